@@ -1,0 +1,15 @@
+# echelon_embed(TARGET FUNCTION FILES...): compiles the files into TARGET as
+#   std::span<const echelon::EmbeddedFile> echelon::FUNCTION();
+# sorted by name (the file name without its last extension), so that the programs need no data
+# directory at run time. Each file is one raw string literal.
+function(echelon_embed target function)
+  set(generated ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp)
+  add_custom_command(
+    OUTPUT ${generated}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${generated} -DFUNCTION=${function} "-DFILES=${ARGN}" -P
+            ${PROJECT_SOURCE_DIR}/cmake/EmbedFilesScript.cmake
+    DEPENDS ${ARGN} ${PROJECT_SOURCE_DIR}/cmake/EmbedFilesScript.cmake
+    COMMENT "Embedding ${function}"
+    VERBATIM)
+  target_sources(${target} PRIVATE ${generated})
+endfunction()

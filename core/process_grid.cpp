@@ -1,0 +1,96 @@
+#include "core/process_grid.hpp"
+
+
+#include "core/expects.hpp"
+
+namespace echelon {
+
+std::string_view name_of(Axis axis) {
+  switch (axis) {
+    case Axis::tp: return "tp";
+    case Axis::cp: return "cp";
+    case Axis::dp: return "dp";
+    case Axis::pp: return "pp";
+  }
+  return "?";
+}
+
+namespace {
+
+std::array<int, kAxes> degrees_of(const ParallelPlan& plan) {
+  return {plan.tp, plan.cp, plan.dp, plan.pp};
+}
+
+}  // namespace
+
+ProcessGrid::ProcessGrid(const ParallelPlan& plan) : degree_(degrees_of(plan)) {
+  int stride = 1;
+  for (std::size_t axis = 0; axis < kAxes; ++axis) {
+    EXPECTS(degree_[axis] >= 1, "a degree is at least 1");
+    stride_[axis] = stride;
+    stride *= degree_[axis];
+  }
+}
+
+Result<ProcessGrid> ProcessGrid::with_order(const ParallelPlan& plan, std::string_view rank_order) {
+  ProcessGrid grid(plan);
+  std::array<bool, kAxes> seen{};
+  int stride = 1;
+  const auto complain = [&](std::string found) {
+    return input_error("--rank-order", std::move(found),
+                       "the axes tp, cp, ep, dp, pp once each, innermost first, joined by '-'",
+                       "the default is tp-cp-ep-dp-pp");
+  };
+  bool seen_ep = false;
+  while (!rank_order.empty()) {
+    const auto dash = rank_order.find('-');
+    const auto word = rank_order.substr(0, dash);
+    rank_order = dash == std::string_view::npos ? "" : rank_order.substr(dash + 1);
+    if (word == "ep") {  // lies inside the other axes: position has no effect on dense groups
+      if (seen_ep) return complain("axis 'ep' twice");
+      seen_ep = true;
+      continue;
+    }
+    std::size_t axis = 0;
+    while (axis < kAxes && name_of(static_cast<Axis>(axis)) != word) ++axis;
+    if (axis == kAxes) return complain("unknown axis '" + std::string(word) + "'");
+    if (seen[axis]) return complain("axis '" + std::string(word) + "' twice");
+    seen[axis] = true;
+    grid.stride_[axis] = stride;
+    stride *= grid.degree_[axis];
+  }
+  for (std::size_t axis = 0; axis < kAxes; ++axis) {
+    if (!seen[axis]) {
+      return complain("no axis '" + std::string(name_of(static_cast<Axis>(axis))) + "'");
+    }
+  }
+  return grid;
+}
+
+int ProcessGrid::ranks() const {
+  int product = 1;
+  for (const int degree : degree_) product *= degree;
+  return product;
+}
+
+Coordinates ProcessGrid::coordinates(int rank) const {
+  EXPECTS(rank >= 0 && rank < ranks(), "rank outside the grid");
+  const auto along = [&](Axis axis) { return rank / stride(axis) % degree(axis); };
+  return {along(Axis::tp), along(Axis::cp), along(Axis::dp), along(Axis::pp)};
+}
+
+int ProcessGrid::rank(const Coordinates& at) const {
+  return at.tp * stride(Axis::tp) + at.cp * stride(Axis::cp) + at.dp * stride(Axis::dp) +
+         at.pp * stride(Axis::pp);
+}
+
+std::vector<int> ProcessGrid::group(Axis axis, int rank) const {
+  const int own = rank / stride(axis) % degree(axis);
+  std::vector<int> members(static_cast<std::size_t>(degree(axis)));
+  for (int i = 0; i < degree(axis); ++i) {
+    members[static_cast<std::size_t>(i)] = rank + (i - own) * stride(axis);
+  }
+  return members;
+}
+
+}  // namespace echelon

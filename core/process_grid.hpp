@@ -1,0 +1,50 @@
+// ProcessGrid: the one place that maps a global rank to its coordinates on the parallel axes.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/parallel_plan.hpp"
+#include "core/result.hpp"
+
+namespace echelon {
+
+enum class Axis { tp, cp, dp, pp };
+inline constexpr int kAxes = 4;
+[[nodiscard]] std::string_view name_of(Axis axis);
+
+/// Coordinates of one rank, one entry per axis.
+struct Coordinates {
+  int tp = 0;
+  int cp = 0;
+  int dp = 0;
+  int pp = 0;
+  bool operator==(const Coordinates&) const = default;
+};
+
+/// Ranks of a plan laid out with the innermost axis first: "tp-cp-ep-dp-pp" gives neighbouring
+/// ranks to tensor parallelism. `ep` lies inside dp·cp·tp and has no coordinate of its own.
+/// Source: Megatron-LM core/parallel_state.py, RankGenerator and its default order.
+class ProcessGrid {
+ public:
+  explicit ProcessGrid(const ParallelPlan& plan);
+  static Result<ProcessGrid> with_order(const ParallelPlan& plan, std::string_view rank_order);
+
+  [[nodiscard]] int ranks() const;
+  [[nodiscard]] int degree(Axis axis) const { return degree_[index(axis)]; }
+  /// Distance between neighbours of one group along `axis`.
+  [[nodiscard]] int stride(Axis axis) const { return stride_[index(axis)]; }
+  [[nodiscard]] Coordinates coordinates(int rank) const;
+  [[nodiscard]] int rank(const Coordinates& at) const;
+  /// The ranks that differ from `rank` only along `axis`, in order of their coordinate.
+  [[nodiscard]] std::vector<int> group(Axis axis, int rank) const;
+
+ private:
+  static constexpr std::size_t index(Axis axis) { return static_cast<std::size_t>(axis); }
+  std::array<int, kAxes> degree_{};
+  std::array<int, kAxes> stride_{};
+};
+
+}  // namespace echelon
