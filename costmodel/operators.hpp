@@ -1,0 +1,82 @@
+// A transformer layer as a list of operators with shapes: the one source of FLOPs, traffic,
+// saved activations and collectives. Time and memory are both sums over this list.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "core/job.hpp"
+#include "core/model.hpp"
+#include "core/parallel_plan.hpp"
+#include "costmodel/stack.hpp"
+
+namespace echelon {
+
+enum class OperatorKind { gemm, attention, elementwise, collective };
+enum class CollectiveKind { none, all_reduce, all_gather, reduce_scatter };
+
+/// One operator of one layer on one tensor-parallel rank, for one microbatch.
+/// Shapes: T = microbatch·sequence/cp tokens, h hidden, a heads, k kv heads, d head_dim, f ffn.
+struct Operator {
+  std::string_view name;
+  OperatorKind kind = OperatorKind::elementwise;
+  // gemm: (m × k)·(k × n) forward; backward is two products of the same size.
+  double m = 0, n = 0, k = 0;
+  Flops forward;             ///< attention: causal FLOPs when flash, full when materialised
+  Flops backward;
+  Bytes forward_traffic;     ///< HBM bytes
+  Bytes backward_traffic;
+  int forward_kernels = 0;
+  int backward_kernels = 0;
+  Bytes saved;               ///< kept for the backward pass
+  bool attention_core = false;  ///< dropped and recomputed by selective recomputation
+  Bytes transient;           ///< gradients alive while its backward runs
+  CollectiveKind forward_collective = CollectiveKind::none;   ///< over the tensor-parallel group
+  CollectiveKind backward_collective = CollectiveKind::none;
+  Bytes payload;             ///< full tensor of the collective
+  bool backward_overlaps = false;  ///< backward collective can hide behind this layer's wgrad GEMM
+};
+
+/// Fixed-capacity list: the search builds one per (tp, microbatch, sequence parallel).
+class OperatorList {
+ public:
+  static constexpr std::size_t kCapacity = 32;
+  void push(const Operator& op);
+  [[nodiscard]] std::span<const Operator> view() const { return {ops_.data(), count_}; }
+  [[nodiscard]] Bytes saved(Recompute recompute) const;  ///< none or selective
+  [[nodiscard]] Bytes transient() const;                 ///< largest over the list
+
+ private:
+  std::array<Operator, kCapacity> ops_{};
+  std::size_t count_ = 0;
+};
+
+/// How one layer is cut: what the operators depend on besides the model.
+struct Cut {
+  int tp = 1;
+  int cp = 1;
+  int microbatch = 1;
+  bool sequence_parallel = false;
+};
+
+[[nodiscard]] OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
+                                           const Stack& stack, Cut cut);
+/// Word (and position) embedding on the first stage.
+[[nodiscard]] OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
+                                               const Stack& stack, Cut cut);
+/// Final norm, output head, loss on the last stage.
+[[nodiscard]] OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
+                                          const Stack& stack, Cut cut);
+
+/// Vocabulary after padding to a multiple of stack.vocab_padding · tp.
+[[nodiscard]] double padded_vocab(const ModelSpec& model, const Stack& stack, int tp);
+
+/// Parameters of one layer on one tensor-parallel rank; kv heads fewer than tp are replicated.
+[[nodiscard]] double layer_parameters_per_rank(const ModelSpec& model, int tp);
+[[nodiscard]] double embedding_parameters_per_rank(const ModelSpec& model, const Stack& stack, int tp);
+[[nodiscard]] double head_parameters_per_rank(const ModelSpec& model, const Stack& stack, int tp,
+                                              bool holds_tied_copy);
+
+}  // namespace echelon

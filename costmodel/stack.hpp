@@ -1,0 +1,43 @@
+// Stacks: the structural habits of each training software. Facts, not fitted rates.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.hpp"
+
+namespace echelon {
+
+/// What a training stack does by construction. Rates live in a Calibration; these are yes/no facts
+/// and byte counts that can be read in its source.
+struct Stack {
+  std::string name;
+  std::string source;
+  std::string default_precision = "bf16:adam-fp32-master";
+  bool zero_allowed[4] = {true, true, true, true};
+  bool zero23_with_pipeline = false;  ///< ZeRO-2/3 can be combined with pp > 1
+  bool sequence_parallel = true;      ///< offers sequence parallelism
+  bool sequence_parallel_always = false;  ///< … and always uses it when tp > 1
+  bool interleaved = true;            ///< offers vpp > 1
+  bool per_stage_recompute = false;   ///< recomputed layers may differ between stages
+  bool reduces_every_microbatch = false;  ///< gradients cross the network once per microbatch
+  bool overlaps_dp = true;            ///< gradient reduction beside the last backward
+  bool overlaps_gather = true;        ///< ZeRO-1/2 parameter gather beside the next forward
+  bool overlaps_tp_backward = true;   ///< dgrad collectives beside the wgrad GEMM
+  double logits_bytes = 6;            ///< kept per logit: bf16 logits + fp32 softmax
+  double loss_traffic = 20;           ///< HBM bytes per logit, forward + backward
+  double zero1_gather_local = 0;      ///< transient copy at ZeRO-1, bytes per local parameter
+  double zero1_gather_shard = 0;      ///< … and per sharded parameter
+  bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape
+  bool saves_swiglu_product = true;   ///< product of gate and up is kept rather than recomputed
+  bool reduces_in_fp32 = true;        ///< data-parallel reduction on the main gradients
+  int vocab_padding = 128;            ///< vocabulary padded to a multiple of this · tp
+};
+
+/// All stacks in the order users see them: megatron-core, megatron-2021, nanotron, torchtitan,
+/// llm-foundry, deepspeed, echelon.
+[[nodiscard]] const std::vector<Stack>& stacks();
+[[nodiscard]] Result<Stack> find_stack(std::string_view name);
+
+}  // namespace echelon

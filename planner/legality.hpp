@@ -1,0 +1,48 @@
+// Which plans make sense at all: one rule, one reason, one sentence.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/job.hpp"
+#include "core/model.hpp"
+#include "core/parallel_plan.hpp"
+#include "costmodel/stack.hpp"
+#include "topologies/topology.hpp"
+
+namespace echelon {
+
+/// Why a tuple is not a plan, or not a good enough one. The order is the order of checking.
+enum class RejectionReason {
+  gpus_mismatch,        ///< tp·cp·dp·pp is not the number of GPUs
+  heads_not_divisible,
+  kv_heads_not_divisible,
+  ffn_not_divisible,
+  sequence_not_divisible,
+  batch_not_divisible,
+  too_few_layers,       ///< fewer layers than pp·vpp
+  layers_not_divisible, ///< interleaving needs equal chunks
+  microbatches_not_divisible,  ///< interleaving needs pp | microbatches
+  stack_lacks_feature,
+  contradictory,        ///< vpp without pipeline, recomputed layers without recompute ...
+  memory,               ///< does not fit
+};
+[[nodiscard]] std::string_view name_of(RejectionReason reason);     ///< "heads-not-divisible"
+[[nodiscard]] std::string_view describe(RejectionReason reason);    ///< one sentence
+
+struct Rejection {
+  RejectionReason reason{};
+  std::string detail;  ///< with the numbers: "tp 3 does not divide 32 attention heads"
+};
+
+/// The first rule a plan breaks, or nothing. Does not look at memory.
+[[nodiscard]] std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
+                                                  const ClusterTopology& cluster,
+                                                  const Stack& stack, const ParallelPlan& plan);
+
+/// Layers per stage as equal as they can be; a remainder goes to the stages before the last one
+/// (the last holds the output head, the first the embedding and most microbatches in flight).
+[[nodiscard]] std::vector<int> balanced_layers(int layers, int pp);
+
+}  // namespace echelon

@@ -1,0 +1,51 @@
+// PlanRequest: everything a user asks for, resolved to values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/calibration.hpp"
+#include "core/job.hpp"
+#include "core/model.hpp"
+#include "core/parallel_plan.hpp"
+#include "costmodel/stack.hpp"
+#include "topologies/topology.hpp"
+
+namespace echelon {
+
+/// Axes a user may pin. In a search whatever is not given is searched; `predict` fills the rest with
+/// defaults (1 for degrees; dp from the GPU count; balanced layers).
+struct PlanConstraints {
+  std::optional<int> tp, cp, ep, etp, dp, pp, vpp, microbatch, zero, shard_group;
+  std::optional<bool> sequence_parallel;
+  std::optional<Recompute> recompute;
+  std::optional<std::vector<int>> recompute_layers;  ///< one value for all stages, or one per stage
+  std::optional<std::vector<int>> layers_per_stage;
+  std::optional<ScheduleKind> schedule;
+  std::optional<bool> overlap_dp, overlap_tp, overlap_pp;
+};
+
+struct PlanRequest {
+  ModelSpec model;
+  TrainingJob job;
+  ClusterTopology cluster;
+  Stack stack;
+  Calibration calibration;
+  PlanConstraints constraints;
+  Bytes keep_free = 2_GiB;             ///< memory left to others
+  std::optional<Bytes> max_memory;     ///< --max-memory: capacity to plan for instead of the GPU's
+  int top = 5;
+  std::vector<std::string> assumptions;  ///< what was filled in by default, in words
+
+  [[nodiscard]] Bytes usable_memory() const {
+    return max_memory ? *max_memory : cluster.gpu().memory - keep_free;
+  }
+};
+
+/// The one configuration that the constraints describe, defaults filled in, checked.
+/// Errors name the flag: degrees that do not divide, contradictions, products that are not the GPUs.
+[[nodiscard]] Result<ParallelPlan> plan_from_constraints(const PlanRequest& request);
+
+}  // namespace echelon
