@@ -1,0 +1,41 @@
+// The rules of docs/architecture.md that a program can check, over a tree of files.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace echelon::house {
+
+/// Headers of a library and the places that may include them.
+struct LibraryRule {
+  std::vector<std::string> headers;  ///< beginnings of header names: "boost/", "mpi.h"
+  std::vector<std::string> places;   ///< "cli/" is a folder, "*_io.cpp" any such file
+};
+
+/// What architecture.md says.
+struct House {
+  std::map<std::string, std::set<std::string>> may_include;  ///< folder to folders
+  std::vector<LibraryRule> libraries;
+  std::set<std::string> root;  ///< names in the root; folders end in "/"
+};
+
+struct Violation {
+  std::string file;  ///< relative to the root
+  int line = 0;      ///< 0: the file as a whole
+  std::string what;
+};
+/// "core/a.cpp:3: what".
+[[nodiscard]] std::string describe(const Violation& violation);
+
+/// Reads the two tables and the list of the root. A table that is missing reads as empty.
+[[nodiscard]] House read_house(std::string_view architecture);
+
+/// Everything below `root` that breaks a rule, sorted by file and line. What .gitignore names is
+/// left out.
+[[nodiscard]] std::vector<Violation> inspect(const std::filesystem::path& root, const House& house);
+
+}  // namespace echelon::house

@@ -1,0 +1,123 @@
+// The tree keeps the rules of docs/architecture.md, and the inspector would see it if it did not.
+#include <string>
+
+#include "tests/house/inspection.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+namespace echelon::house {
+namespace {
+
+House our_house() {
+  return read_house(slurp(std::filesystem::path(ECHELON_SOURCE_DIR) / "docs/architecture.md"));
+}
+
+/// Everything found in a tree that holds this one file beside the folders.
+std::string found_in(const std::string& name, const std::string& content) {
+  const TempDir tree;
+  tree.write(name, content);
+  std::string all;
+  for (const Violation& violation : inspect(tree.path(), our_house()))
+    all += describe(violation) + "\n";
+  return all;
+}
+
+TEST_CASE("the tree keeps the rules of the house") {
+  std::string all;
+  for (const Violation& violation : inspect(ECHELON_SOURCE_DIR, our_house())) {
+    all += describe(violation) + "\n";
+  }
+  INFO(all);
+  CHECK(all.empty());
+}
+
+TEST_CASE("architecture.md holds the tables the inspection reads") {
+  const House house = our_house();
+  CHECK(house.may_include.at("core").empty());
+  CHECK(house.may_include.at("costmodel") == std::set<std::string>{"core", "topologies"});
+  CHECK(house.may_include.at("runtime") == std::set<std::string>{"core"});
+  CHECK(house.libraries.size() >= 7);
+  CHECK(house.root.contains("CMakeLists.txt"));
+  CHECK(house.root.contains("core/"));
+}
+
+TEST_CASE("a folder that keeps the rules is not accused") {
+  CHECK(found_in("planner/search.cpp",
+                 "#include \"planner/search.hpp\"\n#include <vector>\n#include \"core/units.hpp\"\n"
+                 "#include \"costmodel/price.hpp\"\n")
+            .empty());
+  CHECK(found_in("core/model_io.cpp", "#include \"core/json_io.hpp\"\n").empty());
+  CHECK(found_in("core/json_io.hpp", "#pragma once\n#include <nlohmann/json.hpp>\n").empty());
+  CHECK(found_in("topologies/graph.cpp", "#include <boost/graph/adjacency_list.hpp>\n").empty());
+  CHECK(found_in("tests/core/a_test.cpp", "#include <nlohmann/json.hpp>\n").empty());
+}
+
+TEST_CASE("an include against the table is found, with its file and line") {
+  CHECK(found_in("core/a.cpp", "\n#include \"planner/search.hpp\"\n") ==
+        "core/a.cpp:2: core/ may not include planner/search.hpp\n");
+  CHECK(found_in("runtime/a.cpp", "#include \"costmodel/price.hpp\"\n").size() > 0);
+  CHECK(found_in("costmodel/a.cpp", "  #  include \"report/text.hpp\"  // why\n").size() > 0);
+  CHECK(found_in("cli/a.cpp", "#include \"gui/window.hpp\"\n").size() > 0);
+  CHECK(found_in("core/a.cpp", "#include \"units.hpp\"\n").size() > 0);
+  CHECK(found_in("core/a.cpp", "#include \"../cli/main.hpp\"\n").size() > 0);
+}
+
+TEST_CASE("a library outside its place is found") {
+  CHECK(found_in("core/model.cpp", "#include <nlohmann/json.hpp>\n").size() > 0);
+  CHECK(found_in("planner/a.cpp", "#include \"core/json_io.hpp\"\n").size() > 0);
+  CHECK(found_in("report/table.cpp", "#include <csv.h>\n").size() > 0);
+  CHECK(found_in("planner/a.cpp", "#include <boost/graph/graph_traits.hpp>\n").size() > 0);
+  CHECK(found_in("report/a.cpp", "#include <CLI/CLI.hpp>\n").size() > 0);
+  CHECK(found_in("cli/a.cpp", "#include <QChart>\n").size() > 0);
+  CHECK(found_in("runtime/a.cpp", "#include <cuda_runtime.h>\n").size() > 0);
+  CHECK(found_in("runtime/a.cpp", "#include <mpi.h>\n").size() > 0);
+}
+
+TEST_CASE("a library that comes in through a header of ours is found") {
+  TempDir tree;
+  tree.write("core/format_io.hpp", "#pragma once\n#include \"core/json_io.hpp\"\n");
+  tree.write("core/json_io.hpp", "#pragma once\n#include <nlohmann/json.hpp>\n");
+  tree.write("core/format_io.cpp", "#include \"core/format_io.hpp\"\n");
+  CHECK(inspect(tree.path(), our_house()).empty());
+  tree.write("core/model.cpp", "#include \"core/format_io.hpp\"\n");
+  CHECK(inspect(tree.path(), our_house()).size() == 1);
+}
+
+TEST_CASE("text that makes results differ or breaks layers is found") {
+  CHECK(found_in("planner/a.cpp", "std::shuffle(a, b, c);\n").size() > 0);
+  CHECK(found_in("planner/a.cpp", "// not std::shuffle\n").empty());
+  CHECK(found_in("planner/a.cpp", "f(\"std::shuffle\");\n").empty());
+  CHECK(found_in("core/a.hpp", "#pragma once\nusing namespace std;\n").size() > 0);
+  CHECK(found_in("core/a.hpp", "int a;\n").size() > 0);
+  CHECK(found_in("report/a.cpp", "std::cout << 1;\n").size() > 0);
+  CHECK(found_in("cli/a.cpp", "std::cout << 1;\n").empty());
+  CHECK(found_in("costmodel/a.cpp", "#include <chrono>\n").size() > 0);
+}
+
+TEST_CASE("a long file says why in its first lines") {
+  std::string lines;
+  for (int i = 0; i < 401; ++i) lines += "int a;\n";
+  CHECK(found_in("core/a.cpp", lines).size() > 0);
+  CHECK(found_in("core/a.cpp", "// Over 400 lines because it is a table.\n" + lines).empty());
+}
+
+TEST_CASE("a path of one machine is found in any text") {
+  // In two pieces, because this file is inspected too.
+  CHECK(found_in("docs/a.md", std::string("see `/wo") + "rk/main`\n").size() > 0);
+  CHECK(found_in("core/a.cpp", std::string("// ../sha") + "red/data\n").size() > 0);
+  CHECK(found_in("docs/a.md", "https://example.org/work/paper\n").empty());
+}
+
+TEST_CASE("the root holds nothing unexpected") {
+  CHECK(found_in("notes.txt", "") == "notes.txt: is not in the list of what the root holds\n");
+  CHECK(found_in("helpers/a.txt", "") == "helpers: is not in the list of what the root holds\n");
+  const TempDir tree;
+  tree.write(".gitignore", "/build/\n/build-*/\n*.swp\n");
+  tree.write("build/x", "");
+  tree.write("build-dev/core/a.cpp", "#include \"planner/search.hpp\"\n");
+  tree.write("core/.a.swp", "std::shuffle");
+  CHECK(inspect(tree.path(), our_house()).empty());
+}
+
+}  // namespace
+}  // namespace echelon::house

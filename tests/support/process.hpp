@@ -1,0 +1,43 @@
+// Running a program as a person would, and looking at what comes back.
+#pragma once
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "tests/support/temp_dir.hpp"
+
+namespace echelon {
+
+struct ProcessResult {
+  int exit_code = -1;  ///< 128 + the signal that ended it, as a shell says it
+  std::string out;
+  std::string err;
+};
+
+/// `text` as one word of a shell command.
+inline std::string quoted(std::string_view text) {
+  std::string word = "'";
+  for (const char c : text) c == '\'' ? word += "'\\''" : word += c;
+  return word + "'";
+}
+
+/// Runs a shell command with stdin empty, in `directory` when given.
+inline ProcessResult run_shell(const std::string& command,
+                               const std::filesystem::path& directory = {}) {
+  const TempDir scratch;
+  const std::string out = (scratch.path() / "out").string();
+  const std::string err = (scratch.path() / "err").string();
+  const std::string enter = directory.empty() ? "" : "cd " + quoted(directory.string()) + " && ";
+  const int status = std::system(
+      ("{ " + enter + command + "\n} >" + quoted(out) + " 2>" + quoted(err) + " </dev/null")
+          .c_str());
+  ProcessResult result;
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.out = slurp(out);
+  result.err = slurp(err);
+  return result;
+}
+
+}  // namespace echelon
