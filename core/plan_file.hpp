@@ -1,0 +1,61 @@
+// PlanFile: a plan together with everything it was made for, and what it was predicted to cost.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cost.hpp"
+#include "core/job.hpp"
+#include "core/model.hpp"
+#include "core/parallel_plan.hpp"
+#include "core/result.hpp"
+#include "core/units.hpp"
+
+namespace echelon {
+
+/// What a prediction says, without the machinery that made it.
+struct PredictedCosts {
+  Evidence evidence = Evidence::extrapolated;
+  bool fits = false;
+  Bytes capacity;       ///< of the GPU
+  Bytes peak;           ///< largest total over the stages
+  Bytes peak_reserved;  ///< … with the caching allocator's reserve on top
+  std::vector<MemoryBreakdown> stages;
+  CostBreakdown time;
+  Seconds low;  ///< 80 % band of the step time
+  Seconds high;
+  double tokens_per_second = 0;
+  FlopsPerSecond model_flops_per_gpu;
+  double mfu = 0;
+
+  bool operator==(const PredictedCosts&) const = default;
+};
+
+/// Self-contained: read back on another machine it names the same model, job, cluster and plan.
+struct PlanFile {
+  static constexpr int kSchema = 1;
+
+  std::string version;  ///< of the program that wrote it
+  ModelSpec model;      ///< every shape, so that no catalog is needed to read it
+  TrainingJob job;
+  std::string cluster;  ///< catalog name, or path of a description
+  int gpus = 0;
+  std::string stack;
+  std::string calibration;       ///< its name
+  std::string calibration_path;  ///< a user's own file; empty for a shipped calibration
+  Bytes keep_free;
+  std::optional<Bytes> max_memory;
+  ParallelPlan plan;
+  PredictedCosts predicted;
+};
+
+/// The file's text; the same plan gives the same bytes.
+[[nodiscard]] std::string plan_file_to_json(const PlanFile& file);
+/// Errors: not JSON, not a plan file, another schema, a key missing, unknown or out of range.
+[[nodiscard]] Result<PlanFile> parse_plan_file(std::string_view json, std::string_view where);
+[[nodiscard]] Result<PlanFile> read_plan_file(const std::string& path);
+
+}  // namespace echelon

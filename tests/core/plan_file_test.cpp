@@ -1,0 +1,126 @@
+#include "core/plan_file.hpp"
+
+#include <string>
+
+#include "core/model_io.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/text.hpp"
+
+using namespace echelon;
+using echelon::test::lacks;
+
+namespace {
+
+PlanFile example() {
+  PlanFile file;
+  file.version = "0.1.0";
+  file.model.name = "tiny";
+  file.model.architecture = "llama";
+  file.model.source = "a test";
+  file.model.layers = 4;
+  file.model.hidden = 256;
+  file.model.heads = file.model.kv_heads = 4;
+  file.model.head_dim = 64;
+  file.model.ffn_hidden = 688;
+  file.model.vocab = 1000;
+  file.model.max_positions = 2048;
+  file.job.sequence = 2048;
+  file.job.global_batch = 32;
+  file.job.precision = *find_precision("bf16");
+  file.job.token_budget = 2e12;
+  file.cluster = "dgx-h100";
+  file.gpus = 8;
+  file.stack = "megatron-core";
+  file.calibration = "hopper";
+  file.keep_free = 2_GiB;
+  file.max_memory = 70_GiB;
+  file.plan.tp = 2;
+  file.plan.dp = 2;
+  file.plan.pp = 2;
+  file.plan.shard_group = 2;
+  file.plan.zero = 1;
+  file.plan.sequence_parallel = true;
+  file.plan.recompute = Recompute::full;
+  file.plan.layers_per_stage = {2, 2};
+  file.plan.recompute_layers = {1, 0};
+  file.plan.overlap_pp = true;
+  file.predicted.evidence = Evidence::calibrated;
+  file.predicted.fits = true;
+  file.predicted.capacity = 80_GiB;
+  file.predicted.peak = 40_GiB;
+  file.predicted.peak_reserved = 42_GiB;
+  MemoryBreakdown stage;
+  stage.weights = 1_GiB;
+  stage.activations = 3_B;
+  file.predicted.stages = {stage, MemoryBreakdown{}};
+  file.predicted.time.compute = Seconds{1.0 / 3};
+  file.predicted.time.bubble = 20_ms;
+  file.predicted.low = Seconds{0.3};
+  file.predicted.high = Seconds{0.4};
+  file.predicted.tokens_per_second = 185000.5;
+  file.predicted.model_flops_per_gpu = 400_TFLOPS;
+  file.predicted.mfu = 0.4;
+  return file;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+std::string error_of(const std::string& text) {
+  const Result<PlanFile> file = parse_plan_file(text, "p.json");
+  REQUIRE_FALSE(file.ok());
+  CHECK(file.error().kind == Error::Kind::input);
+  return file.error().message();
+}
+
+}  // namespace
+
+TEST_CASE("a plan file reads back as it was written") {
+  const PlanFile file = example();
+  const std::string text = plan_file_to_json(file);
+  const Result<PlanFile> back = parse_plan_file(text, "p.json");
+  REQUIRE(back.ok());
+  CHECK(back->model == file.model);
+  CHECK(back->plan == file.plan);
+  CHECK(back->predicted == file.predicted);
+  CHECK(back->job.precision == file.job.precision);
+  CHECK(back->job.token_budget == file.job.token_budget);
+  CHECK(back->max_memory == file.max_memory);
+  CHECK(plan_file_to_json(*back) == text);
+}
+
+TEST_CASE("parts of a stage sum to its total in the file") {
+  CHECK(plan_file_to_json(example()).find("\"total_bytes\": 1073741827") != std::string::npos);
+}
+
+TEST_CASE("a file that is not a plan is told from a broken one") {
+  CHECK(lacks(error_of("{\"hidden_size\": 4096}"), "not a plan file") == "");
+  CHECK(lacks(error_of("[1]"), "not a plan file") == "");
+  const std::string text = plan_file_to_json(example());
+  CHECK(lacks(error_of(text.substr(0, text.size() / 2)), "p.json") == "");
+}
+
+TEST_CASE("another schema is refused with what to do") {
+  const std::string text = plan_file_to_json(example());
+  const std::string message = error_of(replaced(text, "\"schema\": 1", "\"schema\": 99"));
+  CHECK(lacks(message, "schema 99") == "");
+  CHECK(lacks(message, "-o FILE") == "");
+}
+
+TEST_CASE("unknown, missing and impossible keys are named with their place") {
+  const std::string text = plan_file_to_json(example());
+  CHECK(lacks(error_of(replaced(text, "\"zero\": 1", "\"zeroo\": 1")), "zero") == "");
+  CHECK(lacks(error_of(replaced(text, "\"zero\": 1", "\"zero\": 7")), "/plan/zero") == "");
+  CHECK(lacks(error_of(replaced(text, "\"tp\": 2", "\"tp\": 0")), "/plan/tp") == "");
+  CHECK(lacks(error_of(replaced(text, "\"stack\"", "\"stak\"")), "stack") == "");
+  CHECK(lacks(error_of(replaced(text, "\"pp\": 2", "\"pp\": 3")), "layers_per_stage") == "");
+}
+
+TEST_CASE("a plan file that is not there is the user's mistake, not the machine's") {
+  const Result<PlanFile> file = read_plan_file("no-such-plan.json");
+  REQUIRE_FALSE(file.ok());
+  CHECK(file.error().kind == Error::Kind::input);
+}
