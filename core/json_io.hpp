@@ -1,4 +1,5 @@
-// Strict JSON for every *_io.cpp: one place that bounds, checks and explains. Include it only there.
+// Strict JSON for every *_io.cpp: one place that bounds, checks and explains. Include it only
+// there.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "core/files.hpp"
 #include "core/result.hpp"
 
 namespace echelon {
@@ -19,12 +22,6 @@ using Json = nlohmann::ordered_json;  ///< keeps the order keys were written in:
 [[nodiscard]] Result<Json> parse_json(std::string_view text, std::string_view where);
 /// The same from a file; refuses directories and files longer than 64 MiB before reading them.
 [[nodiscard]] Result<Json> read_json(const std::string& path);
-
-/// The whole file, at most `limit` bytes. Environment error when it cannot be read.
-[[nodiscard]] Result<std::string> read_file(const std::string& path, std::int64_t limit);
-/// Writes beside the target and renames, so that a full disk or a crash leaves no half file and the
-/// old content intact. Environment error says why (permission, no space, no such directory).
-[[nodiscard]] Status write_file(const std::string& path, std::string_view content);
 
 /// One object of a document being read: typed access with errors that carry the JSON pointer, and a
 /// final check that no key was left unread (unknown keys are errors with the nearest known key).
@@ -68,6 +65,8 @@ class JsonReader {
   std::string where_;
   std::string pointer_;
   std::vector<std::string> known_;
+  std::string missing_;  ///< the required key whose absence is the error, if that is the error
+  bool rest_ignored_ = false;
   std::optional<Error> error_;
 };
 

@@ -1,0 +1,21 @@
+// Whole files in and out, with every failure reported.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/result.hpp"
+
+namespace echelon {
+
+/// The whole file, at most `limit` bytes (an input error when longer, told from its size). An
+/// environment error when it cannot be read: missing, a directory, no permission.
+[[nodiscard]] Result<std::string> read_file(const std::string& path, std::int64_t limit);
+
+/// Writes beside the target and renames, so that a full disk or a crash leaves no half file and the
+/// old content intact. Symbolic links are followed; devices, pipes and standard output are written
+/// to directly. Environment error says why (permission, no space, no such directory).
+[[nodiscard]] Status write_file(const std::string& path, std::string_view content);
+
+}  // namespace echelon

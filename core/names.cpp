@@ -1,0 +1,69 @@
+// Names of the small enumerations, as users type and read them.
+#include <array>
+#include <span>
+#include <string>
+
+#include "core/cost.hpp"
+#include "core/nearest.hpp"
+#include "core/parallel_plan.hpp"
+
+namespace echelon {
+
+std::string_view name_of(Evidence evidence) {
+  switch (evidence) {
+    case Evidence::measured: return "measured";
+    case Evidence::calibrated: return "calibrated";
+    case Evidence::extrapolated: return "extrapolated";
+  }
+  return "?";
+}
+
+std::string_view name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none: return "none";
+    case Recompute::selective: return "selective";
+    case Recompute::full: return "full";
+  }
+  return "?";
+}
+
+std::string_view name_of(ScheduleKind schedule) {
+  switch (schedule) {
+    case ScheduleKind::gpipe: return "gpipe";
+    case ScheduleKind::one_f_one_b: return "1f1b";
+    case ScheduleKind::interleaved: return "interleaved";
+  }
+  return "?";
+}
+
+namespace {
+
+template <class Enum, std::size_t N>
+Result<Enum> parse_name(std::string_view name, std::string_view where, std::string_view what,
+                        const std::array<Enum, N>& all) {
+  std::vector<std::string> known;
+  std::string expected;
+  for (const Enum value : all) {
+    if (name_of(value) == name) return value;
+    known.emplace_back(name_of(value));
+    expected += (expected.empty() ? "" : ", ") + known.back();
+  }
+  return input_error(std::string(where),
+                     "unknown " + std::string(what) + " '" + std::string(name.substr(0, 60)) + "'",
+                     "one of " + expected, did_you_mean(name, known));
+}
+
+}  // namespace
+
+Result<Recompute> parse_recompute(std::string_view name, std::string_view where) {
+  return parse_name(name, where, "recompute policy",
+                    std::array{Recompute::none, Recompute::selective, Recompute::full});
+}
+
+Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where) {
+  return parse_name(
+      name, where, "schedule",
+      std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved});
+}
+
+}  // namespace echelon
