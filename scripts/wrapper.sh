@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2086,SC2154
 # What ./plan and ./test share: find what is missing, install it, configure, build. POSIX sh, sourced
 # with $here (the root of the tree) and $me (the name to speak under) set. Speaks on stderr only.
 #
@@ -31,9 +32,9 @@ is_there() {
     case $probe in
     command:*) command -v "${probe#command:}" >/dev/null 2>&1 && return 0 ;;
     header:*)
-      # shellcheck disable=SC2046,SC2086  # one option per folder of CMAKE_PREFIX_PATH
+      # shellcheck disable=SC2046  # one option per folder of CMAKE_PREFIX_PATH
       printf '#if !__has_include(<%s>)\n#error\n#endif\n' "${probe#header:}" |
-        ${CXX:-c++} $(printf '%s' "${CMAKE_PREFIX_PATH:-}" | tr ':;' '\n\n' | sed '/./s|.*|-I&/include|') \
+        ${CXX:-c++} $(printf '%s' "${CMAKE_PREFIX_PATH:-}" | tr ':' '\n' | sed '/./s|.*|-I&/include|') \
           -E -x c++ - >/dev/null 2>&1 && return 0
       ;;
     esac
@@ -68,7 +69,7 @@ need_packages() {
   fi
   say "installing: $missing"
   log=$(mktemp)
-  # Stale package lists are tried all the same when the update fails. shellcheck disable=SC2086
+  # Should the update fail, the lists that are there may still do.
   if { $as_root apt-get update -qq || true
        $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
          --no-install-recommends -o DPkg::Lock::Timeout=300 -o Acquire::Retries=2 $missing
@@ -107,7 +108,7 @@ up_to_date() {
   shift
   ! unchanged "$preset" || return 0
   tree=$here/build/$preset
-  mkdir -p "$tree" 2>/dev/null && [ -w "$here/build" ] && [ -w "$tree" ] ||
+  { mkdir -p "$tree" 2>/dev/null && [ -w "$here/build" ] && [ -w "$tree" ]; } ||
     give_up "cannot write $tree"
   exec 9>"$here/build/$preset.lock"
   ! command -v flock >/dev/null 2>&1 || flock 9
@@ -127,9 +128,9 @@ build() {
     mkdir -p "$tree"
   fi
   printf '%s\n' "$here" >"$tree/built.next" # what changes from here on is for the next build
-  if [ ! -f "$tree/build.ninja" ] || [ "$here/CMakePresets.json" -nt "$tree/built" ]; then
+  if [ ! -f "$tree/build.ninja" ] ||
+    [ -n "$(find "$here/CMakePresets.json" -newer "$tree/build.ninja")" ]; then
     say "configuring"
-    # shellcheck disable=SC2086
     (cd "$here" && quietly "$tree/configure.log" cmake --preset "$preset" ${PLAN_CMAKE_ARGS:-}) 9>&- ||
       give_up "could not configure; all of it is in $tree/configure.log"
   fi

@@ -17,7 +17,7 @@ struct ProcessResult {
 };
 
 /// `text` as one word of a shell command.
-inline std::string quoted(std::string_view text) {
+inline std::string shell_word(std::string_view text) {
   std::string word = "'";
   for (const char c : text) c == '\'' ? word += "'\\''" : word += c;
   return word + "'";
@@ -29,9 +29,9 @@ inline ProcessResult run_shell(const std::string& command,
   const TempDir scratch;
   const std::string out = (scratch.path() / "out").string();
   const std::string err = (scratch.path() / "err").string();
-  const std::string enter = directory.empty() ? "" : "cd " + quoted(directory.string()) + " && ";
+  const std::string enter = directory.empty() ? "" : "cd " + shell_word(directory.string()) + " && ";
   const int status = std::system(
-      ("{ " + enter + command + "\n} >" + quoted(out) + " 2>" + quoted(err) + " </dev/null")
+      ("{ " + enter + command + "\n} >" + shell_word(out) + " 2>" + shell_word(err) + " </dev/null")
           .c_str());
   ProcessResult result;
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

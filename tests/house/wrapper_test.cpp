@@ -1,0 +1,237 @@
+// ./plan and ./test, copied beside a project of one file so that they build in a second.
+#include <chrono>
+#include <string>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/process.hpp"
+#include "tests/support/temp_dir.hpp"
+
+namespace echelon {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A tree with our wrappers and a program `plan` that prints its arguments, one per line. On PATH
+/// comes first a folder of fakes: a dpkg-query for which every package is installed.
+class Project {
+ public:
+  Project() {
+    const fs::path source = ECHELON_SOURCE_DIR;
+    copy(source / "plan", "plan");
+    copy(source / "test", "test");
+    copy(source / "scripts/wrapper.sh", "scripts/wrapper.sh");
+    copy(source / "tests/support/skip.cmake", "tests/support/skip.cmake");
+    dir.write("repo/CMakePresets.json",
+              R"({"version": 6, "configurePresets": [
+                   {"name": "cli", "generator": "Ninja", "binaryDir": "${sourceDir}/build/cli"},
+                   {"name": "release", "inherits": "cli", "binaryDir": "${sourceDir}/build/release"}
+                 ]})");
+    dir.write(
+        "repo/CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.25)\nproject(fake CXX)\nadd_subdirectory(cli)\n"
+        "enable_testing()\n"
+        "add_test(NAME good COMMAND plan)\n"
+        "add_test(NAME absent COMMAND ${CMAKE_COMMAND} -DNAME=absent \"-DREASON=no such thing\""
+        " -P ${CMAKE_SOURCE_DIR}/tests/support/skip.cmake)\n"
+        "set_tests_properties(absent PROPERTIES SKIP_REGULAR_EXPRESSION \"SKIPPED: \")\n");
+    dir.write("repo/cli/CMakeLists.txt", "add_executable(plan main.cpp)\n");
+    write_program("\\n");
+    fake("dpkg-query", "echo 'install ok installed'");
+  }
+
+  void write_program(const std::string& separator) const {
+    dir.write("repo/cli/main.cpp",
+              "#include <cstdio>\nint main(int n, char** words) {\n"
+              "  for (int i = 1; i < n; ++i) std::printf(\"%s" +
+                  separator + "\", words[i]);\n}\n");
+  }
+
+  void fake(const std::string& name, const std::string& script) const {
+    make_executable(dir.write("fakes/" + name, "#!/bin/sh\n" + script + "\n"));
+  }
+
+  /// Runs a shell command in the tree with the fakes first on PATH.
+  [[nodiscard]] ProcessResult run(const std::string& command) const {
+    return run_shell(
+        "PATH=" + shell_word((dir.path() / "fakes").string()) + ":$PATH; export PATH; " + command,
+        dir.path() / "repo");
+  }
+
+  /// The same with nothing on PATH but the fakes and links to `tools`.
+  [[nodiscard]] ProcessResult run_with_only(const std::string& tools,
+                                            const std::string& command) const {
+    return run_shell("mkdir -p ../only; for t in " + tools +
+                         "; do ln -sf \"$(command -v $t)\" ../only/; done; cp ../fakes/* ../only/; "
+                         "PATH=$PWD/../only; export PATH; " +
+                         command,
+                     dir.path() / "repo");
+  }
+
+  TempDir dir;
+
+ private:
+  void copy(const fs::path& from, const std::string& to) const {
+    fs::create_directories((dir.path() / "repo" / to).parent_path());
+    fs::copy_file(from, dir.path() / "repo" / to);
+  }
+  static void make_executable(const fs::path& file) { fs::permissions(file, fs::perms::owner_all); }
+};
+
+constexpr const char* kBasicTools =
+    "sh cat chmod cmake dirname env find flock grep mkdir mktemp mv ninja printf readlink rm sed "
+    "tail "
+    "tr";
+
+TEST_CASE("./plan builds once, passes arguments on verbatim and keeps stdout clean") {
+  const Project project;
+  const ProcessResult first = project.run("./plan 'a  b' '' '*' '$HOME' -- \"it's\"");
+  INFO(first.err);
+  CHECK(first.exit_code == 0);
+  CHECK(first.out == "a  b\n\n*\n$HOME\n--\nit's\n");
+  CHECK(first.err.find("building") != std::string::npos);
+
+  // From elsewhere, through a link: the same program, and no word from the wrapper.
+  const ProcessResult linked = project.run(
+      "ln -s ../repo/plan ../fakes/link && cd / && \"$OLDPWD\"/../fakes/link x && link y");
+  CHECK(linked.out == "x\ny\n");
+  CHECK(linked.err.empty());
+}
+
+TEST_CASE("./plan builds again when a source was edited, added or the tree was moved") {
+  const Project project;
+  REQUIRE(project.run("./plan a").out == "a\n");
+  project.write_program("!");
+  CHECK(project.run("./plan a").out == "a!");
+
+  const ProcessResult moved = project.run("cp -a ../repo ../copy && cd ../copy && ./plan b");
+  INFO(moved.err);
+  CHECK(moved.out == "b!");
+}
+
+TEST_CASE("./plan costs less than 0.1 s when nothing changed") {
+  const Project project;
+  REQUIRE(project.run("./plan a").out == "a\n");
+  double best = 1e9;  // of several, because the machine has other work
+  for (int i = 0; i < 10; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const ProcessResult warm = project.run("./plan a");
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    REQUIRE(warm.err.empty());
+    best = std::min(best, seconds.count());
+  }
+  INFO(best);
+  CHECK(best < 0.1);
+}
+
+TEST_CASE("a build that fails shows why on stderr and exits 3") {
+  const Project project;
+  project.dir.write("repo/cli/main.cpp", "int main() { return nonsense; }\n");
+  const ProcessResult failed = project.run("./plan a");
+  CHECK(failed.exit_code == 3);
+  CHECK(failed.out.empty());
+  CHECK(failed.err.find("nonsense") != std::string::npos);
+  project.write_program("\\n");
+  CHECK(project.run("./plan a").out == "a\n");
+}
+
+TEST_CASE("a tree that does not configure shows why and exits 3") {
+  const Project project;
+  project.dir.write("repo/CMakeLists.txt", "message(FATAL_ERROR \"no luck\")\n");
+  const ProcessResult failed = project.run("./plan a");
+  CHECK(failed.exit_code == 3);
+  CHECK(failed.err.find("no luck") != std::string::npos);
+}
+
+TEST_CASE("first runs at the same time build once and all answer") {
+  const Project project;
+  const ProcessResult all = project.run(
+      "for i in 1 2 3 4; do ./plan $i >../out.$i 2>../err.$i & done; wait; cat ../out.*; cat "
+      "../err.* >&2");
+  INFO(all.err);
+  CHECK(all.out == "1\n2\n3\n4\n");
+  const std::size_t once = all.err.find("first time");
+  CHECK(once != std::string::npos);
+  CHECK(all.err.find("first time", once + 1) == std::string::npos);
+}
+
+TEST_CASE("PLAN_NO_INSTALL names the missing packages and touches nothing") {
+  const Project project;
+  project.fake("dpkg-query", "exit 1");
+  project.fake("c++", "exit 1");
+  project.fake("apt-get", "echo called >>../apt");
+  const ProcessResult missing = project.run("PLAN_NO_INSTALL=1 ./plan a");
+  CHECK(missing.exit_code == 3);
+  CHECK(missing.out.empty());
+  CHECK(missing.err.find("libcsv-dev") != std::string::npos);
+  CHECK(missing.err.find("cmake") == std::string::npos);  // no package, but there
+  CHECK_FALSE(fs::exists(project.dir.path() / "apt"));
+}
+
+TEST_CASE("missing packages, and only those, are installed without a question") {
+  const Project project;
+  project.fake("dpkg-query",
+               "case $* in *libcsv-dev*) [ -f ../done ] && echo install ok installed;;"
+               " *) echo install ok installed;; esac");
+  project.fake("c++", "exit 1");  // its headers are nowhere else either
+  project.fake("id", "echo 0");
+  project.fake("apt-get", "echo \"$DEBIAN_FRONTEND $*\" >>../apt; touch ../done");
+  CHECK(project.run("./plan a").exit_code == 3);  // apt is a fake, so it cannot build after all
+  const std::string calls = slurp(project.dir.path() / "apt");
+  CHECK(calls.find("update") != std::string::npos);
+  CHECK(calls.find("noninteractive install") != std::string::npos);
+  CHECK(calls.find(" libcsv-dev\n") != std::string::npos);
+  CHECK(calls.find("libfmt-dev") == std::string::npos);
+}
+
+TEST_CASE("an apt that fails shows its words and exits 3") {
+  const Project project;
+  project.fake("dpkg-query", "exit 1");
+  project.fake("c++", "exit 1");
+  project.fake("id", "echo 0");
+  project.fake("apt-get", "echo 'no network'; exit 100");
+  const ProcessResult failed = project.run("./plan a");
+  CHECK(failed.exit_code == 3);
+  CHECK(failed.out.empty());
+  CHECK(failed.err.find("no network") != std::string::npos);
+}
+
+TEST_CASE("without apt, or without root and sudo, the packages are named") {
+  const Project project;
+  project.fake("dpkg-query", "exit 1");
+  project.fake("id", "echo 1000");
+  const ProcessResult no_apt = project.run_with_only(kBasicTools, "./plan a");
+  CHECK(no_apt.exit_code == 3);
+  CHECK(no_apt.err.find("no apt-get") != std::string::npos);
+  CHECK(no_apt.err.find("libeigen3-dev") != std::string::npos);
+  project.fake("apt-get", "exit 0");
+  const ProcessResult no_root = project.run_with_only(kBasicTools, "./plan a");
+  CHECK(no_root.exit_code == 3);
+  CHECK(no_root.err.find("as root: apt-get install") != std::string::npos);
+}
+
+TEST_CASE("without dpkg, what is there is found by looking for it") {
+  const Project project;
+  const ProcessResult found =
+      project.run_with_only(std::string(kBasicTools) + " c++ g++ cc ld as ar ranlib uname id",
+                            "rm ../only/dpkg-query; ./plan a");
+  INFO(found.err);
+  CHECK(found.out == "a\n");
+}
+
+TEST_CASE("./test runs the tests, forwards arguments and lists what was skipped and why") {
+  const Project project;
+  const ProcessResult all = project.run("./test");
+  INFO(all.out << all.err);
+  CHECK(all.exit_code == 0);
+  CHECK(all.out.find("absent: no such thing") != std::string::npos);
+  CHECK(all.out.ends_with("\n1 passed, 0 failed, 1 skipped\n"));
+  CHECK(project.run("./test -R good").out.ends_with("\n1 passed, 0 failed, 0 skipped\n"));
+
+  project.dir.write("repo/cli/main.cpp", "int main() { return 1; }\n");
+  const ProcessResult broken = project.run("./test");
+  CHECK(broken.exit_code != 0);
+  CHECK(broken.out.ends_with("\n0 passed, 1 failed, 1 skipped\n"));
+}
+
+}  // namespace
+}  // namespace echelon
