@@ -24,8 +24,6 @@ struct MemoryBreakdown {
   [[nodiscard]] Bytes total() const {
     return weights + gradients + optimizer + activations + workspace + communication + context;
   }
-  /// What the framework's caching allocator hands out: everything but context and NCCL's buffers
-  /// is inside it; NCCL's share is passed in because only the cost model knows it.
   bool operator==(const MemoryBreakdown&) const = default;
 };
 

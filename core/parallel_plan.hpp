@@ -41,9 +41,11 @@ struct ParallelPlan {
   bool operator==(const ParallelPlan&) const = default;
 
   [[nodiscard]] std::int64_t gpus() const { return std::int64_t{tp} * cp * dp * pp; }
-  /// Microbatches per step and data-parallel rank; exact division is checked by `check_plan`.
-  [[nodiscard]] std::int64_t microbatches(std::int64_t global_batch) const {
-    return global_batch / (std::int64_t{dp} * microbatch);
+  /// Microbatches per step and data-parallel rank. `check_plan` demands that the division is exact;
+  /// rounding up serves measured runs of stacks that pad the last one.
+  [[nodiscard]] std::int64_t microbatches_rounded_up(std::int64_t global_batch) const {
+    const std::int64_t samples = std::int64_t{dp} * microbatch;
+    return (global_batch + samples - 1) / samples;
   }
 };
 

@@ -59,6 +59,8 @@ struct Cut {
   int cp = 1;
   int microbatch = 1;
   bool sequence_parallel = false;
+  bool overlap_tp = false;  ///< tensor-parallel collectives split and run beside their GEMMs
+  bool operator==(const Cut&) const = default;
 };
 
 [[nodiscard]] OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,

@@ -54,7 +54,7 @@ struct CutCosts {
   };
   Cut cut;
   Pass layer_forward, layer_backward;
-  Pass selective;            ///< extra work of selective recomputation in the backward pass
+  Seconds selective;         ///< extra device time of selective recomputation in the backward pass
   Pass embedding_forward, embedding_backward;
   Pass head_forward, head_backward;
   Bytes layer_saved;         ///< activations of one layer, nothing recomputed
@@ -63,7 +63,6 @@ struct CutCosts {
   Bytes layer_transient;
   Bytes embedding_saved;     ///< dropout mask
   Bytes head_saved;
-  Bytes head_transient;
   double layer_parameters = 0;  ///< per rank
   double embedding_parameters = 0;
   double head_parameters = 0;   ///< pp = 1 (a tied head costs nothing)
@@ -99,21 +98,11 @@ class Pricer {
   ClusterTopology cluster_;
   Stack stack_;
   Calibration calibration_;
+  FlopsPerSecond peak_;      ///< dense peak of the job's dtype
+  Flops flops_per_token_;
 };
 
-/// Microbatches whose activations one stage holds at its peak, in units of one chunk
-/// (= layers/(pp·vpp) layers): 1F1B min(m, pp − s); GPipe m; interleaved
-/// min(m·v, 2(pp − s − 1) + (v − 1)·pp + 1).
-/// Source: Megatron-LM schedules.py (warm-up counts); Korthikanti et al. (arXiv 2205.05198) sec. 4.
-[[nodiscard]] std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
-                                            std::int64_t microbatches);
-
-/// Time of the pipeline of one step when stage s takes `stage[s]` per microbatch (all chunks) and
-/// `hop` is one exposed boundary message:
-///   1F1B, GPipe   Σ t + (m − 1)·max t + hops        exact for equal stages: (m + p − 1)·t
-///   interleaved   m·max t + (Σ t − max t)/v + hops  exact for equal stages when p divides m
-/// Source: Narayanan et al. (arXiv 2104.04473) section 2.2; Alpa (arXiv 2201.12023) eq. 2.
-[[nodiscard]] Seconds pipeline_time(ScheduleKind schedule, std::span<const Seconds> stage, int vpp,
-                                    std::int64_t microbatches, Seconds hop);
+/// The cut a plan uses.
+[[nodiscard]] Cut cut_of(const ParallelPlan& plan);
 
 }  // namespace echelon

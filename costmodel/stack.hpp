@@ -21,12 +21,12 @@ struct Stack {
   bool sequence_parallel_always = false;  ///< … and always uses it when tp > 1
   bool interleaved = true;            ///< offers vpp > 1
   bool per_stage_recompute = false;   ///< recomputed layers may differ between stages
-  bool reduces_every_microbatch = false;  ///< gradients cross the network once per microbatch
   bool overlaps_dp = true;            ///< gradient reduction beside the last backward
   bool overlaps_gather = true;        ///< ZeRO-1/2 parameter gather beside the next forward
   bool overlaps_tp_backward = true;   ///< dgrad collectives beside the wgrad GEMM
   double logits_bytes = 6;            ///< kept per logit: bf16 logits + fp32 softmax
   double loss_traffic = 20;           ///< HBM bytes per logit, forward + backward
+  int gather_buffers = 1;             ///< full-sequence buffers alive in a sequence-parallel layer
   double zero1_gather_local = 0;      ///< transient copy at ZeRO-1, bytes per local parameter
   double zero1_gather_shard = 0;      ///< … and per sharded parameter
   bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape

@@ -1,0 +1,36 @@
+// The pipeline in closed form: in-flight activations and time, per schedule.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/parallel_plan.hpp"
+#include "core/units.hpp"
+
+namespace echelon {
+
+/// Microbatches whose activations one stage holds at its peak, in units of one chunk
+/// (= layers/(pp·vpp) layers): 1F1B min(m, pp − s); GPipe m; interleaved
+/// min(m·v, 2(pp − s − 1) + (v − 1)·pp + 1).
+/// Source: Megatron-LM schedules.py (warm-up counts); Korthikanti et al. (arXiv 2205.05198) sec. 4.
+[[nodiscard]] std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
+                                            std::int64_t microbatches);
+
+/// Time from the first forward to the last backward, when the stages' times per microbatch (all
+/// chunks, forward + backward) sum to `sum` and the slowest takes `slowest`:
+///
+///   1F1B, GPipe   Σt + (m − 1)·max t           exact for equal stages: (m + p − 1)·t
+///   interleaved   m·max t + (Σt − max t)/v     exact for equal stages when p divides m:
+///                                              m·t + (p − 1)·t/v
+///
+/// Source: Narayanan et al. (arXiv 2104.04473) section 2.2; Alpa (arXiv 2201.12023), the
+/// stage-latency objective. An upper bound for unequal stages under 1F1B.
+/// Checked by: tests/costmodel/pipeline_test.cpp.
+[[nodiscard]] Seconds pipeline_time(ScheduleKind schedule, Seconds sum, Seconds slowest, int vpp,
+                                    std::int64_t microbatches);
+
+/// The same from the stages themselves.
+[[nodiscard]] Seconds pipeline_time(ScheduleKind schedule, std::span<const Seconds> stages,
+                                    int vpp, std::int64_t microbatches);
+
+}  // namespace echelon

@@ -1,0 +1,42 @@
+#include "costmodel/price.hpp"
+
+#include "core/expects.hpp"
+
+namespace echelon {
+
+Pricer::Pricer(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
+               const Stack& stack, const Calibration& calibration)
+    : model_(model), job_(job), cluster_(cluster), stack_(stack), calibration_(calibration),
+      peak_(cluster.gpu().peak(job.precision.compute)),
+      flops_per_token_(model.flops_per_token(job.sequence)) {
+  EXPECTS(peak_ > FlopsPerSecond{}, "the GPU has no units for the job's dtype");
+}
+
+Cut cut_of(const ParallelPlan& plan) {
+  return {.tp = plan.tp,
+          .cp = plan.cp,
+          .microbatch = plan.microbatch,
+          .sequence_parallel = plan.sequence_parallel,
+          .overlap_tp = plan.overlap_tp};
+}
+
+Prediction Pricer::price(const ParallelPlan& plan) const {
+  Prediction prediction;
+  price(plan, cut_costs(cut_of(plan)), prediction);
+  return prediction;
+}
+
+void Pricer::price(const ParallelPlan& plan, const CutCosts& costs, Prediction& out) const {
+  EXPECTS(costs.cut == cut_of(plan), "costs of another cut");
+  EXPECTS(plan.cp == 1 && plan.ep == 1 && plan.etp == 1, "context and expert axes are not priced");
+  EXPECTS(plan.layers_per_stage.size() == static_cast<std::size_t>(plan.pp), "one entry per stage");
+  price_memory(plan, costs, out.memory);
+  price_time(plan, costs, out.time);
+  out.evidence = calibration_.evidence;
+  out.tokens_per_second = job_.tokens_per_step() / out.time.step.in(kSecond);
+  out.model_flops_per_gpu =
+      flops_per_token_ * (out.tokens_per_second / static_cast<double>(plan.gpus())) / kSecond;
+  out.mfu = out.model_flops_per_gpu / peak_;
+}
+
+}  // namespace echelon

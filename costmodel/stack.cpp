@@ -1,0 +1,113 @@
+#include "costmodel/stack.hpp"
+
+#include "core/nearest.hpp"
+
+namespace echelon {
+namespace {
+
+std::vector<Stack> make_stacks() {
+  std::vector<Stack> all;
+  {
+    Stack s;
+    s.name = "megatron-core";
+    s.source = "Megatron-Core with TransformerEngine: distributed optimizer shards master weights "
+               "and moments, fp32 main gradients, one dummy weight gradient per GEMM shape; "
+               "ZeRO-2/3 is Megatron-FSDP, priced without pipeline stages";
+    s.dummy_weight_gradients = true;
+    all.push_back(s);
+  }
+  {
+    Stack s;
+    s.name = "megatron-2021";
+    s.source = "Megatron-LM of the SC'21 and sequence-parallel papers (arXiv 2104.04473, "
+               "2205.05198), Megatron-DeepSpeed: ZeRO-0/1, reduction not overlapped with backward";
+    s.zero_allowed[2] = s.zero_allowed[3] = false;
+    s.overlaps_dp = false;
+    s.overlaps_gather = false;
+    all.push_back(s);
+  }
+  {
+    Stack s;
+    s.name = "nanotron";
+    s.source = "nanotron: bf16 gradients beside an fp32 accumulator (20 bytes per parameter), "
+               "ZeRO-0/1, sequence parallel whenever tp > 1, parameter gather not overlapped, no "
+               "interleaving";
+    s.default_precision = "bf16:nanotron";
+    s.zero_allowed[2] = s.zero_allowed[3] = false;
+    s.sequence_parallel_always = true;
+    s.interleaved = false;
+    s.overlaps_gather = false;
+    s.overlaps_tp_backward = false;
+    s.gather_buffers = 2;
+    s.zero1_gather_local = 2;
+    s.zero1_gather_shard = 2;
+    s.logits_bytes = 10;
+    all.push_back(s);
+  }
+  {
+    Stack s;
+    s.name = "torchtitan";
+    s.source = "torchtitan: FSDP2 (ZeRO-3, or ZeRO-2 when weights are not resharded after "
+               "forward) with fp32 shards; combines with pipeline stages; no ZeRO-1";
+    s.default_precision = "bf16:fsdp-fp32-shards";
+    s.zero_allowed[1] = false;
+    s.zero23_with_pipeline = true;
+    s.sequence_parallel_always = true;
+    all.push_back(s);
+  }
+  {
+    Stack s;
+    s.name = "llm-foundry";
+    s.source = "MosaicML LLM Foundry: FSDP1, fp32 shards, no tensor or pipeline parallelism in "
+               "the published runs";
+    s.default_precision = "bf16:fsdp-fp32-shards";
+    s.zero_allowed[1] = false;
+    s.sequence_parallel = false;
+    s.interleaved = false;
+    all.push_back(s);
+  }
+  {
+    Stack s;
+    s.name = "deepspeed";
+    s.source = "DeepSpeed ZeRO (arXiv 1910.02054): 2+2+12 bytes per parameter; ZeRO-2/3 cannot be "
+               "combined with its pipeline";
+    s.default_precision = "bf16:deepspeed-zero";
+    s.sequence_parallel = false;
+    s.interleaved = false;
+    s.overlaps_gather = false;
+    s.reduces_in_fp32 = false;
+    all.push_back(s);
+  }
+  {
+    Stack s;
+    s.name = "echelon";
+    s.source = "Echelon's own runtime: C++ launch path, fused loss, recomputed layers per stage";
+    s.zero23_with_pipeline = true;
+    s.per_stage_recompute = true;
+    s.logits_bytes = 2;
+    s.loss_traffic = 8;
+    all.push_back(s);
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Stack>& stacks() {
+  static const std::vector<Stack> all = make_stacks();
+  return all;
+}
+
+Result<Stack> find_stack(std::string_view name) {
+  std::vector<std::string> known;
+  for (const Stack& stack : stacks()) {
+    if (stack.name == name) return stack;
+    known.push_back(stack.name);
+  }
+  std::string list;
+  for (const auto& each : known) list += (list.empty() ? "" : ", ") + each;
+  return input_error("--stack", "unknown stack '" + std::string(name) + "'", "one of " + list,
+                     did_you_mean(name, known));
+}
+
+}  // namespace echelon
