@@ -1,0 +1,21 @@
+// The HuggingFace model families we can describe. For *_io.cpp only.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "core/json_io.hpp"
+#include "core/model.hpp"
+
+namespace echelon {
+
+/// One family: how its files name it, and how its keys become a ModelSpec.
+struct HuggingFaceFamily {
+  std::string_view model_type;
+  std::string_view class_prefix;  ///< of architectures[0], up to ForCausalLM or LMHeadModel
+  void (*read)(JsonReader&, ModelSpec&);
+};
+
+[[nodiscard]] std::span<const HuggingFaceFamily> huggingface_families();
+
+}  // namespace echelon
