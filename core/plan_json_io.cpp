@@ -119,7 +119,7 @@ Json plan_json(const ParallelPlan& plan, std::int64_t global_batch) {
               {"pp", plan.pp},
               {"vpp", plan.vpp},
               {"microbatch", plan.microbatch},
-              {"microbatches", plan.microbatches(global_batch)},
+              {"microbatches", plan.microbatches_rounded_up(global_batch)},
               {"layers_per_stage", plan.layers_per_stage},
               {"zero", plan.zero},
               {"sequence_parallel", plan.sequence_parallel},

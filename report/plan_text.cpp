@@ -1,0 +1,189 @@
+// One plan: headline, memory by stage and category, time part by part.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/number.hpp"
+#include "report/plan_files.hpp"
+#include "report/table.hpp"
+#include "report/text.hpp"
+#include "report/words.hpp"
+
+namespace echelon {
+
+namespace {
+
+/// "0", or "1-6" for neighbours that are alike.
+struct StageRange {
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+
+std::vector<StageRange> equal_ranges(const std::vector<MemoryBreakdown>& stages) {
+  std::vector<StageRange> ranges;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    if (!ranges.empty() && stages[ranges.back().first] == stages[s])
+      ranges.back().last = s;
+    else
+      ranges.push_back({s, s});
+  }
+  return ranges;
+}
+
+std::string economics_line(const PlanRequest& request, const Candidate& candidate) {
+  const Economics money =
+      economics_of(request.job, request.cluster.gpus(), request.cluster.price_per_gpu_hour(),
+                   candidate.prediction.time.step);
+  std::string line;
+  if (money.time_for_budget) {
+    line = fmt::format("{} tokens in {}", human_count(*request.job.token_budget),
+                       duration(*money.time_for_budget));
+  }
+  if (money.for_budget) {
+    line += fmt::format(", {} USD at {:.2f} USD per GPU hour",
+                        human_count(money.for_budget->in(kDollar)),
+                        request.cluster.price_per_gpu_hour()->in(kDollar));
+  }
+  return line;
+}
+
+std::string memory_line(const PlanRequest& request, const Candidate& candidate,
+                        const TextStyle& style) {
+  const MemoryPrediction& memory = candidate.prediction.memory;
+  const Bytes usable = request.usable_memory();
+  const std::string kept = request.max_memory
+                               ? fmt::format("limit {} set by --max-memory", with_gib(usable))
+                               : fmt::format("{} kept free", with_gib(request.keep_free));
+  std::string line = fmt::format("{} of {} at the peak, {} reserved; {}; ", with_gib(memory.peak),
+                                 with_gib(memory.capacity), with_gib(memory.peak_reserved), kept);
+  const Bytes spare = usable - memory.peak_reserved;
+  if (candidate.fits) return line + painted(with_gib(spare) + " to spare", Paint::good, style);
+  return line + painted(with_gib(-spare) + " too much", Paint::bad, style);
+}
+
+}  // namespace
+
+std::string shell_quoted(std::string_view word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_./,:=+@%").find(c) != std::string_view::npos;
+  });
+  if (plain) return std::string(word);
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string job_text(const PlanRequest& request, const TextStyle& style) {
+  const ClusterTopology& cluster = request.cluster;
+  const std::string_view times = glyph("×", "x", style);
+  const std::string machine =
+      cluster.nodes() > 1
+          ? fmt::format("{} nodes {} {}", grouped(cluster.nodes()), times, cluster.gpus_per_node())
+          : std::string("1 node");
+  std::string out = folded(
+      fmt::format("{} ({} parameters) on {} {} ({}, {})",
+                  painted(request.model.name, Paint::bold, style),
+                  human_count(static_cast<double>(request.model.parameters())),
+                  counted(cluster.gpus(), "GPU"), cluster.gpu().name, cluster.name(), machine),
+      "", style);
+  out += folded(
+      fmt::format("sequence {}, global batch {} = {} tokens, {}, {} attention, stack {}",
+                  grouped(request.job.sequence), counted(request.job.global_batch, "sequence"),
+                  human_count(request.job.tokens_per_step()), request.job.precision.name,
+                  request.job.flash_attention ? "flash" : "materialised", request.stack.name),
+      "", style);
+  return out;
+}
+
+std::string headline(const PlanRequest& request, const Candidate& candidate, std::string_view title,
+                     const TextStyle& style) {
+  const Prediction& p = candidate.prediction;
+  const FlopsPerSecond peak = request.cluster.gpu().peak(request.job.precision.compute);
+  const std::string_view dash = glyph("–", "-", style);
+  std::string out = "\n" + folded(painted(described(candidate.plan, style), Paint::accent, style),
+                                  fmt::format("{:<10}", title), style);
+  out += folded(
+      fmt::format("{} ({} {} {}, {}), {} tokens/s, {} per GPU",
+                  painted(duration(p.time.step), Paint::bold, style), duration(p.time.low), dash,
+                  duration(p.time.high), name_of(p.evidence), human_count(p.tokens_per_second),
+                  human_count(p.tokens_per_second / request.cluster.gpus())),
+      "step      ", style);
+  out += folded(
+      fmt::format("{} = {:.0f} TFLOP/s per GPU (6N + 12LhT FLOPs per token) of {:.0f} "
+                  "(dense {})",
+                  painted(percent(p.mfu), Paint::bold, style), p.model_flops_per_gpu.in(1_TFLOPS),
+                  peak.in(1_TFLOPS), name_of(request.job.precision.compute)),
+      "MFU       ", style);
+  out += folded(memory_line(request, candidate, style), "memory    ", style);
+  const std::string money = economics_line(request, candidate);
+  if (!money.empty()) out += folded(money, "training  ", style);
+  return out;
+}
+
+std::string memory_text(const PredictedCosts& costs, const TextStyle& style) {
+  Table table({{"stage", Table::Align::left, 0},
+               {"weights"},
+               {"gradients"},
+               {"optimizer"},
+               {"activations"},
+               {"workspace", Table::Align::right, 2},
+               {"communication", Table::Align::right, 3},
+               {"CUDA context", Table::Align::right, 4},
+               {"total"}});
+  for (const StageRange& range : equal_ranges(costs.stages)) {
+    const MemoryBreakdown& stage = costs.stages[range.first];
+    std::vector<Cell> row = {range.first == range.last
+                                 ? std::to_string(range.first)
+                                 : fmt::format("{}-{}", range.first, range.last)};
+    for (const MemoryPart& part : parts_of(stage)) row.emplace_back(gib(part.bytes));
+    row.emplace_back(gib(stage.total()), stage.total() == costs.peak ? Paint::bold : Paint::plain);
+    table.add(std::move(row));
+  }
+  return heading("Memory of one GPU, GiB", style) + table.text(style);
+}
+
+std::string time_text(const PredictedCosts& costs, const TextStyle& style) {
+  const Seconds step = costs.time.total();
+  const bool in_seconds = step >= 1_s;
+  Table table({{"", Table::Align::left, 0}, {""}, {""}, {"", Table::Align::left, 1}});
+  constexpr int kFixedColumns = 45;
+  const int columns = std::clamp(style.width - kFixedColumns, 10, 40);
+  for (const TimePart& part : parts_of(costs.time)) {
+    if (part.time == Seconds{}) continue;
+    const double share = part.time / step;
+    table.add({std::string(part.name),
+               in_seconds ? fmt::format("{:.3f} s", part.time.in(kSecond))
+                          : fmt::format("{:.2f} ms", part.time.in(1_ms)),
+               percent(share), Cell(bar(share, columns, style), Paint::accent)});
+  }
+  return heading("Time of one step, on the rank that finishes last", style) + table.text(style);
+}
+
+std::string assumptions_text(const PlanRequest& request, const TextStyle& style) {
+  if (request.assumptions.empty()) return {};
+  std::string out = heading("Assumed", style);
+  for (const std::string& sentence : request.assumptions) {
+    out += folded(sentence, std::string("  ") + std::string(glyph("• ", "* ", style)), style);
+  }
+  return out;
+}
+
+std::string predict_text(const PlanRequest& request, const Candidate& candidate,
+                         const TextStyle& style) {
+  const PredictedCosts costs = costs_of(candidate);
+  std::string out = job_text(request, style) + headline(request, candidate, "plan", style);
+  out += memory_text(costs, style);
+  if (!candidate.fits) {
+    const MemoryPrediction& memory = candidate.prediction.memory;
+    out += folded(
+        fmt::format("Does not fit: stage {} needs {}, {} may be used.", memory.tightest_stage,
+                    with_gib(memory.peak_reserved), with_gib(request.usable_memory())),
+        "  ", style);
+  }
+  return out + time_text(costs, style) + assumptions_text(request, style);
+}
+
+}  // namespace echelon

@@ -1,0 +1,221 @@
+// The answer of a search.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/number.hpp"
+#include "report/plan_files.hpp"
+#include "report/table.hpp"
+#include "report/text.hpp"
+#include "report/words.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr std::size_t kMostParetoRows = 6;
+constexpr std::size_t kMostRejections = 8;
+
+/// The part that costs `other` most more than `best`, or none.
+struct Difference {
+  std::string_view part;
+  Seconds more;
+};
+Difference largest_difference(const Candidate& best, const Candidate& other) {
+  const std::vector<TimePart> a = parts_of(best.prediction.time.parts);
+  const std::vector<TimePart> b = parts_of(other.prediction.time.parts);
+  Difference worst{};
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (b[i].time - a[i].time > worst.more) worst = {a[i].name, b[i].time - a[i].time};
+  }
+  return worst;
+}
+
+std::string why_slower(const Candidate& best, const Candidate& other) {
+  const Difference worst = largest_difference(best, other);
+  if (worst.part.empty()) {
+    return other.prediction.time.step > best.prediction.time.step
+               ? "many small parts"
+               : "as fast, but needs more memory";
+  }
+  return fmt::format("{} more {}", duration(worst.more), worst.part);
+}
+
+/// Columns of the degrees shared by the tables of candidates; constant ones are dropped.
+enum DegreeColumn : std::size_t { kTp = 1, kPp, kVpp, kDp, kMicrobatch, kZero, kSp, kRecompute };
+
+std::vector<Table::Column> degree_columns(std::string first) {
+  return {{std::move(first)},
+          {"tp"},
+          {"pp"},
+          {"vpp"},
+          {"dp"},
+          {"microbatch"},
+          {"ZeRO"},
+          {"sp"},
+          {"recompute", Table::Align::left, 0}};
+}
+
+void add_degrees(std::vector<Cell>& row, const ParallelPlan& plan) {
+  for (const int degree : {plan.tp, plan.pp, plan.vpp, plan.dp, plan.microbatch, plan.zero}) {
+    row.emplace_back(std::to_string(degree));
+  }
+  row.emplace_back(plan.sequence_parallel ? "yes" : "no");
+  row.emplace_back(recompute_words(plan));
+}
+
+void drop_uninteresting(Table& table) {
+  table.drop_constant(kVpp, "1");
+  table.drop_constant(kSp, "no");
+  table.drop_constant(kRecompute, "none");
+}
+
+std::string runners_up(const PlanReport& report, const TextStyle& style) {
+  if (report.candidates.size() < 2) return {};
+  std::vector<Table::Column> columns = degree_columns("");
+  columns.push_back({"step"});
+  columns.push_back({"slower"});
+  columns.push_back({"memory", Table::Align::right, 2});
+  columns.push_back({"mostly because of", Table::Align::left, 1});
+  Table table(columns);
+  const Candidate& best = report.candidates.front();
+  for (std::size_t i = 0; i < report.candidates.size(); ++i) {
+    const Candidate& candidate = report.candidates[i];
+    const double slower = candidate.prediction.time.step / best.prediction.time.step - 1;
+    std::vector<Cell> row = {std::to_string(i + 1)};
+    add_degrees(row, candidate.plan);
+    row.emplace_back(duration(candidate.prediction.time.step));
+    row.emplace_back(i == 0 ? "best" : signed_percent(slower));
+    row.emplace_back(with_gib(candidate.prediction.memory.peak_reserved));
+    row.emplace_back(i == 0 ? "" : why_slower(best, candidate), Paint::dim);
+    table.add(std::move(row));
+  }
+  drop_uninteresting(table);
+  return heading("Best plans", style) + table.text(style);
+}
+
+std::string why_it_won(const PlanReport& report, const TextStyle& style) {
+  if (report.candidates.size() < 2) return {};
+  const Candidate& best = report.candidates[0];
+  const Candidate& next = report.candidates[1];
+  const double lead = next.prediction.time.step / best.prediction.time.step - 1;
+  const std::string_view closeness = lead < 0.01 ? "; within 1 % of each other, measure both" : "";
+  return folded(fmt::format("{:.1f} % faster than the next best ({}): {}{}.", 100 * lead,
+                            described(next.plan, style), why_slower(best, next), closeness),
+                "why       ", style);
+}
+
+std::string pareto(const PlanReport& report, const TextStyle& style) {
+  if (report.pareto.size() < 2) return {};
+  std::vector<Table::Column> columns = degree_columns("reserved");
+  columns.push_back({"step"});
+  columns.push_back({"slower"});
+  Table table(columns);
+  const Seconds fastest = report.pareto.front().prediction.time.step;
+  const std::size_t rows = std::min(report.pareto.size(), kMostParetoRows);
+  for (std::size_t i = 0; i < rows; ++i) {
+    // Spread over the front, both ends included.
+    const std::size_t at = rows == 1 ? 0 : i * (report.pareto.size() - 1) / (rows - 1);
+    const Candidate& candidate = report.pareto[at];
+    std::vector<Cell> row = {with_gib(candidate.prediction.memory.peak_reserved)};
+    add_degrees(row, candidate.plan);
+    row.emplace_back(duration(candidate.prediction.time.step));
+    row.emplace_back(signed_percent(candidate.prediction.time.step / fastest - 1));
+    table.add(std::move(row));
+  }
+  drop_uninteresting(table);
+  const std::string title =
+      rows < report.pareto.size()
+          ? fmt::format("Less memory for more time ({} of {} on the Pareto front)", rows,
+                        report.pareto.size())
+          : "Less memory for more time (Pareto front)";
+  return heading(title, style) + table.text(style);
+}
+
+std::string rejections(const PlanReport& report, const TextStyle& style) {
+  if (report.rejected.empty()) return {};
+  Table table({{"count"}, {"reason", Table::Align::left, 0}, {"nearest", Table::Align::left, 1}});
+  std::vector<RejectionCount> sorted = report.rejected;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.count > b.count; });
+  if (sorted.size() > kMostRejections) sorted.resize(kMostRejections);
+  for (const RejectionCount& rejection : sorted) {
+    table.add({grouped(rejection.count), std::string(name_of(rejection.reason)),
+               Cell(rejection.nearest, Paint::dim)});
+  }
+  return heading("Ruled out", style) + table.text(style);
+}
+
+std::string certificate(const PlanReport& report, const TextStyle& style) {
+  const SearchCounts& counts = report.counts;
+  const std::string proof =
+      report.exhaustive
+          ? fmt::format(
+                "Best of all {} combinations of the searched axes: every legal one was "
+                "priced ({}), {} did not fit.",
+                grouped(counts.tuples), grouped(counts.priced), grouped(counts.too_large))
+          : fmt::format(
+                "Best of the {} combinations priced before the search was stopped; a "
+                "better one may exist.",
+                grouped(counts.priced));
+  return folded(proof, "proof     ", style);
+}
+
+std::string near_misses(const PlanReport& report, const TextStyle& style) {
+  std::string out = heading("Nearest misses", style);
+  for (const NearMiss& miss : report.near_misses) {
+    out += folded(described(miss.candidate.plan, style), "  ", style);
+    out += folded(fmt::format("stage {} is short by {} ({} bytes){}{}", miss.stage,
+                              painted(with_gib(miss.missing), Paint::bad, style),
+                              grouped(static_cast<std::int64_t>(miss.missing.in(kByte))),
+                              miss.fix.empty() ? "" : "; fits with ", miss.fix),
+                  "    ", style);
+  }
+  return out;
+}
+
+std::string nothing_fits(const PlanRequest& request, const PlanReport& report,
+                         const TextStyle& style) {
+  std::string out =
+      "\n" +
+      folded(painted(fmt::format("Nothing fits: of {} combinations {} were "
+                                 "priced and all need more than the {} that "
+                                 "may be used of one {}.",
+                                 grouped(report.counts.tuples), grouped(report.counts.priced),
+                                 with_gib(request.usable_memory()), request.cluster.gpu().name),
+                     Paint::bad, style),
+             "", style);
+  return out + near_misses(report, style) + rejections(report, style) +
+         assumptions_text(request, style);
+}
+
+std::string next_steps(const PlanReport& report, std::string_view command, const TextStyle& style) {
+  const int other = report.winner()->plan.microbatch == 1 ? 2 : 1;
+  const std::string keep = std::string(command) + " -o plan.json";
+  const std::string edit = fmt::format("plan predict plan.json --microbatch {} -o b.json", other);
+  Table table({{"", Table::Align::left, 0}, {"", Table::Align::left, 1}});
+  table.add({keep, Cell("keep this plan in a file", Paint::dim)});
+  table.add({edit, Cell("change one thing", Paint::dim)});
+  table.add({"plan compare plan.json b.json", Cell("and see what it does", Paint::dim)});
+  return heading("Next", style) + table.text(style);
+}
+
+}  // namespace
+
+std::string search_text(const PlanRequest& request, const PlanReport& report,
+                        std::string_view command, const TextStyle& style) {
+  std::string out = job_text(request, style);
+  const Candidate* winner = report.winner();
+  if (winner == nullptr) return out + nothing_fits(request, report, style);
+  const PredictedCosts costs = costs_of(*winner);
+  out += headline(request, *winner, "best plan", style);
+  out += why_it_won(report, style);
+  out += certificate(report, style);
+  out += memory_text(costs, style) + time_text(costs, style);
+  out += runners_up(report, style) + pareto(report, style) + rejections(report, style);
+  return out + assumptions_text(request, style) + next_steps(report, command, style);
+}
+
+}  // namespace echelon

@@ -1,0 +1,44 @@
+// Reports for people. Each function is pure: values in, text out (report/json.hpp: the same as
+// JSON).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/plan_file.hpp"
+#include "planner/request.hpp"
+#include "planner/search.hpp"
+#include "report/style.hpp"
+
+namespace echelon {
+
+/// The answer of a search, read from the top: what to use, what it costs, what else there is, what
+/// was assumed, what to type next. `command` is the command line as typed.
+[[nodiscard]] std::string search_text(const PlanRequest& request, const PlanReport& report,
+                                      std::string_view command, const TextStyle& style);
+/// One configuration, priced.
+[[nodiscard]] std::string predict_text(const PlanRequest& request, const Candidate& candidate,
+                                       const TextStyle& style);
+/// The first lines of either: plan, time, memory.
+[[nodiscard]] std::string headline(const PlanRequest& request, const Candidate& candidate,
+                                   std::string_view title, const TextStyle& style);
+
+// Parts of these reports.
+[[nodiscard]] std::string job_text(const PlanRequest& request, const TextStyle& style);
+[[nodiscard]] std::string memory_text(const PredictedCosts& costs, const TextStyle& style);
+[[nodiscard]] std::string time_text(const PredictedCosts& costs, const TextStyle& style);
+[[nodiscard]] std::string assumptions_text(const PlanRequest& request, const TextStyle& style);
+
+/// One side of a comparison.
+struct Comparand {
+  std::string name;  ///< of its file
+  PlanFile plan;     ///< priced by this version
+  std::string note;  ///< what a reader must know before comparing; may be empty
+};
+[[nodiscard]] std::string compare_text(const Comparand& a, const Comparand& b,
+                                       const TextStyle& style);
+
+/// `word` as one word of a POSIX shell.
+[[nodiscard]] std::string shell_quoted(std::string_view word);
+
+}  // namespace echelon

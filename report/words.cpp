@@ -1,0 +1,139 @@
+#include "report/words.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+namespace echelon {
+
+namespace {
+
+/// Decimals that leave about three significant digits.
+std::string three_digits(double value) {
+  const double size = std::abs(value);
+  return fmt::format("{:.{}f}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
+}
+
+}  // namespace
+
+std::string grouped(std::int64_t value) {
+  std::string digits = std::to_string(value);
+  const std::size_t first = value < 0 ? 1 : 0;
+  for (std::size_t at = digits.size(); at > first + 3;) {
+    at -= 3;
+    digits.insert(at, ",");
+  }
+  return digits;
+}
+
+std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
+std::string signed_percent(double ratio) { return fmt::format("{:+.1f} %", 100 * ratio); }
+std::string gib(Bytes bytes) {
+  const double value = bytes.in(1_GiB);
+  return std::abs(value) < 9.995 ? fmt::format("{:.2f}", value) : fmt::format("{:.1f}", value);
+}
+std::string with_gib(Bytes bytes) { return gib(bytes) + " GiB"; }
+
+std::string duration(Seconds time) {
+  struct Scale {
+    double seconds;
+    const char* unit;
+  };
+  static constexpr std::array<Scale, 7> kScales = {{{86400.0 * 365.25, "years"},
+                                                    {86400, "days"},
+                                                    {3600, "h"},
+                                                    {1, "s"},
+                                                    {1e-3, "ms"},
+                                                    {1e-6, "us"},
+                                                    {1e-9, "ns"}}};
+  const double seconds = time.in(kSecond);
+  if (seconds == 0) return "0 s";
+  for (const Scale& scale : kScales) {
+    // Hours only from two of them: 600 s reads better than 0.17 h.
+    const double least = scale.seconds > 1 ? 2 * scale.seconds : 0.9995 * scale.seconds;
+    if (std::abs(seconds) >= least) {
+      return three_digits(seconds / scale.seconds) + " " + scale.unit;
+    }
+  }
+  return fmt::format("{:.2g} s", seconds);
+}
+
+std::string signed_duration(Seconds time) {
+  return (time.in(kSecond) < 0 ? "-" : "+") + duration(Seconds{std::abs(time.in(kSecond))});
+}
+
+std::string bandwidth(BytesPerSecond rate) { return fmt::format("{:.4g} GB/s", rate.in(1_GBps)); }
+
+std::string counted(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
+}
+
+std::vector<TimePart> parts_of(const CostBreakdown& time) {
+  return {{"compute", time.compute},
+          {"recompute", time.recompute},
+          {"tp communication", time.tp_comm_exposed},
+          {"cp communication", time.cp_comm_exposed},
+          {"ep communication", time.ep_comm_exposed},
+          {"pp communication", time.pp_comm_exposed},
+          {"dp communication", time.dp_comm_exposed},
+          {"pipeline bubble", time.bubble},
+          {"optimizer", time.optimizer},
+          {"host", time.host},
+          {"data", time.data}};
+}
+
+std::vector<MemoryPart> parts_of(const MemoryBreakdown& memory) {
+  return {{"weights", memory.weights},     {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer}, {"activations", memory.activations},
+          {"workspace", memory.workspace}, {"communication", memory.communication},
+          {"CUDA context", memory.context}};
+}
+
+std::string recompute_words(const ParallelPlan& plan) {
+  if (plan.recompute != Recompute::full) return std::string(name_of(plan.recompute));
+  if (plan.recompute_layers.empty() || plan.recompute_layers == plan.layers_per_stage)
+    return "full";
+  const auto [low, high] =
+      std::minmax_element(plan.recompute_layers.begin(), plan.recompute_layers.end());
+  const int layers = *std::max_element(plan.layers_per_stage.begin(), plan.layers_per_stage.end());
+  if (*low == *high) return fmt::format("full {}/{}", *low, layers);
+  return fmt::format("full {}-{}/{}", *low, *high, layers);
+}
+
+std::string described(const ParallelPlan& plan, const TextStyle& style) {
+  std::vector<std::string> words = {fmt::format("tp {}", plan.tp), fmt::format("pp {}", plan.pp)};
+  if (plan.vpp > 1) words.push_back(fmt::format("vpp {}", plan.vpp));
+  if (plan.cp > 1) words.push_back(fmt::format("cp {}", plan.cp));
+  words.push_back(fmt::format("dp {}", plan.dp));
+  words.push_back(fmt::format("microbatch {}", plan.microbatch));
+  std::string zero = fmt::format("ZeRO {}", plan.zero);
+  if (plan.zero > 0 && plan.shard_group != plan.dp) {
+    zero += fmt::format(" over {} ranks", plan.shard_group);
+  }
+  words.push_back(std::move(zero));
+  if (plan.sequence_parallel) words.emplace_back("sequence parallel");
+  words.push_back(plan.recompute == Recompute::none ? "no recompute"
+                                                    : "recompute " + recompute_words(plan));
+  if (plan.pp > 1) words.emplace_back(name_of(plan.schedule));
+  return fmt::format("{}", fmt::join(words, glyph(" · ", ", ", style)));
+}
+
+std::string flags_of(const ParallelPlan& plan) {
+  std::string flags =
+      fmt::format("--tp {} --pp {} --dp {} --microbatch {} --zero {} --recompute {}", plan.tp,
+                  plan.pp, plan.dp, plan.microbatch, plan.zero, name_of(plan.recompute));
+  if (plan.vpp > 1) flags += fmt::format(" --vpp {}", plan.vpp);
+  if (plan.cp > 1) flags += fmt::format(" --cp {}", plan.cp);
+  if (plan.tp > 1)
+    flags += plan.sequence_parallel ? " --sequence-parallel" : " --no-sequence-parallel";
+  if (plan.recompute == Recompute::full && plan.recompute_layers != plan.layers_per_stage) {
+    flags += fmt::format(" --recompute-layers {}", fmt::join(plan.recompute_layers, ","));
+  }
+  return flags;
+}
+
+}  // namespace echelon

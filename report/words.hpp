@@ -1,0 +1,49 @@
+// Numbers and plans as people read them. Units are always spelled out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/cost.hpp"
+#include "core/parallel_plan.hpp"
+#include "core/units.hpp"
+#include "report/style.hpp"
+
+namespace echelon {
+
+[[nodiscard]] std::string grouped(std::int64_t value);   ///< "4,194,304"
+[[nodiscard]] std::string percent(double ratio);         ///< 0.475 -> "47.5 %"
+[[nodiscard]] std::string signed_percent(double ratio);  ///< "+3.1 %"
+[[nodiscard]] std::string gib(Bytes bytes);              ///< "61.2" (GiB, no unit: for tables)
+[[nodiscard]] std::string with_gib(Bytes bytes);         ///< "61.2 GiB"
+/// Three significant digits with the unit that suits: "5.83 s", "412 ms", "37.2 us".
+[[nodiscard]] std::string duration(Seconds time);
+[[nodiscard]] std::string signed_duration(Seconds time);
+/// "400 Gbit/s = 50 GB/s".
+[[nodiscard]] std::string bandwidth(BytesPerSecond rate);
+/// "64 GPUs", "1 GPU".
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);
+
+/// One part of a step, as the tables name it.
+struct TimePart {
+  std::string_view name;
+  Seconds time;
+};
+/// All parts in the order they are shown; they sum to total().
+[[nodiscard]] std::vector<TimePart> parts_of(const CostBreakdown& time);
+
+struct MemoryPart {
+  std::string_view name;
+  Bytes bytes;
+};
+[[nodiscard]] std::vector<MemoryPart> parts_of(const MemoryBreakdown& memory);
+
+/// "tp 4 · pp 2 · dp 8 · microbatch 1 · ZeRO 1 · sequence parallel · no recompute".
+[[nodiscard]] std::string described(const ParallelPlan& plan, const TextStyle& style);
+/// "none", "selective", "full", "full 4 of 8" (layers per stage), "full 4-6 of 8".
+[[nodiscard]] std::string recompute_words(const ParallelPlan& plan);
+/// Flags of `plan predict` that name exactly this plan.
+[[nodiscard]] std::string flags_of(const ParallelPlan& plan);
+
+}  // namespace echelon
