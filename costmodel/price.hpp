@@ -84,6 +84,8 @@ class Pricer {
   void price(const ParallelPlan& plan, const CutCosts& costs, Prediction& out) const;
   /// Memory only, the cheap first half of a price.
   void price_memory(const ParallelPlan& plan, const CutCosts& costs, MemoryPrediction& out) const;
+  /// Time only.
+  void price_time(const ParallelPlan& plan, const CutCosts& costs, TimePrediction& out) const;
 
   [[nodiscard]] const ModelSpec& model() const { return model_; }
   [[nodiscard]] const TrainingJob& job() const { return job_; }
@@ -92,7 +94,6 @@ class Pricer {
   [[nodiscard]] const Calibration& calibration() const { return calibration_; }
 
  private:
-  void price_time(const ParallelPlan& plan, const CutCosts& costs, TimePrediction& out) const;
   ModelSpec model_;
   TrainingJob job_;
   ClusterTopology cluster_;

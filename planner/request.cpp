@@ -1,0 +1,133 @@
+#include "planner/request.hpp"
+
+#include <fmt/format.h>
+
+#include "planner/candidates.hpp"
+#include "planner/legality.hpp"
+
+namespace echelon {
+namespace {
+
+/// Flag a rejected single configuration should be blamed on.
+std::string flag_of(RejectionReason reason) {
+  using enum RejectionReason;
+  switch (reason) {
+    case gpus_mismatch: return "--gpus";
+    case heads_not_divisible:
+    case kv_heads_not_divisible:
+    case ffn_not_divisible: return "--tp";
+    case sequence_not_divisible: return "--seq";
+    case batch_not_divisible: return "--global-batch";
+    case too_few_layers: return "--pp";
+    case layers_not_divisible:
+    case microbatches_not_divisible: return "--vpp";
+    case stack_lacks_feature: return "--stack";
+    case contradictory:
+    case memory: break;
+  }
+  return "the configuration";
+}
+
+/// Nearest values of `n`'s divisors, for "tp 3 does not divide ... nearest: 2 or 4".
+std::string nearest_divisors(std::int64_t n, std::int64_t value) {
+  std::int64_t below = 1;
+  std::int64_t above = 0;
+  for (const std::int64_t d : divisors(n)) {
+    if (d <= value) below = d;
+    if (d >= value && above == 0) above = d;
+  }
+  return above > 0 ? fmt::format("{} or {}", below, above) : fmt::format("{}", below);
+}
+
+std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
+                          RejectionReason reason) {
+  using enum RejectionReason;
+  const auto degrees = [](std::string text) { return "nearest valid: " + std::move(text); };
+  switch (reason) {
+    case heads_not_divisible: return degrees("--tp " + nearest_divisors(request.model.heads, plan.tp));
+    case kv_heads_not_divisible:
+      return degrees("--tp " + nearest_divisors(request.model.kv_heads, plan.tp));
+    case ffn_not_divisible:
+      return degrees("--tp " + nearest_divisors(request.model.ffn_hidden, plan.tp));
+    case sequence_not_divisible:
+      return degrees(fmt::format("--seq {}", request.job.sequence / plan.tp * plan.tp));
+    case batch_not_divisible: {
+      const std::int64_t unit = std::int64_t{plan.dp} * plan.microbatch;
+      const std::int64_t below = request.job.global_batch / unit * unit;
+      return degrees(below > 0 ? fmt::format("--global-batch {} or {}", below, below + unit)
+                               : fmt::format("--global-batch {}", unit));
+    }
+    case too_few_layers: return degrees(fmt::format("--pp {}", request.model.layers / plan.vpp));
+    default: return {};
+  }
+}
+
+/// dp from the GPUs when it is not given.
+Result<int> data_parallel(const PlanRequest& request, int tp, int pp) {
+  const PlanConstraints& pinned = request.constraints;
+  if (pinned.dp) return *pinned.dp;
+  const std::int64_t rest = std::int64_t{tp} * pp;
+  if (request.cluster.gpus() % rest != 0) {
+    return input_error("--gpus", fmt::format("{} GPUs for tp {} × pp {}", request.cluster.gpus(), tp, pp),
+                       "a multiple of tp × pp",
+                       "nearest valid product: " + nearest_divisors(request.cluster.gpus(), rest));
+  }
+  return static_cast<int>(request.cluster.gpus() / rest);
+}
+
+}  // namespace
+
+Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
+  const PlanConstraints& pinned = request.constraints;
+  Tuple tuple;
+  tuple.tp = pinned.tp.value_or(1);
+  tuple.pp = pinned.pp.value_or(1);
+  tuple.vpp = pinned.vpp.value_or(1);
+  tuple.microbatch = pinned.microbatch.value_or(1);
+  Result<int> dp = data_parallel(request, tuple.tp, tuple.pp);
+  if (!dp) return dp.error();
+  tuple.dp = *dp;
+  // Default ZeRO stage: 1 where it means something, else the lowest the stack offers.
+  if (pinned.zero) {
+    tuple.zero = *pinned.zero;
+  } else if (tuple.dp > 1) {
+    while (tuple.zero < 3 && (tuple.zero == 0 || !request.stack.zero_allowed[tuple.zero])) {
+      ++tuple.zero;
+    }
+  }
+  tuple.shard_group = pinned.shard_group.value_or(tuple.dp);
+  tuple.sequence_parallel =
+      pinned.sequence_parallel.value_or(tuple.tp > 1 && request.stack.sequence_parallel);
+  tuple.recompute = pinned.recompute.value_or(pinned.recompute_layers ? Recompute::full
+                                                                      : Recompute::none);
+  tuple.recompute_layers = request.model.layers;  // capped at the stage's layers
+  if (pinned.recompute_layers && tuple.recompute != Recompute::full) {
+    return input_error("--recompute-layers", fmt::format("with --recompute {}", name_of(tuple.recompute)),
+                       "--recompute full", "drop one of the two flags");
+  }
+  const auto per_stage = [&](const std::optional<std::vector<int>>& list, const char* flag,
+                             bool one_is_enough) -> std::optional<Error> {
+    if (!list || list->size() == static_cast<std::size_t>(tuple.pp)) return {};
+    if (one_is_enough && list->size() == 1) return {};
+    return input_error(flag, fmt::format("{} entries", list->size()),
+                       fmt::format("one per pipeline stage, {}", tuple.pp));
+  };
+  if (auto error = per_stage(pinned.layers_per_stage, "--layers-per-stage", false)) return *error;
+  if (auto error = per_stage(pinned.recompute_layers, "--recompute-layers", true)) return *error;
+
+  ParallelPlan plan;
+  if (!fill_plan(request, tuple, plan)) {
+    return input_error("--vpp", fmt::format("{} layers on pp {} × vpp {}", request.model.layers,
+                                            tuple.pp, tuple.vpp),
+                       std::string(describe(RejectionReason::layers_not_divisible)));
+  }
+  if (const auto rejection =
+          check_plan(request.model, request.job, request.cluster, request.stack, plan)) {
+    return input_error(flag_of(rejection->reason), rejection->detail,
+                       std::string(describe(rejection->reason)),
+                       nearest_valid(request, plan, rejection->reason));
+  }
+  return plan;
+}
+
+}  // namespace echelon

@@ -1,0 +1,125 @@
+#include "planner/run_cluster.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace echelon {
+
+namespace {
+
+/// A GPU as tables of runs name it, and the machine it is usually sold in.
+struct RunGpu {
+  std::string_view name;   ///< column `gpu`
+  std::string_view gpu;    ///< JSON: a name of the GPU catalog, or a whole description
+  double nvlink_GBps = 0;  ///< one GPU, one direction, all its links; 0: PCIe only
+  double pcie_GBps = 0;    ///< one GPU, one direction
+  double nic_gbps = 400;   ///< usual network of a node, per GPU
+  int trays = 1;           ///< nodes inside one NVLink domain
+};
+
+// Sources: NVIDIA and AMD data sheets (link rates are half of the printed bidirectional ones);
+// networks of DGX-1/2, DGX A100, H100, B200, B300, of Meta's Grand Teton and of Azure ND MI300X.
+const std::array kGpus = {
+    RunGpu{"A100-SXM4-40GB", R"("A100-SXM4-40GB")", 300, 32, 200},
+    RunGpu{"A100-SXM4-80GB", R"("A100-SXM4-80GB")", 300, 32, 200},
+    RunGpu{"A800-SXM4-80GB", R"("A100-SXM4-80GB")", 200, 32, 200},
+    RunGpu{"H100-SXM5-80GB", R"("H100-SXM5-80GB")", 450, 64, 400},
+    RunGpu{"H100-SXM-96GB-HBM2e-500W",
+           R"({"name": "H100-SXM-96GB-HBM2e-500W", "memory": "95 GiB", "hbm": "2.4 TB/s",)"
+           R"( "bf16": "989 TFLOP/s", "tf32": "494.5 TFLOP/s", "fp8": "1979 TFLOP/s", "sms": 132,)"
+           R"( "fp32": "67 TFLOP/s", "compute_capability": 9.0})",
+           450, 64, 400},
+    RunGpu{"H200-SXM5-141GB", R"("H200-SXM5-141GB")", 450, 64, 400},
+    RunGpu{"H800-SXM5-80GB", R"("H100-SXM5-80GB")", 200, 64, 400},
+    RunGpu{"B200-SXM-180GB", R"("B200-SXM-180GB")", 900, 64, 400},
+    RunGpu{"B300-SXM-270GB", R"("B300-SXM-288GB")", 900, 128, 800},
+    RunGpu{"GB200", R"("GB200")", 900, 128, 400, 18},
+    RunGpu{"GB300", R"("GB300")", 900, 128, 800, 18},
+    RunGpu{"V100-SXM2-32GB", R"("V100-SXM2-32GB")", 150, 16, 100},
+    RunGpu{"MI300X 192GB", R"("MI300X")", 448, 64, 400},
+    RunGpu{"RTX-4090", R"("RTX-4090")", 0, 32, 25},
+    RunGpu{"RTX A6000 48GB",
+           R"({"name": "RTX-A6000-48GB", "memory": "48 GB", "hbm": "768 GB/s",)"
+           R"( "bf16": "154.8 TFLOP/s", "tf32": "77.4 TFLOP/s", "fp32": "38.7 TFLOP/s",)"
+           R"( "sms": 84, "compute_capability": 8.6})",
+           0, 32, 25},
+};
+constexpr std::int64_t kUsualGpusPerNode = 8;
+constexpr double kCeilingGbps = 3200;  ///< of a measured network when the row names no NICs
+
+/// The table's own name, corrected where its memory column contradicts it.
+std::string_view gpu_name(const RunRow& row) {
+  const bool half = row.gpu_memory_gb && *row.gpu_memory_gb <= 40;
+  return row.gpu == "A100-SXM4-80GB" && half ? "A100-SXM4-40GB" : std::string_view(row.gpu);
+}
+
+std::int64_t node_gpus(const RunRow& row, std::int64_t gpus) {
+  return row.gpus_per_node.value_or(std::min(kUsualGpusPerNode, gpus));
+}
+
+std::string description(const RunGpu& known, std::int64_t per_node, double nic_gbps) {
+  std::string text = fmt::format(R"({{"schema": 1, "name": "{} x {}", "gpu": {}, "node": {{)",
+                                 per_node, known.name, known.gpu);
+  text += fmt::format(R"("gpus": {}, "interconnect": )", per_node);
+  text += known.nvlink_GBps > 0
+              ? fmt::format(R"({{"kind": "nvswitch", "per_gpu": "{} GB/s"}})", known.nvlink_GBps)
+              : std::string(R"({"kind": "pcie"})");
+  text += fmt::format(R"(, "pcie": {{"gpu_link": "{} GB/s"}})", known.pcie_GBps);
+  if (nic_gbps > 0) {
+    text += fmt::format(R"(, "nics": {{"count": {}, "rate": "{} Gbps"}})", per_node,
+                        nic_gbps / static_cast<double>(per_node));
+  }
+  text += "}";
+  if (known.trays > 1) {
+    text += fmt::format(
+        R"(, "fabric": {{"tiers": [{{"name": "nvlink-rack", "kind": "nvlink", "multiplicity": {},)"
+        R"( "latency": "0 us"}}, {{"name": "network", "multiplicity": 1000000, "latency": "0 us"}}]}})",
+        known.trays);
+  }
+  return text + "}";
+}
+
+}  // namespace
+
+std::string cluster_key(const RunRow& row, std::int64_t gpus) {
+  return fmt::format("{}|{}|{}|{}", gpu_name(row), gpus, node_gpus(row, gpus),
+                     row.nic_gbps_per_node.value_or(0));
+}
+
+Result<ClusterTopology> cluster_of(const RunRow& row, std::int64_t gpus,
+                                   std::vector<std::string>& inferred) {
+  const std::string_view name = gpu_name(row);
+  const auto* known = std::ranges::find(kGpus, name, &RunGpu::name);
+  if (known == kGpus.end()) {
+    std::vector<std::string_view> names;
+    for (const RunGpu& one : kGpus) names.push_back(one.name);
+    return input_error("gpu", fmt::format("unknown GPU '{}'", row.gpu.substr(0, 60)),
+                       fmt::format("one of {}", fmt::join(names, ", ")));
+  }
+  const std::int64_t per_node = node_gpus(row, gpus);
+  double nic_gbps = row.nic_gbps_per_node.value_or(0);
+  if (name != row.gpu) {
+    inferred.push_back(fmt::format("the GPU is {}: the row says {} GB", name, *row.gpu_memory_gb));
+  }
+  if (gpus > per_node && nic_gbps == 0) {
+    nic_gbps = known->nic_gbps * static_cast<double>(per_node);
+    inferred.push_back(fmt::format("a network of {:g} Gbit/s per node", nic_gbps));
+  }
+  return ClusterTopology::parse(description(*known, per_node, nic_gbps), "the machine of the row",
+                                gpus);
+}
+
+ClusterTopology with_measured_network(ClusterTopology cluster, const RunRow& row,
+                                      const Calibration& calibration) {
+  if (!row.net_allreduce_busbw_GBps || cluster.nodes() < 2) return cluster;
+  const double ceiling = row.nic_gbps_per_node.value_or(kCeilingGbps) / 8;
+  const double share = calibration.nic_efficiency > 0 ? calibration.nic_efficiency : 1;
+  const double network = std::min(*row.net_allreduce_busbw_GBps / share, ceiling);
+  return cluster.with_node_network(network * 1_GBps);
+}
+
+}  // namespace echelon

@@ -1,0 +1,58 @@
+// From a row of a table of measured runs to something the cost model can price.
+#pragma once
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/job.hpp"
+#include "core/model.hpp"
+#include "core/parallel_plan.hpp"
+#include "costmodel/stack.hpp"
+#include "planner/runs_io.hpp"
+#include "topologies/topology.hpp"
+
+namespace echelon {
+
+/// A row, understood. `plan` is legal for the rest (planner/legality.hpp).
+struct MappedRun {
+  ModelSpec model;
+  TrainingJob job;
+  ClusterTopology cluster;
+  Stack stack;  ///< ours; features the run evidently used are allowed
+  ParallelPlan plan;
+  std::vector<std::string> inferred;  ///< blanks that were filled in, in words
+};
+
+/// A row that cannot be predicted, and why: the run used something this version does not price, or
+/// the source does not say enough.
+struct SkippedRun {
+  std::string reason;
+};
+
+/// Maps rows one by one; keeps the machines it has built, since most rows share one.
+class RunMapper {
+ public:
+  [[nodiscard]] std::variant<MappedRun, SkippedRun> map(const RunRow& row);
+
+ private:
+  [[nodiscard]] Result<ClusterTopology> cluster(const RunRow& row, std::int64_t gpus,
+                                                std::vector<std::string>& inferred);
+  struct KnownCluster {
+    ClusterTopology cluster;
+    std::vector<std::string> inferred;
+  };
+  std::map<std::string, KnownCluster> clusters_;
+};
+
+/// Layers of each stage as that software splits them: nanotron by cost (a layer 4h² + 3hf, the head
+/// V·h) over equal thresholds; Megatron's forks leave one layer out of the first and last stage
+/// when that makes the rest equal; others as equal as can be. Source: nanotron
+/// src/nanotron/models/base.py, build_model; checked against the parameters per rank that
+/// nanotron's published runs printed (tests/planner/run_mapping_test.cpp).
+[[nodiscard]] std::vector<int> nanotron_layers(const ModelSpec& model, int pp,
+                                               bool tie_stays_on_the_earlier_stage);
+[[nodiscard]] std::vector<int> ends_hold_fewer_layers(int layers, int pp, int vpp);
+
+}  // namespace echelon
