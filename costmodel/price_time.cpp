@@ -59,7 +59,7 @@ class StepTime {
   [[nodiscard]] Seconds parameter_gather(int stage, const StageTimes& times) const;
   [[nodiscard]] Seconds tied_embedding_sync(int stage) const;
   [[nodiscard]] Seconds optimizer_time(int stage) const;
-  [[nodiscard]] Seconds steady_hops() const;
+  [[nodiscard]] Seconds steady_hops(Seconds busy) const;
   [[nodiscard]] Seconds bucketed(Seconds whole, Seconds latency, double parameters) const;
 
   const Pricer& pricer_;
@@ -232,10 +232,13 @@ Seconds StepTime::optimizer_time(int stage) const {
   return traffic / rates.optimizer + all_reduce(4_B, links(pricer_.cluster().gpus(), 1));
 }
 
-/// Boundary messages a stage in the middle waits for in the steady state, per microbatch.
-Seconds StepTime::steady_hops() const {
-  if (plan_.pp == 1 || plan_.overlap_pp) return Seconds{};
-  return 2.0 * plan_.vpp * hop_;
+/// What a stage in the middle loses to its boundary messages in the steady state, per microbatch:
+/// one in each direction and chunk, hidden behind that chunk's compute where sends overlap.
+Seconds StepTime::steady_hops(Seconds busy) const {
+  if (plan_.pp == 1) return Seconds{};
+  const double chunks = plan_.vpp;
+  const Seconds cover = busy / (2.0 * chunks);
+  return 2.0 * chunks * exposed_beside(hop_, cover, c_, plan_.overlap_pp);
 }
 
 void StepTime::price(TimePrediction& out) const {
@@ -268,7 +271,7 @@ void StepTime::price(TimePrediction& out) const {
   }
   const double m = static_cast<double>(m_);
   const Seconds fill_hops = 2.0 * (pp - 1) * hop_;
-  const Seconds steady = (m - 1) * steady_hops();
+  const Seconds steady = (m - 1) * steady_hops(slowest);
   const Seconds pipeline =
       pipeline_time(plan_.schedule, sum, slowest, plan_.vpp, m_) + fill_hops + steady;
 

@@ -19,9 +19,13 @@ bool equal_or_ends_less(int layers, int chunks) {
   return layers % chunks == 0 || (layers + 2) % chunks == 0;
 }
 
-/// Pinned layers on every stage: one value for all, or one per stage.
-int pinned_recompute(const std::vector<int>& pinned, std::size_t stage) {
-  return pinned.size() == 1 ? pinned.front() : pinned[stage];
+/// Recomputed layers the user pinned: one per stage, or one value for all, which a stage with fewer
+/// layers caps (a value no stage can hold is left for check_plan to reject).
+int pinned_recompute(const std::vector<int>& pinned, const std::vector<int>& layers,
+                     std::size_t stage) {
+  if (pinned.size() != 1) return pinned[stage];
+  const int most = *std::max_element(layers.begin(), layers.end());
+  return pinned.front() <= most ? std::min(pinned.front(), layers[stage]) : pinned.front();
 }
 
 }  // namespace
@@ -84,10 +88,10 @@ bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& pla
   plan.recompute_layers.assign(stages, 0);
   if (tuple.recompute == Recompute::full && plan.layers_per_stage.size() == stages) {
     for (std::size_t s = 0; s < stages; ++s) {
-      const int wanted = pinned.recompute_layers ? pinned_recompute(*pinned.recompute_layers, s)
-                                                 : tuple.recompute_layers;
       plan.recompute_layers[s] =
-          pinned.recompute_layers ? wanted : std::min(wanted, plan.layers_per_stage[s]);
+          pinned.recompute_layers
+              ? pinned_recompute(*pinned.recompute_layers, plan.layers_per_stage, s)
+              : std::min(tuple.recompute_layers, plan.layers_per_stage[s]);
     }
   }
   return true;
@@ -148,6 +152,9 @@ std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp) {
 std::vector<Recompute> recompute_values(const PlanRequest& request) {
   if (request.constraints.recompute) return {*request.constraints.recompute};
   if (request.constraints.recompute_layers) return {Recompute::full};
+  // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp, 4 bytes
+  // per head and token, for the price of another attention forward.
+  if (request.job.flash_attention) return {Recompute::none, Recompute::full};
   return {Recompute::none, Recompute::selective, Recompute::full};
 }
 

@@ -33,15 +33,15 @@ const std::array kGpus = {
            R"( "bf16": "989 TFLOP/s", "tf32": "494.5 TFLOP/s", "fp8": "1979 TFLOP/s", "sms": 132,)"
            R"( "fp32": "67 TFLOP/s", "compute_capability": 9.0})",
            450, 64, 400},
-    RunGpu{"H200-SXM5-141GB", R"("H200-SXM5-141GB")", 450, 64, 400},
-    RunGpu{"H800-SXM5-80GB", R"("H100-SXM5-80GB")", 200, 64, 400},
-    RunGpu{"B200-SXM-180GB", R"("B200-SXM-180GB")", 900, 64, 400},
-    RunGpu{"B300-SXM-270GB", R"("B300-SXM-288GB")", 900, 128, 800},
+    RunGpu{"H200-SXM5-141GB", R"("H200-SXM-141GB")", 450, 64, 400},
+    RunGpu{"H800-SXM5-80GB", R"("H800-SXM-80GB")", 200, 64, 400},
+    RunGpu{"B200-SXM-180GB", R"("B200-SXM")", 900, 64, 400},
+    RunGpu{"B300-SXM-270GB", R"("B300-SXM")", 900, 128, 800},
     RunGpu{"GB200", R"("GB200")", 900, 128, 400, 18},
     RunGpu{"GB300", R"("GB300")", 900, 128, 800, 18},
     RunGpu{"V100-SXM2-32GB", R"("V100-SXM2-32GB")", 150, 16, 100},
     RunGpu{"MI300X 192GB", R"("MI300X")", 448, 64, 400},
-    RunGpu{"RTX-4090", R"("RTX-4090")", 0, 32, 25},
+    RunGpu{"RTX-4090", R"("RTX 4090")", 0, 32, 25},
     RunGpu{"RTX A6000 48GB",
            R"({"name": "RTX-A6000-48GB", "memory": "48 GB", "hbm": "768 GB/s",)"
            R"( "bf16": "154.8 TFLOP/s", "tf32": "77.4 TFLOP/s", "fp32": "38.7 TFLOP/s",)"

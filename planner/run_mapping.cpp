@@ -332,8 +332,11 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const RunRow& row) {
   if (machine->gpu().peak(job.precision.compute) <= FlopsPerSecond{}) {
     return SkippedRun{fmt::format("{} has no {} units", row.gpu, name_of(job.precision.compute))};
   }
+  // A run is proof that its software gives a stage no layer when it holds the embedding or the head.
   const auto rejected = check_plan(shapes, job, *machine, *stack, plan);
-  if (rejected) return SkippedRun{"not a plan we price: " + rejected->detail};
+  if (rejected && rejected->reason != RejectionReason::too_few_layers) {
+    return SkippedRun{"not a plan we price: " + rejected->detail};
+  }
   return MappedRun{shapes, job, *machine, *stack, plan, inferred};
 }
 
