@@ -84,7 +84,7 @@ std::vector<PrecisionRecipe> all_recipes() {
       {.name = "bf16:adam-8bit",
        .source =
            "bf16:adam-fp32-master with bitsandbytes block-wise 8-bit Adam (arXiv 2110.02861): "
-           "1 byte per moment and one fp32 scale per block of 256 values (2,048 before 2024)",
+           "1 byte per moment and one fp32 scale per block of 256 values (2,048 in older releases)",
        .compute = Dtype::bf16,
        .weight = 2,
        .gradient = 0,

@@ -1,0 +1,114 @@
+#include "core/process_grid.hpp"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+ParallelPlan plan_of(int tp, int cp, int dp, int pp) {
+  ParallelPlan plan;
+  plan.tp = tp;
+  plan.cp = cp;
+  plan.dp = dp;
+  plan.pp = pp;
+  return plan;
+}
+
+int along(const Coordinates& at, Axis axis) {
+  switch (axis) {
+    case Axis::tp: return at.tp;
+    case Axis::cp: return at.cp;
+    case Axis::dp: return at.dp;
+    case Axis::pp: return at.pp;
+  }
+  return -1;
+}
+
+const std::vector<Axis> kAll = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
+
+}  // namespace
+
+TEST_CASE("rank and coordinates are a bijection in every order") {
+  const auto order = GENERATE(as<std::string>{}, "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "pp-dp-cp-tp",
+                              "dp-tp-pp-cp-ep");
+  const auto degrees = GENERATE(table<int, int, int, int>(
+      {{1, 1, 1, 1}, {2, 1, 1, 1}, {2, 3, 1, 5}, {8, 2, 4, 3}, {1, 1, 7, 1}}));
+  const ParallelPlan plan = plan_of(std::get<0>(degrees), std::get<1>(degrees),
+                                    std::get<2>(degrees), std::get<3>(degrees));
+  const ProcessGrid grid = ProcessGrid::with_order(plan, order).value();
+  REQUIRE(grid.ranks() == plan.gpus());
+  std::set<std::vector<int>> seen;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    const Coordinates at = grid.coordinates(rank);
+    CHECK(grid.rank(at) == rank);
+    for (const Axis axis : kAll) {
+      CHECK(along(at, axis) >= 0);
+      CHECK(along(at, axis) < grid.degree(axis));
+    }
+    seen.insert({at.tp, at.cp, at.dp, at.pp});
+  }
+  CHECK(static_cast<int>(seen.size()) == grid.ranks());
+}
+
+TEST_CASE("tensor-parallel ranks are neighbours and pipeline stages far apart by default") {
+  const ProcessGrid grid(plan_of(4, 1, 2, 3));
+  CHECK(grid.group(Axis::tp, 5) == std::vector<int>{4, 5, 6, 7});
+  CHECK(grid.group(Axis::dp, 5) == std::vector<int>{1, 5});
+  CHECK(grid.group(Axis::pp, 5) == std::vector<int>{5, 13, 21});
+  CHECK(grid.group(Axis::cp, 5) == std::vector<int>{5});
+}
+
+TEST_CASE("the default order is tp-cp-ep-dp-pp") {
+  const ParallelPlan plan = plan_of(2, 3, 4, 5);
+  const ProcessGrid grid(plan);
+  const ProcessGrid spelled = ProcessGrid::with_order(plan, "tp-cp-ep-dp-pp").value();
+  for (const Axis axis : kAll) CHECK(grid.stride(axis) == spelled.stride(axis));
+}
+
+TEST_CASE("pipeline may be placed inside data parallelism") {
+  const ProcessGrid grid = ProcessGrid::with_order(plan_of(2, 1, 2, 2), "tp-cp-ep-pp-dp").value();
+  CHECK(grid.group(Axis::pp, 0) == std::vector<int>{0, 2});
+  CHECK(grid.group(Axis::dp, 0) == std::vector<int>{0, 4});
+}
+
+TEST_CASE("the groups of an axis split the ranks without overlap") {
+  const ProcessGrid grid(plan_of(2, 2, 3, 2));
+  for (const Axis axis : kAll) {
+    std::multiset<int> members;
+    for (int rank = 0; rank < grid.ranks(); ++rank) {
+      const std::vector<int> group = grid.group(axis, rank);
+      REQUIRE(static_cast<int>(group.size()) == grid.degree(axis));
+      if (group.front() == rank) members.insert(group.begin(), group.end());
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        CHECK(along(grid.coordinates(group[i]), axis) == static_cast<int>(i));
+        CHECK(grid.group(axis, group[i]) == group);
+      }
+    }
+    CHECK(static_cast<int>(members.size()) == grid.ranks());
+    CHECK(std::set<int>(members.begin(), members.end()).size() == members.size());
+  }
+}
+
+TEST_CASE("a rank order that does not name every axis once is refused") {
+  const auto order =
+      GENERATE(as<std::string>{}, "", "tp", "tp-cp-ep-dp", "tp-cp-dp-pp-xx", "tp-tp-cp-dp-pp",
+               "tp-cp-ep-ep-dp-pp", "tp,cp,dp,pp", "TP-CP-DP-PP", "tp--cp-dp-pp", "-tp-cp-dp-pp");
+  INFO("'" << order << "'");
+  const Result<ProcessGrid> grid = ProcessGrid::with_order(plan_of(2, 1, 2, 1), order);
+  REQUIRE_FALSE(grid.ok());
+  CHECK(grid.error().where == "--rank-order");
+}
+
+TEST_CASE("a refused rank order names the axis") {
+  const auto error = [](const char* order) {
+    return ProcessGrid::with_order(plan_of(1, 1, 1, 1), order).error().found;
+  };
+  CHECK(error("tp-cp-ep-dp") == "no axis 'pp'");
+  CHECK(error("tp-cp-xp-dp-pp") == "unknown axis 'xp'");
+  CHECK(error("tp-cp-cp-dp-pp") == "axis 'cp' twice");
+}
