@@ -1,0 +1,49 @@
+#include "topologies/group_table.hpp"
+
+namespace echelon {
+
+std::vector<Group> groups_in_domain(int domain, int members, int stride) {
+  std::vector<Group> groups;
+  for (int block = 0; block < domain; block += members * stride) {
+    for (int j = 0; j < stride; ++j) {
+      Group group;
+      for (int i = 0; i < members && block + j + i * stride < domain; ++i) {
+        group.push_back(block + j + i * stride);
+      }
+      if (!group.empty()) groups.push_back(std::move(group));
+    }
+  }
+  return groups;
+}
+
+std::vector<Group> groups_through_domain(int domain, int stride) {
+  return groups_in_domain(domain, (domain + stride - 1) / stride, stride);
+}
+
+GroupTable::GroupTable(const TopologyGraph& graph)
+    : size_(static_cast<std::size_t>(graph.gpus())), uniform_(graph.has_nvswitch()) {
+  const int domain = graph.gpus();
+  if (uniform_) {
+    intra_.push_back(graph.group_bandwidth({}));
+  } else {
+    intra_.resize(size_ * size_);
+    for (int stride = 1; stride <= domain; ++stride) {
+      for (int members = 1; (members - 1) * stride < domain; ++members) {
+        intra_[static_cast<std::size_t>(stride - 1) * size_ +
+               static_cast<std::size_t>(members - 1)] =
+            graph.group_bandwidth(groups_in_domain(domain, members, stride));
+      }
+    }
+  }
+  inter_.resize(size_);
+  per_gpu_.resize(size_);
+  std::vector<Group> senders;
+  for (int stride = 1; stride <= domain; ++stride) {
+    const auto at = static_cast<std::size_t>(stride - 1);
+    senders.push_back({domain - stride});
+    per_gpu_[at] = graph.fair_egress(senders);
+    if (domain % stride == 0) inter_[at] = graph.fair_egress(groups_through_domain(domain, stride));
+  }
+}
+
+}  // namespace echelon
