@@ -1,4 +1,3 @@
-// read_file and write_file of json_io.hpp's family, declared in core/files.hpp.
 #include "core/files.hpp"
 
 #include <fcntl.h>
@@ -60,7 +59,7 @@ bool write_all(int fd, std::string_view content) {
   return true;
 }
 
-/// Pipes, terminals and devices cannot be replaced by a rename: their content is appended.
+/// Pipes, terminals and devices cannot be replaced by a rename.
 Status write_directly(const std::string& path, std::string_view content) {
   const auto complain = [&](int code) {
     return environment_error(path, "cannot be written: " + reason(code));
@@ -71,7 +70,7 @@ Status write_directly(const std::string& path, std::string_view content) {
   } else if (path == "/dev/stderr") {
     fd = ::dup(STDERR_FILENO);
   } else {
-    fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC);
+    fd = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
   }
   Descriptor file(fd);
   if (!file.open() || !write_all(file.get(), content) || !file.close()) return complain(errno);

@@ -118,6 +118,9 @@ TEST_CASE("Qwen: the window needs its switch, and starts after the full layers")
   const ModelSpec windowed = *parse_model(document.dump(), "config.json");
   CHECK(windowed.sliding_window == 4096);
   CHECK(windowed.windowed_layers == 4);
+  document["use_sliding_window"] = false;
+  CHECK(parse_model(document.dump(), "config.json")->windowed_layers == 0);
+  document["use_sliding_window"] = true;
   document["max_window_layers"] = 24;
   CHECK(parse_model(document.dump(), "config.json")->windowed_layers == 0);
 }

@@ -200,6 +200,7 @@ TEST_CASE("a missing, ill-typed or impossible field is pointed at") {
   }
   CHECK(refusal_of_change("gated_mlp", 1).where == "my.json at /gated_mlp");
   CHECK(refusal_of_change("hidden_dropout", 1.5).where == "my.json at /hidden_dropout");
+  CHECK(refusal_of_change("hidden_dropout", -0.1).where == "my.json at /hidden_dropout");
   CHECK(refusal_of_change("aliases", "7b").where == "my.json at /aliases");
   CHECK(refusal_of_change("aliases", Json::array({1})).where == "my.json at /aliases");
   CHECK(says(refusal_of_change("activation", "sillu"), "did you mean 'silu'?"));
