@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <tuple>
+#include <utility>
 
 #include "core/embedded.hpp"
 #include "core/model_formats_io.hpp"
@@ -167,10 +168,11 @@ Status check_model(const ModelSpec& model, std::string_view where) {
                                 model.windowed_layers, model.sliding_window),
                     "both zero, or both above zero");
   }
-  for (const double dropout : {model.hidden_dropout, model.attention_dropout}) {
-    if (dropout >= 0 && dropout <= 1) continue;
-    return complain("hidden_dropout", fmt::format("a dropout of {}", dropout),
-                    "probabilities between 0 and 1");
+  const std::pair<std::string_view, double> dropouts[] = {
+      {"hidden_dropout", model.hidden_dropout}, {"attention_dropout", model.attention_dropout}};
+  for (const auto& [field, dropout] : dropouts) {
+    if (dropout >= 0 && dropout <= 1) continue;  // false for not-a-number too
+    return complain(field, fmt::format("{}", dropout), "a probability between 0 and 1");
   }
   // The bounds keep one layer below 2^63; all layers together may still pass it.
   constexpr double kMostParameters = 1e18;

@@ -185,6 +185,9 @@ TEST_CASE("a value of another type or out of bounds is refused") {
   JsonReader reader(document, "a.json");
   reader.number("huge", 0, 1e299);
   CHECK_FALSE(reader.finish().ok());
+  JsonReader below(document, "a.json");
+  below.number("neg", 0, 1);
+  CHECK(says(below.finish().error().message(), "a.json at /neg: -1; expected a number between"));
 }
 
 TEST_CASE("an optional value of the wrong type is still an error") {

@@ -242,7 +242,9 @@ TEST_CASE("a model built in memory is checked like one from a file") {
   CHECK(refused([](ModelSpec& m) { m.windowed_layers = 0; }));
   CHECK(refused([](ModelSpec& m) { m.sliding_window = 0; }));
   CHECK(refused([](ModelSpec& m) { m.hidden_dropout = std::nan(""); }));
-  CHECK(refused([](ModelSpec& m) { m.attention_dropout = -0.1; }));
+  ModelSpec negative = good;
+  negative.attention_dropout = -0.1;
+  CHECK(check_model(negative, "here").error().where == "here at /attention_dropout");
 }
 
 TEST_CASE("what is not a model is refused with what was expected") {
