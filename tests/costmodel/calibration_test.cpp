@@ -1,0 +1,85 @@
+#include "costmodel/calibration_io.hpp"
+
+
+#include "core/embedded.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+GpuSpec gpu(const char* cluster) { return ClusterTopology::load(cluster, 8).value().gpu(); }
+
+std::string pick(const char* cluster, const char* stack) {
+  return pick_calibration(gpu(cluster), find_stack(stack).value()).value().name;
+}
+
+}  // namespace
+
+TEST_CASE("every shipped calibration reads, and every rate of it has a source") {
+  for (const EmbeddedFile& file : embedded_calibrations()) {
+    INFO(file.name);
+    const Result<Calibration> c = parse_calibration(file.content, file.name);
+    REQUIRE(c.ok());
+    CHECK(c->name == file.name);
+    CHECK(c->gemm_efficiency > 0);
+    CHECK(c->sources.size() == 26);
+    for (const auto& source : c->sources) CHECK_FALSE(source.text.empty());
+    CHECK(c->evidence == Evidence::extrapolated);  // none is fitted to runs yet
+  }
+}
+
+TEST_CASE("the exact stack is preferred to the GPU family, the family to the generic priors") {
+  CHECK(pick("dgx-h100", "nanotron") == "hopper-nanotron");
+  CHECK(pick("dgx-h100", "megatron-core") == "hopper");
+  CHECK(pick("dgx-h200", "megatron-core") == "hopper");
+  CHECK(pick("dgx-a100", "megatron-2021") == "ampere-megatron-2021");
+  CHECK(pick("dgx-b200", "nanotron") == "blackwell");
+  CHECK(pick("rtx-4090", "echelon") == "ada");
+}
+
+TEST_CASE("a calibration survives being written and read") {
+  const Calibration c = pick_calibration(gpu("dgx-h100"), stacks().front()).value();
+  const Result<Calibration> again = parse_calibration(calibration_to_json(c), "copy");
+  REQUIRE(again.ok());
+  CHECK(calibration_to_json(*again) == calibration_to_json(c));
+}
+
+TEST_CASE("a calibration that extends another changes only what it says") {
+  const Calibration base = parse_calibration(
+      [] {
+        for (const EmbeddedFile& f : embedded_calibrations()) {
+          if (f.name == "hopper") return f.content;
+        }
+        return std::string_view{};
+      }(), "hopper").value();
+  const Result<Calibration> mine = parse_calibration(R"({"schema": 1, "kind": "calibration",
+      "name": "mine", "gpu": "hopper", "stack": "any", "evidence": "calibrated",
+      "fitted_to": "my runs", "extends": "hopper",
+      "rates": {"gemm_efficiency": {"value": 0.5, "unit": "ratio", "source": "me"}}})", "mine.json");
+  REQUIRE(mine.ok());
+  CHECK(mine->gemm_efficiency == 0.5);
+  CHECK(mine->nic_efficiency == base.nic_efficiency);
+  CHECK(mine->evidence == Evidence::calibrated);
+}
+
+TEST_CASE("a bad calibration names the place and what was expected") {
+  const auto message = [](const char* text) {
+    const Result<Calibration> c = parse_calibration(text, "c.json");
+    REQUIRE_FALSE(c.ok());
+    return c.error().message();
+  };
+  const std::string head =
+      R"({"schema": 1, "kind": "calibration", "name": "x", "gpu": "g", "stack": "any",
+          "evidence": "calibrated", "fitted_to": "runs", )";
+  CHECK(message((head + R"("rates": {}})").c_str()).find("gemm_efficiency") != std::string::npos);
+  CHECK(message((head + R"("extends": "hoper", "rates": {}})").c_str()).find("hopper") !=
+        std::string::npos);
+  CHECK(message((head + R"("extends": "hopper", "rates": {"gemm_eficiency":
+      {"value": 1, "unit": "ratio", "source": "s"}}})").c_str()).find("gemm_efficiency") !=
+        std::string::npos);
+  CHECK(message((head + R"("extends": "hopper", "rates": {"gemm_efficiency":
+      {"value": 7, "unit": "ratio", "source": "s"}}})").c_str()).find("7") != std::string::npos);
+  CHECK(message((head + R"("extends": "hopper", "rates": {"kernel_fixed":
+      {"value": 7, "unit": "ms", "source": "s"}}})").c_str()).find("us") != std::string::npos);
+}

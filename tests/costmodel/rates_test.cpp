@@ -1,0 +1,42 @@
+#include "costmodel/rates.hpp"
+
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+TEST_CASE("a GEMM of whole waves and endless depth uses every core") {
+  CHECK(gemm_utilisation(256 * 132, 128, 1e9, 132, 192) == Approx(1.0).epsilon(1e-6));
+}
+
+TEST_CASE("one tile more than a wave wastes almost a wave") {
+  const double full = gemm_utilisation(256 * 132, 128, 1e9, 132, 0);
+  const double over = gemm_utilisation(256 * 133, 128, 1e9, 132, 0);
+  CHECK(over < 0.78 * full);
+}
+
+TEST_CASE("utilisation stays in (0, 1] and a shallow product is slow") {
+  for (const double m : {1.0, 100.0, 4096.0}) {
+    for (const double k : {1.0, 64.0, 8192.0}) {
+      const double u = gemm_utilisation(m, 777, k, 108, 128);
+      CHECK(u > 0);
+      CHECK(u <= 1);
+    }
+  }
+  CHECK(gemm_utilisation(4096, 4096, 128, 108, 128) ==
+        Approx(gemm_utilisation(4096, 4096, 1e12, 108, 128) / 2));
+}
+
+TEST_CASE("a thin product is bound by memory") {
+  DeviceRates rates;
+  rates.gemm = 989_TFLOPS;
+  rates.memory = 3000_GBps;
+  rates.sms = 132;
+  CHECK(gemm_time(8, 8192, 8192, 134_MB, rates).in(1_us) == Approx(134e6 / 3000e9 * 1e6));
+}
+
+TEST_CASE("every kernel pays its fixed time") {
+  DeviceRates rates;
+  rates.memory = 1000_GBps;
+  rates.kernel_fixed = 3_us;
+  CHECK(elementwise_time(1_MB, 2, rates).in(1_us) == Approx(1 + 6));
+}
