@@ -41,7 +41,7 @@ const std::array kGpus = {
     RunGpu{"GB300", R"("GB300")", 900, 128, 800, 18},
     RunGpu{"V100-SXM2-32GB", R"("V100-SXM2-32GB")", 150, 16, 100},
     RunGpu{"MI300X 192GB", R"("MI300X")", 448, 64, 400},
-    RunGpu{"RTX-4090", R"("RTX 4090")", 0, 32, 25},
+    RunGpu{"RTX-4090", R"("RTX-4090")", 0, 32, 25},
     RunGpu{"RTX A6000 48GB",
            R"({"name": "RTX-A6000-48GB", "memory": "48 GB", "hbm": "768 GB/s",)"
            R"( "bf16": "154.8 TFLOP/s", "tf32": "77.4 TFLOP/s", "fp32": "38.7 TFLOP/s",)"
@@ -69,10 +69,8 @@ std::string description(const RunGpu& known, std::int64_t per_node, double nic_g
               ? fmt::format(R"({{"kind": "nvswitch", "per_gpu": "{} GB/s"}})", known.nvlink_GBps)
               : std::string(R"({"kind": "pcie"})");
   text += fmt::format(R"(, "pcie": {{"gpu_link": "{} GB/s"}})", known.pcie_GBps);
-  if (nic_gbps > 0) {
-    text += fmt::format(R"(, "nics": {{"count": {}, "rate": "{} Gbps"}})", per_node,
-                        nic_gbps / static_cast<double>(per_node));
-  }
+  text += fmt::format(R"(, "nics": {{"count": {}, "rate": "{} Gbps"}})", per_node,
+                      nic_gbps / static_cast<double>(per_node));
   text += "}";
   if (known.trays > 1) {
     text += fmt::format(
@@ -105,9 +103,11 @@ Result<ClusterTopology> cluster_of(const RunRow& row, std::int64_t gpus,
   if (name != row.gpu) {
     inferred.push_back(fmt::format("the GPU is {}: the row says {} GB", name, *row.gpu_memory_gb));
   }
-  if (gpus > per_node && nic_gbps == 0) {
+  if (nic_gbps == 0) {
     nic_gbps = known->nic_gbps * static_cast<double>(per_node);
-    inferred.push_back(fmt::format("a network of {:g} Gbit/s per node", nic_gbps));
+    if (gpus > per_node) {
+      inferred.push_back(fmt::format("a network of {:g} Gbit/s per node", nic_gbps));
+    }
   }
   return ClusterTopology::parse(description(*known, per_node, nic_gbps), "the machine of the row",
                                 gpus);

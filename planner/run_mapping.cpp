@@ -21,6 +21,7 @@ namespace echelon {
 namespace {
 
 constexpr std::int64_t kMostLayers = 100'000;
+constexpr int kMostStages = 4096;
 constexpr std::int64_t kMostGpus = 10'000'000;
 constexpr int kGptVocabulary = 50'257;  ///< GPT-2's byte pair encoding, Megatron-LM's default
 
@@ -50,6 +51,9 @@ Skip not_priced(const RunRow& row) {
   if (!row.offload.empty() && row.offload != "none") return "offloading is not priced";
   if (row.task == "lora") return "training of adapters (lora) is not priced";
   if (row.precision == "nvfp4") return "precision nvfp4 is not priced";
+  if (row.stack == "torchtune" && whole(row.gpus, 0) == 1) {
+    return "torchtune's single-GPU optimizers (8-bit, paged, in the backward pass) are not priced";
+  }
   return {};
 }
 
@@ -167,7 +171,9 @@ Skip pipeline_of(const RunRow& row, const RunHabits& habits, const ModelSpec& mo
   const bool known = row.schedule.empty() || row.schedule == "gpipe" || row.schedule == "1f1b" ||
                      row.schedule == "interleaved";
   if (!known) return fmt::format("unknown schedule '{}'", row.schedule.substr(0, 40));
-  if (model.layers < plan.pp) {
+  // nanotron leaves late stages empty; Megatron's forks the first and the last.
+  const int most_stages = habits.stack == "nanotron" ? kMostStages : model.layers + 2;
+  if (plan.pp > most_stages) {
     return fmt::format("{} layers on {} pipeline stages", model.layers, plan.pp);
   }
   if (habits.stack == "nanotron") {
@@ -332,7 +338,8 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const RunRow& row) {
   if (machine->gpu().peak(job.precision.compute) <= FlopsPerSecond{}) {
     return SkippedRun{fmt::format("{} has no {} units", row.gpu, name_of(job.precision.compute))};
   }
-  // A run is proof that its software gives a stage no layer when it holds the embedding or the head.
+  // A run is proof that its software gives a stage no layer when it holds the embedding or the
+  // head.
   const auto rejected = check_plan(shapes, job, *machine, *stack, plan);
   if (rejected && rejected->reason != RejectionReason::too_few_layers) {
     return SkippedRun{"not a plan we price: " + rejected->detail};

@@ -20,6 +20,7 @@ namespace echelon {
 namespace {
 
 constexpr std::size_t kLeastGroup = 3;  ///< rows a ranking needs to say anything
+constexpr double kMostOfTheGpu = 1.1;   ///< GB written for GiB, and what the driver keeps
 
 /// Calibrations are read once per (GPU, stack).
 class Calibrations {
@@ -65,12 +66,20 @@ Bytes comparable_memory(const RunRow& row, const MemoryPrediction& memory) {
   return (1 + reserve) * allocated;
 }
 
-void add_memory(const RunRow& row, const MemoryPrediction& memory, ValidatedRow& out) {
+void add_memory(const RunRow& row, const MemoryPrediction& memory, ValidatedRow& out,
+                std::vector<std::string>& inferred) {
   out.predicted_fits = memory.peak_reserved <= memory.capacity;
   if (row.out_of_memory() || !row.peak_memory_bytes) return;
   out.measured_peak = *row.peak_memory_bytes * kByte;
   out.predicted_peak = comparable_memory(row, memory);
+  if (*out.measured_peak > kMostOfTheGpu * memory.capacity) {
+    inferred.push_back("the memory figure is more than one GPU has, so it is not compared");
+    return;
+  }
   out.memory_error = *out.predicted_peak / *out.measured_peak - 1;
+  if (row.memory_kind.empty() || row.memory_kind == "unknown") {
+    inferred.push_back("the memory figure taken for reserved memory");
+  }
 }
 
 ValidatedRow predict_row(const RunRow& row, RunMapper& mapper, Calibrations& calibrations) {
@@ -95,12 +104,13 @@ ValidatedRow predict_row(const RunRow& row, RunMapper& mapper, Calibrations& cal
   const Pricer pricer(run.model, run.job, with_measured_network(run.cluster, row, *calibration),
                       run.stack, *calibration);
   const Prediction prediction = pricer.price(run.plan);
+  if (!prediction.time.step.is_finite()) {
+    out.skipped = "the predicted time is not finite";
+    return out;
+  }
   out.predicted_step = prediction.time.step;
   if (out.measured_step) out.time_error = *out.predicted_step / *out.measured_step - 1;
-  add_memory(row, prediction.memory, out);
-  if (out.memory_error && (row.memory_kind.empty() || row.memory_kind == "unknown")) {
-    run.inferred.push_back("the memory figure taken for reserved memory");
-  }
+  add_memory(row, prediction.memory, out, run.inferred);
   out.inferred = !run.inferred.empty();
   out.inferred_what = fmt::format("{}", fmt::join(run.inferred, "; "));
   return out;

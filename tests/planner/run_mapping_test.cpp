@@ -1,0 +1,222 @@
+#include "planner/run_mapping.hpp"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "costmodel/calibration_io.hpp"
+#include "planner/run_cluster.hpp"
+#include "planner/run_habits.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+const std::vector<RunRow>& published() {
+  static const std::vector<RunRow> rows =
+      *read_runs(ECHELON_SOURCE_DIR "/tests/planner/runs/published.csv");
+  return rows;
+}
+
+RunRow row(std::string_view id) {
+  const auto found = std::ranges::find(published(), id, &RunRow::row_id);
+  REQUIRE(found != published().end());
+  return *found;
+}
+
+MappedRun mapped(const RunRow& row) {
+  auto result = RunMapper().map(row);
+  if (const auto* skipped = std::get_if<SkippedRun>(&result)) FAIL(skipped->reason);
+  return std::get<MappedRun>(result);
+}
+
+std::string skip_reason(const RunRow& row) {
+  const auto result = RunMapper().map(row);
+  const auto* skipped = std::get_if<SkippedRun>(&result);
+  return skipped == nullptr ? "" : skipped->reason;
+}
+
+bool mentions(const std::vector<std::string>& notes, std::string_view words) {
+  return std::ranges::any_of(
+      notes, [&](const std::string& note) { return note.find(words) != std::string::npos; });
+}
+
+ModelSpec shapes(int layers, int hidden, int ffn, int vocab) {
+  ModelSpec model;
+  model.layers = layers;
+  model.hidden = hidden;
+  model.ffn_hidden = ffn;
+  model.vocab = vocab;
+  return model;
+}
+
+// Parameters on rank 0 as nanotron printed them ("local params" in the notes of the published
+// table): 8B at pp 2, 4; 1B at pp 2, 4 after and before the change at exact ties.
+TEST_CASE("nanotron's stages balance the cost of the output head against layers") {
+  const ModelSpec large = shapes(32, 4096, 14336, 131072);
+  CHECK(nanotron_layers(large, 1, false) == std::vector<int>{32});
+  CHECK(nanotron_layers(large, 2, false) == std::vector<int>{18, 14});
+  const ModelSpec small = shapes(16, 2048, 8192, 131072);  // the head costs four layers: ties
+  CHECK(nanotron_layers(small, 2, false) == std::vector<int>{10, 6});
+  CHECK(nanotron_layers(small, 4, false) == std::vector<int>{5, 5, 5, 1});
+  CHECK(nanotron_layers(small, 4, true) == std::vector<int>{6, 5, 5, 0});
+}
+
+TEST_CASE("first and last stage hold one layer fewer only when that makes the others equal") {
+  CHECK(ends_hold_fewer_layers(22, 8, 1) == std::vector<int>{2, 3, 3, 3, 3, 3, 3, 2});
+  CHECK(ends_hold_fewer_layers(24, 8, 1) == std::vector<int>(8, 3));
+  CHECK(ends_hold_fewer_layers(32, 1, 1) == std::vector<int>{32});
+  CHECK(ends_hold_fewer_layers(126, 16, 8).front() == 7);
+}
+
+TEST_CASE("a full row maps without a guess") {
+  const MappedRun run = mapped(row("nanotron-0469"));
+  CHECK(run.inferred.empty());
+  CHECK(run.model.kv_heads == 32);
+  CHECK(run.model.head_dim == 128);
+  CHECK(run.job.global_batch == 256);
+  CHECK(run.job.precision.name == "bf16:nanotron");
+  CHECK(run.stack.name == "nanotron");
+  CHECK(run.plan.tp == 2);
+  CHECK(run.plan.pp == 2);
+  CHECK(run.plan.sequence_parallel);
+  CHECK(run.plan.layers_per_stage == std::vector<int>{18, 14});
+  CHECK(run.cluster.gpus() == 8);
+}
+
+TEST_CASE("runs this version does not price are skipped with the feature named") {
+  CHECK(skip_reason(row("N0639")) == "mixture of experts is not priced");
+  CHECK(skip_reason(row("torchtitan-0008")) == "context parallelism is not priced");
+  CHECK(skip_reason(row("zero-bubble-0004")) == "schedule zb-1p is not priced");
+  CHECK(skip_reason(row("llmq-0037")) == "offloading is not priced");
+  CHECK(skip_reason(row("N0165")) == "training of adapters (lora) is not priced");
+  CHECK(skip_reason(row("torchtitan-quant-0007")) == "precision nvfp4 is not priced");
+  RunRow latent = row("nanotron-0469");
+  latent.attention = "mla";
+  CHECK(skip_reason(latent) == "multi-head latent attention is not priced");
+  latent.attention = "other";
+  latent.attention_detail = "sliding window";
+  CHECK(skip_reason(latent) == "attention 'sliding window' is not priced");
+}
+
+TEST_CASE("rows that say too little are skipped with what is missing") {
+  CHECK(skip_reason(row("bigscience-0003")).find("heads") != std::string::npos);
+  CHECK(skip_reason(row("olmo-core-0001")).starts_with("nothing to compare with"));
+  CHECK(skip_reason(row("N0083")) == "the source does not say the microbatch");
+  RunRow blank = row("nanotron-0469");
+  blank.tp.reset();
+  CHECK(skip_reason(blank) == "the source does not say tp or pp");
+}
+
+TEST_CASE("rows that contradict themselves are skipped") {
+  RunRow odd = row("nanotron-0469");
+  odd.dp = 3;
+  CHECK(skip_reason(odd) == "tp 2 x pp 2 x dp 3 is not 8 GPUs");
+  odd = row("nanotron-0469");
+  odd.gpu = "H-1000";
+  CHECK(skip_reason(odd).find("unknown GPU 'H-1000'") != std::string::npos);
+  odd = row("nanotron-0469");
+  odd.stack = "nanatron";
+  CHECK(skip_reason(odd) == "unknown software 'nanatron'");
+  odd = row("nanotron-0469");
+  odd.tp = odd.gpus = 2'000'000'000;
+  odd.pp = 1;
+  CHECK_FALSE(skip_reason(odd).empty());
+}
+
+TEST_CASE("a GPU without units of the job's format is a reason to skip, not to crash") {
+  RunRow run = row("N0190");  // V100
+  run.precision = "bf16";
+  CHECK(skip_reason(run) == "V100-SXM2-32GB has no bf16 units");
+}
+
+TEST_CASE("blanks that mattered are told") {
+  CHECK(mentions(mapped(row("nanotron-oom-0009")).inferred, "kv_heads = heads"));
+  const MappedRun maxtext = mapped(row("N0487"));
+  CHECK(mentions(maxtext.inferred, "recompute full"));
+  CHECK(mentions(maxtext.inferred, "stack megatron-core"));
+  CHECK(mentions(mapped(row("zero-bubble-0008")).inferred, "a vocabulary of 50257"));
+}
+
+TEST_CASE("a global batch that does not divide is rounded up to whole microbatches") {
+  RunRow run = row("mosaic-0081");
+  run.global_batch = 17 * *run.dp * *run.microbatch - 1;
+  const MappedRun rounded = mapped(run);
+  CHECK(rounded.plan.microbatches_rounded_up(rounded.job.global_batch) == 17);
+  CHECK(mentions(rounded.inferred, "rounded up"));
+}
+
+TEST_CASE("degrees that follow from the others are computed, not guessed") {
+  RunRow run = row("nanotron-0469");
+  const std::int64_t microbatch = *run.microbatch;
+  run.dp.reset();
+  run.microbatch.reset();
+  CHECK(mapped(run).plan.dp == 2);
+  CHECK(mapped(run).plan.microbatch == microbatch);
+  CHECK(mapped(run).inferred.empty());
+}
+
+TEST_CASE("block recomputation counts layers of each chunk") {
+  RunRow run = row("nanotron-0469");
+  run.recompute = "full";
+  run.recompute_detail = "full-block 4 layers";
+  CHECK(mapped(run).plan.recompute_layers == std::vector<int>{4, 4});
+  run.recompute_detail = "full";
+  CHECK(mapped(run).plan.recompute_layers == std::vector<int>{18, 14});
+}
+
+TEST_CASE("a stack is granted the features its run used") {
+  RunRow run = row("flagperf-paddle-0001");
+  run.zero = 2;
+  CHECK(mapped(run).plan.zero == 2);
+  CHECK(mapped(run).stack.zero_allowed[2]);
+}
+
+TEST_CASE("an A100 of 40 GB is taken for what its memory says") {
+  const MappedRun run = mapped(row("mosaic-0141"));
+  CHECK(run.cluster.gpu().name == "A100-SXM4-40GB");
+  CHECK(mentions(run.inferred, "A100-SXM4-40GB"));
+}
+
+TEST_CASE("gradients reduced in 16 bits are 2 bytes on the wire") {
+  const RunRow nemo = row("N0731");
+  REQUIRE(nemo.stack_detail.find("grad reduce bf16") != std::string::npos);
+  CHECK(mapped(nemo).job.precision.reduced_gradient == 2);
+  CHECK(mapped(nemo).job.precision.compute == Dtype::fp8);
+  RunRow fp32 = nemo;
+  fp32.stack_detail.clear();
+  CHECK(mapped(fp32).job.precision.reduced_gradient == 4);
+}
+
+TEST_CASE("a network the job measured replaces the described one") {
+  const RunRow run = row("nanotron-0135");  // 16 nodes on a slow day
+  const MappedRun map = mapped(run);
+  const auto calibration = pick_calibration(map.cluster.gpu(), map.stack);
+  REQUIRE(calibration.ok());
+  const ClusterTopology measured = with_measured_network(map.cluster, run, *calibration);
+  const double expected = *run.net_allreduce_busbw_GBps / calibration->nic_efficiency;
+  CHECK(measured.group(measured.gpus(), 1).inter.in(1_GBps) == Approx(expected).epsilon(0.01));
+  RunRow boasting = run;
+  boasting.net_allreduce_busbw_GBps = 1e6;
+  CHECK(with_measured_network(map.cluster, boasting, *calibration)
+            .group(map.cluster.gpus(), 1)
+            .inter.in(1_GBps) <= 400.0 * 1.01);
+}
+
+TEST_CASE("every software of the habits table stands for a stack of ours") {
+  for (const RunRow& run : published()) {
+    const auto habits = habits_of(run);
+    REQUIRE(habits.ok());
+    CHECK(find_stack(habits->stack).ok());
+  }
+}
+
+TEST_CASE("NeMo containers of 2022 are Megatron-LM of 2021") {
+  CHECK(habits_of(row("N1120"))->stack == "megatron-2021");
+  CHECK(habits_of(row("N0348"))->stack == "megatron-core");
+}
+
+}  // namespace
+}  // namespace echelon
