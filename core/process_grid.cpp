@@ -1,6 +1,9 @@
 #include "core/process_grid.hpp"
 
 
+#include <algorithm>
+#include <limits>
+
 #include "core/expects.hpp"
 
 namespace echelon {
@@ -24,6 +27,7 @@ std::array<int, kAxes> degrees_of(const ParallelPlan& plan) {
 }  // namespace
 
 ProcessGrid::ProcessGrid(const ParallelPlan& plan) : degree_(degrees_of(plan)) {
+  EXPECTS(plan.gpus() <= std::numeric_limits<int>::max(), "ranks are counted in int");
   int stride = 1;
   for (std::size_t axis = 0; axis < kAxes; ++axis) {
     EXPECTS(degree_[axis] >= 1, "a degree is at least 1");
@@ -42,10 +46,10 @@ Result<ProcessGrid> ProcessGrid::with_order(const ParallelPlan& plan, std::strin
                        "the default is tp-cp-ep-dp-pp");
   };
   bool seen_ep = false;
-  while (!rank_order.empty()) {
-    const auto dash = rank_order.find('-');
-    const auto word = rank_order.substr(0, dash);
-    rank_order = dash == std::string_view::npos ? "" : rank_order.substr(dash + 1);
+  for (std::size_t at = 0; at <= rank_order.size();) {
+    const auto dash = std::min(rank_order.find('-', at), rank_order.size());
+    const auto word = rank_order.substr(at, dash - at);
+    at = dash + 1;
     if (word == "ep") {  // lies inside the other axes: position has no effect on dense groups
       if (seen_ep) return complain("axis 'ep' twice");
       seen_ep = true;
@@ -80,6 +84,10 @@ Coordinates ProcessGrid::coordinates(int rank) const {
 }
 
 int ProcessGrid::rank(const Coordinates& at) const {
+  const auto inside = [&](Axis axis, int value) { return value >= 0 && value < degree(axis); };
+  EXPECTS(inside(Axis::tp, at.tp) && inside(Axis::cp, at.cp) && inside(Axis::dp, at.dp) &&
+              inside(Axis::pp, at.pp),
+          "coordinates outside the grid");
   return at.tp * stride(Axis::tp) + at.cp * stride(Axis::cp) + at.dp * stride(Axis::dp) +
          at.pp * stride(Axis::pp);
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "planner/candidates.hpp"
 #include "planner/legality.hpp"
 
@@ -57,7 +59,6 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
       return degrees(below > 0 ? fmt::format("--global-batch {} or {}", below, below + unit)
                                : fmt::format("--global-batch {}", unit));
     }
-    case too_few_layers: return degrees(fmt::format("--pp {}", request.model.layers / plan.vpp));
     default: return {};
   }
 }
@@ -115,6 +116,13 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   if (auto error = per_stage(pinned.layers_per_stage, "--layers-per-stage", false)) return *error;
   if (auto error = per_stage(pinned.recompute_layers, "--recompute-layers", true)) return *error;
 
+  if (std::int64_t{tuple.pp} * tuple.vpp > request.model.layers) {
+    return input_error("--pp", fmt::format("{} layers for pp {} × vpp {} chunks", request.model.layers,
+                                           tuple.pp, tuple.vpp),
+                       "at least one layer per chunk",
+                       fmt::format("nearest valid: --pp {}",
+                                   std::max(1, request.model.layers / tuple.vpp)));
+  }
   ParallelPlan plan;
   if (!fill_plan(request, tuple, plan)) {
     return input_error("--vpp", fmt::format("{} layers on pp {} × vpp {}", request.model.layers,

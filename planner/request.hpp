@@ -33,11 +33,11 @@ struct PlanRequest {
   ClusterTopology cluster;
   Stack stack;
   Calibration calibration;
-  PlanConstraints constraints;
+  PlanConstraints constraints{};
   Bytes keep_free = 2_GiB;             ///< memory left to others
-  std::optional<Bytes> max_memory;     ///< --max-memory: capacity to plan for instead of the GPU's
+  std::optional<Bytes> max_memory{};    ///< --max-memory: capacity to plan for instead of the GPU's
   int top = 5;
-  std::vector<std::string> assumptions;  ///< what was filled in by default, in words
+  std::vector<std::string> assumptions{}; ///< what was filled in by default, in words
 
   [[nodiscard]] Bytes usable_memory() const {
     return max_memory ? *max_memory : cluster.gpu().memory - keep_free;

@@ -1,0 +1,136 @@
+// How fast are predictions and searches? The signature over the chosen plans makes two runs of
+// different versions comparable: the same signature means that the same plans were chosen.
+//
+//   bench_search [--benchmark_filter=...]
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstdint>
+
+#include "core/model_io.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "planner/candidates.hpp"
+#include "planner/legality.hpp"
+#include "planner/search.hpp"
+
+namespace {
+
+using namespace echelon;
+
+PlanRequest request_for(const char* model, int gpus) {
+  PlanRequest r{.model = load_model(model).value(),
+                .job = {},
+                .cluster = ClusterTopology::load("dgx-h100", gpus).value(),
+                .stack = find_stack("megatron-core").value(),
+                .calibration = {},
+                .constraints = {}};
+  r.job.sequence = std::min(r.model.max_positions, 8192);
+  r.job.global_batch = (4 << 20) / r.job.sequence;
+  r.job.precision = find_precision("bf16").value();
+  r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
+  return r;
+}
+
+/// Hash of degrees and step time, chained: equal only when the same plans got the same prices.
+std::uint64_t signature(std::uint64_t seed, const ParallelPlan& plan, Seconds step) {
+  const auto text = fmt::format("{} {} {} {} {} {} {} {:a};", plan.tp, plan.pp, plan.vpp, plan.dp,
+                                plan.microbatch, plan.zero, plan.recompute_layers.front(),
+                                step.in(kSecond));
+  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
+}
+
+/// Legal plans of the request, at most `most`.
+std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t most) {
+  std::vector<ParallelPlan> plans;
+  ParallelPlan plan;
+  const AxisValues axes = AxisValues::of(r);
+  for (const int tp : axes.tp) {
+    for (const int pp : axes.pp) {
+      if (r.cluster.gpus() % (tp * pp) != 0 || pp > r.model.layers) continue;
+      const int dp = r.cluster.gpus() / (tp * pp);
+      for (const int microbatch : microbatch_values(r, dp)) {
+        for (const int vpp : vpp_values(r, pp)) {
+          for (const int zero : zero_values(r, dp)) {
+            const Tuple t{.tp = tp, .pp = pp, .vpp = vpp, .dp = dp, .microbatch = microbatch,
+                          .zero = zero, .shard_group = dp, .sequence_parallel = tp > 1};
+            if (!fill_plan(r, t, plan)) continue;
+            if (check_plan(r.model, r.job, r.cluster, r.stack, plan)) continue;
+            plans.push_back(plan);
+            if (plans.size() == most) return plans;
+          }
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+/// Complete predictions, each from nothing: operators, memory of all stages, all parts of time.
+void cold_predictions(benchmark::State& state, const char* model, int gpus) {
+  const PlanRequest r = request_for(model, gpus);
+  const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const std::vector<ParallelPlan> plans = legal_plans(r, 100000);
+  Prediction out;
+  std::uint64_t sign = 0;
+  for (const ParallelPlan& plan : plans) {
+    pricer.price(plan, pricer.cut_costs(cut_of(plan)), out);
+    sign = signature(sign, plan, out.time.step);
+  }
+  for (auto _ : state) {
+    for (const ParallelPlan& plan : plans) {
+      pricer.price(plan, pricer.cut_costs(cut_of(plan)), out);
+      benchmark::DoNotOptimize(out.time.step);
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(plans.size()));
+  state.SetLabel(fmt::format("{} plans, signature {:016x}", plans.size(), sign));
+}
+
+/// The same with the costs of a cut shared by all plans that use it, as the search does.
+void predictions(benchmark::State& state, const char* model, int gpus) {
+  const PlanRequest r = request_for(model, gpus);
+  const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const std::vector<ParallelPlan> plans = legal_plans(r, 100000);
+  Prediction out;
+  for (auto _ : state) {
+    CutCosts costs = pricer.cut_costs(cut_of(plans.front()));
+    for (const ParallelPlan& plan : plans) {
+      if (!(costs.cut == cut_of(plan))) costs = pricer.cut_costs(cut_of(plan));
+      pricer.price(plan, costs, out);
+      benchmark::DoNotOptimize(out.time.step);
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(plans.size()));
+  state.SetLabel(fmt::format("{} plans", plans.size()));
+}
+
+void whole_search(benchmark::State& state, const char* model, int gpus) {
+  const PlanRequest r = request_for(model, gpus);
+  PlanReport report;
+  for (auto _ : state) {
+    report = search(r).value();
+    benchmark::DoNotOptimize(report);
+  }
+  std::uint64_t sign = 0;
+  for (const Candidate& c : report.candidates) {
+    sign = signature(sign, c.plan, c.prediction.time.step);
+  }
+  state.SetLabel(fmt::format("{} tuples, {} priced, signature {:016x}", report.counts.tuples,
+                             report.counts.priced, sign));
+}
+
+BENCHMARK_CAPTURE(cold_predictions, 7b_64, "7b", 64);
+BENCHMARK_CAPTURE(cold_predictions, 175b_1024, "gpt3-175b", 1024);
+BENCHMARK_CAPTURE(predictions, 7b_64, "7b", 64);
+BENCHMARK_CAPTURE(predictions, 70b_256, "70b", 256);
+BENCHMARK_CAPTURE(predictions, 175b_1024, "gpt3-175b", 1024);
+BENCHMARK_CAPTURE(whole_search, 7b_64, "7b", 64)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(whole_search, 70b_256, "70b", 256)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(whole_search, 175b_1024, "gpt3-175b", 1024)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(whole_search, 405b_16384, "405b", 16384)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,160 @@
+#include "planner/legality.hpp"
+
+#include <numeric>
+
+#include "planner/candidates.hpp"
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+ParallelPlan legal_plan() {
+  ParallelPlan p;
+  p.tp = 8;
+  p.pp = 4;
+  p.dp = 2;
+  p.shard_group = 2;
+  p.zero = 1;
+  p.sequence_parallel = true;
+  p.layers_per_stage = {8, 8, 8, 8};
+  p.recompute_layers = {0, 0, 0, 0};
+  return p;
+}
+
+/// Reason for which the legal plan is rejected after `change`, or "legal".
+template <class Change>
+std::string reason_after(Change change, const char* stack = "megatron-core") {
+  const PlanRequest r = request_for("7b", "dgx-h100", 64, stack);
+  ParallelPlan p = legal_plan();
+  change(p);
+  const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+  return rejection ? std::string(name_of(rejection->reason)) : "legal";
+}
+
+}  // namespace
+
+TEST_CASE("a plan that keeps every rule is legal") {
+  CHECK(reason_after([](ParallelPlan&) {}) == "legal");
+}
+
+TEST_CASE("degrees must multiply to the GPUs") {
+  CHECK(reason_after([](ParallelPlan& p) { p.dp = p.shard_group = 4; }) == "gpus-mismatch");
+}
+
+TEST_CASE("tensor parallelism must divide heads, kv heads and the MLP") {
+  CHECK(check_tensor_parallel(request_for("7b", "dgx-h100", 8).model, 3)->reason ==
+        RejectionReason::heads_not_divisible);
+  ModelSpec odd = request_for("llama3-70b", "dgx-h100", 8).model;
+  odd.heads = 48;
+  odd.kv_heads = 12;
+  CHECK(check_tensor_parallel(odd, 8)->reason == RejectionReason::kv_heads_not_divisible);
+  CHECK_FALSE(check_tensor_parallel(request_for("llama3-70b", "dgx-h100", 8).model, 16));
+  odd.kv_heads = 16;
+  odd.ffn_hidden = 1000;
+  CHECK(check_tensor_parallel(odd, 16)->reason == RejectionReason::ffn_not_divisible);
+}
+
+TEST_CASE("sequence parallelism must divide the sequence and needs tp > 1") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  r.job.sequence = 4095;
+  CHECK(check_plan(r.model, r.job, r.cluster, r.stack, legal_plan())->reason ==
+        RejectionReason::sequence_not_divisible);
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.tp = 1;
+          p.dp = p.shard_group = 16;
+        }) == "contradictory");
+}
+
+TEST_CASE("the global batch must be a multiple of data parallel times microbatch") {
+  CHECK(reason_after([](ParallelPlan& p) { p.microbatch = 3; }) == "batch-not-divisible");
+}
+
+TEST_CASE("layers must be split completely, one chunk each at least") {
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.layers_per_stage = {8, 8, 8, 7};
+        }) == "contradictory");
+  CHECK(reason_after([](ParallelPlan& p) { p.layers_per_stage = {8, 8, 16}; }) == "contradictory");
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.layers_per_stage = {16, 8, 8, 0};
+        }) == "too-few-layers");
+}
+
+TEST_CASE("interleaving needs its schedule, equal chunks and pp | microbatches") {
+  const auto interleave = [](ParallelPlan& p, int vpp) {
+    p.vpp = vpp;
+    p.schedule = ScheduleKind::interleaved;
+  };
+  CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 2); }) == "legal");
+  CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 3); }) == "layers-not-divisible");
+  CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 16); }) == "too-few-layers");
+  CHECK(reason_after([&](ParallelPlan& p) { p.vpp = 2; }) == "contradictory");
+  CHECK(reason_after([&](ParallelPlan& p) {
+          interleave(p, 2);
+          p.microbatch = 256;
+        }) == "microbatches-not-divisible");
+  CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 2); }, "nanotron") ==
+        "stack-lacks-feature");
+}
+
+TEST_CASE("a stack is not asked for what it does not have") {
+  CHECK(reason_after([](ParallelPlan& p) { p.zero = 3; }) == "stack-lacks-feature");
+  CHECK(reason_after([](ParallelPlan& p) { p.zero = 3; }, "torchtitan") == "legal");
+  CHECK(reason_after([](ParallelPlan& p) { p.zero = 2; }, "nanotron") == "stack-lacks-feature");
+  CHECK(reason_after([](ParallelPlan& p) { p.sequence_parallel = false; }, "nanotron") ==
+        "stack-lacks-feature");
+  CHECK(reason_after([](ParallelPlan& p) { p.cp = 2; }) == "stack-lacks-feature");
+}
+
+TEST_CASE("recomputed layers belong to full recomputation and to existing layers") {
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.recompute_layers = {1, 0, 0, 0};
+        }) == "contradictory");
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.recompute = Recompute::full;
+          p.recompute_layers = {9, 9, 9, 9};
+        }) == "contradictory");
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.recompute = Recompute::full;
+          p.recompute_layers = {4, 3, 2, 0};
+        }) == "stack-lacks-feature");
+  CHECK(reason_after(
+            [](ParallelPlan& p) {
+              p.recompute = Recompute::full;
+              p.recompute_layers = {4, 3, 2, 0};
+              p.zero = 0;
+            },
+            "echelon") == "legal");
+}
+
+TEST_CASE("balanced layers differ by one at most and spare the ends") {
+  for (const int pp : {1, 2, 3, 7, 16}) {
+    for (int layers = pp; layers < 4 * pp + 3; ++layers) {
+      const std::vector<int> split = balanced_layers(layers, pp);
+      CHECK(std::accumulate(split.begin(), split.end(), 0) == layers);
+      CHECK(*std::max_element(split.begin(), split.end()) -
+                *std::min_element(split.begin(), split.end()) <=
+            1);
+    }
+  }
+  CHECK(balanced_layers(126, 16).front() == 7);
+  CHECK(balanced_layers(126, 16).back() == 7);
+  CHECK(balanced_layers(126, 16)[1] == 8);
+}
+
+TEST_CASE("embedding and loss can take the place of one layer each when chunks are split") {
+  // Llama 3.1 405B: 126 layers + 2 = pp 8 · vpp 8 · 2.
+  const auto split = split_layers(126, 8, 8);
+  REQUIRE(split);
+  CHECK(split->front() == 15);
+  CHECK((*split)[3] == 16);
+  CHECK(split->back() == 15);
+  CHECK_FALSE(split_layers(125, 8, 8));
+}
+
+TEST_CASE("divisors are complete and ascending") {
+  CHECK(divisors(12) == std::vector<std::int64_t>{1, 2, 3, 4, 6, 12});
+  CHECK(divisors(1) == std::vector<std::int64_t>{1});
+  CHECK(divisors(1024).size() == 11);
+}
