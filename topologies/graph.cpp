@@ -41,10 +41,7 @@ TopologyGraph::TopologyGraph(const MachineDescription& machine, int domain_gpus,
 }
 
 DeviceId TopologyGraph::add(DeviceKind kind, int node, std::int64_t times) {
-  int index = 0;
-  for (const DeviceId id : boost::make_iterator_range(boost::vertices(graph_))) {
-    if (graph_[id].kind == kind) ++index;
-  }
+  const int index = counts_[static_cast<std::size_t>(kind)]++;
   std::string name = std::string(name_of(kind)) + std::to_string(index);
   const DeviceId id = boost::add_vertex(Device{kind, index, node, std::move(name), times}, graph_);
   up_.push_back(id);

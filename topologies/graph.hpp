@@ -2,6 +2,7 @@
 // multiplicity. Its size does not grow with the cluster.
 #pragma once
 
+#include <array>
 #include <boost/graph/adjacency_list.hpp>
 #include <cstdint>
 #include <span>
@@ -51,6 +52,7 @@ class TopologyGraph {
 
   [[nodiscard]] const DeviceGraph& devices() const { return graph_; }
   [[nodiscard]] int gpus() const { return gpus_; }
+  [[nodiscard]] int gpus_per_node() const { return machine_.node.gpus; }
   [[nodiscard]] DeviceId gpu(int local) const { return gpu_ids_[static_cast<std::size_t>(local)]; }
   [[nodiscard]] DeviceId nic(int local) const { return nic_ids_[static_cast<std::size_t>(local)]; }
   [[nodiscard]] bool has_nvswitch() const {
@@ -96,6 +98,7 @@ class TopologyGraph {
   MachineDescription machine_;
   DeviceGraph graph_;
   int gpus_ = 0;
+  std::array<int, 6> counts_{};  ///< devices of each kind
   std::int64_t domains_ = 1;
   std::vector<DeviceId> gpu_ids_;
   std::vector<DeviceId> nic_ids_;

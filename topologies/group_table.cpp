@@ -1,5 +1,8 @@
 #include "topologies/group_table.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace echelon {
 
 std::vector<Group> groups_in_domain(int domain, int members, int stride) {
@@ -37,12 +40,22 @@ GroupTable::GroupTable(const TopologyGraph& graph)
   }
   inter_.resize(size_);
   per_gpu_.resize(size_);
+  // NICs serve their own node, so of several nodes the worst decides: the full ones, or the one of
+  // which only the last GPUs send.
+  const int node = std::min(graph.gpus_per_node(), domain);
   std::vector<Group> senders;
-  for (int stride = 1; stride <= domain; ++stride) {
-    const auto at = static_cast<std::size_t>(stride - 1);
-    senders.push_back({domain - stride});
-    per_gpu_[at] = graph.fair_egress(senders);
-    if (domain % stride == 0) inter_[at] = graph.fair_egress(groups_through_domain(domain, stride));
+  for (int count = 1; count <= domain; ++count) {
+    BytesPerSecond& share = per_gpu_[static_cast<std::size_t>(count - 1)];
+    if (count <= node) {
+      senders.push_back({domain - count});
+      share = graph.fair_egress(senders);
+    } else {
+      share = std::min(per_gpu(node), per_gpu(count % node == 0 ? node : count % node));
+    }
+    if (domain % count == 0) {
+      inter_[static_cast<std::size_t>(count - 1)] =
+          graph.fair_egress(groups_through_domain(domain, count));
+    }
   }
 }
 

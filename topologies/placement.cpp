@@ -36,6 +36,32 @@ bool worse(const Placement& a, const Placement& b) {
   return a.per_domain > b.per_domain;
 }
 
+/// Most groups that have a member in one domain. A run of L places inside one block holds min(L, s)
+/// groups; a domain is a run, whole blocks, and a run.
+std::int64_t most_meeting(std::int64_t block, std::int64_t stride, std::int64_t domain,
+                          std::int64_t gpus) {
+  const std::int64_t domains = std::max<std::int64_t>(1, gpus / domain);
+  const std::int64_t distinct = std::min(domains, block / std::gcd(block, domain));
+  const std::int64_t steps = std::min(distinct, domain + 1);
+  std::int64_t most = std::min(domain, stride);
+  if (block >= domain) {  // at most one boundary between blocks lies inside a domain
+    const std::int64_t boundaries = std::max<std::int64_t>(1, gpus / block);
+    const std::int64_t positions = std::min(boundaries, domain / std::gcd(block, domain));
+    for (std::int64_t k = 1; k < positions; ++k) {
+      const std::int64_t head = k * block % domain;
+      most = std::max(most, std::min(head, stride) + std::min(domain - head, stride));
+    }
+    return most;
+  }
+  for (std::int64_t d = 0; d < steps; ++d) {
+    const std::int64_t head = (block - d * domain % block) % block;
+    const std::int64_t whole = (domain - head) / block;
+    const std::int64_t tail = (domain - head) % block;
+    most = std::max(most, std::min(head, stride) + whole * stride + std::min(tail, stride));
+  }
+  return most;
+}
+
 /// Every position at which a group can start: blocks start at multiples of r·s, groups within the
 /// first s places of a block.
 Placement search(std::int64_t ranks, std::int64_t stride, std::int64_t domain, std::int64_t gpus) {
@@ -49,10 +75,7 @@ Placement search(std::int64_t ranks, std::int64_t stride, std::int64_t domain, s
       if ((k == 0 && j == 0) || worse(one, worst)) worst = one;
     }
   }
-  // Groups that meet in one domain: those of whole blocks inside it and of a block at either end.
-  const std::int64_t whole = block <= domain ? domain / block : 0;
-  worst.sharing =
-      static_cast<int>(std::min({domain, stride * std::min(blocks, whole + 2), stride * blocks}));
+  worst.sharing = static_cast<int>(most_meeting(block, stride, domain, gpus));
   return worst;
 }
 
