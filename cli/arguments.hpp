@@ -1,0 +1,30 @@
+// The command line, taken apart but not yet understood: a verb, words, and flags as text.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/flags.hpp"
+#include "core/result.hpp"
+
+namespace echelon::cli {
+
+struct Arguments {
+  const Verb* verb = nullptr;
+  bool verb_given = false;                                ///< false: `search` by default
+  std::vector<std::string> words;                         ///< positionals after the verb
+  std::map<std::string, std::string, std::less<>> flags;  ///< switches hold "true" or "false"
+  std::string command_line;                               ///< as typed, quoted for a shell
+
+  [[nodiscard]] bool has(std::string_view flag) const { return flags.find(flag) != flags.end(); }
+  [[nodiscard]] std::optional<std::string> value(std::string_view flag) const;
+};
+
+/// Errors: unknown flag or verb (nearest offered), missing value, flag given twice, a switch and
+/// its opposite, stray or missing words, a flag that this verb or this version does not take.
+[[nodiscard]] Result<Arguments> parse_arguments(int argc, const char* const* argv);
+
+}  // namespace echelon::cli

@@ -1,0 +1,191 @@
+#include "cli/constraints.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "cli/request.hpp"
+#include "core/number.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+constexpr std::string_view kRankOrder = "tp-cp-ep-dp-pp";
+
+/// Fills optional fields from settings; remembers the first error.
+class Filler {
+ public:
+  explicit Filler(const Settings& settings) : settings_(settings) {}
+
+  void degree(const char* flag, std::optional<int>& out, int least = 1) {
+    read(flag, out, [&](const Setting& s) { return parse_int(s.value, s.where, least); });
+  }
+  void list(const char* flag, std::optional<std::vector<int>>& out, int least) {
+    read(flag, out, [&](const Setting& s) { return parse_list(s, least); });
+  }
+  template <class T, class Parser>
+  void read(const char* flag, std::optional<T>& out, Parser parse) {
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return;
+    const Result<T> value = parse(*setting);
+    if (value)
+      out = *value;
+    else
+      error_ = at(*setting, value.error());
+  }
+  void fail(Error error) {
+    if (!error_) error_ = std::move(error);
+  }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+
+ private:
+  const Settings& settings_;
+  std::optional<Error> error_;
+};
+
+/// "dp,tp,pp" or "none".
+Status read_overlap(const Settings& settings, PlanConstraints& pinned) {
+  const Setting* setting = settings.find("overlap");
+  if (setting == nullptr) return Done{};
+  pinned.overlap_dp = pinned.overlap_tp = pinned.overlap_pp = false;
+  if (setting->value == "none") return Done{};
+  std::string_view rest = setting->value;
+  while (true) {
+    const std::string_view axis = rest.substr(0, rest.find(','));
+    if (axis == "dp")
+      pinned.overlap_dp = true;
+    else if (axis == "tp")
+      pinned.overlap_tp = true;
+    else if (axis == "pp")
+      pinned.overlap_pp = true;
+    else {
+      return input_error(setting->where, fmt::format("'{}'", axis.substr(0, 40)),
+                         "a list of dp, tp and pp, or none");
+    }
+    if (axis.size() == rest.size()) return Done{};
+    rest.remove_prefix(axis.size() + 1);
+  }
+}
+
+Error not_priced(const Setting& setting, std::string what, std::string expected = {}) {
+  return input_error(setting.where, std::move(what) + " is not priced by this version",
+                     std::move(expected));
+}
+
+/// Axes that exist in the contract but must be 1 here.
+Status check_ones(const Settings& settings, const PlanConstraints& pinned) {
+  const auto check = [&](const char* flag, const std::optional<int>& value,
+                         const char* what) -> Status {
+    if (!value || *value == 1) return Done{};
+    return not_priced(*settings.find(flag), fmt::format("{} over {} ranks", what, *value), "1");
+  };
+  if (Status ok = check("cp", pinned.cp, "context parallelism"); !ok) return ok;
+  if (Status ok = check("ep", pinned.ep, "expert parallelism"); !ok) return ok;
+  return check("etp", pinned.etp, "tensor parallelism inside experts");
+}
+
+}  // namespace
+
+Result<PlanConstraints> constraints_of(const Settings& settings) {
+  PlanConstraints pinned;
+  Filler fill(settings);
+  fill.degree("tp", pinned.tp);
+  fill.degree("cp", pinned.cp);
+  fill.degree("ep", pinned.ep);
+  fill.degree("etp", pinned.etp);
+  fill.degree("dp", pinned.dp);
+  fill.degree("pp", pinned.pp);
+  fill.degree("vpp", pinned.vpp);
+  fill.degree("microbatch", pinned.microbatch);
+  fill.degree("zero", pinned.zero, 0);
+  fill.degree("shard-group", pinned.shard_group);
+  fill.read("sequence-parallel", pinned.sequence_parallel, parse_switch);
+  fill.list("layers-per-stage", pinned.layers_per_stage, 1);
+  fill.list("recompute-layers", pinned.recompute_layers, 0);
+  fill.read("recompute", pinned.recompute,
+            [](const Setting& s) { return parse_recompute(s.value, s.where); });
+  if (const Setting* schedule = settings.find("schedule");
+      schedule != nullptr && schedule->value == "zb-h1") {
+    return not_priced(*schedule, "the schedule zb-h1", "one of gpipe, 1f1b, interleaved");
+  }
+  fill.read("schedule", pinned.schedule,
+            [](const Setting& s) { return parse_schedule(s.value, s.where); });
+  if (fill.error()) return *fill.error();
+  if (pinned.zero && *pinned.zero > 3) {
+    return input_error(settings.find("zero")->where, fmt::format("ZeRO stage {}", *pinned.zero),
+                       "0, 1, 2 or 3");
+  }
+  if (const Status overlap = read_overlap(settings, pinned); !overlap) return overlap.error();
+  if (const Status ones = check_ones(settings, pinned); !ones) return ones.error();
+  return pinned;
+}
+
+Status check_supported(const Settings& settings) {
+  for (const auto& [name, setting] : settings.all()) {
+    const Flag* flag = find_flag(name);
+    if (flag == nullptr || (flag->groups & kLater) == 0) continue;
+    if (name == "rank-order" && setting.value == kRankOrder) continue;
+    if (name == "objective" && setting.value == "step-time") continue;
+    if (name == "rank-order")
+      return not_priced(setting, "another rank order", std::string(kRankOrder));
+    if (name == "objective") return not_priced(setting, "another objective", "step-time");
+    return not_priced(setting, "--" + name, "the command without it");
+  }
+  return Done{};
+}
+
+PlanConstraints pinned_to(const ParallelPlan& plan) {
+  PlanConstraints pinned;
+  pinned.tp = plan.tp;
+  pinned.dp = plan.dp;
+  pinned.pp = plan.pp;
+  pinned.vpp = plan.vpp;
+  pinned.microbatch = plan.microbatch;
+  pinned.zero = plan.zero;
+  pinned.shard_group = plan.shard_group;
+  pinned.sequence_parallel = plan.sequence_parallel;
+  pinned.recompute = plan.recompute;
+  if (plan.recompute == Recompute::full) pinned.recompute_layers = plan.recompute_layers;
+  pinned.layers_per_stage = plan.layers_per_stage;
+  pinned.schedule = plan.schedule;
+  pinned.overlap_dp = plan.overlap_dp;
+  pinned.overlap_tp = plan.overlap_tp;
+  pinned.overlap_pp = plan.overlap_pp;
+  return pinned;
+}
+
+PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& changes) {
+  // What follows from a changed degree is worked out again.
+  if (changes.tp || changes.pp) pinned.dp.reset();
+  if (changes.tp || changes.pp || changes.dp) pinned.shard_group.reset();
+  if (changes.tp) pinned.sequence_parallel.reset();
+  if (changes.pp) pinned.layers_per_stage.reset();
+  if (changes.pp || changes.layers_per_stage || changes.recompute) pinned.recompute_layers.reset();
+  if (changes.pp || changes.vpp) pinned.schedule.reset();
+  if (changes.pp) pinned.vpp.reset();
+  const auto take = [](auto& mine, const auto& other) {
+    if (other) mine = other;
+  };
+  take(pinned.tp, changes.tp);
+  take(pinned.cp, changes.cp);
+  take(pinned.ep, changes.ep);
+  take(pinned.etp, changes.etp);
+  take(pinned.dp, changes.dp);
+  take(pinned.pp, changes.pp);
+  take(pinned.vpp, changes.vpp);
+  take(pinned.microbatch, changes.microbatch);
+  take(pinned.zero, changes.zero);
+  take(pinned.shard_group, changes.shard_group);
+  take(pinned.sequence_parallel, changes.sequence_parallel);
+  take(pinned.recompute, changes.recompute);
+  take(pinned.recompute_layers, changes.recompute_layers);
+  take(pinned.layers_per_stage, changes.layers_per_stage);
+  take(pinned.schedule, changes.schedule);
+  take(pinned.overlap_dp, changes.overlap_dp);
+  take(pinned.overlap_tp, changes.overlap_tp);
+  take(pinned.overlap_pp, changes.overlap_pp);
+  return pinned;
+}
+
+}  // namespace echelon::cli

@@ -1,0 +1,181 @@
+// plan doctor: what this build and machine can do. Looks, and starts nothing: no CUDA is
+// initialised.
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "cli/request.hpp"
+#include "cli/verbs.hpp"
+#include "core/embedded.hpp"
+#include "core/model_io.hpp"
+#include "core/version.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "report/doctor.hpp"
+#include "report/words.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+using State = Finding::State;
+
+/// Full path of a program, or "".
+std::string in_path(const char* program) {
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "" : path;
+  while (!rest.empty()) {
+    const std::string_view folder = rest.substr(0, rest.find(':'));
+    const std::string file = std::string(folder) + "/" + program;
+    std::error_code ignored;
+    if (!folder.empty() && ::access(file.c_str(), X_OK) == 0 &&
+        std::filesystem::is_regular_file(file, ignored)) {
+      return file;
+    }
+    rest.remove_prefix(std::min(folder.size() + 1, rest.size()));
+  }
+  return {};
+}
+
+/// Whether the loader finds a library; loading it runs no code of ours and opens no device.
+bool can_load(const char* library) {
+  void* handle = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  if (handle != nullptr) ::dlclose(handle);
+  return handle != nullptr;
+}
+
+bool any_exists(std::initializer_list<const char*> paths) {
+  std::error_code ignored;
+  for (const char* path : paths) {
+    if (std::filesystem::exists(path, ignored)) return true;
+  }
+  return false;
+}
+
+class Examination {
+ public:
+  explicit Examination(std::string topic) : topic_(std::move(topic)) {}
+
+  void fact(std::string name, std::string detail) {
+    findings_.push_back({topic_, std::move(name), State::note, std::move(detail), {}, false});
+  }
+  /// `found` empty means missing.
+  void look(std::string name, std::string found, std::string absent, std::string remedy,
+            bool needed = false) {
+    const bool missing = found.empty();
+    findings_.push_back({topic_, std::move(name), missing ? State::missing : State::fine,
+                         missing ? std::move(absent) : std::move(found),
+                         missing ? std::move(remedy) : "", needed});
+  }
+  void add_to(std::vector<Finding>& all) {
+    for (Finding& finding : findings_) all.push_back(std::move(finding));
+  }
+
+ private:
+  std::string topic_;
+  std::vector<Finding> findings_;
+};
+
+std::string if_true(bool condition, std::string text) { return condition ? text : std::string(); }
+
+void examine_build(std::vector<Finding>& all) {
+  Examination build("This build");
+  build.fact("version", fmt::format("{} ({})", version(), commit()));
+  build.fact("options", std::string(build_options()));
+  build.look("models",
+             if_true(!model_catalog().empty(),
+                     counted(static_cast<std::int64_t>(model_catalog().size()), "model")),
+             "no model was compiled in", "build again from a complete checkout", true);
+  const std::vector<std::string> clusters = cluster_catalog();
+  build.look("machines",
+             if_true(!clusters.empty(),
+                     counted(static_cast<std::int64_t>(clusters.size()), "description")),
+             "no machine was compiled in", "build again from a complete checkout", true);
+  std::vector<std::string_view> names;
+  for (const EmbeddedFile& file : embedded_calibrations()) names.push_back(file.name);
+  build.look("calibrations", fmt::format("{}", fmt::join(names, ", ")), "none was compiled in",
+             "build again from a complete checkout", true);
+  build.add_to(all);
+}
+
+void examine_default(std::vector<Finding>& all) {
+  Examination usual("What a search uses by default");
+  const Result<ClusterTopology> cluster = ClusterTopology::load(kDefaultCluster, 0);
+  usual.look(
+      "machine",
+      if_true(cluster.ok(), cluster.ok() ? fmt::format("{}: nodes of {} {}", cluster->name(),
+                                                       cluster->node().gpus, cluster->gpu().name)
+                                         : ""),
+      cluster.ok() ? "" : cluster.error().message(), "name one with --cluster", true);
+  const Result<Stack> stack = find_stack(kDefaultStack);
+  if (cluster.ok() && stack.ok()) {
+    const Result<Calibration> rates = pick_calibration(cluster->gpu(), *stack);
+    usual.look(
+        "calibration",
+        if_true(rates.ok(),
+                rates.ok() ? fmt::format("{} ({})", rates->name, name_of(rates->evidence)) : ""),
+        rates.ok() ? "" : rates.error().message(), "name one with --calibration", true);
+  }
+  usual.add_to(all);
+}
+
+void examine_machine(std::vector<Finding>& all) {
+  Examination machine("This machine");
+  machine.fact("CPU cores", std::to_string(std::max(1U, std::thread::hardware_concurrency())));
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long page = ::sysconf(_SC_PAGESIZE);
+  machine.fact("memory", with_gib(Bytes{static_cast<double>(pages) * static_cast<double>(page)}));
+  const std::string apt = in_path("apt-get");
+  machine.look("apt", apt.empty() ? "" : apt + (::geteuid() == 0 ? "" : ", needs root to install"),
+               "no apt-get: ./plan cannot install what a build needs", "install packages by hand");
+  machine.look("C++ compiler", in_path("c++"), "not in PATH", "apt-get install g++");
+  machine.look("CMake", in_path("cmake"), "not in PATH", "apt-get install cmake");
+  machine.add_to(all);
+}
+
+void examine_gpus(std::vector<Finding>& all) {
+  Examination gpu("GPUs, to run plans (planning needs none)");
+  gpu.look("nvidia-smi", in_path("nvidia-smi"), "not in PATH", "install the NVIDIA driver");
+  gpu.look("CUDA driver", if_true(can_load("libcuda.so.1"), "libcuda.so.1 can be loaded"),
+           "libcuda.so.1 is not there", "install the NVIDIA driver");
+  gpu.look("GPU device",
+           if_true(any_exists({"/dev/nvidia0", "/dev/dxg"}), "a device file is there"),
+           "no /dev/nvidia0", "a machine with an NVIDIA GPU");
+  std::string nvcc = in_path("nvcc");
+  if (nvcc.empty() && any_exists({"/usr/local/cuda/bin/nvcc"})) nvcc = "/usr/local/cuda/bin/nvcc";
+  gpu.look("CUDA toolkit", nvcc, "no nvcc in PATH or /usr/local/cuda",
+           "apt-get install nvidia-cuda-toolkit, or NVIDIA's own packages");
+  gpu.look("NCCL", if_true(can_load("libnccl.so.2"), "libnccl.so.2 can be loaded"),
+           "libnccl.so.2 is not there", "NVIDIA's package libnccl2");
+  gpu.add_to(all);
+}
+
+void examine_launchers(std::vector<Finding>& all) {
+  Examination tools("Launchers and window");
+  tools.look("mpirun", in_path("mpirun"), "not in PATH", "apt-get install openmpi-bin");
+  tools.look("srun", in_path("srun"), "not in PATH", "apt-get install slurm-client");
+  tools.look("torchrun", in_path("torchrun"), "not in PATH", "pip install torch");
+  tools.look("Qt 6", if_true(can_load("libQt6Widgets.so.6"), "libQt6Widgets.so.6 can be loaded"),
+             "libQt6Widgets.so.6 is not there", "apt-get install qt6-base-dev qt6-charts-dev");
+  tools.add_to(all);
+}
+
+}  // namespace
+
+Result<Outcome> doctor_verb(const Invocation& call) {
+  std::vector<Finding> findings;
+  examine_build(findings);
+  examine_default(findings);
+  examine_machine(findings);
+  examine_gpus(findings);
+  examine_launchers(findings);
+  return Outcome{call.json ? doctor_json(findings) : doctor_text(findings, call.style),
+                 all_needed_found(findings) ? kDone : kEnvironment};
+}
+
+}  // namespace echelon::cli

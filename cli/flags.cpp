@@ -1,0 +1,256 @@
+#include "cli/flags.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace echelon::cli {
+
+namespace {
+
+constexpr unsigned kConfiguration = kJob | kLayout;
+constexpr bool kNotLayered = false;
+
+const std::vector<Flag>& flag_table() {
+  static const std::vector<Flag> kTable = {
+      // What is trained, and on what
+      {"model", "NAME|FILE",
+       "model: a catalog name (7b, llama3-70b, gpt3-175b; see `plan models`), "
+       "a HuggingFace config.json or our own model file",
+       kJob},
+      {"cluster", "NAME|FILE",
+       "machine: a catalog name (see `plan topo list`) or a description "
+       "file; dgx-h100 unless given",
+       kJob | kCollectives},
+      {"gpus", "N", "number of GPUs: part of a node, or whole nodes", kJob},
+      {"seq", "N", "tokens per sample; the model's context, at most 8,192, unless given", kJob},
+      {"global-batch", "N", "samples per optimizer step; 4 Mi tokens unless given", kJob},
+      {"global-batch-tokens", "N", "the same in tokens, for example 4Mi", kJob},
+      {"precision", "RECIPE",
+       "number formats: bf16, fp16, fp8, or with the optimizer's state: "
+       "bf16:adam-fp32-master",
+       kJob},
+      {"flash-attention", "", "attention that keeps no sequence x sequence matrix (the default)",
+       kJob, true, true},
+      {"stack", "NAME", "training software whose kernels and habits are assumed",
+       kJob | kCollectives, true, false,
+       "megatron-core megatron-2021 nanotron torchtitan llm-foundry deepspeed echelon"},
+      {"calibration", "FILE",
+       "measured rates; the shipped calibration of the GPU and stack unless "
+       "given",
+       kJob | kValidate | kCollectives},
+      {"tokens", "N", "tokens to train on in all, for days and cost: 2T", kJob},
+      {"max-memory", "SIZE",
+       "GPU memory a plan may take, for example 76GiB; all but 2 GiB unless "
+       "given",
+       kJob},
+      // One plan
+      {"tp", "N", "tensor parallel ranks", kLayout},
+      {"pp", "N", "pipeline stages", kLayout},
+      {"dp", "N", "data parallel ranks", kLayout},
+      {"vpp", "N", "model chunks per pipeline rank (interleaved schedule)", kLayout},
+      {"cp", "N", "context parallel ranks; this version prices 1", kLayout},
+      {"ep", "N", "expert parallel ranks; this version prices 1", kLayout},
+      {"etp", "N", "tensor parallel ranks inside experts; this version prices 1", kLayout},
+      {"microbatch", "N", "samples per forward pass of one rank", kLayout},
+      {"layers-per-stage", "A,B,...", "layers of each pipeline stage", kLayout},
+      {"zero", "0-3", "ZeRO stage: what data parallel ranks split of the training state", kLayout,
+       true, false, "0 1 2 3"},
+      {"shard-group", "N", "ranks over which ZeRO state is split; dp unless given", kLayout},
+      {"sequence-parallel", "", "split norms and dropout over the tensor parallel ranks", kLayout,
+       true, true},
+      {"recompute", "POLICY", "activations dropped and computed again: none, selective, full",
+       kLayout, true, false, "none selective full"},
+      {"recompute-layers", "N|A,B,...", "layers recomputed per stage, with --recompute full",
+       kLayout},
+      {"schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved", kLayout, true, false,
+       "gpipe 1f1b interleaved"},
+      {"overlap", "AXES", "communication that runs beside compute: dp, tp, pp in a list, or none",
+       kLayout, true, false, "dp tp pp dp,tp dp,pp dp,tp,pp none"},
+      // Search
+      {"top", "K", "plans to show; 5 unless given", kSearch},
+      {"exhaustive", "", "price every legal combination (this version always does)", kSearch},
+      // In the contract, not in this version
+      {"rank-order", "ORDER", "order of the axes over ranks", kLater | kConfiguration},
+      {"bucket", "BYTES", "size of a gradient bucket", kLater | kConfiguration},
+      {"moe-dispatch", "KIND", "how tokens reach experts", kLater | kConfiguration},
+      {"offload", "LIST", "state kept in CPU memory", kLater | kConfiguration},
+      {"objective", "NAME", "what the search minimises", kLater | kSearch},
+      {"critical-batch", "N", "tokens beyond which a larger batch wastes work", kLater | kSearch},
+      {"gpus-at-most", "N", "upper end of a search over GPU counts", kLater | kSearch},
+      {"budget", "SECONDS", "time limit of the search", kLater | kSearch},
+      {"allow", "AXES", "axes the search may use", kLater | kSearch},
+      {"forbid", "AXES", "axes the search may not use", kLater | kSearch},
+      // Validation
+      {"where", "EXPR", "only rows that match, for example stack=nanotron,gpus>=64", kValidate,
+       kNotLayered},
+      {"limit", "ERROR",
+       "exit 1 when the mean absolute error of step times is above it, for "
+       "example 0.1",
+       kValidate, kNotLayered},
+      // Collectives
+      {"op", "NAME",
+       "all_reduce, all_gather, reduce_scatter, all_to_all or send_recv; all unless "
+       "given",
+       kCollectives, kNotLayered, false,
+       "all_reduce all_gather reduce_scatter all_to_all send_recv"},
+      {"ranks", "N", "GPUs that take part", kCollectives, kNotLayered},
+      {"bytes", "A,B,...", "sizes as nccl-tests counts them, for example 1Mi,64Mi", kCollectives,
+       kNotLayered},
+      // Output
+      {"output", "FILE", "write the plan file (- is standard output)", kPlanFile, kNotLayered,
+       false, "", 'o'},
+      {"json", "", "one JSON document on standard output, nothing else", kOutput, kNotLayered},
+      {"quiet", "", "the answer without explanations or progress", kOutput, true, false, "", 'q'},
+      {"color", "WHEN", "auto, always or never", kOutput, true, false, "auto always never"},
+      {"no-config", "", "read no configuration file", kOutput, kNotLayered},
+      {"help", "", "show help", kOutput, kNotLayered, false, "", 'h'},
+      {"version", "", "show version, commit and build options", kOutput, kNotLayered, false, "",
+       'V'},
+  };
+  return kTable;
+}
+
+const std::vector<Verb>& verb_table() {
+  static const std::vector<Verb> kTable = {
+      {"search",
+       "",
+       0,
+       0,
+       kConfiguration | kSearch | kPlanFile,
+       "find the fastest plan that fits (the default verb)",
+       "Prices every legal combination of tensor, pipeline and data parallelism, virtual stages, "
+       "microbatch, ZeRO stage, sequence parallelism and recomputation. An axis given as a flag is "
+       "fixed; the others are searched. Exit code 1 when nothing fits.",
+       {"plan --model 7b --gpus 64", "plan --model llama3-70b --gpus 256 --tp 8 -o plan.json",
+        "plan --model my/config.json --cluster dgx-a100-80g --gpus 32 --max-memory 70GiB --json"}},
+      {"predict",
+       "[PLAN.json]",
+       0,
+       1,
+       kConfiguration | kPlanFile,
+       "price one configuration, given by flags or by a plan file",
+       "Degrees that are not given are 1, dp follows from the number of GPUs. With a plan file, "
+       "flags "
+       "change single values of it. Exit code 1 when the plan does not fit.",
+       {"plan predict --model 7b --gpus 64 --tp 2 --microbatch 2 --zero 1",
+        "plan predict plan.json --microbatch 4"}},
+      {"compare",
+       "A.json B.json",
+       2,
+       2,
+       0,
+       "two plan files, part by part",
+       "Both plans are priced again by this version, so that only the plans differ.",
+       {"plan compare plan.json other.json"}},
+      {"validate",
+       "RUNS.csv",
+       1,
+       1,
+       kValidate,
+       "predict every row of a table of measured runs and print the errors",
+       "A row that cannot be predicted is listed with its reason. Exit code 1 when the mean "
+       "absolute error of the step times is above --limit.",
+       {"plan validate runs.csv",
+        "plan validate runs.csv --where 'stack=nanotron,gpus<=64' --limit 0.1"}},
+      {"topo list", "", 0, 0, 0, "the catalog of machines", "", {"plan topo list"}},
+      {"topo show",
+       "NAME|FILE",
+       1,
+       1,
+       0,
+       "one machine: GPU, node, fabric",
+       "",
+       {"plan topo show dgx-h100", "plan topo show my-cluster.json"}},
+      {"topo check",
+       "FILE",
+       1,
+       1,
+       0,
+       "read a description file and say what is wrong with it",
+       "",
+       {"plan topo check my-cluster.json"}},
+      {"topo collectives",
+       "",
+       0,
+       0,
+       kCollectives,
+       "time of collectives on a machine",
+       "Bus bandwidth as nccl-tests defines it, from the description and the calibration.",
+       {"plan topo collectives --cluster dgx-h100 --op all_reduce --ranks 16 --bytes "
+        "1Mi,64Mi,1Gi"}},
+      {"models", "", 0, 0, 0, "the catalog of models", "", {"plan models"}},
+      {"doctor",
+       "",
+       0,
+       0,
+       0,
+       "what this build and machine can do, and what would add the rest",
+       "",
+       {"plan doctor"}},
+      {"completion",
+       "bash|zsh|fish",
+       1,
+       1,
+       0,
+       "print a shell completion script",
+       "",
+       {"source <(plan completion bash)"}},
+      {"man", "", 0, 0, 0, "print the manual page", "", {"plan man > plan.1", "man ./plan.1"}},
+      {"help", "[VERB]", 0, 2, 0, "show help on a verb", "", {"plan help predict"}},
+  };
+  return kTable;
+}
+
+constexpr std::array<std::string_view, 6> kLaterVerbs = {"explain", "run",    "calibrate",
+                                                         "fit",     "export", "gui"};
+
+}  // namespace
+
+std::span<const Flag> flags() { return flag_table(); }
+std::span<const Verb> verbs() { return verb_table(); }
+
+const Flag* find_flag(std::string_view name) {
+  const auto all = flags();
+  const auto at =
+      std::find_if(all.begin(), all.end(), [&](const Flag& f) { return f.name == name; });
+  return at == all.end() ? nullptr : &*at;
+}
+
+const Verb* find_verb(std::string_view name) {
+  const auto all = verbs();
+  const auto at =
+      std::find_if(all.begin(), all.end(), [&](const Verb& v) { return v.name == name; });
+  return at == all.end() ? nullptr : &*at;
+}
+
+bool takes(const Verb& verb, const Flag& flag) {
+  return ((verb.groups | kOutput) & flag.groups & ~unsigned{kLater}) != 0;
+}
+
+std::string config_key(const Flag& flag) {
+  std::string key(flag.name);
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+std::string environment_name(const Flag& flag) {
+  std::string name = "PLAN_";
+  for (const char c : config_key(flag)) {
+    name += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  return name;
+}
+
+std::vector<std::string> first_words() {
+  std::vector<std::string> words;
+  for (const Verb& verb : verbs()) {
+    std::string word(verb.name.substr(0, verb.name.find(' ')));
+    if (std::find(words.begin(), words.end(), word) == words.end())
+      words.push_back(std::move(word));
+  }
+  return words;
+}
+
+std::span<const std::string_view> later_verbs() { return kLaterVerbs; }
+
+}  // namespace echelon::cli

@@ -1,0 +1,3 @@
+#include "cli/verbs.hpp"
+
+int main(int argc, char** argv) { return echelon::cli::run(argc, argv); }

@@ -1,0 +1,154 @@
+// plan search, plan predict, plan compare.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "cli/request.hpp"
+#include "cli/terminal.hpp"
+#include "cli/verbs.hpp"
+#include "core/files.hpp"
+#include "core/plan_file.hpp"
+#include "report/json.hpp"
+#include "report/text.hpp"
+#include "report/words.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+/// Where -o sends the plan file.
+class Destination {
+ public:
+  explicit Destination(const Arguments& arguments) : path_(arguments.value("output")) {}
+
+  [[nodiscard]] Status check(bool json) const {
+    if (path_ && path_->empty()) return input_error("--output", "an empty name", "a file name");
+    if (to_stdout() && json) {
+      return input_error("--output", "standard output, which --json uses", "a file name");
+    }
+    return Done{};
+  }
+  [[nodiscard]] bool to_stdout() const { return path_ && *path_ == "-"; }
+  /// Writes the file; `output` is what the verb prints, changed when the plan goes there instead.
+  [[nodiscard]] Status write(const PlanFile& plan, bool say_so, std::string& output,
+                             const TextStyle& style) const {
+    if (!path_) return Done{};
+    const std::string text = plan_file_to_json(plan);
+    if (to_stdout()) {
+      output = text;
+      return Done{};
+    }
+    if (Status written = write_file(*path_, text); !written) {
+      Error error = written.error();
+      if (error.where != "--output") error.where = "--output: " + error.where;
+      return error;
+    }
+    if (say_so) output += "\n" + folded("The plan is in " + *path_ + ".", "", style);
+    return Done{};
+  }
+
+ private:
+  std::optional<std::string> path_;
+};
+
+/// A file given where a plan file is expected, priced by this version.
+Result<Comparand> priced_again(const std::string& path) {
+  const Result<PlanFile> file = read_plan_file(path);
+  if (!file) return file.error();
+  const Result<Asked> asked = understand(*file, {});
+  if (!asked) {
+    Error error = asked.error();
+    error.where = path + (error.where.empty() ? "" : ": " + error.where);
+    return error;
+  }
+  const Result<Candidate> candidate = predict(asked->request);
+  if (!candidate) {
+    Error error = candidate.error();
+    error.where = path + (error.where.empty() ? "" : ": " + error.where);
+    return error;
+  }
+  Comparand side{path, plan_file_of(asked->request, *candidate, asked->provenance), {}};
+  const Seconds then = file->predicted.time.total();
+  const Seconds now = side.plan.predicted.time.total();
+  if (std::abs(now / then - 1) > 1e-3) {
+    side.note =
+        fmt::format("the file says {} a step (version {}, calibration {}); priced again here",
+                    duration(then), file->version, file->calibration);
+  }
+  return side;
+}
+
+}  // namespace
+
+Result<Outcome> search_verb(const Invocation& call) {
+  const Destination destination(call.arguments);
+  if (const Status ok = destination.check(call.json); !ok) return ok.error();
+  const Result<Asked> asked = understand(call.settings);
+  if (!asked) return asked.error();
+  ProgressLine line("searching", call.quiet);
+  const Result<PlanReport> report = search(asked->request, [&](double share) {
+    line.show(share);
+    return true;
+  });
+  if (!report) return report.error();
+
+  const Candidate* winner = report->winner();
+  Outcome outcome;
+  outcome.exit_code = winner != nullptr ? kDone : kNo;
+  if (call.json) {
+    const Timing timing{Seconds{line.seconds()}, report->counts.priced + report->counts.too_large};
+    outcome.output = search_json(asked->request, *report, asked->provenance, timing);
+  } else if (call.quiet && winner != nullptr) {
+    outcome.output = headline(asked->request, *winner, "best plan", call.style).substr(1);
+  } else {
+    outcome.output = search_text(asked->request, *report, call.arguments.command_line, call.style);
+  }
+  if (winner != nullptr) {
+    const PlanFile plan = plan_file_of(asked->request, *winner, asked->provenance);
+    const Status written =
+        destination.write(plan, !call.json && !call.quiet, outcome.output, call.style);
+    if (!written) return written.error();
+  }
+  return outcome;
+}
+
+Result<Outcome> predict_verb(const Invocation& call) {
+  const Destination destination(call.arguments);
+  if (const Status ok = destination.check(call.json); !ok) return ok.error();
+  const auto ask = [&]() -> Result<Asked> {
+    if (call.arguments.words.empty()) return understand(call.settings);
+    // A plan file is complete: environment and configuration files do not change it.
+    const Result<PlanFile> file = read_plan_file(call.arguments.words.front());
+    if (!file) return file.error();
+    return understand(*file, settings_of_flags(call.arguments));
+  };
+  const Result<Asked> asked = ask();
+  if (!asked) return asked.error();
+  const Result<Candidate> candidate = predict(asked->request);
+  if (!candidate) return candidate.error();
+
+  Outcome outcome;
+  outcome.exit_code = candidate->fits ? kDone : kNo;
+  if (call.json) {
+    outcome.output = predict_json(asked->request, *candidate, asked->provenance);
+  } else if (call.quiet) {
+    outcome.output = headline(asked->request, *candidate, "plan", call.style).substr(1);
+  } else {
+    outcome.output = predict_text(asked->request, *candidate, call.style);
+  }
+  const PlanFile plan = plan_file_of(asked->request, *candidate, asked->provenance);
+  const Status written =
+      destination.write(plan, !call.json && !call.quiet, outcome.output, call.style);
+  if (!written) return written.error();
+  return outcome;
+}
+
+Result<Outcome> compare_verb(const Invocation& call) {
+  const Result<Comparand> a = priced_again(call.arguments.words[0]);
+  if (!a) return a.error();
+  const Result<Comparand> b = priced_again(call.arguments.words[1]);
+  if (!b) return b.error();
+  return Outcome{call.json ? compare_json(*a, *b) : compare_text(*a, *b, call.style)};
+}
+
+}  // namespace echelon::cli

@@ -1,0 +1,355 @@
+#include "cli/request.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "cli/constraints.hpp"
+#include "core/model_io.hpp"
+#include "core/number.hpp"
+#include "core/version.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "report/words.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+constexpr int kLongestDefaultSequence = 8192;
+constexpr double kDefaultBatchTokens = 4.0 * (1 << 20);
+
+using Assumptions = std::vector<std::string>;
+
+/// The GPU count, or 0 where it was not set.
+Result<std::int64_t> gpus_of(const Settings& settings) {
+  const Setting* setting = settings.find("gpus");
+  if (setting == nullptr) return std::int64_t{0};
+  return parse_count(setting->value, setting->where);
+}
+
+Result<ModelSpec> model_of(const Settings& settings) {
+  const Setting* setting = settings.find("model");
+  if (setting == nullptr) {
+    return input_error("--model", "no model given", "a name or a file",
+                       "for example: plan --model 7b --gpus 64; `plan models` lists the names");
+  }
+  const Result<ModelSpec> model = load_model(setting->value);
+  if (!model) return at(*setting, model.error());
+  return model;
+}
+
+Result<int> sequence_of(const Settings& settings, const ModelSpec& model, Assumptions& assumed) {
+  if (const Setting* setting = settings.find("seq"))
+    return parse_int(setting->value, setting->where);
+  const int sequence = model.max_positions > 0
+                           ? std::min(model.max_positions, kLongestDefaultSequence)
+                           : kLongestDefaultSequence;
+  assumed.push_back(
+      sequence == model.max_positions
+          ? fmt::format("sequence of {} tokens, the model's context (--seq)", grouped(sequence))
+          : fmt::format("sequence of 8,192 tokens; the model's context is {} (--seq)",
+                        model.max_positions > 0 ? grouped(model.max_positions) : "not stated"));
+  return sequence;
+}
+
+/// About 4 Mi tokens in a number of samples that the GPUs can share: the nearest multiple of the
+/// GPU count, of its half, its quarter ... as soon as a rounding stays within an eighth.
+std::int64_t default_batch(int sequence, std::int64_t gpus) {
+  const double wanted = kDefaultBatchTokens / sequence;
+  std::int64_t unit = gpus;
+  while (unit % 2 == 0 && static_cast<double>(unit) > wanted / 4) unit /= 2;
+  const double multiples = std::max(1.0, std::round(wanted / static_cast<double>(unit)));
+  return static_cast<std::int64_t>(multiples) * unit;
+}
+
+Result<std::int64_t> batch_of(const Settings& settings, int sequence, std::int64_t gpus,
+                              Assumptions& assumed) {
+  const Setting* samples = settings.find("global-batch");
+  const Setting* tokens = settings.find("global-batch-tokens");
+  if (samples != nullptr && tokens != nullptr) {
+    return input_error(samples->where, "given together with " + tokens->where, "one of the two");
+  }
+  if (samples != nullptr) return parse_count(samples->value, samples->where);
+  if (tokens != nullptr) {
+    const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);
+    if (!count || *count % sequence == 0) return count ? Result(*count / sequence) : count;
+    const std::int64_t below = *count / sequence * sequence;
+    return input_error(tokens->where, fmt::format("{} tokens", grouped(*count)),
+                       fmt::format("a multiple of the sequence length, {}", grouped(sequence)),
+                       below > 0 ? fmt::format("nearest: {} or {}", below, below + sequence)
+                                 : fmt::format("nearest: {}", sequence));
+  }
+  const std::int64_t batch = default_batch(sequence, gpus);
+  const std::int64_t total = batch * sequence;
+  assumed.push_back(fmt::format(
+      "global batch of {} sequences = {} tokens{} (--global-batch)", grouped(batch), grouped(total),
+      static_cast<double>(total) == kDefaultBatchTokens ? "" : ", near 4,194,304 and divisible"));
+  return batch;
+}
+
+Result<PrecisionRecipe> precision_of(const Settings& settings, const Stack& stack,
+                                     Assumptions& assumed) {
+  if (const Setting* setting = settings.find("precision")) {
+    const Result<PrecisionRecipe> recipe = find_precision(setting->value);
+    if (!recipe) return at(*setting, recipe.error());
+    return recipe;
+  }
+  assumed.push_back(fmt::format("precision {}{} (--precision)", stack.default_precision,
+                                stack.default_precision == "bf16:adam-fp32-master"
+                                    ? ": bf16 with fp32 master weights and fp32 main gradients"
+                                    : ", the habit of the stack"));
+  return find_precision(stack.default_precision);
+}
+
+Result<Stack> stack_of(const Settings& settings, Assumptions& assumed) {
+  if (const Setting* setting = settings.find("stack")) {
+    const Result<Stack> stack = find_stack(setting->value);
+    if (!stack) return at(*setting, stack.error());
+    return stack;
+  }
+  assumed.push_back(fmt::format("training software {} (--stack)", kDefaultStack));
+  return find_stack(kDefaultStack);
+}
+
+Result<Calibration> calibration_of(const Settings& settings, const GpuSpec& gpu, const Stack& stack,
+                                   Assumptions& assumed, std::string& path) {
+  if (const Setting* setting = settings.find("calibration")) {
+    path = setting->value;
+    const Result<Calibration> calibration = load_calibration(setting->value);
+    if (!calibration) return at(*setting, calibration.error());
+    return calibration;
+  }
+  Result<Calibration> calibration = pick_calibration(gpu, stack);
+  if (calibration) {
+    assumed.push_back(fmt::format("rates of the calibration {}, {}{}{} (--calibration)",
+                                  calibration->name, name_of(calibration->evidence),
+                                  calibration->fitted_to.empty() ? "" : " from ",
+                                  calibration->fitted_to));
+  }
+  return calibration;
+}
+
+Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, const Stack& stack,
+                           std::int64_t gpus, Assumptions& assumed) {
+  TrainingJob job;
+  const Result<int> sequence = sequence_of(settings, model, assumed);
+  if (!sequence) return sequence.error();
+  job.sequence = *sequence;
+  const Result<std::int64_t> batch = batch_of(settings, *sequence, gpus, assumed);
+  if (!batch) return batch.error();
+  job.global_batch = *batch;
+  constexpr double kMostTokens = 1e15;
+  if (job.tokens_per_step() > kMostTokens) {
+    const Setting* given = settings.find("global-batch");
+    return input_error(given != nullptr ? given->where : "--global-batch-tokens",
+                       fmt::format("{:.3g} tokens in one step", job.tokens_per_step()),
+                       "at most 1e15");
+  }
+  const Result<PrecisionRecipe> precision = precision_of(settings, stack, assumed);
+  if (!precision) return precision.error();
+  job.precision = *precision;
+  if (const Setting* flash = settings.find("flash-attention")) {
+    const Result<bool> on = parse_switch(*flash);
+    if (!on) return on.error();
+    job.flash_attention = *on;
+  } else {
+    assumed.emplace_back("flash attention (--no-flash-attention)");
+  }
+  if (const Setting* tokens = settings.find("tokens")) {
+    const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);
+    if (!count) return count.error();
+    job.token_budget = static_cast<double>(*count);
+  }
+  return job;
+}
+
+Status read_limits(const Settings& settings, PlanRequest& request) {
+  if (const Setting* setting = settings.find("max-memory")) {
+    const Result<Bytes> most = parse_bytes(setting->value, setting->where);
+    if (!most) return most.error();
+    const Bytes memory = request.cluster.gpu().memory;
+    if (*most <= Bytes{} || *most > memory) {
+      return input_error(setting->where, fmt::format("'{}'", setting->value.substr(0, 40)),
+                         fmt::format("more than 0 and at most the {:.2f} GiB of one {}",
+                                     memory.in(1_GiB), request.cluster.gpu().name));
+    }
+    request.max_memory = *most;
+  } else {
+    request.assumptions.push_back(fmt::format("{} of each GPU's memory kept free (--max-memory)",
+                                              with_gib(request.keep_free)));
+  }
+  if (const Setting* setting = settings.find("top")) {
+    const Result<int> top = parse_int(setting->value, setting->where);
+    if (!top) return top.error();
+    request.top = *top;
+  }
+  return Done{};
+}
+
+}  // namespace
+
+Error at(const Setting& setting, Error error) {
+  // An error inside a file names the file, which says more than the flag that named it.
+  if (error.where.empty() || error.where == setting.value || error.where.starts_with("--")) {
+    error.where = setting.where;
+  } else if (error.where != setting.where) {
+    error.where = setting.where + ": " + error.where;
+  }
+  return error;
+}
+
+Result<std::vector<int>> parse_list(const Setting& setting, int least) {
+  constexpr std::size_t kMostEntries = 4096;
+  std::vector<int> values;
+  std::string_view rest = setting.value;
+  while (true) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    const Result<int> value = parse_int(item, setting.where, least);
+    if (!value) return value.error();
+    values.push_back(*value);
+    if (item.size() == rest.size()) return values;
+    if (values.size() == kMostEntries) {
+      return input_error(setting.where, "a very long list", "at most 4096 numbers");
+    }
+    rest.remove_prefix(item.size() + 1);
+  }
+}
+
+Result<bool> parse_switch(const Setting& setting) {
+  for (const char* word : {"true", "yes", "1"}) {
+    if (setting.value == word) return true;
+  }
+  for (const char* word : {"false", "no", "0"}) {
+    if (setting.value == word) return false;
+  }
+  return input_error(setting.where, fmt::format("'{}'", setting.value.substr(0, 40)),
+                     "true or false");
+}
+
+Result<Machine> machine_of(const Settings& settings, std::int64_t gpus, Assumptions& assumed) {
+  const Setting* named = settings.find("cluster");
+  const std::string name = named != nullptr ? named->value : kDefaultCluster;
+  const Setting* count = settings.find("gpus");
+  Result<ClusterTopology> cluster = ClusterTopology::load(name, gpus);
+  if (!cluster) {
+    const bool about_gpus = cluster.error().where.find("--gpus") != std::string::npos;
+    const Setting* culprit = about_gpus && count != nullptr ? count : named;
+    return culprit != nullptr ? at(*culprit, cluster.error()) : cluster.error();
+  }
+  if (named == nullptr) {
+    assumed.push_back(fmt::format("machine {}: nodes of {} {} (--cluster)", kDefaultCluster,
+                                  cluster->node().gpus, cluster->gpu().name));
+  }
+  if (gpus <= 0) {
+    assumed.push_back(fmt::format("{}, the size {} is described with (--gpus)",
+                                  counted(cluster->gpus(), "GPU"), cluster->name()));
+  }
+  const Result<Stack> stack = stack_of(settings, assumed);
+  if (!stack) return stack.error();
+  std::string path;
+  const Result<Calibration> calibration =
+      calibration_of(settings, cluster->gpu(), *stack, assumed, path);
+  if (!calibration) return calibration.error();
+  return Machine{*std::move(cluster), name, *stack, *calibration, path};
+}
+
+Result<Asked> understand(const Settings& settings) {
+  if (const Status supported = check_supported(settings); !supported) return supported.error();
+  const Result<PlanConstraints> constraints = constraints_of(settings);
+  if (!constraints) return constraints.error();
+  const Result<ModelSpec> model = model_of(settings);
+  if (!model) return model.error();
+  const Result<std::int64_t> gpus = gpus_of(settings);
+  if (!gpus) return gpus.error();
+  Assumptions assumed;
+  const Result<Machine> machine = machine_of(settings, *gpus, assumed);
+  if (!machine) return machine.error();
+  const Result<TrainingJob> job =
+      job_of(settings, *model, machine->stack, machine->cluster.gpus(), assumed);
+  if (!job) return job.error();
+  for (const auto& [flag, setting] : settings.all()) {
+    const bool elsewhere = !setting.where.starts_with("--");
+    const Flag* known = find_flag(flag);
+    if (elsewhere && known != nullptr && (known->groups & (kJob | kLayout)) != 0) {
+      assumed.push_back(fmt::format("{} = {}, from {}", flag, setting.value, setting.where));
+    }
+  }
+  PlanRequest request{.model = *model,
+                      .job = *job,
+                      .cluster = machine->cluster,
+                      .stack = machine->stack,
+                      .calibration = machine->calibration,
+                      .constraints = *constraints,
+                      .max_memory = {},
+                      .assumptions = std::move(assumed)};
+  if (const Status limits = read_limits(settings, request); !limits) return limits.error();
+  return Asked{std::move(request),
+               {std::string(version()), machine->cluster_name, machine->calibration_path}};
+}
+
+Result<Asked> understand(const PlanFile& file, const Settings& changes) {
+  // Step 1: what the file names, as settings that the flags may hide.
+  Settings settings = changes;
+  Settings named;
+  const auto name = [&](const char* flag, std::string value) {
+    named.set(flag, {std::move(value), "the plan file"});
+  };
+  name("cluster", file.cluster);
+  name("gpus", std::to_string(file.gpus));
+  name("stack", file.stack);
+  name("seq", std::to_string(file.job.sequence));
+  name("global-batch", std::to_string(file.job.global_batch));
+  name("precision", file.job.precision.name);
+  name("flash-attention", file.job.flash_attention ? "true" : "false");
+  if (!file.calibration_path.empty()) name("calibration", file.calibration_path);
+  settings.add_below(named);
+  if (const Status supported = check_supported(settings); !supported) return supported.error();
+  const Result<PlanConstraints> pinned = constraints_of(changes);
+  if (!pinned) return pinned.error();
+  // Step 2: the same path as a request by flags, with the file's own model.
+  ModelSpec model = file.model;
+  if (changes.has("model")) {
+    const Result<ModelSpec> other = model_of(changes);
+    if (!other) return other.error();
+    model = *other;
+  }
+  const Result<std::int64_t> gpus = gpus_of(settings);
+  if (!gpus) return gpus.error();
+  Assumptions assumed;
+  const Result<Machine> machine = machine_of(settings, *gpus, assumed);
+  if (!machine) return machine.error();
+  Result<TrainingJob> job = job_of(settings, model, machine->stack, *gpus, assumed);
+  if (!job) return job.error();
+  if (!job->token_budget) job->token_budget = file.job.token_budget;
+  assumed.clear();  // everything was written in the file
+  PlanConstraints base = pinned_to(file.plan);
+  if (changes.has("gpus") && !changes.has("dp")) {
+    base.dp.reset();
+    base.shard_group.reset();
+  }
+  PlanRequest request{.model = std::move(model),
+                      .job = *job,
+                      .cluster = machine->cluster,
+                      .stack = machine->stack,
+                      .calibration = machine->calibration,
+                      .constraints = changed_by(std::move(base), *pinned),
+                      .keep_free = file.keep_free,
+                      .max_memory = file.max_memory,
+                      .assumptions = std::move(assumed)};
+  if (changes.has("max-memory")) {
+    if (const Status limits = read_limits(settings, request); !limits) return limits.error();
+  }
+  if (machine->calibration.name != file.calibration && !changes.has("calibration") &&
+      !changes.has("stack")) {
+    request.assumptions.push_back(
+        fmt::format("rates of the calibration {}; the file was made with {}, by version {}",
+                    machine->calibration.name, file.calibration, file.version));
+  }
+  return Asked{std::move(request),
+               {std::string(version()), machine->cluster_name, machine->calibration_path}};
+}
+
+}  // namespace echelon::cli

@@ -1,0 +1,48 @@
+// Settings understood: text becomes the values a planner works with.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "cli/settings.hpp"
+#include "core/plan_file.hpp"
+#include "planner/request.hpp"
+#include "report/plan_files.hpp"
+
+namespace echelon::cli {
+
+/// A request together with how its parts were named.
+struct Asked {
+  PlanRequest request;
+  Provenance provenance;
+};
+
+/// Errors name the setting and where it came from. What was not set is filled in by the defaults of
+/// the contract and told in request.assumptions.
+[[nodiscard]] Result<Asked> understand(const Settings& settings);
+/// The request of a plan file, with single values changed by `changes` (flags). Degrees that follow
+/// from a changed one are worked out again.
+[[nodiscard]] Result<Asked> understand(const PlanFile& file, const Settings& changes);
+
+/// Cluster and rates, for verbs that need no model. `gpus` ≤ 0 takes the description's own size.
+struct Machine {
+  ClusterTopology cluster;
+  std::string cluster_name;  ///< as given
+  Stack stack;
+  Calibration calibration;
+  std::string calibration_path;
+};
+[[nodiscard]] Result<Machine> machine_of(const Settings& settings, std::int64_t gpus,
+                                         std::vector<std::string>& assumptions);
+
+/// "16,16" as whole numbers of at least `least`.
+[[nodiscard]] Result<std::vector<int>> parse_list(const Setting& setting, int least);
+/// "true", "false", "yes", "no", "1", "0".
+[[nodiscard]] Result<bool> parse_switch(const Setting& setting);
+/// An error of a parser, told at the place the value came from.
+[[nodiscard]] Error at(const Setting& setting, Error error);
+
+inline constexpr const char* kDefaultCluster = "dgx-h100";
+inline constexpr const char* kDefaultStack = "megatron-core";
+
+}  // namespace echelon::cli

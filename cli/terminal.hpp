@@ -1,0 +1,46 @@
+// Where text goes: what the terminal can show, writing all of it or saying why not, progress.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "core/result.hpp"
+#include "report/style.hpp"
+
+namespace echelon::cli {
+
+/// Makes sure that descriptors 0-2 are open, so that no file we open becomes standard output by
+/// accident, and that a reader who leaves does not kill us. Call first.
+void secure_standard_streams();
+
+/// Width of the terminal (or COLUMNS; 100 where output is no terminal); colour by `when` (auto,
+/// always, never), NO_COLOR, CLICOLOR_FORCE and TERM; UTF-8 by the locale variables.
+[[nodiscard]] Result<TextStyle> style_of_terminal(std::string_view when, std::string_view where);
+
+/// All of `text` to standard output. A reader that has gone away is no error. Environment error for
+/// a full disk or a closed descriptor.
+[[nodiscard]] Status write_output(std::string_view text);
+/// One line to standard error, with the program's name before it.
+void complain(std::string_view message);
+
+/// "searching  42 %" on standard error: only on a terminal, only after half a second, wiped at the
+/// end.
+class ProgressLine {
+ public:
+  ProgressLine(std::string_view what, bool quiet);
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  ~ProgressLine();
+  void show(double share);
+  [[nodiscard]] double seconds() const;
+
+ private:
+  std::string what_;
+  bool enabled_ = false;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point last_;
+};
+
+}  // namespace echelon::cli

@@ -1,0 +1,46 @@
+// plan validate RUNS.csv
+#include <filesystem>
+
+#include "cli/request.hpp"
+#include "cli/verbs.hpp"
+#include "core/number.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "planner/validation.hpp"
+#include "report/validation.hpp"
+
+namespace echelon::cli {
+
+Result<Outcome> validate_verb(const Invocation& call) {
+  std::optional<double> limit;
+  if (const Setting* setting = call.settings.find("limit")) {
+    constexpr double kMost = 1000;
+    const Result<double> value = parse_ratio(setting->value, setting->where, 0, kMost);
+    if (!value) return value.error();
+    limit = *value;
+  }
+  ValidationOptions options;
+  // A calibration set for planning in the environment or a file does not bend a validation.
+  if (const auto path = call.arguments.value("calibration")) {
+    const Result<Calibration> calibration = load_calibration(*path);
+    if (!calibration) return at({*path, "--calibration"}, calibration.error());
+    options.calibration = *calibration;
+  }
+  options.where = call.arguments.value("where").value_or("");
+  const std::string& path = call.arguments.words.front();
+  std::error_code ignored;
+  if (path != "-" && !std::filesystem::exists(path, ignored) && !ignored) {
+    return input_error(path, "no such file", "a table of measured runs");
+  }
+  const Result<std::vector<RunRow>> rows = read_runs(path == "-" ? "/dev/stdin" : path);
+  if (!rows) return rows.error();
+  const Result<ValidationReport> report = validate(*rows, options);
+  if (!report) return report.error();
+
+  Outcome outcome;
+  outcome.output =
+      call.json ? validation_json(*report) : validation_text(*report, limit, call.style);
+  if (limit && (report->time.rows == 0 || report->time.mean_abs > *limit)) outcome.exit_code = kNo;
+  return outcome;
+}
+
+}  // namespace echelon::cli

@@ -1,0 +1,48 @@
+// What each verb does. A verb returns its whole output; only run.cpp prints.
+#pragma once
+
+#include <string>
+
+#include "cli/arguments.hpp"
+#include "cli/settings.hpp"
+#include "core/result.hpp"
+#include "report/style.hpp"
+
+namespace echelon::cli {
+
+struct Invocation {
+  Arguments arguments;
+  Settings settings;
+  TextStyle style;
+  bool json = false;
+  bool quiet = false;
+};
+
+struct Outcome {
+  std::string output;
+  int exit_code = 0;  ///< 0, or 1 for a legitimate "no"
+};
+
+inline constexpr int kDone = 0;
+inline constexpr int kNo = 1;
+inline constexpr int kWrongInput = 2;
+inline constexpr int kEnvironment = 3;
+
+[[nodiscard]] Result<Outcome> search_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> predict_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> compare_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> validate_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> topo_list_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> topo_show_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> topo_check_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> topo_collectives_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> models_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> doctor_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> completion_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> man_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> help_verb(const Invocation& call);
+
+/// The whole program; returns its exit code.
+[[nodiscard]] int run(int argc, const char* const* argv);
+
+}  // namespace echelon::cli

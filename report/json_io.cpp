@@ -1,0 +1,210 @@
+#include "report/json.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/json_io.hpp"
+#include "core/plan_json_io.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr int kSchema = 1;
+
+/// Texts may hold what a user typed; a byte that is not UTF-8 must not stop the report.
+std::string dumped(const Json& document) {
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+template <class Unit>
+Json or_null(const std::optional<Quantity<Unit>>& value, Quantity<Unit> unit) {
+  return value ? Json(finite(value->in(unit), "an economic figure")) : Json(nullptr);
+}
+
+Json candidate_json(const PlanFile& file, const Economics& money) {
+  Json days = nullptr;
+  if (money.time_for_budget) days = finite(money.time_for_budget->in(kSecond) / 86400.0, "days");
+  return Json{{"schema", kSchema},
+              {"kind", name_of(file.predicted.evidence)},
+              {"stack", file.stack},
+              {"calibration", file.calibration},
+              {"model", file.model.name},
+              {"cluster", file.cluster},
+              {"gpus", file.gpus},
+              {"seq", file.job.sequence},
+              {"global_batch", file.job.global_batch},
+              {"precision", file.job.precision.name},
+              {"plan", plan_json(file.plan, file.job.global_batch)},
+              {"fits", file.predicted.fits},
+              {"memory", memory_json(file.predicted)},
+              {"time", time_json(file.predicted)},
+              {"throughput", throughput_json(file.predicted, file.gpus)},
+              {"economics",
+               {{"usd_per_step", or_null(money.per_step, kDollar)},
+                {"usd_for_token_budget", or_null(money.for_budget, kDollar)},
+                {"days_for_token_budget", std::move(days)},
+                {"goodput", nullptr},
+                {"checkpoint_interval_seconds", nullptr}}}};
+}
+
+Json candidate_json(const PlanRequest& request, const Candidate& candidate,
+                    const Provenance& provenance) {
+  return candidate_json(
+      plan_file_of(request, candidate, provenance),
+      economics_of(request.job, request.cluster.gpus(), request.cluster.price_per_gpu_hour(),
+                   candidate.prediction.time.step));
+}
+
+template <class T>
+void put(Json& object, const char* key, const std::optional<T>& value) {
+  if (value) object[key] = *value;
+}
+
+/// Only what was pinned; an axis that is not there was searched.
+Json constraints_json(const PlanConstraints& pinned) {
+  Json out = Json::object();
+  put(out, "tp", pinned.tp);
+  put(out, "cp", pinned.cp);
+  put(out, "ep", pinned.ep);
+  put(out, "etp", pinned.etp);
+  put(out, "dp", pinned.dp);
+  put(out, "pp", pinned.pp);
+  put(out, "vpp", pinned.vpp);
+  put(out, "microbatch", pinned.microbatch);
+  put(out, "zero", pinned.zero);
+  put(out, "shard_group", pinned.shard_group);
+  put(out, "sequence_parallel", pinned.sequence_parallel);
+  if (pinned.recompute) out["recompute"] = name_of(*pinned.recompute);
+  put(out, "recompute_layers", pinned.recompute_layers);
+  put(out, "layers_per_stage", pinned.layers_per_stage);
+  if (pinned.schedule) out["schedule"] = name_of(*pinned.schedule);
+  put(out, "overlap_dp", pinned.overlap_dp);
+  put(out, "overlap_tp", pinned.overlap_tp);
+  put(out, "overlap_pp", pinned.overlap_pp);
+  return out;
+}
+
+Json request_json(const PlanRequest& request, const Provenance& provenance) {
+  Json budget = nullptr;
+  if (request.job.token_budget) budget = *request.job.token_budget;
+  return Json{{"schema", kSchema},
+              {"version", provenance.version},
+              {"model", request.model.name},
+              {"parameters", request.model.parameters()},
+              {"cluster", provenance.cluster},
+              {"gpus", request.cluster.gpus()},
+              {"gpu", request.cluster.gpu().name},
+              {"seq", request.job.sequence},
+              {"global_batch", request.job.global_batch},
+              {"precision", request.job.precision.name},
+              {"flash_attention", request.job.flash_attention},
+              {"token_budget", std::move(budget)},
+              {"stack", request.stack.name},
+              {"calibration", request.calibration.name},
+              {"usable_memory_bytes", whole_bytes(request.usable_memory())},
+              {"top", request.top},
+              {"constraints", constraints_json(request.constraints)},
+              {"assumptions", request.assumptions}};
+}
+
+Json near_miss_json(const PlanRequest& request, const NearMiss& miss) {
+  return Json{{"stage", miss.stage},
+              {"missing_bytes", whole_bytes(miss.missing)},
+              {"fix", miss.fix},
+              {"plan", plan_json(miss.candidate.plan, request.job.global_batch)}};
+}
+
+Json rejected_json(const PlanRequest& request, const PlanReport& report) {
+  Json list = Json::array();
+  for (const RejectionCount& rejection : report.rejected) {
+    Json nearest{{"detail", rejection.nearest},
+                 {"stage", nullptr},
+                 {"missing_bytes", nullptr},
+                 {"fix", nullptr},
+                 {"plan", nullptr}};
+    if (rejection.reason == RejectionReason::memory && !report.near_misses.empty()) {
+      nearest.update(near_miss_json(request, report.near_misses.front()));
+    }
+    list.push_back({{"reason", name_of(rejection.reason)},
+                    {"count", rejection.count},
+                    {"nearest", std::move(nearest)}});
+  }
+  return list;
+}
+
+Json timing_json(const Timing& timing) {
+  const double seconds = std::max(timing.elapsed.in(kSecond), 1e-9);
+  return Json{{"seconds", timing.elapsed.in(kSecond)},
+              {"configurations_per_second", static_cast<double>(timing.configurations) / seconds}};
+}
+
+/// b − a of every number that both objects hold under the same key.
+Json difference(const Json& a, const Json& b) {
+  Json out = Json::object();
+  for (const auto& [key, value] : a.items()) {
+    if (!value.is_number() || !b.contains(key)) continue;
+    if (value.is_number_integer())
+      out[key] = b[key].get<std::int64_t>() - value.get<std::int64_t>();
+    else
+      out[key] = b[key].get<double>() - value.get<double>();
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string search_json(const PlanRequest& request, const PlanReport& report,
+                        const Provenance& provenance, const Timing& timing) {
+  const auto list = [&](const std::vector<Candidate>& candidates) {
+    Json out = Json::array();
+    for (const Candidate& candidate : candidates) {
+      out.push_back(candidate_json(request, candidate, provenance));
+    }
+    return out;
+  };
+  Json near_misses = Json::array();
+  for (const NearMiss& miss : report.near_misses) {
+    near_misses.push_back(near_miss_json(request, miss));
+  }
+  const Candidate* winner = report.winner();
+  Json document{{"schema", kSchema}, {"request", request_json(request, provenance)}};
+  document["winner"] =
+      winner != nullptr ? candidate_json(request, *winner, provenance) : Json(nullptr);
+  document["candidates"] = list(report.candidates);
+  document["pareto"] = list(report.pareto);
+  document["rejected"] = rejected_json(request, report);
+  document["near_misses"] = std::move(near_misses);
+  document["certificate"] = Json{{"proved_optimal", report.exhaustive},
+                                 {"gap", report.exhaustive ? Json(0) : Json(nullptr)},
+                                 {"tuples", report.counts.tuples},
+                                 {"pruned_by_memory", report.counts.too_large},
+                                 {"pruned_by_bound", 0},
+                                 {"priced", report.counts.priced},
+                                 {"simulated", 0}};
+  document["timing"] = timing_json(timing);
+  return dumped(document);
+}
+
+std::string predict_json(const PlanRequest& request, const Candidate& candidate,
+                         const Provenance& provenance) {
+  Json document = candidate_json(request, candidate, provenance);
+  document["assumptions"] = request.assumptions;
+  return dumped(document);
+}
+
+std::string compare_json(const Comparand& a, const Comparand& b) {
+  const Json left = candidate_json(a.plan, {});
+  const Json right = candidate_json(b.plan, {});
+  Json memory = difference(left["memory"], right["memory"]);
+  return dumped({{"schema", kSchema},
+                 {"a", {{"name", a.name}, {"note", a.note}, {"candidate", left}}},
+                 {"b", {{"name", b.name}, {"note", b.note}, {"candidate", right}}},
+                 {"delta",
+                  {{"plan", difference(left["plan"], right["plan"])},
+                   {"memory", std::move(memory)},
+                   {"time", difference(left["time"], right["time"])},
+                   {"throughput", difference(left["throughput"], right["throughput"])}}}});
+}
+
+}  // namespace echelon

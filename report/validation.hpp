@@ -1,0 +1,18 @@
+// Predicted beside measured: what `plan validate` shows.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "planner/validation.hpp"
+#include "report/style.hpp"
+
+namespace echelon {
+
+/// Summaries, then every skipped reason with its count and the worst rows. `limit` is the mean
+/// absolute error of step times that the user accepts.
+[[nodiscard]] std::string validation_text(const ValidationReport& report,
+                                          std::optional<double> limit, const TextStyle& style);
+[[nodiscard]] std::string validation_json(const ValidationReport& report);
+
+}  // namespace echelon

@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "report/table.hpp"
+#include "report/validation.hpp"
+#include "report/words.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr std::size_t kWorstRows = 8;
+constexpr std::size_t kMostReasons = 12;
+
+void add_summary(Table& table, const std::string& name, const ErrorSummary& errors) {
+  if (errors.rows == 0) return;
+  table.add({name, grouped(errors.rows), percent(errors.mean_abs), percent(errors.median_abs),
+             percent(errors.p90_abs), signed_percent(errors.bias)});
+}
+
+Table summary_table(std::string first) {
+  return Table({{std::move(first), Table::Align::left, 0},
+                {"rows"},
+                {"mean"},
+                {"median"},
+                {"90 % below", Table::Align::right, 1},
+                {"bias"}});
+}
+
+std::string overall(const ValidationReport& report, const TextStyle& style) {
+  Table table = summary_table("absolute error");
+  add_summary(table, "step time", report.time);
+  add_summary(table, "peak memory", report.memory);
+  if (table.empty()) return "No row was predicted and measured.\n";
+  return table.text(style);
+}
+
+std::string by_source(const ValidationReport& report, const TextStyle& style) {
+  if (report.by_source.size() < 2) return {};
+  Table table = summary_table("step time by source");
+  for (const auto& [source, summary] : report.by_source) add_summary(table, source, summary.time);
+  Table memory = summary_table("memory by source");
+  for (const auto& [source, summary] : report.by_source)
+    add_summary(memory, source, summary.memory);
+  std::string out;
+  if (!table.empty()) out += "\n" + table.text(style);
+  if (!memory.empty()) out += "\n" + memory.text(style);
+  return out;
+}
+
+std::string fits_and_ranking(const ValidationReport& report, const TextStyle& style) {
+  std::string out;
+  if (report.fits.rows > 0) {
+    out +=
+        folded(fmt::format("Fits: {} known to have run or run out of memory; {} predicted to fit "
+                           "ran out, {} predicted not to fit ran.",
+                           counted(report.fits.rows, "row"), grouped(report.fits.false_fits),
+                           grouped(report.fits.false_ooms)),
+               "", style);
+  }
+  if (!report.ranking.empty()) {
+    double regret = 0;
+    double spearman = 0;
+    for (const Ranking& group : report.ranking) {
+      regret += group.regret;
+      spearman += group.spearman;
+    }
+    const auto groups = static_cast<double>(report.ranking.size());
+    out += folded(fmt::format("Ranking: in {} of plans for one job, our first choice is {} slower "
+                              "than the best measured on average; rank correlation {:.2f}.",
+                              counted(static_cast<std::int64_t>(report.ranking.size()), "group"),
+                              percent(regret / groups), spearman / groups),
+                  "", style);
+  }
+  return out.empty() ? out : "\n" + out;
+}
+
+std::string worst_rows(const ValidationReport& report, const TextStyle& style) {
+  std::vector<const ValidatedRow*> rows;
+  for (const ValidatedRow& row : report.rows) {
+    if (row.time_error && row.predicted_step && row.measured_step) rows.push_back(&row);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) {
+    return std::abs(*a->time_error) > std::abs(*b->time_error);
+  });
+  if (rows.size() > kWorstRows) rows.resize(kWorstRows);
+  Table table({{"row", Table::Align::left, 0},
+               {"source", Table::Align::left, 1},
+               {"measured"},
+               {"predicted"},
+               {"error"}});
+  for (const ValidatedRow* row : rows) {
+    table.add({row->row_id, row->source, duration(*row->measured_step),
+               duration(*row->predicted_step), signed_percent(*row->time_error)});
+  }
+  if (table.empty()) return {};
+  return heading("Largest errors of the step time", style) + table.text(style);
+}
+
+std::string skipped_rows(const ValidationReport& report, const TextStyle& style) {
+  std::map<std::string, std::int64_t> reasons;
+  std::int64_t skipped = 0;
+  for (const ValidatedRow& row : report.rows) {
+    if (row.skipped.empty()) continue;
+    ++skipped;
+    ++reasons[row.skipped];
+  }
+  if (skipped == 0) return {};
+  std::vector<std::pair<std::string, std::int64_t>> sorted(reasons.begin(), reasons.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  Table table({{"rows"}, {"reason", Table::Align::left, 0}});
+  for (std::size_t i = 0; i < std::min(sorted.size(), kMostReasons); ++i) {
+    table.add({grouped(sorted[i].second), sorted[i].first});
+  }
+  if (sorted.size() > kMostReasons) {
+    table.add({"...", fmt::format("{} other reasons; --json lists every row",
+                                  sorted.size() - kMostReasons)});
+  }
+  return heading(fmt::format("Skipped: {}", counted(skipped, "row")), style) + table.text(style);
+}
+
+}  // namespace
+
+std::string validation_text(const ValidationReport& report, std::optional<double> limit,
+                            const TextStyle& style) {
+  const auto predicted = std::count_if(report.rows.begin(), report.rows.end(),
+                                       [](const ValidatedRow& row) { return row.skipped.empty(); });
+  const auto inferred = std::count_if(report.rows.begin(), report.rows.end(),
+                                      [](const ValidatedRow& row) { return row.inferred; });
+  std::string out = folded(
+      fmt::format(
+          "{}: {} predicted, of these {} with a blank filled in by the habit of their stack.",
+          counted(static_cast<std::int64_t>(report.rows.size()), "row"), grouped(predicted),
+          grouped(inferred)),
+      "", style);
+  out += "\n" + overall(report, style);
+  if (limit) {
+    const bool within = report.time.mean_abs <= *limit;
+    out +=
+        "\n" + folded(painted(fmt::format("Mean error of the step time {} is {} the limit of {}.",
+                                          percent(report.time.mean_abs),
+                                          within ? "within" : "above", percent(*limit)),
+                              within ? Paint::good : Paint::bad, style),
+                      "", style);
+  }
+  out += fits_and_ranking(report, style) + by_source(report, style) + worst_rows(report, style);
+  return out + skipped_rows(report, style);
+}
+
+}  // namespace echelon
