@@ -29,7 +29,8 @@ inline ProcessResult run_shell(const std::string& command,
   const TempDir scratch;
   const std::string out = (scratch.path() / "out").string();
   const std::string err = (scratch.path() / "err").string();
-  const std::string enter = directory.empty() ? "" : "cd " + shell_word(directory.string()) + " && ";
+  const std::string enter =
+      directory.empty() ? "" : "cd " + shell_word(directory.string()) + " && ";
   const int status = std::system(
       ("{ " + enter + command + "\n} >" + shell_word(out) + " 2>" + shell_word(err) + " </dev/null")
           .c_str());
