@@ -90,6 +90,7 @@ void read_interconnect(Document& document, const Json& object, MachineDescriptio
   Section in(object, document.where(), "/node/interconnect");
   const std::string kind =
       in.reader.choice("kind", {"nvswitch", "nvlink-mesh", "nvlink-bridge", "pcie"});
+  if (in.reader.failed()) return document.keep(in.reader.finish());
   for (const Interconnect one : {Interconnect::nvswitch, Interconnect::nvlink_mesh,
                                  Interconnect::nvlink_bridge, Interconnect::pcie}) {
     if (name_of(one) == kind) machine.interconnect = one;

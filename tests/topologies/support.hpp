@@ -1,6 +1,7 @@
 // Shared by the topology tests.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 
 #include "tests/support/catch.hpp"
@@ -17,6 +18,15 @@ inline ClusterTopology cluster_of(const std::string& name, std::int64_t gpus) {
   Result<ClusterTopology> cluster = ClusterTopology::load(name, gpus);
   if (!cluster) FAIL(cluster.error().message());
   return *cluster;
+}
+
+/// Checks that `text` has every part in it, and shows the text when not.
+inline void check_says(const std::string& text, std::initializer_list<std::string> parts) {
+  INFO(text);
+  for (const std::string& part : parts) {
+    INFO("should say: " << part);
+    CHECK(text.find(part) != std::string::npos);
+  }
 }
 
 inline double gbps(BytesPerSecond rate) { return rate.in(1_GBps); }
