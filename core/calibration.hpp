@@ -31,6 +31,7 @@ struct Calibration {
   // Host
   Seconds host_layer_forward;   ///< host work to launch one layer forward
   Seconds host_layer_backward;
+  BytesPerSecond host_memory;   ///< host memory bandwidth of one node, for offloaded optimizers
   Seconds step_fixed;           ///< per step: data, logging, synchronisation
   double straggler_per_doubling = 0;  ///< step time lost per doubling of the nodes
 

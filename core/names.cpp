@@ -27,6 +27,22 @@ std::string_view name_of(Recompute recompute) {
   return "?";
 }
 
+std::string_view name_of(RankOrder order) {
+  switch (order) {
+    case RankOrder::dp_inside_pp: return "tp-cp-ep-dp-pp";
+    case RankOrder::pp_inside_dp: return "tp-cp-ep-pp-dp";
+  }
+  return "?";
+}
+
+std::string_view name_of(CpComm comm) {
+  switch (comm) {
+    case CpComm::ring: return "p2p";
+    case CpComm::all_to_all: return "a2a";
+  }
+  return "?";
+}
+
 std::string_view name_of(ScheduleKind schedule) {
   switch (schedule) {
     case ScheduleKind::gpipe: return "gpipe";
@@ -58,6 +74,16 @@ Result<Enum> parse_name(std::string_view name, std::string_view where, std::stri
 Result<Recompute> parse_recompute(std::string_view name, std::string_view where) {
   return parse_name(name, where, "recompute policy",
                     std::array{Recompute::none, Recompute::selective, Recompute::full});
+}
+
+Result<RankOrder> parse_rank_order(std::string_view name, std::string_view where) {
+  return parse_name(name, where, "rank order",
+                    std::array{RankOrder::dp_inside_pp, RankOrder::pp_inside_dp});
+}
+
+Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where) {
+  return parse_name(name, where, "context-parallel communication",
+                    std::array{CpComm::ring, CpComm::all_to_all});
 }
 
 Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where) {

@@ -10,10 +10,21 @@
 namespace echelon {
 
 enum class Recompute { none, selective, full };
+/// How context-parallel ranks meet: keys and values pass round a ring beside the attention kernels,
+/// or an all-to-all trades the sequence split for a split of the heads (Ulysses).
+enum class CpComm { ring, all_to_all };
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved };
 
+/// Which axis is innermost of the two outer ones. Source: Megatron-LM's default order and its
+/// --use-tp-pp-dp-mapping.
+enum class RankOrder { dp_inside_pp, pp_inside_dp };
+
+[[nodiscard]] std::string_view name_of(RankOrder order);  ///< "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"
+[[nodiscard]] Result<RankOrder> parse_rank_order(std::string_view name, std::string_view where);
 [[nodiscard]] std::string_view name_of(Recompute recompute);
 [[nodiscard]] std::string_view name_of(ScheduleKind schedule);
+[[nodiscard]] std::string_view name_of(CpComm comm);  ///< "p2p", "a2a" (Megatron's --cp-comm-type)
+[[nodiscard]] Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where);
 [[nodiscard]] Result<Recompute> parse_recompute(std::string_view name, std::string_view where);
 [[nodiscard]] Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where);
 
@@ -21,6 +32,7 @@ enum class ScheduleKind { gpipe, one_f_one_b, interleaved };
 struct ParallelPlan {
   int tp = 1;
   int cp = 1;
+  CpComm cp_comm = CpComm::ring;
   int ep = 1;
   int etp = 1;
   int dp = 1;
@@ -28,10 +40,12 @@ struct ParallelPlan {
   int vpp = 1;         ///< model chunks per rank; > 1 only with the interleaved schedule
   int microbatch = 1;  ///< samples per forward pass of one rank
   int zero = 0;        ///< 0..3
-  int shard_group = 1; ///< ranks over which ZeRO state is split (divides dp); = dp unless hybrid
+  int shard_group = 1; ///< ranks over which ZeRO state is split (divides dp·cp); = dp·cp unless hybrid
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  RankOrder rank_order = RankOrder::dp_inside_pp;
+  double offload_optimizer = 0;  ///< share of master weights and moments kept in host memory
   std::vector<int> layers_per_stage;   ///< size pp; layers of all chunks of that rank
   std::vector<int> recompute_layers;   ///< size pp; layers whose whole block is recomputed (full)
   bool overlap_dp = true;  ///< gradient reduction and parameter gather run beside compute

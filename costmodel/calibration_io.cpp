@@ -15,7 +15,9 @@ namespace {
 /// One field of a calibration: its key, the unit it is written in, its range.
 struct Field {
   const char* key;
-  std::variant<double Calibration::*, Seconds Calibration::*, Bytes Calibration::*> member;
+  std::variant<double Calibration::*, Seconds Calibration::*, Bytes Calibration::*,
+               BytesPerSecond Calibration::*>
+      member;
   const char* unit;  ///< "ratio", "tokens", "us" or "MiB"
   double least, most;
 };
@@ -32,6 +34,7 @@ constexpr auto kFields = std::to_array<Field>({
     {"optimizer_efficiency", &C::optimizer_efficiency, "ratio", 1e-3, 1.2},
     {"host_layer_forward", &C::host_layer_forward, "us", 0, 1e7},
     {"host_layer_backward", &C::host_layer_backward, "us", 0, 1e7},
+    {"host_memory", &C::host_memory, "GB/s", 1, 1e6},
     {"step_fixed", &C::step_fixed, "us", 0, 1e8},
     {"straggler_per_doubling", &C::straggler_per_doubling, "ratio", 0, 1},
     {"link_efficiency", &C::link_efficiency, "ratio", 1e-3, 1.2},
@@ -54,12 +57,16 @@ void set(Calibration& c, const Field& field, double value) {
   if (const auto* ratio = std::get_if<double C::*>(&field.member)) c.*(*ratio) = value;
   if (const auto* time = std::get_if<Seconds C::*>(&field.member)) c.*(*time) = value * 1_us;
   if (const auto* size = std::get_if<Bytes C::*>(&field.member)) c.*(*size) = value * 1_MiB;
+  if (const auto* rate = std::get_if<BytesPerSecond C::*>(&field.member)) {
+    c.*(*rate) = value * 1_GBps;
+  }
 }
 
 double get(const Calibration& c, const Field& field) {
   if (const auto* ratio = std::get_if<double C::*>(&field.member)) return c.*(*ratio);
   if (const auto* time = std::get_if<Seconds C::*>(&field.member)) return (c.*(*time)).in(1_us);
-  return (c.*std::get<Bytes C::*>(field.member)).in(1_MiB);
+  if (const auto* size = std::get_if<Bytes C::*>(&field.member)) return (c.*(*size)).in(1_MiB);
+  return (c.*std::get<BytesPerSecond C::*>(field.member)).in(1_GBps);
 }
 
 void replace_source(Calibration& c, const std::string& field, std::string text) {

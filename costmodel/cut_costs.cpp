@@ -12,10 +12,21 @@ namespace {
 /// Everything the sums below need besides the operators.
 struct Context {
   DeviceRates rates;
-  GroupLinks tp;
+  GroupLinks tp, cp, ep, etp;
+  bool overlap_tp;
   const TrainingJob& job;
   const Calibration& calibration;
   const Stack& stack;
+
+  [[nodiscard]] const GroupLinks& links(CollectiveGroup group) const {
+    switch (group) {
+      case CollectiveGroup::cp: return cp;
+      case CollectiveGroup::ep: return ep;
+      case CollectiveGroup::etp: return etp;
+      case CollectiveGroup::tp: break;
+    }
+    return tp;
+  }
 };
 
 /// The two backward products of a GEMM: gradient of the input and of the weight.
@@ -26,20 +37,21 @@ struct BackwardTimes {
 
 BackwardTimes backward_gemm(const Operator& op, const Context& c) {
   const PrecisionRecipe& precision = c.job.precision;
-  const double weights = op.attention_core ? 0.0 : op.n * op.k;
+  const double weights = op.attention_core ? 0.0 : op.groups * op.n * op.k;
   // The weight gradient is accumulated: either by the GEMM itself into the main gradients, or by an
   // extra pass that adds the low-precision gradient to them.
   const double accumulate = precision.gradient > 0 && precision.main_gradient > 0
                                 ? precision.gradient + 2 * precision.main_gradient
                                 : 2 * std::max(precision.main_gradient, precision.gradient);
-  return {gemm_time(op.m, op.k, op.n, op.forward_traffic, c.rates),
-          gemm_time(op.k, op.n, op.m, op.forward_traffic + Bytes{accumulate * weights}, c.rates)};
+  return {gemm_time(op.m, op.k, op.n, op.forward_traffic, c.rates, op.groups),
+          gemm_time(op.k, op.n, op.m, op.forward_traffic + Bytes{accumulate * weights}, c.rates,
+                    op.groups)};
 }
 
 Seconds forward_time(const Operator& op, const Context& c) {
   switch (op.kind) {
     case OperatorKind::gemm:
-      return gemm_time(op.m, op.n, op.k, op.forward_traffic, c.rates);
+      return gemm_time(op.m, op.n, op.k, op.forward_traffic, c.rates, op.groups);
     case OperatorKind::attention:
       return attention_time(op.forward, op.forward_traffic, c.job.sequence,
                             c.rates.attention_forward, c.rates);
@@ -56,6 +68,7 @@ Seconds collective_time(CollectiveKind kind, Bytes payload, const GroupLinks& li
     case CollectiveKind::all_reduce: return all_reduce(payload, links);
     case CollectiveKind::all_gather: return all_gather(payload, links);
     case CollectiveKind::reduce_scatter: return reduce_scatter(payload, links);
+    case CollectiveKind::all_to_all: return all_to_all(payload, links);
   }
   return Seconds{};
 }
@@ -66,83 +79,129 @@ Seconds uncovered(Seconds comm, Seconds cover, double share) {
 }
 
 struct Sums {
-  CutCosts::Pass forward;
-  CutCosts::Pass backward;
+  PassCosts forward;
+  PassCosts backward;
   Seconds selective;
 };
 
+Seconds& exposed_on(CollectiveGroup group, PassCosts& pass) {
+  switch (group) {
+    case CollectiveGroup::cp: return pass.cp;
+    case CollectiveGroup::ep:
+    case CollectiveGroup::etp: return pass.ep;
+    case CollectiveGroup::tp: break;
+  }
+  return pass.tp;
+}
+
+/// Collectives that wait for the next operator to hide behind.
+struct Pending {
+  CollectiveGroup group = CollectiveGroup::tp;
+  Seconds forward;
+  Seconds beside_input;   ///< backward: beside the input gradient (re-gathers, keys and values)
+  Seconds beside_weight;  ///< backward: beside the weight gradient (reductions)
+};
+
+void add_collective(const Operator& op, const Context& c, Sums& sums, Pending& pending) {
+  const GroupLinks& links = c.links(op.group);
+  // --overlap tp splits the tensor-parallel collectives and runs them beside their GEMMs.
+  const double share = c.overlap_tp && op.group == CollectiveGroup::tp
+                           ? 1 - c.calibration.tp_overlap
+                           : 1.0;
+  const Seconds forward = share * collective_time(op.forward_collective, op.payload, links);
+  const Seconds backward = collective_time(op.backward_collective, op.payload, links);
+  pending.group = op.group;
+  if (op.forward_overlaps) {
+    pending.forward += forward;
+  } else {
+    exposed_on(op.group, sums.forward) += forward;
+  }
+  if (!op.backward_overlaps) {
+    exposed_on(op.group, sums.backward) += share * backward;
+  } else if (op.backward_collective == CollectiveKind::all_gather) {
+    pending.beside_input += backward;
+  } else {
+    pending.beside_weight += backward;
+  }
+}
+
 /// One walk over a list. A column-parallel entry's backward collectives run beside the products of
 /// the GEMM that follows it: the re-gather beside the input gradient, the reduction of the input's
-/// gradient beside the weight gradient (Megatron-Core tensor_parallel/layers.py).
-Sums sum_over(const OperatorList& list, const Context& c, bool overlap_tp) {
+/// gradient beside the weight gradient (Megatron-Core tensor_parallel/layers.py). The ring of
+/// context parallelism runs beside attention.
+Sums sum_over(const OperatorList& list, const Context& c) {
   Sums sums;
-  const auto ops = list.view();
-  Seconds pending_reduce;
-  Seconds pending_gather;
-  const double forward_share = overlap_tp ? 1 - c.calibration.tp_overlap : 1.0;
-  const double cover = c.stack.overlaps_tp_backward ? c.calibration.tp_overlap : 0.0;
-  for (const Operator& op : ops) {
+  Pending pending;
+  for (const Operator& op : list.view()) {
     if (op.kind == OperatorKind::collective) {
-      sums.forward.exposed +=
-          forward_share * collective_time(op.forward_collective, op.payload, c.tp);
-      const Seconds back = collective_time(op.backward_collective, op.payload, c.tp);
-      if (!op.backward_overlaps) {
-        sums.backward.exposed += forward_share * back;
-      } else if (op.backward_collective == CollectiveKind::all_gather) {
-        pending_gather += back;
-      } else {
-        pending_reduce += back;
-      }
+      add_collective(op, c, sums, pending);
       continue;
     }
     const Seconds forward = forward_time(op, c);
     sums.forward.device += forward;
     if (op.attention_core) sums.selective += forward;
-    switch (op.kind) {
-      case OperatorKind::gemm: {
-        const BackwardTimes back = backward_gemm(op, c);
-        sums.backward.device += back.input + back.weight;
-        sums.backward.exposed += uncovered(pending_gather, back.input, cover) +
-                                 uncovered(pending_reduce, back.weight, cover);
-        pending_gather = pending_reduce = Seconds{};
-        break;
-      }
-      case OperatorKind::attention:
-        sums.backward.device += attention_time(op.backward, op.backward_traffic, c.job.sequence,
-                                               c.rates.attention_backward, c.rates);
-        break;
-      default:
-        sums.backward.device += elementwise_time(op.backward_traffic, op.backward_kernels, c.rates);
+    if (op.kind == OperatorKind::elementwise) {
+      sums.backward.device += elementwise_time(op.backward_traffic, op.backward_kernels, c.rates);
+      continue;
     }
+    BackwardTimes back;
+    if (op.kind == OperatorKind::gemm) {
+      back = backward_gemm(op, c);
+    } else {
+      const Seconds whole = attention_time(op.backward, op.backward_traffic, c.job.sequence,
+                                           c.rates.attention_backward, c.rates);
+      back = {0.5 * whole, 0.5 * whole};
+    }
+    sums.backward.device += back.input + back.weight;
+    const bool covers = pending.group == CollectiveGroup::cp || c.stack.overlaps_tp_backward;
+    const double share = covers ? c.calibration.tp_overlap : 0.0;
+    exposed_on(pending.group, sums.forward) +=
+        uncovered(pending.forward, forward, c.calibration.tp_overlap);
+    exposed_on(pending.group, sums.backward) += uncovered(pending.beside_input, back.input, share) +
+                                                uncovered(pending.beside_weight, back.weight, share);
+    pending = {};
   }
   return sums;
+}
+
+LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, LayerKind kind) {
+  const OperatorList list = layer_operators(model, context.job, context.stack, cut, kind);
+  const Sums sums = sum_over(list, context);
+  return {.forward = sums.forward,
+          .backward = sums.backward,
+          .selective = sums.selective,
+          .saved = list.saved(Recompute::none),
+          .saved_selective = list.saved(Recompute::selective),
+          .transient = list.transient(),
+          .parameters = layer_parameters_per_rank(model, cut.tp, kind),
+          .experts = kind == LayerKind::moe ? expert_parameters_per_rank(model, cut.ep, cut.etp)
+                                            : 0.0};
 }
 
 }  // namespace
 
 CutCosts Pricer::cut_costs(Cut cut) const {
+  const auto links = [&](int ranks, int stride) {
+    return apply(cluster_.group(ranks, stride), calibration_);
+  };
   const Context context{device_rates(cluster_.gpu(), calibration_, job_.precision.compute),
-                        apply(cluster_.group(cut.tp, 1), calibration_), job_, calibration_, stack_};
+                        links(cut.tp, 1), links(cut.cp, cut.tp), links(cut.ep, cut.etp),
+                        links(cut.etp, 1), cut.overlap_tp, job_, calibration_, stack_};
   CutCosts costs;
   costs.cut = cut;
-
-  const OperatorList layer = layer_operators(model_, job_, stack_, cut);
-  const Sums layer_sums = sum_over(layer, context, cut.overlap_tp);
-  costs.layer_forward = layer_sums.forward;
-  costs.layer_backward = layer_sums.backward;
-  costs.selective = layer_sums.selective;
-  costs.layer_saved = layer.saved(Recompute::none);
-  costs.layer_saved_selective = layer.saved(Recompute::selective);
-  costs.layer_transient = layer.transient();
+  if (moe_before_.back() < model_.layers) {
+    costs.dense = layer_costs(model_, context, cut, LayerKind::dense);
+  }
+  if (moe_before_.back() > 0) costs.moe = layer_costs(model_, context, cut, LayerKind::moe);
 
   const OperatorList embedding = embedding_operators(model_, job_, stack_, cut);
-  const Sums embedding_sums = sum_over(embedding, context, cut.overlap_tp);
+  const Sums embedding_sums = sum_over(embedding, context);
   costs.embedding_forward = embedding_sums.forward;
   costs.embedding_backward = embedding_sums.backward;
   costs.embedding_saved = embedding.saved(Recompute::none);
 
   const OperatorList head = head_operators(model_, job_, stack_, cut);
-  const Sums head_sums = sum_over(head, context, cut.overlap_tp);
+  const Sums head_sums = sum_over(head, context);
   costs.head_forward = head_sums.forward;
   costs.head_backward = head_sums.backward;
   costs.head_saved = head.saved(Recompute::none);
@@ -150,9 +209,7 @@ CutCosts Pricer::cut_costs(Cut cut) const {
   const double width = job_.precision.compute == Dtype::fp32 ? 4.0 : 2.0;
   const double tokens = static_cast<double>(cut.microbatch) * job_.sequence / cut.cp /
                         (cut.sequence_parallel ? cut.tp : 1);
-  costs.boundary = Bytes{width * tokens * model_.hidden};
-  costs.layer_input = costs.boundary;
-  costs.layer_parameters = layer_parameters_per_rank(model_, cut.tp);
+  costs.layer_input = Bytes{width * tokens * model_.hidden};
   costs.embedding_parameters = embedding_parameters_per_rank(model_, stack_, cut.tp);
   costs.head_parameters = head_parameters_per_rank(model_, stack_, cut.tp, false);
   costs.head_parameters_last = head_parameters_per_rank(model_, stack_, cut.tp, true);

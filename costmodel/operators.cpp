@@ -15,7 +15,7 @@ namespace {
 
 /// Shapes shared by all operators of one cut.
 struct Shapes {
-  double T, Ts, h, q, kv, f, A, sequence, e;
+  double T, Ts, h, q, kv, v, o, f, A, sequence, e;  // kv keys, v values, o outputs of the heads
 };
 
 Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, Cut cut) {
@@ -26,6 +26,8 @@ Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, Cut cut) {
           .h = static_cast<double>(model.hidden),
           .q = static_cast<double>(model.query_width()) / cut.tp,
           .kv = kv_heads * model.head_dim,
+          .v = model.latent() ? kv_heads * model.mla.v_head_dim : kv_heads * model.head_dim,
+          .o = static_cast<double>(model.attention_output_width()) / cut.tp,
           .f = static_cast<double>(model.ffn_hidden) / cut.tp,
           .A = static_cast<double>(model.heads) / cut.tp,
           .sequence = static_cast<double>(job.sequence),
@@ -42,16 +44,18 @@ double causal_keys(const ModelSpec& model, double sequence) {
   return share * w * (1 - w / (2 * sequence)) + (1 - share) * full;
 }
 
-Operator gemm(std::string_view name, double m, double n, double k, double saved, double e) {
+Operator gemm(std::string_view name, double m, double n, double k, double saved, double e,
+              double groups = 1) {
   Operator op;
   op.name = name;
   op.kind = OperatorKind::gemm;
   op.m = m;
   op.n = n;
   op.k = k;
-  op.forward = Flops{2 * m * n * k};
+  op.groups = groups;
+  op.forward = Flops{groups * 2 * m * n * k};
   op.backward = 2 * op.forward;
-  op.forward_traffic = Bytes{e * (m * k + k * n + m * n)};
+  op.forward_traffic = Bytes{groups * e * (m * k + k * n + m * n)};
   op.backward_traffic = 2 * op.forward_traffic;  // + fp32 accumulation, added where it is priced
   op.forward_kernels = 1;
   op.backward_kernels = 2;
@@ -85,7 +89,8 @@ Operator residual(std::string_view name, const Shapes& s, double dropout) {
 }
 
 Operator collective(std::string_view name, CollectiveKind forward, CollectiveKind backward,
-                    double payload, bool backward_overlaps) {
+                    double payload, bool backward_overlaps,
+                    CollectiveGroup group = CollectiveGroup::tp) {
   Operator op;
   op.name = name;
   op.kind = OperatorKind::collective;
@@ -93,6 +98,7 @@ Operator collective(std::string_view name, CollectiveKind forward, CollectiveKin
   op.backward_collective = backward;
   op.payload = Bytes{payload};
   op.backward_overlaps = backward_overlaps;
+  op.group = group;
   return op;
 }
 
@@ -125,21 +131,55 @@ double gather_buffers(const Shapes& s, const Stack& stack, Cut cut) {
   return cut.tp > 1 && cut.sequence_parallel ? stack.gather_buffers * s.e * s.T * s.h : 0.0;
 }
 
+/// Context parallelism before attention. Ring: the keys and values of all ranks pass by, beside the
+/// attention kernels; backward they pass again and their gradients come back. All-to-all: queries,
+/// keys and values change from a split of the sequence to a split of the heads.
+/// Source: Ring Attention (arXiv 2310.01889), DeepSpeed-Ulysses (arXiv 2309.14509); Megatron-Core
+/// --cp-comm-type p2p and a2a.
+void push_context_entry(OperatorList& list, const Shapes& s, Cut cut) {
+  if (cut.cp == 1) return;
+  using enum CollectiveKind;
+  if (cut.cp_comm == CpComm::all_to_all) {
+    list.push(collective("cp_scatter_heads", all_to_all, all_to_all, s.e * s.T * (s.q + s.kv + s.v),
+                         false, CollectiveGroup::cp));
+    return;
+  }
+  const double all_keys = s.e * s.T * cut.cp * (s.kv + s.v);
+  Operator ring = collective("cp_ring", all_gather, all_gather, all_keys, true, CollectiveGroup::cp);
+  ring.forward_overlaps = true;
+  list.push(ring);
+  list.push(collective("cp_ring_gradients", none, reduce_scatter, all_keys, true,
+                       CollectiveGroup::cp));
+}
+
+/// … and after it: the outputs return to the split of the sequence.
+void push_context_exit(OperatorList& list, const Shapes& s, Cut cut) {
+  if (cut.cp == 1 || cut.cp_comm != CpComm::all_to_all) return;
+  using enum CollectiveKind;
+  list.push(collective("cp_gather_heads", all_to_all, all_to_all, s.e * s.T * s.o, false,
+                       CollectiveGroup::cp));
+}
+
+/// Two blocks of keys and values in flight while the ring turns.
+double ring_buffers(const Shapes& s, Cut cut) {
+  return cut.cp > 1 && cut.cp_comm == CpComm::ring ? 2 * s.e * s.T * (s.kv + s.v) : 0.0;
+}
+
 void push_flash_attention(OperatorList& list, const ModelSpec& model, const Shapes& s,
                           double buffers) {
   Operator op;
   op.name = "attention";
   op.kind = OperatorKind::attention;
   const double keys = causal_keys(model, s.sequence);
-  op.forward = Flops{4 * s.T * keys * s.q};
+  op.forward = Flops{2 * s.T * keys * (s.q + s.o)};
   op.backward = 2.5 * op.forward;  // five products against two; flash recomputes the scores
-  op.forward_traffic = Bytes{s.e * s.T * (2 * s.q + 2 * s.kv)};
-  op.backward_traffic = Bytes{s.e * s.T * (5 * s.q + 4 * s.kv)};
+  op.forward_traffic = Bytes{s.e * s.T * (s.q + s.kv + s.v + s.o)};
+  op.backward_traffic = Bytes{s.e * s.T * (2 * s.q + 3 * s.o + 2 * s.kv + 2 * s.v)};
   op.forward_kernels = 1;
   op.backward_kernels = 3;
   op.saved = Bytes{4 * s.T * s.A};  // log-sum-exp, fp32
   op.attention_core = true;
-  op.transient = Bytes{4 * s.T * s.q + s.e * s.T * (s.q + 2 * s.kv) + buffers};
+  op.transient = Bytes{4 * s.T * s.q + s.e * s.T * (s.q + s.kv + s.v) + buffers};
   list.push(op);
 }
 
@@ -167,8 +207,8 @@ void push_materialised_attention(OperatorList& list, const ModelSpec& model, con
   list.push(context);
 }
 
-void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
-                    const Stack& stack, const Shapes& s, Cut cut) {
+/// Projections into the heads: one GEMM from the hidden state.
+void push_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s, Cut cut) {
   push_column_entry(list, "qkv_gather", s, cut);
   list.push(gemm("qkv", s.T, s.q + 2 * s.kv, s.h, s.e * s.Ts * s.h, s.e));
   const double heads = s.T * (s.q + s.kv);
@@ -178,32 +218,136 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
   if (model.position == PositionEmbedding::rope) {
     list.push(elementwise("rope", 2 * s.e * heads, 2 * s.e * heads, 0));
   }
+}
+
+/// Projections into the heads through latents (MLA): down on every rank, norms, up by heads.
+/// Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1; Megatron-Core MLASelfAttention.
+void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s, Cut cut) {
+  const LatentAttention& mla = model.mla;
+  const double rank_kv = mla.kv_lora_rank;
+  const double rank_q = mla.q_lora_rank;
+  const double up_kv = s.A * (mla.qk_nope_head_dim + mla.v_head_dim);
+  double input = s.e * s.Ts * s.h;
+  if (rank_q > 0) {
+    list.push(gemm("q_down", s.Ts, rank_q, s.h, input, s.e));
+    input = 0;  // shared with the keys' and values' projection
+    list.push(elementwise("q_latent_norm", 2 * s.e * s.Ts * rank_q, 4 * s.e * s.Ts * rank_q,
+                          s.e * s.Ts * rank_q));
+  }
+  list.push(gemm("kv_down", s.Ts, rank_kv + mla.qk_rope_head_dim, s.h, input, s.e));
+  list.push(elementwise("kv_latent_norm", 2 * s.e * s.Ts * rank_kv, 4 * s.e * s.Ts * rank_kv,
+                        s.e * s.Ts * rank_kv));
+  if (cut.tp > 1 && cut.sequence_parallel) {  // the latents, not the hidden state, are gathered
+    using enum CollectiveKind;
+    list.push(collective("latent_gather", all_gather, reduce_scatter,
+                         s.e * s.T * (rank_q + rank_kv + mla.qk_rope_head_dim), true));
+  } else {
+    push_column_entry(list, "qkv_gather", s, cut);
+  }
+  list.push(gemm("q_up", s.T, s.q, rank_q > 0 ? rank_q : s.h, s.e * s.Ts * rank_q, s.e));
+  list.push(gemm("kv_up", s.T, up_kv, rank_kv, s.e * s.Ts * rank_kv, s.e));
+  list.push(elementwise("rope", 2 * s.e * s.T * s.q, 2 * s.e * s.T * s.q, 0));
+}
+
+void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
+                    const Stack& stack, const Shapes& s, Cut cut) {
+  if (model.latent()) {
+    push_latent_qkv(list, model, s, cut);
+  } else {
+    push_qkv(list, model, s, cut);
+  }
   // What attention keeps of its own inputs: q, k and v after rotation.
-  list.push(elementwise("attention_inputs", 0, 0, s.e * s.T * (s.q + 2 * s.kv)));
-  const double buffers = gather_buffers(s, stack, cut);
+  list.push(elementwise("attention_inputs", 0, 0, s.e * s.T * (s.q + s.kv + s.v)));
+  const double buffers = gather_buffers(s, stack, cut) + ring_buffers(s, cut);
+  push_context_entry(list, s, cut);
   if (job.flash_attention) {
     push_flash_attention(list, model, s, buffers);
   } else {
     push_materialised_attention(list, model, s, buffers);
   }
-  list.push(gemm("projection", s.T, s.h, s.q, s.e * s.T * s.q, s.e));
+  push_context_exit(list, s, cut);
+  list.push(gemm("projection", s.T, s.h, s.o, s.e * s.T * s.o, s.e));
   push_row_exit(list, "projection_reduce", s, cut);
+}
+
+/// Up (and gate) projection, activation, down projection over `tokens` rows of width `f`.
+/// `input` bytes are kept for the first GEMM.
+struct MlpNames {
+  std::string_view up, activation, down;
+};
+
+void push_projections(OperatorList& list, const ModelSpec& model, const Stack& stack,
+                      const Shapes& s, const MlpNames& names, double tokens, double f, double input,
+                      double buffers, double groups = 1) {
+  const double branches = model.gated_mlp ? 2 : 1;
+  const double rows = tokens / groups;
+  list.push(gemm(names.up, rows, branches * f, s.h, input, s.e, groups));
+  const double width = s.e * tokens * f;
+  Operator activation = elementwise(names.activation, (branches + 1) * width,
+                                    (2 * branches + 1) * width, branches * width);
+  activation.transient = Bytes{(branches + 1) * width + buffers};
+  list.push(activation);
+  const bool keeps_product = stack.saves_swiglu_product || !model.gated_mlp;
+  list.push(gemm(names.down, rows, s.h, f, keeps_product ? width : 0, s.e, groups));
 }
 
 void push_mlp(OperatorList& list, const ModelSpec& model, const Stack& stack, const Shapes& s,
               Cut cut) {
   push_column_entry(list, "mlp_gather", s, cut);
-  const double branches = model.gated_mlp ? 2 : 1;
   const double input = model.parallel_block ? 0 : s.e * s.Ts * s.h;  // shared with attention
-  list.push(gemm("mlp_up", s.T, branches * s.f, s.h, input, s.e));
-  const double width = s.e * s.T * s.f;
-  Operator activation = elementwise("activation", (branches + 1) * width,
-                                    (2 * branches + 1) * width, branches * width);
-  activation.transient = Bytes{(branches + 1) * width + gather_buffers(s, stack, cut)};
-  list.push(activation);
-  const bool keeps_product = stack.saves_swiglu_product || !model.gated_mlp;
-  list.push(gemm("mlp_down", s.T, s.h, s.f, keeps_product ? width : 0, s.e));
+  push_projections(list, model, stack, s, {"mlp_up", "activation", "mlp_down"}, s.T, s.f, input,
+                   gather_buffers(s, stack, cut));
   push_row_exit(list, "mlp_reduce", s, cut);
+}
+
+/// Routed experts: router, permutation, dispatch to the ranks that hold the experts, one grouped
+/// GEMM each way, combination. Every expert is assumed to get the same number of tokens.
+///
+///   rows sent by a rank      T'·topk,  T' = T/tp with sequence parallelism (else T, dispatched once
+///                            by each tp rank for its 1/tp)
+///   rows computed by a rank  T'·topk·etp  over  E/ep  local experts
+///   all-to-all payload       2·T'·topk·h bytes each way, forward and backward
+/// Source: Megatron-Core MoE (alltoall token dispatcher), GShard (arXiv 2006.16668).
+void push_experts(OperatorList& list, const ModelSpec& model, const Stack& stack, const Shapes& s,
+                  Cut cut) {
+  using enum CollectiveKind;
+  const MixtureOfExperts& moe = model.moe;
+  const double own = s.T / cut.tp;
+  const double rows = own * moe.experts_per_token;
+  const double bytes = s.e * rows * s.h;
+  const double logits = 4 * own * moe.experts;
+  list.push(gemm("router", own, moe.experts, s.h, s.e * s.Ts * s.h, s.e));
+  list.push(elementwise("top_k", 3 * logits, 2 * logits, logits));
+  list.push(elementwise("permute", 2 * bytes, 2 * bytes, 0));
+  const auto exchange = [&](std::string_view name) {
+    if (cut.ep > 1) {
+      list.push(collective(name, all_to_all, all_to_all, bytes, false, CollectiveGroup::ep));
+    }
+  };
+  exchange("dispatch");
+  if (cut.etp > 1) {
+    list.push(collective("expert_gather", all_gather, reduce_scatter, bytes * cut.etp, false,
+                         CollectiveGroup::etp));
+  }
+  // A grouped GEMM: as many products as local experts, each over its share of the rows. The tiles
+  // of all products fill the device together; ragged edges cost a little more.
+  const double local = rows * cut.etp;
+  const double f = static_cast<double>(moe.expert_ffn_hidden) / cut.etp;
+  push_projections(list, model, stack, s, {"expert_up", "expert_activation", "expert_down"}, local,
+                   f, s.e * local * s.h, 0, static_cast<double>(moe.experts) / cut.ep);
+  if (cut.etp > 1) {
+    list.push(collective("expert_reduce", reduce_scatter, all_gather, bytes * cut.etp, false,
+                         CollectiveGroup::etp));
+  }
+  exchange("combine");
+  list.push(elementwise("unpermute", 2 * bytes, 2 * bytes, bytes));
+  if (moe.shared_ffn_hidden > 0) {
+    push_column_entry(list, "shared_gather", s, cut);
+    push_projections(list, model, stack, s, {"shared_up", "shared_activation", "shared_down"}, s.T,
+                     static_cast<double>(moe.shared_ffn_hidden) / cut.tp, 0,
+                     gather_buffers(s, stack, cut));
+    push_row_exit(list, "shared_reduce", s, cut);
+  }
 }
 
 }  // namespace
@@ -229,7 +373,7 @@ Bytes OperatorList::transient() const {
 }
 
 OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job, const Stack& stack,
-                             Cut cut) {
+                             Cut cut, LayerKind kind) {
   const Shapes s = shapes_of(model, job, cut);
   OperatorList list;
   list.push(norm("input_norm", s));
@@ -237,7 +381,11 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job, con
   if (model.post_norms) list.push(norm("attention_output_norm", s));
   list.push(residual("attention_residual", s, model.hidden_dropout));
   if (!model.parallel_block) list.push(norm("post_attention_norm", s));
-  push_mlp(list, model, stack, s, cut);
+  if (kind == LayerKind::moe) {
+    push_experts(list, model, stack, s, cut);
+  } else {
+    push_mlp(list, model, stack, s, cut);
+  }
   if (model.post_norms) list.push(norm("mlp_output_norm", s));
   list.push(residual("mlp_residual", s, model.hidden_dropout));
   return list;
@@ -287,15 +435,23 @@ double padded_vocab(const ModelSpec& model, const Stack& stack, int tp) {
   return std::ceil(model.vocab / unit) * unit;
 }
 
-double layer_parameters_per_rank(const ModelSpec& model, int tp) {
-  const ModelSpec::LayerParameters all = model.layer_parameters();
+double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind) {
+  const ModelSpec::LayerParameters all = model.layer_parameters(kind);
   const double sharded = static_cast<double>(all.attention_matrices + all.mlp_matrices +
-                                             all.sharded_vectors) / tp;
+                                             all.shared_expert_matrices + all.sharded_vectors) / tp;
   // kv heads fewer than tp are copied: every rank still holds one key and one value head.
   const double surplus = std::max(0.0, 1.0 - static_cast<double>(model.kv_heads) / tp);
   const double copies = 2 * surplus * model.head_dim *
                         (static_cast<double>(model.hidden) + (model.qkv_bias ? 1 : 0));
-  return sharded + copies + static_cast<double>(all.replicated);
+  return sharded + copies +
+         static_cast<double>(all.replicated + all.latent_matrices + all.router);
+}
+
+double expert_parameters_per_rank(const ModelSpec& model, int ep, int etp) {
+  if (model.moe.experts == 0) return 0;
+  const ModelSpec::LayerParameters all = model.layer_parameters(LayerKind::moe);
+  return static_cast<double>(all.expert_matrices) / (static_cast<double>(ep) * etp) +
+         static_cast<double>(all.expert_vectors) / ep;
 }
 
 double embedding_parameters_per_rank(const ModelSpec& model, const Stack& stack, int tp) {

@@ -15,7 +15,9 @@
 namespace echelon {
 
 enum class OperatorKind { gemm, attention, elementwise, collective };
-enum class CollectiveKind { none, all_reduce, all_gather, reduce_scatter };
+enum class CollectiveKind { none, all_reduce, all_gather, reduce_scatter, all_to_all };
+/// Which group of the rank a collective runs over.
+enum class CollectiveGroup { tp, cp, ep, etp };
 
 /// One operator of one layer on one tensor-parallel rank, for one microbatch.
 /// Shapes: T = microbatch·sequence/cp tokens, h hidden, a heads, k kv heads, d head_dim, f ffn.
@@ -24,6 +26,7 @@ struct Operator {
   OperatorKind kind = OperatorKind::elementwise;
   // gemm: (m × k)·(k × n) forward; backward is two products of the same size.
   double m = 0, n = 0, k = 0;
+  double groups = 1;         ///< grouped GEMM: that many products of m × k by k × n at once
   Flops forward;             ///< attention: causal FLOPs when flash, full when materialised
   Flops backward;
   Bytes forward_traffic;     ///< HBM bytes
@@ -33,16 +36,18 @@ struct Operator {
   Bytes saved;               ///< kept for the backward pass
   bool attention_core = false;  ///< dropped and recomputed by selective recomputation
   Bytes transient;           ///< gradients alive while its backward runs
-  CollectiveKind forward_collective = CollectiveKind::none;   ///< over the tensor-parallel group
+  CollectiveGroup group = CollectiveGroup::tp;
+  CollectiveKind forward_collective = CollectiveKind::none;
   CollectiveKind backward_collective = CollectiveKind::none;
   Bytes payload;             ///< full tensor of the collective
-  bool backward_overlaps = false;  ///< backward collective can hide behind this layer's wgrad GEMM
+  bool forward_overlaps = false;   ///< forward collective runs beside the next operator
+  bool backward_overlaps = false;  ///< backward collective runs beside the next operator's backward
 };
 
 /// Fixed-capacity list: the search builds one per (tp, microbatch, sequence parallel).
 class OperatorList {
  public:
-  static constexpr std::size_t kCapacity = 32;
+  static constexpr std::size_t kCapacity = 48;
   void push(const Operator& op);
   [[nodiscard]] std::span<const Operator> view() const { return {ops_.data(), count_}; }
   [[nodiscard]] Bytes saved(Recompute recompute) const;  ///< none or selective
@@ -57,14 +62,18 @@ class OperatorList {
 struct Cut {
   int tp = 1;
   int cp = 1;
+  CpComm cp_comm = CpComm::ring;
   int microbatch = 1;
+  int ep = 1;   ///< expert parallel: routed experts split over ep ranks …
+  int etp = 1;  ///< … each over etp (both lie inside tp·cp·dp)
   bool sequence_parallel = false;
   bool overlap_tp = false;  ///< tensor-parallel collectives split and run beside their GEMMs
   bool operator==(const Cut&) const = default;
 };
 
 [[nodiscard]] OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
-                                           const Stack& stack, Cut cut);
+                                           const Stack& stack, Cut cut,
+                                           LayerKind kind = LayerKind::dense);
 /// Word (and position) embedding on the first stage.
 [[nodiscard]] OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
                                                const Stack& stack, Cut cut);
@@ -75,8 +84,12 @@ struct Cut {
 /// Vocabulary after padding to a multiple of stack.vocab_padding · tp.
 [[nodiscard]] double padded_vocab(const ModelSpec& model, const Stack& stack, int tp);
 
-/// Parameters of one layer on one tensor-parallel rank; kv heads fewer than tp are replicated.
-[[nodiscard]] double layer_parameters_per_rank(const ModelSpec& model, int tp);
+/// Parameters of one layer on one tensor-parallel rank without its routed experts; kv heads fewer
+/// than tp are replicated.
+[[nodiscard]] double layer_parameters_per_rank(const ModelSpec& model, int tp,
+                                               LayerKind kind = LayerKind::dense);
+/// Routed experts of one layer on one rank of the expert grid.
+[[nodiscard]] double expert_parameters_per_rank(const ModelSpec& model, int ep, int etp);
 [[nodiscard]] double embedding_parameters_per_rank(const ModelSpec& model, const Stack& stack, int tp);
 [[nodiscard]] double head_parameters_per_rank(const ModelSpec& model, const Stack& stack, int tp,
                                               bool holds_tied_copy);

@@ -10,12 +10,20 @@ Pricer::Pricer(const ModelSpec& model, const TrainingJob& job, const ClusterTopo
       peak_(cluster.gpu().peak(job.precision.compute)),
       flops_per_token_(model.flops_per_token(job.sequence)) {
   EXPECTS(peak_ > FlopsPerSecond{}, "the GPU has no units for the job's dtype");
+  moe_before_.assign(static_cast<std::size_t>(model.layers) + 1, 0);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto l = static_cast<std::size_t>(layer);
+    moe_before_[l + 1] = moe_before_[l] + (model.layer_kind(layer) == LayerKind::moe ? 1 : 0);
+  }
 }
 
 Cut cut_of(const ParallelPlan& plan) {
   return {.tp = plan.tp,
           .cp = plan.cp,
+          .cp_comm = plan.cp_comm,
           .microbatch = plan.microbatch,
+          .ep = plan.ep,
+          .etp = plan.etp,
           .sequence_parallel = plan.sequence_parallel,
           .overlap_tp = plan.overlap_tp};
 }
@@ -28,10 +36,9 @@ Prediction Pricer::price(const ParallelPlan& plan) const {
 
 void Pricer::price(const ParallelPlan& plan, const CutCosts& costs, Prediction& out) const {
   EXPECTS(costs.cut == cut_of(plan), "costs of another cut");
-  EXPECTS(plan.cp == 1 && plan.ep == 1 && plan.etp == 1, "context and expert axes are not priced");
   EXPECTS(plan.layers_per_stage.size() == static_cast<std::size_t>(plan.pp), "one entry per stage");
   price_memory(plan, costs, out.memory);
-  price_time(plan, costs, out.time);
+  price_time(plan, costs, out.memory.contents, out.time);
   out.evidence = calibration_.evidence;
   out.tokens_per_second = job_.tokens_per_step() / out.time.step.in(kSecond);
   out.model_flops_per_gpu =

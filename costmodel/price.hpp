@@ -1,6 +1,7 @@
 // Pricing: memory of every stage and every part of the step time of one plan, in closed form.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,26 @@
 
 namespace echelon {
 
+/// Layers of one rank's stage, by kind.
+struct LayerCounts {
+  int dense = 0;
+  int moe = 0;
+  [[nodiscard]] int total() const { return dense + moe; }
+  bool operator==(const LayerCounts&) const = default;
+};
+
+/// One stage of a pipeline: where it stands, what it holds, what of that is recomputed.
+struct Stage {
+  int index = 0;
+  LayerCounts layers;
+  LayerCounts recomputed;
+  bool operator==(const Stage&) const = default;
+};
+
 /// Memory of all stages of a plan.
 struct MemoryPrediction {
   std::vector<MemoryBreakdown> stages;
+  std::vector<Stage> contents;  ///< layers each stage holds and recomputes
   Bytes capacity;          ///< of the GPU
   Bytes peak;              ///< largest total over the stages
   Bytes peak_reserved;     ///< … with the caching allocator's reserve on top
@@ -45,29 +63,53 @@ struct Prediction {
   double mfu = 0;                      ///< of the dense peak of the compute dtype
 };
 
-/// What depends only on the cut (tp, cp, microbatch, sequence parallel): computed once per cut, used
-/// by all plans that share it. Times are per layer and microbatch on one rank.
+/// Kernels and exposed collectives of one pass, by the axis they serve.
+struct PassCosts {
+  Seconds device;  ///< kernels
+  Seconds tp;      ///< collectives the compute queue waits on
+  Seconds cp;
+  Seconds ep;
+  [[nodiscard]] Seconds total() const { return device + tp + cp + ep; }
+  [[nodiscard]] friend PassCosts operator*(double count, const PassCosts& pass) {
+    return {count * pass.device, count * pass.tp, count * pass.cp, count * pass.ep};
+  }
+  PassCosts& operator+=(const PassCosts& other) {
+    device += other.device;
+    tp += other.tp;
+    cp += other.cp;
+    ep += other.ep;
+    return *this;
+  }
+};
+
+/// One layer of one kind: times and bytes per microbatch on one rank.
+struct LayerCosts {
+  PassCosts forward, backward;
+  Seconds selective;       ///< device time of recomputing the attention core
+  Bytes saved;             ///< activations, nothing recomputed
+  Bytes saved_selective;
+  Bytes transient;
+  double parameters = 0;   ///< without routed experts
+  double experts = 0;      ///< routed experts
+};
+
+/// What depends only on the cut (tp, cp, ep, microbatch, sequence parallel): computed once per cut,
+/// used by all plans that share it.
 struct CutCosts {
-  struct Pass {
-    Seconds device;   ///< kernels
-    Seconds exposed;  ///< tensor-parallel collectives the compute queue waits on
-  };
   Cut cut;
-  Pass layer_forward, layer_backward;
-  Seconds selective;         ///< extra device time of selective recomputation in the backward pass
-  Pass embedding_forward, embedding_backward;
-  Pass head_forward, head_backward;
-  Bytes layer_saved;         ///< activations of one layer, nothing recomputed
-  Bytes layer_saved_selective;
-  Bytes layer_input;         ///< what full recomputation keeps
-  Bytes layer_transient;
-  Bytes embedding_saved;     ///< dropout mask
+  LayerCosts dense;
+  LayerCosts moe;          ///< zero for dense models
+  PassCosts embedding_forward, embedding_backward;
+  PassCosts head_forward, head_backward;
+  Bytes layer_input;       ///< what full recomputation keeps of a layer, and a boundary message
+  Bytes embedding_saved;   ///< dropout mask
   Bytes head_saved;
-  double layer_parameters = 0;  ///< per rank
   double embedding_parameters = 0;
-  double head_parameters = 0;   ///< pp = 1 (a tied head costs nothing)
+  double head_parameters = 0;       ///< pp = 1 (a tied head costs nothing)
   double head_parameters_last = 0;  ///< pp > 1 (a tied head is a second copy)
-  Bytes boundary;            ///< activation sent to the next stage
+  [[nodiscard]] const LayerCosts& of(LayerKind kind) const {
+    return kind == LayerKind::moe ? moe : dense;
+  }
 };
 
 /// Prices plans of one (model, job, cluster, stack, calibration). Pure: same arguments, same result.
@@ -85,8 +127,14 @@ class Pricer {
   /// Memory only, the cheap first half of a price.
   void price_memory(const ParallelPlan& plan, const CutCosts& costs, MemoryPrediction& out) const;
   /// Time only.
-  void price_time(const ParallelPlan& plan, const CutCosts& costs, TimePrediction& out) const;
+  /// Time only, of the stages price_memory has found.
+  void price_time(const ParallelPlan& plan, const CutCosts& costs, std::span<const Stage> stages,
+                  TimePrediction& out) const;
 
+  /// MoE layers among the first `layers` ones.
+  [[nodiscard]] int moe_before(int layers) const {
+    return moe_before_[static_cast<std::size_t>(layers)];
+  }
   [[nodiscard]] const ModelSpec& model() const { return model_; }
   [[nodiscard]] const TrainingJob& job() const { return job_; }
   [[nodiscard]] const ClusterTopology& cluster() const { return cluster_; }
@@ -99,6 +147,7 @@ class Pricer {
   ClusterTopology cluster_;
   Stack stack_;
   Calibration calibration_;
+  std::vector<int> moe_before_;
   FlopsPerSecond peak_;      ///< dense peak of the job's dtype
   Flops flops_per_token_;
 };

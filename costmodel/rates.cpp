@@ -11,10 +11,10 @@ struct Tile {
 };
 constexpr Tile kTiles[] = {{256, 128, 1.0}, {128, 128, 0.94}, {128, 64, 0.8}};
 
-double tile_utilisation(double m, double n, double sms, const Tile& tile) {
-  const double tiles = std::ceil(m / tile.rows) * std::ceil(n / tile.columns);
+double tile_utilisation(double m, double n, double sms, const Tile& tile, double groups) {
+  const double tiles = groups * std::ceil(m / tile.rows) * std::ceil(n / tile.columns);
   const double waves = std::ceil(tiles / sms);
-  return tile.efficiency * m * n / (waves * sms * tile.rows * tile.columns);
+  return tile.efficiency * groups * m * n / (waves * sms * tile.rows * tile.columns);
 }
 
 }  // namespace
@@ -33,17 +33,18 @@ DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration, Dty
           .sms = static_cast<double>(std::max(1, gpu.sms))};
 }
 
-double gemm_utilisation(double m, double n, double k, double sms, double ramp) {
+double gemm_utilisation(double m, double n, double k, double sms, double ramp, double groups) {
   double best = 0;
   for (const Tile& tile : kTiles) {
-    if (const double u = tile_utilisation(m, n, sms, tile); u > best) best = u;
+    if (const double u = tile_utilisation(m, n, sms, tile, groups); u > best) best = u;
   }
   return best * k / (k + ramp);
 }
 
-Seconds gemm_time(double m, double n, double k, Bytes traffic, const DeviceRates& rates) {
-  const double u = gemm_utilisation(m, n, k, rates.sms, rates.gemm_ramp);
-  const Seconds math = Flops{2 * m * n * k} / (rates.gemm * u);
+Seconds gemm_time(double m, double n, double k, Bytes traffic, const DeviceRates& rates,
+                  double groups) {
+  const double u = gemm_utilisation(m, n, k, rates.sms, rates.gemm_ramp, groups);
+  const Seconds math = Flops{groups * 2 * m * n * k} / (rates.gemm * u);
   return std::max(math, traffic / rates.memory) + rates.kernel_fixed;
 }
 

@@ -30,14 +30,16 @@ struct DeviceRates {
 ///   u = max over tiles of  e_tile · m·n / (⌈tiles / SMs⌉ · SMs · tile area)   ·   k / (k + k½)
 ///
 /// Tiles 256×128, 128×128 and 128×64 with relative efficiency 1, 0.94 and 0.8; a partial last wave
-/// and partial edge tiles are idle cores. In (0, 1].
+/// and partial edge tiles are idle cores. The tiles of a grouped GEMM fill the waves together.
+/// In (0, 1].
 /// Source: wave quantisation, NVIDIA "Matrix Multiplication Background" user guide; NeuSight
 /// (utilisation falls as 1/waves). Relative tile efficiencies: assumption, replaced by a fit.
-[[nodiscard]] double gemm_utilisation(double m, double n, double k, double sms, double ramp);
+[[nodiscard]] double gemm_utilisation(double m, double n, double k, double sms, double ramp,
+                                      double groups = 1);
 
 /// max(2mnk / (rate · u), traffic / HBM) + fixed.
 [[nodiscard]] Seconds gemm_time(double m, double n, double k, Bytes traffic,
-                                const DeviceRates& rates);
+                                const DeviceRates& rates, double groups = 1);
 
 /// max(work / (rate · s/(s + s½)), traffic / HBM) + fixed.
 [[nodiscard]] Seconds attention_time(Flops work, Bytes traffic, double sequence,

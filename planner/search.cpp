@@ -215,7 +215,7 @@ void Search::price(const Tuple& tuple, const CutCosts& costs) {
     if (!inserted) at->second = std::min(at->second, entry);
     return;
   }
-  pricer_.price_time(plan_, costs, time_);
+  pricer_.price_time(plan_, costs, memory_.contents, time_);
   ++counts_.priced;
   fitting_.push_back({time_.step, memory_.peak_reserved, tuple});
 }

@@ -114,7 +114,7 @@ TEST_CASE("1F1B keeps p - s microbatches of activations on stage s") {
   const ParallelPlan p = plan(s, 8, 8);
   const Prediction out = s.pricer().price(p);
   const double layers = 96.0 / 8;
-  const Bytes layer = s.pricer().cut_costs(cut_of(p)).layer_saved;
+  const Bytes layer = s.pricer().cut_costs(cut_of(p)).dense.saved;
   for (const int stage : {1, 4, 6}) {
     CHECK(out.memory.stages[static_cast<std::size_t>(stage)].activations.in(kByte) ==
           Approx((8 - stage) * layers * layer.in(kByte)));
@@ -134,7 +134,7 @@ TEST_CASE("full recomputation keeps one input per layer and runs one more forwar
   const double m = static_cast<double>(p.microbatches_rounded_up(s.job.global_batch));
   const CutCosts costs = s.pricer().cut_costs(cut_of(p));
   CHECK(full.time.parts.recompute.in(1_s) ==
-        Approx(m * 12 * costs.layer_forward.device.in(1_s)));
+        Approx(m * 12 * costs.dense.forward.device.in(1_s)));
 }
 
 TEST_CASE("recomputing some layers lies between none and all, in memory and in time") {
@@ -277,7 +277,7 @@ TEST_CASE("ZeRO-3 gathers the weights twice per microbatch: it pays with many mi
   const Prediction out = s.pricer().price(p);
   const CutCosts costs = s.pricer().cut_costs(cut_of(p));
   const GroupLinks links = apply(s.cluster.group(64, 1), s.calibration);
-  const double gathers = all_gather(Bytes{2 * costs.layer_parameters}, links).in(1_s);
+  const double gathers = all_gather(Bytes{2 * costs.dense.parameters}, links).in(1_s);
   CHECK(out.time.parts.dp_comm_exposed.in(1_s) > 16 * 32 * 2 * gathers);
 }
 

@@ -1,0 +1,373 @@
+#include "costmodel/stage_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "costmodel/pipeline.hpp"
+#include "costmodel/rates.hpp"
+
+namespace echelon {
+namespace {
+
+/// `comm` less what `cover` seconds of compute hide, plus what hiding it costs the compute.
+Seconds exposed_beside(Seconds comm, Seconds cover, const Calibration& c, bool overlaps) {
+  const Seconds hidden = overlaps ? std::min(comm, c.dp_overlap * cover) : Seconds{};
+  return comm - hidden + c.overlap_slowdown * hidden;
+}
+
+/// The host cannot launch a layer faster than it can; the device waits for the difference.
+Seconds wait_for_host(Seconds host, Seconds busy) { return std::max(Seconds{}, host - busy); }
+
+int strides_of_pipeline(const ParallelPlan& plan) {
+  const int inner = plan.tp * plan.cp;
+  return plan.rank_order == RankOrder::pp_inside_dp ? inner : inner * plan.dp;
+}
+
+/// Data-parallel groups of dp·cp ranks. With pp inside dp the cp part stays inside.
+int stride_of_data(const ParallelPlan& plan) {
+  return plan.rank_order == RankOrder::pp_inside_dp && plan.cp == 1 ? plan.tp * plan.pp : plan.tp;
+}
+
+}  // namespace
+
+GroupLinks StageModel::links(int ranks, int stride) const {
+  return apply(pricer_.cluster().group(ranks, stride), c_);
+}
+
+StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs)
+    : pricer_(pricer), plan_(plan), costs_(costs), c_(pricer.calibration()),
+      recipe_(pricer.job().precision),
+      microbatches_(plan.microbatches_rounded_up(pricer.job().global_batch)) {
+  const int data = plan.dp * plan.cp;
+  const int stride = stride_of_data(plan);
+  shard_ = links(plan.shard_group, stride);
+  replicas_ = links(data / plan.shard_group, stride * plan.shard_group);
+  if (pricer.model().moe.experts > 0) {
+    const int grid = plan.ep * plan.etp;
+    expert_dp_ = plan.tp * data / grid;
+    expert_shard_ = std::min(expert_dp_, plan.shard_group);
+    while (expert_dp_ % expert_shard_ != 0) --expert_shard_;
+    expert_shard_links_ = links(expert_shard_, grid);
+    expert_replicas_ = links(expert_dp_ / expert_shard_, grid * expert_shard_);
+  }
+  if (plan.pp > 1) {
+    const GroupLinks pipe = links(plan.pp, strides_of_pipeline(plan));
+    hop_ = send_receive(costs.layer_input, pipe);
+    if (pricer.model().tied_embeddings) {
+      // First and last stage: a group of two across the pipeline.
+      GroupLinks ends = pipe;
+      ends.ranks = 2;
+      ends.domains = std::min(2, pipe.domains);
+      ends.ranks_per_domain = 2 / ends.domains;
+      ends.inter = pipe.inter_per_rank;
+      const double word = padded_vocab(pricer.model(), pricer.stack(), plan.tp) / plan.tp *
+                          pricer.model().hidden;
+      tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
+    }
+  }
+  norm_sync_ = all_reduce(4_B, links(static_cast<int>(plan.gpus()), 1));
+  optimizer_rate_ = device_rates(pricer.cluster().gpu(), c_, recipe_.compute).optimizer;
+  dense_traffic_ = layer_traffic(costs.dense);
+  moe_traffic_ = layer_traffic(costs.moe);
+  const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data > 1) + (plan.pp > 1) +
+                            (plan.ep > 1) + (expert_dp_ > 1);
+  nccl_ = communicators * c_.nccl_per_communicator;
+  const int nodes = pricer.cluster().nodes();
+  straggler_ = nodes > 1 ? c_.straggler_per_doubling * std::log2(nodes) : 0.0;
+}
+
+StageModel::Parameters StageModel::parameters(const Stage& stage) const {
+  Parameters p;
+  p.replicated = stage.layers.dense * costs_.dense.parameters +
+                 stage.layers.moe * costs_.moe.parameters;
+  p.experts = stage.layers.moe * costs_.moe.experts;
+  if (first(stage)) p.replicated += costs_.embedding_parameters;
+  if (last(stage)) {
+    p.replicated += plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
+  }
+  return p;
+}
+
+/// Parameters whose state a rank keeps when ZeRO shards it from stage `from_zero` on.
+double StageModel::owned(const Parameters& p, int from_zero) const {
+  if (plan_.zero < from_zero) return p.replicated + p.experts;
+  return p.replicated / plan_.shard_group + p.experts / expert_shard_;
+}
+
+// ---------------------------------------------------------------------------- memory
+
+/// Activations saved by all microbatches in flight, and the logits of those past the head.
+Bytes StageModel::activations(const Stage& stage) const {
+  const double in_flight =
+      static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
+                                           microbatches_)) / plan_.vpp;
+  const auto kept = [&](const LayerCosts& layer, int layers, int recomputed) {
+    const Bytes each = plan_.recompute == Recompute::selective ? layer.saved_selective : layer.saved;
+    return (layers - recomputed) * each + recomputed * costs_.layer_input;
+  };
+  Bytes sum = in_flight * (kept(costs_.dense, stage.layers.dense, stage.recomputed.dense) +
+                           kept(costs_.moe, stage.layers.moe, stage.recomputed.moe));
+  if (first(stage)) sum += in_flight * costs_.embedding_saved;
+  if (last(stage)) {
+    // 1F1B and interleaving run the loss's backward right after its forward: one microbatch.
+    const double heads =
+        plan_.schedule == ScheduleKind::gpipe ? static_cast<double>(microbatches_) : 1.0;
+    sum += heads * costs_.head_saved;
+  }
+  return sum;
+}
+
+/// Buffers of ZeRO's gathers and reductions.
+Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const {
+  const double all = p.replicated + p.experts;
+  const double unit = std::max(costs_.dense.parameters, costs_.moe.parameters + costs_.moe.experts);
+  switch (plan_.zero) {
+    case 1:
+      return Bytes{all * pricer_.stack().zero1_gather_local +
+                   owned(p, 1) * pricer_.stack().zero1_gather_shard};
+    case 2:  // two layers' gradients on their way to the reduction
+      return Bytes{std::min(all, 2 * unit) * recipe_.reduced_gradient};
+    case 3: {
+      // Two gathered layers (running and prefetched), one layer's gradients before and during the
+      // reduction, and the embedding and head, which stay gathered from forward to backward.
+      double ends = first(stage) ? costs_.embedding_parameters : 0.0;
+      if (last(stage)) {
+        ends += plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
+      }
+      return Bytes{2 * unit * recipe_.gathered_weight +
+                   unit * (recipe_.gathered_weight + recipe_.reduced_gradient) +
+                   ends * recipe_.gathered_weight};
+    }
+    default: return Bytes{};
+  }
+}
+
+MemoryBreakdown StageModel::memory(const Stage& stage) const {
+  const Parameters p = parameters(stage);
+  MemoryBreakdown out;
+  // Bytes per parameter of the recipe, divided by the shard group from their ZeRO stage on.
+  // Source: ZeRO (arXiv 1910.02054) section 3.
+  out.weights = Bytes{owned(p, 3) * recipe_.weight};
+  out.gradients = Bytes{owned(p, 2) * (recipe_.gradient + recipe_.main_gradient)};
+  out.optimizer = Bytes{owned(p, 1) * (recipe_.master + recipe_.moments) *
+                        (1 - plan_.offload_optimizer)};
+  out.activations = activations(stage);
+  const bool has_moe = stage.layers.moe > 0;
+  const LayerCosts& widest = has_moe ? costs_.moe : costs_.dense;
+  out.workspace = std::max(stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
+                           has_moe ? costs_.moe.transient : Bytes{}) +
+                  c_.gemm_workspace;
+  if (stage.recomputed.total() > 0) {  // the layer being recomputed
+    out.workspace += stage.recomputed.moe > 0 ? costs_.moe.saved : costs_.dense.saved;
+  }
+  if (pricer_.stack().dummy_weight_gradients) {
+    out.workspace += Bytes{2 * (widest.parameters + widest.experts)};
+  }
+  out.communication = gather_buffers(stage, p) + nccl_;
+  out.context = c_.context;
+  return out;
+}
+
+Bytes StageModel::allocated(const MemoryBreakdown& memory) const {
+  return memory.total() - memory.context - nccl_;
+}
+
+Bytes StageModel::reserved(const MemoryBreakdown& memory) const {
+  return memory.total() + c_.allocator_reserve * allocated(memory);
+}
+
+// ------------------------------------------------------------------------------ time
+
+/// ZeRO-3 gathers a layer's weights before its forward and again before its backward, and like
+/// ZeRO-2 scatters its gradients in every backward. Each runs beside the neighbouring layer.
+StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
+  if (plan_.zero < 2 || plan_.shard_group * expert_shard_ == 1) return {};
+  const auto both = [&](double width, auto collective) {
+    Seconds time = collective(Bytes{layer.parameters * width}, shard_);
+    if (layer.experts > 0) time += collective(Bytes{layer.experts * width}, expert_shard_links_);
+    return time;
+  };
+  Seconds backward = both(recipe_.reduced_gradient, reduce_scatter);
+  if (replicas_.ranks > 1) {
+    backward += all_reduce(
+        Bytes{layer.parameters * recipe_.reduced_gradient / plan_.shard_group}, replicas_);
+  }
+  LayerTraffic traffic;
+  if (plan_.zero == 3) {
+    const Seconds gather = both(recipe_.gathered_weight, all_gather);
+    traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
+    backward += gather;
+  }
+  traffic.backward = exposed_beside(backward, layer.backward.device, c_, plan_.overlap_dp);
+  return traffic;
+}
+
+StageTimes StageModel::times(const Stage& stage) const {
+  StageTimes t;
+  PassCosts forward;
+  PassCosts backward;
+  PassCosts again;
+  const auto add_layers = [&](const LayerCosts& layer, const LayerTraffic& traffic, double layers,
+                              double recomputed) {
+    if (layers <= 0) return;
+    forward += layers * layer.forward;
+    backward += layers * layer.backward;
+    again += recomputed * layer.forward;
+    const double selective = plan_.recompute == Recompute::selective ? layers : 0.0;
+    again.device += selective * layer.selective;
+    const Seconds wait_forward =
+        wait_for_host(c_.host_layer_forward, layer.forward.total() + traffic.forward);
+    const Seconds wait_backward =
+        wait_for_host(c_.host_layer_backward, layer.backward.total() + traffic.backward);
+    const Seconds wait_again = wait_for_host(c_.host_layer_forward, layer.forward.total());
+    t.forward += layers * (wait_forward + traffic.forward);
+    t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_again;
+    t.host += layers * (wait_forward + wait_backward) + recomputed * wait_again;
+    t.dp += layers * (traffic.forward + traffic.backward);
+  };
+  add_layers(costs_.dense, dense_traffic_, stage.layers.dense, stage.recomputed.dense);
+  add_layers(costs_.moe, moe_traffic_, stage.layers.moe, stage.recomputed.moe);
+  if (first(stage)) {
+    forward += costs_.embedding_forward;
+    backward += costs_.embedding_backward;
+  }
+  if (last(stage)) {
+    forward += costs_.head_forward;
+    backward += costs_.head_backward;
+  }
+  t.compute = forward.device + backward.device;
+  t.recompute = again.device;
+  t.tp = forward.tp + backward.tp + again.tp;
+  t.cp = forward.cp + backward.cp + again.cp;
+  t.ep = forward.ep + backward.ep + again.ep;
+  t.forward += forward.total();
+  t.backward += backward.total() + again.total();
+  return t;
+}
+
+/// A reduction is cut into buckets of max(40 M, 1 M · dp) parameters; every bucket after the first
+/// pays the latency again. Source: Megatron-Core distributed_data_parallel_config, bucket_size.
+double StageModel::buckets(double parameters) const {
+  return std::max(1.0, std::ceil(parameters / std::max(40e6, 1e6 * plan_.dp * plan_.cp)));
+}
+
+/// All-reduce (ZeRO-0) or reduce-scatter over the shard group and all-reduce over its replicas.
+Seconds StageModel::reduce(double parameters, const GroupLinks& shard,
+                           const GroupLinks& replicas) const {
+  const Bytes payload{parameters * recipe_.reduced_gradient};
+  const double more = buckets(parameters) - 1;
+  Seconds comm;
+  if (plan_.zero == 0) {
+    comm = all_reduce(payload, shard) + all_reduce(payload, replicas);
+  } else {
+    comm = reduce_scatter(payload, shard) + all_reduce(payload / shard.ranks, replicas);
+  }
+  return shard.ranks > 1 ? comm + more * (shard.base + ring_latency(shard, 1)) : comm;
+}
+
+/// Buckets start as soon as the last microbatch's gradients are complete, so they run beside the
+/// rest of that backward pass; the last bucket cannot. With v chunks the first is done (v − 1)·p
+/// chunk backwards before the last one starts. ZeRO-2/3 reduced in every microbatch already.
+Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const {
+  const bool holds_tied = pricer_.model().tied_embeddings && (first(stage) || last(stage));
+  const Seconds tied = holds_tied ? tied_sync_ : Seconds{};
+  if (plan_.zero >= 2) return tied;
+  const Parameters p = parameters(stage);
+  Seconds comm = reduce(p.replicated, shard_, replicas_);
+  if (p.experts > 0) comm += reduce(p.experts, expert_shard_links_, expert_replicas_);
+  const Seconds window =
+      times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.pp);
+  const bool overlaps = plan_.overlap_dp && pricer_.stack().overlaps_dp;
+  const Seconds last_bucket = comm / buckets(p.replicated + p.experts);
+  return tied + (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
+}
+
+Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
+  if (plan_.zero == 0 || plan_.shard_group * expert_shard_ == 1) return Seconds{};
+  const Parameters p = parameters(stage);
+  if (plan_.zero == 3) {  // the first unit has nothing to run beside
+    const LayerCosts& layer = stage.layers.dense > 0 ? costs_.dense : costs_.moe;
+    const double ends = p.replicated - stage.layers.dense * costs_.dense.parameters -
+                        stage.layers.moe * costs_.moe.parameters;
+    return all_gather(Bytes{(layer.parameters + ends) * recipe_.gathered_weight}, shard_);
+  }
+  const double more = buckets(p.replicated) - 1;
+  Seconds comm = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
+  if (shard_.ranks > 1) comm += more * (shard_.base + ring_latency(shard_, 1));
+  if (p.experts > 0) {
+    comm += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
+  }
+  const bool overlaps = plan_.overlap_dp && pricer_.stack().overlaps_gather;
+  return exposed_beside(comm, times.forward, c_, overlaps);
+}
+
+/// Passes over memory: clear the gradients; read them for the norm; read gradient, master and
+/// moments, write master and moments and the low-precision weights. Sharded passes touch 1/shard.
+///   bytes = P·g + P/s·(2g + 2·master + 2·moments + weight)
+/// Offloaded states stay in host memory: gradients go down and weights come up over PCIe, and the
+/// update runs at the host's memory bandwidth, shared by the GPUs of a node.
+/// Source: SimuMax (explicit passes); Megatron-Core DistributedOptimizer and its CPU offload. Plus
+/// one all-reduce of the norm over all ranks.
+Seconds StageModel::optimizer(const Stage& stage) const {
+  const Parameters p = parameters(stage);
+  const double shard = owned(p, 1);
+  const double gradient = std::max(recipe_.main_gradient, recipe_.gradient);
+  const double states = 2 * recipe_.master + 2 * recipe_.moments;
+  const Bytes cleared{(plan_.zero >= 2 ? shard : p.replicated + p.experts) * gradient};
+  const Bytes update{shard * (2 * gradient + states + recipe_.weight)};
+  const double away = plan_.offload_optimizer;
+  Seconds time = (cleared + (1 - away) * update) / optimizer_rate_ + norm_sync_;
+  if (away > 0) {
+    const NodeSpec& node = pricer_.cluster().node();
+    const BytesPerSecond host = c_.host_memory / pricer_.cluster().gpus_per_node();
+    time += away * (Bytes{shard * (gradient + recipe_.weight)} / node.pcie + update / host);
+  }
+  return time;
+}
+
+/// One message in each direction and chunk, hidden behind that chunk's compute where sends overlap.
+Seconds StageModel::steady_hops(Seconds busy) const {
+  if (plan_.pp == 1) return Seconds{};
+  const double chunks = plan_.vpp;
+  const Seconds cover = busy / (2.0 * chunks);
+  return 2.0 * chunks * exposed_beside(hop_, cover, c_, plan_.overlap_pp);
+}
+
+Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
+  return pipeline_time(plan_.schedule, sum, slowest, plan_.vpp, microbatches_) +
+         2.0 * (plan_.pp - 1) * hop_ +
+         static_cast<double>(microbatches_ - 1) * steady_hops(slowest);
+}
+
+// ------------------------------------------------------------------- stages of a plan
+
+void stages_of(const Pricer& pricer, const ParallelPlan& plan, std::vector<Stage>& out) {
+  const auto at = [](int i) { return static_cast<std::size_t>(i); };
+  out.assign(at(plan.pp), Stage{});
+  const bool recomputes = plan.recompute == Recompute::full;
+  const auto count = [&](int begin, int end) {
+    const int moe = pricer.moe_before(end) - pricer.moe_before(begin);
+    return LayerCounts{end - begin - moe, moe};
+  };
+  int begin = 0;
+  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
+    for (int rank = 0; rank < plan.pp; ++rank) {
+      const int layers = plan.layers_per_stage[at(rank)];
+      const int full = (layers + plan.vpp - 1) / plan.vpp;
+      const bool shortened = rank == plan.pp - 1 ? chunk == plan.vpp - 1 : chunk == 0;
+      const int size = full - (shortened ? full * plan.vpp - layers : 0);
+      Stage& stage = out[at(rank)];
+      stage.index = rank;
+      const LayerCounts held = count(begin, begin + size);
+      const int left = recomputes ? plan.recompute_layers[at(rank)] - stage.recomputed.total() : 0;
+      const LayerCounts again = count(begin, begin + std::min(size, left));
+      stage.layers.dense += held.dense;
+      stage.layers.moe += held.moe;
+      stage.recomputed.dense += again.dense;
+      stage.recomputed.moe += again.moe;
+      begin += size;
+    }
+  }
+}
+
+}  // namespace echelon

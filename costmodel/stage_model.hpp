@@ -1,0 +1,91 @@
+// One plan's stages as functions of the layers they hold: what the price of a whole plan and the
+// split of layers over stages are both built from.
+#pragma once
+
+#include <cstdint>
+
+#include "costmodel/collectives.hpp"
+#include "costmodel/price.hpp"
+
+namespace echelon {
+
+/// Forward and backward of one microbatch through all chunks of one stage.
+struct StageTimes {
+  Seconds compute, recompute, tp, cp, ep, dp, host;  // dp: ZeRO-2/3 traffic of every microbatch
+  Seconds forward;
+  Seconds backward;
+  [[nodiscard]] Seconds total() const { return forward + backward; }
+};
+
+/// The closed forms of one plan's degrees, with the groups' networks looked up once. Layers per
+/// stage are arguments; those of the plan are not looked at.
+class StageModel {
+ public:
+  /// `plan` and `costs` must outlive the model; `costs` belongs to the plan's cut.
+  StageModel(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs);
+
+  [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }
+  [[nodiscard]] StageTimes times(const Stage& stage) const;
+  [[nodiscard]] MemoryBreakdown memory(const Stage& stage) const;
+  /// What the framework's allocator hands out: all but the CUDA context and NCCL's buffers.
+  [[nodiscard]] Bytes allocated(const MemoryBreakdown& memory) const;
+  /// total() with the allocator's reserve on top.
+  [[nodiscard]] Bytes reserved(const MemoryBreakdown& memory) const;
+  /// Exposed after the last backward: gradients' reduction and the sync of tied embeddings.
+  [[nodiscard]] Seconds reduction(const Stage& stage, const StageTimes& times) const;
+  /// Exposed before the first forward: gather of updated (ZeRO-1/2) or first (ZeRO-3) parameters.
+  [[nodiscard]] Seconds gather(const Stage& stage, const StageTimes& times) const;
+  [[nodiscard]] Seconds optimizer(const Stage& stage) const;
+  /// One boundary message.
+  [[nodiscard]] Seconds hop() const { return hop_; }
+  /// What a stage loses to its messages per microbatch when the slowest stage takes `busy`.
+  [[nodiscard]] Seconds steady_hops(Seconds busy) const;
+  /// From the first forward to the last backward.
+  [[nodiscard]] Seconds pipeline(Seconds sum, Seconds slowest) const;
+  [[nodiscard]] double straggler_share() const { return straggler_; }
+
+ private:
+  struct Parameters {
+    double replicated = 0;  ///< over the data-parallel group: everything but routed experts
+    double experts = 0;     ///< over the expert data-parallel group
+  };
+  /// Data-parallel traffic of one layer that is repeated for every microbatch (ZeRO-2 and 3).
+  struct LayerTraffic {
+    Seconds forward;
+    Seconds backward;
+  };
+  [[nodiscard]] GroupLinks links(int ranks, int stride) const;
+  [[nodiscard]] Parameters parameters(const Stage& stage) const;
+  [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
+  [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
+  [[nodiscard]] Bytes activations(const Stage& stage) const;
+  [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
+  [[nodiscard]] Seconds reduce(double parameters, const GroupLinks& shard,
+                               const GroupLinks& replicas) const;
+  [[nodiscard]] double buckets(double parameters) const;
+  [[nodiscard]] bool first(const Stage& stage) const { return stage.index == 0; }
+  [[nodiscard]] bool last(const Stage& stage) const { return stage.index == plan_.pp - 1; }
+
+  const Pricer& pricer_;
+  const ParallelPlan& plan_;
+  const CutCosts& costs_;
+  const Calibration& c_;
+  const PrecisionRecipe& recipe_;
+  std::int64_t microbatches_;
+  int expert_dp_ = 1;     ///< ranks that hold the same experts
+  int expert_shard_ = 1;  ///< … over which their ZeRO state is split
+  GroupLinks shard_, replicas_, expert_shard_links_, expert_replicas_;
+  Seconds hop_;
+  Seconds tied_sync_;
+  Seconds norm_sync_;
+  BytesPerSecond optimizer_rate_;
+  LayerTraffic dense_traffic_, moe_traffic_;
+  Bytes nccl_;
+  double straggler_ = 0;
+};
+
+/// What each stage of a plan holds and recomputes. Chunk c of rank s is virtual stage c·pp + s; a
+/// rank's chunks are equal, but the very first (embedding) or the very last (loss) may be shorter.
+void stages_of(const Pricer& pricer, const ParallelPlan& plan, std::vector<Stage>& out);
+
+}  // namespace echelon
