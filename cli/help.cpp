@@ -135,7 +135,7 @@ Result<Outcome> help_verb(const Invocation& call) {
   const std::string name = words.size() == 2 ? words[0] + " " + words[1] : words[0];
   if (const Verb* verb = find_verb(name)) return Outcome{verb_help(*verb, call.style)};
   if (name == "topo") return Outcome{verb_help(*find_verb("topo list"), call.style)};
-  return input_error("plan help", "unknown verb '" + name.substr(0, 60) + "'",
+  return input_error("help", "unknown verb '" + name.substr(0, 60) + "'",
                      "a verb that `plan --help` lists");
 }
 
