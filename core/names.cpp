@@ -32,6 +32,7 @@ std::string_view name_of(ScheduleKind schedule) {
     case ScheduleKind::gpipe: return "gpipe";
     case ScheduleKind::one_f_one_b: return "1f1b";
     case ScheduleKind::interleaved: return "interleaved";
+    case ScheduleKind::zero_bubble_h1: return "zb-h1";
   }
   return "?";
 }
@@ -63,7 +64,8 @@ Result<Recompute> parse_recompute(std::string_view name, std::string_view where)
 Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where) {
   return parse_name(
       name, where, "schedule",
-      std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved});
+      std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+                 ScheduleKind::zero_bubble_h1});
 }
 
 }  // namespace echelon

@@ -10,7 +10,7 @@
 namespace echelon {
 
 enum class Recompute { none, selective, full };
-enum class ScheduleKind { gpipe, one_f_one_b, interleaved };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1 };
 
 [[nodiscard]] std::string_view name_of(Recompute recompute);
 [[nodiscard]] std::string_view name_of(ScheduleKind schedule);

@@ -38,8 +38,11 @@ Bytes saved_activations(const ParallelPlan& plan, const CutCosts& costs, int sta
   Bytes sum = in_flight * ((layers - recomputed) * kept + recomputed * costs.layer_input);
   if (stage == 0) sum += in_flight * costs.embedding_saved;
   if (stage == plan.pp - 1) {
-    // 1F1B and interleaving run the loss's backward right after its forward: one microbatch.
-    const double heads = plan.schedule == ScheduleKind::gpipe ? static_cast<double>(microbatches) : 1;
+    // 1F1B and interleaving run the loss's backward right after its forward: one microbatch. ZB-H1
+    // keeps the logits' gradient until the head's weight gradient, as long as everything else.
+    const bool soon =
+        plan.schedule == ScheduleKind::one_f_one_b || plan.schedule == ScheduleKind::interleaved;
+    const double heads = soon ? 1 : in_flight;
     sum += heads * costs.head_saved;
   }
   return sum;

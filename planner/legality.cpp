@@ -158,6 +158,9 @@ Found check_stack(const Stack& stack, const ParallelPlan& p) {
     return lacks(fmt::format("ZeRO-{} together with pipeline stages", p.zero));
   }
   if (p.vpp > 1 && !stack.interleaved) return lacks("interleaved schedule");
+  if (p.schedule == ScheduleKind::zero_bubble_h1 && !stack.zero_bubble) {
+    return lacks("zero-bubble schedule");
+  }
   if (p.sequence_parallel && !stack.sequence_parallel) return lacks("sequence parallelism");
   if (p.sequence_parallel && p.tp == 1) {
     return Rejection{contradictory, "sequence parallelism needs tp > 1"};

@@ -107,6 +107,30 @@ TEST_CASE("a stack is not asked for what it does not have") {
   CHECK(reason_after([](ParallelPlan& p) { p.cp = 2; }) == "stack-lacks-feature");
 }
 
+TEST_CASE("only our own runtime offers ZB-H1, and only without chunks") {
+  const auto zero_bubble = [](ParallelPlan& p) { p.schedule = ScheduleKind::zero_bubble_h1; };
+  for (const Stack& stack : stacks()) {
+    const PlanRequest r = request_for("7b", "dgx-h100", 64, stack.name.c_str());
+    ParallelPlan p = legal_plan();
+    p.zero = 0;
+    zero_bubble(p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    INFO(stack.name);
+    if (stack.name == "echelon") {
+      CHECK_FALSE(rejection);
+    } else {
+      REQUIRE(rejection);
+      CHECK(rejection->reason == RejectionReason::stack_lacks_feature);
+    }
+  }
+  CHECK(reason_after(
+            [&](ParallelPlan& p) {
+              zero_bubble(p);
+              p.vpp = 2;
+            },
+            "echelon") == "contradictory");
+}
+
 TEST_CASE("recomputed layers belong to full recomputation and to existing layers") {
   CHECK(reason_after([](ParallelPlan& p) {
           p.recompute_layers = {1, 0, 0, 0};
