@@ -122,7 +122,7 @@ const std::vector<Verb>& verb_table() {
        "microbatch, ZeRO stage, sequence parallelism and recomputation. An axis given as a flag is "
        "fixed; the others are searched. Exit code 1 when nothing fits.",
        {"plan --model 7b --gpus 64", "plan --model llama3-70b --gpus 256 --tp 8 -o plan.json",
-        "plan --model my/config.json --cluster dgx-a100-80g --gpus 32 --max-memory 70GiB --json"}},
+        "plan --model my/config.json --cluster dgx-a100 --gpus 32 --max-memory 70GiB --json"}},
       {"predict",
        "[PLAN.json]",
        0,

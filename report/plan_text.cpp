@@ -90,15 +90,20 @@ std::string memory_by_category(const PredictedCosts& costs, const TextStyle& sty
 std::string memory_by_stage(const PredictedCosts& costs, const std::vector<StageRange>& ranges,
                             const TextStyle& style) {
   constexpr std::size_t kMostRows = 16;
-  Table table({{"stage", Table::Align::left, 0},
-               {"weights", Table::Align::right, 1},
-               {"gradients", Table::Align::right, 1},
-               {"optimizer", Table::Align::right, 1},
-               {"activations"},
-               {"workspace", Table::Align::right, 2},
-               {"communication", Table::Align::right, 3},
-               {"CUDA context", Table::Align::right, 4},
-               {"total"}});
+  // What is small goes into one column where the width is short, so that the parts still add up.
+  constexpr int kAllColumns = 98;
+  const bool whole = style.width >= kAllColumns;
+  std::vector<Table::Column> columns = {{"stage", Table::Align::left, 0},
+                                        {"weights", Table::Align::right, 1},
+                                        {"gradients", Table::Align::right, 1},
+                                        {"optimizer", Table::Align::right, 1},
+                                        {"activations"}};
+  if (whole)
+    columns.insert(columns.end(), {{"workspace"}, {"communication"}, {"CUDA context"}});
+  else
+    columns.push_back({"other"});
+  columns.push_back({"total"});
+  Table table(std::move(columns));
   std::size_t left_out = 0;
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const StageRange& range = ranges[i];
@@ -110,7 +115,16 @@ std::string memory_by_stage(const PredictedCosts& costs, const std::vector<Stage
       continue;
     }
     std::vector<Cell> row = {stage_name(range)};
-    for (const MemoryPart& part : parts_of(stage)) row.emplace_back(gib(part.bytes));
+    for (const Bytes part : {stage.weights, stage.gradients, stage.optimizer, stage.activations}) {
+      row.emplace_back(gib(part));
+    }
+    if (whole) {
+      for (const Bytes part : {stage.workspace, stage.communication, stage.context}) {
+        row.emplace_back(gib(part));
+      }
+    } else {
+      row.emplace_back(gib(stage.workspace + stage.communication + stage.context));
+    }
     row.emplace_back(gib(stage.total()), fullest ? Paint::bold : Paint::plain);
     table.add(std::move(row));
   }

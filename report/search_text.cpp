@@ -119,7 +119,7 @@ std::string pareto(const PlanReport& report, const TextStyle& style) {
   if (front.size() < 2) return {};
   std::vector<Table::Column> columns = degree_columns("memory");
   columns.push_back({"step"});
-  columns.push_back({"slower"});
+  columns.push_back({"slower", Table::Align::right, 1});
   Table table(columns);
   const Seconds fastest = front.front()->prediction.time.step;
   const std::size_t rows = std::min(front.size(), kMostParetoRows);
