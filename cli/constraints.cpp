@@ -105,10 +105,6 @@ Result<PlanConstraints> constraints_of(const Settings& settings) {
   fill.list("recompute-layers", pinned.recompute_layers, 0);
   fill.read("recompute", pinned.recompute,
             [](const Setting& s) { return parse_recompute(s.value, s.where); });
-  if (const Setting* schedule = settings.find("schedule");
-      schedule != nullptr && schedule->value == "zb-h1") {
-    return not_priced(*schedule, "the schedule zb-h1", "one of gpipe, 1f1b, interleaved");
-  }
   fill.read("schedule", pinned.schedule,
             [](const Setting& s) { return parse_schedule(s.value, s.where); });
   if (fill.error()) return *fill.error();

@@ -62,8 +62,8 @@ const std::vector<Flag>& flag_table() {
        kLayout, true, false, "none selective full"},
       {"recompute-layers", "N|A,B,...", "layers recomputed per stage, with --recompute full",
        kLayout},
-      {"schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved", kLayout, true, false,
-       "gpipe 1f1b interleaved"},
+      {"schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved, zb-h1", kLayout, true,
+       false, "gpipe 1f1b interleaved zb-h1"},
       {"overlap", "AXES", "communication that runs beside compute: dp, tp, pp in a list, or none",
        kLayout, true, false, "dp tp pp dp,tp dp,pp dp,tp,pp none"},
       // Search

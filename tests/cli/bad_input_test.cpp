@@ -108,7 +108,7 @@ TEST_CASE("what the contract has and this version has not is told apart from a t
   check({{"--model 7b --cp 2", {"--cp", "not priced by this version"}},
          {"--model 7b --ep 8", {"--ep", "not priced by this version"}},
          {"--model 7b --etp 2", {"--etp", "not priced by this version"}},
-         {"--model 7b --schedule zb-h1", {"--schedule", "not priced by this version", "1f1b"}},
+         {"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
          {"--model 7b --offload optimizer=1", {"--offload", "not priced by this version"}},
          {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
          {"--model 7b --bucket 25MB", {"--bucket", "this version"}},
