@@ -58,13 +58,14 @@ Result<Parsed> run_cli11(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string what = error.what();
-    const std::string flag = what.substr(0, what.find(':'));
+    // "--gpus: 1 required TEXT missing", "json was given a disallowed flag override"
+    const std::string flag = what.substr(0, what.find_first_of(": "));
     const std::string name = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
     const Flag* known = find_flag(name);
     if (known != nullptr && !known->value.empty()) {
       return input_error(dashed(name), "no value", std::string(known->value));
     }
-    return input_error(flag, "a value was given", "the flag alone: it is a switch");
+    return input_error(dashed(name), "a value was given", "the flag alone: it is a switch");
   } catch (const CLI::ParseError& error) {
     return input_error("", error.what(), "flags and words as `plan --help` lists them");
   }
@@ -116,7 +117,7 @@ Result<const Verb*> take_verb(std::vector<std::string>& words) {
     if (verb.name.starts_with(first + " ")) second.emplace_back(verb.name.substr(first.size() + 1));
   }
   const std::string expected = fmt::format("one of {}", fmt::join(second, ", "));
-  if (words.size() < 2) return input_error("plan " + first, "nothing after it", expected);
+  if (words.size() < 2) return input_error(first, "nothing after it", expected);
   if (const Verb* verb = find_verb(first + " " + words[1])) {
     words.erase(words.begin(), words.begin() + 2);
     return verb;
@@ -124,7 +125,7 @@ Result<const Verb*> take_verb(std::vector<std::string>& words) {
   if (first == "topo" && words[1] == "import") {
     return input_error("", "this version has no 'topo import' yet", expected);
   }
-  return input_error("plan " + first, "unknown word " + shown(words[1]), expected,
+  return input_error(first, "unknown word " + shown(words[1]), expected,
                      did_you_mean(words[1], second));
 }
 
@@ -137,8 +138,7 @@ Status check_words(const Verb& verb, const std::vector<std::string>& words) {
         words.empty() ? "nothing after it" : fmt::format("only {}", shown(words.back())), usage);
   }
   if (words.size() > verb.most_words) {
-    return input_error(fmt::format("plan {}", verb.name),
-                       "stray word " + shown(words[verb.most_words]), usage,
+    return input_error(std::string(verb.name), "stray word " + shown(words[verb.most_words]), usage,
                        "values of flags follow their flag");
   }
   return Done{};

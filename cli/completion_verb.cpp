@@ -197,7 +197,7 @@ Result<Outcome> completion_verb(const Invocation& call) {
   if (shell == "zsh") return Outcome{zsh_script()};
   if (shell == "fish") return Outcome{fish_script()};
   const std::vector<std::string> known = {"bash", "zsh", "fish"};
-  return input_error("plan completion", "unknown shell '" + shell.substr(0, 40) + "'",
+  return input_error("completion", "unknown shell '" + shell.substr(0, 40) + "'",
                      "bash, zsh or fish", did_you_mean(shell, known));
 }
 

@@ -105,10 +105,6 @@ Result<PlanConstraints> constraints_of(const Settings& settings) {
   fill.list("recompute-layers", pinned.recompute_layers, 0);
   fill.read("recompute", pinned.recompute,
             [](const Setting& s) { return parse_recompute(s.value, s.where); });
-  if (const Setting* schedule = settings.find("schedule");
-      schedule != nullptr && schedule->value == "zb-h1") {
-    return not_priced(*schedule, "the schedule zb-h1", "one of gpipe, 1f1b, interleaved");
-  }
   fill.read("schedule", pinned.schedule,
             [](const Setting& s) { return parse_schedule(s.value, s.where); });
   if (fill.error()) return *fill.error();
@@ -127,10 +123,12 @@ Status check_supported(const Settings& settings) {
     if (flag == nullptr || (flag->groups & kLater) == 0) continue;
     if (name == "rank-order" && setting.value == kRankOrder) continue;
     if (name == "objective" && setting.value == "step-time") continue;
-    if (name == "rank-order")
-      return not_priced(setting, "another rank order", std::string(kRankOrder));
-    if (name == "objective") return not_priced(setting, "another objective", "step-time");
-    return not_priced(setting, "--" + name, "the command without it");
+    const std::string value = "'" + setting.value.substr(0, 40) + "'";
+    if (name == "rank-order") {
+      return not_priced(setting, "the rank order " + value, std::string(kRankOrder));
+    }
+    if (name == "objective") return not_priced(setting, "the objective " + value, "step-time");
+    return not_priced(setting, "this flag", "the command without it");
   }
   return Done{};
 }

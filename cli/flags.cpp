@@ -62,8 +62,8 @@ const std::vector<Flag>& flag_table() {
        kLayout, true, false, "none selective full"},
       {"recompute-layers", "N|A,B,...", "layers recomputed per stage, with --recompute full",
        kLayout},
-      {"schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved", kLayout, true, false,
-       "gpipe 1f1b interleaved"},
+      {"schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved, zb-h1", kLayout, true,
+       false, "gpipe 1f1b interleaved zb-h1"},
       {"overlap", "AXES", "communication that runs beside compute: dp, tp, pp in a list, or none",
        kLayout, true, false, "dp tp pp dp,tp dp,pp dp,tp,pp none"},
       // Search
@@ -122,7 +122,7 @@ const std::vector<Verb>& verb_table() {
        "microbatch, ZeRO stage, sequence parallelism and recomputation. An axis given as a flag is "
        "fixed; the others are searched. Exit code 1 when nothing fits.",
        {"plan --model 7b --gpus 64", "plan --model llama3-70b --gpus 256 --tp 8 -o plan.json",
-        "plan --model my/config.json --cluster dgx-a100-80g --gpus 32 --max-memory 70GiB --json"}},
+        "plan --model my/config.json --cluster dgx-a100 --gpus 32 --max-memory 70GiB --json"}},
       {"predict",
        "[PLAN.json]",
        0,

@@ -13,18 +13,17 @@ namespace echelon::cli {
 
 namespace {
 
-constexpr std::array<Section, 7> kSections = {{{kJob, "What is trained, and on what"},
+constexpr std::array<Section, 6> kSections = {{{kJob, "What is trained, and on what"},
                                                {kLayout, "The plan (in a search: fixes the axis)"},
                                                {kSearch, "Search"},
                                                {kValidate, "Validation"},
                                                {kCollectives, "Collectives"},
-                                               {kPlanFile, "Output"},
-                                               {kOutput, "Output"}}};
+                                               {kOutput | kPlanFile, "Output"}}};
 
 /// The first section that both the verb and the flag belong to.
-Group section_of(const Verb& verb, const Flag& flag) {
+unsigned section_of(const Verb& verb, const Flag& flag) {
   for (const Section& section : kSections) {
-    if ((section.group & flag.groups & (verb.groups | kOutput)) != 0) return section.group;
+    if ((section.groups & flag.groups & (verb.groups | kOutput)) != 0) return section.groups;
   }
   return kOutput;
 }
@@ -37,18 +36,14 @@ std::string commands(const std::vector<std::string_view>& lines) {
 
 std::string flag_table(const Verb& verb, const TextStyle& style) {
   std::string out;
-  std::string_view title;
   for (const Section& section : kSections) {
     Table table({{"", Table::Align::left, 0}, {"", Table::Align::left, 0}});
     for (const Flag& flag : flags()) {
-      if (listed_under(verb, flag, section.group)) {
+      if (listed_under(verb, flag, section)) {
         table.add({spelling_of(flag), std::string(flag.help)});
       }
     }
-    if (table.empty()) continue;
-    if (section.title != title) out += heading(section.title, style);
-    title = section.title;
-    out += table.text(style);
+    if (!table.empty()) out += heading(section.title, style) + table.text(style);
   }
   return out;
 }
@@ -57,8 +52,9 @@ std::string flag_table(const Verb& verb, const TextStyle& style) {
 
 std::span<const Section> sections() { return kSections; }
 
-bool listed_under(const Verb& verb, const Flag& flag, Group group) {
-  return takes(verb, flag) && (flag.groups & kLater) == 0 && section_of(verb, flag) == group;
+bool listed_under(const Verb& verb, const Flag& flag, const Section& section) {
+  const bool ours = takes(verb, flag) && (flag.groups & kLater) == 0;
+  return ours && section_of(verb, flag) == section.groups;
 }
 
 std::string usage_of(const Verb& verb) {
@@ -135,7 +131,7 @@ Result<Outcome> help_verb(const Invocation& call) {
   const std::string name = words.size() == 2 ? words[0] + " " + words[1] : words[0];
   if (const Verb* verb = find_verb(name)) return Outcome{verb_help(*verb, call.style)};
   if (name == "topo") return Outcome{verb_help(*find_verb("topo list"), call.style)};
-  return input_error("plan help", "unknown verb '" + name.substr(0, 60) + "'",
+  return input_error("help", "unknown verb '" + name.substr(0, 60) + "'",
                      "a verb that `plan --help` lists");
 }
 

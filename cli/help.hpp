@@ -22,13 +22,13 @@ namespace echelon::cli {
 [[nodiscard]] std::string spelling_of(const Flag& flag);
 
 struct Section {
-  Group group;
+  unsigned groups;
   std::string_view title;
 };
 /// Headings under which flags are listed, in order.
 [[nodiscard]] std::span<const Section> sections();
 /// The heading a flag is listed under for this verb.
-[[nodiscard]] bool listed_under(const Verb& verb, const Flag& flag, Group group);
+[[nodiscard]] bool listed_under(const Verb& verb, const Flag& flag, const Section& section);
 
 /// What exit codes mean, one line each.
 [[nodiscard]] std::vector<std::pair<std::string_view, std::string_view>> exit_codes();

@@ -47,22 +47,14 @@ std::string verbs_section() {
 
 std::string flags_section() {
   std::string out = ".SH FLAGS\n";
-  std::string_view title;
+  unsigned listed = 0;  // a flag of several groups is listed under the first
   for (const Section& section : sections()) {
-    std::string part;
+    out += fmt::format(".SS \"{}\"\n", roff(section.title));
     for (const Flag& flag : flags()) {
-      const bool first = [&] {  // listed once, under its first heading
-        for (const Section& earlier : sections()) {
-          if ((flag.groups & earlier.group) != 0) return earlier.group == section.group;
-        }
-        return false;
-      }();
-      if (first && (flag.groups & kLater) == 0) part += paragraph(spelling_of(flag), flag.help);
+      const bool here = (flag.groups & section.groups) != 0 && (flag.groups & listed) == 0;
+      if (here && (flag.groups & kLater) == 0) out += paragraph(spelling_of(flag), flag.help);
     }
-    if (part.empty()) continue;
-    if (title != section.title) out += fmt::format(".SS \"{}\"\n", roff(section.title));
-    title = section.title;
-    out += part;
+    listed |= section.groups;
   }
   return out;
 }

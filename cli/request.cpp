@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -23,6 +24,10 @@ constexpr double kDefaultBatchTokens = 4.0 * (1 << 20);
 
 using Assumptions = std::vector<std::string>;
 
+bool looks_like_path(std::string_view text) {
+  return text.find('/') != std::string_view::npos || text.ends_with(".json");
+}
+
 /// The GPU count, or 0 where it was not set.
 Result<std::int64_t> gpus_of(const Settings& settings) {
   const Setting* setting = settings.find("gpus");
@@ -35,6 +40,10 @@ Result<ModelSpec> model_of(const Settings& settings) {
   if (setting == nullptr) {
     return input_error("--model", "no model given", "a name or a file",
                        "for example: plan --model 7b --gpus 64; `plan models` lists the names");
+  }
+  if (looks_like_path(setting->value)) {
+    const Status there = check_exists(setting->value, setting->where, "a model file, or a name");
+    if (!there) return there.error();
   }
   const Result<ModelSpec> model = load_model(setting->value);
   if (!model) return at(*setting, model.error());
@@ -118,15 +127,18 @@ Result<Calibration> calibration_of(const Settings& settings, const GpuSpec& gpu,
                                    Assumptions& assumed, std::string& path) {
   if (const Setting* setting = settings.find("calibration")) {
     path = setting->value;
+    if (const Status there = check_exists(path, setting->where, "a calibration file"); !there) {
+      return there.error();
+    }
     const Result<Calibration> calibration = load_calibration(setting->value);
     if (!calibration) return at(*setting, calibration.error());
     return calibration;
   }
   Result<Calibration> calibration = pick_calibration(gpu, stack);
   if (calibration) {
-    assumed.push_back(fmt::format("rates of the calibration {}, {}{}{} (--calibration)",
+    assumed.push_back(fmt::format("rates of the calibration {}: {}{}{} (--calibration)",
                                   calibration->name, name_of(calibration->evidence),
-                                  calibration->fitted_to.empty() ? "" : " from ",
+                                  calibration->fitted_to.empty() ? "" : ", ",
                                   calibration->fitted_to));
   }
   return calibration;
@@ -193,12 +205,19 @@ Status read_limits(const Settings& settings, PlanRequest& request) {
 
 Error at(const Setting& setting, Error error) {
   // An error inside a file names the file, which says more than the flag that named it.
-  if (error.where.empty() || error.where == setting.value || error.where.starts_with("--")) {
+  if (error.where.empty() || error.where.starts_with("--")) {
     error.where = setting.where;
   } else if (error.where != setting.where) {
     error.where = setting.where + ": " + error.where;
   }
   return error;
+}
+
+Status check_exists(const std::string& path, std::string_view where, std::string_view what) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) || error) return Done{};
+  return input_error(std::string(where), fmt::format("no file '{}'", path.substr(0, 200)),
+                     std::string(what));
 }
 
 Result<std::vector<int>> parse_list(const Setting& setting, int least) {
@@ -233,6 +252,11 @@ Result<Machine> machine_of(const Settings& settings, std::int64_t gpus, Assumpti
   const Setting* named = settings.find("cluster");
   const std::string name = named != nullptr ? named->value : kDefaultCluster;
   const Setting* count = settings.find("gpus");
+  if (looks_like_path(name)) {
+    const Status there =
+        check_exists(name, named->where, "a description file, or a name of the catalog");
+    if (!there) return there.error();
+  }
   Result<ClusterTopology> cluster = ClusterTopology::load(name, gpus);
   if (!cluster) {
     const bool about_gpus = cluster.error().where.find("--gpus") != std::string::npos;

@@ -39,6 +39,9 @@ struct Machine {
 [[nodiscard]] Result<std::vector<int>> parse_list(const Setting& setting, int least);
 /// "true", "false", "yes", "no", "1", "0".
 [[nodiscard]] Result<bool> parse_switch(const Setting& setting);
+/// A file the user named must be there: its absence is wrong input, not a broken machine.
+[[nodiscard]] Status check_exists(const std::string& path, std::string_view where,
+                                  std::string_view what);
 /// An error of a parser, told at the place the value came from.
 [[nodiscard]] Error at(const Setting& setting, Error error);
 

@@ -68,8 +68,9 @@ Result<Outcome> topo_list_verb(const Invocation& call) {
 }
 
 Result<Outcome> topo_show_verb(const Invocation& call) {
-  const Result<ClusterTopology> cluster = ClusterTopology::load(call.arguments.words.front(), 0);
-  if (!cluster) return cluster.error();
+  const Setting named{call.arguments.words.front(), "topo show"};
+  const Result<ClusterTopology> cluster = ClusterTopology::load(named.value, 0);
+  if (!cluster) return at(named, cluster.error());
   return Outcome{call.json ? cluster_json(*cluster) : cluster_text(*cluster, call.style)};
 }
 

@@ -1,6 +1,4 @@
 // plan validate RUNS.csv
-#include <filesystem>
-
 #include "cli/request.hpp"
 #include "cli/verbs.hpp"
 #include "core/number.hpp"
@@ -21,15 +19,18 @@ Result<Outcome> validate_verb(const Invocation& call) {
   ValidationOptions options;
   // A calibration set for planning in the environment or a file does not bend a validation.
   if (const auto path = call.arguments.value("calibration")) {
+    if (const Status there = check_exists(*path, "--calibration", "a calibration file"); !there) {
+      return there.error();
+    }
     const Result<Calibration> calibration = load_calibration(*path);
     if (!calibration) return at({*path, "--calibration"}, calibration.error());
     options.calibration = *calibration;
   }
   options.where = call.arguments.value("where").value_or("");
   const std::string& path = call.arguments.words.front();
-  std::error_code ignored;
-  if (path != "-" && !std::filesystem::exists(path, ignored) && !ignored) {
-    return input_error(path, "no such file", "a table of measured runs");
+  if (path != "-") {
+    const Status there = check_exists(path, "validate", "a table of measured runs");
+    if (!there) return there.error();
   }
   const Result<std::vector<RunRow>> rows = read_runs(path == "-" ? "/dev/stdin" : path);
   if (!rows) return rows.error();

@@ -48,6 +48,7 @@ std::string_view name_of(ScheduleKind schedule) {
     case ScheduleKind::gpipe: return "gpipe";
     case ScheduleKind::one_f_one_b: return "1f1b";
     case ScheduleKind::interleaved: return "interleaved";
+    case ScheduleKind::zero_bubble_h1: return "zb-h1";
   }
   return "?";
 }
@@ -89,7 +90,8 @@ Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where) {
 Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where) {
   return parse_name(
       name, where, "schedule",
-      std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved});
+      std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+                 ScheduleKind::zero_bubble_h1});
 }
 
 }  // namespace echelon

@@ -13,7 +13,7 @@ enum class Recompute { none, selective, full };
 /// How context-parallel ranks meet: keys and values pass round a ring beside the attention kernels,
 /// or an all-to-all trades the sequence split for a split of the heads (Ulysses).
 enum class CpComm { ring, all_to_all };
-enum class ScheduleKind { gpipe, one_f_one_b, interleaved };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1 };
 
 /// Which axis is innermost of the two outer ones. Source: Megatron-LM's default order and its
 /// --use-tp-pp-dp-mapping.

@@ -189,9 +189,9 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
   plan.layers_per_stage = int_list(reader, "layers_per_stage", 1);
   plan.zero = static_cast<int>(reader.integer("zero", 0, 3));
   plan.sequence_parallel = reader.boolean("sequence_parallel");
-  const std::string recompute = reader.choice("recompute", {"none", "selective", "full"});
+  const std::string recompute = reader.string("recompute");
   plan.recompute_layers = int_list(reader, "recompute_layers", 0);
-  const std::string schedule = reader.choice("schedule", {"gpipe", "1f1b", "interleaved"});
+  const std::string schedule = reader.string("schedule");
   reader.choice("rank_order", {kRankOrder});
   plan.shard_group = degree("shard_group");
   plan.overlap_dp = plan.overlap_tp = plan.overlap_pp = false;
@@ -213,8 +213,12 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
   }
   reader.ignore({"microbatches"});  // derived
   if (const Status read = reader.finish(); !read) return read.error();
-  plan.recompute = *parse_recompute(recompute, where);
-  plan.schedule = *parse_schedule(schedule, where);
+  const Result<Recompute> policy = parse_recompute(recompute, reader.pointer_to("recompute"));
+  if (!policy) return policy.error();
+  plan.recompute = *policy;
+  const Result<ScheduleKind> kind = parse_schedule(schedule, reader.pointer_to("schedule"));
+  if (!kind) return kind.error();
+  plan.schedule = *kind;
   return plan;
 }
 

@@ -13,6 +13,7 @@ std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
       return std::min<std::int64_t>(
           microbatches * vpp,
           2 * (std::int64_t{pp} - stage - 1) + (std::int64_t{vpp} - 1) * pp + 1);
+    case ScheduleKind::zero_bubble_h1: return std::min<std::int64_t>(microbatches, pp);
   }
   return microbatches;
 }
@@ -21,6 +22,10 @@ Seconds pipeline_time(ScheduleKind schedule, Seconds sum, Seconds slowest, int v
                       std::int64_t microbatches) {
   const double m = static_cast<double>(microbatches);
   if (schedule == ScheduleKind::interleaved) return m * slowest + (sum - slowest) / vpp;
+  if (schedule == ScheduleKind::zero_bubble_h1) {
+    return std::max(m * slowest + (sum - slowest) / 3,
+                    (2 * (sum + (m - 1) * slowest) + slowest) / 3);
+  }
   return sum + (m - 1) * slowest;
 }
 

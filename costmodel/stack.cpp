@@ -84,6 +84,7 @@ std::vector<Stack> make_stacks() {
     s.source = "Echelon's own runtime: C++ launch path, fused loss, recomputed layers per stage";
     s.zero23_with_pipeline = true;
     s.per_stage_recompute = true;
+    s.zero_bubble = true;
     s.logits_bytes = 2;
     s.loss_traffic = 8;
     all.push_back(s);

@@ -20,6 +20,7 @@ struct Stack {
   bool sequence_parallel = true;      ///< offers sequence parallelism
   bool sequence_parallel_always = false;  ///< … and always uses it when tp > 1
   bool interleaved = true;            ///< offers vpp > 1
+  bool zero_bubble = false;           ///< offers ZB-H1
   bool per_stage_recompute = false;   ///< recomputed layers may differ between stages
   bool overlaps_dp = true;            ///< gradient reduction beside the last backward
   bool overlaps_gather = true;        ///< ZeRO-1/2 parameter gather beside the next forward

@@ -109,10 +109,11 @@ Bytes StageModel::activations(const Stage& stage) const {
                            kept(costs_.moe, stage.layers.moe, stage.recomputed.moe));
   if (first(stage)) sum += in_flight * costs_.embedding_saved;
   if (last(stage)) {
-    // 1F1B and interleaving run the loss's backward right after its forward: one microbatch.
-    const double heads =
-        plan_.schedule == ScheduleKind::gpipe ? static_cast<double>(microbatches_) : 1.0;
-    sum += heads * costs_.head_saved;
+    // 1F1B and interleaving run the loss's backward right after its forward: one microbatch. ZB-H1
+    // keeps the logits' gradient until the head's weight gradient, as long as everything else.
+    const bool soon = plan_.schedule == ScheduleKind::one_f_one_b ||
+                      plan_.schedule == ScheduleKind::interleaved;
+    sum += (soon ? 1.0 : in_flight) * costs_.head_saved;
   }
   return sum;
 }

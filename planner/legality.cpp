@@ -158,6 +158,9 @@ Found check_stack(const Stack& stack, const ParallelPlan& p) {
     return lacks(fmt::format("ZeRO-{} together with pipeline stages", p.zero));
   }
   if (p.vpp > 1 && !stack.interleaved) return lacks("interleaved schedule");
+  if (p.schedule == ScheduleKind::zero_bubble_h1 && !stack.zero_bubble) {
+    return lacks("zero-bubble schedule");
+  }
   if (p.sequence_parallel && !stack.sequence_parallel) return lacks("sequence parallelism");
   if (p.sequence_parallel && p.tp == 1) {
     return Rejection{contradictory, "sequence parallelism needs tp > 1"};
@@ -201,6 +204,14 @@ Found check_recompute(const Stack& stack, const ParallelPlan& p) {
 }  // namespace
 
 std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
+  if (model.moe.experts > 0) {
+    return Rejection{stack_lacks_feature,
+                     "mixture-of-experts models are not priced by this version"};
+  }
+  if (model.latent()) {
+    return Rejection{stack_lacks_feature,
+                     "multi-head latent attention is not priced by this version"};
+  }
   if (model.heads % tp != 0) {
     return Rejection{heads_not_divisible,
                      fmt::format("tp {} does not divide {} attention heads", tp, model.heads)};

@@ -310,7 +310,7 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const RunRow& row) {
     inferred.push_back(fmt::format("stack {} ({})", habits->stack, habits->why));
   }
   auto model = model_of(row, *habits, inferred);
-  if (auto* skipped = std::get_if<SkippedRun>(&model)) return *std::move(skipped);
+  if (auto* skipped = std::get_if<SkippedRun>(&model)) return std::move(*skipped);
   const ModelSpec& shapes = std::get<ModelSpec>(model);
 
   ParallelPlan plan;

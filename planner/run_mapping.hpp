@@ -46,13 +46,16 @@ class RunMapper {
   std::map<std::string, KnownCluster> clusters_;
 };
 
-/// Layers of each stage as that software splits them: nanotron by cost (a layer 4h² + 3hf, the head
-/// V·h) over equal thresholds; Megatron's forks leave one layer out of the first and last stage
-/// when that makes the rest equal; others as equal as can be. Source: nanotron
-/// src/nanotron/models/base.py, build_model; checked against the parameters per rank that
-/// nanotron's published runs printed (tests/planner/run_mapping_test.cpp).
+/// Layers of each stage as nanotron splits them: by cost (a layer 4h² + 3hf, the head V·h) over
+/// equal thresholds. Source: nanotron src/nanotron/models/base.py, build_model. There a stage is
+/// left once its cost is above its threshold, so that at an exact tie it takes one layer more; the
+/// parameters per rank that published runs printed show that later runs left it at equality.
+/// Checked by: tests/planner/run_mapping_test.cpp.
 [[nodiscard]] std::vector<int> nanotron_layers(const ModelSpec& model, int pp,
                                                bool tie_stays_on_the_earlier_stage);
+
+/// Megatron's forks leave one layer out of the first and the last stage (embedding and loss take
+/// its place) when that makes the rest equal; otherwise as equal as can be.
 [[nodiscard]] std::vector<int> ends_hold_fewer_layers(int layers, int pp, int vpp);
 
 }  // namespace echelon

@@ -32,6 +32,17 @@ std::vector<StageRange> equal_ranges(const std::vector<MemoryBreakdown>& stages)
   return ranges;
 }
 
+std::string stage_name(const StageRange& range) {
+  if (range.first == range.last) return std::to_string(range.first);
+  return fmt::format("{}-{}", range.first, range.last);
+}
+
+/// Width of the longest bar beside a name, a number and a share.
+int bar_columns(const TextStyle& style) {
+  constexpr int kOthers = 45;
+  return std::clamp(style.width - kOthers, 10, 40);
+}
+
 std::string economics_line(const PlanRequest& request, const Candidate& candidate) {
   const Economics money =
       economics_of(request.job, request.cluster.gpus(), request.cluster.price_per_gpu_hour(),
@@ -61,6 +72,69 @@ std::string memory_line(const PlanRequest& request, const Candidate& candidate,
   const Bytes spare = usable - memory.peak_reserved;
   if (candidate.fits) return line + painted(with_gib(spare) + " to spare", Paint::good, style);
   return line + painted(with_gib(-spare) + " too much", Paint::bad, style);
+}
+
+/// One kind of stage: categories as rows, with their shares, like the table of times.
+std::string memory_by_category(const PredictedCosts& costs, const TextStyle& style) {
+  Table table({{"", Table::Align::left, 0}, {""}, {""}, {"", Table::Align::left, 1}});
+  for (const MemoryPart& part : parts_of(costs.stages.front())) {
+    const double share = part.bytes / costs.peak;
+    table.add({std::string(part.name), gib(part.bytes), percent(share),
+               Cell(bar(share, bar_columns(style), style), Paint::accent)});
+  }
+  table.add({Cell("total", Paint::bold), Cell(gib(costs.peak), Paint::bold), "", ""});
+  return table.text(style);
+}
+
+/// Stages as rows; of very long pipelines the first, the fullest and the last.
+std::string memory_by_stage(const PredictedCosts& costs, const std::vector<StageRange>& ranges,
+                            const TextStyle& style) {
+  constexpr std::size_t kMostRows = 16;
+  // What is small goes into one column where the width is short, so that the parts still add up.
+  constexpr int kAllColumns = 98;
+  const bool whole = style.width >= kAllColumns;
+  std::vector<Table::Column> columns = {{"stage", Table::Align::left, 0},
+                                        {"weights", Table::Align::right, 1},
+                                        {"gradients", Table::Align::right, 1},
+                                        {"optimizer", Table::Align::right, 1},
+                                        {"activations"}};
+  if (whole)
+    columns.insert(columns.end(), {{"workspace"}, {"communication"}, {"CUDA context"}});
+  else
+    columns.push_back({"other"});
+  columns.push_back({"total"});
+  Table table(std::move(columns));
+  std::size_t left_out = 0;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const StageRange& range = ranges[i];
+    const MemoryBreakdown& stage = costs.stages[range.first];
+    const bool fullest = stage.total() == costs.peak;
+    const bool at_an_end = i < kMostRows / 2 || i + kMostRows / 4 >= ranges.size();
+    if (ranges.size() > kMostRows && !fullest && !at_an_end) {
+      left_out += range.last - range.first + 1;
+      continue;
+    }
+    std::vector<Cell> row = {stage_name(range)};
+    for (const Bytes part : {stage.weights, stage.gradients, stage.optimizer, stage.activations}) {
+      row.emplace_back(gib(part));
+    }
+    if (whole) {
+      for (const Bytes part : {stage.workspace, stage.communication, stage.context}) {
+        row.emplace_back(gib(part));
+      }
+    } else {
+      row.emplace_back(gib(stage.workspace + stage.communication + stage.context));
+    }
+    row.emplace_back(gib(stage.total()), fullest ? Paint::bold : Paint::plain);
+    table.add(std::move(row));
+  }
+  std::string out = table.text(style);
+  if (left_out > 0) {
+    out += folded(fmt::format("{} between them are left out; --json lists all.",
+                              counted(static_cast<std::int64_t>(left_out), "stage")),
+                  "  ", style);
+  }
+  return out;
 }
 
 }  // namespace
@@ -104,60 +178,43 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
   const FlopsPerSecond peak = request.cluster.gpu().peak(request.job.precision.compute);
   const std::string_view dash = glyph("–", "-", style);
   std::string out = "\n" + folded(painted(described(candidate.plan, style), Paint::accent, style),
-                                  fmt::format("{:<10}", title), style);
+                                  fmt::format("{:<11}", title), style);
   out += folded(
       fmt::format("{} ({} {} {}, {}), {} tokens/s, {} per GPU",
                   painted(duration(p.time.step), Paint::bold, style), duration(p.time.low), dash,
                   duration(p.time.high), name_of(p.evidence), human_count(p.tokens_per_second),
                   human_count(p.tokens_per_second / request.cluster.gpus())),
-      "step      ", style);
+      "step       ", style);
   out += folded(
       fmt::format("{} = {:.0f} TFLOP/s per GPU (6N + 12LhT FLOPs per token) of {:.0f} "
                   "(dense {})",
                   painted(percent(p.mfu), Paint::bold, style), p.model_flops_per_gpu.in(1_TFLOPS),
                   peak.in(1_TFLOPS), name_of(request.job.precision.compute)),
-      "MFU       ", style);
-  out += folded(memory_line(request, candidate, style), "memory    ", style);
+      "MFU        ", style);
+  out += folded(memory_line(request, candidate, style), "memory     ", style);
   const std::string money = economics_line(request, candidate);
-  if (!money.empty()) out += folded(money, "training  ", style);
+  if (!money.empty()) out += folded(money, "training   ", style);
   return out;
 }
 
 std::string memory_text(const PredictedCosts& costs, const TextStyle& style) {
-  Table table({{"stage", Table::Align::left, 0},
-               {"weights"},
-               {"gradients"},
-               {"optimizer"},
-               {"activations"},
-               {"workspace", Table::Align::right, 2},
-               {"communication", Table::Align::right, 3},
-               {"CUDA context", Table::Align::right, 4},
-               {"total"}});
-  for (const StageRange& range : equal_ranges(costs.stages)) {
-    const MemoryBreakdown& stage = costs.stages[range.first];
-    std::vector<Cell> row = {range.first == range.last
-                                 ? std::to_string(range.first)
-                                 : fmt::format("{}-{}", range.first, range.last)};
-    for (const MemoryPart& part : parts_of(stage)) row.emplace_back(gib(part.bytes));
-    row.emplace_back(gib(stage.total()), stage.total() == costs.peak ? Paint::bold : Paint::plain);
-    table.add(std::move(row));
-  }
-  return heading("Memory of one GPU, GiB", style) + table.text(style);
+  const std::vector<StageRange> ranges = equal_ranges(costs.stages);
+  return heading("Memory of one GPU, GiB", style) + (ranges.size() == 1
+                                                         ? memory_by_category(costs, style)
+                                                         : memory_by_stage(costs, ranges, style));
 }
 
 std::string time_text(const PredictedCosts& costs, const TextStyle& style) {
   const Seconds step = costs.time.total();
   const bool in_seconds = step >= 1_s;
   Table table({{"", Table::Align::left, 0}, {""}, {""}, {"", Table::Align::left, 1}});
-  constexpr int kFixedColumns = 45;
-  const int columns = std::clamp(style.width - kFixedColumns, 10, 40);
   for (const TimePart& part : parts_of(costs.time)) {
     if (part.time == Seconds{}) continue;
     const double share = part.time / step;
     table.add({std::string(part.name),
                in_seconds ? fmt::format("{:.3f} s", part.time.in(kSecond))
                           : fmt::format("{:.2f} ms", part.time.in(1_ms)),
-               percent(share), Cell(bar(share, columns, style), Paint::accent)});
+               percent(share), Cell(bar(share, bar_columns(style), style), Paint::accent)});
   }
   return heading("Time of one step, on the rank that finishes last", style) + table.text(style);
 }

@@ -37,8 +37,8 @@ std::string why_slower(const Candidate& best, const Candidate& other) {
   const Difference worst = largest_difference(best, other);
   if (worst.part.empty()) {
     return other.prediction.time.step > best.prediction.time.step
-               ? "many small parts"
-               : "as fast, but needs more memory";
+               ? "small losses in many parts"
+               : "the same speed, and more memory";
   }
   return fmt::format("{} more {}", duration(worst.more), worst.part);
 }
@@ -101,37 +101,43 @@ std::string why_it_won(const PlanReport& report, const TextStyle& style) {
   const Candidate& best = report.candidates[0];
   const Candidate& next = report.candidates[1];
   const double lead = next.prediction.time.step / best.prediction.time.step - 1;
-  const std::string_view closeness = lead < 0.01 ? "; within 1 % of each other, measure both" : "";
-  return folded(fmt::format("{:.1f} % faster than the next best ({}): {}{}.", 100 * lead,
-                            described(next.plan, style), why_slower(best, next), closeness),
-                "why       ", style);
+  const std::string_view advice =
+      lead < 0.01 ? " They are within 1 % of each other: measure both." : "";
+  return folded(
+      fmt::format("{:.1f} % faster than the next best ({}): that one has {}.{}", 100 * lead,
+                  described(next.plan, style), why_slower(best, next), advice),
+      "why        ", style);
 }
 
 std::string pareto(const PlanReport& report, const TextStyle& style) {
-  if (report.pareto.size() < 2) return {};
-  std::vector<Table::Column> columns = degree_columns("reserved");
+  // Plans that take more than twice the time interest nobody who can run the others.
+  std::vector<const Candidate*> front;
+  for (const Candidate& candidate : report.pareto) {
+    const Seconds fastest = report.pareto.front().prediction.time.step;
+    if (candidate.prediction.time.step <= 2.0 * fastest) front.push_back(&candidate);
+  }
+  if (front.size() < 2) return {};
+  std::vector<Table::Column> columns = degree_columns("memory");
   columns.push_back({"step"});
-  columns.push_back({"slower"});
+  columns.push_back({"slower", Table::Align::right, 1});
   Table table(columns);
-  const Seconds fastest = report.pareto.front().prediction.time.step;
-  const std::size_t rows = std::min(report.pareto.size(), kMostParetoRows);
+  const Seconds fastest = front.front()->prediction.time.step;
+  const std::size_t rows = std::min(front.size(), kMostParetoRows);
   for (std::size_t i = 0; i < rows; ++i) {
     // Spread over the front, both ends included.
-    const std::size_t at = rows == 1 ? 0 : i * (report.pareto.size() - 1) / (rows - 1);
-    const Candidate& candidate = report.pareto[at];
+    const Candidate& candidate = *front[i * (front.size() - 1) / (rows - 1)];
     std::vector<Cell> row = {with_gib(candidate.prediction.memory.peak_reserved)};
     add_degrees(row, candidate.plan);
     row.emplace_back(duration(candidate.prediction.time.step));
-    row.emplace_back(signed_percent(candidate.prediction.time.step / fastest - 1));
+    row.emplace_back(i == 0 ? "fastest"
+                            : signed_percent(candidate.prediction.time.step / fastest - 1));
     table.add(std::move(row));
   }
   drop_uninteresting(table);
-  const std::string title =
-      rows < report.pareto.size()
-          ? fmt::format("Less memory for more time ({} of {} on the Pareto front)", rows,
-                        report.pareto.size())
-          : "Less memory for more time (Pareto front)";
-  return heading(title, style) + table.text(style);
+  return heading(fmt::format("Less memory for more time: {} of {} on the Pareto front", rows,
+                             report.pareto.size()),
+                 style) +
+         table.text(style);
 }
 
 std::string rejections(const PlanReport& report, const TextStyle& style) {
@@ -153,14 +159,14 @@ std::string certificate(const PlanReport& report, const TextStyle& style) {
   const std::string proof =
       report.exhaustive
           ? fmt::format(
-                "Best of all {} combinations of the searched axes: every legal one was "
-                "priced ({}), {} did not fit.",
+                "Best of all {} combinations of the searched axes: {} fit and were priced, {} do "
+                "not fit, the rest is ruled out below.",
                 grouped(counts.tuples), grouped(counts.priced), grouped(counts.too_large))
           : fmt::format(
                 "Best of the {} combinations priced before the search was stopped; a "
                 "better one may exist.",
                 grouped(counts.priced));
-  return folded(proof, "proof     ", style);
+  return folded(proof, "proof      ", style);
 }
 
 std::string near_misses(const PlanReport& report, const TextStyle& style) {
@@ -180,10 +186,9 @@ std::string nothing_fits(const PlanRequest& request, const PlanReport& report,
                          const TextStyle& style) {
   std::string out =
       "\n" +
-      folded(painted(fmt::format("Nothing fits: of {} combinations {} were "
-                                 "priced and all need more than the {} that "
-                                 "may be used of one {}.",
-                                 grouped(report.counts.tuples), grouped(report.counts.priced),
+      folded(painted(fmt::format("Nothing fits: of {} combinations {} are legal, and all need "
+                                 "more than the {} that may be used of one {}.",
+                                 grouped(report.counts.tuples), grouped(report.counts.too_large),
                                  with_gib(request.usable_memory()), request.cluster.gpu().name),
                      Paint::bad, style),
              "", style);

@@ -12,13 +12,23 @@ namespace {
 
 constexpr std::size_t kIndent = 2;
 constexpr std::size_t kGap = 2;
-constexpr std::size_t kNarrowestFold = 16;  ///< a folded column is at least this wide
+constexpr std::size_t kNarrowestFold = 20;  ///< a folded column is at least this wide
 
 std::string blanks(std::size_t count) { return std::string(count, ' '); }
 
 std::string without_trailing_blanks(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
+}
+
+std::size_t longest_word(std::string_view text) {
+  std::size_t longest = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    longest = std::max(longest, columns_of(word));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+  }
+  return longest;
 }
 
 /// The lines `text` takes in a column of `width`.
@@ -68,11 +78,18 @@ std::string Table::text(const TextStyle& style) const {
   const auto foldable = [&] {
     return !shown.empty() && columns_[shown.back()].align == Align::left && shown.size() > 1;
   };
+  const auto narrowest = [&](std::size_t column) {
+    std::size_t widest_word = kNarrowestFold;
+    for (const auto& row : rows_) {
+      widest_word = std::max(widest_word, longest_word(row[column].text));
+    }
+    return widest_word;
+  };
   const auto fold = [&] {
     if (!foldable() || total() <= limit) return;
     std::size_t& last = width[shown.back()];
     const std::size_t excess = total() - limit;
-    if (last > excess && last - excess >= kNarrowestFold) last -= excess;
+    if (last >= excess + narrowest(shown.back())) last -= excess;
   };
   fold();
   while (total() > limit) {
@@ -84,7 +101,7 @@ std::string Table::text(const TextStyle& style) const {
     fold();
   }
   if (foldable() && total() > limit) {
-    width[shown.back()] = std::min(width[shown.back()], kNarrowestFold);
+    width[shown.back()] = std::min(width[shown.back()], narrowest(shown.back()));
   }
   // Step 3: lines.
   std::string out;

@@ -124,6 +124,16 @@ std::string skipped_rows(const ValidationReport& report, const TextStyle& style)
   return heading(fmt::format("Skipped: {}", counted(skipped, "row")), style) + table.text(style);
 }
 
+std::string verdict(const ErrorSummary& time, double limit, const TextStyle& style) {
+  const bool within = time.rows > 0 && time.mean_abs <= limit;
+  const std::string text =
+      time.rows == 0
+          ? std::string("No step time to hold against the limit.")
+          : fmt::format("Mean error of the step time {} is {} the limit of {}.",
+                        percent(time.mean_abs), within ? "within" : "above", percent(limit));
+  return folded(painted(text, within ? Paint::good : Paint::bad, style), "", style);
+}
+
 }  // namespace
 
 std::string validation_text(const ValidationReport& report, std::optional<double> limit,
@@ -139,15 +149,7 @@ std::string validation_text(const ValidationReport& report, std::optional<double
           grouped(inferred)),
       "", style);
   out += "\n" + overall(report, style);
-  if (limit) {
-    const bool within = report.time.mean_abs <= *limit;
-    out +=
-        "\n" + folded(painted(fmt::format("Mean error of the step time {} is {} the limit of {}.",
-                                          percent(report.time.mean_abs),
-                                          within ? "within" : "above", percent(*limit)),
-                              within ? Paint::good : Paint::bad, style),
-                      "", style);
-  }
+  if (limit) out += "\n" + verdict(report.time, *limit, style);
   out += fits_and_ranking(report, style) + by_source(report, style) + worst_rows(report, style);
   return out + skipped_rows(report, style);
 }

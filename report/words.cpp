@@ -31,12 +31,16 @@ std::string grouped(std::int64_t value) {
 }
 
 std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
-std::string signed_percent(double ratio) { return fmt::format("{:+.1f} %", 100 * ratio); }
-std::string gib(Bytes bytes) {
-  const double value = bytes.in(1_GiB);
-  return std::abs(value) < 9.995 ? fmt::format("{:.2f}", value) : fmt::format("{:.1f}", value);
+std::string signed_percent(double ratio) {
+  const double value = std::round(1000 * ratio) / 10;
+  return value == 0 ? "0.0 %" : fmt::format("{:+.1f} %", value);
 }
-std::string with_gib(Bytes bytes) { return gib(bytes) + " GiB"; }
+std::string gib(Bytes bytes) { return fmt::format("{:.2f}", bytes.in(1_GiB)); }
+std::string with_gib(Bytes bytes) {
+  const double value = bytes.in(1_GiB);
+  if (std::floor(value) == value) return fmt::format("{:.0f} GiB", value);
+  return three_digits(value) + " GiB";
+}
 
 std::string duration(Seconds time) {
   struct Scale {
@@ -63,6 +67,7 @@ std::string duration(Seconds time) {
 }
 
 std::string signed_duration(Seconds time) {
+  if (time == Seconds{}) return "0 s";
   return (time.in(kSecond) < 0 ? "-" : "+") + duration(Seconds{std::abs(time.in(kSecond))});
 }
 

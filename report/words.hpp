@@ -15,7 +15,7 @@ namespace echelon {
 [[nodiscard]] std::string grouped(std::int64_t value);   ///< "4,194,304"
 [[nodiscard]] std::string percent(double ratio);         ///< 0.475 -> "47.5 %"
 [[nodiscard]] std::string signed_percent(double ratio);  ///< "+3.1 %"
-[[nodiscard]] std::string gib(Bytes bytes);              ///< "61.2" (GiB, no unit: for tables)
+[[nodiscard]] std::string gib(Bytes bytes);              ///< "61.24" (no unit: for tables)
 [[nodiscard]] std::string with_gib(Bytes bytes);         ///< "61.2 GiB"
 /// Three significant digits with the unit that suits: "5.83 s", "412 ms", "37.2 us".
 [[nodiscard]] std::string duration(Seconds time);

@@ -23,7 +23,8 @@ struct Pipe {
 using PipeGraph =
     boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property, Pipe>;
 
-constexpr std::int64_t kUnlimited = std::int64_t{1} << 60;
+/// More than any link of a GPU carries, and small enough that a domain of them fits 63 bits.
+constexpr std::int64_t kUnlimited = std::int64_t{1} << 50;
 
 /// A flow network with capacities in whole bytes per second.
 class Flow {
@@ -133,8 +134,8 @@ BytesPerSecond TopologyGraph::fair_egress(std::span<const Group> groups) const {
   }
   for (const auto& [card, used] : open) flow.pipe(nic(card), flow.sink(), whole(machine_.node.nic));
 
-  auto share = static_cast<std::int64_t>(open.size()) * whole(machine_.node.nic);
   const auto count = static_cast<std::int64_t>(groups.size());
+  auto share = static_cast<std::int64_t>(open.size()) * whole(machine_.node.nic) / count;
   while (share > 0) {
     for (const Edge inlet : inlets) flow.limit(inlet, share);
     const std::int64_t carried = flow.maximum();
@@ -195,7 +196,7 @@ BytesPerSecond TopologyGraph::cluster_bisection() const {
   if (domains_ < 2) return domain_bisection();
   Group all;
   for (int local = 0; local < gpus_; ++local) all.push_back(local);
-  BytesPerSecond through = egress(all) * std::floor(static_cast<double>(domains_) / 2);
+  BytesPerSecond through = egress(all);  // of one domain; the flow is the same for each
   Flow flow(machine_.tiers.size() + 1);
   Vertex at = 0;
   flow.pipe(flow.source(), at, whole(through));
@@ -208,7 +209,7 @@ BytesPerSecond TopologyGraph::cluster_bisection() const {
     units = (units + machine_.tiers[t].multiplicity - 1) / machine_.tiers[t].multiplicity;
   }
   flow.pipe(at, flow.sink(), kUnlimited);
-  return rate(flow.maximum());
+  return rate(flow.maximum()) * std::floor(static_cast<double>(domains_) / 2);
 }
 
 }  // namespace echelon

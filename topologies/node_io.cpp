@@ -11,8 +11,8 @@ namespace echelon {
 namespace {
 
 constexpr int kMostGpusPerNode = 64;
-constexpr int kMostNics = 256;
-constexpr NumberRule kLinkRate{Dimension::bandwidth, 1e6, 1e15};
+constexpr int kMostNics = 64;
+constexpr NumberRule kLinkRate{Dimension::bandwidth, 1e6, 1e13};
 constexpr NumberRule kLatency{Dimension::time, 0, 1};
 constexpr NumberRule kMemory{Dimension::bytes, 1e6, 1e18};
 

@@ -7,76 +7,101 @@ namespace echelon {
 
 namespace {
 
-/// Members of the group that starts at local position `p` of a domain, domain by domain.
-Placement from_position(std::int64_t p, std::int64_t ranks, std::int64_t stride,
-                        std::int64_t domain) {
-  const std::int64_t last = p + (ranks - 1) * stride;
-  const std::int64_t domains = last / domain + 1;
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Groups of `ranks` members at distance `stride` < D = `domain`, block = ranks·stride.
+struct Kind {
+  std::int64_t ranks;
+  std::int64_t stride;
+  std::int64_t domain;
+  std::int64_t block;
+  std::int64_t common;  ///< gcd(block, D): blocks start at multiples of it inside a domain
+};
+
+/// The worst of the groups that start at local positions `low` … `high` of a domain, of which every
+/// position p with p mod common < reach occurs. A group at p ends (r − 1)·s later; its first domain
+/// holds ⌈(D − p)/s⌉ members, fewest at the highest p; its last one ⌊q/s⌋ + 1 where q is its local
+/// end, fewest at the lowest p that still touches as many domains. A domain in between holds at
+/// least ⌊D/s⌋, which is never fewer than the first one's at the highest p.
+Placement worst_between(const Kind& kind, std::int64_t low, std::int64_t high, std::int64_t reach) {
+  const std::int64_t length = (kind.ranks - 1) * kind.stride;
+  const std::int64_t domains = (high + length) / kind.domain + 1;
   if (domains == 1) {
-    return {static_cast<int>(ranks), static_cast<int>(ranks), 1, 1, false};
+    const auto all = static_cast<int>(kind.ranks);
+    return {all, all, 1, 1, false};
   }
-  const std::int64_t head = (domain - p + stride - 1) / stride;
-  const std::int64_t tail = last % domain / stride + 1;
-  std::int64_t fullest = std::max(head, tail);
-  std::int64_t emptiest = std::min(head, tail);
-  if (domains > 2) {  // domains between hold ⌊D/s⌋ or ⌈D/s⌉, whichever; with D % s ≠ 0 both occur
-    const std::int64_t between = ranks - head - tail;
-    const std::int64_t low = domain / stride;
-    const std::int64_t high = (domain + stride - 1) / stride;
-    emptiest = std::min(emptiest, between == high * (domains - 2) ? high : low);
-    fullest = std::max(fullest, between == low * (domains - 2) ? low : high);
-  }
-  return {static_cast<int>(fullest), static_cast<int>(emptiest), static_cast<int>(domains), 1,
-          false};
+  const std::int64_t ends = (domains - 1) * kind.domain;
+  std::int64_t first = std::max(low, ends - length);
+  if (first % kind.common >= reach) first = ceil_div(first, kind.common) * kind.common;
+  const std::int64_t head = ceil_div(kind.domain - high, kind.stride);
+  const std::int64_t tail = (first + length - ends) / kind.stride + 1;
+  const std::int64_t fullest = domains > 2 ? ceil_div(kind.domain, kind.stride)
+                                           : std::max(ceil_div(kind.domain - first, kind.stride),
+                                                      (high + length - ends) / kind.stride + 1);
+  return {static_cast<int>(fullest), static_cast<int>(std::min(head, tail)),
+          static_cast<int>(domains), 1, false};
 }
 
-bool worse(const Placement& a, const Placement& b) {
-  if (a.domains != b.domains) return a.domains > b.domains;
-  if (a.fewest != b.fewest) return a.fewest < b.fewest;
-  return a.per_domain > b.per_domain;
+/// Blocks start at multiples of r·s, groups within the first s places of a block.
+Placement worst_group(const Kind& kind, std::int64_t blocks) {
+  const std::int64_t domain = kind.domain;
+  if (blocks >= domain / kind.common) {  // blocks start at every multiple of `common`
+    const std::int64_t reach = std::min(kind.stride, kind.common);
+    return worst_between(kind, 0, domain - kind.common + reach - 1, reach);
+  }
+  Placement worst;
+  for (std::int64_t k = 0; k < blocks; ++k) {
+    const std::int64_t low = k * kind.block % domain;
+    const std::int64_t high = std::min(low + kind.stride, domain) - 1;
+    const Placement one = worst_between(kind, low, high, kind.common);
+    if (k == 0 || one.domains > worst.domains) {
+      worst = one;
+    } else if (one.domains == worst.domains) {
+      worst.fewest = std::min(worst.fewest, one.fewest);
+      worst.per_domain = std::max(worst.per_domain, one.per_domain);
+    }
+  }
+  return worst;
 }
 
-/// Most groups that have a member in one domain. A run of L places inside one block holds min(L, s)
-/// groups; a domain is a run, whole blocks, and a run.
-std::int64_t most_meeting(std::int64_t block, std::int64_t stride, std::int64_t domain,
-                          std::int64_t gpus) {
-  const std::int64_t domains = std::max<std::int64_t>(1, gpus / domain);
-  const std::int64_t distinct = std::min(domains, block / std::gcd(block, domain));
-  const std::int64_t steps = std::min(distinct, domain + 1);
-  std::int64_t most = std::min(domain, stride);
-  if (block >= domain) {  // at most one boundary between blocks lies inside a domain
-    const std::int64_t boundaries = std::max<std::int64_t>(1, gpus / block);
-    const std::int64_t positions = std::min(boundaries, domain / std::gcd(block, domain));
-    for (std::int64_t k = 1; k < positions; ++k) {
-      const std::int64_t head = k * block % domain;
-      most = std::max(most, std::min(head, stride) + std::min(domain - head, stride));
+/// Groups with a member in a domain whose first `head` places end a block: a run of L places inside
+/// one block holds min(L, s) groups.
+std::int64_t meeting(const Kind& kind, std::int64_t head) {
+  const std::int64_t whole = (kind.domain - head) / kind.block;
+  const std::int64_t tail = (kind.domain - head) % kind.block;
+  return std::min(head, kind.stride) + whole * kind.stride + std::min(tail, kind.stride);
+}
+
+/// The larger of `meeting` at the two multiples of `common` around the middle of `length`.
+std::int64_t meeting_near(const Kind& kind, std::int64_t length, std::int64_t limit) {
+  const std::int64_t head = length / 2 / kind.common * kind.common;
+  const std::int64_t next = std::min(head + kind.common, limit);
+  return std::max(meeting(kind, head), meeting(kind, next));
+}
+
+/// Most groups that have a member in one domain. With d·D mod block reaching every multiple of
+/// `common`, the count is concave in the head on either side of D mod block, so the middles decide.
+std::int64_t most_meeting(const Kind& kind, std::int64_t gpus) {
+  const std::int64_t domains = std::max<std::int64_t>(1, gpus / kind.domain);
+  const std::int64_t rest = kind.domain % kind.block;
+  if (domains >= kind.block / kind.common) {
+    const std::int64_t limit = std::min(kind.block - kind.common, kind.domain);
+    const std::int64_t upper = kind.block <= kind.domain ? kind.block + rest : rest;
+    return std::max(meeting_near(kind, rest, limit), meeting_near(kind, upper, limit));
+  }
+  if (kind.block > kind.domain) {  // at most one boundary between blocks lies inside a domain
+    std::int64_t most = std::min(kind.domain, kind.stride);
+    const std::int64_t blocks = std::min(gpus / kind.block, kind.domain / kind.common);
+    for (std::int64_t k = 1; k < blocks; ++k) {
+      most = std::max(most, meeting(kind, k * kind.block % kind.domain));
     }
     return most;
   }
-  for (std::int64_t d = 0; d < steps; ++d) {
-    const std::int64_t head = (block - d * domain % block) % block;
-    const std::int64_t whole = (domain - head) / block;
-    const std::int64_t tail = (domain - head) % block;
-    most = std::max(most, std::min(head, stride) + whole * stride + std::min(tail, stride));
+  std::int64_t most = 0;
+  for (std::int64_t d = 0; d < domains; ++d) {
+    most = std::max(most, meeting(kind, (kind.block - d * kind.domain % kind.block) % kind.block));
   }
   return most;
-}
-
-/// Every position at which a group can start: blocks start at multiples of r·s, groups within the
-/// first s places of a block.
-Placement search(std::int64_t ranks, std::int64_t stride, std::int64_t domain, std::int64_t gpus) {
-  const std::int64_t block = ranks * stride;
-  const std::int64_t blocks = std::max<std::int64_t>(1, gpus / block);
-  const std::int64_t distinct = std::min(blocks, domain / std::gcd(block, domain));
-  Placement worst;
-  for (std::int64_t k = 0; k < distinct; ++k) {
-    for (std::int64_t j = 0; j < stride; ++j) {
-      const Placement one = from_position((k * block + j) % domain, ranks, stride, domain);
-      if ((k == 0 && j == 0) || worse(one, worst)) worst = one;
-    }
-  }
-  worst.sharing = static_cast<int>(most_meeting(block, stride, domain, gpus));
-  return worst;
 }
 
 }  // namespace
@@ -91,7 +116,10 @@ Placement place(std::int64_t ranks, std::int64_t stride, std::int64_t domain, st
     const std::int64_t each = domain / stride;
     return {small(each), small(each), small(block / domain), small(stride), true};
   }
-  return search(ranks, stride, domain, gpus);
+  const Kind kind{ranks, stride, domain, block, std::gcd(block, domain)};
+  Placement worst = worst_group(kind, std::max<std::int64_t>(1, gpus / block));
+  worst.sharing = small(most_meeting(kind, gpus));
+  return worst;
 }
 
 }  // namespace echelon

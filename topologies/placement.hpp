@@ -12,7 +12,7 @@ struct Placement {
   int fewest = 1;       ///< its members in its emptiest domain
   int domains = 1;      ///< domains it touches
   int sharing = 1;      ///< groups of this kind in one domain
-  bool regular = true;  ///< the same in every domain it touches
+  bool regular = true;  ///< all groups alike, the same number of members in every domain
 };
 
 /// Groups are cut from blocks of ranks·stride consecutive ranks, as a process grid does:
@@ -22,8 +22,8 @@ struct Placement {
 ///   r  ranks    members        s  stride  distance between members
 ///   D  domain   GPUs of one domain; domain d holds ranks d·D … d·D + D − 1
 ///
-/// Constant time when r·s divides D, D divides r·s with s | D, or s ≥ D; otherwise one step per
-/// distinct position of a group in a domain.
+/// Regular when r·s divides D, D divides r·s with s | D, or s ≥ D. Constant time, except for one
+/// step per block (or domain) when there are too few of them to meet in every possible way.
 /// Source: counting; rank layout of core/process_grid.hpp.
 /// Checked by: tests/topologies/placement_test.cpp against enumeration of all groups.
 [[nodiscard]] Placement place(std::int64_t ranks, std::int64_t stride, std::int64_t domain,

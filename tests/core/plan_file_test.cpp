@@ -115,6 +115,7 @@ TEST_CASE("unknown, missing and impossible keys are named with their place") {
   CHECK(lacks(error_of(replaced(text, "\"zero\": 1", "\"zeroo\": 1")), "zero") == "");
   CHECK(lacks(error_of(replaced(text, "\"zero\": 1", "\"zero\": 7")), "/plan/zero") == "");
   CHECK(lacks(error_of(replaced(text, "\"tp\": 2", "\"tp\": 0")), "/plan/tp") == "");
+  CHECK(lacks(error_of(replaced(text, "\"1f1b\"", "\"1f1c\"")), "/plan/schedule") == "");
   CHECK(lacks(error_of(replaced(text, "\"stack\"", "\"stak\"")), "stack") == "");
   CHECK(lacks(error_of(replaced(text, "\"pp\": 2", "\"pp\": 3")), "layers_per_stage") == "");
 }

@@ -40,6 +40,17 @@ TEST_CASE("1F1B holds p - s microbatches, GPipe all of them") {
   CHECK(chunks_in_flight(ScheduleKind::gpipe, 8, 1, 7, 100) == 100);
 }
 
+TEST_CASE("ZB-H1 leaves a third of the bubble and holds p microbatches on every stage") {
+  const std::vector<Seconds> stages(8, 3_s);
+  CHECK(pipeline_time(ScheduleKind::zero_bubble_h1, stages, 1, 16).in(1_s) == Approx(16 * 3 + 7));
+  // One microbatch: forward and input gradient there and back, then one weight gradient.
+  CHECK(pipeline_time(ScheduleKind::zero_bubble_h1, stages, 1, 1).in(1_s) == Approx(8 + 8 + 1));
+  for (const int s : {0, 7}) {
+    CHECK(chunks_in_flight(ScheduleKind::zero_bubble_h1, 8, 1, s, 100) == 8);
+    CHECK(chunks_in_flight(ScheduleKind::zero_bubble_h1, 8, 1, s, 5) == 5);
+  }
+}
+
 TEST_CASE("interleaving holds L(1 + (p - 1)/(pv)) layers on the first stage") {
   // Korthikanti et al. (arXiv 2205.05198), section 4.2.3.
   const int p = 8;

@@ -56,6 +56,17 @@ TEST_CASE("tensor parallelism must divide heads, kv heads and the MLP") {
   CHECK(check_tensor_parallel(odd, 16)->reason == RejectionReason::ffn_not_divisible);
 }
 
+TEST_CASE("models with experts or latent attention are said not to be priced") {
+  const auto experts = check_tensor_parallel(load_model("mixtral-8x7b").value(), 1);
+  REQUIRE(experts);
+  CHECK(experts->reason == RejectionReason::stack_lacks_feature);
+  CHECK(experts->detail == "mixture-of-experts models are not priced by this version");
+  ModelSpec latent = load_model("deepseek-v2-lite").value();
+  latent.moe = {};
+  CHECK(check_tensor_parallel(latent, 1)->detail ==
+        "multi-head latent attention is not priced by this version");
+}
+
 TEST_CASE("sequence parallelism must divide the sequence and needs tp > 1") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   r.job.sequence = 4095;
@@ -105,6 +116,30 @@ TEST_CASE("a stack is not asked for what it does not have") {
   CHECK(reason_after([](ParallelPlan& p) { p.sequence_parallel = false; }, "nanotron") ==
         "stack-lacks-feature");
   CHECK(reason_after([](ParallelPlan& p) { p.cp = 2; }) == "stack-lacks-feature");
+}
+
+TEST_CASE("only our own runtime offers ZB-H1, and only without chunks") {
+  const auto zero_bubble = [](ParallelPlan& p) { p.schedule = ScheduleKind::zero_bubble_h1; };
+  for (const Stack& stack : stacks()) {
+    const PlanRequest r = request_for("7b", "dgx-h100", 64, stack.name.c_str());
+    ParallelPlan p = legal_plan();
+    p.zero = 0;
+    zero_bubble(p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    INFO(stack.name);
+    if (stack.name == "echelon") {
+      CHECK_FALSE(rejection);
+    } else {
+      REQUIRE(rejection);
+      CHECK(rejection->reason == RejectionReason::stack_lacks_feature);
+    }
+  }
+  CHECK(reason_after(
+            [&](ParallelPlan& p) {
+              zero_bubble(p);
+              p.vpp = 2;
+            },
+            "echelon") == "contradictory");
 }
 
 TEST_CASE("recomputed layers belong to full recomputation and to existing layers") {

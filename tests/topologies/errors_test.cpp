@@ -183,3 +183,20 @@ TEST_CASE("a description that cannot be read is the environment's fault") {
   REQUIRE_FALSE(missing.ok());
   CHECK(missing.error().kind == Error::Kind::environment);
 }
+
+TEST_CASE("the largest rates a description may hold still give finite answers") {
+  std::string text = kGood;
+  for (const auto& [what, with] : std::vector<std::pair<std::string, std::string>>{
+           {R"("value": 25, "unit": "GB/s")", R"("value": 10, "unit": "TB/s")"},
+           {R"("value": 63, "unit": "GB/s")", R"("value": 10, "unit": "TB/s")"},
+           {R"("value": 20, "unit": "GB/s")", R"("value": 10, "unit": "TB/s")"},
+           {R"("value": 400, "unit": "Gbps")", R"("value": 80, "unit": "Tbps")"},
+           {R"("max_gpus": {"value": 16)", R"("max_gpus": {"value": 100000000)"}}) {
+    text.replace(text.find(what), what.size(), with);
+  }
+  const Result<ClusterTopology> cluster = ClusterTopology::parse(text, "my.json", 100'000'000);
+  if (!cluster) FAIL(cluster.error().message());
+  CHECK(gbps(cluster->group(2, 1).intra) == Approx(10'000));
+  CHECK(gbps(cluster->group(8, 1).inter) == Approx(20'000));
+  CHECK(gbps(cluster->graph().cluster_bisection()) == Approx(20'000 * 12.5e6));
+}

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <cstdlib>
 #include <map>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -9,18 +7,6 @@
 #include "topologies/description.hpp"
 
 using namespace echelon;
-
-namespace {
-std::size_t allocations = 0;
-}  // namespace
-
-void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -211,18 +197,6 @@ TEST_CASE("an irregular group has its members' NICs where each GPU has its own")
       CHECK(gbps(closed.inter) == Approx(50.0 * fewest));
     }
   }
-}
-
-TEST_CASE("asking for a group allocates nothing") {
-  const ClusterTopology cluster = cluster_of("gb200-nvl72", 576);
-  const std::size_t before = allocations;
-  BytesPerSecond sum;
-  for (int ranks = 1; ranks <= 16; ++ranks) {
-    for (int stride = 1; stride <= 36; ++stride) sum += cluster.group(ranks, stride).inter;
-  }
-  const std::size_t after = allocations;
-  CHECK(after == before);
-  CHECK(sum > BytesPerSecond{});
 }
 
 TEST_CASE("another network per node is spread over the NICs") {

@@ -1,0 +1,185 @@
+// Every kind of wrong input: exit code 2 (3 for the environment), one line that says what was
+// found, what would be right and where, and nothing on standard output.
+#include <string>
+#include <vector>
+
+#include "tests/cli/program.hpp"
+
+using namespace echelon;
+using echelon::test::complaint;
+using echelon::test::lacks;
+using echelon::test::Sandbox;
+
+namespace {
+
+struct Case {
+  std::string arguments;
+  std::vector<std::string> says;
+};
+
+void check(const std::vector<Case>& cases, int exit_code) {
+  const Sandbox sandbox;
+  for (const Case& example : cases) {
+    CAPTURE(example.arguments);
+    const std::string message = complaint(sandbox.plan(example.arguments), exit_code);
+    for (const std::string& part : example.says) CHECK(lacks(message, part) == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("misspelt names get the nearest known one") {
+  check({{"--gpsu 8", {"unknown flag '--gpsu'", "did you mean '--gpus'?"}},
+         {"-gpus 8", {"did you mean '--gpus'?"}},
+         {"--model lama-7b --gpus 8", {"--model", "lama-7b", "did you mean 'llama-7b'?"}},
+         {"--model 7b --cluster dgx-h10", {"--cluster", "did you mean 'dgx-h100'?"}},
+         {"--model 7b --stack megatron-cor", {"--stack", "did you mean 'megatron-core'?"}},
+         {"--model 7b --precision bf61", {"--precision", "did you mean"}},
+         {"--model 7b --schedule 1f1bb", {"--schedule", "did you mean '1f1b'?"}},
+         {"--model 7b --recompute ful", {"--recompute", "did you mean 'full'?"}},
+         {"serch --model 7b", {"unknown verb 'serch'", "did you mean 'search'?"}},
+         {"topo lst", {"did you mean 'list'?"}},
+         {"topo show dgx-h10", {"topo show", "did you mean 'dgx-h100'?"}},
+         {"topo collectives --op all_redcue", {"--op", "did you mean 'all_reduce'?"}},
+         {"completion bsh", {"bash, zsh or fish", "did you mean 'bash'?"}}},
+        2);
+}
+
+TEST_CASE("numbers out of range say what a number may be") {
+  std::vector<Case> cases;
+  for (const char* flag : {"tp", "dp", "pp", "vpp", "microbatch", "gpus", "seq", "global-batch",
+                           "shard-group", "top", "tokens"}) {
+    for (const char* value : {"0", "-1", "nan", "inf", "1e30", "3.5", "''", "seven", "0x10"}) {
+      cases.push_back({std::string("--model 7b --") + flag + " " + value,
+                       {std::string("--") + flag, "expected a whole number of at least 1"}});
+    }
+  }
+  for (const char* value : {"-1", "4", "nan", "1e9"}) {
+    cases.push_back({std::string("--model 7b --zero ") + value, {"--zero"}});
+  }
+  check(cases, 2);
+}
+
+TEST_CASE("sizes out of range say what a size may be") {
+  check({{"--model 7b --max-memory 0", {"--max-memory", "more than 0"}},
+         {"--model 7b --max-memory 1TiB", {"--max-memory", "at most"}},
+         {"--model 7b --max-memory -4GiB", {"--max-memory", "negative"}},
+         {"--model 7b --max-memory 80Gb", {"--max-memory", "small b means bits"}},
+         {"topo collectives --bytes 1Mi,x", {"--bytes", "'x'"}},
+         {"topo collectives --bytes 0", {"--bytes"}},
+         {"topo collectives --ranks 1", {"--ranks"}},
+         {"validate /dev/null --limit nan", {"--limit"}},
+         {"validate /dev/null --limit -1", {"--limit"}}},
+        2);
+}
+
+TEST_CASE("above one node the two neighbouring multiples are offered") {
+  check({{"--model 7b --gpus 12", {"--gpus", "12", "8 or 16"}},
+         {"topo collectives --ranks 12", {"--ranks", "12", "8 or 16"}}},
+        2);
+}
+
+TEST_CASE("degrees that divide nothing are named") {
+  check({{"predict --model 7b --gpus 8 --tp 3", {"3"}},
+         {"predict --model 7b --gpus 64 --tp 64", {"--tp", "32"}},
+         {"predict --model 7b --gpus 8 --global-batch 9 --dp 8", {"--global-batch", "9"}},
+         {"predict --model 7b --gpus 64 --pp 64", {"--pp", "32"}},
+         {"predict --model 7b --gpus 8 --tp 8 --seq 1001", {"--seq", "1001"}},
+         {"predict --model 7b --gpus 8 --tp 2 --dp 8", {"16", "8"}},
+         {"--model 7b --gpus 8 --tp 3", {"no legal configuration", "3"}},
+         {"--model 7b --gpus 8 --global-batch-tokens 1000", {"--global-batch-tokens", "4096"}}},
+        2);
+}
+
+TEST_CASE("constraints that contradict each other are named") {
+  check({{"--model 7b --gpus 8 --sequence-parallel --no-sequence-parallel",
+          {"--sequence-parallel", "--no-sequence-parallel"}},
+         {"--model 7b --global-batch 64 --global-batch-tokens 4Mi",
+          {"--global-batch", "--global-batch-tokens"}},
+         {"--model 7b --gpus 8 --gpus 16", {"--gpus", "given twice", "'8'", "'16'"}},
+         {"predict --model 7b --gpus 8 --recompute none --recompute-layers 4",
+          {"--recompute-layers"}},
+         {"predict --model 7b --gpus 8 --pp 2 --layers-per-stage 32", {"--layers-per-stage"}},
+         {"predict --model 7b --gpus 8 --pp 2 --layers-per-stage 16,17", {"32"}}},
+        2);
+}
+
+TEST_CASE("what the contract has and this version has not is told apart from a typing error") {
+  check({{"--model 7b --cp 2", {"--cp", "not priced by this version"}},
+         {"--model 7b --ep 8", {"--ep", "not priced by this version"}},
+         {"--model 7b --etp 2", {"--etp", "not priced by this version"}},
+         {"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
+         {"--model 7b --offload optimizer=1", {"--offload", "not priced by this version"}},
+         {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
+         {"--model 7b --bucket 25MB", {"--bucket", "this version"}},
+         {"--model 7b --rank-order pp-dp-tp", {"--rank-order", "tp-cp-ep-dp-pp"}},
+         {"--model 7b --objective cost", {"--objective", "step-time"}},
+         {"--model 7b --budget 3", {"--budget", "this version"}},
+         {"run plan.json", {"no verb 'run' yet", "predict"}},
+         {"explain", {"no verb 'explain' yet"}},
+         {"topo import x.xml", {"topo import", "list"}}},
+        2);
+}
+
+TEST_CASE("flags and words that are out of place are named") {
+  check({{"", {"--model", "plan --model 7b --gpus 64"}},
+         {"--model", {"--model", "no value"}},
+         {"--gpus --model 7b", {"--gpus", "no value"}},
+         {"--model 7b stray", {"'stray'"}},
+         {"predict a.json b.json", {"stray word 'b.json'"}},
+         {"compare a.json", {"A.json B.json"}},
+         {"validate", {"RUNS.csv"}},
+         {"topo", {"list, show, check"}},
+         {"models --tp 4", {"--tp", "plan search"}},
+         {"predict --model 7b --top 3", {"--top", "plan search"}},
+         {"--model 7b --json=1", {"--json", "switch"}},
+         {"--model 7b --overlap dp,xx", {"--overlap", "'xx'"}},
+         {"--model 7b --color sometimes", {"--color", "auto, always or never"}},
+         {"--model 7b --json -o -", {"--output", "--json"}}},
+        2);
+}
+
+TEST_CASE("files that are not there are wrong input") {
+  check({{"--model no/such/config.json", {"--model", "no/such/config.json"}},
+         {"--model 7b --cluster no/such.json", {"--cluster", "no/such.json"}},
+         {"--model 7b --calibration none.json", {"--calibration", "none.json"}},
+         {"predict none.json", {"none.json"}},
+         {"compare none.json none.json", {"none.json"}},
+         {"topo check none.json", {"none.json"}},
+         {"validate none.csv", {"none.csv"}}},
+        2);
+}
+
+TEST_CASE("broken files are told with their name and place") {
+  const Sandbox sandbox;
+  std::string deep;
+  for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"truncated.json", "{\"hidden_size\": 4096,"},
+      {"typed.json", "{\"model_type\": \"llama\", \"hidden_size\": \"wide\"}"},
+      {"twice.json", "{\"model_type\": \"llama\", \"model_type\": \"gpt2\"}"},
+      {"deep.json", deep},
+      {"bytes.json", "{\"model_type\": \"\xff\xfe\"}"},
+      {"empty.json", ""},
+      {"list.json", "[1, 2]"}};
+  for (const auto& [name, content] : files) {
+    sandbox.write(name, content);
+    for (const std::string verb :
+         {"--gpus 8 --model ", "topo check ", "predict ", "--model 7b --gpus 8 --cluster ",
+          "topo show ./", "--model 7b --gpus 8 --calibration "}) {
+      CAPTURE(verb, name);
+      CHECK(lacks(complaint(sandbox.plan(verb + name), 2), name) == "");
+    }
+  }
+}
+
+TEST_CASE("a 100 MB document is refused before it is read") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.shell("truncate -s 100M big.json").exit_code == 0);
+  CHECK(lacks(complaint(sandbox.plan("--model big.json --gpus 8"), 2), "too long") == "");
+}
+
+TEST_CASE("errors with --json keep standard output empty") {
+  const Sandbox sandbox;
+  complaint(sandbox.plan("--model nosuch --json"), 2);
+}

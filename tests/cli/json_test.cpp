@@ -1,0 +1,210 @@
+// The JSON contract: keys that other programs rely on.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/cli/program.hpp"
+
+using namespace echelon;
+using echelon::test::document;
+using echelon::test::lacks;
+using echelon::test::Sandbox;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+const std::string kSearch = "--model 7b --gpus 64 --json";
+
+std::vector<std::string> keys_of(const Json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+void check_keys(const Json& object, const std::vector<std::string>& expected) {
+  const std::vector<std::string> keys = keys_of(object);
+  for (const std::string& key : expected) {
+    CAPTURE(key);
+    CHECK(std::find(keys.begin(), keys.end(), key) != keys.end());
+  }
+}
+
+void check_candidate(const Json& candidate) {
+  check_keys(candidate, {"schema", "kind", "stack", "calibration", "model", "cluster", "gpus",
+                         "seq", "global_batch", "precision", "plan", "fits", "memory", "time",
+                         "throughput", "economics"});
+  check_keys(candidate["plan"],
+             {"tp", "cp", "ep", "etp", "dp", "pp", "vpp", "microbatch", "microbatches",
+              "layers_per_stage", "zero", "sequence_parallel", "recompute", "recompute_layers",
+              "schedule", "rank_order", "shard_group", "overlap", "offload"});
+  check_keys(candidate["throughput"], {"tokens_per_second", "tokens_per_second_per_gpu",
+                                       "model_tflops_per_gpu", "mfu", "mfu_formula"});
+  check_keys(candidate["economics"],
+             {"usd_per_step", "usd_for_token_budget", "days_for_token_budget", "goodput",
+              "checkpoint_interval_seconds"});
+}
+
+double sum_of_parts(const Json& time) {
+  double sum = 0;
+  for (const auto& [key, value] : time.items()) {
+    if (key != "step_seconds" && key != "low_seconds" && key != "high_seconds") {
+      sum += value.get<double>();
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("a search has every key of the contract") {
+  const Sandbox sandbox;
+  const Json found = document(sandbox.plan(kSearch));
+  check_keys(found,
+             {"request", "winner", "candidates", "pareto", "rejected", "certificate", "timing"});
+  check_keys(found["certificate"], {"proved_optimal", "gap", "tuples", "pruned_by_memory",
+                                    "pruned_by_bound", "priced", "simulated"});
+  check_keys(found["timing"], {"seconds", "configurations_per_second"});
+  REQUIRE(found["candidates"].size() == 5);
+  CHECK(found["winner"] == found["candidates"][0]);
+  for (const char* list : {"candidates", "pareto"}) {
+    for (const Json& candidate : found[list]) check_candidate(candidate);
+  }
+  for (const Json& rejection : found["rejected"]) {
+    check_keys(rejection, {"reason", "count", "nearest"});
+  }
+}
+
+TEST_CASE("the parts of a step sum to its time and those of a stage to its total") {
+  const Sandbox sandbox;
+  const Json found = document(sandbox.plan(kSearch + " --pp 4 --top 3"));
+  for (const Json& candidate : found["candidates"]) {
+    const Json& time = candidate["time"];
+    CHECK(sum_of_parts(time) == Approx(time["step_seconds"].get<double>()).epsilon(1e-12));
+    CHECK(candidate["memory"]["stages"].size() == 4);
+    for (const Json& stage : candidate["memory"]["stages"]) {
+      std::int64_t sum = 0;
+      for (const auto& [key, value] : stage.items()) {
+        if (key == "stage") continue;
+        CHECK(value.is_number_integer());
+        if (key != "total_bytes") sum += value.get<std::int64_t>();
+      }
+      CHECK(sum == stage["total_bytes"].get<std::int64_t>());
+    }
+  }
+}
+
+TEST_CASE("only the timing differs between two runs") {
+  const Sandbox sandbox;
+  Json first = document(sandbox.plan(kSearch));
+  Json second = document(sandbox.plan(kSearch));
+  first.erase("timing");
+  second.erase("timing");
+  CHECK(first == second);
+}
+
+TEST_CASE("a prediction of the winner's degrees is the winner's prediction") {
+  const Sandbox sandbox;
+  const Json winner = document(sandbox.plan(kSearch + " -o plan.json"))["winner"];
+  Json again = document(sandbox.plan("predict plan.json --json"));
+  check_candidate(again);
+  again.erase("assumptions");
+  CHECK(again == winner);
+}
+
+TEST_CASE("money and days are there when the price and the budget are") {
+  const Sandbox sandbox;
+  const Json without = document(sandbox.plan(kSearch))["winner"]["economics"];
+  CHECK(without["days_for_token_budget"].is_null());
+  CHECK(without["usd_for_token_budget"].is_null());
+  const Json with = document(sandbox.plan(kSearch + " --tokens 2T"))["winner"];
+  const double days = 2e12 / with["throughput"]["tokens_per_second"].get<double>() / 86400;
+  CHECK(with["economics"]["days_for_token_budget"].get<double>() == Approx(days).epsilon(1e-9));
+}
+
+TEST_CASE("without a plan that fits the winner is null and the nearest miss says what to change") {
+  const Sandbox sandbox;
+  const ProcessResult result = sandbox.plan("--model gpt3-175b --gpus 8 --json");
+  CHECK(result.exit_code == 1);
+  const Json found = document(result);
+  CHECK(found["winner"].is_null());
+  bool told = false;
+  for (const Json& rejection : found["rejected"]) {
+    if (rejection["reason"] != "memory") continue;
+    const Json& nearest = rejection["nearest"];
+    told = nearest["stage"].is_number_integer() && nearest["missing_bytes"].get<double>() > 0 &&
+           !nearest["fix"].get<std::string>().empty();
+  }
+  CHECK(told);
+}
+
+TEST_CASE("collectives are listed as nccl-tests counts them") {
+  const Sandbox sandbox;
+  const Json rows = document(sandbox.plan(
+      "topo collectives --cluster dgx-h100 --op all_reduce --ranks 16 --bytes 1Mi,64Mi --json"))
+      ["rows"];
+  REQUIRE(rows.size() == 2);
+  for (const Json& row : rows) {
+    check_keys(row, {"op", "ranks", "nodes", "bytes", "seconds", "algbw_GBps", "busbw_GBps",
+                     "algorithm", "protocol", "layer"});
+    CHECK(row["nodes"] == 2);
+    const double algorithm = row["bytes"].get<double>() / row["seconds"].get<double>() / 1e9;
+    CHECK(row["algbw_GBps"].get<double>() == Approx(algorithm));
+    CHECK(row["busbw_GBps"].get<double>() == Approx(algorithm * 2 * 15 / 16));
+  }
+  CHECK(rows[1]["bytes"] == 64 << 20);
+}
+
+TEST_CASE("every verb that shows something also shows it as JSON") {
+  const Sandbox sandbox;
+  CHECK(document(sandbox.plan("models --json"))["models"].size() > 10);
+  CHECK(document(sandbox.plan("topo list --json"))["clusters"].size() > 10);
+  CHECK(document(sandbox.plan("topo show dgx-h100 --json"))["gpu"]["name"].is_string());
+  CHECK(document(sandbox.plan("doctor --json"))["ready"] == true);
+  REQUIRE(sandbox.plan("--model 7b --gpus 8 -o a.json").exit_code == 0);
+  const Json compared = document(sandbox.plan("compare a.json a.json --json"));
+  CHECK(compared["delta"]["time"]["step_seconds"] == 0.0);
+  check_candidate(compared["a"]["candidate"]);
+}
+
+TEST_CASE("a validation has every key of the contract") {
+  const Sandbox sandbox;
+  sandbox.write(
+      "runs.csv",
+      "row_id,source,grade,status,stack,model,layers,hidden,ffn_hidden,heads,kv_heads,vocab,"
+      "seq,gated_mlp,tied_embeddings,attention,gpu,gpus,gpus_per_node,tp,pp,dp,microbatch,"
+      "global_batch,recompute,precision,step_seconds\n"
+      "r1,here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,8,8,2,"
+      "1,4,1,32,none,bf16,1.0\n"
+      "r2,here,A,ok,nosuchstack,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,8,8,"
+      "2,1,4,1,32,none,bf16,1.0\n");
+  const ProcessResult result = sandbox.plan("validate runs.csv --json");
+  CHECK(result.exit_code == 0);
+  const Json report = document(result);
+  check_keys(report, {"rows", "time", "memory", "fits", "ranking", "by_source"});
+  check_keys(report["time"],
+             {"rows", "mean_abs_error", "median_abs_error", "p90_abs_error", "bias"});
+  check_keys(report["fits"], {"rows", "false_fits", "false_ooms"});
+  REQUIRE(report["rows"].size() == 2);
+  for (const Json& row : report["rows"]) {
+    check_keys(row, {"row_id", "source", "predicted_step_seconds", "measured_step_seconds",
+                     "time_error", "predicted_peak_bytes", "measured_peak_bytes", "memory_error",
+                     "predicted_fits", "measured_fits", "skipped"});
+  }
+  CHECK(report["rows"][1]["skipped"].is_string());
+}
+
+TEST_CASE("a validation over its limit is a no") {
+  const Sandbox sandbox;
+  sandbox.write(
+      "runs.csv",
+      "row_id,source,grade,status,stack,model,layers,hidden,ffn_hidden,heads,kv_heads,vocab,"
+      "seq,gated_mlp,tied_embeddings,attention,gpu,gpus,gpus_per_node,tp,pp,dp,microbatch,"
+      "global_batch,recompute,precision,step_seconds\n"
+      "r1,here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,8,8,2,"
+      "1,4,1,32,none,bf16,1000\n");
+  CHECK(sandbox.plan("validate runs.csv --limit 0.1").exit_code == 1);
+  CHECK(sandbox.plan("validate runs.csv --limit 999").exit_code == 0);
+  CHECK(sandbox.plan("validate runs.csv").exit_code == 0);
+  CHECK(lacks(sandbox.plan("validate runs.csv --where nosuch=1").err, "--where") == "");
+  CHECK(sandbox.plan("validate runs.csv --where nosuch=1").exit_code == 2);
+}

@@ -1,0 +1,130 @@
+// Where output goes, and what happens when it cannot go there.
+#include <string>
+
+#include "tests/cli/program.hpp"
+#include "tests/support/skip.hpp"
+
+using namespace echelon;
+using echelon::test::complaint;
+using echelon::test::lacks;
+using echelon::test::Sandbox;
+
+namespace {
+const std::string kSearch = "--model 7b --gpus 64";
+}
+
+TEST_CASE("an answer is on standard output and nothing is on standard error") {
+  const Sandbox sandbox;
+  const ProcessResult result = sandbox.plan(kSearch);
+  CHECK(result.exit_code == 0);
+  CHECK(result.err.empty());
+  for (const char* part :
+       {"best plan", "Memory of one GPU, GiB", "Time of one step", "Best plans", "Ruled out",
+        "Assumed", "Next", "GiB", "tokens/s", "MFU", "6N + 12LhT"}) {
+    CHECK(lacks(result.out, part) == "");
+  }
+}
+
+TEST_CASE("the same command prints the same bytes") {
+  const Sandbox sandbox;
+  CHECK(sandbox.plan(kSearch).out == sandbox.plan(kSearch).out);
+}
+
+TEST_CASE("no line is wider than the terminal") {
+  const Sandbox sandbox;
+  for (const int width : {72, 80, 120}) {
+    const std::string columns = "COLUMNS=" + std::to_string(width);
+    for (const char* arguments :
+         {"--model 7b --gpus 64", "predict --model gpt3-175b --gpus 1024 --tp 8 --pp 8", "doctor",
+          "models", "topo list", "topo show dgx-h100", "--help"}) {
+      const ProcessResult result = sandbox.plan(arguments, columns + " LC_ALL=C");
+      std::size_t start = 0;
+      for (std::size_t end; (end = result.out.find('\n', start)) != std::string::npos;
+           start = end + 1) {
+        const std::string line = result.out.substr(start, end - start);
+        // A word that is wider than the terminal (a path, a command to copy) is left whole.
+        const bool unbreakable = line.find("plan ") != std::string::npos;
+        CAPTURE(arguments, width, line);
+        if (!unbreakable) CHECK(line.size() <= static_cast<std::size_t>(width));
+      }
+    }
+  }
+}
+
+TEST_CASE("colour and letters beyond ASCII need a terminal that has them") {
+  const Sandbox sandbox;
+  const auto has_escape = [](const ProcessResult& result) {
+    return result.out.find('\x1b') != std::string::npos;
+  };
+  CHECK_FALSE(has_escape(sandbox.plan(kSearch)));
+  CHECK(has_escape(sandbox.plan(kSearch + " --color always")));
+  CHECK(has_escape(sandbox.plan(kSearch, "CLICOLOR_FORCE=1")));
+  CHECK_FALSE(has_escape(sandbox.plan(kSearch, "CLICOLOR_FORCE=1 NO_COLOR=1")));
+  CHECK_FALSE(has_escape(sandbox.plan(kSearch + " --color never", "CLICOLOR_FORCE=1")));
+  const std::string ascii = sandbox.plan(kSearch, "LC_ALL=C").out;
+  CHECK(std::all_of(ascii.begin(), ascii.end(), [](char c) { return c > 0; }));
+}
+
+TEST_CASE("quiet keeps the answer and drops the rest") {
+  const Sandbox sandbox;
+  const std::string out = sandbox.plan(kSearch + " --quiet").out;
+  CHECK(lacks(out, "best plan") == "");
+  CHECK(std::count(out.begin(), out.end(), '\n') <= 6);
+}
+
+TEST_CASE("a reader that leaves early is no error") {
+  const Sandbox sandbox;
+  const ProcessResult result =
+      sandbox.shell("bash -c 'set -o pipefail; " + sandbox.program() + " --help | head -c 10'");
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.err.empty());
+}
+
+TEST_CASE("standard output that is closed or full is told, with exit code 3") {
+  const Sandbox sandbox;
+  const ProcessResult closed = sandbox.shell(sandbox.program() + " " + kSearch + " >&-");
+  CHECK(closed.exit_code == 3);
+  CHECK(lacks(closed.err, "standard output") == "");
+  if (!std::filesystem::exists("/dev/full")) return skip("this system has no /dev/full");
+  const ProcessResult full = sandbox.shell(sandbox.program() + " " + kSearch + " >/dev/full");
+  CHECK(full.exit_code == 3);
+  CHECK(lacks(full.err, "No space left") == "");
+}
+
+TEST_CASE("a plan file is written beside its name and renamed, or not at all") {
+  const Sandbox sandbox;
+  CHECK(sandbox.plan(kSearch + " -o plan.json").exit_code == 0);
+  const std::string first = slurp(sandbox.file("plan.json"));
+  CHECK(first.starts_with("{"));
+  CHECK(complaint(sandbox.plan(kSearch + " -o none/plan.json"), 3).find("none/plan.json") !=
+        std::string::npos);
+  complaint(sandbox.plan(kSearch + " -o ."), 3);
+  // What is there stays there when the new one cannot be written.
+  const ProcessResult limited =
+      sandbox.shell("bash -c 'trap \"\" XFSZ; ulimit -f 1; " + sandbox.program() +
+                    " --model gpt3-175b --gpus 1024 --pp 32 -o plan.json'");
+  CHECK(limited.exit_code == 3);
+  CHECK(slurp(sandbox.file("plan.json")) == first);
+  CHECK(sandbox.shell("ls -A | wc -l").out == "1\n");
+  if (!std::filesystem::exists("/dev/full")) return skip("this system has no /dev/full");
+  CHECK(lacks(complaint(sandbox.plan(kSearch + " -o /dev/full"), 3), "no space left") == "");
+}
+
+TEST_CASE("a plan can go to standard output") {
+  const Sandbox sandbox;
+  CHECK(lacks(sandbox.plan(kSearch + " -o -").out, "\"format\": \"echelon-plan\"") == "");
+  CHECK(sandbox.plan(kSearch + " -o -").out.starts_with("{"));
+}
+
+TEST_CASE("nothing that fits is a no, not an error") {
+  const Sandbox sandbox;
+  const ProcessResult result = sandbox.plan("--model gpt3-175b --gpus 8 -o plan.json");
+  CHECK(result.exit_code == 1);
+  CHECK(result.err.empty());
+  for (const char* part : {"Nothing fits", "Nearest misses", "is short by", "GPUs instead of 8"}) {
+    CHECK(lacks(result.out, part) == "");
+  }
+  CHECK_FALSE(std::filesystem::exists(sandbox.file("plan.json")));
+  CHECK(sandbox.plan("predict --model gpt3-175b --gpus 8").exit_code == 1);
+}

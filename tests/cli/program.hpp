@@ -1,0 +1,74 @@
+// Runs the built `plan` away from the user's own settings, and compares with goldens.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/process.hpp"
+#include "tests/support/text.hpp"
+
+namespace echelon::test {
+
+/// A directory of its own with an empty home, so that no configuration reaches the program.
+class Sandbox {
+ public:
+  /// `plan ARGUMENTS` as a shell would run it; `environment` is "PLAN_GPUS=8 NO_COLOR=1".
+  [[nodiscard]] ProcessResult plan(const std::string& arguments,
+                                   const std::string& environment = "") const {
+    return shell(program(environment) + " " + arguments);
+  }
+  /// The program with its environment, for redirections and pipes.
+  [[nodiscard]] std::string program(const std::string& environment = "") const {
+    return "env -i PATH=\"$PATH\" HOME=" + shell_word(file("")) + " LC_ALL=C.UTF-8 " + environment +
+           " " + shell_word(ECHELON_PLAN);
+  }
+  [[nodiscard]] ProcessResult shell(const std::string& command) const {
+    return run_shell(command, directory_.path());
+  }
+  [[nodiscard]] std::string file(const std::string& name) const {
+    return (directory_.path() / name).string();
+  }
+  void write(const std::string& name, const std::string& content) const {
+    std::filesystem::create_directories(std::filesystem::path(file(name)).parent_path());
+    std::ofstream(file(name), std::ios::binary) << content;
+  }
+
+ private:
+  TempDir directory_;
+};
+
+/// Wrong input or a broken environment: this exit code, one line on stderr, nothing on stdout.
+inline std::string complaint(const ProcessResult& result, int exit_code) {
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == exit_code);
+  CHECK(result.out.empty());
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  CHECK(result.err.starts_with("plan: "));
+  return result.err;
+}
+
+inline nlohmann::ordered_json document(const ProcessResult& result) {
+  INFO(result.out << result.err);
+  CHECK(result.err.empty());
+  return nlohmann::ordered_json::parse(result.out);
+}
+
+/// "" when `text` is the content of tests/cli/goldens/NAME. With ECHELON_UPDATE_GOLDENS=1 the file
+/// is rewritten instead.
+inline std::string differs_from_golden(const std::string& name, const std::string& text) {
+  const std::string path = std::string(ECHELON_SOURCE_DIR) + "/tests/cli/goldens/" + name;
+  if (const char* update = std::getenv("ECHELON_UPDATE_GOLDENS"); update != nullptr && *update) {
+    std::ofstream(path, std::ios::binary) << text;
+    return {};
+  }
+  const std::string golden = slurp(path);
+  if (golden == text) return {};
+  return "differs from " + path + " (ECHELON_UPDATE_GOLDENS=1 rewrites it):\n" + text;
+}
+
+}  // namespace echelon::test
