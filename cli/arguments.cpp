@@ -72,7 +72,16 @@ Result<Parsed> run_cli11(int argc, const char* const* argv) {
   for (const auto& [name, option] : switches) {
     if (option->count() > 0) parsed.switches[name] = true;
   }
-  parsed.unknown = app.remaining();
+  // CLI11 leaves "--" itself among the rest; what follows it are words.
+  bool words_only = false;
+  for (const std::string& rest : app.remaining()) {
+    if (rest == "--")
+      words_only = true;
+    else if (words_only)
+      parsed.words.push_back(rest);
+    else
+      parsed.unknown.push_back(rest);
+  }
   return parsed;
 }
 

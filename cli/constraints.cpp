@@ -153,6 +153,12 @@ PlanConstraints pinned_to(const ParallelPlan& plan) {
   return pinned;
 }
 
+PlanConstraints without_layers(PlanConstraints pinned) {
+  pinned.layers_per_stage.reset();
+  pinned.recompute_layers.reset();
+  return pinned;
+}
+
 PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& changes) {
   // What follows from a changed degree is worked out again.
   if (changes.tp || changes.pp) pinned.dp.reset();

@@ -13,6 +13,8 @@ namespace echelon::cli {
 [[nodiscard]] Status check_supported(const Settings& settings);
 /// Every axis pinned to `plan`.
 [[nodiscard]] PlanConstraints pinned_to(const ParallelPlan& plan);
+/// `pinned` without what depends on how many layers the model has.
+[[nodiscard]] PlanConstraints without_layers(PlanConstraints pinned);
 /// `pinned` with what `changes` pins instead; values that follow from a changed degree are freed.
 [[nodiscard]] PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& changes);
 

@@ -98,8 +98,10 @@ Result<Outcome> search_verb(const Invocation& call) {
   if (call.json) {
     const Timing timing{Seconds{line.seconds()}, report->counts.priced + report->counts.too_large};
     outcome.output = search_json(asked->request, *report, asked->provenance, timing);
-  } else if (call.quiet && winner != nullptr) {
-    outcome.output = headline(asked->request, *winner, "best plan", call.style).substr(1);
+  } else if (call.quiet) {
+    outcome.output = winner != nullptr
+                         ? headline(asked->request, *winner, "best plan", call.style).substr(1)
+                         : near_misses_text(asked->request, *report, call.style);
   } else {
     outcome.output = search_text(asked->request, *report, call.arguments.command_line, call.style);
   }

@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <string>
 #include <utility>
 
 #include "cli/constraints.hpp"
+#include "cli/job.hpp"
 #include "core/model_io.hpp"
 #include "core/number.hpp"
 #include "core/version.hpp"
@@ -18,11 +17,6 @@
 namespace echelon::cli {
 
 namespace {
-
-constexpr int kLongestDefaultSequence = 8192;
-constexpr double kDefaultBatchTokens = 4.0 * (1 << 20);
-
-using Assumptions = std::vector<std::string>;
 
 bool looks_like_path(std::string_view text) {
   return text.find('/') != std::string_view::npos || text.ends_with(".json");
@@ -50,70 +44,7 @@ Result<ModelSpec> model_of(const Settings& settings) {
   return model;
 }
 
-Result<int> sequence_of(const Settings& settings, const ModelSpec& model, Assumptions& assumed) {
-  if (const Setting* setting = settings.find("seq"))
-    return parse_int(setting->value, setting->where);
-  const int sequence = model.max_positions > 0
-                           ? std::min(model.max_positions, kLongestDefaultSequence)
-                           : kLongestDefaultSequence;
-  assumed.push_back(
-      sequence == model.max_positions
-          ? fmt::format("sequence of {} tokens, the model's context (--seq)", grouped(sequence))
-          : fmt::format("sequence of 8,192 tokens; the model's context is {} (--seq)",
-                        model.max_positions > 0 ? grouped(model.max_positions) : "not stated"));
-  return sequence;
-}
-
-/// About 4 Mi tokens in a number of samples that the GPUs can share: the nearest multiple of the
-/// GPU count, of its half, its quarter ... as soon as a rounding stays within an eighth.
-std::int64_t default_batch(int sequence, std::int64_t gpus) {
-  const double wanted = kDefaultBatchTokens / sequence;
-  std::int64_t unit = gpus;
-  while (unit % 2 == 0 && static_cast<double>(unit) > wanted / 4) unit /= 2;
-  const double multiples = std::max(1.0, std::round(wanted / static_cast<double>(unit)));
-  return static_cast<std::int64_t>(multiples) * unit;
-}
-
-Result<std::int64_t> batch_of(const Settings& settings, int sequence, std::int64_t gpus,
-                              Assumptions& assumed) {
-  const Setting* samples = settings.find("global-batch");
-  const Setting* tokens = settings.find("global-batch-tokens");
-  if (samples != nullptr && tokens != nullptr) {
-    return input_error(samples->where, "given together with " + tokens->where, "one of the two");
-  }
-  if (samples != nullptr) return parse_count(samples->value, samples->where);
-  if (tokens != nullptr) {
-    const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);
-    if (!count || *count % sequence == 0) return count ? Result(*count / sequence) : count;
-    const std::int64_t below = *count / sequence * sequence;
-    return input_error(tokens->where, fmt::format("{} tokens", grouped(*count)),
-                       fmt::format("a multiple of the sequence length, {}", grouped(sequence)),
-                       below > 0 ? fmt::format("nearest: {} or {}", below, below + sequence)
-                                 : fmt::format("nearest: {}", sequence));
-  }
-  const std::int64_t batch = default_batch(sequence, gpus);
-  const std::int64_t total = batch * sequence;
-  assumed.push_back(fmt::format(
-      "global batch of {} sequences = {} tokens{} (--global-batch)", grouped(batch), grouped(total),
-      static_cast<double>(total) == kDefaultBatchTokens ? "" : ", near 4,194,304 and divisible"));
-  return batch;
-}
-
-Result<PrecisionRecipe> precision_of(const Settings& settings, const Stack& stack,
-                                     Assumptions& assumed) {
-  if (const Setting* setting = settings.find("precision")) {
-    const Result<PrecisionRecipe> recipe = find_precision(setting->value);
-    if (!recipe) return at(*setting, recipe.error());
-    return recipe;
-  }
-  assumed.push_back(fmt::format("precision {}{} (--precision)", stack.default_precision,
-                                stack.default_precision == "bf16:adam-fp32-master"
-                                    ? ": bf16 with fp32 master weights and fp32 main gradients"
-                                    : ", the habit of the stack"));
-  return find_precision(stack.default_precision);
-}
-
-Result<Stack> stack_of(const Settings& settings, Assumptions& assumed) {
+Result<Stack> stack_of(const Settings& settings, std::vector<std::string>& assumed) {
   if (const Setting* setting = settings.find("stack")) {
     const Result<Stack> stack = find_stack(setting->value);
     if (!stack) return at(*setting, stack.error());
@@ -124,7 +55,7 @@ Result<Stack> stack_of(const Settings& settings, Assumptions& assumed) {
 }
 
 Result<Calibration> calibration_of(const Settings& settings, const GpuSpec& gpu, const Stack& stack,
-                                   Assumptions& assumed, std::string& path) {
+                                   std::vector<std::string>& assumed, std::string& path) {
   if (const Setting* setting = settings.find("calibration")) {
     path = setting->value;
     if (const Status there = check_exists(path, setting->where, "a calibration file"); !there) {
@@ -142,40 +73,6 @@ Result<Calibration> calibration_of(const Settings& settings, const GpuSpec& gpu,
                                   calibration->fitted_to));
   }
   return calibration;
-}
-
-Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, const Stack& stack,
-                           std::int64_t gpus, Assumptions& assumed) {
-  TrainingJob job;
-  const Result<int> sequence = sequence_of(settings, model, assumed);
-  if (!sequence) return sequence.error();
-  job.sequence = *sequence;
-  const Result<std::int64_t> batch = batch_of(settings, *sequence, gpus, assumed);
-  if (!batch) return batch.error();
-  job.global_batch = *batch;
-  constexpr double kMostTokens = 1e15;
-  if (job.tokens_per_step() > kMostTokens) {
-    const Setting* given = settings.find("global-batch");
-    return input_error(given != nullptr ? given->where : "--global-batch-tokens",
-                       fmt::format("{:.3g} tokens in one step", job.tokens_per_step()),
-                       "at most 1e15");
-  }
-  const Result<PrecisionRecipe> precision = precision_of(settings, stack, assumed);
-  if (!precision) return precision.error();
-  job.precision = *precision;
-  if (const Setting* flash = settings.find("flash-attention")) {
-    const Result<bool> on = parse_switch(*flash);
-    if (!on) return on.error();
-    job.flash_attention = *on;
-  } else {
-    assumed.emplace_back("flash attention (--no-flash-attention)");
-  }
-  if (const Setting* tokens = settings.find("tokens")) {
-    const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);
-    if (!count) return count.error();
-    job.token_budget = static_cast<double>(*count);
-  }
-  return job;
 }
 
 Status read_limits(const Settings& settings, PlanRequest& request) {
@@ -248,7 +145,8 @@ Result<bool> parse_switch(const Setting& setting) {
                      "true or false");
 }
 
-Result<Machine> machine_of(const Settings& settings, std::int64_t gpus, Assumptions& assumed) {
+Result<Machine> machine_of(const Settings& settings, std::int64_t gpus,
+                           std::vector<std::string>& assumed) {
   const Setting* named = settings.find("cluster");
   const std::string name = named != nullptr ? named->value : kDefaultCluster;
   const Setting* count = settings.find("gpus");
@@ -288,11 +186,11 @@ Result<Asked> understand(const Settings& settings) {
   if (!model) return model.error();
   const Result<std::int64_t> gpus = gpus_of(settings);
   if (!gpus) return gpus.error();
-  Assumptions assumed;
+  std::vector<std::string> assumed;
   const Result<Machine> machine = machine_of(settings, *gpus, assumed);
   if (!machine) return machine.error();
   const Result<TrainingJob> job =
-      job_of(settings, *model, machine->stack, machine->cluster.gpus(), assumed);
+      job_of(settings, *model, machine->stack, machine->cluster, assumed);
   if (!job) return job.error();
   for (const auto& [flag, setting] : settings.all()) {
     const bool elsewhere = !setting.where.starts_with("--");
@@ -342,14 +240,15 @@ Result<Asked> understand(const PlanFile& file, const Settings& changes) {
   }
   const Result<std::int64_t> gpus = gpus_of(settings);
   if (!gpus) return gpus.error();
-  Assumptions assumed;
+  std::vector<std::string> assumed;
   const Result<Machine> machine = machine_of(settings, *gpus, assumed);
   if (!machine) return machine.error();
-  Result<TrainingJob> job = job_of(settings, model, machine->stack, *gpus, assumed);
+  Result<TrainingJob> job = job_of(settings, model, machine->stack, machine->cluster, assumed);
   if (!job) return job.error();
   if (!job->token_budget) job->token_budget = file.job.token_budget;
   assumed.clear();  // everything was written in the file
   PlanConstraints base = pinned_to(file.plan);
+  if (changes.has("model")) base = without_layers(std::move(base));
   if (changes.has("gpus") && !changes.has("dp")) {
     base.dp.reset();
     base.shard_group.reset();

@@ -182,20 +182,6 @@ std::string near_misses(const PlanReport& report, const TextStyle& style) {
   return out;
 }
 
-std::string nothing_fits(const PlanRequest& request, const PlanReport& report,
-                         const TextStyle& style) {
-  std::string out =
-      "\n" +
-      folded(painted(fmt::format("Nothing fits: of {} combinations {} are legal, and all need "
-                                 "more than the {} that may be used of one {}.",
-                                 grouped(report.counts.tuples), grouped(report.counts.too_large),
-                                 with_gib(request.usable_memory()), request.cluster.gpu().name),
-                     Paint::bad, style),
-             "", style);
-  return out + near_misses(report, style) + rejections(report, style) +
-         assumptions_text(request, style);
-}
-
 std::string next_steps(const PlanReport& report, std::string_view command, const TextStyle& style) {
   const int other = report.winner()->plan.microbatch == 1 ? 2 : 1;
   const std::string keep = std::string(command) + " -o plan.json";
@@ -209,11 +195,24 @@ std::string next_steps(const PlanReport& report, std::string_view command, const
 
 }  // namespace
 
+std::string near_misses_text(const PlanRequest& request, const PlanReport& report,
+                             const TextStyle& style) {
+  const std::string verdict = fmt::format(
+      "Nothing fits: of {} combinations {} are legal, and all need more than the {} that "
+      "may be used of one {}.",
+      grouped(report.counts.tuples), grouped(report.counts.too_large),
+      with_gib(request.usable_memory()), request.cluster.gpu().name);
+  return folded(painted(verdict, Paint::bad, style), "", style) + near_misses(report, style);
+}
+
 std::string search_text(const PlanRequest& request, const PlanReport& report,
                         std::string_view command, const TextStyle& style) {
   std::string out = job_text(request, style);
   const Candidate* winner = report.winner();
-  if (winner == nullptr) return out + nothing_fits(request, report, style);
+  if (winner == nullptr) {
+    return out + "\n" + near_misses_text(request, report, style) + rejections(report, style) +
+           assumptions_text(request, style);
+  }
   const PredictedCosts costs = costs_of(*winner);
   out += headline(request, *winner, "best plan", style);
   out += why_it_won(report, style);

@@ -16,6 +16,9 @@ namespace echelon {
 /// was assumed, what to type next. `command` is the command line as typed.
 [[nodiscard]] std::string search_text(const PlanRequest& request, const PlanReport& report,
                                       std::string_view command, const TextStyle& style);
+/// Why there is no plan, without the rest: the nearest misses.
+[[nodiscard]] std::string near_misses_text(const PlanRequest& request, const PlanReport& report,
+                                           const TextStyle& style);
 /// One configuration, priced.
 [[nodiscard]] std::string predict_text(const PlanRequest& request, const Candidate& candidate,
                                        const TextStyle& style);

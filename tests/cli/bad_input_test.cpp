@@ -79,6 +79,14 @@ TEST_CASE("above one node the two neighbouring multiples are offered") {
         2);
 }
 
+TEST_CASE("a number format the GPU has no units for is refused, not priced") {
+  check(
+      {{"--model 7b --cluster dgx-a100 --gpus 8 --precision fp8", {"--precision", "A100", "bf16"}},
+       {"predict --model 7b --cluster dgx-v100 --gpus 8 --precision bf16",
+        {"--precision", "V100", "fp16"}}},
+      2);
+}
+
 TEST_CASE("degrees that divide nothing are named") {
   check({{"predict --model 7b --gpus 8 --tp 3", {"3"}},
          {"predict --model 7b --gpus 64 --tp 64", {"--tp", "32"}},

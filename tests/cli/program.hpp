@@ -68,7 +68,12 @@ inline std::string differs_from_golden(const std::string& name, const std::strin
   }
   const std::string golden = slurp(path);
   if (golden == text) return {};
-  return "differs from " + path + " (ECHELON_UPDATE_GOLDENS=1 rewrites it):\n" + text;
+  const auto [at, expected] = std::mismatch(text.begin(), text.end(), golden.begin(), golden.end());
+  const auto offset = static_cast<std::size_t>(at - text.begin());
+  const std::size_t line = text.rfind('\n', offset) + 1;
+  return path + " (ECHELON_UPDATE_GOLDENS=1 rewrites it) differs at:\n" +
+         text.substr(line, text.find('\n', offset) - line) + "\nwhich was:\n" +
+         golden.substr(line, golden.find('\n', offset) - line);
 }
 
 }  // namespace echelon::test

@@ -159,3 +159,20 @@ TEST_CASE("every example in the help works as written") {
   }
   CHECK(examples >= 15);
 }
+
+TEST_CASE("a GPU without bf16 is planned with fp16, and it is said") {
+  const Sandbox sandbox;
+  CHECK(lacks(sandbox.plan("predict --model gpt2 --cluster dgx-v100 --gpus 8").out,
+              "fp16:adam-fp32-master, because V100") == "");
+}
+
+TEST_CASE("another model may be tried on a plan file") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.plan("--model 7b --gpus 64 --pp 2 --vpp 1 -o a.json").exit_code == 0);
+  CHECK(lacks(sandbox.plan("predict a.json --model 13b").out, "llama2-13b") == "");
+}
+
+TEST_CASE("words after -- are words") {
+  const Sandbox sandbox;
+  CHECK(lacks(sandbox.plan("predict -- --model").err, "--model: no such file") == "");
+}

@@ -1,0 +1,20 @@
+// Settings that say what one optimizer step trains on, and the defaults of the contract.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/settings.hpp"
+#include "core/job.hpp"
+#include "core/model.hpp"
+#include "costmodel/stack.hpp"
+#include "topologies/topology.hpp"
+
+namespace echelon::cli {
+
+/// Sequence, batch, precision, attention and token budget. What was not set is told in `assumed`.
+[[nodiscard]] Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
+                                         const Stack& stack, const ClusterTopology& cluster,
+                                         std::vector<std::string>& assumed);
+
+}  // namespace echelon::cli
