@@ -68,7 +68,7 @@ struct Cut {
   int etp = 1;  ///< … each over etp (both lie inside tp·cp·dp)
   bool sequence_parallel = false;
   bool overlap_tp = false;  ///< tensor-parallel collectives split and run beside their GEMMs
-  bool operator==(const Cut&) const = default;
+  auto operator<=>(const Cut&) const = default;
 };
 
 [[nodiscard]] OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,

@@ -14,6 +14,10 @@ std::vector<Stack> make_stacks() {
                "and moments, fp32 main gradients, one dummy weight gradient per GEMM shape; "
                "ZeRO-2/3 is Megatron-FSDP, priced without pipeline stages";
     s.dummy_weight_gradients = true;
+    s.cp_ring = s.cp_all_to_all = true;
+    s.expert_parallel = true;
+    s.rank_orders = true;
+    s.offload_optimizer = true;
     all.push_back(s);
   }
   {
@@ -52,6 +56,8 @@ std::vector<Stack> make_stacks() {
     s.default_precision = "bf16:fsdp-fp32-shards";
     s.zero_allowed[1] = false;
     s.zero23_with_pipeline = true;
+    s.cp_ring = true;
+    s.expert_parallel = true;
     s.sequence_parallel_always = true;
     all.push_back(s);
   }
@@ -76,6 +82,9 @@ std::vector<Stack> make_stacks() {
     s.interleaved = false;
     s.overlaps_gather = false;
     s.reduces_in_fp32 = false;
+    s.cp_all_to_all = true;
+    s.expert_parallel = true;
+    s.offload_optimizer = true;
     all.push_back(s);
   }
   {

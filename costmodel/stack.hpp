@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/parallel_plan.hpp"
 #include "core/result.hpp"
 
 namespace echelon {
@@ -20,6 +21,11 @@ struct Stack {
   bool sequence_parallel = true;      ///< offers sequence parallelism
   bool sequence_parallel_always = false;  ///< … and always uses it when tp > 1
   bool interleaved = true;            ///< offers vpp > 1
+  bool cp_ring = false;               ///< context parallelism by a ring of keys and values
+  bool cp_all_to_all = false;         ///< … by an all-to-all over heads (Ulysses)
+  bool expert_parallel = false;       ///< experts split over ranks
+  bool rank_orders = false;           ///< offers pp inside dp besides the default order
+  bool offload_optimizer = false;     ///< master weights and moments can live in host memory
   bool zero_bubble = false;           ///< offers ZB-H1
   bool per_stage_recompute = false;   ///< recomputed layers may differ between stages
   bool overlaps_dp = true;            ///< gradient reduction beside the last backward
@@ -34,6 +40,10 @@ struct Stack {
   bool saves_swiglu_product = true;   ///< product of gate and up is kept rather than recomputed
   bool reduces_in_fp32 = true;        ///< data-parallel reduction on the main gradients
   int vocab_padding = 128;            ///< vocabulary padded to a multiple of this · tp
+
+  [[nodiscard]] bool offers_cp(CpComm comm) const {
+    return comm == CpComm::ring ? cp_ring : cp_all_to_all;
+  }
 };
 
 /// All stacks in the order users see them: megatron-core, megatron-2021, nanotron, torchtitan,

@@ -28,6 +28,30 @@ int pinned_recompute(const std::vector<int>& pinned, const std::vector<int>& lay
   return pinned.front() <= most ? std::min(pinned.front(), layers[stage]) : pinned.front();
 }
 
+void fill_degrees(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan) {
+  const PlanConstraints& pinned = request.constraints;
+  const Cut& cut = tuple.cut;
+  plan.tp = cut.tp;
+  plan.cp = cut.cp;
+  plan.cp_comm = cut.cp_comm;
+  plan.ep = cut.ep;
+  plan.etp = cut.etp;
+  plan.dp = tuple.dp;
+  plan.pp = tuple.pp;
+  plan.vpp = tuple.vpp;
+  plan.microbatch = cut.microbatch;
+  plan.zero = tuple.zero;
+  plan.shard_group = tuple.shard_group;
+  plan.sequence_parallel = cut.sequence_parallel;
+  plan.recompute = tuple.recompute;
+  plan.rank_order = tuple.rank_order;
+  plan.offload_optimizer = tuple.offload_optimizer;
+  plan.schedule = tuple.schedule;
+  plan.overlap_dp = pinned.overlap_dp.value_or(true);
+  plan.overlap_tp = cut.overlap_tp;
+  plan.overlap_pp = pinned.overlap_pp.value_or(tuple.vpp > 1);
+}
+
 }  // namespace
 
 std::vector<std::int64_t> divisors(std::int64_t n) {
@@ -59,24 +83,7 @@ std::optional<std::vector<int>> split_layers(int layers, int pp, int vpp) {
 
 bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan) {
   const PlanConstraints& pinned = request.constraints;
-  plan.tp = tuple.tp;
-  plan.cp = pinned.cp.value_or(1);
-  plan.ep = pinned.ep.value_or(1);
-  plan.etp = pinned.etp.value_or(1);
-  plan.dp = tuple.dp;
-  plan.pp = tuple.pp;
-  plan.vpp = tuple.vpp;
-  plan.microbatch = tuple.microbatch;
-  plan.zero = tuple.zero;
-  plan.shard_group = tuple.shard_group;
-  plan.sequence_parallel = tuple.sequence_parallel;
-  plan.recompute = tuple.recompute;
-  plan.schedule = pinned.schedule.value_or(tuple.vpp > 1 ? ScheduleKind::interleaved
-                                                         : ScheduleKind::one_f_one_b);
-  plan.overlap_dp = pinned.overlap_dp.value_or(true);
-  plan.overlap_tp = pinned.overlap_tp.value_or(false);
-  plan.overlap_pp = pinned.overlap_pp.value_or(tuple.vpp > 1);
-
+  fill_degrees(request, tuple, plan);
   const auto stages = static_cast<std::size_t>(tuple.pp);
   if (pinned.layers_per_stage) {
     plan.layers_per_stage = *pinned.layers_per_stage;
@@ -97,14 +104,69 @@ bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& pla
   return true;
 }
 
-AxisValues AxisValues::of(const PlanRequest& request) {
-  const PlanConstraints& pinned = request.constraints;
-  const std::vector<int> all =
-      narrowed(divisors(request.cluster.gpus()), request.cluster.gpus());
-  AxisValues values{all, all};
-  if (pinned.tp) values.tp = {*pinned.tp};
-  if (pinned.pp) values.pp = {*pinned.pp};
+Tuple tuple_of(const ParallelPlan& plan) {
+  Tuple tuple;
+  tuple.cut = cut_of(plan);
+  tuple.pp = plan.pp;
+  tuple.dp = plan.dp;
+  tuple.vpp = plan.vpp;
+  tuple.schedule = plan.schedule;
+  tuple.zero = plan.zero;
+  tuple.shard_group = plan.shard_group;
+  tuple.rank_order = plan.rank_order;
+  tuple.offload_optimizer = plan.offload_optimizer;
+  tuple.recompute = plan.recompute;
+  for (const int k : plan.recompute_layers) {
+    tuple.recompute_layers = std::max(tuple.recompute_layers, k);
+  }
+  return tuple;
+}
+
+std::vector<int> degree_values(std::optional<int> pinned, std::int64_t ranks) {
+  return pinned ? std::vector<int>{*pinned} : narrowed(divisors(ranks), ranks);
+}
+
+std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
+  if (request.constraints.cp) return {*request.constraints.cp};
+  std::vector<int> values{1};
+  if (!request.stack.cp_ring && !request.stack.cp_all_to_all) return values;
+  for (const int cp : narrowed(divisors(ranks), ranks)) {
+    if (cp > 1 && request.job.sequence % (2 * cp) == 0) values.push_back(cp);
+  }
   return values;
+}
+
+std::vector<CpComm> cp_comm_values(const PlanRequest& request, int cp) {
+  if (request.constraints.cp_comm) return {*request.constraints.cp_comm};
+  if (cp == 1) return {CpComm::ring};
+  std::vector<CpComm> values;
+  for (const CpComm comm : {CpComm::ring, CpComm::all_to_all}) {
+    if (request.stack.offers_cp(comm)) values.push_back(comm);
+  }
+  if (values.empty()) values.push_back(CpComm::ring);  // pinned cp: rejected with its reason
+  return values;
+}
+
+std::vector<ExpertGrid> expert_values(const PlanRequest& request, int tp, int ranks) {
+  const PlanConstraints& pinned = request.constraints;
+  const int experts = request.model.moe.experts;
+  std::vector<ExpertGrid> grids;
+  if (experts == 0 || !request.stack.expert_parallel) {
+    return {{pinned.ep.value_or(1), pinned.etp.value_or(1)}};
+  }
+  std::vector<int> etps{1};
+  if (tp > 1) etps.push_back(tp);
+  if (pinned.etp) etps = {*pinned.etp};
+  for (const int etp : etps) {
+    if (pinned.ep) {
+      grids.push_back({*pinned.ep, etp});
+      continue;
+    }
+    for (const int ep : narrowed(divisors(experts), ranks)) {
+      if (ranks % (std::int64_t{ep} * etp) == 0) grids.push_back({ep, etp});
+    }
+  }
+  return grids;
 }
 
 std::vector<int> microbatch_values(const PlanRequest& request, int dp) {
@@ -114,27 +176,40 @@ std::vector<int> microbatch_values(const PlanRequest& request, int dp) {
   return narrowed(divisors(local), 1 << 20);
 }
 
-std::vector<int> vpp_values(const PlanRequest& request, int pp) {
+std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
+  using enum ScheduleKind;
   const PlanConstraints& pinned = request.constraints;
-  if (pinned.vpp) return {*pinned.vpp};
-  std::vector<int> values;
-  const bool wants_interleaved = pinned.schedule == ScheduleKind::interleaved;
-  if (!wants_interleaved) values.push_back(1);
-  const bool forbids = pinned.schedule.has_value() && !wants_interleaved;
-  if (pp == 1 || forbids || !request.stack.interleaved) return values;
+  const auto schedule = pinned.schedule;
+  if (pinned.vpp) {
+    return {{*pinned.vpp, schedule.value_or(*pinned.vpp > 1 ? interleaved : one_f_one_b)}};
+  }
+  std::vector<Chunks> values;
+  if (schedule != interleaved) values.push_back({1, schedule.value_or(one_f_one_b)});
+  if (pp == 1 || (schedule && schedule != interleaved)) return values;
+  if (!schedule && request.stack.zero_bubble) values.push_back({1, zero_bubble_h1});
+  if (!request.stack.interleaved) return values;
   for (int vpp = 2; vpp * pp <= request.model.layers; ++vpp) {
-    if (equal_or_ends_less(request.model.layers, pp * vpp)) values.push_back(vpp);
+    if (equal_or_ends_less(request.model.layers, pp * vpp)) values.push_back({vpp, interleaved});
   }
   return values;
 }
 
-std::vector<int> zero_values(const PlanRequest& request, int dp) {
+std::vector<int> zero_values(const PlanRequest& request, int data_ranks) {
   if (request.constraints.zero) return {*request.constraints.zero};
   std::vector<int> values;
   for (int zero = 0; zero <= 3; ++zero) {
-    if (request.stack.zero_allowed[zero] && (dp > 1 || zero == 0)) values.push_back(zero);
+    if (request.stack.zero_allowed[zero] && (data_ranks > 1 || zero == 0)) values.push_back(zero);
   }
   if (values.empty()) values.push_back(0);
+  return values;
+}
+
+std::vector<int> shard_values(const PlanRequest& request, const Tuple& tuple) {
+  const int data = tuple.dp * tuple.cut.cp;
+  if (request.constraints.shard_group) return {*request.constraints.shard_group};
+  std::vector<int> values{data};
+  const int inside = std::max(1, request.cluster.domain_gpus() / tuple.cut.tp);
+  if (tuple.zero >= 2 && inside > 1 && inside < data && data % inside == 0) values.push_back(inside);
   return values;
 }
 
@@ -147,6 +222,20 @@ std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp) {
   if (tp == 1 || !request.stack.sequence_parallel) return {false};
   if (request.stack.sequence_parallel_always) return {true};
   return {false, true};
+}
+
+std::vector<RankOrder> rank_order_values(const PlanRequest& request, const Tuple& tuple) {
+  using enum RankOrder;
+  if (request.constraints.rank_order) return {*request.constraints.rank_order};
+  const bool matters = request.stack.rank_orders && tuple.pp > 1 && tuple.dp > 1 && tuple.cut.cp == 1;
+  if (matters) return {dp_inside_pp, pp_inside_dp};
+  return {dp_inside_pp};
+}
+
+std::vector<double> offload_values(const PlanRequest& request, int zero) {
+  if (request.constraints.offload_optimizer) return {*request.constraints.offload_optimizer};
+  if (request.stack.offload_optimizer && zero >= 1) return {0.0, 1.0};
+  return {0.0};
 }
 
 std::vector<Recompute> recompute_values(const PlanRequest& request) {

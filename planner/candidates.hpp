@@ -3,17 +3,24 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "costmodel/price.hpp"
 #include "planner/request.hpp"
 
 namespace echelon {
 
-/// One point of the search space, small enough to keep by the hundred thousand. Layers per stage
-/// and recomputed layers follow from it and the request.
+/// One point of the search space, small enough to keep by the hundred thousand. The cut holds tp,
+/// cp, ep, etp, microbatch and sequence parallelism. Layers per stage and recomputed layers follow
+/// from the tuple and the request unless a split was searched for it.
 struct Tuple {
-  int tp = 1, pp = 1, vpp = 1, dp = 1, microbatch = 1, zero = 0, shard_group = 1;
-  bool sequence_parallel = false;
+  Cut cut;
+  int pp = 1, dp = 1, vpp = 1;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int zero = 0, shard_group = 1;
+  RankOrder rank_order = RankOrder::dp_inside_pp;
+  double offload_optimizer = 0;
   Recompute recompute = Recompute::none;
   int recompute_layers = 0;  ///< on every stage (full only)
   auto operator<=>(const Tuple&) const = default;
@@ -29,15 +36,32 @@ struct Tuple {
 /// Fills `plan` (vectors reused) with the tuple's plan. False when its layers cannot be split.
 bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan);
 
-/// Values of each axis the request leaves open, for given outer ones. Ascending, not yet checked.
-struct AxisValues {
-  std::vector<int> tp, pp;  ///< divisors of the GPUs, or the pinned value
-  [[nodiscard]] static AxisValues of(const PlanRequest& request);
+/// The tuple a plan was made from (its split aside).
+[[nodiscard]] Tuple tuple_of(const ParallelPlan& plan);
+
+// Values of each axis the request leaves open, for given outer ones. Ascending, not yet checked.
+/// Divisors of `ranks`, or the pinned value.
+[[nodiscard]] std::vector<int> degree_values(std::optional<int> pinned, std::int64_t ranks);
+[[nodiscard]] std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks);
+[[nodiscard]] std::vector<CpComm> cp_comm_values(const PlanRequest& request, int cp);
+struct ExpertGrid {
+  int ep = 1, etp = 1;
 };
+/// Grids over the tp·cp·dp ranks of a stage; etp is 1 or tp unless pinned.
+[[nodiscard]] std::vector<ExpertGrid> expert_values(const PlanRequest& request, int tp, int ranks);
 [[nodiscard]] std::vector<int> microbatch_values(const PlanRequest& request, int dp);
-[[nodiscard]] std::vector<int> vpp_values(const PlanRequest& request, int pp);
-[[nodiscard]] std::vector<int> zero_values(const PlanRequest& request, int dp);
+/// Chunks per rank with the schedule they run under.
+struct Chunks {
+  int vpp = 1;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+};
+[[nodiscard]] std::vector<Chunks> chunk_values(const PlanRequest& request, int pp);
+[[nodiscard]] std::vector<int> zero_values(const PlanRequest& request, int data_ranks);
+/// All data-parallel ranks; with ZeRO also those of them inside one NVLink domain.
+[[nodiscard]] std::vector<int> shard_values(const PlanRequest& request, const Tuple& tuple);
 [[nodiscard]] std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp);
+[[nodiscard]] std::vector<RankOrder> rank_order_values(const PlanRequest& request, const Tuple& tuple);
+[[nodiscard]] std::vector<double> offload_values(const PlanRequest& request, int zero);
 [[nodiscard]] std::vector<Recompute> recompute_values(const PlanRequest& request);
 
 }  // namespace echelon

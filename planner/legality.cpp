@@ -16,6 +16,7 @@ std::string_view name_of(RejectionReason reason) {
     case ffn_not_divisible: return "ffn-not-divisible";
     case sequence_not_divisible: return "sequence-not-divisible";
     case batch_not_divisible: return "batch-not-divisible";
+    case experts_not_divisible: return "experts-not-divisible";
     case too_few_layers: return "too-few-layers";
     case layers_not_divisible: return "layers-not-divisible";
     case microbatches_not_divisible: return "microbatches-not-divisible";
@@ -34,9 +35,11 @@ std::string_view describe(RejectionReason reason) {
     case kv_heads_not_divisible:
       return "tensor parallelism and the key/value heads must divide one another";
     case ffn_not_divisible: return "tensor parallelism must divide the MLP width";
-    case sequence_not_divisible: return "sequence parallelism must divide the sequence length";
+    case sequence_not_divisible: return "context and sequence parallelism must divide the sequence length";
     case batch_not_divisible:
       return "the global batch must be a multiple of data parallel × microbatch";
+    case experts_not_divisible:
+      return "expert parallelism must divide the experts, and ep·etp the ranks of a stage";
     case too_few_layers: return "every pipeline chunk needs at least one layer";
     case layers_not_divisible:
       return "interleaved chunks must hold equal numbers of layers (embedding and loss may count as one each)";
@@ -66,26 +69,78 @@ using enum RejectionReason;
 using Found = std::optional<Rejection>;
 
 Found check_degrees(const ClusterTopology& cluster, const ParallelPlan& p) {
-  if (p.cp != 1 || p.ep != 1 || p.etp != 1) {
-    return Rejection{stack_lacks_feature,
-                     "context and expert parallelism are not priced by this version"};
-  }
   if (p.gpus() != cluster.gpus()) {
-    return Rejection{gpus_mismatch, fmt::format("tp {} × dp {} × pp {} = {} is not {} GPUs", p.tp,
-                                                p.dp, p.pp, p.gpus(), cluster.gpus())};
+    return Rejection{gpus_mismatch,
+                     fmt::format("tp {} × cp {} × dp {} × pp {} = {} is not {} GPUs", p.tp, p.cp,
+                                 p.dp, p.pp, p.gpus(), cluster.gpus())};
   }
-  if (p.shard_group < 1 || p.dp % p.shard_group != 0) {
-    return Rejection{contradictory, fmt::format("shard group {} does not divide dp {}",
-                                                p.shard_group, p.dp)};
+  const int data = p.dp * p.cp;
+  if (p.shard_group < 1 || data % p.shard_group != 0) {
+    return Rejection{contradictory, fmt::format("shard group {} does not divide dp {} × cp {}",
+                                                p.shard_group, p.dp, p.cp)};
+  }
+  if (p.rank_order == RankOrder::pp_inside_dp && p.cp > 1) {
+    return Rejection{contradictory, "rank order tp-cp-ep-pp-dp is priced without cp"};
+  }
+  return {};
+}
+
+/// Experts: the grid etp·ep·edp covers the ranks of one stage.
+/// Source: Megatron-Core parallel_state (expert RankGenerator), MoE parallel folding.
+Found check_experts(const ModelSpec& model, const ParallelPlan& p) {
+  if (model.moe.experts == 0) {
+    if (p.ep == 1 && p.etp == 1) return {};
+    return Rejection{contradictory, "expert parallelism for a model without experts"};
+  }
+  if (model.moe.experts % p.ep != 0) {
+    return Rejection{experts_not_divisible,
+                     fmt::format("ep {} does not divide {} experts", p.ep, model.moe.experts)};
+  }
+  if (model.moe.expert_ffn_hidden % p.etp != 0) {
+    return Rejection{experts_not_divisible, fmt::format("etp {} does not divide the expert width {}",
+                                                        p.etp, model.moe.expert_ffn_hidden)};
+  }
+  const std::int64_t ranks = std::int64_t{p.tp} * p.cp * p.dp;
+  if (ranks % (std::int64_t{p.ep} * p.etp) != 0) {
+    return Rejection{experts_not_divisible,
+                     fmt::format("ep {} × etp {} does not divide the {} ranks of a stage", p.ep,
+                                 p.etp, ranks)};
+  }
+  if (p.ep > 1 && p.tp > 1 && !p.sequence_parallel) {
+    return Rejection{contradictory, "ep > 1 with tp > 1 needs sequence parallelism"};
+  }
+  return {};
+}
+
+Found check_context(const ModelSpec& model, const TrainingJob& job, const ParallelPlan& p) {
+  if (p.cp == 1) return {};
+  if (job.sequence % (2 * p.cp) != 0) {  // two slices per rank balance the causal mask
+    return Rejection{sequence_not_divisible, fmt::format("2 × cp {} does not divide the sequence {}",
+                                                         p.cp, job.sequence)};
+  }
+  if (p.cp_comm == CpComm::ring) return {};
+  const int heads = p.tp * p.cp;
+  if (model.heads % heads != 0) {
+    return Rejection{heads_not_divisible,
+                     fmt::format("tp {} × cp {} (all-to-all) does not divide {} attention heads",
+                                 p.tp, p.cp, model.heads)};
+  }
+  if (model.kv_heads % heads != 0) {
+    return Rejection{kv_heads_not_divisible,
+                     fmt::format("tp {} × cp {} (all-to-all) does not divide {} key/value heads",
+                                 p.tp, p.cp, model.kv_heads)};
   }
   return {};
 }
 
 Found check_shapes(const ModelSpec& model, const TrainingJob& job, const ParallelPlan& p) {
   if (Found found = check_tensor_parallel(model, p.tp)) return found;
-  if (p.sequence_parallel && job.sequence % p.tp != 0) {
+  if (Found found = check_context(model, job, p)) return found;
+  if (Found found = check_experts(model, p)) return found;
+  if (p.sequence_parallel && job.sequence / p.cp % p.tp != 0) {
     return Rejection{sequence_not_divisible,
-                     fmt::format("tp {} does not divide the sequence {}", p.tp, job.sequence)};
+                     fmt::format("tp {} does not divide the {} tokens of a sequence on one rank",
+                                 p.tp, job.sequence / p.cp)};
   }
   if (job.global_batch % (std::int64_t{p.dp} * p.microbatch) != 0) {
     return Rejection{batch_not_divisible,
@@ -161,6 +216,16 @@ Found check_stack(const Stack& stack, const ParallelPlan& p) {
   if (p.schedule == ScheduleKind::zero_bubble_h1 && !stack.zero_bubble) {
     return lacks("zero-bubble schedule");
   }
+  if (p.cp > 1 && !stack.offers_cp(p.cp_comm)) {
+    return lacks(fmt::format("context parallelism by {}", name_of(p.cp_comm)));
+  }
+  if (p.ep * p.etp > 1 && !stack.expert_parallel) return lacks("expert parallelism");
+  if (p.offload_optimizer > 0 && (!stack.offload_optimizer || p.zero < 1)) {
+    return lacks(fmt::format("optimizer offload at ZeRO-{}", p.zero));
+  }
+  if (p.rank_order != RankOrder::dp_inside_pp && !stack.rank_orders) {
+    return lacks(fmt::format("rank order {}", name_of(p.rank_order)));
+  }
   if (p.sequence_parallel && !stack.sequence_parallel) return lacks("sequence parallelism");
   if (p.sequence_parallel && p.tp == 1) {
     return Rejection{contradictory, "sequence parallelism needs tp > 1"};
@@ -191,8 +256,8 @@ Found check_recompute(const Stack& stack, const ParallelPlan& p) {
       return Rejection{contradictory, fmt::format("{} recomputed layers on a stage of {}", k,
                                                   p.layers_per_stage[s])};
     }
-    const int uniform = std::min(p.recompute_layers[0], p.layers_per_stage[s]);
-    if (!stack.per_stage_recompute && k < uniform) {
+    const int most = *std::max_element(p.recompute_layers.begin(), p.recompute_layers.end());
+    if (!stack.per_stage_recompute && k != std::min(most, p.layers_per_stage[s])) {
       return Rejection{stack_lacks_feature,
                        fmt::format("{} recomputes the same number of layers on every stage",
                                    stack.name)};
@@ -204,14 +269,6 @@ Found check_recompute(const Stack& stack, const ParallelPlan& p) {
 }  // namespace
 
 std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
-  if (model.moe.experts > 0) {
-    return Rejection{stack_lacks_feature,
-                     "mixture-of-experts models are not priced by this version"};
-  }
-  if (model.latent()) {
-    return Rejection{stack_lacks_feature,
-                     "multi-head latent attention is not priced by this version"};
-  }
   if (model.heads % tp != 0) {
     return Rejection{heads_not_divisible,
                      fmt::format("tp {} does not divide {} attention heads", tp, model.heads)};

@@ -21,6 +21,7 @@ enum class RejectionReason {
   ffn_not_divisible,
   sequence_not_divisible,
   batch_not_divisible,
+  experts_not_divisible,  ///< experts, ep, etp and the expert grid
   too_few_layers,       ///< fewer layers than pp·vpp
   layers_not_divisible, ///< interleaving needs equal chunks
   microbatches_not_divisible,  ///< interleaving needs pp | microbatches

@@ -20,6 +20,9 @@ namespace echelon {
 struct PlanConstraints {
   std::optional<int> tp, cp, ep, etp, dp, pp, vpp, microbatch, zero, shard_group;
   std::optional<bool> sequence_parallel;
+  std::optional<CpComm> cp_comm;
+  std::optional<RankOrder> rank_order;
+  std::optional<double> offload_optimizer;
   std::optional<Recompute> recompute;
   std::optional<std::vector<int>> recompute_layers;  ///< one value for all stages, or one per stage
   std::optional<std::vector<int>> layers_per_stage;
