@@ -94,6 +94,41 @@ void read_block(JsonReader& reader, ModelSpec& model) {
   model.sliding_window = small(reader.integer_or("sliding_window", 0, kMostPositions, 0));
   model.windowed_layers = small(reader.integer_or("windowed_layers", 0, kMostLayers,
                                                   model.sliding_window > 0 ? model.layers : 0));
+  model.attention_sinks = reader.boolean_or("attention_sinks", model.attention_sinks);
+}
+
+/// Null when the file has no object of that name.
+const Json* optional_object(JsonReader& reader, std::string_view key) {
+  const Json* object = reader.member(key);
+  return object == nullptr || object->is_null() ? nullptr : object;
+}
+
+Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
+  const Json* object = optional_object(outer, "moe");
+  if (object == nullptr) return Done{};
+  JsonReader reader(*object, outer.where(), "/moe");
+  moe.experts = small(reader.integer("experts", 1, kMostExperts));
+  moe.experts_per_token = small(reader.integer("experts_per_token", 1, kMostExperts));
+  moe.expert_ffn_hidden = small(reader.integer("expert_ffn_hidden", 1, kMostFfn));
+  moe.shared_ffn_hidden = small(reader.integer_or("shared_ffn_hidden", 0, kMostFfn, 0));
+  moe.first_dense_layers = small(reader.integer_or("first_dense_layers", 0, kMostLayers, 0));
+  moe.every = small(reader.integer_or("every", 1, kMostLayers, 1));
+  moe.expert_bias = reader.boolean_or("expert_bias", false);
+  moe.router_bias = reader.boolean_or("router_bias", false);
+  moe.shared_expert_gate = reader.boolean_or("shared_expert_gate", false);
+  return reader.finish();
+}
+
+Status read_latent(JsonReader& outer, LatentAttention& mla) {
+  const Json* object = optional_object(outer, "mla");
+  if (object == nullptr) return Done{};
+  JsonReader reader(*object, outer.where(), "/mla");
+  mla.kv_lora_rank = small(reader.integer("kv_lora_rank", 1, kMostHidden));
+  mla.q_lora_rank = small(reader.integer_or("q_lora_rank", 0, kMostHidden, 0));
+  mla.qk_nope_head_dim = small(reader.integer("qk_nope_head_dim", 1, kMostHeadDim));
+  mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMostHeadDim));
+  mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMostHeadDim));
+  return reader.finish();
 }
 
 std::vector<std::string> read_aliases(JsonReader& reader) {
@@ -127,12 +162,39 @@ Result<ModelFile> read_model_file(const Json& document, std::string_view where) 
   file.published_parameters = reader.integer_or("published_parameters", 1, INT64_MAX, 0);
   read_shapes(reader, file.model);
   read_block(reader, file.model);
-  const Status read = reader.finish();
-  if (!read) return read.error();
+  const Status mixture = read_mixture(reader, file.model.moe);
+  const Status latent = read_latent(reader, file.model.mla);
+  for (const Status& read : {reader.finish(), mixture, latent}) {
+    if (!read) return read.error();
+  }
   const Status sound = check_model(file.model, where);
   if (!sound) return sound.error();
   return file;
 }
+
+namespace {
+
+Json mixture_to_json(const MixtureOfExperts& moe) {
+  return {{"experts", moe.experts},
+          {"experts_per_token", moe.experts_per_token},
+          {"expert_ffn_hidden", moe.expert_ffn_hidden},
+          {"shared_ffn_hidden", moe.shared_ffn_hidden},
+          {"first_dense_layers", moe.first_dense_layers},
+          {"every", moe.every},
+          {"expert_bias", moe.expert_bias},
+          {"router_bias", moe.router_bias},
+          {"shared_expert_gate", moe.shared_expert_gate}};
+}
+
+Json latent_to_json(const LatentAttention& mla) {
+  return {{"kv_lora_rank", mla.kv_lora_rank},
+          {"q_lora_rank", mla.q_lora_rank},
+          {"qk_nope_head_dim", mla.qk_nope_head_dim},
+          {"qk_rope_head_dim", mla.qk_rope_head_dim},
+          {"v_head_dim", mla.v_head_dim}};
+}
+
+}  // namespace
 
 std::string model_to_json(const ModelSpec& model) {
   Json file;
@@ -165,6 +227,10 @@ std::string model_to_json(const ModelSpec& model) {
   file["attention_dropout"] = model.attention_dropout;
   file["sliding_window"] = model.sliding_window;
   file["windowed_layers"] = model.windowed_layers;
+  // Absent where they say nothing, so that files of dense models keep their bytes.
+  if (model.attention_sinks) file["attention_sinks"] = true;
+  if (model.moe != MixtureOfExperts{}) file["moe"] = mixture_to_json(model.moe);
+  if (model.mla != LatentAttention{}) file["mla"] = latent_to_json(model.mla);
   constexpr int kIndent = 2;
   return file.dump(kIndent, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -19,6 +19,7 @@ inline constexpr std::int64_t kMostHeads = 100'000;
 inline constexpr std::int64_t kMostHeadDim = 100'000;
 inline constexpr std::int64_t kMostFfn = 100'000'000;
 inline constexpr std::int64_t kMostVocab = 100'000'000;
+inline constexpr std::int64_t kMostExperts = 100'000;
 inline constexpr std::int64_t kMostPositions = 1'000'000'000;
 
 /// A file of ours and what only catalog files carry beside the shapes.

@@ -1,7 +1,5 @@
 #include "core/model_io.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <tuple>
@@ -126,65 +124,6 @@ std::vector<CatalogModel> model_catalog() {
   std::vector<CatalogModel> names;
   for (const ModelFile& file : catalog()) names.push_back({file.model.name, file.aliases});
   return names;
-}
-
-Status check_model(const ModelSpec& model, std::string_view where) {
-  const auto complain = [&](std::string_view field, std::string found, std::string expected) {
-    return input_error(fmt::format("{} at /{}", where, field), std::move(found),
-                       std::move(expected));
-  };
-  struct Bound {
-    std::string_view field;
-    std::int64_t value;
-    std::int64_t least;
-    std::int64_t most;
-  };
-  const Bound bounds[] = {
-      {"layers", model.layers, 1, kMostLayers},
-      {"hidden", model.hidden, 1, kMostHidden},
-      {"heads", model.heads, 1, kMostHeads},
-      {"kv_heads", model.kv_heads, 1, kMostHeads},
-      {"head_dim", model.head_dim, 1, kMostHeadDim},
-      {"ffn_hidden", model.ffn_hidden, 1, kMostFfn},
-      {"vocab", model.vocab, 1, kMostVocab},
-      {"max_positions", model.max_positions, 1, kMostPositions},
-      {"sliding_window", model.sliding_window, 0, kMostPositions},
-      {"windowed_layers", model.windowed_layers, 0, model.layers},
-  };
-  for (const Bound& bound : bounds) {
-    if (bound.value >= bound.least && bound.value <= bound.most) continue;
-    return complain(bound.field, fmt::format("{}", bound.value),
-                    fmt::format("a whole number between {} and {}", bound.least, bound.most));
-  }
-  if (model.heads % model.kv_heads != 0) {
-    return complain(
-        "kv_heads",
-        fmt::format("{} key-value heads do not divide {} heads", model.kv_heads, model.heads),
-        "a divisor of the number of heads");
-  }
-  if ((model.sliding_window > 0) != (model.windowed_layers > 0)) {
-    return complain("windowed_layers",
-                    fmt::format("{} windowed layers with a window of {} tokens",
-                                model.windowed_layers, model.sliding_window),
-                    "both zero, or both above zero");
-  }
-  const std::pair<std::string_view, double> dropouts[] = {
-      {"hidden_dropout", model.hidden_dropout}, {"attention_dropout", model.attention_dropout}};
-  for (const auto& [field, dropout] : dropouts) {
-    if (dropout >= 0 && dropout <= 1) continue;  // false for not-a-number too
-    return complain(field, fmt::format("{}", dropout), "a probability between 0 and 1");
-  }
-  // The bounds keep one layer below 2^63; all layers together may still pass it.
-  constexpr double kMostParameters = 1e18;
-  const double count =
-      static_cast<double>(model.layers) * static_cast<double>(model.layer_parameters().total()) +
-      static_cast<double>(model.embedding_parameters()) +
-      static_cast<double>(model.head_parameters());
-  if (count > kMostParameters) {
-    return complain("layers", fmt::format("shapes that make {:.3g} parameters", count),
-                    "a model of at most 10^18 parameters");
-  }
-  return Done{};
 }
 
 }  // namespace echelon

@@ -27,7 +27,8 @@ struct CatalogModel {
 };
 [[nodiscard]] std::vector<CatalogModel> model_catalog();
 
-/// Shapes that make sense together: positive, heads a multiple of kv_heads, no overflow.
+/// Shapes that make sense together: positive, heads a multiple of kv_heads, experts enough for every
+/// token, latent widths that add up, no overflow.
 [[nodiscard]] Status check_model(const ModelSpec& model, std::string_view where);
 
 }  // namespace echelon
