@@ -7,125 +7,14 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
+#include "core/huggingface_mixtures_io.hpp"
+#include "core/huggingface_pieces_io.hpp"
 #include "core/model_formats_io.hpp"
 
 namespace echelon {
 
 namespace {
-
-int small(std::int64_t value) { return static_cast<int>(value); }  // bounded by the reader
-
-// --- pieces shared by families ---
-
-Activation read_activation(JsonReader& reader, std::string_view key, Activation otherwise) {
-  if (!reader.has(key)) return otherwise;
-  const std::string word = reader.choice(key, {"silu", "swish", "gelu", "gelu_new", "gelu_fast",
-                                               "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2"});
-  if (word == "silu" || word == "swish") return Activation::silu;
-  if (word == "relu") return Activation::relu;
-  if (word == "relu2") return Activation::squared_relu;
-  return Activation::gelu;
-}
-
-/// Widths under the names most families use.
-void read_widths(JsonReader& reader, ModelSpec& model) {
-  model.layers = small(reader.integer("num_hidden_layers", 1, kMostLayers));
-  model.hidden = small(reader.integer("hidden_size", 1, kMostHidden));
-  model.heads = small(reader.integer("num_attention_heads", 1, kMostHeads));
-  model.ffn_hidden = small(reader.integer("intermediate_size", 1, kMostFfn));
-  model.vocab = small(reader.integer("vocab_size", 1, kMostVocab));
-}
-
-void read_positions(JsonReader& reader, ModelSpec& model) {
-  // The first Llama configurations call it max_sequence_length.
-  const bool old = !reader.has("max_position_embeddings") && reader.has("max_sequence_length");
-  const char* key = old ? "max_sequence_length" : "max_position_embeddings";
-  model.max_positions = small(reader.integer(key, 1, kMostPositions));
-}
-
-enum class MissingKvHeads { mean_multi_head, are_an_error };
-
-/// null always means multi-head attention; a missing key only where the family's default says so.
-void read_kv_heads(JsonReader& reader, ModelSpec& model, MissingKvHeads missing) {
-  const Json* value = reader.member("num_key_value_heads");
-  const bool absent = value == nullptr;
-  if (absent && missing == MissingKvHeads::are_an_error) {
-    reader.fail("num_key_value_heads", "the key 'num_key_value_heads' is missing",
-                "the number of key-value heads, or null for multi-head attention");
-  }
-  model.kv_heads = small(reader.integer_or("num_key_value_heads", 1, kMostHeads, model.heads));
-  if (model.heads % model.kv_heads != 0) {
-    reader.fail(
-        "num_key_value_heads",
-        fmt::format("{} key-value heads do not divide {} heads", model.kv_heads, model.heads),
-        "a divisor of num_attention_heads");
-  }
-}
-
-/// An explicit head_dim, or hidden / heads.
-void read_head_dim(JsonReader& reader, ModelSpec& model) {
-  if (reader.has("head_dim")) {
-    model.head_dim = small(reader.integer("head_dim", 1, kMostHeadDim));
-    return;
-  }
-  if (model.hidden % model.heads != 0) {
-    reader.fail("num_attention_heads",
-                fmt::format("{} heads do not divide hidden_size {}", model.heads, model.hidden),
-                "a divisor of hidden_size, or an explicit head_dim");
-  }
-  model.head_dim = std::max(1, model.hidden / model.heads);
-}
-
-void read_attention_bias(JsonReader& reader, ModelSpec& model) {
-  model.qkv_bias = reader.boolean_or("attention_bias", false);
-  model.attention_output_bias = model.qkv_bias;
-}
-
-void read_dropout(JsonReader& reader, ModelSpec& model) {
-  model.attention_dropout = reader.number_or("attention_dropout", 0, 1, 0);
-}
-
-/// Newer files list every layer: "full_attention" or "sliding_attention". -1 when there is no list.
-int listed_windowed_layers(JsonReader& reader, const ModelSpec& model) {
-  const Json* list = reader.member("layer_types");
-  if (list == nullptr || list->is_null()) return -1;
-  const bool fits = list->is_array() && list->size() == static_cast<std::size_t>(model.layers);
-  if (!fits) {
-    reader.fail("layer_types",
-                list->is_array() ? fmt::format("a list of {} entries", list->size()) : "not a list",
-                fmt::format("a list of {} entries, one for each layer", model.layers));
-    return -1;
-  }
-  int windowed = 0;
-  for (const Json& type : *list) {
-    const std::string word = type.is_string() ? type.get<std::string>() : "";
-    if (word == "sliding_attention") {
-      ++windowed;
-    } else if (word != "full_attention") {
-      reader.fail("layer_types", "an entry other than full_attention and sliding_attention",
-                  "layers with full or sliding-window attention only");
-      return -1;
-    }
-  }
-  return windowed;
-}
-
-/// `otherwise` layers use the window unless the file lists them.
-void read_window(JsonReader& reader, ModelSpec& model, int window_default, int otherwise) {
-  const Json* value = reader.member("sliding_window");
-  const bool is_null = value != nullptr && value->is_null();
-  const std::int64_t window =
-      is_null ? 0 : reader.integer_or("sliding_window", 0, kMostPositions, window_default);
-  const int listed = listed_windowed_layers(reader, model);
-  const int layers = listed >= 0 ? listed : otherwise;
-  if (window == 0 || layers == 0) return;
-  model.sliding_window = small(window);
-  model.windowed_layers = layers;
-}
-
-// --- families ---
 
 void read_gpt2(JsonReader& reader, ModelSpec& model) {
   model.layers = small(reader.integer("n_layer", 1, kMostLayers));
@@ -152,16 +41,6 @@ void read_gpt2(JsonReader& reader, ModelSpec& model) {
   constexpr double kClassDefault = 0.1;
   model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, kClassDefault);
   model.attention_dropout = reader.number_or("attn_pdrop", 0, 1, kClassDefault);
-}
-
-void read_llama_like(JsonReader& reader, ModelSpec& model, MissingKvHeads missing) {
-  read_widths(reader, model);
-  read_positions(reader, model);
-  read_kv_heads(reader, model, missing);
-  read_head_dim(reader, model);
-  model.activation = read_activation(reader, "hidden_act", Activation::silu);
-  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", false);
-  read_dropout(reader, model);
 }
 
 void read_llama(JsonReader& reader, ModelSpec& model) {
@@ -316,6 +195,14 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"phi3", "Phi3", read_phi3},
     HuggingFaceFamily{"nemotron", "Nemotron", read_nemotron},
     HuggingFaceFamily{"bloom", "Bloom", read_bloom},
+    HuggingFaceFamily{"mixtral", "Mixtral", read_mixtral, true},
+    HuggingFaceFamily{"qwen2_moe", "Qwen2Moe", read_qwen2_moe, true},
+    HuggingFaceFamily{"qwen3_moe", "Qwen3Moe", read_qwen3_moe, true},
+    HuggingFaceFamily{"deepseek_v2", "DeepseekV2", read_deepseek_v2, true},
+    HuggingFaceFamily{"deepseek_v3", "DeepseekV3", read_deepseek_v3, true},
+    HuggingFaceFamily{"kimi_k2", "KimiK2", read_deepseek_v3, true},  // the same shapes
+    HuggingFaceFamily{"llama4_text", "Llama4", read_llama4, true},
+    HuggingFaceFamily{"gpt_oss", "GptOss", read_gpt_oss, true},
 };
 
 }  // namespace

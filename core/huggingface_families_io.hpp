@@ -14,6 +14,7 @@ struct HuggingFaceFamily {
   std::string_view model_type;
   std::string_view class_prefix;  ///< of architectures[0], up to ForCausalLM or LMHeadModel
   void (*read)(JsonReader&, ModelSpec&);
+  bool experts = false;  ///< may have experts; elsewhere keys that count them are an error
 };
 
 [[nodiscard]] std::span<const HuggingFaceFamily> huggingface_families();

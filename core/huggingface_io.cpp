@@ -13,11 +13,44 @@ namespace echelon {
 
 namespace {
 
-constexpr std::array<std::string_view, 24> kMixtures = {
-    "mixtral",    "deepseek_v2", "deepseek_v3", "deepseek_v32",   "qwen2_moe",  "qwen3_moe",
-    "qwen3_next", "gpt_oss",     "llama4",      "llama4_text",    "phimoe",     "olmoe",
-    "dbrx",       "grok-1",      "jamba",       "glm4_moe",       "granitemoe", "ernie4_5_moe",
-    "minimax",    "kimi_k2",     "arctic",      "hunyuan_v1_moe", "dots1",      "nllb-moe"};
+/// A family we cannot describe, and the described one whose layers are most like its own.
+struct Relative {
+  std::string_view model_type;
+  std::string_view nearest;
+};
+/// Layers other than attention: state-space, convolution or linear attention.
+constexpr std::array kHybrids = {
+    Relative{"qwen3_next", "qwen3_moe"},
+    Relative{"qwen3_5_moe", "qwen3_moe"},
+    Relative{"qwen3_5", "qwen3"},
+    Relative{"jamba", "mixtral"},
+    Relative{"nemotron_h", "nemotron"},
+    Relative{"bamba", "llama"},
+    Relative{"zamba", "llama"},
+    Relative{"zamba2", "llama"},
+    Relative{"falcon_h1", "llama"},
+    Relative{"granitemoehybrid", "mixtral"},
+    Relative{"lfm2", "llama"},
+    Relative{"lfm2_moe", "mixtral"},
+    Relative{"minimax", "mixtral"},
+    Relative{"kimi_linear", "deepseek_v3"},
+    Relative{"recurrent_gemma", "gemma"},
+};
+/// Experts in a block of another shape.
+constexpr std::array kMixtures = {
+    Relative{"deepseek_v32", "deepseek_v3"},
+    Relative{"glm4_moe", "qwen3_moe"},
+    Relative{"dots1", "deepseek_v3"},
+    Relative{"ernie4_5_moe", "qwen2_moe"},
+    Relative{"hunyuan_v1_moe", "qwen3_moe"},
+    Relative{"phimoe", "mixtral"},
+    Relative{"olmoe", "mixtral"},
+    Relative{"dbrx", "mixtral"},
+    Relative{"grok-1", "mixtral"},
+    Relative{"granitemoe", "mixtral"},
+    Relative{"arctic", "mixtral"},
+    Relative{"nllb-moe", "mixtral"},
+};
 constexpr std::array<std::string_view, 5> kExpertCounts = {
     "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "n_experts"};
 constexpr std::array<std::string_view, 20> kOtherKinds = {
@@ -50,31 +83,73 @@ std::string family_name(JsonReader& reader) {
   return name;
 }
 
+template <class List>
+const Relative* find_relative(const List& list, std::string_view type) {
+  const auto at = std::find_if(list.begin(), list.end(), [&](const Relative& relative) {
+    return relative.model_type == type;
+  });
+  return at == list.end() ? nullptr : &*at;
+}
+
+std::string list_of_families(bool with_experts_only) {
+  std::string list;
+  for (const HuggingFaceFamily& family : huggingface_families()) {
+    if (with_experts_only && !family.experts) continue;
+    list += (list.empty() ? "one of " : ", ") + std::string(family.model_type);
+  }
+  return list;
+}
+
+std::string nearest_described(const Relative* relative) {
+  return relative == nullptr
+             ? ""
+             : "the nearest that is described is '" + std::string(relative->nearest) + "'";
+}
+
+void refuse_hybrid(JsonReader& reader, const Relative& hybrid) {
+  reader.fail("model_type",
+              "'" + std::string(hybrid.model_type) + "' has layers other than attention",
+              "full, windowed or latent attention in every layer", nearest_described(&hybrid));
+}
+
 void refuse_mixture(JsonReader& reader, const std::string& type) {
-  reader.fail("model_type", "'" + type + "' is a mixture-of-experts model",
-              "a dense decoder-only transformer",
-              "mixture-of-experts models are not described by this version");
+  constexpr std::size_t kShown = 60;
+  reader.fail("model_type",
+              "'" + type.substr(0, kShown) + "' is a mixture-of-experts model of another family",
+              list_of_families(true), nearest_described(find_relative(kMixtures, type)));
 }
 
 void refuse_unknown(JsonReader& reader, const std::string& type) {
   std::vector<std::string> known;
-  std::string list = "one of ";
   for (const HuggingFaceFamily& family : huggingface_families()) {
-    list += (known.empty() ? "" : ", ") + std::string(family.model_type);
     known.emplace_back(family.model_type);
   }
   constexpr std::size_t kShown = 60;
-  reader.fail("model_type", "unknown architecture '" + type.substr(0, kShown) + "'", list,
-              did_you_mean(type, known));
+  reader.fail("model_type", "unknown architecture '" + type.substr(0, kShown) + "'",
+              list_of_families(false), did_you_mean(type, known));
+}
+
+/// A dense family's name does not hide experts.
+bool counts_experts(JsonReader& reader) {
+  for (const std::string_view key : kExpertCounts) {
+    if (reader.has(key) && reader.integer(key, 0, kMostExperts) > 1) return true;
+  }
+  return false;
 }
 
 /// Null after an error that says why this file is not one we can describe.
 const HuggingFaceFamily* find_family(JsonReader& reader, const std::string& type) {
-  bool experts = contains(kMixtures, type) || type.find("moe") != std::string::npos;
-  for (const std::string_view key : kExpertCounts) {
-    if (reader.has(key)) experts = experts || reader.integer(key, 0, kMostFfn) > 1;
+  if (const Relative* hybrid = find_relative(kHybrids, type)) {
+    refuse_hybrid(reader, *hybrid);
+    return nullptr;
   }
-  if (experts) {
+  const auto families = huggingface_families();
+  const auto family = std::find_if(families.begin(), families.end(),
+                                   [&](const auto& each) { return each.model_type == type; });
+  const bool described = family != families.end();
+  if (described && family->experts) return &*family;
+  if (find_relative(kMixtures, type) != nullptr || counts_experts(reader) ||
+      type.find("moe") != std::string::npos) {
     refuse_mixture(reader, type);
     return nullptr;
   }
@@ -84,9 +159,7 @@ const HuggingFaceFamily* find_family(JsonReader& reader, const std::string& type
                 "a decoder-only transformer such as gpt2 or llama");
     return nullptr;
   }
-  for (const HuggingFaceFamily& family : huggingface_families()) {
-    if (family.model_type == type) return &family;
-  }
+  if (described) return &*family;
   refuse_unknown(reader, type);
   return nullptr;
 }
@@ -97,9 +170,10 @@ Result<ModelSpec> read_huggingface(const Json& document, std::string_view where)
   JsonReader outer(document, std::string(where));
   outer.ignore_rest();
   std::string type = outer.failed() ? "" : family_name(outer);
-  // Multimodal Gemma 3 keeps its language model one level down.
-  const bool nested = type.starts_with("gemma3") && outer.has("text_config");
-  if (type == "gemma3") type = "gemma3_text";
+  // Multimodal Gemma 3 and Llama 4 keep their language model one level down.
+  const bool multimodal = type.starts_with("gemma3") || type.starts_with("llama4");
+  const bool nested = multimodal && outer.has("text_config");
+  if (type == "gemma3" || type == "llama4") type += "_text";
   const Json* inside = nested ? outer.member("text_config") : &document;
   JsonReader reader(*inside, std::string(where), nested ? "/text_config" : "");
   reader.ignore_rest();

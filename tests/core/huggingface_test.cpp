@@ -181,13 +181,7 @@ TEST_CASE("Nemotron: squared ReLU without a gate, LayerNorm") {
   CHECK(model.normalization == Normalization::layer_norm);
 }
 
-TEST_CASE("mixture-of-experts models are refused rather than mis-read") {
-  for (const char* type :
-       {"mixtral", "deepseek_v3", "qwen3_moe", "gpt_oss", "llama4", "some_moe"}) {
-    INFO(type);
-    CHECK(says(refusal_of(changed("llama2-70b", "model_type", type)), "mixture-of-experts"));
-  }
-  // A dense family's name does not hide experts.
+TEST_CASE("a dense family's name does not hide experts") {
   CHECK(says(refusal_of(changed("llama2-70b", "num_local_experts", 8)), "mixture-of-experts"));
   CHECK(says(refusal_of(changed("llama2-70b", "n_routed_experts", 64)), "mixture-of-experts"));
   CHECK(changed("llama2-70b", "num_local_experts", 1).ok());

@@ -1,0 +1,38 @@
+// Keys that several HuggingFace families share. For *_io.cpp only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/json_io.hpp"
+#include "core/model.hpp"
+
+namespace echelon {
+
+inline int small(std::int64_t value) { return static_cast<int>(value); }  // bounded by the reader
+
+[[nodiscard]] Activation read_activation(JsonReader& reader, std::string_view key,
+                                         Activation otherwise);
+
+/// Widths under the names most families use.
+void read_widths(JsonReader& reader, ModelSpec& model);
+void read_positions(JsonReader& reader, ModelSpec& model);
+
+enum class MissingKvHeads { mean_multi_head, are_an_error };
+/// null always means multi-head attention; a missing key only where the family's default says so.
+void read_kv_heads(JsonReader& reader, ModelSpec& model, MissingKvHeads missing);
+/// An explicit head_dim, or hidden / heads.
+void read_head_dim(JsonReader& reader, ModelSpec& model);
+void read_attention_bias(JsonReader& reader, ModelSpec& model);
+void read_dropout(JsonReader& reader, ModelSpec& model);
+/// The window is on `otherwise` layers unless the file lists them.
+void read_window(JsonReader& reader, ModelSpec& model, int window_default, int otherwise);
+/// Newer files list every layer: "full_attention" or `windowed`. Nothing when there is no list.
+[[nodiscard]] std::optional<int> listed_windowed_layers(JsonReader& reader, const ModelSpec& model,
+                                                        std::string_view windowed);
+
+/// Everything a block shares with Llama's, biases aside.
+void read_llama_like(JsonReader& reader, ModelSpec& model, MissingKvHeads missing);
+
+}  // namespace echelon
