@@ -134,6 +134,81 @@ TEST_CASE("every field is written: changing one changes the file") {
     m.sliding_window = 256;
     m.windowed_layers = 7;
   });
+  survives([](ModelSpec& m) { m.attention_sinks = true; });
+}
+
+TEST_CASE("every field of a mixture and of latent attention is written") {
+  const auto survives = [](const char* name, auto change) {
+    ModelSpec model = *load_model(name);
+    const ModelSpec before = model;
+    change(model);
+    REQUIRE_FALSE(model == before);
+    const Result<ModelSpec> back = parse_model(model_to_json(model), "copy.json");
+    INFO((back ? "" : back.error().message()));
+    REQUIRE(back.ok());
+    CHECK(*back == model);
+  };
+  const char* moe = "qwen1.5-moe-a2.7b";
+  survives(moe, [](ModelSpec& m) { m.moe.experts = 61; });
+  survives(moe, [](ModelSpec& m) { m.moe.experts_per_token = 5; });
+  survives(moe, [](ModelSpec& m) { m.moe.expert_ffn_hidden = 1; });
+  survives(moe, [](ModelSpec& m) { m.moe.shared_ffn_hidden = 7; });
+  survives(moe, [](ModelSpec& m) { m.moe.first_dense_layers = 23; });
+  survives(moe, [](ModelSpec& m) { m.moe.every = 3; });
+  survives(moe, [](ModelSpec& m) { m.moe.expert_bias = true; });
+  survives(moe, [](ModelSpec& m) { m.moe.router_bias = true; });
+  survives(moe, [](ModelSpec& m) { m.moe.shared_expert_gate = false; });
+  const char* mla = "deepseek-v2";
+  survives(mla, [](ModelSpec& m) { m.mla.kv_lora_rank = 1; });
+  survives(mla, [](ModelSpec& m) { m.mla.q_lora_rank = 0; });
+  survives(mla, [](ModelSpec& m) { m.mla.v_head_dim = 3; });
+  survives(mla, [](ModelSpec& m) {
+    m.mla.qk_nope_head_dim = 100;
+    m.mla.qk_rope_head_dim = 92;
+  });
+}
+
+TEST_CASE("files of dense models say nothing of experts, latents or sinks") {
+  const std::string text = model_to_json(*load_model("llama2-7b"));
+  for (const char* key : {"moe", "mla", "attention_sinks"}) {
+    INFO(key);
+    CHECK(text.find(key) == std::string::npos);
+  }
+}
+
+TEST_CASE("an error inside moe or mla points there") {
+  const auto where = [](const char* model, const char* part, const char* key, const Json& value) {
+    Json file = Json::parse(model_to_json(*load_model(model)));
+    if (value.is_null()) {
+      file[part].erase(key);
+    } else {
+      file[part][key] = value;
+    }
+    return refusal_of(parse_model(file.dump(), "my.json")).where;
+  };
+  const char* moe = "mixtral-8x7b";
+  for (const char* key : {"experts", "experts_per_token", "expert_ffn_hidden"}) {
+    INFO(key);
+    CHECK(where(moe, "moe", key, nullptr) == "my.json at /moe/" + std::string(key));
+    CHECK(where(moe, "moe", key, 0) == "my.json at /moe/" + std::string(key));
+    CHECK(where(moe, "moe", key, "8") == "my.json at /moe/" + std::string(key));
+  }
+  CHECK(where(moe, "moe", "every", 0) == "my.json at /moe/every");
+  CHECK(where(moe, "moe", "experts_per_token", 9) == "my.json at /moe/experts_per_token");
+  CHECK(where(moe, "moe", "first_dense_layers", 32) == "my.json at /moe/first_dense_layers");
+  CHECK(where(moe, "moe", "shared_expert_gate", true) == "my.json at /moe/shared_expert_gate");
+  CHECK(where(moe, "moe", "expert_bias", 1) == "my.json at /moe/expert_bias");
+  CHECK(where(moe, "moe", "exprts", 8) == "my.json at /moe/exprts");
+  const char* mla = "deepseek-v3";
+  for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
+    INFO(key);
+    CHECK(where(mla, "mla", key, nullptr) == "my.json at /mla/" + std::string(key));
+    CHECK(where(mla, "mla", key, 0) == "my.json at /mla/" + std::string(key));
+  }
+  CHECK(where(mla, "mla", "qk_nope_head_dim", 127) == "my.json at /head_dim");
+  CHECK(refusal_of_change("moe", 3).where == "my.json at /moe");
+  CHECK(refusal_of_change("mla", Json::array()).where == "my.json at /mla");
+  CHECK(parse_model(changed("moe", nullptr), "my.json").ok());
 }
 
 TEST_CASE("a short model file takes the defaults of a Llama block") {
@@ -225,6 +300,37 @@ TEST_CASE("shapes whose count would overflow are refused") {
   CHECK(says(check_model(model, "my.json").error(), "parameters"));
   model.layers = 100'001;
   CHECK(says(check_model(model, "my.json").error(), "between 1 and 100000"));
+}
+
+TEST_CASE("experts whose count would overflow are refused") {
+  ModelSpec model = *load_model("mixtral-8x7b");
+  model.hidden = 10'000'000;
+  model.moe.experts = 100'000;
+  model.moe.expert_ffn_hidden = 100'000'000;
+  const Error error = check_model(model, "my.json").error();
+  CHECK(error.where == "my.json at /moe/experts");
+  CHECK(says(error, "parameters"));
+}
+
+TEST_CASE("a mixture or latent attention built in memory is checked too") {
+  const auto where = [](const char* name, auto change) {
+    ModelSpec model = *load_model(name);
+    change(model);
+    const Status status = check_model(model, "here");
+    REQUIRE_FALSE(status.ok());
+    return status.error().where;
+  };
+  CHECK(where("llama2-7b", [](ModelSpec& m) { m.moe.every = 2; }) == "here at /moe/experts");
+  CHECK(where("llama2-7b", [](ModelSpec& m) { m.mla.v_head_dim = 1; }) ==
+        "here at /mla/kv_lora_rank");
+  CHECK(where("mixtral-8x7b", [](ModelSpec& m) { m.moe.experts = -1; }) == "here at /moe/experts");
+  CHECK(where("mixtral-8x7b", [](ModelSpec& m) { m.moe.every = 0; }) == "here at /moe/every");
+  CHECK(where("mixtral-8x7b", [](ModelSpec& m) { m.moe.shared_ffn_hidden = -1; }) ==
+        "here at /moe/shared_ffn_hidden");
+  CHECK(where("deepseek-v2", [](ModelSpec& m) { m.kv_heads = 64; }) == "here at /kv_heads");
+  CHECK(where("deepseek-v2", [](ModelSpec& m) { m.mla.q_lora_rank = -1; }) ==
+        "here at /mla/q_lora_rank");
+  CHECK(where("deepseek-v2", [](ModelSpec& m) { m.head_dim = 128; }) == "here at /head_dim");
 }
 
 TEST_CASE("a model built in memory is checked like one from a file") {

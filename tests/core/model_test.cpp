@@ -72,6 +72,19 @@ constexpr Published kPublished[] = {
     {"phi-4", 14'659'507'200},
     {"bloom-7b1", 7'069'016'064},
     {"bloom-176b", 176'247'271'424},
+    {"mixtral-8x7b", 46'702'792'704},
+    {"mixtral-8x22b", 140'620'634'112},
+    {"qwen1.5-moe-a2.7b", 14'315'784'192},
+    {"qwen2-57b-a14b", 57'408'658'944},
+    {"qwen3-30b-a3b", 30'532'122'624},
+    {"qwen3-235b-a22b", 235'093'634'560},
+    {"deepseek-v2-lite", 15'706'484'224},
+    {"deepseek-v2", 235'741'434'880},
+    {"deepseek-v3",
+     671'026'419'200},  // with e_score_correction_bias, without multi-token prediction
+    {"kimi-k2", 1'026'408'232'448},
+    {"gpt-oss-20b", 20'914'757'184},
+    {"gpt-oss-120b", 116'829'156'672},
 };
 
 }  // namespace
@@ -131,12 +144,12 @@ TEST_CASE("Megatron's sizes follow the formula of its paper") {
 TEST_CASE("embedding, layers and head add up to the parameters") {
   for (const CatalogModel& entry : model_catalog()) {
     const ModelSpec model = catalog_model(entry.name);
-    const ModelSpec::LayerParameters layer = model.layer_parameters();
     INFO(entry.name);
-    CHECK(layer.total() ==
-          layer.attention_matrices + layer.mlp_matrices + layer.sharded_vectors + layer.replicated);
-    CHECK(model.parameters() ==
-          model.embedding_parameters() + model.layers * layer.total() + model.head_parameters());
+    std::int64_t layers = 0;
+    for (int layer = 0; layer < model.layers; ++layer) {
+      layers += model.layer_parameters(model.layer_kind(layer)).total();
+    }
+    CHECK(model.parameters() == model.embedding_parameters() + layers + model.head_parameters());
   }
 }
 

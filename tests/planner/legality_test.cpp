@@ -56,6 +56,17 @@ TEST_CASE("tensor parallelism must divide heads, kv heads and the MLP") {
   CHECK(check_tensor_parallel(odd, 16)->reason == RejectionReason::ffn_not_divisible);
 }
 
+TEST_CASE("models with experts or latent attention are said not to be priced") {
+  const auto experts = check_tensor_parallel(load_model("mixtral-8x7b").value(), 1);
+  REQUIRE(experts);
+  CHECK(experts->reason == RejectionReason::stack_lacks_feature);
+  CHECK(experts->detail == "mixture-of-experts models are not priced by this version");
+  ModelSpec latent = load_model("deepseek-v2-lite").value();
+  latent.moe = {};
+  CHECK(check_tensor_parallel(latent, 1)->detail ==
+        "multi-head latent attention is not priced by this version");
+}
+
 TEST_CASE("sequence parallelism must divide the sequence and needs tp > 1") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   r.job.sequence = 4095;

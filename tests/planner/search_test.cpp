@@ -184,6 +184,13 @@ TEST_CASE("constraints that leave nothing are an error that names every reason")
   CHECK(report.error().message().find("32 attention heads") != std::string::npos);
 }
 
+TEST_CASE("a search for a model with experts says that it is not priced") {
+  const auto result = search(request_for("mixtral-8x7b", "dgx-h100", 64));
+  REQUIRE_FALSE(result.ok());
+  CHECK(result.error().message().find("mixture-of-experts models are not priced by this version") !=
+        std::string::npos);
+}
+
 TEST_CASE("contradictory constraints are found before the search") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   r.constraints.recompute = Recompute::none;
