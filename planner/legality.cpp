@@ -269,6 +269,14 @@ Found check_recompute(const Stack& stack, const ParallelPlan& p) {
 }  // namespace
 
 std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
+  if (model.moe.experts > 0) {
+    return Rejection{stack_lacks_feature,
+                     "mixture-of-experts models are not priced by this version"};
+  }
+  if (model.latent()) {
+    return Rejection{stack_lacks_feature,
+                     "multi-head latent attention is not priced by this version"};
+  }
   if (model.heads % tp != 0) {
     return Rejection{heads_not_divisible,
                      fmt::format("tp {} does not divide {} attention heads", tp, model.heads)};

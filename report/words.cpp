@@ -71,8 +71,6 @@ std::string signed_duration(Seconds time) {
   return (time.in(kSecond) < 0 ? "-" : "+") + duration(Seconds{std::abs(time.in(kSecond))});
 }
 
-std::string bandwidth(BytesPerSecond rate) { return fmt::format("{:.4g} GB/s", rate.in(1_GBps)); }
-
 std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
 }
@@ -125,20 +123,6 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
                                                     : "recompute " + recompute_words(plan));
   if (plan.pp > 1) words.emplace_back(name_of(plan.schedule));
   return fmt::format("{}", fmt::join(words, glyph(" · ", ", ", style)));
-}
-
-std::string flags_of(const ParallelPlan& plan) {
-  std::string flags =
-      fmt::format("--tp {} --pp {} --dp {} --microbatch {} --zero {} --recompute {}", plan.tp,
-                  plan.pp, plan.dp, plan.microbatch, plan.zero, name_of(plan.recompute));
-  if (plan.vpp > 1) flags += fmt::format(" --vpp {}", plan.vpp);
-  if (plan.cp > 1) flags += fmt::format(" --cp {}", plan.cp);
-  if (plan.tp > 1)
-    flags += plan.sequence_parallel ? " --sequence-parallel" : " --no-sequence-parallel";
-  if (plan.recompute == Recompute::full && plan.recompute_layers != plan.layers_per_stage) {
-    flags += fmt::format(" --recompute-layers {}", fmt::join(plan.recompute_layers, ","));
-  }
-  return flags;
 }
 
 }  // namespace echelon

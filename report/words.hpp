@@ -20,8 +20,6 @@ namespace echelon {
 /// Three significant digits with the unit that suits: "5.83 s", "412 ms", "37.2 us".
 [[nodiscard]] std::string duration(Seconds time);
 [[nodiscard]] std::string signed_duration(Seconds time);
-/// "400 Gbit/s = 50 GB/s".
-[[nodiscard]] std::string bandwidth(BytesPerSecond rate);
 /// "64 GPUs", "1 GPU".
 [[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);
 
@@ -43,7 +41,5 @@ struct MemoryPart {
 [[nodiscard]] std::string described(const ParallelPlan& plan, const TextStyle& style);
 /// "none", "selective", "full", "full 4 of 8" (layers per stage), "full 4-6 of 8".
 [[nodiscard]] std::string recompute_words(const ParallelPlan& plan);
-/// Flags of `plan predict` that name exactly this plan.
-[[nodiscard]] std::string flags_of(const ParallelPlan& plan);
 
 }  // namespace echelon

@@ -1,0 +1,104 @@
+#include "report/words.hpp"
+
+#include <string>
+
+#include "report/plan_files.hpp"
+#include "report/text.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+TEST_CASE("numbers are grouped by thousands") {
+  CHECK(grouped(0) == "0");
+  CHECK(grouped(999) == "999");
+  CHECK(grouped(4194304) == "4,194,304");
+  CHECK(grouped(-1000) == "-1,000");
+}
+
+TEST_CASE("times carry three digits and the unit that suits") {
+  CHECK(duration(Seconds{0}) == "0 s");
+  CHECK(duration(Seconds{5.829}) == "5.83 s");
+  CHECK(duration(Seconds{0.4118}) == "412 ms");
+  CHECK(duration(Seconds{37.25e-6}) == "37.2 us");
+  CHECK(duration(Seconds{0.9999}) == "1.00 s");
+  CHECK(duration(Seconds{600}) == "600 s");
+  CHECK(duration(Seconds{7200}) == "2.00 h");
+  CHECK(duration(Seconds{86400.0 * 27}) == "27.0 days");
+  CHECK(signed_duration(Seconds{-0.25}) == "-250 ms");
+}
+
+TEST_CASE("shares never read as minus zero") {
+  CHECK(percent(0.4752) == "47.5 %");
+  CHECK(signed_percent(-1e-6) == "0.0 %");
+  CHECK(signed_percent(0.031) == "+3.1 %");
+}
+
+TEST_CASE("binary units are named") {
+  CHECK(with_gib(2_GiB) == "2 GiB");
+  CHECK(with_gib(Bytes{61.24 * 0x1p30}) == "61.2 GiB");
+  CHECK(gib(1_GB) == "0.93");
+}
+
+TEST_CASE("parts shown are the parts there are") {
+  CostBreakdown time;
+  MemoryBreakdown memory;
+  double value = 1;
+  for (Seconds CostBreakdown::*part :
+       {&CostBreakdown::compute, &CostBreakdown::recompute, &CostBreakdown::tp_comm_exposed,
+        &CostBreakdown::cp_comm_exposed, &CostBreakdown::ep_comm_exposed,
+        &CostBreakdown::pp_comm_exposed, &CostBreakdown::dp_comm_exposed, &CostBreakdown::bubble,
+        &CostBreakdown::optimizer, &CostBreakdown::host, &CostBreakdown::data}) {
+    time.*part = Seconds{value *= 2};
+  }
+  for (Bytes MemoryBreakdown::*part :
+       {&MemoryBreakdown::weights, &MemoryBreakdown::gradients, &MemoryBreakdown::optimizer,
+        &MemoryBreakdown::activations, &MemoryBreakdown::workspace, &MemoryBreakdown::communication,
+        &MemoryBreakdown::context}) {
+    memory.*part = Bytes{value *= 2};
+  }
+  Seconds sum;
+  for (const TimePart& part : parts_of(time)) sum += part.time;
+  CHECK(sum == time.total());
+  Bytes bytes;
+  for (const MemoryPart& part : parts_of(memory)) bytes += part.bytes;
+  CHECK(bytes == memory.total());
+}
+
+TEST_CASE("a plan is described by what it has") {
+  ParallelPlan plan;
+  plan.tp = 4;
+  plan.pp = 2;
+  plan.dp = 8;
+  plan.zero = 1;
+  plan.shard_group = 8;
+  plan.sequence_parallel = true;
+  plan.recompute = Recompute::full;
+  plan.layers_per_stage = {16, 16};
+  plan.recompute_layers = {4, 0};
+  CHECK(described(plan, {80, false, false}) ==
+        "tp 4, pp 2, dp 8, microbatch 1, ZeRO 1, sequence parallel, recompute full 0-4/16, 1f1b");
+  plan.shard_group = 4;
+  plan.recompute = Recompute::none;
+  CHECK(described(plan, {80, false, false}) ==
+        "tp 4, pp 2, dp 8, microbatch 1, ZeRO 1 over 4 ranks, sequence parallel, no recompute, "
+        "1f1b");
+}
+
+TEST_CASE("commands to copy are quoted for a shell") {
+  CHECK(shell_quoted("--model=7b") == "--model=7b");
+  CHECK(shell_quoted("it's") == "'it'\\''s'");
+  CHECK(shell_quoted("") == "''");
+  CHECK(shell_quoted("a;b") == "'a;b'");
+}
+
+TEST_CASE("a token budget costs its steps") {
+  TrainingJob job;
+  job.sequence = 1000;
+  job.global_batch = 100;
+  job.token_budget = 1e6;  // ten steps
+  const Economics money = economics_of(job, 8, Dollars{3}, Seconds{3600});
+  CHECK(money.per_step->in(kDollar) == Approx(24));
+  CHECK(money.time_for_budget->in(kSecond) == Approx(36000));
+  CHECK(money.for_budget->in(kDollar) == Approx(240));
+  CHECK_FALSE(economics_of(job, 8, {}, Seconds{1}).for_budget.has_value());
+}
