@@ -41,20 +41,26 @@ std::uint64_t signature(std::uint64_t seed, const ParallelPlan& plan, Seconds st
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
-/// Legal plans of the request, at most `most`.
+/// Legal plans of the request without context or expert parallelism, at most `most`.
 std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t most) {
   std::vector<ParallelPlan> plans;
   ParallelPlan plan;
-  const AxisValues axes = AxisValues::of(r);
-  for (const int tp : axes.tp) {
-    for (const int pp : axes.pp) {
-      if (r.cluster.gpus() % (tp * pp) != 0 || pp > r.model.layers) continue;
-      const int dp = r.cluster.gpus() / (tp * pp);
-      for (const int microbatch : microbatch_values(r, dp)) {
-        for (const int vpp : vpp_values(r, pp)) {
-          for (const int zero : zero_values(r, dp)) {
-            const Tuple t{.tp = tp, .pp = pp, .vpp = vpp, .dp = dp, .microbatch = microbatch,
-                          .zero = zero, .shard_group = dp, .sequence_parallel = tp > 1};
+  const int gpus = r.cluster.gpus();
+  for (const int tp : degree_values({}, gpus)) {
+    for (const int pp : degree_values({}, gpus)) {
+      if (gpus % (tp * pp) != 0 || pp > r.model.layers) continue;
+      Tuple t;
+      t.cut.tp = tp;
+      t.cut.sequence_parallel = tp > 1;
+      t.pp = pp;
+      t.dp = t.shard_group = gpus / (tp * pp);
+      for (const int microbatch : microbatch_values(r, t.dp)) {
+        t.cut.microbatch = microbatch;
+        for (const Chunks chunks : chunk_values(r, pp)) {
+          t.vpp = chunks.vpp;
+          t.schedule = chunks.schedule;
+          for (const int zero : zero_values(r, t.dp)) {
+            t.zero = zero;
             if (!fill_plan(r, t, plan)) continue;
             if (check_plan(r.model, r.job, r.cluster, r.stack, plan)) continue;
             plans.push_back(plan);
@@ -130,6 +136,9 @@ BENCHMARK_CAPTURE(whole_search, 7b_64, "7b", 64)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(whole_search, 70b_256, "70b", 256)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(whole_search, 175b_1024, "gpt3-175b", 1024)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(whole_search, 405b_16384, "405b", 16384)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(whole_search, mixtral_256, "mixtral-8x7b", 256)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(whole_search, deepseek_v3_2048, "deepseek-v3", 2048)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

@@ -197,8 +197,10 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
 std::vector<int> zero_values(const PlanRequest& request, int data_ranks) {
   if (request.constraints.zero) return {*request.constraints.zero};
   std::vector<int> values;
-  for (int zero = 0; zero <= 3; ++zero) {
-    if (request.stack.zero_allowed[zero] && (data_ranks > 1 || zero == 0)) values.push_back(zero);
+  // One rank has nothing to shard; ZeRO-1 only carries the offload of the optimizer there.
+  const int most = data_ranks > 1 ? 3 : request.stack.offload_optimizer ? 1 : 0;
+  for (int zero = 0; zero <= most; ++zero) {
+    if (request.stack.zero_allowed[zero]) values.push_back(zero);
   }
   if (values.empty()) values.push_back(0);
   return values;

@@ -68,16 +68,11 @@ namespace {
 using enum RejectionReason;
 using Found = std::optional<Rejection>;
 
-Found check_degrees(const ClusterTopology& cluster, const ParallelPlan& p) {
+Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
   if (p.gpus() != cluster.gpus()) {
     return Rejection{gpus_mismatch,
                      fmt::format("tp {} × cp {} × dp {} × pp {} = {} is not {} GPUs", p.tp, p.cp,
                                  p.dp, p.pp, p.gpus(), cluster.gpus())};
-  }
-  const int data = p.dp * p.cp;
-  if (p.shard_group < 1 || data % p.shard_group != 0) {
-    return Rejection{contradictory, fmt::format("shard group {} does not divide dp {} × cp {}",
-                                                p.shard_group, p.dp, p.cp)};
   }
   if (p.rank_order == RankOrder::pp_inside_dp && p.cp > 1) {
     return Rejection{contradictory, "rank order tp-cp-ep-pp-dp is priced without cp"};
@@ -201,10 +196,34 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Paral
   return {};
 }
 
+Rejection lacks_of(const Stack& stack, std::string what) {
+  return {stack_lacks_feature, fmt::format("{} has no {}", stack.name, what)};
+}
+
+/// What the stack offers of the axes inside a stage.
+Found check_axes(const Stack& stack, const ParallelPlan& p) {
+  const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
+  if (p.cp > 1 && !stack.offers_cp(p.cp_comm)) {
+    return lacks(fmt::format("context parallelism by {}", name_of(p.cp_comm)));
+  }
+  if (p.ep * p.etp > 1 && !stack.expert_parallel) return lacks("expert parallelism");
+  if (p.sequence_parallel && !stack.sequence_parallel) return lacks("sequence parallelism");
+  if (p.sequence_parallel && p.tp == 1) {
+    return Rejection{contradictory, "sequence parallelism needs tp > 1"};
+  }
+  if (!p.sequence_parallel && p.tp > 1 && stack.sequence_parallel_always) {
+    return lacks("tensor parallelism without sequence parallelism");
+  }
+  return {};
+}
+
 Found check_stack(const Stack& stack, const ParallelPlan& p) {
-  const auto lacks = [&](std::string what) {
-    return Rejection{stack_lacks_feature, fmt::format("{} has no {}", stack.name, what)};
-  };
+  const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
+  const int data = p.dp * p.cp;
+  if (p.shard_group < 1 || data % p.shard_group != 0) {
+    return Rejection{contradictory, fmt::format("shard group {} does not divide dp {} × cp {}",
+                                                p.shard_group, p.dp, p.cp)};
+  }
   if (p.zero < 0 || p.zero > 3) {
     return Rejection{contradictory, fmt::format("ZeRO stage {}", p.zero)};
   }
@@ -216,22 +235,11 @@ Found check_stack(const Stack& stack, const ParallelPlan& p) {
   if (p.schedule == ScheduleKind::zero_bubble_h1 && !stack.zero_bubble) {
     return lacks("zero-bubble schedule");
   }
-  if (p.cp > 1 && !stack.offers_cp(p.cp_comm)) {
-    return lacks(fmt::format("context parallelism by {}", name_of(p.cp_comm)));
-  }
-  if (p.ep * p.etp > 1 && !stack.expert_parallel) return lacks("expert parallelism");
   if (p.offload_optimizer > 0 && (!stack.offload_optimizer || p.zero < 1)) {
     return lacks(fmt::format("optimizer offload at ZeRO-{}", p.zero));
   }
   if (p.rank_order != RankOrder::dp_inside_pp && !stack.rank_orders) {
     return lacks(fmt::format("rank order {}", name_of(p.rank_order)));
-  }
-  if (p.sequence_parallel && !stack.sequence_parallel) return lacks("sequence parallelism");
-  if (p.sequence_parallel && p.tp == 1) {
-    return Rejection{contradictory, "sequence parallelism needs tp > 1"};
-  }
-  if (!p.sequence_parallel && p.tp > 1 && stack.sequence_parallel_always) {
-    return lacks("tensor parallelism without sequence parallelism");
   }
   return {};
 }
@@ -269,14 +277,6 @@ Found check_recompute(const Stack& stack, const ParallelPlan& p) {
 }  // namespace
 
 std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
-  if (model.moe.experts > 0) {
-    return Rejection{stack_lacks_feature,
-                     "mixture-of-experts models are not priced by this version"};
-  }
-  if (model.latent()) {
-    return Rejection{stack_lacks_feature,
-                     "multi-head latent attention is not priced by this version"};
-  }
   if (model.heads % tp != 0) {
     return Rejection{heads_not_divisible,
                      fmt::format("tp {} does not divide {} attention heads", tp, model.heads)};
@@ -285,18 +285,31 @@ std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
     return Rejection{kv_heads_not_divisible,
                      fmt::format("tp {} and {} key/value heads", tp, model.kv_heads)};
   }
-  if (model.ffn_hidden % tp != 0) {
+  const bool has_dense = model.moe_layers() < model.layers;
+  if (has_dense && model.ffn_hidden % tp != 0) {
     return Rejection{ffn_not_divisible,
                      fmt::format("tp {} does not divide the MLP width {}", tp, model.ffn_hidden)};
   }
+  if (model.moe.shared_ffn_hidden % tp != 0) {
+    return Rejection{ffn_not_divisible,
+                     fmt::format("tp {} does not divide the width {} of the shared experts", tp,
+                                 model.moe.shared_ffn_hidden)};
+  }
   return {};
+}
+
+std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob& job,
+                                       const ClusterTopology& cluster, const Stack& stack,
+                                       const ParallelPlan& plan) {
+  if (Found found = check_grid(cluster, plan)) return found;
+  if (Found found = check_shapes(model, job, plan)) return found;
+  return check_axes(stack, plan);
 }
 
 std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
                                     const ClusterTopology& cluster, const Stack& stack,
                                     const ParallelPlan& plan) {
-  if (Found found = check_degrees(cluster, plan)) return found;
-  if (Found found = check_shapes(model, job, plan)) return found;
+  if (Found found = check_degrees(model, job, cluster, stack, plan)) return found;
   if (Found found = check_pipeline(model, job, plan)) return found;
   if (Found found = check_stack(stack, plan)) return found;
   return check_recompute(stack, plan);

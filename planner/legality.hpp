@@ -45,6 +45,12 @@ struct Rejection {
 /// The part of check_plan that depends on the model and tp alone: a search asks it once per tp.
 [[nodiscard]] std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp);
 
+/// The part that depends on tp, cp, ep, etp, dp, pp and microbatch alone: a search asks it once for
+/// all plans with these degrees.
+[[nodiscard]] std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob& job,
+                                                     const ClusterTopology& cluster,
+                                                     const Stack& stack, const ParallelPlan& plan);
+
 /// Layers per stage as equal as they can be; a remainder goes to the stages before the last one
 /// (the last holds the output head, the first the embedding and most microbatches in flight).
 [[nodiscard]] std::vector<int> balanced_layers(int layers, int pp);

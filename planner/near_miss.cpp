@@ -12,18 +12,23 @@ namespace {
 /// The request with everything of `tuple` pinned, so that predict() prices exactly it.
 PlanRequest pinned_to(const PlanRequest& request, const Tuple& t) {
   PlanRequest out = request;
-  out.constraints.tp = t.tp;
-  out.constraints.pp = t.pp;
-  out.constraints.dp = t.dp;
-  out.constraints.vpp = t.vpp;
-  out.constraints.microbatch = t.microbatch;
-  out.constraints.zero = t.zero;
-  out.constraints.shard_group = t.shard_group;
-  out.constraints.sequence_parallel = t.sequence_parallel;
-  out.constraints.recompute = t.recompute;
-  if (!out.constraints.recompute_layers && t.recompute == Recompute::full) {
-    out.constraints.recompute_layers = std::vector<int>{t.recompute_layers};
-  }
+  PlanConstraints& c = out.constraints;
+  c.tp = t.cut.tp;
+  c.cp = t.cut.cp;
+  c.cp_comm = t.cut.cp_comm;
+  c.ep = t.cut.ep;
+  c.etp = t.cut.etp;
+  c.pp = t.pp;
+  c.dp = t.dp;
+  c.vpp = t.vpp;
+  c.schedule = t.schedule;
+  c.microbatch = t.cut.microbatch;
+  c.zero = t.zero;
+  c.shard_group = t.shard_group;
+  c.sequence_parallel = t.cut.sequence_parallel;
+  c.rank_order = t.rank_order;
+  c.offload_optimizer = t.offload_optimizer;
+  c.recompute = t.recompute;
   return out;
 }
 
@@ -41,7 +46,7 @@ std::string lifted_constraint(const PlanRequest& request, const Tuple& t) {
     return fits(changed) ? fmt::format("{} instead of {}", other, flag) : std::string{};
   };
   std::string fix;
-  if ((user.recompute || user.recompute_layers) && t.recompute_layers == 0) {
+  if ((user.recompute || user.recompute_layers) && t.recompute != Recompute::full) {
     fix = helps("the pinned recomputation", "--recompute full", [&](PlanConstraints& c) {
       c.recompute = Recompute::full;
       c.recompute_layers.reset();
@@ -51,11 +56,11 @@ std::string lifted_constraint(const PlanRequest& request, const Tuple& t) {
     fix = helps("the pinned ZeRO stage", fmt::format("--zero {}", zero),
                 [&](PlanConstraints& c) { c.zero = zero; });
   }
-  if (fix.empty() && user.microbatch && t.microbatch > 1) {
+  if (fix.empty() && user.microbatch && t.cut.microbatch > 1) {
     fix = helps("the pinned microbatch", "--microbatch 1",
                 [&](PlanConstraints& c) { c.microbatch = 1; });
   }
-  if (fix.empty() && user.sequence_parallel && !t.sequence_parallel && t.tp > 1) {
+  if (fix.empty() && user.sequence_parallel && !t.cut.sequence_parallel && t.cut.tp > 1) {
     fix = helps("--no-sequence-parallel", "--sequence-parallel",
                 [&](PlanConstraints& c) { c.sequence_parallel = true; });
   }
@@ -71,14 +76,10 @@ std::string more_gpus(const PlanRequest& request, const Tuple& t) {
     for (const bool stages : {false, true}) {
       Tuple grown = t;
       (stages ? grown.pp : grown.dp) *= factor;
-      if (!stages && t.shard_group == t.dp) grown.shard_group = grown.dp;
+      if (!stages && t.shard_group == t.dp * t.cut.cp) grown.shard_group = grown.dp * t.cut.cp;
       if (!stages && t.zero == 0 && request.stack.zero_allowed[1]) grown.zero = 1;
-      if (grown.recompute == Recompute::full) grown.recompute_layers = request.model.layers;
       PlanRequest changed = pinned_to(request, grown);
       changed.cluster = *larger;
-      if (grown.recompute == Recompute::full && !request.constraints.recompute_layers) {
-        changed.constraints.recompute_layers.reset();
-      }
       if (fits(changed)) {
         return fmt::format("{} GPUs instead of {} ({} {})", larger->gpus(), now,
                            stages ? "pp" : "dp", stages ? grown.pp : grown.dp);

@@ -18,6 +18,7 @@ std::string flag_of(RejectionReason reason) {
     case heads_not_divisible:
     case kv_heads_not_divisible:
     case ffn_not_divisible: return "--tp";
+    case experts_not_divisible: return "--ep";
     case sequence_not_divisible: return "--seq";
     case batch_not_divisible: return "--global-batch";
     case too_few_layers: return "--pp";
@@ -64,13 +65,14 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
 }
 
 /// dp from the GPUs when it is not given.
-Result<int> data_parallel(const PlanRequest& request, int tp, int pp) {
+Result<int> data_parallel(const PlanRequest& request, int tp, int cp, int pp) {
   const PlanConstraints& pinned = request.constraints;
   if (pinned.dp) return *pinned.dp;
-  const std::int64_t rest = std::int64_t{tp} * pp;
+  const std::int64_t rest = std::int64_t{tp} * cp * pp;
   if (request.cluster.gpus() % rest != 0) {
-    return input_error("--gpus", fmt::format("{} GPUs for tp {} × pp {}", request.cluster.gpus(), tp, pp),
-                       "a multiple of tp × pp",
+    return input_error("--gpus", fmt::format("{} GPUs for tp {} × cp {} × pp {}",
+                                             request.cluster.gpus(), tp, cp, pp),
+                       "a multiple of tp × cp × pp",
                        "nearest valid product: " + nearest_divisors(request.cluster.gpus(), rest));
   }
   return static_cast<int>(request.cluster.gpus() / rest);
@@ -81,24 +83,34 @@ Result<int> data_parallel(const PlanRequest& request, int tp, int pp) {
 Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   const PlanConstraints& pinned = request.constraints;
   Tuple tuple;
-  tuple.tp = pinned.tp.value_or(1);
+  tuple.cut.tp = pinned.tp.value_or(1);
+  tuple.cut.cp = pinned.cp.value_or(1);
+  tuple.cut.cp_comm = pinned.cp_comm.value_or(
+      request.stack.cp_ring || !request.stack.cp_all_to_all ? CpComm::ring : CpComm::all_to_all);
+  tuple.cut.ep = pinned.ep.value_or(1);
+  tuple.cut.etp = pinned.etp.value_or(1);
+  tuple.cut.overlap_tp = pinned.overlap_tp.value_or(false);
+  tuple.rank_order = pinned.rank_order.value_or(RankOrder::dp_inside_pp);
+  tuple.offload_optimizer = pinned.offload_optimizer.value_or(0);
   tuple.pp = pinned.pp.value_or(1);
   tuple.vpp = pinned.vpp.value_or(1);
-  tuple.microbatch = pinned.microbatch.value_or(1);
-  Result<int> dp = data_parallel(request, tuple.tp, tuple.pp);
+  tuple.schedule = pinned.schedule.value_or(tuple.vpp > 1 ? ScheduleKind::interleaved
+                                                          : ScheduleKind::one_f_one_b);
+  tuple.cut.microbatch = pinned.microbatch.value_or(1);
+  Result<int> dp = data_parallel(request, tuple.cut.tp, tuple.cut.cp, tuple.pp);
   if (!dp) return dp.error();
   tuple.dp = *dp;
   // Default ZeRO stage: 1 where it means something, else the lowest the stack offers.
   if (pinned.zero) {
     tuple.zero = *pinned.zero;
-  } else if (tuple.dp > 1) {
+  } else if (tuple.dp * tuple.cut.cp > 1) {
     while (tuple.zero < 3 && (tuple.zero == 0 || !request.stack.zero_allowed[tuple.zero])) {
       ++tuple.zero;
     }
   }
-  tuple.shard_group = pinned.shard_group.value_or(tuple.dp);
-  tuple.sequence_parallel =
-      pinned.sequence_parallel.value_or(tuple.tp > 1 && request.stack.sequence_parallel);
+  tuple.shard_group = pinned.shard_group.value_or(tuple.dp * tuple.cut.cp);
+  tuple.cut.sequence_parallel =
+      pinned.sequence_parallel.value_or(tuple.cut.tp > 1 && request.stack.sequence_parallel);
   tuple.recompute = pinned.recompute.value_or(pinned.recompute_layers ? Recompute::full
                                                                       : Recompute::none);
   tuple.recompute_layers = request.model.layers;  // capped at the stage's layers

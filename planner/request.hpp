@@ -40,6 +40,7 @@ struct PlanRequest {
   Bytes keep_free = 2_GiB;             ///< memory left to others
   std::optional<Bytes> max_memory{};    ///< --max-memory: capacity to plan for instead of the GPU's
   int top = 5;
+  bool exhaustive = false;             ///< price every tuple instead of bounding
   std::vector<std::string> assumptions{}; ///< what was filled in by default, in words
 
   [[nodiscard]] Bytes usable_memory() const {

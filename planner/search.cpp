@@ -5,19 +5,26 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "core/expects.hpp"
+#include "costmodel/stage_model.hpp"
 #include "planner/candidates.hpp"
 #include "planner/near_miss.hpp"
+#include "planner/split.hpp"
 
 namespace echelon {
 namespace {
 
-/// A priced tuple that fits.
+constexpr Seconds kNever{1e30};
+constexpr Bytes kHuge{1e30};
+
+/// A priced tuple that fits. `split` points into Search::splits_, or is −1 for the balanced one.
 struct Scored {
   Seconds step;
   Bytes memory;
   Tuple tuple;
+  int split = -1;
   auto operator<=>(const Scored&) const = default;  // time, then memory, then the tuple itself
 };
 
@@ -27,6 +34,45 @@ struct TooLarge {
   Tuple tuple;
   auto operator<=>(const TooLarge&) const = default;
 };
+
+/// Degrees and cut: what the first bound is computed for.
+struct Base {
+  Seconds least;  ///< no plan with these degrees takes less
+  Tuple tuple;
+  const CutCosts* costs = nullptr;
+};
+
+/// A tuple whose layers may be split unevenly.
+struct Uneven {
+  Seconds least;
+  Tuple tuple;
+  const CutCosts* costs = nullptr;
+  Seconds balanced;  ///< its best plan with balanced stages
+};
+
+/// The Pareto front found so far: time ascending, memory descending.
+class Front {
+ public:
+  void add(Seconds step, Bytes memory) {
+    if (dominates(step, memory)) return;
+    auto at = points_.lower_bound(step);
+    while (at != points_.end() && at->second >= memory) at = points_.erase(at);
+    points_[step] = memory;
+  }
+  /// Whether some plan found is at least as fast and at least as small.
+  [[nodiscard]] bool dominates(Seconds step, Bytes memory) const {
+    auto after = points_.upper_bound(step);
+    return after != points_.begin() && std::prev(after)->second <= memory;
+  }
+
+ private:
+  std::map<Seconds, Bytes> points_;
+};
+
+void apply_split(const Split& split, ParallelPlan& plan) {
+  plan.layers_per_stage = split.layers;
+  plan.recompute_layers = split.recomputed;
+}
 
 class Search {
  public:
@@ -38,28 +84,50 @@ class Search {
   /// False when stopped by the caller.
   bool run(const Progress& progress);
   PlanReport report();
-  [[nodiscard]] bool found_legal() const { return counts_.priced + counts_.too_large > 0; }
+  [[nodiscard]] bool found_legal() const {
+    return counts_.fitting + counts_.too_large + counts_.bounded > 0;
+  }
   [[nodiscard]] std::vector<RejectionCount> rejections() const;
+  /// 1 − (best open bound) / (best found): how much faster an open tuple could be.
+  [[nodiscard]] double gap() const;
 
  private:
-  void visit_degrees(int tp, int pp);
-  void visit_cut(Tuple tuple, const CutCosts& costs);
+  void collect();
+  void collect_degrees(int tp, int cp, int pp);
+  void add_base(const Tuple& tuple);
+  void visit(const Base& base);
+  void visit_tuple(Tuple tuple, const CutCosts& costs);
   void visit_recompute(Tuple tuple, const CutCosts& costs);
   void price(const Tuple& tuple, const CutCosts& costs);
-  [[nodiscard]] int fewest_recomputed(Tuple tuple, const CutCosts& costs);
+  bool split_unevenly(const Progress& progress);
+  void improve_split(const Uneven& open);
+  [[nodiscard]] Seconds best_of_last(std::int64_t count) const;
+  void accept(const Tuple& tuple, int split);
+  [[nodiscard]] int fewest_recomputed(Tuple tuple, int all, const CutCosts& costs);
   [[nodiscard]] Bytes missing(const Tuple& tuple, const CutCosts& costs);
-  const CutCosts& costs_of(int tp, int microbatch, bool sequence_parallel);
+  [[nodiscard]] Seconds least_time(const ParallelPlan& plan, const CutCosts& costs) const;
+  [[nodiscard]] Seconds least_time_of_base(const Tuple& tuple, const CutCosts& costs) const;
+  /// The step time a new plan must beat to be among the top K.
+  [[nodiscard]] Seconds incumbent() const {
+    return best_.size() < static_cast<std::size_t>(request_.top) ? kNever : best_.back();
+  }
   void reject(const Rejection& rejection);
-  [[nodiscard]] Candidate candidate(const Tuple& tuple) const;
+  [[nodiscard]] Candidate candidate(const Scored& scored) const;
 
   const PlanRequest& request_;
   Pricer pricer_;
   Bytes usable_;
   SearchCounts counts_;
+  std::map<Cut, CutCosts> cuts_;
+  std::vector<Base> bases_;
+  std::size_t next_base_ = 0;
   std::vector<Scored> fitting_;
-  std::map<std::pair<int, int>, TooLarge> closest_;  ///< per (tp, pp)
+  std::vector<Split> splits_;
+  std::vector<Uneven> uneven_;
+  std::vector<Seconds> best_;  ///< step times of the top K, ascending
+  Front front_;
+  std::map<std::tuple<int, int, int>, TooLarge> closest_;  ///< per (tp, cp, pp)
   std::map<RejectionReason, RejectionCount> rejected_;
-  std::map<std::tuple<int, int, bool>, CutCosts> cuts_;
   ParallelPlan plan_;
   MemoryPrediction memory_;
   TimePrediction time_;
@@ -72,73 +140,167 @@ void Search::reject(const Rejection& rejection) {
   ++counts_.tuples;
 }
 
-const CutCosts& Search::costs_of(int tp, int microbatch, bool sequence_parallel) {
-  const auto key = std::make_tuple(tp, microbatch, sequence_parallel);
-  auto found = cuts_.find(key);
-  if (found == cuts_.end()) {
-    const Cut cut{.tp = tp,
-                  .microbatch = microbatch,
-                  .sequence_parallel = sequence_parallel,
-                  .overlap_tp = request_.constraints.overlap_tp.value_or(false)};
-    found = cuts_.emplace(key, pricer_.cut_costs(cut)).first;
-  }
-  return found->second;
-}
+// ------------------------------------------------------------------- Step 1: degrees
 
-bool Search::run(const Progress& progress) {
-  const AxisValues axes = AxisValues::of(request_);
-  double done = 0;
-  for (const int tp : axes.tp) {
-    done += 1.0 / static_cast<double>(axes.tp.size());
+void Search::collect() {
+  const PlanConstraints& pinned = request_.constraints;
+  const std::int64_t gpus = request_.cluster.gpus();
+  for (const int tp : degree_values(pinned.tp, gpus)) {
     if (const auto rejection = check_tensor_parallel(request_.model, tp)) {
       reject(*rejection);
       continue;
     }
-    for (const int pp : axes.pp) visit_degrees(tp, pp);
-    if (progress && !progress(done)) return false;
+    for (const int cp : cp_values(request_, gpus)) {
+      for (const int pp : degree_values(pinned.pp, gpus)) collect_degrees(tp, cp, pp);
+    }
   }
-  return true;
+  std::stable_sort(bases_.begin(), bases_.end(),
+                   [](const Base& a, const Base& b) { return a.least < b.least; });
 }
 
-void Search::visit_degrees(int tp, int pp) {
+void Search::collect_degrees(int tp, int cp, int pp) {
+  const PlanConstraints& pinned = request_.constraints;
   const std::int64_t gpus = request_.cluster.gpus();
-  const std::int64_t product = std::int64_t{tp} * pp;
+  const std::int64_t product = std::int64_t{tp} * cp * pp;
   if (pp > request_.model.layers) {
     return reject({RejectionReason::too_few_layers,
                    fmt::format("{} layers for pp {}", request_.model.layers, pp)});
   }
-  const int dp = request_.constraints.dp.value_or(static_cast<int>(gpus / product));
-  if (gpus % product != 0 || product * dp != gpus) {
-    if (request_.constraints.dp || request_.constraints.tp || request_.constraints.pp) {
+  const int dp = pinned.dp.value_or(static_cast<int>(std::max<std::int64_t>(1, gpus / product)));
+  if (product * dp != gpus) {
+    if (pinned.dp || pinned.tp || pinned.cp || pinned.pp) {
       reject({RejectionReason::gpus_mismatch,
-              fmt::format("tp {} × dp {} × pp {} is not {} GPUs", tp, dp, pp, gpus)});
+              fmt::format("tp {} × cp {} × dp {} × pp {} is not {} GPUs", tp, cp, dp, pp, gpus)});
     }
     return;
   }
-  Tuple tuple{.tp = tp, .pp = pp, .dp = dp};
-  tuple.shard_group = request_.constraints.shard_group.value_or(dp);
-  for (const int microbatch : microbatch_values(request_, dp)) {
-    for (const bool sequence_parallel : sequence_parallel_values(request_, tp)) {
-      tuple.microbatch = microbatch;
-      tuple.sequence_parallel = sequence_parallel;
-      visit_cut(tuple, costs_of(tp, microbatch, sequence_parallel));
+  Tuple tuple;
+  tuple.pp = pp;
+  tuple.dp = dp;
+  tuple.cut.tp = tp;
+  tuple.cut.cp = cp;
+  tuple.cut.overlap_tp = pinned.overlap_tp.value_or(false);
+  for (const CpComm comm : cp_comm_values(request_, cp)) {
+    for (const ExpertGrid grid : expert_values(request_, tp, tp * cp * dp)) {
+      for (const int microbatch : microbatch_values(request_, dp)) {
+        for (const bool sequence_parallel : sequence_parallel_values(request_, tp)) {
+          tuple.cut.cp_comm = comm;
+          tuple.cut.ep = grid.ep;
+          tuple.cut.etp = grid.etp;
+          tuple.cut.microbatch = microbatch;
+          tuple.cut.sequence_parallel = sequence_parallel;
+          add_base(tuple);
+        }
+      }
     }
   }
 }
 
-void Search::visit_cut(Tuple tuple, const CutCosts& costs) {
-  for (const int vpp : vpp_values(request_, tuple.pp)) {
-    for (const int zero : zero_values(request_, tuple.dp)) {
-      tuple.vpp = vpp;
-      tuple.zero = zero;
-      visit_recompute(tuple, costs);
+/// Degrees that break a rule whatever the rest are rejected once, here.
+void Search::add_base(const Tuple& tuple) {
+  plan_.layers_per_stage = balanced_layers(request_.model.layers, tuple.pp);
+  Tuple plainest = tuple;
+  plainest.shard_group = tuple.dp * tuple.cut.cp;
+  ParallelPlan plan = plan_;
+  if (!fill_plan(request_, plainest, plan)) plan.layers_per_stage = plan_.layers_per_stage;
+  if (const auto rejection = check_degrees(request_.model, request_.job, request_.cluster,
+                                           request_.stack, plan)) {
+    return reject(*rejection);
+  }
+  auto found = cuts_.find(tuple.cut);
+  if (found == cuts_.end()) found = cuts_.emplace(tuple.cut, pricer_.cut_costs(tuple.cut)).first;
+  bases_.push_back({least_time_of_base(tuple, found->second), tuple, &found->second});
+}
+
+// -------------------------------------------------------------------- Step 2: bounds
+
+/// Work of all layers, embedding and head of one microbatch, nothing recomputed, nothing exposed by
+/// data parallelism: what the stages together take at least.
+Seconds least_work(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs) {
+  ParallelPlan bare;  // degrees without data parallelism: no ZeRO traffic
+  bare.tp = plan.tp;
+  bare.pp = 1;
+  bare.microbatch = plan.microbatch;
+  const StageModel model(pricer, bare, costs);
+  const int layers = pricer.model().layers;
+  const int moe = pricer.moe_before(layers);
+  return model.times({.index = 0, .layers = {layers - moe, moe}, .recomputed = {}}).total();
+}
+
+/// No split and no choice of ZeRO, recomputation or offload makes the plan's degrees and schedule
+/// faster: Σt ≥ work and max t ≥ work/p, and the pipeline's time falls with neither.
+Seconds Search::least_time(const ParallelPlan& plan, const CutCosts& costs) const {
+  const Seconds work = least_work(pricer_, plan, costs);
+  const StageModel model(pricer_, plan, costs);
+  return (model.pipeline(work, work / plan.pp) + pricer_.calibration().step_fixed) *
+         (1 + model.straggler_share());
+}
+
+/// The same over every schedule: the smallest bubble any number of chunks leaves.
+Seconds Search::least_time_of_base(const Tuple& tuple, const CutCosts& costs) const {
+  ParallelPlan plan;
+  Seconds least = kNever;
+  for (const Chunks chunks : chunk_values(request_, tuple.pp)) {
+    for (const RankOrder order : rank_order_values(request_, tuple)) {
+      plan.tp = tuple.cut.tp;
+      plan.cp = tuple.cut.cp;
+      plan.cp_comm = tuple.cut.cp_comm;
+      plan.ep = tuple.cut.ep;
+      plan.etp = tuple.cut.etp;
+      plan.dp = tuple.dp;
+      plan.pp = tuple.pp;
+      plan.vpp = chunks.vpp;
+      plan.schedule = chunks.schedule;
+      plan.microbatch = tuple.cut.microbatch;
+      plan.sequence_parallel = tuple.cut.sequence_parallel;
+      plan.rank_order = order;
+      plan.overlap_pp = request_.constraints.overlap_pp.value_or(chunks.vpp > 1);
+      least = std::min(least, least_time(plan, costs));
+    }
+  }
+  return least;
+}
+
+// ---------------------------------------------------------------- Step 3: best first
+
+bool Search::run(const Progress& progress) {
+  collect();
+  for (next_base_ = 0; next_base_ < bases_.size(); ++next_base_) {
+    visit(bases_[next_base_]);
+    if (progress && next_base_ % 64 == 63 &&
+        !progress(static_cast<double>(next_base_) / static_cast<double>(bases_.size()))) {
+      ++next_base_;
+      return false;
+    }
+  }
+  return split_unevenly(progress);
+}
+
+void Search::visit(const Base& base) {
+  Tuple tuple = base.tuple;
+  const int data = tuple.dp * tuple.cut.cp;
+  for (const Chunks chunks : chunk_values(request_, tuple.pp)) {
+    tuple.vpp = chunks.vpp;
+    tuple.schedule = chunks.schedule;
+    for (const RankOrder order : rank_order_values(request_, tuple)) {
+      tuple.rank_order = order;
+      for (const int zero : zero_values(request_, data)) {
+        tuple.zero = zero;
+        for (const int shard : shard_values(request_, tuple)) {
+          tuple.shard_group = shard;
+          for (const double offload : offload_values(request_, zero)) {
+            tuple.offload_optimizer = offload;
+            visit_tuple(tuple, *base.costs);
+          }
+        }
+      }
     }
   }
 }
 
-/// Recomputation costs time, so of the counts of fully recomputed layers only two matter: the
-/// fewest that fit (the fastest), and all (the smallest, for the Pareto front).
-void Search::visit_recompute(Tuple tuple, const CutCosts& costs) {
+/// Prices a tuple unless its bounds say that it can neither be listed nor lie on the Pareto front:
+/// `least` against the K best, and (least, smallest memory) against the front.
+void Search::visit_tuple(Tuple tuple, const CutCosts& costs) {
   tuple.recompute = Recompute::none;
   tuple.recompute_layers = 0;
   if (!fill_plan(request_, tuple, plan_)) {
@@ -150,6 +312,48 @@ void Search::visit_recompute(Tuple tuple, const CutCosts& costs) {
                                         request_.stack, plan_)) {
     return reject(*rejection);
   }
+  const Seconds least = least_time(plan_, costs);
+  const bool can_win = request_.exhaustive || least <= incumbent();
+  tuple.recompute = recompute_values(request_).back();
+  tuple.recompute_layers = tuple.recompute == Recompute::full ? request_.model.layers : 0;
+  const Bytes shortage = missing(tuple, costs);
+  if (!can_win && shortage <= Bytes{} && front_.dominates(least, shortage + usable_)) {
+    ++counts_.tuples;
+    ++counts_.bounded;
+    return;
+  }
+  const std::int64_t priced = counts_.priced;
+  if (shortage <= Bytes{}) visit_recompute(tuple, costs);
+  const bool splits = tuple.vpp == 1 && tuple.schedule == ScheduleKind::one_f_one_b &&
+                      tuple.pp > 1 && !request_.constraints.layers_per_stage &&
+                      !request_.constraints.recompute_layers;
+  if (can_win && splits) uneven_.push_back({least, tuple, &costs, kNever});
+  if (counts_.priced > priced) {
+    ++counts_.tuples;
+    ++counts_.fitting;
+    if (splits && can_win) uneven_.back().balanced = best_of_last(counts_.priced - priced);
+    return;
+  }
+  if (request_.constraints.recompute_layers) {  // pinned counts were not checked with the rest
+    (void)missing(tuple, costs);
+    if (const auto rejection = check_plan(request_.model, request_.job, request_.cluster,
+                                          request_.stack, plan_)) {
+      return reject(*rejection);
+    }
+  }
+  ++counts_.tuples;
+  ++counts_.too_large;
+  const TooLarge entry{shortage, tuple};
+  const auto [at, inserted] =
+      closest_.try_emplace({tuple.cut.tp, tuple.cut.cp, tuple.pp}, entry);
+  if (!inserted) at->second = std::min(at->second, entry);
+}
+
+/// Recomputation costs time, so of the counts of fully recomputed layers only two matter: the
+/// fewest that fit (the fastest), and all (the smallest, for the Pareto front).
+void Search::visit_recompute(Tuple tuple, const CutCosts& costs) {
+  const std::vector<int> layers = plan_.layers_per_stage;
+  const int all = *std::max_element(layers.begin(), layers.end());
   for (const Recompute recompute : recompute_values(request_)) {
     tuple.recompute = recompute;
     tuple.recompute_layers = 0;
@@ -157,9 +361,8 @@ void Search::visit_recompute(Tuple tuple, const CutCosts& costs) {
       price(tuple, costs);
       continue;
     }
-    const int all = *std::max_element(plan_.layers_per_stage.begin(), plan_.layers_per_stage.end());
     if (!request_.constraints.recompute_layers) {
-      const int fewest = fewest_recomputed(tuple, costs);
+      const int fewest = fewest_recomputed(tuple, all, costs);
       if (fewest > 0 && fewest < all) {
         tuple.recompute_layers = fewest;
         price(tuple, costs);
@@ -172,57 +375,96 @@ void Search::visit_recompute(Tuple tuple, const CutCosts& costs) {
 
 Bytes Search::missing(const Tuple& tuple, const CutCosts& costs) {
   EXPECTS(fill_plan(request_, tuple, plan_), "a tuple that was legal before");
+  if (plan_.recompute_layers.size() != static_cast<std::size_t>(plan_.pp)) return kHuge;
   pricer_.price_memory(plan_, costs, memory_);
   return memory_.peak_reserved - usable_;
 }
 
 /// Fewest recomputed layers per stage with which the tuple fits (a multiple of vpp: every chunk
-/// alike), or 0 when none are needed, or more than the stage has when even all do not help.
-/// Bisection: memory falls with every further layer.
-int Search::fewest_recomputed(Tuple tuple, const CutCosts& costs) {
-  const int all = *std::max_element(plan_.layers_per_stage.begin(), plan_.layers_per_stage.end());
+/// alike), or 0 when none are needed. Bisection: memory falls with every further layer, and all of
+/// them are known to fit.
+int Search::fewest_recomputed(Tuple tuple, int all, const CutCosts& costs) {
   tuple.recompute = Recompute::none;
   if (missing(tuple, costs) <= Bytes{}) return 0;
   tuple.recompute = Recompute::full;
-  const auto fits = [&](int chunks) {
-    tuple.recompute_layers = std::min(all, chunks * tuple.vpp);
-    return missing(tuple, costs) <= Bytes{};
-  };
   int low = 0;  // does not fit
   int high = (all + tuple.vpp - 1) / tuple.vpp;
-  if (!fits(high)) return all + 1;
   while (high - low > 1) {
     const int middle = std::midpoint(low, high);
-    (fits(middle) ? high : low) = middle;
+    tuple.recompute_layers = std::min(all, middle * tuple.vpp);
+    (missing(tuple, costs) <= Bytes{} ? high : low) = middle;
   }
   return std::min(all, high * tuple.vpp);
 }
 
 void Search::price(const Tuple& tuple, const CutCosts& costs) {
-  ++counts_.tuples;
-  const Bytes shortage = missing(tuple, costs);
-  if (request_.constraints.recompute_layers) {  // pinned counts were not checked with the rest
-    if (const auto rejection = check_plan(request_.model, request_.job, request_.cluster,
-                                          request_.stack, plan_)) {
-      --counts_.tuples;
-      return reject(*rejection);
-    }
-  }
-  if (shortage > Bytes{}) {
-    ++counts_.too_large;
-    const TooLarge entry{shortage, tuple};
-    const auto [at, inserted] = closest_.try_emplace({tuple.tp, tuple.pp}, entry);
-    if (!inserted) at->second = std::min(at->second, entry);
+  if (missing(tuple, costs) > Bytes{}) return;
+  if (request_.constraints.recompute_layers &&
+      check_plan(request_.model, request_.job, request_.cluster, request_.stack, plan_)) {
     return;
   }
   pricer_.price_time(plan_, costs, memory_.contents, time_);
-  ++counts_.priced;
-  fitting_.push_back({time_.step, memory_.peak_reserved, tuple});
+  front_.add(time_.step, memory_.peak_reserved);
+  accept(tuple, -1);
 }
 
-Candidate Search::candidate(const Tuple& tuple) const {
+void Search::accept(const Tuple& tuple, int split) {
+  ++counts_.priced;
+  fitting_.push_back({time_.step, memory_.peak_reserved, tuple, split});
+  best_.insert(std::upper_bound(best_.begin(), best_.end(), time_.step), time_.step);
+  if (best_.size() > static_cast<std::size_t>(request_.top)) best_.pop_back();
+}
+
+/// Step time of the fastest of the last `count` accepted plans.
+Seconds Search::best_of_last(std::int64_t count) const {
+  Seconds best = kNever;
+  for (auto scored = fitting_.rbegin(); count > 0; ++scored, --count) {
+    best = std::min(best, scored->step);
+  }
+  return best;
+}
+
+/// Uneven layers per stage, exactly, for tuples that can still be listed; they must beat their own
+/// balanced split. Best bound first, when the K best are known and their bound is tight.
+bool Search::split_unevenly(const Progress& progress) {
+  std::stable_sort(uneven_.begin(), uneven_.end(),
+                   [](const Uneven& a, const Uneven& b) { return a.least < b.least; });
+  for (std::size_t i = 0; i < uneven_.size(); ++i) {
+    if (!request_.exhaustive && uneven_[i].least > incumbent()) break;
+    improve_split(uneven_[i]);
+    if (progress && i % 64 == 63 && !progress(1.0)) return false;
+  }
+  return true;
+}
+
+void Search::improve_split(const Uneven& open) {
+  Tuple tuple = open.tuple;
+  Seconds bound = open.balanced * (1 - 1e-9);
+  if (!request_.exhaustive) bound = std::min(bound, incumbent() * (1 + 1e-12));
+  for (const Recompute recompute : recompute_values(request_)) {
+    tuple.recompute = recompute;
+    tuple.recompute_layers = 0;
+    EXPECTS(fill_plan(request_, tuple, plan_), "a tuple that was legal before");
+    ++counts_.splits;
+    std::optional<Split> split = best_split(pricer_, plan_, *open.costs, usable_, bound);
+    if (!split) continue;
+    bound = split->step;
+    splits_.push_back(*std::move(split));
+    apply_split(splits_.back(), plan_);
+    tuple.recompute_layers =
+        *std::max_element(plan_.recompute_layers.begin(), plan_.recompute_layers.end());
+    pricer_.price_memory(plan_, *open.costs, memory_);
+    pricer_.price_time(plan_, *open.costs, memory_.contents, time_);
+    accept(tuple, static_cast<int>(splits_.size()) - 1);
+  }
+}
+
+// --------------------------------------------------------------------- Step 4: report
+
+Candidate Search::candidate(const Scored& scored) const {
   Candidate out;
-  EXPECTS(fill_plan(request_, tuple, out.plan), "a tuple that was legal before");
+  EXPECTS(fill_plan(request_, scored.tuple, out.plan), "a tuple that was legal before");
+  if (scored.split >= 0) apply_split(splits_[static_cast<std::size_t>(scored.split)], out.plan);
   out.prediction = pricer_.price(out.plan);
   out.fits = out.prediction.memory.peak_reserved <= usable_;
   return out;
@@ -238,22 +480,32 @@ std::vector<RejectionCount> Search::rejections() const {
     }
     const Tuple& t = best->tuple;
     out.push_back({RejectionReason::memory, counts_.too_large,
-                   fmt::format("tp {} pp {} dp {} microbatch {} zero {}: short by {:.2f} GiB", t.tp,
-                               t.pp, t.dp, t.microbatch, t.zero, best->missing.in(1_GiB))});
+                   fmt::format("tp {} cp {} pp {} dp {} microbatch {} zero {}, all layers "
+                               "recomputed: short by {:.2f} GiB",
+                               t.cut.tp, t.cut.cp, t.pp, t.dp, t.cut.microbatch, t.zero,
+                               best->missing.in(1_GiB))});
   }
   return out;
+}
+
+double Search::gap() const {
+  if (next_base_ >= bases_.size() || best_.empty()) return 0;
+  return std::max(0.0, 1 - bases_[next_base_].least / best_.front());
 }
 
 PlanReport Search::report() {
   PlanReport out;
   std::sort(fitting_.begin(), fitting_.end());
   const auto top = std::min(fitting_.size(), static_cast<std::size_t>(request_.top));
-  for (std::size_t i = 0; i < top; ++i) out.candidates.push_back(candidate(fitting_[i].tuple));
+  for (std::size_t i = 0; i < top; ++i) out.candidates.push_back(candidate(fitting_[i]));
+  // The front over balanced splits and the listed plans: fastest first, a running minimum.
   Bytes smallest{-1};
-  for (const Scored& scored : fitting_) {  // fastest first: the front is the running minimum
+  for (std::size_t i = 0; i < fitting_.size(); ++i) {
+    const Scored& scored = fitting_[i];
+    if (scored.split >= 0 && i >= top) continue;
     if (smallest >= Bytes{} && scored.memory >= smallest) continue;
     smallest = scored.memory;
-    out.pareto.push_back(candidate(scored.tuple));
+    out.pareto.push_back(candidate(scored));
   }
   out.rejected = rejections();
   out.counts = counts_;
@@ -273,7 +525,8 @@ PlanReport Search::report() {
 std::optional<Error> contradiction(const PlanRequest& request) {
   const PlanConstraints& c = request.constraints;
   if (c.recompute_layers && c.recompute && *c.recompute != Recompute::full) {
-    return input_error("--recompute-layers", fmt::format("with --recompute {}", name_of(*c.recompute)),
+    return input_error("--recompute-layers",
+                       fmt::format("with --recompute {}", name_of(*c.recompute)),
                        "--recompute full", "drop one of the two flags");
   }
   if (c.layers_per_stage && !c.pp) {
@@ -305,6 +558,7 @@ Result<PlanReport> search(const PlanRequest& request, const Progress& progress) 
   }
   PlanReport report = search.report();
   report.exhaustive = finished;
+  report.gap = finished ? 0 : search.gap();
   return report;
 }
 

@@ -1,4 +1,4 @@
-// The search: every legal tuple priced and ranked.
+// The search: every legal tuple bounded, priced where it can matter, and ranked.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,14 @@ struct NearMiss {
   std::string fix;    ///< the single change that makes it fit: "128 GPUs instead of 64", ...
 };
 
+/// Every tuple ends in one place: tuples = fitting + too_large + bounded + rejected.
 struct SearchCounts {
-  std::int64_t tuples = 0;       ///< enumerated, legal or not
-  std::int64_t priced = 0;       ///< complete predictions
-  std::int64_t too_large = 0;    ///< did not fit
+  std::int64_t tuples = 0;     ///< degrees, schedule, ZeRO, shard group, rank order, offload
+  std::int64_t fitting = 0;    ///< fit, with or without recomputation
+  std::int64_t too_large = 0;  ///< do not fit even with every layer recomputed
+  std::int64_t bounded = 0;    ///< not priced: no plan of theirs can be listed or on the front
+  std::int64_t priced = 0;     ///< complete predictions (several recompute counts per tuple)
+  std::int64_t splits = 0;     ///< tuples whose layers were split by the dynamic programme
 };
 
 struct PlanReport {
@@ -45,7 +49,8 @@ struct PlanReport {
   std::vector<RejectionCount> rejected;
   std::vector<NearMiss> near_misses;  ///< filled when nothing fits, closest first
   SearchCounts counts;
-  bool exhaustive = true;             ///< every tuple of the declared space was priced
+  bool exhaustive = true;  ///< every tuple was priced or bounded: the winner is proved
+  double gap = 0;          ///< when not: how much faster an open tuple could still be, in [0, 1)
 
   [[nodiscard]] const Candidate* winner() const {
     return candidates.empty() ? nullptr : &candidates.front();
@@ -55,9 +60,10 @@ struct PlanReport {
 /// Called now and then with the share done in [0, 1]; return false to stop early.
 using Progress = std::function<bool(double)>;
 
-/// Searches all (tp, pp, vpp, dp, microbatch, ZeRO, sequence parallel, recompute) tuples the
-/// constraints leave open. Deterministic; ties broken by memory, then by the tuple itself.
-/// Error when the constraints contradict each other or leave no legal tuple (each reason named).
+/// Searches all tuples the constraints leave open (docs/search.md). Deterministic; ties broken by
+/// memory, then by the tuple itself. Best bound first; `request.exhaustive` prices every tuple, with
+/// the same result. Error when the constraints contradict each other or leave no legal tuple (each
+/// reason named).
 [[nodiscard]] Result<PlanReport> search(const PlanRequest& request, const Progress& progress = {});
 
 /// The plan the request's constraints describe, priced.

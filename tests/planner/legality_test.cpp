@@ -56,15 +56,44 @@ TEST_CASE("tensor parallelism must divide heads, kv heads and the MLP") {
   CHECK(check_tensor_parallel(odd, 16)->reason == RejectionReason::ffn_not_divisible);
 }
 
-TEST_CASE("models with experts or latent attention are said not to be priced") {
-  const auto experts = check_tensor_parallel(load_model("mixtral-8x7b").value(), 1);
-  REQUIRE(experts);
-  CHECK(experts->reason == RejectionReason::stack_lacks_feature);
-  CHECK(experts->detail == "mixture-of-experts models are not priced by this version");
-  ModelSpec latent = load_model("deepseek-v2-lite").value();
-  latent.moe = {};
-  CHECK(check_tensor_parallel(latent, 1)->detail ==
-        "multi-head latent attention is not priced by this version");
+TEST_CASE("experts are split over a grid that covers the ranks of a stage") {
+  const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  ParallelPlan p;
+  p.dp = p.shard_group = 64;
+  p.layers_per_stage = {32};
+  p.recompute_layers = {0};
+  const auto reason = [&](int ep, int etp) {
+    p.ep = ep;
+    p.etp = etp;
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    return rejection ? std::string(name_of(rejection->reason)) : "legal";
+  };
+  CHECK(reason(8, 1) == "legal");
+  CHECK(reason(8, 8) == "legal");
+  CHECK(reason(3, 1) == "experts-not-divisible");
+  CHECK(reason(8, 16) == "experts-not-divisible");
+  CHECK(check_plan(request_for("7b", "dgx-h100", 64).model, r.job, r.cluster, r.stack, p)->reason ==
+        RejectionReason::contradictory);
+}
+
+TEST_CASE("context parallelism needs two slices of the sequence per rank, all-to-all needs heads") {
+  const auto reason = [](int cp, CpComm comm, int sequence, const char* stack) {
+    PlanRequest r = request_for("7b", "dgx-h100", 64, stack);
+    r.job.sequence = sequence;
+    ParallelPlan p = legal_plan();
+    p.tp = 4;
+    p.cp = cp;
+    p.cp_comm = comm;
+    p.dp = 64 / 4 / 4 / cp;
+    p.shard_group = p.dp * cp;
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    return rejection ? std::string(name_of(rejection->reason)) : "legal";
+  };
+  CHECK(reason(2, CpComm::ring, 4096, "megatron-core") == "legal");
+  CHECK(reason(2, CpComm::all_to_all, 4096, "megatron-core") == "legal");
+  CHECK(reason(2, CpComm::ring, 4098, "megatron-core") == "sequence-not-divisible");
+  CHECK(reason(2, CpComm::ring, 4096, "nanotron") == "stack-lacks-feature");
+  CHECK(reason(2, CpComm::all_to_all, 4096, "torchtitan") == "stack-lacks-feature");
 }
 
 TEST_CASE("sequence parallelism must divide the sequence and needs tp > 1") {
@@ -115,7 +144,6 @@ TEST_CASE("a stack is not asked for what it does not have") {
   CHECK(reason_after([](ParallelPlan& p) { p.zero = 2; }, "nanotron") == "stack-lacks-feature");
   CHECK(reason_after([](ParallelPlan& p) { p.sequence_parallel = false; }, "nanotron") ==
         "stack-lacks-feature");
-  CHECK(reason_after([](ParallelPlan& p) { p.cp = 2; }) == "stack-lacks-feature");
 }
 
 TEST_CASE("only our own runtime offers ZB-H1, and only without chunks") {

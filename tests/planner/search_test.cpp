@@ -1,6 +1,8 @@
 #include "planner/search.hpp"
 
 #include <algorithm>
+#include <random>
+#include <vector>
 
 #include "planner/candidates.hpp"
 #include "tests/planner/requests.hpp"
@@ -10,73 +12,191 @@ using namespace echelon;
 
 namespace {
 
-/// Every legal plan that fits, by nested loops that know nothing of the search's shortcuts: all
-/// recompute counts, all degrees, priced one by one.
-Seconds brute_force_best(const PlanRequest& r) {
-  const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
-  Seconds best{1e30};
-  for (int tp = 1; tp <= r.cluster.gpus(); ++tp) {
-    for (int pp = 1; pp <= r.cluster.gpus(); ++pp) {
-      if (r.cluster.gpus() % (tp * pp) != 0) continue;
-      for (std::int64_t mb = 1; mb <= r.job.global_batch; ++mb) {
-        for (int vpp = 1; vpp <= r.model.layers; ++vpp) {
-          for (int zero = 0; zero <= 3; ++zero) {
+/// Calls `use` with every way to write `total` as `parts` numbers ≥ 1, in order.
+template <class Use>
+void compositions(int total, int parts, std::vector<int>& prefix, const Use& use) {
+  if (parts == 1) {
+    prefix.push_back(total);
+    use(prefix);
+    prefix.pop_back();
+    return;
+  }
+  for (int first = 1; first <= total - parts + 1; ++first) {
+    prefix.push_back(first);
+    compositions(total - first, parts - 1, prefix, use);
+    prefix.pop_back();
+  }
+}
+
+/// The fastest legal plan that fits, by nested loops that know nothing of the search's shortcuts:
+/// all degrees, all splits of the layers, all recompute counts, priced one by one.
+class BruteForce {
+ public:
+  explicit BruteForce(const PlanRequest& request)
+      : r_(request), pricer_(r_.model, r_.job, r_.cluster, r_.stack, r_.calibration) {}
+
+  Seconds best() {
+    const int n = r_.cluster.gpus();
+    for (int tp = 1; tp <= n; ++tp) {
+      for (int cp = 1; cp * tp <= n; ++cp) {
+        for (int pp = 1; pp * cp * tp <= n; ++pp) {
+          if (n % (tp * cp * pp) == 0) degrees(tp, cp, pp, n / (tp * cp * pp));
+        }
+      }
+    }
+    return best_;
+  }
+
+ private:
+  void degrees(int tp, int cp, int pp, int dp) {
+    const int experts = std::max(1, r_.model.moe.experts);
+    for (int mb = 1; mb <= r_.job.global_batch; ++mb) {
+      for (const CpComm comm : {CpComm::ring, CpComm::all_to_all}) {
+        for (int ep = 1; ep <= experts; ++ep) {
+          for (const int etp : {1, tp}) {
             for (const bool sp : {false, true}) {
-              for (int k = 0; k <= r.model.layers / pp + 1; ++k) {
-                Tuple t{.tp = tp,
-                        .pp = pp,
-                        .vpp = vpp,
-                        .dp = r.cluster.gpus() / (tp * pp),
-                        .microbatch = static_cast<int>(mb),
-                        .zero = zero,
-                        .shard_group = r.cluster.gpus() / (tp * pp),
-                        .sequence_parallel = sp,
-                        .recompute = k > 0 ? Recompute::full : Recompute::none,
-                        .recompute_layers = k};
-                ParallelPlan plan;
-                if (!fill_plan(r, t, plan)) continue;
-                if (k % vpp != 0) continue;
-                if (check_plan(r.model, r.job, r.cluster, r.stack, plan)) continue;
-                const Prediction p = pricer.price(plan);
-                if (p.memory.peak_reserved > r.usable_memory()) continue;
-                best = std::min(best, p.time.step);
-              }
+              if ((cp == 1 && comm == CpComm::all_to_all) || (tp == 1 && etp > 1)) continue;
+              plan_ = {};
+              plan_.tp = tp;
+              plan_.cp = cp;
+              plan_.cp_comm = comm;
+              plan_.ep = ep;
+              plan_.etp = etp;
+              plan_.pp = pp;
+              plan_.dp = dp;
+              plan_.microbatch = mb;
+              plan_.sequence_parallel = sp;
+              schedules();
             }
           }
         }
       }
     }
   }
-  return best;
+
+  void schedules() {
+    for (const RankOrder order : {RankOrder::dp_inside_pp, RankOrder::pp_inside_dp}) {
+      for (int zero = 0; zero <= 3; ++zero) {
+        for (const double offload : {0.0, 1.0}) {
+          for (int vpp = 1; vpp * plan_.pp <= r_.model.layers; ++vpp) {
+            plan_.rank_order = order;
+            plan_.zero = zero;
+            plan_.shard_group = plan_.dp * plan_.cp;
+            plan_.offload_optimizer = offload;
+            plan_.vpp = vpp;
+            plan_.schedule = vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
+            plan_.overlap_pp = vpp > 1;
+            splits();
+          }
+        }
+      }
+    }
+  }
+
+  void splits() {
+    if (plan_.vpp > 1) {
+      const auto split = split_layers(r_.model.layers, plan_.pp, plan_.vpp);
+      if (split) recomputations(*split);
+      return;
+    }
+    std::vector<int> prefix;
+    compositions(r_.model.layers, plan_.pp, prefix,
+                 [&](const std::vector<int>& split) { recomputations(split); });
+  }
+
+  void recomputations(const std::vector<int>& split) {
+    plan_.layers_per_stage = split;
+    const int most = *std::max_element(split.begin(), split.end());
+    for (int k = 0; k <= most; ++k) {
+      if (k % plan_.vpp != 0 && k != most) continue;
+      plan_.recompute = k > 0 ? Recompute::full : Recompute::none;
+      plan_.recompute_layers.clear();
+      for (const int layers : split) plan_.recompute_layers.push_back(std::min(k, layers));
+      if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, plan_)) return;
+      const Prediction p = pricer_.price(plan_);
+      if (p.memory.peak_reserved <= r_.usable_memory()) best_ = std::min(best_, p.time.step);
+    }
+  }
+
+  const PlanRequest& r_;
+  Pricer pricer_;
+  ParallelPlan plan_;
+  Seconds best_{1e30};
+};
+
+/// A small request drawn from a seed: model, machine, batch, memory, stack.
+PlanRequest random_request(std::mt19937& random) {
+  const auto draw = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  const char* stack_names[] = {"megatron-core", "nanotron", "torchtitan", "deepspeed", "megatron-2021"};
+  const char* machines[] = {"dgx-h100", "dgx-a100", "l40s"};
+  PlanRequest r = request_for("gpt2", machines[draw(0, 2)], 1 << draw(0, 3), stack_names[draw(0, 4)]);
+  r.model = load_model("llama3.2-1b").value();
+  r.model.layers = draw(2, 6);
+  r.model.hidden = 1024 * draw(1, 4);
+  r.model.heads = 8;
+  r.model.kv_heads = 1 << draw(0, 3);
+  r.model.head_dim = r.model.hidden / 8;
+  r.model.ffn_hidden = 4 * r.model.hidden;
+  r.model.tied_embeddings = draw(0, 1) == 1;
+  if (draw(0, 2) == 0) {
+    r.model.moe = {.experts = 4, .experts_per_token = 2, .expert_ffn_hidden = r.model.hidden,
+                   .first_dense_layers = draw(0, 1)};
+  }
+  r.job.sequence = 512 << draw(0, 3);
+  r.job.global_batch = 4 << draw(0, 2);
+  r.max_memory = Bytes{(3.0 + draw(0, 40)) * 0x1p30};
+  r.top = draw(1, 3);
+  return r;
 }
 
 }  // namespace
 
-TEST_CASE("the winner is the fastest of all plans enumerated by brute force") {
-  struct Case {
-    const char* model;
-    int gpus;
-    double memory_gib;
-    const char* stack;
-  };
-  for (const Case& c :
-       {Case{"gpt2-xl", 8, 76, "megatron-core"}, Case{"gpt2-xl", 8, 12, "megatron-core"},
-        Case{"gpt2-xl", 4, 20, "deepspeed"}, Case{"llama3.2-3b", 8, 30, "torchtitan"},
-        Case{"gpt2", 2, 4, "nanotron"}}) {
-    PlanRequest r = request_for(c.model, "dgx-h100", c.gpus, c.stack);
-    r.job.sequence = 1024;
-    r.job.global_batch = 16;
-    r.max_memory = Bytes{c.memory_gib * 0x1p30};
+TEST_CASE("the winner is the fastest of all plans, all splits and recompute counts, by brute force") {
+  std::mt19937 random(20261120);
+  int with_winner = 0;
+  for (int i = 0; i < 60; ++i) {
+    const PlanRequest r = random_request(random);
     const Result<PlanReport> report = search(r);
-    REQUIRE(report.ok());
-    INFO(c.model << " on " << c.gpus << " GPUs, " << c.memory_gib << " GiB, " << c.stack);
-    const Seconds best = brute_force_best(r);
-    if (report->winner() == nullptr) {
-      CHECK(best == Seconds{1e30});
-    } else {
-      CHECK(report->winner()->prediction.time.step == best);
+    INFO("case " << i << ": " << r.stack.name << ", " << r.cluster.gpus() << " GPUs, "
+                 << r.model.layers << " layers, experts " << r.model.moe.experts);
+    const Seconds best = BruteForce(r).best();
+    const bool found = report.ok() && report->winner() != nullptr;
+    CHECK(found == (best < Seconds{1e29}));
+    if (!found) continue;
+    ++with_winner;
+    CHECK(report->winner()->prediction.time.step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
+  }
+  CHECK(with_winner > 30);
+}
+
+TEST_CASE("pruned and exhaustive search list the same plans and the same front") {
+  std::mt19937 random(7);
+  std::int64_t bounded = 0;
+  for (int i = 0; i < 300; ++i) {
+    PlanRequest r = random_request(random);
+    const Result<PlanReport> pruned = search(r);
+    r.exhaustive = true;
+    const Result<PlanReport> all = search(r);
+    INFO("case " << i << ": " << r.stack.name << ", " << r.cluster.gpus() << " GPUs");
+    REQUIRE(pruned.ok() == all.ok());
+    if (!pruned.ok()) continue;
+    bounded += pruned->counts.bounded;
+    CHECK(all->counts.bounded == 0);
+    CHECK(all->counts.tuples == pruned->counts.tuples);
+    REQUIRE(pruned->candidates.size() == all->candidates.size());
+    for (std::size_t c = 0; c < all->candidates.size(); ++c) {
+      CHECK(pruned->candidates[c].prediction.time.step == all->candidates[c].prediction.time.step);
+    }
+    REQUIRE(pruned->pareto.size() == all->pareto.size());
+    for (std::size_t c = 0; c < all->pareto.size(); ++c) {
+      CHECK(pruned->pareto[c].prediction.time.step == all->pareto[c].prediction.time.step);
+      CHECK(pruned->pareto[c].prediction.memory.peak_reserved ==
+            all->pareto[c].prediction.memory.peak_reserved);
     }
   }
+  CHECK(bounded > 100);  // or the bounds would not have been tried
 }
 
 TEST_CASE("candidates are ranked, fit, and are legal") {
@@ -107,7 +227,7 @@ TEST_CASE("no point of the Pareto front is dominated, and the winner is on it") 
   }
 }
 
-TEST_CASE("every tuple is priced, too large, or rejected for a reason") {
+TEST_CASE("every tuple is fitting, too large, bounded, or rejected for a reason") {
   const PlanReport report = search(request_for("7b", "dgx-h100", 64)).value();
   std::int64_t rejected = 0;
   for (const RejectionCount& r : report.rejected) {
@@ -115,7 +235,8 @@ TEST_CASE("every tuple is priced, too large, or rejected for a reason") {
     CHECK_FALSE(r.nearest.empty());
     if (r.reason != RejectionReason::memory) rejected += r.count;
   }
-  CHECK(report.counts.tuples == report.counts.priced + report.counts.too_large + rejected);
+  CHECK(report.counts.tuples == report.counts.fitting + report.counts.too_large +
+                                   report.counts.bounded + rejected);
 }
 
 TEST_CASE("pinned axes are kept") {
@@ -159,6 +280,8 @@ TEST_CASE("when nothing fits, each near miss names stage, missing bytes and a ch
 TEST_CASE("a pinned choice that alone prevents a fit is named as the fix") {
   PlanRequest r = request_for("7b", "dgx-h100", 8);
   r.constraints.recompute = Recompute::none;
+  r.constraints.offload_optimizer = 0.0;
+  r.constraints.cp = 1;
   r.constraints.microbatch = 8;
   r.constraints.tp = 1;
   r.constraints.pp = 1;
@@ -182,13 +305,6 @@ TEST_CASE("constraints that leave nothing are an error that names every reason")
   const Result<PlanReport> report = search(r);
   REQUIRE_FALSE(report.ok());
   CHECK(report.error().message().find("32 attention heads") != std::string::npos);
-}
-
-TEST_CASE("a search for a model with experts says that it is not priced") {
-  const auto result = search(request_for("mixtral-8x7b", "dgx-h100", 64));
-  REQUIRE_FALSE(result.ok());
-  CHECK(result.error().message().find("mixture-of-experts models are not priced by this version") !=
-        std::string::npos);
 }
 
 TEST_CASE("contradictory constraints are found before the search") {

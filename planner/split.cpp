@@ -1,0 +1,296 @@
+#include "planner/split.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/expects.hpp"
+
+namespace echelon {
+namespace {
+
+/// Seconds that stand for "no bound".
+constexpr Seconds kNever{1e30};
+
+/// One stage holding certain layers: what it adds to a state.
+struct Option {
+  LayerCounts layers;
+  bool feasible = false;
+  int again = 0;       ///< recomputed layers
+  Seconds total, forward, backward, gather;
+  Seconds after;       ///< reduction + optimizer
+};
+
+struct State {
+  Seconds sum, slowest, latest, gather, forward, backward;
+  int parent = -1;     ///< index into the previous stage's states of layer `from`
+  int from = 0;
+  int again = 0;
+};
+
+bool no_better(const State& a, const State& b) {
+  return a.sum >= b.sum && a.slowest >= b.slowest && a.latest >= b.latest && a.gather >= b.gather;
+}
+
+void insert(std::vector<State>& front, const State& state) {
+  for (const State& other : front) {
+    if (no_better(state, other)) return;
+  }
+  // Parents are referred to by index only after the stage is complete, so erasing is safe here.
+  std::erase_if(front, [&](const State& other) { return no_better(other, state); });
+  front.push_back(state);
+}
+
+class Programme {
+ public:
+  Programme(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs, Bytes usable,
+            Seconds bound)
+      : pricer_(pricer), plan_(plan), model_(pricer, plan, costs), usable_(usable), bound_(bound),
+        layers_(pricer.model().layers), options_(static_cast<std::size_t>(plan.pp)) {
+    const Calibration& c = pricer.calibration();
+    fixed_ = c.step_fixed;
+    stretch_ = 1 + model_.straggler_share();
+    const int moe = pricer.moe_before(layers_);
+    one_kind_ = moe == 0 || moe == layers_;
+  }
+
+  /// `uniform` < 0: every stage recomputes as few layers as it must; else min(uniform, its layers).
+  std::optional<Split> solve(int uniform);
+  void tighten(Seconds bound) { bound_ = std::min(bound_, bound); }
+  /// Least step time of any split that recomputes `uniform` layers on every stage.
+  [[nodiscard]] Seconds lower_bound(int uniform);
+  /// False when the stages together cannot hold all layers; cheap, and only a necessary condition.
+  [[nodiscard]] bool may_fit(int uniform) const;
+
+ private:
+  Option option(int stage, int begin, int end);
+  void recompute_least(Stage& stage, int begin, int end);
+  [[nodiscard]] LayerCounts count(int begin, int end) const;
+  [[nodiscard]] Seconds step(const State& s) const {
+    return (model_.pipeline(s.sum, s.slowest) + s.latest + s.gather + fixed_) * stretch_;
+  }
+  /// Least time the layers from `begin` on take, wherever they lie.
+  [[nodiscard]] Seconds rest(int begin) const { return rest_[static_cast<std::size_t>(begin)]; }
+  void find_rest();
+  void extend(int stage, int begin, const State& state, int index,
+              std::vector<std::vector<State>>& next);
+  [[nodiscard]] Split trace(int index) const;
+
+  const Pricer& pricer_;
+  const ParallelPlan& plan_;
+  StageModel model_;
+  Bytes usable_;
+  Seconds bound_;
+  Seconds fixed_;
+  double stretch_ = 1;
+  int layers_;
+  int uniform_ = -1;
+  bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
+  std::vector<std::vector<Option>> options_;  ///< per stage
+  std::vector<Seconds> rest_;
+  std::vector<std::vector<std::vector<State>>> fronts_;  ///< [stage][layers so far]
+};
+
+LayerCounts Programme::count(int begin, int end) const {
+  const int moe = pricer_.moe_before(end) - pricer_.moe_before(begin);
+  return {end - begin - moe, moe};
+}
+
+/// Fewest recomputed layers with which the stage fits; memory falls with every further one.
+void Programme::recompute_least(Stage& stage, int begin, int end) {
+  const auto fits = [&](int again) {
+    stage.recomputed = count(begin, begin + again);
+    return model_.reserved(model_.memory(stage)) <= usable_;
+  };
+  if (fits(0) || plan_.recompute != Recompute::full || !fits(end - begin)) return;
+  int low = 0;
+  int high = end - begin;
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    (fits(middle) ? high : low) = middle;
+  }
+  (void)fits(high);
+}
+
+Option Programme::option(int stage_index, int begin, int end) {
+  auto& known = options_[static_cast<std::size_t>(stage_index)];
+  Stage stage{.index = stage_index, .layers = count(begin, end), .recomputed = {}};
+  if (one_kind_) {
+    for (const Option& each : known) {
+      if (each.layers == stage.layers) return each;
+    }
+  }
+  if (uniform_ >= 0) {
+    stage.recomputed = count(begin, begin + std::min(uniform_, end - begin));
+  } else {
+    recompute_least(stage, begin, end);
+  }
+  Option made;
+  made.layers = stage.layers;
+  made.feasible = model_.reserved(model_.memory(stage)) <= usable_;
+  made.again = stage.recomputed.total();
+  const StageTimes times = model_.times(stage);
+  made.total = times.total();
+  made.forward = times.forward;
+  made.backward = times.backward;
+  made.gather = model_.gather(stage, times);
+  made.after = model_.reduction(stage, times) + model_.optimizer(stage);
+  if (one_kind_) known.push_back(made);
+  return made;
+}
+
+void Programme::find_rest() {
+  rest_.assign(static_cast<std::size_t>(layers_) + 1, Seconds{});
+  const auto least = [&](LayerCounts layers) {
+    // A stage past the last one has neither embedding nor head.
+    return model_.times({.index = plan_.pp, .layers = layers, .recomputed = {}}).total();
+  };
+  for (int layer = layers_ - 1; layer >= 0; --layer) {
+    const auto l = static_cast<std::size_t>(layer);
+    rest_[l] = rest_[l + 1] + least(count(layer, layer + 1));
+  }
+}
+
+Seconds Programme::lower_bound(int uniform) {
+  if (rest_.empty()) find_rest();
+  Seconds sum = rest(0);
+  if (uniform > 0 && one_kind_) {
+    // The fullest stage, with at least ⌈L/pp⌉ layers, repeats `uniform` of them, or all.
+    const LayerCounts one = count(0, 1);
+    const Seconds again =
+        model_.times({.index = plan_.pp, .layers = one, .recomputed = one}).total() -
+        model_.times({.index = plan_.pp, .layers = one, .recomputed = {}}).total();
+    const int fullest = (layers_ + plan_.pp - 1) / plan_.pp;
+    sum += std::min(uniform, fullest) * again;
+  }
+  return (model_.pipeline(sum, sum / plan_.pp) + fixed_) * stretch_;
+}
+
+bool Programme::may_fit(int uniform) const {
+  if (!one_kind_) return true;
+  int held = 0;
+  for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {
+    const auto fits = [&](int layers) {
+      const int again = uniform < 0 ? layers : std::min(uniform, layers);
+      return model_.reserved(model_.memory({.index = stage,
+                                            .layers = count(0, layers),
+                                            .recomputed = count(0, again)})) <= usable_;
+    };
+    int low = 0;  // memory grows with every layer
+    int high = layers_ + 1;
+    while (high - low > 1) {
+      const int middle = low + (high - low) / 2;
+      (fits(middle) ? low : high) = middle;
+    }
+    if (low == 0) return false;
+    held += low;
+  }
+  return held >= layers_;
+}
+
+void Programme::extend(int stage, int begin, const State& state, int index,
+                       std::vector<std::vector<State>>& next) {
+  const int left = plan_.pp - 1 - stage;
+  const double m = static_cast<double>(model_.microbatches());
+  const int first = left == 0 ? layers_ : begin + 1;
+  for (int end = first; end <= layers_ - left; ++end) {
+    const Option& made = option(stage, begin, end);
+    if (!made.feasible) break;  // more layers need more memory, however many are recomputed
+    State grown;
+    grown.sum = state.sum + made.total;
+    grown.slowest = std::max(state.slowest, made.total);
+    grown.latest = std::max(state.latest, made.after - state.backward);
+    grown.gather = std::max(state.gather, made.gather - state.forward);
+    grown.forward = state.forward + made.forward + model_.hop();
+    grown.backward = state.backward + made.backward + model_.hop();
+    grown.parent = index;
+    grown.from = begin;
+    grown.again = made.again;
+    const Seconds least_rest = rest(end);
+    const Seconds slowest = left > 0 ? std::max(grown.slowest, least_rest / left) : grown.slowest;
+    const Seconds least = (model_.pipeline(grown.sum + least_rest, slowest) + fixed_) * stretch_;
+    if (least >= bound_) {
+      // A stage that is too slow by itself only gets slower with more layers.
+      if (m * made.total * stretch_ >= bound_) break;
+      continue;
+    }
+    insert(next[static_cast<std::size_t>(end)], grown);
+  }
+}
+
+Split Programme::trace(int index) const {
+  Split split;
+  split.layers.assign(static_cast<std::size_t>(plan_.pp), 0);
+  split.recomputed = split.layers;
+  int end = layers_;
+  for (int stage = plan_.pp - 1; stage >= 0; --stage) {
+    const auto s = static_cast<std::size_t>(stage);
+    const State& state =
+        fronts_[s + 1][static_cast<std::size_t>(end)][static_cast<std::size_t>(index)];
+    split.layers[s] = end - state.from;
+    split.recomputed[s] = state.again;
+    end = state.from;
+    index = state.parent;
+  }
+  return split;
+}
+
+std::optional<Split> Programme::solve(int uniform) {
+  uniform_ = uniform;
+  for (auto& known : options_) known.clear();
+  if (rest_.empty()) find_rest();
+  const auto all = static_cast<std::size_t>(layers_) + 1;
+  fronts_.assign(static_cast<std::size_t>(plan_.pp) + 1, {});
+  fronts_[0].assign(all, {});
+  State start;
+  start.latest = -kNever;
+  fronts_[0][0].push_back(start);
+  for (int stage = 0; stage < plan_.pp; ++stage) {
+    const auto s = static_cast<std::size_t>(stage);
+    fronts_[s + 1].assign(all, {});
+    for (int begin = 0; begin < layers_; ++begin) {
+      const auto& front = fronts_[s][static_cast<std::size_t>(begin)];
+      for (std::size_t i = 0; i < front.size(); ++i) {
+        extend(stage, begin, front[i], static_cast<int>(i), fronts_[s + 1]);
+      }
+    }
+  }
+  const auto& last = fronts_.back()[static_cast<std::size_t>(layers_)];
+  int best = -1;
+  Seconds shortest = bound_;
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    if (const Seconds each = step(last[i]); each < shortest) {
+      shortest = each;
+      best = static_cast<int>(i);
+    }
+  }
+  if (best < 0) return std::nullopt;
+  Split split = trace(best);
+  split.step = shortest;
+  return split;
+}
+
+}  // namespace
+
+std::optional<Split> best_split(const Pricer& pricer, const ParallelPlan& plan,
+                                const CutCosts& costs, Bytes usable, Seconds bound) {
+  EXPECTS(plan.vpp == 1, "chunks of one rank are split evenly");
+  Programme programme(pricer, plan, costs, usable, bound);
+  const auto solve = [&](int uniform) -> std::optional<Split> {
+    if (!programme.may_fit(uniform)) return std::nullopt;
+    return programme.solve(uniform);
+  };
+  if (plan.recompute != Recompute::full) return solve(0);
+  if (!programme.may_fit(pricer.model().layers)) return std::nullopt;
+  if (pricer.stack().per_stage_recompute) return solve(-1);
+  std::optional<Split> best;
+  for (int uniform = 0; uniform <= pricer.model().layers - plan.pp + 1; ++uniform) {
+    if (programme.lower_bound(uniform) >= (best ? best->step : bound)) break;
+    if (auto found = solve(uniform)) {
+      programme.tighten(found->step);
+      best = std::move(found);
+    }
+  }
+  return best;
+}
+
+}  // namespace echelon

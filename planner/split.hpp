@@ -1,0 +1,34 @@
+// The exact split of layers over the stages of one tuple: a Pareto dynamic programme.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "costmodel/stage_model.hpp"
+
+namespace echelon {
+
+/// Layers and recomputed layers per stage, and the step time the closed forms give them.
+struct Split {
+  std::vector<int> layers;
+  std::vector<int> recomputed;
+  Seconds step;
+};
+
+/// Fastest split of the layers over the stages of a plan without interleaving (vpp = 1, GPipe or
+/// 1F1B) such that every stage fits into `usable`, or nothing when no split takes less than `bound`.
+/// Each stage recomputes the fewest layers it can (`per_stage`), or all stages the same number.
+///
+/// States after s stages and b layers are (Σ t, max t, latest finish, exposed gather); one that is
+/// no better than another in every component is dropped. The step time does not decrease in any of
+/// them, so no optimum is lost:
+///   step = (Σ t + (m − 1)·max t + hops + max_s(reduction + optimizer − backwards before s)
+///           + exposed gather + fixed) · (1 + straggler)
+/// Later finishes subtract the backwards before them, of which a smaller Σ t has fewer by the same
+/// amount: dominance holds for them too.
+/// Source: pipeline partition with Pareto fronts, ours; objective of Alpa (arXiv 2201.12023).
+/// Checked by: tests/planner/split_test.cpp (against all compositions).
+[[nodiscard]] std::optional<Split> best_split(const Pricer& pricer, const ParallelPlan& plan,
+                                              const CutCosts& costs, Bytes usable, Seconds bound);
+
+}  // namespace echelon
