@@ -122,6 +122,7 @@ void check_instruction(const Schedule& s, int rank, std::uint32_t position, Faul
 
 void check_arena(int rank, const Program& program, Faults& faults) {
   std::vector<Buffer> sorted = program.buffers;
+  std::erase_if(sorted, [](const Buffer& b) { return b.bytes == 0 && b.offset >= 0; });
   std::sort(sorted.begin(), sorted.end(),
             [](const Buffer& a, const Buffer& b) { return a.offset < b.offset; });
   std::int64_t end = 0;
