@@ -7,7 +7,7 @@
 namespace echelon {
 namespace {
 
-constexpr std::uint32_t kNone = 0xffffffff;
+constexpr std::uint32_t kNoMessage = 0xffffffff;
 constexpr Seconds kNotYet{-1};
 
 /// Messages are numbered by direction, sender's stage and microbatch.
@@ -24,8 +24,8 @@ struct Message {
 /// One forward or backward: the message it waits for, the message it makes.
 struct Step {
   Seconds takes;
-  std::uint32_t needs = kNone;
-  std::uint32_t makes = kNone;
+  std::uint32_t needs = kNoMessage;
+  std::uint32_t makes = kNoMessage;
 };
 
 /// What one rank computes, and what it has done of it.
@@ -37,7 +37,7 @@ struct Worker {
 };
 
 /// Messages of one direction of one rank.
-struct Line {
+struct Link {
   std::vector<std::uint32_t> sent;   // in compute order
   std::vector<std::uint32_t> queue;  // sent and received
   std::size_t at = 0;
@@ -82,7 +82,7 @@ class Makespan {
 
  private:
   [[nodiscard]] Worker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] Line& line(int rank, bool gradient) {
+  [[nodiscard]] Link& line(int rank, bool gradient) {
     return lines_[2 * static_cast<std::size_t>(rank) + (gradient ? 1 : 0)];
   }
   [[nodiscard]] bool is_gradient(std::uint32_t message) const { return message >= gradients_; }
@@ -104,7 +104,7 @@ class Makespan {
         if (stage > 0) made.makes = gradients_ + activation(stage);
       }
       worker(rank).steps.push_back(made);
-      if (made.makes == kNone) continue;
+      if (made.makes == kNoMessage) continue;
       line(rank, is_gradient(made.makes)).sent.push_back(made.makes);
     }
   }
@@ -127,7 +127,7 @@ class Makespan {
 
   /// Messages take their time and hold up nothing.
   void first_pass() {
-    std::vector<std::uint32_t> waits_for(workers_.size(), kNone);
+    std::vector<std::uint32_t> waits_for(workers_.size(), kNoMessage);
     for (int rank = s_.ranks; rank-- > 0;) todo_.push_back({rank, 0});
     while (!todo_.empty()) {
       const int rank = todo_.back().rank;
@@ -136,7 +136,7 @@ class Makespan {
       for (; w.at < w.steps.size(); ++w.at) {
         const Step& step = w.steps[w.at];
         waits_for[static_cast<std::size_t>(rank)] = step.needs;
-        if (step.needs != kNone) {
+        if (step.needs != kNoMessage) {
           const Message& needed = messages_[step.needs];
           if (needed.end == kNotYet) break;
           w.free = std::max(w.free, needed.end);
@@ -144,7 +144,7 @@ class Makespan {
         }
         w.free += step.takes;
         ++w.depth;
-        if (step.makes == kNone) continue;
+        if (step.makes == kNoMessage) continue;
         Message& made = messages_[step.makes];
         made.end = w.free + made.takes;
         made.depth = w.depth + 1;
@@ -163,7 +163,7 @@ class Makespan {
     for (int rank = 0; rank < s_.ranks && s_.ranks > 1; ++rank) {
       for (const bool gradient : {false, true}) {
         const int from = (rank + (gradient ? 1 : s_.ranks - 1)) % s_.ranks;
-        Line& mine = line(rank, gradient);
+        Link& mine = line(rank, gradient);
         const std::vector<std::uint32_t>& received = line(from, gradient).sent;
         mine.queue.resize(mine.sent.size() + received.size());
         std::merge(mine.sent.begin(), mine.sent.end(), received.begin(), received.end(),
@@ -196,12 +196,12 @@ class Makespan {
     Worker& w = worker(rank);
     for (; w.at < w.steps.size(); ++w.at) {
       const Step& step = w.steps[w.at];
-      if (step.needs != kNone) {
+      if (step.needs != kNoMessage) {
         if (messages_[step.needs].end == kNotYet) break;
         w.free = std::max(w.free, messages_[step.needs].end);
       }
       w.free += step.takes;
-      if (step.makes == kNone) continue;
+      if (step.makes == kNoMessage) continue;
       Message& made = messages_[step.makes];
       made.made = true;
       made.ready = std::max(made.ready, w.free);
@@ -213,7 +213,7 @@ class Makespan {
 
   /// Runs messages of one direction until one has to wait.
   void communicate(int rank, bool gradient) {
-    Line& mine = line(rank, gradient);
+    Link& mine = line(rank, gradient);
     while (mine.at < mine.queue.size() && !mine.waits_for_other_end) {
       Message& message = messages_[mine.queue[mine.at]];
       const bool sends = message.ends[0] == rank;
@@ -227,7 +227,7 @@ class Makespan {
       }
       message.end = message.ready + message.takes;
       for (const int end : message.ends) {
-        Line& its = line(end, gradient);
+        Link& its = line(end, gradient);
         its.free = message.end;
         its.waits_for_other_end = false;
         ++its.at;
@@ -246,7 +246,7 @@ class Makespan {
   const PipelineShape& s_;
   std::uint32_t gradients_;  // number of the first gradient
   std::vector<Worker> workers_;
-  std::vector<Line> lines_;  // per rank and direction
+  std::vector<Link> lines_;  // per rank and direction
   std::vector<Message> messages_;
   std::vector<Todo> todo_;
 };
