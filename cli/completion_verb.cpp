@@ -108,6 +108,7 @@ std::string zsh_safe(std::string_view text) {
 
 std::string zsh_script() {
   std::string specs;
+  std::string functions;  // one per flag whose value is a name or a file
   for (const Flag& flag : flags()) {
     if (!offered(flag)) continue;
     std::string value;
@@ -115,11 +116,12 @@ std::string zsh_script() {
       const std::string words = values_of(flag);
       std::string action = words.empty() ? "" : fmt::format("({})", words);
       if (takes_file(flag)) {
-        action = words.empty() ? "_files"
-                               : fmt::format(
-                                     "{{_alternative \"names:name:({})\" "
-                                     "\"files:file:_files\"}}",
-                                     words);
+        action = "_files";
+        if (!words.empty()) {
+          action = fmt::format("_plan_{}", config_key(flag));
+          functions += fmt::format(
+              "{}() {{ _alternative 'names:name:({})' 'files:file:_files' }}\n", action, words);
+        }
       }
       value = fmt::format(":{}:{}", zsh_safe(flag.value), action);
     }
@@ -129,14 +131,14 @@ std::string zsh_script() {
   }
   return fmt::format(R"(#compdef plan
 # zsh completion of plan; put it into a directory of $fpath as _plan, or: source <(plan completion zsh)
-_plan() {{
-  _arguments \
+{}_plan() {{
+  local curcontext="$curcontext" state line
+  _arguments -C \
 {}    '1:verb:({})' \
-    '*::word:_plan_words'
-}}
-_plan_words() {{
+    '*:word:->rest' && return
+  [[ "$state" == rest ]] || return
   case "$line[1]" in
-    topo) if (( CURRENT == 1 )); then compadd {}; else compadd {}; _files; fi ;;
+    topo) if (( ${{#line}} == 2 )); then compadd {}; else compadd {}; _files; fi ;;
     completion) compadd bash zsh fish ;;
     help) compadd {} ;;
     *) _files ;;
@@ -144,8 +146,9 @@ _plan_words() {{
 }}
 if [[ "$funcstack[1]" == _plan ]]; then _plan "$@"; else compdef _plan plan; fi
 )",
-                     specs, fmt::join(first_words(), " "), fmt::join(second_words("topo"), " "),
-                     fmt::join(cluster_catalog(), " "), fmt::join(first_words(), " "));
+                     functions, specs, fmt::join(first_words(), " "),
+                     fmt::join(second_words("topo"), " "), fmt::join(cluster_catalog(), " "),
+                     fmt::join(first_words(), " "));
 }
 
 std::string fish_quoted(std::string_view text) {

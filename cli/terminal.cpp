@@ -123,6 +123,12 @@ void ProgressLine::show(double share) {
   write_all(STDERR_FILENO, fmt::format("\r{} {:3.0f} %", what_, 100 * std::clamp(share, 0.0, 1.0)));
 }
 
+void ProgressLine::announce() {
+  if (!enabled_) return;
+  shown_ = true;
+  write_all(STDERR_FILENO, "\r" + what_ + " ...");
+}
+
 double ProgressLine::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }

@@ -33,6 +33,8 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
   ~ProgressLine();
   void show(double share);
+  /// For work that cannot tell its share: the line at once, without a number.
+  void announce();
   [[nodiscard]] double seconds() const;
 
  private:

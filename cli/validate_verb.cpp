@@ -1,10 +1,12 @@
 // plan validate RUNS.csv
 #include "cli/request.hpp"
+#include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
 #include "core/number.hpp"
 #include "costmodel/calibration_io.hpp"
 #include "planner/validation.hpp"
 #include "report/validation.hpp"
+#include "report/words.hpp"
 
 namespace echelon::cli {
 
@@ -34,6 +36,10 @@ Result<Outcome> validate_verb(const Invocation& call) {
   }
   const Result<std::vector<RunRow>> rows = read_runs(path == "-" ? "/dev/stdin" : path);
   if (!rows) return rows.error();
+  const auto count = static_cast<std::int64_t>(rows->size());
+  ProgressLine line("predicting " + counted(count, "row"), call.quiet);
+  constexpr std::int64_t kTakesAWhile = 500;
+  if (count >= kTakesAWhile) line.announce();
   const Result<ValidationReport> report = validate(*rows, options);
   if (!report) return report.error();
 

@@ -56,5 +56,9 @@ function(echelon_group target name options)
   endforeach()
   file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY) # leaves the file alone when it is the same
   target_sources(${target} PRIVATE ${file})
+  # GCC takes included sources for headers, in which an anonymous type as a member would be a fault.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND options -Wno-subobject-linkage)
+  endif()
   set_property(SOURCE ${file} TARGET_DIRECTORY ${target} PROPERTY COMPILE_OPTIONS "${options}")
 endfunction()

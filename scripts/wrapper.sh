@@ -26,6 +26,8 @@ catch2 header:catch2/catch.hpp header:catch2/catch_all.hpp
 libbenchmark-dev header:benchmark/benchmark.h
 libxxhash-dev header:xxhash.h
 clang-format command:clang-format
+groff-base command:groff
+zsh command:zsh
 '
 
 # is_there PROBE...: one of the probes succeeds.

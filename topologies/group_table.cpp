@@ -40,15 +40,17 @@ GroupTable::GroupTable(const TopologyGraph& graph)
   }
   inter_.resize(size_);
   per_gpu_.resize(size_);
-  // NICs serve their own node, so of several nodes the worst decides: the full ones, or the one of
-  // which only the last GPUs send.
+  // NICs serve their own node, so of several nodes the worst decides: the full ones, or the one in
+  // which only the GPUs at the edge send. Those at either edge: one sends, its peer receives.
   const int node = std::min(graph.gpus_per_node(), domain);
-  std::vector<Group> senders;
+  std::vector<Group> last;
+  std::vector<Group> first;
   for (int count = 1; count <= domain; ++count) {
     BytesPerSecond& share = per_gpu_[static_cast<std::size_t>(count - 1)];
     if (count <= node) {
-      senders.push_back({domain - count});
-      share = graph.fair_egress(senders);
+      last.push_back({domain - count});
+      first.push_back({count - 1});
+      share = std::min(graph.fair_egress(last), graph.fair_egress(first));
     } else {
       share = std::min(per_gpu(node), per_gpu(count % node == 0 ? node : count % node));
     }

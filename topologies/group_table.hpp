@@ -29,7 +29,7 @@ class GroupTable {
   [[nodiscard]] BytesPerSecond inter(int stride) const {
     return inter_[static_cast<std::size_t>(stride - 1)];
   }
-  /// Of one GPU when the last `senders` GPUs of the domain send.
+  /// Of one GPU when the last `senders` GPUs of a domain send to the first ones of the next.
   [[nodiscard]] BytesPerSecond per_gpu(int senders) const {
     return per_gpu_[static_cast<std::size_t>(senders - 1)];
   }

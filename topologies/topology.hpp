@@ -107,7 +107,8 @@ class ClusterTopology {
   ///   intra           group_bandwidth() of the graph with all groups of this kind active
   ///   inter           regular placement: fair_egress() of the graph; otherwise the fewest members
   ///                   in a domain × one GPU's share when all GPUs send
-  ///   inter_per_rank  fair_egress() of the min(stride, domain) GPUs that face the next domain
+  ///   inter_per_rank  fair_egress() of the min(stride, domain) GPUs at the end of a domain,
+  ///                   or of those at the beginning that receive, the lesser
   ///   both inter      ÷ Π oversubscription of the network tiers crossed
   ///   inter_latency   NIC + Σ latency of the network tiers crossed
   ///

@@ -27,7 +27,7 @@ TEST_CASE("each layer hides the ones below it") {
   CHECK(gpus(sandbox.plan("--json --gpus 32", "PLAN_GPUS=24")) == 32);
 }
 
-TEST_CASE("--no-config leaves the files unread, broken or not") {
+TEST_CASE("the flag --no-config leaves the files unread, broken or not") {
   const Sandbox sandbox;
   sandbox.write(".echelon.json", "{ not json");
   complaint(sandbox.plan("--model 7b --gpus 8"), 2);

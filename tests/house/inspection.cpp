@@ -123,6 +123,7 @@ class Inspector {
     if (!file.is_source()) return;
     check_length();
     if (file.is_header()) check_header();
+    if (file.folder == "tests") check_test_names();
     for (line_ = 1; line_ <= file.lines.size(); ++line_) {
       const std::string& text = file.lines[line_ - 1];
       if (const auto header = included(text)) check_include(*header);
@@ -165,6 +166,16 @@ class Inspector {
       }
     }
     if (!once) report(0, "a header without #pragma once");
+  }
+
+  /// ctest calls a test by its name; Catch2 takes such a beginning for an option, a tag or a "not".
+  void check_test_names() {
+    static const std::regex misread(R"(^\s*TEST_CASE\(\s*"[-~\[ ].*)");
+    for (std::size_t i = 0; i < file_->lines.size(); ++i) {
+      if (std::regex_match(file_->lines[i], misread)) {
+        report(i + 1, "a test whose name begins so cannot be run by its name");
+      }
+    }
   }
 
   void check_include(const std::string& quoted_header) {

@@ -94,6 +94,12 @@ TEST_CASE("text that makes results differ or breaks layers is found") {
   CHECK(found_in("costmodel/a.cpp", "#include <chrono>\n").size() > 0);
 }
 
+TEST_CASE("a test that cannot be called by its name is found") {
+  const std::string name = "TEST_CASE(";
+  CHECK(found_in("tests/a_test.cpp", name + "\"--flag works\") {}\n").size() > 0);
+  CHECK(found_in("tests/a_test.cpp", name + "\"the flag --flag works\") {}\n").empty());
+}
+
 TEST_CASE("a long file says why in its first lines") {
   std::string lines;
   for (int i = 0; i < 401; ++i) lines += "int a;\n";

@@ -212,3 +212,17 @@ TEST_CASE("bisection across nodes is half the NICs, divided by the oversubscript
   CHECK(gbps(cluster_of(machine_path("full-mesh"), 64).graph().cluster_bisection()) ==
         Approx(4 * 400 / 2.0));
 }
+
+TEST_CASE("the link into a tier carries what is below it, divided by its oversubscription") {
+  const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 128);
+  const TopologyGraph& graph = cluster.graph();
+  std::vector<DeviceId> tiers;
+  for (const DeviceId id : boost::make_iterator_range(boost::vertices(graph.devices()))) {
+    if (graph.devices()[id].kind == DeviceKind::fabric) tiers.push_back(id);
+  }
+  REQUIRE(tiers.size() == 2);
+  CHECK(gbps(graph.widest_path(graph.nic(0), tiers[0]).bandwidth) == Approx(50));
+  CHECK(gbps(graph.widest_path(tiers[0], tiers[1]).bandwidth) == Approx(2 * 400 / 2.0));
+  CHECK(graph.devices()[tiers[0]].times == 8);  // 16 nodes, two beneath each leaf
+  CHECK(graph.devices()[tiers[1]].times == 1);
+}

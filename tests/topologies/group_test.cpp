@@ -124,6 +124,20 @@ TEST_CASE("a group that lies across two leaves crosses the spine") {
   CHECK(gbps(cluster.group(3, 8).inter) == Approx(25));  // three nodes on leaves of two
 }
 
+TEST_CASE(
+    "a group shorter than a leaf still crosses the spine when its blocks do not tile the leaf") {
+  const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 96);
+  const GroupNetwork straddling = cluster.group(3, 4);  // ranks 12, 16, 20: leaves of 16 GPUs
+  CHECK(straddling.inter_latency.in(1_us) == Approx(2.5 + 0.2 + 0.5));
+  CHECK(gbps(straddling.inter) == Approx(25));
+}
+
+TEST_CASE("point to point is as fast as the slower of the edges of a domain") {
+  const ClusterTopology cluster = cluster_of(machine_path("odd"), 24);
+  // GPUs 4 and 5 send through 16 GB/s each; 0 and 1 receive through one slot of 20.
+  CHECK(gbps(cluster.group(12, 2).inter_per_rank) == Approx(10));
+}
+
 TEST_CASE("the closed form equals the graph for every regular group") {
   for (const auto& [name, gpus] :
        std::vector<std::pair<std::string, int>>{{"dgx-h100", 48},
@@ -204,6 +218,18 @@ TEST_CASE("another network per node is spread over the NICs") {
   CHECK(gbps(slow.node().nic) == Approx(12.5));
   CHECK(gbps(slow.group(8, 8).inter) == Approx(12.5));
   CHECK(gbps(slow.group(64, 1).inter) == Approx(100));
+}
+
+TEST_CASE("another network is not held back by the slots of the NICs, only by those of the GPUs") {
+  const ClusterTopology fast = cluster_of(machine_path("odd"), 12).with_node_network(90_GBps);
+  CHECK(gbps(fast.group(12, 1).inter) == Approx(30 + 16 + 16));
+}
+
+TEST_CASE("resizing from part of a node to many nodes makes new tables") {
+  const Result<ClusterTopology> whole = cluster_of("dgx-v100", 2).resized(64);
+  REQUIRE(whole.ok());
+  CHECK(gbps(whole->group(16, 1).intra) == Approx(150));
+  CHECK(gbps(whole->group(8, 8).inter) == Approx(6.25));
 }
 
 TEST_CASE("resizing gives what loading that size gives") {

@@ -1,0 +1,77 @@
+#include "costmodel/schedule/compute_order.hpp"
+
+namespace echelon {
+namespace {
+
+std::vector<ComputeStep> gpipe(int m) {
+  std::vector<ComputeStep> order;
+  for (int i = 0; i < m; ++i) order.push_back({Op::forward, 0, i});
+  for (int i = 0; i < m; ++i) order.push_back({Op::backward, 0, i});
+  return order;
+}
+
+/// The k-th forward or backward of a rank: groups of p microbatches, all chunks of a group in turn.
+ComputeStep nth(const PipelineShape& s, Op op, int k) {
+  const int group = s.ranks * s.chunks;
+  const int chunk = k % group / s.ranks;
+  return {op, op == Op::forward ? chunk : s.chunks - 1 - chunk, k / group * s.ranks + k % s.ranks};
+}
+
+std::vector<ComputeStep> one_f_one_b(const PipelineShape& s, int head_start) {
+  const int all = s.microbatches * s.chunks;
+  const auto forward = [&](int k) {
+    return s.chunks > 1 ? nth(s, Op::forward, k) : ComputeStep{Op::forward, 0, k};
+  };
+  const auto backward = [&](int k) {
+    return s.chunks > 1 ? nth(s, Op::backward, k) : ComputeStep{Op::backward, 0, k};
+  };
+  std::vector<ComputeStep> order;
+  order.reserve(2 * static_cast<std::size_t>(all));
+  for (int k = 0; k < head_start; ++k) order.push_back(forward(k));
+  for (int k = head_start; k < all; ++k) {
+    order.push_back(forward(k));
+    order.push_back(backward(k - head_start));
+  }
+  for (int k = all - head_start; k < all; ++k) order.push_back(backward(k));
+  return order;
+}
+
+std::vector<ComputeStep> zero_bubble_h1(const PipelineShape& s, int rank) {
+  const int m = s.microbatches;
+  const int head_start = std::min(s.ranks - rank - 1, m);
+  std::vector<ComputeStep> order;
+  int weights = 0;
+  const auto add = [&](Op op, int i) { order.push_back({op, 0, i}); };
+  for (int i = 0; i < head_start; ++i) add(Op::forward, i);
+  for (int i = 0; i < m; ++i) {
+    const bool draining = i + head_start >= m;
+    if (!draining) add(Op::forward, i + head_start);
+    add(Op::backward_input, i);
+    if (draining || i >= rank) add(Op::backward_weight, weights++);
+  }
+  while (weights < m) add(Op::backward_weight, weights++);
+  return order;
+}
+
+}  // namespace
+
+std::vector<ComputeStep> compute_order(const PipelineShape& s, int rank) {
+  EXPECTS(s.ranks >= 1 && s.chunks >= 1 && s.microbatches >= 1, "an empty pipeline");
+  EXPECTS(0 <= rank && rank < s.ranks, "no such rank");
+  const bool interleaved = s.kind == ScheduleKind::interleaved;
+  EXPECTS(interleaved || s.chunks == 1, "only interleaved schedules have chunks");
+  EXPECTS(!interleaved || s.ranks > 1, "interleaving needs several ranks");
+  EXPECTS(!interleaved || s.microbatches % s.ranks == 0, "interleaving needs p | m");
+  const int ahead = s.ranks - rank - 1;
+  switch (s.kind) {
+    case ScheduleKind::gpipe: return gpipe(s.microbatches);
+    case ScheduleKind::one_f_one_b: return one_f_one_b(s, std::min(ahead, s.microbatches));
+    case ScheduleKind::interleaved:
+      return one_f_one_b(s,
+                         std::min(2 * ahead + (s.chunks - 1) * s.ranks, s.microbatches * s.chunks));
+    case ScheduleKind::zero_bubble_h1: return zero_bubble_h1(s, rank);
+  }
+  return {};
+}
+
+}  // namespace echelon
