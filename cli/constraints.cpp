@@ -11,8 +11,6 @@ namespace echelon::cli {
 
 namespace {
 
-constexpr std::string_view kRankOrder = "tp-cp-ep-dp-pp";
-
 /// Fills optional fields from settings; remembers the first error.
 class Filler {
  public:
@@ -68,21 +66,20 @@ Status read_overlap(const Settings& settings, PlanConstraints& pinned) {
   }
 }
 
+/// "optimizer=0.5": share of the optimizer states kept in host memory.
+Result<double> parse_offload(const Setting& setting) {
+  constexpr std::string_view kWhat = "optimizer=";
+  if (!std::string_view(setting.value).starts_with(kWhat)) {
+    return input_error(setting.where, "'" + setting.value.substr(0, 40) + "'",
+                       "optimizer=SHARE with a share from 0 to 1",
+                       "activations and weights stay on the GPU in this version");
+  }
+  return parse_ratio(std::string_view(setting.value).substr(kWhat.size()), setting.where, 0, 1);
+}
+
 Error not_priced(const Setting& setting, std::string what, std::string expected = {}) {
   return input_error(setting.where, std::move(what) + " is not priced by this version",
                      std::move(expected));
-}
-
-/// Axes that exist in the contract but must be 1 here.
-Status check_ones(const Settings& settings, const PlanConstraints& pinned) {
-  const auto check = [&](const char* flag, const std::optional<int>& value,
-                         const char* what) -> Status {
-    if (!value || *value == 1) return Done{};
-    return not_priced(*settings.find(flag), fmt::format("{} over {} ranks", what, *value), "1");
-  };
-  if (Status ok = check("cp", pinned.cp, "context parallelism"); !ok) return ok;
-  if (Status ok = check("ep", pinned.ep, "expert parallelism"); !ok) return ok;
-  return check("etp", pinned.etp, "tensor parallelism inside experts");
 }
 
 }  // namespace
@@ -103,6 +100,11 @@ Result<PlanConstraints> constraints_of(const Settings& settings) {
   fill.read("sequence-parallel", pinned.sequence_parallel, parse_switch);
   fill.list("layers-per-stage", pinned.layers_per_stage, 1);
   fill.list("recompute-layers", pinned.recompute_layers, 0);
+  fill.read("cp-comm", pinned.cp_comm,
+            [](const Setting& s) { return parse_cp_comm(s.value, s.where); });
+  fill.read("rank-order", pinned.rank_order,
+            [](const Setting& s) { return parse_rank_order(s.value, s.where); });
+  fill.read("offload", pinned.offload_optimizer, parse_offload);
   fill.read("recompute", pinned.recompute,
             [](const Setting& s) { return parse_recompute(s.value, s.where); });
   fill.read("schedule", pinned.schedule,
@@ -113,7 +115,6 @@ Result<PlanConstraints> constraints_of(const Settings& settings) {
                        "0, 1, 2 or 3");
   }
   if (const Status overlap = read_overlap(settings, pinned); !overlap) return overlap.error();
-  if (const Status ones = check_ones(settings, pinned); !ones) return ones.error();
   return pinned;
 }
 
@@ -121,12 +122,8 @@ Status check_supported(const Settings& settings) {
   for (const auto& [name, setting] : settings.all()) {
     const Flag* flag = find_flag(name);
     if (flag == nullptr || (flag->groups & kLater) == 0) continue;
-    if (name == "rank-order" && setting.value == kRankOrder) continue;
     if (name == "objective" && setting.value == "step-time") continue;
     const std::string value = "'" + setting.value.substr(0, 40) + "'";
-    if (name == "rank-order") {
-      return not_priced(setting, "the rank order " + value, std::string(kRankOrder));
-    }
     if (name == "objective") return not_priced(setting, "the objective " + value, "step-time");
     return not_priced(setting, "this flag", "the command without it");
   }
@@ -136,6 +133,12 @@ Status check_supported(const Settings& settings) {
 PlanConstraints pinned_to(const ParallelPlan& plan) {
   PlanConstraints pinned;
   pinned.tp = plan.tp;
+  pinned.cp = plan.cp;
+  pinned.cp_comm = plan.cp_comm;
+  pinned.ep = plan.ep;
+  pinned.etp = plan.etp;
+  pinned.rank_order = plan.rank_order;
+  pinned.offload_optimizer = plan.offload_optimizer;
   pinned.dp = plan.dp;
   pinned.pp = plan.pp;
   pinned.vpp = plan.vpp;
@@ -161,8 +164,8 @@ PlanConstraints without_layers(PlanConstraints pinned) {
 
 PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& changes) {
   // What follows from a changed degree is worked out again.
-  if (changes.tp || changes.pp) pinned.dp.reset();
-  if (changes.tp || changes.pp || changes.dp) pinned.shard_group.reset();
+  if (changes.tp || changes.cp || changes.pp) pinned.dp.reset();
+  if (changes.tp || changes.cp || changes.pp || changes.dp) pinned.shard_group.reset();
   if (changes.tp) pinned.sequence_parallel.reset();
   if (changes.pp) pinned.layers_per_stage.reset();
   if (changes.pp || changes.layers_per_stage || changes.recompute) pinned.recompute_layers.reset();
@@ -173,6 +176,9 @@ PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& change
   };
   take(pinned.tp, changes.tp);
   take(pinned.cp, changes.cp);
+  take(pinned.cp_comm, changes.cp_comm);
+  take(pinned.rank_order, changes.rank_order);
+  take(pinned.offload_optimizer, changes.offload_optimizer);
   take(pinned.ep, changes.ep);
   take(pinned.etp, changes.etp);
   take(pinned.dp, changes.dp);

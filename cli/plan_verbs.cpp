@@ -88,7 +88,7 @@ Result<Outcome> search_verb(const Invocation& call) {
   ProgressLine line("searching", call.quiet);
   const Result<PlanReport> report = search(asked->request, [&](double share) {
     line.show(share);
-    return true;
+    return !asked->budget || Seconds{line.seconds()} < *asked->budget;
   });
   if (!report) return report.error();
 

@@ -95,6 +95,7 @@ Status read_limits(const Settings& settings, PlanRequest& request) {
     if (!top) return top.error();
     request.top = *top;
   }
+  request.exhaustive = settings.has("exhaustive");
   return Done{};
 }
 
@@ -208,8 +209,15 @@ Result<Asked> understand(const Settings& settings) {
                       .max_memory = {},
                       .assumptions = std::move(assumed)};
   if (const Status limits = read_limits(settings, request); !limits) return limits.error();
+  std::optional<Seconds> budget;
+  if (const Setting* setting = settings.find("budget")) {
+    const Result<double> seconds = parse_ratio(setting->value, setting->where, 1e-6, 1e6);
+    if (!seconds) return at(*setting, seconds.error());
+    budget = Seconds{*seconds};
+  }
   return Asked{std::move(request),
-               {std::string(version()), machine->cluster_name, machine->calibration_path}};
+               {std::string(version()), machine->cluster_name, machine->calibration_path},
+               budget};
 }
 
 Result<Asked> understand(const PlanFile& file, const Settings& changes) {

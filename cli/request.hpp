@@ -15,6 +15,7 @@ namespace echelon::cli {
 struct Asked {
   PlanRequest request;
   Provenance provenance;
+  std::optional<Seconds> budget{};  ///< after which the search is stopped
 };
 
 /// Errors name the setting and where it came from. What was not set is filled in by the defaults of

@@ -111,8 +111,11 @@ Json plan_json(const ParallelPlan& plan, std::int64_t global_batch) {
   if (plan.overlap_dp) overlap.push_back("dp");
   if (plan.overlap_tp) overlap.push_back("tp");
   if (plan.overlap_pp) overlap.push_back("pp");
+  Json offload = Json::object();
+  if (plan.offload_optimizer > 0) offload["optimizer"] = plan.offload_optimizer;
   return Json{{"tp", plan.tp},
               {"cp", plan.cp},
+              {"cp_comm", name_of(plan.cp_comm)},
               {"ep", plan.ep},
               {"etp", plan.etp},
               {"dp", plan.dp},
@@ -126,10 +129,10 @@ Json plan_json(const ParallelPlan& plan, std::int64_t global_batch) {
               {"recompute", name_of(plan.recompute)},
               {"recompute_layers", plan.recompute_layers},
               {"schedule", name_of(plan.schedule)},
-              {"rank_order", kRankOrder},
+              {"rank_order", name_of(plan.rank_order)},
               {"shard_group", plan.shard_group},
               {"overlap", std::move(overlap)},
-              {"offload", Json::object()}};
+              {"offload", std::move(offload)}};
 }
 
 Json memory_json(const PredictedCosts& costs) {
@@ -192,7 +195,9 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
   const std::string recompute = reader.string("recompute");
   plan.recompute_layers = int_list(reader, "recompute_layers", 0);
   const std::string schedule = reader.string("schedule");
-  reader.choice("rank_order", {kRankOrder});
+  const std::string rank_order =
+      reader.choice("rank_order", {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"});
+  const std::string cp_comm = reader.choice("cp_comm", {"p2p", "a2a"});
   plan.shard_group = degree("shard_group");
   plan.overlap_dp = plan.overlap_tp = plan.overlap_pp = false;
   const Json& overlap = object_at(reader, "overlap");
@@ -208,9 +213,11 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
       reader.fail("overlap", axis.dump().substr(0, 40) + " in the list", "dp, tp or pp");
   }
   const Json& offload = object_at(reader, "offload");
-  if (!offload.empty()) {
-    reader.fail("offload", "something to offload", "{}", "this version does not price offloading");
-  }
+  if (!offload.is_object()) reader.fail("offload", "not an object", "{} or {\"optimizer\": SHARE}");
+  if (reader.failed()) return reader.finish().error();
+  JsonReader away(offload, where, pointer + "/offload");
+  plan.offload_optimizer = away.number_or("optimizer", 0, 1, 0);
+  if (const Status read = away.finish(); !read) return read.error();
   reader.ignore({"microbatches"});  // derived
   if (const Status read = reader.finish(); !read) return read.error();
   const Result<Recompute> policy = parse_recompute(recompute, reader.pointer_to("recompute"));

@@ -11,7 +11,6 @@
 namespace echelon {
 
 /// Ranks are laid out innermost axis first; this version has the one order.
-inline constexpr std::string_view kRankOrder = "tp-cp-ep-dp-pp";
 /// The formula behind every MFU we print (ModelSpec::flops_per_token).
 inline constexpr std::string_view kMfuFormula = "6N+12LhT";
 

@@ -1,3 +1,4 @@
+// Over 400 lines because every operator and its bytes stand in one place.
 #include "costmodel/operators.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Over 400 lines because one class tells the search in one piece: collect, bound, visit, split, report.
 #include "planner/search.hpp"
 
 #include <fmt/format.h>
@@ -124,6 +125,7 @@ class Search {
   std::vector<Scored> fitting_;
   std::vector<Split> splits_;
   std::vector<Uneven> uneven_;
+  std::size_t next_uneven_ = 0;
   std::vector<Seconds> best_;  ///< step times of the top K, ascending
   Front front_;
   std::map<std::tuple<int, int, int>, TooLarge> closest_;  ///< per (tp, cp, pp)
@@ -429,10 +431,11 @@ Seconds Search::best_of_last(std::int64_t count) const {
 bool Search::split_unevenly(const Progress& progress) {
   std::stable_sort(uneven_.begin(), uneven_.end(),
                    [](const Uneven& a, const Uneven& b) { return a.least < b.least; });
-  for (std::size_t i = 0; i < uneven_.size(); ++i) {
-    if (!request_.exhaustive && uneven_[i].least > incumbent()) break;
-    improve_split(uneven_[i]);
-    if (progress && i % 64 == 63 && !progress(1.0)) return false;
+  for (; next_uneven_ < uneven_.size(); ++next_uneven_) {
+    const Uneven& open = uneven_[next_uneven_];
+    if (!request_.exhaustive && open.least > incumbent()) break;
+    improve_split(open);
+    if (progress && next_uneven_ % 64 == 63 && !progress(1.0)) return false;
   }
   return true;
 }
@@ -489,8 +492,11 @@ std::vector<RejectionCount> Search::rejections() const {
 }
 
 double Search::gap() const {
-  if (next_base_ >= bases_.size() || best_.empty()) return 0;
-  return std::max(0.0, 1 - bases_[next_base_].least / best_.front());
+  if (best_.empty()) return 1;
+  Seconds open = kNever;
+  if (next_base_ < bases_.size()) open = bases_[next_base_].least;
+  for (std::size_t i = next_uneven_; i < uneven_.size(); ++i) open = std::min(open, uneven_[i].least);
+  return std::max(0.0, 1 - open / best_.front());
 }
 
 PlanReport Search::report() {

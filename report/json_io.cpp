@@ -66,6 +66,9 @@ Json constraints_json(const PlanConstraints& pinned) {
   Json out = Json::object();
   put(out, "tp", pinned.tp);
   put(out, "cp", pinned.cp);
+  if (pinned.cp_comm) out["cp_comm"] = name_of(*pinned.cp_comm);
+  if (pinned.rank_order) out["rank_order"] = name_of(*pinned.rank_order);
+  put(out, "offload_optimizer", pinned.offload_optimizer);
   put(out, "ep", pinned.ep);
   put(out, "etp", pinned.etp);
   put(out, "dp", pinned.dp);
@@ -176,10 +179,10 @@ std::string search_json(const PlanRequest& request, const PlanReport& report,
   document["rejected"] = rejected_json(request, report);
   document["near_misses"] = std::move(near_misses);
   document["certificate"] = Json{{"proved_optimal", report.exhaustive},
-                                 {"gap", report.exhaustive ? Json(0) : Json(nullptr)},
+                                 {"gap", report.gap},
                                  {"tuples", report.counts.tuples},
                                  {"pruned_by_memory", report.counts.too_large},
-                                 {"pruned_by_bound", 0},
+                                 {"pruned_by_bound", report.counts.bounded},
                                  {"priced", report.counts.priced},
                                  {"simulated", 0}};
   document["timing"] = timing_json(timing);

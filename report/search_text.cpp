@@ -159,13 +159,14 @@ std::string certificate(const PlanReport& report, const TextStyle& style) {
   const std::string proof =
       report.exhaustive
           ? fmt::format(
-                "Best of all {} combinations of the searched axes: {} fit and were priced, {} do "
-                "not fit, the rest is ruled out below.",
-                grouped(counts.tuples), grouped(counts.priced), grouped(counts.too_large))
+                "Proved best of all {} combinations of the searched axes: {} fit and were priced, "
+                "{} were ruled out by their bounds, {} do not fit, the rest is ruled out below.",
+                grouped(counts.tuples), grouped(counts.fitting), grouped(counts.bounded),
+                grouped(counts.too_large))
           : fmt::format(
-                "Best of the {} combinations priced before the search was stopped; a "
-                "better one may exist.",
-                grouped(counts.priced));
+                "Not proved: best of the {} combinations priced before the search was stopped. One "
+                "that is up to {:.1f} % faster may exist.",
+                grouped(counts.fitting), 100 * report.gap);
   return folded(proof, "proof      ", style);
 }
 

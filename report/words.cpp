@@ -110,18 +110,31 @@ std::string recompute_words(const ParallelPlan& plan) {
 std::string described(const ParallelPlan& plan, const TextStyle& style) {
   std::vector<std::string> words = {fmt::format("tp {}", plan.tp), fmt::format("pp {}", plan.pp)};
   if (plan.vpp > 1) words.push_back(fmt::format("vpp {}", plan.vpp));
-  if (plan.cp > 1) words.push_back(fmt::format("cp {}", plan.cp));
+  if (plan.cp > 1) words.push_back(fmt::format("cp {} ({})", plan.cp, name_of(plan.cp_comm)));
+  if (plan.ep > 1) words.push_back(fmt::format("ep {}", plan.ep));
+  if (plan.etp > 1) words.push_back(fmt::format("etp {}", plan.etp));
   words.push_back(fmt::format("dp {}", plan.dp));
   words.push_back(fmt::format("microbatch {}", plan.microbatch));
   std::string zero = fmt::format("ZeRO {}", plan.zero);
-  if (plan.zero > 0 && plan.shard_group != plan.dp) {
+  if (plan.zero > 0 && plan.shard_group != plan.dp * plan.cp) {
     zero += fmt::format(" over {} ranks", plan.shard_group);
   }
   words.push_back(std::move(zero));
   if (plan.sequence_parallel) words.emplace_back("sequence parallel");
   words.push_back(plan.recompute == Recompute::none ? "no recompute"
                                                     : "recompute " + recompute_words(plan));
+  if (plan.offload_optimizer > 0) {
+    words.push_back(fmt::format("{:.0f} % of the optimizer offloaded", 100 * plan.offload_optimizer));
+  }
   if (plan.pp > 1) words.emplace_back(name_of(plan.schedule));
+  if (plan.rank_order != RankOrder::dp_inside_pp) {
+    words.push_back("order " + std::string(name_of(plan.rank_order)));
+  }
+  const auto [fewest, most] =
+      std::minmax_element(plan.layers_per_stage.begin(), plan.layers_per_stage.end());
+  if (fewest != most && *most - *fewest > 1) {
+    words.push_back(fmt::format("layers {}", fmt::join(plan.layers_per_stage, ",")));
+  }
   return fmt::format("{}", fmt::join(words, glyph(" · ", ", ", style)));
 }
 

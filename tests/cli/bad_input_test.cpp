@@ -113,19 +113,26 @@ TEST_CASE("constraints that contradict each other are named") {
 }
 
 TEST_CASE("what the contract has and this version has not is told apart from a typing error") {
-  check({{"--model 7b --cp 2", {"--cp", "not priced by this version"}},
-         {"--model 7b --ep 8", {"--ep", "not priced by this version"}},
-         {"--model 7b --etp 2", {"--etp", "not priced by this version"}},
-         {"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
-         {"--model 7b --offload optimizer=1", {"--offload", "not priced by this version"}},
+  check({{"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
          {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
          {"--model 7b --bucket 25MB", {"--bucket", "this version"}},
-         {"--model 7b --rank-order pp-dp-tp", {"--rank-order", "tp-cp-ep-dp-pp"}},
          {"--model 7b --objective cost", {"--objective", "step-time"}},
-         {"--model 7b --budget 3", {"--budget", "this version"}},
          {"run plan.json", {"no verb 'run' yet", "predict"}},
          {"explain", {"no verb 'explain' yet"}},
          {"topo import x.xml", {"topo import", "list"}}},
+        2);
+}
+
+TEST_CASE("context, experts, offload, order and budget are checked like every other flag") {
+  check({{"--model 7b --gpus 8 --ep 8", {"expert parallelism for a model without experts"}},
+         {"predict --model mixtral-8x7b --gpus 8 --ep 3", {"--ep", "3", "8 experts"}},
+         {"predict --model 7b --gpus 8 --cp 2 --seq 4095", {"--seq", "cp 2"}},
+         {"--model 7b --cp-comm ring", {"--cp-comm", "p2p"}},
+         {"--model 7b --offload optimizer", {"--offload", "optimizer=SHARE"}},
+         {"--model 7b --offload optimizer=2", {"--offload", "2"}},
+         {"--model 7b --rank-order pp-dp-tp", {"--rank-order", "tp-cp-ep-dp-pp"}},
+         {"--model 7b --budget soon", {"--budget", "soon"}},
+         {"--model 7b --budget 0", {"--budget", "0"}}},
         2);
 }
 
