@@ -14,6 +14,7 @@ struct Node {
   std::uint32_t next = kNone;  // on the same queue
   std::int32_t sequence = -1;
   std::uint32_t after = 0;  // where its waits begin; they end where those of the next begin
+  Queue queue = Queue::compute;
 };
 
 constexpr Seconds kNever{-1};
@@ -82,7 +83,8 @@ class Simulation {
       const Seconds takes = duration_of(costs, s_, static_cast<int>(rank), i);
       nodes_.push_back({.takes = takes,
                         .sequence = i.sequence,
-                        .after = static_cast<std::uint32_t>(after_.size())});
+                        .after = static_cast<std::uint32_t>(after_.size()),
+                        .queue = i.queue});
       for (const std::uint32_t id : i.after) after_.push_back(base + id);
       times_.emplace_back();
       std::uint32_t& previous = last[static_cast<std::size_t>(i.queue)];
@@ -162,12 +164,13 @@ class Simulation {
     timeline.spans.reserve(times_.size());
     std::size_t place = 0;
     for (std::size_t rank = 0; rank < s_.programs.size(); ++rank) {
-      for (const Instruction& i : s_.programs[rank].instructions) {
-        const Times& times = times_[place++];
+      const auto count = static_cast<std::uint32_t>(s_.programs[rank].instructions.size());
+      for (std::uint32_t id = 0; id < count; ++id, ++place) {
+        const Times& times = times_[place];
         if (times.end == kNever) continue;
         timeline.spans.push_back({.rank = static_cast<std::int32_t>(rank),
-                                  .id = i.id,
-                                  .queue = i.queue,
+                                  .id = id,
+                                  .queue = nodes_[place].queue,
                                   .start = times.start,
                                   .end = times.end});
         timeline.makespan = std::max(timeline.makespan, times.end);

@@ -14,7 +14,7 @@ TEST_CASE("one tile more than a wave wastes almost a wave") {
   CHECK(over < 0.78 * full);
 }
 
-TEST_CASE("utilisation stays in (0, 1] and a shallow product is slow") {
+TEST_CASE("utilisation is positive and at most one, and a shallow product is slow") {
   for (const double m : {1.0, 100.0, 4096.0}) {
     for (const double k : {1.0, 64.0, 8192.0}) {
       const double u = gemm_utilisation(m, 777, k, 108, 128);

@@ -152,7 +152,7 @@ TEST_CASE("an instruction waits for at most one other on each queue, and only wh
   CHECK(waits < instructions);
 }
 
-TEST_CASE("gathers stay within their slots; units still held at a turn are used again") {
+TEST_CASE("gathers stay within their slots, units still held at a turn are used again") {
   ScheduleSpec spec;
   spec.shape = {ScheduleKind::one_f_one_b, 1, 1, 3};
   spec.units = 6;

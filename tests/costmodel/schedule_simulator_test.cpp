@@ -144,7 +144,7 @@ TEST_CASE("a list is in the order in which its instructions start") {
   }
 }
 
-TEST_CASE("ranks that order communications alone deadlock; lowered schedules never do") {
+TEST_CASE("ranks that order communications alone deadlock, lowered schedules never do") {
   int deadlocks_of_1f1b = 0;
   int cases = 0;
   for (const int p : {2, 3, 4, 8}) {

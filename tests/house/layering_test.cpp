@@ -97,6 +97,8 @@ TEST_CASE("text that makes results differ or breaks layers is found") {
 TEST_CASE("a test that cannot be called by its name is found") {
   const std::string name = "TEST_CASE(";
   CHECK(found_in("tests/a_test.cpp", name + "\"--flag works\") {}\n").size() > 0);
+  CHECK(found_in("tests/a_test.cpp", name + "\"in (0, 1] it is flat\") {}\n").size() > 0);
+  CHECK(found_in("tests/a_test.cpp", name + "\"one; two\") {}\n").size() > 0);
   CHECK(found_in("tests/a_test.cpp", name + "\"the flag --flag works\") {}\n").empty());
 }
 
