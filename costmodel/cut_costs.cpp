@@ -53,7 +53,7 @@ Seconds forward_time(const Operator& op, const Context& c) {
     case OperatorKind::gemm:
       return gemm_time(op.m, op.n, op.k, op.forward_traffic, c.rates, op.groups);
     case OperatorKind::attention:
-      return attention_time(op.forward, op.forward_traffic, c.job.sequence,
+      return attention_time(op.forward, op.forward_traffic, op.span, op.forward_kernels,
                             c.rates.attention_forward, c.rates);
     case OperatorKind::elementwise:
       return elementwise_time(op.forward_traffic, op.forward_kernels, c.rates);
@@ -148,7 +148,7 @@ Sums sum_over(const OperatorList& list, const Context& c) {
     if (op.kind == OperatorKind::gemm) {
       back = backward_gemm(op, c);
     } else {
-      const Seconds whole = attention_time(op.backward, op.backward_traffic, c.job.sequence,
+      const Seconds whole = attention_time(op.backward, op.backward_traffic, op.span, op.backward_kernels,
                                            c.rates.attention_backward, c.rates);
       back = {0.5 * whole, 0.5 * whole};
     }

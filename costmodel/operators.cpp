@@ -166,7 +166,7 @@ double ring_buffers(const Shapes& s, Cut cut) {
   return cut.cp > 1 && cut.cp_comm == CpComm::ring ? 2 * s.e * s.T * (s.kv + s.v) : 0.0;
 }
 
-void push_flash_attention(OperatorList& list, const ModelSpec& model, const Shapes& s,
+void push_flash_attention(OperatorList& list, const ModelSpec& model, const Shapes& s, Cut cut,
                           double buffers) {
   Operator op;
   op.name = "attention";
@@ -176,8 +176,11 @@ void push_flash_attention(OperatorList& list, const ModelSpec& model, const Shap
   op.backward = 2.5 * op.forward;  // five products against two; flash recomputes the scores
   op.forward_traffic = Bytes{s.e * s.T * (s.q + s.kv + s.v + s.o)};
   op.backward_traffic = Bytes{s.e * s.T * (2 * s.q + 3 * s.o + 2 * s.kv + 2 * s.v)};
-  op.forward_kernels = 1;
-  op.backward_kernels = 3;
+  // A ring runs one kernel per block of keys that passes by, each on 1/cp of the sequence.
+  const bool ring = cut.cp > 1 && cut.cp_comm == CpComm::ring;
+  op.span = ring ? s.sequence / cut.cp : s.sequence;
+  op.forward_kernels = ring ? cut.cp : 1;
+  op.backward_kernels = 3 * op.forward_kernels;
   op.saved = Bytes{4 * s.T * s.A};  // log-sum-exp, fp32
   op.attention_core = true;
   op.transient = Bytes{4 * s.T * s.q + s.e * s.T * (s.q + s.kv + s.v) + buffers};
@@ -262,7 +265,7 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
   const double buffers = gather_buffers(s, stack, cut) + ring_buffers(s, cut);
   push_context_entry(list, s, cut);
   if (job.flash_attention) {
-    push_flash_attention(list, model, s, buffers);
+    push_flash_attention(list, model, s, cut, buffers);
   } else {
     push_materialised_attention(list, model, s, buffers);
   }

@@ -34,6 +34,7 @@ struct Operator {
   int forward_kernels = 0;
   int backward_kernels = 0;
   Bytes saved;               ///< kept for the backward pass
+  double span = 0;           ///< attention: keys one kernel sees
   bool attention_core = false;  ///< dropped and recomputed by selective recomputation
   Bytes transient;           ///< gradients alive while its backward runs
   CollectiveGroup group = CollectiveGroup::tp;

@@ -48,10 +48,10 @@ Seconds gemm_time(double m, double n, double k, Bytes traffic, const DeviceRates
   return std::max(math, traffic / rates.memory) + rates.kernel_fixed;
 }
 
-Seconds attention_time(Flops work, Bytes traffic, double sequence, FlopsPerSecond rate,
+Seconds attention_time(Flops work, Bytes traffic, double span, int kernels, FlopsPerSecond rate,
                        const DeviceRates& rates) {
-  const double ramp = sequence / (sequence + rates.attention_ramp);
-  return std::max(work / (rate * ramp), traffic / rates.memory) + rates.kernel_fixed;
+  const double ramp = span / (span + rates.attention_ramp);
+  return std::max(work / (rate * ramp), traffic / rates.memory) + kernels * rates.kernel_fixed;
 }
 
 Seconds elementwise_time(Bytes traffic, int kernels, const DeviceRates& rates) {

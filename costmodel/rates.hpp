@@ -41,8 +41,8 @@ struct DeviceRates {
 [[nodiscard]] Seconds gemm_time(double m, double n, double k, Bytes traffic,
                                 const DeviceRates& rates, double groups = 1);
 
-/// max(work / (rate · s/(s + s½)), traffic / HBM) + fixed.
-[[nodiscard]] Seconds attention_time(Flops work, Bytes traffic, double sequence,
+/// max(work / (rate · s/(s + s½)), traffic / HBM) + fixed per kernel, s the keys one kernel sees.
+[[nodiscard]] Seconds attention_time(Flops work, Bytes traffic, double span, int kernels,
                                      FlopsPerSecond rate, const DeviceRates& rates);
 
 /// `kernels` launches that move `traffic` bytes through HBM.

@@ -37,7 +37,7 @@ std::string_view describe(RejectionReason reason) {
     case ffn_not_divisible: return "tensor parallelism must divide the MLP width";
     case sequence_not_divisible: return "context and sequence parallelism must divide the sequence length";
     case batch_not_divisible:
-      return "the global batch must be a multiple of data parallel × microbatch";
+      return "the global batch must be a multiple of data parallel x microbatch";
     case experts_not_divisible:
       return "expert parallelism must divide the experts, and ep·etp the ranks of a stage";
     case too_few_layers: return "every pipeline chunk needs at least one layer";
@@ -71,7 +71,7 @@ using Found = std::optional<Rejection>;
 Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
   if (p.gpus() != cluster.gpus()) {
     return Rejection{gpus_mismatch,
-                     fmt::format("tp {} × cp {} × dp {} × pp {} = {} is not {} GPUs", p.tp, p.cp,
+                     fmt::format("tp {} x cp {} x dp {} x pp {} = {} is not {} GPUs", p.tp, p.cp,
                                  p.dp, p.pp, p.gpus(), cluster.gpus())};
   }
   if (p.rank_order == RankOrder::pp_inside_dp && p.cp > 1) {
@@ -98,7 +98,7 @@ Found check_experts(const ModelSpec& model, const ParallelPlan& p) {
   const std::int64_t ranks = std::int64_t{p.tp} * p.cp * p.dp;
   if (ranks % (std::int64_t{p.ep} * p.etp) != 0) {
     return Rejection{experts_not_divisible,
-                     fmt::format("ep {} × etp {} does not divide the {} ranks of a stage", p.ep,
+                     fmt::format("ep {} x etp {} does not divide the {} ranks of a stage", p.ep,
                                  p.etp, ranks)};
   }
   if (p.ep > 1 && p.tp > 1 && !p.sequence_parallel) {
@@ -110,19 +110,19 @@ Found check_experts(const ModelSpec& model, const ParallelPlan& p) {
 Found check_context(const ModelSpec& model, const TrainingJob& job, const ParallelPlan& p) {
   if (p.cp == 1) return {};
   if (job.sequence % (2 * p.cp) != 0) {  // two slices per rank balance the causal mask
-    return Rejection{sequence_not_divisible, fmt::format("2 × cp {} does not divide the sequence {}",
+    return Rejection{sequence_not_divisible, fmt::format("2 x cp {} does not divide the sequence {}",
                                                          p.cp, job.sequence)};
   }
   if (p.cp_comm == CpComm::ring) return {};
   const int heads = p.tp * p.cp;
   if (model.heads % heads != 0) {
     return Rejection{heads_not_divisible,
-                     fmt::format("tp {} × cp {} (all-to-all) does not divide {} attention heads",
+                     fmt::format("tp {} x cp {} (all-to-all) does not divide {} attention heads",
                                  p.tp, p.cp, model.heads)};
   }
   if (model.kv_heads % heads != 0) {
     return Rejection{kv_heads_not_divisible,
-                     fmt::format("tp {} × cp {} (all-to-all) does not divide {} key/value heads",
+                     fmt::format("tp {} x cp {} (all-to-all) does not divide {} key/value heads",
                                  p.tp, p.cp, model.kv_heads)};
   }
   return {};
@@ -139,7 +139,7 @@ Found check_shapes(const ModelSpec& model, const TrainingJob& job, const Paralle
   }
   if (job.global_batch % (std::int64_t{p.dp} * p.microbatch) != 0) {
     return Rejection{batch_not_divisible,
-                     fmt::format("global batch {} is not a multiple of dp {} × microbatch {}",
+                     fmt::format("global batch {} is not a multiple of dp {} x microbatch {}",
                                  job.global_batch, p.dp, p.microbatch)};
   }
   return {};
@@ -158,7 +158,7 @@ bool equal_chunks(const ParallelPlan& p) {
 
 Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const ParallelPlan& p) {
   if (model.layers < p.pp * p.vpp) {
-    return Rejection{too_few_layers, fmt::format("{} layers for pp {} × vpp {} chunks",
+    return Rejection{too_few_layers, fmt::format("{} layers for pp {} x vpp {} chunks",
                                                  model.layers, p.pp, p.vpp)};
   }
   if (static_cast<int>(p.layers_per_stage.size()) != p.pp) {
@@ -186,7 +186,7 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Paral
   if (p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
   if (!equal_chunks(p)) {
     return Rejection{layers_not_divisible,
-                     fmt::format("{} layers on pp {} × vpp {}", model.layers, p.pp, p.vpp)};
+                     fmt::format("{} layers on pp {} x vpp {}", model.layers, p.pp, p.vpp)};
   }
   const std::int64_t m = p.microbatches_rounded_up(job.global_batch);
   if (m % p.pp != 0) {
@@ -221,7 +221,7 @@ Found check_stack(const Stack& stack, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
   const int data = p.dp * p.cp;
   if (p.shard_group < 1 || data % p.shard_group != 0) {
-    return Rejection{contradictory, fmt::format("shard group {} does not divide dp {} × cp {}",
+    return Rejection{contradictory, fmt::format("shard group {} does not divide dp {} x cp {}",
                                                 p.shard_group, p.dp, p.cp)};
   }
   if (p.zero < 0 || p.zero > 3) {

@@ -70,9 +70,9 @@ Result<int> data_parallel(const PlanRequest& request, int tp, int cp, int pp) {
   if (pinned.dp) return *pinned.dp;
   const std::int64_t rest = std::int64_t{tp} * cp * pp;
   if (request.cluster.gpus() % rest != 0) {
-    return input_error("--gpus", fmt::format("{} GPUs for tp {} × cp {} × pp {}",
+    return input_error("--gpus", fmt::format("{} GPUs for tp {} x cp {} x pp {}",
                                              request.cluster.gpus(), tp, cp, pp),
-                       "a multiple of tp × cp × pp",
+                       "a multiple of tp x cp x pp",
                        "nearest valid product: " + nearest_divisors(request.cluster.gpus(), rest));
   }
   return static_cast<int>(request.cluster.gpus() / rest);
@@ -129,7 +129,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   if (auto error = per_stage(pinned.recompute_layers, "--recompute-layers", true)) return *error;
 
   if (std::int64_t{tuple.pp} * tuple.vpp > request.model.layers) {
-    return input_error("--pp", fmt::format("{} layers for pp {} × vpp {} chunks", request.model.layers,
+    return input_error("--pp", fmt::format("{} layers for pp {} x vpp {} chunks", request.model.layers,
                                            tuple.pp, tuple.vpp),
                        "at least one layer per chunk",
                        fmt::format("nearest valid: --pp {}",
@@ -137,7 +137,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   }
   ParallelPlan plan;
   if (!fill_plan(request, tuple, plan)) {
-    return input_error("--vpp", fmt::format("{} layers on pp {} × vpp {}", request.model.layers,
+    return input_error("--vpp", fmt::format("{} layers on pp {} x vpp {}", request.model.layers,
                                             tuple.pp, tuple.vpp),
                        std::string(describe(RejectionReason::layers_not_divisible)));
   }

@@ -11,6 +11,7 @@
 #include "core/expects.hpp"
 #include "costmodel/stage_model.hpp"
 #include "planner/candidates.hpp"
+#include "planner/finalists.hpp"
 #include "planner/near_miss.hpp"
 #include "planner/split.hpp"
 
@@ -172,7 +173,7 @@ void Search::collect_degrees(int tp, int cp, int pp) {
   if (product * dp != gpus) {
     if (pinned.dp || pinned.tp || pinned.cp || pinned.pp) {
       reject({RejectionReason::gpus_mismatch,
-              fmt::format("tp {} × cp {} × dp {} × pp {} is not {} GPUs", tp, cp, dp, pp, gpus)});
+              fmt::format("tp {} x cp {} x dp {} x pp {} is not {} GPUs", tp, cp, dp, pp, gpus)});
     }
     return;
   }
@@ -307,7 +308,7 @@ void Search::visit_tuple(Tuple tuple, const CutCosts& costs) {
   tuple.recompute_layers = 0;
   if (!fill_plan(request_, tuple, plan_)) {
     return reject({RejectionReason::layers_not_divisible,
-                   fmt::format("{} layers on pp {} × vpp {}", request_.model.layers, tuple.pp,
+                   fmt::format("{} layers on pp {} x vpp {}", request_.model.layers, tuple.pp,
                                tuple.vpp)});
   }
   if (const auto rejection = check_plan(request_.model, request_.job, request_.cluster,
@@ -503,7 +504,11 @@ PlanReport Search::report() {
   PlanReport out;
   std::sort(fitting_.begin(), fitting_.end());
   const auto top = std::min(fitting_.size(), static_cast<std::size_t>(request_.top));
-  for (std::size_t i = 0; i < top; ++i) out.candidates.push_back(candidate(fitting_[i]));
+  for (std::size_t i = 0; i < top; ++i) {
+    out.candidates.push_back(candidate(fitting_[i]));
+    Candidate& finalist = out.candidates.back();
+    finalist.simulated_step = simulated_step(pricer_, finalist.plan, finalist.prediction);
+  }
   // The front over balanced splits and the listed plans: fastest first, a running minimum.
   Bytes smallest{-1};
   for (std::size_t i = 0; i < fitting_.size(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct Candidate {
   ParallelPlan plan;
   Prediction prediction;
   bool fits = false;
+  std::optional<Seconds> simulated_step{};  ///< finalists only: planner/finalists.hpp
 };
 
 /// Tuples of one rejection reason.

@@ -118,6 +118,11 @@ Json near_miss_json(const PlanRequest& request, const NearMiss& miss) {
               {"plan", plan_json(miss.candidate.plan, request.job.global_batch)}};
 }
 
+std::int64_t simulated_finalists(const PlanReport& report) {
+  return std::count_if(report.candidates.begin(), report.candidates.end(),
+                       [](const Candidate& c) { return c.simulated_step.has_value(); });
+}
+
 Json rejected_json(const PlanRequest& request, const PlanReport& report) {
   Json list = Json::array();
   for (const RejectionCount& rejection : report.rejected) {
@@ -184,7 +189,7 @@ std::string search_json(const PlanRequest& request, const PlanReport& report,
                                  {"pruned_by_memory", report.counts.too_large},
                                  {"pruned_by_bound", report.counts.bounded},
                                  {"priced", report.counts.priced},
-                                 {"simulated", 0}};
+                                 {"simulated", simulated_finalists(report)}};
   document["timing"] = timing_json(timing);
   return dumped(document);
 }

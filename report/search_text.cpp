@@ -44,11 +44,24 @@ std::string why_slower(const Candidate& best, const Candidate& other) {
 }
 
 /// Columns of the degrees shared by the tables of candidates; constant ones are dropped.
-enum DegreeColumn : std::size_t { kTp = 1, kPp, kVpp, kDp, kMicrobatch, kZero, kSp, kRecompute };
+enum DegreeColumn : std::size_t {
+  kTp = 1,
+  kCp,
+  kEp,
+  kPp,
+  kVpp,
+  kDp,
+  kMicrobatch,
+  kZero,
+  kSp,
+  kRecompute
+};
 
 std::vector<Table::Column> degree_columns(std::string first) {
   return {{std::move(first)},
           {"tp"},
+          {"cp"},
+          {"ep"},
           {"pp"},
           {"vpp"},
           {"dp"},
@@ -59,7 +72,8 @@ std::vector<Table::Column> degree_columns(std::string first) {
 }
 
 void add_degrees(std::vector<Cell>& row, const ParallelPlan& plan) {
-  for (const int degree : {plan.tp, plan.pp, plan.vpp, plan.dp, plan.microbatch, plan.zero}) {
+  for (const int degree :
+       {plan.tp, plan.cp, plan.ep, plan.pp, plan.vpp, plan.dp, plan.microbatch, plan.zero}) {
     row.emplace_back(std::to_string(degree));
   }
   row.emplace_back(plan.sequence_parallel ? "yes" : "no");
@@ -67,6 +81,8 @@ void add_degrees(std::vector<Cell>& row, const ParallelPlan& plan) {
 }
 
 void drop_uninteresting(Table& table) {
+  table.drop_constant(kCp, "1");
+  table.drop_constant(kEp, "1");
   table.drop_constant(kVpp, "1");
   table.drop_constant(kSp, "no");
   table.drop_constant(kRecompute, "none");
@@ -167,7 +183,14 @@ std::string certificate(const PlanReport& report, const TextStyle& style) {
                 "Not proved: best of the {} combinations priced before the search was stopped. One "
                 "that is up to {:.1f} % faster may exist.",
                 grouped(counts.fitting), 100 * report.gap);
-  return folded(proof, "proof      ", style);
+  std::string checked;
+  const Candidate* winner = report.winner();
+  if (winner != nullptr && winner->plan.pp > 1 && winner->simulated_step) {
+    const double off = *winner->simulated_step / winner->prediction.time.step - 1;
+    checked = fmt::format(" Simulated event by event the winner takes {} ({}).",
+                          duration(*winner->simulated_step), signed_percent(off));
+  }
+  return folded(proof + checked, "proof      ", style);
 }
 
 std::string near_misses(const PlanReport& report, const TextStyle& style) {

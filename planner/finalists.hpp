@@ -1,0 +1,15 @@
+// Finalists of a search, run through the schedule simulator.
+#pragma once
+
+#include "costmodel/price.hpp"
+
+namespace echelon {
+
+/// Step time of a priced plan when its pipeline is simulated event by event instead of taken from
+/// the closed form: forwards, backwards and messages of every microbatch in the order of the
+/// schedule, sends and receives meeting (costmodel/schedule/makespan.hpp). The other parts of the
+/// step stay as priced. One stage: the step itself.
+[[nodiscard]] Seconds simulated_step(const Pricer& pricer, const ParallelPlan& plan,
+                                     const Prediction& prediction);
+
+}  // namespace echelon
