@@ -38,13 +38,10 @@ bool says(std::string_view text, std::string_view words) {
 
 /// Features of a run that this version of the cost model does not price.
 Skip not_priced(const RunRow& row) {
-  if (whole(row.experts, 1) > 1 || whole(row.ep, 1) > 1) return "mixture of experts is not priced";
-  if (row.attention == "mla") return "multi-head latent attention is not priced";
+  if (row.attention == "mla") return "the table does not give the widths of latent attention";
   if (row.attention == "other") {
     return fmt::format("attention '{}' is not priced", row.attention_detail.substr(0, 60));
   }
-  if (whole(row.cp, 1) > 1) return "context parallelism is not priced";
-  if (whole(row.etp, 1) > 1) return "expert tensor parallelism is not priced";
   if (row.schedule.starts_with("zb-")) {
     return fmt::format("schedule {} is not priced", row.schedule.substr(0, 20));
   }
@@ -80,7 +77,17 @@ std::variant<ModelSpec, SkippedRun> model_of(const RunRow& row, const RunHabits&
   model.heads = need(row.heads, "heads");
   const bool gated = row.gated_mlp.value_or(true);
   const bool gpt = row.gated_mlp && !*row.gated_mlp;
-  if (!row.ffn_hidden && gpt && row.hidden) {
+  const bool mixture = whole(row.experts, 1) > 1;
+  if (mixture) {
+    model.moe.experts = whole(row.experts, 0);
+    model.moe.experts_per_token = need(row.experts_per_token, "experts_per_token");
+    model.moe.expert_ffn_hidden = need(row.expert_ffn_hidden, "expert_ffn_hidden");
+    model.moe.shared_ffn_hidden = whole(row.shared_expert_ffn_hidden, 0);
+    model.moe.first_dense_layers = whole(row.first_dense_layers, 0);
+  }
+  if (mixture && !row.ffn_hidden && model.moe.first_dense_layers == 0) {
+    model.ffn_hidden = std::max(1, model.moe.expert_ffn_hidden);  // no layer uses it
+  } else if (!row.ffn_hidden && gpt && row.hidden) {
     model.ffn_hidden = 4 * model.hidden;
     inferred.push_back("an MLP of 4 x hidden");
   } else {
@@ -126,13 +133,19 @@ Skip degrees_of(const RunRow& row, ParallelPlan& plan, std::int64_t& global_batc
   if (!row.tp || !row.pp) return "the source does not say tp or pp";
   plan.tp = whole(row.tp, 1);
   plan.pp = whole(row.pp, 1);
-  const std::int64_t cut = std::int64_t{plan.tp} * plan.pp;
+  plan.cp = whole(row.cp, 1);
+  plan.ep = whole(row.ep, 1);
+  // Megatron takes tp for the experts, too, when nothing is said (--expert-tensor-parallel-size).
+  plan.etp = whole(row.experts, 1) > 1 ? whole(row.etp, 1) : 1;
+  if (!row.etp && plan.ep > 1 && plan.tp > 1) inferred.push_back("etp 1");
+  const std::int64_t cut = std::int64_t{plan.tp} * plan.cp * plan.pp;
   std::int64_t dp = whole(row.dp, 0);
   if (!row.dp && !row.gpus) return "the source does not say how many GPUs";
   if (!row.dp) dp = *row.gpus / cut;
   const std::int64_t gpus = row.gpus.value_or(cut * std::min(dp, kMostGpus));
   if (gpus > kMostGpus || cut > kMostGpus || dp < 1 || cut * dp != gpus) {
-    return fmt::format("tp {} x pp {} x dp {} is not {} GPUs", plan.tp, plan.pp, dp, gpus);
+    return fmt::format("tp {} x cp {} x pp {} x dp {} is not {} GPUs", plan.tp, plan.cp, plan.pp, dp,
+                       gpus);
   }
   plan.dp = static_cast<int>(dp);
 
@@ -230,8 +243,8 @@ void sharding_of(const RunRow& row, const RunHabits& habits, Stack& stack, Paral
                  Notes& inferred) {
   plan.zero = std::min(whole(row.zero, habits.zero), 3);
   if (!row.zero && plan.dp > 1) inferred.push_back(fmt::format("ZeRO-{}", plan.zero));
-  plan.shard_group = plan.dp;
-  if (plan.zero > 0 && row.shard_group && plan.dp % *row.shard_group == 0) {
+  plan.shard_group = plan.dp * plan.cp;
+  if (plan.zero > 0 && row.shard_group && plan.dp * plan.cp % *row.shard_group == 0) {
     plan.shard_group = static_cast<int>(*row.shard_group);
   }
   plan.sequence_parallel =
@@ -245,6 +258,11 @@ void sharding_of(const RunRow& row, const RunHabits& habits, Stack& stack, Paral
   plan.overlap_pp = says(row.overlap_detail, "PP communication overlap");
 
   stack.zero_allowed[plan.zero] = true;
+  if (plan.cp > 1) stack.cp_ring = true;
+  if (plan.ep > 1 || plan.etp > 1) {
+    stack.expert_parallel = true;
+    if (plan.tp > 1 && !row.sequence_parallel) plan.sequence_parallel = true;
+  }
   if (plan.zero >= 2 && plan.pp > 1) stack.zero23_with_pipeline = true;
   if (plan.sequence_parallel) stack.sequence_parallel = true;
   if (plan.tp > 1 && !plan.sequence_parallel) stack.sequence_parallel_always = false;

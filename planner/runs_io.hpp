@@ -24,7 +24,9 @@ struct RunRow {
 
   std::string row_id, source, grade, status, stack, stack_detail, task, notes, group;
   std::string model, attention, attention_detail;
-  WholeCell layers, hidden, ffn_hidden, heads, kv_heads, head_dim, vocab, seq, experts;
+  WholeCell layers, hidden, ffn_hidden, heads, kv_heads, head_dim, vocab, seq;
+  WholeCell experts, experts_per_token, expert_ffn_hidden, shared_expert_ffn_hidden;
+  WholeCell first_dense_layers;
   FlagCell gated_mlp, tied_embeddings;
   std::string gpu;
   NumberCell gpu_memory_gb, nic_gbps_per_node;

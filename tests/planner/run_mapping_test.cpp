@@ -87,15 +87,13 @@ TEST_CASE("a full row maps without a guess") {
 }
 
 TEST_CASE("runs this version does not price are skipped with the feature named") {
-  CHECK(skip_reason(row("N0639")) == "mixture of experts is not priced");
-  CHECK(skip_reason(row("torchtitan-0008")) == "context parallelism is not priced");
   CHECK(skip_reason(row("zero-bubble-0004")) == "schedule zb-1p is not priced");
   CHECK(skip_reason(row("llmq-0037")) == "offloading is not priced");
   CHECK(skip_reason(row("N0165")) == "training of adapters (lora) is not priced");
   CHECK(skip_reason(row("torchtitan-quant-0007")) == "precision nvfp4 is not priced");
   RunRow latent = row("nanotron-0469");
   latent.attention = "mla";
-  CHECK(skip_reason(latent) == "multi-head latent attention is not priced");
+  CHECK(skip_reason(latent) == "the table does not give the widths of latent attention");
   latent.attention = "other";
   latent.attention_detail = "sliding window";
   CHECK(skip_reason(latent) == "attention 'sliding window' is not priced");
@@ -113,7 +111,7 @@ TEST_CASE("rows that say too little are skipped with what is missing") {
 TEST_CASE("rows that contradict themselves are skipped") {
   RunRow odd = row("nanotron-0469");
   odd.dp = 3;
-  CHECK(skip_reason(odd) == "tp 2 x pp 2 x dp 3 is not 8 GPUs");
+  CHECK(skip_reason(odd) == "tp 2 x cp 1 x pp 2 x dp 3 is not 8 GPUs");
   odd = row("nanotron-0469");
   odd.gpu = "H-1000";
   CHECK(skip_reason(odd).find("unknown GPU 'H-1000'") != std::string::npos);
