@@ -6,6 +6,7 @@
 
 #include "cli/request.hpp"
 #include "core/number.hpp"
+#include "planner/pinning.hpp"
 
 namespace echelon::cli {
 
@@ -130,32 +131,6 @@ Status check_supported(const Settings& settings) {
   return Done{};
 }
 
-PlanConstraints pinned_to(const ParallelPlan& plan) {
-  PlanConstraints pinned;
-  pinned.tp = plan.tp;
-  pinned.cp = plan.cp;
-  pinned.cp_comm = plan.cp_comm;
-  pinned.ep = plan.ep;
-  pinned.etp = plan.etp;
-  pinned.rank_order = plan.rank_order;
-  pinned.offload_optimizer = plan.offload_optimizer;
-  pinned.dp = plan.dp;
-  pinned.pp = plan.pp;
-  pinned.vpp = plan.vpp;
-  pinned.microbatch = plan.microbatch;
-  pinned.zero = plan.zero;
-  pinned.shard_group = plan.shard_group;
-  pinned.sequence_parallel = plan.sequence_parallel;
-  pinned.recompute = plan.recompute;
-  if (plan.recompute == Recompute::full) pinned.recompute_layers = plan.recompute_layers;
-  pinned.layers_per_stage = plan.layers_per_stage;
-  pinned.schedule = plan.schedule;
-  pinned.overlap_dp = plan.overlap_dp;
-  pinned.overlap_tp = plan.overlap_tp;
-  pinned.overlap_pp = plan.overlap_pp;
-  return pinned;
-}
-
 PlanConstraints without_layers(PlanConstraints pinned) {
   pinned.layers_per_stage.reset();
   pinned.recompute_layers.reset();
@@ -171,31 +146,7 @@ PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& change
   if (changes.pp || changes.layers_per_stage || changes.recompute) pinned.recompute_layers.reset();
   if (changes.pp || changes.vpp) pinned.schedule.reset();
   if (changes.pp) pinned.vpp.reset();
-  const auto take = [](auto& mine, const auto& other) {
-    if (other) mine = other;
-  };
-  take(pinned.tp, changes.tp);
-  take(pinned.cp, changes.cp);
-  take(pinned.cp_comm, changes.cp_comm);
-  take(pinned.rank_order, changes.rank_order);
-  take(pinned.offload_optimizer, changes.offload_optimizer);
-  take(pinned.ep, changes.ep);
-  take(pinned.etp, changes.etp);
-  take(pinned.dp, changes.dp);
-  take(pinned.pp, changes.pp);
-  take(pinned.vpp, changes.vpp);
-  take(pinned.microbatch, changes.microbatch);
-  take(pinned.zero, changes.zero);
-  take(pinned.shard_group, changes.shard_group);
-  take(pinned.sequence_parallel, changes.sequence_parallel);
-  take(pinned.recompute, changes.recompute);
-  take(pinned.recompute_layers, changes.recompute_layers);
-  take(pinned.layers_per_stage, changes.layers_per_stage);
-  take(pinned.schedule, changes.schedule);
-  take(pinned.overlap_dp, changes.overlap_dp);
-  take(pinned.overlap_tp, changes.overlap_tp);
-  take(pinned.overlap_pp, changes.overlap_pp);
-  return pinned;
+  return overlaid(std::move(pinned), changes);
 }
 
 }  // namespace echelon::cli

@@ -11,8 +11,6 @@ namespace echelon::cli {
 [[nodiscard]] Result<PlanConstraints> constraints_of(const Settings& settings);
 /// Flags of the contract that this version cannot honour yet are errors that say so.
 [[nodiscard]] Status check_supported(const Settings& settings);
-/// Every axis pinned to `plan`.
-[[nodiscard]] PlanConstraints pinned_to(const ParallelPlan& plan);
 /// `pinned` without what depends on how many layers the model has.
 [[nodiscard]] PlanConstraints without_layers(PlanConstraints pinned);
 /// `pinned` with what `changes` pins instead; values that follow from a changed degree are freed.

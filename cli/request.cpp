@@ -12,6 +12,7 @@
 #include "core/number.hpp"
 #include "core/version.hpp"
 #include "costmodel/calibration_io.hpp"
+#include "planner/pinning.hpp"
 #include "report/words.hpp"
 
 namespace echelon::cli {

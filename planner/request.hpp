@@ -11,6 +11,7 @@
 #include "core/model.hpp"
 #include "core/parallel_plan.hpp"
 #include "costmodel/stack.hpp"
+#include "planner/operations.hpp"
 #include "topologies/topology.hpp"
 
 namespace echelon {
@@ -41,6 +42,9 @@ struct PlanRequest {
   std::optional<Bytes> max_memory{};    ///< --max-memory: capacity to plan for instead of the GPU's
   int top = 5;
   bool exhaustive = false;             ///< price every tuple instead of bounding
+  Objective objective = Objective::step_time;
+  std::optional<int> gpus_at_most{};    ///< search every GPU count up to it (choose() in objective.hpp)
+  Operations operations{};
   std::vector<std::string> assumptions{}; ///< what was filled in by default, in words
 
   [[nodiscard]] Bytes usable_memory() const {

@@ -5,56 +5,11 @@
 
 #include "core/json_io.hpp"
 #include "core/plan_json_io.hpp"
+#include "report/candidate_json_io.hpp"
 
 namespace echelon {
 
 namespace {
-
-constexpr int kSchema = 1;
-
-/// Texts may hold what a user typed; a byte that is not UTF-8 must not stop the report.
-std::string dumped(const Json& document) {
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-template <class Unit>
-Json or_null(const std::optional<Quantity<Unit>>& value, Quantity<Unit> unit) {
-  return value ? Json(finite(value->in(unit), "an economic figure")) : Json(nullptr);
-}
-
-Json candidate_json(const PlanFile& file, const Economics& money) {
-  Json days = nullptr;
-  if (money.time_for_budget) days = finite(money.time_for_budget->in(kSecond) / 86400.0, "days");
-  return Json{{"schema", kSchema},
-              {"kind", name_of(file.predicted.evidence)},
-              {"stack", file.stack},
-              {"calibration", file.calibration},
-              {"model", file.model.name},
-              {"cluster", file.cluster},
-              {"gpus", file.gpus},
-              {"seq", file.job.sequence},
-              {"global_batch", file.job.global_batch},
-              {"precision", file.job.precision.name},
-              {"plan", plan_json(file.plan, file.job.global_batch)},
-              {"fits", file.predicted.fits},
-              {"memory", memory_json(file.predicted)},
-              {"time", time_json(file.predicted)},
-              {"throughput", throughput_json(file.predicted, file.gpus)},
-              {"economics",
-               {{"usd_per_step", or_null(money.per_step, kDollar)},
-                {"usd_for_token_budget", or_null(money.for_budget, kDollar)},
-                {"days_for_token_budget", std::move(days)},
-                {"goodput", nullptr},
-                {"checkpoint_interval_seconds", nullptr}}}};
-}
-
-Json candidate_json(const PlanRequest& request, const Candidate& candidate,
-                    const Provenance& provenance) {
-  return candidate_json(
-      plan_file_of(request, candidate, provenance),
-      economics_of(request.job, request.cluster.gpus(), request.cluster.price_per_gpu_hour(),
-                   candidate.prediction.time.step));
-}
 
 template <class T>
 void put(Json& object, const char* key, const std::optional<T>& value) {
@@ -91,7 +46,7 @@ Json constraints_json(const PlanConstraints& pinned) {
 Json request_json(const PlanRequest& request, const Provenance& provenance) {
   Json budget = nullptr;
   if (request.job.token_budget) budget = *request.job.token_budget;
-  return Json{{"schema", kSchema},
+  return Json{{"schema", kReportSchema},
               {"version", provenance.version},
               {"model", request.model.name},
               {"parameters", request.model.parameters()},
@@ -176,7 +131,7 @@ std::string search_json(const PlanRequest& request, const PlanReport& report,
     near_misses.push_back(near_miss_json(request, miss));
   }
   const Candidate* winner = report.winner();
-  Json document{{"schema", kSchema}, {"request", request_json(request, provenance)}};
+  Json document{{"schema", kReportSchema}, {"request", request_json(request, provenance)}};
   document["winner"] =
       winner != nullptr ? candidate_json(request, *winner, provenance) : Json(nullptr);
   document["candidates"] = list(report.candidates);
@@ -205,7 +160,7 @@ std::string compare_json(const Comparand& a, const Comparand& b) {
   const Json left = candidate_json(a.plan, {});
   const Json right = candidate_json(b.plan, {});
   Json memory = difference(left["memory"], right["memory"]);
-  return dumped({{"schema", kSchema},
+  return dumped({{"schema", kReportSchema},
                  {"a", {{"name", a.name}, {"note", a.note}, {"candidate", left}}},
                  {"b", {{"name", b.name}, {"note", b.note}, {"candidate", right}}},
                  {"delta",

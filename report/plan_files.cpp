@@ -34,18 +34,4 @@ PlanFile plan_file_of(const PlanRequest& request, const Candidate& candidate,
           .predicted = costs_of(candidate)};
 }
 
-Economics economics_of(const TrainingJob& job, int gpus, std::optional<Dollars> price_per_gpu_hour,
-                       Seconds step) {
-  Economics result;
-  const auto cost = [&](Seconds time) {
-    return *price_per_gpu_hour * (time.in(kSecond) / 3600.0 * gpus);
-  };
-  if (job.token_budget) result.time_for_budget = step * (*job.token_budget / job.tokens_per_step());
-  if (price_per_gpu_hour) {
-    result.per_step = cost(step);
-    if (result.time_for_budget) result.for_budget = cost(*result.time_for_budget);
-  }
-  return result;
-}
-
 }  // namespace echelon

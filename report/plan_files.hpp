@@ -1,8 +1,6 @@
-// From what the planner found to what a plan file holds, and to what a plan costs in money and
-// days.
+// From what the planner found to what a plan file holds.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "core/plan_file.hpp"
@@ -21,14 +19,5 @@ struct Provenance {
 [[nodiscard]] PredictedCosts costs_of(const Candidate& candidate);
 [[nodiscard]] PlanFile plan_file_of(const PlanRequest& request, const Candidate& candidate,
                                     const Provenance& provenance);
-
-/// Money and days. Unknown where the price or the token budget is.
-struct Economics {
-  std::optional<Dollars> per_step;
-  std::optional<Dollars> for_budget;
-  std::optional<Seconds> time_for_budget;
-};
-[[nodiscard]] Economics economics_of(const TrainingJob& job, int gpus,
-                                     std::optional<Dollars> price_per_gpu_hour, Seconds step);
 
 }  // namespace echelon

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/number.hpp"
+#include "planner/economics.hpp"
 #include "report/plan_files.hpp"
 #include "report/table.hpp"
 #include "report/text.hpp"
@@ -43,21 +44,38 @@ int bar_columns(const TextStyle& style) {
   return std::clamp(style.width - kOthers, 10, 40);
 }
 
+/// "2 T tokens in 23.1 days, 24.3 with failures, 74 k USD at 2 USD per GPU hour".
 std::string economics_line(const PlanRequest& request, const Candidate& candidate) {
-  const Economics money =
-      economics_of(request.job, request.cluster.gpus(), request.cluster.price_per_gpu_hour(),
-                   candidate.prediction.time.step);
-  std::string line;
-  if (money.time_for_budget) {
-    line = fmt::format("{} tokens in {}", human_count(*request.job.token_budget),
-                       duration(*money.time_for_budget));
+  const Economics money = economics_of(request, candidate.prediction.time.step);
+  if (!money.time_for_budget) return {};
+  std::string line = fmt::format("{} tokens in {}", human_count(*request.job.token_budget),
+                                 duration(*money.time_for_budget));
+  if (money.token_factor > 1) {
+    line +=
+        fmt::format(" ({:.2f} times as many tokens, for the batch is {:.2g} of the critical one)",
+                    money.token_factor, money.token_factor - 1);
   }
+  if (money.expected_time)
+    line += fmt::format(", {} with failures", duration(*money.expected_time));
   if (money.for_budget) {
     line += fmt::format(", {} USD at {:.2f} USD per GPU hour",
-                        human_count(money.for_budget->in(kDollar)),
+                        human_count(money.expected_dollars.value_or(*money.for_budget).in(kDollar)),
                         request.cluster.price_per_gpu_hour()->in(kDollar));
   }
   return line;
+}
+
+/// Failures and checkpoints, where they are known and asked for.
+std::string failures_line(const PlanRequest& request) {
+  if (!request.job.token_budget && request.objective != Objective::goodput) return {};
+  const std::optional<Goodput> failures = goodput_of(request);
+  if (!failures) return {};
+  return fmt::format(
+      "{} of the time is useful: a failure every {}, a checkpoint of {} every {} takes {}, a "
+      "restart "
+      "{}",
+      percent(failures->fraction), duration(failures->mtbf), with_gib(failures->checkpoint),
+      duration(failures->interval), duration(failures->write), duration(failures->restart));
 }
 
 std::string memory_line(const PlanRequest& request, const Candidate& candidate,
@@ -194,6 +212,8 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
   out += folded(memory_line(request, candidate, style), "memory     ", style);
   const std::string money = economics_line(request, candidate);
   if (!money.empty()) out += folded(money, "training   ", style);
+  const std::string failures = failures_line(request);
+  if (!failures.empty()) out += folded(failures, "goodput    ", style);
   return out;
 }
 

@@ -143,6 +143,14 @@ ClusterTopology ClusterTopology::with_node_network(BytesPerSecond per_node) cons
   return *build(std::move(machine), state_->gpus, nullptr);
 }
 
+ClusterTopology ClusterTopology::with_gpu(GpuSpec gpu) const {
+  auto machine = std::make_shared<MachineDescription>(*state_->machine);
+  machine->gpu = std::move(gpu);
+  auto state = std::make_shared<State>(*state_);  // no link changes: the graph is the same
+  state->machine = std::move(machine);
+  return ClusterTopology(std::move(state));
+}
+
 const std::string& ClusterTopology::name() const { return state_->machine->name; }
 const std::string& ClusterTopology::description() const { return state_->machine->summary; }
 int ClusterTopology::gpus() const { return state_->gpus; }

@@ -99,6 +99,8 @@ class ClusterTopology {
   /// The same machine with other NIC bandwidth per node, one direction, spread over its NICs (a
   /// measured table's own network). The slots of the NICs are taken to be wide enough.
   [[nodiscard]] ClusterTopology with_node_network(BytesPerSecond per_node) const;
+  /// The same machine with other GPUs in the same places: what if they computed faster?
+  [[nodiscard]] ClusterTopology with_gpu(GpuSpec gpu) const;
 
   /// Cheap (no allocation, no graph walk): called hundreds of thousands of times by the search.
   /// `ranks` ≥ 1, `stride` ≥ 1; ranks·stride ≤ gpus() is not required to be aligned. The numbers

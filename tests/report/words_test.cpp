@@ -90,15 +90,3 @@ TEST_CASE("commands to copy are quoted for a shell") {
   CHECK(shell_quoted("") == "''");
   CHECK(shell_quoted("a;b") == "'a;b'");
 }
-
-TEST_CASE("a token budget costs its steps") {
-  TrainingJob job;
-  job.sequence = 1000;
-  job.global_batch = 100;
-  job.token_budget = 1e6;  // ten steps
-  const Economics money = economics_of(job, 8, Dollars{3}, Seconds{3600});
-  CHECK(money.per_step->in(kDollar) == Approx(24));
-  CHECK(money.time_for_budget->in(kSecond) == Approx(36000));
-  CHECK(money.for_budget->in(kDollar) == Approx(240));
-  CHECK_FALSE(economics_of(job, 8, {}, Seconds{1}).for_budget.has_value());
-}

@@ -1,0 +1,102 @@
+#include "planner/economics.hpp"
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/expects.hpp"
+#include "core/nearest.hpp"
+
+namespace echelon {
+namespace {
+
+struct NamedObjective {
+  Objective objective;
+  std::string_view name;
+};
+constexpr std::array<NamedObjective, 4> kObjectives = {
+    {{Objective::step_time, "step-time"},
+     {Objective::cost, "cost"},
+     {Objective::memory_headroom, "memory-headroom"},
+     {Objective::goodput, "goodput"}}};
+
+}  // namespace
+
+std::string_view name_of(Objective objective) {
+  for (const NamedObjective& entry : kObjectives) {
+    if (entry.objective == objective) return entry.name;
+  }
+  return "?";
+}
+
+Result<Objective> parse_objective(std::string_view name, std::string_view where) {
+  std::vector<std::string> known;
+  for (const NamedObjective& entry : kObjectives) {
+    if (entry.name == name) return entry.objective;
+    known.emplace_back(entry.name);
+  }
+  return input_error(std::string(where),
+                     "unknown objective '" + std::string(name.substr(0, 40)) + "'",
+                     "one of step-time, cost, memory-headroom, goodput", did_you_mean(name, known));
+}
+
+Seconds young_interval(Seconds write, Seconds mtbf) {
+  return Seconds{std::sqrt(2 * write.in(kSecond)*mtbf.in(kSecond))};
+}
+
+Seconds daly_interval(Seconds write, Seconds mtbf) {
+  EXPECTS(write >= Seconds{} && mtbf > Seconds{}, "a checkpoint takes time and failures are rare");
+  if (write >= 2.0 * mtbf) return mtbf;
+  const double x = write / (2.0 * mtbf);
+  return young_interval(write, mtbf) * (1 + std::sqrt(x) / 3 + x / 9) - write;
+}
+
+double useful_fraction(Seconds interval, Seconds write, Seconds restart, Seconds mtbf) {
+  return interval / mtbf / (std::exp(restart / mtbf) * std::expm1((interval + write) / mtbf));
+}
+
+std::optional<Goodput> goodput_of(const PlanRequest& request) {
+  const Operations& operations = request.operations;
+  const std::optional<Seconds> node =
+      operations.mtbf_per_node ? operations.mtbf_per_node : request.cluster.mtbf_per_node();
+  if (!node) return std::nullopt;
+  const PrecisionRecipe& recipe = request.job.precision;
+  const BytesPerSecond bandwidth =
+      operations.checkpoint_bandwidth.value_or(kCheckpointBandwidthPerGpu * request.cluster.gpus());
+  Goodput out;
+  out.mtbf = *node / request.cluster.nodes();
+  out.checkpoint = Bytes{static_cast<double>(request.model.parameters()) *
+                         (recipe.weight + recipe.master + recipe.moments)};
+  out.write = out.checkpoint / bandwidth;
+  out.interval = daly_interval(out.write, out.mtbf);
+  out.restart = operations.restart.value_or(kRestart);
+  out.fraction = useful_fraction(out.interval, out.write, out.restart, out.mtbf);
+  return out;
+}
+
+double token_factor(const PlanRequest& request) {
+  if (!request.operations.critical_batch) return 1;
+  return 1 + request.job.tokens_per_step() / *request.operations.critical_batch;
+}
+
+Economics economics_of(const PlanRequest& request, Seconds step) {
+  const auto price = request.cluster.price_per_gpu_hour();
+  const auto cost = [&](Seconds time) {
+    return *price * (time.in(kSecond) / 3600.0 * request.cluster.gpus());
+  };
+  Economics out;
+  out.token_factor = token_factor(request);
+  out.goodput = goodput_of(request);
+  if (price) out.per_step = cost(step);
+  if (!request.job.token_budget) return out;
+  const double steps = *request.job.token_budget * out.token_factor / request.job.tokens_per_step();
+  out.time_for_budget = step * steps;
+  if (price) out.for_budget = cost(*out.time_for_budget);
+  if (!out.goodput) return out;
+  out.expected_time = *out.time_for_budget / out.goodput->fraction;
+  if (price) out.expected_dollars = cost(*out.expected_time);
+  return out;
+}
+
+}  // namespace echelon

@@ -1,0 +1,64 @@
+// Money, days and failures: what a step time means for a whole training run.
+#pragma once
+
+#include <optional>
+
+#include "planner/request.hpp"
+
+namespace echelon {
+
+/// First-order optimum of the computation time between two checkpoints:  τ = √(2·δ·M)
+///
+///   δ  write  time one checkpoint stops the job for
+///   M  mtbf   mean time between failures of the whole job
+///
+/// Source: Young, "A first order approximation to the optimum checkpoint interval", CACM 17 (1974).
+[[nodiscard]] Seconds young_interval(Seconds write, Seconds mtbf);
+
+/// Higher-order optimum:  τ = √(2δM)·[1 + ⅓·√(δ/2M) + ⅑·(δ/2M)] − δ  for δ < 2M, else M.
+/// Source: Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps",
+/// Future Generation Computer Systems 22 (2006); his examples are the test's.
+/// Checked by: tests/planner/economics_test.cpp, also against a search for the minimum.
+[[nodiscard]] Seconds daly_interval(Seconds write, Seconds mtbf);
+
+/// Useful time / expected wall time, with failures at a constant rate that also strike checkpoints
+/// and restarts:  τ / ( M·e^(R/M)·(e^((τ+δ)/M) − 1) )
+///
+///   τ  interval  computation between two checkpoints        R  restart  from failure to computing
+///
+/// Source: Daly (2006), the complete cost function. Assumes independent, exponential failures, and
+/// that a checkpoint stops the job for δ (an asynchronous one stops it for less).
+[[nodiscard]] double useful_fraction(Seconds interval, Seconds write, Seconds restart,
+                                     Seconds mtbf);
+
+/// What failures cost a job. No plan changes it: the states of the whole model are the same bytes.
+struct Goodput {
+  Seconds mtbf;      ///< of the whole job: that of one node / nodes
+  Bytes checkpoint;  ///< weights, master weights and moments, once
+  Seconds write;
+  Seconds interval;  ///< Daly's, between two checkpoints
+  Seconds restart;
+  double fraction = 0;  ///< useful time / wall time
+};
+/// Nothing when neither the machine nor the request knows how often a node fails.
+[[nodiscard]] std::optional<Goodput> goodput_of(const PlanRequest& request);
+
+/// Tokens needed / tokens needed with very small batches:  1 + B / B_crit, or 1 when B_crit is
+/// unknown. Source: McCandlish et al., arXiv 1812.06162: (S/S_min − 1)(E/E_min − 1) = 1 for S steps
+/// and E samples, with B_crit = E_min/S_min and E = B·S, hence E = E_min·(1 + B/B_crit).
+[[nodiscard]] double token_factor(const PlanRequest& request);
+
+/// Money and days. Unknown where the price, the token budget or the failure rate is.
+struct Economics {
+  std::optional<Dollars> per_step;
+  std::optional<Dollars> for_budget;        ///< without failures
+  std::optional<Seconds> time_for_budget;   ///< without failures
+  std::optional<Dollars> expected_dollars;  ///< failures included
+  std::optional<Seconds> expected_time;
+  double token_factor = 1;  ///< in both budgets
+  std::optional<Goodput> goodput;
+};
+/// Of a plan with this step time on the request's cluster.
+[[nodiscard]] Economics economics_of(const PlanRequest& request, Seconds step);
+
+}  // namespace echelon

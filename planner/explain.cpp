@@ -1,0 +1,338 @@
+#include "planner/explain.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace echelon {
+namespace {
+
+constexpr double kLeastGain = 0.005;
+
+/// Techniques taken up so far.
+struct Enabled {
+  bool recompute = false;
+  int zero = 0;           ///< highest stage
+  bool any_zero = false;  ///< every stage may be used: once something fits
+  bool tensor = false;
+  bool pipeline = false;
+  bool interleaving = false;
+  bool context = false;
+  bool experts = false;
+  bool offload = false;
+};
+
+/// What a new user's job would look like with only these techniques: an axis that is not taken up
+/// is 1, one that is keeps the user's constraint.
+PlanConstraints constraints_with(const PlanConstraints& user, const Enabled& enabled) {
+  PlanConstraints out = user;
+  out.dp.reset();  // follows from the others
+  out.shard_group.reset();
+  if (!enabled.recompute) {
+    out.recompute = Recompute::none;
+    out.recompute_layers.reset();
+  }
+  if (!enabled.any_zero) out.zero = enabled.zero;
+  if (!enabled.context) out.cp = 1;
+  if (!enabled.experts) out.ep = out.etp = 1;
+  if (!enabled.offload) out.offload_optimizer = 0.0;
+  if (!enabled.tensor) {
+    out.tp = 1;
+    out.sequence_parallel.reset();
+  }
+  if (!enabled.pipeline) {
+    out.pp = 1;
+    out.vpp = 1;
+    out.layers_per_stage.reset();
+    out.schedule.reset();
+  } else if (!enabled.interleaving) {
+    out.vpp = 1;
+    if (out.schedule == ScheduleKind::interleaved) out.schedule.reset();
+  }
+  return out;
+}
+
+/// A step from a search's answer.
+ChainStep step_of(Technique technique, const PlanRequest& request,
+                  const Result<PlanReport>& report) {
+  ChainStep step;
+  step.technique = technique;
+  step.gpus = request.cluster.gpus();
+  if (!report) {
+    step.illegal = report.error().hint.empty() ? report.error().found : report.error().hint;
+    const bool batch = request.job.global_batch % request.cluster.gpus() != 0;
+    step.limit.bottleneck = batch ? Bottleneck::batch : Bottleneck::shapes;
+    return step;
+  }
+  if (report->winner() != nullptr) {
+    step.plan = *report->winner();
+    step.stage = step.plan->prediction.memory.tightest_stage;
+  } else {
+    const NearMiss& miss = report->near_misses.front();
+    step.plan = miss.candidate;
+    step.missing = miss.missing;
+    step.stage = miss.stage;
+  }
+  step.limit = limit_of(*step.plan, request.usable_memory());
+  const auto& stages = step.plan->prediction.memory.stages;
+  step.pressing = pressing_of(stages[static_cast<std::size_t>(step.stage)]);
+  return step;
+}
+
+/// Walks the chain; holds what was taken up.
+class Chain {
+ public:
+  Chain(const PlanRequest& request, std::vector<ChainStep>& steps)
+      : request_(request), steps_(steps) {}
+
+  void one_gpu();
+  void walk(const PlanReport& last);
+
+ private:
+  struct Try {
+    Technique technique{};
+    Enabled enabled;
+  };
+  [[nodiscard]] ChainStep search_with(const Try& next) const;
+  [[nodiscard]] std::vector<Try> remaining() const;
+  [[nodiscard]] std::optional<Try> remedy(MemoryCategory category) const;
+  [[nodiscard]] std::optional<Try> next_zero(int least) const;
+  void take(const Try& next, ChainStep step);
+  bool make_it_fit();
+  void make_it_fast(Seconds goal);
+
+  const PlanRequest& request_;
+  std::vector<ChainStep>& steps_;
+  Enabled enabled_;
+};
+
+/// Nothing split, the whole batch by accumulation: priced even where it does not fit.
+void Chain::one_gpu() {
+  const Result<ClusterTopology> one = request_.cluster.resized(1);
+  if (!one) return;
+  PlanRequest alone = request_;
+  alone.cluster = *one;
+  alone.constraints = constraints_with(request_.constraints, {});
+  const Result<PlanReport> report = search(alone);
+  steps_.push_back(step_of(Technique::one_gpu, alone, report));
+}
+
+ChainStep Chain::search_with(const Try& next) const {
+  PlanRequest request = request_;
+  request.top = 1;
+  request.constraints = constraints_with(request_.constraints, next.enabled);
+  ChainStep step = step_of(next.technique, request, search(request));
+  step.zero = next.enabled.zero;
+  return step;
+}
+
+/// The lowest ZeRO stage from `least` on that the stack has and the user allows.
+std::optional<Chain::Try> Chain::next_zero(int least) const {
+  const auto& pinned = request_.constraints.zero;
+  for (int zero = std::max(least, enabled_.zero + 1); zero <= 3; ++zero) {
+    if (!request_.stack.zero_allowed[zero] || (pinned && *pinned != zero)) continue;
+    Try next{Technique::zero, enabled_};
+    next.enabled.zero = zero;
+    return next;
+  }
+  return std::nullopt;
+}
+
+std::vector<Chain::Try> Chain::remaining() const {
+  const PlanConstraints& user = request_.constraints;
+  std::vector<Try> out;
+  const auto add = [&](bool open, Technique technique, bool Enabled::*flag) {
+    if (!open || enabled_.*flag) return;
+    Try next{technique, enabled_};
+    next.enabled.*flag = true;
+    out.push_back(next);
+  };
+  add(user.recompute != Recompute::none, Technique::recompute, &Enabled::recompute);
+  add(user.tp != 1, Technique::tensor, &Enabled::tensor);
+  add(user.pp != 1, Technique::pipeline, &Enabled::pipeline);
+  add(enabled_.pipeline && user.vpp != 1, Technique::interleaving, &Enabled::interleaving);
+  const Stack& stack = request_.stack;
+  add(user.cp != 1 && (stack.cp_ring || stack.cp_all_to_all), Technique::context,
+      &Enabled::context);
+  add(user.ep != 1 && stack.expert_parallel && request_.model.moe.experts > 0, Technique::experts,
+      &Enabled::experts);
+  const bool may_offload = stack.offload_optimizer && user.offload_optimizer.value_or(1) > 0;
+  add(may_offload && (enabled_.zero > 0 || enabled_.any_zero), Technique::offload,
+      &Enabled::offload);
+  return out;
+}
+
+/// What is usually done about a memory category, cheapest first.
+std::optional<Chain::Try> Chain::remedy(MemoryCategory category) const {
+  const std::vector<Try> open = remaining();
+  const auto pick = [&](Technique technique) -> std::optional<Try> {
+    const auto at = std::find_if(open.begin(), open.end(),
+                                 [&](const Try& t) { return t.technique == technique; });
+    return at == open.end() ? std::nullopt : std::optional(*at);
+  };
+  std::optional<Try> next;
+  if (category == MemoryCategory::activations) next = pick(Technique::recompute);
+  if (category == MemoryCategory::optimizer) next = next_zero(1);
+  if (category == MemoryCategory::gradients) next = next_zero(2);
+  if (category == MemoryCategory::weights) next = next_zero(3);
+  // Most weights, gradients and states of a mixture are its experts'.
+  if (category != MemoryCategory::activations && !enabled_.experts) {
+    if (const auto split = pick(Technique::experts)) next = split;
+  }
+  if (!next) next = pick(Technique::tensor);
+  if (!next) next = pick(Technique::pipeline);
+  if (!next) next = pick(Technique::recompute);
+  if (!next) next = next_zero(1);
+  return next;
+}
+
+void Chain::take(const Try& next, ChainStep step) {
+  enabled_ = next.enabled;
+  // Model parallelism and high ZeRO stages exclude each other in many stacks: leave the stage open.
+  if (enabled_.pipeline) enabled_.any_zero = true;
+  steps_.push_back(std::move(step));
+}
+
+/// False when the remedies ran out.
+bool Chain::make_it_fit() {
+  while (true) {
+    const ChainStep& now = steps_.back();
+    if (now.plan && now.plan->fits) return true;
+    const auto next = remedy(now.pressing ? now.pressing->category : MemoryCategory::buffers);
+    if (!next) return false;
+    Try with = *next;
+    if (with.technique == Technique::pipeline) with.enabled.any_zero = true;
+    take(with, search_with(with));
+  }
+}
+
+/// Adds the technique that gains most until none does.
+void Chain::make_it_fast(Seconds goal) {
+  while (true) {
+    const Seconds now = steps_.back().plan->prediction.time.step;
+    if (now <= goal) return;
+    std::vector<Try> tries = remaining();
+    if (!enabled_.any_zero) tries.push_back({Technique::zero, enabled_});
+    std::optional<Try> best;
+    ChainStep best_step;
+    for (Try& next : tries) {
+      next.enabled.any_zero = enabled_.any_zero || next.technique == Technique::zero ||
+                              enabled_.zero > 0 || next.enabled.pipeline;
+      ChainStep step = search_with(next);
+      if (!step.plan || !step.plan->fits) continue;
+      const Seconds time = step.plan->prediction.time.step;
+      if (time > (1 - kLeastGain) * now) continue;
+      if (best && time >= best_step.plan->prediction.time.step) continue;
+      best = next;
+      step.zero = step.plan->plan.zero;
+      best_step = std::move(step);
+    }
+    if (!best) return;
+    take(*best, std::move(best_step));
+  }
+}
+
+void Chain::walk(const PlanReport& last) {
+  const Candidate* winner = last.winner();
+  take({Technique::data_parallel, {}}, search_with({Technique::data_parallel, {}}));
+  const bool fits = make_it_fit();
+  if (fits && winner != nullptr) make_it_fast(winner->prediction.time.step);
+  const bool there =
+      winner != nullptr && steps_.back().plan && steps_.back().plan->plan == winner->plan;
+  if (!there) {
+    ChainStep end = step_of(Technique::everything, request_, last);
+    if (end.plan) end.zero = end.plan->plan.zero;
+    steps_.push_back(std::move(end));
+  }
+}
+
+}  // namespace
+
+Pressing pressing_of(const MemoryBreakdown& memory) {
+  const std::array<Pressing, 5> all = {
+      {{MemoryCategory::activations, memory.activations + memory.workspace},
+       {MemoryCategory::optimizer, memory.optimizer},
+       {MemoryCategory::gradients, memory.gradients},
+       {MemoryCategory::weights, memory.weights},
+       {MemoryCategory::buffers, memory.communication + memory.context}}};
+  return *std::max_element(all.begin(), all.end(),
+                           [](const Pressing& a, const Pressing& b) { return a.bytes < b.bytes; });
+}
+
+Limit limit_of(const Candidate& candidate, Bytes usable) {
+  const Prediction& p = candidate.prediction;
+  if (!candidate.fits) return {Bottleneck::memory, p.memory.peak_reserved / usable};
+  const CostBreakdown& t = p.time.parts;
+  const std::array<std::pair<Bottleneck, Seconds>, 4> losses = {
+      {{Bottleneck::recompute, t.recompute},
+       {Bottleneck::bandwidth, t.tp_comm_exposed + t.cp_comm_exposed + t.ep_comm_exposed +
+                                   t.pp_comm_exposed + t.dp_comm_exposed},
+       {Bottleneck::bubble, t.bubble},
+       {Bottleneck::overhead, t.optimizer + t.host + t.data}}};
+  const auto worst =
+      std::max_element(losses.begin(), losses.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const double share = worst->second / p.time.step;
+  if (share < kWorthMentioning) return {Bottleneck::compute, t.compute / p.time.step};
+  return {worst->first, share};
+}
+
+Result<Explanation> explain(const PlanRequest& request) {
+  Result<Choice> choice = choose(request);
+  if (!choice) return choice.error();
+  Explanation out{*std::move(choice), {}, {}, {}};
+  PlanRequest sized = out.choice.request;
+  sized.gpus_at_most.reset();
+  Chain chain(sized, out.chain);
+  chain.one_gpu();
+  chain.walk(out.choice.report);
+  if (const Candidate* winner = out.choice.report.winner()) {
+    out.layout = layout_of(sized, *winner);
+    out.sensitivities = sensitivities(sized, *winner);
+  }
+  return out;
+}
+
+std::string_view name_of(Technique technique) {
+  switch (technique) {
+    case Technique::one_gpu: return "one-gpu";
+    case Technique::data_parallel: return "data-parallel";
+    case Technique::recompute: return "recompute";
+    case Technique::zero: return "zero";
+    case Technique::tensor: return "tensor-parallel";
+    case Technique::pipeline: return "pipeline";
+    case Technique::interleaving: return "interleaving";
+    case Technique::context: return "context";
+    case Technique::experts: return "experts";
+    case Technique::offload: return "offload";
+    case Technique::everything: return "everything";
+  }
+  return "?";
+}
+
+std::string_view name_of(Bottleneck bottleneck) {
+  switch (bottleneck) {
+    case Bottleneck::memory: return "memory";
+    case Bottleneck::batch: return "batch";
+    case Bottleneck::shapes: return "shapes";
+    case Bottleneck::compute: return "compute";
+    case Bottleneck::recompute: return "recompute";
+    case Bottleneck::bandwidth: return "bandwidth";
+    case Bottleneck::bubble: return "bubble";
+    case Bottleneck::overhead: return "overhead";
+  }
+  return "?";
+}
+
+std::string_view name_of(MemoryCategory category) {
+  switch (category) {
+    case MemoryCategory::weights: return "weights";
+    case MemoryCategory::gradients: return "gradients";
+    case MemoryCategory::optimizer: return "optimizer";
+    case MemoryCategory::activations: return "activations";
+    case MemoryCategory::buffers: return "buffers";
+  }
+  return "?";
+}
+
+}  // namespace echelon

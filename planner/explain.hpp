@@ -1,0 +1,94 @@
+// Why this plan: the order in which a training stack takes up its techniques, from one GPU to the
+// winner, each step a search with the techniques so far.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/process_grid.hpp"
+#include "planner/objective.hpp"
+#include "planner/sensitivity.hpp"
+
+namespace echelon {
+
+/// What a step of the chain adds.
+enum class Technique {
+  one_gpu,
+  data_parallel,  ///< on all GPUs, nothing split
+  recompute,
+  zero,    ///< the stage is in ChainStep::zero
+  tensor,  ///< with sequence parallelism where it helps
+  pipeline,
+  interleaving,
+  context,  ///< every sequence split over ranks
+  experts,  ///< the experts of a mixture split over ranks
+  offload,  ///< optimizer states in host memory
+  everything,  ///< all axes free: the winner
+};
+[[nodiscard]] std::string_view name_of(Technique technique);  ///< "one-gpu", ...
+
+/// What stops a step from being better.
+enum class Bottleneck { memory, batch, shapes, compute, recompute, bandwidth, bubble, overhead };
+[[nodiscard]] std::string_view name_of(Bottleneck bottleneck);
+
+enum class MemoryCategory { weights, gradients, optimizer, activations, buffers };
+[[nodiscard]] std::string_view name_of(MemoryCategory category);
+/// The largest category of a stage; activations include the running layer's transients.
+struct Pressing {
+  MemoryCategory category{};
+  Bytes bytes;
+};
+[[nodiscard]] Pressing pressing_of(const MemoryBreakdown& memory);
+
+/// Memory when the plan does not fit. Else the largest loss of the step, or compute where no loss
+/// takes `kWorthMentioning` of it.
+struct Limit {
+  Bottleneck bottleneck{};
+  double share = 0;  ///< of the step; of usable memory when that is the bottleneck
+};
+inline constexpr double kWorthMentioning = 0.05;
+[[nodiscard]] Limit limit_of(const Candidate& candidate, Bytes usable);
+
+/// One step: the best plan with the techniques so far, or the one that misses by least.
+struct ChainStep {
+  Technique technique{};
+  int zero = 0;  ///< highest ZeRO stage so far
+  int gpus = 0;
+  std::optional<Candidate> plan;  ///< nothing when no plan is legal
+  std::string illegal;            ///< then: why
+  Bytes missing;                  ///< when it does not fit, of stage `stage`
+  int stage = 0;
+  Limit limit;
+  std::optional<Pressing> pressing;  ///< on that stage, or on the fullest
+};
+
+/// One axis of the winner on the network. Times are of its collectives alone, nothing hidden.
+struct AxisLayout {
+  Axis axis{};
+  int ranks = 1;
+  int domains = 1;  ///< NVLink domains a group touches as placed
+  Bytes sent;       ///< payload of its collectives per rank and step
+  Seconds placed;
+  int other_domains = 1;
+  Seconds elsewhere;  ///< tp: as the outermost axis; dp, pp: as the innermost
+};
+
+struct Explanation {
+  Choice choice;  ///< the search; its winner ends the chain
+  std::vector<ChainStep> chain;
+  std::vector<AxisLayout> layout;          ///< empty when nothing fits
+  std::vector<Sensitivity> sensitivities;  ///< empty when nothing fits
+};
+
+/// The chain adds one technique at a time. While nothing fits it takes the usual remedy of the
+/// largest memory category (activations: recompute; optimizer, gradients, weights: ZeRO 1, 2, 3;
+/// then tensor, then pipeline). Once something fits it takes the technique that, added alone, gains
+/// most time, until none gains 0.5 %. Every step is exact: a search with the other axes at 1.
+/// Errors are those of search().
+[[nodiscard]] Result<Explanation> explain(const PlanRequest& request);
+
+[[nodiscard]] std::vector<AxisLayout> layout_of(const PlanRequest& request,
+                                                const Candidate& candidate);
+
+}  // namespace echelon

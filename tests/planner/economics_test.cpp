@@ -1,0 +1,136 @@
+#include "planner/economics.hpp"
+
+#include <cmath>
+
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+constexpr Seconds kMinute{60};
+constexpr Seconds kHour{3600};
+
+}  // namespace
+
+TEST_CASE("the interval between checkpoints is the one of Daly's examples") {
+  // Figures 3, 4 and 5 of the paper: delta 5 min; M of 24 h, 6 h and 15 min.
+  CHECK(std::round(daly_interval(5 * kMinute, 24 * kHour).in(kMinute)) == 117);
+  CHECK(std::round(daly_interval(5 * kMinute, 6 * kHour).in(kMinute)) == 57);
+  CHECK(std::round(10 * daly_interval(5 * kMinute, 15 * kMinute).in(kMinute)) == 91);
+}
+
+TEST_CASE("Young's interval grows with the square root of the mean time between failures") {
+  const Seconds one = young_interval(kMinute, kHour);
+  CHECK(young_interval(kMinute, 4 * kHour) / one == Approx(2));
+  CHECK(young_interval(4 * kMinute, kHour) / one == Approx(2));
+}
+
+TEST_CASE("for rare failures Daly's interval is Young's") {
+  const Seconds write = 1_s;
+  const Seconds rare{1e9};
+  CHECK(daly_interval(write, rare) / young_interval(write, rare) == Approx(1).epsilon(1e-4));
+}
+
+TEST_CASE("no other interval is more useful than Daly's by more than a thousandth") {
+  for (const double minutes : {30.0, 600.0, 6000.0}) {
+    const Seconds mtbf = minutes * kMinute;
+    const Seconds write = kMinute;
+    const Seconds restart = 10 * kMinute;
+    const double ours = useful_fraction(daly_interval(write, mtbf), write, restart, mtbf);
+    for (double ratio = 0.05; ratio < 20; ratio *= 1.05) {
+      const Seconds other = ratio * young_interval(write, mtbf);
+      CHECK(useful_fraction(other, write, restart, mtbf) < ours * 1.001);
+    }
+  }
+}
+
+TEST_CASE("without failures only the checkpoints cost time") {
+  const double fraction = useful_fraction(90_s, 10_s, 600_s, Seconds{1e12});
+  CHECK(fraction == Approx(0.9).epsilon(1e-6));
+}
+
+TEST_CASE("goodput falls with the number of nodes when storage does not grow") {
+  double last = 1;
+  for (const int gpus : {8, 64, 512, 4096}) {
+    PlanRequest r = request_for("7b", "dgx-h100", gpus);
+    r.operations.checkpoint_bandwidth = 5_GBps;
+    const auto goodput = goodput_of(r);
+    REQUIRE(goodput.has_value());
+    CHECK(goodput->fraction < last);
+    last = goodput->fraction;
+  }
+}
+
+TEST_CASE("a checkpoint holds weights, master weights and moments once, however they are split") {
+  const PlanRequest r = request_for("7b", "dgx-h100", 64);
+  const double parameters = static_cast<double>(r.model.parameters());
+  CHECK(goodput_of(r)->checkpoint.in(kByte) == Approx(parameters * (2 + 4 + 8)));
+}
+
+TEST_CASE("the job's failure rate is that of its nodes together") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  r.operations.mtbf_per_node = 1000 * kHour;
+  CHECK(goodput_of(r)->mtbf.in(kHour) == Approx(125));
+}
+
+TEST_CASE("16,384 GPUs fail as often as those of Llama 3 did") {
+  // 419 unexpected interruptions in 54 days, and over 90 % effective training time (arXiv
+  // 2407.21783).
+  const PlanRequest r = request_for("llama3.1-405b", "dgx-h100", 16384);
+  const auto goodput = goodput_of(r);
+  CHECK(54 * 24 / goodput->mtbf.in(kHour) == Approx(419).epsilon(0.01));
+  CHECK(goodput->fraction > 0.85);
+  CHECK(goodput->fraction < 0.99);
+}
+
+TEST_CASE("faster checkpoint storage never lowers goodput") {
+  PlanRequest r = request_for("70b", "dgx-h100", 512);
+  double last = 0;
+  for (const double gigabytes : {1.0, 10.0, 100.0, 1000.0}) {
+    r.operations.checkpoint_bandwidth = BytesPerSecond{gigabytes * 1e9};
+    CHECK(goodput_of(r)->fraction > last);
+    last = goodput_of(r)->fraction;
+  }
+}
+
+TEST_CASE(
+    "at the critical batch twice the tokens are needed, and half the steps of a tiny batch's") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  CHECK(token_factor(r) == 1);
+  r.operations.critical_batch = r.job.tokens_per_step();
+  CHECK(token_factor(r) == Approx(2));
+  // Steps S = E/B = E_min(1/B + 1/B_crit): far above B_crit more batch saves no step.
+  const auto steps = [&](std::int64_t batch) {
+    r.job.global_batch = batch;
+    return token_factor(r) / r.job.tokens_per_step();
+  };
+  CHECK(steps(1 << 24) / steps(1 << 25) == Approx(1).epsilon(1e-3));
+}
+
+TEST_CASE("money is GPUs times hours times price, and failures make it more") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  r.job.token_budget = 1e12;
+  const Economics money = economics_of(r, 2_s);
+  REQUIRE(money.for_budget.has_value());
+  const double price = r.cluster.price_per_gpu_hour()->in(kDollar);
+  const double hours = 1e12 / r.job.tokens_per_step() * 2 / 3600;
+  CHECK(money.per_step->in(kDollar) == Approx(64 * price * 2 / 3600));
+  CHECK(money.time_for_budget->in(kHour) == Approx(hours));
+  CHECK(money.for_budget->in(kDollar) == Approx(64 * hours * price));
+  CHECK(*money.expected_time / *money.time_for_budget == Approx(1 / money.goodput->fraction));
+  CHECK(*money.expected_dollars / *money.for_budget == Approx(1 / money.goodput->fraction));
+}
+
+TEST_CASE("without a token budget nothing is said of days") {
+  const Economics money = economics_of(request_for("7b", "dgx-h100", 64), 2_s);
+  CHECK_FALSE(money.time_for_budget.has_value());
+  CHECK_FALSE(money.expected_time.has_value());
+}
+
+TEST_CASE("a misspelt objective gets the nearest") {
+  const Result<Objective> objective = parse_objective("step-tme", "--objective");
+  REQUIRE_FALSE(objective.ok());
+  CHECK(objective.error().message().find("did you mean 'step-time'?") != std::string::npos);
+}
