@@ -123,12 +123,10 @@ Status check_supported(const Settings& settings) {
     const Flag* flag = find_flag(name);
     if (flag == nullptr || (flag->groups & kLater) == 0) continue;
     if (name == "rank-order" && setting.value == kRankOrder) continue;
-    if (name == "objective" && setting.value == "step-time") continue;
     const std::string value = "'" + setting.value.substr(0, 40) + "'";
     if (name == "rank-order") {
       return not_priced(setting, "the rank order " + value, std::string(kRankOrder));
     }
-    if (name == "objective") return not_priced(setting, "the objective " + value, "step-time");
     return not_priced(setting, "this flag", "the command without it");
   }
   return Done{};

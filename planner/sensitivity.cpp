@@ -173,13 +173,26 @@ std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candida
   return out;
 }
 
-const Sensitivity* most_valuable(const std::vector<Sensitivity>& all) {
+namespace {
+
+template <class Counts>
+const Sensitivity* cheapest(const std::vector<Sensitivity>& all, Counts counts) {
   const Sensitivity* best = nullptr;
   for (const Sensitivity& s : all) {
-    if (!s.winner || s.gpu_time > 1 - kLeastGain) continue;
+    if (!s.winner || s.gpu_time > 1 - kLeastGain || !counts(s)) continue;
     if (best == nullptr || s.gpu_time < best->gpu_time) best = &s;
   }
   return best;
+}
+
+}  // namespace
+
+const Sensitivity* most_valuable(const std::vector<Sensitivity>& all) {
+  return cheapest(all, [](const Sensitivity&) { return true; });
+}
+
+const Sensitivity* most_valuable(const std::vector<Sensitivity>& all, ChangedThing thing) {
+  return cheapest(all, [&](const Sensitivity& s) { return thing_of(s.change) == thing; });
 }
 
 }  // namespace echelon

@@ -28,7 +28,7 @@ enum class Change {
 [[nodiscard]] std::string_view name_of(Change change);  ///< "less-memory", ...
 
 /// What kind of thing changes.
-enum class ChangedThing { machine, batch, model };
+enum class ChangedThing { machine, batch, model };  // model: and its number formats
 [[nodiscard]] ChangedThing thing_of(Change change);
 
 struct Sensitivity {
@@ -51,5 +51,8 @@ struct Sensitivity {
 /// The change after which a token costs least GPU time, among those that make it cheaper by at
 /// least 1 %; null where none does. A GPU bought is not a GPU saved: hence not the wall time.
 [[nodiscard]] const Sensitivity* most_valuable(const std::vector<Sensitivity>& all);
+/// The same among the changes of one kind.
+[[nodiscard]] const Sensitivity* most_valuable(const std::vector<Sensitivity>& all,
+                                               ChangedThing thing);
 
 }  // namespace echelon

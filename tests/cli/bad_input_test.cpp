@@ -121,10 +121,9 @@ TEST_CASE("what the contract has and this version has not is told apart from a t
          {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
          {"--model 7b --bucket 25MB", {"--bucket", "this version"}},
          {"--model 7b --rank-order pp-dp-tp", {"--rank-order", "tp-cp-ep-dp-pp"}},
-         {"--model 7b --objective cost", {"--objective", "step-time"}},
          {"--model 7b --budget 3", {"--budget", "this version"}},
          {"run plan.json", {"no verb 'run' yet", "predict"}},
-         {"explain", {"no verb 'explain' yet"}},
+         {"export", {"no verb 'export' yet"}},
          {"topo import x.xml", {"topo import", "list"}}},
         2);
 }
