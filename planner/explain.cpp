@@ -249,7 +249,7 @@ void Chain::make_it_fast(Seconds goal) {
 void Chain::walk(const PlanReport& last) {
   const Candidate* winner = last.winner();
   const Try plain{Technique::data_parallel, {}, {}};
-  take(plain, search_with(plain));
+  if (request_.cluster.gpus() > 1 || steps_.empty()) take(plain, search_with(plain));
   const bool fits = make_it_fit();
   if (fits && winner != nullptr) make_it_fast(winner->prediction.time.step);
   const Candidate* end_of_search = winner;

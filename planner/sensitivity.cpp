@@ -149,6 +149,7 @@ ChangedThing thing_of(Change change) {
 
 std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candidate& winner) {
   std::vector<Sensitivity> out;
+  if (request.objective == Objective::memory_headroom) return out;
   const Seconds before = time_per_token(request, winner);
   PlanRequest base = request;
   base.gpus_at_most.reset();

@@ -71,6 +71,7 @@ std::string title_of(const ChainStep& step, Technique technique) {
 
 std::string title_of(const ChainStep& step) {
   const std::string title = title_of(step, step.technique);
+  if (step.also == Technique::interleaving) return "Interleaved " + lower_case(title);
   return step.also ? title + " and " + lower_case(title_of(step, *step.also)) : title;
 }
 
@@ -110,7 +111,7 @@ std::string capitalised(std::string text) {
 }
 
 /// Why this technique comes next: what presses, or what it gains.
-std::string why_of(const ChainStep& before, const ChainStep& step) {
+std::string why_of(const PlanRequest& request, const ChainStep& before, const ChainStep& step) {
   const std::string idea = capitalised(idea_of(step.technique));
   if (step.technique == Technique::data_parallel) return idea;
   if (!before.plan) return idea + ".";
@@ -126,6 +127,12 @@ std::string why_of(const ChainStep& before, const ChainStep& step) {
   }
   if (!step.plan) return idea + ".";
   const std::string gain = gain_of(*before.plan, *step.plan);
+  const bool slower = step.plan->prediction.time.step > before.plan->prediction.time.step;
+  if (step.technique == Technique::everything && slower) {
+    return request.objective == Objective::step_time
+               ? "What the flags pin holds here; without it the step before would do."
+               : fmt::format("The objective is {}, not the step.", name_of(request.objective));
+  }
   if (step.technique == Technique::everything) {
     return fmt::format("{}: no technique alone leads there{}{}.", idea, gain.empty() ? "" : "; ",
                        gain);
@@ -181,7 +188,8 @@ std::string chain_text(const PlanRequest& request, const std::vector<ChainStep>&
     const ChainStep* before = i > 0 ? &chain[i - 1] : nullptr;
     out +=
         folded(painted(title_of(step), Paint::bold, style), fmt::format("{:>3}  ", i + 1), style);
-    const std::string why = before != nullptr ? why_of(*before, step) : idea_of(step.technique);
+    const std::string why =
+        before != nullptr ? why_of(request, *before, step) : idea_of(step.technique);
     out += folded(why, "     ", style);
     if (i > 0 && step.plan) {
       out +=
@@ -198,10 +206,10 @@ std::string layout_text(const Explanation& explanation, const TextStyle& style) 
   const ClusterTopology& cluster = explanation.choice.request.cluster;
   Table table({{"axis", Table::Align::left, 0},
                {"ranks"},
-               {"NVLink domains", Table::Align::right, 1},
+               {"NVLink domains", Table::Align::right, 2},
                {"sent per GPU"},
                {"time alone"},
-               {"tp outermost, others innermost"}});
+               {"tp outermost, others innermost", Table::Align::right, 1}});
   for (const AxisLayout& axis : explanation.layout) {
     const std::string elsewhere = axis.domains == axis.other_domains
                                       ? std::string("the same")
@@ -213,7 +221,7 @@ std::string layout_text(const Explanation& explanation, const TextStyle& style) 
   }
   std::string out = heading("Layout on the network, per step", style) + table.text(style);
   const AxisLayout& first = explanation.layout.front();
-  if (first.axis == Axis::tp && first.domains < first.other_domains) {
+  if (first.axis == Axis::tp && first.domains == 1 && first.other_domains > 1) {
     out +=
         folded(fmt::format("tp is innermost: {} neighbouring GPUs share one NVLink domain of {}. "
                            "Spread over {} domains its collectives would take {:.1f} times as "

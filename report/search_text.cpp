@@ -80,6 +80,14 @@ bool tied_with_best(const Choice& choice, const Candidate& other) {
               choice.request.calibration.time_band);
 }
 
+/// What the winner has over another plan.
+std::string why_behind(const Choice& choice, const Candidate& other) {
+  const Candidate& best = *choice.report.winner();
+  if (choice.request.objective != Objective::memory_headroom) return why_slower(best, other);
+  return with_gib(other.prediction.memory.peak_reserved - best.prediction.memory.peak_reserved) +
+         " more memory";
+}
+
 std::string runners_up(const Choice& choice, const TextStyle& style) {
   const PlanReport& report = choice.report;
   if (report.candidates.size() < 2) return {};
@@ -102,7 +110,7 @@ std::string runners_up(const Choice& choice, const TextStyle& style) {
     row.emplace_back(duration(candidate.prediction.time.step));
     row.emplace_back(i == 0 ? "best" : (mark ? std::string(close) : "") + signed_percent(slower));
     row.emplace_back(with_gib(candidate.prediction.memory.peak_reserved));
-    row.emplace_back(i == 0 ? "" : why_slower(best, candidate), Paint::dim);
+    row.emplace_back(i == 0 ? "" : why_behind(choice, candidate), Paint::dim);
     table.add(std::move(row));
   }
   drop_uninteresting(table);

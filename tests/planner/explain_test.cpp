@@ -31,10 +31,10 @@ TEST_CASE("the chain starts on one GPU and ends at the winner") {
         std::tuple{"gpt2", 8, "deepspeed"}, std::tuple{"gpt2", 1, "megatron-core"}}) {
     INFO(model << " on " << gpus << ", " << stack);
     const Explanation e = of(model, gpus, stack);
-    REQUIRE(e.chain.size() >= 2);
+    REQUIRE_FALSE(e.chain.empty());
     CHECK(e.chain[0].technique == Technique::one_gpu);
     CHECK(e.chain[0].gpus == 1);
-    CHECK(e.chain[1].technique == Technique::data_parallel);
+    if (gpus > 1) CHECK(e.chain[1].technique == Technique::data_parallel);
     REQUIRE(e.choice.report.winner() != nullptr);
     CHECK(e.chain.back().plan->plan == e.choice.report.winner()->plan);
   }
