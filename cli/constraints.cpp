@@ -123,9 +123,6 @@ Status check_supported(const Settings& settings) {
   for (const auto& [name, setting] : settings.all()) {
     const Flag* flag = find_flag(name);
     if (flag == nullptr || (flag->groups & kLater) == 0) continue;
-    if (name == "objective" && setting.value == "step-time") continue;
-    const std::string value = "'" + setting.value.substr(0, 40) + "'";
-    if (name == "objective") return not_priced(setting, "the objective " + value, "step-time");
     return not_priced(setting, "this flag", "the command without it");
   }
   return Done{};

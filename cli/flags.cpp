@@ -43,6 +43,17 @@ const std::vector<Flag>& flag_table() {
        "GPU memory a plan may take, for example 76GiB; all but 2 GiB unless "
        "given",
        kJob},
+      {"critical-batch", "N",
+       "tokens per step beyond which a larger batch needs more tokens in all: 1 + batch / N times "
+       "as many",
+       kJob},
+      {"mtbf", "TIME",
+       "mean time between failures of one node, for example 6338h; the machine's own unless given",
+       kJob},
+      {"checkpoint-bandwidth", "RATE",
+       "what the whole job writes to its storage, for example 20GB/s; 83 MB/s per GPU unless given",
+       kJob},
+      {"restart-time", "TIME", "from a failure until training goes on; 10min unless given", kJob},
       // One plan
       {"tp", "N", "tensor parallel ranks", kLayout},
       {"pp", "N", "pipeline stages", kLayout},
@@ -73,17 +84,23 @@ const std::vector<Flag>& flag_table() {
       {"offload", "LIST", "state kept in host memory: optimizer=SHARE, for example optimizer=1",
        kLayout},
       // Search
+      {"objective", "NAME",
+       "what is best: step-time (unless given), cost (GPU time paid), memory-headroom, goodput "
+       "(progress with failures counted)",
+       kSearch, true, false, "step-time cost memory-headroom goodput"},
+      {"gpus-at-most", "N", "search every sensible number of GPUs up to N, in place of --gpus",
+       kSearch},
       {"top", "K", "plans to show; 5 unless given", kSearch},
       {"exhaustive", "", "price every legal combination instead of bounding", kSearch},
       {"budget", "SECONDS", "stop the search after so long and say how far the proof is", kSearch},
       // In the contract, not in this version
       {"bucket", "BYTES", "size of a gradient bucket", kLater | kConfiguration},
       {"moe-dispatch", "KIND", "how tokens reach experts", kLater | kConfiguration},
-      {"objective", "NAME", "what the search minimises", kLater | kSearch},
-      {"critical-batch", "N", "tokens beyond which a larger batch wastes work", kLater | kSearch},
-      {"gpus-at-most", "N", "upper end of a search over GPU counts", kLater | kSearch},
       {"allow", "AXES", "axes the search may use", kLater | kSearch},
       {"forbid", "AXES", "axes the search may not use", kLater | kSearch},
+      // Explanation
+      {"why-not", "LIST", "another configuration, and what is wrong with it: tp=4,pp=2", kExplain,
+       kNotLayered},
       // Validation
       {"where", "EXPR", "only rows that match, for example stack=nanotron,gpus>=64", kValidate,
        kNotLayered},
@@ -138,6 +155,19 @@ const std::vector<Verb>& verb_table() {
        "change single values of it. Exit code 1 when the plan does not fit.",
        {"plan predict --model 7b --gpus 64 --tp 2 --microbatch 2 --zero 1",
         "plan predict plan.json --microbatch 4"}},
+      {"explain",
+       "[PLAN.json]",
+       0,
+       1,
+       kConfiguration | kSearch | kExplain,
+       "why this plan: from one GPU to the winner, what binds, and what would buy most",
+       "Takes the flags of a search. Each step of the chain is a search with the techniques so "
+       "far. "
+       "--why-not answers for one other configuration: the rule it breaks, the memory it lacks, or "
+       "the part that is slower, and the nearest plan that fits; with a plan file, for that plan.",
+       {"plan explain --model 7b --gpus 64",
+        "plan explain --model llama3-70b --gpus 256 --why-not tp=8,pp=1",
+        "plan explain plan.json"}},
       {"compare",
        "A.json B.json",
        2,
@@ -205,8 +235,8 @@ const std::vector<Verb>& verb_table() {
   return kTable;
 }
 
-constexpr std::array<std::string_view, 6> kLaterVerbs = {"explain", "run",    "calibrate",
-                                                         "fit",     "export", "gui"};
+constexpr std::array<std::string_view, 5> kLaterVerbs = {"run", "calibrate", "fit", "export",
+                                                         "gui"};
 
 }  // namespace
 

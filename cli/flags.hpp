@@ -19,6 +19,7 @@ enum Group : unsigned {
   kCollectives = 32,
   kPlanFile = 64,  ///< verbs that can write one
   kLater = 128,    ///< in the contract, not priced by this version
+  kExplain = 256,
 };
 
 struct Flag {

@@ -13,9 +13,10 @@ namespace echelon::cli {
 
 namespace {
 
-constexpr std::array<Section, 6> kSections = {{{kJob, "What is trained, and on what"},
+constexpr std::array<Section, 7> kSections = {{{kJob, "What is trained, and on what"},
                                                {kLayout, "The plan (in a search: fixes the axis)"},
                                                {kSearch, "Search"},
+                                               {kExplain, "Explanation"},
                                                {kValidate, "Validation"},
                                                {kCollectives, "Collectives"},
                                                {kOutput | kPlanFile, "Output"}}};

@@ -8,6 +8,8 @@
 #include "cli/verbs.hpp"
 #include "core/files.hpp"
 #include "core/plan_file.hpp"
+#include "planner/objective.hpp"
+#include "planner/sensitivity.hpp"
 #include "report/json.hpp"
 #include "report/text.hpp"
 #include "report/words.hpp"
@@ -78,6 +80,15 @@ Result<Comparand> priced_again(const std::string& path) {
   return side;
 }
 
+/// A dozen more searches, where they take no time worth mentioning. Decided by a count, not a
+/// clock: the same input gives the same output.
+std::vector<Sensitivity> cheap_sensitivities(const Choice& choice) {
+  constexpr std::int64_t kFewTuples = 20'000;
+  const Candidate* winner = choice.report.winner();
+  if (winner == nullptr || choice.report.counts.tuples > kFewTuples) return {};
+  return sensitivities(choice.request, *winner);
+}
+
 }  // namespace
 
 Result<Outcome> search_verb(const Invocation& call) {
@@ -86,27 +97,31 @@ Result<Outcome> search_verb(const Invocation& call) {
   const Result<Asked> asked = understand(call.settings);
   if (!asked) return asked.error();
   ProgressLine line("searching", call.quiet);
-  const Result<PlanReport> report = search(asked->request, [&](double share) {
+  const Result<Choice> choice = choose(asked->request, [&](double share) {
     line.show(share);
     return !asked->budget || Seconds{line.seconds()} < *asked->budget;
   });
-  if (!report) return report.error();
+  if (!choice) return choice.error();
 
-  const Candidate* winner = report->winner();
+  const PlanRequest& request = choice->request;  // on the chosen number of GPUs
+  const PlanReport& report = choice->report;
+  const Candidate* winner = report.winner();
   Outcome outcome;
   outcome.exit_code = winner != nullptr ? kDone : kNo;
   if (call.json) {
-    const Timing timing{Seconds{line.seconds()}, report->counts.priced + report->counts.too_large};
-    outcome.output = search_json(asked->request, *report, asked->provenance, timing);
+    const Timing timing{Seconds{line.seconds()}, report.counts.priced + report.counts.too_large};
+    outcome.output = search_json(*choice, asked->provenance, timing);
   } else if (call.quiet) {
     outcome.output = winner != nullptr
-                         ? headline(asked->request, *winner, "best plan", call.style).substr(1)
-                         : near_misses_text(asked->request, *report, call.style);
+                         ? headline(request, *winner, "best plan", call.style).substr(1)
+                         : near_misses_text(request, report, call.style);
   } else {
-    outcome.output = search_text(asked->request, *report, call.arguments.command_line, call.style);
+    const std::vector<Sensitivity> changes = cheap_sensitivities(*choice);
+    outcome.output =
+        search_text(*choice, most_valuable(changes), call.arguments.command_line, call.style);
   }
   if (winner != nullptr) {
-    const PlanFile plan = plan_file_of(asked->request, *winner, asked->provenance);
+    const PlanFile plan = plan_file_of(request, *winner, asked->provenance);
     const Status written =
         destination.write(plan, !call.json && !call.quiet, outcome.output, call.style);
     if (!written) return written.error();

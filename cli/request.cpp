@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <filesystem>
 #include <string>
 #include <utility>
 
 #include "cli/constraints.hpp"
 #include "cli/job.hpp"
+#include "cli/operations.hpp"
 #include "core/model_io.hpp"
 #include "core/number.hpp"
 #include "core/version.hpp"
@@ -25,9 +27,21 @@ bool looks_like_path(std::string_view text) {
 
 /// The GPU count, or 0 where it was not set.
 Result<std::int64_t> gpus_of(const Settings& settings) {
+  const Result<std::optional<std::int64_t>> most = gpus_at_most(settings);
+  if (!most) return most.error();
+  if (*most) return **most;
   const Setting* setting = settings.find("gpus");
   if (setting == nullptr) return std::int64_t{0};
   return parse_count(setting->value, setting->where);
+}
+
+/// The cluster whose GPUs share the default batch: with --gpus-at-most a power of two of them, so
+/// that most of the counts searched divide it.
+ClusterTopology sharing_cluster(const Settings& settings, const ClusterTopology& cluster) {
+  if (!settings.has("gpus-at-most")) return cluster;
+  const auto gpus = std::bit_floor(static_cast<unsigned>(cluster.gpus()));
+  const Result<ClusterTopology> smaller = cluster.resized(gpus);
+  return smaller ? *smaller : cluster;
 }
 
 Result<ModelSpec> model_of(const Settings& settings) {
@@ -191,8 +205,8 @@ Result<Asked> understand(const Settings& settings) {
   std::vector<std::string> assumed;
   const Result<Machine> machine = machine_of(settings, *gpus, assumed);
   if (!machine) return machine.error();
-  const Result<TrainingJob> job =
-      job_of(settings, *model, machine->stack, machine->cluster, assumed);
+  const Result<TrainingJob> job = job_of(settings, *model, machine->stack,
+                                         sharing_cluster(settings, machine->cluster), assumed);
   if (!job) return job.error();
   for (const auto& [flag, setting] : settings.all()) {
     const bool elsewhere = !setting.where.starts_with("--");
@@ -210,6 +224,9 @@ Result<Asked> understand(const Settings& settings) {
                       .max_memory = {},
                       .assumptions = std::move(assumed)};
   if (const Status limits = read_limits(settings, request); !limits) return limits.error();
+  if (const Status operations = read_operations(settings, request); !operations) {
+    return operations.error();
+  }
   std::optional<Seconds> budget;
   if (const Setting* setting = settings.find("budget")) {
     const Result<double> seconds = parse_ratio(setting->value, setting->where, 1e-6, 1e6);
@@ -273,6 +290,9 @@ Result<Asked> understand(const PlanFile& file, const Settings& changes) {
                       .assumptions = std::move(assumed)};
   if (changes.has("max-memory")) {
     if (const Status limits = read_limits(settings, request); !limits) return limits.error();
+  }
+  if (const Status operations = read_operations(changes, request); !operations) {
+    return operations.error();
   }
   if (machine->calibration.name != file.calibration && !changes.has("calibration") &&
       !changes.has("stack")) {

@@ -19,8 +19,9 @@ struct Entry {
   std::string_view name;
   VerbFunction function;
 };
-constexpr std::array<Entry, 13> kFunctions = {{{"search", search_verb},
+constexpr std::array<Entry, 14> kFunctions = {{{"search", search_verb},
                                                {"predict", predict_verb},
+                                               {"explain", explain_verb},
                                                {"compare", compare_verb},
                                                {"validate", validate_verb},
                                                {"topo list", topo_list_verb},

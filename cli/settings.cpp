@@ -17,8 +17,8 @@ namespace echelon::cli {
 namespace {
 
 /// Pairs that name the same thing.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 1> kRivals = {
-    {{"global-batch", "global-batch-tokens"}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kRivals = {
+    {{"global-batch", "global-batch-tokens"}, {"gpus", "gpus-at-most"}}};
 
 std::string_view rival_of(std::string_view flag) {
   for (const auto& [a, b] : kRivals) {

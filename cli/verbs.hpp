@@ -30,6 +30,7 @@ inline constexpr int kEnvironment = 3;
 
 [[nodiscard]] Result<Outcome> search_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> predict_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> explain_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> compare_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> validate_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_list_verb(const Invocation& call);

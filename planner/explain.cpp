@@ -91,6 +91,7 @@ class Chain {
  private:
   struct Try {
     Technique technique{};
+    std::optional<Technique> also;
     Enabled enabled;
   };
   [[nodiscard]] ChainStep search_with(const Try& next) const;
@@ -99,6 +100,9 @@ class Chain {
   [[nodiscard]] std::optional<Try> next_zero(int least) const;
   void take(const Try& next, ChainStep step);
   bool make_it_fit();
+  bool take_best(const std::vector<Try>& tries);
+  [[nodiscard]] std::vector<Try> open_now() const;
+  [[nodiscard]] std::vector<Try> pairs() const;
   void make_it_fast(Seconds goal);
 
   const PlanRequest& request_;
@@ -122,6 +126,7 @@ ChainStep Chain::search_with(const Try& next) const {
   request.top = 1;
   request.constraints = constraints_with(request_.constraints, next.enabled);
   ChainStep step = step_of(next.technique, request, search(request));
+  step.also = next.also;
   step.zero = next.enabled.zero;
   return step;
 }
@@ -131,7 +136,7 @@ std::optional<Chain::Try> Chain::next_zero(int least) const {
   const auto& pinned = request_.constraints.zero;
   for (int zero = std::max(least, enabled_.zero + 1); zero <= 3; ++zero) {
     if (!request_.stack.zero_allowed[zero] || (pinned && *pinned != zero)) continue;
-    Try next{Technique::zero, enabled_};
+    Try next{Technique::zero, {}, enabled_};
     next.enabled.zero = zero;
     return next;
   }
@@ -143,7 +148,7 @@ std::vector<Chain::Try> Chain::remaining() const {
   std::vector<Try> out;
   const auto add = [&](bool open, Technique technique, bool Enabled::*flag) {
     if (!open || enabled_.*flag) return;
-    Try next{technique, enabled_};
+    Try next{technique, {}, enabled_};
     next.enabled.*flag = true;
     out.push_back(next);
   };
@@ -206,39 +211,71 @@ bool Chain::make_it_fit() {
   }
 }
 
-/// Adds the technique that gains most until none does.
-void Chain::make_it_fast(Seconds goal) {
-  while (true) {
-    const Seconds now = steps_.back().plan->prediction.time.step;
-    if (now <= goal) return;
-    std::vector<Try> tries = remaining();
-    if (!enabled_.any_zero) tries.push_back({Technique::zero, enabled_});
-    std::optional<Try> best;
-    ChainStep best_step;
-    for (Try& next : tries) {
-      next.enabled.any_zero = enabled_.any_zero || next.technique == Technique::zero ||
-                              enabled_.zero > 0 || next.enabled.pipeline;
-      ChainStep step = search_with(next);
-      if (!step.plan || !step.plan->fits) continue;
-      const Seconds time = step.plan->prediction.time.step;
-      if (time > (1 - kLeastGain) * now) continue;
-      if (best && time >= best_step.plan->prediction.time.step) continue;
-      best = next;
-      step.zero = step.plan->plan.zero;
-      best_step = std::move(step);
+/// The try after which a step takes least time, if it gains.
+bool Chain::take_best(const std::vector<Try>& tries) {
+  const Seconds now = steps_.back().plan->prediction.time.step;
+  std::optional<Try> best;
+  ChainStep best_step;
+  for (Try next : tries) {
+    next.enabled.any_zero = next.enabled.any_zero || enabled_.zero > 0 || next.enabled.pipeline;
+    ChainStep step = search_with(next);
+    if (!step.plan || !step.plan->fits) continue;
+    const Seconds time = step.plan->prediction.time.step;
+    if (time > (1 - kLeastGain) * now) continue;
+    if (best && time >= best_step.plan->prediction.time.step) continue;
+    best = next;
+    step.zero = step.plan->plan.zero;
+    best_step = std::move(step);
+  }
+  if (best) take(*best, std::move(best_step));
+  return best.has_value();
+}
+
+/// What may come next once something fits: every open technique, and any ZeRO stage.
+std::vector<Chain::Try> Chain::open_now() const {
+  std::vector<Try> out = remaining();
+  if (!enabled_.any_zero) {
+    Try zero{Technique::zero, {}, enabled_};
+    zero.enabled.any_zero = true;
+    out.push_back(zero);
+  }
+  return out;
+}
+
+/// Every open technique together with every one that is open after it.
+std::vector<Chain::Try> Chain::pairs() const {
+  std::vector<Try> out;
+  for (const Try& first : open_now()) {
+    Chain after = *this;
+    after.enabled_ = first.enabled;
+    for (Try second : after.open_now()) {
+      second.also = second.technique;
+      second.technique = first.technique;
+      out.push_back(second);
     }
-    if (!best) return;
-    take(*best, std::move(best_step));
+  }
+  return out;
+}
+
+/// Adds the technique that gains most, or the best two where none gains alone, until none does.
+void Chain::make_it_fast(Seconds goal) {
+  while (steps_.back().plan->prediction.time.step > goal) {
+    if (!take_best(open_now()) && !take_best(pairs())) return;
   }
 }
 
 void Chain::walk(const PlanReport& last) {
   const Candidate* winner = last.winner();
-  take({Technique::data_parallel, {}}, search_with({Technique::data_parallel, {}}));
+  const Try plain{Technique::data_parallel, {}, {}};
+  if (request_.cluster.gpus() > 1 || steps_.empty()) take(plain, search_with(plain));
   const bool fits = make_it_fit();
   if (fits && winner != nullptr) make_it_fast(winner->prediction.time.step);
-  const bool there =
-      winner != nullptr && steps_.back().plan && steps_.back().plan->plan == winner->plan;
+  const Candidate* end_of_search = winner;
+  if (winner == nullptr && !last.near_misses.empty()) {
+    end_of_search = &last.near_misses.front().candidate;
+  }
+  const bool there = end_of_search != nullptr && steps_.back().plan &&
+                     steps_.back().plan->plan == end_of_search->plan;
   if (!there) {
     ChainStep end = step_of(Technique::everything, request_, last);
     if (end.plan) end.zero = end.plan->plan.zero;

@@ -244,6 +244,20 @@ Found check_stack(const Stack& stack, const ParallelPlan& p) {
   return {};
 }
 
+/// Offloaded states must fit into the hosts' memory: every data-parallel replica of a shard holds a
+/// copy of the model's.
+Found check_host_memory(const ModelSpec& model, const TrainingJob& job,
+                        const ClusterTopology& cluster, const ParallelPlan& p) {
+  if (p.offload_optimizer <= 0) return {};
+  const double replicas = static_cast<double>(p.dp) * p.cp / p.shard_group;
+  const Bytes states{static_cast<double>(model.parameters()) * p.offload_optimizer * replicas *
+                     (job.precision.master + job.precision.moments)};
+  const Bytes each = states / std::max(1, cluster.nodes());
+  if (each <= cluster.node().cpu_memory) return {};
+  return Rejection{contradictory, fmt::format("{:.0f} GiB of offloaded states per node, which has {:.0f} GiB",
+                                              each.in(1_GiB), cluster.node().cpu_memory.in(1_GiB))};
+}
+
 Found check_recompute(const Stack& stack, const ParallelPlan& p) {
   if (p.recompute != Recompute::full) {
     for (const int k : p.recompute_layers) {
@@ -312,6 +326,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
   if (Found found = check_degrees(model, job, cluster, stack, plan)) return found;
   if (Found found = check_pipeline(model, job, plan)) return found;
   if (Found found = check_stack(stack, plan)) return found;
+  if (Found found = check_host_memory(model, job, cluster, plan)) return found;
   return check_recompute(stack, plan);
 }
 

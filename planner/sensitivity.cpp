@@ -149,6 +149,7 @@ ChangedThing thing_of(Change change) {
 
 std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candidate& winner) {
   std::vector<Sensitivity> out;
+  if (request.objective == Objective::memory_headroom) return out;
   const Seconds before = time_per_token(request, winner);
   PlanRequest base = request;
   base.gpus_at_most.reset();
@@ -173,13 +174,26 @@ std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candida
   return out;
 }
 
-const Sensitivity* most_valuable(const std::vector<Sensitivity>& all) {
+namespace {
+
+template <class Counts>
+const Sensitivity* cheapest(const std::vector<Sensitivity>& all, Counts counts) {
   const Sensitivity* best = nullptr;
   for (const Sensitivity& s : all) {
-    if (!s.winner || s.gpu_time > 1 - kLeastGain) continue;
+    if (!s.winner || s.gpu_time > 1 - kLeastGain || !counts(s)) continue;
     if (best == nullptr || s.gpu_time < best->gpu_time) best = &s;
   }
   return best;
+}
+
+}  // namespace
+
+const Sensitivity* most_valuable(const std::vector<Sensitivity>& all) {
+  return cheapest(all, [](const Sensitivity&) { return true; });
+}
+
+const Sensitivity* most_valuable(const std::vector<Sensitivity>& all, ChangedThing thing) {
+  return cheapest(all, [&](const Sensitivity& s) { return thing_of(s.change) == thing; });
 }
 
 }  // namespace echelon

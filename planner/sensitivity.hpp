@@ -28,7 +28,7 @@ enum class Change {
 [[nodiscard]] std::string_view name_of(Change change);  ///< "less-memory", ...
 
 /// What kind of thing changes.
-enum class ChangedThing { machine, batch, model };
+enum class ChangedThing { machine, batch, model };  // model: and its number formats
 [[nodiscard]] ChangedThing thing_of(Change change);
 
 struct Sensitivity {
@@ -44,12 +44,16 @@ struct Sensitivity {
 };
 
 /// Each change that applies to the request, searched again. A change is left out where it changes
-/// nothing (no network, no fp8 units) or leaves no legal plan.
+/// nothing (no network, no fp8 units) or leaves no legal plan. Empty for memory-headroom: its winner
+/// was not chosen for its time, so times would tell nothing.
 [[nodiscard]] std::vector<Sensitivity> sensitivities(const PlanRequest& request,
                                                      const Candidate& winner);
 
 /// The change after which a token costs least GPU time, among those that make it cheaper by at
 /// least 1 %; null where none does. A GPU bought is not a GPU saved: hence not the wall time.
 [[nodiscard]] const Sensitivity* most_valuable(const std::vector<Sensitivity>& all);
+/// The same among the changes of one kind.
+[[nodiscard]] const Sensitivity* most_valuable(const std::vector<Sensitivity>& all,
+                                               ChangedThing thing);
 
 }  // namespace echelon

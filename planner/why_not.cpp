@@ -16,6 +16,22 @@ namespace {
 
 using enum RejectionReason;
 
+/// "tp 4 × pp 3 = 12", of the degrees that are given.
+std::string product_of(const PlanConstraints& c) {
+  std::string factors;
+  std::int64_t product = 1;
+  int count = 0;
+  const auto add = [&](const char* name, std::optional<int> degree) {
+    if (!degree) return;
+    factors += fmt::format("{}{} {}", count++ > 0 ? " × " : "", name, *degree);
+    product *= *degree;
+  };
+  add("tp", c.tp);
+  add("pp", c.pp);
+  add("dp", c.dp);
+  return count > 1 ? fmt::format("{} = {}", factors, product) : factors;
+}
+
 /// The rule behind a request without a legal plan, as precisely as the asked values tell.
 Rejection broken_rule(const PlanRequest& request) {
   const PlanConstraints& c = request.constraints;
@@ -26,10 +42,8 @@ Rejection broken_rule(const PlanRequest& request) {
   const std::int64_t product = std::int64_t{c.tp.value_or(1)} * c.cp.value_or(1) * c.pp.value_or(1) *
                                c.dp.value_or(1);
   if (gpus % product != 0 || (c.tp && c.pp && c.dp && product != gpus)) {
-    return {gpus_mismatch,
-            fmt::format("tp {} x pp {} x dp {} = {}, which {} {} GPUs", c.tp.value_or(1),
-                        c.pp.value_or(1), c.dp.value_or(1), product,
-                        gpus % product != 0 ? "does not divide" : "is not", gpus)};
+    return {gpus_mismatch, fmt::format("{}, which {} {} GPUs", product_of(c),
+                                       gpus % product != 0 ? "does not divide" : "is not", gpus)};
   }
   if (c.pp && request.model.layers < *c.pp * c.vpp.value_or(1)) {
     return {too_few_layers, fmt::format("{} layers for pp {} x vpp {} chunks", request.model.layers,

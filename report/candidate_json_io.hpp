@@ -16,6 +16,8 @@ inline constexpr int kReportSchema = 1;
 /// Economics of the request's cluster and operations.
 [[nodiscard]] Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                                   const Provenance& provenance);
+/// What was asked, defaults filled in.
+[[nodiscard]] Json request_json(const PlanRequest& request, const Provenance& provenance);
 /// Texts may hold what a user typed; a byte that is not UTF-8 must not stop the report.
 [[nodiscard]] std::string dumped(const Json& document);
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/search.hpp"
+#include "planner/objective.hpp"
 #include "report/plan_files.hpp"
 #include "report/text.hpp"
 
@@ -18,8 +18,8 @@ struct Timing {
   std::int64_t configurations = 0;
 };
 
-[[nodiscard]] std::string search_json(const PlanRequest& request, const PlanReport& report,
-                                      const Provenance& provenance, const Timing& timing);
+[[nodiscard]] std::string search_json(const Choice& choice, const Provenance& provenance,
+                                      const Timing& timing);
 [[nodiscard]] std::string predict_json(const PlanRequest& request, const Candidate& candidate,
                                        const Provenance& provenance);
 /// `{ "a": candidate, "b": candidate, "delta": ... }`; deltas are B − A.

@@ -43,29 +43,6 @@ Json constraints_json(const PlanConstraints& pinned) {
   return out;
 }
 
-Json request_json(const PlanRequest& request, const Provenance& provenance) {
-  Json budget = nullptr;
-  if (request.job.token_budget) budget = *request.job.token_budget;
-  return Json{{"schema", kReportSchema},
-              {"version", provenance.version},
-              {"model", request.model.name},
-              {"parameters", request.model.parameters()},
-              {"cluster", provenance.cluster},
-              {"gpus", request.cluster.gpus()},
-              {"gpu", request.cluster.gpu().name},
-              {"seq", request.job.sequence},
-              {"global_batch", request.job.global_batch},
-              {"precision", request.job.precision.name},
-              {"flash_attention", request.job.flash_attention},
-              {"token_budget", std::move(budget)},
-              {"stack", request.stack.name},
-              {"calibration", request.calibration.name},
-              {"usable_memory_bytes", whole_bytes(request.usable_memory())},
-              {"top", request.top},
-              {"constraints", constraints_json(request.constraints)},
-              {"assumptions", request.assumptions}};
-}
-
 Json near_miss_json(const PlanRequest& request, const NearMiss& miss) {
   return Json{{"stage", miss.stage},
               {"missing_bytes", whole_bytes(miss.missing)},
@@ -115,10 +92,66 @@ Json difference(const Json& a, const Json& b) {
   return out;
 }
 
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+/// Indices of the candidates whose step cannot be told from the winner's, the winner's own first.
+Json tied_json(const Choice& choice) {
+  Json out = Json::array();
+  const std::vector<Candidate>& all = choice.report.candidates;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (tied(all.front().prediction.time, all[i].prediction.time,
+             choice.request.calibration.time_band)) {
+      out.push_back(i);
+    }
+  }
+  return out;
+}
+
+/// GPU counts of a search with --gpus-at-most.
+Json counts_json(const Choice& choice) {
+  Json out = Json::array();
+  for (const CountResult& count : choice.counts) {
+    Json entry{{"gpus", count.gpus}, {"fits", count.best.has_value()}, {"why_none", nullptr}};
+    if (!count.best) entry["why_none"] = count.why_none;
+    if (count.best) {
+      entry["plan"] = plan_json(count.best->plan, choice.request.job.global_batch);
+      entry["step_seconds"] = count.best->prediction.time.step.in(kSecond);
+      entry["objective_value"] = count.key.value;
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
 }  // namespace
 
-std::string search_json(const PlanRequest& request, const PlanReport& report,
-                        const Provenance& provenance, const Timing& timing) {
+Json request_json(const PlanRequest& request, const Provenance& provenance) {
+  return Json{{"schema", kReportSchema},
+              {"version", provenance.version},
+              {"model", request.model.name},
+              {"parameters", request.model.parameters()},
+              {"cluster", provenance.cluster},
+              {"gpus", request.cluster.gpus()},
+              {"gpu", request.cluster.gpu().name},
+              {"seq", request.job.sequence},
+              {"global_batch", request.job.global_batch},
+              {"precision", request.job.precision.name},
+              {"flash_attention", request.job.flash_attention},
+              {"token_budget", or_null(request.job.token_budget)},
+              {"stack", request.stack.name},
+              {"calibration", request.calibration.name},
+              {"usable_memory_bytes", whole_bytes(request.usable_memory())},
+              {"top", request.top},
+              {"objective", name_of(request.objective)},
+              {"gpus_at_most", request.gpus_at_most ? Json(*request.gpus_at_most) : Json(nullptr)},
+              {"critical_batch", or_null(request.operations.critical_batch)},
+              {"constraints", constraints_json(request.constraints)},
+              {"assumptions", request.assumptions}};
+}
+
+std::string search_json(const Choice& choice, const Provenance& provenance, const Timing& timing) {
+  const PlanRequest& request = choice.request;
+  const PlanReport& report = choice.report;
   const auto list = [&](const std::vector<Candidate>& candidates) {
     Json out = Json::array();
     for (const Candidate& candidate : candidates) {
@@ -135,7 +168,9 @@ std::string search_json(const PlanRequest& request, const PlanReport& report,
   document["winner"] =
       winner != nullptr ? candidate_json(request, *winner, provenance) : Json(nullptr);
   document["candidates"] = list(report.candidates);
+  document["tied"] = tied_json(choice);
   document["pareto"] = list(report.pareto);
+  if (request.gpus_at_most) document["gpu_counts"] = counts_json(choice);
   document["rejected"] = rejected_json(request, report);
   document["near_misses"] = std::move(near_misses);
   document["certificate"] = Json{{"proved_optimal", report.exhaustive},

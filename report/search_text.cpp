@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/number.hpp"
+#include "report/explain.hpp"
 #include "report/plan_files.hpp"
 #include "report/table.hpp"
 #include "report/text.hpp"
@@ -67,7 +68,7 @@ std::vector<Table::Column> degree_columns(std::string first) {
           {"dp"},
           {"microbatch"},
           {"ZeRO"},
-          {"sp"},
+          {"sp", Table::Align::right, 3},
           {"recompute", Table::Align::left, 0}};
 }
 
@@ -88,7 +89,23 @@ void drop_uninteresting(Table& table) {
   table.drop_constant(kRecompute, "none");
 }
 
-std::string runners_up(const PlanReport& report, const TextStyle& style) {
+/// Plans by time, of which those too close to the best to call are marked.
+bool tied_with_best(const Choice& choice, const Candidate& other) {
+  return choice.request.objective != Objective::memory_headroom &&
+         tied(choice.report.winner()->prediction.time, other.prediction.time,
+              choice.request.calibration.time_band);
+}
+
+/// What the winner has over another plan.
+std::string why_behind(const Choice& choice, const Candidate& other) {
+  const Candidate& best = *choice.report.winner();
+  if (choice.request.objective != Objective::memory_headroom) return why_slower(best, other);
+  return with_gib(other.prediction.memory.peak_reserved - best.prediction.memory.peak_reserved) +
+         " more memory";
+}
+
+std::string runners_up(const Choice& choice, const TextStyle& style) {
+  const PlanReport& report = choice.report;
   if (report.candidates.size() < 2) return {};
   std::vector<Table::Column> columns = degree_columns("");
   columns.push_back({"step"});
@@ -97,28 +114,74 @@ std::string runners_up(const PlanReport& report, const TextStyle& style) {
   columns.push_back({"mostly because of", Table::Align::left, 1});
   Table table(columns);
   const Candidate& best = report.candidates.front();
+  const std::string_view close = glyph("≈ ", "~ ", style);
+  bool any_tied = false;
   for (std::size_t i = 0; i < report.candidates.size(); ++i) {
     const Candidate& candidate = report.candidates[i];
     const double slower = candidate.prediction.time.step / best.prediction.time.step - 1;
+    const bool mark = i > 0 && tied_with_best(choice, candidate);
+    any_tied = any_tied || mark;
     std::vector<Cell> row = {std::to_string(i + 1)};
     add_degrees(row, candidate.plan);
     row.emplace_back(duration(candidate.prediction.time.step));
-    row.emplace_back(i == 0 ? "best" : signed_percent(slower));
+    row.emplace_back(i == 0 ? "best" : (mark ? std::string(close) : "") + signed_percent(slower));
     row.emplace_back(with_gib(candidate.prediction.memory.peak_reserved));
-    row.emplace_back(i == 0 ? "" : why_slower(best, candidate), Paint::dim);
+    row.emplace_back(i == 0 ? "" : why_behind(choice, candidate), Paint::dim);
     table.add(std::move(row));
   }
   drop_uninteresting(table);
-  return heading("Best plans", style) + table.text(style);
+  std::string out = heading("Best plans", style) + table.text(style);
+  if (any_tied) {
+    out += folded(
+        "too close to call: the difference is within its own error, most of which the "
+        "plans share. Measure them.",
+        "  " + std::string(close), style);
+  }
+  return out;
 }
 
-std::string why_it_won(const PlanReport& report, const TextStyle& style) {
+/// What else was to be had on other numbers of GPUs.
+std::string gpu_counts(const Choice& choice, const TextStyle& style) {
+  if (choice.counts.empty()) return {};
+  Table table({{"GPUs"},
+               {"step"},
+               {"GPU hours per step"},
+               {"memory"},
+               {"best plan there", Table::Align::left, 1}});
+  for (const CountResult& count : choice.counts) {
+    if (!count.best) {
+      table.add({grouped(count.gpus), "", "", "", Cell(count.why_none, Paint::dim)});
+      continue;
+    }
+    const Prediction& p = count.best->prediction;
+    const bool chosen = count.gpus == choice.request.cluster.gpus();
+    table.add({Cell(grouped(count.gpus), chosen ? Paint::bold : Paint::plain),
+               duration(p.time.step),
+               fmt::format("{:.3g}", count.gpus * p.time.step.in(kSecond) / 3600),
+               with_gib(p.memory.peak_reserved),
+               Cell(described(count.best->plan, style), chosen ? Paint::accent : Paint::plain)});
+  }
+  return heading(fmt::format("Numbers of GPUs, chosen by {}", name_of(choice.request.objective)),
+                 style) +
+         table.text(style);
+}
+
+std::string why_it_won(const Choice& choice, const TextStyle& style) {
+  const PlanReport& report = choice.report;
   if (report.candidates.size() < 2) return {};
   const Candidate& best = report.candidates[0];
   const Candidate& next = report.candidates[1];
+  if (choice.request.objective == Objective::memory_headroom) {
+    const Bytes more = next.prediction.memory.peak_reserved - best.prediction.memory.peak_reserved;
+    return folded(
+        fmt::format("needs least memory; {} more makes a step {} faster ({})", with_gib(more),
+                    duration(best.prediction.time.step - next.prediction.time.step),
+                    described(next.plan, style)),
+        "why        ", style);
+  }
   const double lead = next.prediction.time.step / best.prediction.time.step - 1;
   const std::string_view advice =
-      lead < 0.01 ? " They are within 1 % of each other: measure both." : "";
+      tied_with_best(choice, next) ? " That is too close to call: measure both." : "";
   return folded(
       fmt::format("{:.1f} % faster than the next best ({}): that one has {}.{}", 100 * lead,
                   described(next.plan, style), why_slower(best, next), advice),
@@ -211,6 +274,12 @@ std::string next_steps(const PlanReport& report, std::string_view command, const
   const std::string keep = std::string(command) + " -o plan.json";
   const std::string edit = fmt::format("plan predict plan.json --microbatch {} -o b.json", other);
   Table table({{"", Table::Align::left, 0}, {"", Table::Align::left, 1}});
+  std::string_view flags = command.substr(command.find(' ') + 1);
+  if (flags.starts_with("search ")) flags.remove_prefix(7);
+  if (flags.find("-o") == std::string_view::npos) {  // a plan file is written by the search alone
+    table.add({fmt::format("plan explain {}", flags),
+               Cell("why this one, and what would buy most", Paint::dim)});
+  }
   table.add({keep, Cell("keep this plan in a file", Paint::dim)});
   table.add({edit, Cell("change one thing", Paint::dim)});
   table.add({"plan compare plan.json b.json", Cell("and see what it does", Paint::dim)});
@@ -229,8 +298,10 @@ std::string near_misses_text(const PlanRequest& request, const PlanReport& repor
   return folded(painted(verdict, Paint::bad, style), "", style) + near_misses(report, style);
 }
 
-std::string search_text(const PlanRequest& request, const PlanReport& report,
+std::string search_text(const Choice& choice, const Sensitivity* buys_most,
                         std::string_view command, const TextStyle& style) {
+  const PlanRequest& request = choice.request;
+  const PlanReport& report = choice.report;
   std::string out = job_text(request, style);
   const Candidate* winner = report.winner();
   if (winner == nullptr) {
@@ -239,10 +310,14 @@ std::string search_text(const PlanRequest& request, const PlanReport& report,
   }
   const PredictedCosts costs = costs_of(*winner);
   out += headline(request, *winner, "best plan", style);
-  out += why_it_won(report, style);
+  out += why_it_won(choice, style);
+  if (buys_most != nullptr) {
+    out += folded(buys_most_sentence(*buys_most, request), "buys most  ", style);
+  }
   out += certificate(report, style);
   out += memory_text(costs, style) + time_text(costs, style);
-  out += runners_up(report, style) + pareto(report, style) + rejections(report, style);
+  out += runners_up(choice, style) + gpu_counts(choice, style) + pareto(report, style) +
+         rejections(report, style);
   return out + assumptions_text(request, style) + next_steps(report, command, style);
 }
 

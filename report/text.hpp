@@ -6,15 +6,16 @@
 #include <string_view>
 
 #include "core/plan_file.hpp"
-#include "planner/request.hpp"
-#include "planner/search.hpp"
+#include "planner/objective.hpp"
+#include "planner/sensitivity.hpp"
 #include "report/style.hpp"
 
 namespace echelon {
 
 /// The answer of a search, read from the top: what to use, what it costs, what else there is, what
-/// was assumed, what to type next. `command` is the command line as typed.
-[[nodiscard]] std::string search_text(const PlanRequest& request, const PlanReport& report,
+/// was assumed, what to type next. `command` is the command line as typed; `buys_most` the change
+/// that would help most, where it was looked for.
+[[nodiscard]] std::string search_text(const Choice& choice, const Sensitivity* buys_most,
                                       std::string_view command, const TextStyle& style);
 /// Why there is no plan, without the rest: the nearest misses.
 [[nodiscard]] std::string near_misses_text(const PlanRequest& request, const PlanReport& report,

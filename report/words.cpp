@@ -138,4 +138,27 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
   return fmt::format("{}", fmt::join(words, glyph(" · ", ", ", style)));
 }
 
+std::string differences(const ParallelPlan& plan, const ParallelPlan& other) {
+  std::vector<std::string> words;
+  const auto number = [&](const char* name, int a, int b) {
+    if (a != b) words.push_back(fmt::format("{} {}", name, b));
+  };
+  number("tp", plan.tp, other.tp);
+  number("pp", plan.pp, other.pp);
+  number("vpp", plan.vpp, other.vpp);
+  number("cp", plan.cp, other.cp);
+  number("ep", plan.ep, other.ep);
+  number("dp", plan.dp, other.dp);
+  number("microbatch", plan.microbatch, other.microbatch);
+  number("ZeRO", plan.zero, other.zero);
+  if (plan.sequence_parallel != other.sequence_parallel && plan.tp > 1 && other.tp > 1) {
+    words.emplace_back(other.sequence_parallel ? "sequence parallel" : "no sequence parallel");
+  }
+  if (recompute_words(plan) != recompute_words(other)) {
+    words.push_back("recompute " + recompute_words(other));
+  }
+  if (words.empty() && !(plan == other)) words.emplace_back("another split of the layers");
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
 }  // namespace echelon

@@ -39,6 +39,8 @@ struct MemoryPart {
 
 /// "tp 4 · pp 2 · dp 8 · microbatch 1 · ZeRO 1 · sequence parallel · no recompute".
 [[nodiscard]] std::string described(const ParallelPlan& plan, const TextStyle& style);
+/// "microbatch 4, ZeRO 2": values of `other` that `plan` has not; "" when they are the same.
+[[nodiscard]] std::string differences(const ParallelPlan& plan, const ParallelPlan& other);
 /// "none", "selective", "full", "full 4 of 8" (layers per stage), "full 4-6 of 8".
 [[nodiscard]] std::string recompute_words(const ParallelPlan& plan);
 

@@ -35,7 +35,7 @@ TEST_CASE("every verb has help with usage and an example, reached three ways") {
 TEST_CASE("help names no verb that does not exist") {
   const Sandbox sandbox;
   const std::string out = sandbox.plan("--help").out;
-  for (const char* later : {"plan run", "plan explain", "plan export", "plan gui", "  fit "}) {
+  for (const char* later : {"plan run", "plan export", "plan gui", "  fit "}) {
     CHECK(lacks(out, later) != "");
   }
 }
@@ -152,7 +152,9 @@ TEST_CASE("every example in the help works as written") {
     at = help.find('\n', at + 1) + 1;
     while (help.compare(at, 7, "  plan ") == 0) {
       const std::size_t end = help.find('\n', at);
-      const std::string arguments = help.substr(at + 7, end - at - 7);
+      std::string arguments = help.substr(at + 7, end - at - 7);
+      // A bare machine has no pager.
+      if (arguments.ends_with("| less")) arguments.replace(arguments.size() - 4, 4, "cat");
       at = end + 1;
       const ProcessResult result = sandbox.plan(arguments);
       CAPTURE(arguments, result.err);

@@ -164,6 +164,9 @@ TEST_CASE("gathers stay within their slots, units still held at a turn are used 
   // 2·6 uses a microbatch; each of the 3 turns at the top (4 5 5 4) and of the 2 at the bottom
   // finds two of them held.
   CHECK(count(schedule.programs[0], Op::gather_parameters) == 3 * 12 - 3 * 2 - 2 * 2);
+  spec.gather_slots = 4;  // four at each turn
+  CHECK(count(build_schedule(spec, costs).programs[0], Op::gather_parameters) ==
+        3 * 12 - 3 * 4 - 2 * 4);
   spec.gather_slots = 6;
   CHECK(count(build_schedule(spec, costs).programs[0], Op::gather_parameters) == 6);
 }

@@ -31,10 +31,10 @@ TEST_CASE("the chain starts on one GPU and ends at the winner") {
         std::tuple{"gpt2", 8, "deepspeed"}, std::tuple{"gpt2", 1, "megatron-core"}}) {
     INFO(model << " on " << gpus << ", " << stack);
     const Explanation e = of(model, gpus, stack);
-    REQUIRE(e.chain.size() >= 2);
+    REQUIRE_FALSE(e.chain.empty());
     CHECK(e.chain[0].technique == Technique::one_gpu);
     CHECK(e.chain[0].gpus == 1);
-    CHECK(e.chain[1].technique == Technique::data_parallel);
+    if (gpus > 1) CHECK(e.chain[1].technique == Technique::data_parallel);
     REQUIRE(e.choice.report.winner() != nullptr);
     CHECK(e.chain.back().plan->plan == e.choice.report.winner()->plan);
   }
@@ -95,7 +95,7 @@ TEST_CASE("constraints of the user hold where their axis is taken up") {
 }
 
 TEST_CASE("where nothing fits the chain ends at the nearest miss and nothing is promised") {
-  const Explanation e = of("70b", 8);
+  const Explanation e = of("gpt3-175b", 8);
   CHECK(e.choice.report.winner() == nullptr);
   CHECK_FALSE(fits(e.chain.back()));
   CHECK(e.chain.back().missing == e.choice.report.near_misses.front().missing);
@@ -153,6 +153,7 @@ TEST_CASE("why not degrees whose product is not the GPUs: the product") {
   asked.tp = 4;
   asked.pp = 2;
   asked.dp = 4;
+  asked.cp = 1;
   const WhyNot answer = ask(r, asked);
   CHECK(answer.verdict == WhyNot::Verdict::illegal);
   CHECK(answer.rule->reason == RejectionReason::gpus_mismatch);

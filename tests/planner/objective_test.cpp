@@ -17,6 +17,10 @@ PlanRequest small_request() {
   r.job.sequence = 1024;
   r.job.global_batch = 16;
   r.max_memory = 30_GiB;
+  // What the nested loops below enumerate: no context parallelism, nothing offloaded, one order.
+  r.constraints.cp = 1;
+  r.constraints.offload_optimizer = 0.0;
+  r.constraints.rank_order = RankOrder::dp_inside_pp;
   return r;
 }
 
@@ -31,16 +35,16 @@ std::optional<ObjectiveKey> brute_force(const PlanRequest& r) {
       const int dp = gpus / (tp * pp);
       for (int microbatch = 1; microbatch <= r.job.global_batch; ++microbatch) {
         for (int code = 0; code < 4 * 2 * (r.model.layers + 1) * 8; ++code) {
-          Tuple t{.tp = tp,
-                  .pp = pp,
-                  .vpp = 1 + code / (8 * (r.model.layers + 1)),
-                  .dp = dp,
-                  .microbatch = microbatch,
-                  .zero = code % 4,
-                  .shard_group = dp,
-                  .sequence_parallel = code / 4 % 2 == 1,
-                  .recompute = Recompute::none,
-                  .recompute_layers = code / 8 % (r.model.layers + 1)};
+          Tuple t;
+          t.cut.tp = tp;
+          t.cut.microbatch = microbatch;
+          t.cut.sequence_parallel = code / 4 % 2 == 1;
+          t.pp = pp;
+          t.vpp = 1 + code / (8 * (r.model.layers + 1));
+          t.schedule = t.vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
+          t.dp = t.shard_group = dp;
+          t.zero = code % 4;
+          t.recompute_layers = code / 8 % (r.model.layers + 1);
           if (t.recompute_layers > 0) t.recompute = Recompute::full;
           if (t.recompute_layers % t.vpp != 0 || t.recompute_layers > r.model.layers / pp + 1) {
             continue;

@@ -105,3 +105,9 @@ TEST_CASE("the most valuable change saves most GPU time of all") {
     if (s.winner) CHECK(best->gpu_time <= s.gpu_time);
   }
 }
+
+TEST_CASE("a plan chosen for its memory has no times to compare") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  r.objective = Objective::memory_headroom;
+  CHECK(sensitivities(r, *choose(r)->report.winner()).empty());
+}

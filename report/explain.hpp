@@ -1,0 +1,45 @@
+// Why this plan, for people and for programs.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "planner/explain.hpp"
+#include "planner/why_not.hpp"
+#include "report/plan_files.hpp"
+#include "report/style.hpp"
+
+namespace echelon {
+
+/// A configuration somebody asked about, and the answer.
+struct WhyNotAnswer {
+  std::string asked;  ///< as typed: "tp=4,pp=2"
+  WhyNot answer;
+};
+
+/// The chain from one GPU to the winner, its layout, and what a change would buy.
+[[nodiscard]] std::string explain_text(const Explanation& explanation, const TextStyle& style);
+/// The winner and what would buy most; the nearest misses where nothing fits.
+[[nodiscard]] std::string explain_briefly(const Explanation& explanation, const TextStyle& style);
+/// The winner's first lines and why it is not the other one.
+[[nodiscard]] std::string why_not_text(const Explanation& explanation, const WhyNotAnswer& asked,
+                                       const TextStyle& style);
+/// The answer alone.
+[[nodiscard]] std::string verdict_text(const Explanation& explanation, const WhyNotAnswer& asked,
+                                       const TextStyle& style);
+[[nodiscard]] std::string explain_json(const Explanation& explanation,
+                                       const std::optional<WhyNotAnswer>& asked,
+                                       const Provenance& provenance);
+
+/// "20 % less network bandwidth per node".
+[[nodiscard]] std::string described(const Sensitivity& sensitivity);
+/// "FP8 GEMMs would save 31.0 % of the GPU time per token (3.4 s a step)".
+[[nodiscard]] std::string buys_most_sentence(const Sensitivity& best, const PlanRequest& request);
+/// The table of sensitivities with that sentence for all and for each kind of change, or "" when
+/// there are none.
+[[nodiscard]] std::string sensitivities_text(const PlanRequest& request, const Candidate& winner,
+                                             const std::vector<Sensitivity>& all,
+                                             const TextStyle& style);
+
+}  // namespace echelon
