@@ -9,8 +9,8 @@
 
 namespace echelon::cli {
 
-/// Fills request.objective, gpus_at_most and operations, and tells what was assumed about failures where
-/// they matter. Errors name the setting.
+/// Fills request.objective, gpus_at_most and operations, and tells what was assumed about failures
+/// where they matter. Errors name the setting.
 [[nodiscard]] Status read_operations(const Settings& settings, PlanRequest& request);
 
 /// The largest legal number of GPUs of the machine that --gpus-at-most allows, or nothing when it

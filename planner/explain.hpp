@@ -54,7 +54,7 @@ inline constexpr double kWorthMentioning = 0.05;
 struct ChainStep {
   Technique technique{};
   std::optional<Technique> also;  ///< taken up with it: neither gains alone
-  int zero = 0;  ///< highest ZeRO stage so far
+  int zero = 0;                   ///< highest ZeRO stage so far
   int gpus = 0;
   std::optional<Candidate> plan;  ///< nothing when no plan is legal
   std::string illegal;            ///< then: why
@@ -84,10 +84,10 @@ struct Explanation {
 
 /// The chain adds one technique at a time. While nothing fits it takes the usual remedy of the
 /// largest memory category (activations: recompute; optimizer, gradients, weights: ZeRO 1, 2, 3;
-/// then tensor, then pipeline). Once something fits it takes the technique that gains most time (two
-/// at once where none gains alone), until none gains 0.5 %; what then still separates it from the
-/// winner is its last step. Every step is exact: a search with the other axes at 1.
-/// Errors are those of search().
+/// then tensor, then pipeline). Once something fits it takes the technique that gains most time
+/// (two at once where none gains alone), until none gains 0.5 %; what then still separates it from
+/// the winner is its last step. Every step is exact: a search with the other axes at 1. Errors are
+/// those of search().
 [[nodiscard]] Result<Explanation> explain(const PlanRequest& request);
 
 [[nodiscard]] std::vector<AxisLayout> layout_of(const PlanRequest& request,
