@@ -35,9 +35,9 @@ PlanRequest request_for(const char* model, int gpus) {
 
 /// Hash of degrees and step time, chained: equal only when the same plans got the same prices.
 std::uint64_t signature(std::uint64_t seed, const ParallelPlan& plan, Seconds step) {
-  const auto text = fmt::format("{} {} {} {} {} {} {} {:a};", plan.tp, plan.pp, plan.vpp, plan.dp,
-                                plan.microbatch, plan.zero, plan.recompute_layers.front(),
-                                step.in(kSecond));
+  const auto text =
+      fmt::format("{} {} {} {} {} {} {} {:a};", plan.tp, plan.pp, plan.vpp, plan.dp,
+                  plan.microbatch, plan.zero, plan.recompute_layers.front(), step.in(kSecond));
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 

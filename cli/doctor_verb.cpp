@@ -81,7 +81,9 @@ class Examination {
   std::vector<Finding> findings_;
 };
 
-std::string if_true(bool condition, std::string text) { return condition ? std::move(text) : std::string(); }
+std::string if_true(bool condition, std::string text) {
+  return condition ? std::move(text) : std::string();
+}
 
 void examine_build(std::vector<Finding>& all) {
   Examination build("This build");

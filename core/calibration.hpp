@@ -13,46 +13,46 @@ namespace echelon {
 /// Every field has an entry in `sources`; shipped files are costmodel/calibrations/*.json.
 struct Calibration {
   std::string name;
-  std::string gpu_family;   ///< "hopper", "ampere" ... or a full GPU name
-  std::string stack;        ///< stack it speaks of, or "any"
+  std::string gpu_family;  ///< "hopper", "ampere" ... or a full GPU name
+  std::string stack;       ///< stack it speaks of, or "any"
   Evidence evidence = Evidence::extrapolated;
-  std::string fitted_to;    ///< the runs behind it, or "data sheets and published benchmarks"
+  std::string fitted_to;  ///< the runs behind it, or "data sheets and published benchmarks"
 
   // Device
-  double gemm_efficiency = 0;      ///< large GEMM, of the dense peak, before tile quantisation
-  double gemm_ramp = 0;            ///< depth k at which a GEMM reaches half of that
-  Seconds kernel_fixed;            ///< device time of an empty kernel, paid by every kernel
-  double attention_forward = 0;    ///< flash attention, causal FLOPs counted, of the bf16 peak
+  double gemm_efficiency = 0;    ///< large GEMM, of the dense peak, before tile quantisation
+  double gemm_ramp = 0;          ///< depth k at which a GEMM reaches half of that
+  Seconds kernel_fixed;          ///< device time of an empty kernel, paid by every kernel
+  double attention_forward = 0;  ///< flash attention, causal FLOPs counted, of the bf16 peak
   double attention_backward = 0;
-  double attention_ramp = 0;       ///< sequence length at which attention reaches half of that
-  double memory_efficiency = 0;    ///< element-wise kernels, of the HBM peak
-  double optimizer_efficiency = 0; ///< optimizer passes, of the HBM peak
+  double attention_ramp = 0;        ///< sequence length at which attention reaches half of that
+  double memory_efficiency = 0;     ///< element-wise kernels, of the HBM peak
+  double optimizer_efficiency = 0;  ///< optimizer passes, of the HBM peak
 
   // Host
-  Seconds host_layer_forward;   ///< host work to launch one layer forward
+  Seconds host_layer_forward;  ///< host work to launch one layer forward
   Seconds host_layer_backward;
-  BytesPerSecond host_memory;   ///< host memory bandwidth of one node, for offloaded optimizers
-  Seconds step_fixed;           ///< per step: data, logging, synchronisation
+  BytesPerSecond host_memory;  ///< host memory bandwidth of one node, for offloaded optimizers
+  Seconds step_fixed;          ///< per step: data, logging, synchronisation
   double straggler_per_doubling = 0;  ///< step time lost per doubling of the nodes
 
   // Network
-  double link_efficiency = 0;   ///< of the in-domain link (NVLink, PCIe)
+  double link_efficiency = 0;  ///< of the in-domain link (NVLink, PCIe)
   double nic_efficiency = 0;
-  Seconds collective_base;      ///< fixed time of one collective
-  Seconds intra_hop;            ///< per ring step inside a domain
-  Seconds inter_hop;            ///< per ring step between domains, the fabric's own latency on top
-  double dp_overlap = 0;        ///< share of the backward pass that data-parallel traffic can use
-  double tp_overlap = 0;        ///< share of the paired GEMM that a tensor-parallel collective can use
+  Seconds collective_base;  ///< fixed time of one collective
+  Seconds intra_hop;        ///< per ring step inside a domain
+  Seconds inter_hop;        ///< per ring step between domains, the fabric's own latency on top
+  double dp_overlap = 0;    ///< share of the backward pass that data-parallel traffic can use
+  double tp_overlap = 0;    ///< share of the paired GEMM that a tensor-parallel collective can use
   double overlap_slowdown = 0;  ///< compute time lost per second of overlapped communication
 
   // Memory outside our own tensors
-  double allocator_reserve = 0; ///< reserved / allocated − 1 of the caching allocator
-  Bytes context;                ///< CUDA context and libraries
+  double allocator_reserve = 0;  ///< reserved / allocated − 1 of the caching allocator
+  Bytes context;                 ///< CUDA context and libraries
   Bytes nccl_per_communicator;
   Bytes gemm_workspace;
 
   // Honesty
-  double time_band = 0;         ///< half width of the 80 % band, of the step time
+  double time_band = 0;  ///< half width of the 80 % band, of the step time
   double memory_band = 0;
 
   struct Source {

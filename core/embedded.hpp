@@ -7,13 +7,14 @@
 namespace echelon {
 
 struct EmbeddedFile {
-  std::string_view name;     ///< file name without its extension
+  std::string_view name;  ///< file name without its extension
   std::string_view content;
 };
 
-[[nodiscard]] std::span<const EmbeddedFile> embedded_models();        // core/models/*.json
-[[nodiscard]] std::span<const EmbeddedFile> embedded_gpus();          // topologies/gpus/*.json
-[[nodiscard]] std::span<const EmbeddedFile> embedded_clusters();      // topologies/clusters/*.json
-[[nodiscard]] std::span<const EmbeddedFile> embedded_calibrations();  // costmodel/calibrations/*.json
+[[nodiscard]] std::span<const EmbeddedFile> embedded_models();    // core/models/*.json
+[[nodiscard]] std::span<const EmbeddedFile> embedded_gpus();      // topologies/gpus/*.json
+[[nodiscard]] std::span<const EmbeddedFile> embedded_clusters();  // topologies/clusters/*.json
+[[nodiscard]] std::span<const EmbeddedFile>
+embedded_calibrations();  // costmodel/calibrations/*.json
 
 }  // namespace echelon

@@ -23,7 +23,7 @@ enum class Dtype { fp32, bf16, fp16, fp8 };
 ///   z ≥ 1  master + moments;  z ≥ 2  gradients too;  z = 3  weights too.
 /// Source: ZeRO paper (arXiv 1910.02054, section 3); stacks as noted in precision.cpp.
 struct PrecisionRecipe {
-  std::string name;             ///< "bf16:adam-fp32-master"
+  std::string name;  ///< "bf16:adam-fp32-master"
   std::string source;
   Dtype compute = Dtype::bf16;  ///< dtype of GEMM inputs and activations
   double weight = 2;            ///< resident copy of the weights
@@ -39,15 +39,16 @@ struct PrecisionRecipe {
 
 /// All recipes, in the order they are listed to users.
 [[nodiscard]] const std::vector<PrecisionRecipe>& precision_recipes();
-/// "bf16", "fp8", "fp16" (default recipe of that dtype) or a full name; else an error with the nearest.
+/// "bf16", "fp8", "fp16" (default recipe of that dtype) or a full name; else an error with the
+/// nearest.
 [[nodiscard]] Result<PrecisionRecipe> find_precision(std::string_view name);
 
 /// One optimizer step as the user wants it, whatever the machine.
 struct TrainingJob {
-  int sequence = 0;                  ///< tokens per sample
-  std::int64_t global_batch = 0;     ///< samples per optimizer step, over all ranks
+  int sequence = 0;               ///< tokens per sample
+  std::int64_t global_batch = 0;  ///< samples per optimizer step, over all ranks
   PrecisionRecipe precision;
-  bool flash_attention = true;       ///< no sequence × sequence matrix is kept
+  bool flash_attention = true;         ///< no sequence × sequence matrix is kept
   std::optional<double> token_budget;  ///< tokens to train on, for cost and days
 
   [[nodiscard]] double tokens_per_step() const {

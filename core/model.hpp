@@ -21,9 +21,9 @@ struct MixtureOfExperts {
   int shared_ffn_hidden = 0;   ///< all shared experts together, which every token visits; 0 = none
   int first_dense_layers = 0;  ///< layers before the first one with experts
   int every = 1;               ///< 2: every other layer from there on (Llama 4 Maverick)
-  bool expert_bias = false;         ///< biases inside the routed experts (GPT-OSS)
-  bool router_bias = false;         ///< a value per expert (GPT-OSS's bias; DeepSeek-V3's
-                                    ///< correction, moved by a rule instead of a gradient)
+  bool expert_bias = false;    ///< biases inside the routed experts (GPT-OSS)
+  bool router_bias = false;    ///< a value per expert (GPT-OSS's bias; DeepSeek-V3's
+                               ///< correction, moved by a rule instead of a gradient)
   bool shared_expert_gate = false;  ///< a learned weight for the shared experts (Qwen2-MoE)
   bool operator==(const MixtureOfExperts&) const = default;
 };
@@ -51,17 +51,17 @@ struct ModelSpec {
   int layers = 0;
   int hidden = 0;
   int heads = 0;
-  int kv_heads = 0;     ///< = heads for multi-head and latent attention
-  int head_dim = 0;     ///< of queries and keys; hidden / heads unless the model says otherwise
-  int ffn_hidden = 0;   ///< width of one MLP projection of a dense layer
-  int vocab = 0;        ///< tokens, unpadded
+  int kv_heads = 0;       ///< = heads for multi-head and latent attention
+  int head_dim = 0;       ///< of queries and keys; hidden / heads unless the model says otherwise
+  int ffn_hidden = 0;     ///< width of one MLP projection of a dense layer
+  int vocab = 0;          ///< tokens, unpadded
   int max_positions = 0;  ///< context length the model was published with
 
   Normalization normalization = Normalization::rms_norm;
   Activation activation = Activation::silu;
   PositionEmbedding position = PositionEmbedding::rope;
-  bool gated_mlp = true;        ///< SwiGLU/GeGLU: gate and up projections
-  bool tied_embeddings = false; ///< output head shares the word embedding
+  bool gated_mlp = true;         ///< SwiGLU/GeGLU: gate and up projections
+  bool tied_embeddings = false;  ///< output head shares the word embedding
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;
@@ -72,9 +72,9 @@ struct ModelSpec {
   bool embedding_norm = false;  ///< norm after the word embedding (BLOOM)
   double hidden_dropout = 0;    ///< probability; > 0 stores one mask byte per element
   double attention_dropout = 0;
-  int sliding_window = 0;       ///< tokens a windowed layer attends to; 0 = full attention
-  int windowed_layers = 0;      ///< layers that use the window (or, in Llama 4, chunks that long)
-  bool attention_sinks = false; ///< one learned value per head in every softmax (GPT-OSS)
+  int sliding_window = 0;        ///< tokens a windowed layer attends to; 0 = full attention
+  int windowed_layers = 0;       ///< layers that use the window (or, in Llama 4, chunks that long)
+  bool attention_sinks = false;  ///< one learned value per head in every softmax (GPT-OSS)
   MixtureOfExperts moe;
   LatentAttention mla;
 
@@ -94,24 +94,25 @@ struct ModelSpec {
 
   /// Parameters of one transformer block split by how parallelism treats them.
   struct LayerParameters {
-    std::int64_t attention_matrices = 0;  ///< into and out of the heads, split over tp
-    std::int64_t latent_matrices = 0;     ///< MLA's down projections, on every tp rank
-    std::int64_t mlp_matrices = 0;        ///< dense layers: up (and gate) + down, split over tp
+    std::int64_t attention_matrices = 0;      ///< into and out of the heads, split over tp
+    std::int64_t latent_matrices = 0;         ///< MLA's down projections, on every tp rank
+    std::int64_t mlp_matrices = 0;            ///< dense layers: up (and gate) + down, split over tp
     std::int64_t shared_expert_matrices = 0;  ///< the same of the shared experts, split over tp
-    std::int64_t expert_matrices = 0;     ///< all routed experts together, split over ep·etp
-    std::int64_t expert_vectors = 0;      ///< their biases, split over ep
-    std::int64_t router = 0;              ///< router with its bias, shared gate: on every tp rank
-    std::int64_t sharded_vectors = 0;     ///< biases of column-parallel layers, sinks: over tp
-    std::int64_t replicated = 0;          ///< norms, biases of row-parallel layers, on every tp rank
+    std::int64_t expert_matrices = 0;         ///< all routed experts together, split over ep·etp
+    std::int64_t expert_vectors = 0;          ///< their biases, split over ep
+    std::int64_t router = 0;           ///< router with its bias, shared gate: on every tp rank
+    std::int64_t sharded_vectors = 0;  ///< biases of column-parallel layers, sinks: over tp
+    std::int64_t replicated = 0;       ///< norms, biases of row-parallel layers, on every tp rank
     [[nodiscard]] std::int64_t total() const {
       return attention_matrices + latent_matrices + mlp_matrices + shared_expert_matrices +
              expert_matrices + expert_vectors + router + sharded_vectors + replicated;
     }
   };
   [[nodiscard]] LayerParameters layer_parameters(LayerKind kind = LayerKind::dense) const;
-  [[nodiscard]] std::int64_t embedding_parameters() const;  ///< word (+ learned positions, + its norm)
-  [[nodiscard]] std::int64_t head_parameters() const;       ///< final norm + untied head (+ bias)
-  [[nodiscard]] std::int64_t parameters() const;            ///< everything, tied weights once
+  [[nodiscard]] std::int64_t embedding_parameters()
+      const;                                           ///< word (+ learned positions, + its norm)
+  [[nodiscard]] std::int64_t head_parameters() const;  ///< final norm + untied head (+ bias)
+  [[nodiscard]] std::int64_t parameters() const;       ///< everything, tied weights once
   /// Without the experts a token does not visit. The word embedding counts whole, as in Mixtral's
   /// and Qwen's figures; those of DeepSeek-V3 and GPT-OSS leave it out.
   [[nodiscard]] std::int64_t active_parameters() const;

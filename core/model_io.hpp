@@ -12,7 +12,8 @@ namespace echelon {
 
 /// Catalog name (or alias, such as 7b) or a path to a HuggingFace config.json or one of our model
 /// files. Errors: unknown name (nearest offered), unreadable file, unknown architecture (nearest
-/// known offered), missing or ill-typed key (JSON pointer given), shapes that contradict each other.
+/// known offered), missing or ill-typed key (JSON pointer given), shapes that contradict each
+/// other.
 [[nodiscard]] Result<ModelSpec> load_model(std::string_view name_or_path);
 
 /// The same from text already in memory; `where` names it in errors.
@@ -27,8 +28,8 @@ struct CatalogModel {
 };
 [[nodiscard]] std::vector<CatalogModel> model_catalog();
 
-/// Shapes that make sense together: positive, heads a multiple of kv_heads, experts enough for every
-/// token, latent widths that add up, no overflow.
+/// Shapes that make sense together: positive, heads a multiple of kv_heads, experts enough for
+/// every token, latent widths that add up, no overflow.
 [[nodiscard]] Status check_model(const ModelSpec& model, std::string_view where);
 
 }  // namespace echelon

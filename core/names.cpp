@@ -88,10 +88,9 @@ Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where) {
 }
 
 Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where) {
-  return parse_name(
-      name, where, "schedule",
-      std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
-                 ScheduleKind::zero_bubble_h1});
+  return parse_name(name, where, "schedule",
+                    std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
+                               ScheduleKind::interleaved, ScheduleKind::zero_bubble_h1});
 }
 
 }  // namespace echelon

@@ -40,17 +40,18 @@ struct ParallelPlan {
   int vpp = 1;         ///< model chunks per rank; > 1 only with the interleaved schedule
   int microbatch = 1;  ///< samples per forward pass of one rank
   int zero = 0;        ///< 0..3
-  int shard_group = 1; ///< ranks over which ZeRO state is split (divides dp·cp); = dp·cp unless hybrid
+  int shard_group =
+      1;  ///< ranks over which ZeRO state is split (divides dp·cp); = dp·cp unless hybrid
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   RankOrder rank_order = RankOrder::dp_inside_pp;
-  double offload_optimizer = 0;  ///< share of master weights and moments kept in host memory
-  std::vector<int> layers_per_stage;   ///< size pp; layers of all chunks of that rank
-  std::vector<int> recompute_layers;   ///< size pp; layers whose whole block is recomputed (full)
-  bool overlap_dp = true;  ///< gradient reduction and parameter gather run beside compute
-  bool overlap_tp = false; ///< tensor-parallel collectives are split and run beside their GEMMs
-  bool overlap_pp = false; ///< pipeline sends run beside compute
+  double offload_optimizer = 0;       ///< share of master weights and moments kept in host memory
+  std::vector<int> layers_per_stage;  ///< size pp; layers of all chunks of that rank
+  std::vector<int> recompute_layers;  ///< size pp; layers whose whole block is recomputed (full)
+  bool overlap_dp = true;   ///< gradient reduction and parameter gather run beside compute
+  bool overlap_tp = false;  ///< tensor-parallel collectives are split and run beside their GEMMs
+  bool overlap_pp = false;  ///< pipeline sends run beside compute
 
   bool operator==(const ParallelPlan&) const = default;
 

@@ -195,8 +195,7 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
   const std::string recompute = reader.string("recompute");
   plan.recompute_layers = int_list(reader, "recompute_layers", 0);
   const std::string schedule = reader.string("schedule");
-  const std::string rank_order =
-      reader.choice("rank_order", {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"});
+  const std::string rank_order = reader.choice("rank_order", {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"});
   const std::string cp_comm = reader.choice("cp_comm", {"p2p", "a2a"});
   plan.shard_group = degree("shard_group");
   plan.overlap_dp = plan.overlap_tp = plan.overlap_pp = false;

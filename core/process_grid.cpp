@@ -1,6 +1,5 @@
 #include "core/process_grid.hpp"
 
-
 #include <algorithm>
 #include <limits>
 

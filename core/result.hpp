@@ -17,10 +17,11 @@ struct Error {
     environment,  ///< the machine lacks something: file, permission, library (exit code 3)
   };
   Kind kind = Kind::input;
-  std::string found;     ///< what was there: "unknown model 'lama-7b'"
-  std::string expected;  ///< what would have been right: "a catalog name, or a path to a config.json"
-  std::string hint;      ///< what to do: "did you mean 'llama-7b'?"
-  std::string where;     ///< flag, file, JSON pointer: "--model", "my.json at /node/gpus"
+  std::string found;  ///< what was there: "unknown model 'lama-7b'"
+  std::string
+      expected;       ///< what would have been right: "a catalog name, or a path to a config.json"
+  std::string hint;   ///< what to do: "did you mean 'llama-7b'?"
+  std::string where;  ///< flag, file, JSON pointer: "--model", "my.json at /node/gpus"
 
   /// One line: "WHERE: FOUND; expected EXPECTED; HINT". Empty parts are left out.
   [[nodiscard]] std::string message() const;
@@ -41,9 +42,18 @@ class [[nodiscard]] Result {
 
   [[nodiscard]] bool ok() const { return std::holds_alternative<T>(state_); }
   explicit operator bool() const { return ok(); }
-  [[nodiscard]] const T& value() const& { check(); return std::get<T>(state_); }
-  [[nodiscard]] T& value() & { check(); return std::get<T>(state_); }
-  [[nodiscard]] T&& value() && { check(); return std::get<T>(std::move(state_)); }
+  [[nodiscard]] const T& value() const& {
+    check();
+    return std::get<T>(state_);
+  }
+  [[nodiscard]] T& value() & {
+    check();
+    return std::get<T>(state_);
+  }
+  [[nodiscard]] T&& value() && {
+    check();
+    return std::get<T>(std::move(state_));
+  }
   const T& operator*() const& { return value(); }
   T& operator*() & { return value(); }
   T&& operator*() && { return std::move(*this).value(); }

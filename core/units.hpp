@@ -19,10 +19,22 @@ class Quantity {
 
   constexpr auto operator<=>(const Quantity&) const = default;
   constexpr Quantity operator-() const { return Quantity{-base_}; }
-  constexpr Quantity& operator+=(Quantity other) { base_ += other.base_; return *this; }
-  constexpr Quantity& operator-=(Quantity other) { base_ -= other.base_; return *this; }
-  constexpr Quantity& operator*=(double ratio) { base_ *= ratio; return *this; }
-  constexpr Quantity& operator/=(double ratio) { base_ /= ratio; return *this; }
+  constexpr Quantity& operator+=(Quantity other) {
+    base_ += other.base_;
+    return *this;
+  }
+  constexpr Quantity& operator-=(Quantity other) {
+    base_ -= other.base_;
+    return *this;
+  }
+  constexpr Quantity& operator*=(double ratio) {
+    base_ *= ratio;
+    return *this;
+  }
+  constexpr Quantity& operator/=(double ratio) {
+    base_ /= ratio;
+    return *this;
+  }
   friend constexpr Quantity operator+(Quantity a, Quantity b) { return a += b; }
   friend constexpr Quantity operator-(Quantity a, Quantity b) { return a -= b; }
   friend constexpr Quantity operator*(Quantity a, double r) { return a *= r; }
@@ -61,29 +73,53 @@ constexpr FlopsPerSecond operator/(Flops work, Seconds time) {
   return FlopsPerSecond{work.in(kFlop) / time.in(kSecond)};
 }
 constexpr Bytes operator*(BytesPerSecond rate, Seconds time) {
-  return Bytes{rate.in(kBytePerSecond) * time.in(kSecond)};
+  return Bytes{rate.in(kBytePerSecond)*time.in(kSecond)};
 }
 
 /// Decimal (GB, Gbps) and binary (GiB) units are different things; both are spelled out.
 inline namespace literals {
 constexpr Bytes operator""_B(unsigned long long v) { return Bytes{static_cast<double>(v)}; }
-constexpr Bytes operator""_KiB(unsigned long long v) { return Bytes{static_cast<double>(v) * 0x1p10}; }
-constexpr Bytes operator""_MiB(unsigned long long v) { return Bytes{static_cast<double>(v) * 0x1p20}; }
-constexpr Bytes operator""_GiB(unsigned long long v) { return Bytes{static_cast<double>(v) * 0x1p30}; }
+constexpr Bytes operator""_KiB(unsigned long long v) {
+  return Bytes{static_cast<double>(v) * 0x1p10};
+}
+constexpr Bytes operator""_MiB(unsigned long long v) {
+  return Bytes{static_cast<double>(v) * 0x1p20};
+}
+constexpr Bytes operator""_GiB(unsigned long long v) {
+  return Bytes{static_cast<double>(v) * 0x1p30};
+}
 constexpr Bytes operator""_MB(unsigned long long v) { return Bytes{static_cast<double>(v) * 1e6}; }
 constexpr Bytes operator""_GB(unsigned long long v) { return Bytes{static_cast<double>(v) * 1e9}; }
 constexpr Bytes operator""_TB(unsigned long long v) { return Bytes{static_cast<double>(v) * 1e12}; }
 constexpr Seconds operator""_s(unsigned long long v) { return Seconds{static_cast<double>(v)}; }
-constexpr Seconds operator""_ms(unsigned long long v) { return Seconds{static_cast<double>(v) * 1e-3}; }
-constexpr Seconds operator""_us(unsigned long long v) { return Seconds{static_cast<double>(v) * 1e-6}; }
+constexpr Seconds operator""_ms(unsigned long long v) {
+  return Seconds{static_cast<double>(v) * 1e-3};
+}
+constexpr Seconds operator""_us(unsigned long long v) {
+  return Seconds{static_cast<double>(v) * 1e-6};
+}
 constexpr Seconds operator""_us(long double v) { return Seconds{static_cast<double>(v) * 1e-6}; }
-constexpr BytesPerSecond operator""_GBps(unsigned long long v) { return BytesPerSecond{static_cast<double>(v) * 1e9}; }
-constexpr BytesPerSecond operator""_GBps(long double v) { return BytesPerSecond{static_cast<double>(v) * 1e9}; }
-constexpr BytesPerSecond operator""_Gbps(unsigned long long v) { return BytesPerSecond{static_cast<double>(v) * 1e9 / 8}; }
-constexpr Flops operator""_GFLOP(unsigned long long v) { return Flops{static_cast<double>(v) * 1e9}; }
-constexpr Flops operator""_TFLOP(unsigned long long v) { return Flops{static_cast<double>(v) * 1e12}; }
-constexpr FlopsPerSecond operator""_TFLOPS(unsigned long long v) { return FlopsPerSecond{static_cast<double>(v) * 1e12}; }
-constexpr FlopsPerSecond operator""_TFLOPS(long double v) { return FlopsPerSecond{static_cast<double>(v) * 1e12}; }
+constexpr BytesPerSecond operator""_GBps(unsigned long long v) {
+  return BytesPerSecond{static_cast<double>(v) * 1e9};
+}
+constexpr BytesPerSecond operator""_GBps(long double v) {
+  return BytesPerSecond{static_cast<double>(v) * 1e9};
+}
+constexpr BytesPerSecond operator""_Gbps(unsigned long long v) {
+  return BytesPerSecond{static_cast<double>(v) * 1e9 / 8};
+}
+constexpr Flops operator""_GFLOP(unsigned long long v) {
+  return Flops{static_cast<double>(v) * 1e9};
+}
+constexpr Flops operator""_TFLOP(unsigned long long v) {
+  return Flops{static_cast<double>(v) * 1e12};
+}
+constexpr FlopsPerSecond operator""_TFLOPS(unsigned long long v) {
+  return FlopsPerSecond{static_cast<double>(v) * 1e12};
+}
+constexpr FlopsPerSecond operator""_TFLOPS(long double v) {
+  return FlopsPerSecond{static_cast<double>(v) * 1e12};
+}
 }  // namespace literals
 
 }  // namespace echelon

@@ -100,9 +100,8 @@ Result<Calibration> read_base(JsonReader& reader, int depth) {
   const EmbeddedFile* file = find_shipped(base);
   if (file == nullptr || depth > 2) {
     const auto names = shipped_names();
-    return input_error(reader.where() + " at " + reader.pointer_to("extends"),
-                       "'" + base + "'", "the name of a shipped calibration",
-                       did_you_mean(base, names));
+    return input_error(reader.where() + " at " + reader.pointer_to("extends"), "'" + base + "'",
+                       "the name of a shipped calibration", did_you_mean(base, names));
   }
   return parse_calibration(file->content, "shipped calibration " + base);
 }
@@ -151,7 +150,8 @@ Result<Calibration> read_calibration(const Json& json, std::string_view where, i
   out.name = reader.string("name");
   out.gpu_family = reader.string("gpu");
   out.stack = reader.string("stack");
-  const std::string evidence = reader.choice("evidence", {"measured", "calibrated", "extrapolated"});
+  const std::string evidence =
+      reader.choice("evidence", {"measured", "calibrated", "extrapolated"});
   out.evidence = evidence == "measured"     ? Evidence::measured
                  : evidence == "calibrated" ? Evidence::calibrated
                                             : Evidence::extrapolated;
@@ -190,9 +190,8 @@ Result<Calibration> load_calibration(const std::string& path) {
 
 Result<Calibration> pick_calibration(const GpuSpec& gpu, const Stack& stack) {
   const std::string family{family_of(gpu)};
-  for (const std::string& name :
-       {gpu.name + "-" + stack.name, family + "-" + stack.name, gpu.name, family,
-        std::string("generic")}) {
+  for (const std::string& name : {gpu.name + "-" + stack.name, family + "-" + stack.name, gpu.name,
+                                  family, std::string("generic")}) {
     if (const EmbeddedFile* file = find_shipped(name)) {
       return parse_calibration(file->content, "shipped calibration " + name);
     }

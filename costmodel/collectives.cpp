@@ -21,8 +21,8 @@ Seconds ring_share(Bytes total, int ranks, BytesPerSecond rate) {
 /// Gather (or, mirrored, scatter) inside domains and between them, one after the other.
 Seconds two_level_gather(Bytes total, const GroupLinks& g) {
   return g.base + level_latency(g.ranks_per_domain, g.intra_hop) +
-         level_latency(g.domains, g.inter_hop) +
-         ring_share(total, g.ranks_per_domain, g.intra) + ring_share(total, g.domains, g.inter);
+         level_latency(g.domains, g.inter_hop) + ring_share(total, g.ranks_per_domain, g.intra) +
+         ring_share(total, g.domains, g.inter);
 }
 
 bool has_two_levels(const GroupLinks& g) { return g.domains > 1 && g.ranks_per_domain > 1; }

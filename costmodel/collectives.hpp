@@ -12,10 +12,10 @@ struct GroupLinks {
   int ranks = 1;
   int ranks_per_domain = 1;
   int domains = 1;
-  BytesPerSecond intra;        ///< per rank and direction inside a domain
-  BytesPerSecond inter;        ///< whole group, out of one domain
+  BytesPerSecond intra;  ///< per rank and direction inside a domain
+  BytesPerSecond inter;  ///< whole group, out of one domain
   BytesPerSecond inter_per_rank;
-  Seconds base;                ///< fixed per collective
+  Seconds base;  ///< fixed per collective
   Seconds intra_hop;
   Seconds inter_hop;
 };

@@ -105,9 +105,8 @@ struct Pending {
 void add_collective(const Operator& op, const Context& c, Sums& sums, Pending& pending) {
   const GroupLinks& links = c.links(op.group);
   // --overlap tp splits the tensor-parallel collectives and runs them beside their GEMMs.
-  const double share = c.overlap_tp && op.group == CollectiveGroup::tp
-                           ? 1 - c.calibration.tp_overlap
-                           : 1.0;
+  const double share =
+      c.overlap_tp && op.group == CollectiveGroup::tp ? 1 - c.calibration.tp_overlap : 1.0;
   const Seconds forward = share * collective_time(op.forward_collective, op.payload, links);
   const Seconds backward = collective_time(op.backward_collective, op.payload, links);
   pending.group = op.group;
@@ -148,8 +147,9 @@ Sums sum_over(const OperatorList& list, const Context& c) {
     if (op.kind == OperatorKind::gemm) {
       back = backward_gemm(op, c);
     } else {
-      const Seconds whole = attention_time(op.backward, op.backward_traffic, op.span, op.backward_kernels,
-                                           c.rates.attention_backward, c.rates);
+      const Seconds whole =
+          attention_time(op.backward, op.backward_traffic, op.span, op.backward_kernels,
+                         c.rates.attention_backward, c.rates);
       back = {0.5 * whole, 0.5 * whole};
     }
     sums.backward.device += back.input + back.weight;
@@ -157,8 +157,9 @@ Sums sum_over(const OperatorList& list, const Context& c) {
     const double share = covers ? c.calibration.tp_overlap : 0.0;
     exposed_on(pending.group, sums.forward) +=
         uncovered(pending.forward, forward, c.calibration.tp_overlap);
-    exposed_on(pending.group, sums.backward) += uncovered(pending.beside_input, back.input, share) +
-                                                uncovered(pending.beside_weight, back.weight, share);
+    exposed_on(pending.group, sums.backward) +=
+        uncovered(pending.beside_input, back.input, share) +
+        uncovered(pending.beside_weight, back.weight, share);
     pending = {};
   }
   return sums;
@@ -167,15 +168,15 @@ Sums sum_over(const OperatorList& list, const Context& c) {
 LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, LayerKind kind) {
   const OperatorList list = layer_operators(model, context.job, context.stack, cut, kind);
   const Sums sums = sum_over(list, context);
-  return {.forward = sums.forward,
-          .backward = sums.backward,
-          .selective = sums.selective,
-          .saved = list.saved(Recompute::none),
-          .saved_selective = list.saved(Recompute::selective),
-          .transient = list.transient(),
-          .parameters = layer_parameters_per_rank(model, cut.tp, kind),
-          .experts = kind == LayerKind::moe ? expert_parameters_per_rank(model, cut.ep, cut.etp)
-                                            : 0.0};
+  return {
+      .forward = sums.forward,
+      .backward = sums.backward,
+      .selective = sums.selective,
+      .saved = list.saved(Recompute::none),
+      .saved_selective = list.saved(Recompute::selective),
+      .transient = list.transient(),
+      .parameters = layer_parameters_per_rank(model, cut.tp, kind),
+      .experts = kind == LayerKind::moe ? expert_parameters_per_rank(model, cut.ep, cut.etp) : 0.0};
 }
 
 }  // namespace
@@ -185,8 +186,14 @@ CutCosts Pricer::cut_costs(Cut cut) const {
     return apply(cluster_.group(ranks, stride), calibration_);
   };
   const Context context{device_rates(cluster_.gpu(), calibration_, job_.precision.compute),
-                        links(cut.tp, 1), links(cut.cp, cut.tp), links(cut.ep, cut.etp),
-                        links(cut.etp, 1), cut.overlap_tp, job_, calibration_, stack_};
+                        links(cut.tp, 1),
+                        links(cut.cp, cut.tp),
+                        links(cut.ep, cut.etp),
+                        links(cut.etp, 1),
+                        cut.overlap_tp,
+                        job_,
+                        calibration_,
+                        stack_};
   CutCosts costs;
   costs.cut = cut;
   if (moe_before_.back() < model_.layers) {

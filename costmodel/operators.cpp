@@ -146,11 +146,12 @@ void push_context_entry(OperatorList& list, const Shapes& s, Cut cut) {
     return;
   }
   const double all_keys = s.e * s.T * cut.cp * (s.kv + s.v);
-  Operator ring = collective("cp_ring", all_gather, all_gather, all_keys, true, CollectiveGroup::cp);
+  Operator ring =
+      collective("cp_ring", all_gather, all_gather, all_keys, true, CollectiveGroup::cp);
   ring.forward_overlaps = true;
   list.push(ring);
-  list.push(collective("cp_ring_gradients", none, reduce_scatter, all_keys, true,
-                       CollectiveGroup::cp));
+  list.push(
+      collective("cp_ring_gradients", none, reduce_scatter, all_keys, true, CollectiveGroup::cp));
 }
 
 /// … and after it: the outputs return to the split of the sequence.
@@ -307,7 +308,8 @@ void push_mlp(OperatorList& list, const ModelSpec& model, const Stack& stack, co
 /// Routed experts: router, permutation, dispatch to the ranks that hold the experts, one grouped
 /// GEMM each way, combination. Every expert is assumed to get the same number of tokens.
 ///
-///   rows sent by a rank      T'·topk,  T' = T/tp with sequence parallelism (else T, dispatched once
+///   rows sent by a rank      T'·topk,  T' = T/tp with sequence parallelism (else T, dispatched
+///   once
 ///                            by each tp rank for its 1/tp)
 ///   rows computed by a rank  T'·topk·etp  over  E/ep  local experts
 ///   all-to-all payload       2·T'·topk·h bytes each way, forward and backward
@@ -408,8 +410,8 @@ OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
   if (model.embedding_norm) list.push(norm("embedding_norm", s));
   if (model.hidden_dropout > 0) {
     const double elements = s.Ts * s.h;
-    list.push(elementwise("embedding_dropout", (2 * s.e + 1) * elements,
-                          (2 * s.e + 1) * elements, elements));
+    list.push(elementwise("embedding_dropout", (2 * s.e + 1) * elements, (2 * s.e + 1) * elements,
+                          elements));
   }
   return list;
 }
@@ -428,8 +430,8 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job, cons
   loss.backward_kernels = 3;
   list.push(loss);
   if (cut.tp > 1) {  // maximum, target logit and sum of exponentials of every token, fp32
-    list.push(collective("loss_reduce", CollectiveKind::all_reduce, CollectiveKind::none,
-                         12 * s.T, false));
+    list.push(collective("loss_reduce", CollectiveKind::all_reduce, CollectiveKind::none, 12 * s.T,
+                         false));
   }
   return list;
 }
@@ -442,13 +444,13 @@ double padded_vocab(const ModelSpec& model, const Stack& stack, int tp) {
 double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind) {
   const ModelSpec::LayerParameters all = model.layer_parameters(kind);
   const double sharded = static_cast<double>(all.attention_matrices + all.mlp_matrices +
-                                             all.shared_expert_matrices + all.sharded_vectors) / tp;
+                                             all.shared_expert_matrices + all.sharded_vectors) /
+                         tp;
   // kv heads fewer than tp are copied: every rank still holds one key and one value head.
   const double surplus = std::max(0.0, 1.0 - static_cast<double>(model.kv_heads) / tp);
-  const double copies = 2 * surplus * model.head_dim *
-                        (static_cast<double>(model.hidden) + (model.qkv_bias ? 1 : 0));
-  return sharded + copies +
-         static_cast<double>(all.replicated + all.latent_matrices + all.router);
+  const double copies =
+      2 * surplus * model.head_dim * (static_cast<double>(model.hidden) + (model.qkv_bias ? 1 : 0));
+  return sharded + copies + static_cast<double>(all.replicated + all.latent_matrices + all.router);
 }
 
 double expert_parameters_per_rank(const ModelSpec& model, int ep, int etp) {
@@ -468,8 +470,7 @@ double embedding_parameters_per_rank(const ModelSpec& model, const Stack& stack,
 double head_parameters_per_rank(const ModelSpec& model, const Stack& stack, int tp,
                                 bool holds_tied_copy) {
   const double vocab = padded_vocab(model, stack, tp) / tp;
-  const double matrix =
-      !model.tied_embeddings || holds_tied_copy ? vocab * model.hidden : 0.0;
+  const double matrix = !model.tied_embeddings || holds_tied_copy ? vocab * model.hidden : 0.0;
   const double bias = model.head_bias ? vocab : 0.0;
   const double norm = model.normalization == Normalization::layer_norm ? 2.0 : 1.0;
   return matrix + bias + norm * model.hidden;

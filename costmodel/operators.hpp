@@ -26,21 +26,21 @@ struct Operator {
   OperatorKind kind = OperatorKind::elementwise;
   // gemm: (m × k)·(k × n) forward; backward is two products of the same size.
   double m = 0, n = 0, k = 0;
-  double groups = 1;         ///< grouped GEMM: that many products of m × k by k × n at once
-  Flops forward;             ///< attention: causal FLOPs when flash, full when materialised
+  double groups = 1;  ///< grouped GEMM: that many products of m × k by k × n at once
+  Flops forward;      ///< attention: causal FLOPs when flash, full when materialised
   Flops backward;
-  Bytes forward_traffic;     ///< HBM bytes
+  Bytes forward_traffic;  ///< HBM bytes
   Bytes backward_traffic;
   int forward_kernels = 0;
   int backward_kernels = 0;
-  Bytes saved;               ///< kept for the backward pass
-  double span = 0;           ///< attention: keys one kernel sees
+  Bytes saved;                  ///< kept for the backward pass
+  double span = 0;              ///< attention: keys one kernel sees
   bool attention_core = false;  ///< dropped and recomputed by selective recomputation
-  Bytes transient;           ///< gradients alive while its backward runs
+  Bytes transient;              ///< gradients alive while its backward runs
   CollectiveGroup group = CollectiveGroup::tp;
   CollectiveKind forward_collective = CollectiveKind::none;
   CollectiveKind backward_collective = CollectiveKind::none;
-  Bytes payload;             ///< full tensor of the collective
+  Bytes payload;                   ///< full tensor of the collective
   bool forward_overlaps = false;   ///< forward collective runs beside the next operator
   bool backward_overlaps = false;  ///< backward collective runs beside the next operator's backward
 };
@@ -91,7 +91,8 @@ struct Cut {
                                                LayerKind kind = LayerKind::dense);
 /// Routed experts of one layer on one rank of the expert grid.
 [[nodiscard]] double expert_parameters_per_rank(const ModelSpec& model, int ep, int etp);
-[[nodiscard]] double embedding_parameters_per_rank(const ModelSpec& model, const Stack& stack, int tp);
+[[nodiscard]] double embedding_parameters_per_rank(const ModelSpec& model, const Stack& stack,
+                                                   int tp);
 [[nodiscard]] double head_parameters_per_rank(const ModelSpec& model, const Stack& stack, int tp,
                                               bool holds_tied_copy);
 

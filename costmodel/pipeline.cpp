@@ -10,9 +10,8 @@ std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
     case ScheduleKind::gpipe: return microbatches * vpp;
     case ScheduleKind::one_f_one_b: return std::min<std::int64_t>(microbatches, pp - stage);
     case ScheduleKind::interleaved:
-      return std::min<std::int64_t>(
-          microbatches * vpp,
-          2 * (std::int64_t{pp} - stage - 1) + (std::int64_t{vpp} - 1) * pp + 1);
+      return std::min<std::int64_t>(microbatches * vpp, 2 * (std::int64_t{pp} - stage - 1) +
+                                                            (std::int64_t{vpp} - 1) * pp + 1);
     case ScheduleKind::zero_bubble_h1: return std::min<std::int64_t>(microbatches, pp);
   }
   return microbatches;

@@ -26,9 +26,10 @@ namespace echelon {
 ///   interleaved   m·max t + (Σt − max t)/v     exact for equal stages when p divides m:
 ///                                              m·t + (p − 1)·t/v
 ///   ZB-H1         max(m·max t + (Σt − max t)/3, (2(Σt + (m − 1)·max t) + max t)/3)
-///                                              exact for equal stages whose forward, input gradient
-///                                              and weight gradient each take t/3: a bubble of
-///                                              (p − 1)·t/3; the second form holds for m < p
+///                                              exact for equal stages whose forward, input
+///                                              gradient and weight gradient each take t/3: a
+///                                              bubble of (p − 1)·t/3; the second form holds for m
+///                                              < p
 ///
 /// Source: Narayanan et al. (arXiv 2104.04473) section 2.2; Alpa (arXiv 2201.12023), the
 /// stage-latency objective; Qi et al. (arXiv 2401.10241) section 2.1. An upper bound for unequal
@@ -38,7 +39,7 @@ namespace echelon {
                                     std::int64_t microbatches);
 
 /// The same from the stages themselves.
-[[nodiscard]] Seconds pipeline_time(ScheduleKind schedule, std::span<const Seconds> stages,
-                                    int vpp, std::int64_t microbatches);
+[[nodiscard]] Seconds pipeline_time(ScheduleKind schedule, std::span<const Seconds> stages, int vpp,
+                                    std::int64_t microbatches);
 
 }  // namespace echelon

@@ -6,7 +6,11 @@ namespace echelon {
 
 Pricer::Pricer(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
                const Stack& stack, const Calibration& calibration)
-    : model_(model), job_(job), cluster_(cluster), stack_(stack), calibration_(calibration),
+    : model_(model),
+      job_(job),
+      cluster_(cluster),
+      stack_(stack),
+      calibration_(calibration),
       peak_(cluster.gpu().peak(job.precision.compute)),
       flops_per_token_(model.flops_per_token(job.sequence)) {
   EXPECTS(peak_ > FlopsPerSecond{}, "the GPU has no units for the job's dtype");

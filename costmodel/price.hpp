@@ -36,10 +36,10 @@ struct Stage {
 struct MemoryPrediction {
   std::vector<MemoryBreakdown> stages;
   std::vector<Stage> contents;  ///< layers each stage holds and recomputes
-  Bytes capacity;          ///< of the GPU
-  Bytes peak;              ///< largest total over the stages
-  Bytes peak_reserved;     ///< … with the caching allocator's reserve on top
-  Bytes allocator_reserve; ///< that reserve, on the stage with the largest reserved peak
+  Bytes capacity;               ///< of the GPU
+  Bytes peak;                   ///< largest total over the stages
+  Bytes peak_reserved;          ///< … with the caching allocator's reserve on top
+  Bytes allocator_reserve;      ///< that reserve, on the stage with the largest reserved peak
   int tightest_stage = 0;
   /// What frameworks count against their own allocator on the tightest stage (no context, no NCCL).
   Bytes peak_allocated;
@@ -48,8 +48,8 @@ struct MemoryPrediction {
 /// Time of one optimizer step.
 struct TimePrediction {
   CostBreakdown parts;
-  Seconds step;   ///< = parts.total()
-  Seconds low;    ///< 80 % band
+  Seconds step;  ///< = parts.total()
+  Seconds low;   ///< 80 % band
   Seconds high;
   double bubble_share() const { return parts.bubble / step; }
 };
@@ -85,12 +85,12 @@ struct PassCosts {
 /// One layer of one kind: times and bytes per microbatch on one rank.
 struct LayerCosts {
   PassCosts forward, backward;
-  Seconds selective;       ///< device time of recomputing the attention core
-  Bytes saved;             ///< activations, nothing recomputed
+  Seconds selective;  ///< device time of recomputing the attention core
+  Bytes saved;        ///< activations, nothing recomputed
   Bytes saved_selective;
   Bytes transient;
-  double parameters = 0;   ///< without routed experts
-  double experts = 0;      ///< routed experts
+  double parameters = 0;  ///< without routed experts
+  double experts = 0;     ///< routed experts
 };
 
 /// What depends only on the cut (tp, cp, ep, microbatch, sequence parallel): computed once per cut,
@@ -98,11 +98,11 @@ struct LayerCosts {
 struct CutCosts {
   Cut cut;
   LayerCosts dense;
-  LayerCosts moe;          ///< zero for dense models
+  LayerCosts moe;  ///< zero for dense models
   PassCosts embedding_forward, embedding_backward;
   PassCosts head_forward, head_backward;
-  Bytes layer_input;       ///< what full recomputation keeps of a layer, and a boundary message
-  Bytes embedding_saved;   ///< dropout mask
+  Bytes layer_input;      ///< what full recomputation keeps of a layer, and a boundary message
+  Bytes embedding_saved;  ///< dropout mask
   Bytes head_saved;
   double embedding_parameters = 0;
   double head_parameters = 0;       ///< pp = 1 (a tied head costs nothing)
@@ -112,8 +112,8 @@ struct CutCosts {
   }
 };
 
-/// Prices plans of one (model, job, cluster, stack, calibration). Pure: same arguments, same result.
-/// Plans must be legal (planner/legality.hpp); illegal ones are a programming error.
+/// Prices plans of one (model, job, cluster, stack, calibration). Pure: same arguments, same
+/// result. Plans must be legal (planner/legality.hpp); illegal ones are a programming error.
 class Pricer {
  public:
   Pricer(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
@@ -121,8 +121,8 @@ class Pricer {
 
   [[nodiscard]] CutCosts cut_costs(Cut cut) const;
   [[nodiscard]] Prediction price(const ParallelPlan& plan) const;
-  /// The same into `out` (its vectors are reused): what the search calls. `costs` must belong to the
-  /// plan's cut.
+  /// The same into `out` (its vectors are reused): what the search calls. `costs` must belong to
+  /// the plan's cut.
   void price(const ParallelPlan& plan, const CutCosts& costs, Prediction& out) const;
   /// Memory only, the cheap first half of a price.
   void price_memory(const ParallelPlan& plan, const CutCosts& costs, MemoryPrediction& out) const;
@@ -148,7 +148,7 @@ class Pricer {
   Stack stack_;
   Calibration calibration_;
   std::vector<int> moe_before_;
-  FlopsPerSecond peak_;      ///< dense peak of the job's dtype
+  FlopsPerSecond peak_;  ///< dense peak of the job's dtype
   Flops flops_per_token_;
 };
 

@@ -10,9 +10,10 @@ std::vector<Stack> make_stacks() {
   {
     Stack s;
     s.name = "megatron-core";
-    s.source = "Megatron-Core with TransformerEngine: distributed optimizer shards master weights "
-               "and moments, fp32 main gradients, one dummy weight gradient per GEMM shape; "
-               "ZeRO-2/3 is Megatron-FSDP, priced without pipeline stages";
+    s.source =
+        "Megatron-Core with TransformerEngine: distributed optimizer shards master weights "
+        "and moments, fp32 main gradients, one dummy weight gradient per GEMM shape; "
+        "ZeRO-2/3 is Megatron-FSDP, priced without pipeline stages";
     s.dummy_weight_gradients = true;
     s.cp_ring = s.cp_all_to_all = true;
     s.expert_parallel = true;
@@ -23,8 +24,9 @@ std::vector<Stack> make_stacks() {
   {
     Stack s;
     s.name = "megatron-2021";
-    s.source = "Megatron-LM of the SC'21 and sequence-parallel papers (arXiv 2104.04473, "
-               "2205.05198), Megatron-DeepSpeed: ZeRO-0/1, reduction not overlapped with backward";
+    s.source =
+        "Megatron-LM of the SC'21 and sequence-parallel papers (arXiv 2104.04473, "
+        "2205.05198), Megatron-DeepSpeed: ZeRO-0/1, reduction not overlapped with backward";
     s.zero_allowed[2] = s.zero_allowed[3] = false;
     s.overlaps_dp = false;
     s.overlaps_gather = false;
@@ -33,9 +35,10 @@ std::vector<Stack> make_stacks() {
   {
     Stack s;
     s.name = "nanotron";
-    s.source = "nanotron: bf16 gradients beside an fp32 accumulator (20 bytes per parameter), "
-               "ZeRO-0/1, sequence parallel whenever tp > 1, parameter gather not overlapped, no "
-               "interleaving";
+    s.source =
+        "nanotron: bf16 gradients beside an fp32 accumulator (20 bytes per parameter), "
+        "ZeRO-0/1, sequence parallel whenever tp > 1, parameter gather not overlapped, no "
+        "interleaving";
     s.default_precision = "bf16:nanotron";
     s.zero_allowed[2] = s.zero_allowed[3] = false;
     s.sequence_parallel_always = true;
@@ -51,8 +54,9 @@ std::vector<Stack> make_stacks() {
   {
     Stack s;
     s.name = "torchtitan";
-    s.source = "torchtitan: FSDP2 (ZeRO-3, or ZeRO-2 when weights are not resharded after "
-               "forward) with fp32 shards; combines with pipeline stages; no ZeRO-1";
+    s.source =
+        "torchtitan: FSDP2 (ZeRO-3, or ZeRO-2 when weights are not resharded after "
+        "forward) with fp32 shards; combines with pipeline stages; no ZeRO-1";
     s.default_precision = "bf16:fsdp-fp32-shards";
     s.zero_allowed[1] = false;
     s.zero23_with_pipeline = true;
@@ -64,8 +68,9 @@ std::vector<Stack> make_stacks() {
   {
     Stack s;
     s.name = "llm-foundry";
-    s.source = "MosaicML LLM Foundry: FSDP1, fp32 shards, no tensor or pipeline parallelism in "
-               "the published runs";
+    s.source =
+        "MosaicML LLM Foundry: FSDP1, fp32 shards, no tensor or pipeline parallelism in "
+        "the published runs";
     s.default_precision = "bf16:fsdp-fp32-shards";
     s.zero_allowed[1] = false;
     s.sequence_parallel = false;
@@ -75,8 +80,9 @@ std::vector<Stack> make_stacks() {
   {
     Stack s;
     s.name = "deepspeed";
-    s.source = "DeepSpeed ZeRO (arXiv 1910.02054): 2+2+12 bytes per parameter; ZeRO-2/3 cannot be "
-               "combined with its pipeline";
+    s.source =
+        "DeepSpeed ZeRO (arXiv 1910.02054): 2+2+12 bytes per parameter; ZeRO-2/3 cannot be "
+        "combined with its pipeline";
     s.default_precision = "bf16:deepspeed-zero";
     s.sequence_parallel = false;
     s.interleaved = false;

@@ -17,29 +17,29 @@ struct Stack {
   std::string source;
   std::string default_precision = "bf16:adam-fp32-master";
   bool zero_allowed[4] = {true, true, true, true};
-  bool zero23_with_pipeline = false;  ///< ZeRO-2/3 can be combined with pp > 1
-  bool sequence_parallel = true;      ///< offers sequence parallelism
+  bool zero23_with_pipeline = false;      ///< ZeRO-2/3 can be combined with pp > 1
+  bool sequence_parallel = true;          ///< offers sequence parallelism
   bool sequence_parallel_always = false;  ///< … and always uses it when tp > 1
-  bool interleaved = true;            ///< offers vpp > 1
-  bool cp_ring = false;               ///< context parallelism by a ring of keys and values
-  bool cp_all_to_all = false;         ///< … by an all-to-all over heads (Ulysses)
-  bool expert_parallel = false;       ///< experts split over ranks
-  bool rank_orders = false;           ///< offers pp inside dp besides the default order
-  bool offload_optimizer = false;     ///< master weights and moments can live in host memory
-  bool zero_bubble = false;           ///< offers ZB-H1
-  bool per_stage_recompute = false;   ///< recomputed layers may differ between stages
-  bool overlaps_dp = true;            ///< gradient reduction beside the last backward
-  bool overlaps_gather = true;        ///< ZeRO-1/2 parameter gather beside the next forward
-  bool overlaps_tp_backward = true;   ///< dgrad collectives beside the wgrad GEMM
-  double logits_bytes = 6;            ///< kept per logit: bf16 logits + fp32 softmax
-  double loss_traffic = 20;           ///< HBM bytes per logit, forward + backward
-  int gather_buffers = 1;             ///< full-sequence buffers alive in a sequence-parallel layer
-  double zero1_gather_local = 0;      ///< transient copy at ZeRO-1, bytes per local parameter
-  double zero1_gather_shard = 0;      ///< … and per sharded parameter
+  bool interleaved = true;                ///< offers vpp > 1
+  bool cp_ring = false;                   ///< context parallelism by a ring of keys and values
+  bool cp_all_to_all = false;             ///< … by an all-to-all over heads (Ulysses)
+  bool expert_parallel = false;           ///< experts split over ranks
+  bool rank_orders = false;               ///< offers pp inside dp besides the default order
+  bool offload_optimizer = false;         ///< master weights and moments can live in host memory
+  bool zero_bubble = false;               ///< offers ZB-H1
+  bool per_stage_recompute = false;       ///< recomputed layers may differ between stages
+  bool overlaps_dp = true;                ///< gradient reduction beside the last backward
+  bool overlaps_gather = true;            ///< ZeRO-1/2 parameter gather beside the next forward
+  bool overlaps_tp_backward = true;       ///< dgrad collectives beside the wgrad GEMM
+  double logits_bytes = 6;                ///< kept per logit: bf16 logits + fp32 softmax
+  double loss_traffic = 20;               ///< HBM bytes per logit, forward + backward
+  int gather_buffers = 1;         ///< full-sequence buffers alive in a sequence-parallel layer
+  double zero1_gather_local = 0;  ///< transient copy at ZeRO-1, bytes per local parameter
+  double zero1_gather_shard = 0;  ///< … and per sharded parameter
   bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape
-  bool saves_swiglu_product = true;   ///< product of gate and up is kept rather than recomputed
-  bool reduces_in_fp32 = true;        ///< data-parallel reduction on the main gradients
-  int vocab_padding = 128;            ///< vocabulary padded to a multiple of this · tp
+  bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
+  bool reduces_in_fp32 = true;          ///< data-parallel reduction on the main gradients
+  int vocab_padding = 128;              ///< vocabulary padded to a multiple of this · tp
 
   [[nodiscard]] bool offers_cp(CpComm comm) const {
     return comm == CpComm::ring ? cp_ring : cp_all_to_all;

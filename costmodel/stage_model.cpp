@@ -35,7 +35,10 @@ GroupLinks StageModel::links(int ranks, int stride) const {
 }
 
 StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs)
-    : pricer_(pricer), plan_(plan), costs_(costs), c_(pricer.calibration()),
+    : pricer_(pricer),
+      plan_(plan),
+      costs_(costs),
+      c_(pricer.calibration()),
       recipe_(pricer.job().precision),
       microbatches_(plan.microbatches_rounded_up(pricer.job().global_batch)) {
   const int data = plan.dp * plan.cp;
@@ -60,8 +63,8 @@ StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const Cut
       ends.domains = std::min(2, pipe.domains);
       ends.ranks_per_domain = 2 / ends.domains;
       ends.inter = pipe.inter_per_rank;
-      const double word = padded_vocab(pricer.model(), pricer.stack(), plan.tp) / plan.tp *
-                          pricer.model().hidden;
+      const double word =
+          padded_vocab(pricer.model(), pricer.stack(), plan.tp) / plan.tp * pricer.model().hidden;
       tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
     }
   }
@@ -69,8 +72,8 @@ StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const Cut
   optimizer_rate_ = device_rates(pricer.cluster().gpu(), c_, recipe_.compute).optimizer;
   dense_traffic_ = layer_traffic(costs.dense);
   moe_traffic_ = layer_traffic(costs.moe);
-  const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data > 1) + (plan.pp > 1) +
-                            (plan.ep > 1) + (expert_dp_ > 1);
+  const int communicators =
+      (plan.tp > 1) + (plan.cp > 1) + (data > 1) + (plan.pp > 1) + (plan.ep > 1) + (expert_dp_ > 1);
   nccl_ = communicators * c_.nccl_per_communicator;
   const int nodes = pricer.cluster().nodes();
   straggler_ = nodes > 1 ? c_.straggler_per_doubling * std::log2(nodes) : 0.0;
@@ -78,8 +81,8 @@ StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const Cut
 
 StageModel::Parameters StageModel::parameters(const Stage& stage) const {
   Parameters p;
-  p.replicated = stage.layers.dense * costs_.dense.parameters +
-                 stage.layers.moe * costs_.moe.parameters;
+  p.replicated =
+      stage.layers.dense * costs_.dense.parameters + stage.layers.moe * costs_.moe.parameters;
   p.experts = stage.layers.moe * costs_.moe.experts;
   if (first(stage)) p.replicated += costs_.embedding_parameters;
   if (last(stage)) {
@@ -98,11 +101,12 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 
 /// Activations saved by all microbatches in flight, and the logits of those past the head.
 Bytes StageModel::activations(const Stage& stage) const {
-  const double in_flight =
-      static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
-                                           microbatches_)) / plan_.vpp;
+  const double in_flight = static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp,
+                                                                stage.index, microbatches_)) /
+                           plan_.vpp;
   const auto kept = [&](const LayerCosts& layer, int layers, int recomputed) {
-    const Bytes each = plan_.recompute == Recompute::selective ? layer.saved_selective : layer.saved;
+    const Bytes each =
+        plan_.recompute == Recompute::selective ? layer.saved_selective : layer.saved;
     return (layers - recomputed) * each + recomputed * costs_.layer_input;
   };
   Bytes sum = in_flight * (kept(costs_.dense, stage.layers.dense, stage.recomputed.dense) +
@@ -111,8 +115,8 @@ Bytes StageModel::activations(const Stage& stage) const {
   if (last(stage)) {
     // 1F1B and interleaving run the loss's backward right after its forward: one microbatch. ZB-H1
     // keeps the logits' gradient until the head's weight gradient, as long as everything else.
-    const bool soon = plan_.schedule == ScheduleKind::one_f_one_b ||
-                      plan_.schedule == ScheduleKind::interleaved;
+    const bool soon =
+        plan_.schedule == ScheduleKind::one_f_one_b || plan_.schedule == ScheduleKind::interleaved;
     sum += (soon ? 1.0 : in_flight) * costs_.head_saved;
   }
   return sum;
@@ -150,8 +154,8 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   // Source: ZeRO (arXiv 1910.02054) section 3.
   out.weights = Bytes{owned(p, 3) * recipe_.weight};
   out.gradients = Bytes{owned(p, 2) * (recipe_.gradient + recipe_.main_gradient)};
-  out.optimizer = Bytes{owned(p, 1) * (recipe_.master + recipe_.moments) *
-                        (1 - plan_.offload_optimizer)};
+  out.optimizer =
+      Bytes{owned(p, 1) * (recipe_.master + recipe_.moments) * (1 - plan_.offload_optimizer)};
   out.activations = activations(stage);
   const bool has_moe = stage.layers.moe > 0;
   const LayerCosts& widest = has_moe ? costs_.moe : costs_.dense;
@@ -190,8 +194,8 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
   };
   Seconds backward = both(recipe_.reduced_gradient, reduce_scatter);
   if (replicas_.ranks > 1) {
-    backward += all_reduce(
-        Bytes{layer.parameters * recipe_.reduced_gradient / plan_.shard_group}, replicas_);
+    backward += all_reduce(Bytes{layer.parameters * recipe_.reduced_gradient / plan_.shard_group},
+                           replicas_);
   }
   LayerTraffic traffic;
   if (plan_.zero == 3) {
@@ -276,8 +280,7 @@ Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const
   const Parameters p = parameters(stage);
   Seconds comm = reduce(p.replicated, shard_, replicas_);
   if (p.experts > 0) comm += reduce(p.experts, expert_shard_links_, expert_replicas_);
-  const Seconds window =
-      times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.pp);
+  const Seconds window = times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.pp);
   const bool overlaps = plan_.overlap_dp && pricer_.stack().overlaps_dp;
   const Seconds last_bucket = comm / buckets(p.replicated + p.experts);
   return tied + (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);

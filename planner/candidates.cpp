@@ -211,7 +211,8 @@ std::vector<int> shard_values(const PlanRequest& request, const Tuple& tuple) {
   if (request.constraints.shard_group) return {*request.constraints.shard_group};
   std::vector<int> values{data};
   const int inside = std::max(1, request.cluster.domain_gpus() / tuple.cut.tp);
-  if (tuple.zero >= 2 && inside > 1 && inside < data && data % inside == 0) values.push_back(inside);
+  if (tuple.zero >= 2 && inside > 1 && inside < data && data % inside == 0)
+    values.push_back(inside);
   return values;
 }
 
@@ -229,7 +230,8 @@ std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp) {
 std::vector<RankOrder> rank_order_values(const PlanRequest& request, const Tuple& tuple) {
   using enum RankOrder;
   if (request.constraints.rank_order) return {*request.constraints.rank_order};
-  const bool matters = request.stack.rank_orders && tuple.pp > 1 && tuple.dp > 1 && tuple.cut.cp == 1;
+  const bool matters =
+      request.stack.rank_orders && tuple.pp > 1 && tuple.dp > 1 && tuple.cut.cp == 1;
   if (matters) return {dp_inside_pp, pp_inside_dp};
   return {dp_inside_pp};
 }

@@ -60,7 +60,8 @@ struct Chunks {
 /// All data-parallel ranks; with ZeRO also those of them inside one NVLink domain.
 [[nodiscard]] std::vector<int> shard_values(const PlanRequest& request, const Tuple& tuple);
 [[nodiscard]] std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp);
-[[nodiscard]] std::vector<RankOrder> rank_order_values(const PlanRequest& request, const Tuple& tuple);
+[[nodiscard]] std::vector<RankOrder> rank_order_values(const PlanRequest& request,
+                                                       const Tuple& tuple);
 [[nodiscard]] std::vector<double> offload_values(const PlanRequest& request, int zero);
 [[nodiscard]] std::vector<Recompute> recompute_values(const PlanRequest& request);
 

@@ -21,9 +21,9 @@ enum class Technique {
   tensor,  ///< with sequence parallelism where it helps
   pipeline,
   interleaving,
-  context,  ///< every sequence split over ranks
-  experts,  ///< the experts of a mixture split over ranks
-  offload,  ///< optimizer states in host memory
+  context,     ///< every sequence split over ranks
+  experts,     ///< the experts of a mixture split over ranks
+  offload,     ///< optimizer states in host memory
   everything,  ///< all axes free: the winner
 };
 [[nodiscard]] std::string_view name_of(Technique technique);  ///< "one-gpu", ...

@@ -67,8 +67,8 @@ class Layout {
   ProcessGrid grid_;
   CutCosts costs_;
   double microbatches_;
-  double layers_;  ///< of the longest stage
-  LayerKind kind_; ///< of most layers
+  double layers_;   ///< of the longest stage
+  LayerKind kind_;  ///< of most layers
 };
 
 /// Forward and backward collectives of every layer and microbatch; a recomputed forward's again.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-
 namespace echelon {
 
 std::string_view name_of(RejectionReason reason) {
@@ -35,14 +34,16 @@ std::string_view describe(RejectionReason reason) {
     case kv_heads_not_divisible:
       return "tensor parallelism and the key/value heads must divide one another";
     case ffn_not_divisible: return "tensor parallelism must divide the MLP width";
-    case sequence_not_divisible: return "context and sequence parallelism must divide the sequence length";
+    case sequence_not_divisible:
+      return "context and sequence parallelism must divide the sequence length";
     case batch_not_divisible:
       return "the global batch must be a multiple of data parallel x microbatch";
     case experts_not_divisible:
       return "expert parallelism must divide the experts, and ep·etp the ranks of a stage";
     case too_few_layers: return "every pipeline chunk needs at least one layer";
     case layers_not_divisible:
-      return "interleaved chunks must hold equal numbers of layers (embedding and loss may count as one each)";
+      return "interleaved chunks must hold equal numbers of layers (embedding and loss may count "
+             "as one each)";
     case microbatches_not_divisible:
       return "interleaving needs a number of microbatches that pp divides";
     case stack_lacks_feature: return "the chosen software stack does not offer it";
@@ -70,9 +71,8 @@ using Found = std::optional<Rejection>;
 
 Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
   if (p.gpus() != cluster.gpus()) {
-    return Rejection{gpus_mismatch,
-                     fmt::format("tp {} x cp {} x dp {} x pp {} = {} is not {} GPUs", p.tp, p.cp,
-                                 p.dp, p.pp, p.gpus(), cluster.gpus())};
+    return Rejection{gpus_mismatch, fmt::format("tp {} x cp {} x dp {} x pp {} = {} is not {} GPUs",
+                                                p.tp, p.cp, p.dp, p.pp, p.gpus(), cluster.gpus())};
   }
   if (p.rank_order == RankOrder::pp_inside_dp && p.cp > 1) {
     return Rejection{contradictory, "rank order tp-cp-ep-pp-dp is priced without cp"};
@@ -92,14 +92,15 @@ Found check_experts(const ModelSpec& model, const ParallelPlan& p) {
                      fmt::format("ep {} does not divide {} experts", p.ep, model.moe.experts)};
   }
   if (model.moe.expert_ffn_hidden % p.etp != 0) {
-    return Rejection{experts_not_divisible, fmt::format("etp {} does not divide the expert width {}",
-                                                        p.etp, model.moe.expert_ffn_hidden)};
+    return Rejection{experts_not_divisible,
+                     fmt::format("etp {} does not divide the expert width {}", p.etp,
+                                 model.moe.expert_ffn_hidden)};
   }
   const std::int64_t ranks = std::int64_t{p.tp} * p.cp * p.dp;
   if (ranks % (std::int64_t{p.ep} * p.etp) != 0) {
-    return Rejection{experts_not_divisible,
-                     fmt::format("ep {} x etp {} does not divide the {} ranks of a stage", p.ep,
-                                 p.etp, ranks)};
+    return Rejection{
+        experts_not_divisible,
+        fmt::format("ep {} x etp {} does not divide the {} ranks of a stage", p.ep, p.etp, ranks)};
   }
   if (p.ep > 1 && p.tp > 1 && !p.sequence_parallel) {
     return Rejection{contradictory, "ep > 1 with tp > 1 needs sequence parallelism"};
@@ -110,8 +111,8 @@ Found check_experts(const ModelSpec& model, const ParallelPlan& p) {
 Found check_context(const ModelSpec& model, const TrainingJob& job, const ParallelPlan& p) {
   if (p.cp == 1) return {};
   if (job.sequence % (2 * p.cp) != 0) {  // two slices per rank balance the causal mask
-    return Rejection{sequence_not_divisible, fmt::format("2 x cp {} does not divide the sequence {}",
-                                                         p.cp, job.sequence)};
+    return Rejection{sequence_not_divisible,
+                     fmt::format("2 x cp {} does not divide the sequence {}", p.cp, job.sequence)};
   }
   if (p.cp_comm == CpComm::ring) return {};
   const int heads = p.tp * p.cp;
@@ -158,8 +159,8 @@ bool equal_chunks(const ParallelPlan& p) {
 
 Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const ParallelPlan& p) {
   if (model.layers < p.pp * p.vpp) {
-    return Rejection{too_few_layers, fmt::format("{} layers for pp {} x vpp {} chunks",
-                                                 model.layers, p.pp, p.vpp)};
+    return Rejection{too_few_layers,
+                     fmt::format("{} layers for pp {} x vpp {} chunks", model.layers, p.pp, p.vpp)};
   }
   if (static_cast<int>(p.layers_per_stage.size()) != p.pp) {
     return Rejection{contradictory, fmt::format("{} entries of layers per stage for pp {}",
@@ -179,8 +180,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Paral
   }
   const bool interleaved = p.schedule == ScheduleKind::interleaved;
   if (interleaved != (p.vpp > 1)) {
-    return Rejection{contradictory, fmt::format("schedule {} with vpp {}", name_of(p.schedule),
-                                                p.vpp)};
+    return Rejection{contradictory,
+                     fmt::format("schedule {} with vpp {}", name_of(p.schedule), p.vpp)};
   }
   if (!interleaved) return {};
   if (p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
@@ -190,8 +191,7 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Paral
   }
   const std::int64_t m = p.microbatches_rounded_up(job.global_batch);
   if (m % p.pp != 0) {
-    return Rejection{microbatches_not_divisible,
-                     fmt::format("{} microbatches, pp {}", m, p.pp)};
+    return Rejection{microbatches_not_divisible, fmt::format("{} microbatches, pp {}", m, p.pp)};
   }
   return {};
 }
@@ -254,16 +254,17 @@ Found check_host_memory(const ModelSpec& model, const TrainingJob& job,
                      (job.precision.master + job.precision.moments)};
   const Bytes each = states / std::max(1, cluster.nodes());
   if (each <= cluster.node().cpu_memory) return {};
-  return Rejection{contradictory, fmt::format("{:.0f} GiB of offloaded states per node, which has {:.0f} GiB",
-                                              each.in(1_GiB), cluster.node().cpu_memory.in(1_GiB))};
+  return Rejection{contradictory,
+                   fmt::format("{:.0f} GiB of offloaded states per node, which has {:.0f} GiB",
+                               each.in(1_GiB), cluster.node().cpu_memory.in(1_GiB))};
 }
 
 Found check_recompute(const Stack& stack, const ParallelPlan& p) {
   if (p.recompute != Recompute::full) {
     for (const int k : p.recompute_layers) {
       if (k != 0) {
-        return Rejection{contradictory, fmt::format("recomputed layers with recompute {}",
-                                                    name_of(p.recompute))};
+        return Rejection{contradictory,
+                         fmt::format("recomputed layers with recompute {}", name_of(p.recompute))};
       }
     }
     return {};
@@ -280,9 +281,9 @@ Found check_recompute(const Stack& stack, const ParallelPlan& p) {
     }
     const int most = *std::max_element(p.recompute_layers.begin(), p.recompute_layers.end());
     if (!stack.per_stage_recompute && k != std::min(most, p.layers_per_stage[s])) {
-      return Rejection{stack_lacks_feature,
-                       fmt::format("{} recomputes the same number of layers on every stage",
-                                   stack.name)};
+      return Rejection{
+          stack_lacks_feature,
+          fmt::format("{} recomputes the same number of layers on every stage", stack.name)};
     }
   }
   return {};

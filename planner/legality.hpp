@@ -15,22 +15,22 @@ namespace echelon {
 
 /// Why a tuple is not a plan, or not a good enough one. The order is the order of checking.
 enum class RejectionReason {
-  gpus_mismatch,        ///< tp·cp·dp·pp is not the number of GPUs
+  gpus_mismatch,  ///< tp·cp·dp·pp is not the number of GPUs
   heads_not_divisible,
   kv_heads_not_divisible,
   ffn_not_divisible,
   sequence_not_divisible,
   batch_not_divisible,
-  experts_not_divisible,  ///< experts, ep, etp and the expert grid
-  too_few_layers,       ///< fewer layers than pp·vpp
-  layers_not_divisible, ///< interleaving needs equal chunks
+  experts_not_divisible,       ///< experts, ep, etp and the expert grid
+  too_few_layers,              ///< fewer layers than pp·vpp
+  layers_not_divisible,        ///< interleaving needs equal chunks
   microbatches_not_divisible,  ///< interleaving needs pp | microbatches
   stack_lacks_feature,
-  contradictory,        ///< vpp without pipeline, recomputed layers without recompute ...
-  memory,               ///< does not fit
+  contradictory,  ///< vpp without pipeline, recomputed layers without recompute ...
+  memory,         ///< does not fit
 };
-[[nodiscard]] std::string_view name_of(RejectionReason reason);     ///< "heads-not-divisible"
-[[nodiscard]] std::string_view describe(RejectionReason reason);    ///< one sentence
+[[nodiscard]] std::string_view name_of(RejectionReason reason);   ///< "heads-not-divisible"
+[[nodiscard]] std::string_view describe(RejectionReason reason);  ///< one sentence
 
 struct Rejection {
   RejectionReason reason{};

@@ -47,7 +47,8 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
   using enum RejectionReason;
   const auto degrees = [](std::string text) { return "nearest valid: " + std::move(text); };
   switch (reason) {
-    case heads_not_divisible: return degrees("--tp " + nearest_divisors(request.model.heads, plan.tp));
+    case heads_not_divisible:
+      return degrees("--tp " + nearest_divisors(request.model.heads, plan.tp));
     case kv_heads_not_divisible:
       return degrees("--tp " + nearest_divisors(request.model.kv_heads, plan.tp));
     case ffn_not_divisible:
@@ -70,10 +71,11 @@ Result<int> data_parallel(const PlanRequest& request, int tp, int cp, int pp) {
   if (pinned.dp) return *pinned.dp;
   const std::int64_t rest = std::int64_t{tp} * cp * pp;
   if (request.cluster.gpus() % rest != 0) {
-    return input_error("--gpus", fmt::format("{} GPUs for tp {} x cp {} x pp {}",
-                                             request.cluster.gpus(), tp, cp, pp),
-                       "a multiple of tp x cp x pp",
-                       "nearest valid product: " + nearest_divisors(request.cluster.gpus(), rest));
+    return input_error(
+        "--gpus",
+        fmt::format("{} GPUs for tp {} x cp {} x pp {}", request.cluster.gpus(), tp, cp, pp),
+        "a multiple of tp x cp x pp",
+        "nearest valid product: " + nearest_divisors(request.cluster.gpus(), rest));
   }
   return static_cast<int>(request.cluster.gpus() / rest);
 }
@@ -111,11 +113,12 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   tuple.shard_group = pinned.shard_group.value_or(tuple.dp * tuple.cut.cp);
   tuple.cut.sequence_parallel =
       pinned.sequence_parallel.value_or(tuple.cut.tp > 1 && request.stack.sequence_parallel);
-  tuple.recompute = pinned.recompute.value_or(pinned.recompute_layers ? Recompute::full
-                                                                      : Recompute::none);
+  tuple.recompute =
+      pinned.recompute.value_or(pinned.recompute_layers ? Recompute::full : Recompute::none);
   tuple.recompute_layers = request.model.layers;  // capped at the stage's layers
   if (pinned.recompute_layers && tuple.recompute != Recompute::full) {
-    return input_error("--recompute-layers", fmt::format("with --recompute {}", name_of(tuple.recompute)),
+    return input_error("--recompute-layers",
+                       fmt::format("with --recompute {}", name_of(tuple.recompute)),
                        "--recompute full", "drop one of the two flags");
   }
   const auto per_stage = [&](const std::optional<std::vector<int>>& list, const char* flag,
@@ -129,17 +132,19 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   if (auto error = per_stage(pinned.recompute_layers, "--recompute-layers", true)) return *error;
 
   if (std::int64_t{tuple.pp} * tuple.vpp > request.model.layers) {
-    return input_error("--pp", fmt::format("{} layers for pp {} x vpp {} chunks", request.model.layers,
-                                           tuple.pp, tuple.vpp),
-                       "at least one layer per chunk",
-                       fmt::format("nearest valid: --pp {}",
-                                   std::max(1, request.model.layers / tuple.vpp)));
+    return input_error(
+        "--pp",
+        fmt::format("{} layers for pp {} x vpp {} chunks", request.model.layers, tuple.pp,
+                    tuple.vpp),
+        "at least one layer per chunk",
+        fmt::format("nearest valid: --pp {}", std::max(1, request.model.layers / tuple.vpp)));
   }
   ParallelPlan plan;
   if (!fill_plan(request, tuple, plan)) {
-    return input_error("--vpp", fmt::format("{} layers on pp {} x vpp {}", request.model.layers,
-                                            tuple.pp, tuple.vpp),
-                       std::string(describe(RejectionReason::layers_not_divisible)));
+    return input_error(
+        "--vpp",
+        fmt::format("{} layers on pp {} x vpp {}", request.model.layers, tuple.pp, tuple.vpp),
+        std::string(describe(RejectionReason::layers_not_divisible)));
   }
   if (const auto rejection =
           check_plan(request.model, request.job, request.cluster, request.stack, plan)) {

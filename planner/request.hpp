@@ -16,8 +16,8 @@
 
 namespace echelon {
 
-/// Axes a user may pin. In a search whatever is not given is searched; `predict` fills the rest with
-/// defaults (1 for degrees; dp from the GPU count; balanced layers).
+/// Axes a user may pin. In a search whatever is not given is searched; `predict` fills the rest
+/// with defaults (1 for degrees; dp from the GPU count; balanced layers).
 struct PlanConstraints {
   std::optional<int> tp, cp, ep, etp, dp, pp, vpp, microbatch, zero, shard_group;
   std::optional<bool> sequence_parallel;
@@ -38,14 +38,15 @@ struct PlanRequest {
   Stack stack;
   Calibration calibration;
   PlanConstraints constraints{};
-  Bytes keep_free = 2_GiB;             ///< memory left to others
-  std::optional<Bytes> max_memory{};    ///< --max-memory: capacity to plan for instead of the GPU's
+  Bytes keep_free = 2_GiB;            ///< memory left to others
+  std::optional<Bytes> max_memory{};  ///< --max-memory: capacity to plan for instead of the GPU's
   int top = 5;
-  bool exhaustive = false;             ///< price every tuple instead of bounding
+  bool exhaustive = false;  ///< price every tuple instead of bounding
   Objective objective = Objective::step_time;
-  std::optional<int> gpus_at_most{};    ///< search every GPU count up to it (choose() in objective.hpp)
+  std::optional<int>
+      gpus_at_most{};  ///< search every GPU count up to it (choose() in objective.hpp)
   Operations operations{};
-  std::vector<std::string> assumptions{}; ///< what was filled in by default, in words
+  std::vector<std::string> assumptions{};  ///< what was filled in by default, in words
 
   [[nodiscard]] Bytes usable_memory() const {
     return max_memory ? *max_memory : cluster.gpu().memory - keep_free;
@@ -53,7 +54,8 @@ struct PlanRequest {
 };
 
 /// The one configuration that the constraints describe, defaults filled in, checked.
-/// Errors name the flag: degrees that do not divide, contradictions, products that are not the GPUs.
+/// Errors name the flag: degrees that do not divide, contradictions, products that are not the
+/// GPUs.
 [[nodiscard]] Result<ParallelPlan> plan_from_constraints(const PlanRequest& request);
 
 }  // namespace echelon

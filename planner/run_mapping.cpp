@@ -144,8 +144,8 @@ Skip degrees_of(const RunRow& row, ParallelPlan& plan, std::int64_t& global_batc
   if (!row.dp) dp = *row.gpus / cut;
   const std::int64_t gpus = row.gpus.value_or(cut * std::min(dp, kMostGpus));
   if (gpus > kMostGpus || cut > kMostGpus || dp < 1 || cut * dp != gpus) {
-    return fmt::format("tp {} x cp {} x pp {} x dp {} is not {} GPUs", plan.tp, plan.cp, plan.pp, dp,
-                       gpus);
+    return fmt::format("tp {} x cp {} x pp {} x dp {} is not {} GPUs", plan.tp, plan.cp, plan.pp,
+                       dp, gpus);
   }
   plan.dp = static_cast<int>(dp);
 

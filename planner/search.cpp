@@ -1,4 +1,5 @@
-// Over 400 lines because one class tells the search in one piece: collect, bound, visit, split, report.
+// Over 400 lines because one class tells the search in one piece: collect, bound, visit, split,
+// report.
 #include "planner/search.hpp"
 
 #include <fmt/format.h>
@@ -206,8 +207,8 @@ void Search::add_base(const Tuple& tuple) {
   plainest.shard_group = tuple.dp * tuple.cut.cp;
   ParallelPlan plan = plan_;
   if (!fill_plan(request_, plainest, plan)) plan.layers_per_stage = plan_.layers_per_stage;
-  if (const auto rejection = check_degrees(request_.model, request_.job, request_.cluster,
-                                           request_.stack, plan)) {
+  if (const auto rejection =
+          check_degrees(request_.model, request_.job, request_.cluster, request_.stack, plan)) {
     return reject(*rejection);
   }
   auto found = cuts_.find(tuple.cut);
@@ -307,12 +308,12 @@ void Search::visit_tuple(Tuple tuple, const CutCosts& costs) {
   tuple.recompute = Recompute::none;
   tuple.recompute_layers = 0;
   if (!fill_plan(request_, tuple, plan_)) {
-    return reject({RejectionReason::layers_not_divisible,
-                   fmt::format("{} layers on pp {} x vpp {}", request_.model.layers, tuple.pp,
-                               tuple.vpp)});
+    return reject(
+        {RejectionReason::layers_not_divisible,
+         fmt::format("{} layers on pp {} x vpp {}", request_.model.layers, tuple.pp, tuple.vpp)});
   }
-  if (const auto rejection = check_plan(request_.model, request_.job, request_.cluster,
-                                        request_.stack, plan_)) {
+  if (const auto rejection =
+          check_plan(request_.model, request_.job, request_.cluster, request_.stack, plan_)) {
     return reject(*rejection);
   }
   const Seconds least = least_time(plan_, costs);
@@ -339,16 +340,15 @@ void Search::visit_tuple(Tuple tuple, const CutCosts& costs) {
   }
   if (request_.constraints.recompute_layers) {  // pinned counts were not checked with the rest
     (void)missing(tuple, costs);
-    if (const auto rejection = check_plan(request_.model, request_.job, request_.cluster,
-                                          request_.stack, plan_)) {
+    if (const auto rejection =
+            check_plan(request_.model, request_.job, request_.cluster, request_.stack, plan_)) {
       return reject(*rejection);
     }
   }
   ++counts_.tuples;
   ++counts_.too_large;
   const TooLarge entry{shortage, tuple};
-  const auto [at, inserted] =
-      closest_.try_emplace({tuple.cut.tp, tuple.cut.cp, tuple.pp}, entry);
+  const auto [at, inserted] = closest_.try_emplace({tuple.cut.tp, tuple.cut.cp, tuple.pp}, entry);
   if (!inserted) at->second = std::min(at->second, entry);
 }
 
@@ -496,7 +496,8 @@ double Search::gap() const {
   if (best_.empty()) return 1;
   Seconds open = kNever;
   if (next_base_ < bases_.size()) open = bases_[next_base_].least;
-  for (std::size_t i = next_uneven_; i < uneven_.size(); ++i) open = std::min(open, uneven_[i].least);
+  for (std::size_t i = next_uneven_; i < uneven_.size(); ++i)
+    open = std::min(open, uneven_[i].least);
   return std::max(0.0, 1 - open / best_.front());
 }
 
@@ -560,9 +561,9 @@ Result<PlanReport> search(const PlanRequest& request, const Progress& progress) 
   if (finished && !search.found_legal()) {
     std::string reasons;
     for (const RejectionCount& entry : search.rejections()) {
-      reasons += fmt::format("{}{} ({}; {} tuple{})", reasons.empty() ? "" : "; ",
-                             describe(entry.reason), entry.nearest, entry.count,
-                             entry.count == 1 ? "" : "s");
+      reasons +=
+          fmt::format("{}{} ({}; {} tuple{})", reasons.empty() ? "" : "; ", describe(entry.reason),
+                      entry.nearest, entry.count, entry.count == 1 ? "" : "s");
     }
     return input_error("the constraints", "no legal configuration",
                        "degrees that divide the model, the batch and the GPUs", reasons);

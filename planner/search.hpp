@@ -31,8 +31,8 @@ struct RejectionCount {
 struct NearMiss {
   Candidate candidate;
   int stage = 0;
-  Bytes missing;      ///< reserved peak minus usable memory on that stage
-  std::string fix;    ///< the single change that makes it fit: "128 GPUs instead of 64", ...
+  Bytes missing;    ///< reserved peak minus usable memory on that stage
+  std::string fix;  ///< the single change that makes it fit: "128 GPUs instead of 64", ...
 };
 
 /// Every tuple ends in one place: tuples = fitting + too_large + bounded + rejected.
@@ -63,9 +63,9 @@ struct PlanReport {
 using Progress = std::function<bool(double)>;
 
 /// Searches all tuples the constraints leave open (docs/search.md). Deterministic; ties broken by
-/// memory, then by the tuple itself. Best bound first; `request.exhaustive` prices every tuple, with
-/// the same result. Error when the constraints contradict each other or leave no legal tuple (each
-/// reason named).
+/// memory, then by the tuple itself. Best bound first; `request.exhaustive` prices every tuple,
+/// with the same result. Error when the constraints contradict each other or leave no legal tuple
+/// (each reason named).
 [[nodiscard]] Result<PlanReport> search(const PlanRequest& request, const Progress& progress = {});
 
 /// The plan the request's constraints describe, priced.

@@ -15,14 +15,14 @@ constexpr Seconds kNever{1e30};
 struct Option {
   LayerCounts layers;
   bool feasible = false;
-  int again = 0;       ///< recomputed layers
+  int again = 0;  ///< recomputed layers
   Seconds total, forward, backward, gather;
-  Seconds after;       ///< reduction + optimizer
+  Seconds after;  ///< reduction + optimizer
 };
 
 struct State {
   Seconds sum, slowest, latest, gather, forward, backward;
-  int parent = -1;     ///< index into the previous stage's states of layer `from`
+  int parent = -1;  ///< index into the previous stage's states of layer `from`
   int from = 0;
   int again = 0;
 };
@@ -44,8 +44,13 @@ class Programme {
  public:
   Programme(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs, Bytes usable,
             Seconds bound)
-      : pricer_(pricer), plan_(plan), model_(pricer, plan, costs), usable_(usable), bound_(bound),
-        layers_(pricer.model().layers), options_(static_cast<std::size_t>(plan.pp)) {
+      : pricer_(pricer),
+        plan_(plan),
+        model_(pricer, plan, costs),
+        usable_(usable),
+        bound_(bound),
+        layers_(pricer.model().layers),
+        options_(static_cast<std::size_t>(plan.pp)) {
     const Calibration& c = pricer.calibration();
     fixed_ = c.step_fixed;
     stretch_ = 1 + model_.straggler_share();
@@ -171,9 +176,9 @@ bool Programme::may_fit(int uniform) const {
   for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {
     const auto fits = [&](int layers) {
       const int again = uniform < 0 ? layers : std::min(uniform, layers);
-      return model_.reserved(model_.memory({.index = stage,
-                                            .layers = count(0, layers),
-                                            .recomputed = count(0, again)})) <= usable_;
+      return model_.reserved(model_.memory(
+                 {.index = stage, .layers = count(0, layers), .recomputed = count(0, again)})) <=
+             usable_;
     };
     int low = 0;  // memory grows with every layer
     int high = layers_ + 1;

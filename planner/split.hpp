@@ -16,8 +16,9 @@ struct Split {
 };
 
 /// Fastest split of the layers over the stages of a plan without interleaving (vpp = 1, GPipe or
-/// 1F1B) such that every stage fits into `usable`, or nothing when no split takes less than `bound`.
-/// Each stage recomputes the fewest layers it can (`per_stage`), or all stages the same number.
+/// 1F1B) such that every stage fits into `usable`, or nothing when no split takes less than
+/// `bound`. Each stage recomputes the fewest layers it can (`per_stage`), or all stages the same
+/// number.
 ///
 /// States after s stages and b layers are (Σ t, max t, latest finish, exposed gather); one that is
 /// no better than another in every component is dropped. The step time does not decrease in any of

@@ -39,8 +39,8 @@ Rejection broken_rule(const PlanRequest& request) {
   if (c.tp) {
     if (auto rejection = check_tensor_parallel(request.model, *c.tp)) return *rejection;
   }
-  const std::int64_t product = std::int64_t{c.tp.value_or(1)} * c.cp.value_or(1) * c.pp.value_or(1) *
-                               c.dp.value_or(1);
+  const std::int64_t product =
+      std::int64_t{c.tp.value_or(1)} * c.cp.value_or(1) * c.pp.value_or(1) * c.dp.value_or(1);
   if (gpus % product != 0 || (c.tp && c.pp && c.dp && product != gpus)) {
     return {gpus_mismatch, fmt::format("{}, which {} {} GPUs", product_of(c),
                                        gpus % product != 0 ? "does not divide" : "is not", gpus)};

@@ -173,13 +173,11 @@ std::string search_json(const Choice& choice, const Provenance& provenance, cons
   if (request.gpus_at_most) document["gpu_counts"] = counts_json(choice);
   document["rejected"] = rejected_json(request, report);
   document["near_misses"] = std::move(near_misses);
-  document["certificate"] = Json{{"proved_optimal", report.exhaustive},
-                                 {"gap", report.gap},
-                                 {"tuples", report.counts.tuples},
-                                 {"pruned_by_memory", report.counts.too_large},
-                                 {"pruned_by_bound", report.counts.bounded},
-                                 {"priced", report.counts.priced},
-                                 {"simulated", simulated_finalists(report)}};
+  document["certificate"] = Json{
+      {"proved_optimal", report.exhaustive},      {"gap", report.gap},
+      {"tuples", report.counts.tuples},           {"pruned_by_memory", report.counts.too_large},
+      {"pruned_by_bound", report.counts.bounded}, {"priced", report.counts.priced},
+      {"simulated", simulated_finalists(report)}};
   document["timing"] = timing_json(timing);
   return dumped(document);
 }

@@ -124,7 +124,8 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
   words.push_back(plan.recompute == Recompute::none ? "no recompute"
                                                     : "recompute " + recompute_words(plan));
   if (plan.offload_optimizer > 0) {
-    words.push_back(fmt::format("{:.0f} % of the optimizer offloaded", 100 * plan.offload_optimizer));
+    words.push_back(
+        fmt::format("{:.0f} % of the optimizer offloaded", 100 * plan.offload_optimizer));
   }
   if (plan.pp > 1) words.emplace_back(name_of(plan.schedule));
   if (plan.rank_order != RankOrder::dp_inside_pp) {

@@ -70,9 +70,8 @@ TEST_CASE("recompute policies and schedules are read by the names they print") {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     CHECK(parse_recompute(name_of(recompute), "--recompute").value() == recompute);
   }
-  for (const ScheduleKind schedule :
-       {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
-        ScheduleKind::zero_bubble_h1}) {
+  for (const ScheduleKind schedule : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
+                                      ScheduleKind::interleaved, ScheduleKind::zero_bubble_h1}) {
     CHECK(parse_schedule(name_of(schedule), "--schedule").value() == schedule);
   }
   const Result<Recompute> recompute = parse_recompute("selectiv", "--recompute");

@@ -95,9 +95,9 @@ TEST_CASE("the groups of an axis split the ranks without overlap") {
 }
 
 TEST_CASE("a rank order that does not name every axis once is refused") {
-  const auto order =
-      GENERATE(as<std::string>{}, "", "tp", "tp-cp-ep-dp", "tp-cp-dp-pp-xx", "tp-tp-cp-dp-pp",
-               "tp-cp-ep-ep-dp-pp", "tp,cp,dp,pp", "TP-CP-DP-PP", "tp--cp-dp-pp", "-tp-cp-dp-pp", "tp-cp-dp-pp-");
+  const auto order = GENERATE(as<std::string>{}, "", "tp", "tp-cp-ep-dp", "tp-cp-dp-pp-xx",
+                              "tp-tp-cp-dp-pp", "tp-cp-ep-ep-dp-pp", "tp,cp,dp,pp", "TP-CP-DP-PP",
+                              "tp--cp-dp-pp", "-tp-cp-dp-pp", "tp-cp-dp-pp-");
   INFO("'" << order << "'");
   const Result<ProcessGrid> grid = ProcessGrid::with_order(plan_of(2, 1, 2, 1), order);
   REQUIRE_FALSE(grid.ok());

@@ -18,8 +18,11 @@ struct Setup {
 };
 
 Setup setup(const char* model, int gpus, int sequence) {
-  Setup s{load_model(model).value(), {}, ClusterTopology::load("dgx-h100", gpus).value(),
-          find_stack("megatron-core").value(), {}};
+  Setup s{load_model(model).value(),
+          {},
+          ClusterTopology::load("dgx-h100", gpus).value(),
+          find_stack("megatron-core").value(),
+          {}};
   s.job.sequence = sequence;
   s.job.global_batch = 512;
   s.job.precision = find_precision("bf16").value();
@@ -66,8 +69,8 @@ TEST_CASE("a ring passes all keys and values, an all-to-all trades queries, keys
   const Setup s = setup("8b", 64, 32768);
   const double own = 32768.0 / 4;
   const auto payload = [&](CpComm comm, std::string_view name) {
-    const OperatorList list = layer_operators(
-        s.model, s.job, s.stack, {.cp = 4, .cp_comm = comm, .microbatch = 1});
+    const OperatorList list =
+        layer_operators(s.model, s.job, s.stack, {.cp = 4, .cp_comm = comm, .microbatch = 1});
     for (const Operator& op : list.view()) {
       if (op.name == name) return op.payload.in(kByte);
     }
@@ -160,7 +163,8 @@ TEST_CASE("latent attention keeps its latents, and its heads have two widths") {
   for (const Operator& op : list.view()) {
     if (op.kind == OperatorKind::attention) attention += op.forward.in(kFlop);
   }
-  const double widths = m.heads * (m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim + m.mla.v_head_dim);
+  const double widths =
+      m.heads * (m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim + m.mla.v_head_dim);
   CHECK(attention == Approx(2 * tokens * tokens / 2 * widths));
 }
 

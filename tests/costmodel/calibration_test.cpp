@@ -1,6 +1,5 @@
 #include "costmodel/calibration_io.hpp"
 
-
 #include "core/embedded.hpp"
 #include "tests/support/catch.hpp"
 
@@ -47,16 +46,19 @@ TEST_CASE("a calibration survives being written and read") {
 
 TEST_CASE("a calibration that extends another changes only what it says") {
   const Calibration base = parse_calibration(
-      [] {
-        for (const EmbeddedFile& f : embedded_calibrations()) {
-          if (f.name == "hopper") return f.content;
-        }
-        return std::string_view{};
-      }(), "hopper").value();
+                               [] {
+                                 for (const EmbeddedFile& f : embedded_calibrations()) {
+                                   if (f.name == "hopper") return f.content;
+                                 }
+                                 return std::string_view{};
+                               }(),
+                               "hopper")
+                               .value();
   const Result<Calibration> mine = parse_calibration(R"({"schema": 1, "kind": "calibration",
       "name": "mine", "gpu": "hopper", "stack": "any", "evidence": "calibrated",
       "fitted_to": "my runs", "extends": "hopper",
-      "rates": {"gemm_efficiency": {"value": 0.5, "unit": "ratio", "source": "me"}}})", "mine.json");
+      "rates": {"gemm_efficiency": {"value": 0.5, "unit": "ratio", "source": "me"}}})",
+                                                     "mine.json");
   REQUIRE(mine.ok());
   CHECK(mine->gemm_efficiency == 0.5);
   CHECK(mine->nic_efficiency == base.nic_efficiency);
@@ -76,10 +78,15 @@ TEST_CASE("a bad calibration names the place and what was expected") {
   CHECK(message((head + R"("extends": "hoper", "rates": {}})").c_str()).find("hopper") !=
         std::string::npos);
   CHECK(message((head + R"("extends": "hopper", "rates": {"gemm_eficiency":
-      {"value": 1, "unit": "ratio", "source": "s"}}})").c_str()).find("gemm_efficiency") !=
-        std::string::npos);
+      {"value": 1, "unit": "ratio", "source": "s"}}})")
+                    .c_str())
+            .find("gemm_efficiency") != std::string::npos);
   CHECK(message((head + R"("extends": "hopper", "rates": {"gemm_efficiency":
-      {"value": 7, "unit": "ratio", "source": "s"}}})").c_str()).find("7") != std::string::npos);
+      {"value": 7, "unit": "ratio", "source": "s"}}})")
+                    .c_str())
+            .find("7") != std::string::npos);
   CHECK(message((head + R"("extends": "hopper", "rates": {"kernel_fixed":
-      {"value": 7, "unit": "ms", "source": "s"}}})").c_str()).find("us") != std::string::npos);
+      {"value": 7, "unit": "ms", "source": "s"}}})")
+                    .c_str())
+            .find("us") != std::string::npos);
 }

@@ -55,7 +55,8 @@ TEST_CASE("ring latency counts the domain borders apart") {
   CHECK(ring_latency(g, 2).in(1_us) == Approx(2 * (14 * 1 + 1 * 5)));
 }
 
-TEST_CASE("a tree beats the ring for small messages over many nodes, the ring wins for large ones") {
+TEST_CASE(
+    "a tree beats the ring for small messages over many nodes, the ring wins for large ones") {
   const GroupLinks g = with_latency(wires(256, 8));
   CHECK(tree_all_reduce(1_KiB, g) < ring_all_reduce(1_KiB, g));
   CHECK(ring_all_reduce(64_GiB, g) < tree_all_reduce(64_GiB, g));
@@ -64,8 +65,7 @@ TEST_CASE("a tree beats the ring for small messages over many nodes, the ring wi
 
 TEST_CASE("the two-level all-reduce sends 2(N-1)/N of the data between nodes") {
   const GroupLinks g = wires(16, 8);
-  CHECK(hierarchical_all_reduce(16_GB, g).in(1_s) ==
-        Approx(2 * 14e9 / 400e9 + 2 * 8e9 / 100e9));
+  CHECK(hierarchical_all_reduce(16_GB, g).in(1_s) == Approx(2 * 14e9 / 400e9 + 2 * 8e9 / 100e9));
 }
 
 TEST_CASE("all-to-all is bound by what one rank sends to other nodes") {
@@ -84,7 +84,8 @@ TEST_CASE("more bandwidth, fewer bytes and less latency never take longer") {
     prompt.intra_hop /= 2;
     prompt.inter_hop /= 2;
     for (const Bytes size : {1_KiB, 1_MiB, 256_MiB, 16_GiB}) {
-      for (const auto op : {&all_reduce, &all_gather, &reduce_scatter, &all_to_all, &send_receive}) {
+      for (const auto op :
+           {&all_reduce, &all_gather, &reduce_scatter, &all_to_all, &send_receive}) {
         CHECK(op(size, fast) <= op(size, slow));
         CHECK(op(size, prompt) <= op(size, slow));
         CHECK(op(size / 2, slow) <= op(size, slow));
@@ -96,6 +97,7 @@ TEST_CASE("more bandwidth, fewer bytes and less latency never take longer") {
 TEST_CASE("reduce-scatter then all-gather costs one ring all-reduce and at most one more start") {
   const GroupLinks g = with_latency(wires(64, 8));
   for (const Bytes size : {1_MiB, 256_MiB, 8_GiB}) {
-    CHECK(reduce_scatter(size, g) + all_gather(size, g) <= ring_all_reduce(size, g) + g.base * 1.001);
+    CHECK(reduce_scatter(size, g) + all_gather(size, g) <=
+          ring_all_reduce(size, g) + g.base * 1.001);
   }
 }

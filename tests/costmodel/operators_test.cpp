@@ -84,9 +84,8 @@ TEST_CASE("tensor parallelism alone leaves ten of the 34 bytes on every rank") {
   const double a = 64;
   for (const double t : {2.0, 4.0, 8.0}) {
     const double expected = s * b * h * (10 + 24 / t + 5 * a * s / (h * t));
-    CHECK(saved(gpt(6144, 64), job(2048, false),
-                {.tp = static_cast<int>(t), .microbatch = 1}, Recompute::none) ==
-          Approx(expected).epsilon(1e-12));
+    CHECK(saved(gpt(6144, 64), job(2048, false), {.tp = static_cast<int>(t), .microbatch = 1},
+                Recompute::none) == Approx(expected).epsilon(1e-12));
   }
 }
 
@@ -105,8 +104,8 @@ TEST_CASE("sequence parallelism divides every activation by tp") {
 TEST_CASE("selective recomputation with sequence parallelism keeps 34sbh/t") {
   const double expected = 2048.0 * 6144 * 34 / 8;
   CHECK(saved(gpt(6144, 64), job(2048, false),
-              {.tp = 8, .microbatch = 1, .sequence_parallel = true}, Recompute::selective) ==
-        Approx(expected).epsilon(1e-12));
+              {.tp = 8, .microbatch = 1, .sequence_parallel = true},
+              Recompute::selective) == Approx(expected).epsilon(1e-12));
 }
 
 TEST_CASE("a flash-attention SwiGLU layer keeps 8h + 2(a+2k)d + 2ad + 4a + 6f bytes per token") {
@@ -131,8 +130,8 @@ TEST_CASE("logits cost 4sbv/t more than the 4sbh/t of the head when they are kep
   const double t = 8;
   const double padded = padded_vocab(m, fp32_logits, 8);
   const double expected = 2048.0 * 6144 / t * 4 * (1 + padded / 6144);
-  const OperatorList head = head_operators(
-      m, job(2048, true), fp32_logits, {.tp = 8, .microbatch = 1, .sequence_parallel = true});
+  const OperatorList head = head_operators(m, job(2048, true), fp32_logits,
+                                           {.tp = 8, .microbatch = 1, .sequence_parallel = true});
   CHECK(head.saved(Recompute::none).in(kByte) == Approx(expected).epsilon(1e-12));
 }
 
@@ -160,8 +159,8 @@ TEST_CASE("tensor parallelism divides the GEMM work evenly") {
   const ModelSpec m = llama();
   const auto work = [&](int tp) {
     double flops = 0;
-    const OperatorList list = layer_operators(m, job(4096, true), stack(),
-                                              {.tp = tp, .microbatch = 1, .sequence_parallel = tp > 1});
+    const OperatorList list = layer_operators(
+        m, job(4096, true), stack(), {.tp = tp, .microbatch = 1, .sequence_parallel = tp > 1});
     for (const Operator& op : list.view()) flops += op.forward.in(kFlop);
     return flops;
   };
@@ -193,8 +192,8 @@ TEST_CASE("one tensor-parallel rank communicates nothing") {
 TEST_CASE("sequence parallelism turns two all-reduces into two gathers and two scatters") {
   const auto count = [](bool sp, CollectiveKind kind) {
     int n = 0;
-    const OperatorList list = layer_operators(
-        llama(), job(4096, true), stack(), {.tp = 8, .microbatch = 1, .sequence_parallel = sp});
+    const OperatorList list = layer_operators(llama(), job(4096, true), stack(),
+                                              {.tp = 8, .microbatch = 1, .sequence_parallel = sp});
     for (const Operator& op : list.view()) n += op.forward_collective == kind ? 1 : 0;
     return n;
   };

@@ -21,8 +21,11 @@ struct Setup {
 
 Setup setup(const char* model, const char* cluster, int gpus, const char* precision = "bf16",
             const char* stack = "megatron-core") {
-  Setup s{load_model(model).value(), {}, ClusterTopology::load(cluster, gpus).value(),
-          find_stack(stack).value(), {}};
+  Setup s{load_model(model).value(),
+          {},
+          ClusterTopology::load(cluster, gpus).value(),
+          find_stack(stack).value(),
+          {}};
   s.job.sequence = 2048;
   s.job.global_batch = 512;
   s.job.precision = find_precision(precision).value();
@@ -56,7 +59,8 @@ double padded_parameters(const Setup& s) {
 
 }  // namespace
 
-TEST_CASE("model states follow the ZeRO paper: 16, 4 + 12/N, 2 + 14/N and 16/N bytes per parameter") {
+TEST_CASE(
+    "model states follow the ZeRO paper: 16, 4 + 12/N, 2 + 14/N and 16/N bytes per parameter") {
   const Setup s = setup("7b", "dgx-a100", 64, "bf16:deepspeed-zero", "deepspeed");
   const double p = padded_parameters(s);
   const double n = 64;
@@ -67,7 +71,8 @@ TEST_CASE("model states follow the ZeRO paper: 16, 4 + 12/N, 2 + 14/N and 16/N b
   }
 }
 
-TEST_CASE("the textbook recipe holds 12 bytes per parameter, Megatron's 18 and 6 + 12/d, nanotron's 20") {
+TEST_CASE(
+    "the textbook recipe holds 12 bytes per parameter, Megatron's 18 and 6 + 12/d, nanotron's 20") {
   const Setup textbook = setup("7b", "dgx-h100", 8, "bf16:textbook");
   CHECK(states(textbook.pricer().price(plan(textbook, 1, 1, 0)).memory.stages[0]) ==
         Approx(12 * padded_parameters(textbook)).epsilon(1e-9));
@@ -102,9 +107,8 @@ TEST_CASE("the stages' parameters sum to the model's, tied embeddings counted tw
     const Prediction out = s.pricer().price(plan(s, 1, 4));
     double weights = 0;
     for (const MemoryBreakdown& stage : out.memory.stages) weights += stage.weights.in(kByte);
-    const double copy = s.model.tied_embeddings
-                            ? padded_vocab(s.model, s.stack, 1) * s.model.hidden
-                            : 0.0;
+    const double copy =
+        s.model.tied_embeddings ? padded_vocab(s.model, s.stack, 1) * s.model.hidden : 0.0;
     CHECK(weights / 2 == Approx(padded_parameters(s) + copy).epsilon(1e-9));
   }
 }
@@ -133,8 +137,7 @@ TEST_CASE("full recomputation keeps one input per layer and runs one more forwar
   CHECK(none.time.parts.recompute == Seconds{});
   const double m = static_cast<double>(p.microbatches_rounded_up(s.job.global_batch));
   const CutCosts costs = s.pricer().cut_costs(cut_of(p));
-  CHECK(full.time.parts.recompute.in(1_s) ==
-        Approx(m * 12 * costs.dense.forward.device.in(1_s)));
+  CHECK(full.time.parts.recompute.in(1_s) == Approx(m * 12 * costs.dense.forward.device.in(1_s)));
 }
 
 TEST_CASE("recomputing some layers lies between none and all, in memory and in time") {
@@ -153,7 +156,9 @@ TEST_CASE("recomputing some layers lies between none and all, in memory and in t
   }
 }
 
-TEST_CASE("materialised attention can be freed by selective recomputation, flash attention has nothing to free") {
+TEST_CASE(
+    "materialised attention can be freed by selective recomputation, flash attention has nothing "
+    "to free") {
   Setup s = setup("gpt3-175b", "dgx-a100", 64);
   const ParallelPlan none = plan(s, 8, 8);
   ParallelPlan selective = none;
@@ -164,7 +169,8 @@ TEST_CASE("materialised attention can be freed by selective recomputation, flash
   CHECK(freed < 0.45);  // 34 of 34 + 5as/h = 114 bytes
   s.job.flash_attention = true;
   CHECK(s.pricer().price(selective).memory.stages[0].activations /
-            s.pricer().price(none).memory.stages[0].activations > 0.98);
+            s.pricer().price(none).memory.stages[0].activations >
+        0.98);
 }
 
 TEST_CASE("ZeRO never raises the memory of model states") {
@@ -177,14 +183,15 @@ TEST_CASE("ZeRO never raises the memory of model states") {
   }
 }
 
-TEST_CASE("parts of a stage sum to its total, parts of time to the step, and the band holds the step") {
+TEST_CASE(
+    "parts of a stage sum to its total, parts of time to the step, and the band holds the step") {
   for (const char* name : {"7b", "70b", "gpt3-175b"}) {
     const Setup s = setup(name, "dgx-h100", 64);
     const Prediction out = s.pricer().price(plan(s, 8, 8));
     for (const MemoryBreakdown& m : out.memory.stages) {
-      CHECK(m.total().in(kByte) ==
-            Approx((m.weights + m.gradients + m.optimizer + m.activations + m.workspace +
-                    m.communication + m.context).in(kByte)));
+      CHECK(m.total().in(kByte) == Approx((m.weights + m.gradients + m.optimizer + m.activations +
+                                           m.workspace + m.communication + m.context)
+                                              .in(kByte)));
       CHECK(m.total() <= out.memory.peak);
     }
     CHECK(out.memory.peak_reserved >= out.memory.peak);
@@ -248,7 +255,8 @@ TEST_CASE("more network, more compute and more HBM are never slower") {
     change(s);
     return s.pricer().price(plan(s, tp, pp)).time.step;
   };
-  for (const auto& [tp, pp] : {std::pair{8, 4}, std::pair{4, 8}, std::pair{8, 8}, std::pair{1, 1}}) {
+  for (const auto& [tp, pp] :
+       {std::pair{8, 4}, std::pair{4, 8}, std::pair{8, 8}, std::pair{1, 1}}) {
     const Seconds now = step([](Setup&) {}, tp, pp);
     CHECK(step([](Setup& s) { s.calibration.nic_efficiency *= 1.1; }, tp, pp) <= now);
     CHECK(step([](Setup& s) { s.calibration.link_efficiency *= 1.1; }, tp, pp) <= now);
@@ -302,7 +310,7 @@ TEST_CASE("a tensor-parallel group over two nodes is slower than one inside a no
 TEST_CASE("MFU is model FLOPs over the dense peak, by the printed formula") {
   const Setup s = setup("7b", "dgx-h100", 8);
   const Prediction out = s.pricer().price(plan(s, 1, 1));
-  const double flops = s.model.flops_per_token(2048).in(kFlop) * 512 * 2048;
+  const double flops = s.model.flops_per_token(2048).in(kFlop)*512 * 2048;
   CHECK(out.mfu == Approx(flops / out.time.step.in(1_s) / 8 / 989e12).epsilon(1e-3));
 }
 

@@ -129,9 +129,11 @@ PlanRequest random_request(std::mt19937& random) {
   const auto draw = [&](int low, int high) {
     return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
   };
-  const char* stack_names[] = {"megatron-core", "nanotron", "torchtitan", "deepspeed", "megatron-2021"};
+  const char* stack_names[] = {"megatron-core", "nanotron", "torchtitan", "deepspeed",
+                               "megatron-2021"};
   const char* machines[] = {"dgx-h100", "dgx-a100", "l40s"};
-  PlanRequest r = request_for("gpt2", machines[draw(0, 2)], 1 << draw(0, 3), stack_names[draw(0, 4)]);
+  PlanRequest r =
+      request_for("gpt2", machines[draw(0, 2)], 1 << draw(0, 3), stack_names[draw(0, 4)]);
   r.model = load_model("llama3.2-1b").value();
   r.model.layers = draw(2, 6);
   r.model.hidden = 1024 * draw(1, 4);
@@ -141,7 +143,9 @@ PlanRequest random_request(std::mt19937& random) {
   r.model.ffn_hidden = 4 * r.model.hidden;
   r.model.tied_embeddings = draw(0, 1) == 1;
   if (draw(0, 2) == 0) {
-    r.model.moe = {.experts = 4, .experts_per_token = 2, .expert_ffn_hidden = r.model.hidden,
+    r.model.moe = {.experts = 4,
+                   .experts_per_token = 2,
+                   .expert_ffn_hidden = r.model.hidden,
                    .first_dense_layers = draw(0, 1)};
   }
   r.job.sequence = 512 << draw(0, 3);
@@ -153,7 +157,8 @@ PlanRequest random_request(std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("the winner is the fastest of all plans, all splits and recompute counts, by brute force") {
+TEST_CASE(
+    "the winner is the fastest of all plans, all splits and recompute counts, by brute force") {
   std::mt19937 random(20261120);
   int with_winner = 0;
   for (int i = 0; i < 60; ++i) {
@@ -235,8 +240,8 @@ TEST_CASE("every tuple is fitting, too large, bounded, or rejected for a reason"
     CHECK_FALSE(r.nearest.empty());
     if (r.reason != RejectionReason::memory) rejected += r.count;
   }
-  CHECK(report.counts.tuples == report.counts.fitting + report.counts.too_large +
-                                   report.counts.bounded + rejected);
+  CHECK(report.counts.tuples ==
+        report.counts.fitting + report.counts.too_large + report.counts.bounded + rejected);
 }
 
 TEST_CASE("pinned axes are kept") {

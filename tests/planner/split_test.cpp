@@ -52,8 +52,7 @@ TEST_CASE("a heavy output head takes layers from the last stage") {
   PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
   const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::none);
-  const auto split =
-      best_split(pricer, p, pricer.cut_costs(cut_of(p)), Bytes{1e15}, Seconds{1e30});
+  const auto split = best_split(pricer, p, pricer.cut_costs(cut_of(p)), Bytes{1e15}, Seconds{1e30});
   REQUIRE(split);
   CHECK(split->layers.back() < *std::max_element(split->layers.begin(), split->layers.end()));
 }
@@ -62,8 +61,7 @@ TEST_CASE("a stack that may differ between stages recomputes less on later stage
   PlanRequest r = request_for("13b", "dgx-h100", 8, "echelon");
   const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::full);
-  const auto split =
-      best_split(pricer, p, pricer.cut_costs(cut_of(p)), 38_GiB, Seconds{1e30});
+  const auto split = best_split(pricer, p, pricer.cut_costs(cut_of(p)), 38_GiB, Seconds{1e30});
   REQUIRE(split);
   CHECK(split->recomputed.front() > 0);
   CHECK(split->recomputed.front() > split->recomputed.back());
