@@ -8,8 +8,8 @@
 namespace echelon {
 namespace {
 
-/// Seconds that stand for "no bound".
-constexpr Seconds kNever{1e30};
+/// Later than any finish.
+constexpr Seconds kUnbounded{1e30};
 
 /// One stage holding certain layers: what it adds to a state.
 struct Option {
@@ -247,7 +247,7 @@ std::optional<Split> Programme::solve(int uniform) {
   fronts_.assign(static_cast<std::size_t>(plan_.pp) + 1, {});
   fronts_[0].assign(all, {});
   State start;
-  start.latest = -kNever;
+  start.latest = -kUnbounded;
   fronts_[0][0].push_back(start);
   for (int stage = 0; stage < plan_.pp; ++stage) {
     const auto s = static_cast<std::size_t>(stage);
