@@ -16,19 +16,23 @@ namespace echelon::cli {
 
 namespace {
 
-constexpr std::array<std::string_view, 13> kKeys = {"tp",
+constexpr std::array<std::string_view, 17> kKeys = {"tp",
                                                     "pp",
                                                     "dp",
                                                     "vpp",
                                                     "cp",
                                                     "ep",
+                                                    "etp",
                                                     "microbatch",
                                                     "zero",
                                                     "recompute",
                                                     "shard-group",
                                                     "schedule",
                                                     "sequence-parallel",
-                                                    "recompute-layers"};
+                                                    "recompute-layers",
+                                                    "cp-comm",
+                                                    "rank-order",
+                                                    "offload"};
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kShort = {
     {{"sp", "sequence-parallel"}, {"mb", "microbatch"}, {"micro-batch", "microbatch"}}};
 

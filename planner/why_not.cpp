@@ -27,6 +27,7 @@ std::string product_of(const PlanConstraints& c) {
     product *= *degree;
   };
   add("tp", c.tp);
+  add("cp", c.cp);
   add("pp", c.pp);
   add("dp", c.dp);
   return count > 1 ? fmt::format("{} = {}", factors, product) : factors;
@@ -46,17 +47,21 @@ Rejection broken_rule(const PlanRequest& request) {
                                        gpus % product != 0 ? "does not divide" : "is not", gpus)};
   }
   if (c.pp && request.model.layers < *c.pp * c.vpp.value_or(1)) {
-    return {too_few_layers, fmt::format("{} layers for pp {} x vpp {} chunks", request.model.layers,
+    return {too_few_layers, fmt::format("{} layers for pp {} × vpp {} chunks", request.model.layers,
                                         *c.pp, c.vpp.value_or(1))};
   }
   if (c.tp && c.pp && c.cp.value_or(1) == 1 && !c.dp) {
     const std::int64_t unit = gpus / (std::int64_t{*c.tp} * *c.pp) * c.microbatch.value_or(1);
     if (request.job.global_batch % unit != 0) {
       return {batch_not_divisible,
-              fmt::format("global batch {} is not a multiple of dp {} x microbatch {}",
+              fmt::format("global batch {} is not a multiple of dp {} × microbatch {}",
                           request.job.global_batch, gpus / (std::int64_t{*c.tp} * *c.pp),
                           c.microbatch.value_or(1))};
     }
+  }
+  const int experts = request.model.moe.experts;
+  if (c.ep && *c.ep > 1 && (experts == 0 || experts % *c.ep != 0)) {
+    return {experts_not_divisible, fmt::format("ep {} does not divide {} experts", *c.ep, experts)};
   }
   // The rest by example: fill what is open with the defaults and see what is said.
   const Result<ParallelPlan> plan = plan_from_constraints(request);
@@ -100,7 +105,11 @@ std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstrai
   };
   add(&PlanConstraints::dp, degrees);
   add(&PlanConstraints::tp, degrees);
+  add(&PlanConstraints::cp, degrees);
   add(&PlanConstraints::pp, degrees);
+  if (request.model.moe.experts > 0) {
+    add(&PlanConstraints::ep, small_divisors(request.model.moe.experts));
+  }
   std::vector<int> chunks;
   for (int vpp = 1; vpp <= request.model.layers; ++vpp) chunks.push_back(vpp);
   add(&PlanConstraints::vpp, chunks);

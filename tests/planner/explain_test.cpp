@@ -195,3 +195,14 @@ TEST_CASE("why not what the user's own flag forbids: it would be better") {
   asked.tp = best.tp;
   CHECK(ask(r, asked).verdict == WhyNot::Verdict::better);
 }
+
+TEST_CASE("why not experts that do not divide: the nearest number that does") {
+  const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  PlanConstraints asked;
+  asked.ep = 3;
+  const WhyNot answer = ask(r, asked);
+  CHECK(answer.verdict == WhyNot::Verdict::illegal);
+  CHECK(answer.rule->reason == RejectionReason::experts_not_divisible);
+  REQUIRE(answer.neighbor.has_value());
+  CHECK((answer.neighbor->plan.ep == 2 || answer.neighbor->plan.ep == 4));
+}
