@@ -148,9 +148,10 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   }
   if (const auto rejection =
           check_plan(request.model, request.job, request.cluster, request.stack, plan)) {
-    return input_error(flag_of(rejection->reason), rejection->detail,
-                       std::string(describe(rejection->reason)),
-                       nearest_valid(request, plan, rejection->reason));
+    const std::string nearest = nearest_valid(request, plan, rejection->reason);
+    return input_error(
+        flag_of(rejection->reason), rejection->detail, {},
+        std::string(describe(rejection->reason)) + (nearest.empty() ? "" : "; " + nearest));
   }
   return plan;
 }
