@@ -28,30 +28,6 @@ int pinned_recompute(const std::vector<int>& pinned, const std::vector<int>& lay
   return pinned.front() <= most ? std::min(pinned.front(), layers[stage]) : pinned.front();
 }
 
-void fill_degrees(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan) {
-  const PlanConstraints& pinned = request.constraints;
-  const Cut& cut = tuple.cut;
-  plan.tp = cut.tp;
-  plan.cp = cut.cp;
-  plan.cp_comm = cut.cp_comm;
-  plan.ep = cut.ep;
-  plan.etp = cut.etp;
-  plan.dp = tuple.dp;
-  plan.pp = tuple.pp;
-  plan.vpp = tuple.vpp;
-  plan.microbatch = cut.microbatch;
-  plan.zero = tuple.zero;
-  plan.shard_group = tuple.shard_group;
-  plan.sequence_parallel = cut.sequence_parallel;
-  plan.recompute = tuple.recompute;
-  plan.rank_order = tuple.rank_order;
-  plan.offload_optimizer = tuple.offload_optimizer;
-  plan.schedule = tuple.schedule;
-  plan.overlap_dp = pinned.overlap_dp.value_or(true);
-  plan.overlap_tp = cut.overlap_tp;
-  plan.overlap_pp = pinned.overlap_pp.value_or(tuple.vpp > 1);
-}
-
 }  // namespace
 
 std::vector<std::int64_t> divisors(std::int64_t n) {
@@ -79,6 +55,30 @@ std::optional<std::vector<int>> split_layers(int layers, int pp, int vpp) {
   --split.back();
   if (split.front() < vpp) return std::nullopt;
   return split;
+}
+
+void fill_degrees(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan) {
+  const PlanConstraints& pinned = request.constraints;
+  const Cut& cut = tuple.cut;
+  plan.tp = cut.tp;
+  plan.cp = cut.cp;
+  plan.cp_comm = cut.cp_comm;
+  plan.ep = cut.ep;
+  plan.etp = cut.etp;
+  plan.dp = tuple.dp;
+  plan.pp = tuple.pp;
+  plan.vpp = tuple.vpp;
+  plan.microbatch = cut.microbatch;
+  plan.zero = tuple.zero;
+  plan.shard_group = tuple.shard_group;
+  plan.sequence_parallel = cut.sequence_parallel;
+  plan.recompute = tuple.recompute;
+  plan.rank_order = tuple.rank_order;
+  plan.offload_optimizer = tuple.offload_optimizer;
+  plan.schedule = tuple.schedule;
+  plan.overlap_dp = pinned.overlap_dp.value_or(true);
+  plan.overlap_tp = cut.overlap_tp;
+  plan.overlap_pp = pinned.overlap_pp.value_or(tuple.vpp > 1);
 }
 
 bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan) {

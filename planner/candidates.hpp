@@ -33,6 +33,9 @@ struct Tuple {
 /// layer less on the first and on the last stage; nothing when neither divides.
 [[nodiscard]] std::optional<std::vector<int>> split_layers(int layers, int pp, int vpp);
 
+/// Fills in all of a plan but its layers per stage and recomputed layers.
+void fill_degrees(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan);
+
 /// Fills `plan` (vectors reused) with the tuple's plan. False when its layers cannot be split.
 bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan);
 

@@ -43,6 +43,7 @@ struct Base {
   Seconds least;  ///< no plan with these degrees takes less
   Tuple tuple;
   const CutCosts* costs = nullptr;
+  Seconds work;  ///< least_work of the cut
 };
 
 /// A tuple whose layers may be split unevenly.
@@ -99,7 +100,7 @@ class Search {
   void collect_degrees(int tp, int cp, int pp);
   void add_base(const Tuple& tuple);
   void visit(const Base& base);
-  void visit_tuple(Tuple tuple, const CutCosts& costs);
+  void visit_tuple(Tuple tuple, const Base& base);
   void visit_recompute(Tuple tuple, const CutCosts& costs);
   void price(const Tuple& tuple, const CutCosts& costs);
   bool split_unevenly(const Progress& progress);
@@ -108,8 +109,10 @@ class Search {
   void accept(const Tuple& tuple, int split);
   [[nodiscard]] int fewest_recomputed(Tuple tuple, int all, const CutCosts& costs);
   [[nodiscard]] Bytes missing(const Tuple& tuple, const CutCosts& costs);
-  [[nodiscard]] Seconds least_time(const ParallelPlan& plan, const CutCosts& costs) const;
-  [[nodiscard]] Seconds least_time_of_base(const Tuple& tuple, const CutCosts& costs) const;
+  [[nodiscard]] Seconds least_time(const ParallelPlan& plan, const CutCosts& costs,
+                                   Seconds work) const;
+  [[nodiscard]] Seconds least_time_of_base(const Tuple& tuple, const CutCosts& costs,
+                                           Seconds work) const;
   /// The step time a new plan must beat to be among the top K.
   [[nodiscard]] Seconds incumbent() const {
     return best_.size() < static_cast<std::size_t>(request_.top) ? kNever : best_.back();
@@ -200,66 +203,54 @@ void Search::collect_degrees(int tp, int cp, int pp) {
   }
 }
 
-/// Degrees that break a rule whatever the rest are rejected once, here.
-void Search::add_base(const Tuple& tuple) {
-  plan_.layers_per_stage = balanced_layers(request_.model.layers, tuple.pp);
-  Tuple plainest = tuple;
-  plainest.shard_group = tuple.dp * tuple.cut.cp;
-  ParallelPlan plan = plan_;
-  if (!fill_plan(request_, plainest, plan)) plan.layers_per_stage = plan_.layers_per_stage;
-  if (const auto rejection =
-          check_degrees(request_.model, request_.job, request_.cluster, request_.stack, plan)) {
-    return reject(*rejection);
-  }
-  auto found = cuts_.find(tuple.cut);
-  if (found == cuts_.end()) found = cuts_.emplace(tuple.cut, pricer_.cut_costs(tuple.cut)).first;
-  bases_.push_back({least_time_of_base(tuple, found->second), tuple, &found->second});
-}
-
-// -------------------------------------------------------------------- Step 2: bounds
-
 /// Work of all layers, embedding and head of one microbatch, nothing recomputed, nothing exposed by
 /// data parallelism: what the stages together take at least.
-Seconds least_work(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs) {
+Seconds least_work(const Pricer& pricer, const CutCosts& costs) {
   ParallelPlan bare;  // degrees without data parallelism: no ZeRO traffic
-  bare.tp = plan.tp;
+  bare.tp = costs.cut.tp;
   bare.pp = 1;
-  bare.microbatch = plan.microbatch;
+  bare.microbatch = costs.cut.microbatch;
   const StageModel model(pricer, bare, costs);
   const int layers = pricer.model().layers;
   const int moe = pricer.moe_before(layers);
   return model.times({.index = 0, .layers = {layers - moe, moe}, .recomputed = {}}).total();
 }
 
+/// Degrees that break a rule whatever the rest are rejected once, here.
+void Search::add_base(const Tuple& tuple) {
+  fill_degrees(request_, tuple, plan_);
+  if (const auto rejection =
+          check_degrees(request_.model, request_.job, request_.cluster, request_.stack, plan_)) {
+    return reject(*rejection);
+  }
+  auto found = cuts_.find(tuple.cut);
+  if (found == cuts_.end()) found = cuts_.emplace(tuple.cut, pricer_.cut_costs(tuple.cut)).first;
+  const Seconds work = least_work(pricer_, found->second);
+  bases_.push_back({least_time_of_base(tuple, found->second, work), tuple, &found->second, work});
+}
+
+// -------------------------------------------------------------------- Step 2: bounds
+
 /// No split and no choice of ZeRO, recomputation or offload makes the plan's degrees and schedule
 /// faster: Σt ≥ work and max t ≥ work/p, and the pipeline's time falls with neither.
-Seconds Search::least_time(const ParallelPlan& plan, const CutCosts& costs) const {
-  const Seconds work = least_work(pricer_, plan, costs);
+Seconds Search::least_time(const ParallelPlan& plan, const CutCosts& costs, Seconds work) const {
   const StageModel model(pricer_, plan, costs);
   return (model.pipeline(work, work / plan.pp) + pricer_.calibration().step_fixed) *
          (1 + model.straggler_share());
 }
 
 /// The same over every schedule: the smallest bubble any number of chunks leaves.
-Seconds Search::least_time_of_base(const Tuple& tuple, const CutCosts& costs) const {
+Seconds Search::least_time_of_base(const Tuple& tuple, const CutCosts& costs, Seconds work) const {
   ParallelPlan plan;
+  Tuple open = tuple;
   Seconds least = kNever;
   for (const Chunks chunks : chunk_values(request_, tuple.pp)) {
     for (const RankOrder order : rank_order_values(request_, tuple)) {
-      plan.tp = tuple.cut.tp;
-      plan.cp = tuple.cut.cp;
-      plan.cp_comm = tuple.cut.cp_comm;
-      plan.ep = tuple.cut.ep;
-      plan.etp = tuple.cut.etp;
-      plan.dp = tuple.dp;
-      plan.pp = tuple.pp;
-      plan.vpp = chunks.vpp;
-      plan.schedule = chunks.schedule;
-      plan.microbatch = tuple.cut.microbatch;
-      plan.sequence_parallel = tuple.cut.sequence_parallel;
-      plan.rank_order = order;
-      plan.overlap_pp = request_.constraints.overlap_pp.value_or(chunks.vpp > 1);
-      least = std::min(least, least_time(plan, costs));
+      open.vpp = chunks.vpp;
+      open.schedule = chunks.schedule;
+      open.rank_order = order;
+      fill_degrees(request_, open, plan);
+      least = std::min(least, least_time(plan, costs, work));
     }
   }
   return least;
@@ -294,7 +285,7 @@ void Search::visit(const Base& base) {
           tuple.shard_group = shard;
           for (const double offload : offload_values(request_, zero)) {
             tuple.offload_optimizer = offload;
-            visit_tuple(tuple, *base.costs);
+            visit_tuple(tuple, base);
           }
         }
       }
@@ -304,7 +295,8 @@ void Search::visit(const Base& base) {
 
 /// Prices a tuple unless its bounds say that it can neither be listed nor lie on the Pareto front:
 /// `least` against the K best, and (least, smallest memory) against the front.
-void Search::visit_tuple(Tuple tuple, const CutCosts& costs) {
+void Search::visit_tuple(Tuple tuple, const Base& base) {
+  const CutCosts& costs = *base.costs;
   tuple.recompute = Recompute::none;
   tuple.recompute_layers = 0;
   if (!fill_plan(request_, tuple, plan_)) {
@@ -316,7 +308,7 @@ void Search::visit_tuple(Tuple tuple, const CutCosts& costs) {
           check_plan(request_.model, request_.job, request_.cluster, request_.stack, plan_)) {
     return reject(*rejection);
   }
-  const Seconds least = least_time(plan_, costs);
+  const Seconds least = least_time(plan_, costs, base.work);
   const bool can_win = request_.exhaustive || least <= incumbent();
   tuple.recompute = recompute_values(request_).back();
   tuple.recompute_layers = tuple.recompute == Recompute::full ? request_.model.layers : 0;
