@@ -87,7 +87,6 @@ std::vector<Stack> make_stacks() {
     s.sequence_parallel = false;
     s.interleaved = false;
     s.overlaps_gather = false;
-    s.reduces_in_fp32 = false;
     s.cp_all_to_all = true;
     s.expert_parallel = true;
     s.offload_optimizer = true;

@@ -38,7 +38,6 @@ struct Stack {
   double zero1_gather_shard = 0;  ///< … and per sharded parameter
   bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
-  bool reduces_in_fp32 = true;          ///< data-parallel reduction on the main gradients
   int vocab_padding = 128;              ///< vocabulary padded to a multiple of this · tp
 
   [[nodiscard]] bool offers_cp(CpComm comm) const {
