@@ -19,7 +19,9 @@ struct Calibration {
   std::string fitted_to;  ///< the runs behind it, or "data sheets and published benchmarks"
 
   // Device
+  double pace = 1;               ///< all device rates below times this: one release beside another
   double gemm_efficiency = 0;    ///< large GEMM, of the dense peak, before tile quantisation
+  double fp8_efficiency = 1;     ///< … times this for fp8 inputs
   double gemm_ramp = 0;          ///< depth k at which a GEMM reaches half of that
   Seconds kernel_fixed;          ///< device time of an empty kernel, paid by every kernel
   double attention_forward = 0;  ///< flash attention, causal FLOPs counted, of the bf16 peak
@@ -31,6 +33,7 @@ struct Calibration {
   // Host
   Seconds host_layer_forward;  ///< host work to launch one layer forward
   Seconds host_layer_backward;
+  Seconds host_experts;        ///< more of it for a layer of experts, forward and backward together
   BytesPerSecond host_memory;  ///< host memory bandwidth of one node, for offloaded optimizers
   Seconds step_fixed;          ///< per step: data, logging, synchronisation
   double straggler_per_doubling = 0;  ///< step time lost per doubling of the nodes
@@ -41,8 +44,13 @@ struct Calibration {
   Seconds collective_base;  ///< fixed time of one collective
   Seconds intra_hop;        ///< per ring step inside a domain
   Seconds inter_hop;        ///< per ring step between domains, the fabric's own latency on top
-  double dp_overlap = 0;    ///< share of the backward pass that data-parallel traffic can use
-  double tp_overlap = 0;    ///< share of the paired GEMM that a tensor-parallel collective can use
+  // How a latency measured in the job itself is felt (costmodel/price.hpp, MeasuredNetwork):
+  double hop_felt = 1;       ///< per step between domains, over the measured one
+  double span_hop_felt = 0;  ///< per step inside a domain of a ring that spans several
+  double bulk_hop_felt = 1;  ///< stalling network: per step between domains of data-parallel rings
+  double host_hop_felt = 1;  ///< … and by the host, per ring step, an eighth of the measured one
+  double dp_overlap = 0;     ///< share of the backward pass that data-parallel traffic can use
+  double tp_overlap = 0;     ///< share of the paired GEMM that a tensor-parallel collective can use
   double overlap_slowdown = 0;  ///< compute time lost per second of overlapped communication
 
   // Memory outside our own tensors

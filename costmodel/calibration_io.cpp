@@ -1,83 +1,15 @@
 #include "costmodel/calibration_io.hpp"
 
-#include <array>
 #include <cstddef>
 #include <string>
-#include <variant>
 
 #include "core/embedded.hpp"
 #include "core/json_io.hpp"
 #include "core/nearest.hpp"
+#include "costmodel/calibration_fields.hpp"
 
 namespace echelon {
 namespace {
-
-/// One field of a calibration: its key, the unit it is written in, its range.
-struct Field {
-  const char* key;
-  std::variant<double Calibration::*, Seconds Calibration::*, Bytes Calibration::*,
-               BytesPerSecond Calibration::*>
-      member;
-  const char* unit;  ///< "ratio", "tokens", "us" or "MiB"
-  double least, most;
-};
-
-using C = Calibration;
-constexpr auto kFields = std::to_array<Field>({
-    {"gemm_efficiency", &C::gemm_efficiency, "ratio", 1e-3, 1.2},
-    {"gemm_ramp", &C::gemm_ramp, "elements", 0, 1e5},
-    {"kernel_fixed", &C::kernel_fixed, "us", 0, 1e4},
-    {"attention_forward", &C::attention_forward, "ratio", 1e-3, 1.2},
-    {"attention_backward", &C::attention_backward, "ratio", 1e-3, 1.2},
-    {"attention_ramp", &C::attention_ramp, "tokens", 0, 1e6},
-    {"memory_efficiency", &C::memory_efficiency, "ratio", 1e-3, 1.2},
-    {"optimizer_efficiency", &C::optimizer_efficiency, "ratio", 1e-3, 1.2},
-    {"host_layer_forward", &C::host_layer_forward, "us", 0, 1e7},
-    {"host_layer_backward", &C::host_layer_backward, "us", 0, 1e7},
-    {"host_memory", &C::host_memory, "GB/s", 1, 1e6},
-    {"step_fixed", &C::step_fixed, "us", 0, 1e8},
-    {"straggler_per_doubling", &C::straggler_per_doubling, "ratio", 0, 1},
-    {"link_efficiency", &C::link_efficiency, "ratio", 1e-3, 1.2},
-    {"nic_efficiency", &C::nic_efficiency, "ratio", 1e-3, 1.2},
-    {"collective_base", &C::collective_base, "us", 0, 1e6},
-    {"intra_hop", &C::intra_hop, "us", 0, 1e6},
-    {"inter_hop", &C::inter_hop, "us", 0, 1e6},
-    {"dp_overlap", &C::dp_overlap, "ratio", 0, 1},
-    {"tp_overlap", &C::tp_overlap, "ratio", 0, 1},
-    {"overlap_slowdown", &C::overlap_slowdown, "ratio", 0, 1},
-    {"allocator_reserve", &C::allocator_reserve, "ratio", 0, 1},
-    {"context", &C::context, "MiB", 0, 1e6},
-    {"nccl_per_communicator", &C::nccl_per_communicator, "MiB", 0, 1e6},
-    {"gemm_workspace", &C::gemm_workspace, "MiB", 0, 1e6},
-    {"time_band", &C::time_band, "ratio", 0, 1},
-    {"memory_band", &C::memory_band, "ratio", 0, 1},
-});
-
-void set(Calibration& c, const Field& field, double value) {
-  if (const auto* ratio = std::get_if<double C::*>(&field.member)) c.*(*ratio) = value;
-  if (const auto* time = std::get_if<Seconds C::*>(&field.member)) c.*(*time) = value * 1_us;
-  if (const auto* size = std::get_if<Bytes C::*>(&field.member)) c.*(*size) = value * 1_MiB;
-  if (const auto* rate = std::get_if<BytesPerSecond C::*>(&field.member)) {
-    c.*(*rate) = value * 1_GBps;
-  }
-}
-
-double get(const Calibration& c, const Field& field) {
-  if (const auto* ratio = std::get_if<double C::*>(&field.member)) return c.*(*ratio);
-  if (const auto* time = std::get_if<Seconds C::*>(&field.member)) return (c.*(*time)).in(1_us);
-  if (const auto* size = std::get_if<Bytes C::*>(&field.member)) return (c.*(*size)).in(1_MiB);
-  return (c.*std::get<BytesPerSecond C::*>(field.member)).in(1_GBps);
-}
-
-void replace_source(Calibration& c, const std::string& field, std::string text) {
-  for (auto& source : c.sources) {
-    if (source.field == field) {
-      source.text = std::move(text);
-      return;
-    }
-  }
-  c.sources.push_back({field, std::move(text)});
-}
 
 const EmbeddedFile* find_shipped(std::string_view name) {
   for (const EmbeddedFile& file : embedded_calibrations()) {
@@ -114,7 +46,7 @@ void read_rates(JsonReader& reader, bool complete, Calibration& out, Status& sta
     return;
   }
   JsonReader all(*rates, reader.where(), reader.pointer_to("rates"));
-  for (const Field& field : kFields) {
+  for (const CalibrationField& field : calibration_fields()) {
     if (!all.has(field.key)) {
       (void)all.member(field.key);  // a known key that is absent
       if (complete) {
@@ -133,8 +65,8 @@ void read_rates(JsonReader& reader, bool complete, Calibration& out, Status& sta
     (void)one.choice("unit", {field.unit});
     std::string source = one.string("source");
     if (Status done = one.finish(); !done && status.ok()) status = done;
-    set(out, field, value);
-    replace_source(out, field.key, std::move(source));
+    set_rate(out, field, value);
+    set_source(out, field, std::move(source));
   }
   if (Status done = all.finish(); !done && status.ok()) status = done;
 }
@@ -201,12 +133,12 @@ Result<Calibration> pick_calibration(const GpuSpec& gpu, const Stack& stack) {
 
 std::string calibration_to_json(const Calibration& c) {
   Json rates = Json::object();
-  for (const Field& field : kFields) {
+  for (const CalibrationField& field : calibration_fields()) {
     std::string source;
     for (const auto& each : c.sources) {
       if (each.field == field.key) source = each.text;
     }
-    rates[field.key] = {{"value", get(c, field)}, {"unit", field.unit}, {"source", source}};
+    rates[field.key] = {{"value", rate_of(c, field)}, {"unit", field.unit}, {"source", source}};
   }
   const Json json = {{"schema", 1},
                      {"kind", "calibration"},

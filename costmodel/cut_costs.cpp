@@ -1,6 +1,7 @@
 // What one cut (tp, microbatch, sequence parallel) costs per layer: times and bytes, summed over
 // the operator lists.
 #include <algorithm>
+#include <cmath>
 
 #include "costmodel/collectives.hpp"
 #include "costmodel/price.hpp"
@@ -11,13 +12,25 @@ namespace {
 
 /// Everything the sums below need besides the operators.
 struct Context {
-  DeviceRates rates;
+  DeviceRates rates;  ///< GEMMs in the job's format
+  DeviceRates wide;   ///< GEMMs in 16 bits
   GroupLinks tp, cp, ep, etp;
   bool overlap_tp;
   const TrainingJob& job;
   const Calibration& calibration;
   const Stack& stack;
 
+  [[nodiscard]] bool in_fp8(const Operator& op) const {
+    return job.precision.compute == Dtype::fp8 && !op.wide;
+  }
+  [[nodiscard]] const DeviceRates& gemm_rates(const Operator& op) const {
+    return in_fp8(op) ? rates : wide;
+  }
+  /// An fp8 GEMM's input is read in 16 bits and written in 8, once as it is and once transposed.
+  /// Source: TransformerEngine's cast-transpose kernels.
+  [[nodiscard]] Seconds cast(const Operator& op, double elements) const {
+    return in_fp8(op) ? elementwise_time(Bytes{4 * elements}, 1, rates) : Seconds{};
+  }
   [[nodiscard]] const GroupLinks& links(CollectiveGroup group) const {
     switch (group) {
       case CollectiveGroup::cp: return cp;
@@ -43,15 +56,18 @@ BackwardTimes backward_gemm(const Operator& op, const Context& c) {
   const double accumulate = precision.gradient > 0 && precision.main_gradient > 0
                                 ? precision.gradient + 2 * precision.main_gradient
                                 : 2 * std::max(precision.main_gradient, precision.gradient);
-  return {gemm_time(op.m, op.k, op.n, op.forward_traffic, c.rates, op.groups),
-          gemm_time(op.k, op.n, op.m, op.forward_traffic + Bytes{accumulate * weights}, c.rates,
+  const DeviceRates& rates = c.gemm_rates(op);
+  return {gemm_time(op.m, op.k, op.n, op.forward_traffic, rates, op.groups) +
+              c.cast(op, op.groups * op.m * op.n),
+          gemm_time(op.k, op.n, op.m, op.forward_traffic + Bytes{accumulate * weights}, rates,
                     op.groups)};
 }
 
 Seconds forward_time(const Operator& op, const Context& c) {
   switch (op.kind) {
     case OperatorKind::gemm:
-      return gemm_time(op.m, op.n, op.k, op.forward_traffic, c.rates, op.groups);
+      return gemm_time(op.m, op.n, op.k, op.forward_traffic, c.gemm_rates(op), op.groups) +
+             c.cast(op, op.groups * op.m * op.k);
     case OperatorKind::attention:
       return attention_time(op.forward, op.forward_traffic, op.span, op.forward_kernels,
                             c.rates.attention_forward, c.rates);
@@ -71,6 +87,12 @@ Seconds collective_time(CollectiveKind kind, Bytes payload, const GroupLinks& li
     case CollectiveKind::all_to_all: return all_to_all(payload, links);
   }
   return Seconds{};
+}
+
+/// Steps of a ring of so many ranks: a reduction to all passes it twice.
+double ring_steps(CollectiveKind kind, int ranks) {
+  if (kind == CollectiveKind::none) return 0;
+  return (kind == CollectiveKind::all_reduce ? 2.0 : 1.0) * (ranks - 1);
 }
 
 /// Part of `comm` that `cover` seconds of compute do not hide.
@@ -109,6 +131,8 @@ void add_collective(const Operator& op, const Context& c, Sums& sums, Pending& p
       c.overlap_tp && op.group == CollectiveGroup::tp ? 1 - c.calibration.tp_overlap : 1.0;
   const Seconds forward = share * collective_time(op.forward_collective, op.payload, links);
   const Seconds backward = collective_time(op.backward_collective, op.payload, links);
+  sums.forward.ring_steps += ring_steps(op.forward_collective, links.ranks);
+  sums.backward.ring_steps += ring_steps(op.backward_collective, links.ranks);
   pending.group = op.group;
   if (op.forward_overlaps) {
     pending.forward += forward;
@@ -165,9 +189,26 @@ Sums sum_over(const OperatorList& list, const Context& c) {
   return sums;
 }
 
+/// Where a token is sent once to each domain that holds one of its k experts, not once to each
+/// expert, the traffic between D domains shrinks to D·(1 − (1 − 1/D)^k)/k of k copies (experts
+/// drawn evenly); the domain's own links spread it from there. Source: DeepEP's two-hop dispatch.
+GroupLinks dispatch_links(const Pricer& pricer, Cut cut) {
+  GroupLinks group = pricer.links(cut.ep, cut.etp);
+  if (!pricer.stack().dispatches_per_domain || group.domains < 2) return group;
+  const double domains = group.domains;
+  const double k = pricer.model().moe.experts_per_token;
+  group.inter_per_rank *= k / (domains * (1 - std::pow(1 - 1 / domains, k)));
+  return group;
+}
+
 LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, LayerKind kind) {
   const OperatorList list = layer_operators(model, context.job, context.stack, cut, kind);
-  const Sums sums = sum_over(list, context);
+  Sums sums = sum_over(list, context);
+  if (context.stack.overlaps_experts) {
+    const double share = context.calibration.dp_overlap;
+    sums.forward.ep = uncovered(sums.forward.ep, sums.forward.device, share);
+    sums.backward.ep = uncovered(sums.backward.ep, sums.backward.device, share);
+  }
   return {
       .forward = sums.forward,
       .backward = sums.backward,
@@ -182,18 +223,18 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, 
 }  // namespace
 
 CutCosts Pricer::cut_costs(Cut cut) const {
-  const auto links = [&](int ranks, int stride) {
-    return apply(cluster_.group(ranks, stride), calibration_);
-  };
-  const Context context{device_rates(cluster_.gpu(), calibration_, job_.precision.compute),
-                        links(cut.tp, 1),
-                        links(cut.cp, cut.tp),
-                        links(cut.ep, cut.etp),
-                        links(cut.etp, 1),
-                        cut.overlap_tp,
-                        job_,
-                        calibration_,
-                        stack_};
+  const Dtype format = job_.precision.compute;
+  const Context context{
+      device_rates(cluster_.gpu(), calibration_, format),
+      device_rates(cluster_.gpu(), calibration_, format == Dtype::fp8 ? Dtype::bf16 : format),
+      links(cut.tp, 1),
+      links(cut.cp, cut.tp),
+      dispatch_links(*this, cut),
+      links(cut.etp, 1),
+      cut.overlap_tp,
+      job_,
+      calibration_,
+      stack_};
   CutCosts costs;
   costs.cut = cut;
   if (moe_before_.back() < model_.layers) {

@@ -322,7 +322,9 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Stack& stack
   const double rows = own * moe.experts_per_token;
   const double bytes = s.e * rows * s.h;
   const double logits = 4 * own * moe.experts;
-  list.push(gemm("router", own, moe.experts, s.h, s.e * s.Ts * s.h, s.e));
+  Operator router = gemm("router", own, moe.experts, s.h, s.e * s.Ts * s.h, s.e);
+  router.wide = true;
+  list.push(router);
   list.push(elementwise("top_k", 3 * logits, 2 * logits, logits));
   list.push(elementwise("permute", 2 * bytes, 2 * bytes, 0));
   const auto exchange = [&](std::string_view name) {
@@ -423,7 +425,9 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job, cons
   OperatorList list;
   list.push(norm("final_norm", s));
   push_column_entry(list, "head_gather", s, cut);
-  list.push(gemm("head", s.T, logits / s.T, s.h, s.e * s.Ts * s.h, s.e));
+  Operator head = gemm("head", s.T, logits / s.T, s.h, s.e * s.Ts * s.h, s.e);
+  head.wide = true;  // Source: Megatron-Core and TransformerEngine leave the output layer in bf16
+  list.push(head);
   Operator loss = elementwise("loss", 0.6 * stack.loss_traffic * logits,
                               0.4 * stack.loss_traffic * logits, stack.logits_bytes * logits);
   loss.forward_kernels = 6;

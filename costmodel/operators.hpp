@@ -35,6 +35,7 @@ struct Operator {
   int backward_kernels = 0;
   Bytes saved;                  ///< kept for the backward pass
   double span = 0;              ///< attention: keys one kernel sees
+  bool wide = false;            ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
   bool attention_core = false;  ///< dropped and recomputed by selective recomputation
   Bytes transient;              ///< gradients alive while its backward runs
   CollectiveGroup group = CollectiveGroup::tp;

@@ -21,6 +21,31 @@ Pricer::Pricer(const ModelSpec& model, const TrainingJob& job, const ClusterTopo
   }
 }
 
+GroupLinks Pricer::links(int ranks, int stride) const {
+  GroupLinks group = apply(cluster_.group(ranks, stride), calibration_);
+  if (!network_ || network_->hop <= Seconds{} || group.domains < 2) return group;
+  group.inter_hop = calibration_.hop_felt * network_->device_hop();
+  group.intra_hop += calibration_.span_hop_felt * network_->device_hop();
+  return group;
+}
+
+GroupLinks Pricer::data_links(int ranks, int stride) const {
+  GroupLinks group = links(ranks, stride);
+  if (!network_ || group.domains < 2) return group;
+  const NodeSpec& node = cluster_.node();
+  const BytesPerSecond described = node.nics * node.nic * calibration_.nic_efficiency;
+  const double share = std::min(1.0, network_->bus.in(described));
+  group.inter *= share;
+  group.inter_per_rank *= share;
+  if (network_->stalls()) group.inter_hop = calibration_.bulk_hop_felt * network_->hop;
+  return group;
+}
+
+Seconds Pricer::host_ring_step() const {
+  if (!network_ || !network_->stalls()) return Seconds{};
+  return calibration_.host_hop_felt / 8 * network_->hop;
+}
+
 Cut cut_of(const ParallelPlan& plan) {
   return {.tp = plan.tp,
           .cp = plan.cp,

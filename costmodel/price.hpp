@@ -1,6 +1,8 @@
 // Pricing: memory of every stage and every part of the step time of one plan, in closed form.
 #pragma once
 
+#include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "core/job.hpp"
 #include "core/model.hpp"
 #include "core/parallel_plan.hpp"
+#include "costmodel/collectives.hpp"
 #include "costmodel/operators.hpp"
 #include "costmodel/stack.hpp"
 #include "topologies/topology.hpp"
@@ -69,15 +72,19 @@ struct PassCosts {
   Seconds tp;      ///< collectives the compute queue waits on
   Seconds cp;
   Seconds ep;
+  double ring_steps =
+      0;  ///< of all collectives, one after the other: what a stalled host waits for
   [[nodiscard]] Seconds total() const { return device + tp + cp + ep; }
   [[nodiscard]] friend PassCosts operator*(double count, const PassCosts& pass) {
-    return {count * pass.device, count * pass.tp, count * pass.cp, count * pass.ep};
+    return {count * pass.device, count * pass.tp, count * pass.cp, count * pass.ep,
+            count * pass.ring_steps};
   }
   PassCosts& operator+=(const PassCosts& other) {
     device += other.device;
     tp += other.tp;
     cp += other.cp;
     ep += other.ep;
+    ring_steps += other.ring_steps;
     return *this;
   }
 };
@@ -112,12 +119,37 @@ struct CutCosts {
   }
 };
 
+/// What a job's own benchmark said about its network, before it trained. Overrides the description
+/// where it applies: bandwidth for data-parallel groups (a benchmark over the whole job says little
+/// about groups of two nodes), latency for every group that spans domains.
+struct MeasuredNetwork {
+  BytesPerSecond bus;  ///< all-reduce over the whole job, as nccl-tests counts bus bandwidth
+  Seconds hop;         ///< per step between nodes of a ring over the whole job; zero: not measured
+
+  /// Healthy fabrics of published runs show 0.15-0.4 ms, stalling ones 1.5-3 ms; nothing between.
+  /// Then every collective also blocks the host, even one that stays inside a node.
+  [[nodiscard]] bool stalls() const { return hop > 800_us; }
+  /// What the device sees of it outside data-parallel rings: a healthy network's at most.
+  [[nodiscard]] Seconds device_hop() const { return std::min(hop, 250_us); }
+};
+
 /// Prices plans of one (model, job, cluster, stack, calibration). Pure: same arguments, same
 /// result. Plans must be legal (planner/legality.hpp); illegal ones are a programming error.
 class Pricer {
  public:
   Pricer(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
          const Stack& stack, const Calibration& calibration);
+
+  /// The same job under other rates.
+  void recalibrate(const Calibration& calibration) { calibration_ = calibration; }
+  void set_network(const MeasuredNetwork& network) { network_ = network; }
+
+  /// The links of a group (ClusterTopology::group) under this calibration.
+  [[nodiscard]] GroupLinks links(int ranks, int stride) const;
+  /// The same for groups over which gradients are reduced and parameters gathered.
+  [[nodiscard]] GroupLinks data_links(int ranks, int stride) const;
+  /// Host time that a collective over so many ranks costs besides its launch.
+  [[nodiscard]] Seconds host_ring_step() const;
 
   [[nodiscard]] CutCosts cut_costs(Cut cut) const;
   [[nodiscard]] Prediction price(const ParallelPlan& plan) const;
@@ -147,6 +179,7 @@ class Pricer {
   ClusterTopology cluster_;
   Stack stack_;
   Calibration calibration_;
+  std::optional<MeasuredNetwork> network_;
   std::vector<int> moe_before_;
   FlopsPerSecond peak_;  ///< dense peak of the job's dtype
   Flops flops_per_token_;

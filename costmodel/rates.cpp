@@ -21,15 +21,16 @@ double tile_utilisation(double m, double n, double sms, const Tile& tile, double
 
 DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration, Dtype dtype) {
   const Dtype wide = dtype == Dtype::fp8 ? Dtype::bf16 : dtype;
-  const FlopsPerSecond half = gpu.peak(wide);
-  return {.gemm = gpu.peak(dtype) * calibration.gemm_efficiency,
+  const FlopsPerSecond half = gpu.peak(wide) * calibration.pace;
+  const double narrow = dtype == Dtype::fp8 ? calibration.fp8_efficiency : 1.0;
+  return {.gemm = gpu.peak(dtype) * calibration.pace * calibration.gemm_efficiency * narrow,
           .gemm_ramp = calibration.gemm_ramp,
           .attention_forward = half * calibration.attention_forward,
           .attention_backward = half * calibration.attention_backward,
           .attention_ramp = calibration.attention_ramp,
-          .memory = gpu.hbm * calibration.memory_efficiency,
+          .memory = gpu.hbm * calibration.pace * calibration.memory_efficiency,
           .optimizer = gpu.hbm * calibration.optimizer_efficiency,
-          .kernel_fixed = calibration.kernel_fixed,
+          .kernel_fixed = calibration.kernel_fixed / calibration.pace,
           .sms = static_cast<double>(std::max(1, gpu.sms))};
 }
 

@@ -43,6 +43,7 @@ std::vector<Stack> make_stacks() {
     s.zero_allowed[2] = s.zero_allowed[3] = false;
     s.sequence_parallel_always = true;
     s.interleaved = false;
+    s.reduces_in_buckets = false;
     s.overlaps_gather = false;
     s.overlaps_tp_backward = false;
     s.gather_buffers = 2;

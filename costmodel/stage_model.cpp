@@ -30,10 +30,6 @@ int stride_of_data(const ParallelPlan& plan) {
 
 }  // namespace
 
-GroupLinks StageModel::links(int ranks, int stride) const {
-  return apply(pricer_.cluster().group(ranks, stride), c_);
-}
-
 StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs)
     : pricer_(pricer),
       plan_(plan),
@@ -43,18 +39,18 @@ StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const Cut
       microbatches_(plan.microbatches_rounded_up(pricer.job().global_batch)) {
   const int data = plan.dp * plan.cp;
   const int stride = stride_of_data(plan);
-  shard_ = links(plan.shard_group, stride);
-  replicas_ = links(data / plan.shard_group, stride * plan.shard_group);
+  shard_ = pricer.data_links(plan.shard_group, stride);
+  replicas_ = pricer.data_links(data / plan.shard_group, stride * plan.shard_group);
   if (pricer.model().moe.experts > 0) {
     const int grid = plan.ep * plan.etp;
     expert_dp_ = plan.tp * data / grid;
     expert_shard_ = std::min(expert_dp_, plan.shard_group);
     while (expert_dp_ % expert_shard_ != 0) --expert_shard_;
-    expert_shard_links_ = links(expert_shard_, grid);
-    expert_replicas_ = links(expert_dp_ / expert_shard_, grid * expert_shard_);
+    expert_shard_links_ = pricer.data_links(expert_shard_, grid);
+    expert_replicas_ = pricer.data_links(expert_dp_ / expert_shard_, grid * expert_shard_);
   }
   if (plan.pp > 1) {
-    const GroupLinks pipe = links(plan.pp, strides_of_pipeline(plan));
+    const GroupLinks pipe = pricer.links(plan.pp, strides_of_pipeline(plan));
     hop_ = send_receive(costs.layer_input, pipe);
     if (pricer.model().tied_embeddings) {
       // First and last stage: a group of two across the pipeline.
@@ -68,7 +64,7 @@ StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const Cut
       tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
     }
   }
-  norm_sync_ = all_reduce(4_B, links(static_cast<int>(plan.gpus()), 1));
+  norm_sync_ = all_reduce(4_B, pricer.links(static_cast<int>(plan.gpus()), 1));
   optimizer_rate_ = device_rates(pricer.cluster().gpu(), c_, recipe_.compute).optimizer;
   dense_traffic_ = layer_traffic(costs.dense);
   moe_traffic_ = layer_traffic(costs.moe);
@@ -212,6 +208,10 @@ StageTimes StageModel::times(const Stage& stage) const {
   PassCosts forward;
   PassCosts backward;
   PassCosts again;
+  const Seconds ring_step = pricer_.host_ring_step();
+  const auto launch = [&](Seconds host, const PassCosts& pass, double share, bool experts) {
+    return host + pass.ring_steps * ring_step + (experts ? share * c_.host_experts : Seconds{});
+  };
   const auto add_layers = [&](const LayerCosts& layer, const LayerTraffic& traffic, double layers,
                               double recomputed) {
     if (layers <= 0) return;
@@ -221,10 +221,14 @@ StageTimes StageModel::times(const Stage& stage) const {
     const double selective = plan_.recompute == Recompute::selective ? layers : 0.0;
     again.device += selective * layer.selective;
     const Seconds wait_forward =
-        wait_for_host(c_.host_layer_forward, layer.forward.total() + traffic.forward);
+        wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, layer.experts > 0),
+                      layer.forward.total() + traffic.forward);
     const Seconds wait_backward =
-        wait_for_host(c_.host_layer_backward, layer.backward.total() + traffic.backward);
-    const Seconds wait_again = wait_for_host(c_.host_layer_forward, layer.forward.total());
+        wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6, layer.experts > 0),
+                      layer.backward.total() + traffic.backward);
+    const Seconds wait_again =
+        wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, layer.experts > 0),
+                      layer.forward.total());
     t.forward += layers * (wait_forward + traffic.forward);
     t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_again;
     t.host += layers * (wait_forward + wait_backward) + recomputed * wait_again;
@@ -253,6 +257,7 @@ StageTimes StageModel::times(const Stage& stage) const {
 /// A reduction is cut into buckets of max(40 M, 1 M · dp) parameters; every bucket after the first
 /// pays the latency again. Source: Megatron-Core distributed_data_parallel_config, bucket_size.
 double StageModel::buckets(double parameters) const {
+  if (!pricer_.stack().reduces_in_buckets) return 1.0;
   return std::max(1.0, std::ceil(parameters / std::max(40e6, 1e6 * plan_.dp * plan_.cp)));
 }
 

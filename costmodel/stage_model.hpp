@@ -54,7 +54,6 @@ class StageModel {
     Seconds forward;
     Seconds backward;
   };
-  [[nodiscard]] GroupLinks links(int ranks, int stride) const;
   [[nodiscard]] Parameters parameters(const Stage& stage) const;
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;

@@ -21,6 +21,10 @@ struct RunGpu {
   int trays = 1;           ///< nodes inside one NVLink domain
 };
 
+/// Jobs take 64 of a rack's 72 GPUs, 16 of its 18 trays, so that powers of two fit: published runs
+/// of NVL72 racks use 64, 128, 256 ... GPUs and expert groups of 32 and 64.
+constexpr int kTraysInUse = 16;
+
 // Sources: NVIDIA and AMD data sheets (link rates are half of the printed bidirectional ones);
 // networks of DGX-1/2, DGX A100, H100, B200, B300, of Meta's Grand Teton and of Azure ND MI300X.
 const std::array kGpus = {
@@ -37,8 +41,8 @@ const std::array kGpus = {
     RunGpu{"H800-SXM5-80GB", R"("H800-SXM-80GB")", 200, 64, 400},
     RunGpu{"B200-SXM-180GB", R"("B200-SXM")", 900, 64, 400},
     RunGpu{"B300-SXM-270GB", R"("B300-SXM")", 900, 128, 800},
-    RunGpu{"GB200", R"("GB200")", 900, 128, 400, 18},
-    RunGpu{"GB300", R"("GB300")", 900, 128, 800, 18},
+    RunGpu{"GB200", R"("GB200")", 900, 128, 400, kTraysInUse},
+    RunGpu{"GB300", R"("GB300")", 900, 128, 800, kTraysInUse},
     RunGpu{"V100-SXM2-32GB", R"("V100-SXM2-32GB")", 150, 16, 100},
     RunGpu{"MI300X 192GB", R"("MI300X")", 448, 64, 400},
     RunGpu{"RTX-4090", R"("RTX-4090")", 0, 32, 25},

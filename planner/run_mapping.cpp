@@ -257,6 +257,11 @@ void sharding_of(const RunRow& row, const RunHabits& habits, Stack& stack, Paral
                     says(row.overlap_detail, "TP and PP communication overlap");
   plan.overlap_pp = says(row.overlap_detail, "PP communication overlap");
 
+  const bool flex = says(row.overlap_detail, "dispatcher=") || says(row.overlap_detail, "HybridEP");
+  stack.dispatches_per_domain = stack.dispatches_per_domain || flex;
+  stack.overlaps_experts = says(row.overlap_detail, "a2a_overlap") ||
+                           says(row.overlap_detail, "EP overlap on") ||
+                           says(row.overlap_detail, "EP comm overlap on");
   stack.zero_allowed[plan.zero] = true;
   if (plan.cp > 1) stack.cp_ring = true;
   if (plan.ep > 1 || plan.etp > 1) {
