@@ -180,7 +180,6 @@ Status read_hashes(const Json& root, const std::string& where, PlanFile& file) {
     return input_error(where + " at /request/model", "a model with hash " + found,
                        "hash " + model + ", the model of the plan", kDamaged);
   }
-  if (!root["program"].is_object()) return Done{};  // read_program says so
   if (const std::string found = hash_of_contents(root); found != contents) {
     return input_error(where, "contents with hash " + found,
                        "hash " + contents + ", as it was written", kDamaged);
@@ -270,7 +269,7 @@ Result<PlanFile> parse_plan_file(std::string_view json, std::string_view where_v
                   key == std::string_view("assumptions") ? "a list" : "an object");
     }
   }
-  read_assumptions((*root)["assumptions"], reader, file);
+  if (!reader.failed()) read_assumptions((*root)["assumptions"], reader, file);
   if (const Status read = reader.finish(); !read) return read.error();
   if (const Status read = read_request((*root)["request"], where, file); !read) return read.error();
   const Result<ParallelPlan> plan = plan_from_json((*root)["plan"], where, "/plan");
@@ -280,10 +279,10 @@ Result<PlanFile> parse_plan_file(std::string_view json, std::string_view where_v
   if (!costs) return costs.error();
   file.predicted = *costs;
   if (const Status shape = check_shape(file, where); !shape) return shape.error();
-  if (const Status hashes = read_hashes(*root, where, file); !hashes) return hashes.error();
   if (const Status program = read_program((*root)["program"], where, file); !program) {
     return program.error();
   }
+  if (const Status hashes = read_hashes(*root, where, file); !hashes) return hashes.error();
   return file;
 }
 
