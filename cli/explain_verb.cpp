@@ -27,7 +27,7 @@ Result<Subject> subject_of_file(const Invocation& call) {
   const Result<PlanFile> file = read_plan_file(path);
   if (!file) return file.error();
   const Settings changes = settings_of_flags(call.arguments);
-  const Result<Asked> asked = understand(*file, changes);
+  const Result<Asked> asked = understand(*file, path, changes);
   if (!asked) return asked.error();
   const Result<PlanConstraints> pinned = constraints_of(changes);
   if (!pinned) return pinned.error();

@@ -32,10 +32,13 @@ class Destination {
   }
   [[nodiscard]] bool to_stdout() const { return path_ && *path_ == "-"; }
   /// Writes the file; `output` is what the verb prints, changed when the plan goes there instead.
-  [[nodiscard]] Status write(const PlanFile& plan, bool say_so, std::string& output,
+  [[nodiscard]] Status write(const PlanRequest& request, const Candidate& candidate,
+                             const Provenance& provenance, bool say_so, std::string& output,
                              const TextStyle& style) const {
     if (!path_) return Done{};
-    const std::string text = plan_file_to_json(plan);
+    const Result<PlanFile> plan = complete_plan_file(request, candidate, provenance);
+    if (!plan) return plan.error();
+    const std::string text = plan_file_to_json(*plan);
     if (to_stdout()) {
       output = text;
       return Done{};
@@ -53,22 +56,20 @@ class Destination {
   std::optional<std::string> path_;
 };
 
+Error in_file(const std::string& path, Error error) {
+  if (error.where.starts_with(path)) return error;
+  error.where = path + (error.where.empty() ? "" : ": " + error.where);
+  return error;
+}
+
 /// A file given where a plan file is expected, priced by this version.
 Result<Comparand> priced_again(const std::string& path) {
   const Result<PlanFile> file = read_plan_file(path);
   if (!file) return file.error();
-  const Result<Asked> asked = understand(*file, {});
-  if (!asked) {
-    Error error = asked.error();
-    error.where = path + (error.where.empty() ? "" : ": " + error.where);
-    return error;
-  }
+  const Result<Asked> asked = understand(*file, path, {});
+  if (!asked) return in_file(path, asked.error());
   const Result<Candidate> candidate = predict(asked->request);
-  if (!candidate) {
-    Error error = candidate.error();
-    error.where = path + (error.where.empty() ? "" : ": " + error.where);
-    return error;
-  }
+  if (!candidate) return in_file(path, candidate.error());
   Comparand side{path, plan_file_of(asked->request, *candidate, asked->provenance), {}};
   const Seconds then = file->predicted.time.total();
   const Seconds now = side.plan.predicted.time.total();
@@ -121,9 +122,8 @@ Result<Outcome> search_verb(const Invocation& call) {
         search_text(*choice, most_valuable(changes), call.arguments.command_line, call.style);
   }
   if (winner != nullptr) {
-    const PlanFile plan = plan_file_of(request, *winner, asked->provenance);
-    const Status written =
-        destination.write(plan, !call.json && !call.quiet, outcome.output, call.style);
+    const Status written = destination.write(request, *winner, asked->provenance,
+                                             !call.json && !call.quiet, outcome.output, call.style);
     if (!written) return written.error();
   }
   return outcome;
@@ -137,7 +137,7 @@ Result<Outcome> predict_verb(const Invocation& call) {
     // A plan file is complete: environment and configuration files do not change it.
     const Result<PlanFile> file = read_plan_file(call.arguments.words.front());
     if (!file) return file.error();
-    return understand(*file, settings_of_flags(call.arguments));
+    return understand(*file, call.arguments.words.front(), settings_of_flags(call.arguments));
   };
   const Result<Asked> asked = ask();
   if (!asked) return asked.error();
@@ -153,9 +153,8 @@ Result<Outcome> predict_verb(const Invocation& call) {
   } else {
     outcome.output = predict_text(asked->request, *candidate, call.style);
   }
-  const PlanFile plan = plan_file_of(asked->request, *candidate, asked->provenance);
-  const Status written =
-      destination.write(plan, !call.json && !call.quiet, outcome.output, call.style);
+  const Status written = destination.write(asked->request, *candidate, asked->provenance,
+                                           !call.json && !call.quiet, outcome.output, call.style);
   if (!written) return written.error();
   return outcome;
 }

@@ -15,6 +15,7 @@
 #include "core/version.hpp"
 #include "costmodel/calibration_io.hpp"
 #include "planner/pinning.hpp"
+#include "report/text.hpp"
 #include "report/words.hpp"
 
 namespace echelon::cli {
@@ -112,6 +113,33 @@ Status read_limits(const Settings& settings, PlanRequest& request) {
   }
   request.exhaustive = settings.has("exhaustive");
   return Done{};
+}
+
+/// A plan for a machine that is described differently today would be priced as something that was
+/// never asked for.
+Status check_fresh(const PlanFile& file, const std::string& path, const ClusterTopology& cluster) {
+  const std::string today = hash_of(cluster);
+  if (today == file.cluster_hash) return Done{};
+  const std::string name = shell_quoted(path);
+  return input_error(
+      path + " at /hashes/cluster",
+      fmt::format("the description of cluster {} changed since the plan was written: its hash is "
+                  "{}",
+                  file.cluster, today),
+      fmt::format("hash {}, of the cluster the plan is for", file.cluster_hash),
+      fmt::format("write the plan again: plan predict {} --cluster {} -o {}", name,
+                  shell_quoted(file.cluster), name));
+}
+
+std::string rates_changed(const PlanFile& file, const Calibration& now) {
+  if (now.name != file.calibration) {
+    return fmt::format("rates of the calibration {}; the file was made with {}, by version {}",
+                       now.name, file.calibration, file.version);
+  }
+  return fmt::format(
+      "rates of the calibration {}, which changed since version {} wrote the file: this prediction "
+      "is not the file's",
+      now.name, file.version);
 }
 
 }  // namespace
@@ -238,7 +266,7 @@ Result<Asked> understand(const Settings& settings) {
                budget};
 }
 
-Result<Asked> understand(const PlanFile& file, const Settings& changes) {
+Result<Asked> understand(const PlanFile& file, const std::string& path, const Settings& changes) {
   // Step 1: what the file names, as settings that the flags may hide.
   Settings settings = changes;
   Settings named;
@@ -269,6 +297,9 @@ Result<Asked> understand(const PlanFile& file, const Settings& changes) {
   std::vector<std::string> assumed;
   const Result<Machine> machine = machine_of(settings, *gpus, assumed);
   if (!machine) return machine.error();
+  if (!changes.has("cluster")) {
+    if (Status fresh = check_fresh(file, path, machine->cluster); !fresh) return fresh.error();
+  }
   Result<TrainingJob> job = job_of(settings, model, machine->stack, machine->cluster, assumed);
   if (!job) return job.error();
   if (!job->token_budget) job->token_budget = file.job.token_budget;
@@ -294,11 +325,9 @@ Result<Asked> understand(const PlanFile& file, const Settings& changes) {
   if (const Status operations = read_operations(changes, request); !operations) {
     return operations.error();
   }
-  if (machine->calibration.name != file.calibration && !changes.has("calibration") &&
-      !changes.has("stack")) {
-    request.assumptions.push_back(
-        fmt::format("rates of the calibration {}; the file was made with {}, by version {}",
-                    machine->calibration.name, file.calibration, file.version));
+  if (!changes.has("calibration") && !changes.has("stack") && !changes.has("cluster") &&
+      hash_of(machine->calibration) != file.calibration_hash) {
+    request.assumptions.push_back(rates_changed(file, machine->calibration));
   }
   return Asked{std::move(request),
                {std::string(version()), machine->cluster_name, machine->calibration_path}};

@@ -21,9 +21,12 @@ struct Asked {
 /// Errors name the setting and where it came from. What was not set is filled in by the defaults of
 /// the contract and told in request.assumptions.
 [[nodiscard]] Result<Asked> understand(const Settings& settings);
-/// The request of a plan file, with single values changed by `changes` (flags). Degrees that follow
-/// from a changed one are worked out again.
-[[nodiscard]] Result<Asked> understand(const PlanFile& file, const Settings& changes);
+/// The request of the plan file at `path`, with single values changed by `changes` (flags). Degrees
+/// that follow from a changed one are worked out again. Refused when the cluster's description
+/// changed since it was written, unless `changes` name a cluster; rates that changed are told in
+/// request.assumptions.
+[[nodiscard]] Result<Asked> understand(const PlanFile& file, const std::string& path,
+                                       const Settings& changes);
 
 /// Cluster and rates, for verbs that need no model. `gpus` ≤ 0 takes the description's own size.
 struct Machine {

@@ -34,9 +34,10 @@ struct PredictedCosts {
   bool operator==(const PredictedCosts&) const = default;
 };
 
-/// Self-contained: read back on another machine it names the same model, job, cluster and plan.
+/// Self-contained: read back on another machine it names the same model, job, cluster and plan,
+/// and holds the instructions that were priced.
 struct PlanFile {
-  static constexpr int kSchema = 1;
+  static constexpr int kSchema = 2;
 
   std::string version;  ///< of the program that wrote it
   ModelSpec model;      ///< every shape, so that no catalog is needed to read it
@@ -48,13 +49,19 @@ struct PlanFile {
   std::string calibration_path;  ///< a user's own file; empty for a shipped calibration
   Bytes keep_free;
   std::optional<Bytes> max_memory;
+  std::vector<std::string> assumptions;  ///< what was filled in by default, in words
+  std::string cluster_hash;      ///< fingerprint of the cluster's description when it was written
+  std::string calibration_hash;  ///< … of the calibration
   ParallelPlan plan;
   PredictedCosts predicted;
+  std::string program;  ///< the lowered schedule (core/schedule.hpp, to_text): what is executed
 };
 
-/// The file's text; the same plan gives the same bytes.
+/// The file's text; the same plan gives the same bytes. docs/plan-file.md describes it.
 [[nodiscard]] std::string plan_file_to_json(const PlanFile& file);
-/// Errors: not JSON, not a plan file, another schema, a key missing, unknown or out of range.
+/// Errors: not JSON, not a plan file, an older or newer schema, a key missing, unknown or out of
+/// range, parts that contradict each other, a hash that is not that of the contents (damaged or
+/// edited). The program's lines are not looked at: parse_schedule_text does that for who runs them.
 [[nodiscard]] Result<PlanFile> parse_plan_file(std::string_view json, std::string_view where);
 [[nodiscard]] Result<PlanFile> read_plan_file(const std::string& path);
 

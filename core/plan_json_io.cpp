@@ -196,7 +196,9 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
   plan.recompute_layers = int_list(reader, "recompute_layers", 0);
   const std::string schedule = reader.string("schedule");
   const std::string rank_order = reader.choice("rank_order", {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"});
+  if (rank_order == name_of(RankOrder::pp_inside_dp)) plan.rank_order = RankOrder::pp_inside_dp;
   const std::string cp_comm = reader.choice("cp_comm", {"p2p", "a2a"});
+  if (cp_comm == name_of(CpComm::all_to_all)) plan.cp_comm = CpComm::all_to_all;
   plan.shard_group = degree("shard_group");
   plan.overlap_dp = plan.overlap_tp = plan.overlap_pp = false;
   const Json& overlap = object_at(reader, "overlap");

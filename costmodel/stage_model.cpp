@@ -95,18 +95,23 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 
 // ---------------------------------------------------------------------------- memory
 
-/// Activations saved by all microbatches in flight, and the logits of those past the head.
-Bytes StageModel::activations(const Stage& stage) const {
-  const double in_flight = static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp,
-                                                                stage.index, microbatches_)) /
-                           plan_.vpp;
+/// Saved by all layers for one microbatch.
+Bytes StageModel::kept_by_layers(const Stage& stage) const {
   const auto kept = [&](const LayerCosts& layer, int layers, int recomputed) {
     const Bytes each =
         plan_.recompute == Recompute::selective ? layer.saved_selective : layer.saved;
     return (layers - recomputed) * each + recomputed * costs_.layer_input;
   };
-  Bytes sum = in_flight * (kept(costs_.dense, stage.layers.dense, stage.recomputed.dense) +
-                           kept(costs_.moe, stage.layers.moe, stage.recomputed.moe));
+  return kept(costs_.dense, stage.layers.dense, stage.recomputed.dense) +
+         kept(costs_.moe, stage.layers.moe, stage.recomputed.moe);
+}
+
+/// Activations saved by all microbatches in flight, and the logits of those past the head.
+Bytes StageModel::activations(const Stage& stage) const {
+  const double in_flight = static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp,
+                                                                stage.index, microbatches_)) /
+                           plan_.vpp;
+  Bytes sum = in_flight * kept_by_layers(stage);
   if (first(stage)) sum += in_flight * costs_.embedding_saved;
   if (last(stage)) {
     // 1F1B and interleaving run the loss's backward right after its forward: one microbatch. ZB-H1
@@ -273,6 +278,24 @@ Seconds StageModel::reduce(double parameters, const GroupLinks& shard,
     comm = reduce_scatter(payload, shard) + all_reduce(payload / shard.ranks, replicas);
   }
   return shard.ranks > 1 ? comm + more * (shard.base + ring_latency(shard, 1)) : comm;
+}
+
+StageTraffic StageModel::traffic(const Stage& stage) const {
+  const Parameters p = parameters(stage);
+  StageTraffic out;
+  out.gradients = Bytes{(p.replicated + p.experts) * recipe_.reduced_gradient};
+  out.parameters = Bytes{(p.replicated + p.experts) * recipe_.gathered_weight};
+  out.saved = kept_by_layers(stage);
+  if (first(stage)) out.saved += costs_.embedding_saved;
+  if (last(stage)) out.saved += costs_.head_saved;
+  out.buckets = buckets(p.replicated + p.experts);
+  out.reduce = reduce(p.replicated, shard_, replicas_);
+  out.gather = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
+  if (p.experts > 0) {
+    out.reduce += reduce(p.experts, expert_shard_links_, expert_replicas_);
+    out.gather += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
+  }
+  return out;
 }
 
 /// Buckets start as soon as the last microbatch's gradients are complete, so they run beside the

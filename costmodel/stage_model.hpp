@@ -17,6 +17,16 @@ struct StageTimes {
   [[nodiscard]] Seconds total() const { return forward + backward; }
 };
 
+/// What one stage, all its chunks, moves and keeps, for whoever writes down its instructions.
+struct StageTraffic {
+  Bytes gradients;     ///< reduced over the data-parallel group, once
+  Bytes parameters;    ///< gathered, once
+  Bytes saved;         ///< kept from forward to backward, one microbatch
+  double buckets = 1;  ///< of the gradients
+  Seconds reduce;      ///< of all gradients, with nothing beside it
+  Seconds gather;      ///< of all parameters, with nothing beside it
+};
+
 /// The closed forms of one plan's degrees, with the groups' networks looked up once. Layers per
 /// stage are arguments; those of the plan are not looked at.
 class StageModel {
@@ -36,6 +46,9 @@ class StageModel {
   /// Exposed before the first forward: gather of updated (ZeRO-1/2) or first (ZeRO-3) parameters.
   [[nodiscard]] Seconds gather(const Stage& stage, const StageTimes& times) const;
   [[nodiscard]] Seconds optimizer(const Stage& stage) const;
+  [[nodiscard]] StageTraffic traffic(const Stage& stage) const;
+  /// Tied embedding's gradients, between the first and the last stage.
+  [[nodiscard]] Seconds tied_sync() const { return tied_sync_; }
   /// One boundary message.
   [[nodiscard]] Seconds hop() const { return hop_; }
   /// What a stage loses to its messages per microbatch when the slowest stage takes `busy`.
@@ -57,6 +70,7 @@ class StageModel {
   [[nodiscard]] Parameters parameters(const Stage& stage) const;
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
+  [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
   [[nodiscard]] Bytes activations(const Stage& stage) const;
   [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] Seconds reduce(double parameters, const GroupLinks& shard,

@@ -1,5 +1,13 @@
 #include "report/plan_files.hpp"
 
+#include <fmt/format.h>
+
+#include "core/fingerprint.hpp"
+#include "core/packed_text.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "costmodel/schedule/of_plan.hpp"
+#include "topologies/description.hpp"
+
 namespace echelon {
 
 PredictedCosts costs_of(const Candidate& candidate) {
@@ -30,8 +38,42 @@ PlanFile plan_file_of(const PlanRequest& request, const Candidate& candidate,
           .calibration_path = provenance.calibration_path,
           .keep_free = request.keep_free,
           .max_memory = request.max_memory,
+          .assumptions = {},
+          .cluster_hash = {},
+          .calibration_hash = {},
           .plan = candidate.plan,
-          .predicted = costs_of(candidate)};
+          .predicted = costs_of(candidate),
+          .program = {}};
+}
+
+std::string hash_of(const ClusterTopology& cluster) {
+  return fingerprint(canonical_json(cluster.machine()));
+}
+
+std::string hash_of(const Calibration& calibration) {
+  return fingerprint(calibration_to_json(calibration));
+}
+
+Result<PlanFile> complete_plan_file(const PlanRequest& request, const Candidate& candidate,
+                                    const Provenance& provenance) {
+  // About 100 bytes of text and 500 of memory each while it is lowered.
+  constexpr double kMostInstructions = 2.5e6;
+  const Pricer pricer(request.model, request.job, request.cluster, request.stack,
+                      request.calibration);
+  const double instructions = instructions_of(pricer, candidate.plan);
+  if (instructions > kMostInstructions) {
+    return input_error("--output", fmt::format("a step of about {:.2g} instructions", instructions),
+                       fmt::format("at most {:.2g}", kMostInstructions),
+                       "a larger --microbatch or fewer --vpp make fewer");
+  }
+  PlanFile file = plan_file_of(request, candidate, provenance);
+  file.assumptions = request.assumptions;
+  file.cluster_hash = hash_of(request.cluster);
+  file.calibration_hash = hash_of(request.calibration);
+  file.program = to_text(schedule_of(pricer, candidate.plan, candidate.prediction.memory.contents));
+  EXPECTS(static_cast<std::int64_t>(file.program.size()) <= kPackedAtMost,
+          "the bound on instructions bounds the text");
+  return file;
 }
 
 }  // namespace echelon

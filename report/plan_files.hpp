@@ -17,7 +17,17 @@ struct Provenance {
 };
 
 [[nodiscard]] PredictedCosts costs_of(const Candidate& candidate);
+/// What reports show of a candidate: no assumptions, hashes or program.
 [[nodiscard]] PlanFile plan_file_of(const PlanRequest& request, const Candidate& candidate,
                                     const Provenance& provenance);
+/// All that is written into a file, the lowered program included. Error: a step of too many
+/// instructions.
+[[nodiscard]] Result<PlanFile> complete_plan_file(const PlanRequest& request,
+                                                  const Candidate& candidate,
+                                                  const Provenance& provenance);
+
+/// Names of what the prediction was made from; a plan file is stale when they differ.
+[[nodiscard]] std::string hash_of(const ClusterTopology& cluster);
+[[nodiscard]] std::string hash_of(const Calibration& calibration);
 
 }  // namespace echelon

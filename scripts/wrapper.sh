@@ -22,9 +22,10 @@ nlohmann-json3-dev header:nlohmann/json.hpp
 libfmt-dev header:fmt/format.h
 libcli11-dev header:CLI/CLI.hpp
 libcsv-dev header:csv.h
+libxxhash-dev header:xxhash.h
+libzstd-dev header:zstd.h
 catch2 header:catch2/catch.hpp header:catch2/catch_all.hpp
 libbenchmark-dev header:benchmark/benchmark.h
-libxxhash-dev header:xxhash.h
 clang-format command:clang-format
 groff-base command:groff
 zsh command:zsh

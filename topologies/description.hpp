@@ -87,6 +87,10 @@ struct MachineDescription {
 /// A catalog name, an alias or a path, parsed.
 [[nodiscard]] Result<MachineDescription> load_machine(std::string_view name_or_path);
 
+/// Every value a prediction may depend on, in one spelling: what a plan file's cluster hash is of.
+/// Aliases, the summary and the sources of numbers are left out.
+[[nodiscard]] std::string canonical_json(const MachineDescription& machine);
+
 /// One GPU description (the file of a catalog entry).
 struct GpuDescription {
   GpuSpec spec;

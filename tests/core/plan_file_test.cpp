@@ -11,6 +11,15 @@ using echelon::test::lacks;
 
 namespace {
 
+/// Enough of a program for the reader, which looks at its first lines only.
+std::string program_of(const PlanFile& file) {
+  return "echelon-schedule 1\npipeline " + std::string(name_of(file.plan.schedule)) + " ranks " +
+         std::to_string(file.plan.pp) + " chunks " + std::to_string(file.plan.vpp) +
+         " microbatches " +
+         std::to_string(file.plan.microbatches_rounded_up(file.job.global_batch)) +
+         " units 1\nprogram 0\n0 zero\n";
+}
+
 PlanFile example() {
   PlanFile file;
   file.version = "0.1.0";
@@ -60,6 +69,10 @@ PlanFile example() {
   file.predicted.tokens_per_second = 185000.5;
   file.predicted.model_flops_per_gpu = 400_TFLOPS;
   file.predicted.mfu = 0.4;
+  file.assumptions = {"flash attention (--no-flash-attention)", "a \"quoted\" one, µs"};
+  file.cluster_hash = "0123456789abcdef0123456789abcdef";
+  file.calibration_hash = "00000000000000000000000000000001";
+  file.program = program_of(file);
   return file;
 }
 
@@ -89,6 +102,10 @@ TEST_CASE("a plan file reads back as it was written") {
   CHECK(back->job.precision == file.job.precision);
   CHECK(back->job.token_budget == file.job.token_budget);
   CHECK(back->max_memory == file.max_memory);
+  CHECK(back->assumptions == file.assumptions);
+  CHECK(back->cluster_hash == file.cluster_hash);
+  CHECK(back->calibration_hash == file.calibration_hash);
+  CHECK(back->program == file.program);
   CHECK(plan_file_to_json(*back) == text);
 }
 
@@ -103,11 +120,58 @@ TEST_CASE("a file that is not a plan is told from a broken one") {
   CHECK(lacks(error_of(text.substr(0, text.size() / 2)), "p.json") == "");
 }
 
-TEST_CASE("another schema is refused with what to do") {
+TEST_CASE("a newer and an older schema are refused with what to do") {
   const std::string text = plan_file_to_json(example());
-  const std::string message = error_of(replaced(text, "\"schema\": 1", "\"schema\": 99"));
-  CHECK(lacks(message, "schema 99") == "");
-  CHECK(lacks(message, "-o FILE") == "");
+  const auto with_schema = [&](const std::string& schema) {
+    const std::string message = error_of(replaced(text, "\"schema\": 2", schema));
+    CHECK(lacks(message, "p.json at /schema") == "");
+    CHECK(lacks(message, "-o FILE") == "");
+    return message;
+  };
+  const std::string newer = with_schema("\"schema\": 3");
+  CHECK(lacks(newer, "schema 3, written by a newer version \"0.1.0\"; expected schema 2") == "");
+  CHECK(lacks(newer, "update this program") == "");
+  CHECK(lacks(with_schema("\"schema\": 1"), "schema 1, of an older version") == "");
+  CHECK(lacks(with_schema("\"schema\": -7"), "schema -7") == "");
+  CHECK(lacks(with_schema("\"schema\": \"2\""), "schema \"2\"") == "");
+  CHECK(lacks(with_schema("\"x\": 2"), "no schema") == "");
+}
+
+TEST_CASE("a program that is not the plan's is refused") {
+  PlanFile file = example();
+  file.program = "echelon-schedule 1\npipeline 1f1b ranks 4 chunks 1 microbatches 16 units 1\n";
+  std::string message = error_of(plan_file_to_json(file));
+  CHECK(lacks(message,
+              "p.json at /program/text: a program of another plan: 'pipeline 1f1b ranks 4") == "");
+  CHECK(lacks(message, "expected 'pipeline 1f1b ranks 2 chunks 1 microbatches 16 units ...'") ==
+        "");
+  file.program = "";
+  CHECK(lacks(error_of(plan_file_to_json(file)), "a program of another plan: ''") == "");
+}
+
+TEST_CASE("edits that keep a file readable are noticed by its hashes") {
+  const std::string text = plan_file_to_json(example());
+  const std::string model = error_of(replaced(text, "\"vocab\": 1000", "\"vocab\": 2000"));
+  CHECK(lacks(model, "p.json at /request/model: a model with hash ") == "");
+  CHECK(lacks(model, "expected hash ") == "");
+  CHECK(lacks(model, "plan predict FILE --tp 4 -o NEW") == "");
+  const std::string plan = error_of(replaced(text, "\"zero\": 1", "\"zero\": 2"));
+  CHECK(lacks(plan, "p.json: contents with hash ") == "");
+  CHECK(lacks(plan, "damaged or edited") == "");
+  const std::string program = error_of(replaced(text, "0 zero\\n", "0 clip\\n"));
+  CHECK(lacks(program, "p.json at /program/text: a program with hash ") == "");
+  CHECK(lacks(error_of(replaced(text, "0123456789abcdef0123", "0123456789ABCDEF0123")),
+              "p.json at /hashes/cluster: not a hash; expected 32 hexadecimal digits") == "");
+}
+
+TEST_CASE("keys of the newer parts are named with their place") {
+  const std::string text = plan_file_to_json(example());
+  CHECK(lacks(error_of(replaced(text, "\"assumptions\"", "\"assumption\"")), "'assumptions'") ==
+        "");
+  CHECK(lacks(error_of(replaced(text, "\"flash attention (", "3, \"(")), "/assumptions") == "");
+  CHECK(lacks(error_of(replaced(text, "\"program\": {", "\"program\": 3, \"x\": {")), "'x'") == "");
+  CHECK(lacks(error_of(replaced(text, "\"text\",", "\"gzip\",")), "/program/format") == "");
+  CHECK(lacks(error_of(replaced(text, "\"bytes\": ", "\"bytes\": 9")), "/program/text") == "");
 }
 
 TEST_CASE("unknown, missing and impossible keys are named with their place") {

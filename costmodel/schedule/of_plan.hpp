@@ -1,0 +1,39 @@
+// From a priced plan to its schedule: the costs the search simulates, and the program to execute.
+#pragma once
+
+#include <span>
+
+#include "costmodel/price.hpp"
+#include "costmodel/schedule/compute_order.hpp"
+#include "costmodel/schedule/costs.hpp"
+#include "costmodel/stage_model.hpp"
+
+namespace echelon {
+
+[[nodiscard]] PipelineShape shape_of(const ParallelPlan& plan, std::int64_t global_batch);
+
+/// Forwards, backwards and messages of every stage; a rank's chunks hold equal shares of its
+/// layers. What else ranks do takes no time.
+[[nodiscard]] ScheduleCosts pipeline_costs(const StageModel& model, const ParallelPlan& plan,
+                                           const PipelineShape& shape,
+                                           std::span<const Stage> stages);
+
+/// About how many instructions the lowered schedule of a plan has: enough to refuse one that is
+/// too long before it is built.
+[[nodiscard]] double instructions_of(const Pricer& pricer, const ParallelPlan& plan);
+
+/// The lowered schedule of a legal plan: messages, ZeRO's gathers and reductions, the end of the
+/// step, with sizes in bytes, ordered by the times above and by those of the collectives alone on
+/// the network. `stages` as the prediction has them.
+///
+///   ZeRO-3        a unit is a layer; gathered before its forward and again before its backward
+///   ZeRO-2, 3     each unit's gradients are reduce-scattered in every backward
+///   ZeRO-0, 1     a unit is a gradient bucket of the stack, reduced in the last backward
+///   ZeRO-1, 2     updated parameters are gathered after the step
+///
+/// All chunks have the same number of units, that of the chunk with the fewest layers at most.
+/// Source: the habits StageModel prices. Checked by: tests/costmodel/schedule_of_plan_test.cpp.
+[[nodiscard]] Schedule schedule_of(const Pricer& pricer, const ParallelPlan& plan,
+                                   std::span<const Stage> stages);
+
+}  // namespace echelon

@@ -1,0 +1,130 @@
+// Priced plans as programs: sound, complete, what the plan's ZeRO stage asks for.
+#include "costmodel/schedule/of_plan.hpp"
+
+#include <array>
+
+#include "core/model_io.hpp"
+#include "core/schedule_check.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+struct Case {
+  const char* model;
+  const char* stack;
+  int gpus, tp, pp, vpp, zero;
+  ScheduleKind kind;
+  std::int64_t batch;
+};
+
+ParallelPlan plan_of(const Case& c, const ModelSpec& model) {
+  ParallelPlan p;
+  p.tp = c.tp;
+  p.pp = c.pp;
+  p.vpp = c.vpp;
+  p.dp = c.gpus / (c.tp * c.pp);
+  p.zero = c.zero;
+  p.shard_group = p.dp;
+  p.schedule = c.kind;
+  p.layers_per_stage.assign(static_cast<std::size_t>(c.pp), model.layers / c.pp);
+  p.recompute_layers.assign(static_cast<std::size_t>(c.pp), 0);
+  return p;
+}
+
+struct Lowered {
+  Schedule schedule;
+  double estimate = 0;
+  std::array<std::int64_t, kOps> count{};
+  std::int64_t all = 0;
+  std::int64_t operator[](Op op) const { return count[static_cast<std::size_t>(op)]; }
+};
+
+Lowered lowered(const Case& c) {
+  const ModelSpec model = load_model(c.model).value();
+  const ClusterTopology cluster = ClusterTopology::load("dgx-h100", c.gpus).value();
+  const Stack stack = find_stack(c.stack).value();
+  TrainingJob job;
+  job.sequence = 1024;
+  job.global_batch = c.batch;
+  job.precision = find_precision("bf16").value();
+  const Pricer pricer(model, job, cluster, stack, pick_calibration(cluster.gpu(), stack).value());
+  const ParallelPlan plan = plan_of(c, model);
+  const Prediction prediction = pricer.price(plan);
+  Lowered out{schedule_of(pricer, plan, prediction.memory.contents), instructions_of(pricer, plan)};
+  for (const Program& program : out.schedule.programs) {
+    for (const Instruction& i : program.instructions) ++out.count[static_cast<std::size_t>(i.op)];
+    out.all += static_cast<std::int64_t>(program.instructions.size());
+  }
+  return out;
+}
+
+using enum ScheduleKind;
+constexpr Case kCases[] = {
+    {"gpt2", "megatron-core", 1, 1, 1, 1, 0, one_f_one_b, 4},
+    {"gpt2", "megatron-core", 8, 2, 1, 1, 1, one_f_one_b, 16},
+    {"gpt2", "nanotron", 16, 2, 2, 1, 0, one_f_one_b, 32},
+    {"gpt2", "megatron-core", 16, 1, 4, 3, 1, interleaved, 32},
+    {"llama2-7b", "torchtitan", 8, 1, 4, 1, 2, gpipe, 16},
+    {"llama2-7b", "torchtitan", 8, 1, 2, 1, 3, one_f_one_b, 16},
+    {"llama2-7b", "torchtitan", 8, 1, 1, 1, 3, one_f_one_b, 16},
+    {"llama2-7b", "echelon", 8, 2, 4, 1, 0, zero_bubble_h1, 16},
+    {"llama2-7b", "echelon", 16, 1, 4, 1, 2, zero_bubble_h1, 16},
+    {"mixtral-8x7b", "megatron-core", 16, 2, 4, 2, 1, interleaved, 16},
+};
+
+}  // namespace
+
+TEST_CASE("programs of plans are sound and as long as estimated") {
+  for (const Case& c : kCases) {
+    CAPTURE(c.model, c.stack, c.gpus, c.pp, c.vpp, c.zero);
+    const Lowered l = lowered(c);
+    const std::vector<ScheduleFault> faults = check_schedule(l.schedule);
+    INFO((faults.empty() ? std::string() : faults.front().what));
+    CHECK(faults.empty());
+    CHECK(static_cast<double>(l.all) <= l.estimate + 8.0 * c.pp * c.vpp);
+    CHECK(l.estimate < 4.0 * static_cast<double>(l.all) + 200);
+  }
+}
+
+TEST_CASE("a program gathers and reduces what its ZeRO stage says") {
+  const Lowered alone = lowered(kCases[0]);
+  CHECK(alone[Op::reduce_gradients] + alone[Op::gather_updated] + alone[Op::send_activation] == 0);
+  CHECK(alone[Op::forward] == 4);
+
+  const Lowered one = lowered(kCases[1]);
+  CHECK(one[Op::gather_updated] == 1);
+  CHECK(one[Op::reduce_gradients] >= 1);
+  CHECK(one[Op::reduce_gradients] <= 12);
+
+  const Lowered none = lowered(kCases[2]);
+  CHECK(none[Op::gather_updated] == 0);
+  CHECK(none[Op::reduce_gradients] >= 2);
+  CHECK(none[Op::reduce_tied_embedding] == 2);  // gpt2's embedding, first and last rank
+
+  const Lowered two = lowered(kCases[4]);
+  CHECK(two[Op::reduce_gradients] == 4 * 8 * 8);  // stages, microbatches, layers
+  CHECK(two[Op::gather_parameters] == 0);
+  CHECK(two[Op::reduce_tied_embedding] == 0);
+
+  const Lowered three = lowered(kCases[5]);
+  CHECK(three.schedule.units == 16);
+  CHECK(three[Op::gather_parameters] > 2 * 16);
+  CHECK(three[Op::gather_parameters] == three[Op::release_parameters]);
+  CHECK(three[Op::gather_updated] == 0);
+}
+
+TEST_CASE("bytes of a program add up to the model") {
+  const ModelSpec model = load_model("llama2-7b").value();
+  const Lowered three = lowered(kCases[6]);
+  // Every parameter is reduced once per microbatch, in the recipe's width.
+  double reduced = 0;
+  for (const Instruction& i : three.schedule.programs[0].instructions) {
+    if (i.op == Op::reduce_gradients) reduced += static_cast<double>(i.bytes);
+  }
+  const double width = find_precision("bf16").value().reduced_gradient;
+  CHECK(reduced / (2 * width) ==
+        Approx(static_cast<double>(model.parameters())).epsilon(0.01));  // padded vocabulary
+}

@@ -1,0 +1,136 @@
+#include "tests/fuzz/entries.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "core/fingerprint.hpp"
+#include "core/model_io.hpp"
+#include "core/packed_text.hpp"
+#include "core/plan_file.hpp"
+#include "core/schedule_check.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "planner/runs_io.hpp"
+#include "topologies/description.hpp"
+
+namespace echelon::fuzz {
+namespace {
+
+/// "" when the error says what was found and where.
+std::string explained(const Error& error) {
+  if (error.found.empty() || error.where.empty()) return "an error without reason or place";
+  if (error.message().size() > 4000) return "an error longer than a page";
+  return {};
+}
+
+/// read(write(read(input))) writes the same.
+std::string stable(const auto& read, const auto& write, std::string_view input) {
+  const auto value = read(input);
+  if (!value) return explained(value.error());
+  const std::string text = write(*value);
+  const auto again = read(text);
+  if (!again) return "what was written is refused: " + again.error().message();
+  if (write(*again) != text) return "what was written is read as something else";
+  return {};
+}
+
+}  // namespace
+
+std::string plan_file(std::string_view input) {
+  return stable([](std::string_view text) { return parse_plan_file(text, "input"); },
+                plan_file_to_json, input);
+}
+
+std::string resealed_plan_file(std::string_view input) {
+  using Json = nlohmann::ordered_json;
+  Json root = Json::parse(input, nullptr, false);
+  const auto object = [](const Json& json, const char* key) {
+    return json.is_object() && json.contains(key) && json[key].is_object();
+  };
+  if (object(root, "hashes") && object(root, "program") && object(root, "request") &&
+      object(root["request"], "model")) {
+    const Result<ModelSpec> model = parse_model(root["request"]["model"].dump(), "input");
+    if (model) root["hashes"]["model"] = fingerprint(model_to_json(*model));
+    Json& program = root["program"];
+    if (program.contains("text") && program["text"].is_string()) {
+      const std::string text = program["text"].get<std::string>();
+      program["hash"] = fingerprint(text);
+      program["bytes"] = text.size();
+    }
+    root["hashes"]["contents"] = "";
+    Json bare = root;
+    bare["hashes"].erase("contents");
+    bare["program"].erase("format");
+    bare["program"].erase("text");
+    root["hashes"]["contents"] =
+        fingerprint(bare.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  return plan_file(root.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+std::string packed_text(std::string_view input) {
+  // The first bytes say what is declared, the rest is the text.
+  PackedText packed;
+  packed.compressed = !input.empty() && input[0] != 't';
+  for (std::size_t i = 1; i < std::min<std::size_t>(input.size(), 4); ++i) {
+    packed.bytes = packed.bytes << 8 | static_cast<unsigned char>(input[i]);
+  }
+  packed.text = input.substr(std::min<std::size_t>(input.size(), 4));
+  const Result<std::string> text = unpack_text(packed, "input");
+  if (!text) return explained(text.error());
+  if (static_cast<std::int64_t>(text->size()) != packed.bytes) return "not the declared length";
+  const Result<std::string> again = unpack_text(pack_text(*text), "input");
+  return again && *again == *text ? "" : "what was packed is unpacked as something else";
+}
+
+std::string schedule_text(std::string_view input) {
+  const Result<Schedule> schedule = parse_schedule_text(input, "input");
+  if (!schedule) return explained(schedule.error());
+  (void)check_schedule(*schedule);
+  return to_text(*schedule) == input ? "" : "a schedule with two texts";
+}
+
+std::string model(std::string_view input) {
+  return stable([](std::string_view text) { return parse_model(text, "input"); }, model_to_json,
+                input);
+}
+
+std::string topology(std::string_view input) {
+  const Result<MachineDescription> machine = parse_machine(input, "input");
+  if (!machine) return explained(machine.error());
+  if (canonical_json(*parse_machine(input, "input")) != canonical_json(*machine)) {
+    return "one text, two machines";
+  }
+  const Result<ClusterTopology> cluster = ClusterTopology::parse(input, "input", 0);
+  return cluster ? "" : explained(cluster.error());
+}
+
+std::string calibration(std::string_view input) {
+  return stable([](std::string_view text) { return parse_calibration(text, "input"); },
+                calibration_to_json, input);
+}
+
+std::string runs(std::string_view input) {
+  const Result<std::vector<RunRow>> rows = parse_runs(input, "input");
+  if (!rows) return explained(rows.error());
+  if (rows->empty()) return "a table without rows is an error";
+  std::int64_t before = 1;
+  for (const RunRow& row : *rows) {
+    if (row.row_number <= before) return "rows that do not count up";
+    before = row.row_number;
+  }
+  return {};
+}
+
+std::span<const Entry> entries() {
+  static constexpr Entry kEntries[] = {
+      {"plan_file", plan_file, "tests/fuzz/corpus/plan_file", ""},
+      {"resealed_plan_file", resealed_plan_file, "tests/fuzz/corpus/plan_file", ""},
+      {"packed_text", packed_text, "tests/fuzz/corpus/packed_text", ""},
+      {"schedule_text", schedule_text, "tests/fuzz/corpus/schedule_text", ""},
+      {"model", model, "tests/fuzz/corpus/model", "tests/core/configs"},
+      {"topology", topology, "tests/fuzz/corpus/topology", "tests/topologies/machines"},
+      {"calibration", calibration, "tests/fuzz/corpus/calibration", "costmodel/calibrations"},
+      {"runs", runs, "tests/fuzz/corpus/runs", ""}};
+  return kEntries;
+}
+
+}  // namespace echelon::fuzz
