@@ -108,6 +108,10 @@ const std::vector<Flag>& flag_table() {
        "exit 1 when the mean absolute error of step times is above it, for "
        "example 0.1",
        kValidate, kNotLayered},
+      {"rows", "FILE",
+       "write every row beside its prediction, its parts and its band, as comma-separated "
+       "values",
+       kValidate, kNotLayered},
       // Collectives
       {"op", "NAME",
        "all_reduce, all_gather, reduce_scatter, all_to_all or send_recv; all unless "

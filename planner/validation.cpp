@@ -109,6 +109,10 @@ ValidatedRow predict_row(const RunRow& row, RunMapper& mapper, Calibrations& cal
     return out;
   }
   out.predicted_step = prediction.time.step;
+  out.low = prediction.time.low;
+  out.high = prediction.time.high;
+  out.parts = prediction.time.parts;
+  out.calibration = calibration->name;
   if (out.measured_step) out.time_error = *out.predicted_step / *out.measured_step - 1;
   add_memory(row, prediction.memory, out, run.inferred);
   out.inferred = !run.inferred.empty();

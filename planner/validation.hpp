@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/calibration.hpp"
+#include "core/cost.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"
 #include "planner/runs_io.hpp"
@@ -18,6 +19,9 @@ namespace echelon {
 struct ValidatedRow {
   std::string row_id, source, group;
   std::optional<Seconds> predicted_step, measured_step;
+  Seconds low, high;        ///< 80 % band of predicted_step
+  CostBreakdown parts;      ///< of predicted_step
+  std::string calibration;  ///< name of the one used; "" without a prediction
   std::optional<double> time_error;
   std::optional<Bytes> predicted_peak, measured_peak;  ///< both as the row's memory_kind counts
   std::optional<double> memory_error;

@@ -14,5 +14,8 @@ namespace echelon {
 [[nodiscard]] std::string validation_text(const ValidationReport& report,
                                           std::optional<double> limit, const TextStyle& style);
 [[nodiscard]] std::string validation_json(const ValidationReport& report);
+/// One line per row, skipped ones too, as comma-separated values (RFC 4180): what was measured,
+/// what was predicted with its parts and band, in seconds and bytes; errors are ratios.
+[[nodiscard]] std::string validation_rows_csv(const ValidationReport& report);
 
 }  // namespace echelon
