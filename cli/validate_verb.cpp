@@ -69,6 +69,8 @@ Result<Outcome> validate_verb(const Invocation& call) {
       call.json ? validation_json(*report) : validation_text(*report, limit, call.style);
   const Status written = write_named(call, "rows", validation_rows_csv(*report));
   if (!written) return written.error();
+  const Status drawn = write_named(call, "plot", validation_svg(*report));
+  if (!drawn) return drawn.error();
   if (limit && (report->time.rows == 0 || report->time.mean_abs > *limit)) outcome.exit_code = kNo;
   return outcome;
 }

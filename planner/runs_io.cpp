@@ -89,6 +89,8 @@ const std::array kColumns = {
     RunColumn{"static_memory_bytes", &RunRow::static_memory_bytes},
     RunColumn{"memory_kind", &RunRow::memory_kind},
     RunColumn{"net_allreduce_busbw_GBps", &RunRow::net_allreduce_busbw_GBps},
+    RunColumn{"net_allgather_busbw_GBps", &RunRow::net_allgather_busbw_GBps},
+    RunColumn{"net_reducescatter_busbw_GBps", &RunRow::net_reducescatter_busbw_GBps},
 };
 
 /// Well-formed UTF-8 (Unicode 15, table 3-7): no overlong forms, no surrogates, at most U+10FFFF.

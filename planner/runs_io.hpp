@@ -39,7 +39,7 @@ struct RunRow {
   NumberCell step_seconds, tokens_per_second_per_gpu, tflops_per_gpu;
   NumberCell peak_memory_bytes, static_memory_bytes;
   std::string memory_kind;
-  NumberCell net_allreduce_busbw_GBps;
+  NumberCell net_allreduce_busbw_GBps, net_allgather_busbw_GBps, net_reducescatter_busbw_GBps;
 
   [[nodiscard]] bool out_of_memory() const { return status == "oom"; }
 };

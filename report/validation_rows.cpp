@@ -48,13 +48,19 @@ std::string csv_cell(const std::optional<bool>& flag) {
   return flag ? std::string(*flag ? "1" : "0") : std::string();
 }
 
+std::string names_of(const std::vector<RunFlag>& flags) {
+  std::vector<std::string_view> names;
+  for (const RunFlag& flag : flags) names.push_back(flag.name);
+  return fmt::format("{}", fmt::join(names, "; "));
+}
+
 }  // namespace
 
 std::string validation_rows_csv(const ValidationReport& report) {
   std::string out =
       "row_id,source,group,measured_step_seconds,predicted_step_seconds,low_seconds,high_seconds,"
       "time_error,measured_peak_bytes,predicted_peak_bytes,memory_error,measured_fits,"
-      "predicted_fits,calibration,skipped,inferred";
+      "predicted_fits,fold,flags,calibration,nearest_calibration,skipped,inferred";
   for (const PartColumn& column : kPartColumns)
     fmt::format_to(std::back_inserter(out), ",{}", column.name);
   out += '\n';
@@ -68,7 +74,8 @@ std::string validation_rows_csv(const ValidationReport& report) {
         csv_cell(row.measured_step),  csv_cell(row.predicted_step), of_prediction(row.low),
         of_prediction(row.high),      csv_cell(row.time_error),     csv_cell(row.measured_peak),
         csv_cell(row.predicted_peak), csv_cell(row.memory_error),   csv_cell(row.measured_fits),
-        csv_cell(row.predicted_fits), csv_cell(row.calibration),    csv_cell(row.skipped),
+        csv_cell(row.predicted_fits), csv_cell(row.fold),           csv_cell(names_of(row.flags)),
+        csv_cell(row.calibration),    csv_cell(row.nearest),        csv_cell(row.skipped),
         csv_cell(row.inferred_what)};
     out += fmt::format("{}", fmt::join(cells, ","));
     for (const PartColumn& column : kPartColumns) {
