@@ -115,6 +115,9 @@ const std::vector<Flag>& flag_table() {
       {"plot", "FILE.svg",
        "draw predicted over measured step times, a panel per source, with the 80 % band", kValidate,
        kNotLayered},
+      {"page", "FILE.md",
+       "write all figures as a page in Markdown; it shows the --plot picture when there is one",
+       kValidate, kNotLayered},
       // Collectives
       {"op", "NAME",
        "all_reduce, all_gather, reduce_scatter, all_to_all or send_recv; all unless "

@@ -71,6 +71,10 @@ Result<Outcome> validate_verb(const Invocation& call) {
   if (!written) return written.error();
   const Status drawn = write_named(call, "plot", validation_svg(*report));
   if (!drawn) return drawn.error();
+  const std::string picture = call.arguments.value("plot").value_or("");
+  const Status paged = write_named(
+      call, "page", accuracy_page(*report, nullptr, picture.substr(picture.rfind('/') + 1)));
+  if (!paged) return paged.error();
   if (limit && (report->time.rows == 0 || report->time.mean_abs > *limit)) outcome.exit_code = kNo;
   return outcome;
 }

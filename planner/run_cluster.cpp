@@ -89,7 +89,7 @@ std::vector<std::string> gpu_words(std::string_view name) {
 /// How many words of a GPU's name `words` hold, and 1 more when its chip alone means that GPU (the
 /// alias "h100"); 0 without the chip, its first word with a digit.
 std::size_t likeness(const GpuSummary& gpu, const std::vector<std::string>& words) {
-  const std::vector<std::string> own = gpu_words(gpu.name);
+  const std::vector<std::string> own = gpu_words(gpu.spec.name);
   const auto chip = std::ranges::find_if(own, [](const std::string& word) {
     return word.find_first_of("0123456789") != std::string::npos;
   });
@@ -110,7 +110,7 @@ const RunGpu* find_run_gpu(std::string_view name) {
   for (const GpuSummary& gpu : list_gpus()) {
     if (const std::size_t like = likeness(gpu, words); like > best) {
       best = like;
-      nearest = fmt::format("\"{}\"", gpu.name);
+      nearest = fmt::format("\"{}\"", gpu.spec.name);
     }
   }
   const auto* like = std::ranges::find(kGpus, nearest, &RunGpu::gpu);

@@ -101,9 +101,11 @@ const ModelSpec* RunModels::same_shapes(const RunRow& row) {
   }
   const auto found = std::ranges::find_if(*catalog_, [&](const ModelSpec& model) {
     const MixtureOfExperts& moe = model.moe;
-    return (model.latent() ? row.attention == "mla" : model.windowed_layers > 0) &&
+    return (row.attention == "mla" ? model.latent() : model.windowed_layers > 0) &&
            count_or(row.layers, 0) == model.layers && count_or(row.hidden, 0) == model.hidden &&
-           count_or(row.heads, 0) == model.heads && count_or(row.experts, 0) == moe.experts &&
+           count_or(row.heads, 0) == model.heads &&
+           count_or(row.kv_heads, model.kv_heads) == model.kv_heads &&
+           count_or(row.experts, 0) == moe.experts &&
            count_or(row.experts_per_token, 0) == moe.experts_per_token &&
            count_or(row.expert_ffn_hidden, 0) == moe.expert_ffn_hidden;
   });

@@ -17,7 +17,8 @@ class RunModels {
  public:
   /// From the columns; blanks that the habits of the software fill are told in `inferred`. Latent
   /// and windowed attention have widths no column gives: those come from the catalog's model with
-  /// the same layers, hidden, heads and experts. The error's `found` says why there is no model.
+  /// the same layers, hidden, heads, key-value heads and experts. The error's `found` says why
+  /// there is no model.
   [[nodiscard]] Result<ModelSpec> model_of(const RunRow& row, const RunHabits& habits,
                                            std::vector<std::string>& inferred);
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kWorstRows = 8;
 constexpr std::size_t kMostReasons = 12;
+constexpr std::size_t kInBandColumn = 7;  ///< of summary_table
 
 void add_summary(Table& table, const std::string& name, const ErrorSummary& errors) {
   if (errors.rows == 0) return;
@@ -59,11 +60,13 @@ Table source_table(const ValidationReport& report, std::string title,
   for (const auto& [source, pair] : report.by_source) {
     add_pair(table, source, pair.*which, pair.unflagged.*which);
     for (const auto& [part, summary] : report.by_part) {
-      if (!part.starts_with(source + ", ")) continue;
+      const bool whole = (summary.*which).rows == (pair.*which).rows;
+      if (whole || !part.starts_with(source + ", ")) continue;
       add_pair(table, " " + part.substr(source.size() + 1), summary.*which,
                summary.unflagged.*which);
     }
   }
+  table.drop_constant(kInBandColumn, "");
   return table;
 }
 

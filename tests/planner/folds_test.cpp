@@ -78,7 +78,8 @@ TEST_CASE("in the published table no fold is seen from two parts, and the parts 
   }
   for (const auto& [fold, seen] : parts_of_fold) CHECK(seen.size() == 1);
   CHECK(parts_of_fold.size() > 200);
-  for (const auto& [part, size] : sizes) CHECK(size == Approx(rows.size() / 10.0).epsilon(0.05));
+  for (const auto& [part, size] : sizes)
+    CHECK(size == Approx(static_cast<double>(rows.size()) / 10).epsilon(0.05));
 }
 
 TEST_CASE("in the published table no near-duplicate lies in another fold") {

@@ -232,7 +232,7 @@ TEST_CASE("attention that no column describes comes from the catalog's model of 
   run.attention = "mla";
   run.layers = 61;
   run.hidden = 7168;
-  run.heads = 128;
+  run.heads = run.kv_heads = 128;
   run.experts = 256;
   run.experts_per_token = 8;
   run.expert_ffn_hidden = 2048;
