@@ -34,10 +34,10 @@ struct RunFlag {
 /// peak and the latency floor of its layers, the pipeline filled, then the gradients and parameters
 /// over the measured network.
 ///
-///   t = (m + pp − 1) · max(F / (0.3 · 989 TFLOP/s), L/pp · floor) + 6P / B
+///   t = (m + pp − 1) · max(F / (0.3 · 989 TFLOP/s), L/pp · floor) + 6P · min(8, tp) / B
 ///   floor = 4.6 ms + 10·(tp − 1)·α,  α = 0.4 ms on a slow network, else 0.045 ms
 ///   F  FLOPs of one microbatch on one rank, head included     P  parameters of one rank
-///   B  measured all-gather bandwidth, shared by min(8, tp) groups
+///   B  measured all-gather bandwidth, which min(8, tp) groups share
 ///
 /// 0 when the row does not say enough. Source: the floors are those of the fastest jobs of each tp
 /// in tests/validation/runs.csv; ten collectives a layer (4 forward, 6 backward). This is a

@@ -23,7 +23,7 @@ struct Rival {
 // Checked by: tests/report/accuracy_page_test.cpp, against the figures of the rows.
 constexpr std::array kRivals = {
     Rival{"Calculon caa4b11", "selene-2022", 0.0365, 0,
-          "its own published validation, run again; in sample: its A100 figures were set on these"},
+          "its own published validation, run again; the figure is in sample"},
     Rival{"SimuMax 1.2 (4dcaae5)", "simumax-b200", 0.0475, 0.0033,
           "its predictions stand in the `notes` of the rows; its table of kernel efficiencies was "
           "measured on that machine"},
@@ -199,7 +199,7 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
       "the same software, model, GPU and number of GPUs, or to a near-duplicate. *In fold*: fitted "
       "to the row too{}. Means come with the interval that holds them with 80 % confidence, whole "
       "folds resampled.\n",
-      grouped(predicted), counted(static_cast<std::int64_t>(judged.rows.size()), "row"),
+      grouped(predicted), grouped(static_cast<std::int64_t>(judged.rows.size())),
       in_fold == nullptr
           ? " (\"-\": nothing is fitted, the shipped data-sheet calibrations are used)"
           : "");
