@@ -134,6 +134,7 @@ ValidatedRow predict_row(const RunRow& row, RunMapper& mapper, Calibrations& cal
   out.high = prediction.time.high;
   out.parts = prediction.time.parts;
   out.calibration = calibration->name;
+  out.evidence = calibration->evidence;
   if (out.measured_step) out.time_error = *out.predicted_step / *out.measured_step - 1;
   add_memory(row, prediction.memory, out, run.inferred);
   out.inferred = !run.inferred.empty();
@@ -262,6 +263,7 @@ Result<ValidationReport> validate(const std::vector<RunRow>& rows,
     out.fold = folds[i];
     out.flags = flags[i];
     out.parts_of_source = parts_of(row, grades[row.source].size() > 1);
+    report.out_of_fold = report.out_of_fold && out.evidence == Evidence::extrapolated;
     all.add(out);
     by_source[row.source].add(out);
     for (const std::string& part : out.parts_of_source) by_part[part].add(out);

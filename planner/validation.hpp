@@ -34,7 +34,8 @@ struct ValidatedRow {
   std::string skipped;        ///< why there is no prediction; "" when there is one
   bool inferred = false;      ///< a blank that mattered was filled by the stack's habit
   std::string inferred_what;  ///< … which, "; " between them
-  std::string fold;           ///< planner/folds.hpp
+  Evidence evidence = Evidence::extrapolated;  ///< of `calibration`
+  std::string fold;                            ///< planner/folds.hpp
   std::vector<RunFlag> flags;
   std::vector<std::string> parts_of_source;  ///< subsets it belongs to: "nanotron, slow network"
 
@@ -66,6 +67,10 @@ struct ValidationPair : ValidationSummary {
 
 /// The summary itself is over all rows.
 struct ValidationReport : ValidationPair {
+  /// No calibration behind these figures was fitted to runs, so every row is judged out of fold.
+  /// False otherwise: a fitted calibration may have seen the rows. Who predicts each fold with
+  /// parameters that have not seen it sets it himself.
+  bool out_of_fold = true;
   std::vector<ValidatedRow> rows;  ///< all rows the filter kept, in the table's order
   std::map<std::string, ValidationPair> by_source;
   std::map<std::string, ValidationPair> by_part;  ///< sources of several grades or networks

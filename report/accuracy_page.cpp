@@ -58,11 +58,11 @@ std::string error_line(const std::string& name, const ErrorSummary& judged,
 std::string errors_section(const ValidationReport& judged, const ValidationReport* in_fold,
                            std::string_view title, ErrorSummary ValidationSummary::*which) {
   std::string out = fmt::format(
-      "\n## {}\n\n| source | rows | in fold, mean / median | out of fold, mean / median | 90 % "
+      "\n## {}\n\n| source | rows | in fold, mean / median | {}, mean / median | 90 % "
       "below "
       "| bias | mean, 80 % sure | in the 80 % band | without flagged rows |\n"
       "|---|---|---|---|---|---|---|---|---|\n",
-      title);
+      title, judged.out_of_fold ? "out of fold" : "as shipped, in fold");
   const auto of = [&](const ValidationPair* pair) {
     return pair == nullptr ? nullptr : &(pair->*which);
   };
@@ -148,8 +148,8 @@ std::string noise_section(const ValidationReport& judged) {
 
 std::string rivals_section(const ValidationReport& judged) {
   std::string out =
-      "\n## Other tools on the same rows\n\n| tool | rows | its time error, mean | ours, out of "
-      "fold | its memory error, mean | ours | how it came about |\n|---|---|---|---|---|---|---|\n";
+      "\n## Other tools on the same rows\n\n| tool | rows | its time error, mean | ours "
+      "| its memory error, mean | ours | how it came about |\n|---|---|---|---|---|---|---|\n";
   for (const Rival& rival : kRivals) {
     const ValidationPair* ours = find_pair(judged.by_source, std::string(rival.rows));
     if (ours == nullptr) continue;
@@ -200,7 +200,9 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
       "to the row too{}. Means come with the interval that holds them with 80 % confidence, whole "
       "folds resampled.\n",
       grouped(predicted), grouped(static_cast<std::int64_t>(judged.rows.size())),
-      in_fold == nullptr
+      in_fold == nullptr && !judged.out_of_fold
+          ? "; the calibrations used here may have seen every row"
+      : in_fold == nullptr
           ? " (\"-\": nothing is fitted, the shipped data-sheet calibrations are used)"
           : "");
   if (!picture.empty()) {

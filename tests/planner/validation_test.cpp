@@ -152,6 +152,17 @@ TEST_CASE("a given calibration replaces the shipped ones") {
   CHECK(*validated(row, {.calibration = *slow, .where = ""}).predicted_step > 3.0 * usual);
 }
 
+TEST_CASE("figures of a fitted calibration are not called out of fold") {
+  const RunRow row = one("mosaic-0081");
+  CHECK(report_of({row}).out_of_fold);
+  const auto h100 = ClusterTopology::load("dgx-h100", 8);
+  REQUIRE(h100.ok());
+  auto fitted = pick_calibration(h100->gpu(), stacks().front());
+  REQUIRE(fitted.ok());
+  fitted->evidence = Evidence::calibrated;
+  CHECK_FALSE(report_of({row}, {.calibration = *fitted, .where = ""}).out_of_fold);
+}
+
 TEST_CASE("a filter chooses the rows, and one that cannot be read is an error") {
   const auto rows = published();
   const ValidationReport report = report_of(rows, {.calibration = {}, .where = "source=mosaic"});

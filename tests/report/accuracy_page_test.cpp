@@ -68,6 +68,10 @@ TEST_CASE("the page shows in-fold figures beside those out of fold, and every sk
   CHECK(page.find("Calculon") != std::string::npos);
   CHECK(page.find("no-microbatch | 1 |") != std::string::npos);
   CHECK(accuracy_page(*report, nullptr, "").find("nothing is fitted") != std::string::npos);
+  better.out_of_fold = false;
+  const std::string shipped = accuracy_page(better, nullptr, "");
+  CHECK(shipped.find("as shipped, in fold") != std::string::npos);
+  CHECK(shipped.find("nothing is fitted") == std::string::npos);
 }
 
 TEST_CASE("the plot has a point for every row with an error and marks the flagged ones") {
