@@ -108,6 +108,16 @@ const std::vector<Flag>& flag_table() {
        "exit 1 when the mean absolute error of step times is above it, for "
        "example 0.1",
        kValidate, kNotLayered},
+      {"rows", "FILE",
+       "write every row beside its prediction, its parts and its band, as comma-separated "
+       "values",
+       kValidate, kNotLayered},
+      {"plot", "FILE.svg",
+       "draw predicted over measured step times, a panel per source, with the 80 % band", kValidate,
+       kNotLayered},
+      {"page", "FILE.md",
+       "write all figures as a page in Markdown; it shows the --plot picture when there is one",
+       kValidate, kNotLayered},
       // Collectives
       {"op", "NAME",
        "all_reduce, all_gather, reduce_scatter, all_to_all or send_recv; all unless "
@@ -184,7 +194,7 @@ const std::vector<Verb>& verb_table() {
        "predict every row of a table of measured runs and print the errors",
        "A row that cannot be predicted is listed with its reason. Exit code 1 when the mean "
        "absolute error of the step times is above --limit.",
-       {"plan validate runs.csv",
+       {"plan validate runs.csv --plot runs.svg --rows predicted.csv",
         "plan validate runs.csv --where 'stack=nanotron,gpus<=64' --limit 0.1"}},
       {"topo list", "", 0, 0, 0, "the catalog of machines", "", {"plan topo list"}},
       {"topo show",

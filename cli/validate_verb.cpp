@@ -1,7 +1,10 @@
 // plan validate RUNS.csv
+#include <utility>
+
 #include "cli/request.hpp"
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
+#include "core/files.hpp"
 #include "core/number.hpp"
 #include "costmodel/calibration_io.hpp"
 #include "planner/validation.hpp"
@@ -9,6 +12,24 @@
 #include "report/words.hpp"
 
 namespace echelon::cli {
+
+namespace {
+
+/// Writes a second output to the file a flag names; nothing without the flag.
+Status write_named(const Invocation& call, std::string_view flag, std::string_view text) {
+  const auto path = call.arguments.value(std::string(flag));
+  if (!path) return Done{};
+  const std::string where = "--" + std::string(flag);
+  if (path->empty()) return input_error(where, "an empty name", "a file name");
+  if (const Status written = write_file(*path, text); !written) {
+    Error error = written.error();
+    error.where = where + ": " + error.where;
+    return error;
+  }
+  return Done{};
+}
+
+}  // namespace
 
 Result<Outcome> validate_verb(const Invocation& call) {
   std::optional<double> limit;
@@ -46,6 +67,14 @@ Result<Outcome> validate_verb(const Invocation& call) {
   Outcome outcome;
   outcome.output =
       call.json ? validation_json(*report) : validation_text(*report, limit, call.style);
+  const Status written = write_named(call, "rows", validation_rows_csv(*report));
+  if (!written) return written.error();
+  const Status drawn = write_named(call, "plot", validation_svg(*report));
+  if (!drawn) return drawn.error();
+  const std::string picture = call.arguments.value("plot").value_or("");
+  const Status paged = write_named(
+      call, "page", accuracy_page(*report, nullptr, picture.substr(picture.rfind('/') + 1)));
+  if (!paged) return paged.error();
   if (limit && (report->time.rows == 0 || report->time.mean_abs > *limit)) outcome.exit_code = kNo;
   return outcome;
 }

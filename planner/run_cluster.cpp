@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "topologies/describe.hpp"
+
 namespace echelon {
 
 namespace {
@@ -45,7 +47,19 @@ const std::array kGpus = {
     RunGpu{"GB300", R"("GB300")", 900, 128, 800, kTraysInUse},
     RunGpu{"V100-SXM2-32GB", R"("V100-SXM2-32GB")", 150, 16, 100},
     RunGpu{"MI300X 192GB", R"("MI300X")", 448, 64, 400},
-    RunGpu{"RTX-4090", R"("RTX-4090")", 0, 32, 25},
+    RunGpu{"MI325X", R"("MI325X")", 448, 64, 400},
+    RunGpu{"MI355X", R"("MI355X")", 537.6, 64, 400},
+    RunGpu{"MI250X", R"("MI250X")", 400, 32, 200},
+    RunGpu{"GH200-96", R"("GH200-96")", 450, 64, 400},
+    RunGpu{"H100-NVL-94GB", R"("H100-NVL-94GB")", 0, 64, 100},
+    RunGpu{"H100-PCIe-80GB", R"("H100-PCIe-80GB")", 0, 64, 100},
+    RunGpu{"A100-PCIe-80GB", R"("A100-PCIe-80GB")", 0, 32, 50},
+    RunGpu{"L40S", R"("L40S")", 0, 32, 50},
+    RunGpu{"L4", R"("L4")", 0, 32, 25},
+    RunGpu{"A10", R"("A10")", 0, 32, 25},
+    RunGpu{"T4", R"("T4")", 0, 16, 25},
+    RunGpu{"RTX 3090", R"("RTX 3090")", 0, 32, 25},
+    RunGpu{"RTX-4090", R"("RTX 4090")", 0, 32, 25},
     RunGpu{"RTX A6000 48GB",
            R"({"name": "RTX-A6000-48GB", "memory": "48 GB", "hbm": "768 GB/s",)"
            R"( "bf16": "154.8 TFLOP/s", "tf32": "77.4 TFLOP/s", "fp32": "38.7 TFLOP/s",)"
@@ -59,6 +73,52 @@ constexpr double kCeilingGbps = 3200;  ///< of a measured network when the row n
 std::string_view gpu_name(const RunRow& row) {
   const bool half = row.gpu_memory_gb && *row.gpu_memory_gb <= 40;
   return row.gpu == "A100-SXM4-80GB" && half ? "A100-SXM4-40GB" : std::string_view(row.gpu);
+}
+
+/// "NVIDIA H100 80GB HBM3" → nvidia, h100, 80gb, hbm3.
+std::vector<std::string> gpu_words(std::string_view name) {
+  std::vector<std::string> words(1);
+  for (const char c : name) {
+    const bool upper = c >= 'A' && c <= 'Z';
+    if (upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) {
+      words.back() += upper ? static_cast<char>(c - 'A' + 'a') : c;
+    } else if (!words.back().empty()) {
+      words.emplace_back();
+    }
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+/// How many words of a GPU's name `words` hold, and 1 more when its chip alone means that GPU (the
+/// alias "h100"); 0 without the chip, its first word with a digit.
+std::size_t likeness(const GpuSummary& gpu, const std::vector<std::string>& words) {
+  const std::vector<std::string> own = gpu_words(gpu.spec.name);
+  const auto chip = std::ranges::find_if(own, [](const std::string& word) {
+    return word.find_first_of("0123456789") != std::string::npos;
+  });
+  if (chip == own.end() || std::ranges::count(words, *chip) == 0) return 0;
+  const auto shared = std::ranges::count_if(
+      own, [&](const std::string& word) { return std::ranges::count(words, word) > 0; });
+  return 2 * static_cast<std::size_t>(shared) +
+         (std::ranges::count(gpu.aliases, *chip) > 0 ? 1 : 0);
+}
+
+/// The entry for a name as tables, drivers or vendors write it; null for a chip we do not know.
+const RunGpu* find_run_gpu(std::string_view name) {
+  const auto* exact = std::ranges::find(kGpus, name, &RunGpu::name);
+  if (exact != kGpus.end()) return exact;
+  const std::vector<std::string> words = gpu_words(name);
+  std::string nearest;
+  std::size_t best = 0;
+  for (const GpuSummary& gpu : list_gpus()) {
+    if (const std::size_t like = likeness(gpu, words); like > best) {
+      best = like;
+      nearest = fmt::format("\"{}\"", gpu.spec.name);
+    }
+  }
+  const auto* like = std::ranges::find(kGpus, nearest, &RunGpu::gpu);
+  return like == kGpus.end() ? nullptr : like;
 }
 
 std::int64_t node_gpus(const RunRow& row, std::int64_t gpus) {
@@ -95,8 +155,8 @@ std::string cluster_key(const RunRow& row, std::int64_t gpus) {
 Result<ClusterTopology> cluster_of(const RunRow& row, std::int64_t gpus,
                                    std::vector<std::string>& inferred) {
   const std::string_view name = gpu_name(row);
-  const auto* known = std::ranges::find(kGpus, name, &RunGpu::name);
-  if (known == kGpus.end()) {
+  const RunGpu* known = find_run_gpu(name);
+  if (known == nullptr) {
     std::vector<std::string_view> names;
     for (const RunGpu& one : kGpus) names.push_back(one.name);
     return input_error("gpu", fmt::format("unknown GPU '{}'", row.gpu.substr(0, 60)),
@@ -104,6 +164,9 @@ Result<ClusterTopology> cluster_of(const RunRow& row, std::int64_t gpus,
   }
   const std::int64_t per_node = node_gpus(row, gpus);
   double nic_gbps = row.nic_gbps_per_node.value_or(0);
+  if (name != known->name) {
+    inferred.push_back(fmt::format("GPU '{}' taken for {}", row.gpu.substr(0, 60), known->name));
+  }
   if (name != row.gpu) {
     inferred.push_back(fmt::format("the GPU is {}: the row says {} GB", name, *row.gpu_memory_gb));
   }
@@ -124,6 +187,21 @@ ClusterTopology with_measured_network(ClusterTopology cluster, const RunRow& row
   const double share = calibration.nic_efficiency > 0 ? calibration.nic_efficiency : 1;
   const double network = std::min(*row.net_allreduce_busbw_GBps / share, ceiling);
   return cluster.with_node_network(network * 1_GBps);
+}
+
+std::optional<Seconds> measured_ring_step(const RunRow& row) {
+  if (!row.net_allgather_busbw_GBps || !row.net_reducescatter_busbw_GBps || !row.gpus) return {};
+  constexpr Bytes kMeasured{1.07e9};
+  const BytesPerSecond unhindered = 226.0 * 1_GBps;
+  const BytesPerSecond seen =
+      std::max(*row.net_allgather_busbw_GBps, *row.net_reducescatter_busbw_GBps) * 1_GBps;
+  return (kMeasured / seen - kMeasured / unhindered) / static_cast<double>(*row.gpus);
+}
+
+bool has_slow_network(const RunRow& row) {
+  constexpr double kSlowMicroseconds = 75;
+  const std::optional<Seconds> step = measured_ring_step(row);
+  return step && step->in(1_us) > kSlowMicroseconds;
 }
 
 }  // namespace echelon

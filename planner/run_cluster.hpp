@@ -1,11 +1,13 @@
 // The machine a row of a table ran on, as far as the row describes it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/calibration.hpp"
 #include "core/result.hpp"
+#include "core/units.hpp"
 #include "planner/runs_io.hpp"
 #include "topologies/topology.hpp"
 
@@ -28,5 +30,19 @@ namespace echelon {
 /// Source: nccl-tests doc/PERFORMANCE.md, "Bus bandwidth".
 [[nodiscard]] ClusterTopology with_measured_network(ClusterTopology cluster, const RunRow& row,
                                                     const Calibration& calibration);
+
+/// Latency of one ring step, from the bus bandwidths that the job itself measured:
+///
+///   α = S/n · (1/max(B_ag, B_rs) − 1/B₀)
+///
+///   S   1.07 GB, the size the tables' jobs measured with     n   GPUs of the job
+///   B₀  226 GB/s, what the ring reaches where latency does not count
+///
+/// Nothing without an all-gather and a reduce-scatter figure. May be below 0 inside one node.
+/// Source: fitted to the nanotron rows of tests/validation/runs.csv (n ≥ 128: 29-38 µs).
+/// Checked by: tests/planner/run_flags_test.cpp.
+[[nodiscard]] std::optional<Seconds> measured_ring_step(const RunRow& row);
+/// Above 75 µs per ring step: healthy jobs show 29-38 µs, the others 106-305 µs and more.
+[[nodiscard]] bool has_slow_network(const RunRow& row);
 
 }  // namespace echelon

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
-#include <vector>
-
-#include "core/nearest.hpp"
 
 namespace echelon {
 
@@ -129,26 +127,38 @@ const std::array kHabits = {
               .ends_hold_fewer = true},
 };
 
+/// A software that is not in the list, by what it evidently does.
+RunHabits habits_of_unknown(const RunRow& row) {
+  const auto more_than_one = [](const WholeCell& cell) { return cell.value_or(1) > 1; };
+  RunHabits habits{.software = "", .stack = "torchtitan", .same_code = false, .why = "", .zero = 3};
+  if (more_than_one(row.tp) || more_than_one(row.pp) || more_than_one(row.ep)) {
+    habits.stack = "megatron-core";
+    habits.zero = 1;
+    habits.why = "an unknown software; most that split models do it as Megatron Core does";
+  } else if (row.zero && (*row.zero == 1 || *row.zero == 2)) {
+    habits.stack = "deepspeed";
+    habits.zero = static_cast<int>(*row.zero);
+    habits.why = "an unknown software; ZeRO-1 and ZeRO-2 alone are most like DeepSpeed's";
+  } else {
+    habits.why = "an unknown software; what only splits data is most like PyTorch FSDP2";
+  }
+  return habits;
+}
+
 }  // namespace
 
-Result<RunHabits> habits_of(const RunRow& row) {
+RunHabits habits_of(const RunRow& row) {
+  const auto* known = std::ranges::find(kHabits, row.stack, &RunHabits::software);
+  if (known == kHabits.end()) return habits_of_unknown(row);
   // The containers of 2022 hold Megatron-LM with apex, before Megatron Core.
   const bool old_nemo = row.stack == "nemo" && says(row.stack_detail, "container of 2022");
-  std::vector<std::string> known;
-  for (const RunHabits& habits : kHabits) {
-    known.emplace_back(habits.software);
-    if (habits.software != row.stack) continue;
-    if (!old_nemo) return habits;
-    RunHabits old = habits;
-    old.stack = "megatron-2021";
-    old.why = "NeMo-Megatron of 2022 is Megatron-LM with apex";
-    old.flash_attention = false;
-    old.dropout = 0.1;
-    return old;
-  }
-  return input_error("stack", fmt::format("unknown software '{}'", row.stack.substr(0, 60)),
-                     fmt::format("one of {}", fmt::join(known, ", ")),
-                     did_you_mean(row.stack, known));
+  if (!old_nemo) return *known;
+  RunHabits old = *known;
+  old.stack = "megatron-2021";
+  old.why = "NeMo-Megatron of 2022 is Megatron-LM with apex";
+  old.flash_attention = false;
+  old.dropout = 0.1;
+  return old;
 }
 
 Result<PrecisionRecipe> recipe_of(const RunRow& row, const RunHabits& habits, const Stack& stack) {

@@ -24,9 +24,10 @@ struct RunHabits {
   bool ends_hold_fewer = false;  ///< uneven stages: first and last one layer fewer
 };
 
-/// The habits behind a row, or an error that names the nearest software. NeMo containers of 2022
-/// are told from later ones by `stack_detail`.
-[[nodiscard]] Result<RunHabits> habits_of(const RunRow& row);
+/// The habits behind a row. NeMo containers of 2022 are told from later ones by `stack_detail`. A
+/// software nobody has described gets those of the one it evidently resembles: not `same_code`, and
+/// `why` says so.
+[[nodiscard]] RunHabits habits_of(const RunRow& row);
 
 /// The precision recipe of a row: the stack's own bytes per parameter, changed where the row says
 /// so (compute dtype, fp32 weights under autocast, gradients kept and reduced in bf16).

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include "core/model_io.hpp"
 #include "planner/legality.hpp"
 #include "planner/run_cluster.hpp"
 #include "planner/run_habits.hpp"
@@ -23,7 +22,8 @@ namespace {
 constexpr std::int64_t kMostLayers = 100'000;
 constexpr int kMostStages = 4096;
 constexpr std::int64_t kMostGpus = 10'000'000;
-constexpr int kGptVocabulary = 50'257;  ///< GPT-2's byte pair encoding, Megatron-LM's default
+/// The automatic zero-bubble schedule that keeps to 1F1B's memory, as ZB-H1 does by hand.
+constexpr std::string_view kSameMemoryZeroBubble = "zb-1p";
 
 using Skip = std::optional<std::string>;  ///< a reason not to predict the row
 using Notes = std::vector<std::string>;   ///< what was inferred
@@ -38,11 +38,7 @@ bool says(std::string_view text, std::string_view words) {
 
 /// Features of a run that this version of the cost model does not price.
 Skip not_priced(const RunRow& row) {
-  if (row.attention == "mla") return "the table does not give the widths of latent attention";
-  if (row.attention == "other") {
-    return fmt::format("attention '{}' is not priced", row.attention_detail.substr(0, 60));
-  }
-  if (row.schedule.starts_with("zb-")) {
+  if (row.schedule.starts_with("zb-") && row.schedule != kSameMemoryZeroBubble) {
     return fmt::format("schedule {} is not priced", row.schedule.substr(0, 20));
   }
   if (!row.offload.empty() && row.offload != "none") return "offloading is not priced";
@@ -57,74 +53,6 @@ Skip not_priced(const RunRow& row) {
 Skip nothing_measured(const RunRow& row) {
   if (row.step_seconds || row.peak_memory_bytes || row.out_of_memory()) return {};
   return "nothing to compare with: no step time, no memory figure, not an out-of-memory run";
-}
-
-/// Step 1: the model from its shapes.
-std::variant<ModelSpec, SkippedRun> model_of(const RunRow& row, const RunHabits& habits,
-                                             Notes& inferred) {
-  std::string missing;
-  const auto need = [&](const WholeCell& cell, std::string_view name) {
-    if (!cell) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
-    return whole(cell, 0);
-  };
-  const bool megatron = habits.stack == "megatron-2021";
-  ModelSpec model;
-  model.name = row.model.empty() ? "the model of " + row.row_id : row.model;
-  model.architecture = "table row";
-  model.source = row.source;
-  model.layers = need(row.layers, "layers");
-  model.hidden = need(row.hidden, "hidden");
-  model.heads = need(row.heads, "heads");
-  const bool gated = row.gated_mlp.value_or(true);
-  const bool gpt = row.gated_mlp && !*row.gated_mlp;
-  const bool mixture = whole(row.experts, 1) > 1;
-  if (mixture) {
-    model.moe.experts = whole(row.experts, 0);
-    model.moe.experts_per_token = need(row.experts_per_token, "experts_per_token");
-    model.moe.expert_ffn_hidden = need(row.expert_ffn_hidden, "expert_ffn_hidden");
-    model.moe.shared_ffn_hidden = whole(row.shared_expert_ffn_hidden, 0);
-    model.moe.first_dense_layers = whole(row.first_dense_layers, 0);
-  }
-  if (mixture && !row.ffn_hidden && model.moe.first_dense_layers == 0) {
-    model.ffn_hidden = std::max(1, model.moe.expert_ffn_hidden);  // no layer uses it
-  } else if (!row.ffn_hidden && gpt && row.hidden) {
-    model.ffn_hidden = 4 * model.hidden;
-    inferred.push_back("an MLP of 4 x hidden");
-  } else {
-    model.ffn_hidden = need(row.ffn_hidden, "ffn_hidden");
-  }
-  if (!row.vocab && megatron) {
-    model.vocab = kGptVocabulary;
-    inferred.push_back(fmt::format("a vocabulary of {}", kGptVocabulary));
-  } else {
-    model.vocab = need(row.vocab, "vocab");
-  }
-  model.max_positions = need(row.seq, "seq");
-  if (!missing.empty()) return SkippedRun{"the source does not say: " + missing};
-
-  if (!row.kv_heads && row.attention != "mha") inferred.push_back("kv_heads = heads");
-  model.kv_heads = whole(row.kv_heads, model.heads);
-  if (!row.head_dim && model.hidden % model.heads != 0) {
-    return SkippedRun{fmt::format("{} heads do not divide hidden {} and head_dim is blank",
-                                  model.heads, model.hidden)};
-  }
-  model.head_dim = whole(row.head_dim, model.hidden / model.heads);
-  if (!row.gated_mlp) inferred.push_back("a gated MLP");
-  if (!row.tied_embeddings) inferred.push_back(gated ? "an untied head" : "a tied head");
-  model.gated_mlp = gated;
-  model.tied_embeddings = row.tied_embeddings.value_or(!gated);
-  model.activation = gated ? Activation::silu : Activation::gelu;
-  model.normalization = gated ? Normalization::rms_norm : Normalization::layer_norm;
-  const bool alibi = says(row.attention_detail, "ALiBi");
-  model.position = gated   ? PositionEmbedding::rope
-                   : alibi ? PositionEmbedding::alibi
-                           : PositionEmbedding::learned;
-  model.qkv_bias = model.attention_output_bias = model.mlp_bias = !gated;
-  model.hidden_dropout = model.attention_dropout = gated ? 0 : habits.dropout;
-  const Status sound = check_model(model, "row");
-  if (model.layers > kMostLayers) return SkippedRun{"more than 100,000 layers"};
-  if (!sound) return SkippedRun{"shapes that contradict each other: " + sound.error().found};
-  return model;
 }
 
 /// Step 2: degrees and batch. Blanks that follow from the others are arithmetic, not guesses.
@@ -174,14 +102,19 @@ Skip degrees_of(const RunRow& row, ParallelPlan& plan, std::int64_t& global_batc
 
 /// Step 3: how the pipeline runs and which layers each stage holds.
 Skip pipeline_of(const RunRow& row, const RunHabits& habits, const ModelSpec& model,
-                 ParallelPlan& plan) {
+                 ParallelPlan& plan, Notes& inferred) {
   plan.vpp = whole(row.vpp, 1);
   if (row.schedule == "interleaved" && !row.vpp) {
     return "the source does not say into how many chunks the stages are interleaved";
   }
   plan.schedule = plan.vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
   if (row.schedule == "gpipe") plan.schedule = ScheduleKind::gpipe;
-  const bool known = row.schedule.empty() || row.schedule == "gpipe" || row.schedule == "1f1b" ||
+  if (row.schedule == kSameMemoryZeroBubble) {
+    plan.schedule = ScheduleKind::zero_bubble_h1;
+    inferred.push_back("zb-1p priced as zb-h1, which keeps to the same memory");
+  }
+  const bool known = plan.schedule == ScheduleKind::zero_bubble_h1 || row.schedule.empty() ||
+                     row.schedule == "gpipe" || row.schedule == "1f1b" ||
                      row.schedule == "interleaved";
   if (!known) return fmt::format("unknown schedule '{}'", row.schedule.substr(0, 40));
   // nanotron leaves late stages empty; Megatron's forks the first and the last.
@@ -272,6 +205,7 @@ void sharding_of(const RunRow& row, const RunHabits& habits, Stack& stack, Paral
   if (plan.sequence_parallel) stack.sequence_parallel = true;
   if (plan.tp > 1 && !plan.sequence_parallel) stack.sequence_parallel_always = false;
   if (plan.vpp > 1) stack.interleaved = true;
+  if (plan.schedule == ScheduleKind::zero_bubble_h1) stack.zero_bubble = true;
   if (says(row.overlap_detail, "overlapped)") && !says(row.overlap_detail, "not overlapped")) {
     stack.overlaps_dp = plan.overlap_dp = true;
   }
@@ -323,18 +257,20 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const RunRow& row) {
   if (!row.malformed.empty()) return SkippedRun{row.malformed};
   if (Skip skip = not_priced(row)) return SkippedRun{*std::move(skip)};
   if (Skip skip = nothing_measured(row)) return SkippedRun{*std::move(skip)};
-  const Result<RunHabits> habits = habits_of(row);
-  if (!habits) return SkippedRun{habits.error().found};
-  Result<Stack> stack = find_stack(habits->stack);
+  const RunHabits habits = habits_of(row);
+  Result<Stack> stack = find_stack(habits.stack);
   if (!stack) return SkippedRun{stack.error().found};
 
   Notes inferred;
-  if (!habits->same_code) {
-    inferred.push_back(fmt::format("stack {} ({})", habits->stack, habits->why));
+  std::string substitute;
+  if (!habits.same_code) {
+    substitute =
+        fmt::format("{} stands for '{}' ({})", habits.stack, row.stack.substr(0, 40), habits.why);
+    inferred.push_back("stack " + substitute);
   }
-  auto model = model_of(row, *habits, inferred);
-  if (auto* skipped = std::get_if<SkippedRun>(&model)) return std::move(*skipped);
-  const ModelSpec& shapes = std::get<ModelSpec>(model);
+  const Result<ModelSpec> model = models_.model_of(row, habits, inferred);
+  if (!model) return SkippedRun{model.error().found};
+  const ModelSpec& shapes = *model;
 
   ParallelPlan plan;
   TrainingJob job;
@@ -342,14 +278,15 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const RunRow& row) {
   if (Skip skip = degrees_of(row, plan, job.global_batch, inferred)) {
     return SkippedRun{*std::move(skip)};
   }
-  if (Skip skip = pipeline_of(row, *habits, shapes, plan)) return SkippedRun{*std::move(skip)};
-  if (Skip skip = recompute_of(row, *habits, plan, inferred)) return SkippedRun{*std::move(skip)};
-  sharding_of(row, *habits, *stack, plan, inferred);
+  if (Skip skip = pipeline_of(row, habits, shapes, plan, inferred))
+    return SkippedRun{*std::move(skip)};
+  if (Skip skip = recompute_of(row, habits, plan, inferred)) return SkippedRun{*std::move(skip)};
+  sharding_of(row, habits, *stack, plan, inferred);
 
-  const Result<PrecisionRecipe> recipe = recipe_of(row, *habits, *stack);
+  const Result<PrecisionRecipe> recipe = recipe_of(row, habits, *stack);
   if (!recipe) return SkippedRun{recipe.error().found + " is not priced"};
   job.precision = *recipe;
-  job.flash_attention = row.flash_attention.value_or(habits->flash_attention);
+  job.flash_attention = row.flash_attention.value_or(habits.flash_attention);
   if (!row.flash_attention) {
     inferred.push_back(job.flash_attention ? "flash attention" : "no flash attention");
   }
@@ -367,7 +304,7 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const RunRow& row) {
   if (rejected && rejected->reason != RejectionReason::too_few_layers) {
     return SkippedRun{"not a plan we price: " + rejected->detail};
   }
-  return MappedRun{shapes, job, *machine, *stack, plan, inferred};
+  return MappedRun{shapes, job, *machine, *stack, plan, inferred, substitute};
 }
 
 }  // namespace echelon

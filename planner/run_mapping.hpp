@@ -10,6 +10,7 @@
 #include "core/model.hpp"
 #include "core/parallel_plan.hpp"
 #include "costmodel/stack.hpp"
+#include "planner/run_model.hpp"
 #include "planner/runs_io.hpp"
 #include "topologies/topology.hpp"
 
@@ -23,6 +24,7 @@ struct MappedRun {
   Stack stack;  ///< ours; features the run evidently used are allowed
   ParallelPlan plan;
   std::vector<std::string> inferred;  ///< blanks that were filled in, in words
+  std::string substitute;  ///< why `stack` stands for another software; "" when it is that one
 };
 
 /// A row that cannot be predicted, and why: the run used something this version does not price, or
@@ -44,6 +46,7 @@ class RunMapper {
     std::vector<std::string> inferred;
   };
   std::map<std::string, KnownCluster> clusters_;
+  RunModels models_;
 };
 
 /// Layers of each stage as nanotron splits them: by cost (a layer 4h² + 3hf, the head V·h) over

@@ -1,6 +1,7 @@
 // Validation: every row of a table of measured runs predicted, and the errors summed up.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -8,8 +9,12 @@
 #include <vector>
 
 #include "core/calibration.hpp"
+#include "core/cost.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"
+#include "planner/error_summary.hpp"
+#include "planner/noise.hpp"
+#include "planner/run_flags.hpp"
 #include "planner/runs_io.hpp"
 
 namespace echelon {
@@ -18,6 +23,10 @@ namespace echelon {
 struct ValidatedRow {
   std::string row_id, source, group;
   std::optional<Seconds> predicted_step, measured_step;
+  Seconds low, high;        ///< 80 % band of predicted_step
+  CostBreakdown parts;      ///< of predicted_step
+  std::string calibration;  ///< name of the one used; "" without a prediction
+  std::string nearest;      ///< why it is only the nearest one; "" when made for this GPU and stack
   std::optional<double> time_error;
   std::optional<Bytes> predicted_peak, measured_peak;  ///< both as the row's memory_kind counts
   std::optional<double> memory_error;
@@ -25,33 +34,21 @@ struct ValidatedRow {
   std::string skipped;        ///< why there is no prediction; "" when there is one
   bool inferred = false;      ///< a blank that mattered was filled by the stack's habit
   std::string inferred_what;  ///< … which, "; " between them
-};
+  Evidence evidence = Evidence::extrapolated;  ///< of `calibration`
+  std::string fold;                            ///< planner/folds.hpp
+  std::vector<RunFlag> flags;
+  std::vector<std::string> parts_of_source;  ///< subsets it belongs to: "nanotron, slow network"
 
-/// Of signed errors e: mean |e|, median |e|, 90th percentile of |e|, and the bias, mean e.
-/// Quantiles interpolate linearly between order statistics. All zero without rows.
-struct ErrorSummary {
-  int rows = 0;
-  double mean_abs = 0;
-  double median_abs = 0;
-  double p90_abs = 0;
-  double bias = 0;
+  [[nodiscard]] bool flagged_for_time() const { return std::ranges::any_of(flags, &RunFlag::time); }
+  [[nodiscard]] bool flagged_for_memory() const {
+    return std::ranges::any_of(flags, &RunFlag::memory);
+  }
+  [[nodiscard]] bool flagged_for_fits() const { return std::ranges::any_of(flags, &RunFlag::fits); }
 };
-[[nodiscard]] ErrorSummary summarize(std::vector<double> errors);
-
-/// Rows of one `group` are the same job under different plans: does the order come out right?
-struct Ranking {
-  std::string group;
-  int rows = 0;
-  double regret = 0;    ///< measured time of our first choice / best measured − 1
-  double regret3 = 0;   ///< … of the best measured among our first three choices
-  double spearman = 0;  ///< rank correlation, ties averaged; 0 when either side is constant
-};
-/// `predicted` and `measured` step times of one group's rows, in the same order; not empty.
-[[nodiscard]] Ranking rank_group(std::string group, const std::vector<double>& predicted,
-                                 const std::vector<double>& measured);
 
 struct FitsSummary {
   int rows = 0;        ///< predicted rows known to have run or to have ended out of memory
+  int ran = 0;         ///< … of these, that ran
   int false_fits = 0;  ///< predicted to fit, ended out of memory
   int false_ooms = 0;  ///< predicted not to fit, ran
 };
@@ -63,10 +60,21 @@ struct ValidationSummary {
   std::vector<Ranking> ranking;  ///< groups of three or more predicted rows that ran, by name
 };
 
+/// One summary over all rows and one without the flagged ones (planner/run_flags.hpp).
+struct ValidationPair : ValidationSummary {
+  ValidationSummary unflagged;
+};
+
 /// The summary itself is over all rows.
-struct ValidationReport : ValidationSummary {
+struct ValidationReport : ValidationPair {
+  /// No calibration behind these figures was fitted to runs, so every row is judged out of fold.
+  /// False otherwise: a fitted calibration may have seen the rows. Who predicts each fold with
+  /// parameters that have not seen it sets it himself.
+  bool out_of_fold = true;
   std::vector<ValidatedRow> rows;  ///< all rows the filter kept, in the table's order
-  std::map<std::string, ValidationSummary> by_source;
+  std::map<std::string, ValidationPair> by_source;
+  std::map<std::string, ValidationPair> by_part;  ///< sources of several grades or networks
+  std::map<std::string, NoiseFloor> noise;        ///< by source; only where something was repeated
 };
 
 struct ValidationOptions {

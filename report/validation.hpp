@@ -3,6 +3,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "planner/validation.hpp"
 #include "report/style.hpp"
@@ -14,5 +16,24 @@ namespace echelon {
 [[nodiscard]] std::string validation_text(const ValidationReport& report,
                                           std::optional<double> limit, const TextStyle& style);
 [[nodiscard]] std::string validation_json(const ValidationReport& report);
+/// Predicted over measured step times, both logarithmic, one panel per source (sources of fewer
+/// than four rows share the last one): an SVG that shows the line of equality, the 80 % band, and
+/// flagged rows hollow.
+[[nodiscard]] std::string validation_svg(const ValidationReport& report);
+/// The same as a page in Markdown (docs/accuracy.md): figures out of fold beside those in fold,
+/// where `in_fold` gives them; other tools on the same rows; what is flagged and what is skipped.
+/// `picture` is the file of the plot, seen from the page; "" for none.
+[[nodiscard]] std::string accuracy_page(const ValidationReport& judged,
+                                        const ValidationReport* in_fold, std::string_view picture);
+/// Mean absolute errors of another tool on the rows of one source, as the page shows them.
+struct RivalFigures {
+  std::string source;
+  double time_mean = 0;
+  double memory_mean = 0;  ///< 0: none given
+};
+[[nodiscard]] std::vector<RivalFigures> rival_figures();
+/// One line per row, skipped ones too, as comma-separated values (RFC 4180): what was measured,
+/// what was predicted with its parts and band, in seconds and bytes; errors are ratios.
+[[nodiscard]] std::string validation_rows_csv(const ValidationReport& report);
 
 }  // namespace echelon

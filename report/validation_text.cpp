@@ -15,11 +15,14 @@ namespace {
 
 constexpr std::size_t kWorstRows = 8;
 constexpr std::size_t kMostReasons = 12;
+constexpr std::size_t kInBandColumn = 7;  ///< of summary_table
 
 void add_summary(Table& table, const std::string& name, const ErrorSummary& errors) {
   if (errors.rows == 0) return;
   table.add({name, grouped(errors.rows), percent(errors.mean_abs), percent(errors.median_abs),
-             percent(errors.p90_abs), signed_percent(errors.bias)});
+             percent(errors.p90_abs), signed_percent(errors.bias),
+             fmt::format("{} .. {}", percent(errors.mean_80.low), percent(errors.mean_80.high)),
+             errors.in_band ? percent(*errors.in_band) : std::string()});
 }
 
 Table summary_table(std::string first) {
@@ -28,28 +31,80 @@ Table summary_table(std::string first) {
                 {"mean"},
                 {"median"},
                 {"90 % below", Table::Align::right, 1},
-                {"bias"}});
+                {"bias"},
+                {"mean, 80 % sure", Table::Align::right, 3},
+                {"in band", Table::Align::right, 2}});
+}
+
+void add_pair(Table& table, const std::string& name, const ErrorSummary& all,
+              const ErrorSummary& unflagged) {
+  if (all.rows == 0) return;
+  add_summary(table, name, all);
+  if (unflagged.rows > 0 && unflagged.rows < all.rows) {
+    add_summary(table, "  without flagged rows", unflagged);
+  }
 }
 
 std::string overall(const ValidationReport& report, const TextStyle& style) {
   Table table = summary_table("absolute error");
-  add_summary(table, "step time", report.time);
-  add_summary(table, "peak memory", report.memory);
+  add_pair(table, "step time", report.time, report.unflagged.time);
+  add_pair(table, "peak memory", report.memory, report.unflagged.memory);
   if (table.empty()) return "No row was predicted and measured.\n";
   return table.text(style);
 }
 
+/// Sources, each followed by its parts (grades, networks), with and without flagged rows.
+Table source_table(const ValidationReport& report, std::string title,
+                   ErrorSummary ValidationSummary::*which) {
+  Table table = summary_table(std::move(title));
+  for (const auto& [source, pair] : report.by_source) {
+    add_pair(table, source, pair.*which, pair.unflagged.*which);
+    for (const auto& [part, summary] : report.by_part) {
+      const bool whole = (summary.*which).rows == (pair.*which).rows;
+      if (whole || !part.starts_with(source + ", ")) continue;
+      add_pair(table, " " + part.substr(source.size() + 1), summary.*which,
+               summary.unflagged.*which);
+    }
+  }
+  table.drop_constant(kInBandColumn, "");
+  return table;
+}
+
 std::string by_source(const ValidationReport& report, const TextStyle& style) {
-  if (report.by_source.size() < 2) return {};
-  Table table = summary_table("step time by source");
-  for (const auto& [source, summary] : report.by_source) add_summary(table, source, summary.time);
-  Table memory = summary_table("memory by source");
-  for (const auto& [source, summary] : report.by_source)
-    add_summary(memory, source, summary.memory);
+  if (report.by_source.size() < 2 && report.by_part.empty()) return {};
+  const Table time = source_table(report, "step time by source", &ValidationSummary::time);
+  const Table memory = source_table(report, "memory by source", &ValidationSummary::memory);
   std::string out;
-  if (!table.empty()) out += "\n" + table.text(style);
+  if (!time.empty()) out += "\n" + time.text(style);
   if (!memory.empty()) out += "\n" + memory.text(style);
   return out;
+}
+
+std::string noise_floor(const ValidationReport& report, const TextStyle& style) {
+  if (report.noise.empty()) return {};
+  Table table({{"same configuration, measured again", Table::Align::left, 0},
+               {"groups"},
+               {"rows"},
+               {"mean spread"},
+               {"median"},
+               {"largest"}});
+  for (const auto& [source, floor] : report.noise) {
+    table.add({source, grouped(floor.groups), grouped(floor.rows), percent(floor.mean),
+               percent(floor.median), percent(floor.largest)});
+  }
+  return "\n" + table.text(style);
+}
+
+std::string flagged_rows(const ValidationReport& report, const TextStyle& style) {
+  Table table({{"rows"}, {"flag", Table::Align::left, 0}, {"why", Table::Align::left, 0}});
+  for (const RunFlag& flag : run_flags()) {
+    const auto rows = std::count_if(report.rows.begin(), report.rows.end(), [&](const auto& row) {
+      return std::count(row.flags.begin(), row.flags.end(), flag) > 0;
+    });
+    if (rows > 0) table.add({grouped(rows), std::string(flag.name), std::string(flag.why)});
+  }
+  if (table.empty()) return {};
+  return heading("Flagged rows, counted above with and without", style) + table.text(style);
 }
 
 std::string fits_and_ranking(const ValidationReport& report, const TextStyle& style) {
@@ -64,17 +119,21 @@ std::string fits_and_ranking(const ValidationReport& report, const TextStyle& st
   }
   if (!report.ranking.empty()) {
     double regret = 0;
+    double regret3 = 0;
     double spearman = 0;
     for (const Ranking& group : report.ranking) {
       regret += group.regret;
+      regret3 += group.regret3;
       spearman += group.spearman;
     }
     const auto groups = static_cast<double>(report.ranking.size());
-    out += folded(fmt::format("Ranking: in {} of plans for one job, our first choice is {} slower "
-                              "than the best measured on average; rank correlation {:.2f}.",
-                              counted(static_cast<std::int64_t>(report.ranking.size()), "group"),
-                              percent(regret / groups), spearman / groups),
-                  "", style);
+    out +=
+        folded(fmt::format("Ranking: in {} of plans for one job, our first choice is {} slower "
+                           "than the best measured on average, the best of our first three {}; "
+                           "rank correlation {:.2f}.",
+                           counted(static_cast<std::int64_t>(report.ranking.size()), "group"),
+                           percent(regret / groups), percent(regret3 / groups), spearman / groups),
+               "", style);
   }
   return out.empty() ? out : "\n" + out;
 }
@@ -124,6 +183,18 @@ std::string skipped_rows(const ValidationReport& report, const TextStyle& style)
   return heading(fmt::format("Skipped: {}", counted(skipped, "row")), style) + table.text(style);
 }
 
+/// Which rows were predicted with a calibration that was not made for them.
+std::string nearest_calibrations(const ValidationReport& report, const TextStyle& style) {
+  std::map<std::string, std::int64_t> reasons;
+  for (const ValidatedRow& row : report.rows) {
+    if (!row.nearest.empty()) ++reasons[row.nearest];
+  }
+  if (reasons.empty()) return {};
+  Table table({{"rows"}, {"calibration", Table::Align::left, 0}});
+  for (const auto& [reason, rows] : reasons) table.add({grouped(rows), reason});
+  return heading("Predicted with the nearest calibration", style) + table.text(style);
+}
+
 std::string verdict(const ErrorSummary& time, double limit, const TextStyle& style) {
   const bool within = time.rows > 0 && time.mean_abs <= limit;
   const std::string text =
@@ -150,8 +221,9 @@ std::string validation_text(const ValidationReport& report, std::optional<double
       "", style);
   out += "\n" + overall(report, style);
   if (limit) out += "\n" + verdict(report.time, *limit, style);
-  out += fits_and_ranking(report, style) + by_source(report, style) + worst_rows(report, style);
-  return out + skipped_rows(report, style);
+  out += fits_and_ranking(report, style) + by_source(report, style) + noise_floor(report, style);
+  out += worst_rows(report, style) + flagged_rows(report, style);
+  return out + nearest_calibrations(report, style) + skipped_rows(report, style);
 }
 
 }  // namespace echelon

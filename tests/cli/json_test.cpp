@@ -177,14 +177,15 @@ TEST_CASE("a validation has every key of the contract") {
       "global_batch,recompute,precision,step_seconds\n"
       "r1,here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,8,8,2,"
       "1,4,1,32,none,bf16,1.0\n"
-      "r2,here,A,ok,nosuchstack,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,8,8,"
+      "r2,here,A,ok,nosuchstack,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,X100-SXM5-80GB,8,8,"
       "2,1,4,1,32,none,bf16,1.0\n");
   const ProcessResult result = sandbox.plan("validate runs.csv --json");
   CHECK(result.exit_code == 0);
   const Json report = document(result);
-  check_keys(report, {"rows", "time", "memory", "fits", "ranking", "by_source"});
-  check_keys(report["time"],
-             {"rows", "mean_abs_error", "median_abs_error", "p90_abs_error", "bias"});
+  check_keys(report, {"rows", "time", "memory", "fits", "ranking", "by_source", "by_part",
+                      "noise_floor", "without_flagged"});
+  check_keys(report["time"], {"rows", "mean_abs_error", "median_abs_error", "p90_abs_error", "bias",
+                              "mean_abs_error_80", "mean_abs_error_95", "share_in_band"});
   check_keys(report["fits"], {"rows", "false_fits", "false_ooms"});
   REQUIRE(report["rows"].size() == 2);
   for (const Json& row : report["rows"]) {
@@ -193,6 +194,25 @@ TEST_CASE("a validation has every key of the contract") {
                      "predicted_fits", "measured_fits", "skipped"});
   }
   CHECK(report["rows"][1]["skipped"].is_string());
+}
+
+TEST_CASE("a validation writes its rows and its picture to the files it is told") {
+  const Sandbox sandbox;
+  sandbox.write(
+      "runs.csv",
+      "tp,pp,row_id,source,stack,layers,hidden,ffn_hidden,heads,vocab,seq,gpu,gpus,dp,microbatch,"
+      "global_batch,step_seconds,somebody's own column\n"
+      "2,1,r1,here,stack-of-2031,16,2048,8192,16,50000,2048,NVIDIA H200,8,4,1,32,1.0,x\n");
+  const ProcessResult result =
+      sandbox.plan("validate runs.csv --rows rows.csv --plot plot.svg --quiet");
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("is the nearest") != std::string::npos);
+  const std::string rows = slurp(sandbox.file("rows.csv"));
+  CHECK(rows.starts_with("row_id,source,"));
+  CHECK(rows.find("\nr1,here,") != std::string::npos);
+  CHECK(slurp(sandbox.file("plot.svg")).find("<circle") != std::string::npos);
+  CHECK(sandbox.plan("validate runs.csv --rows ''").exit_code == 2);
+  CHECK(sandbox.plan("validate runs.csv --plot no/such/folder/plot.svg").exit_code == 3);
 }
 
 TEST_CASE("a validation over its limit is a no") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -87,7 +88,9 @@ TEST_CASE("a full row maps without a guess") {
 }
 
 TEST_CASE("runs this version does not price are skipped with the feature named") {
-  CHECK(skip_reason(row("zero-bubble-0004")) == "schedule zb-1p is not priced");
+  RunRow bubble = row("zero-bubble-0004");
+  bubble.schedule = "zb-2p";
+  CHECK(skip_reason(bubble) == "schedule zb-2p is not priced");
   CHECK(skip_reason(row("llmq-0037")) == "offloading is not priced");
   CHECK(skip_reason(row("N0165")) == "training of adapters (lora) is not priced");
   CHECK(skip_reason(row("torchtitan-quant-0007")) == "precision nvfp4 is not priced");
@@ -115,9 +118,6 @@ TEST_CASE("rows that contradict themselves are skipped") {
   odd = row("nanotron-0469");
   odd.gpu = "H-1000";
   CHECK(skip_reason(odd).find("unknown GPU 'H-1000'") != std::string::npos);
-  odd = row("nanotron-0469");
-  odd.stack = "nanatron";
-  CHECK(skip_reason(odd) == "unknown software 'nanatron'");
   odd = row("nanotron-0469");
   odd.tp = odd.gpus = 2'000'000'000;
   odd.pp = 1;
@@ -205,15 +205,64 @@ TEST_CASE("a network the job measured replaces the described one") {
 
 TEST_CASE("every software of the habits table stands for a stack of ours") {
   for (const RunRow& run : published()) {
-    const auto habits = habits_of(run);
-    REQUIRE(habits.ok());
-    CHECK(find_stack(habits->stack).ok());
+    CHECK(find_stack(habits_of(run).stack).ok());
+  }
+}
+
+TEST_CASE("an unknown software gets the habits of the one it resembles") {
+  RunRow run = row("nanotron-0469");
+  run.stack = "a software of next year";
+  CHECK(habits_of(run).stack == "megatron-core");  // tp 2, pp 2
+  run.tp = run.pp = 1;
+  run.zero = 3;
+  CHECK(habits_of(run).stack == "torchtitan");
+  run.zero = 2;
+  CHECK(habits_of(run).stack == "deepspeed");
+  CHECK_FALSE(habits_of(run).same_code);
+}
+
+TEST_CASE("zero bubble in the memory of 1F1B is priced as ZB-H1") {
+  const MappedRun run = mapped(row("zero-bubble-0004"));
+  CHECK(run.plan.schedule == ScheduleKind::zero_bubble_h1);
+  CHECK(mentions(run.inferred, "zb-1p priced as zb-h1"));
+}
+
+TEST_CASE("attention that no column describes comes from the catalog's model of the same shapes") {
+  RunRow run = row("nanotron-0469");
+  run.attention = "mla";
+  run.layers = 61;
+  run.hidden = 7168;
+  run.heads = run.kv_heads = 128;
+  run.experts = 256;
+  run.experts_per_token = 8;
+  run.expert_ffn_hidden = 2048;
+  run.tp = run.pp = 1;
+  run.dp = 8;
+  run.zero = 1;
+  run.vocab = 129'280;
+  const MappedRun known = mapped(run);
+  CHECK(known.model.mla.kv_lora_rank == 512);
+  CHECK(mentions(known.inferred, "deepseek-v3"));
+  run.layers = 60;
+  CHECK(skip_reason(run) == "the table does not give the widths of latent attention");
+}
+
+TEST_CASE("a GPU is known by the names drivers and vendors give it") {
+  RunRow run = row("nanotron-0469");
+  for (const auto& [name, gpu] :
+       {std::pair{"NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"}, std::pair{"h100", "H100-SXM5-80GB"},
+        std::pair{"NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"},
+        std::pair{"NVIDIA H100 PCIe", "H100-PCIe-80GB"}, std::pair{"L40S", "L40S"},
+        std::pair{"AMD Instinct MI325X", "MI325X"}}) {
+    run.gpu = name;
+    INFO(name);
+    CHECK(mapped(run).cluster.gpu().name == gpu);
   }
 }
 
 TEST_CASE("NeMo containers of 2022 are Megatron-LM of 2021") {
-  CHECK(habits_of(row("N1120"))->stack == "megatron-2021");
-  CHECK(habits_of(row("N0348"))->stack == "megatron-core");
+  CHECK(habits_of(row("N1120")).stack == "megatron-2021");
+  CHECK(habits_of(row("N0348")).stack == "megatron-core");
 }
 
 }  // namespace

@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string_view>
+
+#include "report/validation.hpp"
+
+namespace echelon {
+
+namespace {
+
+struct PartColumn {
+  std::string_view name;
+  Seconds CostBreakdown::*part;
+};
+constexpr std::array kPartColumns = {
+    PartColumn{"compute_seconds", &CostBreakdown::compute},
+    PartColumn{"recompute_seconds", &CostBreakdown::recompute},
+    PartColumn{"tp_comm_exposed_seconds", &CostBreakdown::tp_comm_exposed},
+    PartColumn{"cp_comm_exposed_seconds", &CostBreakdown::cp_comm_exposed},
+    PartColumn{"ep_comm_exposed_seconds", &CostBreakdown::ep_comm_exposed},
+    PartColumn{"pp_comm_exposed_seconds", &CostBreakdown::pp_comm_exposed},
+    PartColumn{"dp_comm_exposed_seconds", &CostBreakdown::dp_comm_exposed},
+    PartColumn{"bubble_seconds", &CostBreakdown::bubble},
+    PartColumn{"optimizer_seconds", &CostBreakdown::optimizer},
+    PartColumn{"host_seconds", &CostBreakdown::host},
+    PartColumn{"data_seconds", &CostBreakdown::data},
+};
+
+std::string csv_cell(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + '"';
+}
+std::string csv_cell(const std::optional<Seconds>& time) {
+  return time ? fmt::format("{}", time->in(kSecond)) : std::string();
+}
+std::string csv_cell(const std::optional<Bytes>& bytes) {
+  return bytes ? fmt::format("{:.0f}", bytes->in(kByte)) : std::string();
+}
+std::string csv_cell(const std::optional<double>& ratio) {
+  return ratio ? fmt::format("{}", *ratio) : std::string();
+}
+std::string csv_cell(const std::optional<bool>& flag) {
+  return flag ? std::string(*flag ? "1" : "0") : std::string();
+}
+
+std::string names_of(const std::vector<RunFlag>& flags) {
+  std::vector<std::string_view> names;
+  for (const RunFlag& flag : flags) names.push_back(flag.name);
+  return fmt::format("{}", fmt::join(names, "; "));
+}
+
+}  // namespace
+
+std::string validation_rows_csv(const ValidationReport& report) {
+  std::string out =
+      "row_id,source,group,measured_step_seconds,predicted_step_seconds,low_seconds,high_seconds,"
+      "time_error,measured_peak_bytes,predicted_peak_bytes,memory_error,measured_fits,"
+      "predicted_fits,fold,flags,calibration,nearest_calibration,skipped,inferred";
+  for (const PartColumn& column : kPartColumns)
+    fmt::format_to(std::back_inserter(out), ",{}", column.name);
+  out += '\n';
+  for (const ValidatedRow& row : report.rows) {
+    const bool predicted = row.predicted_step.has_value();
+    const auto of_prediction = [&](Seconds time) {
+      return csv_cell(predicted ? std::optional(time) : std::nullopt);
+    };
+    const std::array cells = {
+        csv_cell(row.row_id),         csv_cell(row.source),         csv_cell(row.group),
+        csv_cell(row.measured_step),  csv_cell(row.predicted_step), of_prediction(row.low),
+        of_prediction(row.high),      csv_cell(row.time_error),     csv_cell(row.measured_peak),
+        csv_cell(row.predicted_peak), csv_cell(row.memory_error),   csv_cell(row.measured_fits),
+        csv_cell(row.predicted_fits), csv_cell(row.fold),           csv_cell(names_of(row.flags)),
+        csv_cell(row.calibration),    csv_cell(row.nearest),        csv_cell(row.skipped),
+        csv_cell(row.inferred_what)};
+    out += fmt::format("{}", fmt::join(cells, ","));
+    for (const PartColumn& column : kPartColumns) {
+      out += "," + of_prediction(row.parts.*column.part);
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace echelon

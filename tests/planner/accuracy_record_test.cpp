@@ -1,0 +1,174 @@
+// What our predictions of the published runs were worth, set by set: it may only get better.
+//
+// tests/validation/record.csv holds a line per set of rows: every source of 20 rows or more, and
+// all rows. A set is its rows with their reasons to be skipped; its hash names it. On the same set
+// the errors may only shrink. Another set (a row added, a reason gone) starts a new line:
+//   ECHELON_UPDATE_GOLDENS=1 ECHELON_RECORD_REASON='why the set changed' ./test -R record
+// lowers what has shrunk and adds what is new; it never raises a figure.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "planner/validation.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+namespace echelon {
+namespace {
+
+constexpr const char* kRecordPath = ECHELON_SOURCE_DIR "/tests/validation/record.csv";
+constexpr std::size_t kSmallestSet = 20;
+constexpr double kPrinted = 5e-6;  ///< half a unit of the last digit the file holds
+
+struct Figures {
+  double time_mean = 0, time_median = 0, memory_mean = 0, memory_median = 0;
+  double wrong_fits = 0;  ///< false fits and false OOMs, of the rows with a known end
+};
+
+struct RecordLine {
+  std::string set, hash;
+  std::size_t rows = 0;
+  Figures figures;
+  std::string reason;
+};
+
+/// FNV-1a of 64 bits.
+std::string hash_of(const std::string& text) {
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return fmt::format("{:016x}", hash);
+}
+
+Figures figures_of(const ValidationSummary& summary) {
+  const FitsSummary& fits = summary.fits;
+  const double wrong = fits.false_fits + fits.false_ooms;
+  return {summary.time.mean_abs, summary.time.median_abs, summary.memory.mean_abs,
+          summary.memory.median_abs, fits.rows > 0 ? wrong / fits.rows : 0};
+}
+
+/// The errors the record is about. Shipped calibrations that say "extrapolated" have seen no row,
+/// so every prediction made with them is out of fold.
+std::vector<RecordLine> current_lines() {
+  const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
+  REQUIRE(rows.ok());
+  const auto report = validate(*rows);
+  REQUIRE(report.ok());
+  REQUIRE(report->out_of_fold);  // a fitted calibration is to be judged fold by fold
+  std::map<std::string, std::pair<std::size_t, std::string>> sets;
+  for (const ValidatedRow& row : report->rows) {
+    for (const std::string& set : {std::string("all"), row.source}) {
+      auto& [count, text] = sets[set];
+      ++count;
+      text += row.row_id + ":" + row.skipped + "\n";
+    }
+  }
+  std::vector<RecordLine> lines;
+  for (const auto& [set, content] : sets) {
+    const auto& [count, text] = content;
+    if (count < kSmallestSet) continue;
+    const ValidationSummary& summary =
+        set == "all" ? static_cast<const ValidationSummary&>(*report) : report->by_source.at(set);
+    lines.push_back({set, hash_of(text), count, figures_of(summary), ""});
+  }
+  return lines;
+}
+
+std::vector<RecordLine> read_record() {
+  std::vector<RecordLine> lines;
+  std::istringstream in(slurp(kRecordPath));
+  std::string line;
+  std::getline(in, line);  // the header
+  while (std::getline(in, line)) {
+    std::istringstream cells(line);
+    const auto cell = [&] {
+      std::string text;
+      std::getline(cells, text, ',');
+      return text;
+    };
+    RecordLine one;
+    one.set = cell();
+    one.hash = cell();
+    one.rows = std::stoul(cell());
+    for (double* figure :
+         {&one.figures.time_mean, &one.figures.time_median, &one.figures.memory_mean,
+          &one.figures.memory_median, &one.figures.wrong_fits}) {
+      *figure = std::stod(cell());
+    }
+    std::getline(cells, one.reason);
+    lines.push_back(one);
+  }
+  return lines;
+}
+
+void write_record(const std::vector<RecordLine>& lines) {
+  std::ofstream out(kRecordPath, std::ios::binary);
+  out << "set,hash,rows,time_mean,time_median,memory_mean,memory_median,wrong_fits,reason\n";
+  for (const RecordLine& line : lines) {
+    out << fmt::format("{},{},{},{:.5f},{:.5f},{:.5f},{:.5f},{:.5f},{}\n", line.set, line.hash,
+                       line.rows, line.figures.time_mean, line.figures.time_median,
+                       line.figures.memory_mean, line.figures.memory_median,
+                       line.figures.wrong_fits, line.reason);
+  }
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+void update_record(const std::vector<RecordLine>& current) {
+  std::vector<RecordLine> record = read_record();
+  for (RecordLine line : current) {
+    const auto known = std::ranges::find(record, line.hash, &RecordLine::hash);
+    if (known != record.end()) {
+      Figures& old = known->figures;
+      const Figures& now = line.figures;
+      old = {std::min(old.time_mean, now.time_mean), std::min(old.time_median, now.time_median),
+             std::min(old.memory_mean, now.memory_mean),
+             std::min(old.memory_median, now.memory_median),
+             std::min(old.wrong_fits, now.wrong_fits)};
+      continue;
+    }
+    line.reason = environment("ECHELON_RECORD_REASON");
+    INFO("a new set of rows needs its reason in ECHELON_RECORD_REASON: " << line.set);
+    REQUIRE_FALSE(line.reason.empty());
+    record.push_back(line);
+  }
+  std::ranges::stable_sort(record, {}, &RecordLine::set);
+  write_record(record);
+}
+
+TEST_CASE("on the same set of published rows the errors of record only shrink") {
+  const std::vector<RecordLine> current = current_lines();
+  if (!environment("ECHELON_UPDATE_GOLDENS").empty()) update_record(current);
+  const std::vector<RecordLine> record = read_record();
+  for (const RecordLine& line : current) {
+    const auto known = std::ranges::find_if(record, [&](const RecordLine& one) {
+      return one.set == line.set && one.hash == line.hash;
+    });
+    INFO(line.set << ", " << line.rows << " rows, set " << line.hash);
+    REQUIRE(known != record.end());  // the set changed: see the first lines of this file
+    CHECK(line.figures.time_mean <= known->figures.time_mean + kPrinted);
+    CHECK(line.figures.time_median <= known->figures.time_median + kPrinted);
+    CHECK(line.figures.memory_mean <= known->figures.memory_mean + kPrinted);
+    CHECK(line.figures.memory_median <= known->figures.memory_median + kPrinted);
+    CHECK(line.figures.wrong_fits <= known->figures.wrong_fits + kPrinted);
+  }
+}
+
+TEST_CASE("every line of the record has its reason") {
+  for (const RecordLine& line : read_record()) {
+    INFO(line.set << " " << line.hash);
+    CHECK_FALSE(line.reason.empty());
+  }
+}
+
+}  // namespace
+}  // namespace echelon

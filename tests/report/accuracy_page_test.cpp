@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <regex>
+#include <string>
+
+#include "planner/runs_io.hpp"
+#include "report/validation.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+std::vector<RunRow> rows_of(const std::string& source) {
+  auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
+  REQUIRE(rows.ok());
+  std::erase_if(*rows, [&](const RunRow& row) { return row.source != source; });
+  return *rows;
+}
+
+RivalFigures rival_on(const std::string& source) {
+  const auto figures = rival_figures();
+  const auto found = std::ranges::find(figures, source, &RivalFigures::source);
+  REQUIRE(found != figures.end());
+  return *found;
+}
+
+TEST_CASE("SimuMax's figures on the page are those its own rows note") {
+  const auto rows = rows_of("simumax-b200");
+  REQUIRE(rows.size() == 24);
+  const std::regex noted("simulator predicted ([0-9.]+) ms / ([0-9.]+) GiB");
+  double time = 0;
+  double memory = 0;
+  for (const RunRow& row : rows) {
+    std::smatch match;
+    REQUIRE(std::regex_search(row.notes, match, noted));
+    time += std::abs(std::stod(match[1]) / 1000 / *row.step_seconds - 1);
+    memory += std::abs(std::stod(match[2]) * std::pow(2.0, 30) / *row.peak_memory_bytes - 1);
+  }
+  CHECK(time / 24 == Approx(rival_on("simumax-b200").time_mean).margin(5e-5));
+  CHECK(memory / 24 == Approx(rival_on("simumax-b200").memory_mean).margin(5e-5));
+}
+
+TEST_CASE("Calculon's figure on the page follows from its predictions of the same rows") {
+  const auto rows = rows_of("selene-2022");
+  // Printed by its own validation at caa4b11, in the order of the rows.
+  const double predicted[] = {1.40, 1.14, 18.03, 13.64, 49.89, 34.47, 90.08, 66.04};
+  REQUIRE(rows.size() == std::size(predicted));
+  double sum = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    sum += std::abs(predicted[i] / *rows[i].step_seconds - 1);
+  }
+  CHECK(sum / 8 == Approx(rival_on("selene-2022").time_mean).margin(1e-3));
+}
+
+TEST_CASE("the page shows in-fold figures beside those out of fold, and every skipped reason") {
+  auto rows = rows_of("selene-2022");
+  rows[0].microbatch.reset();
+  rows[0].grad_accumulation.reset();
+  const auto report = validate(rows);
+  REQUIRE(report.ok());
+  ValidationReport better = *report;
+  better.time.mean_abs = 0.0123;
+  const std::string page = accuracy_page(*report, &better, "accuracy.svg");
+  CHECK(page.find("1.2 % /") != std::string::npos);
+  CHECK(page.find("(accuracy.svg)") != std::string::npos);
+  CHECK(page.find("| 1 | the source does not say the microbatch |") != std::string::npos);
+  CHECK(page.find("Calculon") != std::string::npos);
+  CHECK(page.find("no-microbatch | 1 |") != std::string::npos);
+  CHECK(accuracy_page(*report, nullptr, "").find("nothing is fitted") != std::string::npos);
+  better.out_of_fold = false;
+  const std::string shipped = accuracy_page(better, nullptr, "");
+  CHECK(shipped.find("as shipped, in fold") != std::string::npos);
+  CHECK(shipped.find("nothing is fitted") == std::string::npos);
+}
+
+TEST_CASE("the plot has a point for every row with an error and marks the flagged ones") {
+  auto rows = rows_of("selene-2022");
+  rows[0].grade = "C";
+  const auto report = validate(rows);
+  REQUIRE(report.ok());
+  const std::string svg = validation_svg(*report);
+  const auto count = [&](std::string_view what) {
+    int found = 0;
+    for (std::size_t at = svg.find(what); at != std::string::npos; at = svg.find(what, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  CHECK(count("<circle") == 8);
+  CHECK(count("class=\"flagged\"") == 1);
+  CHECK(count("class=\"band\"") == 1);
+  CHECK(svg.find("nan") == std::string::npos);
+  CHECK(validation_svg(ValidationReport{}).find("No row was predicted") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace echelon
