@@ -38,11 +38,13 @@ struct Calibration {
   // Network
   double link_efficiency = 0;  ///< of the in-domain link (NVLink, PCIe)
   double nic_efficiency = 0;
-  Seconds collective_base;  ///< fixed time of one collective
-  Seconds intra_hop;        ///< per ring step inside a domain
-  Seconds inter_hop;        ///< per ring step between domains, the fabric's own latency on top
-  double dp_overlap = 0;    ///< share of the backward pass that data-parallel traffic can use
-  double tp_overlap = 0;    ///< share of the paired GEMM that a tensor-parallel collective can use
+  Seconds collective_base;       ///< fixed time of one collective
+  Seconds intra_hop;             ///< per ring step inside a domain
+  Seconds inter_hop;             ///< per ring step between domains, the fabric's own latency on top
+  double switch_efficiency = 0;  ///< of the in-domain link left, when the switch adds (NVLS)
+  Seconds switch_base;           ///< fixed time of a reduction in the switch, one way in and out
+  double dp_overlap = 0;         ///< share of the backward pass that data-parallel traffic can use
+  double tp_overlap = 0;  ///< share of the paired GEMM that a tensor-parallel collective can use
   double overlap_slowdown = 0;  ///< compute time lost per second of overlapped communication
 
   // Memory outside our own tensors

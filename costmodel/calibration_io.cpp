@@ -42,6 +42,8 @@ constexpr auto kFields = std::to_array<Field>({
     {"collective_base", &C::collective_base, "us", 0, 1e6},
     {"intra_hop", &C::intra_hop, "us", 0, 1e6},
     {"inter_hop", &C::inter_hop, "us", 0, 1e6},
+    {"switch_efficiency", &C::switch_efficiency, "ratio", 1e-3, 1.2},
+    {"switch_base", &C::switch_base, "us", 0, 1e6},
     {"dp_overlap", &C::dp_overlap, "ratio", 0, 1},
     {"tp_overlap", &C::tp_overlap, "ratio", 0, 1},
     {"overlap_slowdown", &C::overlap_slowdown, "ratio", 0, 1},
