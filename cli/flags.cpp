@@ -120,16 +120,20 @@ const std::vector<Flag>& flag_table() {
        kValidate, kNotLayered},
       // Collectives
       {"op", "NAME",
-       "all_reduce, all_gather, reduce_scatter, all_to_all or send_recv; all unless "
-       "given",
+       "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send_recv; all "
+       "unless given",
        kCollectives, kNotLayered, false,
-       "all_reduce all_gather reduce_scatter all_to_all send_recv"},
+       "all_reduce all_gather reduce_scatter all_to_all broadcast send_recv"},
       {"ranks", "N", "GPUs that take part", kCollectives, kNotLayered},
       {"bytes", "A,B,...", "sizes as nccl-tests counts them, for example 1Mi,64Mi", kCollectives,
        kNotLayered},
+      {"fit", "TABLE",
+       "fit bandwidth and latency to a table of nccl-tests: columns op, nodes, ranks, bytes, "
+       "time_us",
+       kCollectives, kNotLayered},
       // Output
-      {"output", "FILE", "write the plan file (- is standard output)", kPlanFile, kNotLayered,
-       false, "", 'o'},
+      {"output", "FILE", "write the plan file or the fitted calibration (- is standard output)",
+       kPlanFile | kCollectives, kNotLayered, false, "", 'o'},
       {"json", "", "one JSON document on standard output, nothing else", kOutput, kNotLayered},
       {"quiet", "", "the answer without explanations or progress", kOutput, true, false, "", 'q'},
       {"color", "WHEN", "auto, always or never", kOutput, true, false, "auto always never"},
@@ -219,9 +223,13 @@ const std::vector<Verb>& verb_table() {
        0,
        kCollectives,
        "time of collectives on a machine",
-       "Bus bandwidth as nccl-tests defines it, from the description and the calibration.",
+       "The time by the model, the bound of the data sheet and, where a table of nccl-tests is "
+       "known for the machine, the measured time. Bus bandwidth as nccl-tests defines it. --fit "
+       "finds the two numbers that bring the model closest to a table of this machine, prices "
+       "with them, and -o writes them as a calibration.",
        {"plan topo collectives --cluster dgx-h100 --op all_reduce --ranks 16 --bytes "
-        "1Mi,64Mi,1Gi"}},
+        "1Mi,64Mi,1Gi",
+        "plan topo collectives --cluster my-cluster.json --fit nccl-tests.csv -o fitted.json"}},
       {"models", "", 0, 0, 0, "the catalog of models", "", {"plan models"}},
       {"doctor",
        "",

@@ -1,61 +1,12 @@
-// plan topo list|show|check|collectives, plan models.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
+// plan topo list|show|check, plan models.
 #include <filesystem>
 
 #include "cli/request.hpp"
 #include "cli/verbs.hpp"
 #include "core/model_io.hpp"
-#include "core/nearest.hpp"
-#include "core/number.hpp"
 #include "report/machines.hpp"
 
 namespace echelon::cli {
-
-namespace {
-
-/// Sizes from 1 KiB to 1 GiB, a factor 4 apart.
-std::vector<std::int64_t> default_sizes() {
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t size = 1024; size <= (std::int64_t{1} << 30); size *= 4) sizes.push_back(size);
-  return sizes;
-}
-
-Result<std::vector<std::int64_t>> sizes_of(const Settings& settings) {
-  const Setting* setting = settings.find("bytes");
-  if (setting == nullptr) return default_sizes();
-  std::vector<std::int64_t> sizes;
-  std::string_view rest = setting->value;
-  while (true) {
-    const std::string_view item = rest.substr(0, rest.find(','));
-    const Result<Bytes> size = parse_bytes(item, setting->where);
-    if (!size) return size.error();
-    constexpr double kMost = 1e15;
-    if (size->in(kByte) < 1 || size->in(kByte) > kMost) {
-      return input_error(setting->where, fmt::format("'{}'", item.substr(0, 40)),
-                         "a size between 1 byte and 1e15 bytes");
-    }
-    sizes.push_back(static_cast<std::int64_t>(size->in(kByte)));
-    if (item.size() == rest.size()) return sizes;
-    rest.remove_prefix(item.size() + 1);
-  }
-}
-
-Result<std::vector<std::string_view>> operations_of(const Settings& settings) {
-  const auto names = collective_names();
-  const Setting* setting = settings.find("op");
-  if (setting == nullptr) return std::vector<std::string_view>(names.begin(), names.end());
-  const auto at = std::find(names.begin(), names.end(), setting->value);
-  if (at != names.end()) return std::vector<std::string_view>{*at};
-  const std::vector<std::string> known(names.begin(), names.end());
-  return input_error(setting->where, fmt::format("'{}'", setting->value.substr(0, 40)),
-                     fmt::format("one of {}", fmt::join(known, ", ")),
-                     did_you_mean(setting->value, known));
-}
-
-}  // namespace
 
 Result<Outcome> topo_list_verb(const Invocation& call) {
   std::vector<ClusterTopology> clusters;
@@ -89,35 +40,6 @@ Result<Outcome> topo_check_verb(const Invocation& call) {
   std::string out = path + " is a valid description.\n";
   if (!call.quiet) out += "\n" + cluster_text(*cluster, call.style);
   return Outcome{std::move(out)};
-}
-
-Result<Outcome> topo_collectives_verb(const Invocation& call) {
-  const Result<std::vector<std::string_view>> operations = operations_of(call.settings);
-  if (!operations) return operations.error();
-  const Result<std::vector<std::int64_t>> sizes = sizes_of(call.settings);
-  if (!sizes) return sizes.error();
-  std::int64_t ranks = 0;
-  if (const Setting* setting = call.settings.find("ranks")) {
-    const Result<std::int64_t> count = parse_count(setting->value, setting->where, 2);
-    if (!count) return count.error();
-    ranks = *count;
-  }
-  std::vector<std::string> assumptions;
-  const Result<Machine> machine = machine_of(call.settings, ranks, assumptions);
-  if (!machine) {
-    Error error = machine.error();
-    if (error.where == "--gpus") error.where = "--ranks";
-    return error;
-  }
-  std::vector<CollectiveRow> rows;
-  for (const std::string_view op : *operations) {
-    for (const std::int64_t size : *sizes) {
-      rows.push_back(priced_collective(op, machine->cluster.gpus(), size, machine->cluster,
-                                       machine->calibration));
-    }
-  }
-  return Outcome{call.json ? collectives_json(rows)
-                           : collectives_text(rows, machine->cluster, call.style)};
 }
 
 Result<Outcome> models_verb(const Invocation& call) {

@@ -41,9 +41,11 @@ struct Calibration {
   // Network
   double link_efficiency = 0;  ///< of the in-domain link (NVLink, PCIe)
   double nic_efficiency = 0;
-  Seconds collective_base;  ///< fixed time of one collective
-  Seconds intra_hop;        ///< per ring step inside a domain
-  Seconds inter_hop;        ///< per ring step between domains, the fabric's own latency on top
+  Seconds collective_base;       ///< fixed time of one collective
+  Seconds intra_hop;             ///< per ring step inside a domain
+  Seconds inter_hop;             ///< per ring step between domains, the fabric's own latency on top
+  double switch_efficiency = 0;  ///< of the in-domain link left, when the switch adds (NVLS)
+  Seconds switch_base;           ///< fixed time of a reduction in the switch, one way in and out
   // How a latency measured in the job itself is felt (costmodel/price.hpp, MeasuredNetwork):
   double hop_felt = 1;       ///< per step between domains, over the measured one
   double span_hop_felt = 0;  ///< per step inside a domain of a ring that spans several

@@ -16,5 +16,7 @@ struct EmbeddedFile {
 [[nodiscard]] std::span<const EmbeddedFile> embedded_clusters();  // topologies/clusters/*.json
 [[nodiscard]] std::span<const EmbeddedFile>
 embedded_calibrations();  // costmodel/calibrations/*.json
+[[nodiscard]] std::span<const EmbeddedFile>
+embedded_collective_tables();  // costmodel/collective_tables/*.csv
 
 }  // namespace echelon

@@ -36,6 +36,8 @@ constexpr auto kFields = std::to_array<CalibrationField>({
     {"hop_felt", &C::hop_felt, "ratio", 0, 100},
     {"host_hop_felt", &C::host_hop_felt, "ratio", 0, 100},
     {"span_hop_felt", &C::span_hop_felt, "ratio", 0, 100},
+    {"switch_efficiency", &C::switch_efficiency, "ratio", 1e-3, 1.2},
+    {"switch_base", &C::switch_base, "us", 0, 1e6},
     {"dp_overlap", &C::dp_overlap, "ratio", 0, 1},
     {"tp_overlap", &C::tp_overlap, "ratio", 0, 1},
     {"overlap_slowdown", &C::overlap_slowdown, "ratio", 0, 1},

@@ -78,17 +78,6 @@ Seconds forward_time(const Operator& op, const Context& c) {
   return Seconds{};
 }
 
-Seconds collective_time(CollectiveKind kind, Bytes payload, const GroupLinks& links) {
-  switch (kind) {
-    case CollectiveKind::none: return Seconds{};
-    case CollectiveKind::all_reduce: return all_reduce(payload, links);
-    case CollectiveKind::all_gather: return all_gather(payload, links);
-    case CollectiveKind::reduce_scatter: return reduce_scatter(payload, links);
-    case CollectiveKind::all_to_all: return all_to_all(payload, links);
-  }
-  return Seconds{};
-}
-
 /// Steps of a ring of so many ranks: a reduction to all passes it twice.
 double ring_steps(CollectiveKind kind, int ranks) {
   if (kind == CollectiveKind::none) return 0;

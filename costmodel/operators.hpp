@@ -10,12 +10,12 @@
 #include "core/job.hpp"
 #include "core/model.hpp"
 #include "core/parallel_plan.hpp"
+#include "costmodel/collectives.hpp"
 #include "costmodel/stack.hpp"
 
 namespace echelon {
 
 enum class OperatorKind { gemm, attention, elementwise, collective };
-enum class CollectiveKind { none, all_reduce, all_gather, reduce_scatter, all_to_all };
 /// Which group of the rank a collective runs over.
 enum class CollectiveGroup { tp, cp, ep, etp };
 

@@ -73,16 +73,6 @@ class Layout {
 
 /// Forward and backward collectives of every layer and microbatch; a recomputed forward's again.
 Traffic Layout::traffic_of(CollectiveGroup group, const GroupLinks& links) const {
-  const auto time_of = [&](CollectiveKind kind, Bytes payload) {
-    switch (kind) {
-      case CollectiveKind::all_reduce: return all_reduce(payload, links);
-      case CollectiveKind::all_gather: return all_gather(payload, links);
-      case CollectiveKind::reduce_scatter: return reduce_scatter(payload, links);
-      case CollectiveKind::all_to_all: return all_to_all(payload, links);
-      case CollectiveKind::none: break;
-    }
-    return Seconds{};
-  };
   double again = 0;  // share of the layers whose forward runs twice
   if (plan_.recompute == Recompute::full) {
     again =
@@ -97,7 +87,7 @@ Traffic Layout::traffic_of(CollectiveGroup group, const GroupLinks& links) const
     const auto add = [&](CollectiveKind kind, double times) {
       if (kind == CollectiveKind::none) return;
       out.sent += times * passes * op.payload;
-      out.time += times * passes * time_of(kind, op.payload);
+      out.time += times * passes * collective_time(kind, op.payload, links);
     };
     add(op.forward_collective, 1 + again);
     add(op.backward_collective, 1);

@@ -96,21 +96,4 @@ std::string models_json(const std::vector<ListedModel>& models) {
   return dumped(Json{{"schema", 1}, {"models", std::move(list)}});
 }
 
-std::string collectives_json(const std::vector<CollectiveRow>& rows) {
-  Json list = Json::array();
-  for (const CollectiveRow& row : rows) {
-    list.push_back({{"op", row.op},
-                    {"ranks", row.ranks},
-                    {"nodes", row.nodes},
-                    {"bytes", row.bytes},
-                    {"seconds", finite(row.time.in(kSecond), "a collective's time")},
-                    {"algbw_GBps", gigabytes(row.algorithm_bandwidth)},
-                    {"busbw_GBps", gigabytes(row.bus_bandwidth)},
-                    {"algorithm", row.algorithm},
-                    {"protocol", "simple"},
-                    {"layer", "model"}});
-  }
-  return dumped(Json{{"rows", std::move(list)}});
-}
-
 }  // namespace echelon

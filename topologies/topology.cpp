@@ -40,6 +40,11 @@ std::vector<Reach> reaches(const MachineDescription& machine) {
   return result;
 }
 
+/// NVLink SHARP came with the third NVSwitch, the one beside Hopper GPUs (NVIDIA H100 whitepaper).
+bool switch_reduces(const MachineDescription& machine) {
+  return machine.interconnect == Interconnect::nvswitch && machine.gpu.compute_capability >= 9;
+}
+
 Error wrong_size(std::int64_t gpus, std::int64_t node, std::int64_t most) {
   const std::int64_t below = gpus / node * node;
   const std::int64_t above = below + node;
@@ -91,6 +96,7 @@ struct ClusterTopology::State {
   int domain = 0;
   int node_gpus = 0;
   Seconds intra_latency;
+  bool switch_reduces = false;
 };
 
 ClusterTopology::ClusterTopology(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -106,6 +112,7 @@ Result<ClusterTopology> ClusterTopology::build(std::shared_ptr<const MachineDesc
   state->reaches = reaches(*machine);
   state->node = machine->node;
   state->intra_latency = machine->link_latency;
+  state->switch_reduces = switch_reduces(*machine);
   for (int tier = 0; tier < machine->nvlink_tiers; ++tier) {
     state->intra_latency += machine->tiers[static_cast<std::size_t>(tier)].latency;
   }
@@ -183,6 +190,7 @@ GroupNetwork ClusterTopology::group(int ranks, int stride) const {
   const int local_stride = std::min(stride, state.domain);
   group.intra = table.intra(at.per_domain, local_stride);
   group.intra_latency = state.intra_latency;
+  group.switch_reduces = state.switch_reduces;
   if (state.reaches.empty()) return group;
 
   // The smallest tier that holds the span wherever its block lies.

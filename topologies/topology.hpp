@@ -43,6 +43,7 @@ struct GroupNetwork {
   BytesPerSecond inter_per_rank;  ///< a single rank's point-to-point rate to another domain, when
                                   ///< its peers of the other groups send at the same time
   Seconds intra_latency;          ///< one hop inside the domain
+  bool switch_reduces = false;    ///< the domain's switch adds and multicasts (NVSwitch since H100)
   Seconds inter_latency;   ///< one hop between domains, for the farthest tier the group spans
   int sharing_groups = 1;  ///< groups of this kind active in one domain at once
 };

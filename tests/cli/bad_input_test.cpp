@@ -68,9 +68,29 @@ TEST_CASE("sizes out of range say what a size may be") {
          {"topo collectives --bytes 1Mi,x", {"--bytes", "'x'"}},
          {"topo collectives --bytes 0", {"--bytes"}},
          {"topo collectives --ranks 1", {"--ranks"}},
+         {"topo collectives --fit none.csv", {"--fit", "none.csv"}},
+         {"topo collectives -o fitted.json", {"--output", "--fit"}},
          {"validate /dev/null --limit nan", {"--limit"}},
          {"validate /dev/null --limit -1", {"--limit"}}},
         2);
+}
+
+TEST_CASE("a table of collectives that cannot be fitted says which row or what is missing") {
+  const Sandbox sandbox;
+  const std::string head = "op,nodes,ranks,bytes,time_us,machine\n";
+  const auto says = [&](const std::string& text, const std::string& part) {
+    sandbox.write("t.csv", text);
+    return lacks(complaint(sandbox.plan("topo collectives --fit t.csv"), 2), part);
+  };
+  CHECK(says(head + "all_redcue,1,8,1048576,50,a\n", "all_redcue") == "");
+  CHECK(says(head + "all_reduce,1,8,1048576,50,a\nall_reduce,1,8,-1,50,a\n", "row 3") == "");
+  CHECK(says(head + "all_reduce,1,8,1048576,0,a\n", "time_us '0'") == "");
+  CHECK(says(head + "all_reduce,1,8,1048576,9,a\nall_reduce,1,8,1048576,9,b\n", "2 machines") ==
+        "");
+  CHECK(says(head + "all_reduce,2,6,1048576,50,a\n", "6 ranks on 2 nodes") == "");
+  CHECK(says(head + "all_reduce,1,8,1024,50,a\n", "no row of 1 MiB") == "");
+  CHECK(says("op,nodes,ranks,bytes\nall_reduce,1,8,1024\n", "no column 'time_us'") == "");
+  CHECK(says("op,nodes,ranks,bytes,time_us\n", "no row below a header") == "");
 }
 
 TEST_CASE("above one node the two neighbouring multiples are offered") {

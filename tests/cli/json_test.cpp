@@ -144,7 +144,7 @@ TEST_CASE("collectives are listed as nccl-tests counts them") {
   const Json rows = document(sandbox.plan(
       "topo collectives --cluster dgx-h100 --op all_reduce --ranks 16 --bytes 1Mi,64Mi --json"))
       ["rows"];
-  REQUIRE(rows.size() == 2);
+  REQUIRE(rows.size() == 4);  // bound and model of each size; no table of two such nodes
   for (const Json& row : rows) {
     check_keys(row, {"op", "ranks", "nodes", "bytes", "seconds", "algbw_GBps", "busbw_GBps",
                      "algorithm", "protocol", "layer"});
@@ -153,7 +153,48 @@ TEST_CASE("collectives are listed as nccl-tests counts them") {
     CHECK(row["algbw_GBps"].get<double>() == Approx(algorithm));
     CHECK(row["busbw_GBps"].get<double>() == Approx(algorithm * 2 * 15 / 16));
   }
-  CHECK(rows[1]["bytes"] == 64 << 20);
+  CHECK(rows[2]["bytes"] == 64 << 20);
+  CHECK(rows[0]["layer"] == "bound");
+  CHECK(rows[1]["layer"] == "model");
+  CHECK(rows[0]["seconds"] < rows[1]["seconds"]);
+}
+
+TEST_CASE("a machine with a table of nccl-tests shows the measured time beside the model") {
+  const Sandbox sandbox;
+  const Json rows = document(sandbox.plan(
+      "topo collectives --cluster dgx-b200 --op alltoall --ranks 16 --bytes 1Gi --json"))["rows"];
+  CHECK(rows.size() == 2);  // nobody published this one
+  const Json gathers = document(sandbox.plan(
+      "topo collectives --cluster dgx-b200 --op all_gather --ranks 16 --bytes 1Gi --json"))["rows"];
+  REQUIRE(gathers.size() == 3);
+  CHECK(gathers[2]["layer"] == "measured");
+  CHECK(gathers[2]["seconds"].get<double>() == Approx(3341e-6).epsilon(0.001));
+  CHECK(gathers[1]["seconds"].get<double>() ==
+        Approx(gathers[2]["seconds"].get<double>()).epsilon(0.3));
+}
+
+TEST_CASE("a fit of collectives is shown, and written as a calibration that can be used") {
+  const Sandbox sandbox;
+  // Half of the bandwidth the description and the calibration give a ring of eight A100.
+  std::string table = "op,nodes,ranks,bytes,time_us\n";
+  for (const double mib : {64., 256., 1024., 4096.}) {
+    const double bytes = mib * 1048576;
+    table += "all_gather,1,8," + std::to_string(static_cast<long>(bytes)) + "," +
+             std::to_string(bytes * 7 / 8 / 120e3) + "\n";
+  }
+  sandbox.write("table.csv", table);
+  const Json fit =
+      document(sandbox.plan("topo collectives --cluster dgx-a100 --op all_gather --bytes 1Gi --fit "
+                            "table.csv -o fitted.json --json"))["fit"];
+  check_keys(fit, {"table", "rows", "fitted_rows", "bandwidth", "latency", "error_before",
+                   "error_after", "error_sizes_left_out", "error_ops_left_out"});
+  CHECK(fit["error_before"] > 0.5);
+  CHECK(fit["error_after"] < 0.1);
+  CHECK(fit["error_ops_left_out"].is_null());
+  const Json again = document(sandbox.plan(
+      "topo collectives --cluster dgx-a100 --ranks 8 --op all_gather --bytes 1Gi --calibration "
+      "fitted.json --json"))["rows"];
+  CHECK(again[1]["busbw_GBps"].get<double>() == Approx(120).epsilon(0.1));
 }
 
 TEST_CASE("every verb that shows something also shows it as JSON") {

@@ -22,7 +22,7 @@ TEST_CASE("every shipped calibration reads, and every rate of it has a source") 
     REQUIRE(c.ok());
     CHECK(c->name == file.name);
     CHECK(c->gemm_efficiency > 0);
-    CHECK(c->sources.size() == 27);
+    CHECK(c->sources.size() == 29);
     for (const auto& source : c->sources) CHECK_FALSE(source.text.empty());
     CHECK(c->evidence == Evidence::extrapolated);  // none is fitted to runs yet
   }
