@@ -204,42 +204,6 @@ TEST_CASE("pruned and exhaustive search list the same plans and the same front")
   CHECK(bounded > 100);  // or the bounds would not have been tried
 }
 
-TEST_CASE("a search without a front, or from a known time on, finds the same winner") {
-  std::mt19937 random(11);
-  int winners = 0;
-  for (int i = 0; i < 100; ++i) {
-    PlanRequest r = random_request(random);
-    const Result<PlanReport> whole = search(r);
-    r.without_front = true;
-    const Result<PlanReport> bare = search(r);
-    INFO("case " << i << ": " << r.stack.name << ", " << r.cluster.gpus() << " GPUs");
-    REQUIRE(bare.ok() == whole.ok());
-    if (!whole.ok()) continue;
-    CHECK(bare->pareto.empty());
-    REQUIRE(bare->candidates.size() == whole->candidates.size());
-    for (std::size_t c = 0; c < whole->candidates.size(); ++c) {
-      CHECK(bare->candidates[c].plan == whole->candidates[c].plan);
-    }
-    if (whole->winner() == nullptr) {
-      CHECK(bare->near_misses.size() == whole->near_misses.size());
-      continue;
-    }
-    ++winners;
-    r.top = 1;
-    const Seconds step = whole->winner()->prediction.time.step;
-    r.no_slower_than = step;
-    const Result<PlanReport> seeded = search(r);
-    REQUIRE(seeded.ok());
-    REQUIRE(seeded->winner() != nullptr);
-    CHECK(seeded->winner()->plan == whole->winner()->plan);
-    r.no_slower_than = 0.999 * step;
-    const Result<PlanReport> faster = search(r);
-    const bool none = !faster || faster->winner() == nullptr;
-    CHECK((none || faster->winner()->prediction.time.step >= step));
-  }
-  CHECK(winners > 50);
-}
-
 TEST_CASE("candidates are ranked, fit, and are legal") {
   for (const auto& [model, gpus] :
        {std::pair{"7b", 64}, std::pair{"70b", 256}, std::pair{"13b", 24}}) {
