@@ -9,8 +9,7 @@
 
 #include <cstdint>
 
-#include "core/model_io.hpp"
-#include "costmodel/calibration_io.hpp"
+#include "bench/requests.hpp"
 #include "planner/candidates.hpp"
 #include "planner/legality.hpp"
 #include "planner/search.hpp"
@@ -18,20 +17,6 @@
 namespace {
 
 using namespace echelon;
-
-PlanRequest request_for(const char* model, int gpus) {
-  PlanRequest r{.model = load_model(model).value(),
-                .job = {},
-                .cluster = ClusterTopology::load("dgx-h100", gpus).value(),
-                .stack = find_stack("megatron-core").value(),
-                .calibration = {},
-                .constraints = {}};
-  r.job.sequence = std::min(r.model.max_positions, 8192);
-  r.job.global_batch = (4 << 20) / r.job.sequence;
-  r.job.precision = find_precision("bf16").value();
-  r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
-  return r;
-}
 
 /// Hash of degrees and step time, chained: equal only when the same plans got the same prices.
 std::uint64_t signature(std::uint64_t seed, const ParallelPlan& plan, Seconds step) {

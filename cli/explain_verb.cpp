@@ -55,7 +55,11 @@ Result<Outcome> explain_verb(const Invocation& call) {
     subject->other = *other;
     subject->name = typed->value;
   }
-  const Result<Explanation> explanation = explain(subject->asked.request);
+  ProgressLine line("explaining", call.quiet);
+  const Result<Explanation> explanation = explain(subject->asked.request, [&](double share) {
+    line.show(share);
+    return true;
+  });
   if (!explanation) return explanation.error();
   const Candidate* winner = explanation->choice.report.winner();
   std::optional<WhyNotAnswer> answer;

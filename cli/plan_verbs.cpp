@@ -84,7 +84,7 @@ Result<Comparand> priced_again(const std::string& path) {
 /// A dozen more searches, where they take no time worth mentioning. Decided by a count, not a
 /// clock: the same input gives the same output.
 std::vector<Sensitivity> cheap_sensitivities(const Choice& choice) {
-  constexpr std::int64_t kFewTuples = 20'000;
+  constexpr std::int64_t kFewTuples = 100'000;
   const Candidate* winner = choice.report.winner();
   if (winner == nullptr || choice.report.counts.tuples > kFewTuples) return {};
   return sensitivities(choice.request, *winner);

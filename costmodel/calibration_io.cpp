@@ -24,13 +24,13 @@ std::vector<std::string> shipped_names() {
   return names;
 }
 
-/// The base a file extends, by the name of a shipped calibration. Shipped files extend at most
-/// twice; a chain through the user's own files is not offered.
-Result<Calibration> read_base(JsonReader& reader, int depth) {
+/// The base a file extends, by the name of a shipped calibration; a chain through the user's own
+/// files is not offered.
+Result<Calibration> read_base(JsonReader& reader) {
   const std::string base = reader.string_or("extends", "");
   if (base.empty()) return Calibration{};
   const EmbeddedFile* file = find_shipped(base);
-  if (file == nullptr || depth > 2) {
+  if (file == nullptr) {
     const auto names = shipped_names();
     return input_error(reader.where() + " at " + reader.pointer_to("extends"), "'" + base + "'",
                        "the name of a shipped calibration", did_you_mean(base, names));
@@ -71,12 +71,12 @@ void read_rates(JsonReader& reader, bool complete, Calibration& out, Status& sta
   if (Status done = all.finish(); !done && status.ok()) status = done;
 }
 
-Result<Calibration> read_calibration(const Json& json, std::string_view where, int depth) {
+Result<Calibration> read_calibration(const Json& json, std::string_view where) {
   JsonReader reader(json, std::string(where));
   (void)reader.integer("schema", 1, 1);
   (void)reader.choice("kind", {"calibration"});
   const bool extends = reader.has("extends");
-  Result<Calibration> base = read_base(reader, depth);
+  Result<Calibration> base = read_base(reader);
   if (!base) return base.error();
   Calibration out = *base;
   out.name = reader.string("name");
@@ -111,13 +111,13 @@ std::string_view family_of(const GpuSpec& gpu) {
 Result<Calibration> parse_calibration(std::string_view text, std::string_view where) {
   Result<Json> json = parse_json(text, where);
   if (!json) return json.error();
-  return read_calibration(*json, where, 0);
+  return read_calibration(*json, where);
 }
 
 Result<Calibration> load_calibration(const std::string& path) {
   Result<Json> json = read_json(path);
   if (!json) return json.error();
-  return read_calibration(*json, path, 0);
+  return read_calibration(*json, path);
 }
 
 Result<Calibration> pick_calibration(const GpuSpec& gpu, const Stack& stack) {

@@ -80,12 +80,18 @@ double token_factor(const PlanRequest& request) {
   return 1 + request.job.tokens_per_step() / *request.operations.critical_batch;
 }
 
+Seconds paid_per_step(const PlanRequest& request, Seconds step) {
+  const std::optional<Goodput> failures = goodput_of(request);
+  return step * request.cluster.gpus() / (failures ? failures->fraction : 1);
+}
+
 Economics economics_of(const PlanRequest& request, Seconds step) {
   const auto price = request.cluster.price_per_gpu_hour();
   const auto cost = [&](Seconds time) {
     return *price * (time.in(kSecond) / 3600.0 * request.cluster.gpus());
   };
   Economics out;
+  out.gpu_time = paid_per_step(request, step);
   out.token_factor = token_factor(request);
   out.goodput = goodput_of(request);
   if (price) out.per_step = cost(step);

@@ -48,8 +48,13 @@ struct Goodput {
 /// and E samples, with B_crit = E_min/S_min and E = B·S, hence E = E_min·(1 + B/B_crit).
 [[nodiscard]] double token_factor(const PlanRequest& request);
 
+/// GPU time paid per step that counts:  GPUs · step / goodput, with goodput 1 where it is unknown.
+/// The cost of a plan up to the price of a GPU, which no plan changes.
+[[nodiscard]] Seconds paid_per_step(const PlanRequest& request, Seconds step);
+
 /// Money and days. Unknown where the price, the token budget or the failure rate is.
 struct Economics {
+  Seconds gpu_time;  ///< paid_per_step()
   std::optional<Dollars> per_step;
   std::optional<Dollars> for_budget;        ///< without failures
   std::optional<Seconds> time_for_budget;   ///< without failures

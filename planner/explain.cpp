@@ -8,6 +8,7 @@ namespace echelon {
 namespace {
 
 constexpr double kLeastGain = 0.005;
+constexpr double kOpenAfterSearch = 0.95;  ///< for progress alone: a chain takes 10 to 100 searches
 
 /// Techniques taken up so far.
 struct Enabled {
@@ -82,8 +83,8 @@ ChainStep step_of(Technique technique, const PlanRequest& request,
 /// Walks the chain; holds what was taken up.
 class Chain {
  public:
-  Chain(const PlanRequest& request, std::vector<ChainStep>& steps)
-      : request_(request), steps_(steps) {}
+  Chain(const PlanRequest& request, std::vector<ChainStep>& steps, const Progress& progress)
+      : request_(request), steps_(steps), progress_(progress) {}
 
   void one_gpu();
   void walk(const PlanReport& last);
@@ -94,7 +95,10 @@ class Chain {
     std::optional<Technique> also;
     Enabled enabled;
   };
-  [[nodiscard]] ChainStep search_with(const Try& next) const;
+  [[nodiscard]] PlanRequest request_with(const Try& next);
+  [[nodiscard]] ChainStep search_with(const Try& next);
+  [[nodiscard]] static ChainStep step_after(const Try& next, const PlanRequest& request,
+                                            const Result<PlanReport>& report);
   [[nodiscard]] std::vector<Try> remaining() const;
   [[nodiscard]] std::optional<Try> remedy(MemoryCategory category) const;
   [[nodiscard]] std::optional<Try> next_zero(int least) const;
@@ -107,6 +111,8 @@ class Chain {
 
   const PlanRequest& request_;
   std::vector<ChainStep>& steps_;
+  const Progress& progress_;
+  double open_ = 1;  ///< share of the work that is taken to remain
   Enabled enabled_;
 };
 
@@ -121,11 +127,24 @@ void Chain::one_gpu() {
   steps_.push_back(step_of(Technique::one_gpu, alone, report));
 }
 
-ChainStep Chain::search_with(const Try& next) const {
+PlanRequest Chain::request_with(const Try& next) {
+  if (progress_) progress_(1 - open_);
+  open_ *= kOpenAfterSearch;
   PlanRequest request = request_;
   request.top = 1;
+  request.without_front = true;
   request.constraints = constraints_with(request_.constraints, next.enabled);
-  ChainStep step = step_of(next.technique, request, search(request));
+  return request;
+}
+
+ChainStep Chain::search_with(const Try& next) {
+  const PlanRequest request = request_with(next);
+  return step_after(next, request, search(request));
+}
+
+ChainStep Chain::step_after(const Try& next, const PlanRequest& request,
+                            const Result<PlanReport>& report) {
+  ChainStep step = step_of(next.technique, request, report);
   step.also = next.also;
   step.zero = next.enabled.zero;
   return step;
@@ -213,19 +232,21 @@ bool Chain::make_it_fit() {
 
 /// The try after which a step takes least time, if it gains.
 bool Chain::take_best(const std::vector<Try>& tries) {
-  const Seconds now = steps_.back().plan->prediction.time.step;
+  Seconds goal = (1 - kLeastGain) * steps_.back().plan->prediction.time.step;
   std::optional<Try> best;
   ChainStep best_step;
   for (Try next : tries) {
     next.enabled.any_zero = next.enabled.any_zero || enabled_.zero > 0 || next.enabled.pipeline;
-    ChainStep step = search_with(next);
-    if (!step.plan || !step.plan->fits) continue;
-    const Seconds time = step.plan->prediction.time.step;
-    if (time > (1 - kLeastGain) * now) continue;
-    if (best && time >= best_step.plan->prediction.time.step) continue;
+    PlanRequest request = request_with(next);
+    request.no_slower_than = goal;
+    const Result<PlanReport> report = search(request);
+    const Candidate* winner = report ? report->winner() : nullptr;
+    if (winner == nullptr || winner->prediction.time.step > goal) continue;
+    if (best && winner->prediction.time.step == goal) continue;  // the first of equals
+    goal = winner->prediction.time.step;
     best = next;
-    step.zero = step.plan->plan.zero;
-    best_step = std::move(step);
+    best_step = step_after(next, request, report);
+    best_step.zero = winner->plan.zero;
   }
   if (best) take(*best, std::move(best_step));
   return best.has_value();
@@ -314,62 +335,28 @@ Limit limit_of(const Candidate& candidate, Bytes usable) {
   return {worst->first, share};
 }
 
-Result<Explanation> explain(const PlanRequest& request) {
-  Result<Choice> choice = choose(request);
+Result<Explanation> explain(const PlanRequest& request, const Progress& progress) {
+  // Shares of the three parts, about as measured.
+  const auto part = [&](double from, double to) {
+    return [&progress, from, to](double share) {
+      if (progress) progress(from + (to - from) * share);
+      return true;
+    };
+  };
+  Result<Choice> choice = choose(request, part(0, 0.2));
   if (!choice) return choice.error();
   Explanation out{*std::move(choice), {}, {}, {}};
   PlanRequest sized = out.choice.request;
   sized.gpus_at_most.reset();
-  Chain chain(sized, out.chain);
+  const Progress in_chain = part(0.2, 0.7);
+  Chain chain(sized, out.chain, in_chain);
   chain.one_gpu();
   chain.walk(out.choice.report);
   if (const Candidate* winner = out.choice.report.winner()) {
     out.layout = layout_of(sized, *winner);
-    out.sensitivities = sensitivities(sized, *winner);
+    out.sensitivities = sensitivities(sized, *winner, part(0.7, 1));
   }
   return out;
-}
-
-std::string_view name_of(Technique technique) {
-  switch (technique) {
-    case Technique::one_gpu: return "one-gpu";
-    case Technique::data_parallel: return "data-parallel";
-    case Technique::recompute: return "recompute";
-    case Technique::zero: return "zero";
-    case Technique::tensor: return "tensor-parallel";
-    case Technique::pipeline: return "pipeline";
-    case Technique::interleaving: return "interleaving";
-    case Technique::context: return "context";
-    case Technique::experts: return "experts";
-    case Technique::offload: return "offload";
-    case Technique::everything: return "everything";
-  }
-  return "?";
-}
-
-std::string_view name_of(Bottleneck bottleneck) {
-  switch (bottleneck) {
-    case Bottleneck::memory: return "memory";
-    case Bottleneck::batch: return "batch";
-    case Bottleneck::shapes: return "shapes";
-    case Bottleneck::compute: return "compute";
-    case Bottleneck::recompute: return "recompute";
-    case Bottleneck::bandwidth: return "bandwidth";
-    case Bottleneck::bubble: return "bubble";
-    case Bottleneck::overhead: return "overhead";
-  }
-  return "?";
-}
-
-std::string_view name_of(MemoryCategory category) {
-  switch (category) {
-    case MemoryCategory::weights: return "weights";
-    case MemoryCategory::gradients: return "gradients";
-    case MemoryCategory::optimizer: return "optimizer";
-    case MemoryCategory::activations: return "activations";
-    case MemoryCategory::buffers: return "buffers";
-  }
-  return "?";
 }
 
 }  // namespace echelon

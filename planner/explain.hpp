@@ -87,8 +87,10 @@ struct Explanation {
 /// then tensor, then pipeline). Once something fits it takes the technique that gains most time
 /// (two at once where none gains alone), until none gains 0.5 %; what then still separates it from
 /// the winner is its last step. Every step is exact: a search with the other axes at 1. Errors are
-/// those of search().
-[[nodiscard]] Result<Explanation> explain(const PlanRequest& request);
+/// those of search(). `progress` gets an estimate: how long the chain becomes is not known before.
+/// It cannot stop an explanation half-way.
+[[nodiscard]] Result<Explanation> explain(const PlanRequest& request,
+                                          const Progress& progress = {});
 
 [[nodiscard]] std::vector<AxisLayout> layout_of(const PlanRequest& request,
                                                 const Candidate& candidate);

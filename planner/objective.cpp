@@ -50,7 +50,8 @@ ObjectiveKey objective_key(const PlanRequest& request, const Candidate& candidat
   const double useful = failures ? failures->fraction : 1;
   switch (request.objective) {
     case Objective::step_time: return {step, memory};
-    case Objective::cost: return {request.cluster.gpus() * step / useful, step};
+    case Objective::cost:
+      return {paid_per_step(request, candidate.prediction.time.step).in(kSecond), step};
     case Objective::memory_headroom: return {memory, step};
     case Objective::goodput: return {step / useful, static_cast<double>(request.cluster.gpus())};
   }
@@ -73,13 +74,15 @@ Result<Choice> choose(const PlanRequest& request, const Progress& progress) {
   if (!request.gpus_at_most) {
     Result<PlanReport> report = search_by_objective(request, progress);
     if (!report) return report.error();
-    return Choice{request, *std::move(report), {}};
+    std::vector<FrontPlan> front = front_of(request, *report);
+    return Choice{request, *std::move(report), {}, std::move(front)};
   }
   const std::vector<int> counts = gpu_counts(request.cluster, *request.gpus_at_most);
   std::optional<Choice> best;
   std::optional<ObjectiveKey> best_key;
   std::optional<Error> last_error;
   std::vector<CountResult> outcomes;
+  std::vector<FrontPlan> fronts;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const Result<ClusterTopology> cluster = request.cluster.resized(counts[i]);
     if (!cluster) break;  // the description ends here
@@ -95,15 +98,17 @@ Result<Choice> choose(const PlanRequest& request, const Progress& progress) {
       last_error = report.error();
       continue;
     }
+    for (FrontPlan& plan : front_of(sized, *report)) fronts.push_back(std::move(plan));
     const CountResult& outcome = outcomes.back();
     // Where nothing fits yet, the largest count tells what is missing.
     const bool better = outcome.best ? !best_key || outcome.key < *best_key : !best_key;
     if (!better) continue;
     if (outcome.best) best_key = outcome.key;
-    best = Choice{std::move(sized), *std::move(report), {}};
+    best = Choice{std::move(sized), *std::move(report), {}, {}};
   }
   if (!best) return *last_error;
   best->counts = std::move(outcomes);
+  best->front = undominated(std::move(fronts));
   return *std::move(best);
 }
 

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "planner/search.hpp"
+#include "planner/front.hpp"
 
 namespace echelon {
 
 /// What an objective minimises, smaller first; equal values are ordered by `then`.
 ///
 ///   step-time         the step                                    then memory
-///   cost              GPUs · step / goodput: GPU-seconds paid per step    then the step
+///   cost              GPUs · step / goodput: paid_per_step()       then the step
 ///   memory-headroom   the reserved peak of the fullest stage       then the step
 ///   goodput           step / goodput: wall time per step that counts      then GPUs
 ///
@@ -39,6 +39,9 @@ struct Choice {
   PlanRequest request;              ///< on the chosen number of GPUs
   PlanReport report;                ///< candidates best first by the objective
   std::vector<CountResult> counts;  ///< with gpus_at_most, ascending; else empty
+  /// Over step, memory, GPUs and cost of every number of GPUs searched: no plan dominates another,
+  /// and none is dominated by a plan that any of the searches could have put on its own front.
+  std::vector<FrontPlan> front;
 };
 
 /// The best plan by request.objective, exact over the searched space. search() finds the fastest
@@ -50,7 +53,8 @@ struct Choice {
 ///   the
 ///     front has another that is neither slower nor larger. Runners-up are the front's, too: each
 ///     is the fastest that needs as little.
-/// With gpus_at_most, every count of gpu_counts() is searched and the best keys are compared.
+/// With gpus_at_most, every count of gpu_counts() is searched, the best keys are compared and the
+/// fronts are joined.
 [[nodiscard]] Result<Choice> choose(const PlanRequest& request, const Progress& progress = {});
 
 /// GPU counts a search up to `most` tries, ascending: 1, 2, 4 ... inside a node, then m·2^j nodes

@@ -42,6 +42,11 @@ struct PlanRequest {
   std::optional<Bytes> max_memory{};  ///< --max-memory: capacity to plan for instead of the GPU's
   int top = 5;
   bool exhaustive = false;  ///< price every tuple instead of bounding
+  /// Only the listed plans matter: the search then looks for no Pareto front and counts only the
+  /// tuples it had to look at. Not with Objective::memory_headroom, which needs the front.
+  bool without_front = false;
+  /// Slower plans are of no interest and may be missing from the answer, near misses as well.
+  std::optional<Seconds> no_slower_than{};
   Objective objective = Objective::step_time;
   std::optional<int>
       gpus_at_most{};  ///< search every GPU count up to it (choose() in objective.hpp)

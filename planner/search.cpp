@@ -115,8 +115,12 @@ class Search {
                                            Seconds work) const;
   /// The step time a new plan must beat to be among the top K.
   [[nodiscard]] Seconds incumbent() const {
-    return best_.size() < static_cast<std::size_t>(request_.top) ? kNever : best_.back();
+    const Seconds limit = request_.no_slower_than.value_or(kNever);
+    const bool open = best_.size() < static_cast<std::size_t>(request_.top);
+    return open ? limit : std::min(limit, best_.back());
   }
+  /// Whether a tuple that cannot be listed is of no interest: there is no front to be on.
+  [[nodiscard]] bool skips_losers() const { return request_.without_front && !request_.exhaustive; }
   void reject(const Rejection& rejection);
   [[nodiscard]] Candidate candidate(const Scored& scored) const;
 
@@ -261,6 +265,7 @@ Seconds Search::least_time_of_base(const Tuple& tuple, const CutCosts& costs, Se
 bool Search::run(const Progress& progress) {
   collect();
   for (next_base_ = 0; next_base_ < bases_.size(); ++next_base_) {
+    if (skips_losers() && bases_[next_base_].least > incumbent()) break;  // so are all the rest
     visit(bases_[next_base_]);
     if (progress && next_base_ % 64 == 63 &&
         !progress(static_cast<double>(next_base_) / static_cast<double>(bases_.size()))) {
@@ -310,6 +315,11 @@ void Search::visit_tuple(Tuple tuple, const Base& base) {
   }
   const Seconds least = least_time(plan_, costs, base.work);
   const bool can_win = request_.exhaustive || least <= incumbent();
+  if (!can_win && skips_losers()) {
+    ++counts_.tuples;
+    ++counts_.bounded;
+    return;
+  }
   tuple.recompute = recompute_values(request_).back();
   tuple.recompute_layers = tuple.recompute == Recompute::full ? request_.model.layers : 0;
   const Bytes shortage = missing(tuple, costs);
@@ -504,7 +514,7 @@ PlanReport Search::report() {
   }
   // The front over balanced splits and the listed plans: fastest first, a running minimum.
   Bytes smallest{-1};
-  for (std::size_t i = 0; i < fitting_.size(); ++i) {
+  for (std::size_t i = 0; i < fitting_.size() && !request_.without_front; ++i) {
     const Scored& scored = fitting_[i];
     if (scored.split >= 0 && i >= top) continue;
     if (smallest >= Bytes{} && scored.memory >= smallest) continue;

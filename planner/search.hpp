@@ -47,7 +47,8 @@ struct SearchCounts {
 
 struct PlanReport {
   std::vector<Candidate> candidates;  ///< best first, at most request.top; the winner is [0]
-  std::vector<Candidate> pareto;      ///< no other plan is both faster and smaller; fastest first
+  std::vector<Candidate> pareto;      ///< no other plan is both faster and smaller; fastest first;
+                                      ///< empty with request.without_front
   std::vector<RejectionCount> rejected;
   std::vector<NearMiss> near_misses;  ///< filled when nothing fits, closest first
   SearchCounts counts;

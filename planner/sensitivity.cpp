@@ -147,22 +147,30 @@ ChangedThing thing_of(Change change) {
   return ChangedThing::machine;
 }
 
-std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candidate& winner) {
+std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candidate& winner,
+                                       const Progress& progress) {
   std::vector<Sensitivity> out;
   if (request.objective == Objective::memory_headroom) return out;
   const Seconds before = time_per_token(request, winner);
   PlanRequest base = request;
   base.gpus_at_most.reset();
   base.top = 1;
+  base.without_front = true;
   for (const NamedChange& entry : kChanges) {
-    const std::optional<PlanRequest> changed = changed_by(base, entry.change);
+    if (progress) {
+      progress(static_cast<double>(&entry - kChanges.data()) /
+               static_cast<double>(kChanges.size()));
+    }
+    std::optional<PlanRequest> changed = changed_by(base, entry.change);
     if (!changed) continue;
-    const Result<Choice> choice = choose(*changed);
-    if (!choice) continue;
     Sensitivity s;
     s.change = entry.change;
     s.gpus = changed->cluster.gpus();
     s.kept = kept_plan(*changed, winner.plan);
+    // The winner is no slower than a plan that is there to be found.
+    if (s.kept && s.kept->fits) changed->no_slower_than = s.kept->prediction.time.step;
+    const Result<Choice> choice = choose(*changed);
+    if (!choice) continue;
     if (const Candidate* best = choice->report.winner()) {
       s.winner = *best;
       s.other_plan = !s.kept || !(s.kept->plan == best->plan);

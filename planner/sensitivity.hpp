@@ -47,7 +47,8 @@ struct Sensitivity {
 /// nothing (no network, no fp8 units) or leaves no legal plan. Empty for memory-headroom: its
 /// winner was not chosen for its time, so times would tell nothing.
 [[nodiscard]] std::vector<Sensitivity> sensitivities(const PlanRequest& request,
-                                                     const Candidate& winner);
+                                                     const Candidate& winner,
+                                                     const Progress& progress = {});
 
 /// The change after which a token costs least GPU time, among those that make it cheaper by at
 /// least 1 %; null where none does. A GPU bought is not a GPU saved: hence not the wall time.

@@ -258,6 +258,9 @@ std::optional<Split> Programme::solve(int uniform) {
         extend(stage, begin, front[i], static_cast<int>(i), fronts_[s + 1]);
       }
     }
+    const auto empty = [](const std::vector<State>& front) { return front.empty(); };
+    const auto& reached = fronts_[s + 1];
+    if (std::all_of(reached.begin(), reached.end(), empty)) return std::nullopt;
   }
   const auto& last = fronts_.back()[static_cast<std::size_t>(layers_)];
   int best = -1;

@@ -16,7 +16,8 @@ Json or_null(const std::optional<Quantity<Unit>>& value, Quantity<Unit> unit) {
 }
 
 Json economics_json(const Economics& money) {
-  Json out{{"usd_per_step", or_null(money.per_step, kDollar)},
+  Json out{{"gpu_seconds_per_step", finite(money.gpu_time.in(kSecond), "GPU time")},
+           {"usd_per_step", or_null(money.per_step, kDollar)},
            {"usd_for_token_budget", or_null(money.for_budget, kDollar)},
            {"days_for_token_budget", or_null(money.time_for_budget, kDay)},
            {"expected_usd_for_token_budget", or_null(money.expected_dollars, kDollar)},

@@ -107,6 +107,17 @@ Json tied_json(const Choice& choice) {
   return out;
 }
 
+/// The front as candidates, each on its own number of GPUs.
+Json front_json(const Choice& choice, const Provenance& provenance) {
+  Json out = Json::array();
+  PlanRequest request = choice.request;
+  for (const FrontPlan& plan : choice.front) {
+    request.cluster = plan.cluster;
+    out.push_back(candidate_json(request, plan.candidate, provenance));
+  }
+  return out;
+}
+
 /// GPU counts of a search with --gpus-at-most.
 Json counts_json(const Choice& choice) {
   Json out = Json::array();
@@ -152,13 +163,10 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
 std::string search_json(const Choice& choice, const Provenance& provenance, const Timing& timing) {
   const PlanRequest& request = choice.request;
   const PlanReport& report = choice.report;
-  const auto list = [&](const std::vector<Candidate>& candidates) {
-    Json out = Json::array();
-    for (const Candidate& candidate : candidates) {
-      out.push_back(candidate_json(request, candidate, provenance));
-    }
-    return out;
-  };
+  Json candidates = Json::array();
+  for (const Candidate& candidate : report.candidates) {
+    candidates.push_back(candidate_json(request, candidate, provenance));
+  }
   Json near_misses = Json::array();
   for (const NearMiss& miss : report.near_misses) {
     near_misses.push_back(near_miss_json(request, miss));
@@ -167,9 +175,9 @@ std::string search_json(const Choice& choice, const Provenance& provenance, cons
   Json document{{"schema", kReportSchema}, {"request", request_json(request, provenance)}};
   document["winner"] =
       winner != nullptr ? candidate_json(request, *winner, provenance) : Json(nullptr);
-  document["candidates"] = list(report.candidates);
+  document["candidates"] = std::move(candidates);
   document["tied"] = tied_json(choice);
-  document["pareto"] = list(report.pareto);
+  document["pareto"] = front_json(choice, provenance);
   if (request.gpus_at_most) document["gpu_counts"] = counts_json(choice);
   document["rejected"] = rejected_json(request, report);
   document["near_misses"] = std::move(near_misses);

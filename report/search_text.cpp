@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace echelon {
 namespace {
 
 constexpr std::size_t kMostParetoRows = 6;
+constexpr std::size_t kMostRowsOverCounts = 12;
 constexpr std::size_t kMostRejections = 8;
 
 /// The part that costs `other` most more than `best`, or none.
@@ -219,6 +221,40 @@ std::string pareto(const PlanReport& report, const TextStyle& style) {
          table.text(style);
 }
 
+/// The front over several numbers of GPUs, without plans that take more than twice the time of
+/// another on as many.
+std::string front_over_counts(const Choice& choice, const TextStyle& style) {
+  std::map<int, Seconds> fastest;
+  std::vector<const FrontPlan*> front;
+  for (const FrontPlan& plan : choice.front) {  // fastest first
+    const Seconds first = fastest.try_emplace(plan.gpus(), plan.step()).first->second;
+    if (plan.step() <= 2.0 * first) front.push_back(&plan);
+  }
+  if (front.size() < 2) return {};
+  const auto price = choice.request.cluster.price_per_gpu_hour();
+  std::vector<Table::Column> columns = degree_columns("GPUs");
+  columns.push_back({"step"});
+  columns.push_back({"to spare"});
+  columns.push_back({price ? "USD per step" : "GPU hours per step", Table::Align::right, 1});
+  Table table(columns);
+  const std::size_t rows = std::min(front.size(), kMostRowsOverCounts);
+  for (std::size_t i = 0; i < rows; ++i) {
+    const FrontPlan& plan = *front[i * (front.size() - 1) / (rows - 1)];
+    const double hours = plan.gpu_time.in(kSecond) / 3600;
+    std::vector<Cell> row = {grouped(plan.gpus())};
+    add_degrees(row, plan.candidate.plan);
+    row.emplace_back(duration(plan.step()));
+    row.emplace_back(with_gib(choice.request.usable_memory() - plan.memory()));
+    row.emplace_back(fmt::format("{:.3g}", price ? hours * price->in(kDollar) : hours));
+    table.add(std::move(row));
+  }
+  drop_uninteresting(table);
+  return heading(fmt::format("Step, headroom, GPUs, cost: {} of {} on the Pareto front", rows,
+                             choice.front.size()),
+                 style) +
+         table.text(style);
+}
+
 std::string rejections(const PlanReport& report, const TextStyle& style) {
   if (report.rejected.empty()) return {};
   Table table({{"count"}, {"reason", Table::Align::left, 0}, {"nearest", Table::Align::left, 1}});
@@ -316,8 +352,9 @@ std::string search_text(const Choice& choice, const Sensitivity* buys_most,
   }
   out += certificate(report, style);
   out += memory_text(costs, style) + time_text(costs, style);
-  out += runners_up(choice, style) + gpu_counts(choice, style) + pareto(report, style) +
-         rejections(report, style);
+  out += runners_up(choice, style) + gpu_counts(choice, style);
+  out += choice.counts.empty() ? pareto(report, style) : front_over_counts(choice, style);
+  out += rejections(report, style);
   return out + assumptions_text(request, style) + next_steps(report, command, style);
 }
 

@@ -1,5 +1,6 @@
 // plan explain, and what the flags about objectives and failures change in the other verbs.
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -138,6 +139,16 @@ TEST_CASE("a search over GPU counts lists them all and takes the cheapest") {
   }
   CHECK(chosen == cheapest);
   CHECK(json["gpu_counts"].back()["gpus"] == 64);
+  // The front knows plans on fewer GPUs than the winner's and on more.
+  std::set<int> on_front;
+  for (const Json& plan : json["pareto"]) {
+    on_front.insert(plan["gpus"].get<int>());
+    CHECK(plan["economics"]["gpu_seconds_per_step"].get<double>() >= least);
+  }
+  CHECK(on_front.contains(chosen));
+  CHECK(on_front.size() > 3);
+  CHECK(sandbox.plan("--model 70b --gpus-at-most 70").out.find("Step, headroom, GPUs, cost") !=
+        std::string::npos);
   CHECK(json["gpu_counts"].front()["fits"] == false);
   CHECK(json["gpu_counts"].front()["why_none"].is_string());
 }

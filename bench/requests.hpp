@@ -1,0 +1,27 @@
+// Requests that the benchmarks share.
+#pragma once
+
+#include <algorithm>
+
+#include "core/model_io.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "planner/request.hpp"
+
+namespace echelon {
+
+/// `model` on `gpus` of dgx-h100 with a batch of 4 Mi tokens, nothing pinned.
+inline PlanRequest request_for(const char* model, int gpus) {
+  PlanRequest r{.model = load_model(model).value(),
+                .job = {},
+                .cluster = ClusterTopology::load("dgx-h100", gpus).value(),
+                .stack = find_stack("megatron-core").value(),
+                .calibration = {},
+                .constraints = {}};
+  r.job.sequence = std::min(r.model.max_positions, 8192);
+  r.job.global_batch = (4 << 20) / r.job.sequence;
+  r.job.precision = find_precision("bf16").value();
+  r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
+  return r;
+}
+
+}  // namespace echelon
