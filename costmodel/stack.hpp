@@ -28,14 +28,19 @@ struct Stack {
   bool offload_optimizer = false;         ///< master weights and moments can live in host memory
   bool zero_bubble = false;               ///< offers ZB-H1
   bool per_stage_recompute = false;       ///< recomputed layers may differ between stages
-  bool overlaps_dp = true;                ///< gradient reduction beside the last backward
-  bool overlaps_gather = true;            ///< ZeRO-1/2 parameter gather beside the next forward
-  bool overlaps_tp_backward = true;       ///< dgrad collectives beside the wgrad GEMM
-  double logits_bytes = 6;                ///< kept per logit: bf16 logits + fp32 softmax
-  double loss_traffic = 20;               ///< HBM bytes per logit, forward + backward
-  int gather_buffers = 1;         ///< full-sequence buffers alive in a sequence-parallel layer
-  double zero1_gather_local = 0;  ///< transient copy at ZeRO-1, bytes per local parameter
-  double zero1_gather_shard = 0;  ///< … and per sharded parameter
+  bool mixed_recompute = false;  ///< … and a stage may recompute some selectively as well
+  /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).
+  bool hybrid_shard[4] = {false, false, false, false};
+  /// Any layers in any chunk; the very first (embedding) and the very last (loss) may hold none.
+  bool any_layout = false;
+  bool overlaps_dp = true;           ///< gradient reduction beside the last backward
+  bool overlaps_gather = true;       ///< ZeRO-1/2 parameter gather beside the next forward
+  bool overlaps_tp_backward = true;  ///< dgrad collectives beside the wgrad GEMM
+  double logits_bytes = 6;           ///< kept per logit: bf16 logits + fp32 softmax
+  double loss_traffic = 20;          ///< HBM bytes per logit, forward + backward
+  int gather_buffers = 1;            ///< full-sequence buffers alive in a sequence-parallel layer
+  double zero1_gather_local = 0;     ///< transient copy at ZeRO-1, bytes per local parameter
+  double zero1_gather_shard = 0;     ///< … and per sharded parameter
   bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
   int vocab_padding = 128;              ///< vocabulary padded to a multiple of this · tp
