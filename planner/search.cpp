@@ -323,22 +323,47 @@ bool Search::run(const Progress& progress) {
   return split_unevenly(progress);
 }
 
+/// A rule about the pipeline alone, whatever ZeRO and offload do.
+bool of_pipeline(RejectionReason reason) {
+  using enum RejectionReason;
+  return reason == too_few_layers || reason == layers_not_divisible ||
+         reason == microbatches_not_divisible;
+}
+
 void Search::visit(const Base& base) {
   Tuple tuple = base.tuple;
-  const int data = tuple.dp * tuple.cut.cp;
+  struct Sharding {
+    int zero;
+    double offload;
+    std::vector<int> groups;
+  };
+  std::vector<Sharding> shardings;
+  std::int64_t tuples = 0;
+  for (const int zero : zero_values(request_, tuple.dp * tuple.cut.cp)) {
+    tuple.zero = zero;
+    const std::vector<int> groups = shard_values(request_, tuple);
+    for (const double offload : offload_values(request_, zero)) {
+      shardings.push_back({zero, offload, groups});
+      tuples += static_cast<std::int64_t>(groups.size());
+    }
+  }
   for (const Chunks chunks : chunk_values(request_, tuple.pp)) {
     tuple.vpp = chunks.vpp;
     tuple.schedule = chunks.schedule;
     for (const RankOrder order : rank_order_values(request_, tuple)) {
       tuple.rank_order = order;
+      tuple.zero = shardings.front().zero;
+      tuple.offload_optimizer = shardings.front().offload;
+      tuple.shard_group = shardings.front().groups.front();
+      if (const auto rejection = broken_rule(tuple); rejection && of_pipeline(rejection->reason)) {
+        reject(*rejection, tuples);
+        continue;
+      }
       const Seconds least = least_time(tuple, base);
-      for (const int zero : zero_values(request_, data)) {
-        tuple.zero = zero;
-        const std::vector<int> shards = shard_values(request_, tuple);
-        for (const double offload : offload_values(request_, zero)) {
-          tuple.offload_optimizer = offload;
-          visit_shards(tuple, shards, base, least);
-        }
+      for (const Sharding& sharding : shardings) {
+        tuple.zero = sharding.zero;
+        tuple.offload_optimizer = sharding.offload;
+        visit_shards(tuple, sharding.groups, base, least);
       }
     }
   }
@@ -384,11 +409,10 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
   const CutCosts& costs = *base.costs;
   const PlanConstraints& pinned = request_.constraints;
   const bool pinned_counts = pinned.recompute_layers || pinned.selective_layers;
-  bool can_win = request_.exhaustive || least <= incumbent();
-  if (can_win) {
-    least = std::max(least, least_time_with_traffic(plan_, costs));
-    can_win = request_.exhaustive || least <= incumbent();
-  }
+  // The second bound is this shard group's own: smaller groups move less.
+  const bool some_can_win = request_.exhaustive || least <= incumbent();
+  if (some_can_win) least = std::max(least, least_time_with_traffic(plan_, costs));
+  const bool can_win = request_.exhaustive || least <= incumbent();
   tuple.recompute = recompute_values(request_).back();
   const bool again = tuple.recompute == Recompute::full || tuple.recompute == Recompute::mixed;
   tuple.recompute_layers = again ? request_.model.layers : 0;
@@ -396,7 +420,7 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
   if (!can_win && shortage <= Bytes{} && front_.dominates(least, shortage + usable_)) {
     ++counts_.tuples;
     ++counts_.bounded;
-    return Outcome::bounded;
+    return some_can_win ? Outcome::open : Outcome::bounded;
   }
   const std::int64_t priced = counts_.priced;
   if (shortage <= Bytes{}) visit_recompute(tuple, costs);
@@ -404,8 +428,8 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
   const bool splits = (chunks || tuple.schedule == ScheduleKind::one_f_one_b) && tuple.pp > 1 &&
                       !pinned.layers_per_stage && !pinned_counts;
   const Seconds balanced = best_of_last(counts_.priced - priced);
-  const bool may_fit =
-      shortage <= Bytes{} || (can_win && splits && split_may_fit(pricer_, plan_, costs, usable_));
+  const bool may_fit = shortage <= Bytes{} ||
+                       (some_can_win && splits && split_may_fit(pricer_, plan_, costs, usable_));
   if (can_win && splits && may_fit) {
     uneven_.push_back({least, tuple, &costs, balanced});
   } else if (can_win && !splits && !pinned_counts) {
