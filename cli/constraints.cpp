@@ -99,8 +99,9 @@ Result<PlanConstraints> constraints_of(const Settings& settings) {
   fill.degree("zero", pinned.zero, 0);
   fill.degree("shard-group", pinned.shard_group);
   fill.read("sequence-parallel", pinned.sequence_parallel, parse_switch);
-  fill.list("layers-per-stage", pinned.layers_per_stage, 1);
+  fill.list("layers-per-stage", pinned.layers_per_stage, 0);
   fill.list("recompute-layers", pinned.recompute_layers, 0);
+  fill.list("selective-layers", pinned.selective_layers, 0);
   fill.read("cp-comm", pinned.cp_comm,
             [](const Setting& s) { return parse_cp_comm(s.value, s.where); });
   fill.read("rank-order", pinned.rank_order,
@@ -131,6 +132,7 @@ Status check_supported(const Settings& settings) {
 PlanConstraints without_layers(PlanConstraints pinned) {
   pinned.layers_per_stage.reset();
   pinned.recompute_layers.reset();
+  pinned.selective_layers.reset();
   return pinned;
 }
 
@@ -140,7 +142,10 @@ PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& change
   if (changes.tp || changes.cp || changes.pp || changes.dp) pinned.shard_group.reset();
   if (changes.tp) pinned.sequence_parallel.reset();
   if (changes.pp) pinned.layers_per_stage.reset();
-  if (changes.pp || changes.layers_per_stage || changes.recompute) pinned.recompute_layers.reset();
+  if (changes.pp || changes.layers_per_stage || changes.recompute) {
+    pinned.recompute_layers.reset();
+    pinned.selective_layers.reset();
+  }
   if (changes.pp || changes.vpp) pinned.schedule.reset();
   if (changes.pp) pinned.vpp.reset();
   return overlaid(std::move(pinned), changes);

@@ -16,7 +16,7 @@ namespace echelon::cli {
 
 namespace {
 
-constexpr std::array<std::string_view, 17> kKeys = {"tp",
+constexpr std::array<std::string_view, 18> kKeys = {"tp",
                                                     "pp",
                                                     "dp",
                                                     "vpp",
@@ -30,6 +30,7 @@ constexpr std::array<std::string_view, 17> kKeys = {"tp",
                                                     "schedule",
                                                     "sequence-parallel",
                                                     "recompute-layers",
+                                                    "selective-layers",
                                                     "cp-comm",
                                                     "rank-order",
                                                     "offload"};

@@ -23,8 +23,16 @@ std::string_view name_of(Recompute recompute) {
     case Recompute::none: return "none";
     case Recompute::selective: return "selective";
     case Recompute::full: return "full";
+    case Recompute::mixed: return "mixed";
   }
   return "?";
+}
+
+int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk) {
+  const int loss = rank == plan.pp - 1 ? 1 : 0;
+  const int places = plan.layers_per_stage[static_cast<std::size_t>(rank)] + loss;
+  const int larger = chunk >= plan.vpp - places % plan.vpp ? 1 : 0;
+  return places / plan.vpp + larger - (chunk == plan.vpp - 1 ? loss : 0);
 }
 
 std::string_view name_of(RankOrder order) {
@@ -73,8 +81,9 @@ Result<Enum> parse_name(std::string_view name, std::string_view where, std::stri
 }  // namespace
 
 Result<Recompute> parse_recompute(std::string_view name, std::string_view where) {
-  return parse_name(name, where, "recompute policy",
-                    std::array{Recompute::none, Recompute::selective, Recompute::full});
+  return parse_name(
+      name, where, "recompute policy",
+      std::array{Recompute::none, Recompute::selective, Recompute::full, Recompute::mixed});
 }
 
 Result<RankOrder> parse_rank_order(std::string_view name, std::string_view where) {

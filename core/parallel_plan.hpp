@@ -9,7 +9,9 @@
 
 namespace echelon {
 
-enum class Recompute { none, selective, full };
+/// What a stage does with its layers' activations; `mixed` gives every stage its own numbers of
+/// fully and of selectively recomputed layers.
+enum class Recompute { none, selective, full, mixed };
 /// How context-parallel ranks meet: keys and values pass round a ring beside the attention kernels,
 /// or an all-to-all trades the sequence split for a split of the heads (Ulysses).
 enum class CpComm { ring, all_to_all };
@@ -49,6 +51,7 @@ struct ParallelPlan {
   double offload_optimizer = 0;       ///< share of master weights and moments kept in host memory
   std::vector<int> layers_per_stage;  ///< size pp; layers of all chunks of that rank
   std::vector<int> recompute_layers;  ///< size pp; layers whose whole block is recomputed (full)
+  std::vector<int> selective_layers;  ///< size pp when mixed, else empty; the ones after those
   bool overlap_dp = true;   ///< gradient reduction and parameter gather run beside compute
   bool overlap_tp = false;  ///< tensor-parallel collectives are split and run beside their GEMMs
   bool overlap_pp = false;  ///< pipeline sends run beside compute
@@ -63,5 +66,10 @@ struct ParallelPlan {
     return (global_batch + samples - 1) / samples;
   }
 };
+
+/// Layers of one chunk of one rank. A rank's chunks differ by at most one layer, the larger ones
+/// last; the loss behind the last chunk of the last rank counts as a layer, so that the very first
+/// chunk (embedding) and the very last are the shorter ones. Both may be left with none.
+[[nodiscard]] int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk);
 
 }  // namespace echelon

@@ -113,26 +113,28 @@ Json plan_json(const ParallelPlan& plan, std::int64_t global_batch) {
   if (plan.overlap_pp) overlap.push_back("pp");
   Json offload = Json::object();
   if (plan.offload_optimizer > 0) offload["optimizer"] = plan.offload_optimizer;
-  return Json{{"tp", plan.tp},
-              {"cp", plan.cp},
-              {"cp_comm", name_of(plan.cp_comm)},
-              {"ep", plan.ep},
-              {"etp", plan.etp},
-              {"dp", plan.dp},
-              {"pp", plan.pp},
-              {"vpp", plan.vpp},
-              {"microbatch", plan.microbatch},
-              {"microbatches", plan.microbatches_rounded_up(global_batch)},
-              {"layers_per_stage", plan.layers_per_stage},
-              {"zero", plan.zero},
-              {"sequence_parallel", plan.sequence_parallel},
-              {"recompute", name_of(plan.recompute)},
-              {"recompute_layers", plan.recompute_layers},
-              {"schedule", name_of(plan.schedule)},
-              {"rank_order", name_of(plan.rank_order)},
-              {"shard_group", plan.shard_group},
-              {"overlap", std::move(overlap)},
-              {"offload", std::move(offload)}};
+  Json out{{"tp", plan.tp},
+           {"cp", plan.cp},
+           {"cp_comm", name_of(plan.cp_comm)},
+           {"ep", plan.ep},
+           {"etp", plan.etp},
+           {"dp", plan.dp},
+           {"pp", plan.pp},
+           {"vpp", plan.vpp},
+           {"microbatch", plan.microbatch},
+           {"microbatches", plan.microbatches_rounded_up(global_batch)},
+           {"layers_per_stage", plan.layers_per_stage},
+           {"zero", plan.zero},
+           {"sequence_parallel", plan.sequence_parallel},
+           {"recompute", name_of(plan.recompute)},
+           {"recompute_layers", plan.recompute_layers},
+           {"schedule", name_of(plan.schedule)},
+           {"rank_order", name_of(plan.rank_order)},
+           {"shard_group", plan.shard_group},
+           {"overlap", std::move(overlap)},
+           {"offload", std::move(offload)}};
+  if (plan.recompute == Recompute::mixed) out["selective_layers"] = plan.selective_layers;
+  return out;
 }
 
 Json memory_json(const PredictedCosts& costs) {
@@ -189,11 +191,17 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
   plan.pp = degree("pp");
   plan.vpp = degree("vpp");
   plan.microbatch = degree("microbatch");
-  plan.layers_per_stage = int_list(reader, "layers_per_stage", 1);
+  plan.layers_per_stage = int_list(reader, "layers_per_stage", 0);
   plan.zero = static_cast<int>(reader.integer("zero", 0, 3));
   plan.sequence_parallel = reader.boolean("sequence_parallel");
   const std::string recompute = reader.string("recompute");
   plan.recompute_layers = int_list(reader, "recompute_layers", 0);
+  const bool mixed = recompute == name_of(Recompute::mixed);
+  if (mixed) plan.selective_layers = int_list(reader, "selective_layers", 0);
+  if (mixed && plan.selective_layers.size() != plan.recompute_layers.size()) {
+    reader.fail("selective_layers", std::to_string(plan.selective_layers.size()) + " entries",
+                "as many as recompute_layers, one per stage");
+  }
   const std::string schedule = reader.string("schedule");
   const std::string rank_order = reader.choice("rank_order", {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"});
   if (rank_order == name_of(RankOrder::pp_inside_dp)) plan.rank_order = RankOrder::pp_inside_dp;

@@ -366,7 +366,8 @@ void OperatorList::push(const Operator& op) {
 }
 
 Bytes OperatorList::saved(Recompute recompute) const {
-  EXPECTS(recompute != Recompute::full, "full recomputation keeps only the layer's input");
+  EXPECTS(recompute == Recompute::none || recompute == Recompute::selective,
+          "full recomputation keeps only the layer's input");
   Bytes sum;
   for (const Operator& op : view()) {
     if (recompute == Recompute::none || !op.attention_core) sum += op.saved;

@@ -24,6 +24,11 @@ struct LayerCounts {
   int dense = 0;
   int moe = 0;
   [[nodiscard]] int total() const { return dense + moe; }
+  LayerCounts& operator+=(const LayerCounts& other) {
+    dense += other.dense;
+    moe += other.moe;
+    return *this;
+  }
   bool operator==(const LayerCounts&) const = default;
 };
 
@@ -31,7 +36,8 @@ struct LayerCounts {
 struct Stage {
   int index = 0;
   LayerCounts layers;
-  LayerCounts recomputed;
+  LayerCounts recomputed{};  ///< fully
+  LayerCounts selective{};   ///< their attention core alone
   bool operator==(const Stage&) const = default;
 };
 
@@ -167,6 +173,12 @@ class Pricer {
   [[nodiscard]] int moe_before(int layers) const {
     return moe_before_[static_cast<std::size_t>(layers)];
   }
+  /// All layers dense, or all with experts.
+  [[nodiscard]] bool one_kind() const {
+    return moe_before_.back() == 0 || moe_before_.back() == model_.layers;
+  }
+  /// The same counts for every number of layers.
+  [[nodiscard]] std::span<const int> moe_before() const { return moe_before_; }
   [[nodiscard]] const ModelSpec& model() const { return model_; }
   [[nodiscard]] const TrainingJob& job() const { return job_; }
   [[nodiscard]] const ClusterTopology& cluster() const { return cluster_; }

@@ -31,7 +31,8 @@ namespace {
 /// Stages in the middle that hold the same cost the same: compute each kind once.
 bool same_kind(const Stage& a, const Stage& b, int pp) {
   const auto end = [&](const Stage& s) { return s.index == 0 || s.index == pp - 1; };
-  return !end(a) && !end(b) && a.layers == b.layers && a.recomputed == b.recomputed;
+  return !end(a) && !end(b) && a.layers == b.layers && a.recomputed == b.recomputed &&
+         a.selective == b.selective;
 }
 
 /// Everything that one stage adds to the step.

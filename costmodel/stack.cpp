@@ -19,6 +19,9 @@ std::vector<Stack> make_stacks() {
     s.expert_parallel = true;
     s.rank_orders = true;
     s.offload_optimizer = true;
+    // --num-distributed-optimizer-instances, for Megatron-FSDP with --outer-dp-sharding-strategy
+    s.hybrid_shard[1] = s.hybrid_shard[2] = s.hybrid_shard[3] = true;
+    s.any_layout = true;  // --pipeline-model-parallel-layout
     all.push_back(s);
   }
   {
@@ -64,6 +67,9 @@ std::vector<Stack> make_stacks() {
     s.cp_ring = true;
     s.expert_parallel = true;
     s.sequence_parallel_always = true;
+    // parallelism.data_parallel_replicate_degree and module_fqns_per_model_part
+    s.hybrid_shard[2] = s.hybrid_shard[3] = true;
+    s.any_layout = true;
     all.push_back(s);
   }
   {
@@ -76,6 +82,7 @@ std::vector<Stack> make_stacks() {
     s.zero_allowed[1] = false;
     s.sequence_parallel = false;
     s.interleaved = false;
+    s.hybrid_shard[2] = s.hybrid_shard[3] = true;  // FSDP1's HYBRID_SHARD
     all.push_back(s);
   }
   {
@@ -91,6 +98,7 @@ std::vector<Stack> make_stacks() {
     s.cp_all_to_all = true;
     s.expert_parallel = true;
     s.offload_optimizer = true;
+    s.hybrid_shard[3] = true;  // MiCS: mics_shard_size
     all.push_back(s);
   }
   {
@@ -100,6 +108,9 @@ std::vector<Stack> make_stacks() {
     s.zero23_with_pipeline = true;
     s.per_stage_recompute = true;
     s.zero_bubble = true;
+    s.mixed_recompute = true;
+    s.hybrid_shard[1] = s.hybrid_shard[2] = s.hybrid_shard[3] = true;
+    s.any_layout = true;
     s.logits_bytes = 2;
     s.loss_traffic = 8;
     all.push_back(s);

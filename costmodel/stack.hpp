@@ -28,10 +28,15 @@ struct Stack {
   bool offload_optimizer = false;         ///< master weights and moments can live in host memory
   bool zero_bubble = false;               ///< offers ZB-H1
   bool per_stage_recompute = false;       ///< recomputed layers may differ between stages
-  bool reduces_in_buckets = true;         ///< … of Megatron-Core's size; else all at once
-  bool overlaps_dp = true;                ///< gradient reduction beside the last backward
-  bool overlaps_gather = true;            ///< ZeRO-1/2 parameter gather beside the next forward
-  bool overlaps_tp_backward = true;       ///< dgrad collectives beside the wgrad GEMM
+  bool mixed_recompute = false;  ///< … and a stage may recompute some selectively as well
+  /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).
+  bool hybrid_shard[4] = {false, false, false, false};
+  /// Any layers in any chunk; the very first (embedding) and the very last (loss) may hold none.
+  bool any_layout = false;
+  bool reduces_in_buckets = true;      ///< … of Megatron-Core's size; else all at once
+  bool overlaps_dp = true;             ///< gradient reduction beside the last backward
+  bool overlaps_gather = true;         ///< ZeRO-1/2 parameter gather beside the next forward
+  bool overlaps_tp_backward = true;    ///< dgrad collectives beside the wgrad GEMM
   bool dispatches_per_domain = false;  ///< a token crosses to an NVLink domain once, however many
                                        ///< of its experts are there (DeepEP, HybridEP)
   bool overlaps_experts = false;       ///< dispatch and combine beside another microbatch

@@ -1,3 +1,4 @@
+// Over 400 lines because one class holds every closed form of a stage in one piece.
 #include "costmodel/stage_model.hpp"
 
 #include <algorithm>
@@ -97,13 +98,13 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 
 /// Saved by all layers for one microbatch.
 Bytes StageModel::kept_by_layers(const Stage& stage) const {
-  const auto kept = [&](const LayerCosts& layer, int layers, int recomputed) {
-    const Bytes each =
-        plan_.recompute == Recompute::selective ? layer.saved_selective : layer.saved;
-    return (layers - recomputed) * each + recomputed * costs_.layer_input;
+  const auto kept = [&](const LayerCosts& layer, int LayerCounts::*kind) {
+    const int full = stage.recomputed.*kind;
+    const int selective = stage.selective.*kind;
+    return (stage.layers.*kind - full - selective) * layer.saved +
+           selective * layer.saved_selective + full * costs_.layer_input;
   };
-  return kept(costs_.dense, stage.layers.dense, stage.recomputed.dense) +
-         kept(costs_.moe, stage.layers.moe, stage.recomputed.moe);
+  return kept(costs_.dense, &LayerCounts::dense) + kept(costs_.moe, &LayerCounts::moe);
 }
 
 /// Activations saved by all microbatches in flight, and the logits of those past the head.
@@ -166,7 +167,7 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   if (stage.recomputed.total() > 0) {  // the layer being recomputed
     out.workspace += stage.recomputed.moe > 0 ? costs_.moe.saved : costs_.dense.saved;
   }
-  if (pricer_.stack().dummy_weight_gradients) {
+  if (pricer_.stack().dummy_weight_gradients && stage.layers.total() > 0) {
     out.workspace += Bytes{2 * (widest.parameters + widest.experts)};
   }
   out.communication = gather_buffers(stage, p) + nccl_;
@@ -217,13 +218,15 @@ StageTimes StageModel::times(const Stage& stage) const {
   const auto launch = [&](Seconds host, const PassCosts& pass, double share, bool experts) {
     return host + pass.ring_steps * ring_step + (experts ? share * c_.host_experts : Seconds{});
   };
-  const auto add_layers = [&](const LayerCosts& layer, const LayerTraffic& traffic, double layers,
-                              double recomputed) {
+  const auto add_layers = [&](const LayerCosts& layer, const LayerTraffic& traffic,
+                              int LayerCounts::*kind) {
+    const double layers = stage.layers.*kind;
+    const double recomputed = stage.recomputed.*kind;
+    const double selective = stage.selective.*kind;
     if (layers <= 0) return;
     forward += layers * layer.forward;
     backward += layers * layer.backward;
     again += recomputed * layer.forward;
-    const double selective = plan_.recompute == Recompute::selective ? layers : 0.0;
     again.device += selective * layer.selective;
     const Seconds wait_forward =
         wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, layer.experts > 0),
@@ -239,8 +242,8 @@ StageTimes StageModel::times(const Stage& stage) const {
     t.host += layers * (wait_forward + wait_backward) + recomputed * wait_again;
     t.dp += layers * (traffic.forward + traffic.backward);
   };
-  add_layers(costs_.dense, dense_traffic_, stage.layers.dense, stage.recomputed.dense);
-  add_layers(costs_.moe, moe_traffic_, stage.layers.moe, stage.recomputed.moe);
+  add_layers(costs_.dense, dense_traffic_, &LayerCounts::dense);
+  add_layers(costs_.moe, moe_traffic_, &LayerCounts::moe);
   if (first(stage)) {
     forward += costs_.embedding_forward;
     backward += costs_.embedding_backward;
@@ -373,30 +376,64 @@ Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
 
 // ------------------------------------------------------------------- stages of a plan
 
-void stages_of(const Pricer& pricer, const ParallelPlan& plan, std::vector<Stage>& out) {
-  const auto at = [](int i) { return static_cast<std::size_t>(i); };
-  out.assign(at(plan.pp), Stage{});
-  const bool recomputes = plan.recompute == Recompute::full;
-  const auto count = [&](int begin, int end) {
-    const int moe = pricer.moe_before(end) - pricer.moe_before(begin);
-    return LayerCounts{end - begin - moe, moe};
+namespace {
+
+/// `size` layers of a rank that follow `before` others of that rank and start with layer `begin`.
+Stage part_of(const Pricer& pricer, const ParallelPlan& plan, int rank, int size, int before,
+              int begin) {
+  const auto count = [&](int first, int end) {
+    const int moe = pricer.moe_before(end) - pricer.moe_before(first);
+    return LayerCounts{end - first - moe, moe};
   };
+  const auto s = static_cast<std::size_t>(rank);
+  const bool mixed = plan.recompute == Recompute::mixed;
+  int full = mixed || plan.recompute == Recompute::full ? plan.recompute_layers[s] : 0;
+  int selective = mixed ? plan.selective_layers[s] : 0;
+  if (plan.recompute == Recompute::selective) selective = plan.layers_per_stage[s];
+  selective = begin + std::clamp(full + selective - before, 0, size);
+  full = begin + std::clamp(full - before, 0, size);
+  return {.index = rank,
+          .layers = count(begin, begin + size),
+          .recomputed = count(begin, full),
+          .selective = count(full, selective)};
+}
+
+}  // namespace
+
+void chunks_of(const Pricer& pricer, const ParallelPlan& plan, std::vector<Stage>& out) {
+  const auto ranks = static_cast<std::size_t>(plan.pp);
+  std::vector<int> held(ranks, 0);
+  out.clear();
+  int begin = 0;
+  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const int size = layers_in_chunk(plan, static_cast<int>(rank), chunk);
+      out.push_back(part_of(pricer, plan, static_cast<int>(rank), size, held[rank], begin));
+      held[rank] += size;
+      begin += size;
+    }
+  }
+}
+
+void stages_of(const Pricer& pricer, const ParallelPlan& plan, std::vector<Stage>& out) {
+  out.assign(static_cast<std::size_t>(plan.pp), Stage{});
+  if (pricer.one_kind()) {  // then it does not matter which layers a rank's chunks hold
+    for (int rank = 0; rank < plan.pp; ++rank) {
+      out[static_cast<std::size_t>(rank)] =
+          part_of(pricer, plan, rank, plan.layers_per_stage[static_cast<std::size_t>(rank)], 0, 0);
+    }
+    return;
+  }
   int begin = 0;
   for (int chunk = 0; chunk < plan.vpp; ++chunk) {
     for (int rank = 0; rank < plan.pp; ++rank) {
-      const int layers = plan.layers_per_stage[at(rank)];
-      const int full = (layers + plan.vpp - 1) / plan.vpp;
-      const bool shortened = rank == plan.pp - 1 ? chunk == plan.vpp - 1 : chunk == 0;
-      const int size = full - (shortened ? full * plan.vpp - layers : 0);
-      Stage& stage = out[at(rank)];
+      Stage& stage = out[static_cast<std::size_t>(rank)];
+      const int size = layers_in_chunk(plan, rank, chunk);
+      const Stage part = part_of(pricer, plan, rank, size, stage.layers.total(), begin);
       stage.index = rank;
-      const LayerCounts held = count(begin, begin + size);
-      const int left = recomputes ? plan.recompute_layers[at(rank)] - stage.recomputed.total() : 0;
-      const LayerCounts again = count(begin, begin + std::min(size, left));
-      stage.layers.dense += held.dense;
-      stage.layers.moe += held.moe;
-      stage.recomputed.dense += again.dense;
-      stage.recomputed.moe += again.moe;
+      stage.layers += part.layers;
+      stage.recomputed += part.recomputed;
+      stage.selective += part.selective;
       begin += size;
     }
   }

@@ -97,8 +97,12 @@ class StageModel {
   double straggler_ = 0;
 };
 
-/// What each stage of a plan holds and recomputes. Chunk c of rank s is virtual stage c·pp + s; a
-/// rank's chunks are equal, but the very first (embedding) or the very last (loss) may be shorter.
+/// What each chunk of a plan holds and recomputes: chunk c of rank s is virtual stage c·pp + s, its
+/// size layers_in_chunk(). A rank's recomputed layers are its first ones, whole blocks before
+/// attention cores. `index` is the rank's.
+void chunks_of(const Pricer& pricer, const ParallelPlan& plan, std::vector<Stage>& out);
+
+/// The same summed over the chunks of each rank.
 void stages_of(const Pricer& pricer, const ParallelPlan& plan, std::vector<Stage>& out);
 
 }  // namespace echelon

@@ -42,20 +42,29 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
   return low;
 }
 
-std::optional<std::vector<int>> split_layers(int layers, int pp, int vpp) {
-  if (layers < pp * vpp) return std::nullopt;
-  if (vpp == 1) return balanced_layers(layers, pp);
+std::optional<std::vector<int>> split_layers(const Stack& stack, int layers, int pp, int vpp) {
   const int chunks = pp * vpp;
-  if (layers % chunks == 0) {
-    return std::vector<int>(static_cast<std::size_t>(pp), layers / pp);
-  }
-  if ((layers + 2) % chunks != 0 || pp < 2) return std::nullopt;
-  std::vector<int> split(static_cast<std::size_t>(pp), (layers + 2) / pp);
-  --split.front();
-  --split.back();
-  if (split.front() < vpp) return std::nullopt;
-  return split;
+  const auto ends_less = [&](int first, int last) -> std::optional<std::vector<int>> {
+    std::vector<int> split(static_cast<std::size_t>(pp), (layers + first + last) / pp);
+    split.front() -= first;
+    split.back() -= last;
+    const int fewest = fewest_layers(stack, pp, vpp, 0);
+    if (split.front() < fewest || split.back() < fewest) return std::nullopt;
+    return split;
+  };
+  const bool bare_ends = stack.any_layout && pp > 1;
+  if (bare_ends && layers + 1 == chunks) return ends_less(0, 1);
+  if (bare_ends && layers + 2 == chunks) return ends_less(1, 1);
+  if (layers < chunks) return std::nullopt;
+  if (vpp == 1) return balanced_layers(layers, pp);
+  if (layers % chunks == 0) return ends_less(0, 0);
+  if ((layers + 2) % chunks == 0 && pp > 1) return ends_less(1, 1);
+  if (!stack.any_layout) return std::nullopt;
+  if ((layers + 2) % pp == 0 && layers % pp != 0) return ends_less(1, 1);
+  return balanced_layers(layers, pp);
 }
+
+bool overlap_pays(const Calibration& calibration) { return calibration.overlap_slowdown <= 1; }
 
 void fill_degrees(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan) {
   const PlanConstraints& pinned = request.constraints;
@@ -76,9 +85,10 @@ void fill_degrees(const PlanRequest& request, const Tuple& tuple, ParallelPlan& 
   plan.rank_order = tuple.rank_order;
   plan.offload_optimizer = tuple.offload_optimizer;
   plan.schedule = tuple.schedule;
-  plan.overlap_dp = pinned.overlap_dp.value_or(true);
+  const bool pays = overlap_pays(request.calibration);
+  plan.overlap_dp = pinned.overlap_dp.value_or(pays);
   plan.overlap_tp = cut.overlap_tp;
-  plan.overlap_pp = pinned.overlap_pp.value_or(tuple.vpp > 1);
+  plan.overlap_pp = pinned.overlap_pp.value_or(pays && tuple.vpp > 1);
 }
 
 bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan) {
@@ -87,19 +97,26 @@ bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& pla
   const auto stages = static_cast<std::size_t>(tuple.pp);
   if (pinned.layers_per_stage) {
     plan.layers_per_stage = *pinned.layers_per_stage;
-  } else if (auto split = split_layers(request.model.layers, tuple.pp, tuple.vpp)) {
+  } else if (auto split = split_layers(request.stack, request.model.layers, tuple.pp, tuple.vpp)) {
     plan.layers_per_stage = std::move(*split);
   } else {
     return false;
   }
+  const bool mixed = tuple.recompute == Recompute::mixed;
   plan.recompute_layers.assign(stages, 0);
-  if (tuple.recompute == Recompute::full && plan.layers_per_stage.size() == stages) {
-    for (std::size_t s = 0; s < stages; ++s) {
-      plan.recompute_layers[s] =
-          pinned.recompute_layers
-              ? pinned_recompute(*pinned.recompute_layers, plan.layers_per_stage, s)
-              : std::min(tuple.recompute_layers, plan.layers_per_stage[s]);
+  plan.selective_layers.assign(mixed ? stages : 0, 0);
+  if (plan.layers_per_stage.size() != stages) return true;  // check_plan will say so
+  for (std::size_t s = 0; s < stages; ++s) {
+    if (mixed && pinned.selective_layers) {
+      plan.selective_layers[s] =
+          pinned_recompute(*pinned.selective_layers, plan.layers_per_stage, s);
     }
+    if (mixed && pinned.selective_layers && !pinned.recompute_layers) continue;
+    if (!mixed && tuple.recompute != Recompute::full) continue;
+    plan.recompute_layers[s] =
+        pinned.recompute_layers
+            ? pinned_recompute(*pinned.recompute_layers, plan.layers_per_stage, s)
+            : std::min(tuple.recompute_layers, plan.layers_per_stage[s]);
   }
   return true;
 }
@@ -188,8 +205,10 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
   if (pp == 1 || (schedule && schedule != interleaved)) return values;
   if (!schedule && request.stack.zero_bubble) values.push_back({1, zero_bubble_h1});
   if (!request.stack.interleaved) return values;
-  for (int vpp = 2; vpp * pp <= request.model.layers; ++vpp) {
-    if (equal_or_ends_less(request.model.layers, pp * vpp)) values.push_back({vpp, interleaved});
+  const int layers = request.model.layers;
+  const bool any = request.stack.any_layout;
+  for (int vpp = 2; vpp * pp <= layers + (any ? 2 : 0); ++vpp) {
+    if (any || equal_or_ends_less(layers, pp * vpp)) values.push_back({vpp, interleaved});
   }
   return values;
 }
@@ -209,10 +228,10 @@ std::vector<int> zero_values(const PlanRequest& request, int data_ranks) {
 std::vector<int> shard_values(const PlanRequest& request, const Tuple& tuple) {
   const int data = tuple.dp * tuple.cut.cp;
   if (request.constraints.shard_group) return {*request.constraints.shard_group};
-  std::vector<int> values{data};
-  const int inside = std::max(1, request.cluster.domain_gpus() / tuple.cut.tp);
-  if (tuple.zero >= 2 && inside > 1 && inside < data && data % inside == 0)
-    values.push_back(inside);
+  if (tuple.zero == 0 || !request.stack.hybrid_shard[tuple.zero] || data == 1) return {data};
+  std::vector<int> values = narrowed(divisors(data), data);
+  std::reverse(values.begin(), values.end());
+  values.pop_back();  // over one rank nothing is split
   return values;
 }
 
@@ -244,11 +263,15 @@ std::vector<double> offload_values(const PlanRequest& request, int zero) {
 
 std::vector<Recompute> recompute_values(const PlanRequest& request) {
   if (request.constraints.recompute) return {*request.constraints.recompute};
+  if (request.constraints.selective_layers) return {Recompute::mixed};
   if (request.constraints.recompute_layers) return {Recompute::full};
   // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp, 4 bytes
   // per head and token, for the price of another attention forward.
   if (request.job.flash_attention) return {Recompute::none, Recompute::full};
-  return {Recompute::none, Recompute::selective, Recompute::full};
+  if (!request.stack.mixed_recompute) {
+    return {Recompute::none, Recompute::selective, Recompute::full};
+  }
+  return {Recompute::none, Recompute::selective, Recompute::mixed, Recompute::full};
 }
 
 }  // namespace echelon

@@ -22,7 +22,7 @@ struct Tuple {
   RankOrder rank_order = RankOrder::dp_inside_pp;
   double offload_optimizer = 0;
   Recompute recompute = Recompute::none;
-  int recompute_layers = 0;  ///< on every stage (full only)
+  int recompute_layers = 0;  ///< fully, on every stage
   auto operator<=>(const Tuple&) const = default;
 };
 
@@ -30,8 +30,15 @@ struct Tuple {
 [[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
 
 /// Layers per stage of pp·vpp chunks: balanced without interleaving; with it equal chunks, or one
-/// layer less on the first and on the last stage; nothing when neither divides.
-[[nodiscard]] std::optional<std::vector<int>> split_layers(int layers, int pp, int vpp);
+/// layer less on the first and on the last stage, or what is nearest for a stack with any layout;
+/// nothing when there is no such split.
+[[nodiscard]] std::optional<std::vector<int>> split_layers(const Stack& stack, int layers, int pp,
+                                                           int vpp);
+
+/// Whether communication beside compute is never slower than alone: hiding a second of it costs the
+/// compute no more than that second. Else alone is never slower; either way one value of
+/// `overlap_dp` and `overlap_pp` is enough (docs/search.md).
+[[nodiscard]] bool overlap_pays(const Calibration& calibration);
 
 /// Fills in all of a plan but its layers per stage and recomputed layers.
 void fill_degrees(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan);
@@ -60,12 +67,14 @@ struct Chunks {
 };
 [[nodiscard]] std::vector<Chunks> chunk_values(const PlanRequest& request, int pp);
 [[nodiscard]] std::vector<int> zero_values(const PlanRequest& request, int data_ranks);
-/// All data-parallel ranks; with ZeRO also those of them inside one NVLink domain.
+/// Ranks that ZeRO splits its state over: all data-parallel ones, then every other divisor of them
+/// down to 2 where the stack can. Largest first: the first needs least memory.
 [[nodiscard]] std::vector<int> shard_values(const PlanRequest& request, const Tuple& tuple);
 [[nodiscard]] std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp);
 [[nodiscard]] std::vector<RankOrder> rank_order_values(const PlanRequest& request,
                                                        const Tuple& tuple);
 [[nodiscard]] std::vector<double> offload_values(const PlanRequest& request, int zero);
+/// The last one, with every layer recomputed, needs least memory.
 [[nodiscard]] std::vector<Recompute> recompute_values(const PlanRequest& request);
 
 }  // namespace echelon

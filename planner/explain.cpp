@@ -32,6 +32,7 @@ PlanConstraints constraints_with(const PlanConstraints& user, const Enabled& ena
   if (!enabled.recompute) {
     out.recompute = Recompute::none;
     out.recompute_layers.reset();
+    out.selective_layers.reset();
   }
   if (!enabled.any_zero) out.zero = enabled.zero;
   if (!enabled.context) out.cp = 1;

@@ -19,8 +19,7 @@ Seconds simulated_step(const Pricer& pricer, const ParallelPlan& plan,
     slowest = std::max(slowest, all);
   }
   const Seconds closed = model.pipeline(sum, slowest);
-  const Seconds simulated =
-      simulate_makespan(shape, pipeline_costs(model, plan, shape, prediction.memory.contents));
+  const Seconds simulated = simulate_makespan(shape, pipeline_costs(pricer, model, plan, shape));
   return prediction.time.step + (simulated - closed) * (1 + model.straggler_share());
 }
 

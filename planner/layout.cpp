@@ -74,7 +74,7 @@ class Layout {
 /// Forward and backward collectives of every layer and microbatch; a recomputed forward's again.
 Traffic Layout::traffic_of(CollectiveGroup group, const GroupLinks& links) const {
   double again = 0;  // share of the layers whose forward runs twice
-  if (plan_.recompute == Recompute::full) {
+  if (plan_.recompute == Recompute::full || plan_.recompute == Recompute::mixed) {
     again =
         *std::max_element(plan_.recompute_layers.begin(), plan_.recompute_layers.end()) / layers_;
   }

@@ -40,7 +40,9 @@ std::string_view describe(RejectionReason reason) {
       return "the global batch must be a multiple of data parallel x microbatch";
     case experts_not_divisible:
       return "expert parallelism must divide the experts, and ep·etp the ranks of a stage";
-    case too_few_layers: return "every pipeline chunk needs at least one layer";
+    case too_few_layers:
+      return "every pipeline chunk needs at least one layer (the first and the last none where the "
+             "stack allows it)";
     case layers_not_divisible:
       return "interleaved chunks must hold equal numbers of layers (embedding and loss may count "
              "as one each)";
@@ -51,6 +53,11 @@ std::string_view describe(RejectionReason reason) {
     case memory: return "does not fit into GPU memory";
   }
   return "?";
+}
+
+int fewest_layers(const Stack& stack, int pp, int vpp, int stage) {
+  const bool end = stage == 0 || stage == pp - 1;
+  return stack.any_layout && end && pp > 1 ? vpp - 1 : vpp;
 }
 
 std::vector<int> balanced_layers(int layers, int pp) {
@@ -157,8 +164,10 @@ bool equal_chunks(const ParallelPlan& p) {
   return true;
 }
 
-Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const ParallelPlan& p) {
-  if (model.layers < p.pp * p.vpp) {
+Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Stack& stack,
+                     const ParallelPlan& p) {
+  const int bare_ends = stack.any_layout && p.pp > 1 ? 2 : 0;  // embedding and loss without layers
+  if (model.layers + bare_ends < p.pp * p.vpp) {
     return Rejection{too_few_layers,
                      fmt::format("{} layers for pp {} x vpp {} chunks", model.layers, p.pp, p.vpp)};
   }
@@ -167,8 +176,9 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Paral
                                                 p.layers_per_stage.size(), p.pp)};
   }
   std::int64_t sum = 0;
-  for (const int layers : p.layers_per_stage) {
-    if (layers < p.vpp) {
+  for (int stage = 0; stage < p.pp; ++stage) {
+    const int layers = p.layers_per_stage[static_cast<std::size_t>(stage)];
+    if (layers < fewest_layers(stack, p.pp, p.vpp, stage)) {
       return Rejection{too_few_layers,
                        fmt::format("a stage of {} layers for vpp {}", layers, p.vpp)};
     }
@@ -185,7 +195,7 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Paral
   }
   if (!interleaved) return {};
   if (p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
-  if (!equal_chunks(p)) {
+  if (!stack.any_layout && !equal_chunks(p)) {
     return Rejection{layers_not_divisible,
                      fmt::format("{} layers on pp {} x vpp {}", model.layers, p.pp, p.vpp)};
   }
@@ -228,6 +238,9 @@ Found check_stack(const Stack& stack, const ParallelPlan& p) {
     return Rejection{contradictory, fmt::format("ZeRO stage {}", p.zero)};
   }
   if (!stack.zero_allowed[p.zero]) return lacks(fmt::format("ZeRO-{}", p.zero));
+  if (p.zero > 0 && p.shard_group != data && !stack.hybrid_shard[p.zero]) {
+    return lacks(fmt::format("ZeRO-{} over a part of the data-parallel ranks", p.zero));
+  }
   if (p.zero >= 2 && p.pp > 1 && !stack.zero23_with_pipeline) {
     return lacks(fmt::format("ZeRO-{} together with pipeline stages", p.zero));
   }
@@ -259,7 +272,37 @@ Found check_host_memory(const ModelSpec& model, const TrainingJob& job,
                                each.in(1_GiB), cluster.node().cpu_memory.in(1_GiB))};
 }
 
+/// Each stage's own numbers of full and selective layers.
+Found check_mixed(const Stack& stack, const ParallelPlan& p) {
+  if (!stack.mixed_recompute) {
+    return lacks_of(stack, "mix of full and selective recomputation: all layers are treated alike");
+  }
+  const auto stages = static_cast<std::size_t>(p.pp);
+  if (p.recompute_layers.size() != stages || p.selective_layers.size() != stages) {
+    return Rejection{contradictory,
+                     fmt::format("{} and {} entries of recomputed layers for pp {}",
+                                 p.recompute_layers.size(), p.selective_layers.size(), p.pp)};
+  }
+  for (std::size_t s = 0; s < stages; ++s) {
+    const int full = p.recompute_layers[s];
+    const int selective = p.selective_layers[s];
+    if (full < 0 || selective < 0 || full + selective > p.layers_per_stage[s]) {
+      return Rejection{contradictory,
+                       fmt::format("{} fully and {} selectively recomputed layers on a stage of {}",
+                                   full, selective, p.layers_per_stage[s])};
+    }
+  }
+  return {};
+}
+
 Found check_recompute(const Stack& stack, const ParallelPlan& p) {
+  if (p.recompute == Recompute::mixed) return check_mixed(stack, p);
+  for (const int k : p.selective_layers) {
+    if (k != 0) {
+      return Rejection{contradictory, fmt::format("selectively recomputed layers with recompute {}",
+                                                  name_of(p.recompute))};
+    }
+  }
   if (p.recompute != Recompute::full) {
     for (const int k : p.recompute_layers) {
       if (k != 0) {
@@ -325,7 +368,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
                                     const ClusterTopology& cluster, const Stack& stack,
                                     const ParallelPlan& plan) {
   if (Found found = check_degrees(model, job, cluster, stack, plan)) return found;
-  if (Found found = check_pipeline(model, job, plan)) return found;
+  if (Found found = check_pipeline(model, job, stack, plan)) return found;
   if (Found found = check_stack(stack, plan)) return found;
   if (Found found = check_host_memory(model, job, cluster, plan)) return found;
   return check_recompute(stack, plan);

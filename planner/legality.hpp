@@ -22,8 +22,8 @@ enum class RejectionReason {
   sequence_not_divisible,
   batch_not_divisible,
   experts_not_divisible,       ///< experts, ep, etp and the expert grid
-  too_few_layers,              ///< fewer layers than pp·vpp
-  layers_not_divisible,        ///< interleaving needs equal chunks
+  too_few_layers,              ///< a chunk without layers
+  layers_not_divisible,        ///< the stack interleaves equal chunks only
   microbatches_not_divisible,  ///< interleaving needs pp | microbatches
   stack_lacks_feature,
   contradictory,  ///< vpp without pipeline, recomputed layers without recompute ...
@@ -50,6 +50,10 @@ struct Rejection {
 [[nodiscard]] std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob& job,
                                                      const ClusterTopology& cluster,
                                                      const Stack& stack, const ParallelPlan& plan);
+
+/// The fewest layers a stage may hold: one per chunk, but none beside the embedding and the loss
+/// where the stack lays out chunks freely. Source: Megatron-Core pipeline_model_parallel_layout.
+[[nodiscard]] int fewest_layers(const Stack& stack, int pp, int vpp, int stage);
 
 /// Layers per stage as equal as they can be; a remainder goes to the stages before the last one
 /// (the last holds the output head, the first the embedding and most microbatches in flight).

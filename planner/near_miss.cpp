@@ -28,7 +28,7 @@ PlanRequest pinned_to(const PlanRequest& request, const Tuple& t) {
   c.sequence_parallel = t.cut.sequence_parallel;
   c.rank_order = t.rank_order;
   c.offload_optimizer = t.offload_optimizer;
-  c.recompute = t.recompute;
+  c.recompute = t.recompute == Recompute::mixed ? Recompute::full : t.recompute;
   return out;
 }
 
@@ -46,10 +46,12 @@ std::string lifted_constraint(const PlanRequest& request, const Tuple& t) {
     return fits(changed) ? fmt::format("{} instead of {}", other, flag) : std::string{};
   };
   std::string fix;
-  if ((user.recompute || user.recompute_layers) && t.recompute != Recompute::full) {
+  if ((user.recompute || user.recompute_layers || user.selective_layers) &&
+      t.recompute != Recompute::full) {
     fix = helps("the pinned recomputation", "--recompute full", [&](PlanConstraints& c) {
       c.recompute = Recompute::full;
       c.recompute_layers.reset();
+      c.selective_layers.reset();
     });
   }
   for (int zero = 3; fix.empty() && user.zero && zero > t.zero; --zero) {

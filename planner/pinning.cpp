@@ -19,7 +19,9 @@ PlanConstraints pinned_to(const ParallelPlan& plan) {
   pinned.shard_group = plan.shard_group;
   pinned.sequence_parallel = plan.sequence_parallel;
   pinned.recompute = plan.recompute;
-  if (plan.recompute == Recompute::full) pinned.recompute_layers = plan.recompute_layers;
+  const bool mixed = plan.recompute == Recompute::mixed;
+  if (mixed || plan.recompute == Recompute::full) pinned.recompute_layers = plan.recompute_layers;
+  if (mixed) pinned.selective_layers = plan.selective_layers;
   pinned.layers_per_stage = plan.layers_per_stage;
   pinned.schedule = plan.schedule;
   pinned.overlap_dp = plan.overlap_dp;
@@ -48,6 +50,7 @@ PlanConstraints overlaid(PlanConstraints base, const PlanConstraints& pinned) {
   take(base.sequence_parallel, pinned.sequence_parallel);
   take(base.recompute, pinned.recompute);
   take(base.recompute_layers, pinned.recompute_layers);
+  take(base.selective_layers, pinned.selective_layers);
   take(base.layers_per_stage, pinned.layers_per_stage);
   take(base.schedule, pinned.schedule);
   take(base.overlap_dp, pinned.overlap_dp);

@@ -82,6 +82,19 @@ Result<int> data_parallel(const PlanRequest& request, int tp, int cp, int pp) {
 
 }  // namespace
 
+std::optional<Error> contradicting_counts(const PlanConstraints& pinned) {
+  const auto against = [&](const char* flag, const char* expected) {
+    return input_error(flag, fmt::format("with --recompute {}", name_of(*pinned.recompute)),
+                       expected, "drop one of the two flags");
+  };
+  if (!pinned.recompute || *pinned.recompute == Recompute::mixed) return {};
+  if (pinned.selective_layers) return against("--selective-layers", "--recompute mixed");
+  if (pinned.recompute_layers && *pinned.recompute != Recompute::full) {
+    return against("--recompute-layers", "--recompute full or mixed");
+  }
+  return {};
+}
+
 Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   const PlanConstraints& pinned = request.constraints;
   Tuple tuple;
@@ -113,14 +126,11 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   tuple.shard_group = pinned.shard_group.value_or(tuple.dp * tuple.cut.cp);
   tuple.cut.sequence_parallel =
       pinned.sequence_parallel.value_or(tuple.cut.tp > 1 && request.stack.sequence_parallel);
-  tuple.recompute =
-      pinned.recompute.value_or(pinned.recompute_layers ? Recompute::full : Recompute::none);
+  tuple.recompute = pinned.recompute.value_or(pinned.selective_layers   ? Recompute::mixed
+                                              : pinned.recompute_layers ? Recompute::full
+                                                                        : Recompute::none);
   tuple.recompute_layers = request.model.layers;  // capped at the stage's layers
-  if (pinned.recompute_layers && tuple.recompute != Recompute::full) {
-    return input_error("--recompute-layers",
-                       fmt::format("with --recompute {}", name_of(tuple.recompute)),
-                       "--recompute full", "drop one of the two flags");
-  }
+  if (auto error = contradicting_counts(pinned)) return *error;
   const auto per_stage = [&](const std::optional<std::vector<int>>& list, const char* flag,
                              bool one_is_enough) -> std::optional<Error> {
     if (!list || list->size() == static_cast<std::size_t>(tuple.pp)) return {};
@@ -130,8 +140,10 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   };
   if (auto error = per_stage(pinned.layers_per_stage, "--layers-per-stage", false)) return *error;
   if (auto error = per_stage(pinned.recompute_layers, "--recompute-layers", true)) return *error;
+  if (auto error = per_stage(pinned.selective_layers, "--selective-layers", true)) return *error;
 
-  if (std::int64_t{tuple.pp} * tuple.vpp > request.model.layers) {
+  const int bare_ends = request.stack.any_layout && tuple.pp > 1 ? 2 : 0;
+  if (std::int64_t{tuple.pp} * tuple.vpp > request.model.layers + bare_ends) {
     return input_error(
         "--pp",
         fmt::format("{} layers for pp {} x vpp {} chunks", request.model.layers, tuple.pp,

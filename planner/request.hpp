@@ -26,6 +26,7 @@ struct PlanConstraints {
   std::optional<double> offload_optimizer;
   std::optional<Recompute> recompute;
   std::optional<std::vector<int>> recompute_layers;  ///< one value for all stages, or one per stage
+  std::optional<std::vector<int>> selective_layers;  ///< the same, of attention cores alone
   std::optional<std::vector<int>> layers_per_stage;
   std::optional<ScheduleKind> schedule;
   std::optional<bool> overlap_dp, overlap_tp, overlap_pp;
@@ -57,6 +58,9 @@ struct PlanRequest {
     return max_memory ? *max_memory : cluster.gpu().memory - keep_free;
   }
 };
+
+/// Counts of recomputed layers beside a policy that has none.
+[[nodiscard]] std::optional<Error> contradicting_counts(const PlanConstraints& pinned);
 
 /// The one configuration that the constraints describe, defaults filled in, checked.
 /// Errors name the flag: degrees that do not divide, contradictions, products that are not the

@@ -11,9 +11,11 @@
 
 #include "core/expects.hpp"
 #include "costmodel/stage_model.hpp"
+#include "planner/bounds.hpp"
 #include "planner/candidates.hpp"
 #include "planner/finalists.hpp"
 #include "planner/near_miss.hpp"
+#include "planner/recompute.hpp"
 #include "planner/split.hpp"
 
 namespace echelon {
@@ -43,7 +45,8 @@ struct Base {
   Seconds least;  ///< no plan with these degrees takes less
   Tuple tuple;
   const CutCosts* costs = nullptr;
-  Seconds work;  ///< least_work of the cut
+  Seconds work;     ///< least_work of the cut
+  Seconds slowest;  ///< what one stage takes at least
 };
 
 /// A tuple whose layers may be split unevenly.
@@ -76,6 +79,14 @@ class Front {
 void apply_split(const Split& split, ParallelPlan& plan) {
   plan.layers_per_stage = split.layers;
   plan.recompute_layers = split.recomputed;
+  if (plan.recompute != Recompute::mixed) return;
+  plan.selective_layers = split.selective;
+  const auto none = [](const std::vector<int>& layers) {
+    return std::all_of(layers.begin(), layers.end(), [](int k) { return k == 0; });
+  };
+  if (!none(plan.selective_layers)) return;
+  plan.selective_layers.clear();
+  plan.recompute = none(plan.recompute_layers) ? Recompute::none : Recompute::full;
 }
 
 class Search {
@@ -100,7 +111,12 @@ class Search {
   void collect_degrees(int tp, int cp, int pp);
   void add_base(const Tuple& tuple);
   void visit(const Base& base);
-  void visit_tuple(Tuple tuple, const Base& base);
+  void visit_shards(Tuple tuple, const std::vector<int>& shards, const Base& base, Seconds least);
+  /// Where a tuple ended, when smaller shard groups must end there too.
+  enum class Outcome { too_large, bounded, open };
+  [[nodiscard]] std::optional<Rejection> broken_rule(Tuple tuple);
+  Outcome visit_tuple(Tuple tuple, const Base& base, Seconds least);
+  void visit_mix(Tuple tuple, const CutCosts& costs, Seconds bound);
   void visit_recompute(Tuple tuple, const CutCosts& costs);
   void price(const Tuple& tuple, const CutCosts& costs);
   bool split_unevenly(const Progress& progress);
@@ -109,10 +125,10 @@ class Search {
   void accept(const Tuple& tuple, int split);
   [[nodiscard]] int fewest_recomputed(Tuple tuple, int all, const CutCosts& costs);
   [[nodiscard]] Bytes missing(const Tuple& tuple, const CutCosts& costs);
-  [[nodiscard]] Seconds least_time(const ParallelPlan& plan, const CutCosts& costs,
-                                   Seconds work) const;
-  [[nodiscard]] Seconds least_time_of_base(const Tuple& tuple, const CutCosts& costs,
-                                           Seconds work) const;
+  [[nodiscard]] Seconds least_time(const Tuple& tuple, const Base& base);
+  [[nodiscard]] Seconds least_time_of_base(const Base& base);
+  [[nodiscard]] Seconds least_time_with_traffic(const ParallelPlan& plan,
+                                                const CutCosts& costs) const;
   /// The step time a new plan must beat to be among the top K.
   [[nodiscard]] Seconds incumbent() const {
     const Seconds limit = request_.no_slower_than.value_or(kNever);
@@ -121,7 +137,7 @@ class Search {
   }
   /// Whether a tuple that cannot be listed is of no interest: there is no front to be on.
   [[nodiscard]] bool skips_losers() const { return request_.without_front && !request_.exhaustive; }
-  void reject(const Rejection& rejection);
+  void reject(const Rejection& rejection, std::int64_t tuples = 1);
   [[nodiscard]] Candidate candidate(const Scored& scored) const;
 
   const PlanRequest& request_;
@@ -144,11 +160,12 @@ class Search {
   TimePrediction time_;
 };
 
-void Search::reject(const Rejection& rejection) {
+void Search::reject(const Rejection& rejection, std::int64_t tuples) {
   RejectionCount& entry = rejected_[rejection.reason];
   entry.reason = rejection.reason;
-  if (entry.count++ == 0) entry.nearest = rejection.detail;
-  ++counts_.tuples;
+  if (entry.count == 0) entry.nearest = rejection.detail;
+  entry.count += tuples;
+  counts_.tuples += tuples;
 }
 
 // ------------------------------------------------------------------- Step 1: degrees
@@ -173,7 +190,7 @@ void Search::collect_degrees(int tp, int cp, int pp) {
   const PlanConstraints& pinned = request_.constraints;
   const std::int64_t gpus = request_.cluster.gpus();
   const std::int64_t product = std::int64_t{tp} * cp * pp;
-  if (pp > request_.model.layers) {
+  if (pp > request_.model.layers + (request_.stack.any_layout ? 2 : 0)) {
     return reject({RejectionReason::too_few_layers,
                    fmt::format("{} layers for pp {}", request_.model.layers, pp)});
   }
@@ -217,7 +234,19 @@ Seconds least_work(const Pricer& pricer, const CutCosts& costs) {
   const StageModel model(pricer, bare, costs);
   const int layers = pricer.model().layers;
   const int moe = pricer.moe_before(layers);
-  return model.times({.index = 0, .layers = {layers - moe, moe}, .recomputed = {}}).total();
+  return model.times({.index = 0, .layers = {layers - moe, moe}}).total();
+}
+
+/// What one of the stages takes at least because layers come whole; nothing known for two kinds.
+Seconds slowest_stage(const Pricer& pricer, const CutCosts& costs, int pp) {
+  if (pp == 1 || !pricer.one_kind()) return Seconds{};
+  ParallelPlan bare;
+  bare.tp = costs.cut.tp;
+  bare.pp = 2;
+  bare.microbatch = costs.cut.microbatch;
+  const StageModel model(pricer, bare, costs);
+  const int moe = pricer.moe_before(1);
+  return least_slowest(pricer.model().layers, pp, layer_and_ends(model, 2, {1 - moe, moe}));
 }
 
 /// Degrees that break a rule whatever the rest are rejected once, here.
@@ -230,34 +259,57 @@ void Search::add_base(const Tuple& tuple) {
   auto found = cuts_.find(tuple.cut);
   if (found == cuts_.end()) found = cuts_.emplace(tuple.cut, pricer_.cut_costs(tuple.cut)).first;
   const Seconds work = least_work(pricer_, found->second);
-  bases_.push_back({least_time_of_base(tuple, found->second, work), tuple, &found->second, work});
+  Base base{kNever, tuple, &found->second, work, slowest_stage(pricer_, found->second, tuple.pp)};
+  base.slowest = std::max(base.slowest, work / tuple.pp);
+  base.least = least_time_of_base(base);
+  bases_.push_back(base);
 }
 
 // -------------------------------------------------------------------- Step 2: bounds
 
-/// No split and no choice of ZeRO, recomputation or offload makes the plan's degrees and schedule
-/// faster: Σt ≥ work and max t ≥ work/p, and the pipeline's time falls with neither.
-Seconds Search::least_time(const ParallelPlan& plan, const CutCosts& costs, Seconds work) const {
-  const StageModel model(pricer_, plan, costs);
-  return (model.pipeline(work, work / plan.pp) + pricer_.calibration().step_fixed) *
+/// No split and no choice of ZeRO, recomputation or offload makes the tuple's degrees and schedule
+/// faster: Σt ≥ work and max t ≥ slowest, and the pipeline's time falls with neither.
+Seconds Search::least_time(const Tuple& tuple, const Base& base) {
+  fill_degrees(request_, tuple, plan_);
+  const StageModel model(pricer_, plan_, *base.costs);
+  return (model.pipeline(base.work, base.slowest) + pricer_.calibration().step_fixed) *
          (1 + model.straggler_share());
 }
 
 /// The same over every schedule: the smallest bubble any number of chunks leaves.
-Seconds Search::least_time_of_base(const Tuple& tuple, const CutCosts& costs, Seconds work) const {
-  ParallelPlan plan;
-  Tuple open = tuple;
+Seconds Search::least_time_of_base(const Base& base) {
+  Tuple open = base.tuple;
   Seconds least = kNever;
-  for (const Chunks chunks : chunk_values(request_, tuple.pp)) {
-    for (const RankOrder order : rank_order_values(request_, tuple)) {
-      open.vpp = chunks.vpp;
-      open.schedule = chunks.schedule;
+  for (const Chunks chunks : chunk_values(request_, open.pp)) {
+    open.vpp = chunks.vpp;
+    open.schedule = chunks.schedule;
+    for (const RankOrder order : rank_order_values(request_, open)) {
       open.rank_order = order;
-      fill_degrees(request_, open, plan);
-      least = std::min(least, least_time(plan, costs, work));
+      least = std::min(least, least_time(open, base));
     }
   }
   return least;
+}
+
+/// The same with what ZeRO moves in every microbatch, the first stage's optimizer
+/// step on its embedding.
+Seconds Search::least_time_with_traffic(const ParallelPlan& plan, const CutCosts& costs) const {
+  const StageModel model(pricer_, plan, costs);
+  const int layers = request_.model.layers;
+  const int moe = pricer_.moe_before(layers);
+  const int past = plan.pp == 1 ? 0 : plan.pp;  // a stage past the last: layers alone
+  Seconds work = model.times({.index = past, .layers = {layers - moe, moe}}).total();
+  Seconds slowest = work / plan.pp;
+  if (plan.pp > 1) {
+    const int first = pricer_.moe_before(1);
+    const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first});
+    work += times.embedding + times.head;
+    slowest = work / plan.pp;
+    if (pricer_.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
+  }
+  const Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
+  return (model.pipeline(work, slowest) + optimizer + pricer_.calibration().step_fixed) *
+         (1 + model.straggler_share());
 }
 
 // ---------------------------------------------------------------- Step 3: best first
@@ -276,75 +328,134 @@ bool Search::run(const Progress& progress) {
   return split_unevenly(progress);
 }
 
+/// A rule about the pipeline alone, whatever ZeRO and offload do.
+bool of_pipeline(RejectionReason reason) {
+  using enum RejectionReason;
+  return reason == too_few_layers || reason == layers_not_divisible ||
+         reason == microbatches_not_divisible;
+}
+
 void Search::visit(const Base& base) {
   Tuple tuple = base.tuple;
-  const int data = tuple.dp * tuple.cut.cp;
+  struct Sharding {
+    int zero;
+    double offload;
+    std::vector<int> groups;
+  };
+  std::vector<Sharding> shardings;
+  std::int64_t tuples = 0;
+  for (const int zero : zero_values(request_, tuple.dp * tuple.cut.cp)) {
+    tuple.zero = zero;
+    const std::vector<int> groups = shard_values(request_, tuple);
+    for (const double offload : offload_values(request_, zero)) {
+      shardings.push_back({zero, offload, groups});
+      tuples += static_cast<std::int64_t>(groups.size());
+    }
+  }
   for (const Chunks chunks : chunk_values(request_, tuple.pp)) {
     tuple.vpp = chunks.vpp;
     tuple.schedule = chunks.schedule;
     for (const RankOrder order : rank_order_values(request_, tuple)) {
       tuple.rank_order = order;
-      for (const int zero : zero_values(request_, data)) {
-        tuple.zero = zero;
-        for (const int shard : shard_values(request_, tuple)) {
-          tuple.shard_group = shard;
-          for (const double offload : offload_values(request_, zero)) {
-            tuple.offload_optimizer = offload;
-            visit_tuple(tuple, base);
-          }
-        }
+      tuple.zero = shardings.front().zero;
+      tuple.offload_optimizer = shardings.front().offload;
+      tuple.shard_group = shardings.front().groups.front();
+      if (const auto rejection = broken_rule(tuple); rejection && of_pipeline(rejection->reason)) {
+        reject(*rejection, tuples);
+        continue;
+      }
+      const Seconds least = least_time(tuple, base);
+      for (const Sharding& sharding : shardings) {
+        tuple.zero = sharding.zero;
+        tuple.offload_optimizer = sharding.offload;
+        visit_shards(tuple, sharding.groups, base, least);
       }
     }
   }
 }
 
-/// Prices a tuple unless its bounds say that it can neither be listed nor lie on the Pareto front:
-/// `least` against the K best, and (least, smallest memory) against the front.
-void Search::visit_tuple(Tuple tuple, const Base& base) {
-  const CutCosts& costs = *base.costs;
+/// A smaller shard group needs more memory on GPU and host, and the bound is the same: where the
+/// largest is rejected, bounded or too large, so are the rest.
+void Search::visit_shards(Tuple tuple, const std::vector<int>& shards, const Base& base,
+                          Seconds least) {
+  auto rest = static_cast<std::int64_t>(shards.size());
+  for (const int shard : shards) {
+    --rest;
+    tuple.shard_group = shard;
+    const std::int64_t alike = request_.exhaustive ? 0 : rest;
+    if (const auto rejection = broken_rule(tuple)) {
+      reject(*rejection, 1 + alike);
+      if (alike > 0) return;
+      continue;
+    }
+    const Outcome outcome = visit_tuple(tuple, base, least);
+    if (outcome == Outcome::open || alike == 0) continue;
+    (outcome == Outcome::bounded ? counts_.bounded : counts_.too_large) += alike;
+    counts_.tuples += alike;
+    return;
+  }
+}
+
+/// The rule that the tuple breaks whatever it recomputes.
+std::optional<Rejection> Search::broken_rule(Tuple tuple) {
   tuple.recompute = Recompute::none;
   tuple.recompute_layers = 0;
   if (!fill_plan(request_, tuple, plan_)) {
-    return reject(
-        {RejectionReason::layers_not_divisible,
-         fmt::format("{} layers on pp {} x vpp {}", request_.model.layers, tuple.pp, tuple.vpp)});
+    return Rejection{
+        RejectionReason::layers_not_divisible,
+        fmt::format("{} layers on pp {} x vpp {}", request_.model.layers, tuple.pp, tuple.vpp)};
   }
-  if (const auto rejection =
-          check_plan(request_.model, request_.job, request_.cluster, request_.stack, plan_)) {
-    return reject(*rejection);
-  }
-  const Seconds least = least_time(plan_, costs, base.work);
+  return check_plan(request_.model, request_.job, request_.cluster, request_.stack, plan_);
+}
+
+/// Prices a tuple unless its bounds say that it can neither be listed nor lie on the Pareto front:
+/// `least` against the K best, and (least, smallest memory) against the front.
+Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least) {
+  const CutCosts& costs = *base.costs;
+  const PlanConstraints& pinned = request_.constraints;
+  const bool pinned_counts = pinned.recompute_layers || pinned.selective_layers;
+  // The second bound is this shard group's own: smaller groups move less.
+  const bool some_can_win = request_.exhaustive || least <= incumbent();
+  if (some_can_win) least = std::max(least, least_time_with_traffic(plan_, costs));
   const bool can_win = request_.exhaustive || least <= incumbent();
   if (!can_win && skips_losers()) {
     ++counts_.tuples;
     ++counts_.bounded;
-    return;
+    return some_can_win ? Outcome::open : Outcome::bounded;
   }
   tuple.recompute = recompute_values(request_).back();
-  tuple.recompute_layers = tuple.recompute == Recompute::full ? request_.model.layers : 0;
+  const bool again = tuple.recompute == Recompute::full || tuple.recompute == Recompute::mixed;
+  tuple.recompute_layers = again ? request_.model.layers : 0;
   const Bytes shortage = missing(tuple, costs);
   if (!can_win && shortage <= Bytes{} && front_.dominates(least, shortage + usable_)) {
     ++counts_.tuples;
     ++counts_.bounded;
-    return;
+    return some_can_win ? Outcome::open : Outcome::bounded;
   }
   const std::int64_t priced = counts_.priced;
   if (shortage <= Bytes{}) visit_recompute(tuple, costs);
-  const bool splits = tuple.vpp == 1 && tuple.schedule == ScheduleKind::one_f_one_b &&
-                      tuple.pp > 1 && !request_.constraints.layers_per_stage &&
-                      !request_.constraints.recompute_layers;
-  if (can_win && splits) uneven_.push_back({least, tuple, &costs, kNever});
+  const bool chunks = tuple.vpp > 1 && request_.stack.any_layout && pricer_.one_kind();
+  const bool splits = (chunks || tuple.schedule == ScheduleKind::one_f_one_b) && tuple.pp > 1 &&
+                      !pinned.layers_per_stage && !pinned_counts;
+  const Seconds balanced = best_of_last(counts_.priced - priced);
+  const bool may_fit = shortage <= Bytes{} ||
+                       (some_can_win && splits && split_may_fit(pricer_, plan_, costs, usable_));
+  if (can_win && splits && may_fit) {
+    uneven_.push_back({least, tuple, &costs, balanced});
+  } else if (can_win && !splits && !pinned_counts) {
+    visit_mix(tuple, costs, balanced * (1 - 1e-9));
+  }
   if (counts_.priced > priced) {
     ++counts_.tuples;
     ++counts_.fitting;
-    if (splits && can_win) uneven_.back().balanced = best_of_last(counts_.priced - priced);
-    return;
+    return Outcome::open;
   }
-  if (request_.constraints.recompute_layers) {  // pinned counts were not checked with the rest
+  if (pinned_counts) {  // they were not checked with the rest
     (void)missing(tuple, costs);
     if (const auto rejection =
             check_plan(request_.model, request_.job, request_.cluster, request_.stack, plan_)) {
-      return reject(*rejection);
+      reject(*rejection);
+      return Outcome::open;
     }
   }
   ++counts_.tuples;
@@ -352,6 +463,30 @@ void Search::visit_tuple(Tuple tuple, const Base& base) {
   const TooLarge entry{shortage, tuple};
   const auto [at, inserted] = closest_.try_emplace({tuple.cut.tp, tuple.cut.cp, tuple.pp}, entry);
   if (!inserted) at->second = std::min(at->second, entry);
+  return may_fit ? Outcome::open : Outcome::too_large;
+}
+
+/// Where layers cannot be split but each stage may recompute on its own: the fastest for each.
+/// Listed when it is faster than what the tuple's equal counts gave.
+void Search::visit_mix(Tuple tuple, const CutCosts& costs, Seconds bound) {
+  if (!request_.stack.per_stage_recompute) return;
+  for (const Recompute recompute : recompute_values(request_)) {
+    if (recompute != Recompute::full && recompute != Recompute::mixed) continue;
+    tuple.recompute = recompute;
+    tuple.recompute_layers = 0;
+    EXPECTS(fill_plan(request_, tuple, plan_), "a tuple that was legal before");
+    if (!recompute_each_stage(pricer_, costs, usable_, plan_)) continue;
+    splits_.push_back(
+        {plan_.layers_per_stage, plan_.recompute_layers, plan_.selective_layers, Seconds{}});
+    pricer_.price_memory(plan_, costs, memory_);
+    pricer_.price_time(plan_, costs, memory_.contents, time_);
+    if (time_.step >= bound) {
+      splits_.pop_back();
+      continue;
+    }
+    bound = splits_.back().step = time_.step;
+    accept(tuple, static_cast<int>(splits_.size()) - 1);
+  }
 }
 
 /// Recomputation costs time, so of the counts of fully recomputed layers only two matter: the
@@ -359,14 +494,19 @@ void Search::visit_tuple(Tuple tuple, const Base& base) {
 void Search::visit_recompute(Tuple tuple, const CutCosts& costs) {
   const std::vector<int> layers = plan_.layers_per_stage;
   const int all = *std::max_element(layers.begin(), layers.end());
+  const PlanConstraints& pinned = request_.constraints;
+  const bool pinned_counts = pinned.recompute_layers || pinned.selective_layers;
   for (const Recompute recompute : recompute_values(request_)) {
     tuple.recompute = recompute;
     tuple.recompute_layers = 0;
-    if (recompute != Recompute::full) {
+    const bool counts = recompute == Recompute::full || recompute == Recompute::mixed;
+    // Equal counts on every stage are none, selective or full.
+    if (recompute == Recompute::mixed && recompute_values(request_).size() > 1) continue;
+    if (!counts) {
       price(tuple, costs);
       continue;
     }
-    if (!request_.constraints.recompute_layers) {
+    if (!pinned_counts) {
       const int fewest = fewest_recomputed(tuple, all, costs);
       if (fewest > 0 && fewest < all) {
         tuple.recompute_layers = fewest;
@@ -404,7 +544,8 @@ int Search::fewest_recomputed(Tuple tuple, int all, const CutCosts& costs) {
 
 void Search::price(const Tuple& tuple, const CutCosts& costs) {
   if (missing(tuple, costs) > Bytes{}) return;
-  if (request_.constraints.recompute_layers &&
+  const PlanConstraints& pinned = request_.constraints;
+  if ((pinned.recompute_layers || pinned.selective_layers) &&
       check_plan(request_.model, request_.job, request_.cluster, request_.stack, plan_)) {
     return;
   }
@@ -538,11 +679,7 @@ PlanReport Search::report() {
 /// Constraints that no tuple can meet, said before anything is enumerated.
 std::optional<Error> contradiction(const PlanRequest& request) {
   const PlanConstraints& c = request.constraints;
-  if (c.recompute_layers && c.recompute && *c.recompute != Recompute::full) {
-    return input_error("--recompute-layers",
-                       fmt::format("with --recompute {}", name_of(*c.recompute)),
-                       "--recompute full", "drop one of the two flags");
-  }
+  if (auto error = contradicting_counts(c)) return error;
   if (c.layers_per_stage && !c.pp) {
     return input_error("--layers-per-stage", "no --pp", "--pp with as many stages",
                        fmt::format("add --pp {}", c.layers_per_stage->size()));

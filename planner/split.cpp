@@ -4,6 +4,9 @@
 #include <limits>
 
 #include "core/expects.hpp"
+#include "planner/bounds.hpp"
+#include "planner/legality.hpp"
+#include "planner/recompute.hpp"
 
 namespace echelon {
 namespace {
@@ -15,7 +18,8 @@ constexpr Seconds kUnbounded{1e30};
 struct Option {
   LayerCounts layers;
   bool feasible = false;
-  int again = 0;  ///< recomputed layers
+  int again = 0;      ///< fully recomputed layers
+  int selective = 0;  ///< … and selectively
   Seconds total, forward, backward, gather;
   Seconds after;  ///< reduction + optimizer
 };
@@ -25,6 +29,7 @@ struct State {
   int parent = -1;  ///< index into the previous stage's states of layer `from`
   int from = 0;
   int again = 0;
+  int selective = 0;
 };
 
 bool no_better(const State& a, const State& b) {
@@ -54,11 +59,10 @@ class Programme {
     const Calibration& c = pricer.calibration();
     fixed_ = c.step_fixed;
     stretch_ = 1 + model_.straggler_share();
-    const int moe = pricer.moe_before(layers_);
-    one_kind_ = moe == 0 || moe == layers_;
+    one_kind_ = pricer.one_kind();
   }
 
-  /// `uniform` < 0: every stage recomputes as few layers as it must; else min(uniform, its layers).
+  /// `uniform` < 0: every stage recomputes what is fastest for it; else min(uniform, its layers).
   std::optional<Split> solve(int uniform);
   void tighten(Seconds bound) { bound_ = std::min(bound_, bound); }
   /// Least step time of any split that recomputes `uniform` layers on every stage.
@@ -68,7 +72,9 @@ class Programme {
 
  private:
   Option option(int stage, int begin, int end);
-  void recompute_least(Stage& stage, int begin, int end);
+  [[nodiscard]] int fewest(int stage) const {
+    return fewest_layers(pricer_.stack(), plan_.pp, plan_.vpp, stage);
+  }
   [[nodiscard]] LayerCounts count(int begin, int end) const;
   [[nodiscard]] Seconds step(const State& s) const {
     return (model_.pipeline(s.sum, s.slowest) + s.latest + s.gather + fixed_) * stretch_;
@@ -92,28 +98,13 @@ class Programme {
   bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
   std::vector<std::vector<Option>> options_;  ///< per stage
   std::vector<Seconds> rest_;
+  LayerAndEnds ends_;
   std::vector<std::vector<std::vector<State>>> fronts_;  ///< [stage][layers so far]
 };
 
 LayerCounts Programme::count(int begin, int end) const {
   const int moe = pricer_.moe_before(end) - pricer_.moe_before(begin);
   return {end - begin - moe, moe};
-}
-
-/// Fewest recomputed layers with which the stage fits; memory falls with every further one.
-void Programme::recompute_least(Stage& stage, int begin, int end) {
-  const auto fits = [&](int again) {
-    stage.recomputed = count(begin, begin + again);
-    return model_.reserved(model_.memory(stage)) <= usable_;
-  };
-  if (fits(0) || plan_.recompute != Recompute::full || !fits(end - begin)) return;
-  int low = 0;
-  int high = end - begin;
-  while (high - low > 1) {
-    const int middle = low + (high - low) / 2;
-    (fits(middle) ? high : low) = middle;
-  }
-  (void)fits(high);
 }
 
 Option Programme::option(int stage_index, int begin, int end) {
@@ -124,15 +115,18 @@ Option Programme::option(int stage_index, int begin, int end) {
       if (each.layers == stage.layers) return each;
     }
   }
-  if (uniform_ >= 0) {
-    stage.recomputed = count(begin, begin + std::min(uniform_, end - begin));
-  } else {
-    recompute_least(stage, begin, end);
-  }
   Option made;
   made.layers = stage.layers;
-  made.feasible = model_.reserved(model_.memory(stage)) <= usable_;
+  if (uniform_ >= 0) {
+    stage.recomputed = count(begin, begin + std::min(uniform_, end - begin));
+    made.feasible = model_.reserved(model_.memory(stage)) <= usable_;
+  } else {
+    const auto layers = pricer_.moe_before().subspan(static_cast<std::size_t>(begin),
+                                                     static_cast<std::size_t>(end - begin) + 1);
+    made.feasible = choose_recompute(model_, plan_.recompute, layers, usable_, stage);
+  }
   made.again = stage.recomputed.total();
+  made.selective = stage.selective.total();
   const StageTimes times = model_.times(stage);
   made.total = times.total();
   made.forward = times.forward;
@@ -145,29 +139,31 @@ Option Programme::option(int stage_index, int begin, int end) {
 
 void Programme::find_rest() {
   rest_.assign(static_cast<std::size_t>(layers_) + 1, Seconds{});
-  const auto least = [&](LayerCounts layers) {
-    // A stage past the last one has neither embedding nor head.
-    return model_.times({.index = plan_.pp, .layers = layers, .recomputed = {}}).total();
-  };
+  ends_ = layer_and_ends(model_, plan_.pp, count(0, 1));
   for (int layer = layers_ - 1; layer >= 0; --layer) {
     const auto l = static_cast<std::size_t>(layer);
-    rest_[l] = rest_[l + 1] + least(count(layer, layer + 1));
+    // A stage past the last one has neither embedding nor head.
+    const Stage one{.index = plan_.pp, .layers = count(layer, layer + 1)};
+    rest_[l] = rest_[l + 1] + (one_kind_ ? ends_.layer : model_.times(one).total());
   }
 }
 
 Seconds Programme::lower_bound(int uniform) {
   if (rest_.empty()) find_rest();
-  Seconds sum = rest(0);
-  if (uniform > 0 && one_kind_) {
-    // The fullest stage, with at least ⌈L/pp⌉ layers, repeats `uniform` of them, or all.
-    const LayerCounts one = count(0, 1);
-    const Seconds again =
-        model_.times({.index = plan_.pp, .layers = one, .recomputed = one}).total() -
-        model_.times({.index = plan_.pp, .layers = one, .recomputed = {}}).total();
-    const int fullest = (layers_ + plan_.pp - 1) / plan_.pp;
-    sum += std::min(uniform, fullest) * again;
+  Seconds sum = rest(0) + ends_.embedding + ends_.head;
+  Seconds slowest = sum / plan_.pp;
+  if (one_kind_) {
+    slowest = std::max(slowest, least_slowest(layers_, plan_.pp, ends_));
+    if (uniform > 0) {
+      // The fullest stage, with at least ⌈L/pp⌉ layers, repeats `uniform` of them, or all.
+      const LayerCounts one = count(0, 1);
+      const Seconds again =
+          model_.times({.index = plan_.pp, .layers = one, .recomputed = one}).total() - ends_.layer;
+      const int fullest = (layers_ + plan_.pp - 1) / plan_.pp;
+      sum += std::min(uniform, fullest) * again;
+    }
   }
-  return (model_.pipeline(sum, sum / plan_.pp) + fixed_) * stretch_;
+  return (model_.pipeline(sum, slowest) + fixed_) * stretch_;
 }
 
 bool Programme::may_fit(int uniform) const {
@@ -175,10 +171,20 @@ bool Programme::may_fit(int uniform) const {
   int held = 0;
   for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {
     const auto fits = [&](int layers) {
-      const int again = uniform < 0 ? layers : std::min(uniform, layers);
-      return model_.reserved(model_.memory(
-                 {.index = stage, .layers = count(0, layers), .recomputed = count(0, again)})) <=
-             usable_;
+      const LayerCounts all = count(0, layers);
+      const auto holds = [&](LayerCounts full, LayerCounts selective) {
+        const Stage tried{
+            .index = stage, .layers = all, .recomputed = full, .selective = selective};
+        return model_.reserved(model_.memory(tried)) <= usable_;
+      };
+      if (uniform >= 0) return holds(count(0, std::min(uniform, layers)), {});
+      switch (plan_.recompute) {
+        case Recompute::none: break;
+        case Recompute::selective: return holds({}, all);
+        case Recompute::full: return holds({}, {}) || holds(all, {});
+        case Recompute::mixed: return holds({}, all) || holds(all, {});
+      }
+      return holds({}, {});
     };
     int low = 0;  // memory grows with every layer
     int high = layers_ + 1;
@@ -186,7 +192,7 @@ bool Programme::may_fit(int uniform) const {
       const int middle = low + (high - low) / 2;
       (fits(middle) ? low : high) = middle;
     }
-    if (low == 0) return false;
+    if (low < fewest(stage)) return false;
     held += low;
   }
   return held >= layers_;
@@ -196,8 +202,9 @@ void Programme::extend(int stage, int begin, const State& state, int index,
                        std::vector<std::vector<State>>& next) {
   const int left = plan_.pp - 1 - stage;
   const double m = static_cast<double>(model_.microbatches());
-  const int first = left == 0 ? layers_ : begin + 1;
-  for (int end = first; end <= layers_ - left; ++end) {
+  const int first = begin + fewest(stage);
+  const int later = left == 0 ? 0 : (left - 1) * plan_.vpp + fewest(plan_.pp - 1);
+  for (int end = left == 0 ? std::max(first, layers_) : first; end <= layers_ - later; ++end) {
     const Option& made = option(stage, begin, end);
     if (!made.feasible) break;  // more layers need more memory, however many are recomputed
     State grown;
@@ -205,14 +212,18 @@ void Programme::extend(int stage, int begin, const State& state, int index,
     grown.slowest = std::max(state.slowest, made.total);
     grown.latest = std::max(state.latest, made.after - state.backward);
     grown.gather = std::max(state.gather, made.gather - state.forward);
-    grown.forward = state.forward + made.forward + model_.hop();
-    grown.backward = state.backward + made.backward + model_.hop();
+    grown.forward = state.forward + made.forward / plan_.vpp + model_.hop();
+    grown.backward = state.backward + made.backward / plan_.vpp + model_.hop();
     grown.parent = index;
     grown.from = begin;
     grown.again = made.again;
-    const Seconds least_rest = rest(end);
+    grown.selective = made.selective;
+    const Seconds least_rest = left > 0 ? rest(end) + ends_.head : Seconds{};
     const Seconds slowest = left > 0 ? std::max(grown.slowest, least_rest / left) : grown.slowest;
-    const Seconds least = (model_.pipeline(grown.sum + least_rest, slowest) + fixed_) * stretch_;
+    // What is exposed only grows with further stages.
+    const Seconds least =
+        (model_.pipeline(grown.sum + least_rest, slowest) + grown.latest + grown.gather + fixed_) *
+        stretch_;
     if (least >= bound_) {
       // A stage that is too slow by itself only gets slower with more layers.
       if (m * made.total * stretch_ >= bound_) break;
@@ -225,7 +236,7 @@ void Programme::extend(int stage, int begin, const State& state, int index,
 Split Programme::trace(int index) const {
   Split split;
   split.layers.assign(static_cast<std::size_t>(plan_.pp), 0);
-  split.recomputed = split.layers;
+  split.recomputed = split.selective = split.layers;
   int end = layers_;
   for (int stage = plan_.pp - 1; stage >= 0; --stage) {
     const auto s = static_cast<std::size_t>(stage);
@@ -233,6 +244,7 @@ Split Programme::trace(int index) const {
         fronts_[s + 1][static_cast<std::size_t>(end)][static_cast<std::size_t>(index)];
     split.layers[s] = end - state.from;
     split.recomputed[s] = state.again;
+    split.selective[s] = state.selective;
     end = state.from;
     index = state.parent;
   }
@@ -244,23 +256,23 @@ std::optional<Split> Programme::solve(int uniform) {
   for (auto& known : options_) known.clear();
   if (rest_.empty()) find_rest();
   const auto all = static_cast<std::size_t>(layers_) + 1;
-  fronts_.assign(static_cast<std::size_t>(plan_.pp) + 1, {});
-  fronts_[0].assign(all, {});
+  fronts_.assign(1, std::vector<std::vector<State>>(all));
   State start;
   start.latest = -kUnbounded;
   fronts_[0][0].push_back(start);
   for (int stage = 0; stage < plan_.pp; ++stage) {
-    const auto s = static_cast<std::size_t>(stage);
-    fronts_[s + 1].assign(all, {});
-    for (int begin = 0; begin < layers_; ++begin) {
-      const auto& front = fronts_[s][static_cast<std::size_t>(begin)];
+    std::vector<std::vector<State>> next(all);
+    const auto& now = fronts_.back();
+    for (int begin = 0; begin <= layers_; ++begin) {
+      const auto& front = now[static_cast<std::size_t>(begin)];
       for (std::size_t i = 0; i < front.size(); ++i) {
-        extend(stage, begin, front[i], static_cast<int>(i), fronts_[s + 1]);
+        extend(stage, begin, front[i], static_cast<int>(i), next);
       }
     }
-    const auto empty = [](const std::vector<State>& front) { return front.empty(); };
-    const auto& reached = fronts_[s + 1];
-    if (std::all_of(reached.begin(), reached.end(), empty)) return std::nullopt;
+    const bool alive =
+        std::any_of(next.begin(), next.end(), [](const auto& front) { return !front.empty(); });
+    if (!alive) return std::nullopt;
+    fronts_.push_back(std::move(next));
   }
   const auto& last = fronts_.back()[static_cast<std::size_t>(layers_)];
   int best = -1;
@@ -279,19 +291,27 @@ std::optional<Split> Programme::solve(int uniform) {
 
 }  // namespace
 
+bool split_may_fit(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs,
+                   Bytes usable) {
+  return Programme(pricer, plan, costs, usable, kUnbounded).may_fit(-1);
+}
+
 std::optional<Split> best_split(const Pricer& pricer, const ParallelPlan& plan,
                                 const CutCosts& costs, Bytes usable, Seconds bound) {
-  EXPECTS(plan.vpp == 1, "chunks of one rank are split evenly");
+  EXPECTS(plan.vpp == 1 || pricer.one_kind(), "chunks of layers of one kind");
   Programme programme(pricer, plan, costs, usable, bound);
+  if (programme.lower_bound(0) >= bound) return std::nullopt;
   const auto solve = [&](int uniform) -> std::optional<Split> {
     if (!programme.may_fit(uniform)) return std::nullopt;
     return programme.solve(uniform);
   };
-  if (plan.recompute != Recompute::full) return solve(0);
+  if (plan.recompute == Recompute::none || pricer.stack().per_stage_recompute ||
+      plan.recompute == Recompute::selective) {
+    return solve(-1);
+  }
   if (!programme.may_fit(pricer.model().layers)) return std::nullopt;
-  if (pricer.stack().per_stage_recompute) return solve(-1);
   std::optional<Split> best;
-  for (int uniform = 0; uniform <= pricer.model().layers - plan.pp + 1; ++uniform) {
+  for (int uniform = 0; uniform < pricer.model().layers + plan.vpp; uniform += plan.vpp) {
     if (programme.lower_bound(uniform) >= (best ? best->step : bound)) break;
     if (auto found = solve(uniform)) {
       programme.tighten(found->step);

@@ -12,24 +12,31 @@ namespace echelon {
 struct Split {
   std::vector<int> layers;
   std::vector<int> recomputed;
+  std::vector<int> selective;
   Seconds step;
 };
 
-/// Fastest split of the layers over the stages of a plan without interleaving (vpp = 1, GPipe or
-/// 1F1B) such that every stage fits into `usable`, or nothing when no split takes less than
-/// `bound`. Each stage recomputes the fewest layers it can (`per_stage`), or all stages the same
-/// number.
+/// Fastest split of the layers over the stages of a plan (GPipe, 1F1B; interleaved when all
+/// layers are of one kind) such that every stage fits into `usable`, or nothing when no
+/// split takes less than `bound`. Each stage recomputes what is fastest for it (`per_stage`), or
+/// all stages the same number of layers.
 ///
 /// States after s stages and b layers are (Σ t, max t, latest finish, exposed gather); one that is
 /// no better than another in every component is dropped. The step time does not decrease in any of
 /// them, so no optimum is lost:
-///   step = (Σ t + (m − 1)·max t + hops + max_s(reduction + optimizer − backwards before s)
+///   step = (pipeline(Σ t, max t) + max_s(reduction + optimizer − backwards before s)
 ///           + exposed gather + fixed) · (1 + straggler)
-/// Later finishes subtract the backwards before them, of which a smaller Σ t has fewer by the same
-/// amount: dominance holds for them too.
+///   pipeline = Σ t + (m − 1)·max t + hops, interleaved m·max t + (Σ t − max t)/v + hops
+/// Later finishes subtract the backwards before them (interleaved: 1/v of them), of which a smaller
+/// Σ t has fewer by the same amount: dominance holds for them too.
 /// Source: pipeline partition with Pareto fronts, ours; objective of Alpa (arXiv 2201.12023).
 /// Checked by: tests/planner/split_test.cpp (against all compositions).
 [[nodiscard]] std::optional<Split> best_split(const Pricer& pricer, const ParallelPlan& plan,
                                               const CutCosts& costs, Bytes usable, Seconds bound);
+
+/// False when no split of the layers fits, whatever `plan.recompute` lets each stage recompute.
+/// Cheap; true is no promise (layers of two kinds are not looked at).
+[[nodiscard]] bool split_may_fit(const Pricer& pricer, const ParallelPlan& plan,
+                                 const CutCosts& costs, Bytes usable);
 
 }  // namespace echelon

@@ -125,10 +125,11 @@ std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstrai
     }
     out.push_back(std::move(zero));
   }
-  if (asked.recompute || asked.recompute_layers) {
+  if (asked.recompute || asked.recompute_layers || asked.selective_layers) {
     const auto release = [](PlanConstraints& c) {
       c.recompute.reset();
       c.recompute_layers.reset();
+      c.selective_layers.reset();
     };
     out.push_back({release, {release}});
   }

@@ -35,6 +35,7 @@ Json constraints_json(const PlanConstraints& pinned) {
   put(out, "sequence_parallel", pinned.sequence_parallel);
   if (pinned.recompute) out["recompute"] = name_of(*pinned.recompute);
   put(out, "recompute_layers", pinned.recompute_layers);
+  put(out, "selective_layers", pinned.selective_layers);
   put(out, "layers_per_stage", pinned.layers_per_stage);
   if (pinned.schedule) out["schedule"] = name_of(*pinned.schedule);
   put(out, "overlap_dp", pinned.overlap_dp);

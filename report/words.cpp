@@ -96,15 +96,26 @@ std::vector<MemoryPart> parts_of(const MemoryBreakdown& memory) {
           {"CUDA context", memory.context}};
 }
 
+namespace {
+
+/// "4/16", or "0-4/16" when the stages differ.
+std::string of_layers(const std::vector<int>& some, const std::vector<int>& layers) {
+  const auto [low, high] = std::minmax_element(some.begin(), some.end());
+  const int most = *std::max_element(layers.begin(), layers.end());
+  if (*low == *high) return fmt::format("{}/{}", *low, most);
+  return fmt::format("{}-{}/{}", *low, *high, most);
+}
+
+}  // namespace
+
 std::string recompute_words(const ParallelPlan& plan) {
-  if (plan.recompute != Recompute::full) return std::string(name_of(plan.recompute));
+  const bool mixed = plan.recompute == Recompute::mixed;
+  if (!mixed && plan.recompute != Recompute::full) return std::string(name_of(plan.recompute));
   if (plan.recompute_layers.empty() || plan.recompute_layers == plan.layers_per_stage)
     return "full";
-  const auto [low, high] =
-      std::minmax_element(plan.recompute_layers.begin(), plan.recompute_layers.end());
-  const int layers = *std::max_element(plan.layers_per_stage.begin(), plan.layers_per_stage.end());
-  if (*low == *high) return fmt::format("full {}/{}", *low, layers);
-  return fmt::format("full {}-{}/{}", *low, *high, layers);
+  const std::string full = "full " + of_layers(plan.recompute_layers, plan.layers_per_stage);
+  if (!mixed) return full;
+  return full + " + selective " + of_layers(plan.selective_layers, plan.layers_per_stage);
 }
 
 std::string described(const ParallelPlan& plan, const TextStyle& style) {

@@ -53,20 +53,23 @@ PipelineShape shape_of(const ParallelPlan& plan, std::int64_t global_batch) {
           .microbatches = static_cast<int>(plan.microbatches_rounded_up(global_batch))};
 }
 
-ScheduleCosts pipeline_costs(const StageModel& model, const ParallelPlan& plan,
-                             const PipelineShape& shape, std::span<const Stage> stages) {
+ScheduleCosts pipeline_costs(const Pricer& pricer, const StageModel& model,
+                             const ParallelPlan& plan, const PipelineShape& shape) {
   ScheduleCosts costs;
   costs.stages.resize(static_cast<std::size_t>(shape.stages()));
   costs.hops.assign(static_cast<std::size_t>(plan.pp), model.hop());
-  const double share = 1.0 / plan.vpp;
-  for (const Stage& stage : stages) {
-    const StageTimes all = model.times(stage);
-    for (int chunk = 0; chunk < plan.vpp; ++chunk) {
-      costs.stages[static_cast<std::size_t>(shape.stage(stage.index, chunk))] = {
-          .forward = share * all.forward,
-          .backward_input = 0.5 * share * all.backward,
-          .backward_weight = 0.5 * share * all.backward};
-    }
+  std::vector<Stage> chunks;
+  chunks_of(pricer, plan, chunks);
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    Stage& chunk = chunks[i];
+    const int rank = chunk.index;
+    // Embedding and head belong to the very first and the very last chunk alone.
+    if (i > 0 && i + 1 < chunks.size()) chunk.index = plan.pp;
+    const StageTimes each = model.times(chunk);
+    costs.stages[static_cast<std::size_t>(shape.stage(rank, static_cast<int>(i) / plan.pp))] = {
+        .forward = each.forward,
+        .backward_input = 0.5 * each.backward,
+        .backward_weight = 0.5 * each.backward};
   }
   return costs;
 }
@@ -107,7 +110,7 @@ Schedule schedule_of(const Pricer& pricer, const ParallelPlan& plan,
   }
   const double chunks = plan.vpp;
   const double pieces = chunks * spec.units;
-  ScheduleCosts costs = pipeline_costs(model, plan, spec.shape, stages);
+  ScheduleCosts costs = pipeline_costs(pricer, model, plan, spec.shape);
   spec.stages.resize(static_cast<std::size_t>(spec.shape.stages()));
   for (std::size_t rank = 0; rank < stages.size(); ++rank) {
     const StageTraffic& all = traffic[rank];

@@ -12,11 +12,10 @@ namespace echelon {
 
 [[nodiscard]] PipelineShape shape_of(const ParallelPlan& plan, std::int64_t global_batch);
 
-/// Forwards, backwards and messages of every stage; a rank's chunks hold equal shares of its
-/// layers. What else ranks do takes no time.
-[[nodiscard]] ScheduleCosts pipeline_costs(const StageModel& model, const ParallelPlan& plan,
-                                           const PipelineShape& shape,
-                                           std::span<const Stage> stages);
+/// Forwards, backwards and messages of every chunk with the layers it holds. What else ranks do
+/// takes no time.
+[[nodiscard]] ScheduleCosts pipeline_costs(const Pricer& pricer, const StageModel& model,
+                                           const ParallelPlan& plan, const PipelineShape& shape);
 
 /// About how many instructions the lowered schedule of a plan has: enough to refuse one that is
 /// too long before it is built.

@@ -91,6 +91,29 @@ std::string error_of(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("a mix of recomputation reads back, and needs a number for every stage") {
+  PlanFile file = example();
+  file.plan.recompute = Recompute::mixed;
+  file.plan.selective_layers = {1, 2};
+  const std::string text = plan_file_to_json(file);
+  CHECK(parse_plan_file(text, "p.json").value().plan == file.plan);
+  file.plan.selective_layers = {1};
+  CHECK(error_of(plan_file_to_json(file)).find("selective_layers") != std::string::npos);
+}
+
+TEST_CASE("a rank's chunks differ by one layer, the first and the last being the shorter ones") {
+  ParallelPlan plan;
+  plan.pp = 3;
+  plan.vpp = 4;
+  plan.layers_per_stage = {3, 6, 7};
+  const int expected[3][4] = {{0, 1, 1, 1}, {1, 1, 2, 2}, {2, 2, 2, 1}};
+  for (int rank = 0; rank < 3; ++rank) {
+    for (int chunk = 0; chunk < 4; ++chunk) {
+      CHECK(layers_in_chunk(plan, rank, chunk) == expected[rank][chunk]);
+    }
+  }
+}
+
 TEST_CASE("a plan file reads back as it was written") {
   const PlanFile file = example();
   const std::string text = plan_file_to_json(file);

@@ -77,7 +77,8 @@ TEST_CASE("recompute policies and schedules are read by the names they print") {
   const Result<Recompute> recompute = parse_recompute("selectiv", "--recompute");
   REQUIRE_FALSE(recompute.ok());
   CHECK(recompute.error().message() ==
-        "--recompute: unknown recompute policy 'selectiv'; expected one of none, selective, full; "
+        "--recompute: unknown recompute policy 'selectiv'; expected one of none, selective, full, "
+        "mixed; "
         "did you mean 'selective'?");
   CHECK_FALSE(parse_schedule("2f2b-zero", "--schedule").ok());
 }

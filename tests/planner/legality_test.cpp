@@ -117,17 +117,57 @@ TEST_CASE("layers must be split completely, one chunk each at least") {
         }) == "contradictory");
   CHECK(reason_after([](ParallelPlan& p) { p.layers_per_stage = {8, 8, 16}; }) == "contradictory");
   CHECK(reason_after([](ParallelPlan& p) {
-          p.layers_per_stage = {16, 8, 8, 0};
+          p.layers_per_stage = {16, 0, 8, 8};
         }) == "too-few-layers");
 }
 
-TEST_CASE("interleaving needs its schedule, equal chunks and pp | microbatches") {
+TEST_CASE("only the first and the last stage of a free layout may hold no layers") {
+  const auto ends = [](ParallelPlan& p) { p.layers_per_stage = {0, 16, 16, 0}; };
+  CHECK(reason_after(ends) == "legal");
+  CHECK(reason_after(ends, "nanotron") == "too-few-layers");
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.vpp = 8;
+          p.schedule = ScheduleKind::interleaved;
+          p.layers_per_stage = {7, 9, 9, 7};
+        }) == "legal");
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.vpp = 8;
+          p.schedule = ScheduleKind::interleaved;
+          p.layers_per_stage = {8, 7, 9, 8};
+        }) == "too-few-layers");
+}
+
+TEST_CASE("ZeRO splits its state over a part of the ranks where the stack can") {
+  const auto half = [](int zero) {
+    return [zero](ParallelPlan& p) {
+      p.tp = 4;
+      p.dp = 4;
+      p.zero = zero;
+      p.shard_group = 2;
+    };
+  };
+  CHECK(reason_after(half(1)) == "legal");
+  CHECK(reason_after(half(3), "torchtitan") == "legal");
+  CHECK(reason_after(half(1), "nanotron") == "stack-lacks-feature");
+  CHECK(reason_after([&](ParallelPlan& p) {
+          half(1)(p);
+          p.shard_group = 3;
+        }) == "contradictory");
+}
+
+TEST_CASE("interleaving needs its schedule, chunks the stack can hold and pp | microbatches") {
   const auto interleave = [](ParallelPlan& p, int vpp) {
     p.vpp = vpp;
     p.schedule = ScheduleKind::interleaved;
   };
   CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 2); }) == "legal");
-  CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 3); }) == "layers-not-divisible");
+  CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 3); }) == "legal");
+  CHECK(reason_after(
+            [&](ParallelPlan& p) {
+              interleave(p, 3);
+              p.zero = 1;
+            },
+            "megatron-2021") == "layers-not-divisible");
   CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 16); }) == "too-few-layers");
   CHECK(reason_after([&](ParallelPlan& p) { p.vpp = 2; }) == "contradictory");
   CHECK(reason_after([&](ParallelPlan& p) {
@@ -191,6 +231,30 @@ TEST_CASE("recomputed layers belong to full recomputation and to existing layers
             "echelon") == "legal");
 }
 
+TEST_CASE(
+    "none, selective and full are mixed only where the stack can, within each stage's layers") {
+  const auto mix = [](std::vector<int> full, std::vector<int> selective) {
+    return [=](ParallelPlan& p) {
+      p.recompute = Recompute::mixed;
+      p.recompute_layers = full;
+      p.selective_layers = selective;
+    };
+  };
+  const auto reason = [&](std::vector<int> full, std::vector<int> selective) {
+    return reason_after(mix(std::move(full), std::move(selective)), "echelon");
+  };
+  CHECK(reason({4, 3, 2, 0}, {4, 5, 0, 1}) == "legal");
+  CHECK(reason({4, 3, 2, 0}, {5, 0, 0, 0}) == "contradictory");
+  CHECK(reason({4, 3, 2, 0}, {}) == "contradictory");
+  CHECK(reason_after(mix({1, 1, 1, 1}, {1, 1, 1, 1})) == "stack-lacks-feature");
+  CHECK(reason_after(
+            [&](ParallelPlan& p) {
+              mix({1, 1, 1, 1}, {1, 1, 1, 1})(p);
+              p.recompute = Recompute::full;
+            },
+            "echelon") == "contradictory");
+}
+
 TEST_CASE("balanced layers differ by one at most and spare the ends") {
   for (const int pp : {1, 2, 3, 7, 16}) {
     for (int layers = pp; layers < 4 * pp + 3; ++layers) {
@@ -208,12 +272,32 @@ TEST_CASE("balanced layers differ by one at most and spare the ends") {
 
 TEST_CASE("embedding and loss can take the place of one layer each when chunks are split") {
   // Llama 3.1 405B: 126 layers + 2 = pp 8 · vpp 8 · 2.
-  const auto split = split_layers(126, 8, 8);
+  const Stack equal = find_stack("megatron-2021").value();
+  const auto split = split_layers(equal, 126, 8, 8);
   REQUIRE(split);
   CHECK(split->front() == 15);
   CHECK((*split)[3] == 16);
   CHECK(split->back() == 15);
-  CHECK_FALSE(split_layers(125, 8, 8));
+  CHECK_FALSE(split_layers(equal, 125, 8, 8));
+}
+
+TEST_CASE("a free layout splits any layers into any chunks, bare ends included") {
+  const Stack free = find_stack("megatron-core").value();
+  for (const int pp : {2, 3, 8}) {
+    for (int vpp = 1; vpp <= 5; ++vpp) {
+      CHECK_FALSE(split_layers(free, pp * vpp - 3, pp, vpp));
+      for (int layers = std::max(1, pp * vpp - 2); layers < pp * vpp + 20; ++layers) {
+        const auto split = split_layers(free, layers, pp, vpp);
+        INFO(layers << " layers, pp " << pp << ", vpp " << vpp);
+        REQUIRE(split);
+        CHECK(std::accumulate(split->begin(), split->end(), 0) == layers);
+        for (int stage = 0; stage < pp; ++stage) {
+          CHECK((*split)[static_cast<std::size_t>(stage)] >= fewest_layers(free, pp, vpp, stage));
+        }
+      }
+    }
+  }
+  CHECK(split_layers(free, 126, 16, 8)->front() == 7);  // a bare embedding, and a bare loss
 }
 
 TEST_CASE("divisors are complete and ascending") {

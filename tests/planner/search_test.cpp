@@ -1,3 +1,4 @@
+// Over 400 lines because the nested loops that check the search are told in one piece.
 #include "planner/search.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ using namespace echelon;
 
 namespace {
 
-/// Calls `use` with every way to write `total` as `parts` numbers ≥ 1, in order.
+/// Calls `use` with every way to write `total` as `parts` numbers ≥ 0, in order.
 template <class Use>
 void compositions(int total, int parts, std::vector<int>& prefix, const Use& use) {
   if (parts == 1) {
@@ -21,7 +22,7 @@ void compositions(int total, int parts, std::vector<int>& prefix, const Use& use
     prefix.pop_back();
     return;
   }
-  for (int first = 1; first <= total - parts + 1; ++first) {
+  for (int first = 0; first <= total; ++first) {
     prefix.push_back(first);
     compositions(total - first, parts - 1, prefix, use);
     prefix.pop_back();
@@ -66,6 +67,8 @@ class BruteForce {
               plan_.dp = dp;
               plan_.microbatch = mb;
               plan_.sequence_parallel = sp;
+              if (check_degrees(r_.model, r_.job, r_.cluster, r_.stack, plan_)) continue;
+              costs_ = pricer_.cut_costs(cut_of(plan_));
               schedules();
             }
           }
@@ -78,24 +81,34 @@ class BruteForce {
     for (const RankOrder order : {RankOrder::dp_inside_pp, RankOrder::pp_inside_dp}) {
       for (int zero = 0; zero <= 3; ++zero) {
         for (const double offload : {0.0, 1.0}) {
-          for (int vpp = 1; vpp * plan_.pp <= r_.model.layers; ++vpp) {
+          for (int vpp = 1; vpp * plan_.pp <= r_.model.layers + 2; ++vpp) {
+            if (vpp > 1 && r_.constraints.schedule) break;
             plan_.rank_order = order;
             plan_.zero = zero;
-            plan_.shard_group = plan_.dp * plan_.cp;
             plan_.offload_optimizer = offload;
             plan_.vpp = vpp;
             plan_.schedule = vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
             plan_.overlap_pp = vpp > 1;
-            splits();
+            shards();
           }
         }
       }
     }
   }
 
+  void shards() {
+    const int data = plan_.dp * plan_.cp;
+    for (int shard = plan_.zero > 0 && data > 1 ? 2 : data; shard <= data; ++shard) {
+      plan_.shard_group = shard;
+      splits();
+    }
+  }
+
   void splits() {
-    if (plan_.vpp > 1) {
-      const auto split = split_layers(r_.model.layers, plan_.pp, plan_.vpp);
+    const int moe = r_.model.moe_layers();
+    const bool one_kind = moe == 0 || moe == r_.model.layers;
+    if (plan_.vpp > 1 && !(r_.stack.any_layout && one_kind)) {
+      const auto split = split_layers(r_.stack, r_.model.layers, plan_.pp, plan_.vpp);
       if (split) recomputations(*split);
       return;
     }
@@ -106,21 +119,54 @@ class BruteForce {
 
   void recomputations(const std::vector<int>& split) {
     plan_.layers_per_stage = split;
-    const int most = *std::max_element(split.begin(), split.end());
-    for (int k = 0; k <= most; ++k) {
-      if (k % plan_.vpp != 0 && k != most) continue;
-      plan_.recompute = k > 0 ? Recompute::full : Recompute::none;
-      plan_.recompute_layers.clear();
-      for (const int layers : split) plan_.recompute_layers.push_back(std::min(k, layers));
-      if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, plan_)) return;
-      const Prediction p = pricer_.price(plan_);
-      if (p.memory.peak_reserved <= r_.usable_memory()) best_ = std::min(best_, p.time.step);
+    plan_.recompute = Recompute::none;
+    plan_.recompute_layers.assign(split.size(), 0);
+    plan_.selective_layers.clear();
+    if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, plan_)) return;
+    if (r_.stack.mixed_recompute) {
+      plan_.recompute = Recompute::mixed;
+      plan_.selective_layers.assign(split.size(), 0);
+      return mixes(0);
     }
+    price();
+    plan_.recompute = Recompute::selective;
+    price();
+    plan_.recompute = Recompute::full;
+    const int most = *std::max_element(split.begin(), split.end());
+    for (int k = 1; k <= most; ++k) {
+      if (k % plan_.vpp != 0 && k != most) continue;
+      for (std::size_t s = 0; s < split.size(); ++s) {
+        plan_.recompute_layers[s] = std::min(k, split[s]);
+      }
+      price();
+    }
+  }
+
+  /// Every number of fully and of selectively recomputed layers on every stage.
+  void mixes(std::size_t stage) {
+    if (stage == plan_.layers_per_stage.size()) return price();
+    const int layers = plan_.layers_per_stage[stage];
+    for (int full = 0; full <= layers; ++full) {
+      for (int selective = 0; selective <= layers - full; ++selective) {
+        plan_.recompute_layers[stage] = full;
+        plan_.selective_layers[stage] = selective;
+        mixes(stage + 1);
+      }
+    }
+  }
+
+  void price() {
+    if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, plan_)) return;
+    pricer_.price(plan_, costs_, prediction_);
+    if (prediction_.memory.peak_reserved > r_.usable_memory()) return;
+    best_ = std::min(best_, prediction_.time.step);
   }
 
   const PlanRequest& r_;
   Pricer pricer_;
   ParallelPlan plan_;
+  CutCosts costs_;
+  Prediction prediction_;
   Seconds best_{1e30};
 };
 
@@ -129,11 +175,11 @@ PlanRequest random_request(std::mt19937& random) {
   const auto draw = [&](int low, int high) {
     return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
   };
-  const char* stack_names[] = {"megatron-core", "nanotron", "torchtitan", "deepspeed",
-                               "megatron-2021"};
+  const char* stack_names[] = {"megatron-core", "nanotron",      "torchtitan",
+                               "deepspeed",     "megatron-2021", "echelon"};
   const char* machines[] = {"dgx-h100", "dgx-a100", "l40s"};
   PlanRequest r =
-      request_for("gpt2", machines[draw(0, 2)], 1 << draw(0, 3), stack_names[draw(0, 4)]);
+      request_for("gpt2", machines[draw(0, 2)], 1 << draw(0, 3), stack_names[draw(0, 5)]);
   r.model = load_model("llama3.2-1b").value();
   r.model.layers = draw(2, 6);
   r.model.hidden = 1024 * draw(1, 4);
@@ -149,6 +195,7 @@ PlanRequest random_request(std::mt19937& random) {
                    .first_dense_layers = draw(0, 1)};
   }
   r.job.sequence = 512 << draw(0, 3);
+  r.job.flash_attention = draw(0, 2) > 0;
   r.job.global_batch = 4 << draw(0, 2);
   r.max_memory = Bytes{(3.0 + draw(0, 40)) * 0x1p30};
   r.top = draw(1, 3);
@@ -162,7 +209,12 @@ TEST_CASE(
   std::mt19937 random(20261120);
   int with_winner = 0;
   for (int i = 0; i < 60; ++i) {
-    const PlanRequest r = random_request(random);
+    PlanRequest r = random_request(random);
+    if (r.stack.name == "echelon") {
+      // Per stage, all mixes of recomputation: exact for 1F1B, and many.
+      r.constraints.schedule = ScheduleKind::one_f_one_b;
+      r.model.layers = std::min(r.model.layers, 4);
+    }
     const Result<PlanReport> report = search(r);
     INFO("case " << i << ": " << r.stack.name << ", " << r.cluster.gpus() << " GPUs, "
                  << r.model.layers << " layers, experts " << r.model.moe.experts);
@@ -202,6 +254,31 @@ TEST_CASE("pruned and exhaustive search list the same plans and the same front")
     }
   }
   CHECK(bounded > 100);  // or the bounds would not have been tried
+}
+
+TEST_CASE("where overlap pays it is never slower, and where it does not, never faster") {
+  std::mt19937 random(11);
+  int compared = 0;
+  for (int i = 0; i < 300; ++i) {
+    PlanRequest r = random_request(random);
+    const bool pays = i % 3 > 0;
+    if (!pays) r.calibration.overlap_slowdown = 1.5;
+    CHECK(overlap_pays(r.calibration) == pays);
+    const Result<PlanReport> report = search(r);
+    if (!report.ok() || report->winner() == nullptr) continue;
+    const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+    for (const Candidate& c : report->candidates) {
+      for (int axes = 0; axes < 4; ++axes) {
+        ParallelPlan other = c.plan;
+        other.overlap_dp = axes % 2 == 1;
+        other.overlap_pp = axes / 2 == 1;
+        if (other.overlap_pp && other.vpp == 1) continue;
+        CHECK(pricer.price(other).time.step >= c.prediction.time.step * (1 - 1e-12));
+        ++compared;
+      }
+    }
+  }
+  CHECK(compared > 500);
 }
 
 TEST_CASE("candidates are ranked, fit, and are legal") {
