@@ -10,6 +10,10 @@
 namespace echelon {
 namespace {
 
+/// Bandwidth is given up for latency only while messages are small: NCCL's chunks do not grow for
+/// ever. Between 1 and 4 published tables fit equally well; whole runs on many nodes want the
+/// least.
+constexpr double kMostTraded = 1;
 constexpr double kTreeEfficiency = 0.92;  ///< NCCL 2.28 src/graph/tuning.cc
 constexpr int kPeersAtOnce = 8;           ///< NCCL 2.28 src/enqueue.cc, sends of one batch
 
@@ -100,7 +104,8 @@ GroupLinks apply(const GroupNetwork& network, const Calibration& calibration) {
 }
 
 Seconds Transfer::time() const {
-  return base + latency + wire + 2 * Seconds{std::sqrt(latency.in(kSecond)*wire.in(kSecond))};
+  const Seconds traded{std::sqrt(latency.in(kSecond)*wire.in(kSecond))};
+  return base + latency + wire + 2 * std::min(traded, kMostTraded * latency);
 }
 
 Seconds ring_latency(const GroupLinks& g, int traversals) {

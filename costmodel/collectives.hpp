@@ -55,7 +55,7 @@ struct Transfer {
   Seconds base;
   Seconds latency;  ///< L, of all steps
   Seconds wire;     ///< X
-  /// t = base + (√L + √X)²
+  /// t = base + L + X + 2·min(√(L·X), L), for small messages base + (√L + √X)²
   ///
   /// A protocol that waits for less (LL) or a larger chunk buys latency with bandwidth: it takes
   /// (1 + x)·L + (1 + 1/x)·X for some x, the best x is √(X/L), and that minimum is the formula.
