@@ -84,7 +84,7 @@ class Programme {
   }
   [[nodiscard]] LayerCounts count(int begin, int end) const;
   [[nodiscard]] bool holds(int stage, int begin, int end, int uniform) const;
-  [[nodiscard]] int furthest(int stage, int begin, int uniform) const;
+  [[nodiscard]] int furthest(int stage, int begin, int guess, int uniform) const;
   [[nodiscard]] Seconds step(const State& s) const {
     return (model_.pipeline(s.sum, s.slowest) + s.latest + s.gather + fixed_) * stretch_;
   }
@@ -213,16 +213,13 @@ bool Programme::holds(int stage, int begin, int end, int uniform) const {
   return fits({}, {});
 }
 
-/// Last layer that a stage can hold all layers from `begin` up to, by bisection: memory grows with
-/// every layer.
-int Programme::furthest(int stage, int begin, int uniform) const {
-  int low = begin;
-  int high = layers_ + 1;
-  while (high - low > 1) {
-    const int middle = low + (high - low) / 2;
-    (holds(stage, begin, middle, uniform) ? low : high) = middle;
-  }
-  return low;
+/// Last layer that a stage can hold all layers from `begin` up to, stepping from a guess: memory
+/// grows with every layer.
+int Programme::furthest(int stage, int begin, int guess, int uniform) const {
+  int last = std::min(guess, layers_);
+  while (last < layers_ && holds(stage, begin, last + 1, uniform)) ++last;
+  while (last > begin && last <= guess && !holds(stage, begin, last, uniform)) --last;
+  return last;
 }
 
 /// Greedily: what a stage holds from some layer on it can hold from any later one on, up to the
@@ -230,8 +227,10 @@ int Programme::furthest(int stage, int begin, int uniform) const {
 /// for two kinds earlier first layers are tried too.
 bool Programme::may_fit(int uniform) const {
   int held = 0;
+  int most = 0;  // what the stage before could hold: stages alike hold alike
   for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {
-    int last = furthest(stage, held, uniform);
+    int last = furthest(stage, held, held + most, uniform);
+    most = last - held;
     if (one_kind_ && last < layers_ && last - held < fewest(stage)) return false;
     for (int begin = 0; begin < held && !one_kind_ && last < layers_; ++begin) {
       while (last < layers_ && holds(stage, begin, last + 1, uniform)) ++last;
