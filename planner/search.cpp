@@ -260,11 +260,11 @@ Seconds slowest_stage(const Pricer& pricer, const CutCosts& costs, int pp) {
   bare.pp = 2;
   bare.microbatch = costs.cut.microbatch;
   const StageModel model(pricer, bare, costs);
-  const Seconds fullest = fullest_stage(pricer, model, pp, 0).total;
-  if (!pricer.one_kind()) return fullest;
+  const Seconds most = full_stage(pricer, model, pp, fullest(pricer, pp), 0).total;
+  if (!pricer.one_kind()) return most;
   const int moe = pricer.moe_before(1);
   const LayerAndEnds times = layer_and_ends(model, 2, {1 - moe, moe});
-  return std::max(fullest, least_slowest(pricer.model().layers, pp, times));
+  return std::max(most, least_slowest(pricer.model().layers, pp, times));
 }
 
 /// Degrees that break a rule whatever the rest are rejected once, here.
@@ -322,7 +322,8 @@ Seconds Search::least_time_with_traffic(const ParallelPlan& plan, const CutCosts
     const int first = pricer_.moe_before(1);
     const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first});
     work += times.embedding + times.head;
-    slowest = std::max(work / plan.pp, fullest_stage(pricer_, model, plan.pp, 0).total);
+    slowest = std::max(work / plan.pp,
+                       full_stage(pricer_, model, plan.pp, fullest(pricer_, plan.pp), 0).total);
     if (pricer_.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
   }
   const Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
