@@ -121,6 +121,11 @@ const std::vector<Flag>& flag_table() {
       {"page", "FILE.md",
        "write all figures as a page in Markdown; it shows the --plot picture when there is one",
        kValidate, kNotLayered},
+      {"folds", "N",
+       "judge out of fold: predict each of N parts of the table by calibrations fitted to the "
+       "other "
+       "parts",
+       kValidate, kNotLayered},
       // Collectives
       {"op", "NAME",
        "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send_recv; all "
@@ -135,8 +140,9 @@ const std::vector<Flag>& flag_table() {
        "time_us",
        kCollectives, kNotLayered},
       // Output
-      {"output", "FILE", "write the plan file or the fitted calibration (- is standard output)",
-       kPlanFile | kCollectives, kNotLayered, false, "", 'o'},
+      {"output", "FILE",
+       "write the plan file or the fitted calibration (- is standard output); for fit, the folder",
+       kPlanFile | kCollectives | kFit, kNotLayered, false, "", 'o'},
       {"json", "", "one JSON document on standard output, nothing else", kOutput, kNotLayered},
       {"quiet", "", "the answer without explanations or progress", kOutput, true, false, "", 'q'},
       {"color", "WHEN", "auto, always or never", kOutput, true, false, "auto always never"},
@@ -203,6 +209,17 @@ const std::vector<Verb>& verb_table() {
        "absolute error of the step times is above --limit.",
        {"plan validate runs.csv --plot runs.svg --rows predicted.csv",
         "plan validate runs.csv --where 'stack=nanotron,gpus<=64' --limit 0.1"}},
+      {"fit",
+       "RUNS.csv",
+       1,
+       1,
+       kFit,
+       "fit calibrations to a table of measured runs",
+       "For every GPU family and stack of the table, its software and their releases: physical "
+       "rates by robust least squares, each pulled to its prior, with what the runs say of it. "
+       "The band of each calibration holds 80 % of the runs that were left out of the fit. -o "
+       "writes one calibration file each into a folder; --calibration FILE plans with one.",
+       {"plan fit runs.csv", "plan fit runs.csv -o calibrations/"}},
       {"topo list", "", 0, 0, 0, "the catalog of machines", "", {"plan topo list"}},
       {"topo show",
        "NAME|FILE",
@@ -256,8 +273,7 @@ const std::vector<Verb>& verb_table() {
   return kTable;
 }
 
-constexpr std::array<std::string_view, 5> kLaterVerbs = {"run", "calibrate", "fit", "export",
-                                                         "gui"};
+constexpr std::array<std::string_view, 4> kLaterVerbs = {"run", "calibrate", "export", "gui"};
 
 }  // namespace
 

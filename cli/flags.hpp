@@ -20,6 +20,7 @@ enum Group : unsigned {
   kPlanFile = 64,  ///< verbs that can write one
   kLater = 128,    ///< in the contract, not priced by this version
   kExplain = 256,
+  kFit = 512,
 };
 
 struct Flag {

@@ -1,4 +1,5 @@
-// plan validate RUNS.csv
+// plan validate RUNS.csv, plan fit RUNS.csv
+#include <optional>
 #include <utility>
 
 #include "cli/request.hpp"
@@ -7,7 +8,9 @@
 #include "core/files.hpp"
 #include "core/number.hpp"
 #include "costmodel/calibration_io.hpp"
+#include "planner/fitting.hpp"
 #include "planner/validation.hpp"
+#include "report/fit.hpp"
 #include "report/validation.hpp"
 #include "report/words.hpp"
 
@@ -29,7 +32,46 @@ Status write_named(const Invocation& call, std::string_view flag, std::string_vi
   return Done{};
 }
 
+/// The table the first word names; - is standard input.
+Result<std::vector<RunRow>> runs_of(const Invocation& call) {
+  const std::string& path = call.arguments.words.front();
+  if (path == "-") return read_runs("/dev/stdin");
+  const std::string verb(call.arguments.verb->name);
+  const Status there = check_exists(path, verb, "a table of measured runs");
+  if (!there) return there.error();
+  return read_runs(path);
+}
+
+/// Parts of --folds; 0 without it.
+Result<int> folds_of_call(const Invocation& call) {
+  const auto given = call.arguments.value("folds");
+  if (!given) return 0;
+  constexpr int kMost = 1000;
+  const Result<int> parts = parse_int(*given, "--folds", 2);
+  if (parts && *parts > kMost) return input_error("--folds", *given, "from 2 to 1,000 parts");
+  return parts;
+}
+
 }  // namespace
+
+Result<Outcome> fit_verb(const Invocation& call) {
+  const Result<std::vector<RunRow>> rows = runs_of(call);
+  if (!rows) return rows.error();
+  constexpr int kParts = 10;
+  ProgressLine line("fitting " + counted(static_cast<std::int64_t>(rows->size()), "row"),
+                    call.quiet);
+  const FitTable fitted = fit_with_bands(*rows, kParts, [&](double share) { line.show(share); });
+  if (const auto folder = call.arguments.value("output")) {
+    for (const FittedCalibration& one : fitted.calibrations) {
+      const std::string path = *folder + "/" + one.calibration.name + ".json";
+      const Status written = write_file(path, calibration_to_json(one.calibration));
+      if (!written) return at({path, "--output"}, written.error());
+    }
+  }
+  Outcome outcome{call.json ? fit_json(fitted) : fit_text(fitted, call.style)};
+  if (fitted.calibrations.empty()) outcome.exit_code = kNo;
+  return outcome;
+}
 
 Result<Outcome> validate_verb(const Invocation& call) {
   std::optional<double> limit;
@@ -50,19 +92,29 @@ Result<Outcome> validate_verb(const Invocation& call) {
     options.calibration = *calibration;
   }
   options.where = call.arguments.value("where").value_or("");
-  const std::string& path = call.arguments.words.front();
-  if (path != "-") {
-    const Status there = check_exists(path, "validate", "a table of measured runs");
-    if (!there) return there.error();
-  }
-  const Result<std::vector<RunRow>> rows = read_runs(path == "-" ? "/dev/stdin" : path);
+  const Result<std::vector<RunRow>> rows = runs_of(call);
   if (!rows) return rows.error();
+  const Result<int> parts = folds_of_call(call);
+  if (!parts) return parts.error();
+  if (*parts > 0 && options.calibration) {
+    return input_error("--folds", "--folds and --calibration together",
+                       "one of them: --folds fits calibrations of its own");
+  }
   const auto count = static_cast<std::int64_t>(rows->size());
   ProgressLine line("predicting " + counted(count, "row"), call.quiet);
   constexpr std::int64_t kTakesAWhile = 500;
   if (count >= kTakesAWhile) line.announce();
-  const Result<ValidationReport> report = validate(*rows, options);
-  if (!report) return report.error();
+  const Result<ValidationReport> as_shipped = validate(*rows, options);
+  if (!as_shipped) return as_shipped.error();
+  std::optional<ValidationReport> unseen;
+  if (*parts > 0) {
+    Result<ValidationReport> judged =
+        validate_out_of_fold(*rows, FoldOptions{.parts = *parts, .where = options.where},
+                             [&](double share) { line.show(share); });
+    if (!judged) return judged.error();
+    unseen = *std::move(judged);
+  }
+  const ValidationReport* report = unseen ? &*unseen : &*as_shipped;
 
   Outcome outcome;
   outcome.output =
@@ -72,8 +124,9 @@ Result<Outcome> validate_verb(const Invocation& call) {
   const Status drawn = write_named(call, "plot", validation_svg(*report));
   if (!drawn) return drawn.error();
   const std::string picture = call.arguments.value("plot").value_or("");
-  const Status paged = write_named(
-      call, "page", accuracy_page(*report, nullptr, picture.substr(picture.rfind('/') + 1)));
+  const Status paged = write_named(call, "page",
+                                   accuracy_page(*report, unseen ? &*as_shipped : nullptr,
+                                                 picture.substr(picture.rfind('/') + 1)));
   if (!paged) return paged.error();
   if (limit && (report->time.rows == 0 || report->time.mean_abs > *limit)) outcome.exit_code = kNo;
   return outcome;

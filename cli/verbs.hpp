@@ -33,6 +33,7 @@ inline constexpr int kEnvironment = 3;
 [[nodiscard]] Result<Outcome> explain_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> compare_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> validate_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> fit_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_list_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_show_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_check_verb(const Invocation& call);

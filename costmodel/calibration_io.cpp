@@ -1,9 +1,12 @@
 #include "costmodel/calibration_io.hpp"
 
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "core/embedded.hpp"
+#include "core/expects.hpp"
 #include "core/json_io.hpp"
 #include "core/nearest.hpp"
 #include "costmodel/calibration_fields.hpp"
@@ -95,17 +98,6 @@ Result<Calibration> read_calibration(const Json& json, std::string_view where) {
   return out;
 }
 
-/// Architecture by CUDA compute capability; AMD and unknown devices are "generic".
-std::string_view family_of(const GpuSpec& gpu) {
-  const double cc = gpu.compute_capability;
-  if (cc >= 10) return "blackwell";
-  if (cc >= 9) return "hopper";
-  if (cc >= 8.55) return "ada";
-  if (cc >= 8) return "ampere";
-  if (cc >= 7) return "volta";
-  return "generic";
-}
-
 }  // namespace
 
 Result<Calibration> parse_calibration(std::string_view text, std::string_view where) {
@@ -120,15 +112,37 @@ Result<Calibration> load_calibration(const std::string& path) {
   return read_calibration(*json, path);
 }
 
-Result<Calibration> pick_calibration(const GpuSpec& gpu, const Stack& stack) {
-  const std::string family{family_of(gpu)};
-  for (const std::string& name : {gpu.name + "-" + stack.name, family + "-" + stack.name, gpu.name,
-                                  family, std::string("generic")}) {
-    if (const EmbeddedFile* file = find_shipped(name)) {
-      return parse_calibration(file->content, "shipped calibration " + name);
-    }
+std::string_view gpu_family(const GpuSpec& gpu) {
+  const double cc = gpu.compute_capability;
+  if (cc >= 10) return "blackwell";
+  if (cc >= 9) return "hopper";
+  if (cc >= 8.55) return "ada";
+  if (cc >= 8) return "ampere";
+  if (cc >= 7) return "volta";
+  return "generic";
+}
+
+std::optional<Calibration> shipped_calibration(const std::string& name) {
+  const EmbeddedFile* file = find_shipped(name);
+  if (file == nullptr) return std::nullopt;
+  Result<Calibration> read = parse_calibration(file->content, "shipped calibration " + name);
+  EXPECTS(read.ok(), read.ok() ? "" : read.error().message());
+  return *std::move(read);
+}
+
+Result<Calibration> prior_calibration(const GpuSpec& gpu, const Stack& stack) {
+  const std::string family{gpu_family(gpu)};
+  for (const std::string& name :
+       {"prior-" + family + "-" + stack.name, family, std::string("generic")}) {
+    if (auto found = shipped_calibration(name)) return *std::move(found);
   }
   return environment_error("calibrations", "no shipped calibration for " + gpu.name);
+}
+
+Result<Calibration> pick_calibration(const GpuSpec& gpu, const Stack& stack) {
+  const std::string family{gpu_family(gpu)};
+  if (auto found = shipped_calibration(family + "-" + stack.name)) return *std::move(found);
+  return prior_calibration(gpu, stack);
 }
 
 std::string calibration_to_json(const Calibration& c) {

@@ -67,7 +67,6 @@ const std::array kGpus = {
            0, 32, 25},
 };
 constexpr std::int64_t kUsualGpusPerNode = 8;
-constexpr double kCeilingGbps = 3200;  ///< of a measured network when the row names no NICs
 
 /// The table's own name, corrected where its memory column contradicts it.
 std::string_view gpu_name(const RunRow& row) {
@@ -180,15 +179,6 @@ Result<ClusterTopology> cluster_of(const RunRow& row, std::int64_t gpus,
                                 gpus);
 }
 
-ClusterTopology with_measured_network(ClusterTopology cluster, const RunRow& row,
-                                      const Calibration& calibration) {
-  if (!row.net_allreduce_busbw_GBps || cluster.nodes() < 2) return cluster;
-  const double ceiling = row.nic_gbps_per_node.value_or(kCeilingGbps) / 8;
-  const double share = calibration.nic_efficiency > 0 ? calibration.nic_efficiency : 1;
-  const double network = std::min(*row.net_allreduce_busbw_GBps / share, ceiling);
-  return cluster.with_node_network(network * 1_GBps);
-}
-
 std::optional<Seconds> measured_ring_step(const RunRow& row) {
   if (!row.net_allgather_busbw_GBps || !row.net_reducescatter_busbw_GBps || !row.gpus) return {};
   constexpr Bytes kMeasured{1.07e9};
@@ -196,6 +186,17 @@ std::optional<Seconds> measured_ring_step(const RunRow& row) {
   const BytesPerSecond seen =
       std::max(*row.net_allgather_busbw_GBps, *row.net_reducescatter_busbw_GBps) * 1_GBps;
   return (kMeasured / seen - kMeasured / unhindered) / static_cast<double>(*row.gpus);
+}
+
+std::optional<MeasuredNetwork> measured_network(const RunRow& row, const ClusterTopology& cluster) {
+  if (!row.net_allreduce_busbw_GBps || cluster.nodes() < 2) return {};
+  MeasuredNetwork network{*row.net_allreduce_busbw_GBps * 1_GBps, Seconds{}};
+  if (const auto step = measured_ring_step(row)) {
+    constexpr Seconds kLeastHop = 20_us;  // below it the bandwidths do not tell a latency
+    const double hops = (cluster.nodes() - 1.0) / cluster.gpus();
+    network.hop = std::max(kLeastHop, *step / hops);
+  }
+  return network;
 }
 
 bool has_slow_network(const RunRow& row) {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/calibration.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"
+#include "costmodel/price.hpp"
 #include "planner/runs_io.hpp"
 #include "topologies/topology.hpp"
 
@@ -22,15 +22,6 @@ namespace echelon {
 /// Two rows with the same key run on the same machine.
 [[nodiscard]] std::string cluster_key(const RunRow& row, std::int64_t gpus);
 
-/// The network the job itself measured: an all-reduce over several nodes had this bus bandwidth.
-/// The ring leaves each node at that rate, so it is the node's network; dividing by the share of
-/// the described rate that `calibration` expects makes the priced all-reduce take the measured
-/// time. Never more than the row's NICs (3.2 Tbit/s when it does not say). Unchanged without a
-/// measurement, or inside one node.
-/// Source: nccl-tests doc/PERFORMANCE.md, "Bus bandwidth".
-[[nodiscard]] ClusterTopology with_measured_network(ClusterTopology cluster, const RunRow& row,
-                                                    const Calibration& calibration);
-
 /// Latency of one ring step, from the bus bandwidths that the job itself measured:
 ///
 ///   α = S/n · (1/max(B_ag, B_rs) − 1/B₀)
@@ -42,6 +33,11 @@ namespace echelon {
 /// Source: fitted to the nanotron rows of tests/validation/runs.csv (n ≥ 128: 29-38 µs).
 /// Checked by: tests/planner/run_flags_test.cpp.
 [[nodiscard]] std::optional<Seconds> measured_ring_step(const RunRow& row);
+/// What the job itself measured of its network, or nothing: the bus bandwidth of an all-reduce over
+/// several nodes, and the latency between nodes that makes a ring over all n GPUs of N nodes take
+/// measured_ring_step() per step: α·n/(N − 1), at least 20 µs.
+[[nodiscard]] std::optional<MeasuredNetwork> measured_network(const RunRow& row,
+                                                              const ClusterTopology& cluster);
 /// Above 75 µs per ring step: healthy jobs show 29-38 µs, the others 106-305 µs and more.
 [[nodiscard]] bool has_slow_network(const RunRow& row);
 

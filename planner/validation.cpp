@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include "costmodel/calibration_io.hpp"
+#include "core/expects.hpp"
 #include "costmodel/price.hpp"
 #include "planner/folds.hpp"
 #include "planner/row_filter.hpp"
@@ -26,42 +26,19 @@ constexpr double kMostOfTheGpu = 1.1;   ///< GB written for GiB, and what the dr
 /// by 12-20 % on a stack left out of the fit, 15-40 % on a GPU left out.
 constexpr double kUnseen = 0.2;
 
-/// Calibrations are read once per (GPU, stack).
-class Calibrations {
- public:
-  explicit Calibrations(const std::optional<Calibration>& given) : given_(given) {}
-
-  Result<Calibration> pick(const GpuSpec& gpu, const Stack& stack) {
-    if (given_) return *given_;
-    const std::string key = gpu.name + "|" + stack.name;
-    auto known = known_.find(key);
-    if (known == known_.end()) {
-      Result<Calibration> picked = pick_calibration(gpu, stack);
-      if (!picked) return picked;
-      known = known_.emplace(key, *std::move(picked)).first;
-    }
-    return known->second;
+/// Why `used` is only the nearest for this run, and a wider band in it; "" when it was made for the
+/// run's GPU and stack, or given by the user.
+std::string nearest_for(const MappedRun& run, Calibration& used) {
+  const bool any_gpu = used.gpu_family == "any";
+  if (!run.substitute.empty() || any_gpu) used.time_band = std::hypot(used.time_band, kUnseen);
+  if (any_gpu || used.stack == "any") {
+    return fmt::format("no calibration for {} on {}: {} is the nearest{}", run.stack.name,
+                       run.cluster.gpu().name, used.name,
+                       run.substitute.empty() ? "" : ", and " + run.substitute);
   }
-
-  /// Why `used` is only the nearest for this run, and a wider band in it; "" when it was made for
-  /// the run's GPU and software, or given by the user.
-  [[nodiscard]] std::string nearest(const MappedRun& run, Calibration& used) const {
-    if (given_) return {};
-    const bool any_gpu = used.gpu_family == "any";
-    if (!run.substitute.empty() || any_gpu) used.time_band = std::hypot(used.time_band, kUnseen);
-    if (any_gpu || used.stack == "any") {
-      return fmt::format("no calibration for {} on {}: {} is the nearest{}", run.stack.name,
-                         run.cluster.gpu().name, used.name,
-                         run.substitute.empty() ? "" : ", and " + run.substitute);
-    }
-    if (run.substitute.empty()) return {};
-    return fmt::format("{} is the nearest calibration: {}", used.name, run.substitute);
-  }
-
- private:
-  const std::optional<Calibration>& given_;
-  std::map<std::string, Calibration> known_;
-};
+  if (run.substitute.empty()) return {};
+  return fmt::format("{} is the nearest calibration: {}", used.name, run.substitute);
+}
 
 /// What the allocator of one stage has handed out or holds back. `nccl` is the same on all stages.
 Bytes allocated_on(const MemoryPrediction& memory, int stage) {
@@ -101,7 +78,8 @@ void add_memory(const RunRow& row, const MemoryPrediction& memory, ValidatedRow&
   }
 }
 
-ValidatedRow predict_row(const RunRow& row, RunMapper& mapper, Calibrations& calibrations) {
+ValidatedRow predict_row(const RunRow& row, std::size_t index, RunMapper& mapper,
+                         const ValidationOptions& options) {
   ValidatedRow out;
   out.row_id = row.row_id.empty() ? fmt::format("row {}", row.row_number) : row.row_id;
   out.source = row.source;
@@ -115,15 +93,20 @@ ValidatedRow predict_row(const RunRow& row, RunMapper& mapper, Calibrations& cal
     return out;
   }
   MappedRun& run = std::get<MappedRun>(mapped);
-  const Result<Calibration> calibration = calibrations.pick(run.cluster.gpu(), run.stack);
+  const GpuSpec& gpu = run.cluster.gpu();
+  static const CalibrationBook kShipped;
+  const CalibrationBook& book =
+      options.books.empty() ? kShipped : options.books[options.part[index]];
+  const Result<Calibration> calibration =
+      options.calibration ? *options.calibration : book.pick(gpu, run.stack, row);
   if (!calibration) {
     out.skipped = "no calibration: " + calibration.error().found;
     return out;
   }
   Calibration used = *calibration;
-  out.nearest = calibrations.nearest(run, used);
-  const Pricer pricer(run.model, run.job, with_measured_network(run.cluster, row, used), run.stack,
-                      used);
+  if (!options.calibration) out.nearest = nearest_for(run, used);
+  Pricer pricer(run.model, run.job, run.cluster, run.stack, used);
+  if (const auto network = measured_network(row, run.cluster)) pricer.set_network(*network);
   const Prediction prediction = pricer.price(run.plan);
   if (!prediction.time.step.is_finite()) {
     out.skipped = "the predicted time is not finite";
@@ -242,6 +225,7 @@ Result<ValidationReport> validate(const std::vector<RunRow>& rows,
                                   const ValidationOptions& options) {
   const Result<RowFilter> filter = RowFilter::parse(options.where, "--where");
   if (!filter) return filter.error();
+  EXPECTS(options.books.empty() || options.part.size() == rows.size(), "one book per row");
   // Step 1: what the table says of itself, before any filter: twins may be filtered away.
   const std::vector<std::string> folds = folds_of(rows);
   const std::vector<std::vector<RunFlag>> flags = flags_of(rows);
@@ -250,7 +234,6 @@ Result<ValidationReport> validate(const std::vector<RunRow>& rows,
 
   // Step 2: predict, and sum up.
   RunMapper mapper;
-  Calibrations calibrations(options.calibration);
   ValidationReport report;
   TallyPair all;
   std::map<std::string, TallyPair> by_source;
@@ -259,11 +242,12 @@ Result<ValidationReport> validate(const std::vector<RunRow>& rows,
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const RunRow& row = rows[i];
     if (!filter->keeps(row)) continue;
-    ValidatedRow out = predict_row(row, mapper, calibrations);
+    ValidatedRow out = predict_row(row, i, mapper, options);
     out.fold = folds[i];
     out.flags = flags[i];
     out.parts_of_source = parts_of(row, grades[row.source].size() > 1);
-    report.out_of_fold = report.out_of_fold && out.evidence == Evidence::extrapolated;
+    const bool seen = options.books.empty() && out.evidence != Evidence::extrapolated;
+    report.out_of_fold = report.out_of_fold && !seen;
     all.add(out);
     by_source[row.source].add(out);
     for (const std::string& part : out.parts_of_source) by_part[part].add(out);

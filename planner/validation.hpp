@@ -12,6 +12,7 @@
 #include "core/cost.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"
+#include "planner/calibration_book.hpp"
 #include "planner/error_summary.hpp"
 #include "planner/noise.hpp"
 #include "planner/run_flags.hpp"
@@ -78,8 +79,12 @@ struct ValidationReport : ValidationPair {
 };
 
 struct ValidationOptions {
-  std::optional<Calibration> calibration;  ///< for all rows; else the best shipped one for each
-  std::string where;                       ///< planner/row_filter.hpp
+  std::optional<Calibration> calibration;  ///< for all rows; else the best one of a book
+  /// Books to look in instead of the shipped calibrations, and which of them for each row of the
+  /// table: with a book that has not seen the row's fold it is judged out of fold.
+  std::vector<CalibrationBook> books{};
+  std::vector<std::size_t> part{};
+  std::string where;  ///< planner/row_filter.hpp
 };
 
 /// Predicts every row. Error: a filter that cannot be read (reported at "--where"). A row that

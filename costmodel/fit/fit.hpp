@@ -48,7 +48,7 @@ using LogErrors = std::function<void(const Calibration&, std::span<double>)>;
 
 struct FitOptions {
   double noise = 0.04;  ///< scatter of ln(measured) that is nobody's fault: where |e| turns linear
-  int most_iterations = 40;
+  int most_iterations = 30;
 };
 
 /// Minimises  Σᵢ wᵢ·ρ(eᵢ/noise) + Σⱼ ((xⱼ − x⁰ⱼ)/spreadⱼ)²  over the given rates of `base`, with

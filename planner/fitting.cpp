@@ -1,0 +1,308 @@
+#include "planner/fitting.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "costmodel/calibration_fields.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "costmodel/price.hpp"
+#include "planner/folds.hpp"
+#include "planner/run_cluster.hpp"
+#include "planner/run_flags.hpp"
+#include "planner/run_mapping.hpp"
+
+namespace echelon {
+namespace {
+
+constexpr std::size_t kFewest = 4;         ///< runs that may move a rate
+constexpr std::size_t kFewestOfABand = 8;  ///< errors a band can be read from
+constexpr double kBand = 0.8;
+
+/// A row that can be fitted to, ready to be priced again and again.
+struct Observation {
+  std::size_t row = 0;
+  std::string family, stack, software, era;
+  Pricer pricer;
+  ParallelPlan plan;
+  Cut cut;
+  double measured = 0;  ///< seconds
+  Calibration prior;
+  Prediction scratch;
+};
+
+double log_error(Observation& run, const Calibration& calibration) {
+  run.pricer.recalibrate(calibration);
+  run.pricer.price(run.plan, run.pricer.cut_costs(run.cut), run.scratch);
+  return std::log(run.scratch.time.step.in(kSecond) / run.measured);
+}
+
+/// All rows of a table that can be fitted to.
+struct Observations {
+  std::vector<Observation> runs;
+  std::map<std::string, int> left_out;
+};
+
+/// A single iteration is noisy and an odd head size slow, but they are runs of the same machine and
+/// software; the robust loss bounds their say.
+bool unusable(const RunFlag& flag) {
+  return flag.time && flag.name != "one-iteration" && flag.name != "odd-heads";
+}
+
+Observations observe(const std::vector<RunRow>& rows) {
+  Observations out;
+  RunMapper mapper;
+  const auto flags = flags_of(rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const RunRow& row = rows[i];
+    if (!row.step_seconds || row.out_of_memory()) {
+      ++out.left_out["without a step time"];
+    } else if (row.grade == "C") {
+      ++out.left_out["of grade C"];
+    } else if (std::ranges::any_of(flags[i], unusable)) {
+      ++out.left_out["flagged for time"];
+    } else if (auto mapped = mapper.map(row); std::holds_alternative<SkippedRun>(mapped)) {
+      ++out.left_out["not priced"];
+    } else {
+      MappedRun& run = std::get<MappedRun>(mapped);
+      const GpuSpec& gpu = run.cluster.gpu();
+      const Result<Calibration> prior = prior_calibration(gpu, run.stack);
+      const std::string family(gpu_family(gpu));
+      if (!prior || family == "generic") {  // a family of unrelated devices
+        ++out.left_out["on a GPU of no family"];
+        continue;
+      }
+      Pricer pricer(run.model, run.job, run.cluster, run.stack, *prior);
+      if (const auto network = measured_network(row, run.cluster)) pricer.set_network(*network);
+      const std::string era = era_of(row);
+      out.runs.push_back({i,
+                          family,
+                          run.stack.name,
+                          row.stack,
+                          era,
+                          std::move(pricer),
+                          run.plan,
+                          cut_of(run.plan),
+                          *row.step_seconds,
+                          *prior,
+                          {}});
+    }
+  }
+  return out;
+}
+
+/// How far a child's rates may leave its parent's, of the priors' own spread.
+std::vector<FitParameter> within(std::vector<FitParameter> parameters, double share) {
+  for (FitParameter& parameter : parameters) parameter.spread *= share;
+  return parameters;
+}
+
+/// What one release of a software changes beside another: kernels and launches, not the machine.
+std::vector<FitParameter> release_parameters() {
+  std::vector<FitParameter> out = {{"pace", "", 0.08, false, 0.2, 5}};
+  for (FitParameter& parameter : within(time_parameters(), 0.5)) {
+    for (const char* key : {"kernel_fixed", "gemm_ramp", "host_layer_forward", "host_experts",
+                            "memory_efficiency", "attention_forward", "dp_overlap", "tp_overlap"}) {
+      if (parameter.key == key) out.push_back(parameter);
+    }
+  }
+  return out;
+}
+
+using Runs = std::vector<Observation*>;
+
+/// Fits one node of the tree.
+FittedCalibration fit_node(const Calibration& parent, std::vector<FitParameter> parameters,
+                           const Runs& runs, std::string name, std::string what) {
+  Calibration base = parent;
+  base.sources.clear();  // copied thousands of times
+  const std::vector<double> weights(runs.size(), 1.0);
+  const Fit fit =
+      fit_rates(base, parameters, weights, [&](const Calibration& c, std::span<double> errors) {
+        for (std::size_t i = 0; i < runs.size(); ++i) errors[i] = log_error(*runs[i], c);
+      });
+  FittedCalibration out{fit.calibration, parent.name, static_cast<int>(runs.size()), fit.rates, 0};
+  std::vector<double> errors;
+  for (const double e : fit.errors) errors.push_back(std::exp(e) - 1);
+  out.median = summarize(errors).median_abs;
+  Calibration& calibration = out.calibration;
+  calibration.name = std::move(name);
+  calibration.gpu_family = runs.front()->family;
+  calibration.stack = runs.front()->stack;
+  calibration.evidence = Evidence::calibrated;
+  calibration.fitted_to = std::move(what);
+  calibration.sources = parent.sources;
+  for (std::size_t j = 0; j < fit.rates.size(); ++j) {
+    const FittedRate& rate = fit.rates[j];
+    const std::string text =
+        fmt::format("fitted to {} runs: {:.4g} ({:.4g} to {:.4g}), prior {:.4g}, learned {:.0f} %",
+                    runs.size(), rate.value, rate.low, rate.high, rate.prior, 100 * rate.learned);
+    set_source(calibration, calibration_field(rate.key), text);
+    if (!parameters[j].along.empty()) {
+      set_source(calibration, calibration_field(parameters[j].along),
+                 "with " + rate.key + ": " + text);
+    }
+  }
+  return out;
+}
+
+std::map<std::string, Runs> split_by(const Runs& runs, std::string Observation::*key) {
+  std::map<std::string, Runs> out;
+  for (Observation* run : runs) out[run->*key].push_back(run);
+  return out;
+}
+
+/// The whole tree over the runs that `use` lets in.
+std::vector<FittedCalibration> fit_tree(Observations& all,
+                                        const std::function<bool(std::size_t)>& use) {
+  std::map<std::pair<std::string, std::string>, Runs> roots;
+  for (Observation& run : all.runs) {
+    if (!use || use(run.row)) roots[{run.family, run.stack}].push_back(&run);
+  }
+  std::vector<FittedCalibration> out;
+  const auto add = [&](const Calibration& parent, std::vector<FitParameter> parameters,
+                       const Runs& runs, const std::string& name, const std::string& what) {
+    out.push_back(fit_node(parent, std::move(parameters), runs, name,
+                           fmt::format("{} published runs of {}", runs.size(), what)));
+    return out.back().calibration;
+  };
+  for (const auto& [key, runs] : roots) {
+    if (runs.size() < kFewest) continue;
+    const std::string name = key.first + "-" + key.second;
+    const auto by_software = split_by(runs, &Observation::software);
+    const std::string what = fmt::format("{} GPUs under {}", key.first, key.second);
+    const Calibration root = add(runs.front()->prior, time_parameters(), runs, name, what);
+    for (const auto& [software, own] : by_software) {
+      const std::string special = name + "-" + software;
+      Calibration parent = root;
+      if (by_software.size() > 1) {
+        if (own.size() < kFewest) continue;
+        parent = add(root, within(time_parameters(), 0.7), own, special, what + ", by " + software);
+      }
+      const auto by_era = split_by(own, &Observation::era);
+      for (const auto& [era, some] : by_era) {
+        if (era.empty() || by_era.size() < 2 || some.size() < kFewest) continue;
+        (void)add(parent, release_parameters(), some, special + "-" + era,
+                  fmt::format("{}, by {} {}", what, software, era));
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<Calibration> calibrations_of(const std::vector<FittedCalibration>& tree) {
+  std::vector<Calibration> out;
+  for (const FittedCalibration& one : tree) out.push_back(one.calibration);
+  return out;
+}
+
+std::string band_key(const Observation& run) {
+  return run.family + "-" + run.stack + "-" + run.software;
+}
+
+/// ln-errors out of fold with the part each was made in, by (family, stack, software) and by
+/// (family, stack).
+using OutOfFold = std::map<std::string, std::vector<std::pair<int, double>>>;
+
+/// The share kBand of the errors of all parts but `part`, or nothing when they are too few.
+std::optional<double> band_of(const OutOfFold& errors, const std::string& key, int part) {
+  const auto found = errors.find(key);
+  if (found == errors.end()) return {};
+  std::vector<double> sizes;
+  for (const auto& [made_in, error] : found->second) {
+    if (made_in != part) sizes.push_back(std::abs(std::exp(error) - 1));
+  }
+  if (sizes.size() < kFewestOfABand) return {};
+  const auto at = static_cast<std::size_t>(kBand * static_cast<double>(sizes.size()));
+  std::ranges::nth_element(sizes, sizes.begin() + static_cast<std::ptrdiff_t>(at));
+  return std::clamp(sizes[at], 0.005, 1.0);
+}
+
+/// `name` is of the tree; its (family, stack, software) is its first three parts.
+void set_band(Calibration& calibration, const OutOfFold& errors, int part) {
+  const CalibrationField& field = calibration_field("time_band");
+  for (std::string key = calibration.name; !key.empty();
+       key.resize(std::min(key.size(), key.rfind('-') == std::string::npos ? 0 : key.rfind('-')))) {
+    if (const auto band = band_of(errors, key, part)) {
+      calibration.time_band = *band;
+      set_source(calibration, field,
+                 fmt::format("holds 80 % of the runs of {} that were left out of the fit", key));
+      return;
+    }
+  }
+}
+
+/// Trees fitted without each part, and what they make of it.
+struct CrossValidation {
+  std::vector<int> part;  ///< of every row
+  std::vector<std::vector<FittedCalibration>> trees;
+  OutOfFold errors;
+};
+
+CrossValidation cross_validate(const std::vector<RunRow>& rows, Observations& all, int parts,
+                               const FitProgress& progress) {
+  CrossValidation out;
+  out.part = deal_folds(folds_of(rows), parts);
+  for (int part = 0; part < parts; ++part) {
+    out.trees.push_back(fit_tree(all, [&](std::size_t row) { return out.part[row] != part; }));
+    const CalibrationBook book(calibrations_of(out.trees.back()));
+    for (Observation& run : all.runs) {
+      if (out.part[run.row] != part) continue;
+      const auto picked = book.pick(run.pricer.cluster().gpu(), run.pricer.stack(), rows[run.row]);
+      const double error = log_error(run, *picked);
+      out.errors[band_key(run)].emplace_back(part, error);
+      out.errors[run.family + "-" + run.stack].emplace_back(part, error);
+    }
+    if (progress) progress((part + 1.0) / (parts + 1));
+  }
+  return out;
+}
+
+FitTable table_of(std::vector<FittedCalibration> tree, const Observations& all) {
+  FitTable out;
+  out.calibrations = std::move(tree);
+  out.used = static_cast<int>(all.runs.size());
+  for (const auto& [why, count] : all.left_out) {
+    out.left_out.push_back(fmt::format("{} rows {}", count, why));
+  }
+  return out;
+}
+
+}  // namespace
+
+FitTable fit_table(const std::vector<RunRow>& rows, const std::function<bool(std::size_t)>& use) {
+  Observations all = observe(rows);
+  std::vector<FittedCalibration> tree = fit_tree(all, use);
+  return table_of(std::move(tree), all);
+}
+
+FitTable fit_with_bands(const std::vector<RunRow>& rows, int parts, const FitProgress& progress) {
+  Observations all = observe(rows);
+  const CrossValidation judged = cross_validate(rows, all, parts, progress);
+  std::vector<FittedCalibration> tree = fit_tree(all, {});
+  for (FittedCalibration& one : tree) set_band(one.calibration, judged.errors, -1);
+  return table_of(std::move(tree), all);
+}
+
+Result<ValidationReport> validate_out_of_fold(const std::vector<RunRow>& rows,
+                                              const FoldOptions& options,
+                                              const FitProgress& progress) {
+  Observations all = observe(rows);
+  CrossValidation judged = cross_validate(rows, all, options.parts, progress);
+  ValidationOptions validation;
+  validation.where = options.where;
+  for (int part = 0; part < options.parts; ++part) {
+    std::vector<Calibration> book = calibrations_of(judged.trees[static_cast<std::size_t>(part)]);
+    for (Calibration& calibration : book) set_band(calibration, judged.errors, part);
+    validation.books.emplace_back(std::move(book));
+  }
+  validation.part.assign(judged.part.begin(), judged.part.end());
+  return validate(rows, validation);
+}
+
+}  // namespace echelon
