@@ -288,8 +288,10 @@ void push_projections(OperatorList& list, const ModelSpec& model, const Stack& s
   const double rows = tokens / groups;
   list.push(gemm(names.up, rows, branches * f, s.h, input, s.e, groups));
   const double width = s.e * tokens * f;
-  Operator activation = elementwise(names.activation, (branches + 1) * width,
-                                    (2 * branches + 1) * width, branches * width);
+  const bool keeps_gate = stack.saves_gate_output && model.gated_mlp;
+  Operator activation =
+      elementwise(names.activation, (branches + 1) * width, (2 * branches + 1) * width,
+                  (branches + (keeps_gate ? 1 : 0)) * width);
   activation.transient = Bytes{(branches + 1) * width + buffers};
   list.push(activation);
   const bool keeps_product = stack.saves_swiglu_product || !model.gated_mlp;
@@ -358,6 +360,43 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Stack& stack
   }
 }
 
+/// Selective recomputation as Megatron does it. Source: arXiv 2205.05198 section 5.
+void drop_attention_core(OperatorList& list) {
+  for (Operator& op : list.edit()) {
+    op.kept = op.attention_core ? Bytes{} : op.saved;
+    op.repeated = op.attention_core ? 1.0 : 0.0;
+  }
+}
+
+/// Selective recomputation per operator: a layer keeps its input, what attention returns and the
+/// results of every second matrix product, counted q, k, v, output, gate, up, down: q, v, gate and
+/// down. All else is repeated.
+/// Source: torchtitan, distributed/activation_checkpoint.py, option "op".
+void keep_every_second_product(OperatorList& list, const ModelSpec& model, const Shapes& s) {
+  for (Operator& op : list.edit()) {
+    const double result = s.e * op.groups * op.m * op.n;
+    op.kept = Bytes{};
+    op.repeated = 1.0;
+    if (op.name == "input_norm") {
+      op.kept = op.saved;
+    } else if (op.attention_core) {
+      const bool whole = op.kind == OperatorKind::attention || op.name == "attention_context";
+      op.kept = (whole ? Bytes{s.e * s.T * s.o} : Bytes{}) +
+                (op.kind == OperatorKind::attention ? op.saved : Bytes{});
+      op.repeated = 0.0;
+    } else if (op.name == "qkv") {
+      op.kept = Bytes{s.e * s.T * (s.q + s.v)};
+      op.repeated = s.kv / (s.q + s.kv + s.v);
+    } else if (op.kind == OperatorKind::gemm && op.name.ends_with("_up")) {
+      op.repeated = model.gated_mlp ? 0.5 : 0.0;
+      op.kept = Bytes{(1 - op.repeated) * result};
+    } else if (op.kind == OperatorKind::gemm && op.name.ends_with("_down")) {
+      op.repeated = 0.0;
+      op.kept = Bytes{result};
+    }
+  }
+}
+
 }  // namespace
 
 void OperatorList::push(const Operator& op) {
@@ -369,9 +408,7 @@ Bytes OperatorList::saved(Recompute recompute) const {
   EXPECTS(recompute == Recompute::none || recompute == Recompute::selective,
           "full recomputation keeps only the layer's input");
   Bytes sum;
-  for (const Operator& op : view()) {
-    if (recompute == Recompute::none || !op.attention_core) sum += op.saved;
-  }
+  for (const Operator& op : view()) sum += recompute == Recompute::none ? op.saved : op.kept;
   return sum;
 }
 
@@ -397,6 +434,11 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job, con
   }
   if (model.post_norms) list.push(norm("mlp_output_norm", s));
   list.push(residual("mlp_residual", s, model.hidden_dropout));
+  if (stack.selective_per_operator) {
+    keep_every_second_product(list, model, s);
+  } else {
+    drop_attention_core(list);
+  }
   return list;
 }
 
