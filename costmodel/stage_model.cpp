@@ -1,4 +1,3 @@
-// Over 400 lines because one class holds every closed form of a stage in one piece.
 #include "costmodel/stage_model.hpp"
 
 #include <algorithm>
@@ -401,71 +400,6 @@ Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
   return pipeline_time(plan_.schedule, sum, slowest, plan_.vpp, microbatches_) +
          2.0 * (plan_.pp - 1) * hop_ +
          static_cast<double>(microbatches_ - 1) * steady_hops(slowest);
-}
-
-// ------------------------------------------------------------------- stages of a plan
-
-namespace {
-
-/// `size` layers of a rank that follow `before` others of that rank and start with layer `begin`.
-Stage part_of(const Pricer& pricer, const ParallelPlan& plan, int rank, int size, int before,
-              int begin) {
-  const auto count = [&](int first, int end) {
-    const int moe = pricer.moe_before(end) - pricer.moe_before(first);
-    return LayerCounts{end - first - moe, moe};
-  };
-  const auto s = static_cast<std::size_t>(rank);
-  const bool mixed = plan.recompute == Recompute::mixed;
-  int full = mixed || plan.recompute == Recompute::full ? plan.recompute_layers[s] : 0;
-  int selective = mixed ? plan.selective_layers[s] : 0;
-  if (plan.recompute == Recompute::selective) selective = plan.layers_per_stage[s];
-  selective = begin + std::clamp(full + selective - before, 0, size);
-  full = begin + std::clamp(full - before, 0, size);
-  return {.index = rank,
-          .layers = count(begin, begin + size),
-          .recomputed = count(begin, full),
-          .selective = count(full, selective)};
-}
-
-}  // namespace
-
-void chunks_of(const Pricer& pricer, const ParallelPlan& plan, std::vector<Stage>& out) {
-  const auto ranks = static_cast<std::size_t>(plan.pp);
-  std::vector<int> held(ranks, 0);
-  out.clear();
-  int begin = 0;
-  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const int size = layers_in_chunk(plan, static_cast<int>(rank), chunk);
-      out.push_back(part_of(pricer, plan, static_cast<int>(rank), size, held[rank], begin));
-      held[rank] += size;
-      begin += size;
-    }
-  }
-}
-
-void stages_of(const Pricer& pricer, const ParallelPlan& plan, std::vector<Stage>& out) {
-  out.assign(static_cast<std::size_t>(plan.pp), Stage{});
-  if (pricer.one_kind()) {  // then it does not matter which layers a rank's chunks hold
-    for (int rank = 0; rank < plan.pp; ++rank) {
-      out[static_cast<std::size_t>(rank)] =
-          part_of(pricer, plan, rank, plan.layers_per_stage[static_cast<std::size_t>(rank)], 0, 0);
-    }
-    return;
-  }
-  int begin = 0;
-  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
-    for (int rank = 0; rank < plan.pp; ++rank) {
-      Stage& stage = out[static_cast<std::size_t>(rank)];
-      const int size = layers_in_chunk(plan, rank, chunk);
-      const Stage part = part_of(pricer, plan, rank, size, stage.layers.total(), begin);
-      stage.index = rank;
-      stage.layers += part.layers;
-      stage.recomputed += part.recomputed;
-      stage.selective += part.selective;
-      begin += size;
-    }
-  }
 }
 
 }  // namespace echelon

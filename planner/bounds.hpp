@@ -19,4 +19,15 @@ struct LayerAndEnds {
 /// Checked by: tests/planner/split_test.cpp (against all compositions).
 [[nodiscard]] Seconds least_slowest(int layers, int pp, const LayerAndEnds& times);
 
+/// What the stage with the most layers takes at least, and what of it is recomputation.
+struct FullestStage {
+  Seconds total, again;
+};
+
+/// Some stage holds ⌈L/pp⌉ consecutive layers or more and recomputes the first `recomputed` of
+/// them: the least of each over all places where they may begin. For layers of any kinds. A
+/// billionth less, as above. Checked by: tests/planner/split_test.cpp (against all compositions).
+[[nodiscard]] FullestStage fullest_stage(const Pricer& pricer, const StageModel& model, int pp,
+                                         int recomputed);
+
 }  // namespace echelon

@@ -41,8 +41,8 @@ struct FitTable {
 using FitProgress = std::function<void(double)>;
 
 struct FoldOptions {
-  int parts = 10;     ///< folds are dealt out to so many parts; each is predicted from the others
-  std::string where;  ///< planner/row_filter.hpp, of the rows that are reported
+  int parts = 10;       ///< folds are dealt out to so many parts; each is predicted from the others
+  std::string where{};  ///< planner/row_filter.hpp, of the rows that are reported
 };
 
 /// Every row predicted by calibrations fitted without its fold (planner/folds.hpp). The band of

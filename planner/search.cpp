@@ -94,7 +94,8 @@ class Search {
   explicit Search(const PlanRequest& request)
       : request_(request),
         pricer_(request.model, request.job, request.cluster, request.stack, request.calibration),
-        usable_(request.usable_memory()) {}
+        usable_(request.usable_memory()),
+        recomputes_(recompute_values(request)) {}
 
   /// False when stopped by the caller.
   bool run(const Progress& progress);
@@ -125,6 +126,7 @@ class Search {
   void accept(const Tuple& tuple, int split);
   [[nodiscard]] int fewest_recomputed(Tuple tuple, int all, const CutCosts& costs);
   [[nodiscard]] Bytes missing(const Tuple& tuple, const CutCosts& costs);
+  [[nodiscard]] Bytes least_missing(Tuple& tuple, const CutCosts& costs);
   [[nodiscard]] Seconds least_time(const Tuple& tuple, const Base& base);
   [[nodiscard]] Seconds least_time_of_base(const Base& base);
   [[nodiscard]] Seconds least_time_with_traffic(const ParallelPlan& plan,
@@ -143,6 +145,7 @@ class Search {
   const PlanRequest& request_;
   Pricer pricer_;
   Bytes usable_;
+  std::vector<Recompute> recomputes_;
   SearchCounts counts_;
   std::map<Cut, CutCosts> cuts_;
   std::vector<Base> bases_;
@@ -237,16 +240,19 @@ Seconds least_work(const Pricer& pricer, const CutCosts& costs) {
   return model.times({.index = 0, .layers = {layers - moe, moe}}).total();
 }
 
-/// What one of the stages takes at least because layers come whole; nothing known for two kinds.
+/// What one of the stages takes at least because layers come whole.
 Seconds slowest_stage(const Pricer& pricer, const CutCosts& costs, int pp) {
-  if (pp == 1 || !pricer.one_kind()) return Seconds{};
+  if (pp == 1) return Seconds{};
   ParallelPlan bare;
   bare.tp = costs.cut.tp;
   bare.pp = 2;
   bare.microbatch = costs.cut.microbatch;
   const StageModel model(pricer, bare, costs);
+  const Seconds fullest = fullest_stage(pricer, model, pp, 0).total;
+  if (!pricer.one_kind()) return fullest;
   const int moe = pricer.moe_before(1);
-  return least_slowest(pricer.model().layers, pp, layer_and_ends(model, 2, {1 - moe, moe}));
+  const LayerAndEnds times = layer_and_ends(model, 2, {1 - moe, moe});
+  return std::max(fullest, least_slowest(pricer.model().layers, pp, times));
 }
 
 /// Degrees that break a rule whatever the rest are rejected once, here.
@@ -304,7 +310,7 @@ Seconds Search::least_time_with_traffic(const ParallelPlan& plan, const CutCosts
     const int first = pricer_.moe_before(1);
     const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first});
     work += times.embedding + times.head;
-    slowest = work / plan.pp;
+    slowest = std::max(work / plan.pp, fullest_stage(pricer_, model, plan.pp, 0).total);
     if (pricer_.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
   }
   const Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
@@ -423,10 +429,7 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
     ++counts_.bounded;
     return some_can_win ? Outcome::open : Outcome::bounded;
   }
-  tuple.recompute = recompute_values(request_).back();
-  const bool again = tuple.recompute == Recompute::full || tuple.recompute == Recompute::mixed;
-  tuple.recompute_layers = again ? request_.model.layers : 0;
-  const Bytes shortage = missing(tuple, costs);
+  const Bytes shortage = least_missing(tuple, costs);
   if (!can_win && shortage <= Bytes{} && front_.dominates(least, shortage + usable_)) {
     ++counts_.tuples;
     ++counts_.bounded;
@@ -470,7 +473,7 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
 /// Listed when it is faster than what the tuple's equal counts gave.
 void Search::visit_mix(Tuple tuple, const CutCosts& costs, Seconds bound) {
   if (!request_.stack.per_stage_recompute) return;
-  for (const Recompute recompute : recompute_values(request_)) {
+  for (const Recompute recompute : recomputes_) {
     if (recompute != Recompute::full && recompute != Recompute::mixed) continue;
     tuple.recompute = recompute;
     tuple.recompute_layers = 0;
@@ -496,12 +499,12 @@ void Search::visit_recompute(Tuple tuple, const CutCosts& costs) {
   const int all = *std::max_element(layers.begin(), layers.end());
   const PlanConstraints& pinned = request_.constraints;
   const bool pinned_counts = pinned.recompute_layers || pinned.selective_layers;
-  for (const Recompute recompute : recompute_values(request_)) {
+  for (const Recompute recompute : recomputes_) {
     tuple.recompute = recompute;
     tuple.recompute_layers = 0;
     const bool counts = recompute == Recompute::full || recompute == Recompute::mixed;
     // Equal counts on every stage are none, selective or full.
-    if (recompute == Recompute::mixed && recompute_values(request_).size() > 1) continue;
+    if (recompute == Recompute::mixed && recomputes_.size() > 1) continue;
     if (!counts) {
       price(tuple, costs);
       continue;
@@ -523,6 +526,20 @@ Bytes Search::missing(const Tuple& tuple, const CutCosts& costs) {
   if (plan_.recompute_layers.size() != static_cast<std::size_t>(plan_.pp)) return kHuge;
   pricer_.price_memory(plan_, costs, memory_);
   return memory_.peak_reserved - usable_;
+}
+
+/// The same with whatever recomputation leaves the least: of every layer, or none, for the buffer
+/// of the layer being recomputed can be larger than all it saves. Leaves the former in `tuple`.
+Bytes Search::least_missing(Tuple& tuple, const CutCosts& costs) {
+  Bytes least = kHuge;
+  for (const Recompute recompute : recomputes_) {
+    tuple.recompute = recompute;
+    const bool counts = recompute == Recompute::full || recompute == Recompute::mixed;
+    if (counts && recompute != recomputes_.back()) continue;
+    tuple.recompute_layers = counts ? request_.model.layers : 0;
+    least = std::min(least, missing(tuple, costs));
+  }
+  return least;
 }
 
 /// Fewest recomputed layers per stage with which the tuple fits (a multiple of vpp: every chunk
@@ -588,7 +605,7 @@ void Search::improve_split(const Uneven& open) {
   Tuple tuple = open.tuple;
   Seconds bound = open.balanced * (1 - 1e-9);
   if (!request_.exhaustive) bound = std::min(bound, incumbent() * (1 + 1e-12));
-  for (const Recompute recompute : recompute_values(request_)) {
+  for (const Recompute recompute : recomputes_) {
     tuple.recompute = recompute;
     tuple.recompute_layers = 0;
     EXPECTS(fill_plan(request_, tuple, plan_), "a tuple that was legal before");

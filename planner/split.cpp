@@ -14,14 +14,18 @@ namespace {
 /// Later than any finish.
 constexpr Seconds kUnbounded{1e30};
 
-/// One stage holding certain layers: what it adds to a state.
-struct Option {
-  LayerCounts layers;
-  bool feasible = false;
-  int again = 0;      ///< fully recomputed layers
-  int selective = 0;  ///< … and selectively
+/// What a stage with certain layers adds to a state, wherever in the middle it stands.
+struct StageOption {
+  Stage stage;
   Seconds total, forward, backward, gather;
   Seconds after;  ///< reduction + optimizer
+};
+
+/// One stage holding certain layers.
+struct Option {
+  Stage stage;
+  bool feasible = false;
+  std::size_t price = 0;  ///< index into Programme::prices_
 };
 
 struct State {
@@ -72,10 +76,15 @@ class Programme {
 
  private:
   Option option(int stage, int begin, int end);
+  std::size_t price(const Stage& stage);
+  /// The options of one stage and first layer, shared by all states that end there.
+  const Option& row(int stage, int begin, int end);
   [[nodiscard]] int fewest(int stage) const {
     return fewest_layers(pricer_.stack(), plan_.pp, plan_.vpp, stage);
   }
   [[nodiscard]] LayerCounts count(int begin, int end) const;
+  [[nodiscard]] bool holds(int stage, int begin, int end, int uniform) const;
+  [[nodiscard]] int furthest(int stage, int begin, int uniform) const;
   [[nodiscard]] Seconds step(const State& s) const {
     return (model_.pipeline(s.sum, s.slowest) + s.latest + s.gather + fixed_) * stretch_;
   }
@@ -96,8 +105,12 @@ class Programme {
   int layers_;
   int uniform_ = -1;
   bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
-  std::vector<std::vector<Option>> options_;  ///< per stage
+  std::vector<std::vector<Option>> options_;  ///< per stage, those that begin does not matter for
+  std::vector<StageOption> prices_;
+  std::vector<Option> row_;
+  int row_first_ = 0;  ///< where the row's first option ends
   std::vector<Seconds> rest_;
+  Seconds slowest_;  ///< what the slowest stage takes at least, as lower_bound() found
   LayerAndEnds ends_;
   std::vector<std::vector<std::vector<State>>> fronts_;  ///< [stage][layers so far]
 };
@@ -107,34 +120,60 @@ LayerCounts Programme::count(int begin, int end) const {
   return {end - begin - moe, moe};
 }
 
-Option Programme::option(int stage_index, int begin, int end) {
-  auto& known = options_[static_cast<std::size_t>(stage_index)];
-  Stage stage{.index = stage_index, .layers = count(begin, end), .recomputed = {}};
-  if (one_kind_) {
-    for (const Option& each : known) {
-      if (each.layers == stage.layers) return each;
+/// Stages in the middle that hold the same cost the same.
+std::size_t Programme::price(const Stage& stage) {
+  const auto place = [&](int index) { return index == 0 ? 0 : index == plan_.pp - 1 ? 2 : 1; };
+  for (std::size_t i = 0; i < prices_.size(); ++i) {
+    const Stage& known = prices_[i].stage;
+    if (place(known.index) == place(stage.index) && known.layers == stage.layers &&
+        known.recomputed == stage.recomputed && known.selective == stage.selective) {
+      return i;
     }
   }
-  Option made;
-  made.layers = stage.layers;
-  if (uniform_ >= 0) {
-    stage.recomputed = count(begin, begin + std::min(uniform_, end - begin));
+  const StageTimes times = model_.times(stage);
+  prices_.push_back({.stage = stage,
+                     .total = times.total(),
+                     .forward = times.forward,
+                     .backward = times.backward,
+                     .gather = model_.gather(stage, times),
+                     .after = model_.reduction(stage, times) + model_.optimizer(stage)});
+  return prices_.size() - 1;
+}
+
+Option Programme::option(int stage_index, int begin, int end) {
+  auto& known = options_[static_cast<std::size_t>(stage_index)];
+  Option made{.stage = {.index = stage_index, .layers = count(begin, end)}};
+  Stage& stage = made.stage;
+  const bool counted = uniform_ >= 0;
+  if (counted) stage.recomputed = count(begin, begin + std::min(uniform_, end - begin));
+  const bool alike = one_kind_ || counted || plan_.recompute == Recompute::none ||
+                     plan_.recompute == Recompute::selective;
+  if (alike) {
+    for (const Option& each : known) {
+      if (each.stage.layers == stage.layers &&
+          (!counted || each.stage.recomputed == stage.recomputed)) {
+        return each;
+      }
+    }
+  }
+  if (counted) {
     made.feasible = model_.reserved(model_.memory(stage)) <= usable_;
   } else {
     const auto layers = pricer_.moe_before().subspan(static_cast<std::size_t>(begin),
                                                      static_cast<std::size_t>(end - begin) + 1);
     made.feasible = choose_recompute(model_, plan_.recompute, layers, usable_, stage);
   }
-  made.again = stage.recomputed.total();
-  made.selective = stage.selective.total();
-  const StageTimes times = model_.times(stage);
-  made.total = times.total();
-  made.forward = times.forward;
-  made.backward = times.backward;
-  made.gather = model_.gather(stage, times);
-  made.after = model_.reduction(stage, times) + model_.optimizer(stage);
-  if (one_kind_) known.push_back(made);
+  if (made.feasible) made.price = price(stage);
+  if (alike) known.push_back(made);
   return made;
+}
+
+const Option& Programme::row(int stage, int begin, int end) {
+  if (row_.empty()) row_first_ = end;  // the first one asked for
+  while (row_first_ + static_cast<int>(row_.size()) <= end) {
+    row_.push_back(option(stage, begin, row_first_ + static_cast<int>(row_.size())));
+  }
+  return row_[static_cast<std::size_t>(end - row_first_)];
 }
 
 void Programme::find_rest() {
@@ -150,50 +189,54 @@ void Programme::find_rest() {
 
 Seconds Programme::lower_bound(int uniform) {
   if (rest_.empty()) find_rest();
-  Seconds sum = rest(0) + ends_.embedding + ends_.head;
-  Seconds slowest = sum / plan_.pp;
-  if (one_kind_) {
-    slowest = std::max(slowest, least_slowest(layers_, plan_.pp, ends_));
-    if (uniform > 0) {
-      // The fullest stage, with at least ⌈L/pp⌉ layers, repeats `uniform` of them, or all.
-      const LayerCounts one = count(0, 1);
-      const Seconds again =
-          model_.times({.index = plan_.pp, .layers = one, .recomputed = one}).total() - ends_.layer;
-      const int fullest = (layers_ + plan_.pp - 1) / plan_.pp;
-      sum += std::min(uniform, fullest) * again;
-    }
-  }
-  return (model_.pipeline(sum, slowest) + fixed_) * stretch_;
+  const FullestStage fullest = fullest_stage(pricer_, model_, plan_.pp, std::max(0, uniform));
+  const Seconds sum = rest(0) + ends_.embedding + ends_.head + fullest.again;
+  slowest_ = std::max(sum / plan_.pp, fullest.total);
+  if (one_kind_) slowest_ = std::max(slowest_, least_slowest(layers_, plan_.pp, ends_));
+  return (model_.pipeline(sum, slowest_) + fixed_) * stretch_;
 }
 
+/// Whether layers [begin, end) fit on a stage; `uniform` < 0: with none recomputed, or all.
+bool Programme::holds(int stage, int begin, int end, int uniform) const {
+  const LayerCounts all = count(begin, end);
+  const auto fits = [&](LayerCounts full, LayerCounts selective) {
+    const Stage tried{.index = stage, .layers = all, .recomputed = full, .selective = selective};
+    return model_.reserved(model_.memory(tried)) <= usable_;
+  };
+  if (uniform >= 0) return fits(count(begin, begin + std::min(uniform, end - begin)), {});
+  switch (plan_.recompute) {
+    case Recompute::none: break;
+    case Recompute::selective: return fits({}, all);
+    case Recompute::full: return fits({}, {}) || fits(all, {});
+    case Recompute::mixed: return fits({}, all) || fits(all, {});
+  }
+  return fits({}, {});
+}
+
+/// Last layer that a stage can hold all layers from `begin` up to, by bisection: memory grows with
+/// every layer.
+int Programme::furthest(int stage, int begin, int uniform) const {
+  int low = begin;
+  int high = layers_ + 1;
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    (holds(stage, begin, middle, uniform) ? low : high) = middle;
+  }
+  return low;
+}
+
+/// Greedily: what a stage holds from some layer on it can hold from any later one on, up to the
+/// same last layer. But for the buffer of the layer being recomputed, which depends on its kind:
+/// for two kinds earlier first layers are tried too.
 bool Programme::may_fit(int uniform) const {
-  if (!one_kind_) return true;
   int held = 0;
   for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {
-    const auto fits = [&](int layers) {
-      const LayerCounts all = count(0, layers);
-      const auto holds = [&](LayerCounts full, LayerCounts selective) {
-        const Stage tried{
-            .index = stage, .layers = all, .recomputed = full, .selective = selective};
-        return model_.reserved(model_.memory(tried)) <= usable_;
-      };
-      if (uniform >= 0) return holds(count(0, std::min(uniform, layers)), {});
-      switch (plan_.recompute) {
-        case Recompute::none: break;
-        case Recompute::selective: return holds({}, all);
-        case Recompute::full: return holds({}, {}) || holds(all, {});
-        case Recompute::mixed: return holds({}, all) || holds(all, {});
-      }
-      return holds({}, {});
-    };
-    int low = 0;  // memory grows with every layer
-    int high = layers_ + 1;
-    while (high - low > 1) {
-      const int middle = low + (high - low) / 2;
-      (fits(middle) ? low : high) = middle;
+    int last = furthest(stage, held, uniform);
+    if (one_kind_ && last < layers_ && last - held < fewest(stage)) return false;
+    for (int begin = 0; begin < held && !one_kind_ && last < layers_; ++begin) {
+      while (last < layers_ && holds(stage, begin, last + 1, uniform)) ++last;
     }
-    if (low < fewest(stage)) return false;
-    held += low;
+    held = last;
   }
   return held >= layers_;
 }
@@ -205,8 +248,9 @@ void Programme::extend(int stage, int begin, const State& state, int index,
   const int first = begin + fewest(stage);
   const int later = left == 0 ? 0 : (left - 1) * plan_.vpp + fewest(plan_.pp - 1);
   for (int end = left == 0 ? std::max(first, layers_) : first; end <= layers_ - later; ++end) {
-    const Option& made = option(stage, begin, end);
-    if (!made.feasible) break;  // more layers need more memory, however many are recomputed
+    const Option& chosen = row(stage, begin, end);
+    if (!chosen.feasible) break;  // more layers need more memory, however many are recomputed
+    const StageOption& made = prices_[chosen.price];
     State grown;
     grown.sum = state.sum + made.total;
     grown.slowest = std::max(state.slowest, made.total);
@@ -216,10 +260,11 @@ void Programme::extend(int stage, int begin, const State& state, int index,
     grown.backward = state.backward + made.backward / plan_.vpp + model_.hop();
     grown.parent = index;
     grown.from = begin;
-    grown.again = made.again;
-    grown.selective = made.selective;
+    grown.again = made.stage.recomputed.total();
+    grown.selective = made.stage.selective.total();
     const Seconds least_rest = left > 0 ? rest(end) + ends_.head : Seconds{};
-    const Seconds slowest = left > 0 ? std::max(grown.slowest, least_rest / left) : grown.slowest;
+    const Seconds slowest =
+        std::max({grown.slowest, slowest_, left > 0 ? least_rest / left : Seconds{}});
     // What is exposed only grows with further stages.
     const Seconds least =
         (model_.pipeline(grown.sum + least_rest, slowest) + grown.latest + grown.gather + fixed_) *
@@ -254,6 +299,7 @@ Split Programme::trace(int index) const {
 std::optional<Split> Programme::solve(int uniform) {
   uniform_ = uniform;
   for (auto& known : options_) known.clear();
+  prices_.clear();
   if (rest_.empty()) find_rest();
   const auto all = static_cast<std::size_t>(layers_) + 1;
   fronts_.assign(1, std::vector<std::vector<State>>(all));
@@ -265,6 +311,7 @@ std::optional<Split> Programme::solve(int uniform) {
     const auto& now = fronts_.back();
     for (int begin = 0; begin <= layers_; ++begin) {
       const auto& front = now[static_cast<std::size_t>(begin)];
+      row_.clear();
       for (std::size_t i = 0; i < front.size(); ++i) {
         extend(stage, begin, front[i], static_cast<int>(i), next);
       }
@@ -309,7 +356,7 @@ std::optional<Split> best_split(const Pricer& pricer, const ParallelPlan& plan,
       plan.recompute == Recompute::selective) {
     return solve(-1);
   }
-  if (!programme.may_fit(pricer.model().layers)) return std::nullopt;
+  if (!programme.may_fit(-1)) return std::nullopt;
   std::optional<Split> best;
   for (int uniform = 0; uniform < pricer.model().layers + plan.vpp; uniform += plan.vpp) {
     if (programme.lower_bound(uniform) >= (best ? best->step : bound)) break;

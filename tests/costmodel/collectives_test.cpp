@@ -96,12 +96,18 @@ TEST_CASE("NVLS of an H100 node runs at the bandwidth its NCCL constants give") 
 }
 
 TEST_CASE("latency and bytes meet in the best mix of protocols and chunks") {
-  const Transfer transfer{10_us, 4_us, 9_us};
-  CHECK(transfer.time().in(1_us) == Approx(10 + 25));  // (2 + 3)²
+  const Transfer transfer{10_us, 9_us, 4_us};
+  CHECK(transfer.time().in(1_us) == Approx(10 + 25));  // (3 + 2)²
   for (double x = 0.01; x < 100; x *= 1.1) {
     CHECK(transfer.time() <=
           transfer.base + (1 + x) * transfer.latency + (1 + 1 / x) * transfer.wire + 1e-9 * 1_us);
   }
+}
+
+TEST_CASE("a long message gives up no more than two latencies for bandwidth") {
+  CHECK(Transfer{10_us, 4_us, 4_us}.time().in(1_us) == Approx(10 + 4 + 4 + 8));
+  CHECK(Transfer{10_us, 4_us, 9_us}.time().in(1_us) == Approx(10 + 4 + 9 + 8));
+  CHECK(Transfer{10_us, 4_us, 900_us}.time().in(1_us) == Approx(10 + 4 + 900 + 8));
 }
 
 TEST_CASE("short messages go by ll, long ones by simple, those between by ll128") {

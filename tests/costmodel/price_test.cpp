@@ -321,3 +321,40 @@ TEST_CASE("the same plan is priced to the same bits every time") {
   CHECK(a.time.step == b.time.step);
   CHECK(a.memory.stages == b.memory.stages);
 }
+
+TEST_CASE("fp8 products pay for their casts, and the head's stay in 16 bits") {
+  Setup s = setup("7b", "dgx-h100", 8);
+  s.calibration.kernel_fixed = Seconds{};
+  s.calibration.memory_efficiency = 1;
+  const Cut cut{.microbatch = 1};
+  const CutCosts wide = s.pricer().cut_costs(cut);
+  s.job.precision = find_precision("fp8").value();
+  // As fast as 16 bits, so that the casts alone make the difference.
+  const GpuSpec& gpu = s.cluster.gpu();
+  s.calibration.fp8_efficiency = gpu.peak(Dtype::bf16) / gpu.peak(Dtype::fp8);
+  const CutCosts narrow = s.pricer().cut_costs(cut);
+  // 2 bytes read and 2 written (as it is and transposed) of every input: of the projections into
+  // the heads, out of them, of the MLP up and down.
+  const double tokens = 2048;
+  const double inputs = tokens * (4096 + 4096 + 4096 + 11008);
+  const double outputs = tokens * (3 * 4096 + 4096 + 2 * 11008 + 4096);  // their gradients
+  const double hbm = gpu.hbm.in(kBytePerSecond);
+  CHECK((narrow.dense.forward.device - wide.dense.forward.device).in(1_us) ==
+        Approx(4e6 * inputs / hbm));
+  CHECK((narrow.dense.backward.device - wide.dense.backward.device).in(1_us) ==
+        Approx(4e6 * outputs / hbm));
+  s.calibration.fp8_efficiency = 1;
+  CHECK(s.pricer().cut_costs(cut).dense.forward.device < wide.dense.forward.device);
+  CHECK(s.pricer().cut_costs(cut).head_forward.device == wide.head_forward.device);
+  CHECK(s.pricer().cut_costs(cut).head_backward.device == wide.head_backward.device);
+}
+
+TEST_CASE("the router decides in 16 bits, whatever the experts compute in") {
+  Setup s = setup("mixtral-8x7b", "dgx-h100", 8);
+  s.job.precision = find_precision("fp8").value();
+  const OperatorList list =
+      layer_operators(s.model, s.job, s.stack, {.microbatch = 1}, LayerKind::moe);
+  for (const Operator& op : list.view()) {
+    if (op.kind == OperatorKind::gemm) CHECK(op.wide == (op.name == "router"));
+  }
+}

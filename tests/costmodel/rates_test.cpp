@@ -40,3 +40,26 @@ TEST_CASE("every kernel pays its fixed time") {
   rates.kernel_fixed = 3_us;
   CHECK(elementwise_time(1_MB, 2, rates).in(1_us) == Approx(1 + 6));
 }
+
+TEST_CASE("pace scales every device rate of the layers, and fp8 has an efficiency of its own") {
+  GpuSpec gpu;
+  gpu.hbm = 3000_GBps;
+  gpu.bf16 = 1000_TFLOPS;
+  gpu.fp8 = 2000_TFLOPS;
+  Calibration c;
+  c.pace = 0.8;
+  c.gemm_efficiency = 0.5;
+  c.fp8_efficiency = 0.75;
+  c.attention_forward = 0.4;
+  c.memory_efficiency = 0.9;
+  c.kernel_fixed = 4_us;
+  const DeviceRates wide = device_rates(gpu, c, Dtype::bf16);
+  CHECK(wide.gemm.in(1_TFLOPS) == Approx(1000 * 0.8 * 0.5));
+  CHECK(wide.attention_forward.in(1_TFLOPS) == Approx(1000 * 0.8 * 0.4));
+  CHECK(wide.memory.in(1_GBps) == Approx(3000 * 0.8 * 0.9));
+  CHECK(wide.kernel_fixed.in(1_us) == Approx(4 / 0.8));
+  const DeviceRates narrow = device_rates(gpu, c, Dtype::fp8);
+  CHECK(narrow.gemm.in(1_TFLOPS) == Approx(2000 * 0.8 * 0.5 * 0.75));
+  CHECK(narrow.attention_forward == wide.attention_forward);  // flash attention runs in 16 bits
+  CHECK(narrow.memory == wide.memory);
+}

@@ -1,0 +1,115 @@
+// What a benchmark of the job's own network changes in its price.
+#include "core/model_io.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "costmodel/stage_model.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+/// Eight nodes of H100, 50 GB/s per GPU, and felt latencies that are easy to tell apart.
+struct Measured {
+  Pricer pricer;
+  explicit Measured(const MeasuredNetwork& network) : Measured() { pricer.set_network(network); }
+  Measured()
+      : pricer(load_model("7b").value(), job(), ClusterTopology::load("dgx-h100", 64).value(),
+               find_stack("megatron-core").value(), rates()) {}
+
+  static TrainingJob job() {
+    TrainingJob job;
+    job.sequence = 1024;
+    job.global_batch = 64;
+    job.precision = find_precision("bf16").value();
+    return job;
+  }
+  static Calibration rates() {
+    const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 64).value();
+    Calibration c = pick_calibration(cluster.gpu(), find_stack("megatron-core").value()).value();
+    c.nic_efficiency = 0.8;
+    c.intra_hop = 1_us;
+    c.hop_felt = 0.5;
+    c.span_hop_felt = 0.02;
+    c.bulk_hop_felt = 0.25;
+    c.host_hop_felt = 2;
+    c.host_layer_forward = c.host_layer_backward = Seconds{};
+    return c;
+  }
+};
+
+const MeasuredNetwork kHealthy{160_GBps, 200_us};
+const MeasuredNetwork kStalling{160_GBps, 1600_us};
+
+}  // namespace
+
+TEST_CASE("a fabric stalls from 0.8 ms per hop on, and devices feel a healthy one's at most") {
+  CHECK_FALSE(MeasuredNetwork{1_GBps, 800_us}.stalls());
+  CHECK(MeasuredNetwork{1_GBps, 801_us}.stalls());
+  CHECK(kHealthy.device_hop() == 200_us);
+  CHECK(kStalling.device_hop() == 250_us);
+}
+
+TEST_CASE("groups that span nodes feel the measured latency, between nodes and inside them") {
+  const Seconds inside = Measured().pricer.links(64, 1).intra_hop;
+  const GroupLinks healthy = Measured(kHealthy).pricer.links(64, 1);
+  CHECK(healthy.inter_hop.in(1_us) == Approx(0.5 * 200));
+  CHECK((healthy.intra_hop - inside).in(1_us) == Approx(0.02 * 200));
+  const GroupLinks stalling = Measured(kStalling).pricer.links(64, 1);
+  CHECK(stalling.inter_hop.in(1_us) == Approx(0.5 * 250));
+  CHECK((stalling.intra_hop - inside).in(1_us) == Approx(0.02 * 250));
+}
+
+TEST_CASE("groups inside a node feel nothing of a measured network") {
+  for (const bool data : {false, true}) {
+    const auto links = [&](const Measured& m) {
+      return data ? m.pricer.data_links(8, 1) : m.pricer.links(8, 1);
+    };
+    CHECK(links(Measured(kStalling)).intra_hop == links(Measured()).intra_hop);
+    CHECK(links(Measured(kStalling)).intra == links(Measured()).intra);
+  }
+}
+
+TEST_CASE("data-parallel groups get the measured share of the described bandwidth, others all") {
+  // 8 NICs of 50 GB/s at 0.8 are 320 GB/s; 160 were measured.
+  const GroupLinks described = Measured().pricer.data_links(64, 1);
+  const GroupLinks measured = Measured(kHealthy).pricer.data_links(64, 1);
+  CHECK(measured.inter / described.inter == Approx(0.5));
+  CHECK(measured.inter_per_rank / described.inter_per_rank == Approx(0.5));
+  CHECK(Measured(kHealthy).pricer.links(64, 1).inter == described.inter);
+  CHECK(Measured({900_GBps, 200_us}).pricer.data_links(64, 1).inter == described.inter);
+}
+
+TEST_CASE("only on a stalling network do data-parallel rings feel the whole hop") {
+  CHECK(Measured(kHealthy).pricer.data_links(64, 1).inter_hop.in(1_us) == Approx(0.5 * 200));
+  CHECK(Measured(kStalling).pricer.data_links(64, 1).inter_hop.in(1_us) == Approx(0.25 * 1600));
+}
+
+TEST_CASE("a bandwidth without a latency changes bandwidths alone") {
+  const MeasuredNetwork bus_only{160_GBps, Seconds{}};
+  CHECK(Measured(bus_only).pricer.links(64, 1).inter_hop ==
+        Measured().pricer.links(64, 1).inter_hop);
+  CHECK(Measured(bus_only).pricer.data_links(64, 1).inter ==
+        Measured(kHealthy).pricer.data_links(64, 1).inter);
+  CHECK(Measured(bus_only).pricer.host_ring_step() == Seconds{});
+}
+
+TEST_CASE("on a stalling network the host waits for every ring step, even inside a node") {
+  CHECK(Measured().pricer.host_ring_step() == Seconds{});
+  CHECK(Measured(kHealthy).pricer.host_ring_step() == Seconds{});
+  const Measured stalling(kStalling);
+  CHECK(stalling.pricer.host_ring_step().in(1_us) == Approx(2.0 / 8 * 1600));
+
+  ParallelPlan p;  // tp 8 stays inside a node
+  p.tp = 8;
+  p.pp = 4;
+  p.dp = 2;
+  p.shard_group = 2;
+  p.sequence_parallel = true;
+  const CutCosts costs = stalling.pricer.cut_costs(cut_of(p));
+  const StageModel model(stalling.pricer, p, costs);
+  const StageTimes times = model.times({.index = 1, .layers = {5, 0}});
+  // Forward: gather, scatter, gather, scatter, of 7 steps each. Backward: the mirror, and the two
+  // saved shards gathered again.
+  CHECK(times.forward.in(1_us) == Approx(5 * 4 * 7 * 400.0));
+  CHECK(times.backward.in(1_us) == Approx(5 * 6 * 7 * 400.0));
+}
