@@ -15,6 +15,7 @@ std::vector<Stack> make_stacks() {
         "and moments, fp32 main gradients, one dummy weight gradient per GEMM shape; "
         "ZeRO-2/3 is Megatron-FSDP, priced without pipeline stages";
     s.dummy_weight_gradients = true;
+    s.saves_fp8_inputs = true;  // TransformerEngine's Linear: inputmat is saved quantised
     s.cp_ring = s.cp_all_to_all = true;
     s.expert_parallel = true;
     s.rank_orders = true;

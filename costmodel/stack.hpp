@@ -52,6 +52,7 @@ struct Stack {
   bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
   bool saves_gate_output = false;       ///< … and the activated gate: no kernel fuses the two
+  bool saves_fp8_inputs = false;        ///< fp8 GEMMs keep their quantised input, not the original
   bool reduces_own_gradients = true;    ///< a 16-bit gradient beside the accumulator even at dp 1
   bool selective_per_operator = false;  ///< selective recomputation keeps attention and every
                                         ///< second product, instead of all but the attention core

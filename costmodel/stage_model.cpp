@@ -153,6 +153,13 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
   }
 }
 
+/// Full-sequence tensors given to collectives that a host running ahead has not seen the end of.
+Bytes StageModel::held(const Stage& stage) const {
+  if (plan_.pp < pricer_.stack().held_from_stages) return Bytes{};
+  return c_.collective_held * in_flight(stage) *
+         (stage.layers.dense * costs_.dense.held + stage.layers.moe * costs_.moe.held);
+}
+
 MemoryBreakdown StageModel::memory(const Stage& stage) const {
   const Parameters p = parameters(stage);
   MemoryBreakdown out;
@@ -180,12 +187,7 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   // The copy of ZeRO-1's gather lives after the last backward, when no activation does.
   const Bytes gathers = gather_buffers(stage, p);
   out.communication = plan_.zero == 1 ? std::max(Bytes{}, gathers - out.activations) : gathers;
-  if (plan_.pp >= pricer_.stack().held_from_stages) {
-    out.communication +=
-        c_.collective_held * in_flight(stage) *
-        (stage.layers.dense * costs_.dense.held + stage.layers.moe * costs_.moe.held);
-  }
-  out.communication += nccl_;
+  out.communication += held(stage) + nccl_;
   out.context = c_.context;
   return out;
 }

@@ -37,6 +37,8 @@ class StageModel {
   [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }
   [[nodiscard]] StageTimes times(const Stage& stage) const;
   [[nodiscard]] MemoryBreakdown memory(const Stage& stage) const;
+  /// Part of memory() that comes back when the device has caught up with the host.
+  [[nodiscard]] Bytes held(const Stage& stage) const;
   /// What is there between two steps: states, the copy of ZeRO-1's gather, buffers that stay.
   [[nodiscard]] Bytes standing(const Stage& stage) const;
   /// What the framework's allocator hands out: all but the CUDA context and NCCL's buffers.

@@ -13,6 +13,7 @@
 #include "costmodel/price.hpp"
 #include "costmodel/stage_model.hpp"
 #include "planner/folds.hpp"
+#include "planner/memory_figure.hpp"
 #include "planner/row_filter.hpp"
 #include "planner/run_cluster.hpp"
 #include "planner/run_mapping.hpp"
@@ -41,30 +42,13 @@ std::string nearest_for(const MappedRun& run, Calibration& used) {
   return fmt::format("{} is the nearest calibration: {}", used.name, run.substitute);
 }
 
-/// The predicted figure a row's memory column is to be compared with:
-///   allocated   the framework's own tensors          reserved   … and what its allocator keeps
-///   nvidia_smi  … and context and NCCL: all the device has lost
-/// nanotron writes down rank 0, which is on stage 0; others the largest rank. An allocator that
-/// finds no room gives back what it keeps: a run that went on stays below the limit.
-Bytes comparable_memory(const RunRow& row, const StageModel& model, const MemoryPrediction& memory,
-                        Bytes margin) {
-  const bool first_rank = row.stack == "nanotron";
-  const std::size_t stage = first_rank ? 0 : static_cast<std::size_t>(memory.tightest_stage);
-  const MemoryBreakdown& parts = memory.stages[stage];
-  const Bytes allocated = model.allocated(parts);
-  if (row.memory_kind == "allocated") return allocated;
-  const Bytes outside = parts.total() - allocated;
-  const Bytes reserved = model.reserved(parts) - outside;
-  const Bytes limit = memory.capacity - margin - outside;
-  return std::min(reserved, limit) + (row.memory_kind == "nvidia_smi" ? outside : Bytes{});
-}
-
 void add_memory(const RunRow& row, const StageModel& model, const MemoryPrediction& memory,
                 Bytes margin, ValidatedRow& out, std::vector<std::string>& inferred) {
+  out.predicted_need = memory.peak_reserved;
   out.predicted_fits = memory.peak_reserved <= memory.capacity - margin;
   if (row.out_of_memory() || !row.peak_memory_bytes) return;
   out.measured_peak = *row.peak_memory_bytes * kByte;
-  out.predicted_peak = comparable_memory(row, model, memory, margin);
+  out.predicted_peak = memory_figure(row, model, memory, margin);
   if (*out.measured_peak > kMostOfTheGpu * memory.capacity) {
     inferred.push_back("the memory figure is more than one GPU has, so it is not compared");
     return;

@@ -33,6 +33,7 @@ struct ValidatedRow {
   std::optional<double> memory_error;
   std::optional<Bytes> predicted_static, measured_static;  ///< weights, gradients, optimizer states
   std::optional<double> static_error;
+  std::optional<Bytes> predicted_need;  ///< reserved, context and NCCL, on the fullest rank
   std::optional<bool> predicted_fits, measured_fits;
   std::string skipped;        ///< why there is no prediction; "" when there is one
   bool inferred = false;      ///< a blank that mattered was filled by the stack's habit
