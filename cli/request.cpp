@@ -104,7 +104,7 @@ Status read_limits(const Settings& settings, PlanRequest& request) {
     request.max_memory = *most;
   } else {
     request.assumptions.push_back(fmt::format("{} of each GPU's memory kept free (--max-memory)",
-                                              with_gib(request.keep_free)));
+                                              with_gib(request.kept_free())));
   }
   if (const Setting* setting = settings.find("top")) {
     const Result<int> top = parse_int(setting->value, setting->where);

@@ -57,10 +57,12 @@ struct Calibration {
   double overlap_slowdown = 0;  ///< compute time lost per second of overlapped communication
 
   // Memory outside our own tensors
-  double allocator_reserve = 0;  ///< reserved / allocated − 1 of the caching allocator
+  double allocator_reserve = 0;  ///< kept by the caching allocator, of activations and buffers
+  double collective_held = 0;    ///< share of Stack::held_collectives that has not come back
   Bytes context;                 ///< CUDA context and libraries
   Bytes nccl_per_communicator;
   Bytes gemm_workspace;
+  Bytes fits_margin;  ///< a plan must stay this far below the device's memory to run
 
   // Honesty
   double time_band = 0;  ///< half width of the 80 % band, of the step time

@@ -43,9 +43,11 @@ constexpr auto kFields = std::to_array<CalibrationField>({
     {"tp_overlap", &C::tp_overlap, "ratio", 0, 1},
     {"overlap_slowdown", &C::overlap_slowdown, "ratio", 0, 1},
     {"allocator_reserve", &C::allocator_reserve, "ratio", 0, 1},
+    {"collective_held", &C::collective_held, "ratio", 0, 4},
     {"context", &C::context, "MiB", 0, 1e6},
     {"nccl_per_communicator", &C::nccl_per_communicator, "MiB", 0, 1e6},
     {"gemm_workspace", &C::gemm_workspace, "MiB", 0, 1e6},
+    {"fits_margin", &C::fits_margin, "MiB", 0, 1e6},
     {"time_band", &C::time_band, "ratio", 0, 1},
     {"memory_band", &C::memory_band, "ratio", 0, 1},
 });

@@ -151,7 +151,7 @@ Sums sum_over(const OperatorList& list, const Context& c) {
     }
     const Seconds forward = forward_time(op, c);
     sums.forward.device += forward;
-    if (op.attention_core) sums.selective += forward;
+    sums.selective += op.repeated * forward;
     if (op.kind == OperatorKind::elementwise) {
       sums.backward.device += elementwise_time(op.backward_traffic, op.backward_kernels, c.rates);
       continue;
@@ -204,6 +204,9 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, 
     sums.forward.ep = uncovered(sums.forward.ep, sums.forward.device, share);
     sums.backward.ep = uncovered(sums.backward.ep, sums.backward.device, share);
   }
+  const bool gathers = cut.tp > 1 && cut.sequence_parallel;
+  const double sequence = static_cast<double>(cut.microbatch) * context.job.sequence / cut.cp;
+  const double width = context.job.precision.compute == Dtype::fp32 ? 4.0 : 2.0;
   return {
       .forward = sums.forward,
       .backward = sums.backward,
@@ -211,6 +214,8 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, 
       .saved = list.saved(Recompute::none),
       .saved_selective = list.saved(Recompute::selective),
       .transient = list.transient(),
+      .held =
+          Bytes{gathers ? context.stack.held_collectives * width * sequence * model.hidden : 0.0},
       .parameters = layer_parameters_per_rank(model, cut.tp, kind),
       .experts = kind == LayerKind::moe ? expert_parameters_per_rank(model, cut.ep, cut.etp) : 0.0};
 }

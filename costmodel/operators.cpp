@@ -17,9 +17,10 @@ namespace {
 /// Shapes shared by all operators of one cut.
 struct Shapes {
   double T, Ts, h, q, kv, v, o, f, A, sequence, e;  // kv keys, v values, o outputs of the heads
+  double kept;  // bytes per element of a GEMM input that waits for its weight gradient
 };
 
-Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, Cut cut) {
+Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Stack& stack, Cut cut) {
   const double tokens = static_cast<double>(cut.microbatch) * job.sequence / cut.cp;
   const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / cut.tp);
   return {.T = tokens,
@@ -32,7 +33,10 @@ Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, Cut cut) {
           .f = static_cast<double>(model.ffn_hidden) / cut.tp,
           .A = static_cast<double>(model.heads) / cut.tp,
           .sequence = static_cast<double>(job.sequence),
-          .e = job.precision.compute == Dtype::fp32 ? 4.0 : 2.0};
+          .e = job.precision.compute == Dtype::fp32 ? 4.0 : 2.0,
+          .kept = job.precision.compute == Dtype::fp32                            ? 4.0
+                  : job.precision.compute == Dtype::fp8 && stack.saves_fp8_inputs ? 1.0
+                                                                                  : 2.0};
 }
 
 /// Keys one query attends to on average: (S + 1)/2 ≈ S/2 under a causal mask, w·(1 − w/2S) in a
@@ -215,7 +219,7 @@ void push_materialised_attention(OperatorList& list, const ModelSpec& model, con
 /// Projections into the heads: one GEMM from the hidden state.
 void push_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s, Cut cut) {
   push_column_entry(list, "qkv_gather", s, cut);
-  list.push(gemm("qkv", s.T, s.q + 2 * s.kv, s.h, s.e * s.Ts * s.h, s.e));
+  list.push(gemm("qkv", s.T, s.q + 2 * s.kv, s.h, s.kept * s.Ts * s.h, s.e));
   const double heads = s.T * (s.q + s.kv);
   if (model.qk_norm) {
     list.push(elementwise("qk_norm", 2 * s.e * heads, 3 * s.e * heads, s.e * heads));
@@ -232,7 +236,7 @@ void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s
   const double rank_kv = mla.kv_lora_rank;
   const double rank_q = mla.q_lora_rank;
   const double up_kv = s.A * (mla.qk_nope_head_dim + mla.v_head_dim);
-  double input = s.e * s.Ts * s.h;
+  double input = s.kept * s.Ts * s.h;
   if (rank_q > 0) {
     list.push(gemm("q_down", s.Ts, rank_q, s.h, input, s.e));
     input = 0;  // shared with the keys' and values' projection
@@ -249,8 +253,8 @@ void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s
   } else {
     push_column_entry(list, "qkv_gather", s, cut);
   }
-  list.push(gemm("q_up", s.T, s.q, rank_q > 0 ? rank_q : s.h, s.e * s.Ts * rank_q, s.e));
-  list.push(gemm("kv_up", s.T, up_kv, rank_kv, s.e * s.Ts * rank_kv, s.e));
+  list.push(gemm("q_up", s.T, s.q, rank_q > 0 ? rank_q : s.h, s.kept * s.Ts * rank_q, s.e));
+  list.push(gemm("kv_up", s.T, up_kv, rank_kv, s.kept * s.Ts * rank_kv, s.e));
   list.push(elementwise("rope", 2 * s.e * s.T * s.q, 2 * s.e * s.T * s.q, 0));
 }
 
@@ -271,7 +275,9 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
     push_materialised_attention(list, model, s, buffers);
   }
   push_context_exit(list, s, cut);
-  list.push(gemm("projection", s.T, s.h, s.o, s.e * s.T * s.o, s.e));
+  // Attention keeps its output, too; an 8-bit copy for the projection comes on top of it.
+  const double output = s.kept < s.e ? s.e + s.kept : s.e;
+  list.push(gemm("projection", s.T, s.h, s.o, output * s.T * s.o, s.e));
   push_row_exit(list, "projection_reduce", s, cut);
 }
 
@@ -288,18 +294,20 @@ void push_projections(OperatorList& list, const ModelSpec& model, const Stack& s
   const double rows = tokens / groups;
   list.push(gemm(names.up, rows, branches * f, s.h, input, s.e, groups));
   const double width = s.e * tokens * f;
-  Operator activation = elementwise(names.activation, (branches + 1) * width,
-                                    (2 * branches + 1) * width, branches * width);
+  const bool keeps_gate = stack.saves_gate_output && model.gated_mlp;
+  Operator activation =
+      elementwise(names.activation, (branches + 1) * width, (2 * branches + 1) * width,
+                  (branches + (keeps_gate ? 1 : 0)) * width);
   activation.transient = Bytes{(branches + 1) * width + buffers};
   list.push(activation);
   const bool keeps_product = stack.saves_swiglu_product || !model.gated_mlp;
-  list.push(gemm(names.down, rows, s.h, f, keeps_product ? width : 0, s.e, groups));
+  list.push(gemm(names.down, rows, s.h, f, keeps_product ? s.kept * tokens * f : 0, s.e, groups));
 }
 
 void push_mlp(OperatorList& list, const ModelSpec& model, const Stack& stack, const Shapes& s,
               Cut cut) {
   push_column_entry(list, "mlp_gather", s, cut);
-  const double input = model.parallel_block ? 0 : s.e * s.Ts * s.h;  // shared with attention
+  const double input = model.parallel_block ? 0 : s.kept * s.Ts * s.h;  // shared with attention
   push_projections(list, model, stack, s, {"mlp_up", "activation", "mlp_down"}, s.T, s.f, input,
                    gather_buffers(s, stack, cut));
   push_row_exit(list, "mlp_reduce", s, cut);
@@ -342,7 +350,7 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Stack& stack
   const double local = rows * cut.etp;
   const double f = static_cast<double>(moe.expert_ffn_hidden) / cut.etp;
   push_projections(list, model, stack, s, {"expert_up", "expert_activation", "expert_down"}, local,
-                   f, s.e * local * s.h, 0, static_cast<double>(moe.experts) / cut.ep);
+                   f, s.kept * local * s.h, 0, static_cast<double>(moe.experts) / cut.ep);
   if (cut.etp > 1) {
     list.push(collective("expert_reduce", reduce_scatter, all_gather, bytes * cut.etp, false,
                          CollectiveGroup::etp));
@@ -358,6 +366,43 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Stack& stack
   }
 }
 
+/// Selective recomputation as Megatron does it. Source: arXiv 2205.05198 section 5.
+void drop_attention_core(OperatorList& list) {
+  for (Operator& op : list.edit()) {
+    op.kept = op.attention_core ? Bytes{} : op.saved;
+    op.repeated = op.attention_core ? 1.0 : 0.0;
+  }
+}
+
+/// Selective recomputation per operator: a layer keeps its input, what attention returns and the
+/// results of every second matrix product, counted q, k, v, output, gate, up, down: q, v, gate and
+/// down. All else is repeated.
+/// Source: torchtitan, distributed/activation_checkpoint.py, option "op".
+void keep_every_second_product(OperatorList& list, const ModelSpec& model, const Shapes& s) {
+  for (Operator& op : list.edit()) {
+    const double result = s.e * op.groups * op.m * op.n;
+    op.kept = Bytes{};
+    op.repeated = 1.0;
+    if (op.name == "input_norm") {
+      op.kept = op.saved;
+    } else if (op.attention_core) {
+      const bool whole = op.kind == OperatorKind::attention || op.name == "attention_context";
+      op.kept = (whole ? Bytes{s.e * s.T * s.o} : Bytes{}) +
+                (op.kind == OperatorKind::attention ? op.saved : Bytes{});
+      op.repeated = 0.0;
+    } else if (op.name == "qkv") {
+      op.kept = Bytes{s.e * s.T * (s.q + s.v)};
+      op.repeated = s.kv / (s.q + s.kv + s.v);
+    } else if (op.kind == OperatorKind::gemm && op.name.ends_with("_up")) {
+      op.repeated = model.gated_mlp ? 0.5 : 0.0;
+      op.kept = Bytes{(1 - op.repeated) * result};
+    } else if (op.kind == OperatorKind::gemm && op.name.ends_with("_down")) {
+      op.repeated = 0.0;
+      op.kept = Bytes{result};
+    }
+  }
+}
+
 }  // namespace
 
 void OperatorList::push(const Operator& op) {
@@ -369,9 +414,7 @@ Bytes OperatorList::saved(Recompute recompute) const {
   EXPECTS(recompute == Recompute::none || recompute == Recompute::selective,
           "full recomputation keeps only the layer's input");
   Bytes sum;
-  for (const Operator& op : view()) {
-    if (recompute == Recompute::none || !op.attention_core) sum += op.saved;
-  }
+  for (const Operator& op : view()) sum += recompute == Recompute::none ? op.saved : op.kept;
   return sum;
 }
 
@@ -383,7 +426,7 @@ Bytes OperatorList::transient() const {
 
 OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job, const Stack& stack,
                              Cut cut, LayerKind kind) {
-  const Shapes s = shapes_of(model, job, cut);
+  const Shapes s = shapes_of(model, job, stack, cut);
   OperatorList list;
   list.push(norm("input_norm", s));
   push_attention(list, model, job, stack, s, cut);
@@ -397,12 +440,17 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job, con
   }
   if (model.post_norms) list.push(norm("mlp_output_norm", s));
   list.push(residual("mlp_residual", s, model.hidden_dropout));
+  if (stack.selective_per_operator) {
+    keep_every_second_product(list, model, s);
+  } else {
+    drop_attention_core(list);
+  }
   return list;
 }
 
-OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job, const Stack&,
+OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job, const Stack& stack,
                                  Cut cut) {
-  const Shapes s = shapes_of(model, job, cut);
+  const Shapes s = shapes_of(model, job, stack, cut);
   OperatorList list;
   const double full = s.e * s.T * s.h;
   list.push(elementwise("word_embedding", 2 * full, full + 8 * s.T * s.h, 0));
@@ -421,7 +469,7 @@ OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
 
 OperatorList head_operators(const ModelSpec& model, const TrainingJob& job, const Stack& stack,
                             Cut cut) {
-  const Shapes s = shapes_of(model, job, cut);
+  const Shapes s = shapes_of(model, job, stack, cut);
   const double logits = s.T * padded_vocab(model, stack, cut.tp) / cut.tp;
   OperatorList list;
   list.push(norm("final_norm", s));

@@ -36,7 +36,9 @@ struct Operator {
   Bytes saved;                  ///< kept for the backward pass
   double span = 0;              ///< attention: keys one kernel sees
   bool wide = false;            ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
-  bool attention_core = false;  ///< dropped and recomputed by selective recomputation
+  bool attention_core = false;  ///< scores to context
+  Bytes kept;                   ///< … of `saved` under the stack's selective recomputation
+  double repeated = 0;          ///< share of the forward that recomputation then repeats
   Bytes transient;              ///< gradients alive while its backward runs
   CollectiveGroup group = CollectiveGroup::tp;
   CollectiveKind forward_collective = CollectiveKind::none;
@@ -52,6 +54,7 @@ class OperatorList {
   static constexpr std::size_t kCapacity = 48;
   void push(const Operator& op);
   [[nodiscard]] std::span<const Operator> view() const { return {ops_.data(), count_}; }
+  [[nodiscard]] std::span<Operator> edit() { return {ops_.data(), count_}; }
   [[nodiscard]] Bytes saved(Recompute recompute) const;  ///< none or selective
   [[nodiscard]] Bytes transient() const;                 ///< largest over the list
 

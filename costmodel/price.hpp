@@ -98,10 +98,11 @@ struct PassCosts {
 /// One layer of one kind: times and bytes per microbatch on one rank.
 struct LayerCosts {
   PassCosts forward, backward;
-  Seconds selective;  ///< device time of recomputing the attention core
+  Seconds selective;  ///< device time of what selective recomputation repeats
   Bytes saved;        ///< activations, nothing recomputed
   Bytes saved_selective;
   Bytes transient;
+  Bytes held;             ///< by collectives that have not run yet, of one microbatch
   double parameters = 0;  ///< without routed experts
   double experts = 0;     ///< routed experts
 };

@@ -15,6 +15,7 @@ std::vector<Stack> make_stacks() {
         "and moments, fp32 main gradients, one dummy weight gradient per GEMM shape; "
         "ZeRO-2/3 is Megatron-FSDP, priced without pipeline stages";
     s.dummy_weight_gradients = true;
+    s.saves_fp8_inputs = true;  // TransformerEngine's Linear: inputmat is saved quantised
     s.cp_ring = s.cp_all_to_all = true;
     s.expert_parallel = true;
     s.rank_orders = true;
@@ -52,7 +53,14 @@ std::vector<Stack> make_stacks() {
     s.gather_buffers = 2;
     s.zero1_gather_local = 2;
     s.zero1_gather_shard = 2;
+    // fp32 copy, its shifted copy that becomes the softmax, the bf16 logits
     s.logits_bytes = 10;
+    s.saves_gate_output = true;       // GLUActivation: act(gate) * up
+    s.reduces_own_gradients = false;  // DDP's 16-bit buckets exist only for dp > 1
+    // differentiable_reduce_scatter_sum: its full-sequence input goes to NCCL's stream, twice a
+    // layer, and PyTorch returns the block when that stream has passed it
+    s.held_collectives = 2;
+    s.held_from_stages = 3;  // with two the host waits for its neighbour in every microbatch
     all.push_back(s);
   }
   {
@@ -67,6 +75,11 @@ std::vector<Stack> make_stacks() {
     s.cp_ring = true;
     s.expert_parallel = true;
     s.sequence_parallel_always = true;
+    s.saves_gate_output = true;  // F.silu(w1(x)) * w3(x), unless compiled
+    // activation_checkpoint "selective", option "op": attention and every second mm are kept
+    s.selective_per_operator = true;
+    // torch's cross entropy: bf16 logits and their gradient, fp32 copy, log-softmax, gradient
+    s.logits_bytes = 16;
     // parallelism.data_parallel_replicate_degree and module_fqns_per_model_part
     s.hybrid_shard[2] = s.hybrid_shard[3] = true;
     s.any_layout = true;

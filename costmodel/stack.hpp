@@ -40,13 +40,22 @@ struct Stack {
   bool dispatches_per_domain = false;  ///< a token crosses to an NVLink domain once, however many
                                        ///< of its experts are there (DeepEP, HybridEP)
   bool overlaps_experts = false;       ///< dispatch and combine beside another microbatch
-  double logits_bytes = 6;             ///< kept per logit: bf16 logits + fp32 softmax
+  double logits_bytes = 6;             ///< alive per logit at the peak: bf16 logits + fp32 softmax
   double loss_traffic = 20;            ///< HBM bytes per logit, forward + backward
   int gather_buffers = 1;              ///< full-sequence buffers alive in a sequence-parallel layer
-  double zero1_gather_local = 0;       ///< transient copy at ZeRO-1, bytes per local parameter
-  double zero1_gather_shard = 0;       ///< … and per sharded parameter
+  /// Full-sequence tensors per sequence-parallel layer whose memory comes back only once their
+  /// collective has run, however far ahead the host is (calibration: collective_held).
+  double held_collectives = 0;
+  int held_from_stages = 1;             ///< … in pipelines of at least so many stages
+  double zero1_gather_local = 0;        ///< transient copy at ZeRO-1, bytes per local parameter
+  double zero1_gather_shard = 0;        ///< … and per sharded parameter
   bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
+  bool saves_gate_output = false;       ///< … and the activated gate: no kernel fuses the two
+  bool saves_fp8_inputs = false;        ///< fp8 GEMMs keep their quantised input, not the original
+  bool reduces_own_gradients = true;    ///< a 16-bit gradient beside the accumulator even at dp 1
+  bool selective_per_operator = false;  ///< selective recomputation keeps attention and every
+                                        ///< second product, instead of all but the attention core
   int vocab_padding = 128;              ///< vocabulary padded to a multiple of this · tp
 
   [[nodiscard]] bool offers_cp(CpComm comm) const {

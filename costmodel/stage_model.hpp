@@ -37,6 +37,10 @@ class StageModel {
   [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }
   [[nodiscard]] StageTimes times(const Stage& stage) const;
   [[nodiscard]] MemoryBreakdown memory(const Stage& stage) const;
+  /// Part of memory() that comes back when the device has caught up with the host.
+  [[nodiscard]] Bytes held(const Stage& stage) const;
+  /// What is there between two steps: states, the copy of ZeRO-1's gather, buffers that stay.
+  [[nodiscard]] Bytes standing(const Stage& stage) const;
   /// What the framework's allocator hands out: all but the CUDA context and NCCL's buffers.
   [[nodiscard]] Bytes allocated(const MemoryBreakdown& memory) const;
   /// total() with the allocator's reserve on top.
@@ -71,6 +75,7 @@ class StageModel {
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
   [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
+  [[nodiscard]] double in_flight(const Stage& stage) const;
   [[nodiscard]] Bytes activations(const Stage& stage) const;
   [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] Seconds reduce(double parameters, const GroupLinks& shard,

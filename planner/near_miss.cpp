@@ -104,7 +104,7 @@ NearMiss near_miss(const PlanRequest& request, const Tuple& tuple) {
   miss.fix = lifted_constraint(request, tuple);
   if (miss.fix.empty()) miss.fix = more_gpus(request, tuple);
   if (miss.fix.empty()) {
-    const Bytes needed = memory.peak_reserved + request.keep_free;
+    const Bytes needed = memory.peak_reserved + request.kept_free();
     miss.fix = fmt::format("GPUs with {:.0f} GiB instead of {:.0f} GiB",
                            std::ceil(needed.in(1_GiB)), memory.capacity.in(1_GiB));
   }

@@ -1,6 +1,7 @@
 // PlanRequest: everything a user asks for, resolved to values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -55,8 +56,11 @@ struct PlanRequest {
   std::vector<std::string> assumptions{};  ///< what was filled in by default, in words
 
   [[nodiscard]] Bytes usable_memory() const {
-    return max_memory ? *max_memory : cluster.gpu().memory - keep_free;
+    return max_memory ? *max_memory : cluster.gpu().memory - kept_free();
   }
+  /// What a plan must leave of the GPU's memory: to others, or because runs that came closer to the
+  /// limit ended out of memory.
+  [[nodiscard]] Bytes kept_free() const { return std::max(keep_free, calibration.fits_margin); }
 };
 
 /// Counts of recomputed layers beside a policy that has none.

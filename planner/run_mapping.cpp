@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <string_view>
@@ -21,6 +22,10 @@ namespace {
 
 constexpr std::int64_t kMostLayers = 100'000;
 constexpr int kMostStages = 4096;
+/// nanotron's first sweep of runs without pipeline ends before this job.
+constexpr std::int64_t kFirstSweepEnds = 14'017'000;
+/// … and from this one on its pipelines are fixed: the row that says after_pp_fix=True.
+constexpr std::int64_t kPipelinesFixed = 14'097'148;
 constexpr std::int64_t kMostGpus = 10'000'000;
 /// The automatic zero-bubble schedule that keeps to 1F1B's memory, as ZB-H1 does by hand.
 constexpr std::string_view kSameMemoryZeroBubble = "zb-1p";
@@ -171,6 +176,17 @@ Skip recompute_of(const RunRow& row, const RunHabits& habits, ParallelPlan& plan
   return {};
 }
 
+/// Number of a run in the cluster's queue, as its place says; late when it says none.
+std::int64_t job_of(const RunRow& row) {
+  constexpr std::string_view kJob = "job_id=";
+  std::int64_t number = std::numeric_limits<std::int64_t>::max();
+  const std::size_t at = row.locator.find(kJob);
+  if (at == std::string::npos) return number;
+  const std::string_view rest = std::string_view(row.locator).substr(at + kJob.size());
+  std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  return number;
+}
+
 /// Step 5: what is sharded and what overlaps. A feature the run used is one its stack has.
 void sharding_of(const RunRow& row, const RunHabits& habits, Stack& stack, ParallelPlan& plan,
                  Notes& inferred) {
@@ -186,6 +202,18 @@ void sharding_of(const RunRow& row, const RunHabits& habits, Stack& stack, Paral
     inferred.push_back(plan.sequence_parallel ? "sequence parallelism" : "no sequence parallelism");
   }
   plan.overlap_dp = stack.overlaps_dp && !says(row.overlap_detail, "not overlapped");
+  if (habits.stack == "nanotron") {
+    // Its earliest runs, without pipeline, kept what the collectives of both passes were given;
+    // later ones nothing, until the pipelines' fix let the host run ahead again.
+    const std::int64_t job = job_of(row);
+    if (plan.pp == 1 && job < kFirstSweepEnds) {
+      stack.held_collectives *= 2;
+      stack.held_from_stages = 1;
+    } else if (plan.pp == 1 || job < kPipelinesFixed) {
+      stack.held_collectives = 0;
+    }
+  }
+  if (row.torch_compile.value_or(false)) stack.saves_gate_output = false;  // one fused kernel
   plan.overlap_tp = says(row.overlap_detail, "TP comm overlap") ||
                     says(row.overlap_detail, "TP and PP communication overlap");
   plan.overlap_pp = says(row.overlap_detail, "PP communication overlap");

@@ -22,7 +22,7 @@ struct RunRow {
   std::int64_t row_number = 0;  ///< as a spreadsheet counts: the header is row 1
   std::string malformed;        ///< why the row cannot be used ("" when it can)
 
-  std::string row_id, source, grade, status, stack, stack_detail, task, notes, group;
+  std::string row_id, source, grade, status, stack, stack_detail, task, notes, locator, group;
   std::string model, attention, attention_detail;
   WholeCell layers, hidden, ffn_hidden, heads, kv_heads, head_dim, vocab, seq;
   WholeCell experts, experts_per_token, expert_ffn_hidden, shared_expert_ffn_hidden;
@@ -33,7 +33,7 @@ struct RunRow {
   WholeCell gpus, gpus_per_node;
   WholeCell tp, cp, ep, etp, pp, vpp, dp, zero, shard_group;
   std::string schedule;
-  FlagCell sequence_parallel, flash_attention;
+  FlagCell sequence_parallel, flash_attention, torch_compile;
   WholeCell microbatch, global_batch, grad_accumulation;
   std::string recompute, recompute_detail, precision, precision_detail, overlap_detail, offload;
   NumberCell step_seconds, tokens_per_second_per_gpu, tflops_per_gpu;

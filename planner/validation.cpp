@@ -11,7 +11,9 @@
 
 #include "core/expects.hpp"
 #include "costmodel/price.hpp"
+#include "costmodel/stage_model.hpp"
 #include "planner/folds.hpp"
+#include "planner/memory_figure.hpp"
 #include "planner/row_filter.hpp"
 #include "planner/run_cluster.hpp"
 #include "planner/run_mapping.hpp"
@@ -40,34 +42,13 @@ std::string nearest_for(const MappedRun& run, Calibration& used) {
   return fmt::format("{} is the nearest calibration: {}", used.name, run.substitute);
 }
 
-/// What the allocator of one stage has handed out or holds back. `nccl` is the same on all stages.
-Bytes allocated_on(const MemoryPrediction& memory, int stage) {
-  const auto at = [&](int s) { return memory.stages[static_cast<std::size_t>(s)]; };
-  const MemoryBreakdown tightest = at(memory.tightest_stage);
-  const Bytes nccl = tightest.total() - tightest.context - memory.peak_allocated;
-  return at(stage).total() - at(stage).context - nccl;
-}
-
-/// The predicted figure a row's memory column is to be compared with:
-///   allocated   the framework's own tensors          reserved   … and what its allocator keeps
-///   nvidia_smi  … and context and NCCL: all the device has lost
-/// nanotron writes down rank 0, which is on stage 0; others the largest rank.
-Bytes comparable_memory(const RunRow& row, const MemoryPrediction& memory) {
-  if (row.memory_kind == "nvidia_smi") return memory.peak_reserved;
-  const bool first_rank = row.stack == "nanotron";
-  const Bytes allocated = first_rank ? allocated_on(memory, 0) : memory.peak_allocated;
-  if (row.memory_kind == "allocated") return allocated;
-  const double reserve =
-      memory.peak_allocated > Bytes{} ? memory.allocator_reserve / memory.peak_allocated : 0;
-  return (1 + reserve) * allocated;
-}
-
-void add_memory(const RunRow& row, const MemoryPrediction& memory, ValidatedRow& out,
-                std::vector<std::string>& inferred) {
-  out.predicted_fits = memory.peak_reserved <= memory.capacity;
+void add_memory(const RunRow& row, const StageModel& model, const MemoryPrediction& memory,
+                Bytes margin, ValidatedRow& out, std::vector<std::string>& inferred) {
+  out.predicted_need = memory.peak_reserved;
+  out.predicted_fits = memory.peak_reserved <= memory.capacity - margin;
   if (row.out_of_memory() || !row.peak_memory_bytes) return;
   out.measured_peak = *row.peak_memory_bytes * kByte;
-  out.predicted_peak = comparable_memory(row, memory);
+  out.predicted_peak = memory_figure(row, model, memory, margin);
   if (*out.measured_peak > kMostOfTheGpu * memory.capacity) {
     inferred.push_back("the memory figure is more than one GPU has, so it is not compared");
     return;
@@ -76,6 +57,14 @@ void add_memory(const RunRow& row, const MemoryPrediction& memory, ValidatedRow&
   if (row.memory_kind.empty() || row.memory_kind == "unknown") {
     inferred.push_back("the memory figure taken for reserved memory");
   }
+}
+
+void add_static(const RunRow& row, const StageModel& model, const MemoryPrediction& memory,
+                ValidatedRow& out) {
+  if (row.out_of_memory() || !row.static_memory_bytes) return;
+  out.measured_static = *row.static_memory_bytes * kByte;
+  out.predicted_static = model.standing(memory.contents.front());
+  out.static_error = *out.predicted_static / *out.measured_static - 1;
 }
 
 ValidatedRow predict_row(const RunRow& row, std::size_t index, RunMapper& mapper,
@@ -119,7 +108,10 @@ ValidatedRow predict_row(const RunRow& row, std::size_t index, RunMapper& mapper
   out.calibration = calibration->name;
   out.evidence = calibration->evidence;
   if (out.measured_step) out.time_error = *out.predicted_step / *out.measured_step - 1;
-  add_memory(row, prediction.memory, out, run.inferred);
+  const CutCosts costs = pricer.cut_costs(cut_of(run.plan));
+  const StageModel model(pricer, run.plan, costs);
+  add_memory(row, model, prediction.memory, used.fits_margin, out, run.inferred);
+  add_static(row, model, prediction.memory, out);
   out.inferred = !run.inferred.empty();
   out.inferred_what = fmt::format("{}", fmt::join(run.inferred, "; "));
   return out;
@@ -139,6 +131,10 @@ class Tally {
       memory_.push_back(*row.memory_error);
       memory_folds_.push_back(row.fold);
     }
+    if (row.static_error && (all || !row.flagged_for_memory())) {
+      static_.push_back(*row.static_error);
+      static_folds_.push_back(row.fold);
+    }
     if (row.predicted_fits && row.measured_fits && (all || !row.flagged_for_fits())) {
       ++fits_.rows;
       fits_.ran += *row.measured_fits;
@@ -156,8 +152,11 @@ class Tally {
   }
 
   [[nodiscard]] ValidationSummary summary() const {
-    ValidationSummary out{
-        with_intervals(time_, time_folds_), with_intervals(memory_, memory_folds_), fits_, {}};
+    ValidationSummary out{with_intervals(time_, time_folds_),
+                          with_intervals(memory_, memory_folds_),
+                          with_intervals(static_, static_folds_),
+                          fits_,
+                          {}};
     if (!time_.empty()) out.time.in_band = in_band_ / static_cast<double>(time_.size());
     for (const auto& [group, times] : groups_) {
       if (times.first.size() < kLeastGroup) continue;
@@ -180,8 +179,8 @@ class Tally {
 
   using Times = std::pair<std::vector<double>, std::vector<double>>;
   Take take_;
-  std::vector<double> time_, memory_;
-  std::vector<std::string> time_folds_, memory_folds_;
+  std::vector<double> time_, memory_, static_;
+  std::vector<std::string> time_folds_, memory_folds_, static_folds_;
   double in_band_ = 0;
   FitsSummary fits_;
   std::map<std::string, Times> groups_;

@@ -31,6 +31,9 @@ struct ValidatedRow {
   std::optional<double> time_error;
   std::optional<Bytes> predicted_peak, measured_peak;  ///< both as the row's memory_kind counts
   std::optional<double> memory_error;
+  std::optional<Bytes> predicted_static, measured_static;  ///< weights, gradients, optimizer states
+  std::optional<double> static_error;
+  std::optional<Bytes> predicted_need;  ///< reserved, context and NCCL, on the fullest rank
   std::optional<bool> predicted_fits, measured_fits;
   std::string skipped;        ///< why there is no prediction; "" when there is one
   bool inferred = false;      ///< a blank that mattered was filled by the stack's habit
@@ -57,6 +60,7 @@ struct FitsSummary {
 struct ValidationSummary {
   ErrorSummary time;
   ErrorSummary memory;
+  ErrorSummary static_memory;  ///< of the rows that tell it apart
   FitsSummary fits;
   std::vector<Ranking> ranking;  ///< groups of three or more predicted rows that ran, by name
 };

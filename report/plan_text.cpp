@@ -84,7 +84,7 @@ std::string memory_line(const PlanRequest& request, const Candidate& candidate,
   const Bytes usable = request.usable_memory();
   const std::string kept = request.max_memory
                                ? fmt::format("limit {} set by --max-memory", with_gib(usable))
-                               : fmt::format("{} kept free", with_gib(request.keep_free));
+                               : fmt::format("{} kept free", with_gib(request.kept_free()));
   std::string line = fmt::format("{} of {} at the peak, {} reserved; {}; ", with_gib(memory.peak),
                                  with_gib(memory.capacity), with_gib(memory.peak_reserved), kept);
   const Bytes spare = usable - memory.peak_reserved;

@@ -49,6 +49,7 @@ std::string overall(const ValidationReport& report, const TextStyle& style) {
   Table table = summary_table("absolute error");
   add_pair(table, "step time", report.time, report.unflagged.time);
   add_pair(table, "peak memory", report.memory, report.unflagged.memory);
+  add_pair(table, "static memory", report.static_memory, report.unflagged.static_memory);
   if (table.empty()) return "No row was predicted and measured.\n";
   return table.text(style);
 }

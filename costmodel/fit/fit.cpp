@@ -206,8 +206,9 @@ const std::vector<FitParameter>& time_parameters() {
 
 const std::vector<FitParameter>& memory_parameters() {
   static const std::vector<FitParameter> all = {
-      {"allocator_reserve", "", 0.1, true, 0, 0.6},
-      {"context", "", 0.4, false, 100, 6000},
+      {"allocator_reserve", "", 0.1, true, 0, 1.0},
+      {"collective_held", "", 0.2, true, 0, 2.0},
+      {"context", "", 1.0, false, 100, 12000},
       {"nccl_per_communicator", "", 0.7, false, 10, 3000},
       {"gemm_workspace", "", 0.7, false, 1, 2000},
   };

@@ -219,3 +219,37 @@ TEST_CASE("the vocabulary is padded to a multiple of 128 times tp") {
   CHECK(padded_vocab(m, stack(), 1) == 50304);
   CHECK(padded_vocab(m, stack(), 8) == 51200);
 }
+
+TEST_CASE("per-operator recomputation keeps the input, attention and every second product") {
+  const ModelSpec m = llama();
+  TrainingJob job;
+  job.sequence = 8192;
+  const OperatorList list = layer_operators(m, job, *find_stack("torchtitan"), Cut{});
+  // Input, q, attention's result, down projection: h each; v; gate; fp32 log-sum-exp per head.
+  const double expected = 2 * (4 * 8192.0 + 8 * 128 + 28672) + 4 * 64;
+  CHECK(list.saved(Recompute::selective).in(kByte) == Approx(8192 * expected));
+  CHECK(list.saved(Recompute::selective) < 0.5 * list.saved(Recompute::none));
+}
+
+TEST_CASE("fp8 inputs are kept in a byte where the stack keeps what it multiplied") {
+  const ModelSpec m = llama();
+  TrainingJob job;
+  job.sequence = 4096;
+  const Stack core = *find_stack("megatron-core");
+  const Bytes wide = layer_operators(m, job, core, Cut{}).saved(Recompute::none);
+  job.precision.compute = Dtype::fp8;
+  const Bytes narrow = layer_operators(m, job, core, Cut{}).saved(Recompute::none);
+  // The inputs of qkv, up and down lose a byte; the projection's 8-bit copy adds one.
+  CHECK((wide - narrow).in(kByte) == Approx(4096 * (8192.0 + 28672)));
+}
+
+TEST_CASE("an activated gate is one more tensor where no kernel fuses it with the product") {
+  const ModelSpec m = llama();
+  TrainingJob job;
+  job.sequence = 4096;
+  Stack eager = *find_stack("nanotron");
+  const Bytes with = layer_operators(m, job, eager, Cut{}).saved(Recompute::none);
+  eager.saves_gate_output = false;
+  const Bytes without = layer_operators(m, job, eager, Cut{}).saved(Recompute::none);
+  CHECK((with - without).in(kByte) == Approx(4096 * 2.0 * 28672));
+}

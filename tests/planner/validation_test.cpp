@@ -201,4 +201,15 @@ TEST_CASE("groups of three and more predicted runs are ranked") {
 }
 
 }  // namespace
+
+TEST_CASE("static memory of published runs is right to one per cent") {
+  const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
+  REQUIRE(rows.ok());
+  const auto report = validate(*rows, {.calibration = {}, .where = "source=nanotron"});
+  REQUIRE(report.ok());
+  CHECK(report->static_memory.rows == 1112);
+  CHECK(report->static_memory.mean_abs < 0.01);
+  CHECK(report->static_memory.p90_abs < 0.01);
+}
+
 }  // namespace echelon

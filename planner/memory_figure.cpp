@@ -1,0 +1,23 @@
+#include "planner/memory_figure.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace echelon {
+
+Bytes memory_figure(const RunRow& row, const StageModel& model, const MemoryPrediction& memory,
+                    Bytes margin) {
+  const bool first_rank = row.stack == "nanotron";
+  const auto stage = static_cast<std::size_t>(first_rank ? 0 : memory.tightest_stage);
+  const MemoryBreakdown& parts = memory.stages[stage];
+  const Bytes allocated = model.allocated(parts);
+  if (row.memory_kind == "allocated") return allocated;
+  const Bytes outside = parts.total() - allocated;
+  const Bytes reserved = model.reserved(parts) - outside;
+  const Bytes limit = memory.capacity - margin - outside;
+  const Bytes tensors = allocated - model.held(memory.contents[stage]);
+  const Bytes kept = std::max(tensors, std::min(reserved, limit));
+  return kept + (row.memory_kind == "nvidia_smi" ? outside : Bytes{});
+}
+
+}  // namespace echelon

@@ -1,0 +1,21 @@
+// What a table's memory column counts, predicted.
+#pragma once
+
+#include "core/units.hpp"
+#include "costmodel/price.hpp"
+#include "costmodel/stage_model.hpp"
+#include "planner/runs_io.hpp"
+
+namespace echelon {
+
+/// The predicted figure that a row's memory column is to be compared with:
+///   allocated   the framework's own tensors          reserved   … and what its allocator keeps
+///   nvidia_smi  … and context and NCCL: all the device has lost
+/// nanotron writes down rank 0, which is on stage 0; others the largest rank. An allocator that
+/// finds no room gives back what it keeps: a run that went on is not above the limit, capacity less
+/// `margin`, unless its tensors are.
+/// Checked by: tests/planner/validation_test.cpp.
+[[nodiscard]] Bytes memory_figure(const RunRow& row, const StageModel& model,
+                                  const MemoryPrediction& memory, Bytes margin);
+
+}  // namespace echelon

@@ -1,0 +1,117 @@
+// Fitting memory rates, on published rows with peaks of our own planting.
+#include "planner/fitting_memory.hpp"
+
+#include <variant>
+
+#include "costmodel/calibration_io.hpp"
+#include "costmodel/price.hpp"
+#include "costmodel/stage_model.hpp"
+#include "planner/memory_figure.hpp"
+#include "planner/run_mapping.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+const std::vector<RunRow>& published_rows() {
+  static const std::vector<RunRow> kRows =
+      read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv").value();
+  return kRows;
+}
+
+/// The rows of one source with the peaks that a machine with these rates would have shown; runs
+/// that need more than all but `margin` of it end out of memory.
+std::vector<RunRow> with_planted_peaks(std::string_view source, double reserve, Bytes context,
+                                       Bytes margin) {
+  std::vector<RunRow> rows;
+  RunMapper mapper;
+  for (RunRow row : published_rows()) {
+    if (!row.source.starts_with(source)) continue;
+    row.status = "ok";
+    auto mapped = mapper.map(row);
+    auto* run = std::get_if<MappedRun>(&mapped);
+    if (run == nullptr) continue;
+    Calibration truth = prior_calibration(run->cluster.gpu(), run->stack).value();
+    truth.allocator_reserve = reserve;
+    truth.context = context;
+    truth.fits_margin = margin;
+    const Pricer pricer(run->model, run->job, run->cluster, run->stack, truth);
+    const CutCosts costs = pricer.cut_costs(cut_of(run->plan));
+    const StageModel model(pricer, run->plan, costs);
+    const MemoryPrediction memory = pricer.price(run->plan).memory;
+    row.peak_memory_bytes = memory_figure(row, model, memory, margin).in(kByte);
+    if (memory.peak_reserved > memory.capacity - margin) row.status = "oom";
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+double rate_named(const FittedMemory& fit, std::string_view key) {
+  for (const FittedRate& rate : fit.rates) {
+    if (rate.key == key) return rate.value;
+  }
+  return -1;
+}
+
+}  // namespace
+
+TEST_CASE("memory rates planted in a table are found again") {
+  const auto rows = with_planted_peaks("bigscience", 0.2, 5000_MiB, 0_B);
+  const auto fits = fit_memory(rows);
+  REQUIRE(fits.size() == 1);
+  CHECK(fits.front().name == "ampere-megatron-2021-megatron-deepspeed");
+  Calibration c;
+  fits.front().write_to(c);
+  CHECK(rate_named(fits.front(), "context") > 2000);
+  const MemoryErrors judged = memory_out_of_fold(rows, 4);
+  CHECK(judged.by_source.at("bigscience").mean_abs < 0.03);
+  CHECK(c.context == Bytes{rate_named(fits.front(), "context") * 1_MiB});
+
+  Calibration release;
+  release.name = "ampere-megatron-2021-megatron-deepspeed-2022-03";
+  write_memory(fits, release);
+  CHECK(release.context == c.context);
+  Calibration other;
+  other.name = "ampere-megatron-core";
+  write_memory(fits, other);
+  CHECK(other.context == Bytes{});
+}
+
+TEST_CASE("the limit between runs that fit and runs that do not is found again") {
+  const Bytes margin = 9_GiB;
+  const auto rows = with_planted_peaks("nanotron", 0.15, 700_MiB, margin);
+  const auto fits = fit_memory(rows);
+  REQUIRE(fits.size() == 1);
+  CHECK(fits.front().out_of_memory > 30);
+  CHECK(fits.front().fits_margin.in(1_GiB) == Approx(margin.in(1_GiB)).margin(1.0));
+}
+
+TEST_CASE("the published limit is right out of fold: 1 % false fits, 5 % false alarms") {
+  std::vector<RunRow> rows;
+  for (const RunRow& row : published_rows()) {
+    if (row.source.starts_with("nanotron")) rows.push_back(row);
+  }
+  const MemoryErrors judged = memory_out_of_fold(rows, 5);
+  const FitsSummary& fits = judged.fits;
+  WARN("false fits " << fits.false_fits << " of " << fits.rows - fits.ran << ", false alarms "
+                     << fits.false_ooms << " of " << fits.ran << ", mean error "
+                     << judged.all.mean_abs << ", median " << judged.all.median_abs);
+  CHECK(fits.false_fits < 0.02 * (fits.rows - fits.ran));
+  CHECK(fits.false_ooms < 0.07 * fits.ran);
+  CHECK(judged.all.mean_abs < 0.08);
+}
+
+TEST_CASE("rates fitted to peaks beat the priors on rows they have not seen") {
+  const MemoryErrors judged = memory_out_of_fold(published_rows());
+  std::string text;
+  for (const auto& [source, errors] : judged.by_source) {
+    text += source + " " + std::to_string(errors.rows) + " rows, mean " +
+            std::to_string(errors.mean_abs) + ", median " + std::to_string(errors.median_abs) +
+            ", bias " + std::to_string(errors.bias) + "\n";
+  }
+  WARN(text << "all " << judged.all.mean_abs << " median " << judged.all.median_abs);
+  CHECK(judged.all.mean_abs < 0.075);
+  CHECK(judged.by_source.at("bigscience").mean_abs < 0.10);
+}
+
+}  // namespace echelon
