@@ -12,6 +12,7 @@
 #include "costmodel/calibration_fields.hpp"
 #include "costmodel/calibration_io.hpp"
 #include "costmodel/price.hpp"
+#include "planner/fitting_memory.hpp"
 #include "planner/folds.hpp"
 #include "planner/run_cluster.hpp"
 #include "planner/run_flags.hpp"
@@ -45,6 +46,7 @@ double log_error(Observation& run, const Calibration& calibration) {
 /// All rows of a table that can be fitted to, and what is not to be fitted.
 struct Observations {
   std::vector<Observation> runs;
+  const std::vector<RunRow>* rows = nullptr;
   std::span<const PinnedRate> pinned{};
   std::map<std::string, int> left_out;
 };
@@ -73,6 +75,7 @@ std::vector<FitParameter> free_ones(std::vector<FitParameter> parameters,
 
 Observations observe(const std::vector<RunRow>& rows, std::span<const PinnedRate> pinned = {}) {
   Observations out;
+  out.rows = &rows;
   out.pinned = pinned;
   RunMapper mapper;
   const auto flags = flags_of(rows);
@@ -212,6 +215,8 @@ std::vector<FittedCalibration> fit_tree(Observations& all,
       }
     }
   }
+  const std::vector<FittedMemory> memory = fit_memory(*all.rows, use);
+  for (FittedCalibration& one : out) write_memory(memory, one.calibration);
   return out;
 }
 
