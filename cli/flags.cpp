@@ -126,6 +126,9 @@ const std::vector<Flag>& flag_table() {
        "other "
        "parts",
        kValidate, kNotLayered},
+      {"ablation", "",
+       "with --folds: fit again without each term of the cost model, and say what that costs",
+       kValidate, kNotLayered},
       // Collectives
       {"op", "NAME",
        "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send_recv; all "

@@ -8,7 +8,7 @@
 #include "core/files.hpp"
 #include "core/number.hpp"
 #include "costmodel/calibration_io.hpp"
-#include "planner/fitting.hpp"
+#include "planner/ablation.hpp"
 #include "planner/validation.hpp"
 #include "report/fit.hpp"
 #include "report/validation.hpp"
@@ -106,19 +106,25 @@ Result<Outcome> validate_verb(const Invocation& call) {
   if (count >= kTakesAWhile) line.announce();
   const Result<ValidationReport> as_shipped = validate(*rows, options);
   if (!as_shipped) return as_shipped.error();
+  const bool ablation = call.arguments.has("ablation");
+  if (ablation && *parts == 0) {
+    return input_error("--ablation", "no --folds", "--folds N: terms are judged out of fold");
+  }
   std::optional<ValidationReport> unseen;
+  std::vector<AblatedTerm> terms;
   if (*parts > 0) {
-    Result<ValidationReport> judged =
-        validate_out_of_fold(*rows, FoldOptions{.parts = *parts, .where = options.where},
-                             [&](double share) { line.show(share); });
+    const FoldedFit fit = fit_folds(*rows, *parts, {}, [&](double share) { line.show(share); });
+    Result<ValidationReport> judged = validate_folds(*rows, fit, options.where);
     if (!judged) return judged.error();
     unseen = *std::move(judged);
+    if (ablation) terms = ablate(*rows, fit, [&](double share) { line.show(share); });
   }
   const ValidationReport* report = unseen ? &*unseen : &*as_shipped;
 
   Outcome outcome;
   outcome.output =
-      call.json ? validation_json(*report) : validation_text(*report, limit, call.style);
+      call.json ? validation_json(*report)
+                : validation_text(*report, limit, call.style) + ablation_text(terms, call.style);
   const Status written = write_named(call, "rows", validation_rows_csv(*report));
   if (!written) return written.error();
   const Status drawn = write_named(call, "plot", validation_svg(*report));

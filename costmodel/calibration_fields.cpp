@@ -12,6 +12,7 @@ namespace {
 using C = Calibration;
 constexpr auto kFields = std::to_array<CalibrationField>({
     {"pace", &C::pace, "ratio", 0.1, 10},
+    {"experts_pace", &C::experts_pace, "ratio", 0.05, 5},
     {"gemm_efficiency", &C::gemm_efficiency, "ratio", 1e-3, 1.2},
     {"fp8_efficiency", &C::fp8_efficiency, "ratio", 0.1, 2},
     {"gemm_ramp", &C::gemm_ramp, "elements", 0, 1e5},

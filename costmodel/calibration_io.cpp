@@ -157,6 +157,7 @@ std::string calibration_to_json(const Calibration& c) {
   const Json json = {{"schema", 1},
                      {"kind", "calibration"},
                      {"name", c.name},
+                     {"extends", "generic"},  // for rates that later versions add
                      {"gpu", c.gpu_family},
                      {"stack", c.stack},
                      {"evidence", std::string(name_of(c.evidence))},

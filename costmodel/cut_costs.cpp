@@ -193,6 +193,12 @@ GroupLinks dispatch_links(const Pricer& pricer, Cut cut) {
 LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, LayerKind kind) {
   const OperatorList list = layer_operators(model, context.job, context.stack, cut, kind);
   Sums sums = sum_over(list, context);
+  if (kind == LayerKind::moe) {
+    const double more = 1 / context.calibration.experts_pace;
+    sums.forward.device *= more;
+    sums.backward.device *= more;
+    sums.selective *= more;
+  }
   if (context.stack.overlaps_experts) {
     const double share = context.calibration.dp_overlap;
     sums.forward.ep = uncovered(sums.forward.ep, sums.forward.device, share);

@@ -29,7 +29,8 @@ Seconds least_slowest(int layers, int pp, const LayerAndEnds& times) {
   }
 }
 
-FullestStage fullest_stage(const Pricer& pricer, const StageModel& model, int pp, int recomputed) {
+FullStage full_stage(const Pricer& pricer, const StageModel& model, int pp, int held,
+                     int recomputed) {
   // A stage past the last one has neither embedding nor head; its time is linear in its layers.
   const auto time = [&](LayerCounts layers, LayerCounts again) {
     return model.times({.index = pp, .layers = layers, .recomputed = again}).total();
@@ -41,9 +42,8 @@ FullestStage fullest_stage(const Pricer& pricer, const StageModel& model, int pp
   const Seconds dense_again = any_dense ? time({1, 0}, {1, 0}) - dense : Seconds{};
   const Seconds moe_again = any_moe ? time({0, 1}, {0, 1}) - moe : Seconds{};
   const int layers = pricer.model().layers;
-  const int held = (layers + pp - 1) / pp;
   const int repeated = std::min(recomputed, held);
-  FullestStage least{Seconds{1e30}, Seconds{1e30}};
+  FullStage least{Seconds{1e30}, Seconds{1e30}};
   for (int begin = 0; begin + held <= layers; ++begin) {
     const auto sum = [&](int count, Seconds of_dense, Seconds of_moe) {
       const int experts = pricer.moe_before(begin + count) - pricer.moe_before(begin);

@@ -19,15 +19,21 @@ struct LayerAndEnds {
 /// Checked by: tests/planner/split_test.cpp (against all compositions).
 [[nodiscard]] Seconds least_slowest(int layers, int pp, const LayerAndEnds& times);
 
-/// What the stage with the most layers takes at least, and what of it is recomputation.
-struct FullestStage {
+/// What a stage of many layers takes at least, and what of it is recomputation.
+struct FullStage {
   Seconds total, again;
 };
 
-/// Some stage holds ⌈L/pp⌉ consecutive layers or more and recomputes the first `recomputed` of
-/// them: the least of each over all places where they may begin. For layers of any kinds. A
-/// billionth less, as above. Checked by: tests/planner/split_test.cpp (against all compositions).
-[[nodiscard]] FullestStage fullest_stage(const Pricer& pricer, const StageModel& model, int pp,
-                                         int recomputed);
+/// A stage that holds `held` consecutive layers or more and recomputes the first `recomputed` of
+/// them: the least of each over all places where they may begin. For layers of any kinds. Of pp
+/// stages one holds ⌈L/pp⌉. A billionth less, as above.
+/// Checked by: tests/planner/split_test.cpp (against all compositions).
+[[nodiscard]] FullStage full_stage(const Pricer& pricer, const StageModel& model, int pp, int held,
+                                   int recomputed);
+
+/// ⌈L/pp⌉.
+[[nodiscard]] inline int fullest(const Pricer& pricer, int pp) {
+  return (pricer.model().layers + pp - 1) / pp;
+}
 
 }  // namespace echelon

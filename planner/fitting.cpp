@@ -42,9 +42,10 @@ double log_error(Observation& run, const Calibration& calibration) {
   return std::log(run.scratch.time.step.in(kSecond) / run.measured);
 }
 
-/// All rows of a table that can be fitted to.
+/// All rows of a table that can be fitted to, and what is not to be fitted.
 struct Observations {
   std::vector<Observation> runs;
+  std::span<const PinnedRate> pinned{};
   std::map<std::string, int> left_out;
 };
 
@@ -54,8 +55,25 @@ bool unusable(const RunFlag& flag) {
   return flag.time && flag.name != "one-iteration" && flag.name != "odd-heads";
 }
 
-Observations observe(const std::vector<RunRow>& rows) {
+void pin(Calibration& calibration, std::span<const PinnedRate> pinned) {
+  for (const PinnedRate& rate : pinned) {
+    set_rate(calibration, calibration_field(rate.key), rate.value);
+  }
+}
+
+/// The parameters that are not pinned.
+std::vector<FitParameter> free_ones(std::vector<FitParameter> parameters,
+                                    std::span<const PinnedRate> pinned) {
+  std::erase_if(parameters, [&](const FitParameter& parameter) {
+    return std::ranges::any_of(pinned,
+                               [&](const PinnedRate& rate) { return rate.key == parameter.key; });
+  });
+  return parameters;
+}
+
+Observations observe(const std::vector<RunRow>& rows, std::span<const PinnedRate> pinned = {}) {
   Observations out;
+  out.pinned = pinned;
   RunMapper mapper;
   const auto flags = flags_of(rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -71,12 +89,13 @@ Observations observe(const std::vector<RunRow>& rows) {
     } else {
       MappedRun& run = std::get<MappedRun>(mapped);
       const GpuSpec& gpu = run.cluster.gpu();
-      const Result<Calibration> prior = prior_calibration(gpu, run.stack);
+      Result<Calibration> prior = prior_calibration(gpu, run.stack);
       const std::string family(gpu_family(gpu));
       if (!prior || family == "generic") {  // a family of unrelated devices
         ++out.left_out["on a GPU of no family"];
         continue;
       }
+      pin(*prior, pinned);
       Pricer pricer(run.model, run.job, run.cluster, run.stack, *prior);
       if (const auto network = measured_network(row, run.cluster)) pricer.set_network(*network);
       const std::string era = era_of(row);
@@ -106,8 +125,9 @@ std::vector<FitParameter> within(std::vector<FitParameter> parameters, double sh
 std::vector<FitParameter> release_parameters() {
   std::vector<FitParameter> out = {{"pace", "", 0.08, false, 0.2, 5}};
   for (FitParameter& parameter : within(time_parameters(), 0.5)) {
-    for (const char* key : {"kernel_fixed", "gemm_ramp", "host_layer_forward", "host_experts",
-                            "memory_efficiency", "attention_forward", "dp_overlap", "tp_overlap"}) {
+    for (const char* key :
+         {"kernel_fixed", "gemm_ramp", "host_layer_forward", "host_experts", "experts_pace",
+          "memory_efficiency", "attention_forward", "dp_overlap", "tp_overlap"}) {
       if (parameter.key == key) out.push_back(parameter);
     }
   }
@@ -167,7 +187,7 @@ std::vector<FittedCalibration> fit_tree(Observations& all,
   std::vector<FittedCalibration> out;
   const auto add = [&](const Calibration& parent, std::vector<FitParameter> parameters,
                        const Runs& runs, const std::string& name, const std::string& what) {
-    out.push_back(fit_node(parent, std::move(parameters), runs, name,
+    out.push_back(fit_node(parent, free_ones(std::move(parameters), all.pinned), runs, name,
                            fmt::format("{} published runs of {}", runs.size(), what)));
     return out.back().calibration;
   };
@@ -289,20 +309,26 @@ FitTable fit_with_bands(const std::vector<RunRow>& rows, int parts, const FitPro
   return table_of(std::move(tree), all);
 }
 
-Result<ValidationReport> validate_out_of_fold(const std::vector<RunRow>& rows,
-                                              const FoldOptions& options,
-                                              const FitProgress& progress) {
-  Observations all = observe(rows);
-  CrossValidation judged = cross_validate(rows, all, options.parts, progress);
-  ValidationOptions validation;
-  validation.where = options.where;
-  for (int part = 0; part < options.parts; ++part) {
-    std::vector<Calibration> book = calibrations_of(judged.trees[static_cast<std::size_t>(part)]);
-    for (Calibration& calibration : book) set_band(calibration, judged.errors, part);
-    validation.books.emplace_back(std::move(book));
+FoldedFit fit_folds(const std::vector<RunRow>& rows, int parts, std::span<const PinnedRate> pinned,
+                    const FitProgress& progress) {
+  Observations all = observe(rows, pinned);
+  CrossValidation judged = cross_validate(rows, all, parts, progress);
+  FoldedFit out;
+  for (int part = 0; part < parts; ++part) {
+    out.books.push_back(calibrations_of(judged.trees[static_cast<std::size_t>(part)]));
+    for (Calibration& calibration : out.books.back()) set_band(calibration, judged.errors, part);
   }
-  validation.part.assign(judged.part.begin(), judged.part.end());
-  return validate(rows, validation);
+  out.part.assign(judged.part.begin(), judged.part.end());
+  return out;
+}
+
+Result<ValidationReport> validate_folds(const std::vector<RunRow>& rows, const FoldedFit& fit,
+                                        const std::string& where) {
+  ValidationOptions options;
+  options.where = where;
+  for (const auto& book : fit.books) options.books.emplace_back(book);
+  options.part = fit.part;
+  return validate(rows, options);
 }
 
 }  // namespace echelon

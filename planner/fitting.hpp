@@ -40,17 +40,28 @@ struct FitTable {
 /// Told now and then the share done in [0, 1].
 using FitProgress = std::function<void(double)>;
 
-struct FoldOptions {
-  int parts = 10;       ///< folds are dealt out to so many parts; each is predicted from the others
-  std::string where{};  ///< planner/row_filter.hpp, of the rows that are reported
+/// A rate held at a value instead of being fitted: how a term is taken out of the model.
+struct PinnedRate {
+  std::string_view key;  ///< of calibration_fields()
+  double value = 0;      ///< in the field's unit
 };
 
-/// Every row predicted by calibrations fitted without its fold (planner/folds.hpp). The band of
-/// each row holds 80 % of the rows of its (GPU family, stack, software) in the other parts. Error:
-/// a filter that cannot be read.
-[[nodiscard]] Result<ValidationReport> validate_out_of_fold(const std::vector<RunRow>& rows,
-                                                            const FoldOptions& options = {},
-                                                            const FitProgress& progress = {});
+/// Calibrations for every part of a table, fitted to the others, with the band that holds 80 % of
+/// the rows of the same (GPU family, stack, software) in the other parts.
+struct FoldedFit {
+  std::vector<std::size_t> part;                ///< of every row
+  std::vector<std::vector<Calibration>> books;  ///< of every part
+};
+/// Folds (planner/folds.hpp) are dealt out to `parts` parts.
+[[nodiscard]] FoldedFit fit_folds(const std::vector<RunRow>& rows, int parts = 10,
+                                  std::span<const PinnedRate> pinned = {},
+                                  const FitProgress& progress = {});
+
+/// Every row predicted by calibrations that have not seen its fold. `where` chooses the rows that
+/// are reported (planner/row_filter.hpp); an error when it cannot be read.
+[[nodiscard]] Result<ValidationReport> validate_folds(const std::vector<RunRow>& rows,
+                                                      const FoldedFit& fit,
+                                                      const std::string& where = {});
 
 /// The same calibrations with the bands their out-of-fold errors deserve: what is shipped.
 [[nodiscard]] FitTable fit_with_bands(const std::vector<RunRow>& rows, int parts = 10,

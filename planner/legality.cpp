@@ -227,7 +227,21 @@ Found check_axes(const Stack& stack, const ParallelPlan& p) {
   return {};
 }
 
-Found check_stack(const Stack& stack, const ParallelPlan& p) {
+/// What the stack offers of schedules and rank orders.
+Found check_order(const Stack& stack, const ParallelPlan& p) {
+  const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
+  if (p.vpp > 1 && !stack.interleaved) return lacks("interleaved schedule");
+  if (p.schedule == ScheduleKind::zero_bubble_h1 && !stack.zero_bubble) {
+    return lacks("zero-bubble schedule");
+  }
+  if (p.rank_order != RankOrder::dp_inside_pp && !stack.rank_orders) {
+    return lacks(fmt::format("rank order {}", name_of(p.rank_order)));
+  }
+  return {};
+}
+
+/// What the stack offers of ZeRO and offload.
+Found check_zero(const Stack& stack, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
   const int data = p.dp * p.cp;
   if (p.shard_group < 1 || data % p.shard_group != 0) {
@@ -244,15 +258,8 @@ Found check_stack(const Stack& stack, const ParallelPlan& p) {
   if (p.zero >= 2 && p.pp > 1 && !stack.zero23_with_pipeline) {
     return lacks(fmt::format("ZeRO-{} together with pipeline stages", p.zero));
   }
-  if (p.vpp > 1 && !stack.interleaved) return lacks("interleaved schedule");
-  if (p.schedule == ScheduleKind::zero_bubble_h1 && !stack.zero_bubble) {
-    return lacks("zero-bubble schedule");
-  }
   if (p.offload_optimizer > 0 && (!stack.offload_optimizer || p.zero < 1)) {
     return lacks(fmt::format("optimizer offload at ZeRO-{}", p.zero));
-  }
-  if (p.rank_order != RankOrder::dp_inside_pp && !stack.rank_orders) {
-    return lacks(fmt::format("rank order {}", name_of(p.rank_order)));
   }
   return {};
 }
@@ -364,13 +371,25 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
   return check_axes(stack, plan);
 }
 
+std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJob& job,
+                                        const Stack& stack, const ParallelPlan& plan) {
+  if (Found found = check_pipeline(model, job, stack, plan)) return found;
+  return check_order(stack, plan);
+}
+
+std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
+                                        const ClusterTopology& cluster, const Stack& stack,
+                                        const ParallelPlan& plan) {
+  if (Found found = check_zero(stack, plan)) return found;
+  return check_host_memory(model, job, cluster, plan);
+}
+
 std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
                                     const ClusterTopology& cluster, const Stack& stack,
                                     const ParallelPlan& plan) {
   if (Found found = check_degrees(model, job, cluster, stack, plan)) return found;
-  if (Found found = check_pipeline(model, job, stack, plan)) return found;
-  if (Found found = check_stack(stack, plan)) return found;
-  if (Found found = check_host_memory(model, job, cluster, plan)) return found;
+  if (Found found = check_schedule(model, job, stack, plan)) return found;
+  if (Found found = check_sharding(model, job, cluster, stack, plan)) return found;
   return check_recompute(stack, plan);
 }
 

@@ -51,6 +51,16 @@ struct Rejection {
                                                      const ClusterTopology& cluster,
                                                      const Stack& stack, const ParallelPlan& plan);
 
+/// The part that says nothing of ZeRO, its shard group or offload: degrees are taken as legal.
+[[nodiscard]] std::optional<Rejection> check_schedule(const ModelSpec& model,
+                                                      const TrainingJob& job, const Stack& stack,
+                                                      const ParallelPlan& plan);
+/// … and the part that says nothing of schedule, rank order or layers.
+[[nodiscard]] std::optional<Rejection> check_sharding(const ModelSpec& model,
+                                                      const TrainingJob& job,
+                                                      const ClusterTopology& cluster,
+                                                      const Stack& stack, const ParallelPlan& plan);
+
 /// The fewest layers a stage may hold: one per chunk, but none beside the embedding and the loss
 /// where the stack lays out chunks freely. Source: Megatron-Core pipeline_model_parallel_layout.
 [[nodiscard]] int fewest_layers(const Stack& stack, int pp, int vpp, int stage);

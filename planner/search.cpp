@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "core/expects.hpp"
+#include "costmodel/pipeline.hpp"
 #include "costmodel/stage_model.hpp"
 #include "planner/bounds.hpp"
 #include "planner/candidates.hpp"
@@ -112,10 +113,20 @@ class Search {
   void collect_degrees(int tp, int cp, int pp);
   void add_base(const Tuple& tuple);
   void visit(const Base& base);
-  void visit_shards(Tuple tuple, const std::vector<int>& shards, const Base& base, Seconds least);
-  /// Where a tuple ended, when smaller shard groups must end there too.
-  enum class Outcome { too_large, bounded, open };
-  [[nodiscard]] std::optional<Rejection> broken_rule(Tuple tuple);
+  /// One choice of ZeRO and offload for certain degrees.
+  struct Sharding {
+    int zero = 0;
+    double offload = 0;
+    std::vector<int> groups{};  ///< over how many ranks, largest first
+    std::size_t hopeless = 0;   ///< groups from here on fit under no schedule
+  };
+  std::vector<Sharding> shardings_of(Tuple tuple,
+                                     std::vector<std::pair<Rejection, std::int64_t>>& broken);
+  void visit_shards(Tuple tuple, Sharding& sharding, const Base& base, Seconds least);
+  /// Where a tuple ended, when smaller shard groups must end there too; hopeless: other schedules
+  /// as well.
+  enum class Outcome { too_large, hopeless, bounded, open };
+  [[nodiscard]] std::optional<Rejection> broken_rule(const Tuple& tuple);
   Outcome visit_tuple(Tuple tuple, const Base& base, Seconds least);
   void visit_mix(Tuple tuple, const CutCosts& costs, Seconds bound);
   void visit_recompute(Tuple tuple, const CutCosts& costs);
@@ -127,6 +138,7 @@ class Search {
   [[nodiscard]] int fewest_recomputed(Tuple tuple, int all, const CutCosts& costs);
   [[nodiscard]] Bytes missing(const Tuple& tuple, const CutCosts& costs);
   [[nodiscard]] Bytes least_missing(Tuple& tuple, const CutCosts& costs);
+  [[nodiscard]] bool frees_its_buffer(std::span<const Stage> stages, const CutCosts& costs) const;
   [[nodiscard]] Seconds least_time(const Tuple& tuple, const Base& base);
   [[nodiscard]] Seconds least_time_of_base(const Base& base);
   [[nodiscard]] Seconds least_time_with_traffic(const ParallelPlan& plan,
@@ -248,11 +260,11 @@ Seconds slowest_stage(const Pricer& pricer, const CutCosts& costs, int pp) {
   bare.pp = 2;
   bare.microbatch = costs.cut.microbatch;
   const StageModel model(pricer, bare, costs);
-  const Seconds fullest = fullest_stage(pricer, model, pp, 0).total;
-  if (!pricer.one_kind()) return fullest;
+  const Seconds most = full_stage(pricer, model, pp, fullest(pricer, pp), 0).total;
+  if (!pricer.one_kind()) return most;
   const int moe = pricer.moe_before(1);
   const LayerAndEnds times = layer_and_ends(model, 2, {1 - moe, moe});
-  return std::max(fullest, least_slowest(pricer.model().layers, pp, times));
+  return std::max(most, least_slowest(pricer.model().layers, pp, times));
 }
 
 /// Degrees that break a rule whatever the rest are rejected once, here.
@@ -310,7 +322,8 @@ Seconds Search::least_time_with_traffic(const ParallelPlan& plan, const CutCosts
     const int first = pricer_.moe_before(1);
     const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first});
     work += times.embedding + times.head;
-    slowest = std::max(work / plan.pp, fullest_stage(pricer_, model, plan.pp, 0).total);
+    slowest = std::max(work / plan.pp,
+                       full_stage(pricer_, model, plan.pp, fullest(pricer_, plan.pp), 0).total);
     if (pricer_.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
   }
   const Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
@@ -334,84 +347,103 @@ bool Search::run(const Progress& progress) {
   return split_unevenly(progress);
 }
 
-/// A rule about the pipeline alone, whatever ZeRO and offload do.
-bool of_pipeline(RejectionReason reason) {
-  using enum RejectionReason;
-  return reason == too_few_layers || reason == layers_not_divisible ||
-         reason == microbatches_not_divisible;
-}
-
+/// Rules about the schedule are asked once for all shardings, and the other way round.
 void Search::visit(const Base& base) {
   Tuple tuple = base.tuple;
-  struct Sharding {
-    int zero;
-    double offload;
-    std::vector<int> groups;
-  };
-  std::vector<Sharding> shardings;
-  std::int64_t tuples = 0;
-  for (const int zero : zero_values(request_, tuple.dp * tuple.cut.cp)) {
-    tuple.zero = zero;
-    const std::vector<int> groups = shard_values(request_, tuple);
-    for (const double offload : offload_values(request_, zero)) {
-      shardings.push_back({zero, offload, groups});
-      tuples += static_cast<std::int64_t>(groups.size());
-    }
+  std::vector<Tuple> orders;  // schedules and rank orders that break no rule
+  std::vector<std::pair<Rejection, std::int64_t>> broken;
+  std::vector<Sharding> shardings = shardings_of(tuple, broken);
+  std::int64_t each = 0;
+  for (const auto& [rejection, count] : broken) each += count;
+  for (const Sharding& sharding : shardings) {
+    each += static_cast<std::int64_t>(sharding.groups.size());
   }
   for (const Chunks chunks : chunk_values(request_, tuple.pp)) {
     tuple.vpp = chunks.vpp;
     tuple.schedule = chunks.schedule;
     for (const RankOrder order : rank_order_values(request_, tuple)) {
       tuple.rank_order = order;
-      tuple.zero = shardings.front().zero;
-      tuple.offload_optimizer = shardings.front().offload;
-      tuple.shard_group = shardings.front().groups.front();
-      if (const auto rejection = broken_rule(tuple); rejection && of_pipeline(rejection->reason)) {
-        reject(*rejection, tuples);
-        continue;
+      if (const auto rejection = broken_rule(tuple)) {
+        reject(*rejection, each);
+      } else {
+        orders.push_back(tuple);
       }
-      const Seconds least = least_time(tuple, base);
-      for (const Sharding& sharding : shardings) {
-        tuple.zero = sharding.zero;
-        tuple.offload_optimizer = sharding.offload;
-        visit_shards(tuple, sharding.groups, base, least);
-      }
+    }
+  }
+  if (orders.empty()) return;
+  for (const auto& [rejection, count] : broken) {
+    reject(rejection, count * static_cast<std::int64_t>(orders.size()));
+  }
+  for (Tuple& ordered : orders) {
+    const Seconds least = least_time(ordered, base);
+    for (Sharding& sharding : shardings) {
+      ordered.zero = sharding.zero;
+      ordered.offload_optimizer = sharding.offload;
+      visit_shards(ordered, sharding, base, least);
     }
   }
 }
 
-/// A smaller shard group needs more memory on GPU and host, and the bound is the same: where the
-/// largest is rejected, bounded or too large, so are the rest.
-void Search::visit_shards(Tuple tuple, const std::vector<int>& shards, const Base& base,
-                          Seconds least) {
-  auto rest = static_cast<std::int64_t>(shards.size());
-  for (const int shard : shards) {
-    --rest;
-    tuple.shard_group = shard;
-    const std::int64_t alike = request_.exhaustive ? 0 : rest;
-    if (const auto rejection = broken_rule(tuple)) {
-      reject(*rejection, 1 + alike);
-      if (alike > 0) return;
-      continue;
+/// What ZeRO and offload can be for these degrees; what breaks a rule goes to `broken`, with how
+/// many shard groups it stands for.
+std::vector<Search::Sharding> Search::shardings_of(
+    Tuple tuple, std::vector<std::pair<Rejection, std::int64_t>>& broken) {
+  std::vector<Sharding> out;
+  fill_degrees(request_, tuple, plan_);
+  for (const int zero : zero_values(request_, tuple.dp * tuple.cut.cp)) {
+    tuple.zero = plan_.zero = zero;
+    const std::vector<int> groups = shard_values(request_, tuple);
+    for (const double offload : offload_values(request_, zero)) {
+      Sharding sharding{.zero = zero, .offload = offload};
+      plan_.offload_optimizer = offload;
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        plan_.shard_group = groups[i];
+        if (const auto rejection = check_sharding(request_.model, request_.job, request_.cluster,
+                                                  request_.stack, plan_)) {
+          // A smaller group needs more memory on the host too: so are the rest.
+          const std::int64_t alike =
+              request_.exhaustive ? 1 : static_cast<std::int64_t>(groups.size() - i);
+          broken.emplace_back(*rejection, alike);
+          if (!request_.exhaustive) break;
+          continue;
+        }
+        sharding.groups.push_back(groups[i]);
+      }
+      sharding.hopeless = sharding.groups.size();
+      if (!sharding.groups.empty()) out.push_back(std::move(sharding));
     }
+  }
+  return out;
+}
+
+/// A smaller shard group needs more memory on the GPU, and the bound is the same: where the largest
+/// is bounded or too large, so are the rest. 1F1B keeps the fewest microbatches of all schedules:
+/// what does not fit under it, whatever the split, fits under none.
+void Search::visit_shards(Tuple tuple, Sharding& sharding, const Base& base, Seconds least) {
+  const auto end_here = [&](Outcome outcome, std::size_t count) {
+    (outcome == Outcome::bounded ? counts_.bounded : counts_.too_large) +=
+        static_cast<std::int64_t>(count);
+    counts_.tuples += static_cast<std::int64_t>(count);
+  };
+  const std::vector<int>& groups = sharding.groups;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (i == sharding.hopeless) return end_here(Outcome::hopeless, groups.size() - i);
+    tuple.shard_group = groups[i];
     const Outcome outcome = visit_tuple(tuple, base, least);
-    if (outcome == Outcome::open || alike == 0) continue;
-    (outcome == Outcome::bounded ? counts_.bounded : counts_.too_large) += alike;
-    counts_.tuples += alike;
-    return;
+    if (request_.exhaustive || outcome == Outcome::open) continue;
+    if (outcome == Outcome::hopeless) sharding.hopeless = i;
+    return end_here(outcome, groups.size() - i - 1);
   }
 }
 
-/// The rule that the tuple breaks whatever it recomputes.
-std::optional<Rejection> Search::broken_rule(Tuple tuple) {
-  tuple.recompute = Recompute::none;
-  tuple.recompute_layers = 0;
+/// The rule that the tuple's schedule or rank order breaks, whatever it recomputes.
+std::optional<Rejection> Search::broken_rule(const Tuple& tuple) {
   if (!fill_plan(request_, tuple, plan_)) {
     return Rejection{
         RejectionReason::layers_not_divisible,
         fmt::format("{} layers on pp {} x vpp {}", request_.model.layers, tuple.pp, tuple.vpp)};
   }
-  return check_plan(request_.model, request_.job, request_.cluster, request_.stack, plan_);
+  return check_schedule(request_.model, request_.job, request_.stack, plan_);
 }
 
 /// Prices a tuple unless its bounds say that it can neither be listed nor lie on the Pareto front:
@@ -422,7 +454,10 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
   const bool pinned_counts = pinned.recompute_layers || pinned.selective_layers;
   // The second bound is this shard group's own: smaller groups move less.
   const bool some_can_win = request_.exhaustive || least <= incumbent();
-  if (some_can_win) least = std::max(least, least_time_with_traffic(plan_, costs));
+  if (some_can_win) {
+    fill_degrees(request_, tuple, plan_);
+    least = std::max(least, least_time_with_traffic(plan_, costs));
+  }
   const bool can_win = request_.exhaustive || least <= incumbent();
   if (!can_win && skips_losers()) {
     ++counts_.tuples;
@@ -441,8 +476,9 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
   const bool splits = (chunks || tuple.schedule == ScheduleKind::one_f_one_b) && tuple.pp > 1 &&
                       !pinned.layers_per_stage && !pinned_counts;
   const Seconds balanced = best_of_last(counts_.priced - priced);
-  const bool may_fit = shortage <= Bytes{} ||
-                       (some_can_win && splits && split_may_fit(pricer_, plan_, costs, usable_));
+  const bool least_held = splits && tuple.schedule == ScheduleKind::one_f_one_b;
+  const bool may_fit = shortage <= Bytes{} || (splits && (some_can_win || least_held) &&
+                                               split_may_fit(pricer_, plan_, costs, usable_));
   if (can_win && splits && may_fit) {
     uneven_.push_back({least, tuple, &costs, balanced});
   } else if (can_win && !splits && !pinned_counts) {
@@ -466,7 +502,8 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
   const TooLarge entry{shortage, tuple};
   const auto [at, inserted] = closest_.try_emplace({tuple.cut.tp, tuple.cut.cp, tuple.pp}, entry);
   if (!inserted) at->second = std::min(at->second, entry);
-  return may_fit ? Outcome::open : Outcome::too_large;
+  if (!may_fit && least_held) return Outcome::hopeless;
+  return may_fit && some_can_win ? Outcome::open : Outcome::too_large;
 }
 
 /// Where layers cannot be split but each stage may recompute on its own: the fastest for each.
@@ -531,15 +568,38 @@ Bytes Search::missing(const Tuple& tuple, const CutCosts& costs) {
 /// The same with whatever recomputation leaves the least: of every layer, or none, for the buffer
 /// of the layer being recomputed can be larger than all it saves. Leaves the former in `tuple`.
 Bytes Search::least_missing(Tuple& tuple, const CutCosts& costs) {
-  Bytes least = kHuge;
-  for (const Recompute recompute : recomputes_) {
+  const auto missing_with = [&](Recompute recompute) {
     tuple.recompute = recompute;
     const bool counts = recompute == Recompute::full || recompute == Recompute::mixed;
-    if (counts && recompute != recomputes_.back()) continue;
     tuple.recompute_layers = counts ? request_.model.layers : 0;
-    least = std::min(least, missing(tuple, costs));
+    return missing(tuple, costs);
+  };
+  const Bytes all = missing_with(recomputes_.back());
+  if (recomputes_.size() == 1 || frees_its_buffer(memory_.contents, costs)) return all;
+  Bytes least = all;
+  for (const Recompute recompute : recomputes_) {
+    if (recompute == Recompute::none || recompute == Recompute::selective) {
+      least = std::min(least, missing_with(recompute));
+    }
   }
-  return least;
+  return std::min(least, missing_with(recomputes_.back()));
+}
+
+/// Whether the tightest stage, all of it recomputed, keeps less by more than that buffer.
+bool Search::frees_its_buffer(std::span<const Stage> stages, const CutCosts& costs) const {
+  if (stages.empty()) return false;
+  const Stage& stage = stages[static_cast<std::size_t>(memory_.tightest_stage)];
+  const std::int64_t m = plan_.microbatches_rounded_up(request_.job.global_batch);
+  const double in_flight =
+      static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, m)) /
+      plan_.vpp;
+  const auto freed = [&](const LayerCosts& layer, int layers) {
+    return layers * (layer.saved_selective - costs.layer_input);
+  };
+  const Bytes buffer = stage.layers.moe > 0 ? costs.moe.saved : costs.dense.saved;
+  return in_flight *
+             (freed(costs.dense, stage.layers.dense) + freed(costs.moe, stage.layers.moe)) >=
+         buffer;
 }
 
 /// Fewest recomputed layers per stage with which the tuple fits (a multiple of vpp: every chunk

@@ -71,6 +71,8 @@ class Programme {
   void tighten(Seconds bound) { bound_ = std::min(bound_, bound); }
   /// Least step time of any split that recomputes `uniform` layers on every stage.
   [[nodiscard]] Seconds lower_bound(int uniform);
+  /// False when a stage of more layers, so many of them recomputed, is too slow for the bound.
+  [[nodiscard]] bool holds_more_than(int layers);
   /// False when the stages together cannot hold all layers; cheap, and only a necessary condition.
   [[nodiscard]] bool may_fit(int uniform) const;
 
@@ -84,7 +86,7 @@ class Programme {
   }
   [[nodiscard]] LayerCounts count(int begin, int end) const;
   [[nodiscard]] bool holds(int stage, int begin, int end, int uniform) const;
-  [[nodiscard]] int furthest(int stage, int begin, int uniform) const;
+  [[nodiscard]] int furthest(int stage, int begin, int guess, int uniform) const;
   [[nodiscard]] Seconds step(const State& s) const {
     return (model_.pipeline(s.sum, s.slowest) + s.latest + s.gather + fixed_) * stretch_;
   }
@@ -189,11 +191,19 @@ void Programme::find_rest() {
 
 Seconds Programme::lower_bound(int uniform) {
   if (rest_.empty()) find_rest();
-  const FullestStage fullest = fullest_stage(pricer_, model_, plan_.pp, std::max(0, uniform));
-  const Seconds sum = rest(0) + ends_.embedding + ends_.head + fullest.again;
-  slowest_ = std::max(sum / plan_.pp, fullest.total);
+  const FullStage full =
+      full_stage(pricer_, model_, plan_.pp, fullest(pricer_, plan_.pp), std::max(0, uniform));
+  const Seconds sum = rest(0) + ends_.embedding + ends_.head + full.again;
+  slowest_ = std::max(sum / plan_.pp, full.total);
   if (one_kind_) slowest_ = std::max(slowest_, least_slowest(layers_, plan_.pp, ends_));
   return (model_.pipeline(sum, slowest_) + fixed_) * stretch_;
+}
+
+bool Programme::holds_more_than(int layers) {
+  if (rest_.empty()) find_rest();
+  const Seconds slowest = full_stage(pricer_, model_, plan_.pp, layers + 1, layers).total;
+  const Seconds sum = std::max(slowest, rest(0) + ends_.embedding + ends_.head);
+  return (model_.pipeline(sum, slowest) + fixed_) * stretch_ < bound_;
 }
 
 /// Whether layers [begin, end) fit on a stage; `uniform` < 0: with none recomputed, or all.
@@ -213,16 +223,13 @@ bool Programme::holds(int stage, int begin, int end, int uniform) const {
   return fits({}, {});
 }
 
-/// Last layer that a stage can hold all layers from `begin` up to, by bisection: memory grows with
-/// every layer.
-int Programme::furthest(int stage, int begin, int uniform) const {
-  int low = begin;
-  int high = layers_ + 1;
-  while (high - low > 1) {
-    const int middle = low + (high - low) / 2;
-    (holds(stage, begin, middle, uniform) ? low : high) = middle;
-  }
-  return low;
+/// Last layer that a stage can hold all layers from `begin` up to, stepping from a guess: memory
+/// grows with every layer.
+int Programme::furthest(int stage, int begin, int guess, int uniform) const {
+  int last = std::min(guess, layers_);
+  while (last < layers_ && holds(stage, begin, last + 1, uniform)) ++last;
+  while (last > begin && last <= guess && !holds(stage, begin, last, uniform)) --last;
+  return last;
 }
 
 /// Greedily: what a stage holds from some layer on it can hold from any later one on, up to the
@@ -230,8 +237,10 @@ int Programme::furthest(int stage, int begin, int uniform) const {
 /// for two kinds earlier first layers are tried too.
 bool Programme::may_fit(int uniform) const {
   int held = 0;
+  int most = 0;  // what the stage before could hold: stages alike hold alike
   for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {
-    int last = furthest(stage, held, uniform);
+    int last = furthest(stage, held, held + most, uniform);
+    most = last - held;
     if (one_kind_ && last < layers_ && last - held < fewest(stage)) return false;
     for (int begin = 0; begin < held && !one_kind_ && last < layers_; ++begin) {
       while (last < layers_ && holds(stage, begin, last + 1, uniform)) ++last;
@@ -357,8 +366,19 @@ std::optional<Split> best_split(const Pricer& pricer, const ParallelPlan& plan,
     return solve(-1);
   }
   if (!programme.may_fit(-1)) return std::nullopt;
+  const int layers = pricer.model().layers;
+  // Of a chunk each and more, more recomputed layers need less memory; none need no buffer for it.
+  int low = 0;
+  int high = (layers + plan.vpp - 1) / plan.vpp;
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    (programme.may_fit(middle * plan.vpp) ? high : low) = middle;
+  }
   std::optional<Split> best;
-  for (int uniform = 0; uniform < pricer.model().layers + plan.vpp; uniform += plan.vpp) {
+  for (int uniform = 0; uniform < layers + plan.vpp; uniform += plan.vpp) {
+    if (uniform > 0 && uniform < high * plan.vpp) continue;
+    // Where every stage recomputes all it holds, recomputing more is the same.
+    if (uniform > plan.vpp && !programme.holds_more_than(uniform - plan.vpp)) break;
     if (programme.lower_bound(uniform) >= (best ? best->step : bound)) break;
     if (auto found = solve(uniform)) {
       programme.tighten(found->step);

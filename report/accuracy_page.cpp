@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "report/table.hpp"
 #include "report/validation.hpp"
 #include "report/words.hpp"
 
@@ -186,10 +187,25 @@ std::string apart_section(const ValidationReport& judged) {
   return out;
 }
 
+std::string ablation_section(std::span<const AblatedTerm> terms) {
+  if (terms.empty()) return {};
+  std::string out =
+      "\n## What each term is worth\n\nMean error of step times out of fold, over the rows whose "
+      "prediction the term changes by more than 1 %, flagged rows left out: with all terms, and "
+      "with the term left out and everything else fitted again.\n\n| term | rows | with it | "
+      "without it |\n|---|---|---|---|\n";
+  for (const AblatedTerm& term : terms) {
+    out += fmt::format("| {} ({}) | {} | {} | {} |\n", term.name, term.what, grouped(term.rows),
+                       term.rows > 0 ? percent(term.with_term) : "-",
+                       term.rows > 0 ? percent(term.without_term) : "-");
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string accuracy_page(const ValidationReport& judged, const ValidationReport* in_fold,
-                          std::string_view picture) {
+                          std::string_view picture, std::span<const AblatedTerm> terms) {
   const auto predicted = std::ranges::count_if(
       judged.rows, [](const ValidatedRow& row) { return row.skipped.empty(); });
   std::string out = fmt::format(
@@ -198,7 +214,10 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
       "measured - 1|; the bias keeps the sign. *Out of fold*: no parameter was fitted to a row of "
       "the same software, model, GPU and number of GPUs, or to a near-duplicate. *In fold*: fitted "
       "to the row too{}. Means come with the interval that holds them with 80 % confidence, whole "
-      "folds resampled.\n",
+      "folds resampled. The form of the model and the priors were chosen with these rows in view, "
+      "as any form is; only fitted numbers are kept from the rows they are judged on. Targets, "
+      "what "
+      "is missed and why: [accuracy-notes.md](accuracy-notes.md).\n",
       grouped(predicted), grouped(static_cast<std::int64_t>(judged.rows.size())),
       in_fold == nullptr && !judged.out_of_fold
           ? "; the calibrations used here may have seen every row"
@@ -212,7 +231,7 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
   out += errors_section(judged, in_fold, "Step time", &ValidationSummary::time);
   out += errors_section(judged, in_fold, "Peak memory", &ValidationSummary::memory);
   out += fits_section(judged) + ranking_section(judged) + noise_section(judged);
-  return out + rivals_section(judged) + apart_section(judged);
+  return out + rivals_section(judged) + ablation_section(terms) + apart_section(judged);
 }
 
 std::vector<RivalFigures> rival_figures() {
@@ -221,6 +240,17 @@ std::vector<RivalFigures> rival_figures() {
     figures.push_back({std::string(rival.rows), rival.time_mean, rival.memory_mean});
   }
   return figures;
+}
+
+std::string ablation_text(std::span<const AblatedTerm> terms, const TextStyle& style) {
+  if (terms.empty()) return {};
+  Table table({{"left out", Table::Align::left}, {"rows"}, {"mean error with it"}, {"without"}});
+  for (const AblatedTerm& term : terms) {
+    table.add({std::string(term.name), grouped(term.rows),
+               term.rows > 0 ? percent(term.with_term) : "-",
+               term.rows > 0 ? percent(term.without_term) : "-"});
+  }
+  return "\n" + table.text(style);
 }
 
 }  // namespace echelon

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "planner/ablation.hpp"
 #include "planner/validation.hpp"
 #include "report/style.hpp"
 
@@ -24,7 +26,10 @@ namespace echelon {
 /// where `in_fold` gives them; other tools on the same rows; what is flagged and what is skipped.
 /// `picture` is the file of the plot, seen from the page; "" for none.
 [[nodiscard]] std::string accuracy_page(const ValidationReport& judged,
-                                        const ValidationReport* in_fold, std::string_view picture);
+                                        const ValidationReport* in_fold, std::string_view picture,
+                                        std::span<const AblatedTerm> terms = {});
+/// What leaving out each term costs; "" without terms.
+[[nodiscard]] std::string ablation_text(std::span<const AblatedTerm> terms, const TextStyle& style);
 /// Mean absolute errors of another tool on the rows of one source, as the page shows them.
 struct RivalFigures {
   std::string source;

@@ -179,6 +179,7 @@ const std::vector<FitParameter>& time_parameters() {
   static const std::vector<FitParameter> all = {
       {"gemm_efficiency", "", 0.12, false, 0.2, 1.0},
       {"fp8_efficiency", "", 0.15, false, 0.3, 1.3},
+      {"experts_pace", "", 0.35, false, 0.1, 1.5},
       {"gemm_ramp", "", 0.5, false, 1, 2000},
       {"kernel_fixed", "", 0.6, false, 0.3, 50},
       {"attention_forward", "attention_backward", 0.4, false, 0.05, 0.9},

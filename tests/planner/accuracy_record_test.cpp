@@ -57,7 +57,7 @@ Figures figures_of(const ValidationSummary& summary) {
 std::vector<RecordLine> current_lines() {
   const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
   REQUIRE(rows.ok());
-  const auto report = validate_out_of_fold(*rows);
+  const auto report = validate_folds(*rows, fit_folds(*rows));
   REQUIRE(report.ok());
   REQUIRE(report->out_of_fold);
   std::map<std::string, std::pair<std::size_t, std::string>> sets;

@@ -81,7 +81,7 @@ TEST_CASE("rates planted in a table of runs are found again") {
 
 TEST_CASE("out of fold a row's own time does not bend its prediction") {
   auto rows = planted([](Calibration& c) { c.gemm_efficiency = 0.7; });
-  const auto before = validate_out_of_fold(rows, {.parts = 4});
+  const auto before = validate_folds(rows, fit_folds(rows, 4));
   REQUIRE(before.ok());
   CHECK(before->out_of_fold);
   CHECK(before->time.mean_abs < 0.02);
@@ -94,7 +94,7 @@ TEST_CASE("out of fold a row's own time does not bend its prediction") {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (folds[i] == folds[0]) *rows[i].step_seconds *= 3;
   }
-  const auto after = validate_out_of_fold(rows, {.parts = 4});
+  const auto after = validate_folds(rows, fit_folds(rows, 4));
   REQUIRE(after.ok());
   int others_moved = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -113,14 +113,14 @@ TEST_CASE("the band holds four fifths of the rows left out, and few rows keep th
   for (std::size_t i = 0; i < rows.size(); ++i) {
     *rows[i].step_seconds *= i % 10 < 8 ? 1.0 + 0.01 * static_cast<double>(i % 3) : 1.2;
   }
-  const auto judged = validate_out_of_fold(rows, {.parts = 5});
+  const auto judged = validate_folds(rows, fit_folds(rows, 5));
   REQUIRE(judged.ok());
   CHECK(judged->time.in_band > 0.7);
   CHECK(judged->time.in_band < 0.9);
 
   const std::vector<RunRow> few(rows.begin(), rows.begin() + 3);
   CHECK(fit_table(few).calibrations.empty());
-  const auto priors = validate_out_of_fold(few, {.parts = 2});
+  const auto priors = validate_folds(few, fit_folds(few, 2));
   REQUIRE(priors.ok());
   CHECK(priors->rows[0].calibration == "ampere");
 }
