@@ -19,7 +19,7 @@ struct Calibration {
   std::string fitted_to;  ///< the runs behind it, or "data sheets and published benchmarks"
 
   // Device
-  double pace = 1;          ///< all device rates below times this: one release beside another
+  double pace = 1;          ///< rates of GEMMs, attention and element-wise kernels times this
   double experts_pace = 1;  ///< … of a layer of experts times this: permutations, small products
   double gemm_efficiency = 0;    ///< large GEMM, of the dense peak, before tile quantisation
   double fp8_efficiency = 1;     ///< … times this for fp8 inputs

@@ -18,7 +18,7 @@ TEST_CASE("help is as it was") {
 TEST_CASE("every verb has help with usage and an example, reached three ways") {
   const Sandbox sandbox;
   for (const std::string verb :
-       {"search", "predict", "compare", "validate", "topo list", "topo show", "topo check",
+       {"search", "predict", "compare", "validate", "fit", "topo list", "topo show", "topo check",
         "topo collectives", "models", "doctor", "completion", "man"}) {
     CAPTURE(verb);
     const ProcessResult help = sandbox.plan(verb + " --help");
@@ -35,7 +35,7 @@ TEST_CASE("every verb has help with usage and an example, reached three ways") {
 TEST_CASE("help names no verb that does not exist") {
   const Sandbox sandbox;
   const std::string out = sandbox.plan("--help").out;
-  for (const char* later : {"plan run", "plan export", "plan gui", "  fit "}) {
+  for (const char* later : {"plan run", "plan export", "plan gui", "  calibrate "}) {
     CHECK(lacks(out, later) != "");
   }
 }
@@ -144,8 +144,8 @@ TEST_CASE("every example in the help works as written") {
   REQUIRE(sandbox.plan("--model 13b --gpus 64 -o other.json").exit_code == 0);
   int examples = 0;
   for (const char* page :
-       {"", "search", "predict", "compare", "validate", "topo list", "topo show", "topo check",
-        "topo collectives", "models", "doctor", "completion", "man", "help"}) {
+       {"", "search", "predict", "compare", "validate", "fit", "topo list", "topo show",
+        "topo check", "topo collectives", "models", "doctor", "completion", "man", "help"}) {
     const std::string help = sandbox.plan(std::string(page) + " --help").out;
     std::size_t at = help.find("\nStart here\n");
     if (at == std::string::npos) at = help.find("\nExample");

@@ -26,7 +26,7 @@ Setup setup(const char* model, int gpus, int sequence) {
   s.job.sequence = sequence;
   s.job.global_batch = 512;
   s.job.precision = find_precision("bf16").value();
-  s.calibration = pick_calibration(s.cluster.gpu(), s.stack).value();
+  s.calibration = prior_calibration(s.cluster.gpu(), s.stack).value();
   return s;
 }
 

@@ -29,13 +29,30 @@ TEST_CASE("every shipped calibration reads, and every rate of it has a source") 
   }
 }
 
-TEST_CASE("the exact stack is preferred to the GPU family, the family to the generic priors") {
+TEST_CASE("a fit for family and stack is preferred to priors of the stack, these to the family's") {
   CHECK(pick("dgx-h100", "nanotron") == "hopper-nanotron");
-  CHECK(pick("dgx-h100", "megatron-core") == "hopper");
-  CHECK(pick("dgx-h200", "megatron-core") == "hopper");
+  CHECK(pick("dgx-h100", "megatron-core") == "hopper-megatron-core");
+  CHECK(pick("dgx-h200", "megatron-core") == "hopper-megatron-core");
+  CHECK(pick("dgx-h100", "deepspeed") == "prior-hopper-deepspeed");
   CHECK(pick("dgx-a100", "megatron-2021") == "ampere-megatron-2021");
   CHECK(pick("dgx-b200", "nanotron") == "blackwell");
   CHECK(pick("rtx-4090", "echelon") == "ada");
+}
+
+TEST_CASE("priors have seen no run, whatever was fitted") {
+  const auto prior = [](const char* cluster, const char* stack) {
+    return prior_calibration(gpu(cluster), find_stack(stack).value()).value();
+  };
+  CHECK(prior("dgx-h100", "nanotron").name == "prior-hopper-nanotron");
+  CHECK(prior("dgx-h100", "megatron-core").name == "hopper");
+  CHECK(prior("dgx-a100", "megatron-2021").name == "prior-ampere-megatron-2021");
+  for (const EmbeddedFile& file : embedded_calibrations()) {
+    const Calibration c = parse_calibration(file.content, file.name).value();
+    const bool is_prior =
+        file.name.starts_with("prior-") || file.name.find('-') == std::string_view::npos;
+    INFO(file.name);
+    CHECK((c.evidence == Evidence::extrapolated) == is_prior);
+  }
 }
 
 TEST_CASE("a calibration survives being written and read") {

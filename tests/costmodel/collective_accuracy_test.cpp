@@ -202,7 +202,8 @@ TEST_CASE("the errors against published nccl-tests tables are today's or smaller
   for (const Subject& subject : kSubjects) {
     INFO(subject.name);
     const ClusterTopology cluster = cluster_of(subject);
-    const Calibration prior = pick_calibration(cluster.gpu(), *find_stack("megatron-core")).value();
+    const Calibration prior =
+        prior_calibration(cluster.gpu(), *find_stack("megatron-core")).value();
     const auto rows = place_collectives(rows_of(subject, table), cluster).value();
     const std::optional<double> sheet = log_mean_error(rows, prior);
     REQUIRE(sheet);

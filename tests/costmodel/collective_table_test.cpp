@@ -11,7 +11,7 @@ namespace {
 ClusterTopology hopper_nodes() { return ClusterTopology::load("dgx-h100", 0).value(); }
 
 Calibration hopper_rates() {
-  return pick_calibration(hopper_nodes().gpu(), *find_stack("megatron-core")).value();
+  return prior_calibration(hopper_nodes().gpu(), *find_stack("megatron-core")).value();
 }
 
 /// A table our own model wrote with other rates.

@@ -88,7 +88,7 @@ TEST_CASE("a switch that adds takes the data once") {
 TEST_CASE("NVLS of an H100 node runs at the bandwidth its NCCL constants give") {
   // NCCL 2.28: 8 heads of 40 GB/s, 0.85 of them: 272 GB/s, bus bandwidth 476; measured 477.
   const ClusterTopology node = ClusterTopology::load("dgx-h100", 8).value();
-  const Calibration hopper = pick_calibration(node.gpu(), *find_stack("megatron-core")).value();
+  const Calibration hopper = prior_calibration(node.gpu(), *find_stack("megatron-core")).value();
   CHECK(apply(node.group(8, 1), hopper).in_switch.in(1_GBps) == Approx(272));
   CHECK(apply(node.group(2, 1), hopper).in_switch == BytesPerSecond{});  // two ranks: no NVLS
   const ClusterTopology older = ClusterTopology::load("dgx-a100", 8).value();
@@ -135,7 +135,8 @@ TEST_CASE("a collective has one name here and one in nccl-tests") {
 TEST_CASE("no model beats the bound of the data sheet") {
   for (const char* name : {"dgx-h100", "dgx-a100", "gb200-nvl72", "aws-p3dn", "rtx-4090"}) {
     const ClusterTopology cluster = ClusterTopology::load(name, 0).value();
-    const Calibration prior = pick_calibration(cluster.gpu(), *find_stack("megatron-core")).value();
+    const Calibration prior =
+        prior_calibration(cluster.gpu(), *find_stack("megatron-core")).value();
     for (const int ranks : {2, 4, 8, 16}) {
       if (ranks > cluster.gpus()) continue;
       const GroupNetwork network = cluster.group(ranks, 1);

@@ -27,7 +27,7 @@ Mixture mixture(const char* model) {
   s.job.sequence = 4096;
   s.job.global_batch = 64;
   s.job.precision = find_precision("bf16").value();
-  s.calibration = pick_calibration(s.cluster.gpu(), s.stack).value();
+  s.calibration = prior_calibration(s.cluster.gpu(), s.stack).value();
   s.calibration.nic_efficiency = s.calibration.link_efficiency = 1;
   s.calibration.intra_hop = s.calibration.inter_hop = s.calibration.collective_base = Seconds{};
   return s;

@@ -25,7 +25,7 @@ struct Measured {
   }
   static Calibration rates() {
     const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 64).value();
-    Calibration c = pick_calibration(cluster.gpu(), find_stack("megatron-core").value()).value();
+    Calibration c = prior_calibration(cluster.gpu(), find_stack("megatron-core").value()).value();
     c.nic_efficiency = 0.8;
     c.intra_hop = 1_us;
     c.hop_felt = 0.5;

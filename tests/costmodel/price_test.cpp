@@ -29,7 +29,7 @@ Setup setup(const char* model, const char* cluster, int gpus, const char* precis
   s.job.sequence = 2048;
   s.job.global_batch = 512;
   s.job.precision = find_precision(precision).value();
-  s.calibration = pick_calibration(s.cluster.gpu(), s.stack).value();
+  s.calibration = prior_calibration(s.cluster.gpu(), s.stack).value();
   return s;
 }
 

@@ -50,7 +50,7 @@ Lowered lowered(const Case& c) {
   job.sequence = 1024;
   job.global_batch = c.batch;
   job.precision = find_precision("bf16").value();
-  const Pricer pricer(model, job, cluster, stack, pick_calibration(cluster.gpu(), stack).value());
+  const Pricer pricer(model, job, cluster, stack, prior_calibration(cluster.gpu(), stack).value());
   const ParallelPlan plan = plan_of(c, model);
   const Prediction prediction = pricer.price(plan);
   Lowered out{schedule_of(pricer, plan, prediction.memory.contents), instructions_of(pricer, plan)};
