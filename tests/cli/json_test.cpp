@@ -257,6 +257,66 @@ TEST_CASE("a validation writes its rows and its picture to the files it is told"
   CHECK(sandbox.plan("validate runs.csv --plot no/such/folder/plot.svg").exit_code == 3);
 }
 
+/// Runs of one job on 8 GPUs of one kind, their steps growing with the microbatch.
+std::string table_of_runs() {
+  std::string csv =
+      "row_id,source,grade,status,stack,model,layers,hidden,ffn_hidden,heads,kv_heads,vocab,"
+      "seq,gated_mlp,tied_embeddings,attention,gpu,gpus,gpus_per_node,tp,pp,dp,microbatch,"
+      "global_batch,recompute,precision,step_seconds\n";
+  for (int i = 1; i <= 8; ++i) {
+    csv += "r" + std::to_string(i) + ",here,A,ok,nanotron,tiny" + std::to_string(i) +
+           ",16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,8,8,2,1,4," + std::to_string(i) +
+           "," + std::to_string(32 * i) + ",none,bf16," + std::to_string(0.9 + 0.5 * i) + "\n";
+  }
+  return csv;
+}
+
+TEST_CASE("fit writes calibrations that a prediction can use") {
+  const Sandbox sandbox;
+  sandbox.write("runs.csv", table_of_runs());
+  sandbox.write("fits/here", "");
+  const ProcessResult fitted = sandbox.plan("fit runs.csv -o fits --json");
+  REQUIRE(fitted.exit_code == 0);
+  const Json report = document(fitted);
+  check_keys(report, {"schema", "runs", "left_out", "calibrations"});
+  CHECK(report["runs"] == 8);
+  REQUIRE(report["calibrations"].size() == 1);
+  const Json& first = report["calibrations"][0];
+  check_keys(first,
+             {"name", "base", "fitted_to", "runs", "median_error_in_fold", "time_band", "rates"});
+  CHECK(first["name"] == "hopper-nanotron");
+  check_keys(first["rates"][0], {"rate", "prior", "value", "low", "high", "learned"});
+  const ProcessResult used = sandbox.plan(
+      "predict --model 7b --gpus 8 --tp 8 --stack nanotron --calibration "
+      "fits/hopper-nanotron.json --json");
+  REQUIRE(used.exit_code == 0);
+  CHECK(document(used)["kind"] == "calibrated");
+
+  CHECK(sandbox.plan("fit runs.csv").out.find("median error, in fold") != std::string::npos);
+  CHECK(sandbox.plan("fit runs.csv -o no/such/folder").exit_code == 3);
+  sandbox.write("few.csv", table_of_runs().substr(0, table_of_runs().find("r3,")));
+  const ProcessResult few = sandbox.plan("fit few.csv");
+  CHECK(few.exit_code == 1);
+  CHECK(few.out.find("Nothing to fit") != std::string::npos);
+}
+
+TEST_CASE("folds judge a table by fits that have not seen the row") {
+  const Sandbox sandbox;
+  sandbox.write("runs.csv", table_of_runs());
+  const ProcessResult judged = sandbox.plan("validate runs.csv --folds 4 --page page.md");
+  REQUIRE(judged.exit_code == 0);
+  CHECK(slurp(sandbox.file("page.md")).find("out of fold, mean / median") != std::string::npos);
+  CHECK(lacks(sandbox.plan("validate runs.csv --folds 1").err, "--folds") == "");
+  CHECK(sandbox.plan("validate runs.csv --folds 1").exit_code == 2);
+  CHECK(lacks(sandbox.plan("validate runs.csv --folds 4 --calibration runs.csv").err,
+              "calibration") == "");
+  CHECK(lacks(sandbox.plan("validate runs.csv --ablation").err, "--folds") == "");
+  CHECK(sandbox.plan("validate runs.csv --ablation").exit_code == 2);
+  const ProcessResult terms = sandbox.plan("validate runs.csv --folds 2 --ablation");
+  REQUIRE(terms.exit_code == 0);
+  CHECK(terms.out.find("host floor") != std::string::npos);
+}
+
 TEST_CASE("a validation over its limit is a no") {
   const Sandbox sandbox;
   sandbox.write(
