@@ -76,9 +76,12 @@ std::vector<Table::Column> degree_columns(std::string first) {
 
 void add_degrees(std::vector<Cell>& row, const ParallelPlan& plan) {
   for (const int degree :
-       {plan.tp, plan.cp, plan.ep, plan.pp, plan.vpp, plan.dp, plan.microbatch, plan.zero}) {
+       {plan.tp, plan.cp, plan.ep, plan.pp, plan.vpp, plan.dp, plan.microbatch}) {
     row.emplace_back(std::to_string(degree));
   }
+  const bool part = plan.zero > 0 && plan.shard_group != plan.dp * plan.cp;
+  row.emplace_back(part ? fmt::format("{} over {}", plan.zero, plan.shard_group)
+                        : std::to_string(plan.zero));
   row.emplace_back(plan.sequence_parallel ? "yes" : "no");
   row.emplace_back(recompute_words(plan));
 }

@@ -210,7 +210,6 @@ const std::vector<FitParameter>& memory_parameters() {
       {"collective_held", "", 0.2, true, 0, 2.0},
       {"context", "", 1.0, false, 100, 12000},
       {"nccl_per_communicator", "", 0.7, false, 10, 3000},
-      {"gemm_workspace", "", 0.1, false, 1, 2000},
   };
   return all;
 }
