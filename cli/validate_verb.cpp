@@ -132,7 +132,7 @@ Result<Outcome> validate_verb(const Invocation& call) {
   const std::string picture = call.arguments.value("plot").value_or("");
   const Status paged = write_named(call, "page",
                                    accuracy_page(*report, unseen ? &*as_shipped : nullptr,
-                                                 picture.substr(picture.rfind('/') + 1)));
+                                                 picture.substr(picture.rfind('/') + 1), terms));
   if (!paged) return paged.error();
   if (limit && (report->time.rows == 0 || report->time.mean_abs > *limit)) outcome.exit_code = kNo;
   return outcome;

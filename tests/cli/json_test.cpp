@@ -312,8 +312,10 @@ TEST_CASE("folds judge a table by fits that have not seen the row") {
               "calibration") == "");
   CHECK(lacks(sandbox.plan("validate runs.csv --ablation").err, "--folds") == "");
   CHECK(sandbox.plan("validate runs.csv --ablation").exit_code == 2);
-  const ProcessResult terms = sandbox.plan("validate runs.csv --folds 2 --ablation");
+  const ProcessResult terms =
+      sandbox.plan("validate runs.csv --folds 2 --ablation --page terms.md");
   REQUIRE(terms.exit_code == 0);
+  CHECK(slurp(sandbox.file("terms.md")).find("| host floor (") != std::string::npos);
   CHECK(terms.out.find("host floor") != std::string::npos);
 }
 
