@@ -106,6 +106,7 @@ Result<Outcome> validate_verb(const Invocation& call) {
   if (count >= kTakesAWhile) line.announce();
   const Result<ValidationReport> as_shipped = validate(*rows, options);
   if (!as_shipped) return as_shipped.error();
+  constexpr int kAblationParts = 4;  // fitting again for every term takes its time
   const bool ablation = call.arguments.has("ablation");
   if (ablation && *parts == 0) {
     return input_error("--ablation", "no --folds", "--folds N: terms are judged out of fold");
@@ -117,7 +118,9 @@ Result<Outcome> validate_verb(const Invocation& call) {
     Result<ValidationReport> judged = validate_folds(*rows, fit, options.where);
     if (!judged) return judged.error();
     unseen = *std::move(judged);
-    if (ablation) terms = ablate(*rows, fit, [&](double share) { line.show(share); });
+    if (ablation)
+      terms =
+          ablate(*rows, fit_folds(*rows, kAblationParts), [&](double share) { line.show(share); });
   }
   const ValidationReport* report = unseen ? &*unseen : &*as_shipped;
 

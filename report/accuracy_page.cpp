@@ -192,7 +192,8 @@ std::string ablation_section(std::span<const AblatedTerm> terms) {
   std::string out =
       "\n## What each term is worth\n\nMean error of step times out of fold, over the rows whose "
       "prediction the term changes by more than 1 %, flagged rows left out: with all terms, and "
-      "with the term left out and everything else fitted again.\n\n| term | rows | with it | "
+      "with the term left out and everything else fitted again (folds dealt out to four "
+      "parts).\n\n| term | rows | with it | "
       "without it |\n|---|---|---|---|\n";
   for (const AblatedTerm& term : terms) {
     out += fmt::format("| {} ({}) | {} | {} | {} |\n", term.name, term.what, grouped(term.rows),
