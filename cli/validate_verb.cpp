@@ -100,17 +100,16 @@ Result<Outcome> validate_verb(const Invocation& call) {
     return input_error("--folds", "--folds and --calibration together",
                        "one of them: --folds fits calibrations of its own");
   }
+  const bool ablation = call.arguments.has("ablation");
+  if (ablation && *parts == 0) {
+    return input_error("--ablation", "no --folds", "--folds N: terms are judged out of fold");
+  }
   const auto count = static_cast<std::int64_t>(rows->size());
   ProgressLine line("predicting " + counted(count, "row"), call.quiet);
   constexpr std::int64_t kTakesAWhile = 500;
   if (count >= kTakesAWhile) line.announce();
   const Result<ValidationReport> as_shipped = validate(*rows, options);
   if (!as_shipped) return as_shipped.error();
-  constexpr int kAblationParts = 4;  // fitting again for every term takes its time
-  const bool ablation = call.arguments.has("ablation");
-  if (ablation && *parts == 0) {
-    return input_error("--ablation", "no --folds", "--folds N: terms are judged out of fold");
-  }
   std::optional<ValidationReport> unseen;
   std::vector<AblatedTerm> terms;
   if (*parts > 0) {
@@ -118,9 +117,10 @@ Result<Outcome> validate_verb(const Invocation& call) {
     Result<ValidationReport> judged = validate_folds(*rows, fit, options.where);
     if (!judged) return judged.error();
     unseen = *std::move(judged);
-    if (ablation)
-      terms =
-          ablate(*rows, fit_folds(*rows, kAblationParts), [&](double share) { line.show(share); });
+    if (ablation) {
+      constexpr int kParts = 4;  // fitting again for every term takes its time
+      terms = ablate(*rows, fit_folds(*rows, kParts), [&](double share) { line.show(share); });
+    }
   }
   const ValidationReport* report = unseen ? &*unseen : &*as_shipped;
 

@@ -33,16 +33,29 @@ CalibrationBook::CalibrationBook(std::vector<Calibration> fitted) {
   }
 }
 
+const std::optional<Calibration>& CalibrationBook::shipped(const std::string& name) const {
+  auto known = shipped_.find(name);
+  if (known == shipped_.end()) known = shipped_.emplace(name, shipped_calibration(name)).first;
+  return known->second;
+}
+
+const Result<Calibration>& CalibrationBook::prior(const GpuSpec& gpu, const Stack& stack) const {
+  const std::string key = gpu.name + "|" + stack.name;
+  auto known = priors_.find(key);
+  if (known == priors_.end()) known = priors_.emplace(key, prior_calibration(gpu, stack)).first;
+  return known->second;
+}
+
 Result<Calibration> CalibrationBook::pick(const GpuSpec& gpu, const Stack& stack,
                                           const RunRow& row) const {
   for (const std::string& name : calibration_names(gpu, stack, row)) {
     if (fitted_) {
       if (const auto found = fitted_->find(name); found != fitted_->end()) return found->second;
-    } else if (const auto shipped = shipped_calibration(name)) {
-      return *shipped;
+    } else if (const auto& read = shipped(name)) {
+      return *read;
     }
   }
-  return prior_calibration(gpu, stack);
+  return prior(gpu, stack);
 }
 
 }  // namespace echelon

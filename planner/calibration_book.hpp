@@ -25,7 +25,8 @@ namespace echelon {
 [[nodiscard]] std::vector<std::string> calibration_names(const GpuSpec& gpu, const Stack& stack,
                                                          const RunRow& row);
 
-/// A set of fitted calibrations in front of the shipped priors.
+/// A set of fitted calibrations in front of the shipped priors. Remembers what it has read: one
+/// book, one thread.
 class CalibrationBook {
  public:
   /// Looks in the shipped calibrations, fitted ones included.
@@ -36,9 +37,16 @@ class CalibrationBook {
   /// Error: no calibration at all for the GPU.
   [[nodiscard]] Result<Calibration> pick(const GpuSpec& gpu, const Stack& stack,
                                          const RunRow& row) const;
+  /// prior_calibration() of costmodel/calibration_io.hpp.
+  [[nodiscard]] const Result<Calibration>& prior(const GpuSpec& gpu, const Stack& stack) const;
 
  private:
+  [[nodiscard]] const std::optional<Calibration>& shipped(const std::string& name) const;
+
   std::optional<std::map<std::string, Calibration>> fitted_;
+  // What has been read so far: a table asks for the same few files row after row.
+  mutable std::map<std::string, std::optional<Calibration>> shipped_;
+  mutable std::map<std::string, Result<Calibration>> priors_;
 };
 
 }  // namespace echelon

@@ -77,6 +77,7 @@ Observations observe(const std::vector<RunRow>& rows, std::span<const PinnedRate
   Observations out;
   out.rows = &rows;
   out.pinned = pinned;
+  const CalibrationBook priors{{}};
   RunMapper mapper;
   const auto flags = flags_of(rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -92,7 +93,7 @@ Observations observe(const std::vector<RunRow>& rows, std::span<const PinnedRate
     } else {
       MappedRun& run = std::get<MappedRun>(mapped);
       const GpuSpec& gpu = run.cluster.gpu();
-      Result<Calibration> prior = prior_calibration(gpu, run.stack);
+      Result<Calibration> prior = priors.prior(gpu, run.stack);
       const std::string family(gpu_family(gpu));
       if (!prior || family == "generic") {  // a family of unrelated devices
         ++out.left_out["on a GPU of no family"];
@@ -248,17 +249,18 @@ std::optional<double> band_of(const OutOfFold& errors, const std::string& key, i
   return std::clamp(sizes[at], 0.005, 1.0);
 }
 
-/// `name` is of the tree; its (family, stack, software) is its first three parts.
+/// From the errors of the calibration's own name, or of the nearest name above it that has enough.
 void set_band(Calibration& calibration, const OutOfFold& errors, int part) {
-  const CalibrationField& field = calibration_field("time_band");
-  for (std::string key = calibration.name; !key.empty();
-       key.resize(std::min(key.size(), key.rfind('-') == std::string::npos ? 0 : key.rfind('-')))) {
+  for (std::string key = calibration.name;;) {
     if (const auto band = band_of(errors, key, part)) {
       calibration.time_band = *band;
-      set_source(calibration, field,
+      set_source(calibration, calibration_field("time_band"),
                  fmt::format("holds 80 % of the runs of {} that were left out of the fit", key));
       return;
     }
+    const std::size_t above = key.rfind('-');
+    if (above == std::string::npos) return;
+    key.resize(above);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "costmodel/calibration_io.hpp"
 #include "costmodel/price.hpp"
 #include "costmodel/stage_model.hpp"
+#include "planner/calibration_book.hpp"
 #include "planner/folds.hpp"
 #include "planner/memory_figure.hpp"
 #include "planner/run_flags.hpp"
@@ -25,7 +26,6 @@ namespace {
 constexpr std::size_t kFewestFigures = 4;
 constexpr int kFewestFailures = 20;
 constexpr double kFalseFitWeight = 2;
-constexpr double kMostOfTheDevice = 1.1;  ///< GB written for GiB, and what the driver keeps
 
 /// A row that says something of memory, ready to be priced again and again.
 struct MemoryRun {
@@ -56,6 +56,7 @@ MemoryGuess guess(const RunRow& row, MemoryRun& run, const Calibration& calibrat
 
 std::vector<MemoryRun> memory_runs(const std::vector<RunRow>& rows) {
   std::vector<MemoryRun> out;
+  const CalibrationBook priors{{}};
   RunMapper mapper;
   const auto flags = flags_of(rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -64,14 +65,14 @@ std::vector<MemoryRun> memory_runs(const std::vector<RunRow>& rows) {
     const auto* run = std::get_if<MappedRun>(&mapped);
     if (run == nullptr) continue;
     const GpuSpec& gpu = run->cluster.gpu();
-    Result<Calibration> prior = prior_calibration(gpu, run->stack);
+    Result<Calibration> prior = priors.prior(gpu, run->stack);
     if (!prior) continue;
     prior->sources.clear();  // copied thousands of times
     Pricer pricer(run->model, run->job, run->cluster, run->stack, *prior);
     CutCosts costs = pricer.cut_costs(cut_of(run->plan));
     std::optional<double> measured;
     const bool possible =
-        row.peak_memory_bytes && *row.peak_memory_bytes <= kMostOfTheDevice * gpu.memory.in(kByte);
+        row.peak_memory_bytes && is_of_one_gpu(*row.peak_memory_bytes * kByte, gpu.memory);
     if (!row.out_of_memory() && possible && std::ranges::none_of(flags[i], &RunFlag::memory)) {
       measured = *row.peak_memory_bytes;
     }

@@ -20,4 +20,9 @@ Bytes memory_figure(const RunRow& row, const StageModel& model, const MemoryPred
   return kept + (row.memory_kind == "nvidia_smi" ? outside : Bytes{});
 }
 
+bool is_of_one_gpu(Bytes figure, Bytes gpu_memory) {
+  constexpr double kMost = 1.1;
+  return figure <= kMost * gpu_memory;
+}
+
 }  // namespace echelon

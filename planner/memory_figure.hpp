@@ -18,4 +18,8 @@ namespace echelon {
 [[nodiscard]] Bytes memory_figure(const RunRow& row, const StageModel& model,
                                   const MemoryPrediction& memory, Bytes margin);
 
+/// Whether a figure can be of one GPU: a tenth above its memory allows for GB written for GiB and
+/// for what the driver keeps.
+[[nodiscard]] bool is_of_one_gpu(Bytes figure, Bytes gpu_memory);
+
 }  // namespace echelon

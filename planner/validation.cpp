@@ -23,7 +23,6 @@ namespace echelon {
 namespace {
 
 constexpr std::size_t kLeastGroup = 3;  ///< rows a ranking needs to say anything
-constexpr double kMostOfTheGpu = 1.1;   ///< GB written for GiB, and what the driver keeps
 /// What a software or GPU without a calibration of its own adds to the band: models of the kind err
 /// by 12-20 % on a stack left out of the fit, 15-40 % on a GPU left out.
 constexpr double kUnseen = 0.2;
@@ -49,7 +48,7 @@ void add_memory(const RunRow& row, const StageModel& model, const MemoryPredicti
   if (row.out_of_memory() || !row.peak_memory_bytes) return;
   out.measured_peak = *row.peak_memory_bytes * kByte;
   out.predicted_peak = memory_figure(row, model, memory, margin);
-  if (*out.measured_peak > kMostOfTheGpu * memory.capacity) {
+  if (!is_of_one_gpu(*out.measured_peak, memory.capacity)) {
     inferred.push_back("the memory figure is more than one GPU has, so it is not compared");
     return;
   }
@@ -67,7 +66,7 @@ void add_static(const RunRow& row, const StageModel& model, const MemoryPredicti
   out.static_error = *out.predicted_static / *out.measured_static - 1;
 }
 
-ValidatedRow predict_row(const RunRow& row, std::size_t index, RunMapper& mapper,
+ValidatedRow predict_row(const RunRow& row, const CalibrationBook& book, RunMapper& mapper,
                          const ValidationOptions& options) {
   ValidatedRow out;
   out.row_id = row.row_id.empty() ? fmt::format("row {}", row.row_number) : row.row_id;
@@ -83,9 +82,6 @@ ValidatedRow predict_row(const RunRow& row, std::size_t index, RunMapper& mapper
   }
   MappedRun& run = std::get<MappedRun>(mapped);
   const GpuSpec& gpu = run.cluster.gpu();
-  static const CalibrationBook kShipped;
-  const CalibrationBook& book =
-      options.books.empty() ? kShipped : options.books[options.part[index]];
   const Result<Calibration> calibration =
       options.calibration ? *options.calibration : book.pick(gpu, run.stack, row);
   if (!calibration) {
@@ -232,6 +228,7 @@ Result<ValidationReport> validate(const std::vector<RunRow>& rows,
   for (const RunRow& row : rows) grades[row.source].insert(row.grade);
 
   // Step 2: predict, and sum up.
+  const CalibrationBook shipped;
   RunMapper mapper;
   ValidationReport report;
   TallyPair all;
@@ -241,7 +238,8 @@ Result<ValidationReport> validate(const std::vector<RunRow>& rows,
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const RunRow& row = rows[i];
     if (!filter->keeps(row)) continue;
-    ValidatedRow out = predict_row(row, i, mapper, options);
+    const CalibrationBook& book = options.books.empty() ? shipped : options.books[options.part[i]];
+    ValidatedRow out = predict_row(row, book, mapper, options);
     out.fold = folds[i];
     out.flags = flags[i];
     out.parts_of_source = parts_of(row, grades[row.source].size() > 1);

@@ -5,34 +5,20 @@
 
 #include "core/plan_file.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/numbers.hpp"
 
 using namespace echelon;
 using Json = nlohmann::ordered_json;
 
 namespace {
 
-/// splitmix64: the same numbers on every machine.
-class PlanDraw {
- public:
-  explicit PlanDraw(std::uint64_t seed) : state_(seed) {}
-  int upto(int most) { return static_cast<int>(next() % (static_cast<std::uint64_t>(most) + 1)); }
-  bool coin() { return next() % 2 == 0; }
-  /// Over many magnitudes.
-  double number() {
-    return static_cast<double>(next() >> 11) * 0x1p-53 * (upto(3) == 0 ? 1e12 : 1);
-  }
+/// Over many magnitudes.
+double any_number(Numbers& draw) {
+  const double number = draw.unit();
+  return number * (draw.upto(3) == 0 ? 1e12 : 1);
+}
 
- private:
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-  std::uint64_t state_;
-};
-
-PlanFile any_plan_file(PlanDraw& draw) {
+PlanFile any_plan_file(Numbers& draw) {
   PlanFile f;
   f.version = "0." + std::to_string(draw.upto(99));
   f.model.name = draw.coin() ? "tiny" : "name \"with\" \\ and é";
@@ -50,7 +36,7 @@ PlanFile any_plan_file(PlanDraw& draw) {
   f.job.global_batch = 1 + draw.upto(1'000'000);
   f.job.precision = *find_precision(draw.coin() ? "bf16" : "fp8");
   f.job.flash_attention = draw.coin();
-  if (draw.coin()) f.job.token_budget = 1 + draw.number();
+  if (draw.coin()) f.job.token_budget = 1 + any_number(draw);
   f.cluster = draw.coin() ? "dgx-h100" : "/a path/with spaces.json";
   f.gpus = 1 + draw.upto(100'000);
   f.stack = "megatron-core";
@@ -90,13 +76,13 @@ PlanFile any_plan_file(PlanDraw& draw) {
   f.predicted.fits = draw.coin();
   f.predicted.capacity = 80_GiB;
   f.predicted.peak = Bytes{double(draw.upto(1 << 30))};
-  f.predicted.time.compute = Seconds{draw.number()};
-  f.predicted.time.bubble = Seconds{draw.number() / 3};
-  f.predicted.low = Seconds{draw.number()};
-  f.predicted.high = Seconds{draw.number()};
-  f.predicted.tokens_per_second = draw.number();
-  f.predicted.model_flops_per_gpu = FlopsPerSecond{draw.number() * 1e12};
-  f.predicted.mfu = draw.number() / 1e12;
+  f.predicted.time.compute = Seconds{any_number(draw)};
+  f.predicted.time.bubble = Seconds{any_number(draw) / 3};
+  f.predicted.low = Seconds{any_number(draw)};
+  f.predicted.high = Seconds{any_number(draw)};
+  f.predicted.tokens_per_second = any_number(draw);
+  f.predicted.model_flops_per_gpu = FlopsPerSecond{any_number(draw) * 1e12};
+  f.predicted.mfu = any_number(draw) / 1e12;
   f.program = "echelon-schedule 1\npipeline " + std::string(name_of(f.plan.schedule)) + " ranks " +
               std::to_string(f.plan.pp) + " chunks " + std::to_string(f.plan.vpp) +
               " microbatches " +
@@ -139,7 +125,7 @@ Json tampered(const Json& value) {
 }  // namespace
 
 TEST_CASE("any plan file reads back as it was written") {
-  PlanDraw draw(7);
+  Numbers draw(7);
   for (int i = 0; i < 150; ++i) {
     const PlanFile file = any_plan_file(draw);
     const std::string text = plan_file_to_json(file);
@@ -156,7 +142,7 @@ TEST_CASE("any plan file reads back as it was written") {
 }
 
 TEST_CASE("a change of any value is noticed") {
-  PlanDraw draw(11);
+  Numbers draw(11);
   for (int i = 0; i < 4; ++i) {
     const Json root = Json::parse(plan_file_to_json(any_plan_file(draw)));
     REQUIRE(parse_plan_file(root.dump(), "p.json").ok());  // spacing is nobody's business
@@ -177,7 +163,7 @@ TEST_CASE("a change of any value is noticed") {
 }
 
 TEST_CASE("a key taken out or put in is noticed") {
-  PlanDraw draw(13);
+  Numbers draw(13);
   const Json root = Json::parse(plan_file_to_json(any_plan_file(draw)));
   std::vector<Json::json_pointer> leaves;
   leaves_of(root, Json::json_pointer(), leaves);
@@ -195,7 +181,7 @@ TEST_CASE("a key taken out or put in is noticed") {
 }
 
 TEST_CASE("a file that ends early is refused wherever it ends") {
-  PlanDraw draw(17);
+  Numbers draw(17);
   const std::string text = plan_file_to_json(any_plan_file(draw));
   for (std::size_t length = 0; length + 2 < text.size(); length += 61) {
     CHECK_FALSE(parse_plan_file(std::string_view(text).substr(0, length), "p.json").ok());

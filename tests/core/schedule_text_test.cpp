@@ -3,6 +3,7 @@
 #include "core/schedule_check.hpp"
 #include "tests/core/schedule_example.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/numbers.hpp"
 
 using namespace echelon;
 
@@ -16,7 +17,7 @@ std::string error_of(const std::string& text) {
 /// What a mutation may turn a text into: another byte, a byte less, a piece twice, the end cut off.
 class Mutator {
  public:
-  explicit Mutator(std::uint64_t seed) : state_(seed) {}
+  explicit Mutator(std::uint64_t seed) : numbers_(seed) {}
 
   std::string mutate(std::string text) {
     for (std::uint64_t edits = 1 + next() % 4; edits > 0 && !text.empty(); --edits) {
@@ -35,13 +36,8 @@ class Mutator {
 
  private:
   static constexpr std::string_view kBytes = "0123456789 \n<>@,bcmpsu-";
-  std::size_t next() {  // splitmix64
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return static_cast<std::size_t>(z ^ (z >> 31));
-  }
-  std::uint64_t state_;
+  std::size_t next() { return static_cast<std::size_t>(numbers_.next()); }
+  Numbers numbers_;
 };
 
 }  // namespace

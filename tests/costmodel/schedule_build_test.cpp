@@ -44,7 +44,7 @@ int count(const Program& program, Op op) {
 }  // namespace
 
 TEST_CASE("every schedule is sound, never deadlocks and reads back from its text") {
-  Draw draw(1);
+  Numbers draw(1);
   int built = 0;
   for (const PipelineShape& shape : shapes(10, 4, {1, 2, 3, 4, 5, 6, 8, 13})) {
     for (int round = 0; round < 3; ++round, ++built) {
@@ -116,7 +116,7 @@ TEST_CASE("a 1F1B rank receives at most two inputs ahead of those in flight") {
 
 TEST_CASE("buffers and their order never delay what the lowering timed") {
   // The same programs without buffers and without the waits that only buffers need run no faster.
-  Draw draw(2);
+  Numbers draw(2);
   for (const PipelineShape& shape : shapes(5, 3, {2, 7})) {
     const ScheduleCosts costs = random_costs(shape, draw);
     ScheduleSpec spec = random_spec(shape, draw);

@@ -1,4 +1,4 @@
-// Shapes, costs and random numbers for the tests of schedules.
+// Shapes and costs for the tests of schedules.
 #pragma once
 
 #include <cstdint>
@@ -7,27 +7,9 @@
 
 #include "costmodel/schedule/build.hpp"
 #include "costmodel/schedule/simulator.hpp"
+#include "tests/support/numbers.hpp"
 
 namespace echelon {
-
-/// splitmix64: the same numbers on every machine.
-class Draw {
- public:
-  explicit Draw(std::uint64_t seed) : state_(seed) {}
-  int upto(int most) { return static_cast<int>(next() % (static_cast<std::uint64_t>(most) + 1)); }
-  double between(double low, double high) {
-    return low + (high - low) * static_cast<double>(next() >> 11) * 0x1p-53;
-  }
-
- private:
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-  std::uint64_t state_;
-};
 
 /// Every kind of schedule on 1 .. `ranks` ranks with 1 .. `chunks` chunks and some microbatches.
 inline std::vector<PipelineShape> shapes(int ranks, int chunks, const std::vector<int>& batches) {
@@ -59,7 +41,7 @@ inline ScheduleCosts one_second_each(const PipelineShape& s, Seconds hop = {}) {
 }
 
 /// Any costs; some hops and some parts of the backward are free.
-inline ScheduleCosts random_costs(const PipelineShape& s, Draw& draw) {
+inline ScheduleCosts random_costs(const PipelineShape& s, Numbers& draw) {
   ScheduleCosts costs = one_second_each(s);
   const auto time = [&](double most) {
     return Seconds{draw.upto(5) == 0 ? 0.0 : draw.between(0, most)};
@@ -87,7 +69,7 @@ inline ScheduleCosts random_costs(const PipelineShape& s, Draw& draw) {
 }
 
 /// A step with any of the things a step may have beside forwards and backwards.
-inline ScheduleSpec random_spec(const PipelineShape& s, Draw& draw) {
+inline ScheduleSpec random_spec(const PipelineShape& s, Numbers& draw) {
   ScheduleSpec spec;
   spec.shape = s;
   spec.units = 1 + draw.upto(3);

@@ -48,7 +48,7 @@ Bounds bounds(const ScheduleCosts& costs, int m, double c) {
 }
 
 /// Stages around 3 seconds, up to 80 % uneven.
-ScheduleCosts uneven(const PipelineShape& shape, double c, Draw& draw) {
+ScheduleCosts uneven(const PipelineShape& shape, double c, Numbers& draw) {
   const double spread = draw.between(0, 0.8);
   ScheduleCosts costs = one_second_each(shape, Seconds{c});
   for (ChunkTimes& t : costs.stages) {
@@ -103,7 +103,7 @@ TEST_CASE("ZB-H1 leaves a third of the bubble of 1F1B") {
 }
 
 TEST_CASE("unequal 1F1B stages lie between the bounds, whatever a hop takes") {
-  Draw draw(3);
+  Numbers draw(3);
   for (int round = 0; round < 4000; ++round) {
     const PipelineShape shape{ScheduleKind::one_f_one_b, 1 + draw.upto(9), 1, 1 + draw.upto(30)};
     const double c = draw.between(0, round % 2 == 0 ? 4 : 0.2);
@@ -119,7 +119,7 @@ TEST_CASE("unequal 1F1B stages lie between the bounds, whatever a hop takes") {
 TEST_CASE("one message at a time costs at most two more hops per microbatch") {
   // The lower bound holds as it is. The upper one is for hops of up to a tenth of a stage: a send
   // may stand behind a receive in each direction, once per microbatch.
-  Draw draw(8);
+  Numbers draw(8);
   for (int round = 0; round < 4000; ++round) {
     const PipelineShape shape{ScheduleKind::one_f_one_b, 1 + draw.upto(9), 1, 1 + draw.upto(30)};
     const double c = draw.between(0, 0.3);

@@ -7,7 +7,7 @@
 using namespace echelon;
 
 TEST_CASE("the makespan without a schedule is that of the schedule, to the last bit") {
-  Draw draw(4);
+  Numbers draw(4);
   int cases = 0;
   for (const PipelineShape& shape : shapes(9, 4, {1, 2, 3, 6, 11})) {
     for (int round = 0; round < 4; ++round, ++cases) {
@@ -32,7 +32,7 @@ TEST_CASE("GPipe sees hops only while it fills and drains") {
 }
 
 TEST_CASE("slower hops and slower stages never make a pipeline faster than its busiest rank") {
-  Draw draw(5);
+  Numbers draw(5);
   for (int round = 0; round < 200; ++round) {
     const PipelineShape shape{ScheduleKind::zero_bubble_h1, 1 + draw.upto(7), 1, 1 + draw.upto(20)};
     const ScheduleCosts costs = random_costs(shape, draw);

@@ -111,7 +111,7 @@ TEST_CASE("both ends of a message start together, when the later one is ready") 
 }
 
 TEST_CASE("spans come by rank and id, cover every instruction and never overlap on a queue") {
-  Draw draw(6);
+  Numbers draw(6);
   for (const PipelineShape& shape : shapes(5, 2, {1, 4, 7})) {
     const ScheduleCosts costs = random_costs(shape, draw);
     const Schedule schedule = build_schedule(random_spec(shape, draw), costs);
@@ -181,7 +181,7 @@ TEST_CASE("a deadlock says who waits for what, and the checker finds its circle"
 
 TEST_CASE("lowered schedules also run with all communications of a rank one at a time") {
   // NCCL may run its kernels one after the other: put every communication on one queue.
-  Draw draw(7);
+  Numbers draw(7);
   for (const PipelineShape& shape : shapes(6, 3, {1, 3, 8})) {
     const ScheduleCosts costs = random_costs(shape, draw);
     Schedule schedule = build_schedule(random_spec(shape, draw), costs);

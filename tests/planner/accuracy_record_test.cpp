@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/fingerprint.hpp"
 #include "planner/fitting.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -38,13 +39,6 @@ struct RecordLine {
   Figures figures;
   std::string reason;
 };
-
-/// FNV-1a of 64 bits.
-std::string hash_of(const std::string& text) {
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-  return fmt::format("{:016x}", hash);
-}
 
 Figures figures_of(const ValidationSummary& summary) {
   const FitsSummary& fits = summary.fits;
@@ -74,7 +68,7 @@ std::vector<RecordLine> current_lines() {
     if (count < kSmallestSet) continue;
     const ValidationSummary& summary =
         set == "all" ? static_cast<const ValidationSummary&>(*report) : report->by_source.at(set);
-    lines.push_back({set, hash_of(text), count, figures_of(summary), ""});
+    lines.push_back({set, fingerprint(text), count, figures_of(summary), ""});
   }
   return lines;
 }
