@@ -1,3 +1,4 @@
+#include "core/run_event.hpp"
 #include "core/run_report.hpp"
 
 #include <cmath>
@@ -82,18 +83,23 @@ std::vector<std::string> strings_of(JsonReader& reader, const char* key) {
   return out;
 }
 
+RunStep step_of(JsonReader& reader) {
+  RunStep step;
+  step.step = reader.integer("step", 0, std::int64_t{1} << 53);
+  step.loss = maybe(reader, "loss");
+  step.gradient_norm = maybe(reader, "grad_norm");
+  step.learning_rate = reader.number("learning_rate", 0, kMost);
+  step.seconds = Seconds{reader.number("seconds", 0, kMost)};
+  step.tokens_per_second = reader.number("tokens_per_second", 0, kMost);
+  step.notes = strings_of(reader, "notes");
+  return step;
+}
+
 Status read_steps(const Json& list, const std::string& where, RunReport& report) {
   if (!list.is_array()) return input_error(where + " at /steps", "not a list", "a list of steps");
   for (std::size_t i = 0; i < list.size(); ++i) {
     JsonReader reader(list[i], where, "/steps/" + std::to_string(i));
-    RunStep step;
-    step.step = reader.integer("step", 0, std::int64_t{1} << 53);
-    step.loss = maybe(reader, "loss");
-    step.gradient_norm = maybe(reader, "grad_norm");
-    step.learning_rate = reader.number("learning_rate", 0, kMost);
-    step.seconds = Seconds{reader.number("seconds", 0, kMost)};
-    step.tokens_per_second = reader.number("tokens_per_second", 0, kMost);
-    step.notes = strings_of(reader, "notes");
+    RunStep step = step_of(reader);
     if (const Status read = reader.finish(); !read) return read;
     report.steps.push_back(std::move(step));
   }
@@ -165,7 +171,40 @@ Json report_json(const RunReport& report) {
               {"plan", *plan}};
 }
 
+constexpr std::string_view kEvents[] = {"started", "step", "checkpoint", "note", "ended"};
+
 }  // namespace
+
+std::string to_line(const RunEvent& event) {
+  Json out{{"event", kEvents[static_cast<int>(event.kind)]}};
+  if (event.kind == RunEvent::Kind::step) {
+    out.update(step_json(event.step));
+    out["of"] = event.of;
+  } else {
+    out["text"] = event.text;
+  }
+  return out.dump() + "\n";
+}
+
+Result<RunEvent> parse_run_event(std::string_view line, std::string_view where) {
+  const Result<Json> root = parse_json(line, where);
+  if (!root) return root.error();
+  JsonReader reader(*root, std::string(where));
+  RunEvent event;
+  const std::string kind =
+      reader.choice("event", {kEvents[0], kEvents[1], kEvents[2], kEvents[3], kEvents[4]});
+  for (int i = 0; i < 5; ++i) {
+    if (kind == kEvents[i]) event.kind = static_cast<RunEvent::Kind>(i);
+  }
+  if (event.kind == RunEvent::Kind::step) {
+    event.step = step_of(reader);
+    event.of = reader.integer("of", 0, std::int64_t{1} << 53);
+  } else {
+    event.text = reader.string("text");
+  }
+  if (const Status read = reader.finish(); !read) return read.error();
+  return event;
+}
 
 std::string_view name_of(RunReport::End end) {
   switch (end) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/run_event.hpp"
 #include "tests/core/any_plan_file.hpp"
 #include "tests/support/catch.hpp"
 
@@ -90,4 +91,23 @@ TEST_CASE("what is not a run report is refused with its place") {
     bad.erase(key);
     CHECK(!message(bad).empty());
   }
+}
+
+TEST_CASE("events of a run are single lines, read as they were written") {
+  RunEvent step;
+  step.kind = RunEvent::Kind::step;
+  step.of = 20;
+  step.step.step = 3;
+  step.step.loss = 4.25;
+  step.step.notes = {"loss spike:\n no"};
+  RunEvent note;
+  note.text = "a line\nbreak";
+  for (const RunEvent& event : {step, note}) {
+    const std::string line = to_line(event);
+    CHECK(line.find('\n') == line.size() - 1);
+    const Result<RunEvent> read = parse_run_event(line, "events");
+    REQUIRE(read.ok());
+    CHECK(*read == event);
+  }
+  CHECK(!parse_run_event("{\"event\": \"setp\"}", "events").ok());
 }
