@@ -20,7 +20,7 @@ const std::vector<Flag>& flag_table() {
       {"cluster", "NAME|FILE",
        "machine: a catalog name (see `plan topo list`) or a description "
        "file; dgx-h100 unless given",
-       kJob | kCollectives},
+       kJob | kCollectives | kRun},
       {"gpus", "N", "number of GPUs: part of a node, or whole nodes", kJob},
       {"seq", "N", "tokens per sample; the model's context, at most 8,192, unless given", kJob},
       {"global-batch", "N", "samples per optimizer step; 4 Mi tokens unless given", kJob},
@@ -28,7 +28,7 @@ const std::vector<Flag>& flag_table() {
       {"precision", "RECIPE",
        "number formats: bf16, fp16, fp8, or with the optimizer's state: "
        "bf16:adam-fp32-master",
-       kJob},
+       kJob | kRun},
       {"flash-attention", "", "attention that keeps no sequence x sequence matrix (the default)",
        kJob, true, true},
       {"stack", "NAME", "training software whose kernels and habits are assumed",
@@ -37,7 +37,7 @@ const std::vector<Flag>& flag_table() {
       {"calibration", "FILE",
        "measured rates; the shipped calibration of the GPU and stack unless "
        "given",
-       kJob | kValidate | kCollectives},
+       kJob | kValidate | kCollectives | kRun},
       {"tokens", "N", "tokens to train on in all, for days and cost: 2T", kJob},
       {"max-memory", "SIZE",
        "GPU memory a plan may take, for example 76GiB; all but 2 GiB unless "
@@ -142,6 +142,43 @@ const std::vector<Flag>& flag_table() {
        "fit bandwidth and latency to a table of nccl-tests: columns op, nodes, ranks, bytes, "
        "time_us",
        kCollectives, kNotLayered},
+      // Runs
+      {"backend", "NAME", "what executes the plan: cpu", kRun, true, false, "cpu cuda"},
+      {"launcher", "NAME", "local (a thread per rank) or mpi (mpirun, a process per rank)", kRun,
+       true, false, "local mpi"},
+      {"steps", "N", "optimizer steps to run; 20 unless given", kRun, kNotLayered},
+      {"data", "FILE",
+       "what is trained on: llm.c .bin, Megatron .bin with its .idx, or text read byte by byte; "
+       "made-up tokens unless given",
+       kRun, kNotLayered},
+      {"init-from", "DIR", "initial weights: a HuggingFace folder of the same shapes", kRun,
+       kNotLayered},
+      {"export", "DIR", "write the trained weights as a HuggingFace folder", kRun, kNotLayered},
+      {"checkpoint-dir", "DIR", "where checkpoints are written; Ctrl-C writes one too", kRun,
+       kNotLayered},
+      {"checkpoint-every", "N", "steps between checkpoints; at the end alone unless given", kRun,
+       kNotLayered},
+      {"resume", "", "go on from the newest whole checkpoint of --checkpoint-dir", kRun,
+       kNotLayered},
+      {"seed", "N", "of initial weights and of the order of data; 1 unless given", kRun,
+       kNotLayered},
+      {"optimizer", "NAME", "adamw (the default) or adam", kRun, true, false, "adamw adam"},
+      {"learning-rate", "X", "peak learning rate; 3e-4 unless given", kRun},
+      {"least-learning-rate", "X", "where its cosine ends; a tenth of the peak unless given", kRun},
+      {"warmup", "N", "steps until the peak", kRun},
+      {"decay-until", "N", "step at which the cosine ends; the last one unless given", kRun},
+      {"weight-decay", "X", "0.1 unless given; norms and biases do not decay", kRun},
+      {"clip", "X", "largest gradient norm; 1 unless given, 0 for none", kRun},
+      {"cores", "N", "processor cores the run may use; all unless given", kRun},
+      {"deadline", "TIME",
+       "longest wait of a rank for another before the run ends as hung; follows from the "
+       "prediction unless given",
+       kRun},
+      {"report", "FILE.json", "write the run report", kRun, kNotLayered},
+      {"trace", "FILE.json", "write the executed and the simulated step for Perfetto or Chrome",
+       kRun, kNotLayered},
+      {"events", "FD", "write one JSON object per line to this descriptor while running", kRun,
+       kNotLayered},
       // Output
       {"output", "FILE",
        "write the plan file or the fitted calibration (- is standard output); for fit, the folder",
@@ -223,6 +260,19 @@ const std::vector<Verb>& verb_table() {
        "The band of each calibration holds 80 % of the runs that were left out of the fit. -o "
        "writes one calibration file each into a folder; --calibration FILE plans with one.",
        {"plan fit runs.csv", "plan fit runs.csv -o calibrations/"}},
+      {"run",
+       "PLAN.json",
+       1,
+       1,
+       kRun,
+       "train the model of a plan on this machine, and compare with the prediction",
+       "Executes the plan's program: a thread or an MPI process per rank. The degrees are priced "
+       "for this machine and for the stack that executes them; the report compares the measured "
+       "step and memory with that prediction, part by part. Exit codes of a run that failed: 4 "
+       "hang, 5 out of memory, 6 NaN or divergence, 7 a peer was lost.",
+       {"plan --model gpt2-tiny --cluster this-machine --gpus 2 -o plan.json",
+        "plan run plan.json --steps 50 --data examples/text.txt",
+        "plan run plan.json --checkpoint-dir checkpoints --resume --report report.json"}},
       {"topo list", "", 0, 0, 0, "the catalog of machines", "", {"plan topo list"}},
       {"topo show",
        "NAME|FILE",
@@ -276,7 +326,7 @@ const std::vector<Verb>& verb_table() {
   return kTable;
 }
 
-constexpr std::array<std::string_view, 4> kLaterVerbs = {"run", "calibrate", "export", "gui"};
+constexpr std::array<std::string_view, 3> kLaterVerbs = {"calibrate", "export", "gui"};
 
 }  // namespace
 

@@ -21,6 +21,7 @@ enum Group : unsigned {
   kLater = 128,    ///< in the contract, not priced by this version
   kExplain = 256,
   kFit = 512,
+  kRun = 1024,
 };
 
 struct Flag {

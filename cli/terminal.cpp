@@ -133,4 +133,35 @@ double ProgressLine::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
+RunProgress::RunProgress(bool enabled)
+    : enabled_(enabled),
+      terminal_(::isatty(STDERR_FILENO) == 1 && variable("TERM") != "dumb"),
+      last_(std::chrono::steady_clock::now() - std::chrono::hours(1)) {}
+
+void RunProgress::show(const std::string& line, bool last) {
+  using namespace std::chrono_literals;
+  if (!enabled_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (terminal_) {
+    if (!last && now - last_ < 100ms) return;
+    shown_ = true;
+    write_all(STDERR_FILENO, "\r\x1b[K" + line);
+  } else {
+    if (!last && now - last_ < 10s) return;
+    write_all(STDERR_FILENO, line + "\n");
+  }
+  last_ = now;
+}
+
+void RunProgress::say(const std::string& line) {
+  if (!enabled_) return;
+  wipe();
+  write_all(STDERR_FILENO, line + "\n");
+}
+
+void RunProgress::wipe() {
+  if (shown_) write_all(STDERR_FILENO, "\r\x1b[K");
+  shown_ = false;
+}
+
 }  // namespace echelon::cli

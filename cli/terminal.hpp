@@ -45,4 +45,21 @@ class ProgressLine {
   std::chrono::steady_clock::time_point last_;
 };
 
+/// Lines of a run on standard error: on a terminal each replaces the one before; elsewhere those
+/// that are at least ten seconds apart, and the last.
+class RunProgress {
+ public:
+  explicit RunProgress(bool enabled);
+  void show(const std::string& line, bool last);
+  /// A line that stays.
+  void say(const std::string& line);
+  void wipe();
+
+ private:
+  bool enabled_ = false;
+  bool terminal_ = false;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point last_;
+};
+
 }  // namespace echelon::cli

@@ -18,20 +18,6 @@ namespace echelon::cli {
 
 namespace {
 
-/// Writes a second output to the file a flag names; nothing without the flag.
-Status write_named(const Invocation& call, std::string_view flag, std::string_view text) {
-  const auto path = call.arguments.value(std::string(flag));
-  if (!path) return Done{};
-  const std::string where = "--" + std::string(flag);
-  if (path->empty()) return input_error(where, "an empty name", "a file name");
-  if (const Status written = write_file(*path, text); !written) {
-    Error error = written.error();
-    error.where = where + ": " + error.where;
-    return error;
-  }
-  return Done{};
-}
-
 /// The table the first word names; - is standard input.
 Result<std::vector<RunRow>> runs_of(const Invocation& call) {
   const std::string& path = call.arguments.words.front();
@@ -53,6 +39,19 @@ Result<int> folds_of_call(const Invocation& call) {
 }
 
 }  // namespace
+
+Status write_named(const Invocation& call, std::string_view flag, std::string_view text) {
+  const auto path = call.arguments.value(std::string(flag));
+  if (!path) return Done{};
+  const std::string where = "--" + std::string(flag);
+  if (path->empty()) return input_error(where, "an empty name", "a file name");
+  if (const Status written = write_file(*path, text); !written) {
+    Error error = written.error();
+    error.where = where + ": " + error.where;
+    return error;
+  }
+  return Done{};
+}
 
 Result<Outcome> fit_verb(const Invocation& call) {
   const Result<std::vector<RunRow>> rows = runs_of(call);

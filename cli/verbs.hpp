@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "cli/arguments.hpp"
 #include "cli/settings.hpp"
@@ -27,6 +28,7 @@ inline constexpr int kDone = 0;
 inline constexpr int kNo = 1;
 inline constexpr int kWrongInput = 2;
 inline constexpr int kEnvironment = 3;
+inline constexpr int kOutOfMemory = 5;  ///< of a run; the others are plan-run's own
 
 [[nodiscard]] Result<Outcome> search_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> predict_verb(const Invocation& call);
@@ -34,6 +36,7 @@ inline constexpr int kEnvironment = 3;
 [[nodiscard]] Result<Outcome> compare_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> validate_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> fit_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> run_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_list_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_show_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_check_verb(const Invocation& call);
@@ -43,6 +46,10 @@ inline constexpr int kEnvironment = 3;
 [[nodiscard]] Result<Outcome> completion_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> man_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> help_verb(const Invocation& call);
+
+/// Writes a second output to the file a flag names; nothing without the flag.
+[[nodiscard]] Status write_named(const Invocation& call, std::string_view flag,
+                                 std::string_view text);
 
 /// The whole program; returns its exit code.
 [[nodiscard]] int run(int argc, const char* const* argv);

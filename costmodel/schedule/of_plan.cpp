@@ -83,8 +83,8 @@ double instructions_of(const Pricer& pricer, const ParallelPlan& plan) {
   return each * shape.stages() * shape.microbatches + 2 * units * shape.stages();
 }
 
-Schedule schedule_of(const Pricer& pricer, const ParallelPlan& plan,
-                     std::span<const Stage> stages) {
+TimedSchedule timed_schedule_of(const Pricer& pricer, const ParallelPlan& plan,
+                                std::span<const Stage> stages) {
   const CutCosts cut = pricer.cut_costs(cut_of(plan));
   const StageModel model(pricer, plan, cut);
   ScheduleSpec spec;
@@ -127,7 +127,14 @@ Schedule schedule_of(const Pricer& pricer, const ParallelPlan& plan,
           .gradients = rounded_up(all.gradients / pieces)};
     }
   }
-  return build_schedule(spec, costs);
+  TimedSchedule out{build_schedule(spec, costs), {}};
+  out.costs = std::move(costs);
+  return out;
+}
+
+Schedule schedule_of(const Pricer& pricer, const ParallelPlan& plan,
+                     std::span<const Stage> stages) {
+  return timed_schedule_of(pricer, plan, stages).schedule;
 }
 
 }  // namespace echelon

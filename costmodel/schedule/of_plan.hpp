@@ -21,6 +21,12 @@ namespace echelon {
 /// too long before it is built.
 [[nodiscard]] double instructions_of(const Pricer& pricer, const ParallelPlan& plan);
 
+/// A lowered schedule, and the times it was lowered with.
+struct TimedSchedule {
+  Schedule schedule;
+  ScheduleCosts costs;
+};
+
 /// The lowered schedule of a legal plan: messages, ZeRO's gathers and reductions, the end of the
 /// step, with sizes in bytes, ordered by the times above and by those of the collectives alone on
 /// the network. `stages` as the prediction has them.
@@ -32,6 +38,8 @@ namespace echelon {
 ///
 /// All chunks have the same number of units, that of the chunk with the fewest layers at most.
 /// Source: the habits StageModel prices. Checked by: tests/costmodel/schedule_of_plan_test.cpp.
+[[nodiscard]] TimedSchedule timed_schedule_of(const Pricer& pricer, const ParallelPlan& plan,
+                                              std::span<const Stage> stages);
 [[nodiscard]] Schedule schedule_of(const Pricer& pricer, const ParallelPlan& plan,
                                    std::span<const Stage> stages);
 

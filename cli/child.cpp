@@ -1,0 +1,133 @@
+#include "cli/child.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+namespace echelon::cli {
+
+namespace {
+
+std::atomic<pid_t> running_child = 0;
+
+void pass_on(int signal) {
+  if (const pid_t child = running_child; child > 0) kill(-child, signal);
+}
+
+/// Signals go to the child while this lives.
+class PassingOn {
+ public:
+  PassingOn() {
+    struct sigaction action {};
+    action.sa_handler = pass_on;
+    action.sa_flags = SA_RESTART;
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  }
+  ~PassingOn() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  PassingOn(const PassingOn&) = delete;
+  PassingOn& operator=(const PassingOn&) = delete;
+
+ private:
+  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, 3> before_{};
+};
+
+/// Between fork and exec: only what is safe there. Says why through `report` when exec fails.
+[[noreturn]] void become(char* const* words, int events, int report) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // The pipe takes the agreed number and stays open across exec.
+  if (events == kEvents) {
+    fcntl(events, F_SETFD, 0);
+  } else {
+    dup2(events, kEvents);
+  }
+  execv(words[0], words);
+  const int why = errno;
+  [[maybe_unused]] const ssize_t told = write(report, &why, sizeof why);
+  _exit(127);
+}
+
+/// Reads until the other end is closed.
+void hear(int from, const std::function<void(std::string_view)>& heard) {
+  std::string rest;
+  std::array<char, 4096> block{};
+  for (;;) {
+    const ssize_t got = read(from, block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    rest.append(block.data(), static_cast<std::size_t>(got));
+    std::size_t begin = 0;
+    for (std::size_t end = rest.find('\n'); end != std::string::npos;
+         begin = end + 1, end = rest.find('\n', begin)) {
+      heard(std::string_view(rest).substr(begin, end - begin));
+    }
+    rest.erase(0, begin);
+  }
+}
+
+}  // namespace
+
+std::string own_folder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+Result<Ended> run_child(const std::vector<std::string>& words,
+                        const std::function<void(std::string_view line)>& heard) {
+  std::vector<std::string> copies = words;
+  std::vector<char*> pointers;
+  for (std::string& word : copies) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+
+  std::array<int, 2> events{};
+  std::array<int, 2> report{};
+  if (pipe2(events.data(), O_CLOEXEC) != 0 || pipe2(report.data(), O_CLOEXEC) != 0) {
+    return environment_error("plan run", std::string("no pipe: ") + std::strerror(errno));
+  }
+  // The child may need descriptor kEvents for itself: move our ends out of its way.
+  const int writes = fcntl(events[1], F_DUPFD_CLOEXEC, kEvents + 1);
+  const int reports = fcntl(report[1], F_DUPFD_CLOEXEC, kEvents + 1);
+  close(events[1]);
+  close(report[1]);
+
+  const PassingOn signals;
+  const pid_t child = fork();
+  if (child < 0) {
+    return environment_error("plan run", std::string("no new process: ") + std::strerror(errno));
+  }
+  if (child == 0) become(pointers.data(), writes, reports);
+  setpgid(child, child);  // whoever of us comes first
+  running_child = child;
+  close(writes);
+  close(reports);
+  int why = 0;
+  const bool failed = read(report[0], &why, sizeof why) == sizeof why;
+  close(report[0]);
+  hear(events[0], heard);
+  close(events[0]);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  running_child = 0;
+  kill(-child, SIGKILL);  // whatever it may have left of its group
+  if (failed) {
+    return environment_error(words[0], std::strerror(why),
+                             "it is built and installed beside plan: ./plan run builds both");
+  }
+  if (WIFSIGNALED(status)) return Ended{.exit_code = -1, .signal = WTERMSIG(status)};
+  return Ended{.exit_code = WEXITSTATUS(status), .signal = 0};
+}
+
+}  // namespace echelon::cli

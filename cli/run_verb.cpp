@@ -1,0 +1,298 @@
+// plan run PLAN.json: prices the plan for this machine, starts plan-run on it, tells what came out.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "cli/child.hpp"
+#include "cli/operations.hpp"
+#include "cli/request.hpp"
+#include "cli/terminal.hpp"
+#include "cli/verbs.hpp"
+#include "core/files.hpp"
+#include "core/number.hpp"
+#include "core/run_event.hpp"
+#include "core/run_settings.hpp"
+#include "costmodel/schedule/of_plan.hpp"
+#include "costmodel/schedule/simulator.hpp"
+#include "planner/search.hpp"
+#include "report/run.hpp"
+#include "report/text.hpp"
+#include "report/words.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+constexpr const char* kThisMachine = "this-machine";
+constexpr const char* kExecutingStack = "echelon";
+
+/// A folder that is removed with all it holds.
+class Scratch {
+ public:
+  static Result<Scratch> make() {
+    std::error_code failed;
+    std::filesystem::path base = std::filesystem::temp_directory_path(failed);
+    std::string path = ((failed ? "/tmp" : base) / "plan-run-XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr)
+      return environment_error(path, "a folder for the run cannot be made there", "set TMPDIR");
+    return Scratch(path);
+  }
+  Scratch(Scratch&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  Scratch& operator=(Scratch&&) = delete;
+  ~Scratch() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] std::string file(const char* name) const { return path_ + "/" + name; }
+
+ private:
+  explicit Scratch(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+/// Reads flags into settings; remembers the first error.
+class RunFlags {
+ public:
+  explicit RunFlags(const Settings& settings) : settings_(settings) {}
+
+  void count(const char* flag, std::int64_t least, std::int64_t& out) {
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return;
+    const Result<std::int64_t> value = parse_count(setting->value, setting->where);
+    if (!value) return keep(value.error());
+    if (*value < least) {
+      return keep(input_error(setting->where, setting->value, fmt::format("at least {}", least)));
+    }
+    out = *value;
+  }
+  void number(const char* flag, double least, double most, double& out) {
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return;
+    const Result<double> value = parse_ratio(setting->value, setting->where, least, most);
+    if (!value) return keep(value.error());
+    out = *value;
+  }
+  void text(const char* flag, std::string& out) {
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return;
+    if (setting->value.empty()) return keep(input_error(setting->where, "an empty name", "a path"));
+    out = setting->value;
+  }
+  /// A file or folder to read.
+  void existing(const char* flag, const char* what, std::string& out) {
+    text(flag, out);
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return;
+    if (const Status there = check_exists(out, setting->where, what); !there) keep(there.error());
+  }
+  std::string choice(const char* flag, std::initializer_list<const char*> allowed) {
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return *allowed.begin();
+    std::string list;
+    for (const char* each : allowed) {
+      if (setting->value == each) return each;
+      list += std::string(list.empty() ? "" : ", ") + each;
+    }
+    keep(input_error(setting->where, "'" + setting->value.substr(0, 40) + "'", "one of " + list));
+    return *allowed.begin();
+  }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+  void keep(Error error) {
+    if (!error_) error_ = std::move(error);
+  }
+
+ private:
+  const Settings& settings_;
+  std::optional<Error> error_;
+};
+
+Result<RunSettings> settings_of_call(const Invocation& call) {
+  RunSettings s;
+  RunFlags flags(call.settings);
+  flags.count("steps", 1, s.steps);
+  std::int64_t seed = static_cast<std::int64_t>(s.seed);
+  flags.count("seed", 0, seed);
+  s.seed = static_cast<std::uint64_t>(seed);
+  flags.existing("data", "a file of tokens or of text", s.data);
+  flags.existing("init-from", "a folder with config.json and safetensors", s.init_from);
+  flags.text("export", s.export_to);
+  flags.text("checkpoint-dir", s.checkpoint_dir);
+  flags.count("checkpoint-every", 1, s.checkpoint_every);
+  s.resume = call.arguments.has("resume");
+  if (s.checkpoint_dir.empty() && (s.resume || s.checkpoint_every > 0)) {
+    flags.keep(input_error(s.resume ? "--resume" : "--checkpoint-every", "no --checkpoint-dir",
+                           "the folder checkpoints are in: --checkpoint-dir DIR"));
+  }
+  constexpr double kMostRate = 100;
+  flags.number("learning-rate", 0, kMostRate, s.learning_rate);
+  s.least_learning_rate = 0.1 * s.learning_rate;
+  flags.number("least-learning-rate", 0, kMostRate, s.least_learning_rate);
+  flags.count("warmup", 0, s.warmup);
+  flags.count("decay-until", 1, s.decay_until);
+  flags.number("weight-decay", 0, 1, s.weight_decay);
+  flags.number("clip", 0, 1e9, s.clip);
+  s.decoupled = flags.choice("optimizer", {"adamw", "adam"}) == "adamw";
+  if (flags.choice("backend", {"cpu", "cuda"}) == "cuda") {
+    flags.keep(input_error("--backend", "cuda", "cpu",
+                           "this build has no CUDA backend: it executes plans on CPUs"));
+  }
+  s.launcher = flags.choice("launcher", {"local", "mpi"});
+  std::int64_t cores = 0;
+  flags.count("cores", 1, cores);
+  s.cores = static_cast<int>(cores);
+  if (const Setting* deadline = call.settings.find("deadline")) {
+    const Result<Seconds> time = parse_duration(*deadline);
+    if (!time) return time.error();
+    s.deadline = *time;
+  }
+  if (flags.error()) return *flags.error();
+  return s;
+}
+
+/// The descriptor of --events; -1 without it.
+Result<int> events_of(const Invocation& call) {
+  const auto given = call.arguments.value("events");
+  if (!given) return -1;
+  const Result<int> descriptor = parse_int(*given, "--events", 0);
+  if (!descriptor) return descriptor.error();
+  // An empty write says whether the descriptor is open, and for writing.
+  if (write(*descriptor, "", 0) < 0) {
+    return input_error("--events", *given, "an open file descriptor",
+                       "for example: plan run plan.json --events 3 3>events.jsonl");
+  }
+  return *descriptor;
+}
+
+/// The degrees of `file` on this machine, for the stack that executes them.
+Result<Asked> for_this_machine(const Invocation& call, const PlanFile& file,
+                               const std::string& path) {
+  const bool told = call.arguments.value("cluster") == kThisMachine;
+  if (file.cluster != kThisMachine && !told) {
+    return input_error(path,
+                       fmt::format("a plan for {} ({})", file.cluster, counted(file.gpus, "GPU")),
+                       "a plan for this machine",
+                       "to execute its degrees here, on the CPU: plan run " + shell_quoted(path) +
+                           " --cluster this-machine");
+  }
+  Settings changes;
+  changes.set("cluster", {kThisMachine, "plan run"});
+  changes.set("stack", {kExecutingStack, "plan run"});
+  for (const char* flag : {"calibration", "precision"}) {
+    if (const auto value = call.arguments.value(flag))
+      changes.set(flag, {*value, std::string("--") + flag});
+  }
+  return understand(file, path, changes);
+}
+
+Error in_words_of_memory(const Candidate& candidate, int ranks) {
+  const MemoryPrediction& memory = candidate.prediction.memory;
+  return input_error(
+      "plan run",
+      fmt::format("{} that need up to {} each", counted(ranks, "rank"), with_gib(memory.peak)),
+      fmt::format("at most {} for each of them on this machine", with_gib(memory.capacity)),
+      "fewer ranks, a smaller --microbatch, --recompute full or --zero 3 need less");
+}
+
+std::vector<std::string> words_of(const RunSettings& settings, int ranks,
+                                  const std::string& settings_path) {
+  const std::string program = own_folder() + "/plan-run";
+  if (settings.launcher == "local") return {program, settings_path};
+  return {"/usr/bin/env",        "mpirun", "--oversubscribe", "--bind-to", "none", "-n",
+          std::to_string(ranks), program,  settings_path};
+}
+
+}  // namespace
+
+Result<Outcome> run_verb(const Invocation& call) {
+  const std::string& path = call.arguments.words.front();
+  Result<RunSettings> settings = settings_of_call(call);
+  if (!settings) return settings.error();
+  const Result<int> events = events_of(call);
+  if (!events) return events.error();
+  const Result<PlanFile> file = read_plan_file(path);
+  if (!file) return file.error();
+  const Result<Asked> asked = for_this_machine(call, *file, path);
+  if (!asked) return asked.error();
+  const Result<Candidate> candidate = predict(asked->request);
+  if (!candidate) return candidate.error();
+  const int ranks = static_cast<int>(candidate->plan.gpus());
+  if (!candidate->fits) {
+    complain(in_words_of_memory(*candidate, ranks).message());
+    return Outcome{"", kOutOfMemory};
+  }
+  const Result<PlanFile> priced = complete_plan_file(asked->request, *candidate, asked->provenance);
+  if (!priced) return priced.error();
+
+  const Result<Scratch> scratch = Scratch::make();
+  if (!scratch) return scratch.error();
+  settings->plan = scratch->file("plan.json");
+  settings->report = scratch->file("report.json");
+  settings->events = kEvents;
+  const std::string settings_path = scratch->file("settings.json");
+  if (const Status written = write_file(settings->plan, plan_file_to_json(*priced)); !written)
+    return written.error();
+  if (const Status written = write_file(settings_path, run_settings_to_json(*settings)); !written)
+    return written.error();
+
+  if (!call.quiet && !call.json && file->stack != kExecutingStack) {
+    complain(fmt::format("{} was made for {} with {}: {} a step; here, with {}: {}", path,
+                         file->cluster, file->stack, duration(file->predicted.time.total()),
+                         kExecutingStack, duration(priced->predicted.time.total())));
+  }
+  const bool tell = !call.quiet && !call.json;
+  RunProgress progress(tell);
+  const Result<Ended> ended =
+      run_child(words_of(*settings, ranks, settings_path), [&](std::string_view line) {
+        if (*events >= 0) {
+          const std::string whole = std::string(line) + "\n";
+          [[maybe_unused]] const ssize_t told = write(*events, whole.data(), whole.size());
+        }
+        const Result<RunEvent> event = parse_run_event(line, "plan-run");
+        if (!event) return complain("plan-run said: " + std::string(line.substr(0, 200)));
+        if (event->kind == RunEvent::Kind::step) {
+          progress.show(step_line(event->step, event->of), event->step.step + 1 == event->of);
+        } else if (event->kind == RunEvent::Kind::note ||
+                   event->kind == RunEvent::Kind::checkpoint) {
+          progress.say(event->text);
+        }
+      });
+  if (!ended) return ended.error();
+  progress.wipe();
+
+  std::error_code ignored;
+  if (!std::filesystem::exists(settings->report, ignored)) {
+    if (ended->signal != 0) {
+      return environment_error("plan-run", fmt::format("killed by signal {}", ended->signal),
+                               "without a report: perhaps the machine ran out of memory");
+    }
+    return Outcome{"", ended->exit_code};  // it has said why
+  }
+  Result<RunReport> report = read_run_report(settings->report);
+  if (!report) return report.error();
+  report->plan_path = path;
+
+  const Pricer pricer(asked->request.model, asked->request.job, asked->request.cluster,
+                      asked->request.stack, asked->request.calibration);
+  TimedSchedule timed =
+      timed_schedule_of(pricer, candidate->plan, candidate->prediction.memory.contents);
+  SimulatedStep simulated;
+  simulated.timeline = simulate(timed.schedule, timed.costs);
+  simulated.schedule = std::move(timed.schedule);
+
+  const std::string text = run_report_to_json(*report);
+  if (const Status written = write_named(call, "report", text); !written) return written.error();
+  const Status traced = write_named(call, "trace", run_trace(*report, simulated));
+  if (!traced) return traced.error();
+  Outcome outcome;
+  outcome.exit_code = ended->exit_code;
+  outcome.output = call.json ? text : run_text(*report, simulated, call.style);
+  return outcome;
+}
+
+}  // namespace echelon::cli

@@ -1,0 +1,29 @@
+// A run, told: measured beside predicted, part by part; both timelines as one trace.
+#pragma once
+
+#include <string>
+
+#include "core/run_report.hpp"
+#include "core/schedule.hpp"
+#include "costmodel/schedule/timeline.hpp"
+#include "report/style.hpp"
+
+namespace echelon {
+
+/// The step as it was simulated, for the rank lists of the plan's program.
+struct SimulatedStep {
+  Schedule schedule;
+  Timeline timeline;
+};
+/// Steps, then every part of the step and of memory beside its prediction.
+[[nodiscard]] std::string run_text(const RunReport& report, const SimulatedStep& simulated,
+                                   const TextStyle& style);
+/// "step 12 of 20: loss 5.431, 12,345 tokens/s, 0.21 s a step, 2 s to go".
+[[nodiscard]] std::string step_line(const RunStep& step, std::int64_t of);
+
+/// Chrome's trace event format (Perfetto reads it too): the executed step and the simulated one,
+/// each a process, with a thread per rank and queue; times in microseconds from the step's start.
+/// Source: "Trace Event Format", Google, 2016.
+[[nodiscard]] std::string run_trace(const RunReport& report, const SimulatedStep& simulated);
+
+}  // namespace echelon

@@ -1,0 +1,192 @@
+// What a run measured, beside what was predicted for it.
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/process_grid.hpp"
+#include "report/run.hpp"
+#include "report/table.hpp"
+#include "report/text.hpp"
+#include "report/words.hpp"
+
+namespace echelon {
+
+namespace {
+
+/// "+3.1 %", or nothing where there is nothing to compare with.
+Cell error_cell(double predicted, double measured) {
+  if (measured == 0 || predicted == 0) return {"", Paint::dim};
+  const double error = predicted / measured - 1;
+  constexpr double kGood = 0.1;
+  return {signed_percent(error), std::abs(error) <= kGood ? Paint::good : Paint::warning};
+}
+
+std::string time_table(const RunReport& report, const TextStyle& style) {
+  const CostBreakdown& measured = report.measured->time;
+  const CostBreakdown& predicted = report.plan.predicted.time;
+  const std::vector<TimePart> ours = parts_of(measured);
+  const std::vector<TimePart> theirs = parts_of(predicted);
+  Table table(
+      {{"", Table::Align::left, 0}, {"measured"}, {"predicted"}, {"of the step"}, {"error"}});
+  const Seconds step = measured.total();
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    if (ours[i].time == Seconds{} && theirs[i].time == Seconds{}) continue;
+    table.add({std::string(ours[i].name), duration(ours[i].time), duration(theirs[i].time),
+               percent(ours[i].time / step),
+               error_cell(theirs[i].time.in(kSecond), ours[i].time.in(kSecond))});
+  }
+  table.add({"step", duration(step), duration(predicted.total()), "",
+             error_cell(predicted.total().in(kSecond), step.in(kSecond))});
+  return heading("Time of one step: measured and predicted", style) + table.text(style);
+}
+
+/// Time the instructions of one kind take on all ranks together.
+struct OfOp {
+  Seconds measured;
+  Seconds predicted;
+};
+
+std::string instruction_table(const RunReport& report, const SimulatedStep& simulated,
+                              const TextStyle& style) {
+  if (report.spans.empty()) return "";
+  const ProcessGrid grid(report.plan.plan);
+  std::array<OfOp, kOps> ops{};
+  std::array<int, kOps> counts{};
+  const int copies = grid.ranks() / grid.degree(Axis::pp);  // ranks that run the same program
+  for (const ExecutedSpan& span : report.spans) {
+    const int stage = grid.coordinates(span.rank).pp;
+    const Instruction& i =
+        simulated.schedule.programs[static_cast<std::size_t>(stage)].instructions[span.instruction];
+    ops[static_cast<std::size_t>(i.op)].measured += span.end - span.start;
+    ++counts[static_cast<std::size_t>(i.op)];
+  }
+  for (const Span& span : simulated.timeline.spans) {
+    const Instruction& i =
+        simulated.schedule.programs[static_cast<std::size_t>(span.rank)].instructions[span.id];
+    ops[static_cast<std::size_t>(i.op)].predicted += copies * (span.end - span.start);
+  }
+  Table table(
+      {{"", Table::Align::left, 0}, {"instructions"}, {"measured"}, {"predicted"}, {"error"}});
+  for (int op = 0; op < kOps; ++op) {
+    const auto at = static_cast<std::size_t>(op);
+    if (counts[at] == 0) continue;
+    table.add({std::string(name_of(static_cast<Op>(op))), grouped(counts[at]),
+               duration(ops[at].measured), duration(ops[at].predicted),
+               error_cell(ops[at].predicted.in(kSecond), ops[at].measured.in(kSecond))});
+  }
+  return heading("Instructions of one step, all ranks together", style) + table.text(style) +
+         folded(
+             "Communication counts from when the rank is ready, so it holds waiting for the "
+             "others.",
+             "", style);
+}
+
+std::string memory_table(const RunReport& report, const TextStyle& style) {
+  const PredictedCosts& measured = *report.measured;
+  const PredictedCosts& predicted = report.plan.predicted;
+  Table table({{"stage", Table::Align::left, 0},
+               {"part", Table::Align::left, 0},
+               {"measured MiB"},
+               {"predicted MiB"},
+               {"error"}});
+  const auto mib = [](Bytes bytes) { return fmt::format("{:.2f}", bytes.in(1_MiB)); };
+  for (std::size_t s = 0; s < measured.stages.size(); ++s) {
+    const std::vector<MemoryPart> ours = parts_of(measured.stages[s]);
+    const std::vector<MemoryPart> theirs = parts_of(predicted.stages[s]);
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      if (ours[i].bytes == Bytes{} && theirs[i].bytes == Bytes{}) continue;
+      table.add({std::to_string(s), std::string(ours[i].name), mib(ours[i].bytes),
+                 mib(theirs[i].bytes),
+                 error_cell(theirs[i].bytes.in(kByte), ours[i].bytes.in(kByte))});
+    }
+    const Bytes all = measured.stages[s].total();
+    const Bytes expected = predicted.stages[s].total();
+    table.add({std::to_string(s), "total", mib(all), mib(expected),
+               error_cell(expected.in(kByte), all.in(kByte))});
+  }
+  std::string text = heading("Memory of a rank: measured and predicted", style) + table.text(style);
+  if (report.process_peak > Bytes{}) {
+    text += folded(
+        fmt::format("The operating system saw at most {} in all.", with_gib(report.process_peak)),
+        "", style);
+  }
+  return text;
+}
+
+std::string steps_table(const RunReport& report, const TextStyle& style) {
+  Table table({{"step"},
+               {"loss"},
+               {"gradient norm"},
+               {"learning rate"},
+               {"seconds"},
+               {"tokens/s"},
+               {"", Table::Align::left, 0}});
+  constexpr std::size_t kShown = 3;
+  const std::size_t count = report.steps.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const RunStep& step = report.steps[i];
+    if (i >= kShown && i + kShown < count && step.notes.empty()) {
+      if (i == kShown) table.add({"...", "", "", "", "", "", ""});
+      continue;
+    }
+    std::string notes;
+    for (const std::string& note : step.notes) notes += (notes.empty() ? "" : "; ") + note;
+    table.add({grouped(step.step), fmt::format("{:.4f}", step.loss),
+               fmt::format("{:.3f}", step.gradient_norm), fmt::format("{:.2e}", step.learning_rate),
+               fmt::format("{:.3f}", step.seconds.in(kSecond)),
+               grouped(std::llround(step.tokens_per_second)), notes});
+  }
+  return heading("Steps", style) + table.text(style);
+}
+
+std::string end_text(const RunReport& report, const TextStyle& style) {
+  std::string text = fmt::format("Run {}: {}, {}, {} ({}, {})", name_of(report.end),
+                                 report.plan.model.name, counted(report.ranks, "rank"),
+                                 counted(static_cast<std::int64_t>(report.steps.size()), "step"),
+                                 report.backend, report.launcher);
+  if (!report.reason.empty()) text += "\n" + folded(report.reason, "", style);
+  return text + "\n" + described(report.plan.plan, style) + "\n";
+}
+
+}  // namespace
+
+std::string step_line(const RunStep& step, std::int64_t of) {
+  const double left = static_cast<double>(of - step.step - 1) * step.seconds.in(kSecond);
+  std::string line =
+      fmt::format("step {} of {}: loss {:.4f}, {} tokens/s, {} a step, {} to go", step.step + 1, of,
+                  step.loss, grouped(std::llround(step.tokens_per_second)), duration(step.seconds),
+                  duration(Seconds{left}));
+  for (const std::string& note : step.notes) line += "; " + note;
+  return line;
+}
+
+std::string run_text(const RunReport& report, const SimulatedStep& simulated,
+                     const TextStyle& style) {
+  std::string text = end_text(report, style);
+  if (!report.steps.empty()) text += "\n" + steps_table(report, style);
+  if (report.measured) {
+    text += "\n" + time_table(report, style);
+    text += "\n" + instruction_table(report, simulated, style);
+    text += "\n" + memory_table(report, style);
+  }
+  if (!report.advice.empty()) {
+    text += "\n" + heading("Batch and learning rate", style);
+    for (const std::string& sentence : report.advice) text += folded(sentence + ".", "  ", style);
+  }
+  const bool same = report.schedule_hash == report.executed_hash;
+  if (report.end == RunReport::End::completed) {
+    text +=
+        "\n" +
+        folded(same ? "Every step executed the plan's program: hash " + report.executed_hash + "."
+                    : "What was executed is NOT the plan's program: hash " + report.executed_hash +
+                          " instead of " + report.schedule_hash + ".",
+               "", style);
+  }
+  return text;
+}
+
+}  // namespace echelon
