@@ -1,0 +1,58 @@
+// Device: what carries out instructions. Virtual time, CPU and CUDA implement it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "core/schedule.hpp"
+#include "core/units.hpp"
+
+namespace echelon {
+
+/// What may take part of the time of one instruction and is told apart in measured times.
+enum class Within : std::uint8_t { recompute, tp_comm, cp_comm, ep_comm, host };
+inline constexpr int kWithins = 5;
+using WithinTimes = std::array<Seconds, kWithins>;  ///< by Within
+
+/// One instruction, once, on one rank. The executor fills the first half, the device the second.
+struct Work {
+  int rank = 0;           ///< global
+  int pipeline_rank = 0;  ///< whose program it is
+  std::int64_t step = 0;  ///< from 0
+  const Instruction& instruction;
+  bool timed = false;  ///< whether this step is measured; only then the times below are looked at
+
+  /// When all ends of a communication were there, on Device::now's clock; before that a queue waits
+  /// for others, from then on it transfers. Not told: when the queue took the instruction up.
+  std::optional<Seconds> met;
+  WithinTimes within{};
+  int times_done = 0;
+  Instruction done;
+
+  /// To be called once by the code that does the work, with the instruction it did: what is
+  /// skipped, repeated or mistaken for another is seen, and what was told here is what is recorded.
+  void did(const Instruction& what) {
+    ++times_done;
+    done = what;
+  }
+  [[nodiscard]] Seconds& operator[](Within part) { return within[static_cast<std::size_t>(part)]; }
+};
+
+/// Each queue of each rank calls from a thread of its own. What an instruction waits for (its
+/// queue's order, `after`) is over, and visible to the calling thread, when execute is called.
+class Device {
+ public:
+  virtual ~Device() = default;
+  /// Does the work; returns when it is over on this queue. What is thrown ends the run.
+  virtual void execute(Work& work) = 0;
+  /// Before a rank's step, while none of its queues runs.
+  virtual void begin_step(int rank, std::int64_t step) = 0;
+  /// The clock of measured times.
+  [[nodiscard]] virtual Seconds now(int rank, Queue queue) const = 0;
+};
+
+/// Time of the system's steady clock: what a device of real time tells as now.
+[[nodiscard]] Seconds steady_now();
+
+}  // namespace echelon

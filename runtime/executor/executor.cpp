@@ -1,0 +1,198 @@
+#include "runtime/executor/executor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <numeric>
+
+namespace echelon {
+namespace {
+
+constexpr std::size_t place_of(Queue queue) { return static_cast<std::size_t>(queue); }
+
+}  // namespace
+
+Seconds steady_now() {
+  return Seconds{
+      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
+}
+
+Executor::Prepared::Prepared(const Schedule& schedule, int pipeline_rank)
+    : program(schedule.programs[static_cast<std::size_t>(pipeline_rank)]),
+      rules(schedule, pipeline_rank) {
+  std::vector<std::uint32_t> count;  // per instruction: done on its queue when it is over
+  for (const Instruction& i : program.instructions) {
+    EXPECTS(i.id == names.size(), "a schedule that check_schedule accepts");
+    Line& line = lines[place_of(i.queue)];
+    used_lines += line.ids.empty() ? 1 : 0;
+    line.ids.push_back(i.id);
+    count.push_back(static_cast<std::uint32_t>(line.ids.size()));
+    names.push_back(rules.name_of_instruction(i.id));
+    std::vector<Line::Wait>& waits = line.waits.emplace_back();
+    for (const std::uint32_t id : i.after) {
+      waits.push_back({id, place_of(program.instructions[id].queue), count[id]});
+    }
+  }
+  EXPECTS(used_lines > 0, "a program has instructions");
+}
+
+Executor::Rank::Rank(Crew& crew, const Prepared& what, int global, int pipeline)
+    : prepared(what), ledger(what.rules, global), record(what.program), over(crew) {
+  times.rank = global;
+  times.pipeline_rank = pipeline;
+  for (int queue = 0; queue < kQueues; ++queue) queues.emplace_back(crew);
+}
+
+Executor::Executor(Crew& crew, const Schedule& schedule, const ProcessGrid& grid, Device& device,
+                   ExecutorOptions options)
+    : crew_(crew), schedule_(schedule), device_(device), options_(std::move(options)) {
+  EXPECTS(grid.degree(Axis::pp) == schedule.ranks, "a grid with the schedule's pipeline ranks");
+  if (options_.local.empty()) {
+    options_.local.resize(static_cast<std::size_t>(grid.ranks()));
+    std::iota(options_.local.begin(), options_.local.end(), 0);
+  }
+  prepared_.resize(static_cast<std::size_t>(schedule.ranks));
+  for (const int rank : options_.local) {
+    const int pipeline_rank = grid.coordinates(rank).pp;
+    auto& program = prepared_[static_cast<std::size_t>(pipeline_rank)];
+    if (!program) program = std::make_unique<Prepared>(schedule, pipeline_rank);
+    ranks_.emplace_back(crew, *program, rank, pipeline_rank);
+  }
+}
+
+void Executor::enlist() {
+  for (Rank& rank : ranks_) {
+    begin_step(rank, 0);
+    for (std::size_t queue = 0; queue < kQueues; ++queue) {
+      if (rank.prepared.lines[queue].ids.empty()) continue;
+      const auto which = static_cast<Queue>(queue);
+      crew_.add(fmt::format("rank {} {}", rank.times.rank, name_of(which)),
+                [this, &rank, which] { live(rank, which); });
+    }
+  }
+}
+
+void Executor::live(Rank& rank, Queue queue) {
+  std::int64_t step = 0;
+  do run_queue(rank, queue, step);
+  while (end_step(rank, step++));
+}
+
+void Executor::run_queue(Rank& rank, Queue queue, std::int64_t step) {
+  const Line& line = rank.prepared.lines[place_of(queue)];
+  QueueState& state = rank.queues[place_of(queue)];
+  const std::string prefix = fmt::format("step {} ", step);
+  std::string at;
+  for (std::size_t k = 0; k < line.ids.size(); ++k) {
+    const Instruction& i = rank.prepared.program.instructions[line.ids[k]];
+    at.assign(prefix).append(rank.prepared.names[i.id]);
+    wait(rank, line.waits[k], at);
+    crew_.doing(at);
+    execute(rank, i, step);
+    state.gate.change(
+        [&] { state.done.store(static_cast<std::uint32_t>(k + 1), std::memory_order_release); });
+  }
+}
+
+void Executor::wait(Rank& rank, const std::vector<Line::Wait>& waits, const std::string& at) {
+  const auto over = [&](const Line::Wait& wait) {
+    return rank.queues[wait.queue].done.load(std::memory_order_acquire) >= wait.count;
+  };
+  if (crew_.directed()) {  // one choice before each instruction, even where nothing is waited for
+    crew_.doing(at + " waits for its turn");
+    return rank.over.await([&] { return std::all_of(waits.begin(), waits.end(), over); });
+  }
+  for (const Line::Wait& wait : waits) {
+    if (over(wait)) continue;
+    crew_.doing(at + " waits for " + rank.prepared.names[wait.id]);
+    rank.queues[wait.queue].gate.await([&] { return over(wait); });
+  }
+}
+
+void Executor::execute(Rank& rank, const Instruction& i, std::int64_t step) {
+  using Kind = RunFailure::Kind;
+  Work work{.rank = rank.times.rank,
+            .pipeline_rank = rank.times.pipeline_rank,
+            .step = step,
+            .instruction = i,
+            .timed = rank.timed,
+            .met = {},
+            .within = {},
+            .times_done = 0,
+            .done = {}};
+  const auto told = [&](const char* what) {
+    return fmt::format("step {}, {}: {}", step, describe(rank.times.rank, i), what);
+  };
+  rank.ledger.begin(i);
+  try {
+    carry_out(rank, i, work);
+  } catch (const RunFailure& failure) {
+    throw RunFailure(failure.kind(), told(failure.what()));
+  } catch (const std::bad_alloc&) {
+    throw RunFailure(Kind::out_of_memory, told("out of memory"));
+  } catch (const std::exception& failure) {
+    throw RunFailure(Kind::defect, told(failure.what()));
+  }
+  rank.ledger.end(i);
+}
+
+void Executor::carry_out(Rank& rank, const Instruction& i, Work& work) {
+  const auto now = [&] { return device_.now(work.rank, i.queue); };
+  const Seconds start = work.timed ? now() : Seconds{};
+  device_.execute(work);
+  if (work.timed) {
+    rank.times.laps[i.id] = {
+        .start = work.met.value_or(start), .end = now(), .within = work.within};
+  }
+  rank.record.tell(i, work.done, work.times_done);
+  if (work.times_done == 1 && work.done == i) return;
+  throw RunFailure(RunFailure::Kind::defect,
+                   work.times_done == 1
+                       ? "the device did " + describe(work.rank, work.done) + " instead"
+                       : fmt::format("the device did it {} times", work.times_done));
+}
+
+bool Executor::end_step(Rank& rank, std::int64_t step) {
+  const bool last_queue =
+      rank.over.change([&] { return ++rank.ended == rank.prepared.used_lines; });
+  if (!last_queue) {
+    crew_.doing(fmt::format("step {} is over on this queue", step));
+    rank.over.await([&] { return rank.step > step; });
+    return !rank.last;
+  }
+  if (const Instruction* odd = rank.record.odd(); odd != nullptr) {
+    throw RunFailure(RunFailure::Kind::defect, fmt::format("step {}, {}: not executed as planned",
+                                                           step, describe(rank.times.rank, *odd)));
+  }
+  for (const Lap& lap : rank.times.laps) rank.times.end = std::max(rank.times.end, lap.end);
+  const bool more =
+      options_.step_over && options_.step_over({.rank = rank.times.rank,
+                                                .pipeline_rank = rank.times.pipeline_rank,
+                                                .step = step,
+                                                .times = rank.timed ? &rank.times : nullptr,
+                                                .record = rank.record});
+  if (more) begin_step(rank, step + 1);
+  rank.over.change([&] {
+    rank.ended = 0;
+    rank.step = step + 1;
+    rank.last = !more;
+  });
+  return more;
+}
+
+/// While none of its queues runs.
+void Executor::begin_step(Rank& rank, std::int64_t step) {
+  rank.ledger.begin_step();
+  rank.record.begin_step();
+  for (QueueState& queue : rank.queues) queue.done.store(0, std::memory_order_relaxed);
+  device_.begin_step(rank.times.rank, step);
+  rank.timed = options_.measured && options_.measured(step);
+  if (!rank.timed) return rank.times.laps.clear();
+  rank.times.step = step;
+  rank.times.laps.assign(rank.prepared.program.instructions.size(), {});
+  rank.times.begin = rank.times.end = device_.now(rank.times.rank, Queue::compute);
+}
+
+}  // namespace echelon

@@ -1,0 +1,216 @@
+// The executor: the simulator's timeline, step after step, what it records, how it fails.
+#include "core/fingerprint.hpp"
+#include "core/schedule_check.hpp"
+#include "tests/runtime/executor_run.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+Schedule small(ScheduleKind kind = ScheduleKind::one_f_one_b) {
+  ScheduleSpec spec;
+  spec.shape = {.kind = kind, .ranks = 2, .chunks = 1, .microbatches = 3};
+  spec.reduce_gradients = true;
+  spec.clip = true;
+  return build_schedule(spec, one_second_each(spec.shape));
+}
+
+/// The first span that differs from the simulator's, or nothing.
+std::string difference(const Schedule& schedule, const Timeline& simulated,
+                       const std::vector<StepTimes>& ran) {
+  for (const StepTimes& rank : ran) {
+    for (const Span& span : simulated.spans) {
+      if (span.rank != rank.pipeline_rank) continue;
+      const Lap& lap = rank.laps[span.id];
+      if (lap.start == span.start && lap.end == span.end) continue;
+      return std::to_string(rank.rank) + ": " +
+             describe(span.rank,
+                      schedule.programs[static_cast<std::size_t>(span.rank)].instructions[span.id]);
+    }
+  }
+  return {};
+}
+
+TEST_CASE("in virtual time the executor's spans are the simulator's, instruction for instruction") {
+  Numbers draw(11);
+  int runs = 0;
+  for (const PipelineShape& shape : shapes(4, 2, {1, 3})) {
+    CAPTURE(name_of(shape));
+    const ScheduleSpec spec = random_spec(shape, draw);
+    const ScheduleCosts costs = random_costs(shape, draw);
+    const Schedule schedule = build_schedule(spec, costs);
+    REQUIRE(check_schedule(schedule).empty());
+    const ProcessGrid grid = grid_of(schedule, 1 + draw.upto(1), 1 + draw.upto(1));
+    const auto ran = measured_steps(schedule, grid, takes_of(schedule, grid, costs));
+    CHECK(difference(schedule, simulate(schedule, costs), ran) == "");
+    ++runs;
+  }
+  CHECK(runs > 30);
+}
+
+TEST_CASE("steps follow one another: with equal ends, each is the first one later") {
+  const Schedule schedule = small();
+  ScheduleCosts costs = one_second_each({.ranks = 2, .chunks = 1, .microbatches = 3}, 1_s);
+  costs.ranks.assign(2, {.optimizer = 2_s});
+  const ProcessGrid grid = grid_of(schedule, 1, 2);
+  const auto takes = takes_of(schedule, grid, costs);
+  const auto first = measured_steps(schedule, grid, takes);
+  const auto third = measured_steps(schedule, grid, takes, {}, 3);
+  const Seconds step = simulate(schedule, costs).makespan;
+  for (std::size_t rank = 0; rank < first.size(); ++rank) {
+    CHECK(third[rank].step == 2);
+    CHECK(third[rank].begin == 2 * step);
+    CHECK(third[rank].end == 3 * step);
+    for (std::size_t id = 0; id < first[rank].laps.size(); ++id) {
+      REQUIRE(third[rank].laps[id].start == first[rank].laps[id].start + 2 * step);
+      REQUIRE(third[rank].laps[id].end == first[rank].laps[id].end + 2 * step);
+    }
+  }
+}
+
+TEST_CASE("what was executed has the hash of the plan's program, on every replica") {
+  const Schedule schedule = small(ScheduleKind::zero_bubble_h1);
+  const ProcessGrid grid = grid_of(schedule, 2, 2);
+  Crew crew;
+  EmptyDevice device;
+  std::vector<Program> executed(static_cast<std::size_t>(grid.ranks()));
+  Executor executor(crew, schedule, grid, device,
+                    {.local = {}, .measured = {}, .step_over = [&](const StepOver& over) {
+                       executed[static_cast<std::size_t>(over.rank)] = over.record.executed();
+                       CHECK(over.times == nullptr);
+                       return over.step < 1;
+                     }});
+  executor.enlist();
+  crew.run();
+  const std::string planned = fingerprint(to_text(schedule));
+  for (int tp = 0; tp < 2; ++tp) {
+    for (int dp = 0; dp < 2; ++dp) {
+      std::vector<Program> pipeline;
+      for (const int rank :
+           grid.group(Axis::pp, grid.rank({.tp = tp, .cp = 0, .dp = dp, .pp = 0}))) {
+        pipeline.push_back(executed[static_cast<std::size_t>(rank)]);
+      }
+      CHECK(executed_hash(schedule, pipeline) == planned);
+    }
+  }
+}
+
+TEST_CASE("a record shows what was skipped, repeated or mistaken") {
+  const Schedule schedule = small();
+  const Program& program = schedule.programs[0];
+  const auto hash = [&](std::size_t id, const Instruction& done, int times) {
+    Record record(program);
+    for (const Instruction& i : program.instructions) {
+      if (i.id == id)
+        record.tell(i, done, times);
+      else
+        record.tell(i, i, 1);
+    }
+    CHECK((record.odd() == nullptr) == (times == 1 && done == program.instructions[id]));
+    const std::vector<Program> all = {record.executed(), schedule.programs[1]};
+    return executed_hash(schedule, all);
+  };
+  const std::string planned = fingerprint(to_text(schedule));
+  CHECK(hash(5, program.instructions[5], 1) == planned);
+  CHECK(hash(5, program.instructions[5], 0) != planned);
+  CHECK(hash(5, program.instructions[5], 2) != planned);
+  CHECK(hash(5, program.instructions[6], 1) != planned);
+}
+
+TEST_CASE("a device that skips, repeats or mistakes an instruction ends the run") {
+  const Schedule schedule = small();
+  const ProcessGrid grid = grid_of(schedule);
+  class Careless : public EmptyDevice {
+   public:
+    int times = 0;
+    void execute(Work& work) override {
+      const bool odd = work.rank == 1 && work.instruction.op == Op::backward;
+      Instruction done = work.instruction;
+      if (odd && times == 1) done.microbatch = 7;
+      for (int k = 0; k < (odd ? times : 1); ++k) work.did(done);
+    }
+  };
+  for (const auto& [times, told] :
+       {std::pair(0, "the device did it 0 times"), std::pair(2, "the device did it 2 times"),
+        std::pair(1, "the device did rank 1 #")}) {
+    Crew crew;
+    Careless device;
+    device.times = times;
+    Executor executor(crew, schedule, grid, device);
+    executor.enlist();
+    const std::string what = outcome(crew);
+    CAPTURE(what);
+    CHECK(what.find(told) != std::string::npos);
+    CHECK(what.find("step 0, rank 1 #") == 0);
+    CHECK(what.find("B c0 m") != std::string::npos);
+  }
+}
+
+TEST_CASE("a device that fails on one rank ends all, and the message names rank and instruction") {
+  const Schedule schedule = small();
+  const ProcessGrid grid = grid_of(schedule, 1, 2);
+  for (const bool memory : {false, true}) {
+    Crew crew;
+    VirtualDevice device(crew, schedule, grid, [&](int rank, const Instruction& i) {
+      if (rank == 3 && i.op == Op::forward && i.microbatch == 1) {
+        if (memory) throw std::bad_alloc();
+        throw RunFailure(RunFailure::Kind::diverged, "the loss is NaN");
+      }
+      return 1_s;
+    });
+    Executor executor(crew, schedule, grid, device);
+    executor.enlist();
+    try {
+      crew.run();
+      FAIL("the run went on");
+    } catch (const RunFailure& failure) {
+      CHECK(failure.kind() ==
+            (memory ? RunFailure::Kind::out_of_memory : RunFailure::Kind::diverged));
+      const std::string what = failure.what();
+      CAPTURE(what);
+      CHECK(what.find("step 0, rank 3 #") == 0);
+      CHECK(what.find(memory ? "F c0 m1: out of memory" : "F c0 m1: the loss is NaN") !=
+            std::string::npos);
+    }
+  }
+}
+
+/// Rank 0 loses its first send and what waited for it.
+Schedule without_a_send() {
+  Schedule schedule = small();
+  Program& program = schedule.programs[0];
+  std::size_t lost = 0;
+  while (program.instructions[lost].op != Op::send_activation) ++lost;
+  program.instructions.erase(program.instructions.begin() + static_cast<std::ptrdiff_t>(lost));
+  for (Instruction& i : program.instructions) {
+    if (i.id > lost) --i.id;
+    Few<std::uint32_t, kQueues - 1> after;
+    for (const std::uint32_t id : i.after) {
+      if (id != lost) after.push_back(id > lost ? id - 1 : id);
+    }
+    i.after = after;
+  }
+  return schedule;
+}
+
+TEST_CASE("a send that is missing is a hang that names who waits for what") {
+  const Schedule schedule = without_a_send();
+  const ProcessGrid grid = grid_of(schedule);
+  Numbers numbers(3);
+  Crew directed(any_order(numbers));
+  Crew real(Seconds{0.2});
+  for (Crew* crew : {&directed, &real}) {
+    VirtualDevice device(*crew, schedule, grid, [](int, const Instruction&) { return 1_s; });
+    Executor executor(*crew, schedule, grid, device);
+    executor.enlist();
+    const std::string what = outcome(*crew);
+    CAPTURE(what);
+    CHECK(what.find("rank 1 p2p_forward: step 0 #") != std::string::npos);
+    CHECK(what.find("recv_f c0 m") != std::string::npos);
+    CHECK(what.find("rank 1 compute: step 0 #") != std::string::npos);
+    CHECK(what.find("waits for") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace echelon
