@@ -22,6 +22,8 @@ Overlap overlap_of(const Parameter& parameter, std::int64_t begin, std::int64_t 
   return {std::max(begin, parameter.offset), std::min(end, parameter.offset + parameter.count())};
 }
 
+bool is_partial(const Parameter& p) { return p.summed_over_tp || p.summed_over_kv; }
+
 }  // namespace
 
 template <class T>
@@ -72,9 +74,7 @@ void States<T>::reduce(RegionState<T>& region, Wide<T>* whole, bool last) const 
   constexpr Element kElement = Number<Wide<T>>::kElement;
   const Sharing& s = sharing_;
   if (s.zero == 0) {
-    // One group of one shard each: all ranks are replicas.
-    if (s.shards > 1)
-      s.reduce_shards->all_reduce(whole, region.region->padded, kElement, Reduction::sum);
+    // All ranks are replicas.
     if (s.replicas > 1)
       s.reduce_replicas->all_reduce(whole, region.region->padded, kElement, Reduction::sum);
     return;
@@ -90,13 +90,14 @@ void States<T>::reduce(RegionState<T>& region, Wide<T>* whole, bool last) const 
 }
 
 template <class T>
-double States<T>::sum_of_squares(const RegionState<T>& region) const {
+double States<T>::sum_of_squares(const RegionState<T>& region, Partial partial) const {
   const bool first_copy = sharing_.replica == 0 && (sharing_.zero > 0 || sharing_.shard == 0);
   if (!first_copy) return 0;
   double sum = 0;
   for (const Parameter& parameter : region.region->parameters) {
     const Overlap o = overlap_of(parameter, region.begin, region.end);
     if (!parameter.counted || o.begin >= o.end) continue;
+    if (partial == Partial::without && is_partial(parameter)) continue;
     sum += cpu::sum_of_squares(region.own_gradients + (o.begin - region.begin), o.end - o.begin);
   }
   return sum;
@@ -106,7 +107,7 @@ template <class T>
 double States<T>::local_sum_of_squares(const Region& region, const Wide<T>* whole) {
   double sum = 0;
   for (const Parameter& parameter : region.parameters) {
-    if (parameter.counted) sum += cpu::sum_of_squares(whole + parameter.offset, parameter.count());
+    if (parameter.counted && !is_partial(parameter)) sum += cpu::sum_of_squares(whole + parameter.offset, parameter.count());
   }
   return sum;
 }

@@ -45,6 +45,9 @@ struct RegionState {
   [[nodiscard]] std::int64_t own() const { return end - begin; }
 };
 
+/// Whether sums take in parameters of which each tensor-parallel rank has only part of the gradient.
+enum class Partial { with, without };
+
 /// States of all regions of a chunk. ZeRO stage z divides: 1 master weights and moments, 2
 /// gradients too, 3 weights too. Source: arXiv 1910.02054, section 3. The tied word embedding keeps
 /// whole weights and gradients at every stage, for it is used at both ends of the model.
@@ -67,8 +70,9 @@ class States {
   void reduce(RegionState<T>& region, Wide<T>* whole, bool last) const;
   /// Of the own part after reduction, each parameter of the model once over all ranks: replicas and
   /// tensor-parallel copies contribute nothing.
-  [[nodiscard]] double sum_of_squares(const RegionState<T>& region) const;
-  /// Of a rank's own gradients before any reduction; without tensor-parallel copies.
+  [[nodiscard]] double sum_of_squares(const RegionState<T>& region, Partial partial) const;
+  /// Of a rank's own gradients before any reduction, without partial ones and without
+  /// tensor-parallel copies.
   [[nodiscard]] static double local_sum_of_squares(const Region& region, const Wide<T>* whole);
   /// Adam on the own part. The tied embedding at ZeRO-3 is gathered again at once.
   void update(RegionState<T>& region, const cpu::AdamStep& step) const;
