@@ -25,9 +25,10 @@ struct Parameter {
 
   enum class Fill { normal, ones, zeros };
   Fill fill = Fill::normal;
-  double deviation = 0.02;      ///< of `normal`
-  bool decayed = true;          ///< weight decay: matrices; not norms and biases
-  bool counted = true;          ///< this tp rank counts it in the norm and writes it to files
+  double deviation = 0.02;  ///< of `normal`
+  bool decayed = true;      ///< weight decay: matrices; not norms and biases
+  bool counted = true;      ///< this rank counts it in the norm and writes it to files: of replicas
+                            ///< over tp the first, of the tied embedding the first stage's
   bool summed_over_tp = false;  ///< each tp rank has part of its gradient (sequence parallel)
   bool summed_over_kv = false;  ///< each replica of a kv head has part of its gradient
 
@@ -58,6 +59,9 @@ struct ChunkSpec {
   std::vector<Recompute> recompute;  ///< per layer of this chunk: none, selective or full
   int shards = 1;                    ///< regions are padded to a multiple of it
   std::int64_t padded_vocab = 0;     ///< a multiple of tp
+  // Not shapes, so no ModelSpec says them.
+  double norm_eps = 1e-5;     ///< GPT-2's, Llama 2's and 3's
+  double rope_theta = 10000;  ///< base of the rotary embedding (arXiv 2104.09864, section 3.2.2)
 
   [[nodiscard]] int first_layer_of(int unit) const { return unit * layers / units; }
 };
@@ -78,8 +82,10 @@ struct ChunkParameters {
 void for_each_piece(const Parameter& parameter, std::int64_t begin, std::int64_t end,
                     const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit);
 
-/// Why the runtime cannot execute this model; empty when it can. MoE, MLA, sinks, ALiBi, windows,
-/// dropout, parallel blocks, post-norms are not executed.
+/// What of this model the runtime cannot execute; empty when it can execute all. MoE, MLA, sinks,
+/// ALiBi, windows, dropout, parallel blocks, post-norms, norms of q and k, of the embedding are not
+/// executed. A ModelSpec holds shapes: what changes none (Gemma's scaled embedding, rotation of a
+/// part of the head, the base of RoPE) it does not say, and is executed as plain Llama or GPT-2.
 [[nodiscard]] std::string not_executed(const ModelSpec& model);
 
 }  // namespace echelon

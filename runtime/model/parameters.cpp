@@ -1,0 +1,218 @@
+#include "runtime/model/parameters.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/expects.hpp"
+
+namespace echelon {
+
+namespace {
+
+/// Which part of a matrix a tensor-parallel rank holds.
+enum class Split { none, rows, columns };
+
+/// Standard deviation of the initial weights. Source: GPT-2's released code (model.py,
+/// initializer_range 0.02) and Llama's and Megatron-LM's default.
+constexpr double kDeviation = 0.02;
+
+/// Puts the parameters of one region together.
+class RegionBuilder {
+ public:
+  explicit RegionBuilder(const ChunkSpec& spec) : spec_(spec) {}
+
+  Parameter& add(std::string name, std::int64_t rows, std::int64_t columns, Split split) {
+    Parameter p;
+    p.name = std::move(name);
+    p.rows = rows;
+    p.columns = columns;
+    p.local_rows = split == Split::rows ? rows / spec_.tp : rows;
+    p.local_columns = split == Split::columns ? columns / spec_.tp : columns;
+    if (split == Split::rows) p.first_row = spec_.tp_rank * p.local_rows;
+    if (split == Split::columns) p.first_column = spec_.tp_rank * p.local_columns;
+    EXPECTS(split != Split::rows || rows % spec_.tp == 0, "tp does not divide the rows");
+    EXPECTS(split != Split::columns || columns % spec_.tp == 0, "tp does not divide the columns");
+    p.counted = split != Split::none || spec_.tp_rank == 0;
+    region_.parameters.push_back(std::move(p));
+    return region_.parameters.back();
+  }
+
+  /// A vector that every tensor-parallel rank holds, beside activations that sequence parallelism
+  /// splits.
+  Parameter& add_replicated(std::string name, std::int64_t width, Parameter::Fill fill) {
+    Parameter& p = add(std::move(name), width, 1, Split::none);
+    p.summed_over_tp = spec_.sequence_parallel && spec_.tp > 1;
+    p.fill = fill;
+    p.decayed = false;
+    return p;
+  }
+
+  void add_norm(const std::string& name) {
+    add_replicated(name + ".weight", spec_.model.hidden, Parameter::Fill::ones);
+    if (spec_.model.normalization == Normalization::layer_norm) {
+      add_replicated(name + ".bias", spec_.model.hidden, Parameter::Fill::zeros);
+    }
+  }
+
+  /// A matrix over the vocabulary, or (columns = 1) a vector.
+  Parameter& add_vocabulary(std::string name, std::int64_t columns) {
+    Parameter& p = add(std::move(name), spec_.padded_vocab, columns, Split::rows);
+    p.rows = spec_.model.vocab;
+    return p;
+  }
+
+  /// Keys or values: their rows are heads, of which several ranks hold the same where there are
+  /// fewer than ranks.
+  Parameter& add_kv(std::string name, std::int64_t columns) {
+    const ModelSpec& model = spec_.model;
+    if (model.kv_heads >= spec_.tp)
+      return add(std::move(name), model.kv_width(), columns, Split::rows);
+    EXPECTS(spec_.tp % model.kv_heads == 0, "kv heads do not divide tp");
+    const int replicas = spec_.tp / model.kv_heads;
+    Parameter& p = add(std::move(name), model.kv_width(), columns, Split::none);
+    p.local_rows = model.head_dim;
+    p.first_row = std::int64_t{spec_.tp_rank / replicas} * model.head_dim;
+    p.counted = spec_.tp_rank % replicas == 0;
+    p.summed_over_kv = true;
+    return p;
+  }
+
+  Region finish() {
+    for (Parameter& p : region_.parameters) {
+      p.offset = region_.count;
+      region_.count += p.count();
+    }
+    region_.padded = (region_.count + spec_.shards - 1) / spec_.shards * spec_.shards;
+    return std::move(region_);
+  }
+
+ private:
+  const ChunkSpec& spec_;
+  Region region_;
+};
+
+std::string layer_name(int layer) { return "layers." + std::to_string(layer) + "."; }
+
+void add_bias_rows(Parameter& p) {
+  p.fill = Parameter::Fill::zeros;
+  p.decayed = false;
+}
+
+/// What lies beside the residual stream: norms, and biases of row-parallel matrices.
+void add_layer_vectors(RegionBuilder& region, const ModelSpec& model, int layer) {
+  const std::string at = layer_name(layer);
+  region.add_norm(at + "attention.norm");
+  if (model.attention_output_bias) {
+    region.add_replicated(at + "attention.output.bias", model.hidden, Parameter::Fill::zeros);
+  }
+  region.add_norm(at + "mlp.norm");
+  if (model.mlp_bias) {
+    region.add_replicated(at + "mlp.down.bias", model.hidden, Parameter::Fill::zeros);
+  }
+}
+
+void add_layer_matrices(RegionBuilder& region, const ModelSpec& model, int layer) {
+  const std::string at = layer_name(layer);
+  // Output projections start smaller by the square root of how many of them add to the residual
+  // stream. Source: GPT-2 (Radford et al. 2019, section 2.3); Megatron-LM's scaled_init_method.
+  const double scaled = kDeviation / std::sqrt(2.0 * model.layers);
+  region.add(at + "attention.q.weight", model.query_width(), model.hidden, Split::rows);
+  region.add_kv(at + "attention.k.weight", model.hidden);
+  region.add_kv(at + "attention.v.weight", model.hidden);
+  if (model.qkv_bias) {
+    add_bias_rows(region.add(at + "attention.q.bias", model.query_width(), 1, Split::rows));
+    add_bias_rows(region.add_kv(at + "attention.k.bias", 1));
+    add_bias_rows(region.add_kv(at + "attention.v.bias", 1));
+  }
+  region.add(at + "attention.output.weight", model.hidden, model.query_width(), Split::columns)
+      .deviation = scaled;
+  if (model.gated_mlp) {
+    region.add(at + "mlp.gate.weight", model.ffn_hidden, model.hidden, Split::rows);
+  }
+  region.add(at + "mlp.up.weight", model.ffn_hidden, model.hidden, Split::rows);
+  if (model.mlp_bias) {
+    if (model.gated_mlp) {
+      add_bias_rows(region.add(at + "mlp.gate.bias", model.ffn_hidden, 1, Split::rows));
+    }
+    add_bias_rows(region.add(at + "mlp.up.bias", model.ffn_hidden, 1, Split::rows));
+  }
+  region.add(at + "mlp.down.weight", model.hidden, model.ffn_hidden, Split::columns).deviation =
+      scaled;
+}
+
+/// Unit `unit` of the chunk; vectors that sequence parallelism leaves in parts come first.
+Region unit_region(const ChunkSpec& spec, int unit) {
+  const ModelSpec& model = spec.model;
+  const bool embedding = spec.embedding && unit == 0;
+  const bool loss = spec.loss && unit == spec.units - 1;
+  const int first = spec.first_layer + spec.first_layer_of(unit);
+  const int end = spec.first_layer + spec.first_layer_of(unit + 1);
+  RegionBuilder region(spec);
+  if (embedding && model.position == PositionEmbedding::learned) {
+    Parameter& p =
+        region.add("embedding.position.weight", model.max_positions, model.hidden, Split::none);
+    p.summed_over_tp = spec.sequence_parallel && spec.tp > 1;
+  }
+  for (int layer = first; layer < end; ++layer) add_layer_vectors(region, model, layer);
+  if (loss) region.add_norm("final_norm");
+  if (embedding && !model.tied_embeddings) {
+    region.add_vocabulary("embedding.word.weight", model.hidden);
+  }
+  for (int layer = first; layer < end; ++layer) add_layer_matrices(region, model, layer);
+  if (loss && !model.tied_embeddings) region.add_vocabulary("head.weight", model.hidden);
+  if (loss && model.head_bias) add_bias_rows(region.add_vocabulary("head.bias", 1));
+  return region.finish();
+}
+
+}  // namespace
+
+ChunkParameters parameters_of(const ChunkSpec& spec) {
+  EXPECTS(not_executed(spec.model).empty(), not_executed(spec.model));
+  EXPECTS(spec.units >= 1 && spec.layers >= 0, "a chunk without units");
+  EXPECTS(spec.tp >= 1 && spec.tp_rank >= 0 && spec.tp_rank < spec.tp, "no such rank");
+  EXPECTS(spec.padded_vocab >= spec.model.vocab && spec.padded_vocab % spec.tp == 0,
+          "a padded vocabulary that does not fit");
+  ChunkParameters all;
+  for (int unit = 0; unit < spec.units; ++unit) all.regions.push_back(unit_region(spec, unit));
+  if (spec.model.tied_embeddings && (spec.embedding || spec.loss)) {
+    RegionBuilder region(spec);
+    region.add_vocabulary("embedding.word.weight", spec.model.hidden).counted = spec.embedding;
+    all.regions.push_back(region.finish());
+    all.tied = true;
+  }
+  return all;
+}
+
+void for_each_piece(const Parameter& parameter, std::int64_t begin, std::int64_t end,
+                    const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) {
+  const Parameter& p = parameter;
+  EXPECTS(begin >= 0 && begin <= end && end <= p.count(), "a range outside the block");
+  const std::int64_t real_rows = std::clamp<std::int64_t>(p.rows - p.first_row, 0, p.local_rows);
+  end = std::min(end, real_rows * p.local_columns);
+  const bool whole_rows = p.local_columns == p.columns;
+  while (begin < end) {
+    const std::int64_t row = begin / p.local_columns;
+    const std::int64_t column = begin % p.local_columns;
+    const std::int64_t count =
+        whole_rows ? end - begin : std::min(end - begin, p.local_columns - column);
+    visit((p.first_row + row) * p.columns + p.first_column + column, begin, count);
+    begin += count;
+  }
+}
+
+std::string not_executed(const ModelSpec& model) {
+  if (model.moe.experts > 0) return "mixture of experts";
+  if (model.latent()) return "latent attention";
+  if (model.attention_sinks) return "attention sinks";
+  if (model.windowed_layers > 0) return "windowed attention";
+  if (model.position == PositionEmbedding::alibi) return "ALiBi positions";
+  if (model.parallel_block) return "attention and MLP side by side";
+  if (model.post_norms) return "norms behind attention and MLP";
+  if (model.embedding_norm) return "a norm behind the embedding";
+  if (model.qk_norm) return "norms of queries and keys";
+  if (model.hidden_dropout > 0 || model.attention_dropout > 0) return "dropout";
+  return {};
+}
+
+}  // namespace echelon
