@@ -32,23 +32,6 @@ class Descriptor {
   int fd_;
 };
 
-std::string reason(int code) {
-  switch (code) {
-    case ENOENT: return "no such file or directory";
-    case EACCES:
-    case EPERM: return "permission denied";
-    case ENOSPC:
-    case EDQUOT: return "no space left on the device";
-    case EROFS: return "the file system is read-only";
-    case ENOTDIR: return "a part of the path is not a directory";
-    case ELOOP: return "too many symbolic links";
-    case ENAMETOOLONG: return "the name is too long";
-    case EFBIG: return "larger than the limit on file sizes";
-    case EPIPE: return "the reader went away";
-    default: return std::strerror(code);
-  }
-}
-
 bool write_all(int fd, std::string_view content) {
   while (!content.empty()) {
     const ssize_t written = ::write(fd, content.data(), content.size());
@@ -62,7 +45,7 @@ bool write_all(int fd, std::string_view content) {
 /// Pipes, terminals and devices cannot be replaced by a rename.
 Status write_directly(const std::string& path, std::string_view content) {
   const auto complain = [&](int code) {
-    return environment_error(path, "cannot be written: " + reason(code));
+    return environment_error(path, "cannot be written: " + reason_of(code));
   };
   int fd = -1;
   if (path == "/dev/stdout") {
@@ -86,10 +69,10 @@ Result<std::string> follow_links(const std::string& path) {
     std::error_code error;
     if (!fs::is_symlink(target, error)) return target.string();
     const fs::path link = fs::read_symlink(target, error);
-    if (error) return environment_error(path, "cannot be written: " + reason(error.value()));
+    if (error) return environment_error(path, "cannot be written: " + reason_of(error.value()));
     target = link.is_absolute() ? link : target.parent_path() / link;
   }
-  return environment_error(path, "cannot be written: " + reason(ELOOP));
+  return environment_error(path, "cannot be written: " + reason_of(ELOOP));
 }
 
 /// A file of our own beside the target, so that the rename stays on one file system.
@@ -113,12 +96,12 @@ Status replace_file(const std::string& shown, const std::string& target, const s
   if (!file.open()) {
     const int code = errno;
     return environment_error(
-        shown, "cannot be written: " + reason(code),
+        shown, "cannot be written: " + reason_of(code),
         fmt::format("check that the directory {} exists and can be written", folder.string()));
   }
   const auto give_up = [&](int code) {
     ::unlink(temporary.c_str());
-    return environment_error(shown, "cannot be written: " + reason(code),
+    return environment_error(shown, "cannot be written: " + reason_of(code),
                              old != nullptr ? "its old content was kept" : "");
   };
   // Step 2: content on the disk before the name points to it; the mode of the file it replaces.
@@ -135,13 +118,30 @@ Status replace_file(const std::string& shown, const std::string& target, const s
 
 }  // namespace
 
+std::string reason_of(int code) {
+  switch (code) {
+    case ENOENT: return "no such file or directory";
+    case EACCES:
+    case EPERM: return "permission denied";
+    case ENOSPC:
+    case EDQUOT: return "no space left on the device";
+    case EROFS: return "the file system is read-only";
+    case ENOTDIR: return "a part of the path is not a directory";
+    case ELOOP: return "too many symbolic links";
+    case ENAMETOOLONG: return "the name is too long";
+    case EFBIG: return "larger than the limit on file sizes";
+    case EPIPE: return "the reader went away";
+    default: return std::strerror(code);
+  }
+}
+
 Result<std::string> read_file(const std::string& path, std::int64_t limit) {
   const auto too_long = [&](std::string size) {
     return input_error(path, "the file is too long: " + std::move(size),
                        fmt::format("at most {} bytes", limit));
   };
   const auto unreadable = [&](int code) {
-    return environment_error(path, "cannot be read: " + reason(code));
+    return environment_error(path, "cannot be read: " + reason_of(code));
   };
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (!file.open()) return unreadable(errno);

@@ -18,4 +18,7 @@ namespace echelon {
 /// to directly. Environment error says why (permission, no space, no such directory).
 [[nodiscard]] Status write_file(const std::string& path, std::string_view content);
 
+/// An errno in words: "no space left on the device".
+[[nodiscard]] std::string reason_of(int code);
+
 }  // namespace echelon
