@@ -83,7 +83,8 @@ std::size_t at_index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-/// Everything one rank has. Queues of a rank use different parts at a time, as the list orders them.
+/// Everything one rank has. Queues of a rank use different parts at a time, as the list orders
+/// them.
 template <class T>
 struct CpuDevice<T>::RankState {
   /// Gradients of one unit of one microbatch, on their way to the reduction (ZeRO-2 and 3).
@@ -107,19 +108,19 @@ struct CpuDevice<T>::RankState {
   Coordinates at;
   Memory memory;
   std::vector<OfChunk> chunks;
-  std::vector<std::byte*> buffers;    ///< by number of the program's buffers
-  std::vector<Places> places;         ///< per chunk · microbatches + microbatch: buffers by kind
+  std::vector<std::byte*> buffers;  ///< by number of the program's buffers
+  std::vector<Places> places;       ///< per chunk · microbatches + microbatch: buffers by kind
   std::byte* workspace = nullptr;
-  T* running = nullptr;               ///< gradient between units of one backward
+  T* running = nullptr;  ///< gradient between units of one backward
   Gate slots_gate;
-  std::vector<Slot> slots;            ///< guarded by slots_gate
+  std::vector<Slot> slots;  ///< guarded by slots_gate
   std::unique_ptr<TimedCommunicator> tp;
   std::unique_ptr<TimedCommunicator> kv;
   Communicator* forward = nullptr;
   Communicator* backward = nullptr;
   Communicator* tied = nullptr;
   Communicator* all = nullptr;
-  std::vector<std::int32_t> sample;   ///< one, while it is read
+  std::vector<std::int32_t> sample;  ///< one, while it is read
 
   std::int64_t step = 0;
   double loss_sum = 0;
@@ -170,7 +171,8 @@ void CpuDevice<T>::allocate(RankState& r, World& world) {
     const ChunkSpec spec = chunk_spec(training_, schedule_, r.at, c, sharing.shards);
     each.chunk = std::make_unique<Chunk<T>>(spec, r.tp->size() > 1 ? r.tp.get() : nullptr,
                                             r.kv->size() > 1 ? r.kv.get() : nullptr);
-    each.states = std::make_unique<States<T>>(each.chunk->parameters(), sharing, r.memory);
+    each.states =
+        std::make_unique<States<T>>(each.chunk->parameters(), spec.embedding, sharing, r.memory);
     each.backwards.assign(at_index(schedule_.units), 0);
     each.reductions.assign(at_index(schedule_.units), 0);
   }
@@ -222,8 +224,8 @@ void CpuDevice<T>::allocate(RankState& r, World& world) {
       if (!region.tied) largest = std::max(largest, region.region->padded);
     }
   }
-  r.workspace = r.memory.template allocate<std::byte>(&MemoryBreakdown::workspace, workspace,
-                                                      "workspace");
+  r.workspace =
+      r.memory.template allocate<std::byte>(&MemoryBreakdown::workspace, workspace, "workspace");
   r.running = r.memory.template allocate<T>(&MemoryBreakdown::workspace,
                                             r.chunks.front().chunk->boundary_count(),
                                             "the running gradient");
@@ -283,9 +285,8 @@ void CpuDevice<T>::execute(Work& work) {
   const Instruction& i = work.instruction;
   omp_set_num_threads(training_.threads);  // of this thread alone
   const auto buffer = [&](BufferKind kind) -> std::byte* {
-    const std::int32_t number =
-        r.places[at_index(i.chunk) * at_index(schedule_.microbatches) + at_index(i.microbatch)]
-                [at_index(static_cast<int>(kind))];
+    const std::int32_t number = r.places[at_index(i.chunk) * at_index(schedule_.microbatches) +
+                                         at_index(i.microbatch)][at_index(static_cast<int>(kind))];
     return number < 0 ? nullptr : r.buffers[at_index(number)];
   };
   const auto boundary = [&] { return r.chunks.front().chunk->boundary_count(); };
@@ -469,9 +470,8 @@ void CpuDevice<T>::add_small_squares(RankState& r, int chunk, int unit, const Wi
   auto& states = *r.chunks[at_index(chunk)].states;
   r.small_squares += States<T>::local_sum_of_squares(*r.region(chunk, unit).region, gradients);
   // With one stage the tied embedding's gradient is complete behind the first unit's backward.
-  if (const RegionState<T>* tied = r.tied_region(chunk); tied != nullptr && unit == 0 &&
-                                                         training_.plan.pp == 1 &&
-                                                         states.sharing().zero < 2) {
+  if (const RegionState<T>* tied = r.tied_region(chunk);
+      tied != nullptr && unit == 0 && training_.plan.pp == 1 && states.sharing().zero < 2) {
     r.small_squares += States<T>::local_sum_of_squares(*tied->region, tied->gradients);
   }
 }
@@ -525,20 +525,17 @@ void CpuDevice<T>::norm(RankState& r) {
   const ParallelPlan& plan = training_.plan;
   for (int c = 0; c < plan.vpp; ++c) {
     const States<T>& states = *r.chunks[at_index(c)].states;
-    const bool has_embedding = r.chunks[at_index(c)].chunk->spec().embedding;
     for (RegionState<T>& region : r.chunks[at_index(c)].states->regions()) {
       // The last stage's copy of the tied embedding is not counted again.
-      if (region.tied && !has_embedding) continue;
+      if (region.tied && !states.has_embedding()) continue;
       sums[0] += states.sum_of_squares(region, Partial::with);
       const bool in_small = !region.tied || (plan.pp == 1 && states.sharing().zero < 2);
-      if (r.estimates_noise && in_small)
-        sums[3] += states.sum_of_squares(region, Partial::without);
+      if (r.estimates_noise && in_small) sums[3] += states.sum_of_squares(region, Partial::without);
     }
   }
   if (r.at.tp == 0) sums[1] = r.loss_sum;
   sums[2] = r.small_squares;
-  if (r.all->size() > 1)
-    r.all->all_reduce(sums.data(), sums.size(), Element::f64, Reduction::sum);
+  if (r.all->size() > 1) r.all->all_reduce(sums.data(), sums.size(), Element::f64, Reduction::sum);
   r.result.loss = sums[1] / training_.job.tokens_per_step();
   r.result.gradient_norm = std::sqrt(sums[0]);
   r.result.small_norm.reset();

@@ -27,10 +27,10 @@ struct Training {
   TrainingJob job;
   ParallelPlan plan;
   LearningRate rate;
-  cpu::AdamStep adam;          ///< rate, scale and step are filled in
-  double clip = 1;             ///< largest gradient norm; 0: any
+  cpu::AdamStep adam;            ///< rate, scale and step are filled in
+  double clip = 1;               ///< largest gradient norm; 0: any
   std::int64_t noise_every = 0;  ///< steps between estimates of the gradient noise; 0: never
-  int threads = 1;             ///< of a rank's kernels
+  int threads = 1;               ///< of a rank's kernels
   /// Tokens of sample `number`, job.sequence + 1 of them. What it throws ends the run.
   std::function<void(std::int64_t number, std::int32_t* out)> read;
 };

@@ -27,8 +27,9 @@ bool is_partial(const Parameter& p) { return p.summed_over_tp || p.summed_over_k
 }  // namespace
 
 template <class T>
-States<T>::States(const ChunkParameters& parameters, const Sharing& sharing, Memory& memory)
-    : sharing_(sharing) {
+States<T>::States(const ChunkParameters& parameters, bool has_embedding, const Sharing& sharing,
+                  Memory& memory)
+    : has_embedding_(has_embedding), sharing_(sharing) {
   constexpr bool kWideWeights = std::is_same_v<T, Wide<T>>;
   for (std::size_t i = 0; i < parameters.regions.size(); ++i) {
     const Region& region = parameters.regions[i];
@@ -107,7 +108,8 @@ template <class T>
 double States<T>::local_sum_of_squares(const Region& region, const Wide<T>* whole) {
   double sum = 0;
   for (const Parameter& parameter : region.parameters) {
-    if (parameter.counted && !is_partial(parameter)) sum += cpu::sum_of_squares(whole + parameter.offset, parameter.count());
+    if (parameter.counted && !is_partial(parameter))
+      sum += cpu::sum_of_squares(whole + parameter.offset, parameter.count());
   }
   return sum;
 }

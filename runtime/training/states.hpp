@@ -45,7 +45,8 @@ struct RegionState {
   [[nodiscard]] std::int64_t own() const { return end - begin; }
 };
 
-/// Whether sums take in parameters of which each tensor-parallel rank has only part of the gradient.
+/// Whether sums take in parameters of which each tensor-parallel rank has only part of the
+/// gradient.
 enum class Partial { with, without };
 
 /// States of all regions of a chunk. ZeRO stage z divides: 1 master weights and moments, 2
@@ -54,12 +55,14 @@ enum class Partial { with, without };
 template <class T>
 class States {
  public:
-  /// Keeps references to `parameters`. `merged`: the instruction list reduces gradients in every
-  /// microbatch (ZeRO-2 and 3).
-  States(const ChunkParameters& parameters, const Sharing& sharing, Memory& memory);
+  /// Keeps references to `parameters`.
+  States(const ChunkParameters& parameters, bool has_embedding, const Sharing& sharing,
+         Memory& memory);
 
   [[nodiscard]] std::vector<RegionState<T>>& regions() { return regions_; }
   [[nodiscard]] const Sharing& sharing() const { return sharing_; }
+  /// Whether the chunk begins the model: of a tied embedding's copies, the one that counts.
+  [[nodiscard]] bool has_embedding() const { return has_embedding_; }
 
   /// ZeRO-3: the whole region into `whole` (padded elements).
   void gather(const RegionState<T>& region, T* whole) const;
@@ -83,6 +86,7 @@ class States {
   void take_weights_as_master(RegionState<T>& region) const;
 
  private:
+  bool has_embedding_;
   Sharing sharing_;
   std::vector<RegionState<T>> regions_;
 };

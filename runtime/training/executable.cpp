@@ -1,0 +1,44 @@
+// What of a plan this runtime executes.
+#include <fmt/format.h>
+
+#include "runtime/model/parameters.hpp"
+#include "runtime/training/run.hpp"
+
+namespace echelon {
+
+Status check_executable(const PlanFile& file) {
+  const ParallelPlan& plan = file.plan;
+  const std::string where = "the plan";
+  if (const std::string why = not_executed(file.model); !why.empty()) {
+    return input_error(where, fmt::format("model {}: {}", file.model.name, why),
+                       "a GPT-2-like or Llama-like model");
+  }
+  const auto axis = [&](const char* name, int degree) -> Status {
+    if (degree == 1) return Done{};
+    return input_error(where, fmt::format("{} {}", name, degree), fmt::format("{} 1", name),
+                       "this runtime executes tp, pp, vpp, dp and ZeRO");
+  };
+  if (const Status ok = axis("cp", plan.cp); !ok) return ok;
+  if (const Status ok = axis("ep", plan.ep); !ok) return ok;
+  if (const Status ok = axis("etp", plan.etp); !ok) return ok;
+  if (plan.offload_optimizer > 0) {
+    return input_error(where, "an offloaded optimizer", "--offload none",
+                       "this runtime keeps optimizer states where the weights are");
+  }
+  const PrecisionRecipe& recipe = file.job.precision;
+  const bool wide = recipe.compute == Dtype::fp32 && recipe.master == 0;
+  const bool mixed = recipe.compute == Dtype::bf16 && recipe.weight == 2 && recipe.gradient == 0 &&
+                     recipe.main_gradient == 4 && recipe.master == 4;
+  if (!wide && !mixed) {
+    return input_error(where, "precision " + recipe.name, "fp32 or bf16:adam-fp32-master",
+                       "plan predict FILE --precision fp32 -o NEW");
+  }
+  const int heads = file.model.heads;
+  if (heads % plan.tp != 0) {
+    return input_error(where, fmt::format("{} heads over tp {}", heads, plan.tp),
+                       "a tp that divides the heads");
+  }
+  return Done{};
+}
+
+}  // namespace echelon

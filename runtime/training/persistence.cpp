@@ -1,0 +1,193 @@
+#include "runtime/training/persistence.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+#include <type_traits>
+
+#include "core/fingerprint.hpp"
+#include "runtime/model/initial.hpp"
+#include "runtime/weights/huggingface.hpp"
+
+namespace echelon {
+namespace {
+
+constexpr int kCheckpointsKept = 2;
+constexpr std::size_t kLossesKept = 20;
+
+template <class T>
+constexpr bool kHasMaster = !std::is_same_v<T, Wide<T>>;
+
+template <class T>
+StateFormat format_of() {
+  StateFormat format;
+  format.weight = Number<T>::kElement;
+  if (kHasMaster<T>) format.master = Number<Wide<T>>::kElement;
+  format.moment = Number<Wide<T>>::kElement;
+  return format;
+}
+
+/// The states this rank owns: of what several ranks hold, the first one's. `reading`: everything it
+/// holds, whole weights included.
+template <class T>
+std::vector<StateSpan> spans_of(const std::vector<States<T>*>& chunks, bool reading) {
+  constexpr Element kNarrow = Number<T>::kElement;
+  constexpr Element kWide = Number<Wide<T>>::kElement;
+  std::vector<StateSpan> spans;
+  for (States<T>* states : chunks) {
+    const Sharing& sharing = states->sharing();
+    if (!reading && sharing.replica != 0) continue;
+    for (RegionState<T>& r : states->regions()) {
+      // With several stages the first one's copy of the tied embedding is the one that is kept.
+      if (!reading && r.tied && !states->has_embedding()) continue;
+      const auto add = [&](StateKind kind, Wide<T>* data) {
+        append_spans(*r.region, kind, r.begin, r.end, data, kWide, spans);
+      };
+      if (reading && r.weights != nullptr) {
+        append_spans(*r.region, StateKind::weight, 0, r.region->padded, r.weights, kNarrow, spans);
+      } else {
+        append_spans(*r.region, StateKind::weight, r.begin, r.end, r.own_weights, kNarrow, spans);
+      }
+      if (kHasMaster<T>) add(StateKind::master, r.master);
+      add(StateKind::first_moment, r.first_moment);
+      add(StateKind::second_moment, r.second_moment);
+    }
+  }
+  return spans;
+}
+
+}  // namespace
+
+template <class T>
+Persistence<T>::Persistence(const PlanFile& plan, const RunSettings& settings)
+    : plan_(plan), settings_(settings) {}
+
+template <class T>
+RunIdentity Persistence<T>::identity() const {
+  const ParallelPlan& p = plan_.plan;
+  RunIdentity run;
+  run.model = plan_.model;
+  run.plan = fmt::format("tp {}, pp {}, vpp {}, dp {}, microbatch {}, ZeRO {}", p.tp, p.pp, p.vpp,
+                         p.dp, p.microbatch, p.zero);
+  run.plan_hash = fingerprint(plan_.program);
+  run.data = settings_.data.empty() ? "synthetic" : settings_.data;
+  return run;
+}
+
+template <class T>
+Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEvent&)>& tell) {
+  if (!settings_.resume) return 0;
+  Result<std::optional<FoundCheckpoint>> found =
+      find_checkpoint(settings_.checkpoint_dir, identity());
+  if (!found) return found.error();
+  if (!*found) {
+    return input_error("--resume", "no checkpoint in " + settings_.checkpoint_dir,
+                       "a folder a run has written checkpoints to",
+                       "leave --resume out to begin anew");
+  }
+  found_ = **std::move(found);
+  const Progress& progress = found_->contents.progress;
+  if (progress.seed != settings_.seed) {
+    return input_error("--seed", fmt::format("{}", settings_.seed),
+                       fmt::format("{}, that of the checkpoint {}", progress.seed, found_->path));
+  }
+  losses_ = progress.losses;
+  for (const std::string& note : found_->notes)
+    tell({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = note});
+  tell({.kind = RunEvent::Kind::note,
+        .step = {},
+        .of = 0,
+        .text = fmt::format("going on from {}, {} steps done", found_->path, progress.step)});
+  return progress.step;
+}
+
+template <class T>
+Status Persistence<T>::fill(const std::vector<States<T>*>& chunks) const {
+  if (found_) {
+    const std::vector<StateSpan> spans = spans_of(chunks, true);
+    return read_checkpoint(found_->path, format_of<T>(), spans);
+  }
+  std::optional<HuggingFaceWeights> given;
+  if (!settings_.init_from.empty()) {
+    Result<HuggingFaceWeights> opened = HuggingFaceWeights::open(settings_.init_from, plan_.model);
+    if (!opened) return opened.error();
+    given = *std::move(opened);
+  }
+  for (States<T>* states : chunks) {
+    for (RegionState<T>& r : states->regions()) {
+      const bool whole = r.weights != nullptr;
+      const std::int64_t begin = whole ? 0 : r.begin;
+      const std::int64_t end = whole ? r.region->padded : r.end;
+      T* out = whole ? r.weights : r.own_weights;
+      if (given) {
+        std::vector<T> block;
+        for (const Parameter& p : r.region->parameters) {
+          block.resize(static_cast<std::size_t>(p.count()));
+          if (Status read = given->read(p, block.data(), Number<T>::kElement); !read) return read;
+          const std::int64_t from = std::max(begin, p.offset);
+          const std::int64_t to = std::min(end, p.offset + p.count());
+          if (from < to)
+            std::copy_n(block.data() + (from - p.offset), to - from, out + (from - begin));
+        }
+      } else {
+        fill_initial(*r.region, settings_.seed, begin, end, out);
+      }
+      states->take_weights_as_master(r);
+    }
+  }
+  return Done{};
+}
+
+template <class T>
+void Persistence<T>::remember(double loss) {
+  losses_.push_back(loss);
+  if (losses_.size() > kLossesKept) losses_.erase(losses_.begin());
+}
+
+template <class T>
+CheckpointContents Persistence<T>::contents(std::int64_t steps) const {
+  CheckpointContents out;
+  out.run = identity();
+  out.format = format_of<T>();
+  out.progress.step = steps;
+  out.progress.samples = steps * plan_.job.global_batch;
+  out.progress.tokens = out.progress.samples * plan_.job.sequence;
+  out.progress.seed = settings_.seed;
+  out.progress.losses = losses_;
+  return out;
+}
+
+template <class T>
+Status Persistence<T>::write(int rank, int ranks, std::int64_t steps,
+                             const std::vector<States<T>*>& states, const Agree& agree) const {
+  const std::vector<StateSpan> spans = spans_of(states, false);
+  return write_checkpoint(settings_.checkpoint_dir, contents(steps), spans,
+                          {.member = rank, .members = ranks, .agree = agree}, kCheckpointsKept);
+}
+
+/// Weights reach rank 0 through a checkpoint beside the folder, which is removed again.
+template <class T>
+Status Persistence<T>::export_weights(int rank, const std::vector<States<T>*>& states,
+                                      const Agree& agree, int ranks) const {
+  const std::string beside = settings_.export_to + ".checkpoint";
+  const std::vector<StateSpan> spans = spans_of(states, false);
+  const Status written = write_checkpoint(beside, contents(0), spans,
+                                          {.member = rank, .members = ranks, .agree = agree}, 1);
+  Status exported = Done{};
+  if (written && rank == 0) exported = export_checkpoint(beside + "/step_0", settings_.export_to);
+  const bool fine = agree(written.ok() && exported.ok());
+  if (rank == 0) {
+    std::error_code ignored;
+    std::filesystem::remove_all(beside, ignored);
+  }
+  if (!written) return written;
+  if (!exported) return exported;
+  if (!fine) return environment_error(settings_.export_to, "another rank could not write it");
+  return Done{};
+}
+
+template class Persistence<float>;
+template class Persistence<Bfloat16>;
+
+}  // namespace echelon

@@ -1,0 +1,49 @@
+// Persistence: where a run's weights come from and where its state goes.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/plan_file.hpp"
+#include "core/run_event.hpp"
+#include "core/run_settings.hpp"
+#include "runtime/training/states.hpp"
+#include "runtime/weights/checkpoint.hpp"
+
+namespace echelon {
+
+/// Initial weights (from the seed, a HuggingFace folder or a checkpoint), checkpoints, export.
+template <class T>
+class Persistence {
+ public:
+  using Agree = std::function<bool(bool)>;  ///< whether all ranks said true
+
+  Persistence(const PlanFile& plan, const RunSettings& settings);
+
+  /// The step to begin with: 0, or that of the checkpoint to resume from, whose notes are told.
+  /// Error: --resume without a checkpoint, or only damaged ones.
+  [[nodiscard]] Result<std::int64_t> find(const std::function<void(const RunEvent&)>& tell);
+  /// Fills the weights (and, resuming, the optimizer's states) of one rank.
+  [[nodiscard]] Status fill(const std::vector<States<T>*>& states) const;
+  /// Of the last steps' losses, for the watch of a run that goes on.
+  void remember(double loss);
+  /// Every rank calls it at the same time, `steps` being done.
+  [[nodiscard]] Status write(int rank, int ranks, std::int64_t steps,
+                             const std::vector<States<T>*>& states, const Agree& agree) const;
+  /// The weights as a HuggingFace folder: written like a checkpoint and converted by rank 0.
+  [[nodiscard]] Status export_weights(int rank, const std::vector<States<T>*>& states,
+                                      const Agree& agree, int ranks) const;
+
+ private:
+  [[nodiscard]] RunIdentity identity() const;
+  [[nodiscard]] CheckpointContents contents(std::int64_t steps) const;
+
+  const PlanFile& plan_;
+  const RunSettings& settings_;
+  std::optional<FoundCheckpoint> found_;
+  std::vector<double> losses_;
+};
+
+}  // namespace echelon
