@@ -126,8 +126,7 @@ void rms_norm_forward(const T* x, const T* weight, T* y, Wide<T>* rstd, std::int
                       std::int64_t width, double eps) {
   in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      rstd[r] =
-          norm_row<false>(x + r * width, weight, weight, y + r * width, width, eps).rstd;
+      rstd[r] = norm_row<false>(x + r * width, weight, weight, y + r * width, width, eps).rstd;
     }
   });
 }

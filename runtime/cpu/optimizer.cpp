@@ -12,8 +12,8 @@ namespace {
 template <class W>
 struct AdamFactors {
   explicit AdamFactors(const AdamStep& s)
-      : rate(static_cast<W>(s.learning_rate /
-                            (1 - std::pow(s.beta1, static_cast<double>(s.step))))),
+      : rate(
+            static_cast<W>(s.learning_rate / (1 - std::pow(s.beta1, static_cast<double>(s.step))))),
         root(static_cast<W>(1 / std::sqrt(1 - std::pow(s.beta2, static_cast<double>(s.step))))),
         beta1(static_cast<W>(s.beta1)),
         beta2(static_cast<W>(s.beta2)),
