@@ -1,4 +1,4 @@
-// One small plan under ThreadSanitizer: four ranks, all queues, three steps, with sleeps here and
+// One small plan under ThreadSanitizer: four ranks, all queues, fifty steps, with sleeps here and
 // there. A synchronisation that is missing in crew, executor, ledger or device is told as a race.
 // Built with -fsanitize=thread from the sources themselves (tests/CMakeLists.txt), in any build.
 #include <chrono>
@@ -27,7 +27,7 @@ Seconds nap(int rank, const Instruction& i) {
   return Seconds{1e-6 * microseconds};
 }
 
-/// Runs three steps; the records of pipeline ranks 0 and 1 of the first replica.
+/// Runs fifty steps; the records of pipeline ranks 0 and 1 of the first replica.
 std::vector<Program> run(const Schedule& schedule) {
   ParallelPlan plan;
   plan.dp = 2;
@@ -38,11 +38,11 @@ std::vector<Program> run(const Schedule& schedule) {
   std::vector<Program> executed(static_cast<std::size_t>(grid.ranks()));
   Executor executor(crew, schedule, grid, device,
                     {.local = {},
-                     .measured = [](std::int64_t step) { return step == 1; },
+                     .measured = [](std::int64_t step) { return step % 2 == 1; },
                      .step_over =
                          [&](const StepOver& over) {
                            executed[static_cast<std::size_t>(over.rank)] = over.record.executed();
-                           return over.step < 2;
+                           return over.step < 49;
                          }});
   executor.enlist();
   crew.run();
