@@ -3,6 +3,7 @@
 #include "core/schedule_check.hpp"
 #include "tests/runtime/executor_run.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
 
 namespace echelon {
 namespace {
@@ -92,6 +93,18 @@ TEST_CASE("what was executed has the hash of the plan's program, on every replic
       }
       CHECK(executed_hash(schedule, pipeline) == planned);
     }
+  }
+}
+
+TEST_CASE("the schedule of the run under ThreadSanitizer is sound and has every queue") {
+  const std::string path = ECHELON_SOURCE_DIR "/tests/runtime/race/zero3_zb_h1.txt";
+  const Result<Schedule> schedule = parse_schedule_text(slurp(path), path);
+  REQUIRE(schedule);
+  CHECK(check_schedule(*schedule).empty());
+  for (const Program& program : schedule->programs) {
+    std::array<int, kQueues> used{};
+    for (const Instruction& i : program.instructions) ++used[static_cast<std::size_t>(i.queue)];
+    CHECK(std::find(used.begin(), used.end(), 0) == used.end());
   }
 }
 
