@@ -60,8 +60,8 @@ void gemm(benchmark::State& state) {
                 true);
     }
   }
-  report_flops(state, 2.0 * static_cast<double>(m) * static_cast<double>(n) *
-                          static_cast<double>(k));
+  report_flops(state,
+               2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
 }
 
 /// Layers of GPT-2 124M (hidden 768) and 350M (1024), 2048 tokens; the last is a large square.
@@ -81,8 +81,10 @@ void gemm_shapes(benchmark::internal::Benchmark* b) {
   }
 }
 BENCHMARK_TEMPLATE(gemm, float)->Apply(gemm_shapes)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK_TEMPLATE(gemm, Bfloat16)->Apply(gemm_shapes)->UseRealTime()->Unit(
-    benchmark::kMillisecond);
+BENCHMARK_TEMPLATE(gemm, Bfloat16)
+    ->Apply(gemm_shapes)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 /// FLOPs of the causal half: 2 products forward, 5 backward (FlashAttention-2, section 4.1).
 template <class T>
@@ -110,8 +112,8 @@ void attention(benchmark::State& state) {
       cpu::attention_forward(s, qkv.data(), out.data(), log_sum.data());
     }
   }
-  report_flops(state, (backward ? 5 : 2) * 4096.0 * static_cast<double>(s.sequence) * s.heads *
-                          s.head_dim);
+  report_flops(
+      state, (backward ? 5 : 2) * 4096.0 * static_cast<double>(s.sequence) * s.heads * s.head_dim);
 }
 void attention_shapes(benchmark::internal::Benchmark* b) {
   b->ArgNames({"threads", "backward", "sequence", "kv_heads"});
@@ -121,10 +123,14 @@ void attention_shapes(benchmark::internal::Benchmark* b) {
     }
   }
 }
-BENCHMARK_TEMPLATE(attention, float)->Apply(attention_shapes)->UseRealTime()->Unit(
-    benchmark::kMillisecond);
-BENCHMARK_TEMPLATE(attention, Bfloat16)->Apply(attention_shapes)->UseRealTime()->Unit(
-    benchmark::kMillisecond);
+BENCHMARK_TEMPLATE(attention, float)
+    ->Apply(attention_shapes)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_TEMPLATE(attention, Bfloat16)
+    ->Apply(attention_shapes)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 constexpr std::int64_t kRows = 4096;
 constexpr std::int64_t kWidth = 768;

@@ -42,33 +42,56 @@ inline constexpr std::int64_t kLanes = LanesOf<W>::kCount;
 using HalfWords = std::uint16_t __attribute__((vector_size(32)));
 using Words = std::uint32_t __attribute__((vector_size(64)));
 
+/// What a vector of Wide<T> is stored as.
+template <class T>
+struct StoredOf {
+  using Vector = Lanes<T>;
+};
+template <>
+struct StoredOf<Bfloat16> {
+  using Vector = HalfWords;
+};
+template <class T>
+using Stored = typename StoredOf<T>::Vector;
+
 /// The vector at x, of which `left` numbers exist (any number of them); the rest is zero.
 template <class T>
 ECHELON_INLINE Lanes<Wide<T>> load(const T* x, std::int64_t left) {
-  constexpr std::int64_t n = kLanes<Wide<T>>;
-  if constexpr (std::is_same_v<T, Bfloat16>) {
-    HalfWords half{};
-    std::memcpy(&half, x, left >= n ? sizeof half : static_cast<std::size_t>(left) * sizeof(T));
-    return (Lanes<float>)(__builtin_convertvector(half, Words) << 16U);
+  Stored<T> all;
+  if (left >= kLanes<Wide<T>>)
+      [[likely]] {  // copies of a size known beforehand are one instruction
+    std::memcpy(&all, x, sizeof all);
   } else {
-    Lanes<T> all{};
-    std::memcpy(&all, x, left >= n ? sizeof all : static_cast<std::size_t>(left) * sizeof(T));
+    T some[kLanes<Wide<T>>] = {};
+    std::copy_n(x, left, some);
+    std::memcpy(&all, some, sizeof all);
+  }
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    return (Lanes<float>)(__builtin_convertvector(all, Words) << 16U);
+  } else {
     return all;
   }
 }
 
 template <class T>
-ECHELON_INLINE void store(T* x, const Lanes<Wide<T>>& all, std::int64_t left) {
-  constexpr std::int64_t n = kLanes<Wide<T>>;
+ECHELON_INLINE void store(T* x, const Lanes<Wide<T>>& wide, std::int64_t left) {
+  Stored<T> all;
   if constexpr (std::is_same_v<T, Bfloat16>) {  // as Bfloat16's constructor
-    const auto bits = (Words)all;
+    const auto bits = (Words)wide;
     const Words rounded = bits + 0x7fffU + ((bits >> 16U) & 1U);
-    const Words kept = (all != all) ? (bits | 0x400000U) : rounded;
-    const HalfWords half = __builtin_convertvector(kept >> 16U, HalfWords);
-    void* to = x;
-    std::memcpy(to, &half, left >= n ? sizeof half : static_cast<std::size_t>(left) * sizeof(T));
+    const Words kept = (wide != wide) ? (bits | 0x400000U) : rounded;
+    all = __builtin_convertvector(kept >> 16U, HalfWords);
   } else {
-    std::memcpy(x, &all, left >= n ? sizeof all : static_cast<std::size_t>(left) * sizeof(T));
+    all = wide;
+  }
+  if (left >= kLanes<Wide<T>>) [[likely]] {
+    void* to = x;
+    std::memcpy(to, &all, sizeof all);
+  } else {
+    T some[kLanes<Wide<T>>];
+    void* to = some;
+    std::memcpy(to, &all, sizeof all);
+    std::copy_n(some, left, x);
   }
 }
 
