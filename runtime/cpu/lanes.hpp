@@ -54,16 +54,16 @@ struct StoredOf<Bfloat16> {
 template <class T>
 using Stored = typename StoredOf<T>::Vector;
 
-/// The vector at x, of which `left` numbers exist (any number of them); the rest is zero.
+/// The vector at x, of which `left` numbers exist (any number of them); the rest is `filler`.
 template <class T>
-ECHELON_INLINE Lanes<Wide<T>> load(const T* x, std::int64_t left) {
+ECHELON_INLINE Lanes<Wide<T>> load(const T* x, std::int64_t left, Wide<T> filler = 0) {
   Stored<T> all;
   if (left >= kLanes<Wide<T>>)
       [[likely]] {  // copies of a size known beforehand are one instruction
     std::memcpy(&all, x, sizeof all);
   } else {
-    T some[kLanes<Wide<T>>] = {};
-    std::copy_n(x, left, some);
+    T some[kLanes<Wide<T>>];
+    std::fill(std::copy_n(x, left, some), some + kLanes<Wide<T>>, T(filler));
     std::memcpy(&all, some, sizeof all);
   }
   if constexpr (std::is_same_v<T, Bfloat16>) {
@@ -110,6 +110,30 @@ template <class V>
 ECHELON_INLINE V larger(const V& a, const V& b) {
   const V pick = a > b ? a : b;  // b when either is NaN
   return a != a ? a : pick;
+}
+
+/// The largest of x, which may be empty, and `least`; NaN when one is.
+template <class T>
+ECHELON_INLINE Wide<T> largest_of(const T* x, std::int64_t count, Wide<T> least) {
+  using W = Wide<T>;
+  constexpr std::int64_t n = kLanes<W>;
+  Lanes<W> all = Lanes<W>{} + least;
+  Lanes<W> other = all;
+  std::int64_t i = 0;
+  for (; i + 2 * n <= count; i += 2 * n) {
+    all = larger(load(x + i, n), all);
+    other = larger(load(x + i + n, n), other);
+  }
+  for (; i < count; i += n) all = larger(load(x + i, count - i, least), all);
+  all = larger(all, other);
+  W half[n];
+  std::memcpy(half, &all, sizeof half);
+  for (std::int64_t width = n / 2; width > 0; width /= 2) {
+    for (std::int64_t lane = 0; lane < width; ++lane) {
+      half[lane] = larger<W>(half[lane], half[lane + width]);
+    }
+  }
+  return half[0];
 }
 
 /// e^x within 2 units in the last place; 0 below −87, where floats lose digits. NaN stays NaN.
