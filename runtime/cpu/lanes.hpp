@@ -79,7 +79,7 @@ ECHELON_INLINE void store(T* x, const Lanes<Wide<T>>& wide, std::int64_t left) {
   if constexpr (std::is_same_v<T, Bfloat16>) {  // as Bfloat16's constructor
     const auto bits = (Words)wide;
     const Words rounded = bits + 0x7fffU + ((bits >> 16U) & 1U);
-    const Words kept = (wide != wide) ? (bits | 0x400000U) : rounded;
+    const Words kept = (bits & 0x7fffffffU) > 0x7f800000U ? (bits | 0x400000U) : rounded;
     all = __builtin_convertvector(kept >> 16U, HalfWords);
   } else {
     all = wide;
@@ -105,14 +105,13 @@ ECHELON_INLINE W sum(const Lanes<W>& x) {
   return half[0];
 }
 
-/// The larger; NaN when one is.
+/// b when either is NaN. (GCC 12 compares a != a one by one.)
 template <class V>
 ECHELON_INLINE V larger(const V& a, const V& b) {
-  const V pick = a > b ? a : b;  // b when either is NaN
-  return a != a ? a : pick;
+  return a > b ? a : b;
 }
 
-/// The largest of x, which may be empty, and `least`; NaN when one is.
+/// The largest of x, which may be empty, and `least`. NaN is passed over: its exponential is NaN.
 template <class T>
 ECHELON_INLINE Wide<T> largest_of(const T* x, std::int64_t count, Wide<T> least) {
   using W = Wide<T>;
