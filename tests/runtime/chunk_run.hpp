@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -13,7 +15,7 @@
 #include "core/expects.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/model/initial.hpp"
-#include "tests/runtime/tp_ranks.hpp"
+#include "runtime/world.hpp"
 #include "tests/support/numbers.hpp"
 
 namespace echelon {
@@ -100,6 +102,21 @@ inline ChunkSpec chunk_spec(const ChunkRun& run, int chunk, int tp_rank) {
   }
   spec.padded_vocab = ((run.model.vocab + run.tp - 1) / run.tp + run.padding) * run.tp;
   return spec;
+}
+
+/// Runs work(rank, its tensor-parallel group, those of it with the same kv head), a thread each.
+inline void on_tp_ranks(int tp, const ModelSpec& model,
+                        const std::function<void(int, Communicator*, Communicator*)>& work) {
+  ParallelPlan plan;
+  plan.tp = tp;
+  Crew crew(Seconds{60});
+  const std::unique_ptr<World> world = thread_world(crew, plan, model);
+  for (int rank = 0; rank < tp; ++rank) {
+    crew.add("rank " + std::to_string(rank), [&, rank] {
+      work(rank, &world->at(rank, Line::tp), &world->at(rank, Line::kv_replicas));
+    });
+  }
+  crew.run();
 }
 
 /// One chunk on one rank, with memory for all microbatches.
@@ -260,7 +277,7 @@ ChunkOutcome run_chunks(const ChunkRun& run) {
   ChunkOutcome out;
   std::vector<std::vector<ChunkOnRank<T>>> ranks(static_cast<std::size_t>(run.tp));
   std::vector<double> losses(ranks.size());
-  on_tp_ranks(run.tp, run.model.kv_heads, [&](int rank, Communicator* tp, Communicator* kv) {
+  on_tp_ranks(run.tp, run.model, [&](int rank, Communicator* tp, Communicator* kv) {
     std::vector<ChunkOnRank<T>>& chain = ranks[std::size_t(rank)];
     chain.reserve(std::size_t(run.chunks));
     for (int c = 0; c < run.chunks; ++c) chain.emplace_back(run, c, rank, tp, kv);
