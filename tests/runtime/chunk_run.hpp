@@ -9,16 +9,21 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "core/expects.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/model/initial.hpp"
 #include "runtime/world.hpp"
 #include "tests/support/numbers.hpp"
 
 namespace echelon {
+
+/// Fails the test, from any of its threads.
+inline void demand(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
 
 struct ChunkRun {
   ModelSpec model;
@@ -72,7 +77,7 @@ class GuardedBlock {
   void forget() { std::memset(data(), 0xff, bytes_); }
   void check() {
     for (std::size_t i = 0; i < 64; ++i) {
-      EXPECTS(data()[bytes_ + i] == std::byte{0xff}, "wrote past the end of a block");
+      demand(data()[bytes_ + i] == std::byte{0xff}, "wrote past the end of a block");
     }
   }
 
@@ -201,7 +206,7 @@ class ChunkOnRank {
                 const double here(gradients_[r][static_cast<std::size_t>(p.offset + local + i)]);
                 double& there = whole[static_cast<std::size_t>(global + i)];
                 if (!compare) there = here;
-                EXPECTS(!(there != here), "replicas differ in " + p.name);
+                demand(!(there != here), "replicas differ in " + p.name);
               }
             });
       }
@@ -302,7 +307,7 @@ ChunkOutcome run_chunks(const ChunkRun& run) {
       for (const ChunkOnRank<T>& chunk : chain) chunk.collect(out, compare);
     }
   }
-  for (const double loss : losses) EXPECTS(loss == losses.front(), "ranks differ in their loss");
+  for (const double loss : losses) demand(loss == losses.front(), "ranks differ in their loss");
   out.loss = losses.front() / (run.microbatches * run.samples * run.sequence);
   return out;
 }
@@ -315,7 +320,7 @@ struct Distance {
 };
 inline Distance distance(const ChunkOutcome& a, const ChunkOutcome& b, double floor = 1e-6) {
   Distance d{std::abs(a.loss - b.loss) / std::abs(b.loss), "loss"};
-  EXPECTS(a.gradients.size() == b.gradients.size(), "not the same tensors");
+  demand(a.gradients.size() == b.gradients.size(), "not the same tensors");
   double squares = 0;
   for (const auto& [name, values] : b.gradients) {
     for (const double x : values) squares += x * x;
