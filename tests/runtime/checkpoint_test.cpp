@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -176,21 +175,19 @@ void check_recovery(const TempDir& dir) {
 }
 
 TEST_CASE("a crash before any operation on the disk leaves a whole checkpoint to go on from") {
-  for (const int keep : {1, 2}) {
-    const std::vector<std::string> all = operations(keep);
-    CHECK(all.size() > 50);
-    for (const std::size_t at : worth_failing(all)) {
-      CAPTURE(keep, all[at]);
-      const TempDir dir;
-      REQUIRE(save_alone(dir.path(), 1, keep, Disk()).ok());
-      std::size_t done = 0;
-      const Disk crashing([&](std::string_view, const std::string&) {
-        if (done++ == at) throw std::runtime_error("crash");
-        return 0;
-      });
-      CHECK_THROWS_WITH(save_alone(dir.path(), 2, keep, crashing), "crash");
-      check_recovery(dir);
-    }
+  const std::vector<std::string> all = operations(1);
+  CHECK(all.size() > 50);
+  for (const std::size_t at : worth_failing(all)) {
+    CAPTURE(all[at]);
+    const TempDir dir;
+    REQUIRE(save_alone(dir.path(), 1, 1, Disk()).ok());
+    std::size_t done = 0;
+    const Disk crashing([&](std::string_view, const std::string&) {
+      if (done++ == at) throw std::runtime_error("crash");
+      return 0;
+    });
+    CHECK_THROWS_WITH(save_alone(dir.path(), 2, 1, crashing), "crash");
+    check_recovery(dir);
   }
 }
 
@@ -307,20 +304,25 @@ TEST_CASE("a damaged checkpoint is passed over with the reason, for the one befo
 }
 
 TEST_CASE("a bit that flips anywhere in a checkpoint is noticed") {
+  const TempDir dir;
+  REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
+  const auto whole = [&] { return find_checkpoint(dir.path(), identity(small_llama())).ok(); };
   Numbers numbers(11);
   for (const char* name : {"weights.safetensors", "exp_avg_sq.safetensors", "manifest.json"}) {
-    for (int i = 0; i < 60; ++i) {
-      const std::string note = note_after([&](const fs::path& step) {
-        std::string text = slurp(step / name);
-        std::size_t at = numbers.below(text.size());
-        // An exponent's letter may be of either case.
-        while (text[at] == 'e' && std::string_view(name) == "manifest.json") ++at;
-        text[at] = static_cast<char>(text[at] ^ (1 << numbers.below(8)));
-        std::ofstream(step / name, std::ios::binary) << text;
-      });
-      CAPTURE(name, i);
-      CHECK_FALSE(note.empty());
+    const std::string file = "step_1/" + std::string(name);
+    const std::string right = slurp(dir.path() / file);
+    for (int i = 0; i < 200; ++i) {
+      std::string text = right;
+      std::size_t at = numbers.below(text.size());
+      // An exponent's letter may be of either case.
+      while (text[at] == 'e' && std::string_view(name) == "manifest.json") ++at;
+      text[at] = static_cast<char>(text[at] ^ (1 << numbers.below(8)));
+      dir.write(file, text);
+      CAPTURE(name, at);
+      CHECK_FALSE(whole());
     }
+    dir.write(file, right);
+    CHECK(whole());
   }
 }
 
