@@ -146,6 +146,9 @@ Result<std::string> huggingface_config(const ModelSpec& model, const ModelConsta
   }
   names = llama ? HuggingFaceNames::llama : HuggingFaceNames::gpt2;
   Json json = llama ? llama_json(model, constants, qwen2) : gpt2_json(model, constants);
+  // The class default of GPT-2 is its own end of text, which other vocabularies need not have.
+  constexpr int kEndOfText = 50256;
+  if (!llama && model.vocab <= kEndOfText) json["bos_token_id"] = json["eos_token_id"] = nullptr;
   json["torch_dtype"] = element == Element::bf16  ? "bfloat16"
                         : element == Element::f64 ? "float64"
                                                   : "float32";
