@@ -1,6 +1,7 @@
 // Crew: the threads of one run, how they wait for each other, and how all of them end together.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -40,26 +41,36 @@ class Crew {
   void run();
   /// Ends the crew from anywhere, for instance a signal's thread.
   void stop(RunFailure::Kind kind, const std::string& why);
-  [[nodiscard]] bool stopping() const;
+  [[nodiscard]] bool stopping() const { return stopping_.load(std::memory_order_acquire); }
   [[nodiscard]] bool directed() const { return static_cast<bool>(choose_); }
   /// What the calling member is at, for the message of a hang. Cheap; called per instruction.
   void doing(const std::string& what);
+  /// For what has no gate, such as messages of other processes: asks until `ready()`, more and more
+  /// seldom. Throws when the crew ends or the deadline passes; `waiting` as in Gate::await.
+  void poll(const std::function<bool()>& ready, const std::function<std::string()>& waiting = {});
 
  private:
   friend class Gate;
   struct Member {
     std::string name;
     std::function<void()> work;
-    std::string at;                      ///< guarded by mutex_
-    const std::function<bool()>* ready;  ///< what it waits for; null: nothing
+    std::string at;                               ///< guarded by mutex_
+    const std::function<bool()>* ready;           ///< what it waits for; null: nothing
+    const std::function<std::string()>* waiting;  ///< directed crews: that in words, or null
     bool over = false;
     std::condition_variable turn;  ///< directed crews
   };
 
   void live(int number);
   void fail(std::exception_ptr why);
-  void wait_directed(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
+  /// False when the crew ends.
+  [[nodiscard]] bool wait_directed(std::unique_lock<std::mutex>& lock,
+                                   const std::function<bool()>& ready,
+                                   const std::function<std::string()>& waiting);
   void pass_on();  ///< directed: picks who goes on
+  /// Ends the crew because the calling member waited too long for `what`.
+  void hang(const std::string& what);
+  [[noreturn]] void rethrow();
   [[nodiscard]] std::string whereabouts();
 
   std::optional<Seconds> deadline_;
@@ -68,6 +79,8 @@ class Crew {
   std::list<Member> members_;
   std::list<Gate*> gates_;
   std::exception_ptr failure_;
+  std::atomic<bool> stopping_ = false;  ///< failure_ is set
+  bool spins_ = false;                  ///< every member has a core: waits begin awake
   int turn_ = -1;
 };
 
@@ -84,22 +97,34 @@ class Gate {
   auto change(Change&& how) {
     struct Wake {
       Gate& gate;
-      ~Wake() { gate.changed_.notify_all(); }
-    } wake{*this};
+      ~Wake() { gate.wake(); }
+    } after{*this};
+    return quietly(how);
+  }
+  /// The same for changes that let nobody go on, or whose author calls wake() afterwards.
+  template <class Change>
+  auto quietly(Change&& how) {
     const std::lock_guard lock(mutex());
     return how();
   }
+  void wake();
   /// Returns when `ready()`, evaluated under the lock, is true. Throws when the crew ends, or the
-  /// deadline passes: then the crew ends with a hang that says what everybody was at.
-  void await(const std::function<bool()>& ready);
+  /// deadline passes: then the crew ends with a hang that says what everybody was at, and what the
+  /// member was `waiting` for (also under the lock).
+  void await(const std::function<bool()>& ready, const std::function<std::string()>& waiting = {});
+  /// The same for what comes soon whatever happens, and must be awaited even by a crew that ends:
+  /// never throws.
+  void await_even_at_the_end(const std::function<bool()>& ready);
 
  private:
   friend class Crew;
   std::mutex& mutex() { return crew_.directed() ? crew_.mutex_ : own_; }
+  void spin(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
 
   Crew& crew_;
   std::mutex own_;
   std::condition_variable changed_;
+  std::atomic<std::uint32_t> changes_ = 0;  ///< what spinning members look at
   std::list<Gate*>::iterator place_;
 };
 

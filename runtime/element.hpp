@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <string_view>
 
 namespace echelon {
 
@@ -24,6 +25,15 @@ struct Bfloat16 {
 enum class Element : std::uint8_t { f32, f64, bf16, i32 };
 [[nodiscard]] constexpr std::int64_t bytes_of(Element element) {
   return element == Element::f64 ? 8 : element == Element::bf16 ? 2 : 4;
+}
+[[nodiscard]] constexpr std::string_view name_of(Element element) {
+  switch (element) {
+    case Element::f32: return "f32";
+    case Element::f64: return "f64";
+    case Element::bf16: return "bf16";
+    case Element::i32: return "i32";
+  }
+  return "?";
 }
 
 /// Of a type of ours: its name on the wire, and the type sums, gradients, master weights and

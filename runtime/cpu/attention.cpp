@@ -1,44 +1,247 @@
+// Attention in tiles with an online softmax: FlashAttention-2 (arXiv 2307.08691), algorithms 1
+// and 2.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/lanes.hpp"
 
 namespace echelon::cpu {
+namespace {
+
+// A tile of scores stays in the second-level cache. kKeys is a multiple of kQueries, so that no
+// query of a tile is before all keys of a tile that its neighbours need.
+constexpr std::int64_t kQueries = 64;
+constexpr std::int64_t kKeys = 512;
+
+/// rows[i] of `width` numbers each, `stride` apart, times `factor`, packed.
+template <class T>
+ECHELON_CLONES void gather(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t width,
+                           Wide<T> factor, Wide<T>* packed) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = 0; i < width; i += kLanes<Wide<T>>) {
+      const std::int64_t left = width - i;
+      store(packed + r * width + i, load(x + r * stride + i, left) * factor, left);
+    }
+  }
+}
+
+/// The other way round; row r times factors[r · step].
+template <class T>
+ECHELON_CLONES void scatter(const Wide<T>* packed, std::int64_t rows, std::int64_t width,
+                            const Wide<T>* factors, std::int64_t step, T* x, std::int64_t stride) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = 0; i < width; i += kLanes<Wide<T>>) {
+      const std::int64_t left = width - i;
+      store(x + r * stride + i, load(packed + r * width + i, left) * factors[r * step], left);
+    }
+  }
+}
+
+template <class W>
+ECHELON_CLONES void scale_row(W* x, W factor, std::int64_t width) {
+  for (std::int64_t i = 0; i < width; i += kLanes<W>) {
+    store(x + i, load(x + i, width - i) * factor, width - i);
+  }
+}
+
+/// The softmax of a row as far as it is known: largest score and Σ exp(score − largest).
+template <class W>
+struct Softmax {
+  W largest = -std::numeric_limits<W>::infinity();
+  W sum = 0;
+};
+
+/// Takes in `seen` more scores, which become exp(score − largest); the rest of the row of `count`
+/// becomes 0. Returns what must be multiplied to sums formed with the former largest.
+template <class W>
+ECHELON_CLONES W take_in(Softmax<W>& softmax, W* scores, std::int64_t seen, std::int64_t count) {
+  constexpr W kNothing = -std::numeric_limits<W>::infinity();
+  const W largest = largest_of(scores, seen, softmax.largest);
+  Lanes<W> total{};
+  for (std::int64_t i = 0; i < seen; i += kLanes<W>) {
+    const Lanes<W> e = exp(load(scores + i, seen - i, kNothing) - largest);
+    total += e;
+    store(scores + i, e, seen - i);
+  }
+  std::fill(scores + seen, scores + count, W(0));
+  // Of the first tile there is nothing to correct, and often later tiles have no larger score.
+  const W correction = softmax.largest == largest ? W(1) : std::exp(softmax.largest - largest);
+  softmax.sum = softmax.sum * correction + sum<W>(total);
+  softmax.largest = largest;
+  return correction;
+}
+
+/// Scores become probabilities, and `slopes`, the gradient of the probabilities, becomes that of
+/// the scores: p·(dp − delta).
+template <class W>
+ECHELON_CLONES void score_gradient(W* scores, W* slopes, W log_sum, W delta, std::int64_t seen,
+                                   std::int64_t count) {
+  for (std::int64_t i = 0; i < seen; i += kLanes<W>) {
+    const std::int64_t left = seen - i;
+    const Lanes<W> p = exp(load(scores + i, left) - log_sum);
+    store(slopes + i, p * (load(slopes + i, left) - delta), left);
+    store(scores + i, p, left);
+  }
+  std::fill(scores + seen, scores + count, W(0));
+  std::fill(slopes + seen, slopes + count, W(0));
+}
+
+template <class T>
+ECHELON_CLONES Wide<T> dot(const T* a, const T* b, std::int64_t width) {
+  Lanes<Wide<T>> total{};
+  for (std::int64_t i = 0; i < width; i += kLanes<Wide<T>>) {
+    total += load(a + i, width - i) * load(b + i, width - i);
+  }
+  return sum<Wide<T>>(total);
+}
+
+/// Where a head's part of the token at a position lies.
+struct Places {
+  const AttentionShape& shape;
+  int sample;
+  [[nodiscard]] std::int64_t row(std::int64_t position) const {
+    return position * shape.samples + sample;
+  }
+  [[nodiscard]] std::int64_t query(std::int64_t position, int head) const {
+    return row(position) * shape.qkv_stride + std::int64_t{head} * shape.head_dim;
+  }
+  [[nodiscard]] std::int64_t key(std::int64_t position, int kv) const {
+    return query(position, shape.heads + kv);
+  }
+  [[nodiscard]] std::int64_t value(std::int64_t position, int kv) const {
+    return query(position, shape.heads + shape.kv_heads + kv);
+  }
+  [[nodiscard]] std::int64_t out(std::int64_t position, int head) const {
+    return row(position) * shape.out_stride + std::int64_t{head} * shape.head_dim;
+  }
+  [[nodiscard]] std::int64_t sum(std::int64_t position, int head) const {
+    return (std::int64_t{sample} * shape.heads + head) * shape.sequence + position;
+  }
+};
+
+template <class W>
+std::vector<W> numbers(std::int64_t rows, std::int64_t columns) {
+  return std::vector<W>(static_cast<std::size_t>(rows * columns));
+}
+
+/// One tile of queries of one head; k and v: all positions of its kv head.
+template <class T>
+void attend(const Places& at, const T* qkv, const Wide<T>* k, const Wide<T>* v, int head,
+            std::int64_t first, T* out, Wide<T>* log_sum) {
+  using W = Wide<T>;
+  const AttentionShape& s = at.shape;
+  const std::int64_t d = s.head_dim;
+  const std::int64_t queries = std::min(kQueries, s.sequence - first);
+  auto q = numbers<W>(queries, d);
+  auto o = numbers<W>(queries, d);
+  auto scores = numbers<W>(queries, std::min(kKeys, first + queries));
+  std::vector<Softmax<W>> softmax(static_cast<std::size_t>(queries));
+  gather(qkv + at.query(first, head), s.samples * s.qkv_stride, queries, d,
+         1 / std::sqrt(static_cast<W>(d)), q.data());
+  for (std::int64_t j = 0; j < first + queries; j += kKeys) {
+    const std::int64_t keys = std::min(kKeys, first + queries - j);
+    gemm(Order::plain, Order::transposed, queries, keys, d, q.data(), d, k + j * d, d,
+         scores.data(), keys, false);
+    for (std::int64_t r = 0; r < queries; ++r) {
+      const W correction = take_in(softmax[static_cast<std::size_t>(r)], scores.data() + r * keys,
+                                   std::min(keys, first + r + 1 - j), keys);
+      if (correction != 1) scale_row(o.data() + r * d, correction, d);
+    }
+    gemm(Order::plain, Order::plain, queries, d, keys, scores.data(), keys, v + j * d, d, o.data(),
+         d, true);
+  }
+  for (std::int64_t r = 0; r < queries; ++r) {
+    Softmax<W>& row = softmax[static_cast<std::size_t>(r)];
+    log_sum[at.sum(first + r, head)] = row.largest + std::log(row.sum);
+    row.sum = 1 / row.sum;
+  }
+  scatter(o.data(), queries, d, &softmax.front().sum,
+          static_cast<std::int64_t>(sizeof(Softmax<W>) / sizeof(W)), out + at.out(first, head),
+          s.samples * s.out_stride);
+}
+
+/// One kv head and the heads that share it.
+template <class T>
+void attend_back(const Places& at, const T* qkv, const T* out, const Wide<T>* log_sum,
+                 const T* dout, int kv, T* dqkv) {
+  using W = Wide<T>;
+  const AttentionShape& s = at.shape;
+  const std::int64_t d = s.head_dim;
+  const std::int64_t stride = s.samples * s.qkv_stride;
+  const W scale = 1 / std::sqrt(static_cast<W>(d));
+  const W one = 1;
+  auto k = numbers<W>(s.sequence, d);
+  auto v = numbers<W>(s.sequence, d);
+  auto dk = numbers<W>(s.sequence, d);
+  auto dv = numbers<W>(s.sequence, d);
+  auto q = numbers<W>(kQueries, d);
+  auto dq = numbers<W>(kQueries, d);
+  auto d_out = numbers<W>(kQueries, d);
+  auto scores = numbers<W>(kQueries, std::min(kKeys, s.sequence));
+  auto slopes = scores;
+  gather(qkv + at.key(0, kv), stride, s.sequence, d, one, k.data());
+  gather(qkv + at.value(0, kv), stride, s.sequence, d, one, v.data());
+  const int group = s.heads / s.kv_heads;
+  for (int head = kv * group; head < (kv + 1) * group; ++head) {
+    for (std::int64_t first = 0; first < s.sequence; first += kQueries) {
+      const std::int64_t queries = std::min(kQueries, s.sequence - first);
+      gather(qkv + at.query(first, head), stride, queries, d, scale, q.data());
+      gather(dout + at.out(first, head), s.samples * s.out_stride, queries, d, one, d_out.data());
+      for (std::int64_t j = 0; j < first + queries; j += kKeys) {
+        const std::int64_t keys = std::min(kKeys, first + queries - j);
+        gemm(Order::plain, Order::transposed, queries, keys, d, q.data(), d, k.data() + j * d, d,
+             scores.data(), keys, false);
+        gemm(Order::plain, Order::transposed, queries, keys, d, d_out.data(), d, v.data() + j * d,
+             d, slopes.data(), keys, false);
+        for (std::int64_t r = 0; r < queries; ++r) {
+          const std::int64_t place = at.out(first + r, head);
+          score_gradient(scores.data() + r * keys, slopes.data() + r * keys,
+                         log_sum[at.sum(first + r, head)], dot(out + place, dout + place, d),
+                         std::min(keys, first + r + 1 - j), keys);
+        }
+        gemm(Order::transposed, Order::plain, keys, d, queries, scores.data(), keys, d_out.data(),
+             d, dv.data() + j * d, d, true);
+        gemm(Order::transposed, Order::plain, keys, d, queries, slopes.data(), keys, q.data(), d,
+             dk.data() + j * d, d, true);
+        gemm(Order::plain, Order::plain, queries, d, keys, slopes.data(), keys, k.data() + j * d, d,
+             dq.data(), d, j > 0);
+      }
+      scatter(dq.data(), queries, d, &scale, 0, dqkv + at.query(first, head), stride);
+    }
+  }
+  scatter(dk.data(), s.sequence, d, &one, 0, dqkv + at.key(0, kv), stride);
+  scatter(dv.data(), s.sequence, d, &one, 0, dqkv + at.value(0, kv), stride);
+}
+
+}  // namespace
 
 template <class T>
 void attention_forward(const AttentionShape& s, const T* qkv, T* out, Wide<T>* log_sum) {
   using W = Wide<T>;
-  const W scale = W(1) / std::sqrt(W(s.head_dim));
-#pragma omp parallel for schedule(static) collapse(2)
-  for (int b = 0; b < s.samples; ++b) {
-    for (int h = 0; h < s.heads; ++h) {
-      const int kv = h / (s.heads / s.kv_heads);
-      std::vector<W> p(static_cast<std::size_t>(s.sequence));
-      std::vector<W> o(static_cast<std::size_t>(s.head_dim));
-      for (std::int64_t i = 0; i < s.sequence; ++i) {
-        const T* q = qkv + (i * s.samples + b) * s.qkv_stride + h * s.head_dim;
-        W most = -std::numeric_limits<W>::infinity();
-        for (std::int64_t j = 0; j <= i; ++j) {
-          const T* k = qkv + (j * s.samples + b) * s.qkv_stride + (s.heads + kv) * s.head_dim;
-          W dot = 0;
-          for (int c = 0; c < s.head_dim; ++c) dot += W(q[c]) * W(k[c]);
-          p[std::size_t(j)] = dot * scale;
-          most = std::max(most, p[std::size_t(j)]);
-        }
-        W sum = 0;
-        std::fill(o.begin(), o.end(), W(0));
-        for (std::int64_t j = 0; j <= i; ++j) {
-          const T* v =
-              qkv + (j * s.samples + b) * s.qkv_stride + (s.heads + s.kv_heads + kv) * s.head_dim;
-          const W e = std::exp(p[std::size_t(j)] - most);
-          sum += e;
-          for (int c = 0; c < s.head_dim; ++c) o[std::size_t(c)] += e * W(v[c]);
-        }
-        log_sum[(std::int64_t{b} * s.heads + h) * s.sequence + i] = most + std::log(sum);
-        T* to = out + (i * s.samples + b) * s.out_stride + h * s.head_dim;
-        for (int c = 0; c < s.head_dim; ++c) to[c] = T(o[std::size_t(c)] / sum);
+  const std::int64_t head = s.sequence * s.head_dim;
+  auto k = numbers<W>(s.kv_heads, head);
+  auto v = numbers<W>(s.kv_heads, head);
+  const std::int64_t tiles = (s.sequence + kQueries - 1) / kQueries;
+  for (int sample = 0; sample < s.samples; ++sample) {
+    const Places at{s, sample};
+#pragma omp parallel
+    {
+#pragma omp for schedule(static)
+      for (int kv = 0; kv < s.kv_heads; ++kv) {
+        const std::int64_t stride = s.samples * s.qkv_stride;
+        gather(qkv + at.key(0, kv), stride, s.sequence, s.head_dim, W(1), k.data() + kv * head);
+        gather(qkv + at.value(0, kv), stride, s.sequence, s.head_dim, W(1), v.data() + kv * head);
+      }
+      // Later tiles have more keys: one by one they are spread evenly.
+#pragma omp for schedule(static, 1)
+      for (std::int64_t task = 0; task < tiles * s.heads; ++task) {
+        const int h = static_cast<int>(task / tiles);
+        const std::int64_t kv = h / (s.heads / s.kv_heads);
+        attend(at, qkv, k.data() + kv * head, v.data() + kv * head, h, task % tiles * kQueries, out,
+               log_sum);
       }
     }
   }
@@ -47,53 +250,11 @@ void attention_forward(const AttentionShape& s, const T* qkv, T* out, Wide<T>* l
 template <class T>
 void attention_backward(const AttentionShape& s, const T* qkv, const T* out, const Wide<T>* log_sum,
                         const T* dout, T* dqkv) {
-  using W = Wide<T>;
-  const W scale = W(1) / std::sqrt(W(s.head_dim));
-  const int group = s.heads / s.kv_heads;
-  const auto d = static_cast<std::size_t>(s.head_dim);
-#pragma omp parallel for schedule(static) collapse(2)
-  for (int b = 0; b < s.samples; ++b) {
-    for (int kv = 0; kv < s.kv_heads; ++kv) {
-      const auto row = [&](std::int64_t i, int part) {
-        return (i * s.samples + b) * s.qkv_stride + part * s.head_dim;
-      };
-      std::vector<W> dk(static_cast<std::size_t>(s.sequence) * d);
-      std::vector<W> dv(static_cast<std::size_t>(s.sequence) * d);
-      std::vector<W> dq(d);
-      for (int h = kv * group; h < (kv + 1) * group; ++h) {
-        for (std::int64_t i = 0; i < s.sequence; ++i) {
-          const std::int64_t at = (i * s.samples + b) * s.out_stride + h * s.head_dim;
-          const T* q = qkv + row(i, h);
-          W delta = 0;
-          for (std::size_t c = 0; c < d; ++c) delta += W(out[at + c]) * W(dout[at + c]);
-          std::fill(dq.begin(), dq.end(), W(0));
-          for (std::int64_t j = 0; j <= i; ++j) {
-            const T* k = qkv + row(j, s.heads + kv);
-            const T* v = qkv + row(j, s.heads + s.kv_heads + kv);
-            W dot = 0;
-            W dp = 0;
-            for (std::size_t c = 0; c < d; ++c) dot += W(q[c]) * W(k[c]);
-            for (std::size_t c = 0; c < d; ++c) dp += W(dout[at + c]) * W(v[c]);
-            const W p =
-                std::exp(dot * scale - log_sum[(std::int64_t{b} * s.heads + h) * s.sequence + i]);
-            const W ds = p * (dp - delta) * scale;
-            for (std::size_t c = 0; c < d; ++c) {
-              dq[c] += ds * W(k[c]);
-              dk[std::size_t(j) * d + c] += ds * W(q[c]);
-              dv[std::size_t(j) * d + c] += p * W(dout[at + c]);
-            }
-          }
-          for (std::size_t c = 0; c < d; ++c) dqkv[row(i, h) + c] = T(dq[c]);
-        }
-      }
-      for (std::int64_t j = 0; j < s.sequence; ++j) {
-        for (std::size_t c = 0; c < d; ++c) {
-          dqkv[row(j, s.heads + kv) + c] = T(dk[std::size_t(j) * d + c]);
-          dqkv[row(j, s.heads + s.kv_heads + kv) + c] = T(dv[std::size_t(j) * d + c]);
-        }
-      }
-    }
-  }
+  const std::int64_t tasks = std::int64_t{s.samples} * s.kv_heads;
+  in_parts(tasks, 1, [&](std::int64_t task, std::int64_t) {
+    attend_back(Places{s, static_cast<int>(task / s.kv_heads)}, qkv, out, log_sum, dout,
+                static_cast<int>(task % s.kv_heads), dqkv);
+  });
 }
 
 #define ECHELON_ATTENTION(T)                                                                     \

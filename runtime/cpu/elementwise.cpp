@@ -1,141 +1,224 @@
 #include <cmath>
 #include <numbers>
+#include <vector>
 
-#include "core/expects.hpp"
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/lanes.hpp"
 
 namespace echelon::cpu {
 namespace {
 
+constexpr double kGeluScale = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // 2·√(2/π)
+constexpr double kGeluCube = 0.044715;
+
+/// gelu(x) = x/2·(1 + tanh(u)) = x / (1 + e^(−2u)), u = √(2/π)·(x + 0.044715·x³).
+/// Source: arXiv 1606.08415, section 2.
 template <class W>
-W activated(Activation kind, W x) {
+ECHELON_INLINE Lanes<W> activated(Activation kind, const Lanes<W>& x) {
+  using V = Lanes<W>;
+  const V zero{};
   switch (kind) {
     case Activation::gelu: {
-      const W u = W(std::sqrt(2 / std::numbers::pi)) * (x + W(0.044715) * x * x * x);
-      return W(0.5) * x * (1 + std::tanh(u));
+      const V twice = static_cast<W>(kGeluScale) * (x + static_cast<W>(kGeluCube) * x * x * x);
+      return x / (1 + exp(-twice));
     }
-    case Activation::silu: return x / (1 + std::exp(-x));
-    case Activation::relu: return x < 0 ? W(0) : x;
-    case Activation::squared_relu: return x < 0 ? W(0) : x * x;
+    case Activation::silu: return x / (1 + exp(-x));
+    case Activation::relu: return x < 0 ? zero : x;
+    case Activation::squared_relu: return x < 0 ? zero : x * x;
   }
-  EXPECTS(false, "an activation that exists");
   return x;
 }
 
 template <class W>
-W slope(Activation kind, W x) {
+ECHELON_INLINE Lanes<W> slope(Activation kind, const Lanes<W>& x) {
+  using V = Lanes<W>;
+  const V zero{};
   switch (kind) {
     case Activation::gelu: {
-      const W c = W(std::sqrt(2 / std::numbers::pi));
-      const W t = std::tanh(c * (x + W(0.044715) * x * x * x));
-      return W(0.5) * (1 + t) + W(0.5) * x * (1 - t * t) * c * (1 + 3 * W(0.044715) * x * x);
+      const V square = x * x;
+      const V twice = static_cast<W>(kGeluScale) * (x + static_cast<W>(kGeluCube) * square * x);
+      const V steep = static_cast<W>(kGeluScale) * (1 + static_cast<W>(3 * kGeluCube) * square);
+      const V s = 1 / (1 + exp(-twice));
+      return s + x * (s * (1 - s)) * steep;
     }
     case Activation::silu: {
-      const W s = 1 / (1 + std::exp(-x));
-      return s + x * s * (1 - s);
+      const V s = 1 / (1 + exp(-x));
+      return s + x * (s * (1 - s));
     }
-    case Activation::relu: return x <= 0 ? W(0) : x > 0 ? W(1) : x;
-    case Activation::squared_relu: return x < 0 ? W(0) : 2 * x;
+    case Activation::relu: return x > 0 ? zero + 1 : x <= 0 ? zero : x;
+    case Activation::squared_relu: return x < 0 ? zero : 2 * x;
   }
-  EXPECTS(false, "an activation that exists");
   return x;
+}
+
+template <class T>
+ECHELON_CLONES void activate_some(Activation kind, const T* x, T* y, std::int64_t count) {
+  using W = Wide<T>;
+  for (std::int64_t i = 0; i < count; i += kLanes<W>) {
+    store(y + i, activated<W>(kind, load(x + i, count - i)), count - i);
+  }
+}
+
+template <class T>
+ECHELON_CLONES void activate_back(Activation kind, const T* x, const T* dy, T* dx,
+                                  std::int64_t count) {
+  using W = Wide<T>;
+  for (std::int64_t i = 0; i < count; i += kLanes<W>) {
+    const std::int64_t left = count - i;
+    store(dx + i, load(dy + i, left) * slope<W>(kind, load(x + i, left)), left);
+  }
+}
+
+template <class T>
+ECHELON_CLONES void gate_row(Activation kind, const T* gate, const T* up, T* y,
+                             std::int64_t width) {
+  using W = Wide<T>;
+  for (std::int64_t i = 0; i < width; i += kLanes<W>) {
+    const std::int64_t left = width - i;
+    store(y + i, activated<W>(kind, load(gate + i, left)) * load(up + i, left), left);
+  }
+}
+
+template <class T>
+ECHELON_CLONES void gate_back(Activation kind, const T* gate, const T* up, const T* dy, T* dgate,
+                              T* dup, std::int64_t width) {
+  using W = Wide<T>;
+  for (std::int64_t i = 0; i < width; i += kLanes<W>) {
+    const std::int64_t left = width - i;
+    const Lanes<W> g = load(gate + i, left);
+    const Lanes<W> d = load(dy + i, left);
+    const Lanes<W> u = load(up + i, left);
+    store(dup + i, d * activated<W>(kind, g), left);
+    store(dgate + i, d * u * slope<W>(kind, g), left);
+  }
+}
+
+template <class T>
+ECHELON_CLONES void add_some(T* x, const T* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kLanes<Wide<T>>) {
+    const std::int64_t left = count - i;
+    store(x + i, load(x + i, left) + load(y + i, left), left);
+  }
+}
+
+template <class To, class From>
+ECHELON_CLONES void cast_some(const From* from, To* to, std::int64_t count) {
+  if constexpr (std::is_same_v<Wide<To>, Wide<From>>) {
+    for (std::int64_t i = 0; i < count; i += kLanes<Wide<To>>) {
+      store(to + i, load(from + i, count - i), count - i);
+    }
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      to[i] = To(static_cast<Wide<To>>(Wide<From>(from[i])));
+    }
+  }
+}
+
+/// One head: (low, high) turned by the angles whose cosines and sines are given.
+template <class T>
+ECHELON_CLONES void turn(T* x, const Wide<T>* cosines, const Wide<T>* sines, std::int64_t half) {
+  for (std::int64_t i = 0; i < half; i += kLanes<Wide<T>>) {
+    const std::int64_t left = half - i;
+    const auto c = load(cosines + i, left);
+    const auto s = load(sines + i, left);
+    const auto low = load(x + i, left);
+    const auto high = load(x + half + i, left);
+    store(x + i, low * c - high * s, left);
+    store(x + half + i, high * c + low * s, left);
+  }
 }
 
 }  // namespace
 
 template <class T>
 void activation_forward(Activation kind, const T* x, T* y, std::int64_t count) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) y[i] = T(activated(kind, Wide<T>(x[i])));
+  in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    activate_some(kind, x + begin, y + begin, end - begin);
+  });
 }
 
 template <class T>
 void activation_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t count) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) {
-    dx[i] = T(Wide<T>(dy[i]) * slope(kind, Wide<T>(x[i])));
-  }
+  in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    activate_back(kind, x + begin, dy + begin, dx + begin, end - begin);
+  });
 }
 
 template <class T>
 void gated_forward(Activation kind, const T* x, T* y, std::int64_t rows, std::int64_t width) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const T* gate = x + 2 * r * width;
-    for (std::int64_t i = 0; i < width; ++i) {
-      y[r * width + i] = T(activated(kind, Wide<T>(gate[i])) * Wide<T>(gate[width + i]));
+  in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* gate = x + 2 * r * width;
+      gate_row(kind, gate, gate + width, y + r * width, width);
     }
-  }
+  });
 }
 
 template <class T>
 void gated_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t rows,
                     std::int64_t width) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const T* gate = x + 2 * r * width;
-    T* dgate = dx + 2 * r * width;
-    for (std::int64_t i = 0; i < width; ++i) {
-      const Wide<T> g(gate[i]);
-      const Wide<T> up(gate[width + i]);
-      const Wide<T> d(dy[r * width + i]);
-      dgate[i] = T(d * up * slope(kind, g));
-      dgate[width + i] = T(d * activated(kind, g));
+  in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* gate = x + 2 * r * width;
+      T* dgate = dx + 2 * r * width;
+      gate_back(kind, gate, gate + width, dy + r * width, dgate, dgate + width, width);
     }
-  }
+  });
 }
 
 template <class T>
 void add_bias(T* x, const T* bias, std::int64_t rows, std::int64_t width) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t i = 0; i < width; ++i) {
-      x[r * width + i] = T(Wide<T>(x[r * width + i]) + Wide<T>(bias[i]));
-    }
-  }
+  in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) add_some(x + r * width, bias, width);
+  });
 }
 
 template <class T>
 void bias_gradient(const T* dy, Wide<T>* dbias, std::int64_t rows, std::int64_t width) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t i = 0; i < width; ++i) dbias[i] += Wide<T>(dy[r * width + i]);
-  }
+  RowSums<Wide<T>> sums(rows, width);
+  in_parts(rows, sums.kRows, [&](std::int64_t begin, std::int64_t end) {
+    add_rows(dy + begin * width, end - begin, width, width, sums.part(begin));
+  });
+  sums.add_to(dbias);
 }
 
 template <class T>
 void add(T* x, const T* y, std::int64_t count) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) x[i] = T(Wide<T>(x[i]) + Wide<T>(y[i]));
+  in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    add_some(x + begin, y + begin, end - begin);
+  });
 }
 
 template <class To, class From>
 void cast(const From* from, To* to, std::int64_t count) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) to[i] = To(Wide<To>(Wide<From>(from[i])));
+  in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    cast_some(from + begin, to + begin, end - begin);
+  });
 }
 
 template <class T>
 void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int heads, int head_dim,
             std::int64_t first_position, double theta, int direction) {
   const int half = head_dim / 2;
-#pragma omp parallel for schedule(static)
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const auto position = static_cast<double>(first_position + r / samples);
-    for (int i = 0; i < half; ++i) {
-      const double angle = position * std::pow(theta, -2.0 * i / head_dim);
-      const auto c = static_cast<Wide<T>>(std::cos(angle));
-      const auto s = static_cast<Wide<T>>(direction * std::sin(angle));
-      for (int h = 0; h < heads; ++h) {
-        T* a = x + r * row_stride + h * head_dim + i;
-        const Wide<T> low(a[0]);
-        const Wide<T> high(a[half]);
-        a[0] = T(low * c - high * s);
-        a[half] = T(high * c + low * s);
+  // Whole positions, so that their angles are computed once for all samples.
+  in_parts((rows + samples - 1) / samples, 4, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<Wide<T>> cosines(static_cast<std::size_t>(half));
+    std::vector<Wide<T>> sines(static_cast<std::size_t>(half));
+    for (std::int64_t p = begin; p < end; ++p) {
+      for (int i = 0; i < half; ++i) {
+        const double angle =
+            static_cast<double>(first_position + p) * std::pow(theta, -2.0 * i / head_dim);
+        cosines[static_cast<std::size_t>(i)] = static_cast<Wide<T>>(std::cos(angle));
+        sines[static_cast<std::size_t>(i)] = static_cast<Wide<T>>(direction * std::sin(angle));
+      }
+      for (std::int64_t r = p * samples; r < std::min(rows, (p + 1) * samples); ++r) {
+        for (int h = 0; h < heads; ++h) {
+          turn(x + r * row_stride + h * head_dim, cosines.data(), sines.data(), half);
+        }
       }
     }
-  }
+  });
 }
-
 #define ECHELON_ELEMENTWISE(T)                                                                     \
   template void activation_forward<T>(Activation, const T*, T*, std::int64_t);                     \
   template void activation_backward<T>(Activation, const T*, const T*, T*, std::int64_t);          \

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/lanes.hpp"
 
 namespace echelon::cpu {
 
@@ -30,9 +31,7 @@ void embedding_backward(const std::int32_t* tokens, const T* dy, Wide<T>* dweigh
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t token = tokens[r] - first;
       if (token < 0 || token >= count) continue;
-      for (std::int64_t i = begin; i < end; ++i) {
-        dweight[token * width + i] += Wide<T>(dy[r * width + i]);
-      }
+      add_rows(dy + r * width + begin, 1, 0, end - begin, dweight + token * width + begin);
     }
   }
 }

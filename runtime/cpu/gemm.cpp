@@ -1,7 +1,8 @@
 #ifdef ECHELON_ONEDNN
-#include <dnnl.h>
+#include <dnnl.hpp>
 #endif
 
+#define EIGEN_DONT_PARALLELIZE  // the parts are ours, so that they do not depend on the threads
 #include <Eigen/Core>
 #include <algorithm>
 #include <type_traits>
@@ -9,43 +10,130 @@
 
 #include "core/expects.hpp"
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/lanes.hpp"
 
 namespace echelon::cpu {
 namespace {
 
-/// out = op(a) · op(b) (+ out) in one precision.
+/// out (+)= a · b, with Eigen.
 template <class W>
-void gemm_wide(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k,
-               const W* a, std::int64_t lda, const W* b, std::int64_t ldb, W* out, std::int64_t ldc,
-               bool add) {
-#ifdef ECHELON_ONEDNN
-  if constexpr (std::is_same_v<W, float>) {
-    const auto letter = [](Order order) { return order == Order::plain ? 'N' : 'T'; };
-    const dnnl_status_t status = dnnl_sgemm(letter(a_order), letter(b_order), m, n, k, 1, a, lda, b,
-                                            ldb, add ? 1.0F : 0.0F, out, ldc);
-    EXPECTS(status == dnnl_success, "oneDNN multiplies matrices of any size");
-    return;
-  }
-#endif
+void multiply(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k,
+              const W* a, std::int64_t lda, const W* b, std::int64_t ldb, W* out, std::int64_t ldc,
+              bool add) {
   using Matrix = Eigen::Matrix<W, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  using Stride = Eigen::OuterStride<>;
+  using View = Eigen::Map<const Matrix, 0, Eigen::OuterStride<>>;
   const bool at = a_order == Order::transposed;
   const bool bt = b_order == Order::transposed;
-  const Eigen::Map<const Matrix, 0, Stride> A(a, at ? k : m, at ? m : k, Stride(lda));
-  const Eigen::Map<const Matrix, 0, Stride> B(b, bt ? n : k, bt ? k : n, Stride(ldb));
-  Eigen::Map<Matrix, 0, Stride> C(out, m, n, Stride(ldc));
-  const auto product = [&](const auto& left, const auto& right) {
-    if (add) {
-      C.noalias() += left * right;
-    } else {
-      C.noalias() = left * right;
-    }
-  };
-  if (at && bt) product(A.transpose(), B.transpose());
-  if (at && !bt) product(A.transpose(), B);
-  if (!at && bt) product(A, B.transpose());
-  if (!at && !bt) product(A, B);
+  in_parts(m, 128, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t rows = end - begin;
+    const View left(a + (at ? begin : begin * lda), at ? k : rows, at ? rows : k,
+                    Eigen::OuterStride<>(lda));
+    const View right(b, bt ? n : k, bt ? k : n, Eigen::OuterStride<>(ldb));
+    Eigen::Map<Matrix, 0, Eigen::OuterStride<>> sum(out + begin * ldc, rows, n,
+                                                    Eigen::OuterStride<>(ldc));
+    if (!add) sum.setZero();
+    if (at && bt) sum.noalias() += left.transpose() * right.transpose();
+    if (at && !bt) sum.noalias() += left.transpose() * right;
+    if (!at && bt) sum.noalias() += left * right.transpose();
+    if (!at && !bt) sum.noalias() += left * right;
+  });
 }
+
+#ifdef ECHELON_ONEDNN
+void multiply(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k,
+              const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float* out,
+              std::int64_t ldc, bool add) {
+  const auto letter = [](Order order) { return order == Order::plain ? 'N' : 'T'; };
+  const dnnl_status_t status = dnnl_sgemm(letter(a_order), letter(b_order), m, n, k, 1, a, lda, b,
+                                          ldb, add ? 1.0F : 0.0F, out, ldc);
+  EXPECTS(status == dnnl_success, "oneDNN multiplies matrices of any size");
+}
+#endif
+
+/// Rows of T to rows of Wide<T> that lie without gaps.
+template <class T>
+void widen(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t stride, Wide<T>* y) {
+  in_parts(rows, grain_of_rows(columns), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) cast(x + i * stride, y + i * columns, columns);
+  });
+}
+
+/// Without instructions for T: in blocks that are widened, so that little memory is needed.
+template <class T, class Out>
+void multiply_widened(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k,
+                      const T* a, std::int64_t lda, const T* b, std::int64_t ldb, Out* out,
+                      std::int64_t ldc, bool add) {
+  using W = Wide<T>;
+  static constexpr std::int64_t kBlock = 1024;
+  const bool at = a_order == Order::transposed;
+  const bool bt = b_order == Order::transposed;
+  const auto size = [](std::int64_t rows, std::int64_t columns) {
+    return static_cast<std::size_t>(std::min(rows, kBlock) * std::min(columns, kBlock));
+  };
+  std::vector<W> left(size(m, k));
+  std::vector<W> right(size(k, n));
+  std::vector<W> sum(size(m, n));
+  for (std::int64_t j = 0; j < n; j += kBlock) {
+    const std::int64_t columns = std::min(kBlock, n - j);
+    for (std::int64_t i = 0; i < m; i += kBlock) {
+      const std::int64_t rows = std::min(kBlock, m - i);
+      if (add) widen(out + i * ldc + j, rows, columns, ldc, sum.data());
+      for (std::int64_t l = 0; l < k; l += kBlock) {
+        const std::int64_t depth = std::min(kBlock, k - l);
+        widen(at ? a + l * lda + i : a + i * lda + l, at ? depth : rows, at ? rows : depth, lda,
+              left.data());
+        widen(bt ? b + j * ldb + l : b + l * ldb + j, bt ? columns : depth, bt ? depth : columns,
+              ldb, right.data());
+        multiply(a_order, b_order, rows, columns, depth, left.data(), at ? rows : depth,
+                 right.data(), bt ? depth : columns, sum.data(), columns, add || l > 0);
+      }
+      in_parts(rows, grain_of_rows(columns), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t r = begin; r < end; ++r) {
+          cast(sum.data() + r * columns, out + (i + r) * ldc + j, columns);
+        }
+      });
+    }
+  }
+}
+
+#ifdef ECHELON_ONEDNN
+/// oneDNN's product of bf16 matrices; false when this processor has no instructions for it.
+template <class Out>
+bool multiply_bf16(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k,
+                   const Bfloat16* a, std::int64_t lda, const Bfloat16* b, std::int64_t ldb,
+                   Out* out, std::int64_t ldc, bool add) {
+  static const bool has = dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_bf16 ||
+                          dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_amx;
+  if (!has) return false;
+  using Type = dnnl::memory::data_type;
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const auto desc = [](std::int64_t rows, std::int64_t columns, Type type, Order order,
+                       std::int64_t stride) {
+    const bool plain = order == Order::plain;
+    return dnnl::memory::desc({rows, columns}, type,
+                              dnnl::memory::dims{plain ? stride : 1, plain ? 1 : stride});
+  };
+  const auto a_desc = desc(m, k, Type::bf16, a_order, lda);
+  const auto b_desc = desc(k, n, Type::bf16, b_order, ldb);
+  const auto out_desc =
+      desc(m, n, std::is_same_v<Out, float> ? Type::f32 : Type::bf16, Order::plain, ldc);
+  dnnl::primitive_attr attributes;
+  if (add) {
+    dnnl::post_ops sum;
+    sum.append_sum();
+    attributes.set_post_ops(sum);
+  }
+  // oneDNN keeps what it compiled for a shape.
+  const dnnl::matmul product(
+      dnnl::matmul::primitive_desc({a_desc, b_desc, out_desc}, attributes, engine));
+  dnnl::stream stream(engine);
+  product.execute(stream, {{DNNL_ARG_SRC, {a_desc, engine, const_cast<Bfloat16*>(a)}},
+                           {DNNL_ARG_WEIGHTS, {b_desc, engine, const_cast<Bfloat16*>(b)}},
+                           {DNNL_ARG_DST, {out_desc, engine, out}}});
+  stream.wait();
+  return true;
+}
+#endif
 
 }  // namespace
 
@@ -58,27 +146,12 @@ void gemm(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int
     return;
   }
   if constexpr (std::is_same_v<T, Wide<T>>) {
-    gemm_wide(a_order, b_order, m, n, k, a, lda, b, ldb, out, ldc, add);
+    multiply(a_order, b_order, m, n, k, a, lda, b, ldb, out, ldc, add);
   } else {
-    const auto widened = [](const T* x, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
-      std::vector<Wide<T>> y(static_cast<std::size_t>(rows * columns));
-      for (std::int64_t i = 0; i < rows; ++i) cast(x + i * ld, y.data() + i * columns, columns);
-      return y;
-    };
-    const bool at = a_order == Order::transposed;
-    const bool bt = b_order == Order::transposed;
-    const auto wa = widened(a, at ? k : m, at ? m : k, lda);
-    const auto wb = widened(b, bt ? n : k, bt ? k : n, ldb);
-    if constexpr (std::is_same_v<Out, Wide<T>>) {
-      gemm_wide(a_order, b_order, m, n, k, wa.data(), at ? m : k, wb.data(), bt ? k : n, out, ldc,
-                add);
-    } else {
-      std::vector<Wide<T>> sum(static_cast<std::size_t>(m * n));
-      for (std::int64_t i = 0; i < m && add; ++i) cast(out + i * ldc, sum.data() + i * n, n);
-      gemm_wide(a_order, b_order, m, n, k, wa.data(), at ? m : k, wb.data(), bt ? k : n, sum.data(),
-                n, add);
-      for (std::int64_t i = 0; i < m; ++i) cast(sum.data() + i * n, out + i * ldc, n);
-    }
+#ifdef ECHELON_ONEDNN
+    if (multiply_bf16(a_order, b_order, m, n, k, a, lda, b, ldb, out, ldc, add)) return;
+#endif
+    multiply_widened(a_order, b_order, m, n, k, a, lda, b, ldb, out, ldc, add);
   }
 }
 

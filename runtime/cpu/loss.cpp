@@ -3,56 +3,79 @@
 #include <limits>
 
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/lanes.hpp"
 
 namespace echelon::cpu {
+
+namespace {
+
+template <class T>
+ECHELON_CLONES Wide<T> max_of(const T* x, std::int64_t count) {
+  return largest_of(x, count, -std::numeric_limits<Wide<T>>::infinity());
+}
+
+/// Σ exp(x − max)
+template <class T>
+ECHELON_CLONES Wide<T> sum_of_exp(const T* x, Wide<T> max, std::int64_t count) {
+  using W = Wide<T>;
+  constexpr W kNothing = -std::numeric_limits<W>::infinity();
+  Lanes<W> total{};
+  for (std::int64_t i = 0; i < count; i += kLanes<W>) {
+    total += exp(load(x + i, count - i, kNothing) - max);
+  }
+  return sum<W>(total);
+}
+
+/// x = factor·exp(x − max)
+template <class T>
+ECHELON_CLONES void scaled_exp(T* x, Wide<T> max, Wide<T> factor, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kLanes<Wide<T>>) {
+    store(x + i, exp(load(x + i, count - i) - max) * factor, count - i);
+  }
+}
+
+}  // namespace
 
 template <class T>
 void logits_max(const T* logits, Wide<T>* max, std::int64_t rows, std::int64_t columns,
                 std::int64_t valid) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const T* row = logits + r * columns;
-    Wide<T> most = -std::numeric_limits<Wide<T>>::infinity();
-    for (std::int64_t i = 0; i < valid; ++i) {
-      const Wide<T> x(row[i]);
-      most = most >= x || most != most ? most : x;  // NaN stays
-    }
-    max[r] = most;
-  }
+  in_parts(rows, grain_of_rows(columns), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) max[r] = max_of(logits + r * columns, valid);
+  });
 }
 
 template <class T>
 void logits_sums(const T* logits, const std::int32_t* targets, const Wide<T>* max, Wide<T>* sums,
                  std::int64_t rows, std::int64_t columns, std::int64_t valid, std::int64_t first) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const T* row = logits + r * columns;
-    Wide<T> sum = 0;
-    for (std::int64_t i = 0; i < valid; ++i) sum += std::exp(Wide<T>(row[i]) - max[r]);
-    const std::int64_t target = targets[r] - first;
-    sums[2 * r] = sum;
-    sums[2 * r + 1] = target >= 0 && target < valid ? Wide<T>(row[target]) : Wide<T>(0);
-  }
+  in_parts(rows, grain_of_rows(columns), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* row = logits + r * columns;
+      const std::int64_t target = targets[r] - first;
+      sums[2 * r] = sum_of_exp(row, max[r], valid);
+      sums[2 * r + 1] = target >= 0 && target < valid ? Wide<T>(row[target]) : Wide<T>(0);
+    }
+  });
 }
 
 template <class T>
 void logits_gradient(T* logits, const std::int32_t* targets, const Wide<T>* max,
                      const Wide<T>* sums, std::int64_t rows, std::int64_t columns,
                      std::int64_t valid, std::int64_t first, double scale) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t r = 0; r < rows; ++r) {
-    T* row = logits + r * columns;
-    const Wide<T> factor = Wide<T>(scale) / sums[2 * r];
-    const std::int64_t target = targets[r] - first;
-    const bool here = target >= 0 && target < valid;
-    const Wide<T> own =
-        here ? std::exp(Wide<T>(row[target]) - max[r]) * factor - Wide<T>(scale) : Wide<T>(0);
-    for (std::int64_t i = 0; i < valid; ++i) {
-      row[i] = T(std::exp(Wide<T>(row[i]) - max[r]) * factor);
+  const auto each = static_cast<Wide<T>>(scale);
+  in_parts(rows, grain_of_rows(columns), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      T* row = logits + r * columns;
+      const Wide<T> factor = each / sums[2 * r];
+      const std::int64_t target = targets[r] - first;
+      const bool here = target >= 0 && target < valid;
+      // The target's own, before it is overwritten, so that it is rounded once.
+      const Wide<T> own =
+          here ? std::exp(Wide<T>(row[target]) - max[r]) * factor - each : Wide<T>(0);
+      scaled_exp(row, max[r], factor, valid);
+      if (here) row[target] = T(own);
+      std::fill(row + valid, row + columns, T());
     }
-    if (here) row[target] = T(own);
-    std::fill(row + valid, row + columns, T());
-  }
+  });
 }
 
 #define ECHELON_LOSS(T)                                                                      \

@@ -1,80 +1,147 @@
 #include <cmath>
 
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/lanes.hpp"
 
 namespace echelon::cpu {
+namespace {
+
+/// Of one row; centred: its mean (0 for the RMS norm, which has none) and rstd.
+template <class W>
+struct RowMoments {
+  W mean = 0;
+  W rstd = 0;
+};
+
+template <bool centred, class T>
+ECHELON_INLINE RowMoments<Wide<T>> moments(const T* x, std::int64_t width, double eps) {
+  using W = Wide<T>;
+  constexpr std::int64_t n = kLanes<W>;
+  const std::int64_t even = width / (2 * n) * (2 * n);
+  const auto count = static_cast<W>(width);
+  W mean = 0;
+  if constexpr (centred) {
+    Lanes<W> total[2] = {};
+    for (std::int64_t i = 0; i < even; i += 2 * n) {
+      total[0] += load(x + i, n);
+      total[1] += load(x + i + n, n);
+    }
+    for (std::int64_t i = even; i < width; i += n) total[0] += load(x + i, width - i);
+    mean = sum<W>(total[0] + total[1]) / count;
+  }
+  Lanes<W> squares[2] = {};
+  for (std::int64_t i = 0; i < even; i += 2 * n) {
+    const Lanes<W> a = load(x + i, n) - mean;
+    const Lanes<W> b = load(x + i + n, n) - mean;
+    squares[0] += a * a;
+    squares[1] += b * b;
+  }
+  W rest = 0;
+  for (std::int64_t i = even; i < width; ++i) {
+    const W a = W(x[i]) - mean;
+    rest += a * a;
+  }
+  const W variance = (sum<W>(squares[0] + squares[1]) + rest) / count;
+  return {mean, 1 / std::sqrt(variance + static_cast<W>(eps))};
+}
+
+/// y = (x − mean)·rstd·weight (+ bias)
+template <bool centred, class T>
+ECHELON_CLONES RowMoments<Wide<T>> norm_row(const T* x, const T* weight, const T* bias, T* y,
+                                            std::int64_t width, double eps) {
+  using W = Wide<T>;
+  const RowMoments<W> m = moments<centred>(x, width, eps);
+  for (std::int64_t i = 0; i < width; i += kLanes<W>) {
+    const std::int64_t left = width - i;
+    Lanes<W> value = (load(x + i, left) - m.mean) * m.rstd * load(weight + i, left);
+    if constexpr (centred) value += load(bias + i, left);
+    store(y + i, value, left);
+  }
+  return m;
+}
+
+/// With x̂ = (x − mean)·rstd and g = dy·weight: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)), without
+/// mean(g) for the RMS norm; dweight += dy·x̂; dbias += dy.
+template <bool centred, class T>
+ECHELON_CLONES void norm_row_back(const T* dy, const T* x, const T* weight, Wide<T> mean,
+                                  Wide<T> rstd, T* dx, Wide<T>* dweight, Wide<T>* dbias,
+                                  std::int64_t width) {
+  using W = Wide<T>;
+  Lanes<W> total{};
+  Lanes<W> dot{};
+  for (std::int64_t i = 0; i < width; i += kLanes<W>) {
+    const std::int64_t left = width - i;
+    const Lanes<W> d = load(dy + i, left);
+    const Lanes<W> hat = (load(x + i, left) - mean) * rstd;
+    const Lanes<W> g = d * load(weight + i, left);
+    if constexpr (centred) {
+      total += g;
+      store(dbias + i, load(dbias + i, left) + d, left);
+    }
+    dot += g * hat;
+    store(dweight + i, load(dweight + i, left) + d * hat, left);
+  }
+  const W mean_g = centred ? sum<W>(total) / static_cast<W>(width) : W(0);
+  const W mean_dot = sum<W>(dot) / static_cast<W>(width);
+  for (std::int64_t i = 0; i < width; i += kLanes<W>) {
+    const std::int64_t left = width - i;
+    const Lanes<W> hat = (load(x + i, left) - mean) * rstd;
+    const Lanes<W> g = load(dy + i, left) * load(weight + i, left);
+    store(dx + i, (g - mean_g - hat * mean_dot) * rstd, left);
+  }
+}
+
+}  // namespace
 
 template <class T>
 void layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Wide<T>* mean,
                         Wide<T>* rstd, std::int64_t rows, std::int64_t width, double eps) {
-  using W = Wide<T>;
-  for (std::int64_t r = 0; r < rows; ++r, x += width, y += width) {
-    W sum = 0;
-    for (std::int64_t i = 0; i < width; ++i) sum += W(x[i]);
-    const W m = sum / W(width);
-    W squares = 0;
-    for (std::int64_t i = 0; i < width; ++i) squares += (W(x[i]) - m) * (W(x[i]) - m);
-    const W s = W(1) / std::sqrt(squares / W(width) + W(eps));
-    mean[r] = m;
-    rstd[r] = s;
-    for (std::int64_t i = 0; i < width; ++i) {
-      y[i] = T((W(x[i]) - m) * s * W(weight[i]) + W(bias[i]));
+  in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const auto m = norm_row<true>(x + r * width, weight, bias, y + r * width, width, eps);
+      mean[r] = m.mean;
+      rstd[r] = m.rstd;
     }
-  }
+  });
 }
 
 template <class T>
 void layer_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* mean,
                          const Wide<T>* rstd, T* dx, Wide<T>* dweight, Wide<T>* dbias,
                          std::int64_t rows, std::int64_t width) {
-  using W = Wide<T>;
-  for (std::int64_t r = 0; r < rows; ++r, x += width, dy += width, dx += width) {
-    W sum = 0;
-    W dot = 0;
-    for (std::int64_t i = 0; i < width; ++i) {
-      const W hat = (W(x[i]) - mean[r]) * rstd[r];
-      const W g = W(dy[i]) * W(weight[i]);
-      sum += g;
-      dot += g * hat;
-      dweight[i] += W(dy[i]) * hat;
-      dbias[i] += W(dy[i]);
+  RowSums<Wide<T>> weights(rows, width);
+  RowSums<Wide<T>> biases(rows, width);
+  in_parts(rows, weights.kRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      norm_row_back<true>(dy + r * width, x + r * width, weight, mean[r], rstd[r], dx + r * width,
+                          weights.part(begin), biases.part(begin), width);
     }
-    for (std::int64_t i = 0; i < width; ++i) {
-      const W hat = (W(x[i]) - mean[r]) * rstd[r];
-      const W g = W(dy[i]) * W(weight[i]);
-      dx[i] = T((g - sum / W(width) - hat * (dot / W(width))) * rstd[r]);
-    }
-  }
+  });
+  weights.add_to(dweight);
+  biases.add_to(dbias);
 }
 
 template <class T>
 void rms_norm_forward(const T* x, const T* weight, T* y, Wide<T>* rstd, std::int64_t rows,
                       std::int64_t width, double eps) {
-  using W = Wide<T>;
-  for (std::int64_t r = 0; r < rows; ++r, x += width, y += width) {
-    W squares = 0;
-    for (std::int64_t i = 0; i < width; ++i) squares += W(x[i]) * W(x[i]);
-    rstd[r] = W(1) / std::sqrt(squares / W(width) + W(eps));
-    for (std::int64_t i = 0; i < width; ++i) y[i] = T(W(x[i]) * rstd[r] * W(weight[i]));
-  }
+  in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      rstd[r] = norm_row<false>(x + r * width, weight, weight, y + r * width, width, eps).rstd;
+    }
+  });
 }
 
 template <class T>
 void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* rstd, T* dx,
                        Wide<T>* dweight, std::int64_t rows, std::int64_t width) {
-  using W = Wide<T>;
-  for (std::int64_t r = 0; r < rows; ++r, x += width, dy += width, dx += width) {
-    W dot = 0;
-    for (std::int64_t i = 0; i < width; ++i) {
-      const W hat = W(x[i]) * rstd[r];
-      dot += W(dy[i]) * W(weight[i]) * hat;
-      dweight[i] += W(dy[i]) * hat;
+  RowSums<Wide<T>> weights(rows, width);
+  in_parts(rows, weights.kRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      norm_row_back<false, T>(dy + r * width, x + r * width, weight, 0, rstd[r], dx + r * width,
+                              weights.part(begin), nullptr, width);
     }
-    for (std::int64_t i = 0; i < width; ++i) {
-      const W hat = W(x[i]) * rstd[r];
-      dx[i] = T((W(dy[i]) * W(weight[i]) - hat * (dot / W(width))) * rstd[r]);
-    }
-  }
+  });
+  weights.add_to(dweight);
 }
 
 #define ECHELON_NORMS(T)                                                                          \

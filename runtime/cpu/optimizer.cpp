@@ -1,52 +1,95 @@
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 #include <vector>
 
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/lanes.hpp"
 
 namespace echelon::cpu {
+namespace {
 
-template <class T>
-void adam(const AdamStep& step, const Wide<T>* gradient, Wide<T>* master, Wide<T>* m, Wide<T>* v,
-          T* weights, std::int64_t count) {
+/// An AdamStep in the precision it is computed in, with the bias corrections multiplied out.
+template <class W>
+struct AdamFactors {
+  explicit AdamFactors(const AdamStep& s)
+      : rate(
+            static_cast<W>(s.learning_rate / (1 - std::pow(s.beta1, static_cast<double>(s.step))))),
+        root(static_cast<W>(1 / std::sqrt(1 - std::pow(s.beta2, static_cast<double>(s.step))))),
+        beta1(static_cast<W>(s.beta1)),
+        beta2(static_cast<W>(s.beta2)),
+        rest1(static_cast<W>(1 - s.beta1)),
+        rest2(static_cast<W>(1 - s.beta2)),
+        scale(static_cast<W>(s.gradient_scale)),
+        eps(static_cast<W>(s.eps)),
+        added(static_cast<W>(s.decoupled ? 0 : s.weight_decay)),
+        kept(static_cast<W>(s.decoupled ? 1 - s.learning_rate * s.weight_decay : 1)) {}
+  W rate, root, beta1, beta2, rest1, rest2, scale, eps, added, kept;
+};
+
+template <bool copies, class T>
+ECHELON_CLONES void adam_some(const AdamFactors<Wide<T>>& factors, const Wide<T>* gradient,
+                              Wide<T>* master, Wide<T>* m, Wide<T>* v, T* weights,
+                              std::int64_t count) {
   using W = Wide<T>;
-  const auto t = static_cast<double>(step.step);
-  const auto rate = static_cast<W>(step.learning_rate / (1 - std::pow(step.beta1, t)));
-  const auto root = static_cast<W>(1 / std::sqrt(1 - std::pow(step.beta2, t)));
-  const auto beta1 = static_cast<W>(step.beta1);
-  const auto beta2 = static_cast<W>(step.beta2);
-  const auto rest1 = static_cast<W>(1 - step.beta1);
-  const auto rest2 = static_cast<W>(1 - step.beta2);
-  const auto scale = static_cast<W>(step.gradient_scale);
-  const auto eps = static_cast<W>(step.eps);
-  const auto coupled = static_cast<W>(step.decoupled ? 0 : step.weight_decay);
-  const auto keep = static_cast<W>(step.decoupled ? 1 - step.learning_rate * step.weight_decay : 1);
-  const bool copies = static_cast<const void*>(weights) != master;
-#pragma omp parallel for schedule(static)
+  const AdamFactors<W> f = factors;
+#pragma GCC ivdep
   for (std::int64_t i = 0; i < count; ++i) {
-    const W g = gradient[i] * scale + coupled * master[i];
-    m[i] = beta1 * m[i] + rest1 * g;
-    v[i] = beta2 * v[i] + rest2 * g * g;
-    master[i] = keep * master[i] - rate * m[i] / (std::sqrt(v[i]) * root + eps);
-    if (copies) weights[i] = T(master[i]);
+    const W g = gradient[i] * f.scale + f.added * master[i];
+    const W mean = f.beta1 * m[i] + f.rest1 * g;
+    const W square = f.beta2 * v[i] + f.rest2 * g * g;
+    const W weight = f.kept * master[i] - f.rate * mean / (std::sqrt(square) * f.root + f.eps);
+    m[i] = mean;
+    v[i] = square;
+    master[i] = weight;
+    if constexpr (copies) weights[i] = T(weight);
   }
 }
 
 template <class W>
-double sum_of_squares(const W* x, std::int64_t count) {
-  constexpr std::int64_t kBlock = 1 << 14;  // one partial sum each, whoever forms it
-  const std::int64_t blocks = (count + kBlock - 1) / kBlock;
-  std::vector<double> sums(static_cast<std::size_t>(blocks));
-#pragma omp parallel for schedule(static)
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    double sum = 0;
-    for (std::int64_t i = block * kBlock; i < std::min(count, (block + 1) * kBlock); ++i) {
-      const double value = static_cast<double>(x[i]);
-      sum += value * value;
+using Eight [[gnu::vector_size(8 * sizeof(W))]] = W;
+
+template <class W>
+ECHELON_CLONES double squares_of(const W* x, std::int64_t count) {
+  constexpr std::int64_t n = kLanes<double>;
+  Lanes<double> total[4] = {};
+  const std::int64_t whole = count / (4 * n) * (4 * n);
+  for (std::int64_t i = 0; i < whole; i += 4 * n) {
+    for (std::int64_t part = 0; part < 4; ++part) {
+      Eight<W> some;
+      std::memcpy(&some, x + i + part * n, sizeof some);
+      const auto value = __builtin_convertvector(some, Lanes<double>);
+      total[part] += value * value;
     }
-    sums[static_cast<std::size_t>(block)] = sum;
   }
+  double rest = 0;
+  for (std::int64_t i = whole; i < count; ++i) {
+    const auto value = static_cast<double>(x[i]);
+    rest += value * value;
+  }
+  return sum<double>((total[0] + total[1]) + (total[2] + total[3])) + rest;
+}
+
+}  // namespace
+
+template <class T>
+void adam(const AdamStep& step, const Wide<T>* gradient, Wide<T>* master, Wide<T>* m, Wide<T>* v,
+          T* weights, std::int64_t count) {
+  const AdamFactors<Wide<T>> factors(step);
+  const bool copies = static_cast<const void*>(weights) != master;
+  in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const auto some = copies ? adam_some<true, T> : adam_some<false, T>;
+    some(factors, gradient + begin, master + begin, m + begin, v + begin, weights + begin,
+         end - begin);
+  });
+}
+
+template <class W>
+double sum_of_squares(const W* x, std::int64_t count) {
+  const std::int64_t parts = (count + kGrain - 1) / kGrain;
+  std::vector<double> sums(static_cast<std::size_t>(parts));
+  in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    sums[static_cast<std::size_t>(begin / kGrain)] = squares_of(x + begin, end - begin);
+  });
   double total = 0;
   for (const double sum : sums) total += sum;
   return total;

@@ -167,7 +167,7 @@ TEST_CASE("doubles become bf16 in one rounding, not two") {
   CHECK(value(6) == 3);
 }
 
-TEST_CASE("any part of a tensor is read, in blocks or within one; integers are no weights") {
+TEST_CASE("any part of a tensor is read, in blocks or within one, and integers are no weights") {
   const TempDir dir;
   std::vector<float> values(200'000);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);

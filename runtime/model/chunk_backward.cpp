@@ -1,0 +1,171 @@
+// Chunk: backward of a layer. Gradients of its input always; those of its matrices and biases now,
+// or later from what is kept for them, by the same calls.
+#include <algorithm>
+
+#include "runtime/model/chunk.hpp"
+#include "runtime/model/products.hpp"
+
+namespace echelon {
+
+template <class T>
+void Chunk<T>::layer_backward(int layer, const Pass<T>& pass, Weights weights) const {
+  LayerTape<T> tape = layout_.tape(layer, pass);
+  WeightInputs<T> later;
+  if (weights == Weights::later) {
+    later = layout_.weight_inputs(layer, pass);
+    if (later.attended != nullptr) tape.attended = later.attended;
+    if (later.middle != nullptr) tape.middle = later.middle;
+  }
+  const Recompute recompute = layout_.recompute(layer);
+  if (recompute == Recompute::full) project_qkv(layer, pass, tape);
+  if (recompute != Recompute::none) attend(tape);
+  if (recompute == Recompute::full) {
+    leave_attention(layer, pass, tape);
+    project_up(layer, pass, tape);
+  }
+  mlp_backward(layer, pass, tape, later, weights);
+  attention_backward(layer, pass, tape, later, weights);
+}
+
+template <class T>
+void Chunk<T>::mlp_backward(int layer, const Pass<T>& pass, const LayerTape<T>& tape,
+                            const WeightInputs<T>& later, Weights weights) const {
+  const ChunkShape& s = shape();
+  const ModelSpec& model = spec().model;
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(pass);
+  const bool now = weights == Weights::now;
+  const T* const whole = gathered(pass.gradient, work.partial);
+  multiply_back(whole, s.rows, s.hidden, pass.weights + at.down, s.ffn, work.activated_gradient);
+  T* const up_gradient = now ? work.up_gradient : later.up_gradient;
+  if (model.gated_mlp) {
+    cpu::gated_backward(model.activation, tape.up, work.activated_gradient, up_gradient, s.rows,
+                        s.ffn);
+  } else {
+    cpu::activation_backward(model.activation, tape.up, work.activated_gradient, up_gradient,
+                             s.rows * s.ffn);
+  }
+  norm_forward(tape.middle, pass.weights + at.mlp_norm, pass.weights + at.mlp_norm_bias, work);
+  if (now) {
+    activate(tape.up, work.activated);
+    mlp_weights(layer, pass, pass.gradient, whole, work.activated, up_gradient);
+  } else {
+    std::copy_n(pass.gradient, boundary_count(), later.mlp_gradient);
+    if (later.activated != nullptr) activate(tape.up, later.activated);
+  }
+  leave_backward({up_gradient, s.up, pass.weights + at.up}, tape.middle, at.mlp_norm,
+                 at.mlp_norm_bias, pass);
+}
+
+template <class T>
+void Chunk<T>::attention_backward(int layer, const Pass<T>& pass, const LayerTape<T>& tape,
+                                  const WeightInputs<T>& later, Weights weights) const {
+  const ChunkShape& s = shape();
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(pass);
+  const bool now = weights == Weights::now;
+  const T* const input = layout_.state(layer, pass);
+  const T* const whole = gathered(pass.gradient, work.partial);
+  multiply_back(whole, s.rows, s.hidden, pass.weights + at.output, s.query, work.attended_gradient);
+  T* const qkv_gradient = now ? work.qkv_gradient : later.qkv_gradient;
+  cpu::attention_backward(attention_shape(), tape.qkv, tape.attended, tape.log_sum,
+                          work.attended_gradient, qkv_gradient);
+  rotate(qkv_gradient, -1);
+  norm_forward(input, pass.weights + at.attention_norm, pass.weights + at.attention_norm_bias,
+               work);
+  if (now) {
+    attention_weights(layer, pass, pass.gradient, whole, tape.attended, qkv_gradient);
+  } else {
+    std::copy_n(pass.gradient, boundary_count(), later.attention_gradient);
+  }
+  leave_backward({qkv_gradient, s.qkv, pass.weights + at.qkv}, input, at.attention_norm,
+                 at.attention_norm_bias, pass);
+}
+
+template <class T>
+void Chunk<T>::leave_backward(const ColumnParallel& from, const T* x, std::int64_t norm,
+                              std::int64_t norm_bias, const Pass<T>& pass) const {
+  const ChunkShape& s = shape();
+  const Workspace<T> work = layout_.workspace(pass);
+  multiply_back(from.dy, s.rows, from.width, from.weight, s.hidden, work.partial);
+  const T* const dy = reduced(work.partial, work.gathered);
+  norm_backward(dy, x, pass.weights + norm, pass.gradients + norm, pass.gradients + norm_bias, work,
+                work.normed);
+  cpu::add(pass.gradient, work.normed, boundary_count());
+}
+
+template <class T>
+void Chunk<T>::mlp_weights(int layer, const Pass<T>& pass, const T* gradient, const T* whole,
+                           const T* activated, const T* up_gradient) const {
+  const ChunkShape& s = shape();
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(pass);
+  add_weight_gradient(whole, s.hidden, activated, s.ffn, s.rows, pass.gradients + at.down);
+  const T* const in = gathered(work.normed, work.gathered);
+  add_weight_gradient(up_gradient, s.up, in, s.hidden, s.rows, pass.gradients + at.up);
+  if (!spec().model.mlp_bias) return;
+  cpu::bias_gradient(gradient, pass.gradients + at.down_bias, s.local, s.hidden);
+  cpu::bias_gradient(up_gradient, pass.gradients + at.up_bias, s.rows, s.up);
+}
+
+template <class T>
+void Chunk<T>::attention_weights(int layer, const Pass<T>& pass, const T* gradient, const T* whole,
+                                 const T* attended, const T* qkv_gradient) const {
+  const ChunkShape& s = shape();
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(pass);
+  const ModelSpec& model = spec().model;
+  add_weight_gradient(whole, s.hidden, attended, s.query, s.rows, pass.gradients + at.output);
+  if (model.attention_output_bias) {
+    cpu::bias_gradient(gradient, pass.gradients + at.output_bias, s.local, s.hidden);
+  }
+  const T* const in = gathered(work.normed, work.gathered);
+  add_weight_gradient(qkv_gradient, s.qkv, in, s.hidden, s.rows, pass.gradients + at.qkv);
+  if (model.qkv_bias) {
+    cpu::bias_gradient(qkv_gradient, pass.gradients + at.qkv_bias, s.rows, s.qkv);
+  }
+}
+
+template <class T>
+void Chunk<T>::backward_weight(int unit, const Pass<T>& pass) const {
+  const Workspace<T> work = layout_.workspace(pass);
+  for (int layer = spec().first_layer_of(unit + 1); layer-- > spec().first_layer_of(unit);) {
+    const LayerOffsets& at = layout_.layer(layer);
+    const LayerTape<T> tape = layout_.tape(layer, pass);
+    const WeightInputs<T> kept = layout_.weight_inputs(layer, pass);
+    const T* activated = kept.activated;
+    if (activated == nullptr) {
+      activate(tape.up, work.activated);
+      activated = work.activated;
+    }
+    norm_forward(kept.middle != nullptr ? kept.middle : tape.middle, pass.weights + at.mlp_norm,
+                 pass.weights + at.mlp_norm_bias, work);
+    mlp_weights(layer, pass, kept.mlp_gradient, gathered(kept.mlp_gradient, work.partial),
+                activated, kept.up_gradient);
+    norm_forward(layout_.state(layer, pass), pass.weights + at.attention_norm,
+                 pass.weights + at.attention_norm_bias, work);
+    attention_weights(layer, pass, kept.attention_gradient,
+                      gathered(kept.attention_gradient, work.partial),
+                      kept.attended != nullptr ? kept.attended : tape.attended, kept.qkv_gradient);
+  }
+}
+
+#define ECHELON_CHUNK_BACKWARD(T)                                                                  \
+  template void Chunk<T>::layer_backward(int, const Pass<T>&, Weights) const;                      \
+  template void Chunk<T>::mlp_backward(int, const Pass<T>&, const LayerTape<T>&,                   \
+                                       const WeightInputs<T>&, Weights) const;                     \
+  template void Chunk<T>::attention_backward(int, const Pass<T>&, const LayerTape<T>&,             \
+                                             const WeightInputs<T>&, Weights) const;               \
+  template void Chunk<T>::leave_backward(const ColumnParallel&, const T*, std::int64_t,            \
+                                         std::int64_t, const Pass<T>&) const;                      \
+  template void Chunk<T>::mlp_weights(int, const Pass<T>&, const T*, const T*, const T*, const T*) \
+      const;                                                                                       \
+  template void Chunk<T>::attention_weights(int, const Pass<T>&, const T*, const T*, const T*,     \
+                                            const T*) const;                                       \
+  template void Chunk<T>::backward_weight(int, const Pass<T>&) const;
+ECHELON_CHUNK_BACKWARD(double)
+ECHELON_CHUNK_BACKWARD(float)
+ECHELON_CHUNK_BACKWARD(Bfloat16)
+#undef ECHELON_CHUNK_BACKWARD
+
+}  // namespace echelon

@@ -1,0 +1,103 @@
+// Chunk: forward of a layer, in parts that a recomputing backward calls again.
+#include "runtime/model/chunk.hpp"
+#include "runtime/model/products.hpp"
+
+namespace echelon {
+
+template <class T>
+void Chunk<T>::project_qkv(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
+  const ChunkShape& s = shape();
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(pass);
+  const ModelSpec& model = spec().model;
+  norm_forward(layout_.state(layer, pass), pass.weights + at.attention_norm,
+               pass.weights + at.attention_norm_bias, work);
+  const T* const in = gathered(work.normed, work.gathered);
+  multiply(in, s.rows, s.hidden, pass.weights + at.qkv, s.qkv, tape.qkv);
+  if (model.qkv_bias) cpu::add_bias(tape.qkv, pass.weights + at.qkv_bias, s.rows, s.qkv);
+  rotate(tape.qkv, 1);
+}
+
+template <class T>
+void Chunk<T>::rotate(T* qkv, int direction) const {
+  const ChunkShape& s = shape();
+  if (spec().model.position != PositionEmbedding::rope) return;
+  cpu::rotate(qkv, s.rows, s.qkv, spec().microbatch, s.heads + s.kv_heads, spec().model.head_dim, 0,
+              spec().rope_theta, direction);
+}
+
+template <class T>
+cpu::AttentionShape Chunk<T>::attention_shape() const {
+  const ChunkShape& s = shape();
+  cpu::AttentionShape a;
+  a.sequence = spec().sequence;
+  a.samples = spec().microbatch;
+  a.heads = s.heads;
+  a.kv_heads = s.kv_heads;
+  a.head_dim = spec().model.head_dim;
+  a.qkv_stride = s.qkv;
+  a.out_stride = s.query;
+  return a;
+}
+
+template <class T>
+void Chunk<T>::attend(const LayerTape<T>& tape) const {
+  cpu::attention_forward(attention_shape(), tape.qkv, tape.attended, tape.log_sum);
+}
+
+template <class T>
+void Chunk<T>::leave_attention(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
+  const LayerOffsets& at = layout_.layer(layer);
+  const T* const bias =
+      spec().model.attention_output_bias ? pass.weights + at.output_bias : nullptr;
+  row_parallel(tape.attended, shape().query, pass.weights + at.output, bias,
+               layout_.state(layer, pass), layout_.workspace(pass), tape.middle);
+}
+
+template <class T>
+void Chunk<T>::project_up(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
+  const ChunkShape& s = shape();
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(pass);
+  norm_forward(tape.middle, pass.weights + at.mlp_norm, pass.weights + at.mlp_norm_bias, work);
+  const T* const in = gathered(work.normed, work.gathered);
+  multiply(in, s.rows, s.hidden, pass.weights + at.up, s.up, tape.up);
+  if (spec().model.mlp_bias) cpu::add_bias(tape.up, pass.weights + at.up_bias, s.rows, s.up);
+}
+
+template <class T>
+void Chunk<T>::activate(const T* up, T* activated) const {
+  const ChunkShape& s = shape();
+  const ModelSpec& model = spec().model;
+  if (model.gated_mlp) {
+    cpu::gated_forward(model.activation, up, activated, s.rows, s.ffn);
+  } else {
+    cpu::activation_forward(model.activation, up, activated, s.rows * s.ffn);
+  }
+}
+
+template <class T>
+void Chunk<T>::leave_mlp(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(pass);
+  activate(tape.up, work.activated);
+  row_parallel(work.activated, shape().ffn, pass.weights + at.down,
+               spec().model.mlp_bias ? pass.weights + at.down_bias : nullptr, tape.middle, work,
+               layout_.new_state(layer + 1, pass));
+}
+
+#define ECHELON_CHUNK_FORWARD(T)                                                           \
+  template void Chunk<T>::project_qkv(int, const Pass<T>&, const LayerTape<T>&) const;     \
+  template void Chunk<T>::rotate(T*, int) const;                                           \
+  template cpu::AttentionShape Chunk<T>::attention_shape() const;                          \
+  template void Chunk<T>::attend(const LayerTape<T>&) const;                               \
+  template void Chunk<T>::leave_attention(int, const Pass<T>&, const LayerTape<T>&) const; \
+  template void Chunk<T>::project_up(int, const Pass<T>&, const LayerTape<T>&) const;      \
+  template void Chunk<T>::activate(const T*, T*) const;                                    \
+  template void Chunk<T>::leave_mlp(int, const Pass<T>&, const LayerTape<T>&) const;
+ECHELON_CHUNK_FORWARD(double)
+ECHELON_CHUNK_FORWARD(float)
+ECHELON_CHUNK_FORWARD(Bfloat16)
+#undef ECHELON_CHUNK_FORWARD
+
+}  // namespace echelon

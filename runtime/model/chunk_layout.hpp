@@ -1,0 +1,184 @@
+// ChunkLayout: where everything a chunk reads and writes lies in the caller's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/element.hpp"
+#include "runtime/model/carver.hpp"
+#include "runtime/model/parameters.hpp"
+
+namespace echelon {
+
+/// Memory of one forward or backward of one unit. Blocks begin at multiples of 64 bytes; what a
+/// call does not need may be null.
+template <class T>
+struct Pass {
+  const T* weights = nullptr;             ///< of the unit's region
+  Wide<T>* gradients = nullptr;           ///< of the unit's region; added to
+  const T* tied = nullptr;                ///< of the tied region
+  Wide<T>* tied_gradients = nullptr;      ///< of the tied region; added to
+  const std::int32_t* tokens = nullptr;   ///< [rows], where the embedding is
+  const std::int32_t* targets = nullptr;  ///< [rows], where the loss is
+  const T* input = nullptr;  ///< [local rows, hidden], unless the embedding is here; lives as long
+                             ///< as `saved` does
+  T* output = nullptr;       ///< [local rows, hidden], unless the loss is here
+  const T* output_gradient = nullptr;  ///< [local rows, hidden], read by the last unit
+  T* gradient = nullptr;  ///< [local rows, hidden]: the running gradient from unit to unit, in the
+                          ///< end the input's; may be the output gradient's memory
+  std::byte* saved = nullptr;          ///< from the forward to the backward of a microbatch
+  std::byte* weight_inputs = nullptr;  ///< from backward_input to backward_weight
+  std::byte* workspace = nullptr;      ///< during a call
+  double loss_scale = 1;  ///< what is differentiated is loss_scale · Σ cross entropy of the rows
+};
+
+/// What the chunk's shapes come to on one tensor-parallel rank.
+struct ChunkShape {
+  std::int64_t rows = 0;   ///< r: tokens of a microbatch, ordered [sequence][sample]
+  std::int64_t local = 0;  ///< R: rows between layers: rows / tp with sequence parallelism
+  std::int64_t hidden = 0;
+  int heads = 0;  ///< of this rank
+  int kv_heads = 0;
+  std::int64_t query = 0;  ///< q: width of the query heads
+  std::int64_t qkv = 0;    ///< Q: and of key and value heads
+  std::int64_t ffn = 0;    ///< f: width behind the activation
+  std::int64_t up = 0;     ///< F: before it; f, or 2f for [gate | up]
+  std::int64_t vocab = 0;  ///< V: columns of the logits, padding included
+  std::int64_t first_vocab = 0;
+  std::int64_t valid_vocab = 0;  ///< columns that are no padding
+  std::int64_t loss_rows = 0;    ///< C: rows of logits that exist at once, min(r, 512)
+  bool split = false;            ///< between layers each rank has its part of the sequence
+};
+[[nodiscard]] ChunkShape shape_of(const ChunkSpec& spec);
+
+/// The memory of a chunk, in bytes. ⌈·⌉ rounds up to a multiple of 64; w and W are the bytes of T
+/// and Wide<T>, h is hidden, a heads; the other letters are ChunkShape's.
+///
+///   saved         = Σ over layers
+///                     ⌈wRh⌉                           its input, unless it is the chunk's
+///                     ⌈wrQ⌉ + ⌈wRh⌉ + ⌈wrF⌉           none, selective
+///                     ⌈wrq⌉ + ⌈Wra⌉                   none
+///                 + ⌈wRh⌉ + ⌈Wr⌉ + ⌈2Wr⌉              the loss; the first as above
+///   weight_inputs = Σ over layers
+///                     2⌈wRh⌉ + ⌈wrF⌉ + ⌈wrQ⌉
+///                     ⌈wrq⌉                           selective, full
+///                     ⌈wRh⌉ + ⌈wrf⌉                   full
+///   workspace     = largest over layers of
+///                     ⌈wrq⌉ + ⌈Wra⌉                   selective, full
+///                     ⌈wrQ⌉ + ⌈wRh⌉ + ⌈wrF⌉           full
+///                 + ⌈wRh⌉ + 2⌈WR⌉ + ⌈wrh⌉             the last twice with sequence parallelism
+///                 + max(2⌈wrf⌉ + ⌈wrF⌉, ⌈wrq⌉ + ⌈wrQ⌉, ⌈wCV⌉)    of layers, layers, loss
+///
+/// The outputs of norms and activations are made again in every backward: no matrix product, for
+/// 2wRh + wrf a layer. Checked by: tests/runtime/chunk_memory_test.cpp.
+struct ChunkMemory {
+  std::int64_t saved = 0;
+  std::int64_t weight_inputs = 0;
+  std::int64_t workspace = 0;
+};
+
+/// A layer's activations: kept from the forward, or made again in the backward.
+template <class T>
+struct LayerTape {
+  T* qkv = nullptr;            ///< [rows, qkv], rotated
+  T* middle = nullptr;         ///< [local, hidden], behind attention
+  T* up = nullptr;             ///< [rows, up], before the activation
+  T* attended = nullptr;       ///< [rows, query]
+  Wide<T>* log_sum = nullptr;  ///< [samples, heads, sequence]
+};
+
+template <class T>
+struct LossTape {
+  Wide<T>* max = nullptr;   ///< [rows]
+  Wide<T>* sums = nullptr;  ///< [rows, 2]: of exponentials, and the target's logit
+};
+
+/// What the gradients of a layer's matrices need beside what the forward kept.
+template <class T>
+struct WeightInputs {
+  T* mlp_gradient = nullptr;        ///< [local, hidden], of the layer's output
+  T* up_gradient = nullptr;         ///< [rows, up]
+  T* attention_gradient = nullptr;  ///< [local, hidden], of `middle`
+  T* qkv_gradient = nullptr;        ///< [rows, qkv]
+  T* attended = nullptr;            ///< of the tape, where that was made again
+  T* middle = nullptr;              ///< the same
+  T* activated = nullptr;           ///< [rows, ffn], the same
+};
+
+template <class T>
+struct Workspace {
+  T* normed = nullptr;      ///< [local, hidden]
+  Wide<T>* mean = nullptr;  ///< [local]
+  Wide<T>* rstd = nullptr;  ///< [local]
+  T* partial = nullptr;     ///< [rows, hidden]
+  T* gathered = nullptr;    ///< [rows, hidden]; only with sequence parallelism
+  // MLP, attention and loss take turns in the same memory.
+  T* activated = nullptr;           ///< [rows, ffn]
+  T* activated_gradient = nullptr;  ///< [rows, ffn]
+  T* up_gradient = nullptr;         ///< [rows, up]
+  T* attended_gradient = nullptr;   ///< [rows, query]
+  T* qkv_gradient = nullptr;        ///< [rows, qkv]
+  T* logits = nullptr;              ///< [loss_rows, vocab]
+};
+
+/// Offsets in the unit's region; biases only where the model has them.
+struct LayerOffsets {
+  std::int64_t attention_norm = 0, attention_norm_bias = 0;
+  std::int64_t qkv = 0, qkv_bias = 0, output = 0, output_bias = 0;
+  std::int64_t mlp_norm = 0, mlp_norm_bias = 0;
+  std::int64_t up = 0, up_bias = 0, down = 0, down_bias = 0;
+};
+struct EndOffsets {
+  std::int64_t word = 0, position = 0;  ///< in the first unit, a tied word embedding in its own
+  std::int64_t final_norm = 0, final_norm_bias = 0, head = 0, head_bias = 0;  ///< in the last
+};
+
+template <class T>
+class ChunkLayout {
+ public:
+  explicit ChunkLayout(const ChunkSpec& spec);
+
+  [[nodiscard]] const ChunkSpec& spec() const { return spec_; }
+  [[nodiscard]] const ChunkParameters& parameters() const { return parameters_; }
+  [[nodiscard]] const ChunkShape& shape() const { return shape_; }
+  [[nodiscard]] const ChunkMemory& memory() const { return memory_; }
+  [[nodiscard]] const LayerOffsets& layer(int layer) const {
+    return layers_[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] const EndOffsets& ends() const { return ends_; }
+  [[nodiscard]] Recompute recompute(int layer) const {
+    return spec_.recompute[static_cast<std::size_t>(layer)];
+  }
+
+  /// The input of a layer; of one past the last: the chunk's output, or the final norm's input.
+  [[nodiscard]] const T* state(int layer, const Pass<T>& pass) const;
+  [[nodiscard]] T* new_state(int layer, const Pass<T>& pass) const;
+  [[nodiscard]] LayerTape<T> tape(int layer, const Pass<T>& pass) const;
+  [[nodiscard]] LossTape<T> loss_tape(const Pass<T>& pass) const;
+  [[nodiscard]] WeightInputs<T> weight_inputs(int layer, const Pass<T>& pass) const;
+  [[nodiscard]] Workspace<T> workspace(const Pass<T>& pass) const;
+
+ private:
+  /// Whether the input of a layer lies in saved memory.
+  [[nodiscard]] bool saves_state(int layer) const {
+    return (layer > 0 || spec_.embedding) && (layer < spec_.layers || spec_.loss);
+  }
+  void measure();
+  LayerTape<T> carve_tape(int layer, Carver& saved, Carver& again) const;
+  LossTape<T> carve_loss(Carver& saved) const;
+  WeightInputs<T> carve_weight_inputs(int layer, Carver& carver) const;
+  Workspace<T> carve_workspace(Carver& carver) const;
+
+  ChunkSpec spec_;
+  ChunkParameters parameters_;
+  ChunkShape shape_;
+  ChunkMemory memory_;
+  std::vector<LayerOffsets> layers_;
+  EndOffsets ends_;
+  std::vector<std::int64_t> saved_at_;          ///< per layer, and of the loss
+  std::vector<std::int64_t> weight_inputs_at_;  ///< per layer
+  std::int64_t again_ = 0;                      ///< workspace for what is recomputed
+};
+
+}  // namespace echelon

@@ -1,0 +1,129 @@
+#include "runtime/world.hpp"
+
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "core/expects.hpp"
+#include "core/process_grid.hpp"
+#include "runtime/thread_communicator.hpp"
+
+namespace echelon {
+namespace {
+
+/// Which group of the line a rank is in, and its place there.
+struct Seat {
+  std::array<int, 4> group{};
+  int place = 0;
+};
+
+Seat seat_of(Line line, const Coordinates& at, const ParallelPlan& plan, const ModelSpec& model) {
+  const int data = at.dp * plan.cp + at.cp;
+  switch (line) {
+    case Line::tp: return {{at.cp, at.dp, at.pp}, at.tp};
+    case Line::kv_replicas: {
+      const int copies = model.kv_heads < plan.tp ? plan.tp / model.kv_heads : 1;
+      return {{data, at.pp, at.tp / copies}, at.tp % copies};
+    }
+    case Line::dp_compute:
+    case Line::dp_reduce:
+    case Line::dp_gather: return {{at.tp, at.pp}, data};
+    case Line::shard_compute:
+    case Line::shard_reduce:
+    case Line::shard_gather:
+      return {{at.tp, at.pp, data / plan.shard_group}, data % plan.shard_group};
+    case Line::replica_compute:
+    case Line::replica_reduce:
+    case Line::replica_gather:
+      return {{at.tp, at.pp, data % plan.shard_group}, data / plan.shard_group};
+    case Line::forward:
+    case Line::backward: return {{at.tp, data}, at.pp};
+    case Line::tied: {
+      const bool ends = model.tied_embeddings && (at.pp == 0 || at.pp == plan.pp - 1);
+      return {{at.tp, data, ends ? 0 : 1 + at.pp}, at.pp};
+    }
+    case Line::norm:
+    case Line::host: break;
+  }
+  return {};  // the place in a group of all is the rank
+}
+
+ProcessGrid grid_of(const ParallelPlan& plan) {
+  return ProcessGrid::with_order(plan, name_of(plan.rank_order)).value();
+}
+
+class ThreadWorld final : public World {
+ public:
+  ThreadWorld(Crew& crew, const ParallelPlan& plan, const ModelSpec& model)
+      : ranks_(static_cast<std::size_t>(plan.gpus())), lines_(ranks_.size()) {
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+    for (int line = 0; line < kLines; ++line) {
+      for (const Group& group : groups_of(static_cast<Line>(line), plan, model)) {
+        auto ends = thread_communicators(crew, group);
+        for (std::size_t member = 0; member < ends.size(); ++member) {
+          lines_[static_cast<std::size_t>(group.ranks[member])][static_cast<std::size_t>(line)] =
+              std::move(ends[member]);
+        }
+      }
+    }
+  }
+  [[nodiscard]] int ranks() const override { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] const std::vector<int>& local_ranks() const override { return ranks_; }
+  [[nodiscard]] Communicator& at(int rank, Line line) override {
+    return *lines_.at(static_cast<std::size_t>(rank))[static_cast<std::size_t>(line)];
+  }
+
+ private:
+  std::vector<int> ranks_;
+  std::vector<std::array<std::unique_ptr<Communicator>, kLines>> lines_;  ///< by rank
+};
+
+}  // namespace
+
+std::string_view name_of(Line line) {
+  static constexpr std::array<std::string_view, kLines> kNames = {"tp",
+                                                                  "kv replicas",
+                                                                  "dp (compute)",
+                                                                  "dp (reduce)",
+                                                                  "dp (gather)",
+                                                                  "shard (compute)",
+                                                                  "shard (reduce)",
+                                                                  "shard (gather)",
+                                                                  "replica (compute)",
+                                                                  "replica (reduce)",
+                                                                  "replica (gather)",
+                                                                  "pipeline (forward)",
+                                                                  "pipeline (backward)",
+                                                                  "tied embeddings",
+                                                                  "all (reduce)",
+                                                                  "all (host)"};
+  return kNames[static_cast<std::size_t>(line)];
+}
+
+std::vector<Group> groups_of(Line line, const ParallelPlan& plan, const ModelSpec& model) {
+  const ProcessGrid grid = grid_of(plan);
+  EXPECTS(plan.shard_group >= 1 && plan.dp * plan.cp % plan.shard_group == 0,
+          "shard groups divide the data-parallel ranks");
+  EXPECTS(model.kv_heads >= 1 && (model.kv_heads >= plan.tp || plan.tp % model.kv_heads == 0),
+          "every key-value head has equally many copies");
+  std::map<std::array<int, 4>, std::map<std::pair<int, int>, int>> seats;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    const Seat seat = seat_of(line, grid.coordinates(rank), plan, model);
+    seats[seat.group][{seat.place, rank}] = rank;
+  }
+  std::map<int, Group> sorted;
+  for (const auto& [key, members] : seats) {
+    Group group{std::string(name_of(line)), {}};
+    for (const auto& [place, rank] : members) group.ranks.push_back(rank);
+    sorted.emplace(group.ranks.front(), std::move(group));
+  }
+  std::vector<Group> groups;
+  for (auto& [first, group] : sorted) groups.push_back(std::move(group));
+  return groups;
+}
+
+std::unique_ptr<World> thread_world(Crew& crew, const ParallelPlan& plan, const ModelSpec& model) {
+  return std::make_unique<ThreadWorld>(crew, plan, model);
+}
+
+}  // namespace echelon
