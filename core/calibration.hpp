@@ -66,7 +66,8 @@ struct Calibration {
   Bytes fits_margin;  ///< a plan must stay this far below the device's memory to run
 
   // Honesty
-  double time_band = 0;  ///< half width of the 80 % band, of the step time
+  double time_band =
+      0;  ///< β: 80 % of measured steps lie between step / (1 + β) and step · (1 + β)
   double memory_band = 0;
 
   struct Source {

@@ -377,7 +377,9 @@ void drop_attention_core(OperatorList& list) {
 /// Selective recomputation per operator: a layer keeps its input, what attention returns and the
 /// results of every second matrix product, counted q, k, v, output, gate, up, down: q, v, gate and
 /// down. All else is repeated.
-/// Source: torchtitan, distributed/activation_checkpoint.py, option "op".
+/// Source: pytorch/torchtitan@01c79fd, torchtitan/models/llama3/parallelize_llama.py, option "op":
+/// its list of saved operators and its count of products, in the order in which model.py calls
+/// them.
 void keep_every_second_product(OperatorList& list, const ModelSpec& model, const Shapes& s) {
   for (Operator& op : list.edit()) {
     const double result = s.e * op.groups * op.m * op.n;

@@ -112,7 +112,7 @@ void Pricer::price_time(const ParallelPlan& plan, const CutCosts& costs,
   const Seconds wait = model.straggler_share() * parts.total();
   (plan.dp > 1 ? parts.dp_comm_exposed : parts.bubble) += wait;
   out.step = parts.total();
-  out.low = out.step * (1 - calibration_.time_band);
+  out.low = out.step / (1 + calibration_.time_band);
   out.high = out.step * (1 + calibration_.time_band);
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <numeric>
+#include <random>
 #include <string_view>
 #include <utility>
 
@@ -46,21 +46,11 @@ double correlation(const std::vector<double>& a, const std::vector<double>& b) {
   return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 0;
 }
 
-/// Numbers 0 .. n-1 from splitmix64.
-class Draws {
- public:
-  std::size_t below(std::size_t n) {
-    state_ += 0x9E3779B97F4A7C15u;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    z ^= z >> 31;
-    return static_cast<std::size_t>((z >> 32) * n >> 32);  // n below 2^32
-  }
-
- private:
-  std::uint64_t state_ = 20240229;
-};
+/// A number in 0 .. n-1, n below 2^32. The raw output of the engine is the same everywhere, that of
+/// the standard's distributions is not.
+std::size_t below(std::mt19937_64& draws, std::size_t n) {
+  return static_cast<std::size_t>((draws() >> 32) * n >> 32);
+}
 
 /// Sum and count of one fold's rows.
 struct FoldSum {
@@ -109,6 +99,12 @@ ErrorSummary summarize(std::vector<double> errors) {
   return out;
 }
 
+bool misses_band(const ErrorSummary& errors) {
+  constexpr int kTelling = 30;
+  return errors.in_band && errors.rows >= kTelling &&
+         (*errors.in_band < 0.75 || *errors.in_band > 0.85);
+}
+
 Ranking rank_group(std::string group, const std::vector<double>& predicted,
                    const std::vector<double>& measured) {
   EXPECTS(!predicted.empty() && predicted.size() == measured.size(), "one prediction per run");
@@ -127,18 +123,37 @@ Ranking rank_group(std::string group, const std::vector<double>& predicted,
           .spearman = correlation(ranks_of(predicted), ranks_of(measured))};
 }
 
+RankingSummary summarize_ranking(std::span<const Ranking> ranking) {
+  std::vector<double> regrets;
+  std::vector<double> regrets3;
+  std::vector<double> correlations;
+  for (const Ranking& group : ranking) {
+    regrets.push_back(group.regret);
+    regrets3.push_back(group.regret3);
+    correlations.push_back(group.spearman);
+  }
+  const ErrorSummary first = summarize(std::move(regrets));
+  const ErrorSummary three = summarize(std::move(regrets3));
+  return {.groups = static_cast<int>(ranking.size()),
+          .regret_mean = first.mean_abs,
+          .regret_median = first.median_abs,
+          .regret3_mean = three.mean_abs,
+          .regret3_median = three.median_abs,
+          .spearman_mean = summarize(std::move(correlations)).bias};
+}
+
 MeanIntervals bootstrap_mean(std::span<const double> sizes, std::span<const std::string> folds) {
   EXPECTS(sizes.size() == folds.size(), "one fold per error");
   if (sizes.empty()) return {};
   constexpr int kResamples = 2000;
   const std::vector<FoldSum> sums = sums_of(sizes, folds);
-  Draws draws;
+  std::mt19937_64 draws(20240229);
   std::vector<double> means;
   means.reserve(kResamples);
   for (int i = 0; i < kResamples; ++i) {
     FoldSum drawn;
     for (std::size_t k = 0; k < sums.size(); ++k) {
-      const FoldSum& one = sums[draws.below(sums.size())];
+      const FoldSum& one = sums[below(draws, sums.size())];
       drawn.sum += one.sum;
       drawn.rows += one.rows;
     }

@@ -254,12 +254,9 @@ std::vector<Calibration> calibrations_of(const std::vector<FittedCalibration>& t
   return out;
 }
 
-std::string band_key(const Observation& run) {
-  return run.family + "-" + run.stack + "-" + run.software;
-}
-
-/// ln-errors out of fold with the part each was made in, by (family, stack, software) and by
-/// (family, stack).
+/// ln-errors out of fold with the part each was made in, by the name of the calibration that made
+/// them. A run counts for every calibration that may be asked for it, from the one of its release
+/// to the one of its stack, which knows less of it and errs more.
 using OutOfFold = std::map<std::string, std::vector<std::pair<int, double>>>;
 
 /// The share kBand of the errors of all parts but `part`, or nothing when they are too few.
@@ -268,12 +265,12 @@ std::optional<double> band_of(const OutOfFold& errors, const std::string& key, i
   if (found == errors.end()) return {};
   std::vector<double> sizes;
   for (const auto& [made_in, error] : found->second) {
-    if (made_in != part) sizes.push_back(std::abs(std::exp(error) - 1));
+    if (made_in != part) sizes.push_back(std::abs(error));
   }
   if (sizes.size() < kFewestOfABand) return {};
   const auto at = static_cast<std::size_t>(kBand * static_cast<double>(sizes.size()));
   std::ranges::nth_element(sizes, sizes.begin() + static_cast<std::ptrdiff_t>(at));
-  return std::clamp(sizes[at], 0.005, 1.0);
+  return std::clamp(std::exp(sizes[at]) - 1, 0.005, 1.0);
 }
 
 /// From the errors of the calibration's own name, or of the nearest name above it that has enough.
@@ -282,7 +279,7 @@ void set_band(Calibration& calibration, const OutOfFold& errors, int part) {
     if (const auto band = band_of(errors, key, part)) {
       calibration.time_band = *band;
       set_source(calibration, calibration_field("time_band"),
-                 fmt::format("holds 80 % of the runs of {} that were left out of the fit", key));
+                 fmt::format("holds 80 % of the runs that {} predicts and was not fitted to", key));
       return;
     }
     const std::size_t above = key.rfind('-');
@@ -304,13 +301,19 @@ CrossValidation cross_validate(const std::vector<RunRow>& rows, Observations& al
   out.part = deal_folds(folds_of(rows), parts);
   for (int part = 0; part < parts; ++part) {
     out.trees.push_back(fit_tree(all, [&](std::size_t row) { return out.part[row] != part; }));
-    const CalibrationBook book(calibrations_of(out.trees.back()));
+    std::map<std::string, const Calibration*> fitted;
+    for (const FittedCalibration& one : out.trees.back()) {
+      fitted.emplace(one.calibration.name, &one.calibration);
+    }
     for (Observation& run : all.runs) {
       if (out.part[run.row] != part) continue;
-      const auto picked = book.pick(run.pricer.cluster().gpu(), run.pricer.stack(), rows[run.row]);
-      const double error = log_error(run, *picked);
-      out.errors[band_key(run)].emplace_back(part, error);
-      out.errors[run.family + "-" + run.stack].emplace_back(part, error);
+      const Pricer& pricer = run.pricer;
+      for (const std::string& name :
+           calibration_names(pricer.cluster().gpu(), pricer.stack(), rows[run.row])) {
+        const auto found = fitted.find(name);
+        if (found == fitted.end()) continue;
+        out.errors[name].emplace_back(part, log_error(run, *found->second));
+      }
     }
     if (progress) progress((part + 1.0) / (parts + 1));
   }
@@ -328,12 +331,6 @@ FitTable table_of(std::vector<FittedCalibration> tree, const Observations& all) 
 }
 
 }  // namespace
-
-FitTable fit_table(const std::vector<RunRow>& rows, const std::function<bool(std::size_t)>& use) {
-  Observations all = observe(rows);
-  std::vector<FittedCalibration> tree = fit_tree(all, use);
-  return table_of(std::move(tree), all);
-}
 
 FitTable fit_with_bands(const std::vector<RunRow>& rows, int parts, const FitProgress& progress) {
   Observations all = observe(rows);

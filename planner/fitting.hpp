@@ -30,14 +30,6 @@ struct FitTable {
   std::vector<std::string> left_out;            ///< reasons with counts: "12 rows flagged for time"
 };
 
-/// Fits every (GPU family, stack) of the table, below it every software of several, below those
-/// every release, each with its parent as the prior; parents of few runs hardly move. Uses rows
-/// that ran, with a step time, of grade A or B, not flagged for time; `use` may leave out more.
-/// Groups of fewer than four runs keep their parent's rates.
-/// Checked by: tests/planner/fitting_test.cpp.
-[[nodiscard]] FitTable fit_table(const std::vector<RunRow>& rows,
-                                 const std::function<bool(std::size_t)>& use = {});
-
 /// Told now and then the share done in [0, 1].
 using FitProgress = std::function<void(double)>;
 
@@ -53,8 +45,9 @@ struct WithoutTerm {
   Simplified simplified = Simplified::nothing;
 };
 
-/// Calibrations for every part of a table, fitted to the others, with the band that holds 80 % of
-/// the rows of the same (GPU family, stack, software) in the other parts.
+/// Calibrations for every part of a table, fitted to the others. The band of each holds 80 % of
+/// what calibrations of its name, fitted without a row, made of that row, over the rows of the
+/// other parts; below eight such rows the band is that of the name above it.
 struct FoldedFit {
   std::vector<std::size_t> part;                ///< of every row
   std::vector<std::vector<Calibration>> books;  ///< of every part
@@ -71,7 +64,11 @@ struct FoldedFit {
                                                       const FoldedFit& fit,
                                                       const std::string& where = {});
 
-/// The same calibrations with the bands their out-of-fold errors deserve: what is shipped.
+/// Fits every (GPU family, stack) of the table, below it every software of several, below those
+/// every release, each with its parent as the prior; parents of few runs hardly move. Uses rows
+/// that ran, with a step time, of grade A or B, not flagged for time. Groups of fewer than four
+/// runs keep their parent's rates. Bands are those that errors out of fold deserve, as in FoldedFit
+/// but over all parts. What is shipped. Checked by: tests/planner/fitting_test.cpp.
 [[nodiscard]] FitTable fit_with_bands(const std::vector<RunRow>& rows, int parts = 10,
                                       const FitProgress& progress = {});
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -15,7 +15,6 @@
 #include "costmodel/price.hpp"
 #include "costmodel/stage_model.hpp"
 #include "planner/calibration_book.hpp"
-#include "planner/folds.hpp"
 #include "planner/memory_figure.hpp"
 #include "planner/run_flags.hpp"
 #include "planner/run_mapping.hpp"
@@ -117,7 +116,7 @@ Bytes fitted_margin(const std::vector<RunRow>& rows, const MemoryRuns& runs, con
 }
 
 FittedMemory fit_group(const std::vector<RunRow>& rows, const std::string& name,
-                       const MemoryRuns& runs, Calibration& fitted) {
+                       const MemoryRuns& runs) {
   FittedMemory out;
   out.name = name;
   MemoryRuns measured;
@@ -126,7 +125,7 @@ FittedMemory fit_group(const std::vector<RunRow>& rows, const std::string& name,
     out.out_of_memory += rows[run->row].out_of_memory() && run->counts_for_fits;
   }
   out.runs = static_cast<int>(measured.size());
-  fitted = runs.front()->prior;
+  Calibration fitted = runs.front()->prior;
   if (measured.size() >= kFewestFigures) {
     const std::vector<double> weights(measured.size(), 1.0);
     const auto errors = [&](const Calibration& c, std::span<double> into) {
@@ -141,25 +140,9 @@ FittedMemory fit_group(const std::vector<RunRow>& rows, const std::string& name,
   }
   out.fits_margin = fitted.fits_margin;
   if (out.out_of_memory >= kFewestFailures) {
-    out.fits_margin = fitted.fits_margin = fitted_margin(rows, runs, fitted);
+    out.fits_margin = fitted_margin(rows, runs, fitted);
   } else {
     out.out_of_memory = 0;
-  }
-  return out;
-}
-
-using Uses = std::function<bool(const MemoryRun&)>;
-
-std::vector<FittedMemory> fit_groups(const std::vector<RunRow>& rows, std::vector<MemoryRun>& all,
-                                     const Uses& use, std::map<std::string, Calibration>& by_name) {
-  std::map<std::string, MemoryRuns> groups;
-  for (MemoryRun& run : all) {
-    if (use(run)) groups[run.name].push_back(&run);
-  }
-  std::vector<FittedMemory> out;
-  for (const auto& [name, runs] : groups) {
-    FittedMemory one = fit_group(rows, name, runs, by_name[name]);
-    if (!one.rates.empty() || one.out_of_memory > 0) out.push_back(std::move(one));
   }
   return out;
 }
@@ -185,9 +168,16 @@ void FittedMemory::write_to(Calibration& calibration) const {
 std::vector<FittedMemory> fit_memory(const std::vector<RunRow>& rows,
                                      const std::function<bool(std::size_t)>& use) {
   std::vector<MemoryRun> all = memory_runs(rows);
-  std::map<std::string, Calibration> fitted;
-  return fit_groups(
-      rows, all, [&](const MemoryRun& run) { return !use || use(run.row); }, fitted);
+  std::map<std::string, MemoryRuns> groups;
+  for (MemoryRun& run : all) {
+    if (!use || use(run.row)) groups[run.name].push_back(&run);
+  }
+  std::vector<FittedMemory> out;
+  for (const auto& [name, runs] : groups) {
+    FittedMemory one = fit_group(rows, name, runs);
+    if (!one.rates.empty() || one.out_of_memory > 0) out.push_back(std::move(one));
+  }
+  return out;
 }
 
 void write_memory(const std::vector<FittedMemory>& fits, Calibration& calibration) {
@@ -203,39 +193,6 @@ void write_memory(const std::vector<FittedMemory>& fits, Calibration& calibratio
     ++several;
   }
   if (several == 1) below->write_to(calibration);
-}
-
-MemoryErrors memory_out_of_fold(const std::vector<RunRow>& rows, int parts) {
-  std::vector<MemoryRun> all = memory_runs(rows);
-  const std::vector<int> part = deal_folds(folds_of(rows), parts);
-  MemoryErrors out;
-  std::vector<double> errors;
-  std::map<std::string, std::vector<double>> by_source;
-  for (int held_out = 0; held_out < parts; ++held_out) {
-    std::map<std::string, Calibration> fitted;
-    (void)fit_groups(
-        rows, all, [&](const MemoryRun& run) { return part[run.row] != held_out; }, fitted);
-    for (MemoryRun& run : all) {
-      if (part[run.row] != held_out) continue;
-      const RunRow& row = rows[run.row];
-      const auto found = fitted.find(run.name);
-      const Calibration& c = found == fitted.end() ? run.prior : found->second;
-      const MemoryGuess made = guess(row, run, c);
-      if (run.measured) {
-        errors.push_back(made.figure / *run.measured - 1);
-        by_source[row.source].push_back(errors.back());
-      }
-      if (!run.counts_for_fits) continue;
-      const bool fits = made.need <= made.capacity - c.fits_margin;
-      ++out.fits.rows;
-      out.fits.ran += !row.out_of_memory();
-      out.fits.false_fits += fits && row.out_of_memory();
-      out.fits.false_ooms += !fits && !row.out_of_memory();
-    }
-  }
-  out.all = summarize(std::move(errors));
-  for (auto& [source, own] : by_source) out.by_source[source] = summarize(std::move(own));
-  return out;
 }
 
 }  // namespace echelon

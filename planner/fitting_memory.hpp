@@ -1,17 +1,15 @@
-// Fitting what a calibration says of memory, and judging it on rows it has not seen.
+// Fitting what a calibration says of memory. Judged out of fold with the times,
+// planner/fitting.hpp.
 #pragma once
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "core/calibration.hpp"
 #include "costmodel/fit/fit.hpp"
-#include "planner/error_summary.hpp"
 #include "planner/runs_io.hpp"
-#include "planner/validation.hpp"
 
 namespace echelon {
 
@@ -38,15 +36,5 @@ struct FittedMemory {
 /// Writes the fit that belongs to a calibration of that name: its own, that of the software whose
 /// release it is, or the only software's below it. Nothing when there is none.
 void write_memory(const std::vector<FittedMemory>& fits, Calibration& calibration);
-
-struct MemoryErrors {
-  std::map<std::string, ErrorSummary> by_source;  ///< predicted / measured − 1
-  ErrorSummary all;
-  FitsSummary fits;
-};
-
-/// Every row predicted by rates fitted without its fold; folds dealt out to `parts` parts
-/// (planner/folds.hpp). Rows flagged for memory or for fits are left out of either figure.
-[[nodiscard]] MemoryErrors memory_out_of_fold(const std::vector<RunRow>& rows, int parts = 10);
 
 }  // namespace echelon

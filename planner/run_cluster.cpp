@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -18,7 +19,7 @@ struct RunGpu {
   std::string_view name;   ///< column `gpu`
   std::string_view gpu;    ///< JSON: a name of the GPU catalog, or a whole description
   double nvlink_GBps = 0;  ///< one GPU, one direction, all its links; 0: PCIe only
-  double pcie_GBps = 0;    ///< one GPU, one direction
+  double pcie_GBps = 0;    ///< one GPU, one direction; NVLink-C2C where that leads to the host
   double nic_gbps = 400;   ///< usual network of a node, per GPU
   int trays = 1;           ///< nodes inside one NVLink domain
 };
@@ -27,8 +28,21 @@ struct RunGpu {
 /// of NVL72 racks use 64, 128, 256 ... GPUs and expert groups of 32 and 64.
 constexpr int kTraysInUse = 16;
 
-// Sources: NVIDIA and AMD data sheets (link rates are half of the printed bidirectional ones);
-// networks of DGX-1/2, DGX A100, H100, B200, B300, of Meta's Grand Teton and of Azure ND MI300X.
+// Link rates of one direction, all links of a GPU. Sources:
+// * NVLink 2 / 3 / 4 / 5: 150 / 300 / 450 / 900 GB/s, PCIe 4 / 5 x16 32 / 64 GB/s before coding,
+// twice
+//   and half of it for PCIe 6 and 3, Infinity Fabric of MI250X 7 x 50, of MI300X and MI325X 7 x 64
+//   GB/s: stas00/ml-engineering@0030e63, network/README.md ("PCIe", "NVLink", "Infinity Fabric").
+// * NVLink-C2C of GB200 and GB300: topologies/clusters/gb200-nvl72.json.
+// * A800: NVLink cut to 400 GB/s in both directions (tweakers.net/nieuws/203182, after Reuters);
+// H800
+//   likewise (topologies/clusters/dgx-h800.json).
+// * MI355X: 7 links (AMD at Hot Chips 2025) of about 153 GB/s in both directions
+//   (humeconsulting.co, AMD MI355X).
+// * Cards without NVLink here: PCIe generation of the card's data sheet.
+// * Networks: dgx-v100, dgx-a100, dgx-h100, dgx-b200, dgx-b300, gb200- and gb300-nvl72 in
+//   topologies/clusters, one NIC per GPU; those of AMD's GPUs, of GH200 and of cards on PCIe are
+//   assumed. A row that leaves out its network says so among what was inferred.
 const std::array kGpus = {
     RunGpu{"A100-SXM4-40GB", R"("A100-SXM4-40GB")", 300, 32, 200},
     RunGpu{"A100-SXM4-80GB", R"("A100-SXM4-80GB")", 300, 32, 200},
@@ -43,13 +57,13 @@ const std::array kGpus = {
     RunGpu{"H800-SXM5-80GB", R"("H800-SXM-80GB")", 200, 64, 400},
     RunGpu{"B200-SXM-180GB", R"("B200-SXM")", 900, 64, 400},
     RunGpu{"B300-SXM-270GB", R"("B300-SXM")", 900, 128, 800},
-    RunGpu{"GB200", R"("GB200")", 900, 128, 400, kTraysInUse},
-    RunGpu{"GB300", R"("GB300")", 900, 128, 800, kTraysInUse},
+    RunGpu{"GB200", R"("GB200")", 900, 450, 400, kTraysInUse},
+    RunGpu{"GB300", R"("GB300")", 900, 450, 800, kTraysInUse},
     RunGpu{"V100-SXM2-32GB", R"("V100-SXM2-32GB")", 150, 16, 100},
     RunGpu{"MI300X 192GB", R"("MI300X")", 448, 64, 400},
     RunGpu{"MI325X", R"("MI325X")", 448, 64, 400},
-    RunGpu{"MI355X", R"("MI355X")", 537.6, 64, 400},
-    RunGpu{"MI250X", R"("MI250X")", 400, 32, 200},
+    RunGpu{"MI355X", R"("MI355X")", 535.5, 64, 400},
+    RunGpu{"MI250X", R"("MI250X")", 350, 32, 200},
     RunGpu{"GH200-96", R"("GH200-96")", 450, 64, 400},
     RunGpu{"H100-NVL-94GB", R"("H100-NVL-94GB")", 0, 64, 100},
     RunGpu{"H100-PCIe-80GB", R"("H100-PCIe-80GB")", 0, 64, 100},
@@ -188,21 +202,25 @@ std::optional<Seconds> measured_ring_step(const RunRow& row) {
   return (kMeasured / seen - kMeasured / unhindered) / static_cast<double>(*row.gpus);
 }
 
+std::optional<Seconds> measured_hop(const RunRow& row) {
+  const auto step = measured_ring_step(row);
+  if (!step) return {};
+  const auto gpus = static_cast<double>(*row.gpus);
+  const double nodes = std::ceil(gpus / static_cast<double>(node_gpus(row, *row.gpus)));
+  return nodes > 1 ? *step * (gpus / (nodes - 1)) : *step;
+}
+
 std::optional<MeasuredNetwork> measured_network(const RunRow& row, const ClusterTopology& cluster) {
   if (!row.net_allreduce_busbw_GBps || cluster.nodes() < 2) return {};
   MeasuredNetwork network{*row.net_allreduce_busbw_GBps * 1_GBps, Seconds{}};
-  if (const auto step = measured_ring_step(row)) {
-    constexpr Seconds kLeastHop = 20_us;  // below it the bandwidths do not tell a latency
-    const double hops = (cluster.nodes() - 1.0) / cluster.gpus();
-    network.hop = std::max(kLeastHop, *step / hops);
-  }
+  constexpr Seconds kLeastHop = 20_us;  // below it the bandwidths do not tell a latency
+  if (const auto hop = measured_hop(row)) network.hop = std::max(kLeastHop, *hop);
   return network;
 }
 
 bool has_slow_network(const RunRow& row) {
-  constexpr double kSlowMicroseconds = 75;
-  const std::optional<Seconds> step = measured_ring_step(row);
-  return step && step->in(1_us) > kSlowMicroseconds;
+  const std::optional<Seconds> hop = measured_hop(row);
+  return hop && MeasuredNetwork{{}, *hop}.stalls();
 }
 
 }  // namespace echelon

@@ -33,12 +33,15 @@ namespace echelon {
 /// Source: fitted to the nanotron rows of tests/validation/runs.csv (n ≥ 128: 29-38 µs).
 /// Checked by: tests/planner/run_flags_test.cpp.
 [[nodiscard]] std::optional<Seconds> measured_ring_step(const RunRow& row);
+/// The latency between nodes that makes a ring over all n GPUs of N nodes take measured_ring_step()
+/// per step: α·n/(N − 1); on one node α itself.
+[[nodiscard]] std::optional<Seconds> measured_hop(const RunRow& row);
 /// What the job itself measured of its network, or nothing: the bus bandwidth of an all-reduce over
-/// several nodes, and the latency between nodes that makes a ring over all n GPUs of N nodes take
-/// measured_ring_step() per step: α·n/(N − 1), at least 20 µs.
+/// several nodes, and measured_hop(), at least 20 µs.
 [[nodiscard]] std::optional<MeasuredNetwork> measured_network(const RunRow& row,
                                                               const ClusterTopology& cluster);
-/// Above 75 µs per ring step: healthy jobs show 29-38 µs, the others 106-305 µs and more.
+/// Whether the network the job measured stalls (MeasuredNetwork::stalls()); false when it measured
+/// none.
 [[nodiscard]] bool has_slow_network(const RunRow& row);
 
 }  // namespace echelon

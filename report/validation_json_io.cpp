@@ -72,6 +72,16 @@ Json ranking_json(const std::vector<Ranking>& ranking) {
   return list;
 }
 
+Json ranking_summary_json(const std::vector<Ranking>& ranking) {
+  const RankingSummary all = summarize_ranking(ranking);
+  return Json{{"groups", all.groups},
+              {"regret_mean", finite(all.regret_mean, "a regret")},
+              {"regret_median", finite(all.regret_median, "a regret")},
+              {"regret3_mean", finite(all.regret3_mean, "a regret")},
+              {"regret3_median", finite(all.regret3_median, "a regret")},
+              {"spearman_mean", finite(all.spearman_mean, "a rank correlation")}};
+}
+
 Json fits_json(const FitsSummary& fits) {
   return Json{{"rows", fits.rows},
               {"ran", fits.ran},
@@ -83,7 +93,8 @@ Json summary_json(const ValidationSummary& summary) {
   return Json{{"time", errors_json(summary.time)},
               {"memory", errors_json(summary.memory)},
               {"fits", fits_json(summary.fits)},
-              {"ranking", ranking_json(summary.ranking)}};
+              {"ranking", ranking_json(summary.ranking)},
+              {"ranking_summary", ranking_summary_json(summary.ranking)}};
 }
 
 Json pair_json(const ValidationPair& pair) {

@@ -228,6 +228,10 @@ TEST_CASE("a validation has every key of the contract") {
                       "noise_floor", "without_flagged"});
   check_keys(report["time"], {"rows", "mean_abs_error", "median_abs_error", "p90_abs_error", "bias",
                               "mean_abs_error_80", "mean_abs_error_95", "share_in_band"});
+  check_keys(report["by_source"]["here"], {"time", "memory", "fits", "ranking", "ranking_summary"});
+  check_keys(report["by_source"]["here"]["ranking_summary"],
+             {"groups", "regret_mean", "regret_median", "regret3_mean", "regret3_median",
+              "spearman_mean"});
   check_keys(report["fits"], {"rows", "false_fits", "false_ooms"});
   REQUIRE(report["rows"].size() == 2);
   for (const Json& row : report["rows"]) {

@@ -2,8 +2,8 @@
 
 #include "core/schedule_check.hpp"
 #include "tests/core/schedule_example.hpp"
+#include "tests/fuzz/mutate.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/numbers.hpp"
 
 using namespace echelon;
 
@@ -13,32 +13,6 @@ std::string error_of(const std::string& text) {
   const Result<Schedule> result = parse_schedule_text(text, "s");
   return result.ok() ? "accepted" : result.error().message();
 }
-
-/// What a mutation may turn a text into: another byte, a byte less, a piece twice, the end cut off.
-class Mutator {
- public:
-  explicit Mutator(std::uint64_t seed) : numbers_(seed) {}
-
-  std::string mutate(std::string text) {
-    for (std::uint64_t edits = 1 + next() % 4; edits > 0 && !text.empty(); --edits) {
-      const std::size_t at = next() % text.size();
-      switch (next() % 6) {
-        case 0: text[at] = static_cast<char>(next() % 256); break;
-        case 1: text.erase(at, 1 + next() % 8); break;
-        case 2: text.insert(at, text.substr(next() % text.size(), 1 + next() % 40)); break;
-        case 3: text.resize(at); break;
-        case 4: text[at] = static_cast<char>('0' + next() % 10); break;
-        default: text.insert(at, 1, kBytes[next() % kBytes.size()]); break;
-      }
-    }
-    return text;
-  }
-
- private:
-  static constexpr std::string_view kBytes = "0123456789 \n<>@,bcmpsu-";
-  std::size_t next() { return static_cast<std::size_t>(numbers_.next()); }
-  Numbers numbers_;
-};
 
 }  // namespace
 
@@ -116,7 +90,8 @@ TEST_CASE("numbers in the header cost no memory and are checked before they are 
 TEST_CASE("any bytes are refused or mean exactly themselves, and the checker takes what is read") {
   int accepted = 0;
   for (std::uint64_t seed = 0; seed < 20000; ++seed) {
-    const std::string text = Mutator(seed).mutate(std::string(kSchedule));
+    Numbers numbers(seed);
+    const std::string text = fuzz::mutated(std::string(kSchedule), "", numbers);
     const Result<Schedule> schedule = parse_schedule_text(text, "s");
     if (!schedule.ok()) continue;
     ++accepted;

@@ -47,15 +47,19 @@ Figures figures_of(const ValidationSummary& summary) {
           summary.memory.median_abs, fits.rows > 0 ? wrong / fits.rows : 0};
 }
 
-/// The errors the record is about: out of fold, ten parts.
-std::vector<RecordLine> current_lines() {
+/// What the record is about: out of fold, ten parts.
+ValidationReport judged_report() {
   const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
   REQUIRE(rows.ok());
   const auto report = validate_folds(*rows, fit_folds(*rows));
   REQUIRE(report.ok());
   REQUIRE(report->out_of_fold);
+  return *report;
+}
+
+std::vector<RecordLine> lines_of(const ValidationReport& report) {
   std::map<std::string, std::pair<std::size_t, std::string>> sets;
-  for (const ValidatedRow& row : report->rows) {
+  for (const ValidatedRow& row : report.rows) {
     for (const std::string& set : {std::string("all"), row.source}) {
       auto& [count, text] = sets[set];
       ++count;
@@ -67,7 +71,7 @@ std::vector<RecordLine> current_lines() {
     const auto& [count, text] = content;
     if (count < kSmallestSet) continue;
     const ValidationSummary& summary =
-        set == "all" ? static_cast<const ValidationSummary&>(*report) : report->by_source.at(set);
+        set == "all" ? static_cast<const ValidationSummary&>(report) : report.by_source.at(set);
     lines.push_back({set, fingerprint(text), count, figures_of(summary), ""});
   }
   return lines;
@@ -138,8 +142,34 @@ void update_record(const std::vector<RecordLine>& current) {
   write_record(record);
 }
 
+/// What the published runs say of memory, whatever was once reached: the limit is right (1 % false
+/// fits, 5 % false alarms are aimed at), and fitted rates beat the priors on rows they have not
+/// seen.
+void check_memory(const ValidationReport& report) {
+  const FitsSummary& ran = report.by_source.at("nanotron").unflagged.fits;
+  const FitsSummary& ended = report.by_source.at("nanotron-oom").unflagged.fits;
+  CHECK(ended.false_fits < 0.02 * (ended.rows - ended.ran));
+  CHECK(ran.false_ooms < 0.07 * ran.ran);
+  CHECK(report.by_source.at("nanotron").unflagged.memory.mean_abs < 0.08);
+  CHECK(report.unflagged.memory.mean_abs < 0.075);
+  CHECK(report.by_source.at("bigscience").unflagged.memory.mean_abs < 0.10);
+}
+
+/// Sources whose 80 % band does not hold 75-85 % of their rows, flagged ones left out.
+std::vector<std::string> missed_bands(const ValidationReport& report) {
+  std::vector<std::string> missed;
+  for (const auto& [source, pair] : report.by_source) {
+    if (misses_band(pair.unflagged.time)) missed.push_back(source);
+  }
+  return missed;
+}
+
 TEST_CASE("on the same set of published rows the errors of record only shrink") {
-  const std::vector<RecordLine> current = current_lines();
+  const ValidationReport report = judged_report();
+  check_memory(report);
+  // None is aimed at; of eight sources of 35 to 778 rows a sound band misses one or two by chance.
+  CHECK(missed_bands(report).size() <= 2);
+  const std::vector<RecordLine> current = lines_of(report);
   if (!environment("ECHELON_UPDATE_GOLDENS").empty()) update_record(current);
   const std::vector<RecordLine> record = read_record();
   for (const RecordLine& line : current) {

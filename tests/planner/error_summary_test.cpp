@@ -55,5 +55,38 @@ TEST_CASE("quantiles interpolate between order statistics") {
   CHECK(quantile(sorted, 1) == 4);
 }
 
+TEST_CASE("a band is missed below 75 % and above 85 % of 30 rows and more") {
+  ErrorSummary errors;
+  errors.rows = 30;
+  CHECK_FALSE(misses_band(errors));  // memory has no band
+  for (const double share : {0.75, 0.80, 0.85}) {
+    errors.in_band = share;
+    CHECK_FALSE(misses_band(errors));
+  }
+  for (const double share : {0.74, 0.86, 1.0}) {
+    errors.in_band = share;
+    errors.rows = 30;
+    CHECK(misses_band(errors));
+    errors.rows = 29;
+    CHECK_FALSE(misses_band(errors));
+  }
+}
+
+TEST_CASE("the groups of a set are summed up by mean and median, and none are nothing") {
+  const std::vector<Ranking> ranking = {
+      {.group = "a", .rows = 3, .regret = 0, .regret3 = 0, .spearman = 1},
+      {.group = "b", .rows = 4, .regret = 0.02, .regret3 = 0, .spearman = 0.5},
+      {.group = "c", .rows = 5, .regret = 0.1, .regret3 = 0.06, .spearman = -1.2}};
+  const RankingSummary all = summarize_ranking(ranking);
+  CHECK(all.groups == 3);
+  CHECK(all.regret_mean == Approx(0.04));
+  CHECK(all.regret_median == Approx(0.02));
+  CHECK(all.regret3_mean == Approx(0.02));
+  CHECK(all.regret3_median == 0);
+  CHECK(all.spearman_mean == Approx(0.1));
+  CHECK(summarize_ranking({}).groups == 0);
+  CHECK(summarize_ranking({}).regret_mean == 0);
+}
+
 }  // namespace
 }  // namespace echelon

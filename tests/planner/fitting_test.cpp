@@ -56,7 +56,7 @@ TEST_CASE("rates planted in a table of runs are found again") {
     c.attention_forward *= 0.8;
     c.attention_backward *= 0.8;
   });
-  const FitTable table = fit_table(rows);
+  const FitTable table = fit_with_bands(rows, 2);
   const FittedCalibration* fitted = named(table, "ampere-llm-foundry");
   REQUIRE(fitted != nullptr);
   CHECK(fitted->base == "ampere");
@@ -119,7 +119,7 @@ TEST_CASE("the band holds four fifths of the rows left out, and few rows keep th
   CHECK(judged->time.in_band < 0.9);
 
   const std::vector<RunRow> few(rows.begin(), rows.begin() + 3);
-  CHECK(fit_table(few).calibrations.empty());
+  CHECK(fit_with_bands(few, 2).calibrations.empty());
   const auto priors = validate_folds(few, fit_folds(few, 2));
   REQUIRE(priors.ok());
   CHECK(priors->rows[0].calibration == "ampere");

@@ -78,6 +78,45 @@ TEST_CASE("the page shows in-fold figures beside those out of fold, and every sk
   CHECK(shipped.find("nothing is fitted") == std::string::npos);
 }
 
+TEST_CASE("the ranking is told source by source and part by part, in text and on the page") {
+  auto rows = rows_of("zero-bubble");
+  const auto more = rows_of("simumax-b200");
+  rows.insert(rows.end(), more.begin(), more.end());
+  const auto report = validate(rows);
+  REQUIRE(report.ok());
+  const RankingSummary ours = summarize_ranking(report->by_source.at("simumax-b200").ranking);
+  REQUIRE(ours.groups == 4);
+  const std::string page = accuracy_page(*report, nullptr, "");
+  const std::string text = validation_text(*report, {}, TextStyle{});
+  CHECK(page.find("| simumax-b200 | 4 | ") != std::string::npos);
+  CHECK(page.find("| zero-bubble | 6 | ") != std::string::npos);
+  CHECK(page.find("| zero-bubble, grade A | ") != std::string::npos);
+  const std::size_t table = text.find("ranking by source");
+  REQUIRE(table != std::string::npos);
+  CHECK(text.find("simumax-b200", table) != std::string::npos);
+  const std::string json = validation_json(*report);
+  CHECK(json.find("\"regret_median\"") != std::string::npos);
+}
+
+TEST_CASE("a band that misses its share is marked, out of fold alone") {
+  ValidationReport report;
+  ValidationPair pair;
+  pair.time.rows = pair.unflagged.time.rows = 40;
+  pair.time.in_band = pair.unflagged.time.in_band = 0.7;
+  report.by_source["narrow"] = pair;
+  pair.time.in_band = pair.unflagged.time.in_band = 0.8;
+  report.by_source["sound"] = pair;
+  const std::string page = accuracy_page(report, nullptr, "");
+  const std::string text = validation_text(report, {}, TextStyle{.width = 200});
+  CHECK(page.find("70.0 % **missed** | the same |") != std::string::npos);
+  CHECK(page.find("80.0 % **missed**") == std::string::npos);
+  CHECK(text.find("70.0 % !") != std::string::npos);
+  CHECK(text.find("80.0 % !") == std::string::npos);
+  report.out_of_fold = false;
+  CHECK(accuracy_page(report, nullptr, "").find("missed**") == std::string::npos);
+  CHECK(validation_text(report, {}, TextStyle{.width = 200}).find(" !") == std::string::npos);
+}
+
 TEST_CASE("the plot has a point for every row with an error and marks the flagged ones") {
   auto rows = rows_of("selene-2022");
   rows[0].grade = "C";

@@ -1,0 +1,41 @@
+// Communicator: one member's end of a group of ranks. Backends: threads, MPI, NCCL.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/element.hpp"
+
+namespace echelon {
+
+enum class Reduction { sum, max };
+
+/// Blocking on the calling queue's thread: a queue is the stream. One communicator belongs to one
+/// group *and* one queue, so that two queues of a rank never share one. Every member calls the same
+/// operations in the same order with the same counts; where a backend can see that they do not, it
+/// ends the run with a message that names both (RunFailure::defect).
+///
+/// Sums are taken in the order of members 0..n-1, element by element, whatever the backend, in the
+/// accumulator type of the element, and rounded once; so all members, and threads and processes,
+/// get the same bits. Counts are elements, never bytes.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+
+  /// In place.
+  virtual void all_reduce(void* data, std::int64_t count, Element element, Reduction how) = 0;
+  /// `in`: size()·count elements; `out`: the sum of everybody's part rank(). They may overlap only
+  /// if out is exactly in + rank()·count.
+  virtual void reduce_scatter(const void* in, void* out, std::int64_t count, Element element) = 0;
+  /// `in`: count elements; `out`: size()·count, by rank. They may overlap only if in is exactly
+  /// out + rank()·count.
+  virtual void all_gather(const void* in, void* out, std::int64_t count, Element element) = 0;
+  virtual void broadcast(void* data, std::int64_t count, Element element, int root) = 0;
+  /// To and from one member; both sides meet (rendezvous).
+  virtual void send(const void* data, std::int64_t count, Element element, int to) = 0;
+  virtual void receive(void* data, std::int64_t count, Element element, int from) = 0;
+  virtual void barrier() = 0;
+};
+
+}  // namespace echelon

@@ -1,0 +1,142 @@
+// Kernels of the CPU backend. Plain functions over rows of numbers; T: double, float, Bfloat16.
+//
+// Layout: a token is a row; rows are ordered [sequence][sample], so that a part of the sequence is
+// a contiguous block of rows. Matrices are row-major; a weight is [out, in], y = x · Wᵀ (+ bias).
+// Arithmetic is in Wide<T> (double for double, else float) and rounded once where T is stored.
+// Gradients of parameters are Wide<T> and *added to*; gradients of activations are overwritten.
+// Kernels use the threads omp_get_max_threads() allows the calling thread, and give the same bits
+// for the same number of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "core/model.hpp"
+#include "runtime/element.hpp"
+
+namespace echelon::cpu {
+
+// ---- GEMM (gemm.cpp): oneDNN, or Eigen without it
+
+enum class Order { plain, transposed };
+/// out[m, n] (+)= op(a)[m, k] · op(b)[k, n]. `lda` is the row stride of a as it lies in memory.
+/// Out: T or Wide<T>.
+template <class T, class Out>
+void gemm(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k, const T* a,
+          std::int64_t lda, const T* b, std::int64_t ldb, Out* out, std::int64_t ldc, bool add);
+
+// ---- Norms over rows of `width` numbers
+
+/// mean and rstd: one Wide<T> per row, kept for the backward.
+template <class T>
+void layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Wide<T>* mean,
+                        Wide<T>* rstd, std::int64_t rows, std::int64_t width, double eps);
+template <class T>
+void layer_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* mean,
+                         const Wide<T>* rstd, T* dx, Wide<T>* dweight, Wide<T>* dbias,
+                         std::int64_t rows, std::int64_t width);
+template <class T>
+void rms_norm_forward(const T* x, const T* weight, T* y, Wide<T>* rstd, std::int64_t rows,
+                      std::int64_t width, double eps);
+template <class T>
+void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* rstd, T* dx,
+                       Wide<T>* dweight, std::int64_t rows, std::int64_t width);
+
+// ---- Element-wise
+
+/// gelu: the tanh form (GPT-2's gelu_new); silu, relu, squared_relu.
+template <class T>
+void activation_forward(Activation kind, const T* x, T* y, std::int64_t count);
+template <class T>
+void activation_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t count);
+/// x: rows of [gate | up], each `width` wide; y = act(gate) · up, rows of `width`.
+template <class T>
+void gated_forward(Activation kind, const T* x, T* y, std::int64_t rows, std::int64_t width);
+template <class T>
+void gated_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t rows,
+                    std::int64_t width);
+template <class T>
+void add_bias(T* x, const T* bias, std::int64_t rows, std::int64_t width);
+template <class T>
+void bias_gradient(const T* dy, Wide<T>* dbias, std::int64_t rows, std::int64_t width);
+/// x += y.
+template <class T>
+void add(T* x, const T* y, std::int64_t count);
+template <class To, class From>
+void cast(const From* from, To* to, std::int64_t count);
+
+// ---- Positions
+
+/// Rotary embedding in the half-split form (HuggingFace's rotate_half), in place, on `heads` heads
+/// of `head_dim` at the start of each row. Row r is position first_position + r / samples.
+/// direction +1 forward, -1 backward.
+template <class T>
+void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int heads, int head_dim,
+            std::int64_t first_position, double theta, int direction);
+
+// ---- Attention: causal, softmax(q·kᵀ/√d), no sequence × sequence matrix is kept
+
+struct AttentionShape {
+  std::int64_t sequence = 0;
+  int samples = 0;
+  int heads = 0;     ///< of this rank
+  int kv_heads = 0;  ///< of this rank; divides heads
+  int head_dim = 0;
+  std::int64_t qkv_stride = 0;  ///< of a row: [q heads | k heads | v heads]
+  std::int64_t out_stride = 0;  ///< of a row of heads · head_dim
+};
+/// log_sum: per (sample, head, position), kept for the backward.
+template <class T>
+void attention_forward(const AttentionShape& shape, const T* qkv, T* out, Wide<T>* log_sum);
+/// dqkv is overwritten.
+template <class T>
+void attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
+                        const Wide<T>* log_sum, const T* dout, T* dqkv);
+
+// ---- Embedding and loss, for the part [first, first + count) of the vocabulary
+
+/// y[row] = weight[token − first], or zero for tokens of other parts.
+template <class T>
+void embedding_forward(const std::int32_t* tokens, const T* weight, T* y, std::int64_t rows,
+                       std::int64_t width, std::int64_t first, std::int64_t count);
+/// Deterministic for any number of threads.
+template <class T>
+void embedding_backward(const std::int32_t* tokens, const T* dy, Wide<T>* dweight,
+                        std::int64_t rows, std::int64_t width, std::int64_t first,
+                        std::int64_t count);
+/// Largest logit of each row; columns from `valid` on are padding and skipped everywhere.
+template <class T>
+void logits_max(const T* logits, Wide<T>* max, std::int64_t rows, std::int64_t columns,
+                std::int64_t valid);
+/// sums[2·row] = Σ exp(logit − max), sums[2·row + 1] = the target's logit, 0 when it is of another
+/// part.
+template <class T>
+void logits_sums(const T* logits, const std::int32_t* targets, const Wide<T>* max, Wide<T>* sums,
+                 std::int64_t rows, std::int64_t columns, std::int64_t valid, std::int64_t first);
+/// In place: logits become scale · (softmax − 1[target]); zero in padded columns.
+template <class T>
+void logits_gradient(T* logits, const std::int32_t* targets, const Wide<T>* max,
+                     const Wide<T>* sums, std::int64_t rows, std::int64_t columns,
+                     std::int64_t valid, std::int64_t first, double scale);
+
+// ---- Optimizer
+
+struct AdamStep {
+  double learning_rate = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0;  ///< decoupled (AdamW), or added to the gradient (Adam)
+  bool decoupled = true;
+  double gradient_scale = 1;  ///< clipping
+  std::int64_t step = 1;      ///< from 1, for the bias corrections
+};
+/// `master` may be the weights themselves (T = Wide<T>); `weights` is written, rounded, when they
+/// differ. Source: Adam (arXiv 1412.6980) algorithm 1, AdamW (arXiv 1711.05101) algorithm 2.
+template <class T>
+void adam(const AdamStep& step, const Wide<T>* gradient, Wide<T>* master, Wide<T>* m, Wide<T>* v,
+          T* weights, std::int64_t count);
+/// In double, in a fixed order for any number of threads.
+template <class W>
+[[nodiscard]] double sum_of_squares(const W* x, std::int64_t count);
+
+}  // namespace echelon::cpu

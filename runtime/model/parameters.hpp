@@ -1,0 +1,85 @@
+// Which parameters a rank holds, how each lies in the whole model, and where in flat memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/model.hpp"
+#include "core/parallel_plan.hpp"
+
+namespace echelon {
+
+/// A matrix [rows, columns] (a vector: columns = 1) of the whole model, and the block of it that a
+/// tensor-parallel rank holds, row-major.
+struct Parameter {
+  std::string name;  ///< of the whole model, the same for every plan: "layers.3.attention.q.weight"
+  std::int64_t rows = 0;  ///< of the whole tensor, without vocabulary padding
+  std::int64_t columns = 1;
+  std::int64_t first_row = 0;  ///< of the block; padding rows of the vocabulary lie past `rows`
+  std::int64_t first_column = 0;
+  std::int64_t local_rows = 0;
+  std::int64_t local_columns = 1;
+  std::int64_t offset = 0;  ///< elements, in the flat memory of its region
+
+  enum class Fill { normal, ones, zeros };
+  Fill fill = Fill::normal;
+  double deviation = 0.02;      ///< of `normal`
+  bool decayed = true;          ///< weight decay: matrices; not norms and biases
+  bool counted = true;          ///< this tp rank counts it in the norm and writes it to files
+  bool summed_over_tp = false;  ///< each tp rank has part of its gradient (sequence parallel)
+  bool summed_over_kv = false;  ///< each replica of a kv head has part of its gradient
+
+  [[nodiscard]] std::int64_t count() const { return local_rows * local_columns; }
+};
+
+/// Flat memory that is gathered, reduced and sharded as one: a unit of a chunk, or the tied word
+/// embedding. Parameters lie one behind the other; `padded` is a multiple of `shards`.
+struct Region {
+  std::vector<Parameter> parameters;
+  std::int64_t count = 0;
+  std::int64_t padded = 0;
+};
+
+/// One chunk of layers on one tensor-parallel rank.
+struct ChunkSpec {
+  ModelSpec model;
+  int first_layer = 0;     ///< of the model
+  int layers = 0;          ///< of this chunk; may be 0 at the ends
+  bool embedding = false;  ///< holds the word (and position) embedding
+  bool loss = false;       ///< holds final norm, head and loss
+  int units = 1;  ///< unit u holds layers ⌊u·layers/units⌋ to ⌊(u+1)·layers/units⌋ − 1
+  int tp = 1;
+  int tp_rank = 0;
+  bool sequence_parallel = false;
+  int microbatch = 1;                ///< samples
+  int sequence = 0;                  ///< tokens of a sample
+  std::vector<Recompute> recompute;  ///< per layer of this chunk: none, selective or full
+  int shards = 1;                    ///< regions are padded to a multiple of it
+  std::int64_t padded_vocab = 0;     ///< a multiple of tp
+
+  [[nodiscard]] int first_layer_of(int unit) const { return unit * layers / units; }
+};
+
+/// Regions of a chunk: one per unit (the embedding belongs to the first, final norm and head to the
+/// last), then, with tied embeddings on a chunk that has embedding or loss, one more that holds the
+/// word embedding alone. q, k, v lie one behind the other, so do gate and up, and their biases.
+/// Within a unit, parameters with summed_over_tp come first.
+struct ChunkParameters {
+  std::vector<Region> regions;
+  bool tied = false;  ///< the last region is the tied word embedding
+};
+[[nodiscard]] ChunkParameters parameters_of(const ChunkSpec& spec);
+
+/// Calls visit(global element, local element, count) for every run of `parameter`'s elements
+/// [begin, end) of the local block that lies in one piece in the whole row-major tensor. Padding
+/// rows are left out.
+void for_each_piece(const Parameter& parameter, std::int64_t begin, std::int64_t end,
+                    const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit);
+
+/// Why the runtime cannot execute this model; empty when it can. MoE, MLA, sinks, ALiBi, windows,
+/// dropout, parallel blocks, post-norms are not executed.
+[[nodiscard]] std::string not_executed(const ModelSpec& model);
+
+}  // namespace echelon

@@ -1,0 +1,36 @@
+// Watches loss and gradient norm: spikes, divergence, numbers that are no numbers.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+namespace echelon {
+
+/// What a step's loss says. A spike is told and training goes on; divergence ends it.
+class LossWatch {
+ public:
+  enum class Verdict { fine, spike, diverged };
+  struct Judgement {
+    Verdict verdict = Verdict::fine;
+    std::string what;  ///< "loss spike: 9.10 after 4.20", "loss is NaN"
+  };
+
+  /// Spike: more than kSpike robust deviations (1.4826 · median absolute deviation, at least 1 % of
+  /// the median) above the median of the last kWindow losses. Diverged: loss or norm not finite, or
+  /// kPatience steps in a row above 1.5 times the median of the first kWindow losses.
+  [[nodiscard]] Judgement look(double loss, double gradient_norm);
+
+  static constexpr std::size_t kWindow = 20;
+  static constexpr double kSpike = 6;
+  static constexpr int kPatience = 20;
+  static constexpr double kFarAbove = 1.5;
+
+ private:
+  std::deque<double> recent_;
+  std::optional<double> beginning_;  ///< median of the first window
+  int far_above_ = 0;
+};
+
+}  // namespace echelon

@@ -1,0 +1,113 @@
+#include "core/run_report.hpp"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/run_event.hpp"
+#include "tests/core/any_plan_file.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+RunReport any_report(std::uint64_t seed) {
+  Numbers draw(seed);
+  RunReport r;
+  r.plan_path = "plan.json";
+  r.plan = any_plan_file(draw);
+  r.schedule_hash = r.executed_hash = std::string(32, 'a');
+  r.ranks = 1 + draw.upto(8);
+  r.end = static_cast<RunReport::End>(draw.upto(2));
+  r.reason = draw.coin() ? "" : "Ctrl-C";
+  for (int i = draw.upto(3); i > 0; --i) {
+    RunStep step;
+    step.step = i;
+    step.loss = any_number(draw);
+    step.seconds = Seconds{any_number(draw)};
+    if (draw.coin()) step.loss = std::numeric_limits<double>::quiet_NaN();
+    if (draw.coin()) step.notes = {"loss spike"};
+    r.steps.push_back(step);
+    r.spans.push_back({i, 7, Seconds{0.25}, Seconds{0.5}});
+  }
+  if (draw.coin()) {
+    r.measured = r.plan.predicted;
+    r.measured->evidence = Evidence::measured;
+    r.measured->time.compute = 2 * r.plan.predicted.time.compute;
+  }
+  r.process_peak = 3_GiB;
+  r.noise = {.estimates = 4, .batch = 17.5};
+  r.advice = {"more of it"};
+  r.environment["cpu"] = "some \"cpu\"";
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("a run report is read as it was written") {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const std::string text = run_report_to_json(any_report(seed));
+    const Result<RunReport> read = parse_run_report(text, "r.json");
+    REQUIRE(read.ok());
+    REQUIRE(run_report_to_json(*read) == text);
+  }
+}
+
+TEST_CASE("the error of a part is predicted over measured, less one") {
+  std::uint64_t seed = 0;
+  while (!any_report(seed).measured) ++seed;
+  const Json root = Json::parse(run_report_to_json(any_report(seed)));
+  CHECK(root["error"]["time"]["compute_seconds"].get<double>() == Approx(-0.5));
+  CHECK(root["error"]["time"]["optimizer_seconds"].is_null());  // nothing measured
+  CHECK(root["error"]["memory"]["peak_bytes"] == 0.0);
+}
+
+TEST_CASE("what is not a run report is refused with its place") {
+  const auto message = [](const Json& root) {
+    const Result<RunReport> read = parse_run_report(root.dump(), "r.json");
+    REQUIRE(!read.ok());
+    return read.error().message();
+  };
+  const Json good = Json::parse(run_report_to_json(any_report(3)));
+  CHECK(message(Json::object()).starts_with("r.json: not a run report"));
+  Json bad = good;
+  bad["schema"] = 2;
+  CHECK(message(bad).starts_with("r.json at /schema: schema 2; expected schema 1"));
+  bad = good;
+  bad["spans"] = {1};
+  CHECK(message(bad).starts_with("r.json at /spans"));
+  bad = good;
+  bad["steps"] = {{{"step", -1}}};
+  CHECK(message(bad).starts_with("r.json at /steps/0/step"));
+  bad = good;
+  bad["plan"]["request"]["gpus"] = 123456;
+  CHECK(message(bad).find("damaged or edited") != std::string::npos);
+  for (const auto& [key, value] : good.items()) {
+    if (key == "error" || key == "predicted" || key == "measured" || key == "advice") continue;
+    bad = good;
+    bad.erase(key);
+    CHECK(!message(bad).empty());
+  }
+}
+
+TEST_CASE("events of a run are single lines, read as they were written") {
+  RunEvent step;
+  step.kind = RunEvent::Kind::step;
+  step.of = 20;
+  step.step.step = 3;
+  step.step.loss = 4.25;
+  step.step.notes = {"loss spike:\n no"};
+  RunEvent note;
+  note.text = "a line\nbreak";
+  for (const RunEvent& event : {step, note}) {
+    const std::string line = to_line(event);
+    CHECK(line.find('\n') == line.size() - 1);
+    const Result<RunEvent> read = parse_run_event(line, "events");
+    REQUIRE(read.ok());
+    CHECK(*read == event);
+  }
+  CHECK(!parse_run_event("{\"event\": \"setp\"}", "events").ok());
+}
