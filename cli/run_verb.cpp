@@ -11,6 +11,7 @@
 #include "cli/operations.hpp"
 #include "cli/request.hpp"
 #include "cli/terminal.hpp"
+#include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
 #include "core/files.hpp"
 #include "core/number.hpp"
@@ -27,8 +28,6 @@ namespace echelon::cli {
 
 namespace {
 
-constexpr const char* kThisMachine = "this-machine";
-constexpr const char* kExecutingStack = "echelon";
 
 /// A folder that is removed with all it holds.
 class Scratch {
