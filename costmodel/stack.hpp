@@ -43,10 +43,11 @@ struct Stack {
   double logits_bytes = 6;             ///< alive per logit at the peak: bf16 logits + fp32 softmax
   double loss_traffic = 20;            ///< HBM bytes per logit, forward + backward
   int gather_buffers = 1;              ///< full-sequence buffers alive in a sequence-parallel layer
-  /// Full-sequence tensors per sequence-parallel layer whose memory comes back only once their
-  /// collective has run, however far ahead the host is (calibration: collective_held).
+  /// Full-sequence tensors per sequence-parallel layer and pass whose memory comes back only once
+  /// their collective has run, however far ahead the host is (calibration: collective_held).
   double held_collectives = 0;
-  int held_from_stages = 1;             ///< … in pipelines of at least so many stages
+  int held_after = 0;       ///< … of all but so many microbatches: there the host has waited
+  double held_at_most = 0;  ///< … and of no more tensors: the queue of kernel launches is full
   double zero1_gather_local = 0;        ///< transient copy at ZeRO-1, bytes per local parameter
   double zero1_gather_shard = 0;        ///< … and per sharded parameter
   bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape

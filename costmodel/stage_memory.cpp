@@ -64,11 +64,18 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
   }
 }
 
-/// Full-sequence tensors given to collectives that a host running ahead has not seen the end of.
+/// Full-sequence tensors given to collectives that a host running ahead has not seen the end of:
+///   c · min(held_at_most · 2·b·s·h, sum over layers · (in flight − held_after))
+/// PyTorch's allocator frees a block used on another stream only when an event recorded there has
+/// passed. Source: c10/cuda/CUDACachingAllocator.cpp (insert_events, process_events).
+/// Checked by: tests/costmodel/stage_memory_test.cpp.
 Bytes StageModel::held(const Stage& stage) const {
-  if (plan_.pp < pricer_.stack().held_from_stages) return Bytes{};
-  return c_.collective_held * in_flight(stage) *
-         (stage.layers.dense * costs_.dense.held + stage.layers.moe * costs_.moe.held);
+  const Stack& stack = pricer_.stack();
+  const double ahead = in_flight(stage) - stack.held_after;
+  if (stack.held_collectives <= 0 || ahead <= 0) return Bytes{};
+  const Bytes one = stage.layers.dense * costs_.dense.held + stage.layers.moe * costs_.moe.held;
+  const Bytes tensor = plan_.tp * costs_.layer_input;
+  return c_.collective_held * std::min(ahead * one, stack.held_at_most * tensor);
 }
 
 MemoryBreakdown StageModel::memory(const Stage& stage) const {

@@ -203,12 +203,13 @@ void sharding_of(const RunRow& row, const RunHabits& habits, Stack& stack, Paral
   }
   plan.overlap_dp = stack.overlaps_dp && !says(row.overlap_detail, "not overlapped");
   if (habits.stack == "nanotron") {
-    // Its earliest runs, without pipeline, kept what the collectives of both passes were given;
-    // later ones nothing, until the pipelines' fix let the host run ahead again.
+    // Its earliest runs, without pipeline, kept what the collectives of a forward were given and
+    // those of the backward before it; later ones nothing, until the pipelines' fix let the host
+    // run ahead again.
     const std::int64_t job = job_of(row);
     if (plan.pp == 1 && job < kFirstSweepEnds) {
-      stack.held_collectives *= 2;
-      stack.held_from_stages = 1;
+      if (row.grad_accumulation.value_or(2) > 1) stack.held_collectives *= 2;
+      stack.held_after = 0;
     } else if (plan.pp == 1 || job < kPipelinesFixed) {
       stack.held_collectives = 0;
     }

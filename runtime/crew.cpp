@@ -12,8 +12,12 @@ namespace {
 thread_local int this_member = -1;
 
 /// How long a wait stays awake. Sleeping and being woken takes some 5 to 50 us on Linux, so that
-/// this at most doubles a wait (bench/communicator.cpp, "latency").
+/// this at most doubles a wait.
 constexpr auto kAwake = std::chrono::microseconds(50);
+/// Gates at which that was in vain so often are waited at asleep, save for a try now and then: who
+/// is awaited computes for long, or needs the core on which we would stay awake.
+constexpr unsigned kTries = 3;
+constexpr unsigned kTryAgain = 32;
 
 void pause_a_moment() {
 #if defined(__x86_64__)
@@ -198,6 +202,8 @@ void Gate::wake() {
 /// Under the lock, which is free while nothing changes. Returns when ready, or tired, or the crew
 /// ends.
 void Gate::spin(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready) {
+  if (ready()) return;
+  if (spins_in_vain_ >= kTries && ++spins_in_vain_ % kTryAgain != 0) return;
   const auto until = std::chrono::steady_clock::now() + kAwake;
   std::uint32_t seen = changes_.load(std::memory_order_acquire);
   while (!ready() && !crew_.stopping()) {
@@ -206,12 +212,14 @@ void Gate::spin(std::unique_lock<std::mutex>& lock, const std::function<bool()>&
       pause_a_moment();
       if (i % 64 == 0 && std::chrono::steady_clock::now() > until) {
         lock.lock();
+        ++spins_in_vain_;
         return;
       }
     }
     seen = changes_.load(std::memory_order_acquire);
     lock.lock();
   }
+  spins_in_vain_ = 0;
 }
 
 void Gate::await(const std::function<bool()>& ready, const std::function<std::string()>& waiting) {

@@ -125,6 +125,7 @@ class Gate {
   std::mutex own_;
   std::condition_variable changed_;
   std::atomic<std::uint32_t> changes_ = 0;  ///< what spinning members look at
+  unsigned spins_in_vain_ = 0;              ///< in a row; guarded like what is awaited
   std::list<Gate*>::iterator place_;
 };
 

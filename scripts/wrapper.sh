@@ -26,6 +26,8 @@ libxxhash-dev header:xxhash.h
 libzstd-dev header:zstd.h
 catch2 header:catch2/catch.hpp header:catch2/catch_all.hpp
 libbenchmark-dev header:benchmark/benchmark.h
+libopenmpi-dev command:mpicxx
+openmpi-bin command:mpirun
 clang-format command:clang-format
 groff-base command:groff
 zsh command:zsh

@@ -58,28 +58,17 @@ struct Softmax {
 /// becomes 0. Returns what must be multiplied to sums formed with the former largest.
 template <class W>
 ECHELON_CLONES W take_in(Softmax<W>& softmax, W* scores, std::int64_t seen, std::int64_t count) {
-  constexpr std::int64_t n = kLanes<W>;
-  const std::int64_t whole = seen / n * n;
-  W largest = softmax.largest;
-  Lanes<W> all = Lanes<W>{} + largest;
-  for (std::int64_t i = 0; i < whole; i += n) all = larger(all, load(scores + i, n));
-  for (std::int64_t i = 0; i < n; ++i) largest = larger<W>(largest, all[i]);
-  for (std::int64_t i = whole; i < seen; ++i) largest = larger<W>(largest, scores[i]);
-
+  constexpr W kNothing = -std::numeric_limits<W>::infinity();
+  const W largest = largest_of(scores, seen, softmax.largest);
   Lanes<W> total{};
-  for (std::int64_t i = 0; i < whole; i += n) {
-    const Lanes<W> e = exp(load(scores + i, n) - largest);
+  for (std::int64_t i = 0; i < seen; i += kLanes<W>) {
+    const Lanes<W> e = exp(load(scores + i, seen - i, kNothing) - largest);
     total += e;
-    store(scores + i, e, n);
-  }
-  if (whole < seen) {
-    Lanes<W> e = exp(load(scores + whole, seen - whole) - largest);
-    for (std::int64_t i = seen - whole; i < n; ++i) e[i] = 0;
-    total += e;
-    store(scores + whole, e, seen - whole);
+    store(scores + i, e, seen - i);
   }
   std::fill(scores + seen, scores + count, W(0));
-  const W correction = std::exp(softmax.largest - largest);
+  // Of the first tile there is nothing to correct, and often later tiles have no larger score.
+  const W correction = softmax.largest == largest ? W(1) : std::exp(softmax.largest - largest);
   softmax.sum = softmax.sum * correction + sum<W>(total);
   softmax.largest = largest;
   return correction;

@@ -42,33 +42,56 @@ inline constexpr std::int64_t kLanes = LanesOf<W>::kCount;
 using HalfWords = std::uint16_t __attribute__((vector_size(32)));
 using Words = std::uint32_t __attribute__((vector_size(64)));
 
-/// The vector at x, of which `left` numbers exist (any number of them); the rest is zero.
+/// What a vector of Wide<T> is stored as.
 template <class T>
-ECHELON_INLINE Lanes<Wide<T>> load(const T* x, std::int64_t left) {
-  constexpr std::int64_t n = kLanes<Wide<T>>;
-  if constexpr (std::is_same_v<T, Bfloat16>) {
-    HalfWords half{};
-    std::memcpy(&half, x, left >= n ? sizeof half : static_cast<std::size_t>(left) * sizeof(T));
-    return (Lanes<float>)(__builtin_convertvector(half, Words) << 16U);
+struct StoredOf {
+  using Vector = Lanes<T>;
+};
+template <>
+struct StoredOf<Bfloat16> {
+  using Vector = HalfWords;
+};
+template <class T>
+using Stored = typename StoredOf<T>::Vector;
+
+/// The vector at x, of which `left` numbers exist (any number of them); the rest is `filler`.
+template <class T>
+ECHELON_INLINE Lanes<Wide<T>> load(const T* x, std::int64_t left, Wide<T> filler = 0) {
+  Stored<T> all;
+  if (left >= kLanes<Wide<T>>)
+      [[likely]] {  // copies of a size known beforehand are one instruction
+    std::memcpy(&all, x, sizeof all);
   } else {
-    Lanes<T> all{};
-    std::memcpy(&all, x, left >= n ? sizeof all : static_cast<std::size_t>(left) * sizeof(T));
+    T some[kLanes<Wide<T>>];
+    std::fill(std::copy_n(x, left, some), some + kLanes<Wide<T>>, T(filler));
+    std::memcpy(&all, some, sizeof all);
+  }
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    return (Lanes<float>)(__builtin_convertvector(all, Words) << 16U);
+  } else {
     return all;
   }
 }
 
 template <class T>
-ECHELON_INLINE void store(T* x, const Lanes<Wide<T>>& all, std::int64_t left) {
-  constexpr std::int64_t n = kLanes<Wide<T>>;
+ECHELON_INLINE void store(T* x, const Lanes<Wide<T>>& wide, std::int64_t left) {
+  Stored<T> all;
   if constexpr (std::is_same_v<T, Bfloat16>) {  // as Bfloat16's constructor
-    const auto bits = (Words)all;
+    const auto bits = (Words)wide;
     const Words rounded = bits + 0x7fffU + ((bits >> 16U) & 1U);
-    const Words kept = (all != all) ? (bits | 0x400000U) : rounded;
-    const HalfWords half = __builtin_convertvector(kept >> 16U, HalfWords);
-    void* to = x;
-    std::memcpy(to, &half, left >= n ? sizeof half : static_cast<std::size_t>(left) * sizeof(T));
+    const Words kept = (bits & 0x7fffffffU) > 0x7f800000U ? (bits | 0x400000U) : rounded;
+    all = __builtin_convertvector(kept >> 16U, HalfWords);
   } else {
-    std::memcpy(x, &all, left >= n ? sizeof all : static_cast<std::size_t>(left) * sizeof(T));
+    all = wide;
+  }
+  if (left >= kLanes<Wide<T>>) [[likely]] {
+    void* to = x;
+    std::memcpy(to, &all, sizeof all);
+  } else {
+    T some[kLanes<Wide<T>>];
+    void* to = some;
+    std::memcpy(to, &all, sizeof all);
+    std::copy_n(some, left, x);
   }
 }
 
@@ -82,11 +105,34 @@ ECHELON_INLINE W sum(const Lanes<W>& x) {
   return half[0];
 }
 
-/// The larger; NaN when one is.
+/// b when either is NaN. (GCC 12 compares a != a one by one.)
 template <class V>
 ECHELON_INLINE V larger(const V& a, const V& b) {
-  const V pick = a > b ? a : b;  // b when either is NaN
-  return a != a ? a : pick;
+  return a > b ? a : b;
+}
+
+/// The largest of x, which may be empty, and `least`. NaN is passed over: its exponential is NaN.
+template <class T>
+ECHELON_INLINE Wide<T> largest_of(const T* x, std::int64_t count, Wide<T> least) {
+  using W = Wide<T>;
+  constexpr std::int64_t n = kLanes<W>;
+  Lanes<W> all = Lanes<W>{} + least;
+  Lanes<W> other = all;
+  std::int64_t i = 0;
+  for (; i + 2 * n <= count; i += 2 * n) {
+    all = larger(load(x + i, n), all);
+    other = larger(load(x + i + n, n), other);
+  }
+  for (; i < count; i += n) all = larger(load(x + i, count - i, least), all);
+  all = larger(all, other);
+  W half[n];
+  std::memcpy(half, &all, sizeof half);
+  for (std::int64_t width = n / 2; width > 0; width /= 2) {
+    for (std::int64_t lane = 0; lane < width; ++lane) {
+      half[lane] = larger<W>(half[lane], half[lane + width]);
+    }
+  }
+  return half[0];
 }
 
 /// e^x within 2 units in the last place; 0 below −87, where floats lose digits. NaN stays NaN.

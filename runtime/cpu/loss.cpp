@@ -11,29 +11,19 @@ namespace {
 
 template <class T>
 ECHELON_CLONES Wide<T> max_of(const T* x, std::int64_t count) {
-  using W = Wide<T>;
-  constexpr std::int64_t n = kLanes<W>;
-  W most = -std::numeric_limits<W>::infinity();
-  Lanes<W> all = Lanes<W>{} + most;
-  const std::int64_t whole = count / n * n;
-  for (std::int64_t i = 0; i < whole; i += n) all = larger(all, load(x + i, n));
-  for (std::int64_t i = 0; i < n; ++i) most = larger<W>(most, all[i]);
-  for (std::int64_t i = whole; i < count; ++i) most = larger<W>(most, W(x[i]));
-  return most;
+  return largest_of(x, count, -std::numeric_limits<Wide<T>>::infinity());
 }
 
 /// Σ exp(x − max)
 template <class T>
 ECHELON_CLONES Wide<T> sum_of_exp(const T* x, Wide<T> max, std::int64_t count) {
   using W = Wide<T>;
-  constexpr std::int64_t n = kLanes<W>;
+  constexpr W kNothing = -std::numeric_limits<W>::infinity();
   Lanes<W> total{};
-  const std::int64_t whole = count / n * n;
-  for (std::int64_t i = 0; i < whole; i += n) total += exp(load(x + i, n) - max);
-  if (whole == count) return sum<W>(total);
-  Lanes<W> rest = exp(load(x + whole, count - whole) - max);
-  for (std::int64_t i = count - whole; i < n; ++i) rest[i] = 0;
-  return sum<W>(total + rest);
+  for (std::int64_t i = 0; i < count; i += kLanes<W>) {
+    total += exp(load(x + i, count - i, kNothing) - max);
+  }
+  return sum<W>(total);
 }
 
 /// x = factor·exp(x − max)

@@ -1,5 +1,6 @@
 // Chunk: forward and backward of consecutive layers, for one microbatch on one tensor-parallel
-// rank. Allocates nothing: all memory is the caller's (chunk_layout.hpp).
+// rank. Allocates nothing (kernels may take scratch): all memory is the caller's
+// (chunk_layout.hpp).
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,14 @@ namespace echelon {
 /// sequence parallelism arXiv 2205.05198 section 4.2). AR all-reduce, AG all-gather, RS
 /// reduce-scatter over tp:
 ///
-///                    forward      backward     backward_input   backward_weight   recompute: full
-///   plain            2 AR         2 AR         2 AR             -                 1 AR
-///   sequence parallel 2 AG, 2 RS  4 AG, 2 RS   2 AG, 2 RS       4 AG              2 AG, 1 RS
+///                       forward     backward    backward_input  backward_weight  full
+///                       recomputation
+///   plain               2 AR        2 AR        2 AR            -                1 AR
+///   sequence parallel   2 AG, 2 RS  4 AG, 2 RS  2 AG, 2 RS      4 AG             2 AG, 1 RS
 ///
 /// The embedding takes 1 AR (RS) forward and 0 (1 AG) backward; head and loss 0 (1 AG) and two
 /// small AR per 512 rows forward, 1 AR (1 AG, 1 RS) backward, where the logits are made again.
+/// Checked by: tests/runtime/chunk_parallel_test.cpp.
 template <class T>
 class Chunk {
  public:

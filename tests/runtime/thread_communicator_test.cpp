@@ -117,10 +117,10 @@ TEST_CASE("every operation gives what it should, for any members, counts and ele
 }
 
 TEST_CASE("large operations are done in pieces and give the same") {
-  for (const int members : {2, 3, 8}) {
+  for (const int members : {2, 5}) {
     for (const Element element : kElements) {
       Crew crew(Seconds{60});
-      check_all(crew, members, 100'003, element, 2);
+      check_all(crew, members, 70'001, element, 2);
     }
   }
 }

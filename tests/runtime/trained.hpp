@@ -1,0 +1,193 @@
+// Small models trained by whole plans, with all their numbers in coordinates of the whole model.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model_io.hpp"
+#include "core/schedule_check.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "costmodel/schedule/of_plan.hpp"
+#include "runtime/data/samples.hpp"
+#include "runtime/executor/executor.hpp"
+#include "runtime/model/initial.hpp"
+#include "runtime/training/cpu_device.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+
+/// GPT-2-like: learned positions, biases, tied embeddings. The vocabulary needs padding.
+inline ModelSpec small_gpt2(int layers = 4) {
+  ModelSpec m = load_model("gpt2").value();
+  m.name = "small-gpt2";
+  m.layers = layers;
+  m.hidden = 16;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = 4;
+  m.ffn_hidden = 64;
+  m.vocab = 50;
+  m.max_positions = 16;
+  return m;
+}
+
+/// Llama-like: RMSNorm, SwiGLU, rotary positions, two key-value heads, untied.
+inline ModelSpec small_llama(int layers = 4) {
+  ModelSpec m = load_model("llama3-8b").value();
+  m.name = "small-llama";
+  m.layers = layers;
+  m.hidden = 16;
+  m.heads = 4;
+  m.kv_heads = 2;
+  m.head_dim = 4;
+  m.ffn_hidden = 24;
+  m.vocab = 50;
+  m.max_positions = 16;
+  return m;
+}
+
+struct TrainedCase {
+  ModelSpec model;
+  ParallelPlan plan;
+  std::int64_t global_batch = 8;
+  int sequence = 8;
+  int steps = 3;
+  double clip = 0;
+  std::int64_t noise_every = 0;
+  std::optional<Crew::Choose> choose;  ///< a directed crew
+  int threads = 1;
+};
+
+using WholeTensors = std::map<std::string, std::vector<double>>;
+struct Trained {
+  std::vector<StepResult> steps;
+  WholeTensors weights;    ///< after the last step
+  WholeTensors gradients;  ///< of the first step: Adam's first moment over 1 − β₁
+};
+
+inline ParallelPlan plan_for(const ModelSpec& model, int tp, int pp, int dp) {
+  ParallelPlan p;
+  p.tp = tp;
+  p.pp = pp;
+  p.dp = dp;
+  p.layers_per_stage.assign(static_cast<std::size_t>(pp), model.layers / pp);
+  p.recompute_layers.assign(static_cast<std::size_t>(pp), 0);
+  return p;
+}
+
+inline TrainingJob job_of(const TrainedCase& c) {
+  TrainingJob job;
+  job.sequence = c.sequence;
+  job.global_batch = c.global_batch;
+  job.precision = find_precision("bf16").value();
+  return job;
+}
+
+/// The program a plan file would hold.
+inline Schedule program_of(const TrainedCase& c) {
+  const ClusterTopology cluster =
+      ClusterTopology::load("dgx-h100", static_cast<int>(c.plan.gpus())).value();
+  const Stack stack = find_stack("echelon").value();
+  const TrainingJob job = job_of(c);
+  const Pricer pricer(c.model, job, cluster, stack,
+                      prior_calibration(cluster.gpu(), stack).value());
+  const Prediction prediction = pricer.price(c.plan);
+  Schedule schedule = schedule_of(pricer, c.plan, prediction.memory.contents);
+  const std::vector<ScheduleFault> faults = check_schedule(schedule);
+  INFO((faults.empty() ? "" : faults.front().what));
+  REQUIRE(faults.empty());
+  return schedule;
+}
+
+/// This rank's counted part of its states, into whole tensors.
+template <class T, class From>
+void gather_whole(States<T>& states, const From& from, WholeTensors& out) {
+  if (states.sharing().replica != 0) return;
+  for (RegionState<T>& r : states.regions()) {
+    if (r.tied && !states.has_embedding()) continue;
+    for (const Parameter& p : r.region->parameters) {
+      if (!p.counted) continue;
+      std::vector<double>& whole = out[p.name];
+      whole.resize(static_cast<std::size_t>(p.rows * p.columns));
+      const std::int64_t begin = std::max(r.begin, p.offset);
+      const std::int64_t end = std::min(r.end, p.offset + p.count());
+      if (begin >= end) continue;
+      const auto* block = from(r) + (begin - r.begin);
+      for_each_piece(p, begin - p.offset, end - p.offset,
+                     [&](std::int64_t global, std::int64_t local, std::int64_t count) {
+                       for (std::int64_t k = 0; k < count; ++k) {
+                         whole[static_cast<std::size_t>(global + k)] = static_cast<double>(
+                             block[local - (begin - p.offset) + k]);
+                       }
+                     });
+    }
+  }
+}
+
+template <class T>
+Trained train(const TrainedCase& c) {
+  const Schedule schedule = program_of(c);
+  const Result<Samples> samples =
+      Samples::make(synthetic_tokens(4096, c.model.vocab), c.sequence, 5, "synthetic");
+  Training t;
+  t.model = c.model;
+  t.job = job_of(c);
+  t.plan = c.plan;
+  t.rate = {.peak = 1e-2, .least = 1e-3, .warmup = 2, .total = 10};
+  t.adam.weight_decay = 0.1;
+  t.clip = c.clip;
+  t.noise_every = c.noise_every;
+  t.threads = c.threads;
+  t.read = [&](std::int64_t number, std::int32_t* out) { REQUIRE(samples->read(number, out).ok()); };
+
+  Trained out;
+  const ProcessGrid grid(c.plan);
+  std::mutex mutex;
+  const auto run = [&](Crew& crew) {
+    const std::unique_ptr<World> world = thread_world(crew, c.plan, c.model);
+    CpuDevice<T> device(crew, *world, schedule, t);
+    for (const int rank : world->local_ranks()) {
+      for (States<T>* states : device.states(rank)) {
+        for (RegionState<T>& r : states->regions()) {
+          if (r.weights != nullptr)
+            fill_initial(*r.region, 7, 0, r.region->padded, r.weights);
+          else
+            fill_initial(*r.region, 7, r.begin, r.end, r.own_weights);
+          states->take_weights_as_master(r);
+        }
+      }
+    }
+    ExecutorOptions options;
+    options.step_over = [&](const StepOver& over) {
+      const std::lock_guard lock(mutex);
+      if (over.rank == 0) out.steps.push_back(device.result(0));
+      const bool last = over.step + 1 == c.steps;
+      for (States<T>* states : device.states(over.rank)) {
+        if (over.step == 0) {
+          gather_whole(*states, [](auto& r) { return r.first_moment; }, out.gradients);
+        }
+        if (last) gather_whole(*states, [](auto& r) { return r.master; }, out.weights);
+      }
+      return !last;
+    };
+    Executor executor(crew, schedule, grid, device, options);
+    executor.enlist();
+    crew.run();
+  };
+  if (c.choose) {
+    Crew crew(*c.choose);
+    run(crew);
+  } else {
+    Crew crew(Seconds{60});
+    run(crew);
+  }
+  const double share = 1 - t.adam.beta1;
+  for (auto& [name, values] : out.gradients) {
+    for (double& value : values) value /= share;
+  }
+  return out;
+}
+
+}  // namespace echelon
