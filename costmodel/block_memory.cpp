@@ -8,15 +8,25 @@
 namespace echelon {
 namespace {
 
-/// Ends of a boundary that one rank has.
-struct Ends {
-  int receives = 0;  ///< chunks that get an activation, and send its gradient back
-  int sends = 0;
-};
-
-Ends ends_of(const ParallelPlan& plan, int stage) {
-  return {.receives = plan.vpp - (stage == 0 ? 1 : 0),
-          .sends = plan.vpp - (stage + 1 == plan.pp ? 1 : 0)};
+/// Tensors of one boundary that a rank has buffers for at a time: its inputs wait for their
+/// backward and arrive while the one before is in use; an output is made while the one before is on
+/// its way; gradients are used as soon as they are there.
+int boundary_buffers(const ParallelPlan& plan, int stage, int flying, std::int64_t microbatches) {
+  const auto m = static_cast<int>(std::min<std::int64_t>(microbatches, 1 << 20));
+  const int all = m * plan.vpp;
+  const bool first = stage == 0;
+  const bool last = stage + 1 == plan.pp;
+  if (plan.pp == 1) return 0;
+  if (plan.vpp > 1) {
+    // The first rank's first chunk receives nothing, nor does the last rank's last one send.
+    const int inputs = first ? (plan.vpp - 1) * plan.pp : flying + 2;
+    return std::min(all, inputs) + std::min(all, first ? 5 : 6);
+  }
+  const int receives = first ? 0 : std::min(flying + 1, m);
+  const bool back_to_back = plan.schedule == ScheduleKind::gpipe && last;
+  const int returns = first ? 0 : std::min(back_to_back ? 2 : 1, m);
+  const int sends = last ? 0 : std::min(2, m) + 1;
+  return receives + returns + sends;
 }
 
 }  // namespace
@@ -52,10 +62,10 @@ Bytes StageModel::saved_block(const Stage& stage) const {
 
 /// Buffers of the lowered schedule (docs/schedules.md), each held by one value at a time:
 ///
-///   saved, input       chunks in flight; an input may arrive while the one before it is in use
-///   output, gradients  one being made, one on its way
-///   batch              as saved, and two that are loaded ahead
-///   weight inputs      ZB-H1: those of the weight gradients that stage s puts off, and one
+///   saved           chunks in flight
+///   boundaries      boundary_buffers()
+///   batch           as saved, and two that are loaded ahead
+///   weight inputs   ZB-H1: those of the weight gradients that stage s puts off, and one
 ///
 /// ZeRO-2/3 make a unit's gradients in one of two blocks, the other being reduced; ZeRO-3 gathers
 /// units into two. The tied embedding is divided by no ZeRO stage.
@@ -84,14 +94,9 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
   const double m = static_cast<double>(microbatches_);
   const auto flying = static_cast<double>(
       chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_));
-  const Ends boundary = ends_of(plan_, stage.index);
   out.activations = flying * saved_block(stage);
-  const double chunks = m * plan_.vpp;
-  const double pair = std::min(2.0, chunks);
-  if (boundary.receives > 0) {
-    out.activations += (std::min(flying + 1, chunks) + pair) * costs_.layer_input;
-  }
-  if (boundary.sends > 0) out.activations += 2 * pair * costs_.layer_input;
+  out.activations += boundary_buffers(plan_, stage.index, static_cast<int>(flying), microbatches_) *
+                     costs_.layer_input;
   if (ends) {
     constexpr double kBytesPerPosition = 8;
     const double tokens = static_cast<double>(plan_.microbatch) * pricer_.job().sequence / plan_.cp;
