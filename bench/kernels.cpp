@@ -1,5 +1,6 @@
-// How fast are the CPU kernels? Products against the peak of one core measured here, the others in
-// bytes a second that must cross the memory bus. Use `taskset` and a quiet machine.
+// How fast are the CPU kernels? Products beside a large square one, which stands for the peak;
+// others in bytes a second that must cross the memory bus. On a busy machine compare processor
+// times.
 //
 //   bench_kernels [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
