@@ -18,7 +18,7 @@ const std::vector<Flag>& flag_table() {
        "a HuggingFace config.json or our own model file",
        kJob},
       {"cluster", "NAME|FILE",
-       "machine: a catalog name (see `plan topo list`) or a description "
+       "machine: a catalog name (see `plan topo list`), this-machine, or a description "
        "file; dgx-h100 unless given",
        kJob | kCollectives | kRun},
       {"gpus", "N", "number of GPUs: part of a node, or whole nodes", kJob},
@@ -26,7 +26,7 @@ const std::vector<Flag>& flag_table() {
       {"global-batch", "N", "samples per optimizer step; 4 Mi tokens unless given", kJob},
       {"global-batch-tokens", "N", "the same in tokens, for example 4Mi", kJob},
       {"precision", "RECIPE",
-       "number formats: bf16, fp16, fp8, or with the optimizer's state: "
+       "number formats: bf16, fp16, fp8, fp32, or with the optimizer's state: "
        "bf16:adam-fp32-master",
        kJob | kRun},
       {"flash-attention", "", "attention that keeps no sequence x sequence matrix (the default)",
@@ -143,7 +143,8 @@ const std::vector<Flag>& flag_table() {
        "time_us",
        kCollectives, kNotLayered},
       // Runs
-      {"backend", "NAME", "what executes the plan: cpu", kRun, true, false, "cpu cuda"},
+      {"backend", "NAME", "what executes the plan, or is measured: cpu", kRun | kCalibrate, true,
+       false, "cpu cuda"},
       {"launcher", "NAME", "local (a thread per rank) or mpi (mpirun, a process per rank)", kRun,
        true, false, "local mpi"},
       {"steps", "N", "optimizer steps to run; 20 unless given", kRun, kNotLayered},
@@ -182,7 +183,7 @@ const std::vector<Flag>& flag_table() {
       // Output
       {"output", "FILE",
        "write the plan file or the fitted calibration (- is standard output); for fit, the folder",
-       kPlanFile | kCollectives | kFit, kNotLayered, false, "", 'o'},
+       kPlanFile | kCollectives | kFit | kCalibrate, kNotLayered, false, "", 'o'},
       {"json", "", "one JSON document on standard output, nothing else", kOutput, kNotLayered},
       {"quiet", "", "the answer without explanations or progress", kOutput, true, false, "", 'q'},
       {"color", "WHEN", "auto, always or never", kOutput, true, false, "auto always never"},
@@ -273,6 +274,17 @@ const std::vector<Verb>& verb_table() {
        {"plan --model gpt2-tiny --cluster this-machine --gpus 2 -o plan.json",
         "plan run plan.json --steps 50 --data examples/text.txt",
         "plan run plan.json --checkpoint-dir checkpoints --resume --report report.json"}},
+      {"calibrate",
+       "",
+       0,
+       0,
+       kCalibrate,
+       "measure this machine, and write the rates plans for it are priced with",
+       "Times the kernels and communicators that `plan run` uses, on ranks of one core and of "
+       "more, all cores busy; takes some seconds for each size. The rates go where --cluster "
+       "this-machine looks for them (~/.config/echelon/this-machine.json), or into the file of "
+       "-o, for --calibration. Let nothing else run meanwhile.",
+       {"plan calibrate", "plan calibrate -o machine.json"}},
       {"topo list", "", 0, 0, 0, "the catalog of machines", "", {"plan topo list"}},
       {"topo show",
        "NAME|FILE",
@@ -326,7 +338,7 @@ const std::vector<Verb>& verb_table() {
   return kTable;
 }
 
-constexpr std::array<std::string_view, 3> kLaterVerbs = {"calibrate", "export", "gui"};
+constexpr std::array<std::string_view, 2> kLaterVerbs = {"export", "gui"};
 
 }  // namespace
 

@@ -22,6 +22,7 @@ enum Group : unsigned {
   kExplain = 256,
   kFit = 512,
   kRun = 1024,
+  kCalibrate = 2048,
 };
 
 struct Flag {

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kLongestDefaultSequence = 8192;
 constexpr double kDefaultBatchTokens = 4.0 * (1 << 20);
+constexpr double kDefaultBatchTokensOnCores = 8.0 * (1 << 10);  // seconds, not hours, a step
 
 using Assumptions = std::vector<std::string>;
 
@@ -33,18 +34,18 @@ Result<int> sequence_of(const Settings& settings, const ModelSpec& model, Assump
   return sequence;
 }
 
-/// About 4 Mi tokens in a number of samples that the GPUs can share: the nearest multiple of the
+/// About `tokens` in a number of samples that the GPUs can share: the nearest multiple of the
 /// GPU count, of its half, its quarter ... as soon as a rounding stays within an eighth.
-std::int64_t default_batch(int sequence, std::int64_t gpus) {
-  const double wanted = kDefaultBatchTokens / sequence;
+std::int64_t default_batch(double tokens, int sequence, std::int64_t gpus) {
+  const double wanted = tokens / sequence;
   std::int64_t unit = gpus;
   while (unit % 2 == 0 && static_cast<double>(unit) > wanted / 4) unit /= 2;
   const double multiples = std::max(1.0, std::round(wanted / static_cast<double>(unit)));
   return static_cast<std::int64_t>(multiples) * unit;
 }
 
-Result<std::int64_t> batch_of(const Settings& settings, int sequence, std::int64_t gpus,
-                              Assumptions& assumed) {
+Result<std::int64_t> batch_of(const Settings& settings, int sequence,
+                              const ClusterTopology& cluster, Assumptions& assumed) {
   const Setting* samples = settings.find("global-batch");
   const Setting* tokens = settings.find("global-batch-tokens");
   if (samples != nullptr && tokens != nullptr) {
@@ -60,17 +61,26 @@ Result<std::int64_t> batch_of(const Settings& settings, int sequence, std::int64
                        below > 0 ? fmt::format("nearest: {} or {}", below, below + sequence)
                                  : fmt::format("nearest: {}", sequence));
   }
-  const std::int64_t batch = default_batch(sequence, gpus);
+  const double wanted =
+      cluster.node().cores > 0 ? kDefaultBatchTokensOnCores : kDefaultBatchTokens;
+  const std::int64_t batch = default_batch(wanted, sequence, cluster.gpus());
   const std::int64_t total = batch * sequence;
   assumed.push_back(fmt::format(
       "global batch of {} sequences = {} tokens{} (--global-batch)", grouped(batch), grouped(total),
-      static_cast<double>(total) == kDefaultBatchTokens ? "" : ", near 4,194,304 and divisible"));
+      static_cast<double>(total) == wanted
+          ? ""
+          : fmt::format(", near {} and divisible", grouped(static_cast<std::int64_t>(wanted)))));
   return batch;
 }
 
 /// The stack's habit, or fp16 where the GPU has no units for it (V100 and bf16).
-Result<PrecisionRecipe> default_precision(const Stack& stack, const GpuSpec& gpu,
+Result<PrecisionRecipe> default_precision(const Stack& stack, const ClusterTopology& cluster,
                                           Assumptions& assumed) {
+  const GpuSpec& gpu = cluster.gpu();
+  if (cluster.node().cores > 0) {
+    assumed.emplace_back("precision fp32, which processor cores compute in (--precision)");
+    return find_precision("fp32");
+  }
   Result<PrecisionRecipe> recipe = find_precision(stack.default_precision);
   if (!recipe) return recipe;
   if (gpu.peak(recipe->compute) > FlopsPerSecond{} || gpu.fp16 == FlopsPerSecond{}) {
@@ -90,10 +100,11 @@ Result<PrecisionRecipe> default_precision(const Stack& stack, const GpuSpec& gpu
 }
 
 Result<PrecisionRecipe> precision_of(const Settings& settings, const Stack& stack,
-                                     const GpuSpec& gpu, Assumptions& assumed) {
+                                     const ClusterTopology& cluster, Assumptions& assumed) {
+  const GpuSpec& gpu = cluster.gpu();
   const Setting* setting = settings.find("precision");
   Result<PrecisionRecipe> recipe =
-      setting != nullptr ? find_precision(setting->value) : default_precision(stack, gpu, assumed);
+      setting != nullptr ? find_precision(setting->value) : default_precision(stack, cluster, assumed);
   if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
   if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;
   std::vector<std::string> formats;
@@ -113,7 +124,7 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, con
   const Result<int> sequence = sequence_of(settings, model, assumed);
   if (!sequence) return sequence.error();
   job.sequence = *sequence;
-  const Result<std::int64_t> batch = batch_of(settings, *sequence, cluster.gpus(), assumed);
+  const Result<std::int64_t> batch = batch_of(settings, *sequence, cluster, assumed);
   if (!batch) return batch.error();
   job.global_batch = *batch;
   constexpr double kMostTokens = 1e15;
@@ -123,7 +134,7 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, con
                        fmt::format("{:.3g} tokens in one step", job.tokens_per_step()),
                        "at most 1e15");
   }
-  const Result<PrecisionRecipe> precision = precision_of(settings, stack, cluster.gpu(), assumed);
+  const Result<PrecisionRecipe> precision = precision_of(settings, stack, cluster, assumed);
   if (!precision) return precision.error();
   job.precision = *precision;
   if (const Setting* flash = settings.find("flash-attention")) {

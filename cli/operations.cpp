@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/request.hpp"
+#include "cli/this_machine.hpp"
 #include "core/number.hpp"
 #include "planner/economics.hpp"
 #include "planner/objective.hpp"
@@ -101,7 +102,7 @@ Result<std::optional<std::int64_t>> gpus_at_most(const Settings& settings) {
   if (!limit) return limit.error();
   const Setting* named = settings.find("cluster");
   const std::string name = named != nullptr ? named->value : kDefaultCluster;
-  const Result<ClusterTopology> machine = ClusterTopology::load(name, 0);
+  const Result<ClusterTopology> machine = load_cluster(name, 0);
   if (!machine) return named != nullptr ? at(*named, machine.error()) : machine.error();
   std::int64_t largest = 1;
   for (const int gpus : gpu_counts(*machine, *limit)) {

@@ -10,6 +10,7 @@
 #include "cli/constraints.hpp"
 #include "cli/job.hpp"
 #include "cli/operations.hpp"
+#include "cli/this_machine.hpp"
 #include "core/model_io.hpp"
 #include "core/number.hpp"
 #include "core/version.hpp"
@@ -60,28 +61,42 @@ Result<ModelSpec> model_of(const Settings& settings) {
   return model;
 }
 
-Result<Stack> stack_of(const Settings& settings, std::vector<std::string>& assumed) {
+Result<Stack> stack_of(const Settings& settings, const ClusterTopology& cluster,
+                       std::vector<std::string>& assumed) {
   if (const Setting* setting = settings.find("stack")) {
     const Result<Stack> stack = find_stack(setting->value);
     if (!stack) return at(*setting, stack.error());
     return stack;
   }
-  assumed.push_back(fmt::format("training software {} (--stack)", kDefaultStack));
-  return find_stack(kDefaultStack);
+  const char* usual = cluster.node().cores > 0 ? kExecutingStack : kDefaultStack;
+  assumed.push_back(fmt::format("training software {} (--stack)", usual));
+  return find_stack(usual);
 }
 
-Result<Calibration> calibration_of(const Settings& settings, const GpuSpec& gpu, const Stack& stack,
-                                   std::vector<std::string>& assumed, std::string& path) {
+/// What `plan calibrate` left for this machine; "" where it did not.
+std::string measured_rates(const ClusterTopology& cluster) {
+  if (cluster.name() != kThisMachine) return {};
+  std::string path = machine_calibration_file();
+  std::error_code ignored;
+  return !path.empty() && std::filesystem::exists(path, ignored) ? path : "";
+}
+
+Result<Calibration> calibration_of(const Settings& settings, const ClusterTopology& cluster,
+                                   const Stack& stack, std::vector<std::string>& assumed,
+                                   std::string& path) {
+  const int cores = std::max(1, cluster.node().cores / cluster.node().gpus);
   if (const Setting* setting = settings.find("calibration")) {
     path = setting->value;
     if (const Status there = check_exists(path, setting->where, "a calibration file"); !there) {
       return there.error();
     }
-    const Result<Calibration> calibration = load_calibration(setting->value);
+    const Result<Calibration> calibration = load_calibration(setting->value, cores);
     if (!calibration) return at(*setting, calibration.error());
     return calibration;
   }
-  Result<Calibration> calibration = pick_calibration(gpu, stack);
+  const std::string measured = measured_rates(cluster);
+  Result<Calibration> calibration = measured.empty() ? pick_calibration(cluster.gpu(), stack)
+                                                     : load_calibration(measured, cores);
   if (calibration) {
     assumed.push_back(fmt::format("rates of the calibration {}: {}{}{} (--calibration)",
                                   calibration->name, name_of(calibration->evidence),
@@ -199,7 +214,7 @@ Result<Machine> machine_of(const Settings& settings, std::int64_t gpus,
         check_exists(name, named->where, "a description file, or a name of the catalog");
     if (!there) return there.error();
   }
-  Result<ClusterTopology> cluster = ClusterTopology::load(name, gpus);
+  Result<ClusterTopology> cluster = load_cluster(name, gpus);
   if (!cluster) {
     const bool about_gpus = cluster.error().where.find("--gpus") != std::string::npos;
     const Setting* culprit = about_gpus && count != nullptr ? count : named;
@@ -213,11 +228,11 @@ Result<Machine> machine_of(const Settings& settings, std::int64_t gpus,
     assumed.push_back(fmt::format("{}, the size {} is described with (--gpus)",
                                   counted(cluster->gpus(), "GPU"), cluster->name()));
   }
-  const Result<Stack> stack = stack_of(settings, assumed);
+  const Result<Stack> stack = stack_of(settings, *cluster, assumed);
   if (!stack) return stack.error();
   std::string path;
   const Result<Calibration> calibration =
-      calibration_of(settings, cluster->gpu(), *stack, assumed, path);
+      calibration_of(settings, *cluster, *stack, assumed, path);
   if (!calibration) return calibration.error();
   return Machine{*std::move(cluster), name, *stack, *calibration, path};
 }
@@ -251,6 +266,8 @@ Result<Asked> understand(const Settings& settings) {
                       .constraints = *constraints,
                       .max_memory = {},
                       .assumptions = std::move(assumed)};
+  // Memory is allocated before the first step, and nothing else shares a rank's part.
+  if (request.cluster.node().cores > 0) request.keep_free = 64_MiB;
   if (const Status limits = read_limits(settings, request); !limits) return limits.error();
   if (const Status operations = read_operations(settings, request); !operations) {
     return operations.error();

@@ -51,5 +51,7 @@ struct Machine {
 
 inline constexpr const char* kDefaultCluster = "dgx-h100";
 inline constexpr const char* kDefaultStack = "megatron-core";
+/// The stack of plan-run, and the default where ranks are processor cores.
+inline constexpr const char* kExecutingStack = "echelon";
 
 }  // namespace echelon::cli

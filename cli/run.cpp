@@ -19,13 +19,14 @@ struct Entry {
   std::string_view name;
   VerbFunction function;
 };
-constexpr std::array<Entry, 16> kFunctions = {{{"search", search_verb},
+constexpr std::array<Entry, 17> kFunctions = {{{"search", search_verb},
                                                {"predict", predict_verb},
                                                {"explain", explain_verb},
                                                {"compare", compare_verb},
                                                {"validate", validate_verb},
                                                {"fit", fit_verb},
                                                {"run", run_verb},
+                                               {"calibrate", calibrate_verb},
                                                {"topo list", topo_list_verb},
                                                {"topo show", topo_show_verb},
                                                {"topo check", topo_check_verb},

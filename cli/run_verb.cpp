@@ -10,7 +10,9 @@
 #include "cli/child.hpp"
 #include "cli/operations.hpp"
 #include "cli/request.hpp"
+#include "cli/scratch.hpp"
 #include "cli/terminal.hpp"
+#include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
 #include "core/files.hpp"
 #include "core/number.hpp"
@@ -27,34 +29,6 @@ namespace echelon::cli {
 
 namespace {
 
-constexpr const char* kThisMachine = "this-machine";
-constexpr const char* kExecutingStack = "echelon";
-
-/// A folder that is removed with all it holds.
-class Scratch {
- public:
-  static Result<Scratch> make() {
-    std::error_code failed;
-    std::filesystem::path base = std::filesystem::temp_directory_path(failed);
-    std::string path = ((failed ? "/tmp" : base) / "plan-run-XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr)
-      return environment_error(path, "a folder for the run cannot be made there", "set TMPDIR");
-    return Scratch(path);
-  }
-  Scratch(Scratch&& other) noexcept : path_(std::exchange(other.path_, "")) {}
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  Scratch& operator=(Scratch&&) = delete;
-  ~Scratch() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] std::string file(const char* name) const { return path_ + "/" + name; }
-
- private:
-  explicit Scratch(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
 
 /// Reads flags into settings; remembers the first error.
 class RunFlags {

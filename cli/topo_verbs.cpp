@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "cli/request.hpp"
+#include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
 #include "core/model_io.hpp"
 #include "report/machines.hpp"
@@ -20,7 +21,7 @@ Result<Outcome> topo_list_verb(const Invocation& call) {
 
 Result<Outcome> topo_show_verb(const Invocation& call) {
   const Setting named{call.arguments.words.front(), "topo show"};
-  const Result<ClusterTopology> cluster = ClusterTopology::load(named.value, 0);
+  const Result<ClusterTopology> cluster = load_cluster(named.value, 0);
   if (!cluster) return at(named, cluster.error());
   return Outcome{call.json ? cluster_json(*cluster) : cluster_text(*cluster, call.style)};
 }

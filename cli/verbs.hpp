@@ -37,6 +37,7 @@ inline constexpr int kOutOfMemory = 5;  ///< of a run; the others are plan-run's
 [[nodiscard]] Result<Outcome> validate_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> fit_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> run_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> calibrate_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_list_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_show_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_check_verb(const Invocation& call);

@@ -10,9 +10,12 @@
 #include "core/json_io.hpp"
 #include "core/nearest.hpp"
 #include "costmodel/calibration_fields.hpp"
+#include "topologies/this_machine.hpp"
 
 namespace echelon {
 namespace {
+
+constexpr const char* kByCores = "calibrations by cores";
 
 const EmbeddedFile* find_shipped(std::string_view name) {
   for (const EmbeddedFile& file : embedded_calibrations()) {
@@ -106,13 +109,35 @@ Result<Calibration> parse_calibration(std::string_view text, std::string_view wh
   return read_calibration(*json, where);
 }
 
-Result<Calibration> load_calibration(const std::string& path) {
+Result<Calibration> load_calibration(const std::string& path, int cores) {
   Result<Json> json = read_json(path);
   if (!json) return json.error();
-  return read_calibration(*json, path);
+  const auto kind = json->is_object() ? json->find("kind") : json->end();
+  if (!json->is_object() || kind == json->end() || *kind != kByCores) {
+    return read_calibration(*json, path);
+  }
+  JsonReader reader(*json, path);
+  (void)reader.integer("schema", 1, 1);
+  (void)reader.choice("kind", {kByCores});
+  const Json* list = reader.member("calibrations");
+  if (list == nullptr || !list->is_array() || list->empty()) {
+    reader.fail("calibrations", "no list", "calibrations with \"cores\", rising");
+  }
+  if (Status done = reader.finish(); !done) return done.error();
+  const Json* best = nullptr;
+  for (const Json& each : *list) {
+    const bool whole = each.is_object() && each.contains("cores") && each.contains("calibration");
+    if (!whole || !each["cores"].is_number_integer()) {
+      return input_error(path + " at /calibrations", "an entry without \"cores\" or \"calibration\"",
+                         "both of them");
+    }
+    if (best == nullptr || each["cores"].get<std::int64_t>() <= cores) best = &each;
+  }
+  return read_calibration((*best)["calibration"], path);
 }
 
 std::string_view gpu_family(const GpuSpec& gpu) {
+  if (gpu.name == kCpuRank) return "cpu";
   const double cc = gpu.compute_capability;
   if (cc >= 10) return "blackwell";
   if (cc >= 9) return "hopper";
@@ -145,7 +170,9 @@ Result<Calibration> pick_calibration(const GpuSpec& gpu, const Stack& stack) {
   return prior_calibration(gpu, stack);
 }
 
-std::string calibration_to_json(const Calibration& c) {
+namespace {
+
+Json json_of(const Calibration& c) {
   Json rates = Json::object();
   for (const CalibrationField& field : calibration_fields()) {
     std::string source;
@@ -154,7 +181,7 @@ std::string calibration_to_json(const Calibration& c) {
     }
     rates[field.key] = {{"value", rate_of(c, field)}, {"unit", field.unit}, {"source", source}};
   }
-  const Json json = {{"schema", 1},
+  return Json{{"schema", 1},
                      {"kind", "calibration"},
                      {"name", c.name},
                      {"extends", "generic"},  // for rates that later versions add
@@ -163,6 +190,18 @@ std::string calibration_to_json(const Calibration& c) {
                      {"evidence", std::string(name_of(c.evidence))},
                      {"fitted_to", c.fitted_to},
                      {"rates", rates}};
+}
+
+}  // namespace
+
+std::string calibration_to_json(const Calibration& c) { return json_of(c).dump(2) + "\n"; }
+
+std::string calibrations_to_json(const std::vector<CalibrationByCores>& all) {
+  Json list = Json::array();
+  for (const CalibrationByCores& each : all) {
+    list.push_back({{"cores", each.cores}, {"calibration", json_of(each.calibration)}});
+  }
+  const Json json{{"schema", 1}, {"kind", kByCores}, {"calibrations", std::move(list)}};
   return json.dump(2) + "\n";
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/calibration.hpp"
 #include "core/result.hpp"
@@ -12,7 +13,7 @@
 
 namespace echelon {
 
-/// Architecture by CUDA compute capability, "hopper"; AMD and unknown devices are "generic".
+/// Architecture by CUDA compute capability, "hopper"; ranks on processor cores are "cpu"; AMD and unknown devices are "generic".
 [[nodiscard]] std::string_view gpu_family(const GpuSpec& gpu);
 /// A shipped calibration by name, or nothing.
 [[nodiscard]] std::optional<Calibration> shipped_calibration(const std::string& name);
@@ -23,8 +24,16 @@ namespace echelon {
 /// the generic ones.
 [[nodiscard]] Result<Calibration> prior_calibration(const GpuSpec& gpu, const Stack& stack);
 /// A user's file (every field required, or "extends" a shipped one).
-[[nodiscard]] Result<Calibration> load_calibration(const std::string& path);
+/// `cores`: of a rank; a file of `plan calibrate` holds rates for several numbers, of which the
+/// largest that is not above it is taken.
+[[nodiscard]] Result<Calibration> load_calibration(const std::string& path, int cores = 1);
 [[nodiscard]] Result<Calibration> parse_calibration(std::string_view json, std::string_view where);
 [[nodiscard]] std::string calibration_to_json(const Calibration& calibration);
+/// Rates of ranks with so many cores each, rising.
+struct CalibrationByCores {
+  int cores = 1;
+  Calibration calibration;
+};
+[[nodiscard]] std::string calibrations_to_json(const std::vector<CalibrationByCores>& all);
 
 }  // namespace echelon

@@ -194,6 +194,31 @@ GroupLinks dispatch_links(const Pricer& pricer, Cut cut) {
   return group;
 }
 
+/// What weight gradients need beside what the forward kept, where they run later than the input
+/// gradients: gradients of every product's result, 2·R·h + T·(q + k + v) + T·F; of a recomputed
+/// layer attention's output too; of a fully recomputed one the sum behind it and T·f.
+/// Source: runtime/model/chunk_layout.hpp, ChunkMemory.
+struct Deferred {
+  Bytes always, selective, full;
+};
+Deferred deferred(const OperatorList& list, const ModelSpec& model) {
+  Deferred out;
+  for (const Operator& op : list.view()) {
+    if (op.name == "input_norm") {
+      out.always += 2 * op.saved;
+      out.full += op.saved;
+    }
+    if (op.name == "attention_inputs") out.always += op.saved;
+    if (op.name == "projection") out.selective += op.saved;
+    if (op.name == "activation") {
+      out.always += op.saved;
+      out.full += op.saved / (model.gated_mlp ? 2 : 1);
+    }
+  }
+  out.full += out.selective;
+  return out;
+}
+
 LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, LayerKind kind) {
   const OperatorList list = layer_operators(model, context.job, context.stack, cut, kind);
   Sums sums = sum_over(list, context);
@@ -208,6 +233,7 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, 
     sums.forward.ep = uncovered(sums.forward.ep, sums.forward.device, share);
     sums.backward.ep = uncovered(sums.backward.ep, sums.backward.device, share);
   }
+  const Deferred later = deferred(list, model);
   const bool gathers = cut.tp > 1 && cut.sequence_parallel;
   const double sequence = static_cast<double>(cut.microbatch) * context.job.sequence / cut.cp;
   const double width = context.job.precision.compute == Dtype::fp32 ? 4.0 : 2.0;
@@ -218,6 +244,9 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, 
       .saved = list.saved(Recompute::none),
       .saved_selective = list.saved(Recompute::selective),
       .transient = list.transient(),
+      .weight_inputs = later.always,
+      .weight_inputs_selective = later.selective,
+      .weight_inputs_full = later.full,
       .held =
           Bytes{gathers ? context.stack.held_collectives * width * sequence * model.hidden : 0.0},
       .parameters = layer_parameters_per_rank(model, cut.tp, kind),
@@ -257,6 +286,7 @@ CutCosts Pricer::cut_costs(Cut cut) const {
   costs.head_forward = head_sums.forward;
   costs.head_backward = head_sums.backward;
   costs.head_saved = head.saved(Recompute::none);
+  costs.head_transient = head.transient();
 
   const double width = job_.precision.compute == Dtype::fp32 ? 4.0 : 2.0;
   const double tokens = static_cast<double>(cut.microbatch) * job_.sequence / cut.cp /

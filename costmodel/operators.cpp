@@ -405,6 +405,27 @@ void keep_every_second_product(OperatorList& list, const ModelSpec& model, const
   }
 }
 
+/// A stack that makes results of norms and activations again in the backward keeps none of them:
+/// of a layer its input, the sum behind attention, q, k, v, and what goes into the activation. Its
+/// selective recomputation repeats attention up to its output.
+///
+///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output
+/// Source: runtime/model/chunk_layout.hpp, ChunkMemory.
+void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes& s) {
+  const double heads = s.e * s.T * (s.q + s.kv + s.v + s.o);
+  const double branches = model.gated_mlp ? 2 : 1;
+  for (Operator& op : list.edit()) {
+    const bool product = op.kind == OperatorKind::gemm;
+    if (product && op.name != "projection" && op.name != "router") op.saved = op.kept = Bytes{};
+    if (op.name == "projection") {
+      op.saved = Bytes{s.e * s.T * s.o};
+      op.kept = Bytes{};
+    }
+    if (op.kind == OperatorKind::attention) op.transient = Bytes{heads};
+    if (op.name == "activation") op.transient = Bytes{s.e * (2 + branches) * s.T * s.f};
+  }
+}
+
 }  // namespace
 
 void OperatorList::push(const Operator& op) {
@@ -447,6 +468,7 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job, con
   } else {
     drop_attention_core(list);
   }
+  if (stack.remakes_pointwise) keep_inputs_alone(list, model, s);
   return list;
 }
 
@@ -476,11 +498,16 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job, cons
   OperatorList list;
   list.push(norm("final_norm", s));
   push_column_entry(list, "head_gather", s, cut);
-  Operator head = gemm("head", s.T, logits / s.T, s.h, s.e * s.Ts * s.h, s.e);
+  const double input = stack.remakes_pointwise ? 0 : s.e * s.Ts * s.h;
+  Operator head = gemm("head", s.T, logits / s.T, s.h, input, s.e);
   head.wide = true;  // Source: Megatron-Core and TransformerEngine leave the output layer in bf16
   list.push(head);
   Operator loss = elementwise("loss", 0.6 * stack.loss_traffic * logits,
                               0.4 * stack.loss_traffic * logits, stack.logits_bytes * logits);
+  if (stack.loss_rows > 0) {  // the backward makes them again from the maximum and two sums, fp32
+    loss.saved = Bytes{12 * s.T};
+    loss.transient = Bytes{s.e * std::min(s.T, double(stack.loss_rows)) * logits / s.T};
+  }
   loss.forward_kernels = 6;
   loss.backward_kernels = 3;
   list.push(loss);

@@ -60,6 +60,8 @@ struct TimePrediction {
   Seconds step;  ///< = parts.total()
   Seconds low;   ///< 80 % band
   Seconds high;
+  Seconds shared;  ///< all ranks' work over the cores they share; zero: each has its own
+  Seconds turns;   ///< of the step (its compute): by which `shared` exceeds the critical path
   double bubble_share() const { return parts.bubble / step; }
 };
 
@@ -104,6 +106,9 @@ struct LayerCosts {
   Bytes saved;        ///< activations, nothing recomputed
   Bytes saved_selective;
   Bytes transient;
+  Bytes weight_inputs;    ///< from input gradient to weight gradient, where those are apart
+  Bytes weight_inputs_selective;  ///< … more of a layer recomputed so
+  Bytes weight_inputs_full;
   Bytes held;             ///< by collectives that have not run yet, of one microbatch
   double parameters = 0;  ///< without routed experts
   double experts = 0;     ///< routed experts
@@ -120,6 +125,7 @@ struct CutCosts {
   Bytes layer_input;      ///< what full recomputation keeps of a layer, and a boundary message
   Bytes embedding_saved;  ///< dropout mask
   Bytes head_saved;
+  Bytes head_transient;  ///< logits that exist at once, where the stack has few of them
   double embedding_parameters = 0;
   double head_parameters = 0;       ///< pp = 1 (a tied head costs nothing)
   double head_parameters_last = 0;  ///< pp > 1 (a tied head is a second copy)
@@ -205,6 +211,8 @@ class Pricer {
   [[nodiscard]] Simplified simplified() const { return simplified_; }
 
  private:
+  void share_cores(const ParallelPlan& plan, Seconds busy, TimePrediction& out) const;
+
   ModelSpec model_;
   TrainingJob job_;
   ClusterTopology cluster_;

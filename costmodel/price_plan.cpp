@@ -52,6 +52,23 @@ StagePrice price_stage(const StageModel& model, const Stage& stage) {
 
 }  // namespace
 
+/// Ranks that share fewer cores take turns, and one that waits lends its core to others:
+///   step = max(critical path with a core each, work of all ranks / cores)
+/// `busy` is the work of one rank of every stage.
+/// Source: Graham's bounds on a greedy schedule (1966), whose larger one it is.
+/// Checked by: tests/costmodel/this_machine_test.cpp.
+void Pricer::share_cores(const ParallelPlan& plan, Seconds busy, TimePrediction& out) const {
+  out.shared = out.turns = Seconds{};
+  const NodeSpec& node = cluster_.node();
+  if (node.cores > 0 && plan.gpus() > node.at_once()) {
+    const double of_stage = static_cast<double>(plan.gpus()) / plan.pp;
+    out.shared = of_stage * busy / node.at_once();
+    out.turns = std::max(Seconds{}, out.shared - out.parts.total());
+    out.parts.compute += out.turns;
+  }
+  out.step = out.parts.total();
+}
+
 void Pricer::price_time(const ParallelPlan& plan, const CutCosts& costs,
                         std::span<const Stage> stages, TimePrediction& out) const {
   const StageModel model(*this, plan, costs);
@@ -82,6 +99,7 @@ void Pricer::price_time(const ParallelPlan& plan, const CutCosts& costs,
 
   // Step 2: each stage ends its last backward, finishes its reduction and updates its weights; the
   // step ends with the last of them.
+  Seconds busy;             // of one rank of every stage
   Seconds backward_before;  // last microbatch's backward still to run on earlier stages
   Seconds latest{-1};
   CostBreakdown& parts = out.parts;
@@ -91,6 +109,7 @@ void Pricer::price_time(const ParallelPlan& plan, const CutCosts& costs,
     const StageTimes& times = price.times;
     const Seconds end = pipeline - backward_before;
     const Seconds finish = end + price.reduction + price.optimizer;
+    busy += m * times.total() + price.reduction + price.optimizer + price.gather;
     backward_before += times.backward / plan.vpp + model.hop();
     if (finish <= latest) continue;
     latest = finish;
@@ -111,7 +130,7 @@ void Pricer::price_time(const ParallelPlan& plan, const CutCosts& costs,
   parts.host += calibration_.step_fixed;
   const Seconds wait = model.straggler_share() * parts.total();
   (plan.dp > 1 ? parts.dp_comm_exposed : parts.bubble) += wait;
-  out.step = parts.total();
+  share_cores(plan, busy, out);
   out.low = out.step / (1 + calibration_.time_band);
   out.high = out.step * (1 + calibration_.time_band);
 }

@@ -128,6 +128,9 @@ std::vector<Stack> make_stacks() {
     s.mixed_recompute = true;
     s.hybrid_shard[1] = s.hybrid_shard[2] = s.hybrid_shard[3] = true;
     s.any_layout = true;
+    s.remakes_pointwise = true;  // runtime/model/chunk_layout.hpp
+    s.fixed_blocks = true;
+    s.loss_rows = 512;
     s.logits_bytes = 2;
     s.loss_traffic = 8;
     all.push_back(s);

@@ -57,6 +57,12 @@ struct Stack {
   bool reduces_own_gradients = true;    ///< a 16-bit gradient beside the accumulator even at dp 1
   bool selective_per_operator = false;  ///< selective recomputation keeps attention and every
                                         ///< second product, instead of all but the attention core
+  bool remakes_pointwise = false;       ///< results of norms and activations are made again in the
+                                        ///< backward, and attention's output with its core
+  /// All memory is allocated before the first step, each block for the largest use it will have
+  /// (costmodel/block_memory.cpp).
+  bool fixed_blocks = false;
+  int loss_rows = 0;        ///< rows of logits that exist at once; 0: all of a microbatch
   int vocab_padding = 128;              ///< vocabulary padded to a multiple of this · tp
 
   [[nodiscard]] bool offers_cp(CpComm comm) const {

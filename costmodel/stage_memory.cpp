@@ -79,6 +79,7 @@ Bytes StageModel::held(const Stage& stage) const {
 }
 
 MemoryBreakdown StageModel::memory(const Stage& stage) const {
+  if (pricer_.stack().fixed_blocks) return block_memory(stage);
   const Parameters p = parameters(stage);
   MemoryBreakdown out;
   // Bytes per parameter of the recipe, divided by the shard group from their ZeRO stage on.

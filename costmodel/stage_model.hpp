@@ -78,6 +78,8 @@ class StageModel {
   [[nodiscard]] double in_flight(const Stage& stage) const;
   [[nodiscard]] Bytes activations(const Stage& stage) const;
   [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
+  [[nodiscard]] MemoryBreakdown block_memory(const Stage& stage) const;
+  [[nodiscard]] Bytes saved_block(const Stage& stage) const;
   [[nodiscard]] Seconds reduce(double parameters, const GroupLinks& shard,
                                const GroupLinks& replicas) const;
   [[nodiscard]] double buckets(double parameters) const;

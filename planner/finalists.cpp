@@ -1,5 +1,7 @@
 #include "planner/finalists.hpp"
 
+#include <algorithm>
+
 #include "costmodel/schedule/makespan.hpp"
 #include "costmodel/schedule/of_plan.hpp"
 
@@ -20,7 +22,9 @@ Seconds simulated_step(const Pricer& pricer, const ParallelPlan& plan,
   }
   const Seconds closed = model.pipeline(sum, slowest);
   const Seconds simulated = simulate_makespan(shape, pipeline_costs(pricer, model, plan, shape));
-  return prediction.time.step + (simulated - closed) * (1 + model.straggler_share());
+  const TimePrediction& time = prediction.time;
+  return std::max(time.shared,
+                  time.step - time.turns + (simulated - closed) * (1 + model.straggler_share()));
 }
 
 }  // namespace echelon

@@ -1,5 +1,5 @@
 // plan-run SETTINGS.json: executes a plan. `plan run` writes the settings and tells people what
-// comes out.
+// comes out. plan-run --measure OUT.json: times this machine for `plan calibrate`.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -7,9 +7,11 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "core/files.hpp"
+#include "runtime/measure/machine.hpp"
 #include "runtime/training/run.hpp"
 
 namespace {
@@ -52,10 +54,23 @@ int run(const std::string& path) {
   return exit_code_of(*report);
 }
 
+int measure(const std::string& path) {
+  const auto tell = [](const std::string& what) {
+    const std::string line = to_line({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = what});
+    constexpr int kEvents = 3;  // cli/child.hpp
+    [[maybe_unused]] const ssize_t told = write(kEvents, line.data(), line.size());
+  };
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const std::string text = measurements_to_json(measure_machine(cores, tell));
+  const Status written = write_file(path, text);
+  return written ? 0 : fail(written.error());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
+  const bool measures = argc == 3 && std::string_view(argv[1]) == "--measure";
+  if (argc != 2 && !measures) {
     std::fprintf(stderr, "plan-run: expected a file of settings; use `plan run PLAN.json`\n");
     return 2;
   }
@@ -63,7 +78,7 @@ int main(int argc, char** argv) {
   std::signal(SIGTERM, on_signal);
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    return run(argv[1]);
+    return measures ? measure(argv[2]) : run(argv[1]);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "plan-run: unexpected: %s\n", error.what());
     return 70;

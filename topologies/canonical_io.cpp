@@ -28,7 +28,7 @@ Json gpu_json(const GpuSpec& gpu) {
 }
 
 Json node_json(const NodeSpec& node) {
-  return Json{{"name", node.name},
+  Json json{{"name", node.name},
               {"gpus", node.gpus},
               {"interconnect", node.interconnect},
               {"gpu_link", node.gpu_link.in(kBytePerSecond)},
@@ -37,6 +37,8 @@ Json node_json(const NodeSpec& node) {
               {"cpu_memory", node.cpu_memory.in(kByte)},
               {"pcie", node.pcie.in(kBytePerSecond)},
               {"nvme", node.nvme ? Json(node.nvme->in(kByte)) : Json()}};
+  if (node.cores > 0) json["cores"] = node.cores;
+  return json;
 }
 
 Json pcie_json(const PcieTree& pcie) {

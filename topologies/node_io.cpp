@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kMostGpusPerNode = 64;
 constexpr int kMostNics = 64;
+constexpr int kMostCores = 4096;
 constexpr NumberRule kLinkRate{Dimension::bandwidth, 1e6, 1e13};
 constexpr NumberRule kLatency{Dimension::time, 0, 1};
 constexpr NumberRule kMemory{Dimension::bytes, 1e6, 1e18};
@@ -274,6 +275,7 @@ void read_node(Document& document, const Json& object, MachineDescription& machi
   if (const auto memory = document.optional_number(in, "cpu_memory", kMemory)) {
     node.cpu_memory = Bytes{*memory};
   }
+  if (in.reader.has("cores")) node.cores = document.count(in, "cores", 1, kMostCores);
   if (const auto nvme = document.optional_number(in, "nvme", kMemory)) node.nvme = Bytes{*nvme};
   const auto part = [&](const char* key) -> const Json* {
     const Json* member = in.reader.member(key);

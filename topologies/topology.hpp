@@ -70,6 +70,11 @@ struct NodeSpec {
   Bytes cpu_memory;
   BytesPerSecond pcie;  ///< GPU to host, one direction
   std::optional<Bytes> nvme;
+  int cores = 0;  ///< processor cores that compute in place of GPUs, when the "GPUs" are ranks that
+                  ///< share them; 0: they are GPUs
+
+  /// Ranks of this node that compute at the same time; more of them take turns.
+  [[nodiscard]] int at_once() const { return cores > 0 && cores < gpus ? cores : gpus; }
 };
 
 class ClusterTopology {

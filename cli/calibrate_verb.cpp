@@ -1,0 +1,109 @@
+// plan calibrate: lets plan-run time this machine, and writes the rates that follow.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <filesystem>
+#include <system_error>
+
+#include "cli/child.hpp"
+#include "cli/request.hpp"
+#include "cli/scratch.hpp"
+#include "cli/terminal.hpp"
+#include "cli/this_machine.hpp"
+#include "cli/verbs.hpp"
+#include "core/files.hpp"
+#include "core/measurements.hpp"
+#include "core/run_event.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "costmodel/fit/machine.hpp"
+#include "report/calibrate.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+/// Where the rates go: --output, or where plans for this machine look for them.
+Result<std::string> target_of(const Invocation& call) {
+  if (const auto named = call.arguments.value("output")) return std::string(*named);
+  const std::string usual = machine_calibration_file();
+  if (usual.empty()) {
+    return environment_error("plan calibrate", "neither HOME nor XDG_CONFIG_HOME is set",
+                             "name the file: -o this-machine.json");
+  }
+  std::error_code failed;
+  const std::filesystem::path folder = std::filesystem::path(usual).parent_path();
+  std::filesystem::create_directories(folder, failed);
+  if (failed) {
+    return environment_error(folder.string(), failed.message(),
+                             "name another file: -o this-machine.json");
+  }
+  return usual;
+}
+
+Result<std::vector<Measurement>> measured(const Invocation& call) {
+  const Result<Scratch> scratch = Scratch::make();
+  if (!scratch) return scratch.error();
+  const std::string path = scratch->file("measurements.json");
+  RunProgress progress(!call.quiet && !call.json);
+  const Result<Ended> ended =
+      run_child({own_folder() + "/plan-run", "--measure", path}, [&](std::string_view line) {
+        const Result<RunEvent> event = parse_run_event(line, "plan-run");
+        if (event) progress.show("measuring " + event->text, false);
+      });
+  if (!ended) return ended.error();
+  progress.wipe();
+  if (ended->signal != 0 || ended->exit_code != 0) {
+    return environment_error("plan-run --measure",
+                             ended->signal != 0 ? fmt::format("killed by signal {}", ended->signal)
+                                                : fmt::format("exit code {}", ended->exit_code),
+                             "nothing was measured");
+  }
+  constexpr std::int64_t kLongest = 64 << 20;
+  const Result<std::string> text = read_file(path, kLongest);
+  if (!text) return text.error();
+  return parse_measurements(*text, path);
+}
+
+}  // namespace
+
+Result<Outcome> calibrate_verb(const Invocation& call) {
+  if (const Setting* backend = call.settings.find("backend");
+      backend != nullptr && backend->value != "cpu") {
+    return input_error(backend->where, "'" + backend->value.substr(0, 40) + "'", "cpu",
+                       "this build measures processor cores");
+  }
+  const Result<std::string> target = target_of(call);
+  if (!target) return target.error();
+  const HostFacts host = host_facts();
+  const Result<std::vector<Measurement>> all = measured(call);
+  if (!all) return all.error();
+  const std::string how =
+      fmt::format("measured on this machine by plan calibrate, {:%Y-%m-%d}",
+                  fmt::gmtime(std::time(nullptr)));
+  std::vector<CalibrationByCores> rates;
+  const Result<Stack> stack = find_stack(kExecutingStack);
+  if (!stack) return stack.error();
+  for (const Measurement& one : *all) {
+    if (!rates.empty() && rates.back().cores == one.cores) continue;
+    const Result<ClusterTopology> cluster = this_machine(host, host.cores / one.cores);
+    if (!cluster) return cluster.error();
+    const Result<Calibration> prior = pick_calibration(cluster->gpu(), *stack);
+    if (!prior) return prior.error();
+    rates.push_back({one.cores, calibrated(*all, one.cores, cluster->gpu(), *prior, how)});
+  }
+  const std::string file = calibrations_to_json(rates);
+  if (*target == "-") return Outcome{file};
+  if (const Status written = write_file(*target, file); !written) {
+    return at({*target, "--output"}, written.error());
+  }
+  if (call.json) return Outcome{measurements_to_json(*all)};
+  if (call.quiet) return Outcome{};
+  return Outcome{calibrate_text(*all, rates, call.style) +
+                 fmt::format("\nWritten to {}; --cluster this-machine plans with it{}.\n", *target,
+                             *target == machine_calibration_file()
+                                 ? ""
+                                 : " under --calibration " + *target)};
+}
+
+}  // namespace echelon::cli

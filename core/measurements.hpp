@@ -1,0 +1,37 @@
+// Measurements: what `plan calibrate` lets the runtime time on this machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.hpp"
+#include "core/units.hpp"
+
+namespace echelon {
+
+/// One operation, timed on `ranks` ranks at once, each with `cores` threads.
+///
+///   gemm nt|nn|tn       m, n, k: y = x·Wᵀ, dx = dy·W, dW = dyᵀ·x; fp32
+///   gelu forward|backward, norm forward|backward   rows, width
+///   attention forward|backward   sequence, heads, width of a head
+///   layers forward|backward      layers, hidden, sequence, samples: a GPT-2-like chunk
+///   clear and adam      parameters: gradients cleared, their norm, the update
+///   copy                bytes
+///   all_reduce|all_gather|reduce_scatter|send_recv   bytes of the whole tensor
+struct Measurement {
+  std::string what;
+  int ranks = 1;
+  int cores = 1;
+  std::vector<std::int64_t> shape;
+  Seconds seconds;  ///< lower quartile: what it takes while nothing else runs
+  bool operator==(const Measurement&) const = default;
+};
+
+/// The file's text, and back.
+[[nodiscard]] std::string measurements_to_json(const std::vector<Measurement>& all);
+[[nodiscard]] Result<std::vector<Measurement>> parse_measurements(std::string_view json,
+                                                                  std::string_view where);
+
+}  // namespace echelon

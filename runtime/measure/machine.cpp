@@ -1,0 +1,321 @@
+#include "runtime/measure/machine.hpp"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "runtime/cpu/kernels.hpp"
+#include "runtime/executor/device.hpp"
+#include "runtime/model/chunk.hpp"
+#include "runtime/thread_communicator.hpp"
+
+namespace echelon {
+namespace {
+
+using Act = std::function<void()>;
+
+/// Each operation is repeated for so long, and at least so often.
+constexpr Seconds kBudget{0.06};
+constexpr std::size_t kLeast = 7;
+constexpr std::size_t kMost = 2000;
+
+Seconds lower_quartile(std::vector<Seconds>& times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 4];
+}
+
+/// Numbers a model's activations could be: no zeros, no denormal ones.
+std::vector<float> numbers(std::int64_t count, float scale = 1) {
+  std::vector<float> out(static_cast<std::size_t>(count));
+  std::uint32_t state = 12345;
+  for (float& x : out) {
+    state = state * 1664525U + 1013904223U;
+    x = scale * (static_cast<float>(state >> 8U) / static_cast<float>(1U << 23U) - 1.0F);
+  }
+  return out;
+}
+
+/// `ranks` threads do the same at once, with memory of their own.
+Seconds at_once(int ranks, int cores, const std::function<Act()>& make) {
+  std::vector<std::vector<Seconds>> times(static_cast<std::size_t>(ranks));
+  std::barrier together(ranks);
+  std::vector<std::thread> threads;
+  for (auto& own : times) {
+    threads.emplace_back([&own, &together, &make, cores] {
+      omp_set_num_threads(cores);
+      const Act act = make();
+      act();
+      together.arrive_and_wait();
+      const Seconds begin = steady_now();
+      Seconds now = begin;
+      while ((now - begin < kBudget || own.size() < kLeast) && own.size() < kMost) {
+        const Seconds before = now;
+        act();
+        now = steady_now();
+        own.push_back(now - before);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<Seconds> all;
+  for (const auto& own : times) all.insert(all.end(), own.begin(), own.end());
+  return lower_quartile(all);
+}
+
+/// A chunk of layers in the middle of a GPT-2-like model, with its memory.
+class MeasuredLayers {
+ public:
+  MeasuredLayers(int layers, int hidden, int sequence, int samples)
+      : chunk_(spec_of(layers, hidden, sequence, samples), nullptr, nullptr) {
+    const std::int64_t count = chunk_.boundary_count();
+    weights_ = numbers(chunk_.parameters().regions.front().padded, 0.05F);
+    gradients_.resize(weights_.size());
+    input_ = numbers(count);
+    output_gradient_ = numbers(count, 0.01F);
+    output_.resize(input_.size());
+    gradient_.resize(input_.size());
+    saved_.resize(static_cast<std::size_t>(chunk_.memory().saved) + kRoom);
+    workspace_.resize(static_cast<std::size_t>(chunk_.memory().workspace) + kRoom);
+    pass_.weights = weights_.data();
+    pass_.gradients = gradients_.data();
+    pass_.input = input_.data();
+    pass_.output = output_.data();
+    pass_.output_gradient = output_gradient_.data();
+    pass_.gradient = gradient_.data();
+    pass_.saved = aligned_in(saved_);
+    pass_.workspace = aligned_in(workspace_);
+    forward();
+  }
+  void forward() { static_cast<void>(chunk_.forward(0, pass_)); }
+  void backward() { chunk_.backward(0, pass_); }
+
+ private:
+  static constexpr std::size_t kRoom = 64;
+  static std::byte* aligned_in(std::vector<std::byte>& block) {
+    void* at = block.data();
+    std::size_t room = block.size();
+    return static_cast<std::byte*>(std::align(kRoom, room - kRoom, at, room));
+  }
+  static ChunkSpec spec_of(int layers, int hidden, int sequence, int samples) {
+    ChunkSpec spec;
+    ModelSpec& m = spec.model;
+    m.name = "measured";
+    m.layers = layers + 2;
+    m.hidden = hidden;
+    m.heads = m.kv_heads = hidden / kHead;
+    m.head_dim = kHead;
+    m.ffn_hidden = 4 * hidden;
+    m.vocab = 256;
+    m.max_positions = sequence;
+    m.normalization = Normalization::layer_norm;
+    m.activation = Activation::gelu;
+    m.position = PositionEmbedding::learned;
+    m.gated_mlp = false;
+    m.qkv_bias = m.attention_output_bias = m.mlp_bias = true;
+    spec.first_layer = 1;
+    spec.layers = layers;
+    spec.microbatch = samples;
+    spec.sequence = sequence;
+    spec.recompute.assign(static_cast<std::size_t>(layers), Recompute::none);
+    spec.padded_vocab = m.vocab;
+    return spec;
+  }
+
+  static constexpr int kHead = 32;
+  Chunk<float> chunk_;
+  std::vector<float> weights_, gradients_, input_, output_, output_gradient_, gradient_;
+  std::vector<std::byte> saved_, workspace_;
+  Pass<float> pass_;
+};
+
+class Measuring {
+ public:
+  Measuring(int ranks, int cores, std::vector<Measurement>& out)
+      : ranks_(ranks), cores_(cores), out_(out) {}
+
+  void gemm(const char* what, std::int64_t m, std::int64_t n, std::int64_t k) {
+    using cpu::Order;
+    const bool nt = what[5] == 'n' && what[6] == 't';
+    const bool tn = what[5] == 't';
+    take(what, {m, n, k}, [=]() -> Act {
+      return [=, a = numbers(m * k), b = numbers(n * k), c = numbers(m * n)]() mutable {
+        cpu::gemm<float, float>(tn ? Order::transposed : Order::plain,
+                                nt ? Order::transposed : Order::plain, m, n, k, a.data(),
+                                tn ? m : k, b.data(), nt ? k : n, c.data(), n, tn);
+      };
+    });
+  }
+  void pointwise(std::int64_t rows, std::int64_t width) {
+    const std::int64_t count = rows * width;
+    take("gelu forward", {rows, width}, [=]() -> Act {
+      return [=, x = numbers(count), y = numbers(count)]() mutable {
+        cpu::activation_forward<float>(Activation::gelu, x.data(), y.data(), count);
+      };
+    });
+    take("gelu backward", {rows, width}, [=]() -> Act {
+      return [=, x = numbers(count), dy = numbers(count), dx = numbers(count)]() mutable {
+        cpu::activation_backward<float>(Activation::gelu, x.data(), dy.data(), dx.data(), count);
+      };
+    });
+    take("norm forward", {rows, width}, [=]() -> Act {
+      return [=, x = numbers(count), y = numbers(count), w = numbers(width), b = numbers(width),
+              mean = numbers(rows), rstd = numbers(rows)]() mutable {
+        cpu::layer_norm_forward<float>(x.data(), w.data(), b.data(), y.data(), mean.data(),
+                                       rstd.data(), rows, width, 1e-5);
+      };
+    });
+  }
+  void attention(std::int64_t sequence, int heads) {
+    constexpr int kHead = 32;
+    const std::int64_t width = std::int64_t{heads} * kHead;
+    const cpu::AttentionShape shape{.sequence = sequence,
+                                    .samples = 1,
+                                    .heads = heads,
+                                    .kv_heads = heads,
+                                    .head_dim = kHead,
+                                    .qkv_stride = 3 * width,
+                                    .out_stride = width};
+    const auto both = [=](bool backward) {
+      return [=]() -> Act {
+        return [=, qkv = numbers(sequence * 3 * width), out = numbers(sequence * width),
+                log_sum = numbers(sequence * heads), dout = numbers(sequence * width),
+                dqkv = numbers(sequence * 3 * width), ready = false]() mutable {
+          if (!backward || !ready) {
+            cpu::attention_forward<float>(shape, qkv.data(), out.data(), log_sum.data());
+            ready = true;
+          }
+          if (!backward) return;
+          cpu::attention_backward<float>(shape, qkv.data(), out.data(), log_sum.data(),
+                                         dout.data(), dqkv.data());
+        };
+      };
+    };
+    take("attention forward", {sequence, heads, kHead}, both(false));
+    take("attention backward", {sequence, heads, kHead}, both(true));
+  }
+  void layers(int layers, int hidden, int sequence, int samples) {
+    const auto both = [=](bool backward) {
+      return [=]() -> Act {
+        auto chunk = std::make_shared<MeasuredLayers>(layers, hidden, sequence, samples);
+        return [=] { backward ? chunk->backward() : chunk->forward(); };
+      };
+    };
+    const std::vector<std::int64_t> shape{layers, hidden, sequence, samples};
+    take("layers forward", shape, both(false));
+    take("layers backward", shape, both(true));
+  }
+  void optimizer(std::int64_t count) {
+    take("clear and adam", {count}, [=]() -> Act {
+      return [=, g = numbers(count), w = numbers(count), m = numbers(count),
+              v = std::vector<float>(static_cast<std::size_t>(count), 1.0F)]() mutable {
+        cpu::AdamStep step;
+        step.learning_rate = 1e-6;
+        step.gradient_scale = 1 / (1 + cpu::sum_of_squares(g.data(), count));
+        cpu::adam<float>(step, g.data(), w.data(), m.data(), v.data(), w.data(), count);
+        std::fill(g.begin(), g.end(), 1e-3F);
+      };
+    });
+  }
+  void copy(std::int64_t bytes) {
+    take("copy", {bytes}, [=]() -> Act {
+      return [from = numbers(bytes / 4), to = numbers(bytes / 4), bytes]() mutable {
+        std::memcpy(to.data(), from.data(), static_cast<std::size_t>(bytes));
+        from[0] += 1;
+      };
+    });
+  }
+  /// Over all ranks.
+  void collective(const char* what, std::int64_t bytes) {
+    const std::int64_t part = bytes / 4 / ranks_;
+    Crew crew;
+    std::vector<int> members(static_cast<std::size_t>(ranks_));
+    std::iota(members.begin(), members.end(), 0);
+    const auto ends = thread_communicators(crew, Group{"measured", members});
+    const std::size_t repeats = bytes > (1 << 20) ? 20 : 200;
+    std::vector<Seconds> times;
+    const std::string kind = what;
+    for (const int rank : members) {
+      crew.add("rank " + std::to_string(rank), [&, rank] {
+        Communicator& end = *ends[static_cast<std::size_t>(rank)];
+        std::vector<float> data = numbers(part * ranks_);
+        for (std::size_t i = 0; i < repeats; ++i) {
+          end.barrier();
+          const Seconds before = steady_now();
+          if (kind == "all_reduce") {
+            end.all_reduce(data.data(), part * ranks_, Element::f32, Reduction::max);
+          } else if (kind == "all_gather") {
+            end.all_gather(data.data() + rank * part, data.data(), part, Element::f32);
+          } else if (kind == "reduce_scatter") {
+            end.reduce_scatter(data.data(), data.data() + rank * part, part, Element::f32);
+          } else if (rank == 0) {
+            end.send(data.data(), part * ranks_, Element::f32, 1);
+          } else if (rank == 1) {
+            end.receive(data.data(), part * ranks_, Element::f32, 0);
+          }
+          if (rank == 0) times.push_back(steady_now() - before);
+        }
+      });
+    }
+    crew.run();
+    out_.push_back({what, ranks_, cores_, {bytes}, lower_quartile(times)});
+  }
+
+ private:
+  void take(const char* what, std::vector<std::int64_t> shape, const std::function<Act()>& make) {
+    const Seconds seconds = at_once(ranks_, cores_, make);
+    out_.push_back({what, ranks_, cores_, std::move(shape), seconds});
+  }
+
+  int ranks_;
+  int cores_;
+  std::vector<Measurement>& out_;
+};
+
+void measure_ranks(Measuring& measure, int ranks) {
+  for (const std::int64_t width : {128, 256, 512, 1024}) {
+    for (const std::int64_t rows : {256, 1024}) {
+      measure.gemm("gemm nt", rows, 4 * width, width);
+      measure.gemm("gemm nn", rows, width, 4 * width);
+      measure.gemm("gemm tn", 4 * width, width, rows);
+    }
+  }
+  measure.pointwise(256, 512);
+  measure.pointwise(1024, 2048);
+  for (const std::int64_t sequence : {64, 256, 1024}) measure.attention(sequence, 8);
+  for (const int hidden : {128, 256, 512}) {
+    measure.layers(2, hidden, 256, 1);
+    measure.layers(2, hidden, 256, 4);
+  }
+  measure.layers(2, 64, 128, 1);
+  for (const std::int64_t count : {1 << 18, 1 << 20, 1 << 22}) measure.optimizer(count);
+  for (const std::int64_t bytes : {1 << 18, 1 << 22, 1 << 25}) measure.copy(bytes);
+  if (ranks < 2) return;
+  for (const char* what : {"all_reduce", "all_gather", "reduce_scatter", "send_recv"}) {
+    for (const std::int64_t bytes : {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23})
+      measure.collective(what, bytes);
+  }
+}
+
+}  // namespace
+
+std::vector<Measurement> measure_machine(int cores,
+                                         const std::function<void(const std::string&)>& tell) {
+  std::vector<Measurement> out;
+  int each = 1;
+  while (true) {
+    const int ranks = cores / each;
+    tell("ranks of " + std::to_string(each) + (each == 1 ? " core, " : " cores, ") +
+         std::to_string(ranks) + " at once");
+    Measuring measure(ranks, each, out);
+    measure_ranks(measure, ranks);
+    if (each == cores) return out;
+    each = std::min(cores, 2 * each);
+  }
+}
+
+}  // namespace echelon

@@ -1,0 +1,17 @@
+// Times the kernels and communicators of this backend on the machine it runs on.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/measurements.hpp"
+
+namespace echelon {
+
+/// Every operation of Measurement for ranks of 1, 2, 4 ... and all `cores`, as many ranks at once
+/// as fill them. `tell` hears what is being measured. Takes some seconds per size of a rank.
+[[nodiscard]] std::vector<Measurement> measure_machine(
+    int cores, const std::function<void(const std::string&)>& tell);
+
+}  // namespace echelon

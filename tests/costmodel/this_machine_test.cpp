@@ -1,0 +1,102 @@
+// Ranks on processor cores: their description, and how more ranks than cores are priced.
+#include "topologies/this_machine.hpp"
+
+#include "core/model_io.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "costmodel/price.hpp"
+#include "tests/support/catch.hpp"
+#include "topologies/description.hpp"
+
+using namespace echelon;
+
+namespace {
+
+HostFacts four_cores() {
+  HostFacts host;
+  host.cores = 4;
+  host.clock_ghz = 2.5;
+  host.clock_source = "test";
+  host.flops_per_cycle = 32;
+  host.simd_source = "test";
+  host.memory = 16_GB;
+  return host;
+}
+
+Prediction priced(int dp, int pp) {
+  const ModelSpec model = load_model("gpt2-tiny").value();
+  ParallelPlan plan;
+  plan.dp = dp;
+  plan.pp = pp;
+  plan.layers_per_stage.assign(static_cast<std::size_t>(pp), model.layers / pp);
+  plan.recompute_layers.assign(static_cast<std::size_t>(pp), 0);
+  TrainingJob job;
+  job.sequence = 256;
+  job.global_batch = 64;
+  job.precision = find_precision("fp32").value();
+  const ClusterTopology cluster =
+      this_machine(four_cores(), static_cast<std::int64_t>(plan.gpus())).value();
+  const Stack stack = find_stack("echelon").value();
+  const Calibration rates = pick_calibration(cluster.gpu(), stack).value();
+  return Pricer(model, job, cluster, stack, rates).price(plan);
+}
+
+}  // namespace
+
+TEST_CASE("ranks divide the cores and the memory of the machine") {
+  const ClusterTopology two = this_machine(four_cores(), 2).value();
+  CHECK(two.name() == "this-machine");
+  CHECK(two.gpus() == 2);
+  CHECK(two.gpu().name == "cpu");
+  CHECK(two.gpu().peak(Dtype::fp32) / FlopsPerSecond{1e9} == Approx(2 * 2.5 * 32));
+  CHECK(two.gpu().memory / 1_GB == Approx(7));
+  CHECK(two.node().at_once() == 2);
+  const ClusterTopology eight = this_machine(four_cores(), 8).value();
+  CHECK(eight.gpu().peak(Dtype::fp32) / FlopsPerSecond{1e9} == Approx(2.5 * 32));
+  CHECK(eight.gpu().memory / 1_GB == Approx(1.75));
+  CHECK(eight.node().at_once() == 4);
+  CHECK(this_machine(four_cores(), 0)->gpus() == 4);
+}
+
+TEST_CASE("more ranks than a computer takes are refused with the most it takes") {
+  const auto many = this_machine(four_cores(), 65);
+  REQUIRE(!many.ok());
+  CHECK(many.error().message().find("at most 64") != std::string::npos);
+}
+
+TEST_CASE("the cores that ranks share are part of a cluster's hash") {
+  HostFacts more = four_cores();
+  const std::string before = canonical_json(this_machine(more, 2)->machine());
+  CHECK(before == canonical_json(this_machine(more, 2)->machine()));
+  more.cores = 5;
+  CHECK(before != canonical_json(this_machine(more, 2)->machine()));
+}
+
+TEST_CASE("ranks on processor cores have rates of their own") {
+  const ClusterTopology cluster = this_machine(four_cores(), 2).value();
+  const Calibration rates = pick_calibration(cluster.gpu(), find_stack("echelon").value()).value();
+  CHECK(rates.name == "cpu");
+  CHECK(rates.evidence == Evidence::extrapolated);
+  CHECK(rates.context == Bytes{});
+}
+
+TEST_CASE("twice as many data-parallel ranks as cores take as long as one per core, or longer") {
+  const Prediction four = priced(4, 1);
+  const Prediction eight = priced(8, 1);
+  CHECK(four.time.turns == Seconds{});
+  CHECK(eight.time.step >= eight.time.shared);
+  CHECK(eight.time.turns > Seconds{});
+  // The same tokens on the same cores: at least as long, and not much longer.
+  CHECK(eight.time.step > 0.99 * four.time.step);
+  CHECK(eight.time.step < 1.3 * four.time.step);
+  CHECK(eight.time.parts.total() / eight.time.step == Approx(1));
+}
+
+TEST_CASE("a pipeline's waiting ranks lend their cores") {
+  // Two pipelines of four ranks on four cores: together they work as much as the cores can, and
+  // the bubble of each is filled by the other.
+  const Prediction alone = priced(1, 4);
+  const Prediction both = priced(2, 4);
+  CHECK(alone.time.turns == Seconds{});
+  CHECK(both.time.step < alone.time.step);
+  CHECK(both.time.step >= both.time.shared);
+}

@@ -1,0 +1,124 @@
+// What the cost model predicts a rank holds, against what the runtime allocates for it.
+#include <fmt/format.h>
+
+#include "core/model_io.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "costmodel/schedule/of_plan.hpp"
+#include "runtime/training/cpu_device.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+ModelSpec small_llama() {
+  ModelSpec model = load_model("llama3.2-1b").value();
+  model.layers = 8;
+  model.hidden = 256;
+  model.heads = 8;
+  model.kv_heads = 4;
+  model.head_dim = 32;
+  model.ffn_hidden = 704;
+  model.vocab = 1000;
+  return model;
+}
+
+struct Grid {
+  int tp, pp, vpp, dp, zero;
+  bool sequence_parallel;
+  Recompute recompute;
+  ScheduleKind schedule;
+};
+
+std::string describe(const Grid& g) {
+  return fmt::format("tp {}{} pp {} vpp {} dp {} zero {} recompute {} schedule {}", g.tp,
+                     g.sequence_parallel ? " sp" : "", g.pp, g.vpp, g.dp, g.zero,
+                     name_of(g.recompute), name_of(g.schedule));
+}
+
+std::vector<Grid> grid() {
+  using enum ScheduleKind;
+  std::vector<Grid> all;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    for (int zero = 0; zero < 4; ++zero) {
+      for (const int tp : {1, 2}) {
+        for (const int pp : {1, 2, 4}) {
+          const int dp = zero > 0 ? 2 : 1;
+          all.push_back({tp, pp, 1, dp, zero, tp > 1 && zero % 2 == 1, recompute, one_f_one_b});
+          if (pp == 1) continue;
+          all.push_back({tp, pp, 1, dp, zero, tp > 1, recompute, gpipe});
+          all.push_back({tp, pp, 1, dp, zero, false, recompute, zero_bubble_h1});
+          if (pp == 2) all.push_back({tp, pp, 2, dp, zero, false, recompute, interleaved});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+template <class T>
+void check(const ModelSpec& model, const Grid& g, const char* precision) {
+  ParallelPlan plan;
+  plan.tp = g.tp;
+  plan.pp = g.pp;
+  plan.vpp = g.vpp;
+  plan.dp = g.dp;
+  plan.zero = g.zero;
+  plan.shard_group = g.dp;
+  plan.sequence_parallel = g.sequence_parallel;
+  plan.recompute = g.recompute;
+  plan.schedule = g.schedule;
+  plan.microbatch = 2;
+  const auto stages = static_cast<std::size_t>(g.pp);
+  plan.layers_per_stage.assign(stages, model.layers / g.pp);
+  plan.recompute_layers.assign(stages, g.recompute == Recompute::full ? model.layers / g.pp : 0);
+  TrainingJob job;
+  job.sequence = 128;
+  job.global_batch = 16 * g.dp;
+  job.precision = find_precision(precision).value();
+  const ClusterTopology cluster =
+      ClusterTopology::load("dgx-h100", static_cast<std::int64_t>(plan.gpus())).value();
+  const Stack stack = find_stack("echelon").value();
+  Calibration calibration = prior_calibration(cluster.gpu(), stack).value();
+  calibration.context = calibration.gemm_workspace = calibration.nccl_per_communicator = Bytes{};
+  const Pricer pricer(model, job, cluster, stack, calibration);
+  const Prediction prediction = pricer.price(plan);
+  const Schedule schedule = schedule_of(pricer, plan, prediction.memory.contents);
+
+  Crew crew;
+  const std::unique_ptr<World> world = thread_world(crew, plan, model);
+  Training training;
+  training.model = model;
+  training.job = job;
+  training.plan = plan;
+  const CpuDevice<T> device(crew, *world, schedule, training);
+  const ProcessGrid ranks(plan);
+  for (int rank = 0; rank < ranks.ranks(); ++rank) {
+    const auto stage = static_cast<std::size_t>(ranks.coordinates(rank).pp);
+    const MemoryBreakdown& held = device.held(rank);
+    const MemoryBreakdown& told = prediction.memory.stages[stage];
+    const double error = told.total() / held.total() - 1;
+    INFO(model.name << ": " << describe(g) << ", stage " << stage);
+    INFO(fmt::format("parts held, predicted: weights {} {}, gradients {} {}, optimizer {} {}, "
+                     "activations {} {}, workspace {} {}, communication {} {}",
+                     held.weights.in(kByte), told.weights.in(kByte), held.gradients.in(kByte),
+                     told.gradients.in(kByte), held.optimizer.in(kByte), told.optimizer.in(kByte),
+                     held.activations.in(kByte), told.activations.in(kByte),
+                     held.workspace.in(kByte), told.workspace.in(kByte),
+                     held.communication.in(kByte), told.communication.in(kByte)));
+    CHECK(error > -0.02);
+    CHECK(error < 0.02);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("memory of gpt2-tiny is predicted within 2 % over all degrees") {
+  const ModelSpec model = load_model("gpt2-tiny").value();
+  for (const Grid& g : grid()) check<float>(model, g, "fp32");
+}
+
+TEST_CASE("memory of a small Llama is predicted within 2 % over all degrees") {
+  const ModelSpec model = small_llama();
+  for (const Grid& g : grid()) check<Bfloat16>(model, g, "bf16");
+}
