@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "costmodel/schedule/build.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/virtual_device.hpp"
 

@@ -27,11 +27,14 @@ std::array<int, kAxes> degrees_of(const ParallelPlan& plan) {
 
 ProcessGrid::ProcessGrid(const ParallelPlan& plan) : degree_(degrees_of(plan)) {
   EXPECTS(plan.gpus() <= std::numeric_limits<int>::max(), "ranks are counted in int");
+  const bool pp_inside = plan.rank_order == RankOrder::pp_inside_dp;
+  const std::array<Axis, kAxes> inside_out = {Axis::tp, Axis::cp, pp_inside ? Axis::pp : Axis::dp,
+                                              pp_inside ? Axis::dp : Axis::pp};
   int stride = 1;
-  for (std::size_t axis = 0; axis < kAxes; ++axis) {
-    EXPECTS(degree_[axis] >= 1, "a degree is at least 1");
-    stride_[axis] = stride;
-    stride *= degree_[axis];
+  for (const Axis axis : inside_out) {
+    EXPECTS(degree(axis) >= 1, "a degree is at least 1");
+    stride_[index(axis)] = stride;
+    stride *= degree(axis);
   }
 }
 

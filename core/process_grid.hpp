@@ -29,7 +29,7 @@ struct Coordinates {
 /// Source: Megatron-LM core/parallel_state.py, RankGenerator and its default order.
 class ProcessGrid {
  public:
-  explicit ProcessGrid(const ParallelPlan& plan);
+  explicit ProcessGrid(const ParallelPlan& plan);  ///< in the plan's own rank order
   static Result<ProcessGrid> with_order(const ParallelPlan& plan, std::string_view rank_order);
 
   [[nodiscard]] int ranks() const;

@@ -42,8 +42,8 @@ bool may_read(const Instruction& reader, const Instruction& writer) {
   if (reader.chunk != writer.chunk) return false;
   if (writer.op == Op::gather_parameters) {
     return reader.unit == writer.unit &&
-           any_of(reader.op,
-                  {Op::forward, Op::backward, Op::backward_input, Op::release_parameters});
+           any_of(reader.op, {Op::forward, Op::backward, Op::backward_input, Op::backward_weight,
+                              Op::release_parameters});
   }
   if (reader.microbatch != writer.microbatch) return false;
   const bool kept = any_of(writer.op, {Op::load_batch, Op::recv_activation, Op::forward});
@@ -163,7 +163,8 @@ class BufferWalk {
       case Op::send_gradient: need(i, {Op::backward, Op::backward_input}); break;
       default: return;
     }
-    if (gathers_ && any_of(i.op, {Op::forward, Op::backward, Op::backward_input})) {
+    if (gathers_ &&
+        any_of(i.op, {Op::forward, Op::backward, Op::backward_input, Op::backward_weight})) {
       need(i, {Op::gather_parameters});
     }
   }
@@ -197,6 +198,8 @@ class StepWalk {
       if (times != 1) fault(fmt::format("rank {} reduces a bucket {} times", rank_, times));
     }
     check_coverage();
+    for (const Instruction* i : tied_) follow(*i, reductions_);
+    reductions_.insert(reductions_.end(), tied_.begin(), tied_.end());
     for (const Instruction* i : norms_) follow(*i, reductions_);
     for (const Instruction* i : clips_) follow(*i, norms_);
     for (const Instruction* step : steps_) {
@@ -228,7 +231,7 @@ class StepWalk {
         ++reduced_[Part{i.chunk, i.microbatch, i.unit}];
         reductions_.push_back(&i);
         break;
-      case Op::reduce_tied_embedding: reductions_.push_back(&i); break;
+      case Op::reduce_tied_embedding: tied_.push_back(&i); break;
       case Op::norm_reduce: norms_.push_back(&i); break;
       case Op::clip: clips_.push_back(&i); break;
       case Op::optimizer_step: steps_.push_back(&i); break;
@@ -283,7 +286,7 @@ class StepWalk {
   const std::vector<Instruction>& list_;
   Faults& faults_;
   Before before_;
-  Pointers backwards_, reductions_, norms_, clips_, steps_, updates_, zeros_;
+  Pointers backwards_, reductions_, tied_, norms_, clips_, steps_, updates_, zeros_;
   std::map<Part, std::uint32_t> last_;
   std::map<Part, int> reduced_;
 };

@@ -20,7 +20,7 @@ class Layout {
       : request_(request),
         plan_(plan),
         pricer_(request.model, request.job, request.cluster, request.stack, request.calibration),
-        grid_(*ProcessGrid::with_order(plan, name_of(plan.rank_order))),
+        grid_(plan),
         costs_(pricer_.cut_costs(cut_of(plan))),
         microbatches_(static_cast<double>(plan.microbatches_rounded_up(request.job.global_batch))),
         layers_(*std::max_element(plan.layers_per_stage.begin(), plan.layers_per_stage.end())),

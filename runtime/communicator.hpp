@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/units.hpp"
 #include "runtime/element.hpp"
 
 namespace echelon {
@@ -36,6 +37,10 @@ class Communicator {
   virtual void send(const void* data, std::int64_t count, Element element, int to) = 0;
   virtual void receive(void* data, std::int64_t count, Element element, int from) = 0;
   virtual void barrier() = 0;
+
+  /// When all that the last call needed were there, by the steady clock: until then its caller
+  /// waited for others, from then on data moved. Says nothing in a group of one.
+  [[nodiscard]] virtual Seconds met() const = 0;
 };
 
 }  // namespace echelon

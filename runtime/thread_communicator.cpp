@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/expects.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/ordered_reduction.hpp"
 #include "runtime/solo_communicator.hpp"
 
@@ -21,6 +22,7 @@ struct SharedWork {
   int giver = 0;  ///< send: the member with the data
   std::int64_t pieces = 0;
   std::int64_t pieces_per_part = 0;
+  Seconds met;
   std::atomic<std::int64_t> next = 0;
   std::atomic<std::int64_t> left = 0;
 };
@@ -32,6 +34,10 @@ class ThreadGroup {
 
   [[nodiscard]] int size() const { return group_.size(); }
   void carry_out(int member, const Call& call, const void* in, void* out);
+  /// Of the member's last call; for that member alone.
+  [[nodiscard]] Seconds met(int member) const {
+    return places_[static_cast<std::size_t>(member)].work->met;
+  }
 
  private:
   /// Where a member is. Only `posted` ones can leave before the call is over: from `matched` on
@@ -79,6 +85,7 @@ void ThreadGroup::open(int member) {
   const Call call = place(member).call;
   auto work = std::make_shared<SharedWork>();
   work->call = call;
+  work->met = steady_now();
   if (call.operation == Operation::send) work->giver = member;
   if (call.operation == Operation::receive) {
     work->giver = call.other;
@@ -248,6 +255,7 @@ class ThreadCommunicator final : public Communicator {
                       data);
   }
   void barrier() override { group_->carry_out(rank_, {}, nullptr, nullptr); }
+  [[nodiscard]] Seconds met() const override { return group_->met(rank_); }
 
  private:
   std::shared_ptr<ThreadGroup> group_;

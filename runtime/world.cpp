@@ -48,10 +48,6 @@ Seat seat_of(Line line, const Coordinates& at, const ParallelPlan& plan, const M
   return {};  // the place in a group of all is the rank
 }
 
-ProcessGrid grid_of(const ParallelPlan& plan) {
-  return ProcessGrid::with_order(plan, name_of(plan.rank_order)).value();
-}
-
 class ThreadWorld final : public World {
  public:
   ThreadWorld(Crew& crew, const ParallelPlan& plan, const ModelSpec& model)
@@ -101,7 +97,7 @@ std::string_view name_of(Line line) {
 }
 
 std::vector<Group> groups_of(Line line, const ParallelPlan& plan, const ModelSpec& model) {
-  const ProcessGrid grid = grid_of(plan);
+  const ProcessGrid grid(plan);
   EXPECTS(plan.shard_group >= 1 && plan.dp * plan.cp % plan.shard_group == 0,
           "shard groups divide the data-parallel ranks");
   EXPECTS(model.kv_heads >= 1 && (model.kv_heads >= plan.tp || plan.tp % model.kv_heads == 0),

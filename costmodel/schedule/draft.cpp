@@ -173,6 +173,8 @@ class RankDrafter {
       out_.draft.items[tied].instruction.bytes = spec_.tied_bytes;
       out_.draft.items[tied].instruction.peer = s_.ranks - 1 - rank_;
       out_.order(last_compute_, tied);
+      // Both ends add sums over dp, or both add their own gradients: never one of each.
+      for (const std::uint32_t item : reductions_) out_.order(item, tied);
       reductions_.push_back(tied);
     }
     if (spec_.clip) {

@@ -53,7 +53,9 @@ class Residents {
   void find_uses() {
     for (const std::uint32_t item : compute_) {
       const Op op = out_.draft.items[item].instruction.op;
-      if (op == Op::forward || op == Op::backward || op == Op::backward_input) {
+      // A weight gradient makes norms and activations again, for which it needs their parameters.
+      if (op == Op::forward || op == Op::backward || op == Op::backward_input ||
+          op == Op::backward_weight) {
         uses_.push_back(item);
       }
     }

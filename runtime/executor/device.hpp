@@ -48,11 +48,8 @@ class Device {
   virtual void execute(Work& work) = 0;
   /// Before a rank's step, while none of its queues runs.
   virtual void begin_step(int rank, std::int64_t step) = 0;
-  /// The clock of measured times.
+  /// The clock of measured times: steady_now() where time is real.
   [[nodiscard]] virtual Seconds now(int rank, Queue queue) const = 0;
 };
-
-/// Time of the system's steady clock: what a device of real time tells as now.
-[[nodiscard]] Seconds steady_now();
 
 }  // namespace echelon

@@ -14,11 +14,6 @@ constexpr std::size_t place_of(Queue queue) { return static_cast<std::size_t>(qu
 
 }  // namespace
 
-Seconds steady_now() {
-  return Seconds{
-      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
-}
-
 Executor::Prepared::Prepared(const Schedule& schedule, int pipeline_rank)
     : program(schedule.programs[static_cast<std::size_t>(pipeline_rank)]),
       rules(schedule, pipeline_rank) {

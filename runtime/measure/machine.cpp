@@ -1,4 +1,5 @@
 #include "runtime/measure/machine.hpp"
+#include "runtime/clock.hpp"
 
 #include <omp.h>
 
@@ -190,8 +191,8 @@ class Measuring {
             ready = true;
           }
           if (!backward) return;
-          cpu::attention_backward<float>(shape, qkv.data(), out.data(), log_sum.data(),
-                                         dout.data(), dqkv.data());
+          cpu::attention_backward<float>(shape, qkv.data(), out.data(), log_sum.data(), dout.data(),
+                                         dqkv.data());
         };
       };
     };

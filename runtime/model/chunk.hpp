@@ -81,6 +81,7 @@ class Chunk {
 
   // chunk_backward.cpp
   void layer_backward(int layer, const Pass<T>& pass, Weights weights) const;
+  void make_again(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const;
   void mlp_backward(int layer, const Pass<T>& pass, const LayerTape<T>& tape,
                     const WeightInputs<T>& later, Weights weights) const;
   void attention_backward(int layer, const Pass<T>& pass, const LayerTape<T>& tape,

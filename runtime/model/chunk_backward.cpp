@@ -2,6 +2,7 @@
 // or later from what is kept for them, by the same calls.
 #include <algorithm>
 
+#include "runtime/clock.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/model/products.hpp"
 
@@ -16,15 +17,25 @@ void Chunk<T>::layer_backward(int layer, const Pass<T>& pass, Weights weights) c
     if (later.attended != nullptr) tape.attended = later.attended;
     if (later.middle != nullptr) tape.middle = later.middle;
   }
-  const Recompute recompute = layout_.recompute(layer);
-  if (recompute == Recompute::full) project_qkv(layer, pass, tape);
-  if (recompute != Recompute::none) attend(tape);
-  if (recompute == Recompute::full) {
+  if (layout_.recompute(layer) != Recompute::none) make_again(layer, pass, tape);
+  mlp_backward(layer, pass, tape, later, weights);
+  attention_backward(layer, pass, tape, later, weights);
+}
+
+template <class T>
+void Chunk<T>::make_again(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
+  const auto spent = [&] {
+    return steady_now() - (pass.communicating != nullptr ? *pass.communicating : Seconds{});
+  };
+  const Seconds begin = spent();
+  const bool full = layout_.recompute(layer) == Recompute::full;
+  if (full) project_qkv(layer, pass, tape);
+  attend(tape);
+  if (full) {
     leave_attention(layer, pass, tape);
     project_up(layer, pass, tape);
   }
-  mlp_backward(layer, pass, tape, later, weights);
-  attention_backward(layer, pass, tape, later, weights);
+  if (pass.recomputing != nullptr) *pass.recomputing += spent() - begin;
 }
 
 template <class T>

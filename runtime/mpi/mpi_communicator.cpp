@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/expects.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/ordered_reduction.hpp"
 
 namespace echelon::mpi {
@@ -66,6 +67,8 @@ class MpiCommunicator final : public Communicator {
   void send(const void* data, std::int64_t count, Element element, int to) override;
   void receive(void* data, std::int64_t count, Element element, int from) override;
   void barrier() override { meet({}, nullptr, 0); }
+  /// A message's sender does not learn when the receiver was there: the end of the call.
+  [[nodiscard]] Seconds met() const override { return met_; }
 
  private:
   void meet(const Call& call, const void* data, std::int64_t bytes);
@@ -79,6 +82,7 @@ class MpiCommunicator final : public Communicator {
   Group group_;
   MPI_Comm comm_;
   int rank_ = 0;
+  Seconds met_;
   std::string where_;
   std::vector<Letter> letters_;  ///< of the last round, by member
   std::vector<std::byte> scratch_;
@@ -127,6 +131,7 @@ void MpiCommunicator::meet(const Call& call, const void* data, std::int64_t byte
                        MPI_BYTE, comm_, &under_way_.emplace_back(MPI_REQUEST_NULL)),
         where_);
   wait_all(call);
+  met_ = steady_now();
   for (int other = 0; other < size(); ++other) {
     const auto wrong = disagreement(group_, rank_, call, other, letter(other).call);
     if (wrong) throw RunFailure(*wrong);
@@ -254,6 +259,7 @@ void MpiCommunicator::send(const void* data, std::int64_t count, Element element
                    &under_way_.emplace_back(MPI_REQUEST_NULL)),
         where_);
   wait_all(call);
+  met_ = steady_now();
 }
 
 void MpiCommunicator::receive(void* data, std::int64_t count, Element element, int from) {
@@ -262,6 +268,7 @@ void MpiCommunicator::receive(void* data, std::int64_t count, Element element, i
   Letter& theirs = letter(from);
   start_receive(&theirs, sizeof theirs, from, kLetters);
   wait_all(call);
+  met_ = steady_now();
   const auto wrong = disagreement(group_, rank_, call, from, theirs.call);
   if (wrong) throw RunFailure(*wrong);
   if (!theirs.holds(call.bytes())) {

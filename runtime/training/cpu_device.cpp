@@ -1,4 +1,5 @@
 #include "runtime/training/cpu_device.hpp"
+#include "runtime/clock.hpp"
 
 #include <omp.h>
 
@@ -289,6 +290,9 @@ void CpuDevice<T>::execute(Work& work) {
                                          at_index(i.microbatch)][at_index(static_cast<int>(kind))];
     return number < 0 ? nullptr : r.buffers[at_index(number)];
   };
+  const auto met = [&](const Communicator* among) {
+    if (among->size() > 1) work.met = among->met();
+  };
   const auto boundary = [&] { return r.chunks.front().chunk->boundary_count(); };
   constexpr Element kElement = Number<T>::kElement;
   switch (i.op) {
@@ -299,26 +303,42 @@ void CpuDevice<T>::execute(Work& work) {
     case Op::backward_weight: backward(r, work); break;
     case Op::send_activation:
       r.forward->send(buffer(BufferKind::output), boundary(), kElement, i.peer);
+      met(r.forward);
       break;
     case Op::recv_activation:
       r.forward->receive(buffer(BufferKind::input), boundary(), kElement, i.peer);
+      met(r.forward);
       break;
     case Op::send_gradient:
       r.backward->send(buffer(BufferKind::input_gradient), boundary(), kElement, i.peer);
+      met(r.backward);
       break;
     case Op::recv_gradient:
       r.backward->receive(buffer(BufferKind::output_gradient), boundary(), kElement, i.peer);
+      met(r.backward);
       break;
     case Op::gather_parameters: {
       const auto& states = *r.chunks[at_index(i.chunk)].states;
       states.gather(r.region(i.chunk, std::max(0, i.unit)),
                     reinterpret_cast<T*>(r.buffers[at_index(*i.writes.begin())]));
+      met(states.sharing().gather_shards);
       break;
     }
     case Op::release_parameters: break;
-    case Op::reduce_gradients: reduce(r, i); break;
-    case Op::reduce_tied_embedding: reduce_tied(r); break;
-    case Op::norm_reduce: norm(r); break;
+    case Op::reduce_gradients: {
+      const Sharing& sharing = r.chunks[at_index(i.chunk)].states->sharing();
+      reduce(r, i);
+      met(sharing.zero > 0 ? sharing.reduce_shards : sharing.reduce_replicas);
+      break;
+    }
+    case Op::reduce_tied_embedding:
+      reduce_tied(r);
+      met(r.tied);
+      break;
+    case Op::norm_reduce:
+      norm(r);
+      met(r.all);
+      break;
     case Op::clip: {
       const double norm = r.result.gradient_norm;
       r.result.clipped = training_.clip > 0 && norm > training_.clip;
@@ -327,10 +347,12 @@ void CpuDevice<T>::execute(Work& work) {
       break;
     }
     case Op::optimizer_step: step(r); break;
-    case Op::gather_updated:
-      for (auto& region : r.chunks[at_index(i.chunk)].states->regions())
-        r.chunks[at_index(i.chunk)].states->gather_updated(region);
+    case Op::gather_updated: {
+      States<T>& states = *r.chunks[at_index(i.chunk)].states;
+      for (auto& region : states.regions()) states.gather_updated(region);
+      met(states.sharing().gather_shards);
       break;
+    }
     case Op::zero_gradients:
       for (auto& each : r.chunks) {
         for (auto& region : each.states->regions()) each.states->clear_gradients(region);
@@ -416,6 +438,8 @@ void CpuDevice<T>::backward(RankState& r, Work& work) {
   for (int unit = end - 1; unit >= first; --unit) {
     Pass<T> pass = pass_of(r, i, unit);
     pass.gradient = r.running;
+    pass.recomputing = &work[Within::recompute];
+    pass.communicating = &r.tp->spent();
     pass.gradients = merges ? slot_of(r, i, unit) : r.region(i.chunk, unit).gradients;
     if (i.op == Op::backward_weight) {
       chunk.backward_weight(unit, pass);

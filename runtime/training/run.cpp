@@ -1,4 +1,5 @@
 #include "runtime/training/run.hpp"
+#include "runtime/clock.hpp"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

@@ -1,8 +1,10 @@
 // TimedCommunicator: a communicator that knows how long its owner has spent in it.
 #pragma once
 
+#include <utility>
+
+#include "runtime/clock.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/executor/device.hpp"
 
 namespace echelon {
 
@@ -10,7 +12,8 @@ namespace echelon {
 class TimedCommunicator : public Communicator {
  public:
   explicit TimedCommunicator(Communicator& inner) : inner_(inner) {}
-  /// Since the last call of this.
+  [[nodiscard]] const Seconds& spent() const { return spent_; }
+  /// What was spent since the last call of this.
   [[nodiscard]] Seconds take() { return std::exchange(spent_, Seconds{}); }
 
   [[nodiscard]] int rank() const override { return inner_.rank(); }
@@ -43,6 +46,8 @@ class TimedCommunicator : public Communicator {
     const Watch watch(*this);
     inner_.barrier();
   }
+
+  [[nodiscard]] Seconds met() const override { return inner_.met(); }
 
  private:
   class Watch {

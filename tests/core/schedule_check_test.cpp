@@ -226,6 +226,13 @@ TEST_CASE("a step before its reductions, or none at all, is found") {
   finds(Kind::step_order, moved(0, 0, 9), "zero");
 }
 
+TEST_CASE("tied embeddings that are summed before they are reduced are found") {
+  const std::string early = edited(0, "11 reduce c0 u0 b200 s5 @10\n12 tied p1 b32 s6",
+                                   "11 tied p1 b32 s5 @10\n12 reduce c0 u0 b200 s6");
+  finds(Kind::step_order, edited(1, "12 tied p0 b32 s6", "12 tied p0 b32 s5", early),
+        "rank 0 #11 tied p1 does not wait for");
+}
+
 TEST_CASE("a reduction before the last backward, or one that is missing, is found") {
   finds(Kind::step_order, edited(1, "s4 @9", "s4 @6"), "rank 1 #11 reduce c0 u0");
   finds(Kind::step_order, edited(0, "reduce c0 u0", "reduce c0 m0 u0"), "1 of 2 pieces");

@@ -31,8 +31,8 @@ buffer output_gradient 1024 at 10752
 8 B c0 m0 <1,6,0 @7
 9 recv_b c0 m1 p1 b1024 s3 >6 @8
 10 B c0 m1 <4,6,3 @9
-11 tied p1 b32 s5 @10
-12 reduce c0 u0 b200 s6
+11 reduce c0 u0 b200 s5 @10
+12 tied p1 b32 s6
 13 norm b4 s7
 14 clip @13
 15 step
@@ -56,7 +56,7 @@ buffer input_gradient 1024 at 6656
 9 B c0 m1 <3,1,4 >5 @7
 10 send_b c0 m1 p0 b1024 s3 <5 @9
 11 reduce c0 u0 b200 s4 @9
-12 tied p0 b32 s5
+12 tied p0 b32 s6
 13 norm b4 s7
 14 clip @13
 15 step

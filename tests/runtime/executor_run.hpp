@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/clock.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/virtual_device.hpp"
 #include "tests/costmodel/schedule_cases.hpp"
