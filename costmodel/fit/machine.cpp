@@ -92,7 +92,7 @@ class MachineFit {
     }
     return some;
   }
-  [[nodiscard]] Rows rows(std::string_view what) const {
+  [[nodiscard]] Rows named(std::string_view what) const {
     return rows([what](const Measurement& m) { return m.what == what; });
   }
   [[nodiscard]] DeviceRates rates() const { return device_rates(rank_, out_, Dtype::fp32); }
@@ -132,7 +132,7 @@ class MachineFit {
   }
 
   void attention(const char* what, double Calibration::*rate, double work) {
-    const Rows table = rows(what);
+    const Rows table = named(what);
     if (table.empty()) return;
     const auto predict = [&](const Measurement& row, double efficiency, double ramp) {
       const auto s = static_cast<double>(row.shape[0]);
@@ -158,15 +158,18 @@ class MachineFit {
     if (first) keep("attention_ramp", ramp, of);
   }
 
-  /// Bytes over what the products and attention leave of a layer, forward and backward together.
+  /// Bytes over what the products and attention leave of a layer, forward and backward together; of
+  /// narrow layers, in wide ones products are nearly everything.
   void pointwise() {
     std::vector<double> shares;
     for (const Measurement* row :
-         rows([](const Measurement& m) { return m.what.starts_with("layers "); })) {
+         rows([](const Measurement& m) {
+           return m.what.starts_with("layers ") && m.shape[1] <= kNarrow;
+         })) {
       const LayersMeasured parts = price_of(*row, rank_, out_);
-      // Never less than a tenth, where products were measured slower than they run in a layer.
+      // Never less than a fiftieth, where products were measured slower than they run in a layer.
       const Seconds left =
-          std::max(row->seconds - parts.gemm - parts.attention, 0.1 * row->seconds);
+          std::max(row->seconds - parts.gemm - parts.attention, 0.02 * row->seconds);
       shares.push_back((parts.pointwise / left) / rank_.hbm);
     }
     if (shares.empty()) return;
@@ -178,7 +181,7 @@ class MachineFit {
   void optimizer() {
     std::vector<double> shares;
     constexpr double kBytes = 4 + 2 * 4 + 2 * 8 + 4;
-    for (const Measurement* row : rows("clear and adam")) {
+    for (const Measurement* row : named("clear and adam")) {
       const Bytes bytes{kBytes * static_cast<double>(row->shape[0])};
       shares.push_back((bytes / row->seconds) / rank_.hbm);
     }
@@ -212,6 +215,7 @@ class MachineFit {
     keep("intra_hop", 0, of);
   }
 
+  static constexpr std::int64_t kNarrow = 256;  // hidden
   static constexpr BytesPerSecond kLink{50e9};  // topologies/this_machine_io.cpp
   const GpuSpec& rank_;
   Calibration out_;
