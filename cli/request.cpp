@@ -237,6 +237,20 @@ Result<Machine> machine_of(const Settings& settings, std::int64_t gpus,
   return Machine{*std::move(cluster), name, *stack, *calibration, path};
 }
 
+namespace {
+
+/// Some software trains without dropout, whatever the model says.
+void leave_out_dropout(PlanRequest& request) {
+  ModelSpec& model = request.model;
+  if (request.stack.dropout || (model.hidden_dropout <= 0 && model.attention_dropout <= 0)) return;
+  request.assumptions.push_back(
+      fmt::format("no dropout: {} trains without the model's {:g}", request.stack.name,
+                  std::max(model.hidden_dropout, model.attention_dropout)));
+  model.hidden_dropout = model.attention_dropout = 0;
+}
+
+}  // namespace
+
 Result<Asked> understand(const Settings& settings) {
   if (const Status supported = check_supported(settings); !supported) return supported.error();
   const Result<PlanConstraints> constraints = constraints_of(settings);
@@ -268,6 +282,7 @@ Result<Asked> understand(const Settings& settings) {
                       .assumptions = std::move(assumed)};
   // Memory is allocated before the first step, and nothing else shares a rank's part.
   if (request.cluster.node().cores > 0) request.keep_free = 64_MiB;
+  leave_out_dropout(request);
   if (const Status limits = read_limits(settings, request); !limits) return limits.error();
   if (const Status operations = read_operations(settings, request); !operations) {
     return operations.error();
@@ -336,6 +351,7 @@ Result<Asked> understand(const PlanFile& file, const std::string& path, const Se
                       .keep_free = file.keep_free,
                       .max_memory = file.max_memory,
                       .assumptions = std::move(assumed)};
+  leave_out_dropout(request);
   if (changes.has("max-memory")) {
     if (const Status limits = read_limits(settings, request); !limits) return limits.error();
   }

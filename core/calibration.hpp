@@ -47,11 +47,12 @@ struct Calibration {
   Seconds inter_hop;             ///< per ring step between domains, the fabric's own latency on top
   double switch_efficiency = 0;  ///< of the in-domain link left, when the switch adds (NVLS)
   Seconds switch_base;           ///< fixed time of a reduction in the switch, one way in and out
-  // How a latency measured in the job itself is felt (costmodel/price.hpp, MeasuredNetwork):
-  double hop_felt = 1;       ///< per step between domains, over the measured one
-  double span_hop_felt = 0;  ///< per step inside a domain of a ring that spans several
-  double bulk_hop_felt = 1;  ///< stalling network: per step between domains of data-parallel rings
-  double host_hop_felt = 1;  ///< … and by the host, per ring step, an eighth of the measured one
+  // How the latency of a network measured in the job itself is felt (costmodel/price.hpp,
+  // MeasuredNetwork):
+  double hop_felt = 1;       ///< by the host, per step between domains of a layer's collectives
+  double span_hop_felt = 0;  ///< data-parallel rings: per step inside a domain
+  double bulk_hop_felt = 1;  ///< … and between domains of a stalling network
+  double host_hop_felt = 1;  ///< there by the host, per ring step, an eighth of the measured one
   double dp_overlap = 0;     ///< share of the backward pass that data-parallel traffic can use
   double tp_overlap = 0;     ///< share of the paired GEMM that a tensor-parallel collective can use
   double overlap_slowdown = 0;  ///< compute time lost per second of overlapped communication

@@ -2,6 +2,7 @@
 // the operator lists.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "costmodel/collectives.hpp"
 #include "costmodel/price.hpp"
@@ -120,8 +121,11 @@ void add_collective(const Operator& op, const Context& c, Sums& sums, Pending& p
       c.overlap_tp && op.group == CollectiveGroup::tp ? 1 - c.calibration.tp_overlap : 1.0;
   const Seconds forward = share * collective_time(op.forward_collective, op.payload, links);
   const Seconds backward = collective_time(op.backward_collective, op.payload, links);
-  sums.forward.ring_steps += ring_steps(op.forward_collective, links.ranks);
-  sums.backward.ring_steps += ring_steps(op.backward_collective, links.ranks);
+  for (const auto& [pass, kind] : {std::pair{&sums.forward, op.forward_collective},
+                                   std::pair{&sums.backward, op.backward_collective}}) {
+    pass->ring_steps += ring_steps(kind, links.ranks);
+    pass->network_steps += ring_steps(kind, links.domains);
+  }
   pending.group = op.group;
   if (op.forward_overlaps) {
     pending.forward += forward;

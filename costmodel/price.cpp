@@ -22,10 +22,10 @@ Pricer::Pricer(const ModelSpec& model, const TrainingJob& job, const ClusterTopo
 }
 
 GroupLinks Pricer::links(int ranks, int stride) const {
-  GroupLinks group = apply(cluster_.group(ranks, stride), calibration_);
-  if (!network_ || network_->hop <= Seconds{} || group.domains < 2) return group;
-  group.inter_hop = calibration_.hop_felt * network_->device_hop();
-  group.intra_hop += calibration_.span_hop_felt * network_->device_hop();
+  const GroupNetwork network = cluster_.group(ranks, stride);
+  GroupLinks group = apply(network, calibration_);
+  if (simplified_ == Simplified::unshared_nics) group.inter *= network.sharing_groups;
+  if (simplified_ == Simplified::single_nics) group.inter = group.inter_per_rank;
   return group;
 }
 
@@ -37,13 +37,22 @@ GroupLinks Pricer::data_links(int ranks, int stride) const {
   const double share = std::min(1.0, network_->bus.in(described));
   group.inter *= share;
   group.inter_per_rank *= share;
-  if (network_->stalls()) group.inter_hop = calibration_.bulk_hop_felt * network_->hop;
+  if (network_->hop <= Seconds{}) return group;
+  group.intra_hop += calibration_.span_hop_felt * network_->device_hop();
+  group.inter_hop =
+      network_->stalls() ? calibration_.bulk_hop_felt * network_->hop : network_->device_hop();
   return group;
 }
 
 Seconds Pricer::host_ring_step() const {
   if (!network_ || !network_->stalls()) return Seconds{};
   return calibration_.host_hop_felt / 8 * network_->hop;
+}
+
+Seconds Pricer::host_network_step() const {
+  constexpr Seconds kUsual = 250_us;
+  if (!network_ || network_->hop <= Seconds{}) return Seconds{};
+  return calibration_.hop_felt * kUsual;
 }
 
 Cut cut_of(const ParallelPlan& plan) {

@@ -82,10 +82,11 @@ struct PassCosts {
   Seconds ep;
   double ring_steps =
       0;  ///< of all collectives, one after the other: what a stalled host waits for
+  double network_steps = 0;  ///< those of them between domains
   [[nodiscard]] Seconds total() const { return device + tp + cp + ep; }
   [[nodiscard]] friend PassCosts operator*(double count, const PassCosts& pass) {
-    return {count * pass.device, count * pass.tp, count * pass.cp, count * pass.ep,
-            count * pass.ring_steps};
+    return {count * pass.device, count * pass.tp,         count * pass.cp,
+            count * pass.ep,     count * pass.ring_steps, count * pass.network_steps};
   }
   PassCosts& operator+=(const PassCosts& other) {
     device += other.device;
@@ -93,6 +94,7 @@ struct PassCosts {
     cp += other.cp;
     ep += other.ep;
     ring_steps += other.ring_steps;
+    network_steps += other.network_steps;
     return *this;
   }
 };
@@ -133,8 +135,8 @@ struct CutCosts {
 };
 
 /// What a job's own benchmark said about its network, before it trained. Overrides the description
-/// where it applies: bandwidth for data-parallel groups (a benchmark over the whole job says little
-/// about groups of two nodes), latency for every group that spans domains.
+/// for data-parallel groups that span domains: a benchmark over the whole job says little about
+/// groups of two nodes.
 struct MeasuredNetwork {
   BytesPerSecond bus;  ///< all-reduce over the whole job, as nccl-tests counts bus bandwidth
   Seconds hop;         ///< per step between nodes of a ring over the whole job; zero: not measured
@@ -143,8 +145,16 @@ struct MeasuredNetwork {
   /// most 0.38 ms, 811 at least 1.33 ms (most of them 2.0-2.6), none anything between. Then every
   /// collective also blocks the host, even one that stays inside a node.
   [[nodiscard]] bool stalls() const { return hop > 800_us; }
-  /// What the device sees of it outside data-parallel rings: a healthy network's at most.
+  /// What the device sees of it inside nodes: a healthy network's at most.
   [[nodiscard]] Seconds device_hop() const { return std::min(hop, 250_us); }
+};
+
+/// Structure of the model that no rate can take away, made simpler. For ablations alone.
+enum class Simplified {
+  nothing,
+  unshared_nics,  ///< every group between nodes has all NICs of its nodes
+  single_nics,    ///< … one NIC per node, that of one GPU
+  no_bubble       ///< every stage is busy from the first microbatch to the last
 };
 
 /// Prices plans of one (model, job, cluster, stack, calibration). Pure: same arguments, same
@@ -157,6 +167,7 @@ class Pricer {
   /// The same job under other rates.
   void recalibrate(const Calibration& calibration) { calibration_ = calibration; }
   void set_network(const MeasuredNetwork& network) { network_ = network; }
+  void simplify(Simplified what) { simplified_ = what; }
 
   /// The links of a group (ClusterTopology::group) under this calibration.
   [[nodiscard]] GroupLinks links(int ranks, int stride) const;
@@ -164,6 +175,11 @@ class Pricer {
   [[nodiscard]] GroupLinks data_links(int ranks, int stride) const;
   /// Host time that a collective over so many ranks costs besides its launch.
   [[nodiscard]] Seconds host_ring_step() const;
+  /// The same per step of it between domains: a healthy network's collectives hold up the host too,
+  /// by the same time whatever the ring over the whole job measured. Published runs of tensor
+  /// parallelism over 16 and 32 GPUs show a floor of 8 and 15-20 ms per layer that neither the
+  /// microbatch nor the number of GPUs moves.
+  [[nodiscard]] Seconds host_network_step() const;
 
   [[nodiscard]] CutCosts cut_costs(Cut cut) const;
   [[nodiscard]] Prediction price(const ParallelPlan& plan) const;
@@ -192,6 +208,7 @@ class Pricer {
   [[nodiscard]] const ClusterTopology& cluster() const { return cluster_; }
   [[nodiscard]] const Stack& stack() const { return stack_; }
   [[nodiscard]] const Calibration& calibration() const { return calibration_; }
+  [[nodiscard]] Simplified simplified() const { return simplified_; }
 
  private:
   void share_cores(const ParallelPlan& plan, Seconds busy, TimePrediction& out) const;
@@ -202,6 +219,7 @@ class Pricer {
   Stack stack_;
   Calibration calibration_;
   std::optional<MeasuredNetwork> network_;
+  Simplified simplified_ = Simplified::nothing;
   std::vector<int> moe_before_;
   FlopsPerSecond peak_;  ///< dense peak of the job's dtype
   Flops flops_per_token_;

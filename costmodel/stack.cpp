@@ -122,6 +122,7 @@ std::vector<Stack> make_stacks() {
     Stack s;
     s.name = "echelon";
     s.source = "Echelon's own runtime: C++ launch path, fused loss, recomputed layers per stage";
+    s.dropout = false;
     s.zero23_with_pipeline = true;
     s.per_stage_recompute = true;
     s.zero_bubble = true;

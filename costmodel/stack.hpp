@@ -40,6 +40,7 @@ struct Stack {
   bool dispatches_per_domain = false;  ///< a token crosses to an NVLink domain once, however many
                                        ///< of its experts are there (DeepEP, HybridEP)
   bool overlaps_experts = false;       ///< dispatch and combine beside another microbatch
+  bool dropout = true;  ///< applies the model's dropout; else it trains without
   double logits_bytes = 6;             ///< alive per logit at the peak: bf16 logits + fp32 softmax
   double loss_traffic = 20;            ///< HBM bytes per logit, forward + backward
   int gather_buffers = 1;              ///< full-sequence buffers alive in a sequence-parallel layer

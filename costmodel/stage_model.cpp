@@ -125,8 +125,10 @@ StageTimes StageModel::times(const Stage& stage) const {
   PassCosts backward;
   PassCosts again;
   const Seconds ring_step = pricer_.host_ring_step();
+  const Seconds network_step = pricer_.host_network_step();
   const auto launch = [&](Seconds host, const PassCosts& pass, double share, bool experts) {
-    return host + pass.ring_steps * ring_step + (experts ? share * c_.host_experts : Seconds{});
+    return host + pass.ring_steps * ring_step + pass.network_steps * network_step +
+           (experts ? share * c_.host_experts : Seconds{});
   };
   const auto add_layers = [&](const LayerCosts& layer, const LayerTraffic& traffic,
                               int LayerCounts::*kind) {
@@ -279,9 +281,11 @@ Seconds StageModel::steady_hops(Seconds busy) const {
 }
 
 Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
+  const double microbatches = static_cast<double>(microbatches_);
+  const Seconds hops = (microbatches - 1) * steady_hops(slowest);
+  if (pricer_.simplified() == Simplified::no_bubble) return microbatches * slowest + hops;
   return pipeline_time(plan_.schedule, sum, slowest, plan_.vpp, microbatches_) +
-         2.0 * (plan_.pp - 1) * hop_ +
-         static_cast<double>(microbatches_ - 1) * steady_hops(slowest);
+         2.0 * (plan_.pp - 1) * hop_ + hops;
 }
 
 }  // namespace echelon

@@ -15,6 +15,7 @@ constexpr double kFree = 1e6;      ///< an efficiency that makes work free
 
 /// The books of a fit with a term taken out of every calibration, nothing fitted again.
 FoldedFit stripped(FoldedFit fit, const AblationTerm& term) {
+  fit.simplified = term.simplified;
   for (auto& book : fit.books) {
     for (Calibration& calibration : book) {
       for (const PinnedRate& rate : term.pinned) {
@@ -45,9 +46,7 @@ const std::vector<AblationTerm>& ablation_terms() {
       {"fixed per step", "data, logging, synchronisation", {{"step_fixed", 0}}},
       {"stragglers", "the slowest of many nodes", {{"straggler_per_doubling", 0}}},
       {"in-domain bandwidth", "NVLink or PCIe bytes", {{"link_efficiency", kFree}}},
-      {"network bandwidth",
-       "bytes between nodes, NICs shared by groups",
-       {{"nic_efficiency", kFree}}},
+      {"network bandwidth", "bytes between nodes", {{"nic_efficiency", kFree}}},
       {"collective latency",
        "base and ring steps",
        {{"collective_base", 0},
@@ -66,6 +65,12 @@ const std::vector<AblationTerm>& ablation_terms() {
        {{"experts_pace", 1}}},
       {"fp8 efficiency", "fp8 GEMMs reach another share of their peak", {{"fp8_efficiency", 1}}},
       {"pace of releases", "one release of a software beside another", {{"pace", 1}}},
+      {"sharing of NICs",
+       "else every group has all NICs of its nodes",
+       {},
+       Simplified::unshared_nics},
+      {"several NICs of a node", "else a group has those of one GPU", {}, Simplified::single_nics},
+      {"pipeline bubble", "stages wait for the first and the last", {}, Simplified::no_bubble},
   };
   return kTerms;
 }
@@ -81,7 +86,8 @@ std::vector<AblatedTerm> ablate(const std::vector<RunRow>& rows, const FoldedFit
     const AblationTerm& term = terms[t];
     const auto bare = validate_folds(rows, stripped(whole, term));
     // What remains of the term in calibrations that no fit has touched is taken out as well.
-    const auto without = validate_folds(rows, stripped(fit_folds(rows, parts, term.pinned), term));
+    const FoldedFit again = fit_folds(rows, parts, {term.pinned, term.simplified});
+    const auto without = validate_folds(rows, stripped(again, term));
     AblatedTerm row{term.name, term.what, 0, 0, 0};
     for (std::size_t i = 0; i < with->rows.size(); ++i) {
       const ValidatedRow& judged = with->rows[i];

@@ -10,11 +10,12 @@
 
 namespace echelon {
 
-/// One term, and the rates that make it vanish.
+/// One term, and what makes it vanish: rates, or a simpler structure.
 struct AblationTerm {
   std::string_view name;
   std::string_view what;  ///< one line
-  std::vector<PinnedRate> pinned;
+  std::vector<PinnedRate> pinned{};
+  Simplified simplified = Simplified::nothing;
 };
 [[nodiscard]] const std::vector<AblationTerm>& ablation_terms();
 

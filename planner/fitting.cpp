@@ -28,7 +28,7 @@ constexpr double kBand = 0.8;
 /// A row that can be fitted to, ready to be priced again and again.
 struct Observation {
   std::size_t row = 0;
-  std::string family, stack, software, era;
+  std::string family, stack, software, era, fold;
   Pricer pricer;
   ParallelPlan plan;
   Cut cut;
@@ -73,13 +73,14 @@ std::vector<FitParameter> free_ones(std::vector<FitParameter> parameters,
   return parameters;
 }
 
-Observations observe(const std::vector<RunRow>& rows, std::span<const PinnedRate> pinned = {}) {
+Observations observe(const std::vector<RunRow>& rows, const WithoutTerm& without = {}) {
   Observations out;
   out.rows = &rows;
-  out.pinned = pinned;
+  out.pinned = without.pinned;
   const CalibrationBook priors{{}};
   RunMapper mapper;
   const auto flags = flags_of(rows);
+  const auto folds = folds_of(rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const RunRow& row = rows[i];
     if (!row.step_seconds || row.out_of_memory()) {
@@ -99,15 +100,17 @@ Observations observe(const std::vector<RunRow>& rows, std::span<const PinnedRate
         ++out.left_out["on a GPU of no family"];
         continue;
       }
-      pin(*prior, pinned);
+      pin(*prior, without.pinned);
       Pricer pricer(run.model, run.job, run.cluster, run.stack, *prior);
       if (const auto network = measured_network(row, run.cluster)) pricer.set_network(*network);
+      pricer.simplify(without.simplified);
       const std::string era = era_of(row);
       out.runs.push_back({i,
                           family,
                           run.stack.name,
                           row.stack,
                           era,
+                          folds[i],
                           std::move(pricer),
                           run.plan,
                           cut_of(run.plan),
@@ -138,14 +141,38 @@ std::vector<FitParameter> release_parameters() {
   return out;
 }
 
+/// What one software changes beside another on the same stack: launches, latencies and overlap, and
+/// less so how fast the machine computes and moves bytes.
+std::vector<FitParameter> software_parameters() {
+  std::vector<FitParameter> out = within(time_parameters(), 0.7);
+  for (FitParameter& parameter : out) {
+    for (const char* key :
+         {"gemm_efficiency", "fp8_efficiency", "gemm_ramp", "attention_forward",
+          "memory_efficiency", "optimizer_efficiency", "link_efficiency", "nic_efficiency"}) {
+      if (parameter.key == key) parameter.spread *= 0.3;
+    }
+  }
+  return out;
+}
+
 using Runs = std::vector<Observation*>;
+
+/// Runs of one fold (planner/folds.hpp) are off by the same share for the same reasons, so that n
+/// of them say less than n runs of different jobs: each weighs 1/√n.
+std::vector<double> weights_of(const Runs& runs) {
+  std::map<std::string_view, int> sizes;
+  for (const Observation* run : runs) ++sizes[run->fold];
+  std::vector<double> weights;
+  for (const Observation* run : runs) weights.push_back(1 / std::sqrt(sizes.at(run->fold)));
+  return weights;
+}
 
 /// Fits one node of the tree.
 FittedCalibration fit_node(const Calibration& parent, std::vector<FitParameter> parameters,
                            const Runs& runs, std::string name, std::string what) {
   Calibration base = parent;
   base.sources.clear();  // copied thousands of times
-  const std::vector<double> weights(runs.size(), 1.0);
+  const std::vector<double> weights = weights_of(runs);
   const Fit fit =
       fit_rates(base, parameters, weights, [&](const Calibration& c, std::span<double> errors) {
         for (std::size_t i = 0; i < runs.size(); ++i) errors[i] = log_error(*runs[i], c);
@@ -206,7 +233,7 @@ std::vector<FittedCalibration> fit_tree(Observations& all,
       Calibration parent = root;
       if (by_software.size() > 1) {
         if (own.size() < kFewest) continue;
-        parent = add(root, within(time_parameters(), 0.7), own, special, what + ", by " + software);
+        parent = add(root, software_parameters(), own, special, what + ", by " + software);
       }
       const auto by_era = split_by(own, &Observation::era);
       for (const auto& [era, some] : by_era) {
@@ -313,11 +340,12 @@ FitTable fit_with_bands(const std::vector<RunRow>& rows, int parts, const FitPro
   return table_of(std::move(tree), all);
 }
 
-FoldedFit fit_folds(const std::vector<RunRow>& rows, int parts, std::span<const PinnedRate> pinned,
+FoldedFit fit_folds(const std::vector<RunRow>& rows, int parts, const WithoutTerm& without,
                     const FitProgress& progress) {
-  Observations all = observe(rows, pinned);
+  Observations all = observe(rows, without);
   CrossValidation judged = cross_validate(rows, all, parts, progress);
   FoldedFit out;
+  out.simplified = without.simplified;
   for (int part = 0; part < parts; ++part) {
     out.books.push_back(calibrations_of(judged.trees[static_cast<std::size_t>(part)]));
     for (Calibration& calibration : out.books.back()) set_band(calibration, judged.errors, part);
@@ -332,6 +360,7 @@ Result<ValidationReport> validate_folds(const std::vector<RunRow>& rows, const F
   options.where = where;
   for (const auto& book : fit.books) options.books.emplace_back(book);
   options.part = fit.part;
+  options.simplified = fit.simplified;
   return validate(rows, options);
 }
 

@@ -9,6 +9,7 @@
 #include "core/calibration.hpp"
 #include "core/result.hpp"
 #include "costmodel/fit/fit.hpp"
+#include "costmodel/price.hpp"
 #include "planner/runs_io.hpp"
 #include "planner/validation.hpp"
 
@@ -32,10 +33,16 @@ struct FitTable {
 /// Told now and then the share done in [0, 1].
 using FitProgress = std::function<void(double)>;
 
-/// A rate held at a value instead of being fitted: how a term is taken out of the model.
+/// A rate held at a value instead of being fitted.
 struct PinnedRate {
   std::string_view key;  ///< of calibration_fields()
   double value = 0;      ///< in the field's unit
+};
+
+/// How a term is taken out of the model: rates that make it vanish, or a simpler structure.
+struct WithoutTerm {
+  std::span<const PinnedRate> pinned{};
+  Simplified simplified = Simplified::nothing;
 };
 
 /// Calibrations for every part of a table, fitted to the others. The band of each holds 80 % of
@@ -44,10 +51,11 @@ struct PinnedRate {
 struct FoldedFit {
   std::vector<std::size_t> part;                ///< of every row
   std::vector<std::vector<Calibration>> books;  ///< of every part
+  Simplified simplified = Simplified::nothing;  ///< the model they were fitted to
 };
 /// Folds (planner/folds.hpp) are dealt out to `parts` parts.
 [[nodiscard]] FoldedFit fit_folds(const std::vector<RunRow>& rows, int parts = 10,
-                                  std::span<const PinnedRate> pinned = {},
+                                  const WithoutTerm& without = {},
                                   const FitProgress& progress = {});
 
 /// Every row predicted by calibrations that have not seen its fold. `where` chooses the rows that

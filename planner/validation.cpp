@@ -92,6 +92,7 @@ ValidatedRow predict_row(const RunRow& row, const CalibrationBook& book, RunMapp
   if (!options.calibration) out.nearest = nearest_for(run, used);
   Pricer pricer(run.model, run.job, run.cluster, run.stack, used);
   if (const auto network = measured_network(row, run.cluster)) pricer.set_network(*network);
+  pricer.simplify(options.simplified);
   const Prediction prediction = pricer.price(run.plan);
   if (!prediction.time.step.is_finite()) {
     out.skipped = "the predicted time is not finite";

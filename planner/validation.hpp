@@ -12,6 +12,7 @@
 #include "core/cost.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"
+#include "costmodel/price.hpp"
 #include "planner/calibration_book.hpp"
 #include "planner/error_summary.hpp"
 #include "planner/noise.hpp"
@@ -88,7 +89,8 @@ struct ValidationOptions {
   /// table: with a book that has not seen the row's fold it is judged out of fold.
   std::vector<CalibrationBook> books{};
   std::vector<std::size_t> part{};
-  std::string where;  ///< planner/row_filter.hpp
+  Simplified simplified = Simplified::nothing;  ///< the model that predicts; for ablations
+  std::string where;                            ///< planner/row_filter.hpp
 };
 
 /// Predicts every row. Error: a filter that cannot be read (reported at "--where"). A row that

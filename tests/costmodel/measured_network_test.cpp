@@ -49,14 +49,15 @@ TEST_CASE("a fabric stalls from 0.8 ms per hop on, and devices feel a healthy on
   CHECK(kStalling.device_hop() == 250_us);
 }
 
-TEST_CASE("groups that span nodes feel the measured latency, between nodes and inside them") {
-  const Seconds inside = Measured().pricer.links(64, 1).intra_hop;
-  const GroupLinks healthy = Measured(kHealthy).pricer.links(64, 1);
-  CHECK(healthy.inter_hop.in(1_us) == Approx(0.5 * 200));
+TEST_CASE("data-parallel groups that span nodes feel the measured latency inside nodes too") {
+  const Seconds inside = Measured().pricer.data_links(64, 1).intra_hop;
+  const GroupLinks healthy = Measured(kHealthy).pricer.data_links(64, 1);
   CHECK((healthy.intra_hop - inside).in(1_us) == Approx(0.02 * 200));
-  const GroupLinks stalling = Measured(kStalling).pricer.links(64, 1);
-  CHECK(stalling.inter_hop.in(1_us) == Approx(0.5 * 250));
+  const GroupLinks stalling = Measured(kStalling).pricer.data_links(64, 1);
   CHECK((stalling.intra_hop - inside).in(1_us) == Approx(0.02 * 250));
+  const GroupLinks others = Measured(kHealthy).pricer.links(64, 1);
+  CHECK(others.intra_hop == inside);
+  CHECK(others.inter_hop == Measured().pricer.links(64, 1).inter_hop);
 }
 
 TEST_CASE("groups inside a node feel nothing of a measured network") {
@@ -80,17 +81,42 @@ TEST_CASE("data-parallel groups get the measured share of the described bandwidt
 }
 
 TEST_CASE("only on a stalling network do data-parallel rings feel the whole hop") {
-  CHECK(Measured(kHealthy).pricer.data_links(64, 1).inter_hop.in(1_us) == Approx(0.5 * 200));
+  CHECK(Measured(kHealthy).pricer.data_links(64, 1).inter_hop.in(1_us) == Approx(200));
   CHECK(Measured(kStalling).pricer.data_links(64, 1).inter_hop.in(1_us) == Approx(0.25 * 1600));
 }
 
 TEST_CASE("a bandwidth without a latency changes bandwidths alone") {
   const MeasuredNetwork bus_only{160_GBps, Seconds{}};
-  CHECK(Measured(bus_only).pricer.links(64, 1).inter_hop ==
-        Measured().pricer.links(64, 1).inter_hop);
+  CHECK(Measured(bus_only).pricer.data_links(64, 1).inter_hop ==
+        Measured().pricer.data_links(64, 1).inter_hop);
   CHECK(Measured(bus_only).pricer.data_links(64, 1).inter ==
         Measured(kHealthy).pricer.data_links(64, 1).inter);
   CHECK(Measured(bus_only).pricer.host_ring_step() == Seconds{});
+  CHECK(Measured(bus_only).pricer.host_network_step() == Seconds{});
+}
+
+TEST_CASE("the host waits for the steps between nodes of a layer's collectives, none inside one") {
+  CHECK(Measured().pricer.host_network_step() == Seconds{});
+  const Measured healthy(kHealthy);
+  CHECK(healthy.pricer.host_network_step().in(1_us) == Approx(0.5 * 250));
+
+  const auto host = [&](int tp) {
+    ParallelPlan p;
+    p.tp = tp;
+    p.dp = 64 / tp;
+    p.shard_group = p.dp;
+    p.sequence_parallel = true;
+    const CutCosts costs = healthy.pricer.cut_costs(cut_of(p));
+    const StageModel model(healthy.pricer, p, costs);
+    return model.times({.index = 0, .layers = {5, 0}});
+  };
+  CHECK(host(8).host == Seconds{});
+  // tp 32 spans four nodes: 3 steps of each of the 4 collectives forward and 6 backward.
+  const StageTimes times = host(32);
+  const Seconds floor = 5 * 10 * 3 * 125_us;
+  const Seconds layers = times.host + times.tp + times.compute;
+  CHECK(times.host > Seconds{});
+  CHECK(layers >= floor);
 }
 
 TEST_CASE("on a stalling network the host waits for every ring step, even inside a node") {

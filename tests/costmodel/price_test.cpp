@@ -4,6 +4,7 @@
 #include "core/model_io.hpp"
 #include "costmodel/calibration_io.hpp"
 #include "costmodel/collectives.hpp"
+#include "costmodel/stage_model.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace echelon;
@@ -357,4 +358,31 @@ TEST_CASE("the router decides in 16 bits, whatever the experts compute in") {
   for (const Operator& op : list.view()) {
     if (op.kind == OperatorKind::gemm) CHECK(op.wide == (op.name == "router"));
   }
+}
+
+TEST_CASE("what an ablation makes simpler: NICs not shared, one NIC per group, no bubble") {
+  const Setup s = setup("7b", "dgx-h100", 64);
+  const auto simpler = [&](Simplified what) {
+    Pricer pricer = s.pricer();
+    pricer.simplify(what);
+    return pricer;
+  };
+  const Pricer whole = s.pricer();
+  const Pricer unshared = simpler(Simplified::unshared_nics);
+  const Pricer single = simpler(Simplified::single_nics);
+  // Eight groups of one GPU per node share eight NICs; one group of all has them to itself.
+  CHECK(unshared.links(8, 8).inter / whole.links(8, 8).inter == Approx(8));
+  CHECK(unshared.links(64, 1).inter == whole.links(64, 1).inter);
+  CHECK(single.links(8, 8).inter == whole.links(8, 8).inter);
+  CHECK(whole.links(64, 1).inter / single.links(64, 1).inter == Approx(8));
+
+  const ParallelPlan p = plan(s, 1, 8);
+  const Pricer busy = simpler(Simplified::no_bubble);
+  CHECK(busy.price(p).time.step < whole.price(p).time.step);
+  const CutCosts costs = busy.cut_costs(cut_of(p));
+  const StageModel model(busy, p, costs);
+  const double m = static_cast<double>(model.microbatches());
+  const Seconds slowest = 1 * kSecond;
+  CHECK(model.pipeline(8 * slowest, slowest).in(kSecond) ==
+        Approx((m * slowest + (m - 1) * model.steady_hops(slowest)).in(kSecond)));
 }

@@ -30,6 +30,7 @@ inline ModelSpec small_gpt2(int layers = 4) {
   m.ffn_hidden = 64;
   m.vocab = 50;
   m.max_positions = 16;
+  m.hidden_dropout = m.attention_dropout = 0;
   return m;
 }
 
