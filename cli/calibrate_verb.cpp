@@ -78,9 +78,8 @@ Result<Outcome> calibrate_verb(const Invocation& call) {
   const HostFacts host = host_facts();
   const Result<std::vector<Measurement>> all = measured(call);
   if (!all) return all.error();
-  const std::string how =
-      fmt::format("measured on this machine by plan calibrate, {:%Y-%m-%d}",
-                  fmt::gmtime(std::time(nullptr)));
+  const std::string how = fmt::format("measured on this machine by plan calibrate, {:%Y-%m-%d}",
+                                      fmt::gmtime(std::time(nullptr)));
   std::vector<CalibrationByCores> rates;
   const Result<Stack> stack = find_stack(kExecutingStack);
   if (!stack) return stack.error();
@@ -99,11 +98,10 @@ Result<Outcome> calibrate_verb(const Invocation& call) {
   }
   if (call.json) return Outcome{measurements_to_json(*all)};
   if (call.quiet) return Outcome{};
-  return Outcome{calibrate_text(*all, rates, call.style) +
-                 fmt::format("\nWritten to {}; --cluster this-machine plans with it{}.\n", *target,
-                             *target == machine_calibration_file()
-                                 ? ""
-                                 : " under --calibration " + *target)};
+  return Outcome{
+      calibrate_text(*all, rates, call.style) +
+      fmt::format("\nWritten to {}; --cluster this-machine plans with it{}.\n", *target,
+                  *target == machine_calibration_file() ? "" : " under --calibration " + *target)};
 }
 
 }  // namespace echelon::cli

@@ -61,8 +61,7 @@ Result<std::int64_t> batch_of(const Settings& settings, int sequence,
                        below > 0 ? fmt::format("nearest: {} or {}", below, below + sequence)
                                  : fmt::format("nearest: {}", sequence));
   }
-  const double wanted =
-      cluster.node().cores > 0 ? kDefaultBatchTokensOnCores : kDefaultBatchTokens;
+  const double wanted = cluster.node().cores > 0 ? kDefaultBatchTokensOnCores : kDefaultBatchTokens;
   const std::int64_t batch = default_batch(wanted, sequence, cluster.gpus());
   const std::int64_t total = batch * sequence;
   assumed.push_back(fmt::format(
@@ -103,8 +102,8 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Stack& stac
                                      const ClusterTopology& cluster, Assumptions& assumed) {
   const GpuSpec& gpu = cluster.gpu();
   const Setting* setting = settings.find("precision");
-  Result<PrecisionRecipe> recipe =
-      setting != nullptr ? find_precision(setting->value) : default_precision(stack, cluster, assumed);
+  Result<PrecisionRecipe> recipe = setting != nullptr ? find_precision(setting->value)
+                                                      : default_precision(stack, cluster, assumed);
   if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
   if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;
   std::vector<std::string> formats;

@@ -95,8 +95,8 @@ Result<Calibration> calibration_of(const Settings& settings, const ClusterTopolo
     return calibration;
   }
   const std::string measured = measured_rates(cluster);
-  Result<Calibration> calibration = measured.empty() ? pick_calibration(cluster.gpu(), stack)
-                                                     : load_calibration(measured, cores);
+  Result<Calibration> calibration =
+      measured.empty() ? pick_calibration(cluster.gpu(), stack) : load_calibration(measured, cores);
   if (calibration) {
     assumed.push_back(fmt::format("rates of the calibration {}: {}{}{} (--calibration)",
                                   calibration->name, name_of(calibration->evidence),
@@ -231,8 +231,7 @@ Result<Machine> machine_of(const Settings& settings, std::int64_t gpus,
   const Result<Stack> stack = stack_of(settings, *cluster, assumed);
   if (!stack) return stack.error();
   std::string path;
-  const Result<Calibration> calibration =
-      calibration_of(settings, *cluster, *stack, assumed, path);
+  const Result<Calibration> calibration = calibration_of(settings, *cluster, *stack, assumed, path);
   if (!calibration) return calibration.error();
   return Machine{*std::move(cluster), name, *stack, *calibration, path};
 }

@@ -29,7 +29,6 @@ namespace echelon::cli {
 
 namespace {
 
-
 /// Reads flags into settings; remembers the first error.
 class RunFlags {
  public:

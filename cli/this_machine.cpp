@@ -44,8 +44,8 @@ std::optional<double> clock_in(const std::string& name) {
 }
 
 Bytes memory_of_host() {
-  const double all = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
-                     static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const double all =
+      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   const std::optional<double> limit = number_in("/sys/fs/cgroup/memory.max");
   return Bytes{limit ? std::min(all, *limit) : all};
 }

@@ -37,9 +37,9 @@ Result<std::vector<Measurement>> parse_measurements(std::string_view json, std::
     measured.cores = static_cast<int>(one.integer("cores", 1, kMany));
     measured.seconds = Seconds{one.number("seconds", 0, 1e6)};
     const Json* shape = one.member("shape");
-    const bool numbers =
-        shape != nullptr && shape->is_array() &&
-        std::all_of(shape->begin(), shape->end(), [](const Json& n) { return n.is_number_integer(); });
+    const bool numbers = shape != nullptr && shape->is_array() &&
+                         std::all_of(shape->begin(), shape->end(),
+                                     [](const Json& n) { return n.is_number_integer(); });
     if (!numbers) one.fail("shape", "no list of whole numbers", "for example [256, 128, 512]");
     if (Status done = one.finish(); !done) return done.error();
     measured.shape = shape->get<std::vector<std::int64_t>>();

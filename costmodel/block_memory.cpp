@@ -76,8 +76,8 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
   const Parameters p = parameters(stage);
   const int shards = plan_.shard_group;
   const int zero = shards * expert_shard_ > 1 ? plan_.zero : 0;
-  const double word = padded_vocab(pricer_.model(), pricer_.stack(), plan_.tp) / plan_.tp *
-                      pricer_.model().hidden;
+  const double word =
+      padded_vocab(pricer_.model(), pricer_.stack(), plan_.tp) / plan_.tp * pricer_.model().hidden;
   const bool ends = first(stage) || last(stage);
   const double tied = pricer_.model().tied_embeddings && ends ? word : 0.0;
   const double all = p.replicated + p.experts;
@@ -85,10 +85,8 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
 
   // Step 1: states.
   out.weights = Bytes{(zero == 3 ? part + tied * (1 - 1.0 / shards) : all) * recipe_.weight};
-  out.gradients =
-      Bytes{(zero >= 2 ? part : all) * (recipe_.gradient + recipe_.main_gradient)};
-  out.optimizer =
-      Bytes{(zero >= 1 ? part : all) * (recipe_.master + recipe_.moments)};
+  out.gradients = Bytes{(zero >= 2 ? part : all) * (recipe_.gradient + recipe_.main_gradient)};
+  out.optimizer = Bytes{(zero >= 1 ? part : all) * (recipe_.master + recipe_.moments)};
 
   // Step 2: buffers of the schedule.
   const double m = static_cast<double>(microbatches_);
@@ -125,7 +123,8 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
   const Bytes whole = (splits ? plan_.tp : 1) * costs_.layer_input;
   // Normalised rows, their mean and deviation in fp32; a whole sequence, and its gathered copy; the
   // gradient that runs from layer to layer.
-  const double rows = costs_.layer_input.in(kByte) / (pricer_.model().hidden * width_of(recipe_.compute));
+  const double rows =
+      costs_.layer_input.in(kByte) / (pricer_.model().hidden * width_of(recipe_.compute));
   out.workspace = turns + again + 2 * costs_.layer_input + Bytes{2 * 4 * rows} +
                   (splits ? 2 : 1) * whole + c_.gemm_workspace;
 
@@ -140,11 +139,11 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
     }
     const int units = std::max(1, *std::ranges::min_element(plan_.layers_per_stage) / plan_.vpp);
     const double each = unit * std::max(1.0, std::ceil(layers / plan_.vpp / units));
-    const double largest = each + (units == 1 ? end_first + end_last : std::max(end_first, end_last));
-    const double open =
-        plan_.schedule == ScheduleKind::zero_bubble_h1
-            ? std::min(m, static_cast<double>(stage.index) + 1) * units
-            : 1;
+    const double largest =
+        each + (units == 1 ? end_first + end_last : std::max(end_first, end_last));
+    const double open = plan_.schedule == ScheduleKind::zero_bubble_h1
+                            ? std::min(m, static_cast<double>(stage.index) + 1) * units
+                            : 1;
     out.communication += Bytes{(open + 1) * largest * recipe_.main_gradient};
     out.communication += Bytes{tied * recipe_.main_gradient};
     if (zero == 3) {

@@ -128,8 +128,8 @@ Result<Calibration> load_calibration(const std::string& path, int cores) {
   for (const Json& each : *list) {
     const bool whole = each.is_object() && each.contains("cores") && each.contains("calibration");
     if (!whole || !each["cores"].is_number_integer()) {
-      return input_error(path + " at /calibrations", "an entry without \"cores\" or \"calibration\"",
-                         "both of them");
+      return input_error(path + " at /calibrations",
+                         "an entry without \"cores\" or \"calibration\"", "both of them");
     }
     if (best == nullptr || each["cores"].get<std::int64_t>() <= cores) best = &each;
   }
@@ -182,14 +182,14 @@ Json json_of(const Calibration& c) {
     rates[field.key] = {{"value", rate_of(c, field)}, {"unit", field.unit}, {"source", source}};
   }
   return Json{{"schema", 1},
-                     {"kind", "calibration"},
-                     {"name", c.name},
-                     {"extends", "generic"},  // for rates that later versions add
-                     {"gpu", c.gpu_family},
-                     {"stack", c.stack},
-                     {"evidence", std::string(name_of(c.evidence))},
-                     {"fitted_to", c.fitted_to},
-                     {"rates", rates}};
+              {"kind", "calibration"},
+              {"name", c.name},
+              {"extends", "generic"},  // for rates that later versions add
+              {"gpu", c.gpu_family},
+              {"stack", c.stack},
+              {"evidence", std::string(name_of(c.evidence))},
+              {"fitted_to", c.fitted_to},
+              {"rates", rates}};
 }
 
 }  // namespace

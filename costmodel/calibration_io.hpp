@@ -13,7 +13,8 @@
 
 namespace echelon {
 
-/// Architecture by CUDA compute capability, "hopper"; ranks on processor cores are "cpu"; AMD and unknown devices are "generic".
+/// Architecture by CUDA compute capability, "hopper"; ranks on processor cores are "cpu"; AMD and
+/// unknown devices are "generic".
 [[nodiscard]] std::string_view gpu_family(const GpuSpec& gpu);
 /// A shipped calibration by name, or nothing.
 [[nodiscard]] std::optional<Calibration> shipped_calibration(const std::string& name);

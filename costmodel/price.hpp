@@ -106,7 +106,7 @@ struct LayerCosts {
   Bytes saved;        ///< activations, nothing recomputed
   Bytes saved_selective;
   Bytes transient;
-  Bytes weight_inputs;    ///< from input gradient to weight gradient, where those are apart
+  Bytes weight_inputs;            ///< from input gradient to weight gradient, where those are apart
   Bytes weight_inputs_selective;  ///< … more of a layer recomputed so
   Bytes weight_inputs_full;
   Bytes held;             ///< by collectives that have not run yet, of one microbatch

@@ -40,7 +40,7 @@ struct Stack {
   bool dispatches_per_domain = false;  ///< a token crosses to an NVLink domain once, however many
                                        ///< of its experts are there (DeepEP, HybridEP)
   bool overlaps_experts = false;       ///< dispatch and combine beside another microbatch
-  bool dropout = true;  ///< applies the model's dropout; else it trains without
+  bool dropout = true;                 ///< applies the model's dropout; else it trains without
   double logits_bytes = 6;             ///< alive per logit at the peak: bf16 logits + fp32 softmax
   double loss_traffic = 20;            ///< HBM bytes per logit, forward + backward
   int gather_buffers = 1;              ///< full-sequence buffers alive in a sequence-parallel layer
@@ -64,7 +64,7 @@ struct Stack {
   /// (costmodel/block_memory.cpp).
   bool fixed_blocks = false;
   int loss_rows = 0;        ///< rows of logits that exist at once; 0: all of a microbatch
-  int vocab_padding = 128;              ///< vocabulary padded to a multiple of this · tp
+  int vocab_padding = 128;  ///< vocabulary padded to a multiple of this · tp
 
   [[nodiscard]] bool offers_cp(CpComm comm) const {
     return comm == CpComm::ring ? cp_ring : cp_all_to_all;

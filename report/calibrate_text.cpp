@@ -60,10 +60,9 @@ std::string calibrate_text(const std::vector<Measurement>& all,
                        Table::Align::right, 0});
   }
   Table fitted(columns);
-  for (const char* key :
-       {"gemm_efficiency", "gemm_ramp", "kernel_fixed", "attention_forward", "attention_backward",
-        "attention_ramp", "memory_efficiency", "optimizer_efficiency", "collective_base",
-        "link_efficiency"}) {
+  for (const char* key : {"gemm_efficiency", "gemm_ramp", "kernel_fixed", "attention_forward",
+                          "attention_backward", "attention_ramp", "memory_efficiency",
+                          "optimizer_efficiency", "collective_base", "link_efficiency"}) {
     const CalibrationField& field = calibration_field(key);
     std::vector<Cell> row{key, field.unit};
     for (const CalibrationByCores& each : rates) {

@@ -56,7 +56,8 @@ int run(const std::string& path) {
 
 int measure(const std::string& path) {
   const auto tell = [](const std::string& what) {
-    const std::string line = to_line({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = what});
+    const std::string line =
+        to_line({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = what});
     constexpr int kEvents = 3;  // cli/child.hpp
     [[maybe_unused]] const ssize_t told = write(kEvents, line.data(), line.size());
   };

@@ -29,14 +29,14 @@ Json gpu_json(const GpuSpec& gpu) {
 
 Json node_json(const NodeSpec& node) {
   Json json{{"name", node.name},
-              {"gpus", node.gpus},
-              {"interconnect", node.interconnect},
-              {"gpu_link", node.gpu_link.in(kBytePerSecond)},
-              {"nics", node.nics},
-              {"nic", node.nic.in(kBytePerSecond)},
-              {"cpu_memory", node.cpu_memory.in(kByte)},
-              {"pcie", node.pcie.in(kBytePerSecond)},
-              {"nvme", node.nvme ? Json(node.nvme->in(kByte)) : Json()}};
+            {"gpus", node.gpus},
+            {"interconnect", node.interconnect},
+            {"gpu_link", node.gpu_link.in(kBytePerSecond)},
+            {"nics", node.nics},
+            {"nic", node.nic.in(kBytePerSecond)},
+            {"cpu_memory", node.cpu_memory.in(kByte)},
+            {"pcie", node.pcie.in(kBytePerSecond)},
+            {"nvme", node.nvme ? Json(node.nvme->in(kByte)) : Json()}};
   if (node.cores > 0) json["cores"] = node.cores;
   return json;
 }

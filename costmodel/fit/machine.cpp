@@ -116,9 +116,8 @@ class MachineFit {
       return best_between(0.005, 1.2, [&](double e) { return with(ramp, fixed, e); });
     };
     const auto fixed_at = [&](double ramp) {
-      return best_between(0.1, 200, [&](double fixed) {
-        return with(ramp, fixed, efficiency_at(ramp, fixed));
-      });
+      return best_between(
+          0.1, 200, [&](double fixed) { return with(ramp, fixed, efficiency_at(ramp, fixed)); });
     };
     const double ramp = best_between(1, 1024, [&](double r) {
       const double fixed = fixed_at(r);
@@ -148,10 +147,9 @@ class MachineFit {
     };
     // One ramp for both passes: that of the forward.
     const bool first = work == 1;
-    const double ramp = first ? best_between(1, 1024, [&](double r) {
-      return with(r, efficiency_at(r));
-    })
-                              : out_.attention_ramp;
+    const double ramp =
+        first ? best_between(1, 1024, [&](double r) { return with(r, efficiency_at(r)); })
+              : out_.attention_ramp;
     const std::string of = fmt::format("{} sequences", table.size());
     keep(rate == &Calibration::attention_forward ? "attention_forward" : "attention_backward",
          efficiency_at(ramp), of);
@@ -162,8 +160,7 @@ class MachineFit {
   /// narrow layers, in wide ones products are nearly everything.
   void pointwise() {
     std::vector<double> shares;
-    for (const Measurement* row :
-         rows([](const Measurement& m) {
+    for (const Measurement* row : rows([](const Measurement& m) {
            return m.what.starts_with("layers ") && m.shape[1] <= kNarrow;
          })) {
       const LayersMeasured parts = price_of(*row, rank_, out_);
@@ -190,9 +187,8 @@ class MachineFit {
   }
 
   void collectives() {
-    const Rows table = rows([](const Measurement& m) {
-      return collective_named(m.what).has_value();
-    });
+    const Rows table =
+        rows([](const Measurement& m) { return collective_named(m.what).has_value(); });
     if (table.empty()) return;
     const auto with = [&](double base_us, double share) {
       return misfit(table, [&](const Measurement& row) {
@@ -207,8 +203,7 @@ class MachineFit {
     const auto share_at = [&](double base) {
       return best_between(0.001, 1.2, [&](double share) { return with(base, share); });
     };
-    const double base =
-        best_between(0.2, 2000, [&](double b) { return with(b, share_at(b)); });
+    const double base = best_between(0.2, 2000, [&](double b) { return with(b, share_at(b)); });
     const std::string of = fmt::format("{} collectives between threads", table.size());
     keep("collective_base", base, of);
     keep("link_efficiency", share_at(base), of);

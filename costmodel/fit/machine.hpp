@@ -14,8 +14,8 @@ namespace echelon {
 /// nothing was measured for. `rank`: what such a rank is nominally, of which the rates are shares.
 /// `how` goes into every source: "measured on this machine, 2026-01-31".
 ///
-///   gemm_efficiency, gemm_ramp, kernel_fixed   least squares of log time over the table of products
-///   attention_*                                 the same over the sequences
+///   gemm_efficiency, gemm_ramp, kernel_fixed   least squares of log time over the table of
+///   products attention_*                                 the same over the sequences
 ///   memory_efficiency                           what is left of measured layers beside these two
 ///   optimizer_efficiency                        median over sizes
 ///   collective_base, link_efficiency            least squares of log time, ring formulas

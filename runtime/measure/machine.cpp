@@ -201,8 +201,8 @@ class Measuring {
             ready = true;
           }
           if (!backward) return;
-          cpu::attention_backward<float>(shape, qkv.data(), out.data(), log_sum.data(),
-                                         dout.data(), dqkv.data());
+          cpu::attention_backward<float>(shape, qkv.data(), out.data(), log_sum.data(), dout.data(),
+                                         dqkv.data());
         };
       };
     };

@@ -19,8 +19,8 @@ void Memory::Free::operator()(void* block) const { std::free(block); }
 void* Memory::block(Bytes MemoryBreakdown::*part, std::int64_t bytes, const char* what) {
   if (bytes == 0) return nullptr;
   const std::int64_t rounded = (bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
-  void* block =
-      std::aligned_alloc(static_cast<std::size_t>(kBlockAlignment), static_cast<std::size_t>(rounded));
+  void* block = std::aligned_alloc(static_cast<std::size_t>(kBlockAlignment),
+                                   static_cast<std::size_t>(rounded));
   if (block == nullptr) {
     throw RunFailure(
         RunFailure::Kind::out_of_memory,

@@ -30,7 +30,10 @@ std::vector<Measurement> measured_with(const Calibration& c, const GpuSpec& rank
       const std::vector<std::int64_t> shape{rows, 4 * width, width};
       const auto d = [](std::int64_t n) { return static_cast<double>(n); };
       all.push_back({"gemm nt", 2, 1, shape, gemm_time(d(rows), d(4 * width), d(width), {}, r)});
-      all.push_back({"gemm tn", 2, 1, {4 * width, width, rows},
+      all.push_back({"gemm tn",
+                     2,
+                     1,
+                     {4 * width, width, rows},
                      gemm_time(d(4 * width), d(width), d(rows), {}, r)});
     }
   }
@@ -48,8 +51,8 @@ std::vector<Measurement> measured_with(const Calibration& c, const GpuSpec& rank
     links.ranks = links.ranks_per_domain = 2;
     links.intra = 50_GBps * c.link_efficiency;
     links.base = c.collective_base;
-    all.push_back({"all_reduce", 2, 1, {bytes},
-                   all_reduce(Bytes{static_cast<double>(bytes)}, links)});
+    all.push_back(
+        {"all_reduce", 2, 1, {bytes}, all_reduce(Bytes{static_cast<double>(bytes)}, links)});
   }
   for (const char* what : {"layers forward", "layers backward"}) {
     for (const std::int64_t hidden : {128, 256}) {

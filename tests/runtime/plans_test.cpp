@@ -68,7 +68,10 @@ const std::vector<Variant>& variants() {
       {"pp 2, GPipe", 1, 2, 1, [](ParallelPlan& p) { p.schedule = ScheduleKind::gpipe; }},
       {"pp 2, 1F1B", 1, 2, 1, [](ParallelPlan&) {}},
       {"pp 4, 1F1B", 1, 4, 1, [](ParallelPlan&) {}},
-      {"pp 2, uneven", 1, 2, 1, [](ParallelPlan& p) { p.layers_per_stage = {1, 3}; }},
+      {"pp 2, uneven", 1, 2, 1,
+       [](ParallelPlan& p) {
+         p.layers_per_stage = {1, 3};
+       }},
       {"pp 2, interleaved", 1, 2, 1,
        [](ParallelPlan& p) { p.schedule = ScheduleKind::interleaved, p.vpp = 2; }},
       {"pp 2, ZB-H1", 1, 2, 1, [](ParallelPlan& p) { p.schedule = ScheduleKind::zero_bubble_h1; }},
@@ -132,8 +135,7 @@ void check_plan(const ModelSpec& model, const Variant& variant, double clip) {
   REQUIRE(found.steps.size() == expected.steps.size());
   for (std::size_t s = 0; s < expected.steps.size(); ++s) {
     CHECK(found.steps[s].loss == Approx(expected.steps[s].loss).epsilon(1e-10));
-    CHECK(found.steps[s].gradient_norm ==
-          Approx(expected.steps[s].gradient_norm).epsilon(1e-10));
+    CHECK(found.steps[s].gradient_norm == Approx(expected.steps[s].gradient_norm).epsilon(1e-10));
   }
   constexpr double kBound = 1e-10;
   const double norm = norm_of(expected.gradients);

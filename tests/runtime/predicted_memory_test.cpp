@@ -99,13 +99,13 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
     const MemoryBreakdown& told = prediction.memory.stages[stage];
     const double error = told.total() / held.total() - 1;
     INFO(model.name << ": " << describe(g) << ", stage " << stage);
-    INFO(fmt::format("parts held, predicted: weights {} {}, gradients {} {}, optimizer {} {}, "
-                     "activations {} {}, workspace {} {}, communication {} {}",
-                     held.weights.in(kByte), told.weights.in(kByte), held.gradients.in(kByte),
-                     told.gradients.in(kByte), held.optimizer.in(kByte), told.optimizer.in(kByte),
-                     held.activations.in(kByte), told.activations.in(kByte),
-                     held.workspace.in(kByte), told.workspace.in(kByte),
-                     held.communication.in(kByte), told.communication.in(kByte)));
+    INFO(fmt::format(
+        "parts held, predicted: weights {} {}, gradients {} {}, optimizer {} {}, "
+        "activations {} {}, workspace {} {}, communication {} {}",
+        held.weights.in(kByte), told.weights.in(kByte), held.gradients.in(kByte),
+        told.gradients.in(kByte), held.optimizer.in(kByte), told.optimizer.in(kByte),
+        held.activations.in(kByte), told.activations.in(kByte), held.workspace.in(kByte),
+        told.workspace.in(kByte), held.communication.in(kByte), told.communication.in(kByte)));
     CHECK(error > -0.02);
     CHECK(error < 0.02);
   }

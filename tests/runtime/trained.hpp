@@ -119,8 +119,8 @@ void gather_whole(States<T>& states, const From& from, WholeTensors& out) {
       for_each_piece(p, begin - p.offset, end - p.offset,
                      [&](std::int64_t global, std::int64_t local, std::int64_t count) {
                        for (std::int64_t k = 0; k < count; ++k) {
-                         whole[static_cast<std::size_t>(global + k)] = static_cast<double>(
-                             block[local - (begin - p.offset) + k]);
+                         whole[static_cast<std::size_t>(global + k)] =
+                             static_cast<double>(block[local - (begin - p.offset) + k]);
                        }
                      });
     }
@@ -141,7 +141,9 @@ Trained train(const TrainedCase& c) {
   t.clip = c.clip;
   t.noise_every = c.noise_every;
   t.threads = c.threads;
-  t.read = [&](std::int64_t number, std::int32_t* out) { REQUIRE(samples->read(number, out).ok()); };
+  t.read = [&](std::int64_t number, std::int32_t* out) {
+    REQUIRE(samples->read(number, out).ok());
+  };
 
   Trained out;
   const ProcessGrid grid(c.plan);
@@ -167,9 +169,12 @@ Trained train(const TrainedCase& c) {
       const bool last = over.step + 1 == c.steps;
       for (States<T>* states : device.states(over.rank)) {
         if (over.step == 0) {
-          gather_whole(*states, [](auto& r) { return r.first_moment; }, out.gradients);
+          gather_whole(
+              *states, [](auto& r) { return r.first_moment; }, out.gradients);
         }
-        if (last) gather_whole(*states, [](auto& r) { return r.master; }, out.weights);
+        if (last)
+          gather_whole(
+              *states, [](auto& r) { return r.master; }, out.weights);
       }
       return !last;
     };
