@@ -10,7 +10,9 @@
 #include <string>
 #include <thread>
 
+#include "cli/child.hpp"
 #include "cli/request.hpp"
+#include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
 #include "core/embedded.hpp"
 #include "core/model_io.hpp"
@@ -140,6 +142,19 @@ void examine_machine(std::vector<Finding>& all) {
   machine.add_to(all);
 }
 
+void examine_runs(std::vector<Finding>& all) {
+  Examination runs("Running plans on this machine's cores");
+  const std::string program = own_folder() + "/plan-run";
+  runs.look("plan-run", if_true(::access(program.c_str(), X_OK) == 0, program),
+            "not beside plan: plans cannot be run", "build the target plan-run, or install both");
+  const std::string rates = machine_calibration_file();
+  std::error_code ignored;
+  runs.look("calibration", if_true(std::filesystem::exists(rates, ignored), rates),
+            "nothing was measured here: --cluster this-machine is priced by assumptions",
+            "plan calibrate");
+  runs.add_to(all);
+}
+
 void examine_gpus(std::vector<Finding>& all) {
   Examination gpu("GPUs, to run plans (planning needs none)");
   gpu.look("nvidia-smi", in_path("nvidia-smi"), "not in PATH", "install the NVIDIA driver");
@@ -174,6 +189,7 @@ Result<Outcome> doctor_verb(const Invocation& call) {
   examine_build(findings);
   examine_default(findings);
   examine_machine(findings);
+  examine_runs(findings);
   examine_gpus(findings);
   examine_launchers(findings);
   return Outcome{call.json ? doctor_json(findings) : doctor_text(findings, call.style),

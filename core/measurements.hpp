@@ -25,7 +25,7 @@ struct Measurement {
   int ranks = 1;
   int cores = 1;
   std::vector<std::int64_t> shape;
-  Seconds seconds;  ///< lower quartile: what it takes while nothing else runs
+  Seconds seconds;  ///< lowest decile of processor time; of collectives, of wall time
   bool operator==(const Measurement&) const = default;
 };
 

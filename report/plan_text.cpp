@@ -16,6 +16,13 @@ namespace echelon {
 
 namespace {
 
+/// "475", "0.067".
+std::string teraflops(FlopsPerSecond rate) {
+  constexpr double kFew = 10;
+  const double value = rate.in(1_TFLOPS);
+  return value < kFew ? fmt::format("{:.2g}", value) : fmt::format("{:.0f}", value);
+}
+
 /// "0", or "1-6" for neighbours that are alike.
 struct StageRange {
   std::size_t first = 0;
@@ -204,10 +211,10 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
                   human_count(p.tokens_per_second / request.cluster.gpus())),
       "step       ", style);
   out += folded(
-      fmt::format("{} = {:.0f} TFLOP/s per GPU (6N + 12LhT FLOPs per token) of {:.0f} "
+      fmt::format("{} = {} TFLOP/s per GPU (6N + 12LhT FLOPs per token) of {} "
                   "(dense {})",
-                  painted(percent(p.mfu), Paint::bold, style), p.model_flops_per_gpu.in(1_TFLOPS),
-                  peak.in(1_TFLOPS), name_of(request.job.precision.compute)),
+                  painted(percent(p.mfu), Paint::bold, style), teraflops(p.model_flops_per_gpu),
+                  teraflops(peak), name_of(request.job.precision.compute)),
       "MFU        ", style);
   out += folded(memory_line(request, candidate, style), "memory     ", style);
   const std::string money = economics_line(request, candidate);

@@ -2,6 +2,7 @@
 #include "runtime/clock.hpp"
 
 #include <omp.h>
+#include <time.h>
 
 #include <algorithm>
 #include <barrier>
@@ -22,12 +23,13 @@ using Act = std::function<void()>;
 
 /// Each operation is repeated for so long, and at least so often.
 constexpr Seconds kBudget{0.06};
-constexpr std::size_t kLeast = 7;
+constexpr std::size_t kLeast = 4;
 constexpr std::size_t kMost = 2000;
 
-Seconds lower_quartile(std::vector<Seconds>& times) {
+/// The lowest decile: what an operation takes while nothing disturbs it.
+Seconds undisturbed(std::vector<Seconds>& times) {
   std::sort(times.begin(), times.end());
-  return times[times.size() / 4];
+  return times[times.size() / 10];
 }
 
 /// Numbers a model's activations could be: no zeros, no denormal ones.
@@ -41,7 +43,16 @@ std::vector<float> numbers(std::int64_t count, float scale = 1) {
   return out;
 }
 
-/// `ranks` threads do the same at once, with memory of their own.
+/// Time the calling thread has run: others that want its core do not count.
+Seconds processor_now() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  constexpr double kNanosecond = 1e-9;
+  return Seconds{static_cast<double>(now.tv_sec) + kNanosecond * static_cast<double>(now.tv_nsec)};
+}
+
+/// `ranks` threads do the same at once, with memory of their own. A thread that waits for others of
+/// its rank spins, so that its own time is the rank's.
 Seconds at_once(int ranks, int cores, const std::function<Act()>& make) {
   std::vector<std::vector<Seconds>> times(static_cast<std::size_t>(ranks));
   std::barrier together(ranks);
@@ -52,12 +63,12 @@ Seconds at_once(int ranks, int cores, const std::function<Act()>& make) {
       const Act act = make();
       act();
       together.arrive_and_wait();
-      const Seconds begin = steady_now();
+      const Seconds begin = processor_now();
       Seconds now = begin;
       while ((now - begin < kBudget || own.size() < kLeast) && own.size() < kMost) {
         const Seconds before = now;
         act();
-        now = steady_now();
+        now = processor_now();
         own.push_back(now - before);
       }
     });
@@ -65,7 +76,7 @@ Seconds at_once(int ranks, int cores, const std::function<Act()>& make) {
   for (std::thread& thread : threads) thread.join();
   std::vector<Seconds> all;
   for (const auto& own : times) all.insert(all.end(), own.begin(), own.end());
-  return lower_quartile(all);
+  return undisturbed(all);
 }
 
 /// A chunk of layers in the middle of a GPT-2-like model, with its memory.
@@ -263,7 +274,7 @@ class Measuring {
       });
     }
     crew.run();
-    out_.push_back({what, ranks_, cores_, {bytes}, lower_quartile(times)});
+    out_.push_back({what, ranks_, cores_, {bytes}, undisturbed(times)});
   }
 
  private:
@@ -280,6 +291,7 @@ class Measuring {
 void measure_ranks(Measuring& measure, int ranks) {
   for (const std::int64_t width : {128, 256, 512, 1024}) {
     for (const std::int64_t rows : {256, 1024}) {
+      if (rows * width > (1 << 19)) continue;
       measure.gemm("gemm nt", rows, 4 * width, width);
       measure.gemm("gemm nn", rows, width, 4 * width);
       measure.gemm("gemm tn", 4 * width, width, rows);

@@ -136,7 +136,8 @@ TEST_CASE("what the contract has and this version has not is told apart from a t
   check({{"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
          {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
          {"--model 7b --bucket 25MB", {"--bucket", "this version"}},
-         {"run plan.json", {"no verb 'run' yet", "predict"}},
+         {"run plan.json", {"plan.json: no such file", "plan ... -o FILE"}},
+         {"calibrate --backend cuda", {"--backend", "'cuda'", "expected cpu"}},
          {"export", {"no verb 'export' yet"}},
          {"topo import x.xml", {"topo import", "list"}}},
         2);

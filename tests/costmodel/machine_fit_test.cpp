@@ -55,7 +55,7 @@ std::vector<Measurement> measured_with(const Calibration& c, const GpuSpec& rank
         {"all_reduce", 2, 1, {bytes}, all_reduce(Bytes{static_cast<double>(bytes)}, links)});
   }
   for (const char* what : {"layers forward", "layers backward"}) {
-    for (const std::int64_t hidden : {128, 512}) {
+    for (const std::int64_t hidden : {128, 256}) {
       Measurement layers{what, 2, 1, {2, hidden, 256, 1}, 1_s};
       const LayersMeasured parts = price_of(layers, rank, c);
       layers.seconds = parts.gemm + parts.attention + parts.pointwise / r.memory;
