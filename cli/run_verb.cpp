@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -172,12 +173,46 @@ Error in_words_of_memory(const Candidate& candidate, int ranks) {
       "fewer ranks, a smaller --microbatch, --recompute full or --zero 3 need less");
 }
 
-std::vector<std::string> words_of(const RunSettings& settings, int ranks,
-                                  const std::string& settings_path) {
+/// A run must not fail when all is computed because its results cannot be written.
+Status check_destinations(const Invocation& call, const RunSettings& settings) {
+  const auto of_flag = [](const char* flag, const Status& status) -> Status {
+    if (status) return status;
+    Error error = status.error();
+    error.where = std::string("--") + flag + ": " + error.where;
+    return error;
+  };
+  for (const char* flag : {"report", "trace"}) {
+    const auto path = call.arguments.value(flag);
+    if (!path) continue;
+    if (const Status ok = of_flag(flag, check_writable(*path)); !ok) return ok;
+  }
+  for (const auto& [flag, path] : {std::pair("export", &settings.export_to),
+                                   std::pair("checkpoint-dir", &settings.checkpoint_dir)}) {
+    if (path->empty()) continue;
+    if (const Status ok = of_flag(flag, check_folder_writable(*path)); !ok) return ok;
+  }
+  return Done{};
+}
+
+/// plan-run itself, or under mpirun. mpirun takes SIGINT and SIGTERM as the wish to end at once and
+/// passes SIGUSR1 on; it closes descriptors, and forwards what the first process prints.
+Result<Child> child_of(const RunSettings& settings, int ranks, const std::string& settings_path) {
   const std::string program = own_folder() + "/plan-run";
-  if (settings.launcher == "local") return {program, settings_path};
-  return {"/usr/bin/env",        "mpirun", "--oversubscribe", "--bind-to", "none", "-n",
-          std::to_string(ranks), program,  settings_path};
+  if (settings.launcher == "local") return Child{.words = {program, settings_path}};
+  const std::string mpirun = in_path("mpirun");
+  if (mpirun.empty()) {
+    return environment_error("--launcher mpi", "mpirun is not in PATH",
+                             "apt-get install openmpi-bin, or leave the flag out: a thread per "
+                             "rank computes the same numbers");
+  }
+  Child child{.words = {"/usr/bin/env"}, .events = kEventsOfProcesses, .gently = SIGUSR1};
+  if (geteuid() == 0) {  // else Open MPI refuses
+    child.words.insert(child.words.end(),
+                       {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
+  }
+  child.words.insert(child.words.end(), {mpirun, "--quiet", "--oversubscribe", "--bind-to", "none",
+                                         "-n", std::to_string(ranks), program, settings_path});
+  return child;
 }
 
 }  // namespace
@@ -188,6 +223,7 @@ Result<Outcome> run_verb(const Invocation& call) {
   if (!settings) return settings.error();
   const Result<int> events = events_of(call);
   if (!events) return events.error();
+  if (const Status ok = check_destinations(call, *settings); !ok) return ok.error();
   const Result<PlanFile> file = read_plan_file(path);
   if (!file) return file.error();
   const Result<Asked> asked = for_this_machine(call, *file, path);
@@ -206,8 +242,10 @@ Result<Outcome> run_verb(const Invocation& call) {
   if (!scratch) return scratch.error();
   settings->plan = scratch->file("plan.json");
   settings->report = scratch->file("report.json");
-  settings->events = kEvents;
   const std::string settings_path = scratch->file("settings.json");
+  const Result<Child> child = child_of(*settings, ranks, settings_path);
+  if (!child) return child.error();
+  settings->events = child->events;
   if (const Status written = write_file(settings->plan, plan_file_to_json(*priced)); !written)
     return written.error();
   if (const Status written = write_file(settings_path, run_settings_to_json(*settings)); !written)
@@ -220,26 +258,25 @@ Result<Outcome> run_verb(const Invocation& call) {
   }
   const bool tell = !call.quiet && !call.json;
   RunProgress progress(tell);
-  const Result<Ended> ended =
-      run_child(words_of(*settings, ranks, settings_path), [&](std::string_view line) {
-        if (*events >= 0) {
-          const std::string whole = std::string(line) + "\n";
-          [[maybe_unused]] const ssize_t told = write(*events, whole.data(), whole.size());
-        }
-        const Result<RunEvent> event = parse_run_event(line, "plan-run");
-        if (!event) return complain("plan-run said: " + std::string(line.substr(0, 200)));
-        if (event->kind == RunEvent::Kind::step) {
-          progress.show(step_line(event->step, event->of), event->step.step + 1 == event->of);
-        } else if (event->kind == RunEvent::Kind::note ||
-                   event->kind == RunEvent::Kind::checkpoint) {
-          progress.say(event->text);
-        }
-      });
+  const Result<Ended> ended = run_child(*child, [&](std::string_view line) {
+    if (*events >= 0) {
+      const std::string whole = std::string(line) + "\n";
+      [[maybe_unused]] const ssize_t told = write(*events, whole.data(), whole.size());
+    }
+    const Result<RunEvent> event = parse_run_event(line, "plan-run");
+    if (!event) return complain("plan-run said: " + std::string(line.substr(0, 200)));
+    if (event->kind == RunEvent::Kind::step) {
+      progress.show(step_line(event->step, event->of), event->step.step + 1 == event->of);
+    } else if (event->kind == RunEvent::Kind::note || event->kind == RunEvent::Kind::checkpoint) {
+      progress.say(event->text);
+    }
+  });
   if (!ended) return ended.error();
   progress.wipe();
 
   std::error_code ignored;
   if (!std::filesystem::exists(settings->report, ignored)) {
+    if (ended->interrupted) return Outcome{"", kInterrupted};
     if (ended->signal != 0) {
       return environment_error("plan-run", fmt::format("killed by signal {}", ended->signal),
                                "without a report: perhaps the machine ran out of memory");
