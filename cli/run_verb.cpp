@@ -215,6 +215,12 @@ Result<Child> child_of(const RunSettings& settings, int ranks, const std::string
   return child;
 }
 
+/// mpirun tells a process that a signal ended as shells do; plan-run's own codes are smaller.
+constexpr int kSignals = 128;
+bool killed_process(const Ended& ended) {
+  return ended.signal == 0 && ended.exit_code > kSignals && ended.exit_code <= kSignals + 64;
+}
+
 }  // namespace
 
 Result<Outcome> run_verb(const Invocation& call) {
@@ -277,6 +283,11 @@ Result<Outcome> run_verb(const Invocation& call) {
   std::error_code ignored;
   if (!std::filesystem::exists(settings->report, ignored)) {
     if (ended->interrupted) return Outcome{"", kInterrupted};
+    if (killed_process(*ended)) {
+      complain(fmt::format("plan-run: a process of the run was killed by signal {}",
+                           ended->exit_code - kSignals));
+      return Outcome{"", kPeerLost};
+    }
     if (ended->signal != 0) {
       return environment_error("plan-run", fmt::format("killed by signal {}", ended->signal),
                                "without a report: perhaps the machine ran out of memory");
@@ -300,7 +311,8 @@ Result<Outcome> run_verb(const Invocation& call) {
   const Status traced = write_named(call, "trace", run_trace(*report, simulated));
   if (!traced) return traced.error();
   Outcome outcome;
-  outcome.exit_code = ended->exit_code;
+  const bool lost = report->end == RunReport::End::failed && killed_process(*ended);
+  outcome.exit_code = lost ? kPeerLost : ended->exit_code;
   outcome.output = call.json    ? text
                    : call.quiet ? run_summary(*report)
                                 : run_text(*report, simulated, call.style);

@@ -34,7 +34,7 @@ class Runs {
     REQUIRE(made.exit_code == 0);
   }
   [[nodiscard]] ProcessResult run(const std::string& arguments) const {
-    return sandbox.shell("timeout 120 " + program() + " run " + arguments);
+    return sandbox.shell("timeout 120 " + program() + " run --quiet " + arguments);
   }
   [[nodiscard]] std::string program() const {
     return sandbox.program("TMPDIR=" + shell_word(sandbox.file("")));
@@ -42,7 +42,7 @@ class Runs {
   /// In the background, with events in the file "events".
   [[nodiscard]] std::string exec(const std::string& arguments) const {
     return "cd " + shell_word(sandbox.file("")) + " && exec " + program() + " run " + arguments +
-           " --events 5 5>events >out 2>err";
+           " --quiet --events 5 5>events >out 2>err";
   }
   [[nodiscard]] bool has_stepped(int steps) const {
     const std::string all = text("events");
@@ -133,7 +133,7 @@ TEST_CASE("Ctrl-C ends a run after its step, with a checkpoint and a report") {
     CHECK(run.exit_code_within(60) == 130);
     INFO(runs.text("err"));
     CHECK(runs.text("err").empty());
-    CHECK(lacks(runs.text("out"), "Run interrupted") == "");
+    CHECK(lacks(runs.text("out"), "run interrupted") == "");
     const RunReport report = read_run_report(runs.sandbox.file("report.json")).value();
     CHECK(report.end == RunReport::End::interrupted);
     CHECK(fs::exists(runs.sandbox.file(launcher + "/step_" + std::to_string(report.steps.size()) +
@@ -226,7 +226,7 @@ TEST_CASE("NaN ends a run with exit code 6 and the step") {
     INFO(result.err << result.out);
     CHECK(result.exit_code == 6);
     CHECK(lacks(result.out, "step 0: the loss is NaN") == "");
-    CHECK(lacks(result.out, "Run failed") == "");
+    CHECK(lacks(result.out, "run failed") == "");
     CHECK(read_run_report(runs.sandbox.file("nan.json")).value().end == RunReport::End::failed);
     CHECK(runs.nobody_is_left());
   }

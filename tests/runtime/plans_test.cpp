@@ -209,11 +209,13 @@ TEST_CASE("every plan trains a Llama-like model as one rank does, in fp64") {
 }
 
 TEST_CASE("every plan in fp32 stays by the serial run in fp64") {
-  check_format<float>("fp32", {1e-6, 1e-5, 1e-5, 1e-4});
+  // Seen: 1.1e-8, 6.6e-8, 9.6e-8, 1.5e-6. Adam divides small gradients by their own size.
+  check_format<float>("fp32", {1e-7, 1e-6, 1e-6, 2e-5});
 }
 
 TEST_CASE("every plan in bf16 stays by the serial run in fp64") {
-  check_format<Bfloat16>("bf16", {1e-2, 1e-1, 1e-1, 1e-1});
+  // Seen: 1.7e-4, 1.5e-3, 4.5e-3, 6.8e-3; weights begin rounded to 8 bits.
+  check_format<Bfloat16>("bf16", {2e-3, 2e-2, 5e-2, 7e-2});
 }
 
 TEST_CASE("clipping counts every parameter once, whatever the plan") {

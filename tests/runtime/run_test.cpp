@@ -298,10 +298,11 @@ TEST_CASE("a peer that does not come ends the run with who waits for what") {
     Line line;
     std::string told;
   };
-  for (const Case& each : {Case{2, 1, 1, Line::tp, "tp group of ranks {0,1}"},
-                           Case{1, 2, 1, Line::forward, "pipeline (forward) group of ranks {0,1}"},
-                           Case{1, 1, 2, Line::dp_reduce, "dp (reduce) group of ranks {0,1}"},
-                           Case{1, 1, 2, Line::host, "all (host) group of ranks {0,1}"}}) {
+  for (const Case& each :
+       {Case{2, 1, 1, Line::tp, "rank 1 compute: step 0 #2 F c0 m0"},
+        Case{1, 2, 1, Line::forward, "rank 1 p2p_forward: step 0 #3 recv_f c0 m0"},
+        Case{1, 1, 2, Line::dp_reduce, "rank 1 reduce: step 0 #13 reduce c0 u0"},
+        Case{1, 1, 2, Line::host, "rank 1 host: step 0 is over on this queue"}}) {
     RunSettings settings = settings_for(3);
     settings.deadline = Seconds{1};
     RunSurroundings around;
@@ -314,9 +315,9 @@ TEST_CASE("a peer that does not come ends the run with who waits for what") {
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
     INFO(ended.report.reason);
     CHECK(ended.exit_code() == 4);
-    CHECK(lacks(ended.report.reason, "no progress within the deadline of rank 0") == "");
+    CHECK(lacks(ended.report.reason, "no progress within the deadline of rank ") == "");
     CHECK(lacks(ended.report.reason, each.told) == "");
-    CHECK(lacks(ended.report.reason, "\n  rank 1 ") == "");  // what the absent one is at
+    CHECK(lacks(ended.report.reason, "\n  rank 0 ") == "");  // what everybody is at
   }
 }
 
