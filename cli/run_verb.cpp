@@ -38,11 +38,8 @@ class RunFlags {
   void count(const char* flag, std::int64_t least, std::int64_t& out) {
     const Setting* setting = settings_.find(flag);
     if (setting == nullptr || error_) return;
-    const Result<std::int64_t> value = parse_count(setting->value, setting->where);
+    const Result<std::int64_t> value = parse_count(setting->value, setting->where, least);
     if (!value) return keep(value.error());
-    if (*value < least) {
-      return keep(input_error(setting->where, setting->value, fmt::format("at least {}", least)));
-    }
     out = *value;
   }
   void number(const char* flag, double least, double most, double& out) {
@@ -93,7 +90,11 @@ Result<RunSettings> settings_of_call(const Invocation& call) {
   std::int64_t seed = static_cast<std::int64_t>(s.seed);
   flags.count("seed", 0, seed);
   s.seed = static_cast<std::uint64_t>(seed);
-  flags.existing("data", "a file of tokens or of text", s.data);
+  const Setting* data = call.settings.find("data");
+  if (data != nullptr && data->value.starts_with("synthetic"))
+    flags.text("data", s.data);
+  else
+    flags.existing("data", "a file of tokens or of text, or synthetic:COUNT", s.data);
   flags.existing("init-from", "a folder with config.json and safetensors", s.init_from);
   flags.text("export", s.export_to);
   flags.text("checkpoint-dir", s.checkpoint_dir);
@@ -146,7 +147,12 @@ Result<int> events_of(const Invocation& call) {
 /// The degrees of `file` on this machine, for the stack that executes them.
 Result<Asked> for_this_machine(const Invocation& call, const PlanFile& file,
                                const std::string& path) {
-  const bool told = call.arguments.value("cluster") == kThisMachine;
+  const auto cluster = call.arguments.value("cluster");
+  const bool told = cluster == kThisMachine;
+  if (cluster && !told) {
+    return input_error("--cluster", "'" + cluster->substr(0, 40) + "'", kThisMachine,
+                       "plans run where they are started; plan predict prices them elsewhere");
+  }
   if (file.cluster != kThisMachine && !told) {
     return input_error(path,
                        fmt::format("a plan for {} ({})", file.cluster, counted(file.gpus, "GPU")),

@@ -127,7 +127,11 @@ Status Persistence<T>::fill(const std::vector<States<T>*>& chunks) const {
   std::optional<HuggingFaceWeights> given;
   if (!settings_.init_from.empty()) {
     Result<HuggingFaceWeights> opened = HuggingFaceWeights::open(settings_.init_from, plan_.model);
-    if (!opened) return opened.error();
+    if (!opened) {
+      Error error = opened.error();
+      error.where = "--init-from: " + error.where;
+      return error;
+    }
     given = *std::move(opened);
   }
   for (States<T>* states : chunks) {

@@ -303,6 +303,12 @@ void Run<T>::finish() {
                 .text = std::string(name_of(report_.end))});
 }
 
+/// Whose value it is about.
+Error of_flag(const char* flag, Error error) {
+  error.where = std::string(flag) + ": " + error.where;
+  return error;
+}
+
 }  // namespace
 
 Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
@@ -329,10 +335,10 @@ Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
   }
   Result<std::unique_ptr<TokenSource>> source =
       open_tokens(settings.data.empty() ? "synthetic" : settings.data, plan.model.vocab);
-  if (!source) return source.error();
+  if (!source) return of_flag("--data", source.error());
   const Result<Samples> samples =
       Samples::make(*std::move(source), plan.job.sequence, settings.seed, settings.data);
-  if (!samples) return samples.error();
+  if (!samples) return of_flag("--data", samples.error());
   if (plan.job.precision.compute == Dtype::bf16)
     return Run<Bfloat16>(plan, settings, around, *schedule, *samples).run();
   return Run<float>(plan, settings, around, *schedule, *samples).run();

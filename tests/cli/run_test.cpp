@@ -308,6 +308,7 @@ TEST_CASE("wrong input to a run says what is wrong, where, and what to type") {
       {"plan.json --steps many", 2, {"--steps"}},
       {"plan.json --backend cuda", 2, {"--backend", "no CUDA backend"}},
       {"plan.json --launcher slurm", 2, {"--launcher", "one of local, mpi"}},
+      {"plan.json --seed 0 --warmup 0 --data synthetic:3", 2, {"--data", "3 tokens"}},
       {"plan.json --data missing.txt", 2, {"--data", "missing.txt"}},
       {"plan.json --init-from nowhere", 2, {"--init-from", "nowhere"}},
       {"plan.json --resume", 2, {"--resume: no --checkpoint-dir"}},
@@ -315,12 +316,20 @@ TEST_CASE("wrong input to a run says what is wrong, where, and what to type") {
       {"plan.json --events 9", 2, {"--events", "open file descriptor"}},
       {"plan.json --learning-rate -1", 2, {"--learning-rate"}},
       {"plan.json --deadline soon", 2, {"--deadline", "90s"}},
+      {"plan.json --warmup -1", 2, {"--warmup", "at least 0"}},
+      {"plan.json --cluster dgx-h100", 2, {"--cluster: 'dgx-h100'; expected this-machine"}},
+      {"plan.json --precision fp8", 2, {"--precision", "fp8"}},
+      {"plan.json other.json", 2, {"stray word 'other.json'"}},
       {"plan.json --setps 3", 2, {"did you mean '--steps'?"}},
   };
   for (const Case& each : cases) {
     CAPTURE(each.arguments);
-    const std::string told = complaint(runs.run(each.arguments), each.exit_code);
-    for (const std::string& part : each.says) CHECK(lacks(told, part) == "");
+    const ProcessResult result = runs.run(each.arguments);
+    INFO(result.out << result.err);
+    CHECK(result.exit_code == each.exit_code);
+    CHECK(result.out.empty());
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);  // plan's or plan-run's
+    for (const std::string& part : each.says) CHECK(lacks(result.err, part) == "");
   }
 }
 
@@ -337,9 +346,12 @@ TEST_CASE("a model too large for this machine is refused before the first step")
 
 TEST_CASE("memory that the system refuses is told with the rank and the block") {
   const Runs runs;
-  runs.plan("plan.json", 1, "--tp 1");
-  const ProcessResult result =
-      runs.sandbox.shell("ulimit -v 400000; " + runs.program() + " run plan.json --steps 2");
+  const ProcessResult made = runs.sandbox.plan(
+      "--model gpt2 --cluster this-machine --gpus 1 --seq 32 --global-batch 1 -o gpt2.json "
+      "--quiet");
+  REQUIRE(made.exit_code == 0);
+  const ProcessResult result = runs.sandbox.shell("ulimit -v 800000; " + runs.program() +
+                                                  " run gpt2.json --steps 2 --quiet");
   INFO(result.out << result.err);
   CHECK(result.exit_code == 5);
   CHECK(lacks(result.out + result.err, "no memory for") == "");
