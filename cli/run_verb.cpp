@@ -318,7 +318,8 @@ Result<Outcome> run_verb(const Invocation& call) {
   if (!traced) return traced.error();
   Outcome outcome;
   const bool lost = report->end == RunReport::End::failed && killed_process(*ended);
-  outcome.exit_code = lost ? kPeerLost : ended->exit_code;
+  const bool stopped = report->end == RunReport::End::interrupted && ended->interrupted;
+  outcome.exit_code = lost ? kPeerLost : stopped ? kInterrupted : ended->exit_code;
   outcome.output = call.json    ? text
                    : call.quiet ? run_summary(*report)
                                 : run_text(*report, simulated, call.style);

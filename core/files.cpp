@@ -201,9 +201,11 @@ Status check_writable(const std::string& path) {
   if (!target) return target.error();
   const std::filesystem::path parent = std::filesystem::path(*target).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
-  if (::access(folder.c_str(), W_OK | X_OK) == 0) {
-    if (::stat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return Done{};
-    errno = ENOTDIR;
+  std::string temporary;  // only trying tells: root may enter what takes no files
+  const Descriptor file(open_beside(folder, temporary));
+  if (file.open()) {
+    ::unlink(temporary.c_str());
+    return Done{};
   }
   return environment_error(
       path, "cannot be written: " + reason_of(errno),

@@ -18,7 +18,7 @@ namespace echelon {
 /// to directly. Environment error says why (permission, no space, no such directory).
 [[nodiscard]] Status write_file(const std::string& path, std::string_view content);
 
-/// Whether write_file would be let write there now; changes nothing.
+/// Whether write_file would be let write there now; nothing is left behind.
 [[nodiscard]] Status check_writable(const std::string& path);
 /// The same for a folder that is to be made, with all folders above it that are missing.
 [[nodiscard]] Status check_folder_writable(const std::string& path);

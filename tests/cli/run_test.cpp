@@ -34,7 +34,7 @@ class Runs {
     REQUIRE(made.exit_code == 0);
   }
   [[nodiscard]] ProcessResult run(const std::string& arguments) const {
-    return sandbox.shell("timeout 120 " + program() + " run --quiet " + arguments);
+    return sandbox.shell("timeout 60 " + program() + " run --quiet " + arguments);
   }
   [[nodiscard]] std::string program() const {
     return sandbox.program("TMPDIR=" + shell_word(sandbox.file("")));
@@ -297,7 +297,7 @@ TEST_CASE("wrong input to a run says what is wrong, where, and what to type") {
   };
   const std::vector<Case> cases = {
       {"", 2, {"PLAN.json", "plan run"}},
-      {"missing.json", 3, {"missing.json", "no such file"}},
+      {"missing.json", 2, {"missing.json", "no such file"}},
       {"folder", 3, {"folder", "is a directory"}},
       {"text.json", 2, {"text.json"}},
       {"other.json", 2, {"other.json", "not a plan file"}},
