@@ -230,7 +230,7 @@ TEST_CASE("tied embeddings that are summed before they are reduced are found") {
   const std::string early = edited(0, "11 reduce c0 u0 b200 s5 @10\n12 tied p1 b32 s6",
                                    "11 tied p1 b32 s5 @10\n12 reduce c0 u0 b200 s6");
   finds(Kind::step_order, edited(1, "12 tied p0 b32 s6", "12 tied p0 b32 s5", early),
-        "rank 0 #11 tied p1 does not wait for");
+        "rank 0 #11 tied does not wait for rank 0 #12");
 }
 
 TEST_CASE("a reduction before the last backward, or one that is missing, is found") {
