@@ -1,4 +1,5 @@
 // Whole runs: resume, damage, interruption, failures that name their cause, weights in and out.
+// Over 400 lines because all its tests share what makes a plan file and runs it.
 #include "runtime/training/run.hpp"
 
 #include <cstring>
