@@ -46,8 +46,8 @@ Result<std::vector<Measurement>> measured(const Invocation& call) {
   if (!scratch) return scratch.error();
   const std::string path = scratch->file("measurements.json");
   RunProgress progress(!call.quiet && !call.json);
-  const Result<Ended> ended =
-      run_child({own_folder() + "/plan-run", "--measure", path}, [&](std::string_view line) {
+  const Result<Ended> ended = run_child(
+      {.words = {own_folder() + "/plan-run", "--measure", path}}, [&](std::string_view line) {
         const Result<RunEvent> event = parse_run_event(line, "plan-run");
         if (event) progress.show("measuring " + event->text, false);
       });

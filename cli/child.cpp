@@ -5,10 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -18,9 +20,14 @@ namespace echelon::cli {
 namespace {
 
 std::atomic<pid_t> running_child = 0;
+std::atomic<int> first_signal = 0;  ///< Child::gently
+std::atomic<int> passed_on = 0;
 
 void pass_on(int signal) {
-  if (const pid_t child = running_child; child > 0) kill(-child, signal);
+  const pid_t child = running_child;
+  const bool first = passed_on++ == 0;
+  if (child <= 0) return;
+  first&& first_signal != 0 ? kill(child, first_signal) : kill(-child, signal);
 }
 
 /// Signals go to the child while this lives.
@@ -44,15 +51,11 @@ class PassingOn {
 };
 
 /// Between fork and exec: only what is safe there. Says why through `report` when exec fails.
-[[noreturn]] void become(char* const* words, int events, int report) {
+[[noreturn]] void become(char* const* words, int events, int agreed, int report, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // The pipe takes the agreed number and stays open across exec.
-  if (events == kEvents) {
-    fcntl(events, F_SETFD, 0);
-  } else {
-    dup2(events, kEvents);
-  }
+  if (getppid() != parent) _exit(127);  // it died before
+  dup2(events, agreed);                 // stays open across exec
   execv(words[0], words);
   const int why = errno;
   [[maybe_unused]] const ssize_t told = write(report, &why, sizeof why);
@@ -84,9 +87,25 @@ std::string own_folder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
 }
 
-Result<Ended> run_child(const std::vector<std::string>& words,
+std::string in_path(const char* program) {
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "" : path;
+  while (!rest.empty()) {
+    const std::string_view folder = rest.substr(0, rest.find(':'));
+    const std::string file = std::string(folder) + "/" + program;
+    std::error_code ignored;
+    if (!folder.empty() && ::access(file.c_str(), X_OK) == 0 &&
+        std::filesystem::is_regular_file(file, ignored)) {
+      return file;
+    }
+    rest.remove_prefix(std::min(folder.size() + 1, rest.size()));
+  }
+  return {};
+}
+
+Result<Ended> run_child(const Child& program,
                         const std::function<void(std::string_view line)>& heard) {
-  std::vector<std::string> copies = words;
+  std::vector<std::string> copies = program.words;
   std::vector<char*> pointers;
   for (std::string& word : copies) pointers.push_back(word.data());
   pointers.push_back(nullptr);
@@ -102,12 +121,15 @@ Result<Ended> run_child(const std::vector<std::string>& words,
   close(events[1]);
   close(report[1]);
 
+  first_signal = program.gently;
+  passed_on = 0;
   const PassingOn signals;
+  const pid_t self = getpid();
   const pid_t child = fork();
   if (child < 0) {
     return environment_error("plan run", std::string("no new process: ") + std::strerror(errno));
   }
-  if (child == 0) become(pointers.data(), writes, reports);
+  if (child == 0) become(pointers.data(), writes, program.events, reports, self);
   setpgid(child, child);  // whoever of us comes first
   running_child = child;
   close(writes);
@@ -123,11 +145,13 @@ Result<Ended> run_child(const std::vector<std::string>& words,
   running_child = 0;
   kill(-child, SIGKILL);  // whatever it may have left of its group
   if (failed) {
-    return environment_error(words[0], std::strerror(why),
+    return environment_error(program.words[0], std::strerror(why),
                              "it is built and installed beside plan: ./plan run builds both");
   }
-  if (WIFSIGNALED(status)) return Ended{.exit_code = -1, .signal = WTERMSIG(status)};
-  return Ended{.exit_code = WEXITSTATUS(status), .signal = 0};
+  const bool signalled = WIFSIGNALED(status);
+  return Ended{.exit_code = signalled ? -1 : WEXITSTATUS(status),
+               .signal = signalled ? WTERMSIG(status) : 0,
+               .interrupted = passed_on > 0};
 }
 
 }  // namespace echelon::cli

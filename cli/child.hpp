@@ -10,21 +10,34 @@
 
 namespace echelon::cli {
 
+/// The descriptor a child writes its lines to; one that mpirun starts has only its standard output.
+inline constexpr int kEvents = 3;
+inline constexpr int kEventsOfProcesses = 1;
+
+struct Child {
+  std::vector<std::string> words;  ///< a path and its arguments
+  int events = kEvents;
+  /// Sent to the child alone instead of the first signal that reaches us; 0: that signal itself.
+  int gently = 0;
+};
+
 /// How it ended: its exit code, or the signal that killed it.
 struct Ended {
   int exit_code = 0;
   int signal = 0;
+  bool interrupted = false;  ///< a signal of ours was passed on
 };
 
-/// Runs `words` (a path and its arguments) in a process group of its own; whatever it writes to
-/// descriptor kEvents is handed over line by line, its standard error is ours. SIGINT and SIGTERM
-/// that reach us are passed on to it once; it is killed when we die. Environment error: the program
-/// is missing or cannot be started.
-inline constexpr int kEvents = 3;
-[[nodiscard]] Result<Ended> run_child(const std::vector<std::string>& words,
+/// Runs a child in a process group of its own; whatever it writes to its descriptor `events` is
+/// handed over line by line, its standard error is ours. SIGINT, SIGTERM and SIGHUP that reach us
+/// are passed on to its group; it gets SIGTERM when we die. Environment error: the program is
+/// missing or cannot be started.
+[[nodiscard]] Result<Ended> run_child(const Child& child,
                                       const std::function<void(std::string_view line)>& heard);
 
 /// The folder this program lies in.
 [[nodiscard]] std::string own_folder();
+/// Full path of a program, or "".
+[[nodiscard]] std::string in_path(const char* program);
 
 }  // namespace echelon::cli

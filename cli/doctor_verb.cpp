@@ -27,23 +27,6 @@ namespace {
 
 using State = Finding::State;
 
-/// Full path of a program, or "".
-std::string in_path(const char* program) {
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "" : path;
-  while (!rest.empty()) {
-    const std::string_view folder = rest.substr(0, rest.find(':'));
-    const std::string file = std::string(folder) + "/" + program;
-    std::error_code ignored;
-    if (!folder.empty() && ::access(file.c_str(), X_OK) == 0 &&
-        std::filesystem::is_regular_file(file, ignored)) {
-      return file;
-    }
-    rest.remove_prefix(std::min(folder.size() + 1, rest.size()));
-  }
-  return {};
-}
-
 /// Whether the loader finds a library; loading it runs no code of ours and opens no device.
 bool can_load(const char* library) {
   void* handle = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -37,11 +38,8 @@ class RunFlags {
   void count(const char* flag, std::int64_t least, std::int64_t& out) {
     const Setting* setting = settings_.find(flag);
     if (setting == nullptr || error_) return;
-    const Result<std::int64_t> value = parse_count(setting->value, setting->where);
+    const Result<std::int64_t> value = parse_count(setting->value, setting->where, least);
     if (!value) return keep(value.error());
-    if (*value < least) {
-      return keep(input_error(setting->where, setting->value, fmt::format("at least {}", least)));
-    }
     out = *value;
   }
   void number(const char* flag, double least, double most, double& out) {
@@ -92,7 +90,11 @@ Result<RunSettings> settings_of_call(const Invocation& call) {
   std::int64_t seed = static_cast<std::int64_t>(s.seed);
   flags.count("seed", 0, seed);
   s.seed = static_cast<std::uint64_t>(seed);
-  flags.existing("data", "a file of tokens or of text", s.data);
+  const Setting* data = call.settings.find("data");
+  if (data != nullptr && data->value.starts_with("synthetic"))
+    flags.text("data", s.data);
+  else
+    flags.existing("data", "a file of tokens or of text, or synthetic:COUNT", s.data);
   flags.existing("init-from", "a folder with config.json and safetensors", s.init_from);
   flags.text("export", s.export_to);
   flags.text("checkpoint-dir", s.checkpoint_dir);
@@ -145,7 +147,12 @@ Result<int> events_of(const Invocation& call) {
 /// The degrees of `file` on this machine, for the stack that executes them.
 Result<Asked> for_this_machine(const Invocation& call, const PlanFile& file,
                                const std::string& path) {
-  const bool told = call.arguments.value("cluster") == kThisMachine;
+  const auto cluster = call.arguments.value("cluster");
+  const bool told = cluster == kThisMachine;
+  if (cluster && !told) {
+    return input_error("--cluster", "'" + cluster->substr(0, 40) + "'", kThisMachine,
+                       "plans run where they are started; plan predict prices them elsewhere");
+  }
   if (file.cluster != kThisMachine && !told) {
     return input_error(path,
                        fmt::format("a plan for {} ({})", file.cluster, counted(file.gpus, "GPU")),
@@ -172,12 +179,52 @@ Error in_words_of_memory(const Candidate& candidate, int ranks) {
       "fewer ranks, a smaller --microbatch, --recompute full or --zero 3 need less");
 }
 
-std::vector<std::string> words_of(const RunSettings& settings, int ranks,
-                                  const std::string& settings_path) {
+/// A run must not fail when all is computed because its results cannot be written.
+Status check_destinations(const Invocation& call, const RunSettings& settings) {
+  const auto of_flag = [](const char* flag, const Status& status) -> Status {
+    if (status) return status;
+    Error error = status.error();
+    error.where = std::string("--") + flag + ": " + error.where;
+    return error;
+  };
+  for (const char* flag : {"report", "trace"}) {
+    const auto path = call.arguments.value(flag);
+    if (!path) continue;
+    if (const Status ok = of_flag(flag, check_writable(*path)); !ok) return ok;
+  }
+  for (const auto& [flag, path] : {std::pair("export", &settings.export_to),
+                                   std::pair("checkpoint-dir", &settings.checkpoint_dir)}) {
+    if (path->empty()) continue;
+    if (const Status ok = of_flag(flag, check_folder_writable(*path)); !ok) return ok;
+  }
+  return Done{};
+}
+
+/// plan-run itself, or under mpirun. mpirun takes SIGINT and SIGTERM as the wish to end at once and
+/// passes SIGUSR1 on; it closes descriptors, and forwards what the first process prints.
+Result<Child> child_of(const RunSettings& settings, int ranks, const std::string& settings_path) {
   const std::string program = own_folder() + "/plan-run";
-  if (settings.launcher == "local") return {program, settings_path};
-  return {"/usr/bin/env",        "mpirun", "--oversubscribe", "--bind-to", "none", "-n",
-          std::to_string(ranks), program,  settings_path};
+  if (settings.launcher == "local") return Child{.words = {program, settings_path}};
+  const std::string mpirun = in_path("mpirun");
+  if (mpirun.empty()) {
+    return environment_error("--launcher mpi", "mpirun is not in PATH",
+                             "apt-get install openmpi-bin, or leave the flag out: a thread per "
+                             "rank computes the same numbers");
+  }
+  Child child{.words = {"/usr/bin/env"}, .events = kEventsOfProcesses, .gently = SIGUSR1};
+  if (geteuid() == 0) {  // else Open MPI refuses
+    child.words.insert(child.words.end(),
+                       {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
+  }
+  child.words.insert(child.words.end(), {mpirun, "--quiet", "--oversubscribe", "--bind-to", "none",
+                                         "-n", std::to_string(ranks), program, settings_path});
+  return child;
+}
+
+/// mpirun tells a process that a signal ended as shells do; plan-run's own codes are smaller.
+constexpr int kSignals = 128;
+bool killed_process(const Ended& ended) {
+  return ended.signal == 0 && ended.exit_code > kSignals && ended.exit_code <= kSignals + 64;
 }
 
 }  // namespace
@@ -188,6 +235,7 @@ Result<Outcome> run_verb(const Invocation& call) {
   if (!settings) return settings.error();
   const Result<int> events = events_of(call);
   if (!events) return events.error();
+  if (const Status ok = check_destinations(call, *settings); !ok) return ok.error();
   const Result<PlanFile> file = read_plan_file(path);
   if (!file) return file.error();
   const Result<Asked> asked = for_this_machine(call, *file, path);
@@ -206,8 +254,10 @@ Result<Outcome> run_verb(const Invocation& call) {
   if (!scratch) return scratch.error();
   settings->plan = scratch->file("plan.json");
   settings->report = scratch->file("report.json");
-  settings->events = kEvents;
   const std::string settings_path = scratch->file("settings.json");
+  const Result<Child> child = child_of(*settings, ranks, settings_path);
+  if (!child) return child.error();
+  settings->events = child->events;
   if (const Status written = write_file(settings->plan, plan_file_to_json(*priced)); !written)
     return written.error();
   if (const Status written = write_file(settings_path, run_settings_to_json(*settings)); !written)
@@ -220,26 +270,30 @@ Result<Outcome> run_verb(const Invocation& call) {
   }
   const bool tell = !call.quiet && !call.json;
   RunProgress progress(tell);
-  const Result<Ended> ended =
-      run_child(words_of(*settings, ranks, settings_path), [&](std::string_view line) {
-        if (*events >= 0) {
-          const std::string whole = std::string(line) + "\n";
-          [[maybe_unused]] const ssize_t told = write(*events, whole.data(), whole.size());
-        }
-        const Result<RunEvent> event = parse_run_event(line, "plan-run");
-        if (!event) return complain("plan-run said: " + std::string(line.substr(0, 200)));
-        if (event->kind == RunEvent::Kind::step) {
-          progress.show(step_line(event->step, event->of), event->step.step + 1 == event->of);
-        } else if (event->kind == RunEvent::Kind::note ||
-                   event->kind == RunEvent::Kind::checkpoint) {
-          progress.say(event->text);
-        }
-      });
+  const Result<Ended> ended = run_child(*child, [&](std::string_view line) {
+    if (*events >= 0) {
+      const std::string whole = std::string(line) + "\n";
+      [[maybe_unused]] const ssize_t told = write(*events, whole.data(), whole.size());
+    }
+    const Result<RunEvent> event = parse_run_event(line, "plan-run");
+    if (!event) return complain("plan-run said: " + std::string(line.substr(0, 200)));
+    if (event->kind == RunEvent::Kind::step) {
+      progress.show(step_line(event->step, event->of), event->step.step + 1 == event->of);
+    } else if (event->kind == RunEvent::Kind::note || event->kind == RunEvent::Kind::checkpoint) {
+      progress.say(event->text);
+    }
+  });
   if (!ended) return ended.error();
   progress.wipe();
 
   std::error_code ignored;
   if (!std::filesystem::exists(settings->report, ignored)) {
+    if (ended->interrupted) return Outcome{"", kInterrupted};
+    if (killed_process(*ended)) {
+      complain(fmt::format("plan-run: a process of the run was killed by signal {}",
+                           ended->exit_code - kSignals));
+      return Outcome{"", kPeerLost};
+    }
     if (ended->signal != 0) {
       return environment_error("plan-run", fmt::format("killed by signal {}", ended->signal),
                                "without a report: perhaps the machine ran out of memory");
@@ -263,7 +317,8 @@ Result<Outcome> run_verb(const Invocation& call) {
   const Status traced = write_named(call, "trace", run_trace(*report, simulated));
   if (!traced) return traced.error();
   Outcome outcome;
-  outcome.exit_code = ended->exit_code;
+  const bool lost = report->end == RunReport::End::failed && killed_process(*ended);
+  outcome.exit_code = lost ? kPeerLost : ended->exit_code;
   outcome.output = call.json    ? text
                    : call.quiet ? run_summary(*report)
                                 : run_text(*report, simulated, call.style);

@@ -29,6 +29,8 @@ inline constexpr int kNo = 1;
 inline constexpr int kWrongInput = 2;
 inline constexpr int kEnvironment = 3;
 inline constexpr int kOutOfMemory = 5;  ///< of a run; the others are plan-run's own
+inline constexpr int kPeerLost = 7;
+inline constexpr int kInterrupted = 130;
 
 [[nodiscard]] Result<Outcome> search_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> predict_verb(const Invocation& call);

@@ -183,4 +183,45 @@ Status write_file(const std::string& path, std::string_view content) {
   return replace_file(path, *target, exists ? &info : nullptr, content);
 }
 
+Status check_writable(const std::string& path) {
+  if (path.empty()) {
+    return input_error("", "an empty file name", "the name of the file to write");
+  }
+  struct stat info {};
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) {
+    return environment_error(path, "is a directory, not a file", "name a file inside it");
+  }
+  if (path == "/dev/stdout" || path == "/dev/stderr") return Done{};
+  if (exists && !S_ISREG(info.st_mode)) {
+    if (::access(path.c_str(), W_OK) == 0) return Done{};
+    return environment_error(path, "cannot be written: " + reason_of(errno));
+  }
+  const Result<std::string> target = follow_links(path);
+  if (!target) return target.error();
+  const std::filesystem::path parent = std::filesystem::path(*target).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) {
+    if (::stat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return Done{};
+    errno = ENOTDIR;
+  }
+  return environment_error(
+      path, "cannot be written: " + reason_of(errno),
+      fmt::format("check that the directory {} exists and can be written", folder));
+}
+
+Status check_folder_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  fs::path there = fs::absolute(path, ignored).lexically_normal();
+  while (!there.has_filename() && there.has_relative_path()) there = there.parent_path();
+  while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there, ignored)) {
+    return environment_error(path, there.string() + " is not a directory",
+                             "name a folder that is there or can be made");
+  }
+  if (::access(there.c_str(), W_OK | X_OK) == 0) return Done{};
+  return environment_error(path, there.string() + " cannot be written: " + reason_of(errno));
+}
+
 }  // namespace echelon

@@ -18,6 +18,11 @@ namespace echelon {
 /// to directly. Environment error says why (permission, no space, no such directory).
 [[nodiscard]] Status write_file(const std::string& path, std::string_view content);
 
+/// Whether write_file would be let write there now; changes nothing.
+[[nodiscard]] Status check_writable(const std::string& path);
+/// The same for a folder that is to be made, with all folders above it that are missing.
+[[nodiscard]] Status check_folder_writable(const std::string& path);
+
 /// An errno in words: "no space left on the device".
 [[nodiscard]] std::string reason_of(int code);
 

@@ -74,15 +74,14 @@ void Crew::live(int number) {
 }
 
 void Crew::fail(std::exception_ptr why) {
-  std::vector<Gate*> gates;
   {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = std::move(why);
     stopping_ = true;
     for (Member& member : members_) member.turn.notify_all();
-    gates.assign(gates_.begin(), gates_.end());
   }
-  for (Gate* gate : gates) {
+  const std::lock_guard here(gates_mutex_);  // none goes away meanwhile
+  for (Gate* gate : gates_) {
     // Taking the lock once makes sure that nobody is between looking and sleeping.
     { const std::lock_guard lock(gate->mutex()); }
     gate->changed_.notify_all();
@@ -185,12 +184,12 @@ void Crew::poll(const std::function<bool()>& ready, const std::function<std::str
 }
 
 Gate::Gate(Crew& crew) : crew_(crew) {
-  const std::lock_guard lock(crew_.mutex_);
+  const std::lock_guard lock(crew_.gates_mutex_);
   place_ = crew_.gates_.insert(crew_.gates_.end(), this);
 }
 
 Gate::~Gate() {
-  const std::lock_guard lock(crew_.mutex_);
+  const std::lock_guard lock(crew_.gates_mutex_);
   crew_.gates_.erase(place_);
 }
 

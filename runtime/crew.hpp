@@ -77,7 +77,8 @@ class Crew {
   Choose choose_;
   mutable std::mutex mutex_;
   std::list<Member> members_;
-  std::list<Gate*> gates_;
+  std::mutex gates_mutex_;  ///< taken before a gate's own
+  std::list<Gate*> gates_;  ///< guarded by gates_mutex_
   std::exception_ptr failure_;
   std::atomic<bool> stopping_ = false;  ///< failure_ is set
   bool spins_ = false;                  ///< every member has a core: waits begin awake

@@ -3,25 +3,61 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
+
+#include "core/result.hpp"
 
 namespace echelon {
 
-/// The exit codes of docs/cli.md for a run that failed are those of the kinds.
 class RunFailure : public std::runtime_error {
  public:
   enum class Kind {
-    stopped,        ///< the user asked (Ctrl-C)
-    hang,           ///< somebody waited longer than the deadline (4)
-    out_of_memory,  ///< (5)
-    diverged,       ///< NaN or infinity in loss or gradients (6)
-    peer_lost,      ///< another process of the run is gone (7)
-    defect,         ///< ranks disagree, or an instruction finds the wrong thing in a buffer (70)
+    stopped,        ///< from outside, with SIGTERM, in the middle of a step
+    input,          ///< data of the user's that turns out to be wrong on the way
+    environment,    ///< the machine: a full disk
+    hang,           ///< somebody waited longer than the deadline
+    out_of_memory,  ///< told before the first step
+    diverged,       ///< NaN or infinity in loss or gradients
+    peer_lost,      ///< another process of the run is gone
+    defect,         ///< ranks disagree, or an instruction finds the wrong thing in a buffer
   };
   RunFailure(Kind kind, const std::string& what) : std::runtime_error(what), kind_(kind) {}
+  explicit RunFailure(const Error& error)
+      : std::runtime_error(error.message()),
+        kind_(error.kind == Error::Kind::input ? Kind::input : Kind::environment) {}
   [[nodiscard]] Kind kind() const { return kind_; }
 
  private:
   Kind kind_;
 };
+
+[[nodiscard]] constexpr std::string_view name_of(RunFailure::Kind kind) {
+  switch (kind) {
+    case RunFailure::Kind::stopped: return "stopped";
+    case RunFailure::Kind::input: return "wrong input";
+    case RunFailure::Kind::environment: return "environment";
+    case RunFailure::Kind::hang: return "hang";
+    case RunFailure::Kind::out_of_memory: return "out of memory";
+    case RunFailure::Kind::diverged: return "diverged";
+    case RunFailure::Kind::peer_lost: return "peer lost";
+    case RunFailure::Kind::defect: return "defect";
+  }
+  return "?";
+}
+
+/// What a program ends with; docs/run.md lists them.
+[[nodiscard]] constexpr int exit_code_of(RunFailure::Kind kind) {
+  switch (kind) {
+    case RunFailure::Kind::stopped: return 143;  // 128 + SIGTERM, as shells have it
+    case RunFailure::Kind::input: return 2;
+    case RunFailure::Kind::environment: return 3;
+    case RunFailure::Kind::hang: return 4;
+    case RunFailure::Kind::out_of_memory: return 5;
+    case RunFailure::Kind::diverged: return 6;
+    case RunFailure::Kind::peer_lost: return 7;
+    case RunFailure::Kind::defect: return 70;
+  }
+  return 70;
+}
 
 }  // namespace echelon

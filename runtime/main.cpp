@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -12,6 +14,7 @@
 
 #include "core/files.hpp"
 #include "runtime/measure/machine.hpp"
+#include "runtime/mpi/processes.hpp"
 #include "runtime/training/run.hpp"
 
 namespace {
@@ -31,27 +34,87 @@ int fail(const Error& error) {
   return error.kind == Error::Kind::input ? 2 : 3;
 }
 
+/// This process among those of the run.
+class Part {
+ public:
+  /// Error: MPI does not start.
+  static Result<Part> join(const RunSettings& settings) {
+    Part part;
+    part.processes_ = settings.launcher == "mpi";
+    if (!part.processes_) return part;
+    const Result<mpi::Place> place = mpi::start();
+    if (!place) return place.error();
+    part.rank_ = place->rank;
+    return part;
+  }
+  [[nodiscard]] bool leads() const { return rank_ == 0; }
+  [[nodiscard]] bool has_peers() const { return processes_; }
+  /// What fails on all processes is told by the first, which ends the others meanwhile.
+  [[nodiscard]] int fail(const Error& error) const {
+    if (leads()) return ::fail(error);
+    give_way();
+    Error of_rank = error;
+    of_rank.where = "rank " + std::to_string(rank_) + ": " + error.where;
+    return ::fail(of_rank);
+  }
+  void tell_failure(const std::string& reason) const {
+    if (leads()) return;  // it has the report
+    give_way();
+    std::fprintf(stderr, "plan-run: rank %d: %s\n", rank_, reason.c_str());
+  }
+  /// The way out; `together`: all processes come here with this exit code.
+  [[nodiscard]] int leave(int exit_code, bool together) const {
+    if (!processes_) return exit_code;
+    if (!together) mpi::abort(exit_code);
+    try {
+      mpi::finish(kEnd);
+    } catch (const RunFailure& failure) {
+      tell_failure(failure.what());
+      mpi::abort(exit_code_of(failure.kind()));
+    }
+    return exit_code;
+  }
+
+ private:
+  static constexpr Seconds kEnd{60};
+  static void give_way() { std::this_thread::sleep_for(std::chrono::seconds(2)); }
+  bool processes_ = false;
+  int rank_ = 0;
+};
+
+int run(const RunSettings& settings, const Part& part) {
+  const Result<PlanFile> plan = read_plan_file(settings.plan);
+  if (!plan) return part.leave(part.fail(plan.error()), false);
+  RunSurroundings around;
+  if (part.has_peers()) around.connect = mpi::world;
+  around.interrupted = &interrupted;
+  around.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  around.tell = [&](const RunEvent& event) {
+    if (settings.events < 0 || !part.leads()) return;
+    const std::string line = to_line(event);
+    [[maybe_unused]] const ssize_t told = write(settings.events, line.data(), line.size());
+  };
+  const Result<RunReport> report = run_plan(*plan, settings, around);
+  if (!report) return part.leave(part.fail(report.error()), false);
+  const bool together = !report->environment.contains("failure");
+  if (part.leads()) {
+    const Status written = write_file(settings.report, run_report_to_json(*report));
+    if (!written) return part.leave(part.fail(written.error()), false);
+  } else if (!together) {
+    part.tell_failure(report->reason);
+  }
+  return part.leave(exit_code_of(*report), together);
+}
+
 int run(const std::string& path) {
   constexpr std::int64_t kLongest = 1 << 20;
   const Result<std::string> text = read_file(path, kLongest);
   if (!text) return fail(text.error());
   const Result<RunSettings> settings = parse_run_settings(*text, path);
   if (!settings) return fail(settings.error());
-  const Result<PlanFile> plan = read_plan_file(settings->plan);
-  if (!plan) return fail(plan.error());
-  RunSurroundings around;
-  around.interrupted = &interrupted;
-  around.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  around.tell = [&](const RunEvent& event) {
-    if (settings->events < 0) return;
-    const std::string line = to_line(event);
-    [[maybe_unused]] const ssize_t told = write(settings->events, line.data(), line.size());
-  };
-  const Result<RunReport> report = run_plan(*plan, *settings, around);
-  if (!report) return fail(report.error());
-  if (const Status written = write_file(settings->report, run_report_to_json(*report)); !written)
-    return fail(written.error());
-  return exit_code_of(*report);
+  const Result<Part> part = Part::join(*settings);
+  if (!part) return fail(part.error());
+  return run(*settings, *part);
 }
 
 int measure(const std::string& path) {
@@ -75,9 +138,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "plan-run: expected a file of settings; use `plan run PLAN.json`\n");
     return 2;
   }
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
   std::signal(SIGPIPE, SIG_IGN);
+  if (!measures) {
+    std::signal(SIGINT, on_signal);
+    std::signal(SIGTERM, on_signal);
+    std::signal(SIGUSR1, on_signal);  // what mpirun passes on
+  }
   try {
     return measures ? measure(argv[2]) : run(argv[1]);
   } catch (const std::exception& error) {

@@ -78,7 +78,7 @@ void Executor::live(Rank& rank, Queue queue) {
 void Executor::run_queue(Rank& rank, Queue queue, std::int64_t step) {
   const Line& line = rank.prepared.lines[place_of(queue)];
   QueueState& state = rank.queues[place_of(queue)];
-  const std::string prefix = fmt::format("step {} ", step);
+  const std::string prefix = fmt::format("step {} ", options_.first_step + step);
   std::string at;
   for (std::size_t k = 0; k < line.ids.size(); ++k) {
     const Instruction& i = rank.prepared.program.instructions[line.ids[k]];
@@ -118,7 +118,8 @@ void Executor::execute(Rank& rank, const Instruction& i, std::int64_t step) {
             .times_done = 0,
             .done = {}};
   const auto told = [&](const char* what) {
-    return fmt::format("step {}, {}: {}", step, describe(rank.times.rank, i), what);
+    return fmt::format("step {}, {}: {}", options_.first_step + step, describe(rank.times.rank, i),
+                       what);
   };
   rank.ledger.begin(i);
   try {
@@ -153,13 +154,14 @@ bool Executor::end_step(Rank& rank, std::int64_t step) {
   const bool last_queue =
       rank.over.change([&] { return ++rank.ended == rank.prepared.used_lines; });
   if (!last_queue) {
-    crew_.doing(fmt::format("step {} is over on this queue", step));
+    crew_.doing(fmt::format("step {} is over on this queue", options_.first_step + step));
     rank.over.await([&] { return rank.step > step; });
     return !rank.last;
   }
   if (const Instruction* odd = rank.record.odd(); odd != nullptr) {
-    throw RunFailure(RunFailure::Kind::defect, fmt::format("step {}, {}: not executed as planned",
-                                                           step, describe(rank.times.rank, *odd)));
+    throw RunFailure(RunFailure::Kind::defect,
+                     fmt::format("step {}, {}: not executed as planned", options_.first_step + step,
+                                 describe(rank.times.rank, *odd)));
   }
   for (const Lap& lap : rank.times.laps) rank.times.end = std::max(rank.times.end, lap.end);
   const bool more =

@@ -29,6 +29,7 @@ struct StepOver {
 struct ExecutorOptions {
   std::vector<int> local;                           ///< global ranks of this process; none: all
   std::function<bool(std::int64_t step)> measured;  ///< none: no step
+  std::int64_t first_step = 0;                      ///< what messages call the first one
   /// Called once per rank and step by one of its threads, while none of its queues runs; ranks call
   /// at the same time. False: the step was the last, an answer that all ranks of all processes must
   /// give for the same step. What it throws ends the run. None: one step.

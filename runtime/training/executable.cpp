@@ -33,6 +33,12 @@ Status check_executable(const PlanFile& file) {
     return input_error(where, "precision " + recipe.name, "fp32 or bf16:adam-fp32-master",
                        "plan predict FILE --precision fp32 -o NEW");
   }
+  if (file.model.position == PositionEmbedding::learned &&
+      file.job.sequence > file.model.max_positions) {
+    return input_error(where, fmt::format("a sequence of {}", file.job.sequence),
+                       fmt::format("at most the {} positions that {} has learned",
+                                   file.model.max_positions, file.model.name));
+  }
   const int heads = file.model.heads;
   if (heads % plan.tp != 0) {
     return input_error(where, fmt::format("{} heads over tp {}", heads, plan.tp),

@@ -8,6 +8,7 @@
 
 #include "core/fingerprint.hpp"
 #include "runtime/model/initial.hpp"
+#include "runtime/weights/checkpoint_layout.hpp"
 #include "runtime/weights/huggingface.hpp"
 
 namespace echelon {
@@ -77,7 +78,22 @@ RunIdentity Persistence<T>::identity() const {
 
 template <class T>
 Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEvent&)>& tell) {
-  if (!settings_.resume) return 0;
+  if (!settings_.export_to.empty()) {
+    HuggingFaceNames names{};
+    const Result<std::string> form =
+        huggingface_config(plan_.model, {}, Number<T>::kElement, names);
+    if (!form) return form.error();
+  }
+  if (!settings_.resume) {
+    if (settings_.checkpoint_dir.empty()) return 0;
+    const Result<std::vector<std::int64_t>> there = checkpoint_steps(settings_.checkpoint_dir);
+    if (!there) return there.error();
+    if (there->empty()) return 0;
+    return input_error("--checkpoint-dir",
+                       fmt::format("{} has checkpoints of an earlier run, the newest of step {}",
+                                   settings_.checkpoint_dir, there->front()),
+                       "a folder without", "--resume goes on from there");
+  }
   Result<std::optional<FoundCheckpoint>> found =
       find_checkpoint(settings_.checkpoint_dir, identity());
   if (!found) return found.error();
@@ -111,7 +127,11 @@ Status Persistence<T>::fill(const std::vector<States<T>*>& chunks) const {
   std::optional<HuggingFaceWeights> given;
   if (!settings_.init_from.empty()) {
     Result<HuggingFaceWeights> opened = HuggingFaceWeights::open(settings_.init_from, plan_.model);
-    if (!opened) return opened.error();
+    if (!opened) {
+      Error error = opened.error();
+      error.where = "--init-from: " + error.where;
+      return error;
+    }
     given = *std::move(opened);
   }
   for (States<T>* states : chunks) {

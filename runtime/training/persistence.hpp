@@ -23,12 +23,14 @@ class Persistence {
   Persistence(const PlanFile& plan, const RunSettings& settings);
 
   /// The step to begin with: 0, or that of the checkpoint to resume from, whose notes are told.
-  /// Error: --resume without a checkpoint, or only damaged ones.
+  /// Errors: --resume without a checkpoint, or only damaged ones; no --resume and checkpoints of an
+  /// earlier run in the folder; a model that --export has no form for.
   [[nodiscard]] Result<std::int64_t> find(const std::function<void(const RunEvent&)>& tell);
   /// Fills the weights (and, resuming, the optimizer's states) of one rank.
   [[nodiscard]] Status fill(const std::vector<States<T>*>& states) const;
   /// Of the last steps' losses, for the watch of a run that goes on.
   void remember(double loss);
+  [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
   /// Every rank calls it at the same time, `steps` being done.
   [[nodiscard]] Status write(int rank, int ranks, std::int64_t steps,
                              const std::vector<States<T>*>& states, const Agree& agree) const;

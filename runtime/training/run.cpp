@@ -5,10 +5,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <map>
 #include <mutex>
-#include <optional>
+#include <new>
 
 #include "core/fingerprint.hpp"
 #include "core/schedule_check.hpp"
@@ -16,6 +16,7 @@
 #include "runtime/data/samples.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/training/cpu_device.hpp"
+#include "runtime/training/gathering.hpp"
 #include "runtime/training/gradient_noise.hpp"
 #include "runtime/training/loss_watch.hpp"
 #include "runtime/training/persistence.hpp"
@@ -54,47 +55,10 @@ Training training_of(const PlanFile& plan, const RunSettings& settings, std::int
   t.noise_every = settings.noise_every;
   t.threads = threads;
   t.read = [&samples](std::int64_t number, std::int32_t* out) {
-    if (const Status read = samples.read(number, out); !read)
-      throw RunFailure(RunFailure::Kind::defect, read.error().message());
+    if (const Status read = samples.read(number, out); !read) throw RunFailure(read.error());
   };
   return t;
 }
-
-/// What a rank sends to rank 0 of its measured step: begin, end, then every lap.
-constexpr int kLapNumbers = 2 + kWithins;
-
-std::vector<double> packed(const StepTimes& times, std::size_t laps) {
-  std::vector<double> out{times.begin.in(kSecond), times.end.in(kSecond)};
-  for (const Lap& lap : times.laps) {
-    out.push_back(lap.start.in(kSecond));
-    out.push_back(lap.end.in(kSecond));
-    for (const Seconds part : lap.within) out.push_back(part.in(kSecond));
-  }
-  out.resize(2 + laps * kLapNumbers, 0);
-  return out;
-}
-
-StepTimes unpacked(const double* from, std::size_t laps, int rank, int pipeline_rank) {
-  StepTimes times;
-  times.rank = rank;
-  times.pipeline_rank = pipeline_rank;
-  times.begin = Seconds{from[0]};
-  times.end = Seconds{from[1]};
-  times.laps.resize(laps);
-  const double* at = from + 2;
-  for (Lap& lap : times.laps) {
-    lap.start = Seconds{at[0]};
-    lap.end = Seconds{at[1]};
-    for (int w = 0; w < kWithins; ++w) lap.within[static_cast<std::size_t>(w)] = Seconds{at[2 + w]};
-    at += kLapNumbers;
-  }
-  return times;
-}
-
-constexpr std::array<Bytes MemoryBreakdown::*, 7> kMemoryParts = {
-    &MemoryBreakdown::weights,     &MemoryBreakdown::gradients, &MemoryBreakdown::optimizer,
-    &MemoryBreakdown::activations, &MemoryBreakdown::workspace, &MemoryBreakdown::communication,
-    &MemoryBreakdown::context};
 
 /// The run of one process: what its ranks do between their steps.
 template <class T>
@@ -111,15 +75,15 @@ class Run {
         crew_(deadline_of(plan, settings)) {}
 
   Result<RunReport> run() {
-    if (const Status ready = prepare(); !ready) return ready.error();
     try {
+      if (const Status ready = prepare(); !ready) return ready.error();
       crew_.run();
     } catch (const RunFailure& failure) {
-      report_.end = failure.kind() == RunFailure::Kind::stopped ? RunReport::End::interrupted
-                                                                : RunReport::End::failed;
-      report_.reason = failure.what();
-      kind_ = failure.kind();
-      if (kind_ != RunFailure::Kind::stopped) report_.environment["failure"] = kind_name(*kind_);
+      failed(failure);
+    } catch (const std::bad_alloc&) {
+      failed({RunFailure::Kind::out_of_memory, "out of memory"});
+    } catch (const std::exception& unforeseen) {
+      failed({RunFailure::Kind::defect, unforeseen.what()});
     }
     finish();
     return report_;
@@ -128,13 +92,13 @@ class Run {
  private:
   /// Everything that can fail before the first step, and can be told as the user's input.
   Status prepare();
+  void failed(const RunFailure& failure);
   void finish();
   bool step_over(const StepOver& over);
-  void look_at(const StepOver& over, const StepResult& result, bool& last);
+  void look_at(const StepOver& over, const StepResult& result);
   void collect(const StepOver& over);
   bool agreed(int rank, bool yes);
   void checkpoint(int rank, std::int64_t done);
-  static std::string kind_name(RunFailure::Kind kind);
 
   const PlanFile& plan_;
   const RunSettings& settings_;
@@ -151,11 +115,9 @@ class Run {
 
   std::mutex mutex_;  ///< guards what ranks of this process share below
   std::map<int, std::vector<StepTimes>> kept_;
-  std::map<int, Program> executed_;
 
-  // Of rank 0 alone.
+  // Of the first rank here; complete where that is rank 0.
   RunReport report_;
-  std::optional<RunFailure::Kind> kind_;
   LossWatch watch_;
   NoiseScale noise_;
   Seconds last_over_;
@@ -163,35 +125,14 @@ class Run {
 
 template <class T>
 Status Run<T>::prepare() {
-  world_ = around_.connect(crew_, plan_.plan, plan_.model);
+  Result<std::unique_ptr<World>> connected = around_.connect(crew_, plan_.plan, plan_.model);
+  if (!connected) return connected.error();
+  world_ = *std::move(connected);
   const auto here = static_cast<int>(world_->local_ranks().size());
   const int cores = settings_.cores > 0 ? std::min(settings_.cores, around_.cores) : around_.cores;
   // Processes of one machine share its cores as threads do.
   const int sharing = std::max(here, world_->ranks());
   const int threads = std::max(1, cores / sharing);
-  persistence_ = std::make_unique<Persistence<T>>(plan_, settings_);
-  const Result<std::int64_t> first = persistence_->find(around_.tell);
-  if (!first) return first.error();
-  first_ = *first;
-  try {
-    device_ = std::make_unique<CpuDevice<T>>(
-        crew_, *world_, schedule_, training_of(plan_, settings_, first_, threads, samples_));
-  } catch (const RunFailure& failure) {
-    report_.end = RunReport::End::failed;
-    return environment_error("plan run", failure.what(),
-                             "fewer ranks, a smaller --microbatch, --recompute full or --zero 3");
-  }
-  device_->start_at(first_);
-  for (const int rank : world_->local_ranks()) {
-    if (const Status filled = persistence_->fill(device_->states(rank)); !filled) return filled;
-  }
-  ExecutorOptions options;
-  options.local = world_->local_ranks();
-  const std::int64_t warm = settings_.steps > kWarmUp ? kWarmUp : settings_.steps - 1;
-  options.measured = [warm](std::int64_t step) { return step >= warm; };
-  options.step_over = [this](const StepOver& over) { return step_over(over); };
-  executor_ = std::make_unique<Executor>(crew_, schedule_, grid_, *device_, options);
-  executor_->enlist();
   report_.plan = plan_;
   report_.plan_path = settings_.plan;
   report_.schedule_hash = fingerprint(plan_.program);
@@ -201,6 +142,25 @@ Status Run<T>::prepare() {
   report_.environment["cores"] = std::to_string(cores);
   report_.environment["version"] = std::string(version()) + " (" + std::string(commit()) + ")";
   report_.environment["data"] = settings_.data.empty() ? "synthetic" : settings_.data;
+  persistence_ = std::make_unique<Persistence<T>>(plan_, settings_);
+  const Result<std::int64_t> first = persistence_->find(around_.tell);
+  if (!first) return first.error();
+  first_ = *first;
+  for (const double loss : persistence_->losses()) (void)watch_.look(loss, 0);
+  device_ = std::make_unique<CpuDevice<T>>(
+      crew_, *world_, schedule_, training_of(plan_, settings_, first_, threads, samples_));
+  device_->start_at(first_);
+  for (const int rank : world_->local_ranks()) {
+    if (const Status filled = persistence_->fill(device_->states(rank)); !filled) return filled;
+  }
+  ExecutorOptions options;
+  options.local = world_->local_ranks();
+  options.first_step = first_;
+  const std::int64_t warm = settings_.steps > kWarmUp ? kWarmUp : settings_.steps - 1;
+  options.measured = [warm](std::int64_t step) { return step >= warm; };
+  options.step_over = [this](const StepOver& over) { return step_over(over); };
+  executor_ = std::make_unique<Executor>(crew_, schedule_, grid_, *device_, options);
+  executor_->enlist();
   around_.tell({.kind = RunEvent::Kind::started,
                 .step = {},
                 .of = 0,
@@ -232,7 +192,7 @@ bool Run<T>::step_over(const StepOver& over) {
     throw RunFailure(RunFailure::Kind::defect,
                      describe(over.pipeline_rank, *odd) + " was not executed just once");
   }
-  if (over.rank == 0) look_at(over, result, last);
+  if (over.rank == 0) look_at(over, result);
   const bool interrupted =
       agreed(over.rank, around_.interrupted != nullptr && *around_.interrupted != 0);
   const std::int64_t done = first_ + over.step + 1;
@@ -246,9 +206,9 @@ bool Run<T>::step_over(const StepOver& over) {
       const Status written = persistence_->export_weights(
           over.rank, device_->states(over.rank),
           [&](bool fine) { return !agreed(over.rank, !fine); }, grid_.ranks());
-      if (!written) throw RunFailure(RunFailure::Kind::defect, written.error().message());
+      if (!written) throw RunFailure(written.error());
     }
-    if (over.rank == 0 && interrupted) {
+    if (over.rank == world_->local_ranks().front() && interrupted) {
       report_.end = RunReport::End::interrupted;
       report_.reason = "interrupted: ended after its step";
     }
@@ -260,7 +220,7 @@ bool Run<T>::step_over(const StepOver& over) {
 /// Rank 0 tells the step and watches the loss. All ranks know the same numbers; a diverged run is
 /// ended by rank 0 for all.
 template <class T>
-void Run<T>::look_at(const StepOver& over, const StepResult& result, bool& last) {
+void Run<T>::look_at(const StepOver& over, const StepResult& result) {
   RunStep step;
   step.step = first_ + over.step;
   step.loss = result.loss;
@@ -282,14 +242,13 @@ void Run<T>::look_at(const StepOver& over, const StepResult& result, bool& last)
     throw RunFailure(RunFailure::Kind::diverged,
                      fmt::format("step {}: {}", step.step, judgement.what));
   }
-  (void)last;
 }
 
 template <class T>
 void Run<T>::checkpoint(int rank, std::int64_t done) {
   const Status written = persistence_->write(rank, grid_.ranks(), done, device_->states(rank),
                                              [&](bool fine) { return !agreed(rank, !fine); });
-  if (!written) throw RunFailure(RunFailure::Kind::defect, written.error().message());
+  if (!written) throw RunFailure(written.error());
   if (rank == 0) {
     around_.tell(
         {.kind = RunEvent::Kind::checkpoint,
@@ -299,105 +258,40 @@ void Run<T>::checkpoint(int rank, std::int64_t done) {
   }
 }
 
-/// After the last step: what every rank measured goes to all of them, and rank 0 keeps it.
+/// After the last step: what every rank measured goes to rank 0.
 template <class T>
 void Run<T>::collect(const StepOver& over) {
-  Communicator& all = world_->at(over.rank, Line::host);
-  const auto ranks = static_cast<std::size_t>(grid_.ranks());
-  const auto gathered = [&](const std::vector<double>& own) {
-    std::vector<double> out(own.size() * ranks);
-    if (ranks > 1)
-      all.all_gather(own.data(), out.data(), static_cast<std::int64_t>(own.size()), Element::f64);
-    else
-      out = own;
-    return out;
-  };
-  // Step 1: the median of rank 0's measured steps.
-  std::vector<StepTimes> kept;
+  OwnMeasurements own{.rank = over.rank,
+                      .pipeline_rank = over.pipeline_rank,
+                      .steps = {},
+                      .held = device_->held(over.rank),
+                      .process_peak = {},
+                      .record = over.record};
   {
     const std::lock_guard lock(mutex_);
-    kept = kept_[over.rank];
-    executed_[over.pipeline_rank] = over.record.executed();
+    own.steps = std::move(kept_[over.rank]);
   }
-  std::int32_t chosen = -1;
-  if (over.rank == 0 && !kept.empty()) {
-    std::vector<std::int32_t> order(kept.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
-    std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-      const StepTimes& x = kept[static_cast<std::size_t>(a)];
-      const StepTimes& y = kept[static_cast<std::size_t>(b)];
-      return x.end - x.begin < y.end - y.begin;
-    });
-    chosen = order[order.size() / 2];
+  if (over.rank == world_->local_ranks().front()) {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    own.process_peak = Bytes{1024.0 * static_cast<double>(usage.ru_maxrss)};
   }
-  if (ranks > 1) all.broadcast(&chosen, 1, Element::i32, 0);
-  // Step 2: memory of all ranks, and what the operating system saw of their processes.
-  const MemoryBreakdown& held = device_->held(over.rank);
-  std::vector<double> numbers;
-  for (const auto part : kMemoryParts) numbers.push_back((held.*part).in(kByte));
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const bool first_here = world_->local_ranks().front() == over.rank;
-  constexpr double kKibibyte = 1024;
-  numbers.push_back(first_here ? kKibibyte * static_cast<double>(usage.ru_maxrss) : 0);
-  const std::vector<double> memory = gathered(numbers);
-  // Step 3: the chosen step of all ranks.
-  std::size_t laps = 0;
-  for (const Program& program : schedule_.programs)
-    laps = std::max(laps, program.instructions.size());
-  std::vector<double> times;
-  if (chosen >= 0) times = gathered(packed(kept[static_cast<std::size_t>(chosen)], laps));
-  if (over.rank != 0) return;
+  gather_measurements(world_->at(over.rank, Line::host), own, schedule_, report_);
+}
 
-  PredictedCosts measured;
-  measured.evidence = Evidence::measured;
-  measured.fits = true;
-  measured.capacity = plan_.predicted.capacity;
-  measured.stages.resize(static_cast<std::size_t>(plan_.plan.pp));
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const double* from = memory.data() + rank * numbers.size();
-    MemoryBreakdown of_rank;
-    for (std::size_t part = 0; part < kMemoryParts.size(); ++part)
-      of_rank.*kMemoryParts[part] = Bytes{from[part]};
-    report_.process_peak += Bytes{from[kMemoryParts.size()]};
-    const auto stage = static_cast<std::size_t>(grid_.coordinates(static_cast<int>(rank)).pp);
-    if (of_rank.total() > measured.stages[stage].total()) measured.stages[stage] = of_rank;
-    measured.peak = std::max(measured.peak, of_rank.total());
-  }
-  measured.peak_reserved = measured.peak;
-  if (chosen < 0) return;
-  std::vector<StepTimes> all_times;
-  Seconds begin{1e30};
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const int stage = grid_.coordinates(static_cast<int>(rank)).pp;
-    const std::size_t own = schedule_.programs[static_cast<std::size_t>(stage)].instructions.size();
-    all_times.push_back(unpacked(times.data() + rank * (2 + laps * kLapNumbers), own,
-                                 static_cast<int>(rank), stage));
-    begin = std::min(begin, all_times.back().begin);
-  }
-  for (const StepTimes& each : all_times) {
-    for (std::size_t id = 0; id < each.laps.size(); ++id) {
-      report_.spans.push_back({each.rank, static_cast<std::uint32_t>(id),
-                               each.laps[id].start - begin, each.laps[id].end - begin});
-    }
-  }
-  measured.time = measured_parts(schedule_, all_times);
-  measured.low = measured.high = measured.time.total();
-  const double seconds = measured.time.total().in(kSecond);
-  measured.tokens_per_second = plan_.job.tokens_per_step() / seconds;
-  measured.model_flops_per_gpu = plan_.predicted.model_flops_per_gpu *
-                                 (measured.tokens_per_second / plan_.predicted.tokens_per_second);
-  measured.mfu =
-      plan_.predicted.mfu * (measured.tokens_per_second / plan_.predicted.tokens_per_second);
-  report_.measured = measured;
+template <class T>
+void Run<T>::failed(const RunFailure& failure) {
+  using End = RunReport::End;
+  report_.end = failure.kind() == RunFailure::Kind::stopped ? End::interrupted : End::failed;
+  report_.reason = failure.what();
+  if (failure.kind() == RunFailure::Kind::out_of_memory)
+    report_.reason +=
+        "; fewer ranks, a smaller --microbatch, --recompute full or --zero 3 need less";
+  report_.environment["failure"] = name_of(failure.kind());
 }
 
 template <class T>
 void Run<T>::finish() {
-  std::vector<Program> programs;
-  for (auto& [rank, program] : executed_) programs.push_back(program);
-  if (programs.size() == schedule_.programs.size())
-    report_.executed_hash = executed_hash(schedule_, programs);
   report_.noise = noise_.estimate();
   if (!report_.steps.empty()) {
     report_.advice = batch_advice(report_.noise, static_cast<double>(plan_.job.global_batch),
@@ -409,17 +303,10 @@ void Run<T>::finish() {
                 .text = std::string(name_of(report_.end))});
 }
 
-template <class T>
-std::string Run<T>::kind_name(RunFailure::Kind kind) {
-  switch (kind) {
-    case RunFailure::Kind::stopped: return "stopped";
-    case RunFailure::Kind::hang: return "hang";
-    case RunFailure::Kind::out_of_memory: return "out of memory";
-    case RunFailure::Kind::diverged: return "diverged";
-    case RunFailure::Kind::peer_lost: return "peer lost";
-    case RunFailure::Kind::defect: return "defect";
-  }
-  return "?";
+/// Whose value it is about.
+Error of_flag(const char* flag, Error error) {
+  error.where = std::string(flag) + ": " + error.where;
+  return error;
 }
 
 }  // namespace
@@ -433,28 +320,41 @@ Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
     return input_error(settings.plan, "an unsound program: " + faults.front().what,
                        "a program as plan writes it", "write the plan again");
   }
+  const ParallelPlan& degrees = plan.plan;
+  const std::int64_t microbatches = degrees.microbatches_rounded_up(plan.job.global_batch);
+  if (schedule->ranks != degrees.pp || schedule->chunks != degrees.vpp ||
+      schedule->microbatches != microbatches) {
+    const auto told = [](std::int64_t ranks, std::int64_t chunks, std::int64_t count) {
+      return fmt::format("{} pipeline ranks, {} chunks each, {} microbatches", ranks, chunks,
+                         count);
+    };
+    return input_error(
+        settings.plan,
+        "a program for " + told(schedule->ranks, schedule->chunks, schedule->microbatches),
+        told(degrees.pp, degrees.vpp, microbatches), "write the plan again");
+  }
   Result<std::unique_ptr<TokenSource>> source =
       open_tokens(settings.data.empty() ? "synthetic" : settings.data, plan.model.vocab);
-  if (!source) return source.error();
+  if (!source) return of_flag("--data", source.error());
   const Result<Samples> samples =
       Samples::make(*std::move(source), plan.job.sequence, settings.seed, settings.data);
-  if (!samples) return samples.error();
+  if (!samples) return of_flag("--data", samples.error());
   if (plan.job.precision.compute == Dtype::bf16)
     return Run<Bfloat16>(plan, settings, around, *schedule, *samples).run();
   return Run<float>(plan, settings, around, *schedule, *samples).run();
 }
 
 int exit_code_of(const RunReport& report) {
-  if (report.end == RunReport::End::completed) return 0;
   constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells have it
-  if (report.end == RunReport::End::interrupted) return kInterrupted;
-  const auto kind = report.environment.find("failure");
-  const std::string name = kind == report.environment.end() ? "" : kind->second;
-  if (name == "hang") return 4;
-  if (name == "out of memory") return 5;
-  if (name == "diverged") return 6;
-  if (name == "peer lost") return 7;
-  return 70;
+  const auto failure = report.environment.find("failure");
+  if (failure == report.environment.end())
+    return report.end == RunReport::End::completed ? 0 : kInterrupted;
+  using enum RunFailure::Kind;
+  for (const RunFailure::Kind kind :
+       {stopped, input, environment, hang, out_of_memory, diverged, peer_lost}) {
+    if (failure->second == name_of(kind)) return exit_code_of(kind);
+  }
+  return exit_code_of(defect);
 }
 
 }  // namespace echelon

@@ -17,8 +17,8 @@ namespace echelon {
 /// What a run needs from around it.
 struct RunSurroundings {
   /// Connects the ranks of this process with all others; called once, before the first step.
-  std::function<std::unique_ptr<World>(Crew&, const ParallelPlan&, const ModelSpec&)> connect =
-      thread_world;
+  std::function<Result<std::unique_ptr<World>>(Crew&, const ParallelPlan&, const ModelSpec&)>
+      connect = thread_world;
   std::function<void(const RunEvent&)> tell = [](const RunEvent&) {};
   /// Set by a signal: the run ends after its step, with a checkpoint where one was asked for.
   const volatile std::sig_atomic_t* interrupted = nullptr;

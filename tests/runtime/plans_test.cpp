@@ -144,6 +144,60 @@ void check_plan(const ModelSpec& model, const Variant& variant, double clip) {
   check_close(found.weights, expected.weights, 1, 100 * kBound);
 }
 
+double distance(const WholeTensors& found, const WholeTensors& expected) {
+  REQUIRE(found.size() == expected.size());
+  double sum = 0;
+  for (const auto& [name, values] : expected) {
+    REQUIRE(found.count(name) == 1);
+    const std::vector<double>& ours = found.at(name);
+    REQUIRE(ours.size() == values.size());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      sum += (ours[i] - values[i]) * (ours[i] - values[i]);
+  }
+  return std::sqrt(sum);
+}
+
+/// Against the serial run in double precision, relative: losses of all steps and gradient norms;
+/// gradients of the first step and weights after the last, by their norms.
+struct Bounds {
+  double loss, gradient_norm, gradients, weights;
+};
+
+template <class T>
+void check_format(const char* precision, const Bounds& bounds) {
+  Bounds seen{};
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    const Trained& expected = serial(model, 0);
+    for (const Variant& v : variants()) {
+      INFO(model.name << ", " << v.name << ", " << precision);
+      TrainedCase c = case_of(model, v);
+      c.precision = precision;
+      const Trained found = train<T>(c);
+      REQUIRE(found.steps.size() == expected.steps.size());
+      for (std::size_t s = 0; s < expected.steps.size(); ++s) {
+        const double loss = std::abs(found.steps[s].loss / expected.steps[s].loss - 1);
+        const double norm =
+            std::abs(found.steps[s].gradient_norm / expected.steps[s].gradient_norm - 1);
+        CHECK(loss <= bounds.loss);
+        CHECK(norm <= bounds.gradient_norm);
+        seen.loss = std::max(seen.loss, loss);
+        seen.gradient_norm = std::max(seen.gradient_norm, norm);
+      }
+      const double gradients =
+          distance(found.gradients, expected.gradients) / norm_of(expected.gradients);
+      const double weights = distance(found.weights, expected.weights) / norm_of(expected.weights);
+      CHECK(gradients <= bounds.gradients);
+      CHECK(weights <= bounds.weights);
+      seen.gradients = std::max(seen.gradients, gradients);
+      seen.weights = std::max(seen.weights, weights);
+    }
+  }
+  // Bounds that nothing comes near would find no defect.
+  INFO(seen.loss << " " << seen.gradient_norm << " " << seen.gradients << " " << seen.weights);
+  CHECK(seen.gradients > 0.02 * bounds.gradients);
+  CHECK(seen.loss > 0.02 * bounds.loss);
+}
+
 }  // namespace
 
 TEST_CASE("every plan trains a GPT-2-like model as one rank does, in fp64") {
@@ -152,6 +206,16 @@ TEST_CASE("every plan trains a GPT-2-like model as one rank does, in fp64") {
 
 TEST_CASE("every plan trains a Llama-like model as one rank does, in fp64") {
   for (const Variant& v : variants()) check_plan(small_llama(), v, 0);
+}
+
+TEST_CASE("every plan in fp32 stays by the serial run in fp64") {
+  // Seen: 1.1e-8, 6.6e-8, 9.6e-8, 1.5e-6. Adam divides small gradients by their own size.
+  check_format<float>("fp32", {1e-7, 1e-6, 1e-6, 2e-5});
+}
+
+TEST_CASE("every plan in bf16 stays by the serial run in fp64") {
+  // Seen: 1.7e-4, 1.5e-3, 4.5e-3, 6.8e-3; weights begin rounded to 8 bits.
+  check_format<Bfloat16>("bf16", {2e-3, 2e-2, 5e-2, 7e-2});
 }
 
 TEST_CASE("clipping counts every parameter once, whatever the plan") {

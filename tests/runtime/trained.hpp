@@ -59,6 +59,7 @@ struct TrainedCase {
   std::int64_t noise_every = 0;
   std::optional<Crew::Choose> choose;  ///< a directed crew
   int threads = 1;
+  const char* precision = "bf16";
 };
 
 using WholeTensors = std::map<std::string, std::vector<double>>;
@@ -82,7 +83,7 @@ inline TrainingJob job_of(const TrainedCase& c) {
   TrainingJob job;
   job.sequence = c.sequence;
   job.global_batch = c.global_batch;
-  job.precision = find_precision("bf16").value();
+  job.precision = find_precision(c.precision).value();
   return job;
 }
 

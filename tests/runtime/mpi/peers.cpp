@@ -128,18 +128,6 @@ void failing(const std::string& what, int processes, int rank) {
   crew.run();
 }
 
-int exit_code(RunFailure::Kind kind) {
-  switch (kind) {
-    case RunFailure::Kind::hang: return 4;
-    case RunFailure::Kind::out_of_memory: return 5;
-    case RunFailure::Kind::diverged: return 6;
-    case RunFailure::Kind::peer_lost: return 7;
-    case RunFailure::Kind::defect: return 70;
-    case RunFailure::Kind::stopped: break;
-  }
-  return 130;
-}
-
 }  // namespace
 }  // namespace echelon
 
@@ -166,8 +154,8 @@ int main(int count, char** words) {
     return 0;
   } catch (const RunFailure& failure) {
     std::cerr << "rank " + std::to_string(place->rank) + ": exit " +
-                     std::to_string(exit_code(failure.kind())) + ": " + failure.what() + "\n"
+                     std::to_string(exit_code_of(failure.kind())) + ": " + failure.what() + "\n"
               << std::flush;
-    mpi::abort(exit_code(failure.kind()));
+    mpi::abort(exit_code_of(failure.kind()));
   }
 }

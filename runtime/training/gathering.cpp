@@ -1,0 +1,162 @@
+#include "runtime/training/gathering.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "core/process_grid.hpp"
+
+namespace echelon {
+namespace {
+
+/// What a rank sends to rank 0 of its measured step: begin, end, then every lap.
+constexpr int kLapNumbers = 2 + kWithins;
+
+std::vector<double> packed(const StepTimes& times, std::size_t laps) {
+  std::vector<double> out{times.begin.in(kSecond), times.end.in(kSecond)};
+  for (const Lap& lap : times.laps) {
+    out.push_back(lap.start.in(kSecond));
+    out.push_back(lap.end.in(kSecond));
+    for (const Seconds part : lap.within) out.push_back(part.in(kSecond));
+  }
+  out.resize(2 + laps * kLapNumbers, 0);
+  return out;
+}
+
+StepTimes unpacked(const double* from, std::size_t laps, int rank, int pipeline_rank) {
+  StepTimes times;
+  times.rank = rank;
+  times.pipeline_rank = pipeline_rank;
+  times.begin = Seconds{from[0]};
+  times.end = Seconds{from[1]};
+  times.laps.resize(laps);
+  const double* at = from + 2;
+  for (Lap& lap : times.laps) {
+    lap.start = Seconds{at[0]};
+    lap.end = Seconds{at[1]};
+    for (int w = 0; w < kWithins; ++w) lap.within[static_cast<std::size_t>(w)] = Seconds{at[2 + w]};
+    at += kLapNumbers;
+  }
+  return times;
+}
+
+constexpr std::array<Bytes MemoryBreakdown::*, 7> kMemoryParts = {
+    &MemoryBreakdown::weights,     &MemoryBreakdown::gradients, &MemoryBreakdown::optimizer,
+    &MemoryBreakdown::activations, &MemoryBreakdown::workspace, &MemoryBreakdown::communication,
+    &MemoryBreakdown::context};
+constexpr std::size_t kMemoryNumbers = kMemoryParts.size() + 1;  // and the process
+
+template <class Value>
+std::vector<Value> gathered(Communicator& all, const std::vector<Value>& own, Element element) {
+  if (all.size() == 1) return own;
+  std::vector<Value> out(own.size() * static_cast<std::size_t>(all.size()));
+  all.all_gather(own.data(), out.data(), static_cast<std::int64_t>(own.size()), element);
+  return out;
+}
+
+/// The number of rank 0's median step, told to all; nothing where no step was measured.
+std::optional<std::size_t> median_step(Communicator& all, const std::vector<StepTimes>& steps) {
+  std::int32_t chosen = -1;
+  if (all.rank() == 0 && !steps.empty()) {
+    std::vector<std::int32_t> order(steps.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
+    std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+      const StepTimes& x = steps[static_cast<std::size_t>(a)];
+      const StepTimes& y = steps[static_cast<std::size_t>(b)];
+      return x.end - x.begin < y.end - y.begin;
+    });
+    chosen = order[order.size() / 2];
+  }
+  if (all.size() > 1) all.broadcast(&chosen, 1, Element::i32, 0);
+  if (chosen < 0) return std::nullopt;
+  return static_cast<std::size_t>(chosen);
+}
+
+/// Each rank hashes the plan with its own program as it executed it: all have the plan's hash when
+/// all did what the plan says.
+std::string hash_of_all(Communicator& all, const OwnMeasurements& own, const Schedule& schedule,
+                        const std::string& planned) {
+  std::vector<Program> programs = schedule.programs;
+  programs[static_cast<std::size_t>(own.pipeline_rank)] = own.record.executed();
+  const std::string hash = executed_hash(schedule, programs);
+  const std::vector<std::int32_t> letters =
+      gathered(all, std::vector<std::int32_t>(hash.begin(), hash.end()), Element::i32);
+  for (std::size_t at = 0; at < letters.size(); at += hash.size()) {
+    std::string other;
+    for (std::size_t i = at; i < at + hash.size(); ++i)
+      other.push_back(static_cast<char>(letters[i]));
+    if (other != planned) return other;
+  }
+  return planned;
+}
+
+}  // namespace
+
+/// Step 1: what was executed. Step 2: memory. Step 3: the times of one step.
+void gather_measurements(Communicator& all, const OwnMeasurements& own, const Schedule& schedule,
+                         RunReport& report) {
+  const PlanFile& plan = report.plan;
+  const ProcessGrid grid(plan.plan);
+  const auto ranks = static_cast<std::size_t>(grid.ranks());
+  const std::string hash = hash_of_all(all, own, schedule, report.schedule_hash);
+
+  std::vector<double> numbers;
+  for (const auto part : kMemoryParts) numbers.push_back((own.held.*part).in(kByte));
+  numbers.push_back(own.process_peak.in(kByte));
+  const std::vector<double> memory = gathered(all, numbers, Element::f64);
+
+  std::size_t laps = 0;
+  for (const Program& program : schedule.programs)
+    laps = std::max(laps, program.instructions.size());
+  const std::optional<std::size_t> chosen = median_step(all, own.steps);
+  std::vector<double> times;
+  if (chosen) times = gathered(all, packed(own.steps.at(*chosen), laps), Element::f64);
+  if (all.rank() != 0) return;
+
+  report.executed_hash = hash;
+  PredictedCosts measured;
+  measured.evidence = Evidence::measured;
+  measured.fits = true;
+  measured.capacity = plan.predicted.capacity;
+  measured.stages.resize(static_cast<std::size_t>(plan.plan.pp));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const double* from = memory.data() + rank * kMemoryNumbers;
+    MemoryBreakdown of_rank;
+    for (std::size_t part = 0; part < kMemoryParts.size(); ++part)
+      of_rank.*kMemoryParts[part] = Bytes{from[part]};
+    report.process_peak += Bytes{from[kMemoryParts.size()]};
+    const auto stage = static_cast<std::size_t>(grid.coordinates(static_cast<int>(rank)).pp);
+    if (of_rank.total() > measured.stages[stage].total()) measured.stages[stage] = of_rank;
+    measured.peak = std::max(measured.peak, of_rank.total());
+  }
+  measured.peak_reserved = measured.peak;
+  if (!chosen) return;
+
+  std::vector<StepTimes> of_ranks;
+  Seconds begin{std::numeric_limits<double>::max()};
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const int stage = grid.coordinates(static_cast<int>(rank)).pp;
+    const std::size_t count =
+        schedule.programs[static_cast<std::size_t>(stage)].instructions.size();
+    of_ranks.push_back(unpacked(times.data() + rank * (2 + laps * kLapNumbers), count,
+                                static_cast<int>(rank), stage));
+    begin = std::min(begin, of_ranks.back().begin);
+  }
+  for (const StepTimes& each : of_ranks) {
+    for (std::size_t id = 0; id < each.laps.size(); ++id) {
+      report.spans.push_back({each.rank, static_cast<std::uint32_t>(id),
+                              each.laps[id].start - begin, each.laps[id].end - begin});
+    }
+  }
+  measured.time = measured_parts(schedule, of_ranks);
+  measured.low = measured.high = measured.time.total();
+  measured.tokens_per_second = plan.job.tokens_per_step() / measured.time.total().in(kSecond);
+  const double speed = measured.tokens_per_second / plan.predicted.tokens_per_second;
+  measured.model_flops_per_gpu = plan.predicted.model_flops_per_gpu * speed;
+  measured.mfu = plan.predicted.mfu * speed;
+  report.measured = measured;
+}
+
+}  // namespace echelon
