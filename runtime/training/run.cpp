@@ -9,6 +9,7 @@
 #include <cmath>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "core/fingerprint.hpp"
 #include "core/schedule_check.hpp"
@@ -18,6 +19,7 @@
 #include "runtime/training/cpu_device.hpp"
 #include "runtime/training/gradient_noise.hpp"
 #include "runtime/training/loss_watch.hpp"
+#include "runtime/training/measured_step.hpp"
 #include "runtime/training/persistence.hpp"
 
 namespace echelon {
@@ -350,7 +352,6 @@ void Run<T>::collect(const StepOver& over) {
   if (over.rank != 0) return;
 
   PredictedCosts measured;
-  measured.evidence = Evidence::measured;
   measured.fits = true;
   measured.capacity = plan_.predicted.capacity;
   measured.stages.resize(static_cast<std::size_t>(plan_.plan.pp));
@@ -367,29 +368,13 @@ void Run<T>::collect(const StepOver& over) {
   measured.peak_reserved = measured.peak;
   if (chosen < 0) return;
   std::vector<StepTimes> all_times;
-  Seconds begin{1e30};
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const int stage = grid_.coordinates(static_cast<int>(rank)).pp;
     const std::size_t own = schedule_.programs[static_cast<std::size_t>(stage)].instructions.size();
     all_times.push_back(unpacked(times.data() + rank * (2 + laps * kLapNumbers), own,
                                  static_cast<int>(rank), stage));
-    begin = std::min(begin, all_times.back().begin);
   }
-  for (const StepTimes& each : all_times) {
-    for (std::size_t id = 0; id < each.laps.size(); ++id) {
-      report_.spans.push_back({each.rank, static_cast<std::uint32_t>(id),
-                               each.laps[id].start - begin, each.laps[id].end - begin});
-    }
-  }
-  measured.time = measured_parts(schedule_, all_times);
-  measured.low = measured.high = measured.time.total();
-  const double seconds = measured.time.total().in(kSecond);
-  measured.tokens_per_second = plan_.job.tokens_per_step() / seconds;
-  measured.model_flops_per_gpu = plan_.predicted.model_flops_per_gpu *
-                                 (measured.tokens_per_second / plan_.predicted.tokens_per_second);
-  measured.mfu =
-      plan_.predicted.mfu * (measured.tokens_per_second / plan_.predicted.tokens_per_second);
-  report_.measured = measured;
+  write_measured(schedule_, all_times, std::move(measured), report_);
 }
 
 template <class T>
