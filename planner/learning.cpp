@@ -19,6 +19,9 @@ namespace {
 /// Scatter of ln(step) between runs of one plan; docs/run.md says how it was measured.
 constexpr double kNoise = 0.02;
 
+/// Plans are chosen by their steps: the whole counts twice as much as all its parts.
+constexpr double kWeightOfStep = 2;
+
 /// What the queues of a rank did, told apart by their spans.
 enum class Busy { chunks, transfers, messages };
 constexpr std::size_t kBusy = 3;
@@ -64,7 +67,7 @@ class Comparison {
     for (std::size_t i = 0; i < measured_.size(); ++i) {
       weights_.push_back(std::min(1.0, std::max(measured_[i], predicted[i]) / step / sharers_[i]));
     }
-    weights_.front() = 1;
+    weights_.front() = kWeightOfStep;
   }
 
   [[nodiscard]] const std::vector<double>& weights() const { return weights_; }
@@ -202,8 +205,11 @@ std::vector<FitParameter> learnable_rates(const Calibration& base) {
   // that time_parameters() has for published benchmarks.
   constexpr double kAssumed = 3;
   constexpr double kFarthest = 20;  // times the prior: beyond it a part is not this rate's
+  // Kernels in a step beside kernels alone, and what else keeps the machine busy, slow all of them.
+  std::vector<FitParameter> all = {{"pace", "", 0.3, false, 0, 0}};
+  all.insert(all.end(), time_parameters().begin(), time_parameters().end());
   std::vector<FitParameter> out;
-  for (FitParameter parameter : time_parameters()) {
+  for (FitParameter& parameter : all) {
     if (parameter.key.ends_with("hop_felt")) continue;
     if (parameter.key == "intra_hop") std::swap(parameter.key, parameter.along);
     const CalibrationField& field = calibration_field(parameter.key);

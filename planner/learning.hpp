@@ -46,7 +46,7 @@ struct Learned {
 /// Refits the rates of `base`, which are the priors, to all runs of one machine and stack. What is
 /// compared, each with the weight of its share of the step:
 ///
-///   the step                                              as a whole, weight 1
+///   the step                                              as a whole, weight 2
 ///   of the pipeline rank that finished last: compute, recomputation, exposed collectives of every
 ///   axis, the optimizer, waiting for the host             as the report has them
 ///   forward and backward of the other pipeline ranks      medians over their ranks, of their spans
