@@ -253,7 +253,7 @@ const std::vector<Verb>& verb_table() {
        {"plan validate runs.csv --plot runs.svg --rows predicted.csv",
         "plan validate runs.csv --where 'stack=nanotron,gpus<=64' --limit 0.1"}},
       {"fit",
-       "RUNS.csv|REPORT.json...",
+       "RUNS.csv|REPORT...",
        1,
        kMostReports,
        kFit,

@@ -16,7 +16,8 @@
 namespace echelon {
 namespace {
 
-/// Scatter of ln(step) between runs of one plan; docs/run.md says how it was measured.
+/// Scatter of ln(part): assumption, half of what FitOptions has for tables of many machines, since
+/// these are medians over the steps of runs on one.
 constexpr double kNoise = 0.02;
 
 /// Plans are chosen by their steps: the whole counts twice as much as all its parts.
