@@ -112,6 +112,10 @@ struct CpuDevice<T>::RankState {
   std::vector<std::byte*> buffers;  ///< by number of the program's buffers
   std::vector<Places> places;       ///< per chunk · microbatches + microbatch: buffers by kind
   std::byte* workspace = nullptr;
+  struct {
+    int chunk = -1;
+    std::int32_t microbatch = -1;
+  } last_forward;        ///< what the workspace is as left by; of no chunk behind a backward
   T* running = nullptr;  ///< gradient between units of one backward
   Gate slots_gate;
   std::vector<Slot> slots;  ///< guarded by slots_gate
@@ -263,6 +267,7 @@ template <class T>
 void CpuDevice<T>::begin_step(int rank, std::int64_t step) {
   RankState& r = state(rank);
   r.step = first_step_ + step;
+  r.last_forward = {};
   r.loss_sum = 0;
   r.small_squares = 0;
   const ParallelPlan& plan = training_.plan;
@@ -424,6 +429,7 @@ void CpuDevice<T>::forward(RankState& r, Work& work) {
   for (int unit = first; unit < end; ++unit) {
     r.loss_sum += r.chunks[at_index(i.chunk)].chunk->forward(unit, pass_of(r, i, unit));
   }
+  r.last_forward = {i.chunk, i.microbatch};
 }
 
 /// Units fall. ZeRO-2 and 3 make a unit's gradients in a slot that its reduction empties.
@@ -437,6 +443,8 @@ void CpuDevice<T>::backward(RankState& r, Work& work) {
   const int end = i.unit < 0 ? schedule_.units : i.unit + 1;
   for (int unit = end - 1; unit >= first; --unit) {
     Pass<T> pass = pass_of(r, i, unit);
+    pass.logits_left = r.last_forward.chunk == i.chunk && r.last_forward.microbatch == i.microbatch;
+    r.last_forward = {};
     pass.gradient = r.running;
     pass.recomputing = &work[Within::recompute];
     pass.communicating = &r.tp->spent();
