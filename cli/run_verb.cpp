@@ -264,7 +264,9 @@ Result<Outcome> run_verb(const Invocation& call) {
   if (!traced) return traced.error();
   Outcome outcome;
   outcome.exit_code = ended->exit_code;
-  outcome.output = call.json ? text : run_text(*report, simulated, call.style);
+  outcome.output = call.json    ? text
+                   : call.quiet ? run_summary(*report)
+                                : run_text(*report, simulated, call.style);
   return outcome;
 }
 

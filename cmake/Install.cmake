@@ -8,5 +8,8 @@ set(MAN \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}\")
 set(SHARE \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")")
   install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/InstallScript.cmake)
 endif()
+if(TARGET plan-run) # plan looks for it beside itself
+  install(TARGETS plan-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)

@@ -15,6 +15,8 @@ struct SimulatedStep {
   Schedule schedule;
   Timeline timeline;
 };
+/// One line: "2 ranks, 40 steps, loss 5.57 to 2.96; a step of 131 ms, predicted 130 ms (-0.8 %)".
+[[nodiscard]] std::string run_summary(const RunReport& report);
 /// Steps, then every part of the step and of memory beside its prediction.
 [[nodiscard]] std::string run_text(const RunReport& report, const SimulatedStep& simulated,
                                    const TextStyle& style);

@@ -164,17 +164,35 @@ std::string step_line(const RunStep& step, std::int64_t of) {
   return line;
 }
 
+std::string run_summary(const RunReport& report) {
+  std::string text = fmt::format("run {}: {}, {}, {}", name_of(report.end), report.plan.model.name,
+                                 counted(report.ranks, "rank"),
+                                 counted(static_cast<std::int64_t>(report.steps.size()), "step"));
+  if (!report.steps.empty()) {
+    text +=
+        fmt::format(", loss {:.4f} to {:.4f}", report.steps.front().loss, report.steps.back().loss);
+  }
+  if (report.measured) {
+    const Seconds measured = report.measured->time.total();
+    const Seconds predicted = report.plan.predicted.time.total();
+    text += fmt::format("; a step of {}, predicted {} ({})", duration(measured),
+                        duration(predicted), signed_percent(predicted / measured - 1));
+  }
+  if (!report.reason.empty()) text += "; " + report.reason;
+  return text + "\n";
+}
+
 std::string run_text(const RunReport& report, const SimulatedStep& simulated,
                      const TextStyle& style) {
   std::string text = end_text(report, style);
-  if (!report.steps.empty()) text += "\n" + steps_table(report, style);
+  if (!report.steps.empty()) text += steps_table(report, style);
   if (report.measured) {
-    text += "\n" + time_table(report, style);
-    text += "\n" + instruction_table(report, simulated, style);
-    text += "\n" + memory_table(report, style);
+    text += time_table(report, style);
+    text += instruction_table(report, simulated, style);
+    text += memory_table(report, style);
   }
   if (!report.advice.empty()) {
-    text += "\n" + heading("Batch and learning rate", style);
+    text += heading("Batch and learning rate", style);
     for (const std::string& sentence : report.advice) text += folded(sentence + ".", "  ", style);
   }
   const bool same = report.schedule_hash == report.executed_hash;

@@ -24,6 +24,7 @@ libcli11-dev header:CLI/CLI.hpp
 libcsv-dev header:csv.h
 libxxhash-dev header:xxhash.h
 libzstd-dev header:zstd.h
+libdnnl-dev header:dnnl.h
 catch2 header:catch2/catch.hpp header:catch2/catch_all.hpp
 libbenchmark-dev header:benchmark/benchmark.h
 libopenmpi-dev command:mpicxx

@@ -37,7 +37,7 @@ std::vector<std::string> batch_advice(const GradientNoise& noise, double batch, 
                   noise.batch, noise.estimates, batch, 100 * share));
   if (share < 1) {
     out.push_back(fmt::format(
-        "the batch may grow to about {:.0f}; Adam's peak learning rate then goes with the square "
+        "the batch may grow to about {:.2g}; Adam's peak learning rate then goes with the square "
         "root: {:.2g} instead of {:.2g}",
         noise.batch, peak_rate * std::sqrt(1 / share), peak_rate));
   } else {

@@ -1,0 +1,36 @@
+// What examples/ holds works from the command line as its README says.
+#include <filesystem>
+#include <string>
+
+#include "core/run_report.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/process.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace echelon;
+
+TEST_CASE("every example plan trains on the example text, and executes what it says") {
+  const std::string folder = std::string(ECHELON_SOURCE_DIR) + "/examples/";
+  const TempDir scratch;
+  int plans = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".json") continue;
+    ++plans;
+    const std::string report = (scratch.path() / "report.json").string();
+    const auto run = run_shell(std::string(ECHELON_PLAN) + " run " + entry.path().string() +
+                               " --data " + folder + "pride-and-prejudice.txt --steps 6 " +
+                               "--learning-rate 3e-3 --report " + report);
+    INFO(entry.path().string() << "\n" << run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK(run.out.find("Time of one step: measured and predicted") != std::string::npos);
+    const RunReport told = read_run_report(report).value();
+    CHECK(told.schedule_hash == told.executed_hash);
+    REQUIRE(told.steps.size() == 6);
+    CHECK(told.steps.back().loss < told.steps.front().loss);
+    REQUIRE(told.measured.has_value());
+    CHECK(told.measured->time.compute > Seconds{});
+    // Memory is what was predicted, block by block.
+    CHECK(told.measured->peak / told.plan.predicted.peak == Approx(1).epsilon(0.02));
+  }
+  CHECK(plans >= 2);
+}
