@@ -22,6 +22,7 @@ gpt2-xl) shape='48 1600 25' ;;
 esac
 temp=$(mktemp -d)
 trap 'rm -rf -- "$temp"' EXIT
+trap 'exit 129' HUP INT TERM
 export OMP_NUM_THREADS="$cores" OMP_WAIT_POLICY=passive
 
 "$build/cli/plan" predict --model "$model" --cluster this-machine --gpus 1 --seq "$sequence" \
