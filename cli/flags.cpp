@@ -37,7 +37,7 @@ const std::vector<Flag>& flag_table() {
       {"calibration", "FILE",
        "measured rates; the shipped calibration of the GPU and stack unless "
        "given",
-       kJob | kValidate | kCollectives | kRun},
+       kJob | kValidate | kCollectives | kRun | kFit},
       {"tokens", "N", "tokens to train on in all, for days and cost: 2T", kJob},
       {"max-memory", "SIZE",
        "GPU memory a plan may take, for example 76GiB; all but 2 GiB unless "
@@ -195,6 +195,8 @@ const std::vector<Flag>& flag_table() {
   return kTable;
 }
 
+constexpr std::size_t kMostReports = 1000;
+
 const std::vector<Verb>& verb_table() {
   static const std::vector<Verb> kTable = {
       {"search",
@@ -251,16 +253,20 @@ const std::vector<Verb>& verb_table() {
        {"plan validate runs.csv --plot runs.svg --rows predicted.csv",
         "plan validate runs.csv --where 'stack=nanotron,gpus<=64' --limit 0.1"}},
       {"fit",
-       "RUNS.csv",
+       "RUNS.csv|REPORT...",
        1,
-       1,
+       kMostReports,
        kFit,
-       "fit calibrations to a table of measured runs",
-       "For every GPU family and stack of the table, its software and their releases: physical "
+       "fit calibrations to a table of measured runs, or the rates of a machine to run reports",
+       "A table: for every GPU family and stack, its software and their releases, physical "
        "rates by robust least squares, each pulled to its prior, with what the runs say of it. "
        "The band of each calibration holds 80 % of the runs that were left out of the fit. -o "
-       "writes one calibration file each into a folder; --calibration FILE plans with one.",
-       {"plan fit runs.csv", "plan fit runs.csv -o calibrations/"}},
+       "writes one calibration file each into a folder; --calibration FILE plans with one. "
+       "Reports of `plan run --report`, of one machine: the rates their plans were priced with, "
+       "or those of --calibration, are refitted to the measured parts of their steps. -o writes "
+       "the calibration file. Exit code 1 when no run was usable.",
+       {"plan fit runs.csv", "plan fit runs.csv -o calibrations/",
+        "plan fit dp2.json pp2.json tp2.json -o machine.json"}},
       {"run",
        "PLAN.json",
        1,

@@ -1,4 +1,6 @@
 // plan validate RUNS.csv, plan fit RUNS.csv
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -54,6 +56,26 @@ Status write_named(const Invocation& call, std::string_view flag, std::string_vi
 }
 
 Result<Outcome> fit_verb(const Invocation& call) {
+  const std::vector<std::string>& words = call.arguments.words;
+  for (const std::string& word : words) {
+    if (word == "-") continue;
+    const Status there = check_exists(word, "fit", "a table of measured runs, or a run report");
+    if (!there) return there.error();
+  }
+  const auto reports = std::ranges::count_if(words, is_run_report);
+  if (reports == std::ssize(words)) return learn_verb(call);
+  if (reports > 0) {
+    return input_error("fit", "tables of runs and run reports together",
+                       "either of them: a table fits calibrations of GPU families, reports the "
+                       "rates of one machine");
+  }
+  if (words.size() > 1) {
+    return input_error("fit", counted(std::ssize(words), "table"), "one table, or run reports");
+  }
+  if (const auto named = call.arguments.value("calibration")) {
+    return input_error("--calibration", *named + " beside a table of runs",
+                       "run reports: a table is fitted from the shipped priors");
+  }
   const Result<std::vector<RunRow>> rows = runs_of(call);
   if (!rows) return rows.error();
   constexpr int kParts = 10;

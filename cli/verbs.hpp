@@ -50,6 +50,11 @@ inline constexpr int kInterrupted = 130;
 [[nodiscard]] Result<Outcome> man_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> help_verb(const Invocation& call);
 
+/// `plan fit` of run reports.
+[[nodiscard]] Result<Outcome> learn_verb(const Invocation& call);
+/// Whether a file is one, or at least JSON: tables of runs never are.
+[[nodiscard]] bool is_run_report(const std::string& path);
+
 /// Writes a second output to the file a flag names; nothing without the flag.
 [[nodiscard]] Status write_named(const Invocation& call, std::string_view flag,
                                  std::string_view text);

@@ -109,12 +109,16 @@ Result<Calibration> parse_calibration(std::string_view text, std::string_view wh
   return read_calibration(*json, where);
 }
 
-Result<Calibration> load_calibration(const std::string& path, int cores) {
+Result<std::vector<CalibrationByCores>> load_calibrations(const std::string& path) {
   Result<Json> json = read_json(path);
   if (!json) return json.error();
+  std::vector<CalibrationByCores> out;
   const auto kind = json->is_object() ? json->find("kind") : json->end();
   if (!json->is_object() || kind == json->end() || *kind != kByCores) {
-    return read_calibration(*json, path);
+    Result<Calibration> only = read_calibration(*json, path);
+    if (!only) return only.error();
+    out.push_back({1, *std::move(only)});
+    return out;
   }
   JsonReader reader(*json, path);
   (void)reader.integer("schema", 1, 1);
@@ -124,16 +128,37 @@ Result<Calibration> load_calibration(const std::string& path, int cores) {
     reader.fail("calibrations", "no list", "calibrations with \"cores\", rising");
   }
   if (Status done = reader.finish(); !done) return done.error();
-  const Json* best = nullptr;
-  for (const Json& each : *list) {
-    const bool whole = each.is_object() && each.contains("cores") && each.contains("calibration");
-    if (!whole || !each["cores"].is_number_integer()) {
-      return input_error(path + " at /calibrations",
-                         "an entry without \"cores\" or \"calibration\"", "both of them");
+  constexpr int kMostCores = 1 << 20;
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    const Json& each = (*list)[i];
+    const std::string at = "/calibrations/" + std::to_string(i);
+    if (!each.is_object() || !each.contains("calibration")) {
+      return input_error(path + " at " + at, "an entry without \"cores\" or \"calibration\"",
+                         "both of them");
     }
-    if (best == nullptr || each["cores"].get<std::int64_t>() <= cores) best = &each;
+    JsonReader entry(each, path, at);
+    const int cores = static_cast<int>(entry.integer("cores", 1, kMostCores));
+    (void)entry.member("calibration");
+    if (Status done = entry.finish(); !done) return done.error();
+    Result<Calibration> one = read_calibration(each["calibration"], path);
+    if (!one) return one.error();
+    out.push_back({cores, *std::move(one)});
   }
-  return read_calibration((*best)["calibration"], path);
+  return out;
+}
+
+std::size_t entry_for(const std::vector<CalibrationByCores>& all, int cores) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i].cores <= cores) best = i;
+  }
+  return best;
+}
+
+Result<Calibration> load_calibration(const std::string& path, int cores) {
+  Result<std::vector<CalibrationByCores>> all = load_calibrations(path);
+  if (!all) return all.error();
+  return std::move((*all)[entry_for(*all, cores)].calibration);
 }
 
 std::string_view gpu_family(const GpuSpec& gpu) {

@@ -1,6 +1,7 @@
 // Reads calibrations and picks the one that fits a (GPU, stack) best.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,8 +26,7 @@ namespace echelon {
 /// the generic ones.
 [[nodiscard]] Result<Calibration> prior_calibration(const GpuSpec& gpu, const Stack& stack);
 /// A user's file (every field required, or "extends" a shipped one).
-/// `cores`: of a rank; a file of `plan calibrate` holds rates for several numbers, of which the
-/// largest that is not above it is taken.
+/// `cores`: of a rank; of a file for several numbers of them the entry of `entry_for` is taken.
 [[nodiscard]] Result<Calibration> load_calibration(const std::string& path, int cores = 1);
 [[nodiscard]] Result<Calibration> parse_calibration(std::string_view json, std::string_view where);
 [[nodiscard]] std::string calibration_to_json(const Calibration& calibration);
@@ -36,5 +36,9 @@ struct CalibrationByCores {
   Calibration calibration;
 };
 [[nodiscard]] std::string calibrations_to_json(const std::vector<CalibrationByCores>& all);
+/// All that a file holds; a file of a single calibration is one for ranks of any size.
+[[nodiscard]] Result<std::vector<CalibrationByCores>> load_calibrations(const std::string& path);
+/// The place of the largest number of cores that is not above `cores`, else of the smallest.
+[[nodiscard]] std::size_t entry_for(const std::vector<CalibrationByCores>& all, int cores);
 
 }  // namespace echelon

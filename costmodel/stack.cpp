@@ -131,7 +131,7 @@ std::vector<Stack> make_stacks() {
     s.any_layout = true;
     s.remakes_pointwise = true;  // runtime/model/chunk_layout.hpp
     s.fixed_blocks = true;
-    s.loss_rows = 512;
+    s.loss_rows = 1024;
     s.logits_bytes = 2;
     s.loss_traffic = 8;
     all.push_back(s);

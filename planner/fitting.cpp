@@ -188,17 +188,7 @@ FittedCalibration fit_node(const Calibration& parent, std::vector<FitParameter> 
   calibration.evidence = Evidence::calibrated;
   calibration.fitted_to = std::move(what);
   calibration.sources = parent.sources;
-  for (std::size_t j = 0; j < fit.rates.size(); ++j) {
-    const FittedRate& rate = fit.rates[j];
-    const std::string text =
-        fmt::format("fitted to {} runs: {:.4g} ({:.4g} to {:.4g}), prior {:.4g}, learned {:.0f} %",
-                    runs.size(), rate.value, rate.low, rate.high, rate.prior, 100 * rate.learned);
-    set_source(calibration, calibration_field(rate.key), text);
-    if (!parameters[j].along.empty()) {
-      set_source(calibration, calibration_field(parameters[j].along),
-                 "with " + rate.key + ": " + text);
-    }
-  }
+  write_fit_sources(fit, parameters, static_cast<int>(runs.size()), 0, calibration);
   return out;
 }
 

@@ -1,9 +1,12 @@
 // Fitted calibrations: what `plan fit` shows and writes.
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "planner/fitting.hpp"
+#include "planner/learning.hpp"
 #include "report/style.hpp"
 
 namespace echelon {
@@ -11,5 +14,18 @@ namespace echelon {
 /// A table of the calibrations, and of each the rates that the runs had something to say about.
 [[nodiscard]] std::string fit_text(const FitTable& fitted, const TextStyle& style);
 [[nodiscard]] std::string fit_json(const FitTable& fitted);
+
+/// What run reports taught.
+struct LearnedRates {
+  int cores = 0;  ///< of a rank; 0: GPUs
+  Learned learned;
+};
+/// The step of every run before and after, and the rates with their uncertainty; `left_out` says
+/// which reports were not used, and why.
+[[nodiscard]] std::string learned_text(std::span<const LearnedRates> all,
+                                       std::span<const std::string> left_out,
+                                       const TextStyle& style);
+[[nodiscard]] std::string learned_json(std::span<const LearnedRates> all,
+                                       std::span<const std::string> left_out);
 
 }  // namespace echelon

@@ -13,6 +13,19 @@ constexpr double kWorthShowing = 0.1;
 
 std::string rate_text(double value) { return fmt::format("{:.4g}", value); }
 
+/// The rates that the runs had something to say about; empty when there are none.
+std::string rates_table(const std::string& title, std::span<const FittedRate> all,
+                        const TextStyle& style) {
+  Table rates({{title, Table::Align::left}, {"prior"}, {"fitted"}, {"one sigma"}, {"learned"}});
+  for (const FittedRate& rate : all) {
+    if (rate.learned < kWorthShowing) continue;
+    rates.add({rate.key, rate_text(rate.prior), rate_text(rate.value),
+               rate_text(rate.low) + " .. " + rate_text(rate.high),
+               fmt::format("{:.0f} %", 100 * rate.learned)});
+  }
+  return rates.empty() ? "" : "\n" + rates.text(style);
+}
+
 }  // namespace
 
 std::string fit_text(const FitTable& fitted, const TextStyle& style) {
@@ -30,18 +43,33 @@ std::string fit_text(const FitTable& fitted, const TextStyle& style) {
   }
   out += "\n" + list.text(style);
   for (const FittedCalibration& one : fitted.calibrations) {
-    Table rates({{one.calibration.name, Table::Align::left},
-                 {"prior"},
-                 {"fitted"},
-                 {"one sigma"},
-                 {"learned"}});
-    for (const FittedRate& rate : one.rates) {
-      if (rate.learned < kWorthShowing) continue;
-      rates.add({rate.key, rate_text(rate.prior), rate_text(rate.value),
-                 rate_text(rate.low) + " .. " + rate_text(rate.high),
-                 fmt::format("{:.0f} %", 100 * rate.learned)});
+    out += rates_table(one.calibration.name, one.rates, style);
+  }
+  return out;
+}
+
+std::string learned_text(std::span<const LearnedRates> all, std::span<const std::string> left_out,
+                         const TextStyle& style) {
+  std::string out;
+  for (const std::string& why : left_out) out += "left out: " + why + "\n";
+  if (all.empty()) return out + "Nothing to learn from: no report of a run that measured a step.\n";
+  for (const LearnedRates& one : all) {
+    const std::string whose =
+        one.learned.calibration.name +
+        (one.cores > 0 ? ", ranks of " + counted(one.cores, "core") : std::string());
+    Table runs({{"run", Table::Align::left},
+                {"measured"},
+                {"predicted before"},
+                {"error"},
+                {"after"},
+                {"error"}});
+    for (const LearnedRun& run : one.learned.runs) {
+      runs.add({run.name, duration(run.measured), duration(run.before),
+                signed_percent(run.before / run.measured - 1), duration(run.after),
+                signed_percent(run.after / run.measured - 1)});
     }
-    if (!rates.empty()) out += "\n" + rates.text(style);
+    out += (out.empty() ? "" : "\n") + runs.text(style);
+    out += rates_table(whose, one.learned.rates, style);
   }
   return out;
 }

@@ -1,5 +1,7 @@
 #include "costmodel/fit/fit.hpp"
 
+#include <fmt/format.h>
+
 #include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
@@ -220,6 +222,22 @@ Fit fit_rates(const Calibration& base, std::span<const FitParameter> parameters,
               std::span<const double> weights, const LogErrors& errors, const FitOptions& options) {
   EXPECTS(options.noise > 0, "the noise is what errors are measured in");
   return Solver(base, parameters, weights, errors, options).solve();
+}
+
+void write_fit_sources(const Fit& fit, std::span<const FitParameter> parameters, int runs,
+                       double learned, Calibration& calibration) {
+  for (std::size_t j = 0; j < fit.rates.size(); ++j) {
+    const FittedRate& rate = fit.rates[j];
+    if (rate.learned < learned) continue;
+    const std::string text =
+        fmt::format("fitted to {} runs: {:.4g} ({:.4g} to {:.4g}), prior {:.4g}, learned {:.0f} %",
+                    runs, rate.value, rate.low, rate.high, rate.prior, 100 * rate.learned);
+    set_source(calibration, calibration_field(rate.key), text);
+    if (!parameters[j].along.empty()) {
+      set_source(calibration, calibration_field(parameters[j].along),
+                 "with " + rate.key + ": " + text);
+    }
+  }
 }
 
 }  // namespace echelon

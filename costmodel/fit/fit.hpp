@@ -61,4 +61,9 @@ struct FitOptions {
                             std::span<const double> weights, const LogErrors& errors,
                             const FitOptions& options = {});
 
+/// Says in the calibration where its fitted rates come from: of those of which at least the share
+/// `learned` is known from the `runs`.
+void write_fit_sources(const Fit& fit, std::span<const FitParameter> parameters, int runs,
+                       double learned, Calibration& calibration);
+
 }  // namespace echelon

@@ -22,7 +22,8 @@ namespace echelon {
 ///   sequence parallel   2 AG, 2 RS  4 AG, 2 RS  2 AG, 2 RS      4 AG             2 AG, 1 RS
 ///
 /// The embedding takes 1 AR (RS) forward and 0 (1 AG) backward; head and loss 0 (1 AG) and two
-/// small AR per 512 rows forward, 1 AR (1 AG, 1 RS) backward, where the logits are made again.
+/// small AR per 1024 rows forward, 1 AR (1 AG, 1 RS) backward, where the logits are made again: all
+/// but the last 1024 rows' when the backward follows its forward at once (Pass::logits_left).
 /// Checked by: tests/runtime/chunk_parallel_test.cpp.
 template <class T>
 class Chunk {

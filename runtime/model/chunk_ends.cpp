@@ -103,10 +103,12 @@ void Chunk<T>::loss_backward(const Pass<T>& pass) const {
   const T* const input = layout_.state(spec().layers, pass);
   norm_forward(input, pass.weights + at.final_norm, pass.weights + at.final_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
-  for (std::int64_t row = 0; row < s.rows; row += s.loss_rows) {
+  // From the last rows on: their logits may still be there.
+  const std::int64_t last = (s.rows - 1) / s.loss_rows * s.loss_rows;
+  for (std::int64_t row = last; row >= 0; row -= s.loss_rows) {
     const std::int64_t count = std::min(s.loss_rows, s.rows - row);
     T* const logits = work.logits;
-    make_logits(in + row * s.hidden, count, pass, logits);
+    if (row < last || !pass.logits_left) make_logits(in + row * s.hidden, count, pass, logits);
     cpu::logits_gradient(logits, pass.targets + row, tape.max + row, tape.sums + 2 * row, count,
                          s.vocab, s.valid_vocab, s.first_vocab, pass.loss_scale);
     add_weight_gradient(logits, s.vocab, in + row * s.hidden, s.hidden, count,

@@ -9,8 +9,9 @@ namespace echelon {
 
 namespace {
 
-/// Enough rows for a matrix product at full rate; the logits of 128k words in bf16 take 128 MiB.
-constexpr std::int64_t kLossRows = 512;
+/// Enough rows for a matrix product at full rate, and the microbatch of most runs on processors,
+/// whose logits are then made once; those of 128k words in bf16 take 256 MiB.
+constexpr std::int64_t kLossRows = 1024;
 
 std::int64_t offset_of(const Region& region, const std::string& name) {
   for (const Parameter& p : region.parameters) {

@@ -34,6 +34,8 @@ struct Pass {
   Seconds* recomputing = nullptr;          ///< the time of making activations again is added to it,
   const Seconds* communicating = nullptr;  ///< less what this grows by meanwhile
   double loss_scale = 1;  ///< what is differentiated is loss_scale · Σ cross entropy of the rows
+  bool logits_left = false;  ///< to the backward of the unit that has the loss: nothing ran in
+                             ///< the workspace since this microbatch's forward
 };
 
 /// What the chunk's shapes come to on one tensor-parallel rank.
@@ -50,7 +52,7 @@ struct ChunkShape {
   std::int64_t vocab = 0;  ///< V: columns of the logits, padding included
   std::int64_t first_vocab = 0;
   std::int64_t valid_vocab = 0;  ///< columns that are no padding
-  std::int64_t loss_rows = 0;    ///< C: rows of logits that exist at once, min(r, 512)
+  std::int64_t loss_rows = 0;    ///< C: rows of logits that exist at once, min(r, 1024)
   bool split = false;            ///< between layers each rank has its part of the sequence
 };
 [[nodiscard]] ChunkShape shape_of(const ChunkSpec& spec);

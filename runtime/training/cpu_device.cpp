@@ -45,6 +45,7 @@ template <class T>
 void CpuDevice<T>::begin_step(int rank, std::int64_t step) {
   RankState& r = state(rank);
   r.step = first_step_ + step;
+  r.last_forward = {};
   r.loss_sum = 0;
   r.small_squares = 0;
   const ParallelPlan& plan = training_.plan;
@@ -206,6 +207,7 @@ void CpuDevice<T>::forward(RankState& r, Work& work) {
   for (int unit = first; unit < end; ++unit) {
     r.loss_sum += r.chunks[at_index(i.chunk)].chunk->forward(unit, pass_of(r, i, unit));
   }
+  r.last_forward = {i.chunk, i.microbatch};
 }
 
 /// Units fall. ZeRO-2 and 3 make a unit's gradients in a slot that its reduction empties.
@@ -219,6 +221,8 @@ void CpuDevice<T>::backward(RankState& r, Work& work) {
   const int end = i.unit < 0 ? schedule_.units : i.unit + 1;
   for (int unit = end - 1; unit >= first; --unit) {
     Pass<T> pass = pass_of(r, i, unit);
+    pass.logits_left = r.last_forward.chunk == i.chunk && r.last_forward.microbatch == i.microbatch;
+    r.last_forward = {};
     pass.gradient = r.running;
     pass.recomputing = &work[Within::recompute];
     pass.communicating = &r.tp->spent();

@@ -40,6 +40,10 @@ struct CpuDevice<T>::RankState {
   std::vector<std::byte*> buffers;  ///< by number of the program's buffers
   std::vector<Places> places;       ///< per chunk · microbatches + microbatch: buffers by kind
   std::byte* workspace = nullptr;
+  struct {
+    int chunk = -1;
+    std::int32_t microbatch = -1;
+  } last_forward;        ///< what the workspace is as left by; of no chunk behind a backward
   T* running = nullptr;  ///< gradient between units of one backward
   Gate slots_gate;
   std::vector<Slot> slots;  ///< guarded by slots_gate

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/process_grid.hpp"
+#include "runtime/training/measured_step.hpp"
 
 namespace echelon {
 namespace {
@@ -117,7 +118,6 @@ void gather_measurements(Communicator& all, const OwnMeasurements& own, const Sc
 
   report.executed_hash = hash;
   PredictedCosts measured;
-  measured.evidence = Evidence::measured;
   measured.fits = true;
   measured.capacity = plan.predicted.capacity;
   measured.stages.resize(static_cast<std::size_t>(plan.plan.pp));
@@ -135,28 +135,14 @@ void gather_measurements(Communicator& all, const OwnMeasurements& own, const Sc
   if (!chosen) return;
 
   std::vector<StepTimes> of_ranks;
-  Seconds begin{std::numeric_limits<double>::max()};
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const int stage = grid.coordinates(static_cast<int>(rank)).pp;
     const std::size_t count =
         schedule.programs[static_cast<std::size_t>(stage)].instructions.size();
     of_ranks.push_back(unpacked(times.data() + rank * (2 + laps * kLapNumbers), count,
                                 static_cast<int>(rank), stage));
-    begin = std::min(begin, of_ranks.back().begin);
   }
-  for (const StepTimes& each : of_ranks) {
-    for (std::size_t id = 0; id < each.laps.size(); ++id) {
-      report.spans.push_back({each.rank, static_cast<std::uint32_t>(id),
-                              each.laps[id].start - begin, each.laps[id].end - begin});
-    }
-  }
-  measured.time = measured_parts(schedule, of_ranks);
-  measured.low = measured.high = measured.time.total();
-  measured.tokens_per_second = plan.job.tokens_per_step() / measured.time.total().in(kSecond);
-  const double speed = measured.tokens_per_second / plan.predicted.tokens_per_second;
-  measured.model_flops_per_gpu = plan.predicted.model_flops_per_gpu * speed;
-  measured.mfu = plan.predicted.mfu * speed;
-  report.measured = measured;
+  write_measured(schedule, of_ranks, std::move(measured), report);
 }
 
 }  // namespace echelon

@@ -9,6 +9,8 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
+#include <utility>
 
 #include "core/fingerprint.hpp"
 #include "core/schedule_check.hpp"

@@ -46,7 +46,8 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
     turn = std::max(2 * up64(w * r * f) + up64(w * r * up), up64(w * r * q) + up64(w * r * qkv));
   }
   if (spec.loss) {
-    turn = std::max(turn, up64(w * std::min<std::int64_t>(r, 512) * (spec.padded_vocab / spec.tp)));
+    turn =
+        std::max(turn, up64(w * std::min<std::int64_t>(r, 1024) * (spec.padded_vocab / spec.tp)));
   }
   m.workspace = again + state + 2 * up64(wide * local) + (split ? 2 : 1) * up64(w * r * h) + turn;
   return m;

@@ -163,7 +163,7 @@ TEST_CASE("rows of more than one block of logits") {
   run.model = test_llama();
   run.model.layers = 1;
   run.samples = 9;
-  run.sequence = 60;  // 540 rows: 512 and 28
+  run.sequence = 120;  // 1080 rows: 1024 and 56
   run.microbatches = 1;
   const ChunkOutcome whole = run_chunks<double>(run);
   run.samples = 1;
@@ -173,6 +173,27 @@ TEST_CASE("rows of more than one block of logits") {
   const Distance d = distance(run_chunks<double>(run), whole);
   INFO(d.tensor);
   CHECK(d.most < 1e-10);
+}
+
+TEST_CASE("logits that the forward left are those the backward makes again") {
+  for (const ModelSpec& model : parallel_models()) {
+    for (const int sequence : {8, 1030}) {  // 16 rows; 1024 and 6, of which the last are left
+      ChunkRun run;
+      run.model = model;
+      run.model.layers = 1;
+      run.model.max_positions = std::max(run.model.max_positions, sequence);
+      run.samples = sequence == 8 ? 2 : 1;
+      run.sequence = sequence;
+      run.units = 1;
+      run.tp = 2;
+      run.halves = sequence == 8;
+      const ChunkOutcome made_again = run_chunks<Bfloat16>(run);
+      run.at_once = true;
+      const ChunkOutcome left = run_chunks<Bfloat16>(run);
+      CHECK(left.loss == made_again.loss);
+      CHECK(left.gradients == made_again.gradients);
+    }
+  }
 }
 
 /// Relative to the tensor's largest gradient, or a hundredth of all gradients' norm. Seen: up to

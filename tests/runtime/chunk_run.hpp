@@ -33,6 +33,7 @@ struct ChunkRun {
   int units = 1;
   std::vector<Recompute> recompute = {Recompute::none};  ///< of the model's layers, repeated
   bool halves = false;                                   ///< backward_input, then backward_weight
+  bool at_once = false;  ///< each backward behind its forward, whose logits it finds
   int samples = 2;
   int sequence = 8;
   int microbatches = 2;
@@ -159,8 +160,9 @@ class ChunkOnRank {
   }
   void backward(int m, ChunkOnRank* before, ChunkOnRank* after) {
     for (int unit = run_.units - 1; unit >= 0; --unit) {
-      workspace_.forget();
       Pass<T> p = pass(m, unit, before);
+      p.logits_left = run_.at_once && unit == run_.units - 1;
+      if (!p.logits_left) workspace_.forget();
       p.gradient = running_[std::size_t(m)].template as<T>();
       if (after != nullptr) {
         p.output_gradient = after->running_[std::size_t(m)].template as<T>();
@@ -276,7 +278,7 @@ class ChunkOnRank {
   std::vector<std::vector<std::int32_t>> tokens_, targets_;
 };
 
-/// All forwards, then all backwards, then (in halves) all gradients of weights.
+/// All forwards, then all backwards (unless at once), then (in halves) all gradients of weights.
 template <class T>
 ChunkOutcome run_chunks(const ChunkRun& run) {
   ChunkOutcome out;
@@ -289,13 +291,15 @@ ChunkOutcome run_chunks(const ChunkRun& run) {
     const auto at = [&](int c) {
       return c < 0 || c >= run.chunks ? nullptr : &chain[std::size_t(c)];
     };
+    const auto backward = [&](int m) {
+      for (int c = run.chunks - 1; c >= 0; --c) at(c)->backward(m, at(c - 1), at(c + 1));
+    };
     for (int m = 0; m < run.microbatches; ++m) {
       for (int c = 0; c < run.chunks; ++c)
         losses[std::size_t(rank)] += at(c)->forward(m, at(c - 1));
+      if (run.at_once) backward(m);
     }
-    for (int m = 0; m < run.microbatches; ++m) {
-      for (int c = run.chunks - 1; c >= 0; --c) at(c)->backward(m, at(c - 1), at(c + 1));
-    }
+    for (int m = 0; !run.at_once && m < run.microbatches; ++m) backward(m);
     for (int m = 0; run.halves && m < run.microbatches; ++m) {
       for (int c = 0; c < run.chunks; ++c) at(c)->backward_weight(m, at(c - 1));
     }

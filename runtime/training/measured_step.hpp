@@ -1,0 +1,17 @@
+// What a run measured of a step, as its report holds it.
+#pragma once
+
+#include <span>
+
+#include "core/run_report.hpp"
+#include "runtime/executor/measured.hpp"
+
+namespace echelon {
+
+/// Writes one step of all ranks into the report: when every instruction ran, the parts of the step
+/// and the throughput that follows. `report.plan` says what was executed; the memory in `measured`
+/// goes into the report with it.
+void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks,
+                    PredictedCosts measured, RunReport& report);
+
+}  // namespace echelon
