@@ -147,7 +147,10 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
     out.communication += Bytes{(open + 1) * largest * recipe_.main_gradient};
     out.communication += Bytes{tied * recipe_.main_gradient};
     if (zero == 3) {
-      const double gathered = units * plan_.vpp > 1 ? 2 * each + end_first + end_last : largest;
+      // ZB-H1 gathers a unit again for its weight gradient.
+      const bool zero_bubble = plan_.schedule == ScheduleKind::zero_bubble_h1;
+      const double one = zero_bubble ? 2 * largest : largest;
+      const double gathered = units * plan_.vpp > 1 ? 2 * each + end_first + end_last : one;
       out.communication += Bytes{gathered * recipe_.gathered_weight};
     }
   }

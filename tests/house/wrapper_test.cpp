@@ -24,6 +24,7 @@ class Project {
     dir.write("repo/CMakePresets.json",
               R"({"version": 6, "configurePresets": [
                    {"name": "cli", "generator": "Ninja", "binaryDir": "${sourceDir}/build/cli"},
+                   {"name": "run", "inherits": "cli", "binaryDir": "${sourceDir}/build/run"},
                    {"name": "release", "inherits": "cli", "binaryDir": "${sourceDir}/build/release"}
                  ]})");
     dir.write(
@@ -95,6 +96,18 @@ TEST_CASE("./plan builds once, passes arguments on verbatim and keeps stdout cle
       "ln -s ../repo/plan ../fakes/link && cd / && \"$OLDPWD\"/../fakes/link x && link y");
   CHECK(linked.out == "x\ny\n");
   CHECK(linked.err.empty());
+}
+
+TEST_CASE("./plan run builds what executes plans, which from then on is kept up to date") {
+  const Project project;
+  REQUIRE(project.run("./plan a").out == "a\n");
+  CHECK(!fs::exists(project.dir.path() / "repo/build/run"));
+  CHECK(project.run("./plan run p.json").out == "run\np.json\n");
+  CHECK(fs::exists(project.dir.path() / "repo/build/run/built"));
+  project.write_program("!");
+  CHECK(project.run("./plan a").out == "a!");
+  fs::remove_all(project.dir.path() / "repo/build/cli");
+  CHECK(project.run("./plan a").out == "a!");
 }
 
 TEST_CASE("./plan builds again when a source was edited, added or the tree was moved") {

@@ -1,0 +1,70 @@
+// What a CpuDevice has of one rank. For the sources of CpuDevice alone.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/training/cpu_device.hpp"
+
+namespace echelon {
+
+[[nodiscard]] inline std::size_t at_index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// Everything one rank has. Queues of a rank use different parts at a time, as the list orders
+/// them.
+template <class T>
+struct CpuDevice<T>::RankState {
+  /// Gradients of one unit of one microbatch, on their way to the reduction (ZeRO-2 and 3).
+  struct Slot {
+    Wide<T>* block = nullptr;
+    int chunk = -1;
+    int unit = -1;
+    std::int32_t microbatch = -1;
+  };
+  struct OfChunk {
+    std::unique_ptr<Chunk<T>> chunk;
+    std::unique_ptr<States<T>> states;
+    std::vector<int> backwards;  ///< per unit: microbatches of this step whose gradients are in
+    std::vector<int> reductions;
+  };
+  using Places = std::array<std::int32_t, kBufferKinds>;
+
+  RankState(Crew& crew, int global) : memory("rank " + std::to_string(global)), slots_gate(crew) {}
+
+  int rank = 0;
+  Coordinates at;
+  Memory memory;
+  std::vector<OfChunk> chunks;
+  std::vector<std::byte*> buffers;  ///< by number of the program's buffers
+  std::vector<Places> places;       ///< per chunk · microbatches + microbatch: buffers by kind
+  std::byte* workspace = nullptr;
+  T* running = nullptr;  ///< gradient between units of one backward
+  Gate slots_gate;
+  std::vector<Slot> slots;  ///< guarded by slots_gate
+  std::unique_ptr<TimedCommunicator> tp;
+  std::unique_ptr<TimedCommunicator> kv;
+  Communicator* forward = nullptr;
+  Communicator* backward = nullptr;
+  Communicator* tied = nullptr;
+  Communicator* all = nullptr;
+  std::vector<std::int32_t> sample;  ///< one, while it is read
+
+  std::int64_t step = 0;
+  double loss_sum = 0;
+  double small_squares = 0;
+  bool estimates_noise = false;
+  double scale = 1;
+  StepResult result;
+
+  [[nodiscard]] RegionState<T>& region(int chunk, int unit) {
+    return chunks[at_index(chunk)].states->regions()[at_index(unit)];
+  }
+  [[nodiscard]] RegionState<T>* tied_region(int chunk) {
+    auto& all_regions = chunks[at_index(chunk)].states->regions();
+    return all_regions.back().tied ? &all_regions.back() : nullptr;
+  }
+};
+
+}  // namespace echelon
