@@ -2,6 +2,7 @@
 #include <string>
 
 #include "tests/cli/program.hpp"
+#include "tests/cli/run_reports.hpp"
 #include "tests/support/skip.hpp"
 
 using namespace echelon;
@@ -140,6 +141,9 @@ TEST_CASE("every example in the help works as written") {
                 "r1,here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,"
                 "8,8,2,1,4,1,32,none,bf16,1\n");
   sandbox.write("nccl-tests.csv", "op,nodes,ranks,bytes,time_us\nall_reduce,1,8,134217728,613.8\n");
+  echelon::test::write_report(sandbox, "dp2.json", "--dp 2", 2);
+  echelon::test::write_report(sandbox, "pp2.json", "--pp 2", 2);
+  echelon::test::write_report(sandbox, "tp2.json", "--tp 2", 2);
   REQUIRE(sandbox.plan("--model 7b --gpus 64 -o plan.json").exit_code == 0);
   REQUIRE(sandbox.plan("--model 13b --gpus 64 -o other.json").exit_code == 0);
   int examples = 0;
