@@ -1,15 +1,14 @@
 """Writes gpt.csv and llama.csv beside this script: loss and gradients of the two models of
-chunk_run.hpp by JAX's automatic differentiation, in float64, from the usual formulas of GPT-2 and
-Llama in plain numpy style. Needs: pip install jax. Run: python3 make_golden.py"""
+chunk_run.hpp by PyTorch's automatic differentiation, in float64, with its own layers. Needs: pip
+install torch. Run: python3 make_golden.py"""
 import csv
 import math
 import pathlib
 
-import jax
-import jax.numpy as jnp
-import numpy as np
+import torch
+import torch.nn.functional as F
 
-jax.config.update("jax_enable_x64", True)
+torch.set_default_dtype(torch.float64)
 MASK = (1 << 64) - 1
 LAYERS, HIDDEN, HEADS, VOCAB = 3, 16, 4, 29
 SAMPLES, SEQUENCE, MICROBATCHES = 2, 8, 2
@@ -34,14 +33,14 @@ def weight(name, *shape):
     seed = fnv(name)
     unit = [(splitmix(seed + i & MASK) >> 11) * 2.0**-53 for i in range(math.prod(shape))]
     one = 1 if name.endswith("norm.weight") else 0
-    return jnp.array([one + 0.25 * (-1 + 2 * u) for u in unit]).reshape(shape)
+    return torch.tensor([one + 0.25 * (-1 + 2 * u) for u in unit]).reshape(shape).requires_grad_()
 
 
 def words(seed):
     """[microbatch][sample][position]; rows of a microbatch are ordered [position][sample]."""
     count = MICROBATCHES * SEQUENCE * SAMPLES
     flat = [splitmix(seed * 1000003 + i) % VOCAB for i in range(count)]
-    return np.array(flat).reshape(MICROBATCHES, SEQUENCE, SAMPLES).transpose(0, 2, 1)
+    return torch.tensor(flat).reshape(MICROBATCHES, SEQUENCE, SAMPLES).transpose(1, 2)
 
 
 def gpt_weights():
@@ -72,38 +71,28 @@ def llama_weights():
     return {name: weight(name, *shape) for name, shape in w.items()}
 
 
-def layer_norm(x, gain, bias):
-    return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5) * gain + bias
-
-
-def rms_norm(x, gain):
-    return x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * gain
-
-
 def heads_of(x, heads):
-    return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(0, 2, 1, 3)
+    return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
 
 
 def attention(q, k, v):
-    scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
-    scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
-    mixed = jax.nn.softmax(scores, axis=-1) @ v
-    return mixed.transpose(0, 2, 1, 3).reshape(mixed.shape[0], mixed.shape[2], -1)
+    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return mixed.transpose(1, 2).reshape(mixed.shape[0], mixed.shape[2], -1)
 
 
 def rope(x):
     """HuggingFace's rotate_half."""
     d = x.shape[-1]
-    frequency = 10000.0 ** (-jnp.arange(0, d, 2) / d)
-    angle = jnp.arange(x.shape[-2])[:, None] * frequency[None, :]
-    angle = jnp.concatenate([angle, angle], -1)
-    half = jnp.concatenate([-x[..., d // 2:], x[..., :d // 2]], -1)
-    return x * jnp.cos(angle) + half * jnp.sin(angle)
+    frequency = 10000.0 ** (-torch.arange(0, d, 2).double() / d)
+    angle = torch.arange(x.shape[-2]).double()[:, None] * frequency[None, :]
+    angle = torch.cat([angle, angle], -1)
+    half = torch.cat([-x[..., d // 2:], x[..., :d // 2]], -1)
+    return x * torch.cos(angle) + half * torch.sin(angle)
 
 
 def gpt(w, tokens):
-    linear = lambda x, name: x @ w[name + ".weight"].T + w[name + ".bias"]
-    norm = lambda x, name: layer_norm(x, w[name + ".weight"], w[name + ".bias"])
+    linear = lambda x, name: F.linear(x, w[name + ".weight"], w[name + ".bias"])
+    norm = lambda x, name: F.layer_norm(x, (HIDDEN,), w[name + ".weight"], w[name + ".bias"], 1e-5)
     x = w["embedding.word.weight"][tokens] + w["embedding.position.weight"][:tokens.shape[1]]
     for l in range(LAYERS):
         at = f"layers.{l}."
@@ -111,23 +100,23 @@ def gpt(w, tokens):
         q, k, v = (heads_of(linear(n, at + f"attention.{part}"), HEADS) for part in "qkv")
         x = x + linear(attention(q, k, v), at + "attention.output")
         n = linear(norm(x, at + "mlp.norm"), at + "mlp.up")
-        x = x + linear(jax.nn.gelu(n, approximate=True), at + "mlp.down")
+        x = x + linear(F.gelu(n, approximate="tanh"), at + "mlp.down")
     return norm(x, "final_norm") @ w["embedding.word.weight"].T
 
 
 def llama(w, tokens):
-    linear = lambda x, name: x @ w[name + ".weight"].T
-    norm = lambda x, name: rms_norm(x, w[name + ".weight"])
+    linear = lambda x, name: F.linear(x, w[name + ".weight"])
+    norm = lambda x, name: F.rms_norm(x, (HIDDEN,), w[name + ".weight"], 1e-5)
     x = w["embedding.word.weight"][tokens]
     for l in range(LAYERS):
         at = f"layers.{l}."
         n = norm(x, at + "attention.norm")
         q = rope(heads_of(linear(n, at + "attention.q"), HEADS))
-        k = rope(heads_of(linear(n, at + "attention.k"), 2)).repeat(2, axis=1)
-        v = heads_of(linear(n, at + "attention.v"), 2).repeat(2, axis=1)
+        k = rope(heads_of(linear(n, at + "attention.k"), 2)).repeat_interleave(2, dim=1)
+        v = heads_of(linear(n, at + "attention.v"), 2).repeat_interleave(2, dim=1)
         x = x + linear(attention(q, k, v), at + "attention.output")
         n = norm(x, at + "mlp.norm")
-        x = x + linear(jax.nn.silu(linear(n, at + "mlp.gate")) * linear(n, at + "mlp.up"),
+        x = x + linear(F.silu(linear(n, at + "mlp.gate")) * linear(n, at + "mlp.up"),
                        at + "mlp.down")
     return linear(norm(x, "final_norm"), "head")
 
@@ -135,21 +124,18 @@ def llama(w, tokens):
 def write(name, model, weights):
     tokens, targets = words(1), words(2)
 
-    def loss(w):
-        logits = jnp.stack([model(w, batch) for batch in tokens])
-        picked = jnp.take_along_axis(logits, jnp.array(targets)[..., None], -1)[..., 0]
-        return (jax.nn.logsumexp(logits, axis=-1) - picked).mean()
-
-    value, gradients = jax.value_and_grad(loss)(weights)
+    logits = torch.stack([model(weights, batch) for batch in tokens])
+    loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten())
+    loss.backward()
     with open(pathlib.Path(__file__).with_name(name), "w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["tensor", "index", "value"])
-        out.writerow(["loss", 0, repr(float(value))])
-        for tensor, g in sorted(gradients.items()):
-            flat = np.asarray(g).ravel()
-            for i in sorted({0, flat.size // 3, flat.size - 1}):
-                out.writerow([tensor, i, repr(float(flat[i]))])
-            out.writerow([tensor + " norm", 0, repr(float(np.sqrt((flat * flat).sum())))])
+        out.writerow(["loss", 0, repr(loss.item())])
+        for tensor, w in sorted(weights.items()):
+            flat = w.grad.flatten()
+            for i in sorted({0, flat.numel() // 3, flat.numel() - 1}):
+                out.writerow([tensor, i, repr(flat[i].item())])
+            out.writerow([tensor + " norm", 0, repr(flat.norm().item())])
 
 
 write("gpt.csv", gpt, gpt_weights())
