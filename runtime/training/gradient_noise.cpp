@@ -31,8 +31,8 @@ std::vector<std::string> batch_advice(const GradientNoise& noise, double batch, 
   std::vector<std::string> out;
   const double share = batch / noise.batch;
   out.push_back(
-      fmt::format("critical batch about {:.0f} samples ({} estimates): a batch of {:.0f} needs "
-                  "about {:.0f} % more "
+      fmt::format("critical batch about {:.2g} samples ({} estimates): a batch of {:.0f} needs "
+                  "about {:.2g} % more "
                   "tokens than very small batches would",
                   noise.batch, noise.estimates, batch, 100 * share));
   if (share < 1) {
