@@ -10,8 +10,10 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 
@@ -22,11 +24,23 @@ namespace {
 std::atomic<pid_t> running_child = 0;
 std::atomic<int> first_signal = 0;  ///< Child::gently
 std::atomic<int> passed_on = 0;
+std::atomic<std::int64_t> last_passed_on = 0;  ///< milliseconds of the steady clock
 
+std::int64_t milliseconds_now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // which a signal handler may call
+  return std::int64_t{1000} * now.tv_sec + now.tv_nsec / 1'000'000;
+}
+
+/// Who ends a program and its group at once, as timeout(1) does, sends one wish twice.
 void pass_on(int signal) {
+  constexpr std::int64_t kOneWish = 250;
   const pid_t child = running_child;
+  const std::int64_t now = milliseconds_now();
+  const bool again = passed_on > 0 && now - last_passed_on < kOneWish;
+  if (child <= 0 || again) return;
+  last_passed_on = now;
   const bool first = passed_on++ == 0;
-  if (child <= 0) return;
   first&& first_signal != 0 ? kill(child, first_signal) : kill(-child, signal);
 }
 

@@ -30,7 +30,8 @@ struct Ended {
 
 /// Runs a child in a process group of its own; whatever it writes to its descriptor `events` is
 /// handed over line by line, its standard error is ours. SIGINT, SIGTERM and SIGHUP that reach us
-/// are passed on to its group; it gets SIGTERM when we die. Environment error: the program is
+/// are passed on to its group, those within a quarter of a second as one; it gets SIGTERM when we
+/// die. Environment error: the program is
 /// missing or cannot be started.
 [[nodiscard]] Result<Ended> run_child(const Child& child,
                                       const std::function<void(std::string_view line)>& heard);

@@ -288,7 +288,10 @@ Result<Outcome> run_verb(const Invocation& call) {
 
   std::error_code ignored;
   if (!std::filesystem::exists(settings->report, ignored)) {
-    if (ended->interrupted) return Outcome{"", kInterrupted};
+    if (ended->interrupted) {
+      complain("interrupted before a step was over: there is no report");
+      return Outcome{"", kInterrupted};
+    }
     if (killed_process(*ended)) {
       complain(fmt::format("plan-run: a process of the run was killed by signal {}",
                            ended->exit_code - kSignals));

@@ -146,6 +146,19 @@ TEST_CASE("Ctrl-C ends a run after its step, with a checkpoint and a report") {
   }
 }
 
+TEST_CASE("one wish to end that arrives twice, as timeout sends it, ends a run after its step") {
+  const Runs runs;
+  runs.plan("plan.json", 2, "--pp 2 --tp 1");
+  Background run(runs.exec("plan.json --steps 1000000 --checkpoint-dir kept"));
+  REQUIRE(within(60, [&] { return runs.has_stepped(3); }));
+  run.signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  run.signal(SIGINT);
+  CHECK(run.exit_code_within(60) == 130);
+  CHECK(lacks(runs.text("out"), "run interrupted") == "");
+  CHECK(fs::exists(runs.sandbox.file("kept")));
+}
+
 TEST_CASE("a second Ctrl-C ends a run at once, and so does the end of plan") {
   const Runs runs;
   for (const std::string& launcher : launchers(runs)) {
