@@ -116,6 +116,18 @@ Status replace_file(const std::string& shown, const std::string& target, const s
   return Done{};
 }
 
+/// Whether `path` may be the name of a file; what is there already is told by `info`, if anything.
+Result<bool> names_a_file(const std::string& path, struct stat& info) {
+  if (path.empty()) {
+    return input_error("", "an empty file name", "the name of the file to write");
+  }
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) {
+    return environment_error(path, "is a directory, not a file", "name a file inside it");
+  }
+  return exists;
+}
+
 }  // namespace
 
 std::string reason_of(int code) {
@@ -168,32 +180,22 @@ Result<std::string> read_file(const std::string& path, std::int64_t limit) {
 }
 
 Status write_file(const std::string& path, std::string_view content) {
-  if (path.empty()) {
-    return input_error("", "an empty file name", "the name of the file to write");
-  }
   struct stat info {};
-  const bool exists = ::stat(path.c_str(), &info) == 0;
-  if (exists && S_ISDIR(info.st_mode)) {
-    return environment_error(path, "is a directory, not a file", "name a file inside it");
-  }
+  const Result<bool> exists = names_a_file(path, info);
+  if (!exists) return exists.error();
   const bool standard_stream = path == "/dev/stdout" || path == "/dev/stderr";
-  if (standard_stream || (exists && !S_ISREG(info.st_mode))) return write_directly(path, content);
+  if (standard_stream || (*exists && !S_ISREG(info.st_mode))) return write_directly(path, content);
   const Result<std::string> target = follow_links(path);
   if (!target) return target.error();
-  return replace_file(path, *target, exists ? &info : nullptr, content);
+  return replace_file(path, *target, *exists ? &info : nullptr, content);
 }
 
 Status check_writable(const std::string& path) {
-  if (path.empty()) {
-    return input_error("", "an empty file name", "the name of the file to write");
-  }
   struct stat info {};
-  const bool exists = ::stat(path.c_str(), &info) == 0;
-  if (exists && S_ISDIR(info.st_mode)) {
-    return environment_error(path, "is a directory, not a file", "name a file inside it");
-  }
+  const Result<bool> exists = names_a_file(path, info);
+  if (!exists) return exists.error();
   if (path == "/dev/stdout" || path == "/dev/stderr") return Done{};
-  if (exists && !S_ISREG(info.st_mode)) {
+  if (*exists && !S_ISREG(info.st_mode)) {
     if (::access(path.c_str(), W_OK) == 0) return Done{};
     return environment_error(path, "cannot be written: " + reason_of(errno));
   }

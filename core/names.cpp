@@ -1,4 +1,5 @@
 // Names of the small enumerations, as users type and read them.
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string>
@@ -33,6 +34,16 @@ int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk) {
   const int places = plan.layers_per_stage[static_cast<std::size_t>(rank)] + loss;
   const int larger = chunk >= plan.vpp - places % plan.vpp ? 1 : 0;
   return places / plan.vpp + larger - (chunk == plan.vpp - 1 ? loss : 0);
+}
+
+RecomputedLayers recomputed_layers(const ParallelPlan& plan, int rank, int before, int size) {
+  const auto s = static_cast<std::size_t>(rank);
+  const bool mixed = plan.recompute == Recompute::mixed;
+  const int full = mixed || plan.recompute == Recompute::full ? plan.recompute_layers[s] : 0;
+  int selective = mixed ? plan.selective_layers[s] : 0;
+  if (plan.recompute == Recompute::selective) selective = plan.layers_per_stage[s];
+  const int fully = std::clamp(full - before, 0, size);
+  return {fully, std::clamp(full + selective - before, 0, size) - fully};
 }
 
 std::string_view name_of(RankOrder order) {

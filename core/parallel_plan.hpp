@@ -72,4 +72,13 @@ struct ParallelPlan {
 /// chunk (embedding) and the very last are the shorter ones. Both may be left with none.
 [[nodiscard]] int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk);
 
+/// Of `size` layers of a pipeline rank that follow `before` others it holds: the first ones are
+/// recomputed fully, the next selectively.
+struct RecomputedLayers {
+  int full = 0;
+  int selective = 0;
+};
+[[nodiscard]] RecomputedLayers recomputed_layers(const ParallelPlan& plan, int rank, int before,
+                                                 int size);
+
 }  // namespace echelon

@@ -1,6 +1,4 @@
 // The stages and chunks of a plan: which layers each holds and recomputes.
-#include <algorithm>
-
 #include "costmodel/stage_model.hpp"
 
 namespace echelon {
@@ -13,17 +11,12 @@ Stage part_of(const Pricer& pricer, const ParallelPlan& plan, int rank, int size
     const int moe = pricer.moe_before(end) - pricer.moe_before(first);
     return LayerCounts{end - first - moe, moe};
   };
-  const auto s = static_cast<std::size_t>(rank);
-  const bool mixed = plan.recompute == Recompute::mixed;
-  int full = mixed || plan.recompute == Recompute::full ? plan.recompute_layers[s] : 0;
-  int selective = mixed ? plan.selective_layers[s] : 0;
-  if (plan.recompute == Recompute::selective) selective = plan.layers_per_stage[s];
-  selective = begin + std::clamp(full + selective - before, 0, size);
-  full = begin + std::clamp(full - before, 0, size);
+  const RecomputedLayers again = recomputed_layers(plan, rank, before, size);
+  const int full = begin + again.full;
   return {.index = rank,
           .layers = count(begin, begin + size),
           .recomputed = count(begin, full),
-          .selective = count(full, selective)};
+          .selective = count(full, full + again.selective)};
 }
 
 }  // namespace

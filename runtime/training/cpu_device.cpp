@@ -336,8 +336,6 @@ void CpuDevice<T>::norm(RankState& r) {
   for (int c = 0; c < plan.vpp; ++c) {
     const States<T>& states = *r.chunks[at_index(c)].states;
     for (RegionState<T>& region : r.chunks[at_index(c)].states->regions()) {
-      // The last stage's copy of the tied embedding is not counted again.
-      if (region.tied && !states.has_embedding()) continue;
       sums[0] += states.sum_of_squares(region, Partial::with);
       const bool in_small = !region.tied || (plan.pp == 1 && states.sharing().zero < 2);
       if (r.estimates_noise && in_small) sums[3] += states.sum_of_squares(region, Partial::without);

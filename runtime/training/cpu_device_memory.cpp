@@ -13,20 +13,12 @@ std::int64_t rounded_up_to(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// Policy of each layer of a chunk: of a rank's layers the first are recomputed fully, the next
-/// selectively. The same rule as costmodel/stages_of_plan.cpp.
+/// Policy of each layer of a chunk of `size` layers that follows `before` others of its rank.
 std::vector<Recompute> policies(const ParallelPlan& plan, int rank, int before, int size) {
-  const auto s = static_cast<std::size_t>(rank);
-  const bool mixed = plan.recompute == Recompute::mixed;
-  const int full = mixed || plan.recompute == Recompute::full ? plan.recompute_layers[s] : 0;
-  int selective = mixed ? plan.selective_layers[s] : 0;
-  if (plan.recompute == Recompute::selective) selective = plan.layers_per_stage[s];
-  std::vector<Recompute> out;
-  for (int layer = before; layer < before + size; ++layer) {
-    out.push_back(layer < full               ? Recompute::full
-                  : layer < full + selective ? Recompute::selective
-                                             : Recompute::none);
-  }
+  const RecomputedLayers again = recomputed_layers(plan, rank, before, size);
+  std::vector<Recompute> out(static_cast<std::size_t>(size), Recompute::none);
+  std::fill_n(out.begin(), again.full, Recompute::full);
+  std::fill_n(out.begin() + again.full, again.selective, Recompute::selective);
   return out;
 }
 
@@ -86,8 +78,7 @@ void CpuDevice<T>::allocate(RankState& r, World& world) {
     const ChunkSpec spec = chunk_spec(training_, schedule_, r.at, c, sharing.shards);
     each.chunk = std::make_unique<Chunk<T>>(spec, r.tp->size() > 1 ? r.tp.get() : nullptr,
                                             r.kv->size() > 1 ? r.kv.get() : nullptr);
-    each.states =
-        std::make_unique<States<T>>(each.chunk->parameters(), spec.embedding, sharing, r.memory);
+    each.states = std::make_unique<States<T>>(each.chunk->parameters(), sharing, r.memory);
     each.backwards.assign(at_index(schedule_.units), 0);
     each.reductions.assign(at_index(schedule_.units), 0);
   }

@@ -40,8 +40,6 @@ std::vector<StateSpan> spans_of(const std::vector<States<T>*>& chunks, bool read
     const Sharing& sharing = states->sharing();
     if (!reading && sharing.replica != 0) continue;
     for (RegionState<T>& r : states->regions()) {
-      // With several stages the first one's copy of the tied embedding is the one that is kept.
-      if (!reading && r.tied && !states->has_embedding()) continue;
       const auto add = [&](StateKind kind, Wide<T>* data) {
         append_spans(*r.region, kind, r.begin, r.end, data, kWide, spans);
       };

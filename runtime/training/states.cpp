@@ -27,9 +27,8 @@ bool is_partial(const Parameter& p) { return p.summed_over_tp || p.summed_over_k
 }  // namespace
 
 template <class T>
-States<T>::States(const ChunkParameters& parameters, bool has_embedding, const Sharing& sharing,
-                  Memory& memory)
-    : has_embedding_(has_embedding), sharing_(sharing) {
+States<T>::States(const ChunkParameters& parameters, const Sharing& sharing, Memory& memory)
+    : sharing_(sharing) {
   constexpr bool kWideWeights = std::is_same_v<T, Wide<T>>;
   for (std::size_t i = 0; i < parameters.regions.size(); ++i) {
     const Region& region = parameters.regions[i];

@@ -56,13 +56,10 @@ template <class T>
 class States {
  public:
   /// Keeps references to `parameters`.
-  States(const ChunkParameters& parameters, bool has_embedding, const Sharing& sharing,
-         Memory& memory);
+  States(const ChunkParameters& parameters, const Sharing& sharing, Memory& memory);
 
   [[nodiscard]] std::vector<RegionState<T>>& regions() { return regions_; }
   [[nodiscard]] const Sharing& sharing() const { return sharing_; }
-  /// Whether the chunk begins the model: of a tied embedding's copies, the one that counts.
-  [[nodiscard]] bool has_embedding() const { return has_embedding_; }
 
   /// ZeRO-3: the whole region into `whole` (padded elements).
   void gather(const RegionState<T>& region, T* whole) const;
@@ -86,7 +83,6 @@ class States {
   void take_weights_as_master(RegionState<T>& region) const;
 
  private:
-  bool has_embedding_;
   Sharing sharing_;
   std::vector<RegionState<T>> regions_;
 };

@@ -108,7 +108,6 @@ template <class T, class From>
 void gather_whole(States<T>& states, const From& from, WholeTensors& out) {
   if (states.sharing().replica != 0) return;
   for (RegionState<T>& r : states.regions()) {
-    if (r.tied && !states.has_embedding()) continue;
     for (const Parameter& p : r.region->parameters) {
       if (!p.counted) continue;
       std::vector<double>& whole = out[p.name];
