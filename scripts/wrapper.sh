@@ -29,6 +29,11 @@ catch2 header:catch2/catch.hpp header:catch2/catch_all.hpp
 libbenchmark-dev header:benchmark/benchmark.h
 libopenmpi-dev command:mpicxx
 openmpi-bin command:mpirun
+qt6-base-dev header:qt6/QtWidgets/QWidget
+qt6-charts-dev header:qt6/QtCharts/QChart
+libqt6opengl6-dev header:qt6/QtOpenGL/QtOpenGL
+qt6-svg-dev header:qt6/QtSvg/QSvgGenerator
+fonts-dejavu-core command:fc-list
 clang-format command:clang-format
 groff-base command:groff
 zsh command:zsh
