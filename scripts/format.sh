@@ -20,7 +20,7 @@ fi
 if [ $# = 0 ]; then
   # shellcheck disable=SC2046  # no file of ours has a space in its name
   set -- $(find core topologies costmodel planner report runtime cli gui tests bench \
-    -name '*.[ch]pp' 2>/dev/null | sort)
+    \( -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort)
 fi
 [ -n "$check" ] || exec "$tool" -i "$@"
 unformatted=$("$tool" --dry-run "$@" 2>&1 | sed -n 's/: warning: code should be.*//; t keep; d; :keep; s/:[0-9:]*$//; p' |

@@ -12,6 +12,7 @@
 
 #include "core/model.hpp"
 #include "runtime/element.hpp"
+#include "runtime/kernel_shapes.hpp"
 
 namespace echelon::cpu {
 
@@ -75,15 +76,7 @@ void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int h
 
 // ---- Attention: causal, softmax(q·kᵀ/√d), no sequence × sequence matrix is kept
 
-struct AttentionShape {
-  std::int64_t sequence = 0;
-  int samples = 0;
-  int heads = 0;     ///< of this rank
-  int kv_heads = 0;  ///< of this rank; divides heads
-  int head_dim = 0;
-  std::int64_t qkv_stride = 0;  ///< of a row: [q heads | k heads | v heads]
-  std::int64_t out_stride = 0;  ///< of a row of heads · head_dim
-};
+using echelon::AttentionShape;
 /// log_sum: per (sample, head, position), kept for the backward.
 template <class T>
 void attention_forward(const AttentionShape& shape, const T* qkv, T* out, Wide<T>* log_sum);
@@ -120,16 +113,7 @@ void logits_gradient(T* logits, const std::int32_t* targets, const Wide<T>* max,
 
 // ---- Optimizer
 
-struct AdamStep {
-  double learning_rate = 0;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-  double weight_decay = 0;  ///< decoupled (AdamW), or added to the gradient (Adam)
-  bool decoupled = true;
-  double gradient_scale = 1;  ///< clipping
-  std::int64_t step = 1;      ///< from 1, for the bias corrections
-};
+using echelon::AdamStep;
 /// `master` may be the weights themselves (T = Wide<T>); `weights` is written, rounded, when they
 /// differ. Source: Adam (arXiv 1412.6980) algorithm 1, AdamW (arXiv 1711.05101) algorithm 2.
 template <class T>

@@ -8,24 +8,6 @@
 namespace echelon::cpu {
 namespace {
 
-/// An AdamStep in the precision it is computed in, with the bias corrections multiplied out.
-template <class W>
-struct AdamFactors {
-  explicit AdamFactors(const AdamStep& s)
-      : rate(
-            static_cast<W>(s.learning_rate / (1 - std::pow(s.beta1, static_cast<double>(s.step))))),
-        root(static_cast<W>(1 / std::sqrt(1 - std::pow(s.beta2, static_cast<double>(s.step))))),
-        beta1(static_cast<W>(s.beta1)),
-        beta2(static_cast<W>(s.beta2)),
-        rest1(static_cast<W>(1 - s.beta1)),
-        rest2(static_cast<W>(1 - s.beta2)),
-        scale(static_cast<W>(s.gradient_scale)),
-        eps(static_cast<W>(s.eps)),
-        added(static_cast<W>(s.decoupled ? 0 : s.weight_decay)),
-        kept(static_cast<W>(s.decoupled ? 1 - s.learning_rate * s.weight_decay : 1)) {}
-  W rate, root, beta1, beta2, rest1, rest2, scale, eps, added, kept;
-};
-
 template <bool copies, class T>
 ECHELON_CLONES void adam_some(const AdamFactors<Wide<T>>& factors, const Wide<T>* gradient,
                               Wide<T>* master, Wide<T>* m, Wide<T>* v, T* weights,

@@ -16,13 +16,17 @@
 
 namespace echelon {
 
-/// Records that the running test is skipped; the caller returns from it.
-inline void skip(std::string_view reason) {
-  const std::string line =
-      Catch::getResultCapture().getCurrentTestName() + ": " + std::string(reason);
+/// Records that what has this name is skipped.
+inline void skip_as(const std::string& name, std::string_view reason) {
+  const std::string line = name + ": " + std::string(reason);
   std::cout << "\nSKIPPED: " << line << std::endl;
   if (const char* log = std::getenv("ECHELON_SKIP_LOG"))
     std::ofstream(log, std::ios::app) << line + '\n';
+}
+
+/// Records that the running test is skipped; the caller returns from it.
+inline void skip(std::string_view reason) {
+  skip_as(Catch::getResultCapture().getCurrentTestName(), reason);
 }
 
 }  // namespace echelon

@@ -1,0 +1,92 @@
+// Kernels of the CUDA backend. Their names, layouts and meaning are those of
+// runtime/cpu/kernels.hpp, with which tests compare them; here stands what differs. T: float,
+// Bfloat16; pointers are the device's.
+//
+// Every function puts its kernels on a stream and returns. A launch that fails leaves its error for
+// cudaGetLastError(). Workspaces are counted in floats, are the caller's, and are free again when
+// the stream has passed. Every result depends on shapes alone: the same bits on every run and every
+// device, no atomics. Arithmetic is in float.
+#pragma once
+
+#include <cstdint>
+
+#include "core/model.hpp"
+#include "runtime/element.hpp"
+#include "runtime/kernel_shapes.hpp"
+
+struct CUstream_st;
+
+namespace echelon::cuda {
+
+using Stream = CUstream_st*;  ///< cudaStream_t
+
+// ---- Norms, with the sum that precedes them (norms_forward.cu, norms_backward.cu)
+
+/// Where `residual` is given, sum = x + residual, rounded to T, and the norm is of that; it may be
+/// the memory of either. Without, `sum` is not used.
+template <class T>
+void layer_norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T* weight,
+                        const T* bias, T* y, float* mean, float* rstd, std::int64_t rows,
+                        std::int64_t width, double eps);
+template <class T>
+void rms_norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T* weight, T* y,
+                      float* rstd, std::int64_t rows, std::int64_t width, double eps);
+[[nodiscard]] std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width);
+/// x: what was normed. Where `gradient` is given it is added to dx, and may be the same memory: the
+/// gradient that goes round the norm. dx may be dy too.
+template <class T>
+void layer_norm_backward(Stream stream, const T* dy, const T* x, const T* weight, const float* mean,
+                         const float* rstd, const T* gradient, T* dx, float* dweight, float* dbias,
+                         float* workspace, std::int64_t rows, std::int64_t width);
+template <class T>
+void rms_norm_backward(Stream stream, const T* dy, const T* x, const T* weight, const float* rstd,
+                       const T* gradient, T* dx, float* dweight, float* workspace,
+                       std::int64_t rows, std::int64_t width);
+
+// ---- Element-wise (elementwise.cu)
+
+template <class T>
+void activation_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_t count);
+template <class T>
+void activation_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx,
+                         std::int64_t count);
+template <class T>
+void gated_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_t rows,
+                   std::int64_t width);
+template <class T>
+void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx,
+                    std::int64_t rows, std::int64_t width);
+template <class T>
+void add(Stream stream, T* x, const T* y, std::int64_t count);
+template <class To, class From>
+void cast(Stream stream, const From* from, To* to, std::int64_t count);
+
+// ---- Biases and learned positions (bias.cu)
+
+template <class T>
+void add_bias(Stream stream, T* x, const T* bias, std::int64_t rows, std::int64_t width);
+[[nodiscard]] std::int64_t bias_gradient_workspace(std::int64_t rows, std::int64_t width);
+template <class T>
+void bias_gradient(Stream stream, const T* dy, float* dbias, float* workspace, std::int64_t rows,
+                   std::int64_t width);
+/// x[row] += positions[row / samples].
+template <class T>
+void add_positions(Stream stream, T* x, const T* positions, std::int64_t rows, int samples,
+                   std::int64_t width);
+/// dpositions[p] += Σ over its samples of dy.
+template <class T>
+void position_gradient(Stream stream, const T* dy, float* dpositions, std::int64_t rows,
+                       int samples, std::int64_t width);
+
+// ---- Rotary positions (rotate.cu)
+
+/// table[p, i] = cos and sin of (first_position + p) · theta^(−2i/head_dim), i < head_dim/2:
+/// positions · head_dim floats, computed in double.
+void rotation_table(Stream stream, float* table, std::int64_t positions, int head_dim,
+                    std::int64_t first_position, double theta);
+/// Row r is at position r / samples of the table.
+template <class T>
+void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int64_t row_stride,
+            int samples, int heads, int head_dim, int direction);
+
+}  // namespace echelon::cuda

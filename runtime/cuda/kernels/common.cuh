@@ -1,0 +1,239 @@
+// What all kernels share: numbers and groups of them, sums over warps and blocks, launches.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "runtime/cuda/kernels.hpp"
+#include "runtime/cuda/kernels/shared.cuh"
+
+namespace echelon::cuda {
+
+// ---- Numbers. Arithmetic is in float; T is what is stored.
+
+template <class T>
+struct OnDevice {
+  using Type = T;
+};
+template <>
+struct OnDevice<Bfloat16> {
+  using Type = __nv_bfloat16;
+};
+static_assert(sizeof(Bfloat16) == sizeof(__nv_bfloat16));
+
+/// The same memory, as kernels name its type.
+template <class T>
+auto* on_device(T* x) {
+  return reinterpret_cast<typename OnDevice<T>::Type*>(x);
+}
+template <class T>
+const auto* on_device(const T* x) {
+  return reinterpret_cast<const typename OnDevice<T>::Type*>(x);
+}
+
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+template <class T>
+__device__ __forceinline__ T narrow(float x) {
+  if constexpr (sizeof(T) == 4) {
+    return x;
+  } else {
+    return __float2bfloat16_rn(x);
+  }
+}
+
+/// How many T a thread moves at once: 16 bytes.
+template <class T>
+inline constexpr int kPack = static_cast<int>(16 / sizeof(T));
+
+/// n numbers in registers.
+template <int n>
+struct Some {
+  float at[n];
+};
+
+/// The first `left` of n numbers (all when there are more), the others are 0. With `packs`, x lies
+/// at a multiple of what n numbers take, 16 bytes at most.
+template <int n, bool packs, class T>
+__device__ __forceinline__ Some<n> load(const T* x, std::int64_t left) {
+  Some<n> some;
+  if (packs && left >= n) {
+    constexpr int kBytes = static_cast<int>(n * sizeof(T));
+    T values[n];
+    if constexpr (kBytes % 16 == 0) {
+      for (int i = 0; i < kBytes / 16; ++i) {
+        const uint4 bits = load_bits<uint4>(reinterpret_cast<const char*>(x) + 16 * i);
+        std::memcpy(reinterpret_cast<char*>(values) + 16 * i, &bits, 16);
+      }
+    } else if constexpr (kBytes == 8) {
+      const uint2 bits = load_bits<uint2>(x);
+      std::memcpy(values, &bits, 8);
+    } else {
+      std::memcpy(values, x, kBytes);
+    }
+#pragma unroll
+    for (int i = 0; i < n; ++i) some.at[i] = widen(values[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < n; ++i) some.at[i] = i < left ? widen(x[i]) : 0.0F;
+  }
+  return some;
+}
+
+template <int n, bool packs, class T>
+__device__ __forceinline__ void store(T* x, const Some<n>& some, std::int64_t left) {
+  if (packs && left >= n) {
+    constexpr int kBytes = static_cast<int>(n * sizeof(T));
+    T values[n];
+#pragma unroll
+    for (int i = 0; i < n; ++i) values[i] = narrow<T>(some.at[i]);
+    if constexpr (kBytes % 16 == 0) {
+      for (int i = 0; i < kBytes / 16; ++i) {
+        uint4 bits;
+        std::memcpy(&bits, reinterpret_cast<const char*>(values) + 16 * i, 16);
+        store_bits(reinterpret_cast<char*>(x) + 16 * i, bits);
+      }
+    } else if constexpr (kBytes == 8) {
+      uint2 bits;
+      std::memcpy(&bits, values, 8);
+      store_bits(x, bits);
+    } else {
+      std::memcpy(x, values, kBytes);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      if (i < left) x[i] = narrow<T>(some.at[i]);
+    }
+  }
+}
+
+/// The same in shared memory, where whole groups always fit and lie at multiples of 16 bytes.
+template <int n, class T>
+__device__ __forceinline__ Some<n> load(const Shared<T>& x, std::int64_t at) {
+  T values[n];
+  static_assert(sizeof values % 16 == 0);
+  constexpr int kUnits = static_cast<int>(sizeof values / 16);
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    const uint4 bits = x.template read_bits<uint4>(at + i * kPack<T>);
+    std::memcpy(reinterpret_cast<char*>(values) + 16 * i, &bits, 16);
+  }
+  Some<n> some;
+#pragma unroll
+  for (int i = 0; i < n; ++i) some.at[i] = widen(values[i]);
+  return some;
+}
+
+template <int n, class T>
+__device__ __forceinline__ void store(const Shared<T>& x, std::int64_t at, const Some<n>& some) {
+  T values[n];
+  static_assert(sizeof values % 16 == 0);
+  constexpr int kUnits = static_cast<int>(sizeof values / 16);
+#pragma unroll
+  for (int i = 0; i < n; ++i) values[i] = narrow<T>(some.at[i]);
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    uint4 bits;
+    std::memcpy(&bits, reinterpret_cast<const char*>(values) + 16 * i, 16);
+    x.write_bits(at + i * kPack<T>, bits);
+  }
+}
+
+// ---- Threads
+
+__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x % 32); }
+__device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x / 32); }
+/// Of all threads of a grid of one dimension.
+__device__ __forceinline__ std::int64_t thread_of_grid() {
+  return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+
+template <class T>
+__device__ __forceinline__ T sum_of_warp(T x) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffU, x, lanes);
+  return x;
+}
+
+/// NaN is passed over.
+__device__ __forceinline__ float largest_of_warp(float x) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffU, x, lanes));
+  }
+  return x;
+}
+
+/// What sums over a block of one dimension need: one number a warp, 32 at most.
+inline constexpr int kWarpsAtMost = 32;
+
+/// The sum over the block, in an order that depends on its size alone; the same for all threads.
+template <class T>
+__device__ __forceinline__ T sum_of_block(T x, const Shared<T>& of_warps) {
+  x = sum_of_warp(x);
+  if (lane_index() == 0) of_warps.write(warp_index(), x);
+  __syncthreads();
+  T sum = 0;
+  for (int warp = 0; warp < static_cast<int>(blockDim.x / 32); ++warp) sum += of_warps.read(warp);
+  __syncthreads();
+  return sum;
+}
+
+// ---- Launches
+
+template <class... Pointers>
+bool aligned(const Pointers*... pointers) {
+  return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+__host__ __device__ constexpr std::int64_t parts_of(std::int64_t count, std::int64_t part) {
+  return (count + part - 1) / part;
+}
+
+/// Threads of a block that has `work` things to do: whole warps, `most` at most.
+constexpr unsigned threads_for(std::int64_t work, std::int64_t most) {
+  const std::int64_t whole = parts_of(work, 32) * 32;
+  return static_cast<unsigned>(whole < 32 ? 32 : whole > most ? most : whole);
+}
+
+inline dim3 grid_of(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
+  return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
+}
+
+/// A variant of a kernel: `run` with std::true_type or std::false_type.
+template <class Run>
+void with_flag(bool flag, const Run& run) {
+  if (flag) {
+    run(std::true_type{});
+  } else {
+    run(std::false_type{});
+  }
+}
+
+/// A launch that fails leaves its error for cudaGetLastError(). A grid without blocks is no launch.
+template <auto kernel, class... Arguments>
+void launch(Stream stream, dim3 grid, dim3 block, std::size_t shared_bytes,
+            Arguments... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+#ifndef __CUDACC__
+  emulation::name_kernel(reinterpret_cast<const void*>(kernel), __PRETTY_FUNCTION__);
+#endif
+  constexpr std::size_t kUnasked = 48 * 1024;
+  if (shared_bytes > kUnasked) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         static_cast<int>(shared_bytes));
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+}  // namespace echelon::cuda

@@ -1,0 +1,215 @@
+// One read, one write: a thread moves 16 bytes of each operand.
+#include <limits>
+#include <numbers>
+
+#include "runtime/cuda/kernels/common.cuh"
+
+namespace echelon::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr float kGeluScale =
+    static_cast<float>(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);  // 2·√(2/π)
+constexpr float kGeluCube = 0.044715F;
+
+/// gelu(x) = x/2·(1 + tanh(u)) = x / (1 + e^(−2u)), u = √(2/π)·(x + 0.044715·x³).
+/// Source: arXiv 1606.08415, section 2.
+__device__ __forceinline__ float activated(Activation kind, float x) {
+  switch (kind) {
+    case Activation::gelu: return x / (1 + expf(-kGeluScale * (x + kGeluCube * x * x * x)));
+    case Activation::silu: return x / (1 + expf(-x));
+    case Activation::relu: return x < 0 ? 0.0F : x;
+    case Activation::squared_relu: return x < 0 ? 0.0F : x * x;
+  }
+  return x;
+}
+
+/// s + x·s·(1 − s)·steep with s = 1/(1 + e^(−u)), u' = steep.
+__device__ __forceinline__ float sigmoid_slope(float x, float u, float steep) {
+  const float s = 1 / (1 + expf(-u));
+  return s + x * (s * (1 - s)) * steep;
+}
+
+__device__ __forceinline__ float slope(Activation kind, float x) {
+  switch (kind) {
+    case Activation::gelu: {
+      const float square = x * x;
+      return sigmoid_slope(x, kGeluScale * (x + kGeluCube * square * x),
+                           kGeluScale * (1 + 3 * kGeluCube * square));
+    }
+    case Activation::silu: return sigmoid_slope(x, x, 1);
+    case Activation::relu: return x > 0 ? 1.0F : x <= 0 ? 0.0F : x;
+    case Activation::squared_relu: return x < 0 ? 0.0F : 2 * x;
+  }
+  return x;
+}
+
+template <class T, bool packs>
+__global__ void activate(Activation kind, const T* x, T* y, std::int64_t count) {
+  constexpr int n = kPack<T>;
+  const std::int64_t i = thread_of_grid() * n;
+  if (i >= count) return;
+  Some<n> v = load<n, packs>(x + i, count - i);
+#pragma unroll
+  for (int j = 0; j < n; ++j) v.at[j] = activated(kind, v.at[j]);
+  store<n, packs>(y + i, v, count - i);
+}
+
+template <class T, bool packs>
+__global__ void activate_back(Activation kind, const T* x, const T* dy, T* dx, std::int64_t count) {
+  constexpr int n = kPack<T>;
+  const std::int64_t i = thread_of_grid() * n;
+  if (i >= count) return;
+  const Some<n> v = load<n, packs>(x + i, count - i);
+  Some<n> d = load<n, packs>(dy + i, count - i);
+#pragma unroll
+  for (int j = 0; j < n; ++j) d.at[j] *= slope(kind, v.at[j]);
+  store<n, packs>(dx + i, d, count - i);
+}
+
+/// Block x: a row; y: a part of its columns.
+template <class T, bool packs>
+__global__ void gate(Activation kind, const T* x, T* y, std::int64_t width) {
+  constexpr int n = kPack<T>;
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
+  if (i >= width) return;
+  const Some<n> g = load<n, packs>(x + 2 * row * width + i, width - i);
+  Some<n> u = load<n, packs>(x + (2 * row + 1) * width + i, width - i);
+#pragma unroll
+  for (int j = 0; j < n; ++j) u.at[j] *= activated(kind, g.at[j]);
+  store<n, packs>(y + row * width + i, u, width - i);
+}
+
+template <class T, bool packs>
+__global__ void gate_back(Activation kind, const T* x, const T* dy, T* dx, std::int64_t width) {
+  constexpr int n = kPack<T>;
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
+  if (i >= width) return;
+  Some<n> g = load<n, packs>(x + 2 * row * width + i, width - i);
+  Some<n> u = load<n, packs>(x + (2 * row + 1) * width + i, width - i);
+  const Some<n> d = load<n, packs>(dy + row * width + i, width - i);
+#pragma unroll
+  for (int j = 0; j < n; ++j) {
+    const float value = g.at[j];
+    g.at[j] = d.at[j] * u.at[j] * slope(kind, value);
+    u.at[j] = d.at[j] * activated(kind, value);
+  }
+  store<n, packs>(dx + 2 * row * width + i, g, width - i);
+  store<n, packs>(dx + (2 * row + 1) * width + i, u, width - i);
+}
+
+template <class T, bool packs>
+__global__ void add_some(T* x, const T* y, std::int64_t count) {
+  constexpr int n = kPack<T>;
+  const std::int64_t i = thread_of_grid() * n;
+  if (i >= count) return;
+  Some<n> a = load<n, packs>(x + i, count - i);
+  const Some<n> b = load<n, packs>(y + i, count - i);
+#pragma unroll
+  for (int j = 0; j < n; ++j) a.at[j] += b.at[j];
+  store<n, packs>(x + i, a, count - i);
+}
+
+template <class To, class From, bool packs>
+__global__ void cast_some(const From* from, To* to, std::int64_t count) {
+  constexpr int n = 8;
+  const std::int64_t i = thread_of_grid() * n;
+  if (i >= count) return;
+  store<n, packs>(to + i, load<n, packs>(from + i, count - i), count - i);
+}
+
+dim3 blocks_for(std::int64_t count, int each) {
+  return grid_of(parts_of(count, std::int64_t{kThreads} * each));
+}
+
+/// The blocks of a matrix whose rows are dealt out alone.
+struct RowBlocks {
+  RowBlocks(std::int64_t rows, std::int64_t width, int each)
+      : threads(threads_for(parts_of(width, each), kThreads)),
+        blocks(grid_of(rows, parts_of(width, std::int64_t{threads} * each))) {}
+  unsigned threads;
+  dim3 blocks;
+};
+
+}  // namespace
+
+template <class T>
+void activation_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_t count) {
+  using D = typename OnDevice<T>::Type;
+  const dim3 blocks = blocks_for(count, kPack<D>);
+  with_flag(aligned(x, y), [&](auto packs) {
+    launch<activate<D, packs.value>>(stream, blocks, kThreads, 0, kind, on_device(x), on_device(y),
+                                     count);
+  });
+}
+
+template <class T>
+void activation_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx,
+                         std::int64_t count) {
+  using D = typename OnDevice<T>::Type;
+  const dim3 blocks = blocks_for(count, kPack<D>);
+  with_flag(aligned(x, dy, dx), [&](auto packs) {
+    launch<activate_back<D, packs.value>>(stream, blocks, kThreads, 0, kind, on_device(x),
+                                          on_device(dy), on_device(dx), count);
+  });
+}
+
+template <class T>
+void gated_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_t rows,
+                   std::int64_t width) {
+  using D = typename OnDevice<T>::Type;
+  const RowBlocks at(rows, width, kPack<D>);
+  with_flag(aligned(x, y) && width % kPack<D> == 0, [&](auto packs) {
+    launch<gate<D, packs.value>>(stream, at.blocks, at.threads, 0, kind, on_device(x), on_device(y),
+                                 width);
+  });
+}
+
+template <class T>
+void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx,
+                    std::int64_t rows, std::int64_t width) {
+  using D = typename OnDevice<T>::Type;
+  const RowBlocks at(rows, width, kPack<D>);
+  with_flag(aligned(x, dy, dx) && width % kPack<D> == 0, [&](auto packs) {
+    launch<gate_back<D, packs.value>>(stream, at.blocks, at.threads, 0, kind, on_device(x),
+                                      on_device(dy), on_device(dx), width);
+  });
+}
+
+template <class T>
+void add(Stream stream, T* x, const T* y, std::int64_t count) {
+  using D = typename OnDevice<T>::Type;
+  const dim3 blocks = blocks_for(count, kPack<D>);
+  with_flag(aligned(x, y), [&](auto packs) {
+    launch<add_some<D, packs.value>>(stream, blocks, kThreads, 0, on_device(x), on_device(y),
+                                     count);
+  });
+}
+
+template <class To, class From>
+void cast(Stream stream, const From* from, To* to, std::int64_t count) {
+  using D = typename OnDevice<To>::Type;
+  using F = typename OnDevice<From>::Type;
+  const dim3 blocks = blocks_for(count, 8);
+  with_flag(aligned(from, to), [&](auto packs) {
+    launch<cast_some<D, F, packs.value>>(stream, blocks, kThreads, 0, on_device(from),
+                                         on_device(to), count);
+  });
+}
+
+#define ECHELON_ELEMENTWISE(T)                                                                    \
+  template void activation_forward<T>(Stream, Activation, const T*, T*, std::int64_t);            \
+  template void activation_backward<T>(Stream, Activation, const T*, const T*, T*, std::int64_t); \
+  template void gated_forward<T>(Stream, Activation, const T*, T*, std::int64_t, std::int64_t);   \
+  template void gated_backward<T>(Stream, Activation, const T*, const T*, T*, std::int64_t,       \
+                                  std::int64_t);                                                  \
+  template void add<T>(Stream, T*, const T*, std::int64_t);
+ECHELON_ELEMENTWISE(float)
+ECHELON_ELEMENTWISE(Bfloat16)
+#undef ECHELON_ELEMENTWISE
+template void cast<float, Bfloat16>(Stream, const Bfloat16*, float*, std::int64_t);
+template void cast<Bfloat16, float>(Stream, const float*, Bfloat16*, std::int64_t);
+
+}  // namespace echelon::cuda

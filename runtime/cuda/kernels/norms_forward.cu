@@ -1,0 +1,131 @@
+// LayerNorm (arXiv 1607.06450) and RMSNorm (arXiv 1910.07467), forward, with the sum before them.
+#include "runtime/cuda/kernels/common.cuh"
+
+namespace echelon::cuda {
+namespace {
+
+constexpr int kNormThreads = 512;
+constexpr std::size_t kNormSharedBytes = 96 * 1024;  // two blocks on a multiprocessor of 8.0 or 9.0
+
+/// A row as the first pass left it: each thread reads back what it wrote.
+template <class T, bool kept>
+class Row {
+ public:
+  __device__ Row(const Shared<T>& memory, const T* source) : memory_(memory), source_(source) {}
+  template <int n>
+  __device__ void keep(std::int64_t i, const Some<n>& v) const {
+    if constexpr (kept) store(memory_, i, v);
+  }
+  template <int n, bool packs>
+  __device__ Some<n> again(std::int64_t i, std::int64_t left) const {
+    if constexpr (kept) return load<n>(memory_, i);
+    return load<n, packs>(source_ + i, left);
+  }
+
+ private:
+  Shared<T> memory_;
+  const T* source_;
+};
+
+/// Block: a row, which is read once when it is `kept` in shared memory.
+/// y = (x − mean)·rstd·weight (+ bias); without `centred` the mean is 0 and there is no bias.
+template <class T, bool centred, bool packs, bool kept>
+__global__ void norm_row(const T* x, const T* residual, T* sum, const T* weight, const T* bias,
+                         T* y, float* mean_out, float* rstd_out, std::int64_t width, float eps) {
+  constexpr int n = kPack<T>;
+  SharedMemory shared;
+  const auto of_warps = shared.take<float>(kWarpsAtMost);
+  const std::int64_t first = std::int64_t{threadIdx.x} * n;
+  const std::int64_t step = std::int64_t{blockDim.x} * n;
+  const std::int64_t row = blockIdx.x;
+  x += row * width;
+  if (residual != nullptr) {
+    residual += row * width;
+    sum += row * width;
+  }
+  const Row<T, kept> kept_row(shared.take<T>(kept ? parts_of(width, n) * n : 0),
+                              residual != nullptr ? sum : x);
+  float total = 0;
+  for (std::int64_t i = first; i < width; i += step) {
+    Some<n> v = load<n, packs>(x + i, width - i);
+    if (residual != nullptr) {
+      const Some<n> r = load<n, packs>(residual + i, width - i);
+#pragma unroll
+      for (int j = 0; j < n; ++j) v.at[j] = widen(narrow<T>(v.at[j] + r.at[j]));
+      store<n, packs>(sum + i, v, width - i);
+    }
+    kept_row.keep(i, v);
+#pragma unroll
+    for (int j = 0; j < n; ++j) total += v.at[j];
+  }
+  const auto count = static_cast<float>(width);
+  const float mean = centred ? sum_of_block(total, of_warps) / count : 0.0F;
+  float squares = 0;
+  for (std::int64_t i = first; i < width; i += step) {
+    const Some<n> v = kept_row.template again<n, packs>(i, width - i);
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      const float a = v.at[j] - mean;
+      if (j < width - i) squares += a * a;
+    }
+  }
+  const float rstd = 1 / sqrtf(sum_of_block(squares, of_warps) / count + eps);
+  for (std::int64_t i = first; i < width; i += step) {
+    Some<n> v = kept_row.template again<n, packs>(i, width - i);
+    const Some<n> w = load<n, packs>(weight + i, width - i);
+    Some<n> b{};
+    if constexpr (centred) b = load<n, packs>(bias + i, width - i);
+#pragma unroll
+    for (int j = 0; j < n; ++j) v.at[j] = (v.at[j] - mean) * rstd * w.at[j] + b.at[j];
+    store<n, packs>(y + row * width + i, v, width - i);
+  }
+  if (threadIdx.x != 0) return;
+  if constexpr (centred) mean_out[row] = mean;
+  rstd_out[row] = rstd;
+}
+
+template <bool centred, class T>
+void norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T* weight,
+                  const T* bias, T* y, float* mean, float* rstd, std::int64_t rows,
+                  std::int64_t width, double eps) {
+  using D = typename OnDevice<T>::Type;
+  constexpr std::int64_t n = kPack<D>;
+  const auto row_bytes = static_cast<std::size_t>(parts_of(width, n) * n) * sizeof(D);
+  const bool kept = row_bytes <= kNormSharedBytes;
+  const std::size_t shared = kWarpsAtMost * sizeof(float) + (kept ? row_bytes : 0);
+  with_flag(aligned(x, residual, sum, weight, bias, y) && width % n == 0, [&](auto packs) {
+    with_flag(kept, [&](auto keeps) {
+      launch<norm_row<D, centred, packs.value, keeps.value>>(
+          stream, grid_of(rows), threads_for(parts_of(width, n), kNormThreads), shared,
+          on_device(x), on_device(residual), on_device(sum), on_device(weight), on_device(bias),
+          on_device(y), mean, rstd, width, static_cast<float>(eps));
+    });
+  });
+}
+
+}  // namespace
+
+template <class T>
+void layer_norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T* weight,
+                        const T* bias, T* y, float* mean, float* rstd, std::int64_t rows,
+                        std::int64_t width, double eps) {
+  norm_forward<true>(stream, x, residual, sum, weight, bias, y, mean, rstd, rows, width, eps);
+}
+
+template <class T>
+void rms_norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T* weight, T* y,
+                      float* rstd, std::int64_t rows, std::int64_t width, double eps) {
+  norm_forward<false, T>(stream, x, residual, sum, weight, nullptr, y, nullptr, rstd, rows, width,
+                         eps);
+}
+
+#define ECHELON_NORMS_FORWARD(T)                                                              \
+  template void layer_norm_forward<T>(Stream, const T*, const T*, T*, const T*, const T*, T*, \
+                                      float*, float*, std::int64_t, std::int64_t, double);    \
+  template void rms_norm_forward<T>(Stream, const T*, const T*, T*, const T*, T*, float*,     \
+                                    std::int64_t, std::int64_t, double);
+ECHELON_NORMS_FORWARD(float)
+ECHELON_NORMS_FORWARD(Bfloat16)
+#undef ECHELON_NORMS_FORWARD
+
+}  // namespace echelon::cuda

@@ -1,0 +1,49 @@
+// What the kernels of every backend are told beside pointers and counts.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace echelon {
+
+/// Of causal attention, softmax(q·kᵀ/√d).
+struct AttentionShape {
+  std::int64_t sequence = 0;
+  int samples = 0;
+  int heads = 0;     ///< of this rank
+  int kv_heads = 0;  ///< of this rank; divides heads
+  int head_dim = 0;
+  std::int64_t qkv_stride = 0;  ///< of a row: [q heads | k heads | v heads]
+  std::int64_t out_stride = 0;  ///< of a row of heads · head_dim
+};
+
+struct AdamStep {
+  double learning_rate = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0;  ///< decoupled (AdamW), or added to the gradient (Adam)
+  bool decoupled = true;
+  double gradient_scale = 1;  ///< clipping
+  std::int64_t step = 1;      ///< from 1, for the bias corrections
+};
+
+/// An AdamStep in the precision it is computed in, with the bias corrections multiplied out.
+template <class W>
+struct AdamFactors {
+  explicit AdamFactors(const AdamStep& s)
+      : rate(
+            static_cast<W>(s.learning_rate / (1 - std::pow(s.beta1, static_cast<double>(s.step))))),
+        root(static_cast<W>(1 / std::sqrt(1 - std::pow(s.beta2, static_cast<double>(s.step))))),
+        beta1(static_cast<W>(s.beta1)),
+        beta2(static_cast<W>(s.beta2)),
+        rest1(static_cast<W>(1 - s.beta1)),
+        rest2(static_cast<W>(1 - s.beta2)),
+        scale(static_cast<W>(s.gradient_scale)),
+        eps(static_cast<W>(s.eps)),
+        added(static_cast<W>(s.decoupled ? 0 : s.weight_decay)),
+        kept(static_cast<W>(s.decoupled ? 1 - s.learning_rate * s.weight_decay : 1)) {}
+  W rate, root, beta1, beta2, rest1, rest2, scale, eps, added, kept;
+};
+
+}  // namespace echelon

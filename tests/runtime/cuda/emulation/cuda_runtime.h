@@ -1,0 +1,100 @@
+// Stands for the CUDA toolkit's header where kernels are compiled for the host. What the kernels do
+// not need is not here, so that using it does not compile: no atomics, no static __shared__ arrays,
+// no printf.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <source_location>
+
+#include "tests/runtime/cuda/emulation/block.hpp"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct alignas(16) uint4 {
+  unsigned x = 0, y = 0, z = 0, w = 0;
+};
+struct alignas(8) uint2 {
+  unsigned x = 0, y = 0;
+};
+
+// ---- The host's side
+
+struct CUstream_st;
+using cudaStream_t = CUstream_st*;
+enum cudaError_t { cudaSuccess = 0 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  std::size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+template <class... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute, int bytes) {
+  echelon::emulation::allow_shared(reinterpret_cast<const void*>(kernel), bytes);
+  return cudaSuccess;
+}
+
+/// Runs the grid at once. A fault is thrown, where the device would give an error later or none.
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  const auto run = [&] { kernel(arguments...); };
+  echelon::emulation::run_grid(reinterpret_cast<const void*>(kernel), config->gridDim,
+                               config->blockDim, config->dynamicSmemBytes, run);
+  return cudaSuccess;
+}
+
+// ---- Within a kernel
+
+inline void __syncthreads(std::source_location where = std::source_location::current()) {
+  echelon::emulation::sync_threads(where);
+}
+inline void __syncwarp(std::source_location where = std::source_location::current()) {
+  echelon::emulation::sync_warp(where);
+}
+
+namespace echelon::emulation {
+
+/// What lane `from` of the warp gives; all 32 lanes have to come.
+template <class T>
+T shuffle(unsigned mask, T value, int from, std::source_location where) {
+  static_assert(sizeof(T) <= kSlotBytes);
+  Slot slot{};
+  std::memcpy(slot.bytes, &value, sizeof value);
+  const Slot* slots = gather_warp(mask, slot, nullptr, where);
+  std::memcpy(&value, slots[from].bytes, sizeof value);
+  return value;
+}
+
+}  // namespace echelon::emulation
+
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes,
+                  std::source_location where = std::source_location::current()) {
+  return echelon::emulation::shuffle(mask, value, echelon::emulation::lane() ^ lanes, where);
+}
+template <class T>
+T __shfl_sync(unsigned mask, T value, int lane,
+              std::source_location where = std::source_location::current()) {
+  return echelon::emulation::shuffle(mask, value, lane % 32, where);
+}
+inline unsigned __ballot_sync(unsigned mask, bool vote,
+                              std::source_location where = std::source_location::current()) {
+  echelon::emulation::Slot slot{};
+  slot.bytes[0] = vote ? 1 : 0;
+  const echelon::emulation::Slot* slots =
+      echelon::emulation::gather_warp(mask, slot, nullptr, where);
+  unsigned votes = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) votes |= unsigned{slots[lane].bytes[0]} << lane;
+  return votes;
+}
+inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }

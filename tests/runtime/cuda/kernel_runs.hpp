@@ -1,0 +1,36 @@
+// Small runs of kernels, for tests of what holds for all of them: each gives all bits that came
+// out.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace echelon {
+
+struct KernelRun {
+  std::string name;
+  std::function<std::string()> bits;
+};
+std::vector<KernelRun> runs_of_norms();
+std::vector<KernelRun> runs_of_elementwise();
+
+template <class... T>
+std::string bits_of(const std::vector<T>&... values) {
+  std::string bits;
+  const auto append = [&](const auto& some) {
+    bits.append(reinterpret_cast<const char*>(some.data()), some.size() * sizeof(some[0]));
+  };
+  (append(values), ...);
+  return bits;
+}
+
+inline std::vector<KernelRun> all_kernel_runs() {
+  std::vector<KernelRun> all;
+  for (const auto& runs : {runs_of_norms(), runs_of_elementwise()}) {
+    all.insert(all.end(), runs.begin(), runs.end());
+  }
+  return all;
+}
+
+}  // namespace echelon
