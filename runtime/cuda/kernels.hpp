@@ -89,4 +89,53 @@ template <class T>
 void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int64_t row_stride,
             int samples, int heads, int head_dim, int direction);
 
+// ---- Embedding and loss, for the part [first, first + count) of the vocabulary (embedding.cu,
+// loss.cu)
+
+template <class T>
+void embedding_forward(Stream stream, const std::int32_t* tokens, const T* weight, T* y,
+                       std::int64_t rows, std::int64_t width, std::int64_t first,
+                       std::int64_t count);
+/// In numbers of 32 bits.
+[[nodiscard]] std::int64_t embedding_backward_workspace(std::int64_t rows);
+/// Looks for equal tokens in rows² / 2 comparisons at most, 32 at once; rows of one token are added
+/// one after the other.
+template <class T>
+void embedding_backward(Stream stream, const std::int32_t* tokens, const T* dy, float* dweight,
+                        std::int32_t* workspace, std::int64_t rows, std::int64_t width,
+                        std::int64_t first, std::int64_t count);
+
+/// The CPU's logits_max and logits_sums in one pass: the sums are those of this part's own max.
+/// With more parts than one: the largest max of all, rescale_sums, and the sums' sum over the
+/// parts.
+template <class T>
+void logits_partials(Stream stream, const T* logits, const std::int32_t* targets, float* max,
+                     float* sums, std::int64_t rows, std::int64_t columns, std::int64_t valid,
+                     std::int64_t first);
+/// sums[2·row] ·= exp(part_max − max).
+void rescale_sums(Stream stream, const float* part_max, const float* max, float* sums,
+                  std::int64_t rows);
+/// total += Σ over rows of log(sum) + max − the target's logit.
+void add_losses(Stream stream, const float* max, const float* sums, double* total,
+                std::int64_t rows);
+template <class T>
+void logits_gradient(Stream stream, T* logits, const std::int32_t* targets, const float* max,
+                     const float* sums, std::int64_t rows, std::int64_t columns, std::int64_t valid,
+                     std::int64_t first, double scale);
+
+// ---- Optimizer (optimizer.cu)
+
+/// Gradients are also multiplied by *gradient_scale, where that is not null: what clip_scale found,
+/// which the host need not wait for.
+template <class T>
+void adam(Stream stream, const AdamStep& step, const float* gradient_scale, const float* gradient,
+          float* master, float* m, float* v, T* weights, std::int64_t count);
+/// In doubles.
+[[nodiscard]] std::int64_t sum_of_squares_workspace(std::int64_t count);
+/// total += Σ x².
+void sum_of_squares(Stream stream, const float* x, double* total, double* workspace,
+                    std::int64_t count);
+/// scale = most / (norm + 1e-6) where the norm √squares is above `most` > 0, else 1.
+void clip_scale(Stream stream, const double* squares, double most, float* scale);
+
 }  // namespace echelon::cuda

@@ -14,6 +14,8 @@ struct KernelRun {
 };
 std::vector<KernelRun> runs_of_norms();
 std::vector<KernelRun> runs_of_elementwise();
+std::vector<KernelRun> runs_of_loss();
+std::vector<KernelRun> runs_of_optimizer();
 
 template <class... T>
 std::string bits_of(const std::vector<T>&... values) {
@@ -27,7 +29,8 @@ std::string bits_of(const std::vector<T>&... values) {
 
 inline std::vector<KernelRun> all_kernel_runs() {
   std::vector<KernelRun> all;
-  for (const auto& runs : {runs_of_norms(), runs_of_elementwise()}) {
+  for (const auto& runs :
+       {runs_of_norms(), runs_of_elementwise(), runs_of_loss(), runs_of_optimizer()}) {
     all.insert(all.end(), runs.begin(), runs.end());
   }
   return all;

@@ -1,0 +1,174 @@
+// Cross entropy of a vocabulary split over ranks: one pass over the logits for what the loss needs,
+// and one that turns them into their gradient. Source: the online softmax, arXiv 1805.02867,
+// algorithm 3.
+#include "runtime/cuda/kernels/common.cuh"
+
+namespace echelon::cuda {
+namespace {
+
+constexpr int kLossThreads = 512;
+constexpr int kScaleThreads = 256;
+constexpr float kLog2E = 1.44269504F;
+constexpr float kNoLogit = -INFINITY;
+
+/// e^(x − max) as a power of two, which is one instruction.
+__device__ __forceinline__ float exp_less(float x, float max) { return exp2f((x - max) * kLog2E); }
+
+/// What is known of a row: the largest logit so far, and Σ exp(logit − largest).
+struct Softmax {
+  float largest = kNoLogit;
+  float sum = 0;
+
+  __device__ void raise(float larger) {
+    if (larger > largest) {
+      sum *= exp_less(largest, larger);
+      largest = larger;
+    }
+  }
+  /// `x` is not larger than the largest, or NaN. Minus infinity has no probability, not even where
+  /// nothing else was seen.
+  __device__ void take_in(float x) { sum += x == kNoLogit ? 0.0F : exp_less(x, largest); }
+};
+
+/// NaN is passed over: its exponential is NaN.
+__device__ float largest_of_block(float x, const Shared<float>& of_warps) {
+  x = largest_of_warp(x);
+  if (lane_index() == 0) of_warps.write(warp_index(), x);
+  __syncthreads();
+  float largest = kNoLogit;
+  for (int warp = 0; warp < static_cast<int>(blockDim.x / 32); ++warp) {
+    largest = fmaxf(largest, of_warps.read(warp));
+  }
+  __syncthreads();
+  return largest;
+}
+
+/// Block: a row. The logits are read once.
+template <class T, bool packs>
+__global__ void row_partials(const T* logits, const std::int32_t* targets, float* max, float* sums,
+                             std::int64_t columns, std::int64_t valid, std::int64_t first) {
+  constexpr int n = kPack<T>;
+  SharedMemory shared;
+  const auto of_warps = shared.take<float>(kWarpsAtMost);
+  const std::int64_t row = blockIdx.x;
+  logits += row * columns;
+  Softmax softmax;
+  const std::int64_t step = std::int64_t{blockDim.x} * n;
+  for (std::int64_t i = std::int64_t{threadIdx.x} * n; i < valid; i += step) {
+    const Some<n> v = load<n, packs>(logits + i, valid - i);
+    float largest = kNoLogit;
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      if (j < valid - i) largest = fmaxf(largest, v.at[j]);
+    }
+    softmax.raise(largest);
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      if (j < valid - i) softmax.take_in(v.at[j]);
+    }
+  }
+  const float largest = largest_of_block(softmax.largest, of_warps);
+  softmax.raise(largest);
+  const float sum = sum_of_block(softmax.sum, of_warps);
+  if (threadIdx.x != 0) return;
+  const std::int64_t target = targets[row] - first;
+  max[row] = largest;
+  sums[2 * row] = sum;
+  sums[2 * row + 1] = target >= 0 && target < valid ? widen(logits[target]) : 0.0F;
+}
+
+/// Thread: a row. A part without logits, or with none but minus infinity, has no sum to rescale.
+__global__ void rescale_rows(const float* part_max, const float* max, float* sums,
+                             std::int64_t rows) {
+  const std::int64_t row = thread_of_grid();
+  if (row >= rows || part_max[row] == max[row]) return;
+  sums[2 * row] *= exp_less(part_max[row], max[row]);
+}
+
+/// Block: all there is. total += Σ over rows of log(sum) + max − the target's logit.
+__global__ void sum_losses(const float* max, const float* sums, double* total, std::int64_t rows) {
+  SharedMemory shared;
+  const auto of_warps = shared.take<double>(kWarpsAtMost);
+  double loss = 0;
+  for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) {
+    loss += log(static_cast<double>(sums[2 * row])) + static_cast<double>(max[row]) -
+            static_cast<double>(sums[2 * row + 1]);
+  }
+  loss = sum_of_block(loss, of_warps);
+  if (threadIdx.x == 0) *total += loss;
+}
+
+/// Block: a row, in place. One read and one write of the logits.
+template <class T, bool packs>
+__global__ void row_gradient(T* logits, const std::int32_t* targets, const float* max,
+                             const float* sums, std::int64_t columns, std::int64_t valid,
+                             std::int64_t first, float scale) {
+  constexpr int n = kPack<T>;
+  const std::int64_t row = blockIdx.x;
+  logits += row * columns;
+  const float largest = max[row];
+  const float factor = scale / sums[2 * row];
+  const std::int64_t target = targets[row] - first;
+  const std::int64_t step = std::int64_t{blockDim.x} * n;
+  for (std::int64_t i = std::int64_t{threadIdx.x} * n; i < columns; i += step) {
+    Some<n> v = load<n, packs>(logits + i, columns - i);
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      const float p = exp_less(v.at[j], largest) * factor;
+      v.at[j] = i + j >= valid ? 0.0F : i + j == target ? p - scale : p;
+    }
+    store<n, packs>(logits + i, v, columns - i);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void logits_partials(Stream stream, const T* logits, const std::int32_t* targets, float* max,
+                     float* sums, std::int64_t rows, std::int64_t columns, std::int64_t valid,
+                     std::int64_t first) {
+  using D = typename OnDevice<T>::Type;
+  constexpr std::int64_t n = kPack<D>;
+  with_flag(aligned(logits) && columns % n == 0, [&](auto packs) {
+    launch<row_partials<D, packs.value>>(
+        stream, grid_of(rows), threads_for(parts_of(valid, n), kLossThreads),
+        kWarpsAtMost * sizeof(float), on_device(logits), targets, max, sums, columns, valid, first);
+  });
+}
+
+void rescale_sums(Stream stream, const float* part_max, const float* max, float* sums,
+                  std::int64_t rows) {
+  launch<rescale_rows>(stream, grid_of(parts_of(rows, kScaleThreads)), kScaleThreads, 0, part_max,
+                       max, sums, rows);
+}
+
+void add_losses(Stream stream, const float* max, const float* sums, double* total,
+                std::int64_t rows) {
+  launch<sum_losses>(stream, grid_of(1), threads_for(rows, kLossThreads),
+                     kWarpsAtMost * sizeof(double), max, sums, total, rows);
+}
+
+template <class T>
+void logits_gradient(Stream stream, T* logits, const std::int32_t* targets, const float* max,
+                     const float* sums, std::int64_t rows, std::int64_t columns, std::int64_t valid,
+                     std::int64_t first, double scale) {
+  using D = typename OnDevice<T>::Type;
+  constexpr std::int64_t n = kPack<D>;
+  with_flag(aligned(logits) && columns % n == 0, [&](auto packs) {
+    launch<row_gradient<D, packs.value>>(
+        stream, grid_of(rows), threads_for(parts_of(columns, n), kLossThreads), 0,
+        on_device(logits), targets, max, sums, columns, valid, first, static_cast<float>(scale));
+  });
+}
+
+#define ECHELON_LOSS(T)                                                                         \
+  template void logits_partials<T>(Stream, const T*, const std::int32_t*, float*, float*,       \
+                                   std::int64_t, std::int64_t, std::int64_t, std::int64_t);     \
+  template void logits_gradient<T>(Stream, T*, const std::int32_t*, const float*, const float*, \
+                                   std::int64_t, std::int64_t, std::int64_t, std::int64_t,      \
+                                   double);
+ECHELON_LOSS(float)
+ECHELON_LOSS(Bfloat16)
+#undef ECHELON_LOSS
+
+}  // namespace echelon::cuda
