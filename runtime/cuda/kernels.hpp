@@ -89,6 +89,20 @@ template <class T>
 void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int64_t row_stride,
             int samples, int heads, int head_dim, int direction);
 
+// ---- Attention (attention_forward.cu, attention_backward.cu)
+
+[[nodiscard]] constexpr bool attention_takes(int head_dim) {
+  return head_dim == 64 || head_dim == 128;
+}
+/// Products of bf16 numbers, added up in float; probabilities are rounded to bf16 before they are
+/// multiplied with values.
+void attention_forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
+                       Bfloat16* out, float* log_sum);
+[[nodiscard]] std::int64_t attention_backward_workspace(const AttentionShape& shape);
+void attention_backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
+                        const Bfloat16* out, const float* log_sum, const Bfloat16* dout,
+                        Bfloat16* dqkv, float* workspace);
+
 // ---- Embedding and loss, for the part [first, first + count) of the vocabulary (embedding.cu,
 // loss.cu)
 

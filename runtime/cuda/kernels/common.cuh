@@ -73,7 +73,9 @@ __device__ __forceinline__ Some<n> load(const T* x, std::int64_t left) {
       const uint2 bits = load_bits<uint2>(x);
       std::memcpy(values, &bits, 8);
     } else {
-      std::memcpy(values, x, kBytes);
+      static_assert(kBytes == 4);
+      const auto bits = load_bits<std::uint32_t>(x);
+      std::memcpy(values, &bits, 4);
     }
 #pragma unroll
     for (int i = 0; i < n; ++i) some.at[i] = widen(values[i]);
@@ -102,7 +104,10 @@ __device__ __forceinline__ void store(T* x, const Some<n>& some, std::int64_t le
       std::memcpy(&bits, values, 8);
       store_bits(x, bits);
     } else {
-      std::memcpy(x, values, kBytes);
+      static_assert(kBytes == 4);
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, values, 4);
+      store_bits(x, bits);
     }
   } else {
 #pragma unroll

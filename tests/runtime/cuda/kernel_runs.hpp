@@ -12,6 +12,7 @@ struct KernelRun {
   std::string name;
   std::function<std::string()> bits;
 };
+std::vector<KernelRun> runs_of_attention();
 std::vector<KernelRun> runs_of_norms();
 std::vector<KernelRun> runs_of_elementwise();
 std::vector<KernelRun> runs_of_loss();
@@ -29,8 +30,8 @@ std::string bits_of(const std::vector<T>&... values) {
 
 inline std::vector<KernelRun> all_kernel_runs() {
   std::vector<KernelRun> all;
-  for (const auto& runs :
-       {runs_of_norms(), runs_of_elementwise(), runs_of_loss(), runs_of_optimizer()}) {
+  for (const auto& runs : {runs_of_attention(), runs_of_norms(), runs_of_elementwise(),
+                           runs_of_loss(), runs_of_optimizer()}) {
     all.insert(all.end(), runs.begin(), runs.end());
   }
   return all;

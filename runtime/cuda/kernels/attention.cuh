@@ -1,0 +1,195 @@
+// What attention's forward and backward share. A block has four warps and works on tiles of 64
+// positions, of which each warp has 16. Source: FlashAttention-2 (arXiv 2307.08691), algorithms 1
+// and 2; here dQ is a kernel of its own, so that nothing is added up by atomics.
+#pragma once
+
+#include "core/expects.hpp"
+#include "runtime/cuda/kernels/tile.cuh"
+
+namespace echelon::cuda {
+
+inline constexpr int kTileRows = 64;
+inline constexpr int kAttentionThreads = 128;
+inline constexpr int kWarpRows = 16;
+inline constexpr float kLog2OfE = 1.44269504F;
+
+template <int width>
+using AttentionTile = Tile<kTileRows, width>;
+
+template <int width>
+inline constexpr std::size_t kTileBytes = AttentionTile<width>::kCount * sizeof(__nv_bfloat16);
+
+/// Two tiles, for steps that alternate: one is worked on while the other one is fetched.
+template <int width>
+class TwoTiles {
+ public:
+  __device__ explicit TwoTiles(SharedMemory& shared)
+      : memory_(shared.take<__nv_bfloat16>(2 * AttentionTile<width>::kCount)) {}
+  __device__ AttentionTile<width> of(int step) const {
+    return AttentionTile<width>(memory_.part(step % 2 * AttentionTile<width>::kCount));
+  }
+
+ private:
+  Shared<__nv_bfloat16> memory_;
+};
+
+template <int width>
+__device__ __forceinline__ AttentionTile<width> take_tile(SharedMemory& shared) {
+  return AttentionTile<width>(shared.take<__nv_bfloat16>(AttentionTile<width>::kCount));
+}
+
+/// Positions of one head of one sample: row i begins at `first + i · stride`; `count` of them.
+template <class T>
+struct HeadRows {
+  T* first;
+  std::int64_t stride;
+  std::int64_t count;
+
+  /// From row `begin` on; a multiple of the tile's rows below `count`.
+  __device__ HeadRows from(std::int64_t begin) const {
+    return {first + begin * stride, stride, count - begin};
+  }
+};
+
+/// Where heads lie in the rows of qkv, out and log_sum, as cpu::attention_forward has them.
+struct AttentionPlaces {
+  AttentionShape shape;
+  int sample;
+
+  template <class T>
+  __device__ HeadRows<T> of_qkv(T* qkv, int head) const {
+    return {qkv + sample * shape.qkv_stride + std::int64_t{head} * shape.head_dim,
+            shape.samples * shape.qkv_stride, shape.sequence};
+  }
+  template <class T>
+  __device__ HeadRows<T> keys(T* qkv, int kv) const {
+    return of_qkv(qkv, shape.heads + kv);
+  }
+  template <class T>
+  __device__ HeadRows<T> values(T* qkv, int kv) const {
+    return of_qkv(qkv, shape.heads + shape.kv_heads + kv);
+  }
+  template <class T>
+  __device__ HeadRows<T> of_out(T* out, int head) const {
+    return {out + sample * shape.out_stride + std::int64_t{head} * shape.head_dim,
+            shape.samples * shape.out_stride, shape.sequence};
+  }
+  /// Of log_sum and whatever else has one number for each query.
+  __device__ std::int64_t query(int head, std::int64_t position) const {
+    return (std::int64_t{sample} * shape.heads + head) * shape.sequence + position;
+  }
+};
+
+/// Begins to fetch 64 rows, zeros behind the last one. With `packs` they land at a wait.
+template <int width, bool packs>
+__device__ __forceinline__ void fetch(const AttentionTile<width>& tile,
+                                      const HeadRows<const __nv_bfloat16>& rows) {
+  constexpr int kGroups = width / AttentionTile<width>::kGroup;
+  for (int unit = static_cast<int>(threadIdx.x); unit < kTileRows * kGroups;
+       unit += kAttentionThreads) {
+    const int row = unit / kGroups;
+    const int group = unit % kGroups;
+    const bool there = row < rows.count;
+    const __nv_bfloat16* from =
+        rows.first + (there ? row : 0) * rows.stride + group * AttentionTile<width>::kGroup;
+    if constexpr (packs) {
+      tile.copy_in(row, group, from, there);
+    } else {
+      tile.move_in(row, group, from, there);
+    }
+  }
+}
+
+/// Of 16 rows and 64 columns; sums[c] has the columns from 8·c on.
+struct Scores {
+  Sums sums[kTileRows / 8];
+};
+
+/// left[rows from first_row on] · rightᵀ
+template <int width>
+__device__ __forceinline__ Scores multiply_rows(const AttentionTile<width>& left, int first_row,
+                                                const AttentionTile<width>& right) {
+  Scores scores;
+#pragma unroll
+  for (int k = 0; k < width; k += 16) {
+    std::uint32_t a[4];
+    left.load_left(a, first_row, k);
+#pragma unroll
+    for (int column = 0; column < kTileRows; column += 16) {
+      std::uint32_t b[4];
+      right.load_right(b, column, k);
+      multiply_add(scores.sums[column / 8], a, b[0], b[1]);
+      multiply_add(scores.sums[column / 8 + 1], a, b[2], b[3]);
+    }
+  }
+  return scores;
+}
+
+/// Of 16 rows and `width` columns, as Scores.
+template <int width>
+struct Rows {
+  Sums sums[width / 8];
+};
+
+/// rows += scores, rounded to bf16, · right. What a lane has of a product is what it needs of a
+/// left operand.
+template <int width>
+__device__ __forceinline__ void multiply_scores(Rows<width>& rows, const Scores& scores,
+                                                const AttentionTile<width>& right) {
+#pragma unroll
+  for (int k = 0; k < kTileRows; k += 16) {
+    const Sums& low = scores.sums[k / 8];
+    const Sums& high = scores.sums[k / 8 + 1];
+    const std::uint32_t a[4] = {packed(low.at[0], low.at[1]), packed(low.at[2], low.at[3]),
+                                packed(high.at[0], high.at[1]), packed(high.at[2], high.at[3])};
+#pragma unroll
+    for (int column = 0; column < width; column += 16) {
+      std::uint32_t b[4];
+      right.load_right_across(b, k, column);
+      multiply_add(rows.sums[column / 8], a, b[0], b[1]);
+      multiply_add(rows.sums[column / 8 + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+/// Where number i of sums[c] lies: row_of(i) of the warp's 16, column_of(c, i).
+__device__ __forceinline__ int row_of(int i) { return lane_index() / 4 + (i < 2 ? 0 : 8); }
+__device__ __forceinline__ int column_of(int c, int i) {
+  return 8 * c + 2 * (lane_index() % 4) + i % 2;
+}
+
+/// Writes 16 rows from `first` on, those that there are, times factors of their lane's two rows.
+template <bool packs, int width>
+__device__ __forceinline__ void write_rows(const Rows<width>& rows, const float (&factors)[2],
+                                           int first, const HeadRows<__nv_bfloat16>& to) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first + row_of(2 * half);
+    if (row >= to.count) continue;
+#pragma unroll
+    for (int c = 0; c < width / 8; ++c) {
+      const float* const sums = rows.sums[c].at + 2 * half;
+      const Some<2> two{{sums[0] * factors[half], sums[1] * factors[half]}};
+      store<2, packs>(to.first + row * to.stride + column_of(c, 0), two, 2);
+    }
+  }
+}
+
+/// Runs with std::integral_constant of the head's width.
+template <class Run>
+void with_width(int head_dim, const Run& run) {
+  EXPECTS(attention_takes(head_dim), "attention has kernels for heads of 64 and 128");
+  if (head_dim == 64) {
+    run(std::integral_constant<int, 64>{});
+  } else {
+    run(std::integral_constant<int, 128>{});
+  }
+}
+
+/// Rows that 16 bytes at a time can be moved of.
+template <class... Pointers>
+bool aligned_rows(const AttentionShape& s, const Pointers*... pointers) {
+  return aligned(pointers...) && s.qkv_stride % 8 == 0 && s.out_stride % 8 == 0;
+}
+
+}  // namespace echelon::cuda

@@ -1,0 +1,194 @@
+#include "runtime/cuda/kernels/attention.cuh"
+
+namespace echelon::cuda {
+namespace {
+
+constexpr int kDotThreads = 256;
+
+/// Warp: a query of a head. dots = Σ over the head of out · dout.
+template <int width, bool packs>
+__global__ void dot_rows(AttentionShape shape, const __nv_bfloat16* out, const __nv_bfloat16* dout,
+                         float* dots) {
+  constexpr int n = width / 32;
+  const std::int64_t query = thread_of_grid() / 32;
+  const std::int64_t position = query % shape.sequence;
+  const auto head = static_cast<int>(query / shape.sequence % shape.heads);
+  const auto sample = static_cast<int>(query / shape.sequence / shape.heads);
+  if (sample >= shape.samples) return;
+  const AttentionPlaces at{shape, sample};
+  const Some<n> a = load<n, packs>(at.of_out(out, head).from(position).first + lane_index() * n, n);
+  const Some<n> b =
+      load<n, packs>(at.of_out(dout, head).from(position).first + lane_index() * n, n);
+  float sum = 0;
+#pragma unroll
+  for (int j = 0; j < n; ++j) sum += a.at[j] * b.at[j];
+  sum = sum_of_warp(sum);
+  if (lane_index() == 0) dots[query] = sum;
+}
+
+/// What a query's gradients need beside its row: log_sum in powers of two, and the dot product.
+/// Those behind the last are 0.
+struct QueryNumbers {
+  float power;
+  float dot;
+};
+__device__ __forceinline__ QueryNumbers numbers_of(const AttentionPlaces& at, const float* log_sum,
+                                                   const float* dots, int head,
+                                                   std::int64_t position) {
+  if (position >= at.shape.sequence) return {0, 0};
+  return {log_sum[at.query(head, position)] * kLog2OfE, dots[at.query(head, position)]};
+}
+
+/// Block: 64 queries of a head of a sample. dQ = scale · dS · K with dS = P ∘ (dO · Vᵀ − dots).
+template <int width, bool packs>
+__global__ void __launch_bounds__(kAttentionThreads)
+    query_gradient(AttentionShape shape, const __nv_bfloat16* qkv, const float* log_sum,
+                   const float* dots, const __nv_bfloat16* dout, __nv_bfloat16* dqkv, float scale) {
+  SharedMemory shared;
+  const auto q = take_tile<width>(shared);
+  const auto d_out = take_tile<width>(shared);
+  const TwoTiles<width> k(shared);
+  const TwoTiles<width> v(shared);
+  const int last = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const int head = static_cast<int>(blockIdx.y);
+  const AttentionPlaces at{shape, static_cast<int>(blockIdx.z)};
+  const int kv = head / (shape.heads / shape.kv_heads);
+  const std::int64_t first = std::int64_t{last} * kTileRows;
+  const int warp_row = warp_index() * kWarpRows;
+  const auto fetch_keys = [&](int tile) {
+    fetch<width, packs>(k.of(tile), at.keys(qkv, kv).from(std::int64_t{tile} * kTileRows));
+    fetch<width, packs>(v.of(tile), at.values(qkv, kv).from(std::int64_t{tile} * kTileRows));
+    commit_copies();
+  };
+  fetch<width, packs>(q, at.of_qkv(qkv, head).from(first));
+  fetch<width, packs>(d_out, at.of_out(dout, head).from(first));
+  fetch_keys(0);
+  const QueryNumbers of_rows[2] = {
+      numbers_of(at, log_sum, dots, head, first + warp_row + row_of(0)),
+      numbers_of(at, log_sum, dots, head, first + warp_row + row_of(2))};
+  Rows<width> gradient;
+  const float power = scale * kLog2OfE;
+  for (int tile = 0; tile <= last; ++tile) {
+    wait_copies<0>();
+    __syncthreads();  // this tile is there for all, and the one before is no longer needed
+    if (tile < last) fetch_keys(tile + 1);
+    Scores scores = multiply_rows<width>(q, warp_row, k.of(tile));
+    const Scores slopes = multiply_rows<width>(d_out, warp_row, v.of(tile));
+#pragma unroll
+    for (int c = 0; c < kTileRows / 8; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool hidden = tile == last && column_of(c, i) > warp_row + row_of(i);
+        const QueryNumbers& row = of_rows[i / 2];
+        float& score = scores.sums[c].at[i];
+        score = hidden ? 0.0F : exp2f(score * power - row.power) * (slopes.sums[c].at[i] - row.dot);
+      }
+    }
+    multiply_scores(gradient, scores, k.of(tile));
+  }
+  write_rows<packs>(gradient, {scale, scale}, warp_row, at.of_qkv(dqkv, head).from(first));
+}
+
+/// Block: 64 keys of a kv head of a sample. dV = Pᵀ · dO and dK = scale · dSᵀ · Q, summed over the
+/// heads that share the kv head and the queries behind its keys, in order.
+template <int width, bool packs>
+__global__ void __launch_bounds__(kAttentionThreads)
+    key_gradient(AttentionShape shape, const __nv_bfloat16* qkv, const float* log_sum,
+                 const float* dots, const __nv_bfloat16* dout, __nv_bfloat16* dqkv, float scale) {
+  SharedMemory shared;
+  const auto k = take_tile<width>(shared);
+  const auto v = take_tile<width>(shared);
+  const TwoTiles<width> q(shared);
+  const TwoTiles<width> d_out(shared);
+  const auto of_columns = shared.take<QueryNumbers>(2 * kTileRows);
+  const int own = static_cast<int>(blockIdx.x);
+  const int kv = static_cast<int>(blockIdx.y);
+  const AttentionPlaces at{shape, static_cast<int>(blockIdx.z)};
+  const std::int64_t first = std::int64_t{own} * kTileRows;
+  const int warp_row = warp_index() * kWarpRows;
+  const int tiles = static_cast<int>(gridDim.x) - own;  // of queries of a head that see these keys
+  const int group = shape.heads / shape.kv_heads;
+  const auto fetch_queries = [&](int step) {
+    const int head = kv * group + step / tiles;
+    const std::int64_t begin = std::int64_t{own + step % tiles} * kTileRows;
+    fetch<width, packs>(q.of(step), at.of_qkv(qkv, head).from(begin));
+    fetch<width, packs>(d_out.of(step), at.of_out(dout, head).from(begin));
+    commit_copies();
+    const int i = static_cast<int>(threadIdx.x);
+    if (i < kTileRows) {
+      of_columns.write(step % 2 * kTileRows + i, numbers_of(at, log_sum, dots, head, begin + i));
+    }
+  };
+  fetch<width, packs>(k, at.keys(qkv, kv).from(first));
+  fetch<width, packs>(v, at.values(qkv, kv).from(first));
+  fetch_queries(0);
+  Rows<width> dk;
+  Rows<width> dv;
+  const float power = scale * kLog2OfE;
+  for (int step = 0; step < group * tiles; ++step) {
+    wait_copies<0>();
+    __syncthreads();  // this tile is there for all, and the one before is no longer needed
+    if (step + 1 < group * tiles) fetch_queries(step + 1);
+    const Shared<QueryNumbers> columns = of_columns.part(step % 2 * kTileRows);
+    const std::int64_t seen = shape.sequence - (own + step % tiles) * std::int64_t{kTileRows};
+    // Rows are keys here, columns queries.
+    const auto hidden = [&](int c, int i) {
+      const int column = column_of(c, i);
+      return column >= seen || (step % tiles == 0 && warp_row + row_of(i) > column);
+    };
+    Scores scores = multiply_rows<width>(k, warp_row, q.of(step));
+#pragma unroll
+    for (int c = 0; c < kTileRows / 8; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores.sums[c].at[i];
+        score = hidden(c, i) ? 0.0F : exp2f(score * power - columns.read(column_of(c, i)).power);
+      }
+    }
+    multiply_scores(dv, scores, d_out.of(step));
+    const Scores slopes = multiply_rows<width>(v, warp_row, d_out.of(step));
+#pragma unroll
+    for (int c = 0; c < kTileRows / 8; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores.sums[c].at[i];
+        score = hidden(c, i) ? 0.0F
+                             : score * (slopes.sums[c].at[i] - columns.read(column_of(c, i)).dot);
+      }
+    }
+    multiply_scores(dk, scores, q.of(step));
+  }
+  write_rows<packs>(dk, {scale, scale}, warp_row, at.keys(dqkv, kv).from(first));
+  write_rows<packs>(dv, {1, 1}, warp_row, at.values(dqkv, kv).from(first));
+}
+
+}  // namespace
+
+std::int64_t attention_backward_workspace(const AttentionShape& shape) {
+  return shape.sequence * shape.samples * shape.heads;
+}
+
+void attention_backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
+                        const Bfloat16* out, const float* log_sum, const Bfloat16* dout,
+                        Bfloat16* dqkv, float* workspace) {
+  const std::int64_t tiles = parts_of(shape.sequence, kTileRows);
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
+  const std::int64_t queries = attention_backward_workspace(shape);
+  with_width(shape.head_dim, [&](auto width) {
+    with_flag(aligned_rows(shape, qkv, out, dout, dqkv), [&](auto packs) {
+      constexpr int d = width.value;
+      constexpr bool p = packs.value;
+      launch<dot_rows<d, p>>(stream, grid_of(parts_of(queries * 32, kDotThreads)), kDotThreads, 0,
+                             shape, on_device(out), on_device(dout), workspace);
+      launch<query_gradient<d, p>>(stream, grid_of(tiles, shape.heads, shape.samples),
+                                   kAttentionThreads, 6 * kTileBytes<d>, shape, on_device(qkv),
+                                   log_sum, workspace, on_device(dout), on_device(dqkv), scale);
+      launch<key_gradient<d, p>>(
+          stream, grid_of(tiles, shape.kv_heads, shape.samples), kAttentionThreads,
+          6 * kTileBytes<d> + 2 * kTileRows * sizeof(QueryNumbers), shape, on_device(qkv), log_sum,
+          workspace, on_device(dout), on_device(dqkv), scale);
+    });
+  });
+}
+
+}  // namespace echelon::cuda
