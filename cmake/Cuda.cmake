@@ -1,15 +1,19 @@
 # The CUDA kernels as objects, where a compiler for them works: echelon_cuda_kernels. Nothing else of
 # a build depends on it.
+if(NOT ECHELON_CUDA)
+  return()
+endif()
 include(CheckLanguage)
 
-# An nvcc that is a wrapper of something gone makes enable_language() fatal: ask it first.
+# An nvcc that is a wrapper of something gone makes CMake's own probe fatal: ask it first.
 find_program(ECHELON_NVCC nvcc HINTS ${CUDAToolkit_ROOT} ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda
              PATH_SUFFIXES bin)
 mark_as_advanced(ECHELON_NVCC)
-if(ECHELON_NVCC AND NOT CMAKE_CUDA_COMPILER)
+set(found FALSE)
+if(ECHELON_NVCC)
   execute_process(COMMAND ${ECHELON_NVCC} --version RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
   if(failed EQUAL 0)
-    set(CMAKE_CUDA_COMPILER ${ECHELON_NVCC})
+    set(found TRUE)
   endif()
 endif()
 # Before the language is enabled, or nvcc's own default is taken: machine code for A100 and H100 or
@@ -20,11 +24,16 @@ endif()
 if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
-check_language(CUDA)
-if(CMAKE_CUDA_COMPILER)
-  enable_language(CUDA)
+if(found)
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(ENV{CUDACXX} ${ECHELON_NVCC})
+    check_language(CUDA)  # compiles something
+  endif()
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+  endif()
 endif()
-if(NOT CMAKE_CUDA_COMPILER OR CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.0)
+if(NOT found OR NOT CMAKE_CUDA_COMPILER OR CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.0)
   message(STATUS "runtime/cuda/ is not built: install the CUDA toolkit, 12.0 or newer")
   return()
 endif()
