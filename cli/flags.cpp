@@ -180,6 +180,11 @@ const std::vector<Flag>& flag_table() {
        kRun, kNotLayered},
       {"events", "FD", "write one JSON object per line to this descriptor while running", kRun,
        kNotLayered},
+      // The window
+      {"screenshot", "DIR",
+       "draw every view and the whole window as PNG into this folder, light and dark, without a "
+       "display",
+       kWindow, kNotLayered},
       // Output
       {"output", "FILE",
        "write the plan file or the fitted calibration (- is standard output); for fit, the folder",
@@ -291,6 +296,17 @@ const std::vector<Verb>& verb_table() {
        "this-machine looks for them (~/.config/echelon/this-machine.json), or into the file of "
        "-o, for --calibration. Let nothing else run meanwhile.",
        {"plan calibrate", "plan calibrate -o machine.json"}},
+      {"gui",
+       "[PLAN.json|SESSION.json]",
+       0,
+       1,
+       kConfiguration | kSearch | kWindow,
+       "open the window: plan by moving things, and see at once what changes",
+       "Takes the flags of a search, or a plan file or a session that the window saved; flags then "
+       "change single values of it. Needs plan-gui beside this program: ./plan gui builds it. Exit "
+       "code 3 when there is no display.",
+       {"plan gui --model 7b --gpus 64", "plan gui plan.json",
+        "plan gui --screenshot pictures plan.json"}},
       {"topo list", "", 0, 0, 0, "the catalog of machines", "", {"plan topo list"}},
       {"topo show",
        "NAME|FILE",
@@ -344,7 +360,7 @@ const std::vector<Verb>& verb_table() {
   return kTable;
 }
 
-constexpr std::array<std::string_view, 2> kLaterVerbs = {"export", "gui"};
+constexpr std::array<std::string_view, 1> kLaterVerbs = {"export"};
 
 }  // namespace
 

@@ -59,6 +59,7 @@ Desk::Desk(QObject* parent) : QObject(parent), searcher_(this) {
   connect(&searcher_, &Searcher::finished, this, [this] {
     if (!waiting_.isActive()) Q_EMIT search_ended();
   });
+  understand_question();
 }
 
 void Desk::open(Sheet sheet) {

@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "cli/constraints.hpp"
 #include "cli/flags.hpp"
 #include "core/json_io.hpp"
 #include "core/model_io.hpp"
@@ -147,6 +148,29 @@ Result<Sheet> sheet_of_plan_file(const std::string& path) {
   }
   sheet.plan = cli::settings_of(file->plan);
   sheet.follows_best = false;
+  return sheet;
+}
+
+Result<Sheet> sheet_of_file(const std::string& path, const cli::Settings& changes) {
+  Result<Sheet> sheet =
+      kind_of(path) == FileKind::session ? read_session(path) : sheet_of_plan_file(path);
+  if (!sheet) return sheet;
+  const Sheet other = sheet_of(changes);
+  for (const auto& [flag, setting] : other.question.all()) sheet->question.set(flag, setting);
+  if (other.question.has("model")) {
+    for (const char* flag : {"layers-per-stage", "recompute-layers", "selective-layers"}) {
+      sheet->plan.erase(flag);
+    }
+  }
+  if (other.question.has("gpus")) {
+    sheet->plan.erase("dp");
+    sheet->plan.erase("shard-group");
+  }
+  const Result<PlanConstraints> pinned = cli::constraints_of(sheet->plan);
+  const Result<PlanConstraints> changed = cli::constraints_of(other.plan);
+  if (!pinned) return pinned.error();
+  if (!changed) return changed.error();
+  sheet->plan = cli::settings_of(cli::changed_by(*pinned, *changed));
   return sheet;
 }
 

@@ -27,5 +27,7 @@ enum class FileKind { session, plan, run_report, other };
 /// The sheet of a plan file: its question, its plan unlocked. The model is named by the catalog
 /// where it is there, else by the file itself.
 [[nodiscard]] Result<Sheet> sheet_of_plan_file(const std::string& path);
+/// Either of them, with single values changed by `changes` (flags).
+[[nodiscard]] Result<Sheet> sheet_of_file(const std::string& path, const cli::Settings& changes);
 
 }  // namespace echelon::gui
