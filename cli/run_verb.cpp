@@ -20,7 +20,6 @@
 #include "core/run_event.hpp"
 #include "core/run_settings.hpp"
 #include "costmodel/schedule/of_plan.hpp"
-#include "costmodel/schedule/simulator.hpp"
 #include "planner/search.hpp"
 #include "report/run.hpp"
 #include "report/text.hpp"
@@ -309,11 +308,8 @@ Result<Outcome> run_verb(const Invocation& call) {
 
   const Pricer pricer(asked->request.model, asked->request.job, asked->request.cluster,
                       asked->request.stack, asked->request.calibration);
-  TimedSchedule timed =
-      timed_schedule_of(pricer, candidate->plan, candidate->prediction.memory.contents);
-  SimulatedStep simulated;
-  simulated.timeline = simulate(timed.schedule, timed.costs);
-  simulated.schedule = std::move(timed.schedule);
+  const SimulatedStep simulated =
+      simulate_plan(pricer, candidate->plan, candidate->prediction.memory.contents);
 
   const std::string text = run_report_to_json(*report);
   if (const Status written = write_named(call, "report", text); !written) return written.error();
