@@ -114,6 +114,7 @@ void AnswerView::start() {
     });
   });
   refresh();
+  Q_EMIT started();
 }
 
 void AnswerView::cancel() {

@@ -38,6 +38,7 @@ class AnswerView : public QWidget {
   [[nodiscard]] QString text() const { return shown_->toPlainText(); }
 
  Q_SIGNALS:
+  void started();
   void finished();
 
  protected:

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "gui/memory_view.hpp"
+#include "gui/step_view.hpp"
+#include "gui/timeline_view.hpp"
 #include "planner/pinning.hpp"
 #include "planner/sensitivity.hpp"
 #include "planner/why_not.hpp"
@@ -94,6 +96,13 @@ Window::Window(QWidget* parent) : QMainWindow(parent), desk_(this) {
     progress_->setValue(static_cast<int>(100 * share));
     search_state();
   });
+  connect(qApp, &QApplication::focusChanged, this, [this](QWidget*, QWidget* now) {
+    for (const Hosted& hosted : views_) {
+      if (now != nullptr && (hosted.view == now || hosted.view->isAncestorOf(now))) {
+        seen_ = hosted.view;
+      }
+    }
+  });
   restore_layout();
   plan_changed();
   search_state();
@@ -148,6 +157,14 @@ void Window::host(const QString& name, QWidget* view, std::function<void()> show
   views_.push_back(std::move(hosted));
 }
 
+template <class View>
+View* Window::host_plan(const QString& name) {
+  auto* view = new View(this);
+  host(
+      name, view, [this, view] { view->show_plan(desk_.plan()); }, true);
+  return view;
+}
+
 void Window::build_docks() {
   question_ = new QuestionPanel(desk_, this);
   question_->setMinimumWidth(250);
@@ -177,6 +194,10 @@ void Window::build_docks() {
   host(
       tr("Sensitivity"), sensitivity_,
       [this] { sensitivity_->prepare(desk_.plan() ? changing(desk_.plan()) : nullptr); }, true);
+  for (AnswerView* answer : {explanation_, sensitivity_}) {
+    connect(answer, &AnswerView::started, this, &Window::search_state);
+    connect(answer, &AnswerView::finished, this, &Window::search_state);
+  }
   views_.front().dock->raise();
   resizeDocks({left, right}, {kQuestionWidth, kControlsWidth}, Qt::Horizontal);
   resizeDocks({views_.front().dock}, {360}, Qt::Vertical);
@@ -248,6 +269,10 @@ void Window::search_state() {
   progress_->setVisible(busy);
   stop_->setVisible(busy);
   if (!busy) progress_->setValue(0);
+  // A key that stops nothing is left to the views.
+  if (QAction* stop = action(tr("Stop"))) {
+    stop->setEnabled(busy || explanation_->busy() || sensitivity_->busy());
+  }
 }
 
 void Window::say(const QString& text, bool wrong) {

@@ -73,6 +73,9 @@ class Window : public QMainWindow {
   void build_centre();
   void build_docks();
   void host(const QString& name, QWidget* view, std::function<void()> show, bool below);
+  /// A view below with show_plan().
+  template <class View>
+  View* host_plan(const QString& name);
   QDockWidget* dock(const QString& name, QWidget* inside, Qt::DockWidgetArea area);
   void plan_changed();
   void space_changed();
@@ -103,6 +106,7 @@ class Window : public QMainWindow {
   AnswerView* sensitivity_ = nullptr;
   std::vector<Hosted> views_;
   std::vector<QAction*> actions_;
+  QWidget* seen_ = nullptr;  ///< the view that had the focus last: what a picture is of
   PlanShown pinned_;
   bool why_not_ = false;  ///< the explanation is to answer for the plan shown, too
   Theme theme_ = Theme::system;

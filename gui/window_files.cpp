@@ -1,4 +1,6 @@
 // Files in and out of the window.
+#include <fmt/format.h>
+
 #include <QClipboard>
 #include <QDragEnterEvent>
 #include <QFileDialog>
@@ -11,9 +13,12 @@
 #include "core/files.hpp"
 #include "core/model_io.hpp"
 #include "core/plan_file.hpp"
+#include "gui/picture.hpp"
 #include "gui/session_io.hpp"
 #include "gui/window.hpp"
+#include "planner/close_up.hpp"
 #include "report/plan_files.hpp"
+#include "report/run.hpp"
 
 namespace echelon::gui {
 
@@ -74,13 +79,24 @@ Status Window::export_plan(const QString& path) {
   return write_file(path.toStdString(), plan_file_to_json(*file));
 }
 
-Status Window::export_trace(const QString&) { return nothing_to_export("trace"); }
+Status Window::export_trace(const QString& path) {
+  const PlanShown plan = desk_.plan();
+  if (!plan) return nothing_to_export("trace");
+  const PlanRequest& request = plan->asked.request;
+  constexpr double kMostInTrace = 1e6;  // 250 bytes each; Perfetto opens no more than some
+  const double instructions = instructions_of(request, plan->candidate);
+  if (instructions > kMostInTrace) {
+    return input_error("trace", fmt::format("a step of about {:.2g} instructions", instructions),
+                       fmt::format("at most {:.2g}", kMostInTrace),
+                       "a larger microbatch or fewer chunks make fewer");
+  }
+  return write_file(path.toStdString(), step_trace(simulate_plan(request, plan->candidate)));
+}
 
 Status Window::export_table(const QString&) { return nothing_to_export("table"); }
 
 Status Window::export_view(const QString& path) {
-  if (grab().save(path)) return Done{};
-  return environment_error(path.toStdString(), "the picture cannot be written");
+  return save_picture(seen_ != nullptr ? *seen_ : *this, path);
 }
 
 void Window::ask_open() {

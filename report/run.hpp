@@ -22,5 +22,7 @@ namespace echelon {
 /// each a process, with a thread per rank and queue; times in microseconds from the step's start.
 /// Source: "Trace Event Format", Google, 2016.
 [[nodiscard]] std::string run_trace(const RunReport& report, const SimulatedStep& simulated);
+/// The simulated step alone, of a plan that was not run.
+[[nodiscard]] std::string step_trace(const SimulatedStep& simulated);
 
 }  // namespace echelon
