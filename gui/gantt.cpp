@@ -12,7 +12,7 @@
 namespace echelon::gui {
 namespace {
 
-constexpr double kComputeHeight = 2;
+constexpr double kComputeHeight = 4;
 constexpr double kBetweenRanks = 0.5;
 
 BarKind kind_of(Op op) {

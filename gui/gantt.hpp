@@ -40,7 +40,7 @@ struct GanttRow {
   Queue queue = Queue::compute;
   std::vector<Bar> bars;
   double top = 0;     ///< in heights of a communication row, all rows one below the other
-  double height = 1;  ///< 2 for compute
+  double height = 1;  ///< 4 for compute
 };
 
 struct Gantt {

@@ -28,7 +28,7 @@ Tint tint_of(const QColor& colour) {
 /// One line of pixels that bars are laid on.
 class PixelLine {
  public:
-  explicit PixelLine(int width) : pixels_(static_cast<std::size_t>(width)) {}
+  explicit PixelLine(std::size_t width) : pixels_(width) {}
 
   void clear() { std::fill(pixels_.begin(), pixels_.end(), Pixel{}); }
 
@@ -83,17 +83,16 @@ struct BarLabel {
 
 class GanttImage {
  public:
-  GanttImage(const Gantt& gantt, const GanttWindow& window, const QPalette& palette, double ratio)
-      : gantt_(gantt),
-        window_(window),
-        palette_(palette),
-        ratio_(ratio),
-        image_(QSize(std::max(1, static_cast<int>(std::lround(window.size.width() * ratio))),
-                     std::max(1, static_cast<int>(std::lround(window.size.height() * ratio)))),
-               QImage::Format_RGB32),
-        line_(image_.width()),
-        colours_(static_cast<std::size_t>(image_.width())),
-        idle_(static_cast<std::size_t>(image_.width())) {
+  GanttImage(const Gantt& gantt, const GanttWindow& window, const QPalette& palette, double ratio,
+             QImage& image)
+      : gantt_(gantt), window_(window), palette_(palette), ratio_(ratio), image_(image) {
+    const QSize size(std::max(1, static_cast<int>(std::lround(window.size.width() * ratio))),
+                     std::max(1, static_cast<int>(std::lround(window.size.height() * ratio))));
+    if (image_.size() != size) image_ = QImage(size, QImage::Format_RGB32);
+    const auto width = static_cast<std::size_t>(image_.width());
+    line_ = PixelLine(width);
+    colours_.resize(width);
+    idle_.resize(width);
     for (int kind = 0; kind < kBarKinds; ++kind) {
       tints_[static_cast<std::size_t>(kind)] =
           tint_of(series_colour(series_of(static_cast<BarKind>(kind))));
@@ -109,15 +108,15 @@ class GanttImage {
     stripe_ = between(0.22);
   }
 
-  QImage image() {
-    image_.fill(palette_.color(QPalette::Base));
+  void draw() {
+    image_.setDevicePixelRatio(1);
     for (const GanttRow& row : gantt_.rows) {
       const double top = window_.top(row);
       if (top + window_.height(row) >= 0 && top <= window_.size.height()) draw(row);
     }
+    fill(image_.height());
     image_.setDevicePixelRatio(ratio_);
     draw_labels();
-    return std::move(image_);
   }
 
  private:
@@ -162,6 +161,8 @@ class GanttImage {
   void copy_to_image(const GanttRow& row) {
     const double gap = window_.height(row) > 4 ? 1 : 0;  // between rows
     const int top = std::max(0, static_cast<int>(std::lround(window_.top(row) * ratio_)));
+    fill(top);
+    drawn_ = std::max(drawn_, top);
     const int bottom = std::min(
         image_.height(),
         static_cast<int>(std::lround((window_.top(row) + window_.height(row) - gap) * ratio_)));
@@ -170,13 +171,23 @@ class GanttImage {
     const int first = std::clamp(static_cast<int>(-window_.from * scale), 0, image_.width());
     const int last =
         std::clamp(static_cast<int>((gantt_.makespan - window_.from) * scale), 0, image_.width());
-    for (int y = top; y < bottom; ++y) {
+    for (int y = drawn_; y < bottom; ++y) {
       auto* pixels = reinterpret_cast<QRgb*>(image_.scanLine(y));
       std::memcpy(pixels, colours_.data(), colours_.size() * sizeof(QRgb));
       if (row.queue != Queue::compute) continue;
       for (int x = first + (kStripe - (first + y) % kStripe) % kStripe; x < last; x += kStripe) {
         if (idle_[static_cast<std::size_t>(x)] != 0) pixels[x] = stripe_;
       }
+    }
+    drawn_ = std::max(drawn_, bottom);
+  }
+
+  /// Lines above `end` that no row has drawn.
+  void fill(int end) {
+    const QRgb base = palette_.color(QPalette::Base).rgb();
+    for (; drawn_ < end; ++drawn_) {
+      auto* pixels = reinterpret_cast<QRgb*>(image_.scanLine(drawn_));
+      std::fill(pixels, pixels + image_.width(), base);
     }
   }
 
@@ -195,8 +206,9 @@ class GanttImage {
   const GanttWindow& window_;
   const QPalette& palette_;
   double ratio_;
-  QImage image_;
-  PixelLine line_;
+  QImage& image_;
+  int drawn_ = 0;  ///< lines of the image that are done
+  PixelLine line_{0};
   std::vector<QRgb> colours_;
   std::vector<char> idle_;
   std::array<Tint, kBarKinds> tints_;
@@ -207,9 +219,9 @@ class GanttImage {
 
 }  // namespace
 
-QImage painted(const Gantt& gantt, const GanttWindow& window, const QPalette& palette,
-               double device_pixel_ratio) {
-  return GanttImage(gantt, window, palette, device_pixel_ratio).image();
+void paint(const Gantt& gantt, const GanttWindow& window, const QPalette& palette,
+           double device_pixel_ratio, QImage& image) {
+  GanttImage(gantt, window, palette, device_pixel_ratio, image).draw();
 }
 
 }  // namespace echelon::gui

@@ -28,7 +28,8 @@ struct GanttWindow {
 
 /// A pixel has the colours of the bars in it by the share of the pixel they cover; on compute rows
 /// what is left is striped, for that is the bubble.
-[[nodiscard]] QImage painted(const Gantt& gantt, const GanttWindow& window, const QPalette& palette,
-                             double device_pixel_ratio);
+/// Into `image`, which is made anew only when its size is not right.
+void paint(const Gantt& gantt, const GanttWindow& window, const QPalette& palette,
+           double device_pixel_ratio, QImage& image);
 
 }  // namespace echelon::gui

@@ -20,7 +20,7 @@ constexpr double kMostInstructions = 2.5e6;  ///< about 1 GB of schedule and bar
 constexpr double kTimelineEdge = 8;
 constexpr double kBeyond = 0.01;     ///< share of the step one may look beyond its ends
 constexpr double kNarrowest = 1e-7;  ///< seconds the window shows at least
-constexpr double kMostPerUnit = 40;
+constexpr double kMostPerUnit = 30;
 
 std::vector<LegendEntry> gantt_legend(const Gantt& gantt, const QPalette& palette) {
   std::vector<LegendEntry> entries;
@@ -38,6 +38,7 @@ TimelineView::TimelineView(QWidget* parent) : QWidget(parent) {
   setAccessibleName(tr("Timeline of the pipeline"));
   setFocusPolicy(Qt::StrongFocus);
   setMouseTracking(true);
+  setAttribute(Qt::WA_OpaquePaintEvent);
   setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
 }
 
@@ -105,9 +106,9 @@ QRectF TimelineView::plot() const {
 }
 
 double TimelineView::least_per_unit() const {
-  constexpr double kLegible = 2;
+  constexpr double kLegible = 1.5;
   if (!gantt_ || gantt_->height <= 0) return kLegible;
-  return std::clamp(window_.size.height() / gantt_->height, kLegible, 14.0);
+  return std::clamp(window_.size.height() / gantt_->height, kLegible, 10.0);
 }
 
 void TimelineView::fit() {
@@ -135,7 +136,7 @@ void TimelineView::settle() {
 
 void TimelineView::moved() {
   settle();
-  image_ = QImage();
+  drawn_ = false;
   update();
 }
 
@@ -285,10 +286,20 @@ void TimelineView::draw_marks(QPainter& painter) const {
 
 void TimelineView::paintEvent(QPaintEvent* /*event*/) {
   QPainter painter(this);
-  painter.fillRect(rect(), palette().color(QPalette::Base));
-  if (!gantt_) return draw_sentence(painter, rect(), palette(), hint());
+  const QColor base = palette().color(QPalette::Base);
+  if (!gantt_) {
+    painter.fillRect(rect(), base);
+    return draw_sentence(painter, rect(), palette(), hint());
+  }
   const QRectF area = plot();
-  if (image_.isNull()) image_ = painted(*gantt_, window_, palette(), devicePixelRatioF());
+  painter.fillRect(QRectF(0, 0, width(), area.top()), base);
+  painter.fillRect(QRectF(0, area.top(), area.left(), height() - area.top()), base);
+  painter.fillRect(QRectF(area.right() - 1, area.top(), width() - area.right() + 1, height()),
+                   base);
+  painter.fillRect(QRectF(0, area.bottom() - 1, width(), height() - area.bottom() + 1), base);
+  if (!std::exchange(drawn_, true)) {
+    paint(*gantt_, window_, palette(), devicePixelRatioF(), image_);
+  }
   const QFontMetricsF metrics(font());
   const double line = metrics.height() + 2;
   const QColor text = palette().color(QPalette::WindowText);
@@ -327,7 +338,7 @@ bool TimelineView::event(QEvent* event) {
 }
 
 void TimelineView::changeEvent(QEvent* event) {
-  image_ = QImage();  // palette or font
+  drawn_ = false;  // palette or font
   QWidget::changeEvent(event);
 }
 

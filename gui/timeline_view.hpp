@@ -79,7 +79,8 @@ class TimelineView : public QWidget {
   bool too_long_ = false;
   GanttShown gantt_;
   GanttWindow window_;
-  QImage image_;  ///< of `window_`; null: to be drawn
+  QImage image_;
+  bool drawn_ = false;  ///< image_ shows window_
   std::optional<Place> hovered_;
   std::optional<Place> pinned_;
   std::optional<QPointF> dragged_from_;

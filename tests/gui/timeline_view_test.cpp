@@ -216,8 +216,9 @@ TEST_CASE("bars narrower than a pixel are mixed by what they cover") {
   QPalette palette;
   palette.setColor(QPalette::Base, Qt::white);
   const gui::GanttWindow window{
-      .from = 0, .to = 1, .scroll = 0, .per_unit = 10, .size = QSizeF(50, 30)};
-  const QImage image = gui::painted(*gantt, window, palette, 1);
+      .from = 0, .to = 1, .scroll = 0, .per_unit = 5, .size = QSizeF(50, 30)};
+  QImage image;
+  gui::paint(*gantt, window, palette, 1, image);
   const QColor blue = gui::series_colour(gui::series_of(gui::BarKind::forward));
   const QColor seen = image.pixelColor(25, 5);
   CHECK(seen.red() == Approx((blue.red() + 255) / 2.0).margin(3));
