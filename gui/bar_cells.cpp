@@ -18,4 +18,9 @@ void BarCells::paint(QPainter* painter, const QStyleOptionViewItem& option,
   QStyledItemDelegate::paint(painter, option, index);
 }
 
+QSize BarCells::sizeHint(const QStyleOptionViewItem& option, const QModelIndex& index) const {
+  constexpr int kAir = 6;
+  return QStyledItemDelegate::sizeHint(option, index) + QSize(0, kAir);
+}
+
 }  // namespace echelon::gui

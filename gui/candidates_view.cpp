@@ -110,10 +110,10 @@ void CandidatesView::fit_columns() {
     table_->setColumnHidden(column, model_->says_nothing(column));
     int width = metrics.horizontalAdvance(
         model_->headerData(column, Qt::Horizontal, Qt::DisplayRole).toString());
-    width += 24;  // the arrow of the sorted column
+    width += 20;  // the arrow of the sorted column
     for (int row = 0; row < std::min(kLooked, model_->rowCount()); ++row) {
       const QString text = model_->index(row, column).data().toString();
-      width = std::max(width, metrics.horizontalAdvance(text) + 16);
+      width = std::max(width, metrics.horizontalAdvance(text) + 14);
     }
     table_->setColumnWidth(column, width);
   }

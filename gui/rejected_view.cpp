@@ -22,6 +22,8 @@ QTreeWidget* list_of(const QStringList& titles, const char* name) {
   list->setHeaderLabels(titles);
   list->setAccessibleName(name);
   list->setRootIsDecorated(false);
+  for (const int column : {1, 2})
+    list->headerItem()->setTextAlignment(column, Qt::AlignRight | Qt::AlignVCenter);
   list->setUniformRowHeights(true);
   list->setAlternatingRowColors(true);
   list->setFrameShape(QFrame::NoFrame);
@@ -66,7 +68,7 @@ RejectedView::RejectedView(QWidget* parent)
       proof_(new QLabel),
       reasons_(list_of({"what became of it", "count", "share", "nearest example"},
                        "Combinations by outcome")),
-      misses_title_(new QLabel),
+      lower_(new QWidget),
       misses_(
           list_of({"plan that nearly fits", "stage", "short by", "fits with"}, "Nearest misses")),
       page_(nullptr) {
@@ -76,16 +78,16 @@ RejectedView::RejectedView(QWidget* parent)
   proof_->setTextFormat(Qt::PlainText);
   QFont bold = font();
   bold.setBold(true);
-  misses_title_->setFont(bold);
-  misses_title_->setWordWrap(true);
-  auto* lower = new QWidget;
-  auto* below = new QVBoxLayout(lower);
+  auto* title = new QLabel("Nearest misses, and the one change that makes each fit");
+  title->setFont(bold);
+  title->setWordWrap(true);
+  auto* below = new QVBoxLayout(lower_);
   below->setContentsMargins(0, 0, 0, 0);
-  below->addWidget(misses_title_);
+  below->addWidget(title);
   below->addWidget(misses_, 1);
   auto* halves = new QSplitter(Qt::Vertical);
   halves->addWidget(reasons_);
-  halves->addWidget(lower);
+  halves->addWidget(lower_);
   halves->setChildrenCollapsible(false);
   auto* content = new QWidget;
   auto* inner = new QVBoxLayout(content);
@@ -123,23 +125,22 @@ void RejectedView::show_space(SpaceShown space) {
     auto* item = new QTreeWidgetItem(
         reasons_, {outcome.name, QString::fromStdString(grouped(outcome.count)),
                    QString::fromStdString(percent(count / tuples)), outcome.nearest});
-    for (const int column : {1, 2}) item->setTextAlignment(column, Qt::AlignRight);
+    for (const int column : {1, 2})
+      item->setTextAlignment(column, Qt::AlignRight | Qt::AlignVCenter);
     for (const int column : {0, 1, 2}) item->setToolTip(column, outcome.tip);
     item->setToolTip(3, outcome.nearest);
     item->setData(1, BarCells::kShareRole, count / static_cast<double>(most));
     item->setData(1, BarCells::kColourRole, series_colour(outcome.colour));
   }
-  misses_title_->setText(report.near_misses.empty()
-                             ? "Plans fit: no search for what the others lack"
-                             : "Nearest misses, and the one change that makes each fit");
-  misses_->setVisible(!report.near_misses.empty());
+  lower_->setVisible(!report.near_misses.empty());
   for (const NearMiss& miss : report.near_misses) {
     const QString plan = QString::fromStdString(described(miss.candidate.plan, {}));
     auto* item = new QTreeWidgetItem(
         misses_,
         {plan, QString::number(miss.stage), QString::fromStdString(with_gib(miss.missing)),
          miss.fix.empty() ? QString("no single change") : QString::fromStdString(miss.fix)});
-    for (const int column : {1, 2}) item->setTextAlignment(column, Qt::AlignRight);
+    for (const int column : {1, 2})
+      item->setTextAlignment(column, Qt::AlignRight | Qt::AlignVCenter);
     item->setToolTip(0, plan);
     item->setToolTip(2, "peak memory of that stage - usable memory of a GPU");
     item->setToolTip(3, item->text(3));
@@ -150,15 +151,15 @@ void RejectedView::show_space(SpaceShown space) {
 
 void RejectedView::fit_columns() {
   const QFontMetrics metrics(reasons_->font());
-  const int number = metrics.horizontalAdvance("0,000,000,000");
+  const auto digits = [&](const char* widest) { return metrics.horizontalAdvance(widest) + 24; };
   const int width = reasons_->viewport()->width();
-  const int names = std::min(metrics.horizontalAdvance("kv-heads-not-divisible") + 24, width / 3);
-  reasons_->setColumnWidth(0, names);
-  reasons_->setColumnWidth(1, number + 16);
-  reasons_->setColumnWidth(2, metrics.horizontalAdvance("100.0 %") + 20);
-  misses_->setColumnWidth(0, std::max(width / 2, names));
-  misses_->setColumnWidth(1, metrics.horizontalAdvance("stage") + 24);
-  misses_->setColumnWidth(2, metrics.horizontalAdvance("000.0 GiB") + 24);
+  reasons_->resizeColumnToContents(0);
+  reasons_->setColumnWidth(0, std::min(reasons_->columnWidth(0) + 8, width / 3));
+  reasons_->setColumnWidth(1, std::max(digits("0,000,000,000"), width / 5));
+  reasons_->setColumnWidth(2, digits("100.0 %"));
+  misses_->setColumnWidth(0, width * 3 / 5);
+  misses_->setColumnWidth(1, digits("stage"));
+  misses_->setColumnWidth(2, digits("000.0 GiB"));
 }
 
 void RejectedView::resizeEvent(QResizeEvent* event) {

@@ -35,7 +35,7 @@ class RejectedView : public QWidget {
   SpaceShown space_;
   QLabel* proof_;
   QTreeWidget* reasons_;
-  QLabel* misses_title_;
+  QWidget* lower_;  ///< hidden where plans fit: then nobody looked for misses
   QTreeWidget* misses_;
   Placeholder* page_;
 };

@@ -8,17 +8,20 @@
 #include <cmath>
 #include <utility>
 
+#include "gui/nice_axis.hpp"
 #include "gui/theme.hpp"
+#include "report/words.hpp"
 
 namespace echelon::gui {
 
-CurveView::CurveView(const QString& title, int colour, QWidget* parent)
+CurveView::CurveView(const QString& title, int colour, QString (*told)(double), QWidget* parent)
     : QChartView(parent),
       series_(new QLineSeries),
       x_(new QValueAxis),
       y_(new QValueAxis),
       title_(title),
-      colour_(colour) {
+      colour_(colour),
+      told_(told) {
   setAccessibleName(title);
   setFrameShape(QFrame::NoFrame);
   setRenderHint(QPainter::Antialiasing);
@@ -35,8 +38,6 @@ CurveView::CurveView(const QString& title, int colour, QWidget* parent)
     chart()->addAxis(axis, side);
     series_->attachAxis(axis);
   }
-  x_->setLabelFormat("%.0f");
-  y_->setLabelFormat("%.4g");
   clear();
   dress();
 }
@@ -46,8 +47,8 @@ void CurveView::clear() {
   added_ = 0;
   every_ = 1;
   series_->clear();
-  x_->setRange(0, 1);
-  y_->setRange(0, 1);
+  set_nice_range(*x_, 0, 1, 2);
+  set_nice_range(*y_, 0, 1, 2);
   chart()->setTitle(title_);
 }
 
@@ -68,10 +69,11 @@ void CurveView::draw() {
   series_->replace(shown);
   series_->setPointsVisible(shown.size() < 60);
   const auto [low, high] = std::ranges::minmax_element(shown, {}, &QPointF::y);
-  const double margin = std::max(0.06 * (high->y() - low->y()), 1e-3 * std::abs(high->y()));
-  x_->setRange(shown.front().x(), std::max(shown.back().x(), shown.front().x() + 1));
-  y_->setRange(low->y() - margin, high->y() + margin);
-  chart()->setTitle(QString("%1  %2").arg(title_, QString::number(last_.y(), 'g', 5)));
+  const double margin = std::max({0.06 * (high->y() - low->y()), 1e-3 * std::abs(high->y()), 1e-9});
+  set_nice_range(*x_, shown.front().x(), std::max(shown.back().x(), shown.front().x() + 1),
+                 std::clamp(width() / 90, 2, 8));
+  set_nice_range(*y_, low->y() - margin, high->y() + margin, std::clamp(height() / 40, 2, 8));
+  chart()->setTitle(QString("%1  %2").arg(title_, told_(last_.y())));
 }
 
 void CurveView::dress() {
@@ -86,8 +88,7 @@ void CurveView::changeEvent(QEvent* event) {
 
 void CurveView::resizeEvent(QResizeEvent* event) {
   QChartView::resizeEvent(event);
-  x_->setTickCount(std::clamp(width() / 90, 2, 8));
-  y_->setTickCount(std::clamp(height() / 40, 2, 8));
+  draw();
 }
 
 void CurveView::mouseMoveEvent(QMouseEvent* event) {
@@ -98,12 +99,15 @@ void CurveView::mouseMoveEvent(QMouseEvent* event) {
   const QPointF at = *std::ranges::min_element(
       shown, {}, [&](const QPointF& point) { return std::abs(point.x() - x); });
   QToolTip::showText(event->globalPosition().toPoint(),
-                     QString("step %1: %2 %3").arg(at.x()).arg(title_).arg(at.y(), 0, 'g', 6),
-                     this);
+                     QString("step %1: %2 %3").arg(at.x()).arg(title_, told_(at.y())), this);
 }
 
 RunCharts::RunCharts(QWidget* parent)
-    : QWidget(parent), loss_(new CurveView("loss", 0)), speed_(new CurveView("tokens/s", 2)) {
+    : QWidget(parent),
+      loss_(new CurveView("loss", 0, [](double y) { return QString::number(y, 'f', 4); })),
+      speed_(new CurveView("tokens/s", 2, [](double y) {
+        return QString::fromStdString(grouped(std::llround(y)));
+      })) {
   setAccessibleName("Loss and tokens per second");
   auto* layout = new QHBoxLayout(this);
   layout->setContentsMargins(0, 0, 0, 0);

@@ -19,7 +19,7 @@ class CurveView : public QChartView {
  public:
   static constexpr qsizetype kMostPoints = 1000;
 
-  CurveView(const QString& title, int colour, QWidget* parent = nullptr);
+  CurveView(const QString& title, int colour, QString (*told)(double), QWidget* parent = nullptr);
   void clear();
   void add(double x, double y);
   /// Draws what was added since.
@@ -39,6 +39,7 @@ class CurveView : public QChartView {
   QValueAxis* y_;
   QString title_;
   int colour_;
+  QString (*told_)(double);  ///< a value in words
   QList<QPointF> points_;
   QPointF last_;
   qint64 added_ = 0;

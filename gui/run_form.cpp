@@ -49,7 +49,7 @@ struct Tick {
 };
 constexpr std::array<Tick, 2> kTicks = {{
     {"resume", "go on from the newest checkpoint", ""},
-    {"cluster", "made for another machine: execute its degrees here", "this-machine"},
+    {"cluster", "planned for another machine", "this-machine"},
 }};
 
 QString tip_of(const char* flag) {
@@ -116,6 +116,7 @@ RunForm::RunForm(QWidget* parent)
   layout->addLayout(form);
   layout->addWidget(command_);
   layout->addStretch(1);
+  setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
   show_command();
 }
 

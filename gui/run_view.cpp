@@ -81,8 +81,7 @@ RunView::RunView(QWidget* parent)
   auto* results = new QSplitter(Qt::Vertical);
   results->addWidget(chart_page_);
   results->addWidget(tabs_);
-  results->setStretchFactor(0, 2);
-  results->setStretchFactor(1, 3);
+  results->setSizes({400, 500});
   auto* right = new QWidget;
   auto* column = new QVBoxLayout(right);
   column->setContentsMargins(6, 6, 6, 6);
@@ -93,11 +92,13 @@ RunView::RunView(QWidget* parent)
   scroll->setWidget(form_);
   scroll->setWidgetResizable(true);
   scroll->setFrameShape(QFrame::NoFrame);
+  scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
   auto* halves = new QSplitter;
   halves->addWidget(scroll);
   halves->addWidget(right);
   halves->setStretchFactor(1, 1);
-  halves->setSizes({300, 700});
+  halves->setSizes({320, 960});
+  halves->setStretchFactor(0, 0);
   auto* layout = new QVBoxLayout(this);
   layout->setContentsMargins(0, 0, 0, 0);
   layout->addWidget(halves);
@@ -212,8 +213,10 @@ void RunView::over(int code) {
   if (QFile::exists(report_path_) && first_step_) {
     Result<RunReport> report = read_run_report(report_path_.toStdString());
     if (report) {
+      tell(why, report->end == RunReport::End::completed     ? Paint::good
+                : report->end == RunReport::End::interrupted ? Paint::warning
+                                                             : Paint::bad);
       show_report(*std::move(report));
-      if (!last_complaint_.isEmpty()) tell(why, code == 0 ? Paint::warning : Paint::bad);
     } else {
       tell(QString::fromStdString(report.error().message()), Paint::bad);
     }
@@ -228,10 +231,6 @@ void RunView::over(int code) {
 void RunView::show_report(RunReport report) {
   measured_->show_report(report);
   tabs_->setCurrentWidget(measured_);
-  tell(QString::fromStdString(run_summary(report)).trimmed(),
-       report.end == RunReport::End::completed     ? Paint::good
-       : report.end == RunReport::End::interrupted ? Paint::warning
-                                                   : Paint::bad);
   report_ = std::move(report);
 }
 
@@ -252,6 +251,7 @@ void RunView::open_report(QString path) {
   if (!report->steps.empty()) chart_page_->show_content();
   progress_->setRange(0, 1);
   progress_->setValue(report->end == RunReport::End::completed ? 1 : 0);
+  tell("Report " + path, Paint::plain);
   show_report(*std::move(report));
 }
 

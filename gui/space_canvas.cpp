@@ -1,32 +1,40 @@
 #include "gui/space_canvas.hpp"
 
 #include <QLegend>
-#include <QPainter>
-#include <QPainterPath>
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "gui/nice_axis.hpp"
 #include "gui/theme.hpp"
 #include "report/words.hpp"
 
 namespace echelon::gui {
 namespace {
 
-/// 1, 2 or 5 times a power of ten: about `count` of them in `range`.
-double nice_interval(double range, int count) {
-  const double rough = range / count;
-  const double power = std::pow(10.0, std::floor(std::log10(rough)));
-  const double digit = rough / power;
-  return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
-}
+/// Of all values, and of those that matter most.
+struct Range {
+  double low = 0, high = 0, core_low = 0, core_high = 0;
+};
 
-void dress_axis(QValueAxis& axis, double low, double high, int ticks) {
-  const double interval = nice_interval(high - low, ticks);
-  const int decimals = std::max(0, static_cast<int>(std::ceil(-std::log10(interval) - 1e-9)));
-  axis.setRange(low, high);
-  axis.setTickInterval(interval);
-  axis.setLabelFormat(QString("%.%1f").arg(decimals));
+/// Slow plans may take ten times as long as the best: what is within half as much again is looked
+/// at first. Memory and GPUs are shown whole.
+Range range_of(Figure figure, const std::vector<double>& values) {
+  constexpr double kCore = 1.5;
+  const auto [least, most] = std::ranges::minmax(values);
+  Range range{least, most, least, most};
+  const bool whole = figure == Figure::memory || figure == Figure::headroom ||
+                     figure == Figure::gpus || least <= 0;
+  if (!whole && facts_of(figure).less_is_better) range.core_high = std::min(most, kCore * least);
+  if (!whole && !facts_of(figure).less_is_better) range.core_low = std::max(least, most / kCore);
+  const auto widen = [](double& low, double& high) {
+    const double margin = high > low ? 0.05 * (high - low) : std::max(0.1 * std::abs(low), 1e-9);
+    low -= margin;
+    high += margin;
+  };
+  widen(range.low, range.high);
+  widen(range.core_low, range.core_high);
+  return range;
 }
 
 QString axis_title(const FigureFacts& facts, const FigureScale& scale) {
@@ -34,19 +42,6 @@ QString axis_title(const FigureFacts& facts, const FigureScale& scale) {
   if (!scale.unit.empty() && facts.title.find("USD") == std::string_view::npos)
     title += " (" + QString::fromStdString(std::string(scale.unit)) + ")";
   return title;
-}
-
-QPainterPath star(QPointF centre, double radius) {
-  QPainterPath path;
-  constexpr double kPi = 3.14159265358979323846;
-  for (int i = 0; i < 10; ++i) {
-    const double r = i % 2 == 0 ? radius : 0.45 * radius;
-    const double angle = kPi * (i / 5.0 - 0.5);
-    const QPointF at = centre + r * QPointF(std::cos(angle), std::sin(angle));
-    i == 0 ? path.moveTo(at) : path.lineTo(at);
-  }
-  path.closeSubpath();
-  return path;
 }
 
 }  // namespace
@@ -70,8 +65,6 @@ SpaceCanvas::SpaceCanvas(QWidget* parent)
   for (const auto& [axis, side] : {std::pair{axis_x_, Qt::AlignBottom}, {axis_y_, Qt::AlignLeft}}) {
     chart()->addAxis(axis, side);
     front_->attachAxis(axis);
-    axis->setTickType(QValueAxis::TicksDynamic);
-    axis->setTickAnchor(0);
   }
   dress_chart(*chart(), palette());
   front_->setPen(QPen(series_colour(1), 1.5));
@@ -123,25 +116,25 @@ void SpaceCanvas::place_points() {
   }
   scale_x_ = scale_of(figure_x_, largest.x());
   scale_y_ = scale_of(figure_y_, largest.y());
-  QRectF box;
   QList<QPointF> front;
+  std::vector<double> across;
+  std::vector<double> up;
   for (Point& point : points_) {
     point.at = {point.at.x() / scale_x_.scale, point.at.y() / scale_y_.scale};
-    // united() leaves out rectangles of no size.
-    box =
-        box.isNull() && &point == &points_.front()
-            ? QRectF(point.at, point.at)
-            : QRectF(QPointF(std::min(box.left(), point.at.x()), std::min(box.top(), point.at.y())),
-                     QPointF(std::max(box.right(), point.at.x()),
-                             std::max(box.bottom(), point.at.y())));
+    across.push_back(point.at.x());
+    up.push_back(point.at.y());
     if (point.plan.on_front) front.push_back(point.at);
   }
-  const auto margin = [](double size, double at) {
-    return size > 0 ? 0.06 * size : std::max(0.1 * std::abs(at), 1e-9);
-  };
-  const double dx = margin(box.width(), box.left());
-  const double dy = margin(box.height(), box.top());
-  whole_ = box.adjusted(-dx, -dy, dx, dy);
+  if (!space_->report.near_misses.empty()) {  // what does not fit stands beside what would
+    if (const auto limit = limit_of(figure_x_)) across.push_back(*limit / scale_x_.scale);
+    if (const auto limit = limit_of(figure_y_)) up.push_back(*limit / scale_y_.scale);
+  }
+  if (!points_.empty()) {
+    const Range x = range_of(figure_x_, across);
+    const Range y = range_of(figure_y_, up);
+    whole_ = QRectF(QPointF(x.low, y.low), QPointF(x.high, y.high));
+    core_ = QRectF(QPointF(x.core_low, y.core_low), QPointF(x.core_high, y.core_high));
+  }
   std::ranges::sort(front, {}, [](const QPointF& at) { return std::pair(at.x(), at.y()); });
   front_->replace(front);
   // Winner over ties over front over the rest.
@@ -156,14 +149,27 @@ void SpaceCanvas::place_points() {
 void SpaceCanvas::fit() {
   earlier_.clear();
   zoomed_ = false;
-  if (!points_.empty()) set_range(whole_);
+  if (!points_.empty()) set_range(core_);
+}
+
+void SpaceCanvas::fit_more() {
+  const bool at_core = shown_range() == core_;
+  fit();
+  if (at_core && !points_.empty()) set_range(whole_);
+}
+
+/// In base units.
+std::optional<double> SpaceCanvas::limit_of(Figure figure) const {
+  if (figure == Figure::headroom) return 0;
+  if (figure != Figure::memory) return std::nullopt;
+  return space_->asked.request.usable_memory().in(kByte);
 }
 
 void SpaceCanvas::set_range(const QRectF& range) {
   constexpr int kPixelsX = 90;
   constexpr int kPixelsY = 45;
-  dress_axis(*axis_x_, range.left(), range.right(), std::clamp(width() / kPixelsX, 2, 12));
-  dress_axis(*axis_y_, range.top(), range.bottom(), std::clamp(height() / kPixelsY, 2, 12));
+  set_nice_range(*axis_x_, range.left(), range.right(), std::clamp(width() / kPixelsX, 2, 12));
+  set_nice_range(*axis_y_, range.top(), range.bottom(), std::clamp(height() / kPixelsY, 2, 12));
   viewport()->update();
 }
 
@@ -241,97 +247,6 @@ QString SpaceCanvas::words_of(const Point& point) const {
   }
   if (point.plan.on_front) text += "\non the Pareto front: no plan is both faster and smaller";
   return QString::fromStdString(text);
-}
-
-void SpaceCanvas::draw_limits(QPainter& painter) const {
-  const QRectF area = chart()->plotArea();
-  const Bytes usable = space_->asked.request.usable_memory();
-  const QColor colour = error_colour(palette());
-  const auto limit_of = [&](Figure figure, const FigureScale& scale) -> std::optional<double> {
-    if (figure == Figure::memory) return usable.in(kByte) / scale.scale;
-    if (figure == Figure::headroom) return 0;
-    return std::nullopt;
-  };
-  const QString words = QString::fromStdString("usable " + with_gib(usable));
-  painter.setPen(QPen(colour, 1.2, Qt::DashLine));
-  QColor beyond = colour;
-  beyond.setAlphaF(0.10F);
-  const QBrush hatch(beyond, Qt::SolidPattern);
-  if (const auto limit = limit_of(figure_y_, scale_y_)) {
-    const double y = pixel({0, *limit}).y();
-    const bool above = figure_y_ == Figure::memory;
-    QRectF wrong = area;
-    above ? wrong.setBottom(std::max(y, area.top())) : wrong.setTop(std::min(y, area.bottom()));
-    if (wrong.height() > 0) painter.fillRect(wrong & area, hatch);
-    if (area.top() <= y && y <= area.bottom()) {
-      painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y));
-      painter.drawText(QRectF(area.left(), y - 20, area.width() - 6, 18),
-                       Qt::AlignRight | Qt::AlignBottom, words);
-    }
-  }
-  if (const auto limit = limit_of(figure_x_, scale_x_)) {
-    const double x = pixel({*limit, 0}).x();
-    QRectF wrong = area;
-    figure_x_ == Figure::memory ? wrong.setLeft(std::max(x, area.left()))
-                                : wrong.setRight(std::min(x, area.right()));
-    if (wrong.width() > 0) painter.fillRect(wrong & area, hatch);
-    if (area.left() <= x && x <= area.right()) {
-      painter.drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()));
-      painter.drawText(QRectF(x - 204, area.top() + 4, 200, 18), Qt::AlignRight, words);
-    }
-  }
-}
-
-void SpaceCanvas::draw_point(QPainter& painter, const Point& point) const {
-  const QPointF at = pixel(point.at);
-  QColor fill = series_colour(0);
-  if (point.miss != nullptr) {
-    painter.setPen(QPen(palette().color(QPalette::PlaceholderText), 1.4));
-    painter.setBrush(Qt::NoBrush);
-    painter.drawEllipse(at, 4, 4);
-    return;
-  }
-  if (point.plan.rank == 1) {
-    painter.setPen(QPen(palette().color(QPalette::Base), 1));
-    painter.setBrush(series_colour(5));
-    painter.drawPath(star(at, 9.5));
-    return;
-  }
-  painter.setPen(point.plan.tied ? QPen(series_colour(5), 1.6) : QPen(Qt::NoPen));
-  if (point.plan.on_front) {
-    painter.setBrush(series_colour(1));
-    painter.drawEllipse(at, 4.2, 4.2);
-    return;
-  }
-  fill.setAlphaF(point.plan.tied ? 0.9F : 0.55F);
-  painter.setBrush(fill);
-  painter.drawEllipse(at, 3.2, 3.2);
-}
-
-void SpaceCanvas::drawForeground(QPainter* painter, const QRectF& rect) {
-  QChartView::drawForeground(painter, rect);
-  if (!space_ || points_.empty()) return;
-  painter->save();
-  painter->resetTransform();
-  painter->setRenderHint(QPainter::Antialiasing);
-  const QRectF area = chart()->plotArea();
-  painter->setClipRect(area.adjusted(-1, -1, 1, 1));
-  draw_limits(*painter);
-  const QRectF near = area.adjusted(-10, -10, 10, 10);
-  for (const Point& point : points_) {
-    if (near.contains(pixel(point.at))) draw_point(*painter, point);
-  }
-  painter->setBrush(Qt::NoBrush);
-  const std::optional<QPointF> marked = marked_ ? pixel_of(*marked_) : std::nullopt;
-  if (marked) {
-    painter->setPen(QPen(palette().color(QPalette::WindowText), 2));
-    painter->drawEllipse(*marked, 11, 11);
-  }
-  if (hovered_) {
-    painter->setPen(QPen(palette().color(QPalette::Highlight), 2));
-    painter->drawEllipse(pixel(points_[*hovered_].at), 7, 7);
-  }
-  painter->restore();
 }
 
 }  // namespace echelon::gui

@@ -24,8 +24,9 @@ class SpaceCanvas : public QChartView {
   void show_figures(Figure x, Figure y);
   void mark(const ParallelPlan& plan);
 
-  /// The whole space; what was zoomed into is forgotten.
-  void fit();
+  /// The plans that matter most: half as much again as the best of a figure; what was zoomed into
+  /// is forgotten. Again: the whole space.
+  void fit_more();
   /// Where a plan is drawn, in pixels of the view; nothing when it is not in the space.
   [[nodiscard]] std::optional<QPointF> pixel_of(const ParallelPlan& plan) const;
   /// The plan under the pointer.
@@ -54,6 +55,7 @@ class SpaceCanvas : public QChartView {
     const NearMiss* miss = nullptr;  ///< what does not fit
     QPointF at;                      ///< in units of the axes
   };
+  void fit();
   void place_points();
   void set_range(const QRectF& range);
   void zoom(double factor, QPointF pixel);
@@ -64,7 +66,9 @@ class SpaceCanvas : public QChartView {
   [[nodiscard]] const Point* nearest(QPointF pixel, double within) const;
   [[nodiscard]] QString words_of(const Point& point) const;
   void draw_limits(QPainter& painter) const;
-  void draw_point(QPainter& painter, const Point& point) const;
+  void draw_points(QPainter& painter) const;
+  void draw_point(QPainter& painter, const Point& point, QPointF at) const;
+  [[nodiscard]] std::optional<double> limit_of(Figure figure) const;
 
   SpaceShown space_;
   std::vector<Point> points_;  ///< the plainest first: what matters is drawn over it
@@ -73,6 +77,7 @@ class SpaceCanvas : public QChartView {
   FigureScale scale_x_;
   FigureScale scale_y_;
   QRectF whole_;  ///< range that holds all points
+  QRectF core_;   ///< … those that are looked at first
   bool zoomed_ = false;
   std::vector<QRectF> earlier_;  ///< ranges before each zoom
   std::optional<ParallelPlan> marked_;

@@ -26,9 +26,10 @@ void SpaceCanvas::zoom(double factor, QPointF where) {
   constexpr double kDeepest = 1e-4;  // labels still differ
   if (after.width() < kDeepest * whole_.width() || after.height() < kDeepest * whole_.height())
     return;
-  if (after.width() > whole_.width() && after.height() > whole_.height()) return fit();
   zoomed_ = true;
-  set_range(after);
+  // Not beyond what there is.
+  const bool all = after.width() > whole_.width() && after.height() > whole_.height();
+  set_range(all ? whole_ : after);
 }
 
 void SpaceCanvas::hover(QPointF where) {
@@ -110,7 +111,7 @@ void SpaceCanvas::keyPressEvent(QKeyEvent* event) {
   const QPointF centre = chart()->plotArea().center();
   const Candidate* winner = space_ ? space_->report.winner() : nullptr;
   switch (event->key()) {
-    case Qt::Key_F: return fit();
+    case Qt::Key_F: return fit_more();
     case Qt::Key_Plus:
     case Qt::Key_Equal: return zoom(kNotch, centre);
     case Qt::Key_Minus: return zoom(1 / kNotch, centre);

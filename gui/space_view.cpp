@@ -57,7 +57,7 @@ SpaceView::SpaceView(QWidget* parent)
 
   connect(x_, &QComboBox::currentIndexChanged, this, &SpaceView::axes_chosen);
   connect(y_, &QComboBox::currentIndexChanged, this, &SpaceView::axes_chosen);
-  connect(all, &QToolButton::clicked, canvas_, &SpaceCanvas::fit);
+  connect(all, &QToolButton::clicked, canvas_, &SpaceCanvas::fit_more);
   connect(canvas_, &SpaceCanvas::chosen, this, &SpaceView::chosen);
   show_legend();
 }

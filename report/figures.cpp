@@ -52,9 +52,12 @@ constexpr std::array<Degree, 9> kDegrees = {{
      &ParallelPlan::zero},
 }};
 
-/// 10,234 and 0.0123: three digits, or all before the point.
+/// "10,234", "23.4", "2.10", "0.0123": three digits, or all before the point.
 std::string plain_number(double value) {
-  return std::abs(value) >= 1000 ? grouped(std::llround(value)) : fmt::format("{:.3g}", value);
+  const double size = std::abs(value);
+  if (size >= 999.5) return grouped(std::llround(value));
+  if (size < 0.1) return fmt::format("{:.3g}", value);
+  return fmt::format("{:.{}f}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST_CASE("a run is followed step by step and ends in measured beside predicted"
   CHECK(measured->summary().startsWith("run completed"));
   CHECK(measured->table().topLevelItemCount() == 3);  // time, two stages
   CHECK(measured->table().as_text().contains("compute\t"));
-  CHECK(run.view.status().contains("run completed"));
+  CHECK(run.view.status() == "Done.");
   CHECK(run.button("Run")->isEnabled());
   CHECK_FALSE(run.button("Stop")->isEnabled());
   CHECK_FALSE(run.view.grab().isNull());
@@ -207,7 +207,7 @@ TEST_CASE("the form's fields are flags, and flags its fields") {
 
 TEST_CASE("a curve keeps few points, the first and the last among them") {
   application();
-  gui::CurveView curve("loss", 0);
+  gui::CurveView curve("loss", 0, [](double y) { return QString::number(y); });
   for (int step = 0; step < 12345; ++step) curve.add(step, 1.0 / (1 + step));
   curve.draw();
   CHECK(curve.series().count() <= gui::CurveView::kMostPoints + 1);

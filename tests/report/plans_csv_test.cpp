@@ -77,6 +77,7 @@ TEST_CASE("each figure has a key, a column, a formula and a text") {
   CHECK(told(Figure::step, 0.25) == "250 ms");
   CHECK(told(Figure::mfu, 0.475) == "47.5 %");
   CHECK(told(Figure::gpu_hours_per_step, 0.01234) == "0.0123");
+  CHECK(told(Figure::usd_per_step, 2.1) == "2.10");
   CHECK(told(Figure::usd_per_step, 12345.6) == "12,346");
   CHECK(scale_of(Figure::step, 0.02).unit == "ms");
   CHECK(scale_of(Figure::memory, 3e7).unit == "MiB");
