@@ -68,7 +68,7 @@ PlanControls::PlanControls(Desk& desk, QWidget* parent) : QWidget(parent), desk_
   connect(best_, &QToolButton::clicked, &desk_, &Desk::take_best);
   auto* why = new QToolButton(this);
   why->setText(tr("Why not?"));
-  why->setToolTip(tr("What is wrong with this configuration, and the nearest one that fits (W)"));
+  why->setToolTip(tr("What is wrong with this configuration, and the nearest one that fits (N)"));
   connect(why, &QToolButton::clicked, this, &PlanControls::why_not_asked);
   head->addWidget(best_, 0, Qt::AlignTop);
   head->addWidget(why, 0, Qt::AlignTop);

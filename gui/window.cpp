@@ -7,9 +7,16 @@
 #include <memory>
 #include <utility>
 
+#include "gui/candidates_view.hpp"
+#include "gui/compare_view.hpp"
 #include "gui/memory_view.hpp"
+#include "gui/rejected_view.hpp"
+#include "gui/run_view.hpp"
+#include "gui/scaling_view.hpp"
+#include "gui/space_view.hpp"
 #include "gui/step_view.hpp"
 #include "gui/timeline_view.hpp"
+#include "gui/topology_view.hpp"
 #include "planner/pinning.hpp"
 #include "planner/sensitivity.hpp"
 #include "planner/why_not.hpp"
@@ -110,21 +117,6 @@ Window::Window(QWidget* parent) : QMainWindow(parent), desk_(this) {
 
 Window::~Window() = default;
 
-void Window::build_centre() {
-  auto* centre = new QWidget(this);
-  auto* column = new QVBoxLayout(centre);
-  column->setContentsMargins(0, 0, 0, 0);
-  column->setSpacing(4);
-  card_ = new VerdictCard(centre);
-  column->addWidget(card_);
-  space_tabs_ = new QTabWidget(centre);
-  space_tabs_->setDocumentMode(true);
-  column->addWidget(space_tabs_, 1);
-  setCentralWidget(centre);
-  connect(space_tabs_, &QTabWidget::currentChanged, this,
-          [this] { bring_up_to_date(false, false); });
-}
-
 QDockWidget* Window::dock(const QString& name, QWidget* inside, Qt::DockWidgetArea area) {
   auto* dock = new QDockWidget(name, this);
   dock->setObjectName(name);
@@ -158,11 +150,46 @@ void Window::host(const QString& name, QWidget* view, std::function<void()> show
 }
 
 template <class View>
+View* Window::host_space(const QString& name) {
+  auto* view = new View(this);
+  host(
+      name, view,
+      [this, view] {
+        view->show_space(desk_.space());
+        if constexpr (requires(const ParallelPlan& plan) { view->mark(plan); }) {
+          if (desk_.plan()) view->mark(desk_.plan()->candidate.plan);
+        }
+      },
+      false);
+  connect(view, &View::chosen, this,
+          [this](const Candidate& candidate) { desk_.take(candidate.plan); });
+  return view;
+}
+
+template <class View>
 View* Window::host_plan(const QString& name) {
   auto* view = new View(this);
   host(
       name, view, [this, view] { view->show_plan(desk_.plan()); }, true);
   return view;
+}
+
+void Window::build_centre() {
+  auto* centre = new QWidget(this);
+  auto* column = new QVBoxLayout(centre);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(4);
+  card_ = new VerdictCard(centre);
+  column->addWidget(card_);
+  space_tabs_ = new QTabWidget(centre);
+  space_tabs_->setDocumentMode(true);
+  column->addWidget(space_tabs_, 1);
+  setCentralWidget(centre);
+  host_space<SpaceView>(tr("Plans"));
+  candidates_ = host_space<CandidatesView>(tr("Table"));
+  host_space<RejectedView>(tr("Ruled out"));
+  connect(space_tabs_, &QTabWidget::currentChanged, this,
+          [this] { bring_up_to_date(false, false); });
 }
 
 void Window::build_docks() {
@@ -179,7 +206,7 @@ void Window::build_docks() {
       tr("Memory"), memory, [this, memory] { memory->show_plan(desk_.plan()); }, true);
   explanation_ = new AnswerView(
       tr("Explanation"), tr("Explain"),
-      tr("Explain (E) walks from one GPU to the best plan, one technique at a time, and says what "
+      tr("Explain (Y) walks from one GPU to the best plan, one technique at a time, and says what "
          "is wrong with the configuration on the right."),
       this);
   host(
@@ -198,9 +225,17 @@ void Window::build_docks() {
     connect(answer, &AnswerView::started, this, &Window::search_state);
     connect(answer, &AnswerView::finished, this, &Window::search_state);
   }
-  views_.front().dock->raise();
+  auto* compare = new CompareView(this);
+  host(
+      tr("Compare"), compare, [this, compare] { compare->show_pair(pinned_, desk_.plan()); }, true);
+  run_ = new RunView(this);
+  host(
+      tr("Run"), run_, [] {}, true);
+  const auto below = std::find_if(views_.begin(), views_.end(),
+                                  [](const Hosted& hosted) { return hosted.dock != nullptr; });
+  below->dock->raise();
   resizeDocks({left, right}, {kQuestionWidth, kControlsWidth}, Qt::Horizontal);
-  resizeDocks({views_.front().dock}, {360}, Qt::Vertical);
+  resizeDocks({below->dock}, {360}, Qt::Vertical);
 }
 
 void Window::raise_view(const QString& name) {

@@ -22,6 +22,9 @@
 
 namespace echelon::gui {
 
+class CandidatesView;
+class RunView;
+
 class Window : public QMainWindow {
   Q_OBJECT
 
@@ -35,6 +38,7 @@ class Window : public QMainWindow {
   [[nodiscard]] VerdictCard& card() { return *card_; }
   [[nodiscard]] AnswerView& explanation() { return *explanation_; }
   [[nodiscard]] AnswerView& sensitivity() { return *sensitivity_; }
+  [[nodiscard]] RunView& run() { return *run_; }
 
   /// A session, a plan file, a run report, a model or a cluster; the status bar says what is wrong
   /// with anything else.
@@ -73,9 +77,10 @@ class Window : public QMainWindow {
   void build_centre();
   void build_docks();
   void host(const QString& name, QWidget* view, std::function<void()> show, bool below);
-  /// A view below with show_plan().
   template <class View>
-  View* host_plan(const QString& name);
+  View* host_space(const QString& name);  ///< in the centre, with show_space() and mark()
+  template <class View>
+  View* host_plan(const QString& name);  ///< below, with show_plan()
   QDockWidget* dock(const QString& name, QWidget* inside, Qt::DockWidgetArea area);
   void plan_changed();
   void space_changed();
@@ -104,6 +109,8 @@ class Window : public QMainWindow {
   QTabWidget* space_tabs_ = nullptr;
   AnswerView* explanation_ = nullptr;
   AnswerView* sensitivity_ = nullptr;
+  CandidatesView* candidates_ = nullptr;
+  RunView* run_ = nullptr;
   std::vector<Hosted> views_;
   std::vector<QAction*> actions_;
   QWidget* seen_ = nullptr;  ///< the view that had the focus last: what a picture is of

@@ -13,7 +13,9 @@
 #include "core/files.hpp"
 #include "core/model_io.hpp"
 #include "core/plan_file.hpp"
+#include "gui/candidates_view.hpp"
 #include "gui/picture.hpp"
+#include "gui/run_view.hpp"
 #include "gui/session_io.hpp"
 #include "gui/window.hpp"
 #include "planner/close_up.hpp"
@@ -46,6 +48,9 @@ bool Window::open_file(const QString& path) {
     case FileKind::session: session_path_ = path; return begin(read_session(name));
     case FileKind::plan: return begin(sheet_of_plan_file(name));
     case FileKind::run_report:
+      raise_view(tr("Run"));
+      run_->open_report(path);
+      return true;
     case FileKind::other: break;
   }
   if (const Result<ModelSpec> model = load_model(name)) {
@@ -93,7 +98,11 @@ Status Window::export_trace(const QString& path) {
   return write_file(path.toStdString(), step_trace(simulate_plan(request, plan->candidate)));
 }
 
-Status Window::export_table(const QString&) { return nothing_to_export("table"); }
+Status Window::export_table(const QString& path) {
+  if (!desk_.space()) return nothing_to_export("table");
+  candidates_->show_space(desk_.space());
+  return candidates_->save_csv(path);
+}
 
 Status Window::export_view(const QString& path) {
   return save_picture(seen_ != nullptr ? *seen_ : *this, path);
