@@ -90,8 +90,7 @@ void edit(benchmark::State& state, const char* view) {
 /// One notch of the wheel or one key, 64 stages x 512 microbatches.
 void timeline(benchmark::State& state) {
   gui::Sheet sheet = question("megatron-1t", 512);
-  for (const auto& [flag, value] :
-       {std::pair("global-batch", "512"), std::pair("seq", "2048")}) {
+  for (const auto& [flag, value] : {std::pair("global-batch", "512"), std::pair("seq", "2048")}) {
     sheet.question.set(flag, {value, std::string("--") + flag});
   }
   for (const auto& [flag, value] : {std::pair("tp", "8"), std::pair("pp", "64"),

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "gui/field.hpp"
+#include "gui/flag_entry.hpp"
 #include "gui/theme.hpp"
 
 namespace echelon::gui {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gui/desk.hpp"
-#include "gui/field.hpp"
+#include "gui/flag_entry.hpp"
 
 namespace echelon::gui {
 

@@ -97,14 +97,14 @@ QuestionPanel::QuestionPanel(Desk& desk, QWidget* parent) : QScrollArea(parent),
       heading->setContentsMargins(2, 8, 0, 2);
       column->addWidget(heading);
     }
-    auto* entry =
-        new Field(asking.flag, tr(asking.title), choices_of(asking.flag), asking.browse, inside);
+    auto* entry = new FlagEntry(asking.flag, tr(asking.title), choices_of(asking.flag),
+                                asking.browse, inside);
     fields_[asking.flag] = entry;
     column->addWidget(entry);
-    connect(entry, &Field::edited, this, [this, flag = entry->flag()](const QString& text) {
+    connect(entry, &FlagEntry::edited, this, [this, flag = entry->flag()](const QString& text) {
       desk_.ask(flag, text.trimmed().toStdString());
     });
-    connect(entry, &Field::done, &desk_, &Desk::seal);
+    connect(entry, &FlagEntry::done, &desk_, &Desk::seal);
   }
   elsewhere_ = new Reason(inside);
   column->addWidget(elsewhere_);
@@ -115,7 +115,7 @@ QuestionPanel::QuestionPanel(Desk& desk, QWidget* parent) : QScrollArea(parent),
   refresh();
 }
 
-Field* QuestionPanel::field(const std::string& flag) const {
+FlagEntry* QuestionPanel::field(const std::string& flag) const {
   const auto at = fields_.find(flag);
   return at == fields_.end() ? nullptr : at->second;
 }

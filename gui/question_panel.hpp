@@ -5,7 +5,7 @@
 #include <map>
 
 #include "gui/desk.hpp"
-#include "gui/field.hpp"
+#include "gui/flag_entry.hpp"
 
 namespace echelon::gui {
 
@@ -15,13 +15,13 @@ class QuestionPanel : public QScrollArea {
  public:
   explicit QuestionPanel(Desk& desk, QWidget* parent = nullptr);
   /// Null for a flag that is not asked here.
-  [[nodiscard]] Field* field(const std::string& flag) const;
+  [[nodiscard]] FlagEntry* field(const std::string& flag) const;
 
  private:
   void refresh();
 
   Desk& desk_;
-  std::map<std::string, Field*> fields_;
+  std::map<std::string, FlagEntry*> fields_;
   Reason* elsewhere_ = nullptr;  ///< of an error that belongs to no entry
 };
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "gui/field.hpp"
+#include "gui/flag_entry.hpp"
 #include "gui/theme.hpp"
 #include "report/words.hpp"
 
@@ -39,11 +39,11 @@ void VerdictCard::show_plan(PlanShown plan, const Candidate* best, const QString
   figures_.clear();
   if (plan_) {
     const PlanRequest& request = plan_->asked.request;
-    figures_ = figures_of(request, plan_->candidate, best);
+    figures_ = tiles_of(request, plan_->candidate, best);
     verdict_ = verdict_of(request, plan_->candidate, best);
     plan_words_ = qt_text(described(plan_->candidate.plan, TextStyle{}));
     QString spoken = plan_words_;
-    for (const Figure& figure : figures_) {
+    for (const Tile& figure : figures_) {
       spoken += QStringLiteral("; %1 %2").arg(qt_text(figure.name), qt_text(figure.value));
     }
     setAccessibleDescription(spoken);
@@ -84,7 +84,7 @@ void VerdictCard::paintEvent(QPaintEvent*) {
   }
   painter.setOpacity(doubt_.isEmpty() ? 1 : 0.5);
   for (int i = 0; i < static_cast<int>(figures_.size()) && i < kTiles; ++i) {
-    const Figure& figure = figures_[static_cast<std::size_t>(i)];
+    const Tile& figure = figures_[static_cast<std::size_t>(i)];
     const QRect box = tile(i);
     painter.setPen(Qt::NoPen);
     painter.setBrush(palette().color(QPalette::Base));
@@ -137,7 +137,7 @@ bool VerdictCard::event(QEvent* event) {
   const auto* help = static_cast<QHelpEvent*>(event);
   for (int i = 0; i < static_cast<int>(figures_.size()) && i < kTiles; ++i) {
     if (!tile(i).contains(help->pos())) continue;
-    const Figure& figure = figures_[static_cast<std::size_t>(i)];
+    const Tile& figure = figures_[static_cast<std::size_t>(i)];
     QToolTip::showText(
         help->globalPos(),
         QStringLiteral("<p><b>%1: %2</b> %3<br>%4</p>")

@@ -17,7 +17,7 @@ class VerdictCard : public QWidget {
   explicit VerdictCard(QWidget* parent = nullptr);
   /// `best` may be null. `doubt`: why the figures are not those of what is asked, or "".
   void show_plan(PlanShown plan, const Candidate* best, const QString& doubt);
-  [[nodiscard]] const std::vector<Figure>& figures() const { return figures_; }
+  [[nodiscard]] const std::vector<Tile>& figures() const { return figures_; }
   [[nodiscard]] QSize sizeHint() const override;
   [[nodiscard]] QSize minimumSizeHint() const override;
 
@@ -30,7 +30,7 @@ class VerdictCard : public QWidget {
   [[nodiscard]] int tile_height() const;
 
   PlanShown plan_;
-  std::vector<Figure> figures_;
+  std::vector<Tile> figures_;
   Verdict verdict_;
   QString plan_words_, doubt_;
 };

@@ -14,13 +14,13 @@ namespace {
 
 std::string in_teraflops(FlopsPerSecond rate) { return fmt::format("{:.0f}", rate.in(1_TFLOPS)); }
 
-Figure training_of(const PlanRequest& request, Seconds step) {
+Tile training_of(const PlanRequest& request, Seconds step) {
   const Economics money = economics_of(request, step);
-  Figure f{"Training", "", "",
-           "Token budget / tokens per second, times 1 + batch / critical batch where that is known "
-           "(McCandlish et al., arXiv 1812.06162); with failures divided by the useful fraction of "
-           "Daly (2006). Money: GPU hours x price of the machine's description.",
-           Paint::plain};
+  Tile f{"Training", "", "",
+         "Token budget / tokens per second, times 1 + batch / critical batch where that is known "
+         "(McCandlish et al., arXiv 1812.06162); with failures divided by the useful fraction of "
+         "Daly (2006). Money: GPU hours x price of the machine's description.",
+         Paint::plain};
   if (!money.time_for_budget) {
     f.value = "-";
     f.detail = money.per_step ? fmt::format("{:.2f} USD a step", money.per_step->in(kDollar))
@@ -38,16 +38,15 @@ Figure training_of(const PlanRequest& request, Seconds step) {
   return f;
 }
 
-Figure memory_of(const PlanRequest& request, const Candidate& candidate) {
+Tile memory_of(const PlanRequest& request, const Candidate& candidate) {
   const MemoryPrediction& memory = candidate.prediction.memory;
   const Bytes spare = request.usable_memory() - memory.peak_reserved;
-  Figure f{
-      "Memory", with_gib(memory.peak_reserved), "",
-      fmt::format("Largest sum over the stages of weights, gradients, optimizer, activations, "
-                  "workspace, communication buffers and context, with the allocator's reserve. "
-                  "Usable: {} of {}.",
-                  with_gib(request.usable_memory()), with_gib(memory.capacity)),
-      candidate.fits ? Paint::good : Paint::bad};
+  Tile f{"Memory", with_gib(memory.peak_reserved), "",
+         fmt::format("Largest sum over the stages of weights, gradients, optimizer, activations, "
+                     "workspace, communication buffers and context, with the allocator's reserve. "
+                     "Usable: {} of {}.",
+                     with_gib(request.usable_memory()), with_gib(memory.capacity)),
+         candidate.fits ? Paint::good : Paint::bad};
   f.detail = candidate.fits ? fmt::format("of {}", with_gib(request.usable_memory()))
                             : fmt::format("{} too much", with_gib(-spare));
   return f;
@@ -55,17 +54,17 @@ Figure memory_of(const PlanRequest& request, const Candidate& candidate) {
 
 }  // namespace
 
-std::vector<Figure> figures_of(const PlanRequest& request, const Candidate& candidate,
-                               const Candidate* best) {
+std::vector<Tile> tiles_of(const PlanRequest& request, const Candidate& candidate,
+                           const Candidate* best) {
   const Prediction& p = candidate.prediction;
   const GpuSpec& gpu = request.cluster.gpu();
   const FlopsPerSecond peak = gpu.peak(request.job.precision.compute);
-  std::vector<Figure> out;
-  Figure step{"Step", duration(p.time.step),
-              fmt::format("{} to {}", duration(p.time.low), duration(p.time.high)),
-              "Sum of the parts of one optimizer step on the rank that finishes last; below it the "
-              "80 % band of the calibration.",
-              Paint::plain};
+  std::vector<Tile> out;
+  Tile step{"Step", duration(p.time.step),
+            fmt::format("{} to {}", duration(p.time.low), duration(p.time.high)),
+            "Sum of the parts of one optimizer step on the rank that finishes last; below it the "
+            "80 % band of the calibration.",
+            Paint::plain};
   if (best != nullptr && best->fits && p.time.step > best->prediction.time.step) {
     step.detail = signed_percent(p.time.step / best->prediction.time.step - 1) + " to the best";
     step.paint = tied(p.time, best->prediction.time, request.calibration.time_band)

@@ -10,7 +10,7 @@
 namespace echelon {
 
 /// One figure: "MFU", "47.5 %", "470 of 989 TFLOP/s per GPU", and how it is defined.
-struct Figure {
+struct Tile {
   std::string name;
   std::string value;
   std::string detail;
@@ -20,8 +20,8 @@ struct Figure {
 
 /// Step, tokens per second, MFU, bubble, memory, and days with money. `best` is the plan to compare
 /// with, on the same question; may be null.
-[[nodiscard]] std::vector<Figure> figures_of(const PlanRequest& request, const Candidate& candidate,
-                                             const Candidate* best);
+[[nodiscard]] std::vector<Tile> tiles_of(const PlanRequest& request, const Candidate& candidate,
+                                         const Candidate* best);
 
 /// Whether it fits, what it costs against `best`, what limits it and what kind of number this is,
 /// each a sentence.

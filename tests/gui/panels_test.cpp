@@ -28,7 +28,9 @@ struct Panels {
     controls.show();
     searched();
   }
-  void searched() { REQUIRE(QTest::qWaitFor([&] { return !desk.searching(); }, 60'000)); }
+  void searched() {
+    REQUIRE(QTest::qWaitFor([&] { return !desk.searching(); }, 60'000));
+  }
   gui::PlanControl& control(const char* flag) { return *controls.control(flag); }
 
   gui::Desk desk;
@@ -52,7 +54,7 @@ TEST_CASE("every flag of a job and of a plan has an entry with help") {
     if ((flag.groups & cli::kLayout) != 0 && !later) {
       REQUIRE(panels.controls.control(name) != nullptr);
     } else if ((flag.groups & cli::kJob) != 0 && !later) {
-      const gui::Field* entry = panels.question.field(name);
+      const gui::FlagEntry* entry = panels.question.field(name);
       if (name == "global-batch-tokens") continue;  // the same in other words
       REQUIRE(entry != nullptr);
       CHECK(gui::tooltip_of(name).contains(QString::fromStdString("--")));
@@ -62,7 +64,7 @@ TEST_CASE("every flag of a job and of a plan has an entry with help") {
 
 TEST_CASE("what is typed is asked, and what is not set shows what holds") {
   Panels panels;
-  gui::Field& sequence = *panels.question.field("seq");
+  gui::FlagEntry& sequence = *panels.question.field("seq");
   CHECK(sequence.text().isEmpty());
   CHECK(sequence.entry().placeholderText() == "1,024");
   type(sequence.entry(), "512");
@@ -80,7 +82,7 @@ TEST_CASE("what is typed is asked, and what is not set shows what holds") {
 
 TEST_CASE("a wrong entry is marked in place, with a border one can see") {
   Panels panels;
-  gui::Field& gpus = *panels.question.field("gpus");
+  gui::FlagEntry& gpus = *panels.question.field("gpus");
   const QImage before = gpus.grab().toImage();
   type(gpus.entry(), "13");
   CHECK(gpus.reason().contains("16"));

@@ -194,8 +194,8 @@ TEST_CASE("table, trace and pictures are exported, or it is said why not") {
 TEST_CASE("a file dropped on the window is opened for what it is") {
   const Opened opened;
   gui::Window& window = *opened.window;
-  std::ofstream(opened.file("config.json").toStdString()) << model_to_json(
-      load_model("gpt2-medium").value());
+  std::ofstream(opened.file("config.json").toStdString())
+      << model_to_json(load_model("gpt2-medium").value());
   const auto drop = [&](const QString& path) {
     QMimeData data;
     data.setUrls({QUrl::fromLocalFile(path)});

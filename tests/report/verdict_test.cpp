@@ -33,7 +33,7 @@ TEST_CASE("figures say what the prediction says") {
   PlanRequest request = request_of_7b(2, 1);
   const Candidate plan = predict(request).value();
   request.job.token_budget = 2e12;
-  const auto figures = figures_of(request, plan, nullptr);
+  const auto figures = tiles_of(request, plan, nullptr);
   REQUIRE(figures.size() == 6);
   const char* names[] = {"Step", "Tokens/s", "MFU", "Bubble", "Memory", "Training"};
   for (std::size_t i = 0; i < figures.size(); ++i) {
@@ -44,7 +44,7 @@ TEST_CASE("figures say what the prediction says") {
   CHECK(figures[4].paint == Paint::good);
   CHECK(lacks(figures[5].value, "days") == "");
   const Candidate best = predict(request_of_7b(1, 2)).value();
-  CHECK(lacks(figures_of(request, plan, &best)[0].detail, "to the best") == "");
+  CHECK(lacks(tiles_of(request, plan, &best)[0].detail, "to the best") == "");
 }
 
 TEST_CASE("a verdict says whether a plan fits, and what it costs against the best") {

@@ -1,4 +1,4 @@
-#include "gui/field.hpp"
+#include "gui/flag_entry.hpp"
 
 #include <QCompleter>
 #include <QEvent>
@@ -64,8 +64,8 @@ void mark_wrong(QWidget& widget, const QWidget& entry) {
   painter.drawRoundedRect(QRectF(around).adjusted(-1.5, -1.5, 1.5, 1.5), 3, 3);
 }
 
-Field::Field(std::string flag, const QString& title, const QStringList& choices, bool browse,
-             QWidget* parent)
+FlagEntry::FlagEntry(std::string flag, const QString& title, const QStringList& choices,
+                     bool browse, QWidget* parent)
     : QWidget(parent), flag_(std::move(flag)) {
   auto* grid = new QGridLayout(this);
   grid->setContentsMargins(2, 2, 2, 2);
@@ -107,37 +107,37 @@ Field::Field(std::string flag, const QString& title, const QStringList& choices,
     button->setText(QStringLiteral("…"));
     button->setToolTip(tr("Choose a file (or drop one on the window)"));
     button->setAccessibleName(tr("File for %1").arg(title));
-    connect(button, &QToolButton::clicked, this, &Field::browse);
+    connect(button, &QToolButton::clicked, this, &FlagEntry::browse);
     grid->addWidget(button, 0, 2);
   }
   reason_ = new Reason(this);
   grid->addWidget(reason_, 1, 0, 1, 3);
-  connect(entry_, &QLineEdit::textEdited, this, &Field::edited);
-  connect(entry_, &QLineEdit::editingFinished, this, &Field::done);
+  connect(entry_, &QLineEdit::textEdited, this, &FlagEntry::edited);
+  connect(entry_, &QLineEdit::editingFinished, this, &FlagEntry::done);
 }
 
-void Field::show_value(const QString& text, const QString& otherwise) {
+void FlagEntry::show_value(const QString& text, const QString& otherwise) {
   entry_->setPlaceholderText(otherwise);
   if (entry_->text() == text) return;
   entry_->setText(text);
   entry_->setCursorPosition(0);
 }
 
-void Field::show_reason(const QString& reason) {
+void FlagEntry::show_reason(const QString& reason) {
   if (reason_->text() == reason) return;
   reason_->tell(reason);
   entry_->setAccessibleDescription(reason);
   update();
 }
 
-void Field::paintEvent(QPaintEvent* event) {
+void FlagEntry::paintEvent(QPaintEvent* event) {
   QWidget::paintEvent(event);
   if (!reason_->text().isEmpty()) {
     mark_wrong(*this, list_ != nullptr ? *static_cast<QWidget*>(list_) : *entry_);
   }
 }
 
-void Field::browse() {
+void FlagEntry::browse() {
   const QString path = QFileDialog::getOpenFileName(this, tr("Choose a file"), {},
                                                     tr("JSON (*.json);;All files (*)"));
   if (path.isEmpty()) return;

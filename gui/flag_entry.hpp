@@ -32,13 +32,13 @@ class Reason : public QLabel {
 };
 
 /// A title, an entry (with a list where there is one to choose from) and room for a reason.
-class Field : public QWidget {
+class FlagEntry : public QWidget {
   Q_OBJECT
 
  public:
   /// `browse`: a button that asks for a file.
-  Field(std::string flag, const QString& title, const QStringList& choices, bool browse,
-        QWidget* parent = nullptr);
+  FlagEntry(std::string flag, const QString& title, const QStringList& choices, bool browse,
+            QWidget* parent = nullptr);
 
   [[nodiscard]] const std::string& flag() const { return flag_; }
   [[nodiscard]] QString text() const { return entry_->text(); }
