@@ -201,9 +201,13 @@ void Window::build_docks() {
   QDockWidget* right = dock(tr("Configuration"), controls_, Qt::RightDockWidgetArea);
   connect(controls_, &PlanControls::why_not_asked, this, [this] { explain(true); });
 
-  auto* memory = new MemoryView(this);
+  host_plan<MemoryView>(tr("Memory"));
+  host_plan<StepView>(tr("Step"));
+  host_plan<TimelineView>(tr("Timeline"));
+  host_plan<TopologyView>(tr("Topology"));
+  auto* scaling = new ScalingView(this);
   host(
-      tr("Memory"), memory, [this, memory] { memory->show_plan(desk_.plan()); }, true);
+      tr("Scaling"), scaling, [this, scaling] { scaling->show_question(desk_.plan()); }, true);
   explanation_ = new AnswerView(
       tr("Explanation"), tr("Explain"),
       tr("Explain (Y) walks from one GPU to the best plan, one technique at a time, and says what "
