@@ -32,6 +32,12 @@ double cost_of(const Delivered& delivered) {
                                : delivered.gpu_time.in(Seconds{3600});
 }
 
+std::vector<LegendEntry> scaling_legend(const QPalette& palette) {
+  return {{ScalingView::tr("best plan"), series_colour(kBestSeries)},
+          {ScalingView::tr("this plan, dp changed"), series_colour(kSameSeries)},
+          {ScalingView::tr("ideal"), faint(palette.color(QPalette::WindowText), 0.5)}};
+}
+
 QString short_number(double value) {
   return value >= 1000 ? shown_text(human_count(value)) : QString::number(value, 'g', 3);
 }
@@ -162,6 +168,7 @@ ScalingView::Frame ScalingView::frame() const {
   const QFontMetricsF metrics(font());
   const double line = metrics.height() + 2;
   f.legend = QRectF(kScalingEdge, kScalingEdge + line, width() - 2 * kScalingEdge, line);
+  f.legend.setHeight(draw_legend(nullptr, f.legend, font(), {}, scaling_legend(palette())));
   const double left = kScalingEdge + metrics.horizontalAdvance("000 M") + 6;
   const double top = f.legend.bottom() + line + 2;  // the title of the axis
   const double bottom = height() - kScalingEdge - line - 2;
@@ -344,10 +351,7 @@ void ScalingView::paintEvent(QPaintEvent* /*event*/) {
                     tr("%1 on other numbers of GPUs, the batch as it is")
                         .arg(shown_text(plan_->asked.request.model.name)));
   painter.setFont(font());
-  draw_legend(&painter, f.legend, QFontMetricsF(font()), text,
-              {{tr("best plan"), series_colour(kBestSeries)},
-               {tr("this plan, dp changed"), series_colour(kSameSeries)},
-               {tr("ideal"), faint(text, 0.5)}});
+  draw_legend(&painter, f.legend, font(), text, scaling_legend(palette()));
   draw_axes(painter, f);
   draw_rates(painter, f);
   draw_costs(painter, f);

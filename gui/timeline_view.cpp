@@ -85,7 +85,7 @@ void TimelineView::take(GanttShown gantt) {
 QString TimelineView::title() const {
   if (!plan_ || !gantt_) return tr("Timeline of one step");
   const TimePrediction& time = plan_->candidate.prediction.time;
-  return tr("One step, simulated: %1 · bubble %2 of the predicted step · compute idle %3")
+  return tr("Step %1, simulated · bubble %2 · compute idle %3")
       .arg(shown_text(duration(gantt_->step.timeline.makespan)),
            shown_text(percent(time.bubble_share())), shown_text(percent(gantt_->idle)));
 }
@@ -96,7 +96,7 @@ QRectF TimelineView::plot() const {
   const double left = kTimelineEdge + metrics.horizontalAdvance("rank 000") + 6;
   double top = kTimelineEdge + line;
   if (gantt_) {
-    top += draw_legend(nullptr, QRectF(kTimelineEdge, top, width() - 2 * kTimelineEdge, 0), metrics,
+    top += draw_legend(nullptr, QRectF(kTimelineEdge, top, width() - 2 * kTimelineEdge, 0), font(),
                        {}, gantt_legend(*gantt_, palette()));
   }
   top += line + 4;  // the ruler
@@ -312,7 +312,7 @@ void TimelineView::paintEvent(QPaintEvent* /*event*/) {
                     title());
   painter.setFont(font());
   draw_legend(&painter, QRectF(kTimelineEdge, kTimelineEdge + line, width() - 2 * kTimelineEdge, 0),
-              metrics, text, gantt_legend(*gantt_, palette()));
+              font(), text, gantt_legend(*gantt_, palette()));
   painter.drawImage(area.topLeft(), image_);
   draw_ruler(painter);
   draw_names(painter);

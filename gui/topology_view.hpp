@@ -53,7 +53,9 @@ class TopologyView : public QWidget {
   void leaveEvent(QEvent* event) override;
 
  private:
-  void look_at(int rank);  ///< draws the nodes its groups need
+  void look_at(int rank);  ///< draws the nodes its groups need, as many as stay legible
+  void place();            ///< the whole scene in the area
+  [[nodiscard]] double fitting_scale() const;
   void zoom(double factor, const QPointF& at);
   void pan(const QPointF& by);
   [[nodiscard]] QRectF area() const;  ///< below the title and above the last line
@@ -64,7 +66,7 @@ class TopologyView : public QWidget {
   [[nodiscard]] QString box_note(const SceneBox& box) const;
   [[nodiscard]] int shown_rank() const { return hovered_.value_or(focus_); }
   void draw_links(QPainter& painter) const;
-  void draw_boxes(QPainter& painter) const;
+  void draw_boxes(QPainter& painter, bool nodes) const;
   void draw_gpus(QPainter& painter) const;
   void draw_group(QPainter& painter) const;
 
