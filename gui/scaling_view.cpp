@@ -282,11 +282,12 @@ void ScalingView::draw_rates(QPainter& painter, const Frame& f) const {
     return delivered ? std::optional(delivered->tokens_per_second) : std::nullopt;
   };
   const QColor text = palette().color(QPalette::WindowText);
+  const double lowest = f.rate.low;  // the line begins where a first plan is
   polyline(
       QPen(faint(text, 0.5), 1.5, Qt::DashLine),
       [&](const ScalingPoint& p) -> std::optional<double> {
         const double ideal = ideal_rate(points_, p.gpus);
-        return ideal > 0 ? std::optional(ideal) : std::nullopt;
+        return ideal >= lowest ? std::optional(ideal) : std::nullopt;
       },
       false);
   polyline(

@@ -57,7 +57,7 @@ void TopologyView::look_at(int rank) {
   focus_ = rank;
   const ClusterTopology& cluster = plan_->asked.request.cluster;
   for (const int most : kNodesDrawn) {
-    scene_ = scene_of(cluster, nodes_needed(cluster, *grid_, rank, most));
+    scene_ = scene_of(cluster, nodes_needed(cluster, *grid_, axis_, rank, most));
     if (fitting_scale() >= kLegibleScale) break;
   }
   setAccessibleDescription(rank_note(rank));
@@ -68,8 +68,7 @@ void TopologyView::look_at(int rank) {
 void TopologyView::colour_by(TrafficAxis axis) {
   if (axis == axis_) return;
   axis_ = axis;
-  if (plan_) setAccessibleDescription(rank_note(focus_));
-  update();
+  if (plan_) look_at(focus_);
   Q_EMIT axis_changed(axis);
 }
 
@@ -214,12 +213,12 @@ void TopologyView::paintEvent(QPaintEvent* /*event*/) {
   painter.setFont(bold);
   painter.setPen(palette().color(QPalette::WindowText));
   const auto degree = static_cast<std::int64_t>(group_of(*grid_, axis_, 0).size());
-  QString title = tr("%1, %2 · colours: %3 groups of %4")
-                      .arg(shown_text(cluster.name()), shown_text(counted(cluster.gpus(), "GPU")),
-                           words_of(axis_))
-                      .arg(degree);
+  QString title = tr("%1 groups of %2 · %3, %4")
+                      .arg(words_of(axis_))
+                      .arg(degree)
+                      .arg(shown_text(cluster.name()), shown_text(counted(cluster.gpus(), "GPU")));
   if (scene_.more_nodes > 0) {
-    title += tr(" · × %1 more").arg(shown_text(counted(scene_.more_nodes, "node")));
+    title += tr(" · × %1").arg(shown_text(counted(scene_.more_nodes, "more node")));
   }
   draw_line_of_text(painter,
                     QRectF(kTopologyEdge, kTopologyEdge, width() - 2 * kTopologyEdge, line), title);

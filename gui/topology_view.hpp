@@ -12,7 +12,8 @@
 namespace echelon::gui {
 
 /// T C E P D colour by tensor, context, expert, pipeline and data groups. The rank under the
-/// cursor, or the clicked one, lights its group; a link says what it carries. Plus, minus, W, S or
+/// cursor, or the clicked one, lights its group (full stop and comma: the next and the previous
+/// rank); a link says what it carries. Plus, minus, W, S or
 /// Ctrl with the wheel zoom, arrows, the wheel or dragging pan, F shows everything.
 class TopologyView : public QWidget {
   Q_OBJECT

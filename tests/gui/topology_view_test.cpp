@@ -82,6 +82,11 @@ TEST_CASE("a click keeps a rank lit") {
   QTest::mouseClick(&shown.view, Qt::LeftButton, {}, shown.view.box_of(20).center().toPoint());
   QTest::mouseMove(&shown.view, QPoint(2, 2));
   CHECK(shown.view.lit() == std::vector<int>{20, 21});
+  QTest::keyClick(&shown.view, Qt::Key_Period);
+  QTest::keyClick(&shown.view, Qt::Key_Period);
+  CHECK(shown.view.lit() == std::vector<int>{22, 23});
+  QTest::keyClick(&shown.view, Qt::Key_Comma);
+  CHECK(shown.view.lit() == std::vector<int>{20, 21});
 }
 
 TEST_CASE("a link tells what it carries") {
@@ -134,6 +139,10 @@ TEST_CASE("of a large cluster the nodes that hold the groups are drawn, the rest
   CHECK(scene.nodes <= 32);
   view.colour_by(TrafficAxis::pp);
   for (const int rank : view.lit()) CHECK(scene.gpu_of(rank) != nullptr);
+  view.colour_by(TrafficAxis::dp);  // 128 members on as many nodes: as many as are drawn
+  const auto members =
+      std::ranges::count_if(view.lit(), [&](int rank) { return scene.gpu_of(rank) != nullptr; });
+  CHECK(members == scene.nodes);
   CHECK_FALSE(view.grab().isNull());
 }
 
