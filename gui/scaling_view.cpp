@@ -207,7 +207,9 @@ ScalingView::Frame ScalingView::frame() const {
 
 QPointF ScalingView::place_of(int at) const {
   const ScalingPoint& point = points_[static_cast<std::size_t>(at)];
-  return point.best ? frame().rate_at(point.gpus, point.best->tokens_per_second) : QPointF();
+  const Frame f = frame();
+  if (!point.best) return {f.x(point.gpus), f.rates.bottom() - 6};
+  return f.rate_at(point.gpus, point.best->tokens_per_second);
 }
 
 void ScalingView::draw_axes(QPainter& painter, const Frame& f) const {
@@ -299,11 +301,11 @@ void ScalingView::draw_rates(QPainter& painter, const Frame& f) const {
   for (const ScalingPoint& point : points_) {
     if (point.best) continue;
     painter.setPen(QPen(error_colour(palette()), 2));
-    const QPointF at(f.x(point.gpus), f.rates.bottom() - 6);
+    const QPointF at = place_of(static_cast<int>(&point - points_.data()));
     painter.drawLine(at + QPointF(-4, -4), at + QPointF(4, 4));
     painter.drawLine(at + QPointF(-4, 4), at + QPointF(4, -4));
   }
-  if (marked_ < 0 || !points_[static_cast<std::size_t>(marked_)].best) return;
+  if (marked_ < 0) return;
   painter.setPen(QPen(text, 2));
   painter.setBrush(Qt::NoBrush);
   painter.drawEllipse(place_of(marked_), 7, 7);

@@ -68,7 +68,6 @@ TEST_CASE("the scaling curve has the counts of the planner, the own one marked")
   CHECK(shown.view.marked() == 2);
   CHECK_FALSE(shown.view.searching());
   for (int i = 1; i < static_cast<int>(counts.size()); ++i) {
-    if (shown.view.place_of(i).isNull() || shown.view.place_of(i - 1).isNull()) continue;
     CHECK(shown.view.place_of(i).x() > shown.view.place_of(i - 1).x());
     CHECK(QRectF(shown.view.rect()).contains(shown.view.place_of(i)));
   }
@@ -110,4 +109,23 @@ TEST_CASE("a stopped scaling search stays stopped until it is asked for") {
   QTest::keyClick(&view, Qt::Key_R);
   for (int i = 0; i < 100 && finished.count() == 0; ++i) finished.wait(100);
   CHECK(finished.count() == 1);
+}
+
+TEST_CASE("a number of GPUs without a plan says why and tells none") {
+  application();
+  gui::ScalingView view;
+  view.resize(700, 500);
+  view.show();
+  QSignalSpy finished(&view, &gui::ScalingView::finished);
+  view.show_question(plan_shown(
+      {{"model", "llama2-7b"}, {"gpus", "8"}, {"global-batch", "8"}, {"tp", "8"}, {"pp", "1"}}));
+  for (int i = 0; i < 100 && finished.count() == 0; ++i) finished.wait(100);
+  REQUIRE(finished.count() == 1);
+  REQUIRE_FALSE(view.points().front().best);  // tensor parallelism of 8 on one GPU
+  QSignalSpy chosen(&view, &gui::ScalingView::chosen);
+  CHECK(view.note_at(view.place_of(0)).contains("no plan"));
+  QTest::mouseClick(&view, Qt::LeftButton, {}, view.place_of(0).toPoint());
+  CHECK(view.marked() == 1);
+  CHECK(chosen.count() == 0);
+  CHECK_FALSE(view.grab().isNull());
 }
