@@ -96,7 +96,7 @@ MemoryView::Frame MemoryView::frame() const {
   const QFontMetricsF metrics(font());
   const double line = metrics.height() + 2;
   f.legend = QRectF(kEdge, kEdge + 2 * line + 2, width() - 2 * kEdge, 0);
-  f.legend.setHeight(draw_legend(nullptr, f.legend, metrics, {}, memory_legend({}, palette())));
+  f.legend.setHeight(draw_legend(nullptr, f.legend, font(), {}, memory_legend({}, palette())));
   const double left = kEdge + metrics.horizontalAdvance("0000") + 6;
   const double top = f.legend.bottom() + 6;
   f.plot = QRectF(left, top, width() - left - kEdge, height() - top - line - kEdge);
@@ -209,14 +209,13 @@ void MemoryView::paintEvent(QPaintEvent* /*event*/) {
   painter.setFont(bold);
   painter.setPen(text);
   draw_line_of_text(painter, QRectF(kEdge, kEdge, width() - 2 * kEdge, line),
-                    tr("Memory of one GPU per stage, GiB · peak %1 on stage %2")
+                    tr("GiB per stage · peak %1 on stage %2")
                         .arg(gibibytes(memory.peak_reserved))
                         .arg(memory.tightest_stage));
   painter.setFont(font());
   painter.setPen(plan_->candidate.fits ? text : error_colour(palette()));
   draw_line_of_text(painter, QRectF(kEdge, kEdge + line, width() - 2 * kEdge, line), details());
-  draw_legend(&painter, f.legend, QFontMetricsF(font()), text,
-              memory_legend(memory.stages.front(), palette()));
+  draw_legend(&painter, f.legend, font(), text, memory_legend(memory.stages.front(), palette()));
   draw_axis(painter, f);
   for (int stage = 0; stage < stages(); ++stage) draw_bar(painter, f, stage);
   draw_limits(painter, f);

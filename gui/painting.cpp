@@ -1,5 +1,7 @@
 #include "gui/painting.hpp"
 
+#include <QFontInfo>
+
 #include <algorithm>
 #include <cmath>
 
@@ -30,14 +32,24 @@ QColor faint(QColor colour, double opacity) {
   return colour;
 }
 
-double draw_legend(QPainter* painter, const QRectF& area, const QFontMetricsF& metrics,
-                   const QColor& text, const std::vector<LegendEntry>& entries) {
+QFont legend_font(const QFont& font, double width) {
+  constexpr double kShort = 460;
+  QFont out = font;
+  if (width < kShort) out.setPixelSize(std::max(8, QFontInfo(font).pixelSize() - 4));
+  return out;
+}
+
+double draw_legend(QPainter* painter, const QRectF& area, const QFont& font, const QColor& text,
+                   const std::vector<LegendEntry>& entries) {
+  const QFont own = legend_font(font, area.width());
+  const QFontMetricsF metrics(own);
   const double line = metrics.height() + 3;
   const double swatch = metrics.ascent();
   constexpr double kGap = 5;
   constexpr double kBetween = 14;
   double x = area.left();
   double y = area.top();
+  if (painter != nullptr) painter->setFont(own);
   for (const LegendEntry& entry : entries) {
     const double width = swatch + kGap + metrics.horizontalAdvance(entry.name);
     if (x > area.left() && x + width > area.right()) {
@@ -53,6 +65,7 @@ double draw_legend(QPainter* painter, const QRectF& area, const QFontMetricsF& m
     }
     x += width + kBetween;
   }
+  if (painter != nullptr) painter->setFont(font);
   return y + line - area.top();
 }
 

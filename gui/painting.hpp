@@ -2,6 +2,7 @@
 #pragma once
 
 #include <QColor>
+#include <QFont>
 #include <QFontMetricsF>
 #include <QPainter>
 #include <QPalette>
@@ -25,13 +26,17 @@ void draw_line_of_text(QPainter& painter, const QRectF& area, const QString& tex
 [[nodiscard]] QBrush striped(const QColor& colour);
 [[nodiscard]] QColor faint(QColor colour, double opacity);
 
+/// Smaller where the width is short.
+[[nodiscard]] QFont legend_font(const QFont& font, double width);
+
 struct LegendEntry {
   QString name;
   QBrush fill;
 };
-/// In as many rows as the width needs; returns the height. Only measures without a painter.
-double draw_legend(QPainter* painter, const QRectF& area, const QFontMetricsF& metrics,
-                   const QColor& text, const std::vector<LegendEntry>& entries);
+/// In as many rows as the width of `area` needs, in legend_font; returns the height. Only measures
+/// without a painter.
+double draw_legend(QPainter* painter, const QRectF& area, const QFont& font, const QColor& text,
+                   const std::vector<LegendEntry>& entries);
 
 /// 1, 2 or 5 times a power of ten, so that at most `most` of them lie in `range`.
 [[nodiscard]] double round_interval(double range, int most);

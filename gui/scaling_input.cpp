@@ -41,7 +41,6 @@ int ScalingView::nearest(const QPointF& at) const {
   double least = kNear;
   for (int i = 0; i < static_cast<int>(points_.size()); ++i) {
     const QPointF place = place_of(i);
-    if (place.isNull()) continue;
     const double distance = std::hypot(place.x() - at.x(), place.y() - at.y());
     if (distance < least) {
       least = distance;
@@ -89,7 +88,7 @@ void ScalingView::mousePressEvent(QMouseEvent* event) {
   if (event->button() != Qt::LeftButton || point < 0) return;
   mark(point);
   const ScalingPoint& at = points_[static_cast<std::size_t>(point)];
-  Q_EMIT chosen(at.gpus, at.best->candidate);
+  if (at.best) Q_EMIT chosen(at.gpus, at.best->candidate);
 }
 
 void ScalingView::place_controls() {

@@ -32,6 +32,12 @@ double cost_of(const Delivered& delivered) {
                                : delivered.gpu_time.in(Seconds{3600});
 }
 
+std::vector<LegendEntry> scaling_legend(const QPalette& palette) {
+  return {{ScalingView::tr("best plan"), series_colour(kBestSeries)},
+          {ScalingView::tr("this plan, dp changed"), series_colour(kSameSeries)},
+          {ScalingView::tr("ideal"), faint(palette.color(QPalette::WindowText), 0.5)}};
+}
+
 QString short_number(double value) {
   return value >= 1000 ? shown_text(human_count(value)) : QString::number(value, 'g', 3);
 }
@@ -162,6 +168,7 @@ ScalingView::Frame ScalingView::frame() const {
   const QFontMetricsF metrics(font());
   const double line = metrics.height() + 2;
   f.legend = QRectF(kScalingEdge, kScalingEdge + line, width() - 2 * kScalingEdge, line);
+  f.legend.setHeight(draw_legend(nullptr, f.legend, font(), {}, scaling_legend(palette())));
   const double left = kScalingEdge + metrics.horizontalAdvance("000 M") + 6;
   const double top = f.legend.bottom() + line + 2;  // the title of the axis
   const double bottom = height() - kScalingEdge - line - 2;
@@ -200,7 +207,9 @@ ScalingView::Frame ScalingView::frame() const {
 
 QPointF ScalingView::place_of(int at) const {
   const ScalingPoint& point = points_[static_cast<std::size_t>(at)];
-  return point.best ? frame().rate_at(point.gpus, point.best->tokens_per_second) : QPointF();
+  const Frame f = frame();
+  if (!point.best) return {f.x(point.gpus), f.rates.bottom() - 6};
+  return f.rate_at(point.gpus, point.best->tokens_per_second);
 }
 
 void ScalingView::draw_axes(QPainter& painter, const Frame& f) const {
@@ -275,11 +284,12 @@ void ScalingView::draw_rates(QPainter& painter, const Frame& f) const {
     return delivered ? std::optional(delivered->tokens_per_second) : std::nullopt;
   };
   const QColor text = palette().color(QPalette::WindowText);
+  const double lowest = f.rate.low;  // the line begins where a first plan is
   polyline(
       QPen(faint(text, 0.5), 1.5, Qt::DashLine),
       [&](const ScalingPoint& p) -> std::optional<double> {
         const double ideal = ideal_rate(points_, p.gpus);
-        return ideal > 0 ? std::optional(ideal) : std::nullopt;
+        return ideal >= lowest ? std::optional(ideal) : std::nullopt;
       },
       false);
   polyline(
@@ -291,11 +301,11 @@ void ScalingView::draw_rates(QPainter& painter, const Frame& f) const {
   for (const ScalingPoint& point : points_) {
     if (point.best) continue;
     painter.setPen(QPen(error_colour(palette()), 2));
-    const QPointF at(f.x(point.gpus), f.rates.bottom() - 6);
+    const QPointF at = place_of(static_cast<int>(&point - points_.data()));
     painter.drawLine(at + QPointF(-4, -4), at + QPointF(4, 4));
     painter.drawLine(at + QPointF(-4, 4), at + QPointF(4, -4));
   }
-  if (marked_ < 0 || !points_[static_cast<std::size_t>(marked_)].best) return;
+  if (marked_ < 0) return;
   painter.setPen(QPen(text, 2));
   painter.setBrush(Qt::NoBrush);
   painter.drawEllipse(place_of(marked_), 7, 7);
@@ -344,10 +354,7 @@ void ScalingView::paintEvent(QPaintEvent* /*event*/) {
                     tr("%1 on other numbers of GPUs, the batch as it is")
                         .arg(shown_text(plan_->asked.request.model.name)));
   painter.setFont(font());
-  draw_legend(&painter, f.legend, QFontMetricsF(font()), text,
-              {{tr("best plan"), series_colour(kBestSeries)},
-               {tr("this plan, dp changed"), series_colour(kSameSeries)},
-               {tr("ideal"), faint(text, 0.5)}});
+  draw_legend(&painter, f.legend, font(), text, scaling_legend(palette()));
   draw_axes(painter, f);
   draw_rates(painter, f);
   draw_costs(painter, f);

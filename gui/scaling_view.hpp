@@ -29,7 +29,7 @@ class ScalingView : public QWidget {
   [[nodiscard]] bool searching() const { return search_.busy(); }
   /// The number of GPUs that is marked; nothing before the first point.
   [[nodiscard]] std::optional<int> marked() const;
-  /// Where the best plan of points()[at] is drawn; null when there is none.
+  /// Where the best plan of points()[at] is drawn, or the cross that says there is none.
   [[nodiscard]] QPointF place_of(int at) const;
   /// What the tooltip says there; empty away from all points.
   [[nodiscard]] QString note_at(const QPointF& at) const;

@@ -1,6 +1,7 @@
 #include "gui/step_view.hpp"
 
 #include <QHelpEvent>
+#include <QKeyEvent>
 #include <QPainter>
 #include <QToolTip>
 #include <algorithm>
@@ -38,6 +39,7 @@ void StepView::show_plan(PlanShown plan) {
   plan_ = std::move(plan);
   parts_.clear();
   colours_.clear();
+  row_ = -1;
   if (plan_) {
     int colour = 0;
     for (const TimePart& part : parts_of(plan_->candidate.prediction.time.parts)) {
@@ -156,6 +158,10 @@ void StepView::paintEvent(QPaintEvent* /*event*/) {
                     QRectF(kStepEdge, kStepEdge, width() - 2 * kStepEdge, f.top - kStepEdge - 4),
                     headline());
   painter.setFont(f.font);
+  if (row_ >= 0) {
+    painter.fillRect(QRectF(0, f.top + row_ * f.line, width(), f.line),
+                     faint(palette().color(QPalette::Highlight), 0.2));
+  }
   for (int row = 0; row < static_cast<int>(parts_.size()); ++row) draw_row(painter, f, row);
   draw_total(painter, f);
 }
@@ -181,6 +187,16 @@ QString StepView::note_at(const QPointF& at) const {
     text += tr("<br>%1<br><i>%2</i>").arg(shown_text(note->formula), shown_text(note->source));
   }
   return text;
+}
+
+void StepView::keyPressEvent(QKeyEvent* event) {
+  const int by = event->key() == Qt::Key_Down ? 1 : event->key() == Qt::Key_Up ? -1 : 0;
+  if (by == 0 || !plan_) return QWidget::keyPressEvent(event);
+  row_ = std::clamp(row_ + by, 0, static_cast<int>(parts_.size()));
+  const QString note = note_at(bar_of(row_).center());
+  setAccessibleDescription(note);
+  QToolTip::showText(mapToGlobal(bar_of(row_).bottomLeft().toPoint()), note, this);
+  update();
 }
 
 bool StepView::event(QEvent* event) {

@@ -9,7 +9,8 @@
 
 namespace echelon::gui {
 
-/// One row per part that takes time, the step with its band below.
+/// One row per part that takes time, the step with its band below. Up and down choose a row and
+/// show its note.
 class StepView : public QWidget {
   Q_OBJECT
 
@@ -26,12 +27,15 @@ class StepView : public QWidget {
   /// Step, band and kind of number.
   [[nodiscard]] QString headline() const;
 
+  [[nodiscard]] int row() const { return row_; }  ///< chosen; -1: none
+
   [[nodiscard]] QSize sizeHint() const override { return {520, 300}; }
   [[nodiscard]] QSize minimumSizeHint() const override { return {300, 200}; }
 
  protected:
   bool event(QEvent* event) override;
   void paintEvent(QPaintEvent* event) override;
+  void keyPressEvent(QKeyEvent* event) override;
 
  private:
   struct Frame;
@@ -41,6 +45,7 @@ class StepView : public QWidget {
 
   PlanShown plan_;
   std::vector<TimePart> parts_;
+  int row_ = -1;
   std::vector<int> colours_;  ///< per row: index of its series
 };
 

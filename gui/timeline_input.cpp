@@ -2,7 +2,9 @@
 #include <QKeyEvent>
 #include <QMouseEvent>
 #include <QWheelEvent>
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 #include "gui/timeline_view.hpp"
 
@@ -15,7 +17,50 @@ constexpr double kWheelNotch = 120;  ///< eighths of a degree
 
 }  // namespace
 
+void TimelineView::pin(const Place& place) {
+  pinned_ = place;
+  const GanttRow& row = gantt_->rows[place.row];
+  const Bar& bar = row.bars[place.bar];
+  const double span = window_.to - window_.from;
+  if (bar.start < window_.from || bar.end > window_.to) {
+    window_.from = bar.start - span / 2;
+    window_.to = window_.from + span;
+  }
+  const double top = window_.top(row);
+  if (top < 0) window_.scroll += top;
+  const double below = top + window_.height(row) - window_.size.height();
+  if (below > 0) window_.scroll += below;
+  setAccessibleDescription(pinned());
+  moved();
+}
+
+/// Without a pinned bar the first one in sight is.
+void TimelineView::pin_beside(int bars, int rows) {
+  if (!gantt_) return;
+  const auto size = [](const auto& of) { return static_cast<std::ptrdiff_t>(of.size()); };
+  if (!pinned_) {
+    const auto in_sight = std::ranges::find_if(gantt_->rows, [this](const GanttRow& row) {
+      return window_.top(row) >= 0 && first_after(row, window_.from) < row.bars.size();
+    });
+    if (in_sight == gantt_->rows.end()) return;
+    return pin({static_cast<std::size_t>(in_sight - gantt_->rows.begin()),
+                first_after(*in_sight, window_.from)});
+  }
+  const auto row = static_cast<std::ptrdiff_t>(pinned_->row) + rows;
+  if (row < 0 || row >= size(gantt_->rows)) return;
+  const GanttRow& next = gantt_->rows[static_cast<std::size_t>(row)];
+  if (next.bars.empty()) return;
+  auto bar = static_cast<std::ptrdiff_t>(pinned_->bar) + bars;
+  if (rows != 0) {
+    const double now = gantt_->rows[pinned_->row].bars[pinned_->bar].start;
+    bar = static_cast<std::ptrdiff_t>(first_after(next, now));
+  }
+  bar = std::clamp<std::ptrdiff_t>(bar, 0, size(next.bars) - 1);
+  pin({static_cast<std::size_t>(row), static_cast<std::size_t>(bar)});
+}
+
 void TimelineView::keyPressEvent(QKeyEvent* event) {
+  const bool control = event->modifiers().testFlag(Qt::ControlModifier);
   const double middle = window_.size.width() / 2;
   const double across = kPanStep * window_.size.width();
   const double down = kPanStep * window_.size.height();
@@ -29,8 +74,10 @@ void TimelineView::keyPressEvent(QKeyEvent* event) {
     case Qt::Key_Left: return pan(-across, 0);
     case Qt::Key_D:
     case Qt::Key_Right: return pan(across, 0);
-    case Qt::Key_Up: return pan(0, -down);
-    case Qt::Key_Down: return pan(0, down);
+    case Qt::Key_Up: return control ? pin_beside(0, -1) : pan(0, -down);
+    case Qt::Key_Down: return control ? pin_beside(0, 1) : pan(0, down);
+    case Qt::Key_Period: return pin_beside(1, 0);
+    case Qt::Key_Comma: return pin_beside(-1, 0);
     case Qt::Key_PageUp: return pan(0, -window_.size.height());
     case Qt::Key_PageDown: return pan(0, window_.size.height());
     case Qt::Key_F:

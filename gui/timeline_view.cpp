@@ -74,6 +74,7 @@ void TimelineView::simulate() {
 void TimelineView::take(GanttShown gantt) {
   stale_ = false;
   gantt_ = std::move(gantt);
+  if (gantt_) bubble_ = plan_->candidate.prediction.time.bubble_share();
   hovered_.reset();
   pinned_.reset();
   measure_.reset();
@@ -83,11 +84,10 @@ void TimelineView::take(GanttShown gantt) {
 }
 
 QString TimelineView::title() const {
-  if (!plan_ || !gantt_) return tr("Timeline of one step");
-  const TimePrediction& time = plan_->candidate.prediction.time;
-  return tr("One step, simulated: %1 · bubble %2 of the predicted step · compute idle %3")
-      .arg(shown_text(duration(gantt_->step.timeline.makespan)),
-           shown_text(percent(time.bubble_share())), shown_text(percent(gantt_->idle)));
+  if (!gantt_) return tr("Timeline of one step");
+  return tr("Step %1, simulated · bubble %2 · compute idle %3")
+      .arg(shown_text(duration(gantt_->step.timeline.makespan)), shown_text(percent(bubble_)),
+           shown_text(percent(gantt_->idle)));
 }
 
 QRectF TimelineView::plot() const {
@@ -96,7 +96,7 @@ QRectF TimelineView::plot() const {
   const double left = kTimelineEdge + metrics.horizontalAdvance("rank 000") + 6;
   double top = kTimelineEdge + line;
   if (gantt_) {
-    top += draw_legend(nullptr, QRectF(kTimelineEdge, top, width() - 2 * kTimelineEdge, 0), metrics,
+    top += draw_legend(nullptr, QRectF(kTimelineEdge, top, width() - 2 * kTimelineEdge, 0), font(),
                        {}, gantt_legend(*gantt_, palette()));
   }
   top += line + 4;  // the ruler
@@ -136,7 +136,7 @@ void TimelineView::settle() {
 
 void TimelineView::moved() {
   settle();
-  drawn_ = false;
+  drawn_ = 0;
   update();
 }
 
@@ -297,9 +297,8 @@ void TimelineView::paintEvent(QPaintEvent* /*event*/) {
   painter.fillRect(QRectF(area.right() - 1, area.top(), width() - area.right() + 1, height()),
                    base);
   painter.fillRect(QRectF(0, area.bottom() - 1, width(), height() - area.bottom() + 1), base);
-  if (!std::exchange(drawn_, true)) {
-    paint(*gantt_, window_, palette(), devicePixelRatioF(), image_);
-  }
+  const double ratio = painter.deviceTransform().m11();  // of a picture: not the screen's
+  if (std::exchange(drawn_, ratio) != ratio) paint(*gantt_, window_, palette(), ratio, image_);
   const QFontMetricsF metrics(font());
   const double line = metrics.height() + 2;
   const QColor text = palette().color(QPalette::WindowText);
@@ -312,7 +311,7 @@ void TimelineView::paintEvent(QPaintEvent* /*event*/) {
                     title());
   painter.setFont(font());
   draw_legend(&painter, QRectF(kTimelineEdge, kTimelineEdge + line, width() - 2 * kTimelineEdge, 0),
-              metrics, text, gantt_legend(*gantt_, palette()));
+              font(), text, gantt_legend(*gantt_, palette()));
   painter.drawImage(area.topLeft(), image_);
   draw_ruler(painter);
   draw_names(painter);
@@ -338,7 +337,7 @@ bool TimelineView::event(QEvent* event) {
 }
 
 void TimelineView::changeEvent(QEvent* event) {
-  drawn_ = false;  // palette or font
+  drawn_ = 0;  // palette or font
   QWidget::changeEvent(event);
 }
 

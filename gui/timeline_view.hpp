@@ -14,8 +14,9 @@ namespace echelon::gui {
 
 /// W and S, plus and minus or Ctrl with the wheel zoom; A and D, arrows or dragging pan; the wheel
 /// scrolls the ranks, with Ctrl and Shift it makes their rows higher; F shows everything. A click
-/// pins what is under it, dragging with Shift measures. The step is simulated when the view is
-/// visible, beside the window when that takes longer than an edit may.
+/// pins what is under it, full stop and comma the next and the previous bar of the row, with Ctrl
+/// up and down that of the next row; dragging with Shift measures. The step is simulated when the
+/// view is visible, beside the window when that takes longer than an edit may.
 class TimelineView : public QWidget {
   Q_OBJECT
 
@@ -66,6 +67,8 @@ class TimelineView : public QWidget {
   [[nodiscard]] std::optional<Place> place_at(const QPointF& at) const;
   void zoom(double factor, double at_x);
   void pan(double pixels_x, double pixels_y);
+  void pin(const Place& place);  ///< and moves the window to it
+  void pin_beside(int bars, int rows);
   void settle();  ///< keeps the window on the chart
   void moved();   ///< the window changed: the image has to be drawn again
   [[nodiscard]] double least_per_unit() const;
@@ -78,9 +81,10 @@ class TimelineView : public QWidget {
   bool stale_ = false;  ///< gantt_ is not plan_'s
   bool too_long_ = false;
   GanttShown gantt_;
+  double bubble_ = 0;  ///< predicted share of the step that gantt_ shows
   GanttWindow window_;
   QImage image_;
-  bool drawn_ = false;  ///< image_ shows window_
+  double drawn_ = 0;  ///< device pixel ratio in which image_ shows window_; 0: it does not
   std::optional<Place> hovered_;
   std::optional<Place> pinned_;
   std::optional<QPointF> dragged_from_;

@@ -205,6 +205,13 @@ void TopologyView::keyPressEvent(QKeyEvent* event) {
     case Qt::Key_Right: return pan({-kStep, 0});
     case Qt::Key_Up: return pan({0, kStep});
     case Qt::Key_Down: return pan({0, -kStep});
+    case Qt::Key_Period:
+    case Qt::Key_Comma: {
+      if (!plan_) return;
+      const int next = focus_ + (event->key() == Qt::Key_Period ? 1 : -1);
+      hovered_.reset();
+      return look_at(std::clamp(next, 0, grid_->ranks() - 1));
+    }
     case Qt::Key_F:
     case Qt::Key_Home: return fit();
     default: QWidget::keyPressEvent(event);

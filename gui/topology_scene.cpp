@@ -39,6 +39,10 @@ class SceneBuilder {
       if (is_nvlink(t) || nics) tiers_.push_back(static_cast<int>(t));
     }
     if (cluster.nodes() == 1) tiers_.clear();
+    for (std::size_t column = 0; column < tiers_.size(); ++column) {
+      if (!is_shared(tiers_[column])) continue;
+      if (shared_tiers_++ == 0) first_shared_ = static_cast<int>(column);
+    }
     const auto columns = static_cast<double>(tiers_.size());
     middle_ = columns * (kTierGap + kTier) + kTierGap;
   }
@@ -74,6 +78,18 @@ class SceneBuilder {
 
   [[nodiscard]] bool is_nvlink(std::size_t tier) const {
     return tier < static_cast<std::size_t>(machine_.nvlink_tiers);
+  }
+  /// Of one unit of a tier.
+  [[nodiscard]] std::int64_t nodes_below(int tier) const {
+    std::int64_t nodes = 1;
+    for (int t = 0; t <= tier; ++t) {
+      nodes *= cluster_.tiers()[static_cast<std::size_t>(t)].multiplicity;
+    }
+    return nodes;
+  }
+  /// One unit of it joins all that is drawn: it stands in the middle, others on their side.
+  [[nodiscard]] bool is_shared(int tier) const {
+    return nodes_.front() / nodes_below(tier) == nodes_.back() / nodes_below(tier);
   }
   [[nodiscard]] int side_of(int at) const { return at / per_side_; }
   [[nodiscard]] QRectF node_box(int at) const {
@@ -124,14 +140,9 @@ class SceneBuilder {
 
   /// One tier's units around those of the tier below, and the links to them.
   std::vector<Unit> add_tier(int column, int tier, const std::vector<Unit>& below) {
-    std::int64_t nodes_per_unit = 1;
-    for (int t = 0; t <= tier; ++t) {
-      nodes_per_unit *= cluster_.tiers()[static_cast<std::size_t>(t)].multiplicity;
-    }
+    const std::int64_t nodes_per_unit = nodes_below(tier);
     const auto unit_of = [&](const Unit& u) { return u.first / nodes_per_unit; };
-    // A unit that all share stands in the middle; others on their side.
-    const bool shared = std::ranges::all_of(
-        below, [&](const Unit& u) { return unit_of(u) == unit_of(below.front()); });
+    const bool shared = is_shared(tier);
     std::vector<Unit> units;
     for (const Unit& u : below) {
       const bool joins = !units.empty() && unit_of(units.back()) == unit_of(u) &&
@@ -164,8 +175,10 @@ class SceneBuilder {
     if (shared && sides_ == 2) {
       top = 0;
       bottom = per_side_ * (node_height_ + kNodeGap) - kNodeGap;
-      const double x = node_width_ + std::min(offset, (middle_ - kTier) / 2);
-      return {std::max(x, node_width_ + (middle_ - kTier) / 2), top, kTier, bottom - top};
+      const double between = kTier + 0.5 * kTierGap;
+      const double from_middle = (column - first_shared_) - 0.5 * (shared_tiers_ - 1);
+      const double x = node_width_ + middle_ / 2 + from_middle * between - kTier / 2;
+      return {x, top, kTier, bottom - top};
     }
     const double x = unit.side == 0 ? node_width_ + offset * share()
                                     : node_width_ + middle_ - offset * share() - kTier;
@@ -196,6 +209,8 @@ class SceneBuilder {
   const std::vector<int>& nodes_;
   TopologyScene out_;
   std::vector<int> tiers_;  ///< drawn, from the node outwards
+  int first_shared_ = 0;    ///< column
+  int shared_tiers_ = 0;
   int sides_ = 1;
   int per_side_ = 1;
   double node_width_ = 0;
@@ -229,13 +244,13 @@ int group_number(const ProcessGrid& grid, TrafficAxis axis, int rank) {
   return first / block * stride + first % stride;
 }
 
-std::vector<int> nodes_needed(const ClusterTopology& cluster, const ProcessGrid& grid, int rank,
-                              int most) {
+std::vector<int> nodes_needed(const ClusterTopology& cluster, const ProcessGrid& grid,
+                              TrafficAxis first, int rank, int most) {
   const auto limit = static_cast<std::size_t>(std::min(most, cluster.nodes()));
   const int gpus = cluster.gpus_per_node();
   std::set<int> nodes{rank / gpus};
-  for (const TrafficAxis axis :
-       {TrafficAxis::tp, TrafficAxis::cp, TrafficAxis::ep, TrafficAxis::pp, TrafficAxis::dp}) {
+  for (const TrafficAxis axis : {first, TrafficAxis::tp, TrafficAxis::cp, TrafficAxis::ep,
+                                 TrafficAxis::pp, TrafficAxis::dp}) {
     for (const int member : group_of(grid, axis, rank)) {
       if (nodes.size() < limit) nodes.insert(member / gpus);
     }

@@ -53,10 +53,10 @@ struct TopologyScene {
 /// The same number for all members of a group, neighbours numbered one after the other.
 [[nodiscard]] int group_number(const ProcessGrid& grid, TrafficAxis axis, int rank);
 
-/// Nodes drawn, ascending: those that hold the groups of `rank`, nearest axes first, then the first
-/// ones of the cluster, at most `most`.
+/// Nodes drawn, ascending: those that hold the groups of `rank`, that of `first` before the others,
+/// then the first ones of the cluster, at most `most`.
 [[nodiscard]] std::vector<int> nodes_needed(const ClusterTopology& cluster, const ProcessGrid& grid,
-                                            int rank, int most);
+                                            TrafficAxis first, int rank, int most);
 
 [[nodiscard]] TopologyScene scene_of(const ClusterTopology& cluster, const std::vector<int>& nodes);
 

@@ -2,6 +2,7 @@
 
 #include <QPainter>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -12,7 +13,10 @@
 namespace echelon::gui {
 namespace {
 
-constexpr int kMostNodesDrawn = 32;
+/// Nodes drawn, as many as stay legible.
+constexpr std::array<int, 6> kNodesDrawn = {32, 24, 20, 16, 12, 8};
+constexpr double kLegibleScale = 0.78;
+constexpr double kLargestScale = 2.2;
 constexpr double kTopologyEdge = 8;
 
 QString words_of(TrafficAxis axis) {
@@ -52,17 +56,19 @@ void TopologyView::show_plan(PlanShown plan) {
 void TopologyView::look_at(int rank) {
   focus_ = rank;
   const ClusterTopology& cluster = plan_->asked.request.cluster;
-  scene_ = scene_of(cluster, nodes_needed(cluster, *grid_, rank, kMostNodesDrawn));
+  for (const int most : kNodesDrawn) {
+    scene_ = scene_of(cluster, nodes_needed(cluster, *grid_, axis_, rank, most));
+    if (fitting_scale() >= kLegibleScale) break;
+  }
   setAccessibleDescription(rank_note(rank));
-  if (fitted_) fit();
+  if (fitted_) place();
   update();
 }
 
 void TopologyView::colour_by(TrafficAxis axis) {
   if (axis == axis_) return;
   axis_ = axis;
-  if (plan_) setAccessibleDescription(rank_note(focus_));
-  update();
+  if (plan_) look_at(focus_);
   Q_EMIT axis_changed(axis);
 }
 
@@ -72,16 +78,22 @@ QRectF TopologyView::area() const {
                                  -kTopologyEdge - line);
 }
 
+double TopologyView::fitting_scale() const {
+  const QRectF inside = area();
+  if (scene_.bounds.isEmpty() || inside.isEmpty()) return kLargestScale;
+  return std::min({kLargestScale, inside.width() / scene_.bounds.width(),
+                   inside.height() / scene_.bounds.height()});
+}
+
+void TopologyView::place() {
+  const double scale = fitting_scale();
+  const QPointF middle = area().center() - scale * scene_.bounds.center();
+  to_widget_ = QTransform(scale, 0, 0, scale, middle.x(), middle.y());
+}
+
 void TopologyView::fit() {
   fitted_ = true;
-  const QRectF inside = area();
-  if (scene_.bounds.isEmpty() || inside.isEmpty()) return;
-  constexpr double kLargest = 2.2;
-  const double scale = std::min(
-      {kLargest, inside.width() / scene_.bounds.width(), inside.height() / scene_.bounds.height()});
-  const QPointF middle = inside.center() - scale * scene_.bounds.center();
-  to_widget_ = QTransform(scale, 0, 0, scale, middle.x(), middle.y());
-  update();
+  if (plan_) look_at(focus_);
 }
 
 std::vector<int> TopologyView::lit() const {
@@ -107,20 +119,21 @@ void TopologyView::draw_links(QPainter& painter) const {
   }
 }
 
-void TopologyView::draw_boxes(QPainter& painter) const {
+void TopologyView::draw_boxes(QPainter& painter, bool nodes) const {
   const QColor text = palette().color(QPalette::WindowText);
   QFont small = font();
   small.setPixelSize(9);
   painter.setFont(small);
   const bool legible = scale() > 0.7;
   for (const SceneBox& box : scene_.boxes) {
+    if ((box.kind == SceneBox::Kind::node) != nodes) continue;
     QColor fill = palette().color(QPalette::Window);
     switch (box.kind) {
       case SceneBox::Kind::node: break;
       case SceneBox::Kind::intra:
-      case SceneBox::Kind::nvlink_tier: fill = faint(good_colour(palette()), 0.75); break;
-      case SceneBox::Kind::nic: fill = faint(text, 0.4); break;
-      case SceneBox::Kind::network_tier: fill = faint(palette().color(QPalette::Link), 0.75); break;
+      case SceneBox::Kind::nvlink_tier: fill = good_colour(palette()); break;
+      case SceneBox::Kind::nic: fill = faint(text, 0.5); break;
+      case SceneBox::Kind::network_tier: fill = palette().color(QPalette::Link); break;
     }
     painter.setPen(box.kind == SceneBox::Kind::node ? QPen(faint(text, 0.3), 1) : Qt::NoPen);
     painter.setBrush(fill);
@@ -131,12 +144,9 @@ void TopologyView::draw_boxes(QPainter& painter) const {
                        Qt::AlignLeft | Qt::AlignVCenter, box.name);
     }
     if (box.upright && legible) {
-      painter.save();
-      painter.translate(box.box.left() - 3, box.box.center().y());
-      painter.rotate(-90);
-      painter.drawText(QRectF(-box.box.height() / 2, -12, box.box.height(), 12), Qt::AlignCenter,
+      constexpr double kRoom = 30;  // on either side of the bar
+      painter.drawText(box.box.adjusted(-kRoom, -14, kRoom, 0), Qt::AlignHCenter | Qt::AlignTop,
                        box.name);
-      painter.restore();
     }
   }
 }
@@ -165,7 +175,7 @@ void TopologyView::draw_gpus(QPainter& painter) const {
 /// The group as the order its members are in.
 void TopologyView::draw_group(QPainter& painter) const {
   const std::vector<int> members = lit();
-  painter.setPen(QPen(faint(palette().color(QPalette::WindowText), 0.55), 1.5, Qt::DotLine));
+  painter.setPen(QPen(palette().color(QPalette::WindowText), 2, Qt::DotLine));
   const SceneGpu* before = nullptr;
   for (const int member : members) {
     const SceneGpu* gpu = scene_.gpu_of(member);
@@ -189,10 +199,11 @@ void TopologyView::paintEvent(QPaintEvent* /*event*/) {
   painter.save();
   painter.setClipRect(area());
   painter.setTransform(to_widget_, true);
+  draw_boxes(painter, true);
   draw_links(painter);
-  draw_boxes(painter);
-  draw_gpus(painter);
+  draw_boxes(painter, false);
   draw_group(painter);
+  draw_gpus(painter);
   painter.restore();
 
   const ClusterTopology& cluster = plan_->asked.request.cluster;
@@ -202,12 +213,12 @@ void TopologyView::paintEvent(QPaintEvent* /*event*/) {
   painter.setFont(bold);
   painter.setPen(palette().color(QPalette::WindowText));
   const auto degree = static_cast<std::int64_t>(group_of(*grid_, axis_, 0).size());
-  QString title = tr("%1, %2 · colours: %3 groups of %4")
-                      .arg(shown_text(cluster.name()), shown_text(counted(cluster.gpus(), "GPU")),
-                           words_of(axis_))
-                      .arg(degree);
+  QString title = tr("%1 groups of %2 · %3, %4")
+                      .arg(words_of(axis_))
+                      .arg(degree)
+                      .arg(shown_text(cluster.name()), shown_text(counted(cluster.gpus(), "GPU")));
   if (scene_.more_nodes > 0) {
-    title += tr(" · × %1 more").arg(shown_text(counted(scene_.more_nodes, "node")));
+    title += tr(" · × %1").arg(shown_text(counted(scene_.more_nodes, "more node")));
   }
   draw_line_of_text(painter,
                     QRectF(kTopologyEdge, kTopologyEdge, width() - 2 * kTopologyEdge, line), title);

@@ -12,7 +12,8 @@
 namespace echelon::gui {
 
 /// T C E P D colour by tensor, context, expert, pipeline and data groups. The rank under the
-/// cursor, or the clicked one, lights its group; a link says what it carries. Plus, minus, W, S or
+/// cursor, or the clicked one, lights its group (full stop and comma: the next and the previous
+/// rank); a link says what it carries. Plus, minus, W, S or
 /// Ctrl with the wheel zoom, arrows, the wheel or dragging pan, F shows everything.
 class TopologyView : public QWidget {
   Q_OBJECT
@@ -53,7 +54,9 @@ class TopologyView : public QWidget {
   void leaveEvent(QEvent* event) override;
 
  private:
-  void look_at(int rank);  ///< draws the nodes its groups need
+  void look_at(int rank);  ///< draws the nodes its groups need, as many as stay legible
+  void place();            ///< the whole scene in the area
+  [[nodiscard]] double fitting_scale() const;
   void zoom(double factor, const QPointF& at);
   void pan(const QPointF& by);
   [[nodiscard]] QRectF area() const;  ///< below the title and above the last line
@@ -64,7 +67,7 @@ class TopologyView : public QWidget {
   [[nodiscard]] QString box_note(const SceneBox& box) const;
   [[nodiscard]] int shown_rank() const { return hovered_.value_or(focus_); }
   void draw_links(QPainter& painter) const;
-  void draw_boxes(QPainter& painter) const;
+  void draw_boxes(QPainter& painter, bool nodes) const;
   void draw_gpus(QPainter& painter) const;
   void draw_group(QPainter& painter) const;
 

@@ -1,5 +1,7 @@
 #include "gui/step_view.hpp"
 
+#include <QTest>
+
 #include "tests/gui/application.hpp"
 #include "tests/gui/plans_shown.hpp"
 #include "tests/support/catch.hpp"
@@ -61,6 +63,23 @@ TEST_CASE("a tooltip of the step has time, share, formula and source") {
   const QString whole = view.note_at(view.bar_of(static_cast<int>(view.parts().size())).center());
   CHECK(whole.contains("four of five"));
   CHECK(view.note_at({300, 2}).isEmpty());
+}
+
+TEST_CASE("keys go through the parts of the step") {
+  application();
+  gui::StepView view;
+  view.resize(600, 400);
+  QTest::keyClick(&view, Qt::Key_Down);
+  CHECK(view.row() == -1);
+  view.show_plan(small_plan());
+  QTest::keyClick(&view, Qt::Key_Down);
+  CHECK(view.row() == 0);
+  CHECK(view.accessibleDescription().contains("compute"));
+  QTest::keyClick(&view, Qt::Key_Up);
+  CHECK(view.row() == 0);
+  for (int i = 0; i < 20; ++i) QTest::keyClick(&view, Qt::Key_Down);
+  CHECK(view.row() == static_cast<int>(view.parts().size()));
+  CHECK_FALSE(view.grab().isNull());
 }
 
 TEST_CASE("the waterfall stays inside a small window") {

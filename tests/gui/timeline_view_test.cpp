@@ -166,6 +166,47 @@ TEST_CASE("a bar tells what it is, and a click pins it") {
   }
 }
 
+TEST_CASE("keys go from bar to bar and from row to row, and the window follows") {
+  ShownTimeline shown;
+  QTest::keyClick(&shown.view, Qt::Key_Period);
+  CHECK(shown.view.pinned().contains("rank 0"));
+  CHECK(shown.view.pinned().contains("microbatch 0"));
+  QTest::keyClick(&shown.view, Qt::Key_Period);
+  CHECK(shown.view.pinned().contains("microbatch 1"));
+  QTest::keyClick(&shown.view, Qt::Key_Comma);
+  QTest::keyClick(&shown.view, Qt::Key_Comma);  // there is none before the first
+  CHECK(shown.view.pinned().contains("microbatch 0"));
+  QTest::keyClick(&shown.view, Qt::Key_Down, Qt::ControlModifier);
+  CHECK(shown.view.pinned().contains("p2p forward"));
+  for (int i = 0; i < 12; ++i) QTest::keyClick(&shown.view, Qt::Key_W);
+  for (int i = 0; i < 5; ++i) QTest::keyClick(&shown.view, Qt::Key_Period);
+  const gui::GanttRow& row = shown.view.gantt()->rows[1];
+  const double start = row.bars[5].start;
+  CHECK(shown.view.window().from <= start);
+  CHECK(shown.view.window().to >= start);
+}
+
+TEST_CASE("a picture of the timeline is drawn in its own pixels") {
+  ShownTimeline shown;
+  (void)shown.view.grab();
+  QImage large(QSize(1600, 1000), QImage::Format_RGB32);
+  large.setDevicePixelRatio(2);
+  shown.view.render(&large);
+  // Before the first forward of the last rank is a bubble: a stripe every seven pixels of the
+  // picture, not of the screen.
+  const auto& rows = shown.view.gantt()->rows;
+  int last = static_cast<int>(rows.size()) - 1;
+  while (rows[static_cast<std::size_t>(last)].queue != Queue::compute) --last;
+  const QRectF first = shown.view.bar_rect(last, 0);
+  const int y = static_cast<int>(2 * first.center().y());
+  const int end = static_cast<int>(2 * first.left()) - 4;
+  int changes = 0;
+  for (int x = end - 70; x < end; ++x) {
+    changes += large.pixel(x, y) != large.pixel(x + 1, y) ? 1 : 0;
+  }
+  CHECK(changes == 20);
+}
+
 TEST_CASE("dragging pans, dragging with Shift measures") {
   ShownTimeline shown;
   QTest::keyClick(&shown.view, Qt::Key_W);
