@@ -21,7 +21,7 @@ QComboBox* figure_box(Figure chosen, const char* name) {
                      Qt::ToolTipRole);
   }
   box->setCurrentIndex(static_cast<int>(chosen));
-  box->setMinimumContentsLength(8);
+  box->setMinimumContentsLength(5);
   box->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
   return box;
 }

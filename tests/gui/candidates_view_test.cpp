@@ -48,7 +48,8 @@ struct Table {
         .data(gui::CandidatesModel::kValueRole)
         .toDouble();
   }
-  [[nodiscard]] QString said() const { return view.findChild<QLabel*>("reason")->text(); }
+  [[nodiscard]] QString said() const { return view.findChild<QLabel*>("count")->text(); }
+  [[nodiscard]] QLabel& reason() const { return *view.findChild<QLabel*>("reason"); }
 };
 
 }  // namespace
@@ -138,9 +139,11 @@ TEST_CASE("a wrong filter is marked with its reason, and the last right one stay
   const int kept = t.rows();
   t.filter.setText("pq=1");
   CHECK(t.rows() == kept);
-  CHECK(t.said().contains("unknown name 'pq'"));
+  CHECK(t.reason().isVisible());
+  CHECK(t.reason().text().contains("unknown name 'pq'"));
   CHECK(t.filter.palette().color(QPalette::Text) == gui::error_colour(t.view.palette()));
   t.filter.clear();
+  CHECK_FALSE(t.reason().isVisible());
   CHECK(t.rows() > kept);
   CHECK(t.filter.palette().color(QPalette::Text) == t.view.palette().color(QPalette::Text));
 }
