@@ -57,6 +57,12 @@ CandidatesView::CandidatesView(QWidget* parent)
   table_->verticalHeader()->setSectionResizeMode(QHeaderView::Fixed);
   table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
   table_->horizontalHeader()->setSectionsMovable(true);
+  for (int column = 0; column < model_->columnCount(); ++column) {  // degrees first
+    if (CandidatesModel::follows_from_step(column)) {
+      table_->horizontalHeader()->moveSection(table_->horizontalHeader()->visualIndex(column),
+                                              model_->columnCount() - 1);
+    }
+  }
   table_->horizontalHeader()->setHighlightSections(false);
   table_->setTabKeyNavigation(false);
   table_->sortByColumn(0, Qt::AscendingOrder);

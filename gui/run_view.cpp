@@ -173,6 +173,7 @@ void RunView::start_form() {
   last_complaint_.clear();
   first_step_.reset();
   progress_->setRange(0, 0);  // busy until the first step is over
+  tabs_->setCurrentWidget(log_);
   measured_->show_nothing(
       "The run goes on: measured stands beside predicted here when it has "
       "ended.");

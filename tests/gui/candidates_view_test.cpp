@@ -2,6 +2,7 @@
 
 #include <QAbstractItemModelTester>
 #include <QClipboard>
+#include <QHeaderView>
 #include <QLabel>
 #include <QLineEdit>
 #include <QSignalSpy>
@@ -121,6 +122,8 @@ TEST_CASE("degrees that are one everywhere take no room") {
   const Table t;
   CHECK(t.table.isColumnHidden(t.column("ep")));
   CHECK_FALSE(t.table.isColumnHidden(t.column("dp")));
+  const QHeaderView& header = *t.table.horizontalHeader();
+  CHECK(header.visualIndex(t.column("tp")) < header.visualIndex(t.column("USD/step")));
 }
 
 TEST_CASE("the filter keeps what meets it, and says how many") {
