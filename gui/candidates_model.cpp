@@ -99,6 +99,11 @@ std::optional<int> CandidatesModel::row_of(const ParallelPlan& plan) const {
   return std::nullopt;
 }
 
+bool CandidatesModel::follows_from_step(int column) {
+  const FigureFacts* figure = figure_of(column);
+  return figure != nullptr && figure->figure >= Figure::usd_per_step;
+}
+
 bool CandidatesModel::says_nothing(int column) const {
   const Degree* degree = degree_of(column);
   for (const Row& row : rows_) {

@@ -29,6 +29,9 @@ class CandidatesModel : public QAbstractTableModel {
   [[nodiscard]] const SpacePlan& plan_at(int row) const { return rows_[size_of(row)].plan; }
   [[nodiscard]] const Economics& money_at(int row) const { return rows_[size_of(row)].money; }
   [[nodiscard]] std::optional<int> row_of(const ParallelPlan& plan) const;
+  /// Whether it tells money, GPU time or GPUs: no difference between plans on as many GPUs that the
+  /// step does not tell.
+  [[nodiscard]] static bool follows_from_step(int column);
   /// Nothing known in any row, or a degree that is 1 in all of them.
   [[nodiscard]] bool says_nothing(int column) const;
 

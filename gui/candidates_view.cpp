@@ -26,6 +26,7 @@ CandidatesView::CandidatesView(QWidget* parent)
       model_(new CandidatesModel(this)),
       shown_(new FilteredCandidates(*model_, this)),
       filter_(new QLineEdit),
+      count_(new QLabel),
       reason_(new QLabel),
       table_(new QTableView),
       page_(new Placeholder("No plans yet: say what to train and on what, then search.", table_)) {
@@ -39,9 +40,11 @@ CandidatesView::CandidatesView(QWidget* parent)
       "figures: step<2s memory<=70GiB mfu>40% tokens>400k headroom cost token-cost gpu-hours\n"
       "choices: recompute=none schedule=1f1b sp=yes; fits, front, tied\n"
       "other words must be in the plan's description");
+  count_->setObjectName("count");
   reason_->setObjectName("reason");
   reason_->setTextFormat(Qt::PlainText);
-  reason_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
+  reason_->setWordWrap(true);
+  reason_->hide();
 
   table_->setModel(shown_);
   table_->setAccessibleName("Table of plans");
@@ -54,6 +57,12 @@ CandidatesView::CandidatesView(QWidget* parent)
   table_->verticalHeader()->setSectionResizeMode(QHeaderView::Fixed);
   table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
   table_->horizontalHeader()->setSectionsMovable(true);
+  for (int column = 0; column < model_->columnCount(); ++column) {  // degrees first
+    if (CandidatesModel::follows_from_step(column)) {
+      table_->horizontalHeader()->moveSection(table_->horizontalHeader()->visualIndex(column),
+                                              model_->columnCount() - 1);
+    }
+  }
   table_->horizontalHeader()->setHighlightSections(false);
   table_->setTabKeyNavigation(false);
   table_->sortByColumn(0, Qt::AscendingOrder);
@@ -72,12 +81,13 @@ CandidatesView::CandidatesView(QWidget* parent)
   connect(button, &QToolButton::clicked, this, &CandidatesView::export_csv);
 
   auto* bar = new QHBoxLayout;
-  bar->addWidget(filter_, 3);
-  bar->addWidget(reason_, 2);
+  bar->addWidget(filter_, 1);
+  bar->addWidget(count_);
   bar->addWidget(button);
   auto* layout = new QVBoxLayout(this);
   layout->setContentsMargins(6, 6, 6, 6);
   layout->addLayout(bar);
+  layout->addWidget(reason_);
   layout->addWidget(page_, 1);
 
   connect(filter_, &QLineEdit::textChanged, this, &CandidatesView::filter_changed);
@@ -105,7 +115,9 @@ void CandidatesView::show_space(SpaceShown space) {
 /// drawing.
 void CandidatesView::fit_columns() {
   constexpr int kLooked = 30;
-  const QFontMetrics metrics(table_->font());
+  QFont bold = table_->font();  // the marked row's
+  bold.setBold(true);
+  const QFontMetrics metrics(bold);
   for (int column = 0; column < model_->columnCount(); ++column) {
     table_->setColumnHidden(column, model_->says_nothing(column));
     int width = metrics.horizontalAdvance(
@@ -140,18 +152,17 @@ void CandidatesView::row_chosen(const QModelIndex& index) {
 
 void CandidatesView::filter_changed(const QString& text) {
   Result<cli::PlanFilter> filter = cli::PlanFilter::parse(text.toStdString(), "filter");
-  wrong_ = !filter;
+  const bool wrong = !filter;
   QPalette palette = filter_->palette();
   palette.setColor(QPalette::Text,
-                   wrong_ ? error_colour(this->palette()) : this->palette().color(QPalette::Text));
+                   wrong ? error_colour(this->palette()) : this->palette().color(QPalette::Text));
   filter_->setPalette(palette);
+  reason_->setVisible(wrong);
   if (!filter) {
-    const QString reason = QString::fromStdString(filter.error().message());
-    reason_->setText(reason);
-    reason_->setToolTip(reason);
     QPalette colours = reason_->palette();
     colours.setColor(QPalette::WindowText, error_colour(this->palette()));
     reason_->setPalette(colours);
+    reason_->setText(QString::fromStdString(filter.error().message()));
     return;  // the last right filter stays
   }
   marking_ = true;  // the current row may leave
@@ -161,14 +172,11 @@ void CandidatesView::filter_changed(const QString& text) {
 }
 
 void CandidatesView::count_rows() {
-  if (wrong_) return;
-  reason_->setPalette(palette());
   const int all = model_->rowCount();
   const int kept = shown_->rowCount();
   QString text = all == 0 ? "" : QString::fromStdString(counted(all, "plan"));
   if (kept != all) text = QString("%1 of %2").arg(kept).arg(text);
-  reason_->setText(text);
-  reason_->setToolTip(text);
+  count_->setText(text);
 }
 
 QString CandidatesView::selected_rows() const {

@@ -47,11 +47,11 @@ class CandidatesView : public QWidget {
   CandidatesModel* model_;
   FilteredCandidates* shown_;
   QLineEdit* filter_;
-  QLabel* reason_;  ///< why the filter is wrong, or how many rows are shown
+  QLabel* count_;   ///< how many rows are shown
+  QLabel* reason_;  ///< why the filter is wrong
   QTableView* table_;
   Placeholder* page_;
   bool marking_ = false;
-  bool wrong_ = false;  ///< the filter
 };
 
 }  // namespace echelon::gui

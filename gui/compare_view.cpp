@@ -108,7 +108,7 @@ void CompareView::show_pair(PlanShown a, PlanShown b) {
         {.name = plain(row.name),
          .a = QString::fromStdString(with_gib(row.a)),
          .b = QString::fromStdString(with_gib(row.b)),
-         .change = (change < Bytes{} ? "" : "+") + QString::fromStdString(with_gib(change)),
+         .change = (change > Bytes{} ? "+" : "") + QString::fromStdString(with_gib(change)),
          .paint = paint_of_change(change / largest, true),
          .size_a = row.a / largest,
          .size_b = row.b / largest,

@@ -68,7 +68,7 @@ void MeasuredView::show_report(const RunReport& report) {
     advice << "The operating system saw at most " +
                   QString::fromStdString(with_gib(report.process_peak)) + " in all.";
   }
-  advice_->setText(advice.join(' '));
+  advice_->setText(advice.join('\n'));
   advice_->setVisible(!advice.isEmpty());
   if (!report.measured) {
     return page_->show_sentence(summary_->text() +

@@ -6,7 +6,7 @@ Placeholder::Placeholder(const QString& sentence, QWidget* content, QWidget* par
     : QStackedWidget(parent), sentence_(new QLabel(sentence)) {
   sentence_->setAlignment(Qt::AlignCenter);
   sentence_->setWordWrap(true);
-  sentence_->setMargin(24);
+  sentence_->setMargin(8);
   sentence_->setForegroundRole(QPalette::PlaceholderText);
   addWidget(sentence_);
   addWidget(content);

@@ -26,7 +26,7 @@ CurveView::CurveView(const QString& title, int colour, QString (*told)(double), 
   setFrameShape(QFrame::NoFrame);
   setRenderHint(QPainter::Antialiasing);
   setMouseTracking(true);
-  setMinimumSize(120, 90);
+  setMinimumSize(100, 50);
   QFont small = font();
   small.setBold(true);
   chart()->setTitleFont(small);
@@ -37,6 +37,7 @@ CurveView::CurveView(const QString& title, int colour, QString (*told)(double), 
   for (const auto& [axis, side] : {std::pair{x_, Qt::AlignBottom}, {y_, Qt::AlignLeft}}) {
     chart()->addAxis(axis, side);
     series_->attachAxis(axis);
+    axis->setTruncateLabels(false);
   }
   clear();
   dress();

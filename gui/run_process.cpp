@@ -8,8 +8,6 @@
 namespace echelon::gui {
 namespace {
 
-constexpr int kPatience = 3000;  ///< milliseconds from "at once" to force
-
 /// Processes that `parent` has started. Source: proc(5), /proc/PID/task/TID/children.
 QList<pid_t> children_of(qint64 parent) {
   QFile file(QString("/proc/%1/task/%1/children").arg(parent));
@@ -23,7 +21,8 @@ QList<pid_t> children_of(qint64 parent) {
 
 }  // namespace
 
-RunProcess::RunProcess(QObject* parent) : QObject(parent) {
+RunProcess::RunProcess(QObject* parent, int patience) : QObject(parent) {
+  patience_.setInterval(patience);
   // Should the window die without a word, plan gets SIGTERM, and what plan started gets it then.
   process_.setChildProcessModifier([] { prctl(PR_SET_PDEATHSIG, SIGTERM); });
   process_.setStandardInputFile(QProcess::nullDevice());
@@ -45,6 +44,10 @@ RunProcess::RunProcess(QObject* parent) : QObject(parent) {
   });
   connect(&process_, &QProcess::finished, this, [this](int code, QProcess::ExitStatus status) {
     patience_.stop();
+    for (QByteArray* rest : {&out_, &err_}) {  // a last line without its end
+      if (!rest->isEmpty()) rest->append('\n');
+      read_lines(*rest, rest == &err_);
+    }
     Q_EMIT ended(status == QProcess::CrashExit ? -1 : code);
   });
 }
@@ -73,7 +76,7 @@ void RunProcess::stop() {
   if (!running() || process_.processId() <= 0) return;
   ++wishes_;
   ::kill(static_cast<pid_t>(process_.processId()), SIGINT);
-  if (wishes_ > 1 && !patience_.isActive()) patience_.start(kPatience);
+  if (wishes_ > 1 && !patience_.isActive()) patience_.start();
 }
 
 void RunProcess::kill_with_children() {

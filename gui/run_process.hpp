@@ -14,7 +14,10 @@ class RunProcess : public QObject {
   Q_OBJECT
 
  public:
-  explicit RunProcess(QObject* parent = nullptr);
+  static constexpr int kPatience = 3000;
+
+  /// `patience`: milliseconds from "at once" to force.
+  explicit RunProcess(QObject* parent = nullptr, int patience = kPatience);
   /// Ends what still runs: a wish, then at once, then by force.
   ~RunProcess() override;
 

@@ -4,8 +4,6 @@
 #include <QFileDialog>
 #include <QFontDatabase>
 #include <QHBoxLayout>
-#include <QScrollArea>
-#include <QSplitter>
 #include <QVBoxLayout>
 #include <utility>
 
@@ -51,7 +49,9 @@ RunView::RunView(QWidget* parent)
                                   charts_)),
       log_(new QPlainTextEdit),
       measured_(new MeasuredView),
-      tabs_(new QTabWidget) {
+      tabs_(new QTabWidget),
+      settings_(new QScrollArea),
+      halves_(new QSplitter) {
   setAccessibleName("Run of a plan");
   auto* open = new QPushButton("Open report …");
   open->setToolTip("a report that plan run --report wrote, here or elsewhere");
@@ -77,7 +77,9 @@ RunView::RunView(QWidget* parent)
   bar->addWidget(start_);
   bar->addWidget(stop_);
   bar->addWidget(progress_, 1);
-  bar->addWidget(open);
+  auto* below = new QHBoxLayout;
+  below->addWidget(status_, 1);
+  below->addWidget(open);
   auto* results = new QSplitter(Qt::Vertical);
   results->addWidget(chart_page_);
   results->addWidget(tabs_);
@@ -86,22 +88,25 @@ RunView::RunView(QWidget* parent)
   auto* column = new QVBoxLayout(right);
   column->setContentsMargins(6, 6, 6, 6);
   column->addLayout(bar);
-  column->addWidget(status_);
+  column->addLayout(below);
   column->addWidget(results, 1);
-  auto* scroll = new QScrollArea;
-  scroll->setWidget(form_);
-  scroll->setWidgetResizable(true);
-  scroll->setFrameShape(QFrame::NoFrame);
-  scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-  auto* halves = new QSplitter;
-  halves->addWidget(scroll);
-  halves->addWidget(right);
-  halves->setStretchFactor(1, 1);
-  halves->setSizes({320, 960});
-  halves->setStretchFactor(0, 0);
+  settings_->setWidget(form_);
+  settings_->setWidgetResizable(true);
+  settings_->setFrameShape(QFrame::NoFrame);
+  settings_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+  halves_->addWidget(settings_);
+  halves_->addWidget(right);
+  halves_->setSizes({320, 960});
+  halves_->setStretchFactor(0, 0);
+  halves_->setStretchFactor(1, 1);
+  // Small windows: what is there shrinks before it is cut off.
+  progress_->setMinimumWidth(20);
+  settings_->setMinimumWidth(20);
+  chart_page_->setMinimumHeight(50);
+  tabs_->setMinimumHeight(60);
   auto* layout = new QVBoxLayout(this);
   layout->setContentsMargins(0, 0, 0, 0);
-  layout->addWidget(halves);
+  layout->addWidget(halves_);
 
   connect(start_, &QPushButton::clicked, this, &RunView::start_form);
   connect(form_, &RunForm::start_asked, this, &RunView::start_form);
@@ -117,6 +122,21 @@ RunView::RunView(QWidget* parent)
     Q_EMIT ended();
   });
   set_running(false);
+}
+
+/// Where there is no room for them beside the run, its settings are a tab of their own.
+void RunView::resizeEvent(QResizeEvent* event) {
+  QWidget::resizeEvent(event);
+  constexpr int kRoomForBoth = 640;
+  const bool beside = halves_->indexOf(settings_) >= 0;
+  if (width() >= kRoomForBoth && !beside) {
+    halves_->insertWidget(0, settings_);
+    halves_->setSizes({320, width() - 320});
+    settings_->show();
+  } else if (width() < kRoomForBoth && beside) {
+    tabs_->insertTab(0, settings_, "Settings");
+    if (!report_ && !running()) tabs_->setCurrentIndex(0);
+  }
 }
 
 void RunView::set_running(bool running) {
@@ -153,6 +173,7 @@ void RunView::start_form() {
   last_complaint_.clear();
   first_step_.reset();
   progress_->setRange(0, 0);  // busy until the first step is over
+  tabs_->setCurrentWidget(log_);
   measured_->show_nothing(
       "The run goes on: measured stands beside predicted here when it has "
       "ended.");

@@ -5,6 +5,8 @@
 #include <QPlainTextEdit>
 #include <QProgressBar>
 #include <QPushButton>
+#include <QScrollArea>
+#include <QSplitter>
 #include <QTabWidget>
 #include <QTemporaryDir>
 #include <QWidget>
@@ -47,6 +49,9 @@ class RunView : public QWidget {
   /// With or without a report.
   void ended();
 
+ protected:
+  void resizeEvent(QResizeEvent* event) override;
+
  private:
   void start_form();
   void hear(const RunEvent& event);
@@ -69,6 +74,8 @@ class RunView : public QWidget {
   QPlainTextEdit* log_;
   MeasuredView* measured_;
   QTabWidget* tabs_;
+  QScrollArea* settings_;
+  QSplitter* halves_;
   QTemporaryDir scratch_;  ///< of a report nobody wanted kept
   QString report_path_;
   QString last_complaint_;

@@ -65,6 +65,7 @@ SpaceCanvas::SpaceCanvas(QWidget* parent)
   for (const auto& [axis, side] : {std::pair{axis_x_, Qt::AlignBottom}, {axis_y_, Qt::AlignLeft}}) {
     chart()->addAxis(axis, side);
     front_->attachAxis(axis);
+    axis->setTruncateLabels(false);
   }
   dress_chart(*chart(), palette());
   front_->setPen(QPen(series_colour(1), 1.5));

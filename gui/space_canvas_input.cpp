@@ -128,6 +128,11 @@ void SpaceCanvas::keyPressEvent(QKeyEvent* event) {
   }
 }
 
+void SpaceCanvas::resizeEvent(QResizeEvent* event) {
+  QChartView::resizeEvent(event);
+  if (!points_.empty()) set_range(shown_range());  // other labels have room now
+}
+
 void SpaceCanvas::leaveEvent(QEvent* event) {
   QChartView::leaveEvent(event);
   if (!hovered_) return;

@@ -109,7 +109,8 @@ void SpaceCanvas::draw_points(QPainter& painter) const {
       continue;
     draw_point(painter, point, at);
   }
-  if (beyond == 0) return;
+  constexpr int kRoom = 320;
+  if (beyond == 0 || width() < kRoom) return;
   painter.setPen(palette().color(QPalette::PlaceholderText));
   painter.drawText(chart()->plotArea().adjusted(0, 0, -6, -4), Qt::AlignRight | Qt::AlignBottom,
                    QString::fromStdString(counted(beyond, "plan")) + " outside: F shows all");

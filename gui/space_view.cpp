@@ -21,8 +21,9 @@ QComboBox* figure_box(Figure chosen, const char* name) {
                      Qt::ToolTipRole);
   }
   box->setCurrentIndex(static_cast<int>(chosen));
-  box->setMinimumContentsLength(8);
-  box->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
+  constexpr int kLeast = 60;
+  box->setSizeAdjustPolicy(QComboBox::AdjustToContents);
+  box->setMinimumWidth(kLeast);
   return box;
 }
 

@@ -2,6 +2,7 @@
 
 #include <QAbstractItemModelTester>
 #include <QClipboard>
+#include <QHeaderView>
 #include <QLabel>
 #include <QLineEdit>
 #include <QSignalSpy>
@@ -48,7 +49,8 @@ struct Table {
         .data(gui::CandidatesModel::kValueRole)
         .toDouble();
   }
-  [[nodiscard]] QString said() const { return view.findChild<QLabel*>("reason")->text(); }
+  [[nodiscard]] QString said() const { return view.findChild<QLabel*>("count")->text(); }
+  [[nodiscard]] QLabel& reason() const { return *view.findChild<QLabel*>("reason"); }
 };
 
 }  // namespace
@@ -120,6 +122,8 @@ TEST_CASE("degrees that are one everywhere take no room") {
   const Table t;
   CHECK(t.table.isColumnHidden(t.column("ep")));
   CHECK_FALSE(t.table.isColumnHidden(t.column("dp")));
+  const QHeaderView& header = *t.table.horizontalHeader();
+  CHECK(header.visualIndex(t.column("tp")) < header.visualIndex(t.column("USD/step")));
 }
 
 TEST_CASE("the filter keeps what meets it, and says how many") {
@@ -138,9 +142,11 @@ TEST_CASE("a wrong filter is marked with its reason, and the last right one stay
   const int kept = t.rows();
   t.filter.setText("pq=1");
   CHECK(t.rows() == kept);
-  CHECK(t.said().contains("unknown name 'pq'"));
+  CHECK(t.reason().isVisible());
+  CHECK(t.reason().text().contains("unknown name 'pq'"));
   CHECK(t.filter.palette().color(QPalette::Text) == gui::error_colour(t.view.palette()));
   t.filter.clear();
+  CHECK_FALSE(t.reason().isVisible());
   CHECK(t.rows() > kept);
   CHECK(t.filter.palette().color(QPalette::Text) == t.view.palette().color(QPalette::Text));
 }

@@ -5,6 +5,7 @@
 #include <QFile>
 #include <QPushButton>
 #include <QSignalSpy>
+#include <QTabWidget>
 #include <QTest>
 #include <filesystem>
 
@@ -229,4 +230,52 @@ TEST_CASE("before a run the view says what to do") {
   run.view.propose(tiny_plan());
   CHECK(run.button("Run")->isEnabled());
   CHECK_FALSE(run.view.running());
+}
+
+TEST_CASE("a program that hears no wish is ended by force, with what it started") {
+  application();
+  gui::RunProcess process(nullptr, 50);
+  QSignalSpy said(&process, &gui::RunProcess::said);
+  QSignalSpy ended(&process, &gui::RunProcess::ended);
+  process.start("/bin/sh", {"-c", "trap '' INT; echo ready; sleep 61.25; echo over"});
+  REQUIRE(QTest::qWaitFor([&] { return said.count() == 1; }, kLongest));
+  process.stop();
+  process.stop();
+  REQUIRE((ended.count() > 0 || ended.wait(kLongest)));
+  CHECK(ended[0][0].toInt() == -1);
+  CHECK_FALSE(anyone_with("61.25"));
+}
+
+TEST_CASE("lines that are no events are told as they are, the last one without its end") {
+  application();
+  gui::RunProcess process;
+  QStringList said;
+  QStringList heard;
+  QObject::connect(&process, &gui::RunProcess::said, [&](const QString& line, bool complaint) {
+    said << (complaint ? "! " : "") + line;
+  });
+  QObject::connect(&process, &gui::RunProcess::heard,
+                   [&](const RunEvent& event) { heard << QString::fromStdString(event.text); });
+  QSignalSpy ended(&process, &gui::RunProcess::ended);
+  process.start("/bin/sh", {"-c",
+                            "echo '{\"event\":\"note\",\"text\":\"a\"}'; echo '{broken'; "
+                            "printf plain; echo wrong >&2; exit 3"});
+  REQUIRE((ended.count() > 0 || ended.wait(kLongest)));
+  said.sort();
+  CHECK(said == QStringList{"! wrong", "plain", "{broken"});
+  CHECK(heard == QStringList{"a"});
+  CHECK(ended[0][0].toInt() == 3);
+}
+
+TEST_CASE("in a small window the settings of a run are a tab, in a large one they stand beside") {
+  Run run;
+  auto* tabs = run.view.findChild<QTabWidget*>();
+  CHECK(tabs->count() == 2);
+  run.view.resize(300, 200);
+  CHECK(tabs->count() == 3);
+  CHECK(tabs->tabText(0) == "Settings");
+  CHECK(run.view.form().isVisible());
+  run.view.resize(1000, 700);
+  CHECK(tabs->count() == 2);
+  CHECK(run.view.form().isVisible());
 }
