@@ -174,18 +174,24 @@ StageTimes StageModel::times(const Stage& stage) const {
   return t;
 }
 
-/// A reduction is cut into buckets of max(40 M, 1 M · dp) parameters; every bucket after the first
-/// pays the latency again. Source: Megatron-Core distributed_data_parallel_config, bucket_size.
+/// A reduction is cut into buckets of max(40 M, 1 M · dp) parameters, or DDP's 25 MiB of 16-bit
+/// gradients. Sources: Megatron-Core distributed_data_parallel_config, bucket_size; torch
+/// DistributedDataParallel, bucket_cap_mb.
 double StageModel::buckets(double parameters) const {
-  if (!pricer_.stack().reduces_in_buckets) return 1.0;
+  if (pricer_.stack().reduces_in_ddp) {
+    constexpr double kBucket = 25 * 1024 * 1024 / 2.0;
+    return plan_.zero == 0 ? std::max(1.0, std::ceil(parameters / kBucket)) : 1.0;
+  }
   return std::max(1.0, std::ceil(parameters / std::max(40e6, 1e6 * plan_.dp * plan_.cp)));
 }
 
 /// All-reduce (ZeRO-0) or reduce-scatter over the shard group and all-reduce over its replicas.
+/// Every bucket of Megatron-Core's after the first pays the latency again. DDP's many do not: the
+/// published runs of nanotron at ZeRO-0 show none of it (docs/accuracy-notes.md).
 Seconds StageModel::reduce(double parameters, const GroupLinks& shard,
                            const GroupLinks& replicas) const {
   const Bytes payload{parameters * recipe_.reduced_gradient};
-  const double more = buckets(parameters) - 1;
+  const double more = pricer_.stack().reduces_in_ddp ? 0.0 : buckets(parameters) - 1;
   Seconds comm;
   if (plan_.zero == 0) {
     comm = all_reduce(payload, shard) + all_reduce(payload, replicas);
