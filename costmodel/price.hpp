@@ -211,7 +211,8 @@ class Pricer {
   [[nodiscard]] Simplified simplified() const { return simplified_; }
 
  private:
-  void share_cores(const ParallelPlan& plan, Seconds busy, TimePrediction& out) const;
+  void share_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk,
+                   TimePrediction& out) const;
 
   ModelSpec model_;
   TrainingJob job_;
