@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <map>
@@ -118,6 +119,12 @@ Result<Outcome> calibrate_verb(const Invocation& call) {
   const Result<std::string> target = target_of(call);
   if (!target) return target.error();
   const HostFacts host = host_facts();
+  if (double load = 0; getloadavg(&load, 1) == 1 && load >= kBusy * host.cores && !call.quiet) {
+    complain(
+        fmt::format("the machine is busy (load {:.1f} on {} cores): rates of ranks of several "
+                    "cores will leave out what their threads wait for each other",
+                    load, host.cores));
+  }
   const Result<std::vector<Measurement>> all = measured(call, processes);
   if (!all) return all.error();
   const std::string how =

@@ -11,6 +11,9 @@
 
 namespace echelon {
 
+/// Load average per core from which on a machine is too busy to be measured on the wall.
+inline constexpr double kBusy = 0.5;
+
 /// One operation, timed on `ranks` ranks at once, each with `cores` threads.
 ///
 ///   gemm nt|nn|tn       m, n, k: y = x·Wᵀ, dx = dy·W, dW = dyᵀ·x; fp32
@@ -29,7 +32,7 @@ struct Measurement {
   int cores = 1;
   std::vector<std::int64_t> shape;
   /// Lowest decile of processor time; of wall time for collectives and empty steps; the least wall
-  /// time for ranks of several cores.
+  /// time for ranks of several cores, unless others kept the machine busy.
   Seconds seconds;
   bool operator==(const Measurement&) const = default;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <memory>
@@ -21,7 +22,7 @@ namespace {
 using Act = std::function<void()>;
 
 /// Each operation is repeated for so long, and at least so often.
-constexpr Seconds budget_of(int cores) { return Seconds{cores > 1 ? 0.1 : 0.06}; }
+constexpr Seconds budget_of(bool wall) { return Seconds{wall ? 0.1 : 0.06}; }
 constexpr std::size_t kLeast = 4;
 constexpr std::size_t kMost = 2000;
 
@@ -38,9 +39,10 @@ std::vector<T> numbers(std::int64_t count, float scale = 1) {
 }
 
 /// Of a rank of one core the time its thread has run: others that want the core do not count. Of a
-/// rank of several the time on the wall, for its threads wait for each other asleep.
-Seconds now_of(int cores) {
-  if (cores > 1) return steady_now();
+/// rank of several the time on the wall, for its threads wait for each other asleep; but where
+/// others keep the machine busy, that would be mostly theirs.
+Seconds now_of(bool wall) {
+  if (wall) return steady_now();
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   constexpr double kNanosecond = 1e-9;
@@ -48,22 +50,22 @@ Seconds now_of(int cores) {
 }
 
 /// `ranks` threads do the same at once, with memory of their own.
-Seconds at_once(int ranks, int cores, const std::function<Act()>& make) {
+Seconds at_once(int ranks, int cores, bool wall, const std::function<Act()>& make) {
   std::vector<std::vector<Seconds>> times(static_cast<std::size_t>(ranks));
   std::barrier together(ranks);
   std::vector<std::thread> threads;
   for (auto& own : times) {
-    threads.emplace_back([&own, &together, &make, cores] {
+    threads.emplace_back([&own, &together, &make, cores, wall] {
       omp_set_num_threads(cores);
       const Act act = make();
       act();
       together.arrive_and_wait();
-      const Seconds begin = now_of(cores);
+      const Seconds begin = now_of(wall);
       Seconds now = begin;
-      while ((now - begin < budget_of(cores) || own.size() < kLeast) && own.size() < kMost) {
+      while ((now - begin < budget_of(wall) || own.size() < kLeast) && own.size() < kMost) {
         const Seconds before = now;
         act();
-        now = now_of(cores);
+        now = now_of(wall);
         own.push_back(now - before);
       }
     });
@@ -72,7 +74,7 @@ Seconds at_once(int ranks, int cores, const std::function<Act()>& make) {
   std::vector<Seconds> all;
   for (const auto& own : times) all.insert(all.end(), own.begin(), own.end());
   // What threads wait for each other for is longer whenever one of them is held up: the least.
-  return cores > 1 ? *std::min_element(all.begin(), all.end()) : undisturbed(std::move(all));
+  return wall ? *std::min_element(all.begin(), all.end()) : undisturbed(std::move(all));
 }
 
 /// A chunk of layers in the middle of a GPT-2-like model, with its memory.
@@ -144,8 +146,8 @@ class MeasuredLayers {
 
 class Measuring {
  public:
-  Measuring(int ranks, int cores, std::vector<Measurement>& out)
-      : ranks_(ranks), cores_(cores), out_(out) {}
+  Measuring(int ranks, int cores, bool quiet, std::vector<Measurement>& out)
+      : ranks_(ranks), cores_(cores), wall_(quiet && cores > 1), out_(out) {}
 
   void gemm(const char* what, std::int64_t m, std::int64_t n, std::int64_t k) {
     using cpu::Order;
@@ -243,12 +245,13 @@ class Measuring {
  private:
   void take(const std::string& what, std::vector<std::int64_t> shape,
             const std::function<Act()>& make) {
-    const Seconds seconds = at_once(ranks_, cores_, make);
+    const Seconds seconds = at_once(ranks_, cores_, wall_, make);
     out_.push_back({what, ranks_, cores_, std::move(shape), seconds});
   }
 
   int ranks_;
   int cores_;
+  bool wall_;
   std::vector<Measurement>& out_;
 };
 
@@ -279,12 +282,14 @@ void measure_kernels(Measuring& measure) {
 std::vector<Measurement> measure_machine(int cores,
                                          const std::function<void(const std::string&)>& tell) {
   std::vector<Measurement> out;
+  double load = 0;  // of others, for ours only begins
+  const bool quiet = getloadavg(&load, 1) < 1 || load < kBusy * cores;
   int each = 1;
   while (true) {
     const int ranks = cores / each;
     tell("ranks of " + std::to_string(each) + (each == 1 ? " core, " : " cores, ") +
          std::to_string(ranks) + " at once");
-    Measuring measure(ranks, each, out);
+    Measuring measure(ranks, each, quiet, out);
     measure_kernels(measure);
     const auto keep = [&](std::vector<Measurement> more) {
       std::move(more.begin(), more.end(), std::back_inserter(out));
