@@ -217,7 +217,8 @@ class Pricer {
   [[nodiscard]] Simplified simplified() const { return simplified_; }
 
  private:
-  void share_cores(const ParallelPlan& plan, Seconds busy, TimePrediction& out) const;
+  void share_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk,
+                   TimePrediction& out) const;
 
   ModelSpec model_;
   TrainingJob job_;

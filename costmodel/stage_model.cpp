@@ -64,6 +64,8 @@ StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const Cut
       tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
     }
   }
+  layers_of_chunk_ =
+      std::max(1.0, static_cast<double>(pricer.model().layers) / (plan.pp * plan.vpp));
   norm_sync_ = all_reduce(4_B, pricer.links(static_cast<int>(plan.gpus()), 1));
   optimizer_rate_ = device_rates(pricer.cluster().gpu(), c_, recipe_.compute).optimizer;
   dense_traffic_ = layer_traffic(costs.dense);
@@ -153,6 +155,13 @@ StageTimes StageModel::times(const Stage& stage) const {
     t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_again;
     t.host += layers * (wait_forward + wait_backward) + recomputed * wait_again;
     t.dp += layers * (traffic.forward + traffic.backward);
+    // A chunk's forward is one instruction, or one of each layer that ZeRO-3 gathers; its backward
+    // is cut from ZeRO-2 on.
+    const Seconds of_chunk = layers / layers_of_chunk_ * c_.host_instruction;
+    const Seconds of_layers = layers * c_.host_instruction;
+    t.forward += plan_.zero == 3 ? of_layers : of_chunk;
+    t.backward += plan_.zero >= 2 ? of_layers : of_chunk;
+    t.host += (plan_.zero == 3 ? of_layers : of_chunk) + (plan_.zero >= 2 ? of_layers : of_chunk);
   };
   add_layers(costs_.dense, dense_traffic_, &LayerCounts::dense);
   add_layers(costs_.moe, moe_traffic_, &LayerCounts::moe);

@@ -80,19 +80,20 @@ const MemoryBreakdown& tightest(const PredictedCosts& costs) {
 }
 
 std::string memory_side_by_side(const PlanFile& x, const PlanFile& y, const TextStyle& style) {
+  const MemoryUnit unit = memory_unit(std::max(x.predicted.peak, y.predicted.peak));
   Table table({{"", Table::Align::left, 0}, {"A"}, {"B"}, {"B - A"}});
   const auto add = [&](std::string_view name, Bytes left, Bytes right) {
     const Bytes change = right - left;
     table.add(
-        {std::string(name), gib(left), gib(right),
-         Cell((change < Bytes{} ? "" : "+") + gib(change), paint_of(change.in(1_GiB), true))});
+        {std::string(name), unit.of(left), unit.of(right),
+         Cell((change < Bytes{} ? "" : "+") + unit.of(change), paint_of(change.in(1_GiB), true))});
   };
   const std::vector<MemoryPart> a = parts_of(tightest(x.predicted));
   const std::vector<MemoryPart> b = parts_of(tightest(y.predicted));
   for (std::size_t i = 0; i < a.size(); ++i) add(a[i].name, a[i].bytes, b[i].bytes);
   add("total", x.predicted.peak, y.predicted.peak);
   add("reserved", x.predicted.peak_reserved, y.predicted.peak_reserved);
-  return heading("Memory of the fullest GPU, GiB", style) + table.text(style);
+  return heading(std::string("Memory of the fullest GPU, ") + unit.name, style) + table.text(style);
 }
 
 std::string verdict(const PlanFile& x, const PlanFile& y) {
