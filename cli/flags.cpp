@@ -26,7 +26,7 @@ const std::vector<Flag>& flag_table() {
       {"global-batch", "N", "samples per optimizer step; 4 Mi tokens unless given", kJob},
       {"global-batch-tokens", "N", "the same in tokens, for example 4Mi", kJob},
       {"precision", "RECIPE",
-       "number formats: bf16, fp16, fp8, fp32, or with the optimizer's state: "
+       "number formats: bf16, fp16, fp8, fp32, fp64, or with the optimizer's state: "
        "bf16:adam-fp32-master",
        kJob | kRun},
       {"flash-attention", "", "attention that keeps no sequence x sequence matrix (the default)",
@@ -145,8 +145,8 @@ const std::vector<Flag>& flag_table() {
       // Runs
       {"backend", "NAME", "what executes the plan, or is measured: cpu", kRun | kCalibrate, true,
        false, "cpu cuda"},
-      {"launcher", "NAME", "local (a thread per rank) or mpi (mpirun, a process per rank)", kRun,
-       true, false, "local mpi"},
+      {"launcher", "NAME", "local (a thread per rank) or mpi (mpirun, a process per rank)",
+       kRun | kCalibrate, true, false, "local mpi"},
       {"steps", "N", "optimizer steps to run; 20 unless given", kRun, kNotLayered},
       {"data", "FILE",
        "what is trained on: llm.c .bin, Megatron .bin with its .idx, or text read byte by byte; "
@@ -294,8 +294,9 @@ const std::vector<Verb>& verb_table() {
        "Times the kernels and communicators that `plan run` uses, on ranks of one core and of "
        "more, all cores busy; takes some seconds for each size. The rates go where --cluster "
        "this-machine looks for them (~/.config/echelon/this-machine.json), or into the file of "
-       "-o, for --calibration. Let nothing else run meanwhile.",
-       {"plan calibrate", "plan calibrate -o machine.json"}},
+       "-o, for --calibration. Let nothing else run meanwhile. With --launcher mpi collectives are "
+       "timed between processes.",
+       {"plan calibrate", "plan calibrate --launcher mpi -o processes.json"}},
       {"gui",
        "[PLAN.json|SESSION.json]",
        0,
