@@ -26,7 +26,7 @@ const std::vector<Flag>& flag_table() {
       {"global-batch", "N", "samples per optimizer step; 4 Mi tokens unless given", kJob},
       {"global-batch-tokens", "N", "the same in tokens, for example 4Mi", kJob},
       {"precision", "RECIPE",
-       "number formats: bf16, fp16, fp8, fp32, or with the optimizer's state: "
+       "number formats: bf16, fp16, fp8, fp32, fp64, or with the optimizer's state: "
        "bf16:adam-fp32-master",
        kJob | kRun},
       {"flash-attention", "", "attention that keeps no sequence x sequence matrix (the default)",
@@ -145,8 +145,8 @@ const std::vector<Flag>& flag_table() {
       // Runs
       {"backend", "NAME", "what executes the plan, or is measured: cpu", kRun | kCalibrate, true,
        false, "cpu cuda"},
-      {"launcher", "NAME", "local (a thread per rank) or mpi (mpirun, a process per rank)", kRun,
-       true, false, "local mpi"},
+      {"launcher", "NAME", "local (a thread per rank) or mpi (mpirun, a process per rank)",
+       kRun | kCalibrate, true, false, "local mpi"},
       {"steps", "N", "optimizer steps to run; 20 unless given", kRun, kNotLayered},
       {"data", "FILE",
        "what is trained on: llm.c .bin, Megatron .bin with its .idx, or text read byte by byte; "
@@ -180,6 +180,11 @@ const std::vector<Flag>& flag_table() {
        kRun, kNotLayered},
       {"events", "FD", "write one JSON object per line to this descriptor while running", kRun,
        kNotLayered},
+      // The window
+      {"screenshot", "DIR",
+       "draw every view and the whole window as PNG into this folder, light and dark, without a "
+       "display",
+       kWindow, kNotLayered},
       // Output
       {"output", "FILE",
        "write the plan file or the fitted calibration (- is standard output); for fit, the folder",
@@ -289,8 +294,20 @@ const std::vector<Verb>& verb_table() {
        "Times the kernels and communicators that `plan run` uses, on ranks of one core and of "
        "more, all cores busy; takes some seconds for each size. The rates go where --cluster "
        "this-machine looks for them (~/.config/echelon/this-machine.json), or into the file of "
-       "-o, for --calibration. Let nothing else run meanwhile.",
-       {"plan calibrate", "plan calibrate -o machine.json"}},
+       "-o, for --calibration. Let nothing else run meanwhile. With --launcher mpi collectives are "
+       "timed between processes.",
+       {"plan calibrate", "plan calibrate --launcher mpi -o processes.json"}},
+      {"gui",
+       "[PLAN.json|SESSION.json]",
+       0,
+       1,
+       kConfiguration | kSearch | kWindow,
+       "open the window: plan by moving things, and see at once what changes",
+       "Takes the flags of a search, or a plan file or a session that the window saved; flags then "
+       "change single values of it. Needs plan-gui beside this program: ./plan gui builds it. Exit "
+       "code 3 when there is no display.",
+       {"plan gui --model 7b --gpus 64", "plan gui plan.json",
+        "plan gui --screenshot pictures plan.json"}},
       {"topo list", "", 0, 0, 0, "the catalog of machines", "", {"plan topo list"}},
       {"topo show",
        "NAME|FILE",
@@ -344,7 +361,7 @@ const std::vector<Verb>& verb_table() {
   return kTable;
 }
 
-constexpr std::array<std::string_view, 2> kLaterVerbs = {"export", "gui"};
+constexpr std::array<std::string_view, 1> kLaterVerbs = {"export"};
 
 }  // namespace
 

@@ -23,6 +23,7 @@ enum Group : unsigned {
   kFit = 512,
   kRun = 1024,
   kCalibrate = 2048,
+  kWindow = 4096,
 };
 
 struct Flag {

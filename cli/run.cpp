@@ -19,7 +19,7 @@ struct Entry {
   std::string_view name;
   VerbFunction function;
 };
-constexpr std::array<Entry, 17> kFunctions = {{{"search", search_verb},
+constexpr std::array<Entry, 18> kFunctions = {{{"search", search_verb},
                                                {"predict", predict_verb},
                                                {"explain", explain_verb},
                                                {"compare", compare_verb},
@@ -27,6 +27,7 @@ constexpr std::array<Entry, 17> kFunctions = {{{"search", search_verb},
                                                {"fit", fit_verb},
                                                {"run", run_verb},
                                                {"calibrate", calibrate_verb},
+                                               {"gui", gui_verb},
                                                {"topo list", topo_list_verb},
                                                {"topo show", topo_show_verb},
                                                {"topo check", topo_check_verb},

@@ -15,6 +15,7 @@ namespace echelon::cli {
 struct Setting {
   std::string value;
   std::string where;  ///< "--tp", "PLAN_TP", ".echelon.json at /tp"
+  bool operator==(const Setting&) const = default;
 };
 
 /// One layer, or several merged. Keys are flag names.
@@ -28,6 +29,7 @@ class Settings {
   /// --global-batch-tokens) hide each other.
   void add_below(const Settings& lower);
   [[nodiscard]] const std::map<std::string, Setting, std::less<>>& all() const { return values_; }
+  bool operator==(const Settings&) const = default;
 
  private:
   std::map<std::string, Setting, std::less<>> values_;

@@ -40,6 +40,7 @@ inline constexpr int kInterrupted = 130;
 [[nodiscard]] Result<Outcome> fit_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> run_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> calibrate_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> gui_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_list_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_show_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_check_verb(const Invocation& call);

@@ -11,5 +11,8 @@ endif()
 if(TARGET plan-run) # plan looks for it beside itself
   install(TARGETS plan-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+if(TARGET plan-gui)
+  install(TARGETS plan-gui RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)

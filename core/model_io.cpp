@@ -85,6 +85,10 @@ Result<ModelSpec> model_from(const Json& document, std::string_view where) {
     return input_error(std::string(where), "not a JSON object",
                        "a HuggingFace config.json or one of our model files");
   }
+  if (document.contains("request") && document["request"].is_object() &&
+      document["request"].contains("model")) {  // a plan file
+    return model_from(document["request"]["model"], std::string(where) + " at /request/model");
+  }
   if (document.contains("schema")) {
     Result<ModelFile> file = read_model_file(document, where);
     if (!file) return file.error();

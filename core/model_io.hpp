@@ -10,10 +10,10 @@
 
 namespace echelon {
 
-/// Catalog name (or alias, such as 7b) or a path to a HuggingFace config.json or one of our model
-/// files. Errors: unknown name (nearest offered), unreadable file, unknown architecture (nearest
-/// known offered), missing or ill-typed key (JSON pointer given), shapes that contradict each
-/// other.
+/// Catalog name (or alias, such as 7b) or a path to a HuggingFace config.json, one of our model
+/// files or a plan file, for its model. Errors: unknown name (nearest offered), unreadable file,
+/// unknown architecture (nearest known offered), missing or ill-typed key (JSON pointer given),
+/// shapes that contradict each other.
 [[nodiscard]] Result<ModelSpec> load_model(std::string_view name_or_path);
 
 /// The same from text already in memory; `where` names it in errors.

@@ -25,7 +25,8 @@ std::array<int, kAxes> degrees_of(const ParallelPlan& plan) {
 
 }  // namespace
 
-ProcessGrid::ProcessGrid(const ParallelPlan& plan) : degree_(degrees_of(plan)) {
+ProcessGrid::ProcessGrid(const ParallelPlan& plan)
+    : degree_(degrees_of(plan)), ep_(plan.ep), etp_(plan.etp) {
   EXPECTS(plan.gpus() <= std::numeric_limits<int>::max(), "ranks are counted in int");
   const bool pp_inside = plan.rank_order == RankOrder::pp_inside_dp;
   const std::array<Axis, kAxes> inside_out = {Axis::tp, Axis::cp, pp_inside ? Axis::pp : Axis::dp,
@@ -99,6 +100,21 @@ std::vector<int> ProcessGrid::group(Axis axis, int rank) const {
   std::vector<int> members(static_cast<std::size_t>(degree(axis)));
   for (int i = 0; i < degree(axis); ++i) {
     members[static_cast<std::size_t>(i)] = rank + (i - own) * stride(axis);
+  }
+  return members;
+}
+
+std::vector<int> ProcessGrid::expert_group(int rank) const {
+  const Coordinates at = coordinates(rank);
+  const int tp = degree(Axis::tp);
+  const int cp = degree(Axis::cp);
+  const int place = at.tp + tp * (at.cp + cp * at.dp);  // among the ranks of the stage
+  const int first = place - place / etp_ % ep_ * etp_;
+  std::vector<int> members;
+  for (int i = 0; i < ep_; ++i) {
+    const int member = first + i * etp_;
+    EXPECTS(member < tp * cp * degree(Axis::dp), "ep x etp divides the ranks of a stage");
+    members.push_back(this->rank({member % tp, member / tp % cp, member / (tp * cp), at.pp}));
   }
   return members;
 }

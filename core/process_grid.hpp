@@ -40,11 +40,17 @@ class ProcessGrid {
   [[nodiscard]] int rank(const Coordinates& at) const;
   /// The ranks that differ from `rank` only along `axis`, in order of their coordinate.
   [[nodiscard]] std::vector<int> group(Axis axis, int rank) const;
+  /// The ranks that hold other experts of the same layers and trade tokens with `rank`: every
+  /// etp-th of a block of ep·etp neighbours among the ranks of a stage.
+  /// Source: Megatron-LM core/parallel_state.py, its second generator (tp = etp) for experts.
+  [[nodiscard]] std::vector<int> expert_group(int rank) const;
 
  private:
   static constexpr std::size_t index(Axis axis) { return static_cast<std::size_t>(axis); }
   std::array<int, kAxes> degree_{};
   std::array<int, kAxes> stride_{};
+  int ep_ = 1;
+  int etp_ = 1;
 };
 
 }  // namespace echelon

@@ -1,10 +1,4 @@
 // plan-gui: the window.
-#include <QApplication>
-#include <QMainWindow>
+#include "gui/start.hpp"
 
-int main(int argc, char** argv) {
-  QApplication application(argc, argv);
-  QMainWindow window;
-  window.show();
-  return QApplication::exec();
-}
+int main(int argc, char** argv) { return echelon::gui::run(argc, argv); }

@@ -94,7 +94,10 @@ Economics economics_of(const PlanRequest& request, Seconds step) {
   out.gpu_time = paid_per_step(request, step);
   out.token_factor = token_factor(request);
   out.goodput = goodput_of(request);
-  if (price) out.per_step = cost(step);
+  if (price) {
+    out.per_step = cost(step);
+    out.per_token = *out.per_step / request.job.tokens_per_step();
+  }
   if (!request.job.token_budget) return out;
   const double steps = *request.job.token_budget * out.token_factor / request.job.tokens_per_step();
   out.time_for_budget = step * steps;

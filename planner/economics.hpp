@@ -56,6 +56,7 @@ struct Goodput {
 struct Economics {
   Seconds gpu_time;  ///< paid_per_step()
   std::optional<Dollars> per_step;
+  std::optional<Dollars> per_token;         ///< without failures
   std::optional<Dollars> for_budget;        ///< without failures
   std::optional<Seconds> time_for_budget;   ///< without failures
   std::optional<Dollars> expected_dollars;  ///< failures included

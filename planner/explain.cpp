@@ -110,9 +110,19 @@ class Chain {
   [[nodiscard]] std::vector<Try> pairs() const;
   void make_it_fast(Seconds goal);
 
+  /// Of a search in the chain: it ends when the explanation is stopped.
+  [[nodiscard]] Progress going_on() {
+    return [this](double) { return goes_on(); };
+  }
+  bool goes_on() {
+    stopped_ = stopped_ || (progress_ && !progress_(1 - open_));
+    return !stopped_;
+  }
+
   const PlanRequest& request_;
   std::vector<ChainStep>& steps_;
   const Progress& progress_;
+  bool stopped_ = false;
   double open_ = 1;  ///< share of the work that is taken to remain
   Enabled enabled_;
 };
@@ -129,7 +139,7 @@ void Chain::one_gpu() {
 }
 
 PlanRequest Chain::request_with(const Try& next) {
-  if (progress_) progress_(1 - open_);
+  goes_on();
   open_ *= kOpenAfterSearch;
   PlanRequest request = request_;
   request.top = 1;
@@ -140,7 +150,7 @@ PlanRequest Chain::request_with(const Try& next) {
 
 ChainStep Chain::search_with(const Try& next) {
   const PlanRequest request = request_with(next);
-  return step_after(next, request, search(request));
+  return step_after(next, request, search(request, going_on()));
 }
 
 ChainStep Chain::step_after(const Try& next, const PlanRequest& request,
@@ -223,6 +233,7 @@ bool Chain::make_it_fit() {
   while (true) {
     const ChainStep& now = steps_.back();
     if (now.plan && now.plan->fits) return true;
+    if (stopped_) return false;
     const auto next = remedy(now.pressing ? now.pressing->category : MemoryCategory::buffers);
     if (!next) return false;
     Try with = *next;
@@ -240,8 +251,9 @@ bool Chain::take_best(const std::vector<Try>& tries) {
     next.enabled.any_zero = next.enabled.any_zero || enabled_.zero > 0 || next.enabled.pipeline;
     PlanRequest request = request_with(next);
     request.no_slower_than = goal;
-    const Result<PlanReport> report = search(request);
+    const Result<PlanReport> report = search(request, going_on());
     const Candidate* winner = report ? report->winner() : nullptr;
+    if (stopped_) return false;
     if (winner == nullptr || winner->prediction.time.step > goal) continue;
     if (best && winner->prediction.time.step == goal) continue;  // the first of equals
     goal = winner->prediction.time.step;
@@ -337,16 +349,18 @@ Limit limit_of(const Candidate& candidate, Bytes usable) {
 }
 
 Result<Explanation> explain(const PlanRequest& request, const Progress& progress) {
+  bool stopped = false;
   // Shares of the three parts, about as measured.
   const auto part = [&](double from, double to) {
-    return [&progress, from, to](double share) {
-      if (progress) progress(from + (to - from) * share);
-      return true;
+    return [&progress, &stopped, from, to](double share) {
+      stopped = stopped || (progress && !progress(from + (to - from) * share));
+      return !stopped;
     };
   };
   Result<Choice> choice = choose(request, part(0, 0.2));
   if (!choice) return choice.error();
-  Explanation out{*std::move(choice), {}, {}, {}};
+  Explanation out{*std::move(choice), {}, {}, {}, !stopped};
+  if (stopped) return out;
   PlanRequest sized = out.choice.request;
   sized.gpus_at_most.reset();
   const Progress in_chain = part(0.2, 0.7);
@@ -355,8 +369,9 @@ Result<Explanation> explain(const PlanRequest& request, const Progress& progress
   chain.walk(out.choice.report);
   if (const Candidate* winner = out.choice.report.winner()) {
     out.layout = layout_of(sized, *winner);
-    out.sensitivities = sensitivities(sized, *winner, part(0.7, 1));
+    if (!stopped) out.sensitivities = sensitivities(sized, *winner, part(0.7, 1));
   }
+  out.whole = !stopped;
   return out;
 }
 

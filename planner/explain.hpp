@@ -80,6 +80,7 @@ struct Explanation {
   std::vector<ChainStep> chain;
   std::vector<AxisLayout> layout;          ///< empty when nothing fits
   std::vector<Sensitivity> sensitivities;  ///< empty when nothing fits
+  bool whole = true;                       ///< false: stopped before all was looked at
 };
 
 /// The chain adds one technique at a time. While nothing fits it takes the usual remedy of the
@@ -88,7 +89,7 @@ struct Explanation {
 /// (two at once where none gains alone), until none gains 0.5 %; what then still separates it from
 /// the winner is its last step. Every step is exact: a search with the other axes at 1. Errors are
 /// those of search(). `progress` gets an estimate: how long the chain becomes is not known before.
-/// It cannot stop an explanation half-way.
+/// When it returns false the rest is left out.
 [[nodiscard]] Result<Explanation> explain(const PlanRequest& request,
                                           const Progress& progress = {});
 

@@ -1,129 +1,50 @@
 // Where the axes of a plan lie on the network, and what it would cost if they lay elsewhere.
-#include <algorithm>
-#include <cmath>
-
 #include "costmodel/collectives.hpp"
 #include "planner/explain.hpp"
+#include "planner/traffic.hpp"
 
 namespace echelon {
 namespace {
 
-/// The traffic of one axis, as a function of the group it runs on.
-struct Traffic {
-  Bytes sent;
+/// `traffic`, nothing hidden, on a group.
+Seconds alone(const std::vector<Traffic>& traffic, const GroupLinks& links) {
   Seconds time;
-};
-
-class Layout {
- public:
-  Layout(const PlanRequest& request, const ParallelPlan& plan)
-      : request_(request),
-        plan_(plan),
-        pricer_(request.model, request.job, request.cluster, request.stack, request.calibration),
-        grid_(plan),
-        costs_(pricer_.cut_costs(cut_of(plan))),
-        microbatches_(static_cast<double>(plan.microbatches_rounded_up(request.job.global_batch))),
-        layers_(*std::max_element(plan.layers_per_stage.begin(), plan.layers_per_stage.end())),
-        kind_(2 * request.model.moe_layers() > request.model.layers ? LayerKind::moe
-                                                                    : LayerKind::dense) {}
-
-  [[nodiscard]] AxisLayout tensor() const {
-    const int outermost = request_.cluster.gpus() / plan_.tp;
-    return axis(Axis::tp, plan_.tp, grid_.stride(Axis::tp), outermost,
-                [this](const GroupLinks& links) { return traffic_of(CollectiveGroup::tp, links); });
-  }
-  [[nodiscard]] AxisLayout context() const {
-    const int outermost = request_.cluster.gpus() / plan_.cp;
-    return axis(Axis::cp, plan_.cp, grid_.stride(Axis::cp), outermost,
-                [this](const GroupLinks& links) { return traffic_of(CollectiveGroup::cp, links); });
-  }
-  [[nodiscard]] AxisLayout data() const {
-    return axis(Axis::dp, plan_.dp, grid_.stride(Axis::dp), 1,
-                [this](const GroupLinks& links) { return data_traffic(links); });
-  }
-  [[nodiscard]] AxisLayout pipeline() const {
-    return axis(Axis::pp, plan_.pp, grid_.stride(Axis::pp), 1,
-                [this](const GroupLinks& links) { return pipeline_traffic(links); });
-  }
-
- private:
-  template <class Price>
-  [[nodiscard]] AxisLayout axis(Axis axis, int ranks, int stride, int other_stride,
-                                Price price) const {
-    const GroupLinks placed = apply(request_.cluster.group(ranks, stride), request_.calibration);
-    const GroupLinks other =
-        apply(request_.cluster.group(ranks, other_stride), request_.calibration);
-    const Traffic traffic = price(placed);
-    return {axis,         ranks,         placed.domains,   traffic.sent,
-            traffic.time, other.domains, price(other).time};
-  }
-  [[nodiscard]] Traffic traffic_of(CollectiveGroup group, const GroupLinks& links) const;
-  [[nodiscard]] Traffic data_traffic(const GroupLinks& links) const;
-  [[nodiscard]] Traffic pipeline_traffic(const GroupLinks& links) const;
-
-  const PlanRequest& request_;
-  const ParallelPlan& plan_;
-  Pricer pricer_;
-  ProcessGrid grid_;
-  CutCosts costs_;
-  double microbatches_;
-  double layers_;   ///< of the longest stage
-  LayerKind kind_;  ///< of most layers
-};
-
-/// Forward and backward collectives of every layer and microbatch; a recomputed forward's again.
-Traffic Layout::traffic_of(CollectiveGroup group, const GroupLinks& links) const {
-  double again = 0;  // share of the layers whose forward runs twice
-  if (plan_.recompute == Recompute::full || plan_.recompute == Recompute::mixed) {
-    again =
-        *std::max_element(plan_.recompute_layers.begin(), plan_.recompute_layers.end()) / layers_;
-  }
-  Traffic out;
-  const OperatorList operators =
-      layer_operators(request_.model, request_.job, request_.stack, cut_of(plan_), kind_);
-  const double passes = microbatches_ * layers_;
-  for (const Operator& op : operators.view()) {
-    if (op.group != group) continue;
-    const auto add = [&](CollectiveKind kind, double times) {
-      if (kind == CollectiveKind::none) return;
-      out.sent += times * passes * op.payload;
-      out.time += times * passes * collective_time(kind, op.payload, links);
-    };
-    add(op.forward_collective, 1 + again);
-    add(op.backward_collective, 1);
-  }
-  return out;
+  for (const Traffic& t : traffic) time += t.times * collective_time(t.kind, t.payload, links);
+  return time;
 }
 
-/// ZeRO 0 all-reduces once per step; 1 reduces and gathers once; 2 reduces and 3 also gathers twice
-/// in every microbatch.
-Traffic Layout::data_traffic(const GroupLinks& links) const {
-  const PrecisionRecipe& recipe = request_.job.precision;
-  const double parameters = layers_ * costs_.of(kind_).parameters + costs_.embedding_parameters;
-  const Bytes gradients{parameters * recipe.reduced_gradient};
-  const Bytes weights{parameters * recipe.gathered_weight};
-  if (plan_.zero == 0) return {gradients, all_reduce(gradients, links)};
-  const double reductions = plan_.zero >= 2 ? microbatches_ : 1;
-  const double gathers = plan_.zero == 3 ? 2 * microbatches_ : 1;
-  return {reductions * gradients + gathers * weights,
-          reductions * reduce_scatter(gradients, links) + gathers * all_gather(weights, links)};
-}
-
-/// One message in each direction per microbatch and chunk.
-Traffic Layout::pipeline_traffic(const GroupLinks& links) const {
-  const double messages = 2 * microbatches_ * plan_.vpp;
-  return {messages * costs_.layer_input, messages * send_receive(costs_.layer_input, links)};
+AxisLayout axis_layout(const PlanRequest& request, const ParallelPlan& plan, Axis axis,
+                       TrafficAxis traffic_axis, int other_stride) {
+  const ProcessGrid grid(plan);
+  const int ranks = grid.degree(axis);
+  const GroupLinks placed =
+      apply(request.cluster.group(ranks, grid.stride(axis)), request.calibration);
+  const GroupLinks other = apply(request.cluster.group(ranks, other_stride), request.calibration);
+  const std::vector<Traffic> traffic = traffic_of(request, plan, traffic_axis);
+  Bytes sent;
+  for (const Traffic& t : traffic) sent += t.times * t.payload;
+  return {axis,
+          ranks,
+          placed.domains,
+          sent,
+          alone(traffic, placed),
+          other.domains,
+          alone(traffic, other)};
 }
 
 }  // namespace
 
 std::vector<AxisLayout> layout_of(const PlanRequest& request, const Candidate& candidate) {
-  const Layout layout(request, candidate.plan);
+  const ParallelPlan& plan = candidate.plan;
   std::vector<AxisLayout> out;
-  if (candidate.plan.tp > 1) out.push_back(layout.tensor());
-  if (candidate.plan.cp > 1) out.push_back(layout.context());
-  if (candidate.plan.dp > 1) out.push_back(layout.data());
-  if (candidate.plan.pp > 1) out.push_back(layout.pipeline());
+  const auto add = [&](Axis axis, TrafficAxis traffic, int other_stride) {
+    out.push_back(axis_layout(request, plan, axis, traffic, other_stride));
+  };
+  const int gpus = request.cluster.gpus();
+  if (plan.tp > 1) add(Axis::tp, TrafficAxis::tp, gpus / plan.tp);
+  if (plan.cp > 1) add(Axis::cp, TrafficAxis::cp, gpus / plan.cp);
+  if (plan.dp > 1) add(Axis::dp, TrafficAxis::dp, 1);
+  if (plan.pp > 1) add(Axis::pp, TrafficAxis::pp, 1);
   return out;
 }
 

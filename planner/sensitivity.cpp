@@ -45,7 +45,7 @@ std::optional<ClusterTopology> with_network(const ClusterTopology& cluster, doub
 
 ClusterTopology with_compute(const ClusterTopology& cluster, double factor) {
   GpuSpec gpu = cluster.gpu();
-  for (FlopsPerSecond* rate : {&gpu.fp32, &gpu.tf32, &gpu.bf16, &gpu.fp16, &gpu.fp8}) {
+  for (FlopsPerSecond* rate : {&gpu.fp64, &gpu.fp32, &gpu.tf32, &gpu.bf16, &gpu.fp16, &gpu.fp8}) {
     *rate *= factor;
   }
   return cluster.with_gpu(std::move(gpu));
@@ -157,10 +157,9 @@ std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candida
   base.top = 1;
   base.without_front = true;
   for (const NamedChange& entry : kChanges) {
-    if (progress) {
-      progress(static_cast<double>(&entry - kChanges.data()) /
-               static_cast<double>(kChanges.size()));
-    }
+    const double done =
+        static_cast<double>(&entry - kChanges.data()) / static_cast<double>(kChanges.size());
+    if (progress && !progress(done)) return out;
     std::optional<PlanRequest> changed = changed_by(base, entry.change);
     if (!changed) continue;
     Sensitivity s;
@@ -169,7 +168,12 @@ std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candida
     s.kept = kept_plan(*changed, winner.plan);
     // The winner is no slower than a plan that is there to be found.
     if (s.kept && s.kept->fits) changed->no_slower_than = s.kept->prediction.time.step;
-    const Result<Choice> choice = choose(*changed);
+    bool stopped = false;
+    const Result<Choice> choice = choose(*changed, [&](double) {
+      stopped = progress && !progress(done);
+      return !stopped;
+    });
+    if (stopped) return out;
     if (!choice) continue;
     if (const Candidate* best = choice->report.winner()) {
       s.winner = *best;

@@ -45,7 +45,8 @@ struct Sensitivity {
 
 /// Each change that applies to the request, searched again. A change is left out where it changes
 /// nothing (no network, no fp8 units) or leaves no legal plan. Empty for memory-headroom: its
-/// winner was not chosen for its time, so times would tell nothing.
+/// winner was not chosen for its time, so times would tell nothing. Stopped by `progress`: those
+/// that were searched by then.
 [[nodiscard]] std::vector<Sensitivity> sensitivities(const PlanRequest& request,
                                                      const Candidate& winner,
                                                      const Progress& progress = {});

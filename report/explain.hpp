@@ -32,6 +32,8 @@ struct WhyNotAnswer {
                                        const std::optional<WhyNotAnswer>& asked,
                                        const Provenance& provenance);
 
+/// "communication that nothing hides takes 12.0 % of the step".
+[[nodiscard]] std::string words_of(const Limit& limit);
 /// "20 % less network bandwidth per node".
 [[nodiscard]] std::string described(const Sensitivity& sensitivity);
 /// "FP8 GEMMs would save 31.0 % of the GPU time per token (3.4 s a step)".

@@ -36,23 +36,6 @@ std::string words_of(MemoryCategory category) {
   return "memory";
 }
 
-/// "communication that nothing hides takes 12.0 % of the step".
-std::string words_of(const Limit& limit) {
-  const std::string share = percent(limit.share);
-  switch (limit.bottleneck) {
-    case Bottleneck::memory: return "memory is the limit";
-    case Bottleneck::batch: return "the batch is the limit";
-    case Bottleneck::shapes: return "the shapes of the model are the limit";
-    case Bottleneck::compute: return "compute itself takes " + share + " of the step";
-    case Bottleneck::recompute: return "computing again takes " + share + " of the step";
-    case Bottleneck::bandwidth:
-      return "communication that nothing hides takes " + share + " of the step";
-    case Bottleneck::bubble: return "the pipeline's bubble takes " + share + " of the step";
-    case Bottleneck::overhead: return "optimizer and host take " + share + " of the step";
-  }
-  return {};
-}
-
 std::string title_of(const ChainStep& step, Technique technique) {
   switch (technique) {
     case Technique::one_gpu: return "One GPU";
@@ -338,6 +321,22 @@ std::string beginning(const Explanation& explanation, const TextStyle& style) {
 }
 
 }  // namespace
+
+std::string words_of(const Limit& limit) {
+  const std::string share = percent(limit.share);
+  switch (limit.bottleneck) {
+    case Bottleneck::memory: return "memory is the limit";
+    case Bottleneck::batch: return "the batch is the limit";
+    case Bottleneck::shapes: return "the shapes of the model are the limit";
+    case Bottleneck::compute: return "compute itself takes " + share + " of the step";
+    case Bottleneck::recompute: return "computing again takes " + share + " of the step";
+    case Bottleneck::bandwidth:
+      return "communication that nothing hides takes " + share + " of the step";
+    case Bottleneck::bubble: return "the pipeline's bubble takes " + share + " of the step";
+    case Bottleneck::overhead: return "optimizer and host take " + share + " of the step";
+  }
+  return {};
+}
 
 std::string explain_text(const Explanation& explanation, const TextStyle& style) {
   const PlanRequest& request = explanation.choice.request;

@@ -5,16 +5,11 @@
 
 #include "core/run_report.hpp"
 #include "core/schedule.hpp"
-#include "costmodel/schedule/timeline.hpp"
+#include "costmodel/schedule/of_plan.hpp"
 #include "report/style.hpp"
 
 namespace echelon {
 
-/// The step as it was simulated, for the rank lists of the plan's program.
-struct SimulatedStep {
-  Schedule schedule;
-  Timeline timeline;
-};
 /// One line: "2 ranks, 40 steps, loss 5.57 to 2.96; a step of 131 ms, predicted 130 ms (-0.8 %)".
 [[nodiscard]] std::string run_summary(const RunReport& report);
 /// Steps, then every part of the step and of memory beside its prediction.
@@ -27,5 +22,7 @@ struct SimulatedStep {
 /// each a process, with a thread per rank and queue; times in microseconds from the step's start.
 /// Source: "Trace Event Format", Google, 2016.
 [[nodiscard]] std::string run_trace(const RunReport& report, const SimulatedStep& simulated);
+/// The simulated step alone, of a plan that was not run.
+[[nodiscard]] std::string step_trace(const SimulatedStep& simulated);
 
 }  // namespace echelon

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/process_grid.hpp"
+#include "report/beside.hpp"
 #include "report/run.hpp"
 #include "report/table.hpp"
 #include "report/text.hpp"
@@ -26,21 +27,14 @@ Cell error_cell(double predicted, double measured) {
 }
 
 std::string time_table(const RunReport& report, const TextStyle& style) {
-  const CostBreakdown& measured = report.measured->time;
-  const CostBreakdown& predicted = report.plan.predicted.time;
-  const std::vector<TimePart> ours = parts_of(measured);
-  const std::vector<TimePart> theirs = parts_of(predicted);
+  const Seconds step = report.measured->time.total();
   Table table(
       {{"", Table::Align::left, 0}, {"measured"}, {"predicted"}, {"of the step"}, {"error"}});
-  const Seconds step = measured.total();
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    if (ours[i].time == Seconds{} && theirs[i].time == Seconds{}) continue;
-    table.add({std::string(ours[i].name), duration(ours[i].time), duration(theirs[i].time),
-               percent(ours[i].time / step),
-               error_cell(theirs[i].time.in(kSecond), ours[i].time.in(kSecond))});
+  for (const TimeBeside& row : beside(report.measured->time, report.plan.predicted.time)) {
+    table.add({std::string(row.name), duration(row.a), duration(row.b),
+               row.name == "step" ? "" : percent(row.a / step),
+               error_cell(row.b.in(kSecond), row.a.in(kSecond))});
   }
-  table.add({"step", duration(step), duration(predicted.total()), "",
-             error_cell(predicted.total().in(kSecond), step.in(kSecond))});
   return heading("Time of one step: measured and predicted", style) + table.text(style);
 }
 
@@ -95,18 +89,10 @@ std::string memory_table(const RunReport& report, const TextStyle& style) {
                {"error"}});
   const auto mib = [](Bytes bytes) { return fmt::format("{:.2f}", bytes.in(1_MiB)); };
   for (std::size_t s = 0; s < measured.stages.size(); ++s) {
-    const std::vector<MemoryPart> ours = parts_of(measured.stages[s]);
-    const std::vector<MemoryPart> theirs = parts_of(predicted.stages[s]);
-    for (std::size_t i = 0; i < ours.size(); ++i) {
-      if (ours[i].bytes == Bytes{} && theirs[i].bytes == Bytes{}) continue;
-      table.add({std::to_string(s), std::string(ours[i].name), mib(ours[i].bytes),
-                 mib(theirs[i].bytes),
-                 error_cell(theirs[i].bytes.in(kByte), ours[i].bytes.in(kByte))});
+    for (const MemoryBeside& row : beside(measured.stages[s], predicted.stages[s])) {
+      table.add({std::to_string(s), std::string(row.name), mib(row.a), mib(row.b),
+                 error_cell(row.b.in(kByte), row.a.in(kByte))});
     }
-    const Bytes all = measured.stages[s].total();
-    const Bytes expected = predicted.stages[s].total();
-    table.add({std::to_string(s), "total", mib(all), mib(expected),
-               error_cell(expected.in(kByte), all.in(kByte))});
   }
   std::string text = heading("Memory of a rank: measured and predicted", style) + table.text(style);
   if (report.process_peak > Bytes{}) {

@@ -48,6 +48,19 @@ void name_threads(Json& events, int process, int ranks) {
   }
 }
 
+void add_simulated(Json& events, const SimulatedStep& simulated) {
+  name_process(events, kSimulated, "simulated");
+  name_threads(events, kSimulated, simulated.schedule.ranks);
+  for (const Span& span : simulated.timeline.spans) {
+    const auto& program = simulated.schedule.programs[static_cast<std::size_t>(span.rank)];
+    add_bar(events, kSimulated, span.rank, program.instructions[span.id], span.start, span.end);
+  }
+}
+
+std::string document_of(Json events) {
+  return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump() + "\n";
+}
+
 }  // namespace
 
 std::string run_trace(const RunReport& report, const SimulatedStep& simulated) {
@@ -62,12 +75,14 @@ std::string run_trace(const RunReport& report, const SimulatedStep& simulated) {
     const Instruction& i = program(grid.coordinates(span.rank).pp)[span.instruction];
     add_bar(events, kExecuted, span.rank, i, span.start, span.end);
   }
-  name_process(events, kSimulated, "simulated");
-  name_threads(events, kSimulated, simulated.schedule.ranks);
-  for (const Span& span : simulated.timeline.spans) {
-    add_bar(events, kSimulated, span.rank, program(span.rank)[span.id], span.start, span.end);
-  }
-  return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump() + "\n";
+  add_simulated(events, simulated);
+  return document_of(std::move(events));
+}
+
+std::string step_trace(const SimulatedStep& simulated) {
+  Json events = Json::array();
+  add_simulated(events, simulated);
+  return document_of(std::move(events));
 }
 
 }  // namespace echelon

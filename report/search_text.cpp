@@ -272,29 +272,6 @@ std::string rejections(const PlanReport& report, const TextStyle& style) {
   return heading("Ruled out", style) + table.text(style);
 }
 
-std::string certificate(const PlanReport& report, const TextStyle& style) {
-  const SearchCounts& counts = report.counts;
-  const std::string proof =
-      report.exhaustive
-          ? fmt::format(
-                "Proved best of all {} combinations of the searched axes: {} fit and were priced, "
-                "{} were ruled out by their bounds, {} do not fit, the rest is ruled out below.",
-                grouped(counts.tuples), grouped(counts.fitting), grouped(counts.bounded),
-                grouped(counts.too_large))
-          : fmt::format(
-                "Not proved: best of the {} combinations priced before the search was stopped. One "
-                "that is up to {:.1f} % faster may exist.",
-                grouped(counts.fitting), 100 * report.gap);
-  std::string checked;
-  const Candidate* winner = report.winner();
-  if (winner != nullptr && winner->plan.pp > 1 && winner->simulated_step) {
-    const double off = *winner->simulated_step / winner->prediction.time.step - 1;
-    checked = fmt::format(" Simulated event by event the winner takes {} ({}).",
-                          duration(*winner->simulated_step), signed_percent(off));
-  }
-  return folded(proof + checked, "proof      ", style);
-}
-
 std::string near_misses(const PlanReport& report, const TextStyle& style) {
   std::string out = heading("Nearest misses", style);
   for (const NearMiss& miss : report.near_misses) {
@@ -327,6 +304,29 @@ std::string next_steps(const PlanReport& report, std::string_view command, const
 
 }  // namespace
 
+std::string proof_of(const PlanReport& report) {
+  const SearchCounts& counts = report.counts;
+  const std::string proof =
+      report.exhaustive
+          ? fmt::format(
+                "Proved best of all {} combinations of the searched axes: {} fit and were priced, "
+                "{} were ruled out by their bounds, {} do not fit, the rest is ruled out below.",
+                grouped(counts.tuples), grouped(counts.fitting), grouped(counts.bounded),
+                grouped(counts.too_large))
+          : fmt::format(
+                "Not proved: best of the {} combinations priced before the search was stopped. One "
+                "that is up to {:.1f} % faster may exist.",
+                grouped(counts.fitting), 100 * report.gap);
+  std::string checked;
+  const Candidate* winner = report.winner();
+  if (winner != nullptr && winner->plan.pp > 1 && winner->simulated_step) {
+    const double off = *winner->simulated_step / winner->prediction.time.step - 1;
+    checked = fmt::format(" Simulated event by event the winner takes {} ({}).",
+                          duration(*winner->simulated_step), signed_percent(off));
+  }
+  return proof + checked;
+}
+
 std::string near_misses_text(const PlanRequest& request, const PlanReport& report,
                              const TextStyle& style) {
   const std::string verdict = fmt::format(
@@ -353,7 +353,7 @@ std::string search_text(const Choice& choice, const Sensitivity* buys_most,
   if (buys_most != nullptr) {
     out += folded(buys_most_sentence(*buys_most, request), "buys most  ", style);
   }
-  out += certificate(report, style);
+  out += folded(proof_of(report), "proof      ", style);
   out += memory_text(costs, style) + time_text(costs, style);
   out += runners_up(choice, style) + gpu_counts(choice, style);
   out += choice.counts.empty() ? pareto(report, style) : front_over_counts(choice, style);

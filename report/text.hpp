@@ -20,6 +20,8 @@ namespace echelon {
 /// Why there is no plan, without the rest: the nearest misses.
 [[nodiscard]] std::string near_misses_text(const PlanRequest& request, const PlanReport& report,
                                            const TextStyle& style);
+/// What became of the combinations searched, and whether the winner is proved.
+[[nodiscard]] std::string proof_of(const PlanReport& report);
 /// One configuration, priced.
 [[nodiscard]] std::string predict_text(const PlanRequest& request, const Candidate& candidate,
                                        const TextStyle& style);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "costmodel/schedule/build.hpp"
+#include "costmodel/schedule/simulator.hpp"
 
 namespace echelon {
 namespace {
@@ -68,8 +70,9 @@ ScheduleCosts pipeline_costs(const Pricer& pricer, const StageModel& model,
     const StageTimes each = model.times(chunk);
     costs.stages[static_cast<std::size_t>(shape.stage(rank, static_cast<int>(i) / plan.pp))] = {
         .forward = each.forward,
-        .backward_input = 0.5 * each.backward,
-        .backward_weight = 0.5 * each.backward};
+        .backward_input = 0.5 * (each.backward - each.recompute),
+        .backward_weight = 0.5 * (each.backward - each.recompute),
+        .recompute = each.recompute};
   }
   return costs;
 }
@@ -135,6 +138,13 @@ TimedSchedule timed_schedule_of(const Pricer& pricer, const ParallelPlan& plan,
 Schedule schedule_of(const Pricer& pricer, const ParallelPlan& plan,
                      std::span<const Stage> stages) {
   return timed_schedule_of(pricer, plan, stages).schedule;
+}
+
+SimulatedStep simulate_plan(const Pricer& pricer, const ParallelPlan& plan,
+                            std::span<const Stage> stages) {
+  TimedSchedule timed = timed_schedule_of(pricer, plan, stages);
+  Timeline timeline = simulate(timed.schedule, timed.costs);
+  return {std::move(timed.schedule), std::move(timed.costs), std::move(timeline)};
 }
 
 }  // namespace echelon

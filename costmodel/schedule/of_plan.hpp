@@ -6,6 +6,7 @@
 #include "costmodel/price.hpp"
 #include "costmodel/schedule/compute_order.hpp"
 #include "costmodel/schedule/costs.hpp"
+#include "costmodel/schedule/timeline.hpp"
 #include "costmodel/stage_model.hpp"
 
 namespace echelon {
@@ -42,5 +43,14 @@ struct TimedSchedule {
                                               std::span<const Stage> stages);
 [[nodiscard]] Schedule schedule_of(const Pricer& pricer, const ParallelPlan& plan,
                                    std::span<const Stage> stages);
+
+/// A step as it was simulated: the program of every pipeline rank, and when it runs.
+struct SimulatedStep {
+  Schedule schedule;
+  ScheduleCosts costs;
+  Timeline timeline;
+};
+[[nodiscard]] SimulatedStep simulate_plan(const Pricer& pricer, const ParallelPlan& plan,
+                                          std::span<const Stage> stages);
 
 }  // namespace echelon

@@ -219,4 +219,13 @@ Timeline simulate(const Schedule& schedule, const ScheduleCosts& costs) {
   return Simulation(schedule, costs).run();
 }
 
+double idle_share(const Timeline& timeline, int ranks) {
+  if (timeline.makespan <= Seconds{}) return 0;
+  Seconds busy;
+  for (const Span& span : timeline.spans) {
+    if (span.queue == Queue::compute) busy += span.end - span.start;
+  }
+  return 1 - busy / (ranks * timeline.makespan);
+}
+
 }  // namespace echelon

@@ -37,4 +37,8 @@ struct Timeline {
   bool operator==(const Timeline&) const = default;
 };
 
+/// Share of the time of all compute queues, from zero to the makespan, in which nothing runs on
+/// them: bubbles, and waits for what is not hidden.
+[[nodiscard]] double idle_share(const Timeline& timeline, int ranks);
+
 }  // namespace echelon

@@ -112,3 +112,33 @@ TEST_CASE("a refused rank order names the axis") {
   CHECK(error("tp-cp-xp-dp-pp") == "unknown axis 'xp'");
   CHECK(error("tp-cp-cp-dp-pp") == "axis 'cp' twice");
 }
+
+TEST_CASE("expert groups partition the ranks of every stage") {
+  ParallelPlan plan = plan_of(2, 1, 8, 2);
+  plan.ep = 4;
+  plan.etp = 2;
+  plan.rank_order = GENERATE(RankOrder::dp_inside_pp, RankOrder::pp_inside_dp);
+  const ProcessGrid grid(plan);
+  std::set<int> seen;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    const std::vector<int> group = grid.expert_group(rank);
+    REQUIRE(group.size() == 4);
+    CHECK(std::set<int>(group.begin(), group.end()).size() == 4);
+    CHECK(std::set<int>(group.begin(), group.end()).contains(rank));
+    for (const int member : group) {
+      CHECK(grid.expert_group(member) == group);
+      CHECK(grid.coordinates(member).pp == grid.coordinates(rank).pp);
+    }
+    seen.insert(group.front());
+  }
+  CHECK(static_cast<int>(seen.size()) == grid.ranks() / 4);
+}
+
+TEST_CASE("experts without tensor parallelism go to neighbouring ranks") {
+  ParallelPlan plan = plan_of(4, 1, 4, 1);
+  plan.ep = 8;
+  CHECK(ProcessGrid(plan).expert_group(9) == std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15});
+  plan.ep = 2;
+  plan.etp = 4;
+  CHECK(ProcessGrid(plan).expert_group(9) == std::vector<int>{9, 13});
+}

@@ -194,3 +194,13 @@ TEST_CASE("lowered schedules also run with all communications of a rank one at a
     REQUIRE(simulate(schedule, costs).complete());
   }
 }
+
+TEST_CASE("what compute queues do not use is idle") {
+  Timeline timeline;
+  CHECK(idle_share(timeline, 1) == 0);
+  timeline.spans = {{0, 0, Queue::compute, Seconds{0}, Seconds{2}},
+                    {0, 1, Queue::reduce, Seconds{2}, Seconds{4}},
+                    {1, 0, Queue::compute, Seconds{1}, Seconds{2}}};
+  timeline.makespan = Seconds{4};
+  CHECK(idle_share(timeline, 2) == Approx(1 - 3.0 / 8));
+}

@@ -117,6 +117,7 @@ TEST_CASE("money is GPUs times hours times price, and failures make it more") {
   const double price = r.cluster.price_per_gpu_hour()->in(kDollar);
   const double hours = 1e12 / r.job.tokens_per_step() * 2 / 3600;
   CHECK(money.per_step->in(kDollar) == Approx(64 * price * 2 / 3600));
+  CHECK(money.per_token->in(kDollar) == Approx(64 * price * 2 / 3600 / r.job.tokens_per_step()));
   CHECK(money.time_for_budget->in(kHour) == Approx(hours));
   CHECK(money.for_budget->in(kDollar) == Approx(64 * hours * price));
   CHECK(*money.expected_time / *money.time_for_budget == Approx(1 / money.goodput->fraction));

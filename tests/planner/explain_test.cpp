@@ -206,3 +206,16 @@ TEST_CASE("why not experts that do not divide: the nearest number that does") {
   REQUIRE(answer.neighbor.has_value());
   CHECK((answer.neighbor->plan.ep == 2 || answer.neighbor->plan.ep == 4));
 }
+
+TEST_CASE("an explanation ends when it is told to, and says that it is not whole") {
+  const PlanRequest request = request_for("7b", "dgx-h100", 64, "megatron-core");
+  CHECK(explain(request)->whole);
+  int calls = 0;
+  const Explanation early =
+      explain(request, [&](double share) { return ++calls < 50 && share < 0.3; }).value();
+  CHECK_FALSE(early.whole);
+  CHECK(early.sensitivities.empty());
+  CHECK(early.chain.size() < explain(request)->chain.size());
+  const Explanation at_once = explain(request, [](double) { return false; }).value();
+  CHECK_FALSE(at_once.whole);
+}

@@ -1,0 +1,148 @@
+#include "gui/flag_entry.hpp"
+
+#include <QCompleter>
+#include <QEvent>
+#include <QFileDialog>
+#include <QGridLayout>
+#include <QPainter>
+#include <QToolButton>
+
+#include "cli/flags.hpp"
+#include "cli/help.hpp"
+#include "gui/theme.hpp"
+
+namespace echelon::gui {
+
+namespace {
+
+constexpr int kTitleWidth = 86;
+
+}  // namespace
+
+QString qt_text(std::string_view text) {
+  return QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
+}
+
+QString tooltip_of(const std::string& name) {
+  const cli::Flag* flag = cli::find_flag(name);
+  if (flag == nullptr) return {};
+  return QStringLiteral("<p style='white-space:pre-wrap'><b>%1</b><br>%2</p>")
+      .arg(qt_text(cli::spelling_of(*flag)).toHtmlEscaped(), qt_text(flag->help).toHtmlEscaped());
+}
+
+Reason::Reason(QWidget* parent) : QLabel(parent) {
+  setWordWrap(true);
+  setTextInteractionFlags(Qt::TextSelectableByMouse);
+  QFont small = font();
+  small.setPointSizeF(small.pointSizeF() * 0.9);
+  setFont(small);
+  paint_in_palette();
+  hide();
+}
+
+void Reason::tell(const QString& text) {
+  setText(text);
+  setVisible(!text.isEmpty());
+}
+
+void Reason::changeEvent(QEvent* event) {
+  if (event->type() == QEvent::ApplicationPaletteChange) paint_in_palette();
+  QLabel::changeEvent(event);
+}
+
+void Reason::paint_in_palette() {
+  QPalette own = QApplication::palette();
+  own.setColor(QPalette::WindowText, error_colour(own));
+  setPalette(own);
+}
+
+void mark_wrong(QWidget& widget, const QWidget& entry) {
+  QPainter painter(&widget);
+  painter.setRenderHint(QPainter::Antialiasing);
+  painter.setPen(QPen(error_colour(widget.palette()), 2));
+  const QRect around(entry.mapTo(&widget, QPoint(0, 0)), entry.size());
+  painter.drawRoundedRect(QRectF(around).adjusted(-1.5, -1.5, 1.5, 1.5), 3, 3);
+}
+
+FlagEntry::FlagEntry(std::string flag, const QString& title, const QStringList& choices,
+                     bool browse, QWidget* parent)
+    : QWidget(parent), flag_(std::move(flag)) {
+  auto* grid = new QGridLayout(this);
+  grid->setContentsMargins(2, 2, 2, 2);
+  grid->setHorizontalSpacing(6);
+  grid->setVerticalSpacing(2);
+  auto* label = new QLabel(title, this);
+  label->setFixedWidth(kTitleWidth);
+  label->setWordWrap(true);
+  grid->addWidget(label, 0, 0);
+  QWidget* shown = nullptr;
+  if (choices.isEmpty()) {
+    entry_ = new QLineEdit(this);
+    shown = entry_;
+  } else {
+    list_ = new QComboBox(this);
+    list_->setEditable(true);
+    list_->setInsertPolicy(QComboBox::NoInsert);
+    list_->addItems(choices);
+    list_->setCurrentIndex(-1);
+    list_->setMinimumContentsLength(8);
+    list_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
+    list_->completer()->setFilterMode(Qt::MatchContains);
+    list_->completer()->setCompletionMode(QCompleter::PopupCompletion);
+    entry_ = list_->lineEdit();
+    shown = list_;
+    connect(list_, &QComboBox::activated, this, [this](int index) {
+      Q_EMIT edited(list_->itemText(index));
+      Q_EMIT done();
+    });
+  }
+  label->setBuddy(shown);
+  shown->setAccessibleName(title);
+  shown->setToolTip(tooltip_of(flag_));
+  label->setToolTip(shown->toolTip());
+  grid->addWidget(shown, 0, 1);
+  grid->setColumnStretch(1, 1);
+  if (browse) {
+    auto* button = new QToolButton(this);
+    button->setText(QStringLiteral("…"));
+    button->setToolTip(tr("Choose a file (or drop one on the window)"));
+    button->setAccessibleName(tr("File for %1").arg(title));
+    connect(button, &QToolButton::clicked, this, &FlagEntry::browse);
+    grid->addWidget(button, 0, 2);
+  }
+  reason_ = new Reason(this);
+  grid->addWidget(reason_, 1, 0, 1, 3);
+  connect(entry_, &QLineEdit::textEdited, this, &FlagEntry::edited);
+  connect(entry_, &QLineEdit::editingFinished, this, &FlagEntry::done);
+}
+
+void FlagEntry::show_value(const QString& text, const QString& otherwise) {
+  entry_->setPlaceholderText(otherwise);
+  if (entry_->text() == text) return;
+  entry_->setText(text);
+  entry_->setCursorPosition(0);
+}
+
+void FlagEntry::show_reason(const QString& reason) {
+  if (reason_->text() == reason) return;
+  reason_->tell(reason);
+  entry_->setAccessibleDescription(reason);
+  update();
+}
+
+void FlagEntry::paintEvent(QPaintEvent* event) {
+  QWidget::paintEvent(event);
+  if (!reason_->text().isEmpty()) {
+    mark_wrong(*this, list_ != nullptr ? *static_cast<QWidget*>(list_) : *entry_);
+  }
+}
+
+void FlagEntry::browse() {
+  const QString path = QFileDialog::getOpenFileName(this, tr("Choose a file"), {},
+                                                    tr("JSON (*.json);;All files (*)"));
+  if (path.isEmpty()) return;
+  Q_EMIT edited(path);
+  Q_EMIT done();
+}
+
+}  // namespace echelon::gui

@@ -1,0 +1,72 @@
+// One flag as an entry: its value, what it is when nothing is said, and why it is wrong.
+#pragma once
+
+#include <QComboBox>
+#include <QLabel>
+#include <QLineEdit>
+#include <QString>
+#include <QStringList>
+#include <QWidget>
+#include <string>
+#include <string_view>
+
+namespace echelon::gui {
+
+[[nodiscard]] QString qt_text(std::string_view text);
+/// Help of a flag as its tooltip: "--seq N: tokens per sample ...".
+[[nodiscard]] QString tooltip_of(const std::string& flag);
+
+/// A line of text below an entry, in the colour of errors; takes no room while it is empty.
+class Reason : public QLabel {
+  Q_OBJECT
+
+ public:
+  explicit Reason(QWidget* parent = nullptr);
+  void tell(const QString& text);
+
+ protected:
+  void changeEvent(QEvent* event) override;
+
+ private:
+  void paint_in_palette();
+};
+
+/// A title, an entry (with a list where there is one to choose from) and room for a reason.
+class FlagEntry : public QWidget {
+  Q_OBJECT
+
+ public:
+  /// `browse`: a button that asks for a file.
+  FlagEntry(std::string flag, const QString& title, const QStringList& choices, bool browse,
+            QWidget* parent = nullptr);
+
+  [[nodiscard]] const std::string& flag() const { return flag_; }
+  [[nodiscard]] QString text() const { return entry_->text(); }
+  [[nodiscard]] QLineEdit& entry() { return *entry_; }
+  /// `otherwise` is shown where nothing is set. An entry that is being typed into keeps its text
+  /// while it means the same.
+  void show_value(const QString& text, const QString& otherwise);
+  /// "" for none. The entry gets a border, the reason stands below it.
+  void show_reason(const QString& reason);
+  [[nodiscard]] QString reason() const { return reason_->text(); }
+
+ Q_SIGNALS:
+  void edited(const QString& text);
+  void done();  ///< the edit at hand is over
+
+ protected:
+  void paintEvent(QPaintEvent* event) override;
+
+ private:
+  void browse();
+
+  std::string flag_;
+  QComboBox* list_ = nullptr;  ///< null: a line of text alone
+  QLineEdit* entry_ = nullptr;
+  Reason* reason_ = nullptr;
+};
+
+/// Draws the border of a wrong entry around `entry`, a child of `widget`.
+void mark_wrong(QWidget& widget, const QWidget& entry);
+
+}  // namespace echelon::gui

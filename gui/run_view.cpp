@@ -1,0 +1,294 @@
+#include "gui/run_view.hpp"
+
+#include <QFile>
+#include <QFileDialog>
+#include <QFontDatabase>
+#include <QHBoxLayout>
+#include <QVBoxLayout>
+#include <utility>
+
+#include "cli/child.hpp"
+#include "gui/theme.hpp"
+#include "report/run.hpp"
+
+namespace echelon::gui {
+namespace {
+
+constexpr int kMostLines = 2000;  ///< of the log
+
+/// Exit codes of `plan run`: docs/run.md.
+QString meaning_of(int code) {
+  switch (code) {
+    case 0: return "Done.";
+    case 2: return "Wrong input.";
+    case 3: return "The machine lacks something.";
+    case 4: return "A rank waited longer than the deadline.";
+    case 5: return "Not enough memory.";
+    case 6: return "Loss or gradients diverged.";
+    case 7: return "A process of the run was lost.";
+    case 130:
+    case 143: return "Stopped.";
+    case -1: return "plan was ended by a signal.";
+    default: return QString("plan run ended with code %1.").arg(code);
+  }
+}
+
+}  // namespace
+
+RunView::RunView(QWidget* parent)
+    : QWidget(parent),
+      program_(QString::fromStdString(cli::own_folder()) + "/plan"),
+      form_(new RunForm),
+      process_(new RunProcess(this)),
+      start_(new QPushButton("Run")),
+      stop_(new QPushButton("Stop")),
+      progress_(new QProgressBar),
+      status_(new QLabel),
+      charts_(new RunCharts),
+      chart_page_(new Placeholder("No run yet: name a plan file and press Run, or open a report.",
+                                  charts_)),
+      log_(new QPlainTextEdit),
+      measured_(new MeasuredView),
+      tabs_(new QTabWidget),
+      settings_(new QScrollArea),
+      halves_(new QSplitter) {
+  setAccessibleName("Run of a plan");
+  auto* open = new QPushButton("Open report …");
+  open->setToolTip("a report that plan run --report wrote, here or elsewhere");
+  start_->setToolTip("execute the plan on this machine's processor cores (Return in a field)");
+  stop_->setToolTip(
+      "once: end after this step, with checkpoint and report; again: at once, without");
+  status_->setWordWrap(true);
+  status_->setTextFormat(Qt::PlainText);
+  status_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+  status_->setAccessibleName("State of the run");
+  progress_->setTextVisible(true);
+  progress_->setAccessibleName("Progress of the run");
+  log_->setReadOnly(true);
+  log_->setMaximumBlockCount(kMostLines);
+  log_->setFont(QFontDatabase::systemFont(QFontDatabase::FixedFont));
+  log_->setAccessibleName("Log of the run");
+  log_->setPlaceholderText("What a run says stands here.");
+  tabs_->setDocumentMode(true);
+  tabs_->addTab(measured_, "Measured and predicted");
+  tabs_->addTab(log_, "Log");
+
+  auto* bar = new QHBoxLayout;
+  bar->addWidget(start_);
+  bar->addWidget(stop_);
+  bar->addWidget(progress_, 1);
+  auto* below = new QHBoxLayout;
+  below->addWidget(status_, 1);
+  below->addWidget(open);
+  auto* results = new QSplitter(Qt::Vertical);
+  results->addWidget(chart_page_);
+  results->addWidget(tabs_);
+  results->setSizes({400, 500});
+  auto* right = new QWidget;
+  auto* column = new QVBoxLayout(right);
+  column->setContentsMargins(6, 6, 6, 6);
+  column->addLayout(bar);
+  column->addLayout(below);
+  column->addWidget(results, 1);
+  settings_->setWidget(form_);
+  settings_->setWidgetResizable(true);
+  settings_->setFrameShape(QFrame::NoFrame);
+  settings_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+  halves_->addWidget(settings_);
+  halves_->addWidget(right);
+  halves_->setSizes({320, 960});
+  halves_->setStretchFactor(0, 0);
+  halves_->setStretchFactor(1, 1);
+  // Small windows: what is there shrinks before it is cut off.
+  progress_->setMinimumWidth(20);
+  settings_->setMinimumWidth(20);
+  chart_page_->setMinimumHeight(50);
+  tabs_->setMinimumHeight(60);
+  auto* layout = new QVBoxLayout(this);
+  layout->setContentsMargins(0, 0, 0, 0);
+  layout->addWidget(halves_);
+
+  connect(start_, &QPushButton::clicked, this, &RunView::start_form);
+  connect(form_, &RunForm::start_asked, this, &RunView::start_form);
+  connect(form_, &RunForm::changed, this, [this] { set_running(running()); });
+  connect(stop_, &QPushButton::clicked, this, &RunView::stop);
+  connect(open, &QPushButton::clicked, this, &RunView::choose_report);
+  connect(process_, &RunProcess::heard, this, &RunView::hear);
+  connect(process_, &RunProcess::said, this, &RunView::say);
+  connect(process_, &RunProcess::ended, this, &RunView::over);
+  connect(process_, &RunProcess::failed, this, [this](const QString& reason) {
+    set_running(false);
+    tell(reason, Paint::bad);
+    Q_EMIT ended();
+  });
+  set_running(false);
+}
+
+/// Where there is no room for them beside the run, its settings are a tab of their own.
+void RunView::resizeEvent(QResizeEvent* event) {
+  QWidget::resizeEvent(event);
+  constexpr int kRoomForBoth = 640;
+  const bool beside = halves_->indexOf(settings_) >= 0;
+  if (width() >= kRoomForBoth && !beside) {
+    halves_->insertWidget(0, settings_);
+    halves_->setSizes({320, width() - 320});
+    settings_->show();
+  } else if (width() < kRoomForBoth && beside) {
+    tabs_->insertTab(0, settings_, "Settings");
+    if (!report_ && !running()) tabs_->setCurrentIndex(0);
+  }
+}
+
+void RunView::set_running(bool running) {
+  start_->setEnabled(!running && !form_->plan().isEmpty());
+  stop_->setEnabled(running);
+  stop_->setText(running && process_->wishes() > 0 ? "Stop at once" : "Stop");
+}
+
+void RunView::propose(const QString& plan_path) { form_->set_plan(plan_path); }
+
+void RunView::start(QString plan_path, QStringList flags) {
+  if (running()) return tell("A run is going on: stop it first.", Paint::warning);
+  form_->set_plan(plan_path);
+  form_->set_flags(flags);
+  start_form();
+}
+
+void RunView::start_form() {
+  if (running() || form_->plan().isEmpty()) return;
+  form_->clear_marks();
+  QStringList words = QStringList{"run", form_->plan()} + form_->flags();
+  const QString kept = form_->field("report")->text().trimmed();
+  report_path_ = kept.isEmpty() ? scratch_.filePath("report.json") : kept;
+  if (kept.isEmpty()) {
+    QFile::remove(report_path_);
+    words << "--report" << report_path_;
+  }
+  words << "--events"
+        << "1"
+        << "--quiet";
+  charts_->clear();
+  log_->clear();
+  report_.reset();
+  last_complaint_.clear();
+  first_step_.reset();
+  progress_->setRange(0, 0);  // busy until the first step is over
+  tabs_->setCurrentWidget(log_);
+  measured_->show_nothing(
+      "The run goes on: measured stands beside predicted here when it has "
+      "ended.");
+  tell("Pricing the plan for this machine …", Paint::plain);
+  process_->start(program_, words);
+  set_running(true);
+  Q_EMIT started();
+}
+
+void RunView::stop() {
+  process_->stop();
+  set_running(running());
+  if (running()) {
+    tell(process_->wishes() > 1 ? "Ending at once …"
+                                : "Ending after this step, with checkpoint and report …",
+         Paint::warning);
+  }
+}
+
+void RunView::hear(const RunEvent& event) {
+  switch (event.kind) {
+    case RunEvent::Kind::started: say(QString::fromStdString(event.text), false); break;
+    case RunEvent::Kind::step: {
+      if (!first_step_) {
+        first_step_ = event.step.step;
+        progress_->setRange(0, static_cast<int>(event.of - *first_step_));
+        chart_page_->show_content();
+      }
+      progress_->setValue(static_cast<int>(event.step.step + 1 - *first_step_));
+      charts_->add(event.step);
+      const QString line = QString::fromStdString(step_line(event.step, event.of));
+      log_->appendPlainText(line);
+      if (process_->wishes() == 0) {
+        tell(line, event.step.notes.empty() ? Paint::plain : Paint::warning);
+      }
+      break;
+    }
+    case RunEvent::Kind::checkpoint:
+      say("checkpoint: " + QString::fromStdString(event.text), false);
+      break;
+    case RunEvent::Kind::note: say(QString::fromStdString(event.text), false); break;
+    case RunEvent::Kind::ended: say(QString::fromStdString(event.text), false); break;
+  }
+}
+
+void RunView::say(const QString& line, bool complaint) {
+  log_->appendPlainText(line);
+  if (!complaint) return;
+  last_complaint_ = line.startsWith("plan: ") ? line.mid(6) : line;
+  form_->mark_wrong(last_complaint_);
+}
+
+void RunView::over(int code) {
+  charts_->draw();
+  set_running(false);
+  progress_->setRange(0, std::max(progress_->maximum(), 1));
+  const QString why = last_complaint_.isEmpty() ? meaning_of(code) : last_complaint_;
+  if (QFile::exists(report_path_) && first_step_) {
+    Result<RunReport> report = read_run_report(report_path_.toStdString());
+    if (report) {
+      tell(why, report->end == RunReport::End::completed     ? Paint::good
+                : report->end == RunReport::End::interrupted ? Paint::warning
+                                                             : Paint::bad);
+      show_report(*std::move(report));
+    } else {
+      tell(QString::fromStdString(report.error().message()), Paint::bad);
+    }
+  } else {
+    measured_->show_nothing("There is no report: " + why);
+    tell(why, code == 0 ? Paint::plain : Paint::bad);
+    tabs_->setCurrentWidget(log_);
+  }
+  Q_EMIT ended();
+}
+
+void RunView::show_report(RunReport report) {
+  measured_->show_report(report);
+  tabs_->setCurrentWidget(measured_);
+  report_ = std::move(report);
+}
+
+void RunView::open_report(QString path) {
+  if (running()) return tell("A run is going on: stop it first.", Paint::warning);
+  Result<RunReport> report = read_run_report(path.toStdString());
+  if (!report) return tell(QString::fromStdString(report.error().message()), Paint::bad);
+  charts_->clear();
+  log_->clear();
+  for (const RunStep& step : report->steps) {
+    charts_->add(step);
+    for (const std::string& note : step.notes) {
+      log_->appendPlainText(
+          QString("step %1: %2").arg(step.step).arg(QString::fromStdString(note)));
+    }
+  }
+  charts_->draw();
+  if (!report->steps.empty()) chart_page_->show_content();
+  progress_->setRange(0, 1);
+  progress_->setValue(report->end == RunReport::End::completed ? 1 : 0);
+  tell("Report " + path, Paint::plain);
+  show_report(*std::move(report));
+}
+
+void RunView::choose_report() {
+  const QString path =
+      QFileDialog::getOpenFileName(this, "Open a run report", {}, "Run reports (*.json)");
+  if (!path.isEmpty()) open_report(path);
+}
+
+void RunView::tell(const QString& text, Paint paint) {
+  QPalette colours = palette();
+  if (paint == Paint::good) colours.setColor(QPalette::WindowText, good_colour(palette()));
+  if (paint == Paint::warning) colours.setColor(QPalette::WindowText, warning_colour(palette()));
+  if (paint == Paint::bad) colours.setColor(QPalette::WindowText, error_colour(palette()));
+  status_->setPalette(colours);
+  status_->setText(text);
+}
+
+}  // namespace echelon::gui

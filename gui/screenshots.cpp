@@ -1,0 +1,69 @@
+#include "gui/screenshots.hpp"
+
+#include <QApplication>
+#include <QDir>
+#include <QEventLoop>
+
+namespace echelon::gui {
+
+namespace {
+
+/// Handles events until `done`; what is waited for always ends.
+template <class Done>
+void wait_until(Done done) {
+  while (!done()) QApplication::processEvents(QEventLoop::WaitForMoreEvents);
+}
+
+void settle() {
+  for (int i = 0; i < 5; ++i) QApplication::processEvents();
+}
+
+Status save(const QPixmap& picture, const QString& path) {
+  if (picture.save(path)) return Done{};
+  return environment_error(path.toStdString(), "the picture cannot be written",
+                           "is there room, and may this folder be written?");
+}
+
+}  // namespace
+
+Status take_pictures(Window& window, const std::string& folder) {
+  const QDir where(QString::fromStdString(folder));
+  if (!where.mkpath(QStringLiteral("."))) {
+    return environment_error("--screenshot", "the folder '" + folder + "' cannot be made",
+                             "a folder that may be written");
+  }
+  window.resize(1440, 900);
+  window.show();
+  wait_until([&] { return !window.desk().searching(); });
+  if (window.desk().asked()) {
+    window.raise_view(QStringLiteral("Explanation"));
+    window.explanation().start();
+    wait_until([&] { return !window.explanation().busy(); });
+    window.raise_view(QStringLiteral("Sensitivity"));
+    window.sensitivity().start();
+    wait_until([&] { return !window.sensitivity().busy(); });
+  }
+  for (const auto& [theme, name] :
+       {std::pair(Theme::light, "light"), std::pair(Theme::dark, "dark")}) {
+    window.set_theme(theme);
+    window.resize(1440, 900);
+    for (const Window::Hosted& hosted : window.views()) {
+      window.raise_view(hosted.name);
+      settle();
+      const QString file =
+          QStringLiteral("%1-%2.png").arg(hosted.name.toLower().replace(' ', '-'), name);
+      if (Status saved = save(hosted.view->grab(), where.filePath(file)); !saved) return saved;
+    }
+    window.raise_first_views();
+    for (const QSize size : {QSize(1280, 800), QSize(2560, 1440)}) {
+      window.resize(size);
+      settle();
+      const QString file =
+          QStringLiteral("window-%1x%2-%3.png").arg(size.width()).arg(size.height()).arg(name);
+      if (Status saved = save(window.grab(), where.filePath(file)); !saved) return saved;
+    }
+  }
+  return Done{};
+}
+
+}  // namespace echelon::gui

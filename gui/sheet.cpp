@@ -1,0 +1,60 @@
+#include "gui/sheet.hpp"
+
+#include "cli/flags.hpp"
+
+namespace echelon::gui {
+
+Sheet sheet_of(const cli::Settings& settings) {
+  Sheet sheet;
+  for (const auto& [name, setting] : settings.all()) {
+    const cli::Flag* flag = cli::find_flag(name);
+    if (flag == nullptr || (flag->groups & (cli::kJob | cli::kLayout | cli::kSearch)) == 0)
+      continue;
+    const cli::Setting own{setting.value, "--" + name};
+    if ((flag->groups & cli::kLayout) != 0) {
+      sheet.plan.set(name, own);
+      sheet.locked.insert(name);
+    } else {
+      sheet.question.set(name, own);
+    }
+  }
+  return sheet;
+}
+
+cli::Settings searched(const Sheet& sheet) {
+  cli::Settings all = sheet.question;
+  for (const std::string& flag : sheet.locked) {
+    if (const cli::Setting* setting = sheet.plan.find(flag)) all.set(flag, *setting);
+  }
+  return all;
+}
+
+void History::begin(Sheet sheet) {
+  states_ = {std::move(sheet)};
+  at_ = 0;
+  seal();
+}
+
+void History::push(Sheet sheet, std::string_view what) {
+  const bool goes_on = !what.empty() && what == what_ && at_ > 0 && !can_redo();
+  what_ = what;
+  if (goes_on) {
+    amend(std::move(sheet));
+    return;
+  }
+  states_.resize(at_ + 1);
+  states_.push_back(std::move(sheet));
+  ++at_;
+}
+
+void History::undo() {
+  if (can_undo()) --at_;
+  seal();
+}
+
+void History::redo() {
+  if (can_redo()) ++at_;
+  seal();
+}
+
+}  // namespace echelon::gui

@@ -1,0 +1,106 @@
+#include "gui/space_view.hpp"
+
+#include <QEvent>
+#include <QHBoxLayout>
+#include <QToolButton>
+#include <QVBoxLayout>
+#include <utility>
+
+#include "gui/theme.hpp"
+#include "report/figures.hpp"
+
+namespace echelon::gui {
+namespace {
+
+QComboBox* figure_box(Figure chosen, const char* name) {
+  auto* box = new QComboBox;
+  box->setAccessibleName(name);
+  for (const FigureFacts& facts : figures()) {
+    box->addItem(QString::fromStdString(std::string(facts.title)));
+    box->setItemData(box->count() - 1, QString::fromStdString(std::string(facts.formula)),
+                     Qt::ToolTipRole);
+  }
+  box->setCurrentIndex(static_cast<int>(chosen));
+  constexpr int kLeast = 60;
+  box->setSizeAdjustPolicy(QComboBox::AdjustToContents);
+  box->setMinimumWidth(kLeast);
+  return box;
+}
+
+}  // namespace
+
+SpaceView::SpaceView(QWidget* parent)
+    : QWidget(parent),
+      x_(figure_box(Figure::step, "Across")),
+      y_(figure_box(Figure::memory, "Up")),
+      legend_(new QLabel),
+      canvas_(new SpaceCanvas),
+      page_(new Placeholder("No plans yet: say what to train and on what, then search.", canvas_)) {
+  setAccessibleName("Space of plans");
+  auto* all = new QToolButton;
+  all->setText("Fit");
+  all->setToolTip(
+      "show all plans (F)\nwheel or rubber band: zoom, right click: back, arrow keys: "
+      "along the front, Home: the winner");
+  legend_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
+  auto* bar = new QHBoxLayout;
+  bar->addWidget(y_);
+  bar->addWidget(new QLabel("against"));
+  bar->addWidget(x_);
+  bar->addWidget(legend_, 1);
+  bar->addWidget(all);
+  auto* layout = new QVBoxLayout(this);
+  layout->setContentsMargins(6, 6, 6, 6);
+  layout->setSpacing(4);
+  layout->addLayout(bar);
+  layout->addWidget(page_, 1);
+  setFocusProxy(canvas_);
+
+  connect(x_, &QComboBox::currentIndexChanged, this, &SpaceView::axes_chosen);
+  connect(y_, &QComboBox::currentIndexChanged, this, &SpaceView::axes_chosen);
+  connect(all, &QToolButton::clicked, canvas_, &SpaceCanvas::fit_more);
+  connect(canvas_, &SpaceCanvas::chosen, this, &SpaceView::chosen);
+  show_legend();
+}
+
+void SpaceView::show_space(SpaceShown space) {
+  const bool any = space && !(space->report.candidates.empty() && space->report.pareto.empty() &&
+                              space->report.near_misses.empty());
+  if (any) {
+    page_->show_content();
+  } else if (space) {
+    page_->show_sentence("Nothing fits: the rejected configurations say what is missing.");
+  } else {
+    page_->show_sentence("No plans yet: say what to train and on what, then search.");
+  }
+  canvas_->show_space(std::move(space));
+}
+
+void SpaceView::mark(const ParallelPlan& plan) { canvas_->mark(plan); }
+
+void SpaceView::axes_chosen() {
+  canvas_->show_figures(static_cast<Figure>(x_->currentIndex()),
+                        static_cast<Figure>(y_->currentIndex()));
+}
+
+void SpaceView::show_legend() {
+  const auto coloured = [](const char* sign, const QColor& colour, const char* words) {
+    return QString("<span style='color:%1'>%2</span>&nbsp;%3")
+        .arg(colour.name(), QString::fromUtf8(sign), QString::fromUtf8(words));
+  };
+  legend_->setText(QStringList{
+      coloured("★", series_colour(5), "winner"), coloured("◯", series_colour(5), "tied"),
+      coloured("●", series_colour(1), "Pareto front"), coloured("●", series_colour(0), "fits"),
+      coloured("◯", palette().color(QPalette::PlaceholderText), "does not fit")}
+                       .join(" &nbsp; "));
+  legend_->setToolTip(
+      "tied: too close to the winner to call (docs/explain.md)\n"
+      "Pareto front: no other plan is both faster and smaller");
+}
+
+void SpaceView::changeEvent(QEvent* event) {
+  QWidget::changeEvent(event);
+  if (event->type() == QEvent::PaletteChange && legend_ != nullptr) show_legend();
+}
+
+}  // namespace echelon::gui

@@ -1,0 +1,357 @@
+#include "gui/timeline_view.hpp"
+
+#include <QHelpEvent>
+#include <QPainter>
+#include <QToolTip>
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "gui/painting.hpp"
+#include "gui/theme.hpp"
+#include "planner/close_up.hpp"
+#include "report/words.hpp"
+
+namespace echelon::gui {
+namespace {
+
+constexpr double kInPlace = 4'000;           ///< instructions simulated before the next frame
+constexpr double kMostInstructions = 2.5e6;  ///< about 1 GB of schedule and bars
+constexpr double kTimelineEdge = 8;
+constexpr double kBeyond = 0.01;     ///< share of the step one may look beyond its ends
+constexpr double kNarrowest = 1e-7;  ///< seconds the window shows at least
+constexpr double kMostPerUnit = 30;
+
+std::vector<LegendEntry> gantt_legend(const Gantt& gantt, const QPalette& palette) {
+  std::vector<LegendEntry> entries;
+  for (const BarKind kind : gantt.kinds) {
+    entries.push_back({name_of(kind), series_colour(series_of(kind))});
+  }
+  entries.push_back(
+      {TimelineView::tr("nothing runs"), striped(palette.color(QPalette::WindowText))});
+  return entries;
+}
+
+}  // namespace
+
+TimelineView::TimelineView(QWidget* parent) : QWidget(parent) {
+  setAccessibleName(tr("Timeline of the pipeline"));
+  setFocusPolicy(Qt::StrongFocus);
+  setMouseTracking(true);
+  setAttribute(Qt::WA_OpaquePaintEvent);
+  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
+}
+
+void TimelineView::show_plan(PlanShown plan) {
+  plan_ = std::move(plan);
+  stale_ = plan_ != nullptr;
+  too_long_ = false;
+  simulation_.cancel();
+  if (!plan_) take(nullptr);
+  if (isVisible()) simulate();
+}
+
+/// The old timeline stays until the new one is there.
+void TimelineView::simulate() {
+  if (!stale_ || simulation_.busy()) return;
+  const double instructions = instructions_of(plan_->asked.request, plan_->candidate);
+  if (instructions > kMostInstructions) {
+    take(nullptr);
+    too_long_ = true;
+    update();
+    return;
+  }
+  const auto made = [plan = plan_] {
+    return gantt_of(simulate_plan(plan->asked.request, plan->candidate));
+  };
+  if (instructions <= kInPlace) return take(made());
+  simulation_.start([this, made](const Worker::Ticket& ticket) {
+    ticket.deliver([this, gantt = made()] { take(gantt); });
+  });
+  update();
+}
+
+void TimelineView::take(GanttShown gantt) {
+  stale_ = false;
+  gantt_ = std::move(gantt);
+  if (gantt_) bubble_ = plan_->candidate.prediction.time.bubble_share();
+  hovered_.reset();
+  pinned_.reset();
+  measure_.reset();
+  setAccessibleDescription(title());
+  fit();
+  if (gantt_) Q_EMIT simulated();
+}
+
+QString TimelineView::title() const {
+  if (!gantt_) return tr("Timeline of one step");
+  return tr("Step %1, simulated · bubble %2 · compute idle %3")
+      .arg(shown_text(duration(gantt_->step.timeline.makespan)), shown_text(percent(bubble_)),
+           shown_text(percent(gantt_->idle)));
+}
+
+QRectF TimelineView::plot() const {
+  const QFontMetricsF metrics(font());
+  const double line = metrics.height() + 2;
+  const double left = kTimelineEdge + metrics.horizontalAdvance("rank 000") + 6;
+  double top = kTimelineEdge + line;
+  if (gantt_) {
+    top += draw_legend(nullptr, QRectF(kTimelineEdge, top, width() - 2 * kTimelineEdge, 0), font(),
+                       {}, gantt_legend(*gantt_, palette()));
+  }
+  top += line + 4;  // the ruler
+  const double bottom = kTimelineEdge + line;
+  return {left, top, std::max(1.0, width() - left - kTimelineEdge),
+          std::max(1.0, height() - top - bottom)};
+}
+
+double TimelineView::least_per_unit() const {
+  constexpr double kLegible = 1.5;
+  if (!gantt_ || gantt_->height <= 0) return kLegible;
+  return std::clamp(window_.size.height() / gantt_->height, kLegible, 10.0);
+}
+
+void TimelineView::fit() {
+  window_.size = plot().size();
+  window_.scroll = 0;
+  window_.per_unit = least_per_unit();
+  if (gantt_) {
+    window_.from = -kBeyond * gantt_->makespan;
+    window_.to = (1 + kBeyond) * gantt_->makespan;
+  }
+  moved();
+}
+
+void TimelineView::settle() {
+  if (!gantt_) return;
+  const double whole = (1 + 2 * kBeyond) * gantt_->makespan;
+  const double span = std::clamp(window_.to - window_.from, std::min(kNarrowest, whole), whole);
+  window_.from = std::clamp(window_.from, -kBeyond * gantt_->makespan,
+                            (1 + kBeyond) * gantt_->makespan - span);
+  window_.to = window_.from + span;
+  window_.per_unit = std::clamp(window_.per_unit, least_per_unit(), kMostPerUnit);
+  const double below = gantt_->height * window_.per_unit - window_.size.height();
+  window_.scroll = std::clamp(window_.scroll, 0.0, std::max(0.0, below));
+}
+
+void TimelineView::moved() {
+  settle();
+  drawn_ = 0;
+  update();
+}
+
+void TimelineView::zoom(double factor, double at_x) {
+  const double at = window_.seconds(at_x);
+  window_.from = at - (at - window_.from) * factor;
+  window_.to = at + (window_.to - at) * factor;
+  moved();
+}
+
+void TimelineView::pan(double pixels_x, double pixels_y) {
+  const double seconds = pixels_x / window_.size.width() * (window_.to - window_.from);
+  window_.from += seconds;
+  window_.to += seconds;
+  window_.scroll += pixels_y;
+  moved();
+}
+
+std::optional<TimelineView::Place> TimelineView::place_at(const QPointF& at) const {
+  const QRectF area = plot();
+  if (!gantt_ || !area.contains(at)) return {};
+  const double unit = (at.y() - area.top() + window_.scroll) / window_.per_unit;
+  const auto after = std::ranges::upper_bound(gantt_->rows, unit, {}, &GanttRow::top);
+  if (after == gantt_->rows.begin()) return {};
+  const GanttRow& row = *(after - 1);
+  if (unit > row.top + row.height) return {};
+  constexpr double kSlack = 2;  // pixels
+  const double per_pixel = (window_.to - window_.from) / window_.size.width();
+  const Bar* bar = bar_near(row, window_.seconds(at.x() - area.left()), kSlack * per_pixel);
+  if (bar == nullptr) return {};
+  return Place{static_cast<std::size_t>(after - 1 - gantt_->rows.begin()),
+               static_cast<std::size_t>(bar - row.bars.data())};
+}
+
+QString TimelineView::note_at(const QPointF& at) const {
+  const auto place = place_at(at);
+  if (!place) return {};
+  const GanttRow& row = gantt_->rows[place->row];
+  return told(*gantt_, row, row.bars[place->bar]).join("\n");
+}
+
+QString TimelineView::pinned() const {
+  if (!gantt_ || !pinned_) return {};
+  const GanttRow& row = gantt_->rows[pinned_->row];
+  return told(*gantt_, row, row.bars[pinned_->bar]).join(" · ");
+}
+
+std::optional<double> TimelineView::measured() const {
+  if (!measure_) return {};
+  return std::abs(measure_->second - measure_->first);
+}
+
+QRectF TimelineView::bar_rect(int row, int bar) const {
+  const GanttRow& at = gantt_->rows[static_cast<std::size_t>(row)];
+  const Bar& it = at.bars[static_cast<std::size_t>(bar)];
+  const QRectF area = plot();
+  const double left = window_.x(it.start);
+  return {area.left() + left, area.top() + window_.top(at), window_.x(it.end) - left,
+          window_.height(at)};
+}
+
+QString TimelineView::hint() const {
+  if (!plan_) {
+    return tr("Choose a model and a cluster: the timeline of one step appears here.");
+  }
+  if (too_long_) {
+    return tr(
+        "This plan's schedule has too many instructions to draw; a larger microbatch or "
+        "another ZeRO stage has fewer.");
+  }
+  return tr("Simulating the schedule ...");
+}
+
+void TimelineView::draw_names(QPainter& painter) const {
+  const QRectF area = plot();
+  const double line = QFontMetricsF(font()).height();
+  painter.setPen(palette().color(QPalette::WindowText));
+  double free_from = area.top();
+  for (const GanttRow& row : gantt_->rows) {
+    if (row.queue != Queue::compute) continue;
+    const double y = area.top() + window_.top(row) + (window_.height(row) - line) / 2;
+    const double top = std::max(y, area.top());
+    if (top < free_from || top + line > area.bottom() + 1 || y < area.top() - line) continue;
+    painter.drawText(QRectF(kTimelineEdge, top, area.left() - kTimelineEdge - 6, line),
+                     Qt::AlignRight | Qt::AlignVCenter, tr("rank %1").arg(row.rank));
+    free_from = top + line;
+  }
+}
+
+void TimelineView::draw_ruler(QPainter& painter) const {
+  const QRectF area = plot();
+  const QFontMetricsF metrics(font());
+  const double range = window_.to - window_.from;
+  const double widest = metrics.horizontalAdvance("000.000 ms") + 16;
+  const double step = round_interval(range, std::max(1, static_cast<int>(area.width() / widest)));
+  const QColor text = palette().color(QPalette::WindowText);
+  // All in the unit of the largest, with the decimals that tell neighbours apart.
+  const double unit = window_.to >= 1 ? 1 : window_.to >= 1e-3 ? 1e-3 : 1e-6;
+  const char* name = unit == 1 ? "s" : unit == 1e-3 ? "ms" : "us";
+  const int decimals = std::clamp(static_cast<int>(-std::floor(std::log10(step / unit))), 0, 9);
+  for (double at = std::ceil(window_.from / step) * step; at <= window_.to; at += step) {
+    const double x = area.left() + window_.x(at);
+    painter.setPen(faint(text, 0.18));
+    painter.drawLine(QPointF(x, area.top() - 4), QPointF(x, area.bottom()));
+    const QString label = QStringLiteral("%1 %2")
+                              .arg(std::abs(at) < step / 2 ? 0.0 : at / unit, 0, 'f', decimals)
+                              .arg(name);
+    painter.setPen(text);
+    const double half = metrics.horizontalAdvance(label) / 2;
+    const double left = std::clamp(x - half, area.left(), area.right() - 2 * half);
+    painter.drawText(QPointF(left, area.top() - 6), label);
+  }
+}
+
+void TimelineView::draw_marks(QPainter& painter) const {
+  const QRectF area = plot();
+  painter.save();
+  painter.setClipRect(area);
+  const QColor text = palette().color(QPalette::WindowText);
+  const auto outline = [&](const Place& place, double width, const QColor& colour) {
+    painter.setPen(QPen(colour, width));
+    painter.setBrush(Qt::NoBrush);
+    const QRectF box = bar_rect(static_cast<int>(place.row), static_cast<int>(place.bar));
+    painter.drawRect(box.adjusted(0, 0, std::max(0.0, 2 - box.width()), -1));
+  };
+  if (hovered_) outline(*hovered_, 1.5, text);
+  if (pinned_) outline(*pinned_, 2.5, palette().color(QPalette::Highlight));
+  if (measure_) {
+    const double from = area.left() + window_.x(std::min(measure_->first, measure_->second));
+    const double to = area.left() + window_.x(std::max(measure_->first, measure_->second));
+    const QRectF span(from, area.top(), to - from, area.height());
+    painter.fillRect(span, faint(palette().color(QPalette::Highlight), 0.25));
+    painter.setPen(QPen(palette().color(QPalette::Highlight), 1));
+    painter.drawLine(span.topLeft(), span.bottomLeft());
+    painter.drawLine(span.topRight(), span.bottomRight());
+    const QString label = shown_text(duration(Seconds{*measured()}));
+    const QFontMetricsF metrics(font());
+    QRectF box(0, 0, metrics.horizontalAdvance(label) + 10, metrics.height() + 4);
+    box.moveCenter(QPointF(span.center().x(), area.top() + box.height()));
+    box.moveLeft(std::clamp(box.left(), area.left(), area.right() - box.width()));
+    painter.fillRect(box, palette().color(QPalette::Highlight));
+    painter.setPen(palette().color(QPalette::HighlightedText));
+    painter.drawText(box, Qt::AlignCenter, label);
+  }
+  painter.restore();
+}
+
+void TimelineView::paintEvent(QPaintEvent* /*event*/) {
+  QPainter painter(this);
+  const QColor base = palette().color(QPalette::Base);
+  if (!gantt_) {
+    painter.fillRect(rect(), base);
+    return draw_sentence(painter, rect(), palette(), hint());
+  }
+  const QRectF area = plot();
+  painter.fillRect(QRectF(0, 0, width(), area.top()), base);
+  painter.fillRect(QRectF(0, area.top(), area.left(), height() - area.top()), base);
+  painter.fillRect(QRectF(area.right() - 1, area.top(), width() - area.right() + 1, height()),
+                   base);
+  painter.fillRect(QRectF(0, area.bottom() - 1, width(), height() - area.bottom() + 1), base);
+  const double ratio = painter.deviceTransform().m11();  // of a picture: not the screen's
+  if (std::exchange(drawn_, ratio) != ratio) paint(*gantt_, window_, palette(), ratio, image_);
+  const QFontMetricsF metrics(font());
+  const double line = metrics.height() + 2;
+  const QColor text = palette().color(QPalette::WindowText);
+  QFont bold = font();
+  bold.setBold(true);
+  painter.setFont(bold);
+  painter.setPen(text);
+  draw_line_of_text(painter,
+                    QRectF(kTimelineEdge, kTimelineEdge - 2, width() - 2 * kTimelineEdge, line),
+                    title());
+  painter.setFont(font());
+  draw_legend(&painter, QRectF(kTimelineEdge, kTimelineEdge + line, width() - 2 * kTimelineEdge, 0),
+              font(), text, gantt_legend(*gantt_, palette()));
+  painter.drawImage(area.topLeft(), image_);
+  draw_ruler(painter);
+  draw_names(painter);
+  draw_marks(painter);
+  const QRectF last(kTimelineEdge, height() - line - kTimelineEdge / 2, width() - 2 * kTimelineEdge,
+                    line);
+  const QString told_here = pinned();
+  painter.setPen(told_here.isEmpty() ? palette().color(QPalette::PlaceholderText) : text);
+  const QString keys = tr("W S zoom · A D pan · F fit · click pins · Shift-drag measures");
+  const QString busy = stale_ ? tr("Simulating the schedule ... · ") : QString();
+  draw_line_of_text(painter, last, busy + (told_here.isEmpty() ? keys : told_here));
+}
+
+bool TimelineView::event(QEvent* event) {
+  if (event->type() != QEvent::ToolTip) return QWidget::event(event);
+  const auto* help = static_cast<QHelpEvent*>(event);
+  const QString note = note_at(help->pos());
+  if (note.isEmpty())
+    QToolTip::hideText();
+  else
+    QToolTip::showText(help->globalPos(), note, this);
+  return true;
+}
+
+void TimelineView::changeEvent(QEvent* event) {
+  drawn_ = 0;  // palette or font
+  QWidget::changeEvent(event);
+}
+
+void TimelineView::showEvent(QShowEvent* event) {
+  QWidget::showEvent(event);
+  simulate();
+}
+
+/// What was fitted stays fitted.
+void TimelineView::resizeEvent(QResizeEvent* /*event*/) {
+  const bool fitted = window_.per_unit == least_per_unit();
+  window_.size = plot().size();
+  if (fitted) window_.per_unit = least_per_unit();
+  moved();
+}
+
+}  // namespace echelon::gui

@@ -1,0 +1,233 @@
+#include "gui/topology_view.hpp"
+
+#include <QPainter>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "gui/painting.hpp"
+#include "gui/theme.hpp"
+#include "report/words.hpp"
+
+namespace echelon::gui {
+namespace {
+
+/// Nodes drawn, as many as stay legible.
+constexpr std::array<int, 6> kNodesDrawn = {32, 24, 20, 16, 12, 8};
+constexpr double kLegibleScale = 0.78;
+constexpr double kLargestScale = 2.2;
+constexpr double kTopologyEdge = 8;
+
+QString words_of(TrafficAxis axis) {
+  switch (axis) {
+    case TrafficAxis::tp: return TopologyView::tr("tensor (tp)");
+    case TrafficAxis::cp: return TopologyView::tr("context (cp)");
+    case TrafficAxis::ep: return TopologyView::tr("expert (ep)");
+    case TrafficAxis::dp: return TopologyView::tr("data (dp)");
+    case TrafficAxis::pp: return TopologyView::tr("pipeline (pp)");
+  }
+  return {};
+}
+
+}  // namespace
+
+TopologyView::TopologyView(QWidget* parent) : QWidget(parent) {
+  setAccessibleName(tr("Cluster and groups"));
+  setFocusPolicy(Qt::StrongFocus);
+  setMouseTracking(true);
+  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
+}
+
+void TopologyView::show_plan(PlanShown plan) {
+  plan_ = std::move(plan);
+  hovered_.reset();
+  scene_ = {};
+  loads_.clear();
+  grid_.reset();
+  if (plan_) {
+    grid_.emplace(plan_->candidate.plan);
+    loads_ = link_loads(plan_->asked.request, plan_->candidate.plan);
+    look_at(focus_ < grid_->ranks() ? focus_ : 0);
+  }
+  update();
+}
+
+void TopologyView::look_at(int rank) {
+  focus_ = rank;
+  const ClusterTopology& cluster = plan_->asked.request.cluster;
+  for (const int most : kNodesDrawn) {
+    scene_ = scene_of(cluster, nodes_needed(cluster, *grid_, axis_, rank, most));
+    if (fitting_scale() >= kLegibleScale) break;
+  }
+  setAccessibleDescription(rank_note(rank));
+  if (fitted_) place();
+  update();
+}
+
+void TopologyView::colour_by(TrafficAxis axis) {
+  if (axis == axis_) return;
+  axis_ = axis;
+  if (plan_) look_at(focus_);
+  Q_EMIT axis_changed(axis);
+}
+
+QRectF TopologyView::area() const {
+  const double line = QFontMetricsF(font()).height() + 2;
+  return QRectF(rect()).adjusted(kTopologyEdge, kTopologyEdge + line, -kTopologyEdge,
+                                 -kTopologyEdge - line);
+}
+
+double TopologyView::fitting_scale() const {
+  const QRectF inside = area();
+  if (scene_.bounds.isEmpty() || inside.isEmpty()) return kLargestScale;
+  return std::min({kLargestScale, inside.width() / scene_.bounds.width(),
+                   inside.height() / scene_.bounds.height()});
+}
+
+void TopologyView::place() {
+  const double scale = fitting_scale();
+  const QPointF middle = area().center() - scale * scene_.bounds.center();
+  to_widget_ = QTransform(scale, 0, 0, scale, middle.x(), middle.y());
+}
+
+void TopologyView::fit() {
+  fitted_ = true;
+  if (plan_) look_at(focus_);
+}
+
+std::vector<int> TopologyView::lit() const {
+  return plan_ ? group_of(*grid_, axis_, shown_rank()) : std::vector<int>{};
+}
+
+QRectF TopologyView::box_of(int rank) const {
+  const SceneGpu* gpu = scene_.gpu_of(rank);
+  return gpu == nullptr ? QRectF() : to_widget_.mapRect(gpu->box);
+}
+
+QPointF TopologyView::place_of(const SceneLink& link) const {
+  return to_widget_.map(link.line.center());
+}
+
+void TopologyView::draw_links(QPainter& painter) const {
+  const QColor text = palette().color(QPalette::WindowText);
+  for (const SceneLink& link : scene_.links) {
+    const bool nvlink = link.kind == SceneLink::Kind::gpu || link.kind == SceneLink::Kind::nvlink;
+    const double width = link.kind == SceneLink::Kind::gpu ? 1.2 : 2.4;
+    painter.setPen(QPen(nvlink ? faint(good_colour(palette()), 0.7) : faint(text, 0.45), width));
+    painter.drawLine(link.line);
+  }
+}
+
+void TopologyView::draw_boxes(QPainter& painter, bool nodes) const {
+  const QColor text = palette().color(QPalette::WindowText);
+  QFont small = font();
+  small.setPixelSize(9);
+  painter.setFont(small);
+  const bool legible = scale() > 0.7;
+  for (const SceneBox& box : scene_.boxes) {
+    if ((box.kind == SceneBox::Kind::node) != nodes) continue;
+    QColor fill = palette().color(QPalette::Window);
+    switch (box.kind) {
+      case SceneBox::Kind::node: break;
+      case SceneBox::Kind::intra:
+      case SceneBox::Kind::nvlink_tier: fill = good_colour(palette()); break;
+      case SceneBox::Kind::nic: fill = faint(text, 0.5); break;
+      case SceneBox::Kind::network_tier: fill = palette().color(QPalette::Link); break;
+    }
+    painter.setPen(box.kind == SceneBox::Kind::node ? QPen(faint(text, 0.3), 1) : Qt::NoPen);
+    painter.setBrush(fill);
+    painter.drawRoundedRect(box.box, 2, 2);
+    painter.setPen(text);
+    if (box.kind == SceneBox::Kind::node && legible) {
+      painter.drawText(QRectF(box.box.left(), box.box.top() - 11, box.box.width(), 11),
+                       Qt::AlignLeft | Qt::AlignVCenter, box.name);
+    }
+    if (box.upright && legible) {
+      constexpr double kRoom = 30;  // on either side of the bar
+      painter.drawText(box.box.adjusted(-kRoom, -14, kRoom, 0), Qt::AlignHCenter | Qt::AlignTop,
+                       box.name);
+    }
+  }
+}
+
+void TopologyView::draw_gpus(QPainter& painter) const {
+  const bool alone = group_of(*grid_, axis_, 0).size() == 1;
+  const std::vector<int> members = lit();
+  QFont small = font();
+  small.setPixelSize(9);
+  painter.setFont(small);
+  const bool legible = scale() > 0.75;
+  for (const SceneGpu& gpu : scene_.gpus) {
+    QColor fill =
+        alone ? QColor(series_colour(7)) : series_colour(group_number(*grid_, axis_, gpu.rank) % 7);
+    const bool in_group = std::ranges::find(members, gpu.rank) != members.end();
+    const bool dim = hovered_ && !in_group;
+    painter.setPen(in_group ? QPen(palette().color(QPalette::WindowText), 2) : Qt::NoPen);
+    painter.setBrush(dim ? faint(fill, 0.3) : fill);
+    painter.drawRoundedRect(gpu.box, 3, 3);
+    if (!legible) continue;
+    painter.setPen(dim ? palette().color(QPalette::WindowText) : text_on(fill));
+    painter.drawText(gpu.box, Qt::AlignCenter, QString::number(gpu.rank));
+  }
+}
+
+/// The group as the order its members are in.
+void TopologyView::draw_group(QPainter& painter) const {
+  const std::vector<int> members = lit();
+  painter.setPen(QPen(palette().color(QPalette::WindowText), 2, Qt::DotLine));
+  const SceneGpu* before = nullptr;
+  for (const int member : members) {
+    const SceneGpu* gpu = scene_.gpu_of(member);
+    if (gpu != nullptr && before != nullptr) {
+      painter.drawLine(before->box.center(), gpu->box.center());
+    }
+    before = gpu;
+  }
+}
+
+void TopologyView::paintEvent(QPaintEvent* /*event*/) {
+  QPainter painter(this);
+  painter.fillRect(rect(), palette().color(QPalette::Base));
+  if (!plan_) {
+    draw_sentence(painter, rect(), palette(),
+                  tr("Choose a model and a cluster: its nodes appear here with the ranks of the "
+                     "plan."));
+    return;
+  }
+  painter.setRenderHint(QPainter::Antialiasing);
+  painter.save();
+  painter.setClipRect(area());
+  painter.setTransform(to_widget_, true);
+  draw_boxes(painter, true);
+  draw_links(painter);
+  draw_boxes(painter, false);
+  draw_group(painter);
+  draw_gpus(painter);
+  painter.restore();
+
+  const ClusterTopology& cluster = plan_->asked.request.cluster;
+  const double line = QFontMetricsF(font()).height() + 2;
+  QFont bold = font();
+  bold.setBold(true);
+  painter.setFont(bold);
+  painter.setPen(palette().color(QPalette::WindowText));
+  const auto degree = static_cast<std::int64_t>(group_of(*grid_, axis_, 0).size());
+  QString title = tr("%1 groups of %2 · %3, %4")
+                      .arg(words_of(axis_))
+                      .arg(degree)
+                      .arg(shown_text(cluster.name()), shown_text(counted(cluster.gpus(), "GPU")));
+  if (scene_.more_nodes > 0) {
+    title += tr(" · × %1").arg(shown_text(counted(scene_.more_nodes, "more node")));
+  }
+  draw_line_of_text(painter,
+                    QRectF(kTopologyEdge, kTopologyEdge, width() - 2 * kTopologyEdge, line), title);
+  painter.setFont(font());
+  draw_line_of_text(
+      painter,
+      QRectF(kTopologyEdge, height() - line - kTopologyEdge / 2, width() - 2 * kTopologyEdge, line),
+      QString(rank_note(shown_rank())).replace('\n', QStringLiteral(" · ")) +
+          tr(" · T C E P D groups, F fit"));
+}
+
+}  // namespace echelon::gui

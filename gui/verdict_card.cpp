@@ -1,0 +1,160 @@
+#include "gui/verdict_card.hpp"
+
+#include <QEvent>
+#include <QHelpEvent>
+#include <QPainter>
+#include <QToolTip>
+#include <algorithm>
+#include <utility>
+
+#include "gui/flag_entry.hpp"
+#include "gui/theme.hpp"
+#include "report/words.hpp"
+
+namespace echelon::gui {
+
+namespace {
+
+constexpr int kTiles = 6;
+constexpr int kGap = 6;
+constexpr int kPadding = 8;
+
+QFont scaled(QFont font, double by, bool bold) {
+  font.setPointSizeF(font.pointSizeF() * by);
+  font.setBold(bold);
+  return font;
+}
+
+}  // namespace
+
+VerdictCard::VerdictCard(QWidget* parent) : QWidget(parent) {
+  setAccessibleName(tr("Verdict on the plan"));
+  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
+  setMouseTracking(true);
+}
+
+void VerdictCard::show_plan(PlanShown plan, const Candidate* best, const QString& doubt) {
+  plan_ = std::move(plan);
+  doubt_ = doubt;
+  figures_.clear();
+  if (plan_) {
+    const PlanRequest& request = plan_->asked.request;
+    figures_ = tiles_of(request, plan_->candidate, best);
+    verdict_ = verdict_of(request, plan_->candidate, best);
+    plan_words_ = qt_text(described(plan_->candidate.plan, TextStyle{}));
+    QString spoken = plan_words_;
+    for (const Tile& figure : figures_) {
+      spoken += QStringLiteral("; %1 %2").arg(qt_text(figure.name), qt_text(figure.value));
+    }
+    setAccessibleDescription(spoken);
+  }
+  update();
+}
+
+int VerdictCard::tile_height() const {
+  return QFontMetrics(scaled(font(), 0.88, false)).height() * 2 +
+         QFontMetrics(scaled(font(), 1.5, true)).height() + kPadding;
+}
+
+QSize VerdictCard::sizeHint() const {
+  return {900, tile_height() + fontMetrics().height() * 2 + 4 * kGap};
+}
+
+QSize VerdictCard::minimumSizeHint() const { return {480, sizeHint().height()}; }
+
+QRect VerdictCard::tile(int index) const {
+  const int all = width() - 2 * kGap;
+  const int left = kGap + index * (all + kGap) / kTiles;
+  const int right = kGap + (index + 1) * (all + kGap) / kTiles - kGap;
+  return {left, kGap, right - left, tile_height()};
+}
+
+void VerdictCard::paintEvent(QPaintEvent*) {
+  QPainter painter(this);
+  painter.setRenderHint(QPainter::Antialiasing);
+  const QColor text = palette().color(QPalette::WindowText);
+  QColor faint = text;
+  faint.setAlphaF(0.68F);
+  if (figures_.empty()) {
+    painter.setPen(faint);
+    painter.drawText(
+        rect().adjusted(2 * kGap, 0, -2 * kGap, 0), Qt::AlignCenter | Qt::TextWordWrap,
+        doubt_.isEmpty() ? tr("Choose a model on the left: its best plan appears here.") : doubt_);
+    return;
+  }
+  painter.setOpacity(doubt_.isEmpty() ? 1 : 0.5);
+  for (int i = 0; i < static_cast<int>(figures_.size()) && i < kTiles; ++i) {
+    const Tile& figure = figures_[static_cast<std::size_t>(i)];
+    const QRect box = tile(i);
+    painter.setPen(Qt::NoPen);
+    painter.setBrush(palette().color(QPalette::Base));
+    painter.drawRoundedRect(box, 5, 5);
+    const QColor colour = figure.paint == Paint::good      ? good_colour(palette())
+                          : figure.paint == Paint::bad     ? error_colour(palette())
+                          : figure.paint == Paint::warning ? warning_colour(palette())
+                                                           : text;
+    const QRect inner = box.adjusted(kPadding, kPadding / 2, -kPadding / 2, -kPadding / 2);
+    const auto line = [&](const QFont& font, const QColor& pen, int top, const std::string& words) {
+      painter.setFont(font);
+      painter.setPen(pen);
+      const QFontMetrics metrics(font);
+      const QRect at(inner.left(), top, inner.width(), metrics.height());
+      painter.drawText(at, Qt::AlignLeft | Qt::AlignVCenter,
+                       metrics.elidedText(qt_text(words), Qt::ElideRight, at.width()));
+      return top + metrics.height();
+    };
+    QFont large = scaled(font(), 1.5, true);
+    if (QFontMetrics(large).horizontalAdvance(qt_text(figure.value)) > inner.width()) {
+      large = scaled(font(), 1.15, true);
+    }
+    const int large_height = QFontMetrics(scaled(font(), 1.5, true)).height();
+    const int below = line(scaled(font(), 0.88, false), faint, inner.top(), figure.name);
+    line(large, colour, below + (large_height - QFontMetrics(large).height()) / 2, figure.value);
+    line(scaled(font(), 0.88, false), faint, below + large_height, figure.detail);
+  }
+  painter.setOpacity(1);
+  // Step 2: the plan in a line, and what limits it.
+  int y = tile(0).bottom() + kGap;
+  const auto sentence = [&](const QString& words, const QColor& pen, bool bold) {
+    const QFont font = scaled(this->font(), 1, bold);
+    const QFontMetrics metrics(font);
+    painter.setFont(font);
+    painter.setPen(pen);
+    const QRect at(kGap + 2, y, width() - 2 * kGap - 4, metrics.height());
+    painter.drawText(at, Qt::AlignLeft | Qt::AlignVCenter,
+                     metrics.elidedText(words, Qt::ElideRight, at.width()));
+    y += metrics.height() + 2;
+  };
+  sentence(plan_words_, text, true);
+  const QString limit =
+      QStringLiteral("%1. %2.").arg(qt_text(verdict_.limit), qt_text(verdict_.evidence));
+  sentence(doubt_.isEmpty() ? limit : doubt_, doubt_.isEmpty() ? faint : error_colour(palette()),
+           false);
+}
+
+bool VerdictCard::event(QEvent* event) {
+  if (event->type() != QEvent::ToolTip) return QWidget::event(event);
+  const auto* help = static_cast<QHelpEvent*>(event);
+  for (int i = 0; i < static_cast<int>(figures_.size()) && i < kTiles; ++i) {
+    if (!tile(i).contains(help->pos())) continue;
+    const Tile& figure = figures_[static_cast<std::size_t>(i)];
+    QToolTip::showText(
+        help->globalPos(),
+        QStringLiteral("<p><b>%1: %2</b> %3<br>%4</p>")
+            .arg(qt_text(figure.name).toHtmlEscaped(), qt_text(figure.value).toHtmlEscaped(),
+                 qt_text(figure.detail).toHtmlEscaped(), qt_text(figure.formula).toHtmlEscaped()),
+        this);
+    return true;
+  }
+  QToolTip::showText(
+      help->globalPos(),
+      figures_.empty()
+          ? QString()
+          : QStringLiteral("<p>%1<br>%2</p>")
+                .arg(plan_words_.toHtmlEscaped(),
+                     qt_text(verdict_.limit + ". " + verdict_.evidence).toHtmlEscaped()),
+      this);
+  return true;
+}
+
+}  // namespace echelon::gui

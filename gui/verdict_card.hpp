@@ -1,0 +1,38 @@
+// The plan at a glance: a tile for each figure, and what limits it in words.
+#pragma once
+
+#include <QLabel>
+#include <QWidget>
+#include <vector>
+
+#include "gui/shown.hpp"
+#include "report/verdict.hpp"
+
+namespace echelon::gui {
+
+class VerdictCard : public QWidget {
+  Q_OBJECT
+
+ public:
+  explicit VerdictCard(QWidget* parent = nullptr);
+  /// `best` may be null. `doubt`: why the figures are not those of what is asked, or "".
+  void show_plan(PlanShown plan, const Candidate* best, const QString& doubt);
+  [[nodiscard]] const std::vector<Tile>& figures() const { return figures_; }
+  [[nodiscard]] QSize sizeHint() const override;
+  [[nodiscard]] QSize minimumSizeHint() const override;
+
+ protected:
+  void paintEvent(QPaintEvent* event) override;
+  bool event(QEvent* event) override;
+
+ private:
+  [[nodiscard]] QRect tile(int index) const;
+  [[nodiscard]] int tile_height() const;
+
+  PlanShown plan_;
+  std::vector<Tile> figures_;
+  Verdict verdict_;
+  QString plan_words_, doubt_;
+};
+
+}  // namespace echelon::gui

@@ -1,0 +1,127 @@
+// The window: what is asked on the left, one configuration on the right, the space between them and
+// everything about the plan below.
+#pragma once
+
+#include <QAction>
+#include <QDockWidget>
+#include <QLabel>
+#include <QMainWindow>
+#include <QProgressBar>
+#include <QTabWidget>
+#include <QToolButton>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "gui/answer_view.hpp"
+#include "gui/desk.hpp"
+#include "gui/plan_controls.hpp"
+#include "gui/question_panel.hpp"
+#include "gui/theme.hpp"
+#include "gui/verdict_card.hpp"
+
+namespace echelon::gui {
+
+class CandidatesView;
+class RunView;
+
+class Window : public QMainWindow {
+  Q_OBJECT
+
+ public:
+  explicit Window(QWidget* parent = nullptr);
+  ~Window() override;
+
+  [[nodiscard]] Desk& desk() { return desk_; }
+  [[nodiscard]] QuestionPanel& question() { return *question_; }
+  [[nodiscard]] PlanControls& controls() { return *controls_; }
+  [[nodiscard]] VerdictCard& card() { return *card_; }
+  [[nodiscard]] AnswerView& explanation() { return *explanation_; }
+  [[nodiscard]] AnswerView& sensitivity() { return *sensitivity_; }
+  [[nodiscard]] RunView& run() { return *run_; }
+
+  /// A session, a plan file, a run report, a model or a cluster; the status bar says what is wrong
+  /// with anything else.
+  bool open_file(const QString& path);
+  Status save_session(const QString& path);
+  Status export_plan(const QString& path);
+  Status export_trace(const QString& path);
+  Status export_table(const QString& path);
+  Status export_view(const QString& path);
+  void set_theme(Theme theme);
+  [[nodiscard]] Theme theme() const { return theme_; }
+  void explain(bool why_not);
+
+  /// A view with the name its picture gets.
+  struct Hosted {
+    QString name;
+    QWidget* view = nullptr;
+    std::function<void()> show;   ///< brings it up to date
+    QDockWidget* dock = nullptr;  ///< null: a tab of the centre
+    bool behind = true;           ///< of what the desk holds; brought up to date once it is seen
+  };
+  [[nodiscard]] std::vector<Hosted>& views() { return views_; }
+  /// Makes a view the visible one of its place.
+  void raise_view(const QString& name);
+  /// The first view of the centre and the first below.
+  void raise_first_views();
+  [[nodiscard]] QAction* action(const QString& text) const;
+
+ protected:
+  void dragEnterEvent(QDragEnterEvent* event) override;
+  void dropEvent(QDropEvent* event) override;
+  void closeEvent(QCloseEvent* event) override;
+
+ private:
+  // window.cpp
+  void build_centre();
+  void build_docks();
+  void host(const QString& name, QWidget* view, std::function<void()> show, bool below);
+  template <class View>
+  View* host_space(const QString& name);  ///< in the centre, with show_space() and mark()
+  template <class View>
+  View* host_plan(const QString& name);  ///< below, with show_plan()
+  QDockWidget* dock(const QString& name, QWidget* inside, Qt::DockWidgetArea area);
+  void plan_changed();
+  void space_changed();
+  void bring_up_to_date(bool plan, bool space);
+  void search_state();
+  void say(const QString& text, bool wrong = false);
+  // window_actions.cpp
+  void build_actions();
+  QAction* add(QMenu* menu, const QString& text, const QKeySequence& keys,
+               std::function<void()> what, const QString& help = {});
+  void refresh_actions();
+  void show_keys();
+  void restore_layout();
+  void reset_layout();
+  // window_files.cpp
+  void ask_open();
+  void ask_save(bool anew);
+  void ask_export(const QString& title, const QString& name, const QString& filter,
+                  Status (Window::*write)(const QString&));
+  void copy(const std::string& text, const QString& what);
+
+  Desk desk_;
+  QuestionPanel* question_ = nullptr;
+  PlanControls* controls_ = nullptr;
+  VerdictCard* card_ = nullptr;
+  QTabWidget* space_tabs_ = nullptr;
+  AnswerView* explanation_ = nullptr;
+  AnswerView* sensitivity_ = nullptr;
+  CandidatesView* candidates_ = nullptr;
+  RunView* run_ = nullptr;
+  std::vector<Hosted> views_;
+  std::vector<QAction*> actions_;
+  QWidget* seen_ = nullptr;  ///< the view that had the focus last: what a picture is of
+  PlanShown pinned_;
+  bool why_not_ = false;  ///< the explanation is to answer for the plan shown, too
+  Theme theme_ = Theme::system;
+  QString session_path_;
+  QLabel* message_ = nullptr;
+  QProgressBar* progress_ = nullptr;
+  QToolButton* stop_ = nullptr;
+  QByteArray first_layout_;
+};
+
+}  // namespace echelon::gui

@@ -1,0 +1,21 @@
+// One priced plan looked at closely: what a view of it shows beside its prediction.
+#pragma once
+
+#include <vector>
+
+#include "costmodel/schedule/of_plan.hpp"
+#include "planner/search.hpp"
+
+namespace echelon {
+
+/// Per stage, the peak with the caching allocator's reserve on top: what must be at most
+/// request.usable_memory().
+[[nodiscard]] std::vector<Bytes> reserved_peaks(const PlanRequest& request,
+                                                const Candidate& candidate);
+
+/// The lowered schedule of the candidate and when everything in it runs. May take seconds for
+/// millions of instructions; instructions_of tells how many there are about to be.
+[[nodiscard]] SimulatedStep simulate_plan(const PlanRequest& request, const Candidate& candidate);
+[[nodiscard]] double instructions_of(const PlanRequest& request, const Candidate& candidate);
+
+}  // namespace echelon

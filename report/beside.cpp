@@ -1,0 +1,101 @@
+#include "report/beside.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/number.hpp"
+#include "report/words.hpp"
+
+namespace echelon {
+namespace {
+
+const MemoryBreakdown& fullest(const PredictedCosts& costs) {
+  return *std::max_element(costs.stages.begin(), costs.stages.end(),
+                           [](const auto& a, const auto& b) { return a.total() < b.total(); });
+}
+
+}  // namespace
+
+std::vector<TimeBeside> beside(const CostBreakdown& a, const CostBreakdown& b) {
+  const std::vector<TimePart> ours = parts_of(a);
+  const std::vector<TimePart> theirs = parts_of(b);
+  std::vector<TimeBeside> rows;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    if (ours[i].time == Seconds{} && theirs[i].time == Seconds{}) continue;
+    rows.push_back({ours[i].name, ours[i].time, theirs[i].time});
+  }
+  rows.push_back({"step", a.total(), b.total()});
+  return rows;
+}
+
+std::vector<MemoryBeside> beside(const MemoryBreakdown& a, const MemoryBreakdown& b) {
+  const std::vector<MemoryPart> ours = parts_of(a);
+  const std::vector<MemoryPart> theirs = parts_of(b);
+  std::vector<MemoryBeside> rows;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    if (ours[i].bytes == Bytes{} && theirs[i].bytes == Bytes{}) continue;
+    rows.push_back({ours[i].name, ours[i].bytes, theirs[i].bytes});
+  }
+  rows.push_back({"total", a.total(), b.total()});
+  return rows;
+}
+
+std::vector<MemoryBeside> fullest_beside(const PredictedCosts& a, const PredictedCosts& b) {
+  std::vector<MemoryBeside> rows = beside(fullest(a), fullest(b));
+  rows.push_back({"reserved", a.peak_reserved, b.peak_reserved});
+  return rows;
+}
+
+std::vector<WordsBeside> differing(const PlanFile& a, const PlanFile& b) {
+  std::vector<WordsBeside> rows;
+  const auto words = [&](std::string_view name, std::string left, std::string right) {
+    if (left != right) rows.push_back({name, std::move(left), std::move(right)});
+  };
+  const auto number = [&](std::string_view name, auto left, auto right) {
+    words(name, std::to_string(left), std::to_string(right));
+  };
+  const ParallelPlan& x = a.plan;
+  const ParallelPlan& y = b.plan;
+  words("model", a.model.name, b.model.name);
+  words("cluster", a.cluster, b.cluster);
+  number("GPUs", a.gpus, b.gpus);
+  number("sequence", a.job.sequence, b.job.sequence);
+  number("global batch", a.job.global_batch, b.job.global_batch);
+  words("precision", a.job.precision.name, b.job.precision.name);
+  words("stack", a.stack, b.stack);
+  words("calibration", a.calibration, b.calibration);
+  number("tp", x.tp, y.tp);
+  number("cp", x.cp, y.cp);
+  number("ep", x.ep, y.ep);
+  number("etp", x.etp, y.etp);
+  number("pp", x.pp, y.pp);
+  number("vpp", x.vpp, y.vpp);
+  number("dp", x.dp, y.dp);
+  number("microbatch", x.microbatch, y.microbatch);
+  number("microbatches", x.microbatches_rounded_up(a.job.global_batch),
+         y.microbatches_rounded_up(b.job.global_batch));
+  number("ZeRO", x.zero, y.zero);
+  number("shard group", x.shard_group, y.shard_group);
+  const auto yes_no = [](bool value) { return std::string(value ? "yes" : "no"); };
+  words("sequence parallel", yes_no(x.sequence_parallel), yes_no(y.sequence_parallel));
+  words("recompute", recompute_words(x), recompute_words(y));
+  words("schedule", std::string(name_of(x.schedule)), std::string(name_of(y.schedule)));
+  words("rank order", std::string(name_of(x.rank_order)), std::string(name_of(y.rank_order)));
+  const auto share = [](double value) { return fmt::format("{:.0f} %", 100 * value); };
+  words("offloaded optimizer", share(x.offload_optimizer), share(y.offload_optimizer));
+  return rows;
+}
+
+std::string faster_of(const PlanFile& a, const PlanFile& b) {
+  const double x = a.predicted.tokens_per_second;
+  const double y = b.predicted.tokens_per_second;
+  const std::string speeds =
+      fmt::format("{} tokens/s for A, {} for B", human_count(x), human_count(y));
+  if (std::abs(y / x - 1) < 5e-4) return "A and B are equally fast: " + speeds + ".";
+  return fmt::format("{} is {:.1f} % faster: {}.", y > x ? "B" : "A",
+                     100 * (std::max(x, y) / std::min(x, y) - 1), speeds);
+}
+
+}  // namespace echelon

@@ -1,0 +1,63 @@
+#include "report/plans_csv.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "report/figures.hpp"
+#include "report/words.hpp"
+
+namespace echelon {
+namespace {
+
+/// As a CSV cell: quoted where it must be.
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string csv_line(const std::vector<std::string>& cells) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) line += (i == 0 ? "" : ",") + csv_cell(cells[i]);
+  return line + "\r\n";
+}
+
+}  // namespace
+
+std::string plans_csv(const PlanRequest& request, std::span<const SpacePlan> plans) {
+  std::vector<std::string> header = {"rank"};
+  for (const Degree& degree : degrees()) header.emplace_back(degree.name);
+  header.insert(header.end(),
+                {"shard_group", "sequence_parallel", "recompute", "schedule", "layers_per_stage",
+                 "offload_optimizer", "rank_order", "fits", "on_front", "tied_with_best",
+                 "step_low_seconds", "step_high_seconds"});
+  for (const FigureFacts& figure : figures()) header.emplace_back(figure.column);
+  std::string out = csv_line(header);
+  const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
+  for (const SpacePlan& each : plans) {
+    const Candidate& candidate = *each.candidate;
+    const ParallelPlan& plan = candidate.plan;
+    const Economics money = economics_of(request, candidate.prediction.time.step);
+    std::vector<std::string> row = {each.rank ? std::to_string(*each.rank) : ""};
+    for (const Degree& degree : degrees()) row.push_back(std::to_string(plan.*degree.field));
+    row.insert(row.end(),
+               {std::to_string(plan.shard_group), flag(plan.sequence_parallel),
+                recompute_words(plan), std::string(name_of(plan.schedule)),
+                fmt::format("{}", fmt::join(plan.layers_per_stage, " ")),
+                fmt::format("{}", plan.offload_optimizer), std::string(name_of(plan.rank_order)),
+                flag(candidate.fits), flag(each.on_front), flag(each.tied),
+                fmt::format("{}", candidate.prediction.time.low.in(kSecond)),
+                fmt::format("{}", candidate.prediction.time.high.in(kSecond))});
+    for (const FigureFacts& facts : figures()) {
+      const auto value = value_of(facts.figure, request, candidate, money);
+      row.push_back(value ? fmt::format("{}", *value) : "");
+    }
+    out += csv_line(row);
+  }
+  return out;
+}
+
+}  // namespace echelon

@@ -1,0 +1,93 @@
+#include "gui/step_view.hpp"
+
+#include <QTest>
+
+#include "tests/gui/application.hpp"
+#include "tests/gui/plans_shown.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+TEST_CASE("an empty view of the step says what to do") {
+  application();
+  gui::StepView view;
+  view.resize(300, 200);
+  CHECK_FALSE(view.grab().isNull());
+  CHECK(view.parts().empty());
+  CHECK(view.note_at({100, 100}).isEmpty());
+}
+
+TEST_CASE("the waterfall ends where the step does") {
+  application();
+  gui::StepView view;
+  view.resize(600, 400);
+  const gui::PlanShown plan = small_plan();
+  view.show_plan(plan);
+  Seconds sum;
+  for (const TimePart& part : view.parts()) {
+    CHECK(part.time > Seconds{});
+    sum += part.time;
+  }
+  CHECK(sum.in(kSecond) == Approx(plan->candidate.prediction.time.step.in(kSecond)));
+  const int rows = static_cast<int>(view.parts().size());
+  REQUIRE(rows > 3);
+  for (int row = 1; row < rows; ++row) {
+    CHECK(view.bar_of(row).left() == Approx(view.bar_of(row - 1).right()).margin(1.0));
+    CHECK(view.bar_of(row).top() > view.bar_of(row - 1).bottom());
+  }
+  CHECK(view.bar_of(rows).right() == Approx(view.bar_of(rows - 1).right()).margin(1.0));
+  CHECK(view.bar_of(rows).left() == view.bar_of(0).left());
+}
+
+TEST_CASE("the headline has the band and the kind of number") {
+  application();
+  gui::StepView view;
+  const gui::PlanShown plan = small_plan();
+  view.show_plan(plan);
+  const TimePrediction& time = plan->candidate.prediction.time;
+  CHECK(view.headline().contains(QString::fromStdString(duration(time.step))));
+  CHECK(view.headline().contains(QString::fromStdString(duration(time.high))));
+  CHECK(view.headline().contains(
+      QString::fromUtf8(name_of(plan->candidate.prediction.evidence).data())));
+}
+
+TEST_CASE("a tooltip of the step has time, share, formula and source") {
+  application();
+  gui::StepView view;
+  view.resize(600, 400);
+  view.show_plan(small_plan());
+  const QString note = view.note_at(view.bar_of(0).center());
+  CHECK(note.contains("compute"));
+  CHECK(note.contains("of the step"));
+  CHECK(note.contains("roofline"));
+  const QString whole = view.note_at(view.bar_of(static_cast<int>(view.parts().size())).center());
+  CHECK(whole.contains("four of five"));
+  CHECK(view.note_at({300, 2}).isEmpty());
+}
+
+TEST_CASE("keys go through the parts of the step") {
+  application();
+  gui::StepView view;
+  view.resize(600, 400);
+  QTest::keyClick(&view, Qt::Key_Down);
+  CHECK(view.row() == -1);
+  view.show_plan(small_plan());
+  QTest::keyClick(&view, Qt::Key_Down);
+  CHECK(view.row() == 0);
+  CHECK(view.accessibleDescription().contains("compute"));
+  QTest::keyClick(&view, Qt::Key_Up);
+  CHECK(view.row() == 0);
+  for (int i = 0; i < 20; ++i) QTest::keyClick(&view, Qt::Key_Down);
+  CHECK(view.row() == static_cast<int>(view.parts().size()));
+  CHECK_FALSE(view.grab().isNull());
+}
+
+TEST_CASE("the waterfall stays inside a small window") {
+  application();
+  gui::StepView view;
+  view.resize(300, 200);
+  view.show_plan(small_plan());
+  for (int row = 0; row <= static_cast<int>(view.parts().size()); ++row) {
+    CHECK(QRectF(view.rect()).contains(view.bar_of(row)));
+  }
+}

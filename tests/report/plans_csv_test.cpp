@@ -1,0 +1,93 @@
+#include "report/plans_csv.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "report/figures.hpp"
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+PlanRequest csv_request() {
+  PlanRequest r = request_for("gpt2-xl", "dgx-h100", 8);
+  r.job.sequence = 1024;
+  r.job.global_batch = 16;
+  return r;
+}
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream in(line);
+  for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
+  return cells;
+}
+
+}  // namespace
+
+TEST_CASE("plans as CSV: a header, a row each in the given order, figures at full precision") {
+  const PlanRequest request = csv_request();
+  const PlanReport report = search(request).value();
+  std::vector<SpacePlan> plans = plans_of(request, report);
+  REQUIRE(plans.size() > 2);
+  std::ranges::reverse(plans);
+  std::istringstream in(plans_csv(request, plans));
+  std::string line;
+  std::getline(in, line);
+  const std::vector<std::string> header = cells_of(line.substr(0, line.size() - 1));
+  CHECK(header[0] == "rank");
+  const auto column = [&](std::string_view name) {
+    const auto found = std::ranges::find(header, name);
+    REQUIRE(found != header.end());
+    return static_cast<std::size_t>(found - header.begin());
+  };
+  for (const SpacePlan& plan : plans) {
+    REQUIRE(std::getline(in, line));
+    REQUIRE(line.back() == '\r');
+    line.pop_back();
+    const std::vector<std::string> cells = cells_of(line);
+    REQUIRE(cells.size() == header.size());
+    CHECK(cells[column("tp")] == std::to_string(plan.candidate->plan.tp));
+    CHECK(std::stod(cells[column("step_seconds")]) ==
+          plan.candidate->prediction.time.step.in(kSecond));
+    CHECK(std::stod(cells[column("peak_reserved_bytes")]) ==
+          plan.candidate->prediction.memory.peak_reserved.in(kByte));
+    CHECK(cells[0] == (plan.rank ? std::to_string(*plan.rank) : ""));
+  }
+  CHECK_FALSE(std::getline(in, line));
+}
+
+TEST_CASE("each figure has a key, a column, a formula and a text") {
+  const PlanRequest request = csv_request();
+  const Candidate candidate = *search(request).value().winner();
+  const Economics money = economics_of(request, candidate.prediction.time.step);
+  for (const FigureFacts& facts : figures()) {
+    INFO(facts.key);
+    CHECK(&facts_of(facts.figure) == &facts);
+    CHECK_FALSE(facts.formula.empty());
+    const auto value = value_of(facts.figure, request, candidate, money);
+    REQUIRE(value);
+    CHECK_FALSE(told(facts.figure, *value).empty());
+    const FigureScale scale = scale_of(facts.figure, *value);
+    CHECK(*value / scale.scale > 1e-6);
+    CHECK(*value / scale.scale < 1e6);
+  }
+  CHECK(told(Figure::step, 0.25) == "250 ms");
+  CHECK(told(Figure::mfu, 0.475) == "47.5 %");
+  CHECK(told(Figure::gpu_hours_per_step, 0.01234) == "0.0123");
+  CHECK(told(Figure::usd_per_step, 2.1) == "2.10");
+  CHECK(told(Figure::usd_per_step, 12345.6) == "12,346");
+  CHECK(scale_of(Figure::step, 0.02).unit == "ms");
+  CHECK(scale_of(Figure::memory, 3e7).unit == "MiB");
+}
+
+TEST_CASE("headroom and peak memory make up what may be used") {
+  const PlanRequest request = csv_request();
+  const Candidate candidate = *search(request).value().winner();
+  const double peak = *value_of(Figure::memory, request, candidate, {});
+  const double rest = *value_of(Figure::headroom, request, candidate, {});
+  CHECK(peak + rest == Approx(request.usable_memory().in(kByte)));
+  CHECK_FALSE(value_of(Figure::usd_per_step, request, candidate, {}));  // no price, no cost
+}

@@ -1,0 +1,67 @@
+// A plan at a glance.
+#include "report/verdict.hpp"
+
+#include "core/model_io.hpp"
+#include "costmodel/calibration_io.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/text.hpp"
+
+using namespace echelon;
+using echelon::test::lacks;
+
+namespace {
+
+PlanRequest request_of_7b(int tp, int microbatch) {
+  PlanRequest r{.model = load_model("7b").value(),
+                .job = {},
+                .cluster = ClusterTopology::load("dgx-h100", 64).value(),
+                .stack = find_stack("megatron-core").value(),
+                .calibration = {},
+                .constraints = {}};
+  r.job.sequence = 4096;
+  r.job.global_batch = 1024;
+  r.job.precision = find_precision("bf16").value();
+  r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
+  r.constraints.tp = tp;
+  r.constraints.microbatch = microbatch;
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("figures say what the prediction says") {
+  PlanRequest request = request_of_7b(2, 1);
+  const Candidate plan = predict(request).value();
+  request.job.token_budget = 2e12;
+  const auto figures = tiles_of(request, plan, nullptr);
+  REQUIRE(figures.size() == 6);
+  const char* names[] = {"Step", "Tokens/s", "MFU", "Bubble", "Memory", "Training"};
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    CHECK(figures[i].name == names[i]);
+    CHECK_FALSE(figures[i].value.empty());
+    CHECK_FALSE(figures[i].formula.empty());
+  }
+  CHECK(figures[4].paint == Paint::good);
+  CHECK(lacks(figures[5].value, "days") == "");
+  const Candidate best = predict(request_of_7b(1, 2)).value();
+  CHECK(lacks(tiles_of(request, plan, &best)[0].detail, "to the best") == "");
+}
+
+TEST_CASE("a verdict says whether a plan fits, and what it costs against the best") {
+  const PlanRequest request = request_of_7b(8, 1);
+  const Candidate slow = predict(request).value();
+  const Candidate best = predict(request_of_7b(1, 2)).value();
+  const Verdict verdict = verdict_of(request, slow, &best);
+  CHECK(verdict.good);
+  CHECK(lacks(verdict.fits, "to spare") == "");
+  CHECK(verdict.against.starts_with("+"));
+  CHECK(verdict_of(request, best, &best).against == "The best plan");
+  CHECK(verdict_of(request, best, nullptr).against.empty());
+  CHECK(lacks(verdict.evidence, "calibrated") == "");
+  const Candidate large = predict(request_of_7b(1, 16)).value();
+  REQUIRE_FALSE(large.fits);
+  const Verdict no = verdict_of(request, large, &best);
+  CHECK_FALSE(no.good);
+  CHECK(lacks(no.fits, "short") == "");
+  CHECK(lacks(no.limit, "Memory") == "");
+}
