@@ -23,7 +23,8 @@ __device__ __forceinline__ void multiply_add(Sums& sums, const std::uint32_t (&a
       : "+f"(sums.at[0]), "+f"(sums.at[1]), "+f"(sums.at[2]), "+f"(sums.at[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
-  emulation::multiply_tile(sums.at, a, b0, b1, std::source_location::current());
+  emulation::multiply_tile(sums.at, a, b0, b1,
+                           emulation::Place{__builtin_FILE(), __builtin_LINE()});
 #endif
 }
 
@@ -49,7 +50,7 @@ __device__ __forceinline__ void commit_copies() {
 template <int left>
 __device__ __forceinline__ void wait_copies(
 #ifndef __CUDACC__
-    std::source_location where = std::source_location::current()
+    emulation::Place where = {__builtin_FILE(), __builtin_LINE()}
 #endif
 ) {
 #ifdef __CUDACC__
@@ -131,7 +132,7 @@ class Tile {
     }
 #else
     emulation::load_matrices(to, memory_.address(place(row, group)), transposed,
-                             std::source_location::current());
+                             emulation::Place{__builtin_FILE(), __builtin_LINE()});
 #endif
   }
 

@@ -51,8 +51,6 @@ struct Warp {
   std::uint32_t epoch = 0;
 };
 
-Place place(const std::source_location& where) { return {where.file_name(), where.line()}; }
-
 std::string said(const Place& place) {
   return std::string(place.file) + ":" + std::to_string(place.line);
 }
@@ -312,22 +310,20 @@ void run_grid(const void* kernel, dim3 grid, dim3 threads, std::size_t shared_by
   }
 }
 
-void sync_threads(std::source_location where) {
-  const Place name = place(where);
-  if (!dropped(name)) block().sync(name);
+void sync_threads(const Place& where) {
+  if (!dropped(where)) block().sync(where);
 }
 
-void sync_warp(std::source_location where) {
-  const Place name = place(where);
-  if (!dropped(name)) block().gather({}, nullptr, name, true);
+void sync_warp(const Place& where) {
+  if (!dropped(where)) block().gather({}, nullptr, where, true);
 }
 
 int lane() { return static_cast<int>(block().running() % 32); }
 
 const Slot* gather_warp(unsigned mask, const Slot& mine, void (*finish)(Slot*),
-                        std::source_location where) {
+                        const Place& where) {
   need_full_warp(mask);
-  return block().gather(mine, finish, place(where), false);
+  return block().gather(mine, finish, where, false);
 }
 
 void read_shared(std::size_t offset, void* to, std::size_t bytes) {
@@ -360,9 +356,9 @@ void commit_copies() {
   fiber.uncommitted = 0;
 }
 
-void wait_copies(int left, std::source_location where) {
+void wait_copies(int left, const Place& where) {
   Block& b = block();
-  if (dropped(place(where))) return;
+  if (dropped(where)) return;
   Fiber& fiber = b.fiber();
   while (fiber.groups.size() > static_cast<std::size_t>(left)) {
     for (std::size_t i = 0; i < fiber.groups.front(); ++i) {

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <functional>
 #include <set>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -62,8 +61,8 @@ void allow_shared(const void* kernel, int bytes);
 void run_grid(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes,
               const std::function<void()>& run);
 
-void sync_threads(std::source_location where);
-void sync_warp(std::source_location where);
+void sync_threads(const Place& where);
+void sync_warp(const Place& where);
 
 /// What a lane gives to an operation of its warp, and gets from it.
 inline constexpr std::size_t kSlotBytes = 32;
@@ -73,8 +72,7 @@ struct Slot {
 int lane();
 /// Waits for all lanes; the last one to come calls `finish` on the 32 slots, which stay until the
 /// lane's next but one operation.
-const Slot* gather_warp(unsigned mask, const Slot& mine, void (*finish)(Slot*),
-                        std::source_location where);
+const Slot* gather_warp(unsigned mask, const Slot& mine, void (*finish)(Slot*), const Place& where);
 
 /// Shared memory, by the offset from its beginning.
 void read_shared(std::size_t offset, void* to, std::size_t bytes);
@@ -85,15 +83,14 @@ std::size_t shared_bytes();
 void copy_async(std::size_t offset, const void* from, int valid);
 void commit_copies();
 /// All groups but the last `left` have landed.
-void wait_copies(int left, std::source_location where);
+void wait_copies(int left, const Place& where);
 
 /// mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: d = a·b + d, fragments as in the PTX ISA,
 /// "Matrix Fragments for mma.m16n8k16".
 void multiply_tile(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
-                   std::source_location where);
+                   const Place& where);
 /// ldmatrix.sync.aligned.m8n8.x4(.trans).shared.b16; `offset`: of the row this lane points to.
-void load_matrices(std::uint32_t (&to)[4], std::size_t offset, bool transposed,
-                   std::source_location where);
+void load_matrices(std::uint32_t (&to)[4], std::size_t offset, bool transposed, const Place& where);
 
 void check_aligned(const void* address, std::size_t bytes);
 

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <source_location>
 
 #include "tests/runtime/cuda/emulation/block.hpp"
 
@@ -55,10 +54,10 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 
 // ---- Within a kernel
 
-inline void __syncthreads(std::source_location where = std::source_location::current()) {
+inline void __syncthreads(echelon::emulation::Place where = {__builtin_FILE(), __builtin_LINE()}) {
   echelon::emulation::sync_threads(where);
 }
-inline void __syncwarp(std::source_location where = std::source_location::current()) {
+inline void __syncwarp(echelon::emulation::Place where = {__builtin_FILE(), __builtin_LINE()}) {
   echelon::emulation::sync_warp(where);
 }
 
@@ -66,7 +65,7 @@ namespace echelon::emulation {
 
 /// What lane `from` of the warp gives; all 32 lanes have to come.
 template <class T>
-T shuffle(unsigned mask, T value, int from, std::source_location where) {
+T shuffle(unsigned mask, T value, int from, echelon::emulation::Place where) {
   static_assert(sizeof(T) <= kSlotBytes);
   Slot slot{};
   std::memcpy(slot.bytes, &value, sizeof value);
@@ -79,16 +78,16 @@ T shuffle(unsigned mask, T value, int from, std::source_location where) {
 
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes,
-                  std::source_location where = std::source_location::current()) {
+                  echelon::emulation::Place where = {__builtin_FILE(), __builtin_LINE()}) {
   return echelon::emulation::shuffle(mask, value, echelon::emulation::lane() ^ lanes, where);
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int lane,
-              std::source_location where = std::source_location::current()) {
+              echelon::emulation::Place where = {__builtin_FILE(), __builtin_LINE()}) {
   return echelon::emulation::shuffle(mask, value, lane % 32, where);
 }
 inline unsigned __ballot_sync(unsigned mask, bool vote,
-                              std::source_location where = std::source_location::current()) {
+                              echelon::emulation::Place where = {__builtin_FILE(), __builtin_LINE()}) {
   echelon::emulation::Slot slot{};
   slot.bytes[0] = vote ? 1 : 0;
   const echelon::emulation::Slot* slots =

@@ -52,7 +52,7 @@ void multiply_slots(Slot* slots) {
 }  // namespace
 
 void multiply_tile(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
-                   std::source_location where) {
+                   const Place& where) {
   Slot mine{};
   const std::uint32_t in[6] = {a[0], a[1], a[2], a[3], b0, b1};
   std::memcpy(mine.bytes, in, sizeof in);
@@ -63,7 +63,7 @@ void multiply_tile(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
 }
 
 void load_matrices(std::uint32_t (&to)[4], std::size_t offset, bool transposed,
-                   std::source_location where) {
+                   const Place& where) {
   Slot mine{};
   std::memcpy(mine.bytes, &offset, sizeof offset);
   const Slot* slots = gather_warp(0xffffffffU, mine, nullptr, where);
