@@ -3,8 +3,8 @@
 // result, and compared in the end, so that writing beyond one is seen.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <vector>
 
 #include "tests/support/catch.hpp"
@@ -25,7 +25,8 @@ class Memory {
       : count_(content.size()), front_(kGuard + shift) {
     all_ = allocate(bytes());
     std::vector<unsigned char> image(bytes(), kFill);
-    std::memcpy(image.data() + front_ * sizeof(T), content.data(), count_ * sizeof(T));
+    const auto* const first = reinterpret_cast<const unsigned char*>(content.data());
+    std::copy_n(first, count_ * sizeof(T), image.data() + front_ * sizeof(T));
     copy_in(all_, image.data(), bytes());
   }
   explicit Memory(std::size_t count) : Memory(std::vector<T>(count)) {}
@@ -38,7 +39,8 @@ class Memory {
     std::vector<unsigned char> image(bytes());
     copy_out(image.data(), all_, bytes());
     std::vector<T> values(count_);
-    std::memcpy(values.data(), image.data() + front_ * sizeof(T), count_ * sizeof(T));
+    std::copy_n(image.data() + front_ * sizeof(T), count_ * sizeof(T),
+                reinterpret_cast<unsigned char*>(values.data()));
     for (std::size_t i = 0; i < image.size(); ++i) {
       const bool inside = i >= front_ * sizeof(T) && i < (front_ + count_) * sizeof(T);
       if (!inside && image[i] != kFill) FAIL("a kernel wrote outside its memory");

@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "tests/runtime/cuda/memory.hpp"

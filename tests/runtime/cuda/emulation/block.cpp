@@ -1,8 +1,5 @@
 #include "tests/runtime/cuda/emulation/block.hpp"
 
-#include <setjmp.h>
-#include <ucontext.h>
-
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -11,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "tests/runtime/cuda/emulation/fiber.hpp"
 #include "tests/runtime/cuda/emulation/shared_memory.hpp"
 #include "tests/support/numbers.hpp"
 
@@ -22,7 +20,6 @@ constexpr std::size_t kSharedUnasked = 48 * 1024;
 constexpr std::size_t kSharedAtMost = 163 * 1024;
 constexpr unsigned kThreadsAtMost = 1024;
 constexpr unsigned kGridAtMost = 65535;  // in y and z
-constexpr std::size_t kStackBytes = 128 * 1024;
 
 struct Copy {
   std::size_t offset;
@@ -32,10 +29,9 @@ struct Copy {
 
 enum class State { ready, at_barrier, in_warp, done };
 
-struct Fiber {
-  ucontext_t context;
-  jmp_buf jump;
-  bool started = false;
+struct Thread {
+  Thread(char* stack, void (*body)()) : fiber(stack, body) {}
+  Fiber fiber;
   State state = State::ready;
   Place where;
   int parity = 0;  // of the warp's slots it uses next
@@ -68,7 +64,7 @@ class Block {
   [[nodiscard]] Toucher toucher() const {
     return {static_cast<std::uint16_t>(running_), warps_[running_ / 32].epoch};
   }
-  Fiber& fiber() { return *fibers_[running_]; }
+  Thread& thread() { return *threads_[running_]; }
   [[nodiscard]] unsigned running() const { return running_; }
   SharedMemory memory;
   std::string kernel;
@@ -76,20 +72,18 @@ class Block {
  private:
   static void enter();
   void resume(unsigned thread);
-  void yield();
   void release_all();
   [[nodiscard]] std::string stuck() const;
 
   const std::function<void()>* body_ = nullptr;
-  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<std::unique_ptr<char[]>> stacks_;
   std::vector<Warp> warps_;
   std::vector<unsigned> ready_;
   unsigned running_ = 0;
-  unsigned threads_ = 0;
+  unsigned count_ = 0;
   unsigned at_barrier_ = 0;
   unsigned done_ = 0;
-  jmp_buf scheduler_;
   std::optional<std::string> fault_;
 };
 
@@ -111,53 +105,38 @@ void Block::enter() {
   Block& b = block();
   try {
     (*b.body_)();
-    if (!b.fiber().copies.empty()) b.fail("leaves with asynchronous copies it did not wait for");
+    if (!b.thread().copies.empty()) b.fail("leaves with asynchronous copies it did not wait for");
     if (b.at_barrier_ > 0) b.fail("leaves while others wait at a barrier");
   } catch (const Fault& fault) {
     b.fault_ = fault.what();
   }
-  b.fiber().state = State::done;
+  b.thread().state = State::done;
   ++b.done_;
-  _longjmp(b.scheduler_, 1);
 }
 
 void Block::resume(unsigned thread) {
   running_ = thread;
   threadIdx = {thread % blockDim.x, thread / blockDim.x % blockDim.y,
                thread / blockDim.x / blockDim.y};
-  Fiber& next = *fibers_[thread];
-  if (_setjmp(scheduler_) != 0) return;
-  if (next.started) _longjmp(next.jump, 1);
-  next.started = true;
-  setcontext(&next.context);
-}
-
-void Block::yield() {
-  if (_setjmp(fiber().jump) == 0) _longjmp(scheduler_, 1);
+  threads_[thread]->fiber.resume();
 }
 
 void Block::run(unsigned threads, std::size_t bytes, const std::function<void()>& body,
                 Numbers& draws) {
   body_ = &body;
-  threads_ = threads;
+  count_ = threads;
   at_barrier_ = done_ = 0;
   fault_.reset();
   memory.begin_block(bytes);
   warps_.assign((threads + 31) / 32, {});
-  fibers_.clear();
+  threads_.clear();
   ready_.clear();
   while (stacks_.size() < threads) stacks_.emplace_back(new char[kStackBytes]);
   for (unsigned t = 0; t < threads; ++t) {
-    auto fiber = std::make_unique<Fiber>();
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = stacks_[t].get();
-    fiber->context.uc_stack.ss_size = kStackBytes;
-    fiber->context.uc_link = nullptr;
-    makecontext(&fiber->context, &Block::enter, 0);
-    fibers_.push_back(std::move(fiber));
+    threads_.push_back(std::make_unique<Thread>(stacks_[t].get(), &Block::enter));
     ready_.push_back(t);
   }
-  while (done_ < threads_ && !fault_) {
+  while (done_ < count_ && !fault_) {
     if (ready_.empty()) {
       fault_ = kernel + ": " + stuck();
       break;
@@ -172,9 +151,9 @@ void Block::run(unsigned threads, std::size_t bytes, const std::function<void()>
 }
 
 void Block::release_all() {
-  for (unsigned t = 0; t < threads_; ++t) {
+  for (unsigned t = 0; t < count_; ++t) {
     if (t != running_) ready_.push_back(t);
-    fibers_[t]->state = State::ready;
+    threads_[t]->state = State::ready;
   }
   at_barrier_ = 0;
   memory.pass_barrier();
@@ -182,25 +161,25 @@ void Block::release_all() {
 
 void Block::sync(const Place& where) {
   if (done_ > 0) fail("waits at " + said(where) + ", and others have left the kernel");
-  Fiber& me = fiber();
+  Thread& me = thread();
   me.where = where;
   me.state = State::at_barrier;
-  if (++at_barrier_ == threads_) {
-    for (unsigned t = 0; t < threads_; ++t) {
-      if (fibers_[t]->where != where) {
+  if (++at_barrier_ == count_) {
+    for (unsigned t = 0; t < count_; ++t) {
+      if (threads_[t]->where != where) {
         fail("waits at " + said(where) + ", and thread " + std::to_string(t) + " at " +
-             said(fibers_[t]->where));
+             said(threads_[t]->where));
       }
     }
     release_all();
     return;
   }
-  yield();
+  me.fiber.yield();
 }
 
 const Slot* Block::gather(const Slot& mine, void (*finish)(Slot*), const Place& where,
                           bool orders_memory) {
-  Fiber& me = fiber();
+  Thread& me = thread();
   const unsigned first = running_ / 32 * 32;
   Warp& warp = warps_[running_ / 32];
   if (warp.waiting > 0 && warp.where != where) {
@@ -217,10 +196,10 @@ const Slot* Block::gather(const Slot& mine, void (*finish)(Slot*), const Place& 
     if (orders_memory) ++warp.epoch;
     for (unsigned t = first; t < first + 32; ++t) {
       if (t != running_) ready_.push_back(t);
-      fibers_[t]->state = State::ready;
+      threads_[t]->state = State::ready;
     }
   } else {
-    yield();
+    me.fiber.yield();
   }
   return slots;
 }
@@ -229,11 +208,11 @@ const Slot* Block::gather(const Slot& mine, void (*finish)(Slot*), const Place& 
 std::string Block::stuck() const {
   const auto says = [&](unsigned t) {
     return "thread " + std::to_string(t) +
-           (fibers_[t]->state == State::done ? " has left"
-                                             : " waits at " + said(fibers_[t]->where));
+           (threads_[t]->state == State::done ? " has left"
+                                              : " waits at " + said(threads_[t]->where));
   };
-  for (unsigned t = 1; t < threads_; ++t) {
-    if (fibers_[t]->state != fibers_[0]->state || fibers_[t]->where != fibers_[0]->where) {
+  for (unsigned t = 1; t < count_; ++t) {
+    if (threads_[t]->state != threads_[0]->state || threads_[t]->where != threads_[0]->where) {
       return says(0) + ", " + says(t);
     }
   }
@@ -346,29 +325,29 @@ void copy_async(std::size_t offset, const void* from, int valid) {
     b.fail("an asynchronous copy that is not aligned");
   if (valid > 0) check_aligned(from, 16);
   if (const auto fault = b.memory.begin_copy(offset, 16, b.toucher())) b.fail(*fault);
-  b.fiber().copies.push_back({offset, from, static_cast<std::size_t>(valid)});
-  ++b.fiber().uncommitted;
+  b.thread().copies.push_back({offset, from, static_cast<std::size_t>(valid)});
+  ++b.thread().uncommitted;
 }
 
 void commit_copies() {
-  Fiber& fiber = block().fiber();
-  fiber.groups.push_back(fiber.uncommitted);
-  fiber.uncommitted = 0;
+  Thread& thread = block().thread();
+  thread.groups.push_back(thread.uncommitted);
+  thread.uncommitted = 0;
 }
 
 void wait_copies(int left, const Place& where) {
   Block& b = block();
   if (dropped(where)) return;
-  Fiber& fiber = b.fiber();
-  while (fiber.groups.size() > static_cast<std::size_t>(left)) {
-    for (std::size_t i = 0; i < fiber.groups.front(); ++i) {
-      const Copy copy = fiber.copies.front();
-      fiber.copies.pop_front();
+  Thread& thread = b.thread();
+  while (thread.groups.size() > static_cast<std::size_t>(left)) {
+    for (std::size_t i = 0; i < thread.groups.front(); ++i) {
+      const Copy copy = thread.copies.front();
+      thread.copies.pop_front();
       unsigned char bytes[16] = {};
       if (copy.valid > 0) std::memcpy(bytes, copy.from, copy.valid);
       if (const auto fault = b.memory.land(copy.offset, bytes, 16, b.toucher())) b.fail(*fault);
     }
-    fiber.groups.pop_front();
+    thread.groups.pop_front();
   }
 }
 
