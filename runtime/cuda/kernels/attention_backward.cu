@@ -130,11 +130,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
     __syncthreads();  // this tile is there for all, and the one before is no longer needed
     if (step + 1 < group * tiles) fetch_queries(step + 1);
     const Shared<QueryNumbers> columns = of_columns.part(step % 2 * kTileRows);
-    const std::int64_t seen = shape.sequence - (own + step % tiles) * std::int64_t{kTileRows};
-    // Rows are keys here, columns queries.
+    // Rows are keys here, columns queries. Queries behind the last are zeros, as are their numbers:
+    // they add nothing.
     const auto hidden = [&](int c, int i) {
-      const int column = column_of(c, i);
-      return column >= seen || (step % tiles == 0 && warp_row + row_of(i) > column);
+      return step % tiles == 0 && warp_row + row_of(i) > column_of(c, i);
     };
     Scores scores = multiply_rows<width>(k, warp_row, q.of(step));
 #pragma unroll
