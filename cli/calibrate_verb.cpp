@@ -2,8 +2,11 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <system_error>
 
 #include "cli/child.hpp"
@@ -16,6 +19,7 @@
 #include "core/measurements.hpp"
 #include "core/run_event.hpp"
 #include "costmodel/calibration_io.hpp"
+#include "costmodel/collectives.hpp"
 #include "costmodel/fit/machine.hpp"
 #include "report/calibrate.hpp"
 
@@ -41,20 +45,17 @@ Result<std::string> target_of(const Invocation& call) {
   return usual;
 }
 
-Result<std::vector<Measurement>> measured(const Invocation& call) {
-  const Result<Scratch> scratch = Scratch::make();
-  if (!scratch) return scratch.error();
-  const std::string path = scratch->file("measurements.json");
-  RunProgress progress(!call.quiet && !call.json);
-  const Result<Ended> ended = run_child(
-      {.words = {own_folder() + "/plan-run", "--measure", path}}, [&](std::string_view line) {
-        const Result<RunEvent> event = parse_run_event(line, "plan-run");
-        if (event) progress.show("measuring " + event->text, false);
-      });
+/// What plan-run wrote to `path`.
+Result<std::vector<Measurement>> measured_by(const Child& child, const std::string& path,
+                                             RunProgress& progress) {
+  const Result<Ended> ended = run_child(child, [&](std::string_view line) {
+    const Result<RunEvent> event = parse_run_event(line, "plan-run");
+    if (event) progress.show("measuring " + event->text, false);
+  });
   if (!ended) return ended.error();
   progress.wipe();
   if (ended->signal != 0 || ended->exit_code != 0) {
-    return environment_error("plan-run --measure",
+    return environment_error("plan-run",
                              ended->signal != 0 ? fmt::format("killed by signal {}", ended->signal)
                                                 : fmt::format("exit code {}", ended->exit_code),
                              "nothing was measured");
@@ -65,6 +66,42 @@ Result<std::vector<Measurement>> measured(const Invocation& call) {
   return parse_measurements(*text, path);
 }
 
+/// Collectives between processes instead of those between threads, for each size of a rank.
+Status take_processes(const std::string& program, const std::string& path, RunProgress& progress,
+                      std::vector<Measurement>& all) {
+  std::map<int, int> ranks_of;  // by cores
+  for (const Measurement& one : all) ranks_of[one.cores] = one.ranks;
+  std::erase_if(all, [](const Measurement& one) { return collective_named(one.what).has_value(); });
+  for (const auto& [cores, ranks] : ranks_of) {
+    if (ranks < 2) continue;
+    const Result<Child> child =
+        under_mpirun({program, "--measure-between", path, std::to_string(cores)}, ranks);
+    if (!child) return child.error();
+    progress.show("measuring " + std::to_string(ranks) + " processes", false);
+    const Result<std::vector<Measurement>> between = measured_by(*child, path, progress);
+    if (!between) return between.error();
+    const auto after = std::ranges::find_if(all, [c = cores](auto& one) { return one.cores > c; });
+    all.insert(after, between->begin(), between->end());
+  }
+  return Done{};
+}
+
+Result<std::vector<Measurement>> measured(const Invocation& call, bool processes) {
+  if (processes && in_path("mpirun").empty()) return under_mpirun({}, 1).error();
+  const Result<Scratch> scratch = Scratch::make();
+  if (!scratch) return scratch.error();
+  const std::string path = scratch->file("measurements.json");
+  const std::string program = own_folder() + "/plan-run";
+  RunProgress progress(!call.quiet && !call.json);
+  Result<std::vector<Measurement>> all =
+      measured_by({.words = {program, "--measure", path}}, path, progress);
+  if (!all || !processes) return all;
+  if (const Status taken = take_processes(program, path, progress, *all); !taken) {
+    return taken.error();
+  }
+  return all;
+}
+
 }  // namespace
 
 Result<Outcome> calibrate_verb(const Invocation& call) {
@@ -73,13 +110,26 @@ Result<Outcome> calibrate_verb(const Invocation& call) {
     return input_error(backend->where, "'" + backend->value.substr(0, 40) + "'", "cpu",
                        "this build measures processor cores");
   }
+  const Setting* launcher = call.settings.find("launcher");
+  const bool processes = launcher != nullptr && launcher->value == "mpi";
+  if (launcher != nullptr && !processes && launcher->value != "local") {
+    return input_error(launcher->where, "'" + launcher->value.substr(0, 40) + "'",
+                       "one of local, mpi");
+  }
   const Result<std::string> target = target_of(call);
   if (!target) return target.error();
   const HostFacts host = host_facts();
-  const Result<std::vector<Measurement>> all = measured(call);
+  if (double load = 0; getloadavg(&load, 1) == 1 && load >= kBusy * host.cores && !call.quiet) {
+    complain(
+        fmt::format("the machine is busy (load {:.1f} on {} cores): rates of ranks of several "
+                    "cores will leave out what their threads wait for each other",
+                    load, host.cores));
+  }
+  const Result<std::vector<Measurement>> all = measured(call, processes);
   if (!all) return all.error();
-  const std::string how = fmt::format("measured on this machine by plan calibrate, {:%Y-%m-%d}",
-                                      fmt::gmtime(std::time(nullptr)));
+  const std::string how =
+      fmt::format("measured on this machine by plan calibrate{}, {:%Y-%m-%d}",
+                  processes ? " --launcher mpi" : "", fmt::gmtime(std::time(nullptr)));
   std::vector<CalibrationByCores> rates;
   const Result<Stack> stack = find_stack(kExecutingStack);
   if (!stack) return stack.error();

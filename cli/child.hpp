@@ -36,6 +36,11 @@ struct Ended {
 [[nodiscard]] Result<Ended> run_child(const Child& child,
                                       const std::function<void(std::string_view line)>& heard);
 
+/// The words under mpirun, as so many processes. mpirun takes SIGINT and SIGTERM as the wish to end
+/// at once and passes SIGUSR1 on; it closes descriptors, and forwards what the first process
+/// prints. Error: there is no mpirun.
+[[nodiscard]] Result<Child> under_mpirun(const std::vector<std::string>& words, int processes);
+
 /// The folder this program lies in.
 [[nodiscard]] std::string own_folder();
 /// Full path of a program, or "".

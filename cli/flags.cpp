@@ -26,7 +26,7 @@ const std::vector<Flag>& flag_table() {
       {"global-batch", "N", "samples per optimizer step; 4 Mi tokens unless given", kJob},
       {"global-batch-tokens", "N", "the same in tokens, for example 4Mi", kJob},
       {"precision", "RECIPE",
-       "number formats: bf16, fp16, fp8, fp32, or with the optimizer's state: "
+       "number formats: bf16, fp16, fp8, fp32, fp64, or with the optimizer's state: "
        "bf16:adam-fp32-master",
        kJob | kRun},
       {"flash-attention", "", "attention that keeps no sequence x sequence matrix (the default)",
@@ -145,8 +145,8 @@ const std::vector<Flag>& flag_table() {
       // Runs
       {"backend", "NAME", "what executes the plan, or is measured: cpu", kRun | kCalibrate, true,
        false, "cpu cuda"},
-      {"launcher", "NAME", "local (a thread per rank) or mpi (mpirun, a process per rank)", kRun,
-       true, false, "local mpi"},
+      {"launcher", "NAME", "local (a thread per rank) or mpi (mpirun, a process per rank)",
+       kRun | kCalibrate, true, false, "local mpi"},
       {"steps", "N", "optimizer steps to run; 20 unless given", kRun, kNotLayered},
       {"data", "FILE",
        "what is trained on: llm.c .bin, Megatron .bin with its .idx, or text read byte by byte; "
@@ -211,7 +211,8 @@ const std::vector<Verb>& verb_table() {
        kConfiguration | kSearch | kPlanFile,
        "find the fastest plan that fits (the default verb)",
        "Prices every legal combination of tensor, pipeline and data parallelism, virtual stages, "
-       "microbatch, ZeRO stage, sequence parallelism and recomputation. An axis given as a flag is "
+       "microbatch, ZeRO stage, sequence parallelism and recomputation. An axis given as a flag "
+       "is "
        "fixed; the others are searched. Exit code 1 when nothing fits.",
        {"plan --model 7b --gpus 64", "plan --model llama3-70b --gpus 256 --tp 8 -o plan.json",
         "plan --model my/config.json --cluster dgx-a100 --gpus 32 --max-memory 70GiB --json"}},
@@ -234,8 +235,10 @@ const std::vector<Verb>& verb_table() {
        "why this plan: from one GPU to the winner, what binds, and what would buy most",
        "Takes the flags of a search. Each step of the chain is a search with the techniques so "
        "far. "
-       "--why-not answers for one other configuration: the rule it breaks, the memory it lacks, or "
-       "the part that is slower, and the nearest plan that fits; with a plan file, for that plan.",
+       "--why-not answers for one other configuration: the rule it breaks, the memory it lacks, "
+       "or "
+       "the part that is slower, and the nearest plan that fits; with a plan file, for that "
+       "plan.",
        {"plan explain --model 7b --gpus 64",
         "plan explain --model llama3-70b --gpus 256 --why-not tp=8,pp=1",
         "plan explain plan.json"}},
@@ -294,17 +297,19 @@ const std::vector<Verb>& verb_table() {
        "Times the kernels and communicators that `plan run` uses, on ranks of one core and of "
        "more, all cores busy; takes some seconds for each size. The rates go where --cluster "
        "this-machine looks for them (~/.config/echelon/this-machine.json), or into the file of "
-       "-o, for --calibration. Let nothing else run meanwhile.",
-       {"plan calibrate", "plan calibrate -o machine.json"}},
+       "-o, for --calibration. Let nothing else run meanwhile. With --launcher mpi collectives "
+       "are "
+       "timed between processes.",
+       {"plan calibrate", "plan calibrate --launcher mpi -o processes.json"}},
       {"gui",
        "[PLAN.json|SESSION.json]",
        0,
        1,
        kConfiguration | kSearch | kWindow,
        "open the window: plan by moving things, and see at once what changes",
-       "Takes the flags of a search, or a plan file or a session that the window saved; flags then "
-       "change single values of it. Needs plan-gui beside this program: ./plan gui builds it. Exit "
-       "code 3 when there is no display.",
+       "Takes the flags of a search, or a plan file or a session that the window saved; flags "
+       "then change single values of it. Needs plan-gui beside this program: ./plan gui builds "
+       "it. Exit code 3 when there is no display.",
        {"plan gui --model 7b --gpus 64", "plan gui plan.json",
         "plan gui --screenshot pictures plan.json"}},
       {"topo list", "", 0, 0, 0, "the catalog of machines", "", {"plan topo list"}},
@@ -358,7 +363,7 @@ const std::vector<Verb>& verb_table() {
       {"help", "[VERB]", 0, 2, 0, "show help on a verb", "", {"plan help predict"}},
   };
   return kTable;
-}
+}  // namespace
 
 constexpr std::array<std::string_view, 1> kLaterVerbs = {"export"};
 

@@ -106,6 +106,12 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Stack& stac
                                                       : default_precision(stack, cluster, assumed);
   if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
   if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;
+  if (recipe->compute == Dtype::fp64) {
+    return input_error(setting != nullptr ? setting->where : "--precision",
+                       fmt::format("fp64 on {}, whose rate in fp64 is not described", gpu.name),
+                       "fp64 on processor cores: --cluster this-machine",
+                       "or \"fp64\" in the GPU's description");
+  }
   std::vector<std::string> formats;
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp8, Dtype::fp32}) {
     if (gpu.peak(dtype) > FlopsPerSecond{}) formats.emplace_back(name_of(dtype));

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -20,6 +19,7 @@
 #include "core/run_event.hpp"
 #include "core/run_settings.hpp"
 #include "costmodel/schedule/of_plan.hpp"
+#include "planner/close_up.hpp"
 #include "planner/search.hpp"
 #include "report/run.hpp"
 #include "report/text.hpp"
@@ -199,31 +199,107 @@ Status check_destinations(const Invocation& call, const RunSettings& settings) {
   return Done{};
 }
 
-/// plan-run itself, or under mpirun. mpirun takes SIGINT and SIGTERM as the wish to end at once and
-/// passes SIGUSR1 on; it closes descriptors, and forwards what the first process prints.
+/// plan-run itself, or under mpirun.
 Result<Child> child_of(const RunSettings& settings, int ranks, const std::string& settings_path) {
-  const std::string program = own_folder() + "/plan-run";
-  if (settings.launcher == "local") return Child{.words = {program, settings_path}};
-  const std::string mpirun = in_path("mpirun");
-  if (mpirun.empty()) {
-    return environment_error("--launcher mpi", "mpirun is not in PATH",
-                             "apt-get install openmpi-bin, or leave the flag out: a thread per "
-                             "rank computes the same numbers");
-  }
-  Child child{.words = {"/usr/bin/env"}, .events = kEventsOfProcesses, .gently = SIGUSR1};
-  if (geteuid() == 0) {  // else Open MPI refuses
-    child.words.insert(child.words.end(),
-                       {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
-  }
-  child.words.insert(child.words.end(), {mpirun, "--quiet", "--oversubscribe", "--bind-to", "none",
-                                         "-n", std::to_string(ranks), program, settings_path});
-  return child;
+  const std::vector<std::string> words{own_folder() + "/plan-run", settings_path};
+  if (settings.launcher == "local") return Child{.words = words};
+  return under_mpirun(words, ranks);
 }
 
 /// mpirun tells a process that a signal ended as shells do; plan-run's own codes are smaller.
 constexpr int kSignals = 128;
 bool killed_process(const Ended& ended) {
   return ended.signal == 0 && ended.exit_code > kSignals && ended.exit_code <= kSignals + 64;
+}
+
+/// A plan priced for where it runs.
+struct Ready {
+  PlanFile written;  ///< as its file says
+  Asked asked;
+  Candidate candidate;
+  PlanFile priced;
+};
+
+/// No value: it does not fit, which was told.
+Result<std::optional<Ready>> made_ready(const Invocation& call, const std::string& path) {
+  Result<PlanFile> file = read_plan_file(path);
+  if (!file) return file.error();
+  Result<Asked> asked = for_this_machine(call, *file, path);
+  if (!asked) return asked.error();
+  Result<Candidate> candidate = predict(asked->request);
+  if (!candidate) return candidate.error();
+  if (!candidate->fits) {
+    const int ranks = static_cast<int>(candidate->plan.gpus());
+    complain(in_words_of_memory(*candidate, ranks).message());
+    return std::optional<Ready>();
+  }
+  Result<PlanFile> priced = complete_plan_file(asked->request, *candidate, asked->provenance);
+  if (!priced) return priced.error();
+  return std::optional<Ready>(
+      Ready{*std::move(file), *std::move(asked), *std::move(candidate), *std::move(priced)});
+}
+
+/// Two predictions where the plan was made for something else.
+void tell_predictions(const std::string& path, const Ready& ready) {
+  const PlanFile& file = ready.written;
+  if (file.stack == kExecutingStack) return;
+  complain(fmt::format("{} was made for {} with {}: {} a step; here, with {}: {}", path,
+                       file.cluster, file.stack, duration(file.predicted.time.total()),
+                       kExecutingStack, duration(ready.priced.predicted.time.total())));
+}
+
+/// Runs plan-run to its end; its lines go to people and to `events`.
+Result<Ended> followed(const Child& child, int events, bool tell) {
+  RunProgress progress(tell);
+  const Result<Ended> ended = run_child(child, [&](std::string_view line) {
+    if (events >= 0) {
+      const std::string whole = std::string(line) + "\n";
+      [[maybe_unused]] const ssize_t told = write(events, whole.data(), whole.size());
+    }
+    const Result<RunEvent> event = parse_run_event(line, "plan-run");
+    if (!event) return complain("plan-run said: " + std::string(line.substr(0, 200)));
+    if (event->kind == RunEvent::Kind::step) {
+      progress.show(step_line(event->step, event->of), event->step.step + 1 == event->of);
+    } else if (event->kind == RunEvent::Kind::note || event->kind == RunEvent::Kind::checkpoint) {
+      progress.say(event->text);
+    }
+  });
+  if (ended) progress.wipe();
+  return ended;
+}
+
+Result<Outcome> without_report(const Ended& ended) {
+  if (ended.interrupted) {
+    complain("interrupted before a step was over: there is no report");
+    return Outcome{"", kInterrupted};
+  }
+  if (killed_process(ended)) {
+    complain(fmt::format("plan-run: a process of the run was killed by signal {}",
+                         ended.exit_code - kSignals));
+    return Outcome{"", kPeerLost};
+  }
+  if (ended.signal != 0) {
+    return environment_error("plan-run", fmt::format("killed by signal {}", ended.signal),
+                             "without a report: perhaps the machine ran out of memory");
+  }
+  return Outcome{"", ended.exit_code};  // it has said why
+}
+
+Result<Outcome> with_report(const Invocation& call, const Ready& ready, const RunReport& report,
+                            const Ended& ended) {
+  const SimulatedStep simulated = simulate_plan(ready.asked.request, ready.candidate);
+  const std::string text = run_report_to_json(report);
+  if (const Status written = write_named(call, "report", text); !written) return written.error();
+  const Status traced = write_named(call, "trace", run_trace(report, simulated));
+  if (!traced) return traced.error();
+  Outcome outcome;
+  const bool lost = report.end == RunReport::End::failed && killed_process(ended);
+  const bool stopped = report.end == RunReport::End::interrupted && ended.interrupted;
+  outcome.exit_code = lost ? kPeerLost : stopped ? kInterrupted : ended.exit_code;
+  outcome.output = call.json    ? text
+                   : call.quiet ? run_summary(report)
+                                : run_text(report, simulated, call.style);
+  return outcome;
 }
 
 }  // namespace
@@ -235,94 +311,35 @@ Result<Outcome> run_verb(const Invocation& call) {
   const Result<int> events = events_of(call);
   if (!events) return events.error();
   if (const Status ok = check_destinations(call, *settings); !ok) return ok.error();
-  const Result<PlanFile> file = read_plan_file(path);
-  if (!file) return file.error();
-  const Result<Asked> asked = for_this_machine(call, *file, path);
-  if (!asked) return asked.error();
-  const Result<Candidate> candidate = predict(asked->request);
-  if (!candidate) return candidate.error();
-  const int ranks = static_cast<int>(candidate->plan.gpus());
-  if (!candidate->fits) {
-    complain(in_words_of_memory(*candidate, ranks).message());
-    return Outcome{"", kOutOfMemory};
-  }
-  const Result<PlanFile> priced = complete_plan_file(asked->request, *candidate, asked->provenance);
-  if (!priced) return priced.error();
+  const Result<std::optional<Ready>> made = made_ready(call, path);
+  if (!made) return made.error();
+  if (!*made) return Outcome{"", kOutOfMemory};
+  const Ready& ready = **made;
 
   const Result<Scratch> scratch = Scratch::make();
   if (!scratch) return scratch.error();
   settings->plan = scratch->file("plan.json");
   settings->report = scratch->file("report.json");
   const std::string settings_path = scratch->file("settings.json");
+  const int ranks = static_cast<int>(ready.candidate.plan.gpus());
   const Result<Child> child = child_of(*settings, ranks, settings_path);
   if (!child) return child.error();
   settings->events = child->events;
-  if (const Status written = write_file(settings->plan, plan_file_to_json(*priced)); !written)
+  if (const Status written = write_file(settings->plan, plan_file_to_json(ready.priced)); !written)
     return written.error();
   if (const Status written = write_file(settings_path, run_settings_to_json(*settings)); !written)
     return written.error();
 
-  if (!call.quiet && !call.json && file->stack != kExecutingStack) {
-    complain(fmt::format("{} was made for {} with {}: {} a step; here, with {}: {}", path,
-                         file->cluster, file->stack, duration(file->predicted.time.total()),
-                         kExecutingStack, duration(priced->predicted.time.total())));
-  }
   const bool tell = !call.quiet && !call.json;
-  RunProgress progress(tell);
-  const Result<Ended> ended = run_child(*child, [&](std::string_view line) {
-    if (*events >= 0) {
-      const std::string whole = std::string(line) + "\n";
-      [[maybe_unused]] const ssize_t told = write(*events, whole.data(), whole.size());
-    }
-    const Result<RunEvent> event = parse_run_event(line, "plan-run");
-    if (!event) return complain("plan-run said: " + std::string(line.substr(0, 200)));
-    if (event->kind == RunEvent::Kind::step) {
-      progress.show(step_line(event->step, event->of), event->step.step + 1 == event->of);
-    } else if (event->kind == RunEvent::Kind::note || event->kind == RunEvent::Kind::checkpoint) {
-      progress.say(event->text);
-    }
-  });
+  if (tell) tell_predictions(path, ready);
+  const Result<Ended> ended = followed(*child, *events, tell);
   if (!ended) return ended.error();
-  progress.wipe();
-
   std::error_code ignored;
-  if (!std::filesystem::exists(settings->report, ignored)) {
-    if (ended->interrupted) {
-      complain("interrupted before a step was over: there is no report");
-      return Outcome{"", kInterrupted};
-    }
-    if (killed_process(*ended)) {
-      complain(fmt::format("plan-run: a process of the run was killed by signal {}",
-                           ended->exit_code - kSignals));
-      return Outcome{"", kPeerLost};
-    }
-    if (ended->signal != 0) {
-      return environment_error("plan-run", fmt::format("killed by signal {}", ended->signal),
-                               "without a report: perhaps the machine ran out of memory");
-    }
-    return Outcome{"", ended->exit_code};  // it has said why
-  }
+  if (!std::filesystem::exists(settings->report, ignored)) return without_report(*ended);
   Result<RunReport> report = read_run_report(settings->report);
   if (!report) return report.error();
   report->plan_path = path;
-
-  const Pricer pricer(asked->request.model, asked->request.job, asked->request.cluster,
-                      asked->request.stack, asked->request.calibration);
-  const SimulatedStep simulated =
-      simulate_plan(pricer, candidate->plan, candidate->prediction.memory.contents);
-
-  const std::string text = run_report_to_json(*report);
-  if (const Status written = write_named(call, "report", text); !written) return written.error();
-  const Status traced = write_named(call, "trace", run_trace(*report, simulated));
-  if (!traced) return traced.error();
-  Outcome outcome;
-  const bool lost = report->end == RunReport::End::failed && killed_process(*ended);
-  const bool stopped = report->end == RunReport::End::interrupted && ended->interrupted;
-  outcome.exit_code = lost ? kPeerLost : stopped ? kInterrupted : ended->exit_code;
-  outcome.output = call.json    ? text
-                   : call.quiet ? run_summary(*report)
-                                : run_text(*report, simulated, call.style);
-  return outcome;
+  return with_report(call, ready, *report, *ended);
 }
 
 }  // namespace echelon::cli

@@ -7,7 +7,8 @@
 
 namespace echelon::cli {
 
-/// A folder that is removed with all it holds.
+/// A folder that is removed with all it holds. Who is killed leaves his behind, unlocked: the next
+/// one who makes one removes it.
 class Scratch {
  public:
   static Result<Scratch> make();
@@ -19,8 +20,9 @@ class Scratch {
   [[nodiscard]] std::string file(const char* name) const { return path_ + "/" + name; }
 
  private:
-  explicit Scratch(std::string path) : path_(std::move(path)) {}
+  Scratch(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
   std::string path_;
+  int lock_ = -1;  ///< descriptor of the folder, locked while this lives
 };
 
 }  // namespace echelon::cli

@@ -23,7 +23,8 @@ struct Calibration {
   double experts_pace = 1;  ///< … of a layer of experts times this: permutations, small products
   double gemm_efficiency = 0;    ///< large GEMM, of the dense peak, before tile quantisation
   double fp8_efficiency = 1;     ///< … times this for fp8 inputs
-  double gemm_ramp = 0;          ///< depth k at which a GEMM reaches half of that
+  double fp64_efficiency = 1;    ///< … and all rates but the optimizer's times this in fp64
+  double gemm_ramp = 0;          ///< depth k at which a GEMM reaches half of that (rates.hpp)
   Seconds kernel_fixed;          ///< device time of an empty kernel, paid by every kernel
   double attention_forward = 0;  ///< flash attention, causal FLOPs counted, of the bf16 peak
   double attention_backward = 0;
@@ -36,6 +37,8 @@ struct Calibration {
   Seconds host_layer_backward;
   Seconds host_experts;        ///< more of it for a layer of experts, forward and backward together
   BytesPerSecond host_memory;  ///< host memory bandwidth of one node, for offloaded optimizers
+  Seconds host_instruction;    ///< the executor's own work per instruction of the compute queue,
+                               ///< where the cores that compute do it
   Seconds step_fixed;          ///< per step: data, logging, synchronisation
   double straggler_per_doubling = 0;  ///< step time lost per doubling of the nodes
 

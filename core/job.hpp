@@ -12,10 +12,14 @@
 
 namespace echelon {
 
-enum class Dtype { fp32, bf16, fp16, fp8 };
+enum class Dtype { fp64, fp32, bf16, fp16, fp8 };
 [[nodiscard]] std::string_view name_of(Dtype dtype);
 /// Bytes of one element.
 [[nodiscard]] double width_of(Dtype dtype);
+/// … of an activation: products in fp8 read and write 16 bits.
+[[nodiscard]] double activation_width(Dtype compute);
+/// … of sums and statistics: fp32, or fp64 where everything is.
+[[nodiscard]] double statistics_width(Dtype compute);
 
 /// Bytes per parameter of everything that lives as long as training does.
 ///

@@ -1,5 +1,6 @@
 // Bytes per parameter of the training stacks people use. Each recipe says where its numbers are
 // from.
+#include <algorithm>
 #include <string>
 
 #include "core/job.hpp"
@@ -9,6 +10,7 @@ namespace echelon {
 
 std::string_view name_of(Dtype dtype) {
   switch (dtype) {
+    case Dtype::fp64: return "fp64";
     case Dtype::fp32: return "fp32";
     case Dtype::bf16: return "bf16";
     case Dtype::fp16: return "fp16";
@@ -19,6 +21,7 @@ std::string_view name_of(Dtype dtype) {
 
 double width_of(Dtype dtype) {
   switch (dtype) {
+    case Dtype::fp64: return 8;
     case Dtype::fp32: return 4;
     case Dtype::bf16:
     case Dtype::fp16: return 2;
@@ -26,6 +29,10 @@ double width_of(Dtype dtype) {
   }
   return 0;
 }
+
+double activation_width(Dtype compute) { return std::max(2.0, width_of(compute)); }
+
+double statistics_width(Dtype compute) { return std::max(4.0, width_of(compute)); }
 
 namespace {
 
@@ -148,6 +155,17 @@ std::vector<PrecisionRecipe> all_recipes() {
        .moments = 8,
        .gathered_weight = 4,
        .reduced_gradient = 4},
+      {.name = "fp64",
+       .source = "fp32 with every number twice as wide; stack echelon executes it on processor "
+                 "cores, to tell what rounding does (docs/run.md)",
+       .compute = Dtype::fp64,
+       .weight = 8,
+       .gradient = 0,
+       .main_gradient = 8,
+       .master = 0,
+       .moments = 16,
+       .gathered_weight = 8,
+       .reduced_gradient = 8},
   };
 }
 

@@ -121,12 +121,13 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
   }
   const bool splits = plan_.tp > 1 && plan_.sequence_parallel;
   const Bytes whole = (splits ? plan_.tp : 1) * costs_.layer_input;
-  // Normalised rows, their mean and deviation in fp32; a whole sequence, and its gathered copy; the
+  // Normalised rows, their mean and deviation; a whole sequence, and its gathered copy; the
   // gradient that runs from layer to layer.
   const double rows =
       costs_.layer_input.in(kByte) / (pricer_.model().hidden * width_of(recipe_.compute));
-  out.workspace = turns + again + 2 * costs_.layer_input + Bytes{2 * 4 * rows} +
-                  (splits ? 2 : 1) * whole + c_.gemm_workspace;
+  out.workspace = turns + again + 2 * costs_.layer_input +
+                  Bytes{2 * statistics_width(recipe_.compute) * rows} + (splits ? 2 : 1) * whole +
+                  c_.gemm_workspace;
 
   // Step 4: what ZeRO moves. A unit is a layer; the first and the last hold the ends too.
   if (zero >= 2) {

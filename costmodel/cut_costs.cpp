@@ -236,7 +236,7 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, 
   const Deferred later = deferred(list, model);
   const bool gathers = cut.tp > 1 && cut.sequence_parallel;
   const double sequence = static_cast<double>(cut.microbatch) * context.job.sequence / cut.cp;
-  const double width = context.job.precision.compute == Dtype::fp32 ? 4.0 : 2.0;
+  const double width = activation_width(context.job.precision.compute);
   return {
       .forward = sums.forward,
       .backward = sums.backward,
@@ -288,7 +288,7 @@ CutCosts Pricer::cut_costs(Cut cut) const {
   costs.head_saved = head.saved(Recompute::none);
   costs.head_transient = head.transient();
 
-  const double width = job_.precision.compute == Dtype::fp32 ? 4.0 : 2.0;
+  const double width = activation_width(job_.precision.compute);
   const double tokens = static_cast<double>(cut.microbatch) * job_.sequence / cut.cp /
                         (cut.sequence_parallel ? cut.tp : 1);
   costs.layer_input = Bytes{width * tokens * model_.hidden};

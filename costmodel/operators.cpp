@@ -8,8 +8,8 @@
 
 // Legend: T tokens of one microbatch on one rank, Ts the same after sequence sharding,
 // h hidden, q query width per rank, kv key/value width per rank, f ffn width per rank,
-// A attention heads per rank. Activations are 2 bytes wide (bf16/fp16) in every recipe we know;
-// fp32 training doubles them.
+// A attention heads per rank. Activations are 2 bytes wide (bf16/fp16) in most recipes; fp32
+// doubles them, fp64 once more.
 
 namespace echelon {
 namespace {
@@ -18,6 +18,7 @@ namespace {
 struct Shapes {
   double T, Ts, h, q, kv, v, o, f, A, sequence, e;  // kv keys, v values, o outputs of the heads
   double kept;  // bytes per element of a GEMM input that waits for its weight gradient
+  double w;     // … of statistics: maxima, sums of exponentials
 };
 
 Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Stack& stack, Cut cut) {
@@ -33,10 +34,11 @@ Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Stack& st
           .f = static_cast<double>(model.ffn_hidden) / cut.tp,
           .A = static_cast<double>(model.heads) / cut.tp,
           .sequence = static_cast<double>(job.sequence),
-          .e = job.precision.compute == Dtype::fp32 ? 4.0 : 2.0,
-          .kept = job.precision.compute == Dtype::fp32                            ? 4.0
-                  : job.precision.compute == Dtype::fp8 && stack.saves_fp8_inputs ? 1.0
-                                                                                  : 2.0};
+          .e = activation_width(job.precision.compute),
+          .kept = job.precision.compute == Dtype::fp8 && stack.saves_fp8_inputs
+                      ? 1.0
+                      : activation_width(job.precision.compute),
+          .w = statistics_width(job.precision.compute)};
 }
 
 /// Keys one query attends to on average: (S + 1)/2 ≈ S/2 under a causal mask, w·(1 − w/2S) in a
@@ -186,9 +188,9 @@ void push_flash_attention(OperatorList& list, const ModelSpec& model, const Shap
   op.span = ring ? s.sequence / cut.cp : s.sequence;
   op.forward_kernels = ring ? cut.cp : 1;
   op.backward_kernels = 3 * op.forward_kernels;
-  op.saved = Bytes{4 * s.T * s.A};  // log-sum-exp, fp32
+  op.saved = Bytes{s.w * s.T * s.A};  // log-sum-exp
   op.attention_core = true;
-  op.transient = Bytes{4 * s.T * s.q + s.e * s.T * (s.q + s.kv + s.v) + buffers};
+  op.transient = Bytes{s.w * s.T * s.q + s.e * s.T * (s.q + s.kv + s.v) + buffers};
   list.push(op);
 }
 
@@ -504,16 +506,16 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job, cons
   list.push(head);
   Operator loss = elementwise("loss", 0.6 * stack.loss_traffic * logits,
                               0.4 * stack.loss_traffic * logits, stack.logits_bytes * logits);
-  if (stack.loss_rows > 0) {  // the backward makes them again from the maximum and two sums, fp32
-    loss.saved = Bytes{12 * s.T};
+  if (stack.loss_rows > 0) {  // the backward makes them again from the maximum and two sums
+    loss.saved = Bytes{3 * s.w * s.T};
     loss.transient = Bytes{s.e * std::min(s.T, double(stack.loss_rows)) * logits / s.T};
   }
   loss.forward_kernels = 6;
   loss.backward_kernels = 3;
   list.push(loss);
-  if (cut.tp > 1) {  // maximum, target logit and sum of exponentials of every token, fp32
-    list.push(collective("loss_reduce", CollectiveKind::all_reduce, CollectiveKind::none, 12 * s.T,
-                         false));
+  if (cut.tp > 1) {  // maximum, target logit and sum of exponentials of every token
+    list.push(collective("loss_reduce", CollectiveKind::all_reduce, CollectiveKind::none,
+                         3 * s.w * s.T, false));
   }
   return list;
 }

@@ -34,7 +34,7 @@ GroupLinks Pricer::data_links(int ranks, int stride) const {
   if (!network_ || group.domains < 2) return group;
   const NodeSpec& node = cluster_.node();
   const BytesPerSecond described = node.nics * node.nic * calibration_.nic_efficiency;
-  const double share = std::min(1.0, network_->bus.in(described));
+  const double share = std::min(1.0, network_->bandwidth().in(described));
   group.inter *= share;
   group.inter_per_rank *= share;
   if (network_->hop <= Seconds{}) return group;

@@ -145,6 +145,12 @@ struct MeasuredNetwork {
   /// most 0.38 ms, 811 at least 1.33 ms (most of them 2.0-2.6), none anything between. Then every
   /// collective also blocks the host, even one that stays inside a node.
   [[nodiscard]] bool stalls() const { return hop > 800_us; }
+  /// Bandwidth of what does not wait. A slow network's benchmark measured its waits, which `hop`
+  /// counts already: what remains is the plateau of the same runs' all-gathers on healthy networks.
+  [[nodiscard]] BytesPerSecond bandwidth() const {
+    return stalls() ? std::max(bus, kUnhindered) : bus;
+  }
+  static constexpr BytesPerSecond kUnhindered{226e9};
   /// What the device sees of it inside nodes: a healthy network's at most.
   [[nodiscard]] Seconds device_hop() const { return std::min(hop, 250_us); }
 };
@@ -211,7 +217,8 @@ class Pricer {
   [[nodiscard]] Simplified simplified() const { return simplified_; }
 
  private:
-  void share_cores(const ParallelPlan& plan, Seconds busy, TimePrediction& out) const;
+  void share_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk,
+                   TimePrediction& out) const;
 
   ModelSpec model_;
   TrainingJob job_;

@@ -52,17 +52,24 @@ StagePrice price_stage(const StageModel& model, const Stage& stage) {
 
 }  // namespace
 
-/// Ranks that share fewer cores take turns, and one that waits lends its core to others:
-///   step = max(critical path with a core each, work of all ranks / cores)
-/// `busy` is the work of one rank of every stage.
-/// Source: Graham's bounds on a greedy schedule (1966), whose larger one it is.
+/// Ranks that share fewer cores take turns, and one that waits lends its core to others; while a
+/// pipeline of c cores fills and empties, a stages of r ranks each leave c − a·r of them idle:
+///   step = max(critical path with a core each, (work of all ranks + idle) / cores)
+///   idle = Σ over a = 1 .. stages − 1 of  max(0, c − a·r) · (forward and backward of a chunk)
+/// `busy` is the work of one rank of every stage, `chunk` the mean time of a chunk.
+/// Source: Graham's bounds on a greedy schedule (1966), whose larger one it is without `idle`.
 /// Checked by: tests/costmodel/this_machine_test.cpp.
-void Pricer::share_cores(const ParallelPlan& plan, Seconds busy, TimePrediction& out) const {
+void Pricer::share_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk,
+                         TimePrediction& out) const {
   out.shared = out.turns = Seconds{};
   const NodeSpec& node = cluster_.node();
   if (node.cores > 0 && plan.gpus() > node.at_once()) {
     const double of_stage = static_cast<double>(plan.gpus()) / plan.pp;
-    out.shared = of_stage * busy / node.at_once();
+    Seconds idle;
+    for (int filled = 1; filled < plan.pp; ++filled) {
+      idle += std::max(0.0, node.at_once() - filled * of_stage) * chunk;
+    }
+    out.shared = (of_stage * busy + idle) / node.at_once();
     out.turns = std::max(Seconds{}, out.shared - out.parts.total());
     out.parts.compute += out.turns;
   }
@@ -130,7 +137,7 @@ void Pricer::price_time(const ParallelPlan& plan, const CutCosts& costs,
   parts.host += calibration_.step_fixed;
   const Seconds wait = model.straggler_share() * parts.total();
   (plan.dp > 1 ? parts.dp_comm_exposed : parts.bubble) += wait;
-  share_cores(plan, busy, out);
+  share_cores(plan, busy, sum / (plan.pp * plan.vpp), out);
   out.low = out.step / (1 + calibration_.time_band);
   out.high = out.step * (1 + calibration_.time_band);
 }

@@ -23,18 +23,22 @@ DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration, Dty
   const Dtype wide = dtype == Dtype::fp8 ? Dtype::bf16 : dtype;
   const FlopsPerSecond half = gpu.peak(wide) * calibration.pace;
   const double narrow = dtype == Dtype::fp8 ? calibration.fp8_efficiency : 1.0;
-  return {.gemm = gpu.peak(dtype) * calibration.pace * calibration.gemm_efficiency * narrow,
+  const double double_width = dtype == Dtype::fp64 ? calibration.fp64_efficiency : 1.0;
+  const FlopsPerSecond kernels = half * double_width;
+  return {.gemm = gpu.peak(dtype) * calibration.pace * calibration.gemm_efficiency * narrow *
+                  double_width,
           .gemm_ramp = calibration.gemm_ramp,
-          .attention_forward = half * calibration.attention_forward,
-          .attention_backward = half * calibration.attention_backward,
+          .attention_forward = kernels * calibration.attention_forward,
+          .attention_backward = kernels * calibration.attention_backward,
           .attention_ramp = calibration.attention_ramp,
-          .memory = gpu.hbm * calibration.pace * calibration.memory_efficiency,
+          .memory = gpu.hbm * calibration.pace * calibration.memory_efficiency * double_width,
           .optimizer = gpu.hbm * calibration.optimizer_efficiency,
           .kernel_fixed = calibration.kernel_fixed / calibration.pace,
           .sms = static_cast<double>(std::max(1, gpu.sms))};
 }
 
 double gemm_utilisation(double m, double n, double k, double sms, double ramp, double groups) {
+  if (sms <= 1) return 1 / (1 + ramp * (1 / m + 1 / n + 1 / k));
   double best = 0;
   for (const Tile& tile : kTiles) {
     if (const double u = tile_utilisation(m, n, sms, tile, groups); u > best) best = u;

@@ -31,6 +31,12 @@ struct DeviceRates {
 ///
 /// Tiles 256×128, 128×128 and 128×64 with relative efficiency 1, 0.94 and 0.8; a partial last wave
 /// and partial edge tiles are idle cores. The tiles of a grouped GEMM fill the waves together.
+///
+/// A single SM stands for processor cores, which multiply blocks of any size, pack both operands
+/// and write the result; a number moved costs as much as k½ products:
+///
+///   u = 1 / (1 + k½ · (1/m + 1/n + 1/k))
+///
 /// In (0, 1].
 /// Source: wave quantisation, NVIDIA "Matrix Multiplication Background" user guide; NeuSight
 /// (utilisation falls as 1/waves). Relative tile efficiencies: assumption, replaced by a fit.

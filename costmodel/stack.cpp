@@ -41,13 +41,15 @@ std::vector<Stack> make_stacks() {
     s.name = "nanotron";
     s.source =
         "nanotron: bf16 gradients beside an fp32 accumulator (20 bytes per parameter), "
-        "ZeRO-0/1, sequence parallel whenever tp > 1, parameter gather not overlapped, no "
-        "interleaving";
+        "ZeRO-0/1, sequence parallel whenever tp > 1, gradients reduced beside the backward at "
+        "ZeRO-0 alone, parameter gather not overlapped, no interleaving";
     s.default_precision = "bf16:nanotron";
     s.zero_allowed[2] = s.zero_allowed[3] = false;
     s.sequence_parallel_always = true;
     s.interleaved = false;
-    s.reduces_in_buckets = false;
+    // trainer.py, make_ddp: only ZeRO-0 wraps the model in DDP, whose hook reduces fp32 gradients
+    // beside the backward; with ZeRO-1 sync_gradients_across_dp follows it.
+    s.reduces_in_ddp = true;
     s.overlaps_gather = false;
     s.overlaps_tp_backward = false;
     s.gather_buffers = 2;

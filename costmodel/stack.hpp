@@ -33,7 +33,8 @@ struct Stack {
   bool hybrid_shard[4] = {false, false, false, false};
   /// Any layers in any chunk; the very first (embedding) and the very last (loss) may hold none.
   bool any_layout = false;
-  bool reduces_in_buckets = true;      ///< … of Megatron-Core's size; else all at once
+  bool reduces_in_ddp = false;         ///< buckets of torch's DDP at ZeRO-0, all at once with ZeRO;
+                                       ///< else Megatron-Core's buckets
   bool overlaps_dp = true;             ///< gradient reduction beside the last backward
   bool overlaps_gather = true;         ///< ZeRO-1/2 parameter gather beside the next forward
   bool overlaps_tp_backward = true;    ///< dgrad collectives beside the wgrad GEMM

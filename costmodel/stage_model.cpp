@@ -64,6 +64,8 @@ StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const Cut
       tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
     }
   }
+  layers_of_chunk_ =
+      std::max(1.0, static_cast<double>(pricer.model().layers) / (plan.pp * plan.vpp));
   norm_sync_ = all_reduce(4_B, pricer.links(static_cast<int>(plan.gpus()), 1));
   optimizer_rate_ = device_rates(pricer.cluster().gpu(), c_, recipe_.compute).optimizer;
   dense_traffic_ = layer_traffic(costs.dense);
@@ -153,6 +155,13 @@ StageTimes StageModel::times(const Stage& stage) const {
     t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_again;
     t.host += layers * (wait_forward + wait_backward) + recomputed * wait_again;
     t.dp += layers * (traffic.forward + traffic.backward);
+    // A chunk's forward is one instruction, or one of each layer that ZeRO-3 gathers; its backward
+    // is cut from ZeRO-2 on.
+    const Seconds of_chunk = layers / layers_of_chunk_ * c_.host_instruction;
+    const Seconds of_layers = layers * c_.host_instruction;
+    t.forward += plan_.zero == 3 ? of_layers : of_chunk;
+    t.backward += plan_.zero >= 2 ? of_layers : of_chunk;
+    t.host += (plan_.zero == 3 ? of_layers : of_chunk) + (plan_.zero >= 2 ? of_layers : of_chunk);
   };
   add_layers(costs_.dense, dense_traffic_, &LayerCounts::dense);
   add_layers(costs_.moe, moe_traffic_, &LayerCounts::moe);
@@ -174,18 +183,24 @@ StageTimes StageModel::times(const Stage& stage) const {
   return t;
 }
 
-/// A reduction is cut into buckets of max(40 M, 1 M · dp) parameters; every bucket after the first
-/// pays the latency again. Source: Megatron-Core distributed_data_parallel_config, bucket_size.
+/// A reduction is cut into buckets of max(40 M, 1 M · dp) parameters, or DDP's 25 MiB of 16-bit
+/// gradients. Sources: Megatron-Core distributed_data_parallel_config, bucket_size; torch
+/// DistributedDataParallel, bucket_cap_mb.
 double StageModel::buckets(double parameters) const {
-  if (!pricer_.stack().reduces_in_buckets) return 1.0;
+  if (pricer_.stack().reduces_in_ddp) {
+    constexpr double kBucket = 25 * 1024 * 1024 / 2.0;
+    return plan_.zero == 0 ? std::max(1.0, std::ceil(parameters / kBucket)) : 1.0;
+  }
   return std::max(1.0, std::ceil(parameters / std::max(40e6, 1e6 * plan_.dp * plan_.cp)));
 }
 
 /// All-reduce (ZeRO-0) or reduce-scatter over the shard group and all-reduce over its replicas.
+/// Every bucket of Megatron-Core's after the first pays the latency again. DDP's many do not: the
+/// published runs of nanotron at ZeRO-0 show none of it (docs/accuracy-notes.md).
 Seconds StageModel::reduce(double parameters, const GroupLinks& shard,
                            const GroupLinks& replicas) const {
   const Bytes payload{parameters * recipe_.reduced_gradient};
-  const double more = buckets(parameters) - 1;
+  const double more = pricer_.stack().reduces_in_ddp ? 0.0 : buckets(parameters) - 1;
   Seconds comm;
   if (plan_.zero == 0) {
     comm = all_reduce(payload, shard) + all_reduce(payload, replicas);

@@ -100,6 +100,7 @@ class StageModel {
   Seconds norm_sync_;
   BytesPerSecond optimizer_rate_;
   LayerTraffic dense_traffic_, moe_traffic_;
+  double layers_of_chunk_ = 1;  ///< mean over all chunks
   Bytes nccl_;
   double straggler_ = 0;
 };

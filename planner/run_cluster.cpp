@@ -196,10 +196,10 @@ Result<ClusterTopology> cluster_of(const RunRow& row, std::int64_t gpus,
 std::optional<Seconds> measured_ring_step(const RunRow& row) {
   if (!row.net_allgather_busbw_GBps || !row.net_reducescatter_busbw_GBps || !row.gpus) return {};
   constexpr Bytes kMeasured{1.07e9};
-  const BytesPerSecond unhindered = 226.0 * 1_GBps;
   const BytesPerSecond seen =
       std::max(*row.net_allgather_busbw_GBps, *row.net_reducescatter_busbw_GBps) * 1_GBps;
-  return (kMeasured / seen - kMeasured / unhindered) / static_cast<double>(*row.gpus);
+  return (kMeasured / seen - kMeasured / MeasuredNetwork::kUnhindered) /
+         static_cast<double>(*row.gpus);
 }
 
 std::optional<Seconds> measured_hop(const RunRow& row) {

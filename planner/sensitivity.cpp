@@ -45,7 +45,7 @@ std::optional<ClusterTopology> with_network(const ClusterTopology& cluster, doub
 
 ClusterTopology with_compute(const ClusterTopology& cluster, double factor) {
   GpuSpec gpu = cluster.gpu();
-  for (FlopsPerSecond* rate : {&gpu.fp32, &gpu.tf32, &gpu.bf16, &gpu.fp16, &gpu.fp8}) {
+  for (FlopsPerSecond* rate : {&gpu.fp64, &gpu.fp32, &gpu.tf32, &gpu.bf16, &gpu.fp16, &gpu.fp8}) {
     *rate *= factor;
   }
   return cluster.with_gpu(std::move(gpu));

@@ -34,7 +34,9 @@ std::string rate_words(const Measurement& m) {
   if (m.what == "clear and adam") {
     return fmt::format("{:.3g} M parameters/s", 1e-6 * product / seconds);
   }
-  if (m.what.starts_with("layers ")) return "";
+  if (m.what.find("layers ") != std::string::npos) return "";
+  if (m.what == "empty step")
+    return fmt::format("{:.3g} us an instruction", 1e6 * seconds / product);
   return fmt::format("{:.3g} GB/s", 1e-9 * product / seconds);
 }
 
@@ -60,9 +62,10 @@ std::string calibrate_text(const std::vector<Measurement>& all,
                        Table::Align::right, 0});
   }
   Table fitted(columns);
-  for (const char* key : {"gemm_efficiency", "gemm_ramp", "kernel_fixed", "attention_forward",
-                          "attention_backward", "attention_ramp", "memory_efficiency",
-                          "optimizer_efficiency", "collective_base", "link_efficiency"}) {
+  for (const char* key :
+       {"gemm_efficiency", "gemm_ramp", "kernel_fixed", "attention_forward", "attention_backward",
+        "attention_ramp", "memory_efficiency", "fp64_efficiency", "optimizer_efficiency",
+        "host_instruction", "step_fixed", "collective_base", "link_efficiency"}) {
     const CalibrationField& field = calibration_field(key);
     std::vector<Cell> row{key, field.unit};
     for (const CalibrationByCores& each : rates) {

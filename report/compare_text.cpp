@@ -39,14 +39,15 @@ std::string time_side_by_side(const PlanFile& x, const PlanFile& y, const TextSt
 }
 
 std::string memory_side_by_side(const PlanFile& x, const PlanFile& y, const TextStyle& style) {
+  const MemoryUnit unit = memory_unit(std::max(x.predicted.peak, y.predicted.peak));
   Table table({{"", Table::Align::left, 0}, {"A"}, {"B"}, {"B - A"}});
   for (const MemoryBeside& row : fullest_beside(x.predicted, y.predicted)) {
     const Bytes change = row.b - row.a;
     table.add(
-        {std::string(row.name), gib(row.a), gib(row.b),
-         Cell((change < Bytes{} ? "" : "+") + gib(change), paint_of(change.in(1_GiB), true))});
+        {std::string(row.name), unit.of(row.a), unit.of(row.b),
+         Cell((change < Bytes{} ? "" : "+") + unit.of(change), paint_of(change.in(1_GiB), true))});
   }
-  return heading("Memory of the fullest GPU, GiB", style) + table.text(style);
+  return heading(std::string("Memory of the fullest GPU, ") + unit.name, style) + table.text(style);
 }
 
 }  // namespace

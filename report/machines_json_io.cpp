@@ -12,11 +12,9 @@ namespace {
 double gigabytes(BytesPerSecond rate) { return finite(rate.in(1_GBps), "a bandwidth"); }
 
 Json peak_json(const GpuSpec& gpu) {
-  return Json{{"bf16_tflops", gpu.bf16.in(1_TFLOPS)},
-              {"fp16_tflops", gpu.fp16.in(1_TFLOPS)},
-              {"fp8_tflops", gpu.fp8.in(1_TFLOPS)},
-              {"tf32_tflops", gpu.tf32.in(1_TFLOPS)},
-              {"fp32_tflops", gpu.fp32.in(1_TFLOPS)}};
+  return Json{{"bf16_tflops", gpu.bf16.in(1_TFLOPS)}, {"fp16_tflops", gpu.fp16.in(1_TFLOPS)},
+              {"fp8_tflops", gpu.fp8.in(1_TFLOPS)},   {"tf32_tflops", gpu.tf32.in(1_TFLOPS)},
+              {"fp32_tflops", gpu.fp32.in(1_TFLOPS)}, {"fp64_tflops", gpu.fp64.in(1_TFLOPS)}};
 }
 
 Json described(const ClusterTopology& cluster) {

@@ -101,13 +101,14 @@ std::string memory_line(const PlanRequest& request, const Candidate& candidate,
 
 /// One kind of stage: categories as rows, with their shares, like the table of times.
 std::string memory_by_category(const PredictedCosts& costs, const TextStyle& style) {
+  const MemoryUnit unit = memory_unit(costs.peak);
   Table table({{"", Table::Align::left, 0}, {""}, {""}, {"", Table::Align::left, 1}});
   for (const MemoryPart& part : parts_of(costs.stages.front())) {
     const double share = part.bytes / costs.peak;
-    table.add({std::string(part.name), gib(part.bytes), percent(share),
+    table.add({std::string(part.name), unit.of(part.bytes), percent(share),
                Cell(bar(share, bar_columns(style), style), Paint::accent)});
   }
-  table.add({Cell("total", Paint::bold), Cell(gib(costs.peak), Paint::bold), "", ""});
+  table.add({Cell("total", Paint::bold), Cell(unit.of(costs.peak), Paint::bold), "", ""});
   return table.text(style);
 }
 
@@ -115,6 +116,7 @@ std::string memory_by_category(const PredictedCosts& costs, const TextStyle& sty
 std::string memory_by_stage(const PredictedCosts& costs, const std::vector<StageRange>& ranges,
                             const TextStyle& style) {
   constexpr std::size_t kMostRows = 16;
+  const MemoryUnit unit = memory_unit(costs.peak);
   // What is small goes into one column where the width is short, so that the parts still add up.
   constexpr int kAllColumns = 98;
   const bool whole = style.width >= kAllColumns;
@@ -141,16 +143,16 @@ std::string memory_by_stage(const PredictedCosts& costs, const std::vector<Stage
     }
     std::vector<Cell> row = {stage_name(range)};
     for (const Bytes part : {stage.weights, stage.gradients, stage.optimizer, stage.activations}) {
-      row.emplace_back(gib(part));
+      row.emplace_back(unit.of(part));
     }
     if (whole) {
       for (const Bytes part : {stage.workspace, stage.communication, stage.context}) {
-        row.emplace_back(gib(part));
+        row.emplace_back(unit.of(part));
       }
     } else {
-      row.emplace_back(gib(stage.workspace + stage.communication + stage.context));
+      row.emplace_back(unit.of(stage.workspace + stage.communication + stage.context));
     }
-    row.emplace_back(gib(stage.total()), fullest ? Paint::bold : Paint::plain);
+    row.emplace_back(unit.of(stage.total()), fullest ? Paint::bold : Paint::plain);
     table.add(std::move(row));
   }
   std::string out = table.text(style);
@@ -226,9 +228,9 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
 
 std::string memory_text(const PredictedCosts& costs, const TextStyle& style) {
   const std::vector<StageRange> ranges = equal_ranges(costs.stages);
-  return heading("Memory of one GPU, GiB", style) + (ranges.size() == 1
-                                                         ? memory_by_category(costs, style)
-                                                         : memory_by_stage(costs, ranges, style));
+  return heading(std::string("Memory of one GPU, ") + memory_unit(costs.peak).name, style) +
+         (ranges.size() == 1 ? memory_by_category(costs, style)
+                             : memory_by_stage(costs, ranges, style));
 }
 
 std::string time_text(const PredictedCosts& costs, const TextStyle& style) {

@@ -31,7 +31,7 @@ Tile training_of(const PlanRequest& request, Seconds step) {
   if (money.for_budget) {
     f.detail = fmt::format(
         "{} USD{}", human_count(money.expected_dollars.value_or(*money.for_budget).in(kDollar)),
-        money.expected_dollars ? " with failures" : "");
+        money.expected_dollars ? "" : " at best");
   } else {
     f.detail = fmt::format("{} tokens", human_count(*request.job.token_budget));
   }

@@ -36,10 +36,18 @@ std::string signed_percent(double ratio) {
   return value == 0 ? "0.0 %" : fmt::format("{:+.1f} %", value);
 }
 std::string gib(Bytes bytes) { return fmt::format("{:.2f}", bytes.in(1_GiB)); }
+MemoryUnit memory_unit(Bytes largest) {
+  const Bytes size = std::max(largest, Bytes{} - largest);
+  constexpr double kSmall = 0.1;
+  if (size == Bytes{} || size >= kSmall * 1_GiB) return {1_GiB, "GiB"};
+  return {1_MiB, "MiB"};
+}
+std::string MemoryUnit::of(Bytes bytes) const { return fmt::format("{:.2f}", bytes / size); }
 std::string with_gib(Bytes bytes) {
-  const double value = bytes.in(1_GiB);
-  if (std::floor(value) == value) return fmt::format("{:.0f} GiB", value);
-  return three_digits(value) + " GiB";
+  const MemoryUnit unit = memory_unit(bytes);
+  const double value = bytes / unit.size;
+  if (std::floor(value) == value) return fmt::format("{:.0f} {}", value, unit.name);
+  return fmt::format("{} {}", three_digits(value), unit.name);
 }
 
 std::string duration(Seconds time) {

@@ -16,7 +16,14 @@ namespace echelon {
 [[nodiscard]] std::string percent(double ratio);         ///< 0.475 -> "47.5 %"
 [[nodiscard]] std::string signed_percent(double ratio);  ///< "+3.1 %"
 [[nodiscard]] std::string gib(Bytes bytes);              ///< "61.24" (no unit: for tables)
-[[nodiscard]] std::string with_gib(Bytes bytes);         ///< "61.2 GiB"
+[[nodiscard]] std::string with_gib(Bytes bytes);         ///< "61.2 GiB"; "4.15 MiB" below 0.1 GiB
+/// The unit of a table whose largest number this is: GiB, or MiB below 0.1 GiB.
+struct MemoryUnit {
+  Bytes size;
+  const char* name;
+  [[nodiscard]] std::string of(Bytes bytes) const;  ///< "61.24"
+};
+[[nodiscard]] MemoryUnit memory_unit(Bytes largest);
 /// Three significant digits with the unit that suits: "5.83 s", "412 ms", "37.2 us".
 [[nodiscard]] std::string duration(Seconds time);
 [[nodiscard]] std::string signed_duration(Seconds time);

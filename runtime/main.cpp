@@ -1,5 +1,6 @@
 // plan-run SETTINGS.json: executes a plan. `plan run` writes the settings and tells people what
-// comes out. plan-run --measure OUT.json: times this machine for `plan calibrate`.
+// comes out. plan-run --measure OUT.json: times this machine for `plan calibrate`; under mpirun,
+// plan-run --measure-between OUT.json CORES: collectives between processes of so many cores each.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -130,21 +132,41 @@ int measure(const std::string& path) {
   return written ? 0 : fail(written.error());
 }
 
+/// As measure(), of all processes of mpirun together; the first one writes.
+int measure_between(const std::string& path, int cores) {
+  const Result<mpi::Place> place = mpi::start();
+  if (!place) return fail(place.error());
+  try {
+    const std::vector<Measurement> all = measure_collectives_of_processes(place->processes, cores);
+    if (place->rank == 0) {
+      const Status written = write_file(path, measurements_to_json(all));
+      if (!written) mpi::abort(fail(written.error()));
+    }
+    mpi::finish(Seconds{60});
+  } catch (const RunFailure& failure) {
+    std::fprintf(stderr, "plan-run: rank %d: %s\n", place->rank, failure.what());
+    mpi::abort(exit_code_of(failure.kind()));
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const bool measures = argc == 3 && std::string_view(argv[1]) == "--measure";
-  if (argc != 2 && !measures) {
+  const bool between = argc == 4 && std::string_view(argv[1]) == "--measure-between";
+  if (argc != 2 && !measures && !between) {
     std::fprintf(stderr, "plan-run: expected a file of settings; use `plan run PLAN.json`\n");
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
-  if (!measures) {
+  if (!measures && !between) {
     std::signal(SIGINT, on_signal);
     std::signal(SIGTERM, on_signal);
     std::signal(SIGUSR1, on_signal);  // what mpirun passes on
   }
   try {
+    if (between) return measure_between(argv[2], std::max(1, std::atoi(argv[3])));
     return measures ? measure(argv[2]) : run(argv[1]);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "plan-run: unexpected: %s\n", error.what());

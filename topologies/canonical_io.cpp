@@ -12,19 +12,21 @@ Json json_or_null(const std::optional<T>& value) {
 }
 
 Json gpu_json(const GpuSpec& gpu) {
-  return Json{{"name", gpu.name},
-              {"memory", gpu.memory.in(kByte)},
-              {"hbm", gpu.hbm.in(kBytePerSecond)},
-              {"fp32", gpu.fp32.in(kFlopPerSecond)},
-              {"tf32", gpu.tf32.in(kFlopPerSecond)},
-              {"bf16", gpu.bf16.in(kFlopPerSecond)},
-              {"fp16", gpu.fp16.in(kFlopPerSecond)},
-              {"fp8", gpu.fp8.in(kFlopPerSecond)},
-              {"sms", gpu.sms},
-              {"boost_mhz", gpu.boost_mhz},
-              {"l2", gpu.l2.in(kByte)},
-              {"launch", gpu.launch.in(kSecond)},
-              {"compute_capability", gpu.compute_capability}};
+  Json json{{"name", gpu.name},
+            {"memory", gpu.memory.in(kByte)},
+            {"hbm", gpu.hbm.in(kBytePerSecond)},
+            {"fp32", gpu.fp32.in(kFlopPerSecond)},
+            {"tf32", gpu.tf32.in(kFlopPerSecond)},
+            {"bf16", gpu.bf16.in(kFlopPerSecond)},
+            {"fp16", gpu.fp16.in(kFlopPerSecond)},
+            {"fp8", gpu.fp8.in(kFlopPerSecond)},
+            {"sms", gpu.sms},
+            {"boost_mhz", gpu.boost_mhz},
+            {"l2", gpu.l2.in(kByte)},
+            {"launch", gpu.launch.in(kSecond)},
+            {"compute_capability", gpu.compute_capability}};
+  if (gpu.fp64 > FlopsPerSecond{}) json["fp64"] = gpu.fp64.in(kFlopPerSecond);
+  return json;
 }
 
 Json node_json(const NodeSpec& node) {

@@ -33,6 +33,7 @@ GpuDescription read_gpu(Document& document, const Json& object, const std::strin
   spec.fp16 = peak("fp16");
   spec.fp8 = peak("fp8");
   spec.tf32 = peak("tf32");
+  spec.fp64 = peak("fp64");
   document.optional_number(in, "fp4", kCompute);
   if (spec.bf16 <= FlopsPerSecond{} && spec.fp16 <= FlopsPerSecond{} && !document.error()) {
     document.number(in, "bf16", kCompute);  // reported as missing

@@ -41,6 +41,7 @@ Result<ClusterTopology> this_machine(const HostFacts& host, std::int64_t wanted)
                  {"memory", quantity(gigabytes, "GB", "7/8 of the computer's memory, " + split)},
                  {"hbm", quantity(cores * kCoreBandwidth, "GB/s", bandwidth)},
                  {"fp32", quantity(gflops, "GFLOP/s", rate)},
+                 {"fp64", quantity(gflops / 2, "GFLOP/s", "half the lanes of fp32")},
                  {"bf16", quantity(gflops, "GFLOP/s", "as fp32: products are computed in fp32")},
                  {"sms", {{"value", 1}, {"source", "products are not cut into waves"}}},
                  {"boost", quantity(1000 * host.clock_ghz, "MHz", host.clock_source)},

@@ -20,7 +20,7 @@ struct GpuSpec {
   std::string name;  ///< "H100-SXM5-80GB"
   Bytes memory;      ///< what a program can allocate with nothing else on the device
   BytesPerSecond hbm;
-  FlopsPerSecond fp32, tf32, bf16, fp16, fp8;
+  FlopsPerSecond fp64, fp32, tf32, bf16, fp16, fp8;
   int sms = 0;
   double boost_mhz = 0;
   Bytes l2;

@@ -78,7 +78,9 @@ class MachineFit {
     attention("attention forward", &Calibration::attention_forward, 1);
     attention("attention backward", &Calibration::attention_backward, 2.5);
     pointwise();
+    double_width();
     optimizer();
+    host();
     collectives();
     return out_;
   }
@@ -174,16 +176,53 @@ class MachineFit {
          fmt::format("{} passes through layers, less their products", shares.size()));
   }
 
-  /// As StageModel::optimizer counts the bytes of an fp32 recipe: 4 cleared; 2·4 + 2·8 + 4.
-  void optimizer() {
+  /// The same pass in fp32 and in fp64, whose peak is half and whose numbers are twice as wide.
+  void double_width() {
     std::vector<double> shares;
-    constexpr double kBytes = 4 + 2 * 4 + 2 * 8 + 4;
-    for (const Measurement* row : named("clear and adam")) {
-      const Bytes bytes{kBytes * static_cast<double>(row->shape[0])};
-      shares.push_back((bytes / row->seconds) / rank_.hbm);
+    for (const Measurement* wide :
+         rows([](const Measurement& m) { return m.what.starts_with("fp64 "); })) {
+      for (const Measurement* row : named(std::string_view(wide->what).substr(5))) {
+        if (row->shape == wide->shape) shares.push_back(2 * (row->seconds / wide->seconds));
+      }
     }
     if (shares.empty()) return;
-    keep("optimizer_efficiency", median_of(shares), fmt::format("{} sizes", shares.size()));
+    keep("fp64_efficiency", median_of(shares),
+         fmt::format("{} passes through layers, beside the same in fp32", shares.size()));
+  }
+
+  /// A line through the steps whose instructions do nothing.
+  void host() {
+    const Rows table = named("empty step");
+    if (table.size() < 2) return;
+    double count = 0, step = 0;
+    for (const Measurement* row : table) {
+      count += static_cast<double>(row->shape[0]);
+      step += row->seconds.in(1_us);
+    }
+    const auto n = static_cast<double>(table.size());
+    double together = 0, alone = 0;
+    for (const Measurement* row : table) {
+      const double more = static_cast<double>(row->shape[0]) - count / n;
+      together += more * (row->seconds.in(1_us) - step / n);
+      alone += more * more;
+    }
+    const double each = alone > 0 ? std::max(0.0, together / alone) : 0.0;
+    const std::string of = fmt::format("{} steps of the executor that compute nothing", n);
+    keep("host_instruction", each, of);
+    keep("step_fixed", std::max(0.0, (step - each * count) / n), of);
+  }
+
+  /// Of the largest: smaller ones lie in caches. As StageModel::optimizer counts the bytes of an
+  /// fp32 recipe: 4 cleared; 2·4 + 2·8 + 4.
+  void optimizer() {
+    constexpr double kBytes = 4 + 2 * 4 + 2 * 8 + 4;
+    const Rows table = named("clear and adam");
+    if (table.empty()) return;
+    const Measurement& row = **std::ranges::max_element(
+        table, {}, [](const Measurement* each) { return each->shape[0]; });
+    const Bytes bytes{kBytes * static_cast<double>(row.shape[0])};
+    keep("optimizer_efficiency", (bytes / row.seconds) / rank_.hbm,
+         fmt::format("{} parameters", row.shape[0]));
   }
 
   void collectives() {
@@ -204,7 +243,7 @@ class MachineFit {
       return best_between(0.001, 1.2, [&](double share) { return with(base, share); });
     };
     const double base = best_between(0.2, 2000, [&](double b) { return with(b, share_at(b)); });
-    const std::string of = fmt::format("{} collectives between threads", table.size());
+    const std::string of = fmt::format("{} collectives between ranks", table.size());
     keep("collective_base", base, of);
     keep("link_efficiency", share_at(base), of);
     keep("intra_hop", 0, of);

@@ -1,20 +1,20 @@
 #include "runtime/measure/machine.hpp"
-#include "runtime/clock.hpp"
 
 #include <omp.h>
 #include <time.h>
 
 #include <algorithm>
 #include <barrier>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
-#include <numeric>
 #include <thread>
 
+#include "runtime/clock.hpp"
 #include "runtime/cpu/kernels.hpp"
-#include "runtime/executor/device.hpp"
+#include "runtime/measure/parts.hpp"
 #include "runtime/model/chunk.hpp"
-#include "runtime/thread_communicator.hpp"
 
 namespace echelon {
 namespace {
@@ -22,53 +22,50 @@ namespace {
 using Act = std::function<void()>;
 
 /// Each operation is repeated for so long, and at least so often.
-constexpr Seconds kBudget{0.06};
+constexpr Seconds budget_of(bool wall) { return Seconds{wall ? 0.1 : 0.06}; }
 constexpr std::size_t kLeast = 4;
 constexpr std::size_t kMost = 2000;
 
-/// The lowest decile: what an operation takes while nothing disturbs it.
-Seconds undisturbed(std::vector<Seconds>& times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 10];
-}
-
 /// Numbers a model's activations could be: no zeros, no denormal ones.
-std::vector<float> numbers(std::int64_t count, float scale = 1) {
-  std::vector<float> out(static_cast<std::size_t>(count));
+template <class T = float>
+std::vector<T> numbers(std::int64_t count, float scale = 1) {
+  std::vector<T> out(static_cast<std::size_t>(count));
   std::uint32_t state = 12345;
-  for (float& x : out) {
+  for (T& x : out) {
     state = state * 1664525U + 1013904223U;
     x = scale * (static_cast<float>(state >> 8U) / static_cast<float>(1U << 23U) - 1.0F);
   }
   return out;
 }
 
-/// Time the calling thread has run: others that want its core do not count.
-Seconds processor_now() {
+/// Of a rank of one core the time its thread has run: others that want the core do not count. Of a
+/// rank of several the time on the wall, for its threads wait for each other asleep; but where
+/// others keep the machine busy, that would be mostly theirs.
+Seconds now_of(bool wall) {
+  if (wall) return steady_now();
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   constexpr double kNanosecond = 1e-9;
   return Seconds{static_cast<double>(now.tv_sec) + kNanosecond * static_cast<double>(now.tv_nsec)};
 }
 
-/// `ranks` threads do the same at once, with memory of their own. A thread that waits for others of
-/// its rank spins, so that its own time is the rank's.
-Seconds at_once(int ranks, int cores, const std::function<Act()>& make) {
+/// `ranks` threads do the same at once, with memory of their own.
+Seconds at_once(int ranks, int cores, bool wall, const std::function<Act()>& make) {
   std::vector<std::vector<Seconds>> times(static_cast<std::size_t>(ranks));
   std::barrier together(ranks);
   std::vector<std::thread> threads;
   for (auto& own : times) {
-    threads.emplace_back([&own, &together, &make, cores] {
+    threads.emplace_back([&own, &together, &make, cores, wall] {
       omp_set_num_threads(cores);
       const Act act = make();
       act();
       together.arrive_and_wait();
-      const Seconds begin = processor_now();
+      const Seconds begin = now_of(wall);
       Seconds now = begin;
-      while ((now - begin < kBudget || own.size() < kLeast) && own.size() < kMost) {
+      while ((now - begin < budget_of(wall) || own.size() < kLeast) && own.size() < kMost) {
         const Seconds before = now;
         act();
-        now = processor_now();
+        now = now_of(wall);
         own.push_back(now - before);
       }
     });
@@ -76,19 +73,21 @@ Seconds at_once(int ranks, int cores, const std::function<Act()>& make) {
   for (std::thread& thread : threads) thread.join();
   std::vector<Seconds> all;
   for (const auto& own : times) all.insert(all.end(), own.begin(), own.end());
-  return undisturbed(all);
+  // What threads wait for each other for is longer whenever one of them is held up: the least.
+  return wall ? *std::min_element(all.begin(), all.end()) : undisturbed(std::move(all));
 }
 
 /// A chunk of layers in the middle of a GPT-2-like model, with its memory.
+template <class T>
 class MeasuredLayers {
  public:
   MeasuredLayers(int layers, int hidden, int sequence, int samples)
       : chunk_(spec_of(layers, hidden, sequence, samples), nullptr, nullptr) {
     const std::int64_t count = chunk_.boundary_count();
-    weights_ = numbers(chunk_.parameters().regions.front().padded, 0.05F);
+    weights_ = numbers<T>(chunk_.parameters().regions.front().padded, 0.05F);
     gradients_.resize(weights_.size());
-    input_ = numbers(count);
-    output_gradient_ = numbers(count, 0.01F);
+    input_ = numbers<T>(count);
+    output_gradient_ = numbers<T>(count, 0.01F);
     output_.resize(input_.size());
     gradient_.resize(input_.size());
     saved_.resize(static_cast<std::size_t>(chunk_.memory().saved) + kRoom);
@@ -139,16 +138,16 @@ class MeasuredLayers {
   }
 
   static constexpr int kHead = 32;
-  Chunk<float> chunk_;
-  std::vector<float> weights_, gradients_, input_, output_, output_gradient_, gradient_;
+  Chunk<T> chunk_;
+  std::vector<T> weights_, gradients_, input_, output_, output_gradient_, gradient_;
   std::vector<std::byte> saved_, workspace_;
-  Pass<float> pass_;
+  Pass<T> pass_;
 };
 
 class Measuring {
  public:
-  Measuring(int ranks, int cores, std::vector<Measurement>& out)
-      : ranks_(ranks), cores_(cores), out_(out) {}
+  Measuring(int ranks, int cores, bool quiet, std::vector<Measurement>& out)
+      : ranks_(ranks), cores_(cores), wall_(quiet && cores > 1), out_(out) {}
 
   void gemm(const char* what, std::int64_t m, std::int64_t n, std::int64_t k) {
     using cpu::Order;
@@ -210,16 +209,17 @@ class Measuring {
     take("attention forward", {sequence, heads, kHead}, both(false));
     take("attention backward", {sequence, heads, kHead}, both(true));
   }
-  void layers(int layers, int hidden, int sequence, int samples) {
+  template <class T>
+  void layers(const std::string& prefix, int layers, int hidden, int sequence, int samples) {
     const auto both = [=](bool backward) {
       return [=]() -> Act {
-        auto chunk = std::make_shared<MeasuredLayers>(layers, hidden, sequence, samples);
+        auto chunk = std::make_shared<MeasuredLayers<T>>(layers, hidden, sequence, samples);
         return [=] { backward ? chunk->backward() : chunk->forward(); };
       };
     };
     const std::vector<std::int64_t> shape{layers, hidden, sequence, samples};
-    take("layers forward", shape, both(false));
-    take("layers backward", shape, both(true));
+    take(prefix + "layers forward", shape, both(false));
+    take(prefix + "layers backward", shape, both(true));
   }
   void optimizer(std::int64_t count) {
     take("clear and adam", {count}, [=]() -> Act {
@@ -241,56 +241,23 @@ class Measuring {
       };
     });
   }
-  /// Over all ranks.
-  void collective(const char* what, std::int64_t bytes) {
-    const std::int64_t part = bytes / 4 / ranks_;
-    Crew crew;
-    std::vector<int> members(static_cast<std::size_t>(ranks_));
-    std::iota(members.begin(), members.end(), 0);
-    const auto ends = thread_communicators(crew, Group{"measured", members});
-    const std::size_t repeats = bytes > (1 << 20) ? 20 : 200;
-    std::vector<Seconds> times;
-    const std::string kind = what;
-    for (const int rank : members) {
-      crew.add("rank " + std::to_string(rank), [&, rank] {
-        Communicator& end = *ends[static_cast<std::size_t>(rank)];
-        std::vector<float> data = numbers(part * ranks_);
-        for (std::size_t i = 0; i < repeats; ++i) {
-          end.barrier();
-          const Seconds before = steady_now();
-          if (kind == "all_reduce") {
-            end.all_reduce(data.data(), part * ranks_, Element::f32, Reduction::max);
-          } else if (kind == "all_gather") {
-            end.all_gather(data.data() + rank * part, data.data(), part, Element::f32);
-          } else if (kind == "reduce_scatter") {
-            end.reduce_scatter(data.data(), data.data() + rank * part, part, Element::f32);
-          } else if (rank == 0) {
-            end.send(data.data(), part * ranks_, Element::f32, 1);
-          } else if (rank == 1) {
-            end.receive(data.data(), part * ranks_, Element::f32, 0);
-          }
-          if (rank == 0) times.push_back(steady_now() - before);
-        }
-      });
-    }
-    crew.run();
-    out_.push_back({what, ranks_, cores_, {bytes}, undisturbed(times)});
-  }
 
  private:
-  void take(const char* what, std::vector<std::int64_t> shape, const std::function<Act()>& make) {
-    const Seconds seconds = at_once(ranks_, cores_, make);
+  void take(const std::string& what, std::vector<std::int64_t> shape,
+            const std::function<Act()>& make) {
+    const Seconds seconds = at_once(ranks_, cores_, wall_, make);
     out_.push_back({what, ranks_, cores_, std::move(shape), seconds});
   }
 
   int ranks_;
   int cores_;
+  bool wall_;
   std::vector<Measurement>& out_;
 };
 
-void measure_ranks(Measuring& measure, int ranks) {
+void measure_kernels(Measuring& measure) {
   for (const std::int64_t width : {128, 256, 512, 1024}) {
-    for (const std::int64_t rows : {256, 1024}) {
+    for (const std::int64_t rows : {64, 256, 1024}) {
       if (rows * width > (1 << 19)) continue;
       measure.gemm("gemm nt", rows, 4 * width, width);
       measure.gemm("gemm nn", rows, width, 4 * width);
@@ -301,17 +268,13 @@ void measure_ranks(Measuring& measure, int ranks) {
   measure.pointwise(1024, 2048);
   for (const std::int64_t sequence : {64, 256, 1024}) measure.attention(sequence, 8);
   for (const int hidden : {128, 256, 512}) {
-    measure.layers(2, hidden, 256, 1);
-    measure.layers(2, hidden, 256, 4);
+    measure.layers<float>("", 2, hidden, 256, 1);
+    measure.layers<float>("", 2, hidden, 256, 4);
   }
-  measure.layers(2, 64, 128, 1);
-  for (const std::int64_t count : {1 << 18, 1 << 20, 1 << 22}) measure.optimizer(count);
+  measure.layers<float>("", 2, 64, 128, 1);
+  measure.layers<double>("fp64 ", 2, 256, 256, 1);
+  for (const std::int64_t count : {1 << 20, 1 << 22, 1 << 24}) measure.optimizer(count);
   for (const std::int64_t bytes : {1 << 18, 1 << 22, 1 << 25}) measure.copy(bytes);
-  if (ranks < 2) return;
-  for (const char* what : {"all_reduce", "all_gather", "reduce_scatter", "send_recv"}) {
-    for (const std::int64_t bytes : {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23})
-      measure.collective(what, bytes);
-  }
 }
 
 }  // namespace
@@ -319,13 +282,20 @@ void measure_ranks(Measuring& measure, int ranks) {
 std::vector<Measurement> measure_machine(int cores,
                                          const std::function<void(const std::string&)>& tell) {
   std::vector<Measurement> out;
+  double load = 0;  // of others, for ours only begins
+  const bool quiet = getloadavg(&load, 1) < 1 || load < kBusy * cores;
   int each = 1;
   while (true) {
     const int ranks = cores / each;
     tell("ranks of " + std::to_string(each) + (each == 1 ? " core, " : " cores, ") +
          std::to_string(ranks) + " at once");
-    Measuring measure(ranks, each, out);
-    measure_ranks(measure, ranks);
+    Measuring measure(ranks, each, quiet, out);
+    measure_kernels(measure);
+    const auto keep = [&](std::vector<Measurement> more) {
+      std::move(more.begin(), more.end(), std::back_inserter(out));
+    };
+    keep(measure_host(ranks, each));
+    if (ranks > 1) keep(measure_collectives_of_threads(ranks, each));
     if (each == cores) return out;
     each = std::min(cores, 2 * each);
   }

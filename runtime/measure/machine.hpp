@@ -14,4 +14,7 @@ namespace echelon {
 [[nodiscard]] std::vector<Measurement> measure_machine(
     int cores, const std::function<void(const std::string&)>& tell);
 
+/// Collectives between MPI processes, of which this one is one of `ranks` (mpi::start was called).
+[[nodiscard]] std::vector<Measurement> measure_collectives_of_processes(int ranks, int cores);
+
 }  // namespace echelon

@@ -26,11 +26,12 @@ Status check_executable(const PlanFile& file) {
                        "this runtime keeps optimizer states where the weights are");
   }
   const PrecisionRecipe& recipe = file.job.precision;
-  const bool wide = recipe.compute == Dtype::fp32 && recipe.master == 0;
+  const bool wide =
+      (recipe.compute == Dtype::fp32 || recipe.compute == Dtype::fp64) && recipe.master == 0;
   const bool mixed = recipe.compute == Dtype::bf16 && recipe.weight == 2 && recipe.gradient == 0 &&
                      recipe.main_gradient == 4 && recipe.master == 4;
   if (!wide && !mixed) {
-    return input_error(where, "precision " + recipe.name, "fp32 or bf16:adam-fp32-master",
+    return input_error(where, "precision " + recipe.name, "fp32, fp64 or bf16:adam-fp32-master",
                        "plan predict FILE --precision fp32 -o NEW");
   }
   if (file.model.position == PositionEmbedding::learned &&

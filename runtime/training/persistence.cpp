@@ -82,6 +82,15 @@ Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEven
         huggingface_config(plan_.model, {}, Number<T>::kElement, names);
     if (!form) return form.error();
   }
+  if (!settings_.init_from.empty() && !settings_.resume) {
+    Result<HuggingFaceWeights> opened = HuggingFaceWeights::open(settings_.init_from, plan_.model);
+    if (!opened) {
+      Error error = opened.error();
+      error.where = "--init-from: " + error.where;
+      return error;
+    }
+    given_ = *std::move(opened);
+  }
   if (!settings_.resume) {
     if (settings_.checkpoint_dir.empty()) return 0;
     const Result<std::vector<std::int64_t>> there = checkpoint_steps(settings_.checkpoint_dir);
@@ -122,27 +131,17 @@ Status Persistence<T>::fill(const std::vector<States<T>*>& chunks) const {
     const std::vector<StateSpan> spans = spans_of(chunks, true);
     return read_checkpoint(found_->path, format_of<T>(), spans);
   }
-  std::optional<HuggingFaceWeights> given;
-  if (!settings_.init_from.empty()) {
-    Result<HuggingFaceWeights> opened = HuggingFaceWeights::open(settings_.init_from, plan_.model);
-    if (!opened) {
-      Error error = opened.error();
-      error.where = "--init-from: " + error.where;
-      return error;
-    }
-    given = *std::move(opened);
-  }
   for (States<T>* states : chunks) {
     for (RegionState<T>& r : states->regions()) {
       const bool whole = r.weights != nullptr;
       const std::int64_t begin = whole ? 0 : r.begin;
       const std::int64_t end = whole ? r.region->padded : r.end;
       T* out = whole ? r.weights : r.own_weights;
-      if (given) {
+      if (given_) {
         std::vector<T> block;
         for (const Parameter& p : r.region->parameters) {
           block.resize(static_cast<std::size_t>(p.count()));
-          if (Status read = given->read(p, block.data(), Number<T>::kElement); !read) return read;
+          if (Status read = given_->read(p, block.data(), Number<T>::kElement); !read) return read;
           const std::int64_t from = std::max(begin, p.offset);
           const std::int64_t to = std::min(end, p.offset + p.count());
           if (from < to)
@@ -205,6 +204,7 @@ Status Persistence<T>::export_weights(int rank, const std::vector<States<T>*>& s
   return Done{};
 }
 
+template class Persistence<double>;
 template class Persistence<float>;
 template class Persistence<Bfloat16>;
 

@@ -11,6 +11,7 @@
 #include "core/run_settings.hpp"
 #include "runtime/training/states.hpp"
 #include "runtime/weights/checkpoint.hpp"
+#include "runtime/weights/huggingface.hpp"
 
 namespace echelon {
 
@@ -24,7 +25,8 @@ class Persistence {
 
   /// The step to begin with: 0, or that of the checkpoint to resume from, whose notes are told.
   /// Errors: --resume without a checkpoint, or only damaged ones; no --resume and checkpoints of an
-  /// earlier run in the folder; a model that --export has no form for.
+  /// earlier run in the folder; a folder of --init-from that is not the model's, which stays open;
+  /// a model that --export has no form for.
   [[nodiscard]] Result<std::int64_t> find(const std::function<void(const RunEvent&)>& tell);
   /// Fills the weights (and, resuming, the optimizer's states) of one rank.
   [[nodiscard]] Status fill(const std::vector<States<T>*>& states) const;
@@ -45,6 +47,7 @@ class Persistence {
   const PlanFile& plan_;
   const RunSettings& settings_;
   std::optional<FoundCheckpoint> found_;
+  std::optional<HuggingFaceWeights> given_;  ///< --init-from
   std::vector<double> losses_;
 };
 

@@ -1,5 +1,4 @@
 #include "runtime/training/run.hpp"
-#include "runtime/clock.hpp"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -15,6 +14,7 @@
 #include "core/fingerprint.hpp"
 #include "core/schedule_check.hpp"
 #include "core/version.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/data/samples.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/training/cpu_device.hpp"
@@ -343,6 +343,8 @@ Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
   if (!samples) return of_flag("--data", samples.error());
   if (plan.job.precision.compute == Dtype::bf16)
     return Run<Bfloat16>(plan, settings, around, *schedule, *samples).run();
+  if (plan.job.precision.compute == Dtype::fp64)
+    return Run<double>(plan, settings, around, *schedule, *samples).run();
   return Run<float>(plan, settings, around, *schedule, *samples).run();
 }
 

@@ -109,22 +109,23 @@ TEST_CASE("dispatch beside another microbatch hides behind a share of the layer'
   }
 }
 
-TEST_CASE("gradients of a stack without buckets pay the ring's latency once") {
+TEST_CASE("gradients reduced at once pay the ring's latency once") {
   Mixture s = mixture("7b");
   s.calibration.inter_hop = 100_us;
-  const auto reduce = [&] {
+  const auto reduce = [&](int zero) {
     ParallelPlan p;
     p.dp = 16;
-    p.zero = 1;
+    p.zero = zero;
     p.shard_group = 16;
     const Pricer pricer = s.pricer();
     const CutCosts costs = pricer.cut_costs(cut_of(p));
     const StageModel model(pricer, p, costs);
     return model.traffic({.index = 0, .layers = {s.model.layers, 0}});
   };
-  const StageTraffic in_buckets = reduce();
-  s.stack.reduces_in_buckets = false;
-  const StageTraffic at_once = reduce();
+  const StageTraffic in_buckets = reduce(1);
+  const Seconds whole = reduce(0).reduce;
+  s.stack.reduces_in_ddp = true;
+  const StageTraffic at_once = reduce(1);
   CHECK(at_once.buckets == 1);
   // 6.7 G parameters in buckets of 40 M; each but the first pays 14 hops inside and 1 outside.
   const double parameters = in_buckets.gradients.in(kByte) / s.job.precision.reduced_gradient;
@@ -133,4 +134,30 @@ TEST_CASE("gradients of a stack without buckets pay the ring's latency once") {
   const Seconds ring = 14 * links.intra_hop + links.inter_hop;
   CHECK((in_buckets.reduce - at_once.reduce).in(1_us) ==
         Approx((in_buckets.buckets - 1) * ring.in(1_us)));
+  // At ZeRO-0 the buckets are DDP's, which hide their latency.
+  const StageTraffic ddp = reduce(0);
+  CHECK(ddp.buckets == std::ceil(parameters / (25 * 1024 * 1024 / 2.0)));
+  CHECK((whole - ddp.reduce).in(1_us) == Approx((in_buckets.buckets - 1) * ring.in(1_us)));
+}
+
+TEST_CASE("DDP reduces beside the backward, and a ZeRO-1 that does without it after it") {
+  Mixture s = mixture("7b");
+  s.stack.reduces_in_ddp = true;
+  s.calibration.dp_overlap = 1;
+  s.calibration.overlap_slowdown = 0;
+  const auto exposed = [&](int zero) {
+    ParallelPlan p;
+    p.dp = 16;
+    p.zero = zero;
+    p.shard_group = 16;
+    const Pricer pricer = s.pricer();
+    const CutCosts costs = pricer.cut_costs(cut_of(p));
+    const StageModel model(pricer, p, costs);
+    const Stage all{.index = 0, .layers = {s.model.layers, 0}};
+    StageTimes times;
+    times.backward = 1000_s;
+    return model.reduction(all, times) / model.traffic(all).reduce;
+  };
+  CHECK(exposed(0) < 0.01);  // the last of its buckets
+  CHECK(exposed(1) == Approx(1));
 }

@@ -26,7 +26,7 @@ std::vector<Measurement> measured_with(const Calibration& c, const GpuSpec& rank
   const DeviceRates r = device_rates(rank, c, Dtype::fp32);
   std::vector<Measurement> all;
   for (const std::int64_t width : {128, 256, 512}) {
-    for (const std::int64_t rows : {256, 1024}) {
+    for (const std::int64_t rows : {64, 256, 1024}) {
       const std::vector<std::int64_t> shape{rows, 4 * width, width};
       const auto d = [](std::int64_t n) { return static_cast<double>(n); };
       all.push_back({"gemm nt", 2, 1, shape, gemm_time(d(rows), d(4 * width), d(width), {}, r)});
@@ -46,6 +46,7 @@ std::vector<Measurement> measured_with(const Calibration& c, const GpuSpec& rank
         {"attention backward", 2, 1, {s, 8, 32}, 2.5 * work / (r.attention_backward * ramp)});
   }
   all.push_back({"clear and adam", 2, 1, {1 << 20}, Bytes{32.0 * (1 << 20)} / r.optimizer});
+  all.push_back({"clear and adam", 2, 1, {1 << 10}, Seconds{1e-9}});  // lies in a cache
   for (const std::int64_t bytes : {1 << 10, 1 << 16, 1 << 22}) {
     GroupLinks links;
     links.ranks = links.ranks_per_domain = 2;
@@ -61,6 +62,16 @@ std::vector<Measurement> measured_with(const Calibration& c, const GpuSpec& rank
       layers.seconds = parts.gemm + parts.attention + parts.pointwise / r.memory;
       all.push_back(layers);
     }
+  }
+  for (const Measurement& pass : std::vector<Measurement>(all.end() - 4, all.end())) {
+    all.push_back({"fp64 " + pass.what, 2, 1, pass.shape, 2 / c.fp64_efficiency * pass.seconds});
+  }
+  for (const std::int64_t count : {4, 16, 64}) {
+    all.push_back({"empty step",
+                   2,
+                   1,
+                   {count},
+                   c.step_fixed + static_cast<double>(count) * c.host_instruction});
   }
   return all;
 }
@@ -79,6 +90,9 @@ TEST_CASE("rates put into measurements come out of the fit") {
   truth.attention_ramp = 90;
   truth.memory_efficiency = 0.11;
   truth.optimizer_efficiency = 0.24;
+  truth.fp64_efficiency = 0.17;
+  truth.host_instruction = 4.5_us;
+  truth.step_fixed = 123_us;
   truth.collective_base = 31_us;
   truth.link_efficiency = 0.17;
   const Calibration found =
@@ -91,6 +105,9 @@ TEST_CASE("rates put into measurements come out of the fit") {
   CHECK(found.attention_ramp == Approx(truth.attention_ramp).epsilon(0.1));
   CHECK(found.memory_efficiency == Approx(truth.memory_efficiency).epsilon(0.1));
   CHECK(found.optimizer_efficiency == Approx(truth.optimizer_efficiency).epsilon(0.001));
+  CHECK(found.fp64_efficiency == Approx(truth.fp64_efficiency).epsilon(1e-6));
+  CHECK(found.host_instruction / truth.host_instruction == Approx(1).epsilon(1e-6));
+  CHECK(found.step_fixed / truth.step_fixed == Approx(1).epsilon(1e-6));
   CHECK(found.collective_base / truth.collective_base == Approx(1).epsilon(0.05));
   CHECK(found.link_efficiency == Approx(truth.link_efficiency).epsilon(0.05));
   CHECK(found.evidence == Evidence::calibrated);

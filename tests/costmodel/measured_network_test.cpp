@@ -80,6 +80,16 @@ TEST_CASE("data-parallel groups get the measured share of the described bandwidt
   CHECK(Measured({900_GBps, 200_us}).pricer.data_links(64, 1).inter == described.inter);
 }
 
+TEST_CASE("what a stalling network's benchmark waited for is not taken for bandwidth as well") {
+  const GroupLinks described = Measured().pricer.data_links(64, 1);
+  const auto share = [&](BytesPerSecond bus, Seconds hop) {
+    return Measured({bus, hop}).pricer.data_links(64, 1).inter / described.inter;
+  };
+  CHECK(share(16_GBps, 200_us) == Approx(0.05));
+  CHECK(share(16_GBps, 1600_us) == Approx(226.0 / 320));
+  CHECK(share(260_GBps, 1600_us) == Approx(260.0 / 320));
+}
+
 TEST_CASE("only on a stalling network do data-parallel rings feel the whole hop") {
   CHECK(Measured(kHealthy).pricer.data_links(64, 1).inter_hop.in(1_us) == Approx(200));
   CHECK(Measured(kStalling).pricer.data_links(64, 1).inter_hop.in(1_us) == Approx(0.25 * 1600));

@@ -26,6 +26,31 @@ TEST_CASE("utilisation is positive and at most one, and a shallow product is slo
         Approx(gemm_utilisation(4096, 4096, 1e12, 108, 128) / 2));
 }
 
+TEST_CASE("a processor core multiplies blocks of any size, and pays for every number it moves") {
+  CHECK(gemm_utilisation(64, 3072, 768, 1, 0) == 1);
+  // Half of it where packing costs as much as the products; whichever of the three is small.
+  for (const auto& [m, n, k] : {std::tuple{10.0, 1e9, 1e9}, {1e9, 10.0, 1e9}, {1e9, 1e9, 10.0}}) {
+    CHECK(gemm_utilisation(m, n, k, 1, 10) == Approx(0.5));
+  }
+  CHECK(gemm_utilisation(40, 40, 40, 1, 10) == Approx(1 / 1.75));
+}
+
+TEST_CASE("fp64 has a peak and an efficiency of its own") {
+  GpuSpec rank;
+  rank.hbm = 50_GBps;
+  rank.fp32 = 0.2_TFLOPS;
+  rank.fp64 = 0.1_TFLOPS;
+  Calibration c;
+  c.gemm_efficiency = c.attention_forward = c.memory_efficiency = c.optimizer_efficiency = 0.5;
+  c.fp64_efficiency = 0.4;
+  const DeviceRates single = device_rates(rank, c, Dtype::fp32);
+  const DeviceRates wide = device_rates(rank, c, Dtype::fp64);
+  CHECK(wide.gemm / single.gemm == Approx(0.2));
+  CHECK(wide.attention_forward / single.attention_forward == Approx(0.2));
+  CHECK(wide.memory / single.memory == Approx(0.4));
+  CHECK(wide.optimizer / single.optimizer == Approx(1));
+}
+
 TEST_CASE("a thin product is bound by memory") {
   DeviceRates rates;
   rates.gemm = 989_TFLOPS;

@@ -16,6 +16,7 @@
 #include "runtime/model/chunk.hpp"
 #include "runtime/model/initial.hpp"
 #include "runtime/world.hpp"
+#include "tests/runtime/small_models.hpp"
 #include "tests/support/numbers.hpp"
 
 namespace echelon {
@@ -345,18 +346,12 @@ inline ModelSpec test_gpt() {
   ModelSpec model;
   model.layers = 3;
   model.hidden = 16;
-  model.heads = model.kv_heads = 4;
+  model.heads = 4;
   model.head_dim = 4;
   model.ffn_hidden = 24;
   model.vocab = 29;
   model.max_positions = 11;
-  model.normalization = Normalization::layer_norm;
-  model.activation = Activation::gelu;
-  model.position = PositionEmbedding::learned;
-  model.gated_mlp = false;
-  model.tied_embeddings = true;
-  model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-  return model;
+  return like_gpt2(model);
 }
 
 /// Llama-like: fewer kv heads than heads, width of the heads not that of the model.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/model_io.hpp"
+#include "tests/runtime/small_models.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {
@@ -33,19 +34,12 @@ ModelSpec small_model(bool gpt) {
   model.layers = 3;
   model.hidden = 24;
   model.heads = 8;
-  model.kv_heads = gpt ? 8 : 2;
+  model.kv_heads = 2;
   model.head_dim = 4;
   model.ffn_hidden = 40;
   model.vocab = 301;
   model.max_positions = 32;
-  if (gpt) {
-    model.normalization = Normalization::layer_norm;
-    model.activation = Activation::gelu;
-    model.position = PositionEmbedding::learned;
-    model.gated_mlp = false;
-    model.tied_embeddings = true;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-  }
+  if (gpt) model = like_gpt2(model);
   model.head_bias = !gpt;
   return model;
 }

@@ -8,6 +8,7 @@
 #include "costmodel/schedule/of_plan.hpp"
 #include "runtime/training/cpu_device.hpp"
 #include "tests/support/catch.hpp"
+#include "topologies/this_machine.hpp"
 
 using namespace echelon;
 
@@ -58,6 +59,20 @@ std::vector<Grid> grid() {
   return all;
 }
 
+/// GPUs, or processor cores for what no GPU has a described rate for.
+ClusterTopology cluster_of(const TrainingJob& job, std::int64_t ranks) {
+  if (job.precision.compute != Dtype::fp64) {
+    return ClusterTopology::load("dgx-h100", ranks).value();
+  }
+  const HostFacts host{.cores = 8,
+                       .clock_ghz = 3,
+                       .clock_source = "test",
+                       .flops_per_cycle = 32,
+                       .simd_source = "test",
+                       .memory = 64_GB};
+  return this_machine(host, ranks).value();
+}
+
 template <class T>
 void check(const ModelSpec& model, const Grid& g, const char* precision) {
   ParallelPlan plan;
@@ -78,8 +93,7 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
   job.sequence = 128;
   job.global_batch = 16 * g.dp;
   job.precision = find_precision(precision).value();
-  const ClusterTopology cluster =
-      ClusterTopology::load("dgx-h100", static_cast<std::int64_t>(plan.gpus())).value();
+  const ClusterTopology cluster = cluster_of(job, static_cast<std::int64_t>(plan.gpus()));
   const Stack stack = find_stack("echelon").value();
   Calibration calibration = prior_calibration(cluster.gpu(), stack).value();
   calibration.context = calibration.gemm_workspace = calibration.nccl_per_communicator = Bytes{};
@@ -124,6 +138,15 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
 TEST_CASE("memory of gpt2-tiny is predicted within 2 %, or one buffer, over all degrees") {
   const ModelSpec model = load_model("gpt2-tiny").value();
   for (const Grid& g : grid()) check<float>(model, g, "fp32");
+}
+
+TEST_CASE("memory in fp64 is predicted as well") {
+  const ModelSpec model = load_model("gpt2-tiny").value();
+  using enum ScheduleKind;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    check<double>(model, {1, 1, 1, 1, 0, false, recompute, one_f_one_b}, "fp64");
+    check<double>(model, {2, 2, 1, 2, 3, true, recompute, zero_bubble_h1}, "fp64");
+  }
 }
 
 TEST_CASE("memory of a small Llama is predicted within 2 %, or one buffer, over all degrees") {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/weights/checkpoint.hpp"
+#include "tests/runtime/small_models.hpp"
 
 namespace echelon {
 
@@ -29,17 +30,7 @@ inline ModelSpec small_llama() {
   return model;
 }
 
-inline ModelSpec small_gpt2() {
-  ModelSpec model = small_llama();
-  model.kv_heads = 4;
-  model.normalization = Normalization::layer_norm;
-  model.activation = Activation::gelu;
-  model.position = PositionEmbedding::learned;
-  model.gated_mlp = false;
-  model.tied_embeddings = true;
-  model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-  return model;
-}
+inline ModelSpec small_gpt2() { return like_gpt2(small_llama()); }
 
 /// A number that names its place; exact in every element but bf16.
 inline double value_at(const std::string& name, std::int64_t element, StateKind kind) {

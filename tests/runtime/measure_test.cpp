@@ -1,0 +1,32 @@
+// What plan calibrate measures of the executor and of collectives between threads.
+#include <set>
+
+#include "runtime/measure/parts.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+TEST_CASE("steps whose instructions do nothing take longer the more instructions they have") {
+  const std::vector<Measurement> all = measure_host(2, 1);
+  REQUIRE(all.size() == 3);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CHECK(all[i].what == "empty step");
+    CHECK(all[i].ranks == 2);
+    CHECK(all[i].seconds > Seconds{});
+    if (i > 0) CHECK(all[i].shape[0] > all[i - 1].shape[0]);
+  }
+  CHECK(all.back().seconds > all.front().seconds);
+}
+
+TEST_CASE("collectives of threads are timed by kind and size") {
+  std::set<std::string> kinds;
+  for (const Measurement& one : measure_collectives_of_threads(2, 1)) {
+    kinds.insert(one.what);
+    CHECK(one.seconds > Seconds{});
+  }
+  CHECK(kinds == std::set<std::string>{"all_gather", "all_reduce", "reduce_scatter", "send_recv"});
+}
+
+}  // namespace
+}  // namespace echelon

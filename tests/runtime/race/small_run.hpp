@@ -1,0 +1,83 @@
+// A small model trained for real over tp 2, pp 2, dp 2: ZeRO-3 with prefetch, reductions beside the
+// backward, ZB-H1. Under ThreadSanitizer (training.cpp), where Eigen multiplies on one thread a
+// rank, and as part of the runtime's tests, where oneDNN may: both end at the same losses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/executor/executor.hpp"
+#include "runtime/model/initial.hpp"
+#include "runtime/training/cpu_device.hpp"
+
+namespace echelon {
+
+/// Of the three steps; in fp32, so that rounding differs in the sixth digit.
+inline constexpr double kLossesOfSmallRun[] = {3.9076506, 3.9396594, 3.9239075};
+inline constexpr double kRoundingOfSmallRun = 2e-5;
+
+inline Training small_training() {
+  Training t;
+  ModelSpec& m = t.model;
+  m.name = "race";
+  m.layers = 4;
+  m.hidden = 16;
+  m.heads = 4;
+  m.kv_heads = 2;
+  m.head_dim = 4;
+  m.ffn_hidden = 24;
+  m.vocab = 50;
+  m.max_positions = 16;
+  t.job.sequence = 8;
+  t.job.global_batch = 6;
+  t.job.precision.compute = Dtype::fp32;
+  ParallelPlan& p = t.plan;
+  p.tp = p.pp = p.dp = 2;
+  p.sequence_parallel = true;
+  p.zero = 3;
+  p.shard_group = 2;
+  p.schedule = ScheduleKind::zero_bubble_h1;
+  p.layers_per_stage = {2, 2};
+  p.recompute_layers = {0, 0};
+  t.rate = {.peak = 1e-2, .least = 1e-3, .warmup = 0, .total = 10};
+  t.read = [](std::int64_t number, std::int32_t* out) {
+    for (std::int64_t i = 0; i <= 8; ++i)
+      out[i] = static_cast<std::int32_t>((7 * number + i * i) % 50);
+  };
+  return t;
+}
+
+/// The losses of three steps; `schedule` is race/zero3_zb_h1.txt.
+inline std::vector<double> losses_of_small_run(const Schedule& schedule) {
+  const Training t = small_training();
+  const ProcessGrid grid(t.plan);
+  Crew crew(Seconds{120});
+  const std::unique_ptr<World> world = thread_world(crew, t.plan, t.model);
+  CpuDevice<float> device(crew, *world, schedule, t);
+  for (const int rank : world->local_ranks()) {
+    for (States<float>* states : device.states(rank)) {
+      for (RegionState<float>& r : states->regions()) {
+        const bool whole = r.weights != nullptr;
+        fill_initial(*r.region, 7, whole ? 0 : r.begin, whole ? r.region->padded : r.end,
+                     whole ? r.weights : r.own_weights);
+        states->take_weights_as_master(r);
+      }
+    }
+  }
+  std::vector<double> losses;
+  Executor executor(crew, schedule, grid, device,
+                    {.local = {},
+                     .measured = [](std::int64_t step) { return step == 1; },
+                     .first_step = 0,
+                     .step_over =
+                         [&](const StepOver& over) {
+                           if (over.rank == 0) losses.push_back(device.result(0).loss);
+                           return over.step < 2;
+                         }});
+  executor.enlist();
+  crew.run();
+  return losses;
+}
+
+}  // namespace echelon
