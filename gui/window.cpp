@@ -242,7 +242,7 @@ void Window::build_docks() {
                                   [](const Hosted& hosted) { return hosted.dock != nullptr; });
   below->dock->raise();
   resizeDocks({left, right}, {kQuestionWidth, kControlsWidth}, Qt::Horizontal);
-  resizeDocks({below->dock}, {360}, Qt::Vertical);
+  resizeDocks({below->dock}, {320}, Qt::Vertical);
 }
 
 void Window::raise_view(const QString& name) {
