@@ -18,7 +18,6 @@
 #include "core/number.hpp"
 #include "core/run_event.hpp"
 #include "core/run_settings.hpp"
-#include "costmodel/schedule/of_plan.hpp"
 #include "planner/close_up.hpp"
 #include "planner/search.hpp"
 #include "report/run.hpp"

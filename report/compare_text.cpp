@@ -1,6 +1,7 @@
 // Two plans side by side: what differs in the plan, in time and in memory.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
