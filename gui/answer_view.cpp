@@ -2,6 +2,7 @@
 
 #include <QEvent>
 #include <QFontDatabase>
+#include <QFontMetricsF>
 #include <QHBoxLayout>
 #include <QScrollBar>
 #include <QTextCharFormat>
@@ -133,12 +134,12 @@ void AnswerView::refresh() {
 }
 
 void AnswerView::render() {
-  const int column = std::max(1, shown_->fontMetrics().horizontalAdvance(QLatin1Char('0')));
-  const int room =
-      shown_->viewport()->width() - 2 * static_cast<int>(shown_->document()->documentMargin());
+  const double column = QFontMetricsF(shown_->font()).horizontalAdvance(QLatin1Char('0'));
+  const int bar = shown_->verticalScrollBar()->sizeHint().width();
+  const double room = shown_->width() - bar - 2 * (shown_->document()->documentMargin() + 2);
   constexpr int kNarrowest = 60;
   constexpr int kWidest = 140;
-  columns_ = std::clamp(room / column - 1, kNarrowest, kWidest);
+  columns_ = std::clamp(static_cast<int>(room / std::max(1.0, column)), kNarrowest, kWidest);
   const int at = shown_->verticalScrollBar()->value();
   shown_->clear();
   if (!failure_.isEmpty()) {

@@ -1,5 +1,6 @@
 #include "gui/plan_controls.hpp"
 
+#include <QEvent>
 #include <QVBoxLayout>
 
 #include "gui/theme.hpp"
@@ -121,6 +122,11 @@ void PlanControls::refresh() {
     control->show_reason(blamed == flag ? qt_text(wrong->message()) : QString());
   }
   refresh_verdict();
+}
+
+void PlanControls::changeEvent(QEvent* event) {
+  if (event->type() == QEvent::PaletteChange && against_ != nullptr) refresh_verdict();
+  QWidget::changeEvent(event);
 }
 
 void PlanControls::refresh_verdict() {

@@ -86,6 +86,9 @@ class PlanControls : public QWidget {
  Q_SIGNALS:
   void why_not_asked();
 
+ protected:
+  void changeEvent(QEvent* event) override;
+
  private:
   void refresh();
   void refresh_verdict();

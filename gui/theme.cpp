@@ -40,10 +40,9 @@ QPalette dark_palette() {
 }  // namespace
 
 void apply_theme(QApplication& application, Theme theme) {
+  static const bool system_is_dark = is_dark(QApplication::palette());  // before it was ours
   QApplication::setStyle(QStyleFactory::create("Fusion"));
-  if (theme == Theme::system) {
-    theme = is_dark(QApplication::palette()) ? Theme::dark : Theme::light;
-  }
+  if (theme == Theme::system) theme = system_is_dark ? Theme::dark : Theme::light;
   application.setPalette(theme == Theme::dark ? dark_palette() : light_palette());
 }
 

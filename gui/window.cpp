@@ -125,8 +125,9 @@ QDockWidget* Window::dock(const QString& name, QWidget* inside, Qt::DockWidgetAr
   return dock;
 }
 
-void Window::host(const QString& name, QWidget* view, std::function<void()> show, bool below) {
-  Hosted hosted{name, view, std::move(show), nullptr, true};
+Window::Hosted& Window::host(const QString& name, QWidget* view, std::function<void()> show,
+                             bool below) {
+  Hosted hosted{name, view, std::move(show), nullptr, nullptr, true};
   if (below) {
     QDockWidget* place = dock(name, view, Qt::BottomDockWidgetArea);
     // A tab names it already; a window of its own has the title bar of windows.
@@ -147,20 +148,22 @@ void Window::host(const QString& name, QWidget* view, std::function<void()> show
     space_tabs_->addTab(view, name);
   }
   views_.push_back(std::move(hosted));
+  return views_.back();
 }
 
 template <class View>
 View* Window::host_space(const QString& name) {
   auto* view = new View(this);
-  host(
-      name, view,
-      [this, view] {
-        view->show_space(desk_.space());
-        if constexpr (requires(const ParallelPlan& plan) { view->mark(plan); }) {
-          if (desk_.plan()) view->mark(desk_.plan()->candidate.plan);
-        }
-      },
-      false);
+  const auto mark = [this, view] {
+    if constexpr (requires(const ParallelPlan& plan) { view->mark(plan); }) {
+      if (desk_.plan()) view->mark(desk_.plan()->candidate.plan);
+    }
+  };
+  const auto show = [this, view, mark] {
+    view->show_space(desk_.space());
+    mark();
+  };
+  host(name, view, show, false).mark = mark;
   connect(view, &View::chosen, this,
           [this](const Candidate& candidate) { desk_.take(candidate.plan); });
   return view;
@@ -239,7 +242,7 @@ void Window::build_docks() {
                                   [](const Hosted& hosted) { return hosted.dock != nullptr; });
   below->dock->raise();
   resizeDocks({left, right}, {kQuestionWidth, kControlsWidth}, Qt::Horizontal);
-  resizeDocks({below->dock}, {360}, Qt::Vertical);
+  resizeDocks({below->dock}, {320}, Qt::Vertical);
 }
 
 void Window::raise_view(const QString& name) {
@@ -268,10 +271,17 @@ void Window::raise_first_views() {
 void Window::bring_up_to_date(bool plan, bool space) {
   for (Hosted& hosted : views_) {
     // Views below show the plan, those of the centre the space with the plan marked in it.
-    hosted.behind = hosted.behind || plan || (space && hosted.dock == nullptr);
-    if (!hosted.behind || !hosted.view->isVisible()) continue;
-    hosted.behind = false;
-    hosted.show();
+    const bool about_space = hosted.dock == nullptr;
+    hosted.behind = hosted.behind || (about_space ? space : plan);
+    const bool unmarked = about_space && plan && !hosted.behind;
+    if (!hosted.view->isVisible()) {
+      hosted.behind = hosted.behind || unmarked;
+    } else if (hosted.behind) {
+      hosted.behind = false;
+      hosted.show();
+    } else if (unmarked) {
+      hosted.mark();
+    }
   }
 }
 

@@ -57,6 +57,7 @@ class Window : public QMainWindow {
     QString name;
     QWidget* view = nullptr;
     std::function<void()> show;   ///< brings it up to date
+    std::function<void()> mark;   ///< for a new plan in the same space
     QDockWidget* dock = nullptr;  ///< null: a tab of the centre
     bool behind = true;           ///< of what the desk holds; brought up to date once it is seen
   };
@@ -76,7 +77,7 @@ class Window : public QMainWindow {
   // window.cpp
   void build_centre();
   void build_docks();
-  void host(const QString& name, QWidget* view, std::function<void()> show, bool below);
+  Hosted& host(const QString& name, QWidget* view, std::function<void()> show, bool below);
   template <class View>
   View* host_space(const QString& name);  ///< in the centre, with show_space() and mark()
   template <class View>

@@ -239,6 +239,7 @@ void Window::show_keys() {
 
 void Window::set_theme(Theme theme) {
   theme_ = theme;
+  message_->setPalette({});  // what it says is not told again
   apply_theme(*static_cast<QApplication*>(QApplication::instance()), theme);
 }
 

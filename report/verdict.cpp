@@ -31,7 +31,7 @@ Tile training_of(const PlanRequest& request, Seconds step) {
   if (money.for_budget) {
     f.detail = fmt::format(
         "{} USD{}", human_count(money.expected_dollars.value_or(*money.for_budget).in(kDollar)),
-        money.expected_dollars ? " with failures" : "");
+        money.expected_dollars ? "" : " at best");
   } else {
     f.detail = fmt::format("{} tokens", human_count(*request.job.token_budget));
   }
@@ -77,13 +77,11 @@ std::vector<Tile> tiles_of(const PlanRequest& request, const Candidate& candidat
                  fmt::format("{} tokens per step / step",
                              grouped(static_cast<std::int64_t>(request.job.tokens_per_step()))),
                  Paint::plain});
-  out.push_back(
-      {"MFU", percent(p.mfu),
-       fmt::format("{} of {} TFLOP/s", in_teraflops(p.model_flops_per_gpu), in_teraflops(peak)),
-       fmt::format("Model FLOPs (6N + 12LhT per token; PaLM, arXiv 2204.02311, appendix "
-                   "B) / (step x GPUs x dense {} peak of {})",
-                   name_of(request.job.precision.compute), gpu.name),
-       Paint::plain});
+  out.push_back({"MFU", percent(p.mfu), in_teraflops(p.model_flops_per_gpu) + " TFLOP/s",
+                 fmt::format("Model FLOPs (6N + 12LhT per token; PaLM, arXiv 2204.02311, appendix "
+                             "B) / (step x GPUs x {} TFLOP/s, the dense {} peak of {})",
+                             in_teraflops(peak), name_of(request.job.precision.compute), gpu.name),
+                 Paint::plain});
   out.push_back({"Bubble", percent(p.time.bubble_share()), duration(p.time.parts.bubble),
                  "Share of the step in which the compute queue waits on pipeline receives",
                  Paint::plain});

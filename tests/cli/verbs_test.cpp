@@ -39,6 +39,14 @@ TEST_CASE("help names no verb that does not exist") {
   CHECK(lacks(out, "plan export") != "");
 }
 
+TEST_CASE("the window needs a display, and says so or what to install in one line") {
+  const Sandbox sandbox;
+  const std::string blind = echelon::test::complaint(sandbox.plan("gui --model gpt2"), 3);
+  CHECK(lacks(blind, "plan gui") == "");
+  const std::string misspelt = echelon::test::complaint(sandbox.plan("gui --modle gpt2"), 2);
+  CHECK(lacks(misspelt, "did you mean '--model'") == "");
+}
+
 TEST_CASE("the version names commit and libraries") {
   const Sandbox sandbox;
   const ProcessResult result = sandbox.plan("--version");

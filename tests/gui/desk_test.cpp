@@ -105,7 +105,7 @@ TEST_CASE("a wrong question is an error at its flag and stops the search") {
   CHECK(desk.plan()->candidate.plan.gpus() == 16);
 }
 
-TEST_CASE("undo and redo go over questions and plans; one drag is one step") {
+TEST_CASE("undo and redo go over questions and plans, and one drag is one step") {
   application();
   Desk desk;
   desk.open(small_question());
