@@ -81,6 +81,7 @@ void RunProcess::stop() {
 
 void RunProcess::kill_with_children() {
   if (!running()) return;
+  ::kill(static_cast<pid_t>(process_.processId()), SIGSTOP);  // it starts no more of them
   for (const pid_t child : children_of(process_.processId())) {
     ::kill(-child, SIGKILL);  // plan gives what it starts a group of its own
     ::kill(child, SIGKILL);

@@ -32,6 +32,11 @@ bool is_set(const char* variable) {
   return value != nullptr && *value != '\0';
 }
 
+/// Without a display Qt warns of what only matters with one.
+void only_faults(QtMsgType type, const QMessageLogContext&, const QString& text) {
+  if (type == QtCriticalMsg || type == QtFatalMsg) cli::complain(text.toStdString());
+}
+
 /// The flags as `plan gui` takes them.
 Result<cli::Arguments> arguments_of(int argc, char** argv) {
   std::vector<const char*> words = {"plan", "gui"};
@@ -62,6 +67,7 @@ int show(int argc, char** argv, const cli::Arguments& arguments, const cli::Sett
   const std::optional<std::string> pictures = arguments.value("screenshot");
   if (pictures) {
     qputenv("QT_QPA_PLATFORM", "offscreen");
+    qInstallMessageHandler(only_faults);
   } else if (!is_set("DISPLAY") && !is_set("WAYLAND_DISPLAY") && !is_set("QT_QPA_PLATFORM")) {
     return told(environment_error("plan gui", "there is no display",
                                   "start it where there is one (ssh -X passes one on), or draw "

@@ -155,7 +155,7 @@ TEST_CASE("every example in the help works as written") {
   int examples = 0;
   for (const char* page :
        {"", "search", "predict", "compare", "validate", "fit", "topo list", "topo show",
-        "topo check", "topo collectives", "gui", "models", "doctor", "completion", "man", "help"}) {
+        "topo check", "topo collectives", "models", "doctor", "completion", "man", "help"}) {
     const std::string help = sandbox.plan(std::string(page) + " --help").out;
     std::size_t at = help.find("\nStart here\n");
     if (at == std::string::npos) at = help.find("\nExample");

@@ -284,4 +284,7 @@ TEST_CASE("the program says in one line what is wrong, with its code") {
   CHECK(run("--help").exit_code == 0);
   CHECK(run("--version").out.starts_with("plan-gui "));
   CHECK(run("--screenshot p absent.json").exit_code == 2);
+  const ProcessResult drawn = run("--screenshot p --model gpt2-tiny --gpus 2");
+  CHECK(drawn.exit_code == 0);
+  CHECK(drawn.err.empty());
 }
