@@ -35,16 +35,16 @@ QTextCharFormat format_of(std::string_view code, const QPalette& palette) {
   return format;
 }
 
-void write_painted(QTextEdit& page, std::string_view text) {
+void write_painted(QTextEdit& page, std::string_view text, const QPalette& palette) {
   QTextCursor cursor(page.document());
-  QTextCharFormat format = format_of("0", page.palette());
+  QTextCharFormat format = format_of("0", palette);
   while (!text.empty()) {
     const std::size_t escape = text.find("\x1b[");
     cursor.insertText(qt_text(text.substr(0, escape)), format);
     if (escape == std::string_view::npos) return;
     text.remove_prefix(escape + 2);
     const std::size_t end = text.find('m');
-    format = format_of(text.substr(0, end), page.palette());
+    format = format_of(text.substr(0, end), palette);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
 }
@@ -145,7 +145,8 @@ void AnswerView::render() {
   if (!failure_.isEmpty()) {
     shown_->setPlainText(failure_);
   } else if (answer_) {
-    write_painted(*shown_, answer_({.width = columns_, .color = true, .unicode = true}));
+    // Our palette: that of the page changes after we are told.
+    write_painted(*shown_, answer_({.width = columns_, .color = true, .unicode = true}), palette());
   }
   shown_->verticalScrollBar()->setValue(at);
 }

@@ -43,6 +43,13 @@ Status take_pictures(Window& window, const std::string& folder) {
     window.sensitivity().start();
     wait_until([&] { return !window.sensitivity().busy(); });
   }
+  // Something to compare with: the next plan of the list.
+  if (const SpaceShown space = window.desk().space();
+      space && space->report.candidates.size() > 1) {
+    window.desk().take(space->report.candidates[1].plan);
+    window.pin_plan();
+    window.desk().take_best();
+  }
   for (const auto& [theme, name] :
        {std::pair(Theme::light, "light"), std::pair(Theme::dark, "dark")}) {
     window.set_theme(theme);

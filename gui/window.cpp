@@ -202,7 +202,7 @@ void Window::build_docks() {
   controls_ = new PlanControls(desk_, this);
   controls_->setMinimumWidth(280);
   QDockWidget* right = dock(tr("Configuration"), controls_, Qt::RightDockWidgetArea);
-  connect(controls_, &PlanControls::why_not_asked, this, [this] { explain(true); });
+  connect(controls_, &PlanControls::why_not_asked, this, [this] { explain(); });
 
   host_plan<MemoryView>(tr("Memory"));
   host_plan<StepView>(tr("Step"));
@@ -331,7 +331,14 @@ void Window::say(const QString& text, bool wrong) {
   message_->setText(text);
 }
 
-void Window::explain(bool) {
+void Window::pin_plan() {
+  pinned_ = desk_.plan();
+  bring_up_to_date(true, false);
+  say(tr("Pinned: compare shows it beside whatever comes next"));
+}
+
+/// The text begins with what is wrong with the plan shown where that is not the best one.
+void Window::explain() {
   raise_view(tr("Explanation"));
   explanation_->start();
 }

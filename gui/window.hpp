@@ -50,7 +50,9 @@ class Window : public QMainWindow {
   Status export_view(const QString& path);
   void set_theme(Theme theme);
   [[nodiscard]] Theme theme() const { return theme_; }
-  void explain(bool why_not);
+  void explain();
+  /// The plan shown stays for comparison with others.
+  void pin_plan();
 
   /// A view with the name its picture gets.
   struct Hosted {

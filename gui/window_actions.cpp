@@ -107,16 +107,12 @@ void Window::build_actions() {
       plan, tr("Best plan"), QKeySequence(tr("B")), [this] { desk_.take_best(); },
       tr("Load the best plan and follow it"));
   QAction* why = add(
-      plan, tr("Explain"), QKeySequence(tr("Y")), [this] { explain(false); },
+      plan, tr("Explain"), QKeySequence(tr("Y")), [this] { explain(); },
       tr("Why the best plan is best"));
   add(
-      plan, tr("Why not this one?"), QKeySequence(tr("N")), [this] { explain(true); },
+      plan, tr("Why not this one?"), QKeySequence(tr("N")), [this] { explain(); },
       tr("What is wrong with the configuration on the right"));
-  add(plan, tr("Pin for comparison"), QKeySequence(tr("K")), [this] {
-    pinned_ = desk_.plan();
-    bring_up_to_date(true, false);
-    say(tr("Pinned: compare shows it beside whatever comes next"));
-  });
+  add(plan, tr("Pin for comparison"), QKeySequence(tr("K")), [this] { pin_plan(); });
   add(plan, tr("Swap with the pinned plan"), QKeySequence(tr("X")), [this] {
     const PlanShown before = desk_.plan();
     if (!pinned_ || !before) return say(tr("Nothing is pinned: K pins the plan shown"), true);

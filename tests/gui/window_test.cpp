@@ -8,6 +8,8 @@
 #include <QSettings>
 #include <QSignalSpy>
 #include <QTest>
+#include <QTextCursor>
+#include <QTextEdit>
 #include <QTimer>
 #include <QUrl>
 #include <filesystem>
@@ -17,6 +19,7 @@
 
 #include "core/model_io.hpp"
 #include "core/plan_file.hpp"
+#include "gui/answer_view.hpp"
 #include "gui/screenshots.hpp"
 #include "gui/session_io.hpp"
 #include "tests/gui/application.hpp"
@@ -223,14 +226,36 @@ TEST_CASE("the command that is copied gives the plan that is shown") {
   CHECK(lacks(command, "--microbatch 2") == "");
 }
 
+TEST_CASE("answers stay legible when the colours change") {
+  application();
+  gui::AnswerView view("Answer", "Ask", "Ask");
+  view.resize(400, 300);
+  view.show();
+  view.prepare([](const Progress&) -> Result<gui::AnswerView::Text> {
+    return gui::AnswerView::Text{[](const TextStyle&) { return std::string("an answer"); }};
+  });
+  view.start();
+  REQUIRE(QTest::qWaitFor([&] { return view.text() == "an answer"; }, 60'000));
+  const auto* page = view.findChild<QTextEdit*>();
+  for (const gui::Theme theme : {gui::Theme::dark, gui::Theme::light}) {
+    gui::apply_theme(application(), theme);
+    QCoreApplication::processEvents();
+    QTextCursor cursor(page->document());
+    cursor.movePosition(QTextCursor::NextCharacter);
+    const int ink = cursor.charFormat().foreground().color().lightness();
+    const int ground = page->palette().color(QPalette::Base).lightness();
+    CHECK(std::abs(ink - ground) > 100);
+  }
+}
+
 TEST_CASE("an explanation is worked out beside the window, told and stopped") {
   const Opened opened;
   gui::Window& window = *opened.window;
-  window.explain(true);
+  window.explain();
   CHECK(window.explanation().busy());
   REQUIRE(QTest::qWaitFor([&] { return !window.explanation().busy(); }, 60'000));
   CHECK(window.explanation().text().contains("One GPU"));
-  window.explain(false);
+  window.explain();
   window.explanation().cancel();
   CHECK_FALSE(window.explanation().busy());
   window.raise_view("Sensitivity");
