@@ -35,6 +35,13 @@ Status take_pictures(Window& window, const std::string& folder) {
   window.resize(1440, 900);
   window.show();
   wait_until([&] { return !window.desk().searching(); });
+  // Something to compare with: the next plan of the list.
+  if (const SpaceShown space = window.desk().space();
+      space && space->report.candidates.size() > 1) {
+    window.desk().take(space->report.candidates[1].plan);
+    window.pin_plan();
+    window.desk().take_best();
+  }
   if (window.desk().asked()) {
     window.raise_view(QStringLiteral("Explanation"));
     window.explanation().start();
@@ -42,13 +49,6 @@ Status take_pictures(Window& window, const std::string& folder) {
     window.raise_view(QStringLiteral("Sensitivity"));
     window.sensitivity().start();
     wait_until([&] { return !window.sensitivity().busy(); });
-  }
-  // Something to compare with: the next plan of the list.
-  if (const SpaceShown space = window.desk().space();
-      space && space->report.candidates.size() > 1) {
-    window.desk().take(space->report.candidates[1].plan);
-    window.pin_plan();
-    window.desk().take_best();
   }
   for (const auto& [theme, name] :
        {std::pair(Theme::light, "light"), std::pair(Theme::dark, "dark")}) {
