@@ -160,8 +160,12 @@ void examine_launchers(std::vector<Finding>& all) {
   tools.look("mpirun", in_path("mpirun"), "not in PATH", "apt-get install openmpi-bin");
   tools.look("srun", in_path("srun"), "not in PATH", "apt-get install slurm-client");
   tools.look("torchrun", in_path("torchrun"), "not in PATH", "pip install torch");
+  const std::string window = own_folder() + "/plan-gui";
+  tools.look("plan-gui", if_true(::access(window.c_str(), X_OK) == 0, window),
+             "not beside plan: there is no window", "./plan gui builds it");
   tools.look("Qt 6", if_true(can_load("libQt6Widgets.so.6"), "libQt6Widgets.so.6 can be loaded"),
-             "libQt6Widgets.so.6 is not there", "apt-get install qt6-base-dev qt6-charts-dev");
+             "libQt6Widgets.so.6 is not there",
+             "apt-get install qt6-base-dev qt6-charts-dev qt6-svg-dev");
   tools.add_to(all);
 }
 

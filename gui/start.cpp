@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <QApplication>
-#include <QFontDatabase>
+#include <QRawFont>
 #include <QTimer>
 #include <cstdlib>
 #include <string>
@@ -77,7 +77,8 @@ int show(int argc, char** argv, const cli::Arguments& arguments, const cli::Sett
   QApplication application(count, argv);
   QApplication::setApplicationName(QStringLiteral("plan-gui"));
   QApplication::setApplicationVersion(qt_text(version()));
-  if (QFontDatabase::families().isEmpty()) {
+  // Without fonts Qt draws boxes, of a font that has no tables; families it names all the same.
+  if (QRawFont::fromFont(QApplication::font()).fontTable("head").isEmpty()) {
     return told(environment_error("plan gui", "there are no fonts",
                                   "install some: apt-get install fonts-dejavu-core"));
   }

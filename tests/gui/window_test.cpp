@@ -299,6 +299,13 @@ TEST_CASE("the program says in one line what is wrong, with its code") {
   CHECK(blind.exit_code == 3);
   CHECK(lacks(blind.err, "no display") == "");
   CHECK(std::count(blind.err.begin(), blind.err.end(), '\n') == 1);
+  std::ofstream(folder.path() / "none.conf") << "<fontconfig></fontconfig>";
+  const ProcessResult mute =
+      run_shell("FONTCONFIG_FILE=\"$PWD/none.conf\" QT_QPA_PLATFORM=offscreen " ECHELON_PLAN_GUI
+                " --model gpt2 --gpus 8 --screenshot pictures",
+                folder.path());
+  CHECK(mute.exit_code == 3);
+  CHECK(lacks(mute.err, "there are no fonts") == "");
   const ProcessResult misspelt = run("--modle gpt2");
   CHECK(misspelt.exit_code == 2);
   CHECK(lacks(misspelt.err, "did you mean '--model'") == "");
