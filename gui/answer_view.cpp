@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "gui/flag_entry.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 
 namespace echelon::gui {

@@ -20,6 +20,17 @@ void set_plan(Sheet& sheet, const ParallelPlan& plan) {
   if (leaves_gpus_open(sheet)) sheet.plan.set("gpus", {std::to_string(plan.gpus()), "--gpus"});
 }
 
+/// `edit` of a plan's flags that leaves their number of GPUs alone.
+template <class Edit>
+cli::Settings beside_gpus(cli::Settings plan, const Edit& edit) {
+  const cli::Setting* gpus = plan.find("gpus");
+  const std::optional<cli::Setting> kept = gpus ? std::optional(*gpus) : std::nullopt;
+  plan.erase("gpus");
+  plan = edit(plan);
+  if (kept) plan.set("gpus", *kept);
+  return plan;
+}
+
 /// Without what a new value of a question's flag makes wrong.
 void free_followers(Sheet& sheet, const std::string& flag) {
   const auto free = [&](std::initializer_list<const char*> names) {
@@ -96,11 +107,9 @@ void Desk::change(const std::string& flag, const std::string& text) {
   const cli::Setting* before = sheet.plan.find(flag);
   if (before != nullptr ? before->value == text : text.empty()) return;
   if (const Result<PlanRequest> request = request_of_plan(sheet)) {
-    const cli::Setting* gpus = sheet.plan.find("gpus");
-    const std::optional<cli::Setting> kept = gpus ? std::optional(*gpus) : std::nullopt;
-    sheet.plan.erase("gpus");
-    sheet.plan = cli::edited(*request, sheet.plan, flag, text, sheet.locked);
-    if (kept) sheet.plan.set("gpus", *kept);
+    sheet.plan = beside_gpus(sheet.plan, [&](const cli::Settings& plan) {
+      return cli::edited(*request, plan, flag, text, sheet.locked);
+    });
   } else if (text.empty()) {
     sheet.plan.erase(flag);
   } else {
@@ -282,11 +291,8 @@ std::string Desk::command_of_plan() const {
     all.erase("global-batch-tokens");
   }
   if (request) {
-    const cli::Setting* gpus = plan.find("gpus");
-    const std::optional<cli::Setting> kept = gpus ? std::optional(*gpus) : std::nullopt;
-    plan.erase("gpus");
-    plan = cli::without_defaults(*request, plan);
-    if (kept) plan.set("gpus", *kept);
+    plan = beside_gpus(
+        plan, [&](const cli::Settings& rest) { return cli::without_defaults(*request, rest); });
   }
   for (const auto& [flag, setting] : plan.all()) all.set(flag, setting);
   return cli::command_of("predict", all);

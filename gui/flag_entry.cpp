@@ -9,6 +9,7 @@
 
 #include "cli/flags.hpp"
 #include "cli/help.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 
 namespace echelon::gui {
@@ -18,10 +19,6 @@ namespace {
 constexpr int kTitleWidth = 86;
 
 }  // namespace
-
-QString qt_text(std::string_view text) {
-  return QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
-}
 
 QString tooltip_of(const std::string& name) {
   const cli::Flag* flag = cli::find_flag(name);

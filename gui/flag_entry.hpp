@@ -12,7 +12,6 @@
 
 namespace echelon::gui {
 
-[[nodiscard]] QString qt_text(std::string_view text);
 /// Help of a flag as its tooltip: "--seq N: tokens per sample ...".
 [[nodiscard]] QString tooltip_of(const std::string& flag);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gui/painting.hpp"
+#include "gui/qt_text.hpp"
 #include "report/words.hpp"
 
 namespace echelon::gui {
@@ -48,7 +49,7 @@ float recomputed_share(const SimulatedStep& step, int rank, const Instruction& i
   return whole > Seconds{} ? static_cast<float>(times.recompute / whole) : 0.0F;
 }
 
-QString milliseconds_of(double seconds) { return shown_text(duration(Seconds{seconds})); }
+QString milliseconds_of(double seconds) { return qt_text(duration(Seconds{seconds})); }
 
 QString op_words(Op op) {
   switch (op) {
@@ -66,7 +67,7 @@ QString op_words(Op op) {
     case Op::norm_reduce: return QStringLiteral("sum up the gradient norm");
     case Op::optimizer_step: return QStringLiteral("optimizer");
     case Op::gather_updated: return QStringLiteral("gather updated parameters");
-    default: return shown_text(name_of(op));
+    default: return qt_text(name_of(op));
   }
 }
 
@@ -155,17 +156,17 @@ QStringList told(const Gantt& gantt, const GanttRow& row, const Bar& bar) {
   QStringList lines;
   lines << QStringLiteral("pipeline rank %1 · %2")
                .arg(row.rank)
-               .arg(shown_text(name_of(row.queue)).replace('_', ' '))
+               .arg(qt_text(name_of(row.queue)).replace('_', ' '))
         << what
         << QStringLiteral("%1 – %2, %3")
                .arg(milliseconds_of(bar.start), milliseconds_of(bar.end),
                     milliseconds_of(bar.end - bar.start));
   if (bar.recomputed > 0) {
-    lines << QStringLiteral("%1 of it recomputes").arg(shown_text(percent(bar.recomputed)));
+    lines << QStringLiteral("%1 of it recomputes").arg(qt_text(percent(bar.recomputed)));
   }
-  if (i.bytes > 0) lines << QStringLiteral("%1 bytes").arg(shown_text(grouped(i.bytes)));
+  if (i.bytes > 0) lines << QStringLiteral("%1 bytes").arg(qt_text(grouped(i.bytes)));
   QStringList waits;
-  for (const std::uint32_t id : i.after) waits << shown_text(describe(row.rank, program[id]));
+  for (const std::uint32_t id : i.after) waits << qt_text(describe(row.rank, program[id]));
   if (is_communication(i.op)) waits << QStringLiteral("its other ends");
   if (!waits.isEmpty()) lines << QStringLiteral("waits for ") + waits.join(QStringLiteral(", "));
   return lines;

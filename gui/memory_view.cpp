@@ -1,15 +1,14 @@
 #include "gui/memory_view.hpp"
 
-#include <QHelpEvent>
 #include <QKeyEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "gui/notes.hpp"
 #include "gui/painting.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 #include "planner/close_up.hpp"
 #include "report/words.hpp"
@@ -19,13 +18,13 @@ namespace {
 
 constexpr double kEdge = 8;
 
-QString gibibytes(Bytes bytes) { return shown_text(with_gib(bytes)); }
+QString gibibytes(Bytes bytes) { return qt_text(with_gib(bytes)); }
 
 std::vector<LegendEntry> memory_legend(const MemoryBreakdown& memory, const QPalette& palette) {
   std::vector<LegendEntry> entries;
   const std::vector<MemoryPart> parts = parts_of(memory);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    entries.push_back({shown_text(parts[i].name), series_colour(static_cast<int>(i))});
+    entries.push_back({qt_text(parts[i].name), series_colour(static_cast<int>(i))});
   }
   entries.push_back({MemoryView::tr("reserve"), striped(palette.color(QPalette::WindowText))});
   return entries;
@@ -42,11 +41,7 @@ struct MemoryView::Frame {
   [[nodiscard]] double y(Bytes bytes) const { return plot.bottom() - bytes / top * plot.height(); }
 };
 
-MemoryView::MemoryView(QWidget* parent) : QWidget(parent) {
-  setAccessibleName(tr("Memory per pipeline stage"));
-  setFocusPolicy(Qt::StrongFocus);
-  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
-}
+MemoryView::MemoryView(QWidget* parent) : PaintedView(tr("Memory per pipeline stage"), parent) {}
 
 void MemoryView::show_plan(PlanShown plan) {
   plan_ = std::move(plan);
@@ -82,7 +77,7 @@ QString MemoryView::details() const {
   QString text = tr("Stage %1 of %2: %3")
                      .arg(stage_)
                      .arg(stages())
-                     .arg(shown_text(counted(stage.layers.total(), "layer")));
+                     .arg(qt_text(counted(stage.layers.total(), "layer")));
   if (stage.recomputed.total() > 0) text += tr(", %1 recomputed").arg(stage.recomputed.total());
   if (stage.selective.total() > 0) text += tr(", %1 selectively").arg(stage.selective.total());
   text += tr(" · %1, %2 reserved of %3 usable · ")
@@ -184,7 +179,7 @@ void MemoryView::draw_limits(QPainter& painter, const Frame& f) const {
     painter.setPen(colour);
     draw_line_of_text(painter, box, name, Qt::AlignRight | Qt::AlignVCenter);
   };
-  const QString gpu = shown_text(plan_->asked.request.cluster.gpu().name);
+  const QString gpu = qt_text(plan_->asked.request.cluster.gpu().name);
   limit(capacity, error_colour(palette()), Qt::SolidLine,
         tr("%1: %2").arg(gpu, gibibytes(capacity)), true);
   limit(usable_, warning_colour(palette()), Qt::DashLine, tr("usable: %1").arg(gibibytes(usable_)),
@@ -233,11 +228,11 @@ QString MemoryView::note_at(const QPointF& at) const {
   const Bytes here = (f.plot.bottom() - at.y()) / f.plot.height() * f.top;
   const auto told = [&](std::string_view name, Bytes bytes) {
     QString text = tr("<b>%1</b> of stage %2: %3, %4 of its peak")
-                       .arg(shown_text(name))
+                       .arg(qt_text(name))
                        .arg(stage)
-                       .arg(gibibytes(bytes), shown_text(percent(bytes / reserved)));
+                       .arg(gibibytes(bytes), qt_text(percent(bytes / reserved)));
     if (const PartNote* note = note_of_memory(name)) {
-      text += tr("<br>%1<br><i>%2</i>").arg(shown_text(note->formula), shown_text(note->source));
+      text += tr("<br>%1<br><i>%2</i>").arg(qt_text(note->formula), qt_text(note->source));
     }
     return text;
   };
@@ -248,17 +243,6 @@ QString MemoryView::note_at(const QPointF& at) const {
   }
   if (here <= reserved) return told("reserve", reserved - memory.total());
   return {};
-}
-
-bool MemoryView::event(QEvent* event) {
-  if (event->type() != QEvent::ToolTip) return QWidget::event(event);
-  const auto* help = static_cast<QHelpEvent*>(event);
-  const QString note = note_at(help->pos());
-  if (note.isEmpty())
-    QToolTip::hideText();
-  else
-    QToolTip::showText(help->globalPos(), note, this);
-  return true;
 }
 
 void MemoryView::keyPressEvent(QKeyEvent* event) {

@@ -1,16 +1,16 @@
 // Peak memory of each pipeline stage, by category, against what a GPU has.
 #pragma once
 
-#include <QWidget>
 #include <vector>
 
+#include "gui/painted_view.hpp"
 #include "gui/shown.hpp"
 
 namespace echelon::gui {
 
 /// One bar per stage; what lies above the usable memory is hatched. Left and right, or a click,
 /// choose a stage, whose numbers stand in the second line.
-class MemoryView : public QWidget {
+class MemoryView : public PaintedView {
   Q_OBJECT
 
  public:
@@ -19,21 +19,18 @@ class MemoryView : public QWidget {
 
   [[nodiscard]] int stage() const { return stage_; }  ///< the chosen one; -1 with nothing to show
   void choose(int stage);                             ///< clamped to those there are
-  /// What the tooltip says there; empty beside the bars.
-  [[nodiscard]] QString note_at(const QPointF& at) const;
+  [[nodiscard]] QString note_at(const QPointF& at) const override;
   /// From the axis to the top of the reserved peak.
   [[nodiscard]] QRectF bar_of(int stage) const;
   /// What the second line says of the chosen stage.
   [[nodiscard]] QString details() const;
 
   [[nodiscard]] QSize sizeHint() const override { return {520, 320}; }
-  [[nodiscard]] QSize minimumSizeHint() const override { return {300, 200}; }
 
  Q_SIGNALS:
   void stage_chosen(int stage);
 
  protected:
-  bool event(QEvent* event) override;
   void paintEvent(QPaintEvent* event) override;
   void keyPressEvent(QKeyEvent* event) override;
   void mousePressEvent(QMouseEvent* event) override;

@@ -7,10 +7,6 @@
 
 namespace echelon::gui {
 
-QString shown_text(std::string_view text) {
-  return QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
-}
-
 void draw_sentence(QPainter& painter, const QRectF& area, const QPalette& palette,
                    const QString& sentence) {
   constexpr double kMargin = 12;

@@ -8,12 +8,9 @@
 #include <QPalette>
 #include <QRectF>
 #include <QString>
-#include <string_view>
 #include <vector>
 
 namespace echelon::gui {
-
-[[nodiscard]] QString shown_text(std::string_view text);
 
 /// `sentence` in the middle of an area with nothing to show, folded to its width.
 void draw_sentence(QPainter& painter, const QRectF& area, const QPalette& palette,

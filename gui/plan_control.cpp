@@ -10,6 +10,7 @@
 
 #include "cli/flags.hpp"
 #include "gui/plan_controls.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 
 namespace echelon::gui {

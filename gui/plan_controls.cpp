@@ -3,6 +3,7 @@
 #include <QEvent>
 #include <QVBoxLayout>
 
+#include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 #include "report/verdict.hpp"
 

@@ -4,6 +4,7 @@
 
 #include "cli/flags.hpp"
 #include "core/model_io.hpp"
+#include "gui/qt_text.hpp"
 #include "report/words.hpp"
 
 namespace echelon::gui {

@@ -1,36 +1,34 @@
 // Keys, mouse and tooltips of the scaling curve.
-#include <QHelpEvent>
 #include <QKeyEvent>
 #include <QMouseEvent>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 
 #include "core/number.hpp"
 #include "gui/painting.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/scaling_view.hpp"
 #include "report/words.hpp"
 
 namespace echelon::gui {
 
 QString ScalingView::point_note(const ScalingPoint& point) const {
-  const QString gpus = shown_text(counted(point.gpus, "GPU"));
-  if (!point.best) return tr("%1: no plan\n%2").arg(gpus, shown_text(point.why_none));
+  const QString gpus = qt_text(counted(point.gpus, "GPU"));
+  if (!point.best) return tr("%1: no plan\n%2").arg(gpus, qt_text(point.why_none));
   const double ideal = ideal_rate(points_, point.gpus);
   QString text = tr("%1: %2 tokens/s, %3 of ideal, MFU %4")
-                     .arg(gpus, shown_text(human_count(point.best->tokens_per_second)),
-                          shown_text(percent(point.best->tokens_per_second / ideal)),
-                          shown_text(percent(point.best->candidate.prediction.mfu)));
+                     .arg(gpus, qt_text(human_count(point.best->tokens_per_second)),
+                          qt_text(percent(point.best->tokens_per_second / ideal)),
+                          qt_text(percent(point.best->candidate.prediction.mfu)));
   text +=
       point.best->per_million
           ? tr("\n%1 USD per million tokens").arg(point.best->per_million->in(kDollar), 0, 'g', 3)
-          : tr("\n%1 of GPU time per million tokens")
-                .arg(shown_text(duration(point.best->gpu_time)));
-  text += "\n" + shown_text(described(point.best->candidate.plan, TextStyle{}));
+          : tr("\n%1 of GPU time per million tokens").arg(qt_text(duration(point.best->gpu_time)));
+  text += "\n" + qt_text(described(point.best->candidate.plan, TextStyle{}));
   if (point.same) {
     text += tr("\nthis plan, dp %1: %2 tokens/s")
                 .arg(point.same->candidate.plan.dp)
-                .arg(shown_text(human_count(point.same->tokens_per_second)));
+                .arg(qt_text(human_count(point.same->tokens_per_second)));
   }
   return text + tr("\nClick, or press Enter, to look at this plan.");
 }
@@ -53,17 +51,6 @@ int ScalingView::nearest(const QPointF& at) const {
 QString ScalingView::note_at(const QPointF& at) const {
   const int point = nearest(at);
   return point < 0 ? QString() : point_note(points_[static_cast<std::size_t>(point)]);
-}
-
-bool ScalingView::event(QEvent* event) {
-  if (event->type() != QEvent::ToolTip) return QWidget::event(event);
-  const auto* help = static_cast<QHelpEvent*>(event);
-  const QString note = note_at(help->pos());
-  if (note.isEmpty())
-    QToolTip::hideText();
-  else
-    QToolTip::showText(help->globalPos(), note, this);
-  return true;
 }
 
 void ScalingView::keyPressEvent(QKeyEvent* event) {

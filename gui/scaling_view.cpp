@@ -1,10 +1,8 @@
 #include "gui/scaling_view.hpp"
 
-#include <QHelpEvent>
 #include <QKeyEvent>
 #include <QPainter>
 #include <QPainterPath>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -12,6 +10,7 @@
 
 #include "core/number.hpp"
 #include "gui/painting.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 #include "report/words.hpp"
 
@@ -39,7 +38,7 @@ std::vector<LegendEntry> scaling_legend(const QPalette& palette) {
 }
 
 QString short_number(double value) {
-  return value >= 1000 ? shown_text(human_count(value)) : QString::number(value, 'g', 3);
+  return value >= 1000 ? qt_text(human_count(value)) : QString::number(value, 'g', 3);
 }
 
 }  // namespace
@@ -71,10 +70,8 @@ struct ScalingView::Frame {
   }
 };
 
-ScalingView::ScalingView(QWidget* parent) : QWidget(parent), progress_(this), stop_(this) {
-  setAccessibleName(tr("Scaling over numbers of GPUs"));
-  setFocusPolicy(Qt::StrongFocus);
-  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
+ScalingView::ScalingView(QWidget* parent)
+    : PaintedView(tr("Scaling over numbers of GPUs"), parent), progress_(this), stop_(this) {
   progress_.setRange(0, 100);
   progress_.setTextVisible(false);
   progress_.setAccessibleName(tr("Share of the GPU counts searched"));
@@ -242,7 +239,7 @@ void ScalingView::draw_axes(QPainter& painter, const Frame& f) const {
     painter.setPen(faint(text, 0.12));
     painter.drawLine(QPointF(x, f.rates.top()), QPointF(x, f.rates.bottom()));
     painter.drawLine(QPointF(x, f.costs.top()), QPointF(x, f.costs.bottom()));
-    const QString label = shown_text(grouped(point.gpus));
+    const QString label = qt_text(grouped(point.gpus));
     const double half = metrics.horizontalAdvance(label) / 2 + 3;
     if (x - half < free_from) continue;
     painter.setPen(text);
@@ -352,7 +349,7 @@ void ScalingView::paintEvent(QPaintEvent* /*event*/) {
       stop_.isVisible() ? progress_.x() - 2 * kScalingEdge : width() - 2 * kScalingEdge;
   draw_line_of_text(painter, QRectF(kScalingEdge, kScalingEdge, room, line),
                     tr("%1 on other numbers of GPUs, the batch as it is")
-                        .arg(shown_text(plan_->asked.request.model.name)));
+                        .arg(qt_text(plan_->asked.request.model.name)));
   painter.setFont(font());
   draw_legend(&painter, f.legend, font(), text, scaling_legend(palette()));
   draw_axes(painter, f);

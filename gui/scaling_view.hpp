@@ -4,10 +4,10 @@
 #include <QProgressBar>
 #include <QPushButton>
 #include <QTimer>
-#include <QWidget>
 #include <optional>
 #include <vector>
 
+#include "gui/painted_view.hpp"
 #include "gui/shown.hpp"
 #include "gui/worker.hpp"
 #include "planner/scaling.hpp"
@@ -17,7 +17,7 @@ namespace echelon::gui {
 /// Searches one number of GPUs after the other beside the window, when it is visible and the
 /// question has rested for a moment; points appear as they are found. Left and right choose a
 /// point, Enter or a click tells its plan, Escape stops the search.
-class ScalingView : public QWidget {
+class ScalingView : public PaintedView {
   Q_OBJECT
 
  public:
@@ -31,11 +31,9 @@ class ScalingView : public QWidget {
   [[nodiscard]] std::optional<int> marked() const;
   /// Where the best plan of points()[at] is drawn, or the cross that says there is none.
   [[nodiscard]] QPointF place_of(int at) const;
-  /// What the tooltip says there; empty away from all points.
-  [[nodiscard]] QString note_at(const QPointF& at) const;
+  [[nodiscard]] QString note_at(const QPointF& at) const override;
 
   [[nodiscard]] QSize sizeHint() const override { return {520, 360}; }
-  [[nodiscard]] QSize minimumSizeHint() const override { return {300, 200}; }
 
  public Q_SLOTS:
   void cancel();
@@ -45,7 +43,6 @@ class ScalingView : public QWidget {
   void finished();  ///< all numbers of GPUs were searched
 
  protected:
-  bool event(QEvent* event) override;
   void paintEvent(QPaintEvent* event) override;
   void resizeEvent(QResizeEvent* event) override;
   void showEvent(QShowEvent* event) override;

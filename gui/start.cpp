@@ -14,6 +14,7 @@
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
 #include "core/version.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/screenshots.hpp"
 #include "gui/session_io.hpp"
 #include "gui/window.hpp"

@@ -1,6 +1,5 @@
 #include "gui/step_view.hpp"
 
-#include <QHelpEvent>
 #include <QKeyEvent>
 #include <QPainter>
 #include <QToolTip>
@@ -9,6 +8,7 @@
 
 #include "gui/notes.hpp"
 #include "gui/painting.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 
 namespace echelon::gui {
@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kStepEdge = 8;
 
-QString time_text_of(Seconds time) { return shown_text(duration(time)); }
+QString time_text_of(Seconds time) { return qt_text(duration(time)); }
 
 }  // namespace
 
@@ -29,11 +29,7 @@ struct StepView::Frame {
   [[nodiscard]] double x(Seconds time) const { return plot.left() + time / range * plot.width(); }
 };
 
-StepView::StepView(QWidget* parent) : QWidget(parent) {
-  setAccessibleName(tr("Parts of the step time"));
-  setFocusPolicy(Qt::StrongFocus);
-  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
-}
+StepView::StepView(QWidget* parent) : PaintedView(tr("Parts of the step time"), parent) {}
 
 void StepView::show_plan(PlanShown plan) {
   plan_ = std::move(plan);
@@ -59,7 +55,7 @@ QString StepView::headline() const {
   const Prediction& p = plan_->candidate.prediction;
   return tr("Step %1 (%2 – %3, %4)")
       .arg(time_text_of(p.time.step), time_text_of(p.time.low), time_text_of(p.time.high),
-           shown_text(name_of(p.evidence)));
+           qt_text(name_of(p.evidence)));
 }
 
 StepView::Frame StepView::frame() const {
@@ -75,7 +71,7 @@ StepView::Frame StepView::frame() const {
   const QFontMetricsF metrics(f.font);
   double names = metrics.horizontalAdvance(tr("step"));
   for (const TimePart& part : parts_) {
-    names = std::max(names, metrics.horizontalAdvance(shown_text(part.name)));
+    names = std::max(names, metrics.horizontalAdvance(qt_text(part.name)));
   }
   const double values = metrics.horizontalAdvance("000 ms  100.0 %") + 4;
   const double rest = rows * f.line;
@@ -110,12 +106,11 @@ void StepView::draw_row(QPainter& painter, const Frame& f, int row) const {
   const double y = f.top + row * f.line;
   painter.setPen(text);
   draw_line_of_text(painter, QRectF(f.names.left(), y, f.names.width() + 2, f.line),
-                    shown_text(part.name));
+                    qt_text(part.name));
   const Seconds step = plan_->candidate.prediction.time.step;
-  draw_line_of_text(
-      painter, QRectF(f.values.left(), y, f.values.width(), f.line),
-      tr("%1  %2").arg(time_text_of(part.time), shown_text(percent(part.time / step))),
-      Qt::AlignRight | Qt::AlignVCenter);
+  draw_line_of_text(painter, QRectF(f.values.left(), y, f.values.width(), f.line),
+                    tr("%1  %2").arg(time_text_of(part.time), qt_text(percent(part.time / step))),
+                    Qt::AlignRight | Qt::AlignVCenter);
 }
 
 /// The step and its 80 % band as a whisker.
@@ -181,10 +176,10 @@ QString StepView::note_at(const QPointF& at) const {
   }
   const TimePart& part = parts_[row];
   QString text = tr("<b>%1</b>: %2, %3 of the step")
-                     .arg(shown_text(part.name), time_text_of(part.time),
-                          shown_text(percent(part.time / time.step)));
+                     .arg(qt_text(part.name), time_text_of(part.time),
+                          qt_text(percent(part.time / time.step)));
   if (const PartNote* note = note_of_time(part.name)) {
-    text += tr("<br>%1<br><i>%2</i>").arg(shown_text(note->formula), shown_text(note->source));
+    text += tr("<br>%1<br><i>%2</i>").arg(qt_text(note->formula), qt_text(note->source));
   }
   return text;
 }
@@ -197,17 +192,6 @@ void StepView::keyPressEvent(QKeyEvent* event) {
   setAccessibleDescription(note);
   QToolTip::showText(mapToGlobal(bar_of(row_).bottomLeft().toPoint()), note, this);
   update();
-}
-
-bool StepView::event(QEvent* event) {
-  if (event->type() != QEvent::ToolTip) return QWidget::event(event);
-  const auto* help = static_cast<QHelpEvent*>(event);
-  const QString note = note_at(help->pos());
-  if (note.isEmpty())
-    QToolTip::hideText();
-  else
-    QToolTip::showText(help->globalPos(), note, this);
-  return true;
 }
 
 }  // namespace echelon::gui

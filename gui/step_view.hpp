@@ -1,9 +1,9 @@
 // Where the time of one step goes: its parts one after the other, as a waterfall.
 #pragma once
 
-#include <QWidget>
 #include <vector>
 
+#include "gui/painted_view.hpp"
 #include "gui/shown.hpp"
 #include "report/words.hpp"
 
@@ -11,7 +11,7 @@ namespace echelon::gui {
 
 /// One row per part that takes time, the step with its band below. Up and down choose a row and
 /// show its note.
-class StepView : public QWidget {
+class StepView : public PaintedView {
   Q_OBJECT
 
  public:
@@ -22,18 +22,15 @@ class StepView : public QWidget {
   [[nodiscard]] const std::vector<TimePart>& parts() const { return parts_; }
   /// The bar of a part; of the whole step for row parts().size().
   [[nodiscard]] QRectF bar_of(int row) const;
-  /// What the tooltip says there; empty beside the rows.
-  [[nodiscard]] QString note_at(const QPointF& at) const;
+  [[nodiscard]] QString note_at(const QPointF& at) const override;
   /// Step, band and kind of number.
   [[nodiscard]] QString headline() const;
 
   [[nodiscard]] int row() const { return row_; }  ///< chosen; -1: none
 
   [[nodiscard]] QSize sizeHint() const override { return {520, 300}; }
-  [[nodiscard]] QSize minimumSizeHint() const override { return {300, 200}; }
 
  protected:
-  bool event(QEvent* event) override;
   void paintEvent(QPaintEvent* event) override;
   void keyPressEvent(QKeyEvent* event) override;
 

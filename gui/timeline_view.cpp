@@ -1,13 +1,12 @@
 #include "gui/timeline_view.hpp"
 
-#include <QHelpEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "gui/painting.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 #include "planner/close_up.hpp"
 #include "report/words.hpp"
@@ -34,12 +33,9 @@ std::vector<LegendEntry> gantt_legend(const Gantt& gantt, const QPalette& palett
 
 }  // namespace
 
-TimelineView::TimelineView(QWidget* parent) : QWidget(parent) {
-  setAccessibleName(tr("Timeline of the pipeline"));
-  setFocusPolicy(Qt::StrongFocus);
+TimelineView::TimelineView(QWidget* parent) : PaintedView(tr("Timeline of the pipeline"), parent) {
   setMouseTracking(true);
   setAttribute(Qt::WA_OpaquePaintEvent);
-  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
 }
 
 void TimelineView::show_plan(PlanShown plan) {
@@ -86,8 +82,8 @@ void TimelineView::take(GanttShown gantt) {
 QString TimelineView::title() const {
   if (!gantt_) return tr("Timeline of one step");
   return tr("Step %1, simulated · bubble %2 · compute idle %3")
-      .arg(shown_text(duration(gantt_->step.timeline.makespan)), shown_text(percent(bubble_)),
-           shown_text(percent(gantt_->idle)));
+      .arg(qt_text(duration(gantt_->step.timeline.makespan)), qt_text(percent(bubble_)),
+           qt_text(percent(gantt_->idle)));
 }
 
 QRectF TimelineView::plot() const {
@@ -272,7 +268,7 @@ void TimelineView::draw_marks(QPainter& painter) const {
     painter.setPen(QPen(palette().color(QPalette::Highlight), 1));
     painter.drawLine(span.topLeft(), span.bottomLeft());
     painter.drawLine(span.topRight(), span.bottomRight());
-    const QString label = shown_text(duration(Seconds{*measured()}));
+    const QString label = qt_text(duration(Seconds{*measured()}));
     const QFontMetricsF metrics(font());
     QRectF box(0, 0, metrics.horizontalAdvance(label) + 10, metrics.height() + 4);
     box.moveCenter(QPointF(span.center().x(), area.top() + box.height()));
@@ -323,17 +319,6 @@ void TimelineView::paintEvent(QPaintEvent* /*event*/) {
   const QString keys = tr("W S zoom · A D pan · F fit · click pins · Shift-drag measures");
   const QString busy = stale_ ? tr("Simulating the schedule ... · ") : QString();
   draw_line_of_text(painter, last, busy + (told_here.isEmpty() ? keys : told_here));
-}
-
-bool TimelineView::event(QEvent* event) {
-  if (event->type() != QEvent::ToolTip) return QWidget::event(event);
-  const auto* help = static_cast<QHelpEvent*>(event);
-  const QString note = note_at(help->pos());
-  if (note.isEmpty())
-    QToolTip::hideText();
-  else
-    QToolTip::showText(help->globalPos(), note, this);
-  return true;
 }
 
 void TimelineView::changeEvent(QEvent* event) {

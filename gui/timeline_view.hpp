@@ -2,11 +2,11 @@
 #pragma once
 
 #include <QImage>
-#include <QWidget>
 #include <optional>
 
 #include "gui/gantt.hpp"
 #include "gui/gantt_painter.hpp"
+#include "gui/painted_view.hpp"
 #include "gui/shown.hpp"
 #include "gui/worker.hpp"
 
@@ -17,7 +17,7 @@ namespace echelon::gui {
 /// pins what is under it, full stop and comma the next and the previous bar of the row, with Ctrl
 /// up and down that of the next row; dragging with Shift measures. The step is simulated when the
 /// view is visible, beside the window when that takes longer than an edit may.
-class TimelineView : public QWidget {
+class TimelineView : public PaintedView {
   Q_OBJECT
 
  public:
@@ -28,14 +28,12 @@ class TimelineView : public QWidget {
   [[nodiscard]] const GanttWindow& window() const { return window_; }
   [[nodiscard]] QRectF plot() const;  ///< where bars are drawn
   [[nodiscard]] QString title() const;
-  /// What the tooltip says there; empty beside the bars.
-  [[nodiscard]] QString note_at(const QPointF& at) const;
+  [[nodiscard]] QString note_at(const QPointF& at) const override;
   [[nodiscard]] QString pinned() const;                   ///< what the last line says; may be empty
   [[nodiscard]] std::optional<double> measured() const;   ///< seconds between the ends of a drag
   [[nodiscard]] QRectF bar_rect(int row, int bar) const;  ///< for the current window
 
   [[nodiscard]] QSize sizeHint() const override { return {900, 360}; }
-  [[nodiscard]] QSize minimumSizeHint() const override { return {300, 200}; }
 
  public Q_SLOTS:
   void fit();
@@ -44,7 +42,6 @@ class TimelineView : public QWidget {
   void simulated();  ///< gantt() is that of the plan shown last
 
  protected:
-  bool event(QEvent* event) override;
   void changeEvent(QEvent* event) override;
   void paintEvent(QPaintEvent* event) override;
   void resizeEvent(QResizeEvent* event) override;

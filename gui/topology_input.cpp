@@ -1,13 +1,12 @@
 // Keys, mouse and tooltips of the topology.
-#include <QHelpEvent>
 #include <QKeyEvent>
 #include <QMouseEvent>
-#include <QToolTip>
 #include <QWheelEvent>
 #include <algorithm>
 #include <cmath>
 
 #include "gui/painting.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/topology_view.hpp"
 #include "report/words.hpp"
 #include "topologies/description.hpp"
@@ -44,7 +43,7 @@ QString TopologyView::rank_note(int rank) const {
   const int gpus = plan_->asked.request.cluster.gpus_per_node();
   const auto along = [&](Axis axis, int value) {
     return QStringLiteral("%1 %2 of %3")
-        .arg(shown_text(echelon::name_of(axis)))
+        .arg(qt_text(echelon::name_of(axis)))
         .arg(value)
         .arg(grid_->degree(axis));
   };
@@ -56,7 +55,7 @@ QString TopologyView::rank_note(int rank) const {
       .arg(QStringList{along(Axis::tp, at.tp), along(Axis::cp, at.cp), along(Axis::dp, at.dp),
                        along(Axis::pp, at.pp)}
                .join(QStringLiteral(", ")),
-           shown_text(echelon::name_of(axis_)), listed(group));
+           qt_text(echelon::name_of(axis_)), listed(group));
 }
 
 QString TopologyView::link_note(const SceneLink& link) const {
@@ -65,27 +64,28 @@ QString TopologyView::link_note(const SceneLink& link) const {
   if (link.kind == SceneLink::Kind::network) {
     const FabricTier& tier = cluster.tiers()[static_cast<std::size_t>(link.tier)];
     return tr("link into %1\noversubscribed %2 to 1, %3 of latency")
-        .arg(shown_text(tier.name))
+        .arg(qt_text(tier.name))
         .arg(tier.oversubscription)
-        .arg(shown_text(duration(tier.latency)));
+        .arg(qt_text(duration(tier.latency)));
   }
   const bool outside = link.kind == SceneLink::Kind::node_network;
   const NodeSpec& node = cluster.node();
   const double nodes = std::max(1.0, static_cast<double>(cluster.domain_gpus()) / node.gpus);
   const BytesPerSecond rate = outside ? node.nic * static_cast<double>(node.nics) : node.gpu_link;
   QStringList lines;
-  lines << (outside ? tr("%1 of node %2, %3 out together")
-                          .arg(shown_text(counted(node.nics, "network card")))
-                          .arg(link.node)
-                          .arg(rate_text(rate))
-                    : tr("%1 of one GPU, %2 each way")
-                          .arg(shown_text(node.interconnect), rate_text(rate)));
+  lines
+      << (outside
+              ? tr("%1 of node %2, %3 out together")
+                    .arg(qt_text(counted(node.nics, "network card")))
+                    .arg(link.node)
+                    .arg(rate_text(rate))
+              : tr("%1 of one GPU, %2 each way").arg(qt_text(node.interconnect), rate_text(rate)));
   for (const LinkLoad& load : loads_) {
     const Bytes bytes = outside ? load.per_domain / nodes : load.per_gpu;
     if (bytes <= Bytes{}) continue;
     lines << tr("%1: %2 a step, %3 at the full rate, %4 of the step")
-                 .arg(shown_text(echelon::name_of(load.axis)), shown_text(with_gib(bytes)),
-                      shown_text(duration(bytes / rate)), shown_text(percent(bytes / rate / step)));
+                 .arg(qt_text(echelon::name_of(load.axis)), qt_text(with_gib(bytes)),
+                      qt_text(duration(bytes / rate)), qt_text(percent(bytes / rate / step)));
   }
   if (lines.size() == 1) lines << tr("no group sends over it");
   return lines.join('\n');
@@ -96,8 +96,8 @@ QString TopologyView::box_note(const SceneBox& box) const {
   switch (box.kind) {
     case SceneBox::Kind::node:
       return tr("%1: %2 %3")
-          .arg(box.name, shown_text(counted(cluster.gpus_per_node(), "GPU")),
-               shown_text(cluster.gpu().name));
+          .arg(box.name, qt_text(counted(cluster.gpus_per_node(), "GPU")),
+               qt_text(cluster.gpu().name));
     case SceneBox::Kind::intra:
       return tr("%1, %2 per GPU").arg(box.name, rate_text(cluster.node().gpu_link));
     case SceneBox::Kind::nic: return tr("%1, %2").arg(box.name, rate_text(cluster.node().nic));
@@ -109,7 +109,7 @@ QString TopologyView::box_note(const SceneBox& box) const {
                      .arg(box.name)
                      .arg(tier.multiplicity)
                      .arg(tier.oversubscription)
-                     .arg(shown_text(duration(tier.latency)));
+                     .arg(qt_text(duration(tier.latency)));
   const bool leaf =
       box.kind == SceneBox::Kind::network_tier && box.tier == cluster.machine().nvlink_tiers;
   if (leaf && cluster.rails() > 0) text += tr(", in %1 rails").arg(cluster.rails());
@@ -152,17 +152,6 @@ QString TopologyView::note_at(const QPointF& at) const {
     if (box->box.contains(place)) return box_note(*box);
   }
   return {};
-}
-
-bool TopologyView::event(QEvent* event) {
-  if (event->type() != QEvent::ToolTip) return QWidget::event(event);
-  const auto* help = static_cast<QHelpEvent*>(event);
-  const QString note = note_at(help->pos());
-  if (note.isEmpty())
-    QToolTip::hideText();
-  else
-    QToolTip::showText(help->globalPos(), note, this);
-  return true;
 }
 
 void TopologyView::zoom(double factor, const QPointF& at) {

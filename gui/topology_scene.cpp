@@ -4,6 +4,7 @@
 #include <set>
 
 #include "gui/painting.hpp"
+#include "gui/qt_text.hpp"
 #include "report/words.hpp"
 #include "topologies/description.hpp"
 
@@ -125,8 +126,7 @@ class SceneBuilder {
                             QLineF(gpu.center().x(), gpu.bottom(), gpu.center().x(), bar_top),
                             node});
     }
-    out_.boxes.push_back(
-        {SceneBox::Kind::intra, shown_text(machine_.node.interconnect), bar, node});
+    out_.boxes.push_back({SceneBox::Kind::intra, qt_text(machine_.node.interconnect), bar, node});
     const int nics = machine_.node.nics;
     for (int i = 0; i < nics; ++i) {
       const double each = (bar.width() + kGpuGap) / nics;
@@ -154,7 +154,7 @@ class SceneBuilder {
       unit.box = tier_box(column, unit, shared);
       const bool nvlink = is_nvlink(static_cast<std::size_t>(tier));
       out_.boxes.push_back({nvlink ? SceneBox::Kind::nvlink_tier : SceneBox::Kind::network_tier,
-                            shown_text(cluster_.tiers()[static_cast<std::size_t>(tier)].name),
+                            qt_text(cluster_.tiers()[static_cast<std::size_t>(tier)].name),
                             unit.box, -1, tier, true});
     }
     for (const Unit& u : below) {

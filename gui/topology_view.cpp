@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gui/painting.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 #include "report/words.hpp"
 
@@ -32,11 +33,8 @@ QString words_of(TrafficAxis axis) {
 
 }  // namespace
 
-TopologyView::TopologyView(QWidget* parent) : QWidget(parent) {
-  setAccessibleName(tr("Cluster and groups"));
-  setFocusPolicy(Qt::StrongFocus);
+TopologyView::TopologyView(QWidget* parent) : PaintedView(tr("Cluster and groups"), parent) {
   setMouseTracking(true);
-  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
 }
 
 void TopologyView::show_plan(PlanShown plan) {
@@ -216,9 +214,9 @@ void TopologyView::paintEvent(QPaintEvent* /*event*/) {
   QString title = tr("%1 groups of %2 · %3, %4")
                       .arg(words_of(axis_))
                       .arg(degree)
-                      .arg(shown_text(cluster.name()), shown_text(counted(cluster.gpus(), "GPU")));
+                      .arg(qt_text(cluster.name()), qt_text(counted(cluster.gpus(), "GPU")));
   if (scene_.more_nodes > 0) {
-    title += tr(" · × %1").arg(shown_text(counted(scene_.more_nodes, "more node")));
+    title += tr(" · × %1").arg(qt_text(counted(scene_.more_nodes, "more node")));
   }
   draw_line_of_text(painter,
                     QRectF(kTopologyEdge, kTopologyEdge, width() - 2 * kTopologyEdge, line), title);

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <QTransform>
-#include <QWidget>
 #include <optional>
 #include <vector>
 
+#include "gui/painted_view.hpp"
 #include "gui/shown.hpp"
 #include "gui/topology_scene.hpp"
 
@@ -15,7 +15,7 @@ namespace echelon::gui {
 /// cursor, or the clicked one, lights its group (full stop and comma: the next and the previous
 /// rank); a link says what it carries. Plus, minus, W, S or
 /// Ctrl with the wheel zoom, arrows, the wheel or dragging pan, F shows everything.
-class TopologyView : public QWidget {
+class TopologyView : public PaintedView {
   Q_OBJECT
 
  public:
@@ -27,14 +27,12 @@ class TopologyView : public QWidget {
   [[nodiscard]] const TopologyScene& scene() const { return scene_; }
   /// Ranks that are lit: the group of the rank under the cursor, or of the clicked one.
   [[nodiscard]] std::vector<int> lit() const;
-  /// What the tooltip says there; empty beside ranks, links and switches.
-  [[nodiscard]] QString note_at(const QPointF& at) const;
+  [[nodiscard]] QString note_at(const QPointF& at) const override;
   [[nodiscard]] QRectF box_of(int rank) const;  ///< on the widget; null when it is not drawn
   [[nodiscard]] QPointF place_of(const SceneLink& link) const;  ///< its middle, on the widget
   [[nodiscard]] double scale() const { return to_widget_.m11(); }
 
   [[nodiscard]] QSize sizeHint() const override { return {620, 420}; }
-  [[nodiscard]] QSize minimumSizeHint() const override { return {300, 200}; }
 
  public Q_SLOTS:
   void fit();
@@ -43,7 +41,6 @@ class TopologyView : public QWidget {
   void axis_changed(TrafficAxis axis);
 
  protected:
-  bool event(QEvent* event) override;
   void paintEvent(QPaintEvent* event) override;
   void resizeEvent(QResizeEvent* event) override;
   void keyPressEvent(QKeyEvent* event) override;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gui/flag_entry.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 #include "report/words.hpp"
 

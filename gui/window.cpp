@@ -10,6 +10,7 @@
 #include "gui/candidates_view.hpp"
 #include "gui/compare_view.hpp"
 #include "gui/memory_view.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/rejected_view.hpp"
 #include "gui/run_view.hpp"
 #include "gui/scaling_view.hpp"

@@ -15,6 +15,7 @@
 #include "core/plan_file.hpp"
 #include "gui/candidates_view.hpp"
 #include "gui/picture.hpp"
+#include "gui/qt_text.hpp"
 #include "gui/run_view.hpp"
 #include "gui/session_io.hpp"
 #include "gui/window.hpp"

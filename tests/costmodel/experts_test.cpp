@@ -46,6 +46,18 @@ StageTimes middle_stage(const Mixture& s, int dense, int moe, int recomputed = 0
   return model.times({.index = 1, .layers = {dense, moe}, .recomputed = {0, recomputed}});
 }
 
+/// What `ask` reads of the stage of all layers, on 16 data-parallel ranks at that ZeRO stage.
+template <class Ask>
+auto of_one_stage(const Mixture& mixture, int zero, const Ask& ask) {
+  ParallelPlan p;
+  p.dp = 16;
+  p.zero = zero;
+  p.shard_group = 16;
+  const Pricer pricer = mixture.pricer();
+  const CutCosts costs = pricer.cut_costs(cut_of(p));
+  return ask(StageModel(pricer, p, costs), Stage{.index = 0, .layers = {mixture.model.layers, 0}});
+}
+
 }  // namespace
 
 TEST_CASE("a layer of experts takes the host more launches, two fifths of them forward") {
@@ -113,14 +125,8 @@ TEST_CASE("gradients reduced at once pay the ring's latency once") {
   Mixture s = mixture("7b");
   s.calibration.inter_hop = 100_us;
   const auto reduce = [&](int zero) {
-    ParallelPlan p;
-    p.dp = 16;
-    p.zero = zero;
-    p.shard_group = 16;
-    const Pricer pricer = s.pricer();
-    const CutCosts costs = pricer.cut_costs(cut_of(p));
-    const StageModel model(pricer, p, costs);
-    return model.traffic({.index = 0, .layers = {s.model.layers, 0}});
+    return of_one_stage(
+        s, zero, [](const StageModel& model, const Stage& all) { return model.traffic(all); });
   };
   const StageTraffic in_buckets = reduce(1);
   const Seconds whole = reduce(0).reduce;
@@ -146,17 +152,11 @@ TEST_CASE("DDP reduces beside the backward, and a ZeRO-1 that does without it af
   s.calibration.dp_overlap = 1;
   s.calibration.overlap_slowdown = 0;
   const auto exposed = [&](int zero) {
-    ParallelPlan p;
-    p.dp = 16;
-    p.zero = zero;
-    p.shard_group = 16;
-    const Pricer pricer = s.pricer();
-    const CutCosts costs = pricer.cut_costs(cut_of(p));
-    const StageModel model(pricer, p, costs);
-    const Stage all{.index = 0, .layers = {s.model.layers, 0}};
-    StageTimes times;
-    times.backward = 1000_s;
-    return model.reduction(all, times) / model.traffic(all).reduce;
+    return of_one_stage(s, zero, [](const StageModel& model, const Stage& all) {
+      StageTimes times;
+      times.backward = 1000_s;
+      return model.reduction(all, times) / model.traffic(all).reduce;
+    });
   };
   CHECK(exposed(0) < 0.01);  // the last of its buckets
   CHECK(exposed(1) == Approx(1));

@@ -24,9 +24,7 @@ struct Table {
   QLineEdit& filter;
   std::vector<Candidate> chosen;
 
-  Table()
-      : table((application(), *view.findChild<QTableView*>())),
-        filter(*view.findChild<QLineEdit*>()) {
+  Table() : table(*view.findChild<QTableView*>()), filter(*view.findChild<QLineEdit*>()) {
     view.resize(1000, 500);
     QObject::connect(&view, &gui::CandidatesView::chosen,
                      [this](const Candidate& candidate) { chosen.push_back(candidate); });
@@ -56,7 +54,6 @@ struct Table {
 }  // namespace
 
 TEST_CASE("the model of plans keeps Qt's rules while spaces come and go") {
-  application();
   gui::CandidatesModel model;
   gui::FilteredCandidates shown(model);
   const QAbstractItemModelTester rules(&model,
@@ -197,7 +194,6 @@ TEST_CASE("what is shown is saved as CSV, in its order") {
 }
 
 TEST_CASE("without plans the table says what to do") {
-  application();
   gui::CandidatesView view;
   const auto* page = view.findChild<gui::Placeholder*>();
   CHECK_FALSE(page->shows_content());

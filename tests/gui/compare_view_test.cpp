@@ -10,7 +10,6 @@ using namespace echelon;
 namespace {
 
 gui::PlanShown with_tp(const char* tp) {
-  application();
   return priced({{"model", "7b"}, {"cluster", "dgx-h100"}, {"gpus", "16"}, {"tp", tp}});
 }
 

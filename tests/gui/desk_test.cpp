@@ -6,7 +6,6 @@
 
 #include "gui/session_io.hpp"
 #include "planner/objective.hpp"
-#include "tests/gui/application.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/text.hpp"
 
@@ -39,7 +38,6 @@ std::string value(const cli::Settings& settings, const char* flag) {
 }  // namespace
 
 TEST_CASE("a question is searched, and its plan is the winner of the same search by flags") {
-  application();
   Desk desk;
   desk.open(small_question());
   wait_for_search(desk);
@@ -56,7 +54,6 @@ TEST_CASE("a question is searched, and its plan is the winner of the same search
 }
 
 TEST_CASE("an edit of the plan is priced at once, exactly as plan predict prices it") {
-  application();
   Desk desk;
   desk.open(small_question());
   wait_for_search(desk);
@@ -73,7 +70,6 @@ TEST_CASE("an edit of the plan is priced at once, exactly as plan predict prices
 }
 
 TEST_CASE("an illegal plan keeps the last legal one and says which flag is wrong") {
-  application();
   Desk desk;
   desk.open(small_question());
   wait_for_search(desk);
@@ -91,7 +87,6 @@ TEST_CASE("an illegal plan keeps the last legal one and says which flag is wrong
 }
 
 TEST_CASE("a wrong question is an error at its flag and stops the search") {
-  application();
   Desk desk;
   desk.open(small_question());
   desk.ask("gpus", "13");
@@ -106,7 +101,6 @@ TEST_CASE("a wrong question is an error at its flag and stops the search") {
 }
 
 TEST_CASE("undo and redo go over questions and plans, and one drag is one step") {
-  application();
   Desk desk;
   desk.open(small_question());
   wait_for_search(desk);
@@ -133,7 +127,6 @@ TEST_CASE("undo and redo go over questions and plans, and one drag is one step")
 }
 
 TEST_CASE("a lock holds in the next search and in what follows from other edits") {
-  application();
   Desk desk;
   desk.open(small_question());
   wait_for_search(desk);
@@ -152,7 +145,6 @@ TEST_CASE("a lock holds in the next search and in what follows from other edits"
 }
 
 TEST_CASE("a newer question makes the search before it stale") {
-  application();
   Desk desk;
   desk.open(gui::sheet_of(settings({{"model", "7b"}, {"gpus", "64"}})));
   desk.search_now();
@@ -166,7 +158,6 @@ TEST_CASE("a newer question makes the search before it stale") {
 }
 
 TEST_CASE("a search that is cancelled says nothing more") {
-  application();
   Desk desk;
   desk.open(gui::sheet_of(settings({{"model", "gpt3-175b"}, {"gpus", "1024"}})));
   desk.search_now();
@@ -181,7 +172,6 @@ TEST_CASE("a search that is cancelled says nothing more") {
 }
 
 TEST_CASE("an open number of GPUs is searched, and the plan keeps the one that was found") {
-  application();
   Desk desk;
   desk.open(gui::sheet_of(settings(
       {{"model", "gpt2"}, {"gpus-at-most", "16"}, {"objective", "cost"}, {"global-batch", "64"}})));
@@ -197,7 +187,6 @@ TEST_CASE("an open number of GPUs is searched, and the plan keeps the one that w
 }
 
 TEST_CASE("the command line of a plan is short, and gives the same plan") {
-  application();
   Desk desk;
   desk.open(small_question());
   wait_for_search(desk);
@@ -210,7 +199,6 @@ TEST_CASE("the command line of a plan is short, and gives the same plan") {
 }
 
 TEST_CASE("a session is read back as it was written") {
-  application();
   Desk desk;
   desk.open(small_question());
   wait_for_search(desk);
@@ -254,7 +242,6 @@ TEST_CASE("a session that is wrong is refused with its place") {
 }
 
 TEST_CASE("text in a session cannot leave it: what it means is for pricing to say") {
-  application();
   Desk desk;
   gui::Sheet sheet = small_question();
   sheet.plan.set("tp", {"../../x", "--tp"});

@@ -5,14 +5,12 @@
 
 #include "gui/notes.hpp"
 #include "report/words.hpp"
-#include "tests/gui/application.hpp"
 #include "tests/gui/plans_shown.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace echelon;
 
 TEST_CASE("an empty view of memory says what to do") {
-  application();
   gui::MemoryView view;
   view.resize(400, 300);
   CHECK_FALSE(view.grab().isNull());
@@ -23,7 +21,6 @@ TEST_CASE("an empty view of memory says what to do") {
 }
 
 TEST_CASE("bars of memory stand as high as the reserved peaks") {
-  application();
   gui::MemoryView view;
   view.resize(600, 400);
   const gui::PlanShown plan = small_plan();
@@ -41,7 +38,6 @@ TEST_CASE("bars of memory stand as high as the reserved peaks") {
 }
 
 TEST_CASE("keys and clicks choose a stage and say so") {
-  application();
   gui::MemoryView view;
   view.resize(600, 400);
   view.show_plan(small_plan());
@@ -61,7 +57,6 @@ TEST_CASE("keys and clicks choose a stage and say so") {
 }
 
 TEST_CASE("a tooltip of memory has bytes, share, formula and source") {
-  application();
   gui::MemoryView view;
   view.resize(600, 400);
   const gui::PlanShown plan = small_plan();
@@ -77,7 +72,6 @@ TEST_CASE("a tooltip of memory has bytes, share, formula and source") {
 }
 
 TEST_CASE("what does not fit is told and hatched") {
-  application();
   gui::MemoryView view;
   view.resize(600, 400);
   const gui::PlanShown plan = plan_shown({{"model", "llama2-7b"},

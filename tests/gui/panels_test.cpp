@@ -5,7 +5,6 @@
 #include "gui/plan_controls.hpp"
 #include "gui/question_panel.hpp"
 #include "gui/verdict_card.hpp"
-#include "tests/gui/application.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace echelon;
@@ -15,7 +14,6 @@ namespace {
 /// A small question with its panels, searched.
 struct Panels {
   Panels() {
-    application();
     gui::Sheet sheet;
     for (const auto& [flag, value] :
          {std::pair("model", "gpt2"), std::pair("gpus", "8"), std::pair("global-batch", "64")}) {

@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "gui/step_view.hpp"
-#include "tests/gui/application.hpp"
 #include "tests/gui/plans_shown.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -20,7 +19,6 @@ QString in_folder(const TempDir& folder, const char* name) {
 }  // namespace
 
 TEST_CASE("a view is saved as PNG at twice its size") {
-  application();
   const TempDir folder;
   gui::StepView view;
   view.resize(400, 300);
@@ -31,7 +29,6 @@ TEST_CASE("a view is saved as PNG at twice its size") {
 }
 
 TEST_CASE("a view is saved as SVG with its text as text") {
-  application();
   const TempDir folder;
   gui::StepView view;
   view.resize(400, 300);
@@ -43,7 +40,6 @@ TEST_CASE("a view is saved as SVG with its text as text") {
 }
 
 TEST_CASE("a picture that cannot be saved says why") {
-  application();
   const TempDir folder;
   gui::StepView view;
   view.resize(40, 30);

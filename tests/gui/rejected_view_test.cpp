@@ -9,7 +9,6 @@
 using namespace echelon;
 
 TEST_CASE("every outcome of a search is listed with its count and its nearest example") {
-  application();
   gui::RejectedView view;
   view.resize(800, 500);
   view.show_space(some_space());
@@ -34,7 +33,6 @@ TEST_CASE("every outcome of a search is listed with its count and its nearest ex
 }
 
 TEST_CASE("where nothing fits the nearest misses say what would help, and can be chosen") {
-  application();
   gui::RejectedView view;
   view.resize(800, 500);
   view.show_space(hopeless_space());
@@ -54,7 +52,6 @@ TEST_CASE("where nothing fits the nearest misses say what would help, and can be
 }
 
 TEST_CASE("before a search the view of rejections says so") {
-  application();
   gui::RejectedView view;
   CHECK(view.findChild<gui::Placeholder*>()->sentence().contains("No search yet"));
   view.show_space(some_space());

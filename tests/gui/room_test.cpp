@@ -25,7 +25,6 @@ void check_small(QWidget& view, const char* name) {
 }  // namespace
 
 TEST_CASE("views of the space and of runs fit into 300 by 200") {
-  application();
   gui::SpaceView space;
   space.show_space(some_space());
   check_small(space, "space");

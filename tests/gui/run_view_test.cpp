@@ -26,7 +26,7 @@ struct Run {
   gui::RunView view;
   QSignalSpy ended;
 
-  Run() : view((application(), nullptr)), ended(&view, &gui::RunView::ended) {
+  Run() : view(nullptr), ended(&view, &gui::RunView::ended) {
     view.use_program(ECHELON_PLAN);
     view.resize(1000, 700);
     view.show();
@@ -186,7 +186,6 @@ TEST_CASE("a report made elsewhere is opened, another file refused with its reas
 }
 
 TEST_CASE("the form's fields are flags, and flags its fields") {
-  application();
   gui::RunForm form;
   form.set_plan("my plan.json");
   const QStringList flags = {"--steps",      "5",      "--data", "a b.txt", "--resume", "--cluster",
@@ -207,7 +206,6 @@ TEST_CASE("the form's fields are flags, and flags its fields") {
 }
 
 TEST_CASE("a curve keeps few points, the first and the last among them") {
-  application();
   gui::CurveView curve("loss", 0, [](double y) { return QString::number(y); });
   for (int step = 0; step < 12345; ++step) curve.add(step, 1.0 / (1 + step));
   curve.draw();
@@ -233,7 +231,6 @@ TEST_CASE("before a run the view says what to do") {
 }
 
 TEST_CASE("a program that hears no wish is ended by force, with what it started") {
-  application();
   gui::RunProcess process(nullptr, 50);
   QSignalSpy said(&process, &gui::RunProcess::said);
   QSignalSpy ended(&process, &gui::RunProcess::ended);
@@ -247,7 +244,6 @@ TEST_CASE("a program that hears no wish is ended by force, with what it started"
 }
 
 TEST_CASE("lines that are no events are told as they are, the last one without its end") {
-  application();
   gui::RunProcess process;
   QStringList said;
   QStringList heard;

@@ -3,7 +3,6 @@
 #include <QSignalSpy>
 #include <QTest>
 
-#include "tests/gui/application.hpp"
 #include "tests/gui/plans_shown.hpp"
 #include "tests/support/catch.hpp"
 
@@ -24,7 +23,6 @@ gui::PlanShown quick_plan() {
 /// Searched to the end, 700 x 500.
 struct ShownScaling {
   ShownScaling() {
-    application();
     view.resize(700, 500);
     view.show();
     QSignalSpy finished(&view, &gui::ScalingView::finished);
@@ -38,7 +36,6 @@ struct ShownScaling {
 }  // namespace
 
 TEST_CASE("an empty scaling curve says what to do") {
-  application();
   gui::ScalingView view;
   view.resize(300, 200);
   view.show();
@@ -52,7 +49,6 @@ TEST_CASE("an empty scaling curve says what to do") {
 }
 
 TEST_CASE("nothing is searched for a scaling curve nobody sees") {
-  application();
   gui::ScalingView view;
   view.show_question(quick_plan());
   QTest::qWait(1);
@@ -92,7 +88,6 @@ TEST_CASE("a click and Enter tell the plan of a point") {
 }
 
 TEST_CASE("a stopped scaling search stays stopped until it is asked for") {
-  application();
   gui::ScalingView view;
   view.resize(700, 500);
   view.show();
@@ -112,7 +107,6 @@ TEST_CASE("a stopped scaling search stays stopped until it is asked for") {
 }
 
 TEST_CASE("a number of GPUs without a plan says why and tells none") {
-  application();
   gui::ScalingView view;
   view.resize(700, 500);
   view.show();

@@ -13,7 +13,6 @@
 #include "cli/request.hpp"
 #include "gui/shown.hpp"
 #include "planner/search.hpp"
-#include "tests/gui/application.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

@@ -16,7 +16,7 @@ struct Space {
   gui::SpaceView view;
   std::vector<Candidate> chosen;
 
-  explicit Space(const gui::SpaceShown& space = (application(), some_space())) {
+  explicit Space(const gui::SpaceShown& space = some_space()) {
     view.resize(900, 600);
     QObject::connect(&view, &gui::SpaceView::chosen,
                      [this](const Candidate& candidate) { chosen.push_back(candidate); });
@@ -174,7 +174,6 @@ TEST_CASE("other figures can be laid along the axes") {
 }
 
 TEST_CASE("where nothing fits the near misses are drawn hollow beyond the capacity line") {
-  application();
   Space s(hopeless_space());
   REQUIRE_FALSE(hopeless_space()->report.near_misses.empty());
   const Candidate& miss = hopeless_space()->report.near_misses.front().candidate;
@@ -187,7 +186,6 @@ TEST_CASE("where nothing fits the near misses are drawn hollow beyond the capaci
 }
 
 TEST_CASE("an empty space says what to do, and no key or wheel harms it") {
-  application();
   Space s{gui::SpaceShown()};
   CHECK(s.view.findChild<gui::Placeholder*>()->sentence().contains("then search"));
   for (const int key : {Qt::Key_F, Qt::Key_Right, Qt::Key_Home, Qt::Key_Plus})

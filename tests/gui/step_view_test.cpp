@@ -2,14 +2,12 @@
 
 #include <QTest>
 
-#include "tests/gui/application.hpp"
 #include "tests/gui/plans_shown.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace echelon;
 
 TEST_CASE("an empty view of the step says what to do") {
-  application();
   gui::StepView view;
   view.resize(300, 200);
   CHECK_FALSE(view.grab().isNull());
@@ -18,7 +16,6 @@ TEST_CASE("an empty view of the step says what to do") {
 }
 
 TEST_CASE("the waterfall ends where the step does") {
-  application();
   gui::StepView view;
   view.resize(600, 400);
   const gui::PlanShown plan = small_plan();
@@ -40,7 +37,6 @@ TEST_CASE("the waterfall ends where the step does") {
 }
 
 TEST_CASE("the headline has the band and the kind of number") {
-  application();
   gui::StepView view;
   const gui::PlanShown plan = small_plan();
   view.show_plan(plan);
@@ -52,7 +48,6 @@ TEST_CASE("the headline has the band and the kind of number") {
 }
 
 TEST_CASE("a tooltip of the step has time, share, formula and source") {
-  application();
   gui::StepView view;
   view.resize(600, 400);
   view.show_plan(small_plan());
@@ -66,7 +61,6 @@ TEST_CASE("a tooltip of the step has time, share, formula and source") {
 }
 
 TEST_CASE("keys go through the parts of the step") {
-  application();
   gui::StepView view;
   view.resize(600, 400);
   QTest::keyClick(&view, Qt::Key_Down);
@@ -83,7 +77,6 @@ TEST_CASE("keys go through the parts of the step") {
 }
 
 TEST_CASE("the waterfall stays inside a small window") {
-  application();
   gui::StepView view;
   view.resize(300, 200);
   view.show_plan(small_plan());

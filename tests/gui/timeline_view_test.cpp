@@ -7,7 +7,6 @@
 #include "gui/theme.hpp"
 #include "planner/close_up.hpp"
 #include "report/words.hpp"
-#include "tests/gui/application.hpp"
 #include "tests/gui/plans_shown.hpp"
 #include "tests/support/catch.hpp"
 
@@ -18,7 +17,6 @@ namespace {
 /// A small pipeline, simulated at once, 800 x 500.
 struct ShownTimeline {
   ShownTimeline() {
-    application();
     view.resize(800, 500);
     view.show_plan(small_plan());
     view.show();
@@ -36,7 +34,6 @@ void turn_wheel(QWidget& view, const QPointF& at, int notches, Qt::KeyboardModif
 }  // namespace
 
 TEST_CASE("an empty timeline says what to do") {
-  application();
   gui::TimelineView view;
   view.resize(300, 200);
   view.show();
@@ -64,7 +61,6 @@ TEST_CASE("rows of the timeline hold every instruction that takes time") {
 }
 
 TEST_CASE("a timeline is simulated only once it is visible") {
-  application();
   gui::TimelineView view;
   view.resize(800, 500);
   view.show_plan(small_plan());
@@ -76,7 +72,6 @@ TEST_CASE("a timeline is simulated only once it is visible") {
 }
 
 TEST_CASE("a long timeline is simulated beside the window and the newest plan wins") {
-  application();
   gui::TimelineView view;
   view.resize(800, 500);
   view.show();
@@ -239,7 +234,6 @@ TEST_CASE("finding a bar takes the nearest one within the slack") {
 }
 
 TEST_CASE("bars narrower than a pixel are mixed by what they cover") {
-  application();
   SimulatedStep step;
   step.schedule.programs.resize(1);
   step.costs = ScheduleCosts::uniform(1, 1, {});

@@ -5,7 +5,6 @@
 #include <QWheelEvent>
 #include <algorithm>
 
-#include "tests/gui/application.hpp"
 #include "tests/gui/plans_shown.hpp"
 #include "tests/support/catch.hpp"
 
@@ -16,7 +15,6 @@ namespace {
 /// tp 2, pp 4, dp 4 on four nodes of eight, 900 x 600.
 struct ShownTopology {
   ShownTopology() {
-    application();
     view.resize(900, 600);
     view.show_plan(small_plan());
     view.show();
@@ -34,7 +32,6 @@ const gui::SceneLink& link_of(const gui::TopologyScene& scene, gui::SceneLink::K
 }  // namespace
 
 TEST_CASE("an empty topology says what to do") {
-  application();
   gui::TopologyView view;
   view.resize(300, 200);
   CHECK_FALSE(view.grab().isNull());
@@ -126,7 +123,6 @@ TEST_CASE("keys and the wheel zoom, dragging pans, F fits the topology") {
 }
 
 TEST_CASE("of a large cluster the nodes that hold the groups are drawn, the rest is counted") {
-  application();
   gui::TopologyView view;
   view.resize(900, 700);
   view.show_plan(plan_shown({{"model", "llama2-7b"},
@@ -147,7 +143,6 @@ TEST_CASE("of a large cluster the nodes that hold the groups are drawn, the rest
 }
 
 TEST_CASE("NVLink domains of several nodes and machines without cards are drawn") {
-  application();
   gui::TopologyView view;
   view.resize(900, 700);
   view.show_plan(plan_shown({{"model", "llama2-7b"},

@@ -22,7 +22,6 @@
 #include "gui/answer_view.hpp"
 #include "gui/screenshots.hpp"
 #include "gui/session_io.hpp"
-#include "tests/gui/application.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -36,7 +35,6 @@ namespace {
 /// A window with nobody's layout, on a small question that was searched.
 struct Opened {
   explicit Opened(bool ask = true) {
-    application();
     QSettings::setPath(QSettings::IniFormat, QSettings::UserScope,
                        QString::fromStdString(folder.path().string()));
     window = std::make_unique<gui::Window>();
@@ -227,7 +225,6 @@ TEST_CASE("the command that is copied gives the plan that is shown") {
 }
 
 TEST_CASE("answers stay legible when the colours change") {
-  application();
   gui::AnswerView view("Answer", "Ask", "Ask");
   view.resize(400, 300);
   view.show();
@@ -238,7 +235,7 @@ TEST_CASE("answers stay legible when the colours change") {
   REQUIRE(QTest::qWaitFor([&] { return view.text() == "an answer"; }, 60'000));
   const auto* page = view.findChild<QTextEdit*>();
   for (const gui::Theme theme : {gui::Theme::dark, gui::Theme::light}) {
-    gui::apply_theme(application(), theme);
+    gui::apply_theme(*qApp, theme);
     QCoreApplication::processEvents();
     QTextCursor cursor(page->document());
     cursor.movePosition(QTextCursor::NextCharacter);
