@@ -11,10 +11,21 @@
 
 namespace echelon {
 
+/// Where blocks come from.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  /// Zeroed, aligned to 64 bytes or more; null: there is not so much.
+  [[nodiscard]] virtual void* take(std::int64_t bytes) = 0;
+  virtual void give_back(void* block) = 0;
+};
+[[nodiscard]] MemorySource& host_memory();
+
 /// Blocks live as long as this; they begin zeroed, aligned to 64 bytes.
 class Memory {
  public:
-  explicit Memory(std::string owner) : owner_(std::move(owner)) {}
+  explicit Memory(std::string owner, MemorySource& source = host_memory())
+      : owner_(std::move(owner)), source_(source) {}
 
   /// `part`: which entry of the breakdown pays; `what` names the block when there is no memory for
   /// it (RunFailure::out_of_memory, with what is held already).
@@ -26,11 +37,13 @@ class Memory {
 
  private:
   struct Free {
-    void operator()(void* block) const;
+    MemorySource* source;
+    void operator()(void* block) const { source->give_back(block); }
   };
   [[nodiscard]] void* block(Bytes MemoryBreakdown::*part, std::int64_t bytes, const char* what);
 
   std::string owner_;
+  MemorySource& source_;
   MemoryBreakdown held_;
   std::vector<std::unique_ptr<void, Free>> blocks_;
 };

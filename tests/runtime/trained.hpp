@@ -11,10 +11,11 @@
 #include "core/schedule_check.hpp"
 #include "costmodel/calibration_io.hpp"
 #include "costmodel/schedule/of_plan.hpp"
+#include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/data/samples.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/model/initial.hpp"
-#include "runtime/training/cpu_device.hpp"
+#include "runtime/training/training_device.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {
@@ -140,7 +141,6 @@ Trained train(const TrainedCase& c) {
   t.adam.weight_decay = 0.1;
   t.clip = c.clip;
   t.noise_every = c.noise_every;
-  t.threads = c.threads;
   t.read = [&](std::int64_t number, std::int32_t* out) {
     REQUIRE(samples->read(number, out).ok());
   };
@@ -149,16 +149,16 @@ Trained train(const TrainedCase& c) {
   const ProcessGrid grid(c.plan);
   std::mutex mutex;
   const auto run = [&](Crew& crew) {
-    const std::unique_ptr<World> world = thread_world(crew, c.plan, c.model);
-    CpuDevice<T> device(crew, *world, schedule, t);
-    for (const int rank : world->local_ranks()) {
+    const auto backend = cpu_backend<T>(thread_world(crew, c.plan, c.model), c.threads);
+    TrainingDevice<T> device(crew, *backend, schedule, t);
+    for (const int rank : backend->world().local_ranks()) {
       for (States<T>* states : device.states(rank)) {
         for (RegionState<T>& r : states->regions()) {
           if (r.weights != nullptr)
             fill_initial(*r.region, 7, 0, r.region->padded, r.weights);
           else
             fill_initial(*r.region, 7, r.begin, r.end, r.own_weights);
-          states->take_weights_as_master(r);
+          states->take_weights_as_master(backend->at(rank).on(Queue::compute), r);
         }
       }
     }
