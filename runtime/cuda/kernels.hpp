@@ -142,7 +142,7 @@ void logits_gradient(Stream stream, T* logits, const std::int32_t* targets, cons
 // ---- Optimizer (optimizer.cu)
 
 /// Gradients are also multiplied by *gradient_scale, where that is not null: what clip_scale found,
-/// which the host need not wait for.
+/// which the host need not wait for. Nothing changes where it is NaN.
 template <class T>
 void adam(Stream stream, const AdamStep& step, const float* gradient_scale, const float* gradient,
           float* master, float* m, float* v, T* weights, std::int64_t count);
@@ -151,7 +151,8 @@ void adam(Stream stream, const AdamStep& step, const float* gradient_scale, cons
 /// total += Σ x².
 void sum_of_squares(Stream stream, const float* x, double* total, double* workspace,
                     std::int64_t count);
-/// scale = most / (norm + 1e-6) where the norm √squares is above `most` > 0, else 1.
+/// scale = most / (norm + 1e-6) where the norm √squares is above `most` > 0, else 1; NaN where the
+/// norm is not finite.
 void clip_scale(Stream stream, const double* squares, double most, float* scale);
 
 // ---- Over the memory of ranks that share a GPU (reduce.cu)

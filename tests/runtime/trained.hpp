@@ -60,6 +60,7 @@ struct TrainedCase {
   std::int64_t noise_every = 0;
   std::optional<Crew::Choose> choose;  ///< a directed crew
   int threads = 1;
+  bool in_order = false;  ///< one thread per rank, as for devices with queues of their own
   const char* precision = "bf16";
 };
 
@@ -128,6 +129,20 @@ void gather_whole(States<T>& states, const From& from, WholeTensors& out) {
   }
 }
 
+/// The CPU backend, issued to as one whose queues are the devices' own.
+template <class T>
+class InOrder final : public Backend<T> {
+ public:
+  explicit InOrder(std::unique_ptr<Backend<T>> inner) : inner_(std::move(inner)) {}
+  [[nodiscard]] bool issues_in_order() const override { return true; }
+  [[nodiscard]] World& world() override { return inner_->world(); }
+  [[nodiscard]] Processor<T>& at(int rank) override { return inner_->at(rank); }
+  [[nodiscard]] std::map<std::string, std::string> environment() const override { return {}; }
+
+ private:
+  std::unique_ptr<Backend<T>> inner_;
+};
+
 template <class T>
 Trained train(const TrainedCase& c) {
   const Schedule schedule = program_of(c);
@@ -149,7 +164,8 @@ Trained train(const TrainedCase& c) {
   const ProcessGrid grid(c.plan);
   std::mutex mutex;
   const auto run = [&](Crew& crew) {
-    const auto backend = cpu_backend<T>(thread_world(crew, c.plan, c.model), c.threads);
+    auto backend = cpu_backend<T>(thread_world(crew, c.plan, c.model), c.threads);
+    if (c.in_order) backend = std::make_unique<InOrder<T>>(std::move(backend));
     TrainingDevice<T> device(crew, *backend, schedule, t);
     for (const int rank : backend->world().local_ranks()) {
       for (States<T>* states : device.states(rank)) {
@@ -163,6 +179,7 @@ Trained train(const TrainedCase& c) {
       }
     }
     ExecutorOptions options;
+    options.in_order = c.in_order;
     options.step_over = [&](const StepOver& over) {
       const std::lock_guard lock(mutex);
       if (over.rank == 0) out.steps.push_back(device.result(0));
