@@ -135,13 +135,24 @@ void CudaProcessor::begin_step(const Program& program, bool timed) {
   static_cast<void>(stamp(stream(Queue::compute)));
 }
 
+/// Whether the event has been reached.
+bool CudaProcessor::is_over(std::int64_t id) const {
+  const cudaError_t status = cudaEventQuery(over_[static_cast<std::size_t>(id)].get());
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // where that answer stays as well
+    return false;
+  }
+  check(status, "run the step");
+  return true;
+}
+
 /// "rank 1 of the GPU is at #17 reduce c0 u1 (reduce)": what each queue has not finished.
 std::string CudaProcessor::unfinished() const {
   std::string text;
   for (std::size_t queue = 0; queue < kQueues; ++queue) {
     for (const Instruction& i : program_->instructions) {
       const bool here = static_cast<std::size_t>(i.queue) == queue && awaited_[i.id];
-      if (!here || cudaEventQuery(over_[i.id].get()) == cudaSuccess) continue;
+      if (!here || is_over(i.id)) continue;
       text += (text.empty() ? "" : ", ") + describe(rank_, i) + " or what comes before it";
       break;
     }
@@ -151,17 +162,12 @@ std::string CudaProcessor::unfinished() const {
 
 void CudaProcessor::end_step(StepTimes* times) {
   use_device(device_);
-  const auto is_over = [&] {
+  const auto all_over = [&] {
     watch_();
-    for (const std::int64_t id : last_) {
-      if (id < 0) continue;
-      const cudaError_t status = cudaEventQuery(over_[static_cast<std::size_t>(id)].get());
-      if (status == cudaErrorNotReady) return false;
-      check(status, "run the step");
-    }
-    return true;
+    return std::all_of(last_.begin(), last_.end(),
+                       [&](std::int64_t id) { return id < 0 || is_over(id); });
   };
-  crew_.poll(is_over, [&] { return unfinished(); });
+  crew_.poll(all_over, [&] { return unfinished(); });
   if (times != nullptr) fill(*times);
 }
 

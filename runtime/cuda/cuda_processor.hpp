@@ -62,6 +62,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   [[nodiscard]] std::size_t stamp(cudaStream_t stream);
   [[nodiscard]] Seconds time_of(std::size_t stamp) const;
   void fill(StepTimes& times) const;
+  [[nodiscard]] bool is_over(std::int64_t id) const;
   [[nodiscard]] std::string unfinished() const;
   [[nodiscard]] Pinned pinned(std::int64_t bytes) const;
 

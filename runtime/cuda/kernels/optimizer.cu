@@ -22,7 +22,7 @@ __global__ void adam_some(AdamFactors<float> f, const float* gradient_scale, con
   if (i >= count) return;
   const std::int64_t left = count - i;
   const float scale = gradient_scale == nullptr ? f.scale : f.scale * *gradient_scale;
-  if (isnan(scale)) return;
+  if (scale != scale) return;  // NaN
   const Some<n> g = load<n, packs>(gradient + i, left);
   Some<n> weight = load<n, packs>(master + i, left);
   Some<n> mean = load<n, packs>(m + i, left);
@@ -74,7 +74,7 @@ __global__ void find_scale(const double* squares, double most, float* scale) {
   const double norm = sqrt(*squares);
   const bool clips = most > 0 && norm > most;
   const double found = clips ? most / (norm + kLittle) : 1.0;
-  *scale = isfinite(norm) ? static_cast<float>(found) : nanf("");
+  *scale = norm - norm == 0 ? static_cast<float>(found) : nanf("");
 }
 
 }  // namespace
