@@ -44,7 +44,7 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   RunSettings s;
   s.plan = reader.string("plan");
   s.report = reader.string("report");
-  s.launcher = reader.choice("launcher", {"local", "mpi", "slurm", "torchrun"});
+  s.launcher = reader.choice("launcher", {"local", "mpi", "env"});
   s.steps = reader.integer("steps", 1, kMany);
   s.seed = static_cast<std::uint64_t>(reader.integer("seed", 0, kMany));
   s.data = reader.string("data");

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -80,12 +79,8 @@ class Run {
     try {
       if (const Status ready = prepare(); !ready) return ready.error();
       crew_.run();
-    } catch (const RunFailure& failure) {
-      failed(failure);
-    } catch (const std::bad_alloc&) {
-      failed({RunFailure::Kind::out_of_memory, "out of memory"});
-    } catch (const std::exception& unforeseen) {
-      failed({RunFailure::Kind::defect, unforeseen.what()});
+    } catch (const std::exception&) {
+      failed(as_run_failure(std::current_exception()));
     }
     finish();
     return report_;
@@ -130,15 +125,13 @@ Status Run<T>::prepare() {
   Result<std::unique_ptr<World>> connected = around_.connect(crew_, plan_.plan, plan_.model);
   if (!connected) return connected.error();
   world_ = *std::move(connected);
-  const auto here = static_cast<int>(world_->local_ranks().size());
   const int cores = settings_.cores > 0 ? std::min(settings_.cores, around_.cores) : around_.cores;
   // Processes of one machine share its cores as threads do.
-  const int sharing = std::max(here, world_->ranks());
-  const int threads = std::max(1, cores / sharing);
+  const int threads = std::max(1, cores / world_->ranks_on_this_machine());
   report_.plan = plan_;
   report_.plan_path = settings_.plan;
   report_.schedule_hash = fingerprint(plan_.program);
-  report_.launcher = settings_.launcher;
+  report_.launcher = around_.launcher;
   report_.ranks = grid_.ranks();
   report_.environment["threads per rank"] = std::to_string(threads);
   report_.environment["cores"] = std::to_string(cores);
