@@ -135,6 +135,7 @@ Socket connect_to(const std::string& address, int port, const Patience& patience
       }
     }
     if (error == 0) return socket;
+    if (error == ETIMEDOUT && patience.over()) break;  // the last attempt was just cut short
     why = std::strerror(error);
   }
   return Socket();
