@@ -29,7 +29,7 @@ Schedule schedule_of(const PipelineShape& shape, int units) {
 class Nothing : public Device {
  public:
   void execute(Work& work) override { work.did(work.instruction); }
-  void begin_step(int, std::int64_t) override {}
+  void begin_step(int, std::int64_t, bool) override {}
   [[nodiscard]] Seconds now(int, Queue) const override { return steady_now(); }
 };
 

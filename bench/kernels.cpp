@@ -92,7 +92,7 @@ template <class T>
 void attention(benchmark::State& state) {
   omp_set_num_threads(static_cast<int>(state.range(0)));
   const bool backward = state.range(1) != 0;
-  cpu::AttentionShape s;
+  AttentionShape s;
   s.sequence = state.range(2);
   s.samples = static_cast<int>(4096 / s.sequence);
   s.heads = 12;
@@ -166,8 +166,8 @@ void layer_norm_backward(benchmark::State& state) {
   auto dx = x;
   std::vector<Wide<T>> mean(kRows, 0), rstd(kRows, 1), dweight(kWidth), dbias(kWidth);
   for (auto _ : state) {
-    cpu::layer_norm_backward(x.data(), x.data(), weight.data(), mean.data(), rstd.data(), dx.data(),
-                             dweight.data(), dbias.data(), kRows, kWidth);
+    cpu::layer_norm_backward(x.data(), x.data(), weight.data(), mean.data(), rstd.data(), nullptr,
+                             dx.data(), dweight.data(), dbias.data(), kRows, kWidth);
   }
   report_bytes<T>(state, 3 * kRows * kWidth);
 }

@@ -1,5 +1,8 @@
-# The CUDA kernels as objects, where a compiler for them works: echelon_cuda_kernels. Nothing else of
-# a build depends on it.
+# The CUDA backend, where a compiler for its kernels works: echelon_cuda_kernels, and the plugin
+# echelon_cuda that plan-run loads. Nothing else of a build depends on them.
+if(ECHELON_CUDA STREQUAL "DEFAULT")
+  set(ECHELON_CUDA ${BUILD_TESTING})  # of this run of CMake; the cache keeps the question
+endif()
 if(NOT ECHELON_CUDA)
   return()
 endif()

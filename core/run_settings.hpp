@@ -13,8 +13,9 @@ namespace echelon {
 
 /// Everything a run needs beside the plan. Paths are as given; empty: not asked for.
 struct RunSettings {
-  std::string plan;                ///< plan file
-  std::string report;              ///< where the run report goes
+  std::string plan;    ///< plan file
+  std::string report;  ///< where the run report goes
+  std::string backend = "cpu";
   std::string launcher = "local";  ///< or "mpi", "env" (core/launch.hpp)
   std::int64_t steps = 20;         ///< to run, counted from the one resumed from
   std::uint64_t seed = 1;          ///< of initial weights and the order of data

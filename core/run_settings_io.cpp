@@ -9,6 +9,7 @@ namespace echelon {
 std::string run_settings_to_json(const RunSettings& s) {
   Json out{{"plan", s.plan},
            {"report", s.report},
+           {"backend", s.backend},
            {"launcher", s.launcher},
            {"steps", s.steps},
            {"seed", s.seed},
@@ -44,6 +45,7 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   RunSettings s;
   s.plan = reader.string("plan");
   s.report = reader.string("report");
+  s.backend = reader.choice("backend", {"cpu", "cuda"});
   s.launcher = reader.choice("launcher", {"local", "mpi", "env"});
   s.steps = reader.integer("steps", 1, kMany);
   s.seed = static_cast<std::uint64_t>(reader.integer("seed", 0, kMany));

@@ -1,9 +1,5 @@
 // Kernels of the CPU backend. Plain functions over rows of numbers; T: double, float, Bfloat16.
-//
-// Layout: a token is a row; rows are ordered [sequence][sample], so that a part of the sequence is
-// a contiguous block of rows. Matrices are row-major; a weight is [out, in], y = x · Wᵀ (+ bias).
-// Arithmetic is in Wide<T> (double for double, else float) and rounded once where T is stored.
-// Gradients of parameters are Wide<T> and *added to*; gradients of activations are overwritten.
+// Layout and arithmetic are those of runtime/kernels.hpp.
 // Kernels use the threads omp_get_max_threads() allows the calling thread, and give the same bits
 // for the same number of threads.
 #pragma once
@@ -27,20 +23,21 @@ void gemm(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int
 
 // ---- Norms over rows of `width` numbers
 
-/// mean and rstd: one Wide<T> per row, kept for the backward.
+/// mean and rstd: one Wide<T> per row, kept for the backward. `around`: null, or added to dx.
 template <class T>
 void layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Wide<T>* mean,
                         Wide<T>* rstd, std::int64_t rows, std::int64_t width, double eps);
 template <class T>
 void layer_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* mean,
-                         const Wide<T>* rstd, T* dx, Wide<T>* dweight, Wide<T>* dbias,
-                         std::int64_t rows, std::int64_t width);
+                         const Wide<T>* rstd, const T* around, T* dx, Wide<T>* dweight,
+                         Wide<T>* dbias, std::int64_t rows, std::int64_t width);
 template <class T>
 void rms_norm_forward(const T* x, const T* weight, T* y, Wide<T>* rstd, std::int64_t rows,
                       std::int64_t width, double eps);
 template <class T>
-void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* rstd, T* dx,
-                       Wide<T>* dweight, std::int64_t rows, std::int64_t width);
+void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* rstd,
+                       const T* around, T* dx, Wide<T>* dweight, std::int64_t rows,
+                       std::int64_t width);
 
 // ---- Element-wise
 
@@ -76,7 +73,6 @@ void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int h
 
 // ---- Attention: causal, softmax(q·kᵀ/√d), no sequence × sequence matrix is kept
 
-using echelon::AttentionShape;
 /// log_sum: per (sample, head, position), kept for the backward.
 template <class T>
 void attention_forward(const AttentionShape& shape, const T* qkv, T* out, Wide<T>* log_sum);
@@ -113,7 +109,6 @@ void logits_gradient(T* logits, const std::int32_t* targets, const Wide<T>* max,
 
 // ---- Optimizer
 
-using echelon::AdamStep;
 /// `master` may be the weights themselves (T = Wide<T>); `weights` is written, rounded, when they
 /// differ. Source: Adam (arXiv 1412.6980) algorithm 1, AdamW (arXiv 1711.05101) algorithm 2.
 template <class T>

@@ -61,11 +61,11 @@ ECHELON_CLONES RowMoments<Wide<T>> norm_row(const T* x, const T* weight, const T
 }
 
 /// With x̂ = (x − mean)·rstd and g = dy·weight: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)), without
-/// mean(g) for the RMS norm; dweight += dy·x̂; dbias += dy.
+/// mean(g) for the RMS norm; dweight += dy·x̂; dbias += dy. `around`, or null, is added to dx.
 template <bool centred, class T>
 ECHELON_CLONES void norm_row_back(const T* dy, const T* x, const T* weight, Wide<T> mean,
-                                  Wide<T> rstd, T* dx, Wide<T>* dweight, Wide<T>* dbias,
-                                  std::int64_t width) {
+                                  Wide<T> rstd, const T* around, T* dx, Wide<T>* dweight,
+                                  Wide<T>* dbias, std::int64_t width) {
   using W = Wide<T>;
   Lanes<W> total{};
   Lanes<W> dot{};
@@ -87,7 +87,9 @@ ECHELON_CLONES void norm_row_back(const T* dy, const T* x, const T* weight, Wide
     const std::int64_t left = width - i;
     const Lanes<W> hat = (load(x + i, left) - mean) * rstd;
     const Lanes<W> g = load(dy + i, left) * load(weight + i, left);
-    store(dx + i, (g - mean_g - hat * mean_dot) * rstd, left);
+    Lanes<W> value = (g - mean_g - hat * mean_dot) * rstd;
+    if (around != nullptr) value += load(around + i, left);
+    store(dx + i, value, left);
   }
 }
 
@@ -107,13 +109,14 @@ void layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Wide<T
 
 template <class T>
 void layer_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* mean,
-                         const Wide<T>* rstd, T* dx, Wide<T>* dweight, Wide<T>* dbias,
-                         std::int64_t rows, std::int64_t width) {
+                         const Wide<T>* rstd, const T* around, T* dx, Wide<T>* dweight,
+                         Wide<T>* dbias, std::int64_t rows, std::int64_t width) {
   RowSums<Wide<T>> weights(rows, width);
   RowSums<Wide<T>> biases(rows, width);
   in_parts(rows, weights.kRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      norm_row_back<true>(dy + r * width, x + r * width, weight, mean[r], rstd[r], dx + r * width,
+      norm_row_back<true>(dy + r * width, x + r * width, weight, mean[r], rstd[r],
+                          around == nullptr ? nullptr : around + r * width, dx + r * width,
                           weights.part(begin), biases.part(begin), width);
     }
   });
@@ -132,12 +135,14 @@ void rms_norm_forward(const T* x, const T* weight, T* y, Wide<T>* rstd, std::int
 }
 
 template <class T>
-void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* rstd, T* dx,
-                       Wide<T>* dweight, std::int64_t rows, std::int64_t width) {
+void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* rstd,
+                       const T* around, T* dx, Wide<T>* dweight, std::int64_t rows,
+                       std::int64_t width) {
   RowSums<Wide<T>> weights(rows, width);
   in_parts(rows, weights.kRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      norm_row_back<false, T>(dy + r * width, x + r * width, weight, 0, rstd[r], dx + r * width,
+      norm_row_back<false, T>(dy + r * width, x + r * width, weight, 0, rstd[r],
+                              around == nullptr ? nullptr : around + r * width, dx + r * width,
                               weights.part(begin), nullptr, width);
     }
   });
@@ -148,12 +153,12 @@ void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* 
   template void layer_norm_forward<T>(const T*, const T*, const T*, T*, Wide<T>*, Wide<T>*,       \
                                       std::int64_t, std::int64_t, double);                        \
   template void layer_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*,              \
-                                       const Wide<T>*, T*, Wide<T>*, Wide<T>*, std::int64_t,      \
-                                       std::int64_t);                                             \
+                                       const Wide<T>*, const T*, T*, Wide<T>*, Wide<T>*,          \
+                                       std::int64_t, std::int64_t);                               \
   template void rms_norm_forward<T>(const T*, const T*, T*, Wide<T>*, std::int64_t, std::int64_t, \
                                     double);                                                      \
-  template void rms_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*, T*, Wide<T>*,  \
-                                     std::int64_t, std::int64_t);
+  template void rms_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*, const T*, T*,  \
+                                     Wide<T>*, std::int64_t, std::int64_t);
 ECHELON_NORMS(double)
 ECHELON_NORMS(float)
 ECHELON_NORMS(Bfloat16)

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/model.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/element.hpp"
 #include "runtime/kernel_shapes.hpp"
 
@@ -140,7 +142,7 @@ void logits_gradient(Stream stream, T* logits, const std::int32_t* targets, cons
 // ---- Optimizer (optimizer.cu)
 
 /// Gradients are also multiplied by *gradient_scale, where that is not null: what clip_scale found,
-/// which the host need not wait for.
+/// which the host need not wait for. Nothing changes where it is NaN.
 template <class T>
 void adam(Stream stream, const AdamStep& step, const float* gradient_scale, const float* gradient,
           float* master, float* m, float* v, T* weights, std::int64_t count);
@@ -149,7 +151,18 @@ void adam(Stream stream, const AdamStep& step, const float* gradient_scale, cons
 /// total += Σ x².
 void sum_of_squares(Stream stream, const float* x, double* total, double* workspace,
                     std::int64_t count);
-/// scale = most / (norm + 1e-6) where the norm √squares is above `most` > 0, else 1.
+/// scale = most / (norm + 1e-6) where the norm √squares is above `most` > 0, else 1; NaN where the
+/// norm is not finite.
 void clip_scale(Stream stream, const double* squares, double most, float* scale);
+
+// ---- Over the memory of ranks that share a GPU (reduce.cu)
+
+inline constexpr int kMembersAtMost = 64;  ///< what a launch's arguments have room for
+/// runtime/ordered_reduction.hpp's, with its bits (but for which NaN it is).
+void reduce_in_order(Stream stream, std::span<const void* const> in, std::int64_t in_at,
+                     std::span<void* const> out, std::int64_t out_at, std::int64_t count,
+                     Element element, Reduction how);
+/// Each of `to` gets a copy. One of them may be `from`; otherwise they do not overlap.
+void copy_to_all(Stream stream, const void* from, std::span<void* const> to, std::int64_t bytes);
 
 }  // namespace echelon::cuda

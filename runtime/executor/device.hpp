@@ -39,15 +39,22 @@ struct Work {
   [[nodiscard]] Seconds& operator[](Within part) { return within[static_cast<std::size_t>(part)]; }
 };
 
+struct StepTimes;
+
 /// Each queue of each rank calls from a thread of its own. What an instruction waits for (its
-/// queue's order, `after`) is over, and visible to the calling thread, when execute is called.
+/// queue's order, `after`) is over, and visible to the calling thread, when execute is called. (Or,
+/// ExecutorOptions::in_order, one thread of each rank calls for all of its queues.)
 class Device {
  public:
   virtual ~Device() = default;
-  /// Does the work; returns when it is over on this queue. What is thrown ends the run.
+  /// Does the work; returns when it is over on this queue, or when the device has it on a queue of
+  /// its own. What is thrown ends the run.
   virtual void execute(Work& work) = 0;
-  /// Before a rank's step, while none of its queues runs.
-  virtual void begin_step(int rank, std::int64_t step) = 0;
+  /// Before a rank's step, while none of its queues runs. `timed`: the step is measured.
+  virtual void begin_step(int rank, std::int64_t step, bool timed) = 0;
+  /// Behind it, the same. Where the device has queues of its own it waits for them, and corrects
+  /// `times` (null: the step was not measured).
+  virtual void end_step(int /*rank*/, StepTimes* /*times*/) {}
   /// The clock of measured times: steady_now() where time is real.
   [[nodiscard]] virtual Seconds now(int rank, Queue queue) const = 0;
 };

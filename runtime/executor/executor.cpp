@@ -60,6 +60,14 @@ Executor::Executor(Crew& crew, const Schedule& schedule, const ProcessGrid& grid
 void Executor::enlist() {
   for (Rank& rank : ranks_) {
     begin_step(rank, 0);
+    if (options_.in_order) {
+      crew_.add(fmt::format("rank {}", rank.times.rank), [this, &rank] {
+        std::int64_t step = 0;
+        do run_in_order(rank, step);
+        while (end_step(rank, step++));
+      });
+      continue;
+    }
     for (std::size_t queue = 0; queue < kQueues; ++queue) {
       if (rank.prepared.lines[queue].ids.empty()) continue;
       const auto which = static_cast<Queue>(queue);
@@ -88,6 +96,16 @@ void Executor::run_queue(Rank& rank, Queue queue, std::int64_t step) {
     execute(rank, i, step);
     state.gate.change(
         [&] { state.done.store(static_cast<std::uint32_t>(k + 1), std::memory_order_release); });
+  }
+}
+
+void Executor::run_in_order(Rank& rank, std::int64_t step) {
+  const std::string prefix = fmt::format("step {} ", options_.first_step + step);
+  std::string at;
+  for (const Instruction& i : rank.prepared.program.instructions) {
+    at.assign(prefix).append(rank.prepared.names[i.id]);
+    crew_.doing(at);
+    execute(rank, i, step);
   }
 }
 
@@ -151,8 +169,8 @@ void Executor::carry_out(Rank& rank, const Instruction& i, Work& work) {
 }
 
 bool Executor::end_step(Rank& rank, std::int64_t step) {
-  const bool last_queue =
-      rank.over.change([&] { return ++rank.ended == rank.prepared.used_lines; });
+  const int members = options_.in_order ? 1 : rank.prepared.used_lines;
+  const bool last_queue = rank.over.change([&] { return ++rank.ended == members; });
   if (!last_queue) {
     crew_.doing(fmt::format("step {} is over on this queue", options_.first_step + step));
     rank.over.await([&] { return rank.step > step; });
@@ -163,6 +181,8 @@ bool Executor::end_step(Rank& rank, std::int64_t step) {
                      fmt::format("step {}, {}: not executed as planned", options_.first_step + step,
                                  describe(rank.times.rank, *odd)));
   }
+  crew_.doing(fmt::format("step {} is issued", options_.first_step + step));
+  device_.end_step(rank.times.rank, rank.timed ? &rank.times : nullptr);
   for (const Lap& lap : rank.times.laps) rank.times.end = std::max(rank.times.end, lap.end);
   const bool more =
       options_.step_over && options_.step_over({.rank = rank.times.rank,
@@ -184,8 +204,8 @@ void Executor::begin_step(Rank& rank, std::int64_t step) {
   rank.ledger.begin_step();
   rank.record.begin_step();
   for (QueueState& queue : rank.queues) queue.done.store(0, std::memory_order_relaxed);
-  device_.begin_step(rank.times.rank, step);
   rank.timed = options_.measured && options_.measured(step);
+  device_.begin_step(rank.times.rank, step, rank.timed);
   if (!rank.timed) return rank.times.laps.clear();
   rank.times.step = step;
   rank.times.laps.assign(rank.prepared.program.instructions.size(), {});

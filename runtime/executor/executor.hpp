@@ -30,6 +30,7 @@ struct ExecutorOptions {
   std::vector<int> local;                           ///< global ranks of this process; none: all
   std::function<bool(std::int64_t step)> measured;  ///< none: no step
   std::int64_t first_step = 0;                      ///< what messages call the first one
+  bool in_order = false;  ///< one member per rank calls for all queues, in the program's order
   /// Called once per rank and step by one of its threads, while none of its queues runs; ranks call
   /// at the same time. False: the step was the last, an answer that all ranks of all processes must
   /// give for the same step. What it throws ends the run. None: one step.
@@ -37,7 +38,9 @@ struct ExecutorOptions {
 };
 
 /// One member of the crew per rank and queue that is not empty: runs the instructions of its queue
-/// in order, each when those it waits for are over. Ranks that differ only in tp, cp or dp run the
+/// in order, each when those it waits for are over. (Or one per rank for devices with queues of
+/// their own: the program's order agrees with the one order of all communications, so that members
+/// that block in one after the other meet.) Ranks that differ only in tp, cp or dp run the
 /// same program. The next step of a rank begins when all its queues have ended; ranks do not wait
 /// for each other but in the communications of the list.
 ///
@@ -95,6 +98,7 @@ class Executor {
 
   void live(Rank& rank, Queue queue);
   void run_queue(Rank& rank, Queue queue, std::int64_t step);
+  void run_in_order(Rank& rank, std::int64_t step);
   void wait(Rank& rank, const std::vector<Line::Wait>& waits, const std::string& at);
   void execute(Rank& rank, const Instruction& i, std::int64_t step);
   void carry_out(Rank& rank, const Instruction& i, Work& work);

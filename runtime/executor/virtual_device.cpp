@@ -13,7 +13,7 @@ VirtualDevice::VirtualDevice(Crew& crew, const Schedule& schedule, const Process
       clocks_(static_cast<std::size_t>(grid.ranks())),
       gate_(crew) {}
 
-void VirtualDevice::begin_step(int rank, std::int64_t) {
+void VirtualDevice::begin_step(int rank, std::int64_t, bool) {
   Clock& clock = clocks_[static_cast<std::size_t>(rank)];
   clock.free.fill(*std::max_element(clock.free.begin(), clock.free.end()));
   const auto program = static_cast<std::size_t>(grid_.coordinates(rank).pp);

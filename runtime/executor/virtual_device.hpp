@@ -30,7 +30,7 @@ class VirtualDevice : public Device {
                 TakesWithin within = {});
 
   void execute(Work& work) override;
-  void begin_step(int rank, std::int64_t step) override;
+  void begin_step(int rank, std::int64_t step, bool timed) override;
   [[nodiscard]] Seconds now(int rank, Queue queue) const override;
 
  private:

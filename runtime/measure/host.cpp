@@ -55,7 +55,7 @@ Schedule empty_step(int microbatches) {
 class Idle final : public Device {
  public:
   void execute(Work& work) override { work.did(work.instruction); }
-  void begin_step(int, std::int64_t) override {}
+  void begin_step(int, std::int64_t, bool) override {}
   [[nodiscard]] Seconds now(int, Queue) const override { return steady_now(); }
 };
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "runtime/clock.hpp"
+#include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/cpu/kernels.hpp"
 #include "runtime/measure/parts.hpp"
 #include "runtime/model/chunk.hpp"
@@ -82,7 +83,9 @@ template <class T>
 class MeasuredLayers {
  public:
   MeasuredLayers(int layers, int hidden, int sequence, int samples)
-      : chunk_(spec_of(layers, hidden, sequence, samples), nullptr, nullptr) {
+      : processor_(cpu_processor<T>(omp_get_max_threads())),
+        chunk_(processor_->on(Queue::compute), spec_of(layers, hidden, sequence, samples), nullptr,
+               nullptr) {
     const std::int64_t count = chunk_.boundary_count();
     weights_ = numbers<T>(chunk_.parameters().regions.front().padded, 0.05F);
     gradients_.resize(weights_.size());
@@ -102,7 +105,7 @@ class MeasuredLayers {
     pass_.workspace = aligned_in(workspace_);
     forward();
   }
-  void forward() { static_cast<void>(chunk_.forward(0, pass_)); }
+  void forward() { chunk_.forward(0, pass_); }
   void backward() { chunk_.backward(0, pass_); }
 
  private:
@@ -138,6 +141,7 @@ class MeasuredLayers {
   }
 
   static constexpr int kHead = 32;
+  std::unique_ptr<Processor<T>> processor_;
   Chunk<T> chunk_;
   std::vector<T> weights_, gradients_, input_, output_, output_gradient_, gradient_;
   std::vector<std::byte> saved_, workspace_;
@@ -184,13 +188,13 @@ class Measuring {
   void attention(std::int64_t sequence, int heads) {
     constexpr int kHead = 32;
     const std::int64_t width = std::int64_t{heads} * kHead;
-    const cpu::AttentionShape shape{.sequence = sequence,
-                                    .samples = 1,
-                                    .heads = heads,
-                                    .kv_heads = heads,
-                                    .head_dim = kHead,
-                                    .qkv_stride = 3 * width,
-                                    .out_stride = width};
+    const AttentionShape shape{.sequence = sequence,
+                               .samples = 1,
+                               .heads = heads,
+                               .kv_heads = heads,
+                               .head_dim = kHead,
+                               .qkv_stride = 3 * width,
+                               .out_stride = width};
     const auto both = [=](bool backward) {
       return [=]() -> Act {
         return [=, qkv = numbers(sequence * 3 * width), out = numbers(sequence * width),
@@ -225,7 +229,7 @@ class Measuring {
     take("clear and adam", {count}, [=]() -> Act {
       return [=, g = numbers(count), w = numbers(count), m = numbers(count),
               v = std::vector<float>(static_cast<std::size_t>(count), 1.0F)]() mutable {
-        cpu::AdamStep step;
+        AdamStep step;
         step.learning_rate = 1e-6;
         step.gradient_scale = 1 / (1 + cpu::sum_of_squares(g.data(), count));
         cpu::adam<float>(step, g.data(), w.data(), m.data(), v.data(), w.data(), count);

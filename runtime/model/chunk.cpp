@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "core/expects.hpp"
-#include "runtime/model/products.hpp"
 
 namespace echelon {
 
 template <class T>
-Chunk<T>::Chunk(const ChunkSpec& spec, Communicator* tp, Communicator* kv)
-    : layout_(spec), tp_(tp), kv_(kv) {
+Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, Communicator* tp, Communicator* kv)
+    : k_(kernels), layout_(spec), tp_(tp), kv_(kv) {
   EXPECTS(spec.tp == 1 || (tp != nullptr && tp->size() == spec.tp && tp->rank() == spec.tp_rank),
           "not the tensor-parallel group");
   const int replicas = std::max(1, spec.tp / spec.model.kv_heads);
@@ -19,7 +18,7 @@ Chunk<T>::Chunk(const ChunkSpec& spec, Communicator* tp, Communicator* kv)
 }
 
 template <class T>
-double Chunk<T>::forward(int unit, const Pass<T>& pass) const {
+void Chunk<T>::forward(int unit, const Pass<T>& pass) const {
   const int end = spec().first_layer_of(unit + 1);
   if (unit == 0 && spec().embedding) embed(pass);
   for (int layer = spec().first_layer_of(unit); layer < end; ++layer) {
@@ -30,12 +29,12 @@ double Chunk<T>::forward(int unit, const Pass<T>& pass) const {
     project_up(layer, pass, tape);
     leave_mlp(layer, pass, tape);
   }
-  if (unit < spec().units - 1) return 0;
-  if (spec().loss) return loss_forward(pass);
-  if (spec().layers == 0 && !spec().embedding) {
-    std::copy_n(pass.input, boundary_count(), pass.output);
+  if (unit < spec().units - 1) return;
+  if (spec().loss) {
+    loss_forward(pass);
+  } else if (spec().layers == 0 && !spec().embedding) {
+    k_.copy(pass.input, pass.output, boundary_count());
   }
-  return 0;
 }
 
 template <class T>
@@ -44,7 +43,7 @@ void Chunk<T>::run_backward(int unit, const Pass<T>& pass, Weights weights) cons
     if (spec().loss) {
       loss_backward(pass);
     } else if (pass.gradient != pass.output_gradient) {
-      std::copy_n(pass.output_gradient, boundary_count(), pass.gradient);
+      k_.copy(pass.output_gradient, pass.gradient, boundary_count());
     }
   }
   for (int layer = spec().first_layer_of(unit + 1); layer-- > spec().first_layer_of(unit);) {
@@ -84,40 +83,38 @@ const T* Chunk<T>::reduced(T* partial, T* scattered) const {
   return scattered;
 }
 
+/// Whoever adds up the products of several ranks adds bias and residual behind that, once.
 template <class T>
 void Chunk<T>::row_parallel(const T* x, std::int64_t width, const T* weight, const T* bias,
                             const T* residual, const Workspace<T>& work, T* out) const {
   const ChunkShape& s = shape();
+  if (spec().tp == 1) return k_.multiply({x, s.rows, width}, weight, s.hidden, bias, residual, out);
   T* const partial = s.split ? work.partial : out;
-  multiply(x, s.rows, width, weight, s.hidden, partial);
+  k_.multiply({x, s.rows, width}, weight, s.hidden, nullptr, nullptr, partial);
   reduced(partial, out);
-  if (bias != nullptr) cpu::add_bias(out, bias, s.local, s.hidden);
-  cpu::add(out, residual, boundary_count());
+  if (bias != nullptr) k_.add_bias(out, bias, s.local, s.hidden);
+  k_.add(out, residual, boundary_count());
+}
+
+template <class T>
+NormOf<T> Chunk<T>::norm_of(const T* x, const T* weight, const T* bias,
+                            const Workspace<T>& work) const {
+  const ChunkShape& s = shape();
+  return {spec().model.normalization,
+          x,
+          weight,
+          bias,
+          work.mean,
+          work.rstd,
+          s.local,
+          s.hidden,
+          spec().norm_eps};
 }
 
 template <class T>
 void Chunk<T>::norm_forward(const T* x, const T* weight, const T* bias,
                             const Workspace<T>& work) const {
-  const ChunkShape& s = shape();
-  const double eps = spec().norm_eps;
-  if (spec().model.normalization == Normalization::layer_norm) {
-    cpu::layer_norm_forward(x, weight, bias, work.normed, work.mean, work.rstd, s.local, s.hidden,
-                            eps);
-  } else {
-    cpu::rms_norm_forward(x, weight, work.normed, work.rstd, s.local, s.hidden, eps);
-  }
-}
-
-template <class T>
-void Chunk<T>::norm_backward(const T* dy, const T* x, const T* weight, Wide<T>* dweight,
-                             Wide<T>* dbias, const Workspace<T>& work, T* dx) const {
-  const ChunkShape& s = shape();
-  if (spec().model.normalization == Normalization::layer_norm) {
-    cpu::layer_norm_backward(dy, x, weight, work.mean, work.rstd, dx, dweight, dbias, s.local,
-                             s.hidden);
-  } else {
-    cpu::rms_norm_backward(dy, x, weight, work.rstd, dx, dweight, s.local, s.hidden);
-  }
+  k_.norm_forward(norm_of(x, weight, bias, work), work.normed);
 }
 
 template class Chunk<double>;

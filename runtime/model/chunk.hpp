@@ -1,13 +1,12 @@
 // Chunk: forward and backward of consecutive layers, for one microbatch on one tensor-parallel
-// rank. Allocates nothing (kernels may take scratch): all memory is the caller's
-// (chunk_layout.hpp).
+// rank. Allocates nothing: all memory is the caller's (chunk_layout.hpp).
 #pragma once
 
 #include <cstdint>
 
 #include "runtime/communicator.hpp"
-#include "runtime/cpu/kernels.hpp"
 #include "runtime/element.hpp"
+#include "runtime/kernels.hpp"
 #include "runtime/model/chunk_layout.hpp"
 
 namespace echelon {
@@ -28,9 +27,9 @@ namespace echelon {
 template <class T>
 class Chunk {
  public:
-  /// `tp`: the tensor-parallel group. `kv`: those of it, in order, that hold the same kv head,
-  /// where there are fewer heads than ranks. Null for a group of one.
-  Chunk(const ChunkSpec& spec, Communicator* tp, Communicator* kv);
+  /// Everything is put on `kernels`. `tp`: the tensor-parallel group. `kv`: those of it, in order,
+  /// that hold the same kv head, where there are fewer heads than ranks. Null for a group of one.
+  Chunk(Kernels<T>& kernels, const ChunkSpec& spec, Communicator* tp, Communicator* kv);
 
   [[nodiscard]] const ChunkSpec& spec() const { return layout_.spec(); }
   [[nodiscard]] const ChunkParameters& parameters() const { return layout_.parameters(); }
@@ -39,9 +38,9 @@ class Chunk {
   /// Numbers in an input, an output and their gradients.
   [[nodiscard]] std::int64_t boundary_count() const { return shape().local * shape().hidden; }
 
-  /// Units rise. Returns Σ cross entropy of the microbatch's rows from the unit that has the loss
-  /// (the same on all tp ranks), else 0.
-  double forward(int unit, const Pass<T>& pass) const;
+  /// Units rise. The unit that has the loss adds Σ cross entropy of the microbatch's rows to
+  /// *pass.loss (the same on all tp ranks).
+  void forward(int unit, const Pass<T>& pass) const;
   /// Units fall. The same as backward_input and backward_weight, bit for bit.
   void backward(int unit, const Pass<T>& pass) const { run_backward(unit, pass, Weights::now); }
   /// Makes the running gradient; gradients of norms, embeddings and head are complete after it.
@@ -67,13 +66,13 @@ class Chunk {
                     const T* residual, const Workspace<T>& work, T* out) const;
   /// To work.normed; leaves the statistics that norm_backward reads.
   void norm_forward(const T* x, const T* weight, const T* bias, const Workspace<T>& work) const;
-  void norm_backward(const T* dy, const T* x, const T* weight, Wide<T>* dweight, Wide<T>* dbias,
-                     const Workspace<T>& work, T* dx) const;
+  [[nodiscard]] NormOf<T> norm_of(const T* x, const T* weight, const T* bias,
+                                  const Workspace<T>& work) const;
 
   // chunk_forward.cpp
   void project_qkv(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const;
   void rotate(T* qkv, int direction) const;
-  [[nodiscard]] cpu::AttentionShape attention_shape() const;
+  [[nodiscard]] AttentionShape attention_shape() const;
   void attend(const LayerTape<T>& tape) const;
   void leave_attention(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const;
   void project_up(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const;
@@ -107,9 +106,12 @@ class Chunk {
   void embed_backward(const Pass<T>& pass) const;
   const T* head(const Pass<T>& pass) const;
   void make_logits(const T* in, std::int64_t count, const Pass<T>& pass, T* logits) const;
-  double loss_forward(const Pass<T>& pass) const;
+  void loss_forward(const Pass<T>& pass) const;
+  [[nodiscard]] Logits<T> logits_of(std::int64_t row, std::int64_t count,
+                                    const Pass<T>& pass) const;
   void loss_backward(const Pass<T>& pass) const;
 
+  Kernels<T>& k_;
   ChunkLayout<T> layout_;
   Communicator* tp_;
   Communicator* kv_;

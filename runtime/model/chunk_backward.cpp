@@ -1,10 +1,6 @@
 // Chunk: backward of a layer. Gradients of its input always; those of its matrices and biases now,
 // or later from what is kept for them, by the same calls.
-#include <algorithm>
-
-#include "runtime/clock.hpp"
 #include "runtime/model/chunk.hpp"
-#include "runtime/model/products.hpp"
 
 namespace echelon {
 
@@ -24,10 +20,7 @@ void Chunk<T>::layer_backward(int layer, const Pass<T>& pass, Weights weights) c
 
 template <class T>
 void Chunk<T>::make_again(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
-  const auto spent = [&] {
-    return steady_now() - (pass.communicating != nullptr ? *pass.communicating : Seconds{});
-  };
-  const Seconds begin = spent();
+  const Spending spending(k_, Within::recompute);
   const bool full = layout_.recompute(layer) == Recompute::full;
   if (full) project_qkv(layer, pass, tape);
   attend(tape);
@@ -35,7 +28,6 @@ void Chunk<T>::make_again(int layer, const Pass<T>& pass, const LayerTape<T>& ta
     leave_attention(layer, pass, tape);
     project_up(layer, pass, tape);
   }
-  if (pass.recomputing != nullptr) *pass.recomputing += spent() - begin;
 }
 
 template <class T>
@@ -47,21 +39,17 @@ void Chunk<T>::mlp_backward(int layer, const Pass<T>& pass, const LayerTape<T>& 
   const Workspace<T> work = layout_.workspace(pass);
   const bool now = weights == Weights::now;
   const T* const whole = gathered(pass.gradient, work.partial);
-  multiply_back(whole, s.rows, s.hidden, pass.weights + at.down, s.ffn, work.activated_gradient);
+  k_.multiply_back({whole, s.rows, s.hidden}, pass.weights + at.down, s.ffn,
+                   work.activated_gradient);
   T* const up_gradient = now ? work.up_gradient : later.up_gradient;
-  if (model.gated_mlp) {
-    cpu::gated_backward(model.activation, tape.up, work.activated_gradient, up_gradient, s.rows,
-                        s.ffn);
-  } else {
-    cpu::activation_backward(model.activation, tape.up, work.activated_gradient, up_gradient,
-                             s.rows * s.ffn);
-  }
+  k_.activation_backward(model.activation, model.gated_mlp, tape.up, work.activated_gradient,
+                         up_gradient, s.rows, s.ffn);
   norm_forward(tape.middle, pass.weights + at.mlp_norm, pass.weights + at.mlp_norm_bias, work);
   if (now) {
     activate(tape.up, work.activated);
     mlp_weights(layer, pass, pass.gradient, whole, work.activated, up_gradient);
   } else {
-    std::copy_n(pass.gradient, boundary_count(), later.mlp_gradient);
+    k_.copy(pass.gradient, later.mlp_gradient, boundary_count());
     if (later.activated != nullptr) activate(tape.up, later.activated);
   }
   leave_backward({up_gradient, s.up, pass.weights + at.up}, tape.middle, at.mlp_norm,
@@ -77,17 +65,18 @@ void Chunk<T>::attention_backward(int layer, const Pass<T>& pass, const LayerTap
   const bool now = weights == Weights::now;
   const T* const input = layout_.state(layer, pass);
   const T* const whole = gathered(pass.gradient, work.partial);
-  multiply_back(whole, s.rows, s.hidden, pass.weights + at.output, s.query, work.attended_gradient);
+  k_.multiply_back({whole, s.rows, s.hidden}, pass.weights + at.output, s.query,
+                   work.attended_gradient);
   T* const qkv_gradient = now ? work.qkv_gradient : later.qkv_gradient;
-  cpu::attention_backward(attention_shape(), tape.qkv, tape.attended, tape.log_sum,
-                          work.attended_gradient, qkv_gradient);
+  k_.attention_backward(attention_shape(), tape.qkv, tape.attended, tape.log_sum,
+                        work.attended_gradient, qkv_gradient);
   rotate(qkv_gradient, -1);
   norm_forward(input, pass.weights + at.attention_norm, pass.weights + at.attention_norm_bias,
                work);
   if (now) {
     attention_weights(layer, pass, pass.gradient, whole, tape.attended, qkv_gradient);
   } else {
-    std::copy_n(pass.gradient, boundary_count(), later.attention_gradient);
+    k_.copy(pass.gradient, later.attention_gradient, boundary_count());
   }
   leave_backward({qkv_gradient, s.qkv, pass.weights + at.qkv}, input, at.attention_norm,
                  at.attention_norm_bias, pass);
@@ -98,11 +87,10 @@ void Chunk<T>::leave_backward(const ColumnParallel& from, const T* x, std::int64
                               std::int64_t norm_bias, const Pass<T>& pass) const {
   const ChunkShape& s = shape();
   const Workspace<T> work = layout_.workspace(pass);
-  multiply_back(from.dy, s.rows, from.width, from.weight, s.hidden, work.partial);
+  k_.multiply_back({from.dy, s.rows, from.width}, from.weight, s.hidden, work.partial);
   const T* const dy = reduced(work.partial, work.gathered);
-  norm_backward(dy, x, pass.weights + norm, pass.gradients + norm, pass.gradients + norm_bias, work,
-                work.normed);
-  cpu::add(pass.gradient, work.normed, boundary_count());
+  k_.norm_backward(norm_of(x, pass.weights + norm, nullptr, work), dy, pass.gradient, pass.gradient,
+                   pass.gradients + norm, pass.gradients + norm_bias);
 }
 
 template <class T>
@@ -111,12 +99,14 @@ void Chunk<T>::mlp_weights(int layer, const Pass<T>& pass, const T* gradient, co
   const ChunkShape& s = shape();
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(pass);
-  add_weight_gradient(whole, s.hidden, activated, s.ffn, s.rows, pass.gradients + at.down);
+  k_.add_weight_gradient({whole, s.rows, s.hidden}, {activated, s.rows, s.ffn},
+                         pass.gradients + at.down);
   const T* const in = gathered(work.normed, work.gathered);
-  add_weight_gradient(up_gradient, s.up, in, s.hidden, s.rows, pass.gradients + at.up);
+  k_.add_weight_gradient({up_gradient, s.rows, s.up}, {in, s.rows, s.hidden},
+                         pass.gradients + at.up);
   if (!spec().model.mlp_bias) return;
-  cpu::bias_gradient(gradient, pass.gradients + at.down_bias, s.local, s.hidden);
-  cpu::bias_gradient(up_gradient, pass.gradients + at.up_bias, s.rows, s.up);
+  k_.bias_gradient({gradient, s.local, s.hidden}, pass.gradients + at.down_bias);
+  k_.bias_gradient({up_gradient, s.rows, s.up}, pass.gradients + at.up_bias);
 }
 
 template <class T>
@@ -126,14 +116,16 @@ void Chunk<T>::attention_weights(int layer, const Pass<T>& pass, const T* gradie
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(pass);
   const ModelSpec& model = spec().model;
-  add_weight_gradient(whole, s.hidden, attended, s.query, s.rows, pass.gradients + at.output);
+  k_.add_weight_gradient({whole, s.rows, s.hidden}, {attended, s.rows, s.query},
+                         pass.gradients + at.output);
   if (model.attention_output_bias) {
-    cpu::bias_gradient(gradient, pass.gradients + at.output_bias, s.local, s.hidden);
+    k_.bias_gradient({gradient, s.local, s.hidden}, pass.gradients + at.output_bias);
   }
   const T* const in = gathered(work.normed, work.gathered);
-  add_weight_gradient(qkv_gradient, s.qkv, in, s.hidden, s.rows, pass.gradients + at.qkv);
+  k_.add_weight_gradient({qkv_gradient, s.rows, s.qkv}, {in, s.rows, s.hidden},
+                         pass.gradients + at.qkv);
   if (model.qkv_bias) {
-    cpu::bias_gradient(qkv_gradient, pass.gradients + at.qkv_bias, s.rows, s.qkv);
+    k_.bias_gradient({qkv_gradient, s.rows, s.qkv}, pass.gradients + at.qkv_bias);
   }
 }
 

@@ -1,6 +1,5 @@
 // Chunk: forward of a layer, in parts that a recomputing backward calls again.
 #include "runtime/model/chunk.hpp"
-#include "runtime/model/products.hpp"
 
 namespace echelon {
 
@@ -13,23 +12,21 @@ void Chunk<T>::project_qkv(int layer, const Pass<T>& pass, const LayerTape<T>& t
   norm_forward(layout_.state(layer, pass), pass.weights + at.attention_norm,
                pass.weights + at.attention_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
-  multiply(in, s.rows, s.hidden, pass.weights + at.qkv, s.qkv, tape.qkv);
-  if (model.qkv_bias) cpu::add_bias(tape.qkv, pass.weights + at.qkv_bias, s.rows, s.qkv);
+  k_.multiply({in, s.rows, s.hidden}, pass.weights + at.qkv, s.qkv,
+              model.qkv_bias ? pass.weights + at.qkv_bias : nullptr, nullptr, tape.qkv);
   rotate(tape.qkv, 1);
 }
 
 template <class T>
 void Chunk<T>::rotate(T* qkv, int direction) const {
-  const ChunkShape& s = shape();
   if (spec().model.position != PositionEmbedding::rope) return;
-  cpu::rotate(qkv, s.rows, s.qkv, spec().microbatch, s.heads + s.kv_heads, spec().model.head_dim, 0,
-              spec().rope_theta, direction);
+  k_.rotate(attention_shape(), spec().rope_theta, qkv, direction);
 }
 
 template <class T>
-cpu::AttentionShape Chunk<T>::attention_shape() const {
+AttentionShape Chunk<T>::attention_shape() const {
   const ChunkShape& s = shape();
-  cpu::AttentionShape a;
+  AttentionShape a;
   a.sequence = spec().sequence;
   a.samples = spec().microbatch;
   a.heads = s.heads;
@@ -42,7 +39,7 @@ cpu::AttentionShape Chunk<T>::attention_shape() const {
 
 template <class T>
 void Chunk<T>::attend(const LayerTape<T>& tape) const {
-  cpu::attention_forward(attention_shape(), tape.qkv, tape.attended, tape.log_sum);
+  k_.attention_forward(attention_shape(), tape.qkv, tape.attended, tape.log_sum);
 }
 
 template <class T>
@@ -61,19 +58,15 @@ void Chunk<T>::project_up(int layer, const Pass<T>& pass, const LayerTape<T>& ta
   const Workspace<T> work = layout_.workspace(pass);
   norm_forward(tape.middle, pass.weights + at.mlp_norm, pass.weights + at.mlp_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
-  multiply(in, s.rows, s.hidden, pass.weights + at.up, s.up, tape.up);
-  if (spec().model.mlp_bias) cpu::add_bias(tape.up, pass.weights + at.up_bias, s.rows, s.up);
+  k_.multiply({in, s.rows, s.hidden}, pass.weights + at.up, s.up,
+              spec().model.mlp_bias ? pass.weights + at.up_bias : nullptr, nullptr, tape.up);
 }
 
 template <class T>
 void Chunk<T>::activate(const T* up, T* activated) const {
   const ChunkShape& s = shape();
   const ModelSpec& model = spec().model;
-  if (model.gated_mlp) {
-    cpu::gated_forward(model.activation, up, activated, s.rows, s.ffn);
-  } else {
-    cpu::activation_forward(model.activation, up, activated, s.rows * s.ffn);
-  }
+  k_.activation_forward(model.activation, model.gated_mlp, up, activated, s.rows, s.ffn);
 }
 
 template <class T>
@@ -89,7 +82,7 @@ void Chunk<T>::leave_mlp(int layer, const Pass<T>& pass, const LayerTape<T>& tap
 #define ECHELON_CHUNK_FORWARD(T)                                                           \
   template void Chunk<T>::project_qkv(int, const Pass<T>&, const LayerTape<T>&) const;     \
   template void Chunk<T>::rotate(T*, int) const;                                           \
-  template cpu::AttentionShape Chunk<T>::attention_shape() const;                          \
+  template AttentionShape Chunk<T>::attention_shape() const;                               \
   template void Chunk<T>::attend(const LayerTape<T>&) const;                               \
   template void Chunk<T>::leave_attention(int, const Pass<T>&, const LayerTape<T>&) const; \
   template void Chunk<T>::project_up(int, const Pass<T>&, const LayerTape<T>&) const;      \

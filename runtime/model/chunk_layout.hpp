@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/units.hpp"
 #include "runtime/element.hpp"
 #include "runtime/model/carver.hpp"
 #include "runtime/model/parameters.hpp"
@@ -28,11 +27,10 @@ struct Pass {
   const T* output_gradient = nullptr;  ///< [local rows, hidden], read by the last unit
   T* gradient = nullptr;  ///< [local rows, hidden]: the running gradient from unit to unit, in the
                           ///< end the input's; may be the output gradient's memory
-  std::byte* saved = nullptr;              ///< from the forward to the backward of a microbatch
-  std::byte* weight_inputs = nullptr;      ///< from backward_input to backward_weight
-  std::byte* workspace = nullptr;          ///< during a call
-  Seconds* recomputing = nullptr;          ///< the time of making activations again is added to it,
-  const Seconds* communicating = nullptr;  ///< less what this grows by meanwhile
+  std::byte* saved = nullptr;          ///< from the forward to the backward of a microbatch
+  std::byte* weight_inputs = nullptr;  ///< from backward_input to backward_weight
+  std::byte* workspace = nullptr;      ///< during a call
+  double* loss = nullptr;              ///< where the loss is
   double loss_scale = 1;  ///< what is differentiated is loss_scale · Σ cross entropy of the rows
   bool logits_left = false;  ///< to the backward of the unit that has the loss: nothing ran in
                              ///< the workspace since this microbatch's forward

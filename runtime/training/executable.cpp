@@ -6,7 +6,7 @@
 
 namespace echelon {
 
-Status check_executable(const PlanFile& file) {
+Status check_executable(const PlanFile& file, std::string_view backend) {
   const ParallelPlan& plan = file.plan;
   const std::string where = "the plan";
   if (const std::string why = not_executed(file.model); !why.empty()) {
@@ -30,9 +30,17 @@ Status check_executable(const PlanFile& file) {
       (recipe.compute == Dtype::fp32 || recipe.compute == Dtype::fp64) && recipe.master == 0;
   const bool mixed = recipe.compute == Dtype::bf16 && recipe.weight == 2 && recipe.gradient == 0 &&
                      recipe.main_gradient == 4 && recipe.master == 4;
+  if (backend == "cuda" && !mixed) {
+    return input_error(where, "precision " + recipe.name + " on GPUs", "bf16:adam-fp32-master",
+                       "plan predict FILE --precision bf16 -o NEW");
+  }
   if (!wide && !mixed) {
     return input_error(where, "precision " + recipe.name, "fp32, fp64 or bf16:adam-fp32-master",
                        "plan predict FILE --precision fp32 -o NEW");
+  }
+  if (backend == "cuda" && file.model.head_dim != 64 && file.model.head_dim != 128) {
+    return input_error(where, fmt::format("heads of {} numbers on GPUs", file.model.head_dim),
+                       "a model with heads of 64 or 128", "--backend cpu executes any");
   }
   if (file.model.position == PositionEmbedding::learned &&
       file.job.sequence > file.model.max_positions) {

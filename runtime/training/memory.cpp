@@ -5,30 +5,59 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "runtime/failure.hpp"
-
 namespace echelon {
 namespace {
 
-constexpr std::int64_t kBlockAlignment = 64;
+struct NamedPart {
+  Bytes MemoryBreakdown::*part;
+  const char* name;
+};
+constexpr NamedPart kParts[] = {
+    {&MemoryBreakdown::weights, "weights"},     {&MemoryBreakdown::gradients, "gradients"},
+    {&MemoryBreakdown::optimizer, "optimizer"}, {&MemoryBreakdown::activations, "activations"},
+    {&MemoryBreakdown::workspace, "workspace"}, {&MemoryBreakdown::communication, "communication"},
+    {&MemoryBreakdown::context, "context"}};
+
+const char* name_of_part(Bytes MemoryBreakdown::*part) {
+  for (const NamedPart& each : kParts) {
+    if (each.part == part) return each.name;
+  }
+  return "memory";
+}
+
+class HostMemory final : public MemorySource {
+ public:
+  void* take(std::int64_t bytes) override {
+    constexpr std::int64_t kBlockAlignment = 64;
+    const std::int64_t rounded = (bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+    void* block = std::aligned_alloc(static_cast<std::size_t>(kBlockAlignment),
+                                     static_cast<std::size_t>(rounded));
+    if (block != nullptr) std::memset(block, 0, static_cast<std::size_t>(rounded));
+    return block;
+  }
+  void give_back(void* block) override { std::free(block); }
+};
 
 }  // namespace
 
-void Memory::Free::operator()(void* block) const { std::free(block); }
+MemorySource& host_memory() {
+  static HostMemory memory;
+  return memory;
+}
 
 void* Memory::block(Bytes MemoryBreakdown::*part, std::int64_t bytes, const char* what) {
   if (bytes == 0) return nullptr;
-  const std::int64_t rounded = (bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
-  void* block = std::aligned_alloc(static_cast<std::size_t>(kBlockAlignment),
-                                   static_cast<std::size_t>(rounded));
+  void* block = source_.take(bytes);
   if (block == nullptr) {
-    throw RunFailure(
-        RunFailure::Kind::out_of_memory,
-        fmt::format("{}: no memory for {} ({:.1f} MiB); {:.1f} MiB are held already", owner_, what,
-                    static_cast<double>(bytes) / 1048576.0, held_.total().in(1_MiB)));
+    std::optional<Bytes> available = source_.left();
+    if (available) *available += held_.total();
+    throw OutOfMemory(
+        fmt::format("{}: no memory for {} ({:.1f} MiB of {}); {:.1f} MiB are held already", owner_,
+                    what, static_cast<double>(bytes) / 1048576.0, name_of_part(part),
+                    held_.total().in(1_MiB)),
+        part, available);
   }
-  blocks_.emplace_back(block);
-  std::memset(block, 0, static_cast<std::size_t>(rounded));
+  blocks_.emplace_back(block, Free{&source_});
   held_.*part += Bytes{static_cast<double>(bytes)};
   return block;
 }

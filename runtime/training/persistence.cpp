@@ -29,31 +29,57 @@ StateFormat format_of() {
   return format;
 }
 
-/// The states this rank owns: of what several ranks hold, the first one's. `reading`: everything it
-/// holds, whole weights included.
+/// The states this rank owns: of what several ranks hold, the first one's.
 template <class T>
-std::vector<StateSpan> spans_of(const std::vector<States<T>*>& chunks, bool reading) {
-  constexpr Element kNarrow = Number<T>::kElement;
+std::vector<StateSpan> own_spans(const std::vector<States<T>*>& chunks) {
   constexpr Element kWide = Number<Wide<T>>::kElement;
   std::vector<StateSpan> spans;
   for (States<T>* states : chunks) {
-    const Sharing& sharing = states->sharing();
-    if (!reading && sharing.replica != 0) continue;
+    if (states->sharing().replica != 0) continue;
     for (RegionState<T>& r : states->regions()) {
-      const auto add = [&](StateKind kind, Wide<T>* data) {
-        append_spans(*r.region, kind, r.begin, r.end, data, kWide, spans);
+      const auto add = [&](StateKind kind, void* data, Element element) {
+        append_spans(*r.region, kind, r.begin, r.end, data, element, spans);
       };
-      if (reading && r.weights != nullptr) {
-        append_spans(*r.region, StateKind::weight, 0, r.region->padded, r.weights, kNarrow, spans);
-      } else {
-        append_spans(*r.region, StateKind::weight, r.begin, r.end, r.own_weights, kNarrow, spans);
-      }
-      if (kHasMaster<T>) add(StateKind::master, r.master);
-      add(StateKind::first_moment, r.first_moment);
-      add(StateKind::second_moment, r.second_moment);
+      add(StateKind::weight, r.own_weights, Number<T>::kElement);
+      if (kHasMaster<T>) add(StateKind::master, r.master, kWide);
+      add(StateKind::first_moment, r.first_moment, kWide);
+      add(StateKind::second_moment, r.second_moment, kWide);
     }
   }
   return spans;
+}
+
+/// A block of the processor's for the host to fill: the block, or a copy that goes there in the
+/// end.
+template <class E, class T>
+class Filling {
+ public:
+  Filling(Processor<T>& processor, E* block, std::int64_t count)
+      : processor_(processor), block_(block) {
+    if (!processor.in_host_memory()) copy_.resize(static_cast<std::size_t>(count));
+  }
+  [[nodiscard]] E* data() { return copy_.empty() ? block_ : copy_.data(); }
+  void finish() {
+    if (copy_.empty()) return;
+    processor_.write(copy_.data(), block_, static_cast<std::int64_t>(copy_.size() * sizeof(E)));
+  }
+
+ private:
+  Processor<T>& processor_;
+  E* block_;
+  std::vector<E> copy_;
+};
+
+template <class T>
+CheckpointGroup group_of(int rank, int ranks, Processor<T>& processor,
+                         const std::function<bool(bool)>& agree) {
+  CheckpointGroup group{.member = rank, .members = ranks, .agree = agree, .read = {}};
+  if (!processor.in_host_memory()) {
+    group.read = [&](const void* from, void* host, std::int64_t bytes) {
+      processor.read(from, host, bytes);
+    };
+  }
+  return group;
 }
 
 }  // namespace
@@ -125,32 +151,59 @@ Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEven
   return progress.step;
 }
 
+/// Elements [begin, end) of the region's weights.
 template <class T>
-Status Persistence<T>::fill(const std::vector<States<T>*>& chunks) const {
-  if (found_) {
-    const std::vector<StateSpan> spans = spans_of(chunks, true);
-    return read_checkpoint(found_->path, format_of<T>(), spans);
+Status Persistence<T>::fill_weights(const Region& region, std::int64_t begin, std::int64_t end,
+                                    T* out) const {
+  if (!given_) {
+    fill_initial(region, settings_.seed, begin, end, out);
+    return Done{};
   }
+  std::vector<T> block;
+  for (const Parameter& p : region.parameters) {
+    block.resize(static_cast<std::size_t>(p.count()));
+    if (Status read = given_->read(p, block.data(), Number<T>::kElement); !read) return read;
+    const std::int64_t from = std::max(begin, p.offset);
+    const std::int64_t to = std::min(end, p.offset + p.count());
+    if (from < to) std::copy_n(block.data() + (from - p.offset), to - from, out + (from - begin));
+  }
+  return Done{};
+}
+
+/// One region after the other, so that copies in host memory stay small.
+template <class T>
+Status Persistence<T>::fill(const std::vector<States<T>*>& chunks, Processor<T>& processor) const {
   for (States<T>* states : chunks) {
     for (RegionState<T>& r : states->regions()) {
       const bool whole = r.weights != nullptr;
       const std::int64_t begin = whole ? 0 : r.begin;
       const std::int64_t end = whole ? r.region->padded : r.end;
-      T* out = whole ? r.weights : r.own_weights;
-      if (given_) {
-        std::vector<T> block;
-        for (const Parameter& p : r.region->parameters) {
-          block.resize(static_cast<std::size_t>(p.count()));
-          if (Status read = given_->read(p, block.data(), Number<T>::kElement); !read) return read;
-          const std::int64_t from = std::max(begin, p.offset);
-          const std::int64_t to = std::min(end, p.offset + p.count());
-          if (from < to)
-            std::copy_n(block.data() + (from - p.offset), to - from, out + (from - begin));
-        }
-      } else {
-        fill_initial(*r.region, settings_.seed, begin, end, out);
+      Filling<T, T> weights(processor, whole ? r.weights : r.own_weights, end - begin);
+      if (!found_) {
+        if (Status filled = fill_weights(*r.region, begin, end, weights.data()); !filled)
+          return filled;
+        weights.finish();
+        states->take_weights_as_master(processor.on(Queue::compute), r);
+        continue;
       }
-      states->take_weights_as_master(r);
+      Filling<Wide<T>, T> master(processor, r.master, kHasMaster<T> ? r.own() : 0);
+      Filling<Wide<T>, T> first(processor, r.first_moment, r.own());
+      Filling<Wide<T>, T> second(processor, r.second_moment, r.own());
+      std::vector<StateSpan> spans;
+      append_spans(*r.region, StateKind::weight, begin, end, weights.data(), Number<T>::kElement,
+                   spans);
+      const auto add = [&](StateKind kind, Wide<T>* data) {
+        append_spans(*r.region, kind, r.begin, r.end, data, Number<Wide<T>>::kElement, spans);
+      };
+      if (kHasMaster<T>) add(StateKind::master, master.data());
+      add(StateKind::first_moment, first.data());
+      add(StateKind::second_moment, second.data());
+      const Status read = read_checkpoint(found_->path, format_of<T>(), spans);
+      if (!read) return read;
+      weights.finish();
+      if (kHasMaster<T>) master.finish();
+      first.finish();
+      second.finish();
     }
   }
   return Done{};
@@ -177,20 +230,20 @@ CheckpointContents Persistence<T>::contents(std::int64_t steps) const {
 
 template <class T>
 Status Persistence<T>::write(int rank, int ranks, std::int64_t steps,
-                             const std::vector<States<T>*>& states, const Agree& agree) const {
-  const std::vector<StateSpan> spans = spans_of(states, false);
-  return write_checkpoint(settings_.checkpoint_dir, contents(steps), spans,
-                          {.member = rank, .members = ranks, .agree = agree}, kCheckpointsKept);
+                             const std::vector<States<T>*>& states, Processor<T>& processor,
+                             const Agree& agree) const {
+  return write_checkpoint(settings_.checkpoint_dir, contents(steps), own_spans(states),
+                          group_of(rank, ranks, processor, agree), kCheckpointsKept);
 }
 
 /// Weights reach rank 0 through a checkpoint beside the folder, which is removed again.
 template <class T>
 Status Persistence<T>::export_weights(int rank, const std::vector<States<T>*>& states,
-                                      const Agree& agree, int ranks) const {
+                                      Processor<T>& processor, const Agree& agree,
+                                      int ranks) const {
   const std::string beside = settings_.export_to + ".checkpoint";
-  const std::vector<StateSpan> spans = spans_of(states, false);
-  const Status written = write_checkpoint(beside, contents(0), spans,
-                                          {.member = rank, .members = ranks, .agree = agree}, 1);
+  const Status written = write_checkpoint(beside, contents(0), own_spans(states),
+                                          group_of(rank, ranks, processor, agree), 1);
   Status exported = Done{};
   if (written && rank == 0) exported = export_checkpoint(beside + "/step_0", settings_.export_to);
   const bool fine = agree(written.ok() && exported.ok());

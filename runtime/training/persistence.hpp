@@ -9,6 +9,7 @@
 #include "core/plan_file.hpp"
 #include "core/run_event.hpp"
 #include "core/run_settings.hpp"
+#include "runtime/processor.hpp"
 #include "runtime/training/states.hpp"
 #include "runtime/weights/checkpoint.hpp"
 #include "runtime/weights/huggingface.hpp"
@@ -29,20 +30,23 @@ class Persistence {
   /// a model that --export has no form for.
   [[nodiscard]] Result<std::int64_t> find(const std::function<void(const RunEvent&)>& tell);
   /// Fills the weights (and, resuming, the optimizer's states) of one rank.
-  [[nodiscard]] Status fill(const std::vector<States<T>*>& states) const;
+  [[nodiscard]] Status fill(const std::vector<States<T>*>& states, Processor<T>& processor) const;
   /// Of the last steps' losses, for the watch of a run that goes on.
   void remember(double loss);
   [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
   /// Every rank calls it at the same time, `steps` being done.
   [[nodiscard]] Status write(int rank, int ranks, std::int64_t steps,
-                             const std::vector<States<T>*>& states, const Agree& agree) const;
+                             const std::vector<States<T>*>& states, Processor<T>& processor,
+                             const Agree& agree) const;
   /// The weights as a HuggingFace folder: written like a checkpoint and converted by rank 0.
   [[nodiscard]] Status export_weights(int rank, const std::vector<States<T>*>& states,
-                                      const Agree& agree, int ranks) const;
+                                      Processor<T>& processor, const Agree& agree, int ranks) const;
 
  private:
   [[nodiscard]] RunIdentity identity() const;
   [[nodiscard]] CheckpointContents contents(std::int64_t steps) const;
+  [[nodiscard]] Status fill_weights(const Region& region, std::int64_t begin, std::int64_t end,
+                                    T* out) const;
 
   const PlanFile& plan_;
   const RunSettings& settings_;

@@ -8,19 +8,21 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "core/fingerprint.hpp"
 #include "core/schedule_check.hpp"
 #include "core/version.hpp"
 #include "runtime/clock.hpp"
+#include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/data/samples.hpp"
 #include "runtime/executor/executor.hpp"
-#include "runtime/training/cpu_device.hpp"
 #include "runtime/training/gathering.hpp"
 #include "runtime/training/gradient_noise.hpp"
 #include "runtime/training/loss_watch.hpp"
 #include "runtime/training/persistence.hpp"
+#include "runtime/training/training_device.hpp"
 
 namespace echelon {
 namespace {
@@ -38,7 +40,7 @@ Seconds deadline_of(const PlanFile& plan, const RunSettings& settings) {
 }
 
 Training training_of(const PlanFile& plan, const RunSettings& settings, std::int64_t first,
-                     int threads, const Samples& samples) {
+                     const Samples& samples) {
   Training t;
   t.model = plan.model;
   t.job = plan.job;
@@ -54,7 +56,6 @@ Training training_of(const PlanFile& plan, const RunSettings& settings, std::int
   t.adam.decoupled = settings.decoupled;
   t.clip = settings.clip;
   t.noise_every = settings.noise_every;
-  t.threads = threads;
   t.read = [&samples](std::int64_t number, std::int32_t* out) {
     if (const Status read = samples.read(number, out); !read) throw RunFailure(read.error());
   };
@@ -89,6 +90,8 @@ class Run {
  private:
   /// Everything that can fail before the first step, and can be told as the user's input.
   Status prepare();
+  Status connect();
+  [[nodiscard]] std::string started() const;
   void failed(const RunFailure& failure);
   void finish();
   bool step_over(const StepOver& over);
@@ -104,8 +107,8 @@ class Run {
   const Samples& samples_;
   ProcessGrid grid_;
   Crew crew_;
-  std::unique_ptr<World> world_;
-  std::unique_ptr<CpuDevice<T>> device_;
+  std::unique_ptr<Backend<T>> backend_;
+  std::unique_ptr<TrainingDevice<T>> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Persistence<T>> persistence_;
   std::int64_t first_ = 0;  ///< step this run begins with
@@ -120,21 +123,39 @@ class Run {
   Seconds last_over_;
 };
 
+/// Processes of one machine share its cores as threads do.
 template <class T>
-Status Run<T>::prepare() {
+Status Run<T>::connect() {
   Result<std::unique_ptr<World>> connected = around_.connect(crew_, plan_.plan, plan_.model);
   if (!connected) return connected.error();
-  world_ = *std::move(connected);
+  if (settings_.backend == "cuda") {
+    if constexpr (std::is_same_v<T, Bfloat16>) {
+      Result<std::unique_ptr<Backend<T>>> opened =
+          around_.cuda(crew_, *std::move(connected), plan_);
+      if (!opened) return opened.error();
+      backend_ = *std::move(opened);
+    }
+    return Done{};
+  }
+  const World& world = **connected;
   const int cores = settings_.cores > 0 ? std::min(settings_.cores, around_.cores) : around_.cores;
-  // Processes of one machine share its cores as threads do.
-  const int threads = std::max(1, cores / world_->ranks_on_this_machine());
+  const int threads = std::max(1, cores / world.ranks_on_this_machine());
+  backend_ = cpu_backend<T>(*std::move(connected), threads);
+  report_.environment["threads per rank"] = std::to_string(threads);
+  report_.environment["cores"] = std::to_string(cores);
+  return Done{};
+}
+
+template <class T>
+Status Run<T>::prepare() {
+  if (const Status connected = connect(); !connected) return connected;
+  report_.environment.merge(backend_->environment());
   report_.plan = plan_;
   report_.plan_path = settings_.plan;
   report_.schedule_hash = fingerprint(plan_.program);
+  report_.backend = settings_.backend;
   report_.launcher = around_.launcher;
   report_.ranks = grid_.ranks();
-  report_.environment["threads per rank"] = std::to_string(threads);
-  report_.environment["cores"] = std::to_string(cores);
   report_.environment["version"] = std::string(version()) + " (" + std::string(commit()) + ")";
   report_.environment["data"] = settings_.data.empty() ? "synthetic" : settings_.data;
   persistence_ = std::make_unique<Persistence<T>>(plan_, settings_);
@@ -142,34 +163,41 @@ Status Run<T>::prepare() {
   if (!first) return first.error();
   first_ = *first;
   for (const double loss : persistence_->losses()) (void)watch_.look(loss, 0);
-  device_ = std::make_unique<CpuDevice<T>>(
-      crew_, *world_, schedule_, training_of(plan_, settings_, first_, threads, samples_));
+  device_ = std::make_unique<TrainingDevice<T>>(crew_, *backend_, schedule_,
+                                                training_of(plan_, settings_, first_, samples_));
   device_->start_at(first_);
-  for (const int rank : world_->local_ranks()) {
-    if (const Status filled = persistence_->fill(device_->states(rank)); !filled) return filled;
+  const std::vector<int>& here = backend_->world().local_ranks();
+  for (const int rank : here) {
+    const Status filled = persistence_->fill(device_->states(rank), backend_->at(rank));
+    if (!filled) return filled;
   }
   ExecutorOptions options;
-  options.local = world_->local_ranks();
+  options.local = here;
   options.first_step = first_;
+  options.in_order = backend_->issues_in_order();
   const std::int64_t warm = settings_.steps > kWarmUp ? kWarmUp : settings_.steps - 1;
   options.measured = [warm](std::int64_t step) { return step >= warm; };
   options.step_over = [this](const StepOver& over) { return step_over(over); };
   executor_ = std::make_unique<Executor>(crew_, schedule_, grid_, *device_, options);
   executor_->enlist();
-  around_.tell({.kind = RunEvent::Kind::started,
-                .step = {},
-                .of = 0,
-                .text = fmt::format("{} on {} ranks, {} threads each", plan_.model.name,
-                                    grid_.ranks(), threads)});
+  around_.tell({.kind = RunEvent::Kind::started, .step = {}, .of = 0, .text = started()});
   last_over_ = steady_now();
   return Done{};
+}
+
+template <class T>
+std::string Run<T>::started() const {
+  const auto threads = report_.environment.find("threads per rank");
+  std::string text = fmt::format("{} on {} ranks", plan_.model.name, grid_.ranks());
+  if (threads != report_.environment.end()) text += ", " + threads->second + " threads each";
+  return text;
 }
 
 /// Whether any rank says yes; all get the same answer.
 template <class T>
 bool Run<T>::agreed(int rank, bool yes) {
   std::int32_t flag = yes ? 1 : 0;
-  Communicator& all = world_->at(rank, Line::host);
+  Communicator& all = backend_->world().at(rank, Line::host);
   if (all.size() > 1) all.all_reduce(&flag, 1, Element::i32, Reduction::max);
   return flag != 0;
 }
@@ -199,11 +227,11 @@ bool Run<T>::step_over(const StepOver& over) {
     collect(over);
     if (!settings_.export_to.empty() && !diverged) {
       const Status written = persistence_->export_weights(
-          over.rank, device_->states(over.rank),
+          over.rank, device_->states(over.rank), backend_->at(over.rank),
           [&](bool fine) { return !agreed(over.rank, !fine); }, grid_.ranks());
       if (!written) throw RunFailure(written.error());
     }
-    if (over.rank == world_->local_ranks().front() && interrupted) {
+    if (over.rank == backend_->world().local_ranks().front() && interrupted) {
       report_.end = RunReport::End::interrupted;
       report_.reason = "interrupted: ended after its step";
     }
@@ -241,8 +269,9 @@ void Run<T>::look_at(const StepOver& over, const StepResult& result) {
 
 template <class T>
 void Run<T>::checkpoint(int rank, std::int64_t done) {
-  const Status written = persistence_->write(rank, grid_.ranks(), done, device_->states(rank),
-                                             [&](bool fine) { return !agreed(rank, !fine); });
+  const Status written =
+      persistence_->write(rank, grid_.ranks(), done, device_->states(rank), backend_->at(rank),
+                          [&](bool fine) { return !agreed(rank, !fine); });
   if (!written) throw RunFailure(written.error());
   if (rank == 0) {
     around_.tell(
@@ -266,12 +295,12 @@ void Run<T>::collect(const StepOver& over) {
     const std::lock_guard lock(mutex_);
     own.steps = std::move(kept_[over.rank]);
   }
-  if (over.rank == world_->local_ranks().front()) {
+  if (over.rank == backend_->world().local_ranks().front()) {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     own.process_peak = Bytes{1024.0 * static_cast<double>(usage.ru_maxrss)};
   }
-  gather_measurements(world_->at(over.rank, Line::host), own, schedule_, report_);
+  gather_measurements(backend_->world().at(over.rank, Line::host), own, schedule_, report_);
 }
 
 template <class T>
@@ -279,9 +308,18 @@ void Run<T>::failed(const RunFailure& failure) {
   using End = RunReport::End;
   report_.end = failure.kind() == RunFailure::Kind::stopped ? End::interrupted : End::failed;
   report_.reason = failure.what();
-  if (failure.kind() == RunFailure::Kind::out_of_memory)
-    report_.reason +=
-        "; fewer ranks, a smaller --microbatch, --recompute full or --zero 3 need less";
+  if (const auto* lack = dynamic_cast<const OutOfMemory*>(&failure)) {
+    MemoryBreakdown most;  // of any stage: which one it was is in the reason
+    for (const MemoryBreakdown& stage : plan_.predicted.stages) {
+      if (stage.total() > most.total()) most = stage;
+    }
+    report_.reason += fmt::format("; predicted were {:.1f} MiB of that and {:.1f} MiB in all",
+                                  (most.*lack->part()).in(1_MiB), most.total().in(1_MiB));
+    if (lack->available()) {
+      report_.reason += fmt::format(", there are {:.1f} MiB", lack->available()->in(1_MiB));
+      report_.environment["memory available"] = fmt::format("{:.0f}", lack->available()->in(kByte));
+    }
+  }
   report_.environment["failure"] = name_of(failure.kind());
 }
 
@@ -308,7 +346,7 @@ Error of_flag(const char* flag, Error error) {
 
 Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
                            const RunSurroundings& around) {
-  if (const Status ok = check_executable(plan); !ok) return ok.error();
+  if (const Status ok = check_executable(plan, settings.backend); !ok) return ok.error();
   const Result<Schedule> schedule = parse_schedule_text(plan.program, settings.plan);
   if (!schedule) return schedule.error();
   if (const auto faults = check_schedule(*schedule); !faults.empty()) {

@@ -10,6 +10,7 @@
 #include "core/run_report.hpp"
 #include "core/run_settings.hpp"
 #include "runtime/crew.hpp"
+#include "runtime/cuda_plugin.hpp"
 #include "runtime/world.hpp"
 
 namespace echelon {
@@ -20,6 +21,10 @@ struct RunSurroundings {
   std::function<Result<std::unique_ptr<World>>(Crew&, const ParallelPlan&, const ModelSpec&)>
       connect = thread_world;
   std::string launcher = "local";  ///< for the report
+  /// Opens the CUDA backend on top of that world, whose Line::host it keeps.
+  std::function<Result<std::unique_ptr<Backend<Bfloat16>>>(Crew&, std::unique_ptr<World>,
+                                                           const PlanFile&)>
+      cuda = load_cuda_backend;
   std::function<void(const RunEvent&)> tell = [](const RunEvent&) {};
   /// Set by a signal: the run ends after its step, with a checkpoint where one was asked for.
   const volatile std::sig_atomic_t* interrupted = nullptr;
@@ -36,7 +41,7 @@ struct RunSurroundings {
 /// Exit code of a report: 0, or what docs/cli.md says of runs that failed.
 [[nodiscard]] int exit_code_of(const RunReport& report);
 
-/// What this runtime does not execute, as an error; nothing when it executes the plan.
-[[nodiscard]] Status check_executable(const PlanFile& plan);
+/// What this runtime does not execute on `backend`, as an error; nothing when it does.
+[[nodiscard]] Status check_executable(const PlanFile& plan, std::string_view backend);
 
 }  // namespace echelon

@@ -70,7 +70,7 @@ void States<T>::gather(const RegionState<T>& region, T* whole) const {
 }
 
 template <class T>
-void States<T>::reduce(RegionState<T>& region, Wide<T>* whole, bool last) const {
+void States<T>::reduce(Kernels<T>& on, RegionState<T>& region, Wide<T>* whole, bool last) const {
   constexpr Element kElement = Number<Wide<T>>::kElement;
   const Sharing& s = sharing_;
   if (s.zero == 0) {
@@ -81,8 +81,8 @@ void States<T>::reduce(RegionState<T>& region, Wide<T>* whole, bool last) const 
   }
   s.reduce_shards->reduce_scatter(whole, whole + region.begin, region.own(), kElement);
   if (s.zero >= 2) {
-    cpu::add(region.own_gradients, whole + region.begin, region.own());
-    std::fill(whole, whole + region.region->padded, Wide<T>{});
+    on.add_gradients(region.own_gradients, whole + region.begin, region.own());
+    on.clear(whole, bytes_of(kElement) * region.region->padded);
   }
   if (last && s.replicas > 1) {
     s.reduce_replicas->all_reduce(region.own_gradients, region.own(), kElement, Reduction::sum);
@@ -90,39 +90,39 @@ void States<T>::reduce(RegionState<T>& region, Wide<T>* whole, bool last) const 
 }
 
 template <class T>
-double States<T>::sum_of_squares(const RegionState<T>& region, Partial partial) const {
+void States<T>::add_squares(Kernels<T>& on, const RegionState<T>& region, Partial partial,
+                            double* total) const {
   const bool first_copy = sharing_.replica == 0 && (sharing_.zero > 0 || sharing_.shard == 0);
-  if (!first_copy) return 0;
-  double sum = 0;
+  if (!first_copy) return;
   for (const Parameter& parameter : region.region->parameters) {
     const Overlap o = overlap_of(parameter, region.begin, region.end);
     if (!parameter.counted || o.begin >= o.end) continue;
     if (partial == Partial::without && is_partial(parameter)) continue;
-    sum += cpu::sum_of_squares(region.own_gradients + (o.begin - region.begin), o.end - o.begin);
+    on.sum_of_squares(region.own_gradients + (o.begin - region.begin), o.end - o.begin, total);
   }
-  return sum;
 }
 
 template <class T>
-double States<T>::local_sum_of_squares(const Region& region, const Wide<T>* whole) {
-  double sum = 0;
+void States<T>::add_local_squares(Kernels<T>& on, const Region& region, const Wide<T>* whole,
+                                  double* total) {
   for (const Parameter& parameter : region.parameters) {
     if (parameter.counted && !is_partial(parameter))
-      sum += cpu::sum_of_squares(whole + parameter.offset, parameter.count());
+      on.sum_of_squares(whole + parameter.offset, parameter.count(), total);
   }
-  return sum;
 }
 
 template <class T>
-void States<T>::update(RegionState<T>& region, const cpu::AdamStep& step) const {
+void States<T>::update(Kernels<T>& on, RegionState<T>& region, const AdamStep& step,
+                       const Wide<T>* scale) const {
   for (const Parameter& parameter : region.region->parameters) {
     const Overlap o = overlap_of(parameter, region.begin, region.end);
     if (o.begin >= o.end) continue;
-    cpu::AdamStep each = step;
+    AdamStep each = step;
     if (!parameter.decayed) each.weight_decay = 0;
     const std::int64_t at = o.begin - region.begin;
-    cpu::adam<T>(each, region.own_gradients + at, region.master + at, region.first_moment + at,
-                 region.second_moment + at, region.own_weights + at, o.end - o.begin);
+    on.adam(each, scale,
+            {region.own_gradients + at, region.master + at, region.first_moment + at,
+             region.second_moment + at, region.own_weights + at, o.end - o.begin});
   }
   if (region.tied && sharing_.zero == 3) {
     sharing_.step_shards->all_gather(region.own_weights, region.weights, region.own(),
@@ -137,18 +137,19 @@ void States<T>::gather_updated(RegionState<T>& region) const {
 }
 
 template <class T>
-void States<T>::clear_gradients(RegionState<T>& region) const {
+void States<T>::clear_gradients(Kernels<T>& on, RegionState<T>& region) const {
+  constexpr std::int64_t kSize = bytes_of(Number<Wide<T>>::kElement);
   if (sharing_.zero < 2) {
-    std::fill(region.gradients, region.gradients + region.region->padded, Wide<T>{});
+    on.clear(region.gradients, kSize * region.region->padded);
   } else {
-    std::fill(region.own_gradients, region.own_gradients + region.own(), Wide<T>{});
+    on.clear(region.own_gradients, kSize * region.own());
   }
 }
 
 template <class T>
-void States<T>::take_weights_as_master(RegionState<T>& region) const {
+void States<T>::take_weights_as_master(Kernels<T>& on, RegionState<T>& region) const {
   if constexpr (!std::is_same_v<T, Wide<T>>) {
-    cpu::cast(region.own_weights, region.master, region.own());
+    on.widen(region.own_weights, region.master, region.own());
   }
 }
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "runtime/communicator.hpp"
-#include "runtime/cpu/kernels.hpp"
 #include "runtime/element.hpp"
+#include "runtime/kernels.hpp"
 #include "runtime/model/parameters.hpp"
 #include "runtime/training/memory.hpp"
 
@@ -49,9 +49,10 @@ struct RegionState {
 /// gradient.
 enum class Partial { with, without };
 
-/// States of all regions of a chunk. ZeRO stage z divides: 1 master weights and moments, 2
-/// gradients too, 3 weights too. Source: arXiv 1910.02054, section 3. The tied word embedding keeps
-/// whole weights and gradients at every stage, for it is used at both ends of the model.
+/// States of all regions of a chunk, on the rank's processor; work is put on the queue `on`. ZeRO
+/// stage z divides: 1 master weights and moments, 2 gradients too, 3 weights too. Source: arXiv
+/// 1910.02054, section 3. The tied word embedding keeps whole weights and gradients at every stage,
+/// for it is used at both ends of the model.
 template <class T>
 class States {
  public:
@@ -67,20 +68,23 @@ class States {
   /// ZeRO-0, 1: `whole` is region.gradients, called once a step; own part or all of it is then the
   /// sum. ZeRO-2, 3: adds to the own part; `last`: of this step, when replicas are summed too;
   /// `whole` is cleared.
-  void reduce(RegionState<T>& region, Wide<T>* whole, bool last) const;
-  /// Of the own part after reduction, each parameter of the model once over all ranks: replicas and
-  /// tensor-parallel copies contribute nothing.
-  [[nodiscard]] double sum_of_squares(const RegionState<T>& region, Partial partial) const;
-  /// Of a rank's own gradients before any reduction, without partial ones and without
+  void reduce(Kernels<T>& on, RegionState<T>& region, Wide<T>* whole, bool last) const;
+  /// To *total, of the own part after reduction, each parameter of the model once over all ranks:
+  /// replicas and tensor-parallel copies contribute nothing.
+  void add_squares(Kernels<T>& on, const RegionState<T>& region, Partial partial,
+                   double* total) const;
+  /// To *total, of a rank's own gradients before any reduction, without partial ones and without
   /// tensor-parallel copies.
-  [[nodiscard]] static double local_sum_of_squares(const Region& region, const Wide<T>* whole);
+  static void add_local_squares(Kernels<T>& on, const Region& region, const Wide<T>* whole,
+                                double* total);
   /// Adam on the own part. The tied embedding at ZeRO-3 is gathered again at once.
-  void update(RegionState<T>& region, const cpu::AdamStep& step) const;
+  void update(Kernels<T>& on, RegionState<T>& region, const AdamStep& step,
+              const Wide<T>* scale) const;
   /// ZeRO-1, 2: everybody's updated part.
   void gather_updated(RegionState<T>& region) const;
-  void clear_gradients(RegionState<T>& region) const;
+  void clear_gradients(Kernels<T>& on, RegionState<T>& region) const;
   /// After weights were filled: the master weights take their values.
-  void take_weights_as_master(RegionState<T>& region) const;
+  void take_weights_as_master(Kernels<T>& on, RegionState<T>& region) const;
 
  private:
   Sharing sharing_;

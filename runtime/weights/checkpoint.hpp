@@ -73,6 +73,8 @@ struct CheckpointGroup {
   /// Returns when every member has called it: whether all said true. It orders what they did before
   /// and after it.
   std::function<bool(bool)> agree = [](bool fine) { return fine; };
+  /// Copies from where the spans' data is, where that is no host memory.
+  std::function<void(const void* from, void* host, std::int64_t bytes)> read = {};
 };
 
 /// Every member calls it with the same contents and its own spans. Each element of each tensor is

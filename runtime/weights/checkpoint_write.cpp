@@ -134,11 +134,17 @@ class CheckpointWriter {
                     const Disk::File& out, std::int64_t& written) {
     const std::int64_t size = bytes_of(file.element);
     Status fine = Done{};
+    const void* block = span.data;
+    if (group_.read) {
+      host_.resize(static_cast<std::size_t>((span.end - span.begin) * size));
+      group_.read(span.data, host_.data(), (span.end - span.begin) * size);
+      block = host_.data();
+    }
     for_each_piece(*span.parameter, span.begin, span.end,
                    [&](std::int64_t global, std::int64_t local, std::int64_t count) {
                      if (!fine) return;
                      const char* data =
-                         static_cast<const char*>(span.data) + (local - span.begin) * size;
+                         static_cast<const char*>(block) + (local - span.begin) * size;
                      fine = disk_.write(out, file.header.data + tensor.begin + global * size, data,
                                         count * size);
                      written += count;
@@ -248,6 +254,7 @@ class CheckpointWriter {
   std::vector<StateFile> files_;
   std::string target_;
   std::string aside_;
+  std::vector<std::byte> host_;  ///< a span, where the group reads
   MemberReport report_;
 };
 

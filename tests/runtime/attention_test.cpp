@@ -3,8 +3,8 @@
 namespace echelon {
 namespace {
 
-cpu::AttentionShape attention_shape(std::int64_t sequence, int samples, int heads, int kv_heads,
-                                    int head_dim) {
+AttentionShape attention_shape(std::int64_t sequence, int samples, int heads, int kv_heads,
+                               int head_dim) {
   // Rows have more than attention needs, as they do when a rank keeps other numbers beside them.
   return {sequence,
           samples,
@@ -22,7 +22,7 @@ struct Attended {
 };
 
 template <class T>
-Attended<T> attention(const cpu::AttentionShape& s, const std::vector<T>& qkv,
+Attended<T> attention(const AttentionShape& s, const std::vector<T>& qkv,
                       const std::vector<T>& dout) {
   Attended<T> result;
   result.out.resize(dout.size());
@@ -35,7 +35,7 @@ Attended<T> attention(const cpu::AttentionShape& s, const std::vector<T>& qkv,
 }
 
 /// The forward alone, on one thread: finite differences need it often.
-double attention_loss(const cpu::AttentionShape& s, const std::vector<double>& qkv,
+double attention_loss(const AttentionShape& s, const std::vector<double>& qkv,
                       const std::vector<double>& dout) {
   return with_threads(1, [&] {
     std::vector<double> out(dout.size());
@@ -46,14 +46,14 @@ double attention_loss(const cpu::AttentionShape& s, const std::vector<double>& q
 }
 
 template <class T>
-std::vector<T> attention_input(const cpu::AttentionShape& s, std::uint64_t seed, double range = 2) {
+std::vector<T> attention_input(const AttentionShape& s, std::uint64_t seed, double range = 2) {
   Numbers numbers(seed);
   return operand<T>(numbers, s.sequence * s.samples * s.qkv_stride, -range, range);
 }
 
 /// Gradients for the columns attention writes; zero in the gap of each row.
 template <class T>
-std::vector<T> attention_gradient(const cpu::AttentionShape& s, std::uint64_t seed) {
+std::vector<T> attention_gradient(const AttentionShape& s, std::uint64_t seed) {
   Numbers numbers(seed);
   auto dout = operand<T>(numbers, s.sequence * s.samples * s.out_stride);
   for (std::int64_t r = 0; r < s.sequence * s.samples; ++r) {
@@ -64,7 +64,7 @@ std::vector<T> attention_gradient(const cpu::AttentionShape& s, std::uint64_t se
 }
 
 /// The whole matrix of scores, row by row. Also log_sum.
-Attended<double> plain_attention(const cpu::AttentionShape& s, const std::vector<double>& qkv) {
+Attended<double> plain_attention(const AttentionShape& s, const std::vector<double>& qkv) {
   Attended<double> result;
   result.out.resize(static_cast<std::size_t>(s.sequence * s.samples * s.out_stride));
   result.log_sum.resize(static_cast<std::size_t>(s.sequence * s.samples * s.heads));
@@ -142,7 +142,7 @@ TEST_CASE("the gradient is right across tiles of keys") {
 }
 
 template <class T>
-void check_attention_precision(const cpu::AttentionShape& s, double range, double bound) {
+void check_attention_precision(const AttentionShape& s, double range, double bound) {
   CAPTURE(s.sequence, s.heads, s.kv_heads, range);
   const auto qkv = attention_input<T>(s, 48, range);
   const auto dout = attention_gradient<T>(s, 49);

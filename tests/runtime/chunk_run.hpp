@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/model/initial.hpp"
 #include "runtime/world.hpp"
@@ -132,7 +133,8 @@ class ChunkOnRank {
  public:
   ChunkOnRank(const ChunkRun& run, int number, int rank, Communicator* tp, Communicator* kv)
       : run_(run),
-        chunk_(chunk_spec(run, number, rank), tp, kv),
+        processor_(cpu_processor<T>(1)),
+        chunk_(processor_->on(Queue::compute), chunk_spec(run, number, rank), tp, kv),
         workspace_(chunk_.memory().workspace) {
     for (const Region& region : chunk_.parameters().regions) {
       gradients_.emplace_back(static_cast<std::size_t>(region.padded));
@@ -154,7 +156,9 @@ class ChunkOnRank {
     double loss = 0;
     for (int unit = 0; unit < run_.units; ++unit) {
       workspace_.forget();
-      loss += chunk_.forward(unit, pass(m, unit, before));
+      Pass<T> p = pass(m, unit, before);
+      p.loss = &loss;
+      chunk_.forward(unit, p);
     }
     check();
     return loss;
@@ -271,6 +275,7 @@ class ChunkOnRank {
   }
 
   ChunkRun run_;
+  std::unique_ptr<Processor<T>> processor_;
   Chunk<T> chunk_;
   GuardedBlock workspace_;
   std::vector<std::vector<T>> weights_;

@@ -22,7 +22,7 @@ class EmptyDevice : public Device {
     if (before) before(work);
     work.did(work.instruction);
   }
-  void begin_step(int, std::int64_t) override {}
+  void begin_step(int, std::int64_t, bool) override {}
   [[nodiscard]] Seconds now(int, Queue) const override { return steady_now(); }
 };
 

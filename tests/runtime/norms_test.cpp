@@ -35,7 +35,7 @@ struct NormInput {
 };
 
 template <class T>
-NormResult<T> norm(const NormInput<T>& in, bool centred) {
+NormResult<T> norm(const NormInput<T>& in, bool centred, const T* around = nullptr) {
   using W = Wide<T>;
   const auto rows = static_cast<std::size_t>(in.rows);
   const auto width = static_cast<std::size_t>(in.width);
@@ -47,12 +47,12 @@ NormResult<T> norm(const NormInput<T>& in, bool centred) {
     cpu::layer_norm_forward(in.x.data(), in.weight.data(), in.bias.data(), out.y.data(),
                             out.mean.data(), out.rstd.data(), in.rows, in.width, kEps);
     cpu::layer_norm_backward(in.dy.data(), in.x.data(), in.weight.data(), out.mean.data(),
-                             out.rstd.data(), out.dx.data(), out.dweight.data(), out.dbias.data(),
-                             in.rows, in.width);
+                             out.rstd.data(), around, out.dx.data(), out.dweight.data(),
+                             out.dbias.data(), in.rows, in.width);
   } else {
     cpu::rms_norm_forward(in.x.data(), in.weight.data(), out.y.data(), out.rstd.data(), in.rows,
                           in.width, kEps);
-    cpu::rms_norm_backward(in.dy.data(), in.x.data(), in.weight.data(), out.rstd.data(),
+    cpu::rms_norm_backward(in.dy.data(), in.x.data(), in.weight.data(), out.rstd.data(), around,
                            out.dx.data(), out.dweight.data(), in.rows, in.width);
   }
   return out;
@@ -112,6 +112,15 @@ TEST_CASE("gradients of norms agree with finite differences") {
     CHECK(
         (!centred || distance(less(out.dbias, 3), slopes(in.bias, loss(&NormInput<double>::bias))) <
                          kFiniteDifference));
+  }
+}
+
+TEST_CASE("the gradient that goes round a norm is added to what goes through") {
+  for (const bool centred : {true, false}) {
+    const NormInput<double> in(5, 33, 25);
+    std::vector<double> expected = norm(in, centred).dx;
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += in.x[i];
+    CHECK(distance(norm(in, centred, in.x.data()).dx, expected) < 1e-14);
   }
 }
 

@@ -10,8 +10,7 @@ struct AdamState {
 };
 
 /// Algorithm 1 of Adam and 2 of AdamW as printed, with m̂ and v̂; in double.
-void plain_adam(const cpu::AdamStep& s, const std::vector<double>& gradient,
-                AdamState<double>& state) {
+void plain_adam(const AdamStep& s, const std::vector<double>& gradient, AdamState<double>& state) {
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     double& w = state.master[i];
     double g = gradient[i] * s.gradient_scale;
@@ -35,13 +34,13 @@ void check_adam(bool decoupled, std::int64_t count) {
   state.weights.resize(state.master.size());
   AdamState<double> expected{
       {}, as<double>(state.master), as<double>(state.m), as<double>(state.v)};
-  cpu::AdamStep step{.learning_rate = 0.01,
-                     .beta1 = 0.9,
-                     .beta2 = 0.95,
-                     .eps = 1e-8,
-                     .weight_decay = 0.1,
-                     .decoupled = decoupled,
-                     .gradient_scale = 0.5};
+  AdamStep step{.learning_rate = 0.01,
+                .beta1 = 0.9,
+                .beta2 = 0.95,
+                .eps = 1e-8,
+                .weight_decay = 0.1,
+                .decoupled = decoupled,
+                .gradient_scale = 0.5};
   for (step.step = 1; step.step <= 3; ++step.step) {
     const auto gradient = operand<Wide<T>>(numbers, count);
     cpu::adam(step, gradient.data(), state.master.data(), state.m.data(), state.v.data(),

@@ -246,3 +246,19 @@ TEST_CASE("plans give the same numbers in any order the waits allow") {
     }
   }
 }
+
+TEST_CASE(
+    "one thread per rank that follows the program's order meets all others, with their bits") {
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    for (const Variant& v : variants()) {
+      INFO(model.name << ", " << v.name);
+      TrainedCase c = case_of(model, v);
+      c.steps = 2;
+      const Trained expected = train<double>(c);
+      c.in_order = true;
+      const Trained found = train<double>(c);
+      CHECK(found.steps.back().loss == expected.steps.back().loss);
+      CHECK(found.weights == expected.weights);
+    }
+  }
+}

@@ -6,7 +6,8 @@
 #include "core/model_io.hpp"
 #include "costmodel/calibration_io.hpp"
 #include "costmodel/schedule/of_plan.hpp"
-#include "runtime/training/cpu_device.hpp"
+#include "runtime/cpu/cpu_backend.hpp"
+#include "runtime/training/training_device.hpp"
 #include "tests/support/catch.hpp"
 #include "topologies/this_machine.hpp"
 
@@ -102,12 +103,12 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
   const Schedule schedule = schedule_of(pricer, plan, prediction.memory.contents);
 
   Crew crew;
-  const std::unique_ptr<World> world = thread_world(crew, plan, model);
+  const auto backend = cpu_backend<T>(thread_world(crew, plan, model), 1);
   Training training;
   training.model = model;
   training.job = job;
   training.plan = plan;
-  const CpuDevice<T> device(crew, *world, schedule, training);
+  const TrainingDevice<T> device(crew, *backend, schedule, training);
   const ProcessGrid ranks(plan);
   for (int rank = 0; rank < ranks.ranks(); ++rank) {
     const auto stage = static_cast<std::size_t>(ranks.coordinates(rank).pp);

@@ -11,10 +11,11 @@
 #include "core/schedule_check.hpp"
 #include "costmodel/calibration_io.hpp"
 #include "costmodel/schedule/of_plan.hpp"
+#include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/data/samples.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/model/initial.hpp"
-#include "runtime/training/cpu_device.hpp"
+#include "runtime/training/training_device.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {
@@ -59,6 +60,7 @@ struct TrainedCase {
   std::int64_t noise_every = 0;
   std::optional<Crew::Choose> choose;  ///< a directed crew
   int threads = 1;
+  bool in_order = false;  ///< one thread per rank, as for devices with queues of their own
   const char* precision = "bf16";
 };
 
@@ -67,6 +69,7 @@ struct Trained {
   std::vector<StepResult> steps;
   WholeTensors weights;    ///< after the last step
   WholeTensors gradients;  ///< of the first step: Adam's first moment over 1 − β₁
+  StepTimes times;         ///< rank 0's second step
 };
 
 inline ParallelPlan plan_for(const ModelSpec& model, int tp, int pp, int dp) {
@@ -105,9 +108,11 @@ inline Schedule program_of(const TrainedCase& c) {
 
 /// This rank's counted part of its states, into whole tensors.
 template <class T, class From>
-void gather_whole(States<T>& states, const From& from, WholeTensors& out) {
+void gather_whole(Processor<T>& processor, States<T>& states, const From& from, WholeTensors& out) {
   if (states.sharing().replica != 0) return;
   for (RegionState<T>& r : states.regions()) {
+    std::vector<std::remove_pointer_t<decltype(from(r))>> own(static_cast<std::size_t>(r.own()));
+    processor.read(from(r), own.data(), static_cast<std::int64_t>(own.size() * sizeof own[0]));
     for (const Parameter& p : r.region->parameters) {
       if (!p.counted) continue;
       std::vector<double>& whole = out[p.name];
@@ -115,7 +120,7 @@ void gather_whole(States<T>& states, const From& from, WholeTensors& out) {
       const std::int64_t begin = std::max(r.begin, p.offset);
       const std::int64_t end = std::min(r.end, p.offset + p.count());
       if (begin >= end) continue;
-      const auto* block = from(r) + (begin - r.begin);
+      const auto* block = own.data() + (begin - r.begin);
       for_each_piece(p, begin - p.offset, end - p.offset,
                      [&](std::int64_t global, std::int64_t local, std::int64_t count) {
                        for (std::int64_t k = 0; k < count; ++k) {
@@ -127,8 +132,33 @@ void gather_whole(States<T>& states, const From& from, WholeTensors& out) {
   }
 }
 
+/// The CPU backend, issued to as one whose queues are the devices' own.
 template <class T>
-Trained train(const TrainedCase& c) {
+class InOrder final : public Backend<T> {
+ public:
+  explicit InOrder(std::unique_ptr<Backend<T>> inner) : inner_(std::move(inner)) {}
+  [[nodiscard]] bool issues_in_order() const override { return true; }
+  [[nodiscard]] World& world() override { return inner_->world(); }
+  [[nodiscard]] Processor<T>& at(int rank) override { return inner_->at(rank); }
+  [[nodiscard]] std::map<std::string, std::string> environment() const override { return {}; }
+
+ private:
+  std::unique_ptr<Backend<T>> inner_;
+};
+
+/// What trains: the CPU, or what a test opens in its place on the same world of threads.
+template <class T>
+using OpenBackend =
+    std::function<std::unique_ptr<Backend<T>>(Crew&, std::unique_ptr<World>, const TrainedCase&)>;
+template <class T>
+std::unique_ptr<Backend<T>> open_cpu(Crew&, std::unique_ptr<World> world, const TrainedCase& c) {
+  auto backend = cpu_backend<T>(std::move(world), c.threads);
+  if (c.in_order) return std::make_unique<InOrder<T>>(std::move(backend));
+  return backend;
+}
+
+template <class T>
+Trained train(const TrainedCase& c, const OpenBackend<T>& open = open_cpu<T>) {
   const Schedule schedule = program_of(c);
   const Result<Samples> samples =
       Samples::make(synthetic_tokens(4096, c.model.vocab), c.sequence, 5, "synthetic");
@@ -140,7 +170,6 @@ Trained train(const TrainedCase& c) {
   t.adam.weight_decay = 0.1;
   t.clip = c.clip;
   t.noise_every = c.noise_every;
-  t.threads = c.threads;
   t.read = [&](std::int64_t number, std::int32_t* out) {
     REQUIRE(samples->read(number, out).ok());
   };
@@ -149,32 +178,40 @@ Trained train(const TrainedCase& c) {
   const ProcessGrid grid(c.plan);
   std::mutex mutex;
   const auto run = [&](Crew& crew) {
-    const std::unique_ptr<World> world = thread_world(crew, c.plan, c.model);
-    CpuDevice<T> device(crew, *world, schedule, t);
-    for (const int rank : world->local_ranks()) {
+    const auto backend = open(crew, thread_world(crew, c.plan, c.model), c);
+    TrainingDevice<T> device(crew, *backend, schedule, t);
+    for (const int rank : backend->world().local_ranks()) {
+      Processor<T>& processor = backend->at(rank);
       for (States<T>* states : device.states(rank)) {
         for (RegionState<T>& r : states->regions()) {
-          if (r.weights != nullptr)
-            fill_initial(*r.region, 7, 0, r.region->padded, r.weights);
-          else
-            fill_initial(*r.region, 7, r.begin, r.end, r.own_weights);
-          states->take_weights_as_master(r);
+          const bool whole = r.weights != nullptr;
+          const std::int64_t begin = whole ? 0 : r.begin;
+          const std::int64_t end = whole ? r.region->padded : r.end;
+          std::vector<T> weights(static_cast<std::size_t>(end - begin));
+          fill_initial(*r.region, 7, begin, end, weights.data());
+          processor.write(weights.data(), whole ? r.weights : r.own_weights,
+                          static_cast<std::int64_t>(weights.size() * sizeof(T)));
+          states->take_weights_as_master(processor.on(Queue::compute), r);
         }
       }
     }
     ExecutorOptions options;
+    options.in_order = backend->issues_in_order();
+    options.measured = [](std::int64_t step) { return step == 1; };
     options.step_over = [&](const StepOver& over) {
       const std::lock_guard lock(mutex);
       if (over.rank == 0) out.steps.push_back(device.result(0));
+      if (over.rank == 0 && over.times != nullptr) out.times = *over.times;
       const bool last = over.step + 1 == c.steps;
       for (States<T>* states : device.states(over.rank)) {
         if (over.step == 0) {
           gather_whole(
-              *states, [](auto& r) { return r.first_moment; }, out.gradients);
+              backend->at(over.rank), *states, [](auto& r) { return r.first_moment; },
+              out.gradients);
         }
         if (last)
           gather_whole(
-              *states, [](auto& r) { return r.master; }, out.weights);
+              backend->at(over.rank), *states, [](auto& r) { return r.master; }, out.weights);
       }
       return !last;
     };

@@ -22,6 +22,7 @@ __global__ void adam_some(AdamFactors<float> f, const float* gradient_scale, con
   if (i >= count) return;
   const std::int64_t left = count - i;
   const float scale = gradient_scale == nullptr ? f.scale : f.scale * *gradient_scale;
+  if (scale != scale) return;  // NaN
   const Some<n> g = load<n, packs>(gradient + i, left);
   Some<n> weight = load<n, packs>(master + i, left);
   Some<n> mean = load<n, packs>(m + i, left);
@@ -71,7 +72,9 @@ __global__ void find_scale(const double* squares, double most, float* scale) {
   if (threadIdx.x != 0) return;
   constexpr double kLittle = 1e-6;  // torch.nn.utils.clip_grad_norm_
   const double norm = sqrt(*squares);
-  *scale = most > 0 && norm > most ? static_cast<float>(most / (norm + kLittle)) : 1.0F;
+  const bool clips = most > 0 && norm > most;
+  const double found = clips ? most / (norm + kLittle) : 1.0;
+  *scale = norm - norm == 0 ? static_cast<float>(found) : nanf("");
 }
 
 }  // namespace

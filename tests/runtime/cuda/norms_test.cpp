@@ -45,19 +45,19 @@ FusedNormResult<T> on_cpu(const FusedNorm<T>& in, bool centred, bool round) {
                          std::vector<float>(width, 2),
                          std::vector<float>(width, 3)};
   if (round) cpu::add(out.sum.data(), in.residual.data(), in.rows * in.width);
+  const T* const around = round ? in.gradient.data() : nullptr;
   if (centred) {
     cpu::layer_norm_forward(out.sum.data(), in.weight.data(), in.bias.data(), out.y.data(),
                             out.mean.data(), out.rstd.data(), in.rows, in.width, kNormEps);
     cpu::layer_norm_backward(in.dy.data(), out.sum.data(), in.weight.data(), out.mean.data(),
-                             out.rstd.data(), out.dx.data(), out.dweight.data(), out.dbias.data(),
-                             in.rows, in.width);
+                             out.rstd.data(), around, out.dx.data(), out.dweight.data(),
+                             out.dbias.data(), in.rows, in.width);
   } else {
     cpu::rms_norm_forward(out.sum.data(), in.weight.data(), out.y.data(), out.rstd.data(), in.rows,
                           in.width, kNormEps);
-    cpu::rms_norm_backward(in.dy.data(), out.sum.data(), in.weight.data(), out.rstd.data(),
+    cpu::rms_norm_backward(in.dy.data(), out.sum.data(), in.weight.data(), out.rstd.data(), around,
                            out.dx.data(), out.dweight.data(), in.rows, in.width);
   }
-  if (round) cpu::add(out.dx.data(), in.gradient.data(), in.rows * in.width);
   return out;
 }
 

@@ -7,9 +7,10 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/model/initial.hpp"
-#include "runtime/training/cpu_device.hpp"
+#include "runtime/training/training_device.hpp"
 
 namespace echelon {
 
@@ -53,15 +54,15 @@ inline std::vector<double> losses_of_small_run(const Schedule& schedule) {
   const Training t = small_training();
   const ProcessGrid grid(t.plan);
   Crew crew(Seconds{120});
-  const std::unique_ptr<World> world = thread_world(crew, t.plan, t.model);
-  CpuDevice<float> device(crew, *world, schedule, t);
-  for (const int rank : world->local_ranks()) {
+  const auto backend = cpu_backend<float>(thread_world(crew, t.plan, t.model), 1);
+  TrainingDevice<float> device(crew, *backend, schedule, t);
+  for (const int rank : backend->world().local_ranks()) {
     for (States<float>* states : device.states(rank)) {
       for (RegionState<float>& r : states->regions()) {
         const bool whole = r.weights != nullptr;
         fill_initial(*r.region, 7, whole ? 0 : r.begin, whole ? r.region->padded : r.end,
                      whole ? r.weights : r.own_weights);
-        states->take_weights_as_master(r);
+        states->take_weights_as_master(backend->at(rank).on(Queue::compute), r);
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -219,14 +220,19 @@ std::string Block::stuck() const {
   return says(0) + " like all others";
 }
 
-std::map<const void*, int>& allowed() {
-  static std::map<const void*, int> bytes;
-  return bytes;
+/// What is known of a kernel.
+struct Kernel {
+  std::string name;
+  int shared_bytes = 0;  // asked for
+};
+std::mutex kernels_mutex;
+Kernel& known(const void* kernel) {
+  static std::map<const void*, Kernel> all;
+  return all[kernel];
 }
-
-std::map<const void*, std::string>& names() {
-  static std::map<const void*, std::string> all;
-  return all;
+Kernel copy_of_known(const void* kernel) {
+  const std::lock_guard lock(kernels_mutex);
+  return known(kernel);
 }
 
 /// True when this place of synchronisation is to be left out.
@@ -254,27 +260,37 @@ std::set<Place>& places() {
 void name_kernel(const void* kernel, std::string_view signature) {
   constexpr std::string_view kBefore = "kernel = ";
   const std::size_t begin = signature.find(kBefore) + kBefore.size();
-  names()[kernel] = signature.substr(begin, signature.find("; ", begin) - begin);
+  const std::lock_guard lock(kernels_mutex);
+  known(kernel).name = signature.substr(begin, signature.find("; ", begin) - begin);
 }
+
+std::string name_of_kernel(const void* kernel) { return copy_of_known(kernel).name; }
 
 void allow_shared(const void* kernel, int bytes) {
   if (static_cast<std::size_t>(bytes) > kSharedAtMost) {
     throw Fault("more shared memory asked for than there is: " + std::to_string(bytes));
   }
-  allowed()[kernel] = bytes;
+  const std::lock_guard lock(kernels_mutex);
+  known(kernel).shared_bytes = bytes;
+}
+
+void check_launch(const void* kernel, dim3 grid, dim3 threads, std::size_t shared_bytes) {
+  const Kernel facts = copy_of_known(kernel);
+  const unsigned count = threads.x * threads.y * threads.z;
+  const auto most = std::max(kSharedUnasked, static_cast<std::size_t>(facts.shared_bytes));
+  if (count == 0 || count > kThreadsAtMost || count % 32 != 0 || grid.x == 0 || grid.y == 0 ||
+      grid.z == 0 || grid.x > 0x7fffffffU || grid.y > kGridAtMost || grid.z > kGridAtMost ||
+      shared_bytes > most) {
+    throw Fault(facts.name + ": no device takes this launch, or its last warp is not whole");
+  }
 }
 
 void run_grid(const void* kernel, dim3 grid, dim3 threads, std::size_t shared_bytes,
               const std::function<void()>& run) {
+  check_launch(kernel, grid, threads, shared_bytes);
   Block& b = block();
-  b.kernel = names()[kernel];
+  b.kernel = name_of_kernel(kernel);
   const unsigned count = threads.x * threads.y * threads.z;
-  const auto most = std::max(kSharedUnasked, static_cast<std::size_t>(allowed()[kernel]));
-  if (count == 0 || count > kThreadsAtMost || count % 32 != 0 || grid.x == 0 || grid.y == 0 ||
-      grid.z == 0 || grid.x > 0x7fffffffU || grid.y > kGridAtMost || grid.z > kGridAtMost ||
-      shared_bytes > most) {
-    throw Fault(b.kernel + ": no device takes this launch, or its last warp is not whole");
-  }
   Numbers draws(settings().seed);
   blockDim = threads;
   gridDim = grid;

@@ -1,5 +1,6 @@
-// The execution model of a GPU on one thread of the host: a grid's blocks one after the other, the
-// threads of a block as fibers. A fiber runs until it waits; who runs next is drawn from a seed.
+// The execution model of a GPU on one thread of the host at a time: a grid's blocks one after the
+// other, the threads of a block as fibers. A fiber runs until it waits; who runs next is drawn from
+// a seed.
 //
 // Checked, and thrown as Fault with kernel, block and thread:
 // * Two threads use the same bytes of shared memory, one of them writing, and neither
@@ -57,7 +58,11 @@ std::set<Place>& places();
 
 /// `signature`: of a function with a template parameter `kernel`, as the compiler writes it.
 void name_kernel(const void* kernel, std::string_view signature);
+[[nodiscard]] std::string name_of_kernel(const void* kernel);
 void allow_shared(const void* kernel, int bytes);
+/// Throws when no device takes the launch.
+void check_launch(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes);
+/// One grid at a time; what is above may be called by several host threads.
 void run_grid(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes,
               const std::function<void()>& run);
 

@@ -7,8 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "tests/runtime/cuda/emulation/block.hpp"
+#include "tests/runtime/cuda/standins/cuda_runtime_api.h"
+#include "tests/runtime/cuda/standins/launch.hpp"
 
 #define __global__
 #define __device__
@@ -23,18 +29,7 @@ struct alignas(8) uint2 {
   unsigned x = 0, y = 0;
 };
 
-// ---- The host's side
-
-struct CUstream_st;
-using cudaStream_t = CUstream_st*;
-enum cudaError_t { cudaSuccess = 0 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-struct cudaLaunchConfig_t {
-  dim3 gridDim;
-  dim3 blockDim;
-  std::size_t dynamicSmemBytes = 0;
-  cudaStream_t stream = nullptr;
-};
+// ---- The host's side: cuda_runtime_api.h, and what is only in C++
 
 template <class... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute, int bytes) {
@@ -42,14 +37,21 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
   return cudaSuccess;
 }
 
-/// Runs the grid at once. A fault is thrown, where the device would give an error later or none.
+/// Puts the grid on the stream, with copies of the arguments; the null stream runs it at once. A
+/// fault is thrown, where the device would give an error later or none.
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  const auto run = [&] { kernel(arguments...); };
-  echelon::emulation::run_grid(reinterpret_cast<const void*>(kernel), config->gridDim,
-                               config->blockDim, config->dynamicSmemBytes, run);
-  return cudaSuccess;
+  const std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
+  std::vector<const void*> pointers;
+  const auto note = [&](const auto& value) {
+    if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(value)>>) {
+      pointers.push_back(value);
+    }
+  };
+  std::apply([&](const auto&... each) { (note(each), ...); }, values);
+  return echelon::standins::launch_kernel(*config, reinterpret_cast<const void*>(kernel), pointers,
+                                          [kernel, values] { std::apply(kernel, values); });
 }
 
 // ---- Within a kernel

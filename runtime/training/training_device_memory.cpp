@@ -1,8 +1,8 @@
-// CpuDevice: what a rank allocates before the first step.
+// TrainingDevice: what a rank allocates before the first step.
 #include <algorithm>
 #include <string>
 
-#include "runtime/training/cpu_rank.hpp"
+#include "runtime/training/training_rank.hpp"
 
 namespace echelon {
 namespace {
@@ -58,8 +58,9 @@ Sharing sharing_of(World& world, int rank, const ParallelPlan& plan, const Coord
   s.shard = at.dp % group;
   s.replicas = plan.dp / group;
   s.replica = at.dp / group;
-  s.reduce_shards = &world.at(rank, Line::shard_reduce);
   s.reduce_replicas = &world.at(rank, group > 1 ? Line::replica_reduce : Line::dp_reduce);
+  if (plan.zero == 0) return s;
+  s.reduce_shards = &world.at(rank, Line::shard_reduce);
   s.gather_shards = &world.at(rank, Line::shard_gather);
   s.step_shards = &world.at(rank, Line::shard_compute);
   return s;
@@ -70,13 +71,17 @@ Sharing sharing_of(World& world, int rank, const ParallelPlan& plan, const Coord
 /// Step 1: chunks with their states. Step 2: the program's buffers, each as large as what it will
 /// hold. Step 3: gradients on their way, and what a running instruction needs.
 template <class T>
-void CpuDevice<T>::allocate(RankState& r, World& world) {
+void TrainingDevice<T>::allocate(RankState& r) {
   const ParallelPlan& plan = training_.plan;
+  World& world = backend_.world();
   const Sharing sharing = sharing_of(world, r.rank, plan, r.at);
+  std::vector<ChunkSpec> specs;
   for (int c = 0; c < plan.vpp; ++c) {
     auto& each = r.chunks.emplace_back();
     const ChunkSpec spec = chunk_spec(training_, schedule_, r.at, c, sharing.shards);
-    each.chunk = std::make_unique<Chunk<T>>(spec, r.tp->size() > 1 ? r.tp.get() : nullptr,
+    specs.push_back(spec);
+    each.chunk = std::make_unique<Chunk<T>>(r.processor.on(Queue::compute), spec,
+                                            r.tp->size() > 1 ? r.tp.get() : nullptr,
                                             r.kv->size() > 1 ? r.kv.get() : nullptr);
     each.states = std::make_unique<States<T>>(each.chunk->parameters(), sharing, r.memory);
     each.backwards.assign(at_index(schedule_.units), 0);
@@ -135,6 +140,10 @@ void CpuDevice<T>::allocate(RankState& r, World& world) {
   r.running = r.memory.template allocate<T>(&MemoryBreakdown::workspace,
                                             r.chunks.front().chunk->boundary_count(),
                                             "the running gradient");
+  r.sums = r.memory.template allocate<typename RankState::Sums>(&MemoryBreakdown::workspace, 1,
+                                                                "sums of a step");
+  r.scale = r.memory.template allocate<Wide<T>>(&MemoryBreakdown::workspace, 1, "sums of a step");
+  r.processor.prepare(specs, r.memory);
   if (sharing.zero >= 2) {
     r.slots.resize(at_index(slots_of(program)));
     for (auto& slot : r.slots) {
@@ -145,22 +154,24 @@ void CpuDevice<T>::allocate(RankState& r, World& world) {
 }
 
 /// Units of one microbatch whose gradients are being made at a time, and one that is reduced
-/// meanwhile.
+/// meanwhile. Whoever issues in order cannot wait for a reduction that it has not issued yet.
 template <class T>
-int CpuDevice<T>::slots_of(const Program& program) const {
+int TrainingDevice<T>::slots_of(const Program& program) const {
+  const bool in_order = backend_.issues_in_order();
   int open = 0;
   int most = 0;
   for (const Instruction& i : program.instructions) {
     const int units = i.unit < 0 ? schedule_.units : 1;
     if (i.op == Op::backward_input || i.op == Op::backward) open += units;
     most = std::max(most, open);
-    if (i.op == Op::backward_weight || i.op == Op::backward) open -= units;
+    const bool made = i.op == Op::backward_weight || i.op == Op::backward;
+    if (in_order ? i.op == Op::reduce_gradients : made) open -= units;
   }
-  return most + 1;
+  return in_order ? most : most + 1;
 }
 
-template void CpuDevice<double>::allocate(RankState&, World&);
-template void CpuDevice<float>::allocate(RankState&, World&);
-template void CpuDevice<Bfloat16>::allocate(RankState&, World&);
+template void TrainingDevice<double>::allocate(RankState&);
+template void TrainingDevice<float>::allocate(RankState&);
+template void TrainingDevice<Bfloat16>::allocate(RankState&);
 
 }  // namespace echelon

@@ -1,4 +1,4 @@
-// CpuDevice: carries out instructions on this machine's processors, for the ranks of this process.
+// TrainingDevice: carries out instructions of a training step, for the ranks of this process.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 #include "runtime/crew.hpp"
 #include "runtime/executor/device.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/processor.hpp"
 #include "runtime/training/learning_rate.hpp"
 #include "runtime/training/states.hpp"
 #include "runtime/training/timed_communicator.hpp"
-#include "runtime/world.hpp"
 
 namespace echelon {
 
@@ -27,10 +27,9 @@ struct Training {
   TrainingJob job;
   ParallelPlan plan;
   LearningRate rate;
-  cpu::AdamStep adam;            ///< rate, scale and step are filled in
+  AdamStep adam;                 ///< rate, scale and step are filled in
   double clip = 1;               ///< largest gradient norm; 0: any
   std::int64_t noise_every = 0;  ///< steps between estimates of the gradient noise; 0: never
-  int threads = 1;               ///< of a rank's kernels
   /// Tokens of sample `number`, job.sequence + 1 of them. What it throws ends the run.
   std::function<void(std::int64_t number, std::int32_t* out)> read;
 };
@@ -46,16 +45,18 @@ struct StepResult {
 };
 
 /// T: the number format of weights and activations. Ranks of one process share nothing but what
-/// they communicate through.
+/// they communicate through. What computes is the backend's.
 template <class T>
-class CpuDevice : public Device {
+class TrainingDevice : public Device {
  public:
   /// Allocates everything (RunFailure::out_of_memory); the schedule is the plan's.
-  CpuDevice(Crew& crew, World& world, const Schedule& schedule, const Training& training);
-  ~CpuDevice() override;
+  TrainingDevice(Crew& crew, Backend<T>& backend, const Schedule& schedule,
+                 const Training& training);
+  ~TrainingDevice() override;
 
   void execute(Work& work) override;
-  void begin_step(int rank, std::int64_t step) override;
+  void begin_step(int rank, std::int64_t step, bool timed) override;
+  void end_step(int rank, StepTimes* times) override;
   [[nodiscard]] Seconds now(int rank, Queue queue) const override;
 
   /// The step that the executor counts as 0.
@@ -63,24 +64,29 @@ class CpuDevice : public Device {
   [[nodiscard]] StepResult result(int rank) const;
   [[nodiscard]] const MemoryBreakdown& held(int rank) const;
   [[nodiscard]] std::vector<States<T>*> states(int rank);
+  [[nodiscard]] Processor<T>& processor(int rank) { return backend_.at(rank); }
 
  private:
   struct RankState;
   RankState& state(int rank) const;
-  void allocate(RankState& r, World& world);
+  void allocate(RankState& r);
   [[nodiscard]] int slots_of(const Program& program) const;
   [[nodiscard]] Pass<T> pass_of(RankState& r, const Instruction& i, int unit);
-  void load(RankState& r, const Work& work);
-  void forward(RankState& r, Work& work);
-  void backward(RankState& r, Work& work);
-  void hand_over_gradient(RankState& r, const Instruction& i);
-  Wide<T>* slot_of(RankState& r, const Instruction& i, int unit);
-  void add_small_squares(RankState& r, int chunk, int unit, const Wide<T>* gradients);
-  void reduce(RankState& r, const Instruction& i);
+  void carry_out(RankState& r, const Instruction& i, Kernels<T>& on);
+  void load(RankState& r, const Instruction& i, Kernels<T>& on);
+  void forward(RankState& r, const Instruction& i);
+  void backward(RankState& r, const Instruction& i, Kernels<T>& on);
+  void hand_over_gradient(RankState& r, const Instruction& i, Kernels<T>& on);
+  Wide<T>* slot_of(RankState& r, const Instruction& i, int unit, Kernels<T>& on);
+  void add_small_squares(RankState& r, int chunk, int unit, const Wide<T>* gradients,
+                         Kernels<T>& on);
+  void reduce(RankState& r, const Instruction& i, Kernels<T>& on);
   void reduce_tied(RankState& r);
-  void norm(RankState& r);
-  void step(RankState& r);
+  void norm(RankState& r, Kernels<T>& on);
+  void step(RankState& r, Kernels<T>& on);
+  [[nodiscard]] const Communicator* partners(RankState& r, const Instruction& i) const;
 
+  Backend<T>& backend_;
   const Schedule& schedule_;
   Training training_;
   ProcessGrid grid_;

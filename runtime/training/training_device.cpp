@@ -1,53 +1,50 @@
-#include "runtime/training/cpu_device.hpp"
-
-#include <omp.h>
+#include "runtime/training/training_device.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
 #include <string>
 
 #include "runtime/clock.hpp"
-#include "runtime/cpu/kernels.hpp"
-#include "runtime/training/cpu_rank.hpp"
+#include "runtime/training/training_rank.hpp"
 
 namespace echelon {
 
 template <class T>
-CpuDevice<T>::CpuDevice(Crew& crew, World& world, const Schedule& schedule,
-                        const Training& training)
-    : schedule_(schedule), training_(training), grid_(training.plan) {
+TrainingDevice<T>::TrainingDevice(Crew& crew, Backend<T>& backend, const Schedule& schedule,
+                                  const Training& training)
+    : backend_(backend), schedule_(schedule), training_(training), grid_(training.plan) {
+  World& world = backend.world();
   for (const int rank : world.local_ranks()) {
-    auto& r = *ranks_.emplace(rank, std::make_unique<RankState>(crew, rank)).first->second;
-    r.rank = rank;
+    auto& r = *ranks_.emplace(rank, std::make_unique<RankState>(crew, rank, backend.at(rank)))
+                   .first->second;
     r.at = grid_.coordinates(rank);
-    r.tp = std::make_unique<TimedCommunicator>(world.at(rank, Line::tp));
-    r.kv = std::make_unique<TimedCommunicator>(world.at(rank, Line::kv_replicas));
+    Stream& compute = r.processor.on(Queue::compute);
+    r.tp = std::make_unique<TimedCommunicator>(world.at(rank, Line::tp), compute, Within::tp_comm);
+    r.kv = std::make_unique<TimedCommunicator>(world.at(rank, Line::kv_replicas), compute,
+                                               Within::tp_comm);
     r.forward = &world.at(rank, Line::forward);
     r.backward = &world.at(rank, Line::backward);
     r.tied = &world.at(rank, Line::tied);
     r.all = &world.at(rank, Line::norm);
     r.sample.resize(at_index(training.job.sequence + 1));
-    allocate(r, world);
+    r.batch.resize(at_index(2 * training.job.sequence * training.plan.microbatch));
+    allocate(r);
   }
 }
 
 template <class T>
-CpuDevice<T>::~CpuDevice() = default;
+TrainingDevice<T>::~TrainingDevice() = default;
 
 template <class T>
-typename CpuDevice<T>::RankState& CpuDevice<T>::state(int rank) const {
+typename TrainingDevice<T>::RankState& TrainingDevice<T>::state(int rank) const {
   return *ranks_.at(rank);
 }
 
 template <class T>
-void CpuDevice<T>::begin_step(int rank, std::int64_t step) {
+void TrainingDevice<T>::begin_step(int rank, std::int64_t step, bool timed) {
   RankState& r = state(rank);
   r.step = first_step_ + step;
   r.last_forward = {};
-  r.loss_sum = 0;
-  r.small_squares = 0;
   const ParallelPlan& plan = training_.plan;
   r.estimates_noise = training_.noise_every > 0 && r.step % training_.noise_every == 0 &&
                       plan.schedule != ScheduleKind::zero_bubble_h1 &&
@@ -56,104 +53,126 @@ void CpuDevice<T>::begin_step(int rank, std::int64_t step) {
     std::fill(each.backwards.begin(), each.backwards.end(), 0);
     std::fill(each.reductions.begin(), each.reductions.end(), 0);
   }
+  for (auto& slot : r.slots) slot.emptied_by = nullptr;
+  r.processor.begin_step(schedule_.programs[at_index(r.at.pp)], timed);
+  r.processor.on(Queue::compute).clear(r.sums, sizeof *r.sums);
 }
 
 template <class T>
-Seconds CpuDevice<T>::now(int, Queue) const {
+void TrainingDevice<T>::end_step(int rank, StepTimes* times) {
+  RankState& r = state(rank);
+  r.processor.end_step(times);
+  typename RankState::Sums sums;
+  Wide<T> scale{};
+  r.processor.read(r.sums, &sums, sizeof sums);
+  r.processor.read(r.scale, &scale, sizeof scale);
+  StepResult& result = r.result;
+  result.loss = sums.loss / training_.job.tokens_per_step();
+  result.gradient_norm = std::sqrt(sums.squares);
+  result.clipped = scale < 1;
+  result.small_norm.reset();
+  if (r.estimates_noise) {
+    // Gradients are scaled to the global batch: back to the mean of one microbatch's samples.
+    const ParallelPlan& plan = training_.plan;
+    const double share =
+        static_cast<double>(training_.job.global_batch) / static_cast<double>(plan.microbatch);
+    result.small_norm = sums.small_squares / plan.dp * share * share;
+    result.large_norm = sums.large_squares;
+  }
+}
+
+template <class T>
+Seconds TrainingDevice<T>::now(int, Queue) const {
   return steady_now();
 }
 
 template <class T>
-void CpuDevice<T>::execute(Work& work) {
+void TrainingDevice<T>::execute(Work& work) {
   RankState& r = state(work.rank);
   const Instruction& i = work.instruction;
-  omp_set_num_threads(training_.threads);  // of this thread alone
+  Kernels<T>& on = r.processor.on(i.queue);
+  on.begin(i, work.timed);
+  carry_out(r, i, on);
+  work.within = on.end(i);
+  if (const Communicator* among = partners(r, i); among != nullptr && among->size() > 1)
+    work.met = among->met();
+  work.did(i);
+}
+
+/// Whom a communication is with; null for what is none.
+template <class T>
+const Communicator* TrainingDevice<T>::partners(RankState& r, const Instruction& i) const {
+  const auto sharing = [&]() -> const Sharing& {
+    return r.chunks[at_index(i.chunk)].states->sharing();
+  };
+  switch (i.op) {
+    case Op::send_activation:
+    case Op::recv_activation: return r.forward;
+    case Op::send_gradient:
+    case Op::recv_gradient: return r.backward;
+    case Op::gather_parameters:
+    case Op::gather_updated: return sharing().gather_shards;
+    case Op::reduce_gradients:
+      return sharing().zero > 0 ? sharing().reduce_shards : sharing().reduce_replicas;
+    case Op::reduce_tied_embedding: return r.tied;
+    case Op::norm_reduce: return r.all;
+    default: return nullptr;
+  }
+}
+
+template <class T>
+void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>& on) {
   const auto buffer = [&](BufferKind kind) -> std::byte* {
     const std::int32_t number = r.places[at_index(i.chunk) * at_index(schedule_.microbatches) +
                                          at_index(i.microbatch)][at_index(static_cast<int>(kind))];
     return number < 0 ? nullptr : r.buffers[at_index(number)];
   };
-  const auto met = [&](const Communicator* among) {
-    if (among->size() > 1) work.met = among->met();
-  };
   const auto boundary = [&] { return r.chunks.front().chunk->boundary_count(); };
   constexpr Element kElement = Number<T>::kElement;
   switch (i.op) {
-    case Op::load_batch: load(r, work); break;
-    case Op::forward: forward(r, work); break;
+    case Op::load_batch: return load(r, i, on);
+    case Op::forward: return forward(r, i);
     case Op::backward:
     case Op::backward_input:
-    case Op::backward_weight: backward(r, work); break;
+    case Op::backward_weight: return backward(r, i, on);
     case Op::send_activation:
-      r.forward->send(buffer(BufferKind::output), boundary(), kElement, i.peer);
-      met(r.forward);
-      break;
+      return r.forward->send(buffer(BufferKind::output), boundary(), kElement, i.peer);
     case Op::recv_activation:
-      r.forward->receive(buffer(BufferKind::input), boundary(), kElement, i.peer);
-      met(r.forward);
-      break;
+      return r.forward->receive(buffer(BufferKind::input), boundary(), kElement, i.peer);
     case Op::send_gradient:
-      r.backward->send(buffer(BufferKind::input_gradient), boundary(), kElement, i.peer);
-      met(r.backward);
-      break;
+      return r.backward->send(buffer(BufferKind::input_gradient), boundary(), kElement, i.peer);
     case Op::recv_gradient:
-      r.backward->receive(buffer(BufferKind::output_gradient), boundary(), kElement, i.peer);
-      met(r.backward);
-      break;
-    case Op::gather_parameters: {
-      const auto& states = *r.chunks[at_index(i.chunk)].states;
-      states.gather(r.region(i.chunk, std::max(0, i.unit)),
-                    reinterpret_cast<T*>(r.buffers[at_index(*i.writes.begin())]));
-      met(states.sharing().gather_shards);
-      break;
-    }
-    case Op::release_parameters: break;
-    case Op::reduce_gradients: {
-      const Sharing& sharing = r.chunks[at_index(i.chunk)].states->sharing();
-      reduce(r, i);
-      met(sharing.zero > 0 ? sharing.reduce_shards : sharing.reduce_replicas);
-      break;
-    }
-    case Op::reduce_tied_embedding:
-      reduce_tied(r);
-      met(r.tied);
-      break;
-    case Op::norm_reduce:
-      norm(r);
-      met(r.all);
-      break;
-    case Op::clip: {
-      const double norm = r.result.gradient_norm;
-      r.result.clipped = training_.clip > 0 && norm > training_.clip;
-      constexpr double kLittle = 1e-6;  // torch.nn.utils.clip_grad_norm_
-      r.scale = r.result.clipped ? training_.clip / (norm + kLittle) : 1;
-      break;
-    }
-    case Op::optimizer_step: step(r); break;
+      return r.backward->receive(buffer(BufferKind::output_gradient), boundary(), kElement, i.peer);
+    case Op::gather_parameters:
+      return r.chunks[at_index(i.chunk)].states->gather(
+          r.region(i.chunk, std::max(0, i.unit)),
+          reinterpret_cast<T*>(r.buffers[at_index(*i.writes.begin())]));
+    case Op::release_parameters: return;
+    case Op::reduce_gradients: return reduce(r, i, on);
+    case Op::reduce_tied_embedding: return reduce_tied(r);
+    case Op::norm_reduce: return norm(r, on);
+    case Op::clip: return on.clip_scale(&r.sums->squares, training_.clip, r.scale);
+    case Op::optimizer_step: return step(r, on);
     case Op::gather_updated: {
       States<T>& states = *r.chunks[at_index(i.chunk)].states;
       for (auto& region : states.regions()) states.gather_updated(region);
-      met(states.sharing().gather_shards);
-      break;
+      return;
     }
     case Op::zero_gradients:
       for (auto& each : r.chunks) {
-        for (auto& region : each.states->regions()) each.states->clear_gradients(region);
+        for (auto& region : each.states->regions()) each.states->clear_gradients(on, region);
       }
-      break;
+      return;
   }
-  if (i.queue == Queue::compute) work[Within::tp_comm] += r.tp->take() + r.kv->take();
-  work.did(i);
 }
 
 /// Rows are ordered [sequence][sample]; targets lie behind the tokens.
 template <class T>
-void CpuDevice<T>::load(RankState& r, const Work& work) {
-  const Instruction& i = work.instruction;
+void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on) {
   const ParallelPlan& plan = training_.plan;
   const std::int64_t sequence = training_.job.sequence;
   const std::int64_t rows = sequence * plan.microbatch;
-  auto* tokens = reinterpret_cast<std::int32_t*>(r.buffers[at_index(*i.writes.begin())]);
+  std::int32_t* const tokens = r.batch.data();
   const std::int64_t share = training_.job.global_batch / plan.dp;
   for (std::int64_t s = 0; s < plan.microbatch; ++s) {
     const std::int64_t number = r.step * training_.job.global_batch + r.at.dp * share +
@@ -164,10 +183,12 @@ void CpuDevice<T>::load(RankState& r, const Work& work) {
       tokens[rows + t * plan.microbatch + s] = r.sample[at_index(t + 1)];
     }
   }
+  on.upload(tokens, r.buffers[at_index(*i.writes.begin())],
+            static_cast<std::int64_t>(r.batch.size() * sizeof r.batch.front()));
 }
 
 template <class T>
-Pass<T> CpuDevice<T>::pass_of(RankState& r, const Instruction& i, int unit) {
+Pass<T> TrainingDevice<T>::pass_of(RankState& r, const Instruction& i, int unit) {
   const auto places =
       r.places[at_index(i.chunk) * at_index(schedule_.microbatches) + at_index(i.microbatch)];
   const auto buffer = [&](BufferKind kind) -> std::byte* {
@@ -195,25 +216,24 @@ Pass<T> CpuDevice<T>::pass_of(RankState& r, const Instruction& i, int unit) {
   pass.saved = buffer(BufferKind::saved);
   pass.weight_inputs = buffer(BufferKind::weight_inputs);
   pass.workspace = r.workspace;
+  pass.loss = &r.sums->loss;
   pass.loss_scale = 1 / training_.job.tokens_per_step();
   return pass;
 }
 
 template <class T>
-void CpuDevice<T>::forward(RankState& r, Work& work) {
-  const Instruction& i = work.instruction;
+void TrainingDevice<T>::forward(RankState& r, const Instruction& i) {
   const int first = std::max(0, i.unit);
   const int end = i.unit < 0 ? schedule_.units : i.unit + 1;
   for (int unit = first; unit < end; ++unit) {
-    r.loss_sum += r.chunks[at_index(i.chunk)].chunk->forward(unit, pass_of(r, i, unit));
+    r.chunks[at_index(i.chunk)].chunk->forward(unit, pass_of(r, i, unit));
   }
   r.last_forward = {i.chunk, i.microbatch};
 }
 
 /// Units fall. ZeRO-2 and 3 make a unit's gradients in a slot that its reduction empties.
 template <class T>
-void CpuDevice<T>::backward(RankState& r, Work& work) {
-  const Instruction& i = work.instruction;
+void TrainingDevice<T>::backward(RankState& r, const Instruction& i, Kernels<T>& on) {
   auto& of_chunk = r.chunks[at_index(i.chunk)];
   const Chunk<T>& chunk = *of_chunk.chunk;
   const bool merges = of_chunk.states->sharing().zero >= 2;
@@ -224,9 +244,7 @@ void CpuDevice<T>::backward(RankState& r, Work& work) {
     pass.logits_left = r.last_forward.chunk == i.chunk && r.last_forward.microbatch == i.microbatch;
     r.last_forward = {};
     pass.gradient = r.running;
-    pass.recomputing = &work[Within::recompute];
-    pass.communicating = &r.tp->spent();
-    pass.gradients = merges ? slot_of(r, i, unit) : r.region(i.chunk, unit).gradients;
+    pass.gradients = merges ? slot_of(r, i, unit, on) : r.region(i.chunk, unit).gradients;
     if (i.op == Op::backward_weight) {
       chunk.backward_weight(unit, pass);
     } else if (i.op == Op::backward) {
@@ -234,28 +252,28 @@ void CpuDevice<T>::backward(RankState& r, Work& work) {
     } else {
       chunk.backward_input(unit, pass);
     }
-    if (i.op != Op::backward_weight && unit == 0) hand_over_gradient(r, i);
+    if (i.op != Op::backward_weight && unit == 0) hand_over_gradient(r, i, on);
     if (i.op == Op::backward_input) continue;
     int& done = of_chunk.backwards[at_index(unit)];
     ++done;
     if (merges || done == schedule_.microbatches) chunk.finish_gradients(unit, pass.gradients);
-    if (r.estimates_noise && done == 1) add_small_squares(r, i.chunk, unit, pass.gradients);
+    if (r.estimates_noise && done == 1) add_small_squares(r, i.chunk, unit, pass.gradients, on);
   }
 }
 
 template <class T>
-void CpuDevice<T>::hand_over_gradient(RankState& r, const Instruction& i) {
+void TrainingDevice<T>::hand_over_gradient(RankState& r, const Instruction& i, Kernels<T>& on) {
   const std::int32_t number =
       r.places[at_index(i.chunk) * at_index(schedule_.microbatches) + at_index(i.microbatch)]
               [at_index(static_cast<int>(BufferKind::input_gradient))];
   if (number < 0) return;  // the embedding is here
-  std::memcpy(r.buffers[at_index(number)], r.running,
-              at_index(r.chunks.front().chunk->boundary_count()) * sizeof(T));
+  on.copy(r.running, reinterpret_cast<T*>(r.buffers[at_index(number)]),
+          r.chunks.front().chunk->boundary_count());
 }
 
 /// The slot of a unit's gradients of one microbatch; waits until a reduction has emptied one.
 template <class T>
-Wide<T>* CpuDevice<T>::slot_of(RankState& r, const Instruction& i, int unit) {
+Wide<T>* TrainingDevice<T>::slot_of(RankState& r, const Instruction& i, int unit, Kernels<T>& on) {
   const auto is_ours = [&](const auto& slot) {
     return slot.chunk == i.chunk && slot.unit == unit && slot.microbatch == i.microbatch;
   };
@@ -266,7 +284,10 @@ Wide<T>* CpuDevice<T>::slot_of(RankState& r, const Instruction& i, int unit) {
   r.slots_gate.await([&] { return any(is_ours) || any(is_free); });
   return r.slots_gate.change([&] {
     auto slot = std::find_if(r.slots.begin(), r.slots.end(), is_ours);
-    if (slot == r.slots.end()) slot = std::find_if(r.slots.begin(), r.slots.end(), is_free);
+    if (slot == r.slots.end()) {
+      slot = std::find_if(r.slots.begin(), r.slots.end(), is_free);
+      if (slot->emptied_by != nullptr) on.wait(*slot->emptied_by);
+    }
     slot->chunk = i.chunk;
     slot->unit = unit;
     slot->microbatch = i.microbatch;
@@ -276,18 +297,20 @@ Wide<T>* CpuDevice<T>::slot_of(RankState& r, const Instruction& i, int unit) {
 
 /// |g|² of one microbatch of one data-parallel rank, of parameters that this rank has whole.
 template <class T>
-void CpuDevice<T>::add_small_squares(RankState& r, int chunk, int unit, const Wide<T>* gradients) {
+void TrainingDevice<T>::add_small_squares(RankState& r, int chunk, int unit,
+                                          const Wide<T>* gradients, Kernels<T>& on) {
   auto& states = *r.chunks[at_index(chunk)].states;
-  r.small_squares += States<T>::local_sum_of_squares(*r.region(chunk, unit).region, gradients);
+  double* const total = &r.sums->small_squares;
+  States<T>::add_local_squares(on, *r.region(chunk, unit).region, gradients, total);
   // With one stage the tied embedding's gradient is complete behind the first unit's backward.
   if (const RegionState<T>* tied = r.tied_region(chunk);
       tied != nullptr && unit == 0 && training_.plan.pp == 1 && states.sharing().zero < 2) {
-    r.small_squares += States<T>::local_sum_of_squares(*tied->region, tied->gradients);
+    States<T>::add_local_squares(on, *tied->region, tied->gradients, total);
   }
 }
 
 template <class T>
-void CpuDevice<T>::reduce(RankState& r, const Instruction& i) {
+void TrainingDevice<T>::reduce(RankState& r, const Instruction& i, Kernels<T>& on) {
   auto& of_chunk = r.chunks[at_index(i.chunk)];
   States<T>& states = *of_chunk.states;
   const bool merges = states.sharing().zero >= 2;
@@ -300,25 +323,27 @@ void CpuDevice<T>::reduce(RankState& r, const Instruction& i) {
     const bool last = !each_microbatch || done == schedule_.microbatches;
     RegionState<T>& region = r.region(i.chunk, unit);
     if (merges) {
-      Wide<T>* block = slot_of(r, i, unit);
-      states.reduce(region, block, last);
+      Wide<T>* block = slot_of(r, i, unit, on);
+      states.reduce(on, region, block, last);
       r.slots_gate.change([&] {
         for (auto& slot : r.slots) {
-          if (slot.block == block) slot.chunk = -1;
+          if (slot.block != block) continue;
+          slot.chunk = -1;
+          slot.emptied_by = &i;
         }
       });
     } else if (last) {
-      states.reduce(region, region.gradients, true);
+      states.reduce(on, region, region.gradients, true);
     }
     // The tied embedding goes with the unit whose backward is the last to add to it.
     RegionState<T>* tied = r.tied_region(i.chunk);
     const int host = of_chunk.chunk->spec().embedding ? 0 : schedule_.units - 1;
-    if (tied != nullptr && unit == host && last) states.reduce(*tied, tied->gradients, true);
+    if (tied != nullptr && unit == host && last) states.reduce(on, *tied, tied->gradients, true);
   }
 }
 
 template <class T>
-void CpuDevice<T>::reduce_tied(RankState& r) {
+void TrainingDevice<T>::reduce_tied(RankState& r) {
   for (int c = 0; c < training_.plan.vpp; ++c) {
     if (RegionState<T>* tied = r.tied_region(c)) {
       r.tied->all_reduce(tied->own_gradients, tied->own(), Number<Wide<T>>::kElement,
@@ -330,65 +355,53 @@ void CpuDevice<T>::reduce_tied(RankState& r) {
 /// One sum over all ranks: squares of the gradients, each parameter once; the loss; the noise
 /// scale's two norms.
 template <class T>
-void CpuDevice<T>::norm(RankState& r) {
-  std::array<double, 4> sums{};
+void TrainingDevice<T>::norm(RankState& r, Kernels<T>& on) {
   const ParallelPlan& plan = training_.plan;
   for (int c = 0; c < plan.vpp; ++c) {
-    const States<T>& states = *r.chunks[at_index(c)].states;
-    for (RegionState<T>& region : r.chunks[at_index(c)].states->regions()) {
-      sums[0] += states.sum_of_squares(region, Partial::with);
+    States<T>& states = *r.chunks[at_index(c)].states;
+    for (RegionState<T>& region : states.regions()) {
+      states.add_squares(on, region, Partial::with, &r.sums->squares);
       const bool in_small = !region.tied || (plan.pp == 1 && states.sharing().zero < 2);
-      if (r.estimates_noise && in_small) sums[3] += states.sum_of_squares(region, Partial::without);
+      if (r.estimates_noise && in_small)
+        states.add_squares(on, region, Partial::without, &r.sums->large_squares);
     }
   }
-  if (r.at.tp == 0) sums[1] = r.loss_sum;
-  sums[2] = r.small_squares;
-  if (r.all->size() > 1) r.all->all_reduce(sums.data(), sums.size(), Element::f64, Reduction::sum);
-  r.result.loss = sums[1] / training_.job.tokens_per_step();
-  r.result.gradient_norm = std::sqrt(sums[0]);
-  r.result.small_norm.reset();
-  if (r.estimates_noise) {
-    // Gradients are scaled to the global batch: back to the mean of one microbatch's samples.
-    const double share =
-        static_cast<double>(training_.job.global_batch) / static_cast<double>(plan.microbatch);
-    r.result.small_norm = sums[2] / plan.dp * share * share;
-    r.result.large_norm = sums[3];
-  }
+  if (r.at.tp > 0) on.clear(&r.sums->loss, sizeof r.sums->loss);  // every tp rank has it
+  if (r.all->size() > 1) r.all->all_reduce(r.sums, RankState::kSums, Element::f64, Reduction::sum);
 }
 
 /// Nothing changes where the gradients are no numbers; the loss watch ends such a run.
 template <class T>
-void CpuDevice<T>::step(RankState& r) {
+void TrainingDevice<T>::step(RankState& r, Kernels<T>& on) {
   r.result.learning_rate = training_.rate.at(r.step);
-  cpu::AdamStep adam = training_.adam;
+  AdamStep adam = training_.adam;
   adam.learning_rate = r.result.learning_rate;
-  adam.gradient_scale = r.scale;
   adam.step = r.step + 1;
-  if (!std::isfinite(r.result.gradient_norm)) return;
   for (auto& each : r.chunks) {
-    for (RegionState<T>& region : each.states->regions()) each.states->update(region, adam);
+    for (RegionState<T>& region : each.states->regions())
+      each.states->update(on, region, adam, r.scale);
   }
 }
 
 template <class T>
-StepResult CpuDevice<T>::result(int rank) const {
+StepResult TrainingDevice<T>::result(int rank) const {
   return state(rank).result;
 }
 
 template <class T>
-const MemoryBreakdown& CpuDevice<T>::held(int rank) const {
+const MemoryBreakdown& TrainingDevice<T>::held(int rank) const {
   return state(rank).memory.held();
 }
 
 template <class T>
-std::vector<States<T>*> CpuDevice<T>::states(int rank) {
+std::vector<States<T>*> TrainingDevice<T>::states(int rank) {
   std::vector<States<T>*> out;
   for (auto& each : state(rank).chunks) out.push_back(each.states.get());
   return out;
 }
 
-template class CpuDevice<double>;
-template class CpuDevice<float>;
-template class CpuDevice<Bfloat16>;
+template class TrainingDevice<double>;
+template class TrainingDevice<float>;
+template class TrainingDevice<Bfloat16>;
 
 }  // namespace echelon

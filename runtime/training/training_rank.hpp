@@ -1,4 +1,4 @@
-// What a CpuDevice has of one rank. For the sources of CpuDevice alone.
+// What a TrainingDevice has of one rank. For its own sources alone.
 #pragma once
 
 #include <array>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/training/cpu_device.hpp"
+#include "runtime/training/training_device.hpp"
 
 namespace echelon {
 
@@ -15,13 +15,14 @@ namespace echelon {
 /// Everything one rank has. Queues of a rank use different parts at a time, as the list orders
 /// them.
 template <class T>
-struct CpuDevice<T>::RankState {
+struct TrainingDevice<T>::RankState {
   /// Gradients of one unit of one microbatch, on their way to the reduction (ZeRO-2 and 3).
   struct Slot {
     Wide<T>* block = nullptr;
     int chunk = -1;
     int unit = -1;
     std::int32_t microbatch = -1;
+    const Instruction* emptied_by = nullptr;  ///< in this step
   };
   struct OfChunk {
     std::unique_ptr<Chunk<T>> chunk;
@@ -31,10 +32,13 @@ struct CpuDevice<T>::RankState {
   };
   using Places = std::array<std::int32_t, kBufferKinds>;
 
-  RankState(Crew& crew, int global) : memory("rank " + std::to_string(global)), slots_gate(crew) {}
+  RankState(Crew& crew, int global, Processor<T>& own)
+      : processor(own),
+        memory("rank " + std::to_string(global), own),
+        slots_gate(crew),
+        rank(global) {}
 
-  int rank = 0;
-  Coordinates at;
+  Processor<T>& processor;
   Memory memory;
   std::vector<OfChunk> chunks;
   std::vector<std::byte*> buffers;  ///< by number of the program's buffers
@@ -47,6 +51,9 @@ struct CpuDevice<T>::RankState {
   T* running = nullptr;  ///< gradient between units of one backward
   Gate slots_gate;
   std::vector<Slot> slots;  ///< guarded by slots_gate
+
+  int rank = 0;
+  Coordinates at;
   std::unique_ptr<TimedCommunicator> tp;
   std::unique_ptr<TimedCommunicator> kv;
   Communicator* forward = nullptr;
@@ -54,12 +61,21 @@ struct CpuDevice<T>::RankState {
   Communicator* tied = nullptr;
   Communicator* all = nullptr;
   std::vector<std::int32_t> sample;  ///< one, while it is read
+  std::vector<std::int32_t> batch;   ///< of one microbatch: tokens, then targets
+
+  /// On the processor; what a step adds up, then over all ranks.
+  struct Sums {
+    double squares = 0;        ///< of the gradients, each parameter once
+    double loss = 0;           ///< Σ cross entropy
+    double small_squares = 0;  ///< of single microbatches
+    double large_squares = 0;  ///< of the same parameters' gradients
+  };
+  static constexpr std::int64_t kSums = sizeof(Sums) / sizeof(double);
+  Sums* sums = nullptr;
+  Wide<T>* scale = nullptr;  ///< of the gradients: clipping
 
   std::int64_t step = 0;
-  double loss_sum = 0;
-  double small_squares = 0;
   bool estimates_noise = false;
-  double scale = 1;
   StepResult result;
 
   [[nodiscard]] RegionState<T>& region(int chunk, int unit) {

@@ -1,0 +1,251 @@
+#include "runtime/cpu/cpu_kernels.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "runtime/clock.hpp"
+#include "runtime/cpu/kernels.hpp"
+
+namespace echelon {
+
+template <class T>
+WithinTimes CpuKernels<T>::end(const Instruction&) {
+  return std::exchange(within_, {});
+}
+
+template <class T>
+void CpuKernels<T>::start(Within part) {
+  open_.push_back({part, steady_now(), {}});
+}
+
+template <class T>
+void CpuKernels<T>::stop() {
+  const Spent spent = open_.back();
+  open_.pop_back();
+  const Seconds all = steady_now() - spent.since;
+  within_[static_cast<std::size_t>(spent.part)] += all - spent.nested;
+  if (!open_.empty()) open_.back().nested += all;
+}
+
+template <class T>
+void CpuKernels<T>::upload(const void* from, void* to, std::int64_t bytes) {
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+template <class T>
+void CpuKernels<T>::clear(void* block, std::int64_t bytes) {
+  std::memset(block, 0, static_cast<std::size_t>(bytes));
+}
+
+template <class T>
+void CpuKernels<T>::multiply(Rows<T> x, const T* weight, std::int64_t out, const T* bias,
+                             const T* addend, T* y) {
+  using cpu::Order;
+  cpu::gemm(Order::plain, Order::transposed, x.rows, out, x.width, x.data, x.width, weight, x.width,
+            y, out, false);
+  if (bias != nullptr) cpu::add_bias(y, bias, x.rows, out);
+  if (addend != nullptr) cpu::add(y, addend, x.rows * out);
+}
+
+template <class T>
+void CpuKernels<T>::multiply_back(Rows<T> dy, const T* weight, std::int64_t in, T* dx) {
+  using cpu::Order;
+  cpu::gemm(Order::plain, Order::plain, dy.rows, in, dy.width, dy.data, dy.width, weight, in, dx,
+            in, false);
+}
+
+template <class T>
+void CpuKernels<T>::add_weight_gradient(Rows<T> dy, Rows<T> x, Wide<T>* dweight) {
+  using cpu::Order;
+  cpu::gemm(Order::transposed, Order::plain, dy.width, x.width, dy.rows, dy.data, dy.width, x.data,
+            x.width, dweight, x.width, true);
+}
+
+template <class T>
+void CpuKernels<T>::norm_forward(const NormOf<T>& n, T* y) {
+  if (n.kind == Normalization::layer_norm) {
+    cpu::layer_norm_forward(n.x, n.weight, n.bias, y, n.mean, n.rstd, n.rows, n.width, n.eps);
+  } else {
+    cpu::rms_norm_forward(n.x, n.weight, y, n.rstd, n.rows, n.width, n.eps);
+  }
+}
+
+template <class T>
+void CpuKernels<T>::norm_backward(const NormOf<T>& n, const T* dy, const T* around, T* dx,
+                                  Wide<T>* dweight, Wide<T>* dbias) {
+  if (n.kind == Normalization::layer_norm) {
+    cpu::layer_norm_backward(dy, n.x, n.weight, n.mean, n.rstd, around, dx, dweight, dbias, n.rows,
+                             n.width);
+  } else {
+    cpu::rms_norm_backward(dy, n.x, n.weight, n.rstd, around, dx, dweight, n.rows, n.width);
+  }
+}
+
+template <class T>
+void CpuKernels<T>::activation_forward(Activation kind, bool gated, const T* x, T* y,
+                                       std::int64_t rows, std::int64_t width) {
+  if (gated) {
+    cpu::gated_forward(kind, x, y, rows, width);
+  } else {
+    cpu::activation_forward(kind, x, y, rows * width);
+  }
+}
+
+template <class T>
+void CpuKernels<T>::activation_backward(Activation kind, bool gated, const T* x, const T* dy, T* dx,
+                                        std::int64_t rows, std::int64_t width) {
+  if (gated) {
+    cpu::gated_backward(kind, x, dy, dx, rows, width);
+  } else {
+    cpu::activation_backward(kind, x, dy, dx, rows * width);
+  }
+}
+
+template <class T>
+void CpuKernels<T>::add_bias(T* x, const T* bias, std::int64_t rows, std::int64_t width) {
+  cpu::add_bias(x, bias, rows, width);
+}
+
+template <class T>
+void CpuKernels<T>::bias_gradient(Rows<T> dy, Wide<T>* dbias) {
+  cpu::bias_gradient(dy.data, dbias, dy.rows, dy.width);
+}
+
+template <class T>
+void CpuKernels<T>::add(T* x, const T* y, std::int64_t count) {
+  cpu::add(x, y, count);
+}
+
+template <class T>
+void CpuKernels<T>::copy(const T* from, T* to, std::int64_t count) {
+  std::copy_n(from, count, to);
+}
+
+template <class T>
+void CpuKernels<T>::add_positions(T* x, const T* positions, std::int64_t rows, int samples,
+                                  std::int64_t width) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    cpu::add(x + row * width, positions + row / samples * width, width);
+  }
+}
+
+template <class T>
+void CpuKernels<T>::position_gradient(Rows<T> dy, int samples, Wide<T>* dpositions) {
+  for (std::int64_t p = 0; p < dy.rows / samples; ++p) {
+    cpu::bias_gradient(dy.data + p * samples * dy.width, dpositions + p * dy.width, samples,
+                       dy.width);
+  }
+}
+
+template <class T>
+void CpuKernels<T>::rotate(const AttentionShape& s, double theta, T* qkv, int direction) {
+  cpu::rotate(qkv, s.sequence * s.samples, s.qkv_stride, s.samples, s.heads + s.kv_heads,
+              s.head_dim, 0, theta, direction);
+}
+
+template <class T>
+void CpuKernels<T>::attention_forward(const AttentionShape& shape, const T* qkv, T* out,
+                                      Wide<T>* log_sum) {
+  cpu::attention_forward(shape, qkv, out, log_sum);
+}
+
+template <class T>
+void CpuKernels<T>::attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
+                                       const Wide<T>* log_sum, const T* dout, T* dqkv) {
+  cpu::attention_backward(shape, qkv, out, log_sum, dout, dqkv);
+}
+
+template <class T>
+void CpuKernels<T>::embedding_forward(const std::int32_t* tokens, const T* weight, T* y,
+                                      std::int64_t rows, std::int64_t width, std::int64_t first,
+                                      std::int64_t count) {
+  cpu::embedding_forward(tokens, weight, y, rows, width, first, count);
+}
+
+template <class T>
+void CpuKernels<T>::embedding_backward(const std::int32_t* tokens, Rows<T> dy, Wide<T>* dweight,
+                                       std::int64_t first, std::int64_t count) {
+  cpu::embedding_backward(tokens, dy.data, dweight, dy.rows, dy.width, first, count);
+}
+
+template <class T>
+void CpuKernels<T>::logits_partials(const Logits<T>& l, Wide<T>* max, Wide<T>* sums) {
+  cpu::logits_max(l.data, max, l.rows, l.columns, l.valid);
+  cpu::logits_sums(l.data, l.targets, max, sums, l.rows, l.columns, l.valid, l.first);
+}
+
+template <class T>
+void CpuKernels<T>::rescale_sums(const Wide<T>* part_max, const Wide<T>* max, Wide<T>* sums,
+                                 std::int64_t rows) {
+  // A part that is all padding has sums of zero and no largest logit.
+  for (std::int64_t i = 0; i < rows; ++i) {
+    sums[2 * i] = sums[2 * i] == 0 ? 0 : sums[2 * i] * std::exp(part_max[i] - max[i]);
+  }
+}
+
+template <class T>
+void CpuKernels<T>::add_losses(const Wide<T>* max, const Wide<T>* sums, double* total,
+                               std::int64_t rows) {
+  double loss = 0;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    loss += std::log(double(sums[2 * i])) + double(max[i]) - double(sums[2 * i + 1]);
+  }
+  *total += loss;
+}
+
+template <class T>
+void CpuKernels<T>::logits_gradient(const Logits<T>& l, const Wide<T>* max, const Wide<T>* sums,
+                                    double scale) {
+  cpu::logits_gradient(l.data, l.targets, max, sums, l.rows, l.columns, l.valid, l.first, scale);
+}
+
+template <class T>
+void CpuKernels<T>::add_gradients(Wide<T>* x, const Wide<T>* y, std::int64_t count) {
+  cpu::add(x, y, count);
+}
+
+template <class T>
+void CpuKernels<T>::copy_wide(const Wide<T>* from, Wide<T>* to, std::int64_t count) {
+  std::copy_n(from, count, to);
+}
+
+template <class T>
+void CpuKernels<T>::widen(const T* from, Wide<T>* to, std::int64_t count) {
+  cpu::cast(from, to, count);
+}
+
+template <class T>
+void CpuKernels<T>::sum_of_squares(const Wide<T>* x, std::int64_t count, double* total) {
+  *total += cpu::sum_of_squares(x, count);
+}
+
+template <class T>
+void CpuKernels<T>::clip_scale(const double* squares, double most, Wide<T>* scale) {
+  constexpr double kLittle = 1e-6;
+  const double norm = std::sqrt(*squares);
+  double value = 1;
+  if (!std::isfinite(norm)) {
+    value = std::numeric_limits<double>::quiet_NaN();
+  } else if (most > 0 && norm > most) {
+    value = most / (norm + kLittle);
+  }
+  *scale = static_cast<Wide<T>>(value);
+}
+
+template <class T>
+void CpuKernels<T>::adam(const AdamStep& step, const Wide<T>* scale, const Adam<T>& s) {
+  if (std::isnan(*scale)) return;
+  AdamStep scaled = step;
+  scaled.gradient_scale = static_cast<double>(*scale);
+  cpu::adam<T>(scaled, s.gradient, s.master, s.first_moment, s.second_moment, s.weights, s.count);
+}
+
+template class CpuKernels<double>;
+template class CpuKernels<float>;
+template class CpuKernels<Bfloat16>;
+
+}  // namespace echelon

@@ -1,0 +1,25 @@
+#include "runtime/cuda/checks.hpp"
+
+#include <fmt/format.h>
+
+#include "runtime/failure.hpp"
+
+namespace echelon::cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  const auto kind = status == cudaErrorMemoryAllocation ? RunFailure::Kind::out_of_memory
+                                                        : RunFailure::Kind::defect;
+  throw RunFailure(kind, fmt::format("{}: CUDA says {} ({})", what, cudaGetErrorString(status),
+                                     cudaGetErrorName(status)));
+}
+
+void check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw RunFailure(RunFailure::Kind::defect, fmt::format("{}: cuBLASLt answers with status {}",
+                                                         what, static_cast<int>(status)));
+}
+
+void use_device(int device) { check(cudaSetDevice(device), "choose the GPU"); }
+
+}  // namespace echelon::cuda

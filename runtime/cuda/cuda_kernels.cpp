@@ -1,0 +1,325 @@
+#include "runtime/cuda/cuda_kernels.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/expects.hpp"
+#include "runtime/cuda/checks.hpp"
+#include "runtime/cuda/kernels.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+AttentionShape attention_of(const ChunkSpec& spec, const ChunkShape& s) {
+  return {.sequence = spec.sequence,
+          .samples = spec.microbatch,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_dim = spec.model.head_dim,
+          .qkv_stride = s.qkv,
+          .out_stride = s.query};
+}
+
+/// Bytes of the largest workspace of any kernel that a chunk is computed with.
+std::int64_t workspace_of(const ChunkSpec& spec) {
+  const ChunkShape s = shape_of(spec);
+  constexpr std::int64_t kFloat = sizeof(float);
+  std::int64_t most = kFloat * norm_backward_workspace(s.local, s.hidden);
+  const auto need = [&](std::int64_t bytes) { most = std::max(most, bytes); };
+  for (const std::int64_t width : {s.hidden, s.qkv, s.up}) {
+    need(kFloat * bias_gradient_workspace(s.rows, width));
+  }
+  if (spec.loss) need(kFloat * bias_gradient_workspace(s.loss_rows, s.vocab));
+  if (spec.layers > 0) need(kFloat * attention_backward_workspace(attention_of(spec, s)));
+  if (spec.embedding) need(kFloat * embedding_backward_workspace(s.rows));
+  return most;
+}
+
+std::int64_t squares_workspace_of(const ChunkSpec& spec) {
+  std::int64_t most = 0;
+  for (const Region& region : parameters_of(spec).regions) {
+    for (const Parameter& p : region.parameters)
+      most = std::max(most, sum_of_squares_workspace(p.count()));
+  }
+  return most * static_cast<std::int64_t>(sizeof(double));
+}
+
+int alignment_of(std::initializer_list<const void*> pointers) {
+  std::uintptr_t all = 16;
+  for (const void* each : pointers) all |= reinterpret_cast<std::uintptr_t>(each);
+  return 1 << std::countr_zero(all);
+}
+
+}  // namespace
+
+CudaKernels::CudaKernels(CudaProcessor& processor, Queue queue, int priority,
+                         Algorithms& algorithms)
+    : processor_(processor), gemm_(algorithms) {
+  static_cast<void>(queue);
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "make a stream");
+}
+
+CudaKernels::~CudaKernels() { static_cast<void>(cudaStreamDestroy(stream_)); }
+
+void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
+  constexpr auto kPart = &MemoryBreakdown::workspace;
+  const bool computes = this == &processor_.on(Queue::compute);
+  std::vector<Product> products;
+  for (const ChunkSpec& spec : chunks) {
+    scratch_bytes_ = std::max(scratch_bytes_, squares_workspace_of(spec));
+    if (!computes) continue;
+    scratch_bytes_ = std::max(scratch_bytes_, workspace_of(spec));
+    const std::vector<Product> more = products_of(spec);
+    products.insert(products.end(), more.begin(), more.end());
+    const ModelSpec& model = spec.model;
+    if (model.position != PositionEmbedding::rope || rotations_.contains(model.head_dim)) continue;
+    float* table = memory.allocate<float>(kPart, std::int64_t{spec.sequence} * model.head_dim,
+                                          "the table of rotations");
+    rotation_table(stream_, table, spec.sequence, model.head_dim, 0, spec.rope_theta);
+    rotations_.emplace(model.head_dim, table);
+  }
+  scratch_ = memory.allocate<std::byte>(kPart, scratch_bytes_, "scratch of kernels");
+  if (!computes) return;
+  gemm_.use_workspace(memory.allocate<std::byte>(kPart, Gemm::kWorkspace, "scratch of cuBLASLt"));
+  gemm_.choose(products, stream_);
+}
+
+template <class E>
+E* CudaKernels::scratch(std::int64_t count) const {
+  EXPECTS(count * static_cast<std::int64_t>(sizeof(E)) <= scratch_bytes_,
+          "kernels need what was prepared");
+  return reinterpret_cast<E*>(scratch_);
+}
+
+// ---- Queue
+
+void CudaKernels::begin(const Instruction& i, bool timed) {
+  timed_ = timed;
+  id_ = i.id;
+  for (const std::uint32_t id : i.after) wait(processor_.program_->instructions[id]);
+  if (timed_) processor_.began_[i.id] = processor_.stamp(stream_);
+}
+
+WithinTimes CudaKernels::end(const Instruction& i) {
+  check(cudaGetLastError(), "start a kernel");
+  if (timed_) processor_.ended_[i.id] = processor_.stamp(stream_);
+  if (processor_.awaited_[i.id]) {
+    check(cudaEventRecord(processor_.over_[i.id].get(), stream_), "record an event");
+  }
+  timed_ = false;
+  return {};
+}
+
+void CudaKernels::wait(const Instruction& i) {
+  EXPECTS(processor_.awaited_[i.id], "only what is known to be waited for has an event");
+  check(cudaStreamWaitEvent(stream_, processor_.over_[i.id].get(), 0), "wait for an event");
+}
+
+void CudaKernels::start(Within part) {
+  if (!timed_) return;
+  open_.push_back({.id = id_,
+                   .part = part,
+                   .depth = static_cast<int>(open_.size()),
+                   .begin = processor_.stamp(stream_),
+                   .end = 0});
+}
+
+void CudaKernels::stop() {
+  if (!timed_) return;
+  open_.back().end = processor_.stamp(stream_);
+  processor_.spent_.push_back(open_.back());
+  open_.pop_back();
+}
+
+void CudaKernels::upload(const void* from, void* to, std::int64_t bytes) {
+  if (uploads_ == staging_.size()) {
+    staging_.emplace_back(nullptr);
+    staging_bytes_.push_back(0);
+  }
+  if (staging_bytes_[uploads_] < bytes) {  // in the first step
+    staging_[uploads_] = processor_.pinned(bytes);
+    staging_bytes_[uploads_] = bytes;
+  }
+  std::byte* const pinned = staging_[uploads_++].get();
+  std::memcpy(pinned, from, static_cast<std::size_t>(bytes));
+  check(
+      cudaMemcpyAsync(to, pinned, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_),
+      "copy to the GPU");
+}
+
+void CudaKernels::clear(void* block, std::int64_t bytes) {
+  check(cudaMemsetAsync(block, 0, static_cast<std::size_t>(bytes), stream_), "clear memory");
+}
+
+void CudaKernels::copy_bytes(const void* from, void* to, std::int64_t bytes) {
+  check(
+      cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_),
+      "copy memory");
+}
+
+// ---- Products
+
+void CudaKernels::product(Product p, const Operands& o) {
+  p.bias = o.bias != nullptr;
+  p.addend = o.addend != nullptr;
+  p.alignment = alignment_of({o.a, o.b, o.d, o.addend, o.bias});
+  gemm_.run(p, o, stream_);
+}
+
+void CudaKernels::multiply(Rows<T> x, const T* weight, std::int64_t out, const T* bias,
+                           const T* addend, T* y) {
+  product(forward_product(x.rows, x.width, out), {weight, x.data, y, bias, addend});
+}
+
+void CudaKernels::multiply_back(Rows<T> dy, const T* weight, std::int64_t in, T* dx) {
+  product(input_product(dy.rows, in, dy.width), {weight, dy.data, dx, nullptr, nullptr});
+}
+
+void CudaKernels::add_weight_gradient(Rows<T> dy, Rows<T> x, float* dweight) {
+  product(weight_product(x.rows, x.width, dy.width), {x.data, dy.data, dweight, nullptr, dweight});
+}
+
+// ---- Kernels of our own
+
+void CudaKernels::norm_forward(const NormOf<T>& n, T* y) {
+  if (n.kind == Normalization::layer_norm) {
+    layer_norm_forward<T>(stream_, n.x, nullptr, nullptr, n.weight, n.bias, y, n.mean, n.rstd,
+                          n.rows, n.width, n.eps);
+  } else {
+    rms_norm_forward<T>(stream_, n.x, nullptr, nullptr, n.weight, y, n.rstd, n.rows, n.width,
+                        n.eps);
+  }
+}
+
+void CudaKernels::norm_backward(const NormOf<T>& n, const T* dy, const T* around, T* dx,
+                                float* dweight, float* dbias) {
+  auto* const workspace = scratch<float>(norm_backward_workspace(n.rows, n.width));
+  if (n.kind == Normalization::layer_norm) {
+    layer_norm_backward<T>(stream_, dy, n.x, n.weight, n.mean, n.rstd, around, dx, dweight, dbias,
+                           workspace, n.rows, n.width);
+  } else {
+    rms_norm_backward<T>(stream_, dy, n.x, n.weight, n.rstd, around, dx, dweight, workspace, n.rows,
+                         n.width);
+  }
+}
+
+void CudaKernels::activation_forward(Activation kind, bool gated, const T* x, T* y,
+                                     std::int64_t rows, std::int64_t width) {
+  if (gated) {
+    cuda::gated_forward<T>(stream_, kind, x, y, rows, width);
+  } else {
+    cuda::activation_forward<T>(stream_, kind, x, y, rows * width);
+  }
+}
+
+void CudaKernels::activation_backward(Activation kind, bool gated, const T* x, const T* dy, T* dx,
+                                      std::int64_t rows, std::int64_t width) {
+  if (gated) {
+    cuda::gated_backward<T>(stream_, kind, x, dy, dx, rows, width);
+  } else {
+    cuda::activation_backward<T>(stream_, kind, x, dy, dx, rows * width);
+  }
+}
+
+void CudaKernels::add_bias(T* x, const T* bias, std::int64_t rows, std::int64_t width) {
+  cuda::add_bias<T>(stream_, x, bias, rows, width);
+}
+
+void CudaKernels::bias_gradient(Rows<T> dy, float* dbias) {
+  cuda::bias_gradient<T>(stream_, dy.data, dbias,
+                         scratch<float>(bias_gradient_workspace(dy.rows, dy.width)), dy.rows,
+                         dy.width);
+}
+
+void CudaKernels::add(T* x, const T* y, std::int64_t count) { cuda::add<T>(stream_, x, y, count); }
+
+void CudaKernels::copy(const T* from, T* to, std::int64_t count) {
+  copy_bytes(from, to, count * static_cast<std::int64_t>(sizeof(T)));
+}
+
+void CudaKernels::add_positions(T* x, const T* positions, std::int64_t rows, int samples,
+                                std::int64_t width) {
+  cuda::add_positions<T>(stream_, x, positions, rows, samples, width);
+}
+
+void CudaKernels::position_gradient(Rows<T> dy, int samples, float* dpositions) {
+  cuda::position_gradient<T>(stream_, dy.data, dpositions, dy.rows, samples, dy.width);
+}
+
+void CudaKernels::rotate(const AttentionShape& s, double, T* qkv, int direction) {
+  cuda::rotate<T>(stream_, qkv, rotations_.at(s.head_dim), s.sequence * s.samples, s.qkv_stride,
+                  s.samples, s.heads + s.kv_heads, s.head_dim, direction);
+}
+
+void CudaKernels::attention_forward(const AttentionShape& shape, const T* qkv, T* out,
+                                    float* log_sum) {
+  cuda::attention_forward(stream_, shape, qkv, out, log_sum);
+}
+
+void CudaKernels::attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
+                                     const float* log_sum, const T* dout, T* dqkv) {
+  cuda::attention_backward(stream_, shape, qkv, out, log_sum, dout, dqkv,
+                           scratch<float>(attention_backward_workspace(shape)));
+}
+
+void CudaKernels::embedding_forward(const std::int32_t* tokens, const T* weight, T* y,
+                                    std::int64_t rows, std::int64_t width, std::int64_t first,
+                                    std::int64_t count) {
+  cuda::embedding_forward<T>(stream_, tokens, weight, y, rows, width, first, count);
+}
+
+void CudaKernels::embedding_backward(const std::int32_t* tokens, Rows<T> dy, float* dweight,
+                                     std::int64_t first, std::int64_t count) {
+  cuda::embedding_backward<T>(stream_, tokens, dy.data, dweight,
+                              scratch<std::int32_t>(embedding_backward_workspace(dy.rows)), dy.rows,
+                              dy.width, first, count);
+}
+
+void CudaKernels::logits_partials(const Logits<T>& l, float* max, float* sums) {
+  cuda::logits_partials<T>(stream_, l.data, l.targets, max, sums, l.rows, l.columns, l.valid,
+                           l.first);
+}
+
+void CudaKernels::rescale_sums(const float* part_max, const float* max, float* sums,
+                               std::int64_t rows) {
+  cuda::rescale_sums(stream_, part_max, max, sums, rows);
+}
+
+void CudaKernels::add_losses(const float* max, const float* sums, double* total,
+                             std::int64_t rows) {
+  cuda::add_losses(stream_, max, sums, total, rows);
+}
+
+void CudaKernels::logits_gradient(const Logits<T>& l, const float* max, const float* sums,
+                                  double scale) {
+  cuda::logits_gradient<T>(stream_, l.data, l.targets, max, sums, l.rows, l.columns, l.valid,
+                           l.first, scale);
+}
+
+void CudaKernels::add_gradients(float* x, const float* y, std::int64_t count) {
+  cuda::add<float>(stream_, x, y, count);
+}
+
+void CudaKernels::copy_wide(const float* from, float* to, std::int64_t count) {
+  copy_bytes(from, to, count * static_cast<std::int64_t>(sizeof(float)));
+}
+
+void CudaKernels::widen(const T* from, float* to, std::int64_t count) {
+  cuda::cast(stream_, from, to, count);
+}
+
+void CudaKernels::sum_of_squares(const float* x, std::int64_t count, double* total) {
+  cuda::sum_of_squares(stream_, x, total, scratch<double>(sum_of_squares_workspace(count)), count);
+}
+
+void CudaKernels::clip_scale(const double* squares, double most, float* scale) {
+  cuda::clip_scale(stream_, squares, most, scale);
+}
+
+void CudaKernels::adam(const AdamStep& step, const float* scale, const Adam<T>& s) {
+  cuda::adam<T>(stream_, step, scale, s.gradient, s.master, s.first_moment, s.second_moment,
+                s.weights, s.count);
+}
+
+}  // namespace echelon::cuda

@@ -1,0 +1,107 @@
+// CudaKernels: a CUDA stream as a queue of a rank, and the kernels that are put on it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "runtime/cuda/cuda_processor.hpp"
+#include "runtime/cuda/gemm.hpp"
+#include "runtime/kernels.hpp"
+
+namespace echelon::cuda {
+
+class CudaKernels final : public Kernels<Bfloat16> {
+ public:
+  using T = Bfloat16;
+
+  /// `priority`: the stream's, as cudaStreamCreateWithPriority has it.
+  CudaKernels(CudaProcessor& processor, Queue queue, int priority, Algorithms& algorithms);
+  ~CudaKernels() override;
+  CudaKernels(const CudaKernels&) = delete;
+  CudaKernels& operator=(const CudaKernels&) = delete;
+
+  [[nodiscard]] cudaStream_t stream() const { return stream_; }
+  /// What the kernels need beside their operands for these chunks: taken from `memory`.
+  void prepare(std::span<const ChunkSpec> chunks, Memory& memory);
+  /// Pinned memory of uploads may be used again.
+  void begin_step() { uploads_ = 0; }
+
+  void begin(const Instruction& i, bool timed) override;
+  WithinTimes end(const Instruction& i) override;
+  void wait(const Instruction& i) override;
+  void start(Within part) override;
+  void stop() override;
+  void upload(const void* from, void* to, std::int64_t bytes) override;
+  void clear(void* block, std::int64_t bytes) override;
+
+  void multiply(Rows<T> x, const T* weight, std::int64_t out, const T* bias, const T* addend,
+                T* y) override;
+  void multiply_back(Rows<T> dy, const T* weight, std::int64_t in, T* dx) override;
+  void add_weight_gradient(Rows<T> dy, Rows<T> x, float* dweight) override;
+
+  void norm_forward(const NormOf<T>& norm, T* y) override;
+  void norm_backward(const NormOf<T>& norm, const T* dy, const T* around, T* dx, float* dweight,
+                     float* dbias) override;
+
+  void activation_forward(Activation kind, bool gated, const T* x, T* y, std::int64_t rows,
+                          std::int64_t width) override;
+  void activation_backward(Activation kind, bool gated, const T* x, const T* dy, T* dx,
+                           std::int64_t rows, std::int64_t width) override;
+  void add_bias(T* x, const T* bias, std::int64_t rows, std::int64_t width) override;
+  void bias_gradient(Rows<T> dy, float* dbias) override;
+  void add(T* x, const T* y, std::int64_t count) override;
+  void copy(const T* from, T* to, std::int64_t count) override;
+
+  void add_positions(T* x, const T* positions, std::int64_t rows, int samples,
+                     std::int64_t width) override;
+  void position_gradient(Rows<T> dy, int samples, float* dpositions) override;
+  void rotate(const AttentionShape& shape, double theta, T* qkv, int direction) override;
+
+  void attention_forward(const AttentionShape& shape, const T* qkv, T* out,
+                         float* log_sum) override;
+  void attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
+                          const float* log_sum, const T* dout, T* dqkv) override;
+
+  void embedding_forward(const std::int32_t* tokens, const T* weight, T* y, std::int64_t rows,
+                         std::int64_t width, std::int64_t first, std::int64_t count) override;
+  void embedding_backward(const std::int32_t* tokens, Rows<T> dy, float* dweight,
+                          std::int64_t first, std::int64_t count) override;
+
+  void logits_partials(const Logits<T>& logits, float* max, float* sums) override;
+  void rescale_sums(const float* part_max, const float* max, float* sums,
+                    std::int64_t rows) override;
+  void add_losses(const float* max, const float* sums, double* total, std::int64_t rows) override;
+  void logits_gradient(const Logits<T>& logits, const float* max, const float* sums,
+                       double scale) override;
+
+  void add_gradients(float* x, const float* y, std::int64_t count) override;
+  void copy_wide(const float* from, float* to, std::int64_t count) override;
+  void widen(const T* from, float* to, std::int64_t count) override;
+  void sum_of_squares(const float* x, std::int64_t count, double* total) override;
+  void clip_scale(const double* squares, double most, float* scale) override;
+  void adam(const AdamStep& step, const float* scale, const Adam<T>& states) override;
+
+ private:
+  void copy_bytes(const void* from, void* to, std::int64_t bytes);
+  void product(Product p, const Operands& operands);
+  template <class E>
+  [[nodiscard]] E* scratch(std::int64_t count) const;
+
+  CudaProcessor& processor_;
+  cudaStream_t stream_ = nullptr;
+  Gemm gemm_;
+  std::byte* scratch_ = nullptr;  ///< of one kernel at a time
+  std::int64_t scratch_bytes_ = 0;
+  std::map<int, float*> rotations_;             ///< tables by head dimension
+  std::vector<CudaProcessor::Pinned> staging_;  ///< one per upload of a step
+  std::vector<std::int64_t> staging_bytes_;
+  std::size_t uploads_ = 0;
+  bool timed_ = false;
+  std::uint32_t id_ = 0;
+  std::vector<CudaProcessor::Spent> open_;
+};
+
+}  // namespace echelon::cuda

@@ -1,0 +1,233 @@
+#include "runtime/cuda/cuda_processor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/expects.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/cuda/checks.hpp"
+#include "runtime/cuda/cuda_kernels.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+constexpr std::int64_t kStaging = 8 << 20;
+
+/// Communication goes first: others wait for it, and it leaves most of the device free.
+bool goes_first(Queue queue) { return queue != Queue::compute && queue != Queue::host; }
+
+}  // namespace
+
+void CudaProcessor::Free::operator()(CUevent_st* event) const {
+  static_cast<void>(cudaEventDestroy(event));
+}
+
+void CudaProcessor::Free::operator()(std::byte* pinned) const {
+  static_cast<void>(cudaFreeHost(pinned));
+}
+
+CudaProcessor::CudaProcessor(Crew& crew, int rank, int device, Algorithms& algorithms)
+    : crew_(crew), rank_(rank), device_(device) {
+  use_device(device_);
+  int last = 0;
+  int first = 0;
+  check(cudaDeviceGetStreamPriorityRange(&last, &first), "ask for priorities");
+  for (std::size_t queue = 0; queue < kQueues; ++queue) {
+    const auto which = static_cast<Queue>(queue);
+    queues_[queue] =
+        std::make_unique<CudaKernels>(*this, which, goes_first(which) ? first : last, algorithms);
+  }
+  staging_ = pinned(kStaging);
+}
+
+CudaProcessor::~CudaProcessor() { static_cast<void>(cudaSetDevice(device_)); }
+
+cudaStream_t CudaProcessor::stream(Queue queue) const {
+  return queues_[static_cast<std::size_t>(queue)]->stream();
+}
+
+CudaProcessor::Pinned CudaProcessor::pinned(std::int64_t bytes) const {
+  void* block = nullptr;
+  check(cudaMallocHost(&block, static_cast<std::size_t>(bytes)), "take pinned memory");
+  return Pinned(static_cast<std::byte*>(block));
+}
+
+void* CudaProcessor::take(std::int64_t bytes) {
+  use_device(device_);
+  void* block = nullptr;
+  const cudaError_t status = cudaMalloc(&block, static_cast<std::size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());  // which would be found by the next launch
+    return nullptr;
+  }
+  check(status, "take memory of the GPU");
+  const cudaStream_t compute = stream(Queue::compute);
+  check(cudaMemsetAsync(block, 0, static_cast<std::size_t>(bytes), compute), "clear memory");
+  check(cudaStreamSynchronize(compute), "clear memory");
+  return block;
+}
+
+void CudaProcessor::give_back(void* block) {
+  static_cast<void>(cudaSetDevice(device_));
+  static_cast<void>(cudaFree(block));
+}
+
+std::optional<Bytes> CudaProcessor::left() const {
+  use_device(device_);
+  std::size_t free = 0;
+  std::size_t all = 0;
+  if (cudaMemGetInfo(&free, &all) != cudaSuccess) return {};
+  return Bytes{static_cast<double>(free)};
+}
+
+Kernels<Bfloat16>& CudaProcessor::on(Queue queue) {
+  use_device(device_);
+  return *queues_[static_cast<std::size_t>(queue)];
+}
+
+/// The compute queue computes, and the reduce queue adds up squares and gradients.
+void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
+  use_device(device_);
+  for (const Queue queue : {Queue::compute, Queue::reduce}) {
+    queues_[static_cast<std::size_t>(queue)]->prepare(chunks, memory);
+  }
+  check(cudaDeviceSynchronize(), "prepare the GPU");
+}
+
+/// Which instructions need an event: those that others come after, reductions (which empty slots of
+/// gradients) and the last of each queue.
+void CudaProcessor::learn(const Program& program) {
+  program_ = &program;
+  const std::size_t count = program.instructions.size();
+  awaited_.assign(count, false);
+  last_.fill(-1);
+  for (const Instruction& i : program.instructions) {
+    for (const std::uint32_t id : i.after) awaited_[id] = true;
+    if (i.op == Op::reduce_gradients) awaited_[i.id] = true;
+    last_[static_cast<std::size_t>(i.queue)] = i.id;
+  }
+  for (const std::int64_t id : last_) {
+    if (id >= 0) awaited_[static_cast<std::size_t>(id)] = true;
+  }
+  over_.clear();
+  for (std::size_t id = 0; id < count; ++id) {
+    cudaEvent_t event = nullptr;
+    if (awaited_[id])
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
+    over_.emplace_back(event);
+  }
+  began_.assign(count, 0);
+  ended_.assign(count, 0);
+}
+
+std::size_t CudaProcessor::stamp(cudaStream_t stream) {
+  if (used_stamps_ == stamps_.size()) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDefault), "make an event");
+    stamps_.emplace_back(event);
+  }
+  check(cudaEventRecord(stamps_[used_stamps_].get(), stream), "record an event");
+  return used_stamps_++;
+}
+
+void CudaProcessor::begin_step(const Program& program, bool timed) {
+  use_device(device_);
+  if (program_ != &program) learn(program);
+  for (const auto& queue : queues_) queue->begin_step();
+  if (!timed) return;
+  used_stamps_ = 0;
+  spent_.clear();
+  origin_ = steady_now();
+  static_cast<void>(stamp(stream(Queue::compute)));
+}
+
+/// Whether the event has been reached.
+bool CudaProcessor::is_over(std::int64_t id) const {
+  const cudaError_t status = cudaEventQuery(over_[static_cast<std::size_t>(id)].get());
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // where that answer stays as well
+    return false;
+  }
+  check(status, "run the step");
+  return true;
+}
+
+/// "rank 1 of the GPU is at #17 reduce c0 u1 (reduce)": what each queue has not finished.
+std::string CudaProcessor::unfinished() const {
+  std::string text;
+  for (std::size_t queue = 0; queue < kQueues; ++queue) {
+    for (const Instruction& i : program_->instructions) {
+      const bool here = static_cast<std::size_t>(i.queue) == queue && awaited_[i.id];
+      if (!here || is_over(i.id)) continue;
+      text += (text.empty() ? "" : ", ") + describe(rank_, i) + " or what comes before it";
+      break;
+    }
+  }
+  return "the GPU, which has not finished " + text;
+}
+
+void CudaProcessor::end_step(StepTimes* times) {
+  use_device(device_);
+  const auto all_over = [&] {
+    watch_();
+    return std::all_of(last_.begin(), last_.end(),
+                       [&](std::int64_t id) { return id < 0 || is_over(id); });
+  };
+  crew_.poll(all_over, [&] { return unfinished(); });
+  if (times != nullptr) fill(*times);
+}
+
+Seconds CudaProcessor::time_of(std::size_t stamp) const {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, stamps_.front().get(), stamps_[stamp].get()),
+        "read a time");
+  return origin_ + Seconds{1e-3 * static_cast<double>(milliseconds)};
+}
+
+/// A part within a part is taken off the outer one.
+void CudaProcessor::fill(StepTimes& times) const {
+  for (const Instruction& i : program_->instructions) {
+    times.laps[i.id] = {.start = time_of(began_[i.id]), .end = time_of(ended_[i.id]), .within = {}};
+  }
+  for (std::size_t s = 0; s < spent_.size(); ++s) {
+    const Spent& each = spent_[s];
+    Seconds own = time_of(each.end) - time_of(each.begin);
+    // What it encloses ended before it did, so stands right before it.
+    for (std::size_t in = s; in-- > 0;) {
+      const Spent& inner = spent_[in];
+      if (inner.id != each.id || inner.depth <= each.depth) break;
+      if (inner.depth == each.depth + 1) own -= time_of(inner.end) - time_of(inner.begin);
+    }
+    times.laps[each.id].within[static_cast<std::size_t>(each.part)] += own;
+  }
+}
+
+void CudaProcessor::read(const void* from, void* host, std::int64_t bytes) {
+  use_device(device_);
+  const cudaStream_t stream = this->stream(Queue::host);
+  for (std::int64_t at = 0; at < bytes; at += kStaging) {
+    const auto part = static_cast<std::size_t>(std::min(kStaging, bytes - at));
+    check(cudaMemcpyAsync(staging_.get(), static_cast<const std::byte*>(from) + at, part,
+                          cudaMemcpyDeviceToHost, stream),
+          "copy from the GPU");
+    check(cudaStreamSynchronize(stream), "copy from the GPU");
+    std::memcpy(static_cast<std::byte*>(host) + at, staging_.get(), part);
+  }
+}
+
+void CudaProcessor::write(const void* host, void* to, std::int64_t bytes) {
+  use_device(device_);
+  const cudaStream_t stream = this->stream(Queue::host);
+  for (std::int64_t at = 0; at < bytes; at += kStaging) {
+    const auto part = static_cast<std::size_t>(std::min(kStaging, bytes - at));
+    std::memcpy(staging_.get(), static_cast<const std::byte*>(host) + at, part);
+    check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, staging_.get(), part,
+                          cudaMemcpyHostToDevice, stream),
+          "copy to the GPU");
+    check(cudaStreamSynchronize(stream), "copy to the GPU");
+  }
+}
+
+}  // namespace echelon::cuda

@@ -1,0 +1,91 @@
+// CudaProcessor: the memory and queues of one rank on a GPU.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/crew.hpp"
+#include "runtime/cuda/gemm.hpp"
+#include "runtime/processor.hpp"
+
+namespace echelon::cuda {
+
+class CudaKernels;
+
+/// One event per instruction says that it is over; in measured steps pairs of timing events say
+/// when it ran. All are made before they are needed: nothing is allocated in a step but in the
+/// first measured one.
+class CudaProcessor final : public Processor<Bfloat16> {
+ public:
+  /// `crew`: whose members wait for the device, under its deadline. `watch` is asked meanwhile and
+  /// may throw, such as what went wrong in a communicator.
+  CudaProcessor(Crew& crew, int rank, int device, Algorithms& algorithms);
+  ~CudaProcessor() override;
+
+  [[nodiscard]] int device() const { return device_; }
+  [[nodiscard]] cudaStream_t stream(Queue queue) const;
+  void watch(std::function<void()> asked) { watch_ = std::move(asked); }
+
+  void* take(std::int64_t bytes) override;
+  void give_back(void* block) override;
+  [[nodiscard]] std::optional<Bytes> left() const override;
+  [[nodiscard]] Kernels<Bfloat16>& on(Queue queue) override;
+  void prepare(std::span<const ChunkSpec> chunks, Memory& memory) override;
+  void begin_step(const Program& program, bool timed) override;
+  void end_step(StepTimes* times) override;
+  [[nodiscard]] bool in_host_memory() const override { return false; }
+  void read(const void* from, void* host, std::int64_t bytes) override;
+  void write(const void* host, void* to, std::int64_t bytes) override;
+
+ private:
+  friend class CudaKernels;
+  struct Free {
+    void operator()(CUevent_st* event) const;
+    void operator()(std::byte* pinned) const;
+  };
+  using Event = std::unique_ptr<CUevent_st, Free>;
+  using Pinned = std::unique_ptr<std::byte, Free>;
+  /// Part of an instruction's time, between two events.
+  struct Spent {
+    std::uint32_t id = 0;
+    Within part = Within::host;
+    int depth = 0;  ///< in other parts
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+
+  void learn(const Program& program);
+  [[nodiscard]] std::size_t stamp(cudaStream_t stream);
+  [[nodiscard]] Seconds time_of(std::size_t stamp) const;
+  void fill(StepTimes& times) const;
+  [[nodiscard]] bool is_over(std::int64_t id) const;
+  [[nodiscard]] std::string unfinished() const;
+  [[nodiscard]] Pinned pinned(std::int64_t bytes) const;
+
+  Crew& crew_;
+  int rank_;
+  int device_;
+  std::function<void()> watch_ = [] {};
+  std::array<std::unique_ptr<CudaKernels>, kQueues> queues_;
+  Pinned staging_;  ///< for read and write
+
+  const Program* program_ = nullptr;
+  std::vector<Event> over_;    ///< by id; of those that somebody waits for, and each queue's last
+  std::vector<bool> awaited_;  ///< by id
+  std::array<std::int64_t, kQueues> last_{};  ///< ids; -1: the queue is empty
+
+  // Of a measured step.
+  std::vector<Event> stamps_;  ///< with times; reused
+  std::size_t used_stamps_ = 0;
+  std::vector<std::size_t> began_, ended_;  ///< by id
+  std::vector<Spent> spent_;
+  Seconds origin_;  ///< when stamp 0 was put on an idle device, by the steady clock
+};
+
+}  // namespace echelon::cuda

@@ -1,0 +1,385 @@
+// cuBLASLt: descriptors, algorithms, and what a product has to fulfil.
+#include <algorithm>
+#include <cstring>
+
+#include "tests/runtime/cuda/standins/allocations.hpp"
+#include "tests/runtime/cuda/standins/machine.hpp"
+#include "tests/runtime/cuda/standins/products.hpp"
+
+struct cublasLtContext {
+  int device = 0;
+};
+struct cublasLtMatmulDescOpaque_t {
+  bool transposes_a = false;
+  bool transposes_b = false;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+  int bias_type = -1;  // D's
+};
+struct cublasLtMatrixLayoutOpaque_t {
+  echelon::standins::Layout layout;
+};
+struct cublasLtMatmulPreferenceOpaque_t {
+  std::uint64_t workspace_bytes = 0;
+  std::uint32_t alignments[4] = {256, 256, 256, 256};
+};
+
+namespace echelon::standins {
+namespace {
+
+const std::string kHandle = "cuBLASLt handle";
+const std::string kDescriptor = "descriptor of a product";
+const std::string kLayout = "descriptor of a matrix";
+const std::string kPreference = "preference for products";
+
+// Vectorised accesses take 16 bytes; a workspace is aligned as cuBLASLt's manual asks.
+constexpr std::uintptr_t kOperandAlignment = 16;
+constexpr std::uintptr_t kWorkspaceAlignment = 256;
+constexpr int kPartsOfAlgorithms[] = {2, 1, 4};
+
+/// What is in a cublasLtMatmulAlgo_t.
+struct Algorithm {
+  std::uint64_t mark;
+  std::uint64_t parts;
+  std::uint64_t workspace_bytes;
+  std::uint64_t product;
+};
+static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
+constexpr std::uint64_t kMark = 0x6563'6865'6c6f'6e21;
+
+/// FNV-1a of what an algorithm is for.
+std::uint64_t digest(const Product& product) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&](std::int64_t value) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001b3;
+    hash ^= hash >> 29;
+  };
+  add(product.transposes_a);
+  add(product.transposes_b);
+  add(product.epilogue);
+  add(product.bias_type);
+  for (const Layout* layout : {&product.a, &product.b, &product.c, &product.d}) {
+    add(layout->type);
+    add(layout->rows);
+    add(layout->columns);
+    add(layout->ld);
+    add(layout->order);
+  }
+  return hash;
+}
+
+template <class T, class... Values>
+cublasStatus_t created(T** to, const std::string& what, Values... values) {
+  const Machine::Lock lock;
+  if (to == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  *to = new T{values...};
+  machine().own(*to, what);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+template <class T>
+cublasStatus_t destroyed(T* handle, const std::string& what) {
+  const Machine::Lock lock;
+  if (!machine().disown(handle, what)) return CUBLAS_STATUS_INVALID_VALUE;
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+/// False: the buffer has another size.
+template <class T>
+bool taken(T& to, const void* buf, std::size_t bytes) {
+  if (buf == nullptr || bytes != sizeof to) return false;
+  std::memcpy(&to, buf, bytes);
+  return true;
+}
+
+struct Descriptors {
+  cublasLtMatmulDesc_t product;
+  cublasLtMatrixLayout_t a, b, c, d;
+};
+
+/// The whole product; what cannot be one is not.
+cublasStatus_t read_product(const Descriptors& from, Product& to) {
+  const bool there = machine().owns(from.product, kDescriptor) && machine().owns(from.a, kLayout) &&
+                     machine().owns(from.b, kLayout) && machine().owns(from.c, kLayout) &&
+                     machine().owns(from.d, kLayout);
+  if (!there) return CUBLAS_STATUS_INVALID_VALUE;
+  const cublasLtMatmulDescOpaque_t& product = *from.product;
+  to = {product.transposes_a, product.transposes_b, product.epilogue, from.d->layout.type,
+        from.a->layout,       from.b->layout,       from.c->layout,   from.d->layout};
+  for (const Layout* layout : {&to.a, &to.b, &to.c, &to.d}) {
+    const bool by_columns = layout->order == CUBLASLT_ORDER_COL;
+    if (layout->rows < 1 || layout->columns < 1 ||
+        layout->ld < (by_columns ? layout->rows : layout->columns)) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+  }
+  const std::int64_t rows = to.transposes_a ? to.a.columns : to.a.rows;
+  const std::int64_t depth = to.transposes_b ? to.b.columns : to.b.rows;
+  const std::int64_t columns = to.transposes_b ? to.b.rows : to.b.columns;
+  if (depth != to.depth() || to.d.rows != rows || to.d.columns != columns || to.c.rows != rows ||
+      to.c.columns != columns) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  // cuBLASLt's table of types for CUBLAS_COMPUTE_32F; a bias has D's.
+  if (to.a.type != to.b.type || to.c.type != to.d.type || to.c.order != to.d.order) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (to.a.type == CUDA_R_32F && to.d.type != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (to.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_SUCCESS;
+  if (to.epilogue != CUBLASLT_EPILOGUE_BIAS || to.d.order != CUBLASLT_ORDER_COL) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (product.bias_type >= 0 && product.bias_type != to.d.type) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+std::size_t workspace_of(const Product& product, int parts) {
+  return parts == 1
+             ? 0
+             : sizeof(float) * static_cast<std::size_t>(product.d.rows * product.d.columns * parts);
+}
+
+bool misaligned(const void* memory, std::uintptr_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(memory) % bytes != 0;
+}
+
+bool overlap(const void* one, std::size_t one_bytes, const void* other, std::size_t other_bytes) {
+  const auto* const first = static_cast<const char*>(one);
+  const auto* const second = static_cast<const char*>(other);
+  return first < second + other_bytes && second < first + one_bytes;
+}
+
+/// All memory is there, and D is none of the operands.
+void check_memory(const std::string& who, const Product& product, const Operands& with,
+                  std::size_t workspace_bytes, int device) {
+  check_operand(who + ", A", with.a, product.a.bytes(), device);
+  check_operand(who + ", B", with.b, product.b.bytes(), device);
+  check_operand(who + ", C", with.c, product.c.bytes(), device);
+  check_operand(who + ", D", with.d, product.d.bytes(), device);
+  if (with.bias != nullptr) {
+    check_operand(who + ", bias", with.bias,
+                  static_cast<std::size_t>(product.d.rows) * product.d.element(), device);
+  }
+  if (workspace_bytes > 0) {
+    check_operand(who + ", workspace", with.workspace, workspace_bytes, device);
+  }
+  const std::size_t bytes = product.d.bytes();
+  if (overlap(with.d, bytes, with.a, product.a.bytes()) ||
+      overlap(with.d, bytes, with.b, product.b.bytes()) ||
+      (with.c != with.d && overlap(with.d, bytes, with.c, product.c.bytes()))) {
+    machine().complain(who + ": D overlaps an operand");
+  }
+}
+
+}  // namespace
+}  // namespace echelon::standins
+
+using namespace echelon::standins;
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* lightHandle) {
+  return created(lightHandle, kHandle, this_thread().device);
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t lightHandle) {
+  return destroyed(lightHandle, kHandle);
+}
+std::size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
+
+const char* cublasLtGetStatusName(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_ALLOC_FAILED: return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_ARCH_MISMATCH: return "CUBLAS_STATUS_ARCH_MISMATCH";
+    case CUBLAS_STATUS_MAPPING_ERROR: return "CUBLAS_STATUS_MAPPING_ERROR";
+    case CUBLAS_STATUS_EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_INTERNAL_ERROR: return "CUBLAS_STATUS_INTERNAL_ERROR";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_LICENSE_ERROR: return "CUBLAS_STATUS_LICENSE_ERROR";
+  }
+  return "unknown";
+}
+const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetStatusName(status); }
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* matmulDesc,
+                                        cublasComputeType_t computeType, cudaDataType_t scaleType) {
+  if (computeType != CUBLAS_COMPUTE_32F || scaleType != CUDA_R_32F) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  return created(matmulDesc, kDescriptor);
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t matmulDesc) {
+  return destroyed(matmulDesc, kDescriptor);
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmulDesc,
+                                              cublasLtMatmulDescAttributes_t attr, const void* buf,
+                                              std::size_t sizeInBytes) {
+  const Machine::Lock lock;
+  if (!machine().owns(matmulDesc, kDescriptor)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::int32_t value = 0;
+  if (attr == CUBLASLT_MATMUL_DESC_BIAS_POINTER) {
+    return taken(matmulDesc->bias, buf, sizeInBytes) ? CUBLAS_STATUS_SUCCESS
+                                                     : CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (!taken(value, buf, sizeInBytes)) return CUBLAS_STATUS_INVALID_VALUE;
+  switch (attr) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+    case CUBLASLT_MATMUL_DESC_TRANSB: {
+      if (value != CUBLAS_OP_N && value != CUBLAS_OP_T) return CUBLAS_STATUS_NOT_SUPPORTED;
+      const bool transposes = value == CUBLAS_OP_T;
+      (attr == CUBLASLT_MATMUL_DESC_TRANSA ? matmulDesc->transposes_a : matmulDesc->transposes_b) =
+          transposes;
+      return CUBLAS_STATUS_SUCCESS;
+    }
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      matmulDesc->epilogue = static_cast<cublasLtEpilogue_t>(value);
+      return CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+      matmulDesc->bias_type = value;
+      return CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: break;
+  }
+  return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* matLayout, cudaDataType type,
+                                          std::uint64_t rows, std::uint64_t cols, std::int64_t ld) {
+  if (type != CUDA_R_32F && type != CUDA_R_16BF) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return created(matLayout, kLayout,
+                 Layout{type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(cols), ld,
+                        CUBLASLT_ORDER_COL});
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t matLayout) {
+  return destroyed(matLayout, kLayout);
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t matLayout,
+                                                cublasLtMatrixLayoutAttribute_t attr,
+                                                const void* buf, std::size_t sizeInBytes) {
+  const Machine::Lock lock;
+  std::int32_t order = 0;
+  if (!machine().owns(matLayout, kLayout) || !taken(order, buf, sizeInBytes)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (attr != CUBLASLT_MATRIX_LAYOUT_ORDER ||
+      (order != CUBLASLT_ORDER_COL && order != CUBLASLT_ORDER_ROW)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  matLayout->layout.order = static_cast<cublasLtOrder_t>(order);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* pref) {
+  return created(pref, kPreference);
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t pref) {
+  return destroyed(pref, kPreference);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
+                                                    cublasLtMatmulPreferenceAttributes_t attr,
+                                                    const void* buf, std::size_t sizeInBytes) {
+  const Machine::Lock lock;
+  if (!machine().owns(pref, kPreference)) return CUBLAS_STATUS_INVALID_VALUE;
+  bool taken_over = false;
+  if (attr == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+    taken_over = taken(pref->workspace_bytes, buf, sizeInBytes);
+  } else if (attr >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
+             attr <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES) {
+    taken_over = taken(pref->alignments[attr - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], buf,
+                       sizeInBytes);
+  } else {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  return taken_over ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t operationDesc, cublasLtMatrixLayout_t Adesc,
+    cublasLtMatrixLayout_t Bdesc, cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
+    cublasLtMatmulPreference_t preference, int requestedAlgoCount,
+    cublasLtMatmulHeuristicResult_t heuristicResultsArray[], int* returnAlgoCount) {
+  const Machine::Lock lock;
+  *returnAlgoCount = 0;
+  if (!machine().owns(lightHandle, kHandle) || !machine().owns(preference, kPreference) ||
+      requestedAlgoCount < 1) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  Product product;
+  const cublasStatus_t status = read_product({operationDesc, Adesc, Bdesc, Cdesc, Ddesc}, product);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  const bool enough =
+      std::all_of(std::begin(preference->alignments), std::end(preference->alignments),
+                  [](std::uint32_t alignment) { return alignment >= kOperandAlignment; });
+  if (!enough) return CUBLAS_STATUS_NOT_SUPPORTED;
+  for (const int parts : kPartsOfAlgorithms) {
+    const std::size_t bytes = workspace_of(product, parts);
+    if (bytes > preference->workspace_bytes || *returnAlgoCount == requestedAlgoCount) continue;
+    cublasLtMatmulHeuristicResult_t& result = heuristicResultsArray[(*returnAlgoCount)++];
+    result = {};
+    const Algorithm algorithm{kMark, static_cast<std::uint64_t>(parts), bytes, digest(product)};
+    std::memcpy(&result.algo, &algorithm, sizeof algorithm);
+    result.workspaceSize = bytes;
+    result.state = CUBLAS_STATUS_SUCCESS;
+    result.wavesCount = 1;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t computeDesc,
+                              const void* alpha, const void* A, cublasLtMatrixLayout_t Adesc,
+                              const void* B, cublasLtMatrixLayout_t Bdesc, const void* beta,
+                              const void* C, cublasLtMatrixLayout_t Cdesc, void* D,
+                              cublasLtMatrixLayout_t Ddesc, const cublasLtMatmulAlgo_t* algo,
+                              void* workspace, std::size_t workspaceSizeInBytes,
+                              cudaStream_t stream) {
+  const Machine::Lock lock;
+  machine().check(stream);
+  if (!machine().owns(lightHandle, kHandle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (lightHandle->device != stream->device || this_thread().device != stream->device) {
+    machine().complain("a product in " + said(*stream) +
+                       ", with another current device or a handle of another");
+  }
+  Product product;
+  const cublasStatus_t status = read_product({computeDesc, Adesc, Bdesc, Cdesc, Ddesc}, product);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  if (alpha == nullptr || beta == nullptr || A == nullptr || B == nullptr || C == nullptr ||
+      D == nullptr) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (C == D && product.c != product.d) return CUBLAS_STATUS_INVALID_VALUE;
+  // Without one the library would choose by itself, and perhaps another one each time.
+  if (algo == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
+  Algorithm algorithm{};
+  std::memcpy(&algorithm, algo, sizeof algorithm);
+  if (algorithm.mark != kMark || algorithm.product != digest(product) ||
+      workspaceSizeInBytes < algorithm.workspace_bytes) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  Operands with{
+      *static_cast<const float*>(alpha), *static_cast<const float*>(beta), A, B, C, D, nullptr,
+      static_cast<float*>(workspace)};
+  if (product.epilogue == CUBLASLT_EPILOGUE_BIAS) {
+    with.bias = computeDesc->bias;
+    if (with.bias == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  for (const void* operand : {A, B, C, static_cast<const void*>(D), with.bias}) {
+    if (misaligned(operand, kOperandAlignment)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (algorithm.workspace_bytes > 0 &&
+      (workspace == nullptr || misaligned(workspace, kWorkspaceAlignment))) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const std::string who = "a product of " + std::to_string(product.d.rows) + " × " +
+                          std::to_string(product.d.columns) + " × " +
+                          std::to_string(product.depth());
+  const int device = stream->device;
+  check_memory(who, product, with, algorithm.workspace_bytes, device);
+  machine().put(stream, plain(who, [=] {
+                  check_memory(who, product, with, algorithm.workspace_bytes, device);
+                  multiply(product, with, static_cast<int>(algorithm.parts));
+                }));
+  return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,183 @@
+// The machine the stand-ins pretend: streams are queues, host threads that wait run what lies in
+// them. Everything here is used under the machine's lock.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/runtime/cuda/standins/cuda_runtime_api.h"
+#include "tests/runtime/cuda/standins/settings.hpp"
+#include "tests/support/numbers.hpp"
+
+namespace echelon::standins {
+
+struct Entry;
+
+/// What runs without interruption.
+struct Part {
+  std::string what;
+  std::function<void()> run;
+  /// What it waits for, "" when for nothing; no function: never waits.
+  std::function<std::string()> waits_for;
+  std::vector<const Part*> after;  // of the same entry
+  Entry* entry = nullptr;
+  bool done = false;
+};
+using Parts = std::vector<std::shared_ptr<Part>>;
+
+/// What a call puts on a stream. In a graph it is made anew at every launch.
+struct Operation {
+  std::string what;
+  std::function<Parts()> make;
+};
+Operation plain(const std::string& what, std::function<void()> run,
+                std::function<std::string()> waits_for = {});
+
+/// One place of a stream's queue: over when all of its parts are.
+struct Entry {
+  Parts parts;
+  CUstream_st* stream = nullptr;
+  std::shared_ptr<bool> over;
+};
+
+struct Graph {
+  struct Node {
+    Operation operation;
+    std::vector<std::size_t> after;
+  };
+  std::vector<Node> nodes;
+};
+struct Capture;
+
+/// A call of cudaEventRecord.
+struct Record {
+  bool over = false;
+  std::chrono::steady_clock::time_point when;
+  std::string where;  // the stream
+  std::shared_ptr<Capture> capture;
+  std::vector<std::size_t> tips;  // of the capture: what the event stands for
+};
+
+}  // namespace echelon::standins
+
+struct CUstream_st {
+  int number = 0;
+  int device = 0;
+  unsigned flags = 0;
+  int priority = 0;
+  bool destroyed = false;
+  std::deque<std::shared_ptr<echelon::standins::Entry>> queue;
+  std::shared_ptr<echelon::standins::Capture> capture;
+  std::vector<std::size_t> tips;  // of the capture: what the next operation comes after
+};
+struct CUevent_st {
+  int number = 0;
+  int device = 0;
+  unsigned flags = 0;
+  std::shared_ptr<echelon::standins::Record> latest;
+};
+
+namespace echelon::standins {
+
+/// Of a host thread. A new machine finds it new.
+struct HostThread {
+  std::uint64_t machine = 0;
+  int device = 0;
+  cudaError_t last_error = cudaSuccess;
+  bool told = false;  // of the fault: it is thrown once in a thread, and is an error from then on
+};
+HostThread& this_thread();
+/// Remembers it for cudaGetLastError().
+cudaError_t failed(cudaError_t error);
+
+class Machine {
+ public:
+  /// The lock of the machine, which lets other threads in between steps.
+  class Lock {
+   public:
+    Lock();
+    std::unique_lock<std::mutex> held;
+  };
+
+  void start(const Settings& settings);
+  [[nodiscard]] const Settings& settings() const { return settings_; }
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+  Numbers& draws() { return draws_; }
+
+  CUstream_st* new_stream(unsigned flags, int priority);
+  CUevent_st* new_event(unsigned flags);
+  void remove(CUstream_st* stream);
+  void remove(CUevent_st* event);
+  /// Complains about one that is not, or no longer, there.
+  void check(const CUstream_st* stream);
+  void check(const CUevent_st* event);
+  [[nodiscard]] bool knows(const CUstream_st* stream) const;
+  [[nodiscard]] bool knows(const CUevent_st* event) const;
+  [[nodiscard]] const std::vector<std::unique_ptr<CUstream_st>>& streams() const {
+    return streams_;
+  }
+  /// Anything else with a name that has to be given back.
+  void own(const void* handle, const std::string& what);
+  bool disown(const void* handle, const std::string& what);
+  [[nodiscard]] bool owns(const void* handle, const std::string& what) const;
+  [[nodiscard]] std::string left() const;
+
+  /// On the stream's queue, or into the graph it is captured for.
+  void put(CUstream_st* stream, const Operation& operation);
+  void enqueue(CUstream_st* stream, Parts parts,
+               std::shared_ptr<bool> over = std::make_shared<bool>(false));
+  /// True: it is at the head of its stream, and what precedes it there is over.
+  [[nodiscard]] bool reached(const Part& part) const;
+
+  /// Runs what can go on until `over`. Throws the fault there was, or (unless `quiet`, for calls
+  /// that destructors make) complains when nothing goes on; returns what a second call gives.
+  cudaError_t wait(Lock& lock, const std::function<bool()>& over,
+                   const std::function<std::string()>& who, bool quiet = false);
+  /// A few steps or none, for calls that ask and do not wait.
+  void run_some(Lock& lock);
+  void changed();
+
+  /// A fault of the machine: it is thrown here, and by every thread that waits.
+  [[noreturn]] void complain(const std::string& what);
+  /// The same for calls that destructors make, which throw nothing.
+  cudaError_t blame(const std::string& what, cudaError_t error);
+  cudaError_t throw_fault(bool quiet);
+  [[nodiscard]] const std::exception_ptr& fault() const { return fault_; }
+
+ private:
+  friend class Lock;
+  bool step();
+  [[nodiscard]] std::string waits_for(const Part& part) const;
+  [[nodiscard]] const std::shared_ptr<Part>& choose(
+      const std::vector<const std::shared_ptr<Part>*>& able);
+  [[nodiscard]] std::string stuck() const;
+  void note_fault(std::exception_ptr fault);
+  void breathe(Lock& lock);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> wanting_ = 0;  // threads that want the lock
+  std::atomic<std::uint64_t> number_ = 1;
+  Settings settings_;
+  Numbers draws_{1};
+  std::vector<std::unique_ptr<CUstream_st>> streams_;
+  std::vector<std::unique_ptr<CUevent_st>> events_;
+  std::set<std::pair<const void*, std::string>> owned_;
+  int streams_made_ = 0;
+  int events_made_ = 0;
+  std::uint64_t changes_ = 0;
+  std::exception_ptr fault_;
+};
+Machine& machine();
+
+std::string said(const CUstream_st& stream);
+
+}  // namespace echelon::standins

@@ -1,0 +1,80 @@
+#define EIGEN_DONT_PARALLELIZE
+
+#include "tests/runtime/cuda/standins/products.hpp"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <vector>
+
+#include "runtime/element.hpp"
+
+namespace echelon::standins {
+namespace {
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic>;
+
+float number_at(const void* memory, cudaDataType_t type, std::int64_t at) {
+  if (type == CUDA_R_32F) return static_cast<const float*>(memory)[at];
+  return static_cast<float>(static_cast<const Bfloat16*>(memory)[at]);
+}
+
+std::int64_t place(const Layout& layout, std::int64_t row, std::int64_t column) {
+  return layout.order == CUBLASLT_ORDER_COL ? column * layout.ld + row : row * layout.ld + column;
+}
+
+/// op(A), in float.
+Matrix read(const Layout& layout, const void* memory, bool transposes) {
+  Matrix all(layout.rows, layout.columns);
+  for (std::int64_t column = 0; column < layout.columns; ++column) {
+    for (std::int64_t row = 0; row < layout.rows; ++row) {
+      all(row, column) = number_at(memory, layout.type, place(layout, row, column));
+    }
+  }
+  if (transposes) all.transposeInPlace();
+  return all;
+}
+
+/// A part of no depth is zeros.
+void multiply_part(const Matrix& a, const Matrix& b, std::int64_t first, std::int64_t end,
+                   Eigen::Ref<Matrix> to) {
+  to.noalias() = a.middleCols(first, end - first) * b.middleRows(first, end - first);
+}
+
+}  // namespace
+
+void multiply(const Product& product, const Operands& operands, int parts) {
+  const Matrix a = read(product.a, operands.a, product.transposes_a);
+  const Matrix b = read(product.b, operands.b, product.transposes_b);
+  const std::int64_t depth = product.depth();
+  Matrix sum(product.d.rows, product.d.columns);
+  if (parts == 1) {
+    multiply_part(a, b, 0, depth, sum);
+  } else {
+    sum.setZero();
+    for (int part = 0; part < parts; ++part) {
+      // As the library would: the part lies in the workspace before it is added.
+      Eigen::Map<Matrix> partial(operands.workspace + part * sum.size(), sum.rows(), sum.cols());
+      multiply_part(a, b, depth * part / parts, depth * (part + 1) / parts, partial);
+      sum += partial;
+    }
+  }
+  const bool has_bias = (product.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
+  for (std::int64_t column = 0; column < product.d.columns; ++column) {
+    for (std::int64_t row = 0; row < product.d.rows; ++row) {
+      float value = operands.alpha * sum(row, column);
+      if (operands.beta != 0) {
+        value +=
+            operands.beta * number_at(operands.c, product.c.type, place(product.c, row, column));
+      }
+      if (has_bias) value += number_at(operands.bias, product.bias_type, row);
+      const std::int64_t at = place(product.d, row, column);
+      if (product.d.type == CUDA_R_32F) {
+        static_cast<float*>(operands.d)[at] = value;
+      } else {
+        static_cast<Bfloat16*>(operands.d)[at] = Bfloat16(value);
+      }
+    }
+  }
+}
+
+}  // namespace echelon::standins

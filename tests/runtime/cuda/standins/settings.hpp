@@ -1,0 +1,49 @@
+// How a test sets up the machine that the stand-ins of the CUDA runtime, cuBLASLt and NCCL pretend.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace echelon::standins {
+
+/// Which of the operations that may run is run next.
+enum class Order : std::uint8_t {
+  random,
+  newest_first,  ///< always the stream that was created last
+  starve_one,    ///< one stream, drawn by the seed, only when no other can go on
+  eager,         ///< random, but everything that may run does so while it is enqueued
+};
+
+/// A member of communicators fails at its operation number `after`, counted from 0.
+struct Failure {
+  enum class Kind : std::uint8_t {
+    never_arrives,  ///< the call is accepted, and its stream stays there
+    dies,           ///< the call gives ncclSystemError; the others' asynchronous error says so
+  };
+  Kind kind = Kind::never_arrives;
+  int rank = 0;
+  int after = 0;
+  std::string communicator;  ///< commName of its ncclConfig_t; empty: all
+};
+
+struct Settings {
+  std::uint64_t seed = 1;
+  Order order = Order::random;
+  int devices = 1;
+  std::size_t device_bytes = std::size_t{1} << 30U;
+  /// How long a host thread waits while nothing goes on and nothing comes, before it fails.
+  std::chrono::milliseconds limit{30000};
+  std::vector<Failure> failures;
+};
+
+/// A new machine: nothing of an earlier one is valid, and no host thread may be using that.
+void start(const Settings& settings);
+
+/// Throws emulation::Fault: the one that happened, or what was not given back (memory, streams,
+/// events, graphs, handles, communicators) or not finished.
+void check_nothing_left();
+
+}  // namespace echelon::standins
