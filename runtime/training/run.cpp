@@ -311,6 +311,7 @@ void Run<T>::collect(const StepOver& over) {
 
 template <class T>
 void Run<T>::failed(const RunFailure& failure) {
+  if (backend_) backend_->give_up();
   using End = RunReport::End;
   report_.end = failure.kind() == RunFailure::Kind::stopped ? End::interrupted : End::failed;
   report_.reason = failure.what();
