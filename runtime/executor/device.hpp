@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/schedule.hpp"
 #include "core/units.hpp"
@@ -55,6 +56,9 @@ class Device {
   /// Behind it, the same. Where the device has queues of its own it waits for them, and corrects
   /// `times` (null: the step was not measured).
   virtual void end_step(int /*rank*/, StepTimes* /*times*/) {}
+  /// ExecutorOptions::in_order: ids in the order in which they are called for. Queues keep theirs,
+  /// and nothing comes before what it waits for. None: the program's.
+  [[nodiscard]] virtual std::vector<std::uint32_t> issue_order(int /*rank*/) const { return {}; }
   /// The clock of measured times: steady_now() where time is real.
   [[nodiscard]] virtual Seconds now(int rank, Queue queue) const = 0;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <new>
 #include <numeric>
@@ -11,6 +12,22 @@ namespace echelon {
 namespace {
 
 constexpr std::size_t place_of(Queue queue) { return static_cast<std::size_t>(queue); }
+
+/// Each once, behind what it waits for and what its queue has before it.
+void check_order(const Program& program, const std::vector<std::uint32_t>& order) {
+  EXPECTS(order.size() == program.instructions.size(), "an order of all instructions");
+  std::vector<bool> called(order.size(), false);
+  std::array<std::int64_t, kQueues> last;
+  last.fill(-1);
+  for (const std::uint32_t id : order) {
+    EXPECTS(id < called.size() && !called[id], "each instruction once");
+    const Instruction& i = program.instructions[id];
+    for (const std::uint32_t before : i.after) EXPECTS(called[before], "what it waits for first");
+    EXPECTS(last[place_of(i.queue)] < id, "the order of its queue");
+    last[place_of(i.queue)] = id;
+    called[id] = true;
+  }
+}
 
 }  // namespace
 
@@ -61,6 +78,12 @@ void Executor::enlist() {
   for (Rank& rank : ranks_) {
     begin_step(rank, 0);
     if (options_.in_order) {
+      rank.order = device_.issue_order(rank.times.rank);
+      if (rank.order.empty()) {
+        rank.order.resize(rank.prepared.program.instructions.size());
+        std::iota(rank.order.begin(), rank.order.end(), 0U);
+      }
+      check_order(rank.prepared.program, rank.order);
       crew_.add(fmt::format("rank {}", rank.times.rank), [this, &rank] {
         std::int64_t step = 0;
         do run_in_order(rank, step);
@@ -102,7 +125,8 @@ void Executor::run_queue(Rank& rank, Queue queue, std::int64_t step) {
 void Executor::run_in_order(Rank& rank, std::int64_t step) {
   const std::string prefix = fmt::format("step {} ", options_.first_step + step);
   std::string at;
-  for (const Instruction& i : rank.prepared.program.instructions) {
+  for (const std::uint32_t id : rank.order) {
+    const Instruction& i = rank.prepared.program.instructions[id];
     at.assign(prefix).append(rank.prepared.names[i.id]);
     crew_.doing(at);
     execute(rank, i, step);
@@ -205,11 +229,13 @@ void Executor::begin_step(Rank& rank, std::int64_t step) {
   rank.record.begin_step();
   for (QueueState& queue : rank.queues) queue.done.store(0, std::memory_order_relaxed);
   rank.timed = options_.measured && options_.measured(step);
+  rank.times.laps.clear();
+  if (rank.timed) {
+    rank.times.step = step;
+    rank.times.laps.resize(rank.prepared.program.instructions.size());
+    rank.times.begin = rank.times.end = device_.now(rank.times.rank, Queue::compute);
+  }
   device_.begin_step(rank.times.rank, step, rank.timed);
-  if (!rank.timed) return rank.times.laps.clear();
-  rank.times.step = step;
-  rank.times.laps.assign(rank.prepared.program.instructions.size(), {});
-  rank.times.begin = rank.times.end = device_.now(rank.times.rank, Queue::compute);
 }
 
 }  // namespace echelon

@@ -87,6 +87,7 @@ class Executor {
     Ledger ledger;
     Record record;
     StepTimes times;
+    std::vector<std::uint32_t> order;  ///< in_order: ids
     bool timed = false;
     std::deque<QueueState> queues;
     Gate over;

@@ -80,6 +80,8 @@ class Run {
     try {
       if (const Status ready = prepare(); !ready) return ready.error();
       crew_.run();
+    } catch (const RunFailure& failure) {
+      failed(failure);
     } catch (const std::exception&) {
       failed(as_run_failure(std::current_exception()));
     }

@@ -57,6 +57,9 @@ class TrainingDevice : public Device {
   void execute(Work& work) override;
   void begin_step(int rank, std::int64_t step, bool timed) override;
   void end_step(int rank, StepTimes* times) override;
+  /// A backward whose gradients find no free slot is called for behind the reduction that empties
+  /// one. Ranks that reduce together run one program, so they agree on that.
+  [[nodiscard]] std::vector<std::uint32_t> issue_order(int rank) const override;
   [[nodiscard]] Seconds now(int rank, Queue queue) const override;
 
   /// The step that the executor counts as 0.

@@ -154,24 +154,61 @@ void TrainingDevice<T>::allocate(RankState& r) {
 }
 
 /// Units of one microbatch whose gradients are being made at a time, and one that is reduced
-/// meanwhile. Whoever issues in order cannot wait for a reduction that it has not issued yet.
+/// meanwhile.
 template <class T>
 int TrainingDevice<T>::slots_of(const Program& program) const {
-  const bool in_order = backend_.issues_in_order();
   int open = 0;
   int most = 0;
   for (const Instruction& i : program.instructions) {
     const int units = i.unit < 0 ? schedule_.units : 1;
     if (i.op == Op::backward_input || i.op == Op::backward) open += units;
     most = std::max(most, open);
-    const bool made = i.op == Op::backward_weight || i.op == Op::backward;
-    if (in_order ? i.op == Op::reduce_gradients : made) open -= units;
+    if (i.op == Op::backward_weight || i.op == Op::backward) open -= units;
   }
-  return in_order ? most : most + 1;
+  return most + 1;
 }
 
-template void TrainingDevice<double>::allocate(RankState&);
-template void TrainingDevice<float>::allocate(RankState&);
-template void TrainingDevice<Bfloat16>::allocate(RankState&);
+template <class T>
+std::vector<std::uint32_t> TrainingDevice<T>::issue_order(int rank) const {
+  const RankState& r = state(rank);
+  const Program& program = schedule_.programs[at_index(r.at.pp)];
+  const auto units = [&](const Instruction& i) { return i.unit < 0 ? schedule_.units : 1; };
+  std::vector<const Instruction*> reductions;
+  for (const Instruction& i : program.instructions) {
+    if (i.op == Op::reduce_gradients) reductions.push_back(&i);
+  }
+  std::vector<std::uint32_t> order;
+  std::size_t reduced = 0;
+  int free = static_cast<int>(r.slots.size());
+  for (const Instruction& i : program.instructions) {
+    const bool fills = i.op == Op::backward_input || i.op == Op::backward;
+    if (!r.slots.empty() && fills) {
+      for (; free < units(i); ++reduced) {
+        EXPECTS(reduced < reductions.size(), "gradients that are made are reduced");
+        order.push_back(reductions[reduced]->id);
+        free += units(*reductions[reduced]);
+      }
+      free -= units(i);
+    }
+    if (i.op == Op::reduce_gradients) {
+      if (reduced < reductions.size() && reductions[reduced] == &i) {
+        order.push_back(i.id);
+        free += units(i);
+        ++reduced;
+      }
+      continue;  // or it was called for already
+    }
+    order.push_back(i.id);
+  }
+  return order;
+}
+
+#define ECHELON_MEMORY(T)                                \
+  template void TrainingDevice<T>::allocate(RankState&); \
+  template std::vector<std::uint32_t> TrainingDevice<T>::issue_order(int) const;
+ECHELON_MEMORY(double)
+ECHELON_MEMORY(float)
+ECHELON_MEMORY(Bfloat16)
+#undef ECHELON_MEMORY
 
 }  // namespace echelon

@@ -1,12 +1,9 @@
 // Whole runs: resume, damage, interruption, failures that name their cause, weights in and out.
-// Over 400 lines because all its tests share what makes a plan file and runs it.
-#include "runtime/training/run.hpp"
-
 #include <cstring>
 #include <filesystem>
 #include <thread>
 
-#include "tests/runtime/trained.hpp"
+#include "tests/runtime/whole_runs.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/support/text.hpp"
 
@@ -16,18 +13,6 @@ using echelon::test::lacks;
 namespace {
 
 namespace fs = std::filesystem;
-
-/// What `plan run` hands over: a small model, 8 samples of 8 tokens a step.
-PlanFile plan_file(const TrainedCase& c) {
-  PlanFile file;
-  file.model = c.model;
-  file.job = job_of(c);
-  file.plan = c.plan;
-  file.program = to_text(program_of(c));
-  file.predicted.stages.resize(static_cast<std::size_t>(c.plan.pp));
-  file.predicted.tokens_per_second = 1;
-  return file;
-}
 
 TrainedCase case_of(int tp, int pp, int dp, int zero, const char* precision = "fp32") {
   TrainedCase c;
@@ -39,58 +24,9 @@ TrainedCase case_of(int tp, int pp, int dp, int zero, const char* precision = "f
   return c;
 }
 
-RunSettings settings_for(std::int64_t steps) {
-  RunSettings s;
-  s.steps = steps;
-  s.learning_rate = 1e-2;
-  s.least_learning_rate = 1e-3;
-  s.decay_until = 6;
-  s.deadline = Seconds{60};
-  return s;
-}
-
-/// A run and what it told.
-struct Ran {
-  RunReport report;
-  std::vector<RunEvent> events;
-  [[nodiscard]] std::string notes() const {
-    std::string all;
-    for (const RunEvent& event : events) {
-      if (event.kind == RunEvent::Kind::note) all += event.text + "\n";
-    }
-    return all;
-  }
-  [[nodiscard]] int exit_code() const { return exit_code_of(report); }
-};
-
-Ran run(const PlanFile& plan, const RunSettings& settings, RunSurroundings around = {}) {
-  Ran out;
-  const auto also = around.tell;
-  around.tell = [&](const RunEvent& event) {
-    out.events.push_back(event);
-    also(event);
-  };
-  Result<RunReport> report = run_plan(plan, settings, around);
-  INFO((report ? "" : report.error().message()));
-  REQUIRE(report.ok());
-  out.report = *std::move(report);
-  return out;
-}
-
 std::string refusal(const PlanFile& plan, const RunSettings& settings) {
   const Result<RunReport> report = run_plan(plan, settings, {});
   return report ? "it ran" : report.error().message();
-}
-
-void check_same_files(const fs::path& one, const fs::path& other) {
-  int files = 0;
-  for (const auto& entry : fs::directory_iterator(one)) {
-    if (entry.path().extension() != ".safetensors") continue;
-    ++files;
-    INFO(entry.path());
-    CHECK(slurp(entry.path()) == slurp(other / entry.path().filename()));
-  }
-  CHECK(files >= 3);
 }
 
 void flip_a_byte(const fs::path& file) {

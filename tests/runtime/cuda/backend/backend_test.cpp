@@ -1,9 +1,8 @@
-// The CUDA backend on stand-ins of the CUDA runtime, cuBLASLt and NCCL, against the CPU's.
+// The CUDA backend against the CPU's: on stand-ins of the CUDA runtime, cuBLASLt and NCCL, or on
+// GPUs (machine.hpp).
 #include "runtime/cuda/backend.hpp"
 
-#include <array>
-
-#include "tests/runtime/cuda/standins/settings.hpp"
+#include "tests/runtime/cuda/backend/machine.hpp"
 #include "tests/runtime/trained.hpp"
 
 namespace echelon {
@@ -18,8 +17,9 @@ ModelSpec with_wide_heads(ModelSpec model) {
   return model;
 }
 
-Trained train_on_gpus(const TrainedCase& c, const standins::Settings& machine) {
-  standins::start(machine);
+/// On so many GPUs; nothing where there are fewer.
+std::optional<Trained> train_on_gpus(const TrainedCase& c, int gpus, std::uint64_t seed) {
+  if (!start_gpus(gpus, seed)) return {};
   const Trained trained =
       train<Bfloat16>(c, [](Crew& crew, std::unique_ptr<World> world, const TrainedCase& of) {
         PlanFile plan;
@@ -27,7 +27,7 @@ Trained train_on_gpus(const TrainedCase& c, const standins::Settings& machine) {
         plan.plan = of.plan;
         return *cuda::open_backend(crew, std::move(world), plan);
       });
-  standins::check_nothing_left();
+  end_gpus();
   return trained;
 }
 
@@ -86,17 +86,6 @@ TrainedCase gpu_case(ModelSpec (*make)(int layers), const GpuVariant& v) {
   return c;
 }
 
-/// A GPU for each rank; what may run runs in an order that the seed draws.
-standins::Settings gpus_of(const TrainedCase& c, std::uint64_t seed) {
-  using enum standins::Order;
-  constexpr std::array kOrders{random, newest_first, starve_one, eager};
-  standins::Settings machine;
-  machine.seed = seed;
-  machine.order = kOrders[seed % kOrders.size()];
-  machine.devices = static_cast<int>(c.plan.gpus());
-  return machine;
-}
-
 /// Those of a measured step come from events.
 void check_times(const StepTimes& times) {
   REQUIRE(!times.laps.empty());
@@ -113,9 +102,10 @@ TEST_CASE("every plan trains over NCCL to the losses of the CPU") {
     for (const GpuVariant& v : kVariants) {
       const TrainedCase c = gpu_case(make, v);
       INFO(c.model.name << ", " << v.name);
-      const Trained found = train_on_gpus(c, gpus_of(c, ++seed));
-      check_losses(found, train<Bfloat16>(c));
-      check_times(found.times);
+      const auto found = train_on_gpus(c, static_cast<int>(c.plan.gpus()), ++seed);
+      if (!found) continue;
+      check_losses(*found, train<Bfloat16>(c));
+      check_times(found->times);
     }
   }
 }
@@ -125,7 +115,9 @@ TEST_CASE("plans train on one GPU, which all ranks share, to the losses of the C
     if (v.tp * v.pp * v.dp == 1) continue;
     const TrainedCase c = gpu_case(small_llama, v);
     INFO(c.model.name << ", " << v.name);
-    check_losses(train_on_gpus(c, {}), train<Bfloat16>(c));
+    const auto found = train_on_gpus(c, 1, 1);
+    REQUIRE(found);
+    check_losses(*found, train<Bfloat16>(c));
   }
 }
 
@@ -133,11 +125,12 @@ TEST_CASE("GPUs compute the same bits in any order that events allow") {
   for (const GpuVariant& v : {kVariants[4], kVariants.back()}) {
     INFO(v.name);
     const TrainedCase c = gpu_case(small_llama, v);
-    const Trained expected = train_on_gpus(c, gpus_of(c, 0));
+    const auto expected = train_on_gpus(c, 1, 0);
+    REQUIRE(expected);
     for (const std::uint64_t seed : {1, 2, 3}) {
-      const Trained found = train_on_gpus(c, gpus_of(c, seed));
-      CHECK(found.steps.back().loss == expected.steps.back().loss);
-      CHECK(found.weights == expected.weights);
+      const auto found = train_on_gpus(c, 1, seed);
+      CHECK(found->steps.back().loss == expected->steps.back().loss);
+      CHECK(found->weights == expected->weights);
     }
   }
 }

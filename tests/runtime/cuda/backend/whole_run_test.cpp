@@ -1,0 +1,136 @@
+// Runs on GPUs as plan-run has them: checkpoints, and what ends them.
+#include "runtime/cuda/backend.hpp"
+#include "tests/runtime/cuda/standins/settings.hpp"
+#include "tests/runtime/whole_runs.hpp"
+#include "tests/support/text.hpp"
+
+namespace echelon {
+namespace {
+
+using test::lacks;
+
+PlanFile plan_for_gpus(int pp, int dp, int zero) {
+  TrainedCase c;
+  c.model = small_llama(2);
+  c.model.hidden = 32;
+  c.model.heads = 2;
+  c.model.kv_heads = 1;
+  c.model.head_dim = 64;
+  c.model.ffn_hidden = 64;
+  c.plan = plan_for(c.model, 1, pp, dp);
+  c.plan.zero = zero;
+  c.plan.shard_group = zero > 0 ? dp : 1;
+  c.global_batch = 2 * dp;
+  return plan_file(c);
+}
+
+RunSettings on_gpus(std::int64_t steps) {
+  RunSettings settings = settings_for(steps);
+  settings.backend = "cuda";
+  settings.learning_rate = 1e-3;
+  return settings;
+}
+
+RunSurroundings with_gpus() {
+  RunSurroundings around;
+  around.cuda = [](Crew& crew, std::unique_ptr<World> world, const PlanFile& plan) {
+    return cuda::open_backend(crew, std::move(world), plan);
+  };
+  return around;
+}
+
+standins::Settings gpus(int count) {
+  standins::Settings machine;
+  machine.devices = count;
+  return machine;
+}
+
+TEST_CASE("a run on GPUs in two parts computes the same bits as in one") {
+  const TempDir dir;
+  const PlanFile plan = plan_for_gpus(1, 2, 3);
+  RunSettings whole = on_gpus(4);
+  whole.checkpoint_dir = (dir.path() / "whole").string();
+  standins::start(gpus(2));
+  const Ran at_once = run(plan, whole, with_gpus());
+  REQUIRE(at_once.exit_code() == 0);
+  CHECK(at_once.report.backend == "cuda");
+  CHECK(lacks(at_once.report.environment.at("communicators"), "nccl") == "");
+  CHECK(at_once.report.executed_hash == at_once.report.schedule_hash);
+
+  RunSettings parts = on_gpus(2);
+  parts.checkpoint_dir = (dir.path() / "parts").string();
+  REQUIRE(run(plan, parts, with_gpus()).exit_code() == 0);
+  parts.resume = true;
+  const Ran second = run(plan, parts, with_gpus());
+  REQUIRE(second.exit_code() == 0);
+  CHECK(second.report.steps.back().loss == at_once.report.steps.back().loss);
+  check_same_files((dir.path() / "whole/step_4").string(), (dir.path() / "parts/step_4").string());
+  standins::check_nothing_left();
+}
+
+TEST_CASE(
+    "a GPU without room for the plan is told before the first step, with what was predicted") {
+  standins::Settings machine = gpus(1);
+  machine.device_bytes = 48 << 20;  // 32 MiB of them are for cuBLASLt
+  standins::start(machine);
+  PlanFile plan = plan_for_gpus(1, 1, 0);
+  plan.job.sequence = 16;
+  plan.model.vocab = 400000;
+  const Ran ran = run(plan, on_gpus(2), with_gpus());
+  CHECK(ran.exit_code() == 5);
+  CHECK(ran.report.steps.empty());
+  CHECK(lacks(ran.report.reason, "rank 0: no memory for") == "");
+  CHECK(lacks(ran.report.reason, "predicted were") == "");
+  CHECK(ran.report.environment.count("memory available") == 1);
+  standins::check_nothing_left();
+}
+
+TEST_CASE("a rank that never comes to a collective ends the run with step and instruction") {
+  standins::Settings machine = gpus(2);
+  machine.failures = {
+      {.kind = standins::Failure::Kind::never_arrives, .rank = 1, .after = 20, .communicator = {}}};
+  standins::start(machine);
+  RunSettings settings = on_gpus(6);
+  settings.deadline = Seconds{3};
+  const Ran ran = run(plan_for_gpus(1, 2, 3), settings, with_gpus());
+  CHECK(ran.exit_code() == 4);
+  CHECK(lacks(ran.report.reason, "which has not finished") == "");
+  CHECK(lacks(ran.report.reason, "step ") == "");
+}
+
+TEST_CASE("a rank that NCCL loses ends the run as a lost peer") {
+  standins::Settings machine = gpus(2);
+  machine.failures = {
+      {.kind = standins::Failure::Kind::dies, .rank = 1, .after = 20, .communicator = {}}};
+  standins::start(machine);
+  RunSettings settings = on_gpus(6);
+  settings.deadline = Seconds{20};
+  const Ran ran = run(plan_for_gpus(1, 2, 3), settings, with_gpus());
+  INFO(ran.report.reason);
+  CHECK((ran.exit_code() == 7 || ran.exit_code() == 70));
+}
+
+TEST_CASE("what GPUs do not execute is refused by its name") {
+  standins::start(gpus(1));
+  PlanFile plan = plan_for_gpus(1, 1, 0);
+  const auto refused = [&] {
+    const Result<RunReport> report = run_plan(plan, on_gpus(1), with_gpus());
+    return report ? std::string("it ran") : report.error().message();
+  };
+  plan.model.head_dim = 32;
+  CHECK(lacks(refused(), "heads of 32 numbers on GPUs") == "");
+  plan = plan_for_gpus(1, 1, 0);
+  plan.job.precision = find_precision("fp32").value();
+  CHECK(lacks(refused(), "precision fp32 on GPUs") == "");
+}
+
+TEST_CASE("more ranks than GPUs, where there are several, are refused") {
+  standins::start(gpus(2));
+  const Result<RunReport> report = run_plan(plan_for_gpus(2, 2, 0), on_gpus(1), with_gpus());
+  REQUIRE_FALSE(report.ok());
+  CHECK(report.error().kind == Error::Kind::environment);
+  standins::check_nothing_left();
+}
+
+}  // namespace
+}  // namespace echelon
