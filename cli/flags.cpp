@@ -143,8 +143,8 @@ const std::vector<Flag>& flag_table() {
        "time_us",
        kCollectives, kNotLayered},
       // Runs
-      {"backend", "NAME", "what executes the plan, or is measured: cpu", kRun | kCalibrate, true,
-       false, "cpu cuda"},
+      {"backend", "NAME", "what executes the plan, or is measured: cpu or cuda", kRun | kCalibrate,
+       true, false, "cpu cuda"},
       {"launcher", "NAME", "local (a thread per rank) or mpi (mpirun, a process per rank)",
        kRun | kCalibrate, true, false, "local mpi"},
       {"steps", "N", "optimizer steps to run; 20 unless given", kRun, kNotLayered},

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -10,6 +11,7 @@
 #include "cli/child.hpp"
 #include "cli/operations.hpp"
 #include "cli/request.hpp"
+#include "cli/run_relief.hpp"
 #include "cli/scratch.hpp"
 #include "cli/terminal.hpp"
 #include "cli/this_machine.hpp"
@@ -111,10 +113,7 @@ Result<RunSettings> settings_of_call(const Invocation& call) {
   flags.number("weight-decay", 0, 1, s.weight_decay);
   flags.number("clip", 0, 1e9, s.clip);
   s.decoupled = flags.choice("optimizer", {"adamw", "adam"}) == "adamw";
-  if (flags.choice("backend", {"cpu", "cuda"}) == "cuda") {
-    flags.keep(input_error("--backend", "cuda", "cpu",
-                           "this build has no CUDA backend: it executes plans on CPUs"));
-  }
+  s.backend = flags.choice("backend", {"cpu", "cuda"});
   s.launcher = flags.choice("launcher", {"local", "mpi"});
   std::int64_t cores = 0;
   flags.count("cores", 1, cores);
@@ -142,39 +141,48 @@ Result<int> events_of(const Invocation& call) {
   return *descriptor;
 }
 
-/// The degrees of `file` on this machine, for the stack that executes them.
+/// The degrees of `file` where they are executed, for the stack that executes them: on this
+/// machine's cores, or on the GPUs the plan, or --cluster, is for.
 Result<Asked> for_this_machine(const Invocation& call, const PlanFile& file,
-                               const std::string& path) {
+                               const std::string& path, const std::string& backend) {
   const auto cluster = call.arguments.value("cluster");
   const bool told = cluster == kThisMachine;
-  if (cluster && !told) {
+  const bool on_gpus = backend == "cuda";
+  if (on_gpus && (told || (!cluster && file.cluster == kThisMachine))) {
+    return input_error(told ? "--cluster" : path, "a plan for this machine's cores",
+                       "with --backend cuda a plan for GPUs",
+                       "--cluster NAME prices its degrees for others; plan topo list");
+  }
+  if (cluster && !told && !on_gpus) {
     return input_error("--cluster", "'" + cluster->substr(0, 40) + "'", kThisMachine,
                        "plans run where they are started; plan predict prices them elsewhere");
   }
-  if (file.cluster != kThisMachine && !told) {
+  if (file.cluster != kThisMachine && !told && !on_gpus) {
     return input_error(path,
                        fmt::format("a plan for {} ({})", file.cluster, counted(file.gpus, "GPU")),
                        "a plan for this machine",
                        "to execute its degrees here, on the CPU: plan run " + shell_quoted(path) +
-                           " --cluster this-machine");
+                           " --cluster this-machine; on its GPUs: --backend cuda");
   }
   Settings changes;
-  changes.set("cluster", {kThisMachine, "plan run"});
+  if (!on_gpus) changes.set("cluster", {kThisMachine, "plan run"});
   changes.set("stack", {kExecutingStack, "plan run"});
-  for (const char* flag : {"calibration", "precision"}) {
+  for (const char* flag : {"calibration", "precision", "cluster"}) {
+    if (!on_gpus && std::string_view(flag) == "cluster") continue;
     if (const auto value = call.arguments.value(flag))
       changes.set(flag, {*value, std::string("--") + flag});
   }
   return understand(file, path, changes);
 }
 
-Error in_words_of_memory(const Candidate& candidate, int ranks) {
+Error in_words_of_memory(const PlanRequest& request, const Candidate& candidate) {
   const MemoryPrediction& memory = candidate.prediction.memory;
+  const auto ranks = static_cast<int>(candidate.plan.gpus());
   return input_error(
       "plan run",
       fmt::format("{} that need up to {} each", counted(ranks, "rank"), with_gib(memory.peak)),
-      fmt::format("at most {} for each of them on this machine", with_gib(memory.capacity)),
-      "fewer ranks, a smaller --microbatch, --recompute full or --zero 3 need less");
+      fmt::format("at most {} for each of them", with_gib(memory.capacity)),
+      cheapest_relief(request, candidate.plan, request.usable_memory()));
 }
 
 /// A run must not fail when all is computed because its results cannot be written.
@@ -220,16 +228,16 @@ struct Ready {
 };
 
 /// No value: it does not fit, which was told.
-Result<std::optional<Ready>> made_ready(const Invocation& call, const std::string& path) {
+Result<std::optional<Ready>> made_ready(const Invocation& call, const std::string& path,
+                                        const std::string& backend) {
   Result<PlanFile> file = read_plan_file(path);
   if (!file) return file.error();
-  Result<Asked> asked = for_this_machine(call, *file, path);
+  Result<Asked> asked = for_this_machine(call, *file, path, backend);
   if (!asked) return asked.error();
   Result<Candidate> candidate = predict(asked->request);
   if (!candidate) return candidate.error();
   if (!candidate->fits) {
-    const int ranks = static_cast<int>(candidate->plan.gpus());
-    complain(in_words_of_memory(*candidate, ranks).message());
+    complain(in_words_of_memory(asked->request, *candidate).message());
     return std::optional<Ready>();
   }
   Result<PlanFile> priced = complete_plan_file(asked->request, *candidate, asked->provenance);
@@ -284,6 +292,14 @@ Result<Outcome> without_report(const Ended& ended) {
   return Outcome{"", ended.exit_code};  // it has said why
 }
 
+/// What was tried did not fit: what would.
+void add_relief(const Ready& ready, RunReport& report) {
+  const auto available = report.environment.find("memory available");
+  if (available == report.environment.end()) return;
+  const Bytes there{std::strtod(available->second.c_str(), nullptr)};
+  report.reason += "; " + cheapest_relief(ready.asked.request, ready.candidate.plan, there);
+}
+
 Result<Outcome> with_report(const Invocation& call, const Ready& ready, const RunReport& report,
                             const Ended& ended) {
   const SimulatedStep simulated = simulate_plan(ready.asked.request, ready.candidate);
@@ -310,7 +326,7 @@ Result<Outcome> run_verb(const Invocation& call) {
   const Result<int> events = events_of(call);
   if (!events) return events.error();
   if (const Status ok = check_destinations(call, *settings); !ok) return ok.error();
-  const Result<std::optional<Ready>> made = made_ready(call, path);
+  const Result<std::optional<Ready>> made = made_ready(call, path, settings->backend);
   if (!made) return made.error();
   if (!*made) return Outcome{"", kOutOfMemory};
   const Ready& ready = **made;
@@ -338,6 +354,7 @@ Result<Outcome> run_verb(const Invocation& call) {
   Result<RunReport> report = read_run_report(settings->report);
   if (!report) return report.error();
   report->plan_path = path;
+  add_relief(ready, *report);
   return with_report(call, ready, *report, *ended);
 }
 

@@ -45,6 +45,12 @@ std::string describe(const Group& group, const Call& call) {
   return text;
 }
 
+std::string describe_wait(const Group& group, const Call& call, const std::vector<int>& missing) {
+  std::string text = describe(group, call) + " in the " + describe(group) + " waits for rank";
+  for (const int member : missing) text += " " + std::to_string(group.rank(member));
+  return text;
+}
+
 std::optional<RunFailure> disagreement(const Group& group, int member, const Call& call, int other,
                                        const Call& others) {
   if (!is_for(call, other) || !is_for(others, member) || calls_agree(call, others)) return {};

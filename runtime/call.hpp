@@ -44,6 +44,9 @@ struct Call {
 };
 /// "all_reduce of 64 f32", "send of 5 f32 to rank 2"
 [[nodiscard]] std::string describe(const Group& group, const Call& call);
+/// Of who waits in it, for members: "barrier in the tp group of ranks {0,1,2} waits for rank 1 2"
+[[nodiscard]] std::string describe_wait(const Group& group, const Call& call,
+                                        const std::vector<int>& missing);
 
 /// What is wrong when these members are in these calls at the same time: they wait for each other
 /// and will never meet, or will not agree on the data. Nothing when one may still come to the

@@ -162,12 +162,10 @@ std::string ThreadGroup::waiting(int member) {
   std::vector<int> missing;
   for (int each = 0; each < size(); ++each) {
     if (call.is_collective() ? place(each).state != State::posted : each == call.other) {
-      missing.push_back(group_.rank(each));
+      missing.push_back(each);
     }
   }
-  std::string text = describe(group_, call) + " in the " + describe(group_) + " waits for rank";
-  for (const int rank : missing) text += " " + std::to_string(rank);
-  return text;
+  return describe_wait(group_, call, missing);
 }
 
 void ThreadGroup::take_pieces(SharedWork& work) {

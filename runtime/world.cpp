@@ -96,6 +96,21 @@ std::string_view name_of(Line line) {
   return kNames[static_cast<std::size_t>(line)];
 }
 
+bool is_used(Line line, const ParallelPlan& plan) {
+  switch (line) {
+    case Line::dp_compute:
+    case Line::dp_gather:
+    case Line::replica_compute:
+    case Line::replica_gather: return false;
+    case Line::dp_reduce: return plan.zero == 0 || plan.shard_group == 1;
+    case Line::shard_compute:
+    case Line::shard_reduce:
+    case Line::shard_gather: return plan.zero > 0;
+    case Line::replica_reduce: return plan.zero > 0 && plan.shard_group > 1;
+    default: return true;
+  }
+}
+
 std::vector<Group> groups_of(Line line, const ParallelPlan& plan, const ModelSpec& model) {
   const ProcessGrid grid(plan);
   EXPECTS(plan.shard_group >= 1 && plan.dp * plan.cp % plan.shard_group == 0,

@@ -39,6 +39,10 @@ enum class Line : std::uint8_t {
 inline constexpr int kLines = 16;
 [[nodiscard]] std::string_view name_of(Line line);
 
+/// Whether ranks that train by the plan communicate there, if only with themselves: what backends
+/// make whose communicators take memory.
+[[nodiscard]] bool is_used(Line line, const ParallelPlan& plan);
+
 /// The groups of a line: every rank is in exactly one; those that talk to nobody are alone in
 /// theirs. In the order of their first members.
 [[nodiscard]] std::vector<Group> groups_of(Line line, const ParallelPlan& plan,

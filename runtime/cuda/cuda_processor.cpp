@@ -74,6 +74,14 @@ void CudaProcessor::give_back(void* block) {
   static_cast<void>(cudaFree(block));
 }
 
+std::optional<Bytes> CudaProcessor::left() const {
+  use_device(device_);
+  std::size_t free = 0;
+  std::size_t all = 0;
+  if (cudaMemGetInfo(&free, &all) != cudaSuccess) return {};
+  return Bytes{static_cast<double>(free)};
+}
+
 Kernels<Bfloat16>& CudaProcessor::on(Queue queue) {
   use_device(device_);
   return *queues_[static_cast<std::size_t>(queue)];

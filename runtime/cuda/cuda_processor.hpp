@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
 
   void* take(std::int64_t bytes) override;
   void give_back(void* block) override;
+  [[nodiscard]] std::optional<Bytes> left() const override;
   [[nodiscard]] Kernels<Bfloat16>& on(Queue queue) override;
   void prepare(std::span<const ChunkSpec> chunks, Memory& memory) override;
   void begin_step(const Program& program, bool timed) override;

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/model.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/element.hpp"
 #include "runtime/kernel_shapes.hpp"
 
@@ -152,5 +154,15 @@ void sum_of_squares(Stream stream, const float* x, double* total, double* worksp
 /// scale = most / (norm + 1e-6) where the norm √squares is above `most` > 0, else 1; NaN where the
 /// norm is not finite.
 void clip_scale(Stream stream, const double* squares, double most, float* scale);
+
+// ---- Over the memory of ranks that share a GPU (reduce.cu)
+
+inline constexpr int kMembersAtMost = 64;  ///< what a launch's arguments have room for
+/// runtime/ordered_reduction.hpp's, with its bits (but for which NaN it is).
+void reduce_in_order(Stream stream, std::span<const void* const> in, std::int64_t in_at,
+                     std::span<void* const> out, std::int64_t out_at, std::int64_t count,
+                     Element element, Reduction how);
+/// Each of `to` gets a copy. One of them may be `from`; otherwise they do not overlap.
+void copy_to_all(Stream stream, const void* from, std::span<void* const> to, std::int64_t bytes);
 
 }  // namespace echelon::cuda

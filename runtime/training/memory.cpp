@@ -5,10 +5,25 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "runtime/failure.hpp"
-
 namespace echelon {
 namespace {
+
+struct NamedPart {
+  Bytes MemoryBreakdown::*part;
+  const char* name;
+};
+constexpr NamedPart kParts[] = {
+    {&MemoryBreakdown::weights, "weights"},     {&MemoryBreakdown::gradients, "gradients"},
+    {&MemoryBreakdown::optimizer, "optimizer"}, {&MemoryBreakdown::activations, "activations"},
+    {&MemoryBreakdown::workspace, "workspace"}, {&MemoryBreakdown::communication, "communication"},
+    {&MemoryBreakdown::context, "context"}};
+
+const char* name_of_part(Bytes MemoryBreakdown::*part) {
+  for (const NamedPart& each : kParts) {
+    if (each.part == part) return each.name;
+  }
+  return "memory";
+}
 
 class HostMemory final : public MemorySource {
  public:
@@ -34,10 +49,13 @@ void* Memory::block(Bytes MemoryBreakdown::*part, std::int64_t bytes, const char
   if (bytes == 0) return nullptr;
   void* block = source_.take(bytes);
   if (block == nullptr) {
-    throw RunFailure(
-        RunFailure::Kind::out_of_memory,
-        fmt::format("{}: no memory for {} ({:.1f} MiB); {:.1f} MiB are held already", owner_, what,
-                    static_cast<double>(bytes) / 1048576.0, held_.total().in(1_MiB)));
+    std::optional<Bytes> available = source_.left();
+    if (available) *available += held_.total();
+    throw OutOfMemory(
+        fmt::format("{}: no memory for {} ({:.1f} MiB of {}); {:.1f} MiB are held already", owner_,
+                    what, static_cast<double>(bytes) / 1048576.0, name_of_part(part),
+                    held_.total().in(1_MiB)),
+        part, available);
   }
   blocks_.emplace_back(block, Free{&source_});
   held_.*part += Bytes{static_cast<double>(bytes)};

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/cost.hpp"
+#include "runtime/failure.hpp"
 
 namespace echelon {
 
@@ -18,8 +20,24 @@ class MemorySource {
   /// Zeroed, aligned to 64 bytes or more; null: there is not so much.
   [[nodiscard]] virtual void* take(std::int64_t bytes) = 0;
   virtual void give_back(void* block) = 0;
+  /// What could still be taken, where that is known.
+  [[nodiscard]] virtual std::optional<Bytes> left() const { return {}; }
 };
 [[nodiscard]] MemorySource& host_memory();
+
+/// A block there is no room for.
+class OutOfMemory : public RunFailure {
+ public:
+  OutOfMemory(const std::string& what, Bytes MemoryBreakdown::*part, std::optional<Bytes> available)
+      : RunFailure(Kind::out_of_memory, what), part_(part), available_(available) {}
+  [[nodiscard]] Bytes MemoryBreakdown::*part() const { return part_; }
+  /// What the rank holds and could still take, where that is known.
+  [[nodiscard]] std::optional<Bytes> available() const { return available_; }
+
+ private:
+  Bytes MemoryBreakdown::*part_;
+  std::optional<Bytes> available_;
+};
 
 /// Blocks live as long as this; they begin zeroed, aligned to 64 bytes.
 class Memory {
@@ -28,7 +46,7 @@ class Memory {
       : owner_(std::move(owner)), source_(source) {}
 
   /// `part`: which entry of the breakdown pays; `what` names the block when there is no memory for
-  /// it (RunFailure::out_of_memory, with what is held already).
+  /// it (OutOfMemory, with the part and what is held already).
   template <class T>
   [[nodiscard]] T* allocate(Bytes MemoryBreakdown::*part, std::int64_t count, const char* what) {
     return static_cast<T*>(block(part, count * static_cast<std::int64_t>(sizeof(T)), what));

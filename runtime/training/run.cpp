@@ -314,9 +314,18 @@ void Run<T>::failed(const RunFailure& failure) {
   using End = RunReport::End;
   report_.end = failure.kind() == RunFailure::Kind::stopped ? End::interrupted : End::failed;
   report_.reason = failure.what();
-  if (failure.kind() == RunFailure::Kind::out_of_memory)
-    report_.reason +=
-        "; fewer ranks, a smaller --microbatch, --recompute full or --zero 3 need less";
+  if (const auto* lack = dynamic_cast<const OutOfMemory*>(&failure)) {
+    MemoryBreakdown most;  // of any stage: which one it was is in the reason
+    for (const MemoryBreakdown& stage : plan_.predicted.stages) {
+      if (stage.total() > most.total()) most = stage;
+    }
+    report_.reason += fmt::format("; predicted were {:.1f} MiB of that and {:.1f} MiB in all",
+                                  (most.*lack->part()).in(1_MiB), most.total().in(1_MiB));
+    if (lack->available()) {
+      report_.reason += fmt::format(", there are {:.1f} MiB", lack->available()->in(1_MiB));
+      report_.environment["memory available"] = fmt::format("{:.0f}", lack->available()->in(kByte));
+    }
+  }
   report_.environment["failure"] = name_of(failure.kind());
 }
 

@@ -58,8 +58,9 @@ Sharing sharing_of(World& world, int rank, const ParallelPlan& plan, const Coord
   s.shard = at.dp % group;
   s.replicas = plan.dp / group;
   s.replica = at.dp / group;
-  s.reduce_shards = &world.at(rank, Line::shard_reduce);
   s.reduce_replicas = &world.at(rank, group > 1 ? Line::replica_reduce : Line::dp_reduce);
+  if (plan.zero == 0) return s;
+  s.reduce_shards = &world.at(rank, Line::shard_reduce);
   s.gather_shards = &world.at(rank, Line::shard_gather);
   s.step_shards = &world.at(rank, Line::shard_compute);
   return s;

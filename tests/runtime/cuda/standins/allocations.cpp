@@ -133,15 +133,17 @@ cudaError_t give(void** to, std::size_t bytes, int device) {
   return *to == nullptr ? failed(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 
-/// Memory is free when all that was begun before is over.
+/// cudaFree() waits for what lies in the device's streams. That cudaFreeHost() does so is nowhere
+/// promised: what still uses the memory is found when it runs.
 cudaError_t take_back(void* memory, bool pinned) {
   if (memory == nullptr) return cudaSuccess;
   Machine::Lock lock;
   if (forbidden_in_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   const auto where = allocations().find(memory, 0);
   cudaError_t waited = cudaSuccess;
-  if (where) {
-    waited = machine().wait(lock, all_over(where->device), "freeing memory", true);
+  if (where && !pinned) {
+    waited = machine().wait(
+        lock, all_over(where->device), [] { return "freeing memory"; }, true);
   }
   if (const auto wrong = allocations().release(memory, pinned)) {
     return machine().blame(*wrong, cudaErrorInvalidValue);

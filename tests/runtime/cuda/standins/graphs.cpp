@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "tests/runtime/cuda/standins/allocations.hpp"
-
 struct CUgraph_st {
   echelon::standins::Graph graph;
 };
@@ -112,8 +110,8 @@ cudaError_t join(CUstream_st& stream, const Record& record) {
 std::function<bool()> all_over(int device) {
   std::vector<std::shared_ptr<bool>> last;
   for (const auto& stream : machine().streams()) {
-    if (device != kPinned && stream->device != device) continue;
-    if (!stream->queue.empty()) last.push_back(stream->queue.back()->over);
+    if (stream->device != device || stream->queue.empty()) continue;
+    last.push_back(stream->queue.back()->over);
   }
   return [last] {
     return std::all_of(last.begin(), last.end(), [](const auto& over) { return *over; });

@@ -26,7 +26,7 @@ bool forbidden_in_capture();
 cudaError_t join(CUstream_st& stream, const Record& record);
 cudaError_t spoil(CUstream_st& stream, cudaError_t error);
 
-/// Tells whether all that lies in the device's streams now is over; kPinned: in all streams.
+/// Tells whether all that lies in the device's streams now is over.
 std::function<bool()> all_over(int device);
 
 }  // namespace echelon::standins

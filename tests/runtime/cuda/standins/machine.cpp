@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tests/runtime/cuda/standins/allocations.hpp"
+#include "tests/runtime/cuda/standins/communicators.hpp"
 #include "tests/runtime/cuda/standins/graphs.hpp"
 
 namespace echelon::standins {
@@ -257,8 +258,8 @@ std::string Machine::stuck() const {
   return text.empty() ? "\n  every stream is empty" : text;
 }
 
-cudaError_t Machine::wait(Lock& lock, const std::function<bool()>& over, const std::string& who,
-                          bool quiet) {
+cudaError_t Machine::wait(Lock& lock, const std::function<bool()>& over,
+                          const std::function<std::string()>& who, bool quiet) {
   using Clock = std::chrono::steady_clock;
   auto since = Clock::now();
   std::uint64_t seen = changes_;
@@ -276,7 +277,7 @@ cudaError_t Machine::wait(Lock& lock, const std::function<bool()>& over, const s
       }
       const auto until = since + settings_.limit;
       if (Clock::now() >= until) {
-        complain(who + " waited " + std::to_string(settings_.limit.count()) +
+        complain(who() + " waited " + std::to_string(settings_.limit.count()) +
                  " ms, and nothing goes on:" + stuck());
       }
       changed_.wait_until(lock.held, until);
@@ -296,8 +297,9 @@ void Machine::run_some(Lock& lock) {
 
 void start(const Settings& settings) {
   const Machine::Lock lock;
-  allocations().clear();
   machine().start(settings);
+  allocations().clear();
+  forget_communicators();
 }
 
 void check_nothing_left() {

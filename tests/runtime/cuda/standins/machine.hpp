@@ -139,8 +139,8 @@ class Machine {
 
   /// Runs what can go on until `over`. Throws the fault there was, or (unless `quiet`, for calls
   /// that destructors make) complains when nothing goes on; returns what a second call gives.
-  cudaError_t wait(Lock& lock, const std::function<bool()>& over, const std::string& who,
-                   bool quiet = false);
+  cudaError_t wait(Lock& lock, const std::function<bool()>& over,
+                   const std::function<std::string()>& who, bool quiet = false);
   /// A few steps or none, for calls that ask and do not wait.
   void run_some(Lock& lock);
   void changed();

@@ -118,6 +118,11 @@ TEST_CASE("stand-ins notice copies and kernels beyond allocations, or after thei
                affine(stream, x, 1, 0);
              }),
              "affine_kernel: 0 bytes outside a live allocation"));
+  CHECK(says(found([](float* x, float* host, Stream stream) {
+               cudaMemcpyAsync(x, host, 32, cudaMemcpyHostToDevice, stream);
+               cudaFreeHost(host);
+             }),
+             "a copy of 32 bytes"));
   float pageable = 0;
   CHECK(says(found([&](float*, float*, Stream stream) { affine(stream, &pageable, 1, 0); }),
              "outside a live allocation"));

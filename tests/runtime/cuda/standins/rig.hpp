@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -38,26 +39,32 @@ inline bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+/// Throws, so that threads beside each other may call it; a CHECK is for one at a time.
+inline void expect(bool good, const char* what) {
+  if (!good) throw std::runtime_error(what);
+}
+inline void expect(cudaError_t error) { expect(error == cudaSuccess, cudaGetErrorString(error)); }
+
 inline cudaStream_t new_stream() {
   cudaStream_t stream = nullptr;
-  CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  expect(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return stream;
 }
 inline cudaEvent_t new_event(unsigned flags = cudaEventDisableTiming) {
   cudaEvent_t event = nullptr;
-  CHECK(cudaEventCreateWithFlags(&event, flags) == cudaSuccess);
+  expect(cudaEventCreateWithFlags(&event, flags));
   return event;
 }
 template <class T>
 T* on_the_device(std::size_t count) {
   T* memory = nullptr;
-  CHECK(cudaMalloc(&memory, count * sizeof(T)) == cudaSuccess);
+  expect(cudaMalloc(&memory, count * sizeof(T)));
   return memory;
 }
 template <class T>
 T* pinned(std::size_t count) {
   T* memory = nullptr;
-  CHECK(cudaMallocHost(&memory, count * sizeof(T)) == cudaSuccess);
+  expect(cudaMallocHost(&memory, count * sizeof(T)));
   return memory;
 }
 /// Through a stream of its own, at once.
@@ -68,7 +75,7 @@ T* on_the_device(const std::vector<T>& values) {
   T* const to = on_the_device<T>(values.size());
   cudaStream_t const stream = new_stream();
   cudaMemcpyAsync(to, from, values.size() * sizeof(T), cudaMemcpyHostToDevice, stream);
-  CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+  expect(cudaStreamSynchronize(stream));
   cudaStreamDestroy(stream);
   cudaFreeHost(from);
   return to;

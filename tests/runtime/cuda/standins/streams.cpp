@@ -53,7 +53,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   machine().check(stream);
   if (stream->capture) return spoil(*stream, cudaErrorStreamCaptureUnsupported);
   if (forbidden_in_capture()) return failed(cudaErrorStreamCaptureUnsupported);
-  return machine().wait(lock, stream_over(*stream), "cudaStreamSynchronize of " + said(*stream));
+  return machine().wait(lock, stream_over(*stream),
+                        [name = said(*stream)] { return "cudaStreamSynchronize of " + name; });
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
@@ -126,8 +127,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   machine().check(event);
   if (event->latest && event->latest->capture) return failed(cudaErrorCapturedEvent);
   if (forbidden_in_capture()) return failed(cudaErrorStreamCaptureUnsupported);
-  return machine().wait(lock, event_over(*event),
-                        "cudaEventSynchronize of event " + std::to_string(event->number));
+  return machine().wait(lock, event_over(*event), [number = event->number] {
+    return "cudaEventSynchronize of event " + std::to_string(number);
+  });
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -155,7 +157,8 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
 cudaError_t cudaDeviceSynchronize() {
   Machine::Lock lock;
   if (forbidden_in_capture()) return failed(cudaErrorStreamCaptureUnsupported);
-  return machine().wait(lock, all_over(this_thread().device), "cudaDeviceSynchronize");
+  return machine().wait(lock, all_over(this_thread().device),
+                        [] { return "cudaDeviceSynchronize"; });
 }
 
 namespace echelon::standins {

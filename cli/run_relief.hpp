@@ -1,0 +1,16 @@
+// What a run that lacks memory could do instead.
+#pragma once
+
+#include <string>
+
+#include "planner/request.hpp"
+
+namespace echelon::cli {
+
+/// The cheapest change of the plan after which a rank needs at most `available`: one value where
+/// that is enough, else two; among those the fastest. "--zero 3 instead of 0 needs 4.1 GiB a rank
+/// and takes 1.2 s a step"; what to try where nothing on this many ranks fits.
+[[nodiscard]] std::string cheapest_relief(const PlanRequest& request, const ParallelPlan& plan,
+                                          Bytes available);
+
+}  // namespace echelon::cli

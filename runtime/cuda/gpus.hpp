@@ -1,0 +1,38 @@
+// Which GPU each rank computes on.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/result.hpp"
+#include "runtime/crew.hpp"
+#include "runtime/world.hpp"
+
+namespace echelon::cuda {
+
+struct Gpus {
+  std::map<int, int> device;  ///< of the CUDA runtime, by local rank
+  bool shared = false;        ///< all ranks of the run are on one; otherwise each has its own
+};
+
+/// Where a rank came to be, as all processes see it.
+struct Seat {
+  std::string host;
+  std::string gpu;  ///< the address of its bus on that host
+};
+
+/// How many there are that CUDA lets us see. Error (environment): none, or no driver.
+[[nodiscard]] Result<int> count_gpus();
+
+/// The n-th rank of a host takes its GPU n mod the number of those that it sees. `seats`: by rank;
+/// `in_one_process`: all ranks of the run are. Error (environment): ranks share a GPU that cannot:
+/// NCCL takes one rank per GPU, and what we have instead needs all ranks in one process, on one
+/// GPU.
+[[nodiscard]] Result<bool> are_shared(const std::vector<Seat>& seats, bool in_one_process);
+
+/// For the local ranks. All processes call it, before the crew runs: ranks tell each other where
+/// they are on Line::host. What it says of sharing is the same everywhere.
+[[nodiscard]] Result<Gpus> choose_gpus(Crew& crew, World& host);
+
+}  // namespace echelon::cuda

@@ -1,0 +1,182 @@
+// Sums, maxima and copies over the memory of several ranks that share a GPU: one read of each
+// member's part, one write to each that gets the result.
+#include "core/expects.hpp"
+#include "runtime/cuda/kernels/common.cuh"
+
+namespace echelon::cuda {
+namespace {
+
+constexpr int kReduceThreads = 256;
+
+/// Where the members' parts begin, and where the result goes.
+struct Parts {
+  const void* in[kMembersAtMost];
+  void* out[kMembersAtMost];
+  int ins = 0;
+  int outs = 0;
+};
+
+/// What an element is added up in.
+template <class T>
+struct SumOf {
+  using Type = float;  // float, bfloat16
+};
+template <>
+struct SumOf<double> {
+  using Type = double;
+};
+template <>
+struct SumOf<std::int32_t> {
+  using Type = std::uint32_t;  // modulo 2^32
+};
+
+template <class W, class T>
+__device__ __forceinline__ W taken(T x) {
+  if constexpr (sizeof(T) == 2) {
+    return widen(x);
+  } else {
+    return static_cast<W>(x);
+  }
+}
+template <class T, class W>
+__device__ __forceinline__ T given(W x) {
+  if constexpr (sizeof(T) == 2) {
+    return narrow<T>(x);
+  } else {
+    return static_cast<T>(x);
+  }
+}
+
+/// NaN wins over any maximum.
+template <class T, bool largest, class W>
+__device__ __forceinline__ W joined(W a, W b) {
+  if constexpr (!largest) {
+    return a + b;
+  } else if constexpr (std::is_same_v<T, std::int32_t>) {
+    return static_cast<std::int32_t>(b) > static_cast<std::int32_t>(a) ? b : a;
+  } else {
+    return b > a || b != b ? b : a;
+  }
+}
+
+/// 16 bytes of one member, or the `left` elements that are left.
+template <class T, int n, bool packs>
+__device__ __forceinline__ void take(const T* x, std::int64_t left, T (&values)[n]) {
+  if (packs && left >= n) {
+    const uint4 bits = load_bits<uint4>(x);
+    std::memcpy(values, &bits, 16);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    if (i < left) values[i] = x[i];
+  }
+}
+
+template <class T, int n, bool packs>
+__device__ __forceinline__ void put(T* x, std::int64_t left, const T (&values)[n]) {
+  if (packs && left >= n) {
+    uint4 bits;
+    std::memcpy(&bits, values, 16);
+    return store_bits(x, bits);
+  }
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    if (i < left) x[i] = values[i];
+  }
+}
+
+/// What a thread writes it has read before, from everybody: outs may be ins.
+template <class T, bool largest, bool packs>
+__global__ void reduce_parts(Parts parts, std::int64_t count) {
+  using W = typename SumOf<T>::Type;
+  constexpr int n = kPack<T>;
+  const std::int64_t at = thread_of_grid() * n;
+  if (at >= count) return;
+  T values[n] = {};
+  W sum[n];
+  take<T, n, packs>(static_cast<const T*>(parts.in[0]) + at, count - at, values);
+#pragma unroll
+  for (int i = 0; i < n; ++i) sum[i] = taken<W>(values[i]);
+#pragma unroll 4
+  for (int member = 1; member < parts.ins; ++member) {
+    take<T, n, packs>(static_cast<const T*>(parts.in[member]) + at, count - at, values);
+#pragma unroll
+    for (int i = 0; i < n; ++i) sum[i] = joined<T, largest>(sum[i], taken<W>(values[i]));
+  }
+#pragma unroll
+  for (int i = 0; i < n; ++i) values[i] = given<T>(sum[i]);
+  for (int k = 0; k < parts.outs; ++k) {
+    put<T, n, packs>(static_cast<T*>(parts.out[k]) + at, count - at, values);
+  }
+}
+
+template <bool packs>
+__global__ void copy_part(Parts parts, std::int64_t bytes) {
+  constexpr int n = 16;
+  const std::int64_t at = thread_of_grid() * n;
+  if (at >= bytes) return;
+  unsigned char values[n] = {};
+  take<unsigned char, n, packs>(static_cast<const unsigned char*>(parts.in[0]) + at, bytes - at,
+                                values);
+  for (int k = 0; k < parts.outs; ++k) {
+    put<unsigned char, n, packs>(static_cast<unsigned char*>(parts.out[k]) + at, bytes - at,
+                                 values);
+  }
+}
+
+Parts parts_at(std::span<const void* const> in, std::int64_t in_bytes, std::span<void* const> out,
+               std::int64_t out_bytes) {
+  EXPECTS(!in.empty() && in.size() <= kMembersAtMost && out.size() <= kMembersAtMost,
+          "a reduction has members, as many as fit a launch");
+  Parts parts{};
+  for (const void* each : in) {
+    parts.in[parts.ins++] = static_cast<const char*>(each) + in_bytes;
+  }
+  for (void* each : out) parts.out[parts.outs++] = static_cast<char*>(each) + out_bytes;
+  return parts;
+}
+
+bool all_aligned(const Parts& parts) {
+  bool all = true;
+  for (int i = 0; i < parts.ins; ++i) all = all && aligned(parts.in[i]);
+  for (int i = 0; i < parts.outs; ++i) all = all && aligned(parts.out[i]);
+  return all;
+}
+
+template <class T>
+void reduce_as(Stream stream, const Parts& parts, std::int64_t count, Reduction how) {
+  const dim3 grid = grid_of(parts_of(parts_of(count, kPack<T>), kReduceThreads));
+  with_flag(how == Reduction::max, [&](auto largest) {
+    with_flag(all_aligned(parts), [&](auto packs) {
+      launch<reduce_parts<T, decltype(largest)::value, decltype(packs)::value>>(
+          stream, grid, dim3(kReduceThreads), 0, parts, count);
+    });
+  });
+}
+
+}  // namespace
+
+void reduce_in_order(Stream stream, std::span<const void* const> in, std::int64_t in_at,
+                     std::span<void* const> out, std::int64_t out_at, std::int64_t count,
+                     Element element, Reduction how) {
+  const std::int64_t width = bytes_of(element);
+  const Parts parts = parts_at(in, in_at * width, out, out_at * width);
+  switch (element) {
+    case Element::f32: return reduce_as<float>(stream, parts, count, how);
+    case Element::f64: return reduce_as<double>(stream, parts, count, how);
+    case Element::bf16: return reduce_as<__nv_bfloat16>(stream, parts, count, how);
+    case Element::i32: return reduce_as<std::int32_t>(stream, parts, count, how);
+  }
+}
+
+void copy_to_all(Stream stream, const void* from, std::span<void* const> to, std::int64_t bytes) {
+  const Parts parts = parts_at(std::span(&from, 1), 0, to, 0);
+  if (parts.outs == 0) return;
+  const dim3 grid = grid_of(parts_of(parts_of(bytes, 16), kReduceThreads));
+  with_flag(all_aligned(parts), [&](auto packs) {
+    launch<copy_part<decltype(packs)::value>>(stream, grid, dim3(kReduceThreads), 0, parts, bytes);
+  });
+}
+
+}  // namespace echelon::cuda

@@ -1,0 +1,307 @@
+#include "runtime/cuda/nccl.hpp"
+
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "core/expects.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/cuda/checks.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+/// A lost connection is a system error where it is noticed, and a remote one for the others.
+RunFailure::Kind kind_of(ncclResult_t result) {
+  switch (result) {
+    case ncclSystemError:
+    case ncclRemoteError: return RunFailure::Kind::peer_lost;
+    case ncclUnhandledCudaError: return RunFailure::Kind::environment;
+    default: return RunFailure::Kind::defect;
+  }
+}
+
+/// Errors only. `comm` may be null.
+RunFailure nccl_failure(ncclResult_t result, ncclComm_t comm, const std::string& where) {
+  std::string text = fmt::format("{}: NCCL says {}", where, ncclGetErrorString(result));
+  const char* const more = ncclGetLastError(comm);
+  if (more != nullptr && *more != '\0') text += fmt::format(" ({})", more);
+  return {kind_of(result), text};
+}
+
+bool is_error(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
+
+ncclDataType_t type_of(Element element) {
+  switch (element) {
+    case Element::f32: return ncclFloat32;
+    case Element::f64: return ncclFloat64;
+    case Element::bf16: return ncclBfloat16;
+    case Element::i32: return ncclInt32;
+  }
+  return ncclFloat32;
+}
+
+/// False: it is not over within the limit, and left to itself.
+bool is_over_within(Seconds limit, const std::function<void()>& work) {
+  std::promise<void> promise;
+  const std::future<void> over = promise.get_future();
+  std::thread thread([work, told = std::move(promise)]() mutable {
+    work();
+    told.set_value();
+  });
+  const bool in_time =
+      over.wait_for(std::chrono::duration<double>(limit.in(kSecond))) == std::future_status::ready;
+  if (in_time) {
+    thread.join();
+  } else {
+    thread.detach();
+  }
+  return in_time;
+}
+
+}  // namespace
+
+/// One ncclComm, and who may use it: whoever has the lock, which is never held for long.
+class Nccl::Link {
+ public:
+  Link(Crew& crew, Group group) : crew_(crew), group_(std::move(group)) {
+    void* word = nullptr;
+    cuda::check(cudaMalloc(&word, sizeof(std::int32_t)), "take memory of the GPU");
+    word_.reset(word);
+  }
+
+  [[nodiscard]] const Group& group() const { return group_; }
+  /// Of the GPU, and nobody else's. It is given back after the communicator: until then that may
+  /// have to wait for the GPU.
+  [[nodiscard]] void* word() const { return word_.get(); }
+  void join(int member, const NcclId& id);
+  /// Returns when it is on the stream.
+  void put(const Call& call, const std::function<ncclResult_t(ncclComm_t)>& start);
+  void check();
+  /// Ends the use of it. Null: that was already so.
+  [[nodiscard]] ncclComm_t taken() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(comm_, nullptr);
+  }
+  /// Starts the good end. False: it cannot be.
+  [[nodiscard]] bool finalize();
+  [[nodiscard]] ncclResult_t state();
+
+ private:
+  struct Release {
+    void operator()(void* word) const { static_cast<void>(cudaFree(word)); }
+  };
+  void settle(ncclResult_t result, const std::string& what);
+
+  Crew& crew_;
+  const Group group_;
+  std::unique_ptr<void, Release> word_;
+  std::mutex mutex_;
+  ncclComm_t comm_ = nullptr;  ///< guarded by mutex_
+};
+
+/// Of what was started last. Throws where the communicator was given up.
+ncclResult_t Nccl::Link::state() {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) {
+    throw RunFailure(RunFailure::Kind::stopped, describe(group_) + ": NCCL was given up");
+  }
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+  return asked == ncclSuccess ? state : asked;
+}
+
+/// Until what was started is no longer in progress.
+void Nccl::Link::settle(ncclResult_t result, const std::string& what) {
+  if (result == ncclInProgress) {
+    crew_.poll([&] { return (result = state()) != ncclInProgress; },
+               [&] { return what + " in the " + describe(group_); });
+  }
+  if (!is_error(result)) return;
+  const std::lock_guard lock(mutex_);
+  throw nccl_failure(result, comm_, what + " in the " + describe(group_));
+}
+
+void Nccl::Link::join(int member, const NcclId& id) {
+  ncclUniqueId unique;
+  static_assert(sizeof unique == sizeof id);
+  std::memcpy(&unique, id.data(), sizeof unique);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  config.commName = group_.name.c_str();  // lives as long as the communicator
+#endif
+  const ncclResult_t result = [&] {
+    const std::lock_guard lock(mutex_);
+    return ncclCommInitRankConfig(&comm_, group_.size(), unique, member, &config);
+  }();
+  settle(result, "joining");
+}
+
+void Nccl::Link::put(const Call& call, const std::function<ncclResult_t(ncclComm_t)>& start) {
+  const ncclResult_t result = [&] {
+    const std::lock_guard lock(mutex_);
+    return comm_ == nullptr ? ncclInProgress : start(comm_);
+  }();
+  if (result != ncclSuccess) settle(result, describe(group_, call));
+}
+
+void Nccl::Link::check() {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return;
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+  if (is_error(asked)) throw nccl_failure(asked, comm_, describe(group_));
+  if (is_error(state)) throw nccl_failure(state, comm_, describe(group_));
+}
+
+bool Nccl::Link::finalize() {
+  const std::lock_guard lock(mutex_);
+  return comm_ != nullptr && !is_error(ncclCommFinalize(comm_));
+}
+
+class Nccl::End final : public Communicator {
+ public:
+  End(std::shared_ptr<Link> link, int rank, Stream stream)
+      : link_(std::move(link)), rank_(rank), stream_(stream) {}
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return link_->group().size(); }
+
+  void all_reduce(void* data, std::int64_t count, Element element, Reduction how) override {
+    put({Operation::all_reduce, element, how, 0, count}, data, data);
+  }
+  void reduce_scatter(const void* in, void* out, std::int64_t count, Element element) override {
+    put({Operation::reduce_scatter, element, Reduction::sum, 0, count}, in, out);
+  }
+  void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
+    put({Operation::all_gather, element, Reduction::sum, 0, count}, in, out);
+  }
+  void broadcast(void* data, std::int64_t count, Element element, int root) override {
+    EXPECTS(root >= 0 && root < size(), "the root is a member");
+    put({Operation::broadcast, element, Reduction::sum, root, count}, data, data);
+  }
+  void send(const void* data, std::int64_t count, Element element, int to) override {
+    EXPECTS(to >= 0 && to < size() && to != rank_, "a message goes to another member");
+    put({Operation::send, element, Reduction::sum, to, count}, data, nullptr);
+  }
+  void receive(void* data, std::int64_t count, Element element, int from) override {
+    EXPECTS(from >= 0 && from < size() && from != rank_, "a message comes from another member");
+    put({Operation::receive, element, Reduction::sum, from, count}, nullptr, data);
+  }
+  void barrier() override { put({}, link_->word(), link_->word()); }
+  [[nodiscard]] Seconds met() const override { return {}; }
+
+ private:
+  void put(const Call& call, const void* in, void* out);
+
+  std::shared_ptr<Link> link_;
+  int rank_;
+  Stream stream_;
+};
+
+void Nccl::End::put(const Call& call, const void* in, void* out) {
+  if (call.count == 0 && call.operation != Operation::barrier) return;
+  const auto count = static_cast<std::size_t>(call.count);
+  const ncclDataType_t type = type_of(call.element);
+  const ncclRedOp_t how = call.how == Reduction::sum ? ncclSum : ncclMax;
+  link_->put(call, [&](ncclComm_t comm) {
+    switch (call.operation) {
+      case Operation::all_reduce: return ncclAllReduce(in, out, count, type, how, comm, stream_);
+      case Operation::reduce_scatter:
+        return ncclReduceScatter(in, out, count, type, how, comm, stream_);
+      case Operation::all_gather: return ncclAllGather(in, out, count, type, comm, stream_);
+      case Operation::broadcast:
+        return ncclBroadcast(in, out, count, type, call.other, comm, stream_);
+      case Operation::send: return ncclSend(in, count, type, call.other, comm, stream_);
+      case Operation::receive: return ncclRecv(out, count, type, call.other, comm, stream_);
+      case Operation::barrier:  // NCCL has none
+        return ncclAllReduce(in, out, 1, ncclInt32, ncclMax, comm, stream_);
+    }
+    return ncclInvalidArgument;
+  });
+}
+
+NcclId new_nccl_id() {
+  ncclUniqueId unique;
+  const ncclResult_t result = ncclGetUniqueId(&unique);
+  if (is_error(result)) throw nccl_failure(result, nullptr, "a new group");
+  NcclId id;
+  static_assert(sizeof unique == sizeof id);
+  std::memcpy(id.data(), &unique, sizeof id);
+  return id;
+}
+
+Nccl::Nccl(Crew& crew, Seconds limit) : crew_(crew), limit_(limit) {}
+
+Nccl::~Nccl() {
+  if (!crew_.stopping() && finish()) return;
+  abort_all();
+}
+
+std::unique_ptr<Communicator> Nccl::join(const Group& group, int member, const NcclId& id,
+                                         Stream stream) {
+  const auto link = std::make_shared<Link>(crew_, group);
+  {
+    const std::lock_guard lock(mutex_);
+    if (given_up_) {
+      throw RunFailure(RunFailure::Kind::stopped, describe(group) + ": NCCL was given up");
+    }
+    links_.push_back(link);
+  }
+  link->join(member, id);
+  return std::make_unique<End>(link, member, stream);
+}
+
+std::vector<std::shared_ptr<Nccl::Link>> Nccl::links() {
+  const std::lock_guard lock(mutex_);
+  return links_;
+}
+
+void Nccl::check() {
+  for (const auto& link : links()) link->check();
+}
+
+/// All begin before any is waited for: members of one process would wait for each other.
+bool Nccl::finish() {
+  const auto all = links();
+  for (const auto& link : all) {
+    if (!link->finalize()) return false;
+  }
+  const Seconds start = steady_now();
+  for (const auto& link : all) {
+    for (;;) {
+      const ncclResult_t state = link->state();
+      if (is_error(state) || steady_now() - start > limit_) return false;
+      if (state == ncclSuccess) break;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  for (const auto& link : all) static_cast<void>(ncclCommDestroy(link->taken()));
+  return true;
+}
+
+/// As a group: giving up one waits for the device, on which a kernel of another may wait.
+void Nccl::abort_all() {
+  std::vector<ncclComm_t> all;
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;
+  }
+  const auto links = this->links();
+  for (const auto& link : links) {
+    if (ncclComm_t const comm = link->taken(); comm != nullptr) all.push_back(comm);
+  }
+  if (all.empty()) return;
+  static_cast<void>(is_over_within(limit_, [all, links] {
+    static_cast<void>(ncclGroupStart());
+    for (ncclComm_t const comm : all) static_cast<void>(ncclCommAbort(comm));
+    static_cast<void>(ncclGroupEnd());
+  }));
+}
+
+}  // namespace echelon::cuda
