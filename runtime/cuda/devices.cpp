@@ -1,7 +1,6 @@
 #include "runtime/cuda/devices.hpp"
 
 #include <cublasLt.h>
-#include <fmt/format.h>
 
 #include "runtime/cuda/checks.hpp"
 
@@ -15,20 +14,6 @@ int attribute(cudaDeviceAttr which) {
 }
 
 }  // namespace
-
-Result<int> usable_gpus() {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess && count > 0) return count;
-  static_cast<void>(cudaGetLastError());  // which would be found by the next launch
-  const std::string why =
-      status == cudaSuccess
-          ? "the driver shows no GPU"
-          : fmt::format("CUDA says: {} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
-  return environment_error("--backend cuda", "no GPU can be used: " + why,
-                           "`nvidia-smi` shows driver and GPUs where there are some, `plan doctor` "
-                           "what is missing; --backend cpu needs none");
-}
 
 GpuFacts facts_of_gpus(int gpus) {
   GpuFacts facts;

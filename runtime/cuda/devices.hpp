@@ -1,13 +1,9 @@
-// The GPUs of this computer, and what CUDA says of them.
+// What CUDA says of the GPUs of this computer.
 #pragma once
 
 #include "core/measurements.hpp"
-#include "core/result.hpp"
 
 namespace echelon::cuda {
-
-/// How many there are. Error (environment): there is no driver, one that is too old, or no GPU.
-[[nodiscard]] Result<int> usable_gpus();
 
 /// Of the first one. What is measured (context, communicator) and NCCL's version stay 0.
 [[nodiscard]] GpuFacts facts_of_gpus(int gpus);

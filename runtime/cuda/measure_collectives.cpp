@@ -1,10 +1,11 @@
-// Collectives between the GPUs of this computer: one process, a thread and an NCCL communicator
-// per GPU.
+// Collectives between the GPUs of this computer, through the communicators of runs: a thread per
+// GPU.
 #include <fmt/format.h>
 #include <nccl.h>
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "runtime/crew.hpp"
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/measure_parts.hpp"
+#include "runtime/cuda/nccl.hpp"
 #include "runtime/failure.hpp"
 #include "runtime/measure/parts.hpp"
 #include "runtime/thread_communicator.hpp"
@@ -23,97 +25,74 @@ namespace {
 
 constexpr std::array<const char*, 3> kAmongAll = {"all_reduce", "all_gather", "reduce_scatter"};
 
-void check_nccl(ncclResult_t status, const char* what, ncclComm_t communicator = nullptr) {
-  if (status == ncclSuccess) return;
-  throw RunFailure(RunFailure::Kind::defect,
-                   fmt::format("{}: NCCL says {} ({})", what, ncclGetErrorString(status),
-                               ncclGetLastError(communicator)));
-}
-
 /// A GPU's end of a group, with a stream and a block of memory of its own.
 class MeasuredEnd {
  public:
-  MeasuredEnd(Crew& crew, int device, int size, const ncclUniqueId& id, std::int64_t bytes)
-      : crew_(crew), rank_(device), size_(size) {
+  MeasuredEnd(Crew& crew, Nccl& nccl, const Group& group, int device, const NcclId& id,
+              std::int64_t bytes)
+      : crew_(crew), nccl_(nccl), rank_(device) {
     use_device(device);
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+    stream_.reset(stream);
     const Bytes before = taken_memory();
-    check_nccl(ncclCommInitRank(&communicator_, size, id, device), "join NCCL's communicator");
+    communicator_ = nccl.join(group, device, id, stream);
     room_ = std::make_unique<Room>(bytes);
     if (!room_->there()) {
       throw RunFailure(RunFailure::Kind::out_of_memory,
                        fmt::format("no {} bytes on GPU {} for a collective", bytes, device));
     }
-    fill(*room_, bytes / bytes_of(Element::bf16), false, stream_);
-    run("all_reduce", bytes, 0);  // channels are made by the first
-    finish();
+    fill(*room_, bytes / bytes_of(Element::bf16), false, stream);
+    lap_ = std::make_unique<Lap>();
+    static_cast<void>(time("all_reduce", bytes, 0, 1));  // channels are made by the first
     held_ = taken_memory() - before - Bytes{static_cast<double>(bytes)};
   }
-  ~MeasuredEnd() {
-    static_cast<void>(cudaSetDevice(rank_));
-    if (communicator_ != nullptr) {
-      static_cast<void>(crew_.stopping() ? ncclCommAbort(communicator_)
-                                         : ncclCommDestroy(communicator_));
-    }
-    room_.reset();
-    if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
-  }
-  MeasuredEnd(const MeasuredEnd&) = delete;
-  MeasuredEnd& operator=(const MeasuredEnd&) = delete;
 
   [[nodiscard]] Bytes held() const { return std::max(Bytes{}, held_); }
-  /// Device time of so many in a row.
+  /// Device time of so many in a row. Waits as members of a crew do: what goes wrong elsewhere
+  /// ends it.
   [[nodiscard]] Seconds time(std::string_view what, std::int64_t bytes, int distance, int runs) {
-    lap_.begin(stream_);
+    lap_->begin(stream_.get());
     for (int i = 0; i < runs; ++i) run(what, bytes, distance);
-    lap_.end(stream_);
-    finish();
-    return lap_.time();
+    lap_->end(stream_.get());
+    crew_.poll(
+        [&] {
+          nccl_.check();
+          return lap_->over();
+        },
+        [] { return std::string("a collective of NCCL"); });
+    return lap_->time();
   }
 
  private:
+  struct Free {
+    void operator()(CUstream_st* stream) const { static_cast<void>(cudaStreamDestroy(stream)); }
+  };
   /// `bytes` of the whole tensor, in place; a message goes from the first to the one at `distance`.
   void run(std::string_view what, std::int64_t bytes, int distance) {
-    const auto all = static_cast<std::size_t>(bytes / bytes_of(Element::bf16));
-    const std::size_t part = all / static_cast<std::size_t>(size_);
+    const std::int64_t all = bytes / bytes_of(Element::bf16);
+    const std::int64_t part = all / communicator_->size();
     auto* const data = room_->as<std::uint16_t>();
-    auto* const own = data + static_cast<std::size_t>(rank_) * part;
-    ncclResult_t status = ncclSuccess;
     if (what == "all_reduce") {
-      status = ncclAllReduce(data, data, all, ncclBfloat16, ncclMax, communicator_, stream_);
+      communicator_->all_reduce(data, all, Element::bf16, Reduction::max);
     } else if (what == "all_gather") {
-      status = ncclAllGather(own, data, part, ncclBfloat16, communicator_, stream_);
+      communicator_->all_gather(data + rank_ * part, data, part, Element::bf16);
     } else if (what == "reduce_scatter") {
-      status = ncclReduceScatter(data, own, part, ncclBfloat16, ncclMax, communicator_, stream_);
+      communicator_->reduce_scatter(data, data + rank_ * part, part, Element::bf16);
     } else if (rank_ == 0) {
-      status = ncclSend(data, all, ncclBfloat16, distance, communicator_, stream_);
+      communicator_->send(data, all, Element::bf16, distance);
     } else if (rank_ == distance) {
-      status = ncclRecv(data, all, ncclBfloat16, 0, communicator_, stream_);
+      communicator_->receive(data, all, Element::bf16, 0);
     }
-    check_nccl(status, "start a collective", communicator_);
-  }
-  /// Waits as members of a crew do: what goes wrong elsewhere ends it.
-  void finish() {
-    Lap mark;
-    mark.begin(stream_);
-    mark.end(stream_);
-    crew_.poll(
-        [&] {
-          ncclResult_t state = ncclSuccess;
-          check_nccl(ncclCommGetAsyncError(communicator_, &state), "ask NCCL", communicator_);
-          if (state != ncclInProgress) check_nccl(state, "run a collective", communicator_);
-          return mark.over();
-        },
-        [] { return std::string("a collective of NCCL"); });
   }
 
   Crew& crew_;
+  Nccl& nccl_;
   int rank_;
-  int size_;
-  cudaStream_t stream_ = nullptr;
-  ncclComm_t communicator_ = nullptr;
+  std::unique_ptr<CUstream_st, Free> stream_;
+  std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<Room> room_;
-  Lap lap_;
+  std::unique_ptr<Lap> lap_;
   Bytes held_;
 };
 
@@ -176,16 +155,20 @@ void measure_group(int size, bool all, const MeasuredSizes& sizes, const Stopwat
   Crew crew(kDeadline);
   std::vector<int> members(static_cast<std::size_t>(size));
   std::iota(members.begin(), members.end(), 0);
-  const auto ends = thread_communicators(crew, Group{"measured", members});
-  ncclUniqueId id{};
-  check_nccl(ncclGetUniqueId(&id), "name a communicator");
+  const Group group{"measured", members};
+  const auto others = thread_communicators(crew, group);
+  std::vector<std::unique_ptr<MeasuredEnd>> ends(members.size());
+  Nccl nccl(crew);  // ends before the streams its work is on
+  const NcclId id = new_nccl_id();
   const std::int64_t most =
       divisible(*std::max_element(sizes.collectives.begin(), sizes.collectives.end()), size);
   std::mutex writing;
   for (int rank = 0; rank < size; ++rank) {
     crew.add(fmt::format("GPU {}", rank), [&, rank] {
-      MeasuredEnd gpu(crew, rank, size, id, most);
-      Member member(gpu, *ends[static_cast<std::size_t>(rank)], watch);
+      const auto own = static_cast<std::size_t>(rank);
+      ends[own] = std::make_unique<MeasuredEnd>(crew, nccl, group, rank, id, most);
+      MeasuredEnd& gpu = *ends[own];
+      Member member(gpu, *others[own], watch);
       {
         const std::lock_guard lock(writing);
         facts.communicator = std::max(facts.communicator, gpu.held());
@@ -210,7 +193,7 @@ void measure_group(int size, bool all, const MeasuredSizes& sizes, const Stopwat
 void measure_collectives(const MeasuredSizes& sizes, const Stopwatch& watch,
                          const std::function<void(const std::string&)>& tell, GpuFacts& facts,
                          std::vector<Measurement>& out) {
-  check_nccl(ncclGetVersion(&facts.nccl), "ask for NCCL's version");
+  static_cast<void>(ncclGetVersion(&facts.nccl));  // fails for a null pointer alone
   if (sizes.collectives.empty()) return;
   for (int size = 2; !watch.over(); size = std::min(2 * size, facts.gpus)) {
     tell(fmt::format("collectives among {} GPUs", size));

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/cuda/backend.hpp"
+#include "runtime/cuda/gpus.hpp"
 #include "runtime/cuda/measure.hpp"
 #include "runtime/cuda_plugin.hpp"
 
@@ -21,7 +22,7 @@ void echelon_cuda_open(echelon::Crew& crew, std::unique_ptr<echelon::World>& hos
 
 void echelon_cuda_measure(const echelon::Telling& tell,
                           echelon::Result<echelon::Measurements>& out) {
-  const echelon::Result<int> gpus = echelon::cuda::usable_gpus();
+  const echelon::Result<int> gpus = echelon::cuda::count_gpus();
   if (!gpus) {
     out = gpus.error();
     return;

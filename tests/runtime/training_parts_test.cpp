@@ -99,7 +99,7 @@ TEST_CASE("memory is counted by what it is for, and its lack is told with what i
     FAIL("there cannot be so much memory");
   } catch (const RunFailure& failure) {
     CHECK(failure.kind() == RunFailure::Kind::out_of_memory);
-    CHECK(
-        std::string(failure.what()).starts_with("rank 3: no memory for saved (8589934592.0 MiB of activations)"));
+    CHECK(std::string(failure.what())
+              .starts_with("rank 3: no memory for saved (8589934592.0 MiB of activations)"));
   }
 }

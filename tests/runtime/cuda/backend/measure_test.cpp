@@ -136,17 +136,6 @@ TEST_CASE("nothing more is measured when the time is up") {
   }));
 }
 
-TEST_CASE("a machine without a GPU says so") {
-  standins::Settings machine;
-  machine.devices = 0;
-  standins::start(machine);
-  const Result<int> none = cuda::usable_gpus();
-  REQUIRE_FALSE(none.ok());
-  CHECK(none.error().kind == Error::Kind::environment);
-  CHECK(none.error().message().find("no GPU can be used") != std::string::npos);
-  CHECK(none.error().message().find("--backend cpu") != std::string::npos);
-}
-
 TEST_CASE("the sizes measured on real GPUs are ones the kernels take") {
   const MeasuredSizes sizes = cuda::usual_sizes();
   for (const AttentionShape& s : sizes.attentions) {
