@@ -209,10 +209,11 @@ class GpuFit {
     std::vector<PlacedCollective> placed;
     for (const Measurement* row : rows_) {
       const auto kind = collective_named(row->what);
-      if (!kind || row->ranks > cluster_.gpus()) continue;
-      const int distance = row->shape.size() > 1 ? static_cast<int>(row->shape[1]) : 1;
-      placed.push_back(
-          {*kind, Bytes{at(*row, 0)}, row->seconds, cluster_.group(row->ranks, distance)});
+      const std::int64_t distance = row->shape.size() > 1 ? row->shape[1] : 1;
+      // Farther ones would be groups of more GPUs than there are.
+      if (!kind || distance < 1 || row->ranks * distance > cluster_.gpus()) continue;
+      placed.push_back({*kind, Bytes{at(*row, 0)}, row->seconds,
+                        cluster_.group(row->ranks, static_cast<int>(distance))});
     }
     const auto used = std::ranges::count_if(
         placed, [](const PlacedCollective& row) { return row.bytes >= kFitFrom; });
