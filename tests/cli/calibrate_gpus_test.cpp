@@ -104,7 +104,7 @@ TEST_CASE("a wiring is imported, checked and planned for") {
   CHECK(sandbox.plan("topo check lab.json").exit_code == 0);
   const auto plan =
       document(sandbox.plan("predict --model gpt2 --cluster lab.json --gpus 2 --dp 2 --json"));
-  CHECK(plan["cluster"] == "lab");
+  CHECK(plan["cluster"] == "lab.json");
   const auto printed = document(sandbox.plan("topo import node.txt --gpu h100"));
   CHECK(printed["node"]["interconnect"]["kind"] == "nvlink-mesh");
   CHECK_FALSE(printed["node"].contains("nics"));
