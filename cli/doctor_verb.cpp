@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
 #include "core/embedded.hpp"
+#include "core/launch.hpp"
 #include "core/model_io.hpp"
 #include "core/version.hpp"
 #include "costmodel/calibration_io.hpp"
@@ -157,6 +159,13 @@ void examine_gpus(std::vector<Finding>& all) {
 
 void examine_launchers(std::vector<Finding>& all) {
   Examination tools("Launchers and window");
+  const Result<std::optional<Launch>> launch = find_launch(environment_of(environ));
+  if (launch && *launch) {
+    tools.fact("started by", (*launch)->by + ": " + describe(**launch));
+  } else {
+    tools.look("started by", if_true(launch.ok(), "no launcher: plan run starts all ranks itself"),
+               launch ? "" : launch.error().message(), "plan run --launcher local");
+  }
   tools.look("mpirun", in_path("mpirun"), "not in PATH", "apt-get install openmpi-bin");
   tools.look("srun", in_path("srun"), "not in PATH", "apt-get install slurm-client");
   tools.look("torchrun", in_path("torchrun"), "not in PATH", "pip install torch");

@@ -150,8 +150,11 @@ const std::vector<Flag>& flag_table() {
       // Runs
       {"backend", "NAME", "what executes the plan, or is measured: cpu or cuda", kRun | kCalibrate,
        true, false, "cpu cuda"},
-      {"launcher", "NAME", "local (a thread per rank) or mpi (mpirun, a process per rank)",
-       kRun | kCalibrate, true, false, "local mpi"},
+      {"launcher", "NAME",
+       "local (a thread per rank), mpi (mpirun, a process per rank) or env (somebody else starts "
+       "the processes: srun, torchrun, mpirun); env where one of them is found, otherwise local, "
+       "unless given",
+       kRun | kCalibrate, true, false, "local mpi env"},
       {"steps", "N", "optimizer steps to run; 20 unless given", kRun, kNotLayered},
       {"data", "FILE",
        "what is trained on: llm.c .bin, Megatron .bin with its .idx, or text read byte by byte; "

@@ -17,6 +17,7 @@
 #include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
 #include "core/files.hpp"
+#include "core/launch.hpp"
 #include "core/number.hpp"
 #include "core/run_event.hpp"
 #include "core/run_settings.hpp"
@@ -114,7 +115,7 @@ Result<RunSettings> settings_of_call(const Invocation& call) {
   flags.number("clip", 0, 1e9, s.clip);
   s.decoupled = flags.choice("optimizer", {"adamw", "adam"}) == "adamw";
   s.backend = flags.choice("backend", {"cpu", "cuda"});
-  s.launcher = flags.choice("launcher", {"local", "mpi"});
+  s.launcher = flags.choice("launcher", {"local", "mpi", "env"});
   std::int64_t cores = 0;
   flags.count("cores", 1, cores);
   s.cores = static_cast<int>(cores);
@@ -125,6 +126,26 @@ Result<RunSettings> settings_of_call(const Invocation& call) {
   }
   if (flags.error()) return *flags.error();
   return s;
+}
+
+/// This process among those of the run, when somebody else started them; sets what is found without
+/// being asked for. A launcher of one process is none: all ranks are threads.
+Result<std::optional<Launch>> launch_of_call(const Invocation& call, RunSettings& settings) {
+  const bool asked = call.settings.find("launcher") != nullptr;
+  if (asked && settings.launcher == "local") return std::optional<Launch>();
+  Result<std::optional<Launch>> found = find_launch(environment_of(environ));
+  if (!found) return found.error();
+  const std::optional<Launch>& launch = *found;
+  const bool several = launch && launch->size > 1;
+  if (settings.launcher == "mpi" && several) {
+    return input_error("--launcher", "mpi, in " + describe(*launch), "env",
+                       "each of these processes would start an mpirun of its own");
+  }
+  if (settings.launcher == "mpi") return std::optional<Launch>();
+  if (settings.launcher == "env" && !launch) return no_launch_error("--launcher env");
+  if (!asked && several) settings.launcher = "env";
+  if (settings.launcher != "env") return std::optional<Launch>();
+  return found;
 }
 
 /// The descriptor of --events; -1 without it.
@@ -185,8 +206,14 @@ Error in_words_of_memory(const PlanRequest& request, const Candidate& candidate)
       cheapest_relief(request, candidate.plan, request.usable_memory()));
 }
 
+/// What is left for a process that has another beside it to tell people what comes out.
+Result<Outcome> without_a_voice(const Ended& ended) {
+  if (ended.signal == 0) return Outcome{"", ended.exit_code};  // it has said why
+  return environment_error("plan-run", fmt::format("killed by signal {}", ended.signal));
+}
+
 /// A run must not fail when all is computed because its results cannot be written.
-Status check_destinations(const Invocation& call, const RunSettings& settings) {
+Status check_destinations(const Invocation& call, const RunSettings& settings, bool leads) {
   const auto of_flag = [](const char* flag, const Status& status) -> Status {
     if (status) return status;
     Error error = status.error();
@@ -195,7 +222,7 @@ Status check_destinations(const Invocation& call, const RunSettings& settings) {
   };
   for (const char* flag : {"report", "trace"}) {
     const auto path = call.arguments.value(flag);
-    if (!path) continue;
+    if (!path || !leads) continue;
     if (const Status ok = of_flag(flag, check_writable(*path)); !ok) return ok;
   }
   for (const auto& [flag, path] : {std::pair("export", &settings.export_to),
@@ -209,8 +236,8 @@ Status check_destinations(const Invocation& call, const RunSettings& settings) {
 /// plan-run itself, or under mpirun.
 Result<Child> child_of(const RunSettings& settings, int ranks, const std::string& settings_path) {
   const std::vector<std::string> words{own_folder() + "/plan-run", settings_path};
-  if (settings.launcher == "local") return Child{.words = words};
-  return under_mpirun(words, ranks);
+  if (settings.launcher == "mpi") return under_mpirun(words, ranks);
+  return Child{.words = words};
 }
 
 /// mpirun tells a process that a signal ended as shells do; plan-run's own codes are smaller.
@@ -323,9 +350,12 @@ Result<Outcome> run_verb(const Invocation& call) {
   const std::string& path = call.arguments.words.front();
   Result<RunSettings> settings = settings_of_call(call);
   if (!settings) return settings.error();
+  const Result<std::optional<Launch>> launch = launch_of_call(call, *settings);
+  if (!launch) return launch.error();
+  const bool leads = !*launch || (*launch)->rank == 0;
   const Result<int> events = events_of(call);
   if (!events) return events.error();
-  if (const Status ok = check_destinations(call, *settings); !ok) return ok.error();
+  if (const Status ok = check_destinations(call, *settings, leads); !ok) return ok.error();
   const Result<std::optional<Ready>> made = made_ready(call, path, settings->backend);
   if (!made) return made.error();
   if (!*made) return Outcome{"", kOutOfMemory};
@@ -337,6 +367,9 @@ Result<Outcome> run_verb(const Invocation& call) {
   settings->report = scratch->file("report.json");
   const std::string settings_path = scratch->file("settings.json");
   const int ranks = static_cast<int>(ready.candidate.plan.gpus());
+  if (*launch) {
+    if (const Status fits = check_launch(**launch, ranks); !fits) return fits.error();
+  }
   const Result<Child> child = child_of(*settings, ranks, settings_path);
   if (!child) return child.error();
   settings->events = child->events;
@@ -345,10 +378,11 @@ Result<Outcome> run_verb(const Invocation& call) {
   if (const Status written = write_file(settings_path, run_settings_to_json(*settings)); !written)
     return written.error();
 
-  const bool tell = !call.quiet && !call.json;
+  const bool tell = leads && !call.quiet && !call.json;
   if (tell) tell_predictions(path, ready);
   const Result<Ended> ended = followed(*child, *events, tell);
   if (!ended) return ended.error();
+  if (!leads) return without_a_voice(*ended);
   std::error_code ignored;
   if (!std::filesystem::exists(settings->report, ignored)) return without_report(*ended);
   Result<RunReport> report = read_run_report(settings->report);

@@ -90,7 +90,7 @@ const std::vector<Verb>& verb_table() {
        1,
        kRun,
        "train the model of a plan on this machine, and compare with the prediction",
-       "Executes the plan's program: a thread or an MPI process per rank. The degrees are priced "
+       "Executes the plan's program: a thread or a process per rank. The degrees are priced "
        "for this machine and for the stack that executes them; the report compares the measured "
        "step and memory with that prediction, part by part. Exit codes of a run that failed: 4 "
        "hang, 5 out of memory, 6 NaN or divergence, 7 a peer was lost.",

@@ -16,9 +16,9 @@ struct RunSettings {
   std::string plan;    ///< plan file
   std::string report;  ///< where the run report goes
   std::string backend = "cpu";
-  std::string launcher = "local";
-  std::int64_t steps = 20;  ///< to run, counted from the one resumed from
-  std::uint64_t seed = 1;   ///< of initial weights and the order of data
+  std::string launcher = "local";  ///< or "mpi", "env" (core/launch.hpp)
+  std::int64_t steps = 20;         ///< to run, counted from the one resumed from
+  std::uint64_t seed = 1;          ///< of initial weights and the order of data
 
   std::string data;       ///< tokens; synthetic without it
   std::string init_from;  ///< HuggingFace folder

@@ -46,7 +46,7 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   s.plan = reader.string("plan");
   s.report = reader.string("report");
   s.backend = reader.choice("backend", {"cpu", "cuda"});
-  s.launcher = reader.choice("launcher", {"local", "mpi", "slurm", "torchrun"});
+  s.launcher = reader.choice("launcher", {"local", "mpi", "env"});
   s.steps = reader.integer("steps", 1, kMany);
   s.seed = static_cast<std::uint64_t>(reader.integer("seed", 0, kMany));
   s.data = reader.string("data");

@@ -37,7 +37,7 @@ constexpr std::array<Field, 12> kFields = {{
     {"init-from", "weights from", "from the seed", Browses::folder},
     {"export", "export to", "no export", Browses::folder},
     {"report", "report", "kept while this window is open"},
-    {"launcher", "launcher", "local"},
+    {"launcher", "launcher", "local, or whoever started this"},
     {"cores", "cores", "all"},
 }};
 

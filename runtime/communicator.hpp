@@ -1,4 +1,5 @@
-// Communicator: one member's end of a group of ranks. Backends: threads, MPI, NCCL.
+// Communicator: one member's end of a group of ranks. Backends: threads, messages (MPI, TCP),
+// NCCL.
 #pragma once
 
 #include <cstdint>

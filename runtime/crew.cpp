@@ -92,6 +92,12 @@ void Crew::stop(RunFailure::Kind kind, const std::string& why) {
   fail(std::make_exception_ptr(RunFailure(kind, why)));
 }
 
+RunFailure Crew::failure() const {
+  const std::lock_guard lock(mutex_);
+  EXPECTS(failure_ != nullptr, "a crew that goes on has not failed");
+  return as_run_failure(failure_);
+}
+
 void Crew::hang(const std::string& what) {
   std::string all;
   {

@@ -41,7 +41,10 @@ class Crew {
   void run();
   /// Ends the crew from anywhere, for instance a signal's thread.
   void stop(RunFailure::Kind kind, const std::string& why);
+  void stop(const RunFailure& failure) { stop(failure.kind(), failure.what()); }
   [[nodiscard]] bool stopping() const { return stopping_.load(std::memory_order_acquire); }
+  /// What ended it, while stopping().
+  [[nodiscard]] RunFailure failure() const;
   [[nodiscard]] bool directed() const { return static_cast<bool>(choose_); }
   /// What the calling member is at, for the message of a hang. Cheap; called per instruction.
   void doing(const std::string& what);

@@ -1,6 +1,8 @@
 // RunFailure: what ends a run. Thrown in the threads of a run, told once at its end.
 #pragma once
 
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -30,6 +32,19 @@ class RunFailure : public std::runtime_error {
  private:
   Kind kind_;
 };
+
+/// What ended a run, whatever was thrown.
+[[nodiscard]] inline RunFailure as_run_failure(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const RunFailure& failure) {
+    return failure;
+  } catch (const std::bad_alloc&) {
+    return {RunFailure::Kind::out_of_memory, "out of memory"};
+  } catch (const std::exception& unforeseen) {
+    return {RunFailure::Kind::defect, unforeseen.what()};
+  }
+}
 
 [[nodiscard]] constexpr std::string_view name_of(RunFailure::Kind kind) {
   switch (kind) {

@@ -1,6 +1,7 @@
 // plan-run SETTINGS.json: executes a plan. `plan run` writes the settings and tells people what
-// comes out. plan-run --measure OUT.json: times this machine for `plan calibrate`, --measure-gpus
-// its GPUs; under mpirun,
+// comes out; with the launcher "env" it is one process of several that somebody else started.
+// plan-run --measure OUT.json: times this machine for `plan calibrate`, --measure-gpus its GPUs;
+// under mpirun,
 // plan-run --measure-between OUT.json CORES: collectives between processes of so many cores each.
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,16 +12,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "core/files.hpp"
+#include "core/launch.hpp"
 #include "runtime/cuda_plugin.hpp"
 #include "runtime/measure/machine.hpp"
 #include "runtime/measure/parts.hpp"
 #include "runtime/mpi/processes.hpp"
+#include "runtime/tcp/world.hpp"
 #include "runtime/training/run.hpp"
 
 namespace {
@@ -43,19 +47,44 @@ int fail(const Error& error) {
 /// This process among those of the run.
 class Part {
  public:
-  /// Error: MPI does not start.
+  /// Error: MPI does not start, or there is no launcher.
   static Result<Part> join(const RunSettings& settings) {
     Part part;
-    part.processes_ = settings.launcher == "mpi";
-    if (!part.processes_) return part;
-    const Result<mpi::Place> place = mpi::start();
-    if (!place) return place.error();
-    part.rank_ = place->rank;
+    part.launcher_ = settings.launcher;
+    if (settings.launcher == "mpi") {
+      const Result<mpi::Place> place = mpi::start();
+      if (!place) return place.error();
+      part.rank_ = place->rank;
+    } else if (settings.launcher == "env") {
+      const Result<std::optional<Launch>> launch = find_launch(environment_of(environ));
+      if (!launch) return launch.error();
+      if (!*launch) return no_launch_error("plan-run");
+      part.launch_ = **launch;
+      part.launcher_ = part.launch_.by;
+      part.rank_ = part.launch_.rank;
+      part.env_ = true;
+    }
     return part;
   }
   [[nodiscard]] bool leads() const { return rank_ == 0; }
-  [[nodiscard]] bool has_peers() const { return processes_; }
-  /// What fails on all processes is told by the first, which ends the others meanwhile.
+  /// Under mpirun, which ends all processes when one of them calls abort().
+  [[nodiscard]] bool has_mpi() const { return launcher_ == "mpi" && !env_; }
+  [[nodiscard]] const std::string& launcher() const { return launcher_; }
+  /// What to connect the ranks with; nothing: all of them are here.
+  [[nodiscard]] Status connect(const PlanFile& plan, const RunSettings& settings,
+                               RunSurroundings& around) const {
+    if (has_mpi()) around.connect = mpi::world;
+    if (!env_) return Done{};
+    const Status fits = check_launch(launch_, static_cast<int>(plan.plan.gpus()));
+    if (!fits) return fits;
+    around.connect = [meeting = meeting_of(plan, settings, launch_)](
+                         Crew& crew, const ParallelPlan& degrees, const ModelSpec& model) {
+      return tcp::world(crew, degrees, model, meeting);
+    };
+    return Done{};
+  }
+  /// Under mpirun what fails on all processes is told by the first, which ends the others
+  /// meanwhile.
   [[nodiscard]] int fail(const Error& error) const {
     if (leads()) return ::fail(error);
     give_way();
@@ -70,7 +99,7 @@ class Part {
   }
   /// The way out; `together`: all processes come here with this exit code.
   [[nodiscard]] int leave(int exit_code, bool together) const {
-    if (!processes_) return exit_code;
+    if (!has_mpi()) return exit_code;
     if (!together) mpi::abort(exit_code);
     try {
       mpi::finish(kEnd);
@@ -83,8 +112,39 @@ class Part {
 
  private:
   static constexpr Seconds kEnd{60};
-  static void give_way() { std::this_thread::sleep_for(std::chrono::seconds(2)); }
-  bool processes_ = false;
+  void give_way() const {
+    if (has_mpi()) std::this_thread::sleep_for(std::chrono::seconds(2));
+  }
+  static tcp::Meeting meeting_of(const PlanFile& plan, const RunSettings& settings,
+                                 const Launch& launch) {
+    tcp::Meeting meeting;
+    meeting.rank = launch.rank;
+    meeting.size = launch.size;
+    meeting.address = launch.master_address;
+    meeting.port = launch.master_port;
+    meeting.run = launch.run;
+    PlanFile executed = plan;  // prices differ from machine to machine
+    executed.predicted = {};
+    executed.cluster_hash.clear();
+    executed.calibration.clear();
+    executed.calibration_path.clear();
+    executed.calibration_hash.clear();
+    executed.assumptions.clear();
+    meeting.plan = plan_file_to_json(executed);
+    RunSettings common = settings;
+    common.plan.clear();
+    common.report.clear();
+    common.events = -1;
+    common.cores = 0;
+    common.deadline.reset();
+    meeting.settings = run_settings_to_json(common);
+    if (settings.deadline) meeting.limit = *settings.deadline;
+    meeting.interrupted = &interrupted;
+    return meeting;
+  }
+  std::string launcher_;
+  bool env_ = false;
+  Launch launch_;
   int rank_ = 0;
 };
 
@@ -92,7 +152,10 @@ int run(const RunSettings& settings, const Part& part) {
   const Result<PlanFile> plan = read_plan_file(settings.plan);
   if (!plan) return part.leave(part.fail(plan.error()), false);
   RunSurroundings around;
-  if (part.has_peers()) around.connect = mpi::world;
+  around.launcher = part.launcher();
+  if (const Status ready = part.connect(*plan, settings, around); !ready) {
+    return part.leave(part.fail(ready.error()), false);
+  }
   around.interrupted = &interrupted;
   around.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   around.tell = [&](const RunEvent& event) {

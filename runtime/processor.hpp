@@ -49,6 +49,8 @@ class Backend {
   /// Line::host take host memory and block.
   [[nodiscard]] virtual World& world() = 0;
   [[nodiscard]] virtual Processor<T>& at(int rank) = 0;
+  /// The run failed: whatever queues still wait for will not come. Before anything is freed.
+  virtual void give_up() {}
   /// For the report: devices, libraries.
   [[nodiscard]] virtual std::map<std::string, std::string> environment() const = 0;
 };

@@ -64,6 +64,7 @@ class ThreadWorld final : public World {
     }
   }
   [[nodiscard]] int ranks() const override { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] int ranks_on_this_machine() const override { return ranks(); }
   [[nodiscard]] const std::vector<int>& local_ranks() const override { return ranks_; }
   [[nodiscard]] Communicator& at(int rank, Line line) override {
     return *lines_.at(static_cast<std::size_t>(rank))[static_cast<std::size_t>(line)];

@@ -52,6 +52,8 @@ class World {
  public:
   virtual ~World() = default;
   [[nodiscard]] virtual int ranks() const = 0;
+  /// Those that share the cores of this machine, of all its processes.
+  [[nodiscard]] virtual int ranks_on_this_machine() const = 0;
   /// Those of this process, rising.
   [[nodiscard]] virtual const std::vector<int>& local_ranks() const = 0;
   /// The end of a local rank. Lives as long as the world.

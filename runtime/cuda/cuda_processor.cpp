@@ -90,6 +90,8 @@ Kernels<Bfloat16>& CudaProcessor::on(Queue queue) {
 /// The compute queue computes, and the reduce queue adds up squares and gradients.
 void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   use_device(device_);
+  memory.count(&MemoryBreakdown::context, context_);
+  memory.count(&MemoryBreakdown::communication, communicators_);
   for (const Queue queue : {Queue::compute, Queue::reduce}) {
     queues_[static_cast<std::size_t>(queue)]->prepare(chunks, memory);
   }

@@ -31,6 +31,12 @@ class CudaProcessor final : public Processor<Bfloat16> {
   [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] cudaStream_t stream(Queue queue) const;
   void watch(std::function<void()> asked) { watch_ = std::move(asked); }
+  /// What was taken of the GPU already, for the account of the rank's memory: by CUDA and its
+  /// libraries, and by the communicators.
+  void count(Bytes context, Bytes communicators) {
+    context_ = context;
+    communicators_ = communicators;
+  }
 
   void* take(std::int64_t bytes) override;
   void give_back(void* block) override;
@@ -74,6 +80,8 @@ class CudaProcessor final : public Processor<Bfloat16> {
   std::function<void()> watch_ = [] {};
   std::array<std::unique_ptr<CudaKernels>, kQueues> queues_;
   Pinned staging_;  ///< for read and write
+  Bytes context_;
+  Bytes communicators_;
 
   const Program* program_ = nullptr;
   std::vector<Event> over_;    ///< by id; of those that somebody waits for, and each queue's last

@@ -40,6 +40,9 @@ class CudaWorld final : public World {
   ~CudaWorld() override;
 
   [[nodiscard]] int ranks() const override { return host_->ranks(); }
+  [[nodiscard]] int ranks_on_this_machine() const override {
+    return host_->ranks_on_this_machine();
+  }
   [[nodiscard]] const std::vector<int>& local_ranks() const override {
     return host_->local_ranks();
   }

@@ -45,13 +45,19 @@ std::vector<Neighbour> neighbours_of(const Place& place) {
 class MpiWorld final : public World {
  public:
   MpiWorld(Crew& crew, const ParallelPlan& plan, const ModelSpec& model)
-      : place_(place_in_world()), local_{place_.rank}, watch_(crew, neighbours_of(place_)) {
+      : place_(place_in_world()),
+        local_{place_.rank},
+        neighbours_(neighbours_of(place_)),
+        watch_(crew, neighbours_) {
     for (int line = 0; line < kLines; ++line) {
       lines_[static_cast<std::size_t>(line)] =
           line_of(crew, groups_of(static_cast<Line>(line), plan, model));
     }
   }
   [[nodiscard]] int ranks() const override { return place_.processes; }
+  [[nodiscard]] int ranks_on_this_machine() const override {
+    return static_cast<int>(neighbours_.size()) + 1;
+  }
   [[nodiscard]] const std::vector<int>& local_ranks() const override { return local_; }
   [[nodiscard]] Communicator& at(int rank, Line line) override {
     EXPECTS(rank == place_.rank, "a process has the communicators of its own rank");
@@ -79,6 +85,7 @@ class MpiWorld final : public World {
 
   Place place_;
   std::vector<int> local_;
+  std::vector<Neighbour> neighbours_;
   Watch watch_;
   std::array<std::unique_ptr<Communicator>, kLines> lines_;
 };

@@ -51,6 +51,8 @@ class Memory {
   [[nodiscard]] T* allocate(Bytes MemoryBreakdown::*part, std::int64_t count, const char* what) {
     return static_cast<T*>(block(part, count * static_cast<std::int64_t>(sizeof(T)), what));
   }
+  /// What libraries took of the same memory.
+  void count(Bytes MemoryBreakdown::*part, Bytes taken) { held_.*part += taken; }
   [[nodiscard]] const MemoryBreakdown& held() const { return held_; }
 
  private:

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -81,12 +80,8 @@ class Run {
     try {
       if (const Status ready = prepare(); !ready) return ready.error();
       crew_.run();
-    } catch (const RunFailure& failure) {
-      failed(failure);
-    } catch (const std::bad_alloc&) {
-      failed({RunFailure::Kind::out_of_memory, "out of memory"});
-    } catch (const std::exception& unforeseen) {
-      failed({RunFailure::Kind::defect, unforeseen.what()});
+    } catch (const std::exception&) {
+      failed(as_run_failure(std::current_exception()));
     }
     finish();
     return report_;
@@ -144,8 +139,7 @@ Status Run<T>::connect() {
   }
   const World& world = **connected;
   const int cores = settings_.cores > 0 ? std::min(settings_.cores, around_.cores) : around_.cores;
-  const int sharing = std::max(static_cast<int>(world.local_ranks().size()), world.ranks());
-  const int threads = std::max(1, cores / sharing);
+  const int threads = std::max(1, cores / world.ranks_on_this_machine());
   backend_ = cpu_backend<T>(*std::move(connected), threads);
   report_.environment["threads per rank"] = std::to_string(threads);
   report_.environment["cores"] = std::to_string(cores);
@@ -160,7 +154,7 @@ Status Run<T>::prepare() {
   report_.plan_path = settings_.plan;
   report_.schedule_hash = fingerprint(plan_.program);
   report_.backend = settings_.backend;
-  report_.launcher = settings_.launcher;
+  report_.launcher = around_.launcher;
   report_.ranks = grid_.ranks();
   report_.environment["version"] = std::string(version()) + " (" + std::string(commit()) + ")";
   report_.environment["data"] = settings_.data.empty() ? "synthetic" : settings_.data;
@@ -311,6 +305,7 @@ void Run<T>::collect(const StepOver& over) {
 
 template <class T>
 void Run<T>::failed(const RunFailure& failure) {
+  if (backend_) backend_->give_up();
   using End = RunReport::End;
   report_.end = failure.kind() == RunFailure::Kind::stopped ? End::interrupted : End::failed;
   report_.reason = failure.what();

@@ -20,6 +20,7 @@ struct RunSurroundings {
   /// Connects the ranks of this process with all others; called once, before the first step.
   std::function<Result<std::unique_ptr<World>>(Crew&, const ParallelPlan&, const ModelSpec&)>
       connect = thread_world;
+  std::string launcher = "local";  ///< for the report
   /// Opens the CUDA backend on top of that world, whose Line::host it keeps.
   std::function<Result<std::unique_ptr<Backend<Bfloat16>>>(Crew&, std::unique_ptr<World>,
                                                            const PlanFile&)>
@@ -27,7 +28,7 @@ struct RunSurroundings {
   std::function<void(const RunEvent&)> tell = [](const RunEvent&) {};
   /// Set by a signal: the run ends after its step, with a checkpoint where one was asked for.
   const volatile std::sig_atomic_t* interrupted = nullptr;
-  int cores = 1;  ///< of this machine; ranks of this process share them
+  int cores = 1;  ///< of this machine; its ranks share them
 };
 
 /// Trains as the plan says. The report is complete for the process that has rank 0, whatever ended

@@ -3,9 +3,7 @@
 #include <vector>
 
 #include "core/run_event.hpp"
-#include "core/run_report.hpp"
-#include "tests/cli/background.hpp"
-#include "tests/cli/program.hpp"
+#include "tests/cli/runs.hpp"
 #include "tests/support/skip.hpp"
 
 using namespace echelon;
@@ -13,56 +11,14 @@ using echelon::test::Background;
 using echelon::test::complaint;
 using echelon::test::document;
 using echelon::test::lacks;
+using echelon::test::losses_of;
 using echelon::test::processes_with;
-using echelon::test::Sandbox;
+using echelon::test::Runs;
 using echelon::test::within;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A sandbox with plans in it; the folders of runs lie in it too, so that its path marks processes.
-class Runs {
- public:
-  /// Writes `name`, a plan for gpt2-tiny with these degrees.
-  void plan(const std::string& name, int ranks, const std::string& degrees,
-            const std::string& cluster = "this-machine") const {
-    const ProcessResult made = sandbox.plan(
-        "--model gpt2-tiny --cluster " + cluster + " --gpus " + std::to_string(ranks) +
-        " --seq 32 --global-batch 8 --microbatch 1 " + degrees + " -o " + name + " --quiet");
-    INFO(made.err);
-    REQUIRE(made.exit_code == 0);
-  }
-  [[nodiscard]] ProcessResult run(const std::string& arguments) const {
-    return sandbox.shell("timeout 60 " + program() + " run --quiet " + arguments);
-  }
-  [[nodiscard]] std::string program() const {
-    return sandbox.program("TMPDIR=" + shell_word(sandbox.file("")));
-  }
-  /// In the background, with events in the file "events".
-  [[nodiscard]] std::string exec(const std::string& arguments) const {
-    return "cd " + shell_word(sandbox.file("")) + " && exec " + program() + " run " + arguments +
-           " --quiet --events 5 5>events >out 2>err";
-  }
-  [[nodiscard]] bool has_stepped(int steps) const {
-    const std::string all = text("events");
-    const std::string mark = "\"event\":\"step\"";
-    std::size_t count = 0;
-    for (std::size_t at = 0; (at = all.find(mark, at)) != std::string::npos; ++at) ++count;
-    return static_cast<int>(count) > steps;
-  }
-  [[nodiscard]] std::string text(const std::string& name) const {
-    std::ifstream in(sandbox.file(name));
-    std::ostringstream out;
-    out << in.rdbuf();
-    return out.str();
-  }
-  [[nodiscard]] bool nobody_is_left() const {
-    return within(20, [&] { return processes_with(sandbox.file("plan-run-")).empty(); });
-  }
-
-  Sandbox sandbox;
-};
 
 /// "" or why runs cannot be started with mpirun here.
 std::string no_mpi(const Runs& runs) {
@@ -71,12 +27,6 @@ std::string no_mpi(const Runs& runs) {
   const ProcessResult tried = runs.run("one.json --steps 1 --launcher mpi");
   if (tried.err.find("built without MPI") != std::string::npos) return "built without MPI";
   return "";
-}
-
-std::vector<double> losses_of(const RunReport& report) {
-  std::vector<double> losses;
-  for (const RunStep& step : report.steps) losses.push_back(step.loss);
-  return losses;
 }
 
 std::vector<std::string> launchers(const Runs& runs) {
@@ -322,7 +272,7 @@ TEST_CASE("wrong input to a run says what is wrong, where, and what to type") {
       {"plan.json --backend cuda", 2, {"plan.json", "a plan for this machine's cores"}},
       {"h100.json --backend cuda --cluster this-machine", 2, {"--cluster", "a plan for GPUs"}},
       {"h100.json --backend cuda --precision fp32", 2, {"precision fp32", "bf16:adam-fp32-master"}},
-      {"plan.json --launcher slurm", 2, {"--launcher", "one of local, mpi"}},
+      {"plan.json --launcher slurm", 2, {"--launcher", "one of local, mpi, env"}},
       {"plan.json --seed 0 --warmup 0 --data synthetic:3", 2, {"--data", "3 tokens"}},
       {"plan.json --data missing.txt", 2, {"--data", "missing.txt"}},
       {"plan.json --init-from nowhere", 2, {"--init-from", "nowhere"}},

@@ -145,6 +145,9 @@ class HangingWorld final : public World {
     absent_ = std::make_unique<Absent>(crew, real.rank(), real.size());
   }
   [[nodiscard]] int ranks() const override { return inner_->ranks(); }
+  [[nodiscard]] int ranks_on_this_machine() const override {
+    return inner_->ranks_on_this_machine();
+  }
   [[nodiscard]] const std::vector<int>& local_ranks() const override {
     return inner_->local_ranks();
   }

@@ -57,6 +57,7 @@ struct TrainedCase {
   int sequence = 8;
   int steps = 3;
   double clip = 0;
+  double rate = 1e-2;  ///< the largest learning rate
   std::int64_t noise_every = 0;
   std::optional<Crew::Choose> choose;  ///< a directed crew
   int threads = 1;
@@ -166,7 +167,7 @@ Trained train(const TrainedCase& c, const OpenBackend<T>& open = open_cpu<T>) {
   t.model = c.model;
   t.job = job_of(c);
   t.plan = c.plan;
-  t.rate = {.peak = 1e-2, .least = 1e-3, .warmup = 2, .total = 10};
+  t.rate = {.peak = c.rate, .least = 0.1 * c.rate, .warmup = 2, .total = 10};
   t.adam.weight_decay = 0.1;
   t.clip = c.clip;
   t.noise_every = c.noise_every;

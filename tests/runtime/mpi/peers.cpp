@@ -6,30 +6,10 @@
 #include <thread>
 
 #include "runtime/mpi/processes.hpp"
-#include "runtime/thread_communicator.hpp"
-#include "tests/runtime/collectives.hpp"
+#include "tests/runtime/peers.hpp"
 
 namespace echelon {
 namespace {
-
-/// 56 f32 fit the first message, 57 do not; the last is more than a slice of four processes.
-constexpr std::int64_t kCounts[] = {0, 1, 7, 56, 57, 4099, 270'001};
-
-ModelSpec peers_model() {
-  ModelSpec model;
-  model.kv_heads = 1;
-  model.tied_embeddings = true;
-  return model;
-}
-
-ParallelPlan peers_plan(int processes) {
-  ParallelPlan plan;
-  plan.tp = processes % 2 == 0 ? 2 : 1;
-  plan.pp = processes % 4 == 0 ? 2 : 1;
-  plan.dp = processes / plan.tp / plan.pp;
-  plan.shard_group = plan.dp;
-  return plan;
-}
 
 /// Runs `work` on a line as a member of a crew.
 template <class Work>
@@ -37,20 +17,6 @@ void run_line(World& world, Crew& crew, Line line, Work&& work) {
   const int rank = world.local_ranks().front();
   crew.add("rank " + std::to_string(rank) + " " + std::string(name_of(line)),
            [&world, rank, line, work] { work(world.at(rank, line)); });
-}
-
-/// All that one process holds after all operations on a line.
-Raw all_on(Communicator& line, std::uint64_t seed) {
-  Raw all;
-  for (const Element element : kElements) {
-    for (const std::int64_t count : kCounts) {
-      if (count > 10'000 && element != Element::f32) continue;
-      const Raw some =
-          all_operations(line, count, element, seed + static_cast<std::uint64_t>(count));
-      all.insert(all.end(), some.begin(), some.end());
-    }
-  }
-  return all;
 }
 
 /// Three queues at once between processes; then the same between threads.
@@ -67,25 +33,15 @@ void operations(int processes, int rank) {
     }
     crew.run();
   }
-  Crew crew(Seconds{120});
-  const auto world = thread_world(crew, plan, peers_model());
-  std::vector<Raw> by_threads(lines.size());
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    for (const int each : world->local_ranks()) {
-      crew.add("thread", [&, i, each] {
-        Raw all = all_on(world->at(each, lines[i]), i);
-        if (each == rank) by_threads[i] = std::move(all);
-      });
-    }
-  }
-  crew.run();
+  const std::vector<std::vector<Raw>> by_threads = by_threads_on(plan, lines);
   std::string text = "rank " + std::to_string(rank) + ":";
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (by_threads[i] != by_processes[i]) {
+    const Raw& expected = by_threads[i][static_cast<std::size_t>(rank)];
+    if (expected != by_processes[i]) {
       throw RunFailure(RunFailure::Kind::defect,
                        "bits differ on " + std::string(name_of(lines[i])));
     }
-    text += " " + std::to_string(by_threads[i].size());
+    text += " " + std::to_string(expected.size());
   }
   std::cout << text + " bytes are the same\n" << std::flush;
 }

@@ -1,54 +1,143 @@
 // The CUDA backend on stand-ins of the CUDA runtime, cuBLASLt and NCCL, against the CPU's.
-#include "runtime/cuda/cuda_processor.hpp"
+#include "runtime/cuda/backend.hpp"
+
+#include <array>
+
 #include "tests/runtime/cuda/standins/settings.hpp"
 #include "tests/runtime/trained.hpp"
 
 namespace echelon {
 namespace {
 
-/// One rank on one GPU.
-class OneGpu final : public Backend<Bfloat16> {
- public:
-  OneGpu(Crew& crew, std::unique_ptr<World> world)
-      : world_(std::move(world)), algorithms_(""), processor_(crew, 0, 0, algorithms_) {}
-  [[nodiscard]] bool issues_in_order() const override { return true; }
-  [[nodiscard]] World& world() override { return *world_; }
-  [[nodiscard]] Processor<Bfloat16>& at(int) override { return processor_; }
-  [[nodiscard]] std::map<std::string, std::string> environment() const override { return {}; }
-
- private:
-  std::unique_ptr<World> world_;
-  cuda::Algorithms algorithms_;
-  cuda::CudaProcessor processor_;
-};
-
-ModelSpec wide_headed(ModelSpec model) {
-  model.hidden = 128;
+ModelSpec with_wide_heads(ModelSpec model) {
+  model.hidden = 32;
   model.heads = 2;
   model.kv_heads = model.position == PositionEmbedding::rope ? 1 : 2;
   model.head_dim = 64;
-  model.ffn_hidden = 256;
+  model.ffn_hidden = 64;
   return model;
 }
 
-TEST_CASE("one rank on a GPU trains as on a CPU") {
-  for (const ModelSpec& model : {wide_headed(small_gpt2(2)), wide_headed(small_llama(2))}) {
-    INFO(model.name);
-    TrainedCase c;
-    c.model = model;
-    c.plan = plan_for(model, 1, 1, 1);
-    c.global_batch = 2;
-    const Trained expected = train<Bfloat16>(c);
-    standins::Settings machine;
-    standins::start(machine);
-    const Trained found = train<Bfloat16>(c, [](Crew& crew, auto world, const TrainedCase&) {
-      return std::make_unique<OneGpu>(crew, std::move(world));
-    });
-    standins::check_nothing_left();
-    REQUIRE(found.steps.size() == expected.steps.size());
-    for (std::size_t s = 0; s < expected.steps.size(); ++s) {
-      CHECK(found.steps[s].loss == Approx(expected.steps[s].loss).epsilon(2e-3));
-      CHECK(found.steps[s].gradient_norm == Approx(expected.steps[s].gradient_norm).epsilon(2e-2));
+Trained train_on_gpus(const TrainedCase& c, const standins::Settings& machine) {
+  standins::start(machine);
+  const Trained trained =
+      train<Bfloat16>(c, [](Crew& crew, std::unique_ptr<World> world, const TrainedCase& of) {
+        PlanFile plan;
+        plan.model = of.model;
+        plan.plan = of.plan;
+        return *cuda::open_backend(crew, std::move(world), plan);
+      });
+  standins::check_nothing_left();
+  return trained;
+}
+
+/// Both round to bf16 in other places.
+void check_losses(const Trained& found, const Trained& expected) {
+  REQUIRE(found.steps.size() == expected.steps.size());
+  for (std::size_t s = 0; s < expected.steps.size(); ++s) {
+    CHECK(found.steps[s].loss == Approx(expected.steps[s].loss).epsilon(2e-3));
+    CHECK(found.steps[s].gradient_norm == Approx(expected.steps[s].gradient_norm).epsilon(2e-2));
+  }
+}
+
+struct GpuVariant {
+  const char* name;
+  int tp, pp, dp;
+  void (*change)(ParallelPlan&);
+};
+const std::vector<GpuVariant> kVariants = {
+    {"one rank", 1, 1, 1, [](ParallelPlan&) {}},
+    {"dp 2", 1, 1, 2, [](ParallelPlan&) {}},
+    {"dp 2, ZeRO 1", 1, 1, 2, [](ParallelPlan& p) { p.zero = 1; }},
+    {"dp 2, ZeRO 2", 1, 1, 2, [](ParallelPlan& p) { p.zero = 2; }},
+    {"dp 2, ZeRO 3", 1, 1, 2, [](ParallelPlan& p) { p.zero = 3; }},
+    {"dp 4, ZeRO 3 over 2", 1, 1, 4, [](ParallelPlan& p) { p.zero = 3, p.shard_group = 2; }},
+    {"tp 2", 2, 1, 1, [](ParallelPlan&) {}},
+    {"tp 2, sequence parallel", 2, 1, 1, [](ParallelPlan& p) { p.sequence_parallel = true; }},
+    {"full", 1, 1, 1,
+     [](ParallelPlan& p) { p.recompute = Recompute::full, p.recompute_layers = {2}; }},
+    {"pp 2, GPipe", 1, 2, 1, [](ParallelPlan& p) { p.schedule = ScheduleKind::gpipe; }},
+    {"pp 2, 1F1B", 1, 2, 1, [](ParallelPlan&) {}},
+    {"pp 2, interleaved", 1, 2, 1,
+     [](ParallelPlan& p) { p.schedule = ScheduleKind::interleaved, p.vpp = 2; }},
+    {"pp 2, ZB-H1", 1, 2, 1, [](ParallelPlan& p) { p.schedule = ScheduleKind::zero_bubble_h1; }},
+    {"tp 2, pp 2, dp 2, ZeRO 1", 2, 2, 2, [](ParallelPlan& p) { p.zero = 1; }},
+    {"tp 2, pp 2, dp 2, ZeRO 3, interleaved, sequence parallel", 2, 2, 2,
+     [](ParallelPlan& p) {
+       p.zero = 3;
+       p.schedule = ScheduleKind::interleaved;
+       p.vpp = 2;
+       p.sequence_parallel = true;
+     }},
+};
+
+/// Two microbatches, and a layer for each chunk and at least two: emulated threads take their time.
+TrainedCase gpu_case(ModelSpec (*make)(int layers), const GpuVariant& v) {
+  ParallelPlan probe;
+  v.change(probe);
+  TrainedCase c;
+  c.model = with_wide_heads(make(std::max(2, v.pp * probe.vpp)));
+  c.plan = plan_for(c.model, v.tp, v.pp, v.dp);
+  c.global_batch = 2 * v.dp;
+  c.steps = 2;
+  c.rate = 1e-3;
+  v.change(c.plan);
+  if (c.plan.zero > 0 && c.plan.shard_group == 1) c.plan.shard_group = c.plan.dp;
+  return c;
+}
+
+/// A GPU for each rank; what may run runs in an order that the seed draws.
+standins::Settings gpus_of(const TrainedCase& c, std::uint64_t seed) {
+  using enum standins::Order;
+  constexpr std::array kOrders{random, newest_first, starve_one, eager};
+  standins::Settings machine;
+  machine.seed = seed;
+  machine.order = kOrders[seed % kOrders.size()];
+  machine.devices = static_cast<int>(c.plan.gpus());
+  return machine;
+}
+
+/// Those of a measured step come from events.
+void check_times(const StepTimes& times) {
+  REQUIRE(!times.laps.empty());
+  for (const Lap& lap : times.laps) {
+    CHECK(lap.start >= times.begin);
+    CHECK(lap.end >= lap.start);
+    CHECK(times.end >= lap.end);
+  }
+}
+
+TEST_CASE("every plan trains over NCCL to the losses of the CPU") {
+  std::uint64_t seed = 0;
+  for (const auto make : {small_gpt2, small_llama}) {
+    for (const GpuVariant& v : kVariants) {
+      const TrainedCase c = gpu_case(make, v);
+      INFO(c.model.name << ", " << v.name);
+      const Trained found = train_on_gpus(c, gpus_of(c, ++seed));
+      check_losses(found, train<Bfloat16>(c));
+      check_times(found.times);
+    }
+  }
+}
+
+TEST_CASE("plans train on one GPU, which all ranks share, to the losses of the CPU") {
+  for (const GpuVariant& v : kVariants) {
+    if (v.tp * v.pp * v.dp == 1) continue;
+    const TrainedCase c = gpu_case(small_llama, v);
+    INFO(c.model.name << ", " << v.name);
+    check_losses(train_on_gpus(c, {}), train<Bfloat16>(c));
+  }
+}
+
+TEST_CASE("GPUs compute the same bits in any order that events allow") {
+  for (const GpuVariant& v : {kVariants[4], kVariants.back()}) {
+    INFO(v.name);
+    const TrainedCase c = gpu_case(small_llama, v);
+    const Trained expected = train_on_gpus(c, gpus_of(c, 0));
+    for (const std::uint64_t seed : {1, 2, 3}) {
+      const Trained found = train_on_gpus(c, gpus_of(c, seed));
+      CHECK(found.steps.back().loss == expected.steps.back().loss);
+      CHECK(found.weights == expected.weights);
     }
   }
 }

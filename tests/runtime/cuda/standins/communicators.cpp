@@ -9,7 +9,7 @@ namespace {
 
 struct Cliques {
   std::vector<std::unique_ptr<Clique>> all;  // an identifier is an index
-  std::vector<std::unique_ptr<ncclComm>> members;
+  std::vector<std::shared_ptr<ncclComm>> members;
   std::string last_error;
 };
 Cliques& cliques() {
@@ -62,14 +62,14 @@ std::string who_is_missing(const ncclComm& comm) {
 }
 
 ncclComm_t joined(Clique& clique, int rank, const ncclConfig_t& config) {
-  cliques().members.push_back(std::make_unique<ncclComm>());
-  ncclComm_t const comm = cliques().members.back().get();
+  // Streams may still hold calls of a member that is gone: it stays until the machine is another.
+  const auto& made = cliques().members.emplace_back(std::make_shared<ncclComm>());
+  ncclComm_t const comm = machine().own(made, kCommunicator);
   comm->clique = &clique;
   comm->rank = rank;
   comm->device = this_thread().device;
   comm->blocking = config.blocking != 0;
   if (config.commName != nullptr) comm->name = config.commName;
-  machine().own(comm, kCommunicator);
   clique.members[static_cast<std::size_t>(rank)] = comm;
   if (++clique.joined == clique.size) complete(clique);
   machine().changed();

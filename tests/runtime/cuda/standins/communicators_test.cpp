@@ -220,24 +220,24 @@ TEST_CASE(
 TEST_CASE("calls on one communicator of the stand-ins run one after the other on any streams") {
   Settings settings;
   settings.limit = std::chrono::milliseconds(100);
-  const auto wrong = members(2, settings, [](const Member& me) {
-    float* const x = on_the_device(std::vector<float>{1});
+  std::atomic<cudaEvent_t> after_second = nullptr;
+  const auto wrong = members(2, settings, [&](const Member& me) {
+    float* const x = on_the_device(std::vector<float>{1, 1});
     cudaStream_t const other = new_stream();
-    cudaEvent_t const event = new_event();
-    // The first call waits for the second: rank 0 alone does that.
-    if (me.rank == 1) expect(ncclAllReduce(x, x, 1, ncclFloat32, ncclSum, me.comm, me.stream));
-    if (me.rank == 0) {
-      float* const late = on_the_device<float>(1);
-      expect(ncclAllReduce(x, x, 1, ncclFloat32, ncclSum, me.comm, other));
-      expect(ncclAllReduce(late, late, 1, ncclFloat32, ncclSum, me.comm, me.stream));
-      cudaEventRecord(event, me.stream);
-    } else {
-      expect(ncclAllReduce(x, x, 1, ncclFloat32, ncclSum, me.comm, other));
+    // Rank 0's first call comes after rank 1's second one, which comes after its first one.
+    while (me.rank == 0 && after_second == nullptr) std::this_thread::yield();
+    if (me.rank == 0) expect(cudaStreamWaitEvent(me.stream, after_second));
+    expect(ncclAllReduce(x, x, 1, ncclFloat32, ncclSum, me.comm, me.stream));
+    expect(ncclAllReduce(x + 1, x + 1, 1, ncclFloat32, ncclSum, me.comm, other));
+    if (me.rank == 1) {
+      cudaEvent_t const event = new_event();
+      expect(cudaEventRecord(event, other));
+      after_second = event;
     }
-    expect(cudaStreamSynchronize(other));
     expect(me.wait());
   });
-  CHECK(wrong == std::vector<std::string>(2));
+  CHECK(says(wrong[0], "an earlier operation of rank"));
+  CHECK(says(wrong[0], "a wait for event 1 waits for event 1 of stream"));
 }
 
 TEST_CASE("two ranks on one device of the stand-ins are refused as NCCL does") {
@@ -344,6 +344,23 @@ TEST_CASE(
         "fragile");
     CHECK(wrong == std::vector<std::string>(2));
   }
+}
+
+TEST_CASE("a member of the stand-ins that aborts is an error of the others") {
+  const auto wrong = members(2, {}, [&](const Member& me) {
+    if (me.rank == 0) {
+      expect(ncclCommAbort(me.comm));
+      return;
+    }
+    ncclResult_t state = ncclSuccess;
+    for (int i = 0; i < 5000 && state == ncclSuccess; ++i) {
+      expect(ncclCommGetAsyncError(me.comm, &state));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    expect(state == ncclRemoteError, "told");
+    expect(ncclCommAbort(me.comm));
+  });
+  CHECK(wrong == std::vector<std::string>(2));
 }
 
 TEST_CASE("the limit of the stand-ins names a member that the test keeps away") {

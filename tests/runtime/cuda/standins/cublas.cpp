@@ -72,17 +72,13 @@ template <class T, class... Values>
 cublasStatus_t created(T** to, const std::string& what, Values... values) {
   const Machine::Lock lock;
   if (to == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-  *to = new T{values...};
-  machine().own(*to, what);
+  *to = machine().own(std::make_shared<T>(T{values...}), what);
   return CUBLAS_STATUS_SUCCESS;
 }
 
-template <class T>
-cublasStatus_t destroyed(T* handle, const std::string& what) {
+cublasStatus_t destroyed(const void* handle, const std::string& what) {
   const Machine::Lock lock;
-  if (!machine().disown(handle, what)) return CUBLAS_STATUS_INVALID_VALUE;
-  delete handle;
-  return CUBLAS_STATUS_SUCCESS;
+  return machine().disown(handle, what) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 /// False: the buffer has another size.

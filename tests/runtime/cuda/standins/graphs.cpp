@@ -8,7 +8,6 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   echelon::standins::Graph graph;
-  int launches = 0;
   std::shared_ptr<bool> last = std::make_shared<bool>(true);  // the launch before is over
 };
 
@@ -149,8 +148,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* pGraph) {
   leave(*capture);
   if (!capture->valid) return failed(cudaErrorStreamCaptureInvalidated);
   if (!all) return failed(cudaErrorStreamCaptureUnjoined);
-  *pGraph = new CUgraph_st{capture->graph};
-  machine().own(*pGraph, kGraph);
+  *pGraph = machine().own(std::make_shared<CUgraph_st>(CUgraph_st{capture->graph}), kGraph);
   return cudaSuccess;
 }
 
@@ -168,9 +166,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* pGraphExec, cudaGraph_t graph,
   const Machine::Lock lock;
   if (flags != 0) return failed(cudaErrorNotSupported);
   if (!machine().owns(graph, kGraph)) return failed(cudaErrorInvalidValue);
-  *pGraphExec = new CUgraphExec_st;
+  *pGraphExec = machine().own(std::make_shared<CUgraphExec_st>(), kExecutable);
   (*pGraphExec)->graph = graph->graph;
-  machine().own(*pGraphExec, kExecutable);
   return cudaSuccess;
 }
 
@@ -189,14 +186,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec) {
   const Machine::Lock lock;
-  if (!machine().disown(graphExec, kExecutable)) return cudaErrorInvalidResourceHandle;
-  delete graphExec;
-  return cudaSuccess;
+  return machine().disown(graphExec, kExecutable) ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   const Machine::Lock lock;
-  if (!machine().disown(graph, kGraph)) return cudaErrorInvalidResourceHandle;
-  delete graph;
-  return cudaSuccess;
+  return machine().disown(graph, kGraph) ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }

@@ -81,6 +81,22 @@ TEST_CASE("a graph of the stand-ins has the edges of its events and no others") 
   CHECK(free == std::set<float>{5, 8});
 }
 
+TEST_CASE("launches of one graph of the stand-ins do not mix") {
+  for (std::uint64_t seed = 1; seed < 10; ++seed) {
+    start(seed, Order::random);
+    const Fork streams;
+    auto* const x = on_the_device<float>(std::vector<float>{1});
+    streams.begin();
+    affine(streams.first, x, 2, 0);
+    affine(streams.first, x, 1, 1);
+    cudaGraphExec_t const exec = streams.end();
+    cudaGraphLaunch(exec, streams.first);
+    cudaGraphLaunch(exec, streams.second);
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(*x == 7);
+  }
+}
+
 TEST_CASE("stand-ins neither wait nor allocate within a capture") {
   const Fork* streams = nullptr;
   const auto spoils = [&](const auto& call) {

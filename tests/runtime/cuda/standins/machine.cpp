@@ -107,7 +107,6 @@ void Machine::check(const CUevent_st* event) {
   if (!knows(event)) complain("an event is used that is not there, or no longer");
 }
 
-void Machine::own(const void* handle, const std::string& what) { owned_.emplace(handle, what); }
 bool Machine::disown(const void* handle, const std::string& what) {
   if (owned_.erase({handle, what}) > 0) return true;
   blame("no " + what + " that could be destroyed", cudaErrorInvalidResourceHandle);
@@ -125,7 +124,7 @@ std::string Machine::left() const {
     if (!stream->queue.empty()) add("work in " + said(*stream));
   }
   for (const auto& event : events_) add("event " + std::to_string(event->number));
-  for (const auto& [handle, what] : owned_) add(what);
+  for (const auto& [key, handle] : owned_) add(key.second);
   return text;
 }
 

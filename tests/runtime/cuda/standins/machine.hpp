@@ -7,10 +7,11 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/runtime/cuda/standins/cuda_runtime_api.h"
@@ -124,8 +125,13 @@ class Machine {
   [[nodiscard]] const std::vector<std::unique_ptr<CUstream_st>>& streams() const {
     return streams_;
   }
-  /// Anything else with a name that has to be given back.
-  void own(const void* handle, const std::string& what);
+  /// Anything else that has to be given back.
+  template <class T>
+  T* own(std::shared_ptr<T> made, const std::string& what) {
+    owned_[{made.get(), what}] = made;
+    return made.get();
+  }
+  /// Blames who gives back what is not there.
   bool disown(const void* handle, const std::string& what);
   [[nodiscard]] bool owns(const void* handle, const std::string& what) const;
   [[nodiscard]] std::string left() const;
@@ -170,7 +176,7 @@ class Machine {
   Numbers draws_{1};
   std::vector<std::unique_ptr<CUstream_st>> streams_;
   std::vector<std::unique_ptr<CUevent_st>> events_;
-  std::set<std::pair<const void*, std::string>> owned_;
+  std::map<std::pair<const void*, std::string>, std::shared_ptr<void>> owned_;
   int streams_made_ = 0;
   int events_made_ = 0;
   std::uint64_t changes_ = 0;

@@ -1,0 +1,314 @@
+// plan run in processes that somebody else started; here that is the test, in the words of
+// torchrun.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/cli/runs.hpp"
+#include "tests/support/skip.hpp"
+
+using namespace echelon;
+using echelon::test::Background;
+using echelon::test::lacks;
+using echelon::test::losses_of;
+using echelon::test::processes_with;
+using echelon::test::Runs;
+using echelon::test::within;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+sockaddr_in loopback(int port) {
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  at.sin_port = htons(static_cast<std::uint16_t>(port));
+  return at;
+}
+
+/// A port of the loopback interface that nobody has right now.
+std::string free_port() {
+  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at = loopback(0);
+  socklen_t length = sizeof at;
+  REQUIRE(bind(descriptor, reinterpret_cast<const sockaddr*>(&at), length) == 0);
+  REQUIRE(getsockname(descriptor, reinterpret_cast<sockaddr*>(&at), &length) == 0);
+  close(descriptor);
+  return std::to_string(ntohs(at.sin_port));
+}
+
+bool somebody_listens_at(const std::string& port) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in at = loopback(std::stoi(port));
+  const bool is_there = connect(descriptor, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
+  close(descriptor);
+  return is_there;
+}
+
+std::string words_of(int rank, int size, const std::string& port) {
+  return "RANK=" + std::to_string(rank) + " WORLD_SIZE=" + std::to_string(size) +
+         " LOCAL_RANK=" + std::to_string(rank) + " LOCAL_WORLD_SIZE=" + std::to_string(size) +
+         " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port;
+}
+
+/// Processes of one run; what rank 2 says lies in "out2" and "err2".
+class Started {
+ public:
+  Started(const Runs& runs, int size, const std::string& arguments) : runs_(runs) {
+    const std::string port = free_port();
+    for (int rank = size - 1; rank >= 0; --rank) start(rank, words_of(rank, size, port), arguments);
+  }
+  Started(const Runs& runs, const std::vector<std::string>& words,
+          const std::vector<std::string>& arguments)
+      : runs_(runs) {
+    for (std::size_t rank = 0; rank < words.size(); ++rank) {
+      start(static_cast<int>(rank), words[rank], arguments[rank]);
+    }
+  }
+  [[nodiscard]] Background& process(int rank) { return *processes_.at(rank); }
+  [[nodiscard]] int exit_code(int rank, double seconds = 60) {
+    return process(rank).exit_code_within(seconds);
+  }
+  [[nodiscard]] std::string out(int rank) const { return runs_.text("out" + std::to_string(rank)); }
+  [[nodiscard]] std::string err(int rank) const { return runs_.text("err" + std::to_string(rank)); }
+
+ private:
+  void start(int rank, const std::string& words, const std::string& arguments) {
+    const std::string number = std::to_string(rank);
+    processes_[rank] = std::make_unique<Background>(
+        "cd " + shell_word(runs_.sandbox.file("")) + " && exec " +
+        runs_.sandbox.program("TMPDIR=" + shell_word(runs_.sandbox.file("")) + " " + words) +
+        " run " + arguments + " --events 5 5>events" + number + " >out" + number + " 2>err" +
+        number);
+  }
+  const Runs& runs_;
+  std::map<int, std::unique_ptr<Background>> processes_;
+};
+
+bool has_stepped(const Runs& runs) {
+  return lacks(runs.text("events0"), "\"event\":\"step\"").empty();
+}
+
+/// The last one.
+std::string line_of(const std::string& text) {
+  const std::string all = text.substr(0, text.find_last_not_of('\n') + 1);
+  return all.substr(all.rfind('\n') + 1);
+}
+
+}  // namespace
+
+TEST_CASE("processes that somebody else started compute the bits of threads, and one speaks") {
+  const Runs runs;
+  const std::vector<std::pair<int, std::string>> plans = {
+      {2, "--tp 2"}, {2, "--pp 2 --tp 1"}, {4, "--tp 2 --pp 2"}, {4, "--dp 4 --tp 1 --zero 3"}};
+  for (const auto& [ranks, degrees] : plans) {
+    INFO(degrees);
+    runs.plan("plan.json", ranks, degrees);
+    const ProcessResult local =
+        runs.run("plan.json --steps 5 --report local.json --checkpoint-dir local");
+    REQUIRE(local.exit_code == 0);
+    Started run(runs, ranks, "plan.json --steps 5 --report env.json --checkpoint-dir env");
+    for (int rank = 0; rank < ranks; ++rank) {
+      INFO("rank " << rank);
+      CHECK(run.exit_code(rank) == 0);
+      INFO(run.err(rank));
+      CHECK((rank == 0) == !run.out(rank).empty());
+      CHECK((rank == 0) == !run.err(rank).empty());
+      CHECK((rank == 0) == has_stepped(runs));
+      fs::remove(runs.sandbox.file("events0"));
+    }
+    CHECK(lacks(run.out(0), "Run completed: gpt2-tiny") == "");
+    CHECK(lacks(run.err(0), "step 5 of 5") == "");
+    const RunReport one = read_run_report(runs.sandbox.file("local.json")).value();
+    const RunReport other = read_run_report(runs.sandbox.file("env.json")).value();
+    CHECK(losses_of(one).size() == 5);
+    CHECK(losses_of(one) == losses_of(other));
+    CHECK(slurp(runs.sandbox.file("local/step_5/weights.safetensors")) ==
+          slurp(runs.sandbox.file("env/step_5/weights.safetensors")));
+    CHECK(other.launcher == "torchrun");
+    CHECK(other.executed_hash == one.executed_hash);
+    CHECK(other.spans.size() == one.spans.size());
+    fs::remove_all(runs.sandbox.file("local"));
+    fs::remove_all(runs.sandbox.file("env"));
+  }
+  CHECK(runs.nobody_is_left());
+}
+
+TEST_CASE("mpirun that starts plan run is found by itself") {
+  if (run_shell("command -v mpirun").exit_code != 0) return skip("mpirun is not installed");
+  const Runs runs;
+  runs.plan("plan.json", 2, "--dp 2 --tp 1");
+  const std::string mpirun =
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun --oversubscribe "
+      "-n 2 " +
+      shell_word(ECHELON_PLAN) + " run plan.json --steps 2 --json --report mpi.json";
+  const ProcessResult result = runs.sandbox.shell(mpirun);
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(read_run_report(runs.sandbox.file("mpi.json")).value().launcher == "mpi");
+  const ProcessResult twice = runs.sandbox.shell(mpirun + " --launcher mpi");
+  CHECK(twice.exit_code == 2);
+  CHECK(lacks(twice.err, "expected env; each of these processes would start an mpirun") == "");
+}
+
+TEST_CASE("a killed process is named by all others, which end within seconds") {
+  const Runs runs;
+  runs.plan("plan.json", 4, "--dp 4 --tp 1");
+  Started run(runs, 4, "plan.json --steps 1000000 --quiet --report lost.json");
+  REQUIRE(within(60, [&] { return has_stepped(runs); }));
+  const std::string program = fs::path(ECHELON_PLAN).parent_path().string() + "/plan-run";
+  pid_t killed = 0;
+  for (const pid_t each : processes_with(runs.sandbox.file("plan-run-"))) {
+    const std::string process = "/proc/" + std::to_string(each);
+    std::error_code ignored;
+    if (fs::read_symlink(process + "/exe", ignored) != program) continue;
+    if (lacks(slurp(process + "/environ"), "LOCAL_RANK=3").empty()) killed = each;
+  }
+  REQUIRE(killed > 0);
+  kill(killed, SIGKILL);
+  const std::string told = "rank 3 is gone: the connection to it (127.0.0.1) ended in the middle";
+  for (const int rank : {0, 1, 2}) {
+    CHECK(run.exit_code(rank, 10) == 7);
+    INFO(rank << ": " << run.out(rank) << run.err(rank));
+    CHECK(lacks(run.out(rank) + run.err(rank), told) == "");
+  }
+  CHECK(run.exit_code(3, 10) == 3);
+  CHECK(lacks(run.err(3), "plan-run: killed by signal 9") == "");
+  const RunReport report = read_run_report(runs.sandbox.file("lost.json")).value();
+  CHECK(report.end == RunReport::End::failed);
+  CHECK(report.reason.starts_with(told));
+  CHECK(runs.nobody_is_left());
+}
+
+TEST_CASE("what ends one process ends all with its exit code and reason") {
+  const Runs runs;
+  runs.plan("plan.json", 2, "--dp 2 --tp 1");
+  {
+    Started run(runs, 2, "plan.json --steps 1000000 --quiet --checkpoint-dir kept");
+    REQUIRE(within(60, [&] { return has_stepped(runs); }));
+    run.process(1).signal(SIGINT);
+    CHECK(run.exit_code(0) == 130);
+    CHECK(run.exit_code(1) == 130);
+    CHECK(fs::exists(runs.sandbox.file("kept")));
+    CHECK(run.err(1).empty());
+  }
+  REQUIRE(runs.run("plan.json --steps 1 --export weights").exit_code == 0);
+  std::string weights = slurp(runs.sandbox.file("weights/model.safetensors"));
+  std::fill(weights.end() - 64, weights.end(), '\xff');  // NaN in any format
+  runs.sandbox.write("weights/model.safetensors", weights);
+  Started run(runs, 2, "plan.json --steps 9 --quiet --init-from weights");
+  CHECK(run.exit_code(0) == 6);
+  CHECK(run.exit_code(1) == 6);
+  CHECK(lacks(run.err(1), "plan-run: rank 1: rank 0: step 0: the loss is NaN") == "");
+  CHECK(runs.nobody_is_left());
+}
+
+TEST_CASE("processes that do not fit together say so") {
+  const Runs runs;
+  runs.plan("plan.json", 2, "--dp 2 --tp 1");
+  runs.plan("other.json", 2, "--tp 2");
+  {
+    const std::string port = free_port();
+    Started run(runs, {words_of(0, 2, port), words_of(1, 2, port)},
+                {"plan.json --quiet", "plan.json --quiet --steps 7"});
+    CHECK(run.exit_code(0) == 2);
+    CHECK(run.exit_code(1) == 2);
+    CHECK(lacks(run.err(0), "127.0.0.1:" + port + ": rank 1 of 2 has other settings") == "");
+    CHECK(lacks(run.err(1), "rank 0 refuses: rank 1 of 2 has other settings than rank 0") == "");
+  }
+  {
+    const std::string port = free_port();
+    Started run(runs, {words_of(0, 2, port), words_of(1, 2, port)},
+                {"plan.json --quiet", "other.json --quiet"});
+    CHECK(run.exit_code(0) == 2);
+    CHECK(run.exit_code(1) == 2);
+    CHECK(lacks(run.err(1), "rank 0 refuses: rank 1 of 2 has another plan than rank 0") == "");
+  }
+  const std::string port = free_port();
+  Started waits(runs, {words_of(0, 2, port)}, {"plan.json --quiet --deadline 30s"});
+  const std::string taken = "127.0.0.1:" + port + ": the port is in use on the host of rank 0";
+  REQUIRE(within(20, [&] { return somebody_listens_at(port); }));
+  const ProcessResult second =
+      runs.sandbox.shell("timeout 60 " + runs.sandbox.program(words_of(0, 2, port)) +
+                         " run plan.json --quiet --deadline 100ms");
+  INFO(second.err << waits.err(0));
+  CHECK(second.exit_code == 3);
+  CHECK(lacks(second.err, taken) == "");
+  waits.process(0).signal(SIGINT);
+  CHECK(waits.exit_code(0, 10) == 130);
+  CHECK(lacks(waits.err(0), "interrupted while waiting; missing: rank 1") == "");
+}
+
+TEST_CASE("a launcher that is wrong, or whose processes do not come, is told") {
+  const Runs runs;
+  runs.plan("plan.json", 2, "--dp 2 --tp 1");
+  const std::string port = free_port();
+  const std::string slurm =
+      "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 "
+      "SLURM_STEP_NODELIST=n[1-2] ";
+  struct Case {
+    std::string words, flags;
+    int exit_code;
+    std::string says;
+  };
+  for (const Case& each : {
+           Case{words_of(0, 2, port), "--deadline 500ms", 3,
+                "not all processes came within 0.5 s; missing: rank 1"},
+           Case{words_of(1, 2, port), "--deadline 500ms", 3,
+                "no rank 0 within 0.5 s: Connection refused; MASTER_ADDR and MASTER_PORT are "},
+           Case{words_of(1, 4, port), "", 2,
+                "RANK: rank 1 of 4; expected 2, one process per rank of the plan"},
+           Case{words_of(2, 2, port), "", 2, "RANK: '2'; expected a whole number from 0 to 1"},
+           Case{"RANK=1 WORLD_SIZE=2 MASTER_PORT=1", "", 2, "MASTER_ADDR: not set for rank 1 of 2"},
+           Case{"RANK=1 WORLD_SIZE=2 MASTER_ADDR=n1", "", 2, "MASTER_PORT: not set for rank 1"},
+           Case{"RANK=1", "", 2, "RANK: set, and WORLD_SIZE is not"},
+           Case{slurm + words_of(0, 2, port), "", 2, "two launchers disagree"},
+           Case{"", "--launcher env", 2, "--launcher env: no launcher in the environment"},
+           Case{"RANK=0 WORLD_SIZE=1", "--launcher env", 2, "RANK: rank 0 of 1; expected 2"},
+       }) {
+    INFO(each.words << " " << each.flags);
+    const ProcessResult result = runs.sandbox.shell(
+        "timeout 60 " + runs.sandbox.program(each.words) + " run plan.json --quiet " + each.flags);
+    INFO(result.out << result.err);
+    CHECK(result.exit_code == each.exit_code);
+    CHECK(result.out.empty());
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    CHECK(lacks(line_of(result.err), each.says) == "");
+  }
+}
+
+TEST_CASE("an allocation, a single process and --launcher local run all ranks in one process") {
+  const Runs runs;
+  runs.plan("plan.json", 2, "--dp 2 --tp 1");
+  for (const std::string words :
+       {"SLURM_JOB_ID=7 SLURM_NTASKS=2 SLURM_JOB_NODELIST=n1", "RANK=0 WORLD_SIZE=1",
+        "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", "RANK=5"}) {
+    INFO(words);
+    const ProcessResult result = runs.sandbox.shell("timeout 60 " + runs.sandbox.program(words) +
+                                                    " run plan.json --steps 1 --json" +
+                                                    (words == "RANK=5" ? " --launcher local" : ""));
+    CHECK(result.exit_code == 0);
+    CHECK(lacks(result.out, "\"launcher\":\"local\"") == "");
+  }
+}
+
+TEST_CASE("plan doctor says who started it") {
+  const Runs runs;
+  const auto told = [&](const std::string& words) {
+    const ProcessResult result = runs.sandbox.plan("doctor", words + " COLUMNS=200");
+    const std::size_t at = result.out.find("started by");
+    REQUIRE(at != std::string::npos);
+    return result.out.substr(at, result.out.find('\n', at) - at);
+  };
+  CHECK(lacks(told(""), "no launcher: plan run starts all ranks itself") == "");
+  CHECK(lacks(told(words_of(3, 8, "29500")),
+              "torchrun: rank 3 of 8 (RANK), master 127.0.0.1:29500") == "");
+  CHECK(lacks(told("RANK=1"), "WORLD_SIZE is not") == "");
+}
