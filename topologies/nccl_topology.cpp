@@ -124,6 +124,13 @@ class TopologyXml {
   std::string expected_;
 };
 
+/// 0 for what is no number of links or devices.
+int small_number(const std::string& text) {
+  constexpr int kMost = 10'000;
+  const Result<int> number = parse_int(text, "", 0);
+  return number && *number <= kMost ? *number : 0;
+}
+
 std::string lowered(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
@@ -176,7 +183,7 @@ struct Search {
       }
     } else if (element.name == "gpu") {
       FoundGpu gpu;
-      gpu.device = std::atoi(element["dev"].c_str());
+      gpu.device = small_number(element["dev"]);
       gpu.socket = sockets;
       if (own != nullptr) {
         gpu.bus = lowered((*own)["busid"]);
@@ -185,7 +192,7 @@ struct Search {
       }
       for (const Element& link : element.inside) {
         if (link.name != "nvlink") continue;
-        gpu.links.emplace_back(lowered(link["target"]), std::atoi(link["count"].c_str()));
+        gpu.links.emplace_back(lowered(link["target"]), small_number(link["count"]));
       }
       gpus.push_back(std::move(gpu));
     } else if (element.name == "nic") {
@@ -273,6 +280,10 @@ Result<NodeWiring> parse_nccl_topology(std::string_view xml, std::string_view wh
   if (found.gpus.empty()) {
     return input_error(std::string(where), "no <gpu>", "the GPUs of a node",
                        "files that cloud images ship hold PCIe alone; NCCL_TOPO_DUMP_FILE has all");
+  }
+  if (found.gpus.size() > kMostWiredGpus) {
+    return input_error(std::string(where), fmt::format("{} GPUs", found.gpus.size()),
+                       fmt::format("a node of at most {}", kMostWiredGpus));
   }
   return wiring_of(std::move(found));
 }

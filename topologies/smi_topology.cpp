@@ -57,8 +57,9 @@ std::vector<std::string> cells_of(const std::string& line) {
 
 std::optional<int> number_behind(std::string_view prefix, std::string_view text) {
   if (!text.starts_with(prefix)) return std::nullopt;
+  constexpr int kMost = 10'000;
   const Result<int> number = parse_int(text.substr(prefix.size()), "", 0);
-  if (!number) return std::nullopt;
+  if (!number || *number > kMost) return std::nullopt;
   return *number;
 }
 
@@ -134,6 +135,10 @@ Result<Matrix> read_matrix(std::string_view text, std::string_view where) {
     const std::size_t affinity = out.columns.size() + 2;
     out.numa.push_back(has_numa && cells.size() > affinity ? number_behind("", cells[affinity])
                                                            : std::nullopt);
+  }
+  if (out.gpus() > kMostWiredGpus) {
+    return input_error(std::string(where), fmt::format("{} GPUs", out.gpus()),
+                       fmt::format("a node of at most {}", kMostWiredGpus));
   }
   const auto named = std::ranges::count_if(
       out.columns, [](const std::string& c) { return number_behind("GPU", c).has_value(); });

@@ -2,6 +2,7 @@
 // description of a machine that follows.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,9 @@
 #include "topologies/description.hpp"
 
 namespace echelon {
+
+/// GPUs of one node; as descriptions take them.
+inline constexpr std::size_t kMostWiredGpus = 64;
 
 struct NodeWiring {
   struct Gpu {

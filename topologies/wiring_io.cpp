@@ -238,7 +238,8 @@ Result<std::string> description_of(const WiredMachine& machine) {
   }
   root["gpu"] = gpu->json;
   root["node"] = std::move(node);
-  std::string text = root.dump(2) + "\n";
+  // Names of cards may be any bytes.
+  std::string text = root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (const auto read = parse_machine(text, machine.wiring.source); !read) return read.error();
   return text;
 }
