@@ -166,8 +166,9 @@ void layer_norm_backward(benchmark::State& state) {
   auto dx = x;
   std::vector<Wide<T>> mean(kRows, 0), rstd(kRows, 1), dweight(kWidth), dbias(kWidth);
   for (auto _ : state) {
-    cpu::layer_norm_backward(x.data(), x.data(), weight.data(), mean.data(), rstd.data(), nullptr,
-                             dx.data(), dweight.data(), dbias.data(), kRows, kWidth);
+    cpu::layer_norm_backward(x.data(), x.data(), weight.data(), mean.data(), rstd.data(),
+                             static_cast<const T*>(nullptr), dx.data(), dweight.data(),
+                             dbias.data(), kRows, kWidth);
   }
   report_bytes<T>(state, 3 * kRows * kWidth);
 }

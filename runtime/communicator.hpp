@@ -16,9 +16,13 @@ enum class Reduction { sum, max };
 /// operations in the same order with the same counts; where a backend can see that they do not, it
 /// ends the run with a message that names both (RunFailure::defect).
 ///
-/// Sums are taken in the order of members 0..n-1, element by element, whatever the backend, in the
-/// accumulator type of the element, and rounded once; so all members, and threads and processes,
-/// get the same bits. Counts are elements, never bytes.
+/// Sums are taken in the order of members 0..n-1, element by element, in the accumulator type of
+/// the element, and rounded once; so all members, threads and processes, and ranks that share a
+/// GPU, get the same bits. (NCCL adds up in an order of its own, the same for all members.) Counts
+/// are elements, never bytes.
+///
+/// Where queues are a device's own, data are of that device's memory, and a call returns when it is
+/// on the queue.
 class Communicator {
  public:
   virtual ~Communicator() = default;

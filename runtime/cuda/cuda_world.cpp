@@ -124,13 +124,25 @@ CudaWorld::CudaWorld(Crew& crew, std::unique_ptr<World> host, const ParallelPlan
   }
   make_solo_and_shared();
   if (gpus_.shared || ranks() == 1) return;
-  on_local_ranks(crew_, *this, [&](int rank) {
-    use_device(gpus_.device.at(rank));
-    const Bytes before = free_memory();
-    join(rank, exchange_ids(rank));
-    if (options.warm_up_bytes > 0) warm_up(rank, options.warm_up_bytes);
-    taken_.at(rank) = before - free_memory();
-  });
+  std::map<int, std::unique_ptr<Scratch>> scratch;
+  for (const int rank : local_ranks()) scratch[rank];
+  try {
+    on_local_ranks(crew_, *this, [&](int rank) {
+      use_device(gpus_.device.at(rank));
+      const Bytes before = free_memory();
+      join(rank, exchange_ids(rank));
+      if (options.warm_up_bytes > 0) {
+        auto& memory = scratch.at(rank);
+        memory = std::make_unique<Scratch>(options.warm_up_bytes, stream_of_(rank, Queue::compute));
+        warm_up(rank, memory->data(), options.warm_up_bytes);
+        memory.reset();
+      }
+      taken_.at(rank) = before - free_memory();
+    });
+  } catch (...) {
+    abort_all();  // or the scratch memory could not be given back
+    throw;
+  }
 }
 
 CudaWorld::~CudaWorld() {
@@ -184,21 +196,16 @@ void CudaWorld::join(int rank, const Ids& ids) {
 }
 
 /// Small calls and large ones, for which NCCL may take other algorithms.
-void CudaWorld::warm_up(int rank, std::int64_t bytes) {
-  constexpr std::int64_t kSmall = 4096;
-  const std::int64_t large = std::max(bytes, kSmall);
-  const Scratch scratch(large, stream_of_(rank, Queue::compute));
-  try {
-    for (std::size_t line = 0; line < index_of(Line::host); ++line) {
-      const auto which = static_cast<Line>(line);
-      const std::unique_ptr<Communicator>& end = ends_.at(rank)[line];
-      if (end == nullptr || end->size() == 1) continue;
-      for (const std::int64_t size : {kSmall, large}) use_once(*end, which, scratch.data(), size);
-      wait_for(rank, which);
+void CudaWorld::warm_up(int rank, void* scratch, std::int64_t bytes) {
+  for (std::size_t line = 0; line < index_of(Line::host); ++line) {
+    const auto which = static_cast<Line>(line);
+    const std::unique_ptr<Communicator>& end = ends_.at(rank)[line];
+    if (end == nullptr || end->size() == 1) continue;
+    constexpr std::int64_t kSmall = 4096;
+    for (const std::int64_t size : {std::min(kSmall, bytes), bytes}) {
+      use_once(*end, which, scratch, size);
     }
-  } catch (...) {
-    abort_all();  // or the scratch memory would not be given back
-    throw;
+    wait_for(rank, which);
   }
 }
 

@@ -65,7 +65,7 @@ class CudaWorld final : public World {
   void make_solo_and_shared();
   [[nodiscard]] Ids exchange_ids(int rank);
   void join(int rank, const Ids& ids);
-  void warm_up(int rank, std::int64_t bytes);
+  void warm_up(int rank, void* scratch, std::int64_t bytes);
   void wait_for(int rank, Line line);
 
   Crew& crew_;

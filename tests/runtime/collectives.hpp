@@ -1,8 +1,10 @@
 // Every operation of a communicator on seeded numbers, with what must come out, for any backend.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <vector>
 
 #include "core/expects.hpp"
@@ -33,61 +35,104 @@ inline Raw numbers_of(int member, std::int64_t count, Element element, std::uint
   return bytes;
 }
 
-/// What one member held after each operation, one behind the other.
-inline Raw all_operations(Communicator& line, std::int64_t count, Element element,
-                          std::uint64_t seed) {
+/// Where a member's operands lie. What it does to them comes in the order of the calls, but need
+/// not be over when they return.
+class Room {
+ public:
+  virtual ~Room() = default;
+  /// Memory of the room's, with these bytes.
+  virtual std::byte* put(const Raw& bytes) = 0;
+  /// What is there is part of the result.
+  virtual void keep(const std::byte* at, std::int64_t bytes) = 0;
+  /// Something else is written there.
+  virtual void spoil(std::byte* at, std::int64_t bytes) = 0;
+};
+
+class HostRoom final : public Room {
+ public:
+  std::byte* put(const Raw& bytes) override { return all_.emplace_back(bytes).data(); }
+  void keep(const std::byte* at, std::int64_t bytes) override {
+    kept_.insert(kept_.end(), at, at + bytes);
+  }
+  void spoil(std::byte* at, std::int64_t bytes) override {
+    std::fill_n(at, bytes, std::byte{0xff});
+  }
+  [[nodiscard]] const Raw& kept() const { return kept_; }
+
+ private:
+  std::deque<Raw> all_;
+  Raw kept_;
+};
+
+/// Keeps what one member held after each operation, one behind the other.
+inline void all_operations(Communicator& line, std::int64_t count, Element element,
+                           std::uint64_t seed, Room& room) {
   const int n = line.size();
-  const std::int64_t width = bytes_of(element);
-  Raw all;
-  const auto keep = [&](const Raw& more) { all.insert(all.end(), more.begin(), more.end()); };
+  const std::int64_t bytes = count * bytes_of(element);
   const auto own = [&](std::int64_t length) {
-    return numbers_of(line.rank(), length, element, seed);
+    return room.put(numbers_of(line.rank(), length, element, seed));
+  };
+  const auto empty = [&](std::int64_t size) {
+    return room.put(Raw(static_cast<std::size_t>(size)));
   };
   for (const Reduction how : {Reduction::sum, Reduction::max}) {
-    Raw data = own(count);
-    line.all_reduce(data.data(), count, element, how);
-    keep(data);
+    std::byte* data = own(count);
+    line.all_reduce(data, count, element, how);
+    room.keep(data, bytes);
   }
-  Raw part(static_cast<std::size_t>(count * width));
-  const Raw whole = own(count * n);
-  line.reduce_scatter(whole.data(), part.data(), count, element);
-  keep(part);
-  Raw in_place = own(count * n);
-  std::byte* mine = in_place.data() + line.rank() * count * width;
-  line.reduce_scatter(in_place.data(), mine, count, element);
-  keep({mine, mine + count * width});
-  Raw gathered(whole.size());
-  const Raw piece = own(count);
-  line.all_gather(piece.data(), gathered.data(), count, element);
-  keep(gathered);
-  in_place = own(count * n);
-  mine = in_place.data() + line.rank() * count * width;
-  line.all_gather(mine, in_place.data(), count, element);
-  keep(in_place);
+  std::byte* part = empty(bytes);
+  std::byte* whole = own(count * n);
+  line.reduce_scatter(whole, part, count, element);
+  room.spoil(whole, n * bytes);
+  room.keep(part, bytes);
+  whole = own(count * n);
+  std::byte* mine = whole + line.rank() * bytes;
+  line.reduce_scatter(whole, mine, count, element);
+  room.keep(mine, bytes);
+  std::byte* gathered = empty(n * bytes);
+  std::byte* piece = own(count);
+  line.all_gather(piece, gathered, count, element);
+  room.spoil(piece, bytes);
+  room.keep(gathered, n * bytes);
+  whole = own(count * n);
+  mine = whole + line.rank() * bytes;
+  line.all_gather(mine, whole, count, element);
+  room.keep(whole, n * bytes);
   for (int root = 0; root < n; ++root) {
-    Raw data = own(count);
-    line.broadcast(data.data(), count, element, root);
-    keep(data);
+    std::byte* data = own(count);
+    line.broadcast(data, count, element, root);
+    room.keep(data, bytes);
+    room.spoil(data, bytes);
   }
   // Round a ring, then from everybody to member 0.
   if (n > 1) {
     const int next = (line.rank() + 1) % n;
     const int previous = (line.rank() + n - 1) % n;
-    Raw got(part.size());
-    if (line.rank() % 2 == 0) line.send(piece.data(), count, element, next);
-    line.receive(got.data(), count, element, previous);
-    if (line.rank() % 2 != 0) line.send(piece.data(), count, element, next);
-    keep(got);
+    std::byte* got = empty(bytes);
+    piece = own(count);
+    if (line.rank() % 2 == 0) line.send(piece, count, element, next);
+    line.receive(got, count, element, previous);
+    if (line.rank() % 2 != 0) line.send(piece, count, element, next);
+    room.spoil(piece, bytes);
+    room.keep(got, bytes);
+    piece = own(count);
     for (int from = 1; from < n; ++from) {
-      if (line.rank() == from) line.send(piece.data(), count, element, 0);
+      if (line.rank() == from) line.send(piece, count, element, 0);
       if (line.rank() == 0) {
-        line.receive(got.data(), count, element, from);
-        keep(got);
+        line.receive(got, count, element, from);
+        room.keep(got, bytes);
       }
     }
+    room.spoil(piece, bytes);
   }
   line.barrier();
-  return all;
+}
+
+inline Raw all_operations(Communicator& line, std::int64_t count, Element element,
+                          std::uint64_t seed) {
+  HostRoom room;
+  all_operations(line, count, element, seed, room);
+  return room.kept();
 }
 
 }  // namespace echelon

@@ -87,6 +87,27 @@ TEST_CASE("in every line of every plan each rank has one group") {
   }
 }
 
+TEST_CASE("lines that a plan does not use are told from those it does") {
+  const auto used = [](int zero, int dp, int shard_group) {
+    ParallelPlan plan = plan_of(2, dp, 2, shard_group);
+    plan.zero = zero;
+    std::string text;
+    for (int line = 0; line < kLines; ++line) {
+      const std::string_view name = name_of(static_cast<Line>(line));
+      const bool data =
+          name.starts_with("dp") || name.starts_with("shard") || name.starts_with("replica");
+      if (!data) CHECK(is_used(static_cast<Line>(line), plan));
+      if (data && is_used(static_cast<Line>(line), plan)) text += std::string(name) + ", ";
+    }
+    return text;
+  };
+  const std::string shards = "shard (compute), shard (reduce), shard (gather), ";
+  CHECK(used(0, 4, 1) == "dp (reduce), ");
+  CHECK(used(1, 4, 4) == shards + "replica (reduce), ");
+  CHECK(used(3, 4, 2) == shards + "replica (reduce), ");
+  CHECK(used(3, 1, 1) == "dp (reduce), " + shards);
+}
+
 TEST_CASE("lines of one rank are communicators of their own, used side by side") {
   const ParallelPlan plan = plan_of(1, 2, 2, 2);
   Crew crew(Seconds{20});
