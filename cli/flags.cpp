@@ -142,6 +142,11 @@ const std::vector<Flag>& flag_table() {
        "fit bandwidth and latency to a table of nccl-tests: columns op, nodes, ranks, bytes, "
        "time_us",
        kCollectives, kNotLayered},
+      // Imports
+      {"gpu", "NAME", "which GPU it is: a name of the catalog", kImport, kNotLayered},
+      {"nic-rate", "RATE", "of a network card, where the file does not tell: 400Gbps", kImport,
+       kNotLayered},
+      {"name", "NAME", "what the machine is called; imported unless given", kImport, kNotLayered},
       // Runs
       {"backend", "NAME", "what executes the plan, or is measured: cpu or cuda", kRun | kCalibrate,
        true, false, "cpu cuda"},
@@ -190,8 +195,9 @@ const std::vector<Flag>& flag_table() {
        kWindow, kNotLayered},
       // Output
       {"output", "FILE",
-       "write the plan file or the fitted calibration (- is standard output); for fit, the folder",
-       kPlanFile | kCollectives | kFit | kCalibrate, kNotLayered, false, "", 'o'},
+       "write the plan file, the fitted calibration or the description (- is standard output); for "
+       "fit, the folder",
+       kPlanFile | kCollectives | kFit | kCalibrate | kImport, kNotLayered, false, "", 'o'},
       {"json", "", "one JSON document on standard output, nothing else", kOutput, kNotLayered},
       {"quiet", "", "the answer without explanations or progress", kOutput, true, false, "", 'q'},
       {"color", "WHEN", "auto, always or never", kOutput, true, false, "auto always never"},

@@ -24,6 +24,7 @@ enum Group : unsigned {
   kRun = 1024,
   kCalibrate = 2048,
   kWindow = 4096,
+  kImport = 8192,
 };
 
 struct Flag {

@@ -68,15 +68,18 @@ Result<Stack> stack_of(const Settings& settings, const ClusterTopology& cluster,
     if (!stack) return at(*setting, stack.error());
     return stack;
   }
-  const char* usual = cluster.node().cores > 0 ? kExecutingStack : kDefaultStack;
+  const bool executes = cluster.node().cores > 0 || cluster.name() == kThisMachineGpus;
+  const char* usual = executes ? kExecutingStack : kDefaultStack;
   assumed.push_back(fmt::format("training software {} (--stack)", usual));
   return find_stack(usual);
 }
 
-/// What `plan calibrate` left for this machine; "" where it did not.
-std::string measured_rates(const ClusterTopology& cluster) {
-  if (cluster.name() != kThisMachine) return {};
-  std::string path = machine_calibration_file();
+/// What `plan calibrate` left for this machine; "" where it did not. Kernels of GPUs are those of
+/// the stack that plan-run is.
+std::string measured_rates(const ClusterTopology& cluster, const Stack& stack) {
+  const bool gpus = cluster.name() == kThisMachineGpus && stack.name == kExecutingStack;
+  if (cluster.name() != kThisMachine && !gpus) return {};
+  std::string path = gpus ? gpus_calibration_file() : machine_calibration_file();
   std::error_code ignored;
   return !path.empty() && std::filesystem::exists(path, ignored) ? path : "";
 }
@@ -94,7 +97,7 @@ Result<Calibration> calibration_of(const Settings& settings, const ClusterTopolo
     if (!calibration) return at(*setting, calibration.error());
     return calibration;
   }
-  const std::string measured = measured_rates(cluster);
+  const std::string measured = measured_rates(cluster, stack);
   Result<Calibration> calibration =
       measured.empty() ? pick_calibration(cluster.gpu(), stack) : load_calibration(measured, cores);
   if (calibration) {

@@ -19,7 +19,7 @@ struct Entry {
   std::string_view name;
   VerbFunction function;
 };
-constexpr std::array<Entry, 18> kFunctions = {{{"search", search_verb},
+constexpr std::array<Entry, 19> kFunctions = {{{"search", search_verb},
                                                {"predict", predict_verb},
                                                {"explain", explain_verb},
                                                {"compare", compare_verb},
@@ -31,6 +31,7 @@ constexpr std::array<Entry, 18> kFunctions = {{{"search", search_verb},
                                                {"topo list", topo_list_verb},
                                                {"topo show", topo_show_verb},
                                                {"topo check", topo_check_verb},
+                                               {"topo import", topo_import_verb},
                                                {"topo collectives", topo_collectives_verb},
                                                {"models", models_verb},
                                                {"doctor", doctor_verb},

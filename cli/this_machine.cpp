@@ -83,13 +83,32 @@ HostFacts host_facts() {
 
 Result<ClusterTopology> load_cluster(const std::string& name, std::int64_t gpus) {
   if (name == kThisMachine) return this_machine(host_facts(), gpus);
-  return ClusterTopology::load(name, gpus);
+  if (name != kThisMachineGpus) return ClusterTopology::load(name, gpus);
+  const std::string path = description_beside(gpus_calibration_file());
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::exists(path, ignored)) {
+    return environment_error("--cluster", "no GPUs of this machine were measured",
+                             "plan calibrate --backend cuda");
+  }
+  return ClusterTopology::load(path, gpus);
 }
 
-std::string machine_calibration_file() {
+namespace {
+
+std::string beside_settings(const char* name) {
   const std::string beside = user_file();
   if (beside.empty()) return {};
-  return (std::filesystem::path(beside).parent_path() / "this-machine.json").string();
+  return (std::filesystem::path(beside).parent_path() / name).string();
+}
+
+}  // namespace
+
+std::string machine_calibration_file() { return beside_settings("this-machine.json"); }
+std::string gpus_calibration_file() { return beside_settings("this-machine-gpus.json"); }
+
+std::string description_beside(const std::string& calibration) {
+  if (calibration.empty()) return {};
+  return std::filesystem::path(calibration).replace_extension(".cluster.json").string();
 }
 
 }  // namespace echelon::cli

@@ -13,11 +13,16 @@ namespace echelon::cli {
 /// that a plan's hash of it stays.
 [[nodiscard]] HostFacts host_facts();
 
-/// ClusterTopology::load, and kThisMachine.
+/// ClusterTopology::load, kThisMachine and kThisMachineGpus, which errors where no GPUs were
+/// measured.
 [[nodiscard]] Result<ClusterTopology> load_cluster(const std::string& name, std::int64_t gpus);
 
 /// Where `plan calibrate` writes: this-machine.json beside the user's config.json; "" without a
 /// home.
 [[nodiscard]] std::string machine_calibration_file();
+/// The same of its GPUs: this-machine-gpus.json, and the description beside such a file:
+/// this-machine-gpus.cluster.json.
+[[nodiscard]] std::string gpus_calibration_file();
+[[nodiscard]] std::string description_beside(const std::string& calibration);
 
 }  // namespace echelon::cli

@@ -1,11 +1,14 @@
-// plan topo list|show|check, plan models.
+// plan topo list|show|check|import, plan models.
 #include <filesystem>
 
 #include "cli/request.hpp"
 #include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
+#include "core/files.hpp"
 #include "core/model_io.hpp"
+#include "core/number.hpp"
 #include "report/machines.hpp"
+#include "topologies/wiring.hpp"
 
 namespace echelon::cli {
 
@@ -41,6 +44,44 @@ Result<Outcome> topo_check_verb(const Invocation& call) {
   std::string out = path + " is a valid description.\n";
   if (!call.quiet) out += "\n" + cluster_text(*cluster, call.style);
   return Outcome{std::move(out)};
+}
+
+Result<Outcome> topo_import_verb(const Invocation& call) {
+  const std::string& path = call.arguments.words.front();
+  const auto gpu = call.arguments.value("gpu");
+  if (!gpu) {
+    return input_error("--gpu", "no GPU named", "a GPU of the catalog, such as h100",
+                       "the file says how GPUs are wired, not what they are");
+  }
+  if (const Status there = check_exists(path, "topo import", "a file"); !there) {
+    return there.error();
+  }
+  constexpr std::int64_t kLongest = 16 << 20;
+  const Result<std::string> text = read_file(path, kLongest);
+  if (!text) return text.error();
+  Result<NodeWiring> wiring = parse_wiring(*text, path);
+  if (!wiring) return wiring.error();
+  WiredMachine machine;
+  machine.name = call.arguments.value("name").value_or("imported");
+  machine.gpu = std::string(*gpu);
+  machine.wiring = *std::move(wiring);
+  machine.summary = "A node as " + machine.wiring.source + " shows it";
+  if (const auto rate = call.arguments.value("nic-rate")) {
+    const Result<BytesPerSecond> parsed = parse_bandwidth(*rate, "--nic-rate");
+    if (!parsed) return parsed.error();
+    machine.nic_rate = *parsed;
+  }
+  Result<std::string> description = description_of(machine);
+  if (!description) return description.error();
+  const auto target = call.arguments.value("output");
+  if (!target || *target == "-") return Outcome{*std::move(description)};
+  if (const Status written = write_file(std::string(*target), *description); !written) {
+    return at({std::string(*target), "--output"}, written.error());
+  }
+  const Result<ClusterTopology> cluster = ClusterTopology::parse(*description, *target, 0);
+  if (!cluster) return cluster.error();
+  if (call.json) return Outcome{cluster_json(*cluster)};
+  return Outcome{call.quiet ? "" : cluster_text(*cluster, call.style)};
 }
 
 Result<Outcome> models_verb(const Invocation& call) {

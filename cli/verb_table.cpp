@@ -108,8 +108,11 @@ const std::vector<Verb>& verb_table() {
        "this-machine looks for them (~/.config/echelon/this-machine.json), or into the file of "
        "-o, for --calibration. Let nothing else run meanwhile. With --launcher mpi collectives "
        "are "
-       "timed between processes.",
-       {"plan calibrate", "plan calibrate --launcher mpi -o processes.json"}},
+       "timed between processes. With --backend cuda the GPUs of this machine are timed, in less "
+       "than a minute; --cluster this-machine-gpus then plans for them. A description of the "
+       "machine is written beside the rates: FILE.cluster.json.",
+       {"plan calibrate", "plan calibrate --launcher mpi -o processes.json",
+        "plan calibrate --backend cuda"}},
       {"gui",
        "[PLAN|SESSION]",
        0,
@@ -138,6 +141,19 @@ const std::vector<Verb>& verb_table() {
        "read a description file and say what is wrong with it",
        "",
        {"plan topo check my-cluster.json"}},
+      {"topo import",
+       "FILE",
+       1,
+       1,
+       kImport,
+       "write a description of a node from what nvidia-smi or NCCL tell of it",
+       "Reads what `nvidia-smi topo -m` prints, or the file that NCCL writes where "
+       "NCCL_TOPO_DUMP_FILE names one, and says with a source for every number which GPUs share "
+       "NVLinks, PCIe switches, sockets and network cards. What joins the nodes it cannot know: "
+       "add a \"fabric\" by hand.",
+       {"nvidia-smi topo -m > node.txt; plan topo import node.txt --gpu h100 --nic-rate 400Gbps "
+        "-o my.json",
+        "plan topo import nccl-topology.xml --gpu h200 -o my.json"}},
       {"topo collectives",
        "",
        0,

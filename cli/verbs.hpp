@@ -44,6 +44,7 @@ inline constexpr int kInterrupted = 130;
 [[nodiscard]] Result<Outcome> topo_list_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_show_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_check_verb(const Invocation& call);
+[[nodiscard]] Result<Outcome> topo_import_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> topo_collectives_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> models_verb(const Invocation& call);
 [[nodiscard]] Result<Outcome> doctor_verb(const Invocation& call);

@@ -4,15 +4,21 @@
 #include <string>
 #include <vector>
 
+#include "core/calibration.hpp"
 #include "core/measurements.hpp"
-#include "costmodel/calibration_io.hpp"
 #include "report/style.hpp"
 
 namespace echelon {
 
-/// A table of every operation with its rate, then of the fitted rates for each size of a rank.
-[[nodiscard]] std::string calibrate_text(const std::vector<Measurement>& all,
-                                         const std::vector<CalibrationByCores>& rates,
+/// Rates that were fitted, and what of: "1 core a rank", a GPU.
+struct FittedRates {
+  std::string heading;
+  Calibration calibration;
+};
+
+/// A table of every operation with its rate, then of the fitted rates, a column each.
+[[nodiscard]] std::string calibrate_text(const Measurements& measured,
+                                         const std::vector<FittedRates>& rates,
                                          const TextStyle& style);
 
 }  // namespace echelon

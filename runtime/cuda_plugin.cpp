@@ -49,6 +49,23 @@ Result<void*> load_plugin() {
                            kHint);
 }
 
+/// A function of the plugin, which is of the same build as we are.
+template <class Function>
+Result<Function> of_plugin(const char* name) {
+  const Result<void*> library = load_plugin();
+  if (!library) return library.error();
+  const auto identity = reinterpret_cast<CudaIdentity>(dlsym(*library, kCudaIdentity));
+  const auto function = reinterpret_cast<Function>(dlsym(*library, name));
+  const std::string found = identity == nullptr ? "no identity" : identity();
+  if (function == nullptr || found != build_identity()) {
+    return environment_error("--backend cuda",
+                             std::string(kCudaPlugin) + " of another build: found " + found +
+                                 ", expected " + build_identity(),
+                             "build both again");
+  }
+  return function;
+}
+
 }  // namespace
 
 std::string build_identity() { return std::string(version()) + " " + std::string(commit()); }
@@ -56,20 +73,19 @@ std::string build_identity() { return std::string(version()) + " " + std::string
 Result<std::unique_ptr<Backend<Bfloat16>>> load_cuda_backend(Crew& crew,
                                                              std::unique_ptr<World> host,
                                                              const PlanFile& plan) {
-  const Result<void*> library = load_plugin();
-  if (!library) return library.error();
-  const auto identity = reinterpret_cast<CudaIdentity>(dlsym(*library, kCudaIdentity));
-  const auto open = reinterpret_cast<CudaOpen>(dlsym(*library, kCudaOpen));
-  const std::string found = identity == nullptr ? "no identity" : identity();
-  if (open == nullptr || found != build_identity()) {
-    return environment_error("--backend cuda",
-                             std::string(kCudaPlugin) + " of another build: found " + found +
-                                 ", expected " + build_identity(),
-                             "build both again");
-  }
+  const Result<CudaOpen> open = of_plugin<CudaOpen>(kCudaOpen);
+  if (!open) return open.error();
   Result<std::unique_ptr<Backend<Bfloat16>>> out =
       environment_error("--backend cuda", "not opened");
-  open(crew, host, plan, out);
+  (*open)(crew, host, plan, out);
+  return out;
+}
+
+Result<Measurements> measure_gpus(const Telling& tell) {
+  const Result<CudaMeasure> measure = of_plugin<CudaMeasure>(kCudaMeasure);
+  if (!measure) return measure.error();
+  Result<Measurements> out = environment_error("--backend cuda", "not measured");
+  (*measure)(tell, out);
   return out;
 }
 

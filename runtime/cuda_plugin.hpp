@@ -2,9 +2,11 @@
 // starts where no CUDA library exists.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "core/measurements.hpp"
 #include "core/plan_file.hpp"
 #include "core/result.hpp"
 #include "runtime/processor.hpp"
@@ -16,10 +18,13 @@ inline constexpr const char* kCudaPlugin = "echelon_cuda.so";
 /// Its functions; `identity` says of which build it is.
 inline constexpr const char* kCudaIdentity = "echelon_cuda_identity";
 inline constexpr const char* kCudaOpen = "echelon_cuda_open";
+inline constexpr const char* kCudaMeasure = "echelon_cuda_measure";
 
 using CudaIdentity = const char* (*)();
 using CudaOpen = void (*)(Crew& crew, std::unique_ptr<World>& host, const PlanFile& plan,
                           Result<std::unique_ptr<Backend<Bfloat16>>>& out);
+using Telling = std::function<void(const std::string&)>;
+using CudaMeasure = void (*)(const Telling& tell, Result<Measurements>& out);
 
 /// What this build calls itself; plugin and program must be of one.
 [[nodiscard]] std::string build_identity();
@@ -29,5 +34,8 @@ using CudaOpen = void (*)(Crew& crew, std::unique_ptr<World>& host, const PlanFi
 /// of another build, no GPU or driver, fewer GPUs than ranks. Throws RunFailure.
 [[nodiscard]] Result<std::unique_ptr<Backend<Bfloat16>>> load_cuda_backend(
     Crew& crew, std::unique_ptr<World> host, const PlanFile& plan);
+
+/// Times the GPUs of this computer (runtime/cuda/measure.hpp). Errors and throws as above.
+[[nodiscard]] Result<Measurements> measure_gpus(const Telling& tell);
 
 }  // namespace echelon

@@ -1,6 +1,7 @@
 // plan-run SETTINGS.json: executes a plan. `plan run` writes the settings and tells people what
 // comes out; with the launcher "env" it is one process of several that somebody else started.
-// plan-run --measure OUT.json: times this machine for `plan calibrate`; under mpirun,
+// plan-run --measure OUT.json: times this machine for `plan calibrate`, --measure-gpus its GPUs;
+// under mpirun,
 // plan-run --measure-between OUT.json CORES: collectives between processes of so many cores each.
 #include <fcntl.h>
 #include <unistd.h>
@@ -15,10 +16,13 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "core/files.hpp"
 #include "core/launch.hpp"
+#include "runtime/cuda_plugin.hpp"
 #include "runtime/measure/machine.hpp"
+#include "runtime/measure/parts.hpp"
 #include "runtime/mpi/processes.hpp"
 #include "runtime/tcp/world.hpp"
 #include "runtime/training/run.hpp"
@@ -182,17 +186,37 @@ int run(const std::string& path) {
   return run(*settings, *part);
 }
 
-int measure(const std::string& path) {
-  const auto tell = [](const std::string& what) {
-    const std::string line =
-        to_line({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = what});
-    constexpr int kEvents = 3;  // cli/child.hpp
-    [[maybe_unused]] const ssize_t told = write(kEvents, line.data(), line.size());
-  };
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const std::string text = measurements_to_json(measure_machine(cores, tell));
-  const Status written = write_file(path, text);
+void tell_measuring(const std::string& what) {
+  const std::string line =
+      to_line({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = what});
+  constexpr int kEvents = 3;  // cli/child.hpp
+  [[maybe_unused]] const ssize_t told = write(kEvents, line.data(), line.size());
+}
+
+int write_measurements(const std::string& path, const Measurements& measured) {
+  const Status written = write_file(path, measurements_to_json(measured));
   return written ? 0 : fail(written.error());
+}
+
+int measure(const std::string& path) {
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return write_measurements(path, {measure_machine(cores, tell_measuring)});
+}
+
+/// GPUs, and the executor's own time with a rank for each.
+int measure_accelerators(const std::string& path) {
+  try {
+    Result<Measurements> measured = measure_gpus(tell_measuring);
+    if (!measured) return fail(measured.error());
+    tell_measuring("the executor");
+    for (Measurement& one : measure_host(measured->gpu->gpus, 1)) {
+      measured->all.push_back(std::move(one));
+    }
+    return write_measurements(path, *measured);
+  } catch (const RunFailure& failure) {
+    std::fprintf(stderr, "plan-run: %s\n", failure.what());
+    return exit_code_of(failure.kind());
+  }
 }
 
 /// As measure(), of all processes of mpirun together; the first one writes.
@@ -202,8 +226,7 @@ int measure_between(const std::string& path, int cores) {
   try {
     const std::vector<Measurement> all = measure_collectives_of_processes(place->processes, cores);
     if (place->rank == 0) {
-      const Status written = write_file(path, measurements_to_json(all));
-      if (!written) mpi::abort(fail(written.error()));
+      if (const int failed = write_measurements(path, {all}); failed != 0) mpi::abort(failed);
     }
     mpi::finish(Seconds{60});
   } catch (const RunFailure& failure) {
@@ -217,19 +240,22 @@ int measure_between(const std::string& path, int cores) {
 
 int main(int argc, char** argv) {
   const bool measures = argc == 3 && std::string_view(argv[1]) == "--measure";
+  const bool gpus = argc == 3 && std::string_view(argv[1]) == "--measure-gpus";
   const bool between = argc == 4 && std::string_view(argv[1]) == "--measure-between";
-  if (argc != 2 && !measures && !between) {
+  const bool times = measures || gpus || between;
+  if (argc != 2 && !times) {
     std::fprintf(stderr, "plan-run: expected a file of settings; use `plan run PLAN.json`\n");
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
-  if (!measures && !between) {
+  if (!times) {
     std::signal(SIGINT, on_signal);
     std::signal(SIGTERM, on_signal);
     std::signal(SIGUSR1, on_signal);  // what mpirun passes on
   }
   try {
     if (between) return measure_between(argv[2], std::max(1, std::atoi(argv[3])));
+    if (gpus) return measure_accelerators(argv[2]);
     return measures ? measure(argv[2]) : run(argv[1]);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "plan-run: unexpected: %s\n", error.what());

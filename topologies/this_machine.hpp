@@ -1,4 +1,5 @@
-// A computer without GPUs as a cluster: ranks that share its processor cores.
+// The computer a program runs on as a cluster: ranks that share its processor cores, and the name
+// of the one its GPUs are.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,9 @@ struct HostFacts {
 };
 
 inline constexpr const char* kThisMachine = "this-machine";
+/// The computer's GPUs, as `plan calibrate --backend cuda` found and described them in a file.
+/// Another name, because a computer with GPUs has processor cores too.
+inline constexpr const char* kThisMachineGpus = "this-machine-gpus";
 /// Name of the "GPU" that a rank on processor cores is.
 inline constexpr const char* kCpuRank = "cpu";
 inline constexpr int kMostRanksHere = 64;

@@ -7,13 +7,12 @@
 
 #include "costmodel/calibration_fields.hpp"
 #include "costmodel/collectives.hpp"
+#include "costmodel/fit/parts.hpp"
 #include "costmodel/operators.hpp"
 #include "costmodel/rates.hpp"
 
 namespace echelon {
 namespace {
-
-using Rows = std::vector<const Measurement*>;
 
 bool is_gemm(const Measurement& m) { return m.what.starts_with("gemm "); }
 
@@ -22,44 +21,6 @@ Seconds gemm_of(const Measurement& row, const DeviceRates& rates) {
   const auto n = static_cast<double>(row.shape[1]);
   const auto k = static_cast<double>(row.shape[2]);
   return gemm_time(m, n, k, Bytes{}, rates);
-}
-
-/// Σ (log predicted − log measured)².
-template <class Predict>
-double misfit(const Rows& rows, Predict predict) {
-  double sum = 0;
-  for (const Measurement* row : rows) {
-    const double error = std::log(predict(*row) / row->seconds);
-    sum += error * error;
-  }
-  return sum;
-}
-
-/// The least of f over a grid of ratios between two numbers, refined twice.
-template <class F>
-double best_between(double low, double high, F f) {
-  double best = low;
-  for (int round = 0; round < 3; ++round) {
-    constexpr int kSteps = 24;
-    const double ratio = std::pow(high / low, 1.0 / kSteps);
-    double least = -1;
-    double at = low;
-    for (int i = 0; i <= kSteps; ++i, at *= ratio) {
-      const double value = f(at);
-      if (least < 0 || value < least) {
-        least = value;
-        best = at;
-      }
-    }
-    low = best / ratio;
-    high = best * ratio;
-  }
-  return best;
-}
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 /// Rates being fitted, one group after the other.
@@ -190,26 +151,14 @@ class MachineFit {
          fmt::format("{} passes through layers, beside the same in fp32", shares.size()));
   }
 
-  /// A line through the steps whose instructions do nothing.
   void host() {
     const Rows table = named("empty step");
     if (table.size() < 2) return;
-    double count = 0, step = 0;
-    for (const Measurement* row : table) {
-      count += static_cast<double>(row->shape[0]);
-      step += row->seconds.in(1_us);
-    }
-    const auto n = static_cast<double>(table.size());
-    double together = 0, alone = 0;
-    for (const Measurement* row : table) {
-      const double more = static_cast<double>(row->shape[0]) - count / n;
-      together += more * (row->seconds.in(1_us) - step / n);
-      alone += more * more;
-    }
-    const double each = alone > 0 ? std::max(0.0, together / alone) : 0.0;
-    const std::string of = fmt::format("{} steps of the executor that compute nothing", n);
-    keep("host_instruction", each, of);
-    keep("step_fixed", std::max(0.0, (step - each * count) / n), of);
+    const ExecutorTimes times = executor_times(table);
+    const std::string of =
+        fmt::format("{} steps of the executor that compute nothing", table.size());
+    keep("host_instruction", times.instruction.in(1_us), of);
+    keep("step_fixed", times.step.in(1_us), of);
   }
 
   /// Of the largest: smaller ones lie in caches. As StageModel::optimizer counts the bytes of an
@@ -258,6 +207,23 @@ class MachineFit {
 };
 
 }  // namespace
+
+ExecutorTimes executor_times(const Rows& empty_steps) {
+  double count = 0, step = 0;
+  for (const Measurement* row : empty_steps) {
+    count += static_cast<double>(row->shape[0]);
+    step += row->seconds.in(1_us);
+  }
+  const auto n = static_cast<double>(empty_steps.size());
+  double together = 0, alone = 0;
+  for (const Measurement* row : empty_steps) {
+    const double more = static_cast<double>(row->shape[0]) - count / n;
+    together += more * (row->seconds.in(1_us) - step / n);
+    alone += more * more;
+  }
+  const double each = alone > 0 ? std::max(0.0, together / alone) : 0.0;
+  return {.instruction = each * 1_us, .step = std::max(0.0, (step - each * count) / n) * 1_us};
+}
 
 LayersMeasured price_of(const Measurement& row, const GpuSpec& rank, const Calibration& rates) {
   ModelSpec model;

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "runtime/cuda/backend.hpp"
+#include "runtime/cuda/gpus.hpp"
+#include "runtime/cuda/measure.hpp"
 #include "runtime/cuda_plugin.hpp"
 
 extern "C" {
@@ -16,5 +18,15 @@ void echelon_cuda_open(echelon::Crew& crew, std::unique_ptr<echelon::World>& hos
                        const echelon::PlanFile& plan,
                        echelon::Result<std::unique_ptr<echelon::Backend<echelon::Bfloat16>>>& out) {
   out = echelon::cuda::open_backend(crew, std::move(host), plan);
+}
+
+void echelon_cuda_measure(const echelon::Telling& tell,
+                          echelon::Result<echelon::Measurements>& out) {
+  const echelon::Result<int> gpus = echelon::cuda::count_gpus();
+  if (!gpus) {
+    out = gpus.error();
+    return;
+  }
+  out = echelon::cuda::measure(*gpus, echelon::cuda::usual_sizes(), tell);
 }
 }

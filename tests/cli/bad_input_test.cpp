@@ -137,9 +137,9 @@ TEST_CASE("what the contract has and this version has not is told apart from a t
          {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
          {"--model 7b --bucket 25MB", {"--bucket", "this version"}},
          {"run plan.json", {"plan.json: no such file", "plan ... -o FILE"}},
-         {"calibrate --backend cuda", {"--backend", "'cuda'", "expected cpu"}},
+         {"calibrate --backend tpu", {"--backend", "'tpu'", "one of cpu, cuda"}},
          {"export", {"no verb 'export' yet"}},
-         {"topo import x.xml", {"topo import", "list"}}},
+         {"topo import x.xml", {"--gpu", "no GPU named"}}},
         2);
 }
 

@@ -17,6 +17,7 @@
 #include "runtime/weights/huggingface.hpp"
 #include "runtime/weights/manifest.hpp"
 #include "topologies/description.hpp"
+#include "topologies/wiring.hpp"
 
 namespace echelon::fuzz {
 namespace {
@@ -108,6 +109,19 @@ std::string topology(std::string_view input) {
   }
   const Result<ClusterTopology> cluster = ClusterTopology::parse(input, "input", 0);
   return cluster ? "" : explained(cluster.error());
+}
+
+std::string wiring(std::string_view input) {
+  const Result<NodeWiring> found = parse_wiring(input, "input");
+  if (!found) return explained(found.error());
+  WiredMachine machine;
+  machine.name = "input";
+  machine.gpu = std::string("h100");
+  machine.wiring = *found;
+  const Result<std::string> description = description_of(machine);
+  if (!description) return explained(description.error());
+  const Result<ClusterTopology> cluster = ClusterTopology::parse(*description, "input", 0);
+  return cluster ? "" : "a description of ours that is none: " + cluster.error().message();
 }
 
 std::string calibration(std::string_view input) {
@@ -202,6 +216,7 @@ std::span<const Entry> entries() {
       {"schedule_text", schedule_text, "tests/fuzz/corpus/schedule_text", ""},
       {"model", model, "tests/fuzz/corpus/model", "tests/core/configs"},
       {"topology", topology, "tests/fuzz/corpus/topology", "tests/topologies/machines"},
+      {"wiring", wiring, "tests/fuzz/corpus/wiring", ""},
       {"calibration", calibration, "tests/fuzz/corpus/calibration", "costmodel/calibrations"},
       {"runs", runs, "tests/fuzz/corpus/runs", ""},
       {"safetensors", safetensors, "tests/fuzz/corpus/safetensors", ""},

@@ -17,6 +17,8 @@ namespace echelon::fuzz {
 /// Our own model files and HuggingFace's config.json: one reader tells them apart.
 [[nodiscard]] std::string model(std::string_view input);
 [[nodiscard]] std::string topology(std::string_view input);
+/// What nvidia-smi and NCCL tell of a node, and the description made of it.
+[[nodiscard]] std::string wiring(std::string_view input);
 [[nodiscard]] std::string calibration(std::string_view input);
 [[nodiscard]] std::string runs(std::string_view input);
 /// A safetensors file; only its header is looked at.

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Measures this machine's GPUs: kernels and products, and training of small plans.
+
+measure.py BUILD [--models gpt2,gpt2-xl,llama3.2-1b,llama2-7b] [--steps N] [--out FOLDER]
+                 [--python PYTHON]
+    BUILD: where plan, plan-run and echelon_cuda.so were built. First `plan calibrate --backend
+    cuda`, then of each model the plan that a search finds with these rates, run for N steps (20):
+    tokens/s, and MFU by the planner's formula, beside the prediction; and the same model in
+    PyTorch on one GPU, where PYTHON has torch. What was measured, with machine, clocks and
+    versions, goes to FOLDER (bench/results/). Exit code 3 without a GPU: nothing is written.
+measure.py --self-test
+    checks the arithmetic on made-up reports.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+WARM_UP = 3  # steps: algorithms, clocks
+# Sequence and samples of a step on each GPU.
+CASES = {
+    "gpt2": (1024, 64),
+    "gpt2-xl": (1024, 16),
+    "llama3.2-1b": (2048, 16),
+    "llama2-7b": (2048, 8),
+}
+
+
+def throughput(report, prediction):
+    """Of a run's report and `plan predict --json` of its plan: medians behind the warm-up. Model
+    FLOPs of a step are the same in both, so MFU goes by the times."""
+    steps = report["steps"][WARM_UP:]
+    if not steps:
+        return None
+    seconds = statistics.median(step["seconds"] for step in steps)
+    predicted = prediction["time"]["step_seconds"]
+    told = prediction["throughput"]
+    return {
+        "step_seconds": seconds,
+        "predicted_step_seconds": predicted,
+        "predicted_over_measured": predicted / seconds,
+        "tokens_per_second": statistics.median(step["tokens_per_second"] for step in steps),
+        "mfu": told["mfu"] * predicted / seconds,
+        "mfu_formula": told["mfu_formula"],
+        "steps": len(steps),
+    }
+
+
+def self_test():
+    steps = [{"seconds": 9.0, "tokens_per_second": 1.0}] * WARM_UP
+    steps += [{"seconds": s, "tokens_per_second": 100 / s} for s in (2.0, 2.5, 4.0)]
+    prediction = {"time": {"step_seconds": 2.0}, "throughput": {"mfu": 0.5, "mfu_formula": "f"}}
+    found = throughput({"steps": steps}, prediction)
+    assert found["step_seconds"] == 2.5 and found["steps"] == 3, found
+    assert found["tokens_per_second"] == 40 and abs(found["mfu"] - 0.4) < 1e-12, found
+    assert throughput({"steps": steps[:WARM_UP]}, prediction) is None
+    print("self-test passed")
+
+
+def output_of(command, **more):
+    return subprocess.run(command, text=True, capture_output=True, check=False, **more)
+
+
+def smi():
+    """What nvidia-smi says of every GPU, or nothing."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    fields = ("name,uuid,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,"
+              "temperature.gpu")
+    found = output_of(["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"])
+    if found.returncode != 0:
+        return None
+    return [dict(zip(fields.split(","), map(str.strip, line.split(","))))
+            for line in found.stdout.splitlines()]
+
+
+def calibrated(build, folder):
+    """Measurements, and the flags that plan with them; ends the program without a GPU."""
+    rates = os.path.join(folder, "rates.json")
+    found = output_of([os.path.join(build, "cli", "plan"), "calibrate", "--backend", "cuda", "--json",
+                       "-o", rates])
+    if found.returncode != 0:
+        sys.stderr.write(found.stderr)
+        print("measure.py: no GPU was measured: nothing to write", file=sys.stderr)
+        sys.exit(3)
+    cluster = os.path.join(folder, "rates.cluster.json")
+    return json.loads(found.stdout), ["--cluster", cluster, "--calibration", rates,
+                                      "--stack", "echelon"]
+
+
+def run_of(build, flags, model, gpus, steps, folder):
+    """One model trained: its throughput, or {"failed": why}."""
+    plan = os.path.join(build, "cli", "plan")
+    sequence, samples = CASES[model]
+    file = os.path.join(folder, model + ".json")
+    made = output_of([plan, "--model", model, "--gpus", str(gpus), "--seq", str(sequence),
+                      "--global-batch", str(samples * gpus), "-q", "-o", file] + flags)
+    if made.returncode != 0:
+        return {"failed": (made.stderr or made.stdout).strip()}
+    predicted = output_of([plan, "predict", file, "--json"])
+    report = os.path.join(folder, model + "-report.json")
+    ran = output_of([plan, "run", file, "--backend", "cuda", "--steps", str(steps), "--report",
+                     report, "-q"])
+    if predicted.returncode != 0 or ran.returncode != 0:
+        return {"failed": (predicted.stderr + ran.stderr).strip()}
+    with open(report, encoding="utf-8") as text:
+        read = json.load(text)
+    prediction = json.loads(predicted.stdout)
+    found = throughput(read, prediction)
+    if found is None:
+        return {"failed": f"fewer than {WARM_UP + 1} steps"}
+    return {**found, "gpus": gpus, "sequence": sequence, "global_batch": samples * gpus,
+            "plan": prediction["plan"], "environment": read.get("environment", {})}
+
+
+def pytorch_of(python, model, microbatch, steps):
+    sequence, samples = CASES[model]
+    found = output_of([python, os.path.join(HERE, "pytorch.py"), model, str(sequence), str(samples),
+                       str(min(microbatch, samples)), str(steps + WARM_UP)])
+    if found.returncode != 0:
+        return {"failed": found.stderr.strip()[-500:]}
+    return json.loads(found.stdout)
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    flags = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("build")
+    flags.add_argument("--models", default=",".join(CASES))
+    flags.add_argument("--steps", type=int, default=20)
+    flags.add_argument("--out", default=os.path.join(HERE, "..", "results"))
+    flags.add_argument("--python", default=sys.executable)
+    asked = flags.parse_args()
+    models = asked.models.split(",")
+    unknown = [model for model in models if model not in CASES]
+    if unknown:
+        flags.error(f"found model '{unknown[0]}', expected some of {', '.join(CASES)}")
+    if asked.steps <= WARM_UP:
+        flags.error(f"found {asked.steps} steps, expected more than the {WARM_UP} of the warm-up")
+    with tempfile.TemporaryDirectory() as folder:
+        idle = smi()
+        measurements, plan_flags = calibrated(asked.build, folder)
+        gpu = measurements["gpu"]
+        results = {"schema": 1, "date": datetime.date.today().isoformat(), "gpu": gpu,
+                   "nvidia_smi_before": idle, "measurements": measurements["measurements"],
+                   "runs": {}}
+        version = output_of([os.path.join(asked.build, "cli", "plan"), "--version"])
+        results["version"] = version.stdout.strip()
+        for model in models:
+            for gpus in sorted({1, gpu["gpus"]}):
+                print(f"{model} on {gpus} of {gpu['name']}", file=sys.stderr)
+                found = run_of(asked.build, plan_flags, model, gpus, asked.steps, folder)
+                entry = {"echelon": found}
+                if gpus == 1:
+                    microbatch = found.get("plan", {}).get("microbatch", 1)
+                    entry["pytorch"] = pytorch_of(asked.python, model, microbatch, asked.steps)
+                results["runs"][f"{model} x{gpus}"] = entry
+        results["nvidia_smi_after"] = smi()
+        os.makedirs(asked.out, exist_ok=True)
+        name = re.sub("[^a-z0-9]+", "-", gpu["name"].lower()) + "-" + results["date"]
+        path = os.path.join(asked.out, f"gpu-{name}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(results, file, indent=1)
+            file.write("\n")
+        for name, run in results["runs"].items():
+            ours = run["echelon"]
+            theirs = run.get("pytorch", {})
+            told = ours.get("failed") or (f"{ours['tokens_per_second']:.0f} tokens/s, "
+                                          f"MFU {ours['mfu']:.3f}, predicted / measured "
+                                          f"{ours['predicted_over_measured']:.2f}")
+            if "tokens_per_second" in theirs:
+                told += f"; PyTorch {theirs['torch']}: {theirs['tokens_per_second']:.0f} tokens/s"
+            print(f"{name}: {told}")
+        print("written to " + path)
+    return None
+
+
+if __name__ == "__main__":
+    main()
