@@ -141,8 +141,9 @@ void CudaProcessor::begin_step(const Program& program, bool timed) {
   if (!timed) return;
   used_stamps_ = 0;
   spent_.clear();
-  origin_ = steady_now();
   static_cast<void>(stamp(stream(Queue::compute)));
+  check(cudaEventSynchronize(stamps_.front().get()), "begin a step");  // the device is idle
+  origin_ = steady_now();
 }
 
 /// Whether the event has been reached.

@@ -93,7 +93,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   std::size_t used_stamps_ = 0;
   std::vector<std::size_t> began_, ended_;  ///< by id
   std::vector<Spent> spent_;
-  Seconds origin_;  ///< when stamp 0 was put on an idle device, by the steady clock
+  Seconds origin_;  ///< when stamp 0 was over, by the steady clock
 };
 
 }  // namespace echelon::cuda
