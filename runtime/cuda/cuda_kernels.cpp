@@ -58,6 +58,7 @@ CudaKernels::CudaKernels(CudaProcessor& processor, Queue queue, int priority,
     : processor_(processor), gemm_(algorithms) {
   static_cast<void>(queue);
   check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "make a stream");
+  for (CudaProcessor::Event& each : marks_) each = CudaProcessor::untimed_event();
 }
 
 CudaKernels::~CudaKernels() { static_cast<void>(cudaStreamDestroy(stream_)); }
@@ -93,6 +94,12 @@ E* CudaKernels::scratch(std::int64_t count) const {
 }
 
 // ---- Queue
+
+void CudaKernels::reserve_uploads(std::size_t count, std::int64_t bytes) {
+  staging_.clear();
+  staging_bytes_ = bytes;
+  while (staging_.size() < count) staging_.push_back(processor_.pinned(bytes));
+}
 
 void CudaKernels::begin(const Instruction& i, bool timed) {
   timed_ = timed;
@@ -132,15 +139,18 @@ void CudaKernels::stop() {
   open_.pop_back();
 }
 
+void CudaKernels::follow() {
+  if (++calls_ < kCallsBetweenMarks) return;
+  calls_ = 0;
+  const CudaProcessor::Event& mark = marks_[mark_];
+  mark_ = (mark_ + 1) % kMarks;
+  processor_.await(mark);  // set kMarks marks ago, or never
+  check(cudaEventRecord(mark.get(), stream_), "record an event");
+}
+
 void CudaKernels::upload(const void* from, void* to, std::int64_t bytes) {
-  if (uploads_ == staging_.size()) {
-    staging_.emplace_back(nullptr);
-    staging_bytes_.push_back(0);
-  }
-  if (staging_bytes_[uploads_] < bytes) {  // in the first step
-    staging_[uploads_] = processor_.pinned(bytes);
-    staging_bytes_[uploads_] = bytes;
-  }
+  follow();
+  EXPECTS(uploads_ < staging_.size() && bytes <= staging_bytes_, "uploads that were announced");
   std::byte* const pinned = staging_[uploads_++].get();
   std::memcpy(pinned, from, static_cast<std::size_t>(bytes));
   check(
@@ -149,10 +159,12 @@ void CudaKernels::upload(const void* from, void* to, std::int64_t bytes) {
 }
 
 void CudaKernels::clear(void* block, std::int64_t bytes) {
+  follow();
   check(cudaMemsetAsync(block, 0, static_cast<std::size_t>(bytes), stream_), "clear memory");
 }
 
 void CudaKernels::copy_bytes(const void* from, void* to, std::int64_t bytes) {
+  follow();
   check(
       cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_),
       "copy memory");
@@ -161,6 +173,7 @@ void CudaKernels::copy_bytes(const void* from, void* to, std::int64_t bytes) {
 // ---- Products
 
 void CudaKernels::product(Product p, const Operands& o) {
+  follow();
   p.bias = o.bias != nullptr;
   p.addend = o.addend != nullptr;
   p.alignment = alignment_of({o.a, o.b, o.d, o.addend, o.bias});
@@ -183,6 +196,7 @@ void CudaKernels::add_weight_gradient(Rows<T> dy, Rows<T> x, float* dweight) {
 // ---- Kernels of our own
 
 void CudaKernels::norm_forward(const NormOf<T>& n, T* y) {
+  follow();
   if (n.kind == Normalization::layer_norm) {
     layer_norm_forward<T>(stream_, n.x, nullptr, nullptr, n.weight, n.bias, y, n.mean, n.rstd,
                           n.rows, n.width, n.eps);
@@ -194,6 +208,7 @@ void CudaKernels::norm_forward(const NormOf<T>& n, T* y) {
 
 void CudaKernels::norm_backward(const NormOf<T>& n, const T* dy, const T* around, T* dx,
                                 float* dweight, float* dbias) {
+  follow();
   auto* const workspace = scratch<float>(norm_backward_workspace(n.rows, n.width));
   if (n.kind == Normalization::layer_norm) {
     layer_norm_backward<T>(stream_, dy, n.x, n.weight, n.mean, n.rstd, around, dx, dweight, dbias,
@@ -206,6 +221,7 @@ void CudaKernels::norm_backward(const NormOf<T>& n, const T* dy, const T* around
 
 void CudaKernels::activation_forward(Activation kind, bool gated, const T* x, T* y,
                                      std::int64_t rows, std::int64_t width) {
+  follow();
   if (gated) {
     cuda::gated_forward<T>(stream_, kind, x, y, rows, width);
   } else {
@@ -215,6 +231,7 @@ void CudaKernels::activation_forward(Activation kind, bool gated, const T* x, T*
 
 void CudaKernels::activation_backward(Activation kind, bool gated, const T* x, const T* dy, T* dx,
                                       std::int64_t rows, std::int64_t width) {
+  follow();
   if (gated) {
     cuda::gated_backward<T>(stream_, kind, x, dy, dx, rows, width);
   } else {
@@ -223,16 +240,21 @@ void CudaKernels::activation_backward(Activation kind, bool gated, const T* x, c
 }
 
 void CudaKernels::add_bias(T* x, const T* bias, std::int64_t rows, std::int64_t width) {
+  follow();
   cuda::add_bias<T>(stream_, x, bias, rows, width);
 }
 
 void CudaKernels::bias_gradient(Rows<T> dy, float* dbias) {
+  follow();
   cuda::bias_gradient<T>(stream_, dy.data, dbias,
                          scratch<float>(bias_gradient_workspace(dy.rows, dy.width)), dy.rows,
                          dy.width);
 }
 
-void CudaKernels::add(T* x, const T* y, std::int64_t count) { cuda::add<T>(stream_, x, y, count); }
+void CudaKernels::add(T* x, const T* y, std::int64_t count) {
+  follow();
+  cuda::add<T>(stream_, x, y, count);
+}
 
 void CudaKernels::copy(const T* from, T* to, std::int64_t count) {
   copy_bytes(from, to, count * static_cast<std::int64_t>(sizeof(T)));
@@ -240,25 +262,30 @@ void CudaKernels::copy(const T* from, T* to, std::int64_t count) {
 
 void CudaKernels::add_positions(T* x, const T* positions, std::int64_t rows, int samples,
                                 std::int64_t width) {
+  follow();
   cuda::add_positions<T>(stream_, x, positions, rows, samples, width);
 }
 
 void CudaKernels::position_gradient(Rows<T> dy, int samples, float* dpositions) {
+  follow();
   cuda::position_gradient<T>(stream_, dy.data, dpositions, dy.rows, samples, dy.width);
 }
 
 void CudaKernels::rotate(const AttentionShape& s, double, T* qkv, int direction) {
+  follow();
   cuda::rotate<T>(stream_, qkv, rotations_.at(s.head_dim), s.sequence * s.samples, s.qkv_stride,
                   s.samples, s.heads + s.kv_heads, s.head_dim, direction);
 }
 
 void CudaKernels::attention_forward(const AttentionShape& shape, const T* qkv, T* out,
                                     float* log_sum) {
+  follow();
   cuda::attention_forward(stream_, shape, qkv, out, log_sum);
 }
 
 void CudaKernels::attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                                      const float* log_sum, const T* dout, T* dqkv) {
+  follow();
   cuda::attention_backward(stream_, shape, qkv, out, log_sum, dout, dqkv,
                            scratch<float>(attention_backward_workspace(shape)));
 }
@@ -266,38 +293,45 @@ void CudaKernels::attention_backward(const AttentionShape& shape, const T* qkv, 
 void CudaKernels::embedding_forward(const std::int32_t* tokens, const T* weight, T* y,
                                     std::int64_t rows, std::int64_t width, std::int64_t first,
                                     std::int64_t count) {
+  follow();
   cuda::embedding_forward<T>(stream_, tokens, weight, y, rows, width, first, count);
 }
 
 void CudaKernels::embedding_backward(const std::int32_t* tokens, Rows<T> dy, float* dweight,
                                      std::int64_t first, std::int64_t count) {
+  follow();
   cuda::embedding_backward<T>(stream_, tokens, dy.data, dweight,
                               scratch<std::int32_t>(embedding_backward_workspace(dy.rows)), dy.rows,
                               dy.width, first, count);
 }
 
 void CudaKernels::logits_partials(const Logits<T>& l, float* max, float* sums) {
+  follow();
   cuda::logits_partials<T>(stream_, l.data, l.targets, max, sums, l.rows, l.columns, l.valid,
                            l.first);
 }
 
 void CudaKernels::rescale_sums(const float* part_max, const float* max, float* sums,
                                std::int64_t rows) {
+  follow();
   cuda::rescale_sums(stream_, part_max, max, sums, rows);
 }
 
 void CudaKernels::add_losses(const float* max, const float* sums, double* total,
                              std::int64_t rows) {
+  follow();
   cuda::add_losses(stream_, max, sums, total, rows);
 }
 
 void CudaKernels::logits_gradient(const Logits<T>& l, const float* max, const float* sums,
                                   double scale) {
+  follow();
   cuda::logits_gradient<T>(stream_, l.data, l.targets, max, sums, l.rows, l.columns, l.valid,
                            l.first, scale);
 }
 
 void CudaKernels::add_gradients(float* x, const float* y, std::int64_t count) {
+  follow();
   cuda::add<float>(stream_, x, y, count);
 }
 
@@ -306,18 +340,22 @@ void CudaKernels::copy_wide(const float* from, float* to, std::int64_t count) {
 }
 
 void CudaKernels::widen(const T* from, float* to, std::int64_t count) {
+  follow();
   cuda::cast(stream_, from, to, count);
 }
 
 void CudaKernels::sum_of_squares(const float* x, std::int64_t count, double* total) {
+  follow();
   cuda::sum_of_squares(stream_, x, total, scratch<double>(sum_of_squares_workspace(count)), count);
 }
 
 void CudaKernels::clip_scale(const double* squares, double most, float* scale) {
+  follow();
   cuda::clip_scale(stream_, squares, most, scale);
 }
 
 void CudaKernels::adam(const AdamStep& step, const float* scale, const Adam<T>& s) {
+  follow();
   cuda::adam<T>(stream_, step, scale, s.gradient, s.master, s.first_moment, s.second_moment,
                 s.weights, s.count);
 }

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <cstddef>
 #include <map>
 #include <vector>
@@ -26,6 +27,9 @@ class CudaKernels final : public Kernels<Bfloat16> {
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
   /// What the kernels need beside their operands for these chunks: taken from `memory`.
   void prepare(std::span<const ChunkSpec> chunks, Memory& memory);
+  /// Pinned memory for the uploads of a step. Taking it may wait for GPUs on which kernels wait for
+  /// what this thread has not put on yet, so it is done before a step.
+  void reserve_uploads(std::size_t count, std::int64_t bytes);
   /// Pinned memory of uploads may be used again.
   void begin_step() { uploads_ = 0; }
 
@@ -85,6 +89,15 @@ class CudaKernels final : public Kernels<Bfloat16> {
   void adam(const AdamStep& step, const float* scale, const Adam<T>& states) override;
 
  private:
+  /// How far the stream may lie behind: the driver takes about a thousand launches, then it holds
+  /// the thread that makes them, which no deadline ends when the GPU waits for a rank that is gone.
+  /// A call is three launches at most. Source: measured in stackoverflow.com/questions/53970187;
+  /// NVIDIA states no number.
+  static constexpr std::size_t kMarks = 8;
+  static constexpr int kCallsBetweenMarks = 32;
+
+  /// Waits until the stream has come so near that another call may be put on it.
+  void follow();
   void copy_bytes(const void* from, void* to, std::int64_t bytes);
   void product(Product p, const Operands& operands);
   template <class E>
@@ -97,8 +110,11 @@ class CudaKernels final : public Kernels<Bfloat16> {
   std::int64_t scratch_bytes_ = 0;
   std::map<int, float*> rotations_;             ///< tables by head dimension
   std::vector<CudaProcessor::Pinned> staging_;  ///< one per upload of a step
-  std::vector<std::int64_t> staging_bytes_;
+  std::int64_t staging_bytes_ = 0;              ///< of each
   std::size_t uploads_ = 0;
+  std::array<CudaProcessor::Event, kMarks> marks_;  ///< each set kCallsBetweenMarks behind another
+  std::size_t mark_ = 0;                            ///< the one that is set next
+  int calls_ = 0;                                   ///< since the last one
   bool timed_ = false;
   std::uint32_t id_ = 0;
   std::vector<CudaProcessor::Spent> open_;

@@ -48,6 +48,12 @@ cudaStream_t CudaProcessor::stream(Queue queue) const {
   return queues_[static_cast<std::size_t>(queue)]->stream();
 }
 
+CudaProcessor::Event CudaProcessor::untimed_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
+  return Event(event);
+}
+
 CudaProcessor::Pinned CudaProcessor::pinned(std::int64_t bytes) const {
   void* block = nullptr;
   check(cudaMallocHost(&block, static_cast<std::size_t>(bytes)), "take pinned memory");
@@ -92,6 +98,9 @@ void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   use_device(device_);
   memory.count(&MemoryBreakdown::context, context_);
   memory.count(&MemoryBreakdown::communication, communicators_);
+  for (const ChunkSpec& spec : chunks) {
+    batch_bytes_ = 2 * std::int64_t{spec.sequence} * spec.microbatch * bytes_of(Element::i32);
+  }
   for (const Queue queue : {Queue::compute, Queue::reduce}) {
     queues_[static_cast<std::size_t>(queue)]->prepare(chunks, memory);
   }
@@ -115,11 +124,12 @@ void CudaProcessor::learn(const Program& program) {
   }
   over_.clear();
   for (std::size_t id = 0; id < count; ++id) {
-    cudaEvent_t event = nullptr;
-    if (awaited_[id])
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
-    over_.emplace_back(event);
+    over_.push_back(awaited_[id] ? untimed_event() : Event());
   }
+  const auto loads = std::count_if(program.instructions.begin(), program.instructions.end(),
+                                   [](const Instruction& i) { return i.op == Op::load_batch; });
+  queues_[static_cast<std::size_t>(Queue::host)]->reserve_uploads(static_cast<std::size_t>(loads),
+                                                                  batch_bytes_);
   began_.assign(count, 0);
   ended_.assign(count, 0);
 }
@@ -141,14 +151,19 @@ void CudaProcessor::begin_step(const Program& program, bool timed) {
   if (!timed) return;
   used_stamps_ = 0;
   spent_.clear();
-  static_cast<void>(stamp(stream(Queue::compute)));
-  check(cudaEventSynchronize(stamps_.front().get()), "begin a step");  // the device is idle
+  const std::size_t first = stamp(stream(Queue::compute));
+  // Nothing else holds other queues back until it is over.
+  check(cudaEventSynchronize(stamps_[first].get()), "begin a step");
   origin_ = steady_now();
 }
 
-/// Whether the event has been reached.
 bool CudaProcessor::is_over(std::int64_t id) const {
-  const cudaError_t status = cudaEventQuery(over_[static_cast<std::size_t>(id)].get());
+  return is_over(over_[static_cast<std::size_t>(id)]);
+}
+
+/// Whether the event has been reached.
+bool CudaProcessor::is_over(const Event& event) const {
+  const cudaError_t status = cudaEventQuery(event.get());
   if (status == cudaErrorNotReady) {
     static_cast<void>(cudaGetLastError());  // where that answer stays as well
     return false;
@@ -160,7 +175,7 @@ bool CudaProcessor::is_over(std::int64_t id) const {
 /// "rank 1 of the GPU is at #17 reduce c0 u1 (reduce)": what each queue has not finished.
 std::string CudaProcessor::unfinished() const {
   std::string text;
-  for (std::size_t queue = 0; queue < kQueues; ++queue) {
+  for (std::size_t queue = 0; queue < kQueues && program_ != nullptr; ++queue) {
     for (const Instruction& i : program_->instructions) {
       const bool here = static_cast<std::size_t>(i.queue) == queue && awaited_[i.id];
       if (!here || is_over(i.id)) continue;
@@ -168,7 +183,16 @@ std::string CudaProcessor::unfinished() const {
       break;
     }
   }
+  if (text.empty()) text = "what was put on it last";
   return "the GPU, which has not finished " + text;
+}
+
+void CudaProcessor::await(const Event& event) {
+  const auto over = [&] {
+    watch_();
+    return is_over(event);
+  };
+  crew_.poll(over, [&] { return unfinished(); });
 }
 
 void CudaProcessor::end_step(StepTimes* times) {

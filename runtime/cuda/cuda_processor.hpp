@@ -70,7 +70,11 @@ class CudaProcessor final : public Processor<Bfloat16> {
   [[nodiscard]] std::size_t stamp(cudaStream_t stream);
   [[nodiscard]] Seconds time_of(std::size_t stamp) const;
   void fill(StepTimes& times) const;
+  [[nodiscard]] static Event untimed_event();
   [[nodiscard]] bool is_over(std::int64_t id) const;
+  [[nodiscard]] bool is_over(const Event& event) const;
+  /// As long as the crew lets its members wait.
+  void await(const Event& event);
   [[nodiscard]] std::string unfinished() const;
   [[nodiscard]] Pinned pinned(std::int64_t bytes) const;
 
@@ -82,6 +86,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   Pinned staging_;  ///< for read and write
   Bytes context_;
   Bytes communicators_;
+  std::int64_t batch_bytes_ = 0;  ///< tokens and targets of a microbatch
 
   const Program* program_ = nullptr;
   std::vector<Event> over_;    ///< by id; of those that somebody waits for, and each queue's last
@@ -93,7 +98,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   std::size_t used_stamps_ = 0;
   std::vector<std::size_t> began_, ended_;  ///< by id
   std::vector<Spent> spent_;
-  Seconds origin_;  ///< when stamp 0 was over, by the steady clock
+  Seconds origin_;  ///< when stamp 0 was over on an idle device, by the steady clock
 };
 
 }  // namespace echelon::cuda

@@ -9,7 +9,7 @@ namespace {
 
 using test::lacks;
 
-PlanFile plan_for_gpus(int pp, int dp, int zero) {
+PlanFile plan_for_gpus(int pp, int dp, int zero, int microbatches = 2) {
   TrainedCase c;
   c.model = small_llama(2);
   c.model.hidden = 32;
@@ -20,7 +20,7 @@ PlanFile plan_for_gpus(int pp, int dp, int zero) {
   c.plan = plan_for(c.model, 1, pp, dp);
   c.plan.zero = zero;
   c.plan.shard_group = zero > 0 ? dp : 1;
-  c.global_batch = 2 * dp;
+  c.global_batch = microbatches * dp;
   return plan_file(c);
 }
 
@@ -96,6 +96,19 @@ TEST_CASE("a rank that never comes to a collective ends the run with step and in
   CHECK(ran.exit_code() == 4);
   CHECK(lacks(ran.report.reason, "which has not finished") == "");
   CHECK(lacks(ran.report.reason, "step ") == "");
+}
+
+TEST_CASE("a rank that never comes ends the run where a step is more than a stream takes") {
+  standins::Settings machine = gpus(2);
+  machine.failures = {
+      {.kind = standins::Failure::Kind::never_arrives, .rank = 1, .after = 20, .communicator = {}}};
+  standins::start(machine);
+  RunSettings settings = on_gpus(2);
+  settings.deadline = Seconds{3};
+  const Ran ran = run(plan_for_gpus(1, 2, 3, 24), settings, with_gpus());
+  INFO(ran.report.reason);
+  CHECK(ran.exit_code() == 4);
+  CHECK(lacks(ran.report.reason, "which has not finished") == "");
 }
 
 TEST_CASE("a rank that NCCL loses ends the run as a lost peer") {

@@ -131,9 +131,13 @@ std::string Machine::left() const {
 void Machine::put(CUstream_st* stream, const Operation& operation) {
   if (stream->capture) {
     record(*stream, operation);
-  } else {
-    enqueue(stream, operation.make());
+    return;
   }
+  if (stream->queue.size() >= settings_.stream_holds) {
+    complain(said(*stream) + " holds " + std::to_string(stream->queue.size()) +
+             " operations: the driver would hold the thread that brings " + operation.what);
+  }
+  enqueue(stream, operation.make());
 }
 
 void Machine::enqueue(CUstream_st* stream, Parts parts, std::shared_ptr<bool> over) {

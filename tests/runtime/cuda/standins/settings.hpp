@@ -37,6 +37,9 @@ struct Settings {
   /// How long a host thread waits while nothing goes on and nothing comes, before it fails.
   std::chrono::milliseconds limit{30000};
   std::vector<Failure> failures;
+  /// Operations that a stream takes while it does not get on; the driver would hold the thread that
+  /// brings another one, whatever that waits for. Source: stackoverflow.com/questions/53970187.
+  std::size_t stream_holds = 1000;
 };
 
 /// A new machine: nothing of an earlier one is valid, and no host thread may be using that.
