@@ -26,7 +26,8 @@ class Processor : public MemorySource {
   virtual void prepare(std::span<const ChunkSpec> chunks, Memory& memory) = 0;
 
   /// The calling thread's, while no queue runs; what was put on queues before is over then.
-  virtual void begin_step(const Program& program, bool timed) = 0;
+  /// `alike`: forwards and backwards are as in the last step that was so.
+  virtual void begin_step(const Program& program, bool timed, bool alike) = 0;
   /// The same: waits until everything put on the queues is over. Where the queues are the device's
   /// own, `times` (null: the step was not measured) learns when instructions ran.
   virtual void end_step(StepTimes* times) = 0;

@@ -23,7 +23,7 @@ class CpuProcessor final : public Processor<T> {
     return queues_[static_cast<std::size_t>(queue)];
   }
   void prepare(std::span<const ChunkSpec>, Memory&) override {}
-  void begin_step(const Program&, bool) override {}
+  void begin_step(const Program&, bool, bool) override {}
   void end_step(StepTimes*) override {}
   [[nodiscard]] bool in_host_memory() const override { return true; }
   void read(const void* from, void* host, std::int64_t bytes) override {

@@ -70,6 +70,7 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   for (const ChunkSpec& spec : chunks) {
     scratch_bytes_ = std::max(scratch_bytes_, squares_workspace_of(spec));
     if (!computes) continue;
+    communicates_ = communicates_ || spec.tp > 1;
     scratch_bytes_ = std::max(scratch_bytes_, workspace_of(spec));
     const std::vector<Product> more = products_of(spec);
     products.insert(products.end(), more.begin(), more.end());
@@ -106,9 +107,13 @@ void CudaKernels::begin(const Instruction& i, bool timed) {
   id_ = i.id;
   for (const std::uint32_t id : i.after) wait(processor_.program_->instructions[id]);
   if (timed_) processor_.began_[i.id] = processor_.stamp(stream_);
+  const bool computes = i.op == Op::forward || i.op == Op::backward || i.op == Op::backward_input ||
+                        i.op == Op::backward_weight;
+  repeats_.begin(i.id, may_repeat_ && computes);
 }
 
 WithinTimes CudaKernels::end(const Instruction& i) {
+  repeats_.end(stream_);
   check(cudaGetLastError(), "start a kernel");
   if (timed_) processor_.ended_[i.id] = processor_.stamp(stream_);
   if (processor_.awaited_[i.id]) {
@@ -124,6 +129,7 @@ void CudaKernels::wait(const Instruction& i) {
 }
 
 void CudaKernels::start(Within part) {
+  repeats_.keep_out();
   if (!timed_) return;
   open_.push_back({.id = id_,
                    .part = part,
@@ -159,25 +165,31 @@ void CudaKernels::upload(const void* from, void* to, std::int64_t bytes) {
 }
 
 void CudaKernels::clear(void* block, std::int64_t bytes) {
-  follow();
-  check(cudaMemsetAsync(block, 0, static_cast<std::size_t>(bytes), stream_), "clear memory");
+  put(
+      [&](cudaStream_t on) {
+        check(cudaMemsetAsync(block, 0, static_cast<std::size_t>(bytes), on), "clear memory");
+      },
+      block, bytes);
 }
 
 void CudaKernels::copy_bytes(const void* from, void* to, std::int64_t bytes) {
-  follow();
-  check(
-      cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_),
-      "copy memory");
+  put(
+      [&](cudaStream_t on) {
+        check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
+                              on),
+              "copy memory");
+      },
+      from, to, bytes);
 }
 
 // ---- Products
 
 void CudaKernels::product(Product p, const Operands& o) {
-  follow();
   p.bias = o.bias != nullptr;
   p.addend = o.addend != nullptr;
   p.alignment = alignment_of({o.a, o.b, o.d, o.addend, o.bias});
-  gemm_.run(p, o, stream_);
+  put([&](cudaStream_t on) { gemm_.run(p, o, on); }, p.m, p.n, p.k, p.a_transposed, p.b_transposed,
+      o.a, o.b, o.d, o.bias, o.addend);
 }
 
 void CudaKernels::multiply(Rows<T> x, const T* weight, std::int64_t out, const T* bias,
@@ -196,64 +208,77 @@ void CudaKernels::add_weight_gradient(Rows<T> dy, Rows<T> x, float* dweight) {
 // ---- Kernels of our own
 
 void CudaKernels::norm_forward(const NormOf<T>& n, T* y) {
-  follow();
-  if (n.kind == Normalization::layer_norm) {
-    layer_norm_forward<T>(stream_, n.x, nullptr, nullptr, n.weight, n.bias, y, n.mean, n.rstd,
-                          n.rows, n.width, n.eps);
-  } else {
-    rms_norm_forward<T>(stream_, n.x, nullptr, nullptr, n.weight, y, n.rstd, n.rows, n.width,
-                        n.eps);
-  }
+  put(
+      [&](cudaStream_t on) {
+        if (n.kind == Normalization::layer_norm) {
+          layer_norm_forward<T>(on, n.x, nullptr, nullptr, n.weight, n.bias, y, n.mean, n.rstd,
+                                n.rows, n.width, n.eps);
+        } else {
+          rms_norm_forward<T>(on, n.x, nullptr, nullptr, n.weight, y, n.rstd, n.rows, n.width,
+                              n.eps);
+        }
+      },
+      n, y);
 }
 
 void CudaKernels::norm_backward(const NormOf<T>& n, const T* dy, const T* around, T* dx,
                                 float* dweight, float* dbias) {
-  follow();
-  auto* const workspace = scratch<float>(norm_backward_workspace(n.rows, n.width));
-  if (n.kind == Normalization::layer_norm) {
-    layer_norm_backward<T>(stream_, dy, n.x, n.weight, n.mean, n.rstd, around, dx, dweight, dbias,
-                           workspace, n.rows, n.width);
-  } else {
-    rms_norm_backward<T>(stream_, dy, n.x, n.weight, n.rstd, around, dx, dweight, workspace, n.rows,
-                         n.width);
-  }
+  put(
+      [&](cudaStream_t on) {
+        auto* const workspace = scratch<float>(norm_backward_workspace(n.rows, n.width));
+        if (n.kind == Normalization::layer_norm) {
+          layer_norm_backward<T>(on, dy, n.x, n.weight, n.mean, n.rstd, around, dx, dweight, dbias,
+                                 workspace, n.rows, n.width);
+        } else {
+          rms_norm_backward<T>(on, dy, n.x, n.weight, n.rstd, around, dx, dweight, workspace,
+                               n.rows, n.width);
+        }
+      },
+      n, dy, around, dx, dweight, dbias);
 }
 
 void CudaKernels::activation_forward(Activation kind, bool gated, const T* x, T* y,
                                      std::int64_t rows, std::int64_t width) {
-  follow();
-  if (gated) {
-    cuda::gated_forward<T>(stream_, kind, x, y, rows, width);
-  } else {
-    cuda::activation_forward<T>(stream_, kind, x, y, rows * width);
-  }
+  put(
+      [&](cudaStream_t on) {
+        if (gated) {
+          cuda::gated_forward<T>(on, kind, x, y, rows, width);
+        } else {
+          cuda::activation_forward<T>(on, kind, x, y, rows * width);
+        }
+      },
+      kind, gated, x, y, rows, width);
 }
 
 void CudaKernels::activation_backward(Activation kind, bool gated, const T* x, const T* dy, T* dx,
                                       std::int64_t rows, std::int64_t width) {
-  follow();
-  if (gated) {
-    cuda::gated_backward<T>(stream_, kind, x, dy, dx, rows, width);
-  } else {
-    cuda::activation_backward<T>(stream_, kind, x, dy, dx, rows * width);
-  }
+  put(
+      [&](cudaStream_t on) {
+        if (gated) {
+          cuda::gated_backward<T>(on, kind, x, dy, dx, rows, width);
+        } else {
+          cuda::activation_backward<T>(on, kind, x, dy, dx, rows * width);
+        }
+      },
+      kind, gated, x, dy, dx, rows, width);
 }
 
 void CudaKernels::add_bias(T* x, const T* bias, std::int64_t rows, std::int64_t width) {
-  follow();
-  cuda::add_bias<T>(stream_, x, bias, rows, width);
+  put([&](cudaStream_t on) { cuda::add_bias<T>(on, x, bias, rows, width); }, x, bias, rows, width);
 }
 
 void CudaKernels::bias_gradient(Rows<T> dy, float* dbias) {
-  follow();
-  cuda::bias_gradient<T>(stream_, dy.data, dbias,
-                         scratch<float>(bias_gradient_workspace(dy.rows, dy.width)), dy.rows,
-                         dy.width);
+  put(
+      [&](cudaStream_t on) {
+        cuda::bias_gradient<T>(on, dy.data, dbias,
+                               scratch<float>(bias_gradient_workspace(dy.rows, dy.width)), dy.rows,
+                               dy.width);
+      },
+      dy, dbias);
 }
 
 void CudaKernels::add(T* x, const T* y, std::int64_t count) {
-  follow();
-  cuda::add<T>(stream_, x, y, count);
+  put([&](cudaStream_t on) { cuda::add<T>(on, x, y, count); }, x, y, count);
 }
 
 void CudaKernels::copy(const T* from, T* to, std::int64_t count) {
@@ -262,77 +287,97 @@ void CudaKernels::copy(const T* from, T* to, std::int64_t count) {
 
 void CudaKernels::add_positions(T* x, const T* positions, std::int64_t rows, int samples,
                                 std::int64_t width) {
-  follow();
-  cuda::add_positions<T>(stream_, x, positions, rows, samples, width);
+  put([&](cudaStream_t on) { cuda::add_positions<T>(on, x, positions, rows, samples, width); }, x,
+      positions, rows, samples, width);
 }
 
 void CudaKernels::position_gradient(Rows<T> dy, int samples, float* dpositions) {
-  follow();
-  cuda::position_gradient<T>(stream_, dy.data, dpositions, dy.rows, samples, dy.width);
+  put(
+      [&](cudaStream_t on) {
+        cuda::position_gradient<T>(on, dy.data, dpositions, dy.rows, samples, dy.width);
+      },
+      dy, samples, dpositions);
 }
 
 void CudaKernels::rotate(const AttentionShape& s, double, T* qkv, int direction) {
-  follow();
-  cuda::rotate<T>(stream_, qkv, rotations_.at(s.head_dim), s.sequence * s.samples, s.qkv_stride,
-                  s.samples, s.heads + s.kv_heads, s.head_dim, direction);
+  put(
+      [&](cudaStream_t on) {
+        cuda::rotate<T>(on, qkv, rotations_.at(s.head_dim), s.sequence * s.samples, s.qkv_stride,
+                        s.samples, s.heads + s.kv_heads, s.head_dim, direction);
+      },
+      s, qkv, direction);
 }
 
 void CudaKernels::attention_forward(const AttentionShape& shape, const T* qkv, T* out,
                                     float* log_sum) {
-  follow();
-  cuda::attention_forward(stream_, shape, qkv, out, log_sum);
+  put([&](cudaStream_t on) { cuda::attention_forward(on, shape, qkv, out, log_sum); }, shape, qkv,
+      out, log_sum);
 }
 
 void CudaKernels::attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                                      const float* log_sum, const T* dout, T* dqkv) {
-  follow();
-  cuda::attention_backward(stream_, shape, qkv, out, log_sum, dout, dqkv,
-                           scratch<float>(attention_backward_workspace(shape)));
+  put(
+      [&](cudaStream_t on) {
+        cuda::attention_backward(on, shape, qkv, out, log_sum, dout, dqkv,
+                                 scratch<float>(attention_backward_workspace(shape)));
+      },
+      shape, qkv, out, log_sum, dout, dqkv);
 }
 
 void CudaKernels::embedding_forward(const std::int32_t* tokens, const T* weight, T* y,
                                     std::int64_t rows, std::int64_t width, std::int64_t first,
                                     std::int64_t count) {
-  follow();
-  cuda::embedding_forward<T>(stream_, tokens, weight, y, rows, width, first, count);
+  put(
+      [&](cudaStream_t on) {
+        cuda::embedding_forward<T>(on, tokens, weight, y, rows, width, first, count);
+      },
+      tokens, weight, y, rows, width, first, count);
 }
 
 void CudaKernels::embedding_backward(const std::int32_t* tokens, Rows<T> dy, float* dweight,
                                      std::int64_t first, std::int64_t count) {
-  follow();
-  cuda::embedding_backward<T>(stream_, tokens, dy.data, dweight,
-                              scratch<std::int32_t>(embedding_backward_workspace(dy.rows)), dy.rows,
-                              dy.width, first, count);
+  put(
+      [&](cudaStream_t on) {
+        cuda::embedding_backward<T>(on, tokens, dy.data, dweight,
+                                    scratch<std::int32_t>(embedding_backward_workspace(dy.rows)),
+                                    dy.rows, dy.width, first, count);
+      },
+      tokens, dy, dweight, first, count);
 }
 
 void CudaKernels::logits_partials(const Logits<T>& l, float* max, float* sums) {
-  follow();
-  cuda::logits_partials<T>(stream_, l.data, l.targets, max, sums, l.rows, l.columns, l.valid,
-                           l.first);
+  put(
+      [&](cudaStream_t on) {
+        cuda::logits_partials<T>(on, l.data, l.targets, max, sums, l.rows, l.columns, l.valid,
+                                 l.first);
+      },
+      l, max, sums);
 }
 
 void CudaKernels::rescale_sums(const float* part_max, const float* max, float* sums,
                                std::int64_t rows) {
-  follow();
-  cuda::rescale_sums(stream_, part_max, max, sums, rows);
+  put([&](cudaStream_t on) { cuda::rescale_sums(on, part_max, max, sums, rows); }, part_max, max,
+      sums, rows);
 }
 
 void CudaKernels::add_losses(const float* max, const float* sums, double* total,
                              std::int64_t rows) {
-  follow();
-  cuda::add_losses(stream_, max, sums, total, rows);
+  put([&](cudaStream_t on) { cuda::add_losses(on, max, sums, total, rows); }, max, sums, total,
+      rows);
 }
 
 void CudaKernels::logits_gradient(const Logits<T>& l, const float* max, const float* sums,
                                   double scale) {
-  follow();
-  cuda::logits_gradient<T>(stream_, l.data, l.targets, max, sums, l.rows, l.columns, l.valid,
-                           l.first, scale);
+  put(
+      [&](cudaStream_t on) {
+        cuda::logits_gradient<T>(on, l.data, l.targets, max, sums, l.rows, l.columns, l.valid,
+                                 l.first, scale);
+      },
+      l, max, sums, scale);
 }
 
 void CudaKernels::add_gradients(float* x, const float* y, std::int64_t count) {
-  follow();
-  cuda::add<float>(stream_, x, y, count);
+  put([&](cudaStream_t on) { cuda::add<float>(on, x, y, count); }, x, y, count);
 }
 
 void CudaKernels::copy_wide(const float* from, float* to, std::int64_t count) {
@@ -340,24 +385,28 @@ void CudaKernels::copy_wide(const float* from, float* to, std::int64_t count) {
 }
 
 void CudaKernels::widen(const T* from, float* to, std::int64_t count) {
-  follow();
-  cuda::cast(stream_, from, to, count);
+  put([&](cudaStream_t on) { cuda::cast(on, from, to, count); }, from, to, count);
 }
 
 void CudaKernels::sum_of_squares(const float* x, std::int64_t count, double* total) {
-  follow();
-  cuda::sum_of_squares(stream_, x, total, scratch<double>(sum_of_squares_workspace(count)), count);
+  put(
+      [&](cudaStream_t on) {
+        cuda::sum_of_squares(on, x, total, scratch<double>(sum_of_squares_workspace(count)), count);
+      },
+      x, count, total);
 }
 
 void CudaKernels::clip_scale(const double* squares, double most, float* scale) {
-  follow();
-  cuda::clip_scale(stream_, squares, most, scale);
+  put([&](cudaStream_t on) { cuda::clip_scale(on, squares, most, scale); }, squares, most, scale);
 }
 
 void CudaKernels::adam(const AdamStep& step, const float* scale, const Adam<T>& s) {
-  follow();
-  cuda::adam<T>(stream_, step, scale, s.gradient, s.master, s.first_moment, s.second_moment,
-                s.weights, s.count);
+  put(
+      [&](cudaStream_t on) {
+        cuda::adam<T>(on, step, scale, s.gradient, s.master, s.first_moment, s.second_moment,
+                      s.weights, s.count);
+      },
+      step.step);
 }
 
 }  // namespace echelon::cuda

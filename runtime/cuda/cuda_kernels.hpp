@@ -6,10 +6,12 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <typeinfo>
 #include <vector>
 
 #include "runtime/cuda/cuda_processor.hpp"
 #include "runtime/cuda/gemm.hpp"
+#include "runtime/cuda/repeats.hpp"
 #include "runtime/kernels.hpp"
 
 namespace echelon::cuda {
@@ -30,8 +32,13 @@ class CudaKernels final : public Kernels<Bfloat16> {
   /// Pinned memory for the uploads of a step. Taking it may wait for GPUs on which kernels wait for
   /// what this thread has not put on yet, so it is done before a step.
   void reserve_uploads(std::size_t count, std::int64_t bytes);
-  /// Pinned memory of uploads may be used again.
-  void begin_step() { uploads_ = 0; }
+  /// Pinned memory of uploads may be used again. `alike`: the step puts the same calls on the
+  /// stream as the last one that was so.
+  void begin_step(bool alike) {
+    uploads_ = 0;
+    may_repeat_ = alike && !communicates_;
+  }
+  [[nodiscard]] Repeats& repeats() { return repeats_; }
 
   void begin(const Instruction& i, bool timed) override;
   WithinTimes end(const Instruction& i) override;
@@ -98,6 +105,16 @@ class CudaKernels final : public Kernels<Bfloat16> {
 
   /// Waits until the stream has come so near that another call may be put on it.
   void follow();
+  /// Puts what `how` does on the stream, unless a graph stands for it, and into the graph that is
+  /// being recorded. `operands`: all that it depends on.
+  template <class How, class... Operands>
+  void put(const How& how, const Operands&... operands) {
+    repeats_.note(typeid(How).hash_code(), operands...);
+    if (!repeats_.puts()) return;
+    if (repeats_.records() == nullptr) follow();  // whoever records may not ask for events
+    how(stream_);
+    if (repeats_.records() != nullptr) how(repeats_.records());
+  }
   void copy_bytes(const void* from, void* to, std::int64_t bytes);
   void product(Product p, const Operands& operands);
   template <class E>
@@ -115,6 +132,9 @@ class CudaKernels final : public Kernels<Bfloat16> {
   std::array<CudaProcessor::Event, kMarks> marks_;  ///< each set kCallsBetweenMarks behind another
   std::size_t mark_ = 0;                            ///< the one that is set next
   int calls_ = 0;                                   ///< since the last one
+  Repeats repeats_;
+  bool may_repeat_ = false;    ///< of this step, forwards and backwards without communication
+  bool communicates_ = false;  ///< within forwards and backwards
   bool timed_ = false;
   std::uint32_t id_ = 0;
   std::vector<CudaProcessor::Spent> open_;

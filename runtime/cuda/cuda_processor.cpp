@@ -131,6 +131,7 @@ void CudaProcessor::learn(const Program& program) {
   queues_[static_cast<std::size_t>(Queue::host)]->reserve_uploads(static_cast<std::size_t>(loads),
                                                                   batch_bytes_);
   began_.assign(count, 0);
+  compute().repeats().forget(count, use_of_graphs());
   ended_.assign(count, 0);
 }
 
@@ -144,10 +145,10 @@ std::size_t CudaProcessor::stamp(cudaStream_t stream) {
   return used_stamps_++;
 }
 
-void CudaProcessor::begin_step(const Program& program, bool timed) {
+void CudaProcessor::begin_step(const Program& program, bool timed, bool alike) {
   use_device(device_);
   if (program_ != &program) learn(program);
-  for (const auto& queue : queues_) queue->begin_step();
+  for (const auto& queue : queues_) queue->begin_step(alike);
   if (!timed) return;
   used_stamps_ = 0;
   spent_.clear();
@@ -216,7 +217,9 @@ Seconds CudaProcessor::time_of(std::size_t stamp) const {
 /// A part within a part is taken off the outer one.
 void CudaProcessor::fill(StepTimes& times) const {
   for (const Instruction& i : program_->instructions) {
-    times.laps[i.id] = {.start = time_of(began_[i.id]), .end = time_of(ended_[i.id]), .within = {}};
+    Lap& lap = times.laps[i.id];
+    lap = {.start = time_of(began_[i.id]), .end = time_of(ended_[i.id]), .within = {}};
+    if (i.queue == Queue::compute) compute().repeats().learn(i.id, lap.end - lap.start);
   }
   for (std::size_t s = 0; s < spent_.size(); ++s) {
     const Spent& each = spent_[s];

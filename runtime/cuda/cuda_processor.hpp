@@ -43,7 +43,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   [[nodiscard]] std::optional<Bytes> left() const override;
   [[nodiscard]] Kernels<Bfloat16>& on(Queue queue) override;
   void prepare(std::span<const ChunkSpec> chunks, Memory& memory) override;
-  void begin_step(const Program& program, bool timed) override;
+  void begin_step(const Program& program, bool timed, bool alike) override;
   void end_step(StepTimes* times) override;
   [[nodiscard]] bool in_host_memory() const override { return false; }
   void read(const void* from, void* host, std::int64_t bytes) override;
@@ -66,6 +66,9 @@ class CudaProcessor final : public Processor<Bfloat16> {
     std::size_t end = 0;
   };
 
+  [[nodiscard]] CudaKernels& compute() const {
+    return *queues_[static_cast<std::size_t>(Queue::compute)];
+  }
   void learn(const Program& program);
   [[nodiscard]] std::size_t stamp(cudaStream_t stream);
   [[nodiscard]] Seconds time_of(std::size_t stamp) const;

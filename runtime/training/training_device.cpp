@@ -54,7 +54,7 @@ void TrainingDevice<T>::begin_step(int rank, std::int64_t step, bool timed) {
     std::fill(each.reductions.begin(), each.reductions.end(), 0);
   }
   for (auto& slot : r.slots) slot.emptied_by = nullptr;
-  r.processor.begin_step(schedule_.programs[at_index(r.at.pp)], timed);
+  r.processor.begin_step(schedule_.programs[at_index(r.at.pp)], timed, !r.estimates_noise);
   r.processor.on(Queue::compute).clear(r.sums, sizeof *r.sums);
 }
 

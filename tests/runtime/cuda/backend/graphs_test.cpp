@@ -1,0 +1,112 @@
+// Instructions as CUDA graphs: the same bits, and only where calls are alike.
+#include <cstdlib>
+
+#include "runtime/cuda/backend.hpp"
+#include "runtime/cuda/cuda_kernels.hpp"
+#include "tests/runtime/cuda/standins/settings.hpp"
+#include "tests/runtime/trained.hpp"
+
+namespace echelon {
+namespace {
+
+/// Tells at its end how many graphs rank 0 had.
+class Counted final : public Backend<Bfloat16> {
+ public:
+  Counted(std::unique_ptr<Backend<Bfloat16>> inner, std::size_t& graphs)
+      : inner_(std::move(inner)), graphs_(graphs) {}
+  ~Counted() override {
+    auto& kernels = dynamic_cast<cuda::CudaKernels&>(inner_->at(0).on(Queue::compute));
+    graphs_ = kernels.repeats().graphs();
+  }
+  [[nodiscard]] bool issues_in_order() const override { return true; }
+  [[nodiscard]] World& world() override { return inner_->world(); }
+  [[nodiscard]] Processor<Bfloat16>& at(int rank) override { return inner_->at(rank); }
+  [[nodiscard]] std::map<std::string, std::string> environment() const override { return {}; }
+
+ private:
+  std::unique_ptr<Backend<Bfloat16>> inner_;
+  std::size_t& graphs_;
+};
+
+struct Graphed {
+  Trained trained;
+  std::size_t graphs = 0;
+};
+
+Graphed train_with_graphs(const TrainedCase& c, const char* use) {
+  Graphed out;
+  standins::Settings machine;
+  machine.devices = static_cast<int>(c.plan.gpus());
+  standins::start(machine);
+  setenv("ECHELON_CUDA_GRAPHS", use, 1);
+  out.trained = train<Bfloat16>(c, [&](Crew& crew, std::unique_ptr<World> world,
+                                       const TrainedCase& of) {
+    PlanFile plan;
+    plan.model = of.model;
+    plan.plan = of.plan;
+    return std::make_unique<Counted>(*cuda::open_backend(crew, std::move(world), plan), out.graphs);
+  });
+  unsetenv("ECHELON_CUDA_GRAPHS");
+  standins::check_nothing_left();
+  return out;
+}
+
+TrainedCase case_with(int tp, int dp, int zero) {
+  TrainedCase c;
+  c.model = small_llama(2);
+  c.model.hidden = 32;
+  c.model.heads = 2;
+  c.model.kv_heads = 1;
+  c.model.head_dim = 64;
+  c.model.ffn_hidden = 64;
+  c.plan = plan_for(c.model, tp, 1, dp);
+  c.plan.zero = zero;
+  c.plan.shard_group = zero > 0 ? dp : 1;
+  c.global_batch = 2 * dp;
+  c.steps = 5;
+  c.rate = 1e-3;
+  return c;
+}
+
+TEST_CASE("forwards and backwards that repeat become graphs, with the same bits") {
+  for (const int zero : {0, 3}) {
+    TrainedCase c = case_with(1, 2, zero);
+    INFO("ZeRO " << zero);
+    const Graphed plain = train_with_graphs(c, "never");
+    const Graphed graphed = train_with_graphs(c, "always");
+    CHECK(plain.graphs == 0);
+    CHECK(graphed.graphs >= 4);  // two microbatches, forward and backward
+    for (std::size_t s = 0; s < plain.trained.steps.size(); ++s)
+      CHECK(graphed.trained.steps[s].loss == plain.trained.steps[s].loss);
+    CHECK(graphed.trained.weights == plain.trained.weights);
+  }
+}
+
+TEST_CASE("steps that estimate the gradient noise are no part of what repeats") {
+  TrainedCase c = case_with(1, 2, 0);
+  c.noise_every = 2;
+  const Graphed plain = train_with_graphs(c, "never");
+  c.steps = 8;
+  const Graphed graphed = train_with_graphs(c, "always");
+  CHECK(graphed.graphs > 0);
+  for (std::size_t s = 0; s < plain.trained.steps.size(); ++s) {
+    CHECK(graphed.trained.steps[s].loss == plain.trained.steps[s].loss);
+    CHECK(graphed.trained.steps[s].small_norm == plain.trained.steps[s].small_norm);
+  }
+}
+
+TEST_CASE("what communicates within, or is recomputed, is put on the stream every time") {
+  CHECK(train_with_graphs(case_with(2, 1, 0), "always").graphs == 0);
+  TrainedCase c = case_with(1, 1, 0);
+  c.plan.recompute = Recompute::full;
+  c.plan.recompute_layers = {2};
+  CHECK(train_with_graphs(c, "always").graphs == 2);  // the forwards
+}
+
+TEST_CASE("where graphs pay is found out by time") {
+  // Emulated devices are far slower than the host.
+  CHECK(train_with_graphs(case_with(1, 1, 0), "").graphs == 0);
+}
+
+}  // namespace
+}  // namespace echelon
