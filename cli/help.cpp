@@ -13,13 +13,17 @@ namespace echelon::cli {
 
 namespace {
 
-constexpr std::array<Section, 7> kSections = {{{kJob, "What is trained, and on what"},
-                                               {kLayout, "The plan (in a search: fixes the axis)"},
-                                               {kSearch, "Search"},
-                                               {kExplain, "Explanation"},
-                                               {kValidate, "Validation"},
-                                               {kCollectives, "Collectives"},
-                                               {kOutput | kPlanFile, "Output"}}};
+constexpr std::array<Section, 11> kSections = {{{kJob, "What is trained, and on what"},
+                                                {kLayout, "The plan (in a search: fixes the axis)"},
+                                                {kSearch, "Search"},
+                                                {kExplain, "Explanation"},
+                                                {kValidate, "Validation"},
+                                                {kCollectives, "Collectives"},
+                                                {kRun | kCalibrate, "Run"},
+                                                {kFit, "Fit"},
+                                                {kWindow, "Window"},
+                                                {kImport, "Import"},
+                                                {kOutput | kPlanFile, "Output"}}};
 
 /// The first section that both the verb and the flag belong to.
 unsigned section_of(const Verb& verb, const Flag& flag) {

@@ -1,0 +1,93 @@
+// plan run and plan calibrate on GPUs that are pretended (tests/runtime/cuda/standins), from the
+// command line to the report.
+#include "tests/cli/runs.hpp"
+#include "tests/support/text.hpp"
+
+using namespace echelon;
+using namespace echelon::test;
+
+namespace {
+
+/// A GPT-2-like model with heads of 64, as HuggingFace describes it.
+constexpr const char* kModel = R"({
+  "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 128, "n_layer": 2,
+  "n_head": 2, "n_positions": 64, "vocab_size": 256, "activation_function": "gelu_new",
+  "layer_norm_epsilon": 1e-5, "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0
+})";
+
+class GpuRuns : public Runs {
+ public:
+  explicit GpuRuns(int gpus, int mebibytes = 1024)
+      : environment_("ECHELON_BACKEND_PATH=" ECHELON_PRETENDED_GPUS " PRETENDED_GPUS=" +
+                     std::to_string(gpus) + " PRETENDED_MEBIBYTES=" + std::to_string(mebibytes) +
+                     " XDG_CACHE_HOME=" + shell_word(sandbox.file("cache"))) {
+    sandbox.write("model.json", kModel);
+  }
+  void gpu_plan(const std::string& name, int gpus, const std::string& degrees) const {
+    const ProcessResult made =
+        plan("--model model.json --cluster dgx-h100 --gpus " + std::to_string(gpus) +
+             " --seq 16 --global-batch 4 --microbatch 1 " + degrees + " --stack echelon -o " +
+             name + " --quiet");
+    INFO(made.err);
+    REQUIRE(made.exit_code == 0);
+  }
+  [[nodiscard]] ProcessResult plan(const std::string& arguments) const {
+    return sandbox.shell("timeout 120 " + sandbox.program(environment_) + " " + arguments);
+  }
+
+ private:
+  std::string environment_;
+};
+
+}  // namespace
+
+TEST_CASE("a plan runs on GPUs from the command line to its report") {
+  const GpuRuns runs(4);
+  runs.gpu_plan("plan.json", 4, "--dp 2 --pp 2 --zero 1");
+  const ProcessResult ran =
+      runs.plan("run plan.json --backend cuda --steps 4 --report report.json --trace trace.json");
+  INFO(ran.err);
+  REQUIRE(ran.exit_code == 0);
+  const RunReport report = read_run_report(runs.sandbox.file("report.json")).value();
+  CHECK(report.backend == "cuda");
+  CHECK(report.steps.size() == 4);
+  CHECK(report.executed_hash == report.schedule_hash);
+  CHECK(report.environment.count("gpu") == 1);
+  REQUIRE(report.measured);
+  CHECK(report.measured->time.total() > Seconds{});
+  CHECK(lacks(ran.out, "measured") == "");
+  // All ranks on one GPU give the same losses.
+  const GpuRuns shared(1);
+  shared.gpu_plan("plan.json", 4, "--dp 2 --pp 2 --zero 1");
+  const ProcessResult again =
+      shared.plan("run plan.json --backend cuda --steps 4 --report report.json --quiet");
+  INFO(again.err);
+  REQUIRE(again.exit_code == 0);
+  const RunReport other = read_run_report(shared.sandbox.file("report.json")).value();
+  REQUIRE(other.steps.size() == 4);
+  CHECK(other.steps.back().loss == Approx(report.steps.back().loss).epsilon(1e-3));
+}
+
+TEST_CASE("a GPU without room is told before the first step, with the cheapest change") {
+  const GpuRuns runs(1, 34);
+  runs.gpu_plan("plan.json", 1, "");
+  const ProcessResult ran = runs.plan("run plan.json --backend cuda --steps 2");
+  CHECK(ran.exit_code == 5);
+  INFO(ran.out << ran.err);
+  CHECK(lacks(ran.out + ran.err, "no memory for") == "");
+  CHECK(lacks(ran.out + ran.err, "predicted were") == "");
+}
+
+TEST_CASE("GPUs are calibrated, and plans are made for them") {
+  const GpuRuns runs(2, 8192);
+  const ProcessResult measured = runs.plan("calibrate --backend cuda -o rates.json");
+  INFO(measured.out << measured.err);
+  REQUIRE(measured.exit_code == 0);
+  CHECK(lacks(measured.out, "Written to rates.json and rates.cluster.json") == "");
+  const ProcessResult predicted = runs.plan(
+      "predict --model model.json --cluster rates.cluster.json --calibration rates.json --gpus 2 "
+      "--dp 2 --seq 16 --global-batch 4 --stack echelon --json");
+  INFO(predicted.err);
+  REQUIRE(predicted.exit_code == 0);
+  CHECK(lacks(predicted.out, "\"calibrated\"") == "");
+}

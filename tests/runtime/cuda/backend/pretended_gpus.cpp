@@ -1,0 +1,41 @@
+// GPUs for plan-run that are not there: as many as PRETENDED_GPUS says.
+#include <algorithm>
+#include <cstdlib>
+
+#include "runtime/cuda/measure.hpp"
+#include "tests/runtime/cuda/standins/settings.hpp"
+
+namespace echelon {
+namespace {
+
+/// When the plugin is loaded.
+const bool kStarted = [] {
+  const char* count = std::getenv("PRETENDED_GPUS");
+  const char* mebibytes = std::getenv("PRETENDED_MEBIBYTES");
+  standins::Settings machine;
+  machine.devices = count == nullptr ? 1 : std::max(1, std::atoi(count));
+  if (mebibytes != nullptr)
+    machine.device_bytes = static_cast<std::size_t>(std::atoi(mebibytes)) << 20U;
+  standins::start(machine);
+  return true;
+}();
+
+}  // namespace
+
+/// What emulated threads can do in a test's time.
+cuda::MeasuredSizes cuda::usual_sizes() {
+  MeasuredSizes sizes;
+  sizes.linears = {{64, 64, 128}, {64, 128, 256}};
+  sizes.attentions = {attention_of_heads(64, 1, 2, 1, 64)};
+  sizes.matrices = {{8, 64}};
+  sizes.logits = {{8, 256}};
+  sizes.parameters = {1024};
+  sizes.layers = {{1, 64, 64, 1}};
+  sizes.copies = {4096};
+  sizes.collectives = {256, 1024};
+  sizes.launches = 4;
+  sizes.most = Seconds{20};
+  return sizes;
+}
+
+}  // namespace echelon
