@@ -9,6 +9,7 @@
 #include "runtime/clock.hpp"
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/cuda_kernels.hpp"
+#include "runtime/cuda/kernels.hpp"
 
 namespace echelon::cuda {
 namespace {
@@ -31,6 +32,8 @@ void CudaProcessor::Free::operator()(std::byte* pinned) const {
 CudaProcessor::CudaProcessor(Crew& crew, int rank, int device, Algorithms& algorithms)
     : crew_(crew), rank_(rank), device_(device) {
   use_device(device_);
+  load_kernels();
+  check(cudaGetLastError(), "load kernels");
   int last = 0;
   int first = 0;
   check(cudaDeviceGetStreamPriorityRange(&last, &first), "ask for priorities");

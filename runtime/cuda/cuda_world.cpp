@@ -134,6 +134,8 @@ CudaWorld::CudaWorld(Crew& crew, std::unique_ptr<World> host, const ParallelPlan
       if (options.warm_up_bytes > 0) {
         auto& memory = scratch.at(rank);
         memory = std::make_unique<Scratch>(options.warm_up_bytes, stream_of_(rank, Queue::compute));
+        // Nobody takes memory while a GPU waits for others: CUDA may wait for that GPU then.
+        host_->at(rank, Line::host).barrier();
         warm_up(rank, memory->data(), options.warm_up_bytes);
         memory.reset();
       }

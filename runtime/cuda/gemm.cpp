@@ -210,7 +210,9 @@ void Gemm::time_candidates(Made& how, const Product& p, cudaStream_t stream) {
   const Block d(p.m * p.n * wide);
   const Block bias(p.m * narrow);
   for (const Block* each : {&a, &b, &d, &bias}) {
-    if (each->data() == nullptr) return;
+    if (each->data() != nullptr) continue;
+    how.algorithm = how.candidates.front();  // a stored one would not have been tried
+    return;
   }
   const Operands operands{a.data(), b.data(), d.data(), bias.data(), d.data()};
   for (const auto& [block, bytes] :

@@ -13,6 +13,7 @@
 
 #include "core/fingerprint.hpp"
 #include "runtime/cuda/checks.hpp"
+#include "runtime/cuda/kernels.hpp"
 #include "runtime/cuda/local_ranks.hpp"
 
 namespace echelon::cuda {
@@ -73,8 +74,12 @@ Result<bool> are_shared(const std::vector<Seat>& seats, bool in_one_process) {
   const auto crowded = std::find_if(by_gpu.begin(), by_gpu.end(),
                                     [](const auto& each) { return each.second.size() > 1; });
   if (crowded == by_gpu.end()) return false;
-  if (in_one_process && by_gpu.size() == 1) return true;
   const std::vector<std::size_t>& ranks = crowded->second;
+  if (in_one_process && by_gpu.size() == 1) {
+    if (ranks.size() <= kMembersAtMost) return true;
+    return environment_error(kWhere, fmt::format("{} ranks on one GPU", ranks.size()),
+                             fmt::format("at most {} can share one", kMembersAtMost));
+  }
   const std::string found = fmt::format("ranks {} and {} are on one GPU", ranks[0], ranks[1]);
   if (!in_one_process) {
     return environment_error(

@@ -28,7 +28,7 @@ struct Seat {
 /// The n-th rank of a host takes its GPU n mod the number of those that it sees. `seats`: by rank;
 /// `in_one_process`: all ranks of the run are. Error (environment): ranks share a GPU that cannot:
 /// NCCL takes one rank per GPU, and what we have instead needs all ranks in one process, on one
-/// GPU.
+/// GPU, kMembersAtMost of them.
 [[nodiscard]] Result<bool> are_shared(const std::vector<Seat>& seats, bool in_one_process);
 
 /// For the local ranks. All processes call it, before the crew runs: ranks tell each other where

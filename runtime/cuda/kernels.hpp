@@ -22,6 +22,11 @@ namespace echelon::cuda {
 
 using Stream = CUstream_st*;  ///< cudaStream_t
 
+/// Brings all kernels to the calling thread's device. CUDA otherwise does that at a kernel's first
+/// launch, and may wait for the device then, on which kernels may wait for others. Source: CUDA
+/// programming guide, "Lazy Loading". Failures are left for cudaGetLastError().
+void load_kernels();
+
 // ---- Norms, with the sum that precedes them (norms_forward.cu, norms_backward.cu)
 
 /// Where `residual` is given, sum = x + residual, rounded to T, and the norm is of that; it may be

@@ -29,7 +29,7 @@ constexpr std::array<const char*, 3> kAmongAll = {"all_reduce", "all_gather", "r
 class MeasuredEnd {
  public:
   MeasuredEnd(Crew& crew, Nccl& nccl, const Group& group, int device, const NcclId& id,
-              std::int64_t bytes)
+              Communicator& others, std::int64_t bytes)
       : crew_(crew), nccl_(nccl), rank_(device) {
     use_device(device);
     cudaStream_t stream = nullptr;
@@ -44,6 +44,7 @@ class MeasuredEnd {
     }
     fill(*room_, bytes / bytes_of(Element::bf16), false, stream);
     lap_ = std::make_unique<Lap>();
+    others.barrier();  // nobody takes memory while a GPU waits for others: CUDA may wait for that
     static_cast<void>(time("all_reduce", bytes, 0, 1));  // channels are made by the first
     held_ = taken_memory() - before - Bytes{static_cast<double>(bytes)};
   }
@@ -166,7 +167,7 @@ void measure_group(int size, bool all, const MeasuredSizes& sizes, const Stopwat
   for (int rank = 0; rank < size; ++rank) {
     crew.add(fmt::format("GPU {}", rank), [&, rank] {
       const auto own = static_cast<std::size_t>(rank);
-      ends[own] = std::make_unique<MeasuredEnd>(crew, nccl, group, rank, id, most);
+      ends[own] = std::make_unique<MeasuredEnd>(crew, nccl, group, rank, id, *others[own], most);
       MeasuredEnd& gpu = *ends[own];
       Member member(gpu, *others[own], watch);
       {

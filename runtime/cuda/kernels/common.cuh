@@ -220,10 +220,16 @@ void with_flag(bool flag, const Run& run) {
   }
 }
 
+/// Remembers the kernel for load_kernels().
+bool note_kernel(const void* kernel);
+template <auto kernel>
+inline const bool kNoted = note_kernel(reinterpret_cast<const void*>(kernel));
+
 /// A launch that fails leaves its error for cudaGetLastError(). A grid without blocks is no launch.
 template <auto kernel, class... Arguments>
 void launch(Stream stream, dim3 grid, dim3 block, std::size_t shared_bytes,
             Arguments... arguments) {
+  [[maybe_unused]] const bool* const noted = &kNoted<kernel>;  // before main
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
 #ifndef __CUDACC__
   emulation::name_kernel(reinterpret_cast<const void*>(kernel), __PRETTY_FUNCTION__);

@@ -41,6 +41,8 @@ TEST_CASE("every rank has a GPU of its own, or all share one in one process") {
   CHECK((alone && !*alone));
   const auto together = cuda::are_shared({{"a", "0"}, {"a", "0"}}, true);
   CHECK((together && *together));
+  CHECK(cuda::are_shared(std::vector<cuda::Seat>(64, {"a", "0"}), true).ok());
+  CHECK_FALSE(cuda::are_shared(std::vector<cuda::Seat>(65, {"a", "0"}), true).ok());
   CHECK(why_not(cuda::are_shared({{"a", "0"}, {"b", "0"}, {"a", "0"}}, false))
             .find("ranks 0 and 2 are on one GPU, in different processes") != std::string::npos);
   CHECK(why_not(cuda::are_shared({{"a", "0"}, {"a", "1"}, {"a", "0"}}, true))

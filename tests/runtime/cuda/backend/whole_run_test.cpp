@@ -42,6 +42,7 @@ RunSurroundings with_gpus() {
 standins::Settings gpus(int count) {
   standins::Settings machine;
   machine.devices = count;
+  machine.loads_kernels_first = true;
   return machine;
 }
 

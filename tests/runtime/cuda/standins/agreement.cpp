@@ -74,7 +74,8 @@ static_assert(same<Cuda<cudaStream_t*, unsigned>>(&cudaStreamCreateWithFlags) &&
               same<Cuda<cudaEvent_t>>(&cudaEventSynchronize) &&
               same<Cuda<cudaEvent_t>>(&cudaEventQuery) &&
               same<Cuda<float*, cudaEvent_t, cudaEvent_t>>(&cudaEventElapsedTime) &&
-              same<Cuda<>>(&cudaDeviceSynchronize));
+              same<Cuda<>>(&cudaDeviceSynchronize) &&
+              same<Cuda<cudaFuncAttributes*, const void*>>(&cudaFuncGetAttributes));
 static_assert(same<Cuda<cudaStream_t, cudaStreamCaptureMode>>(&cudaStreamBeginCapture) &&
               same<Cuda<cudaStream_t, cudaGraph_t*>>(&cudaStreamEndCapture) &&
               same<Cuda<cudaStream_t, cudaStreamCaptureStatus*>>(&cudaStreamIsCapturing) &&

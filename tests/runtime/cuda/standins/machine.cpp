@@ -57,6 +57,7 @@ void Machine::start(const Settings& settings) {
   streams_.clear();
   events_.clear();
   owned_.clear();
+  loaded.clear();
   streams_made_ = events_made_ = 0;
   fault_ = nullptr;
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -109,6 +110,8 @@ class Machine {
   };
 
   void start(const Settings& settings);
+  /// Kernels on the devices, by device.
+  std::set<std::pair<int, const void*>> loaded;
   [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] std::uint64_t number() const { return number_; }
   Numbers& draws() { return draws_; }

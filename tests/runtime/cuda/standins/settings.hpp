@@ -40,6 +40,8 @@ struct Settings {
   /// Operations that a stream takes while it does not get on; the driver would hold the thread that
   /// brings another one, whatever that waits for. Source: stackoverflow.com/questions/53970187.
   std::size_t stream_holds = 1000;
+  /// A kernel that was not loaded to the device before it is launched there is a fault.
+  bool loads_kernels_first = false;
 };
 
 /// A new machine: nothing of an earlier one is valid, and no host thread may be using that.

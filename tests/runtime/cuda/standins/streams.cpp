@@ -154,6 +154,13 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
   return cudaSuccess;
 }
 
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attr, const void* func) {
+  const Machine::Lock lock;
+  *attr = {};
+  machine().loaded.emplace(this_thread().device, func);
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceSynchronize() {
   Machine::Lock lock;
   if (forbidden_in_capture()) return failed(cudaErrorStreamCaptureUnsupported);
@@ -179,6 +186,9 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel,
   const int device = config.stream->device;
   if (device != this_thread().device) return failed(cudaErrorInvalidResourceHandle);
   const std::string name = emulation::name_of_kernel(kernel);
+  if (machine().settings().loads_kernels_first && machine().loaded.count({device, kernel}) == 0) {
+    machine().complain(name + " is loaded by its first launch");
+  }
   const auto check = [pointers, device, name] {
     for (const void* pointer : pointers) {
       if (pointer != nullptr) check_operand(name, pointer, 0, device, true);
