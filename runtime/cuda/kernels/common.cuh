@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "runtime/cuda/kernels.hpp"
 #include "runtime/cuda/kernels/shared.cuh"
@@ -220,8 +221,15 @@ void with_flag(bool flag, const Run& run) {
   }
 }
 
-/// Remembers the kernel for load_kernels().
-bool note_kernel(const void* kernel);
+/// For load_kernels(): what any launch names.
+inline std::vector<const void*>& noted_kernels() {
+  static std::vector<const void*> all;
+  return all;
+}
+inline bool note_kernel(const void* kernel) {
+  noted_kernels().push_back(kernel);
+  return true;
+}
 template <auto kernel>
 inline const bool kNoted = note_kernel(reinterpret_cast<const void*>(kernel));
 
