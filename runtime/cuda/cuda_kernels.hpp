@@ -21,7 +21,7 @@ class CudaKernels final : public Kernels<Bfloat16> {
   using T = Bfloat16;
 
   /// `priority`: the stream's, as cudaStreamCreateWithPriority has it.
-  CudaKernels(CudaProcessor& processor, Queue queue, int priority, Algorithms& algorithms);
+  CudaKernels(CudaProcessor& processor, int priority, Algorithms& algorithms);
   ~CudaKernels() override;
   CudaKernels(const CudaKernels&) = delete;
   CudaKernels& operator=(const CudaKernels&) = delete;

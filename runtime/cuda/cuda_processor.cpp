@@ -40,7 +40,7 @@ CudaProcessor::CudaProcessor(Crew& crew, int rank, int device, Algorithms& algor
   for (std::size_t queue = 0; queue < kQueues; ++queue) {
     const auto which = static_cast<Queue>(queue);
     queues_[queue] =
-        std::make_unique<CudaKernels>(*this, which, goes_first(which) ? first : last, algorithms);
+        std::make_unique<CudaKernels>(*this, goes_first(which) ? first : last, algorithms);
   }
   staging_ = pinned(kStaging);
 }

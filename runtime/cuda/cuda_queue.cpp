@@ -1,0 +1,149 @@
+// CudaKernels: what it is made of, and the queue that it is.
+#include <algorithm>
+#include <cstring>
+
+#include "core/expects.hpp"
+#include "runtime/cuda/checks.hpp"
+#include "runtime/cuda/cuda_kernels.hpp"
+#include "runtime/cuda/kernels.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+AttentionShape attention_of(const ChunkSpec& spec, const ChunkShape& s) {
+  return {.sequence = spec.sequence,
+          .samples = spec.microbatch,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_dim = spec.model.head_dim,
+          .qkv_stride = s.qkv,
+          .out_stride = s.query};
+}
+
+/// Bytes of the largest workspace of any kernel that a chunk is computed with.
+std::int64_t workspace_of(const ChunkSpec& spec) {
+  const ChunkShape s = shape_of(spec);
+  constexpr std::int64_t kFloat = sizeof(float);
+  std::int64_t most = kFloat * norm_backward_workspace(s.local, s.hidden);
+  const auto need = [&](std::int64_t bytes) { most = std::max(most, bytes); };
+  for (const std::int64_t width : {s.hidden, s.qkv, s.up}) {
+    need(kFloat * bias_gradient_workspace(s.rows, width));
+  }
+  if (spec.loss) need(kFloat * bias_gradient_workspace(s.loss_rows, s.vocab));
+  if (spec.layers > 0) need(kFloat * attention_backward_workspace(attention_of(spec, s)));
+  if (spec.embedding) need(kFloat * embedding_backward_workspace(s.rows));
+  return most;
+}
+
+std::int64_t squares_workspace_of(const ChunkSpec& spec) {
+  std::int64_t most = 0;
+  for (const Region& region : parameters_of(spec).regions) {
+    for (const Parameter& p : region.parameters)
+      most = std::max(most, sum_of_squares_workspace(p.count()));
+  }
+  return most * static_cast<std::int64_t>(sizeof(double));
+}
+
+}  // namespace
+
+CudaKernels::CudaKernels(CudaProcessor& processor, int priority, Algorithms& algorithms)
+    : processor_(processor), gemm_(algorithms) {
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "make a stream");
+  for (CudaProcessor::Event& each : marks_) each = CudaProcessor::untimed_event();
+}
+
+CudaKernels::~CudaKernels() { static_cast<void>(cudaStreamDestroy(stream_)); }
+
+void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
+  constexpr auto kPart = &MemoryBreakdown::workspace;
+  const bool computes = this == &processor_.on(Queue::compute);
+  std::vector<Product> products;
+  for (const ChunkSpec& spec : chunks) {
+    scratch_bytes_ = std::max(scratch_bytes_, squares_workspace_of(spec));
+    if (!computes) continue;
+    communicates_ = communicates_ || spec.tp > 1;
+    scratch_bytes_ = std::max(scratch_bytes_, workspace_of(spec));
+    const std::vector<Product> more = products_of(spec);
+    products.insert(products.end(), more.begin(), more.end());
+    const ModelSpec& model = spec.model;
+    if (model.position != PositionEmbedding::rope || rotations_.contains(model.head_dim)) continue;
+    float* table = memory.allocate<float>(kPart, std::int64_t{spec.sequence} * model.head_dim,
+                                          "the table of rotations");
+    rotation_table(stream_, table, spec.sequence, model.head_dim, 0, spec.rope_theta);
+    rotations_.emplace(model.head_dim, table);
+  }
+  scratch_ = memory.allocate<std::byte>(kPart, scratch_bytes_, "scratch of kernels");
+  if (!computes) return;
+  gemm_.use_workspace(memory.allocate<std::byte>(kPart, Gemm::kWorkspace, "scratch of cuBLASLt"));
+  gemm_.choose(products, stream_);
+}
+
+void CudaKernels::reserve_uploads(std::size_t count, std::int64_t bytes) {
+  staging_.clear();
+  staging_bytes_ = bytes;
+  while (staging_.size() < count) staging_.push_back(processor_.pinned(bytes));
+}
+
+void CudaKernels::begin(const Instruction& i, bool timed) {
+  timed_ = timed;
+  id_ = i.id;
+  for (const std::uint32_t id : i.after) wait(processor_.program_->instructions[id]);
+  if (timed_) processor_.began_[i.id] = processor_.stamp(stream_);
+  const bool computes = i.op == Op::forward || i.op == Op::backward || i.op == Op::backward_input ||
+                        i.op == Op::backward_weight;
+  repeats_.begin(i.id, may_repeat_ && computes);
+}
+
+WithinTimes CudaKernels::end(const Instruction& i) {
+  repeats_.end(stream_);
+  check(cudaGetLastError(), "start a kernel");
+  if (timed_) processor_.ended_[i.id] = processor_.stamp(stream_);
+  if (processor_.awaited_[i.id]) {
+    check(cudaEventRecord(processor_.over_[i.id].get(), stream_), "record an event");
+  }
+  timed_ = false;
+  return {};
+}
+
+void CudaKernels::wait(const Instruction& i) {
+  EXPECTS(processor_.awaited_[i.id], "only what is known to be waited for has an event");
+  check(cudaStreamWaitEvent(stream_, processor_.over_[i.id].get(), 0), "wait for an event");
+}
+
+void CudaKernels::start(Within part) {
+  repeats_.keep_out();
+  if (!timed_) return;
+  open_.push_back({.id = id_,
+                   .part = part,
+                   .depth = static_cast<int>(open_.size()),
+                   .begin = processor_.stamp(stream_),
+                   .end = 0});
+}
+
+void CudaKernels::stop() {
+  if (!timed_) return;
+  open_.back().end = processor_.stamp(stream_);
+  processor_.spent_.push_back(open_.back());
+  open_.pop_back();
+}
+
+void CudaKernels::follow() {
+  if (++calls_ < kCallsBetweenMarks) return;
+  calls_ = 0;
+  const CudaProcessor::Event& mark = marks_[mark_];
+  mark_ = (mark_ + 1) % kMarks;
+  processor_.await(mark);  // set kMarks marks ago, or never
+  check(cudaEventRecord(mark.get(), stream_), "record an event");
+}
+
+void CudaKernels::upload(const void* from, void* to, std::int64_t bytes) {
+  follow();
+  EXPECTS(uploads_ < staging_.size() && bytes <= staging_bytes_, "uploads that were announced");
+  std::byte* const pinned = staging_[uploads_++].get();
+  std::memcpy(pinned, from, static_cast<std::size_t>(bytes));
+  check(
+      cudaMemcpyAsync(to, pinned, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_),
+      "copy to the GPU");
+}
+
+}  // namespace echelon::cuda
