@@ -91,6 +91,7 @@ void CudaKernels::begin(const Instruction& i, bool timed) {
   if (timed_) processor_.began_[i.id] = processor_.stamp(stream_);
   const bool computes = i.op == Op::forward || i.op == Op::backward || i.op == Op::backward_input ||
                         i.op == Op::backward_weight;
+  follow();  // a graph counts as one call
   repeats_.begin(i.id, may_repeat_ && computes);
 }
 

@@ -111,18 +111,17 @@ struct Gemm::Made {
   }
 };
 
-Gemm::Gemm(Algorithms& algorithms) : algorithms_(algorithms) {
-  check(cublasLtCreate(&handle_), "open cuBLASLt");
-}
+Gemm::Gemm(Algorithms& algorithms) : algorithms_(algorithms) {}
 
 Gemm::~Gemm() {
   made_.clear();
-  cublasLtDestroy(handle_);
+  if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
 Gemm::Made& Gemm::made(const Product& p) {
   std::unique_ptr<Made>& place = made_[p];
   if (place) return *place;
+  if (handle_ == nullptr) check(cublasLtCreate(&handle_), "open cuBLASLt");
   auto out = std::make_unique<Made>();
   check(cublasLtMatmulDescCreate(&out->description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
         "describe a product");

@@ -67,7 +67,8 @@ class Algorithms {
 /// Below XDG_CACHE_HOME or ~/.cache; empty when there is neither.
 [[nodiscard]] std::string algorithms_path(const std::string& gpu);
 
-/// For one queue of one device; the device is the calling thread's.
+/// For one queue of one device; the device is the calling thread's. cuBLASLt is opened with the
+/// first product.
 class Gemm {
  public:
   static constexpr std::int64_t kWorkspace = 32 << 20;  ///< what NVIDIA suggests for Hopper

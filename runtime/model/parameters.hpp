@@ -36,7 +36,8 @@ struct Parameter {
 };
 
 /// Flat memory that is gathered, reduced and sharded as one: a unit of a chunk, or the tied word
-/// embedding. Parameters lie one behind the other; `padded` is a multiple of `shards`.
+/// embedding. Parameters lie one behind the other; `padded` is a multiple of 8
+/// times `shards`, where these are several.
 struct Region {
   std::vector<Parameter> parameters;
   std::int64_t count = 0;
@@ -57,7 +58,7 @@ struct ChunkSpec {
   int microbatch = 1;                ///< samples
   int sequence = 0;                  ///< tokens of a sample
   std::vector<Recompute> recompute;  ///< per layer of this chunk: none, selective or full
-  int shards = 1;                    ///< regions are padded to a multiple of it
+  int shards = 1;                    ///< regions are padded to parts of 8 elements for each
   std::int64_t padded_vocab = 0;     ///< a multiple of tp
   // Not shapes, so no ModelSpec says them.
   double norm_eps = 1e-5;     ///< GPT-2's, Llama 2's and 3's
