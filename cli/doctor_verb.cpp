@@ -154,6 +154,9 @@ void examine_gpus(std::vector<Finding>& all) {
            "apt-get install nvidia-cuda-toolkit, or NVIDIA's own packages");
   gpu.look("NCCL", if_true(can_load("libnccl.so.2"), "libnccl.so.2 can be loaded"),
            "libnccl.so.2 is not there", "NVIDIA's package libnccl2");
+  const std::string plugin = own_folder() + "/echelon_cuda.so";
+  gpu.look("CUDA backend", if_true(any_exists({plugin.c_str()}), plugin), "not built",
+           "./plan run PLAN.json --backend cuda builds it where nvcc, cuBLASLt and NCCL are");
   gpu.add_to(all);
 }
 
