@@ -1,6 +1,7 @@
 // Named parts of a prediction. The parts are all there is: total() is their sum.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include "core/units.hpp"
@@ -26,6 +27,20 @@ struct MemoryBreakdown {
   }
   bool operator==(const MemoryBreakdown&) const = default;
 };
+
+/// The parts by what files and messages call them.
+struct NamedMemory {
+  std::string_view name;
+  Bytes MemoryBreakdown::*part;
+};
+inline constexpr std::array<NamedMemory, 7> kMemoryParts = {
+    {{"weights", &MemoryBreakdown::weights},
+     {"gradients", &MemoryBreakdown::gradients},
+     {"optimizer", &MemoryBreakdown::optimizer},
+     {"activations", &MemoryBreakdown::activations},
+     {"workspace", &MemoryBreakdown::workspace},
+     {"communication", &MemoryBreakdown::communication},
+     {"context", &MemoryBreakdown::context}}};
 
 /// One optimizer step on the rank that finishes last. *Exposed* communication is time its compute
 /// queue waits on that collective; *bubble* is waiting on pipeline receives.

@@ -35,19 +35,8 @@ std::vector<int> int_list(JsonReader& reader, const char* key, int least) {
   return values;
 }
 
-struct MemoryPart {
-  const char* key;
-  Bytes MemoryBreakdown::*part;
-};
-constexpr MemoryPart kMemoryParts[] = {
-    {"weights_bytes", &MemoryBreakdown::weights},
-    {"gradients_bytes", &MemoryBreakdown::gradients},
-    {"optimizer_bytes", &MemoryBreakdown::optimizer},
-    {"activations_bytes", &MemoryBreakdown::activations},
-    {"workspace_bytes", &MemoryBreakdown::workspace},
-    {"communication_bytes", &MemoryBreakdown::communication},
-    {"context_bytes", &MemoryBreakdown::context},
-};
+/// "weights_bytes"
+std::string key_of(const NamedMemory& part) { return std::string(part.name) + "_bytes"; }
 
 struct TimePart {
   const char* key;
@@ -85,8 +74,8 @@ Status read_memory(const Json& object, const std::string& where, const std::stri
   for (std::size_t i = 0; i < stages.size(); ++i) {
     JsonReader stage(stages[i], where, pointer + "/stages/" + std::to_string(i));
     MemoryBreakdown parts;
-    for (const MemoryPart& part : kMemoryParts) {
-      parts.*part.part = Bytes{stage.number(part.key, 0, kHuge)};
+    for (const NamedMemory& part : kMemoryParts) {
+      parts.*part.part = Bytes{stage.number(key_of(part), 0, kHuge)};
     }
     stage.ignore({"stage", "total_bytes"});  // derived
     if (const Status read = stage.finish(); !read) return read;
@@ -142,9 +131,9 @@ Json memory_json(const PredictedCosts& costs) {
   for (std::size_t i = 0; i < costs.stages.size(); ++i) {
     Json stage{{"stage", i}};
     std::int64_t total = 0;  // of the whole numbers shown, so that the parts sum to it exactly
-    for (const MemoryPart& part : kMemoryParts) {
+    for (const NamedMemory& part : kMemoryParts) {
       const std::int64_t bytes = whole_bytes(costs.stages[i].*part.part);
-      stage[part.key] = bytes;
+      stage[key_of(part)] = bytes;
       total += bytes;
     }
     stage["total_bytes"] = total;

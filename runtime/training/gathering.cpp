@@ -43,10 +43,6 @@ StepTimes unpacked(const double* from, std::size_t laps, int rank, int pipeline_
   return times;
 }
 
-constexpr std::array<Bytes MemoryBreakdown::*, 7> kMemoryParts = {
-    &MemoryBreakdown::weights,     &MemoryBreakdown::gradients, &MemoryBreakdown::optimizer,
-    &MemoryBreakdown::activations, &MemoryBreakdown::workspace, &MemoryBreakdown::communication,
-    &MemoryBreakdown::context};
 constexpr std::size_t kMemoryNumbers = kMemoryParts.size() + 1;  // and the process
 
 template <class Value>
@@ -104,7 +100,7 @@ void gather_measurements(Communicator& all, const OwnMeasurements& own, const Sc
   const std::string hash = hash_of_all(all, own, schedule, report.schedule_hash);
 
   std::vector<double> numbers;
-  for (const auto part : kMemoryParts) numbers.push_back((own.held.*part).in(kByte));
+  for (const NamedMemory& each : kMemoryParts) numbers.push_back((own.held.*each.part).in(kByte));
   numbers.push_back(own.process_peak.in(kByte));
   const std::vector<double> memory = gathered(all, numbers, Element::f64);
 
@@ -125,7 +121,7 @@ void gather_measurements(Communicator& all, const OwnMeasurements& own, const Sc
     const double* from = memory.data() + rank * kMemoryNumbers;
     MemoryBreakdown of_rank;
     for (std::size_t part = 0; part < kMemoryParts.size(); ++part)
-      of_rank.*kMemoryParts[part] = Bytes{from[part]};
+      of_rank.*kMemoryParts[part].part = Bytes{from[part]};
     report.process_peak += Bytes{from[kMemoryParts.size()]};
     const auto stage = static_cast<std::size_t>(grid.coordinates(static_cast<int>(rank)).pp);
     if (of_rank.total() > measured.stages[stage].total()) measured.stages[stage] = of_rank;

@@ -2,27 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 namespace echelon {
 namespace {
 
-struct NamedPart {
-  Bytes MemoryBreakdown::*part;
-  const char* name;
-};
-constexpr NamedPart kParts[] = {
-    {&MemoryBreakdown::weights, "weights"},     {&MemoryBreakdown::gradients, "gradients"},
-    {&MemoryBreakdown::optimizer, "optimizer"}, {&MemoryBreakdown::activations, "activations"},
-    {&MemoryBreakdown::workspace, "workspace"}, {&MemoryBreakdown::communication, "communication"},
-    {&MemoryBreakdown::context, "context"}};
-
-const char* name_of_part(Bytes MemoryBreakdown::*part) {
-  for (const NamedPart& each : kParts) {
-    if (each.part == part) return each.name;
-  }
-  return "memory";
+std::string_view name_of(Bytes MemoryBreakdown::*part) {
+  return std::find_if(kMemoryParts.begin(), kMemoryParts.end(),
+                      [&](const NamedMemory& each) { return each.part == part; })
+      ->name;
 }
 
 class HostMemory final : public MemorySource {
@@ -53,7 +43,7 @@ void* Memory::block(Bytes MemoryBreakdown::*part, std::int64_t bytes, const char
     if (available) *available += held_.total();
     throw OutOfMemory(
         fmt::format("{}: no memory for {} ({:.1f} MiB of {}); {:.1f} MiB are held already", owner_,
-                    what, static_cast<double>(bytes) / 1048576.0, name_of_part(part),
+                    what, static_cast<double>(bytes) / 1048576.0, name_of(part),
                     held_.total().in(1_MiB)),
         part, available);
   }
