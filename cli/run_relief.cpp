@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "planner/pinning.hpp"
 #include "planner/why_not.hpp"
 #include "report/text.hpp"
 #include "report/words.hpp"
@@ -11,19 +12,16 @@
 namespace echelon::cli {
 namespace {
 
-/// What a user would have pinned: the rest of a plan follows from it.
+/// What a user chooses of a plan: the rest may follow.
 PlanConstraints choices_of(const ParallelPlan& plan) {
-  PlanConstraints c;
-  c.tp = plan.tp;
-  c.cp = plan.cp;
-  c.dp = plan.dp;
-  c.pp = plan.pp;
-  c.vpp = plan.vpp;
-  c.microbatch = plan.microbatch;
-  c.zero = plan.zero;
-  c.sequence_parallel = plan.sequence_parallel;
-  c.recompute = plan.recompute;
-  if (plan.recompute == Recompute::full) c.recompute_layers = plan.recompute_layers;
+  PlanConstraints c = pinned_to(plan);
+  c.shard_group.reset();
+  c.layers_per_stage.reset();
+  c.schedule.reset();
+  c.rank_order.reset();
+  c.overlap_dp.reset();
+  c.overlap_tp.reset();
+  c.overlap_pp.reset();
   return c;
 }
 
