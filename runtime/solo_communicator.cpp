@@ -1,6 +1,7 @@
 #include "runtime/solo_communicator.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "core/expects.hpp"
 
@@ -9,6 +10,7 @@ namespace {
 
 class SoloCommunicator final : public Communicator {
  public:
+  explicit SoloCommunicator(Copy copy) : copy_(std::move(copy)) {}
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 1; }
   void all_reduce(void*, std::int64_t, Element, Reduction) override {}
@@ -29,13 +31,19 @@ class SoloCommunicator final : public Communicator {
   [[nodiscard]] Seconds met() const override { return {}; }
 
  private:
-  static void copy(const void* in, void* out, std::int64_t bytes) {
-    if (in != out && bytes > 0) std::memcpy(out, in, static_cast<std::size_t>(bytes));
+  void copy(const void* in, void* out, std::int64_t bytes) const {
+    if (in == out || bytes == 0) return;
+    if (copy_) return copy_(in, out, bytes);
+    std::memcpy(out, in, static_cast<std::size_t>(bytes));
   }
+
+  Copy copy_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> solo_communicator() { return std::make_unique<SoloCommunicator>(); }
+std::unique_ptr<Communicator> solo_communicator(Copy copy) {
+  return std::make_unique<SoloCommunicator>(std::move(copy));
+}
 
 }  // namespace echelon

@@ -16,8 +16,8 @@ class Stream {
   virtual ~Stream() = default;
 
   /// What is put from here to `end` is the work of `i`, and waits for the instructions it comes
-  /// after. `timed`: the step is measured.
-  virtual void begin(const Instruction& i, bool timed) = 0;
+  /// after.
+  virtual void begin(const Instruction& i) = 0;
   /// What part of the instruction's time was spent on, as far as it is known by now: a device with
   /// queues of its own tells later (Processor::end_step).
   virtual WithinTimes end(const Instruction& i) = 0;

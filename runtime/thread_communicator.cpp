@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "core/expects.hpp"
+#include "runtime/call_communicator.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/ordered_reduction.hpp"
 #include "runtime/solo_communicator.hpp"
@@ -221,41 +221,19 @@ void ThreadGroup::do_piece(const SharedWork& work, std::int64_t piece) {
   }
 }
 
-class ThreadCommunicator final : public Communicator {
+class ThreadCommunicator final : public CallCommunicator {
  public:
   ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank)
       : group_(std::move(group)), rank_(rank) {}
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return group_->size(); }
-
-  void all_reduce(void* data, std::int64_t count, Element element, Reduction how) override {
-    group_->carry_out(rank_, {Operation::all_reduce, element, how, 0, count}, data, data);
-  }
-  void reduce_scatter(const void* in, void* out, std::int64_t count, Element element) override {
-    group_->carry_out(rank_, {Operation::reduce_scatter, element, Reduction::sum, 0, count}, in,
-                      out);
-  }
-  void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
-    group_->carry_out(rank_, {Operation::all_gather, element, Reduction::sum, 0, count}, in, out);
-  }
-  void broadcast(void* data, std::int64_t count, Element element, int root) override {
-    EXPECTS(root >= 0 && root < size(), "the root is a member");
-    group_->carry_out(rank_, {Operation::broadcast, element, Reduction::sum, root, count}, data,
-                      data);
-  }
-  void send(const void* data, std::int64_t count, Element element, int to) override {
-    EXPECTS(to >= 0 && to < size() && to != rank_, "a message goes to another member");
-    group_->carry_out(rank_, {Operation::send, element, Reduction::sum, to, count}, data, nullptr);
-  }
-  void receive(void* data, std::int64_t count, Element element, int from) override {
-    EXPECTS(from >= 0 && from < size() && from != rank_, "a message comes from another member");
-    group_->carry_out(rank_, {Operation::receive, element, Reduction::sum, from, count}, nullptr,
-                      data);
-  }
-  void barrier() override { group_->carry_out(rank_, {}, nullptr, nullptr); }
   [[nodiscard]] Seconds met() const override { return group_->met(rank_); }
 
  private:
+  void carry_out(const Call& call, const void* in, void* out) override {
+    group_->carry_out(rank_, call, in, out);
+  }
+
   std::shared_ptr<ThreadGroup> group_;
   int rank_;
 };

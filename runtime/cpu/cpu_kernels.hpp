@@ -11,7 +11,7 @@ namespace echelon {
 template <class T>
 class CpuKernels final : public Kernels<T> {
  public:
-  void begin(const Instruction&, bool) override {}
+  void begin(const Instruction&) override {}
   WithinTimes end(const Instruction&) override;
   void wait(const Instruction&) override {}  // what was put on a queue is over
   void start(Within part) override;

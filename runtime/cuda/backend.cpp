@@ -1,17 +1,16 @@
 #include "runtime/cuda/backend.hpp"
 
-#include <cublasLt.h>
-#include <cuda_runtime.h>
 #include <fmt/format.h>
 
 #include <map>
 #include <set>
 #include <utility>
 
-#include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/cuda_processor.hpp"
 #include "runtime/cuda/cuda_world.hpp"
+#include "runtime/cuda/devices.hpp"
 #include "runtime/cuda/gpus.hpp"
+#include "runtime/cuda/resources.hpp"
 
 namespace echelon::cuda {
 namespace {
@@ -21,24 +20,17 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// Of the calling thread's device; by whom does not show.
-Bytes taken_memory() {
-  std::size_t free = 0;
-  std::size_t all = 0;
-  check(cudaMemGetInfo(&free, &all), "ask for free memory");
-  return Bytes{static_cast<double>(all - free)};
-}
-
 class CudaBackend final : public Backend<Bfloat16> {
  public:
   CudaBackend(Crew& crew, std::unique_ptr<World> host, const PlanFile& plan, const Gpus& gpus)
-      : device_(gpus.device.begin()->second), algorithms_(algorithms_path(properties().name)) {
+      : facts_(facts_of_gpus(static_cast<int>(gpus.device.size()), gpus.device.begin()->second)),
+        algorithms_(algorithms_path(facts_.name)) {
     std::map<int, Bytes> contexts;  // by rank; those of one GPU share it
     std::set<int> opened;
     for (const int rank : host->local_ranks()) {
       const int device = gpus.device.at(rank);
       processors_.emplace(rank, std::make_unique<CudaProcessor>(crew, rank, device, algorithms_));
-      contexts[rank] = opened.insert(device).second ? taken_memory() : Bytes{};
+      contexts[rank] = opened.insert(device).second ? memory_of_device().taken : Bytes{};
     }
     world_ = std::make_unique<CudaWorld>(
         crew, std::move(host), plan.plan, plan.model, gpus,
@@ -55,25 +47,15 @@ class CudaBackend final : public Backend<Bfloat16> {
   [[nodiscard]] Processor<Bfloat16>& at(int rank) override { return *processors_.at(rank); }
   void give_up() override { world_->abort_all(); }
   [[nodiscard]] std::map<std::string, std::string> environment() const override {
-    int driver = 0;
-    int runtime = 0;
-    static_cast<void>(cudaDriverGetVersion(&driver));
-    static_cast<void>(cudaRuntimeGetVersion(&runtime));
-    return {{"gpu", properties().name},
-            {"cuda driver", version_text(driver)},
-            {"cuda runtime", version_text(runtime)},
-            {"cublaslt", std::to_string(cublasLtGetVersion())},
+    return {{"gpu", facts_.name},
+            {"cuda driver", version_text(facts_.driver)},
+            {"cuda runtime", version_text(facts_.runtime)},
+            {"cublaslt", std::to_string(facts_.cublas)},
             {"communicators", world_->transport()}};
   }
 
  private:
-  [[nodiscard]] cudaDeviceProp properties() const {
-    cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, device_), "ask for the GPU");
-    return properties;
-  }
-
-  int device_;  ///< of the first local rank
+  GpuFacts facts_;  ///< of the first local rank's
   Algorithms algorithms_;
   std::map<int, std::unique_ptr<CudaProcessor>> processors_;
   std::unique_ptr<CudaWorld> world_;  ///< before the streams it is on

@@ -22,11 +22,8 @@ class CudaKernels final : public Kernels<Bfloat16> {
 
   /// `priority`: the stream's, as cudaStreamCreateWithPriority has it.
   CudaKernels(CudaProcessor& processor, int priority, Algorithms& algorithms);
-  ~CudaKernels() override;
-  CudaKernels(const CudaKernels&) = delete;
-  CudaKernels& operator=(const CudaKernels&) = delete;
 
-  [[nodiscard]] cudaStream_t stream() const { return stream_; }
+  [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
   /// What the kernels need beside their operands for these chunks: taken from `memory`.
   void prepare(std::span<const ChunkSpec> chunks, Memory& memory);
   /// Pinned memory for the uploads of a step. Taking it may wait for GPUs on which kernels wait for
@@ -40,7 +37,7 @@ class CudaKernels final : public Kernels<Bfloat16> {
   }
   [[nodiscard]] Repeats& repeats() { return repeats_; }
 
-  void begin(const Instruction& i, bool timed) override;
+  void begin(const Instruction& i) override;
   WithinTimes end(const Instruction& i) override;
   void wait(const Instruction& i) override;
   void start(Within part) override;
@@ -112,7 +109,7 @@ class CudaKernels final : public Kernels<Bfloat16> {
     repeats_.note(typeid(How).hash_code(), operands...);
     if (!repeats_.puts()) return;
     if (repeats_.records() == nullptr) follow();  // whoever records may not ask for events
-    how(stream_);
+    how(stream());
     if (repeats_.records() != nullptr) how(repeats_.records());
   }
   void copy_bytes(const void* from, void* to, std::int64_t bytes);
@@ -121,17 +118,17 @@ class CudaKernels final : public Kernels<Bfloat16> {
   [[nodiscard]] E* scratch(std::int64_t count) const;
 
   CudaProcessor& processor_;
-  cudaStream_t stream_ = nullptr;
+  OwnStream stream_;
   Gemm gemm_;
   std::byte* scratch_ = nullptr;  ///< of one kernel at a time
   std::int64_t scratch_bytes_ = 0;
-  std::map<int, float*> rotations_;             ///< tables by head dimension
-  std::vector<CudaProcessor::Pinned> staging_;  ///< one per upload of a step
-  std::int64_t staging_bytes_ = 0;              ///< of each
+  std::map<int, float*> rotations_;  ///< tables by head dimension
+  std::vector<Room> staging_;        ///< pinned, one per upload of a step
+  std::int64_t staging_bytes_ = 0;   ///< of each
   std::size_t uploads_ = 0;
-  std::array<CudaProcessor::Event, kMarks> marks_;  ///< each set kCallsBetweenMarks behind another
-  std::size_t mark_ = 0;                            ///< the one that is set next
-  int calls_ = 0;                                   ///< since the last one
+  std::array<Event, kMarks> marks_;  ///< each set kCallsBetweenMarks behind another
+  std::size_t mark_ = 0;             ///< the one that is set next
+  int calls_ = 0;                    ///< since the last one
   Repeats repeats_;
   bool may_repeat_ = false;    ///< of this step, forwards and backwards without communication
   bool communicates_ = false;  ///< within forwards and backwards

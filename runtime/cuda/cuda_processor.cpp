@@ -21,14 +21,6 @@ bool goes_first(Queue queue) { return queue != Queue::compute && queue != Queue:
 
 }  // namespace
 
-void CudaProcessor::Free::operator()(CUevent_st* event) const {
-  static_cast<void>(cudaEventDestroy(event));
-}
-
-void CudaProcessor::Free::operator()(std::byte* pinned) const {
-  static_cast<void>(cudaFreeHost(pinned));
-}
-
 CudaProcessor::CudaProcessor(Crew& crew, int rank, int device, Algorithms& algorithms)
     : crew_(crew), rank_(rank), device_(device) {
   use_device(device_);
@@ -42,25 +34,13 @@ CudaProcessor::CudaProcessor(Crew& crew, int rank, int device, Algorithms& algor
     queues_[queue] =
         std::make_unique<CudaKernels>(*this, goes_first(which) ? first : last, algorithms);
   }
-  staging_ = pinned(kStaging);
+  staging_.emplace(Room::demanded(kStaging, Room::Where::pinned, "copies"));
 }
 
 CudaProcessor::~CudaProcessor() { static_cast<void>(cudaSetDevice(device_)); }
 
 cudaStream_t CudaProcessor::stream(Queue queue) const {
   return queues_[static_cast<std::size_t>(queue)]->stream();
-}
-
-CudaProcessor::Event CudaProcessor::untimed_event() {
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
-  return Event(event);
-}
-
-CudaProcessor::Pinned CudaProcessor::pinned(std::int64_t bytes) const {
-  void* block = nullptr;
-  check(cudaMallocHost(&block, static_cast<std::size_t>(bytes)), "take pinned memory");
-  return Pinned(static_cast<std::byte*>(block));
 }
 
 void* CudaProcessor::take(std::int64_t bytes) {
@@ -85,10 +65,7 @@ void CudaProcessor::give_back(void* block) {
 
 std::optional<Bytes> CudaProcessor::left() const {
   use_device(device_);
-  std::size_t free = 0;
-  std::size_t all = 0;
-  if (cudaMemGetInfo(&free, &all) != cudaSuccess) return {};
-  return Bytes{static_cast<double>(free)};
+  return memory_of_device().free;
 }
 
 Kernels<Bfloat16>& CudaProcessor::on(Queue queue) {
@@ -139,11 +116,7 @@ void CudaProcessor::learn(const Program& program) {
 }
 
 std::size_t CudaProcessor::stamp(cudaStream_t stream) {
-  if (used_stamps_ == stamps_.size()) {
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDefault), "make an event");
-    stamps_.emplace_back(event);
-  }
+  if (used_stamps_ == stamps_.size()) stamps_.push_back(timed_event());
   check(cudaEventRecord(stamps_[used_stamps_].get(), stream), "record an event");
   return used_stamps_++;
 }
@@ -152,6 +125,7 @@ void CudaProcessor::begin_step(const Program& program, bool timed, bool alike) {
   use_device(device_);
   if (program_ != &program) learn(program);
   for (const auto& queue : queues_) queue->begin_step(alike);
+  timed_ = timed;
   if (!timed) return;
   used_stamps_ = 0;
   spent_.clear();
@@ -162,18 +136,7 @@ void CudaProcessor::begin_step(const Program& program, bool timed, bool alike) {
 }
 
 bool CudaProcessor::is_over(std::int64_t id) const {
-  return is_over(over_[static_cast<std::size_t>(id)]);
-}
-
-/// Whether the event has been reached.
-bool CudaProcessor::is_over(const Event& event) const {
-  const cudaError_t status = cudaEventQuery(event.get());
-  if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // where that answer stays as well
-    return false;
-  }
-  check(status, "run the step");
-  return true;
+  return has_passed(over_[static_cast<std::size_t>(id)].get());
 }
 
 /// "rank 1 of the GPU is at #17 reduce c0 u1 (reduce)": what each queue has not finished.
@@ -191,10 +154,10 @@ std::string CudaProcessor::unfinished() const {
   return "the GPU, which has not finished " + text;
 }
 
-void CudaProcessor::await(const Event& event) {
+void CudaProcessor::await(cudaEvent_t event) {
   const auto over = [&] {
     watch_();
-    return is_over(event);
+    return has_passed(event);
   };
   crew_.poll(over, [&] { return unfinished(); });
 }
@@ -211,10 +174,7 @@ void CudaProcessor::end_step(StepTimes* times) {
 }
 
 Seconds CudaProcessor::time_of(std::size_t stamp) const {
-  float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, stamps_.front().get(), stamps_[stamp].get()),
-        "read a time");
-  return origin_ + Seconds{1e-3 * static_cast<double>(milliseconds)};
+  return origin_ + between(stamps_.front().get(), stamps_[stamp].get());
 }
 
 /// A part within a part is taken off the outer one.
@@ -242,11 +202,11 @@ void CudaProcessor::read(const void* from, void* host, std::int64_t bytes) {
   const cudaStream_t stream = this->stream(Queue::host);
   for (std::int64_t at = 0; at < bytes; at += kStaging) {
     const auto part = static_cast<std::size_t>(std::min(kStaging, bytes - at));
-    check(cudaMemcpyAsync(staging_.get(), static_cast<const std::byte*>(from) + at, part,
+    check(cudaMemcpyAsync(staging_->as<std::byte>(), static_cast<const std::byte*>(from) + at, part,
                           cudaMemcpyDeviceToHost, stream),
           "copy from the GPU");
     check(cudaStreamSynchronize(stream), "copy from the GPU");
-    std::memcpy(static_cast<std::byte*>(host) + at, staging_.get(), part);
+    std::memcpy(static_cast<std::byte*>(host) + at, staging_->as<std::byte>(), part);
   }
 }
 
@@ -255,8 +215,8 @@ void CudaProcessor::write(const void* host, void* to, std::int64_t bytes) {
   const cudaStream_t stream = this->stream(Queue::host);
   for (std::int64_t at = 0; at < bytes; at += kStaging) {
     const auto part = static_cast<std::size_t>(std::min(kStaging, bytes - at));
-    std::memcpy(staging_.get(), static_cast<const std::byte*>(host) + at, part);
-    check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, staging_.get(), part,
+    std::memcpy(staging_->as<std::byte>(), static_cast<const std::byte*>(host) + at, part);
+    check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, staging_->as<std::byte>(), part,
                           cudaMemcpyHostToDevice, stream),
           "copy to the GPU");
     check(cudaStreamSynchronize(stream), "copy to the GPU");

@@ -12,6 +12,7 @@
 
 #include "runtime/crew.hpp"
 #include "runtime/cuda/gemm.hpp"
+#include "runtime/cuda/resources.hpp"
 #include "runtime/processor.hpp"
 
 namespace echelon::cuda {
@@ -51,12 +52,6 @@ class CudaProcessor final : public Processor<Bfloat16> {
 
  private:
   friend class CudaKernels;
-  struct Free {
-    void operator()(CUevent_st* event) const;
-    void operator()(std::byte* pinned) const;
-  };
-  using Event = std::unique_ptr<CUevent_st, Free>;
-  using Pinned = std::unique_ptr<std::byte, Free>;
   /// Part of an instruction's time, between two events.
   struct Spent {
     std::uint32_t id = 0;
@@ -73,20 +68,17 @@ class CudaProcessor final : public Processor<Bfloat16> {
   [[nodiscard]] std::size_t stamp(cudaStream_t stream);
   [[nodiscard]] Seconds time_of(std::size_t stamp) const;
   void fill(StepTimes& times) const;
-  [[nodiscard]] static Event untimed_event();
   [[nodiscard]] bool is_over(std::int64_t id) const;
-  [[nodiscard]] bool is_over(const Event& event) const;
   /// As long as the crew lets its members wait.
-  void await(const Event& event);
+  void await(cudaEvent_t event);
   [[nodiscard]] std::string unfinished() const;
-  [[nodiscard]] Pinned pinned(std::int64_t bytes) const;
 
   Crew& crew_;
   int rank_;
   int device_;
   std::function<void()> watch_ = [] {};
   std::array<std::unique_ptr<CudaKernels>, kQueues> queues_;
-  Pinned staging_;  ///< for read and write
+  std::optional<Room> staging_;  ///< pinned, for read and write
   Bytes context_;
   Bytes communicators_;
   std::int64_t batch_bytes_ = 0;  ///< tokens and targets of a microbatch
@@ -96,7 +88,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   std::vector<bool> awaited_;  ///< by id
   std::array<std::int64_t, kQueues> last_{};  ///< ids; -1: the queue is empty
 
-  // Of a measured step.
+  bool timed_ = false;         ///< the step is measured; then:
   std::vector<Event> stamps_;  ///< with times; reused
   std::size_t used_stamps_ = 0;
   std::vector<std::size_t> began_, ended_;  ///< by id

@@ -47,12 +47,9 @@ std::int64_t squares_workspace_of(const ChunkSpec& spec) {
 }  // namespace
 
 CudaKernels::CudaKernels(CudaProcessor& processor, int priority, Algorithms& algorithms)
-    : processor_(processor), gemm_(algorithms) {
-  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "make a stream");
-  for (CudaProcessor::Event& each : marks_) each = CudaProcessor::untimed_event();
+    : processor_(processor), stream_(new_stream(priority)), gemm_(algorithms) {
+  for (Event& each : marks_) each = untimed_event();
 }
-
-CudaKernels::~CudaKernels() { static_cast<void>(cudaStreamDestroy(stream_)); }
 
 void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   constexpr auto kPart = &MemoryBreakdown::workspace;
@@ -69,26 +66,27 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
     if (model.position != PositionEmbedding::rope || rotations_.contains(model.head_dim)) continue;
     float* table = memory.allocate<float>(kPart, std::int64_t{spec.sequence} * model.head_dim,
                                           "the table of rotations");
-    rotation_table(stream_, table, spec.sequence, model.head_dim, 0, spec.rope_theta);
+    rotation_table(stream(), table, spec.sequence, model.head_dim, 0, spec.rope_theta);
     rotations_.emplace(model.head_dim, table);
   }
   scratch_ = memory.allocate<std::byte>(kPart, scratch_bytes_, "scratch of kernels");
   if (!computes) return;
   gemm_.use_workspace(memory.allocate<std::byte>(kPart, Gemm::kWorkspace, "scratch of cuBLASLt"));
-  gemm_.choose(products, stream_);
+  gemm_.choose(products, stream());
 }
 
 void CudaKernels::reserve_uploads(std::size_t count, std::int64_t bytes) {
   staging_.clear();
   staging_bytes_ = bytes;
-  while (staging_.size() < count) staging_.push_back(processor_.pinned(bytes));
+  while (staging_.size() < count)
+    staging_.push_back(Room::demanded(bytes, Room::Where::pinned, "uploads"));
 }
 
-void CudaKernels::begin(const Instruction& i, bool timed) {
-  timed_ = timed;
+void CudaKernels::begin(const Instruction& i) {
+  timed_ = processor_.timed_;
   id_ = i.id;
   for (const std::uint32_t id : i.after) wait(processor_.program_->instructions[id]);
-  if (timed_) processor_.began_[i.id] = processor_.stamp(stream_);
+  if (timed_) processor_.began_[i.id] = processor_.stamp(stream());
   const bool computes = i.op == Op::forward || i.op == Op::backward || i.op == Op::backward_input ||
                         i.op == Op::backward_weight;
   follow();  // a graph counts as one call
@@ -96,11 +94,11 @@ void CudaKernels::begin(const Instruction& i, bool timed) {
 }
 
 WithinTimes CudaKernels::end(const Instruction& i) {
-  repeats_.end(stream_);
+  repeats_.end(stream());
   check(cudaGetLastError(), "start a kernel");
-  if (timed_) processor_.ended_[i.id] = processor_.stamp(stream_);
+  if (timed_) processor_.ended_[i.id] = processor_.stamp(stream());
   if (processor_.awaited_[i.id]) {
-    check(cudaEventRecord(processor_.over_[i.id].get(), stream_), "record an event");
+    check(cudaEventRecord(processor_.over_[i.id].get(), stream()), "record an event");
   }
   timed_ = false;
   return {};
@@ -108,7 +106,7 @@ WithinTimes CudaKernels::end(const Instruction& i) {
 
 void CudaKernels::wait(const Instruction& i) {
   EXPECTS(processor_.awaited_[i.id], "only what is known to be waited for has an event");
-  check(cudaStreamWaitEvent(stream_, processor_.over_[i.id].get(), 0), "wait for an event");
+  check(cudaStreamWaitEvent(stream(), processor_.over_[i.id].get(), 0), "wait for an event");
 }
 
 void CudaKernels::start(Within part) {
@@ -117,13 +115,13 @@ void CudaKernels::start(Within part) {
   open_.push_back({.id = id_,
                    .part = part,
                    .depth = static_cast<int>(open_.size()),
-                   .begin = processor_.stamp(stream_),
+                   .begin = processor_.stamp(stream()),
                    .end = 0});
 }
 
 void CudaKernels::stop() {
   if (!timed_) return;
-  open_.back().end = processor_.stamp(stream_);
+  open_.back().end = processor_.stamp(stream());
   processor_.spent_.push_back(open_.back());
   open_.pop_back();
 }
@@ -131,20 +129,20 @@ void CudaKernels::stop() {
 void CudaKernels::follow() {
   if (++calls_ < kCallsBetweenMarks) return;
   calls_ = 0;
-  const CudaProcessor::Event& mark = marks_[mark_];
+  const cudaEvent_t mark = marks_[mark_].get();
   mark_ = (mark_ + 1) % kMarks;
   processor_.await(mark);  // set kMarks marks ago, or never
-  check(cudaEventRecord(mark.get(), stream_), "record an event");
+  check(cudaEventRecord(mark, stream()), "record an event");
 }
 
 void CudaKernels::upload(const void* from, void* to, std::int64_t bytes) {
   follow();
   EXPECTS(uploads_ < staging_.size() && bytes <= staging_bytes_, "uploads that were announced");
-  std::byte* const pinned = staging_[uploads_++].get();
+  std::byte* const pinned = staging_[uploads_++].as<std::byte>();
   std::memcpy(pinned, from, static_cast<std::size_t>(bytes));
-  check(
-      cudaMemcpyAsync(to, pinned, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_),
-      "copy to the GPU");
+  check(cudaMemcpyAsync(to, pinned, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
+                        stream()),
+        "copy to the GPU");
 }
 
 }  // namespace echelon::cuda

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,18 +13,12 @@
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/communicators.hpp"
 #include "runtime/cuda/local_ranks.hpp"
+#include "runtime/cuda/resources.hpp"
 
 namespace echelon::cuda {
 namespace {
 
 std::size_t index_of(Line line) { return static_cast<std::size_t>(line); }
-
-Bytes free_memory() {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  check(cudaMemGetInfo(&free, &total), "ask for free memory");
-  return Bytes{static_cast<double>(free)};
-}
 
 /// The group of a rank, and its place there.
 std::pair<const Group*, int> place_of(const std::vector<Group>& groups, int rank) {
@@ -35,23 +30,6 @@ std::pair<const Group*, int> place_of(const std::vector<Group>& groups, int rank
   }
   return {nullptr, 0};
 }
-
-/// Memory of the GPU for a while.
-class Scratch {
- public:
-  Scratch(std::int64_t bytes, Stream stream) {
-    check(cudaMalloc(&data_, static_cast<std::size_t>(bytes)), "take memory to warm up");
-    check(cudaMemsetAsync(data_, 0, static_cast<std::size_t>(bytes), stream), "clear memory");
-    check(cudaStreamSynchronize(stream), "clear memory");
-  }
-  ~Scratch() { static_cast<void>(cudaFree(data_)); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  [[nodiscard]] void* data() const { return data_; }
-
- private:
-  void* data_ = nullptr;
-};
 
 /// Round the ring of a pipeline: nobody waits for who waits for it.
 void pass_on(Communicator& line, int step, void* data, std::int64_t count) {
@@ -124,22 +102,24 @@ CudaWorld::CudaWorld(Crew& crew, std::unique_ptr<World> host, const ParallelPlan
   }
   make_solo_and_shared();
   if (gpus_.shared || ranks() == 1) return;
-  std::map<int, std::unique_ptr<Scratch>> scratch;
+  std::map<int, std::optional<Room>> scratch;
   for (const int rank : local_ranks()) scratch[rank];
   try {
     on_local_ranks(crew_, *this, [&](int rank) {
       use_device(gpus_.device.at(rank));
-      const Bytes before = free_memory();
+      const Bytes before = memory_of_device().free;
       join(rank, exchange_ids(rank));
       if (options.warm_up_bytes > 0) {
-        auto& memory = scratch.at(rank);
-        memory = std::make_unique<Scratch>(options.warm_up_bytes, stream_of_(rank, Queue::compute));
+        std::optional<Room>& memory = scratch.at(rank);
+        memory.emplace(
+            Room::demanded(options.warm_up_bytes, Room::Where::device, "a warm-up of NCCL"));
+        clear(*memory, options.warm_up_bytes, stream_of_(rank, Queue::compute));
         // Nobody takes memory while a GPU waits for others: CUDA may wait for that GPU then.
         host_->at(rank, Line::host).barrier();
-        warm_up(rank, memory->data(), options.warm_up_bytes);
+        warm_up(rank, memory->as<void>(), options.warm_up_bytes);
         memory.reset();
       }
-      taken_.at(rank) = before - free_memory();
+      taken_.at(rank) = before - memory_of_device().free;
     });
   } catch (...) {
     abort_all();  // or the scratch memory could not be given back

@@ -5,10 +5,7 @@
 
 namespace echelon::cuda {
 
-/// Of the first one. What is measured (context, communicator) and NCCL's version stay 0.
-[[nodiscard]] GpuFacts facts_of_gpus(int gpus);
-
-/// Memory of the calling thread's device that is taken, by whomever.
-[[nodiscard]] Bytes taken_memory();
+/// Of one of `gpus`. What is measured (context, communicator) and NCCL's version stay 0.
+[[nodiscard]] GpuFacts facts_of_gpus(int gpus, int device = 0);
 
 }  // namespace echelon::cuda

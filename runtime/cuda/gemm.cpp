@@ -7,29 +7,11 @@
 #include <limits>
 
 #include "runtime/cuda/checks.hpp"
+#include "runtime/cuda/resources.hpp"
 #include "runtime/failure.hpp"
 
 namespace echelon::cuda {
 namespace {
-
-/// A block of device memory for a while; null when there is no room.
-class Block {
- public:
-  explicit Block(std::int64_t bytes) {
-    if (cudaMalloc(&at_, static_cast<std::size_t>(bytes)) == cudaSuccess) return;
-    at_ = nullptr;
-    static_cast<void>(cudaGetLastError());  // which would be found by the next launch
-  }
-  ~Block() {
-    if (at_ != nullptr) static_cast<void>(cudaFree(at_));
-  }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  [[nodiscard]] void* data() const { return at_; }
-
- private:
-  void* at_ = nullptr;
-};
 
 cudaDataType type_of(bool wide) { return wide ? CUDA_R_32F : CUDA_R_16BF; }
 
@@ -204,48 +186,39 @@ void Gemm::choose(std::span<const Product> products, cudaStream_t stream) {
 void Gemm::time_candidates(Made& how, const Product& p, cudaStream_t stream) {
   const std::int64_t narrow = bytes_of(Element::bf16);
   const std::int64_t wide = p.wide ? bytes_of(Element::f32) : narrow;
-  const Block a(p.m * p.k * narrow);
-  const Block b(p.n * p.k * narrow);
-  const Block d(p.m * p.n * wide);
-  const Block bias(p.m * narrow);
-  for (const Block* each : {&a, &b, &d, &bias}) {
-    if (each->data() != nullptr) continue;
+  const std::int64_t sizes[] = {p.m * p.k * narrow, p.n * p.k * narrow, p.m * p.n * wide,
+                                p.m * narrow};
+  std::vector<Room> rooms;
+  for (const std::int64_t bytes : sizes) {
+    rooms.emplace_back(bytes);
+    if (rooms.back().there()) {
+      clear(rooms.back(), bytes, stream);
+      continue;
+    }
     how.algorithm = how.candidates.front();  // a stored one would not have been tried
     return;
   }
-  const Operands operands{a.data(), b.data(), d.data(), bias.data(), d.data()};
-  for (const auto& [block, bytes] :
-       {std::pair(&a, p.m * p.k * narrow), std::pair(&b, p.n * p.k * narrow),
-        std::pair(&d, p.m * p.n * wide), std::pair(&bias, p.m * narrow)}) {
-    check(cudaMemsetAsync(block->data(), 0, static_cast<std::size_t>(bytes), stream),
-          "clear operands");
-  }
+  void* const d = rooms[2].as<void>();
+  const Operands operands{rooms[0].as<void>(), rooms[1].as<void>(), d, rooms[3].as<void>(), d};
   if (how.stored && multiply(how, p, operands, how.algorithm, stream) == CUBLAS_STATUS_SUCCESS) {
     check(cudaStreamSynchronize(stream), "try a product");
     return;
   }
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  check(cudaEventCreateWithFlags(&begin, cudaEventDefault), "make an event");
-  check(cudaEventCreateWithFlags(&end, cudaEventDefault), "make an event");
-  float best = std::numeric_limits<float>::infinity();
+  const EventTimer timer;
+  Seconds best{std::numeric_limits<double>::infinity()};
   constexpr int kRuns = 3;
   for (const cublasLtMatmulAlgo_t& candidate : how.candidates) {
     if (multiply(how, p, operands, candidate, stream) != CUBLAS_STATUS_SUCCESS) continue;
-    check(cudaEventRecord(begin, stream), "time a product");
+    timer.begin(stream);
     for (int run = 0; run < kRuns; ++run) {
       check(multiply(how, p, operands, candidate, stream), "time a product");
     }
-    check(cudaEventRecord(end, stream), "time a product");
-    check(cudaEventSynchronize(end), "time a product");
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin, end), "time a product");
-    if (milliseconds >= best) continue;
-    best = milliseconds;
+    timer.end(stream);
+    const Seconds time = timer.time();
+    if (time >= best) continue;
+    best = time;
     how.algorithm = candidate;
   }
-  check(cudaEventDestroy(begin), "free an event");
-  check(cudaEventDestroy(end), "free an event");
   Algorithms::Algorithm chosen{};
   std::memcpy(chosen.data(), &how.algorithm, sizeof chosen);
   algorithms_.keep(p, chosen);

@@ -1,22 +1,13 @@
 #include <functional>
 
 #include "core/expects.hpp"
+#include "runtime/call_communicator.hpp"
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/communicators.hpp"
+#include "runtime/cuda/resources.hpp"
 
 namespace echelon::cuda {
 namespace {
-
-struct DestroyEvent {
-  void operator()(CUevent_st* event) const { static_cast<void>(cudaEventDestroy(event)); }
-};
-using UntimedEvent = std::unique_ptr<CUevent_st, DestroyEvent>;
-
-UntimedEvent untimed_event() {
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
-  return UntimedEvent(event);
-}
 
 /// A wait takes an event as it was recorded last, so an event is recorded again only when all that
 /// wait for it have said so to their streams. `ready` of a member is waited for by who comes last,
@@ -48,9 +39,9 @@ class LoopbackGroup {
     Call call;
     const void* in = nullptr;
     void* out = nullptr;
-    cudaEvent_t over = nullptr;          ///< of its last call, when another member put it on
-    UntimedEvent ready;                  ///< what its stream held before the call
-    std::vector<UntimedEvent> over_for;  ///< what it put on, by other member; its own: for all
+    cudaEvent_t over = nullptr;   ///< of its last call, when another member put it on
+    Event ready;                  ///< what its stream held before the call
+    std::vector<Event> over_for;  ///< what it put on, by other member; its own: for all
   };
 
   [[nodiscard]] Place& place(int member) { return places_[static_cast<std::size_t>(member)]; }
@@ -213,41 +204,19 @@ void LoopbackGroup::put(int member) {
   check(cudaGetLastError(), describe(group_, call).c_str());
 }
 
-class LoopbackCommunicator final : public Communicator {
+class LoopbackCommunicator final : public CallCommunicator {
  public:
   LoopbackCommunicator(std::shared_ptr<LoopbackGroup> group, int rank)
       : group_(std::move(group)), rank_(rank) {}
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return group_->size(); }
-
-  void all_reduce(void* data, std::int64_t count, Element element, Reduction how) override {
-    group_->carry_out(rank_, {Operation::all_reduce, element, how, 0, count}, data, data);
-  }
-  void reduce_scatter(const void* in, void* out, std::int64_t count, Element element) override {
-    group_->carry_out(rank_, {Operation::reduce_scatter, element, Reduction::sum, 0, count}, in,
-                      out);
-  }
-  void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
-    group_->carry_out(rank_, {Operation::all_gather, element, Reduction::sum, 0, count}, in, out);
-  }
-  void broadcast(void* data, std::int64_t count, Element element, int root) override {
-    EXPECTS(root >= 0 && root < size(), "the root is a member");
-    group_->carry_out(rank_, {Operation::broadcast, element, Reduction::sum, root, count}, data,
-                      data);
-  }
-  void send(const void* data, std::int64_t count, Element element, int to) override {
-    EXPECTS(to >= 0 && to < size() && to != rank_, "a message goes to another member");
-    group_->carry_out(rank_, {Operation::send, element, Reduction::sum, to, count}, data, nullptr);
-  }
-  void receive(void* data, std::int64_t count, Element element, int from) override {
-    EXPECTS(from >= 0 && from < size() && from != rank_, "a message comes from another member");
-    group_->carry_out(rank_, {Operation::receive, element, Reduction::sum, from, count}, nullptr,
-                      data);
-  }
-  void barrier() override { group_->carry_out(rank_, {}, nullptr, nullptr); }
   [[nodiscard]] Seconds met() const override { return {}; }
 
  private:
+  void carry_out(const Call& call, const void* in, void* out) override {
+    group_->carry_out(rank_, call, in, out);
+  }
+
   std::shared_ptr<LoopbackGroup> group_;
   int rank_;
 };

@@ -1,13 +1,11 @@
 #include "runtime/cuda/measure.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "runtime/clock.hpp"
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/measure_parts.hpp"
-#include "runtime/failure.hpp"
 #include "runtime/measure/parts.hpp"
 
 namespace echelon::cuda {
@@ -25,25 +23,10 @@ Seconds Stopwatch::for_next() const { return steady_now() - begin_ < most_ ? eac
 
 bool Stopwatch::over() const { return steady_now() - begin_ > 1.5 * most_; }
 
-Room::Room(std::int64_t bytes, Where where) : where_(where) {
-  const auto size = static_cast<std::size_t>(bytes);
-  const cudaError_t status =
-      where == Where::device ? cudaMalloc(&at_, size) : cudaMallocHost(&at_, size);
-  if (status == cudaSuccess) return;
-  at_ = nullptr;
-  static_cast<void>(cudaGetLastError());  // which would be found by the next launch
-}
-
-Room::~Room() {
-  if (at_ == nullptr) return;
-  static_cast<void>(where_ == Where::device ? cudaFree(at_) : cudaFreeHost(at_));
-}
-
 void fill(const Room& room, std::int64_t count, bool wide, cudaStream_t stream) {
   constexpr std::int64_t kBlock = 1 << 16;  // bytes
   const std::int64_t width = wide ? bytes_of(Element::f32) : bytes_of(Element::bf16);
-  const Room block(kBlock, Room::Where::pinned);
-  if (!block.there()) throw RunFailure(RunFailure::Kind::out_of_memory, "no pinned memory");
+  const Room block = Room::demanded(kBlock, Room::Where::pinned, "numbers");
   std::uint32_t state = 12345;
   for (std::int64_t i = 0; i < kBlock / width; ++i) {
     state = state * 1664525U + 1013904223U;
@@ -63,44 +46,13 @@ void fill(const Room& room, std::int64_t count, bool wide, cudaStream_t stream) 
   check(cudaStreamSynchronize(stream), "copy numbers to the GPU");
 }
 
-Lap::Lap() {
-  check(cudaEventCreateWithFlags(&begin_, cudaEventDefault), "make an event");
-  check(cudaEventCreateWithFlags(&end_, cudaEventDefault), "make an event");
-}
-
-Lap::~Lap() {
-  for (cudaEvent_t each : {begin_, end_}) {
-    if (each != nullptr) static_cast<void>(cudaEventDestroy(each));
-  }
-}
-
-void Lap::begin(cudaStream_t stream) { check(cudaEventRecord(begin_, stream), "record an event"); }
-void Lap::end(cudaStream_t stream) { check(cudaEventRecord(end_, stream), "record an event"); }
-
-bool Lap::over() const {
-  const cudaError_t status = cudaEventQuery(end_);
-  if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // where that answer stays as well
-    return false;
-  }
-  check(status, "time the GPU");
-  return true;
-}
-
-Seconds Lap::time() const {
-  check(cudaEventSynchronize(end_), "time the GPU");
-  float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, begin_, end_), "time the GPU");
-  return Seconds{1e-3 * static_cast<double>(milliseconds)};
-}
-
 Seconds time_on(cudaStream_t stream, Seconds budget, const std::function<void()>& act) {
-  Lap lap;
+  const EventTimer timer;
   const auto batch = [&](int runs) {
-    lap.begin(stream);
+    timer.begin(stream);
     for (int run = 0; run < runs; ++run) act();
-    lap.end(stream);
-    return lap.time() / runs;
+    timer.end(stream);
+    return timer.time() / runs;
   };
   static_cast<void>(batch(1));
   constexpr Seconds kBatch{1e-3};

@@ -32,43 +32,34 @@ class MeasuredEnd {
               Communicator& others, std::int64_t bytes)
       : crew_(crew), nccl_(nccl), rank_(device) {
     use_device(device);
-    cudaStream_t stream = nullptr;
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-    stream_.reset(stream);
-    const Bytes before = taken_memory();
-    communicator_ = nccl.join(group, device, id, stream);
-    room_ = std::make_unique<Room>(bytes);
-    if (!room_->there()) {
-      throw RunFailure(RunFailure::Kind::out_of_memory,
-                       fmt::format("no {} bytes on GPU {} for a collective", bytes, device));
-    }
-    fill(*room_, bytes / bytes_of(Element::bf16), false, stream);
-    lap_ = std::make_unique<Lap>();
+    stream_ = new_stream();
+    const Bytes before = memory_of_device().taken;
+    communicator_ = nccl.join(group, device, id, stream_.get());
+    room_.emplace(Room::demanded(bytes, Room::Where::device, "a collective"));
+    fill(*room_, bytes / bytes_of(Element::bf16), false, stream_.get());
+    timer_.emplace();
     others.barrier();  // nobody takes memory while a GPU waits for others: CUDA may wait for that
     static_cast<void>(time("all_reduce", bytes, 0, 1));  // channels are made by the first
-    held_ = taken_memory() - before - Bytes{static_cast<double>(bytes)};
+    held_ = memory_of_device().taken - before - Bytes{static_cast<double>(bytes)};
   }
 
   [[nodiscard]] Bytes held() const { return std::max(Bytes{}, held_); }
   /// Device time of so many in a row. Waits as members of a crew do: what goes wrong elsewhere
   /// ends it.
   [[nodiscard]] Seconds time(std::string_view what, std::int64_t bytes, int distance, int runs) {
-    lap_->begin(stream_.get());
+    timer_->begin(stream_.get());
     for (int i = 0; i < runs; ++i) run(what, bytes, distance);
-    lap_->end(stream_.get());
+    timer_->end(stream_.get());
     crew_.poll(
         [&] {
           nccl_.check();
-          return lap_->over();
+          return timer_->over();
         },
         [] { return std::string("a collective of NCCL"); });
-    return lap_->time();
+    return timer_->time();
   }
 
  private:
-  struct Free {
-    void operator()(CUstream_st* stream) const { static_cast<void>(cudaStreamDestroy(stream)); }
-  };
   /// `bytes` of the whole tensor, in place; a message goes from the first to the one at `distance`.
   void run(std::string_view what, std::int64_t bytes, int distance) {
     const std::int64_t all = bytes / bytes_of(Element::bf16);
@@ -90,10 +81,10 @@ class MeasuredEnd {
   Crew& crew_;
   Nccl& nccl_;
   int rank_;
-  std::unique_ptr<CUstream_st, Free> stream_;
+  OwnStream stream_;
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<Room> room_;
-  std::unique_ptr<Lap> lap_;
+  std::optional<Room> room_;
+  std::optional<EventTimer> timer_;
   Bytes held_;
 };
 

@@ -15,14 +15,10 @@ using T = Bfloat16;
 /// A stream of its own, and what is timed on it.
 class MeasuredStream {
  public:
-  MeasuredStream(const Stopwatch& watch, std::vector<Measurement>& out) : watch_(watch), out_(out) {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
-  }
-  ~MeasuredStream() { static_cast<void>(cudaStreamDestroy(stream_)); }
-  MeasuredStream(const MeasuredStream&) = delete;
-  MeasuredStream& operator=(const MeasuredStream&) = delete;
+  MeasuredStream(const Stopwatch& watch, std::vector<Measurement>& out)
+      : watch_(watch), out_(out) {}
 
-  [[nodiscard]] cudaStream_t stream() const { return stream_; }
+  [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
   /// Blocks of such numbers, filled; nothing where not all of them find room.
   struct Wanted {
     std::int64_t count;
@@ -34,21 +30,21 @@ class MeasuredStream {
       const std::int64_t width = each.wide ? bytes_of(Element::f32) : bytes_of(Element::bf16);
       Room room(std::max<std::int64_t>(1, each.count) * width);
       if (!room.there()) return {};
-      fill(room, each.count, each.wide, stream_);
+      fill(room, each.count, each.wide, stream());
       out.push_back(std::move(room));
     }
     return out;
   }
   [[nodiscard]] bool over() const { return watch_.over(); }
   void take(const char* what, std::vector<std::int64_t> shape, const std::function<void()>& act) {
-    const Seconds seconds = time_on(stream_, watch_.for_next(), act);
+    const Seconds seconds = time_on(stream(), watch_.for_next(), act);
     out_.push_back({what, 1, 1, std::move(shape), seconds});
   }
 
  private:
   const Stopwatch& watch_;
   std::vector<Measurement>& out_;
-  cudaStream_t stream_ = nullptr;
+  OwnStream stream_ = new_stream();
 };
 
 void products(MeasuredStream& on, const MeasuredSizes::Linear& l, Gemm& gemm) {

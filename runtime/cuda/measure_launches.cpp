@@ -153,7 +153,7 @@ class LayersOnGpu {
   void backward() { chunk_.backward(0, pass_); }
   /// Held by CUDA and its libraries, not by us.
   [[nodiscard]] Bytes context() const {
-    return std::max(Bytes{}, taken_memory() - memory_.held().total());
+    return std::max(Bytes{}, memory_of_device().taken - memory_.held().total());
   }
 
  private:
@@ -183,13 +183,11 @@ void layers(const MeasuredSizes::Layers& sizes, Seconds budget, GpuFacts& facts,
 void measure_launches(const MeasuredSizes& sizes, const Stopwatch& watch,
                       const std::function<void(const std::string&)>& tell, GpuFacts& facts,
                       std::vector<Measurement>& out) {
-  facts.context = taken_memory();
+  facts.context = memory_of_device().taken;
   tell("copies and launches");
   {
-    cudaStream_t stream = nullptr;
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-    const std::unique_ptr<CUstream_st, cudaError_t (*)(cudaStream_t)> keeper(stream,
-                                                                             cudaStreamDestroy);
+    const OwnStream own = new_stream();
+    const cudaStream_t stream = own.get();
     launches(stream, sizes.launches, watch.for_next(), out);
     for (const std::int64_t bytes : sizes.copies) {
       if (!watch.over()) copies(stream, bytes, watch.for_next(), out);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/cuda/measure.hpp"
+#include "runtime/cuda/resources.hpp"
 
 namespace echelon::cuda {
 
@@ -27,49 +28,9 @@ class Stopwatch {
   Seconds most_;
 };
 
-/// Memory of the calling thread's device, or pinned memory of the host, for a while.
-class Room {
- public:
-  enum class Where { device, pinned };
-  /// Null when there is not so much.
-  explicit Room(std::int64_t bytes, Where where = Where::device);
-  ~Room();
-  Room(const Room&) = delete;
-  Room& operator=(const Room&) = delete;
-  Room(Room&& other) noexcept : at_(other.at_), where_(other.where_) { other.at_ = nullptr; }
-  Room& operator=(Room&&) = delete;
-  [[nodiscard]] bool there() const { return at_ != nullptr; }
-  template <class T>
-  [[nodiscard]] T* as() const {
-    return static_cast<T*>(at_);
-  }
-
- private:
-  void* at_ = nullptr;
-  Where where_;
-};
-
 /// Numbers a model's activations could be, of bf16 where the operands are, in all of the block:
 /// products of zeros draw less power, and so run faster.
 void fill(const Room& room, std::int64_t count, bool wide, cudaStream_t stream);
-
-/// Two events, to time what lies between them on a stream.
-class Lap {
- public:
-  Lap();
-  ~Lap();
-  Lap(const Lap&) = delete;
-  Lap& operator=(const Lap&) = delete;
-  void begin(cudaStream_t stream);
-  void end(cudaStream_t stream);
-  /// Whether the stream has passed the end.
-  [[nodiscard]] bool over() const;
-  [[nodiscard]] Seconds time() const;  ///< waits for the end
-
- private:
-  cudaEvent_t begin_ = nullptr;
-  cudaEvent_t end_ = nullptr;
-};
 
 /// Device time of `act`, which puts work on the stream: the lowest decile of batches of a
 /// millisecond or more each, behind a run that is not counted.

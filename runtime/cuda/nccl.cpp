@@ -9,9 +9,10 @@
 #include <thread>
 #include <utility>
 
-#include "core/expects.hpp"
+#include "runtime/call_communicator.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/cuda/checks.hpp"
+#include "runtime/cuda/resources.hpp"
 
 namespace echelon::cuda {
 namespace {
@@ -69,16 +70,12 @@ bool is_over_within(Seconds limit, const std::function<void()>& work) {
 /// One ncclComm, and who may use it: whoever has the lock, which is never held for long.
 class Nccl::Link {
  public:
-  Link(Crew& crew, Group group) : crew_(crew), group_(std::move(group)) {
-    void* word = nullptr;
-    cuda::check(cudaMalloc(&word, sizeof(std::int32_t)), "take memory of the GPU");
-    word_.reset(word);
-  }
+  Link(Crew& crew, Group group) : crew_(crew), group_(std::move(group)) {}
 
   [[nodiscard]] const Group& group() const { return group_; }
   /// Of the GPU, and nobody else's. It is given back after the communicator: until then that may
   /// have to wait for the GPU.
-  [[nodiscard]] void* word() const { return word_.get(); }
+  [[nodiscard]] void* word() const { return word_.as<void>(); }
   void join(int member, const NcclId& id);
   /// Returns when it is on the stream.
   void put(const Call& call, const std::function<ncclResult_t(ncclComm_t)>& start);
@@ -93,14 +90,11 @@ class Nccl::Link {
   [[nodiscard]] ncclResult_t state();
 
  private:
-  struct Release {
-    void operator()(void* word) const { static_cast<void>(cudaFree(word)); }
-  };
   void settle(ncclResult_t result, const std::string& what);
 
   Crew& crew_;
   const Group group_;
-  std::unique_ptr<void, Release> word_;
+  const Room word_ = Room::demanded(sizeof(std::int32_t), Room::Where::device, "barriers");
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;  ///< guarded by mutex_
 };
@@ -165,46 +159,23 @@ bool Nccl::Link::finalize() {
   return comm_ != nullptr && !is_error(ncclCommFinalize(comm_));
 }
 
-class Nccl::End final : public Communicator {
+class Nccl::End final : public CallCommunicator {
  public:
   End(std::shared_ptr<Link> link, int rank, Stream stream)
       : link_(std::move(link)), rank_(rank), stream_(stream) {}
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return link_->group().size(); }
-
-  void all_reduce(void* data, std::int64_t count, Element element, Reduction how) override {
-    put({Operation::all_reduce, element, how, 0, count}, data, data);
-  }
-  void reduce_scatter(const void* in, void* out, std::int64_t count, Element element) override {
-    put({Operation::reduce_scatter, element, Reduction::sum, 0, count}, in, out);
-  }
-  void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
-    put({Operation::all_gather, element, Reduction::sum, 0, count}, in, out);
-  }
-  void broadcast(void* data, std::int64_t count, Element element, int root) override {
-    EXPECTS(root >= 0 && root < size(), "the root is a member");
-    put({Operation::broadcast, element, Reduction::sum, root, count}, data, data);
-  }
-  void send(const void* data, std::int64_t count, Element element, int to) override {
-    EXPECTS(to >= 0 && to < size() && to != rank_, "a message goes to another member");
-    put({Operation::send, element, Reduction::sum, to, count}, data, nullptr);
-  }
-  void receive(void* data, std::int64_t count, Element element, int from) override {
-    EXPECTS(from >= 0 && from < size() && from != rank_, "a message comes from another member");
-    put({Operation::receive, element, Reduction::sum, from, count}, nullptr, data);
-  }
-  void barrier() override { put({}, link_->word(), link_->word()); }
   [[nodiscard]] Seconds met() const override { return {}; }
 
  private:
-  void put(const Call& call, const void* in, void* out);
+  void carry_out(const Call& call, const void* in, void* out) override;
 
   std::shared_ptr<Link> link_;
   int rank_;
   Stream stream_;
 };
 
-void Nccl::End::put(const Call& call, const void* in, void* out) {
+void Nccl::End::carry_out(const Call& call, const void* in, void* out) {
   if (call.count == 0 && call.operation != Operation::barrier) return;
   const auto count = static_cast<std::size_t>(call.count);
   const ncclDataType_t type = type_of(call.element);
@@ -220,7 +191,7 @@ void Nccl::End::put(const Call& call, const void* in, void* out) {
       case Operation::send: return ncclSend(in, count, type, call.other, comm, stream_);
       case Operation::receive: return ncclRecv(out, count, type, call.other, comm, stream_);
       case Operation::barrier:  // NCCL has none
-        return ncclAllReduce(in, out, 1, ncclInt32, ncclMax, comm, stream_);
+        return ncclAllReduce(link_->word(), link_->word(), 1, ncclInt32, ncclMax, comm, stream_);
     }
     return ncclInvalidArgument;
   });

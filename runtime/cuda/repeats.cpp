@@ -13,16 +13,8 @@ void Repeats::Destroy::operator()(CUgraphExec_st* graph) const {
   static_cast<void>(cudaGraphExecDestroy(graph));
 }
 
-Repeats::Repeats() {
-  check(cudaStreamCreateWithFlags(&capture_, cudaStreamNonBlocking), "make a stream");
-}
-
-Repeats::~Repeats() {
-  of_.clear();
-  static_cast<void>(cudaStreamDestroy(capture_));
-}
-
 void Repeats::forget(std::size_t instructions, Use use) {
+  if (!capture_) capture_ = new_stream();
   use_ = use;
   of_.clear();
   of_.resize(instructions);
@@ -46,7 +38,8 @@ void Repeats::begin(std::uint32_t id, bool alike) {
   if (of.graph) {
     mode_ = Mode::replay;
   } else if (of.alike > 0 && !of.kept_out && pays(of) &&
-             cudaStreamBeginCapture(capture_, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
+             cudaStreamBeginCapture(capture_.get(), cudaStreamCaptureModeThreadLocal) ==
+                 cudaSuccess) {
     mode_ = Mode::record;
   } else {
     mode_ = Mode::direct;
@@ -64,7 +57,7 @@ void Repeats::finish_recording(Of& of) {
   cudaGraph_t recorded = nullptr;
   cudaGraphExec_t made = nullptr;
   const bool alike = hash_ == of.hash && !of.kept_out;
-  const bool ended = cudaStreamEndCapture(capture_, &recorded) == cudaSuccess;
+  const bool ended = cudaStreamEndCapture(capture_.get(), &recorded) == cudaSuccess;
   if (ended && alike && cudaGraphInstantiate(&made, recorded, 0) == cudaSuccess) {
     of.graph.reset(made);
     ++graphs_;

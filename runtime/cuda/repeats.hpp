@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/units.hpp"
+#include "runtime/cuda/resources.hpp"
 #include "runtime/kernels.hpp"
 
 namespace echelon::cuda {
@@ -23,11 +24,6 @@ namespace echelon::cuda {
 class Repeats {
  public:
   enum class Use : std::uint8_t { where_it_pays, always, never };
-
-  Repeats();
-  ~Repeats();
-  Repeats(const Repeats&) = delete;
-  Repeats& operator=(const Repeats&) = delete;
 
   /// So many instructions, none of which was seen.
   void forget(std::size_t instructions, Use use);
@@ -44,7 +40,9 @@ class Repeats {
 
   /// Whether calls are put on the stream, and where else they are recorded (null: nowhere).
   [[nodiscard]] bool puts() const { return mode_ != Mode::replay; }
-  [[nodiscard]] cudaStream_t records() const { return mode_ == Mode::record ? capture_ : nullptr; }
+  [[nodiscard]] cudaStream_t records() const {
+    return mode_ == Mode::record ? capture_.get() : nullptr;
+  }
   template <class... Values>
   void note(const Values&... values) {
     if (mode_ != Mode::outside) (add(values), ...);
@@ -96,7 +94,7 @@ class Repeats {
     note(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim, s.qkv_stride, s.out_stride);
   }
 
-  cudaStream_t capture_ = nullptr;
+  OwnStream capture_;  ///< nothing runs on it
   Use use_ = Use::where_it_pays;
   std::vector<Of> of_;  ///< by id
   std::size_t graphs_ = 0;

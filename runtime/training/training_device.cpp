@@ -63,13 +63,11 @@ void TrainingDevice<T>::end_step(int rank, StepTimes* times) {
   RankState& r = state(rank);
   r.processor.end_step(times);
   typename RankState::Sums sums;
-  Wide<T> scale{};
   r.processor.read(r.sums, &sums, sizeof sums);
-  r.processor.read(r.scale, &scale, sizeof scale);
   StepResult& result = r.result;
   result.loss = sums.loss / training_.job.tokens_per_step();
   result.gradient_norm = std::sqrt(sums.squares);
-  result.clipped = scale < 1;
+  result.clipped = sums.scale < 1;
   result.small_norm.reset();
   if (r.estimates_noise) {
     // Gradients are scaled to the global batch: back to the mean of one microbatch's samples.
@@ -91,7 +89,7 @@ void TrainingDevice<T>::execute(Work& work) {
   RankState& r = state(work.rank);
   const Instruction& i = work.instruction;
   Kernels<T>& on = r.processor.on(i.queue);
-  on.begin(i, work.timed);
+  on.begin(i);
   carry_out(r, i, on);
   work.within = on.end(i);
   if (const Communicator* among = partners(r, i); among != nullptr && among->size() > 1)
@@ -151,7 +149,7 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
     case Op::reduce_gradients: return reduce(r, i, on);
     case Op::reduce_tied_embedding: return reduce_tied(r);
     case Op::norm_reduce: return norm(r, on);
-    case Op::clip: return on.clip_scale(&r.sums->squares, training_.clip, r.scale);
+    case Op::clip: return on.clip_scale(&r.sums->squares, training_.clip, &r.sums->scale);
     case Op::optimizer_step: return step(r, on);
     case Op::gather_updated: {
       States<T>& states = *r.chunks[at_index(i.chunk)].states;
@@ -280,7 +278,7 @@ void TrainingDevice<T>::step(RankState& r, Kernels<T>& on) {
   adam.step = r.step + 1;
   for (auto& each : r.chunks) {
     for (RegionState<T>& region : each.states->regions())
-      each.states->update(on, region, adam, r.scale);
+      each.states->update(on, region, adam, &r.sums->scale);
   }
 }
 

@@ -142,7 +142,6 @@ void TrainingDevice<T>::allocate(RankState& r) {
                                             "the running gradient");
   r.sums = r.memory.template allocate<typename RankState::Sums>(&MemoryBreakdown::workspace, 1,
                                                                 "sums of a step");
-  r.scale = r.memory.template allocate<Wide<T>>(&MemoryBreakdown::workspace, 1, "sums of a step");
   r.processor.prepare(specs, r.memory);
   if (sharing.zero >= 2) {
     r.slots.resize(at_index(slots_of(program)));

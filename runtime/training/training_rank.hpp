@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,10 +70,10 @@ struct TrainingDevice<T>::RankState {
     double loss = 0;           ///< Σ cross entropy
     double small_squares = 0;  ///< of single microbatches
     double large_squares = 0;  ///< of the same parameters' gradients
+    Wide<T> scale{};           ///< of the gradients: clipping. No sum
   };
-  static constexpr std::int64_t kSums = sizeof(Sums) / sizeof(double);
+  static constexpr std::int64_t kSums = offsetof(Sums, scale) / sizeof(double);
   Sums* sums = nullptr;
-  Wide<T>* scale = nullptr;  ///< of the gradients: clipping
 
   std::int64_t step = 0;
   bool estimates_noise = false;
