@@ -95,6 +95,15 @@ ECHELON_INLINE void store(T* x, const Lanes<Wide<T>>& wide, std::int64_t left) {
   }
 }
 
+/// What is read back where it was stored as T.
+template <class T>
+ECHELON_INLINE Lanes<Wide<T>> rounded(const Lanes<Wide<T>>& wide) {
+  constexpr std::int64_t n = kLanes<Wide<T>>;
+  T stored[n];
+  store(stored, wide, n);
+  return load(stored, n);
+}
+
 template <class W>
 ECHELON_INLINE W sum(const Lanes<W>& x) {
   W half[kLanes<W>];

@@ -115,8 +115,8 @@ void pointwise(MeasuredStream& on, const MeasuredSizes::Matrix& m) {
   float* const rstd = more[3].as<float>();
   constexpr double kEps = 1e-5;
   on.take("norm forward", shape, [&] {
-    layer_norm_forward<T>(on.stream(), x, nullptr, nullptr, more[0].as<T>(), more[1].as<T>(), y,
-                          mean, rstd, m.rows, m.width, kEps);
+    layer_norm_forward<T>(on.stream(), x, {}, more[0].as<T>(), more[1].as<T>(), y, mean, rstd,
+                          m.rows, m.width, kEps);
   });
   on.take("norm backward", shape, [&] {  // with the gradient that goes round it
     layer_norm_backward<T>(on.stream(), y, x, more[0].as<T>(), mean, rstd, dx + count, dx,

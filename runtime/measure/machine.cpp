@@ -180,7 +180,7 @@ class Measuring {
     take("norm forward", {rows, width}, [=]() -> Act {
       return [=, x = numbers(count), y = numbers(count), w = numbers(width), b = numbers(width),
               mean = numbers(rows), rstd = numbers(rows)]() mutable {
-        cpu::layer_norm_forward<float>(x.data(), w.data(), b.data(), y.data(), mean.data(),
+        cpu::layer_norm_forward<float>(x.data(), {}, w.data(), b.data(), y.data(), mean.data(),
                                        rstd.data(), rows, width, 1e-5);
       };
     });
