@@ -43,6 +43,10 @@ cudaStream_t CudaProcessor::stream(Queue queue) const {
   return queues_[static_cast<std::size_t>(queue)]->stream();
 }
 
+const std::string& CudaProcessor::attention() const {
+  return queues_[static_cast<std::size_t>(Queue::compute)]->attention().by();
+}
+
 void* CudaProcessor::take(std::int64_t bytes) {
   use_device(device_);
   void* block = nullptr;
