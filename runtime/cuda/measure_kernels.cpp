@@ -71,7 +71,7 @@ void products(MeasuredStream& on, const MeasuredSizes::Linear& l, Gemm& gemm) {
 
 void attention(MeasuredStream& on, const AttentionShape& s) {
   Attention by;
-  by.prepare(s);
+  by.prepare(s, on.stream());
   const std::int64_t rows = s.sequence * s.samples;
   const std::vector<Room> rooms = on.rooms({{rows * s.qkv_stride},
                                             {rows * s.out_stride},
