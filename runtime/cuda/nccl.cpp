@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -33,6 +34,18 @@ RunFailure nccl_failure(ncclResult_t result, ncclComm_t comm, const std::string&
   const char* const more = ncclGetLastError(comm);
   if (more != nullptr && *more != '\0') text += fmt::format(" ({})", more);
   return {kind_of(result), text};
+}
+
+/// NCCL knows neither who is gone nor why, and an abort of a member that failed looks the same.
+/// What connects the hosts tells both, a moment later where that member first gives up its GPU.
+RunFailure as_others_tell(Crew& crew, const RunFailure& failure) {
+  constexpr Seconds kMoment{3};
+  const Seconds start = steady_now();
+  while (failure.kind() == RunFailure::Kind::peer_lost && steady_now() - start < kMoment) {
+    if (crew.stopping()) return crew.failure();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return failure;
 }
 
 bool is_error(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
@@ -117,8 +130,11 @@ void Nccl::Link::settle(ncclResult_t result, const std::string& what) {
                [&] { return what + " in the " + describe(group_); });
   }
   if (!is_error(result)) return;
-  const std::lock_guard lock(mutex_);
-  throw nccl_failure(result, comm_, what + " in the " + describe(group_));
+  const RunFailure failure = [&] {
+    const std::lock_guard lock(mutex_);
+    return nccl_failure(result, comm_, what + " in the " + describe(group_));
+  }();
+  throw as_others_tell(crew_, failure);
 }
 
 void Nccl::Link::join(int member, const NcclId& id) {
@@ -146,12 +162,16 @@ void Nccl::Link::put(const Call& call, const std::function<ncclResult_t(ncclComm
 }
 
 void Nccl::Link::check() {
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return;
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-  if (is_error(asked)) throw nccl_failure(asked, comm_, describe(group_));
-  if (is_error(state)) throw nccl_failure(state, comm_, describe(group_));
+  const std::optional<RunFailure> failure = [&]() -> std::optional<RunFailure> {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return {};
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+    if (is_error(asked)) return nccl_failure(asked, comm_, describe(group_));
+    if (is_error(state)) return nccl_failure(state, comm_, describe(group_));
+    return {};
+  }();
+  if (failure) throw as_others_tell(crew_, *failure);
 }
 
 bool Nccl::Link::finalize() {

@@ -78,7 +78,10 @@ class Run {
 
   Result<RunReport> run() {
     try {
-      if (const Status ready = prepare(); !ready) return ready.error();
+      if (const Status ready = prepare(); !ready) {
+        crew_.stop(RunFailure(ready.error()));  // other processes are told when the world ends
+        return ready.error();
+      }
       crew_.run();
     } catch (const RunFailure& failure) {
       failed(failure);
@@ -150,8 +153,6 @@ Status Run<T>::connect() {
 
 template <class T>
 Status Run<T>::prepare() {
-  if (const Status connected = connect(); !connected) return connected;
-  report_.environment.merge(backend_->environment());
   report_.plan = plan_;
   report_.plan_path = settings_.plan;
   report_.schedule_hash = fingerprint(plan_.program);
@@ -160,6 +161,8 @@ Status Run<T>::prepare() {
   report_.ranks = grid_.ranks();
   report_.environment["version"] = std::string(version()) + " (" + std::string(commit()) + ")";
   report_.environment["data"] = settings_.data.empty() ? "synthetic" : settings_.data;
+  if (const Status connected = connect(); !connected) return connected;
+  report_.environment.merge(backend_->environment());
   persistence_ = std::make_unique<Persistence<T>>(plan_, settings_);
   const Result<std::int64_t> first = persistence_->find(around_.tell);
   if (!first) return first.error();
@@ -307,6 +310,7 @@ void Run<T>::collect(const StepOver& over) {
 
 template <class T>
 void Run<T>::failed(const RunFailure& failure) {
+  crew_.stop(failure);
   if (backend_) backend_->give_up();
   using End = RunReport::End;
   report_.end = failure.kind() == RunFailure::Kind::stopped ? End::interrupted : End::failed;

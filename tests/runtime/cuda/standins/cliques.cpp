@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -39,6 +40,11 @@ Clique::Shared* mapped(int file) {
 }
 
 std::int64_t offset_of(std::int64_t place) { return (place + 1) * kPlace; }
+constexpr std::int64_t kPlaces = kMostRanks + 1 + kMostRanks * kMostRanks;
+
+bool all_zero(const unsigned char* data, std::size_t bytes) {
+  return *data == 0 && std::memcmp(data, data + 1, bytes - 1) == 0;
+}
 
 /// All of it, piece by piece.
 template <class Call, class Byte>
@@ -64,7 +70,7 @@ std::unique_ptr<Clique> Clique::made(ncclUniqueId& id) {
   const int file = memfd_create("nccl stand-in", MFD_CLOEXEC);
   if (file < 0) return nullptr;
   Shared* const memory =
-      ftruncate(file, sizeof(Shared)) == 0 ? mapped(file) : static_cast<Shared*>(nullptr);
+      ftruncate(file, offset_of(kPlaces)) == 0 ? mapped(file) : static_cast<Shared*>(nullptr);
   if (memory == nullptr) {
     close(file);
     return nullptr;
@@ -91,8 +97,7 @@ std::unique_ptr<Clique> Clique::found(const ncclUniqueId& id) {
       "/proc/" + std::to_string(identifier.process) + "/fd/" + std::to_string(identifier.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return nullptr;
-  Shared* const shared =
-      lseek(file, 0, SEEK_END) >= static_cast<off_t>(sizeof(Shared)) ? mapped(file) : nullptr;
+  Shared* const shared = lseek(file, 0, SEEK_END) == offset_of(kPlaces) ? mapped(file) : nullptr;
   if (shared == nullptr || shared->number != identifier.number) {
     if (shared != nullptr) munmap(shared, sizeof(Shared));
     close(file);
@@ -115,10 +120,17 @@ bool Clique::is_elsewhere() const {
   return false;
 }
 
+/// What is cleared has zeros without taking memory, and warm-ups write a lot of them.
 void Clique::write(std::int64_t place, std::size_t offset, const void* data,
                    std::size_t bytes) const {
-  move_all(pwrite, file_, static_cast<const unsigned char*>(data), bytes,
-           offset_of(place) + static_cast<std::int64_t>(offset));
+  constexpr std::size_t kPiece = std::size_t{1} << 16U;
+  const auto* const from = static_cast<const unsigned char*>(data);
+  const std::int64_t to = offset_of(place) + static_cast<std::int64_t>(offset);
+  for (std::size_t at = 0; at < bytes; at += kPiece) {
+    const std::size_t piece = std::min(kPiece, bytes - at);
+    if (all_zero(from + at, piece)) continue;
+    move_all(pwrite, file_, from + at, piece, to + static_cast<std::int64_t>(at));
+  }
 }
 
 void Clique::read(std::int64_t place, std::size_t offset, void* data, std::size_t bytes) const {

@@ -91,6 +91,7 @@ class Clique {
   static std::int64_t of_messages(int from, int to) {
     return kMostRanks + 1 + std::int64_t{from} * kMostRanks + to;
   }
+  /// To a place that is new, or cleared.
   void write(std::int64_t place, std::size_t offset, const void* data, std::size_t bytes) const;
   void read(std::int64_t place, std::size_t offset, void* data, std::size_t bytes) const;
   /// Gives its memory back.
