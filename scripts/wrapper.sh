@@ -95,6 +95,24 @@ need_packages() {
   fi
 }
 
+# fetch_cudnn_frontend: where cuDNN is, the headers of its frontend, which Debian does not have, into
+# build/cudnn-frontend: from the Python package they come in. Without them attention by cuDNN is not
+# built, and nothing else is missing.
+fetch_cudnn_frontend() {
+  place=$here/build/cudnn-frontend
+  [ ! -f "$place/include/cudnn_frontend.h" ] && [ "${PLAN_NO_INSTALL:-0}" != 1 ] || return 0
+  cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")
+  [ -f "$cuda/include/cudnn.h" ] || is_there header:cudnn.h || return 0
+  why=$(fetch_into "$place" 2>&1) ||
+    say "attention by cuDNN will not be built; its frontend cannot be fetched: $(printf '%s' "$why" | tail -n 1)"
+  rm -rf "$place.next"
+}
+fetch_into() {
+  rm -rf "$1.next" && mkdir -p "$1.next" && cd "$1.next" &&
+    python3 -m pip download -q --no-deps --only-binary=:all: nvidia-cudnn-frontend==1.32.0 &&
+    python3 -m zipfile -e ./*.whl . && rm -rf "$1" && mkdir "$1" && mv include "$1"
+}
+
 # unchanged PRESET: nothing was edited, added, removed, committed or installed since the last build.
 # Cheaper than asking ninja, and no more optimistic: it compares times, as ninja does.
 unchanged() {
@@ -135,6 +153,7 @@ build() {
   preset=$1
   shift
   need_packages "$@" 9>&-
+  case $preset in release | cuda) fetch_cudnn_frontend 9>&- ;; esac
   if [ -f "$tree/CMakeCache.txt" ] &&
     ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$here" "$tree/CMakeCache.txt"; then
     rm -rf "$tree" # the tree was moved or copied

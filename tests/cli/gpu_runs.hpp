@@ -10,17 +10,17 @@ namespace echelon::test {
 
 class GpuRuns : public Runs {
  public:
-  /// A GPT-2-like model with heads of 64, as HuggingFace describes it.
+  /// The model is GPT-2-like, with heads of 64.
   explicit GpuRuns(int gpus, int mebibytes = 1024, int layers = 2)
       : environment_("ECHELON_BACKEND_PATH=" ECHELON_PRETENDED_GPUS " PRETENDED_GPUS=" +
                      std::to_string(gpus) + " PRETENDED_MEBIBYTES=" + std::to_string(mebibytes) +
                      " XDG_CACHE_HOME=" + shell_word(sandbox.file("cache"))) {
-    sandbox.write("model.json", R"({
-      "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 128, "n_layer": )" +
-                                    std::to_string(layers) + R"(,
-      "n_head": 2, "n_positions": 64, "vocab_size": 256, "activation_function": "gelu_new",
-      "layer_norm_epsilon": 1e-5, "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0
-    })");
+    std::string model = slurp(std::string(ECHELON_SOURCE_DIR) + "/tests/cli/wide_heads.json");
+    const std::string two = "\"n_layer\": 2";
+    const std::size_t at = model.find(two);
+    REQUIRE(at != std::string::npos);
+    model.replace(at + two.size() - 1, 1, std::to_string(layers));
+    sandbox.write("model.json", model);
   }
   void gpu_plan(const std::string& name, int gpus, const std::string& degrees,
                 const std::string& cluster = "dgx-h100") const {

@@ -38,6 +38,7 @@ class Project {
     dir.write("repo/cli/CMakeLists.txt", "add_executable(plan main.cpp)\n");
     write_program("\\n");
     fake("dpkg-query", "echo 'install ok installed'");
+    fake("nvcc", "exit 1");  // no CUDA beside it
   }
 
   void write_program(const std::string& separator) const {
@@ -244,6 +245,36 @@ TEST_CASE("./test runs the tests, forwards arguments and lists what was skipped 
   const ProcessResult broken = project.run("./test");
   CHECK(broken.exit_code != 0);
   CHECK(broken.out.ends_with("\n0 passed, 1 failed, 1 skipped\n"));
+}
+
+TEST_CASE("./test fetches the headers of cuDNN's frontend once, where cuDNN is, or says why not") {
+  const Project project;
+  project.dir.write("include/cudnn.h", "");  // beside the folder of nvcc
+  project.fake("python3", "echo \"$*\" >>../../../calls; echo 'no such package' >&2; exit 1");
+  const ProcessResult without = project.run("PLAN_NO_INSTALL=1 ./test -R good");
+  CHECK(without.err.find("cuDNN") == std::string::npos);
+  const fs::path built = project.dir.path() / "repo/build";
+  fs::remove_all(built);
+  const ProcessResult failed = project.run("./test -R good");
+  CHECK(failed.exit_code == 0);
+  CHECK(failed.err.find("attention by cuDNN will not be built; its frontend cannot be fetched: no "
+                        "such package") != std::string::npos);
+  CHECK(fs::exists(project.dir.path() / "calls"));
+
+  project.fake("python3",
+               "case $* in *download*nvidia-cudnn-frontend==*) echo headers >frontend.whl;;"
+               " *zipfile*frontend.whl*) mkdir include; cp frontend.whl include/cudnn_frontend.h;;"
+               " *) exit 1;; esac");
+  fs::remove_all(built);
+  CHECK(project.run("./plan a").exit_code == 0);
+  CHECK_FALSE(fs::exists(built / "cudnn-frontend"));  // planning needs none of it
+  const ProcessResult fetched = project.run("./test -R good");
+  CHECK(fetched.err.find("cuDNN") == std::string::npos);
+  CHECK(slurp(built / "cudnn-frontend/include/cudnn_frontend.h") == "headers\n");
+  CHECK_FALSE(fs::exists(built / "cudnn-frontend.next"));
+  project.fake("python3", "exit 1");
+  project.write_program("!");
+  CHECK(project.run("./test -R good").err.find("cuDNN") == std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,107 @@
+#include "runtime/cuda/attention.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/cuda/checks.hpp"
+#include "runtime/cuda/resources.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+bool cudnn_is_wanted() {
+  const char* given = std::getenv("ECHELON_CUDNN");
+  return given == nullptr || std::string_view(given) != "never";
+}
+
+/// cuDNN wants operands aligned to 16 bytes; ours take any.
+bool are_aligned(std::initializer_list<const void*> operands) {
+  return std::all_of(operands.begin(), operands.end(), [](const void* each) {
+    return reinterpret_cast<std::uintptr_t>(each) % 16 == 0;
+  });
+}
+
+}  // namespace
+
+void Attention::prepare(const AttentionShape& shape, Stream stream) {
+  std::string why = "ECHELON_CUDNN=never";
+  std::unique_ptr<CudnnAttention>& cudnn = cudnn_[shape];
+  if (cudnn_is_wanted() && !cudnn) {
+    cudnn = cudnn_attention(shape, why);
+    if (cudnn && !try_out(shape, stream)) {
+      cudnn.reset();
+      why = "no room to try cuDNN's";
+    }
+  }
+  if (!cudnn) {
+    by_ = fmt::format("Echelon's kernels ({})", why);
+  } else if (cudnn->has_backward()) {
+    by_ = "cuDNN " + cudnn_version();
+  } else {
+    by_ = fmt::format("cuDNN {} forward, Echelon's kernels backward", cudnn_version());
+  }
+}
+
+bool Attention::try_out(const AttentionShape& s, Stream stream) const {
+  constexpr auto kWidth = static_cast<std::int64_t>(sizeof(Bfloat16));
+  const std::int64_t rows = s.sequence * s.samples;
+  const std::int64_t sizes[] = {rows * s.qkv_stride * kWidth,
+                                rows * s.out_stride * kWidth,
+                                rows * s.heads * static_cast<std::int64_t>(sizeof(float)),
+                                rows * s.out_stride * kWidth,
+                                rows * s.qkv_stride * kWidth,
+                                std::max<std::int64_t>(1, workspace(s))};
+  std::vector<Room> rooms;
+  for (const std::int64_t bytes : sizes) {
+    rooms.emplace_back(bytes);
+    if (!rooms.back().there()) return false;
+    clear(rooms.back(), bytes, stream);
+  }
+  auto* const qkv = rooms[0].as<Bfloat16>();
+  auto* const out = rooms[1].as<Bfloat16>();
+  auto* const log_sum = rooms[2].as<float>();
+  forward(stream, s, qkv, out, log_sum, rooms[5].as<void>());
+  backward(stream, s, qkv, out, log_sum, rooms[3].as<Bfloat16>(), rooms[4].as<Bfloat16>(),
+           rooms[5].as<void>());
+  check(cudaStreamSynchronize(stream), "try attention");
+  return true;
+}
+
+CudnnAttention* Attention::cudnn(const AttentionShape& shape) const {
+  return cudnn_.at(shape).get();
+}
+
+std::int64_t Attention::workspace(const AttentionShape& shape) const {
+  const auto ours = attention_backward_workspace(shape) * static_cast<std::int64_t>(sizeof(float));
+  const CudnnAttention* by = cudnn(shape);
+  return by == nullptr ? ours : std::max(ours, by->workspace());
+}
+
+void Attention::forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
+                        Bfloat16* out, float* log_sum, void* workspace) const {
+  CudnnAttention* by = cudnn(shape);
+  if (by != nullptr && are_aligned({qkv, out, log_sum})) {
+    by->forward(stream, qkv, out, log_sum, workspace);
+  } else {
+    attention_forward(stream, shape, qkv, out, log_sum);
+  }
+}
+
+void Attention::backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
+                         const Bfloat16* out, const float* log_sum, const Bfloat16* dout,
+                         Bfloat16* dqkv, void* workspace) const {
+  CudnnAttention* by = cudnn(shape);
+  if (by != nullptr && by->has_backward() && are_aligned({qkv, out, log_sum, dout, dqkv})) {
+    by->backward(stream, qkv, out, log_sum, dout, dqkv, workspace);
+  } else {
+    attention_backward(stream, shape, qkv, out, log_sum, dout, dqkv,
+                       static_cast<float*>(workspace));
+  }
+}
+
+}  // namespace echelon::cuda
