@@ -38,10 +38,9 @@ RunFailure nccl_failure(ncclResult_t result, ncclComm_t comm, const std::string&
 
 /// NCCL knows neither who is gone nor why, and an abort of a member that failed looks the same.
 /// What connects the hosts tells both, a moment later where that member first gives up its GPU.
-RunFailure as_others_tell(Crew& crew, const RunFailure& failure) {
-  constexpr Seconds kMoment{3};
+RunFailure as_others_tell(Crew& crew, const RunFailure& failure, Seconds limit) {
   const Seconds start = steady_now();
-  while (failure.kind() == RunFailure::Kind::peer_lost && steady_now() - start < kMoment) {
+  while (failure.kind() == RunFailure::Kind::peer_lost && steady_now() - start < limit) {
     if (crew.stopping()) return crew.failure();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -83,7 +82,8 @@ bool is_over_within(Seconds limit, const std::function<void()>& work) {
 /// One ncclComm, and who may use it: whoever has the lock, which is never held for long.
 class Nccl::Link {
  public:
-  Link(Crew& crew, Group group) : crew_(crew), group_(std::move(group)) {}
+  Link(Crew& crew, Seconds hearsay, Group group)
+      : crew_(crew), hearsay_(hearsay), group_(std::move(group)) {}
 
   [[nodiscard]] const Group& group() const { return group_; }
   /// Of the GPU, and nobody else's. It is given back after the communicator: until then that may
@@ -106,6 +106,7 @@ class Nccl::Link {
   void settle(ncclResult_t result, const std::string& what);
 
   Crew& crew_;
+  const Seconds hearsay_;
   const Group group_;
   const Room word_ = Room::demanded(sizeof(std::int32_t), Room::Where::device, "barriers");
   std::mutex mutex_;
@@ -134,7 +135,7 @@ void Nccl::Link::settle(ncclResult_t result, const std::string& what) {
     const std::lock_guard lock(mutex_);
     return nccl_failure(result, comm_, what + " in the " + describe(group_));
   }();
-  throw as_others_tell(crew_, failure);
+  throw as_others_tell(crew_, failure, hearsay_);
 }
 
 void Nccl::Link::join(int member, const NcclId& id) {
@@ -171,7 +172,7 @@ void Nccl::Link::check() {
     if (is_error(state)) return nccl_failure(state, comm_, describe(group_));
     return {};
   }();
-  if (failure) throw as_others_tell(crew_, *failure);
+  if (failure) throw as_others_tell(crew_, *failure, hearsay_);
 }
 
 bool Nccl::Link::finalize() {
@@ -227,7 +228,8 @@ NcclId new_nccl_id() {
   return id;
 }
 
-Nccl::Nccl(Crew& crew, Seconds limit) : crew_(crew), limit_(limit) {}
+Nccl::Nccl(Crew& crew, Seconds hearsay, Seconds limit)
+    : crew_(crew), hearsay_(hearsay), limit_(limit) {}
 
 Nccl::~Nccl() {
   if (!crew_.stopping() && finish()) return;
@@ -236,7 +238,7 @@ Nccl::~Nccl() {
 
 std::unique_ptr<Communicator> Nccl::join(const Group& group, int member, const NcclId& id,
                                          Stream stream) {
-  const auto link = std::make_shared<Link>(crew_, group);
+  const auto link = std::make_shared<Link>(crew_, hearsay_, group);
   {
     const std::lock_guard lock(mutex_);
     if (given_up_) {

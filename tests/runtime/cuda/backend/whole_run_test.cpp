@@ -93,7 +93,7 @@ TEST_CASE("a run that fails while its GPUs are opened reports its plan") {
   const PlanFile plan = plan_for_gpus(1, 2, 3);
   const Ran ran = run(plan, on_gpus(2), with_gpus());
   CHECK(ran.exit_code() == 5);
-  CHECK(lacks(ran.report.reason, "no memory for a warm-up of NCCL") == "");
+  CHECK(lacks(ran.report.reason, "memory for a warm-up of NCCL") == "");
   CHECK(ran.report.plan.plan == plan.plan);
   CHECK(ran.report.ranks == 2);
   standins::check_nothing_left();
