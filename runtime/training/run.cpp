@@ -97,6 +97,9 @@ class Run {
   Status prepare();
   Status connect();
   [[nodiscard]] std::string started() const;
+  void tell(RunEvent::Kind kind, const std::string& text) const {
+    around_.tell({.kind = kind, .step = {}, .of = 0, .text = text});
+  }
   void failed(const RunFailure& failure);
   void finish();
   bool step_over(const StepOver& over);
@@ -186,7 +189,7 @@ Status Run<T>::prepare() {
   options.step_over = [this](const StepOver& over) { return step_over(over); };
   executor_ = std::make_unique<Executor>(crew_, schedule_, grid_, *device_, options);
   executor_->enlist();
-  around_.tell({.kind = RunEvent::Kind::started, .step = {}, .of = 0, .text = started()});
+  tell(RunEvent::Kind::started, started());
   last_over_ = steady_now();
   return Done{};
 }
@@ -280,11 +283,8 @@ void Run<T>::checkpoint(int rank, std::int64_t done) {
                           [&](bool fine) { return !agreed(rank, !fine); });
   if (!written) throw RunFailure(written.error());
   if (rank == 0) {
-    around_.tell(
-        {.kind = RunEvent::Kind::checkpoint,
-         .step = {},
-         .of = 0,
-         .text = fmt::format("checkpoint of step {} in {}", done, settings_.checkpoint_dir)});
+    tell(RunEvent::Kind::checkpoint,
+         fmt::format("checkpoint of step {} in {}", done, settings_.checkpoint_dir));
   }
 }
 
@@ -338,10 +338,7 @@ void Run<T>::finish() {
     report_.advice = batch_advice(report_.noise, static_cast<double>(plan_.job.global_batch),
                                   settings_.learning_rate);
   }
-  around_.tell({.kind = RunEvent::Kind::ended,
-                .step = {},
-                .of = 0,
-                .text = std::string(name_of(report_.end))});
+  tell(RunEvent::Kind::ended, std::string(name_of(report_.end)));
 }
 
 /// Whose value it is about.

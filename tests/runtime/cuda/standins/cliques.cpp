@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <random>
 #include <stdexcept>
 #include <string>
 
@@ -82,9 +81,10 @@ std::unique_ptr<Clique> Clique::made(ncclUniqueId& id) {
   pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
   pthread_mutex_init(&shared->mutex, &attributes);
   pthread_mutexattr_destroy(&attributes);
-  std::random_device random;
-  shared->number = (std::uint64_t{random()} << 32U) + random();
-  const Identifier identifier{getpid(), file, shared->number};
+  static std::atomic<std::uint32_t> made_here = 0;
+  const pid_t process = getpid();
+  shared->number = (static_cast<std::uint64_t>(process) << 32U) + ++made_here;
+  const Identifier identifier{process, file, shared->number};
   id = {};
   std::memcpy(id.internal, &identifier, sizeof identifier);
   return std::unique_ptr<Clique>(new Clique(file, shared));
