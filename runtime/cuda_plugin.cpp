@@ -74,7 +74,10 @@ Result<std::unique_ptr<Backend<Bfloat16>>> load_cuda_backend(Crew& crew,
                                                              std::unique_ptr<World> host,
                                                              const PlanFile& plan) {
   const Result<CudaOpen> open = of_plugin<CudaOpen>(kCudaOpen);
-  if (!open) return open.error();
+  if (!open) {
+    crew.stop(RunFailure(open.error()));
+    return open.error();
+  }
   Result<std::unique_ptr<Backend<Bfloat16>>> out =
       environment_error("--backend cuda", "not opened");
   (*open)(crew, host, plan, out);

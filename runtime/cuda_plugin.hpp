@@ -31,7 +31,8 @@ using CudaMeasure = void (*)(const Telling& tell, Result<Measurements>& out);
 
 /// Opens the backend for the ranks that are local to `host`, whose Line::host it keeps. Errors
 /// (environment): no plugin and where it was looked for, a CUDA library it needs is missing, it is
-/// of another build, no GPU or driver, fewer GPUs than ranks. Throws RunFailure.
+/// of another build, no GPU or driver, fewer GPUs than ranks. Throws RunFailure. Either
+/// ends the crew before `host` goes away, which tells other processes why.
 [[nodiscard]] Result<std::unique_ptr<Backend<Bfloat16>>> load_cuda_backend(
     Crew& crew, std::unique_ptr<World> host, const PlanFile& plan);
 

@@ -22,7 +22,7 @@ std::string version_text(int version) {
 
 class CudaBackend final : public Backend<Bfloat16> {
  public:
-  CudaBackend(Crew& crew, std::unique_ptr<World> host, const PlanFile& plan, const Gpus& gpus)
+  CudaBackend(Crew& crew, std::unique_ptr<World>& host, const PlanFile& plan, const Gpus& gpus)
       : facts_(facts_of_gpus(static_cast<int>(gpus.device.size()), gpus.device.begin()->second)),
         algorithms_(algorithms_path(facts_.name)) {
     std::map<int, Bytes> contexts;  // by rank; those of one GPU share it
@@ -68,10 +68,18 @@ class CudaBackend final : public Backend<Bfloat16> {
 
 Result<std::unique_ptr<Backend<Bfloat16>>> open_backend(Crew& crew, std::unique_ptr<World> host,
                                                         const PlanFile& plan) {
-  const Result<Gpus> gpus = choose_gpus(crew, *host);
-  if (!gpus) return gpus.error();
-  return std::unique_ptr<Backend<Bfloat16>>(
-      std::make_unique<CudaBackend>(crew, std::move(host), plan, *gpus));
+  try {
+    const Result<Gpus> gpus = choose_gpus(crew, *host);
+    if (gpus) {
+      return std::unique_ptr<Backend<Bfloat16>>(
+          std::make_unique<CudaBackend>(crew, host, plan, *gpus));
+    }
+    crew.stop(RunFailure(gpus.error()));
+    return gpus.error();
+  } catch (...) {
+    crew.stop(as_run_failure(std::current_exception()));
+    throw;
+  }
 }
 
 }  // namespace echelon::cuda

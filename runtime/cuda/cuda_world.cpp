@@ -31,6 +31,12 @@ std::pair<const Group*, int> place_of(const std::vector<Group>& groups, int rank
   return {nullptr, 0};
 }
 
+/// A process that fails gives up its GPU first, and then tells the others why.
+constexpr Seconds kHearsay{3};
+bool is_elsewhere(const World& host) {
+  return static_cast<int>(host.local_ranks().size()) < host.ranks();
+}
+
 /// Round the ring of a pipeline: nobody waits for who waits for it.
 void pass_on(Communicator& line, int step, void* data, std::int64_t count) {
   const int n = line.size();
@@ -91,7 +97,11 @@ struct CudaWorld::Ids {
 CudaWorld::CudaWorld(Crew& crew, std::unique_ptr<World> host, const ParallelPlan& plan,
                      const ModelSpec& model, const Gpus& gpus, const StreamOf& stream_of,
                      const CudaWorldOptions& options)
-    : crew_(crew), host_(std::move(host)), gpus_(gpus), stream_of_(stream_of), nccl_(crew) {
+    : crew_(crew),
+      host_(std::move(host)),
+      gpus_(gpus),
+      stream_of_(stream_of),
+      nccl_(crew, is_elsewhere(*host_) ? kHearsay : Seconds{}) {
   for (std::size_t line = 0; line < index_of(Line::host); ++line) {
     const auto which = static_cast<Line>(line);
     if (is_used(which, plan)) groups_[line] = groups_of(which, plan, model);

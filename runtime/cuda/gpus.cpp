@@ -38,6 +38,13 @@ std::string bus_of(int device) {
   return bus.data();
 }
 
+/// All that CUDA lets this process see.
+std::string buses_of(int count) {
+  std::string all;
+  for (int device = 0; device < count; ++device) all += bus_of(device) + " ";
+  return all;
+}
+
 /// What every rank says, by rank, as a fingerprint of it.
 std::vector<std::string> told_by_all(Communicator& line, const std::string& own) {
   constexpr std::size_t kDigits = 32;
@@ -100,8 +107,9 @@ Result<Gpus> choose_gpus(Crew& crew, World& host) {
   on_local_ranks(crew, host, [&](int rank) {
     Communicator& line = host.at(rank, Line::host);
     const std::vector<std::string> hosts = told_by_all(line, this_host());
-    const auto mine = hosts.begin() + rank;
-    const auto before = std::count(hosts.begin(), mine, *mine);
+    const std::vector<std::string> seen = told_by_all(line, this_host() + buses_of(*count));
+    const auto mine = seen.begin() + rank;
+    const auto before = std::count(seen.begin(), mine, *mine);
     const int device = static_cast<int>(before) % *count;
     const std::vector<std::string> buses = told_by_all(line, bus_of(device));
     const std::lock_guard lock(mutex);

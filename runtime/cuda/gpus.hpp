@@ -25,13 +25,13 @@ struct Seat {
 /// How many there are that CUDA lets us see. Error (environment): none, or no driver.
 [[nodiscard]] Result<int> count_gpus();
 
-/// The n-th rank of a host takes its GPU n mod the number of those that it sees. `seats`: by rank;
-/// `in_one_process`: all ranks of the run are. Error (environment): ranks share a GPU that cannot:
-/// NCCL takes one rank per GPU, and what we have instead needs all ranks in one process, on one
-/// GPU, kMembersAtMost of them.
+/// `seats`: by rank; `in_one_process`: all ranks of the run are. Error (environment): ranks share a
+/// GPU that cannot: NCCL takes one rank per GPU, and what we have instead needs all ranks in one
+/// process, on one GPU, kMembersAtMost of them.
 [[nodiscard]] Result<bool> are_shared(const std::vector<Seat>& seats, bool in_one_process);
 
-/// For the local ranks. All processes call it, before the crew runs: ranks tell each other where
+/// For the local ranks: of those of a host that see the same GPUs, the n-th takes GPU n mod the
+/// number of these. All processes call it, before the crew runs: ranks tell each other where
 /// they are on Line::host. What it says of sharing is the same everywhere.
 [[nodiscard]] Result<Gpus> choose_gpus(Crew& crew, World& host);
 

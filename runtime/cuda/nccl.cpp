@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -33,6 +34,17 @@ RunFailure nccl_failure(ncclResult_t result, ncclComm_t comm, const std::string&
   const char* const more = ncclGetLastError(comm);
   if (more != nullptr && *more != '\0') text += fmt::format(" ({})", more);
   return {kind_of(result), text};
+}
+
+/// NCCL knows neither who is gone nor why, and an abort of a member that failed looks the same.
+/// What connects the hosts tells both, a moment later where that member first gives up its GPU.
+RunFailure as_others_tell(Crew& crew, const RunFailure& failure, Seconds limit) {
+  const Seconds start = steady_now();
+  while (failure.kind() == RunFailure::Kind::peer_lost && steady_now() - start < limit) {
+    if (crew.stopping()) return crew.failure();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return failure;
 }
 
 bool is_error(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
@@ -70,7 +82,8 @@ bool is_over_within(Seconds limit, const std::function<void()>& work) {
 /// One ncclComm, and who may use it: whoever has the lock, which is never held for long.
 class Nccl::Link {
  public:
-  Link(Crew& crew, Group group) : crew_(crew), group_(std::move(group)) {}
+  Link(Crew& crew, Seconds hearsay, Group group)
+      : crew_(crew), hearsay_(hearsay), group_(std::move(group)) {}
 
   [[nodiscard]] const Group& group() const { return group_; }
   /// Of the GPU, and nobody else's. It is given back after the communicator: until then that may
@@ -93,6 +106,7 @@ class Nccl::Link {
   void settle(ncclResult_t result, const std::string& what);
 
   Crew& crew_;
+  const Seconds hearsay_;
   const Group group_;
   const Room word_ = Room::demanded(sizeof(std::int32_t), Room::Where::device, "barriers");
   std::mutex mutex_;
@@ -117,8 +131,11 @@ void Nccl::Link::settle(ncclResult_t result, const std::string& what) {
                [&] { return what + " in the " + describe(group_); });
   }
   if (!is_error(result)) return;
-  const std::lock_guard lock(mutex_);
-  throw nccl_failure(result, comm_, what + " in the " + describe(group_));
+  const RunFailure failure = [&] {
+    const std::lock_guard lock(mutex_);
+    return nccl_failure(result, comm_, what + " in the " + describe(group_));
+  }();
+  throw as_others_tell(crew_, failure, hearsay_);
 }
 
 void Nccl::Link::join(int member, const NcclId& id) {
@@ -146,12 +163,16 @@ void Nccl::Link::put(const Call& call, const std::function<ncclResult_t(ncclComm
 }
 
 void Nccl::Link::check() {
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return;
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-  if (is_error(asked)) throw nccl_failure(asked, comm_, describe(group_));
-  if (is_error(state)) throw nccl_failure(state, comm_, describe(group_));
+  const std::optional<RunFailure> failure = [&]() -> std::optional<RunFailure> {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return {};
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+    if (is_error(asked)) return nccl_failure(asked, comm_, describe(group_));
+    if (is_error(state)) return nccl_failure(state, comm_, describe(group_));
+    return {};
+  }();
+  if (failure) throw as_others_tell(crew_, *failure, hearsay_);
 }
 
 bool Nccl::Link::finalize() {
@@ -207,7 +228,8 @@ NcclId new_nccl_id() {
   return id;
 }
 
-Nccl::Nccl(Crew& crew, Seconds limit) : crew_(crew), limit_(limit) {}
+Nccl::Nccl(Crew& crew, Seconds hearsay, Seconds limit)
+    : crew_(crew), hearsay_(hearsay), limit_(limit) {}
 
 Nccl::~Nccl() {
   if (!crew_.stopping() && finish()) return;
@@ -216,7 +238,7 @@ Nccl::~Nccl() {
 
 std::unique_ptr<Communicator> Nccl::join(const Group& group, int member, const NcclId& id,
                                          Stream stream) {
-  const auto link = std::make_shared<Link>(crew_, group);
+  const auto link = std::make_shared<Link>(crew_, hearsay_, group);
   {
     const std::lock_guard lock(mutex_);
     if (given_up_) {

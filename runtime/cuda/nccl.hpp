@@ -23,8 +23,9 @@ using NcclId = std::array<std::int32_t, 32>;
 /// group and NCCL's reason; peer_lost where NCCL says that another member is gone.
 class Nccl {
  public:
-  /// `limit`: of a good end, and of giving up.
-  explicit Nccl(Crew& crew, Seconds limit = Seconds{10});
+  /// `limit`: of a good end, and of giving up. `hearsay`: where NCCL says that a member is gone,
+  /// how long to wait for the crew to be ended by who knows which one, and why.
+  explicit Nccl(Crew& crew, Seconds hearsay = {}, Seconds limit = Seconds{10});
   /// The good end, all members together; where the run failed, or the others do not come, all is
   /// given up.
   ~Nccl();
@@ -49,6 +50,7 @@ class Nccl {
   [[nodiscard]] std::vector<std::shared_ptr<Link>> links();
 
   Crew& crew_;
+  Seconds hearsay_;
   Seconds limit_;
   std::mutex mutex_;
   bool given_up_ = false;                     ///< guarded by mutex_

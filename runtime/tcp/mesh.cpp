@@ -249,7 +249,8 @@ void Mesh::finish(Seconds limit) {
     std::string why = failure.what();
     const bool own = failure.kind() != RunFailure::Kind::peer_lost;
     const std::lock_guard lock(told_mutex_);
-    if (own && why != told_) why = "rank " + std::to_string(rank_) + ": " + why;
+    const std::string mine = "rank " + std::to_string(rank_) + ": ";
+    if (own && why != told_ && !why.starts_with(mine)) why = mine + why;
     why.resize(std::min<std::size_t>(why.size(), kLongestWord - 1));
     word.front() = static_cast<std::byte>(static_cast<int>(failure.kind()) + 1);
     for (const char c : why) word.push_back(static_cast<std::byte>(c));

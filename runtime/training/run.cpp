@@ -78,7 +78,10 @@ class Run {
 
   Result<RunReport> run() {
     try {
-      if (const Status ready = prepare(); !ready) return ready.error();
+      if (const Status ready = prepare(); !ready) {
+        crew_.stop(RunFailure(ready.error()));  // other processes are told when the world ends
+        return ready.error();
+      }
       crew_.run();
     } catch (const RunFailure& failure) {
       failed(failure);
@@ -94,6 +97,9 @@ class Run {
   Status prepare();
   Status connect();
   [[nodiscard]] std::string started() const;
+  void tell(RunEvent::Kind kind, const std::string& text) const {
+    around_.tell({.kind = kind, .step = {}, .of = 0, .text = text});
+  }
   void failed(const RunFailure& failure);
   void finish();
   bool step_over(const StepOver& over);
@@ -150,8 +156,6 @@ Status Run<T>::connect() {
 
 template <class T>
 Status Run<T>::prepare() {
-  if (const Status connected = connect(); !connected) return connected;
-  report_.environment.merge(backend_->environment());
   report_.plan = plan_;
   report_.plan_path = settings_.plan;
   report_.schedule_hash = fingerprint(plan_.program);
@@ -160,6 +164,8 @@ Status Run<T>::prepare() {
   report_.ranks = grid_.ranks();
   report_.environment["version"] = std::string(version()) + " (" + std::string(commit()) + ")";
   report_.environment["data"] = settings_.data.empty() ? "synthetic" : settings_.data;
+  if (const Status connected = connect(); !connected) return connected;
+  report_.environment.merge(backend_->environment());
   persistence_ = std::make_unique<Persistence<T>>(plan_, settings_);
   const Result<std::int64_t> first = persistence_->find(around_.tell);
   if (!first) return first.error();
@@ -183,7 +189,7 @@ Status Run<T>::prepare() {
   options.step_over = [this](const StepOver& over) { return step_over(over); };
   executor_ = std::make_unique<Executor>(crew_, schedule_, grid_, *device_, options);
   executor_->enlist();
-  around_.tell({.kind = RunEvent::Kind::started, .step = {}, .of = 0, .text = started()});
+  tell(RunEvent::Kind::started, started());
   last_over_ = steady_now();
   return Done{};
 }
@@ -277,11 +283,8 @@ void Run<T>::checkpoint(int rank, std::int64_t done) {
                           [&](bool fine) { return !agreed(rank, !fine); });
   if (!written) throw RunFailure(written.error());
   if (rank == 0) {
-    around_.tell(
-        {.kind = RunEvent::Kind::checkpoint,
-         .step = {},
-         .of = 0,
-         .text = fmt::format("checkpoint of step {} in {}", done, settings_.checkpoint_dir)});
+    tell(RunEvent::Kind::checkpoint,
+         fmt::format("checkpoint of step {} in {}", done, settings_.checkpoint_dir));
   }
 }
 
@@ -308,6 +311,7 @@ void Run<T>::collect(const StepOver& over) {
 
 template <class T>
 void Run<T>::failed(const RunFailure& failure) {
+  crew_.stop(failure);
   if (backend_) backend_->give_up();
   using End = RunReport::End;
   report_.end = failure.kind() == RunFailure::Kind::stopped ? End::interrupted : End::failed;
@@ -334,10 +338,7 @@ void Run<T>::finish() {
     report_.advice = batch_advice(report_.noise, static_cast<double>(plan_.job.global_batch),
                                   settings_.learning_rate);
   }
-  around_.tell({.kind = RunEvent::Kind::ended,
-                .step = {},
-                .of = 0,
-                .text = std::string(name_of(report_.end))});
+  tell(RunEvent::Kind::ended, std::string(name_of(report_.end)));
 }
 
 /// Whose value it is about.

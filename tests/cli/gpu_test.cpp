@@ -1,40 +1,9 @@
 // plan run and plan calibrate on GPUs that are pretended (tests/runtime/cuda/standins), from the
 // command line to the report.
-#include "tests/cli/runs.hpp"
-#include "tests/support/text.hpp"
+#include "tests/cli/gpu_runs.hpp"
 
 using namespace echelon;
 using namespace echelon::test;
-
-namespace {
-
-class GpuRuns : public Runs {
- public:
-  explicit GpuRuns(int gpus, int mebibytes = 1024)
-      : environment_("ECHELON_BACKEND_PATH=" ECHELON_PRETENDED_GPUS " PRETENDED_GPUS=" +
-                     std::to_string(gpus) + " PRETENDED_MEBIBYTES=" + std::to_string(mebibytes) +
-                     " XDG_CACHE_HOME=" + shell_word(sandbox.file("cache"))) {
-    // GPT-2-like, with heads of 64.
-    sandbox.write("model.json",
-                  slurp(std::string(ECHELON_SOURCE_DIR) + "/tests/cli/wide_heads.json"));
-  }
-  void gpu_plan(const std::string& name, int gpus, const std::string& degrees) const {
-    const ProcessResult made =
-        plan("--model model.json --cluster dgx-h100 --gpus " + std::to_string(gpus) +
-             " --seq 16 --global-batch 4 --microbatch 1 " + degrees + " --stack echelon -o " +
-             name + " --quiet");
-    INFO(made.err);
-    REQUIRE(made.exit_code == 0);
-  }
-  [[nodiscard]] ProcessResult plan(const std::string& arguments) const {
-    return sandbox.shell("timeout 120 " + sandbox.program(environment_) + " " + arguments);
-  }
-
- private:
-  std::string environment_;
-};
-
-}  // namespace
 
 TEST_CASE("a plan runs on GPUs from the command line to its report") {
   const GpuRuns runs(4);

@@ -16,7 +16,7 @@ class OwnGpus {
  public:
   using Work = std::function<void(Communicator& line, DeviceRoom& room)>;
 
-  OwnGpus(Crew& crew, const Group& group) : crew_(crew), group_(group), nccl_(crew, kLimit) {
+  OwnGpus(Crew& crew, const Group& group) : crew_(crew), group_(group), nccl_(crew, {}, kLimit) {
     for (int member = 0; member < group.size(); ++member) {
       cudaSetDevice(member);
       rooms_.emplace_back();

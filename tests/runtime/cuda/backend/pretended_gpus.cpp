@@ -1,6 +1,9 @@
-// GPUs for plan-run that are not there: as many as PRETENDED_GPUS says.
+// GPUs for plan-run that are not there: as many as PRETENDED_GPUS says, or those that
+// CUDA_VISIBLE_DEVICES lists, one after the other. With PRETENDED_NETWORK every process is as if on
+// a computer of its own.
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 
 #include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
@@ -14,6 +17,13 @@ const bool kStarted = [] {
   const char* mebibytes = std::getenv("PRETENDED_MEBIBYTES");
   standins::Settings machine;
   machine.devices = count == nullptr ? 1 : std::max(1, std::atoi(count));
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
+    const std::string list = visible;
+    machine.first_device = std::atoi(visible);
+    machine.devices =
+        static_cast<int>(std::count(list.begin(), list.end(), ',')) + (list.empty() ? 0 : 1);
+  }
+  machine.over_network = std::getenv("PRETENDED_NETWORK") != nullptr;
   if (mebibytes != nullptr)
     machine.device_bytes = static_cast<std::size_t>(std::atoi(mebibytes)) << 20U;
   standins::start(machine);

@@ -82,6 +82,19 @@ TEST_CASE(
   standins::check_nothing_left();
 }
 
+TEST_CASE("a run that fails while its GPUs are opened reports its plan") {
+  standins::Settings machine = gpus(2);
+  machine.device_bytes = 8 << 20;  // a warm-up of NCCL takes more
+  standins::start(machine);
+  const PlanFile plan = plan_for_gpus(1, 2, 3);
+  const Ran ran = run(plan, on_gpus(2), with_gpus());
+  CHECK(ran.exit_code() == 5);
+  CHECK(lacks(ran.report.reason, "memory for a warm-up of NCCL") == "");
+  CHECK(ran.report.plan.plan == plan.plan);
+  CHECK(ran.report.ranks == 2);
+  standins::check_nothing_left();
+}
+
 TEST_CASE("a rank that never comes to a collective ends the run with step and instruction") {
   standins::Settings machine = gpus(2);
   machine.failures = {

@@ -1,5 +1,6 @@
 // Calls of NCCL's members, their groups, and how they meet.
 #include <algorithm>
+#include <cstdio>
 
 #include "tests/runtime/cuda/standins/communicators.hpp"
 
@@ -25,7 +26,7 @@ OpenGroup& open_group() {
 bool point_to_point(Kind kind) { return kind == Kind::send || kind == Kind::recv; }
 
 /// What has to be equal in calls that meet.
-bool agree(const Request& one, const Request& other) {
+bool agree(const Terms& one, const Terms& other) {
   if (one.count != other.count || one.type != other.type) return false;
   if (point_to_point(one.kind)) return true;
   const bool reduces = one.kind == Kind::all_reduce || one.kind == Kind::reduce_scatter;
@@ -33,67 +34,110 @@ bool agree(const Request& one, const Request& other) {
          (one.kind != Kind::broadcast || one.root == other.root);
 }
 
-/// The meeting of a call, in which it takes its place `at`.
-std::shared_ptr<Meeting> meet(const Request& request, std::size_t& at) {
-  Clique& clique = *request.comm->clique;
-  const int rank = request.comm->rank;
-  std::map<int, std::shared_ptr<Meeting>>* open = &clique.open;
-  int* calls = &clique.collectives[static_cast<std::size_t>(rank)];
-  std::size_t members = static_cast<std::size_t>(clique.size);
-  at = static_cast<std::size_t>(rank);
-  if (point_to_point(request.kind)) {
-    const bool sends = request.kind == Kind::send;
-    Clique::Channel& channel =
-        clique.channels[sends ? std::pair(rank, request.root) : std::pair(request.root, rank)];
-    open = &channel.open;
-    at = sends ? 0 : 1;
-    calls = &channel.calls[at];
-    members = 2;
+std::string in_words(const Terms& terms, int rank, const ncclComm& comm) {
+  static constexpr const char* kKinds[] = {"AllReduce", "ReduceScatter", "AllGather",
+                                           "Broadcast", "Send",          "Recv"};
+  const char* const type = terms.type == ncclFloat32    ? " fp32"
+                           : terms.type == ncclFloat64  ? " fp64"
+                           : terms.type == ncclBfloat16 ? " bf16"
+                                                        : " int32";
+  std::string text = std::string(kKinds[static_cast<std::size_t>(terms.kind)]) + " of " +
+                     std::to_string(terms.count) + type;
+  if (terms.kind == Kind::all_reduce || terms.kind == Kind::reduce_scatter) {
+    text += terms.reduction == ncclSum ? " sum" : " max";
+  } else if (terms.kind == Kind::broadcast) {
+    text += " from rank " + std::to_string(terms.root);
+  } else if (point_to_point(terms.kind)) {
+    text += (terms.kind == Kind::send ? " to rank " : " from rank ") + std::to_string(terms.root);
   }
-  const int number = (*calls)++;
-  std::shared_ptr<Meeting>& meeting = (*open)[number];
-  if (!meeting) {
-    meeting = std::make_shared<Meeting>();
-    meeting->members.resize(members);
-    meeting->number = number + 1;
-  }
-  const std::shared_ptr<Meeting> found = meeting;
-  std::size_t there = 0;
-  for (const Meeting::Member& other : found->members) {
-    if (other.part == nullptr) continue;
-    ++there;
-    if (!agree(request, other.request)) {
-      machine().complain("call " + std::to_string(found->number) + " of a communicator is " +
-                         said(request) + ", and " + said(other.request));
-    }
-  }
-  if (there + 1 == members) open->erase(number);
-  return found;
+  return text + " by " + said_of(comm, rank);
 }
 
-std::string waits_for_others(const Meeting& meeting, const ncclComm& me) {
-  if (meeting.over || me.aborted) return "";
-  const std::size_t count = meeting.members.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const Meeting::Member& member = meeting.members[i];
-    if (member.part == nullptr) {
-      // Of a send the peer is meant.
-      const Request& mine = meeting.members[1 - std::min<std::size_t>(i, 1)].request;
-      const bool pair = mine.comm != nullptr && point_to_point(mine.kind);
-      const std::size_t rank = pair ? static_cast<std::size_t>(mine.root) : i;
-      const ncclComm* comm = me.clique->members[rank];
-      return "rank " + std::to_string(rank) + (comm->dead ? ", which died" : " to call") +
-             " (number " + std::to_string(meeting.number) + ")";
-    }
-    const ncclComm& comm = *member.request.comm;
-    const std::string rank = "rank " + std::to_string(comm.rank);
-    if (member.lost) return rank + ", which never arrives";
-    if (comm.aborted) return rank + ", which aborted";
-    if (!machine().reached(*member.part)) return rank + " in " + said(*member.request.stream);
-    if (comm.launches.front().get() != member.launch) return "an earlier operation of " + rank;
+/// Calls that belong together: the n-th of all members, or a send and its receive. All that is in
+/// the clique is read and written under its lock.
+class Meeting {
+ public:
+  /// Counts the call.
+  explicit Meeting(const Request& request) : request_(request) {
+    const Clique::Lock lock(clique());
+    number_ = ++mine().called;
+    std::snprintf(mine().where, sizeof mine().where, "%s", said(*request_.stream).c_str());
   }
-  return "";
-}
+  /// Whether what was given to the calls before was taken, so that there is room. "": yes.
+  [[nodiscard]] std::string waits_to_give() const {
+    const Clique::Lock lock(clique());
+    for (int at = 0; at < members(); ++at) {
+      if (member(at).finished < number_ - 1) return who_is_missing(at, number_ - 1);
+    }
+    return "";
+  }
+  void give() const {
+    standins::give(request_);
+    const Clique::Lock lock(clique());
+    mine().terms = request_;
+    mine().arrived = number_;
+  }
+  /// "": all have given.
+  [[nodiscard]] std::string waits_to_take() const {
+    const Clique::Lock lock(clique());
+    for (int at = 0; at < members(); ++at) {
+      if (member(at).arrived < number_) return who_is_missing(at, number_);
+    }
+    return "";
+  }
+  void take() const {
+    const Clique::Lock lock(clique());
+    for (int at = 0; at < members(); ++at) {
+      if (agree(request_, member(at).terms)) continue;
+      machine().complain("call " + std::to_string(number_) + " of a communicator is " +
+                         said(request_) + ", and " +
+                         in_words(member(at).terms, rank_of(at), *request_.comm));
+    }
+    if (!pairs() && clique()->reduced < number_) {
+      add_up(request_);
+      clique()->reduced = number_;
+    }
+    standins::take(request_);
+    mine().finished = number_;
+    for (int at = 0; at < members(); ++at) {
+      if (member(at).finished < number_) return;
+    }
+    clear();
+  }
+
+ private:
+  [[nodiscard]] bool pairs() const { return point_to_point(request_.kind); }
+  [[nodiscard]] bool sends() const { return request_.kind == Kind::send; }
+  [[nodiscard]] Clique& clique() const { return *request_.comm->clique; }
+  [[nodiscard]] int members() const { return pairs() ? 2 : request_.comm->size; }
+  [[nodiscard]] int sender() const { return sends() ? request_.comm->rank : request_.root; }
+  [[nodiscard]] int receiver() const { return sends() ? request_.root : request_.comm->rank; }
+  [[nodiscard]] int rank_of(int at) const {
+    return !pairs() ? at : at == 0 ? sender() : receiver();
+  }
+  [[nodiscard]] Progress& member(int at) const {
+    return pairs() ? clique()->messages[sender()][receiver()][at] : clique()->collectives[at];
+  }
+  [[nodiscard]] Progress& mine() const {
+    return member(!pairs() ? request_.comm->rank : sends() ? 0 : 1);
+  }
+  [[nodiscard]] std::string who_is_missing(int at, int number) const {
+    const std::string rank = "rank " + std::to_string(rank_of(at));
+    const std::string end = end_of(*request_.comm, rank_of(at));
+    if (!end.empty()) return rank + ", which " + end;
+    if (member(at).called >= number) return rank + " in " + member(at).where;
+    return rank + " to call (number " + std::to_string(number) + ")";
+  }
+  /// Nobody needs it any more.
+  void clear() const {
+    if (pairs()) return clique().clear(Clique::of_messages(sender(), receiver()));
+    for (int at = 0; at < members(); ++at) clique().clear(Clique::of_collectives(at));
+    clique().clear(Clique::of_sums());
+  }
+
+  Request request_;
+  int number_ = 0;
+};
 
 /// A failure the test asked for at this call.
 const Failure* failure_at(const ncclComm& comm) {
@@ -113,20 +157,30 @@ Parts launched(ncclComm& comm, const std::vector<Request>& requests) {
   for (const Request& request : requests) {
     const bool lost = failure_at(comm) != nullptr;
     ++comm.calls;
-    const auto part = std::make_shared<Part>();
-    std::size_t at = 0;
-    const std::shared_ptr<Meeting> meeting = meet(request, at);
-    meeting->members[at] = {request, part.get(), left.get(), lost};
-    part->what = said(request);
-    part->waits_for = [meeting, &comm] { return waits_for_others(*meeting, comm); };
-    part->run = [meeting, &comm, left] {
-      if (!comm.aborted && !meeting->over) {
-        carry_out(*meeting);
-        meeting->over = true;
-      }
+    const auto meeting = std::make_shared<Meeting>(request);
+    const auto gives = std::make_shared<Part>();
+    gives->what = said(request);
+    gives->waits_for = [meeting, &comm, left, lost]() -> std::string {
+      if (comm.aborted) return "";
+      const std::string rank = "rank " + std::to_string(comm.rank);
+      if (lost) return rank + ", which never arrives";
+      if (comm.launches.front() != left) return "an earlier operation of " + rank;
+      return meeting->waits_to_give();
+    };
+    gives->run = [meeting, &comm] {
+      if (!comm.aborted) meeting->give();
+    };
+    const auto takes = std::make_shared<Part>();
+    takes->what = gives->what;
+    takes->after = {gives.get()};
+    takes->waits_for = [meeting, &comm]() -> std::string {
+      return comm.aborted ? "" : meeting->waits_to_take();
+    };
+    takes->run = [meeting, &comm, left] {
+      if (!comm.aborted) meeting->take();
       if (--*left == 0) std::erase(comm.launches, left);
     };
-    parts.push_back(part);
+    parts.insert(parts.end(), {gives, takes});
   }
   return parts;
 }
@@ -136,10 +190,8 @@ ncclResult_t launch_on(ncclComm& comm, const std::vector<Request>& requests) {
   if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
   const Failure* failure = failure_at(comm);
   if (failure != nullptr && failure->kind == Failure::Kind::dies) {
-    comm.dead = true;
-    for (ncclComm_t member : comm.clique->members) {
-      if (member != &comm && member->error == ncclSuccess) member->error = ncclRemoteError;
-    }
+    const Clique::Lock lock(*comm.clique);
+    (*comm.clique)->seats[comm.rank].dead = true;
     return refused(ncclSystemError, said(comm) + " died");
   }
   cudaStream_t const stream = requests.front().stream;
@@ -161,7 +213,7 @@ ncclResult_t launch_on(ncclComm& comm, const std::vector<Request>& requests) {
 ncclResult_t issue(const Request& request) {
   const Machine::Lock lock;
   check(request.comm);
-  const ncclComm& comm = *request.comm;
+  ncclComm& comm = *request.comm;
   if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
   machine().check(request.stream);
   if (request.stream->device != comm.device) {
@@ -172,7 +224,7 @@ ncclResult_t issue(const Request& request) {
       (request.reduction != ncclSum && request.reduction != ncclMax)) {
     return refused(ncclInvalidArgument, "types and reductions that are not emulated");
   }
-  if (request.root < 0 || request.root >= comm.clique->size) {
+  if (request.root < 0 || request.root >= comm.size) {
     return refused(ncclInvalidArgument, "no rank " + std::to_string(request.root));
   }
   check_request(request);
@@ -192,23 +244,7 @@ bool joins_in_group(ncclComm_t comm) {
 }
 
 std::string said(const Request& request) {
-  static constexpr const char* kKinds[] = {"AllReduce", "ReduceScatter", "AllGather",
-                                           "Broadcast", "Send",          "Recv"};
-  const char* const type = request.type == ncclFloat32    ? " fp32"
-                           : request.type == ncclFloat64  ? " fp64"
-                           : request.type == ncclBfloat16 ? " bf16"
-                                                          : " int32";
-  std::string text = std::string(kKinds[static_cast<std::size_t>(request.kind)]) + " of " +
-                     std::to_string(request.count) + type;
-  if (request.kind == Kind::all_reduce || request.kind == Kind::reduce_scatter) {
-    text += request.reduction == ncclSum ? " sum" : " max";
-  } else if (request.kind == Kind::broadcast) {
-    text += " from rank " + std::to_string(request.root);
-  } else if (point_to_point(request.kind)) {
-    text +=
-        (request.kind == Kind::send ? " to rank " : " from rank ") + std::to_string(request.root);
-  }
-  return text + " by " + said(*request.comm);
+  return in_words(request, request.comm->rank, *request.comm);
 }
 
 }  // namespace echelon::standins
@@ -218,31 +254,32 @@ using namespace echelon::standins;
 ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, std::size_t count,
                            ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                            cudaStream_t stream) {
-  return issue({Kind::all_reduce, sendbuff, recvbuff, count, datatype, op, 0, comm, stream});
+  return issue({{Kind::all_reduce, count, datatype, op, 0}, sendbuff, recvbuff, comm, stream});
 }
 ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, std::size_t recvcount,
                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                cudaStream_t stream) {
   return issue(
-      {Kind::reduce_scatter, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream});
+      {{Kind::reduce_scatter, recvcount, datatype, op, 0}, sendbuff, recvbuff, comm, stream});
 }
 ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, std::size_t sendcount,
                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
   return issue(
-      {Kind::all_gather, sendbuff, recvbuff, sendcount, datatype, ncclSum, 0, comm, stream});
+      {{Kind::all_gather, sendcount, datatype, ncclSum, 0}, sendbuff, recvbuff, comm, stream});
 }
 ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, std::size_t count,
                            ncclDataType_t datatype, int root, ncclComm_t comm,
                            cudaStream_t stream) {
-  return issue({Kind::broadcast, sendbuff, recvbuff, count, datatype, ncclSum, root, comm, stream});
+  return issue(
+      {{Kind::broadcast, count, datatype, ncclSum, root}, sendbuff, recvbuff, comm, stream});
 }
 ncclResult_t ncclSend(const void* sendbuff, std::size_t count, ncclDataType_t datatype, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  return issue({Kind::send, sendbuff, nullptr, count, datatype, ncclSum, peer, comm, stream});
+  return issue({{Kind::send, count, datatype, ncclSum, peer}, sendbuff, nullptr, comm, stream});
 }
 ncclResult_t ncclRecv(void* recvbuff, std::size_t count, ncclDataType_t datatype, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  return issue({Kind::recv, nullptr, recvbuff, count, datatype, ncclSum, peer, comm, stream});
+  return issue({{Kind::recv, count, datatype, ncclSum, peer}, nullptr, recvbuff, comm, stream});
 }
 
 ncclResult_t ncclGroupStart() {

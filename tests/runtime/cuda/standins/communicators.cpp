@@ -1,14 +1,16 @@
 // The life of NCCL's communicators.
 #include "tests/runtime/cuda/standins/communicators.hpp"
 
-#include <algorithm>
-#include <cstring>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 namespace echelon::standins {
 namespace {
 
 struct Cliques {
-  std::vector<std::unique_ptr<Clique>> all;  // an identifier is an index
+  std::vector<std::unique_ptr<Clique>> all;
   std::vector<std::shared_ptr<ncclComm>> members;
   std::string last_error;
 };
@@ -17,71 +19,108 @@ Cliques& cliques() {
   return one;
 }
 
-/// What is in a ncclUniqueId.
-struct Identifier {
-  std::uint64_t machine;
-  std::uint64_t index;
-};
-
 Clique* clique_of(const ncclUniqueId& id) {
-  Identifier identifier{};
-  std::memcpy(&identifier, id.internal, sizeof identifier);
-  if (identifier.machine != machine().number() || identifier.index >= cliques().all.size()) {
-    return nullptr;
+  auto& all = cliques().all;
+  for (const auto& clique : all) {
+    if (clique->is(id)) return clique.get();
   }
-  return cliques().all[identifier.index].get();
+  std::unique_ptr<Clique> found = Clique::found(id);
+  if (!found) return nullptr;
+  return all.emplace_back(std::move(found)).get();
 }
 
-/// Everyone is there: members are on devices of their own, or nobody gets a communicator.
-void complete(Clique& clique) {
-  std::string wrong;
-  for (int one = 0; one < clique.size && wrong.empty(); ++one) {
+Seat& seat_of(const ncclComm& comm, int rank) { return (*comm.clique)->seats[rank]; }
+
+/// Members are on devices of their own, or nobody gets a communicator. Under the clique's lock.
+std::string duplicates(const ncclComm& comm) {
+  for (int one = 0; one < comm.size; ++one) {
     for (int other = 0; other < one; ++other) {
-      if (clique.members[static_cast<std::size_t>(one)]->device !=
-          clique.members[static_cast<std::size_t>(other)]->device) {
-        continue;
-      }
-      char bus[32];
-      cudaDeviceGetPCIBusId(bus, sizeof bus, clique.members[static_cast<std::size_t>(one)]->device);
-      wrong = "Duplicate GPU detected : rank " + std::to_string(other) + " and rank " +
-              std::to_string(one) + " both on CUDA device " + bus;
+      const std::string bus = seat_of(comm, one).bus;
+      if (bus != seat_of(comm, other).bus) continue;
+      return "Duplicate GPU detected : rank " + std::to_string(other) + " and rank " +
+             std::to_string(one) + " both on CUDA device " + bus;
     }
   }
-  for (ncclComm_t member : clique.members) {
-    member->joining = wrong.empty() ? ncclSuccess : refused(ncclInvalidUsage, wrong);
-  }
+  return "";
 }
 
 std::string who_is_missing(const ncclComm& comm) {
+  const Clique::Lock lock(*comm.clique);
   std::string missing;
-  for (int rank = 0; rank < comm.clique->size; ++rank) {
-    if (comm.clique->members[static_cast<std::size_t>(rank)] != nullptr) continue;
+  for (int rank = 0; rank < comm.size; ++rank) {
+    if (seat_of(comm, rank).process != 0) continue;
     missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
   }
   return missing;
 }
 
-ncclComm_t joined(Clique& clique, int rank, const ncclConfig_t& config) {
+/// Tells other processes how far this one is, and asks how far they are.
+std::uint64_t exchange(std::uint64_t own) {
+  std::uint64_t others = 0;
+  for (const auto& clique : cliques().all) {
+    for (Seat& seat : (*clique)->seats) {
+      if (seat.process == getpid()) {
+        seat.changes = own;
+      } else {
+        others += seat.changes;
+      }
+    }
+  }
+  return others;
+}
+
+/// ncclInProgress until everybody is there.
+ncclResult_t joining_of(ncclComm& comm) {
+  if (comm.joining != ncclInProgress) return comm.joining;
+  const Clique::Lock lock(*comm.clique);
+  for (int rank = 0; rank < comm.size; ++rank) {
+    if (seat_of(comm, rank).process == 0) return ncclInProgress;
+  }
+  const std::string wrong = duplicates(comm);
+  comm.joining = wrong.empty() ? ncclSuccess : refused(ncclInvalidUsage, wrong);
+  if (comm.clique->is_elsewhere()) machine().run_by_itself(exchange);
+  return comm.joining;
+}
+
+/// ncclSuccess, as long as it and the others are there.
+ncclResult_t error_of(const ncclComm& comm) {
+  const Clique::Lock lock(*comm.clique);
+  if (seat_of(comm, comm.rank).dead) return ncclSystemError;
+  for (int rank = 0; rank < comm.size; ++rank) {
+    const std::string end = rank == comm.rank ? "" : end_of(comm, rank);
+    if (!end.empty() && (end != kKilled || machine().settings().over_network)) {
+      return ncclRemoteError;
+    }
+  }
+  return ncclSuccess;
+}
+
+ncclComm_t joined(Clique& clique, int nranks, int rank, const ncclConfig_t& config) {
+  {
+    const Clique::Lock lock(clique);
+    if (clique->size == 0) clique->size = nranks;
+    if (clique->size != nranks) {
+      machine().complain("a communicator of " + std::to_string(clique->size) + " ranks, and of " +
+                         std::to_string(nranks) + " for rank " + std::to_string(rank));
+    }
+    Seat& seat = clique->seats[rank];
+    if (seat.process != 0) {
+      machine().complain("two members of a communicator are rank " + std::to_string(rank));
+    }
+    cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, this_thread().device);
+    seat.process = getpid();
+  }
   // Streams may still hold calls of a member that is gone: it stays until the machine is another.
   const auto& made = cliques().members.emplace_back(std::make_shared<ncclComm>());
   ncclComm_t const comm = machine().own(made, kCommunicator);
   comm->clique = &clique;
   comm->rank = rank;
+  comm->size = nranks;
   comm->device = this_thread().device;
   comm->blocking = config.blocking != 0;
   if (config.commName != nullptr) comm->name = config.commName;
-  clique.members[static_cast<std::size_t>(rank)] = comm;
-  if (++clique.joined == clique.size) complete(clique);
   machine().changed();
   return comm;
-}
-
-void tell_others(const ncclComm& comm) {
-  for (ncclComm_t member : comm.clique->members) {
-    if (member != nullptr && member != &comm && member->error == ncclSuccess) {
-      member->error = ncclRemoteError;
-    }
-  }
 }
 
 bool idle(const ncclComm& comm) {
@@ -90,10 +129,20 @@ bool idle(const ncclComm& comm) {
 
 }  // namespace
 
-std::string said(const ncclComm& comm) {
-  return "rank " + std::to_string(comm.rank) + " of " + std::to_string(comm.clique->size) +
+std::string end_of(const ncclComm& comm, int rank) {
+  const Seat& seat = seat_of(comm, rank);
+  if (seat.dead) return "died";
+  if (seat.aborted) return "aborted";
+  const bool gone = seat.process != 0 && kill(seat.process, 0) != 0 && errno == ESRCH;
+  return gone && !seat.left ? kKilled : "";
+}
+
+std::string said_of(const ncclComm& comm, int rank) {
+  return "rank " + std::to_string(rank) + " of " + std::to_string(comm.size) +
          (comm.name.empty() ? "" : " of communicator " + comm.name);
 }
+
+std::string said(const ncclComm& comm) { return said_of(comm, comm.rank); }
 
 ncclResult_t refused(ncclResult_t result, const std::string& why) {
   cliques().last_error = why;
@@ -106,15 +155,17 @@ void check(ncclComm_t comm) {
   }
 }
 
-ncclResult_t usable(const ncclComm& comm) {
-  if (comm.joining == ncclInProgress || !comm.deferred.empty()) {
+ncclResult_t usable(ncclComm& comm) {
+  const ncclResult_t joining = joining_of(comm);
+  if (joining == ncclInProgress || !comm.deferred.empty()) {
     return refused(
         ncclInvalidArgument,
         "Attempt to use communicator before the previous operation returned ncclSuccess");
   }
-  if (comm.joining != ncclSuccess) return comm.joining;
-  if (comm.dead) return refused(ncclSystemError, said(comm) + " died");
-  if (comm.error != ncclSuccess) return refused(comm.error, "another rank is gone");
+  if (joining != ncclSuccess) return joining;
+  const ncclResult_t error = error_of(comm);
+  if (error == ncclSystemError) return refused(error, said(comm) + " died");
+  if (error != ncclSuccess) return refused(error, "another rank is gone");
   if (comm.finalized) return refused(ncclInvalidArgument, "a communicator is used after its end");
   return ncclSuccess;
 }
@@ -122,7 +173,7 @@ ncclResult_t usable(const ncclComm& comm) {
 ncclResult_t wait_for_all(Machine::Lock& lock, const std::vector<ncclComm_t>& comms) {
   ncclResult_t result = ncclSuccess;
   for (ncclComm_t comm : comms) {
-    const auto over = [comm] { return comm->joining != ncclInProgress; };
+    const auto over = [comm] { return joining_of(*comm) != ncclInProgress; };
     const auto who = [comm] {
       return "ncclCommInitRank of " + said(*comm) + ", without rank " + who_is_missing(*comm) + ",";
     };
@@ -171,10 +222,9 @@ const char* ncclGetLastError(ncclComm_t) {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
   const Machine::Lock lock;
-  const Identifier identifier{machine().number(), cliques().all.size()};
-  cliques().all.push_back(std::make_unique<Clique>());
-  *uniqueId = {};
-  std::memcpy(uniqueId->internal, &identifier, sizeof identifier);
+  std::unique_ptr<Clique> made = Clique::made(*uniqueId);
+  if (!made) return refused(ncclSystemError, "no shared memory for a communicator");
+  cliques().all.push_back(std::move(made));
   return ncclSuccess;
 }
 
@@ -192,22 +242,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId c
       config->size != kFresh.size || config->magic != kFresh.magic) {
     return refused(ncclInvalidArgument, "ranks or configuration of a communicator are not valid");
   }
+  if (nranks > kMostRanks) {
+    return refused(ncclInvalidArgument, "more ranks than are emulated");
+  }
   Clique* const clique = clique_of(commId);
-  if (clique == nullptr)
-    return refused(ncclInvalidArgument, "not an identifier of ncclGetUniqueId");
-  if (clique->size == 0) {
-    clique->size = nranks;
-    clique->members.resize(static_cast<std::size_t>(nranks));
-    clique->collectives.resize(static_cast<std::size_t>(nranks));
+  if (clique == nullptr) {
+    return refused(ncclInvalidArgument,
+                   "not an identifier of ncclGetUniqueId, or of a process that is gone");
   }
-  if (clique->size != nranks) {
-    machine().complain("a communicator of " + std::to_string(clique->size) + " ranks, and of " +
-                       std::to_string(nranks) + " for rank " + std::to_string(rank));
-  }
-  if (clique->members[static_cast<std::size_t>(rank)] != nullptr) {
-    machine().complain("two members of a communicator are rank " + std::to_string(rank));
-  }
-  *comm = joined(*clique, rank, *config);
+  *comm = joined(*clique, nranks, rank, *config);
   if (!(*comm)->blocking) return ncclInProgress;
   if (joins_in_group(*comm)) return ncclSuccess;
   const ncclResult_t result = wait_for_all(lock, {*comm});
@@ -235,6 +278,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   if (!machine().disown(comm, kCommunicator)) return ncclInvalidArgument;
   flush(*comm);
+  {
+    const Clique::Lock clique(*comm->clique);
+    seat_of(*comm, comm->rank).left = true;
+  }
   const auto who = [comm] { return "ncclCommDestroy of " + said(*comm); };
   const cudaError_t waited = machine().wait(
       lock, [comm] { return idle(*comm); }, who, true);
@@ -248,7 +295,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->aborted = true;
   if (comm->joining == ncclInProgress) comm->joining = ncclInvalidUsage;
   comm->deferred.clear();
-  tell_others(*comm);
+  {
+    const Clique::Lock clique(*comm->clique);
+    seat_of(*comm, comm->rank).aborted = true;
+  }
   machine().changed();
   return ncclSuccess;
 }
@@ -259,12 +309,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   *asyncError = ncclSuccess;
   if (machine().fault()) {
     *asyncError = ncclUnhandledCudaError;
-  } else if (comm->dead) {
-    *asyncError = ncclSystemError;
-  } else if (comm->error != ncclSuccess) {
-    *asyncError = comm->error;
-  } else if (comm->joining != ncclSuccess) {
-    *asyncError = comm->joining;
+  } else if (const ncclResult_t error = error_of(*comm); error != ncclSuccess) {
+    *asyncError = error;
+  } else if (const ncclResult_t joining = joining_of(*comm); joining != ncclSuccess) {
+    *asyncError = joining;
   } else if (!comm->deferred.empty()) {
     if (comm->deferred.front().polls-- > 0) {
       *asyncError = ncclInProgress;
@@ -281,7 +329,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
   const Machine::Lock lock;
   check(comm);
-  *count = comm->clique->size;
+  *count = comm->size;
   return ncclSuccess;
 }
 

@@ -1,52 +1,11 @@
-#include <nccl.h>
-
-#include <algorithm>
 #include <atomic>
 #include <thread>
 
 #include "runtime/element.hpp"
-#include "tests/runtime/cuda/standins/rig.hpp"
+#include "tests/runtime/cuda/standins/members.hpp"
 
 namespace echelon::standins {
 namespace {
-
-/// A rank's thread, device, communicator and stream.
-struct Member {
-  int rank = 0;
-  ncclComm_t comm = nullptr;
-  cudaStream_t stream = nullptr;
-  [[nodiscard]] cudaError_t wait() const { return cudaStreamSynchronize(stream); }
-};
-
-void expect(ncclResult_t result) {
-  standins::expect(result == ncclSuccess, ncclGetErrorString(result));
-}
-using standins::expect;
-
-ncclConfig_t named(const char* name, int blocking = 1) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = blocking;
-  config.commName = name;
-  return config;
-}
-
-/// What each rank's thread threw; empty: nothing.
-template <class Body>
-std::vector<std::string> in_threads(int ranks, const Body& body) {
-  std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        body(rank);
-      } catch (const std::exception& error) {
-        wrong[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return wrong;
-}
 
 template <class Body>
 std::vector<std::string> members(int ranks, Settings settings, const Body& body,
@@ -67,12 +26,6 @@ std::vector<std::string> members(int ranks, Settings settings, const Body& body,
 }
 
 const std::vector<std::string> kGood3(3);
-
-void give_back(const Member& me, std::initializer_list<void*> memory) {
-  expect(ncclCommDestroy(me.comm));
-  for (void* one : memory) expect(cudaFree(one));
-  expect(cudaStreamDestroy(me.stream));
-}
 
 TEST_CASE("collectives of the stand-ins move and add up what NCCL would") {
   for (const Order order : kOrders) {

@@ -120,7 +120,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) 
 cudaError_t cudaDeviceGetPCIBusId(char* pciBusId, int len, int device) {
   if (no_device(device)) return failed(cudaErrorInvalidDevice);
   char text[16];
-  const int length = std::snprintf(text, sizeof text, "0000:%02X:00.0", device + 1);
+  const int length = std::snprintf(text, sizeof text, "0000:%02X:00.0",
+                                   machine().settings().first_device + device + 1);
   if (length >= len) return failed(cudaErrorInvalidValue);
   std::memcpy(pciBusId, text, static_cast<std::size_t>(length) + 1);
   return cudaSuccess;

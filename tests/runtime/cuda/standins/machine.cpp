@@ -266,7 +266,9 @@ cudaError_t Machine::wait(Lock& lock, const std::function<bool()>& over,
                           const std::function<std::string()>& who, bool quiet) {
   using Clock = std::chrono::steady_clock;
   auto since = Clock::now();
-  std::uint64_t seen = changes_;
+  // Other processes wake nobody.
+  constexpr auto kLook = std::chrono::milliseconds(1);
+  std::uint64_t seen = changes_ + elsewhere_;
   try {
     for (;;) {
       if (const cudaError_t error = throw_fault(quiet); error != cudaSuccess) return error;
@@ -275,8 +277,8 @@ cudaError_t Machine::wait(Lock& lock, const std::function<bool()>& over,
         breathe(lock);
         continue;
       }
-      if (changes_ != seen) {
-        seen = changes_;
+      if (changes_ + elsewhere_ != seen) {
+        seen = changes_ + elsewhere_;
         since = Clock::now();
       }
       const auto until = since + settings_.limit;
@@ -284,7 +286,7 @@ cudaError_t Machine::wait(Lock& lock, const std::function<bool()>& over,
         complain(who() + " waited " + std::to_string(settings_.limit.count()) +
                  " ms, and nothing goes on:" + stuck());
       }
-      changed_.wait_until(lock.held, until);
+      changed_.wait_until(lock.held, std::min(until, Clock::now() + kLook));
     }
   } catch (...) {
     if (!quiet) throw;
@@ -299,7 +301,44 @@ void Machine::run_some(Lock& lock) {
   }
 }
 
+void Machine::run_by_itself(std::uint64_t (*exchange)(std::uint64_t own)) {
+  if (own_thread_.joinable()) return;
+  own_thread_ = std::jthread([this, exchange](const std::stop_token& end) { live(end, exchange); });
+  // Before anything goes away that was there before.
+  struct AtExit {
+    ~AtExit() { machine().stand_still(); }
+  };
+  static const AtExit at_exit;
+}
+
+void Machine::stand_still() {
+  own_thread_.request_stop();
+  if (own_thread_.joinable()) own_thread_.join();
+}
+
+/// The thread. A fault is told by those who wait.
+void Machine::live(const std::stop_token& end, std::uint64_t (*exchange)(std::uint64_t own)) {
+  constexpr auto kIdle = std::chrono::microseconds(200);
+  while (!end.stop_requested()) {
+    bool went_on = false;
+    {
+      const Lock lock;
+      elsewhere_ = exchange(changes_);
+      try {
+        went_on = !fault_ && step();
+      } catch (...) {
+      }
+    }
+    if (went_on) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kIdle);
+    }
+  }
+}
+
 void start(const Settings& settings) {
+  machine().stand_still();
   const Machine::Lock lock;
   machine().start(settings);
   allocations().clear();

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -153,6 +154,12 @@ class Machine {
   /// A few steps or none, for calls that ask and do not wait.
   void run_some(Lock& lock);
   void changed();
+  /// From now on a thread of the machine runs what can go on, as GPUs do whatever the host is at:
+  /// others of other processes wait for it. `exchange` tells them how far it is, and returns how
+  /// far they are, together.
+  void run_by_itself(std::uint64_t (*exchange)(std::uint64_t own));
+  /// Until a new machine. Not under the lock.
+  void stand_still();
 
   /// A fault of the machine: it is thrown here, and by every thread that waits.
   [[noreturn]] void complain(const std::string& what);
@@ -170,6 +177,7 @@ class Machine {
   [[nodiscard]] std::string stuck() const;
   void note_fault(std::exception_ptr fault);
   void breathe(Lock& lock);
+  void live(const std::stop_token& end, std::uint64_t (*exchange)(std::uint64_t own));
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -183,7 +191,9 @@ class Machine {
   int streams_made_ = 0;
   int events_made_ = 0;
   std::uint64_t changes_ = 0;
+  std::uint64_t elsewhere_ = 0;  // changes of other processes' machines
   std::exception_ptr fault_;
+  std::jthread own_thread_;
 };
 Machine& machine();
 

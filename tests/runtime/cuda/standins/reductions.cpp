@@ -1,7 +1,7 @@
 // The numbers of collectives.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <vector>
 
 #include "runtime/element.hpp"
 #include "tests/runtime/cuda/standins/allocations.hpp"
@@ -11,7 +11,7 @@ namespace echelon::standins {
 namespace {
 
 std::size_t ranks_of(const Request& request) {
-  return static_cast<std::size_t>(request.comm->clique->size);
+  return static_cast<std::size_t>(request.comm->size);
 }
 
 template <class Wide>
@@ -24,37 +24,26 @@ Wide reduced(ncclRedOp_t reduction, Wide one, Wide other) {
   }
 }
 
-/// Of all numbers the members give, as bytes of T.
 template <class T, class Wide>
-std::vector<unsigned char> reduce(const Meeting& meeting) {
-  const Request& first = meeting.members.front().request;
-  const std::size_t count = bytes_read(first) / sizeof(T);
-  std::vector<unsigned char> all(count * sizeof(T));
-  for (std::size_t i = 0; i < count; ++i) {
-    Wide sum = static_cast<Wide>(static_cast<const T*>(first.from)[i]);
-    for (std::size_t rank = 1; rank < meeting.members.size(); ++rank) {
-      const auto* const from = static_cast<const T*>(meeting.members[rank].request.from);
-      sum = reduced(first.reduction, sum, static_cast<Wide>(from[i]));
+void add_up(const Request& request) {
+  constexpr std::size_t kAtOnce = std::size_t{1} << 18U;
+  const Clique& clique = *request.comm->clique;
+  const std::size_t count = bytes_read(request) / sizeof(T);
+  std::vector<T> numbers(std::min(count, kAtOnce));
+  std::vector<Wide> sums(numbers.size());
+  for (std::size_t first = 0; first < count; first += kAtOnce) {
+    const std::size_t here = std::min(kAtOnce, count - first);
+    const auto offset = first * sizeof(T);
+    for (int rank = 0; rank < request.comm->size; ++rank) {
+      clique.read(Clique::of_collectives(rank), offset, numbers.data(), here * sizeof(T));
+      for (std::size_t i = 0; i < here; ++i) {
+        const auto number = static_cast<Wide>(numbers[i]);
+        sums[i] = rank == 0 ? number : reduced(request.reduction, sums[i], number);
+      }
     }
-    const T rounded = static_cast<T>(sum);
-    std::memcpy(all.data() + i * sizeof(T), &rounded, sizeof rounded);
+    for (std::size_t i = 0; i < here; ++i) numbers[i] = static_cast<T>(sums[i]);
+    clique.write(Clique::of_sums(), offset, numbers.data(), here * sizeof(T));
   }
-  return all;
-}
-
-std::vector<unsigned char> reduce_any(const Meeting& meeting) {
-  switch (meeting.members.front().request.type) {
-    case ncclFloat32: return reduce<float, float>(meeting);
-    case ncclFloat64: return reduce<double, double>(meeting);
-    case ncclBfloat16: return reduce<Bfloat16, float>(meeting);
-    case ncclInt32: return reduce<std::int32_t, std::int32_t>(meeting);
-  }
-  return {};
-}
-
-void append(std::vector<unsigned char>& to, const Request& request) {
-  const auto* const from = static_cast<const unsigned char*>(request.from);
-  to.insert(to.end(), from, from + bytes_read(request));
 }
 
 }  // namespace
@@ -99,29 +88,42 @@ void check_request(const Request& request) {
   }
 }
 
-void carry_out(const Meeting& meeting) {
-  for (const Meeting::Member& member : meeting.members) check_request(member.request);
-  const Request& first = meeting.members.front().request;
-  std::vector<unsigned char> all;
-  switch (first.kind) {
-    case Kind::all_reduce:
-    case Kind::reduce_scatter: all = reduce_any(meeting); break;
-    case Kind::all_gather:
-      for (const Meeting::Member& member : meeting.members) append(all, member.request);
-      break;
-    case Kind::broadcast:
-      append(all, meeting.members[static_cast<std::size_t>(first.root)].request);
-      break;
-    case Kind::send:
-    case Kind::recv: append(all, first); break;
+void give(const Request& request) {
+  check_request(request);
+  const int rank = request.comm->rank;
+  const std::int64_t place = request.kind == Kind::send ? Clique::of_messages(rank, request.root)
+                                                        : Clique::of_collectives(rank);
+  request.comm->clique->write(place, 0, request.from, bytes_read(request));
+}
+
+void add_up(const Request& request) {
+  if (request.kind != Kind::all_reduce && request.kind != Kind::reduce_scatter) return;
+  switch (request.type) {
+    case ncclFloat32: return add_up<float, float>(request);
+    case ncclFloat64: return add_up<double, double>(request);
+    case ncclBfloat16: return add_up<Bfloat16, float>(request);
+    case ncclInt32: return add_up<std::int32_t, std::int32_t>(request);
   }
-  for (const Meeting::Member& member : meeting.members) {
-    const Request& request = member.request;
-    const std::size_t bytes = bytes_written(request);
-    const std::size_t offset = request.kind == Kind::reduce_scatter
-                                   ? static_cast<std::size_t>(request.comm->rank) * bytes
-                                   : 0;
-    if (bytes > 0) std::memcpy(request.to, all.data() + offset, bytes);
+}
+
+void take(const Request& request) {
+  check_request(request);
+  const Clique& clique = *request.comm->clique;
+  const int rank = request.comm->rank;
+  const std::size_t bytes = request.count * bytes_of(request.type);
+  auto* const to = static_cast<unsigned char*>(request.to);
+  switch (request.kind) {
+    case Kind::all_reduce: return clique.read(Clique::of_sums(), 0, to, bytes);
+    case Kind::reduce_scatter:
+      return clique.read(Clique::of_sums(), static_cast<std::size_t>(rank) * bytes, to, bytes);
+    case Kind::all_gather:
+      for (std::size_t each = 0; each < ranks_of(request); ++each) {
+        clique.read(Clique::of_collectives(static_cast<int>(each)), 0, to + each * bytes, bytes);
+      }
+      return;
+    case Kind::broadcast: return clique.read(Clique::of_collectives(request.root), 0, to, bytes);
+    case Kind::recv: return clique.read(Clique::of_messages(request.root, rank), 0, to, bytes);
+    case Kind::send: return;
   }
 }
 

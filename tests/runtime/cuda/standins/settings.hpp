@@ -33,6 +33,11 @@ struct Settings {
   std::uint64_t seed = 1;
   Order order = Order::random;
   int devices = 1;
+  /// The first one's number on its computer, where other processes see others.
+  int first_device = 0;
+  /// Members of communicators are told when another one's process is gone, as where NCCL talks over
+  /// a network. Within a computer it tells them nothing: github.com/NVIDIA/nccl/issues/279.
+  bool over_network = false;
   std::size_t device_bytes = std::size_t{1} << 30U;
   /// How long a host thread waits while nothing goes on and nothing comes, before it fails.
   std::chrono::milliseconds limit{30000};

@@ -1,0 +1,107 @@
+// What the members of a communicator share, in whichever processes of this machine they are. It is
+// memory without a name: nothing is left of it, however the processes ended.
+#pragma once
+
+#include <nccl.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace echelon::standins {
+
+enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, send, recv };
+
+/// What a call says that the others have to know.
+struct Terms {
+  Kind kind = Kind::all_reduce;
+  std::size_t count = 0;  // as the call has it
+  ncclDataType_t type = ncclFloat32;
+  ncclRedOp_t reduction = ncclSum;
+  int root = 0;  // or the peer
+};
+
+inline constexpr int kMostRanks = 32;
+
+/// Where a member is with the calls of one kind: its collectives, what it sends to another member,
+/// or what it receives from there. Calls are counted from 1.
+struct Progress {
+  int called = 0;
+  int arrived = 0;      // is at the head of its stream, and what it gives can be read
+  int finished = 0;     // has what it takes
+  Terms terms;          // of the call that arrived last
+  char where[48] = "";  // the stream of the latest call
+};
+
+/// A member, or its place.
+struct Seat {
+  std::atomic<int> process = 0;  // 0: it has not come
+  char bus[16] = "";
+  bool aborted = false;
+  bool dead = false;                       // by the test
+  bool left = false;                       // in order
+  std::atomic<std::uint64_t> changes = 0;  // of its machine
+};
+
+class Clique {
+ public:
+  /// Guarded by the lock, save for what is atomic.
+  struct Shared {
+    pthread_mutex_t mutex;
+    std::uint64_t number = 0;
+    int size = 0;  // 0: nobody has come
+    Seat seats[kMostRanks];
+    Progress collectives[kMostRanks];
+    int reduced = 0;                               // collectives that were added up
+    Progress messages[kMostRanks][kMostRanks][2];  // from, to: of the sender, of the receiver
+  };
+  /// The lock of all processes. A process that was killed with it frees it. Whoever takes the
+  /// machine's lock as well has taken that before.
+  class Lock {
+   public:
+    explicit Lock(const Clique& clique);
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    pthread_mutex_t* mutex_;
+  };
+
+  /// A new one, and what it is known by. nullptr: there is no memory.
+  static std::unique_ptr<Clique> made(ncclUniqueId& id);
+  /// That of another process, or of another machine of this one. nullptr: there is none.
+  static std::unique_ptr<Clique> found(const ncclUniqueId& id);
+  /// Whether the identifier is this one's.
+  [[nodiscard]] bool is(const ncclUniqueId& id) const;
+  ~Clique();
+  Clique(const Clique&) = delete;
+  Clique& operator=(const Clique&) = delete;
+
+  [[nodiscard]] Shared& operator*() const { return *shared_; }
+  [[nodiscard]] Shared* operator->() const { return shared_; }
+  /// Some member is in another process.
+  [[nodiscard]] bool is_elsewhere() const;
+
+  /// Where numbers lie on their way.
+  static std::int64_t of_collectives(int rank) { return rank; }
+  static std::int64_t of_sums() { return kMostRanks; }
+  static std::int64_t of_messages(int from, int to) {
+    return kMostRanks + 1 + std::int64_t{from} * kMostRanks + to;
+  }
+  /// To a place that is new, or cleared.
+  void write(std::int64_t place, std::size_t offset, const void* data, std::size_t bytes) const;
+  void read(std::int64_t place, std::size_t offset, void* data, std::size_t bytes) const;
+  /// Gives its memory back.
+  void clear(std::int64_t place) const;
+
+ private:
+  Clique(int file, Shared* shared) : file_(file), shared_(shared) {}
+
+  int file_;
+  Shared* shared_;
+};
+
+}  // namespace echelon::standins
