@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <compare>
 #include <cstdint>
 
 namespace echelon {
@@ -15,6 +16,7 @@ struct AttentionShape {
   int head_dim = 0;
   std::int64_t qkv_stride = 0;  ///< of a row: [q heads | k heads | v heads]
   std::int64_t out_stride = 0;  ///< of a row of heads · head_dim
+  auto operator<=>(const AttentionShape&) const = default;
 };
 
 struct AdamStep {

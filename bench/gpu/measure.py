@@ -5,9 +5,12 @@ measure.py BUILD [--models gpt2,gpt2-xl,llama3.2-1b,llama2-7b] [--steps N] [--ou
                  [--python PYTHON]
     BUILD: where plan, plan-run and echelon_cuda.so were built. First `plan calibrate --backend
     cuda`, then of each model the plan that a search finds with these rates, run for N steps (20):
-    tokens/s, and MFU by the planner's formula, beside the prediction; and the same model in
-    PyTorch on one GPU, where PYTHON has torch. What was measured, with machine, clocks and
-    versions, goes to FOLDER (bench/results/). Exit code 3 without a GPU: nothing is written.
+    tokens/s, MFU by the planner's formula, and time and memory by category, beside the prediction;
+    and the same model in PyTorch on one GPU, where PYTHON has torch. Other models, without PyTorch:
+    MODEL:TxB, where MODEL is what `plan --model` takes, T the sequence and B the samples of a step
+    on each GPU.
+    What was measured, with machine, clocks and versions, goes to FOLDER (bench/results/). Exit
+    code 3 without a GPU: nothing is written.
 measure.py --self-test
     checks the arithmetic on made-up reports.
 """
@@ -54,6 +57,25 @@ def throughput(report, prediction):
     }
 
 
+def memory(report):
+    """Of the rank that takes most, by category, beside the prediction."""
+    measured, predicted = (report[which]["memory"] for which in ("measured", "predicted"))
+    most = max(range(len(measured["stages"])), key=lambda s: measured["stages"][s]["total_bytes"])
+    return {
+        "measured": measured["stages"][most],
+        "predicted": predicted["stages"][most],
+        "predicted_over_measured": predicted["peak_bytes"] / measured["peak_bytes"],
+    }
+
+
+def case_of(text):
+    """Model, sequence, samples of "gpt2" or "MODEL:TxB"; nothing if it is neither."""
+    if text in CASES:
+        return (text, *CASES[text])
+    found = re.fullmatch(r"(.+):(\d+)x(\d+)", text)
+    return (found[1], int(found[2]), int(found[3])) if found else None
+
+
 def self_test():
     steps = [{"seconds": 9.0, "tokens_per_second": 1.0}] * WARM_UP
     steps += [{"seconds": s, "tokens_per_second": 100 / s} for s in (2.0, 2.5, 4.0)]
@@ -62,6 +84,16 @@ def self_test():
     assert found["step_seconds"] == 2.5 and found["steps"] == 3, found
     assert found["tokens_per_second"] == 40 and abs(found["mfu"] - 0.4) < 1e-12, found
     assert throughput({"steps": steps[:WARM_UP]}, prediction) is None
+
+    def of(*totals):
+        return {"memory": {"peak_bytes": max(totals),
+                           "stages": [{"total_bytes": total} for total in totals]}}
+
+    held = memory({"measured": of(10, 40), "predicted": of(20, 30)})
+    assert held["measured"]["total_bytes"] == 40 and held["predicted"]["total_bytes"] == 30, held
+    assert held["predicted_over_measured"] == 0.75, held
+    assert case_of("gpt2") == ("gpt2", 1024, 64) and case_of("a:b.json:16x4") == ("a:b.json", 16, 4)
+    assert case_of("gpt3") is None and case_of("m.json:16") is None
     print("self-test passed")
 
 
@@ -96,17 +128,17 @@ def calibrated(build, folder):
                                       "--stack", "echelon"]
 
 
-def run_of(build, flags, model, gpus, steps, folder):
-    """One model trained: its throughput, or {"failed": why}."""
+def run_of(build, flags, case, gpus, steps, folder):
+    """One model trained: its throughput and memory, or {"failed": why}."""
     plan = os.path.join(build, "cli", "plan")
-    sequence, samples = CASES[model]
-    file = os.path.join(folder, model + ".json")
+    model, sequence, samples = case
+    file = os.path.join(folder, "plan.json")
     made = output_of([plan, "--model", model, "--gpus", str(gpus), "--seq", str(sequence),
                       "--global-batch", str(samples * gpus), "-q", "-o", file] + flags)
     if made.returncode != 0:
         return {"failed": (made.stderr or made.stdout).strip()}
     predicted = output_of([plan, "predict", file, "--json"])
-    report = os.path.join(folder, model + "-report.json")
+    report = os.path.join(folder, "report.json")
     ran = output_of([plan, "run", file, "--backend", "cuda", "--steps", str(steps), "--report",
                      report, "-q"])
     if predicted.returncode != 0 or ran.returncode != 0:
@@ -117,12 +149,13 @@ def run_of(build, flags, model, gpus, steps, folder):
     found = throughput(read, prediction)
     if found is None:
         return {"failed": f"fewer than {WARM_UP + 1} steps"}
-    return {**found, "gpus": gpus, "sequence": sequence, "global_batch": samples * gpus,
+    times = {which: read[which]["time"] for which in ("measured", "predicted")}
+    return {**found, "time": times, "memory": memory(read), "gpus": gpus, "sequence": sequence, "global_batch": samples * gpus,
             "plan": prediction["plan"], "environment": read.get("environment", {})}
 
 
-def pytorch_of(python, model, microbatch, steps):
-    sequence, samples = CASES[model]
+def pytorch_of(python, case, microbatch, steps):
+    model, sequence, samples = case
     found = output_of([python, os.path.join(HERE, "pytorch.py"), model, str(sequence), str(samples),
                        str(min(microbatch, samples)), str(steps + WARM_UP)])
     if found.returncode != 0:
@@ -141,10 +174,10 @@ def main():
     flags.add_argument("--out", default=os.path.join(HERE, "..", "results"))
     flags.add_argument("--python", default=sys.executable)
     asked = flags.parse_args()
-    models = asked.models.split(",")
-    unknown = [model for model in models if model not in CASES]
+    cases = {text: case_of(text) for text in asked.models.split(",")}
+    unknown = [text for text, case in cases.items() if case is None]
     if unknown:
-        flags.error(f"found model '{unknown[0]}', expected some of {', '.join(CASES)}")
+        flags.error(f"found model '{unknown[0]}', expected some of {', '.join(CASES)}, or MODEL:TxB")
     if asked.steps <= WARM_UP:
         flags.error(f"found {asked.steps} steps, expected more than the {WARM_UP} of the warm-up")
     with tempfile.TemporaryDirectory() as folder:
@@ -156,15 +189,15 @@ def main():
                    "runs": {}}
         version = output_of([os.path.join(asked.build, "cli", "plan"), "--version"])
         results["version"] = version.stdout.strip()
-        for model in models:
+        for text, case in cases.items():
             for gpus in sorted({1, gpu["gpus"]}):
-                print(f"{model} on {gpus} of {gpu['name']}", file=sys.stderr)
-                found = run_of(asked.build, plan_flags, model, gpus, asked.steps, folder)
+                print(f"{text} on {gpus} of {gpu['name']}", file=sys.stderr)
+                found = run_of(asked.build, plan_flags, case, gpus, asked.steps, folder)
                 entry = {"echelon": found}
-                if gpus == 1:
+                if gpus == 1 and text in CASES:  # what pytorch.py has
                     microbatch = found.get("plan", {}).get("microbatch", 1)
-                    entry["pytorch"] = pytorch_of(asked.python, model, microbatch, asked.steps)
-                results["runs"][f"{model} x{gpus}"] = entry
+                    entry["pytorch"] = pytorch_of(asked.python, case, microbatch, asked.steps)
+                results["runs"][f"{text} on {gpus}"] = entry
         results["nvidia_smi_after"] = smi()
         os.makedirs(asked.out, exist_ok=True)
         name = re.sub("[^a-z0-9]+", "-", gpu["name"].lower()) + "-" + results["date"]
@@ -177,7 +210,8 @@ def main():
             theirs = run.get("pytorch", {})
             told = ours.get("failed") or (f"{ours['tokens_per_second']:.0f} tokens/s, "
                                           f"MFU {ours['mfu']:.3f}, predicted / measured "
-                                          f"{ours['predicted_over_measured']:.2f}")
+                                          f"{ours['predicted_over_measured']:.2f} (memory "
+                                          f"{ours['memory']['predicted_over_measured']:.2f})")
             if "tokens_per_second" in theirs:
                 told += f"; PyTorch {theirs['torch']}: {theirs['tokens_per_second']:.0f} tokens/s"
             print(f"{name}: {told}")

@@ -47,11 +47,14 @@ class CudaBackend final : public Backend<Bfloat16> {
   [[nodiscard]] Processor<Bfloat16>& at(int rank) override { return *processors_.at(rank); }
   void give_up() override { world_->abort_all(); }
   [[nodiscard]] std::map<std::string, std::string> environment() const override {
-    return {{"gpu", facts_.name},
-            {"cuda driver", version_text(facts_.driver)},
-            {"cuda runtime", version_text(facts_.runtime)},
-            {"cublaslt", std::to_string(facts_.cublas)},
-            {"communicators", world_->transport()}};
+    std::map<std::string, std::string> known{{"gpu", facts_.name},
+                                             {"cuda driver", version_text(facts_.driver)},
+                                             {"cuda runtime", version_text(facts_.runtime)},
+                                             {"cublaslt", std::to_string(facts_.cublas)},
+                                             {"communicators", world_->transport()}};
+    const std::string& attention = processors_.begin()->second->attention();
+    if (!attention.empty()) known["attention"] = attention;
+    return known;
   }
 
  private:

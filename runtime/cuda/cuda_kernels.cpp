@@ -172,16 +172,20 @@ void CudaKernels::rotate(const AttentionShape& s, double, T* qkv, int direction)
 
 void CudaKernels::attention_forward(const AttentionShape& shape, const T* qkv, T* out,
                                     float* log_sum) {
-  put([&](cudaStream_t on) { cuda::attention_forward(on, shape, qkv, out, log_sum); }, shape, qkv,
-      out, log_sum);
+  put(
+      [&](cudaStream_t on) {
+        attention_.forward(on, shape, qkv, out, log_sum,
+                           scratch<std::byte>(attention_.workspace(shape)));
+      },
+      shape, qkv, out, log_sum);
 }
 
 void CudaKernels::attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                                      const float* log_sum, const T* dout, T* dqkv) {
   put(
       [&](cudaStream_t on) {
-        cuda::attention_backward(on, shape, qkv, out, log_sum, dout, dqkv,
-                                 scratch<float>(attention_backward_workspace(shape)));
+        attention_.backward(on, shape, qkv, out, log_sum, dout, dqkv,
+                            scratch<std::byte>(attention_.workspace(shape)));
       },
       shape, qkv, out, log_sum, dout, dqkv);
 }

@@ -9,6 +9,7 @@
 #include <typeinfo>
 #include <vector>
 
+#include "runtime/cuda/attention.hpp"
 #include "runtime/cuda/cuda_processor.hpp"
 #include "runtime/cuda/gemm.hpp"
 #include "runtime/cuda/repeats.hpp"
@@ -36,6 +37,7 @@ class CudaKernels final : public Kernels<Bfloat16> {
     may_repeat_ = alike && !communicates_;
   }
   [[nodiscard]] Repeats& repeats() { return repeats_; }
+  [[nodiscard]] const Attention& attention() const { return attention_; }
 
   void begin(const Instruction& i) override;
   WithinTimes end(const Instruction& i) override;
@@ -120,6 +122,7 @@ class CudaKernels final : public Kernels<Bfloat16> {
   CudaProcessor& processor_;
   OwnStream stream_;
   Gemm gemm_;
+  Attention attention_;
   std::byte* scratch_ = nullptr;  ///< of one kernel at a time
   std::int64_t scratch_bytes_ = 0;
   std::map<int, float*> rotations_;  ///< tables by head dimension

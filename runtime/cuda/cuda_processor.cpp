@@ -43,6 +43,10 @@ cudaStream_t CudaProcessor::stream(Queue queue) const {
   return queues_[static_cast<std::size_t>(queue)]->stream();
 }
 
+const std::string& CudaProcessor::attention() const {
+  return queues_[static_cast<std::size_t>(Queue::compute)]->attention().by();
+}
+
 void* CudaProcessor::take(std::int64_t bytes) {
   use_device(device_);
   void* block = nullptr;
@@ -78,6 +82,7 @@ void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
   use_device(device_);
   memory.count(&MemoryBreakdown::context, context_);
   memory.count(&MemoryBreakdown::communication, communicators_);
+  const Bytes beside = memory_of_device().taken - memory.held().total();
   for (const ChunkSpec& spec : chunks) {
     batch_bytes_ = 2 * std::int64_t{spec.sequence} * spec.microbatch * bytes_of(Element::i32);
   }
@@ -85,6 +90,9 @@ void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
     queues_[static_cast<std::size_t>(queue)]->prepare(chunks, memory);
   }
   check(cudaDeviceSynchronize(), "prepare the GPU");
+  // What libraries loaded and took meanwhile. Ranks that share a GPU are prepared one by one.
+  const Bytes loaded = memory_of_device().taken - memory.held().total() - beside;
+  memory.count(&MemoryBreakdown::context, std::max(Bytes{}, loaded));
 }
 
 /// Which instructions need an event: those that others come after, reductions (which empty slots of

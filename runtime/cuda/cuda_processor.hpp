@@ -31,6 +31,8 @@ class CudaProcessor final : public Processor<Bfloat16> {
 
   [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] cudaStream_t stream(Queue queue) const;
+  /// Who computes it (Attention::by()); empty before anything is prepared.
+  [[nodiscard]] const std::string& attention() const;
   void watch(std::function<void()> asked) { watch_ = std::move(asked); }
   /// What was taken of the GPU already, for the account of the rank's memory: by CUDA and its
   /// libraries, and by the communicators.

@@ -20,7 +20,7 @@ AttentionShape attention_of(const ChunkSpec& spec, const ChunkShape& s) {
           .out_stride = s.query};
 }
 
-/// Bytes of the largest workspace of any kernel that a chunk is computed with.
+/// Bytes of the largest workspace of any kernel that a chunk is computed with, but attention's.
 std::int64_t workspace_of(const ChunkSpec& spec) {
   const ChunkShape s = shape_of(spec);
   constexpr std::int64_t kFloat = sizeof(float);
@@ -30,7 +30,6 @@ std::int64_t workspace_of(const ChunkSpec& spec) {
     need(kFloat * bias_gradient_workspace(s.rows, width));
   }
   if (spec.loss) need(kFloat * bias_gradient_workspace(s.loss_rows, s.vocab));
-  if (spec.layers > 0) need(kFloat * attention_backward_workspace(attention_of(spec, s)));
   if (spec.embedding) need(kFloat * embedding_backward_workspace(s.rows));
   return most;
 }
@@ -60,6 +59,11 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
     if (!computes) continue;
     communicates_ = communicates_ || spec.tp > 1;
     scratch_bytes_ = std::max(scratch_bytes_, workspace_of(spec));
+    if (spec.layers > 0) {
+      const AttentionShape shape = attention_of(spec, shape_of(spec));
+      attention_.prepare(shape);
+      scratch_bytes_ = std::max(scratch_bytes_, attention_.workspace(shape));
+    }
     const std::vector<Product> more = products_of(spec);
     products.insert(products.end(), more.begin(), more.end());
     const ModelSpec& model = spec.model;

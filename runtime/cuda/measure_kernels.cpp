@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/cuda/attention.hpp"
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/gemm.hpp"
 #include "runtime/cuda/kernels.hpp"
@@ -69,21 +70,24 @@ void products(MeasuredStream& on, const MeasuredSizes::Linear& l, Gemm& gemm) {
 }
 
 void attention(MeasuredStream& on, const AttentionShape& s) {
+  Attention by;
+  by.prepare(s);
   const std::int64_t rows = s.sequence * s.samples;
   const std::vector<Room> rooms = on.rooms({{rows * s.qkv_stride},
                                             {rows * s.out_stride},
                                             {rows * s.heads, true},
                                             {rows * s.out_stride},
                                             {rows * s.qkv_stride},
-                                            {attention_backward_workspace(s), true}});
+                                            {by.workspace(s) / 4, true}});
   if (rooms.empty()) return;
   const std::vector<std::int64_t> shape{s.sequence, s.heads, s.head_dim, s.kv_heads, s.samples};
   on.take("attention forward", shape, [&] {
-    attention_forward(on.stream(), s, rooms[0].as<T>(), rooms[1].as<T>(), rooms[2].as<float>());
+    by.forward(on.stream(), s, rooms[0].as<T>(), rooms[1].as<T>(), rooms[2].as<float>(),
+               rooms[5].as<void>());
   });
   on.take("attention backward", shape, [&] {
-    attention_backward(on.stream(), s, rooms[0].as<T>(), rooms[1].as<T>(), rooms[2].as<float>(),
-                       rooms[3].as<T>(), rooms[4].as<T>(), rooms[5].as<float>());
+    by.backward(on.stream(), s, rooms[0].as<T>(), rooms[1].as<T>(), rooms[2].as<float>(),
+                rooms[3].as<T>(), rooms[4].as<T>(), rooms[5].as<void>());
   });
 }
 

@@ -153,7 +153,8 @@ class LayersOnGpu {
   void backward() { chunk_.backward(0, pass_); }
   /// Held by CUDA and its libraries, not by us.
   [[nodiscard]] Bytes context() const {
-    return std::max(Bytes{}, memory_of_device().taken - memory_.held().total());
+    const Bytes ours = memory_.held().total() - memory_.held().context;
+    return std::max(Bytes{}, memory_of_device().taken - ours);
   }
 
  private:

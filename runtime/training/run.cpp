@@ -167,6 +167,7 @@ Status Run<T>::prepare() {
   for (const double loss : persistence_->losses()) (void)watch_.look(loss, 0);
   device_ = std::make_unique<TrainingDevice<T>>(crew_, *backend_, schedule_,
                                                 training_of(plan_, settings_, first_, samples_));
+  report_.environment.merge(backend_->environment());  // what it has chosen for this model
   device_->start_at(first_);
   const std::vector<int>& here = backend_->world().local_ranks();
   for (const int rank : here) {

@@ -8,20 +8,15 @@ using namespace echelon::test;
 
 namespace {
 
-/// A GPT-2-like model with heads of 64, as HuggingFace describes it.
-constexpr const char* kModel = R"({
-  "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 128, "n_layer": 2,
-  "n_head": 2, "n_positions": 64, "vocab_size": 256, "activation_function": "gelu_new",
-  "layer_norm_epsilon": 1e-5, "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0
-})";
-
 class GpuRuns : public Runs {
  public:
   explicit GpuRuns(int gpus, int mebibytes = 1024)
       : environment_("ECHELON_BACKEND_PATH=" ECHELON_PRETENDED_GPUS " PRETENDED_GPUS=" +
                      std::to_string(gpus) + " PRETENDED_MEBIBYTES=" + std::to_string(mebibytes) +
                      " XDG_CACHE_HOME=" + shell_word(sandbox.file("cache"))) {
-    sandbox.write("model.json", kModel);
+    // GPT-2-like, with heads of 64.
+    sandbox.write("model.json",
+                  slurp(std::string(ECHELON_SOURCE_DIR) + "/tests/cli/wide_heads.json"));
   }
   void gpu_plan(const std::string& name, int gpus, const std::string& degrees) const {
     const ProcessResult made =
