@@ -1,12 +1,15 @@
 // Attention by cuDNN on its stand-in, which executes what the frontend hands down, against the
 // kernels of our own.
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 
+#include "runtime/cuda/backend.hpp"
 #include "runtime/cuda/cudnn_attention.hpp"
 #include "tests/runtime/cuda/kernel_runs.hpp"
 #include "tests/runtime/cuda/standins/rig.hpp"
 #include "tests/runtime/kernel_numbers.hpp"
+#include "tests/runtime/trained.hpp"
 #include "tests/support/skip.hpp"
 
 namespace echelon {
@@ -231,6 +234,60 @@ TEST_CASE("attention by cuDNN can be recorded as a graph, which outlives it") {
     CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
   }
   standins::check_nothing_left();
+}
+
+/// Tells at its end who computed attention.
+class Asked final : public Backend<Bfloat16> {
+ public:
+  Asked(std::unique_ptr<Backend<Bfloat16>> inner, std::string& attention)
+      : inner_(std::move(inner)), attention_(attention) {}
+  ~Asked() override { attention_ = inner_->environment()["attention"]; }
+  [[nodiscard]] bool issues_in_order() const override { return true; }
+  [[nodiscard]] World& world() override { return inner_->world(); }
+  [[nodiscard]] Processor<Bfloat16>& at(int rank) override { return inner_->at(rank); }
+  [[nodiscard]] std::map<std::string, std::string> environment() const override { return {}; }
+
+ private:
+  std::unique_ptr<Backend<Bfloat16>> inner_;
+  std::string& attention_;
+};
+
+TEST_CASE("training has its attention from cuDNN, where that is wanted") {
+  if (without_cudnn()) return;
+  TrainedCase c;
+  c.model = small_llama(2);
+  c.model.hidden = 32;
+  c.model.heads = 4;
+  c.model.kv_heads = 2;
+  c.model.head_dim = 64;
+  c.plan = plan_for(c.model, 2, 1, 1);
+  c.global_batch = 2;
+  c.steps = 3;
+  c.rate = 1e-3;
+  const auto trained = [&](const char* wanted, std::string& attention) {
+    standins::Settings machine;
+    machine.devices = 2;
+    standins::start(machine);
+    setenv("ECHELON_CUDNN", wanted, 1);
+    Trained out = train<Bfloat16>(c, [&](Crew& crew, std::unique_ptr<World> world,
+                                         const TrainedCase& of) {
+      PlanFile plan;
+      plan.model = of.model;
+      plan.plan = of.plan;
+      return std::make_unique<Asked>(*cuda::open_backend(crew, std::move(world), plan), attention);
+    });
+    unsetenv("ECHELON_CUDNN");
+    standins::check_nothing_left();
+    return out;
+  };
+  std::string theirs, ours;
+  const Trained by_theirs = trained("", theirs);
+  const Trained by_ours = trained("never", ours);
+  CHECK(theirs == "cuDNN 9.19.0");
+  CHECK(ours == "Echelon's kernels (ECHELON_CUDNN=never)");
+  for (std::size_t s = 0; s < by_ours.steps.size(); ++s) {
+    CHECK(by_theirs.steps[s].loss == Approx(by_ours.steps[s].loss).epsilon(1e-3));
+  }
 }
 
 TEST_CASE("cuDNN refuses what it does not do, with its reason") {
