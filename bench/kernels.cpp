@@ -149,7 +149,7 @@ void layer_norm_forward(benchmark::State& state) {
   auto y = x;
   std::vector<Wide<T>> mean(kRows), rstd(kRows);
   for (auto _ : state) {
-    cpu::layer_norm_forward(x.data(), weight.data(), weight.data(), y.data(), mean.data(),
+    cpu::layer_norm_forward(x.data(), {}, weight.data(), weight.data(), y.data(), mean.data(),
                             rstd.data(), kRows, kWidth, 1e-5);
   }
   report_bytes<T>(state, 2 * kRows * kWidth);

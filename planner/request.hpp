@@ -56,7 +56,7 @@ struct PlanRequest {
   std::vector<std::string> assumptions{};  ///< what was filled in by default, in words
 
   [[nodiscard]] Bytes usable_memory() const {
-    return max_memory ? *max_memory : cluster.gpu().memory - kept_free();
+    return max_memory ? *max_memory : std::max(Bytes{}, cluster.gpu().memory - kept_free());
   }
   /// What a plan must leave of the GPU's memory: to others, or because runs that came closer to the
   /// limit ended out of memory.

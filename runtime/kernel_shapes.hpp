@@ -19,6 +19,15 @@ struct AttentionShape {
   auto operator<=>(const AttentionShape&) const = default;
 };
 
+/// Before a norm of x, where there is a residual: sum = x (+ bias) + residual, rounded to T at each
+/// +, and the norm is of that sum. `sum` may be the memory of x or of the residual.
+template <class T>
+struct SumBefore {
+  const T* bias = nullptr;      ///< [width]; null: there is none
+  const T* residual = nullptr;  ///< [rows, width]; null: nothing is added, the norm is of x
+  T* sum = nullptr;             ///< [rows, width]
+};
+
 struct AdamStep {
   double learning_rate = 0;
   double beta1 = 0.9;

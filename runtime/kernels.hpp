@@ -76,7 +76,7 @@ class Kernels : public Stream {
 
   // ---- Norms over rows
 
-  virtual void norm_forward(const NormOf<T>& norm, T* y) = 0;
+  virtual void norm_forward(const NormOf<T>& norm, const SumBefore<T>& before, T* y) = 0;
   /// dx = the gradient of x, + `around` where that is given, which may be dx: the gradient that
   /// goes round the norm. dbias: layer norm.
   virtual void norm_backward(const NormOf<T>& norm, const T* dy, const T* around, T* dx,

@@ -66,11 +66,12 @@ void CpuKernels<T>::add_weight_gradient(Rows<T> dy, Rows<T> x, Wide<T>* dweight)
 }
 
 template <class T>
-void CpuKernels<T>::norm_forward(const NormOf<T>& n, T* y) {
+void CpuKernels<T>::norm_forward(const NormOf<T>& n, const SumBefore<T>& before, T* y) {
   if (n.kind == Normalization::layer_norm) {
-    cpu::layer_norm_forward(n.x, n.weight, n.bias, y, n.mean, n.rstd, n.rows, n.width, n.eps);
+    cpu::layer_norm_forward(n.x, before, n.weight, n.bias, y, n.mean, n.rstd, n.rows, n.width,
+                            n.eps);
   } else {
-    cpu::rms_norm_forward(n.x, n.weight, y, n.rstd, n.rows, n.width, n.eps);
+    cpu::rms_norm_forward(n.x, before, n.weight, y, n.rstd, n.rows, n.width, n.eps);
   }
 }
 

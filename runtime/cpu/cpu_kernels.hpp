@@ -9,7 +9,7 @@
 namespace echelon {
 
 template <class T>
-class CpuKernels final : public Kernels<T> {
+class CpuKernels : public Kernels<T> {
  public:
   void begin(const Instruction&) override {}
   WithinTimes end(const Instruction&) override;
@@ -24,7 +24,7 @@ class CpuKernels final : public Kernels<T> {
   void multiply_back(Rows<T> dy, const T* weight, std::int64_t in, T* dx) override;
   void add_weight_gradient(Rows<T> dy, Rows<T> x, Wide<T>* dweight) override;
 
-  void norm_forward(const NormOf<T>& norm, T* y) override;
+  void norm_forward(const NormOf<T>& norm, const SumBefore<T>& before, T* y) override;
   void norm_backward(const NormOf<T>& norm, const T* dy, const T* around, T* dx, Wide<T>* dweight,
                      Wide<T>* dbias) override;
 

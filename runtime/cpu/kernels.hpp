@@ -25,15 +25,16 @@ void gemm(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int
 
 /// mean and rstd: one Wide<T> per row, kept for the backward. `around`: null, or added to dx.
 template <class T>
-void layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Wide<T>* mean,
-                        Wide<T>* rstd, std::int64_t rows, std::int64_t width, double eps);
+void layer_norm_forward(const T* x, const SumBefore<T>& before, const T* weight, const T* bias,
+                        T* y, Wide<T>* mean, Wide<T>* rstd, std::int64_t rows, std::int64_t width,
+                        double eps);
 template <class T>
 void layer_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* mean,
                          const Wide<T>* rstd, const T* around, T* dx, Wide<T>* dweight,
                          Wide<T>* dbias, std::int64_t rows, std::int64_t width);
 template <class T>
-void rms_norm_forward(const T* x, const T* weight, T* y, Wide<T>* rstd, std::int64_t rows,
-                      std::int64_t width, double eps);
+void rms_norm_forward(const T* x, const SumBefore<T>& before, const T* weight, T* y, Wide<T>* rstd,
+                      std::int64_t rows, std::int64_t width, double eps);
 template <class T>
 void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* rstd,
                        const T* around, T* dx, Wide<T>* dweight, std::int64_t rows,

@@ -73,14 +73,18 @@ ECHELON_INLINE Lanes<Wide<T>> load(const T* x, std::int64_t left, Wide<T> filler
   }
 }
 
+/// As Bfloat16's constructor rounds: what is stored is the upper half of each word.
+ECHELON_INLINE Words rounded_words(const Lanes<float>& wide) {
+  const auto bits = (Words)wide;
+  const Words rounded = bits + 0x7fffU + ((bits >> 16U) & 1U);
+  return (bits & 0x7fffffffU) > 0x7f800000U ? (bits | 0x400000U) : rounded;
+}
+
 template <class T>
 ECHELON_INLINE void store(T* x, const Lanes<Wide<T>>& wide, std::int64_t left) {
   Stored<T> all;
-  if constexpr (std::is_same_v<T, Bfloat16>) {  // as Bfloat16's constructor
-    const auto bits = (Words)wide;
-    const Words rounded = bits + 0x7fffU + ((bits >> 16U) & 1U);
-    const Words kept = (bits & 0x7fffffffU) > 0x7f800000U ? (bits | 0x400000U) : rounded;
-    all = __builtin_convertvector(kept >> 16U, HalfWords);
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    all = __builtin_convertvector(rounded_words(wide) >> 16U, HalfWords);
   } else {
     all = wide;
   }
@@ -92,6 +96,16 @@ ECHELON_INLINE void store(T* x, const Lanes<Wide<T>>& wide, std::int64_t left) {
     void* to = some;
     std::memcpy(to, &all, sizeof all);
     std::copy_n(some, left, x);
+  }
+}
+
+/// What is read back where it was stored as T.
+template <class T>
+ECHELON_INLINE Lanes<Wide<T>> rounded(const Lanes<Wide<T>>& wide) {
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    return (Lanes<float>)(rounded_words(wide) & 0xffff0000U);
+  } else {
+    return wide;
   }
 }
 

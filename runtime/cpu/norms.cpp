@@ -6,6 +6,27 @@
 namespace echelon::cpu {
 namespace {
 
+/// sum = x (+ bias) + residual
+template <class T>
+ECHELON_CLONES void sum_row(const T* x, const T* bias, const T* residual, T* sum,
+                            std::int64_t width) {
+  for (std::int64_t i = 0; i < width; i += kLanes<Wide<T>>) {
+    const std::int64_t left = width - i;
+    Lanes<Wide<T>> value = load(x + i, left);
+    if (bias != nullptr) value = rounded<T>(value + load(bias + i, left));
+    store(sum + i, value + load(residual + i, left), left);
+  }
+}
+
+/// The row that is normed.
+template <class T>
+const T* row_of(const T* x, const SumBefore<T>& before, std::int64_t row, std::int64_t width) {
+  const std::int64_t at = row * width;
+  if (before.residual == nullptr) return x + at;
+  sum_row(x + at, before.bias, before.residual + at, before.sum + at, width);
+  return before.sum + at;
+}
+
 /// Of one row; centred: its mean (0 for the RMS norm, which has none) and rstd.
 template <class W>
 struct RowMoments {
@@ -96,11 +117,13 @@ ECHELON_CLONES void norm_row_back(const T* dy, const T* x, const T* weight, Wide
 }  // namespace
 
 template <class T>
-void layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Wide<T>* mean,
-                        Wide<T>* rstd, std::int64_t rows, std::int64_t width, double eps) {
+void layer_norm_forward(const T* x, const SumBefore<T>& before, const T* weight, const T* bias,
+                        T* y, Wide<T>* mean, Wide<T>* rstd, std::int64_t rows, std::int64_t width,
+                        double eps) {
   in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      const auto m = norm_row<true>(x + r * width, weight, bias, y + r * width, width, eps);
+      const T* const row = row_of(x, before, r, width);
+      const auto m = norm_row<true>(row, weight, bias, y + r * width, width, eps);
       mean[r] = m.mean;
       rstd[r] = m.rstd;
     }
@@ -125,11 +148,12 @@ void layer_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>
 }
 
 template <class T>
-void rms_norm_forward(const T* x, const T* weight, T* y, Wide<T>* rstd, std::int64_t rows,
-                      std::int64_t width, double eps) {
+void rms_norm_forward(const T* x, const SumBefore<T>& before, const T* weight, T* y, Wide<T>* rstd,
+                      std::int64_t rows, std::int64_t width, double eps) {
   in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      rstd[r] = norm_row<false>(x + r * width, weight, weight, y + r * width, width, eps).rstd;
+      const T* const row = row_of(x, before, r, width);
+      rstd[r] = norm_row<false>(row, weight, weight, y + r * width, width, eps).rstd;
     }
   });
 }
@@ -149,15 +173,15 @@ void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* 
   weights.add_to(dweight);
 }
 
-#define ECHELON_NORMS(T)                                                                          \
-  template void layer_norm_forward<T>(const T*, const T*, const T*, T*, Wide<T>*, Wide<T>*,       \
-                                      std::int64_t, std::int64_t, double);                        \
-  template void layer_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*,              \
-                                       const Wide<T>*, const T*, T*, Wide<T>*, Wide<T>*,          \
-                                       std::int64_t, std::int64_t);                               \
-  template void rms_norm_forward<T>(const T*, const T*, T*, Wide<T>*, std::int64_t, std::int64_t, \
-                                    double);                                                      \
-  template void rms_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*, const T*, T*,  \
+#define ECHELON_NORMS(T)                                                                         \
+  template void layer_norm_forward<T>(const T*, const SumBefore<T>&, const T*, const T*, T*,     \
+                                      Wide<T>*, Wide<T>*, std::int64_t, std::int64_t, double);   \
+  template void layer_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*,             \
+                                       const Wide<T>*, const T*, T*, Wide<T>*, Wide<T>*,         \
+                                       std::int64_t, std::int64_t);                              \
+  template void rms_norm_forward<T>(const T*, const SumBefore<T>&, const T*, T*, Wide<T>*,       \
+                                    std::int64_t, std::int64_t, double);                         \
+  template void rms_norm_backward<T>(const T*, const T*, const T*, const Wide<T>*, const T*, T*, \
                                      Wide<T>*, std::int64_t, std::int64_t);
 ECHELON_NORMS(double)
 ECHELON_NORMS(float)

@@ -6,6 +6,10 @@
 #include <cstdlib>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include "runtime/cuda/checks.hpp"
+#include "runtime/cuda/resources.hpp"
 
 namespace echelon::cuda {
 namespace {
@@ -24,10 +28,16 @@ bool are_aligned(std::initializer_list<const void*> operands) {
 
 }  // namespace
 
-void Attention::prepare(const AttentionShape& shape) {
+void Attention::prepare(const AttentionShape& shape, Stream stream) {
   std::string why = "ECHELON_CUDNN=never";
   std::unique_ptr<CudnnAttention>& cudnn = cudnn_[shape];
-  if (cudnn_is_wanted() && !cudnn) cudnn = cudnn_attention(shape, why);
+  if (cudnn_is_wanted() && !cudnn) {
+    cudnn = cudnn_attention(shape, why);
+    if (cudnn && !try_out(shape, stream)) {
+      cudnn.reset();
+      why = "no room to try cuDNN's";
+    }
+  }
   if (!cudnn) {
     by_ = fmt::format("Echelon's kernels ({})", why);
   } else if (cudnn->has_backward()) {
@@ -35,6 +45,31 @@ void Attention::prepare(const AttentionShape& shape) {
   } else {
     by_ = fmt::format("cuDNN {} forward, Echelon's kernels backward", cudnn_version());
   }
+}
+
+bool Attention::try_out(const AttentionShape& s, Stream stream) const {
+  constexpr auto kWidth = static_cast<std::int64_t>(sizeof(Bfloat16));
+  const std::int64_t rows = s.sequence * s.samples;
+  const std::int64_t sizes[] = {rows * s.qkv_stride * kWidth,
+                                rows * s.out_stride * kWidth,
+                                rows * s.heads * static_cast<std::int64_t>(sizeof(float)),
+                                rows * s.out_stride * kWidth,
+                                rows * s.qkv_stride * kWidth,
+                                std::max<std::int64_t>(1, workspace(s))};
+  std::vector<Room> rooms;
+  for (const std::int64_t bytes : sizes) {
+    rooms.emplace_back(bytes);
+    if (!rooms.back().there()) return false;
+    clear(rooms.back(), bytes, stream);
+  }
+  auto* const qkv = rooms[0].as<Bfloat16>();
+  auto* const out = rooms[1].as<Bfloat16>();
+  auto* const log_sum = rooms[2].as<float>();
+  forward(stream, s, qkv, out, log_sum, rooms[5].as<void>());
+  backward(stream, s, qkv, out, log_sum, rooms[3].as<Bfloat16>(), rooms[4].as<Bfloat16>(),
+           rooms[5].as<void>());
+  check(cudaStreamSynchronize(stream), "try attention");
+  return true;
 }
 
 CudnnAttention* Attention::cudnn(const AttentionShape& shape) const {

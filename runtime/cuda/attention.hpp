@@ -14,9 +14,11 @@ namespace echelon::cuda {
 /// The two may take turns: what one keeps for the backward serves the other.
 class Attention {
  public:
-  /// Chooses, on the calling thread's GPU, before the shape is computed there: cuDNN loads kernels
-  /// and takes memory of its own. ECHELON_CUDNN=never: our kernels.
-  void prepare(const AttentionShape& shape);
+  /// Chooses, on the calling thread's GPU, before the shape is computed there, and has cuDNN
+  /// compute it once on operands that are freed again: a kernel that is loaded by its first launch
+  /// within a step may wait for another rank's. ECHELON_CUDNN=never, or no room for those: our
+  /// kernels.
+  void prepare(const AttentionShape& shape, Stream stream);
   /// Bytes that the kernels of a prepared shape need beside their operands.
   [[nodiscard]] std::int64_t workspace(const AttentionShape& shape) const;
   void forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv, Bfloat16* out,
@@ -30,6 +32,9 @@ class Attention {
  private:
   /// nullptr: our kernels.
   [[nodiscard]] CudnnAttention* cudnn(const AttentionShape& shape) const;
+
+  /// False: its operands find no room.
+  [[nodiscard]] bool try_out(const AttentionShape& shape, Stream stream) const;
 
   std::map<AttentionShape, std::unique_ptr<CudnnAttention>> cudnn_;
   std::string by_;

@@ -69,18 +69,17 @@ void CudaKernels::add_weight_gradient(Rows<T> dy, Rows<T> x, float* dweight) {
 
 // ---- Kernels of our own
 
-void CudaKernels::norm_forward(const NormOf<T>& n, T* y) {
+void CudaKernels::norm_forward(const NormOf<T>& n, const SumBefore<T>& before, T* y) {
   put(
       [&](cudaStream_t on) {
         if (n.kind == Normalization::layer_norm) {
-          layer_norm_forward<T>(on, n.x, nullptr, nullptr, n.weight, n.bias, y, n.mean, n.rstd,
-                                n.rows, n.width, n.eps);
+          layer_norm_forward<T>(on, n.x, before, n.weight, n.bias, y, n.mean, n.rstd, n.rows,
+                                n.width, n.eps);
         } else {
-          rms_norm_forward<T>(on, n.x, nullptr, nullptr, n.weight, y, n.rstd, n.rows, n.width,
-                              n.eps);
+          rms_norm_forward<T>(on, n.x, before, n.weight, y, n.rstd, n.rows, n.width, n.eps);
         }
       },
-      n, y);
+      n, before, y);
 }
 
 void CudaKernels::norm_backward(const NormOf<T>& n, const T* dy, const T* around, T* dx,

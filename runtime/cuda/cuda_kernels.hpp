@@ -52,7 +52,7 @@ class CudaKernels final : public Kernels<Bfloat16> {
   void multiply_back(Rows<T> dy, const T* weight, std::int64_t in, T* dx) override;
   void add_weight_gradient(Rows<T> dy, Rows<T> x, float* dweight) override;
 
-  void norm_forward(const NormOf<T>& norm, T* y) override;
+  void norm_forward(const NormOf<T>& norm, const SumBefore<T>& before, T* y) override;
   void norm_backward(const NormOf<T>& norm, const T* dy, const T* around, T* dx, float* dweight,
                      float* dbias) override;
 

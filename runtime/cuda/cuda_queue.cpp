@@ -61,7 +61,7 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
     scratch_bytes_ = std::max(scratch_bytes_, workspace_of(spec));
     if (spec.layers > 0) {
       const AttentionShape shape = attention_of(spec, shape_of(spec));
-      attention_.prepare(shape);
+      attention_.prepare(shape, stream());
       scratch_bytes_ = std::max(scratch_bytes_, attention_.workspace(shape));
     }
     const std::vector<Product> more = products_of(spec);

@@ -29,14 +29,12 @@ void load_kernels();
 
 // ---- Norms, with the sum that precedes them (norms_forward.cu, norms_backward.cu)
 
-/// Where `residual` is given, sum = x + residual, rounded to T, and the norm is of that; it may be
-/// the memory of either. Without, `sum` is not used.
 template <class T>
-void layer_norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T* weight,
+void layer_norm_forward(Stream stream, const T* x, const SumBefore<T>& before, const T* weight,
                         const T* bias, T* y, float* mean, float* rstd, std::int64_t rows,
                         std::int64_t width, double eps);
 template <class T>
-void rms_norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T* weight, T* y,
+void rms_norm_forward(Stream stream, const T* x, const SumBefore<T>& before, const T* weight, T* y,
                       float* rstd, std::int64_t rows, std::int64_t width, double eps);
 [[nodiscard]] std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width);
 /// x: what was normed. Where `gradient` is given it is added to dx, and may be the same memory: the

@@ -71,7 +71,7 @@ void products(MeasuredStream& on, const MeasuredSizes::Linear& l, Gemm& gemm) {
 
 void attention(MeasuredStream& on, const AttentionShape& s) {
   Attention by;
-  by.prepare(s);
+  by.prepare(s, on.stream());
   const std::int64_t rows = s.sequence * s.samples;
   const std::vector<Room> rooms = on.rooms({{rows * s.qkv_stride},
                                             {rows * s.out_stride},
@@ -119,8 +119,8 @@ void pointwise(MeasuredStream& on, const MeasuredSizes::Matrix& m) {
   float* const rstd = more[3].as<float>();
   constexpr double kEps = 1e-5;
   on.take("norm forward", shape, [&] {
-    layer_norm_forward<T>(on.stream(), x, nullptr, nullptr, more[0].as<T>(), more[1].as<T>(), y,
-                          mean, rstd, m.rows, m.width, kEps);
+    layer_norm_forward<T>(on.stream(), x, {}, more[0].as<T>(), more[1].as<T>(), y, mean, rstd,
+                          m.rows, m.width, kEps);
   });
   on.take("norm backward", shape, [&] {  // with the gradient that goes round it
     layer_norm_backward<T>(on.stream(), y, x, more[0].as<T>(), mean, rstd, dx + count, dx,

@@ -96,39 +96,15 @@ void launches(cudaStream_t stream, int count, Seconds budget, std::vector<Measur
   out.push_back({"empty kernel", 1, 1, {count}, together / count});
 }
 
-ChunkSpec spec_of(const MeasuredSizes::Layers& sizes) {
-  constexpr int kHead = 64;
-  ChunkSpec spec;
-  ModelSpec& m = spec.model;
-  m.name = "measured";
-  m.layers = sizes.layers + 2;
-  m.hidden = sizes.hidden;
-  m.heads = m.kv_heads = sizes.hidden / kHead;
-  m.head_dim = kHead;
-  m.ffn_hidden = 4 * sizes.hidden;
-  m.vocab = 256;
-  m.max_positions = sizes.sequence;
-  m.normalization = Normalization::layer_norm;
-  m.activation = Activation::gelu;
-  m.position = PositionEmbedding::learned;
-  m.gated_mlp = false;
-  m.qkv_bias = m.attention_output_bias = m.mlp_bias = true;
-  spec.first_layer = 1;
-  spec.layers = sizes.layers;
-  spec.microbatch = sizes.samples;
-  spec.sequence = sizes.sequence;
-  spec.recompute.assign(static_cast<std::size_t>(sizes.layers), Recompute::none);
-  spec.padded_vocab = m.vocab;
-  return spec;
-}
-
 /// Layers in the middle of a model on a rank as runs have it.
 class LayersOnGpu {
  public:
   explicit LayersOnGpu(const MeasuredSizes::Layers& sizes)
       : processor_(crew_, 0, 0, algorithms_),
         memory_("the GPU", processor_),
-        chunk_(processor_.on(Queue::compute), spec_of(sizes), nullptr, nullptr) {
+        chunk_(processor_.on(Queue::compute),
+               measured_layers(sizes.layers, sizes.hidden, kHead, sizes.sequence, sizes.samples),
+               nullptr, nullptr) {
     const ChunkSpec& spec = chunk_.spec();
     processor_.prepare({&spec, 1}, memory_);
     const std::int64_t count = chunk_.boundary_count();
@@ -158,6 +134,7 @@ class LayersOnGpu {
   }
 
  private:
+  static constexpr int kHead = 64;
   Crew crew_;
   Algorithms algorithms_{""};
   CudaProcessor processor_;

@@ -87,6 +87,10 @@ class Repeats {
     note(n.kind, n.x, n.weight, n.bias, n.mean, n.rstd, n.rows, n.width, n.eps);
   }
   template <class T>
+  void add(const SumBefore<T>& s) {
+    note(s.bias, s.residual, s.sum);
+  }
+  template <class T>
   void add(const Logits<T>& l) {
     note(l.data, l.targets, l.rows, l.columns, l.valid, l.first);
   }

@@ -84,8 +84,8 @@ class MeasuredLayers {
  public:
   MeasuredLayers(int layers, int hidden, int sequence, int samples)
       : processor_(cpu_processor<T>(omp_get_max_threads())),
-        chunk_(processor_->on(Queue::compute), spec_of(layers, hidden, sequence, samples), nullptr,
-               nullptr) {
+        chunk_(processor_->on(Queue::compute),
+               measured_layers(layers, hidden, kHead, sequence, samples), nullptr, nullptr) {
     const std::int64_t count = chunk_.boundary_count();
     weights_ = numbers<T>(chunk_.parameters().regions.front().padded, 0.05F);
     gradients_.resize(weights_.size());
@@ -115,31 +115,6 @@ class MeasuredLayers {
     std::size_t room = block.size();
     return static_cast<std::byte*>(std::align(kRoom, room - kRoom, at, room));
   }
-  static ChunkSpec spec_of(int layers, int hidden, int sequence, int samples) {
-    ChunkSpec spec;
-    ModelSpec& m = spec.model;
-    m.name = "measured";
-    m.layers = layers + 2;
-    m.hidden = hidden;
-    m.heads = m.kv_heads = hidden / kHead;
-    m.head_dim = kHead;
-    m.ffn_hidden = 4 * hidden;
-    m.vocab = 256;
-    m.max_positions = sequence;
-    m.normalization = Normalization::layer_norm;
-    m.activation = Activation::gelu;
-    m.position = PositionEmbedding::learned;
-    m.gated_mlp = false;
-    m.qkv_bias = m.attention_output_bias = m.mlp_bias = true;
-    spec.first_layer = 1;
-    spec.layers = layers;
-    spec.microbatch = samples;
-    spec.sequence = sequence;
-    spec.recompute.assign(static_cast<std::size_t>(layers), Recompute::none);
-    spec.padded_vocab = m.vocab;
-    return spec;
-  }
-
   static constexpr int kHead = 32;
   std::unique_ptr<Processor<T>> processor_;
   Chunk<T> chunk_;
@@ -180,7 +155,7 @@ class Measuring {
     take("norm forward", {rows, width}, [=]() -> Act {
       return [=, x = numbers(count), y = numbers(count), w = numbers(width), b = numbers(width),
               mean = numbers(rows), rstd = numbers(rows)]() mutable {
-        cpu::layer_norm_forward<float>(x.data(), w.data(), b.data(), y.data(), mean.data(),
+        cpu::layer_norm_forward<float>(x.data(), {}, w.data(), b.data(), y.data(), mean.data(),
                                        rstd.data(), rows, width, 1e-5);
       };
     });

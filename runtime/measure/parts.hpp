@@ -6,6 +6,7 @@
 
 #include "core/measurements.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/model/chunk.hpp"
 
 namespace echelon {
 
@@ -13,6 +14,33 @@ namespace echelon {
 [[nodiscard]] inline Seconds undisturbed(std::vector<Seconds> times) {
   std::sort(times.begin(), times.end());
   return times.at(times.size() / 10);
+}
+
+/// Layers in the middle of a model like GPT-2, whose MLPs are four times as wide as it is.
+[[nodiscard]] inline ChunkSpec measured_layers(int layers, int hidden, int head_dim, int sequence,
+                                               int samples) {
+  ChunkSpec spec;
+  ModelSpec& m = spec.model;
+  m.name = "measured";
+  m.layers = layers + 2;
+  m.hidden = hidden;
+  m.heads = m.kv_heads = hidden / head_dim;
+  m.head_dim = head_dim;
+  m.ffn_hidden = 4 * hidden;
+  m.vocab = 256;
+  m.max_positions = sequence;
+  m.normalization = Normalization::layer_norm;
+  m.activation = Activation::gelu;
+  m.position = PositionEmbedding::learned;
+  m.gated_mlp = false;
+  m.qkv_bias = m.attention_output_bias = m.mlp_bias = true;
+  spec.first_layer = 1;
+  spec.layers = layers;
+  spec.microbatch = samples;
+  spec.sequence = sequence;
+  spec.recompute.assign(static_cast<std::size_t>(layers), Recompute::none);
+  spec.padded_vocab = m.vocab;
+  return spec;
 }
 
 /// "empty step" (core/measurements.hpp): the executor with a device that does nothing.

@@ -20,19 +20,19 @@ Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, Communicator* tp, Co
 template <class T>
 void Chunk<T>::forward(int unit, const Pass<T>& pass) const {
   const int end = spec().first_layer_of(unit + 1);
+  SumBefore<T> left;
   if (unit == 0 && spec().embedding) embed(pass);
   for (int layer = spec().first_layer_of(unit); layer < end; ++layer) {
     LayerTape<T> tape = layout_.tape(layer, pass);
-    project_qkv(layer, pass, tape);
+    project_qkv(layer, pass, tape, left);
     attend(tape);
-    leave_attention(layer, pass, tape);
-    project_up(layer, pass, tape);
-    leave_mlp(layer, pass, tape);
+    project_up(layer, pass, tape, leave_attention(layer, pass, tape));
+    left = leave_mlp(layer, pass, tape);
   }
-  if (unit < spec().units - 1) return;
-  if (spec().loss) {
-    loss_forward(pass);
-  } else if (spec().layers == 0 && !spec().embedding) {
+  const bool last = unit == spec().units - 1;
+  if (last && spec().loss) return loss_forward(pass, left);
+  finish_sum(left);  // others may run before the next unit, whose weights are elsewhere
+  if (last && spec().layers == 0 && !spec().embedding) {
     k_.copy(pass.input, pass.output, boundary_count());
   }
 }
@@ -83,17 +83,26 @@ const T* Chunk<T>::reduced(T* partial, T* scattered) const {
   return scattered;
 }
 
-/// Whoever adds up the products of several ranks adds bias and residual behind that, once.
+/// Bias and residual are added to what the ranks' products add up to, once: by the norm behind.
 template <class T>
-void Chunk<T>::row_parallel(const T* x, std::int64_t width, const T* weight, const T* bias,
-                            const T* residual, const Workspace<T>& work, T* out) const {
+SumBefore<T> Chunk<T>::row_parallel(const T* x, std::int64_t width, const T* weight, const T* bias,
+                                    const T* residual, const Workspace<T>& work, T* out) const {
   const ChunkShape& s = shape();
-  if (spec().tp == 1) return k_.multiply({x, s.rows, width}, weight, s.hidden, bias, residual, out);
+  if (spec().tp == 1) {
+    k_.multiply({x, s.rows, width}, weight, s.hidden, bias, residual, out);
+    return {};
+  }
   T* const partial = s.split ? work.partial : out;
   k_.multiply({x, s.rows, width}, weight, s.hidden, nullptr, nullptr, partial);
   reduced(partial, out);
-  if (bias != nullptr) k_.add_bias(out, bias, s.local, s.hidden);
-  k_.add(out, residual, boundary_count());
+  return {bias, residual, out};
+}
+
+template <class T>
+void Chunk<T>::finish_sum(const SumBefore<T>& left) const {
+  if (left.residual == nullptr) return;
+  if (left.bias != nullptr) k_.add_bias(left.sum, left.bias, shape().local, shape().hidden);
+  k_.add(left.sum, left.residual, boundary_count());
 }
 
 template <class T>
@@ -112,9 +121,9 @@ NormOf<T> Chunk<T>::norm_of(const T* x, const T* weight, const T* bias,
 }
 
 template <class T>
-void Chunk<T>::norm_forward(const T* x, const T* weight, const T* bias,
+void Chunk<T>::norm_forward(const T* x, const SumBefore<T>& left, const T* weight, const T* bias,
                             const Workspace<T>& work) const {
-  k_.norm_forward(norm_of(x, weight, bias, work), work.normed);
+  k_.norm_forward(norm_of(x, weight, bias, work), left, work.normed);
 }
 
 template class Chunk<double>;

@@ -62,22 +62,32 @@ class Chunk {
   const T* gathered(const T* local, T* memory) const;
   /// The sum of what the tp ranks hold; of it this rank's part, in `scattered`, when split.
   const T* reduced(T* partial, T* scattered) const;
-  void row_parallel(const T* x, std::int64_t width, const T* weight, const T* bias,
-                    const T* residual, const Workspace<T>& work, T* out) const;
-  /// To work.normed; leaves the statistics that norm_backward reads.
-  void norm_forward(const T* x, const T* weight, const T* bias, const Workspace<T>& work) const;
+  /// To `out`, but for the sum that is left to do.
+  [[nodiscard]] SumBefore<T> row_parallel(const T* x, std::int64_t width, const T* weight,
+                                          const T* bias, const T* residual,
+                                          const Workspace<T>& work, T* out) const;
+  /// What is left, where no norm follows.
+  void finish_sum(const SumBefore<T>& left) const;
+  /// To work.normed; leaves the statistics that norm_backward reads. `left`: of x.
+  void norm_forward(const T* x, const SumBefore<T>& left, const T* weight, const T* bias,
+                    const Workspace<T>& work) const;
   [[nodiscard]] NormOf<T> norm_of(const T* x, const T* weight, const T* bias,
                                   const Workspace<T>& work) const;
 
   // chunk_forward.cpp
-  void project_qkv(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const;
+  // `left`: of the state or the tape's middle that is read; what is returned, of the one written.
+  void project_qkv(int layer, const Pass<T>& pass, const LayerTape<T>& tape,
+                   const SumBefore<T>& left) const;
   void rotate(T* qkv, int direction) const;
   [[nodiscard]] AttentionShape attention_shape() const;
   void attend(const LayerTape<T>& tape) const;
-  void leave_attention(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const;
-  void project_up(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const;
+  [[nodiscard]] SumBefore<T> leave_attention(int layer, const Pass<T>& pass,
+                                             const LayerTape<T>& tape) const;
+  void project_up(int layer, const Pass<T>& pass, const LayerTape<T>& tape,
+                  const SumBefore<T>& left) const;
   void activate(const T* up, T* activated) const;
-  void leave_mlp(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const;
+  [[nodiscard]] SumBefore<T> leave_mlp(int layer, const Pass<T>& pass,
+                                       const LayerTape<T>& tape) const;
 
   // chunk_backward.cpp
   void layer_backward(int layer, const Pass<T>& pass, Weights weights) const;
@@ -106,7 +116,7 @@ class Chunk {
   void embed_backward(const Pass<T>& pass) const;
   const T* head(const Pass<T>& pass) const;
   void make_logits(const T* in, std::int64_t count, const Pass<T>& pass, T* logits) const;
-  void loss_forward(const Pass<T>& pass) const;
+  void loss_forward(const Pass<T>& pass, const SumBefore<T>& left) const;
   [[nodiscard]] Logits<T> logits_of(std::int64_t row, std::int64_t count,
                                     const Pass<T>& pass) const;
   void loss_backward(const Pass<T>& pass) const;

@@ -22,12 +22,9 @@ template <class T>
 void Chunk<T>::make_again(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
   const Spending spending(k_, Within::recompute);
   const bool full = layout_.recompute(layer) == Recompute::full;
-  if (full) project_qkv(layer, pass, tape);
+  if (full) project_qkv(layer, pass, tape, {});
   attend(tape);
-  if (full) {
-    leave_attention(layer, pass, tape);
-    project_up(layer, pass, tape);
-  }
+  if (full) project_up(layer, pass, tape, leave_attention(layer, pass, tape));
 }
 
 template <class T>
@@ -44,7 +41,7 @@ void Chunk<T>::mlp_backward(int layer, const Pass<T>& pass, const LayerTape<T>& 
   T* const up_gradient = now ? work.up_gradient : later.up_gradient;
   k_.activation_backward(model.activation, model.gated_mlp, tape.up, work.activated_gradient,
                          up_gradient, s.rows, s.ffn);
-  norm_forward(tape.middle, pass.weights + at.mlp_norm, pass.weights + at.mlp_norm_bias, work);
+  norm_forward(tape.middle, {}, pass.weights + at.mlp_norm, pass.weights + at.mlp_norm_bias, work);
   if (now) {
     activate(tape.up, work.activated);
     mlp_weights(layer, pass, pass.gradient, whole, work.activated, up_gradient);
@@ -71,7 +68,7 @@ void Chunk<T>::attention_backward(int layer, const Pass<T>& pass, const LayerTap
   k_.attention_backward(attention_shape(), tape.qkv, tape.attended, tape.log_sum,
                         work.attended_gradient, qkv_gradient);
   rotate(qkv_gradient, -1);
-  norm_forward(input, pass.weights + at.attention_norm, pass.weights + at.attention_norm_bias,
+  norm_forward(input, {}, pass.weights + at.attention_norm, pass.weights + at.attention_norm_bias,
                work);
   if (now) {
     attention_weights(layer, pass, pass.gradient, whole, tape.attended, qkv_gradient);
@@ -141,11 +138,11 @@ void Chunk<T>::backward_weight(int unit, const Pass<T>& pass) const {
       activate(tape.up, work.activated);
       activated = work.activated;
     }
-    norm_forward(kept.middle != nullptr ? kept.middle : tape.middle, pass.weights + at.mlp_norm,
+    norm_forward(kept.middle != nullptr ? kept.middle : tape.middle, {}, pass.weights + at.mlp_norm,
                  pass.weights + at.mlp_norm_bias, work);
     mlp_weights(layer, pass, kept.mlp_gradient, gathered(kept.mlp_gradient, work.partial),
                 activated, kept.up_gradient);
-    norm_forward(layout_.state(layer, pass), pass.weights + at.attention_norm,
+    norm_forward(layout_.state(layer, pass), {}, pass.weights + at.attention_norm,
                  pass.weights + at.attention_norm_bias, work);
     attention_weights(layer, pass, kept.attention_gradient,
                       gathered(kept.attention_gradient, work.partial),

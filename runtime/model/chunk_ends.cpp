@@ -67,13 +67,13 @@ const T* Chunk<T>::head(const Pass<T>& pass) const {
 }
 
 template <class T>
-void Chunk<T>::loss_forward(const Pass<T>& pass) const {
+void Chunk<T>::loss_forward(const Pass<T>& pass, const SumBefore<T>& left) const {
   const ChunkShape& s = shape();
   const EndOffsets& at = layout_.ends();
   const Workspace<T> work = layout_.workspace(pass);
   const LossTape<T> tape = layout_.loss_tape(pass);
   constexpr Element kWide = Number<Wide<T>>::kElement;
-  norm_forward(layout_.state(spec().layers, pass), pass.weights + at.final_norm,
+  norm_forward(layout_.state(spec().layers, pass), left, pass.weights + at.final_norm,
                pass.weights + at.final_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
   for (std::int64_t row = 0; row < s.rows; row += s.loss_rows) {
@@ -101,7 +101,7 @@ void Chunk<T>::loss_backward(const Pass<T>& pass) const {
   const LossTape<T> tape = layout_.loss_tape(pass);
   const bool tied = spec().model.tied_embeddings;
   const T* const input = layout_.state(spec().layers, pass);
-  norm_forward(input, pass.weights + at.final_norm, pass.weights + at.final_norm_bias, work);
+  norm_forward(input, {}, pass.weights + at.final_norm, pass.weights + at.final_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
   // From the last rows on: their logits may still be there.
   const std::int64_t last = (s.rows - 1) / s.loss_rows * s.loss_rows;
@@ -130,7 +130,7 @@ void Chunk<T>::loss_backward(const Pass<T>& pass) const {
   template void Chunk<T>::embed_backward(const Pass<T>&) const;                             \
   template void Chunk<T>::make_logits(const T*, std::int64_t, const Pass<T>&, T*) const;    \
   template const T* Chunk<T>::head(const Pass<T>&) const;                                   \
-  template void Chunk<T>::loss_forward(const Pass<T>&) const;                               \
+  template void Chunk<T>::loss_forward(const Pass<T>&, const SumBefore<T>&) const;          \
   template Logits<T> Chunk<T>::logits_of(std::int64_t, std::int64_t, const Pass<T>&) const; \
   template void Chunk<T>::loss_backward(const Pass<T>&) const;
 ECHELON_CHUNK_ENDS(double)

@@ -4,12 +4,13 @@
 namespace echelon {
 
 template <class T>
-void Chunk<T>::project_qkv(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
+void Chunk<T>::project_qkv(int layer, const Pass<T>& pass, const LayerTape<T>& tape,
+                           const SumBefore<T>& left) const {
   const ChunkShape& s = shape();
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(pass);
   const ModelSpec& model = spec().model;
-  norm_forward(layout_.state(layer, pass), pass.weights + at.attention_norm,
+  norm_forward(layout_.state(layer, pass), left, pass.weights + at.attention_norm,
                pass.weights + at.attention_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
   k_.multiply({in, s.rows, s.hidden}, pass.weights + at.qkv, s.qkv,
@@ -43,20 +44,23 @@ void Chunk<T>::attend(const LayerTape<T>& tape) const {
 }
 
 template <class T>
-void Chunk<T>::leave_attention(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
+SumBefore<T> Chunk<T>::leave_attention(int layer, const Pass<T>& pass,
+                                       const LayerTape<T>& tape) const {
   const LayerOffsets& at = layout_.layer(layer);
   const T* const bias =
       spec().model.attention_output_bias ? pass.weights + at.output_bias : nullptr;
-  row_parallel(tape.attended, shape().query, pass.weights + at.output, bias,
-               layout_.state(layer, pass), layout_.workspace(pass), tape.middle);
+  return row_parallel(tape.attended, shape().query, pass.weights + at.output, bias,
+                      layout_.state(layer, pass), layout_.workspace(pass), tape.middle);
 }
 
 template <class T>
-void Chunk<T>::project_up(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
+void Chunk<T>::project_up(int layer, const Pass<T>& pass, const LayerTape<T>& tape,
+                          const SumBefore<T>& left) const {
   const ChunkShape& s = shape();
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(pass);
-  norm_forward(tape.middle, pass.weights + at.mlp_norm, pass.weights + at.mlp_norm_bias, work);
+  norm_forward(tape.middle, left, pass.weights + at.mlp_norm, pass.weights + at.mlp_norm_bias,
+               work);
   const T* const in = gathered(work.normed, work.gathered);
   k_.multiply({in, s.rows, s.hidden}, pass.weights + at.up, s.up,
               spec().model.mlp_bias ? pass.weights + at.up_bias : nullptr, nullptr, tape.up);
@@ -70,24 +74,26 @@ void Chunk<T>::activate(const T* up, T* activated) const {
 }
 
 template <class T>
-void Chunk<T>::leave_mlp(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
+SumBefore<T> Chunk<T>::leave_mlp(int layer, const Pass<T>& pass, const LayerTape<T>& tape) const {
   const LayerOffsets& at = layout_.layer(layer);
   const Workspace<T> work = layout_.workspace(pass);
   activate(tape.up, work.activated);
-  row_parallel(work.activated, shape().ffn, pass.weights + at.down,
-               spec().model.mlp_bias ? pass.weights + at.down_bias : nullptr, tape.middle, work,
-               layout_.new_state(layer + 1, pass));
+  return row_parallel(work.activated, shape().ffn, pass.weights + at.down,
+                      spec().model.mlp_bias ? pass.weights + at.down_bias : nullptr, tape.middle,
+                      work, layout_.new_state(layer + 1, pass));
 }
 
-#define ECHELON_CHUNK_FORWARD(T)                                                           \
-  template void Chunk<T>::project_qkv(int, const Pass<T>&, const LayerTape<T>&) const;     \
-  template void Chunk<T>::rotate(T*, int) const;                                           \
-  template AttentionShape Chunk<T>::attention_shape() const;                               \
-  template void Chunk<T>::attend(const LayerTape<T>&) const;                               \
-  template void Chunk<T>::leave_attention(int, const Pass<T>&, const LayerTape<T>&) const; \
-  template void Chunk<T>::project_up(int, const Pass<T>&, const LayerTape<T>&) const;      \
-  template void Chunk<T>::activate(const T*, T*) const;                                    \
-  template void Chunk<T>::leave_mlp(int, const Pass<T>&, const LayerTape<T>&) const;
+#define ECHELON_CHUNK_FORWARD(T)                                                                   \
+  template void Chunk<T>::project_qkv(int, const Pass<T>&, const LayerTape<T>&,                    \
+                                      const SumBefore<T>&) const;                                  \
+  template void Chunk<T>::rotate(T*, int) const;                                                   \
+  template AttentionShape Chunk<T>::attention_shape() const;                                       \
+  template void Chunk<T>::attend(const LayerTape<T>&) const;                                       \
+  template SumBefore<T> Chunk<T>::leave_attention(int, const Pass<T>&, const LayerTape<T>&) const; \
+  template void Chunk<T>::project_up(int, const Pass<T>&, const LayerTape<T>&,                     \
+                                     const SumBefore<T>&) const;                                   \
+  template void Chunk<T>::activate(const T*, T*) const;                                            \
+  template SumBefore<T> Chunk<T>::leave_mlp(int, const Pass<T>&, const LayerTape<T>&) const;
 ECHELON_CHUNK_FORWARD(double)
 ECHELON_CHUNK_FORWARD(float)
 ECHELON_CHUNK_FORWARD(Bfloat16)

@@ -68,8 +68,9 @@ Sharing sharing_of(World& world, int rank, const ParallelPlan& plan, const Coord
 
 }  // namespace
 
-/// Step 1: chunks with their states. Step 2: the program's buffers, each as large as what it will
-/// hold. Step 3: gradients on their way, and what a running instruction needs.
+/// Step 1: what kernels need, while there is most room to try them. Step 2: chunks with their
+/// states. Step 3: the program's buffers, each as large as what it will hold. Step 4: gradients on
+/// their way, and what a running instruction needs.
 template <class T>
 void TrainingDevice<T>::allocate(RankState& r) {
   const ParallelPlan& plan = training_.plan;
@@ -77,9 +78,11 @@ void TrainingDevice<T>::allocate(RankState& r) {
   const Sharing sharing = sharing_of(world, r.rank, plan, r.at);
   std::vector<ChunkSpec> specs;
   for (int c = 0; c < plan.vpp; ++c) {
+    specs.push_back(chunk_spec(training_, schedule_, r.at, c, sharing.shards));
+  }
+  r.processor.prepare(specs, r.memory);
+  for (const ChunkSpec& spec : specs) {
     auto& each = r.chunks.emplace_back();
-    const ChunkSpec spec = chunk_spec(training_, schedule_, r.at, c, sharing.shards);
-    specs.push_back(spec);
     each.chunk = std::make_unique<Chunk<T>>(r.processor.on(Queue::compute), spec,
                                             r.tp->size() > 1 ? r.tp.get() : nullptr,
                                             r.kv->size() > 1 ? r.kv.get() : nullptr);
@@ -142,7 +145,6 @@ void TrainingDevice<T>::allocate(RankState& r) {
                                             "the running gradient");
   r.sums = r.memory.template allocate<typename RankState::Sums>(&MemoryBreakdown::workspace, 1,
                                                                 "sums of a step");
-  r.processor.prepare(specs, r.memory);
   if (sharing.zero >= 2) {
     r.slots.resize(at_index(slots_of(program)));
     for (auto& slot : r.slots) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/cpu/cpu_kernels.hpp"
 #include "tests/runtime/chunk_run.hpp"
 #include "tests/support/catch.hpp"
 
@@ -156,6 +157,76 @@ TEST_CASE("collectives of a layer are those of the table") {
         Told{two, "AR256 " + two, "AR256 " + two, ""});
   CHECK(collectives_of_a_layer(true, Recompute::full) ==
         Told{in_out, again + backward, again + in_out, weights});
+}
+
+/// Notes the passes over rows between layers: "norm", "sum+norm" in one, "bias", "add".
+class NotingKernels final : public CpuKernels<double> {
+ public:
+  [[nodiscard]] std::string take() { return std::exchange(noted_, {}); }
+  void norm_forward(const NormOf<double>& norm, const SumBefore<double>& before,
+                    double* y) override {
+    noted_ += before.residual == nullptr ? "norm " : "sum+norm ";
+    CpuKernels::norm_forward(norm, before, y);
+  }
+  void add_bias(double* x, const double* bias, std::int64_t rows, std::int64_t width) override {
+    noted_ += "bias ";
+    CpuKernels::add_bias(x, bias, rows, width);
+  }
+  void add(double* x, const double* y, std::int64_t count) override {
+    noted_ += "add ";
+    CpuKernels::add(x, y, count);
+  }
+
+ private:
+  std::string noted_;
+};
+
+/// Of the first of so many chunks: forward; backward.
+std::vector<std::string> passes_of_first_chunk(const ChunkRun& run) {
+  std::vector<std::string> noted;
+  on_tp_ranks(run.tp, run.model, [&](int rank, Communicator* tp, Communicator* kv) {
+    NotingKernels noting;
+    ChunkOnRank<double> first(run, 0, rank, tp, kv, &noting);
+    std::optional<ChunkOnRank<double>> last;
+    if (run.chunks > 1) last.emplace(run, 1, rank, tp, kv);
+    first.forward(0, nullptr);
+    const std::string forward = noting.take();
+    if (last) {
+      last->forward(0, &first);
+      last->backward(0, &first, nullptr);
+    }
+    first.backward(0, nullptr, last ? &*last : nullptr);
+    if (rank == 0) noted = {forward, noting.take()};
+  });
+  return noted;
+}
+
+TEST_CASE("what tensor-parallel ranks add up is added to the residual by the norm behind it") {
+  using Told = std::vector<std::string>;
+  const std::string three = "norm sum+norm sum+norm ";  // once 3 norms, 2 biases and 2 sums
+  const std::string ends = "bias add ";                 // where no norm follows
+  for (const bool split : {false, true}) {
+    ChunkRun run;
+    run.model = test_gpt();
+    run.model.layers = 2;
+    run.tp = 2;
+    run.sequence_parallel = split;
+    run.microbatches = 1;
+    const std::string backward = "norm norm norm norm ";
+    CHECK(passes_of_first_chunk(run) == Told{three + "sum+norm sum+norm ", "norm " + backward});
+    run.recompute = {Recompute::full};
+    CHECK(passes_of_first_chunk(run) ==
+          Told{three + "sum+norm sum+norm ",
+               "norm norm sum+norm norm norm norm sum+norm norm norm "});
+    run.units = 2;
+    CHECK(passes_of_first_chunk(run).front() == "norm sum+norm " + ends + three);
+    run.chunks = 2;
+    run.units = 1;
+    run.model.layers = 4;
+    CHECK(passes_of_first_chunk(run).front() == three + "sum+norm " + ends);
+    run.tp = 1;  // the matrix product adds bias and residual
+    CHECK(passes_of_first_chunk(run).front() == "norm norm norm norm ");
+  }
 }
 
 TEST_CASE("rows of more than one block of logits") {

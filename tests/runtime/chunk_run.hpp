@@ -131,10 +131,13 @@ inline void on_tp_ranks(int tp, const ModelSpec& model,
 template <class T>
 class ChunkOnRank {
  public:
-  ChunkOnRank(const ChunkRun& run, int number, int rank, Communicator* tp, Communicator* kv)
+  /// `kernels`: null for ordinary ones.
+  ChunkOnRank(const ChunkRun& run, int number, int rank, Communicator* tp, Communicator* kv,
+              Kernels<T>* kernels = nullptr)
       : run_(run),
         processor_(cpu_processor<T>(1)),
-        chunk_(processor_->on(Queue::compute), chunk_spec(run, number, rank), tp, kv),
+        chunk_(kernels != nullptr ? *kernels : processor_->on(Queue::compute),
+               chunk_spec(run, number, rank), tp, kv),
         workspace_(chunk_.memory().workspace) {
     for (const Region& region : chunk_.parameters().regions) {
       gradients_.emplace_back(static_cast<std::size_t>(region.padded));

@@ -44,13 +44,13 @@ NormResult<T> norm(const NormInput<T>& in, bool centred, const T* around = nullp
                     // Gradients of parameters are added to.
                     std::vector<W>(width, W(2)), std::vector<W>(width, W(3))};
   if (centred) {
-    cpu::layer_norm_forward(in.x.data(), in.weight.data(), in.bias.data(), out.y.data(),
+    cpu::layer_norm_forward(in.x.data(), {}, in.weight.data(), in.bias.data(), out.y.data(),
                             out.mean.data(), out.rstd.data(), in.rows, in.width, kEps);
     cpu::layer_norm_backward(in.dy.data(), in.x.data(), in.weight.data(), out.mean.data(),
                              out.rstd.data(), around, out.dx.data(), out.dweight.data(),
                              out.dbias.data(), in.rows, in.width);
   } else {
-    cpu::rms_norm_forward(in.x.data(), in.weight.data(), out.y.data(), out.rstd.data(), in.rows,
+    cpu::rms_norm_forward(in.x.data(), {}, in.weight.data(), out.y.data(), out.rstd.data(), in.rows,
                           in.width, kEps);
     cpu::rms_norm_backward(in.dy.data(), in.x.data(), in.weight.data(), out.rstd.data(), around,
                            out.dx.data(), out.dweight.data(), in.rows, in.width);
@@ -121,6 +121,53 @@ TEST_CASE("the gradient that goes round a norm is added to what goes through") {
     std::vector<double> expected = norm(in, centred).dx;
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += in.x[i];
     CHECK(distance(norm(in, centred, in.x.data()).dx, expected) < 1e-14);
+  }
+}
+
+enum class SumIn { memory_of_its_own, x, residual };
+
+/// Against the operations one after the other.
+template <class T>
+void check_sum_before(std::int64_t width, bool centred, bool biased, SumIn place) {
+  CAPTURE(width, centred, biased, int(place), sizeof(T));
+  const NormInput<T> in(70, width, 26);
+  const NormInput<T> other(70, width, 27);
+  NormInput<T> apart = in;
+  if (biased) cpu::add_bias(apart.x.data(), other.bias.data(), in.rows, width);
+  cpu::add(apart.x.data(), other.x.data(), in.rows * width);
+  const NormResult<T> expected = norm(apart, centred);
+
+  std::vector<T> x = in.x;
+  std::vector<T> residual = other.x;
+  std::vector<T> own(in.x.size());
+  std::vector<T>& sum = place == SumIn::x ? x : place == SumIn::residual ? residual : own;
+  const SumBefore<T> before{biased ? other.bias.data() : nullptr, residual.data(), sum.data()};
+  std::vector<T> y(in.x.size());
+  std::vector<Wide<T>> mean(expected.mean.size()), rstd(expected.rstd.size());
+  if (centred) {
+    cpu::layer_norm_forward(x.data(), before, in.weight.data(), in.bias.data(), y.data(),
+                            mean.data(), rstd.data(), in.rows, width, kEps);
+  } else {
+    cpu::rms_norm_forward(x.data(), before, in.weight.data(), y.data(), rstd.data(), in.rows, width,
+                          kEps);
+  }
+  CHECK(same_bits(sum, apart.x));
+  CHECK(same_bits(y, expected.y));
+  CHECK(same_bits(mean, expected.mean));
+  CHECK(same_bits(rstd, expected.rstd));
+}
+
+TEST_CASE("the sum before a norm gives the bits of both one after the other, wherever it lies") {
+  for (const std::int64_t width : {1, 7, 16, 33, 130}) {
+    for (const bool centred : {true, false}) {
+      for (const bool biased : {true, false}) {
+        for (const SumIn place : {SumIn::memory_of_its_own, SumIn::x, SumIn::residual}) {
+          check_sum_before<double>(width, centred, biased, place);
+          check_sum_before<float>(width, centred, biased, place);
+          check_sum_before<Bfloat16>(width, centred, biased, place);
+        }
+      }
+    }
   }
 }
 

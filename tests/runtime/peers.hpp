@@ -1,8 +1,12 @@
 // What processes do that must come to the bits of threads, whatever carries their messages.
 #pragma once
 
+#include <chrono>
+#include <string>
+#include <thread>
 #include <vector>
 
+#include "runtime/failure.hpp"
 #include "runtime/world.hpp"
 #include "tests/runtime/collectives.hpp"
 
@@ -57,6 +61,40 @@ inline std::vector<std::vector<Raw>> by_threads_on(const ParallelPlan& plan,
   }
   crew.run();
   return all;
+}
+
+/// For ever, so that only a failure ends it.
+[[noreturn]] inline void reduce_for_ever(Communicator& line) {
+  for (;;) {
+    double one = 1;
+    line.all_reduce(&one, 1, Element::f64, Reduction::sum);
+    if (one != line.size()) throw RunFailure(RunFailure::Kind::defect, "wrong sum");
+  }
+}
+
+/// What a member does of which the last one fails as `what` says: "disagree", "message", "absent"
+/// for so long, "throw". False: as none of these.
+inline bool fail_as(const std::string& what, Communicator& line, Seconds away) {
+  std::vector<float> data(1'000'000, 1.0F);
+  const bool odd_one = line.rank() + 1 == line.size();
+  if (what == "disagree") {
+    odd_one ? line.all_gather(data.data(), data.data(), 32, Element::f32)
+            : line.all_reduce(data.data(), 64, Element::f32, Reduction::sum);
+  } else if (what == "message") {
+    if (line.rank() == 0) line.send(data.data(), 100, Element::f32, 1);
+    if (line.rank() == 1) line.receive(data.data(), 99, Element::f32, 0);
+    line.barrier();
+  } else if (what == "absent") {
+    if (odd_one) std::this_thread::sleep_for(std::chrono::duration<double>(away.in(kSecond)));
+    line.all_reduce(data.data(), static_cast<std::int64_t>(data.size()), Element::f32,
+                    Reduction::sum);
+  } else if (what == "throw") {
+    if (odd_one) throw RunFailure(RunFailure::Kind::diverged, "loss is NaN");
+    reduce_for_ever(line);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 }  // namespace echelon

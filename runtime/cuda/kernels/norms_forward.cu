@@ -29,9 +29,11 @@ class Row {
 
 /// Block: a row, which is read once when it is `kept` in shared memory.
 /// y = (x − mean)·rstd·weight (+ bias); without `centred` the mean is 0 and there is no bias.
+/// `x_bias`, `residual` and `sum` are those of SumBefore.
 template <class T, bool centred, bool packs, bool kept>
-__global__ void norm_row(const T* x, const T* residual, T* sum, const T* weight, const T* bias,
-                         T* y, float* mean_out, float* rstd_out, std::int64_t width, float eps) {
+__global__ void norm_row(const T* x, const T* x_bias, const T* residual, T* sum, const T* weight,
+                         const T* bias, T* y, float* mean_out, float* rstd_out, std::int64_t width,
+                         float eps) {
   constexpr int n = kPack<T>;
   SharedMemory shared;
   const auto of_warps = shared.take<float>(kWarpsAtMost);
@@ -50,6 +52,11 @@ __global__ void norm_row(const T* x, const T* residual, T* sum, const T* weight,
     Some<n> v = load<n, packs>(x + i, width - i);
     if (residual != nullptr) {
       const Some<n> r = load<n, packs>(residual + i, width - i);
+      if (x_bias != nullptr) {
+        const Some<n> b = load<n, packs>(x_bias + i, width - i);
+#pragma unroll
+        for (int j = 0; j < n; ++j) v.at[j] = widen(narrow<T>(v.at[j] + b.at[j]));
+      }
 #pragma unroll
       for (int j = 0; j < n; ++j) v.at[j] = widen(narrow<T>(v.at[j] + r.at[j]));
       store<n, packs>(sum + i, v, width - i);
@@ -85,7 +92,7 @@ __global__ void norm_row(const T* x, const T* residual, T* sum, const T* weight,
 }
 
 template <bool centred, class T>
-void norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T* weight,
+void norm_forward(Stream stream, const T* x, const SumBefore<T>& before, const T* weight,
                   const T* bias, T* y, float* mean, float* rstd, std::int64_t rows,
                   std::int64_t width, double eps) {
   using D = typename OnDevice<T>::Type;
@@ -93,12 +100,15 @@ void norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T*
   const auto row_bytes = static_cast<std::size_t>(parts_of(width, n) * n) * sizeof(D);
   const bool kept = row_bytes <= kNormSharedBytes;
   const std::size_t shared = kWarpsAtMost * sizeof(float) + (kept ? row_bytes : 0);
-  with_flag(aligned(x, residual, sum, weight, bias, y) && width % n == 0, [&](auto packs) {
+  const bool all_aligned =
+      aligned(x, before.bias, before.residual, before.sum, weight, bias, y) && width % n == 0;
+  with_flag(all_aligned, [&](auto packs) {
     with_flag(kept, [&](auto keeps) {
       launch<norm_row<D, centred, packs.value, keeps.value>>(
           stream, grid_of(rows), threads_for(parts_of(width, n), kNormThreads), shared,
-          on_device(x), on_device(residual), on_device(sum), on_device(weight), on_device(bias),
-          on_device(y), mean, rstd, width, static_cast<float>(eps));
+          on_device(x), on_device(before.bias), on_device(before.residual), on_device(before.sum),
+          on_device(weight), on_device(bias), on_device(y), mean, rstd, width,
+          static_cast<float>(eps));
     });
   });
 }
@@ -106,23 +116,22 @@ void norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T*
 }  // namespace
 
 template <class T>
-void layer_norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T* weight,
+void layer_norm_forward(Stream stream, const T* x, const SumBefore<T>& before, const T* weight,
                         const T* bias, T* y, float* mean, float* rstd, std::int64_t rows,
                         std::int64_t width, double eps) {
-  norm_forward<true>(stream, x, residual, sum, weight, bias, y, mean, rstd, rows, width, eps);
+  norm_forward<true>(stream, x, before, weight, bias, y, mean, rstd, rows, width, eps);
 }
 
 template <class T>
-void rms_norm_forward(Stream stream, const T* x, const T* residual, T* sum, const T* weight, T* y,
+void rms_norm_forward(Stream stream, const T* x, const SumBefore<T>& before, const T* weight, T* y,
                       float* rstd, std::int64_t rows, std::int64_t width, double eps) {
-  norm_forward<false, T>(stream, x, residual, sum, weight, nullptr, y, nullptr, rstd, rows, width,
-                         eps);
+  norm_forward<false, T>(stream, x, before, weight, nullptr, y, nullptr, rstd, rows, width, eps);
 }
 
-#define ECHELON_NORMS_FORWARD(T)                                                              \
-  template void layer_norm_forward<T>(Stream, const T*, const T*, T*, const T*, const T*, T*, \
-                                      float*, float*, std::int64_t, std::int64_t, double);    \
-  template void rms_norm_forward<T>(Stream, const T*, const T*, T*, const T*, T*, float*,     \
+#define ECHELON_NORMS_FORWARD(T)                                                                 \
+  template void layer_norm_forward<T>(Stream, const T*, const SumBefore<T>&, const T*, const T*, \
+                                      T*, float*, float*, std::int64_t, std::int64_t, double);   \
+  template void rms_norm_forward<T>(Stream, const T*, const SumBefore<T>&, const T*, T*, float*, \
                                     std::int64_t, std::int64_t, double);
 ECHELON_NORMS_FORWARD(float)
 ECHELON_NORMS_FORWARD(Bfloat16)

@@ -46,40 +46,14 @@ void operations(int processes, int rank) {
   std::cout << text + " bytes are the same\n" << std::flush;
 }
 
-/// For ever, so that only a failure ends it.
-[[noreturn]] void reduce_for_ever(Communicator& line) {
-  for (;;) {
-    double one = 1;
-    line.all_reduce(&one, 1, Element::f64, Reduction::sum);
-    if (one != line.size()) throw RunFailure(RunFailure::Kind::defect, "wrong sum");
-  }
-}
-
 void failing(const std::string& what, int processes, int rank) {
   Crew crew(what == "absent" ? std::optional<Seconds>(Seconds{0.5}) : std::nullopt);
   const auto world = mpi::world(crew, peers_plan(processes), peers_model()).value();
   run_line(*world, crew, Line::norm, [&](Communicator& line) {
-    std::vector<float> data(1'000'000, 1.0F);
-    const bool odd_one = rank == processes - 1;
-    const auto count = static_cast<std::int64_t>(data.size());
-    if (what == "disagree") {
-      odd_one ? line.all_gather(data.data(), data.data(), 32, Element::f32)
-              : line.all_reduce(data.data(), 64, Element::f32, Reduction::sum);
-    } else if (what == "message") {
-      if (rank == 0) line.send(data.data(), 100, Element::f32, 1);
-      if (rank == 1) line.receive(data.data(), 99, Element::f32, 0);
-      line.barrier();
-    } else if (what == "absent") {
-      if (odd_one) std::this_thread::sleep_for(std::chrono::seconds(100));
-      line.all_reduce(data.data(), count, Element::f32, Reduction::sum);
-    } else if (what == "throw") {
-      if (odd_one) throw RunFailure(RunFailure::Kind::diverged, "loss is NaN");
-      reduce_for_ever(line);
-    } else if (what == "die") {
-      line.barrier();
-      if (odd_one) std::raise(SIGKILL);
-      reduce_for_ever(line);
-    }
+    if (fail_as(what, line, Seconds{100}) || what != "die") return;
+    line.barrier();
+    if (rank == processes - 1) std::raise(SIGKILL);
+    reduce_for_ever(line);
   });
   crew.run();
 }

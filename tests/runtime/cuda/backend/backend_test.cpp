@@ -5,19 +5,11 @@
 #include <cstdlib>
 
 #include "tests/runtime/cuda/backend/machine.hpp"
+#include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/trained.hpp"
 
 namespace echelon {
 namespace {
-
-ModelSpec with_wide_heads(ModelSpec model) {
-  model.hidden = 32;
-  model.heads = 2;
-  model.kv_heads = model.position == PositionEmbedding::rope ? 1 : 2;
-  model.head_dim = 64;
-  model.ffn_hidden = 64;
-  return model;
-}
 
 /// On so many GPUs; nothing where there are fewer. `attention`: ECHELON_CUDNN.
 std::optional<Trained> train_on_gpus(const TrainedCase& c, int gpus, std::uint64_t seed,

@@ -3,6 +3,7 @@
 
 #include "runtime/cuda/backend.hpp"
 #include "runtime/cuda/cuda_kernels.hpp"
+#include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
 #include "tests/runtime/trained.hpp"
 
@@ -53,12 +54,7 @@ Graphed train_with_graphs(const TrainedCase& c, const char* use) {
 
 TrainedCase case_with(int tp, int dp, int zero) {
   TrainedCase c;
-  c.model = small_llama(2);
-  c.model.hidden = 32;
-  c.model.heads = 2;
-  c.model.kv_heads = 1;
-  c.model.head_dim = 64;
-  c.model.ffn_hidden = 64;
+  c.model = with_wide_heads(small_llama(2));
   c.plan = plan_for(c.model, tp, 1, dp);
   c.plan.zero = zero;
   c.plan.shard_group = zero > 0 ? dp : 1;

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
 #include "tests/support/catch.hpp"
 
@@ -12,22 +13,6 @@ namespace echelon {
 namespace {
 
 using cuda::MeasuredSizes;
-
-MeasuredSizes small_sizes() {
-  MeasuredSizes sizes;
-  sizes.linears = {{16, 64, 128}};
-  sizes.attentions = {cuda::attention_of_heads(64, 1, 2, 1, 64),
-                      cuda::attention_of_heads(64, 1, 1, 1, 128)};
-  sizes.matrices = {{8, 64}};
-  sizes.logits = {{8, 256}};
-  sizes.parameters = {1024};
-  sizes.layers = {{1, 64, 64, 1}};
-  sizes.copies = {4096};
-  sizes.collectives = {256, 1024};
-  sizes.launches = 4;
-  sizes.most = Seconds{1000};
-  return sizes;
-}
 
 Measurements measured_on(int gpus, const MeasuredSizes& sizes, std::size_t bytes = 1U << 30U) {
   standins::Settings machine;

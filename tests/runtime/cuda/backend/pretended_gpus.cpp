@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "runtime/cuda/measure.hpp"
+#include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
 
 namespace echelon {
@@ -24,16 +24,7 @@ const bool kStarted = [] {
 
 /// What emulated threads can do in a test's time.
 cuda::MeasuredSizes cuda::usual_sizes() {
-  MeasuredSizes sizes;
-  sizes.linears = {{64, 64, 128}, {64, 128, 256}};
-  sizes.attentions = {attention_of_heads(64, 1, 2, 1, 64)};
-  sizes.matrices = {{8, 64}};
-  sizes.logits = {{8, 256}};
-  sizes.parameters = {1024};
-  sizes.layers = {{1, 64, 64, 1}};
-  sizes.copies = {4096};
-  sizes.collectives = {256, 1024};
-  sizes.launches = 4;
+  MeasuredSizes sizes = small_sizes();
   sizes.most = Seconds{20};
   return sizes;
 }

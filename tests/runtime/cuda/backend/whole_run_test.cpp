@@ -1,5 +1,6 @@
 // Runs on GPUs as plan-run has them: checkpoints, and what ends them.
 #include "runtime/cuda/backend.hpp"
+#include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
 #include "tests/runtime/whole_runs.hpp"
 #include "tests/support/text.hpp"
@@ -11,12 +12,7 @@ using test::lacks;
 
 PlanFile plan_for_gpus(int pp, int dp, int zero, int microbatches = 2) {
   TrainedCase c;
-  c.model = small_llama(2);
-  c.model.hidden = 32;
-  c.model.heads = 2;
-  c.model.kv_heads = 1;
-  c.model.head_dim = 64;
-  c.model.ffn_hidden = 64;
+  c.model = with_wide_heads(small_llama(2));
   c.plan = plan_for(c.model, 1, pp, dp);
   c.plan.zero = zero;
   c.plan.shard_group = zero > 0 ? dp : 1;

@@ -1,0 +1,35 @@
+// What is small enough for emulated GPUs.
+#pragma once
+
+#include "core/model.hpp"
+#include "runtime/cuda/measure.hpp"
+
+namespace echelon {
+
+/// The model with heads as wide as GPUs take them, and grouped ones if its positions are rotary.
+inline ModelSpec with_wide_heads(ModelSpec model) {
+  model.hidden = 32;
+  model.heads = 2;
+  model.kv_heads = model.position == PositionEmbedding::rope ? 1 : 2;
+  model.head_dim = 64;
+  model.ffn_hidden = 64;
+  return model;
+}
+
+inline cuda::MeasuredSizes small_sizes() {
+  cuda::MeasuredSizes sizes;
+  sizes.linears = {{16, 64, 128}};
+  sizes.attentions = {cuda::attention_of_heads(64, 1, 2, 1, 64),
+                      cuda::attention_of_heads(64, 1, 1, 1, 128)};
+  sizes.matrices = {{8, 64}};
+  sizes.logits = {{8, 256}};
+  sizes.parameters = {1024};
+  sizes.layers = {{1, 64, 64, 1}};
+  sizes.copies = {4096};
+  sizes.collectives = {256, 1024};
+  sizes.launches = 4;
+  sizes.most = Seconds{1000};
+  return sizes;
+}
+
+}  // namespace echelon
