@@ -11,12 +11,12 @@ find_package_handle_standard_args(
                               CUDAToolkit_FOUND
   REASON_FAILURE_MESSAGE "install cuDNN 9 and its frontend")
 if(CudnnFrontend_FOUND AND NOT TARGET cudnn::frontend)
-  add_library(cudnn::headers INTERFACE IMPORTED)
+  add_library(cudnn::headers INTERFACE IMPORTED GLOBAL)
   target_include_directories(cudnn::headers SYSTEM
                              INTERFACE ${CudnnFrontend_INCLUDE_DIR} ${Cudnn_INCLUDE_DIR}
                                        ${CUDAToolkit_INCLUDE_DIRS})
   target_compile_definitions(cudnn::headers INTERFACE CUDNN_FRONTEND_SKIP_JSON_LIB)
-  add_library(cudnn::frontend INTERFACE IMPORTED)
+  add_library(cudnn::frontend INTERFACE IMPORTED GLOBAL)
   target_link_libraries(cudnn::frontend INTERFACE cudnn::headers ${Cudnn_LIBRARY} CUDA::nvrtc)
 endif()
 mark_as_advanced(CudnnFrontend_INCLUDE_DIR Cudnn_INCLUDE_DIR Cudnn_LIBRARY)

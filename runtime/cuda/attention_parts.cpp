@@ -6,7 +6,8 @@ std::int64_t deterministic_workspace(const AttentionShape& s, const AttentionPar
   constexpr std::int64_t kTile = 64;
   const std::int64_t padded = (s.sequence + kTile - 1) / kTile * kTile;
   const std::int64_t heads = std::int64_t{part.samples} * part.kv_heads * (s.heads / s.kv_heads);
-  return heads * (2 * padded * padded + 4 * s.sequence);
+  const std::int64_t gradients = s.heads == s.kv_heads ? 0 : 4 * s.sequence * s.head_dim;
+  return heads * (2 * padded * padded + 4 * s.sequence + gradients);
 }
 
 AttentionPart largest_part(const AttentionShape& s, std::int64_t bytes) {

@@ -22,7 +22,6 @@ using cudnn_frontend::DataType_t;
 using cudnn_frontend::graph::Tensor_attributes;
 using Tensor = std::shared_ptr<Tensor_attributes>;
 
-constexpr std::int64_t kBackwardWorkspace = 256 << 20;      ///< for parts smaller than the whole
 constexpr std::int64_t kBackwardWorkspaceAtMost = 1 << 30;  ///< then cuDNN's is not used
 constexpr std::int64_t kAlignment = 256;
 
@@ -76,7 +75,8 @@ class Tensors {
     if (which == kLogSum) {
       return tensor.set_data_type(DataType_t::FLOAT)
           .set_dim({q_.samples, q_.heads, s_.sequence, 1})
-          .set_stride({q_.heads * s_.sequence, s_.sequence, 1, 1});  // must be dense
+          .set_stride({q_.heads * s_.sequence, s_.sequence, 1, 1})  // must be dense
+          .set_alignment(log_sum_alignment());
     }
     const bool of_kv = which == kK || which == kV || which == kDk || which == kDv;
     const bool of_out = which == kOut || which == kDout;
@@ -84,6 +84,16 @@ class Tensors {
     return tensor.set_data_type(DataType_t::BFLOAT16)
         .set_dim({heads.samples, heads.heads, s_.sequence, s_.head_dim})
         .set_stride({heads.stride, s_.head_dim, s_.samples * heads.stride, 1});
+  }
+
+  /// Parts follow each other without a gap.
+  [[nodiscard]] std::int64_t log_sum_alignment() const {
+    const std::int64_t part = q_.samples * q_.heads * s_.sequence;
+    const bool whole = q_.samples == s_.samples && q_.heads == s_.heads;
+    constexpr std::int64_t kFloat = sizeof(float);
+    return whole || part * kFloat % Tensor_attributes::default_alignment == 0
+               ? Tensor_attributes::default_alignment
+               : kFloat;
   }
 
   AttentionShape s_;
@@ -162,9 +172,9 @@ void* pointer(const void* operand) {
 
 class BuiltAttention final : public CudnnAttention {
  public:
-  BuiltAttention(const AttentionShape& shape, cudnnHandle_t handle)
+  BuiltAttention(const AttentionShape& shape, cudnnHandle_t handle, std::int64_t backward_workspace)
       : s_(shape),
-        part_(largest_part(shape, kBackwardWorkspace)),
+        part_(largest_part(shape, backward_workspace)),
         handle_(handle),
         forward_(forward_graph(shape), handle) {
     if (deterministic_workspace(shape, part_) > kBackwardWorkspaceAtMost) return;
@@ -243,14 +253,15 @@ class BuiltAttention final : public CudnnAttention {
 
 }  // namespace
 
-std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape& shape, std::string& why) {
+std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape& shape, std::string& why,
+                                                std::int64_t backward_workspace) {
   cudnnHandle_t handle = nullptr;
   const cudnnStatus_t status = cudnnCreate(&handle);
   if (status != CUDNN_STATUS_SUCCESS) {
     why = fmt::format("cuDNN does not start: {}", cudnnGetErrorString(status));
     return nullptr;
   }
-  auto built = std::make_unique<BuiltAttention>(shape, handle);
+  auto built = std::make_unique<BuiltAttention>(shape, handle, backward_workspace);
   why = built->why();
   if (!why.empty()) return nullptr;
   return built;

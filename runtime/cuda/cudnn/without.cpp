@@ -3,7 +3,8 @@
 
 namespace echelon::cuda {
 
-std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape&, std::string& why) {
+std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape&, std::string& why,
+                                                std::int64_t) {
   why = "built without cuDNN's frontend";
   return nullptr;
 }

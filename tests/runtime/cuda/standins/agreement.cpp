@@ -82,6 +82,21 @@ static_assert(same<Cuda<cudaStream_t, cudaStreamCaptureMode>>(&cudaStreamBeginCa
               same<Cuda<cudaGraphExec_t, cudaStream_t>>(&cudaGraphLaunch) &&
               same<Cuda<cudaGraphExec_t>>(&cudaGraphExecDestroy) &&
               same<Cuda<cudaGraph_t>>(&cudaGraphDestroy));
+#if CUDART_VERSION >= 13000  // cudaStreamGetCaptureInfo() was another one before
+static_assert(cudaUserObjectNoDestructorSync == 1 && cudaDriverEntryPointSuccess == 0 &&
+              cudaDriverEntryPointSymbolNotFound == 1 && cudaStreamCaptureModeGlobal == 0 &&
+              cudaStreamCaptureModeRelaxed == 2);
+static_assert(
+    same<Cuda<cudaUserObject_t*, void*, cudaHostFn_t, unsigned, unsigned>>(&cudaUserObjectCreate) &&
+    same<Cuda<cudaUserObject_t, unsigned>>(&cudaUserObjectRelease) &&
+    same<Cuda<cudaGraph_t, cudaUserObject_t, unsigned, unsigned>>(&cudaGraphRetainUserObject) &&
+    same<Cuda<cudaStream_t, cudaStreamCaptureStatus*, unsigned long long*, cudaGraph_t*,
+              const cudaGraphNode_t**, const cudaGraphEdgeData**, Size*>>(
+        &cudaStreamGetCaptureInfo) &&
+    same<Cuda<cudaStreamCaptureMode*>>(&cudaThreadExchangeStreamCaptureMode) &&
+    same<Cuda<const char*, void**, unsigned, unsigned long long, cudaDriverEntryPointQueryResult*>>(
+        &cudaGetDriverEntryPointByVersion));
+#endif
 // Overloaded in C++: the right one is found.
 [[maybe_unused]] constexpr Cuda<void**, Size> kMalloc = &cudaMalloc;
 [[maybe_unused]] constexpr Cuda<void**, Size> kMallocHost = &cudaMallocHost;

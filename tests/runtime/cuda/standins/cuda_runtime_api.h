@@ -16,6 +16,13 @@ using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
 using cudaGraph_t = CUgraph_st*;
 using cudaGraphExec_t = CUgraphExec_st*;
+struct CUgraphNode_st;
+struct CUuserObject_st;
+struct cudaGraphEdgeData_st;
+using cudaGraphNode_t = CUgraphNode_st*;
+using cudaUserObject_t = CUuserObject_st*;
+using cudaGraphEdgeData = cudaGraphEdgeData_st;
+using cudaHostFn_t = void (*)(void*);
 
 enum cudaError {
   cudaSuccess = 0,
@@ -70,6 +77,12 @@ enum cudaStreamCaptureStatus {
   cudaStreamCaptureStatusNone = 0,
   cudaStreamCaptureStatusActive = 1,
   cudaStreamCaptureStatusInvalidated = 2,
+};
+enum cudaUserObjectFlags { cudaUserObjectNoDestructorSync = 1 };
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1,
+  cudaDriverEntryPointVersionNotSufficent = 2,
 };
 
 #define cudaStreamDefault 0x00
@@ -160,6 +173,24 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* pGraphExec, cudaGraph_t graph,
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+
+// ---- What graphs keep alive, and the driver (user_objects.cpp): cuDNN's frontend asks
+
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out, void* ptr, cudaHostFn_t destroy,
+                                 unsigned int initialRefcount, unsigned int flags);
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count = 1);
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
+                                      unsigned int count = 1, unsigned int flags = 0);
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id_out = nullptr,
+                                     cudaGraph_t* graph_out = nullptr,
+                                     const cudaGraphNode_t** dependencies_out = nullptr,
+                                     const cudaGraphEdgeData** edgeData_out = nullptr,
+                                     std::size_t* numDependencies_out = nullptr);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** funcPtr,
+                                             unsigned int cudaVersion, unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* driverStatus);
 
 }  // extern "C"
 

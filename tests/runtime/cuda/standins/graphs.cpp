@@ -106,6 +106,17 @@ cudaError_t join(CUstream_st& stream, const Record& record) {
   return cudaSuccess;
 }
 
+cudaGraph_t handle_of(const Capture& capture) {
+  return reinterpret_cast<cudaGraph_t>(const_cast<Graph*>(&capture.graph));
+}
+
+Graph* graph_behind(cudaGraph_t graph) {
+  for (const auto& capture : captures()) {
+    if (handle_of(*capture) == graph) return &capture->graph;
+  }
+  return machine().owns(graph, kGraph) ? &graph->graph : nullptr;
+}
+
 std::function<bool()> all_over(int device) {
   std::vector<std::shared_ptr<bool>> last;
   for (const auto& stream : machine().streams()) {

@@ -26,6 +26,11 @@ bool forbidden_in_capture();
 cudaError_t join(CUstream_st& stream, const Record& record);
 cudaError_t spoil(CUstream_st& stream, cudaError_t error);
 
+/// The graph that a capture goes into, as the program names it.
+cudaGraph_t handle_of(const Capture& capture);
+/// What such a name, or one of a finished graph, stands for; nullptr: nothing.
+Graph* graph_behind(cudaGraph_t graph);
+
 /// Tells whether all that lies in the device's streams now is over.
 std::function<bool()> all_over(int device);
 

@@ -57,6 +57,7 @@ struct Graph {
     std::vector<std::size_t> after;
   };
   std::vector<Node> nodes;
+  std::vector<std::shared_ptr<void>> retained;  // by user objects
 };
 struct Capture;
 
