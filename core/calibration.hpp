@@ -66,7 +66,9 @@ struct Calibration {
   Bytes context;                 ///< CUDA context and libraries
   Bytes nccl_per_communicator;
   Bytes gemm_workspace;
-  Bytes fits_margin;  ///< a plan must stay this far below the device's memory to run
+  Bytes attention_parts;  ///< what attention's deterministic backward is to work in (largest_part);
+                          ///< 0: it needs nothing
+  Bytes fits_margin;      ///< a plan must stay this far below the device's memory to run
 
   // Honesty
   double time_band =

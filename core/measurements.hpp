@@ -58,9 +58,10 @@ struct GpuFacts {
   Bytes l2;
   double clock_mhz = 0;  ///< of the SMs at most; 0 where CUDA does not tell, as are these:
   double memory_clock_mhz = 0;
-  int memory_bits = 0;  ///< width of the bus
-  Bytes context;        ///< taken while nothing of ours was allocated: context, kernels, cuBLASLt
-  Bytes communicator;   ///< one more NCCL communicator, at most; 0: none was made
+  int memory_bits = 0;    ///< width of the bus
+  Bytes context;          ///< taken while nothing of ours was allocated: context, kernels, cuBLASLt
+  Bytes communicator;     ///< one more NCCL communicator, at most; 0: none was made
+  Bytes attention_parts;  ///< Calibration::attention_parts
   int driver = 0, runtime = 0, cublas = 0, nccl = 0;
   bool operator==(const GpuFacts&) const = default;
 };

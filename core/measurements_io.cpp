@@ -18,6 +18,7 @@ Json json_of(const GpuFacts& gpu) {
           {"memory_bits", gpu.memory_bits},
           {"context_bytes", gpu.context.in(kByte)},
           {"communicator_bytes", gpu.communicator.in(kByte)},
+          {"attention_parts_bytes", gpu.attention_parts.in(kByte)},
           {"driver", gpu.driver},
           {"runtime", gpu.runtime},
           {"cublas", gpu.cublas},
@@ -43,6 +44,7 @@ Result<GpuFacts> read_gpu_facts(const Json& json, std::string_view where) {
   gpu.memory_bits = static_cast<int>(in.integer("memory_bits", 0, 1'000'000));
   gpu.context = Bytes{in.number("context_bytes", 0, kMostBytes)};
   gpu.communicator = Bytes{in.number("communicator_bytes", 0, kMostBytes)};
+  gpu.attention_parts = Bytes{in.number("attention_parts_bytes", 0, kMostBytes)};
   gpu.driver = version("driver");
   gpu.runtime = version("runtime");
   gpu.cublas = version("cublas");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/attention.hpp"
 #include "costmodel/pipeline.hpp"
 #include "costmodel/stage_model.hpp"
 
@@ -27,6 +28,20 @@ int boundary_buffers(const ParallelPlan& plan, int stage, int flying, std::int64
   const int returns = first ? 0 : std::min(back_to_back ? 2 : 1, m);
   const int sends = last ? 0 : std::min(2, m) + 1;
   return receives + returns + sends;
+}
+
+/// Of attention's kernels, beside their operands.
+Bytes attention_workspace(const ModelSpec& model, const ParallelPlan& plan, int sequence,
+                          Bytes parts) {
+  if (parts <= Bytes{}) return {};
+  AttentionShape shape;
+  shape.sequence = sequence / plan.cp;
+  shape.samples = plan.microbatch;
+  shape.heads = model.heads / plan.tp;
+  shape.kv_heads = std::max(1, model.kv_heads / plan.tp);
+  shape.head_dim = model.head_dim;
+  const Bytes needed = deterministic_workspace(shape, largest_part(shape, parts));
+  return needed <= kDeterministicWorkspaceAtMost ? needed : Bytes{};
 }
 
 }  // namespace
@@ -128,6 +143,10 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
   out.workspace = turns + again + 2 * costs_.layer_input +
                   Bytes{2 * statistics_width(recipe_.compute) * rows} + (splits ? 2 : 1) * whole +
                   c_.gemm_workspace;
+  if (layers > 0) {
+    out.workspace +=
+        attention_workspace(pricer_.model(), plan_, pricer_.job().sequence, c_.attention_parts);
+  }
 
   // Step 4: what ZeRO moves. A unit is a layer; the first and the last hold the ends too.
   if (zero >= 2) {

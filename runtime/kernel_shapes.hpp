@@ -2,22 +2,11 @@
 #pragma once
 
 #include <cmath>
-#include <compare>
 #include <cstdint>
 
-namespace echelon {
+#include "core/attention.hpp"
 
-/// Of causal attention, softmax(q·kᵀ/√d).
-struct AttentionShape {
-  std::int64_t sequence = 0;
-  int samples = 0;
-  int heads = 0;     ///< of this rank
-  int kv_heads = 0;  ///< of this rank; divides heads
-  int head_dim = 0;
-  std::int64_t qkv_stride = 0;  ///< of a row: [q heads | k heads | v heads]
-  std::int64_t out_stride = 0;  ///< of a row of heads · head_dim
-  auto operator<=>(const AttentionShape&) const = default;
-};
+namespace echelon {
 
 /// Before a norm of x, where there is a residual: sum = x (+ bias) + residual, rounded to T at each
 /// +, and the norm is of that sum. `sum` may be the memory of x or of the residual.

@@ -231,6 +231,10 @@ class GpuFit {
       keep("context", gpu_.context.in(1_MiB),
            "cudaMemGetInfo with all kernels and cuBLASLt loaded, less our own memory");
     }
+    if (gpu_.attention_parts > Bytes{}) {
+      keep("attention_parts", gpu_.attention_parts.in(1_MiB),
+           "parts that cuDNN's deterministic backward goes over");
+    }
     if (gpu_.communicator > Bytes{}) {
       keep("nccl_per_communicator", gpu_.communicator.in(1_MiB),
            "cudaMemGetInfo before and after a communicator's first collective");

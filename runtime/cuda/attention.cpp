@@ -76,6 +76,13 @@ CudnnAttention* Attention::cudnn(const AttentionShape& shape) const {
   return cudnn_.at(shape).get();
 }
 
+Bytes Attention::parts() const {
+  const bool any = std::any_of(cudnn_.begin(), cudnn_.end(), [](const auto& each) {
+    return each.second != nullptr && each.second->has_backward();
+  });
+  return any ? kBackwardWorkspace : Bytes{};
+}
+
 std::int64_t Attention::workspace(const AttentionShape& shape) const {
   const auto ours = attention_backward_workspace(shape) * static_cast<std::int64_t>(sizeof(float));
   const CudnnAttention* by = cudnn(shape);

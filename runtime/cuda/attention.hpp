@@ -26,6 +26,8 @@ class Attention {
   void backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                 const Bfloat16* out, const float* log_sum, const Bfloat16* dout, Bfloat16* dqkv,
                 void* workspace) const;
+  /// Calibration::attention_parts of what was prepared.
+  [[nodiscard]] Bytes parts() const;
   /// Who computes what was prepared last: "cuDNN 9.19.0", "Echelon's kernels (…)".
   [[nodiscard]] const std::string& by() const { return by_; }
 

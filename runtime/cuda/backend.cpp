@@ -52,7 +52,7 @@ class CudaBackend final : public Backend<Bfloat16> {
                                              {"cuda runtime", version_text(facts_.runtime)},
                                              {"cublaslt", std::to_string(facts_.cublas)},
                                              {"communicators", world_->transport()}};
-    const std::string& attention = processors_.begin()->second->attention();
+    const std::string& attention = processors_.begin()->second->attention().by();
     if (!attention.empty()) known["attention"] = attention;
     return known;
   }

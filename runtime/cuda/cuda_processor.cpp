@@ -43,8 +43,8 @@ cudaStream_t CudaProcessor::stream(Queue queue) const {
   return queues_[static_cast<std::size_t>(queue)]->stream();
 }
 
-const std::string& CudaProcessor::attention() const {
-  return queues_[static_cast<std::size_t>(Queue::compute)]->attention().by();
+const Attention& CudaProcessor::attention() const {
+  return queues_[static_cast<std::size_t>(Queue::compute)]->attention();
 }
 
 void* CudaProcessor::take(std::int64_t bytes) {

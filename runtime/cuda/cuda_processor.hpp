@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/crew.hpp"
+#include "runtime/cuda/attention.hpp"
 #include "runtime/cuda/gemm.hpp"
 #include "runtime/cuda/resources.hpp"
 #include "runtime/processor.hpp"
@@ -31,8 +32,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
 
   [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] cudaStream_t stream(Queue queue) const;
-  /// Who computes it (Attention::by()); empty before anything is prepared.
-  [[nodiscard]] const std::string& attention() const;
+  [[nodiscard]] const Attention& attention() const;
   void watch(std::function<void()> asked) { watch_ = std::move(asked); }
   /// What was taken of the GPU already, for the account of the rank's memory: by CUDA and its
   /// libraries, and by the communicators.

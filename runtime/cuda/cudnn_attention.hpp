@@ -31,13 +31,12 @@ class CudnnAttention {
                         void* workspace) = 0;
 };
 
-inline constexpr std::int64_t kBackwardWorkspace = 256 << 20;  ///< for parts of more than one head
+inline constexpr Bytes kBackwardWorkspace = 256_MiB;  ///< for parts of more than one head
 
 /// For the calling thread's GPU. nullptr: it is not done by cuDNN, for the reason in `why`.
-/// `backward_workspace`: bytes that the backward's parts are chosen for (largest_part()).
+/// `backward_workspace`: what the backward's parts are chosen for (largest_part()).
 [[nodiscard]] std::unique_ptr<CudnnAttention> cudnn_attention(
-    const AttentionShape& shape, std::string& why,
-    std::int64_t backward_workspace = kBackwardWorkspace);
+    const AttentionShape& shape, std::string& why, Bytes backward_workspace = kBackwardWorkspace);
 /// "9.19.0", of the library that is there; empty: none was built in.
 [[nodiscard]] std::string cudnn_version();
 /// Why the library would not take the shape on a GPU that it is told of, in its own JSON
@@ -45,20 +44,5 @@ inline constexpr std::int64_t kBackwardWorkspace = 256 << 20;  ///< for parts of
 /// No GPU is asked.
 [[nodiscard]] std::string refused_by_cudnn(const AttentionShape& shape, const std::string& gpu,
                                            int capability);
-
-/// A part of the samples and heads that is computed at once.
-struct AttentionPart {
-  int samples = 1;
-  int kv_heads = 1;
-};
-/// Bytes that cuDNN's deterministic backward of a part works in, but for less than 1 KiB.
-/// Source: asked of cuDNN 9.19 for compute capability 9.0: 2·B·H·⌈T/64⌉²·64² + 4·B·H·T, and
-/// 4·B·H·T·D where query heads share keys: gradients of k and v by query head.
-[[nodiscard]] std::int64_t deterministic_workspace(const AttentionShape& shape,
-                                                   const AttentionPart& part);
-/// The largest of equal parts whose workspace is at most `bytes`, or one head of k of one sample:
-/// several samples with all heads, or heads of one sample, so that its log_sum is dense, which
-/// cuDNN before 9.26 demands.
-[[nodiscard]] AttentionPart largest_part(const AttentionShape& shape, std::int64_t bytes);
 
 }  // namespace echelon::cuda

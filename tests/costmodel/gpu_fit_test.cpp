@@ -25,6 +25,7 @@ GpuFacts four_gpus() {
   gpu.clock_mhz = 1980;
   gpu.context = 700_MiB;
   gpu.communicator = 90_MiB;
+  gpu.attention_parts = 256_MiB;
   gpu.nccl = 22809;
   return gpu;
 }
@@ -171,6 +172,7 @@ TEST_CASE("rates put into times of GPUs come out of the fit") {
   CHECK(found.collective_base / truth.collective_base == Approx(1).epsilon(0.1));
   CHECK(found.context == 700_MiB);
   CHECK(found.nccl_per_communicator == 90_MiB);
+  CHECK(found.attention_parts == 256_MiB);
   CHECK(found.host_instruction == prior.host_instruction);
   CHECK(found.nic_efficiency == prior.nic_efficiency);
   CHECK(found.evidence == Evidence::calibrated);
@@ -181,7 +183,7 @@ TEST_CASE("rates put into times of GPUs come out of the fit") {
 TEST_CASE("what was not measured on GPUs stays as it was, and short shapes are passed over") {
   GpuFacts gpu = four_gpus();
   gpu.gpus = 1;
-  gpu.context = gpu.communicator = Bytes{};
+  gpu.context = gpu.communicator = gpu.attention_parts = Bytes{};
   const ClusterTopology cluster = machine_of(gpu);
   const Calibration prior = pick_calibration(cluster.gpu(), find_stack("echelon").value()).value();
   Measurements broken;

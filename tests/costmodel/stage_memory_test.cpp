@@ -70,4 +70,30 @@ TEST_CASE("a host that waits for nobody holds the tensors of its only microbatch
   CHECK(tensors_held({.pp = 1, .layers = 32, .after = 0}) == Approx(45));
 }
 
+TEST_CASE("what attention's deterministic backward works in is priced, in parts") {
+  const auto workspace = [](std::int64_t sequence, int microbatch, Bytes parts) {
+    const ModelSpec model = load_model("gpt2").value();
+    const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 1).value();
+    const Stack stack = find_stack("echelon").value();
+    Calibration calibration = prior_calibration(cluster.gpu(), stack).value();
+    calibration.attention_parts = parts;
+    TrainingJob job;
+    job.sequence = static_cast<int>(sequence);
+    job.global_batch = microbatch;
+    job.precision = find_precision(stack.default_precision).value();
+    ParallelPlan plan;
+    plan.microbatch = microbatch;
+    plan.layers_per_stage = {model.layers};
+    plan.recompute_layers = {0};
+    const Pricer pricer(model, job, cluster, stack, calibration);
+    return pricer.price(plan).memory.stages.front().workspace;
+  };
+  const auto parts_take = [&](std::int64_t sequence, int microbatch) {
+    return workspace(sequence, microbatch, 256_MiB) - workspace(sequence, microbatch, Bytes{});
+  };
+  CHECK(parts_take(1024, 64) == 192.375 * 1_MiB);  // 8 samples at a time
+  CHECK(parts_take(1024, 1) == 1.0 / 8 * 192.375 * 1_MiB);
+  CHECK(parts_take(32768, 1) == Bytes{});  // a head would take 2 GiB: other kernels do it
+}
+
 }  // namespace echelon

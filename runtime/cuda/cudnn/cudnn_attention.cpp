@@ -22,7 +22,6 @@ using cudnn_frontend::DataType_t;
 using cudnn_frontend::graph::Tensor_attributes;
 using Tensor = std::shared_ptr<Tensor_attributes>;
 
-constexpr std::int64_t kBackwardWorkspaceAtMost = 1 << 30;  ///< then cuDNN's is not used
 constexpr std::int64_t kAlignment = 256;
 
 enum Operand : std::int64_t { kQ = 1, kK, kV, kOut, kLogSum, kDout, kDq, kDk, kDv };
@@ -172,12 +171,12 @@ void* pointer(const void* operand) {
 
 class BuiltAttention final : public CudnnAttention {
  public:
-  BuiltAttention(const AttentionShape& shape, cudnnHandle_t handle, std::int64_t backward_workspace)
+  BuiltAttention(const AttentionShape& shape, cudnnHandle_t handle, Bytes backward_workspace)
       : s_(shape),
         part_(largest_part(shape, backward_workspace)),
         handle_(handle),
         forward_(forward_graph(shape), handle) {
-    if (deterministic_workspace(shape, part_) > kBackwardWorkspaceAtMost) return;
+    if (deterministic_workspace(shape, part_) > kDeterministicWorkspaceAtMost) return;
     backward_.emplace(backward_graph(shape, part_), handle);
     if (!backward_->why.empty()) backward_.reset();
   }
@@ -254,7 +253,7 @@ class BuiltAttention final : public CudnnAttention {
 }  // namespace
 
 std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape& shape, std::string& why,
-                                                std::int64_t backward_workspace) {
+                                                Bytes backward_workspace) {
   cudnnHandle_t handle = nullptr;
   const cudnnStatus_t status = cudnnCreate(&handle);
   if (status != CUDNN_STATUS_SUCCESS) {

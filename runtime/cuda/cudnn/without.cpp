@@ -3,8 +3,7 @@
 
 namespace echelon::cuda {
 
-std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape&, std::string& why,
-                                                std::int64_t) {
+std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape&, std::string& why, Bytes) {
   why = "built without cuDNN's frontend";
   return nullptr;
 }

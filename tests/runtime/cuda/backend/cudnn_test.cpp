@@ -18,8 +18,6 @@ namespace {
 using standins::complaint;
 using standins::says;
 
-constexpr std::int64_t kMiB = 1 << 20;
-
 /// True, and said: the build found no frontend, so there is nothing to test.
 bool without_cudnn() {
   if (!cuda::cudnn_version().empty()) return false;
@@ -98,7 +96,7 @@ class DnnRig {
 };
 
 DnnNumbers by_cudnn(const AttentionShape& shape, std::uint64_t seed = 1,
-                    std::int64_t backward_workspace = cuda::kBackwardWorkspace) {
+                    Bytes backward_workspace = cuda::kBackwardWorkspace) {
   DnnNumbers result;
   {
     DnnRig rig(shape, seed);
@@ -147,8 +145,9 @@ std::vector<T> dnn_columns(const std::vector<T>& rows, std::int64_t stride, std:
 // 2⁻⁷ of the largest number, against double).
 constexpr double kBothClose = 0x1p-6;
 
-void check_cudnn(const AttentionShape& s, std::int64_t workspace = cuda::kBackwardWorkspace) {
-  CAPTURE(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim, s.qkv_stride, workspace);
+void check_cudnn(const AttentionShape& s, Bytes workspace = cuda::kBackwardWorkspace) {
+  CAPTURE(s.sequence, s.samples, s.heads, s.kv_heads, s.head_dim, s.qkv_stride,
+          workspace.in(kByte));
   const DnnNumbers expected = by_kernels(s);
   const DnnNumbers actual = by_cudnn(s, 1, workspace);
   CHECK(distance(actual.log_sum, as<double>(expected.log_sum)) < 2 * kClose<float>);
@@ -185,13 +184,13 @@ TEST_CASE("cuDNN's backward in parts gives what it gives at once") {
   const AttentionShape shared = dnn_shape(77, 4, 8, 4, 64, 8);
   const AttentionShape own = dnn_shape(130, 2, 6, 6, 128);
   const auto bytes = [](const AttentionShape& s, int samples, int kv_heads) {
-    return cuda::deterministic_workspace(s, {samples, kv_heads});
+    return deterministic_workspace(s, {samples, kv_heads});
   };
   for (const AttentionShape& s : {shared, own}) {
     const DnnNumbers whole = by_cudnn(s);
-    for (const std::int64_t workspace :
-         {bytes(s, 2, s.kv_heads), bytes(s, 1, s.kv_heads), bytes(s, 1, 2), std::int64_t{0}}) {
-      CAPTURE(s.heads, workspace);
+    for (const Bytes workspace :
+         {bytes(s, 2, s.kv_heads), bytes(s, 1, s.kv_heads), bytes(s, 1, 2), Bytes{}}) {
+      CAPTURE(s.heads, workspace.in(kByte));
       const DnnNumbers parts = by_cudnn(s, 1, workspace);
       CHECK(bits_of_numbers(parts) == bits_of_numbers(whole));
     }
@@ -346,31 +345,14 @@ TEST_CASE("memory that cuDNN shares by mistake is told") {
              "without tensor 5"));
 }
 
-TEST_CASE("the workspace is what cuDNN's formula says, and parts keep below the limit") {
-  const AttentionShape gpt2 = dnn_shape(1024, 64, 12, 12, 64);
-  const AttentionShape llama = dnn_shape(8192, 1, 32, 8, 128);
-  CHECK(cuda::deterministic_workspace(gpt2, {64, 12}) == 1539 * kMiB);
-  const auto part = cuda::largest_part(gpt2, 256 * kMiB);
-  CHECK((part.samples == 8 && part.kv_heads == 12));
-  // Four query heads share a key: 512 MiB of scores, 16 MiB of gradients and the sums' 128 KiB.
-  const auto one = cuda::largest_part(llama, 256 * kMiB);
-  CHECK((one.samples == 1 && one.kv_heads == 1));
-  CHECK(cuda::deterministic_workspace(llama, one) == 528 * kMiB + kMiB / 8);
-  // Asked of cuDNN 9.19, less what it is aligned by.
-  CHECK(cuda::deterministic_workspace(dnn_shape(77, 3, 4, 2, 64), {3, 2}) == 629760 + 3696);
-  const AttentionShape odd = dnn_shape(64, 6, 6, 6, 64);
-  const std::int64_t head = cuda::deterministic_workspace(odd, {1, 1});
-  CHECK(cuda::largest_part(odd, 5 * head).kv_heads == 3);
-  CHECK(cuda::largest_part(odd, 17 * head).samples == 2);
-  CHECK(cuda::largest_part(odd, 36 * head).samples == 6);
-  CHECK(cuda::largest_part(odd, 0).kv_heads == 1);
+TEST_CASE("cuDNN's workspace is what the formula says") {
   if (without_cudnn()) return;
   standins::start(1, standins::Order::random);
   const AttentionShape s = dnn_shape(77, 3, 4, 2, 64);
   std::string why;
-  const std::int64_t asked = cuda::cudnn_attention(s, why)->workspace();
-  CHECK(asked >= cuda::deterministic_workspace(s, {3, 2}));
-  CHECK(asked < cuda::deterministic_workspace(s, {3, 2}) + 1024);
+  const Bytes asked{static_cast<double>(cuda::cudnn_attention(s, why)->workspace())};
+  CHECK(asked >= deterministic_workspace(s, {3, 2}));
+  CHECK(asked < deterministic_workspace(s, {3, 2}) + 1024 * kByte);
 }
 
 }  // namespace

@@ -1,19 +1,19 @@
-#include "runtime/cuda/cudnn_attention.hpp"
+#include "core/attention.hpp"
 
-namespace echelon::cuda {
+namespace echelon {
 
-std::int64_t deterministic_workspace(const AttentionShape& s, const AttentionPart& part) {
+Bytes deterministic_workspace(const AttentionShape& s, const AttentionPart& part) {
   constexpr std::int64_t kTile = 64;
   const std::int64_t padded = (s.sequence + kTile - 1) / kTile * kTile;
   const std::int64_t heads = std::int64_t{part.samples} * part.kv_heads * (s.heads / s.kv_heads);
   const std::int64_t gradients = s.heads == s.kv_heads ? 0 : 4 * s.sequence * s.head_dim;
-  return heads * (2 * padded * padded + 4 * s.sequence + gradients);
+  return Bytes{static_cast<double>(heads * (2 * padded * padded + 4 * s.sequence + gradients))};
 }
 
-AttentionPart largest_part(const AttentionShape& s, std::int64_t bytes) {
+AttentionPart largest_part(const AttentionShape& s, Bytes most) {
   AttentionPart best;
   const auto take = [&](const AttentionPart& part) {
-    if (deterministic_workspace(s, part) <= bytes) best = part;
+    if (deterministic_workspace(s, part) <= most) best = part;
   };
   for (int heads = 2; heads <= s.kv_heads; ++heads) {
     if (s.kv_heads % heads == 0) take({1, heads});
@@ -24,4 +24,4 @@ AttentionPart largest_part(const AttentionShape& s, std::int64_t bytes) {
   return best;
 }
 
-}  // namespace echelon::cuda
+}  // namespace echelon
