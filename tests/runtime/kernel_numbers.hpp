@@ -95,4 +95,16 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
                                             reinterpret_cast<const char*>(b.data()));
 }
 
+/// `gap`: numbers of each row that are not attention's.
+inline AttentionShape attention_shape(std::int64_t sequence, int samples, int heads, int kv_heads,
+                                      int head_dim, std::int64_t gap = 0) {
+  return {sequence,
+          samples,
+          heads,
+          kv_heads,
+          head_dim,
+          std::int64_t{heads + 2 * kv_heads} * head_dim + gap,
+          std::int64_t{heads} * head_dim + gap};
+}
+
 }  // namespace echelon

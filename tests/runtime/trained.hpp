@@ -133,18 +133,29 @@ void gather_whole(Processor<T>& processor, States<T>& states, const From& from, 
   }
 }
 
-/// The CPU backend, issued to as one whose queues are the devices' own.
+/// Another backend, for what differs from it.
 template <class T>
-class InOrder final : public Backend<T> {
+class WrappedBackend : public Backend<T> {
  public:
-  explicit InOrder(std::unique_ptr<Backend<T>> inner) : inner_(std::move(inner)) {}
-  [[nodiscard]] bool issues_in_order() const override { return true; }
+  explicit WrappedBackend(std::unique_ptr<Backend<T>> inner) : inner_(std::move(inner)) {}
+  [[nodiscard]] bool issues_in_order() const override { return inner_->issues_in_order(); }
   [[nodiscard]] World& world() override { return inner_->world(); }
   [[nodiscard]] Processor<T>& at(int rank) override { return inner_->at(rank); }
-  [[nodiscard]] std::map<std::string, std::string> environment() const override { return {}; }
+  void give_up() override { inner_->give_up(); }
+  [[nodiscard]] std::map<std::string, std::string> environment() const override {
+    return inner_->environment();
+  }
 
- private:
+ protected:
   std::unique_ptr<Backend<T>> inner_;
+};
+
+/// The CPU backend, issued to as one whose queues are the devices' own.
+template <class T>
+class InOrder final : public WrappedBackend<T> {
+ public:
+  using WrappedBackend<T>::WrappedBackend;
+  [[nodiscard]] bool issues_in_order() const override { return true; }
 };
 
 /// What trains: the CPU, or what a test opens in its place on the same world of threads.

@@ -8,18 +8,6 @@ namespace {
 
 using device::Memory;
 
-/// `gap`: numbers of each row that are not attention's.
-AttentionShape tiled_shape(std::int64_t sequence, int samples, int heads, int kv_heads,
-                           int head_dim, std::int64_t gap) {
-  return {sequence,
-          samples,
-          heads,
-          kv_heads,
-          head_dim,
-          std::int64_t{heads + 2 * kv_heads} * head_dim + gap,
-          std::int64_t{heads} * head_dim + gap};
-}
-
 struct AttentionNumbers {
   AttentionNumbers(const AttentionShape& s, std::uint64_t seed) {
     Numbers numbers(seed);
@@ -98,22 +86,22 @@ void check_attention(const AttentionShape& s, std::size_t shift = 0) {
 }
 
 TEST_CASE("CUDA attention agrees with the CPU's in double at sizes no tile divides") {
-  check_attention(tiled_shape(1, 1, 1, 1, 64, 0));
-  check_attention(tiled_shape(63, 2, 1, 1, 64, 8));
-  check_attention(tiled_shape(64, 1, 2, 2, 64, 0));
-  check_attention(tiled_shape(65, 1, 2, 1, 64, 0));
-  check_attention(tiled_shape(200, 1, 1, 1, 64, 0));
-  check_attention(tiled_shape(130, 2, 4, 2, 64, 16));
-  check_attention(tiled_shape(97, 1, 3, 1, 128, 0));
+  check_attention(attention_shape(1, 1, 1, 1, 64, 0));
+  check_attention(attention_shape(63, 2, 1, 1, 64, 8));
+  check_attention(attention_shape(64, 1, 2, 2, 64, 0));
+  check_attention(attention_shape(65, 1, 2, 1, 64, 0));
+  check_attention(attention_shape(200, 1, 1, 1, 64, 0));
+  check_attention(attention_shape(130, 2, 4, 2, 64, 16));
+  check_attention(attention_shape(97, 1, 3, 1, 128, 0));
 }
 
 TEST_CASE("CUDA attention agrees with the CPU's where rows are not aligned") {
-  check_attention(tiled_shape(70, 2, 2, 1, 64, 3));
-  check_attention(tiled_shape(66, 1, 1, 1, 128, 0), 1);
+  check_attention(attention_shape(70, 2, 2, 1, 64, 3));
+  check_attention(attention_shape(66, 1, 1, 1, 128, 0), 1);
 }
 
 TEST_CASE("NaN in a query, key or value reaches the tokens that use it on CUDA") {
-  const auto s = tiled_shape(70, 1, 1, 1, 64, 0);
+  const auto s = attention_shape(70, 1, 1, 1, 64, 0);
   for (const std::int64_t part : {0, 64, 128}) {
     CAPTURE(part);
     AttentionNumbers in(s, 122);
@@ -129,7 +117,7 @@ TEST_CASE("NaN in a query, key or value reaches the tokens that use it on CUDA")
 }
 
 TEST_CASE("scores far apart neither overflow nor lose the largest on CUDA") {
-  const auto s = tiled_shape(80, 1, 1, 1, 64, 0);
+  const auto s = attention_shape(80, 1, 1, 1, 64, 0);
   AttentionNumbers in(s, 123);
   for (Bfloat16& value : in.qkv) value = Bfloat16(static_cast<float>(value) * 20);
   const auto expected = attention_on_cpu(s, in);
@@ -142,7 +130,7 @@ TEST_CASE("scores far apart neither overflow nor lose the largest on CUDA") {
 
 std::vector<KernelRun> runs_of_attention() {
   const auto run = [](int head_dim, std::int64_t gap) {
-    const auto s = tiled_shape(130, 1, 2, 1, head_dim, gap);
+    const auto s = attention_shape(130, 1, 2, 1, head_dim, gap);
     const auto out = attention_on_cuda(s, AttentionNumbers(s, 124));
     return bits_of(out.out, out.dqkv, out.log_sum);
   };

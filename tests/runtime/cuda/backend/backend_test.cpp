@@ -1,12 +1,10 @@
 // The CUDA backend against the CPU's: on stand-ins of the CUDA runtime, cuBLASLt and NCCL, or on
 // GPUs (machine.hpp).
-#include "runtime/cuda/backend.hpp"
-
 #include <cstdlib>
 
 #include "tests/runtime/cuda/backend/machine.hpp"
+#include "tests/runtime/cuda/backend/on_gpus.hpp"
 #include "tests/runtime/cuda/backend/small_cases.hpp"
-#include "tests/runtime/trained.hpp"
 
 namespace echelon {
 namespace {
@@ -16,13 +14,7 @@ std::optional<Trained> train_on_gpus(const TrainedCase& c, int gpus, std::uint64
                                      const char* attention = "") {
   if (!start_gpus(gpus, seed)) return {};
   setenv("ECHELON_CUDNN", attention, 1);
-  const Trained trained =
-      train<Bfloat16>(c, [](Crew& crew, std::unique_ptr<World> world, const TrainedCase& of) {
-        PlanFile plan;
-        plan.model = of.model;
-        plan.plan = of.plan;
-        return *cuda::open_backend(crew, std::move(world), plan);
-      });
+  const Trained trained = train<Bfloat16>(c, open_gpus);
   unsetenv("ECHELON_CUDNN");
   end_gpus();
   return trained;

@@ -4,12 +4,11 @@
 #include <cstdlib>
 #include <functional>
 
-#include "runtime/cuda/backend.hpp"
 #include "runtime/cuda/cudnn_attention.hpp"
+#include "tests/runtime/cuda/backend/on_gpus.hpp"
 #include "tests/runtime/cuda/kernel_runs.hpp"
 #include "tests/runtime/cuda/standins/rig.hpp"
 #include "tests/runtime/kernel_numbers.hpp"
-#include "tests/runtime/trained.hpp"
 #include "tests/support/skip.hpp"
 
 namespace echelon {
@@ -23,18 +22,6 @@ bool without_cudnn() {
   if (!cuda::cudnn_version().empty()) return false;
   skip("built without cuDNN's frontend");
   return true;
-}
-
-/// `gap`: numbers of each row that are not attention's.
-AttentionShape dnn_shape(std::int64_t sequence, int samples, int heads, int kv_heads, int head_dim,
-                         std::int64_t gap = 0) {
-  return {sequence,
-          samples,
-          heads,
-          kv_heads,
-          head_dim,
-          std::int64_t{heads + 2 * kv_heads} * head_dim + gap,
-          std::int64_t{heads} * head_dim + gap};
 }
 
 struct DnnNumbers {
@@ -172,17 +159,17 @@ void check_cudnn(const AttentionShape& s, Bytes workspace = cuda::kBackwardWorks
 
 TEST_CASE("attention by cuDNN agrees with the kernels of our own") {
   if (without_cudnn()) return;
-  check_cudnn(dnn_shape(77, 3, 4, 2, 64));
-  check_cudnn(dnn_shape(130, 2, 8, 8, 64, 16));
-  check_cudnn(dnn_shape(130, 1, 12, 4, 128));
-  check_cudnn(dnn_shape(64, 2, 2, 1, 128));
-  check_cudnn(dnn_shape(2, 1, 1, 1, 64));
+  check_cudnn(attention_shape(77, 3, 4, 2, 64));
+  check_cudnn(attention_shape(130, 2, 8, 8, 64, 16));
+  check_cudnn(attention_shape(130, 1, 12, 4, 128));
+  check_cudnn(attention_shape(64, 2, 2, 1, 128));
+  check_cudnn(attention_shape(2, 1, 1, 1, 64));
 }
 
 TEST_CASE("cuDNN's backward in parts gives what it gives at once") {
   if (without_cudnn()) return;
-  const AttentionShape shared = dnn_shape(77, 4, 8, 4, 64, 8);
-  const AttentionShape own = dnn_shape(130, 2, 6, 6, 128);
+  const AttentionShape shared = attention_shape(77, 4, 8, 4, 64, 8);
+  const AttentionShape own = attention_shape(130, 2, 6, 6, 128);
   const auto bytes = [](const AttentionShape& s, int samples, int kv_heads) {
     return deterministic_workspace(s, {samples, kv_heads});
   };
@@ -200,14 +187,14 @@ TEST_CASE("cuDNN's backward in parts gives what it gives at once") {
 
 TEST_CASE("attention by cuDNN gives the same bits in every order") {
   if (without_cudnn()) return;
-  const AttentionShape s = dnn_shape(77, 2, 4, 2, 64);
+  const AttentionShape s = attention_shape(77, 2, 4, 2, 64);
   const std::string bits = bits_of_numbers(by_cudnn(s, 1));
   for (const std::uint64_t seed : {2, 3, 4}) CHECK(bits_of_numbers(by_cudnn(s, seed)) == bits);
 }
 
 TEST_CASE("attention by cuDNN can be recorded as a graph, which outlives it") {
   if (without_cudnn()) return;
-  const AttentionShape s = dnn_shape(77, 2, 4, 2, 64);
+  const AttentionShape s = attention_shape(77, 2, 4, 2, 64);
   const DnnNumbers expected = by_cudnn(s);
   {
     DnnRig rig(s);
@@ -235,22 +222,6 @@ TEST_CASE("attention by cuDNN can be recorded as a graph, which outlives it") {
   standins::check_nothing_left();
 }
 
-/// Tells at its end who computed attention.
-class Asked final : public Backend<Bfloat16> {
- public:
-  Asked(std::unique_ptr<Backend<Bfloat16>> inner, std::string& attention)
-      : inner_(std::move(inner)), attention_(attention) {}
-  ~Asked() override { attention_ = inner_->environment()["attention"]; }
-  [[nodiscard]] bool issues_in_order() const override { return true; }
-  [[nodiscard]] World& world() override { return inner_->world(); }
-  [[nodiscard]] Processor<Bfloat16>& at(int rank) override { return inner_->at(rank); }
-  [[nodiscard]] std::map<std::string, std::string> environment() const override { return {}; }
-
- private:
-  std::unique_ptr<Backend<Bfloat16>> inner_;
-  std::string& attention_;
-};
-
 TEST_CASE("training has its attention from cuDNN, where that is wanted") {
   if (without_cudnn()) return;
   TrainedCase c;
@@ -268,13 +239,9 @@ TEST_CASE("training has its attention from cuDNN, where that is wanted") {
     machine.devices = 2;
     standins::start(machine);
     setenv("ECHELON_CUDNN", wanted, 1);
-    Trained out = train<Bfloat16>(c, [&](Crew& crew, std::unique_ptr<World> world,
-                                         const TrainedCase& of) {
-      PlanFile plan;
-      plan.model = of.model;
-      plan.plan = of.plan;
-      return std::make_unique<Asked>(*cuda::open_backend(crew, std::move(world), plan), attention);
-    });
+    Trained out = train<Bfloat16>(c, open_watched_gpus([&](Backend<Bfloat16>& gpus) {
+                                    attention = gpus.environment()["attention"];
+                                  }));
     unsetenv("ECHELON_CUDNN");
     standins::check_nothing_left();
     return out;
@@ -293,16 +260,16 @@ TEST_CASE("cuDNN refuses what it does not do, with its reason") {
   if (without_cudnn()) return;
   standins::start(1, standins::Order::random);
   std::string why;
-  CHECK(cuda::cudnn_attention(dnn_shape(256, 2, 4, 4, 20), why) == nullptr);
+  CHECK(cuda::cudnn_attention(attention_shape(256, 2, 4, 4, 20), why) == nullptr);
   CHECK(says(why, "hidden_dim should be multiple of 8"));
-  const auto long_one = cuda::cudnn_attention(dnn_shape(32768, 1, 8, 1, 128), why);
+  const auto long_one = cuda::cudnn_attention(attention_shape(32768, 1, 8, 1, 128), why);
   REQUIRE(long_one != nullptr);
   CHECK_FALSE(long_one->has_backward());  // 16 GiB
 }
 
 TEST_CASE("memory that cuDNN shares by mistake is told") {
   if (without_cudnn()) return;
-  const AttentionShape s = dnn_shape(77, 1, 2, 2, 64);
+  const AttentionShape s = attention_shape(77, 1, 2, 2, 64);
   using Run = std::function<void(DnnRig&, cuda::CudnnAttention&, char*)>;
   const auto told = [&](const Run& run) {
     DnnRig rig(s);
@@ -348,7 +315,7 @@ TEST_CASE("memory that cuDNN shares by mistake is told") {
 TEST_CASE("cuDNN's workspace is what the formula says") {
   if (without_cudnn()) return;
   standins::start(1, standins::Order::random);
-  const AttentionShape s = dnn_shape(77, 3, 4, 2, 64);
+  const AttentionShape s = attention_shape(77, 3, 4, 2, 64);
   std::string why;
   const Bytes asked{static_cast<double>(cuda::cudnn_attention(s, why)->workspace())};
   CHECK(asked >= deterministic_workspace(s, {3, 2}));

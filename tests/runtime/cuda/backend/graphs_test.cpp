@@ -1,33 +1,13 @@
 // Instructions as CUDA graphs: the same bits, and only where calls are alike.
 #include <cstdlib>
 
-#include "runtime/cuda/backend.hpp"
 #include "runtime/cuda/cuda_kernels.hpp"
+#include "tests/runtime/cuda/backend/on_gpus.hpp"
 #include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
-#include "tests/runtime/trained.hpp"
 
 namespace echelon {
 namespace {
-
-/// Tells at its end how many graphs rank 0 had.
-class Counted final : public Backend<Bfloat16> {
- public:
-  Counted(std::unique_ptr<Backend<Bfloat16>> inner, std::size_t& graphs)
-      : inner_(std::move(inner)), graphs_(graphs) {}
-  ~Counted() override {
-    auto& kernels = dynamic_cast<cuda::CudaKernels&>(inner_->at(0).on(Queue::compute));
-    graphs_ = kernels.repeats().graphs();
-  }
-  [[nodiscard]] bool issues_in_order() const override { return true; }
-  [[nodiscard]] World& world() override { return inner_->world(); }
-  [[nodiscard]] Processor<Bfloat16>& at(int rank) override { return inner_->at(rank); }
-  [[nodiscard]] std::map<std::string, std::string> environment() const override { return {}; }
-
- private:
-  std::unique_ptr<Backend<Bfloat16>> inner_;
-  std::size_t& graphs_;
-};
 
 struct Graphed {
   Trained trained;
@@ -40,13 +20,11 @@ Graphed train_with_graphs(const TrainedCase& c, const char* use) {
   machine.devices = static_cast<int>(c.plan.gpus());
   standins::start(machine);
   setenv("ECHELON_CUDA_GRAPHS", use, 1);
-  out.trained = train<Bfloat16>(c, [&](Crew& crew, std::unique_ptr<World> world,
-                                       const TrainedCase& of) {
-    PlanFile plan;
-    plan.model = of.model;
-    plan.plan = of.plan;
-    return std::make_unique<Counted>(*cuda::open_backend(crew, std::move(world), plan), out.graphs);
-  });
+  out.trained = train<Bfloat16>(
+      c, open_watched_gpus([&](Backend<Bfloat16>& gpus) {
+        auto& kernels = dynamic_cast<cuda::CudaKernels&>(gpus.at(0).on(Queue::compute));
+        out.graphs = kernels.repeats().graphs();
+      }));
   unsetenv("ECHELON_CUDA_GRAPHS");
   standins::check_nothing_left();
   return out;

@@ -33,6 +33,7 @@ class Allocations {
                                                  bool or_pinned = false) const;
   [[nodiscard]] std::size_t used(int device) const;
   [[nodiscard]] std::string left() const;
+  [[nodiscard]] int made() const { return made_; }
   void clear() { all_.clear(); }
 
  private:

@@ -65,6 +65,7 @@ void Machine::start(const Settings& settings) {
 CUstream_st* Machine::new_stream(unsigned flags, int priority) {
   auto stream = std::make_unique<CUstream_st>();
   stream->number = ++streams_made_;
+  ++taken_;
   stream->device = this_thread().device;
   stream->flags = flags;
   stream->priority = priority;
@@ -74,6 +75,7 @@ CUstream_st* Machine::new_stream(unsigned flags, int priority) {
 CUevent_st* Machine::new_event(unsigned flags) {
   auto event = std::make_unique<CUevent_st>();
   event->number = ++events_made_;
+  ++taken_;
   event->device = this_thread().device;
   event->flags = flags;
   return events_.emplace_back(std::move(event)).get();
@@ -266,6 +268,7 @@ cudaError_t Machine::wait(Lock& lock, const std::function<bool()>& over,
                           const std::function<std::string()>& who, bool quiet) {
   using Clock = std::chrono::steady_clock;
   auto since = Clock::now();
+  if (!quiet) ++waits_;
   // Other processes wake nobody.
   constexpr auto kLook = std::chrono::milliseconds(1);
   std::uint64_t seen = changes_ + elsewhere_;
@@ -343,6 +346,11 @@ void start(const Settings& settings) {
   machine().start(settings);
   allocations().clear();
   forget_communicators();
+}
+
+Counts counts() {
+  const Machine::Lock lock;
+  return {machine().taken() + allocations().made(), machine().waits()};
 }
 
 void check_nothing_left() {

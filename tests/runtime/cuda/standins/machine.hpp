@@ -140,6 +140,9 @@ class Machine {
   bool disown(const void* handle, const std::string& what);
   [[nodiscard]] bool owns(const void* handle, const std::string& what) const;
   [[nodiscard]] std::string left() const;
+  /// Streams and events, and waits of threads that called for one.
+  [[nodiscard]] int taken() const { return taken_; }
+  [[nodiscard]] int waits() const { return waits_; }
 
   /// On the stream's queue, or into the graph it is captured for.
   void put(CUstream_st* stream, const Operation& operation);
@@ -191,6 +194,8 @@ class Machine {
   std::map<std::pair<const void*, std::string>, std::shared_ptr<void>> owned_;
   int streams_made_ = 0;
   int events_made_ = 0;
+  int taken_ = 0;
+  int waits_ = 0;
   std::uint64_t changes_ = 0;
   std::uint64_t elsewhere_ = 0;  // changes of other processes' machines
   std::exception_ptr fault_;

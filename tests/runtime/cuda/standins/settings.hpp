@@ -52,6 +52,13 @@ struct Settings {
 /// A new machine: nothing of an earlier one is valid, and no host thread may be using that.
 void start(const Settings& settings);
 
+/// Of this process, ever.
+struct Counts {
+  int taken = 0;  ///< blocks of memory of devices and pinned ones, streams, events
+  int waits = 0;  ///< calls that hold the host until a device has come so far
+};
+Counts counts();
+
 /// Throws emulation::Fault: the one that happened, or what was not given back (memory, streams,
 /// events, graphs, handles, communicators) or not finished.
 void check_nothing_left();
