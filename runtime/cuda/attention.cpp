@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,10 +12,7 @@
 namespace echelon::cuda {
 namespace {
 
-bool cudnn_is_wanted() {
-  const char* given = std::getenv("ECHELON_CUDNN");
-  return given == nullptr || std::string_view(given) != "never";
-}
+bool cudnn_is_wanted() { return chosen_by("ECHELON_CUDNN", {"never"}) != "never"; }
 
 /// cuDNN wants operands aligned to 16 bytes; ours take any.
 bool are_aligned(std::initializer_list<const void*> operands) {

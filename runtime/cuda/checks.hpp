@@ -4,12 +4,20 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <initializer_list>
+#include <string_view>
+
 namespace echelon::cuda {
 
 /// Throws RunFailure: out_of_memory, or defect with the call and CUDA's reason. `what`: "copy to
 /// the GPU".
 void check(cudaError_t status, const char* what);
 void check(cublasStatus_t status, const char* what);
+
+/// What an environment variable says: one of `allowed`, or nothing where it is empty or not set.
+/// Throws RunFailure (input) for anything else.
+[[nodiscard]] std::string_view chosen_by(const char* variable,
+                                         std::initializer_list<std::string_view> allowed);
 
 /// The device of the calling thread.
 void use_device(int device);

@@ -1,6 +1,5 @@
 #include "runtime/cuda/repeats.hpp"
 
-#include <cstdlib>
 #include <string_view>
 
 #include "runtime/clock.hpp"
@@ -88,10 +87,9 @@ void Repeats::end(cudaStream_t stream) {
 }
 
 Repeats::Use use_of_graphs() {
-  const char* given = std::getenv("ECHELON_CUDA_GRAPHS");
-  if (given == nullptr) return Repeats::Use::where_it_pays;
-  if (std::string_view(given) == "always") return Repeats::Use::always;
-  if (std::string_view(given) == "never") return Repeats::Use::never;
+  const std::string_view given = chosen_by("ECHELON_CUDA_GRAPHS", {"always", "never"});
+  if (given == "always") return Repeats::Use::always;
+  if (given == "never") return Repeats::Use::never;
   return Repeats::Use::where_it_pays;
 }
 

@@ -95,6 +95,19 @@ TEST_CASE("a run that fails while its GPUs are opened reports its plan") {
   standins::check_nothing_left();
 }
 
+TEST_CASE("a variable that says what nobody understands ends the run before its first step") {
+  for (const char* variable : {"ECHELON_CUDNN", "ECHELON_CUDA_GRAPHS"}) {
+    setenv(variable, "nevr", 1);
+    standins::start(gpus(1));
+    const Ran ran = run(plan_for_gpus(1, 1, 0), on_gpus(2), with_gpus());
+    unsetenv(variable);
+    CHECK(ran.exit_code() == 2);
+    CHECK(lacks(ran.report.reason, std::string(variable) + ": found 'nevr', expected ") == "");
+    CHECK(ran.report.steps.empty());
+    standins::check_nothing_left();
+  }
+}
+
 TEST_CASE("a rank that never comes to a collective ends the run with step and instruction") {
   standins::Settings machine = gpus(2);
   machine.failures = {
