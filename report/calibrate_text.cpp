@@ -76,7 +76,7 @@ std::vector<const char*> keys_told(bool gpu) {
     if (!gpu) keys.push_back(key);
   }
   for (const char* key : {"host_layer_forward", "host_layer_backward", "intra_hop", "switch_base",
-                          "context", "nccl_per_communicator"}) {
+                          "context", "nccl_per_communicator", "attention_parts"}) {
     if (gpu) keys.push_back(key);
   }
   return keys;
