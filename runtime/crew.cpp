@@ -76,7 +76,7 @@ void Crew::live(int number) {
 void Crew::fail(std::exception_ptr why) {
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = std::move(why);
+    if (!failure_) failure_ = told_whole(std::move(why));
     stopping_ = true;
     for (Member& member : members_) member.turn.notify_all();
   }
@@ -86,6 +86,13 @@ void Crew::fail(std::exception_ptr why) {
     { const std::lock_guard lock(gate->mutex()); }
     gate->changed_.notify_all();
   }
+}
+
+/// Of a peer that is gone, also what the members were at: step, instruction, partners.
+std::exception_ptr Crew::told_whole(std::exception_ptr why) {
+  const RunFailure failure = as_run_failure(why);
+  if (failure.kind() != RunFailure::Kind::peer_lost) return why;
+  return std::make_exception_ptr(RunFailure(failure.kind(), failure.what() + whereabouts()));
 }
 
 void Crew::stop(RunFailure::Kind kind, const std::string& why) {

@@ -66,6 +66,7 @@ class Crew {
 
   void live(int number);
   void fail(std::exception_ptr why);
+  [[nodiscard]] std::exception_ptr told_whole(std::exception_ptr why);
   /// False when the crew ends.
   [[nodiscard]] bool wait_directed(std::unique_lock<std::mutex>& lock,
                                    const std::function<bool()>& ready,

@@ -129,6 +129,8 @@ TEST_CASE("a killed process on GPUs is named by all others, whether NCCL says so
     const RunReport report = read_run_report(runs.sandbox.file("lost.json")).value();
     CHECK(report.end == RunReport::End::failed);
     CHECK(report.reason.starts_with(told));
+    CHECK(lacks(report.reason, "\n  rank 0") == "");  // what it was at
+    CHECK(lacks(report.reason, ": step ") == "");
     CHECK_FALSE(report.steps.empty());
     CHECK(runs.nobody_is_left());
   }

@@ -110,6 +110,8 @@ TEST_CASE("a killed process is named by all others, which end within seconds") {
   const RunReport report = read_run_report(runs.sandbox.file("lost.json")).value();
   CHECK(report.end == RunReport::End::failed);
   CHECK(report.reason.starts_with(told));
+  CHECK(lacks(report.reason, "\n  rank 0") == "");  // what it was at
+  CHECK(lacks(report.reason, ": step ") == "");
   CHECK(runs.nobody_is_left());
 }
 

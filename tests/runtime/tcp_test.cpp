@@ -188,7 +188,8 @@ TEST_CASE("a connection that ends without a word is a lost rank") {
       });
   CHECK(ends[0].exit_code == 7);
   CHECK(ends[0].told ==
-        "rank 1 is gone: the connection to it (127.0.0.1) ended in the middle of the run");
+        "rank 1 is gone: the connection to it (127.0.0.1) ended in the middle of the run\n"
+        "  rank 0: -");
 }
 
 /// Every process only meets; what each says, "" when it is connected.
