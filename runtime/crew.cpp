@@ -109,7 +109,11 @@ void Crew::hang(const std::string& what) {
   std::string all;
   {
     const std::lock_guard lock(mutex_);
-    if (this_member >= 0) all = " of " + std::next(members_.begin(), this_member)->name;
+    if (this_member >= 0) {
+      Member& self = *std::next(members_.begin(), this_member);
+      self.waiting = nullptr;  // for `what`
+      all = " of " + self.name;
+    }
     all += what + whereabouts();
   }
   stop(RunFailure::Kind::hang, "no progress within the deadline" + all);
@@ -135,7 +139,11 @@ std::string Crew::whereabouts() {
   for (const Member& member : members_) {
     if (member.over) continue;
     text += "\n  " + member.name + ": " + (member.at.empty() ? "-" : member.at);
-    if (member.waiting != nullptr && *member.waiting) text += ", " + (*member.waiting)();
+    if (member.waiting == nullptr || !*member.waiting) continue;
+    try {
+      text += ", " + (*member.waiting)();
+    } catch (const std::exception&) {  // a device that is asked what it does may be broken
+    }
   }
   return text;
 }
@@ -177,9 +185,32 @@ bool Crew::wait_directed(std::unique_lock<std::mutex>& lock, const std::function
   return failure_ == nullptr;
 }
 
+/// What a member waits for, for others to tell, as long as this is there.
+class Crew::Shown {
+ public:
+  explicit Shown(Crew& crew) : crew_(crew) {}
+  ~Shown() {
+    if (shown_) show(nullptr);
+  }
+  Shown(const Shown&) = delete;
+  Shown& operator=(const Shown&) = delete;
+  void show(const std::function<std::string()>* waiting) {
+    shown_ = true;
+    if (this_member < 0) return;
+    const std::lock_guard lock(crew_.mutex_);
+    std::next(crew_.members_.begin(), this_member)->waiting = waiting;
+  }
+  [[nodiscard]] bool shown() const { return shown_; }
+
+ private:
+  Crew& crew_;
+  bool shown_ = false;
+};
+
 void Crew::poll(const std::function<bool()>& ready, const std::function<std::string()>& waiting) {
   EXPECTS(!directed(), "a directed crew waits at gates only");
   const auto start = std::chrono::steady_clock::now();
+  Shown shown(*this);
   while (!ready()) {
     if (stopping()) rethrow();
     const auto waited = std::chrono::steady_clock::now() - start;
@@ -191,6 +222,7 @@ void Crew::poll(const std::function<bool()>& ready, const std::function<std::str
     if (waited < 4 * kAwake) {
       std::this_thread::yield();
     } else {
+      if (!shown.shown()) shown.show(&waiting);
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(waited / 8, 4 * kAwake));
     }
   }

@@ -49,17 +49,20 @@ class Crew {
   /// What the calling member is at, for the message of a hang. Cheap; called per instruction.
   void doing(const std::string& what);
   /// For what has no gate, such as messages of other processes: asks until `ready()`, more and more
-  /// seldom. Throws when the crew ends or the deadline passes; `waiting` as in Gate::await.
+  /// seldom. Throws when the crew ends or the deadline passes; `waiting` as in Gate::await, but
+  /// other threads may call it meanwhile, to say what everybody was at.
   void poll(const std::function<bool()>& ready, const std::function<std::string()>& waiting = {});
 
  private:
   friend class Gate;
+  class Shown;
   struct Member {
     std::string name;
     std::function<void()> work;
-    std::string at;                               ///< guarded by mutex_
-    const std::function<bool()>* ready;           ///< what it waits for; null: nothing
-    const std::function<std::string()>* waiting;  ///< directed crews: that in words, or null
+    std::string at;                      ///< guarded by mutex_
+    const std::function<bool()>* ready;  ///< what it waits for; null: nothing
+    const std::function<std::string()>*
+        waiting;  ///< that in words, or null: directed crews, poll()
     bool over = false;
     std::condition_variable turn;  ///< directed crews
   };

@@ -159,7 +159,7 @@ std::string CudaProcessor::unfinished() const {
     }
   }
   if (text.empty()) text = "what was put on it last";
-  return "the GPU, which has not finished " + text;
+  return "the GPU has not finished " + text;
 }
 
 void CudaProcessor::await(cudaEvent_t event) {

@@ -1,6 +1,10 @@
 #include "runtime/crew.hpp"
 
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/catch.hpp"
@@ -85,6 +89,36 @@ TEST_CASE("members that wait for each other for ever are a hang that names what 
   for (const std::string& told : {stuck(real), stuck(directed)}) {
     CHECK(told.find("rank 0 compute: recv_f of rank 0 compute") != std::string::npos);
     CHECK(told.find("rank 1 compute: recv_f of rank 1 compute") != std::string::npos);
+  }
+}
+
+TEST_CASE("of a peer that is gone it is told what everybody was at") {
+  Crew crew;
+  std::atomic<int> asked = 0;
+  const auto never = [&] {
+    ++asked;
+    return false;
+  };
+  crew.add("left", [&] {
+    crew.doing("step 3");
+    crew.poll(never, [] { return std::string("a reduction among {0,1}"); });
+  });
+  crew.add("middle", [&] {
+    crew.poll(never, []() -> std::string { throw std::runtime_error("a broken device"); });
+  });
+  crew.add("right", [&] {
+    // Longer than both stay awake.
+    while (asked < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    throw RunFailure(RunFailure::Kind::peer_lost, "rank 1 is gone");
+  });
+  try {
+    crew.run();
+    FAIL("nothing was thrown");
+  } catch (const RunFailure& failure) {
+    CHECK(failure.kind() == RunFailure::Kind::peer_lost);
+    CHECK(std::string(failure.what()) ==
+          "rank 1 is gone\n  left: step 3, a reduction among {0,1}\n  middle: -\n  right: -");
   }
 }
 

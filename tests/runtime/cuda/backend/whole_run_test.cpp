@@ -117,7 +117,7 @@ TEST_CASE("a rank that never comes to a collective ends the run with step and in
   settings.deadline = Seconds{3};
   const Ran ran = run(plan_for_gpus(1, 2, 3), settings, with_gpus());
   CHECK(ran.exit_code() == 4);
-  CHECK(lacks(ran.report.reason, "which has not finished") == "");
+  CHECK(lacks(ran.report.reason, "the GPU has not finished") == "");
   CHECK(lacks(ran.report.reason, "step ") == "");
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("a rank that never comes ends the run where a step is more than a stre
   const Ran ran = run(plan_for_gpus(1, 2, 3, 24), settings, with_gpus());
   INFO(ran.report.reason);
   CHECK(ran.exit_code() == 4);
-  CHECK(lacks(ran.report.reason, "which has not finished") == "");
+  CHECK(lacks(ran.report.reason, "the GPU has not finished") == "");
 }
 
 TEST_CASE("a rank that NCCL loses ends the run as a lost peer") {
