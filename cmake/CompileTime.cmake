@@ -52,6 +52,7 @@ function(echelon_group target name options)
   set(file ${PROJECT_BINARY_DIR}/together/${target}_${name}.cpp)
   set(text "")
   foreach(source ${ARGN})
+    file(RELATIVE_PATH source ${PROJECT_SOURCE_DIR} ${source})
     string(APPEND text "#include \"${source}\"\n")
   endforeach()
   file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY) # leaves the file alone when it is the same

@@ -111,7 +111,7 @@ void Crew::hang(const std::string& what) {
     const std::lock_guard lock(mutex_);
     if (this_member >= 0) {
       Member& self = *std::next(members_.begin(), this_member);
-      self.waiting = nullptr;  // for `what`
+      self.waiting = nullptr;  // `what` says it
       all = " of " + self.name;
     }
     all += what + whereabouts();

@@ -59,10 +59,9 @@ class Crew {
   struct Member {
     std::string name;
     std::function<void()> work;
-    std::string at;                      ///< guarded by mutex_
-    const std::function<bool()>* ready;  ///< what it waits for; null: nothing
-    const std::function<std::string()>*
-        waiting;  ///< that in words, or null: directed crews, poll()
+    std::string at;                               ///< guarded by mutex_
+    const std::function<bool()>* ready;           ///< what it waits for; null: nothing
+    const std::function<std::string()>* waiting;  ///< that in words, or null; guarded by mutex_
     bool over = false;
     std::condition_variable turn;  ///< directed crews
   };

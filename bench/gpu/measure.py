@@ -150,8 +150,9 @@ def run_of(build, flags, case, gpus, steps, folder):
     if found is None:
         return {"failed": f"fewer than {WARM_UP + 1} steps"}
     times = {which: read[which]["time"] for which in ("measured", "predicted")}
-    return {**found, "time": times, "memory": memory(read), "gpus": gpus, "sequence": sequence, "global_batch": samples * gpus,
-            "plan": prediction["plan"], "environment": read.get("environment", {})}
+    return {**found, "time": times, "memory": memory(read), "gpus": gpus, "sequence": sequence,
+            "global_batch": samples * gpus, "plan": prediction["plan"],
+            "environment": read.get("environment", {})}
 
 
 def pytorch_of(python, case, microbatch, steps):
@@ -177,7 +178,8 @@ def main():
     cases = {text: case_of(text) for text in asked.models.split(",")}
     unknown = [text for text, case in cases.items() if case is None]
     if unknown:
-        flags.error(f"found model '{unknown[0]}', expected some of {', '.join(CASES)}, or MODEL:TxB")
+        flags.error(f"found model '{unknown[0]}', expected some of {', '.join(CASES)}, "
+                    "or MODEL:TxB")
     if asked.steps <= WARM_UP:
         flags.error(f"found {asked.steps} steps, expected more than the {WARM_UP} of the warm-up")
     with tempfile.TemporaryDirectory() as folder:

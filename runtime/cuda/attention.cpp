@@ -14,19 +14,14 @@ namespace {
 
 bool cudnn_is_wanted() { return chosen_by("ECHELON_CUDNN", {"never"}) != "never"; }
 
-/// cuDNN wants operands aligned to 16 bytes; ours take any.
-bool are_aligned(std::initializer_list<const void*> operands) {
-  return std::all_of(operands.begin(), operands.end(), [](const void* each) {
-    return reinterpret_cast<std::uintptr_t>(each) % 16 == 0;
-  });
-}
-
 }  // namespace
 
 void Attention::prepare(const AttentionShape& shape, Stream stream) {
+  const auto [place, is_new] = cudnn_.try_emplace(shape);
+  if (!is_new) return;
+  std::unique_ptr<CudnnAttention>& cudnn = place->second;
   std::string why = "ECHELON_CUDNN=never";
-  std::unique_ptr<CudnnAttention>& cudnn = cudnn_[shape];
-  if (cudnn_is_wanted() && !cudnn) {
+  if (cudnn_is_wanted()) {
     cudnn = cudnn_attention(shape, why);
     if (cudnn && !try_out(shape, stream)) {
       cudnn.reset();
@@ -51,12 +46,8 @@ bool Attention::try_out(const AttentionShape& s, Stream stream) const {
                                 rows * s.out_stride * kWidth,
                                 rows * s.qkv_stride * kWidth,
                                 std::max<std::int64_t>(1, workspace(s))};
-  std::vector<Room> rooms;
-  for (const std::int64_t bytes : sizes) {
-    rooms.emplace_back(bytes);
-    if (!rooms.back().there()) return false;
-    clear(rooms.back(), bytes, stream);
-  }
+  const std::vector<Room> rooms = cleared_rooms(sizes, stream);
+  if (rooms.empty()) return false;
   auto* const qkv = rooms[0].as<Bfloat16>();
   auto* const out = rooms[1].as<Bfloat16>();
   auto* const log_sum = rooms[2].as<float>();
@@ -86,8 +77,8 @@ std::int64_t Attention::workspace(const AttentionShape& shape) const {
 
 void Attention::forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                         Bfloat16* out, float* log_sum, void* workspace) const {
-  CudnnAttention* by = cudnn(shape);
-  if (by != nullptr && are_aligned({qkv, out, log_sum})) {
+  CudnnAttention* by = cudnn(shape);  // which takes aligned operands alone
+  if (by != nullptr && aligned(qkv, out, log_sum)) {
     by->forward(stream, qkv, out, log_sum, workspace);
   } else {
     attention_forward(stream, shape, qkv, out, log_sum);
@@ -98,7 +89,7 @@ void Attention::backward(Stream stream, const AttentionShape& shape, const Bfloa
                          const Bfloat16* out, const float* log_sum, const Bfloat16* dout,
                          Bfloat16* dqkv, void* workspace) const {
   CudnnAttention* by = cudnn(shape);
-  if (by != nullptr && by->has_backward() && are_aligned({qkv, out, log_sum, dout, dqkv})) {
+  if (by != nullptr && by->has_backward() && aligned(qkv, out, log_sum, dout, dqkv)) {
     by->backward(stream, qkv, out, log_sum, dout, dqkv, workspace);
   } else {
     attention_backward(stream, shape, qkv, out, log_sum, dout, dqkv,

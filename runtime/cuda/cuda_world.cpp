@@ -205,13 +205,7 @@ void CudaWorld::wait_for(int rank, Line line) {
   const Stream stream = stream_of_(rank, queue_of(line));
   const auto is_over = [&] {
     check();
-    const cudaError_t status = cudaStreamQuery(stream);
-    if (status == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // where that answer stays as well
-      return false;
-    }
-    cuda::check(status, "warm up");
-    return true;
+    return is_idle(stream);
   };
   crew_.poll(is_over,
              [&] { return fmt::format("the first use of '{}' by rank {}", name_of(line), rank); });

@@ -188,13 +188,8 @@ void Gemm::time_candidates(Made& how, const Product& p, cudaStream_t stream) {
   const std::int64_t wide = p.wide ? bytes_of(Element::f32) : narrow;
   const std::int64_t sizes[] = {p.m * p.k * narrow, p.n * p.k * narrow, p.m * p.n * wide,
                                 p.m * narrow};
-  std::vector<Room> rooms;
-  for (const std::int64_t bytes : sizes) {
-    rooms.emplace_back(bytes);
-    if (rooms.back().there()) {
-      clear(rooms.back(), bytes, stream);
-      continue;
-    }
+  const std::vector<Room> rooms = cleared_rooms(sizes, stream);
+  if (rooms.empty()) {
     how.algorithm = how.candidates.front();  // a stored one would not have been tried
     return;
   }

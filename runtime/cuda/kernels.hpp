@@ -22,6 +22,12 @@ namespace echelon::cuda {
 
 using Stream = CUstream_st*;  ///< cudaStream_t
 
+/// To what wide accesses take: 16 bytes.
+template <class... Pointers>
+[[nodiscard]] bool aligned(const Pointers*... pointers) {
+  return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
 /// Brings all kernels to the calling thread's device. CUDA otherwise does that at a kernel's first
 /// launch, and may wait for the device then, on which kernels may wait for others. Source: CUDA
 /// programming guide, "Lazy Loading". Failures are left for cudaGetLastError().

@@ -155,7 +155,7 @@ void layers(const MeasuredSizes::Layers& sizes, Seconds budget, GpuFacts& facts,
   out.push_back({"layers backward", 1, 1, shape, time_on(on.stream(), budget, backward)});
   out.push_back({"host of layers backward", 1, 1, shape, host_time(on.stream(), budget, backward)});
   facts.context = std::max(facts.context, on.context());
-  facts.attention_parts = on.attention_parts();
+  facts.attention_parts = std::max(facts.attention_parts, on.attention_parts());
 }
 
 }  // namespace

@@ -20,6 +20,16 @@ Event new_event(unsigned flags) {
   return Event(event);
 }
 
+/// Of a question whether something is over.
+bool is_yes(cudaError_t status) {
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // where that answer stays as well
+    return false;
+  }
+  check(status, "run what is on the GPU");
+  return true;
+}
+
 }  // namespace
 
 Event untimed_event() { return new_event(cudaEventDisableTiming); }
@@ -31,15 +41,8 @@ OwnStream new_stream(int priority) {
   return OwnStream(stream);
 }
 
-bool has_passed(cudaEvent_t event) {
-  const cudaError_t status = cudaEventQuery(event);
-  if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // where that answer stays as well
-    return false;
-  }
-  check(status, "run what is on the GPU");
-  return true;
-}
+bool has_passed(cudaEvent_t event) { return is_yes(cudaEventQuery(event)); }
+bool is_idle(cudaStream_t stream) { return is_yes(cudaStreamQuery(stream)); }
 
 Seconds between(cudaEvent_t begin, cudaEvent_t end) {
   float milliseconds = 0;
@@ -89,6 +92,16 @@ void clear(const Room& room, std::int64_t bytes, cudaStream_t stream) {
   check(cudaMemsetAsync(room.as<void>(), 0, static_cast<std::size_t>(bytes), stream),
         "clear memory");
   check(cudaStreamSynchronize(stream), "clear memory");
+}
+
+std::vector<Room> cleared_rooms(std::span<const std::int64_t> sizes, cudaStream_t stream) {
+  std::vector<Room> rooms;
+  for (const std::int64_t bytes : sizes) {
+    const Room& room = rooms.emplace_back(bytes);
+    if (!room.there()) return {};
+    clear(room, bytes, stream);
+  }
+  return rooms;
 }
 
 DeviceMemory memory_of_device() {

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "core/units.hpp"
 
@@ -25,6 +27,8 @@ using OwnStream = std::unique_ptr<CUstream_st, GiveBack>;
 
 /// Whether its stream has passed the event.
 [[nodiscard]] bool has_passed(cudaEvent_t event);
+/// Whether all that was put on the stream is over.
+[[nodiscard]] bool is_idle(cudaStream_t stream);
 /// Of events with times that were passed.
 [[nodiscard]] Seconds between(cudaEvent_t begin, cudaEvent_t end);
 
@@ -68,6 +72,10 @@ class Room {
 
 /// Zeroes, and waits until they are there.
 void clear(const Room& room, std::int64_t bytes, cudaStream_t stream);
+
+/// Of so many bytes on the device, zeroed; none where not all find room.
+[[nodiscard]] std::vector<Room> cleared_rooms(std::span<const std::int64_t> sizes,
+                                              cudaStream_t stream);
 
 /// By whom it was taken does not show.
 struct DeviceMemory {

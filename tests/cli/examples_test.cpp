@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/run_report.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/temp_dir.hpp"

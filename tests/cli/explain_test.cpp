@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/cli/program.hpp"
+#include "tests/places.hpp"
 
 using namespace echelon;
 using echelon::test::complaint;

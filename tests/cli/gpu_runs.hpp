@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tests/cli/runs.hpp"
+#include "tests/places.hpp"
 #include "tests/support/text.hpp"
 
 namespace echelon::test {

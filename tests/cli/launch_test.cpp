@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/cli/started.hpp"
+#include "tests/places.hpp"
 #include "tests/support/skip.hpp"
 
 using namespace echelon;

@@ -5,6 +5,7 @@
 #include "core/plan_file.hpp"
 #include "core/schedule_check.hpp"
 #include "tests/cli/program.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon::test {

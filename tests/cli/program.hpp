@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/text.hpp"

@@ -8,6 +8,7 @@
 #include "core/run_report.hpp"
 #include "tests/cli/background.hpp"
 #include "tests/cli/program.hpp"
+#include "tests/places.hpp"
 #include "tests/support/skip.hpp"
 
 using namespace echelon;

@@ -4,6 +4,7 @@
 
 #include "core/run_event.hpp"
 #include "tests/cli/runs.hpp"
+#include "tests/places.hpp"
 #include "tests/support/skip.hpp"
 
 using namespace echelon;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/cli/runs.hpp"
+#include "tests/places.hpp"
 
 namespace echelon::test {
 

@@ -3,6 +3,7 @@
 
 #include "tests/cli/program.hpp"
 #include "tests/cli/run_reports.hpp"
+#include "tests/places.hpp"
 #include "tests/support/skip.hpp"
 
 using namespace echelon;

@@ -3,6 +3,7 @@
 
 #include "core/json_io.hpp"
 #include "core/model_io.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/json_io.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

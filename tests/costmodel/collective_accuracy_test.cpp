@@ -10,6 +10,7 @@
 #include "core/files.hpp"
 #include "costmodel/calibration_io.hpp"
 #include "costmodel/collectives_fit.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace echelon;

@@ -6,6 +6,7 @@
 
 #include "tests/fuzz/entries.hpp"
 #include "tests/fuzz/mutate.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

@@ -11,6 +11,7 @@
 
 #include "gui/theme.hpp"
 #include "tests/gui/shown.hpp"
+#include "tests/places.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace echelon;

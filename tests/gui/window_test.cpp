@@ -22,6 +22,7 @@
 #include "gui/answer_view.hpp"
 #include "gui/screenshots.hpp"
 #include "gui/session_io.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/temp_dir.hpp"

@@ -1,6 +1,7 @@
 // What `cmake --install` puts down works wherever it is moved.
 #include <string>
 
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/temp_dir.hpp"

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "tests/house/inspection.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <string>
 
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/temp_dir.hpp"

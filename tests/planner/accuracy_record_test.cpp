@@ -18,6 +18,7 @@
 
 #include "core/fingerprint.hpp"
 #include "planner/fitting.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

@@ -9,6 +9,7 @@
 #include "planner/fitting.hpp"
 #include "planner/memory_figure.hpp"
 #include "planner/run_mapping.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

@@ -8,6 +8,7 @@
 #include "planner/fitting.hpp"
 #include "planner/folds.hpp"
 #include "planner/run_mapping.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

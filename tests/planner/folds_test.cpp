@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

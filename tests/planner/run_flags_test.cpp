@@ -8,6 +8,7 @@
 #include <string>
 
 #include "planner/run_cluster.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

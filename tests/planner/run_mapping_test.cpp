@@ -10,6 +10,7 @@
 #include "costmodel/calibration_io.hpp"
 #include "planner/run_cluster.hpp"
 #include "planner/run_habits.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

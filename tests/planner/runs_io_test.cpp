@@ -7,6 +7,7 @@
 #include <string>
 
 #include "planner/row_filter.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

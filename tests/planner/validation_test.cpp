@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "costmodel/calibration_io.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "topologies/topology.hpp"
 

@@ -6,6 +6,7 @@
 
 #include "planner/runs_io.hpp"
 #include "report/validation.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

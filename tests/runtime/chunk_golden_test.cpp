@@ -3,6 +3,7 @@
 #include <fstream>
 #include <string>
 
+#include "tests/places.hpp"
 #include "tests/runtime/chunk_run.hpp"
 #include "tests/support/catch.hpp"
 

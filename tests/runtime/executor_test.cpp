@@ -4,6 +4,7 @@
 #include "core/files.hpp"
 #include "core/fingerprint.hpp"
 #include "core/schedule_check.hpp"
+#include "tests/places.hpp"
 #include "tests/runtime/executor_run.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/skip.hpp"

@@ -1,4 +1,5 @@
 // The small run of the race test, in this build: with oneDNN where it is there.
+#include "tests/places.hpp"
 #include "tests/runtime/race/small_run.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"

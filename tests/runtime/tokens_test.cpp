@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

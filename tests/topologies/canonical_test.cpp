@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "topologies/description.hpp"

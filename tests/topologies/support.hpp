@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "topologies/graph.hpp"
 #include "topologies/topology.hpp"

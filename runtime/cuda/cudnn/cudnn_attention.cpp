@@ -165,22 +165,25 @@ class Planned {
   std::shared_ptr<Graph> graph_;
 };
 
-void* pointer(const void* operand) {
-  return const_cast<void*>(operand);
-}  // what the frontend takes
+/// As the frontend takes operands.
+void* pointer(const void* operand) { return const_cast<void*>(operand); }
+
+struct DestroyHandle {
+  void operator()(cudnnContext* handle) const { static_cast<void>(cudnnDestroy(handle)); }
+};
+using Handle = std::unique_ptr<cudnnContext, DestroyHandle>;
 
 class BuiltAttention final : public CudnnAttention {
  public:
-  BuiltAttention(const AttentionShape& shape, cudnnHandle_t handle, Bytes backward_workspace)
+  BuiltAttention(const AttentionShape& shape, Handle handle, Bytes backward_workspace)
       : s_(shape),
         part_(largest_part(shape, backward_workspace)),
-        handle_(handle),
-        forward_(forward_graph(shape), handle) {
+        handle_(std::move(handle)),
+        forward_(forward_graph(shape), handle_.get()) {
     if (deterministic_workspace(shape, part_) > kDeterministicWorkspaceAtMost) return;
-    backward_.emplace(backward_graph(shape, part_), handle);
+    backward_.emplace(backward_graph(shape, part_), handle_.get());
     if (!backward_->why.empty()) backward_.reset();
   }
-  ~BuiltAttention() override { static_cast<void>(cudnnDestroy(handle_)); }
 
   [[nodiscard]] const std::string& why() const { return forward_.why; }
   [[nodiscard]] bool has_backward() const override { return backward_.has_value(); }
@@ -198,7 +201,7 @@ class BuiltAttention final : public CudnnAttention {
                                                      {kV, pointer(qkv + v_at(0))},
                                                      {kOut, out},
                                                      {kLogSum, log_sum}};
-    forward_.run(handle_, operands, workspace);
+    forward_.run(handle_.get(), operands, workspace);
   }
 
   void backward(Stream stream, const Bfloat16* qkv, const Bfloat16* out, const float* log_sum,
@@ -223,7 +226,7 @@ class BuiltAttention final : public CudnnAttention {
                                                          {kDq, dqkv + q},
                                                          {kDk, dqkv + k},
                                                          {kDv, dqkv + v}};
-        backward_->run(handle_, operands, workspace);
+        backward_->run(handle_.get(), operands, workspace);
       }
     }
   }
@@ -236,7 +239,7 @@ class BuiltAttention final : public CudnnAttention {
     return k_at(s_.kv_heads) + std::int64_t{kv_head} * s_.head_dim;
   }
   void use(Stream stream) {
-    const cudnnStatus_t status = cudnnSetStream(handle_, stream);
+    const cudnnStatus_t status = cudnnSetStream(handle_.get(), stream);
     if (status != CUDNN_STATUS_SUCCESS) {
       throw RunFailure(RunFailure::Kind::defect,
                        fmt::format("choose a stream: cuDNN says {}", cudnnGetErrorString(status)));
@@ -245,7 +248,7 @@ class BuiltAttention final : public CudnnAttention {
 
   AttentionShape s_;
   AttentionPart part_;
-  cudnnHandle_t handle_;
+  Handle handle_;  ///< outlives the plans that were made with it
   Planned forward_;
   std::optional<Planned> backward_;
 };
@@ -254,13 +257,13 @@ class BuiltAttention final : public CudnnAttention {
 
 std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape& shape, std::string& why,
                                                 Bytes backward_workspace) {
-  cudnnHandle_t handle = nullptr;
-  const cudnnStatus_t status = cudnnCreate(&handle);
+  cudnnHandle_t made = nullptr;
+  const cudnnStatus_t status = cudnnCreate(&made);
   if (status != CUDNN_STATUS_SUCCESS) {
     why = fmt::format("cuDNN does not start: {}", cudnnGetErrorString(status));
     return nullptr;
   }
-  auto built = std::make_unique<BuiltAttention>(shape, handle, backward_workspace);
+  auto built = std::make_unique<BuiltAttention>(shape, Handle(made), backward_workspace);
   why = built->why();
   if (!why.empty()) return nullptr;
   return built;

@@ -192,11 +192,6 @@ __device__ __forceinline__ T sum_of_block(T x, const Shared<T>& of_warps) {
 
 // ---- Launches
 
-template <class... Pointers>
-bool aligned(const Pointers*... pointers) {
-  return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
-}
-
 __host__ __device__ constexpr std::int64_t parts_of(std::int64_t count, std::int64_t part) {
   return (count + part - 1) / part;
 }

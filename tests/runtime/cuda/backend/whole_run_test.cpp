@@ -108,40 +108,36 @@ TEST_CASE("a variable that says what nobody understands ends the run before its 
   }
 }
 
-TEST_CASE("a rank that never comes to a collective ends the run with step and instruction") {
+/// A run on two GPUs, of which the second fails in the middle.
+Ran run_with_failure(standins::Failure::Kind kind, const PlanFile& plan, std::int64_t steps,
+                     Seconds deadline) {
   standins::Settings machine = gpus(2);
-  machine.failures = {
-      {.kind = standins::Failure::Kind::never_arrives, .rank = 1, .after = 20, .communicator = {}}};
+  machine.failures = {{.kind = kind, .rank = 1, .after = 20, .communicator = {}}};
   standins::start(machine);
-  RunSettings settings = on_gpus(6);
-  settings.deadline = Seconds{3};
-  const Ran ran = run(plan_for_gpus(1, 2, 3), settings, with_gpus());
+  RunSettings settings = on_gpus(steps);
+  settings.deadline = deadline;
+  return run(plan, settings, with_gpus());
+}
+
+TEST_CASE("a rank that never comes to a collective ends the run with step and instruction") {
+  const Ran ran = run_with_failure(standins::Failure::Kind::never_arrives, plan_for_gpus(1, 2, 3),
+                                   6, Seconds{3});
   CHECK(ran.exit_code() == 4);
   CHECK(lacks(ran.report.reason, "the GPU has not finished") == "");
   CHECK(lacks(ran.report.reason, "step ") == "");
 }
 
 TEST_CASE("a rank that never comes ends the run where a step is more than a stream takes") {
-  standins::Settings machine = gpus(2);
-  machine.failures = {
-      {.kind = standins::Failure::Kind::never_arrives, .rank = 1, .after = 20, .communicator = {}}};
-  standins::start(machine);
-  RunSettings settings = on_gpus(2);
-  settings.deadline = Seconds{3};
-  const Ran ran = run(plan_for_gpus(1, 2, 3, 24), settings, with_gpus());
+  const Ran ran = run_with_failure(standins::Failure::Kind::never_arrives,
+                                   plan_for_gpus(1, 2, 3, 24), 2, Seconds{3});
   INFO(ran.report.reason);
   CHECK(ran.exit_code() == 4);
   CHECK(lacks(ran.report.reason, "the GPU has not finished") == "");
 }
 
 TEST_CASE("a rank that NCCL loses ends the run as a lost peer") {
-  standins::Settings machine = gpus(2);
-  machine.failures = {
-      {.kind = standins::Failure::Kind::dies, .rank = 1, .after = 20, .communicator = {}}};
-  standins::start(machine);
-  RunSettings settings = on_gpus(6);
-  settings.deadline = Seconds{20};
-  const Ran ran = run(plan_for_gpus(1, 2, 3), settings, with_gpus());
+  const Ran ran =
+      run_with_failure(standins::Failure::Kind::dies, plan_for_gpus(1, 2, 3), 6, Seconds{20});
   INFO(ran.report.reason);
   CHECK((ran.exit_code() == 7 || ran.exit_code() == 70));
 }

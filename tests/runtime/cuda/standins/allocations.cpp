@@ -114,6 +114,12 @@ std::string Allocations::left() const {
   return text;
 }
 
+bool overlap(const void* one, std::size_t one_bytes, const void* other, std::size_t other_bytes) {
+  const auto* const first = static_cast<const char*>(one);
+  const auto* const second = static_cast<const char*>(other);
+  return first < second + other_bytes && second < first + one_bytes;
+}
+
 void check_operand(const std::string& who, const void* memory, std::size_t bytes, int device,
                    bool or_pinned) {
   if (const auto wrong = allocations().wrong(memory, bytes, device, or_pinned)) {

@@ -50,6 +50,8 @@ class Allocations {
 };
 Allocations& allocations();
 
+bool overlap(const void* one, std::size_t one_bytes, const void* other, std::size_t other_bytes);
+
 /// Complains about bytes that are not in one allocation of the device.
 void check_operand(const std::string& who, const void* memory, std::size_t bytes, int device,
                    bool or_pinned = false);

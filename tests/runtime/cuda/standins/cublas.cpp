@@ -140,12 +140,6 @@ bool misaligned(const void* memory, std::uintptr_t bytes) {
   return reinterpret_cast<std::uintptr_t>(memory) % bytes != 0;
 }
 
-bool overlap(const void* one, std::size_t one_bytes, const void* other, std::size_t other_bytes) {
-  const auto* const first = static_cast<const char*>(one);
-  const auto* const second = static_cast<const char*>(other);
-  return first < second + other_bytes && second < first + one_bytes;
-}
-
 /// All memory is there, and D is none of the operands.
 void check_memory(const std::string& who, const Product& product, const Operands& with,
                   std::size_t workspace_bytes, int device) {

@@ -20,11 +20,6 @@ struct Execution {
   int device = 0;
 };
 
-bool in_between(const char* one, std::size_t one_bytes, const char* other,
-                std::size_t other_bytes) {
-  return one < other + other_bytes && other < one + one_bytes;
-}
-
 /// Calls with the first byte of each element, counted from the tensor's first.
 template <class Visit>
 void for_each_place(const DnnTensor& tensor, std::size_t axis, std::size_t from,
@@ -40,7 +35,7 @@ void for_each_place(const DnnTensor& tensor, std::size_t axis, std::size_t from,
 bool share_elements(const DnnTensor& one, const char* at, const DnnTensor& other,
                     const char* other_at) {
   const std::size_t bytes = one.bytes();
-  if (!in_between(at, bytes, other_at, other.bytes())) return false;
+  if (!overlap(at, bytes, other_at, other.bytes())) return false;
   std::vector<bool> taken(bytes, false);
   for_each_place(one, 0, 0, [&](std::size_t from) {
     std::fill_n(taken.begin() + static_cast<std::ptrdiff_t>(from), one.element(), true);
@@ -64,7 +59,7 @@ void check_plan_memory(const Execution& with) {
   for (const auto& [uid, at] : with.given) {
     const DnnTensor& tensor = graph.tensors.at(uid);
     check_operand(who + ", " + tensor.name(), at, tensor.bytes(), with.device);
-    if (in_between(at, tensor.bytes(), with.workspace, graph.workspace_bytes)) {
+    if (overlap(at, tensor.bytes(), with.workspace, graph.workspace_bytes)) {
       machine().complain(who + ": its workspace overlaps " + tensor.name());
     }
   }

@@ -200,10 +200,6 @@ void get_attribute(const DnnDescriptor& from, cudnnBackendAttributeName_t name,
 
 }  // namespace
 
-void dnn_refuse(cudnnStatus_t status, const std::string& why) {
-  throw Refusal{status, "stand-in of cuDNN: " + why};
-}
-
 cudnnStatus_t dnn_status(const std::function<void()>& call) {
   try {
     call();

@@ -68,7 +68,6 @@ std::shared_ptr<DnnDescriptor> dnn_descriptor(cudnnBackendDescriptor_t descripto
                                               cudnnBackendDescriptorType_t type);
 /// What a refusal of `call` gives; its text is the thread's last error.
 cudnnStatus_t dnn_status(const std::function<void()>& call);
-[[noreturn]] void dnn_refuse(cudnnStatus_t status, const std::string& why);
 /// Takes from what was set what the descriptor stands for.
 void dnn_finalize(DnnDescriptor& descriptor);
 

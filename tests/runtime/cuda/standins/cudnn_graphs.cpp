@@ -47,9 +47,7 @@ std::size_t workspace_of(const DnnGraph& graph) {
 }  // namespace
 
 DnnGraph dnn_graph(const std::vector<DnnOperation>& operations) {
-  const auto refuse = [](const std::string& why) {
-    throw Refusal{CUDNN_STATUS_BAD_PARAM, "stand-in of cuDNN: " + why};
-  };
+  const auto refuse = [](const std::string& why) { dnn_refuse(CUDNN_STATUS_BAD_PARAM, why); };
   DnnGraph graph;
   std::set<std::int64_t> made, missing;
   const auto note = [&](const DnnTensor& tensor) {

@@ -16,7 +16,7 @@ using Index = std::vector<std::int64_t>;
 constexpr std::int64_t kExactInFloat = 1 << 24;
 
 [[noreturn]] void not_supported(const std::string& why) {
-  throw Refusal{CUDNN_STATUS_NOT_SUPPORTED, "stand-in of cuDNN: " + why};
+  dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED, why);
 }
 
 /// A tensor's elements, as floats; every one stored is rounded to the declared type.
@@ -121,6 +121,10 @@ void expect_types(const std::string& who, const DnnPointwise& how,
 }
 
 }  // namespace
+
+void dnn_refuse(cudnnStatus_t status, const std::string& why) {
+  throw Refusal{status, "stand-in of cuDNN: " + why};
+}
 
 std::size_t DnnTensor::element() const {
   switch (type) {

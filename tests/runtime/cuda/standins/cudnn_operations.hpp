@@ -19,6 +19,7 @@ struct Refusal {
   cudnnStatus_t status;
   std::string why;
 };
+[[noreturn]] void dnn_refuse(cudnnStatus_t status, const std::string& why);
 
 struct DnnTensor {
   std::int64_t uid = 0;

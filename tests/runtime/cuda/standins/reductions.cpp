@@ -79,7 +79,7 @@ void check_request(const Request& request) {
   if (written > 0) check_operand(said(request), request.to, written, device);
   const auto* const from = static_cast<const unsigned char*>(request.from);
   const auto* const to = static_cast<const unsigned char*>(request.to);
-  if (read == 0 || written == 0 || from >= to + written || to >= from + read) return;
+  if (read == 0 || written == 0 || !overlap(from, read, to, written)) return;
   // In place: a rank's part lies where it belongs within the whole.
   const std::size_t own = static_cast<std::size_t>(request.comm->rank) * std::min(read, written);
   const auto* const place = read < written ? to + own : read > written ? from + own : from;
