@@ -5,6 +5,8 @@
 #   PLAN_NO_INSTALL=1   never touch the system; only name what is missing (exit 3)
 #   PLAN_CMAKE_ARGS     more arguments for the first `cmake --preset`
 
+. "$here/scripts/packages.sh"
+
 say() { printf '%s: %s\n' "$me" "$*" >&2; }
 give_up() {
   say "$*"
@@ -25,6 +27,7 @@ libcsv-dev header:csv.h
 libxxhash-dev header:xxhash.h
 libzstd-dev header:zstd.h
 libdnnl-dev header:dnnl.h
+ocl-icd-opencl-dev header:CL/cl.h
 catch2 header:catch2/catch.hpp header:catch2/catch_all.hpp
 libbenchmark-dev header:benchmark/benchmark.h
 libopenmpi-dev command:mpicxx
@@ -120,8 +123,8 @@ unchanged() {
   [ -f "$built" ] || return 1
   read -r where <"$built" || return 1
   [ "$where" = "$here" ] || return 1
-  [ -z "$(cd "$here" && find CMakeLists.txt CMakePresets.json cmake scripts/wrapper.sh $sources \
-    .git/HEAD .git/logs/HEAD /var/lib/dpkg/status -newer "$built" -print -quit 2>/dev/null)" ]
+  [ -z "$(cd "$here" && find CMakeLists.txt CMakePresets.json cmake scripts/wrapper.sh scripts/packages.sh \
+    $sources .git/HEAD .git/logs/HEAD /var/lib/dpkg/status -newer "$built" -print -quit 2>/dev/null)" ]
 }
 
 # quietly LOG COMMAND...: runs it with its output in LOG, and shows the end of LOG when it fails.

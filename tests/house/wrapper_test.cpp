@@ -21,6 +21,7 @@ class Project {
     copy(source / "plan", "plan");
     copy(source / "test", "test");
     copy(source / "scripts/wrapper.sh", "scripts/wrapper.sh");
+    copy(source / "scripts/packages.sh", "scripts/packages.sh");
     copy(source / "tests/support/skip.cmake", "tests/support/skip.cmake");
     dir.write("repo/CMakePresets.json",
               R"({"version": 6, "configurePresets": [
