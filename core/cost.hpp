@@ -42,8 +42,11 @@ inline constexpr std::array<NamedMemory, 7> kMemoryParts = {
      {"communication", &MemoryBreakdown::communication},
      {"context", &MemoryBreakdown::context}}};
 
-/// One optimizer step on the rank that finishes last. *Exposed* communication is time its compute
-/// queue waits on that collective; *bubble* is waiting on pipeline receives.
+/// One optimizer step. Of a plan with a pipeline the parts are means over its stages, so that they
+/// sum to the step; `StageTime` tells each stage. *Exposed* communication is time the compute queue
+/// waits on that collective. Waiting for other stages is *fill_drain* as far as the schedule itself
+/// imposes it on equal stages, and *imbalance* beyond: core/stage_waits.hpp defines both, for
+/// predicted and measured steps alike. Together they are what is called the pipeline's bubble.
 struct CostBreakdown {
   Seconds compute;
   Seconds recompute;
@@ -52,16 +55,44 @@ struct CostBreakdown {
   Seconds ep_comm_exposed;
   Seconds pp_comm_exposed;
   Seconds dp_comm_exposed;
-  Seconds bubble;
+  Seconds fill_drain;
+  Seconds imbalance;
   Seconds optimizer;
   Seconds host;  ///< GPU waiting for the host to launch work; fixed work per step
   Seconds data;
 
+  [[nodiscard]] Seconds bubble() const { return fill_drain + imbalance; }
+  [[nodiscard]] Seconds communication() const {
+    return tp_comm_exposed + cp_comm_exposed + ep_comm_exposed + pp_comm_exposed + dp_comm_exposed;
+  }
   [[nodiscard]] Seconds total() const {
     return compute + recompute + tp_comm_exposed + cp_comm_exposed + ep_comm_exposed +
-           pp_comm_exposed + dp_comm_exposed + bubble + optimizer + host + data;
+           pp_comm_exposed + dp_comm_exposed + fill_drain + imbalance + optimizer + host + data;
   }
   bool operator==(const CostBreakdown&) const = default;
 };
+
+/// The same step on one pipeline stage, measured as the mean over its ranks. total() is the step:
+/// it is the same on every stage.
+struct StageTime {
+  Seconds compute;
+  Seconds recompute;
+  Seconds communication_wait;  ///< for collectives and for messages on their way
+  Seconds fill_drain;          ///< waiting for other stages, as any stages of that many make it
+  Seconds imbalance;           ///< waiting for stages that are slower than this one
+  Seconds optimizer;
+  Seconds host;
+  Seconds data;
+
+  [[nodiscard]] Seconds idle() const { return fill_drain + imbalance + communication_wait; }
+  [[nodiscard]] Seconds total() const {
+    return compute + recompute + communication_wait + fill_drain + imbalance + optimizer + host +
+           data;
+  }
+  bool operator==(const StageTime&) const = default;
+};
+
+/// Of a stage whose parts are known by the axis they serve.
+[[nodiscard]] StageTime stage_time(const CostBreakdown& parts);
 
 }  // namespace echelon

@@ -25,7 +25,9 @@ struct PredictedCosts {
   Bytes peak_reserved;  ///< … with the caching allocator's reserve on top
   std::vector<MemoryBreakdown> stages;
   CostBreakdown time;
-  Seconds low;  ///< 80 % band of the step time
+  std::vector<StageTime> stage_times;  ///< per pipeline stage; empty: not told
+  std::optional<Seconds> simulated;    ///< the step as the schedule simulator finds it
+  Seconds low;                         ///< 80 % band of the step time
   Seconds high;
   double tokens_per_second = 0;
   FlopsPerSecond model_flops_per_gpu;

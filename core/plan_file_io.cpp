@@ -224,6 +224,10 @@ Status check_shape(const PlanFile& file, const std::string& where) {
     return ok;
   if (Status ok = check(file.plan.recompute_layers.size(), "/plan/recompute_layers"); !ok)
     return ok;
+  if (!file.predicted.stage_times.empty()) {
+    Status ok = check(file.predicted.stage_times.size(), "/prediction/time/stages");
+    if (!ok) return ok;
+  }
   return check(file.predicted.stages.size(), "/prediction/memory/stages");
 }
 

@@ -50,10 +50,26 @@ constexpr TimePart kTimeParts[] = {
     {"ep_comm_exposed_seconds", &CostBreakdown::ep_comm_exposed},
     {"pp_comm_exposed_seconds", &CostBreakdown::pp_comm_exposed},
     {"dp_comm_exposed_seconds", &CostBreakdown::dp_comm_exposed},
-    {"bubble_seconds", &CostBreakdown::bubble},
+    {"fill_drain_seconds", &CostBreakdown::fill_drain},
+    {"imbalance_seconds", &CostBreakdown::imbalance},
     {"optimizer_seconds", &CostBreakdown::optimizer},
     {"host_seconds", &CostBreakdown::host},
     {"data_seconds", &CostBreakdown::data},
+};
+
+struct StageTimePart {
+  const char* key;
+  Seconds StageTime::*part;
+};
+constexpr StageTimePart kStageTimeParts[] = {
+    {"compute_seconds", &StageTime::compute},
+    {"recompute_seconds", &StageTime::recompute},
+    {"communication_wait_seconds", &StageTime::communication_wait},
+    {"fill_drain_seconds", &StageTime::fill_drain},
+    {"imbalance_seconds", &StageTime::imbalance},
+    {"optimizer_seconds", &StageTime::optimizer},
+    {"host_seconds", &StageTime::host},
+    {"data_seconds", &StageTime::data},
 };
 
 const Json& object_at(JsonReader& reader, const char* key) {
@@ -82,6 +98,58 @@ Status read_memory(const Json& object, const std::string& where, const std::stri
     costs.stages.push_back(parts);
   }
   return Done{};
+}
+
+/// A file from before the bubble was divided has all of it where the schedule imposes it, and
+/// nothing of the stages.
+Status read_time(const Json& object, const std::string& where, const std::string& pointer,
+                 PredictedCosts& costs) {
+  JsonReader times(object, where, pointer);
+  const bool divided = times.has("fill_drain_seconds");
+  for (const TimePart& part : kTimeParts) {
+    const bool idle =
+        part.part == &CostBreakdown::fill_drain || part.part == &CostBreakdown::imbalance;
+    if (idle && !divided) continue;
+    costs.time.*part.part = Seconds{times.number(part.key, -kHuge, kHuge)};
+  }
+  if (divided)
+    times.ignore({"bubble_seconds"});  // their sum
+  else
+    costs.time.fill_drain = Seconds{times.number("bubble_seconds", -kHuge, kHuge)};
+  costs.low = Seconds{times.number("low_seconds", 0, kHuge)};
+  costs.high = Seconds{times.number("high_seconds", 0, kHuge)};
+  if (times.has("simulated_seconds")) {
+    costs.simulated = Seconds{times.number("simulated_seconds", 0, kHuge)};
+  }
+  times.ignore({"step_seconds", "simulated_seconds"});  // the former: the sum of the parts
+  const Json* stages = times.member("stages");
+  if (stages != nullptr && !stages->is_array()) {
+    times.fail("stages", "not a list", "a list with one object per stage");
+  }
+  if (const Status read = times.finish(); !read || stages == nullptr) return read;
+  for (std::size_t i = 0; i < stages->size(); ++i) {
+    JsonReader stage((*stages)[i], where, pointer + "/stages/" + std::to_string(i));
+    StageTime parts;
+    for (const StageTimePart& part : kStageTimeParts) {
+      parts.*part.part = Seconds{stage.number(part.key, -kHuge, kHuge)};
+    }
+    stage.ignore({"stage"});  // its place
+    if (const Status read = stage.finish(); !read) return read;
+    costs.stage_times.push_back(parts);
+  }
+  return Done{};
+}
+
+Json stage_times_json(const std::vector<StageTime>& times) {
+  Json stages = Json::array();
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    Json stage{{"stage", i}};
+    for (const StageTimePart& part : kStageTimeParts) {
+      stage[part.key] = finite((times[i].*part.part).in(kSecond), part.key);
+    }
+    stages.push_back(std::move(stage));
+  }
+  return stages;
 }
 
 }  // namespace
@@ -152,6 +220,11 @@ Json time_json(const PredictedCosts& costs) {
   for (const TimePart& part : kTimeParts) {
     time[part.key] = finite((costs.time.*part.part).in(kSecond), part.key);
   }
+  time["bubble_seconds"] = finite(costs.time.bubble().in(kSecond), "the bubble");
+  time["simulated_seconds"] = costs.simulated
+                                  ? Json(finite(costs.simulated->in(kSecond), "the simulated step"))
+                                  : Json(nullptr);
+  time["stages"] = stage_times_json(costs.stage_times);
   return time;
 }
 
@@ -243,14 +316,9 @@ Result<PredictedCosts> costs_from_json(const Json& object, const std::string& wh
   if (const Status read = read_memory(memory, where, pointer + "/memory", costs); !read) {
     return read.error();
   }
-  JsonReader times(time, where, pointer + "/time");
-  for (const TimePart& part : kTimeParts) {
-    costs.time.*part.part = Seconds{times.number(part.key, -kHuge, kHuge)};
+  if (const Status read = read_time(time, where, pointer + "/time", costs); !read) {
+    return read.error();
   }
-  costs.low = Seconds{times.number("low_seconds", 0, kHuge)};
-  costs.high = Seconds{times.number("high_seconds", 0, kHuge)};
-  times.ignore({"step_seconds"});  // the sum of the parts
-  if (const Status read = times.finish(); !read) return read.error();
   JsonReader rates(throughput, where, pointer + "/throughput");
   costs.tokens_per_second = rates.number("tokens_per_second", 0, kHuge);
   costs.model_flops_per_gpu = rates.number("model_tflops_per_gpu", 0, kHuge) * 1_TFLOPS;

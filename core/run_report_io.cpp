@@ -51,7 +51,7 @@ Json errors_json(const Json& predicted, const Json& measured) {
     Json out = Json::object();
     for (const auto& [key, value] : predicted.items()) {
       if (key == "stage" || key == "capacity_bytes" || key.starts_with("low") ||
-          key.starts_with("high") || !measured.contains(key))
+          key.starts_with("high") || !measured.contains(key) || measured[key].is_null())
         continue;
       if (value.is_number() || value.is_structured()) out[key] = errors_json(value, measured[key]);
     }

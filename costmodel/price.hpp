@@ -62,7 +62,7 @@ struct TimePrediction {
   Seconds high;
   Seconds shared;  ///< all ranks' work over the cores they share; zero: each has its own
   Seconds turns;   ///< of the step (its compute): by which `shared` exceeds the critical path
-  double bubble_share() const { return parts.bubble / step; }
+  double bubble_share() const { return parts.bubble() / step; }
 };
 
 struct Prediction {

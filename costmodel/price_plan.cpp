@@ -128,7 +128,7 @@ void Pricer::price_time(const ParallelPlan& plan, const CutCosts& costs,
     parts.ep_comm_exposed = m * times.ep;
     parts.host = m * times.host;
     parts.pp_comm_exposed = steady;
-    parts.bubble = std::max(Seconds{}, end - m * times.total() - steady);
+    parts.fill_drain = std::max(Seconds{}, end - m * times.total() - steady);
     parts.dp_comm_exposed = m * times.dp + price.reduction + gather_exposed;
     parts.optimizer = price.optimizer;
   }
@@ -136,7 +136,7 @@ void Pricer::price_time(const ParallelPlan& plan, const CutCosts& costs,
   // Step 3: what every step pays, and the wait for the slowest of many nodes.
   parts.host += calibration_.step_fixed;
   const Seconds wait = model.straggler_share() * parts.total();
-  (plan.dp > 1 ? parts.dp_comm_exposed : parts.bubble) += wait;
+  (plan.dp > 1 ? parts.dp_comm_exposed : parts.imbalance) += wait;
   share_cores(plan, busy, sum / (plan.pp * plan.vpp), out);
   out.low = out.step / (1 + calibration_.time_band);
   out.high = out.step * (1 + calibration_.time_band);

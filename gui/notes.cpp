@@ -55,9 +55,14 @@ constexpr PartNote kTimeNotes[] = {
      "Gradient reductions and parameter gathers, less what the last backward and first forward "
      "hide.",
      "ZeRO, arXiv 1910.02054; Megatron-Core buckets"},
-    {"pipeline bubble",
+    {"pipeline fill/drain",
      "Waiting for the first and last microbatches: with equal stages (p - 1)/(v m) of the work.",
      "Narayanan et al., arXiv 2104.04473 section 2.2"},
+    {"stage imbalance",
+     "Waiting for slower stages: of 1F1B (m - 1) x (slowest - own time of a microbatch), on "
+     "average "
+     "what stages of equal times would save.",
+     "costmodel/pipeline.hpp, stage by stage"},
     {"optimizer", "Bytes of states, gradients and weights it reads and writes / memory bandwidth.",
      "SimuMax; Megatron-Core DistributedOptimizer"},
     {"host", "The GPU waits for the host to launch work, and fixed work per step.",

@@ -338,7 +338,7 @@ Limit limit_of(const Candidate& candidate, Bytes usable) {
       {{Bottleneck::recompute, t.recompute},
        {Bottleneck::bandwidth, t.tp_comm_exposed + t.cp_comm_exposed + t.ep_comm_exposed +
                                    t.pp_comm_exposed + t.dp_comm_exposed},
-       {Bottleneck::bubble, t.bubble},
+       {Bottleneck::bubble, t.bubble()},
        {Bottleneck::overhead, t.optimizer + t.host + t.data}}};
   const auto worst =
       std::max_element(losses.begin(), losses.end(),

@@ -120,7 +120,7 @@ bool tied(const TimePrediction& a, const TimePrediction& b, double band) {
        {x.compute - y.compute, x.recompute - y.recompute, x.tp_comm_exposed - y.tp_comm_exposed,
         x.cp_comm_exposed - y.cp_comm_exposed, x.ep_comm_exposed - y.ep_comm_exposed,
         x.pp_comm_exposed - y.pp_comm_exposed, x.dp_comm_exposed - y.dp_comm_exposed,
-        x.bubble - y.bubble, x.optimizer - y.optimizer, x.host - y.host, x.data - y.data}) {
+        x.bubble() - y.bubble(), x.optimizer - y.optimizer, x.host - y.host, x.data - y.data}) {
     differing += part.in(kSecond)*part.in(kSecond);
   }
   const double own = kOwnError * std::hypot(a.step.in(kSecond), b.step.in(kSecond));

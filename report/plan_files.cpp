@@ -19,6 +19,8 @@ PredictedCosts costs_of(const Candidate& candidate) {
           .peak_reserved = p.memory.peak_reserved,
           .stages = p.memory.stages,
           .time = p.time.parts,
+          .stage_times = {},
+          .simulated = candidate.simulated_step,
           .low = p.time.low,
           .high = p.time.high,
           .tokens_per_second = p.tokens_per_second,

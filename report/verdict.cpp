@@ -82,7 +82,7 @@ std::vector<Tile> tiles_of(const PlanRequest& request, const Candidate& candidat
                              "B) / (step x GPUs x {} TFLOP/s, the dense {} peak of {})",
                              in_teraflops(peak), name_of(request.job.precision.compute), gpu.name),
                  Paint::plain});
-  out.push_back({"Bubble", percent(p.time.bubble_share()), duration(p.time.parts.bubble),
+  out.push_back({"Bubble", percent(p.time.bubble_share()), duration(p.time.parts.bubble()),
                  "Share of the step in which the compute queue waits on pipeline receives",
                  Paint::plain});
   out.push_back(memory_of(request, candidate));

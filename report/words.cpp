@@ -91,7 +91,8 @@ std::vector<TimePart> parts_of(const CostBreakdown& time) {
           {"ep communication", time.ep_comm_exposed},
           {"pp communication", time.pp_comm_exposed},
           {"dp communication", time.dp_comm_exposed},
-          {"pipeline bubble", time.bubble},
+          {"pipeline fill/drain", time.fill_drain},
+          {"stage imbalance", time.imbalance},
           {"optimizer", time.optimizer},
           {"host", time.host},
           {"data", time.data}};

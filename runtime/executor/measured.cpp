@@ -79,7 +79,7 @@ class Parts {
       if (i.queue == by.queue) transfers += shared(begin, end, at(i));
     }
     (by.queue == Queue::reduce ? parts_.dp_comm_exposed : parts_.pp_comm_exposed) += transfers;
-    parts_.bubble += end - begin - transfers;
+    parts_.fill_drain += end - begin - transfers;
   }
 
   const Program& program_;

@@ -73,7 +73,15 @@ inline PlanFile any_plan_file(Numbers& draw) {
   f.predicted.capacity = 80_GiB;
   f.predicted.peak = Bytes{double(draw.upto(1 << 30))};
   f.predicted.time.compute = Seconds{any_number(draw)};
-  f.predicted.time.bubble = Seconds{any_number(draw) / 3};
+  f.predicted.time.fill_drain = Seconds{any_number(draw) / 3};
+  f.predicted.time.imbalance = Seconds{any_number(draw)};
+  for (int i = 0; i < f.plan.pp; ++i) {
+    StageTime time;
+    time.compute = Seconds{any_number(draw)};
+    time.imbalance = Seconds{any_number(draw)};
+    f.predicted.stage_times.push_back(time);
+  }
+  if (draw.coin()) f.predicted.simulated = Seconds{any_number(draw)};
   f.predicted.low = Seconds{any_number(draw)};
   f.predicted.high = Seconds{any_number(draw)};
   f.predicted.tokens_per_second = any_number(draw);

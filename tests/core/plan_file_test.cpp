@@ -63,7 +63,13 @@ PlanFile example() {
   stage.activations = 3_B;
   file.predicted.stages = {stage, MemoryBreakdown{}};
   file.predicted.time.compute = Seconds{1.0 / 3};
-  file.predicted.time.bubble = 20_ms;
+  file.predicted.time.fill_drain = 20_ms;
+  file.predicted.time.imbalance = 3_ms;
+  StageTime first;
+  first.compute = 300_ms;
+  first.imbalance = 6_ms;
+  file.predicted.stage_times = {first, StageTime{}};
+  file.predicted.simulated = 350_ms;
   file.predicted.low = Seconds{0.3};
   file.predicted.high = Seconds{0.4};
   file.predicted.tokens_per_second = 185000.5;
@@ -134,6 +140,13 @@ TEST_CASE("a plan file reads back as it was written") {
 
 TEST_CASE("parts of a stage sum to its total in the file") {
   CHECK(plan_file_to_json(example()).find("\"total_bytes\": 1073741827") != std::string::npos);
+}
+
+TEST_CASE("a stage's times need an object for every stage, and a bubble is the sum of its parts") {
+  PlanFile file = example();
+  CHECK(plan_file_to_json(file).find("\"bubble_seconds\": 0.023") != std::string::npos);
+  file.predicted.stage_times.pop_back();
+  CHECK(lacks(error_of(plan_file_to_json(file)), "/prediction/time/stages") == "");
 }
 
 TEST_CASE("a file that is not a plan is told from a broken one") {

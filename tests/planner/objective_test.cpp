@@ -66,7 +66,7 @@ std::optional<ObjectiveKey> brute_force(const PlanRequest& r) {
 TimePrediction step_with(Seconds compute, Seconds bubble) {
   TimePrediction time;
   time.parts.compute = compute;
-  time.parts.bubble = bubble;
+  time.parts.fill_drain = bubble;
   time.step = time.parts.total();
   return time;
 }

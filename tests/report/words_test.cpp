@@ -46,8 +46,9 @@ TEST_CASE("parts shown are the parts there are") {
   for (Seconds CostBreakdown::*part :
        {&CostBreakdown::compute, &CostBreakdown::recompute, &CostBreakdown::tp_comm_exposed,
         &CostBreakdown::cp_comm_exposed, &CostBreakdown::ep_comm_exposed,
-        &CostBreakdown::pp_comm_exposed, &CostBreakdown::dp_comm_exposed, &CostBreakdown::bubble,
-        &CostBreakdown::optimizer, &CostBreakdown::host, &CostBreakdown::data}) {
+        &CostBreakdown::pp_comm_exposed, &CostBreakdown::dp_comm_exposed,
+        &CostBreakdown::fill_drain, &CostBreakdown::imbalance, &CostBreakdown::optimizer,
+        &CostBreakdown::host, &CostBreakdown::data}) {
     time.*part = Seconds{value *= 2};
   }
   for (Bytes MemoryBreakdown::*part :
