@@ -26,6 +26,6 @@ fi
 unformatted=$("$tool" --dry-run "$@" 2>&1 | sed -n 's/: warning: code should be.*//; t keep; d; :keep; s/:[0-9:]*$//; p' |
   sort | uniq -c)
 [ -z "$unformatted" ] || {
-  printf 'places that differ, by file:\n%s\n' "$unformatted" >&2
+  printf 'places that differ, by file; scripts/format.sh formats them:\n%s\n' "$unformatted" >&2
   exit 1
 }
