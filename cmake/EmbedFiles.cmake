@@ -1,7 +1,7 @@
-# echelon_embed(TARGET FUNCTION FILES...): compiles the files into TARGET as
+# echelon_embed(TARGET FUNCTION FILES...): puts the files into TARGET as
 #   std::span<const echelon::EmbeddedFile> echelon::FUNCTION();
 # sorted by name (the file name without its last extension), so that the programs need no data
-# directory at run time. Each file is one raw string literal.
+# directory at run time. The assembler reads the files (.incbin); no compiler parses them.
 function(echelon_embed target function)
   set(generated ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp)
   add_custom_command(

@@ -8,11 +8,10 @@ set(MAN \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}\")
 set(SHARE \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")")
   install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/InstallScript.cmake)
 endif()
-if(TARGET plan-run) # plan looks for it beside itself
-  install(TARGETS plan-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
-if(TARGET plan-gui)
-  install(TARGETS plan-gui RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+foreach(program plan-run plan-gui) # plan looks for them beside itself
+  if(TARGET ${program})  # configured; ./plan builds it when it is first asked for
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+  endif()
+endforeach()
 install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)

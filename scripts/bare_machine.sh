@@ -1,7 +1,8 @@
 #!/bin/bash
 # scripts/bare_machine.sh [--full]: tries this tree on a bare machine, a Debian in build/bare in which
 # nothing is installed but what every Debian has. The packages of each command (scripts/packages.sh)
-# are installed there, one list after the other, and every preset that a list is for is configured.
+# are installed there, one list after the other, and what each is for is configured: for ./plan, ./plan
+# run and ./plan gui as much of the release tree as they take, for ./test every preset.
 #
 #   --full   also runs both commands of the README there, each on a bare machine of its own and
 #            without a compiler cache, and prints what they take
@@ -153,61 +154,54 @@ logged() {
 }
 
 # ---- Every list is enough for what it is for.
-# The list that a preset is for.
-list_of() {
-  case $1 in
-  cli) echo plan ;;
-  run | cuda) echo run ;;
-  gui) echo gui ;;
-  tidy) echo ci ;;
-  *) echo test ;;
-  esac
-}
-
-# configure PRESET LIST: configures it there, and finds all that the list was for.
+# configure NAME TREE COMMAND PROGRAMS...: configures build/TREE there, and finds all that PROGRAMS need.
 configure() {
-  logged "$1" "rm -rf build/$1 && cmake --preset $1" || failed "preset $1 cannot be configured"
-  case $2 in
-  plan) programs=plan ;;
-  run) programs='plan plan-run' ;;
-  *) programs='plan plan-run plan-gui' ;;
-  esac
-  [ "$1" != tidy ] || programs=plan
+  local name=$1 tree=build/$2 command=$3
+  shift 3
+  logged "$name" "$command" || failed "$name cannot be configured"
   # -n: nothing is run, but each file that is not made must be there.
-  logged "$1.ninja" "ninja -n -C build/$1 $programs" ||
-    failed "preset $1 lacks what $programs are made of"
-  case $2 in
-  plan) ;;
-  *) grep -q ECHELON_ONEDNN "$machine/echelon/build/$1/build.ninja" || failed "preset $1 lacks oneDNN" ;;
-  esac
-  case $2 in
-  test) # with this list, everything is found; a compiler for CUDA is no package of Debian's
-    ! grep 'is not built' "$place/$1.log" | grep -v runtime/cuda/ || failed "preset $1 lacks a package"
+  logged "$name.ninja" "ninja -n -C $tree $*" || failed "$name lacks what $* are made of"
+  case " $* " in
+  *" plan-run "*)
+    grep -q ECHELON_ONEDNN "$machine/echelon/$tree/build.ninja" || failed "$name lacks oneDNN"
     ;;
   esac
-  say "preset $1 is configured"
+  say "$name is configured"
+}
+
+# What the wrappers do before they compile; the tree grows from one command to the next.
+configure_command() {
+  configure "$1" release "here=/echelon me=$1; . scripts/wrapper.sh; mkdir -p \$tree; installed=; \
+    wanted='${*:2}'; traits_of \$wanted; configure" "${@:2}"
+}
+
+configure_preset() {
+  configure "$1" "$1" "rm -rf build/$1 && cmake --preset $1" "${@:2}"
+  # A compiler for CUDA is no package of Debian's; all else is found.
+  ! grep 'is not built' "$place/$1.log" | grep -v runtime/cuda/ || failed "preset $1 lacks a package"
 }
 
 configure_all() {
   new_machine
   echo force-unsafe-io >"$machine/etc/dpkg/dpkg.cfg.d/hurry"
-  configured=0
+  local preset
   for list in plan run gui test ci; do
     logged "install.$list" \
       "here=/echelon me=install; . scripts/wrapper.sh; need_packages \$(packages_of $list)" ||
       failed "the list of $list cannot be installed"
     say "the list of $list is installed, after $SECONDS s"
-    [ "$list" != plan ] ||
-      presets=$(on_machine "cmake --list-presets" | sed -n 's/^ *"\(.*\)".*/\1/p')
-    for preset in $presets; do
-      [ "$(list_of "$preset")" = "$list" ] || continue
-      configure "$preset" "$list"
-      configured=$((configured + 1))
-    done
+    case $list in
+    plan) configure_command plan plan ;;
+    run) configure_command run plan plan-run ;;
+    gui) configure_command gui plan plan-run plan-gui ;;
+    test)
+      for preset in $(on_machine "cmake --list-presets" | sed -n 's/^ *"\(.*\)".*/\1/p'); do
+        configure_preset "$preset" plan plan-run plan-gui
+      done
+      [ -n "${preset:-}" ] || failed "cmake names no presets"
+      ;;
+    esac
   done
-  [ -n "$presets" ] || failed "cmake names no presets"
-  [ "$configured" = "$(wc -w <<<"$presets")" ] ||
-    failed "$configured presets were configured; there are: $presets"
 }
 
 # ---- What the commands of the README take.
@@ -265,7 +259,7 @@ if [ -z "$(find "$minimal.made" -mmin -1440 2>/dev/null)" ]; then
 fi
 say "a bare machine of $(chroot "$minimal" dpkg-query -W | wc -l) packages"
 configure_all
-say "every preset is configured, after $SECONDS s"
+say "every command and preset is configured, after $SECONDS s"
 if [ -n "$full" ]; then
   run_there './plan --model 7b --gpus 64'
   run_there ./test

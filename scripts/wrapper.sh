@@ -1,10 +1,14 @@
-# shellcheck shell=sh disable=SC2086,SC2154
+# shellcheck shell=sh disable=SC2046,SC2086,SC2154
 # What ./plan and ./test share: find what is missing, install it, configure, build. POSIX sh, sourced
 # with $here (the root of the tree) and $me (the name to speak under) set. Speaks on stderr only.
 #
 #   PLAN_NO_INSTALL=1   never touch the system; only name what is missing (exit 3)
-#   PLAN_CMAKE_ARGS     more arguments for the first `cmake --preset`
+#   PLAN_CMAKE_ARGS     more arguments for `cmake --preset release`
+#
+# There is one tree, build/release. It begins with what the first command needs, and grows: another
+# command configures more of it and compiles what is not there yet, and nothing again.
 
+tree=$here/build/release
 . "$here/scripts/packages.sh"
 
 say() { printf '%s: %s\n' "$me" "$*" >&2; }
@@ -85,19 +89,23 @@ need_packages() {
     as_root=sudo
     [ -t 2 ] || as_root='sudo -n' # nobody is there to type a password
   fi
-  say "installing: $missing"
+  say "installing $(printf '%s\n' $missing | grep -c .) packages and what they need: $missing"
   log=$(mktemp)
+  : >"$log.failed"
   # Should the update fail, the lists that are there may still do.
-  if { $as_root apt-get update -qq || true
-       $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
-         --no-install-recommends -o DPkg::Lock::Timeout=300 -o Acquire::Retries=2 $missing
-     } >"$log" 2>&1 </dev/null; then
-    rm -f "$log"
-  else
+  {
+    $as_root apt-get update -qq || true
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+      --no-install-recommends -o DPkg::Lock::Timeout=300 -o Acquire::Retries=2 \
+      -o APT::Status-Fd=1 $missing && rm "$log.failed"
+  } 2>&1 </dev/null | follow "$log"
+  if [ -f "$log.failed" ]; then
     tail -n 40 "$log" >&2
-    rm -f "$log"
+    rm -f "$log" "$log.failed"
     give_up "could not install: $missing"
   fi
+  rm -f "$log"
+  installed=yes
 }
 
 # fetch_cudnn_frontend: where cuDNN is, the headers of its frontend, which Debian does not have, into
@@ -118,15 +126,111 @@ fetch_into() {
     python3 -m zipfile -e ./*.whl . && rm -rf "$1" && mkdir "$1" && mv include "$1"
 }
 
-# unchanged PRESET: nothing was edited, added, removed, committed or installed since the last build.
-# Cheaper than asking ninja, and no more optimistic: it compares times, as ninja does.
+# follow LOG: writes what it reads to LOG and says how far it is: of ninja, "[37/94] Building ...", and
+# of apt, "dlstatus:5:12.5:..." and "pmstatus:g++:12.5:...". On a terminal one line that rewrites itself,
+# otherwise a line every quarter of a minute.
+follow() {
+  started=$(date +%s)
+  next=$started
+  while IFS= read -r line; do
+    case $line in
+    dlstatus:* | pmstatus:*)
+      percent=${line#*:*:}
+      far="$(case $line in d*) echo downloading ;; *) echo installing ;; esac) ${percent%%[.:]*} %"
+      at=0
+      ;;
+    '[0/'*) printf '%s\n' "$line" >&3 && continue ;;
+    '['*/*'] '*)
+      printf '%s\n' "$line" >&3
+      of=${line#\[}
+      of=${of%%]*}
+      at=${of%/*}
+      of=${of#*/}
+      far="compiling $at of $of"
+      ;;
+    *) printf '%s\n' "$line" >&3 && continue ;;
+    esac
+    now=$(date +%s)
+    if [ ! -t 2 ]; then
+      [ "$now" -ge "$next" ] || continue
+      next=$((now + 15))
+    fi
+    left=
+    if [ "$at" -gt 0 ] && [ $((now - started)) -ge 15 ] && [ "$at" -lt "$of" ]; then
+      left=", about $(duration $(((now - started) * (of - at) / at))) left"
+    fi
+    if [ -t 2 ]; then
+      printf '\r%s: %s%s\033[K' "$me" "$far" "$left" >&2
+    else
+      say "$far$left"
+    fi
+  done 3>"$1"
+  [ ! -t 2 ] || printf '\r\033[K' >&2
+}
+# duration SECONDS: "40 s" or "3 min".
+duration() {
+  if [ "$1" -lt 90 ]; then
+    echo "$((($1 + 9) / 10 * 10)) s"
+  else
+    echo "$((($1 + 59) / 60)) min"
+  fi
+}
+
+# What is asked for is one of the programs (plan, plan-run, plan-gui, echelon_cuda), as words in
+# $wanted, or all, which is everything with its tests. $marker is as old as what was built last and
+# says where and what that was.
+
+# traits_of WANTED...: sets $sources, the folders these are compiled from, $parts, the options of CMake
+# that they need, $purpose, their list in packages.sh, and $seconds, what they take of one processor
+# (measured on two cores of a shared machine, without a compiler cache).
+traits_of() {
+  sources='core topologies costmodel planner report cli'
+  parts=
+  purpose=plan
+  seconds=0
+  for one; do
+    case $one in
+    plan) seconds=$((seconds + 130)) ;;
+    plan-run)
+      sources="$sources runtime"
+      parts="$parts ECHELON_RUNTIME"
+      case $purpose in plan) purpose=run ;; esac
+      seconds=$((seconds + 110))
+      ;;
+    plan-gui)
+      sources="$sources gui"
+      parts="$parts ECHELON_RUNTIME ECHELON_GUI"
+      purpose=gui
+      seconds=$((seconds + 110))
+      ;;
+    echelon_cuda)
+      parts="$parts ECHELON_RUNTIME ECHELON_CUDA"
+      seconds=$((seconds + 180))
+      ;;
+    all)
+      sources="$sources runtime gui bench tests"
+      parts="$parts ECHELON_RUNTIME ECHELON_GUI ECHELON_BENCH BUILD_TESTING"
+      purpose='test'
+      seconds=$((seconds + 900))
+      ;;
+    esac
+  done
+}
+
+# unchanged: nothing was edited, added, removed, committed or installed since the last build, and that
+# built what is wanted. Cheaper than asking ninja, and no more optimistic: it compares times, as ninja
+# does.
 unchanged() {
-  built=$here/build/$1/built
-  [ -f "$built" ] || return 1
-  read -r where <"$built" || return 1
+  [ -f "$marker" ] || return 1
+  { read -r where && read -r there; } <"$marker" || return 1
   [ "$where" = "$here" ] || return 1
-  [ -z "$(cd "$here" && find CMakeLists.txt CMakePresets.json cmake scripts/wrapper.sh scripts/packages.sh \
-    $sources .git/HEAD .git/logs/HEAD /var/lib/dpkg/status -newer "$built" -print -quit 2>/dev/null)" ]
+  for one in $wanted; do
+    case " $there " in *" $one "*) ;; *) return 1 ;; esac
+  done
+  traits_of $there
+  [ -z "$(cd "$here" && find CMakeLists.txt CMakePresets.json cmake scripts/wrapper.sh \
+    scripts/packages.sh $sources .git/HEAD .git/logs/HEAD /var/lib/dpkg/status -newer "$marker" \
+    -print -quit 2>/dev/null)" ]
 }
 
 # quietly LOG COMMAND...: runs it with its output in LOG, and shows the end of LOG when it fails.
@@ -138,49 +242,122 @@ quietly() {
   return 1
 }
 
-# up_to_date PRESET PACKAGE...: builds what changed. One process at a time does so; the others wait.
+# up_to_date WANTED...: builds what changed. One process at a time does so; the others wait.
 up_to_date() {
-  preset=$1
-  shift
-  ! unchanged "$preset" || return 0
-  tree=$here/build/$preset
+  wanted=$*
+  marker=$tree/built
+  [ "$wanted" != all ] || marker=$tree/built.all
+  ! unchanged || return 0
   { mkdir -p "$tree" 2>/dev/null && [ -w "$here/build" ] && [ -w "$tree" ]; } ||
     give_up "cannot write $tree"
-  exec 9>"$here/build/$preset.lock"
-  ! command -v flock >/dev/null 2>&1 || flock 9
-  if ! unchanged "$preset"; then
-    build "$preset" "$@"
+  exec 9>"$here/build/release.lock"
+  if command -v flock >/dev/null 2>&1 && ! flock -n 9; then
+    say "waiting for another build here to end"
+    flock 9
   fi
+  unchanged || build
   exec 9>&-
 }
 
 build() {
-  preset=$1
-  shift
-  need_packages "$@" 9>&-
-  case $preset in release | cuda) fetch_cudnn_frontend 9>&- ;; esac
+  # What was built once stays up to date.
+  there=
+  if [ -f "$marker" ]; then
+    { read -r where && read -r there; } <"$marker" || there=
+    for one in $there; do
+      case " $wanted " in *" $one "*) ;; *) wanted="$wanted $one" ;; esac
+    done
+  fi
+  traits_of $wanted
+  installed=
+  need_packages $(packages_of $purpose) 9>&-
+  case " $wanted " in *" all "* | *" echelon_cuda "*) fetch_cudnn_frontend 9>&- ;; esac
   if [ -f "$tree/CMakeCache.txt" ] &&
     ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$here" "$tree/CMakeCache.txt"; then
     rm -rf "$tree" # the tree was moved or copied
     mkdir -p "$tree"
+    there=
   fi
-  printf '%s\n' "$here" >"$tree/built.next" # what changes from here on is for the next build
-  if [ ! -f "$tree/build.ninja" ] ||
-    [ -n "$(find "$here/CMakePresets.json" -newer "$tree/build.ninja")" ]; then
-    say "configuring"
-    (cd "$here" && quietly "$tree/configure.log" cmake --preset "$preset" ${PLAN_CMAKE_ARGS:-}) 9>&- ||
-      give_up "could not configure; all of it is in $tree/configure.log"
+  printf '%s\n%s\n' "$here" "$wanted" >"$marker.next" # what changes from here on is for the next build
+  configure
+  compile
+  mv "$marker.next" "$marker"
+  case " $wanted " in *" all "*) programs_are_built ;; esac
+}
+
+# programs_are_built: with all, the programs that all holds were.
+programs_are_built() {
+  there=
+  for one in plan plan-run plan-gui; do
+    [ ! -x "$tree/cli/$one" ] || there="$there $one"
+  done
+  [ ! -f "$tree/cli/echelon_cuda.so" ] || there="$there echelon_cuda"
+  printf '%s\n%s\n' "$here" "$there" >"$tree/built"
+  touch -r "$marker" "$tree/built"
+}
+
+# configure: for the $parts that are wanted and those that were before.
+configure() {
+  before=
+  before_with=
+  if [ -f "$tree/configured" ]; then
+    { read -r before && read -r before_with; } <"$tree/configured" || true
   fi
-  if [ ! -f "$tree/built" ]; then
-    say "building for the first time"
+  if [ -f "$tree/CMakeCache.txt" ]; then # somebody may have turned on more by hand
+    before="$before $(sed -n 's/^\([A-Z_]*\):[A-Z]*=ON$/\1/p' "$tree/CMakeCache.txt" |
+      grep -xE 'ECHELON_(RUNTIME|GUI|BENCH|CUDA)|BUILD_TESTING' | tr '\n' ' ')"
+  fi
+  now_with=${PLAN_CMAKE_ARGS:-$before_with}
+  needed=
+  again=$installed
+  case " $wanted " in # an nvcc that is no package may have come
+  *" echelon_cuda "*) [ -f "$tree/cli/echelon_cuda.so" ] || again=yes ;;
+  esac
+  for part in $parts; do
+    case " $before " in *" $part "*) ;; *) needed="$needed $part" ;; esac
+  done
+  if [ -f "$tree/build.ninja" ] && [ -f "$tree/configured" ] && [ -z "$needed$again" ] &&
+    [ "$now_with" = "$before_with" ] &&
+    [ -z "$(find "$here/CMakePresets.json" -newer "$tree/build.ninja")" ]; then
+    return 0
+  fi
+  say "configuring"
+  rm -f "$tree/configured"
+  options=
+  for part in ECHELON_RUNTIME ECHELON_GUI ECHELON_BENCH BUILD_TESTING; do
+    case " $before $parts " in
+    *" $part "*) options="$options -D$part=ON" ;;
+    *) options="$options -D$part=OFF" ;;
+    esac
+  done
+  case " $before $parts " in *" ECHELON_CUDA "*) options="$options -DECHELON_CUDA=ON" ;; esac
+  (cd "$here" && quietly "$tree/configure.log" cmake --preset release $options $now_with) 9>&- ||
+    give_up "could not configure; all of it is in $tree/configure.log"
+  printf '%s\n%s\n' "$before$needed" "$now_with" >"$tree/configured"
+}
+
+compile() {
+  new=
+  targets=
+  for one in $wanted; do
+    case " $there " in *" $one "*) ;; *) new="$new $one" ;; esac
+    # Without CUDA or Qt there is no such target: the program says so.
+    [ "$one" != all ] && ! cmake --build "$tree" --target help 2>/dev/null 9>&- |
+      grep -q "^$one: phony" || targets="$targets $one"
+  done
+  if [ -n "$new" ]; then
+    traits_of $new
+    cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+    say "building for the first time:${new}; about $(duration $((seconds / cores))) on $cores cores"
   else
     say "building what changed"
   fi
-  if [ -t 2 ]; then # somebody watches: show ninja's progress
-    cmake --build "$tree" --parallel >&2 </dev/null 9>&- || give_up "the build failed"
-  else
-    quietly "$tree/build.log" cmake --build "$tree" --parallel 9>&- ||
-      give_up "the build failed; all of it is in $tree/build.log"
-  fi
-  mv "$tree/built.next" "$tree/built"
+  : >"$tree/build.failed"
+  {
+    NINJA_STATUS='[%f/%t] ' cmake --build "$tree" --parallel --target $targets && rm "$tree/build.failed"
+  } 2>&1 </dev/null 9>&- | follow "$tree/build.log" 9>&-
+  [ ! -f "$tree/build.failed" ] || {
+    grep -v '^\[[0-9]*/[0-9]*\] ' "$tree/build.log" | tail -n 40 >&2
+    give_up "the build failed; all of it is in $tree/build.log"
+  }
 }

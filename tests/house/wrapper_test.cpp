@@ -1,10 +1,13 @@
 // ./plan and ./test, copied beside a project of one file so that they build in a second.
+// Over 400 lines because all of it tries one pair of scripts in one pretended project.
 #include <chrono>
+#include <sstream>
 #include <string>
 
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/process.hpp"
+#include "tests/support/skip.hpp"
 #include "tests/support/temp_dir.hpp"
 
 namespace echelon {
@@ -12,8 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A tree with our wrappers and a program `plan` that prints its arguments, one per line. On PATH
-/// comes first a folder of fakes: a dpkg-query for which every package is installed.
+/// A tree with our wrappers, a program `plan` that prints its arguments, one per line, and, where
+/// they are configured, the same program as plan-run and plan-gui. On PATH comes first a folder of
+/// fakes: a dpkg-query for which every package is installed.
 class Project {
  public:
   Project() {
@@ -25,19 +29,26 @@ class Project {
     copy(source / "tests/support/skip.cmake", "tests/support/skip.cmake");
     dir.write("repo/CMakePresets.json",
               R"({"version": 6, "configurePresets": [
-                   {"name": "cli", "generator": "Ninja", "binaryDir": "${sourceDir}/build/cli"},
-                   {"name": "run", "inherits": "cli", "binaryDir": "${sourceDir}/build/run"},
-                   {"name": "release", "inherits": "cli", "binaryDir": "${sourceDir}/build/release"}
-                 ]})");
+                   {"name": "release", "generator": "Ninja",
+                    "binaryDir": "${sourceDir}/build/release"}]})");
     dir.write(
         "repo/CMakeLists.txt",
         "cmake_minimum_required(VERSION 3.25)\nproject(fake CXX)\nadd_subdirectory(cli)\n"
         "enable_testing()\n"
         "add_test(NAME good COMMAND plan)\n"
+        "add_test(NAME slow COMMAND plan)\n"
+        "set_tests_properties(slow PROPERTIES LABELS long)\n"
         "add_test(NAME absent COMMAND ${CMAKE_COMMAND} -DNAME=absent \"-DREASON=no such thing\""
         " -P ${CMAKE_SOURCE_DIR}/tests/support/skip.cmake)\n"
         "set_tests_properties(absent PROPERTIES SKIP_REGULAR_EXPRESSION \"SKIPPED: \")\n");
-    dir.write("repo/cli/CMakeLists.txt", "add_executable(plan main.cpp)\n");
+    dir.write("repo/cli/CMakeLists.txt",
+              "add_library(parts main.cpp)\nadd_executable(plan ${CMAKE_BINARY_DIR}/of_plan.cpp)\n"
+              "file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/of_plan.cpp CONTENT \"\")\n"
+              "target_link_libraries(plan parts)\n"
+              "if(ECHELON_RUNTIME)\n  add_executable(plan-run ${CMAKE_BINARY_DIR}/of_plan.cpp)\n"
+              "  target_link_libraries(plan-run parts)\nendif()\n"
+              "if(ECHELON_GUI)\n  add_executable(plan-gui ${CMAKE_BINARY_DIR}/of_plan.cpp)\n"
+              "  target_link_libraries(plan-gui parts)\nendif()\n");
     write_program("\\n");
     fake("dpkg-query", "echo 'install ok installed'");
     fake("nvcc", "exit 1");  // no CUDA beside it
@@ -61,6 +72,21 @@ class Project {
         dir.path() / "repo");
   }
 
+  /// How often `object` was compiled, by ninja's own log.
+  [[nodiscard]] int compiled(const std::string& object) const {
+    const std::string log = slurp(built(".ninja_log"));
+    int times = 0;
+    for (std::size_t at = log.find(object); at != std::string::npos;
+         at = log.find(object, at + 1)) {
+      ++times;
+    }
+    return times;
+  }
+
+  [[nodiscard]] fs::path built(const std::string& file) const {
+    return dir.path() / "repo/build/release" / file;
+  }
+
   /// The same with nothing on PATH but the fakes and links to `tools`.
   [[nodiscard]] ProcessResult run_with_only(const std::string& tools,
                                             const std::string& command) const {
@@ -82,9 +108,8 @@ class Project {
 };
 
 constexpr const char* kBasicTools =
-    "sh cat chmod cmake dirname env find flock grep mkdir mktemp mv ninja printf readlink rm sed "
-    "tail "
-    "tr";
+    "sh cat chmod cmake date dirname env find flock getconf grep mkdir mktemp mv ninja printf "
+    "readlink rm sed tail touch tr";
 
 TEST_CASE("./plan builds once, passes arguments on verbatim and keeps stdout clean") {
   const Project project;
@@ -104,13 +129,75 @@ TEST_CASE("./plan builds once, passes arguments on verbatim and keeps stdout cle
 TEST_CASE("./plan run builds what executes plans, which from then on is kept up to date") {
   const Project project;
   REQUIRE(project.run("./plan a").out == "a\n");
-  CHECK(!fs::exists(project.dir.path() / "repo/build/run"));
+  CHECK(!fs::exists(project.built("cli/plan-run")));
   CHECK(project.run("./plan run p.json").out == "run\np.json\n");
-  CHECK(fs::exists(project.dir.path() / "repo/build/run/built"));
+  const auto last_built = [&] { return fs::last_write_time(project.built("cli/plan-run")); };
+  const auto first = last_built();
   project.write_program("!");
   CHECK(project.run("./plan a").out == "a!");
-  fs::remove_all(project.dir.path() / "repo/build/cli");
-  CHECK(project.run("./plan a").out == "a!");
+  CHECK(last_built() > first);
+  CHECK(!fs::exists(project.built("cli/plan-gui")));
+}
+
+TEST_CASE("no command compiles again what another has compiled") {
+  const Project project;
+  const std::string object = "main.cpp.o";
+  for (const char* command : {"./plan a", "./plan run a", "./plan gui a", "./plan a", "./test",
+                              "./plan run --backend cuda", "./plan a"}) {
+    INFO(command);
+    REQUIRE(project.run(command).exit_code == 0);
+    CHECK(project.compiled(object) == 1);
+  }
+  // What is there stays configured, and the programs count as built after all of them were.
+  CHECK(fs::exists(project.built("cli/plan-gui")));
+  CHECK(project.run("./plan gui b").err.empty());
+  const Project tested;
+  REQUIRE(tested.run("./test").exit_code == 0);
+  CHECK(tested.run("./plan run b").err.empty());
+  CHECK(tested.compiled(object) == 1);
+}
+
+TEST_CASE("what was configured by hand stays configured") {
+  const Project project;
+  REQUIRE(project.run("./plan a").exit_code == 0);
+  REQUIRE(project.run("cmake --preset release -DBUILD_TESTING=ON").exit_code == 0);
+  REQUIRE(project.run("./plan run a").exit_code == 0);
+  const std::string cache = slurp(project.built("CMakeCache.txt"));
+  CHECK(cache.find("\nBUILD_TESTING:UNINITIALIZED=ON") != std::string::npos);
+  CHECK(cache.find("\nECHELON_GUI:UNINITIALIZED=OFF") != std::string::npos);
+}
+
+TEST_CASE("arguments of CMake hold from the command that gives them on") {
+  const Project project;
+  const auto cached = [&](const char* entry) {
+    return slurp(project.built("CMakeCache.txt")).find(entry) != std::string::npos;
+  };
+  REQUIRE(project.run("./plan a").exit_code == 0);
+  CHECK(!cached("EXTRA:"));
+  REQUIRE(project.run("PLAN_CMAKE_ARGS=-DEXTRA=given ./test").exit_code == 0);
+  CHECK(cached("EXTRA:UNINITIALIZED=given"));
+  REQUIRE(project.run("./plan run a").exit_code == 0);
+  CHECK(cached("EXTRA:UNINITIALIZED=given"));
+  CHECK(project.compiled("main.cpp.o") == 1);
+}
+
+TEST_CASE("a build says how far it is") {
+  const Project project;
+  const ProcessResult piped = project.run("./plan a");
+  INFO(piped.err);
+  CHECK(piped.err.find("plan: configuring\n") != std::string::npos);
+  CHECK(piped.err.find("plan: building for the first time: plan; about ") != std::string::npos);
+  CHECK(piped.err.find("plan: compiling 1 of 4\n") != std::string::npos);
+  CHECK(piped.err.find('\r') == std::string::npos);
+
+  project.write_program("!");
+  const ProcessResult watched = project.run("script -qefc './plan a' /dev/null </dev/null");
+  INFO(watched.out);
+  if (watched.exit_code == 127) return skip("script, which pretends a terminal, is not installed");
+  for (const char* far : {"\rplan: compiling 1 of ", "\rplan: compiling 3 of 3", "\r\x1b[K"}) {
+    INFO(far);
+    CHECK(watched.out.find(far) != std::string::npos);
+  }
 }
 
 TEST_CASE("./plan builds again when a source was edited, added or the tree was moved") {
@@ -199,6 +286,40 @@ TEST_CASE("missing packages, and only those, are installed without a question") 
   CHECK(calls.find("libfmt-dev") == std::string::npos);
 }
 
+TEST_CASE("an installation says how far it is") {
+  const Project project;
+  project.fake("dpkg-query", "[ -f ../done ] && echo install ok installed");
+  project.fake("c++", "exit 1");
+  project.fake("id", "echo 0");
+  project.fake("apt-get",
+               "case $* in *install*APT::Status-Fd=1*) touch ../done; "
+               "echo pmstatus:libfmt-dev:42.5:Unpacking; exit 100;; esac");
+  const ProcessResult result = project.run("./plan a");
+  INFO(result.err);
+  CHECK(result.err.find("packages and what they need: ") != std::string::npos);
+  CHECK(result.err.find("plan: installing 42 %\n") != std::string::npos);
+  CHECK(result.err.find("pmstatus") == std::string::npos);
+}
+
+TEST_CASE("every package of the lists can be recognised where it is not a package") {
+  const Project project;
+  const ProcessResult unknown = project.run(
+      "here=$PWD; me=x; . scripts/wrapper.sh; for p in $(packages_of ci); do "
+      "printf '%s' \"$known_packages\" | grep -q \"^$p [ch]\" || echo \"$p\"; done");
+  CHECK(unknown.exit_code == 0);
+  CHECK(unknown.out.empty());
+  const ProcessResult lists = project.run(
+      "here=$PWD; me=x; . scripts/wrapper.sh; for l in plan run gui test ci; do packages_of $l | "
+      "wc -l; done");
+  // Each list holds the one before it; oneDNN's CMake package asks for OpenCL.
+  std::istringstream sizes(lists.out);
+  int last = 0;
+  for (int size = 0; sizes >> size; last = size) CHECK(size > last);
+  CHECK(last > 20);
+  CHECK(project.run(". scripts/packages.sh; packages_of run").out.find("\nocl-icd-opencl-dev\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("an apt that fails shows its words and exits 3") {
   const Project project;
   project.fake("dpkg-query", "exit 1");
@@ -236,17 +357,30 @@ TEST_CASE("without dpkg, what is there is found by looking for it") {
 
 TEST_CASE("./test runs the tests, forwards arguments and lists what was skipped and why") {
   const Project project;
-  const ProcessResult all = project.run("./test");
+  const ProcessResult all = project.run("./test --all");
   INFO(all.out << all.err);
   CHECK(all.exit_code == 0);
   CHECK(all.out.find("absent: no such thing") != std::string::npos);
-  CHECK(all.out.ends_with("\n1 passed, 0 failed, 1 skipped\n"));
+  CHECK(all.out.find("Left out") == std::string::npos);
+  CHECK(all.out.ends_with("\n2 passed, 0 failed, 1 skipped\n"));
   CHECK(project.run("./test -R good").out.ends_with("\n1 passed, 0 failed, 0 skipped\n"));
+  CHECK(project.run("./test -R slow").out.ends_with("\n1 passed, 0 failed, 0 skipped\n"));
+  CHECK(project.run("./test --all -R slow").out.ends_with("\n1 passed, 0 failed, 0 skipped\n"));
 
   project.dir.write("repo/cli/main.cpp", "int main() { return 1; }\n");
   const ProcessResult broken = project.run("./test");
   CHECK(broken.exit_code != 0);
   CHECK(broken.out.ends_with("\n0 passed, 1 failed, 1 skipped\n"));
+}
+
+TEST_CASE("./test alone leaves the long tests out and says how many") {
+  const Project project;
+  const ProcessResult most = project.run("./test");
+  INFO(most.out << most.err);
+  CHECK(most.exit_code == 0);
+  CHECK(most.out.find("Left out for taking over 10 s each: 1; ./test --all runs them.\n") !=
+        std::string::npos);
+  CHECK(most.out.ends_with("\n1 passed, 0 failed, 1 skipped\n"));
 }
 
 TEST_CASE("./test fetches the headers of cuDNN's frontend once, where cuDNN is, or says why not") {
