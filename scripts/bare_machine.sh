@@ -156,17 +156,17 @@ logged() {
 # ---- Every list is enough for what it is for.
 # configure NAME TREE COMMAND PROGRAMS...: configures build/TREE there, and finds all that PROGRAMS need.
 configure() {
-  local name=$1 tree=build/$2 command=$3
+  local what=$1 tree=build/$2 command=$3
   shift 3
-  logged "$name" "$command" || failed "$name cannot be configured"
+  logged "$what" "$command" || failed "$what cannot be configured"
   # -n: nothing is run, but each file that is not made must be there.
-  logged "$name.ninja" "ninja -n -C $tree $*" || failed "$name lacks what $* are made of"
+  logged "$what.ninja" "ninja -n -C $tree $*" || failed "$what lacks what $* are made of"
   case " $* " in
   *" plan-run "*)
-    grep -q ECHELON_ONEDNN "$machine/echelon/$tree/build.ninja" || failed "$name lacks oneDNN"
+    grep -q ECHELON_ONEDNN "$machine/echelon/$tree/build.ninja" || failed "$what lacks oneDNN"
     ;;
   esac
-  say "$name is configured"
+  say "$what is configured"
 }
 
 # What the wrappers do before they compile; the tree grows from one command to the next.
