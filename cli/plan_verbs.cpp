@@ -8,6 +8,7 @@
 #include "cli/verbs.hpp"
 #include "core/files.hpp"
 #include "core/plan_file.hpp"
+#include "planner/finalists.hpp"
 #include "planner/objective.hpp"
 #include "planner/sensitivity.hpp"
 #include "report/json.hpp"
@@ -68,8 +69,9 @@ Result<Comparand> priced_again(const std::string& path) {
   if (!file) return file.error();
   const Result<Asked> asked = understand(*file, path, {});
   if (!asked) return in_file(path, asked.error());
-  const Result<Candidate> candidate = predict(asked->request);
+  Result<Candidate> candidate = predict(asked->request);
   if (!candidate) return in_file(path, candidate.error());
+  simulate_step(asked->request, *candidate);
   Comparand side{path, plan_file_of(asked->request, *candidate, asked->provenance), {}};
   const Seconds then = file->predicted.time.total();
   const Seconds now = side.plan.predicted.time.total();
@@ -141,8 +143,9 @@ Result<Outcome> predict_verb(const Invocation& call) {
   };
   const Result<Asked> asked = ask();
   if (!asked) return asked.error();
-  const Result<Candidate> candidate = predict(asked->request);
+  Result<Candidate> candidate = predict(asked->request);
   if (!candidate) return candidate.error();
+  simulate_step(asked->request, *candidate);
 
   Outcome outcome;
   outcome.exit_code = candidate->fits ? kDone : kNo;

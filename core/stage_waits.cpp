@@ -62,11 +62,14 @@ Passes passes_of(const Schedule& schedule, const InstructionTime& time) {
 }  // namespace
 
 StageWaits divide_waiting(Seconds waiting, Seconds imposed, Seconds slower) {
+  constexpr double kRounding = 1e-9;
+  const auto part = [&](Seconds limit, Seconds rest) {
+    return rest - limit <= kRounding * waiting ? rest : std::clamp(limit, Seconds{}, rest);
+  };
   StageWaits out;
-  out.fill_drain = std::clamp(imposed, Seconds{}, std::max(Seconds{}, waiting));
-  const Seconds rest = waiting - out.fill_drain;
-  out.imbalance = std::clamp(slower, Seconds{}, std::max(Seconds{}, rest));
-  out.messages = rest - out.imbalance;
+  out.fill_drain = part(imposed, waiting);
+  out.imbalance = part(slower, waiting - out.fill_drain);
+  out.messages = waiting - out.fill_drain - out.imbalance;
   return out;
 }
 

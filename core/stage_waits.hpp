@@ -25,7 +25,7 @@ namespace echelon {
 /// stages, Σt + (m − 1)·max t, stage s gets Σt − t_s and (m − 1)·(max t − t_s): the mean imbalance
 /// is what an even split of the same work would save.
 /// Source: the closed form of the pipeline (costmodel/pipeline.hpp), stage by stage; ours.
-/// Checked by: tests/core/stage_waits_test.cpp, tests/costmodel/stage_times_test.cpp (against the
+/// Checked by: tests/core/stage_waits_test.cpp, tests/planner/stage_times_test.cpp (against the
 /// simulator).
 struct StageWaits {
   Seconds fill_drain;
@@ -34,7 +34,8 @@ struct StageWaits {
   bool operator==(const StageWaits&) const = default;
 };
 
-/// `imposed`: upper limit of fill_drain; `slower`: of imbalance.
+/// `imposed`: upper limit of fill_drain; `slower`: of imbalance. A billionth of the waiting is
+/// rounding and no part of its own.
 [[nodiscard]] StageWaits divide_waiting(Seconds waiting, Seconds imposed, Seconds slower);
 
 /// Idle time that a schedule of m microbatches imposes on a stage whose passes of one microbatch

@@ -56,9 +56,10 @@ struct MemoryPrediction {
 
 /// Time of one optimizer step.
 struct TimePrediction {
-  CostBreakdown parts;
-  Seconds step;  ///< = parts.total()
-  Seconds low;   ///< 80 % band
+  CostBreakdown parts;            ///< means over the stages
+  std::vector<StageTime> stages;  ///< each stage; its total() is the step
+  Seconds step;                   ///< = parts.total()
+  Seconds low;                    ///< 80 % band
   Seconds high;
   Seconds shared;  ///< all ranks' work over the cores they share; zero: each has its own
   Seconds turns;   ///< of the step (its compute): by which `shared` exceeds the critical path

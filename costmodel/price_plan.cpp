@@ -1,6 +1,7 @@
 // Memory and time of a whole plan: its stages (stage_model.hpp) put together.
 #include <algorithm>
 
+#include "core/stage_waits.hpp"
 #include "costmodel/price.hpp"
 #include "costmodel/stage_model.hpp"
 
@@ -39,6 +40,18 @@ bool same_kind(const Stage& a, const Stage& b, int pp) {
 struct StagePrice {
   StageTimes times;
   Seconds gather, reduction, optimizer;
+  /// After its last backward.
+  [[nodiscard]] Seconds ending() const { return reduction + optimizer; }
+};
+
+/// What the stages have in common.
+struct Pipeline {
+  bool alone = true;       ///< one stage: nobody to wait for
+  Seconds sum, slowest;    ///< of the stages' times per microbatch
+  Seconds gather;          ///< of parameters, exposed before the first forwards
+  Seconds steady;          ///< exposed messages between the first microbatch and the last
+  Seconds longest_ending;  ///< of any stage
+  Seconds latest{-1e30};   ///< end of the step after the first stage's last backward
 };
 
 StagePrice price_stage(const StageModel& model, const Stage& stage) {
@@ -48,6 +61,59 @@ StagePrice price_stage(const StageModel& model, const Stage& stage) {
   out.reduction = model.reduction(stage, out.times);
   out.optimizer = model.optimizer(stage);
   return out;
+}
+
+/// One stage's step, which ends at `end`: its own work, and what of the rest it waits for whom.
+/// Under ZB-H1 a reduction or update may be longer than the rest, for the step ends as if drains
+/// were those of 1F1B: what is too much of it runs in the drain.
+CostBreakdown stage_parts(const StageModel& model, const StagePrice& price, const Pipeline& all,
+                          Seconds end) {
+  const double m = static_cast<double>(model.microbatches());
+  const StageTimes& times = price.times;
+  const Seconds waiting = end - m * times.total() - all.steady - price.ending();
+  const Seconds slower = m * (all.slowest - times.total()) + all.longest_ending - price.ending();
+  StageWaits waits;
+  if (!all.alone) {
+    waits =
+        divide_waiting(std::max(Seconds{}, waiting), model.imposed(all.sum, times.total()), slower);
+  }
+  CostBreakdown parts;
+  parts.compute = m * times.compute;
+  parts.recompute = m * times.recompute;
+  parts.tp_comm_exposed = m * times.tp;
+  parts.cp_comm_exposed = m * times.cp;
+  parts.ep_comm_exposed = m * times.ep;
+  parts.pp_comm_exposed = all.steady + waits.messages;
+  parts.dp_comm_exposed = m * times.dp + price.reduction + all.gather;
+  parts.fill_drain = waits.fill_drain;
+  parts.imbalance = waits.imbalance;
+  parts.optimizer = price.optimizer;
+  parts.host = m * times.host;
+  if (Seconds hidden = -waiting; hidden > 1e-9 * end) {
+    const Seconds reduction = std::min(hidden, parts.dp_comm_exposed);
+    parts.dp_comm_exposed -= reduction;
+    parts.optimizer -= hidden - reduction;
+  }
+  return parts;
+}
+
+void add_share(const CostBreakdown& parts, double share, CostBreakdown& sum) {
+  for (Seconds CostBreakdown::*part :
+       {&CostBreakdown::compute, &CostBreakdown::recompute, &CostBreakdown::tp_comm_exposed,
+        &CostBreakdown::cp_comm_exposed, &CostBreakdown::ep_comm_exposed,
+        &CostBreakdown::pp_comm_exposed, &CostBreakdown::dp_comm_exposed,
+        &CostBreakdown::fill_drain, &CostBreakdown::imbalance, &CostBreakdown::optimizer,
+        &CostBreakdown::host, &CostBreakdown::data}) {
+    sum.*part += share * (parts.*part);
+  }
+}
+
+/// Whom a step waits for that waits for the slowest of many nodes: those it reduces gradients with,
+/// else other stages, else those it shares its layers with.
+Seconds CostBreakdown::*straggling(const ParallelPlan& plan) {
+  if (plan.dp > 1) return &CostBreakdown::dp_comm_exposed;
+  if (plan.pp > 1) return &CostBreakdown::imbalance;
+  return plan.cp > 1 ? &CostBreakdown::cp_comm_exposed : &CostBreakdown::tp_comm_exposed;
 }
 
 }  // namespace
@@ -72,6 +138,7 @@ void Pricer::share_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk,
     out.shared = (of_stage * busy + idle) / node.at_once();
     out.turns = std::max(Seconds{}, out.shared - out.parts.total());
     out.parts.compute += out.turns;
+    for (StageTime& stage : out.stages) stage.compute += out.turns;
   }
   out.step = out.parts.total();
 }
@@ -81,10 +148,12 @@ void Pricer::price_time(const ParallelPlan& plan, const CutCosts& costs,
   const StageModel model(*this, plan, costs);
 
   // Step 1: the pipeline. A later stage's parameter gather hides behind earlier stages' forwards.
-  Seconds sum;
-  Seconds slowest;
-  Seconds gather_exposed;
+  // Each stage ends its last backward, finishes its reduction and updates its weights; the step
+  // ends with the last of them.
+  Pipeline all;
+  all.alone = plan.pp == 1;
   Seconds forward_before;
+  Seconds backward_before;  // last microbatch's backward still to run on earlier stages
   StagePrice price;
   const Stage* previous = nullptr;
   const auto visit = [&](const Stage& stage) {
@@ -95,49 +164,40 @@ void Pricer::price_time(const ParallelPlan& plan, const CutCosts& costs,
   };
   for (const Stage& stage : stages) {
     visit(stage);
-    sum += price.times.total();
-    slowest = std::max(slowest, price.times.total());
-    gather_exposed = std::max(gather_exposed, price.gather - forward_before);
+    all.sum += price.times.total();
+    all.slowest = std::max(all.slowest, price.times.total());
+    all.gather = std::max(all.gather, price.gather - forward_before);
+    all.longest_ending = std::max(all.longest_ending, price.ending());
+    all.latest = std::max(all.latest, price.ending() - backward_before);
     forward_before += price.times.forward / plan.vpp + model.hop();
+    backward_before += price.times.backward / plan.vpp + model.hop();
   }
   const double m = static_cast<double>(model.microbatches());
-  const Seconds steady = (m - 1) * model.steady_hops(slowest);
-  const Seconds pipeline = model.pipeline(sum, slowest);
+  all.steady = (m - 1) * model.steady_hops(all.slowest);
+  const Seconds end = model.pipeline(all.sum, all.slowest) + all.latest;
 
-  // Step 2: each stage ends its last backward, finishes its reduction and updates its weights; the
-  // step ends with the last of them.
-  Seconds busy;             // of one rank of every stage
-  Seconds backward_before;  // last microbatch's backward still to run on earlier stages
-  Seconds latest{-1};
-  CostBreakdown& parts = out.parts;
+  // Step 2: what every stage does until then, and what it waits for.
+  Seconds busy;  // of one rank of every stage
+  out.parts = CostBreakdown{};
+  out.stages.clear();
   previous = nullptr;
   for (const Stage& stage : stages) {
     visit(stage);
-    const StageTimes& times = price.times;
-    const Seconds end = pipeline - backward_before;
-    const Seconds finish = end + price.reduction + price.optimizer;
-    busy += m * times.total() + price.reduction + price.optimizer + price.gather;
-    backward_before += times.backward / plan.vpp + model.hop();
-    if (finish <= latest) continue;
-    latest = finish;
-    parts = CostBreakdown{};
-    parts.compute = m * times.compute;
-    parts.recompute = m * times.recompute;
-    parts.tp_comm_exposed = m * times.tp;
-    parts.cp_comm_exposed = m * times.cp;
-    parts.ep_comm_exposed = m * times.ep;
-    parts.host = m * times.host;
-    parts.pp_comm_exposed = steady;
-    parts.fill_drain = std::max(Seconds{}, end - m * times.total() - steady);
-    parts.dp_comm_exposed = m * times.dp + price.reduction + gather_exposed;
-    parts.optimizer = price.optimizer;
+    busy += m * price.times.total() + price.ending() + price.gather;
+    CostBreakdown parts = stage_parts(model, price, all, end);
+    parts.host += calibration_.step_fixed;
+    out.stages.push_back(stage_time(parts));
+    add_share(parts, 1.0 / plan.pp, out.parts);
   }
 
-  // Step 3: what every step pays, and the wait for the slowest of many nodes.
-  parts.host += calibration_.step_fixed;
-  const Seconds wait = model.straggler_share() * parts.total();
-  (plan.dp > 1 ? parts.dp_comm_exposed : parts.imbalance) += wait;
-  share_cores(plan, busy, sum / (plan.pp * plan.vpp), out);
+  // Step 3: the wait for the slowest of many nodes.
+  const Seconds wait = model.straggler_share() * out.parts.total();
+  Seconds CostBreakdown::*const waits = straggling(plan);
+  out.parts.*waits += wait;
+  for (StageTime& stage : out.stages) {
+    (waits == &CostBreakdown::imbalance ? stage.imbalance : stage.communication_wait) += wait;
+  }
+  share_cores(plan, busy, all.sum / (plan.pp * plan.vpp), out);
   out.low = out.step / (1 + calibration_.time_band);
   out.high = out.step * (1 + calibration_.time_band);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/stage_waits.hpp"
 #include "costmodel/pipeline.hpp"
 #include "costmodel/rates.hpp"
 
@@ -301,6 +302,12 @@ Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
   if (pricer_.simplified() == Simplified::no_bubble) return microbatches * slowest + hops;
   return pipeline_time(plan_.schedule, sum, slowest, plan_.vpp, microbatches_) +
          2.0 * (plan_.pp - 1) * hop_ + hops;
+}
+
+Seconds StageModel::imposed(Seconds sum, Seconds own) const {
+  if (pricer_.simplified() == Simplified::no_bubble) return Seconds{};
+  return imposed_waiting(plan_.schedule, plan_.vpp, microbatches_, sum - own, own) +
+         2.0 * (plan_.pp - 1) * hop_;
 }
 
 }  // namespace echelon

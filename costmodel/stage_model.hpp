@@ -59,6 +59,9 @@ class StageModel {
   [[nodiscard]] Seconds steady_hops(Seconds busy) const;
   /// From the first forward to the last backward.
   [[nodiscard]] Seconds pipeline(Seconds sum, Seconds slowest) const;
+  /// What the schedule lets a stage wait that takes `own` of the stages' `sum`, where none is
+  /// slower: core/stage_waits.hpp, and a microbatch's messages there and back.
+  [[nodiscard]] Seconds imposed(Seconds sum, Seconds own) const;
   [[nodiscard]] double straggler_share() const { return straggler_; }
 
  private:

@@ -96,7 +96,7 @@ void CompareView::show_pair(PlanShown a, PlanShown b) {
                      .tip = {}});
   }
   table_->add_section("Time of one step",
-                      "parts of a step on the rank that finishes last; communication counts as far "
+                      "parts of a step, means of the stages; communication counts as far "
                       "as compute waits for it (docs/formulas.md)",
                       times);
 

@@ -170,8 +170,7 @@ QString StepView::note_at(const QPointF& at) const {
   const TimePrediction& time = plan_->candidate.prediction.time;
   if (row == parts_.size()) {
     return tr("<b>step</b>: %1, four of five runs lie between %2 and %3<br>The sum of the parts, "
-              "on "
-              "the rank that finishes last.")
+              "means of the stages.")
         .arg(time_text_of(time.step), time_text_of(time.low), time_text_of(time.high));
   }
   const TimePart& part = parts_[row];

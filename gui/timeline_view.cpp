@@ -70,7 +70,7 @@ void TimelineView::simulate() {
 void TimelineView::take(GanttShown gantt) {
   stale_ = false;
   gantt_ = std::move(gantt);
-  if (gantt_) bubble_ = plan_->candidate.prediction.time.bubble_share();
+  if (gantt_) predicted_ = plan_->candidate.prediction.time;
   hovered_.reset();
   pinned_.reset();
   measure_.reset();
@@ -81,9 +81,11 @@ void TimelineView::take(GanttShown gantt) {
 
 QString TimelineView::title() const {
   if (!gantt_) return tr("Timeline of one step");
-  return tr("Step %1, simulated · bubble %2 · compute idle %3")
-      .arg(qt_text(duration(gantt_->step.timeline.makespan)), qt_text(percent(bubble_)),
-           qt_text(percent(gantt_->idle)));
+  const CostBreakdown& parts = predicted_.parts;
+  return tr("Step %1, simulated · compute idle %2 · predicted fill/drain %3, imbalance %4")
+      .arg(qt_text(duration(gantt_->step.timeline.makespan)), qt_text(percent(gantt_->idle)),
+           qt_text(percent(parts.fill_drain / predicted_.step)),
+           qt_text(percent(parts.imbalance / predicted_.step)));
 }
 
 QRectF TimelineView::plot() const {

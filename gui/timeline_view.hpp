@@ -78,7 +78,7 @@ class TimelineView : public PaintedView {
   bool stale_ = false;  ///< gantt_ is not plan_'s
   bool too_long_ = false;
   GanttShown gantt_;
-  double bubble_ = 0;  ///< predicted share of the step that gantt_ shows
+  TimePrediction predicted_;  ///< of the step that gantt_ shows
   GanttWindow window_;
   QImage image_;
   double drawn_ = 0;  ///< device pixel ratio in which image_ shows window_; 0: it does not

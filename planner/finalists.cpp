@@ -27,4 +27,13 @@ Seconds simulated_step(const Pricer& pricer, const ParallelPlan& plan,
                   time.step - time.turns + (simulated - closed) * (1 + model.straggler_share()));
 }
 
+void simulate_step(const PlanRequest& request, Candidate& candidate) {
+  constexpr double kMostPasses = 4e6;
+  const PipelineShape shape = shape_of(candidate.plan, request.job.global_batch);
+  if (2.0 * shape.stages() * shape.microbatches > kMostPasses) return;
+  const Pricer pricer(request.model, request.job, request.cluster, request.stack,
+                      request.calibration);
+  candidate.simulated_step = simulated_step(pricer, candidate.plan, candidate.prediction);
+}
+
 }  // namespace echelon

@@ -1,7 +1,7 @@
 // Finalists of a search, run through the schedule simulator.
 #pragma once
 
-#include "costmodel/price.hpp"
+#include "planner/search.hpp"
 
 namespace echelon {
 
@@ -11,5 +11,9 @@ namespace echelon {
 /// step stay as priced. One stage: the step itself.
 [[nodiscard]] Seconds simulated_step(const Pricer& pricer, const ParallelPlan& plan,
                                      const Prediction& prediction);
+
+/// Simulates a candidate that is not a search's: at most four million forwards and backwards, else
+/// it stays without a simulated step.
+void simulate_step(const PlanRequest& request, Candidate& candidate);
 
 }  // namespace echelon

@@ -129,6 +129,7 @@ class Comparison {
   /// In the order of predict().
   void measure() {
     const CostBreakdown& parts = run_.report.measured->time;
+    of_finisher_ = run_.report.measured->stage_times.empty();
     observe(parts.total().in(kSecond));
     if (!alone_) return;
     for (const Seconds part :
@@ -157,11 +158,10 @@ class Comparison {
     const StageModel model(pricer_, plan_, costs_);
     const auto m = static_cast<double>(model.microbatches());
     const std::vector<Stage>& stages = scratch_.memory.contents;
-    const StageTimes own = model.times(stages[finisher_]);
+    const CostBreakdown parts = of_finisher_ ? finishers_parts(model, rates) : scratch_.time.parts;
     for (const Seconds part :
-         {m * own.compute, m * own.recompute, m * own.tp, m * own.cp, m * own.ep,
-          scratch_.time.parts.dp_comm_exposed, model.optimizer(stages[finisher_]),
-          m * own.host + rates.step_fixed}) {
+         {parts.compute, parts.recompute, parts.tp_comm_exposed, parts.cp_comm_exposed,
+          parts.ep_comm_exposed, parts.dp_comm_exposed, parts.optimizer, parts.host}) {
       out.push_back(part.in(kSecond));
     }
     for (std::size_t stage = 0; stage < busy_.size(); ++stage) {
@@ -174,6 +174,31 @@ class Comparison {
           count_of(program, Op::send_activation) + count_of(program, Op::send_gradient);
       out.push_back((sends * model.hop()).in(kSecond));
     }
+  }
+
+  /// Of the stage that was over last, beside what it waits for other stages: what reports hold that
+  /// tell no stages.
+  [[nodiscard]] CostBreakdown finishers_parts(const StageModel& model,
+                                              const Calibration& rates) const {
+    const auto m = static_cast<double>(model.microbatches());
+    const std::vector<Stage>& stages = scratch_.memory.contents;
+    const auto data = [&](const Stage& stage, const StageTimes& times) {
+      return m * times.dp + model.reduction(stage, times);
+    };
+    const StageTimes own = model.times(stages[finisher_]);
+    CostBreakdown parts = scratch_.time.parts;
+    parts.dp_comm_exposed += data(stages[finisher_], own);
+    for (const Stage& stage : stages) {
+      parts.dp_comm_exposed -= data(stage, model.times(stage)) / static_cast<double>(stages.size());
+    }
+    parts.compute = m * own.compute;
+    parts.recompute = m * own.recompute;
+    parts.tp_comm_exposed = m * own.tp;
+    parts.cp_comm_exposed = m * own.cp;
+    parts.ep_comm_exposed = m * own.ep;
+    parts.optimizer = model.optimizer(stages[finisher_]);
+    parts.host = m * own.host + rates.step_fixed;
+    return parts;
   }
 
   /// As costmodel/schedule/of_plan.cpp divides them among instructions.
@@ -195,6 +220,7 @@ class Comparison {
   Prediction scratch_;
   bool alone_ = true;            ///< every rank has a core
   std::size_t finisher_ = 0;     ///< pipeline rank that was over last
+  bool of_finisher_ = true;      ///< what was measured are its parts, not means over all stages
   std::vector<BusyTimes> busy_;  ///< of every pipeline rank
   std::vector<double> measured_, sharers_, weights_, predicted_;
 };

@@ -30,7 +30,11 @@ Paint paint_of(double change, bool less_is_better) {
 std::string time_side_by_side(const PlanFile& x, const PlanFile& y, const TextStyle& style) {
   Table table({{"", Table::Align::left, 0}, {"A"}, {"B"}, {"B - A"}, {"of A's step"}});
   const Seconds step = x.predicted.time.total();
-  for (const TimeBeside& row : beside(x.predicted.time, y.predicted.time)) {
+  std::vector<TimeBeside> rows = beside(x.predicted.time, y.predicted.time);
+  if (x.predicted.simulated && y.predicted.simulated) {
+    rows.push_back({"event by event", *x.predicted.simulated, *y.predicted.simulated});
+  }
+  for (const TimeBeside& row : rows) {
     const double change = (row.b - row.a) / step;
     const Paint paint = paint_of(change, true);
     table.add({std::string(row.name), duration(row.a), duration(row.b),

@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::array<FigureFacts, 9> kFigures = {{
     {Figure::step, "step", "step_seconds", "step",
-     "time of one optimizer step: compute, recompute, exposed communication, pipeline bubble, "
-     "optimizer, host and data, summed over the rank that finishes last (docs/formulas.md)"},
+     "time of one optimizer step: compute, recompute, exposed communication, pipeline "
+     "fill/drain, stage imbalance, optimizer, host and data, means of the stages "
+     "(docs/formulas.md)"},
     {Figure::tokens_per_second, "tokens", "tokens_per_second", "tokens/s",
      "global batch · sequence / step", false},
     {Figure::mfu, "mfu", "mfu", "MFU",

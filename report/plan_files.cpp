@@ -19,7 +19,7 @@ PredictedCosts costs_of(const Candidate& candidate) {
           .peak_reserved = p.memory.peak_reserved,
           .stages = p.memory.stages,
           .time = p.time.parts,
-          .stage_times = {},
+          .stage_times = p.time.stages,
           .simulated = candidate.simulated_step,
           .low = p.time.low,
           .high = p.time.high,

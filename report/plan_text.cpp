@@ -29,7 +29,8 @@ struct StageRange {
   std::size_t last = 0;
 };
 
-std::vector<StageRange> equal_ranges(const std::vector<MemoryBreakdown>& stages) {
+template <class T>
+std::vector<StageRange> equal_ranges(const std::vector<T>& stages) {
   std::vector<StageRange> ranges;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     if (!ranges.empty() && stages[ranges.back().first] == stages[s])
@@ -164,6 +165,44 @@ std::string memory_by_stage(const PredictedCosts& costs, const std::vector<Stage
   return out;
 }
 
+/// What each stage does and waits for; of very long pipelines the first and the last.
+std::string time_by_stage(const PredictedCosts& costs, bool in_seconds, const TextStyle& style) {
+  constexpr std::size_t kMostRows = 16;
+  Table table({{"stage", Table::Align::left, 0},
+               {"compute", Table::Align::right, 1},
+               {"communication"},
+               {"fill/drain"},
+               {"imbalance"},
+               {"other", Table::Align::right, 1},
+               {"idle"}});
+  const auto told = [&](Seconds time) {
+    return in_seconds ? fmt::format("{:.3f}", time.in(kSecond))
+                      : fmt::format("{:.2f}", time.in(1_ms));
+  };
+  const std::vector<StageRange> ranges = equal_ranges(costs.stage_times);
+  std::size_t left_out = 0;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const bool at_an_end = i < kMostRows / 2 || i + kMostRows / 2 >= ranges.size();
+    if (!at_an_end) {
+      left_out += ranges[i].last - ranges[i].first + 1;
+      continue;
+    }
+    const StageTime& stage = costs.stage_times[ranges[i].first];
+    table.add({stage_name(ranges[i]), told(stage.compute + stage.recompute),
+               told(stage.communication_wait), told(stage.fill_drain), told(stage.imbalance),
+               told(stage.optimizer + stage.host + stage.data),
+               percent(stage.idle() / stage.total())});
+  }
+  std::string out = heading(fmt::format("Time of each stage, {}", in_seconds ? "s" : "ms"), style) +
+                    table.text(style);
+  if (left_out > 0) {
+    out += folded(fmt::format("{} between them are left out; --json lists all.",
+                              counted(static_cast<std::int64_t>(left_out), "stage")),
+                  "  ", style);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string shell_quoted(std::string_view word) {
@@ -212,6 +251,11 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
                   duration(p.time.high), name_of(p.evidence), human_count(p.tokens_per_second),
                   human_count(p.tokens_per_second / request.cluster.gpus())),
       "step       ", style);
+  if (candidate.simulated_step && candidate.plan.pp > 1) {
+    out += folded(fmt::format("{} event by event ({})", duration(*candidate.simulated_step),
+                              signed_percent(*candidate.simulated_step / p.time.step - 1)),
+                  "simulated  ", style);
+  }
   out += folded(
       fmt::format("{} = {} TFLOP/s per GPU (6N + 12LhT FLOPs per token) of {} "
                   "(dense {})",
@@ -245,7 +289,12 @@ std::string time_text(const PredictedCosts& costs, const TextStyle& style) {
                           : fmt::format("{:.2f} ms", part.time.in(1_ms)),
                percent(share), Cell(bar(share, bar_columns(style), style), Paint::accent)});
   }
-  return heading("Time of one step, on the rank that finishes last", style) + table.text(style);
+  const bool stages = costs.stage_times.size() > 1;
+  std::string out =
+      heading(stages ? "Time of one step, mean of the stages" : "Time of one step", style) +
+      table.text(style);
+  if (stages) out += time_by_stage(costs, in_seconds, style);
+  return out;
 }
 
 std::string assumptions_text(const PlanRequest& request, const TextStyle& style) {

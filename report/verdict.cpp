@@ -62,7 +62,7 @@ std::vector<Tile> tiles_of(const PlanRequest& request, const Candidate& candidat
   std::vector<Tile> out;
   Tile step{"Step", duration(p.time.step),
             fmt::format("{} to {}", duration(p.time.low), duration(p.time.high)),
-            "Sum of the parts of one optimizer step on the rank that finishes last; below it the "
+            "Sum of the parts of one optimizer step, means of the pipeline's stages; below it the "
             "80 % band of the calibration.",
             Paint::plain};
   if (best != nullptr && best->fits && p.time.step > best->prediction.time.step) {
@@ -82,8 +82,13 @@ std::vector<Tile> tiles_of(const PlanRequest& request, const Candidate& candidat
                              "B) / (step x GPUs x {} TFLOP/s, the dense {} peak of {})",
                              in_teraflops(peak), name_of(request.job.precision.compute), gpu.name),
                  Paint::plain});
-  out.push_back({"Bubble", percent(p.time.bubble_share()), duration(p.time.parts.bubble()),
-                 "Share of the step in which the compute queue waits on pipeline receives",
+  const CostBreakdown& parts = p.time.parts;
+  out.push_back({"Bubble", percent(p.time.bubble_share()),
+                 fmt::format("fill/drain {}, imbalance {}", percent(parts.fill_drain / p.time.step),
+                             percent(parts.imbalance / p.time.step)),
+                 "Share of the step that a stage waits for other stages, mean of the stages. "
+                 "Fill/drain: what the schedule imposes on equal stages. Imbalance: waiting for "
+                 "slower stages.",
                  Paint::plain});
   out.push_back(memory_of(request, candidate));
   out.push_back(training_of(request, p.time.step));

@@ -19,6 +19,8 @@ void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks,
   const PredictedCosts& predicted = report.plan.predicted;
   measured.evidence = Evidence::measured;
   measured.time = measured_parts(schedule, ranks);
+  measured.stage_times.clear();  // those of the rank that finishes last alone are known
+  measured.simulated.reset();
   measured.low = measured.high = measured.time.total();
   measured.tokens_per_second =
       report.plan.job.tokens_per_step() / measured.time.total().in(kSecond);

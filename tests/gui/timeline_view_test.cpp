@@ -57,7 +57,8 @@ TEST_CASE("rows of the timeline hold every instruction that takes time") {
   std::size_t spans = 0;
   for (const Span& span : gantt.step.timeline.spans) spans += span.end > span.start ? 1 : 0;
   CHECK(bars == spans);
-  CHECK(shown.view.title().contains("bubble"));
+  CHECK(shown.view.title().contains("fill/drain"));
+  CHECK(shown.view.title().contains("imbalance"));
 }
 
 TEST_CASE("a timeline is simulated only once it is visible") {
