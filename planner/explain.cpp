@@ -334,11 +334,11 @@ Limit limit_of(const Candidate& candidate, Bytes usable) {
   const Prediction& p = candidate.prediction;
   if (!candidate.fits) return {Bottleneck::memory, p.memory.peak_reserved / usable};
   const CostBreakdown& t = p.time.parts;
-  const std::array<std::pair<Bottleneck, Seconds>, 4> losses = {
+  const std::array<std::pair<Bottleneck, Seconds>, 5> losses = {
       {{Bottleneck::recompute, t.recompute},
-       {Bottleneck::bandwidth, t.tp_comm_exposed + t.cp_comm_exposed + t.ep_comm_exposed +
-                                   t.pp_comm_exposed + t.dp_comm_exposed},
-       {Bottleneck::bubble, t.bubble()},
+       {Bottleneck::bandwidth, t.communication()},
+       {Bottleneck::fill_drain, t.fill_drain},
+       {Bottleneck::imbalance, t.imbalance},
        {Bottleneck::overhead, t.optimizer + t.host + t.data}}};
   const auto worst =
       std::max_element(losses.begin(), losses.end(),

@@ -29,7 +29,17 @@ enum class Technique {
 [[nodiscard]] std::string_view name_of(Technique technique);  ///< "one-gpu", ...
 
 /// What stops a step from being better.
-enum class Bottleneck { memory, batch, shapes, compute, recompute, bandwidth, bubble, overhead };
+enum class Bottleneck {
+  memory,
+  batch,
+  shapes,
+  compute,
+  recompute,
+  bandwidth,
+  fill_drain,  ///< of the pipeline
+  imbalance,   ///< of its stages
+  overhead
+};
 [[nodiscard]] std::string_view name_of(Bottleneck bottleneck);
 
 enum class MemoryCategory { weights, gradients, optimizer, activations, buffers };

@@ -28,7 +28,8 @@ std::string_view name_of(Bottleneck bottleneck) {
     case Bottleneck::compute: return "compute";
     case Bottleneck::recompute: return "recompute";
     case Bottleneck::bandwidth: return "bandwidth";
-    case Bottleneck::bubble: return "bubble";
+    case Bottleneck::fill_drain: return "fill-drain";
+    case Bottleneck::imbalance: return "imbalance";
     case Bottleneck::overhead: return "overhead";
   }
   return "?";

@@ -58,6 +58,12 @@ struct Uneven {
   Seconds balanced;  ///< its best plan with balanced stages
 };
 
+/// A tuple that can win and whose layers are not searched for their best split.
+struct Unsplit {
+  OpenSplits::Kind kind{};
+  Seconds least;
+};
+
 /// The Pareto front found so far: time ascending, memory descending.
 class Front {
  public:
@@ -105,6 +111,7 @@ class Search {
     return counts_.fitting + counts_.too_large + counts_.bounded > 0;
   }
   [[nodiscard]] std::vector<RejectionCount> rejections() const;
+  [[nodiscard]] std::vector<OpenSplits> open_splits() const;
   /// 1 − (best open bound) / (best found): how much faster an open tuple could be.
   [[nodiscard]] double gap() const;
 
@@ -128,6 +135,7 @@ class Search {
   enum class Outcome { too_large, hopeless, bounded, open };
   [[nodiscard]] std::optional<Rejection> broken_rule(const Tuple& tuple);
   Outcome visit_tuple(Tuple tuple, const Base& base, Seconds least);
+  void note_unsplit(const Tuple& tuple, Seconds least);
   void visit_mix(Tuple tuple, const CutCosts& costs, Seconds bound);
   void visit_recompute(Tuple tuple, const CutCosts& costs);
   void price(const Tuple& tuple, const CutCosts& costs);
@@ -166,6 +174,7 @@ class Search {
   std::vector<Split> splits_;
   std::vector<Uneven> uneven_;
   std::size_t next_uneven_ = 0;
+  std::vector<Unsplit> unsplit_;
   std::vector<Seconds> best_;  ///< step times of the top K, ascending
   Front front_;
   std::map<std::tuple<int, int, int>, TooLarge> closest_;  ///< per (tp, cp, pp)
@@ -475,6 +484,7 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
   const bool chunks = tuple.vpp > 1 && request_.stack.any_layout && pricer_.one_kind();
   const bool splits = (chunks || tuple.schedule == ScheduleKind::one_f_one_b) && tuple.pp > 1 &&
                       !pinned.layers_per_stage && !pinned_counts;
+  if (can_win && !splits && tuple.pp > 1 && !pinned.layers_per_stage) note_unsplit(tuple, least);
   const Seconds balanced = best_of_last(counts_.priced - priced);
   const bool least_held = splits && tuple.schedule == ScheduleKind::one_f_one_b;
   const bool may_fit = shortage <= Bytes{} || (splits && (some_can_win || least_held) &&
@@ -504,6 +514,18 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
   if (!inserted) at->second = std::min(at->second, entry);
   if (!may_fit && least_held) return Outcome::hopeless;
   return may_fit && some_can_win ? Outcome::open : Outcome::too_large;
+}
+
+/// Stacks that want equal chunks have one split alone.
+void Search::note_unsplit(const Tuple& tuple, Seconds least) {
+  using enum OpenSplits::Kind;
+  const bool two_kinds = tuple.vpp > 1 && !pricer_.one_kind();
+  if (tuple.vpp > 1 && !request_.stack.any_layout) return;
+  unsplit_.push_back({two_kinds                                        ? interleaved_two_kinds
+                      : tuple.schedule == ScheduleKind::zero_bubble_h1 ? zero_bubble_h1
+                      : tuple.schedule == ScheduleKind::gpipe          ? gpipe
+                                                                       : pinned_recompute,
+                      least});
 }
 
 /// Where layers cannot be split but each stage may recompute on its own: the fastest for each.
@@ -721,6 +743,20 @@ double Search::gap() const {
   return std::max(0.0, 1 - open / best_.front());
 }
 
+std::vector<OpenSplits> Search::open_splits() const {
+  std::map<OpenSplits::Kind, OpenSplits> found;
+  for (const Unsplit& open : unsplit_) {
+    if (best_.empty() || open.least >= best_.front()) continue;
+    OpenSplits& entry = found[open.kind];
+    entry.kind = open.kind;
+    ++entry.tuples;
+    entry.gap = std::max(entry.gap, 1 - open.least / best_.front());
+  }
+  std::vector<OpenSplits> out;
+  for (const auto& [kind, entry] : found) out.push_back(entry);
+  return out;
+}
+
 PlanReport Search::report() {
   PlanReport out;
   std::sort(fitting_.begin(), fitting_.end());
@@ -770,6 +806,16 @@ std::optional<Error> contradiction(const PlanRequest& request) {
 
 }  // namespace
 
+std::string_view name_of(OpenSplits::Kind kind) {
+  switch (kind) {
+    case OpenSplits::Kind::interleaved_two_kinds: return "interleaved-two-kinds";
+    case OpenSplits::Kind::zero_bubble_h1: return "zb-h1";
+    case OpenSplits::Kind::gpipe: return "gpipe";
+    case OpenSplits::Kind::pinned_recompute: return "pinned-recompute";
+  }
+  return "?";
+}
+
 Result<PlanReport> search(const PlanRequest& request, const Progress& progress) {
   if (auto error = contradiction(request)) return *error;
   Search search(request);
@@ -787,6 +833,8 @@ Result<PlanReport> search(const PlanRequest& request, const Progress& progress) 
   PlanReport report = search.report();
   report.exhaustive = finished;
   report.gap = finished ? 0 : search.gap();
+  report.open_splits = search.open_splits();
+  for (const OpenSplits& open : report.open_splits) report.gap = std::max(report.gap, open.gap);
   return report;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "costmodel/price.hpp"
@@ -45,6 +46,20 @@ struct SearchCounts {
   std::int64_t splits = 0;     ///< tuples whose layers were split by the dynamic programme
 };
 
+/// Combinations whose layers were split evenly over the stages and not searched for a better split.
+struct OpenSplits {
+  enum class Kind {
+    interleaved_two_kinds,  ///< chunks of layers of two kinds (dense, with experts)
+    zero_bubble_h1,
+    gpipe,
+    pinned_recompute  ///< the request says how many layers each stage recomputes
+  };
+  Kind kind{};
+  std::int64_t tuples = 0;  ///< whose bound lies below the winner's step
+  double gap = 0;           ///< how much faster one of them could be at most, in [0, 1)
+};
+[[nodiscard]] std::string_view name_of(OpenSplits::Kind kind);  ///< "interleaved-two-kinds"
+
 struct PlanReport {
   std::vector<Candidate> candidates;  ///< best first, at most request.top; the winner is [0]
   std::vector<Candidate> pareto;      ///< no other plan is both faster and smaller; fastest first;
@@ -52,9 +67,11 @@ struct PlanReport {
   std::vector<RejectionCount> rejected;
   std::vector<NearMiss> near_misses;  ///< filled when nothing fits, closest first
   SearchCounts counts;
-  bool exhaustive = true;  ///< every tuple was priced or bounded: the winner is proved
-  double gap = 0;          ///< when not: how much faster an open tuple could still be, in [0, 1)
+  bool exhaustive = true;               ///< every tuple was priced or bounded
+  std::vector<OpenSplits> open_splits;  ///< … but of these their other splits were not
+  double gap = 0;                       ///< how much faster what is open could still be, in [0, 1)
 
+  [[nodiscard]] bool proved() const { return exhaustive && open_splits.empty(); }
   [[nodiscard]] const Candidate* winner() const {
     return candidates.empty() ? nullptr : &candidates.front();
   }

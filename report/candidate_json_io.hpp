@@ -18,6 +18,8 @@ inline constexpr int kReportSchema = 1;
                                   const Provenance& provenance);
 /// What was asked, defaults filled in.
 [[nodiscard]] Json request_json(const PlanRequest& request, const Provenance& provenance);
+/// Whether the winner is proved, and what of the space was looked at.
+[[nodiscard]] Json certificate_json(const PlanReport& report);
 /// Texts may hold what a user typed; a byte that is not UTF-8 must not stop the report.
 [[nodiscard]] std::string dumped(const Json& document);
 

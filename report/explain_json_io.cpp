@@ -122,6 +122,7 @@ std::string explain_json(const Explanation& explanation, const std::optional<Why
       {{"schema", kReportSchema},
        {"request", request_json(request, provenance)},
        {"winner", winner != nullptr ? candidate_json(request, *winner, provenance) : Json(nullptr)},
+       {"certificate", certificate_json(explanation.choice.report)},
        {"chain", std::move(chain)},
        {"layout", std::move(layout)},
        {"sensitivities", std::move(changes)},

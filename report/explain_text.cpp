@@ -316,6 +316,7 @@ std::string beginning(const Explanation& explanation, const TextStyle& style) {
   std::string out = job_text(request, style);
   if (const Candidate* winner = explanation.choice.report.winner()) {
     out += headline(request, *winner, "best plan", style);
+    out += folded(proof_of(explanation.choice.report), "proof      ", style);
   }
   return out;
 }
@@ -332,7 +333,10 @@ std::string words_of(const Limit& limit) {
     case Bottleneck::recompute: return "computing again takes " + share + " of the step";
     case Bottleneck::bandwidth:
       return "communication that nothing hides takes " + share + " of the step";
-    case Bottleneck::bubble: return "the pipeline's bubble takes " + share + " of the step";
+    case Bottleneck::fill_drain:
+      return "filling and draining the pipeline takes " + share + " of the step";
+    case Bottleneck::imbalance:
+      return "stages that wait for slower ones idle for " + share + " of the step";
     case Bottleneck::overhead: return "optimizer and host take " + share + " of the step";
   }
   return {};
@@ -356,6 +360,9 @@ std::string explain_briefly(const Explanation& explanation, const TextStyle& sty
   const Candidate* winner = explanation.choice.report.winner();
   if (winner == nullptr) return near_misses_text(request, explanation.choice.report, style);
   std::string out = headline(request, *winner, "best plan", style).substr(1);
+  if (!explanation.choice.report.proved()) {
+    out += folded(proof_of(explanation.choice.report), "proof      ", style);
+  }
   if (const Sensitivity* best = most_valuable(explanation.sensitivities)) {
     out += folded(buys_most_sentence(*best, request), "buys most  ", style);
   }
@@ -364,9 +371,13 @@ std::string explain_briefly(const Explanation& explanation, const TextStyle& sty
 
 std::string verdict_text(const Explanation& explanation, const WhyNotAnswer& asked,
                          const TextStyle& style) {
-  return heading("Why not " + asked.asked, style) + verdict_text(explanation.choice.request,
-                                                                 explanation.choice.report.winner(),
-                                                                 asked.answer, style);
+  const PlanReport& report = explanation.choice.report;
+  std::string out = heading("Why not " + asked.asked, style) +
+                    verdict_text(explanation.choice.request, report.winner(), asked.answer, style);
+  if (asked.answer.verdict == WhyNot::Verdict::winner && !report.proved()) {
+    out += folded("Not proved: " + open_splits_of(report), "", style);
+  }
+  return out;
 }
 
 std::string why_not_text(const Explanation& explanation, const WhyNotAnswer& asked,

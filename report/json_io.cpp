@@ -51,11 +51,6 @@ Json near_miss_json(const PlanRequest& request, const NearMiss& miss) {
               {"plan", plan_json(miss.candidate.plan, request.job.global_batch)}};
 }
 
-std::int64_t simulated_finalists(const PlanReport& report) {
-  return std::count_if(report.candidates.begin(), report.candidates.end(),
-                       [](const Candidate& c) { return c.simulated_step.has_value(); });
-}
-
 Json rejected_json(const PlanRequest& request, const PlanReport& report) {
   Json list = Json::array();
   for (const RejectionCount& rejection : report.rejected) {
@@ -84,7 +79,7 @@ Json timing_json(const Timing& timing) {
 Json difference(const Json& a, const Json& b) {
   Json out = Json::object();
   for (const auto& [key, value] : a.items()) {
-    if (!value.is_number() || !b.contains(key)) continue;
+    if (!value.is_number() || !b.contains(key) || !b[key].is_number()) continue;
     if (value.is_number_integer())
       out[key] = b[key].get<std::int64_t>() - value.get<std::int64_t>();
     else
@@ -137,6 +132,24 @@ Json counts_json(const Choice& choice) {
 
 }  // namespace
 
+Json certificate_json(const PlanReport& report) {
+  const auto simulated =
+      std::count_if(report.candidates.begin(), report.candidates.end(),
+                    [](const Candidate& c) { return c.simulated_step.has_value(); });
+  Json open = Json::array();
+  for (const OpenSplits& each : report.open_splits) {
+    open.push_back({{"kind", name_of(each.kind)}, {"tuples", each.tuples}, {"gap", each.gap}});
+  }
+  return Json{{"proved_optimal", report.proved()},
+              {"gap", report.gap},
+              {"tuples", report.counts.tuples},
+              {"pruned_by_memory", report.counts.too_large},
+              {"pruned_by_bound", report.counts.bounded},
+              {"priced", report.counts.priced},
+              {"simulated", simulated},
+              {"splits_not_searched", std::move(open)}};
+}
+
 Json request_json(const PlanRequest& request, const Provenance& provenance) {
   return Json{{"schema", kReportSchema},
               {"version", provenance.version},
@@ -182,11 +195,7 @@ std::string search_json(const Choice& choice, const Provenance& provenance, cons
   if (request.gpus_at_most) document["gpu_counts"] = counts_json(choice);
   document["rejected"] = rejected_json(request, report);
   document["near_misses"] = std::move(near_misses);
-  document["certificate"] = Json{
-      {"proved_optimal", report.exhaustive},      {"gap", report.gap},
-      {"tuples", report.counts.tuples},           {"pruned_by_memory", report.counts.too_large},
-      {"pruned_by_bound", report.counts.bounded}, {"priced", report.counts.priced},
-      {"simulated", simulated_finalists(report)}};
+  document["certificate"] = certificate_json(report);
   document["timing"] = timing_json(timing);
   return dumped(document);
 }

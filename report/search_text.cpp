@@ -304,27 +304,47 @@ std::string next_steps(const PlanReport& report, std::string_view command, const
 
 }  // namespace
 
+std::string open_splits_of(const PlanReport& report) {
+  const auto words = [](OpenSplits::Kind kind) {
+    switch (kind) {
+      case OpenSplits::Kind::interleaved_two_kinds: return "interleaved with layers of two kinds";
+      case OpenSplits::Kind::zero_bubble_h1: return "under ZB-H1";
+      case OpenSplits::Kind::gpipe: return "under GPipe";
+      case OpenSplits::Kind::pinned_recompute: return "with pinned numbers of recomputed layers";
+    }
+    return "";
+  };
+  if (report.open_splits.empty()) return {};
+  std::string out = "of";
+  double gap = 0;
+  for (const OpenSplits& open : report.open_splits) {
+    out += fmt::format("{} {} {}", &open == &report.open_splits.front() ? "" : ", and of",
+                       counted(open.tuples, "combination"), words(open.kind));
+    gap = std::max(gap, open.gap);
+  }
+  return out + fmt::format(
+                   " the balanced split of the layers alone was priced; another split may "
+                   "be up to {:.1f} % faster.",
+                   100 * gap);
+}
+
 std::string proof_of(const PlanReport& report) {
   const SearchCounts& counts = report.counts;
-  const std::string proof =
-      report.exhaustive
-          ? fmt::format(
-                "Proved best of all {} combinations of the searched axes: {} fit and were priced, "
-                "{} were ruled out by their bounds, {} do not fit, the rest is ruled out below.",
-                grouped(counts.tuples), grouped(counts.fitting), grouped(counts.bounded),
-                grouped(counts.too_large))
-          : fmt::format(
-                "Not proved: best of the {} combinations priced before the search was stopped. One "
-                "that is up to {:.1f} % faster may exist.",
-                grouped(counts.fitting), 100 * report.gap);
-  std::string checked;
-  const Candidate* winner = report.winner();
-  if (winner != nullptr && winner->plan.pp > 1 && winner->simulated_step) {
-    const double off = *winner->simulated_step / winner->prediction.time.step - 1;
-    checked = fmt::format(" Simulated event by event the winner takes {} ({}).",
-                          duration(*winner->simulated_step), signed_percent(off));
+  if (!report.exhaustive) {
+    return fmt::format(
+        "Not proved: best of the {} combinations priced before the search was stopped. One that is "
+        "up to {:.1f} % faster may exist.",
+        grouped(counts.fitting), 100 * report.gap);
   }
-  return proof + checked;
+  const std::string looked_at = fmt::format(
+      "{} fit and were priced, {} were ruled out by their bounds, {} do not fit, the rest is ruled "
+      "out below.",
+      grouped(counts.fitting), grouped(counts.bounded), grouped(counts.too_large));
+  const std::string all =
+      fmt::format("all {} combinations of the searched axes", grouped(counts.tuples));
+  if (report.proved()) return fmt::format("Proved best of {}: {}", all, looked_at);
+  return fmt::format("Best found of {}, not proved: {} Of all, {}", all, open_splits_of(report),
+                     looked_at);
 }
 
 std::string near_misses_text(const PlanRequest& request, const PlanReport& report,

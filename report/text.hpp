@@ -22,6 +22,9 @@ namespace echelon {
                                            const TextStyle& style);
 /// What became of the combinations searched, and whether the winner is proved.
 [[nodiscard]] std::string proof_of(const PlanReport& report);
+/// Which combinations had one split of their layers priced alone, and what that may cost; "" when
+/// none.
+[[nodiscard]] std::string open_splits_of(const PlanReport& report);
 /// One configuration, priced.
 [[nodiscard]] std::string predict_text(const PlanRequest& request, const Candidate& candidate,
                                        const TextStyle& style);

@@ -50,7 +50,10 @@ void check_candidate(const Json& candidate) {
 double sum_of_parts(const Json& time) {
   double sum = 0;
   for (const auto& [key, value] : time.items()) {
-    if (key != "step_seconds" && key != "low_seconds" && key != "high_seconds") {
+    const bool part = value.is_number() && key != "step_seconds" && key != "low_seconds" &&
+                      key != "high_seconds" && key != "bubble_seconds" &&
+                      key != "simulated_seconds" && key != "stage";
+    if (part) {
       sum += value.get<double>();
     }
   }
@@ -64,8 +67,9 @@ TEST_CASE("a search has every key of the contract") {
   const Json found = document(sandbox.plan(kSearch));
   check_keys(found,
              {"request", "winner", "candidates", "pareto", "rejected", "certificate", "timing"});
-  check_keys(found["certificate"], {"proved_optimal", "gap", "tuples", "pruned_by_memory",
-                                    "pruned_by_bound", "priced", "simulated"});
+  check_keys(found["certificate"],
+             {"proved_optimal", "gap", "tuples", "pruned_by_memory", "pruned_by_bound", "priced",
+              "simulated", "splits_not_searched"});
   check_keys(found["timing"], {"seconds", "configurations_per_second"});
   REQUIRE(found["candidates"].size() == 5);
   CHECK(found["winner"] == found["candidates"][0]);
@@ -83,6 +87,17 @@ TEST_CASE("the parts of a step sum to its time and those of a stage to its total
   for (const Json& candidate : found["candidates"]) {
     const Json& time = candidate["time"];
     CHECK(sum_of_parts(time) == Approx(time["step_seconds"].get<double>()).epsilon(1e-12));
+    CHECK(time["bubble_seconds"].get<double>() == Approx(time["fill_drain_seconds"].get<double>() +
+                                                         time["imbalance_seconds"].get<double>()));
+    CHECK(time["simulated_seconds"].get<double>() > 0);
+    REQUIRE(time["stages"].size() == 4);
+    for (std::size_t stage = 0; stage < 4; ++stage) {
+      CHECK(time["stages"][stage]["stage"] == stage);
+      check_keys(time["stages"][stage], {"compute_seconds", "fill_drain_seconds",
+                                         "imbalance_seconds", "communication_wait_seconds"});
+      CHECK(sum_of_parts(time["stages"][stage]) ==
+            Approx(time["step_seconds"].get<double>()).epsilon(1e-9));
+    }
     CHECK(candidate["memory"]["stages"].size() == 4);
     for (const Json& stage : candidate["memory"]["stages"]) {
       std::int64_t sum = 0;

@@ -3,6 +3,7 @@
 
 #include "core/model_io.hpp"
 #include "costmodel/calibration_io.hpp"
+#include "report/words.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/text.hpp"
 
@@ -45,6 +46,22 @@ TEST_CASE("figures say what the prediction says") {
   CHECK(lacks(figures[5].value, "days") == "");
   const Candidate best = predict(request_of_7b(1, 2)).value();
   CHECK(lacks(tiles_of(request, plan, &best)[0].detail, "to the best") == "");
+}
+
+TEST_CASE("the bubble's tile is the mean over the stages, and imbalance is not called one") {
+  PlanRequest request = request_of_7b(4, 1);
+  request.constraints.pp = 4;
+  request.constraints.vpp = 1;
+  request.constraints.layers_per_stage = {14, 6, 6, 6};
+  const Candidate plan = predict(request).value();
+  const TimePrediction& time = plan.prediction.time;
+  const Tile bubble = tiles_of(request, plan, nullptr)[3];
+  CHECK(bubble.value == percent(time.parts.bubble() / time.step));
+  CHECK(bubble.detail == "fill/drain " + percent(time.parts.fill_drain / time.step) +
+                             ", imbalance " + percent(time.parts.imbalance / time.step));
+  CHECK(time.parts.imbalance / time.step > 0.2);
+  CHECK(lacks(verdict_of(request, plan, nullptr).limit, "Stages that wait for slower ones idle") ==
+        "");
 }
 
 TEST_CASE("a verdict says whether a plan fits, and what it costs against the best") {
