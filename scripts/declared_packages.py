@@ -190,7 +190,8 @@ class Tree:
 
     def ninja(self, tool, *arguments):
         # -n: the logs are read, not rewritten.
-        return output_of(["ninja", "-C", self.folder, "-n", "--quiet", "-t", tool, *arguments])
+        return output_of([self.cache["CMAKE_MAKE_PROGRAM"], "-C", self.folder, "-n", "--quiet",
+                          "-t", tool, *arguments])
 
     def configured_from(self):
         lines = [line.strip().lstrip("| ") for line in self.ninja("query", "build.ninja").splitlines()]
@@ -211,6 +212,10 @@ class Tree:
         """All that is made on the way to TARGETS; everything for None."""
         if targets is None:
             return list(self.commands)
+        made = {os.path.basename(output) for output in self.commands}
+        for target in targets:
+            if target not in made:
+                raise Unchecked(f"{self.folder} does not build {target}")
         inputs = self.ninja("inputs", *targets).split("\n")
         finals = [output for output in self.commands
                   if os.path.basename(output) in targets and self._is_link(self.commands[output])]

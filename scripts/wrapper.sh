@@ -42,6 +42,7 @@ libqt6opengl6-dev header:qt6/QtOpenGL/QtOpenGL
 qt6-svg-dev header:qt6/QtSvg/QSvgGenerator
 fonts-dejavu-core command:fc-list
 clang-format command:clang-format
+clang command:clang++
 mmdebstrap command:mmdebstrap
 python3 command:python3
 groff-base command:groff

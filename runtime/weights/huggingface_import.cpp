@@ -116,7 +116,8 @@ Status HuggingFaceWeights::read(const Parameter& parameter, void* out, Element e
   const ForeignPlace place = foreign_place(config_.names, parameter);
   const auto found = files_.tensors().find(full_name(place));
   EXPECTS(found != files_.tensors().end(), "a parameter of the model: " + parameter.name);
-  const auto& [file, tensor] = found->second;
+  const SafetensorsFile& file = *found->second.file;
+  const TensorEntry& tensor = *found->second.tensor;
   const std::int64_t size = bytes_of(element);
   auto* to = static_cast<char*>(out);
   std::memset(out, 0, static_cast<std::size_t>(parameter.count() * size));
@@ -125,8 +126,8 @@ Status HuggingFaceWeights::read(const Parameter& parameter, void* out, Element e
     for_each_piece(parameter, 0, parameter.count(),
                    [&](std::int64_t global, std::int64_t local, std::int64_t count) {
                      if (!fine) return;
-                     fine = file->read(*tensor, place.first * parameter.columns + global, count,
-                                       to + local * size, element);
+                     fine = file.read(tensor, place.first * parameter.columns + global, count,
+                                      to + local * size, element);
                    });
     return fine;
   }
@@ -136,7 +137,7 @@ Status HuggingFaceWeights::read(const Parameter& parameter, void* out, Element e
   for (std::int64_t column = 0; column < parameter.local_columns; ++column) {
     const std::int64_t first = (parameter.first_column + column) * width + place.first;
     const Status read =
-        file->read(*tensor, first + parameter.first_row, parameter.local_rows, row.data(), element);
+        file.read(tensor, first + parameter.first_row, parameter.local_rows, row.data(), element);
     if (!read) return read;
     for (std::int64_t i = 0; i < parameter.local_rows; ++i) {
       std::memcpy(to + (i * parameter.local_columns + column) * size, row.data() + i * size,
