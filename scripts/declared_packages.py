@@ -39,7 +39,9 @@ OPTIONAL = {"run": ["libopenmpi-dev"], "gui": ["libopenmpi-dev"]}
 # Programs that are used where they are found; nothing that is built differs without them.
 OPTIONAL_PROGRAMS = {"ccache": "keeps compiled objects",
                      "git": "tells the commit that `plan --version` prints",
-                     "python3": "runs the tests of bench/ and scripts/"}
+                     "python3": "runs the tests of bench/ and scripts/",
+                     "llvm-ar": "stands in for binutils' beside clang",
+                     "llvm-ranlib": "the same"}
 
 # Not in Debian: what the CUDA backend is built with, where it is. The toolkit is known by its folder.
 CUDA_NAMES = re.compile(r"(lib)?(cudnn|nccl)[^/]*[.](h|so[.0-9]*|a)")
@@ -182,7 +184,7 @@ class Tree:
             raise Unchecked(f"{folder} is not a build tree")
         with open(os.path.join(self.folder, "CMakeCache.txt"), encoding="utf-8") as cache:
             self.cache = dict(re.findall(r"^([\w.-]+):\w+=(.*)$", cache.read(), re.M))
-        self.compiler = self.cache["CMAKE_CXX_COMPILER"]
+        self.compiler = shutil.which(self.cache["CMAKE_CXX_COMPILER"])
         self.project = self.cache["CMAKE_HOME_DIRECTORY"]
         self.commands = {entry["output"]: entry["command"]
                          for entry in json.loads(self.ninja("compdb"))}
@@ -246,12 +248,14 @@ class Tree:
             command = self.commands[output]
             if self._is_link(command):
                 sets.setdefault(self._outside_words(command), output)
+        if not sets:
+            raise Unchecked(f"no command in {self.folder} links with {self.compiler}")
         opened = {}
         with tempfile.TemporaryDirectory() as scratch:
             empty = os.path.join(scratch, "empty.cpp")
-            with open(empty, "w", encoding="utf-8") as source:
-                source.write("int main() {}\n")
             for words, output in sets.items():
+                with open(empty, "w", encoding="utf-8") as source:
+                    source.write(self._empty_program(words))
                 said = subprocess.run(
                     [self.compiler, empty, "-o", os.path.join(scratch, "program"), *words,
                      "-Wl,--trace"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -264,6 +268,13 @@ class Tree:
                     if path.startswith("/") and not path.startswith(scratch) and os.path.exists(path):
                         opened.setdefault(path, output)
         return opened
+
+    @staticmethod
+    def _empty_program(words):
+        if any(re.match(r"-fsanitize=(.*,)?fuzzer(,|$)", word) for word in words):  # brings main()
+            return ("extern \"C\" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) {"
+                    " return 0; }\n")
+        return "int main() {}\n"
 
     def _outside_words(self, command):
         """The words of a link that name libraries outside TREE, and the switches that bring some."""

@@ -89,6 +89,13 @@ class Commands(unittest.TestCase):
                          [checked.shutil.which("sh"), checked.shutil.which("ls")])
 
 
+    def test_that_link_libfuzzer_have_its_main(self):
+        for flags in (("-fsanitize=fuzzer",), ("-lm", "-fsanitize=address,fuzzer")):
+            self.assertNotIn("main", checked.Tree._empty_program(flags))
+        for flags in ((), ("-fsanitize=fuzzer-no-link,address",)):
+            self.assertIn("main", checked.Tree._empty_program(flags))
+
+
 def check(tree, *more):
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
