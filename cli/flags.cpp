@@ -160,7 +160,7 @@ const std::vector<Flag>& flag_table() {
        "what is trained on: llm.c .bin, Megatron .bin with its .idx, or text read byte by byte; "
        "made-up tokens unless given",
        kRun, kNotLayered},
-      {"init-from", "DIR", "initial weights: a HuggingFace folder of the same shapes", kRun,
+      {"init-from", "DIR", "initial weights: a HuggingFace folder of the same model", kRun,
        kNotLayered},
       {"export", "DIR", "write the trained weights as a HuggingFace folder", kRun, kNotLayered},
       {"checkpoint-dir", "DIR", "where checkpoints are written; Ctrl-C writes one too", kRun,

@@ -15,6 +15,8 @@ struct HuggingFaceFamily {
   std::string_view class_prefix;  ///< of architectures[0], up to ForCausalLM or LMHeadModel
   void (*read)(JsonReader&, ModelSpec&);
   bool experts = false;  ///< may have experts; elsewhere keys that count them are an error
+  /// Every key that changes its numbers is read: an unknown one is taken for arithmetic of its own.
+  bool audited = false;
 };
 
 [[nodiscard]] std::span<const HuggingFaceFamily> huggingface_families();

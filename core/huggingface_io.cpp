@@ -164,6 +164,93 @@ const HuggingFaceFamily* find_family(JsonReader& reader, const std::string& type
   return nullptr;
 }
 
+/// Keys of every family that change no number of the forward pass: bookkeeping, generation of text,
+/// initial weights, and what is said by the tensors themselves. Source: transformers,
+/// configuration_utils.py (PreTrainedConfig) and configurations as published.
+constexpr std::array<std::string_view, 74> kBookkeeping = {"_attn_implementation",
+                                                           "_attn_implementation_autoset",
+                                                           "_commit_hash",
+                                                           "_flash_attn_2_enabled",
+                                                           "_name_or_path",
+                                                           "architectures",
+                                                           "attn_implementation",
+                                                           "auto_map",
+                                                           "bad_words_ids",
+                                                           "begin_suppress_tokens",
+                                                           "bos_token_id",
+                                                           "chunk_size_feed_forward",
+                                                           "decoder_start_token_id",
+                                                           "diversity_penalty",
+                                                           "do_sample",
+                                                           "dtype",
+                                                           "early_stopping",
+                                                           "encoder_no_repeat_ngram_size",
+                                                           "eos_token_id",
+                                                           "exponential_decay_length_penalty",
+                                                           "finetuning_task",
+                                                           "forced_bos_token_id",
+                                                           "forced_eos_token_id",
+                                                           "gradient_checkpointing",
+                                                           "id2label",
+                                                           "initializer_range",
+                                                           "is_decoder",
+                                                           "is_encoder_decoder",
+                                                           "keys_to_ignore_at_inference",
+                                                           "label2id",
+                                                           "length_penalty",
+                                                           "license",
+                                                           "max_length",
+                                                           "min_length",
+                                                           "model_type",
+                                                           "no_repeat_ngram_size",
+                                                           "num_beam_groups",
+                                                           "num_beams",
+                                                           "num_labels",
+                                                           "num_return_sequences",
+                                                           "output_attentions",
+                                                           "output_hidden_states",
+                                                           "output_scores",
+                                                           "pad_token_id",
+                                                           "prefix",
+                                                           "pretraining_tp",
+                                                           "problem_type",
+                                                           "remove_invalid_values",
+                                                           "reorder_and_upcast_attn",
+                                                           "repetition_penalty",
+                                                           "return_dict",
+                                                           "return_dict_in_generate",
+                                                           "sep_token_id",
+                                                           "summary_activation",
+                                                           "summary_first_dropout",
+                                                           "summary_proj_to_labels",
+                                                           "summary_type",
+                                                           "summary_use_proj",
+                                                           "suppress_tokens",
+                                                           "task_specific_params",
+                                                           "temperature",
+                                                           "tf_legacy_loss",
+                                                           "tie_encoder_decoder",
+                                                           "tokenizer_class",
+                                                           "top_k",
+                                                           "top_p",
+                                                           "torch_dtype",
+                                                           "torchscript",
+                                                           "transformers_version",
+                                                           "typical_p",
+                                                           "unsloth_fixed",
+                                                           "unsloth_version",
+                                                           "use_bfloat16",
+                                                           "use_cache"};
+
+/// A key that nobody knows may change what the model computes: said, so that no run ignores it.
+void note_unknown_keys(const JsonReader& reader, ModelSpec& model) {
+  for (const std::string& key : reader.unread()) {
+    if (contains(kBookkeeping, key)) continue;
+    model.constants->other_arithmetic.push_back("the key '" + key +
+                                                "' of its config.json, which is not known");
+  }
+}
+
 }  // namespace
 
 Result<ModelSpec> read_huggingface(const Json& document, std::string_view where) {
@@ -182,7 +269,9 @@ Result<ModelSpec> read_huggingface(const Json& document, std::string_view where)
   ModelSpec model;
   model.architecture = type;
   model.source = "HuggingFace configuration " + std::string(where);
+  model.constants.emplace();
   if (family != nullptr) family->read(reader, model);
+  if (family != nullptr && family->audited) note_unknown_keys(reader, model);
   for (JsonReader* step : {&outer, &reader}) {
     const Status read = step->finish();
     if (!read) return read.error();

@@ -128,8 +128,10 @@ void read_deepseek(JsonReader& reader, ModelSpec& model) {
   read_widths(reader, model);
   read_positions(reader, model);
   read_latent_attention(reader, model);
-  model.activation = read_activation(reader, "hidden_act", Activation::silu);
+  model.activation = read_activation(reader, "hidden_act", Activation::silu, model);
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", false);
+  read_norm_epsilon(reader, model, "rms_norm_eps", 1e-6);
+  read_rope(reader, model);
   read_attention_bias(reader, model);
   read_dropout(reader, model);
   const Json* experts = reader.member("n_routed_experts");
@@ -175,7 +177,7 @@ void read_llama4_experts(JsonReader& reader, ModelSpec& model) {
 }  // namespace
 
 void read_mixtral(JsonReader& reader, ModelSpec& model) {
-  read_llama_like(reader, model, MissingKvHeads::are_an_error);
+  read_llama_like(reader, model, {.norm_epsilon = 1e-5, .rope = {.theta = 1e6}});
   read_window(reader, model, 0, model.layers);
   model.moe.experts = small(reader.integer("num_local_experts", 1, kMostExperts));
   model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMostExperts));
@@ -183,7 +185,7 @@ void read_mixtral(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_qwen2_moe(JsonReader& reader, ModelSpec& model) {
-  read_llama_like(reader, model, MissingKvHeads::are_an_error);
+  read_llama_like(reader, model, {});
   model.qkv_bias = reader.boolean_or("qkv_bias", true);
   read_qwen_experts(reader, model);
   model.moe.shared_ffn_hidden =
@@ -198,7 +200,7 @@ void read_qwen2_moe(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_qwen3_moe(JsonReader& reader, ModelSpec& model) {
-  read_llama_like(reader, model, MissingKvHeads::are_an_error);
+  read_llama_like(reader, model, {});
   model.qk_norm = true;
   read_attention_bias(reader, model);
   read_qwen_experts(reader, model);
@@ -216,7 +218,10 @@ void read_deepseek_v3(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_llama4(JsonReader& reader, ModelSpec& model) {
-  read_llama_like(reader, model, MissingKvHeads::mean_multi_head);
+  read_llama_like(reader, model,
+                  {.kv_heads = MissingKvHeads::mean_multi_head,
+                   .norm_epsilon = 1e-5,
+                   .rope = {.theta = 500'000}});
   read_attention_bias(reader, model);
   read_llama4_experts(reader, model);
   const Json* size = reader.member("attention_chunk_size");  // null: no chunks
@@ -232,7 +237,7 @@ void read_llama4(JsonReader& reader, ModelSpec& model) {
 }
 
 void read_gpt_oss(JsonReader& reader, ModelSpec& model) {
-  read_llama_like(reader, model, MissingKvHeads::are_an_error);
+  read_llama_like(reader, model, {.norm_epsilon = 1e-5, .rope = {.theta = 150'000}});
   model.qkv_bias = model.attention_output_bias = reader.boolean_or("attention_bias", true);
   model.attention_sinks = true;
   constexpr int kClassDefault = 128;

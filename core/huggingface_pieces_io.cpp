@@ -9,13 +9,18 @@
 
 namespace echelon {
 
-Activation read_activation(JsonReader& reader, std::string_view key, Activation otherwise) {
+Activation read_activation(JsonReader& reader, std::string_view key, Activation otherwise,
+                           ModelSpec& model) {
   if (!reader.has(key)) return otherwise;
   const std::string word = reader.choice(key, {"silu", "swish", "gelu", "gelu_new", "gelu_fast",
                                                "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2"});
   if (word == "silu" || word == "swish") return Activation::silu;
   if (word == "relu") return Activation::relu;
   if (word == "relu2") return Activation::squared_relu;
+  if (word == "gelu" || word == "quick_gelu") {
+    add_arithmetic(model, "'" + word + "' as its activation; what is computed is gelu_new, the " +
+                              "tanh form");
+  }
   return Activation::gelu;
 }
 
@@ -108,13 +113,15 @@ void read_window(JsonReader& reader, ModelSpec& model, int window_default, int o
   model.windowed_layers = layers;
 }
 
-void read_llama_like(JsonReader& reader, ModelSpec& model, MissingKvHeads missing) {
+void read_llama_like(JsonReader& reader, ModelSpec& model, const LlamaDefaults& otherwise) {
   read_widths(reader, model);
   read_positions(reader, model);
-  read_kv_heads(reader, model, missing);
+  read_kv_heads(reader, model, otherwise.kv_heads);
   read_head_dim(reader, model);
-  model.activation = read_activation(reader, "hidden_act", Activation::silu);
+  model.activation = read_activation(reader, "hidden_act", Activation::silu, model);
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", false);
+  read_norm_epsilon(reader, model, "rms_norm_eps", otherwise.norm_epsilon);
+  read_rope(reader, model, otherwise.rope);
   read_dropout(reader, model);
 }
 

@@ -51,6 +51,9 @@ class JsonReader {
   void ignore(std::initializer_list<std::string_view> keys);
   /// Marks every remaining key as read (foreign formats such as HuggingFace's).
   void ignore_rest();
+  /// Keys nobody asked for so far, in the order of the file; null, false and empty members, which
+  /// say that something is not used, are left out.
+  [[nodiscard]] std::vector<std::string> unread() const;
 
   void fail(std::string_view key, std::string found, std::string expected, std::string hint = {});
   [[nodiscard]] bool failed() const { return error_.has_value(); }

@@ -194,6 +194,18 @@ void JsonReader::ignore(std::initializer_list<std::string_view> keys) {
 
 void JsonReader::ignore_rest() { rest_ignored_ = true; }
 
+std::vector<std::string> JsonReader::unread() const {
+  std::vector<std::string> keys;
+  if (!object_.is_object()) return keys;
+  for (const auto& [key, value] : object_.items()) {
+    const bool unused = value.is_null() || value == Json(false) || value == Json("") ||
+                        ((value.is_array() || value.is_object()) && value.empty());
+    const bool known = std::find(known_.begin(), known_.end(), key) != known_.end();
+    if (!unused && !known) keys.push_back(printable(key));
+  }
+  return keys;
+}
+
 Status JsonReader::finish() {
   std::string unread;
   if (object_.is_object() && !rest_ignored_) {

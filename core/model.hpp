@@ -1,8 +1,10 @@
-// ModelSpec: the shapes of a transformer, and what follows from shapes alone.
+// ModelSpec: the shapes and constants of a transformer, and what follows from shapes alone.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/units.hpp"
 
@@ -40,10 +42,44 @@ struct LatentAttention {
   bool operator==(const LatentAttention&) const = default;
 };
 
+/// How the angles of rotary positions were changed when the context was extended.
+enum class RopeScaling { none, linear, llama3, yarn, dynamic, longrope };
+
+/// Rotary position embedding (arXiv 2104.09864, section 3.2.2): pair i of the d rotated numbers of
+/// a head turns by θ^(−2i/d) from one position to the next, or by what `scaling` makes of it.
+/// Fields that a scaling does not name keep their defaults. Names and rules as in transformers'
+/// modeling_rope_utils.py. Checked by: tests/runtime/rotary_test.cpp.
+struct RotaryEmbedding {
+  double theta = 10'000;    ///< the base θ
+  double rotated_part = 1;  ///< of a head's numbers (partial_rotary_factor)
+  RopeScaling scaling = RopeScaling::none;
+  double factor = 1;           ///< linear, llama3, yarn, dynamic: how far it was extended
+  int original_positions = 0;  ///< llama3, yarn: the context before
+  double low_frequency_factor =
+      1;  ///< llama3: turns in that context up to which angles are divided
+  double high_frequency_factor = 4;  ///< llama3: … from which they stay
+  double beta_fast = 32;             ///< yarn: turns in that context from which angles stay
+  double beta_slow = 1;              ///< yarn: … up to which they are divided
+  bool whole_pairs = true;           ///< yarn: both bounds are moved to whole pairs ("truncate")
+  double attention_factor = 1;       ///< yarn: multiplies cosines and sines
+  bool operator==(const RotaryEmbedding&) const = default;
+};
+
+/// What a model computes with beside its shapes and weights.
+struct ModelConstants {
+  double norm_epsilon =
+      1e-5;              ///< added to the variance in LayerNorm, to the mean square in RMSNorm
+  RotaryEmbedding rope;  ///< means something only with rotary positions
+  /// Arithmetic that no field describes, in words: "scores capped at 50". We plan such models and
+  /// do not execute them.
+  std::vector<std::string> other_arithmetic;
+  bool operator==(const ModelConstants&) const = default;
+};
+
 enum class LayerKind { dense, moe };
 
 /// A decoder-only transformer. Defaults describe a dense Llama-like block.
-/// Counts are exact; every derived number follows from these fields alone.
+/// Counts are exact; every derived number follows from the shapes alone.
 struct ModelSpec {
   std::string name;          ///< catalog name or file stem
   std::string architecture;  ///< family it was read as: "gpt2", "llama", "qwen3" ...
@@ -77,6 +113,9 @@ struct ModelSpec {
   bool attention_sinks = false;  ///< one learned value per head in every softmax (GPT-OSS)
   MixtureOfExperts moe;
   LatentAttention mla;
+  /// Nothing where the file does not say, as in those of schema 1: enough for a plan, not for a
+  /// run.
+  std::optional<ModelConstants> constants;
 
   bool operator==(const ModelSpec&) const = default;
 

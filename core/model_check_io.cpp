@@ -125,6 +125,46 @@ Found check_latent(const ModelSpec& model) {
   return {};
 }
 
+Found check_rope(const RotaryEmbedding& rope) {
+  struct Real {
+    std::string_view field;
+    double value;
+    double least;
+    double most;
+  };
+  const Real reals[] = {
+      {"rope/theta", rope.theta, kLeastTheta, kMostTheta},
+      {"rope/rotated_part", rope.rotated_part, 0, 1},
+      {"rope/factor", rope.factor, 1, kMostRope},
+      {"rope/low_frequency_factor", rope.low_frequency_factor, kLeastRope, kMostRope},
+      {"rope/high_frequency_factor", rope.high_frequency_factor, rope.low_frequency_factor,
+       kMostRope},
+      {"rope/beta_slow", rope.beta_slow, kLeastRope, kMostRope},
+      {"rope/beta_fast", rope.beta_fast, rope.beta_slow, kMostRope},
+      {"rope/attention_factor", rope.attention_factor, kLeastRope, kMostRope},
+  };
+  for (const Real& real : reals) {
+    if (real.value >= real.least && real.value <= real.most) continue;  // false for not-a-number
+    return Complaint{real.field, fmt::format("{:g}", real.value),
+                     fmt::format("a number between {:g} and {:g}", real.least, real.most)};
+  }
+  const bool extended = rope.scaling == RopeScaling::llama3 || rope.scaling == RopeScaling::yarn;
+  if (extended && rope.original_positions < 1) {
+    return Complaint{"rope/original_positions", fmt::format("{}", rope.original_positions),
+                     "the context length before it was extended"};
+  }
+  return {};
+}
+
+Found check_constants(const ModelSpec& model) {
+  if (!model.constants) return {};
+  const double epsilon = model.constants->norm_epsilon;
+  if (!(epsilon >= 0 && epsilon <= 1)) {
+    return Complaint{"norm_epsilon", fmt::format("{:g}", epsilon), "a number between 0 and 1"};
+  }
+  return check_rope(model.constants->rope);
+}
+
 /// The bounds keep a dense layer below 2^63; its experts, or all layers together, may still pass
 /// it.
 Found check_size(const ModelSpec& model) {
@@ -151,7 +191,8 @@ Found check_size(const ModelSpec& model) {
 
 Status check_model(const ModelSpec& model, std::string_view where) {
   // In this order: each relies on the ones before it.
-  for (const auto check : {check_shapes, check_mixture, check_latent, check_size}) {
+  for (const auto check :
+       {check_shapes, check_mixture, check_latent, check_constants, check_size}) {
     if (Found found = check(model)) {
       return input_error(fmt::format("{} at /{}", where, found->field), std::move(found->found),
                          std::move(found->expected));

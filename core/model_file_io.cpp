@@ -11,7 +11,8 @@ namespace echelon {
 
 namespace {
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;
+constexpr int kSchemaOfShapes = 1;  // of files that say no constants
 
 template <class Enum, std::size_t N>
 using Names = std::array<std::pair<Enum, std::string_view>, N>;
@@ -26,6 +27,12 @@ constexpr Names<PositionEmbedding, 4> kPositions = {{{PositionEmbedding::rope, "
                                                      {PositionEmbedding::learned, "learned"},
                                                      {PositionEmbedding::alibi, "alibi"},
                                                      {PositionEmbedding::none, "none"}}};
+constexpr Names<RopeScaling, 6> kScalings = {{{RopeScaling::none, "none"},
+                                              {RopeScaling::linear, "linear"},
+                                              {RopeScaling::llama3, "llama3"},
+                                              {RopeScaling::yarn, "yarn"},
+                                              {RopeScaling::dynamic, "dynamic"},
+                                              {RopeScaling::longrope, "longrope"}}};
 
 template <class Enum, std::size_t N>
 std::string name_in(const Names<Enum, N>& names, Enum value) {
@@ -39,17 +46,14 @@ std::string name_in(const Names<Enum, N>& names, Enum value) {
 /// The default is the first name of the list.
 template <class Enum, std::size_t N>
 Enum choice_or_first(JsonReader& reader, std::string_view key, const Names<Enum, N>& names) {
-  static_assert(N == 2 || N == 4);
   if (!reader.has(key)) {
     reader.ignore({key});
     return names[0].first;
   }
-  std::string word;
-  if constexpr (N == 2) {
-    word = reader.choice(key, {names[0].second, names[1].second});
-  } else {
-    word = reader.choice(key, {names[0].second, names[1].second, names[2].second, names[3].second});
+  const std::string word = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return reader.choice(key, {names[i].second...});
   }
+  (std::make_index_sequence<N>());
   for (const auto& [value, name] : names) {
     if (name == word) return value;
   }
@@ -131,22 +135,64 @@ Status read_latent(JsonReader& outer, LatentAttention& mla) {
   return reader.finish();
 }
 
-std::vector<std::string> read_aliases(JsonReader& reader) {
-  std::vector<std::string> aliases;
-  const Json* list = reader.member("aliases");
-  if (list == nullptr) return aliases;
+/// Empty when the file has no list of that name.
+std::vector<std::string> read_texts(JsonReader& reader, std::string_view key,
+                                    std::string_view expected) {
+  std::vector<std::string> texts;
+  const Json* list = reader.member(key);
+  if (list == nullptr) return texts;
   if (!list->is_array()) {
-    reader.fail("aliases", "not a list", "a list of names");
-    return aliases;
+    reader.fail(key, "not a list", std::string(expected));
+    return texts;
   }
-  for (const Json& alias : *list) {
-    if (!alias.is_string()) {
-      reader.fail("aliases", "an entry that is not a text", "a list of names");
-      return aliases;
+  for (const Json& text : *list) {
+    if (!text.is_string()) {
+      reader.fail(key, "an entry that is not a text", std::string(expected));
+      return texts;
     }
-    aliases.push_back(alias.get<std::string>());
+    texts.push_back(text.get<std::string>());
   }
-  return aliases;
+  return texts;
+}
+
+/// Each scaling says what it needs, and nothing else.
+Status read_rope(const Json& object, const std::string& where, RotaryEmbedding& rope) {
+  JsonReader reader(object, where, "/rope");
+  rope.theta = reader.number("theta", kLeastTheta, kMostTheta);
+  rope.rotated_part = reader.number_or("rotated_part", 0, 1, 1);
+  rope.scaling = choice_or_first(reader, "scaling", kScalings);
+  const bool llama3 = rope.scaling == RopeScaling::llama3;
+  const bool yarn = rope.scaling == RopeScaling::yarn;
+  const bool scaled = rope.scaling != RopeScaling::none && rope.scaling != RopeScaling::longrope;
+  if (scaled) rope.factor = reader.number("factor", 1, kMostRope);
+  if (llama3 || yarn) {
+    rope.original_positions = small(reader.integer("original_positions", 1, kMostPositions));
+  }
+  if (llama3) {
+    rope.low_frequency_factor = reader.number("low_frequency_factor", kLeastRope, kMostRope);
+    rope.high_frequency_factor = reader.number("high_frequency_factor", kLeastRope, kMostRope);
+  }
+  if (yarn) {
+    rope.beta_fast = reader.number("beta_fast", kLeastRope, kMostRope);
+    rope.beta_slow = reader.number("beta_slow", kLeastRope, kMostRope);
+    rope.whole_pairs = reader.boolean("whole_pairs");
+    rope.attention_factor = reader.number("attention_factor", kLeastRope, kMostRope);
+  }
+  return reader.finish();
+}
+
+/// Schema 1 ends with the shapes; schema 2 must say the constants.
+Status read_constants(JsonReader& reader, std::int64_t schema, ModelSpec& model) {
+  if (schema == kSchemaOfShapes) return Done{};
+  ModelConstants& constants = model.constants.emplace();
+  constants.norm_epsilon = reader.number("norm_epsilon", 0, 1);
+  constants.other_arithmetic =
+      read_texts(reader, "other_arithmetic", "a list of what the model computes besides");
+  if (model.position != PositionEmbedding::rope) return Done{};
+  const Json* rope = reader.member("rope");
+  if (rope != nullptr) return read_rope(*rope, reader.where(), constants.rope);
+  reader.fail("rope", "the key 'rope' is missing", "an object with the base: {\"theta\": 10000}");
+  return Done{};
 }
 
 }  // namespace
@@ -154,17 +200,18 @@ std::vector<std::string> read_aliases(JsonReader& reader) {
 Result<ModelFile> read_model_file(const Json& document, std::string_view where) {
   JsonReader reader(document, std::string(where));
   ModelFile file;
-  reader.integer("schema", kSchema, kSchema);
+  const std::int64_t schema = reader.integer("schema", kSchemaOfShapes, kSchema);
   file.model.name = reader.string_or("name", "");
   file.model.architecture = reader.string_or("architecture", "");
   file.model.source = reader.string_or("source", "");
-  file.aliases = read_aliases(reader);
+  file.aliases = read_texts(reader, "aliases", "a list of names");
   file.published_parameters = reader.integer_or("published_parameters", 1, INT64_MAX, 0);
   read_shapes(reader, file.model);
   read_block(reader, file.model);
   const Status mixture = read_mixture(reader, file.model.moe);
   const Status latent = read_latent(reader, file.model.mla);
-  for (const Status& read : {reader.finish(), mixture, latent}) {
+  const Status constants = read_constants(reader, schema, file.model);
+  for (const Status& read : {reader.finish(), mixture, latent, constants}) {
     if (!read) return read.error();
   }
   const Status sound = check_model(file.model, where);
@@ -194,11 +241,35 @@ Json latent_to_json(const LatentAttention& mla) {
           {"v_head_dim", mla.v_head_dim}};
 }
 
+Json rope_to_json(const RotaryEmbedding& rope) {
+  Json json{{"theta", rope.theta}};
+  if (rope.rotated_part != 1) json["rotated_part"] = rope.rotated_part;
+  if (rope.scaling == RopeScaling::none) return json;
+  json["scaling"] = name_in(kScalings, rope.scaling);
+  if (rope.scaling == RopeScaling::longrope) return json;
+  json["factor"] = rope.factor;
+  if (rope.scaling == RopeScaling::llama3 || rope.scaling == RopeScaling::yarn) {
+    json["original_positions"] = rope.original_positions;
+  }
+  if (rope.scaling == RopeScaling::llama3) {
+    json["low_frequency_factor"] = rope.low_frequency_factor;
+    json["high_frequency_factor"] = rope.high_frequency_factor;
+  }
+  if (rope.scaling == RopeScaling::yarn) {
+    json["beta_fast"] = rope.beta_fast;
+    json["beta_slow"] = rope.beta_slow;
+    json["whole_pairs"] = rope.whole_pairs;
+    json["attention_factor"] = rope.attention_factor;
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string model_to_json(const ModelSpec& model) {
   Json file;
-  file["schema"] = kSchema;
+  // A model without constants keeps the bytes, and so the hash, that it had in older versions.
+  file["schema"] = model.constants ? kSchema : kSchemaOfShapes;
   file["name"] = model.name;
   file["architecture"] = model.architecture;
   file["source"] = model.source;
@@ -231,6 +302,15 @@ std::string model_to_json(const ModelSpec& model) {
   if (model.attention_sinks) file["attention_sinks"] = true;
   if (model.moe != MixtureOfExperts{}) file["moe"] = mixture_to_json(model.moe);
   if (model.mla != LatentAttention{}) file["mla"] = latent_to_json(model.mla);
+  if (model.constants) {
+    file["norm_epsilon"] = model.constants->norm_epsilon;
+    if (model.position == PositionEmbedding::rope) {
+      file["rope"] = rope_to_json(model.constants->rope);
+    }
+    if (!model.constants->other_arithmetic.empty()) {
+      file["other_arithmetic"] = model.constants->other_arithmetic;
+    }
+  }
   constexpr int kIndent = 2;
   return file.dump(kIndent, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -21,6 +21,10 @@ inline constexpr std::int64_t kMostFfn = 100'000'000;
 inline constexpr std::int64_t kMostVocab = 100'000'000;
 inline constexpr std::int64_t kMostExperts = 100'000;
 inline constexpr std::int64_t kMostPositions = 1'000'000'000;
+inline constexpr double kLeastTheta = 1.001;  // 1 turns all pairs alike
+inline constexpr double kMostTheta = 1e15;
+inline constexpr double kLeastRope = 1e-6;  // of the factors of a rotary embedding
+inline constexpr double kMostRope = 1e9;
 
 /// A file of ours and what only catalog files carry beside the shapes.
 struct ModelFile {
@@ -32,7 +36,8 @@ struct ModelFile {
 /// Our own format (key "schema"); strict: every key must be known.
 [[nodiscard]] Result<ModelFile> read_model_file(const Json& document, std::string_view where);
 
-/// HuggingFace config.json; keys that do not change shapes are ignored.
+/// HuggingFace config.json. Keys that change neither shapes nor numbers are ignored; what changes
+/// numbers and has no field is named in constants->other_arithmetic.
 [[nodiscard]] Result<ModelSpec> read_huggingface(const Json& document, std::string_view where);
 
 }  // namespace echelon

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "core/attention.hpp"
 
@@ -15,6 +16,13 @@ struct SumBefore {
   const T* bias = nullptr;      ///< [width]; null: there is none
   const T* residual = nullptr;  ///< [rows, width]; null: nothing is added, the norm is of x
   T* sum = nullptr;             ///< [rows, width]
+};
+
+/// How fast the pairs of a rotated head turn (model/rotary.hpp).
+struct RotaryFrequencies {
+  std::vector<double> angles;  ///< of pair i (elements i and i + head_dim/2), per position
+  double scale = 1;            ///< multiplies cosines and sines
+  bool operator==(const RotaryFrequencies&) const = default;
 };
 
 struct AdamStep {

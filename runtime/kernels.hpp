@@ -105,8 +105,9 @@ class Kernels : public Stream {
   virtual void position_gradient(Rows<T> dy, int samples, Wide<T>* dpositions) = 0;
   /// Rotary embedding in the half-split form (HuggingFace's rotate_half), in place, on the q and k
   /// heads at the start of each row. Row r is position r / samples. direction +1 forward, -1
-  /// backward.
-  virtual void rotate(const AttentionShape& shape, double theta, T* qkv, int direction) = 0;
+  /// backward. `frequencies`: the same in every call for heads of one width.
+  virtual void rotate(const AttentionShape& shape, const RotaryFrequencies& frequencies, T* qkv,
+                      int direction) = 0;
 
   // ---- Attention: causal, softmax(q·kᵀ/√d), no sequence × sequence matrix is kept
 

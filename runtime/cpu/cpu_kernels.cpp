@@ -143,9 +143,10 @@ void CpuKernels<T>::position_gradient(Rows<T> dy, int samples, Wide<T>* dpositio
 }
 
 template <class T>
-void CpuKernels<T>::rotate(const AttentionShape& s, double theta, T* qkv, int direction) {
+void CpuKernels<T>::rotate(const AttentionShape& s, const RotaryFrequencies& frequencies, T* qkv,
+                           int direction) {
   cpu::rotate(qkv, s.sequence * s.samples, s.qkv_stride, s.samples, s.heads + s.kv_heads,
-              s.head_dim, 0, theta, direction);
+              s.head_dim, 0, frequencies, direction);
 }
 
 template <class T>

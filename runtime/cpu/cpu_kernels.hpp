@@ -40,7 +40,8 @@ class CpuKernels : public Kernels<T> {
   void add_positions(T* x, const T* positions, std::int64_t rows, int samples,
                      std::int64_t width) override;
   void position_gradient(Rows<T> dy, int samples, Wide<T>* dpositions) override;
-  void rotate(const AttentionShape& shape, double theta, T* qkv, int direction) override;
+  void rotate(const AttentionShape& shape, const RotaryFrequencies& frequencies, T* qkv,
+              int direction) override;
 
   void attention_forward(const AttentionShape& shape, const T* qkv, T* out,
                          Wide<T>* log_sum) override;

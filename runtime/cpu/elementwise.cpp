@@ -198,7 +198,7 @@ void cast(const From* from, To* to, std::int64_t count) {
 
 template <class T>
 void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int heads, int head_dim,
-            std::int64_t first_position, double theta, int direction) {
+            std::int64_t first_position, const RotaryFrequencies& frequencies, int direction) {
   const int half = head_dim / 2;
   // Whole positions, so that their angles are computed once for all samples.
   in_parts((rows + samples - 1) / samples, 4, [&](std::int64_t begin, std::int64_t end) {
@@ -206,10 +206,10 @@ void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int h
     std::vector<Wide<T>> sines(static_cast<std::size_t>(half));
     for (std::int64_t p = begin; p < end; ++p) {
       for (int i = 0; i < half; ++i) {
-        const double angle =
-            static_cast<double>(first_position + p) * std::pow(theta, -2.0 * i / head_dim);
-        cosines[static_cast<std::size_t>(i)] = static_cast<Wide<T>>(std::cos(angle));
-        sines[static_cast<std::size_t>(i)] = static_cast<Wide<T>>(direction * std::sin(angle));
+        const auto at = static_cast<std::size_t>(i);
+        const double angle = static_cast<double>(first_position + p) * frequencies.angles[at];
+        cosines[at] = static_cast<Wide<T>>(frequencies.scale * std::cos(angle));
+        sines[at] = static_cast<Wide<T>>(frequencies.scale * direction * std::sin(angle));
       }
       for (std::int64_t r = p * samples; r < std::min(rows, (p + 1) * samples); ++r) {
         for (int h = 0; h < heads; ++h) {
@@ -227,7 +227,8 @@ void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int h
   template void add_bias<T>(T*, const T*, std::int64_t, std::int64_t);                             \
   template void bias_gradient<T>(const T*, Wide<T>*, std::int64_t, std::int64_t);                  \
   template void add<T>(T*, const T*, std::int64_t);                                                \
-  template void rotate<T>(T*, std::int64_t, std::int64_t, int, int, int, std::int64_t, double, int);
+  template void rotate<T>(T*, std::int64_t, std::int64_t, int, int, int, std::int64_t,             \
+                          const RotaryFrequencies&, int);
 ECHELON_ELEMENTWISE(double)
 ECHELON_ELEMENTWISE(float)
 ECHELON_ELEMENTWISE(Bfloat16)

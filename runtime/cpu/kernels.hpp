@@ -70,7 +70,7 @@ void cast(const From* from, To* to, std::int64_t count);
 /// direction +1 forward, -1 backward.
 template <class T>
 void rotate(T* x, std::int64_t rows, std::int64_t row_stride, int samples, int heads, int head_dim,
-            std::int64_t first_position, double theta, int direction);
+            std::int64_t first_position, const RotaryFrequencies& frequencies, int direction);
 
 // ---- Attention: causal, softmax(q·kᵀ/√d), no sequence × sequence matrix is kept
 

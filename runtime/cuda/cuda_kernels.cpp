@@ -160,11 +160,14 @@ void CudaKernels::position_gradient(Rows<T> dy, int samples, float* dpositions) 
       dy, samples, dpositions);
 }
 
-void CudaKernels::rotate(const AttentionShape& s, double, T* qkv, int direction) {
+void CudaKernels::rotate(const AttentionShape& s, const RotaryFrequencies& frequencies, T* qkv,
+                         int direction) {
+  const Rotation& rotation = rotations_.at(s.head_dim);
+  EXPECTS(rotation.frequencies == frequencies, "a table of other angles");
   put(
       [&](cudaStream_t on) {
-        cuda::rotate<T>(on, qkv, rotations_.at(s.head_dim), s.sequence * s.samples, s.qkv_stride,
-                        s.samples, s.heads + s.kv_heads, s.head_dim, direction);
+        cuda::rotate<T>(on, qkv, rotation.table, s.sequence * s.samples, s.qkv_stride, s.samples,
+                        s.heads + s.kv_heads, s.head_dim, direction);
       },
       s, qkv, direction);
 }

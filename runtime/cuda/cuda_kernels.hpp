@@ -68,7 +68,8 @@ class CudaKernels final : public Kernels<Bfloat16> {
   void add_positions(T* x, const T* positions, std::int64_t rows, int samples,
                      std::int64_t width) override;
   void position_gradient(Rows<T> dy, int samples, float* dpositions) override;
-  void rotate(const AttentionShape& shape, double theta, T* qkv, int direction) override;
+  void rotate(const AttentionShape& shape, const RotaryFrequencies& frequencies, T* qkv,
+              int direction) override;
 
   void attention_forward(const AttentionShape& shape, const T* qkv, T* out,
                          float* log_sum) override;
@@ -125,9 +126,13 @@ class CudaKernels final : public Kernels<Bfloat16> {
   Attention attention_;
   std::byte* scratch_ = nullptr;  ///< of one kernel at a time
   std::int64_t scratch_bytes_ = 0;
-  std::map<int, float*> rotations_;  ///< tables by head dimension
-  std::vector<Room> staging_;        ///< pinned, one per upload of a step
-  std::int64_t staging_bytes_ = 0;   ///< of each
+  struct Rotation {
+    RotaryFrequencies frequencies;
+    float* table = nullptr;
+  };
+  std::map<int, Rotation> rotations_;  ///< by head dimension
+  std::vector<Room> staging_;          ///< pinned, one per upload of a step
+  std::int64_t staging_bytes_ = 0;     ///< of each
   std::size_t uploads_ = 0;
   std::array<Event, kMarks> marks_;  ///< each set kCallsBetweenMarks behind another
   std::size_t mark_ = 0;             ///< the one that is set next

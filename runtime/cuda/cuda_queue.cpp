@@ -6,6 +6,7 @@
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/cuda_kernels.hpp"
 #include "runtime/cuda/kernels.hpp"
+#include "runtime/model/rotary.hpp"
 
 namespace echelon::cuda {
 namespace {
@@ -68,10 +69,11 @@ void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
     products.insert(products.end(), more.begin(), more.end());
     const ModelSpec& model = spec.model;
     if (model.position != PositionEmbedding::rope || rotations_.contains(model.head_dim)) continue;
+    const RotaryFrequencies frequencies = rotary_frequencies(model.constants->rope, model.head_dim);
     float* table = memory.allocate<float>(kPart, std::int64_t{spec.sequence} * model.head_dim,
                                           "the table of rotations");
-    rotation_table(stream(), table, spec.sequence, model.head_dim, 0, spec.rope_theta);
-    rotations_.emplace(model.head_dim, table);
+    rotation_table(stream(), table, spec.sequence, model.head_dim, 0, frequencies);
+    rotations_.emplace(model.head_dim, Rotation{frequencies, table});
   }
   scratch_ = memory.allocate<std::byte>(kPart, scratch_bytes_, "scratch of kernels");
   if (!computes) return;

@@ -91,10 +91,11 @@ void position_gradient(Stream stream, const T* dy, float* dpositions, std::int64
 
 // ---- Rotary positions (rotate.cu)
 
-/// table[p, i] = cos and sin of (first_position + p) · theta^(−2i/head_dim), i < head_dim/2:
-/// positions · head_dim floats, computed in double.
+/// table[p, i] = cos and sin of (first_position + p) · angle i, times the scale, i < head_dim/2 ≤
+/// kMostPairs: positions · head_dim floats, computed in double.
+inline constexpr int kMostPairs = 128;
 void rotation_table(Stream stream, float* table, std::int64_t positions, int head_dim,
-                    std::int64_t first_position, double theta);
+                    std::int64_t first_position, const RotaryFrequencies& frequencies);
 /// Row r is at position r / samples of the table.
 template <class T>
 void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int64_t row_stride,

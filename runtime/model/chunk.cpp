@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/expects.hpp"
+#include "runtime/model/rotary.hpp"
 
 namespace echelon {
 
@@ -15,6 +16,9 @@ Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, Communicator* tp, Co
   EXPECTS(replicas == 1 ||
               (kv != nullptr && kv->size() == replicas && kv->rank() == spec.tp_rank % replicas),
           "not the group of a kv head");
+  if (spec.model.position == PositionEmbedding::rope) {
+    rotary_ = rotary_frequencies(spec.model.constants->rope, spec.model.head_dim);
+  }
 }
 
 template <class T>
@@ -109,15 +113,9 @@ template <class T>
 NormOf<T> Chunk<T>::norm_of(const T* x, const T* weight, const T* bias,
                             const Workspace<T>& work) const {
   const ChunkShape& s = shape();
-  return {spec().model.normalization,
-          x,
-          weight,
-          bias,
-          work.mean,
-          work.rstd,
-          s.local,
-          s.hidden,
-          spec().norm_eps};
+  return {
+      spec().model.normalization,          x, weight, bias, work.mean, work.rstd, s.local, s.hidden,
+      spec().model.constants->norm_epsilon};
 }
 
 template <class T>

@@ -123,6 +123,7 @@ class Chunk {
 
   Kernels<T>& k_;
   ChunkLayout<T> layout_;
+  RotaryFrequencies rotary_;  ///< empty without rotary positions
   Communicator* tp_;
   Communicator* kv_;
 };

@@ -21,7 +21,7 @@ void Chunk<T>::project_qkv(int layer, const Pass<T>& pass, const LayerTape<T>& t
 template <class T>
 void Chunk<T>::rotate(T* qkv, int direction) const {
   if (spec().model.position != PositionEmbedding::rope) return;
-  k_.rotate(attention_shape(), spec().rope_theta, qkv, direction);
+  k_.rotate(attention_shape(), rotary_, qkv, direction);
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/executable.hpp"
 #include "core/expects.hpp"
 
 namespace echelon {
@@ -205,20 +206,6 @@ void for_each_piece(const Parameter& parameter, std::int64_t begin, std::int64_t
     visit((p.first_row + row) * p.columns + p.first_column + column, begin, count);
     begin += count;
   }
-}
-
-std::string not_executed(const ModelSpec& model) {
-  if (model.moe.experts > 0) return "mixture of experts";
-  if (model.latent()) return "latent attention";
-  if (model.attention_sinks) return "attention sinks";
-  if (model.windowed_layers > 0) return "windowed attention";
-  if (model.position == PositionEmbedding::alibi) return "ALiBi positions";
-  if (model.parallel_block) return "attention and MLP side by side";
-  if (model.post_norms) return "norms behind attention and MLP";
-  if (model.embedding_norm) return "a norm behind the embedding";
-  if (model.qk_norm) return "norms of queries and keys";
-  if (model.hidden_dropout > 0 || model.attention_dropout > 0) return "dropout";
-  return {};
 }
 
 }  // namespace echelon

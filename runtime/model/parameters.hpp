@@ -46,7 +46,7 @@ struct Region {
 
 /// One chunk of layers on one tensor-parallel rank.
 struct ChunkSpec {
-  ModelSpec model;
+  ModelSpec model;         ///< with its constants
   int first_layer = 0;     ///< of the model
   int layers = 0;          ///< of this chunk; may be 0 at the ends
   bool embedding = false;  ///< holds the word (and position) embedding
@@ -60,9 +60,6 @@ struct ChunkSpec {
   std::vector<Recompute> recompute;  ///< per layer of this chunk: none, selective or full
   int shards = 1;                    ///< regions are padded to parts of 8 elements for each
   std::int64_t padded_vocab = 0;     ///< a multiple of tp
-  // Not shapes, so no ModelSpec says them.
-  double norm_eps = 1e-5;     ///< GPT-2's, Llama 2's and 3's
-  double rope_theta = 10000;  ///< base of the rotary embedding (arXiv 2104.09864, section 3.2.2)
 
   [[nodiscard]] int first_layer_of(int unit) const { return unit * layers / units; }
 };
@@ -82,11 +79,5 @@ struct ChunkParameters {
 /// rows are left out.
 void for_each_piece(const Parameter& parameter, std::int64_t begin, std::int64_t end,
                     const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit);
-
-/// What of this model the runtime cannot execute; empty when it can execute all. MoE, MLA, sinks,
-/// ALiBi, windows, dropout, parallel blocks, post-norms, norms of q and k, of the embedding are not
-/// executed. A ModelSpec holds shapes: what changes none (Gemma's scaled embedding, rotation of a
-/// part of the head, the base of RoPE) it does not say, and is executed as plain Llama or GPT-2.
-[[nodiscard]] std::string not_executed(const ModelSpec& model);
 
 }  // namespace echelon

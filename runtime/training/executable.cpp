@@ -1,17 +1,26 @@
 // What of a plan this runtime executes.
 #include <fmt/format.h>
 
-#include "runtime/model/parameters.hpp"
+#include "core/executable.hpp"
 #include "runtime/training/run.hpp"
 
 namespace echelon {
 
+namespace {
+
+/// Plan files of versions that knew shapes alone.
+std::string hint_of(const ModelSpec& model) {
+  if (model.constants) return {};
+  return "write the plan again with the model: plan predict FILE --model NAME -o NEW";
+}
+
+}  // namespace
+
 Status check_executable(const PlanFile& file, std::string_view backend) {
   const ParallelPlan& plan = file.plan;
   const std::string where = "the plan";
-  if (const std::string why = not_executed(file.model); !why.empty()) {
-    return input_error(where, fmt::format("model {}: {}", file.model.name, why),
-                       "a GPT-2-like or Llama-like model");
+  if (const auto why = not_executed(file.model, file.job.sequence)) {
+    return input_error(where, why->found, why->expected, hint_of(file.model));
   }
   const auto axis = [&](const char* name, int degree) -> Status {
     if (degree == 1) return Done{};
@@ -41,12 +50,6 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
   if (backend == "cuda" && file.model.head_dim != 64 && file.model.head_dim != 128) {
     return input_error(where, fmt::format("heads of {} numbers on GPUs", file.model.head_dim),
                        "a model with heads of 64 or 128", "--backend cpu executes any");
-  }
-  if (file.model.position == PositionEmbedding::learned &&
-      file.job.sequence > file.model.max_positions) {
-    return input_error(where, fmt::format("a sequence of {}", file.job.sequence),
-                       fmt::format("at most the {} positions that {} has learned",
-                                   file.model.max_positions, file.model.name));
   }
   const int heads = file.model.heads;
   if (heads % plan.tp != 0) {

@@ -104,8 +104,7 @@ template <class T>
 Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEvent&)>& tell) {
   if (!settings_.export_to.empty()) {
     HuggingFaceNames names{};
-    const Result<std::string> form =
-        huggingface_config(plan_.model, {}, Number<T>::kElement, names);
+    const Result<std::string> form = huggingface_config(plan_.model, Number<T>::kElement, names);
     if (!form) return form.error();
   }
   if (!settings_.init_from.empty() && !settings_.resume) {

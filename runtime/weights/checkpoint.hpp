@@ -25,13 +25,6 @@
 
 namespace echelon {
 
-/// What a model computes with besides its weights, and a ModelSpec does not say.
-struct ModelConstants {
-  double norm_eps = 1e-5;
-  double rope_theta = 10000;
-  bool operator==(const ModelConstants&) const = default;
-};
-
 /// Element of each file; without `master` there is none.
 struct StateFormat {
   Element weight = Element::f32;
@@ -42,8 +35,7 @@ struct StateFormat {
 
 /// Whose checkpoint it is.
 struct RunIdentity {
-  ModelSpec model;
-  ModelConstants constants;
+  ModelSpec model;        ///< with its constants: the state means nothing without them
   std::string plan;       ///< in words, for messages: "tp 2, pp 2, dp 4, ZeRO 1"
   std::string plan_hash;  ///< of the plan file
   std::string data;       ///< what is read: path or "synthetic"

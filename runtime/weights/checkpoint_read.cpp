@@ -72,14 +72,7 @@ Result<CheckpointManifest> verify(const std::string& path) {
 
 /// What the state means depends on these.
 Status check_same_model(const std::string& path, const RunIdentity& found, const RunIdentity& run) {
-  std::string difference = first_difference(found.model, run.model);
-  const auto compare = [&](const char* what, double its, double ours) {
-    if (difference.empty() && its != ours) {
-      difference = fmt::format("{} is {}, the plan's is {}", what, its, ours);
-    }
-  };
-  compare("norm_eps", found.constants.norm_eps, run.constants.norm_eps);
-  compare("rope_theta", found.constants.rope_theta, run.constants.rope_theta);
+  const std::string difference = first_difference(found.model, run.model);
   if (difference.empty()) return Done{};
   return input_error(path, "a checkpoint of another model: " + difference,
                      fmt::format("a checkpoint of {}", run.model.name),

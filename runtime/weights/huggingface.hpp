@@ -30,17 +30,15 @@ struct ForeignPlace {
 
 struct HuggingFaceConfig {
   ModelSpec model;
-  ModelConstants constants;
   HuggingFaceNames names = HuggingFaceNames::llama;
 };
-/// Errors: what the reader of models refuses; a family, activation or rotary scaling the runtime
-/// does not compute.
+/// Errors: what the reader of models refuses; a family whose tensors have other names; what a run
+/// without --init-from refuses, in the same words (core/executable.hpp).
 [[nodiscard]] Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json,
                                                                  std::string_view where);
-/// config.json of a model with these shapes. Error: no family has them.
-[[nodiscard]] Result<std::string> huggingface_config(const ModelSpec& model,
-                                                     const ModelConstants& constants,
-                                                     Element element, HuggingFaceNames& names);
+/// config.json of a model with these shapes and constants. Error: no family has them.
+[[nodiscard]] Result<std::string> huggingface_config(const ModelSpec& model, Element element,
+                                                     HuggingFaceNames& names);
 
 class HuggingFaceWeights {
  public:
@@ -48,7 +46,6 @@ class HuggingFaceWeights {
   /// tensor is missing, has another shape, or belongs to nothing; files that are damaged.
   [[nodiscard]] static Result<HuggingFaceWeights> open(const std::string& directory,
                                                        const ModelSpec& planned);
-  [[nodiscard]] const ModelConstants& constants() const { return config_.constants; }
   /// The parameter's local block, row-major; padding of the vocabulary becomes 0.
   [[nodiscard]] Status read(const Parameter& parameter, void* out, Element element) const;
 
@@ -69,8 +66,8 @@ using ReadWhole = std::function<Status(const Parameter& whole, void* out)>;
 /// Writes config.json and model.safetensors, one tensor after the other. Errors: no family has such
 /// a model; no room; the disk's.
 [[nodiscard]] Status export_huggingface(const std::string& directory, const ModelSpec& model,
-                                        const ModelConstants& constants, Element element,
-                                        const ReadWhole& read, const Disk& disk = Disk());
+                                        Element element, const ReadWhole& read,
+                                        const Disk& disk = Disk());
 /// The same from a checkpoint's weights.
 [[nodiscard]] Status export_checkpoint(const std::string& checkpoint, const std::string& directory,
                                        const Disk& disk = Disk());

@@ -76,11 +76,10 @@ Status write_tensors(const Disk& disk, const std::string& path,
 
 }  // namespace
 
-Status export_huggingface(const std::string& directory, const ModelSpec& model,
-                          const ModelConstants& constants, Element element, const ReadWhole& read,
-                          const Disk& disk) {
+Status export_huggingface(const std::string& directory, const ModelSpec& model, Element element,
+                          const ReadWhole& read, const Disk& disk) {
   HuggingFaceNames names{};
-  const Result<std::string> config = huggingface_config(model, constants, element, names);
+  const Result<std::string> config = huggingface_config(model, element, names);
   if (!config) return config.error();
   std::error_code error;
   fs::create_directories(directory, error);
@@ -114,8 +113,7 @@ Status export_checkpoint(const std::string& checkpoint, const std::string& direc
     const StateSpan span{&whole, StateKind::weight, 0, whole.count(), out};
     return read_checkpoint(checkpoint, contents->format, std::span(&span, 1));
   };
-  return export_huggingface(directory, run.model, run.constants, contents->format.weight, read,
-                            disk);
+  return export_huggingface(directory, run.model, contents->format.weight, read, disk);
 }
 
 }  // namespace echelon

@@ -33,7 +33,8 @@ Result<HuggingFaceWeights> HuggingFaceWeights::open(const std::string& directory
   const std::string difference = first_difference(config->model, planned);
   if (!difference.empty()) {
     return input_error(path, "another model than the plan's: " + difference,
-                       fmt::format("a model with the shapes of {}", planned.name));
+                       fmt::format("a model with the shapes and constants of {}", planned.name),
+                       "plan --model " + directory + " -o FILE writes a plan of this one");
   }
   Result<TensorFiles> files = TensorFiles::open(directory);
   if (!files) return files.error();

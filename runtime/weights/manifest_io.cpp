@@ -7,6 +7,7 @@
 
 #include "core/fingerprint.hpp"
 #include "core/json_io.hpp"
+#include "core/model_formats_io.hpp"
 #include "core/model_io.hpp"
 #include "runtime/weights/manifest.hpp"
 #include "runtime/weights/safetensors.hpp"
@@ -14,7 +15,9 @@
 namespace echelon {
 namespace {
 
-constexpr std::int64_t kManifestVersion = 1;
+constexpr std::int64_t kManifestVersion = 2;
+/// Models had no constants: two of them stood beside.
+constexpr std::int64_t kWithoutConstants = 1;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 Json element_json(std::optional<Element> element) {
@@ -92,7 +95,14 @@ void read_objects(JsonReader& reader, std::string_view key, const Read& read) {
   }
 }
 
-void read_run(JsonReader& reader, CheckpointContents& contents) {
+/// What runs of the first version computed with, whatever their model said.
+void read_old_constants(JsonReader& reader, ModelSpec& model) {
+  ModelConstants& constants = model.constants.emplace();
+  constants.norm_epsilon = reader.number("norm_eps", 0, 1);
+  constants.rope.theta = reader.number("rope_theta", kLeastTheta, kMostTheta);
+}
+
+void read_run(JsonReader& reader, std::int64_t version, CheckpointContents& contents) {
   RunIdentity& run = contents.run;
   if (const Json* model = reader.member("model"); model == nullptr) {
     reader.fail("model", "the key 'model' is missing", "a model");
@@ -103,8 +113,11 @@ void read_run(JsonReader& reader, CheckpointContents& contents) {
     else
       reader.fail("model", spec.error().found, spec.error().expected);
   }
-  run.constants.norm_eps = reader.number("norm_eps", 0, 1);
-  run.constants.rope_theta = reader.number("rope_theta", 0, 1e300);
+  if (version == kWithoutConstants) {
+    read_old_constants(reader, run.model);
+  } else if (!reader.failed() && !run.model.constants) {
+    reader.fail("model", "a model without its norm_epsilon", "a model file of schema 2");
+  }
   run.plan = reader.string("plan");
   run.plan_hash = reader.string("plan_hash");
   run.data = reader.string("data");
@@ -138,8 +151,6 @@ std::string manifest_to_json(const CheckpointManifest& manifest) {
                 {"plan", run.plan},
                 {"plan_hash", run.plan_hash},
                 {"data", run.data},
-                {"norm_eps", run.constants.norm_eps},
-                {"rope_theta", run.constants.rope_theta},
                 {"weight", element_json(format.weight)},
                 {"master", element_json(format.master)},
                 {"moment", element_json(format.moment)},
@@ -160,7 +171,7 @@ Result<CheckpointManifest> parse_manifest(std::string_view json, std::string_vie
   CheckpointManifest manifest;
   reader.choice("format", {"echelon-checkpoint"});
   const std::int64_t version = reader.integer("version", 1, kMost);
-  if (!reader.failed() && version != kManifestVersion) {
+  if (!reader.failed() && version > kManifestVersion) {
     reader.fail("version", fmt::format("version {}", version),
                 fmt::format("version {}", kManifestVersion),
                 "it was written by a newer version of this program");
@@ -176,7 +187,7 @@ Result<CheckpointManifest> parse_manifest(std::string_view json, std::string_vie
     reader.fail("hash", "the hash of another text", "the hash of this one",
                 "it is damaged or was edited");
   }
-  read_run(reader, manifest.contents);
+  read_run(reader, version, manifest.contents);
   read_progress(reader, manifest.contents.progress);
   read_objects(reader, "files", [&](JsonReader& entry) {
     CheckpointFile file;
@@ -224,11 +235,12 @@ Result<MemberReport> parse_report(std::string_view json, std::string_view where)
 }
 
 std::string first_difference(const ModelSpec& found, const ModelSpec& planned) {
-  // Names, sources and probabilities of dropout, which is not executed, may differ.
+  // Names, sources and probabilities of dropout, which is not executed, may differ; so may the
+  // schema, which follows from the rest.
   Json a = Json::parse(model_to_json(found));
   Json b = Json::parse(model_to_json(planned));
   for (Json* model : {&a, &b}) {
-    for (const char* key : {"name", "architecture", "source"}) model->erase(key);
+    for (const char* key : {"schema", "name", "architecture", "source"}) model->erase(key);
   }
   const bool tables = found.position == PositionEmbedding::learned;
   for (const auto& [key, value] : a.items()) {

@@ -1,5 +1,6 @@
 // config.json files as they are published, in old and new spellings.
 #include <string>
+#include <vector>
 
 #include "core/json_io.hpp"
 #include "core/model_io.hpp"
@@ -236,6 +237,78 @@ TEST_CASE("contradictory shapes of a foreign file are pointed at by its own keys
   CHECK(refusal_of(changed("gpt2-xl", "n_head", 24)).where == "config.json at /n_head");
 }
 
-TEST_CASE("foreign keys that do not change shapes are ignored") {
+TEST_CASE("foreign keys that do not change shapes do not refuse a file") {
   CHECK(changed("llama2-70b", "some_future_key", Json::object()).ok());
+}
+
+TEST_CASE("constants of a config.json, in every spelling") {
+  const auto constants = [](const Result<ModelSpec>& model) {
+    REQUIRE(model.ok());
+    return *model->constants;
+  };
+  CHECK(constants(config("mistral-7b-v0.3")).rope.theta == 1e6);
+  CHECK(constants(config("mistral-7b-v0.3")).norm_epsilon == 1e-5);
+  CHECK(constants(changed("gpt2-xl", "layer_norm_epsilon", 1e-3)).norm_epsilon == 1e-3);
+  // In rope_parameters since transformers 5, beside rope_scaling before; inside wins.
+  const Json theta = {{"rope_theta", 7e4}, {"rope_type", "default"}};
+  CHECK(constants(changed("llama2-70b", "rope_parameters", theta)).rope.theta == 7e4);
+  CHECK(constants(changed("mistral-7b-v0.3", "rope_scaling", theta)).rope.theta == 7e4);
+  const RotaryEmbedding llama = config("llama3.2-1b").constants->rope;
+  CHECK(llama.scaling == RopeScaling::llama3);
+  CHECK(llama.factor == 32);
+  const Json linear = {{"type", "linear"}, {"factor", 2.0}};
+  CHECK(constants(changed("llama2-70b", "rope_scaling", linear)).rope ==
+        RotaryEmbedding{.theta = 10'000, .scaling = RopeScaling::linear, .factor = 2});
+  // Without its own, yarn's attention factor is 0.1·ln(factor) + 1, its context the model's.
+  const Json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  const RotaryEmbedding stretched = constants(changed("llama2-70b", "rope_scaling", yarn)).rope;
+  CHECK(stretched.attention_factor == Approx(1.138629436111989).epsilon(1e-15));
+  CHECK(stretched.original_positions == 4096);
+  CHECK(config("deepseek-v3").constants->rope.attention_factor == 1);  // a quotient of two
+  const Json mute = {{"rope_type", "llama3"}, {"factor", 8.0}};
+  CHECK(says(refusal_of(changed("llama2-70b", "rope_scaling", mute)), "low_freq_factor"));
+  CHECK(says(refusal_of(changed("llama2-70b", "rope_scaling", 3)), "rope_scaling"));
+}
+
+TEST_CASE("missing constants are those of the family's own configuration class") {
+  CHECK(without("llama2-70b", "rms_norm_eps")->constants->norm_epsilon == 1e-6);
+  CHECK(without("mistral-7b-v0.3", "rope_theta")->constants->rope.theta == 1e4);
+  CHECK(without("mixtral-8x7b", "rope_theta")->constants->rope.theta == 1e6);
+  CHECK(without("mixtral-8x7b", "rms_norm_eps")->constants->norm_epsilon == 1e-5);
+  CHECK(without("phi-3-mini", "rms_norm_eps")->constants->norm_epsilon == 1e-5);
+  CHECK(without("gpt2-xl", "layer_norm_epsilon")->constants->norm_epsilon == 1e-5);
+  CHECK(without("nemotron-4b", "partial_rotary_factor")->constants->rope.rotated_part == 0.5);
+  CHECK(without("phi-2", "partial_rotary_factor")->constants->rope.rotated_part == 0.5);
+  CHECK(without("gpt-oss-20b", "rope_theta")->constants->rope.theta == 150'000);
+  CHECK(config("phi-4-mini").constants->rope.rotated_part == 0.75);
+}
+
+TEST_CASE("what changes the numbers and has no field is named") {
+  const auto others = [](const Result<ModelSpec>& model) {
+    REQUIRE(model.ok());
+    return model->constants->other_arithmetic;
+  };
+  for (const char* file :
+       {"gpt2-old", "gpt2-xl", "llama-7b-old", "llama2-70b", "llama3.2-1b", "mistral-7b-v0.1",
+        "mistral-7b-v0.3", "qwen2-0.5b", "qwen2-72b", "qwen3-4b", "phi-3-mini"}) {
+    INFO(file);
+    CHECK(others(config(file)).empty());
+  }
+  using Texts = std::vector<std::string>;
+  CHECK(others(changed("llama2-70b", "embedding_multiplier", 12.0)) ==
+        Texts{"the key 'embedding_multiplier' of its config.json, which is not known"});
+  CHECK(others(changed("qwen2-0.5b", "quantization_config", {{"bits", 4}})).size() == 1);
+  for (const Json& unused : {Json(nullptr), Json(false), Json::object(), Json::array(), Json("")}) {
+    CHECK(others(changed("llama2-70b", "attn_logit_softcapping", unused)).empty());
+  }
+  CHECK(others(changed("llama2-70b", "temperature", 0.7)).empty());  // of generated text
+  CHECK(others(config("gemma2-9b")) == Texts{"word embeddings multiplied by the root of the hidden "
+                                             "width",
+                                             "gains of norms counted from one",
+                                             "attention scores capped at 50",
+                                             "logits capped at 30"});
+  CHECK(others(without("gemma2-9b", "final_logit_softcapping")).size() == 4);  // the class's own
+  CHECK(others(changed("gemma2-9b", "final_logit_softcapping", nullptr)).size() == 3);
+  CHECK(others(changed("llama2-70b", "hidden_act", "gelu")).size() == 1);
+  CHECK(others(changed("gpt2-xl", "activation_function", "gelu_fast")).empty());
 }

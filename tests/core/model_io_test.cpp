@@ -280,7 +280,7 @@ TEST_CASE("a missing, ill-typed or impossible field is pointed at") {
   CHECK(refusal_of_change("aliases", "7b").where == "my.json at /aliases");
   CHECK(refusal_of_change("aliases", Json::array({1})).where == "my.json at /aliases");
   CHECK(says(refusal_of_change("activation", "sillu"), "did you mean 'silu'?"));
-  CHECK(refusal_of_change("schema", 2).where == "my.json at /schema");
+  CHECK(refusal_of_change("schema", 3).where == "my.json at /schema");
 }
 
 TEST_CASE("shapes that contradict each other are refused") {

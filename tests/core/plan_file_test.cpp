@@ -2,7 +2,9 @@
 
 #include <string>
 
+#include "core/executable.hpp"
 #include "core/model_io.hpp"
+#include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/text.hpp"
 
@@ -224,4 +226,22 @@ TEST_CASE("a plan file that is not there is the user's mistake, not the machine'
   const Result<PlanFile> file = read_plan_file("no-such-plan.json");
   REQUIRE_FALSE(file.ok());
   CHECK(file.error().kind == Error::Kind::input);
+}
+
+TEST_CASE("a plan file of the version without constants is read, hash and all") {
+  const Result<PlanFile> file =
+      read_plan_file(ECHELON_SOURCE_DIR "/tests/fuzz/corpus/plan_file/one-gpu.json");
+  INFO((file ? "" : file.error().message()));
+  REQUIRE(file.ok());
+  CHECK_FALSE(file->model.constants.has_value());
+  CHECK_FALSE(not_executed(file->model).empty());
+}
+
+TEST_CASE("the constants of a model travel in its plan file") {
+  PlanFile file = example();
+  file.model.constants = load_model("llama3.1-8b")->constants;
+  const Result<PlanFile> back = parse_plan_file(plan_file_to_json(file), "plan.json");
+  INFO((back ? "" : back.error().message()));
+  REQUIRE(back.ok());
+  CHECK(back->model.constants == file.model.constants);
 }

@@ -119,7 +119,7 @@ TEST_CASE("what a run needs to go on comes back bit by bit") {
   const CheckpointContents expected = contents_of(small_llama(), kMixed, 9);
   CHECK((*found)->contents.progress == expected.progress);
   CHECK((*found)->contents.format == expected.format);
-  CHECK((*found)->contents.run.constants == expected.run.constants);
+  CHECK((*found)->contents.run.model == expected.run.model);
   CHECK((*found)->notes.empty());
   CHECK((*found)->path == (dir.path() / "step_9").string());
 }
@@ -339,9 +339,13 @@ TEST_CASE("a checkpoint of another model is refused by its first difference") {
   REQUIRE_FALSE(other.ok());
   CHECK(reports(other.error().message(), "another model: ffn_hidden is 12, the plan's is 24"));
   run = identity(small_llama());
-  run.constants.rope_theta = 500000;
+  run.model.constants->rope.theta = 500000;
   CHECK(reports(find_checkpoint(dir.path(), run).error().message(),
-                "rope_theta is 10000, the plan's is 500000"));
+                R"(rope is {"theta":10000.0}, the plan's is {"theta":500000.0})"));
+  run = identity(small_llama());
+  run.model.constants->norm_epsilon = 1e-6;
+  CHECK(reports(find_checkpoint(dir.path(), run).error().message(),
+                "norm_epsilon is 1e-05, the plan's is 1e-06"));
 }
 
 TEST_CASE("another plan and other data are told, and the checkpoint is used") {

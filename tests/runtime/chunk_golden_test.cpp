@@ -46,5 +46,33 @@ TEST_CASE("loss and gradients of a small GPT-2 and a small Llama are those of an
   check_against_golden(test_llama(), "llama.csv");
 }
 
+ModelSpec llama_with(double epsilon, const RotaryEmbedding& rope) {
+  ModelSpec model = test_llama();
+  model.constants = ModelConstants{.norm_epsilon = epsilon, .rope = rope, .other_arithmetic = {}};
+  return model;
+}
+
+TEST_CASE("epsilon, theta and scalings of the rotary embedding are those of another program") {
+  ModelSpec gpt = test_gpt();
+  gpt.constants->norm_epsilon = 1e-3;
+  check_against_golden(gpt, "gpt_epsilon.csv");
+  check_against_golden(llama_with(1e-6, {.theta = 500'000}), "llama_theta.csv");
+  check_against_golden(
+      llama_with(1e-6, {.theta = 10'000, .scaling = RopeScaling::linear, .factor = 4}),
+      "llama_linear.csv");
+  // Of the three pairs one stays, one is divided and one lies between.
+  RotaryEmbedding llama3{.theta = 500, .scaling = RopeScaling::llama3, .factor = 8};
+  llama3.original_positions = 64;
+  check_against_golden(llama_with(1e-5, llama3), "llama_llama3.csv");
+  RotaryEmbedding yarn{.theta = 500, .scaling = RopeScaling::yarn, .factor = 4};
+  yarn.original_positions = 64;
+  yarn.beta_fast = 4;
+  yarn.beta_slow = 0.5;
+  yarn.attention_factor = 1.25;
+  check_against_golden(llama_with(1e-5, yarn), "llama_yarn.csv");
+  yarn.whole_pairs = false;
+  check_against_golden(llama_with(1e-5, yarn), "llama_yarn_real.csv");
+}
+
 }  // namespace
 }  // namespace echelon

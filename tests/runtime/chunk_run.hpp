@@ -352,6 +352,7 @@ inline Distance distance(const ChunkOutcome& a, const ChunkOutcome& b, double fl
 
 inline ModelSpec test_gpt() {
   ModelSpec model;
+  model.constants.emplace();
   model.layers = 3;
   model.hidden = 16;
   model.heads = 4;
@@ -365,6 +366,7 @@ inline ModelSpec test_gpt() {
 /// Llama-like: fewer kv heads than heads, width of the heads not that of the model.
 inline ModelSpec test_llama() {
   ModelSpec model;
+  model.constants.emplace();
   model.layers = 3;
   model.hidden = 16;
   model.heads = 4;

@@ -1,3 +1,4 @@
+#include "runtime/model/rotary.hpp"
 #include "tests/runtime/kernel_numbers.hpp"
 
 namespace echelon {
@@ -211,6 +212,7 @@ TEST_CASE("casts to bf16 round to nearest even, keep infinity and NaN") {
 TEST_CASE("rotary embedding turns pairs of numbers by position / theta^(2i/d), and back") {
   constexpr int kSamples = 2, kHeads = 3, kDim = 10;
   constexpr std::int64_t kRows = 7, kStride = kHeads * kDim + 4, kFirst = 5;
+  const RotaryFrequencies angles = rotary_frequencies({}, kDim);
   Numbers numbers(37);
   const auto x = operand<double>(numbers, kRows * kStride);
   auto expected = x;
@@ -227,17 +229,17 @@ TEST_CASE("rotary embedding turns pairs of numbers by position / theta^(2i/d), a
     }
   }
   auto turned = x;
-  cpu::rotate(turned.data(), kRows, kStride, kSamples, kHeads, kDim, kFirst, 1e4, 1);
+  cpu::rotate(turned.data(), kRows, kStride, kSamples, kHeads, kDim, kFirst, angles, 1);
   CHECK(distance(turned, expected) < kClose<double>);
   auto low = as<float>(x);
-  cpu::rotate(low.data(), kRows, kStride, kSamples, kHeads, kDim, kFirst, 1e4, 1);
+  cpu::rotate(low.data(), kRows, kStride, kSamples, kHeads, kDim, kFirst, angles, 1);
   CHECK(distance(low, expected) < kClose<float>);
   auto lowest = as<Bfloat16>(as<float>(x));
   auto exact = as<double>(lowest);
-  cpu::rotate(lowest.data(), kRows, kStride, kSamples, kHeads, kDim, kFirst, 1e4, 1);
-  cpu::rotate(exact.data(), kRows, kStride, kSamples, kHeads, kDim, kFirst, 1e4, 1);
+  cpu::rotate(lowest.data(), kRows, kStride, kSamples, kHeads, kDim, kFirst, angles, 1);
+  cpu::rotate(exact.data(), kRows, kStride, kSamples, kHeads, kDim, kFirst, angles, 1);
   CHECK(distance(lowest, exact) < kClose<Bfloat16>);
-  cpu::rotate(turned.data(), kRows, kStride, kSamples, kHeads, kDim, kFirst, 1e4, -1);
+  cpu::rotate(turned.data(), kRows, kStride, kSamples, kHeads, kDim, kFirst, angles, -1);
   CHECK(distance(turned, x) < kClose<double>);
 }
 
@@ -245,13 +247,14 @@ TEST_CASE("element-wise kernels give the same bits for any number of threads") {
   Numbers numbers(38);
   const auto x = operand<float>(numbers, 300 * 2 * 70, -3, 3);
   const auto dy = operand<float>(numbers, 300 * 70);
+  const RotaryFrequencies angles = rotary_frequencies({}, 70);
   const auto run = [&] {
     auto all = gated(Activation::gelu, x, dy, 300, 70).dx;
     const auto y = activation(Activation::silu, x);
     std::vector<float> bias(70);
     cpu::bias_gradient(dy.data(), bias.data(), 300, 70);
     auto turned = x;
-    cpu::rotate(turned.data(), 300, 140, 2, 2, 70, 0, 1e4, 1);
+    cpu::rotate(turned.data(), 300, 140, 2, 2, 70, 0, angles, 1);
     all.insert(all.end(), y.begin(), y.end());
     all.insert(all.end(), bias.begin(), bias.end());
     all.insert(all.end(), turned.begin(), turned.end());

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "core/executable.hpp"
 #include "core/model_io.hpp"
 #include "tests/runtime/small_models.hpp"
 #include "tests/support/catch.hpp"
@@ -31,6 +32,7 @@ ChunkSpec chunk_of(const ModelSpec& model, int pp, int stage, int tp, int tp_ran
 
 ModelSpec small_model(bool gpt) {
   ModelSpec model;
+  model.constants.emplace();
   model.layers = 3;
   model.hidden = 24;
   model.heads = 8;
@@ -129,17 +131,6 @@ TEST_CASE("offsets, order and padding of a region") {
     CHECK(region.padded % (7 * 8) == 0);
     CHECK(region.padded - region.count < 7 * 8);
   }
-}
-
-TEST_CASE("what is not executed is named") {
-  ModelSpec model = small_model(true);
-  CHECK(not_executed(model).empty());
-  model.hidden_dropout = 0.1;
-  CHECK(not_executed(model) == "dropout");
-  CHECK(not_executed(load_model("mixtral-8x7b").value()) == "mixture of experts");
-  CHECK(not_executed(load_model("deepseek-v3").value()) == "mixture of experts");
-  CHECK(not_executed(load_model("bloom-7b1").value()) == "ALiBi positions");
-  CHECK(not_executed(load_model("qwen3-8b").value()) == "norms of queries and keys");
 }
 
 }  // namespace

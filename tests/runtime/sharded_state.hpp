@@ -19,6 +19,7 @@ namespace echelon {
 inline ModelSpec small_llama() {
   ModelSpec model;
   model.name = "small";
+  model.constants.emplace();
   model.layers = 2;
   model.hidden = 8;
   model.heads = 4;
@@ -144,7 +145,7 @@ inline void together(int members, const std::function<void(const CheckpointGroup
 inline CheckpointContents contents_of(const ModelSpec& model, const StateFormat& format,
                                       std::int64_t step) {
   CheckpointContents contents;
-  contents.run = {model, {}, "tp 2, dp 2", "aaaa", "synthetic"};
+  contents.run = {model, "tp 2, dp 2", "aaaa", "synthetic"};
   contents.format = format;
   contents.progress = {step, 8 * step, 128 * step, 1, 0xfedcba9876543210, {4.5, 0.1 + 0.2, 3.25}};
   return contents;

@@ -1,5 +1,8 @@
 // Rotary embedding, half-split form (HuggingFace's rotate_half); source: arXiv 2104.09864, equation
 // 34. Angles of far positions need more digits than a float has: they come from a table.
+#include <algorithm>
+
+#include "core/expects.hpp"
 #include "runtime/cuda/kernels/common.cuh"
 
 namespace echelon::cuda {
@@ -7,17 +10,22 @@ namespace {
 
 constexpr int kRotateThreads = 256;
 
+/// Made on the host, handed over with the launch.
+struct Angles {
+  double of[kMostPairs];
+  double scale;
+};
+
 /// One thread for an angle; a row of the table is [cosines | sines].
 __global__ void make_table(float* table, std::int64_t positions, int half,
-                           std::int64_t first_position, double theta) {
+                           std::int64_t first_position, Angles angles) {
   const std::int64_t at = thread_of_grid();
   if (at >= positions * half) return;
   const std::int64_t position = at / half;
   const int i = static_cast<int>(at % half);
-  const double angle = static_cast<double>(first_position + position) *
-                       pow(theta, -2.0 * i / static_cast<double>(2 * half));
-  table[position * 2 * half + i] = static_cast<float>(cos(angle));
-  table[position * 2 * half + half + i] = static_cast<float>(sin(angle));
+  const double angle = static_cast<double>(first_position + position) * angles.of[i];
+  table[position * 2 * half + i] = static_cast<float>(angles.scale * cos(angle));
+  table[position * 2 * half + half + i] = static_cast<float>(angles.scale * sin(angle));
 }
 
 /// Block x: a row; a thread turns n pairs of a head.
@@ -53,10 +61,15 @@ __global__ void turn_row(T* x, const float* table, std::int64_t row_stride, int 
 }  // namespace
 
 void rotation_table(Stream stream, float* table, std::int64_t positions, int head_dim,
-                    std::int64_t first_position, double theta) {
+                    std::int64_t first_position, const RotaryFrequencies& frequencies) {
   const int half = head_dim / 2;
+  EXPECTS(half <= kMostPairs && frequencies.angles.size() == static_cast<std::size_t>(half),
+          "angles of other heads");
+  Angles angles{};
+  std::copy(frequencies.angles.begin(), frequencies.angles.end(), angles.of);
+  angles.scale = frequencies.scale;
   launch<make_table>(stream, grid_of(parts_of(positions * half, kRotateThreads)), kRotateThreads, 0,
-                     table, positions, half, first_position, theta);
+                     table, positions, half, first_position, angles);
 }
 
 template <class T>

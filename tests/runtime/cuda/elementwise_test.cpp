@@ -1,4 +1,5 @@
 #include "runtime/cuda/kernels.hpp"
+#include "runtime/model/rotary.hpp"
 #include "tests/runtime/cuda/kernel_runs.hpp"
 #include "tests/runtime/cuda/memory.hpp"
 #include "tests/runtime/kernel_numbers.hpp"
@@ -9,7 +10,6 @@ namespace {
 using device::Memory;
 constexpr Activation kKinds[] = {Activation::gelu, Activation::silu, Activation::relu,
                                  Activation::squared_relu};
-constexpr double kTheta = 10000;
 
 /// Both round once to T, from floats that differ in the last places.
 template <class T>
@@ -146,16 +146,18 @@ TEST_CASE("CUDA biases and learned positions agree with the CPU's at awkward siz
 
 template <class T>
 void check_rotation(std::int64_t positions, int samples, int heads, int head_dim,
-                    std::int64_t row_stride, std::size_t shift) {
+                    std::int64_t row_stride, std::size_t shift, const RotaryEmbedding& rope = {}) {
   CAPTURE(positions, samples, heads, head_dim, row_stride, shift, sizeof(T));
   constexpr std::int64_t kFirst = 4000;
   const std::int64_t rows = positions * samples;
   const auto before = spread<T>(rows * row_stride, 89);
   Memory<float> table(static_cast<std::size_t>(positions * head_dim));
-  cuda::rotation_table(nullptr, table.data(), positions, head_dim, kFirst, kTheta);
+  const RotaryFrequencies frequencies = rotary_frequencies(rope, head_dim);
+  cuda::rotation_table(nullptr, table.data(), positions, head_dim, kFirst, frequencies);
   for (const int direction : {1, -1}) {
     auto x = before;
-    cpu::rotate(x.data(), rows, row_stride, samples, heads, head_dim, kFirst, kTheta, direction);
+    cpu::rotate(x.data(), rows, row_stride, samples, heads, head_dim, kFirst, frequencies,
+                direction);
     Memory<T> on_device(before, shift);
     cuda::rotate<T>(nullptr, on_device.data(), table.data(), rows, row_stride, samples, heads,
                     head_dim, direction);
@@ -170,6 +172,17 @@ TEST_CASE("CUDA rotations agree with the CPU's at far positions and awkward size
   check_rotation<Bfloat16>(2, 3, 3, 10, 31, 0);
   check_rotation<float>(1, 1, 1, 2, 2, 0);
   check_rotation<Bfloat16>(2, 1, 2, 16, 32, 1);
+}
+
+TEST_CASE("CUDA rotations of other bases and scalings agree with the CPU's") {
+  for (const RopeScaling scaling :
+       {RopeScaling::none, RopeScaling::linear, RopeScaling::llama3, RopeScaling::yarn}) {
+    RotaryEmbedding rope{.theta = 500'000, .scaling = scaling, .factor = 8};
+    rope.original_positions = 8192;
+    if (scaling == RopeScaling::yarn) rope.attention_factor = 1.25;
+    check_rotation<float>(3, 2, 5, 128, 5 * 128, 0, rope);
+    check_rotation<Bfloat16>(3, 2, 5, 128, 5 * 128, 0, rope);
+  }
 }
 
 TEST_CASE("CUDA sums and casts give the CPU's bits") {
@@ -212,7 +225,7 @@ std::vector<KernelRun> runs_of_elementwise() {
       {"rotation", [] {
          Memory<Bfloat16> x(spread<Bfloat16>(6 * 128, 93));
          Memory<float> table(3 * 64);
-         cuda::rotation_table(nullptr, table.data(), 3, 64, 5, kTheta);
+         cuda::rotation_table(nullptr, table.data(), 3, 64, 5, rotary_frequencies({}, 64));
          cuda::rotate<Bfloat16>(nullptr, x.data(), table.data(), 6, 128, 2, 2, 64, 1);
          return bits_of(table.content(), x.content());
        }}};

@@ -1,6 +1,7 @@
-"""Writes gpt.csv and llama.csv beside this script: loss and gradients of the two models of
-chunk_run.hpp by PyTorch's automatic differentiation, in float64, with its own layers. Needs: pip
-install torch. Run: python3 make_golden.py"""
+"""Writes gpt*.csv and llama*.csv beside this script: loss and gradients of the two models of
+chunk_run.hpp by PyTorch's automatic differentiation, in float64, with its own layers; with their
+usual constants and with those of chunk_golden_test.cpp. Needs: pip install torch. Run: python3
+make_golden.py"""
 import csv
 import math
 import pathlib
@@ -80,19 +81,55 @@ def attention(q, k, v):
     return mixed.transpose(1, 2).reshape(mixed.shape[0], mixed.shape[2], -1)
 
 
-def rope(x):
+def plain(theta):
+    return lambda d: (theta ** (-torch.arange(0, d, 2).double() / d), 1.0)
+
+
+def linear_scaling(theta, factor):
+    return lambda d: (plain(theta)(d)[0] / factor, 1.0)
+
+
+def llama3_scaling(theta, factor, low, high, original):
+    """By wavelengths, as transformers 5 writes it (_compute_llama3_parameters)."""
+    def frequencies(d):
+        f = plain(theta)(d)[0]
+        wavelength = 2 * math.pi / f
+        smooth = (original / wavelength - low) / (high - low)
+        between = (1 - smooth) * f / factor + smooth * f
+        return torch.where(wavelength < original / high, f,
+                           torch.where(wavelength > original / low, f / factor, between)), 1.0
+    return frequencies
+
+
+def yarn_scaling(theta, factor, original, fast, slow, truncate, attention):
+    """_compute_yarn_parameters of transformers 5, with its attention factor given."""
+    def pair(turns, d):
+        return d * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    def frequencies(d):
+        low, high = pair(fast, d), pair(slow, d)
+        if truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, d - 1)
+        ramp = torch.clamp((torch.arange(d // 2).double() - low) / (high - low), 0, 1)
+        f = plain(theta)(d)[0]
+        return f / factor * ramp + f * (1 - ramp), attention
+    return frequencies
+
+
+def rope(x, frequencies):
     """HuggingFace's rotate_half."""
     d = x.shape[-1]
-    frequency = 10000.0 ** (-torch.arange(0, d, 2).double() / d)
+    frequency, scale = frequencies(d)
     angle = torch.arange(x.shape[-2]).double()[:, None] * frequency[None, :]
     angle = torch.cat([angle, angle], -1)
     half = torch.cat([-x[..., d // 2:], x[..., :d // 2]], -1)
-    return x * torch.cos(angle) + half * torch.sin(angle)
+    return x * (scale * torch.cos(angle)) + half * (scale * torch.sin(angle))
 
 
-def gpt(w, tokens):
+def gpt(w, tokens, eps=1e-5):
     linear = lambda x, name: F.linear(x, w[name + ".weight"], w[name + ".bias"])
-    norm = lambda x, name: F.layer_norm(x, (HIDDEN,), w[name + ".weight"], w[name + ".bias"], 1e-5)
+    norm = lambda x, name: F.layer_norm(x, (HIDDEN,), w[name + ".weight"], w[name + ".bias"], eps)
     x = w["embedding.word.weight"][tokens] + w["embedding.position.weight"][:tokens.shape[1]]
     for l in range(LAYERS):
         at = f"layers.{l}."
@@ -104,15 +141,16 @@ def gpt(w, tokens):
     return norm(x, "final_norm") @ w["embedding.word.weight"].T
 
 
-def llama(w, tokens):
+def llama(w, tokens, eps=1e-5, frequencies=plain(10000.0)):
     linear = lambda x, name: F.linear(x, w[name + ".weight"])
-    norm = lambda x, name: F.rms_norm(x, (HIDDEN,), w[name + ".weight"], 1e-5)
+    norm = lambda x, name: F.rms_norm(x, (HIDDEN,), w[name + ".weight"], eps)
     x = w["embedding.word.weight"][tokens]
     for l in range(LAYERS):
         at = f"layers.{l}."
         n = norm(x, at + "attention.norm")
-        q = rope(heads_of(linear(n, at + "attention.q"), HEADS))
-        k = rope(heads_of(linear(n, at + "attention.k"), 2)).repeat_interleave(2, dim=1)
+        q = rope(heads_of(linear(n, at + "attention.q"), HEADS), frequencies)
+        k = rope(heads_of(linear(n, at + "attention.k"), 2), frequencies)
+        k = k.repeat_interleave(2, dim=1)
         v = heads_of(linear(n, at + "attention.v"), 2).repeat_interleave(2, dim=1)
         x = x + linear(attention(q, k, v), at + "attention.output")
         n = norm(x, at + "mlp.norm")
@@ -121,10 +159,10 @@ def llama(w, tokens):
     return linear(norm(x, "final_norm"), "head")
 
 
-def write(name, model, weights):
+def write(name, model, weights, **constants):
     tokens, targets = words(1), words(2)
 
-    logits = torch.stack([model(weights, batch) for batch in tokens])
+    logits = torch.stack([model(weights, batch, **constants) for batch in tokens])
     loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten())
     loss.backward()
     with open(pathlib.Path(__file__).with_name(name), "w", newline="") as file:
@@ -140,3 +178,11 @@ def write(name, model, weights):
 
 write("gpt.csv", gpt, gpt_weights())
 write("llama.csv", llama, llama_weights())
+write("gpt_epsilon.csv", gpt, gpt_weights(), eps=1e-3)
+for name, eps, frequencies in (
+        ("theta", 1e-6, plain(500000.0)),
+        ("linear", 1e-6, linear_scaling(10000.0, 4.0)),
+        ("llama3", 1e-5, llama3_scaling(500.0, 8.0, 1.0, 4.0, 64)),
+        ("yarn", 1e-5, yarn_scaling(500.0, 4.0, 64, 4.0, 0.5, True, 1.25)),
+        ("yarn_real", 1e-5, yarn_scaling(500.0, 4.0, 64, 4.0, 0.5, False, 1.25))):
+    write(f"llama_{name}.csv", llama, llama_weights(), eps=eps, frequencies=frequencies)

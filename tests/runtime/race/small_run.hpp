@@ -22,6 +22,7 @@ inline Training small_training() {
   Training t;
   ModelSpec& m = t.model;
   m.name = "race";
+  m.constants.emplace();
   m.layers = 4;
   m.hidden = 16;
   m.heads = 4;

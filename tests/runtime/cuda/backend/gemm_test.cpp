@@ -149,6 +149,7 @@ TEST_CASE("what a file of algorithms holds of no use is chosen again") {
 TEST_CASE("a chunk's products are those of its layers and its head") {
   ChunkSpec spec;
   ModelSpec& m = spec.model;
+  m.constants.emplace();
   m.layers = 1;
   m.hidden = 64;
   m.heads = m.kv_heads = 1;
