@@ -11,6 +11,7 @@
 #include "cli/job.hpp"
 #include "cli/operations.hpp"
 #include "cli/this_machine.hpp"
+#include "core/executable.hpp"
 #include "core/model_io.hpp"
 #include "core/number.hpp"
 #include "core/version.hpp"
@@ -251,6 +252,18 @@ void leave_out_dropout(PlanRequest& request) {
   model.hidden_dropout = model.attention_dropout = 0;
 }
 
+/// A plan for the software or the machine that `plan run` executes on, of a model that it refuses.
+/// After the dropout is left out.
+void note_not_executed(PlanRequest& request) {
+  const bool this_machine =
+      request.cluster.node().cores > 0 || request.cluster.name() == kThisMachineGpus;
+  if (request.stack.name != kExecutingStack && !this_machine) return;
+  if (const auto why = not_executed(request.model, request.job.sequence)) {
+    request.assumptions.push_back(
+        fmt::format("plan run refuses this plan: {}; it executes {}", why->found, why->expected));
+  }
+}
+
 }  // namespace
 
 Result<Asked> understand(const Settings& settings) {
@@ -285,6 +298,7 @@ Result<Asked> understand(const Settings& settings) {
   // Memory is allocated before the first step, and nothing else shares a rank's part.
   if (request.cluster.node().cores > 0) request.keep_free = 64_MiB;
   leave_out_dropout(request);
+  note_not_executed(request);
   if (const Status limits = read_limits(settings, request); !limits) return limits.error();
   if (const Status operations = read_operations(settings, request); !operations) {
     return operations.error();
@@ -354,6 +368,7 @@ Result<Asked> understand(const PlanFile& file, const std::string& path, const Se
                       .max_memory = file.max_memory,
                       .assumptions = std::move(assumed)};
   leave_out_dropout(request);
+  note_not_executed(request);
   if (changes.has("max-memory")) {
     if (const Status limits = read_limits(settings, request); !limits) return limits.error();
   }

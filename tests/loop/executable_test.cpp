@@ -1,0 +1,85 @@
+// What planning says of a model and what the runtime refuses of its plan are the same.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cli/request.hpp"
+#include "core/model_io.hpp"
+#include "core/plan_file.hpp"
+#include "runtime/training/run.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+PlanRequest asked(const std::string& model,
+                  const std::vector<std::pair<std::string, std::string>>& flags) {
+  cli::Settings settings;
+  settings.set("model", {model, "--model"});
+  for (const auto& [flag, value] : flags) settings.set(flag, {value, "--" + flag});
+  const auto understood = cli::understand(settings);
+  INFO(model << ": " << (understood ? "" : understood.error().message()));
+  REQUIRE(understood.ok());
+  return understood->request;
+}
+
+/// The sentence of the answer that says that plan run refuses it; "": there is none.
+std::string note_of(const PlanRequest& request) {
+  const auto& all = request.assumptions;
+  const auto at = std::find_if(all.begin(), all.end(), [](const std::string& sentence) {
+    return sentence.starts_with("plan run refuses");
+  });
+  return at == all.end() ? std::string() : *at;
+}
+
+/// What plan run says of a plan of one rank for this request; "": nothing.
+std::string refusal_of(const PlanRequest& request) {
+  PlanFile file;
+  file.model = request.model;
+  file.job = request.job;
+  const Status executable = check_executable(file, "cpu");
+  return executable ? std::string() : executable.error().message();
+}
+
+TEST_CASE("planning notes exactly the models that plan run refuses, in its words") {
+  int refused = 0;
+  int executed = 0;
+  for (const CatalogModel& entry : model_catalog()) {
+    for (const char* cluster : {"this-machine", "dgx-h100"}) {
+      const PlanRequest request =
+          asked(entry.name, {{"cluster", cluster}, {"gpus", "1"}, {"stack", "echelon"}});
+      const std::string note = note_of(request);
+      const std::string refusal = refusal_of(request);
+      INFO(entry.name << " on " << cluster << "\nnote: " << note << "\nrun: " << refusal);
+      CHECK(note.empty() == refusal.empty());
+      if (refusal.empty()) {
+        ++executed;
+        continue;
+      }
+      ++refused;
+      const std::string why = refusal.substr(refusal.find(": ") + 2, 20);
+      CHECK(note.find(why) != std::string::npos);
+    }
+  }
+  CHECK(refused >= 2 * 30);
+  CHECK(executed >= 2 * 40);
+}
+
+TEST_CASE("a sequence beyond the learned positions is noted too") {
+  const PlanRequest request =
+      asked("gpt2-tiny", {{"cluster", "this-machine"}, {"gpus", "1"}, {"seq", "512"}});
+  CHECK(note_of(request).find("at most the 256 positions") != std::string::npos);
+  CHECK_FALSE(refusal_of(request).empty());
+}
+
+TEST_CASE("plans for other software say nothing of plan run, those for this machine do") {
+  const auto on = [](const char* cluster, const char* stack) {
+    return note_of(asked("qwen3-4b", {{"cluster", cluster}, {"gpus", "1"}, {"stack", stack}}));
+  };
+  CHECK(on("dgx-h100", "megatron-core").empty());
+  CHECK_FALSE(on("dgx-h100", "echelon").empty());
+  CHECK_FALSE(on("this-machine", "megatron-core").empty());
+}
+
+}  // namespace
+}  // namespace echelon
