@@ -23,6 +23,10 @@ using Json = nlohmann::ordered_json;  ///< keeps the order keys were written in:
 /// The same from a file; refuses directories and files longer than 64 MiB before reading them.
 [[nodiscard]] Result<Json> read_json(const std::string& path);
 
+/// A number as a report has it: where it is not finite, which JSON cannot say, the text "inf",
+/// "-inf" or "nan". JsonReader::figure reads it.
+[[nodiscard]] Json figure_json(double value);
+
 /// One object of a document being read: typed access with errors that carry the JSON pointer, and a
 /// final check that no key was left unread (unknown keys are errors with the nearest known key).
 class JsonReader {
@@ -37,6 +41,8 @@ class JsonReader {
                           std::int64_t otherwise);
   double number(std::string_view key, double least, double most);
   double number_or(std::string_view key, double least, double most, double otherwise);
+  /// Any number, finite or not, as figure_json writes it.
+  double figure(std::string_view key);
   bool boolean(std::string_view key);
   bool boolean_or(std::string_view key, bool otherwise);
   std::string string(std::string_view key);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/json_io.hpp"
@@ -68,6 +69,11 @@ std::optional<std::int64_t> whole_number(const Json& value) {
 
 }  // namespace
 
+Json figure_json(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
 JsonReader::JsonReader(const Json& object, std::string where, std::string pointer)
     : object_(object), where_(std::move(where)), pointer_(std::move(pointer)) {
   if (!object_.is_object()) {
@@ -127,6 +133,19 @@ double JsonReader::number(std::string_view key, double least, double most) {
 
 double JsonReader::number_or(std::string_view key, double least, double most, double otherwise) {
   return find(key, "", false) != nullptr ? number(key, least, most) : otherwise;
+}
+
+double JsonReader::figure(std::string_view key) {
+  constexpr const char* kExpected = "a number, \"inf\", \"-inf\" or \"nan\"";
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  const Json* value = find(key, kExpected, true);
+  if (value == nullptr) return 0;
+  if (value->is_number()) return value->get<double>();
+  if (*value == "inf") return kInfinite;
+  if (*value == "-inf") return -kInfinite;
+  if (*value == "nan") return std::numeric_limits<double>::quiet_NaN();
+  fail(key, described(*value), kExpected);
+  return 0;
 }
 
 bool JsonReader::boolean(std::string_view key) {

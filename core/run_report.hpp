@@ -34,16 +34,26 @@ struct ExecutedSpan {
   bool operator==(const ExecutedSpan&) const = default;
 };
 
-/// Gradient noise scale: the batch from which on larger batches help less and less.
-/// Source: McCandlish et al., arXiv 1812.06162, appendix A.1.
+/// Simple noise scale of the gradient, tr(Σ)/|G|²: about the critical batch, from which on larger
+/// batches need more tokens to the same loss.
+/// Source: McCandlish et al., arXiv 1812.06162, section 2.2 and appendix A.1.
 struct GradientNoise {
+  static constexpr std::int64_t kFewest = 30;  ///< estimates below which nothing is said
+
   std::int64_t estimates = 0;  ///< steps that gave one
-  double batch = 0;            ///< tr(Σ)/|G|², in samples; 0: no estimate yet
+  std::int64_t window = 0;     ///< the latest of them, which the numbers below are of; 0: too few
+  double batch = 0;            ///< in samples; infinite where |G|² cannot be told from 0
+  double low = 0;              ///< 80 % interval
+  double high = 0;             ///< may be infinite
+  [[nodiscard]] bool known() const { return window > 0; }
   bool operator==(const GradientNoise&) const = default;
 };
 
+/// RunReport::environment: cores that other programs used while steps were measured, "1.40 of 2".
+inline constexpr const char* kOtherPrograms = "cores used by other programs";
+
 struct RunReport {
-  static constexpr int kSchema = 1;
+  static constexpr int kSchema = 2;
   enum class End { completed, interrupted, failed };
 
   std::string plan_path;

@@ -1,7 +1,7 @@
 #include "core/run_event.hpp"
 #include "core/run_report.hpp"
 
-#include <cmath>
+#include <algorithm>
 #include <string>
 
 #include "core/fingerprint.hpp"
@@ -15,24 +15,13 @@ namespace {
 constexpr const char* kReportFormat = "echelon-run";
 constexpr double kMost = 1e30;
 
-/// Numbers of a diverged run may be no numbers at all, which JSON cannot say.
-Json maybe(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-double maybe(JsonReader& reader, const char* key) {
-  if (!reader.has(key)) {
-    reader.ignore({key});
-    return std::nan("");
-  }
-  return reader.number(key, -kMost, kMost);
-}
-
 Json step_json(const RunStep& step) {
   Json out{{"step", step.step},
-           {"loss", maybe(step.loss)},
-           {"grad_norm", maybe(step.gradient_norm)},
+           {"loss", figure_json(step.loss)},
+           {"grad_norm", figure_json(step.gradient_norm)},
            {"learning_rate", step.learning_rate},
            {"seconds", step.seconds.in(kSecond)},
-           {"tokens_per_second", step.tokens_per_second}};
+           {"tokens_per_second", figure_json(step.tokens_per_second)}};
   if (!step.notes.empty()) out["notes"] = step.notes;
   return out;
 }
@@ -86,11 +75,11 @@ std::vector<std::string> strings_of(JsonReader& reader, const char* key) {
 RunStep step_of(JsonReader& reader) {
   RunStep step;
   step.step = reader.integer("step", 0, std::int64_t{1} << 53);
-  step.loss = maybe(reader, "loss");
-  step.gradient_norm = maybe(reader, "grad_norm");
+  step.loss = reader.figure("loss");
+  step.gradient_norm = reader.figure("grad_norm");
   step.learning_rate = reader.number("learning_rate", 0, kMost);
   step.seconds = Seconds{reader.number("seconds", 0, kMost)};
-  step.tokens_per_second = reader.number("tokens_per_second", 0, kMost);
+  step.tokens_per_second = reader.figure("tokens_per_second");
   step.notes = strings_of(reader, "notes");
   return step;
 }
@@ -131,6 +120,30 @@ Status read_environment(const Json& object, const std::string& where, RunReport&
   return Done{};
 }
 
+Json noise_json(const GradientNoise& noise) {
+  Json out{{"estimates", noise.estimates}, {"needed", GradientNoise::kFewest}};
+  if (!noise.known()) return out;
+  out["window"] = noise.window;
+  out["batch"] = figure_json(noise.batch);
+  out["low"] = figure_json(noise.low);
+  out["high"] = figure_json(noise.high);
+  return out;
+}
+
+Status read_noise(const Json& object, const std::string& where, GradientNoise& noise) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 53;
+  JsonReader reader(object, where, "/gradient_noise");
+  reader.ignore({"needed"});
+  noise.estimates = reader.integer("estimates", 0, kMany);
+  noise.window = reader.integer_or("window", 1, kMany, 0);
+  if (noise.known()) {
+    noise.batch = reader.figure("batch");
+    noise.low = reader.figure("low");
+    noise.high = reader.figure("high");
+  }
+  return reader.finish();
+}
+
 Json report_json(const RunReport& report) {
   const Result<Json> plan = parse_json(plan_file_to_json(report.plan), "the plan");
   Json steps = Json::array();
@@ -163,8 +176,7 @@ Json report_json(const RunReport& report) {
               {"predicted", predicted},
               {"error", std::move(error)},
               {"process_peak_bytes", whole_bytes(report.process_peak)},
-              {"gradient_noise",
-               {{"estimates", report.noise.estimates}, {"batch", maybe(report.noise.batch)}}},
+              {"gradient_noise", noise_json(report.noise)},
               {"advice", report.advice},
               {"environment", std::move(environment)},
               {"spans", std::move(spans)},
@@ -266,10 +278,7 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
   if (const Status read = read_steps(*steps, where, report); !read) return read.error();
   if (const Status read = read_spans(*spans, where, report); !read) return read.error();
   if (const Status read = read_environment(*environment, where, report); !read) return read.error();
-  JsonReader scale(*noise, where, "/gradient_noise");
-  report.noise.estimates = scale.integer("estimates", 0, std::int64_t{1} << 53);
-  report.noise.batch = maybe(scale, "batch");
-  if (const Status read = scale.finish(); !read) return read.error();
+  if (const Status read = read_noise(*noise, where, report.noise); !read) return read.error();
   if (measured != nullptr) {
     Result<PredictedCosts> costs = costs_from_json(*measured, where, "/measured");
     if (!costs) return costs.error();

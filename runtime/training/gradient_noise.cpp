@@ -2,46 +2,149 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
 
 #include "core/expects.hpp"
 
 namespace echelon {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+/// Of Student's t, 80 % of which lie between −t and t; the first terms of its expansion in
+/// 1/degrees of freedom, right to 0.1 % from 14 on.
+double quantile(double degrees) {
+  constexpr double kNormal = 1.2815516;
+  return kNormal * (1 + (kNormal * kNormal + 1) / (4 * degrees));
+}
+
+/// Two means and the covariances of those means.
+struct Means {
+  double noise = 0, signal = 0;
+  double noise_noise = 0, noise_signal = 0, signal_signal = 0;
+};
+
+template <class Estimate>
+Means means_of(std::span<const Estimate> all) {
+  const auto n = static_cast<double>(all.size());
+  Means m;
+  for (const Estimate& each : all) {
+    m.noise += each.noise / n;
+    m.signal += each.signal / n;
+  }
+  const double share = 1 / (n * (n - 1));
+  for (const Estimate& each : all) {
+    const double noise = each.noise - m.noise;
+    const double signal = each.signal - m.signal;
+    m.noise_noise += share * noise * noise;
+    m.noise_signal += share * noise * signal;
+    m.signal_signal += share * signal * signal;
+  }
+  return m;
+}
+
+struct Interval {
+  double low = 0;
+  double high = kInfinite;
+};
+
+/// Fieller's: where a·R² − 2b·R + c ≤ 0, of the ratios that are not negative.
+Interval fieller(const Means& m, double t) {
+  const double a = m.signal * m.signal - t * t * m.signal_signal;
+  const double b = m.noise * m.signal - t * t * m.noise_signal;
+  const double c = m.noise * m.noise - t * t * m.noise_noise;
+  const double root = b * b - a * c;
+  if (root < 0 || a == 0) return {};  // any ratio
+  const double one = (b - std::sqrt(root)) / a;
+  const double other = (b + std::sqrt(root)) / a;
+  const double low = std::max(0.0, std::min(one, other));
+  const double high = std::max(0.0, std::max(one, other));
+  if (a > 0) return {low, high};
+  return {high, kInfinite};  // outside the roots
+}
+
+/// "12 to 31 %", of two shares that may be 0 and infinite.
+std::string percents(double low, double high) {
+  if (low <= 0) return fmt::format("at most {:.3g} %", 100 * high);
+  if (std::isinf(high)) return fmt::format("at least {:.3g} %", 100 * low);
+  return fmt::format("{:.3g} to {:.3g} %", 100 * low, 100 * high);
+}
+
+std::string scale_of(const GradientNoise& noise) {
+  if (std::isinf(noise.high)) return fmt::format("at least {:.3g} samples", noise.low);
+  if (noise.low <= 0) return fmt::format("at most {:.3g} samples", noise.high);
+  return fmt::format("{:.3g} samples, {:.3g} to {:.3g}", noise.batch, noise.low, noise.high);
+}
+
+}  // namespace
 
 void NoiseScale::add(double small, double small_batch, double large, double large_batch) {
   EXPECTS(large_batch > small_batch && small_batch > 0, "the large batch is the larger one");
-  signal_ += (large_batch * large - small_batch * small) / (large_batch - small_batch);
-  noise_ += (small - large) / (1 / small_batch - 1 / large_batch);
-  ++count_;
+  if (!std::isfinite(small) || !std::isfinite(large)) return;  // the run ends
+  all_.push_back(
+      {.noise = (small - large) / (1 / small_batch - 1 / large_batch),
+       .signal = (large_batch * large - small_batch * small) / (large_batch - small_batch)});
 }
 
 GradientNoise NoiseScale::estimate() const {
-  GradientNoise out{count_, 0};
-  if (count_ > 0 && signal_ > 0 && noise_ > 0) out.batch = noise_ / signal_;
+  GradientNoise out;
+  out.estimates = static_cast<std::int64_t>(all_.size());
+  if (out.estimates < GradientNoise::kFewest) return out;
+  const std::span<const Estimate> window = std::span(all_).subspan(all_.size() / 2);
+  const Means means = means_of(window);
+  const Interval interval = fieller(means, quantile(static_cast<double>(window.size() - 1)));
+  out.window = static_cast<std::int64_t>(window.size());
+  out.low = interval.low;
+  out.high = interval.high;
+  out.batch = means.signal > 0 ? std::max(0.0, means.noise / means.signal) : kInfinite;
   return out;
 }
 
+double more_tokens(double batch, double noise_scale) { return batch / noise_scale; }
+
+double rate_factor(double from, double to, double noise_scale) {
+  if (std::isinf(noise_scale)) return std::sqrt(to / from);
+  return std::sqrt((1 + noise_scale / from) / (1 + noise_scale / to));
+}
+
 std::vector<std::string> batch_advice(const GradientNoise& noise, double batch, double peak_rate) {
-  if (noise.batch <= 0) {
+  if (noise.estimates == 0) {
     return {
-        noise.estimates == 0
-            ? "no estimate of the critical batch: one microbatch makes the whole batch"
-            : "no estimate of the critical batch yet: the gradients are mostly noise or too few"};
+        "critical batch: no estimate; it takes several microbatches in a step, and a schedule "
+        "other "
+        "than ZB-H1"};
+  }
+  if (!noise.known()) {
+    return {fmt::format("critical batch: not enough steps, {} of the {} estimates it takes",
+                        noise.estimates, GradientNoise::kFewest)};
+  }
+  if (noise.low <= 0 && std::isinf(noise.high)) {
+    return {fmt::format("critical batch: the latest {} of {} estimates are too noisy to tell it",
+                        noise.window, noise.estimates)};
   }
   std::vector<std::string> out;
-  const double share = batch / noise.batch;
-  out.push_back(
-      fmt::format("critical batch about {:.2g} samples ({} estimates): a batch of {:.0f} needs "
-                  "about {:.2g} % more "
-                  "tokens than very small batches would",
-                  noise.batch, noise.estimates, batch, 100 * share));
-  if (share < 1) {
-    out.push_back(fmt::format(
-        "the batch may grow to about {:.2g}; Adam's peak learning rate then goes with the square "
-        "root: {:.2g} instead of {:.2g}",
-        noise.batch, peak_rate * std::sqrt(1 / share), peak_rate));
+  out.push_back(fmt::format(
+      "critical batch: {} (80 % interval, from the latest {} of {} estimates); a batch of {:.0f} "
+      "takes {} more tokens to the same loss than very small batches",
+      scale_of(noise), noise.window, noise.estimates, batch,
+      percents(more_tokens(batch, noise.high), more_tokens(batch, noise.low))));
+  if (batch < noise.low) {
+    out.push_back(
+        fmt::format("the batch may grow to {:.3g}; if {:.3g} is the best peak learning rate now, "
+                    "Adam's is then "
+                    "about {:.3g}",
+                    noise.low, peak_rate, peak_rate * rate_factor(batch, noise.low, noise.batch)));
+  } else if (batch > noise.high) {
+    out.push_back(
+        "the batch is above the critical one: a larger one mostly costs tokens and wants the same "
+        "learning rate");
   } else {
-    out.push_back("a larger batch would mostly cost tokens; keep the learning rate");
+    out.push_back(
+        "the batch is about the critical one, as far as this run tells: keep it and its learning "
+        "rate");
   }
   return out;
 }

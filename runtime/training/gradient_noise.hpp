@@ -1,6 +1,7 @@
 // How large a batch is worth its price: the gradient noise scale, from gradients a step has anyway.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,25 +11,45 @@
 namespace echelon {
 
 /// Estimates tr(Σ)/|G|² from the squared norms of the gradient of a small and of a large batch of
-/// the same step (both means over their samples):
+/// the same step (both means over their samples; the small batch is part of the large one):
 ///   |G|² ≈ (B·|g_B|² − b·|g_b|²) / (B − b)      tr(Σ) ≈ (|g_b|² − |g_B|²) / (1/b − 1/B)
-/// Both are unbiased; they are averaged over steps before the division.
+/// Both are unbiased, their ratio in one step is not: they are averaged over a window before the
+/// division. The gradient shrinks by orders of magnitude in the first steps, which would rule an
+/// average over all of them; so the window is the later half of the estimates.
 /// Source: McCandlish et al., arXiv 1812.06162, appendix A.1.
+///
+/// The interval is Fieller's for a ratio of two means of correlated numbers: all ratios R with
+///   (S − R·G)² ≤ t²·(v_SS − 2R·v_SG + R²·v_GG)
+/// S and G the means of tr(Σ) and |G|², v their covariances, t the quantile of Student's t. It has
+/// no upper end where G cannot be told from 0.
+/// Source: Fieller, Journal of the Royal Statistical Society B 16 (1954), 175-185.
+/// Checked by: tests/runtime/training_parts_test.cpp.
 class NoiseScale {
  public:
   /// `small`: |g_b|², the mean over all ranks' gradients of `small_batch` samples; large_batch > b.
   void add(double small, double small_batch, double large, double large_batch);
+  /// Nothing but their count below GradientNoise::kFewest estimates.
   [[nodiscard]] GradientNoise estimate() const;
 
  private:
-  std::int64_t count_ = 0;
-  double signal_ = 0;
-  double noise_ = 0;
+  struct Estimate {
+    double noise = 0;   ///< tr(Σ)
+    double signal = 0;  ///< |G|²
+  };
+  std::vector<Estimate> all_;
 };
 
-/// Sentences on batch and learning rate for a run with this peak rate and global batch: Adam's rate
-/// goes with the square root of the batch below the noise scale and does not gain above it.
-/// Source: arXiv 1812.06162 section 2.2 and appendix; square root rule for Adam: arXiv 2205.10287.
+/// Tokens that a batch takes to a given loss, over those that very small batches take, less one:
+/// B / B_noise. Source: arXiv 1812.06162, section 2.3, with the noise scale for the critical batch.
+[[nodiscard]] double more_tokens(double batch, double noise_scale);
+/// By what Adam's best learning rate changes from one batch to another:
+///   √((1 + B_noise/from) / (1 + B_noise/to))
+/// Source: arXiv 1812.06162, section 2.2 (for SGD without the root) and appendix E.2 (for Adam with
+/// powers of 1/2 to 1); the root: arXiv 2205.10287.
+[[nodiscard]] double rate_factor(double from, double to, double noise_scale);
+
+/// Sentences on batch and learning rate for a run with this peak rate and global batch. They say
+/// what holds at both ends of the interval, or that the run does not tell.
 [[nodiscard]] std::vector<std::string> batch_advice(const GradientNoise& noise, double batch,
                                                     double peak_rate);
 

@@ -26,6 +26,12 @@ LossWatch::Judgement LossWatch::look(double loss, double gradient_norm) {
     return {Verdict::diverged,
             fmt::format("the gradient norm is {}", std::isnan(gradient_norm) ? "NaN" : "infinite")};
   }
+  if (!first_) first_ = loss;
+  if (loss > kHopeless && loss > kTimesTheFirst * *first_) {
+    return {Verdict::diverged,
+            fmt::format("the loss is {:.3g}, {:.1g} times that of the first step", loss,
+                        loss / *first_)};
+  }
   Judgement judgement;
   if (recent_.size() == kWindow) {
     const std::vector<double> window(recent_.begin(), recent_.end());

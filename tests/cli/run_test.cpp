@@ -196,6 +196,28 @@ TEST_CASE("NaN ends a run with exit code 6 and the step") {
   }
 }
 
+TEST_CASE("a run that diverges ends with exit code 6, names the step and keeps its report") {
+  const Runs runs;
+  runs.plan("plan.json", 2, "--dp 2 --tp 1");
+  for (const std::string& launcher : launchers(runs)) {
+    INFO(launcher);
+    const ProcessResult result = runs.sandbox.shell(
+        runs.program() +
+        " run plan.json --steps 60 --learning-rate 50 --clip 0 --report away.json " +
+        "--quiet --events 3 --launcher " + launcher + " 3>events");
+    INFO(result.err << result.out);
+    CHECK(result.exit_code == 6);
+    const RunReport report = read_run_report(runs.sandbox.file("away.json")).value();
+    CHECK(report.end == RunReport::End::failed);
+    REQUIRE(!report.steps.empty());
+    const std::string step = "step " + std::to_string(report.steps.back().step) + ": the loss is ";
+    CHECK(lacks(report.reason, step) == "");
+    CHECK(lacks(result.out, step) == "");
+    CHECK(result.err.empty());  // no event that plan cannot read
+    CHECK(runs.nobody_is_left());
+  }
+}
+
 TEST_CASE("a run tells its events line by line, and one document with --json") {
   const Runs runs;
   runs.plan("plan.json", 2, "--tp 2");

@@ -14,6 +14,11 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+/// What losses and norms of runs that diverge may be.
+constexpr double kFigures[] = {kInfinite, -kInfinite, std::numeric_limits<double>::quiet_NaN(),
+                               3.77e31,   1e308,      -2.5};
+
 RunReport any_report(std::uint64_t seed) {
   Numbers draw(seed);
   RunReport r;
@@ -28,7 +33,8 @@ RunReport any_report(std::uint64_t seed) {
     step.step = i;
     step.loss = any_number(draw);
     step.seconds = Seconds{any_number(draw)};
-    if (draw.coin()) step.loss = std::numeric_limits<double>::quiet_NaN();
+    step.gradient_norm = kFigures[static_cast<std::size_t>(draw.upto(5))];
+    if (draw.coin()) step.loss = kFigures[static_cast<std::size_t>(draw.upto(5))];
     if (draw.coin()) step.notes = {"loss spike"};
     r.steps.push_back(step);
     r.spans.push_back({i, 7, Seconds{0.25}, Seconds{0.5}});
@@ -39,7 +45,9 @@ RunReport any_report(std::uint64_t seed) {
     r.measured->time.compute = 2 * r.plan.predicted.time.compute;
   }
   r.process_peak = 3_GiB;
-  r.noise = {.estimates = 4, .batch = 17.5};
+  r.noise = {.estimates = 4, .window = 0, .batch = 0, .low = 0, .high = 0};
+  if (draw.coin())
+    r.noise = {.estimates = 60, .window = 30, .batch = 17.5, .low = 9, .high = kInfinite};
   r.advice = {"more of it"};
   r.environment["cpu"] = "some \"cpu\"";
   return r;
@@ -54,6 +62,52 @@ TEST_CASE("a run report is read as it was written") {
     REQUIRE(read.ok());
     REQUIRE(run_report_to_json(*read) == text);
   }
+}
+
+TEST_CASE("figures that are not finite, or huge, have a spelling in reports and events") {
+  RunReport report = any_report(1);
+  report.noise = {.estimates = 60, .window = 30, .batch = kInfinite, .low = 9, .high = kInfinite};
+  report.steps.clear();
+  for (const double figure : kFigures) {
+    RunStep step;
+    step.loss = step.gradient_norm = step.tokens_per_second = figure;
+    report.steps.push_back(step);
+    RunEvent event;
+    event.kind = RunEvent::Kind::step;
+    event.step = step;
+    const Result<RunEvent> read = parse_run_event(to_line(event), "events");
+    REQUIRE(read.ok());
+    CHECK(to_line(*read) == to_line(event));
+  }
+  const std::string text = run_report_to_json(report);
+  const Json root = Json::parse(text);
+  CHECK(root["steps"][0]["loss"] == "inf");
+  CHECK(root["steps"][1]["grad_norm"] == "-inf");
+  CHECK(root["steps"][2]["tokens_per_second"] == "nan");
+  CHECK(root["steps"][3]["grad_norm"] == 3.77e31);
+  CHECK(root["gradient_noise"]["high"] == "inf");
+  const Result<RunReport> read = parse_run_report(text, "r.json");
+  REQUIRE(read.ok());
+  CHECK(read->steps[0].loss == kInfinite);
+  CHECK(read->steps[1].loss == -kInfinite);
+  CHECK(std::isnan(read->steps[2].loss));
+  CHECK(read->steps[3].gradient_norm == 3.77e31);
+  CHECK(read->noise == report.noise);
+  CHECK(run_report_to_json(*read) == text);
+  Json bad = root;
+  bad["steps"][0]["loss"] = "infinite";
+  const Result<RunReport> refused = parse_run_report(bad.dump(), "r.json");
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().message() ==
+        "r.json at /steps/0/loss: the text \"infinite\"; expected a number, \"inf\", \"-inf\" or "
+        "\"nan\"");
+}
+
+TEST_CASE("too few estimates of the gradient noise are told as a count alone") {
+  RunReport report = any_report(2);
+  report.noise = {.estimates = 4, .window = 0, .batch = 0, .low = 0, .high = 0};
+  const Json noise = Json::parse(run_report_to_json(report))["gradient_noise"];
+  CHECK(noise == Json{{"estimates", 4}, {"needed", 30}});
 }
 
 TEST_CASE("the error of a part is predicted over measured, less one") {
@@ -74,8 +128,8 @@ TEST_CASE("what is not a run report is refused with its place") {
   const Json good = Json::parse(run_report_to_json(any_report(3)));
   CHECK(message(Json::object()).starts_with("r.json: not a run report"));
   Json bad = good;
-  bad["schema"] = 2;
-  CHECK(message(bad).starts_with("r.json at /schema: schema 2; expected schema 1"));
+  bad["schema"] = 1;
+  CHECK(message(bad).starts_with("r.json at /schema: schema 1; expected schema 2"));
   bad = good;
   bad["spans"] = {1};
   CHECK(message(bad).starts_with("r.json at /spans"));
