@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/data/foreign_formats_io.hpp"
 #include "runtime/data/integer_file.hpp"
 #include "runtime/data/scrambled.hpp"
 
@@ -62,6 +63,10 @@ Result<std::unique_ptr<TokenSource>> open_text(InputFile file, std::int64_t voca
                        "a model with at least 256 tokens, one per byte");
   }
   const std::int64_t count = file.size();
+  std::string beginning(static_cast<std::size_t>(std::min(count, kBeginning)), '\0');
+  const auto bytes = static_cast<std::int64_t>(beginning.size());
+  if (const Status read = file.read(0, bytes, beginning.data()); !read) return read.error();
+  if (const Status text = check_is_text(file.path(), beginning); !text) return text.error();
   return integer_tokens(std::move(file), 0, IntegerType::u8, count, vocabulary);
 }
 

@@ -24,7 +24,8 @@ class TokenSource {
 /// - "synthetic" or "synthetic:COUNT": synthetic_tokens below;
 /// - a file of llm.c, told by its first number: GPT-2's 16-bit or Llama 3's 32-bit tokens;
 /// - Megatron's NAME.bin with NAME.idx beside it, as NAME or as either file;
-/// - any other file not called .bin: text, one token per byte.
+/// - any other file not called .bin: text, one token per byte. JSON, JSON lines and binary formats
+///   that data sets come in (Parquet, Arrow, archives) are refused by name.
 /// Nothing is loaded whole. `vocabulary`: ids are below it. Errors: unreadable files, headers that
 /// contradict the length, text for a vocabulary below 256.
 [[nodiscard]] Result<std::unique_ptr<TokenSource>> open_tokens(const std::string& name,

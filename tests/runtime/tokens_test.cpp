@@ -155,6 +155,39 @@ TEST_CASE("text is read as its bytes") {
   CHECK(says(refusal(dir.path()), "is a directory"));
 }
 
+TEST_CASE("files that hold text in another format are refused by name, not read as bytes") {
+  using namespace std::string_literals;
+  const TempDir dir;
+  const std::string line = "{\"text\": \"It is a truth\", \"id\": 1}\n";
+  const std::string told = refusal(dir.write("a.jsonl", line + line));
+  CHECK(says(told, "a.jsonl: JSON lines; expected plain text, llm.c's .bin"));
+  CHECK(says(told, "jq -r .text FILE > data.txt"));
+  CHECK(says(refusal(dir.write("a.txt", line)), "JSON lines"));  // whatever it is called
+  CHECK(says(refusal(dir.write("b.txt", "\xef\xbb\xbf\n" + line)), "JSON lines"));
+  const std::string long_line = "{\"text\": \"" + std::string(100'000, 'a') + "\"}\n";
+  CHECK(says(refusal(dir.write("long.txt", long_line)), "JSON lines"));
+  CHECK(says(refusal(dir.write("a.json", "[\n  {\"text\": \"a\"}\n]")), "a.json: JSON;"));
+  struct Case {
+    std::string bytes, name;
+  };
+  for (const Case& each :
+       {Case{"PAR1\x15\x04", "a Parquet file"}, Case{"ARROW1\0\0"s, "an Arrow file"},
+        Case{"\xff\xff\xff\xff\x10", "an Arrow stream"}, Case{"\x1f\x8b\x08", "a gzip archive"},
+        Case{"\x28\xb5\x2f\xfd", "a Zstandard archive"}, Case{"PK\x03\x04", "a zip archive"},
+        Case{"\xfd"
+             "7zXZ\0"s,
+             "an xz archive"},
+        Case{"BZh91AY", "a bzip2 archive"}, Case{"\x89HDF\r\n\x1a\n", "an HDF5 file"},
+        Case{"\x93NUMPY\x01", "a NumPy file"}}) {
+    CHECK(says(refusal(dir.write("data", each.bytes + "rest")), "data: " + each.name));
+  }
+  // Text may begin with a brace.
+  for (const char* text : {"{ a poem }\n", "{\"a\": 1} and more\n", "{", "PAR 1", "[1] A note\n"}) {
+    INFO(text);
+    CHECK(open_tokens(dir.write("brace.txt", text), 256).ok());
+  }
+}
+
 TEST_CASE("a token outside the vocabulary is an error that names file and position") {
   const TempDir dir;
   const std::string file =
