@@ -288,6 +288,13 @@ Seconds StageModel::optimizer(const Stage& stage) const {
   return time;
 }
 
+/// P/s·g of the bytes above. Offloaded gradients have their norm taken with the update.
+Seconds StageModel::norm(const Stage& stage) const {
+  const double gradient = std::max(recipe_.main_gradient, recipe_.gradient);
+  const Bytes read{owned(parameters(stage), 1) * gradient};
+  return (1 - plan_.offload_optimizer) * read / optimizer_rate_ + norm_sync_;
+}
+
 /// One message in each direction and chunk, hidden behind that chunk's compute where sends overlap.
 Seconds StageModel::steady_hops(Seconds busy) const {
   if (plan_.pp == 1) return Seconds{};

@@ -50,6 +50,9 @@ class StageModel {
   /// Exposed before the first forward: gather of updated (ZeRO-1/2) or first (ZeRO-3) parameters.
   [[nodiscard]] Seconds gather(const Stage& stage, const StageTimes& times) const;
   [[nodiscard]] Seconds optimizer(const Stage& stage) const;
+  /// The part of it that is the gradient's norm: one pass over the gradients that a rank owns, and
+  /// an all-reduce of a number over all ranks.
+  [[nodiscard]] Seconds norm(const Stage& stage) const;
   [[nodiscard]] StageTraffic traffic(const Stage& stage) const;
   /// Tied embedding's gradients, between the first and the last stage.
   [[nodiscard]] Seconds tied_sync() const { return tied_sync_; }

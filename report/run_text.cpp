@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,6 +18,13 @@
 namespace echelon {
 
 namespace {
+
+/// A loss or norm: what diverges has no use for decimals.
+std::string figure(double value, int decimals) {
+  constexpr double kHuge = 1e6;
+  if (std::abs(value) < kHuge) return fmt::format("{:.{}f}", value, decimals);
+  return fmt::format("{:.3g}", value);
+}
 
 /// "+3.1 %", or nothing where there is nothing to compare with.
 Cell error_cell(double predicted, double measured) {
@@ -36,6 +44,24 @@ std::string time_table(const RunReport& report, const TextStyle& style) {
                error_cell(row.b.in(kSecond), row.a.in(kSecond))});
   }
   return heading("Time of one step: measured and predicted", style) + table.text(style);
+}
+
+/// Whether the step is inside the predicted band; and what else the machine did, which the
+/// prediction knows nothing of.
+std::string band_text(const RunReport& report, const TextStyle& style) {
+  const PredictedCosts& predicted = report.plan.predicted;
+  const Seconds step = report.measured->time.total();
+  const bool inside = predicted.low <= step && step <= predicted.high;
+  std::string text =
+      fmt::format("Measured {} the predicted band, {} to {}", inside ? "inside" : "outside",
+                  duration(predicted.low), duration(predicted.high));
+  const auto others = report.environment.find(kOtherPrograms);
+  if (others == report.environment.end()) return folded(text + ".", "", style);
+  text += "; other programs used " + others->second + " cores meanwhile";
+  constexpr double kIdle = 0.1;  // cores: what looks on, such as this program
+  if (!inside && std::strtod(others->second.c_str(), nullptr) < kIdle)
+    text += ", so the machine's load is not the reason";
+  return folded(text + ".", "", style);
 }
 
 /// Time the instructions of one kind take on all ranks together.
@@ -121,8 +147,8 @@ std::string steps_table(const RunReport& report, const TextStyle& style) {
     }
     std::string notes;
     for (const std::string& note : step.notes) notes += (notes.empty() ? "" : "; ") + note;
-    table.add({grouped(step.step), fmt::format("{:.4f}", step.loss),
-               fmt::format("{:.3f}", step.gradient_norm), fmt::format("{:.2e}", step.learning_rate),
+    table.add({grouped(step.step), figure(step.loss, 4), figure(step.gradient_norm, 3),
+               fmt::format("{:.2e}", step.learning_rate),
                fmt::format("{:.3f}", step.seconds.in(kSecond)),
                grouped(std::llround(step.tokens_per_second)), notes});
   }
@@ -143,9 +169,9 @@ std::string end_text(const RunReport& report, const TextStyle& style) {
 std::string step_line(const RunStep& step, std::int64_t of) {
   const double left = static_cast<double>(of - step.step - 1) * step.seconds.in(kSecond);
   std::string line =
-      fmt::format("step {} of {}: loss {:.4f}, {} tokens/s, {} a step, {} to go", step.step + 1, of,
-                  step.loss, grouped(std::llround(step.tokens_per_second)), duration(step.seconds),
-                  duration(Seconds{left}));
+      fmt::format("step {} of {}: loss {}, {} tokens/s, {} a step, {} to go", step.step + 1, of,
+                  figure(step.loss, 4), grouped(std::llround(step.tokens_per_second)),
+                  duration(step.seconds), duration(Seconds{left}));
   for (const std::string& note : step.notes) line += "; " + note;
   return line;
 }
@@ -155,8 +181,8 @@ std::string run_summary(const RunReport& report) {
                                  counted(report.ranks, "rank"),
                                  counted(static_cast<std::int64_t>(report.steps.size()), "step"));
   if (!report.steps.empty()) {
-    text +=
-        fmt::format(", loss {:.4f} to {:.4f}", report.steps.front().loss, report.steps.back().loss);
+    text += fmt::format(", loss {} to {}", figure(report.steps.front().loss, 4),
+                        figure(report.steps.back().loss, 4));
   }
   if (report.measured) {
     const Seconds measured = report.measured->time.total();
@@ -173,7 +199,7 @@ std::string run_text(const RunReport& report, const SimulatedStep& simulated,
   std::string text = end_text(report, style);
   if (!report.steps.empty()) text += steps_table(report, style);
   if (report.measured) {
-    text += time_table(report, style);
+    text += time_table(report, style) + band_text(report, style);
     text += instruction_table(report, simulated, style);
     text += memory_table(report, style);
   }

@@ -26,6 +26,10 @@ class Stream {
   /// From start to stop counts as `part`, but for parts in between. May be nested.
   virtual void start(Within part) = 0;
   virtual void stop() = 0;
+  /// The calling thread has waited for `time` for other ranks: a `part` of the instruction's time,
+  /// or Within::peers, a share of the part that was started last. Queues of a device's own do not
+  /// wait with the thread.
+  virtual void waited(Within /*part*/, Seconds /*time*/) {}
 
   /// From host memory, which is free again when the call returns.
   virtual void upload(const void* from, void* to, std::int64_t bytes) = 0;

@@ -26,7 +26,7 @@ struct RankTimes {
   Seconds gather_unit{};    ///< ZeRO-3, parameters of one unit
   Seconds reduce_bucket{};  ///< gradients of one bucket
   Seconds reduce_tied{};    ///< tied embedding between the first and the last rank
-  Seconds norm_reduce{};    ///< gradient norm over all ranks
+  Seconds norm_reduce{};    ///< gradient norm: the pass over the gradients, and over all ranks
   Seconds clip{};
   Seconds optimizer{};
   Seconds gather_updated{};  ///< ZeRO-1/2, parameters of one chunk

@@ -34,14 +34,15 @@ int units_of(const Stack& stack, const ParallelPlan& plan, double buckets) {
   return static_cast<int>(std::clamp(std::ceil(buckets / plan.vpp), 1.0, double(layers)));
 }
 
-/// What one rank does beside its chunks. The optimizer's own time includes the norm and clearing.
+/// What one rank does beside its chunks. The optimizer's own time includes clearing.
 RankTimes rank_times(const StageModel& model, const Stage& stage, const StageTraffic& traffic,
                      double pieces, double chunks) {
   RankTimes times;
   times.gather_unit = traffic.gather / pieces;
   times.reduce_bucket = traffic.reduce / pieces;
   times.reduce_tied = model.tied_sync();
-  times.optimizer = model.optimizer(stage);
+  times.norm_reduce = model.norm(stage);
+  times.optimizer = model.optimizer(stage) - times.norm_reduce;
   times.gather_updated = traffic.gather / chunks;
   return times;
 }

@@ -8,18 +8,35 @@
 #include <utility>
 
 #include "runtime/clock.hpp"
+#include "runtime/cpu/core_wait.hpp"
 #include "runtime/cpu/kernels.hpp"
 
 namespace echelon {
 
+namespace {
+
+bool is_communication(Within part) {
+  return part == Within::tp_comm || part == Within::cp_comm || part == Within::ep_comm;
+}
+
+}  // namespace
+
 template <class T>
-WithinTimes CpuKernels<T>::end(const Instruction&) {
+void CpuKernels<T>::begin(const Instruction&) {
+  within_ = {};
+  without_core_ = cpu::waited_for_core();
+}
+
+template <class T>
+WithinTimes CpuKernels<T>::end(const Instruction& i) {
+  if (i.queue == Queue::compute)
+    at(Within::kernels_without_core) = cpu::waited_for_core() - without_core_;
   return std::exchange(within_, {});
 }
 
 template <class T>
 void CpuKernels<T>::start(Within part) {
-  open_.push_back({part, steady_now(), {}});
+  open_.push_back({part, steady_now(), cpu::waited_for_core(), {}, {}});
 }
 
 template <class T>
@@ -27,8 +44,19 @@ void CpuKernels<T>::stop() {
   const Spent spent = open_.back();
   open_.pop_back();
   const Seconds all = steady_now() - spent.since;
-  within_[static_cast<std::size_t>(spent.part)] += all - spent.nested;
+  at(spent.part) += all - spent.nested;
   if (!open_.empty()) open_.back().nested += all;
+  if (!is_communication(spent.part)) return;
+  const Seconds without = cpu::waited_for_core() - spent.without_core;
+  without_core_ += without;
+  at(Within::tp_without_core) += std::max(Seconds{}, std::min(without, all - spent.peers));
+}
+
+template <class T>
+void CpuKernels<T>::waited(Within part, Seconds time) {
+  if (time <= Seconds{}) return;
+  at(part) += time;
+  if (part == Within::peers) open_.back().peers += time;
 }
 
 template <class T>

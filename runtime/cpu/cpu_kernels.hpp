@@ -11,11 +11,12 @@ namespace echelon {
 template <class T>
 class CpuKernels : public Kernels<T> {
  public:
-  void begin(const Instruction&) override {}
+  void begin(const Instruction&) override;
   WithinTimes end(const Instruction&) override;
   void wait(const Instruction&) override {}  // what was put on a queue is over
   void start(Within part) override;
   void stop() override;
+  void waited(Within part, Seconds time) override;
   void upload(const void* from, void* to, std::int64_t bytes) override;
   void clear(void* block, std::int64_t bytes) override;
 
@@ -72,8 +73,14 @@ class CpuKernels : public Kernels<T> {
   struct Spent {
     Within part;
     Seconds since;
-    Seconds nested;  ///< of parts in between
+    Seconds without_core;  ///< of the thread, until then
+    Seconds nested;        ///< of parts in between
+    Seconds peers;         ///< waited for other ranks
   };
+  [[nodiscard]] Seconds& at(Within part) { return within_[static_cast<std::size_t>(part)]; }
+
+  Seconds without_core_;  ///< of the thread, until the instruction began; from then on less what it
+                          ///< was without a core in communication
   std::vector<Spent> open_;
   WithinTimes within_{};
 };

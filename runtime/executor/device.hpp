@@ -11,9 +11,21 @@
 
 namespace echelon {
 
-/// What may take part of the time of one instruction and is told apart in measured times.
-enum class Within : std::uint8_t { recompute, tp_comm, cp_comm, ep_comm, host };
-inline constexpr int kWithins = 5;
+/// What may take part of the time of one instruction and is told apart in measured times. The last
+/// three are shares of what is before them.
+enum class Within : std::uint8_t {
+  recompute,
+  tp_comm,
+  cp_comm,
+  ep_comm,
+  dp_comm,  ///< a backward's wait for a reduction that empties a slot of gradients (ZeRO-2, 3)
+  host,
+  norm,                  ///< norm_reduce's own pass over the gradients, before it meets the others
+  peers,                 ///< of tp_comm: until all members were there
+  kernels_without_core,  ///< the queue's thread was ready to run, and had no core, in its kernels
+  tp_without_core        ///< … in tp_comm, when all members were there
+};
+inline constexpr int kWithins = 10;
 using WithinTimes = std::array<Seconds, kWithins>;  ///< by Within
 
 /// One instruction, once, on one rank. The executor fills the first half, the device the second.
@@ -24,8 +36,10 @@ struct Work {
   const Instruction& instruction;
   bool timed = false;  ///< whether this step is measured; only then the times below are looked at
 
-  /// When all ends of a communication were there, on Device::now's clock; before that a queue waits
-  /// for others, from then on it transfers. Not told: when the queue took the instruction up.
+  /// When the queue was ready, on Device::now's clock. Not told: when it took the instruction up.
+  std::optional<Seconds> ready;
+  /// When all ends of a communication were there; before that a queue waits for others, from then
+  /// on it transfers. Not told: when it was ready.
   std::optional<Seconds> met;
   WithinTimes within{};
   int times_done = 0;

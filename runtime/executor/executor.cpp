@@ -155,6 +155,7 @@ void Executor::execute(Rank& rank, const Instruction& i, std::int64_t step) {
             .step = step,
             .instruction = i,
             .timed = rank.timed,
+            .ready = {},
             .met = {},
             .within = {},
             .times_done = 0,
@@ -181,8 +182,12 @@ void Executor::carry_out(Rank& rank, const Instruction& i, Work& work) {
   const Seconds start = work.timed ? now() : Seconds{};
   device_.execute(work);
   if (work.timed) {
-    rank.times.laps[i.id] = {
-        .start = work.met.value_or(start), .end = now(), .within = work.within};
+    const Seconds ready = work.ready.value_or(start);
+    const Seconds met = work.met.value_or(ready);
+    rank.times.laps[i.id] = {.start = met,
+                             .end = now(),
+                             .within = work.within,
+                             .waited = std::max(Seconds{}, met - ready)};
   }
   rank.record.tell(i, work.done, work.times_done);
   if (work.times_done == 1 && work.done == i) return;

@@ -1,25 +1,51 @@
 #include "runtime/executor/measured.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace echelon {
 namespace {
 
 /// Time that both spans share.
-Seconds shared(Seconds begin, Seconds end, const Lap& lap) {
-  return std::max(Seconds{}, std::min(end, lap.end) - std::max(begin, lap.start));
+Seconds shared(Seconds begin, Seconds end, Seconds from, Seconds to) {
+  return std::max(Seconds{}, std::min(end, to) - std::max(begin, from));
+}
+
+Seconds within(const Lap& lap, Within part) { return lap.within[static_cast<std::size_t>(part)]; }
+
+Seconds without_core(const Lap& lap) {
+  return within(lap, Within::kernels_without_core) + within(lap, Within::tp_without_core);
+}
+
+/// Of a rank, in a part of its step: its instructions' times without a core, spread evenly.
+Seconds without_core(const StepTimes& rank, Seconds begin, Seconds end) {
+  Seconds sum;
+  for (const Lap& lap : rank.laps) {
+    if (lap.end > lap.start)
+      sum += shared(begin, end, lap.start, lap.end) / (lap.end - lap.start) * without_core(lap);
+  }
+  return sum;
+}
+
+bool is_message(Op op) {
+  return op == Op::send_activation || op == Op::recv_activation || op == Op::send_gradient ||
+         op == Op::recv_gradient;
 }
 
 /// Puts one rank's step together.
 class Parts {
  public:
-  Parts(const Program& program, const StepTimes& times) : program_(program), times_(times) {}
+  Parts(const Program& program, const StepTimes& times, std::span<const StepTimes> all)
+      : program_(program), times_(times), all_(all) {
+    for (const Instruction& i : program.instructions) pipeline_ = pipeline_ || is_message(i.op);
+  }
 
   CostBreakdown take() {
     Seconds free = times_.begin;
     for (const Instruction& i : program_.instructions) {
       if (i.queue != Queue::compute) continue;
-      gap(free, at(i).start, waited_for(program_, times_, i, free));
+      const Instruction* by = waited_for(program_, times_, i, free);
+      gap(free, at(i).start, by != nullptr ? by : just_over(i, free));
       run(i, at(i));
       free = std::max(free, at(i).end);
     }
@@ -29,6 +55,20 @@ class Parts {
 
  private:
   [[nodiscard]] const Lap& at(const Instruction& i) const { return times_.laps[i.id]; }
+
+  /// What `i` comes after on another queue and was over at `free`, but by less than `i` starts
+  /// late: its own thread had yet to say so.
+  [[nodiscard]] const Instruction* just_over(const Instruction& i, Seconds free) const {
+    const Instruction* last = nullptr;
+    Seconds end = free - (at(i).start - free);
+    for (const std::uint32_t id : i.after) {
+      const Instruction& before = program_.instructions[id];
+      if (before.queue == i.queue || times_.laps[id].end <= end) continue;
+      end = times_.laps[id].end;
+      last = &before;
+    }
+    return last;
+  }
 
   /// What ends last, after `free`, on another queue.
   [[nodiscard]] const Instruction* last_beside(Seconds free) const {
@@ -44,14 +84,14 @@ class Parts {
   void run(const Instruction& i, const Lap& lap) {
     Seconds rest = lap.end - lap.start;
     const auto take = [&](Within part, Seconds& to) {
-      const Seconds time = lap.within[static_cast<std::size_t>(part)];
-      to += time;
-      rest = rest - time;
+      to += within(lap, part);
+      rest -= within(lap, part);
     };
     take(Within::recompute, parts_.recompute);
     take(Within::tp_comm, parts_.tp_comm_exposed);
     take(Within::cp_comm, parts_.cp_comm_exposed);
     take(Within::ep_comm, parts_.ep_comm_exposed);
+    take(Within::dp_comm, parts_.dp_comm_exposed);
     take(Within::host, parts_.host);
     const bool end_of_step =
         i.op == Op::clip || i.op == Op::optimizer_step || i.op == Op::zero_gradients;
@@ -61,29 +101,67 @@ class Parts {
   /// The compute queue did nothing from `begin` to `end`, held up by `by`.
   void gap(Seconds begin, Seconds end, const Instruction* by) {
     if (end <= begin) return;
-    const Seconds over = by == nullptr ? begin : std::clamp(at(*by).end, begin, end);
-    parts_.host += end - over;
-    if (by != nullptr) held_up(begin, over, *by);
+    if (by == nullptr) {
+      parts_.host += end - begin;
+      return;
+    }
+    const Seconds over = std::clamp(at(*by).end, begin, end);
+    of(by->op) += end - over;  // waking up
+    held_up(begin, over, *by);
+  }
+
+  /// What waiting for a kind of instruction counts as once its ends are there.
+  Seconds& of(Op op) {
+    if (op == Op::load_batch) return parts_.data;
+    if (op == Op::norm_reduce) return parts_.optimizer;
+    return is_message(op) ? parts_.pp_comm_exposed : parts_.dp_comm_exposed;
   }
 
   void held_up(Seconds begin, Seconds end, const Instruction& by) {
-    switch (by.op) {
-      case Op::load_batch: parts_.data += end - begin; return;
-      case Op::gather_parameters:
-      case Op::gather_updated:
-      case Op::reduce_gradients: parts_.dp_comm_exposed += end - begin; return;
-      default: break;
+    if (by.op == Op::load_batch) {
+      parts_.data += end - begin;
+      return;
     }
-    Seconds transfers;  // of its queue, one after the other
+    const bool from_the_first = by.op == Op::gather_parameters || by.op == Op::gather_updated ||
+                                by.op == Op::reduce_gradients;
+    Seconds rest = end - begin;
+    Seconds data_ranks;  // of it, waiting for other data-parallel ranks
     for (const Instruction& i : program_.instructions) {
-      if (i.queue == by.queue) transfers += shared(begin, end, at(i));
+      if (i.queue != by.queue) continue;
+      const Lap& lap = at(i);
+      Seconds own = shared(begin, end, lap.start, lap.end);
+      const Seconds waits = shared(begin, end, lap.start - lap.waited, lap.start);
+      if (i.op == Op::norm_reduce && lap.waited > Seconds{})
+        own += std::min(waits, within(lap, Within::norm));  // otherwise it is in the span
+      of(i.op) += own;
+      rest -= own;
+      if (is_message(i.op) || i.op == Op::norm_reduce || i.op == Op::reduce_tied_embedding)
+        continue;
+      data_ranks += waits;
+      rest -= waits;
     }
-    (by.queue == Queue::reduce ? parts_.dp_comm_exposed : parts_.pp_comm_exposed) += transfers;
-    parts_.fill_drain += end - begin - transfers;
+    rest = std::max(Seconds{}, rest);
+    if (from_the_first) data_ranks += std::exchange(rest, {});
+    Seconds turns = turns_of_others(begin, end, data_ranks + rest);
+    const Seconds first = std::min(turns, rest);
+    parts_.compute += turns;
+    (pipeline_ ? parts_.fill_drain : of(by.op)) += rest - first;
+    parts_.dp_comm_exposed += data_ranks - (turns - first);
+  }
+
+  /// Of `waits` between two times: as long as one of the other ranks had no core meanwhile.
+  [[nodiscard]] Seconds turns_of_others(Seconds begin, Seconds end, Seconds waits) const {
+    Seconds most;
+    for (const StepTimes& rank : all_) {
+      if (rank.rank != times_.rank) most = std::max(most, without_core(rank, begin, end));
+    }
+    return std::min(most, waits);
   }
 
   const Program& program_;
   const StepTimes& times_;
+  std::span<const StepTimes> all_;
+  bool pipeline_ = false;
   CostBreakdown parts_;
 };
 
@@ -100,9 +178,27 @@ const Instruction* waited_for(const Program& program, const StepTimes& times, co
   return last;
 }
 
-CostBreakdown parts_of(const Program& program, const StepTimes& times) {
+void count_turns_as_compute(std::span<StepTimes* const> peers) {
+  if (peers.size() < 2) return;
+  for (std::size_t id = 0; id < peers.front()->laps.size(); ++id) {
+    for (StepTimes* const rank : peers) {
+      Lap& lap = rank->laps[id];
+      Seconds others;
+      for (const StepTimes* const other : peers) {
+        if (other != rank) others = std::max(others, without_core(other->laps[id]));
+      }
+      const Seconds turns =
+          std::min(within(lap, Within::peers), others) + within(lap, Within::tp_without_core);
+      Seconds& tp = lap.within[static_cast<std::size_t>(Within::tp_comm)];
+      tp -= std::min(tp, turns);
+    }
+  }
+}
+
+CostBreakdown parts_of(const Program& program, const StepTimes& times,
+                       std::span<const StepTimes> all) {
   EXPECTS(times.laps.size() == program.instructions.size(), "times of this program");
-  return Parts(program, times).take();
+  return Parts(program, times, all).take();
 }
 
 CostBreakdown measured_parts(const Schedule& schedule, std::span<const StepTimes> ranks) {
@@ -111,7 +207,7 @@ CostBreakdown measured_parts(const Schedule& schedule, std::span<const StepTimes
   for (const StepTimes& rank : ranks) {
     if (rank.end > last->end || (rank.end == last->end && rank.rank < last->rank)) last = &rank;
   }
-  return parts_of(schedule.programs[static_cast<std::size_t>(last->pipeline_rank)], *last);
+  return parts_of(schedule.programs[static_cast<std::size_t>(last->pipeline_rank)], *last, ranks);
 }
 
 }  // namespace echelon

@@ -30,6 +30,7 @@ void VirtualDevice::execute(Work& work) {
   Seconds& free = clock.free[static_cast<std::size_t>(i.queue)];
   Seconds ready = free;
   for (const std::uint32_t id : i.after) ready = std::max(ready, clock.end[id]);
+  work.ready = ready;
   Seconds takes = takes_(work.rank, i);
   if (const Group group = group_of(work.rank, i.op); group.members > 1) {
     const Meeting meeting =

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/process_grid.hpp"
 #include "runtime/training/measured_step.hpp"
 
@@ -13,13 +15,14 @@ namespace echelon {
 namespace {
 
 /// What a rank sends to rank 0 of its measured step: begin, end, then every lap.
-constexpr int kLapNumbers = 2 + kWithins;
+constexpr int kLapNumbers = 3 + kWithins;
 
 std::vector<double> packed(const StepTimes& times, std::size_t laps) {
   std::vector<double> out{times.begin.in(kSecond), times.end.in(kSecond)};
   for (const Lap& lap : times.laps) {
     out.push_back(lap.start.in(kSecond));
     out.push_back(lap.end.in(kSecond));
+    out.push_back(lap.waited.in(kSecond));
     for (const Seconds part : lap.within) out.push_back(part.in(kSecond));
   }
   out.resize(2 + laps * kLapNumbers, 0);
@@ -37,13 +40,28 @@ StepTimes unpacked(const double* from, std::size_t laps, int rank, int pipeline_
   for (Lap& lap : times.laps) {
     lap.start = Seconds{at[0]};
     lap.end = Seconds{at[1]};
-    for (int w = 0; w < kWithins; ++w) lap.within[static_cast<std::size_t>(w)] = Seconds{at[2 + w]};
+    lap.waited = Seconds{at[2]};
+    for (int w = 0; w < kWithins; ++w) lap.within[static_cast<std::size_t>(w)] = Seconds{at[3 + w]};
     at += kLapNumbers;
   }
   return times;
 }
 
-constexpr std::size_t kMemoryNumbers = kMemoryParts.size() + 1;  // and the process
+/// Memory, the process's, and what it saw of the machine's cores.
+constexpr std::size_t kProcess = kMemoryParts.size();
+constexpr std::size_t kUse = kProcess + 1;
+constexpr std::size_t kRankNumbers = kUse + ProcessUse::kNumbers;
+
+/// In words, for the report.
+void tell_use(const CoreUse& use, std::int64_t steps, RunReport& report) {
+  const auto cores = [&](double used) { return fmt::format("{:.2f} of {}", used, use.cores); };
+  report.environment["cores used by the run"] = cores(use.own);
+  report.environment[kOtherPrograms] = cores(use.others);
+  if (steps > 0) {
+    report.environment["processor time of a step"] =
+        fmt::format("{:.4g} s", use.processor_time.in(kSecond) / static_cast<double>(steps));
+  }
+}
 
 template <class Value>
 std::vector<Value> gathered(Communicator& all, const std::vector<Value>& own, Element element) {
@@ -102,7 +120,8 @@ void gather_measurements(Communicator& all, const OwnMeasurements& own, const Sc
   std::vector<double> numbers;
   for (const NamedMemory& each : kMemoryParts) numbers.push_back((own.held.*each.part).in(kByte));
   numbers.push_back(own.process_peak.in(kByte));
-  const std::vector<double> memory = gathered(all, numbers, Element::f64);
+  for (const double number : own.use.numbers()) numbers.push_back(number);
+  const std::vector<double> of_all = gathered(all, numbers, Element::f64);
 
   std::size_t laps = 0;
   for (const Program& program : schedule.programs)
@@ -117,17 +136,20 @@ void gather_measurements(Communicator& all, const OwnMeasurements& own, const Sc
   measured.fits = true;
   measured.capacity = plan.predicted.capacity;
   measured.stages.resize(static_cast<std::size_t>(plan.plan.pp));
+  std::vector<ProcessUse> processes;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const double* from = memory.data() + rank * kMemoryNumbers;
+    const double* from = of_all.data() + rank * kRankNumbers;
+    processes.push_back(ProcessUse::from(from + kUse));
     MemoryBreakdown of_rank;
     for (std::size_t part = 0; part < kMemoryParts.size(); ++part)
       of_rank.*kMemoryParts[part].part = Bytes{from[part]};
-    report.process_peak += Bytes{from[kMemoryParts.size()]};
+    report.process_peak += Bytes{from[kProcess]};
     const auto stage = static_cast<std::size_t>(grid.coordinates(static_cast<int>(rank)).pp);
     if (of_rank.total() > measured.stages[stage].total()) measured.stages[stage] = of_rank;
     measured.peak = std::max(measured.peak, of_rank.total());
   }
   measured.peak_reserved = measured.peak;
+  if (const auto use = core_use(processes)) tell_use(*use, own.measured_steps, report);
   if (!chosen) return;
 
   std::vector<StepTimes> of_ranks;

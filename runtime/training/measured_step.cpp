@@ -1,9 +1,34 @@
 #include "runtime/training/measured_step.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
+
+#include "core/process_grid.hpp"
 
 namespace echelon {
+
+namespace {
+
+/// In every tensor-parallel group.
+std::vector<StepTimes> with_turns_as_compute(const ParallelPlan& plan,
+                                             std::span<const StepTimes> ranks) {
+  std::vector<StepTimes> out(ranks.begin(), ranks.end());
+  const ProcessGrid grid(plan);
+  if (grid.degree(Axis::tp) == 1) return out;
+  std::map<int, StepTimes*> of_rank;
+  for (StepTimes& each : out) of_rank[each.rank] = &each;
+  for (const auto& [rank, times] : of_rank) {
+    if (grid.coordinates(rank).tp > 0) continue;
+    std::vector<StepTimes*> peers;
+    for (const int each : grid.group(Axis::tp, rank)) peers.push_back(of_rank.at(each));
+    count_turns_as_compute(peers);
+  }
+  return out;
+}
+
+}  // namespace
 
 void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks,
                     PredictedCosts measured, RunReport& report) {
@@ -18,7 +43,7 @@ void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks,
   }
   const PredictedCosts& predicted = report.plan.predicted;
   measured.evidence = Evidence::measured;
-  measured.time = measured_parts(schedule, ranks);
+  measured.time = measured_parts(schedule, with_turns_as_compute(report.plan.plan, ranks));
   measured.stage_times.clear();  // those of the rank that finishes last alone are known
   measured.simulated.reset();
   measured.low = measured.high = measured.time.total();

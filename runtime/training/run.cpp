@@ -21,6 +21,7 @@
 #include "runtime/training/gathering.hpp"
 #include "runtime/training/gradient_noise.hpp"
 #include "runtime/training/loss_watch.hpp"
+#include "runtime/training/machine_load.hpp"
 #include "runtime/training/persistence.hpp"
 #include "runtime/training/training_device.hpp"
 
@@ -121,6 +122,9 @@ class Run {
   std::unique_ptr<Persistence<T>> persistence_;
   std::int64_t first_ = 0;  ///< step this run begins with
 
+  std::int64_t warm_ = 0;           ///< steps before the first that is measured
+  std::optional<CoreTime> before_;  ///< at the first measured step; of the first rank here
+
   std::mutex mutex_;  ///< guards what ranks of this process share below
   std::map<int, std::vector<StepTimes>> kept_;
 
@@ -184,13 +188,14 @@ Status Run<T>::prepare() {
   options.local = here;
   options.first_step = first_;
   options.in_order = backend_->issues_in_order();
-  const std::int64_t warm = settings_.steps > kWarmUp ? kWarmUp : settings_.steps - 1;
-  options.measured = [warm](std::int64_t step) { return step >= warm; };
+  warm_ = settings_.steps > kWarmUp ? kWarmUp : settings_.steps - 1;
+  options.measured = [this](std::int64_t step) { return step >= warm_; };
   options.step_over = [this](const StepOver& over) { return step_over(over); };
   executor_ = std::make_unique<Executor>(crew_, schedule_, grid_, *device_, options);
   executor_->enlist();
   tell(RunEvent::Kind::started, started());
   last_over_ = steady_now();
+  if (warm_ == 0) before_ = core_time();
   return Done{};
 }
 
@@ -246,6 +251,8 @@ bool Run<T>::step_over(const StepOver& over) {
     }
   }
   if (over.rank == 0) last_over_ = steady_now();
+  const bool first_here = over.rank == backend_->world().local_ranks().front();
+  if (first_here && over.step + 1 == warm_) before_ = core_time();
   return !last;
 }
 
@@ -296,6 +303,8 @@ void Run<T>::collect(const StepOver& over) {
                       .steps = {},
                       .held = device_->held(over.rank),
                       .process_peak = {},
+                      .use = {},
+                      .measured_steps = over.step + 1 - warm_,
                       .record = over.record};
   {
     const std::lock_guard lock(mutex_);
@@ -305,6 +314,7 @@ void Run<T>::collect(const StepOver& over) {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     own.process_peak = Bytes{1024.0 * static_cast<double>(usage.ru_maxrss)};
+    own.use = process_use(before_, core_time());
   }
   gather_measurements(backend_->world().at(over.rank, Line::host), own, schedule_, report_);
 }
@@ -382,19 +392,6 @@ Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
   if (plan.job.precision.compute == Dtype::fp64)
     return Run<double>(plan, settings, around, *schedule, *samples).run();
   return Run<float>(plan, settings, around, *schedule, *samples).run();
-}
-
-int exit_code_of(const RunReport& report) {
-  constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells have it
-  const auto failure = report.environment.find("failure");
-  if (failure == report.environment.end())
-    return report.end == RunReport::End::completed ? 0 : kInterrupted;
-  using enum RunFailure::Kind;
-  for (const RunFailure::Kind kind :
-       {stopped, input, environment, hang, out_of_memory, diverged, peer_lost}) {
-    if (failure->second == name_of(kind)) return exit_code_of(kind);
-  }
-  return exit_code_of(defect);
 }
 
 }  // namespace echelon

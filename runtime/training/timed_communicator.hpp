@@ -1,6 +1,7 @@
 // TimedCommunicator: a communicator whose time counts as a part of the instruction it is used in.
 #pragma once
 
+#include "runtime/clock.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/stream.hpp"
 
@@ -15,37 +16,38 @@ class TimedCommunicator : public Communicator {
   [[nodiscard]] int rank() const override { return inner_.rank(); }
   [[nodiscard]] int size() const override { return inner_.size(); }
   void all_reduce(void* data, std::int64_t count, Element element, Reduction how) override {
-    const Spending spending(on_, part_);
-    inner_.all_reduce(data, count, element, how);
+    timed([&] { inner_.all_reduce(data, count, element, how); });
   }
   void reduce_scatter(const void* in, void* out, std::int64_t count, Element element) override {
-    const Spending spending(on_, part_);
-    inner_.reduce_scatter(in, out, count, element);
+    timed([&] { inner_.reduce_scatter(in, out, count, element); });
   }
   void all_gather(const void* in, void* out, std::int64_t count, Element element) override {
-    const Spending spending(on_, part_);
-    inner_.all_gather(in, out, count, element);
+    timed([&] { inner_.all_gather(in, out, count, element); });
   }
   void broadcast(void* data, std::int64_t count, Element element, int root) override {
-    const Spending spending(on_, part_);
-    inner_.broadcast(data, count, element, root);
+    timed([&] { inner_.broadcast(data, count, element, root); });
   }
   void send(const void* data, std::int64_t count, Element element, int to) override {
-    const Spending spending(on_, part_);
-    inner_.send(data, count, element, to);
+    timed([&] { inner_.send(data, count, element, to); });
   }
   void receive(void* data, std::int64_t count, Element element, int from) override {
-    const Spending spending(on_, part_);
-    inner_.receive(data, count, element, from);
+    timed([&] { inner_.receive(data, count, element, from); });
   }
   void barrier() override {
-    const Spending spending(on_, part_);
-    inner_.barrier();
+    timed([&] { inner_.barrier(); });
   }
 
   [[nodiscard]] Seconds met() const override { return inner_.met(); }
 
  private:
+  template <class Call>
+  void timed(Call call) {
+    const Spending spending(on_, part_);
+    const Seconds begin = steady_now();
+    call();
+    if (inner_.size() > 1) on_.waited(Within::peers, inner_.met() - begin);
+  }
+
   Communicator& inner_;
   Stream& on_;
   Within part_;

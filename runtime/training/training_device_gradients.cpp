@@ -1,6 +1,7 @@
 // TrainingDevice: what becomes of gradients between the backward and the optimizer.
 #include <algorithm>
 
+#include "runtime/clock.hpp"
 #include "runtime/training/training_rank.hpp"
 
 namespace echelon {
@@ -15,7 +16,9 @@ Wide<T>* TrainingDevice<T>::slot_of(RankState& r, const Instruction& i, int unit
   const auto any = [&](const auto& which) {
     return std::any_of(r.slots.begin(), r.slots.end(), which);
   };
+  const Seconds begin = steady_now();
   r.slots_gate.await([&] { return any(is_ours) || any(is_free); });
+  on.waited(Within::dp_comm, steady_now() - begin);
   return r.slots_gate.change([&] {
     auto slot = std::find_if(r.slots.begin(), r.slots.end(), is_ours);
     if (slot == r.slots.end()) {
@@ -91,13 +94,16 @@ void TrainingDevice<T>::reduce_tied(RankState& r) {
 template <class T>
 void TrainingDevice<T>::norm(RankState& r, Kernels<T>& on) {
   const ParallelPlan& plan = training_.plan;
-  for (int c = 0; c < plan.vpp; ++c) {
-    States<T>& states = *r.chunks[at_index(c)].states;
-    for (RegionState<T>& region : states.regions()) {
-      states.add_squares(on, region, Partial::with, &r.sums->squares);
-      const bool in_small = !region.tied || (plan.pp == 1 && states.sharing().zero < 2);
-      if (r.estimates_noise && in_small)
-        states.add_squares(on, region, Partial::without, &r.sums->large_squares);
+  {
+    const Spending pass(on, Within::norm);
+    for (int c = 0; c < plan.vpp; ++c) {
+      States<T>& states = *r.chunks[at_index(c)].states;
+      for (RegionState<T>& region : states.regions()) {
+        states.add_squares(on, region, Partial::with, &r.sums->squares);
+        const bool in_small = !region.tied || (plan.pp == 1 && states.sharing().zero < 2);
+        if (r.estimates_noise && in_small)
+          states.add_squares(on, region, Partial::without, &r.sums->large_squares);
+      }
     }
   }
   if (r.at.tp > 0) on.clear(&r.sums->loss, sizeof r.sums->loss);  // every tp rank has it

@@ -116,6 +116,36 @@ TEST_CASE("a program gathers and reduces what its ZeRO stage says") {
   CHECK(three[Op::gather_updated] == 0);
 }
 
+TEST_CASE("the gradient's norm takes a pass over the gradients, as part of the optimizer") {
+  const ModelSpec model = load_model("gpt2").value();
+  const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8).value();
+  const Stack stack = find_stack("echelon").value();
+  TrainingJob job;
+  job.sequence = 1024;
+  job.global_batch = 16;
+  job.precision = find_precision("fp32").value();
+  const Calibration rates = prior_calibration(cluster.gpu(), stack).value();
+  const Pricer pricer(model, job, cluster, stack, rates);
+  const auto norm_of = [&](int zero) {
+    const ParallelPlan plan =
+        plan_of({"gpt2", "echelon", 8, 1, 1, 1, zero, one_f_one_b, 16}, model);
+    const Prediction prediction = pricer.price(plan);
+    const SimulatedStep step = simulate_plan(pricer, plan, prediction.memory.contents);
+    const RankTimes& times = step.costs.ranks.front();
+    CHECK((times.norm_reduce + times.optimizer).in(1_us) ==
+          Approx(prediction.time.parts.optimizer.in(1_us)));
+    return times.norm_reduce;
+  };
+  // fp32: four bytes of each parameter; with ZeRO an eighth of them. What remains is the all-reduce
+  // of a number.
+  const double parameters = 124'439'808;
+  const BytesPerSecond rate = rates.optimizer_efficiency * cluster.gpu().hbm;
+  const Seconds pass = Bytes{4 * parameters} / rate;
+  CHECK((norm_of(0) - norm_of(1)) / (7.0 / 8 * pass) == Approx(1).epsilon(0.001));
+  CHECK(norm_of(0) > pass);
+  CHECK(norm_of(0) < pass + 200_us);
+}
+
 TEST_CASE("bytes of a program add up to the model") {
   const ModelSpec model = load_model("llama2-7b").value();
   const Lowered three = lowered(kCases[6]);

@@ -133,6 +133,24 @@ TEST_CASE("a run in two parts computes the same bits as in one") {
   }
 }
 
+TEST_CASE("one rank measures no communication, and no plan without a pipeline a bubble") {
+  struct Case {
+    int tp, dp, zero;
+  };
+  for (const Case& each : {Case{1, 1, 0}, Case{1, 2, 0}, Case{1, 2, 1}, Case{1, 2, 2},
+                           Case{1, 2, 3}, Case{2, 1, 0}, Case{2, 2, 3}}) {
+    CAPTURE(each.tp, each.dp, each.zero);
+    const Ran ran = run(plan_file(case_of(each.tp, 1, each.dp, each.zero)), settings_for(5));
+    REQUIRE(ran.report.measured.has_value());
+    const CostBreakdown& parts = ran.report.measured->time;
+    CHECK(parts.bubble() == Seconds{});
+    CHECK(parts.pp_comm_exposed == Seconds{});
+    CHECK((parts.dp_comm_exposed > Seconds{}) == (each.dp > 1));
+    if (each.tp == 1) CHECK(parts.tp_comm_exposed == Seconds{});
+    CHECK(parts.optimizer > Seconds{});
+  }
+}
+
 TEST_CASE("a run goes on under another plan, and says so") {
   const PlanFile eight = plan_file(case_of(2, 2, 2, 3));
   const PlanFile one = plan_file(case_of(1, 1, 1, 0));
