@@ -42,7 +42,8 @@ if [ "${1:-}" != --inside ]; then
     flock -n 9 || failed "already running"
   fi
   inside=
-  trap '[ -z "$inside" ] || kill "$inside" 2>/dev/null || true
+  # unshare lets TERM pass; its death ends all that is inside.
+  trap '[ -z "$inside" ] || kill -KILL "$inside" 2>/dev/null || true
     wait 2>/dev/null || true
     rm -rf --one-file-system "$place/machine"' EXIT
   trap 'exit 130' INT TERM HUP
