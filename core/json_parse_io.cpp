@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kLongest = std::int64_t{64} << 20;  // bytes
 constexpr std::size_t kDeepest = 64;
-constexpr std::size_t kShownLetters = 60;
+constexpr std::size_t kExcerptLength = 60;
 
 /// Input iterator that tells others how far it has come, so that an event can name its line.
 class CountingIterator {
@@ -50,10 +50,10 @@ std::string line_and_column(std::string_view text, std::size_t offset) {
 
 std::string shortened(std::string_view text) {
   std::string result;
-  for (const char c : text.substr(0, kShownLetters)) {
+  for (const char c : text.substr(0, kExcerptLength)) {
     result += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
   }
-  return result + (text.size() > kShownLetters ? "..." : "");
+  return result + (text.size() > kExcerptLength ? "..." : "");
 }
 
 /// Offset of the first byte that is not part of well-formed UTF-8 (or is NUL), or npos.

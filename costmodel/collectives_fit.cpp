@@ -35,14 +35,14 @@ LogSum log_sum(std::span<const PlacedCollective> rows, const Calibration& calibr
   return total;
 }
 
-using Rows = std::vector<PlacedCollective>;
+using PlacedRows = std::vector<PlacedCollective>;
 
 /// Fits what `left_out` does not hold and adds the error on what it holds.
 template <class Predicate>
 void add_left_out(std::span<const PlacedCollective> rows, const Calibration& calibration,
                   Predicate left_out, LogSum& total) {
-  Rows seen;
-  Rows unseen;
+  PlacedRows seen;
+  PlacedRows unseen;
   for (const PlacedCollective& row : rows) {
     if (row.bytes >= kFitFrom) (left_out(row) ? unseen : seen).push_back(row);
   }

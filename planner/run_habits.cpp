@@ -10,7 +10,7 @@ namespace echelon {
 
 namespace {
 
-bool says(std::string_view text, std::string_view words) {
+bool mentions(std::string_view text, std::string_view words) {
   return text.find(words) != std::string_view::npos;
 }
 
@@ -151,7 +151,7 @@ RunHabits habits_of(const RunRow& row) {
   const auto* known = std::ranges::find(kHabits, row.stack, &RunHabits::software);
   if (known == kHabits.end()) return habits_of_unknown(row);
   // The containers of 2022 hold Megatron-LM with apex, before Megatron Core.
-  const bool old_nemo = row.stack == "nemo" && says(row.stack_detail, "container of 2022");
+  const bool old_nemo = row.stack == "nemo" && mentions(row.stack_detail, "container of 2022");
   if (!old_nemo) return *known;
   RunHabits old = *known;
   old.stack = "megatron-2021";
@@ -182,12 +182,12 @@ Result<PrecisionRecipe> recipe_of(const RunRow& row, const RunHabits& habits, co
                        "bf16, fp16, fp8, mxfp8 or fp32");
   }
   if (habits.software == "megatron-deepspeed" &&
-      says(row.precision_detail, "fp32 grad accumulation")) {
+      mentions(row.precision_detail, "fp32 grad accumulation")) {
     recipe.main_gradient = 4;  // an fp32 accumulator beside the 16-bit gradients
   }
-  const bool reduces_16_bit = says(row.overlap_detail, "bf16 grad reduce") ||
-                              says(row.stack_detail, "grad reduce bf16") ||
-                              says(row.precision_detail, "mixed_precision=PURE");
+  const bool reduces_16_bit = mentions(row.overlap_detail, "bf16 grad reduce") ||
+                              mentions(row.stack_detail, "grad reduce bf16") ||
+                              mentions(row.precision_detail, "mixed_precision=PURE");
   if (reduces_16_bit) {
     recipe.reduced_gradient = 2;
     // Megatron keeps its gradient buffer in the format it reduces; FSDP's shards stay fp32.

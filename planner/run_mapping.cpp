@@ -20,7 +20,6 @@ namespace echelon {
 
 namespace {
 
-constexpr std::int64_t kMostLayers = 100'000;
 constexpr int kMostStages = 4096;
 /// nanotron's first sweep of runs without pipeline ends before this job.
 constexpr std::int64_t kFirstSweepEnds = 14'017'000;

@@ -15,7 +15,7 @@ constexpr double kLessMemory = 0.95;
 constexpr double kMoreMemory = 1.25;
 constexpr double kLessNetwork = 0.8;
 constexpr double kMoreCompute = 1.2;
-constexpr double kLeastGain = 0.01;
+constexpr double kLeastChange = 0.01;
 constexpr int kGroupedHeads = 8;
 
 struct NamedChange {
@@ -192,7 +192,7 @@ template <class Counts>
 const Sensitivity* cheapest(const std::vector<Sensitivity>& all, Counts counts) {
   const Sensitivity* best = nullptr;
   for (const Sensitivity& s : all) {
-    if (!s.winner || s.gpu_time > 1 - kLeastGain || !counts(s)) continue;
+    if (!s.winner || s.gpu_time > 1 - kLeastChange || !counts(s)) continue;
     if (best == nullptr || s.gpu_time < best->gpu_time) best = &s;
   }
   return best;

@@ -3,6 +3,7 @@
 
 #include "core/json_io.hpp"
 #include "core/plan_json_io.hpp"
+#include "report/candidate_json_io.hpp"
 #include "report/machines.hpp"
 
 namespace echelon {
@@ -55,10 +56,6 @@ Json described(const ClusterTopology& cluster) {
               {"fabric", std::move(tiers)},
               {"usd_per_gpu_hour", std::move(price)},
               {"mtbf_per_node_seconds", std::move(failures)}};
-}
-
-std::string dumped(const Json& document) {
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace echelon {
 namespace {
 
 /// As a CSV cell: quoted where it must be.
-std::string csv_cell(const std::string& text) {
+std::string quoted_cell(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
@@ -21,7 +21,8 @@ std::string csv_cell(const std::string& text) {
 
 std::string csv_line(const std::vector<std::string>& cells) {
   std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i) line += (i == 0 ? "" : ",") + csv_cell(cells[i]);
+  for (std::size_t i = 0; i < cells.size(); ++i)
+    line += (i == 0 ? "" : ",") + quoted_cell(cells[i]);
   return line + "\r\n";
 }
 

@@ -14,8 +14,8 @@ constexpr int kMostGpusPerNode = 64;
 constexpr int kMostNics = 64;
 constexpr int kMostCores = 4096;
 constexpr NumberRule kLinkRate{Dimension::bandwidth, 1e6, 1e13};
-constexpr NumberRule kLatency{Dimension::time, 0, 1};
-constexpr NumberRule kMemory{Dimension::bytes, 1e6, 1e18};
+constexpr NumberRule kLinkLatency{Dimension::time, 0, 1};
+constexpr NumberRule kNodeMemory{Dimension::bytes, 1e6, 1e18};
 
 /// Reads the indices of a JSON list, each in [0, count).
 std::vector<int> index_list(Document& document, const Json& list, const std::string& at, int count,
@@ -105,7 +105,7 @@ void read_interconnect(Document& document, const Json& object, MachineDescriptio
     if (mesh && !document.error()) check_connected(document, machine);
   }
   machine.link_latency = Seconds{document.number_or(
-      in, "latency", kLatency,
+      in, "latency", kLinkLatency,
       {1, "us", "one hop inside the node, near ASTRA-sim's 936 ns for HGX-H100"})};
   document.keep(in.reader.finish());
 }
@@ -244,7 +244,7 @@ void read_nics(Document& document, const Json& object, MachineDescription& machi
   machine.node.nics = document.count(in, "count", 1, kMostNics);
   machine.node.nic = BytesPerSecond{document.number(in, "rate", kLinkRate)};
   machine.nic_latency = Seconds{document.number_or(
-      in, "latency", kLatency,
+      in, "latency", kLinkLatency,
       {2.5, "us",
        "with one leaf switch 2.7 us, NCCL's LL ring hop over a network and what ib_write_lat "
        "reports between HGX B200 nodes (2.68-2.84 us)"})};
@@ -272,11 +272,11 @@ void read_node(Document& document, const Json& object, MachineDescription& machi
   NodeSpec& node = machine.node;
   node.name = in.reader.string_or("name", machine.name);
   node.gpus = document.count(in, "gpus", 1, kMostGpusPerNode);
-  if (const auto memory = document.optional_number(in, "cpu_memory", kMemory)) {
+  if (const auto memory = document.optional_number(in, "cpu_memory", kNodeMemory)) {
     node.cpu_memory = Bytes{*memory};
   }
   if (in.reader.has("cores")) node.cores = document.count(in, "cores", 1, kMostCores);
-  if (const auto nvme = document.optional_number(in, "nvme", kMemory)) node.nvme = Bytes{*nvme};
+  if (const auto nvme = document.optional_number(in, "nvme", kNodeMemory)) node.nvme = Bytes{*nvme};
   const auto part = [&](const char* key) -> const Json* {
     const Json* member = in.reader.member(key);
     if (member == nullptr) document.fail(in.at(key), "the key is missing", "an object");

@@ -15,7 +15,7 @@ using namespace echelon;
 
 namespace {
 
-ModelSpec small_llama() {
+ModelSpec measured_llama() {
   ModelSpec model = load_model("llama3.2-1b").value();
   model.layers = 8;
   model.hidden = 256;
@@ -151,6 +151,6 @@ TEST_CASE("memory in fp64 is predicted as well") {
 }
 
 TEST_CASE("memory of a small Llama is predicted within 2 %, or one buffer, over all degrees") {
-  const ModelSpec model = small_llama();
+  const ModelSpec model = measured_llama();
   for (const Grid& g : grid()) check<Bfloat16>(model, g, "bf16");
 }

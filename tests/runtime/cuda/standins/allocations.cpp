@@ -15,7 +15,7 @@ constexpr std::size_t kGuardBytes = 512;
 constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kPoisonByte = 0xff;  // as numbers, NaN
 
-std::string said_of(int device) {
+std::string owner_of(int device) {
   return device == kPinned ? "pinned memory" : "memory of device " + std::to_string(device);
 }
 
@@ -51,7 +51,7 @@ std::optional<std::string> Allocations::release(void* memory, bool pinned) {
   const auto at = all_.find(reinterpret_cast<std::uintptr_t>(memory));
   if (at == all_.end()) return "memory is freed that was not allocated, or freed before";
   if ((at->second.location.device == kPinned) != pinned) {
-    return "memory is freed that is " + said_of(at->second.location.device);
+    return "memory is freed that is " + owner_of(at->second.location.device);
   }
   const auto* first = static_cast<const unsigned char*>(memory);
   const auto poison = [](unsigned char byte) { return byte == kPoisonByte; };
@@ -84,7 +84,7 @@ std::optional<std::string> Allocations::wrong(const void* memory, std::size_t by
   const auto found = find(memory, bytes);
   if (found) {
     if (found->device == device || (or_pinned && found->device == kPinned)) return std::nullopt;
-    return "device " + std::to_string(device) + " uses " + said_of(found->device);
+    return "device " + std::to_string(device) + " uses " + owner_of(found->device);
   }
   const auto at = holder(memory);
   std::string text = std::to_string(bytes) + " bytes outside a live allocation";
@@ -109,7 +109,7 @@ std::string Allocations::left() const {
   std::string text;
   for (const auto& [first, one] : all_) {
     text += (text.empty() ? "" : "; ") + std::to_string(one.bytes) + " bytes of " +
-            said_of(one.location.device);
+            owner_of(one.location.device);
   }
   return text;
 }
