@@ -49,3 +49,22 @@ TEST_CASE("the suggestion reads as a question") {
   const std::vector<std::string> known = {"llama-7b"};
   CHECK(did_you_mean("lama-7b", known) == "did you mean 'llama-7b'?");
 }
+
+TEST_CASE("dashes that all flags have are no resemblance") {
+  const std::vector<std::string> known = {"--tp", "--dp", "--learning-rate", "--rank-order"};
+  CHECK(nearest_name("--lr", known) == "--learning-rate");
+  CHECK(nearest_name("--ro", known) == "--rank-order");
+  CHECK(nearest_name("--xy", known).empty());
+  CHECK(nearest_name("-tp", known) == "--tp");
+  CHECK(nearest_name("--t", known) == "--tp");
+}
+
+TEST_CASE("words and beginnings are found before letters that happen to agree") {
+  const std::vector<std::string> known = {"--steps",        "--batch-cost",      "--microbatch",
+                                          "--global-batch", "--flash-attention", "--max-memory"};
+  CHECK(nearest_name("--flash", known) == "--flash-attention");
+  CHECK(nearest_name("--micro-batch-size", known) == "--microbatch");
+  CHECK(nearest_name("--global-batch-size", known) == "--global-batch");
+  CHECK(nearest_name("--memory", known) == "--max-memory");
+  CHECK(nearest_name("--step", known) == "--steps");
+}
