@@ -1,49 +1,73 @@
-# Two measures against the time of the first ./plan; both leave the meaning of the code alone.
+# Measures against the time of the first ./plan and ./test; all leave the meaning of the code alone.
 
-# Reading files and writing text is never where the time goes, but compiling it is: JSON, {fmt}, CLI11
-# and Catch2 are all templates. A release build optimises such sources lightly.
-set(ECHELON_COLD $<$<CONFIG:Release>:-O1>)
+# Where the time of an answer goes is optimised as a release is. All else (reading files, writing text,
+# parsing arguments, tests) is never where it goes, but compiling it would be: JSON, {fmt}, CLI11 and
+# Catch2 are all templates. A release build optimises such sources lightly, which takes half as long.
+set(ECHELON_COLD $<$<CONFIG:Release>:-Og>)
+# Tests that emulate a GPU, or run under ThreadSanitizer, execute more than they compile.
+set(ECHELON_EMULATION $<$<CONFIG:Release>:-O1>)
+# GCC frees memory that it could keep: a tenth of its time.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=262144>)
+endif()
 
-# echelon_together(TARGET [ALL_COLD]): with ECHELON_UNITY, compiles the sources of TARGET in groups, so
-# that a library's headers are read once per group. Files *_io.cpp, or all, are cold. Names in
-# anonymous namespaces must then differ within a folder; a source that cannot keep to that sets the
-# property SKIP_UNITY_BUILD_INCLUSION.
+# echelon_together(TARGET [HOT REGEX] [LIGHT OPTIONS]): with ECHELON_UNITY, compiles the sources of TARGET in groups of
+# at most that many, so that a library's headers are read, and its templates compiled, once per group.
+# Sources that match HOT, and are not *_io.cpp, are optimised; all others lightly (LIGHT; else
+# ECHELON_COLD). A source in two targets of a folder is grouped in both or in neither. Names in anonymous
+# namespaces must differ within a folder; a source that cannot keep to that sets the property
+# SKIP_UNITY_BUILD_INCLUSION.
 function(echelon_together target)
-  get_target_property(sources ${target} SOURCES)
-  set(hot ${sources})
-  list(FILTER hot INCLUDE REGEX "[.]cpp$")
-  set(cold ${hot})
-  if(NOT "ALL_COLD" IN_LIST ARGN)
-    list(FILTER cold INCLUDE REGEX "_io[.]cpp$")
+  cmake_parse_arguments(PARSE_ARGV 1 given "" "HOT;LIGHT" "")
+  if(NOT given_LIGHT)
+    set(given_LIGHT "${ECHELON_COLD}")
   endif()
-  list(REMOVE_ITEM hot ${cold} "")
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "[.]cpp$")
+  set(hot "")
+  if(given_HOT)
+    set(hot ${sources})
+    list(FILTER hot INCLUDE REGEX "${given_HOT}")
+    list(FILTER hot EXCLUDE REGEX "_io[.]cpp$")
+  endif()
+  set(cold ${sources})
+  list(REMOVE_ITEM cold ${hot} "")
   foreach(kind hot cold)
     set(options "")
     if(kind STREQUAL "cold")
-      set(options "${ECHELON_COLD}")
+      set(options "${given_LIGHT}")
     endif()
-    set(group "")
-    set(number 0)
+    set(grouped "")
     foreach(source ${${kind}})
       get_source_file_property(alone ${source} TARGET_DIRECTORY ${target}
                                SKIP_UNITY_BUILD_INCLUSION)
       string(FIND ${source} ${PROJECT_BINARY_DIR} generated)
       if(NOT ECHELON_UNITY OR alone OR generated EQUAL 0)
         set_property(SOURCE ${source} TARGET_DIRECTORY ${target} PROPERTY COMPILE_OPTIONS "${options}")
-        continue()
-      endif()
-      set_property(SOURCE ${source} TARGET_DIRECTORY ${target} PROPERTY HEADER_FILE_ONLY ON)
-      list(APPEND group ${source})
-      list(LENGTH group length)
-      if(length EQUAL ECHELON_UNITY)
-        echelon_group(${target} ${kind}_${number} "${options}" ${group})
-        set(group "")
-        math(EXPR number "${number} + 1")
+      else()
+        set_property(SOURCE ${source} TARGET_DIRECTORY ${target} PROPERTY HEADER_FILE_ONLY ON)
+        list(APPEND grouped ${source})
       endif()
     endforeach()
-    if(group)
-      echelon_group(${target} ${kind}_${number} "${options}" ${group})
-    endif()
+    echelon_groups(${target} ${kind} "${options}" "${grouped}")
+  endforeach()
+endfunction()
+
+# Groups of about equal length, none longer than ECHELON_UNITY.
+function(echelon_groups target kind options sources)
+  list(LENGTH sources left)
+  if(left EQUAL 0)
+    return()
+  endif()
+  math(EXPR groups "(${left} + ${ECHELON_UNITY} - 1) / ${ECHELON_UNITY}")
+  math(EXPR last "${groups} - 1")
+  set(from 0)
+  foreach(number RANGE ${last})
+    math(EXPR length "(${left} + ${groups} - ${number} - 1) / (${groups} - ${number})")
+    list(SUBLIST sources ${from} ${length} group)
+    echelon_group(${target} ${kind}_${number} "${options}" ${group})
+    math(EXPR from "${from} + ${length}")
+    math(EXPR left "${left} - ${length}")
   endforeach()
 endfunction()
 
@@ -52,6 +76,7 @@ function(echelon_group target name options)
   set(file ${PROJECT_BINARY_DIR}/together/${target}_${name}.cpp)
   set(text "")
   foreach(source ${ARGN})
+    get_filename_component(source ${source} ABSOLUTE)
     file(RELATIVE_PATH source ${PROJECT_SOURCE_DIR} ${source})
     string(APPEND text "#include \"${source}\"\n")
   endforeach()
