@@ -44,7 +44,7 @@ std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t most) {
         for (const Chunks chunks : chunk_values(r, pp)) {
           t.vpp = chunks.vpp;
           t.schedule = chunks.schedule;
-          for (const int zero : zero_values(r, t.dp)) {
+          for (const int zero : zero_values(r, t)) {
             t.zero = zero;
             if (!fill_plan(r, t, plan)) continue;
             if (check_plan(r.model, r.job, r.cluster, r.stack, plan)) continue;
@@ -66,12 +66,12 @@ void cold_predictions(benchmark::State& state, const char* model, int gpus) {
   Prediction out;
   std::uint64_t sign = 0;
   for (const ParallelPlan& plan : plans) {
-    pricer.price(plan, pricer.cut_costs(cut_of(plan)), out);
+    pricer.price(plan, pricer.cut_costs(plan), out);
     sign = signature(sign, plan, out.time.step);
   }
   for (auto _ : state) {
     for (const ParallelPlan& plan : plans) {
-      pricer.price(plan, pricer.cut_costs(cut_of(plan)), out);
+      pricer.price(plan, pricer.cut_costs(plan), out);
       benchmark::DoNotOptimize(out.time.step);
     }
   }
@@ -86,9 +86,9 @@ void predictions(benchmark::State& state, const char* model, int gpus) {
   const std::vector<ParallelPlan> plans = legal_plans(r, 100000);
   Prediction out;
   for (auto _ : state) {
-    CutCosts costs = pricer.cut_costs(cut_of(plans.front()));
+    CutCosts costs = pricer.cut_costs(plans.front());
     for (const ParallelPlan& plan : plans) {
-      if (!(costs.cut == cut_of(plan))) costs = pricer.cut_costs(cut_of(plan));
+      if (!(costs.cut == cut_of(plan))) costs = pricer.cut_costs(plan);
       pricer.price(plan, costs, out);
       benchmark::DoNotOptimize(out.time.step);
     }

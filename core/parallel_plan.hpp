@@ -59,6 +59,13 @@ struct ParallelPlan {
   bool operator==(const ParallelPlan&) const = default;
 
   [[nodiscard]] std::int64_t gpus() const { return std::int64_t{tp} * cp * dp * pp; }
+  /// Ranks that hold the same experts: tp·cp·dp / (ep·etp).
+  [[nodiscard]] std::int64_t expert_dp() const {
+    return std::int64_t{tp} * cp * dp / (std::int64_t{ep} * etp);
+  }
+  /// Copies of the sharded state: dp·cp / shard group. Megatron-LM calls them
+  /// --num-distributed-optimizer-instances.
+  [[nodiscard]] int instances() const { return dp * cp / shard_group; }
   /// Microbatches per step and data-parallel rank. `check_plan` demands that the division is exact;
   /// rounding up serves measured runs of stacks that pad the last one.
   [[nodiscard]] std::int64_t microbatches_rounded_up(std::int64_t global_batch) const {

@@ -13,6 +13,9 @@ std::string_view name_of(Axis axis) {
     case Axis::cp: return "cp";
     case Axis::dp: return "dp";
     case Axis::pp: return "pp";
+    case Axis::ep: return "ep";
+    case Axis::etp: return "etp";
+    case Axis::expert_dp: return "expert-dp";
   }
   return "?";
 }
@@ -93,6 +96,40 @@ int ProcessGrid::rank(const Coordinates& at) const {
           "coordinates outside the grid");
   return at.tp * stride(Axis::tp) + at.cp * stride(Axis::cp) + at.dp * stride(Axis::dp) +
          at.pp * stride(Axis::pp);
+}
+
+/// `ranks` members, each `places` after the one before among the ranks of a stage. Those are
+/// consecutive within one replica (tp·cp of them); the next replica starts a stride of dp later.
+RankGroup ProcessGrid::expert_grid(int ranks, int places) const {
+  if (ranks == 1) return {};
+  const int replica = degree(Axis::tp) * degree(Axis::cp);
+  const int next = stride(Axis::dp);
+  EXPECTS(stride(Axis::tp) == 1, "tensor-parallel ranks are neighbours");
+  if (next == replica || replica % (ranks * places) == 0) return {ranks, places};
+  EXPECTS(places % replica == 0, "members of a group at equal distances");
+  return {ranks, places / replica * next};
+}
+
+RankGroup ProcessGrid::group(Axis axis) const {
+  switch (axis) {
+    case Axis::tp:
+    case Axis::cp:
+    case Axis::dp:
+    case Axis::pp: return {degree(axis), stride(axis)};
+    case Axis::ep: return expert_grid(ep_, etp_);
+    case Axis::etp: return expert_grid(etp_, 1);
+    case Axis::expert_dp: break;
+  }
+  const int stage = degree(Axis::tp) * degree(Axis::cp) * degree(Axis::dp);
+  return expert_grid(stage / (ep_ * etp_), ep_ * etp_);
+}
+
+RankGroup ProcessGrid::data_group() const {
+  const RankGroup cp = group(Axis::cp);
+  const RankGroup dp = group(Axis::dp);
+  if (cp.ranks == 1) return dp;
+  EXPECTS(dp.ranks == 1 || dp.stride == cp.ranks * cp.stride, "dp follows cp");
+  return {cp.ranks * dp.ranks, cp.stride};
 }
 
 std::vector<int> ProcessGrid::group(Axis axis, int rank) const {

@@ -11,9 +11,22 @@
 
 namespace echelon {
 
-enum class Axis { tp, cp, dp, pp };
-inline constexpr int kAxes = 4;
+/// The first four have a coordinate. The ranks of a stage form a second grid for the experts of
+/// its layers: etp innermost, then ep, then the ranks that hold the same experts.
+enum class Axis { tp, cp, dp, pp, ep, etp, expert_dp };
+inline constexpr int kAxes = 4;  ///< with a coordinate
 [[nodiscard]] std::string_view name_of(Axis axis);
+
+/// How the groups of an axis lie: so many ranks, each so far from the one before it.
+struct RankGroup {
+  int ranks = 1;
+  int stride = 1;
+  /// A group cut into parts of `count` consecutive members: one such part, and the group of those
+  /// that have the same place in each part.
+  [[nodiscard]] RankGroup part(int count) const { return {count, stride}; }
+  [[nodiscard]] RankGroup across(int count) const { return {ranks / count, stride * count}; }
+  bool operator==(const RankGroup&) const = default;
+};
 
 /// Coordinates of one rank, one entry per axis.
 struct Coordinates {
@@ -34,7 +47,12 @@ class ProcessGrid {
 
   [[nodiscard]] int ranks() const;
   [[nodiscard]] int degree(Axis axis) const { return degree_[index(axis)]; }
-  /// Distance between neighbours of one group along `axis`.
+  /// The groups of any axis. Plans whose order spaces a group unevenly are no plans
+  /// (check_rank_order in planner/legality.hpp).
+  [[nodiscard]] RankGroup group(Axis axis) const;
+  /// dp and cp together, over which gradients are reduced and states sharded.
+  [[nodiscard]] RankGroup data_group() const;
+  /// Distance between neighbours of one group along `axis`, one with a coordinate.
   [[nodiscard]] int stride(Axis axis) const { return stride_[index(axis)]; }
   [[nodiscard]] Coordinates coordinates(int rank) const;
   [[nodiscard]] int rank(const Coordinates& at) const;
@@ -47,6 +65,7 @@ class ProcessGrid {
 
  private:
   static constexpr std::size_t index(Axis axis) { return static_cast<std::size_t>(axis); }
+  [[nodiscard]] RankGroup expert_grid(int ranks, int places) const;
   std::array<int, kAxes> degree_{};
   std::array<int, kAxes> stride_{};
   int ep_ = 1;

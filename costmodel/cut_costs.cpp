@@ -185,8 +185,8 @@ Sums sum_over(const OperatorList& list, const Context& c) {
 /// Where a token is sent once to each domain that holds one of its k experts, not once to each
 /// expert, the traffic between D domains shrinks to D·(1 − (1 − 1/D)^k)/k of k copies (experts
 /// drawn evenly); the domain's own links spread it from there. Source: DeepEP's two-hop dispatch.
-GroupLinks dispatch_links(const Pricer& pricer, Cut cut) {
-  GroupLinks group = pricer.links(cut.ep, cut.etp);
+GroupLinks dispatch_links(const Pricer& pricer, RankGroup experts) {
+  GroupLinks group = pricer.links(experts);
   if (!pricer.stack().dispatches_per_domain || group.domains < 2) return group;
   const double domains = group.domains;
   const double k = pricer.model().moe.experts_per_token;
@@ -256,14 +256,29 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, Cut cut, 
 }  // namespace
 
 CutCosts Pricer::cut_costs(Cut cut) const {
+  ParallelPlan plan;
+  plan.tp = cut.tp;
+  plan.cp = cut.cp;
+  plan.cp_comm = cut.cp_comm;
+  plan.microbatch = cut.microbatch;
+  plan.ep = cut.ep;
+  plan.etp = cut.etp;
+  plan.sequence_parallel = cut.sequence_parallel;
+  plan.overlap_tp = cut.overlap_tp;
+  return cut_costs(plan);
+}
+
+CutCosts Pricer::cut_costs(const ParallelPlan& plan) const {
+  const Cut cut = cut_of(plan);
+  const ProcessGrid grid(plan);
   const Dtype format = job_.precision.compute;
   const Context context{
       device_rates(cluster_.gpu(), calibration_, format),
       device_rates(cluster_.gpu(), calibration_, format == Dtype::fp8 ? Dtype::bf16 : format),
-      links(cut.tp, 1),
-      links(cut.cp, cut.tp),
-      dispatch_links(*this, cut),
-      links(cut.etp, 1),
+      links(grid.group(Axis::tp)),
+      links(grid.group(Axis::cp)),
+      dispatch_links(*this, grid.group(Axis::ep)),
+      links(grid.group(Axis::etp)),
       cut.overlap_tp,
       job_,
       calibration_,

@@ -21,16 +21,16 @@ Pricer::Pricer(const ModelSpec& model, const TrainingJob& job, const ClusterTopo
   }
 }
 
-GroupLinks Pricer::links(int ranks, int stride) const {
-  const GroupNetwork network = cluster_.group(ranks, stride);
-  GroupLinks group = apply(network, calibration_);
-  if (simplified_ == Simplified::unshared_nics) group.inter *= network.sharing_groups;
-  if (simplified_ == Simplified::single_nics) group.inter = group.inter_per_rank;
-  return group;
+GroupLinks Pricer::links(RankGroup group) const {
+  const GroupNetwork network = cluster_.group(group.ranks, group.stride);
+  GroupLinks links = apply(network, calibration_);
+  if (simplified_ == Simplified::unshared_nics) links.inter *= network.sharing_groups;
+  if (simplified_ == Simplified::single_nics) links.inter = links.inter_per_rank;
+  return links;
 }
 
-GroupLinks Pricer::data_links(int ranks, int stride) const {
-  GroupLinks group = links(ranks, stride);
+GroupLinks Pricer::data_links(RankGroup of) const {
+  GroupLinks group = links(of);
   if (!network_ || group.domains < 2) return group;
   const NodeSpec& node = cluster_.node();
   const BytesPerSecond described = node.nics * node.nic * calibration_.nic_efficiency;
@@ -68,7 +68,7 @@ Cut cut_of(const ParallelPlan& plan) {
 
 Prediction Pricer::price(const ParallelPlan& plan) const {
   Prediction prediction;
-  price(plan, cut_costs(cut_of(plan)), prediction);
+  price(plan, cut_costs(plan), prediction);
   return prediction;
 }
 

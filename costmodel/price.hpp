@@ -12,6 +12,7 @@
 #include "core/job.hpp"
 #include "core/model.hpp"
 #include "core/parallel_plan.hpp"
+#include "core/process_grid.hpp"
 #include "costmodel/collectives.hpp"
 #include "costmodel/operators.hpp"
 #include "costmodel/stack.hpp"
@@ -177,9 +178,9 @@ class Pricer {
   void simplify(Simplified what) { simplified_ = what; }
 
   /// The links of a group (ClusterTopology::group) under this calibration.
-  [[nodiscard]] GroupLinks links(int ranks, int stride) const;
+  [[nodiscard]] GroupLinks links(RankGroup group) const;
   /// The same for groups over which gradients are reduced and parameters gathered.
-  [[nodiscard]] GroupLinks data_links(int ranks, int stride) const;
+  [[nodiscard]] GroupLinks data_links(RankGroup of) const;
   /// Host time that a collective over so many ranks costs besides its launch.
   [[nodiscard]] Seconds host_ring_step() const;
   /// The same per step of it between domains: a healthy network's collectives hold up the host too,
@@ -188,6 +189,10 @@ class Pricer {
   /// microbatch nor the number of GPUs moves.
   [[nodiscard]] Seconds host_network_step() const;
 
+  /// Groups where the plan's rank order puts them.
+  [[nodiscard]] CutCosts cut_costs(const ParallelPlan& plan) const;
+  /// The same of all legal plans with this cut: none of its groups depends on their rank order
+  /// (check_rank_order in planner/legality.hpp).
   [[nodiscard]] CutCosts cut_costs(Cut cut) const;
   [[nodiscard]] Prediction price(const ParallelPlan& plan) const;
   /// The same into `out` (its vectors are reused): what the search calls. `costs` must belong to

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/stage_waits.hpp"
 #include "costmodel/pipeline.hpp"
@@ -19,14 +20,12 @@ Seconds exposed_beside(Seconds comm, Seconds cover, const Calibration& c, bool o
 /// The host cannot launch a layer faster than it can; the device waits for the difference.
 Seconds wait_for_host(Seconds host, Seconds busy) { return std::max(Seconds{}, host - busy); }
 
-int strides_of_pipeline(const ParallelPlan& plan) {
-  const int inner = plan.tp * plan.cp;
-  return plan.rank_order == RankOrder::pp_inside_dp ? inner : inner * plan.dp;
-}
-
-/// Data-parallel groups of dp·cp ranks. With pp inside dp the cp part stays inside.
-int stride_of_data(const ParallelPlan& plan) {
-  return plan.rank_order == RankOrder::pp_inside_dp && plan.cp == 1 ? plan.tp * plan.pp : plan.tp;
+/// Copies of the experts' sharded state. Every instance of the optimizer holds one, so that they
+/// divide the ranks with the same experts (check_plan); measured runs may do otherwise. Without
+/// ZeRO there is nothing to shard.
+/// Source: Megatron-LM core/parallel_state.py, intra_partial_expert_data_parallel_size.
+int expert_instances(const ParallelPlan& plan, int expert_dp) {
+  return plan.zero == 0 ? 1 : std::gcd(expert_dp, plan.instances());
 }
 
 }  // namespace
@@ -38,20 +37,19 @@ StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const Cut
       c_(pricer.calibration()),
       recipe_(pricer.job().precision),
       microbatches_(plan.microbatches_rounded_up(pricer.job().global_batch)) {
-  const int data = plan.dp * plan.cp;
-  const int stride = stride_of_data(plan);
-  shard_ = pricer.data_links(plan.shard_group, stride);
-  replicas_ = pricer.data_links(data / plan.shard_group, stride * plan.shard_group);
+  const ProcessGrid grid(plan);
+  const RankGroup data = grid.data_group();
+  shard_ = pricer.data_links(data.part(plan.shard_group));
+  replicas_ = pricer.data_links(data.across(plan.shard_group));
   if (pricer.model().moe.experts > 0) {
-    const int grid = plan.ep * plan.etp;
-    expert_dp_ = plan.tp * data / grid;
-    expert_shard_ = std::min(expert_dp_, plan.shard_group);
-    while (expert_dp_ % expert_shard_ != 0) --expert_shard_;
-    expert_shard_links_ = pricer.data_links(expert_shard_, grid);
-    expert_replicas_ = pricer.data_links(expert_dp_ / expert_shard_, grid * expert_shard_);
+    const RankGroup experts = grid.group(Axis::expert_dp);
+    expert_dp_ = experts.ranks;
+    expert_shard_ = expert_dp_ / expert_instances(plan, expert_dp_);
+    expert_shard_links_ = pricer.data_links(experts.part(expert_shard_));
+    expert_replicas_ = pricer.data_links(experts.across(expert_shard_));
   }
   if (plan.pp > 1) {
-    const GroupLinks pipe = pricer.links(plan.pp, strides_of_pipeline(plan));
+    const GroupLinks pipe = pricer.links(grid.group(Axis::pp));
     hop_ = send_receive(costs.layer_input, pipe);
     if (pricer.model().tied_embeddings) {
       // First and last stage: a group of two across the pipeline.
@@ -67,12 +65,12 @@ StageModel::StageModel(const Pricer& pricer, const ParallelPlan& plan, const Cut
   }
   layers_of_chunk_ =
       std::max(1.0, static_cast<double>(pricer.model().layers) / (plan.pp * plan.vpp));
-  norm_sync_ = all_reduce(4_B, pricer.links(static_cast<int>(plan.gpus()), 1));
+  norm_sync_ = all_reduce(4_B, pricer.links({.ranks = grid.ranks(), .stride = 1}));
   optimizer_rate_ = device_rates(pricer.cluster().gpu(), c_, recipe_.compute).optimizer;
   dense_traffic_ = layer_traffic(costs.dense);
   moe_traffic_ = layer_traffic(costs.moe);
-  const int communicators =
-      (plan.tp > 1) + (plan.cp > 1) + (data > 1) + (plan.pp > 1) + (plan.ep > 1) + (expert_dp_ > 1);
+  const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks > 1) + (plan.pp > 1) +
+                            (plan.ep > 1) + (expert_dp_ > 1);
   nccl_ = communicators * c_.nccl_per_communicator;
   const int nodes = pricer.cluster().nodes();
   straggler_ = nodes > 1 ? c_.straggler_per_doubling * std::log2(nodes) : 0.0;

@@ -11,7 +11,7 @@ Pricer pricer_of(const PlanRequest& request) {
 
 std::vector<Bytes> reserved_peaks(const PlanRequest& request, const Candidate& candidate) {
   const Pricer pricer = pricer_of(request);
-  const CutCosts costs = pricer.cut_costs(cut_of(candidate.plan));
+  const CutCosts costs = pricer.cut_costs(candidate.plan);
   const StageModel model(pricer, candidate.plan, costs);
   std::vector<Bytes> peaks;
   for (const MemoryBreakdown& stage : candidate.prediction.memory.stages) {

@@ -10,7 +10,7 @@ namespace echelon {
 Seconds simulated_step(const Pricer& pricer, const ParallelPlan& plan,
                        const Prediction& prediction) {
   if (plan.pp == 1) return prediction.time.step;
-  const CutCosts costs = pricer.cut_costs(cut_of(plan));
+  const CutCosts costs = pricer.cut_costs(plan);
   const StageModel model(pricer, plan, costs);
   const PipelineShape shape = shape_of(plan, pricer.job().global_batch);
   Seconds sum;

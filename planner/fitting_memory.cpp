@@ -68,7 +68,7 @@ std::vector<MemoryRun> memory_runs(const std::vector<RunRow>& rows) {
     if (!prior) continue;
     prior->sources.clear();  // copied thousands of times
     Pricer pricer(run->model, run->job, run->cluster, run->stack, *prior);
-    CutCosts costs = pricer.cut_costs(cut_of(run->plan));
+    CutCosts costs = pricer.cut_costs(run->plan);
     std::optional<double> measured;
     const bool possible =
         row.peak_memory_bytes && is_of_one_gpu(*row.peak_memory_bytes * kByte, gpu.memory);

@@ -147,7 +147,7 @@ class Comparison {
 
   void price(const Calibration& rates) {
     pricer_.recalibrate(rates);
-    costs_ = pricer_.cut_costs(cut_of(plan_));
+    costs_ = pricer_.cut_costs(plan_);
     pricer_.price(plan_, costs_, scratch_);
   }
 

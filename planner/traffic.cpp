@@ -19,21 +19,14 @@ std::string_view name_of(TrafficAxis axis) {
 
 namespace {
 
-/// Members of a group of `axis` and the distance between them.
-struct GroupShape {
-  int ranks = 1;
-  int stride = 1;
-};
-
-GroupShape shape_of_group(const ParallelPlan& plan, TrafficAxis axis) {
+RankGroup group_along(const ParallelPlan& plan, TrafficAxis axis) {
   const ProcessGrid grid(plan);
-  const auto along = [&](Axis of) { return GroupShape{grid.degree(of), grid.stride(of)}; };
   switch (axis) {
-    case TrafficAxis::tp: return along(Axis::tp);
-    case TrafficAxis::cp: return along(Axis::cp);
-    case TrafficAxis::ep: return {plan.ep, plan.etp};
-    case TrafficAxis::dp: return along(Axis::dp);
-    case TrafficAxis::pp: return along(Axis::pp);
+    case TrafficAxis::tp: return grid.group(Axis::tp);
+    case TrafficAxis::cp: return grid.group(Axis::cp);
+    case TrafficAxis::ep: return grid.group(Axis::ep);
+    case TrafficAxis::dp: return grid.group(Axis::dp);
+    case TrafficAxis::pp: return grid.group(Axis::pp);
   }
   return {};
 }
@@ -94,7 +87,7 @@ class LongestStage {
   [[nodiscard]] CutCosts cut_costs() const {
     return Pricer(request_.model, request_.job, request_.cluster, request_.stack,
                   request_.calibration)
-        .cut_costs(cut_of(plan_));
+        .cut_costs(plan_);
   }
 
   const PlanRequest& request_;
@@ -108,7 +101,7 @@ class LongestStage {
 
 std::vector<Traffic> traffic_of(const PlanRequest& request, const ParallelPlan& plan,
                                 TrafficAxis axis) {
-  if (shape_of_group(plan, axis).ranks == 1) return {};
+  if (group_along(plan, axis).ranks == 1) return {};
   const LongestStage stage(request, plan);
   switch (axis) {
     case TrafficAxis::tp: return stage.of_layers(CollectiveGroup::tp);
@@ -124,9 +117,9 @@ std::vector<LinkLoad> link_loads(const PlanRequest& request, const ParallelPlan&
   std::vector<LinkLoad> out;
   for (int i = 0; i < kTrafficAxes; ++i) {
     const auto axis = static_cast<TrafficAxis>(i);
-    const GroupShape shape = shape_of_group(plan, axis);
-    if (shape.ranks == 1) continue;
-    const GroupNetwork net = request.cluster.group(shape.ranks, shape.stride);
+    const RankGroup group = group_along(plan, axis);
+    if (group.ranks == 1) continue;
+    const GroupNetwork net = request.cluster.group(group.ranks, group.stride);
     const double n = net.ranks;
     const double members = net.ranks_per_domain;
     const double groups = net.sharing_groups;

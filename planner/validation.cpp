@@ -105,7 +105,7 @@ ValidatedRow predict_row(const RunRow& row, const CalibrationBook& book, RunMapp
   out.calibration = calibration->name;
   out.evidence = calibration->evidence;
   if (out.measured_step) out.time_error = *out.predicted_step / *out.measured_step - 1;
-  const CutCosts costs = pricer.cut_costs(cut_of(run.plan));
+  const CutCosts costs = pricer.cut_costs(run.plan);
   const StageModel model(pricer, run.plan, costs);
   add_memory(row, model, prediction.memory, used.fits_margin, out, run.inferred);
   add_static(row, model, prediction.memory, out);

@@ -89,7 +89,7 @@ double instructions_of(const Pricer& pricer, const ParallelPlan& plan) {
 
 TimedSchedule timed_schedule_of(const Pricer& pricer, const ParallelPlan& plan,
                                 std::span<const Stage> stages) {
-  const CutCosts cut = pricer.cut_costs(cut_of(plan));
+  const CutCosts cut = pricer.cut_costs(plan);
   const StageModel model(pricer, plan, cut);
   ScheduleSpec spec;
   spec.shape = shape_of(plan, pricer.job().global_batch);

@@ -2,6 +2,7 @@
 
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/support/catch.hpp"
@@ -25,6 +26,9 @@ int along(const Coordinates& at, Axis axis) {
     case Axis::cp: return at.cp;
     case Axis::dp: return at.dp;
     case Axis::pp: return at.pp;
+    case Axis::ep:
+    case Axis::etp:
+    case Axis::expert_dp: break;
   }
   return -1;
 }
@@ -141,4 +145,60 @@ TEST_CASE("experts without tensor parallelism go to neighbouring ranks") {
   plan.ep = 2;
   plan.etp = 4;
   CHECK(ProcessGrid(plan).expert_group(9) == std::vector<int>{9, 13});
+}
+
+TEST_CASE("groups in closed form are the groups that lie in every rank's list") {
+  // ep·etp fills the replica, or pp is outermost: members are then at equal distances.
+  ParallelPlan plan = plan_of(4, 2, 6, 3);
+  const auto stretch = [](const std::vector<int>& members) {
+    for (std::size_t i = 2; i < members.size(); ++i) {
+      CHECK(members[i] - members[i - 1] == members[1] - members[0]);
+    }
+    const int stride = members.size() > 1 ? members[1] - members[0] : 1;
+    return RankGroup{static_cast<int>(members.size()), stride};
+  };
+  for (const auto& [ep, etp, order] :
+       {std::tuple{8, 1, RankOrder::pp_inside_dp}, std::tuple{2, 4, RankOrder::pp_inside_dp},
+        std::tuple{1, 8, RankOrder::pp_inside_dp}, std::tuple{8, 1, RankOrder::dp_inside_pp},
+        std::tuple{16, 1, RankOrder::dp_inside_pp}, std::tuple{6, 2, RankOrder::dp_inside_pp}}) {
+    plan.ep = ep;
+    plan.etp = etp;
+    plan.rank_order = order;
+    const ProcessGrid grid(plan);
+    INFO("ep " << ep << " etp " << etp);
+    CHECK(grid.group(Axis::ep) == stretch(grid.expert_group(0)));
+    for (const Axis axis : kAll) CHECK(grid.group(axis) == stretch(grid.group(axis, 0)));
+    // Those that hold rank 0's experts: no member of its own ep or etp group, all of its stage.
+    std::vector<int> same;
+    std::set<int> taken;
+    for (int rank = 0; rank < grid.ranks(); ++rank) {
+      if (grid.coordinates(rank).pp != 0 || taken.contains(rank)) continue;
+      same.push_back(rank);
+      const RankGroup block = grid.group(Axis::etp);
+      for (int i = 0; i < block.ranks; ++i) {
+        for (const int member : grid.expert_group(rank + i * block.stride)) taken.insert(member);
+      }
+    }
+    CHECK(grid.group(Axis::expert_dp) == stretch(same));
+    CHECK(static_cast<int>(same.size()) == plan.expert_dp());
+  }
+}
+
+TEST_CASE("experts that fill several replicas are strided over the stages between those") {
+  ParallelPlan plan = plan_of(2, 1, 8, 4);
+  plan.ep = 4;
+  plan.etp = 2;
+  plan.rank_order = RankOrder::pp_inside_dp;
+  const ProcessGrid grid(plan);
+  CHECK(grid.group(Axis::ep) == RankGroup{4, 8});
+  CHECK(grid.expert_group(1) == std::vector<int>{1, 9, 17, 25});
+  CHECK(grid.group(Axis::etp) == RankGroup{2, 1});
+  CHECK(grid.group(Axis::expert_dp) == RankGroup{2, 32});
+}
+
+TEST_CASE("data-parallel ranks are cut into shard groups of consecutive members") {
+  const RankGroup data = ProcessGrid(plan_of(4, 2, 6, 3)).data_group();
+  CHECK(data == RankGroup{12, 4});
+  CHECK(data.part(3) == RankGroup{3, 4});
+  CHECK(data.across(3) == RankGroup{4, 12});
 }

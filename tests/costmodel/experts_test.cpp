@@ -136,7 +136,7 @@ TEST_CASE("gradients reduced at once pay the ring's latency once") {
   // 6.7 G parameters in buckets of 40 M; each but the first pays 14 hops inside and 1 outside.
   const double parameters = in_buckets.gradients.in(kByte) / s.job.precision.reduced_gradient;
   CHECK(in_buckets.buckets == std::ceil(parameters / 40e6));
-  const GroupLinks links = s.pricer().data_links(16, 1);
+  const GroupLinks links = s.pricer().data_links({16, 1});
   const Seconds ring = 14 * links.intra_hop + links.inter_hop;
   CHECK((in_buckets.reduce - at_once.reduce).in(1_us) ==
         Approx((in_buckets.buckets - 1) * ring.in(1_us)));

@@ -50,20 +50,20 @@ TEST_CASE("a fabric stalls from 0.8 ms per hop on, and devices feel a healthy on
 }
 
 TEST_CASE("data-parallel groups that span nodes feel the measured latency inside nodes too") {
-  const Seconds inside = Measured().pricer.data_links(64, 1).intra_hop;
-  const GroupLinks healthy = Measured(kHealthy).pricer.data_links(64, 1);
+  const Seconds inside = Measured().pricer.data_links({64, 1}).intra_hop;
+  const GroupLinks healthy = Measured(kHealthy).pricer.data_links({64, 1});
   CHECK((healthy.intra_hop - inside).in(1_us) == Approx(0.02 * 200));
-  const GroupLinks stalling = Measured(kStalling).pricer.data_links(64, 1);
+  const GroupLinks stalling = Measured(kStalling).pricer.data_links({64, 1});
   CHECK((stalling.intra_hop - inside).in(1_us) == Approx(0.02 * 250));
-  const GroupLinks others = Measured(kHealthy).pricer.links(64, 1);
+  const GroupLinks others = Measured(kHealthy).pricer.links({64, 1});
   CHECK(others.intra_hop == inside);
-  CHECK(others.inter_hop == Measured().pricer.links(64, 1).inter_hop);
+  CHECK(others.inter_hop == Measured().pricer.links({64, 1}).inter_hop);
 }
 
 TEST_CASE("groups inside a node feel nothing of a measured network") {
   for (const bool data : {false, true}) {
     const auto links = [&](const Measured& m) {
-      return data ? m.pricer.data_links(8, 1) : m.pricer.links(8, 1);
+      return data ? m.pricer.data_links({8, 1}) : m.pricer.links({8, 1});
     };
     CHECK(links(Measured(kStalling)).intra_hop == links(Measured()).intra_hop);
     CHECK(links(Measured(kStalling)).intra == links(Measured()).intra);
@@ -72,18 +72,18 @@ TEST_CASE("groups inside a node feel nothing of a measured network") {
 
 TEST_CASE("data-parallel groups get the measured share of the described bandwidth, others all") {
   // 8 NICs of 50 GB/s at 0.8 are 320 GB/s; 160 were measured.
-  const GroupLinks described = Measured().pricer.data_links(64, 1);
-  const GroupLinks measured = Measured(kHealthy).pricer.data_links(64, 1);
+  const GroupLinks described = Measured().pricer.data_links({64, 1});
+  const GroupLinks measured = Measured(kHealthy).pricer.data_links({64, 1});
   CHECK(measured.inter / described.inter == Approx(0.5));
   CHECK(measured.inter_per_rank / described.inter_per_rank == Approx(0.5));
-  CHECK(Measured(kHealthy).pricer.links(64, 1).inter == described.inter);
-  CHECK(Measured({900_GBps, 200_us}).pricer.data_links(64, 1).inter == described.inter);
+  CHECK(Measured(kHealthy).pricer.links({64, 1}).inter == described.inter);
+  CHECK(Measured({900_GBps, 200_us}).pricer.data_links({64, 1}).inter == described.inter);
 }
 
 TEST_CASE("what a stalling network's benchmark waited for is not taken for bandwidth as well") {
-  const GroupLinks described = Measured().pricer.data_links(64, 1);
+  const GroupLinks described = Measured().pricer.data_links({64, 1});
   const auto share = [&](BytesPerSecond bus, Seconds hop) {
-    return Measured({bus, hop}).pricer.data_links(64, 1).inter / described.inter;
+    return Measured({bus, hop}).pricer.data_links({64, 1}).inter / described.inter;
   };
   CHECK(share(16_GBps, 200_us) == Approx(0.05));
   CHECK(share(16_GBps, 1600_us) == Approx(226.0 / 320));
@@ -91,16 +91,16 @@ TEST_CASE("what a stalling network's benchmark waited for is not taken for bandw
 }
 
 TEST_CASE("only on a stalling network do data-parallel rings feel the whole hop") {
-  CHECK(Measured(kHealthy).pricer.data_links(64, 1).inter_hop.in(1_us) == Approx(200));
-  CHECK(Measured(kStalling).pricer.data_links(64, 1).inter_hop.in(1_us) == Approx(0.25 * 1600));
+  CHECK(Measured(kHealthy).pricer.data_links({64, 1}).inter_hop.in(1_us) == Approx(200));
+  CHECK(Measured(kStalling).pricer.data_links({64, 1}).inter_hop.in(1_us) == Approx(0.25 * 1600));
 }
 
 TEST_CASE("a bandwidth without a latency changes bandwidths alone") {
   const MeasuredNetwork bus_only{160_GBps, Seconds{}};
-  CHECK(Measured(bus_only).pricer.data_links(64, 1).inter_hop ==
-        Measured().pricer.data_links(64, 1).inter_hop);
-  CHECK(Measured(bus_only).pricer.data_links(64, 1).inter ==
-        Measured(kHealthy).pricer.data_links(64, 1).inter);
+  CHECK(Measured(bus_only).pricer.data_links({64, 1}).inter_hop ==
+        Measured().pricer.data_links({64, 1}).inter_hop);
+  CHECK(Measured(bus_only).pricer.data_links({64, 1}).inter ==
+        Measured(kHealthy).pricer.data_links({64, 1}).inter);
   CHECK(Measured(bus_only).pricer.host_ring_step() == Seconds{});
   CHECK(Measured(bus_only).pricer.host_network_step() == Seconds{});
 }

@@ -371,10 +371,10 @@ TEST_CASE("what an ablation makes simpler: NICs not shared, one NIC per group, n
   const Pricer unshared = simpler(Simplified::unshared_nics);
   const Pricer single = simpler(Simplified::single_nics);
   // Eight groups of one GPU per node share eight NICs; one group of all has them to itself.
-  CHECK(unshared.links(8, 8).inter / whole.links(8, 8).inter == Approx(8));
-  CHECK(unshared.links(64, 1).inter == whole.links(64, 1).inter);
-  CHECK(single.links(8, 8).inter == whole.links(8, 8).inter);
-  CHECK(whole.links(64, 1).inter / single.links(64, 1).inter == Approx(8));
+  CHECK(unshared.links({8, 8}).inter / whole.links({8, 8}).inter == Approx(8));
+  CHECK(unshared.links({64, 1}).inter == whole.links({64, 1}).inter);
+  CHECK(single.links({8, 8}).inter == whole.links({8, 8}).inter);
+  CHECK(whole.links({64, 1}).inter / single.links({64, 1}).inter == Approx(8));
 
   const ParallelPlan p = plan(s, 1, 8);
   const Pricer busy = simpler(Simplified::no_bubble);

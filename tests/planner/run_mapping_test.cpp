@@ -204,17 +204,17 @@ TEST_CASE("a network the job measured bounds the described one for data-parallel
   const auto calibration = pick_calibration(map.cluster.gpu(), map.stack);
   REQUIRE(calibration.ok());
   Pricer pricer(map.model, map.job, map.cluster, map.stack, *calibration);
-  const GroupLinks described = pricer.links(128, 1);
+  const GroupLinks described = pricer.links({128, 1});
   pricer.set_network(*network);
-  const GroupLinks data = pricer.data_links(128, 1);
+  const GroupLinks data = pricer.data_links({128, 1});
   // The bus bandwidth is low for the same waits.
   CHECK(data.inter == MeasuredNetwork::kUnhindered);
   pricer.set_network({network->bus, 200_us});
-  CHECK(pricer.data_links(128, 1).inter.in(1_GBps) ==
+  CHECK(pricer.data_links({128, 1}).inter.in(1_GBps) ==
         Approx(*run.net_allreduce_busbw_GBps).epsilon(0.01));
-  CHECK(pricer.links(128, 1).inter == described.inter);
+  CHECK(pricer.links({128, 1}).inter == described.inter);
   CHECK(data.inter_hop == calibration->bulk_hop_felt * network->hop);
-  CHECK(pricer.links(8, 1).intra_hop == apply(map.cluster.group(8, 1), *calibration).intra_hop);
+  CHECK(pricer.links({8, 1}).intra_hop == apply(map.cluster.group(8, 1), *calibration).intra_hop);
 
   RunRow silent = run;
   silent.net_allreduce_busbw_GBps.reset();
