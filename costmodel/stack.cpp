@@ -95,9 +95,11 @@ std::vector<Stack> make_stacks() {
     Stack s;
     s.name = "llm-foundry";
     s.source =
-        "MosaicML LLM Foundry: FSDP1, fp32 shards, no tensor or pipeline parallelism in "
-        "the published runs";
+        "MosaicML LLM Foundry (8c8dd48f, llmfoundry/command_utils/train.py) on Composer v0.32 "
+        "(composer/distributed/dist_strategy.py): FSDP1 alone, fp32 shards; its configuration has "
+        "no tensor, pipeline, context or expert parallelism";
     s.default_precision = "bf16:fsdp-fp32-shards";
+    s.tensor_parallel = s.pipeline_parallel = false;
     s.zero_allowed[1] = false;
     s.sequence_parallel = false;
     s.interleaved = false;
@@ -108,9 +110,13 @@ std::vector<Stack> make_stacks() {
     Stack s;
     s.name = "deepspeed";
     s.source =
-        "DeepSpeed ZeRO (arXiv 1910.02054): 2+2+12 bytes per parameter; ZeRO-2/3 cannot be "
-        "combined with its pipeline";
+        "DeepSpeed ZeRO (arXiv 1910.02054; edaa7221): 2+2+12 bytes per parameter; ZeRO-2/3 cannot "
+        "be combined with its pipeline, ZeRO-3 neither with its tensor parallelism nor with its "
+        "experts";
     s.default_precision = "bf16:deepspeed-zero";
+    // docs/_tutorials/autotp-training.md: ZeRO stage 0, 1, or 2; runtime/engine.py,
+    // _configure_zero_optimizer: "MoE not supported with Stage 3"
+    s.zero3_with_tensor = s.zero3_with_experts = false;
     s.sequence_parallel = false;
     s.interleaved = false;
     s.overlaps_gather = false;

@@ -17,7 +17,11 @@ struct Stack {
   std::string source;
   std::string default_precision = "bf16:adam-fp32-master";
   bool zero_allowed[4] = {true, true, true, true};
+  bool tensor_parallel = true;            ///< offers tp > 1
+  bool pipeline_parallel = true;          ///< offers pp > 1
   bool zero23_with_pipeline = false;      ///< ZeRO-2/3 can be combined with pp > 1
+  bool zero3_with_tensor = true;          ///< … ZeRO-3 with tp > 1
+  bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
   bool sequence_parallel = true;          ///< offers sequence parallelism
   bool sequence_parallel_always = false;  ///< … and always uses it when tp > 1
   bool interleaved = true;                ///< offers vpp > 1
@@ -27,6 +31,7 @@ struct Stack {
   bool rank_orders = false;               ///< offers pp inside dp besides the default order
   bool offload_optimizer = false;         ///< master weights and moments can live in host memory
   bool zero_bubble = false;               ///< offers ZB-H1
+  bool overlaps_every_message = false;    ///< pipeline messages beside compute without interleaving
   bool per_stage_recompute = false;       ///< recomputed layers may differ between stages
   bool mixed_recompute = false;  ///< … and a stage may recompute some selectively as well
   /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).

@@ -15,6 +15,12 @@ std::vector<int> narrowed(const std::vector<std::int64_t>& values, std::int64_t 
   return out;
 }
 
+/// ParallelPlan::expert_dp() of the tuple's plans.
+int ranks_with_same_experts(const Tuple& tuple) {
+  const Cut& cut = tuple.cut;
+  return cut.tp * cut.cp * tuple.dp / (cut.ep * cut.etp);
+}
+
 bool equal_or_ends_less(int layers, int chunks) {
   return layers % chunks == 0 || (layers + 2) % chunks == 0;
 }
@@ -88,7 +94,9 @@ void fill_degrees(const PlanRequest& request, const Tuple& tuple, ParallelPlan& 
   const bool pays = overlap_pays(request.calibration);
   plan.overlap_dp = pinned.overlap_dp.value_or(pays);
   plan.overlap_tp = cut.overlap_tp;
-  plan.overlap_pp = pinned.overlap_pp.value_or(pays && tuple.vpp > 1);
+  // A search over schedules meets those that cannot overlap, where the question does not arise.
+  plan.overlap_pp = pinned.overlap_pp.value_or(pays) && tuple.pp > 1 &&
+                    overlaps_messages(request.stack, tuple.schedule);
 }
 
 bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan) {
@@ -141,6 +149,16 @@ Tuple tuple_of(const ParallelPlan& plan) {
 
 std::vector<int> degree_values(std::optional<int> pinned, std::int64_t ranks) {
   return pinned ? std::vector<int>{*pinned} : narrowed(divisors(ranks), ranks);
+}
+
+std::vector<int> tp_values(const PlanRequest& request, std::int64_t ranks) {
+  const std::optional<int> pinned = request.constraints.tp;
+  return degree_values(request.stack.tensor_parallel ? pinned : pinned.value_or(1), ranks);
+}
+
+std::vector<int> pp_values(const PlanRequest& request, std::int64_t ranks) {
+  const std::optional<int> pinned = request.constraints.pp;
+  return degree_values(request.stack.pipeline_parallel ? pinned : pinned.value_or(1), ranks);
 }
 
 std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
@@ -213,11 +231,13 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
   return values;
 }
 
-std::vector<int> zero_values(const PlanRequest& request, int data_ranks) {
+std::vector<int> zero_values(const PlanRequest& request, const Tuple& tuple) {
   if (request.constraints.zero) return {*request.constraints.zero};
   std::vector<int> values;
+  const bool shards = tuple.dp * tuple.cut.cp > 1 ||
+                      (request.model.moe.experts > 0 && ranks_with_same_experts(tuple) > 1);
   // One rank has nothing to shard; ZeRO-1 only carries the offload of the optimizer there.
-  const int most = data_ranks > 1 ? 3 : request.stack.offload_optimizer ? 1 : 0;
+  const int most = shards ? 3 : request.stack.offload_optimizer ? 1 : 0;
   for (int zero = 0; zero <= most; ++zero) {
     if (request.stack.zero_allowed[zero]) values.push_back(zero);
   }
@@ -232,6 +252,10 @@ std::vector<int> shard_values(const PlanRequest& request, const Tuple& tuple) {
   std::vector<int> values = narrowed(divisors(data), data);
   std::reverse(values.begin(), values.end());
   values.pop_back();  // over one rank nothing is split
+  if (request.model.moe.experts > 0) {
+    const int same = ranks_with_same_experts(tuple);
+    std::erase_if(values, [&](int group) { return same % (data / group) != 0; });
+  }
   return values;
 }
 
@@ -249,10 +273,16 @@ std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp) {
 std::vector<RankOrder> rank_order_values(const PlanRequest& request, const Tuple& tuple) {
   using enum RankOrder;
   if (request.constraints.rank_order) return {*request.constraints.rank_order};
-  const bool matters =
-      request.stack.rank_orders && tuple.pp > 1 && tuple.dp > 1 && tuple.cut.cp == 1;
-  if (matters) return {dp_inside_pp, pp_inside_dp};
-  return {dp_inside_pp};
+  if (!request.stack.rank_orders || tuple.pp == 1 || tuple.dp == 1) return {dp_inside_pp};
+  ParallelPlan plan;
+  plan.tp = tuple.cut.tp;
+  plan.cp = tuple.cut.cp;
+  plan.ep = tuple.cut.ep;
+  plan.etp = tuple.cut.etp;
+  plan.pp = tuple.pp;
+  plan.rank_order = pp_inside_dp;
+  if (check_rank_order(request.model, plan)) return {dp_inside_pp};
+  return {dp_inside_pp, pp_inside_dp};
 }
 
 std::vector<double> offload_values(const PlanRequest& request, int zero) {

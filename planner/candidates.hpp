@@ -52,6 +52,8 @@ bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& pla
 // Values of each axis the request leaves open, for given outer ones. Ascending, not yet checked.
 /// Divisors of `ranks`, or the pinned value.
 [[nodiscard]] std::vector<int> degree_values(std::optional<int> pinned, std::int64_t ranks);
+[[nodiscard]] std::vector<int> tp_values(const PlanRequest& request, std::int64_t ranks);
+[[nodiscard]] std::vector<int> pp_values(const PlanRequest& request, std::int64_t ranks);
 [[nodiscard]] std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks);
 [[nodiscard]] std::vector<CpComm> cp_comm_values(const PlanRequest& request, int cp);
 struct ExpertGrid {
@@ -66,11 +68,13 @@ struct Chunks {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
 };
 [[nodiscard]] std::vector<Chunks> chunk_values(const PlanRequest& request, int pp);
-[[nodiscard]] std::vector<int> zero_values(const PlanRequest& request, int data_ranks);
+[[nodiscard]] std::vector<int> zero_values(const PlanRequest& request, const Tuple& tuple);
 /// Ranks that ZeRO splits its state over: all data-parallel ones, then every other divisor of them
-/// down to 2 where the stack can. Largest first: the first needs least memory.
+/// down to 2 where the stack can and each group holds whole copies of the experts. Largest first:
+/// the first needs least memory.
 [[nodiscard]] std::vector<int> shard_values(const PlanRequest& request, const Tuple& tuple);
 [[nodiscard]] std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp);
+/// Those that check_rank_order allows, unless pinned.
 [[nodiscard]] std::vector<RankOrder> rank_order_values(const PlanRequest& request,
                                                        const Tuple& tuple);
 [[nodiscard]] std::vector<double> offload_values(const PlanRequest& request, int zero);

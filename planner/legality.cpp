@@ -16,6 +16,8 @@ std::string_view name_of(RejectionReason reason) {
     case sequence_not_divisible: return "sequence-not-divisible";
     case batch_not_divisible: return "batch-not-divisible";
     case experts_not_divisible: return "experts-not-divisible";
+    case RejectionReason::rank_order: return "rank-order";
+    case RejectionReason::shard_group: return "shard-group";
     case too_few_layers: return "too-few-layers";
     case layers_not_divisible: return "layers-not-divisible";
     case microbatches_not_divisible: return "microbatches-not-divisible";
@@ -40,6 +42,12 @@ std::string_view describe(RejectionReason reason) {
       return "the global batch must be a multiple of data parallel x microbatch";
     case experts_not_divisible:
       return "expert parallelism must divide the experts, and ep·etp the ranks of a stage";
+    case RejectionReason::rank_order:
+      return "with pipeline stages inside data parallelism, experts must be spread over as many "
+             "data-parallel ranks as the rest: ep x etp = tp x cp, without experts cp = 1";
+    case RejectionReason::shard_group:
+      return "every shard group must hold whole copies of the experts: dp x cp / shard group must "
+             "divide tp x cp x dp / (ep x etp)";
     case too_few_layers:
       return "every pipeline chunk needs at least one layer (the first and the last none where the "
              "stack allows it)";
@@ -80,9 +88,6 @@ Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
   if (p.gpus() != cluster.gpus()) {
     return Rejection{gpus_mismatch, fmt::format("tp {} x cp {} x dp {} x pp {} = {} is not {} GPUs",
                                                 p.tp, p.cp, p.dp, p.pp, p.gpus(), cluster.gpus())};
-  }
-  if (p.rank_order == RankOrder::pp_inside_dp && p.cp > 1) {
-    return Rejection{contradictory, "rank order tp-cp-ep-pp-dp is priced without cp"};
   }
   return {};
 }
@@ -140,6 +145,7 @@ Found check_shapes(const ModelSpec& model, const TrainingJob& job, const Paralle
   if (Found found = check_tensor_parallel(model, p.tp)) return found;
   if (Found found = check_context(model, job, p)) return found;
   if (Found found = check_experts(model, p)) return found;
+  if (Found found = check_rank_order(model, p)) return found;
   if (p.sequence_parallel && job.sequence / p.cp % p.tp != 0) {
     return Rejection{sequence_not_divisible,
                      fmt::format("tp {} does not divide the {} tokens of a sequence on one rank",
@@ -213,6 +219,8 @@ Rejection lacks_of(const Stack& stack, std::string what) {
 /// What the stack offers of the axes inside a stage.
 Found check_axes(const Stack& stack, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
+  if (p.tp > 1 && !stack.tensor_parallel) return lacks("tensor parallelism");
+  if (p.pp > 1 && !stack.pipeline_parallel) return lacks("pipeline parallelism");
   if (p.cp > 1 && !stack.offers_cp(p.cp_comm)) {
     return lacks(fmt::format("context parallelism by {}", name_of(p.cp_comm)));
   }
@@ -237,11 +245,28 @@ Found check_order(const Stack& stack, const ParallelPlan& p) {
   if (p.rank_order != RankOrder::dp_inside_pp && !stack.rank_orders) {
     return lacks(fmt::format("rank order {}", name_of(p.rank_order)));
   }
+  if (p.overlap_pp && p.pp > 1 && !overlaps_messages(stack, p.schedule)) {
+    return lacks(fmt::format("overlap of pipeline messages with schedule {}: it needs interleaving",
+                             name_of(p.schedule)));
+  }
   return {};
 }
 
+/// Every optimizer instance holds the experts once, split over its share of the ranks with the same
+/// ones. Source: Megatron-LM d98e8a64, core/parallel_state.py: expert_data_parallel_size %
+/// num_distributed_optimizer_instances == 0; torchtitan v0.2.2, distributed/parallel_dims.py:
+/// dp_shard·cp·tp = efsdp·ep within each dp_replicate.
+Found check_instances(const ModelSpec& model, const ParallelPlan& p) {
+  if (model.moe.experts == 0 || p.zero == 0 || p.expert_dp() % p.instances() == 0) return {};
+  return Rejection{
+      RejectionReason::shard_group,
+      fmt::format("shard group {} makes {} optimizer instances, which do not divide the {} ranks "
+                  "that hold the same experts",
+                  p.shard_group, p.instances(), p.expert_dp())};
+}
+
 /// What the stack offers of ZeRO and offload.
-Found check_zero(const Stack& stack, const ParallelPlan& p) {
+Found check_zero(const ModelSpec& model, const Stack& stack, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
   const int data = p.dp * p.cp;
   if (p.shard_group < 1 || data % p.shard_group != 0) {
@@ -258,6 +283,13 @@ Found check_zero(const Stack& stack, const ParallelPlan& p) {
   if (p.zero >= 2 && p.pp > 1 && !stack.zero23_with_pipeline) {
     return lacks(fmt::format("ZeRO-{} together with pipeline stages", p.zero));
   }
+  if (p.zero == 3 && p.tp > 1 && !stack.zero3_with_tensor) {
+    return lacks("ZeRO-3 together with tensor parallelism");
+  }
+  if (p.zero == 3 && p.ep > 1 && !stack.zero3_with_experts) {
+    return lacks("ZeRO-3 together with expert parallelism");
+  }
+  if (Found found = check_instances(model, p)) return found;
   if (p.offload_optimizer > 0 && (!stack.offload_optimizer || p.zero < 1)) {
     return lacks(fmt::format("optimizer offload at ZeRO-{}", p.zero));
   }
@@ -302,6 +334,32 @@ Found check_mixed(const Stack& stack, const ParallelPlan& p) {
   return {};
 }
 
+/// The same number of layers on every stage, and of a stage in every chunk.
+/// Source: Megatron-LM d98e8a64, core/recompute.py and transformer/transformer_block.py:
+/// recompute_num_layers counts within the layers of one chunk.
+Found check_equal_counts(const Stack& stack, const ParallelPlan& p) {
+  const int most = *std::max_element(p.recompute_layers.begin(), p.recompute_layers.end());
+  const int down = most / p.vpp * p.vpp;
+  const int up = (most + p.vpp - 1) / p.vpp * p.vpp;
+  for (std::size_t s = 0; s < p.recompute_layers.size(); ++s) {
+    const int k = p.recompute_layers[s];
+    if (k != std::min(most, p.layers_per_stage[s])) {
+      return Rejection{
+          stack_lacks_feature,
+          fmt::format("{} recomputes the same number of layers on every stage", stack.name)};
+    }
+    if (k != std::min(up, p.layers_per_stage[s])) {
+      return Rejection{
+          stack_lacks_feature,
+          fmt::format(
+              "{} recomputes the same number of layers of each of the {} chunks of a stage: "
+              "{} or {} layers per stage, not {}",
+              stack.name, p.vpp, down, up, most)};
+    }
+  }
+  return {};
+}
+
 Found check_recompute(const Stack& stack, const ParallelPlan& p) {
   if (p.recompute == Recompute::mixed) return check_mixed(stack, p);
   for (const int k : p.selective_layers) {
@@ -329,17 +387,32 @@ Found check_recompute(const Stack& stack, const ParallelPlan& p) {
       return Rejection{contradictory, fmt::format("{} recomputed layers on a stage of {}", k,
                                                   p.layers_per_stage[s])};
     }
-    const int most = *std::max_element(p.recompute_layers.begin(), p.recompute_layers.end());
-    if (!stack.per_stage_recompute && k != std::min(most, p.layers_per_stage[s])) {
-      return Rejection{
-          stack_lacks_feature,
-          fmt::format("{} recomputes the same number of layers on every stage", stack.name)};
-    }
   }
-  return {};
+  return stack.per_stage_recompute ? Found{} : check_equal_counts(stack, p);
 }
 
 }  // namespace
+
+std::optional<Rejection> check_rank_order(const ModelSpec& model, const ParallelPlan& p) {
+  if (p.rank_order == RankOrder::dp_inside_pp || p.pp == 1) return {};
+  const std::string order = fmt::format("rank order {} with pp {}", name_of(p.rank_order), p.pp);
+  const bool experts = model.moe.experts > 0;
+  if (experts && std::int64_t{p.ep} * p.etp != std::int64_t{p.tp} * p.cp) {
+    return Rejection{
+        RejectionReason::rank_order,
+        fmt::format("{}: ep {} x etp {} is not tp {} x cp {}", order, p.ep, p.etp, p.tp, p.cp)};
+  }
+  if (p.cp == 1) return {};
+  // Megatron-Core takes cp > 1 where experts fill tp·cp; there dp·cp ranks lie at unequal
+  // distances.
+  return Rejection{
+      RejectionReason::rank_order,
+      fmt::format("{}: cp {} {}", order, p.cp, experts ? "is not priced" : "is not 1")};
+}
+
+bool overlaps_messages(const Stack& stack, ScheduleKind schedule) {
+  return schedule == ScheduleKind::interleaved || stack.overlaps_every_message;
+}
 
 std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
   if (model.heads % tp != 0) {
@@ -380,7 +453,7 @@ std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJo
 std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
                                         const ClusterTopology& cluster, const Stack& stack,
                                         const ParallelPlan& plan) {
-  if (Found found = check_zero(stack, plan)) return found;
+  if (Found found = check_zero(model, stack, plan)) return found;
   return check_host_memory(model, job, cluster, plan);
 }
 

@@ -22,6 +22,8 @@ enum class RejectionReason {
   sequence_not_divisible,
   batch_not_divisible,
   experts_not_divisible,       ///< experts, ep, etp and the expert grid
+  rank_order,                  ///< pp inside dp, and groups that would be torn apart
+  shard_group,                 ///< optimizer instances and the ranks that hold the same experts
   too_few_layers,              ///< a chunk without layers
   layers_not_divisible,        ///< the stack interleaves equal chunks only
   microbatches_not_divisible,  ///< interleaving needs pp | microbatches
@@ -41,6 +43,19 @@ struct Rejection {
 [[nodiscard]] std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
                                                   const ClusterTopology& cluster,
                                                   const Stack& stack, const ParallelPlan& plan);
+
+/// The part that asks whether the ranks can be laid out in the plan's order. With stages inside dp
+/// the data-parallel ranks of experts must be those of the rest: ep·etp = tp·cp (of a dense model
+/// cp = 1). Then no group of a cut depends on the order.
+/// Source: Megatron-LM d98e8a64, core/parallel_state.py: order.endswith("pp") or
+/// pipeline_model_parallel_size == 1 or expert_data_parallel_size == data_parallel_size.
+[[nodiscard]] std::optional<Rejection> check_rank_order(const ModelSpec& model,
+                                                        const ParallelPlan& plan);
+
+/// Whether pipeline messages can run beside compute under the schedule.
+/// Source: Megatron-LM d98e8a64, training/arguments.py: without interleaving overlap_p2p_comm is
+/// set to False.
+[[nodiscard]] bool overlaps_messages(const Stack& stack, ScheduleKind schedule);
 
 /// The part of check_plan that depends on the model and tp alone: a search asks it once per tp.
 [[nodiscard]] std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp);

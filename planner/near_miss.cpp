@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/expects.hpp"
+#include "planner/legality.hpp"
 
 namespace echelon {
 namespace {
@@ -28,6 +29,7 @@ PlanRequest pinned_to(const PlanRequest& request, const Tuple& t) {
   c.sequence_parallel = t.cut.sequence_parallel;
   c.rank_order = t.rank_order;
   c.offload_optimizer = t.offload_optimizer;
+  if (!overlaps_messages(request.stack, t.schedule)) c.overlap_pp.reset();
   c.recompute = t.recompute == Recompute::mixed ? Recompute::full : t.recompute;
   return out;
 }

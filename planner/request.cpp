@@ -19,6 +19,8 @@ std::string flag_of(RejectionReason reason) {
     case kv_heads_not_divisible:
     case ffn_not_divisible: return "--tp";
     case experts_not_divisible: return "--ep";
+    case RejectionReason::rank_order: return "--rank-order";
+    case RejectionReason::shard_group: return "--shard-group";
     case sequence_not_divisible: return "--seq";
     case batch_not_divisible: return "--global-batch";
     case too_few_layers: return "--pp";
@@ -42,6 +44,19 @@ std::string nearest_divisors(std::int64_t n, std::int64_t value) {
   return above > 0 ? fmt::format("{} or {}", below, above) : fmt::format("{}", below);
 }
 
+/// The shard groups around the plan's one that hold whole copies of the experts.
+std::string nearest_groups(const ParallelPlan& plan) {
+  std::int64_t below = 0;
+  std::int64_t above = 0;
+  for (const std::int64_t group : divisors(std::int64_t{plan.dp} * plan.cp)) {
+    if (plan.expert_dp() % (plan.dp * plan.cp / group) != 0) continue;
+    if (group < plan.shard_group) below = group;
+    if (group > plan.shard_group && above == 0) above = group;
+  }
+  return below > 0 ? fmt::format("--shard-group {} or {}", below, above)
+                   : fmt::format("--shard-group {}", above);
+}
+
 std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
                           RejectionReason reason) {
   using enum RejectionReason;
@@ -55,6 +70,7 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
       return degrees("--tp " + nearest_divisors(request.model.ffn_hidden, plan.tp));
     case sequence_not_divisible:
       return degrees(fmt::format("--seq {}", request.job.sequence / plan.tp * plan.tp));
+    case RejectionReason::shard_group: return degrees(nearest_groups(plan));
     case batch_not_divisible: {
       const std::int64_t unit = std::int64_t{plan.dp} * plan.microbatch;
       const std::int64_t below = request.job.global_batch / unit * unit;
@@ -158,6 +174,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
         fmt::format("{} layers on pp {} x vpp {}", request.model.layers, tuple.pp, tuple.vpp),
         std::string(describe(RejectionReason::layers_not_divisible)));
   }
+  if (pinned.overlap_pp) plan.overlap_pp = *pinned.overlap_pp && plan.pp > 1;
   if (const auto rejection =
           check_plan(request.model, request.job, request.cluster, request.stack, plan)) {
     const std::string nearest = nearest_valid(request, plan, rejection->reason);

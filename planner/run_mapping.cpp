@@ -223,6 +223,11 @@ void sharding_of(const RunRow& row, const RunHabits& habits, Stack& stack, Paral
   stack.overlaps_experts = says(row.overlap_detail, "a2a_overlap") ||
                            says(row.overlap_detail, "EP overlap on") ||
                            says(row.overlap_detail, "EP comm overlap on");
+  stack.overlaps_every_message = stack.overlaps_every_message || plan.overlap_pp;
+  stack.tensor_parallel = stack.tensor_parallel || plan.tp > 1;
+  stack.pipeline_parallel = stack.pipeline_parallel || plan.pp > 1;
+  stack.zero3_with_tensor = stack.zero3_with_tensor || plan.tp > 1;
+  stack.zero3_with_experts = stack.zero3_with_experts || plan.ep > 1;
   stack.zero_allowed[plan.zero] = true;
   if (plan.cp > 1) stack.cp_ring = true;
   if (plan.ep > 1 || plan.etp > 1) {

@@ -195,15 +195,14 @@ void Search::reject(const Rejection& rejection, std::int64_t tuples) {
 // ------------------------------------------------------------------- Step 1: degrees
 
 void Search::collect() {
-  const PlanConstraints& pinned = request_.constraints;
   const std::int64_t gpus = request_.cluster.gpus();
-  for (const int tp : degree_values(pinned.tp, gpus)) {
+  for (const int tp : tp_values(request_, gpus)) {
     if (const auto rejection = check_tensor_parallel(request_.model, tp)) {
       reject(*rejection);
       continue;
     }
     for (const int cp : cp_values(request_, gpus)) {
-      for (const int pp : degree_values(pinned.pp, gpus)) collect_degrees(tp, cp, pp);
+      for (const int pp : pp_values(request_, gpus)) collect_degrees(tp, cp, pp);
     }
   }
   std::stable_sort(bases_.begin(), bases_.end(),
@@ -232,6 +231,7 @@ void Search::collect_degrees(int tp, int cp, int pp) {
   tuple.cut.tp = tp;
   tuple.cut.cp = cp;
   tuple.cut.overlap_tp = pinned.overlap_tp.value_or(false);
+  tuple.rank_order = pinned.rank_order.value_or(RankOrder::dp_inside_pp);
   for (const CpComm comm : cp_comm_values(request_, cp)) {
     for (const ExpertGrid grid : expert_values(request_, tp, tp * cp * dp)) {
       for (const int microbatch : microbatch_values(request_, dp)) {
@@ -307,10 +307,11 @@ Seconds Search::least_time(const Tuple& tuple, const Base& base) {
 Seconds Search::least_time_of_base(const Base& base) {
   Tuple open = base.tuple;
   Seconds least = kNever;
+  const std::vector<RankOrder> rank_orders = rank_order_values(request_, open);
   for (const Chunks chunks : chunk_values(request_, open.pp)) {
     open.vpp = chunks.vpp;
     open.schedule = chunks.schedule;
-    for (const RankOrder order : rank_order_values(request_, open)) {
+    for (const RankOrder order : rank_orders) {
       open.rank_order = order;
       least = std::min(least, least_time(open, base));
     }
@@ -359,6 +360,7 @@ bool Search::run(const Progress& progress) {
 /// Rules about the schedule are asked once for all shardings, and the other way round.
 void Search::visit(const Base& base) {
   Tuple tuple = base.tuple;
+  const std::vector<RankOrder> rank_orders = rank_order_values(request_, tuple);
   std::vector<Tuple> orders;  // schedules and rank orders that break no rule
   std::vector<std::pair<Rejection, std::int64_t>> broken;
   std::vector<Sharding> shardings = shardings_of(tuple, broken);
@@ -370,7 +372,7 @@ void Search::visit(const Base& base) {
   for (const Chunks chunks : chunk_values(request_, tuple.pp)) {
     tuple.vpp = chunks.vpp;
     tuple.schedule = chunks.schedule;
-    for (const RankOrder order : rank_order_values(request_, tuple)) {
+    for (const RankOrder order : rank_orders) {
       tuple.rank_order = order;
       if (const auto rejection = broken_rule(tuple)) {
         reject(*rejection, each);
@@ -399,7 +401,7 @@ std::vector<Search::Sharding> Search::shardings_of(
     Tuple tuple, std::vector<std::pair<Rejection, std::int64_t>>& broken) {
   std::vector<Sharding> out;
   fill_degrees(request_, tuple, plan_);
-  for (const int zero : zero_values(request_, tuple.dp * tuple.cut.cp)) {
+  for (const int zero : zero_values(request_, tuple)) {
     tuple.zero = plan_.zero = zero;
     const std::vector<int> groups = shard_values(request_, tuple);
     for (const double offload : offload_values(request_, zero)) {
@@ -610,6 +612,11 @@ Bytes Search::least_missing(Tuple& tuple, const CutCosts& costs) {
 /// Whether the tightest stage, all of it recomputed, keeps less by more than that buffer.
 bool Search::frees_its_buffer(std::span<const Stage> stages, const CutCosts& costs) const {
   if (stages.empty()) return false;
+  // The copy of ZeRO-1's gather takes the room that activations leave (StageModel::memory), and
+  // fixed blocks are no sum over layers.
+  const Stack& stack = request_.stack;
+  const bool gathers = stack.zero1_gather_local + stack.zero1_gather_shard > 0;
+  if (stack.fixed_blocks || (plan_.zero == 1 && gathers)) return false;
   const Stage& stage = stages[static_cast<std::size_t>(memory_.tightest_stage)];
   const std::int64_t m = plan_.microbatches_rounded_up(request_.job.global_batch);
   const double in_flight =

@@ -76,6 +76,75 @@ TEST_CASE("experts are split over a grid that covers the ranks of a stage") {
         RejectionReason::contradictory);
 }
 
+TEST_CASE(
+    "with stages inside dp, experts are spread over as many data-parallel ranks as the rest") {
+  // Megatron-LM core/parallel_state.py: order.endswith("pp") or pp == 1 or expert dp == dp.
+  const auto reason = [](const char* model, std::vector<int> tp_cp_pp, int ep, int etp) {
+    const PlanRequest r = request_for(model, "dgx-h100", 64);
+    ParallelPlan p;
+    p.tp = tp_cp_pp[0];
+    p.cp = tp_cp_pp[1];
+    p.pp = tp_cp_pp[2];
+    p.dp = 64 / (p.tp * p.cp * p.pp);
+    p.ep = ep;
+    p.etp = etp;
+    p.zero = 1;
+    p.shard_group = p.dp * p.cp;
+    p.sequence_parallel = p.tp > 1;
+    p.layers_per_stage = balanced_layers(r.model.layers, p.pp);
+    p.recompute_layers.assign(static_cast<std::size_t>(p.pp), 0);
+    CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.stack, p));
+    p.rank_order = RankOrder::pp_inside_dp;
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    return rejection ? std::string(name_of(rejection->reason)) : "legal";
+  };
+  CHECK(reason("mixtral-8x7b", {1, 1, 4}, 8, 1) == "rank-order");
+  CHECK(reason("mixtral-8x7b", {4, 1, 4}, 8, 1) == "rank-order");
+  CHECK(reason("mixtral-8x7b", {4, 1, 4}, 2, 1) == "rank-order");
+  CHECK(reason("mixtral-8x7b", {4, 1, 4}, 4, 1) == "legal");
+  CHECK(reason("mixtral-8x7b", {4, 1, 4}, 2, 2) == "legal");
+  CHECK(reason("mixtral-8x7b", {4, 1, 4}, 1, 4) == "legal");
+  CHECK(reason("mixtral-8x7b", {1, 1, 4}, 1, 1) == "legal");
+  CHECK(reason("mixtral-8x7b", {1, 1, 1}, 8, 1) == "legal");
+  CHECK(reason("mixtral-8x7b", {1, 4, 1}, 8, 1) == "legal");
+  CHECK(reason("7b", {2, 1, 4}, 1, 1) == "legal");
+  CHECK(reason("7b", {2, 2, 1}, 1, 1) == "legal");
+  CHECK(reason("7b", {2, 2, 4}, 1, 1) == "rank-order");  // its experts' dp would be dp·cp
+  CHECK(reason("mixtral-8x7b", {2, 2, 4}, 4, 1) == "rank-order");  // takes it; we do not price it
+}
+
+TEST_CASE("every shard group holds whole copies of the experts") {
+  // Megatron-LM core/parallel_state.py: expert dp % optimizer instances == 0.
+  const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  ParallelPlan p;
+  p.dp = 64;
+  p.layers_per_stage = {32};
+  p.recompute_layers = {0};
+  const auto reason = [&](int zero, int ep, int group, const char* stack = "megatron-core") {
+    p.zero = zero;
+    p.ep = ep;
+    p.shard_group = group;
+    const auto rejection = check_plan(r.model, r.job, r.cluster, *find_stack(stack), p);
+    return rejection ? std::string(name_of(rejection->reason)) : "legal";
+  };
+  CHECK(reason(1, 8, 64) == "legal");
+  CHECK(reason(1, 8, 8) == "legal");        // 8 instances, 8 ranks with the same experts
+  CHECK(reason(1, 8, 4) == "shard-group");  // 16 of 8
+  CHECK(reason(1, 1, 4) == "legal");
+  CHECK(reason(2, 8, 4) == "shard-group");
+  CHECK(reason(3, 4, 4) == "legal");
+  CHECK(reason(3, 8, 4, "torchtitan") == "shard-group");
+  CHECK(reason(3, 8, 8, "torchtitan") == "legal");
+  CHECK(reason(3, 1, 8, "deepspeed") == "legal");
+  p.zero = 1;
+  p.ep = 8;
+  p.shard_group = 4;
+  const std::string detail = check_plan(r.model, r.job, r.cluster, r.stack, p)->detail;
+  CHECK(detail ==
+        "shard group 4 makes 16 optimizer instances, which do not divide the 8 ranks that "
+        "hold the same experts");
+}
+
 TEST_CASE("context parallelism needs two slices of the sequence per rank, all-to-all needs heads") {
   const auto reason = [](int cp, CpComm comm, int sequence, const char* stack) {
     PlanRequest r = request_for("7b", "dgx-h100", 64, stack);
@@ -184,6 +253,76 @@ TEST_CASE("a stack is not asked for what it does not have") {
   CHECK(reason_after([](ParallelPlan& p) { p.zero = 2; }, "nanotron") == "stack-lacks-feature");
   CHECK(reason_after([](ParallelPlan& p) { p.sequence_parallel = false; }, "nanotron") ==
         "stack-lacks-feature");
+}
+
+TEST_CASE("a stack is not asked for axes it does not have, nor for what excludes them") {
+  const auto split = [](int tp, int pp, int zero) {
+    return [=](ParallelPlan& p) {
+      p.tp = tp;
+      p.pp = pp;
+      p.dp = p.shard_group = 64 / (tp * pp);
+      p.zero = zero;
+      p.sequence_parallel = false;
+      p.layers_per_stage = balanced_layers(32, pp);
+      p.recompute_layers.assign(static_cast<std::size_t>(pp), 0);
+    };
+  };
+  CHECK(reason_after(split(1, 1, 3), "llm-foundry") == "legal");
+  CHECK(reason_after(split(2, 1, 3), "llm-foundry") == "stack-lacks-feature");
+  CHECK(reason_after(split(1, 2, 0), "llm-foundry") == "stack-lacks-feature");
+  CHECK(reason_after(split(2, 1, 2), "deepspeed") == "legal");
+  CHECK(reason_after(split(2, 1, 3), "deepspeed") == "stack-lacks-feature");
+  CHECK(reason_after(split(1, 1, 3), "deepspeed") == "legal");
+  const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64, "deepspeed");
+  ParallelPlan p;
+  p.dp = p.shard_group = 64;
+  p.ep = 8;
+  p.layers_per_stage = {32};
+  p.recompute_layers = {0};
+  p.zero = 2;
+  CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.stack, p));
+  p.zero = 3;
+  REQUIRE(check_plan(r.model, r.job, r.cluster, r.stack, p));
+  CHECK(check_plan(r.model, r.job, r.cluster, r.stack, p)->detail ==
+        "deepspeed has no ZeRO-3 together with expert parallelism");
+}
+
+TEST_CASE("messages run beside compute under interleaving alone") {
+  const auto overlapped = [](ParallelPlan& p) { p.overlap_pp = true; };
+  CHECK(reason_after(overlapped) == "stack-lacks-feature");
+  CHECK(reason_after([&](ParallelPlan& p) {
+          overlapped(p);
+          p.vpp = 2;
+          p.schedule = ScheduleKind::interleaved;
+        }) == "legal");
+  CHECK(reason_after([&](ParallelPlan& p) {
+          overlapped(p);
+          p.pp = 1;
+          p.dp = p.shard_group = 8;
+          p.layers_per_stage = {32};
+          p.recompute_layers = {0};
+        }) == "legal");
+}
+
+TEST_CASE("the same number of layers of every chunk is recomputed, or all") {
+  const auto recomputed = [](int vpp, std::vector<int> layers, std::vector<int> counts) {
+    return [=](ParallelPlan& p) {
+      p.vpp = vpp;
+      p.schedule = vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
+      p.layers_per_stage = layers;
+      p.recompute = Recompute::full;
+      p.recompute_layers = counts;
+    };
+  };
+  const std::vector<int> even = {8, 8, 8, 8};
+  CHECK(reason_after(recomputed(1, even, {3, 3, 3, 3})) == "legal");
+  CHECK(reason_after(recomputed(2, even, {3, 3, 3, 3})) == "stack-lacks-feature");
+  CHECK(reason_after(recomputed(2, even, {4, 4, 4, 4})) == "legal");
+  CHECK(reason_after(recomputed(2, even, {8, 8, 8, 8})) == "legal");
+  CHECK(reason_after(recomputed(2, {7, 9, 9, 7}, {7, 9, 9, 7})) == "legal");
+  CHECK(reason_after(recomputed(2, {7, 9, 9, 7}, {7, 8, 8, 7})) == "legal");
+  CHECK(reason_after(recomputed(2, {7, 9, 9, 7}, {7, 7, 7, 7})) == "stack-lacks-feature");
+  CHECK(reason_after(recomputed(2, even, {3, 3, 3, 3}), "echelon") == "legal");
 }
 
 TEST_CASE("only our own runtime offers ZB-H1, and only without chunks") {

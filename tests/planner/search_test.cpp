@@ -134,7 +134,6 @@ class BruteForce {
     plan_.recompute = Recompute::full;
     const int most = *std::max_element(split.begin(), split.end());
     for (int k = 1; k <= most; ++k) {
-      if (k % plan_.vpp != 0 && k != most) continue;
       for (std::size_t s = 0; s < split.size(); ++s) {
         plan_.recompute_layers[s] = std::min(k, split[s]);
       }
@@ -476,6 +475,63 @@ TEST_CASE("a prediction fills in what is not given") {
   CHECK(c.plan.zero == 1);
   CHECK(c.plan.sequence_parallel);
   CHECK(c.plan.layers_per_stage == std::vector<int>{16, 16});
+}
+
+TEST_CASE("software without an axis is not planned along it") {
+  for (const Stack& stack : stacks()) {
+    PlanRequest r = request_for("llama3-70b", "dgx-a100-40gb", 32, stack.name.c_str());
+    r.job.sequence = 2048;
+    r.job.global_batch = 32;
+    const Result<PlanReport> report = search(r);
+    if (!report.ok()) continue;
+    for (const Candidate& c : report->candidates) {
+      INFO(stack.name << ", tp " << c.plan.tp << ", pp " << c.plan.pp);
+      CHECK((stack.tensor_parallel || c.plan.tp == 1));
+      CHECK((stack.pipeline_parallel || c.plan.pp == 1));
+    }
+  }
+  PlanRequest r = request_for("7b", "dgx-h100", 64, "llm-foundry");
+  r.constraints.tp = 2;
+  CHECK(search(r).error().hint.find("llm-foundry has no tensor parallelism") != std::string::npos);
+}
+
+TEST_CASE("a prediction that breaks a rule of the framework names flag, rule and nearest value") {
+  const auto error = [](const char* model, auto change) {
+    PlanRequest r = request_for(model, "dgx-h100", 64);
+    r.constraints.pp = 4;
+    change(r.constraints);
+    const Result<Candidate> c = predict(r);
+    REQUIRE_FALSE(c.ok());
+    return c.error();
+  };
+  const Error order = error("mixtral-8x7b", [](PlanConstraints& c) {
+    c.ep = 8;
+    c.rank_order = RankOrder::pp_inside_dp;
+  });
+  CHECK(order.where == "--rank-order");
+  CHECK(order.found == "rank order tp-cp-ep-pp-dp with pp 4: ep 8 x etp 1 is not tp 1 x cp 1");
+  const Error group = error("mixtral-8x7b", [](PlanConstraints& c) {
+    c.ep = 8;
+    c.shard_group = 4;
+  });
+  CHECK(group.where == "--shard-group");
+  CHECK(group.message().find("--shard-group 8") != std::string::npos);
+  const Error counts = error("7b", [](PlanConstraints& c) {
+    c.vpp = 2;
+    c.recompute_layers = std::vector<int>{3};
+  });
+  CHECK(counts.found.find("2 or 4 layers per stage, not 3") != std::string::npos);
+  const Error overlap = error("7b", [](PlanConstraints& c) { c.overlap_pp = true; });
+  CHECK(overlap.found.find("it needs interleaving") != std::string::npos);
+}
+
+TEST_CASE("overlap that a schedule does not have is pinned where it has it") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  r.constraints.overlap_dp = r.constraints.overlap_pp = true;
+  const PlanReport free = search(request_for("7b", "dgx-h100", 64)).value();
+  const PlanReport pinned = search(r).value();
+  REQUIRE(pinned.winner() != nullptr);
+  CHECK(pinned.winner()->plan == free.winner()->plan);
 }
 
 TEST_CASE("a prediction of an impossible configuration names flag and nearest values") {

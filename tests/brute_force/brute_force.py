@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""Looks for plans that `plan predict` accepts and that beat the winner of `plan search`.
+
+    brute_force.py PLAN [--calls N] [--jobs N] [--space NAME] [--all]
+
+PLAN is the program; nothing of its source is used. Each of the twelve spaces below is a job with
+some axes pinned. The rest are enumerated here, by loops that know only what divides what: degrees,
+expert grids, microbatches, chunks, sequence parallelism, ZeRO stages, shard groups, rank orders,
+offload. A plan that is faster than the winner with nothing recomputed, but does not fit, is priced
+again with the fewest recomputed layers that fit (bisection), for recomputing more is never faster.
+The fastest plans with several stages also try other layers per stage, one layer at a time.
+
+At most --calls plans of a space are priced in the first pass, drawn with a fixed seed where it has
+more (--all: every one). Exit code 1 when a plan beats a winner, when `plan predict` refuses the plan
+file of a winner or prices it differently, or when a winner with a pinned rank order is faster than
+the one without.
+"""
+import argparse
+import concurrent.futures
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+DENSE = {  # of Llama's shape
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+    "hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "num_hidden_layers": 8, "vocab_size": 32000,
+    "max_position_embeddings": 32768, "tie_word_embeddings": False, "rms_norm_eps": 1e-05,
+    "rope_theta": 10000.0}
+MIXTURE = {**DENSE, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+           "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_size": 2048,
+           "intermediate_size": 5632, "num_attention_heads": 16, "num_key_value_heads": 4}
+
+
+class Space:
+    """One job: what both programs are asked, and which values of the open axes are tried here (those
+    of offload also bind the search: a part of the optimizer is faster and no value it tries)."""
+
+    def __init__(self, name, model, gpus, batch, flags, pins=None, stack="megatron-core", **axes):
+        self.name, self.model, self.gpus, self.batch = name, model, gpus, batch
+        self.stack, self.pins = stack, pins or {}
+        self.file = ""  # of the model
+        self.layers = model["num_hidden_layers"]
+        self.experts = model.get("num_local_experts", 0)
+        self.axes = {**{axis: [value] for axis, value in self.pins.items()}, **axes}
+        self.flags = ["--gpus", str(gpus), "--global-batch", str(batch), "--stack", stack,
+                      *flags.split()]
+
+    def tries(self, plan):
+        return all(plan[axis] in values for axis, values in self.axes.items() if axis in plan)
+
+
+def changed(model, **values):
+    return {**model, **values}
+
+
+SPACES = [
+    Space("dense", DENSE, 8, 8, "--seq 2048 --cluster dgx-h100", {"cp": 1}),
+    Space("two nodes", changed(DENSE, hidden_size=6144, intermediate_size=16384), 16, 16,
+          "--seq 4096 --cluster dgx-a100 --max-memory 30GiB", {"cp": 1, "microbatch": 1},
+          zero=[1, 3], offload=[0]),
+    Space("interleaved", changed(DENSE, num_hidden_layers=12), 8, 16,
+          "--seq 4096 --cluster dgx-a100 --max-memory 10GiB", {"cp": 1, "pp": 4}),
+    Space("offload", DENSE, 8, 8, "--seq 4096 --cluster l40s --max-memory 12GiB",
+          {"cp": 1, "microbatch": 1}),
+    Space("long sequences", DENSE, 8, 8, "--seq 16384 --cluster dgx-h100 --max-memory 24GiB",
+          {"microbatch": 1}, zero=[1, 3], offload=[0]),
+    Space("experts", MIXTURE, 16, 16, "--seq 4096 --cluster aws-p4d",
+          {"cp": 1, "microbatch": 1, "zero": 1}, offload=[0]),
+    Space("expert orders", MIXTURE, 16, 32, "--seq 4096 --cluster aws-p4d",
+          {"cp": 1, "tp": 2, "zero": 1}, offload=[0]),
+    Space("expert groups", changed(MIXTURE, num_hidden_layers=6), 16, 16,
+          "--seq 2048 --cluster l40s", {"cp": 1, "pp": 1, "microbatch": 1}, zero=[1, 2, 3]),
+    Space("interleaved experts", changed(MIXTURE, num_hidden_layers=12), 8, 16,
+          "--seq 4096 --cluster l40s --max-memory 9GiB", {"cp": 1, "pp": 2, "zero": 1}),
+    Space("torchtitan", MIXTURE, 8, 8, "--seq 4096 --cluster dgx-a100 --max-memory 20GiB",
+          {"cp": 1, "microbatch": 1}, "torchtitan"),
+    Space("deepspeed", MIXTURE, 8, 8, "--seq 4096 --cluster dgx-a100", {"cp": 1}, "deepspeed",
+          pp=[1, 2], vpp=[1], microbatch=[1, 2]),
+    Space("llm-foundry", DENSE, 16, 32, "--seq 4096 --cluster dgx-a100 --max-memory 30GiB",
+          {"cp": 1}, "llm-foundry", tp=[1, 2], pp=[1, 2], vpp=[1, 2], offload=[0]),
+]
+
+
+def divisors(n):
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def degrees(space):
+    """tp, cp, pp, dp that multiply to the GPUs."""
+    for tp, cp, pp in itertools.product(divisors(space.gpus), repeat=3):
+        if space.gpus % (tp * cp * pp):
+            continue
+        if space.model["num_attention_heads"] % tp or pp > space.layers + 2:
+            continue
+        at = {"tp": tp, "cp": cp, "pp": pp, "dp": space.gpus // (tp * cp * pp)}
+        if space.tries(at):
+            yield at
+
+
+def inside(space, at):
+    """What is chosen inside a stage: expert grid, microbatch, how cp meets, sequence parallelism."""
+    grids = [(1, 1)]
+    if space.experts:
+        ranks = at["tp"] * at["cp"] * at["dp"]
+        grids = [(ep, etp) for ep in divisors(space.experts) for etp in divisors(at["tp"])
+                 if ranks % (ep * etp) == 0]
+    for (ep, etp), microbatch in itertools.product(grids, divisors(space.batch // at["dp"] or 1)):
+        if space.batch % (at["dp"] * microbatch) or not space.tries({"microbatch": microbatch}):
+            continue
+        for comm in ("p2p", "a2a") if at["cp"] > 1 else ("",):
+            for sequence in (True, False) if at["tp"] > 1 else (False,):
+                yield {**at, "ep": ep, "etp": etp, "microbatch": microbatch, "cp-comm": comm,
+                       "sequence-parallel": sequence}
+
+
+def chunks(space, at):
+    """Model chunks per stage: interleaving needs stages whose number divides the microbatches."""
+    yield 1
+    microbatches = space.batch // (at["dp"] * at["microbatch"])
+    if at["pp"] > 1 and microbatches % at["pp"] == 0:
+        yield from range(2, (space.layers + 2) // at["pp"] + 1)
+
+
+def plans(space):
+    """Every plan of the space with balanced layers and nothing recomputed, as flags."""
+    for at in degrees(space):
+        data = at["dp"] * at["cp"]
+        for cut, zero in itertools.product(inside(space, at), range(4)):
+            if not space.tries({"zero": zero}):
+                continue
+            groups = [g for g in divisors(data) if g > 1 or data == 1] if zero else [data]
+            offloads = space.axes.get("offload", (0, 1)) if zero else (0,)
+            orders = (("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp") if at["pp"] > 1 and at["dp"] > 1
+                      else ("tp-cp-ep-dp-pp",))
+            for vpp, group, offload, order in itertools.product(chunks(space, cut), groups,
+                                                                offloads, orders):
+                if space.tries({"vpp": vpp}):
+                    yield {**cut, "vpp": vpp, "zero": zero, "shard-group": group,
+                           "rank-order": order, "offload": f"optimizer={offload}"}
+
+
+def flags_of(plan):
+    out = []
+    for name, value in plan.items():
+        if value is True or value is False:
+            out.append(f"--{name}" if value else f"--no-{name}")
+        elif value != "":
+            out += [f"--{name}", str(value)]
+    return out
+
+
+class Program:
+    """The program under test; counts its runs."""
+
+    def __init__(self, path, jobs):
+        self.path, self.calls = path, 0
+        self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
+
+    def run(self, verb, space, flags):
+        return self.run_alone(verb, "--model", space.file, *space.flags, *flags)
+
+    def run_alone(self, verb, *flags):
+        self.calls += 1
+        done = subprocess.run([self.path, verb, *flags, "--json", "--no-config"],
+                              capture_output=True, text=True, check=False)
+        if done.returncode not in (0, 1, 2):
+            sys.exit(f"{' '.join(done.args)}: exit code {done.returncode}\n{done.stderr}")
+        return done.returncode, json.loads(done.stdout) if done.returncode < 2 else done.stderr
+
+    def price(self, space, plan):
+        """(fits, step in seconds, layers per stage), or None where the plan breaks a rule."""
+        code, answer = self.run("predict", space, flags_of(plan))
+        if code == 2:
+            return None
+        return (answer["fits"], answer["time"]["step_seconds"],
+                answer["plan"]["layers_per_stage"])
+
+    def price_all(self, space, all_plans):
+        return list(self.pool.map(lambda plan: self.price(space, plan), all_plans))
+
+
+def fewest_recomputed(program, space, plan, layers, limit):
+    """The plan with the fewest recomputed layers that fit, when it is faster than `limit`."""
+    vpp, most = plan.get("vpp", 1), max(layers)
+
+    def with_layers(of_each_chunk, fewer=0):
+        count = min(most, of_each_chunk * vpp) - fewer
+        one = {**plan, "recompute": "full", "recompute-layers": count}
+        return one, program.price(space, one)
+
+    low, high = 0, -(-most // vpp)
+    best, priced = with_layers(high)
+    if priced is None or not priced[0]:
+        return None
+    # Of each chunk as many, by bisection; then the counts between two such, should they be legal.
+    while high - low > 1:
+        middle = (low + high) // 2
+        one, tried = with_layers(middle)
+        if tried is None or (not tried[0] and tried[1] >= limit):
+            return None
+        if tried[0]:
+            best, priced, high = one, tried, middle
+        else:
+            low = middle
+    for fewer in range(1, min(most, high * vpp) - low * vpp):
+        one, tried = with_layers(high, fewer)
+        if tried and tried[0]:
+            best, priced = one, tried
+    return (best, priced[1]) if priced[1] < limit else None
+
+
+def improve(program, space, plan, priced, limit):
+    """What beats `limit` with these layers: the plan as it is, or with some recomputed."""
+    if priced is None or priced[1] >= limit:
+        return None
+    if priced[0]:
+        return plan, priced[1]
+    return fewest_recomputed(program, space, plan, priced[2], limit)
+
+
+def other_layers(layers):
+    """Layouts one layer away."""
+    for give, take in itertools.permutations(range(len(layers)), 2):
+        if layers[give] > 0:
+            moved = list(layers)
+            moved[give] -= 1
+            moved[take] += 1
+            yield moved
+
+
+def climb(program, space, plan, priced, limit, rounds=3):
+    """Moves single layers as long as the step with nothing recomputed falls."""
+    layers, step = priced[2], priced[1]
+    for _ in range(rounds):
+        tried = [{**plan, "layers-per-stage": ",".join(map(str, moved))}
+                 for moved in other_layers(layers)]
+        found = program.price_all(space, tried)
+        for one, result in zip(tried, found):
+            better = improve(program, space, one, result, limit)
+            if better:
+                return better
+        faster = [(result[1], result[2]) for result in found if result]
+        if not faster or min(faster)[0] >= step:
+            return None
+        step, layers = min(faster)
+    return None
+
+
+def winner_of(program, space, more=()):
+    """Step of the winner, and what is wrong with it: its plan file must be priced the same."""
+    pins = flags_of(space.pins)
+    if "offload" in space.axes:
+        pins += ["--offload", "optimizer=0"]
+    file = space.file + ".plan"
+    code, answer = program.run("search", space, [*pins, *more, "--top", "1", "-o", file])
+    if code == 2 and more:  # nothing can be laid out so
+        return float("inf"), []
+    if code == 2:
+        sys.exit(f"{space.name}: {answer}")
+    if answer["winner"] is None:
+        return float("inf"), []
+    step = answer["winner"]["time"]["step_seconds"]
+    code, again = program.run_alone("predict", file)
+    if code == 2:
+        return step, [f"predict refuses the winner's plan file {' '.join(more)}: {again}"]
+    priced = again["time"]["step_seconds"]
+    return step, [] if priced == step else [f"the winner takes {step} s, its plan file {priced} s"]
+
+
+def check(program, space, calls):
+    """Counts what is wrong with the winner and the plans that beat it."""
+    step, wrong = winner_of(program, space)
+    pinned, more_wrong = winner_of(program, space, ["--rank-order", "tp-cp-ep-pp-dp"])
+    wrong += more_wrong
+    if pinned < step * (1 - 1e-12):
+        wrong.append(f"faster with a pinned rank order: {pinned} s instead of {step} s")
+    limit = step * (1 - 1e-9)
+    every = list(plans(space))
+    tried = every
+    if calls and len(every) > calls:
+        tried = random.Random(len(every)).sample(every, calls)
+    priced = program.price_all(space, tried)
+    legal = sum(result is not None for result in priced)
+    found = [better for better in program.pool.map(
+        lambda pair: improve(program, space, *pair, limit), zip(tried, priced)) if better]
+    with_stages = sorted((result[1], number) for number, result in enumerate(priced)
+                         if result and tried[number]["pp"] > 1)
+    for _, number in with_stages[:10]:
+        overlapped = {**tried[number], "overlap": "dp,pp"}
+        better = improve(program, space, overlapped, program.price(space, overlapped), limit)
+        if better:
+            found.append(better)
+    for _, number in with_stages[:3]:
+        better = climb(program, space, tried[number], priced[number], limit)
+        if better:
+            found.append(better)
+    print(f"{space.name}: {len(tried)} of {len(every)} plans, {legal} legal, winner "
+          f"{step * 1e3:.2f} ms, {len(found)} faster", flush=True)
+    for plan, faster in sorted(found, key=lambda better: better[1])[:3]:
+        print(f"  {faster * 1e3:.2f} ms ({(faster / step - 1) * 100:.2f} %): predict "
+              f"{' '.join(space.flags)} {' '.join(flags_of(plan))}")
+    for line in wrong:
+        print(f"  {line.strip()}")
+    return len(found) + len(wrong)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", help="the program")
+    parser.add_argument("--calls", type=int, default=300, help="plans of a space, first pass")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="at once")
+    parser.add_argument("--space", help="this one alone")
+    parser.add_argument("--all", action="store_true", help="every plan of every space")
+    asked = parser.parse_args()
+    began = time.monotonic()
+    program = Program(asked.plan, asked.jobs)
+    faster = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number, space in enumerate(SPACES):
+            if asked.space not in (None, space.name):
+                continue
+            space.file = os.path.join(folder, f"model{number}.json")
+            with open(space.file, "w", encoding="utf-8") as file:
+                json.dump(space.model, file)
+            faster += check(program, space, 0 if asked.all else asked.calls)
+    print(f"{program.calls} runs of the program, {time.monotonic() - began:.0f} s: "
+          f"{faster} findings")
+    sys.exit(1 if faster else 0)
+
+
+if __name__ == "__main__":
+    main()
