@@ -56,6 +56,7 @@ Desk::Desk(QObject* parent) : QObject(parent), searcher_(this) {
   connect(&searcher_, &Searcher::found, this, [this](const SpaceShown& space, bool whole) {
     space_ = space;
     space_is_whole_ = whole;
+    answered_ = searched_;
     search_error_.reset();
     follow();
     Q_EMIT space_found();
@@ -79,7 +80,19 @@ void Desk::open(Sheet sheet) {
   plan_.reset();
   space_.reset();
   searched_ = {};
+  search_error_.reset();
   refresh();
+}
+
+void Desk::load(Sheet sheet, std::string file, bool session) {
+  history_.load(std::move(sheet), std::move(file), session);
+  last_changed_.clear();
+  refresh();
+}
+
+void Desk::saved_as(std::string file) {
+  history_.saved_as(std::move(file));
+  Q_EMIT edited();
 }
 
 void Desk::push(Sheet sheet, std::string_view what) {
@@ -206,6 +219,7 @@ Result<PlanRequest> Desk::request_of_plan(const Sheet& sheet) const {
 
 void Desk::price() {
   plan_error_.reset();
+  plan_is_stale_ = true;  // until it is priced for what is asked now
   if (!asked_) return;
   const Result<PlanRequest> request = request_of_plan(sheet());
   const Result<PlanConstraints> pinned = cli::constraints_of(sheet().plan);
@@ -222,21 +236,25 @@ void Desk::price() {
     if (!sheet().follows_best || !sheet().locked.empty()) plan_error_ = candidate.error();
     return;
   }
+  // Defaults are nobody's choice: the plan is what the search finds.
+  if (sheet().follows_best && sheet().plan.all().size() == sheet().locked.size()) return;
   cli::Asked asked = *asked_;
   asked.request = *request;
   plan_ = std::make_shared<const ShownPlan>(ShownPlan{std::move(asked), *candidate});
+  plan_is_stale_ = false;
+  priced_for_ = searched(sheet());
   Sheet whole = sheet();
   set_plan(whole, candidate->plan);
   history_.amend(std::move(whole));
 }
 
 const Candidate* Desk::best() const {
-  if (!space_ || !asked_ || searched_ != searched(sheet())) return nullptr;
+  if (!space_ || !asked_ || space_is_stale()) return nullptr;
   return space_->report.winner();
 }
 
 void Desk::follow() {
-  if (!sheet().follows_best || !space_) return;
+  if (!sheet().follows_best || !space_ || space_is_stale()) return;
   const PlanReport& report = space_->report;
   const Candidate* shown = report.winner();
   if (shown == nullptr && !report.near_misses.empty()) {
@@ -244,7 +262,12 @@ void Desk::follow() {
   }
   if (shown == nullptr) return;
   plan_error_.reset();
-  plan_ = std::make_shared<const ShownPlan>(ShownPlan{space_->asked, *shown});
+  // Views that take long to draw a plan need not begin again for the same one.
+  const bool same = plan_ && !plan_is_stale_ && priced_for_ == searched(sheet()) &&
+                    plan_->candidate.plan == shown->plan;
+  if (!same) plan_ = std::make_shared<const ShownPlan>(ShownPlan{space_->asked, *shown});
+  priced_for_ = searched(sheet());
+  plan_is_stale_ = false;
   Sheet with = sheet();
   set_plan(with, shown->plan);
   if (with == sheet()) return;
@@ -254,23 +277,29 @@ void Desk::follow() {
 
 void Desk::search_soon() {
   const cli::Settings wanted = searched(sheet());
-  if (!asked_) {
-    waiting_.stop();
-    searcher_.cancel();
-    return;
-  }
-  if (wanted == searched_) {
+  if (asked_ && wanted == searched_) {
     follow();
     return;
   }
-  waiting_.start();
+  // What the search before would still find answers nobody's question.
+  search_error_.reset();
+  searched_ = {};
+  if (asked_ && space_ && space_is_whole_ && wanted == answered_) {
+    cancel_search();
+    searched_ = wanted;
+    follow();
+  } else if (asked_) {
+    waiting_.start();
+    searcher_.cancel();
+  } else {
+    cancel_search();
+  }
 }
 
 void Desk::search_now() {
   waiting_.stop();
   if (!asked_) return;
   searched_ = searched(sheet());
-  space_is_whole_ = false;
   searcher_.search(*asked_);
 }
 

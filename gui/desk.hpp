@@ -21,6 +21,11 @@ class Desk : public QObject {
 
   /// Begins anew; nothing before it can be undone.
   void open(Sheet sheet);
+  /// What a file or an example holds, as one step that can be undone. `file` may be ""; `session`:
+  /// saving writes to it.
+  void load(Sheet sheet, std::string file = {}, bool session = false);
+  /// What is now is in that session.
+  void saved_as(std::string file);
 
   // Edits. `text` as on the command line; "" takes the flag away.
   void ask(const std::string& flag, const std::string& text);
@@ -41,6 +46,9 @@ class Desk : public QObject {
   void search_now();
 
   [[nodiscard]] const Sheet& sheet() const { return history_.now(); }
+  [[nodiscard]] const Document& document() const { return history_.document(); }
+  /// Since it was opened or saved.
+  [[nodiscard]] bool modified() const { return history_.modified(); }
   /// What is asked, understood; nothing while `question_error()`.
   [[nodiscard]] const std::optional<cli::Asked>& asked() const { return asked_; }
   [[nodiscard]] const std::optional<Error>& question_error() const { return question_error_; }
@@ -50,8 +58,12 @@ class Desk : public QObject {
   [[nodiscard]] const std::optional<Error>& search_error() const { return search_error_; }
   /// The last plan that was legal.
   [[nodiscard]] PlanShown plan() const { return plan_; }
-  /// The last space, perhaps of another question (`searching()`).
+  /// … and is not what is asked for now: that is wrong, or its best plan is not known yet.
+  [[nodiscard]] bool plan_is_stale() const { return plan_ && plan_is_stale_; }
+  /// The last space.
   [[nodiscard]] SpaceShown space() const { return space_; }
+  /// … answers an earlier question.
+  [[nodiscard]] bool space_is_stale() const { return space_ && answered_ != searched(sheet()); }
   /// The best plan of the question as it stands; null while it is not known.
   [[nodiscard]] const Candidate* best() const;
   [[nodiscard]] bool searching() const { return waiting_.isActive() || searcher_.busy(); }
@@ -83,8 +95,11 @@ class Desk : public QObject {
   std::optional<Error> question_error_, plan_error_, search_error_;
   PlanShown plan_;
   SpaceShown space_;
-  cli::Settings searched_;  ///< what `space_` answers
+  cli::Settings searched_;    ///< what was searched for last
+  cli::Settings answered_;    ///< what `space_` answers
+  cli::Settings priced_for_;  ///< what was asked when `plan_` was priced
   bool space_is_whole_ = false;
+  bool plan_is_stale_ = false;
   std::string last_changed_;
   Searcher searcher_;
   QTimer waiting_;  ///< until no edit has come for a moment

@@ -1,11 +1,15 @@
 #include "gui/flag_entry.hpp"
 
+#include <QAbstractItemView>
 #include <QCompleter>
 #include <QEvent>
 #include <QFileDialog>
 #include <QGridLayout>
+#include <QKeyEvent>
 #include <QPainter>
+#include <QRegularExpressionValidator>
 #include <QToolButton>
+#include <utility>
 
 #include "cli/flags.hpp"
 #include "cli/help.hpp"
@@ -17,8 +21,75 @@ namespace echelon::gui {
 namespace {
 
 constexpr int kTitleWidth = 86;
+constexpr int kTooEarlyToJudge = 600;  // ms after a key
+
+/// Leaves letters to the window's shortcuts.
+class LettersOutside : public QObject {
+ public:
+  using QObject::QObject;
+
+ protected:
+  bool eventFilter(QObject* /*watched*/, QEvent* event) override {
+    if (event->type() != QEvent::ShortcutOverride) return false;
+    const auto* key = static_cast<QKeyEvent*>(event);
+    const bool plain = (key->modifiers() & ~(Qt::ShiftModifier | Qt::KeypadModifier)) == 0;
+    if (!plain || key->text().isEmpty() || !key->text().front().isPrint()) return false;
+    if (key->text().front().isDigit()) return false;
+    event->ignore();
+    return true;
+  }
+};
+
+/// Escape leaves an entry; Ctrl+E, to Qt the end of the line, stays the window's.
+class EntryKeys : public QObject {
+ public:
+  EntryKeys(QObject* parent, std::function<void()> what)
+      : QObject(parent), what_(std::move(what)) {}
+
+ protected:
+  bool eventFilter(QObject* /*watched*/, QEvent* event) override {
+    if (event->type() != QEvent::KeyPress && event->type() != QEvent::ShortcutOverride) {
+      return false;
+    }
+    const auto* key = static_cast<QKeyEvent*>(event);
+    if (event->type() == QEvent::ShortcutOverride) {
+      const bool windows = key->key() == Qt::Key_E && key->modifiers() == Qt::ControlModifier;
+      if (windows) event->ignore();
+      return windows;
+    }
+    const bool escape = key->key() == Qt::Key_Escape;
+    if (escape) what_();
+    return escape;
+  }
+
+ private:
+  std::function<void()> what_;
+};
 
 }  // namespace
+
+void ListEntry::hidePopup() {
+  const bool open = view()->isVisible();
+  QComboBox::hidePopup();
+  // The choice itself is told after this.
+  if (open) QMetaObject::invokeMethod(this, &ListEntry::chosen_from, Qt::QueuedConnection);
+}
+
+void take_digits_only(QLineEdit& entry) {
+  static const QRegularExpression kDigits(QStringLiteral("[0-9]*"));
+  entry.setValidator(new QRegularExpressionValidator(kDigits, &entry));
+  entry.installEventFilter(new LettersOutside(&entry));
+}
+
+void when_left(QLineEdit& entry, ListEntry* list, const std::function<void()>& left) {
+  entry.installEventFilter(new EntryKeys(&entry, left));
+  QObject::connect(&entry, &QLineEdit::returnPressed, &entry, left);
+  if (list == nullptr) return;
+  list->installEventFilter(new EntryKeys(list, left));  // its line of text hears keys from it
+  QObject::connect(list, &ListEntry::chosen_from, &entry, left);
+  QObject::connect(list->completer(), qOverload<const QString&>(&QCompleter::activated), &entry,
+                   left, Qt::QueuedConnection);
+}
 
 QString tooltip_of(const std::string& name) {
   const cli::Flag* flag = cli::find_flag(name);
@@ -77,21 +148,8 @@ FlagEntry::FlagEntry(std::string flag, const QString& title, const QStringList& 
     entry_ = new QLineEdit(this);
     shown = entry_;
   } else {
-    list_ = new QComboBox(this);
-    list_->setEditable(true);
-    list_->setInsertPolicy(QComboBox::NoInsert);
-    list_->addItems(choices);
-    list_->setCurrentIndex(-1);
-    list_->setMinimumContentsLength(8);
-    list_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
-    list_->completer()->setFilterMode(Qt::MatchContains);
-    list_->completer()->setCompletionMode(QCompleter::PopupCompletion);
-    entry_ = list_->lineEdit();
+    build_list(choices);
     shown = list_;
-    connect(list_, &QComboBox::activated, this, [this](int index) {
-      Q_EMIT edited(list_->itemText(index));
-      Q_EMIT done();
-    });
   }
   label->setBuddy(shown);
   shown->setAccessibleName(title);
@@ -104,13 +162,44 @@ FlagEntry::FlagEntry(std::string flag, const QString& title, const QStringList& 
     button->setText(QStringLiteral("…"));
     button->setToolTip(tr("Choose a file (or drop one on the window)"));
     button->setAccessibleName(tr("File for %1").arg(title));
+    button->setFocusPolicy(Qt::ClickFocus);  // Tab goes from entry to entry
     connect(button, &QToolButton::clicked, this, &FlagEntry::browse);
     grid->addWidget(button, 0, 2);
   }
   reason_ = new Reason(this);
   grid->addWidget(reason_, 1, 0, 1, 3);
-  connect(entry_, &QLineEdit::textEdited, this, &FlagEntry::edited);
-  connect(entry_, &QLineEdit::editingFinished, this, &FlagEntry::done);
+  typing_.setSingleShot(true);
+  typing_.setInterval(kTooEarlyToJudge);
+  connect(&typing_, &QTimer::timeout, this, &FlagEntry::judge);
+  connect(entry_, &QLineEdit::textEdited, this, [this](const QString& text) {
+    typing_.start();
+    Q_EMIT edited(text);
+  });
+  connect(entry_, &QLineEdit::editingFinished, this, [this] {
+    judge();
+    Q_EMIT done();
+  });
+  when_left(*entry_, list_, [this] {
+    if (entry_->hasFocus() || (list_ != nullptr && list_->hasFocus())) Q_EMIT left();
+  });
+}
+
+void FlagEntry::build_list(const QStringList& choices) {
+  list_ = new ListEntry(this);
+  list_->setEditable(true);
+  list_->setInsertPolicy(QComboBox::NoInsert);
+  list_->addItems(choices);
+  list_->setCurrentIndex(-1);
+  list_->setMinimumContentsLength(8);
+  list_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
+  list_->completer()->setFilterMode(Qt::MatchContains);
+  list_->completer()->setCompletionMode(QCompleter::PopupCompletion);
+  entry_ = list_->lineEdit();
+  connect(list_, &QComboBox::activated, this, [this](int index) {
+    judge();
+    Q_EMIT edited(list_->itemText(index));
+    Q_EMIT done();
+  });
 }
 
 void FlagEntry::show_value(const QString& text, const QString& otherwise) {
@@ -121,10 +210,17 @@ void FlagEntry::show_value(const QString& text, const QString& otherwise) {
 }
 
 void FlagEntry::show_reason(const QString& reason) {
-  if (reason_->text() == reason) return;
+  found_wrong_ = reason;
+  const bool early = typing_.isActive() && reason_->text().isEmpty() && !reason.isEmpty();
+  if (early || reason_->text() == reason) return;
   reason_->tell(reason);
   entry_->setAccessibleDescription(reason);
   update();
+}
+
+void FlagEntry::judge() {
+  typing_.stop();
+  show_reason(found_wrong_);
 }
 
 void FlagEntry::paintEvent(QPaintEvent* event) {

@@ -6,7 +6,9 @@
 #include <QLineEdit>
 #include <QString>
 #include <QStringList>
+#include <QTimer>
 #include <QWidget>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +32,23 @@ class Reason : public QLabel {
   void paint_in_palette();
 };
 
+/// The list of an entry, which says when it was chosen from.
+class ListEntry : public QComboBox {
+  Q_OBJECT
+
+ public:
+  using QComboBox::QComboBox;
+  void hidePopup() override;
+
+ Q_SIGNALS:
+  void chosen_from();  ///< its popup closed
+};
+
+/// Digits alone get into `entry`; every other letter does what it does outside of entries.
+void take_digits_only(QLineEdit& entry);
+/// `left` is called when Return or Escape ends the edit of `entry`, which may be that of `list`.
+void when_left(QLineEdit& entry, ListEntry* list, const std::function<void()>& left);
+
 /// A title, an entry (with a list where there is one to choose from) and room for a reason.
 class FlagEntry : public QWidget {
   Q_OBJECT
@@ -45,24 +64,31 @@ class FlagEntry : public QWidget {
   /// `otherwise` is shown where nothing is set. An entry that is being typed into keeps its text
   /// while it means the same.
   void show_value(const QString& text, const QString& otherwise);
-  /// "" for none. The entry gets a border, the reason stands below it.
+  /// "" for none. The entry gets a border, the reason stands below it; not while it is typed into,
+  /// until a moment has passed or the entry is left.
   void show_reason(const QString& reason);
+  /// As shown.
   [[nodiscard]] QString reason() const { return reason_->text(); }
 
  Q_SIGNALS:
   void edited(const QString& text);
   void done();  ///< the edit at hand is over
+  void left();  ///< … by Return, Escape or a choice: keys are for the views again
 
  protected:
   void paintEvent(QPaintEvent* event) override;
 
  private:
+  void build_list(const QStringList& choices);
   void browse();
+  void judge();
 
   std::string flag_;
-  QComboBox* list_ = nullptr;  ///< null: a line of text alone
+  ListEntry* list_ = nullptr;  ///< null: a line of text alone
   QLineEdit* entry_ = nullptr;
   Reason* reason_ = nullptr;
+  QString found_wrong_;  ///< what is or will be shown
+  QTimer typing_;        ///< runs while it is too early to judge
 };
 
 /// Draws the border of a wrong entry around `entry`, a child of `widget`.

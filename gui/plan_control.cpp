@@ -114,7 +114,7 @@ PlanControl::PlanControl(std::string flag, const QString& title, Kind kind, QWid
   grid->addWidget(label, 0, 1);
   QWidget* shown = nullptr;
   if (kind == Kind::choice) {
-    list_ = new QComboBox(this);
+    list_ = new ListEntry(this);
     list_->setEditable(true);
     list_->setInsertPolicy(QComboBox::NoInsert);
     const cli::Flag* known = cli::find_flag(flag_);
@@ -141,6 +141,7 @@ PlanControl::PlanControl(std::string flag, const QString& title, Kind kind, QWid
     grid->addWidget(slider_, 0, 2);
     entry_->setFixedWidth(kValueWidth);
     entry_->setAlignment(Qt::AlignRight);
+    take_digits_only(*entry_);
     connect(slider_, &StopSlider::moved_to, this,
             [this](int value) { Q_EMIT edited(QString::number(value)); });
     connect(slider_, &QSlider::sliderReleased, this, &PlanControl::done);
@@ -153,6 +154,9 @@ PlanControl::PlanControl(std::string flag, const QString& title, Kind kind, QWid
   grid->addWidget(reason_, 1, 1, 1, 3);
   connect(entry_, &QLineEdit::textEdited, this, &PlanControl::edited);
   connect(entry_, &QLineEdit::editingFinished, this, &PlanControl::done);
+  when_left(*entry_, list_, [this] {
+    if (entry_->hasFocus() || (list_ != nullptr && list_->hasFocus())) Q_EMIT left();
+  });
   connect(lock_, &QToolButton::clicked, this, &PlanControl::locked);
   draw_lock();
 }

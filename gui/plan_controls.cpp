@@ -68,12 +68,12 @@ PlanControls::PlanControls(Desk& desk, QWidget* parent) : QWidget(parent), desk_
   best_->setText(tr("Best"));
   best_->setToolTip(tr("Load the best plan and follow it (B)"));
   connect(best_, &QToolButton::clicked, &desk_, &Desk::take_best);
-  auto* why = new QToolButton(this);
-  why->setText(tr("Why not?"));
-  why->setToolTip(tr("What is wrong with this configuration, and the nearest one that fits (N)"));
-  connect(why, &QToolButton::clicked, this, &PlanControls::why_not_asked);
+  why_ = new QToolButton(this);
+  why_->setText(tr("Why not?"));
+  why_->setToolTip(tr("What is wrong with this configuration, and the nearest one that fits (N)"));
+  connect(why_, &QToolButton::clicked, this, &PlanControls::why_not_asked);
   head->addWidget(best_, 0, Qt::AlignTop);
-  head->addWidget(why, 0, Qt::AlignTop);
+  head->addWidget(why_, 0, Qt::AlignTop);
   column->addLayout(head);
   against_ = new QLabel(this);
   against_->setWordWrap(true);
@@ -95,6 +95,7 @@ PlanControls::PlanControls(Desk& desk, QWidget* parent) : QWidget(parent), desk_
               desk_.change(flag, text.trimmed().toStdString());
             });
     connect(control, &PlanControl::done, &desk_, &Desk::seal);
+    connect(control, &PlanControl::left, this, &PlanControls::left);
     connect(control, &PlanControl::locked, this,
             [this, flag = control->flag()](bool on) { desk_.lock(flag, on); });
   }
@@ -103,6 +104,7 @@ PlanControls::PlanControls(Desk& desk, QWidget* parent) : QWidget(parent), desk_
   column->addWidget(area, 1);
   connect(&desk_, &Desk::edited, this, &PlanControls::refresh);
   connect(&desk_, &Desk::priced, this, &PlanControls::refresh_verdict);
+  connect(&desk_, &Desk::search_ended, this, &PlanControls::refresh_verdict);
   refresh();
   refresh_verdict();
 }
@@ -140,23 +142,23 @@ void PlanControls::refresh_verdict() {
   };
   const QColor plain = palette().color(QPalette::WindowText);
   best_->setEnabled(desk_.best() != nullptr && !desk_.sheet().follows_best);
-  if (desk_.question_error()) {
-    say(tr("The question is not complete"), tr("What is wrong stands at its entry."),
-        error_colour(palette()));
+  why_->setEnabled(desk_.plan() && !desk_.plan_is_stale());
+  if (!desk_.sheet().question.has("model")) {
+    say(tr("No model yet"), tr("Name one on the left, or choose an example."), plain);
+  } else if (desk_.question_error()) {
+    say(tr("No answer yet"), tr("Fix the field marked in red on the left."), plain);
   } else if (desk_.plan_error()) {
-    say(tr("Not a plan"),
-        tr("The reason stands beside the control; the views show the last plan "
-           "that was one."),
+    say(tr("Invalid configuration"), tr("The reason is below. Showing the last valid one."),
         error_colour(palette()));
-  } else if (!desk_.plan()) {
-    say(tr("Searching for the best plan"), {}, plain);
+  } else if (!desk_.plan() || desk_.plan_is_stale()) {
+    say(desk_.searching() ? tr("Searching for the best plan …") : tr("No answer yet"),
+        desk_.plan() ? tr("The figures are those of the previous question.") : QString(), plain);
   } else {
     const Candidate* best = desk_.best();
     const Verdict verdict = verdict_of(desk_.plan()->asked.request, desk_.plan()->candidate, best);
     say(qt_text(verdict.fits),
-        best != nullptr
-            ? qt_text(verdict.against)
-            : (desk_.searching() ? tr("Searching for what to compare with") : QString()),
+        best != nullptr ? qt_text(verdict.against)
+                        : (desk_.searching() ? tr("Searching for the best plan …") : QString()),
         verdict.good ? good_colour(palette()) : error_colour(palette()));
   }
 }

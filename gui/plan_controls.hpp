@@ -58,6 +58,7 @@ class PlanControl : public QWidget {
  Q_SIGNALS:
   void edited(const QString& text);
   void done();
+  void left();  ///< its entry, by a key that leaves it
   void locked(bool on);
 
  protected:
@@ -70,7 +71,7 @@ class PlanControl : public QWidget {
   std::string flag_;
   QToolButton* lock_ = nullptr;
   StopSlider* slider_ = nullptr;  ///< null unless a degree
-  QComboBox* list_ = nullptr;     ///< null unless a choice
+  ListEntry* list_ = nullptr;     ///< null unless a choice
   QLineEdit* entry_ = nullptr;
   Reason* reason_ = nullptr;
 };
@@ -85,6 +86,7 @@ class PlanControls : public QWidget {
 
  Q_SIGNALS:
   void why_not_asked();
+  void left();  ///< an entry, by a key that leaves it
 
  protected:
   void changeEvent(QEvent* event) override;
@@ -98,6 +100,7 @@ class PlanControls : public QWidget {
   QLabel* fits_ = nullptr;
   QLabel* against_ = nullptr;
   QToolButton* best_ = nullptr;
+  QToolButton* why_ = nullptr;
 };
 
 }  // namespace echelon::gui

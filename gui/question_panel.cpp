@@ -18,19 +18,19 @@ struct Asking {
   const char* section = nullptr;  ///< a heading above it
 };
 
-constexpr Asking kAsked[] = {{"model", "Model", true, "What is trained"},
+constexpr Asking kAsked[] = {{"model", "Model", true, "Model and data"},
                              {"seq", "Sequence"},
                              {"global-batch", "Global batch"},
                              {"tokens", "Token budget"},
                              {"precision", "Precision"},
                              {"flash-attention", "Flash attention"},
-                             {"cluster", "Cluster", true, "On what"},
+                             {"cluster", "Cluster", true, "Hardware"},
                              {"gpus", "GPUs"},
-                             {"gpus-at-most", "… or at most"},
+                             {"gpus-at-most", "… or up to"},
                              {"max-memory", "Max. memory"},
                              {"stack", "Stack"},
                              {"calibration", "Calibration", true},
-                             {"objective", "Objective", false, "What is best"},
+                             {"objective", "Objective", false, "Goal"},
                              {"critical-batch", "Critical batch"},
                              {"mtbf", "Node MTBF"},
                              {"checkpoint-bandwidth", "Checkpoints at"},
@@ -106,7 +106,12 @@ QuestionPanel::QuestionPanel(Desk& desk, QWidget* parent) : QScrollArea(parent),
       desk_.ask(flag, text.trimmed().toStdString());
     });
     connect(entry, &FlagEntry::done, &desk_, &Desk::seal);
+    connect(entry, &FlagEntry::left, this, &QuestionPanel::left);
+    if (entry->flag() == "gpus" || entry->flag() == "gpus-at-most") {
+      take_digits_only(entry->entry());
+    }
   }
+  field("model")->entry().setPlaceholderText(tr("a name or a file"));
   elsewhere_ = new Reason(inside);
   column->addWidget(elsewhere_);
   column->addStretch();
@@ -126,6 +131,8 @@ void QuestionPanel::refresh() {
   // tell it.
   std::optional<Error> wrong = desk_.question_error();
   if (!wrong) wrong = desk_.search_error();
+  // Nothing is wrong before a model is named: the window says what to do.
+  if (!desk_.sheet().question.has("model")) wrong.reset();
   const std::string blamed = wrong ? cli::flag_of(*wrong) : std::string();
   bool told = false;
   for (const auto& [flag, entry] : fields_) {

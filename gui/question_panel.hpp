@@ -17,6 +17,9 @@ class QuestionPanel : public QScrollArea {
   /// Null for a flag that is not asked here.
   [[nodiscard]] FlagEntry* field(const std::string& flag) const;
 
+ Q_SIGNALS:
+  void left();  ///< an entry, by a key that leaves it
+
  private:
   void refresh();
 

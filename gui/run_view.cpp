@@ -4,6 +4,7 @@
 #include <QFileDialog>
 #include <QFontDatabase>
 #include <QHBoxLayout>
+#include <QMessageBox>
 #include <QVBoxLayout>
 #include <utility>
 
@@ -237,6 +238,7 @@ void RunView::over(int code) {
       tell(why, report->end == RunReport::End::completed     ? Paint::good
                 : report->end == RunReport::End::interrupted ? Paint::warning
                                                              : Paint::bad);
+      report_is_unsaved_ = report_path_.startsWith(scratch_.path());
       show_report(*std::move(report));
     } else {
       tell(QString::fromStdString(report.error().message()), Paint::bad);
@@ -273,10 +275,32 @@ void RunView::open_report(QString path) {
   progress_->setRange(0, 1);
   progress_->setValue(report->end == RunReport::End::completed ? 1 : 0);
   tell("Report " + path, Paint::plain);
+  report_is_unsaved_ = false;
   show_report(*std::move(report));
 }
 
+bool RunView::may_drop_report() {
+  if (!report_is_unsaved_) return true;
+  QMessageBox box(QMessageBox::Question, "Keep the report?",
+                  "The report of the last run was not saved.",
+                  QMessageBox::Save | QMessageBox::Discard | QMessageBox::Cancel, this);
+  const int answer = box.exec();
+  if (answer == QMessageBox::Discard) return true;
+  if (answer != QMessageBox::Save) return false;
+  const QString path =
+      QFileDialog::getSaveFileName(this, "Save report", "report.json", "Run reports (*.json)");
+  if (path.isEmpty()) return false;
+  QFile::remove(path);  // the dialog asked
+  if (!QFile::copy(report_path_, path)) {
+    tell(path + " cannot be written", Paint::bad);
+    return false;
+  }
+  report_is_unsaved_ = false;
+  return true;
+}
+
 void RunView::choose_report() {
+  if (!may_drop_report()) return;
   const QString path =
       QFileDialog::getOpenFileName(this, "Open a run report", {}, "Run reports (*.json)");
   if (!path.isEmpty()) open_report(path);

@@ -32,6 +32,8 @@ class RunView : public QWidget {
   [[nodiscard]] QString status() const { return status_->text(); }
   [[nodiscard]] RunForm& form() { return *form_; }
   [[nodiscard]] const RunProcess& process() const { return *process_; }
+  /// Asks where the report shown is of a run whose report nobody kept; false: it stays.
+  [[nodiscard]] bool may_drop_report();
   /// Another `plan` than the one beside this program.
   void use_program(const QString& path) { program_ = path; }
 
@@ -78,6 +80,7 @@ class RunView : public QWidget {
   QSplitter* halves_;
   QTemporaryDir scratch_;  ///< of a report nobody wanted kept
   QString report_path_;
+  bool report_is_unsaved_ = false;
   QString last_complaint_;
   std::optional<std::int64_t> first_step_;
   std::optional<RunReport> report_;

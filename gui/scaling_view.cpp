@@ -87,6 +87,10 @@ ScalingView::ScalingView(QWidget* parent)
 }
 
 void ScalingView::show_question(PlanShown plan) {
+  if (plan && plan == plan_) {  // what was found stays
+    if (stale_ && isVisible()) rest_.start();
+    return;
+  }
   plan_ = std::move(plan);
   search_.cancel();
   end_search();

@@ -113,6 +113,12 @@ Result<Sheet> read_session(const std::string& path) {
   return parse_session(*text, path);
 }
 
+Status check_json(const std::string& path) {
+  const Result<Json> root = read_json(path);
+  if (!root) return root.error();
+  return Done{};
+}
+
 FileKind kind_of(const std::string& path) {
   const Result<Json> root = read_json(path);
   if (!root || !root->is_object() || !root->contains("format")) return FileKind::other;

@@ -19,6 +19,9 @@ namespace echelon::gui {
 [[nodiscard]] Result<Sheet> parse_session(std::string_view json, std::string_view where);
 [[nodiscard]] Result<Sheet> read_session(const std::string& path);
 
+/// Errors, with line and column: what cannot be read, or is not JSON.
+[[nodiscard]] Status check_json(const std::string& path);
+
 /// What a file of ours is.
 enum class FileKind { session, plan, run_report, other };
 /// From its first keys; `other` too for what cannot be read, so that the reader says why.

@@ -1,5 +1,7 @@
 #include "gui/sheet.hpp"
 
+#include <utility>
+
 #include "cli/flags.hpp"
 
 namespace echelon::gui {
@@ -29,21 +31,50 @@ cli::Settings searched(const Sheet& sheet) {
   return all;
 }
 
+bool differs(const Sheet& sheet, const Sheet& saved) {
+  if (sheet.question != saved.question || sheet.locked != saved.locked ||
+      sheet.follows_best != saved.follows_best) {
+    return true;
+  }
+  return sheet.follows_best ? searched(sheet) != searched(saved) : sheet.plan != saved.plan;
+}
+
 void History::begin(Sheet sheet) {
-  states_ = {std::move(sheet)};
+  auto document = std::make_shared<Document>();
+  document->saved = sheet;
+  states_ = {{std::move(sheet), std::move(document)}};
   at_ = 0;
   seal();
+}
+
+void History::load(Sheet sheet, std::string file, bool session) {
+  auto document = std::make_shared<Document>(Document{std::move(file), session, sheet});
+  states_.resize(at_ + 1);
+  states_.push_back({std::move(sheet), std::move(document)});
+  ++at_;
+  seal();
+}
+
+void History::saved_as(std::string file) {
+  *states_[at_].document = {std::move(file), true, now()};
+  seal();
+}
+
+void History::amend(Sheet sheet) {
+  const bool as_saved = !modified();
+  states_[at_].sheet = std::move(sheet);
+  if (as_saved) states_[at_].document->saved = now();
 }
 
 void History::push(Sheet sheet, std::string_view what) {
   const bool goes_on = !what.empty() && what == what_ && at_ > 0 && !can_redo();
   what_ = what;
   if (goes_on) {
-    amend(std::move(sheet));
+    states_[at_].sheet = std::move(sheet);
     return;
   }
   states_.resize(at_ + 1);
-  states_.push_back(std::move(sheet));
+  states_.push_back({std::move(sheet), states_[at_].document});
   ++at_;
 }
 

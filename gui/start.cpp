@@ -96,7 +96,7 @@ int show(int argc, char** argv, const cli::Arguments& arguments, const cli::Sett
     const Status taken = take_pictures(window, *pictures);
     return taken ? cli::kDone : told(taken.error());
   }
-  window.show();
+  window.show_on_screen();
   return QApplication::exec();
 }
 

@@ -11,6 +11,7 @@ namespace {
 QPalette light_palette() {
   QPalette p(QColor(0xf3, 0xf4, 0xf6));
   p.setColor(QPalette::Base, QColor(0xff, 0xff, 0xff));
+  p.setColor(QPalette::PlaceholderText, QColor(0x63, 0x68, 0x72));
   p.setColor(QPalette::AlternateBase, QColor(0xf7, 0xf8, 0xfa));
   p.setColor(QPalette::Highlight, QColor(0x00, 0x72, 0xb2));
   p.setColor(QPalette::HighlightedText, Qt::white);
@@ -29,11 +30,11 @@ QPalette dark_palette() {
   }
   p.setColor(QPalette::ToolTipBase, QColor(0x33, 0x36, 0x3d));
   p.setColor(QPalette::PlaceholderText, QColor(0x8b, 0x90, 0x99));
-  p.setColor(QPalette::Highlight, QColor(0x2f, 0x8f, 0xd0));
+  p.setColor(QPalette::Highlight, QColor(0x22, 0x76, 0xb3));
   p.setColor(QPalette::HighlightedText, Qt::white);
   p.setColor(QPalette::Link, QColor(0x6c, 0xb8, 0xee));
   for (const auto role : {QPalette::WindowText, QPalette::Text, QPalette::ButtonText})
-    p.setColor(QPalette::Disabled, role, QColor(0x7a, 0x7f, 0x88));
+    p.setColor(QPalette::Disabled, role, QColor(0x8d, 0x92, 0x9b));
   return p;
 }
 

@@ -10,6 +10,7 @@
 #include "gui/flag_entry.hpp"
 #include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
+#include "gui/veil.hpp"
 #include "report/words.hpp"
 
 namespace echelon::gui {
@@ -34,16 +35,19 @@ VerdictCard::VerdictCard(QWidget* parent) : QWidget(parent) {
   setMouseTracking(true);
 }
 
-void VerdictCard::show_plan(PlanShown plan, const Candidate* best, const QString& doubt) {
+void VerdictCard::show_plan(PlanShown plan, const Candidate* best, const QString& doubt,
+                            bool wrong) {
   plan_ = std::move(plan);
   doubt_ = doubt;
+  wrong_ = wrong;
   figures_.clear();
+  setAccessibleDescription(doubt_);
   if (plan_) {
     const PlanRequest& request = plan_->asked.request;
     figures_ = tiles_of(request, plan_->candidate, best);
     verdict_ = verdict_of(request, plan_->candidate, best);
     plan_words_ = qt_text(described(plan_->candidate.plan, TextStyle{}));
-    QString spoken = plan_words_;
+    QString spoken = doubt_.isEmpty() ? plan_words_ : doubt_ + QStringLiteral("; ") + plan_words_;
     for (const Tile& figure : figures_) {
       spoken += QStringLiteral("; %1 %2").arg(qt_text(figure.name), qt_text(figure.value));
     }
@@ -57,65 +61,75 @@ int VerdictCard::tile_height() const {
          QFontMetrics(scaled(font(), 1.5, true)).height() + kPadding;
 }
 
-QSize VerdictCard::sizeHint() const {
-  return {900, tile_height() + fontMetrics().height() * 2 + 4 * kGap};
+int VerdictCard::rows() const {
+  const int narrowest = QFontMetrics(scaled(font(), 1.15, true)).horizontalAdvance("00,000 tok") +
+                        kPadding + kPadding / 2;
+  return width() >= kTiles * (narrowest + kGap) ? 1 : 2;
 }
 
-QSize VerdictCard::minimumSizeHint() const { return {480, sizeHint().height()}; }
+QSize VerdictCard::sizeHint() const {
+  return {900, rows() * (tile_height() + kGap) + fontMetrics().height() * 2 + 3 * kGap};
+}
+
+QSize VerdictCard::minimumSizeHint() const { return {360, sizeHint().height()}; }
+
+void VerdictCard::resizeEvent(QResizeEvent* event) {
+  QWidget::resizeEvent(event);
+  if (height() != sizeHint().height()) updateGeometry();
+}
 
 QRect VerdictCard::tile(int index) const {
+  const int beside = kTiles / rows();
+  const int column = index % beside;
   const int all = width() - 2 * kGap;
-  const int left = kGap + index * (all + kGap) / kTiles;
-  const int right = kGap + (index + 1) * (all + kGap) / kTiles - kGap;
-  return {left, kGap, right - left, tile_height()};
+  const int left = kGap + column * (all + kGap) / beside;
+  const int right = kGap + (column + 1) * (all + kGap) / beside - kGap;
+  const int top = kGap + index / beside * (tile_height() + kGap);
+  return {left, top, right - left, tile_height()};
 }
 
-void VerdictCard::paintEvent(QPaintEvent*) {
-  QPainter painter(this);
-  painter.setRenderHint(QPainter::Antialiasing);
-  const QColor text = palette().color(QPalette::WindowText);
-  QColor faint = text;
+QColor VerdictCard::colour_of(const Tile& figure) const {
+  const bool certain = doubt_.isEmpty();
+  if (certain && figure.paint == Paint::good) return good_colour(palette());
+  if (certain && figure.paint == Paint::bad) return error_colour(palette());
+  if (certain && figure.paint == Paint::warning) return warning_colour(palette());
+  return palette().color(QPalette::WindowText);
+}
+
+void VerdictCard::draw_tile(QPainter& painter, int index) const {
+  const Tile& figure = figures_[static_cast<std::size_t>(index)];
+  const QRect box = tile(index);
+  painter.setPen(Qt::NoPen);
+  painter.setBrush(palette().color(QPalette::Base));
+  painter.drawRoundedRect(box, 5, 5);
+  const QRect inner = box.adjusted(kPadding, kPadding / 2, -kPadding / 2, -kPadding / 2);
+  const auto line = [&](const QFont& font, const QColor& pen, int top, const std::string& words) {
+    painter.setFont(font);
+    painter.setPen(pen);
+    const QFontMetrics metrics(font);
+    const QRect at(inner.left(), top, inner.width(), metrics.height());
+    painter.drawText(at, Qt::AlignLeft | Qt::AlignVCenter,
+                     metrics.elidedText(qt_text(words), Qt::ElideRight, at.width()));
+    return top + metrics.height();
+  };
+  QColor faint = palette().color(QPalette::WindowText);
   faint.setAlphaF(0.68F);
-  if (figures_.empty()) {
-    painter.setPen(faint);
-    painter.drawText(
-        rect().adjusted(2 * kGap, 0, -2 * kGap, 0), Qt::AlignCenter | Qt::TextWordWrap,
-        doubt_.isEmpty() ? tr("Choose a model on the left: its best plan appears here.") : doubt_);
-    return;
+  QFont large = scaled(font(), 1.5, true);
+  const int large_height = QFontMetrics(large).height();
+  for (const double size : {1.15, 0.95}) {
+    if (QFontMetrics(large).horizontalAdvance(qt_text(figure.value)) <= inner.width()) break;
+    large = scaled(font(), size, true);
   }
-  painter.setOpacity(doubt_.isEmpty() ? 1 : 0.5);
-  for (int i = 0; i < static_cast<int>(figures_.size()) && i < kTiles; ++i) {
-    const Tile& figure = figures_[static_cast<std::size_t>(i)];
-    const QRect box = tile(i);
-    painter.setPen(Qt::NoPen);
-    painter.setBrush(palette().color(QPalette::Base));
-    painter.drawRoundedRect(box, 5, 5);
-    const QColor colour = figure.paint == Paint::good      ? good_colour(palette())
-                          : figure.paint == Paint::bad     ? error_colour(palette())
-                          : figure.paint == Paint::warning ? warning_colour(palette())
-                                                           : text;
-    const QRect inner = box.adjusted(kPadding, kPadding / 2, -kPadding / 2, -kPadding / 2);
-    const auto line = [&](const QFont& font, const QColor& pen, int top, const std::string& words) {
-      painter.setFont(font);
-      painter.setPen(pen);
-      const QFontMetrics metrics(font);
-      const QRect at(inner.left(), top, inner.width(), metrics.height());
-      painter.drawText(at, Qt::AlignLeft | Qt::AlignVCenter,
-                       metrics.elidedText(qt_text(words), Qt::ElideRight, at.width()));
-      return top + metrics.height();
-    };
-    QFont large = scaled(font(), 1.5, true);
-    if (QFontMetrics(large).horizontalAdvance(qt_text(figure.value)) > inner.width()) {
-      large = scaled(font(), 1.15, true);
-    }
-    const int large_height = QFontMetrics(scaled(font(), 1.5, true)).height();
-    const int below = line(scaled(font(), 0.88, false), faint, inner.top(), figure.name);
-    line(large, colour, below + (large_height - QFontMetrics(large).height()) / 2, figure.value);
-    line(scaled(font(), 0.88, false), faint, below + large_height, figure.detail);
-  }
-  painter.setOpacity(1);
-  // Step 2: the plan in a line, and what limits it.
-  int y = tile(0).bottom() + kGap;
+  const int below = line(scaled(font(), 0.88, false), faint, inner.top(), figure.name);
+  line(large, colour_of(figure), below + (large_height - QFontMetrics(large).height()) / 2,
+       figure.value);
+  line(scaled(font(), 0.88, false), faint, below + large_height, figure.detail);
+}
+
+/// The plan in a line; and what limits it, or why it is in doubt.
+void VerdictCard::draw_sentences(QPainter& painter) const {
+  const QColor text = palette().color(QPalette::WindowText);
+  int y = tile(kTiles - 1).bottom() + kGap;
   const auto sentence = [&](const QString& words, const QColor& pen, bool bold) {
     const QFont font = scaled(this->font(), 1, bold);
     const QFontMetrics metrics(font);
@@ -126,11 +140,34 @@ void VerdictCard::paintEvent(QPaintEvent*) {
                      metrics.elidedText(words, Qt::ElideRight, at.width()));
     y += metrics.height() + 2;
   };
-  sentence(plan_words_, text, true);
-  const QString limit =
-      QStringLiteral("%1. %2.").arg(qt_text(verdict_.limit), qt_text(verdict_.evidence));
-  sentence(doubt_.isEmpty() ? limit : doubt_, doubt_.isEmpty() ? faint : error_colour(palette()),
-           false);
+  if (doubt_.isEmpty()) {
+    QColor faint = text;
+    faint.setAlphaF(0.68F);
+    sentence(plan_words_, text, true);
+    sentence(QStringLiteral("%1. %2.").arg(qt_text(verdict_.limit), qt_text(verdict_.evidence)),
+             faint, false);
+    return;
+  }
+  sentence(doubt_, wrong_ ? error_colour(palette()) : text, true);
+  painter.setOpacity(kDimmed);
+  sentence(plan_words_, text, false);
+  painter.setOpacity(1);
+}
+
+void VerdictCard::paintEvent(QPaintEvent*) {
+  QPainter painter(this);
+  painter.setRenderHint(QPainter::Antialiasing);
+  if (figures_.empty()) {
+    painter.setPen(palette().color(QPalette::PlaceholderText));
+    painter.drawText(
+        rect().adjusted(2 * kGap, 0, -2 * kGap, 0), Qt::AlignCenter | Qt::TextWordWrap,
+        doubt_.isEmpty() ? tr("Choose a model on the left: its best plan appears here.") : doubt_);
+    return;
+  }
+  painter.setOpacity(doubt_.isEmpty() ? 1 : kDimmed);
+  for (int i = 0; i < static_cast<int>(figures_.size()) && i < kTiles; ++i) draw_tile(painter, i);
+  painter.setOpacity(1);
+  draw_sentences(painter);
 }
 
 bool VerdictCard::event(QEvent* event) {

@@ -15,8 +15,9 @@ class VerdictCard : public QWidget {
 
  public:
   explicit VerdictCard(QWidget* parent = nullptr);
-  /// `best` may be null. `doubt`: why the figures are not those of what is asked, or "".
-  void show_plan(PlanShown plan, const Candidate* best, const QString& doubt);
+  /// `best` may be null. `doubt`: why the figures are not those of what is asked, or ""; they are
+  /// dimmed then, and none is green. `wrong`: because something is.
+  void show_plan(PlanShown plan, const Candidate* best, const QString& doubt, bool wrong = true);
   [[nodiscard]] const std::vector<Tile>& figures() const { return figures_; }
   [[nodiscard]] QSize sizeHint() const override;
   [[nodiscard]] QSize minimumSizeHint() const override;
@@ -24,8 +25,13 @@ class VerdictCard : public QWidget {
  protected:
   void paintEvent(QPaintEvent* event) override;
   bool event(QEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
 
  private:
+  void draw_tile(QPainter& painter, int index) const;
+  void draw_sentences(QPainter& painter) const;
+  [[nodiscard]] QColor colour_of(const Tile& figure) const;
+  [[nodiscard]] int rows() const;  ///< of tiles: two where six do not fit beside each other
   [[nodiscard]] QRect tile(int index) const;
   [[nodiscard]] int tile_height() const;
 
@@ -33,6 +39,7 @@ class VerdictCard : public QWidget {
   std::vector<Tile> figures_;
   Verdict verdict_;
   QString plan_words_, doubt_;
+  bool wrong_ = false;
 };
 
 }  // namespace echelon::gui

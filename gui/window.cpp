@@ -18,11 +18,12 @@
 #include "gui/step_view.hpp"
 #include "gui/timeline_view.hpp"
 #include "gui/topology_view.hpp"
+#include "gui/veil.hpp"
+#include "gui/welcome.hpp"
 #include "planner/pinning.hpp"
 #include "planner/sensitivity.hpp"
 #include "planner/why_not.hpp"
 #include "report/explain.hpp"
-#include "report/words.hpp"
 
 namespace echelon::gui {
 
@@ -30,6 +31,9 @@ namespace {
 
 constexpr int kQuestionWidth = 280;
 constexpr int kControlsWidth = 300;
+constexpr int kLeastQuestion = 220;
+constexpr int kLeastControls = 250;
+constexpr int kLeastBelow = 140;
 
 /// Explains the question, and the plan when it is not the answer.
 AnswerView::Work explaining(const cli::Asked& asked, const PlanShown& plan) {
@@ -71,8 +75,7 @@ AnswerView::Work changing(const PlanShown& plan) {
 
 }  // namespace
 
-Window::Window(QWidget* parent) : QMainWindow(parent), desk_(this) {
-  setWindowTitle(tr("Echelon"));
+Window::Window(QWidget* parent) : QMainWindow(parent), desk_(this), writer_(this) {
   setAcceptDrops(true);
   setDockNestingEnabled(true);
   setDockOptions(AllowTabbedDocks | AllowNestedDocks | GroupedDragging);
@@ -81,29 +84,21 @@ Window::Window(QWidget* parent) : QMainWindow(parent), desk_(this) {
   setCorner(Qt::BottomRightCorner, Qt::RightDockWidgetArea);
   build_centre();
   build_docks();
-  message_ = new QLabel(this);
-  message_->setTextInteractionFlags(Qt::TextSelectableByMouse);
-  progress_ = new QProgressBar(this);
-  progress_->setRange(0, 100);
-  progress_->setMaximumSize(180, 14);
-  progress_->setAccessibleName(tr("Search"));
-  stop_ = new QToolButton(this);
-  stop_->setText(tr("Stop"));
-  stop_->setToolTip(tr("Stop the search; what was found stays (Esc)"));
-  connect(stop_, &QToolButton::clicked, &desk_, &Desk::cancel_search);
-  statusBar()->addWidget(message_, 1);
-  statusBar()->addPermanentWidget(progress_);
-  statusBar()->addPermanentWidget(stop_);
+  build_status();
   build_actions();
   connect(&desk_, &Desk::edited, this, &Window::refresh_actions);
+  connect(&desk_, &Desk::edited, this, &Window::name_window);
   connect(&desk_, &Desk::priced, this, &Window::plan_changed);
   connect(&desk_, &Desk::space_found, this, &Window::space_changed);
   connect(&desk_, &Desk::edited, this, &Window::search_state);
+  connect(&desk_, &Desk::search_ended, this, &Window::plan_changed);
   connect(&desk_, &Desk::search_ended, this, &Window::search_state);
   connect(&desk_, &Desk::search_progressed, this, [this](double share) {
     progress_->setValue(static_cast<int>(100 * share));
     search_state();
   });
+  connect(question_, &QuestionPanel::left, this, &Window::focus_views);
+  connect(controls_, &PlanControls::left, this, &Window::focus_views);
   connect(qApp, &QApplication::focusChanged, this, [this](QWidget*, QWidget* now) {
     for (const Hosted& hosted : views_) {
       if (now != nullptr && (hosted.view == now || hosted.view->isAncestorOf(now))) {
@@ -112,11 +107,48 @@ Window::Window(QWidget* parent) : QMainWindow(parent), desk_(this) {
     }
   });
   restore_layout();
+  show_recent_files();
+  name_window();
   plan_changed();
   search_state();
 }
 
 Window::~Window() = default;
+
+void Window::build_status() {
+  message_ = new QLabel(this);
+  message_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+  const auto bar = [this](const QString& name) {
+    auto* made = new QProgressBar(this);
+    made->setRange(0, 100);
+    made->setMaximumSize(180, 14);
+    made->setAccessibleName(name);
+    return made;
+  };
+  const auto button = [this](const QString& text, const QString& help) {
+    auto* made = new QToolButton(this);
+    made->setText(text);
+    made->setToolTip(help);
+    return made;
+  };
+  progress_ = bar(tr("Search"));
+  stop_ = button(tr("Stop"), tr("Stop the search; what was found stays (Esc)"));
+  connect(stop_, &QToolButton::clicked, &desk_, &Desk::cancel_search);
+  write_progress_ = bar(tr("File being written"));
+  stop_writing_ = button(tr("Cancel"), tr("Do not write the file (Esc)"));
+  connect(stop_writing_, &QToolButton::clicked, &writer_, &Writer::cancel);
+  connect(&writer_, &Writer::progressed, this,
+          [this](double share) { write_progress_->setValue(static_cast<int>(100 * share)); });
+  connect(&writer_, &Writer::written, this, &Window::file_written);
+  connect(&writer_, &Writer::finished, this, &Window::search_state);
+  connect(&writer_, &Writer::finished, this, &Window::refresh_actions);
+  message_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
+  statusBar()->addWidget(message_, 1);
+  for (QWidget* each :
+       std::initializer_list<QWidget*>{progress_, stop_, write_progress_, stop_writing_}) {
+    statusBar()->addPermanentWidget(each);
+  }
+}
 
 QDockWidget* Window::dock(const QString& name, QWidget* inside, Qt::DockWidgetArea area) {
   auto* dock = new QDockWidget(name, this);
@@ -128,9 +160,10 @@ QDockWidget* Window::dock(const QString& name, QWidget* inside, Qt::DockWidgetAr
 
 Window::Hosted& Window::host(const QString& name, QWidget* view, std::function<void()> show,
                              bool below) {
-  Hosted hosted{name, view, std::move(show), nullptr, nullptr, true};
+  Hosted hosted{name, view, std::move(show), nullptr, nullptr, nullptr, true};
   if (below) {
     QDockWidget* place = dock(name, view, Qt::BottomDockWidgetArea);
+    view->setMinimumHeight(kLeastBelow);
     // A tab names it already; a window of its own has the title bar of windows.
     place->setTitleBarWidget(new QWidget(place));
     connect(place, &QDockWidget::topLevelChanged, place, [place](bool floating) {
@@ -164,7 +197,9 @@ View* Window::host_space(const QString& name) {
     view->show_space(desk_.space());
     mark();
   };
-  host(name, view, show, false).mark = mark;
+  Hosted& hosted = host(name, view, show, false);
+  hosted.mark = mark;
+  hosted.veil = new Veil(*view);
   connect(view, &View::chosen, this,
           [this](const Candidate& candidate) { desk_.take(candidate.plan); });
   return view;
@@ -174,12 +209,20 @@ template <class View>
 View* Window::host_plan(const QString& name) {
   auto* view = new View(this);
   host(
-      name, view, [this, view] { view->show_plan(desk_.plan()); }, true);
+      name, view, [this, view] { view->show_plan(desk_.plan()); }, true)
+      .veil = new Veil(*view);
   return view;
 }
 
 void Window::build_centre() {
   auto* centre = new QWidget(this);
+  welcome_ = new Welcome(this);
+  connect(welcome_, &Welcome::asked, this, [this](const Sheet& sheet) { desk_.load(sheet); });
+  connect(welcome_, &Welcome::file_chosen, this, &Window::open_file);
+  connect(welcome_, &Welcome::open_wanted, this, &Window::ask_open);
+  centre_ = new QStackedWidget(this);
+  centre_->addWidget(welcome_);
+  centre_->addWidget(centre);
   auto* column = new QVBoxLayout(centre);
   column->setContentsMargins(0, 0, 0, 0);
   column->setSpacing(4);
@@ -188,7 +231,7 @@ void Window::build_centre() {
   space_tabs_ = new QTabWidget(centre);
   space_tabs_->setDocumentMode(true);
   column->addWidget(space_tabs_, 1);
-  setCentralWidget(centre);
+  setCentralWidget(centre_);
   host_space<SpaceView>(tr("Plans"));
   candidates_ = host_space<CandidatesView>(tr("Table"));
   host_space<RejectedView>(tr("Ruled out"));
@@ -198,10 +241,10 @@ void Window::build_centre() {
 
 void Window::build_docks() {
   question_ = new QuestionPanel(desk_, this);
-  question_->setMinimumWidth(250);
+  question_->setMinimumWidth(kLeastQuestion);
   QDockWidget* left = dock(tr("Question"), question_, Qt::LeftDockWidgetArea);
   controls_ = new PlanControls(desk_, this);
-  controls_->setMinimumWidth(280);
+  controls_->setMinimumWidth(kLeastControls);
   QDockWidget* right = dock(tr("Configuration"), controls_, Qt::RightDockWidgetArea);
   connect(controls_, &PlanControls::why_not_asked, this, [this] { explain(); });
 
@@ -211,7 +254,8 @@ void Window::build_docks() {
   host_plan<TopologyView>(tr("Topology"));
   auto* scaling = new ScalingView(this);
   host(
-      tr("Scaling"), scaling, [this, scaling] { scaling->show_question(desk_.plan()); }, true);
+      tr("Scaling"), scaling, [this, scaling] { scaling->show_question(desk_.plan()); }, true)
+      .veil = new Veil(*scaling);
   explanation_ = new AnswerView(
       tr("Explanation"), tr("Explain"),
       tr("Explain (Y) walks from one GPU to the best plan, one technique at a time, and says what "
@@ -220,7 +264,8 @@ void Window::build_docks() {
   host(
       tr("Explanation"), explanation_,
       [this] {
-        explanation_->prepare(desk_.asked() ? explaining(*desk_.asked(), desk_.plan()) : nullptr);
+        const PlanShown shown = desk_.plan_is_stale() ? nullptr : desk_.plan();
+        explanation_->prepare(desk_.asked() ? explaining(*desk_.asked(), shown) : nullptr);
       },
       true);
   sensitivity_ = new AnswerView(
@@ -228,14 +273,19 @@ void Window::build_docks() {
       tr("What happens to the plan when memory, network, batch or number format change."), this);
   host(
       tr("Sensitivity"), sensitivity_,
-      [this] { sensitivity_->prepare(desk_.plan() ? changing(desk_.plan()) : nullptr); }, true);
+      [this] {
+        const bool known = desk_.plan() && !desk_.plan_is_stale();
+        sensitivity_->prepare(known ? changing(desk_.plan()) : nullptr);
+      },
+      true);
   for (AnswerView* answer : {explanation_, sensitivity_}) {
     connect(answer, &AnswerView::started, this, &Window::search_state);
     connect(answer, &AnswerView::finished, this, &Window::search_state);
   }
   auto* compare = new CompareView(this);
   host(
-      tr("Compare"), compare, [this, compare] { compare->show_pair(pinned_, desk_.plan()); }, true);
+      tr("Compare"), compare, [this, compare] { compare->show_pair(pinned_, desk_.plan()); }, true)
+      .veil = new Veil(*compare);
   run_ = new RunView(this);
   host(
       tr("Run"), run_, [] {}, true);
@@ -253,11 +303,18 @@ void Window::raise_view(const QString& name) {
       hosted.dock->show();
       hosted.dock->raise();
     } else {
+      centre_->setCurrentIndex(1);
       space_tabs_->setCurrentWidget(hosted.view);
     }
     hosted.view->setFocus(Qt::OtherFocusReason);
   }
   bring_up_to_date(false, false);
+}
+
+void Window::focus_views() {
+  QWidget* to = seen_ != nullptr && seen_->isVisible() ? seen_ : nullptr;
+  if (to == nullptr) to = welcome_->isVisible() ? welcome_ : space_tabs_->currentWidget();
+  to->setFocus(Qt::OtherFocusReason);
 }
 
 void Window::raise_first_views() {
@@ -286,56 +343,10 @@ void Window::bring_up_to_date(bool plan, bool space) {
   }
 }
 
-void Window::plan_changed() {
-  QString doubt;
-  if (desk_.question_error()) {
-    doubt = desk_.sheet().question.has("model")
-                ? tr("What is asked is not complete: see the entry marked on the left.")
-                : QString();
-  } else if (desk_.plan_error()) {
-    doubt = tr("The configuration on the right is no plan; these are the figures of the last one.");
-  }
-  card_->show_plan(desk_.sheet().question.has("model") ? desk_.plan() : nullptr, desk_.best(),
-                   doubt);
-  bring_up_to_date(true, false);
-  refresh_actions();
-}
-
-void Window::space_changed() {
-  bring_up_to_date(false, true);
-  if (desk_.space() && desk_.space()->report.winner() == nullptr) {
-    say(tr("Nothing fits: the configuration on the right comes closest"), true);
-  } else if (desk_.space()) {
-    const SearchCounts& counts = desk_.space()->report.counts;
-    say(tr("%1 configurations looked at, %2 fit, %3 do not")
-            .arg(qt_text(grouped(counts.tuples)), qt_text(grouped(counts.fitting)),
-                 qt_text(grouped(counts.too_large))));
-  }
-  search_state();
-}
-
-void Window::search_state() {
-  const bool busy = desk_.searching();
-  progress_->setVisible(busy);
-  stop_->setVisible(busy);
-  if (!busy) progress_->setValue(0);
-  // A key that stops nothing is left to the views.
-  if (QAction* stop = action(tr("Stop"))) {
-    stop->setEnabled(busy || explanation_->busy() || sensitivity_->busy());
-  }
-}
-
-void Window::say(const QString& text, bool wrong) {
-  QPalette colours = palette();
-  if (wrong) colours.setColor(QPalette::WindowText, error_colour(colours));
-  message_->setPalette(colours);
-  message_->setText(text);
-}
-
 void Window::pin_plan() {
   pinned_ = desk_.plan();
   bring_up_to_date(true, false);
-  say(tr("Pinned: compare shows it beside whatever comes next"));
+  say(tr("Pinned. Compare shows it next to the current plan."));
 }
 
 /// The text begins with what is wrong with the plan shown where that is not the best one.

@@ -7,6 +7,7 @@
 #include <QLabel>
 #include <QMainWindow>
 #include <QProgressBar>
+#include <QStackedWidget>
 #include <QTabWidget>
 #include <QToolButton>
 #include <functional>
@@ -19,11 +20,14 @@
 #include "gui/question_panel.hpp"
 #include "gui/theme.hpp"
 #include "gui/verdict_card.hpp"
+#include "gui/writer.hpp"
 
 namespace echelon::gui {
 
 class CandidatesView;
 class RunView;
+class Veil;
+class Welcome;
 
 class Window : public QMainWindow {
   Q_OBJECT
@@ -39,15 +43,19 @@ class Window : public QMainWindow {
   [[nodiscard]] AnswerView& explanation() { return *explanation_; }
   [[nodiscard]] AnswerView& sensitivity() { return *sensitivity_; }
   [[nodiscard]] RunView& run() { return *run_; }
+  [[nodiscard]] Writer& writer() { return writer_; }
 
   /// A session, a plan file, a run report, a model or a cluster; the status bar says what is wrong
-  /// with anything else.
+  /// with anything else. Opening is a step that can be undone.
   bool open_file(const QString& path);
   Status save_session(const QString& path);
+  /// These two begin to write beside the window: writer() tells what came of it.
   Status export_plan(const QString& path);
   Status export_trace(const QString& path);
   Status export_table(const QString& path);
   Status export_view(const QString& path);
+  /// Shows it, and sees to it that it lies on the screen with its frame.
+  void show_on_screen();
   void set_theme(Theme theme);
   [[nodiscard]] Theme theme() const { return theme_; }
   void explain();
@@ -61,6 +69,7 @@ class Window : public QMainWindow {
     std::function<void()> show;   ///< brings it up to date
     std::function<void()> mark;   ///< for a new plan in the same space
     QDockWidget* dock = nullptr;  ///< null: a tab of the centre
+    Veil* veil = nullptr;         ///< over a view of what is asked; null: it is not of that
     bool behind = true;           ///< of what the desk holds; brought up to date once it is seen
   };
   [[nodiscard]] std::vector<Hosted>& views() { return views_; }
@@ -74,9 +83,11 @@ class Window : public QMainWindow {
   void dragEnterEvent(QDragEnterEvent* event) override;
   void dropEvent(QDropEvent* event) override;
   void closeEvent(QCloseEvent* event) override;
+  void childEvent(QChildEvent* event) override;
 
  private:
   // window.cpp
+  void build_status();
   void build_centre();
   void build_docks();
   Hosted& host(const QString& name, QWidget* view, std::function<void()> show, bool below);
@@ -85,10 +96,17 @@ class Window : public QMainWindow {
   template <class View>
   View* host_plan(const QString& name);  ///< below, with show_plan()
   QDockWidget* dock(const QString& name, QWidget* inside, Qt::DockWidgetArea area);
+  void bring_up_to_date(bool plan, bool space);
+  void focus_views();
+  // window_state.cpp
   void plan_changed();
   void space_changed();
-  void bring_up_to_date(bool plan, bool space);
+  void dim_stale_views();
+  void tell_counts();
   void search_state();
+  void name_window();
+  [[nodiscard]] QString doubt() const;
+  [[nodiscard]] bool welcomes() const;
   void say(const QString& text, bool wrong = false);
   // window_actions.cpp
   void build_actions();
@@ -98,11 +116,21 @@ class Window : public QMainWindow {
   void show_keys();
   void restore_layout();
   void reset_layout();
+  void fit_screen();
+  [[nodiscard]] bool may_close();
+  [[nodiscard]] bool may_leave_session();
   // window_files.cpp
   void ask_open();
   void ask_save(bool anew);
   void ask_export(const QString& title, const QString& name, const QString& filter,
                   Status (Window::*write)(const QString&));
+  Status begin_writing(const QString& path, const char* what,
+                       Result<std::string> (*text)(const ShownPlan&, const Progress&));
+  void file_written(const QString& path, const Status& status);
+  bool begin_with(const QString& path, const Result<Sheet>& sheet, bool session);
+  void remember_file(const QString& path);
+  void show_recent_files();
+  void keep_last_session();
   void copy(const std::string& text, const QString& what);
 
   Desk desk_;
@@ -120,11 +148,16 @@ class Window : public QMainWindow {
   PlanShown pinned_;
   bool why_not_ = false;  ///< the explanation is to answer for the plan shown, too
   Theme theme_ = Theme::system;
-  QString session_path_;
+  Welcome* welcome_ = nullptr;
+  QStackedWidget* centre_ = nullptr;  ///< the welcome, or card and space
   QLabel* message_ = nullptr;
+  bool searching_told_ = false;  ///< message_ says that the figures are not the answer
   QProgressBar* progress_ = nullptr;
   QToolButton* stop_ = nullptr;
+  QProgressBar* write_progress_ = nullptr;
+  QToolButton* stop_writing_ = nullptr;
   QByteArray first_layout_;
+  Writer writer_;
 };
 
 }  // namespace echelon::gui

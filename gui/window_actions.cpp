@@ -1,15 +1,24 @@
 // Menus, keys, themes and the layout of the window.
 #include <QApplication>
+#include <QChildEvent>
 #include <QCloseEvent>
 #include <QDialog>
 #include <QLabel>
 #include <QMenuBar>
+#include <QMessageBox>
+#include <QPushButton>
+#include <QScreen>
 #include <QScrollArea>
 #include <QSettings>
+#include <QStyle>
+#include <QTabBar>
+#include <QTimer>
 #include <QToolBar>
 #include <QVBoxLayout>
 #include <utility>
 
+#include "gui/run_view.hpp"
+#include "gui/stored_settings.hpp"
 #include "gui/window.hpp"
 
 namespace echelon::gui {
@@ -17,11 +26,7 @@ namespace echelon::gui {
 namespace {
 
 constexpr int kLayoutVersion = 1;  // of the docks: another one does not restore an older layout
-
-QSettings stored_settings() {
-  return QSettings(QSettings::IniFormat, QSettings::UserScope, QStringLiteral("echelon"),
-                   QStringLiteral("plan-gui"));
-}
+constexpr int kFrameComes = 200;   // ms
 
 QString name_of_theme(Theme theme) {
   return theme == Theme::light  ? QStringLiteral("light")
@@ -106,6 +111,7 @@ void Window::build_actions() {
   QAction* best = add(
       plan, tr("Best plan"), QKeySequence(tr("B")), [this] { desk_.take_best(); },
       tr("Load the best plan and follow it"));
+  best->setShortcuts({QKeySequence(tr("B")), QKeySequence(tr("Ctrl+B"))});  // from entries, too
   QAction* why = add(
       plan, tr("Explain"), QKeySequence(tr("Y")), [this] { explain(); },
       tr("Why the best plan is best"));
@@ -130,6 +136,9 @@ void Window::build_actions() {
         desk_.cancel_search();
         explanation_->cancel();
         sensitivity_->cancel();
+        writer_.cancel();
+        QWidget* typed = QApplication::focusWidget();
+        if (question_->isAncestorOf(typed) || controls_->isAncestorOf(typed)) focus_views();
       },
       tr("Stop whatever is being worked out"));
 
@@ -163,7 +172,9 @@ void Window::build_actions() {
       });
   add(view, tr("Reset layout"), {}, [this] { reset_layout(); });
   QMenu* help = menuBar()->addMenu(tr("&Help"));
-  add(help, tr("Keys"), QKeySequence(tr("?")), [this] { show_keys(); });
+  add(help, tr("Keyboard shortcuts"), QKeySequence(tr("F1")), [this] {
+    show_keys();
+  })->setShortcuts({QKeySequence(tr("F1")), QKeySequence(tr("?"))});
 
   QToolBar* bar = addToolBar(tr("Tools"));
   bar->setObjectName(QStringLiteral("tools"));
@@ -180,7 +191,7 @@ void Window::build_actions() {
   bar->addSeparator();
   bar->addAction(action(tr("Copy command of the plan")));
   bar->addAction(colours);
-  colours->setIconText(tr("Colours"));
+  colours->setIconText(tr("Theme"));
   action(tr("Copy command of the plan"))->setIconText(tr("Copy command"));
   refresh_actions();
 }
@@ -189,7 +200,7 @@ void Window::refresh_actions() {
   const auto enable = [this](const QString& text, bool on) {
     if (QAction* found = action(text)) found->setEnabled(on);
   };
-  const bool plan = desk_.plan() != nullptr && !desk_.plan_error() && !desk_.question_error();
+  const bool plan = desk_.plan() != nullptr && !desk_.plan_is_stale();
   enable(tr("Undo"), desk_.can_undo());
   enable(tr("Redo"), desk_.can_redo());
   enable(tr("Best plan"), desk_.best() != nullptr);
@@ -200,36 +211,66 @@ void Window::refresh_actions() {
        {"Export plan file …", "Export trace …", "Copy command of the plan", "Pin for comparison"}) {
     enable(tr(each), plan);
   }
-  enable(tr("Export table …"), desk_.space() != nullptr);
+  for (const char* each : {"Export plan file …", "Export trace …"}) {
+    enable(tr(each), plan && !writer_.busy());
+  }
+  enable(tr("Export table …"), desk_.space() != nullptr && !desk_.space_is_stale());
 }
 
-void Window::show_keys() {
+namespace {
+
+QString key_row(const QString& keys, const QString& what) {
+  return QStringLiteral("<tr><td><b>%1</b>&nbsp;&nbsp;</td><td>%2&nbsp;&nbsp;&nbsp;</td></tr>")
+      .arg(keys.toHtmlEscaped(), what.toHtmlEscaped());
+}
+
+/// The actions of a menu that have keys.
+QString keys_of_menu(const QMenu& menu) {
   QString rows;
-  const auto row = [&rows](const QString& keys, const QString& what) {
-    rows += QStringLiteral("<tr><td><b>%1</b>&nbsp;&nbsp;</td><td>%2</td></tr>")
-                .arg(keys.toHtmlEscaped(), what.toHtmlEscaped());
-  };
-  for (const QAction* each : actions_) {
+  for (const QAction* each : menu.actions()) {
     QStringList keys;
     for (const QKeySequence& sequence : each->shortcuts()) {
       keys << sequence.toString(QKeySequence::NativeText);
     }
-    if (!keys.isEmpty()) row(keys.join(tr(" or ")), each->text());
+    if (!keys.isEmpty()) rows += key_row(keys.join(Window::tr(" or ")), each->text());
   }
-  row(tr("Tab, Shift+Tab"), tr("to the next or previous entry"));
-  row(tr("Left, Right"), tr("on a slider: the next value"));
-  row(tr("Space"), tr("on a lock: keep this value in every search"));
+  return QStringLiteral("<tr><td colspan=2><b><u>%1</u></b></td></tr>%2")
+      .arg(menu.title().remove(QLatin1Char('&')), rows);
+}
+
+}  // namespace
+
+/// In three columns, so that all are seen at once.
+void Window::show_keys() {
+  const QString entries =
+      QStringLiteral("<tr><td colspan=2><b><u>%1</u></b></td></tr>").arg(tr("Entries and views")) +
+      key_row(tr("Return, Esc"), tr("leave an entry: keys are for the views again")) +
+      key_row(tr("Tab, Shift+Tab"), tr("to the next or previous entry")) +
+      key_row(tr("Left, Right"), tr("on a slider: the next value")) +
+      key_row(tr("Space"), tr("on a lock: keep this value in every search")) +
+      key_row(tr("F"), tr("in Plans and Timeline: fit"));
+  QStringList columns(3);
+  const QList<QAction*> menus = menuBar()->actions();
+  for (int i = 0; i < menus.size(); ++i) {
+    columns[i < 2 ? 0 : i == 3 ? 1 : 2] += keys_of_menu(*menus[i]->menu());
+  }
+  columns[2] += entries;
+  QString cells;
+  for (const QString& column : columns) {
+    cells += QStringLiteral("<td><table cellpadding=1>%1</table></td>").arg(column);
+  }
   QDialog keys(this);
   keys.setObjectName(QStringLiteral("keys"));
-  keys.setWindowTitle(tr("Keys"));
+  keys.setWindowTitle(tr("Keyboard shortcuts"));
   auto* column = new QVBoxLayout(&keys);
   auto* area = new QScrollArea(&keys);
   area->setFrameShape(QFrame::NoFrame);
-  auto* list = new QLabel(QStringLiteral("<table>%1</table>").arg(rows), area);
-  list->setContentsMargins(8, 8, 16, 8);
+  auto* list = new QLabel(QStringLiteral("<table><tr>%1</tr></table>").arg(cells), area);
+  list->setContentsMargins(8, 8, 8, 8);
   area->setWidget(list);
   column->addWidget(area);
-  keys.resize(440, 560);
+  const QSize whole = list->sizeHint() + QSize(40, 40);
+  keys.resize(whole.boundedTo(screen()->availableGeometry().size() - QSize(40, 60)));
   keys.exec();
 }
 
@@ -240,7 +281,7 @@ void Window::set_theme(Theme theme) {
 }
 
 void Window::restore_layout() {
-  resize(1440, 900);
+  fit_screen();
   first_layout_ = saveState(kLayoutVersion);
   QSettings stored = stored_settings();
   restoreGeometry(stored.value(QStringLiteral("geometry")).toByteArray());
@@ -252,11 +293,78 @@ void Window::restore_layout() {
 }
 
 void Window::reset_layout() {
-  resize(1440, 900);
+  fit_screen();
   restoreState(first_layout_, kLayoutVersion);
 }
 
+/// As large as is good to look at, and no larger than the screen with the frame around it.
+void Window::fit_screen() {
+  constexpr QSize kGood(1440, 900);
+  const QSize frame = isVisible() ? frameGeometry().size() - size()
+                                  : QSize(0, style()->pixelMetric(QStyle::PM_TitleBarHeight));
+  const QRect room = screen()->availableGeometry();
+  resize(kGood.boundedTo(room.size() - frame));
+  if (!room.contains(frameGeometry())) move(room.topLeft());
+}
+
+void Window::show_on_screen() {
+  show();
+  // The frame is known a moment later, once the window manager has put it around.
+  QTimer::singleShot(kFrameComes, this, [this] {
+    if (isMaximized() || isFullScreen()) return;
+    const QRect room = screen()->availableGeometry();
+    const QSize most = room.size() - (frameGeometry().size() - size());
+    if (width() > most.width() || height() > most.height()) resize(size().boundedTo(most));
+    if (!room.contains(frameGeometry())) move(room.topLeft());
+  });
+}
+
+/// The tabs below are made by Qt when there are some: they scroll rather than lose their names.
+void Window::childEvent(QChildEvent* event) {
+  QMainWindow::childEvent(event);
+  if (event->type() != QEvent::ChildPolished) return;
+  if (auto* tabs = qobject_cast<QTabBar*>(event->child())) {
+    tabs->setElideMode(Qt::ElideNone);
+    tabs->setUsesScrollButtons(true);
+  }
+}
+
+/// Nothing that cannot be had again is lost without a question.
+bool Window::may_close() {
+  const auto sure = [this](const QString& text, const QString& loss) {
+    QMessageBox box(QMessageBox::Question, tr("Quit?"), text, QMessageBox::Cancel, this);
+    QPushButton* go = box.addButton(loss, QMessageBox::DestructiveRole);
+    box.setDefaultButton(QMessageBox::Cancel);
+    box.exec();
+    return box.clickedButton() == go;
+  };
+  if (run_->running() &&
+      !sure(tr("A run is going on: %1").arg(run_->status()), tr("Stop it and quit"))) {
+    return false;
+  }
+  if (writer_.busy() &&
+      !sure(tr("%1 is being written.").arg(writer_.path()), tr("Quit without it"))) {
+    return false;
+  }
+  return run_->may_drop_report() && may_leave_session();
+}
+
+/// Of a session that lies in a file; what never did is kept for the next window.
+bool Window::may_leave_session() {
+  if (!desk_.document().session || !desk_.modified()) return true;
+  const auto answer = QMessageBox::question(
+      this, tr("Save?"), tr("%1 was changed since it was saved.").arg(windowFilePath()),
+      QMessageBox::Save | QMessageBox::Discard | QMessageBox::Cancel, QMessageBox::Save);
+  if (answer == QMessageBox::Save) {
+    ask_save(false);
+    return !desk_.modified();
+  }
+  return answer == QMessageBox::Discard;
+}
+
 void Window::closeEvent(QCloseEvent* event) {
+  if (!may_close()) return event->ignore();
+  keep_last_session();
   QSettings stored = stored_settings();
   stored.setValue(QStringLiteral("geometry"), saveGeometry());
   stored.setValue(QStringLiteral("layout"), saveState(kLayoutVersion));

@@ -1,7 +1,6 @@
 // Files in and out of the window.
-#include <fmt/format.h>
-
 #include <QClipboard>
+#include <QDir>
 #include <QDragEnterEvent>
 #include <QFileDialog>
 #include <QFileInfo>
@@ -12,16 +11,14 @@
 #include "cli/this_machine.hpp"
 #include "core/files.hpp"
 #include "core/model_io.hpp"
-#include "core/plan_file.hpp"
 #include "gui/candidates_view.hpp"
 #include "gui/picture.hpp"
 #include "gui/qt_text.hpp"
 #include "gui/run_view.hpp"
 #include "gui/session_io.hpp"
+#include "gui/stored_settings.hpp"
+#include "gui/welcome.hpp"
 #include "gui/window.hpp"
-#include "planner/close_up.hpp"
-#include "report/plan_files.hpp"
-#include "report/run.hpp"
 
 namespace echelon::gui {
 
@@ -32,37 +29,44 @@ Error nothing_to_export(const char* what) {
                      "choose a model on the left, and a configuration that is legal");
 }
 
+constexpr const char* kRecentFiles = "recent_files";
+
+/// Beside the window's settings.
+QString last_session_path() {
+  return QFileInfo(stored_settings().fileName()).absolutePath() +
+         QStringLiteral("/last-session.json");
+}
+
 }  // namespace
 
 bool Window::open_file(const QString& path) {
   const std::string name = path.toStdString();
-  const auto begin = [&](const Result<Sheet>& sheet) {
-    if (!sheet) {
-      say(qt_text(sheet.error().message()), true);
-      return false;
-    }
-    desk_.open(*sheet);
-    say(tr("Opened %1").arg(path));
-    return true;
-  };
+  if (const Status legible = check_json(name); !legible) {
+    say(qt_text(legible.error().message()), true);
+    return false;
+  }
   switch (kind_of(name)) {
-    case FileKind::session: session_path_ = path; return begin(read_session(name));
-    case FileKind::plan: return begin(sheet_of_plan_file(name));
+    case FileKind::session: return begin_with(path, read_session(name), true);
+    case FileKind::plan: return begin_with(path, sheet_of_plan_file(name), false);
     case FileKind::run_report:
       raise_view(tr("Run"));
+      if (!run_->may_drop_report()) return false;
       run_->open_report(path);
+      remember_file(path);
       return true;
     case FileKind::other: break;
   }
   if (const Result<ModelSpec> model = load_model(name)) {
     desk_.ask("model", name);
     desk_.seal();
+    remember_file(path);
     say(tr("Model of %1").arg(path));
     return true;
   }
   if (cli::load_cluster(name, 0)) {
     desk_.ask("cluster", name);
     desk_.seal();
+    remember_file(path);
     say(tr("Cluster of %1").arg(path));
     return true;
   }
@@ -70,37 +74,87 @@ bool Window::open_file(const QString& path) {
   return false;
 }
 
+bool Window::begin_with(const QString& path, const Result<Sheet>& sheet, bool session) {
+  if (!sheet) {
+    say(qt_text(sheet.error().message()), true);
+    return false;
+  }
+  const bool kept = path == last_session_path();
+  desk_.load(*sheet, kept ? std::string() : path.toStdString(), session && !kept);
+  if (!kept) remember_file(path);
+  say(kept ? tr("As the window was closed; Ctrl+Z goes back")
+           : tr("Opened %1; Ctrl+Z goes back").arg(path));
+  return true;
+}
+
 Status Window::save_session(const QString& path) {
   Status written = write_file(path.toStdString(), session_to_json(desk_.sheet()));
-  if (written) session_path_ = path;
+  if (written) {
+    desk_.saved_as(path.toStdString());
+    remember_file(path);
+  }
   return written;
 }
 
-Status Window::export_plan(const QString& path) {
+void Window::remember_file(const QString& path) {
+  constexpr int kRemembered = 5;
+  QSettings stored = stored_settings();
+  QStringList files = stored.value(kRecentFiles).toStringList();
+  const QString whole = QFileInfo(path).absoluteFilePath();
+  files.removeAll(whole);
+  files.prepend(whole);
+  stored.setValue(kRecentFiles, QStringList(files.mid(0, kRemembered)));
+  show_recent_files();
+}
+
+void Window::show_recent_files() {
+  QStringList files = stored_settings().value(kRecentFiles).toStringList();
+  files.removeIf([](const QString& file) { return !QFileInfo::exists(file); });
+  const QString last = last_session_path();
+  welcome_->show_recent(files, QFileInfo::exists(last) ? last : QString());
+}
+
+/// What never was in a file, for the next window.
+void Window::keep_last_session() {
+  const bool lost = desk_.asked() && desk_.document().file.empty();
+  const std::string path = last_session_path().toStdString();
+  if (!lost || !QDir().mkpath(QFileInfo(last_session_path()).absolutePath())) return;
+  if (const Status kept = write_file(path, session_to_json(desk_.sheet())); !kept) {
+    say(qt_text(kept.error().message()), true);
+  }
+}
+
+/// The worker gets a plan that nobody changes any more; the window goes on with others.
+Status Window::begin_writing(const QString& path, const char* what,
+                             Result<std::string> (*text)(const ShownPlan&, const Progress&)) {
   const PlanShown plan = desk_.plan();
-  if (!plan) return nothing_to_export("plan file");
-  const Result<PlanFile> file =
-      complete_plan_file(plan->asked.request, plan->candidate, plan->asked.provenance);
-  if (!file) return file.error();
-  return write_file(path.toStdString(), plan_file_to_json(*file));
+  if (!plan || desk_.plan_is_stale()) return nothing_to_export(what);
+  const bool begun =
+      writer_.write(path, [plan, text](const Progress& progress) { return text(*plan, progress); });
+  if (!begun) {
+    return input_error(what, writer_.path().toStdString() + " is being written",
+                       "one file at a time", "wait for it, or cancel it (Esc)");
+  }
+  say(tr("Writing %1 …").arg(path));
+  search_state();
+  refresh_actions();
+  return Done{};
+}
+
+Status Window::export_plan(const QString& path) {
+  return begin_writing(path, "plan file", &plan_file_text);
 }
 
 Status Window::export_trace(const QString& path) {
-  const PlanShown plan = desk_.plan();
-  if (!plan) return nothing_to_export("trace");
-  const PlanRequest& request = plan->asked.request;
-  constexpr double kMostInTrace = 1e6;  // 250 bytes each; Perfetto opens no more than some
-  const double instructions = instructions_of(request, plan->candidate);
-  if (instructions > kMostInTrace) {
-    return input_error("trace", fmt::format("a step of about {:.2g} instructions", instructions),
-                       fmt::format("at most {:.2g}", kMostInTrace),
-                       "a larger microbatch or fewer chunks make fewer");
-  }
-  return write_file(path.toStdString(), step_trace(simulate_plan(request, plan->candidate)));
+  return begin_writing(path, "trace", &trace_text);
+}
+
+void Window::file_written(const QString& path, const Status& status) {
+  say(status ? tr("Wrote %1").arg(path) : qt_text(status.error().message()), !status);
 }
 
 Status Window::export_table(const QString& path) {
-  if (!desk_.space()) return nothing_to_export("table");
+  if (!desk_.space() || desk_.space_is_stale()) return nothing_to_export("table");
   candidates_->show_space(desk_.space());
   return candidates_->save_csv(path);
 }
@@ -117,7 +171,7 @@ void Window::ask_open() {
 }
 
 void Window::ask_save(bool anew) {
-  QString path = session_path_;
+  QString path = desk_.document().session ? qt_text(desk_.document().file) : QString();
   if (anew || path.isEmpty()) {
     path = QFileDialog::getSaveFileName(this, tr("Save session"),
                                         path.isEmpty() ? QStringLiteral("session.json") : path,
@@ -133,7 +187,11 @@ void Window::ask_export(const QString& title, const QString& name, const QString
   const QString path = QFileDialog::getSaveFileName(this, title, name, filter);
   if (path.isEmpty()) return;
   const Status written = (this->*write)(path);
-  say(written ? tr("Wrote %1").arg(path) : qt_text(written.error().message()), !written);
+  if (!written) {
+    say(qt_text(written.error().message()), true);
+  } else if (!writer_.busy() || writer_.path() != path) {
+    say(tr("Wrote %1").arg(path));
+  }
 }
 
 void Window::copy(const std::string& text, const QString& what) {

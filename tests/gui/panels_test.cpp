@@ -70,6 +70,7 @@ TEST_CASE("what is typed is asked, and what is not set shows what holds") {
   CHECK(sequence.reason().isEmpty());
   type(sequence.entry(), "5x");
   CHECK(panels.desk.question_error());
+  QTest::keyClick(&sequence.entry(), Qt::Key_Return);
   CHECK(sequence.reason().contains("5x"));
   CHECK(panels.question.field("gpus")->reason().isEmpty());
   sequence.entry().clear();
@@ -83,6 +84,7 @@ TEST_CASE("a wrong entry is marked in place, with a border one can see") {
   gui::FlagEntry& gpus = *panels.question.field("gpus");
   const QImage before = gpus.grab().toImage();
   type(gpus.entry(), "13");
+  QTest::keyClick(&gpus.entry(), Qt::Key_Return);
   CHECK(gpus.reason().contains("16"));
   CHECK(gpus.grab().toImage() != before);
   type(gpus.entry(), "8");
@@ -107,10 +109,8 @@ TEST_CASE("any number can be typed, and an illegal one has its reason beside it"
   gui::PlanControl& tp = panels.control("tp");
   type(tp.entry(), "5");
   CHECK_FALSE(tp.reason().isEmpty());
-  CHECK(panels.controls.verdict() == "Not a plan");
+  CHECK(panels.controls.verdict() == "Invalid configuration");
   CHECK(tp.entry().text() == "5");
-  type(tp.entry(), "x");
-  CHECK(tp.reason().contains("'x'"));
   type(tp.entry(), "4");
   CHECK(tp.reason().isEmpty());
   // What breaks another flag's rule is told where the hand is.
