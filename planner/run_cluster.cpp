@@ -103,6 +103,13 @@ std::vector<std::string> gpu_words(std::string_view name) {
   return words;
 }
 
+/// "RTX 4090", "rtx-4090" and "RTX4090" are one name.
+std::string plain_gpu_name(std::string_view name) {
+  std::string plain;
+  for (const std::string& word : gpu_words(name)) plain += word;
+  return plain;
+}
+
 /// How many words of a GPU's name `words` hold, and 1 more when its chip alone means that GPU (the
 /// alias "h100"); 0 without the chip, its first word with a digit.
 std::size_t likeness(const GpuSummary& gpu, const std::vector<std::string>& words) {
@@ -119,12 +126,20 @@ std::size_t likeness(const GpuSummary& gpu, const std::vector<std::string>& word
 
 /// The entry for a name as tables, drivers or vendors write it; null for a chip we do not know.
 const RunGpu* find_run_gpu(std::string_view name) {
-  const auto* exact = std::ranges::find(kGpus, name, &RunGpu::name);
+  const std::string plain = plain_gpu_name(name);
+  const auto* exact = std::ranges::find_if(
+      kGpus, [&](const RunGpu& gpu) { return plain_gpu_name(gpu.name) == plain; });
   if (exact != kGpus.end()) return exact;
   const std::vector<std::string> words = gpu_words(name);
   std::string nearest;
   std::size_t best = 0;
   for (const GpuSummary& gpu : list_gpus()) {
+    const bool is_alias = std::ranges::any_of(
+        gpu.aliases, [&](const std::string& alias) { return plain_gpu_name(alias) == plain; });
+    if (is_alias || plain_gpu_name(gpu.spec.name) == plain) {
+      nearest = fmt::format("\"{}\"", gpu.spec.name);
+      break;
+    }
     if (const std::size_t like = likeness(gpu, words); like > best) {
       best = like;
       nearest = fmt::format("\"{}\"", gpu.spec.name);

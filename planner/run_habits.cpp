@@ -41,6 +41,12 @@ const std::array kHabits = {
               .recompute = Recompute::full,
               .flash_attention = false,
               .dropout = 0.1},
+    RunHabits{.software = "megatron-2022",
+              .stack = "megatron-2021",
+              .why = "Megatron-LM before Megatron Core, as in arXiv 2205.05198",
+              .recompute = Recompute::full,
+              .flash_attention = false,
+              .dropout = 0.1},
     RunHabits{.software = "megatron-deepspeed",
               .stack = "megatron-2021",
               .why = "Megatron-LM of 2021 with DeepSpeed's ZeRO-1",
@@ -145,6 +151,25 @@ RunHabits habits_of_unknown(const RunRow& row) {
   return habits;
 }
 
+/// "bf16 grad reduce", "grad reduce bf16", "bf16 params/compute bf16 reduce", "reduce_dtype=bf16",
+/// FSDP1's mixed_precision=PURE.
+bool reduces_16_bit(const RunRow& row) {
+  if (mentions(row.precision_detail, "mixed_precision=PURE")) return true;
+  for (const std::string* detail :
+       {&row.overlap_detail, &row.stack_detail, &row.precision_detail}) {
+    std::string text = *detail;
+    for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    for (const std::string_view format : {"bf16", "bfloat16", "fp16", "float16"}) {
+      for (const std::string_view pattern :
+           {"{} reduce", "{} reduction", "{} grad reduce", "{} gradient reduction", "reduce {}",
+            "reduce in {}", "reduction in {}", "reduce_dtype={}", "reduce_dtype {}"}) {
+        if (mentions(text, fmt::format(fmt::runtime(pattern), format))) return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 RunHabits habits_of(const RunRow& row) {
@@ -185,10 +210,7 @@ Result<PrecisionRecipe> recipe_of(const RunRow& row, const RunHabits& habits, co
       mentions(row.precision_detail, "fp32 grad accumulation")) {
     recipe.main_gradient = 4;  // an fp32 accumulator beside the 16-bit gradients
   }
-  const bool reduces_16_bit = mentions(row.overlap_detail, "bf16 grad reduce") ||
-                              mentions(row.stack_detail, "grad reduce bf16") ||
-                              mentions(row.precision_detail, "mixed_precision=PURE");
-  if (reduces_16_bit) {
+  if (reduces_16_bit(row)) {
     recipe.reduced_gradient = 2;
     // Megatron keeps its gradient buffer in the format it reduces; FSDP's shards stay fp32.
     if (stack.name == "megatron-core") recipe.main_gradient = 2;

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/product.hpp"
 #include "planner/legality.hpp"
 #include "planner/run_cluster.hpp"
 #include "planner/run_habits.hpp"
@@ -70,12 +71,13 @@ Skip degrees_of(const RunRow& row, ParallelPlan& plan, std::int64_t& global_batc
   // Megatron takes tp for the experts, too, when nothing is said (--expert-tensor-parallel-size).
   plan.etp = whole(row.experts, 1) > 1 ? whole(row.etp, 1) : 1;
   if (!row.etp && plan.ep > 1 && plan.tp > 1) inferred.push_back("etp 1");
-  const std::int64_t cut = std::int64_t{plan.tp} * plan.cp * plan.pp;
+  const std::int64_t cut =
+      saturated_product({row.tp.value_or(1), row.cp.value_or(1), row.pp.value_or(1)});
   std::int64_t dp = whole(row.dp, 0);
   if (!row.dp && !row.gpus) return "the source does not say how many GPUs";
   if (!row.dp) dp = *row.gpus / cut;
-  const std::int64_t gpus = row.gpus.value_or(cut * std::min(dp, kMostGpus));
-  if (gpus > kMostGpus || cut > kMostGpus || dp < 1 || cut * dp != gpus) {
+  const std::int64_t gpus = row.gpus.value_or(saturated_product({cut, std::min(dp, kMostGpus)}));
+  if (gpus > kMostGpus || cut > kMostGpus || dp < 1 || saturated_product({cut, dp}) != gpus) {
     return fmt::format("tp {} x cp {} x pp {} x dp {} is not {} GPUs", plan.tp, plan.cp, plan.pp,
                        dp, gpus);
   }
@@ -84,15 +86,18 @@ Skip degrees_of(const RunRow& row, ParallelPlan& plan, std::int64_t& global_batc
   const WholeCell& steps = row.grad_accumulation;
   std::int64_t microbatch = whole(row.microbatch, 0);
   global_batch = whole(row.global_batch, 0);
-  if (!row.microbatch && row.global_batch && steps && global_batch % (dp * *steps) == 0) {
-    microbatch = global_batch / (dp * *steps);
+  const std::int64_t each = saturated_product({dp, steps.value_or(1)});
+  if (!row.microbatch && row.global_batch && steps && global_batch % each == 0) {
+    microbatch = global_batch / each;
   }
   if (microbatch < 1) return "the source does not say the microbatch";
   if (!row.global_batch) {
     if (row.step_seconds && !steps) return "the source does not say the global batch";
     const std::int64_t least = plan.pp;  // what fills the pipeline: enough for the peak of memory
     if (!steps) inferred.push_back(fmt::format("{} microbatches per step", least));
-    global_batch = microbatch * dp * steps.value_or(least);
+    constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
+    global_batch =
+        std::min(kMostSamples, saturated_product({microbatch, dp, steps.value_or(least)}));
   }
   plan.microbatch = static_cast<int>(microbatch);
   const std::int64_t samples = microbatch * dp;

@@ -15,7 +15,8 @@ namespace echelon {
 /// Names of the GPU catalog, sorted.
 [[nodiscard]] std::vector<std::string> gpu_catalog();
 
-/// The embedded text whose file name or "aliases" contain `name` (case ignored).
+/// The embedded text whose file name, "name" or "aliases" are `name`; case, blanks, dashes and
+/// underscores are ignored.
 [[nodiscard]] std::optional<EmbeddedFile> find_embedded_cluster(std::string_view name);
 [[nodiscard]] std::optional<EmbeddedFile> find_embedded_gpu(std::string_view name);
 

@@ -11,18 +11,23 @@ namespace echelon {
 
 namespace {
 
-std::string lowered(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+/// "RTX 4090", "rtx-4090" and "RTX4090" are one name.
+std::string plain_name(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == ' ' || c == '-' || c == '_') continue;
+    result += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   return result;
 }
 
-std::vector<std::string> aliases_of(const EmbeddedFile& file) {
+/// What a description calls itself, and its aliases.
+std::vector<std::string> names_in(const EmbeddedFile& file) {
   const Result<Json> parsed = parse_json(file.content, file.name);
   EXPECTS(parsed.ok(), parsed.ok() ? "" : parsed.error().message());
   std::vector<std::string> names;
+  const auto own = parsed->find("name");
+  if (own != parsed->end() && own->is_string()) names.push_back(own->get<std::string>());
   const auto at = parsed->find("aliases");
   if (at == parsed->end() || !at->is_array()) return names;
   for (const Json& alias : *at) names.push_back(alias.get<std::string>());
@@ -30,13 +35,14 @@ std::vector<std::string> aliases_of(const EmbeddedFile& file) {
 }
 
 std::optional<EmbeddedFile> find(std::span<const EmbeddedFile> files, std::string_view name) {
-  const std::string wanted = lowered(name);
+  const std::string wanted = plain_name(name);
+  if (wanted.empty()) return std::nullopt;
   for (const EmbeddedFile& file : files) {
-    if (file.name == wanted) return file;
+    if (plain_name(file.name) == wanted) return file;
   }
   for (const EmbeddedFile& file : files) {
-    for (const std::string& alias : aliases_of(file)) {
-      if (lowered(alias) == wanted) return file;
+    for (const std::string& own : names_in(file)) {
+      if (plain_name(own) == wanted) return file;
     }
   }
   return std::nullopt;
@@ -56,7 +62,7 @@ Error unknown(std::string_view what, std::string_view name, std::string_view whe
   std::string list;
   for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
   for (const EmbeddedFile& file : files) {
-    for (std::string& alias : aliases_of(file)) known.push_back(std::move(alias));
+    for (std::string& own : names_in(file)) known.push_back(std::move(own));
   }
   std::string hint = did_you_mean(name, known);
   if (!hint.empty()) hint += " ";

@@ -189,6 +189,47 @@ TEST_CASE("gradients reduced in 16 bits are 2 bytes on the wire") {
   CHECK(mapped(fp32).job.precision.reduced_gradient == 4);
 }
 
+TEST_CASE("16-bit reduction is read as the sources write it, fp32 reduction as well") {
+  RunRow fsdp = row("N0731");
+  fsdp.stack_detail.clear();
+  const auto reduced = [&](const char* detail) {
+    RunRow run = fsdp;
+    run.precision_detail = detail;
+    return mapped(run).job.precision.reduced_gradient;
+  };
+  CHECK(reduced("bf16 params/compute bf16 reduce") == 2);
+  CHECK(reduced("bf16; reduce in BF16") == 2);
+  CHECK(reduced("MixedPrecision(reduce_dtype=bfloat16)") == 2);
+  CHECK(reduced("bf16 params/compute fp32 reduce") == 4);
+  CHECK(reduced("bf16, fp32 grad accumulation/reduce, distributed optimizer") == 4);
+}
+
+TEST_CASE("GPUs of the catalog are found however their names are written") {
+  RunRow run = row("nanotron-0469");
+  for (const char* name : {"RTX 4090", "RTX-4090", "rtx4090", "NVIDIA GeForce RTX 4090"}) {
+    CAPTURE(name);
+    run.gpu = name;
+    CHECK(mapped(run).cluster.gpu().name == "RTX 4090");
+  }
+  run.gpu = "RTX 3090";
+  CHECK(mapped(run).cluster.gpu().name == "RTX 3090");
+  run.gpu = "h100-sxm5-80gb";
+  CHECK(mapped(run).cluster.gpu().name == "H100-SXM5-80GB");
+}
+
+TEST_CASE("Megatron-LM of 2022 is the one before Megatron Core") {
+  RunRow run = row("nanotron-0469");
+  run.stack = "megatron-2022";
+  run.flash_attention.reset();
+  run.zero = 1;
+  const MappedRun old = mapped(run);
+  CHECK(old.stack.name == "megatron-2021");
+  CHECK_FALSE(old.job.flash_attention);
+  CHECK(old.substitute == "");
+  run.stack = "megatron-core";
+  CHECK(mapped(run).stack.name == "megatron-core");
+}
+
 TEST_CASE("a network the job measured bounds the described one for data-parallel groups") {
   RunRow run = row("nanotron-0135");  // 16 nodes on a slow day
   run.net_allgather_busbw_GBps = 26;

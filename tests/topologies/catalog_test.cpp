@@ -129,6 +129,24 @@ TEST_CASE("an unknown GPU needs only its data-sheet numbers") {
   CHECK(assumed >= 5);  // fp32, boost, l2, launch, compute capability
 }
 
+TEST_CASE("names of the catalog match whatever their case, blanks and dashes") {
+  for (const char* name : {"RTX 4090", "rtx-4090", "RTX4090", "Rtx_4090"}) {
+    CAPTURE(name);
+    const Result<GpuDescription> gpu = load_gpu(name, "test");
+    REQUIRE(gpu.ok());
+    CHECK(gpu->spec.name == "RTX 4090");
+  }
+  CHECK(load_machine("DGX H100").ok());
+  CHECK_FALSE(load_gpu("", "test").ok());
+  CHECK_FALSE(load_gpu("- -", "test").ok());
+  // What a description calls itself names it and no other.
+  for (const std::string& name : gpu_catalog()) {
+    CAPTURE(name);
+    const std::string own = load_gpu(name, "test")->spec.name;
+    CHECK(load_gpu(own, "test")->spec.name == own);
+  }
+}
+
 TEST_CASE("an unknown GPU name is answered with the nearest") {
   const Result<GpuDescription> gpu = load_gpu("h100-smx", "my.json at /gpu");
   REQUIRE_FALSE(gpu.ok());

@@ -1,0 +1,29 @@
+// Products of numbers that users give: they may exceed 64 bits, and must not wrap around.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+
+namespace echelon {
+
+/// The product of numbers that are at least 0, or nothing where 64 bits cannot hold it.
+[[nodiscard]] constexpr std::optional<std::int64_t> checked_product(
+    std::initializer_list<std::int64_t> factors) {
+  std::int64_t product = 1;
+  bool fits = true;
+  for (const std::int64_t factor : factors) {
+    if (factor == 0) return 0;
+    fits = fits && !__builtin_mul_overflow(product, factor, &product);
+  }
+  return fits ? std::optional(product) : std::nullopt;
+}
+
+/// The same, or the largest number there is: for comparisons, where "too many" is enough.
+[[nodiscard]] constexpr std::int64_t saturated_product(
+    std::initializer_list<std::int64_t> factors) {
+  return checked_product(factors).value_or(std::numeric_limits<std::int64_t>::max());
+}
+
+}  // namespace echelon
