@@ -9,7 +9,6 @@
 #include <memory>
 
 #include "core/nearest.hpp"
-#include "report/text.hpp"
 
 namespace echelon::cli {
 
@@ -216,8 +215,6 @@ Result<Arguments> parse_arguments(int argc, const char* const* argv) {
   if (!parsed->unknown.empty()) return unknown_flag(parsed->unknown.front());
 
   Arguments arguments;
-  arguments.command_line = "plan";
-  for (int i = 1; i < argc; ++i) arguments.command_line += " " + shell_quoted(argv[i]);
   arguments.words = parsed->words;
   if (const Status values = collect_values(*parsed, arguments); !values) return values.error();
   if (const Status switches = collect_switches(*parsed, arguments); !switches) {

@@ -17,7 +17,6 @@ struct Arguments {
   bool verb_given = false;                                ///< false: `search` by default
   std::vector<std::string> words;                         ///< positionals after the verb
   std::map<std::string, std::string, std::less<>> flags;  ///< switches hold "true" or "false"
-  std::string command_line;                               ///< as typed, quoted for a shell
 
   [[nodiscard]] bool has(std::string_view flag) const { return flags.find(flag) != flags.end(); }
   [[nodiscard]] std::optional<std::string> value(std::string_view flag) const;

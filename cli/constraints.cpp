@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <string>
 
 #include "cli/request.hpp"
@@ -78,6 +79,17 @@ Result<double> parse_offload(const Setting& setting) {
   return parse_ratio(std::string_view(setting.value).substr(kWhat.size()), setting.where, 0, 1);
 }
 
+/// Whole bytes: a plan file holds them as such.
+Result<Bytes> parse_bucket(const Setting& setting) {
+  constexpr Bytes kMost{1e15};
+  const Result<Bytes> size = parse_bytes(setting.value, setting.where);
+  if (!size || (*size >= kByte && *size <= kMost)) {
+    return size ? Result(Bytes{std::floor(size->in(kByte))}) : size;
+  }
+  return input_error(setting.where, fmt::format("'{}'", setting.value.substr(0, 40)),
+                     "a size from 1 byte to 1 PB, for example 25MB");
+}
+
 Error not_priced(const Setting& setting, std::string what, std::string expected = {}) {
   return input_error(setting.where, std::move(what) + " is not priced by this version",
                      std::move(expected));
@@ -111,6 +123,7 @@ Result<PlanConstraints> constraints_of(const Settings& settings) {
             [](const Setting& s) { return parse_recompute(s.value, s.where); });
   fill.read("schedule", pinned.schedule,
             [](const Setting& s) { return parse_schedule(s.value, s.where); });
+  fill.read("bucket", pinned.bucket, parse_bucket);
   if (fill.error()) return *fill.error();
   if (pinned.zero && *pinned.zero > 3) {
     return input_error(settings.find("zero")->where, fmt::format("ZeRO stage {}", *pinned.zero),
@@ -148,6 +161,8 @@ PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& change
   }
   if (changes.pp || changes.vpp) pinned.schedule.reset();
   if (changes.pp) pinned.vpp.reset();
+  // Without data parallelism, and from ZeRO-2 on, gradients have no buckets.
+  if (changes.zero.value_or(0) >= 2 || changes.dp.value_or(2) == 1) pinned.bucket.reset();
   return overlaid(std::move(pinned), changes);
 }
 

@@ -86,6 +86,10 @@ const std::vector<Flag>& flag_table() {
        true, false, "tp-cp-ep-dp-pp tp-cp-ep-pp-dp"},
       {"offload", "LIST", "state kept in host memory: optimizer=SHARE, for example optimizer=1",
        kLayout},
+      {"bucket", "SIZE",
+       "gradients reduced together over data parallel ranks, for example 25MB (ZeRO 0 and 1); "
+       "default: the framework's own rule",
+       kLayout},
       // Search
       {"objective", "NAME",
        "what is best: step-time (unless given), cost (GPU time paid), memory-headroom, goodput "
@@ -93,11 +97,11 @@ const std::vector<Flag>& flag_table() {
        kSearch, true, false, "step-time cost memory-headroom goodput"},
       {"gpus-at-most", "N", "search every sensible number of GPUs up to N, in place of --gpus",
        kSearch},
-      {"top", "K", "plans to show; 5 unless given", kSearch},
+      {"top", "K", "plans to show; 5 unless given", kSearchAlone | kWindow},
       {"exhaustive", "", "price every legal combination instead of bounding", kSearch},
-      {"budget", "SECONDS", "stop the search after so long and say how far the proof is", kSearch},
+      {"budget", "SECONDS", "stop the search after so long and say how far the proof is",
+       kSearchAlone},
       // In the contract, not in this version
-      {"bucket", "BYTES", "size of a gradient bucket", kLater | kConfiguration},
       {"moe-dispatch", "KIND", "how tokens reach experts", kLater | kConfiguration},
       {"allow", "AXES", "axes the search may use", kLater | kSearch},
       {"forbid", "AXES", "axes the search may not use", kLater | kSearch},

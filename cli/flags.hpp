@@ -25,6 +25,7 @@ enum Group : unsigned {
   kCalibrate = 2048,
   kWindow = 4096,
   kImport = 8192,
+  kSearchAlone = 16384,  ///< a search's, not an explanation's
 };
 
 struct Flag {

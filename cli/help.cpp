@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array<Section, 11> kSections = {{{kJob, "What is trained, and on what"},
                                                 {kLayout, "The plan (in a search: fixes the axis)"},
-                                                {kSearch, "Search"},
+                                                {kSearch | kSearchAlone, "Search"},
                                                 {kExplain, "Explanation"},
                                                 {kValidate, "Validation"},
                                                 {kCollectives, "Collectives"},

@@ -121,6 +121,18 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Stack& stac
                      fmt::format("one of {}", fmt::join(formats, ", ")));
 }
 
+/// What was asked for without flash attention would be executed with it.
+Error no_scores(const Setting& flash, const Stack& stack) {
+  const bool typed = flash.where.starts_with("--");
+  return input_error(
+      flash.where,
+      fmt::format("no flash attention with {}, whose attention keeps no sequence x sequence matrix",
+                  stack.name),
+      "flash attention",
+      typed ? "drop the flag, or plan for a stack that has both: --stack megatron-core"
+            : "plan predict FILE --flash-attention -o NEW");
+}
+
 }  // namespace
 
 Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, const Stack& stack,
@@ -146,6 +158,7 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, con
     const Result<bool> on = parse_switch(*flash);
     if (!on) return on.error();
     job.flash_attention = *on;
+    if (!*on && !stack.materialised_attention) return no_scores(*flash, stack);
   } else {
     assumed.emplace_back("flash attention (--no-flash-attention)");
   }

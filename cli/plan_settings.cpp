@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/constraints.hpp"
+#include "core/product.hpp"
 #include "planner/candidates.hpp"
 #include "planner/pinning.hpp"
 #include "report/text.hpp"
@@ -74,7 +75,9 @@ Settings balanced(const PlanRequest& request, const Settings& plan,
     if (locked.contains(flag)) continue;
     std::int64_t others = degree_of(plan, "dp").value_or(1);
     for (const char* other : {"pp", "tp", "cp"}) {
-      if (std::string_view(other) != flag) others *= degree_of(plan, other).value_or(1);
+      if (std::string_view(other) != flag) {
+        others = saturated_product({others, degree_of(plan, other).value_or(1)});
+      }
     }
     if (others <= 0 || gpus % others != 0) continue;
     std::set<std::string> kept = locked;
@@ -121,7 +124,10 @@ std::vector<std::int64_t> values_of(const PlanRequest& request, const Settings& 
     const std::int64_t dp = degree("dp");
     return divisors(samples % dp == 0 ? samples / dp : samples);
   }
-  if (flag == "shard-group") return divisors(degree("dp") * degree("cp"));
+  if (flag == "shard-group") {
+    const std::int64_t data = saturated_product({degree("dp"), degree("cp")});
+    return data <= gpus ? divisors(data) : std::vector<std::int64_t>{};
+  }
   return {};
 }
 
@@ -159,6 +165,7 @@ Settings settings_of(const PlanConstraints& pinned) {
   list("selective-layers", pinned.selective_layers);
   list("layers-per-stage", pinned.layers_per_stage);
   name("schedule", pinned.schedule);
+  if (pinned.bucket) set_flag(out, "bucket", fmt::format("{:.0f}", pinned.bucket->in(kByte)));
   if (pinned.overlap_dp || pinned.overlap_tp || pinned.overlap_pp) {
     std::vector<const char*> axes;
     if (pinned.overlap_dp.value_or(false)) axes.push_back("dp");
@@ -210,6 +217,7 @@ Settings without_defaults(const PlanRequest& request, Settings all) {
                            "recompute-layers",
                            "selective-layers",
                            "overlap",
+                           "bucket",
                            "rank-order",
                            "cp-comm",
                            "offload",

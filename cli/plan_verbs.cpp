@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "cli/plan_settings.hpp"
 #include "cli/request.hpp"
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
@@ -92,6 +93,15 @@ std::vector<Sensitivity> cheap_sensitivities(const Choice& choice) {
   return sensitivities(choice.request, *winner);
 }
 
+TypedSearch typed_search(const Arguments& arguments) {
+  Settings flags = settings_of_flags(arguments);
+  flags.erase("output");
+  const std::string_view rest = arguments.has("no-config") ? " --no-config" : "";
+  return {fmt::format("{}{}", command_of("search", flags), rest),
+          fmt::format("{}{}", command_of("explain", flags), rest),
+          arguments.value("output").value_or("")};
+}
+
 }  // namespace
 
 Result<Outcome> search_verb(const Invocation& call) {
@@ -121,7 +131,7 @@ Result<Outcome> search_verb(const Invocation& call) {
   } else {
     const std::vector<Sensitivity> changes = cheap_sensitivities(*choice);
     outcome.output =
-        search_text(*choice, most_valuable(changes), call.arguments.command_line, call.style);
+        search_text(*choice, most_valuable(changes), typed_search(call.arguments), call.style);
   }
   if (winner != nullptr) {
     const Status written = destination.write(request, *winner, asked->provenance,

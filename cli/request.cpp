@@ -125,13 +125,35 @@ Status read_limits(const Settings& settings, PlanRequest& request) {
     request.assumptions.push_back(fmt::format("{} of each GPU's memory kept free (--max-memory)",
                                               with_gib(request.kept_free())));
   }
+  return Done{};
+}
+
+/// How much of the search is wanted.
+Status read_search(const Settings& settings, PlanRequest& request) {
   if (const Setting* setting = settings.find("top")) {
+    constexpr int kMostListed = 10'000;  // of which each is simulated
     const Result<int> top = parse_int(setting->value, setting->where);
     if (!top) return top.error();
+    if (*top > kMostListed) {
+      return input_error(setting->where, setting->value.substr(0, 40),
+                         fmt::format("at most {} plans", grouped(kMostListed)));
+    }
     request.top = *top;
   }
-  request.exhaustive = settings.has("exhaustive");
+  if (const Setting* setting = settings.find("exhaustive")) {
+    const Result<bool> all = parse_switch(*setting);
+    if (!all) return all.error();
+    request.exhaustive = *all;
+  }
   return Done{};
+}
+
+Result<std::optional<Seconds>> budget_of(const Settings& settings) {
+  const Setting* setting = settings.find("budget");
+  if (setting == nullptr) return std::optional<Seconds>{};
+  const Result<double> seconds = parse_ratio(setting->value, setting->where, 1e-6, 1e6);
+  if (!seconds) return at(*setting, seconds.error());
+  return std::optional(Seconds{*seconds});
 }
 
 /// A plan for a machine that is described differently today would be priced as something that was
@@ -300,18 +322,15 @@ Result<Asked> understand(const Settings& settings) {
   leave_out_dropout(request);
   note_not_executed(request);
   if (const Status limits = read_limits(settings, request); !limits) return limits.error();
+  if (const Status search = read_search(settings, request); !search) return search.error();
   if (const Status operations = read_operations(settings, request); !operations) {
     return operations.error();
   }
-  std::optional<Seconds> budget;
-  if (const Setting* setting = settings.find("budget")) {
-    const Result<double> seconds = parse_ratio(setting->value, setting->where, 1e-6, 1e6);
-    if (!seconds) return at(*setting, seconds.error());
-    budget = Seconds{*seconds};
-  }
+  const Result<std::optional<Seconds>> budget = budget_of(settings);
+  if (!budget) return budget.error();
   return Asked{std::move(request),
                {std::string(version()), machine->cluster_name, machine->calibration_path},
-               budget};
+               *budget};
 }
 
 Result<Asked> understand(const PlanFile& file, const std::string& path, const Settings& changes) {
@@ -372,6 +391,9 @@ Result<Asked> understand(const PlanFile& file, const std::string& path, const Se
   if (changes.has("max-memory")) {
     if (const Status limits = read_limits(settings, request); !limits) return limits.error();
   }
+  if (const Status search = read_search(changes, request); !search) return search.error();
+  const Result<std::optional<Seconds>> budget = budget_of(changes);
+  if (!budget) return budget.error();
   if (const Status operations = read_operations(changes, request); !operations) {
     return operations.error();
   }
@@ -380,7 +402,8 @@ Result<Asked> understand(const PlanFile& file, const std::string& path, const Se
     request.assumptions.push_back(rates_changed(file, machine->calibration));
   }
   return Asked{std::move(request),
-               {std::string(version()), machine->cluster_name, machine->calibration_path}};
+               {std::string(version()), machine->cluster_name, machine->calibration_path},
+               *budget};
 }
 
 }  // namespace echelon::cli

@@ -1,9 +1,13 @@
 #include "cli/run_relief.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
+#include "core/plan_fields.hpp"
 #include "planner/pinning.hpp"
 #include "planner/why_not.hpp"
 #include "report/text.hpp"
@@ -22,30 +26,28 @@ PlanConstraints choices_of(const ParallelPlan& plan) {
   c.overlap_dp.reset();
   c.overlap_tp.reset();
   c.overlap_pp.reset();
+  c.bucket.reset();
   return c;
 }
 
-/// "--zero 3 instead of 0, --microbatch 1 instead of 2"
-std::string changed_flags(const ParallelPlan& from, const ParallelPlan& to) {
-  std::string text;
-  const auto say = [&](const char* flag, const auto& before, const auto& after) {
-    if (before == after) return;
-    text += fmt::format("{}--{} {} instead of {}", text.empty() ? "" : ", ", flag, after, before);
-  };
-  say("tp", from.tp, to.tp);
-  say("cp", from.cp, to.cp);
-  say("pp", from.pp, to.pp);
-  say("dp", from.dp, to.dp);
-  say("vpp", from.vpp, to.vpp);
-  say("microbatch", from.microbatch, to.microbatch);
-  say("zero", from.zero, to.zero);
-  say("sequence-parallel", from.sequence_parallel ? "on" : "off",
-      to.sequence_parallel ? "on" : "off");
-  say("recompute", name_of(from.recompute), name_of(to.recompute));
-  return text;
-}
-
 }  // namespace
+
+std::string changed_flags(const ParallelPlan& from, const ParallelPlan& to) {
+  std::vector<std::string> texts;
+  for (const PlanField* field : chosen_differences(from, to)) {
+    const auto* choice = std::get_if<bool ParallelPlan::*>(&field->member);
+    const bool is_switch = choice != nullptr && field->flag != "overlap";
+    std::string text;
+    if (is_switch) {
+      text = fmt::format("--{}{}", to.**choice ? "" : "no-", field->flag);
+    } else {
+      text = fmt::format("--{} {} instead of {}", field->flag, flag_text(*field, to),
+                         flag_text(*field, from));
+    }
+    if (std::ranges::find(texts, text) == texts.end()) texts.push_back(std::move(text));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
 
 std::string cheapest_relief(const PlanRequest& request, const ParallelPlan& plan, Bytes available) {
   PlanRequest smaller = request;

@@ -17,7 +17,7 @@ const std::vector<Verb>& verb_table() {
        "",
        0,
        0,
-       kOfPlan | kSearch | kPlanFile,
+       kOfPlan | kSearch | kSearchAlone | kPlanFile,
        "find the fastest plan that fits (the default verb)",
        "Prices every legal combination of tensor, pipeline and data parallelism, virtual stages, "
        "microbatch, ZeRO stage, sequence parallelism and recomputation. An axis given as a flag "

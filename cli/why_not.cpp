@@ -16,7 +16,7 @@ namespace echelon::cli {
 
 namespace {
 
-constexpr std::array<std::string_view, 18> kKeys = {"tp",
+constexpr std::array<std::string_view, 19> kKeys = {"tp",
                                                     "pp",
                                                     "dp",
                                                     "vpp",
@@ -33,7 +33,8 @@ constexpr std::array<std::string_view, 18> kKeys = {"tp",
                                                     "selective-layers",
                                                     "cp-comm",
                                                     "rank-order",
-                                                    "offload"};
+                                                    "offload",
+                                                    "bucket"};
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kShort = {
     {{"sp", "sequence-parallel"}, {"mb", "microbatch"}, {"micro-batch", "microbatch"}}};
 

@@ -39,11 +39,16 @@ int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk) {
 RecomputedLayers recomputed_layers(const ParallelPlan& plan, int rank, int before, int size) {
   const auto s = static_cast<std::size_t>(rank);
   const bool mixed = plan.recompute == Recompute::mixed;
-  const int full = mixed || plan.recompute == Recompute::full ? plan.recompute_layers[s] : 0;
-  int selective = mixed ? plan.selective_layers[s] : 0;
+  // 64 bits: a search looks at counts that users pinned before it knows whether they are legal.
+  const std::int64_t full =
+      mixed || plan.recompute == Recompute::full ? plan.recompute_layers[s] : 0;
+  std::int64_t selective = mixed ? plan.selective_layers[s] : 0;
   if (plan.recompute == Recompute::selective) selective = plan.layers_per_stage[s];
-  const int fully = std::clamp(full - before, 0, size);
-  return {fully, std::clamp(full + selective - before, 0, size) - fully};
+  const auto within = [&](std::int64_t layers) {
+    return static_cast<int>(std::clamp<std::int64_t>(layers - before, 0, size));
+  };
+  const int fully = within(full);
+  return {fully, within(full + selective) - fully};
 }
 
 std::string_view name_of(RankOrder order) {

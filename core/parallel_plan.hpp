@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "core/product.hpp"
 #include "core/result.hpp"
+#include "core/units.hpp"
 
 namespace echelon {
 
@@ -31,6 +34,7 @@ enum class RankOrder { dp_inside_pp, pp_inside_dp };
 [[nodiscard]] Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where);
 
 /// Degrees per axis, and every choice that changes memory or time. gpus = tp·cp·dp·pp.
+/// core/plan_fields.hpp lists the members for whoever walks all of them.
 struct ParallelPlan {
   int tp = 1;
   int cp = 1;
@@ -55,17 +59,21 @@ struct ParallelPlan {
   bool overlap_dp = true;   ///< gradient reduction and parameter gather run beside compute
   bool overlap_tp = false;  ///< tensor-parallel collectives are split and run beside their GEMMs
   bool overlap_pp = false;  ///< pipeline sends run beside compute
+  /// Gradients, as they are reduced, of one collective of the data-parallel reduction; empty: as
+  /// many as the framework puts together by default.
+  std::optional<Bytes> bucket;
 
   bool operator==(const ParallelPlan&) const = default;
 
-  [[nodiscard]] std::int64_t gpus() const { return std::int64_t{tp} * cp * dp * pp; }
+  /// Saturates where the product exceeds 64 bits.
+  [[nodiscard]] std::int64_t gpus() const { return saturated_product({tp, cp, dp, pp}); }
   /// Ranks that hold the same experts: tp·cp·dp / (ep·etp).
   [[nodiscard]] std::int64_t expert_dp() const {
-    return std::int64_t{tp} * cp * dp / (std::int64_t{ep} * etp);
+    return saturated_product({tp, cp, dp}) / (std::int64_t{ep} * etp);
   }
   /// Copies of the sharded state: dp·cp / shard group. Megatron-LM calls them
   /// --num-distributed-optimizer-instances.
-  [[nodiscard]] int instances() const { return dp * cp / shard_group; }
+  [[nodiscard]] std::int64_t instances() const { return std::int64_t{dp} * cp / shard_group; }
   /// Microbatches per step and data-parallel rank. `check_plan` demands that the division is exact;
   /// rounding up serves measured runs of stacks that pad the last one.
   [[nodiscard]] std::int64_t microbatches_rounded_up(std::int64_t global_batch) const {

@@ -11,6 +11,7 @@ namespace echelon {
 namespace {
 
 constexpr double kHuge = 1e30;
+constexpr double kMostBucket = 1e15;
 
 std::int64_t limit_of_int() { return std::numeric_limits<int>::max(); }
 
@@ -189,7 +190,9 @@ Json plan_json(const ParallelPlan& plan, std::int64_t global_batch) {
            {"rank_order", name_of(plan.rank_order)},
            {"shard_group", plan.shard_group},
            {"overlap", std::move(overlap)},
-           {"offload", std::move(offload)}};
+           {"offload", std::move(offload)},
+           {"bucket_bytes", nullptr}};
+  if (plan.bucket) out["bucket_bytes"] = whole_bytes(*plan.bucket);
   if (plan.recompute == Recompute::mixed) out["selective_layers"] = plan.selective_layers;
   return out;
 }
@@ -289,7 +292,10 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
   JsonReader away(offload, where, pointer + "/offload");
   plan.offload_optimizer = away.number_or("optimizer", 0, 1, 0);
   if (const Status read = away.finish(); !read) return read.error();
-  reader.ignore({"microbatches"});  // derived
+  // Plans without it were written before there was a choice.
+  if (reader.has("bucket_bytes"))
+    plan.bucket = Bytes{reader.number("bucket_bytes", 1, kMostBucket)};
+  reader.ignore({"microbatches", "bucket_bytes"});  // derived; null: the framework's own
   if (const Status read = reader.finish(); !read) return read.error();
   const Result<Recompute> policy = parse_recompute(recompute, reader.pointer_to("recompute"));
   if (!policy) return policy.error();

@@ -1,5 +1,7 @@
 #include "costmodel/stack.hpp"
 
+#include <fmt/format.h>
+
 #include "core/nearest.hpp"
 
 namespace echelon {
@@ -131,6 +133,7 @@ std::vector<Stack> make_stacks() {
     s.name = "echelon";
     s.source = "Echelon's own runtime: C++ launch path, fused loss, recomputed layers per stage";
     s.dropout = false;
+    s.materialised_attention = false;  // runtime/cpu/attention.cpp, runtime/cuda/attention.cpp
     s.zero23_with_pipeline = true;
     s.per_stage_recompute = true;
     s.zero_bubble = true;
@@ -148,6 +151,19 @@ std::vector<Stack> make_stacks() {
 }
 
 }  // namespace
+
+std::string why_no_buckets(const Stack& stack, const ParallelPlan& plan) {
+  if (plan.dp == 1 && plan.cp == 1) return "dp 1: no gradients are reduced";
+  if (plan.zero >= 2) {
+    return fmt::format("ZeRO-{}: gradients are reduced layer by layer", plan.zero);
+  }
+  if (!stack.overlaps_dp) return fmt::format("{}, which reduces all at once", stack.name);
+  if (stack.reduces_in_ddp && plan.zero > 0) {
+    return fmt::format("{} at ZeRO-{}, which reduces all at once", stack.name, plan.zero);
+  }
+  if (!plan.overlap_dp) return "no overlap of dp: one reduction follows the backward";
+  return {};
+}
 
 const std::vector<Stack>& stacks() {
   static const std::vector<Stack> all = make_stacks();

@@ -32,6 +32,7 @@ struct Stack {
   bool offload_optimizer = false;         ///< master weights and moments can live in host memory
   bool zero_bubble = false;               ///< offers ZB-H1
   bool overlaps_every_message = false;    ///< pipeline messages beside compute without interleaving
+  bool materialised_attention = true;     ///< offers attention that keeps its matrix of scores
   bool per_stage_recompute = false;       ///< recomputed layers may differ between stages
   bool mixed_recompute = false;  ///< … and a stage may recompute some selectively as well
   /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).
@@ -81,5 +82,9 @@ struct Stack {
 /// llm-foundry, deepspeed, echelon.
 [[nodiscard]] const std::vector<Stack>& stacks();
 [[nodiscard]] Result<Stack> find_stack(std::string_view name);
+
+/// Why a plan's gradients are not reduced in buckets; "" where they are: over more than one rank,
+/// beside the backward, at ZeRO-0 and 1 (from ZeRO-2 on layer by layer).
+[[nodiscard]] std::string why_no_buckets(const Stack& stack, const ParallelPlan& plan);
 
 }  // namespace echelon

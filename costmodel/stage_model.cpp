@@ -185,7 +185,22 @@ StageTimes StageModel::times(const Stage& stage) const {
 /// A reduction is cut into buckets of max(40 M, 1 M · dp) parameters, or DDP's 25 MiB of 16-bit
 /// gradients. Sources: Megatron-Core distributed_data_parallel_config, bucket_size; torch
 /// DistributedDataParallel, bucket_cap_mb.
-double StageModel::buckets(double parameters) const {
+///
+/// The plan's own size: whole layers of one chunk, as many as it holds and at least one; embedding
+/// and head go with the layers beside them. What the lowered schedule reduces:
+///   vpp · ⌈⌊layers / vpp⌋ / max(1, ⌊bucket / gradients of a layer⌋)⌉
+/// Checked by: tests/costmodel/schedule_of_plan_test.cpp, tests/loop/bucket_test.cpp.
+double StageModel::buckets(const Stage& stage, double parameters) const {
+  if (plan_.bucket) {
+    const double layers = stage.layers.total();
+    if (layers < 1) return plan_.vpp;
+    const double all = stage.layers.dense * costs_.dense.parameters +
+                       stage.layers.moe * (costs_.moe.parameters + costs_.moe.experts);
+    const Bytes layer{all / layers * recipe_.reduced_gradient};
+    const double held = std::max(1.0, std::floor(*plan_.bucket / layer));
+    const double of_chunk = std::max(1.0, std::floor(layers / plan_.vpp));
+    return plan_.vpp * std::ceil(of_chunk / held);
+  }
   if (pricer_.stack().reduces_in_ddp) {
     constexpr double kBucket = 25 * 1024 * 1024 / 2.0;
     return plan_.zero == 0 ? std::max(1.0, std::ceil(parameters / kBucket)) : 1.0;
@@ -195,11 +210,13 @@ double StageModel::buckets(double parameters) const {
 
 /// All-reduce (ZeRO-0) or reduce-scatter over the shard group and all-reduce over its replicas.
 /// Every bucket of Megatron-Core's after the first pays the latency again. DDP's many do not: the
-/// published runs of nanotron at ZeRO-0 show none of it (docs/accuracy-notes.md).
-Seconds StageModel::reduce(double parameters, const GroupLinks& shard,
+/// published runs of nanotron at ZeRO-0 show none of it (docs/accuracy-notes.md). Those of a size
+/// that the plan sets do in every stack.
+Seconds StageModel::reduce(const Stage& stage, double parameters, const GroupLinks& shard,
                            const GroupLinks& replicas) const {
   const Bytes payload{parameters * recipe_.reduced_gradient};
-  const double more = pricer_.stack().reduces_in_ddp ? 0.0 : buckets(parameters) - 1;
+  const bool hidden = pricer_.stack().reduces_in_ddp && !plan_.bucket;
+  const double more = hidden ? 0.0 : buckets(stage, parameters) - 1;
   Seconds comm;
   if (plan_.zero == 0) {
     comm = all_reduce(payload, shard) + all_reduce(payload, replicas);
@@ -207,6 +224,13 @@ Seconds StageModel::reduce(double parameters, const GroupLinks& shard,
     comm = reduce_scatter(payload, shard) + all_reduce(payload / shard.ranks, replicas);
   }
   return shard.ranks > 1 ? comm + more * (shard.base + ring_latency(shard, 1)) : comm;
+}
+
+/// Of everything a stage holds.
+Seconds StageModel::reduce(const Stage& stage, const Parameters& p) const {
+  const Seconds comm = reduce(stage, p.replicated, shard_, replicas_);
+  if (p.experts <= 0) return comm;
+  return comm + reduce(stage, p.experts, expert_shard_links_, expert_replicas_);
 }
 
 StageTraffic StageModel::traffic(const Stage& stage) const {
@@ -217,11 +241,10 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
   out.saved = kept_by_layers(stage);
   if (first(stage)) out.saved += costs_.embedding_saved;
   if (last(stage)) out.saved += costs_.head_saved;
-  out.buckets = buckets(p.replicated + p.experts);
-  out.reduce = reduce(p.replicated, shard_, replicas_);
+  out.buckets = buckets(stage, p.replicated + p.experts);
+  out.reduce = reduce(stage, p);
   out.gather = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
   if (p.experts > 0) {
-    out.reduce += reduce(p.experts, expert_shard_links_, expert_replicas_);
     out.gather += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
   }
   return out;
@@ -235,11 +258,10 @@ Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const
   const Seconds tied = holds_tied ? tied_sync_ : Seconds{};
   if (plan_.zero >= 2) return tied;
   const Parameters p = parameters(stage);
-  Seconds comm = reduce(p.replicated, shard_, replicas_);
-  if (p.experts > 0) comm += reduce(p.experts, expert_shard_links_, expert_replicas_);
+  const Seconds comm = reduce(stage, p);
   const Seconds window = times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.pp);
   const bool overlaps = plan_.overlap_dp && pricer_.stack().overlaps_dp;
-  const Seconds last_bucket = comm / buckets(p.replicated + p.experts);
+  const Seconds last_bucket = comm / buckets(stage, p.replicated + p.experts);
   return tied + (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
 }
 
@@ -252,7 +274,7 @@ Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
                         stage.layers.moe * costs_.moe.parameters;
     return all_gather(Bytes{(layer.parameters + ends) * recipe_.gathered_weight}, shard_);
   }
-  const double more = buckets(p.replicated) - 1;
+  const double more = buckets(stage, p.replicated) - 1;
   Seconds comm = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
   if (shard_.ranks > 1) comm += more * (shard_.base + ring_latency(shard_, 1));
   if (p.experts > 0) {

@@ -22,7 +22,7 @@ struct StageTraffic {
   Bytes gradients;     ///< reduced over the data-parallel group, once
   Bytes parameters;    ///< gathered, once
   Bytes saved;         ///< kept from forward to backward, one microbatch
-  double buckets = 1;  ///< of the gradients
+  double buckets = 1;  ///< collectives the gradients are reduced in
   Seconds reduce;      ///< of all gradients, with nothing beside it
   Seconds gather;      ///< of all parameters, with nothing beside it
 };
@@ -86,9 +86,10 @@ class StageModel {
   [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] MemoryBreakdown block_memory(const Stage& stage) const;
   [[nodiscard]] Bytes saved_block(const Stage& stage) const;
-  [[nodiscard]] Seconds reduce(double parameters, const GroupLinks& shard,
+  [[nodiscard]] Seconds reduce(const Stage& stage, double parameters, const GroupLinks& shard,
                                const GroupLinks& replicas) const;
-  [[nodiscard]] double buckets(double parameters) const;
+  [[nodiscard]] Seconds reduce(const Stage& stage, const Parameters& p) const;
+  [[nodiscard]] double buckets(const Stage& stage, double parameters) const;
   [[nodiscard]] bool first(const Stage& stage) const { return stage.index == 0; }
   [[nodiscard]] bool last(const Stage& stage) const { return stage.index == plan_.pp - 1; }
 

@@ -39,7 +39,8 @@ constexpr Control kControls[] = {{"tp", "Tensor", kDegree},
                                  {"layers-per-stage", "Layers", kText},
                                  {"rank-order", "Rank order", kChoice},
                                  {"cp-comm", "Context by", kChoice},
-                                 {"offload", "Offload", kText}};
+                                 {"offload", "Offload", kText},
+                                 {"bucket", "Grad. bucket", kText}};
 
 /// The flag whose control tells `error`: its own, or the one that was just moved.
 std::string blamed_control(const Error& error, const Desk& desk,

@@ -92,8 +92,8 @@ Result<Sheet> parse_session(std::string_view json, std::string_view where_view) 
     }
   }
   if (const Status read = reader.finish(); !read) return read.error();
-  if (const Status read =
-          read_flags(*question, cli::kJob | cli::kSearch, where + " at /question", sheet.question);
+  if (const Status read = read_flags(*question, cli::kJob | cli::kSearch | cli::kSearchAlone,
+                                     where + " at /question", sheet.question);
       !read) {
     return read.error();
   }

@@ -5,13 +5,17 @@
 #include "cli/flags.hpp"
 
 namespace echelon::gui {
+namespace {
+
+constexpr unsigned kShownFlags = cli::kJob | cli::kLayout | cli::kSearch | cli::kSearchAlone;
+
+}  // namespace
 
 Sheet sheet_of(const cli::Settings& settings) {
   Sheet sheet;
   for (const auto& [name, setting] : settings.all()) {
     const cli::Flag* flag = cli::find_flag(name);
-    if (flag == nullptr || (flag->groups & (cli::kJob | cli::kLayout | cli::kSearch)) == 0)
-      continue;
+    if (flag == nullptr || (flag->groups & kShownFlags) == 0) continue;
     const cli::Setting own{setting.value, "--" + name};
     if ((flag->groups & cli::kLayout) != 0) {
       sheet.plan.set(name, own);

@@ -49,7 +49,10 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
 }
 
 std::optional<std::vector<int>> split_layers(const Stack& stack, int layers, int pp, int vpp) {
-  const int chunks = pp * vpp;
+  // More chunks than an int holds are more than any model has layers.
+  const std::int64_t all_chunks = std::int64_t{pp} * vpp;
+  if (all_chunks > std::int64_t{layers} + 2) return std::nullopt;
+  const int chunks = static_cast<int>(all_chunks);
   const auto ends_less = [&](int first, int last) -> std::optional<std::vector<int>> {
     std::vector<int> split(static_cast<std::size_t>(pp), (layers + first + last) / pp);
     split.front() -= first;
@@ -97,6 +100,7 @@ void fill_degrees(const PlanRequest& request, const Tuple& tuple, ParallelPlan& 
   // A search over schedules meets those that cannot overlap, where the question does not arise.
   plan.overlap_pp = pinned.overlap_pp.value_or(pays) && tuple.pp > 1 &&
                     overlaps_messages(request.stack, tuple.schedule);
+  plan.bucket = why_no_buckets(request.stack, plan).empty() ? pinned.bucket : std::nullopt;
 }
 
 bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan) {
@@ -166,7 +170,7 @@ std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
   std::vector<int> values{1};
   if (!request.stack.cp_ring && !request.stack.cp_all_to_all) return values;
   for (const int cp : narrowed(divisors(ranks), ranks)) {
-    if (cp > 1 && request.job.sequence % (2 * cp) == 0) values.push_back(cp);
+    if (cp > 1 && request.job.sequence % (std::int64_t{2} * cp) == 0) values.push_back(cp);
   }
   return values;
 }
@@ -225,7 +229,7 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
   if (!request.stack.interleaved) return values;
   const int layers = request.model.layers;
   const bool any = request.stack.any_layout;
-  for (int vpp = 2; vpp * pp <= layers + (any ? 2 : 0); ++vpp) {
+  for (int vpp = 2; std::int64_t{vpp} * pp <= layers + (any ? 2 : 0); ++vpp) {
     if (any || equal_or_ends_less(layers, pp * vpp)) values.push_back({vpp, interleaved});
   }
   return values;

@@ -7,9 +7,14 @@
 
 namespace echelon {
 
-Seconds simulated_step(const Pricer& pricer, const ParallelPlan& plan,
-                       const Prediction& prediction) {
+std::optional<Seconds> simulated_step(const Pricer& pricer, const ParallelPlan& plan,
+                                      const Prediction& prediction) {
   if (plan.pp == 1) return prediction.time.step;
+  // About 100 bytes each while they are simulated.
+  constexpr double kMostPasses = 5e6;
+  const auto microbatches =
+      static_cast<double>(plan.microbatches_rounded_up(pricer.job().global_batch));
+  if (2.0 * plan.pp * plan.vpp * microbatches > kMostPasses) return std::nullopt;
   const CutCosts costs = pricer.cut_costs(plan);
   const StageModel model(pricer, plan, costs);
   const PipelineShape shape = shape_of(plan, pricer.job().global_batch);

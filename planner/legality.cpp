@@ -1,8 +1,11 @@
+// Over 400 lines because the rules of a plan stand in one place, in the order they are asked.
 #include "planner/legality.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+
+#include "core/product.hpp"
 
 namespace echelon {
 
@@ -86,8 +89,11 @@ using Found = std::optional<Rejection>;
 
 Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
   if (p.gpus() != cluster.gpus()) {
-    return Rejection{gpus_mismatch, fmt::format("tp {} x cp {} x dp {} x pp {} = {} is not {} GPUs",
-                                                p.tp, p.cp, p.dp, p.pp, p.gpus(), cluster.gpus())};
+    const std::optional<std::int64_t> gpus = checked_product({p.tp, p.cp, p.dp, p.pp});
+    return Rejection{
+        gpus_mismatch,
+        fmt::format("tp {} x cp {} x dp {} x pp {} = {} is not {} GPUs", p.tp, p.cp, p.dp, p.pp,
+                    gpus ? std::to_string(*gpus) : "more than 9.2e18", cluster.gpus())};
   }
   return {};
 }
@@ -173,7 +179,7 @@ bool equal_chunks(const ParallelPlan& p) {
 Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Stack& stack,
                      const ParallelPlan& p) {
   const int bare_ends = stack.any_layout && p.pp > 1 ? 2 : 0;  // embedding and loss without layers
-  if (model.layers + bare_ends < p.pp * p.vpp) {
+  if (model.layers + bare_ends < std::int64_t{p.pp} * p.vpp) {
     return Rejection{too_few_layers,
                      fmt::format("{} layers for pp {} x vpp {} chunks", model.layers, p.pp, p.vpp)};
   }
@@ -391,6 +397,12 @@ Found check_recompute(const Stack& stack, const ParallelPlan& p) {
   return stack.per_stage_recompute ? Found{} : check_equal_counts(stack, p);
 }
 
+/// A bucket size that nothing would use.
+Found check_bucket(const Stack& stack, const ParallelPlan& p) {
+  const std::string why = p.bucket ? why_no_buckets(stack, p) : "";
+  return why.empty() ? Found{} : Rejection{contradictory, "a bucket size with " + why};
+}
+
 }  // namespace
 
 std::optional<Rejection> check_rank_order(const ModelSpec& model, const ParallelPlan& p) {
@@ -463,6 +475,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
   if (Found found = check_degrees(model, job, cluster, stack, plan)) return found;
   if (Found found = check_schedule(model, job, stack, plan)) return found;
   if (Found found = check_sharding(model, job, cluster, stack, plan)) return found;
+  if (Found found = check_bucket(stack, plan)) return found;
   return check_recompute(stack, plan);
 }
 

@@ -31,6 +31,9 @@ PlanRequest pinned_to(const PlanRequest& request, const Tuple& t) {
   c.offload_optimizer = t.offload_optimizer;
   if (!overlaps_messages(request.stack, t.schedule)) c.overlap_pp.reset();
   c.recompute = t.recompute == Recompute::mixed ? Recompute::full : t.recompute;
+  ParallelPlan plan;
+  fill_degrees(out, t, plan);
+  c.bucket = plan.bucket;  // where there are none, none is asked for
   return out;
 }
 

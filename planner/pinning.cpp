@@ -27,6 +27,7 @@ PlanConstraints pinned_to(const ParallelPlan& plan) {
   pinned.overlap_dp = plan.overlap_dp;
   pinned.overlap_tp = plan.overlap_tp;
   pinned.overlap_pp = plan.overlap_pp;
+  pinned.bucket = plan.bucket;
   return pinned;
 }
 
@@ -56,6 +57,7 @@ PlanConstraints overlaid(PlanConstraints base, const PlanConstraints& pinned) {
   take(base.overlap_dp, pinned.overlap_dp);
   take(base.overlap_tp, pinned.overlap_tp);
   take(base.overlap_pp, pinned.overlap_pp);
+  take(base.bucket, pinned.bucket);
   return base;
 }
 

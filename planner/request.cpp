@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "core/product.hpp"
 #include "planner/candidates.hpp"
 #include "planner/legality.hpp"
 
@@ -85,7 +87,7 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
 Result<int> data_parallel(const PlanRequest& request, int tp, int cp, int pp) {
   const PlanConstraints& pinned = request.constraints;
   if (pinned.dp) return *pinned.dp;
-  const std::int64_t rest = std::int64_t{tp} * cp * pp;
+  const std::int64_t rest = saturated_product({tp, cp, pp});
   if (request.cluster.gpus() % rest != 0) {
     return input_error(
         "--gpus",
@@ -131,15 +133,17 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   Result<int> dp = data_parallel(request, tuple.cut.tp, tuple.cut.cp, tuple.pp);
   if (!dp) return dp.error();
   tuple.dp = *dp;
+  const int data_ranks = static_cast<int>(std::min<std::int64_t>(
+      std::numeric_limits<int>::max(), saturated_product({tuple.dp, tuple.cut.cp})));
   // Default ZeRO stage: 1 where it means something, else the lowest the stack offers.
   if (pinned.zero) {
     tuple.zero = *pinned.zero;
-  } else if (tuple.dp * tuple.cut.cp > 1) {
+  } else if (data_ranks > 1) {
     while (tuple.zero < 3 && (tuple.zero == 0 || !request.stack.zero_allowed[tuple.zero])) {
       ++tuple.zero;
     }
   }
-  tuple.shard_group = pinned.shard_group.value_or(tuple.dp * tuple.cut.cp);
+  tuple.shard_group = pinned.shard_group.value_or(data_ranks);
   tuple.cut.sequence_parallel =
       pinned.sequence_parallel.value_or(tuple.cut.tp > 1 && request.stack.sequence_parallel);
   tuple.recompute = pinned.recompute.value_or(pinned.selective_layers   ? Recompute::mixed
@@ -175,6 +179,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
         std::string(describe(RejectionReason::layers_not_divisible)));
   }
   if (pinned.overlap_pp) plan.overlap_pp = *pinned.overlap_pp && plan.pp > 1;
+  plan.bucket = pinned.bucket;
   if (const auto rejection =
           check_plan(request.model, request.job, request.cluster, request.stack, plan)) {
     const std::string nearest = nearest_valid(request, plan, rejection->reason);

@@ -31,6 +31,7 @@ struct PlanConstraints {
   std::optional<std::vector<int>> layers_per_stage;
   std::optional<ScheduleKind> schedule;
   std::optional<bool> overlap_dp, overlap_tp, overlap_pp;
+  std::optional<Bytes> bucket;  ///< of plans that reduce in buckets; others have none
 };
 
 struct PlanRequest {

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "core/expects.hpp"
+#include "core/product.hpp"
 #include "costmodel/pipeline.hpp"
 #include "costmodel/stage_model.hpp"
 #include "planner/bounds.hpp"
@@ -212,13 +213,13 @@ void Search::collect() {
 void Search::collect_degrees(int tp, int cp, int pp) {
   const PlanConstraints& pinned = request_.constraints;
   const std::int64_t gpus = request_.cluster.gpus();
-  const std::int64_t product = std::int64_t{tp} * cp * pp;
+  const std::int64_t product = saturated_product({tp, cp, pp});
   if (pp > request_.model.layers + (request_.stack.any_layout ? 2 : 0)) {
     return reject({RejectionReason::too_few_layers,
                    fmt::format("{} layers for pp {}", request_.model.layers, pp)});
   }
   const int dp = pinned.dp.value_or(static_cast<int>(std::max<std::int64_t>(1, gpus / product)));
-  if (product * dp != gpus) {
+  if (saturated_product({product, dp}) != gpus) {
     if (pinned.dp || pinned.tp || pinned.cp || pinned.pp) {
       reject({RejectionReason::gpus_mismatch,
               fmt::format("tp {} x cp {} x dp {} x pp {} is not {} GPUs", tp, cp, dp, pp, gpus)});
@@ -807,6 +808,15 @@ std::optional<Error> contradiction(const PlanRequest& request) {
   if (c.schedule && *c.schedule != ScheduleKind::interleaved && c.vpp && *c.vpp > 1) {
     return input_error("--vpp", fmt::format("{} with --schedule {}", *c.vpp, name_of(*c.schedule)),
                        "--schedule interleaved", "drop one of the two flags");
+  }
+  if (c.bucket) {
+    ParallelPlan asked;  // what is open could have buckets
+    asked.dp = c.dp.value_or(2);
+    asked.cp = c.cp.value_or(1);
+    asked.zero = c.zero.value_or(0);
+    asked.overlap_dp = c.overlap_dp.value_or(true);
+    const std::string why = why_no_buckets(request.stack, asked);
+    if (!why.empty()) return input_error("--bucket", why, "a plan that reduces in buckets");
   }
   return {};
 }

@@ -51,11 +51,15 @@ ClusterTopology with_compute(const ClusterTopology& cluster, double factor) {
   return cluster.with_gpu(std::move(gpu));
 }
 
-/// The next sizes of the cluster one node at a time, until one has a legal plan.
+/// The next sizes of the cluster one node at a time, until one has a legal plan. Where the batch
+/// has few divisors none of thousands may have one: the first thousand are enough to ask.
 std::optional<ClusterTopology> one_more_node(const PlanRequest& request) {
   const ClusterTopology& cluster = request.cluster;
   const int unit = cluster.gpus() < cluster.node().gpus ? 1 : cluster.node().gpus;
-  for (std::int64_t gpus = cluster.gpus() + unit; gpus < 2 * cluster.gpus(); gpus += unit) {
+  constexpr std::int64_t kMostSizes = 1024;
+  const std::int64_t end =
+      std::min(2 * std::int64_t{cluster.gpus()}, cluster.gpus() + (kMostSizes + 1) * unit);
+  for (std::int64_t gpus = std::int64_t{cluster.gpus()} + unit; gpus < end; gpus += unit) {
     const Result<ClusterTopology> larger = cluster.resized(gpus);
     if (!larger) return std::nullopt;
     PlanRequest changed = request;

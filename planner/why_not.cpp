@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "core/product.hpp"
 #include "planner/candidates.hpp"
 #include "planner/pinning.hpp"
 
@@ -19,18 +22,20 @@ using enum RejectionReason;
 /// "tp 4 × pp 3 = 12", of the degrees that are given.
 std::string product_of(const PlanConstraints& c) {
   std::string factors;
-  std::int64_t product = 1;
+  std::optional<std::int64_t> product = 1;
   int count = 0;
   const auto add = [&](const char* name, std::optional<int> degree) {
     if (!degree) return;
     factors += fmt::format("{}{} {}", count++ > 0 ? " × " : "", name, *degree);
-    product *= *degree;
+    product = product ? checked_product({*product, *degree}) : std::nullopt;
   };
   add("tp", c.tp);
   add("cp", c.cp);
   add("pp", c.pp);
   add("dp", c.dp);
-  return count > 1 ? fmt::format("{} = {}", factors, product) : factors;
+  if (count < 2) return factors;
+  return product ? fmt::format("{} = {}", factors, *product)
+                 : fmt::format("{} = more than 9.2e18", factors);
 }
 
 /// The rule behind a request without a legal plan, as precisely as the asked values tell.
@@ -41,12 +46,12 @@ Rejection broken_rule(const PlanRequest& request) {
     if (auto rejection = check_tensor_parallel(request.model, *c.tp)) return *rejection;
   }
   const std::int64_t product =
-      std::int64_t{c.tp.value_or(1)} * c.cp.value_or(1) * c.pp.value_or(1) * c.dp.value_or(1);
+      saturated_product({c.tp.value_or(1), c.cp.value_or(1), c.pp.value_or(1), c.dp.value_or(1)});
   if (gpus % product != 0 || (c.tp && c.pp && c.dp && product != gpus)) {
     return {gpus_mismatch, fmt::format("{}, which {} {} GPUs", product_of(c),
                                        gpus % product != 0 ? "does not divide" : "is not", gpus)};
   }
-  if (c.pp && request.model.layers < *c.pp * c.vpp.value_or(1)) {
+  if (c.pp && request.model.layers < std::int64_t{*c.pp} * c.vpp.value_or(1)) {
     return {too_few_layers, fmt::format("{} layers for pp {} × vpp {} chunks", request.model.layers,
                                         *c.pp, c.vpp.value_or(1))};
   }
@@ -93,7 +98,9 @@ AskedValue degree(std::optional<int> PlanConstraints::*field, int asked, std::ve
 
 std::vector<int> small_divisors(std::int64_t n) {
   std::vector<int> out;
-  for (const std::int64_t d : divisors(n)) out.push_back(static_cast<int>(d));
+  for (const std::int64_t d : divisors(n)) {
+    if (d <= std::numeric_limits<int>::max()) out.push_back(static_cast<int>(d));
+  }
   return out;
 }
 

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "core/number.hpp"
+#include "core/plan_fields.hpp"
 #include "report/words.hpp"
 
 namespace echelon {
@@ -66,25 +69,17 @@ std::vector<WordsBeside> differing(const PlanFile& a, const PlanFile& b) {
   words("precision", a.job.precision.name, b.job.precision.name);
   words("stack", a.stack, b.stack);
   words("calibration", a.calibration, b.calibration);
-  number("tp", x.tp, y.tp);
-  number("cp", x.cp, y.cp);
-  number("ep", x.ep, y.ep);
-  number("etp", x.etp, y.etp);
-  number("pp", x.pp, y.pp);
-  number("vpp", x.vpp, y.vpp);
-  number("dp", x.dp, y.dp);
-  number("microbatch", x.microbatch, y.microbatch);
+  for (const PlanField* field : differing_fields(x, y)) {
+    std::string left = field_words(*field, x);
+    std::string right = field_words(*field, y);
+    if (left == right) {  // rounded
+      left = value_text(*field, x);
+      right = value_text(*field, y);
+    }
+    rows.push_back({field->label, std::move(left), std::move(right)});
+  }
   number("microbatches", x.microbatches_rounded_up(a.job.global_batch),
          y.microbatches_rounded_up(b.job.global_batch));
-  number("ZeRO", x.zero, y.zero);
-  number("shard group", x.shard_group, y.shard_group);
-  const auto yes_no = [](bool value) { return std::string(value ? "yes" : "no"); };
-  words("sequence parallel", yes_no(x.sequence_parallel), yes_no(y.sequence_parallel));
-  words("recompute", recompute_words(x), recompute_words(y));
-  words("schedule", std::string(name_of(x.schedule)), std::string(name_of(y.schedule)));
-  words("rank order", std::string(name_of(x.rank_order)), std::string(name_of(y.rank_order)));
-  const auto share = [](double value) { return fmt::format("{:.0f} %", 100 * value); };
-  words("offloaded optimizer", share(x.offload_optimizer), share(y.offload_optimizer));
   return rows;
 }
 

@@ -27,8 +27,8 @@ constexpr std::array<FigureFacts, 9> kFigures = {{
      "weights + gradients + optimizer + activations + workspace + communication + CUDA context of "
      "the fullest stage, and what the allocator reserves beyond (docs/formulas.md)"},
     {Figure::headroom, "headroom", "headroom_bytes", "headroom",
-     "usable memory of a GPU - peak memory; usable: what the GPU has less --keep-free, or "
-     "--max-memory",
+     "usable memory of a GPU - peak memory; usable: --max-memory, by default what the GPU has less "
+     "2 GiB",
      false},
     {Figure::usd_per_step, "cost", "usd_per_step", "USD/step",
      "GPUs · step · price of a GPU hour of the cluster's description"},

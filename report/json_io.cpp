@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/json_io.hpp"
+#include "core/plan_fields.hpp"
 #include "core/plan_json_io.hpp"
 #include "report/candidate_json_io.hpp"
 
@@ -41,6 +42,7 @@ Json constraints_json(const PlanConstraints& pinned) {
   put(out, "overlap_dp", pinned.overlap_dp);
   put(out, "overlap_tp", pinned.overlap_tp);
   put(out, "overlap_pp", pinned.overlap_pp);
+  if (pinned.bucket) out["bucket_bytes"] = whole_bytes(*pinned.bucket);
   return out;
 }
 
@@ -167,6 +169,7 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
               {"calibration", request.calibration.name},
               {"usable_memory_bytes", whole_bytes(request.usable_memory())},
               {"top", request.top},
+              {"exhaustive", request.exhaustive},
               {"objective", name_of(request.objective)},
               {"gpus_at_most", request.gpus_at_most ? Json(*request.gpus_at_most) : Json(nullptr)},
               {"critical_batch", or_null(request.operations.critical_batch)},
@@ -211,11 +214,16 @@ std::string compare_json(const Comparand& a, const Comparand& b) {
   const Json left = candidate_json(a.plan, {});
   const Json right = candidate_json(b.plan, {});
   Json memory = difference(left["memory"], right["memory"]);
+  Json differing = Json::array();  // fields of the plan, as CSV files name them
+  for (const PlanField* field : differing_fields(a.plan.plan, b.plan.plan)) {
+    differing.push_back(field->key);
+  }
   return dumped({{"schema", kReportSchema},
                  {"a", {{"name", a.name}, {"note", a.note}, {"candidate", left}}},
                  {"b", {{"name", b.name}, {"note", b.note}, {"candidate", right}}},
                  {"delta",
                   {{"plan", difference(left["plan"], right["plan"])},
+                   {"differing", std::move(differing)},
                    {"memory", std::move(memory)},
                    {"time", difference(left["time"], right["time"])},
                    {"throughput", difference(left["throughput"], right["throughput"])}}}});

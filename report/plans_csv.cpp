@@ -1,12 +1,12 @@
 #include "report/plans_csv.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "core/plan_fields.hpp"
 #include "report/figures.hpp"
-#include "report/words.hpp"
 
 namespace echelon {
 namespace {
@@ -30,28 +30,26 @@ std::string csv_line(const std::vector<std::string>& cells) {
 
 std::string plans_csv(const PlanRequest& request, std::span<const SpacePlan> plans) {
   std::vector<std::string> header = {"rank"};
-  for (const Degree& degree : degrees()) header.emplace_back(degree.name);
+  for (const PlanField& field : plan_fields()) header.emplace_back(field.key);
   header.insert(header.end(),
-                {"shard_group", "sequence_parallel", "recompute", "schedule", "layers_per_stage",
-                 "offload_optimizer", "rank_order", "fits", "on_front", "tied_with_best",
-                 "step_low_seconds", "step_high_seconds"});
+                {"fits", "on_front", "tied_with_best", "step_low_seconds", "step_high_seconds"});
   for (const FigureFacts& figure : figures()) header.emplace_back(figure.column);
   std::string out = csv_line(header);
+  const auto cell_of = [](const PlanField& field, const ParallelPlan& plan) {
+    std::string text = value_text(field, plan);
+    std::ranges::replace(text, ',', ' ');  // lists need no quotes then
+    return text;
+  };
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
   for (const SpacePlan& each : plans) {
     const Candidate& candidate = *each.candidate;
     const ParallelPlan& plan = candidate.plan;
     const Economics money = economics_of(request, candidate.prediction.time.step);
     std::vector<std::string> row = {each.rank ? std::to_string(*each.rank) : ""};
-    for (const Degree& degree : degrees()) row.push_back(std::to_string(plan.*degree.field));
-    row.insert(row.end(),
-               {std::to_string(plan.shard_group), flag(plan.sequence_parallel),
-                recompute_words(plan), std::string(name_of(plan.schedule)),
-                fmt::format("{}", fmt::join(plan.layers_per_stage, " ")),
-                fmt::format("{}", plan.offload_optimizer), std::string(name_of(plan.rank_order)),
-                flag(candidate.fits), flag(each.on_front), flag(each.tied),
-                fmt::format("{}", candidate.prediction.time.low.in(kSecond)),
-                fmt::format("{}", candidate.prediction.time.high.in(kSecond))});
+    for (const PlanField& field : plan_fields()) row.push_back(cell_of(field, plan));
+    row.insert(row.end(), {flag(candidate.fits), flag(each.on_front), flag(each.tied),
+                           fmt::format("{}", candidate.prediction.time.low.in(kSecond)),
+                           fmt::format("{}", candidate.prediction.time.high.in(kSecond))});
     for (const FigureFacts& facts : figures()) {
       const auto value = value_of(facts.figure, request, candidate, money);
       row.push_back(value ? fmt::format("{}", *value) : "");

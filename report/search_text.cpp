@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/number.hpp"
+#include "planner/pinning.hpp"
 #include "report/explain.hpp"
 #include "report/plan_files.hpp"
 #include "report/table.hpp"
@@ -285,20 +286,45 @@ std::string near_misses(const PlanReport& report, const TextStyle& style) {
   return out;
 }
 
-std::string next_steps(const PlanReport& report, std::string_view command, const TextStyle& style) {
-  const int other = report.winner()->plan.microbatch == 1 ? 2 : 1;
-  const std::string keep = std::string(command) + " -o plan.json";
-  const std::string edit = fmt::format("plan predict plan.json --microbatch {} -o b.json", other);
-  Table table({{"", Table::Align::left, 0}, {"", Table::Align::left, 1}});
-  std::string_view flags = command.substr(command.find(' ') + 1);
-  if (flags.starts_with("search ")) flags.remove_prefix(7);
-  if (flags.find("-o") == std::string_view::npos) {  // a plan file is written by the search alone
-    table.add({fmt::format("plan explain {}", flags),
-               Cell("why this one, and what would buy most", Paint::dim)});
+/// Flags that change one thing of a plan and leave it legal; "" where none of these does.
+std::string one_change(const PlanRequest& request, const ParallelPlan& plan) {
+  const auto legal = [&](auto change) {
+    PlanRequest changed = request;
+    changed.constraints = pinned_to(plan);
+    change(changed.constraints);
+    return plan_from_constraints(changed).ok();
+  };
+  const auto microbatch = [](int samples) {
+    return [samples](PlanConstraints& c) { c.microbatch = samples; };
+  };
+  for (const int samples : {2 * plan.microbatch, plan.microbatch / 2}) {
+    if (samples > 0 && legal(microbatch(samples))) return fmt::format("--microbatch {}", samples);
   }
-  table.add({keep, Cell("keep this plan in a file", Paint::dim)});
-  table.add({edit, Cell("change one thing", Paint::dim)});
-  table.add({"plan compare plan.json b.json", Cell("and see what it does", Paint::dim)});
+  const bool none = plan.recompute == Recompute::none;
+  const auto recompute = [none](PlanConstraints& c) {
+    c.recompute = none ? Recompute::full : Recompute::none;
+    c.recompute_layers.reset();
+    c.selective_layers.reset();
+  };
+  return legal(recompute) ? fmt::format("--recompute {}", none ? "full" : "none") : "";
+}
+
+std::string next_steps(const Choice& choice, const TypedSearch& typed, const TextStyle& style) {
+  const bool kept = !typed.plan_file.empty();
+  const std::string plan = shell_quoted(kept ? typed.plan_file : "plan.json");
+  const std::string other = typed.plan_file == "b.json" ? "c.json" : "b.json";
+  Table table({{"", Table::Align::left, 0}, {"", Table::Align::left, 1}});
+  table.add({typed.explain, Cell("why this one, and what would buy most", Paint::dim)});
+  if (!kept) {
+    table.add({typed.command + " -o plan.json", Cell("keep this plan in a file", Paint::dim)});
+  }
+  const std::string change = one_change(choice.request, choice.report.winner()->plan);
+  if (!change.empty()) {
+    table.add({fmt::format("plan predict {} {} -o {}", plan, change, other),
+               Cell("change one thing", Paint::dim)});
+    table.add(
+        {fmt::format("plan compare {} {}", plan, other), Cell("and see what it does", Paint::dim)});
+  }
   return heading("Next", style) + table.text(style);
 }
 
@@ -358,7 +384,7 @@ std::string near_misses_text(const PlanRequest& request, const PlanReport& repor
 }
 
 std::string search_text(const Choice& choice, const Sensitivity* buys_most,
-                        std::string_view command, const TextStyle& style) {
+                        const TypedSearch& typed, const TextStyle& style) {
   const PlanRequest& request = choice.request;
   const PlanReport& report = choice.report;
   std::string out = job_text(request, style);
@@ -378,7 +404,7 @@ std::string search_text(const Choice& choice, const Sensitivity* buys_most,
   out += runners_up(choice, style) + gpu_counts(choice, style);
   out += choice.counts.empty() ? pareto(report, style) : front_over_counts(choice, style);
   out += rejections(report, style);
-  return out + assumptions_text(request, style) + next_steps(report, command, style);
+  return out + assumptions_text(request, style) + next_steps(choice, typed, style);
 }
 
 }  // namespace echelon

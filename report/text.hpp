@@ -12,11 +12,18 @@
 
 namespace echelon {
 
+/// A search as it was asked for, for commands that go on from it.
+struct TypedSearch {
+  std::string command;    ///< "plan --model 7b --gpus 64", without the file its plan goes to
+  std::string explain;    ///< "plan explain --model 7b --gpus 64": the same request
+  std::string plan_file;  ///< where the plan goes; "" where it is not kept
+};
+
 /// The answer of a search, read from the top: what to use, what it costs, what else there is, what
-/// was assumed, what to type next. `command` is the command line as typed; `buys_most` the change
-/// that would help most, where it was looked for.
+/// was assumed, what to type next. `buys_most` is the change that would help most, where it was
+/// looked for.
 [[nodiscard]] std::string search_text(const Choice& choice, const Sensitivity* buys_most,
-                                      std::string_view command, const TextStyle& style);
+                                      const TypedSearch& typed, const TextStyle& style);
 /// Why there is no plan, without the rest: the nearest misses.
 [[nodiscard]] std::string near_misses_text(const PlanRequest& request, const PlanReport& report,
                                            const TextStyle& style);

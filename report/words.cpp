@@ -115,6 +115,28 @@ std::string of_layers(const std::vector<int>& some, const std::vector<int>& laye
   return fmt::format("{}-{}/{}", *low, *high, most);
 }
 
+/// "15, 30 x 16, 15": equal neighbours together, where they are many.
+std::string in_runs(const std::vector<int>& values) {
+  if (values.empty()) return "none";
+  std::vector<std::string> runs;
+  for (std::size_t first = 0; first < values.size();) {
+    std::size_t end = first;
+    while (end < values.size() && values[end] == values[first]) ++end;
+    const std::size_t count = end - first;
+    if (count > 2) {
+      runs.push_back(fmt::format("{} x {}", count, values[first]));
+    } else {
+      for (std::size_t i = 0; i < count; ++i) runs.push_back(std::to_string(values[first]));
+    }
+    first = end;
+  }
+  return fmt::format("{}", fmt::join(runs, ", "));
+}
+
+std::string bucket_words(const ParallelPlan& plan) {
+  return plan.bucket ? with_gib(*plan.bucket) : "the framework's";
+}
+
 }  // namespace
 
 std::string recompute_words(const ParallelPlan& plan) {
@@ -122,8 +144,9 @@ std::string recompute_words(const ParallelPlan& plan) {
   if (!mixed && plan.recompute != Recompute::full) return std::string(name_of(plan.recompute));
   if (plan.recompute_layers.empty() || plan.recompute_layers == plan.layers_per_stage)
     return "full";
+  if (plan.layers_per_stage.empty()) return std::string(name_of(plan.recompute));
   const std::string full = "full " + of_layers(plan.recompute_layers, plan.layers_per_stage);
-  if (!mixed) return full;
+  if (!mixed || plan.selective_layers.empty()) return full;
   return full + " + selective " + of_layers(plan.selective_layers, plan.layers_per_stage);
 }
 
@@ -147,6 +170,7 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
     words.push_back(
         fmt::format("{:.0f} % of the optimizer offloaded", 100 * plan.offload_optimizer));
   }
+  if (plan.bucket) words.push_back("gradient buckets of " + bucket_words(plan));
   if (plan.pp > 1) words.emplace_back(name_of(plan.schedule));
   if (plan.rank_order != RankOrder::dp_inside_pp) {
     words.push_back("order " + std::string(name_of(plan.rank_order)));
@@ -159,26 +183,37 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
   return fmt::format("{}", fmt::join(words, glyph(" · ", ", ", style)));
 }
 
+std::string field_words(const PlanField& field, const ParallelPlan& plan) {
+  if (const auto* layers = std::get_if<std::vector<int> ParallelPlan::*>(&field.member)) {
+    return in_runs(plan.**layers);
+  }
+  if (const auto* choice = std::get_if<bool ParallelPlan::*>(&field.member)) {
+    return plan.**choice ? "yes" : "no";
+  }
+  if (field.is(&ParallelPlan::recompute)) return recompute_words(plan);
+  if (field.is(&ParallelPlan::offload_optimizer)) {
+    return fmt::format("{:.3g} %", 100 * plan.offload_optimizer);
+  }
+  if (field.is(&ParallelPlan::bucket)) return bucket_words(plan);
+  return value_text(field, plan);
+}
+
 std::string differences(const ParallelPlan& plan, const ParallelPlan& other) {
   std::vector<std::string> words;
-  const auto number = [&](const char* name, int a, int b) {
-    if (a != b) words.push_back(fmt::format("{} {}", name, b));
-  };
-  number("tp", plan.tp, other.tp);
-  number("pp", plan.pp, other.pp);
-  number("vpp", plan.vpp, other.vpp);
-  number("cp", plan.cp, other.cp);
-  number("ep", plan.ep, other.ep);
-  number("dp", plan.dp, other.dp);
-  number("microbatch", plan.microbatch, other.microbatch);
-  number("ZeRO", plan.zero, other.zero);
-  if (plan.sequence_parallel != other.sequence_parallel && plan.tp > 1 && other.tp > 1) {
-    words.emplace_back(other.sequence_parallel ? "sequence parallel" : "no sequence parallel");
+  const bool other_recompute = recompute_words(plan) != recompute_words(other);
+  bool recompute_told = false;
+  for (const PlanField* field : chosen_differences(plan, other)) {
+    const bool counts =
+        field->is(&ParallelPlan::recompute_layers) || field->is(&ParallelPlan::selective_layers);
+    if (field->is(&ParallelPlan::recompute) || (counts && other_recompute)) {
+      if (!recompute_told) words.push_back("recompute " + recompute_words(other));
+      recompute_told = true;
+    } else if (const auto* choice = std::get_if<bool ParallelPlan::*>(&field->member)) {
+      words.push_back((other.**choice ? "" : "no ") + std::string(field->label));
+    } else {
+      words.push_back(fmt::format("{} {}", field->label, field_words(*field, other)));
+    }
   }
-  if (recompute_words(plan) != recompute_words(other)) {
-    words.push_back("recompute " + recompute_words(other));
-  }
-  if (words.empty() && !(plan == other)) words.emplace_back("another split of the layers");
   return fmt::format("{}", fmt::join(words, ", "));
 }
 

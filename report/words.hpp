@@ -7,6 +7,7 @@
 
 #include "core/cost.hpp"
 #include "core/parallel_plan.hpp"
+#include "core/plan_fields.hpp"
 #include "core/units.hpp"
 #include "report/style.hpp"
 
@@ -46,7 +47,10 @@ struct MemoryPart {
 
 /// "tp 4 · pp 2 · dp 8 · microbatch 1 · ZeRO 1 · sequence parallel · no recompute".
 [[nodiscard]] std::string described(const ParallelPlan& plan, const TextStyle& style);
-/// "microbatch 4, ZeRO 2": values of `other` that `plan` has not; "" when they are the same.
+/// A value of a plan as comparisons show it: "yes", "50 %", "16 x 4" (layers of 16 stages).
+[[nodiscard]] std::string field_words(const PlanField& field, const ParallelPlan& plan);
+/// "microbatch 4, ZeRO 2": values of `other` that `plan` has not, without those that follow from
+/// others (chosen_differences); "" when they are the same.
 [[nodiscard]] std::string differences(const ParallelPlan& plan, const ParallelPlan& other);
 /// "none", "selective", "full", "full 4 of 8" (layers per stage), "full 4-6 of 8".
 [[nodiscard]] std::string recompute_words(const ParallelPlan& plan);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "costmodel/schedule/build.hpp"
@@ -53,7 +55,8 @@ PipelineShape shape_of(const ParallelPlan& plan, std::int64_t global_batch) {
   return {.kind = plan.schedule,
           .ranks = plan.pp,
           .chunks = plan.vpp,
-          .microbatches = static_cast<int>(plan.microbatches_rounded_up(global_batch))};
+          .microbatches = static_cast<int>(std::min<std::int64_t>(
+              std::numeric_limits<int>::max(), plan.microbatches_rounded_up(global_batch)))};
 }
 
 ScheduleCosts pipeline_costs(const Pricer& pricer, const StageModel& model,
@@ -84,7 +87,9 @@ double instructions_of(const Pricer& pricer, const ParallelPlan& plan) {
   // Per chunk and microbatch: forward, backward (or its halves), four ends of messages; per unit of
   // ZeRO-3 two passes, a gather, a release and a reduction, of ZeRO-2 a backward and a reduction.
   const double each = plan.zero == 3 ? 7 + 6 * units : plan.zero == 2 ? 7 + 2 * units : 7;
-  return each * shape.stages() * shape.microbatches + 2 * units * shape.stages();
+  const auto microbatches =
+      static_cast<double>(plan.microbatches_rounded_up(pricer.job().global_batch));
+  return each * shape.stages() * microbatches + 2 * units * shape.stages();
 }
 
 TimedSchedule timed_schedule_of(const Pricer& pricer, const ParallelPlan& plan,

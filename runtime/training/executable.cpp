@@ -34,6 +34,11 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
     return input_error(where, "an offloaded optimizer", "--offload none",
                        "this runtime keeps optimizer states where the weights are");
   }
+  if (!file.job.flash_attention) {
+    return input_error(where, "attention that keeps its sequence x sequence matrix",
+                       "flash attention, which is what this runtime computes",
+                       "plan predict FILE --flash-attention -o NEW");
+  }
   const PrecisionRecipe& recipe = file.job.precision;
   const bool wide =
       (recipe.compute == Dtype::fp32 || recipe.compute == Dtype::fp64) && recipe.master == 0;

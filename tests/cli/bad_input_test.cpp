@@ -30,6 +30,8 @@ void check(const std::vector<Case>& cases, int exit_code) {
 
 TEST_CASE("misspelt names get the nearest known one") {
   check({{"--gpsu 8", {"unknown flag '--gpsu'", "did you mean '--gpus'?"}},
+         {"run plan.json --lr 1e-3", {"unknown flag '--lr'", "did you mean '--learning-rate'?"}},
+         {"--model 7b --micro-batch-size 1", {"did you mean '--microbatch'?"}},
          {"-gpus 8", {"did you mean '--gpus'?"}},
          {"--model lama-7b --gpus 8", {"--model", "lama-7b", "did you mean 'llama-7b'?"}},
          {"--model 7b --cluster dgx-h10", {"--cluster", "did you mean 'dgx-h100'?"}},
@@ -135,7 +137,6 @@ TEST_CASE("constraints that contradict each other are named") {
 TEST_CASE("what the contract has and this version has not is told apart from a typing error") {
   check({{"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
          {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
-         {"--model 7b --bucket 25MB", {"--bucket", "this version"}},
          {"run plan.json", {"plan.json: no such file", "plan ... -o FILE"}},
          {"calibrate --backend tpu", {"--backend", "'tpu'", "one of cpu, cuda"}},
          {"export", {"no verb 'export' yet"}},
@@ -153,6 +154,26 @@ TEST_CASE("context, experts, offload, order and budget are checked like every ot
          {"--model 7b --rank-order pp-dp-tp", {"--rank-order", "tp-cp-ep-dp-pp"}},
          {"--model 7b --budget soon", {"--budget", "soon"}},
          {"--model 7b --budget 0", {"--budget", "0"}}},
+        2);
+}
+
+TEST_CASE("a bucket size where nothing is reduced in buckets is refused") {
+  check({{"predict --model gpt2 --gpus 1 --bucket 25MB", {"bucket size", "dp 1"}},
+         {"predict --model gpt2 --gpus 8 --zero 3 --bucket 25MB", {"ZeRO-3", "layer by layer"}},
+         {"predict --model gpt2 --gpus 8 --overlap none --bucket 25MB", {"no overlap of dp"}},
+         {"--model gpt2 --gpus 8 --zero 2 --bucket 25MB", {"--bucket", "ZeRO-2"}},
+         {"--model gpt2 --gpus 8 --stack megatron-2021 --bucket 25MB",
+          {"--bucket", "megatron-2021, which reduces all at once"}},
+         {"--model gpt2 --gpus 8 --bucket 0", {"--bucket", "'0'", "from 1 byte"}},
+         {"--model gpt2 --gpus 8 --bucket 25Mb", {"--bucket", "write B for bytes"}}},
+        2);
+}
+
+TEST_CASE("attention that the executing stack has not is refused when it is planned") {
+  check({{"--model gpt2-tiny --cluster this-machine --gpus 1 --no-flash-attention",
+          {"--flash-attention", "no flash attention with echelon"}},
+         {"predict --model gpt2 --gpus 8 --stack echelon --no-flash-attention",
+          {"--flash-attention", "no flash attention with echelon"}}},
         2);
 }
 

@@ -219,3 +219,35 @@ TEST_CASE("wrong objectives, times and rates are refused with the nearest or the
   CHECK(lacks(complaint(sandbox.plan("explain " + kSmall + " --tp 3"), 2), "tp 3") == "");
   CHECK(lacks(complaint(sandbox.plan(kSmall + " --why-not tp=2"), 2), "plan explain") == "");
 }
+
+TEST_CASE("an explanation checks every flag it is given, with a plan file too") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.plan("--model gpt2 --gpus 8 -q -o plan.json").exit_code == 0);
+  for (const std::string& subject :
+       {std::string("plan.json "), std::string("--model gpt2 --gpus 8 ")}) {
+    CAPTURE(subject);
+    const auto refused = [&](const std::string& flags) {
+      return complaint(sandbox.plan("explain " + subject + flags), 2);
+    };
+    // They change what a search lists, or how long it looks: nothing that an explanation shows.
+    CHECK(lacks(refused("--budget abc --top zzz"), "plan explain does not take it") == "");
+    CHECK(lacks(refused("--budget 5"), "--budget: plan explain does not take it") == "");
+    CHECK(lacks(refused("--top 3"), "--top: plan explain does not take it") == "");
+    CHECK(lacks(refused("--max-memory lots"), "--max-memory: 'lots'") == "");
+    CHECK(lacks(refused("--objective speed"), "--objective") == "");
+    CHECK(lacks(refused("--tokens none"), "--tokens") == "");
+  }
+  CHECK(lacks(complaint(sandbox.plan("explain plan.json --gpus-at-most 16"), 2),
+              "--gpus-at-most") == "");
+}
+
+TEST_CASE("an exhaustive explanation of a plan file prices every combination") {
+  const Sandbox sandbox;
+  const std::string job = "--model gpt2 --gpus 8";
+  REQUIRE(sandbox.plan(job + " -q -o plan.json").exit_code == 0);
+  const Json all = explained(sandbox, "plan.json --exhaustive");
+  const Json bounded = explained(sandbox, "plan.json");
+  CHECK(all["winner"] == bounded["winner"]);
+  CHECK(all["request"]["exhaustive"] == true);
+  CHECK(bounded["request"]["exhaustive"] == false);
+}

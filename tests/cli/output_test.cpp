@@ -128,3 +128,33 @@ TEST_CASE("nothing that fits is a no, not an error") {
   CHECK_FALSE(std::filesystem::exists(sandbox.file("plan.json")));
   CHECK(sandbox.plan("predict --model gpt3-175b --gpus 8").exit_code == 1);
 }
+
+TEST_CASE("every command that an answer offers next parses and runs") {
+  for (const std::string& arguments :
+       {kSearch, kSearch + " -o p.json", kSearch + " --output=b.json --top 3 --budget 100",
+        std::string("--model gpt2 --gpus=8 --global-batch 8 --no-config"),
+        std::string("search --model gpt2 --gpus-at-most 16 -o 'my plan.json' --objective cost"),
+        std::string("--model gpt2 --gpus 1 --global-batch 1")}) {
+    const Sandbox sandbox;
+    const ProcessResult answer = sandbox.plan(arguments, "COLUMNS=200");
+    INFO(arguments << "\n" << answer.out << answer.err);
+    REQUIRE(answer.exit_code == 0);
+    std::size_t at = answer.out.find("\nNext\n");
+    REQUIRE(at != std::string::npos);
+    int commands = 0;
+    at += 6;
+    for (std::size_t end; (end = answer.out.find('\n', at)) != std::string::npos; at = end + 1) {
+      const std::string line = answer.out.substr(at, end - at);
+      if (!line.starts_with("  plan ")) continue;
+      constexpr std::size_t begin = 2;
+      // The words behind it say what it is for.
+      const std::string command = line.substr(begin + 5, line.find("  ", begin) - begin - 5);
+      const ProcessResult next = sandbox.plan(command);
+      INFO(command << "\n" << next.err);
+      CHECK(next.exit_code <= 1);
+      CHECK(next.err.empty());
+      ++commands;
+    }
+    CHECK(commands >= 3);
+  }
+}

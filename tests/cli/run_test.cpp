@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/run_event.hpp"
+#include "core/schedule.hpp"
 #include "tests/cli/runs.hpp"
 #include "tests/places.hpp"
 #include "tests/support/skip.hpp"
@@ -273,6 +274,7 @@ TEST_CASE("wrong input to a run says what is wrong, where, and what to type") {
   const Runs runs;
   runs.plan("plan.json", 1, "--tp 1");
   runs.plan("h100.json", 8, "--dp 4", "dgx-h100");
+  runs.plan("scores.json", 8, "--dp 4 --no-flash-attention", "dgx-h100");
   runs.sandbox.write("other.json", "{\"schema\": 1}");
   runs.sandbox.write("text.json", "hello");
   runs.sandbox.write("folder/inside", "");
@@ -290,6 +292,10 @@ TEST_CASE("wrong input to a run says what is wrong, where, and what to type") {
       {"h100.json",
        2,
        {"a plan for dgx-h100 (8 GPUs)", "plan run h100.json --cluster this-machine"}},
+      {"scores.json --cluster this-machine",
+       2,
+       {"the plan file", "no flash attention with echelon",
+        "plan predict FILE --flash-attention -o NEW"}},
       {"plan.json --steps 0", 2, {"--steps", "at least 1"}},
       {"plan.json --steps many", 2, {"--steps"}},
       {"plan.json --backend cuda", 2, {"plan.json", "a plan for this machine's cores"}},
@@ -343,4 +349,31 @@ TEST_CASE("memory that the system refuses is told with the rank and the block") 
   INFO(result.out << result.err);
   CHECK(result.exit_code == 5);
   CHECK(lacks(result.out + result.err, "no memory for") == "");
+}
+
+TEST_CASE("a run reduces gradients in the buckets that its plan names, and learns the same") {
+  const Runs runs;
+  std::vector<double> losses;
+  // Four layers of 0.8 MB of gradients.
+  for (const auto& [degrees, buckets] :
+       {std::pair("--dp 2", 1), std::pair("--dp 2 --bucket 1kB", 4),
+        std::pair("--dp 2 --bucket 1.7MB", 2), std::pair("--dp 2 --bucket 1GB", 1),
+        std::pair("--dp 2 --zero 0 --bucket 1kB", 4)}) {
+    CAPTURE(degrees);
+    runs.plan("plan.json", 2, degrees);
+    const ProcessResult ended = runs.run("plan.json --steps 3 --report report.json");
+    INFO(ended.err);
+    REQUIRE(ended.exit_code == 0);
+    const RunReport report = read_run_report(runs.sandbox.file("report.json")).value();
+    const Schedule program = parse_schedule_text(report.plan.program, "the program").value();
+    std::vector<int> executed(2, 0);
+    for (const ExecutedSpan& span : report.spans) {
+      const Instruction& i = program.programs[0].instructions[span.instruction];
+      if (i.op == Op::reduce_gradients) ++executed[static_cast<std::size_t>(span.rank)];
+    }
+    CHECK(executed == std::vector<int>(2, buckets));
+    CHECK(program.units == buckets);
+    if (losses.empty()) losses = losses_of(report);
+    CHECK(losses_of(report) == losses);
+  }
 }

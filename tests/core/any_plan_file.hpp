@@ -68,6 +68,7 @@ inline PlanFile any_plan_file(Numbers& draw) {
     stage.activations = Bytes{double(draw.upto(1 << 30))};
     f.predicted.stages.push_back(stage);
   }
+  if (draw.coin()) f.plan.bucket = Bytes{1.0 + draw.upto(1 << 30)};
   f.predicted.evidence = static_cast<Evidence>(draw.upto(2));
   f.predicted.fits = draw.coin();
   f.predicted.capacity = 80_GiB;

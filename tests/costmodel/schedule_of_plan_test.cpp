@@ -2,6 +2,8 @@
 #include "costmodel/schedule/of_plan.hpp"
 
 #include <array>
+#include <optional>
+#include <vector>
 
 #include "core/model_io.hpp"
 #include "core/schedule_check.hpp"
@@ -18,6 +20,7 @@ struct Case {
   int gpus, tp, pp, vpp, zero;
   ScheduleKind kind;
   std::int64_t batch;
+  std::optional<Bytes> bucket{};
 };
 
 ParallelPlan plan_of(const Case& c, const ModelSpec& model) {
@@ -31,12 +34,15 @@ ParallelPlan plan_of(const Case& c, const ModelSpec& model) {
   p.schedule = c.kind;
   p.layers_per_stage.assign(static_cast<std::size_t>(c.pp), model.layers / c.pp);
   p.recompute_layers.assign(static_cast<std::size_t>(c.pp), 0);
+  p.bucket = c.bucket;
   return p;
 }
 
 struct Lowered {
   Schedule schedule;
   double estimate = 0;
+  Prediction prediction;
+  std::vector<double> buckets;  ///< priced, per pipeline rank
   std::array<std::int64_t, kOps> count{};
   std::int64_t all = 0;
   std::int64_t operator[](Op op) const { return count[static_cast<std::size_t>(op)]; }
@@ -53,7 +59,15 @@ Lowered lowered(const Case& c) {
   const Pricer pricer(model, job, cluster, stack, prior_calibration(cluster.gpu(), stack).value());
   const ParallelPlan plan = plan_of(c, model);
   const Prediction prediction = pricer.price(plan);
-  Lowered out{schedule_of(pricer, plan, prediction.memory.contents), instructions_of(pricer, plan)};
+  Lowered out{schedule_of(pricer, plan, prediction.memory.contents),
+              instructions_of(pricer, plan),
+              prediction,
+              {}};
+  const CutCosts costs = pricer.cut_costs(cut_of(plan));
+  const StageModel stages(pricer, plan, costs);
+  for (const Stage& stage : prediction.memory.contents) {
+    out.buckets.push_back(stages.traffic(stage).buckets);
+  }
   for (const Program& program : out.schedule.programs) {
     for (const Instruction& i : program.instructions) ++out.count[static_cast<std::size_t>(i.op)];
     out.all += static_cast<std::int64_t>(program.instructions.size());
@@ -157,4 +171,62 @@ TEST_CASE("bytes of a program add up to the model") {
   const double width = find_precision("bf16").value().reduced_gradient;
   CHECK(reduced / (2 * width) ==
         Approx(static_cast<double>(model.parameters())).epsilon(0.01));  // padded vocabulary
+}
+
+TEST_CASE("buckets of a size are priced as many as the program reduces") {
+  // A layer of gpt2 has 28 MB of fp32 gradients, one of llama2-7b 810 MB.
+  for (const Case& c :
+       {Case{"gpt2", "megatron-core", 8, 1, 1, 1, 1, one_f_one_b, 16, 1_MB},
+        Case{"gpt2", "megatron-core", 8, 1, 1, 1, 0, one_f_one_b, 16, 100_MB},
+        Case{"gpt2", "echelon", 8, 1, 2, 1, 1, one_f_one_b, 16, 60_MB},
+        Case{"gpt2", "megatron-core", 16, 1, 4, 3, 1, interleaved, 32, 1_MB},
+        Case{"gpt2", "megatron-core", 8, 1, 2, 3, 1, interleaved, 32, 30_MB},
+        Case{"llama2-7b", "nanotron", 8, 2, 1, 1, 0, one_f_one_b, 16, 2_GB},
+        Case{"llama2-7b", "megatron-core", 8, 1, 2, 1, 1, one_f_one_b, 16, 100_GB}}) {
+    CAPTURE(c.model, c.stack, c.pp, c.vpp, c.bucket->in(1_MB));
+    const Lowered l = lowered(c);
+    for (std::size_t rank = 0; rank < l.schedule.programs.size(); ++rank) {
+      int reductions = 0;
+      for (const Instruction& i : l.schedule.programs[rank].instructions) {
+        if (i.op == Op::reduce_gradients) reductions += i.unit < 0 ? l.schedule.units : 1;
+      }
+      CHECK(l.buckets[rank] == reductions);
+    }
+    CHECK(check_schedule(l.schedule).empty());
+  }
+}
+
+TEST_CASE("more and smaller buckets cost latency, and a single one hides behind nothing") {
+  const auto exposed = [](const char* stack, Bytes bucket) {
+    const Case c{"llama2-7b", stack, 64, 1, 1, 1, 0, one_f_one_b, 64, bucket};
+    return lowered(c).prediction.time.parts.dp_comm_exposed;
+  };
+  const auto reduction = [](const char* stack, Bytes bucket) {
+    const Case c{"llama2-7b", stack, 64, 1, 1, 1, 0, one_f_one_b, 64, bucket};
+    const ModelSpec model = load_model(c.model).value();
+    const ClusterTopology cluster = ClusterTopology::load("dgx-h100", c.gpus).value();
+    const Stack traits = find_stack(c.stack).value();
+    TrainingJob job;
+    job.sequence = 1024;
+    job.global_batch = c.batch;
+    job.precision = find_precision("bf16").value();
+    const Pricer pricer(model, job, cluster, traits,
+                        prior_calibration(cluster.gpu(), traits).value());
+    const ParallelPlan plan = plan_of(c, model);
+    const CutCosts costs = pricer.cut_costs(cut_of(plan));
+    const StageModel stages(pricer, plan, costs);
+    return stages.traffic({.index = 0, .layers = {model.layers, 0}}).reduce;
+  };
+  for (const char* stack : {"megatron-core", "nanotron", "echelon"}) {
+    CAPTURE(stack);
+    const Seconds one = reduction(stack, 1000_GB);
+    const Seconds four = reduction(stack, 8 * 810_MB);
+    const Seconds all = reduction(stack, 1_MB);
+    CHECK(one < four);
+    CHECK(four < all);
+    // 32 buckets instead of 4: each pays its latency again.
+    CHECK((all - one).in(1_us) == Approx(31.0 / 3 * (four - one).in(1_us)).epsilon(1e-6));
+    // One bucket is the last one: nothing of it runs beside the backward.
+    CHECK(exposed(stack, 1000_GB) > exposed(stack, 8 * 810_MB));
+  }
 }

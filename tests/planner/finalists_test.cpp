@@ -15,7 +15,7 @@ TEST_CASE("equal stages take the same simulated as in closed form") {
   r.constraints.pp = 8;
   const Candidate c = predict(r).value();
   const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
-  CHECK(simulated_step(pricer, c.plan, c.prediction) / c.prediction.time.step ==
+  CHECK(*simulated_step(pricer, c.plan, c.prediction) / c.prediction.time.step ==
         Approx(1.0).epsilon(0.01));
 }
 
@@ -27,7 +27,7 @@ TEST_CASE("the closed form of uneven 1F1B stages is an upper bound of the simula
       r.constraints.pp = pp;
       const Candidate c = predict(r).value();
       const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
-      const double ratio = simulated_step(pricer, c.plan, c.prediction) / c.prediction.time.step;
+      const double ratio = *simulated_step(pricer, c.plan, c.prediction) / c.prediction.time.step;
       CHECK(ratio <= 1 + 1e-9);
       CHECK(ratio > 0.7);
     }
@@ -101,7 +101,7 @@ TEST_CASE("interleaved with 8-way tensor parallelism on H100 it is short by 5 %,
         if (!c.ok()) continue;
         const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
         const double ratio =
-            simulated_step(pricer, c->plan, c->prediction) / c->prediction.time.step;
+            *simulated_step(pricer, c->plan, c->prediction) / c->prediction.time.step;
         const auto& layers = c->plan.layers_per_stage;
         const bool equal = std::ranges::all_of(layers, [&](int held) { return held % vpp == 0; });
         INFO(model << " pp " << pp << " vpp " << vpp << (equal ? " equal" : ""));

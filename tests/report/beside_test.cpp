@@ -1,6 +1,13 @@
 #include "report/beside.hpp"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "report/json.hpp"
 #include "report/plan_files.hpp"
+#include "report/text.hpp"
+#include "tests/core/one_field_changed.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
 
@@ -70,4 +77,36 @@ TEST_CASE("the faster of two is named, whichever side it stands on") {
   CHECK(faster_of(a, b).starts_with("B is 10.0 % faster"));
   CHECK(faster_of(b, a).starts_with("A is 10.0 % faster"));
   CHECK(faster_of(a, a).starts_with("A and B are equally fast"));
+}
+
+TEST_CASE("values that round to the same words are shown whole") {
+  PlanFile a = plan_with_tp(1);
+  a.plan.bucket = Bytes{25e6};
+  PlanFile b = a;
+  b.plan.bucket = Bytes{25e6 + 1};
+  const std::vector<WordsBeside> rows = differing(a, b);
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0].a == "25000000");
+  CHECK(rows[0].b == "25000001");
+}
+
+TEST_CASE("plans that differ in any one field are never the same") {
+  PlanFile a = plan_with_tp(1);
+  a.plan = plain_plan();
+  for (const PlanField& field : plan_fields()) {
+    CAPTURE(field.key);
+    PlanFile b = a;
+    b.plan = with_changed(field, a.plan);
+    const std::vector<WordsBeside> rows = differing(a, b);
+    const auto row = std::ranges::find(rows, field.label, &WordsBeside::name);
+    REQUIRE(row != rows.end());
+    CHECK(row->a != row->b);
+    const std::string text =
+        compare_text({"a.json", a, {}}, {"b.json", b, {}}, TextStyle{100, false, false});
+    CHECK(text.find("The plans are the same") == std::string::npos);
+    const std::string json = compare_json({"a.json", a, {}}, {"b.json", b, {}});
+    const std::size_t list = json.find("\"differing\"");
+    REQUIRE(list != std::string::npos);
+    CHECK(json.find('"' + std::string(field.key) + '"', list) < json.find(']', list));
+  }
 }

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "report/figures.hpp"
+#include "tests/core/one_field_changed.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
 
@@ -57,6 +58,35 @@ TEST_CASE("plans as CSV: a header, a row each in the given order, figures at ful
     CHECK(cells[0] == (plan.rank ? std::to_string(*plan.rank) : ""));
   }
   CHECK_FALSE(std::getline(in, line));
+}
+
+TEST_CASE("plans that differ in any one field have other cells in its column alone") {
+  const PlanRequest request = csv_request();
+  Candidate a = *search(request).value().winner();
+  a.plan = plain_plan();
+  for (const PlanField& field : plan_fields()) {
+    CAPTURE(field.key);
+    Candidate b = a;
+    b.plan = with_changed(field, a.plan);
+    const std::vector<SpacePlan> plans = {{.candidate = &a}, {.candidate = &b}};
+    std::istringstream in(plans_csv(request, plans));
+    std::string header;
+    std::string left;
+    std::string right;
+    std::getline(in, header);
+    std::getline(in, left);
+    std::getline(in, right);
+    const std::vector<std::string> names = cells_of(header);
+    const std::vector<std::string> x = cells_of(left);
+    const std::vector<std::string> y = cells_of(right);
+    REQUIRE(x.size() == names.size());
+    REQUIRE(y.size() == names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      CAPTURE(names[i]);
+      const bool derived = names[i].starts_with("gpus");  // the product of the degrees
+      if (!derived) CHECK((x[i] != y[i]) == (names[i] == field.key));
+    }
+  }
 }
 
 TEST_CASE("each figure has a key, a column, a formula and a text") {

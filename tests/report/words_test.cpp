@@ -4,6 +4,7 @@
 
 #include "report/plan_files.hpp"
 #include "report/text.hpp"
+#include "tests/core/one_field_changed.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace echelon;
@@ -90,4 +91,46 @@ TEST_CASE("commands to copy are quoted for a shell") {
   CHECK(shell_quoted("it's") == "'it'\\''s'");
   CHECK(shell_quoted("") == "''");
   CHECK(shell_quoted("a;b") == "'a;b'");
+}
+
+TEST_CASE("a difference in any one field is told, and as what it is") {
+  const ParallelPlan plan = plain_plan();
+  CHECK(differences(plan, plan).empty());
+  for (const PlanField& field : plan_fields()) {
+    CAPTURE(field.key);
+    const std::string words = differences(plan, with_changed(field, plan));
+    CAPTURE(words);
+    const bool is_list = std::holds_alternative<std::vector<int> ParallelPlan::*>(field.member);
+    if (!is_list) CHECK(words.find(',') == std::string::npos);
+    const bool names_it = words.find(field.label) != std::string::npos;
+    const bool as_recompute =
+        field.is(&ParallelPlan::recompute_layers) && words.starts_with("recompute");
+    CHECK((names_it || as_recompute));
+  }
+}
+
+TEST_CASE("differences leave out what follows from them") {
+  const ParallelPlan plan = plain_plan();
+  ParallelPlan other = plan;
+  other.pp = 4;
+  other.dp = 1;
+  other.shard_group = 2;
+  other.layers_per_stage = {8, 8, 8, 8};
+  other.recompute = Recompute::none;
+  other.recompute_layers = {0, 0, 0, 0};
+  other.schedule = ScheduleKind::zero_bubble_h1;
+  CHECK(differences(plan, other) == "pp 4, dp 1, recompute none, schedule zb-h1");
+  other = plan;
+  other.sequence_parallel = false;
+  other.layers_per_stage = {17, 15};
+  CHECK(differences(plan, other) == "no sequence parallel, layers per stage 17, 15");
+}
+
+TEST_CASE("many alike layers are counted") {
+  ParallelPlan plan;
+  plan.layers_per_stage = {7, 8, 8, 8, 8, 7};
+  for (const PlanField& field : plan_fields()) {
+    if (field.is(&ParallelPlan::layers_per_stage)) CHECK(field_words(field, plan) == "7, 4 x 8, 7");
+    if (field.is(&ParallelPlan::selective_layers)) CHECK(field_words(field, plan) == "none");
+  }
 }

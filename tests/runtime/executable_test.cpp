@@ -1,0 +1,22 @@
+// What of a plan this runtime refuses.
+#include "core/model_io.hpp"
+#include "runtime/training/run.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/text.hpp"
+
+using namespace echelon;
+using echelon::test::lacks;
+
+TEST_CASE("a plan with attention that keeps its scores is refused, not run with flash attention") {
+  PlanFile file;
+  file.model = load_model("gpt2-tiny").value();
+  file.job.precision = find_precision("fp32").value();
+  file.job.sequence = 32;
+  file.job.global_batch = 8;
+  CHECK(check_executable(file, "cpu").ok());
+  file.job.flash_attention = false;
+  const Status refused = check_executable(file, "cpu");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(lacks(refused.error().message(), "keeps its sequence x sequence matrix") == "");
+  CHECK(lacks(refused.error().message(), "--flash-attention") == "");
+}
