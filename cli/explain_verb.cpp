@@ -27,6 +27,11 @@ Result<Subject> subject_of_file(const Invocation& call) {
   const Result<PlanFile> file = read_plan_file(path);
   if (!file) return file.error();
   const Settings changes = settings_of_flags(call.arguments);
+  if (changes.has("gpus-at-most")) {
+    return input_error("--gpus-at-most",
+                       "given together with a plan file, which is for one number of GPUs",
+                       "--gpus, or the question itself in place of the file");
+  }
   const Result<Asked> asked = understand(*file, path, changes);
   if (!asked) return asked.error();
   const Result<PlanConstraints> pinned = constraints_of(changes);

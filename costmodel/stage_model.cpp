@@ -25,7 +25,7 @@ Seconds wait_for_host(Seconds host, Seconds busy) { return std::max(Seconds{}, h
 /// ZeRO there is nothing to shard.
 /// Source: Megatron-LM core/parallel_state.py, intra_partial_expert_data_parallel_size.
 int expert_instances(const ParallelPlan& plan, int expert_dp) {
-  return plan.zero == 0 ? 1 : std::gcd(expert_dp, plan.instances());
+  return plan.zero == 0 ? 1 : static_cast<int>(std::gcd(std::int64_t{expert_dp}, plan.instances()));
 }
 
 }  // namespace

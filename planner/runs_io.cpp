@@ -235,6 +235,12 @@ class TableParser {
   void header() {
     std::string missing;
     columns_.assign(headers_.size(), nullptr);
+    std::vector<std::string> unknown =
+        headers_;  // what names no column may be meant for a missing one
+    std::erase_if(unknown, [](const std::string& header) {
+      return std::ranges::any_of(kColumns,
+                                 [&](const RunColumn& column) { return column.name == header; });
+    });
     for (const RunColumn& column : kColumns) {
       bool seen = false;
       for (std::size_t i = 0; i < headers_.size(); ++i) {
@@ -244,7 +250,7 @@ class TableParser {
         columns_[i] = &column;
       }
       if (seen || !column.mandatory) continue;
-      const std::string near = nearest_name(column.name, headers_);
+      const std::string near = nearest_name(column.name, unknown);
       missing += fmt::format("{}'{}'{}", missing.empty() ? "" : ", ", column.name,
                              near.empty() ? "" : fmt::format(" (is it '{}'?)", near));
     }

@@ -1,4 +1,4 @@
-// The answer of a search.
+// The answer of a search. Over 400 lines because it is one text, whose parts are here in its order.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -17,7 +17,7 @@ give_up() {
   exit 3
 }
 
-# package, and how to recognise it where it did not come from a package: a command or a header.
+# package, and how to recognise it where it did not come from a package: a command, a header or a file.
 known_packages='
 g++ command:c++
 cmake command:cmake
@@ -43,6 +43,8 @@ qt6-svg-dev header:qt6/QtSvg/QSvgGenerator
 fonts-dejavu-core command:fc-list
 clang-format command:clang-format
 clang command:clang++
+libclang-rt-dev file:/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
+libomp-dev file:/usr/lib/llvm-*/lib/libomp.so
 mmdebstrap command:mmdebstrap
 python3 command:python3
 groff-base command:groff
@@ -54,6 +56,7 @@ is_there() {
   for probe; do
     case $probe in
     command:*) command -v "${probe#command:}" >/dev/null 2>&1 && return 0 ;;
+    file:*) for one in ${probe#file:}; do [ ! -e "$one" ] || return 0; done ;;
     header:*)
       # shellcheck disable=SC2046  # one option per folder of CMAKE_PREFIX_PATH
       printf '#if !__has_include(<%s>)\n#error\n#endif\n' "${probe#header:}" |

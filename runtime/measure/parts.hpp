@@ -22,6 +22,7 @@ namespace echelon {
   ChunkSpec spec;
   ModelSpec& m = spec.model;
   m.name = "measured";
+  m.constants.emplace();
   m.layers = layers + 2;
   m.hidden = hidden;
   m.heads = m.kv_heads = hidden / head_dim;

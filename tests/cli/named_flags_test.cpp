@@ -37,7 +37,11 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "long",      // zstd
                                         "measure",
                                         "measure-between",
-                                        "measure-gpus"};  // plan-run
+                                        "measure-gpus",  // plan-run
+                                        "all",           // ./test
+                                        "full",          // scripts/bare_machine.sh
+                                        "num-distributed-optimizer-instances",
+                                        "no"};  // "--no-", before the name of a flag
 
 bool is_known(const std::string& name) {
   if (kForeign.contains(name)) return true;

@@ -1,3 +1,4 @@
+// Over 400 lines because one function decides what is legal, and every rule has its case.
 #include "planner/legality.hpp"
 
 #include <numeric>

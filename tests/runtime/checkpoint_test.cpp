@@ -41,10 +41,10 @@ std::string save(const std::string& directory, const ModelSpec& model, const Sta
 
 /// Alone, on this thread, so that what a fault throws arrives here.
 Status save_alone(const std::string& directory, std::int64_t step, int keep, const Disk& disk) {
-  RankState rank = rank_state(small_llama(), kMixed, 1, 0, 1, 0);
+  RankState rank = rank_state(two_layer_llama(), kMixed, 1, 0, 1, 0);
   fill(rank, kMixed);
-  return write_checkpoint(directory, contents_of(small_llama(), kMixed, step), rank.spans, {}, keep,
-                          disk);
+  return write_checkpoint(directory, contents_of(two_layer_llama(), kMixed, step), rank.spans, {},
+                          keep, disk);
 }
 
 RunIdentity identity(const ModelSpec& model) { return contents_of(model, kMixed, 0).run; }
@@ -79,7 +79,7 @@ bool reports(const std::string& text, const std::string& part) {
 
 TEST_CASE("a checkpoint written under one split is read under every other") {
   const TempDir dir;
-  for (const ModelSpec& model : {small_llama(), small_gpt2()}) {
+  for (const ModelSpec& model : {two_layer_llama(), two_layer_gpt2()}) {
     for (const StateFormat& format : {kMixed, kDouble}) {
       const std::string where = (dir.path() / "run").string();
       REQUIRE(save(where, model, format, 1, 2, 3) == "");
@@ -98,7 +98,7 @@ TEST_CASE("the files are the same bytes whatever the split that wrote them") {
   std::set<std::string> weights;
   for (const auto& [tp, dp] : {std::pair(1, 1), {2, 2}, {4, 1}, {1, 3}}) {
     const std::string where = (dir.path() / std::to_string(tp * 10 + dp)).string();
-    REQUIRE(save(where, small_llama(), kMixed, 7, tp, dp) == "");
+    REQUIRE(save(where, two_layer_llama(), kMixed, 7, tp, dp) == "");
     CHECK(names_in(where) == std::vector<std::string>{"step_7"});
     CHECK(names_in(where + "/step_7") ==
           std::vector<std::string>{"exp_avg.safetensors", "exp_avg_sq.safetensors", "manifest.json",
@@ -112,11 +112,11 @@ TEST_CASE("the files are the same bytes whatever the split that wrote them") {
 
 TEST_CASE("what a run needs to go on comes back bit by bit") {
   const TempDir dir;
-  REQUIRE(save(dir.path(), small_llama(), kMixed, 9, 1, 1) == "");
-  const auto found = find_checkpoint(dir.path(), identity(small_llama()));
+  REQUIRE(save(dir.path(), two_layer_llama(), kMixed, 9, 1, 1) == "");
+  const auto found = find_checkpoint(dir.path(), identity(two_layer_llama()));
   REQUIRE(found.ok());
   REQUIRE(found->has_value());
-  const CheckpointContents expected = contents_of(small_llama(), kMixed, 9);
+  const CheckpointContents expected = contents_of(two_layer_llama(), kMixed, 9);
   CHECK((*found)->contents.progress == expected.progress);
   CHECK((*found)->contents.format == expected.format);
   CHECK((*found)->contents.run.model == expected.run.model);
@@ -127,14 +127,14 @@ TEST_CASE("what a run needs to go on comes back bit by bit") {
 TEST_CASE("a directory without checkpoints is no error, and the newest keep-many are kept") {
   const TempDir dir;
   const auto nothing =
-      find_checkpoint((dir.path() / "not-there").string(), identity(small_llama()));
+      find_checkpoint((dir.path() / "not-there").string(), identity(two_layer_llama()));
   REQUIRE(nothing.ok());
   CHECK_FALSE(nothing->has_value());
   for (const int step : {8, 9, 10, 11}) {
-    REQUIRE(save(dir.path(), small_llama(), kMixed, step, 1, 1, 2) == "");
+    REQUIRE(save(dir.path(), two_layer_llama(), kMixed, step, 1, 1, 2) == "");
   }
   CHECK(names_in(dir.path()) == std::vector<std::string>{"step_10", "step_11"});
-  const auto found = find_checkpoint(dir.path(), identity(small_llama()));
+  const auto found = find_checkpoint(dir.path(), identity(two_layer_llama()));
   REQUIRE(found.ok());
   CHECK((*found)->contents.progress.step == 11);
 }
@@ -165,11 +165,11 @@ std::vector<std::size_t> worth_failing(const std::vector<std::string>& all) {
 /// After a failure: step 1 or 2 is whole and nothing is damaged; the next checkpoint can be
 /// written, and nothing but checkpoints is left behind.
 void check_recovery(const TempDir& dir) {
-  const auto found = find_checkpoint(dir.path(), identity(small_llama()));
+  const auto found = find_checkpoint(dir.path(), identity(two_layer_llama()));
   REQUIRE(found.ok());
   REQUIRE(found->has_value());
   CHECK((*found)->notes.empty());
-  CHECK(wrong_after_reading((*found)->path, small_llama(), kMixed, 2, 2) == 0);
+  CHECK(wrong_after_reading((*found)->path, two_layer_llama(), kMixed, 2, 2) == 0);
   REQUIRE(save_alone(dir.path(), 3, 2, Disk()).ok());
   for (const std::string& name : names_in(dir.path())) CHECK_FALSE(name.ends_with(".tmp"));
 }
@@ -238,14 +238,14 @@ TEST_CASE("every file and directory is on the disk before the name it goes by") 
 
 TEST_CASE("what one member cannot write fails for all, and nobody waits for ever") {
   const TempDir dir;
-  REQUIRE(save(dir.path(), small_llama(), kMixed, 1, 2, 2) == "");
+  REQUIRE(save(dir.path(), two_layer_llama(), kMixed, 1, 2, 2) == "");
   std::mutex mutex;
   int writes = 0;
   const Disk failing([&](std::string_view what, const std::string& path) {
     const std::lock_guard lock(mutex);
     return what == "write" && path.ends_with("exp_avg.safetensors") && ++writes == 40 ? EIO : 0;
   });
-  const std::string told = save(dir.path(), small_llama(), kMixed, 2, 2, 2, 2, failing);
+  const std::string told = save(dir.path(), two_layer_llama(), kMixed, 2, 2, 2, 2, failing);
   CHECK(reports(told, "exp_avg.safetensors: cannot be written: Input/output error"));
   CHECK(reports(told, "another member of the run could not write its part"));
   CHECK(names_in(dir.path()) == std::vector<std::string>{"step_1"});
@@ -253,9 +253,9 @@ TEST_CASE("what one member cannot write fails for all, and nobody waits for ever
 
 TEST_CASE("elements that nobody wrote, or two, are noticed by the tensor's name") {
   const TempDir dir;
-  RankState rank = rank_state(small_llama(), kMixed, 1, 0, 1, 0);
+  RankState rank = rank_state(two_layer_llama(), kMixed, 1, 0, 1, 0);
   fill(rank, kMixed);
-  const CheckpointContents contents = contents_of(small_llama(), kMixed, 1);
+  const CheckpointContents contents = contents_of(two_layer_llama(), kMixed, 1);
   std::vector<StateSpan> spans = rank.spans;
   spans.push_back(spans.front());
   CHECK_FALSE(write_checkpoint(dir.path(), contents, spans, {}, 1).ok());
@@ -273,7 +273,7 @@ std::string note_after(const std::function<void(const fs::path&)>& damage) {
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
   REQUIRE(save_alone(dir.path(), 2, 5, Disk()).ok());
   damage(dir.path() / "step_2");
-  const auto found = find_checkpoint(dir.path(), identity(small_llama()));
+  const auto found = find_checkpoint(dir.path(), identity(two_layer_llama()));
   REQUIRE(found.ok());
   REQUIRE(found->has_value());
   if ((*found)->notes.empty()) return "";
@@ -300,7 +300,7 @@ TEST_CASE("a damaged checkpoint is passed over with the reason, for the one befo
 TEST_CASE("a bit that flips anywhere in a checkpoint is noticed") {
   const TempDir dir;
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
-  const auto whole = [&] { return find_checkpoint(dir.path(), identity(small_llama())).ok(); };
+  const auto whole = [&] { return find_checkpoint(dir.path(), identity(two_layer_llama())).ok(); };
   Numbers numbers(11);
   for (const char* name : {"weights.safetensors", "exp_avg_sq.safetensors", "manifest.json"}) {
     const std::string file = "step_1/" + std::string(name);
@@ -324,7 +324,7 @@ TEST_CASE("when all checkpoints are damaged the run does not begin again by itse
   const TempDir dir;
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
   fs::resize_file(dir.path() / "step_1" / "master.safetensors", 100);
-  const auto found = find_checkpoint(dir.path(), identity(small_llama()));
+  const auto found = find_checkpoint(dir.path(), identity(two_layer_llama()));
   REQUIRE_FALSE(found.ok());
   CHECK(reports(found.error().message(), "no whole checkpoint"));
   CHECK(reports(found.error().message(), "master.safetensors: 100 bytes"));
@@ -333,16 +333,16 @@ TEST_CASE("when all checkpoints are damaged the run does not begin again by itse
 TEST_CASE("a checkpoint of another model is refused by its first difference") {
   const TempDir dir;
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
-  RunIdentity run = identity(small_llama());
+  RunIdentity run = identity(two_layer_llama());
   run.model.ffn_hidden = 24;
   const auto other = find_checkpoint(dir.path(), run);
   REQUIRE_FALSE(other.ok());
   CHECK(reports(other.error().message(), "another model: ffn_hidden is 12, the plan's is 24"));
-  run = identity(small_llama());
+  run = identity(two_layer_llama());
   run.model.constants->rope.theta = 500000;
   CHECK(reports(find_checkpoint(dir.path(), run).error().message(),
                 R"(rope is {"theta":10000.0}, the plan's is {"theta":500000.0})"));
-  run = identity(small_llama());
+  run = identity(two_layer_llama());
   run.model.constants->norm_epsilon = 1e-6;
   CHECK(reports(find_checkpoint(dir.path(), run).error().message(),
                 "norm_epsilon is 1e-05, the plan's is 1e-06"));
@@ -351,7 +351,7 @@ TEST_CASE("a checkpoint of another model is refused by its first difference") {
 TEST_CASE("another plan and other data are told, and the checkpoint is used") {
   const TempDir dir;
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
-  RunIdentity run = identity(small_llama());
+  RunIdentity run = identity(two_layer_llama());
   run.plan = "tp 4";
   run.plan_hash = "bbbb";
   run.data = "a.txt";
@@ -366,7 +366,7 @@ TEST_CASE("another plan and other data are told, and the checkpoint is used") {
 TEST_CASE("weights of another element are refused by name") {
   const TempDir dir;
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
-  const RankState rank = rank_state(small_llama(), kDouble, 1, 0, 1, 0);
+  const RankState rank = rank_state(two_layer_llama(), kDouble, 1, 0, 1, 0);
   const Status read = read_checkpoint(dir.path() / "step_1", kDouble, rank.spans);
   REQUIRE_FALSE(read.ok());
   CHECK(reports(read.error().message(), "is BF16 [8]; expected F64 [8]"));
@@ -374,7 +374,7 @@ TEST_CASE("weights of another element are refused by name") {
 
 TEST_CASE("a checkpoint that does not fit on the disk is refused before anything is written") {
   const TempDir dir;
-  ModelSpec model = small_llama();
+  ModelSpec model = two_layer_llama();
   model.hidden = 1 << 16;
   model.layers = 1000;
   model.ffn_hidden = 1 << 18;

@@ -15,15 +15,15 @@ namespace {
 TEST_CASE("a checkpoint of the version without constants says what it was computed with") {
   const TempDir dir;
   const StateFormat format{Element::bf16, Element::f32, Element::f32};
-  RankState rank = rank_state(small_llama(), format, 1, 0, 1, 0);
+  RankState rank = rank_state(two_layer_llama(), format, 1, 0, 1, 0);
   fill(rank, format);
-  const CheckpointContents contents = contents_of(small_llama(), format, 1);
+  const CheckpointContents contents = contents_of(two_layer_llama(), format, 1);
   REQUIRE(write_checkpoint(dir.path(), contents, rank.spans, {}, 5).ok());
   // As the first version wrote it: a model of shapes, two constants beside it, and its hash.
   const std::string path = (dir.path() / "step_1" / "manifest.json").string();
   using Json = nlohmann::ordered_json;
   Json manifest = Json::parse(slurp(path));
-  ModelSpec shapes = small_llama();
+  ModelSpec shapes = two_layer_llama();
   shapes.constants.reset();
   manifest["version"] = 1;
   manifest["model"] = Json::parse(model_to_json(shapes));
@@ -35,7 +35,7 @@ TEST_CASE("a checkpoint of the version without constants says what it was comput
   const auto found = find_checkpoint(dir.path(), contents.run);
   INFO((found ? "" : found.error().message()));
   REQUIRE(found.ok());
-  CHECK(found->value().contents.run.model == small_llama());
+  CHECK(found->value().contents.run.model == two_layer_llama());
   RunIdentity other = contents.run;
   other.model.constants->rope.theta = 500000;
   CHECK_FALSE(find_checkpoint(dir.path(), other).ok());

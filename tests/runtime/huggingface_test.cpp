@@ -21,14 +21,14 @@ namespace {
 namespace fs = std::filesystem;
 
 ModelSpec small_qwen2() {
-  ModelSpec model = small_llama();
+  ModelSpec model = two_layer_llama();
   model.qkv_bias = true;
   model.tied_embeddings = true;
   return model;
 }
 
 ModelSpec biased_llama() {
-  ModelSpec model = small_llama();
+  ModelSpec model = two_layer_llama();
   model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
   return model;
 }
@@ -123,7 +123,7 @@ void rewrite(const fs::path& where,
 
 TEST_CASE("GPT-2's tensors have the names and shapes of transformers, its matrices transposed") {
   const TempDir dir;
-  REQUIRE(export_small(dir.path(), small_gpt2(), Element::f32).ok());
+  REQUIRE(export_small(dir.path(), two_layer_gpt2(), Element::f32).ok());
   const auto file = SafetensorsFile::open(dir.path() / "model.safetensors");
   REQUIRE(file.ok());
   CHECK(file->header().metadata.at("format") == "pt");
@@ -151,7 +151,7 @@ TEST_CASE("GPT-2's tensors have the names and shapes of transformers, its matric
 TEST_CASE("Llama's and Qwen2's tensors have the names of transformers, a tied head is left out") {
   for (const bool tied : {false, true}) {
     const TempDir dir;
-    REQUIRE(export_small(dir.path(), tied ? small_qwen2() : small_llama(), Element::bf16).ok());
+    REQUIRE(export_small(dir.path(), tied ? small_qwen2() : two_layer_llama(), Element::bf16).ok());
     const auto file = SafetensorsFile::open(dir.path() / "model.safetensors");
     REQUIRE(file.ok());
     for (const char* name :
@@ -168,7 +168,8 @@ TEST_CASE("Llama's and Qwen2's tensors have the names of transformers, a tied he
 }
 
 TEST_CASE("an exported model is imported as it was, under every split") {
-  for (const ModelSpec& plain : {small_gpt2(), small_llama(), small_qwen2(), biased_llama()}) {
+  for (const ModelSpec& plain :
+       {two_layer_gpt2(), two_layer_llama(), small_qwen2(), biased_llama()}) {
     const ModelSpec model = with_constants(plain, kTheta);
     const TempDir dir;
     REQUIRE(export_small(dir.path(), model, Element::f64).ok());
@@ -182,7 +183,7 @@ TEST_CASE("an exported model is imported as it was, under every split") {
 TEST_CASE("epsilon, theta and scaling of the config are exported and compared on import") {
   for (const RotaryEmbedding& rope : {kTheta, kLinear, kLlama3, kYarn}) {
     const TempDir dir;
-    const ModelSpec model = with_constants(small_llama(), rope);
+    const ModelSpec model = with_constants(two_layer_llama(), rope);
     REQUIRE(export_small(dir.path(), model, Element::f32).ok());
     const auto config = parse_huggingface_config(slurp(dir.path() / "config.json"), "config.json");
     INFO((config ? "" : config.error().message()));
@@ -198,16 +199,16 @@ TEST_CASE("epsilon, theta and scaling of the config are exported and compared on
         mentions(import_refusal(dir.path(), other), "norm_epsilon is 3e-06, the plan's is 1e-05"));
   }
   const TempDir dir;
-  const ModelSpec gpt = with_constants(small_gpt2(), {});
+  const ModelSpec gpt = with_constants(two_layer_gpt2(), {});
   REQUIRE(export_small(dir.path(), gpt, Element::f32).ok());
   CHECK(mentions(slurp(dir.path() / "config.json"), "\"layer_norm_epsilon\": 3e-06"));
-  CHECK(mentions(import_refusal(dir.path(), small_gpt2()),
+  CHECK(mentions(import_refusal(dir.path(), two_layer_gpt2()),
                  "norm_epsilon is 3e-06, the plan's is 1e-05"));
 }
 
 TEST_CASE("a Mistral is exported as one") {
   const TempDir dir;
-  ModelSpec model = small_llama();
+  ModelSpec model = two_layer_llama();
   model.architecture = "mistral";
   REQUIRE(export_small(dir.path(), model, Element::f32).ok());
   const std::string config = slurp(dir.path() / "config.json");
@@ -219,15 +220,15 @@ TEST_CASE("a Mistral is exported as one") {
 TEST_CASE("a checkpoint is exported with its weights") {
   const TempDir dir;
   const StateFormat format{Element::f64, std::nullopt, Element::f64};
-  RankState rank = rank_state(small_gpt2(), format, 1, 0, 1, 0);
+  RankState rank = rank_state(two_layer_gpt2(), format, 1, 0, 1, 0);
   fill(rank, format);
-  REQUIRE(
-      write_checkpoint(dir.path() / "run", contents_of(small_gpt2(), format, 1), rank.spans, {}, 1)
-          .ok());
+  REQUIRE(write_checkpoint(dir.path() / "run", contents_of(two_layer_gpt2(), format, 1), rank.spans,
+                           {}, 1)
+              .ok());
   REQUIRE(export_checkpoint(dir.path() / "run/step_1", dir.path() / "out").ok());
-  const auto weights = HuggingFaceWeights::open(dir.path() / "out", small_gpt2());
+  const auto weights = HuggingFaceWeights::open(dir.path() / "out", two_layer_gpt2());
   REQUIRE(weights.ok());
-  CHECK(wrong_blocks(*weights, small_gpt2(), 2) == 0);
+  CHECK(wrong_blocks(*weights, two_layer_gpt2(), 2) == 0);
   // And again, over what is there.
   CHECK(export_checkpoint(dir.path() / "run/step_1", dir.path() / "out").ok());
   CHECK_FALSE(fs::exists(dir.path() / "out/model.safetensors.tmp"));
@@ -235,11 +236,11 @@ TEST_CASE("a checkpoint is exported with its weights") {
 
 TEST_CASE("another model than the plan's is refused by its first difference") {
   const TempDir dir;
-  REQUIRE(export_small(dir.path(), small_llama(), Element::f32).ok());
-  ModelSpec planned = small_llama();
+  REQUIRE(export_small(dir.path(), two_layer_llama(), Element::f32).ok());
+  ModelSpec planned = two_layer_llama();
   planned.layers = 3;
   CHECK(mentions(import_refusal(dir.path(), planned), "layers is 2, the plan's is 3"));
-  planned = small_llama();
+  planned = two_layer_llama();
   planned.max_positions = 4096;  // RoPE has no table
   CHECK(import_refusal(dir.path(), planned) == "");
   planned.tied_embeddings = true;
@@ -278,15 +279,15 @@ TEST_CASE("tensors that are missing, of another shape or too many are refused by
 
 TEST_CASE("names without the prefix are read, as openai's gpt2 has them") {
   const TempDir dir;
-  REQUIRE(export_small(dir.path(), small_gpt2(), Element::f32).ok());
+  REQUIRE(export_small(dir.path(), two_layer_gpt2(), Element::f32).ok());
   rewrite(dir.path(), [](auto& tensors) {
     std::map<std::string, TensorEntry> bare;
     for (const auto& [name, tensor] : tensors) bare[name.substr(12)] = tensor;
     tensors = bare;
   });
-  const auto weights = HuggingFaceWeights::open(dir.path(), small_gpt2());
+  const auto weights = HuggingFaceWeights::open(dir.path(), two_layer_gpt2());
   REQUIRE(weights.ok());
-  CHECK(wrong_blocks(*weights, small_gpt2(), 2) == 0);
+  CHECK(wrong_blocks(*weights, two_layer_gpt2(), 2) == 0);
 }
 
 TEST_CASE("what the runtime does not compute is refused in config.json, as a plan of it is") {
@@ -308,9 +309,9 @@ TEST_CASE("what the runtime does not compute is refused in config.json, as a pla
   };
   const std::string theta = "\"rope_theta\": 10000.0";
   const auto scaled = [&](const std::string& object) {
-    return changed(small_llama(), theta, "\"rope_scaling\": " + object);
+    return changed(two_layer_llama(), theta, "\"rope_scaling\": " + object);
   };
-  CHECK(changed(small_llama(), theta, theta) == "");
+  CHECK(changed(two_layer_llama(), theta, theta) == "");
   CHECK(scaled(R"({"type": "default"})") == "");
   CHECK(scaled(R"({"type": "linear", "factor": 2.0})") == "");
   CHECK(mentions(scaled(R"({"type": "dynamic", "factor": 2.0})"), "'dynamic' scaling"));
@@ -318,27 +319,28 @@ TEST_CASE("what the runtime does not compute is refused in config.json, as a pla
                  "'longrope' scaling"));
   CHECK(mentions(scaled(R"({"type": "mrope", "mrope_section": [16, 24]})"), "'mrope' scaling"));
   CHECK(mentions(scaled(R"({"type": "linear", "factor": 2.0, "fudge": 3})"), "the key 'fudge'"));
-  CHECK(mentions(changed(small_llama(), theta, R"("partial_rotary_factor": 0.5)"),
+  CHECK(mentions(changed(two_layer_llama(), theta, R"("partial_rotary_factor": 0.5)"),
                  "a rotary embedding of 0.5 of each head"));
   for (const char* key : {"embedding_multiplier", "logits_scaling", "attention_multiplier",
                           "final_logit_softcapping", "clip_qkv", "logit_scale"}) {
-    CHECK(mentions(changed(small_llama(), theta, "\"" + std::string(key) + "\": 12.0"),
+    CHECK(mentions(changed(two_layer_llama(), theta, "\"" + std::string(key) + "\": 12.0"),
                    "the key '" + std::string(key) + "'"));
-    CHECK(changed(small_llama(), theta, "\"" + std::string(key) + "\": null") == "");
+    CHECK(changed(two_layer_llama(), theta, "\"" + std::string(key) + "\": null") == "");
   }
-  CHECK(mentions(changed(small_llama(), "\"llama\"", "\"gemma\""), "'gemma' is not executed"));
-  CHECK(mentions(changed(small_gpt2(), "\"gelu_new\"", "\"gelu\""), "the tanh form"));
+  CHECK(mentions(changed(two_layer_llama(), "\"llama\"", "\"gemma\""), "'gemma' is not executed"));
+  CHECK(mentions(changed(two_layer_gpt2(), "\"gelu_new\"", "\"gelu\""), "the tanh form"));
   const std::string positions = "\"n_positions\": 16";
-  CHECK(mentions(changed(small_gpt2(), positions, positions + ", \"scale_attn_weights\": false"),
-                 "scores that are not scaled"));
-  CHECK(mentions(
-      changed(small_gpt2(), positions, positions + ", \"scale_attn_by_inverse_layer_idx\": true"),
-      "scaled by layer"));
+  CHECK(
+      mentions(changed(two_layer_gpt2(), positions, positions + ", \"scale_attn_weights\": false"),
+               "scores that are not scaled"));
+  CHECK(mentions(changed(two_layer_gpt2(), positions,
+                         positions + ", \"scale_attn_by_inverse_layer_idx\": true"),
+                 "scaled by layer"));
 }
 
 TEST_CASE("a model no HuggingFace family describes is not exported") {
   const TempDir dir;
-  ModelSpec model = small_llama();
+  ModelSpec model = two_layer_llama();
   model.normalization = Normalization::layer_norm;
   const Status written = export_small(dir.path(), model, Element::f32);
   REQUIRE_FALSE(written.ok());

@@ -49,6 +49,7 @@ TEST_CASE("initial values have the moments of a normal distribution") {
 ChunkSpec initial_spec(int tp, int tp_rank, int units, int shards) {
   ChunkSpec spec;
   ModelSpec& model = spec.model;
+  model.constants.emplace();
   model.layers = spec.layers = 2;
   model.hidden = 8;
   model.heads = 4;

@@ -16,7 +16,7 @@
 
 namespace echelon {
 
-inline ModelSpec small_llama() {
+inline ModelSpec two_layer_llama() {
   ModelSpec model;
   model.name = "small";
   model.constants.emplace();
@@ -31,7 +31,7 @@ inline ModelSpec small_llama() {
   return model;
 }
 
-inline ModelSpec small_gpt2() { return like_gpt2(small_llama()); }
+inline ModelSpec two_layer_gpt2() { return like_gpt2(two_layer_llama()); }
 
 /// A number that names its place; exact in every element but bf16.
 inline double value_at(const std::string& name, std::int64_t element, StateKind kind) {
