@@ -66,13 +66,6 @@ Interval fieller(const Means& m, double t) {
   return {high, kInfinite};  // outside the roots
 }
 
-/// "12 to 31 %", of two shares that may be 0 and infinite.
-std::string percents(double low, double high) {
-  if (low <= 0) return fmt::format("at most {:.3g} %", 100 * high);
-  if (std::isinf(high)) return fmt::format("at least {:.3g} %", 100 * low);
-  return fmt::format("{:.3g} to {:.3g} %", 100 * low, 100 * high);
-}
-
 std::string scale_of(const GradientNoise& noise) {
   if (std::isinf(noise.high)) return fmt::format("at least {:.3g} samples", noise.low);
   if (noise.low <= 0) return fmt::format("at most {:.3g} samples", noise.high);
@@ -103,8 +96,6 @@ GradientNoise NoiseScale::estimate() const {
   return out;
 }
 
-double more_tokens(double batch, double noise_scale) { return batch / noise_scale; }
-
 double rate_factor(double from, double to, double noise_scale) {
   if (std::isinf(noise_scale)) return std::sqrt(to / from);
   return std::sqrt((1 + noise_scale / from) / (1 + noise_scale / to));
@@ -126,25 +117,28 @@ std::vector<std::string> batch_advice(const GradientNoise& noise, double batch, 
                         noise.window, noise.estimates)};
   }
   std::vector<std::string> out;
-  out.push_back(fmt::format(
-      "critical batch: {} (80 % interval, from the latest {} of {} estimates); a batch of {:.0f} "
-      "takes {} more tokens to the same loss than very small batches",
-      scale_of(noise), noise.window, noise.estimates, batch,
-      percents(more_tokens(batch, noise.high), more_tokens(batch, noise.low))));
-  if (batch < noise.low) {
+  out.push_back(
+      fmt::format("critical batch: {} (the gradient's noise scale tells it within a factor of "
+                  "about {:.0f}; 80 % "
+                  "interval, from the latest {} of {} estimates)",
+                  scale_of(noise), kNoiseFactor, noise.window, noise.estimates));
+  const double most = noise.low / kNoiseFactor;
+  if (batch < most) {
     out.push_back(
-        fmt::format("the batch may grow to {:.3g}; if {:.3g} is the best peak learning rate now, "
-                    "Adam's is then "
-                    "about {:.3g}",
-                    noise.low, peak_rate, peak_rate * rate_factor(batch, noise.low, noise.batch)));
-  } else if (batch > noise.high) {
-    out.push_back(
-        "the batch is above the critical one: a larger one mostly costs tokens and wants the same "
-        "learning rate");
+        fmt::format("the batch of {:.0f} may grow to {:.3g} for about the same tokens; if {:.3g} "
+                    "is the best peak "
+                    "learning rate now, Adam's is then about {:.3g}",
+                    batch, most, peak_rate, peak_rate * rate_factor(batch, most, noise.batch)));
+  } else if (batch > kNoiseFactor * noise.high) {
+    out.push_back(fmt::format(
+        "the batch of {:.0f} is far above the critical one: a smaller one needs fewer tokens, in "
+        "more "
+        "steps, and at {:.3g} Adam's best learning rate is about {:.3g} if it is {:.3g} now",
+        batch, kNoiseFactor * noise.high,
+        peak_rate * rate_factor(batch, kNoiseFactor * noise.high, noise.batch), peak_rate));
   } else {
-    out.push_back(
-        "the batch is about the critical one, as far as this run tells: keep it and its learning "
-        "rate");
+    out.push_back(fmt::format(
+        "nothing speaks for another batch than {:.0f}, or for another learning rate", batch));
   }
   return out;
 }

@@ -143,26 +143,32 @@ TEST_CASE("a gradient that drowns in its noise leaves the critical batch without
   CHECK(told.find("inf") == std::string::npos);
 }
 
-TEST_CASE("advice on batch and learning rate holds at both ends of the interval") {
-  const auto advice = [](double scale, double low, double high) {
+TEST_CASE("advice asks for another batch only where both ends of the interval do, and by far") {
+  const auto advice = [](double batch, double scale, double low, double high) {
     const GradientNoise noise{
         .estimates = 60, .window = 30, .batch = scale, .low = low, .high = high};
-    const std::vector<std::string> all = batch_advice(noise, 16, 1e-3);
+    const std::vector<std::string> all = batch_advice(noise, batch, 1e-3);
     REQUIRE(all.size() == 2);
     return all[0] + "; " + all[1];
   };
   const double infinite = std::numeric_limits<double>::infinity();
-  const std::string small = advice(64, 32, 128);
-  CHECK(lacks(small, "critical batch: 64 samples, 32 to 128") == "");
+  const std::string small = advice(16, 256, 128, 512);
+  CHECK(lacks(small, "critical batch: 256 samples, 128 to 512") == "");
   CHECK(lacks(small, "the latest 30 of 60 estimates") == "");
-  CHECK(lacks(small, "a batch of 16 takes 12.5 to 50 % more tokens") == "");
-  CHECK(lacks(small, "may grow to 32") == "");
-  CHECK(lacks(small, "about 0.00129") == "");  // √((1 + 64/16) / (1 + 64/32)) = 1.29
-  CHECK(lacks(advice(8, 4, 12), "above the critical one") == "");
-  CHECK(lacks(advice(16, 9, 40), "keep it and its learning rate") == "");
-  const std::string most = advice(infinite, 64, infinite);
-  CHECK(lacks(most, "at least 64 samples") == "");
-  CHECK(lacks(most, "at most 25 % more tokens") == "");
+  CHECK(lacks(small, "the batch of 16 may grow to 32 ") == "");
+  CHECK(lacks(small, "about 0.00137") == "");  // √((1 + 256/16) / (1 + 256/32)) = 1.374
+  const std::string large = advice(64, 8, 4, 12);
+  CHECK(lacks(large, "far above the critical one") == "");
+  CHECK(lacks(large, "at 48 Adam's best learning rate is about 0.000982") == "");  // √(1.125/1.167)
+  // Measured: gpt2-tiny takes the same tokens with batches of 4 and of 16, at this noise scale.
+  for (const double batch : {4.0, 16.0}) {
+    const std::string either = advice(batch, 15.6, 12.9, 19.2);
+    CHECK(lacks(either, "nothing speaks for another batch") == "");
+    CHECK(either.find("more tokens") == std::string::npos);
+  }
+  const std::string most = advice(16, infinite, 256, infinite);
+  CHECK(lacks(most, "at least 256 samples") == "");
+  CHECK(lacks(most, "may grow to 64 ") == "");
   CHECK(lacks(most, "about 0.002") == "");  // √(64/16)
 }
 
