@@ -99,7 +99,7 @@ const std::vector<Flag>& flag_table() {
        kSearch},
       {"top", "K", "plans to show; 5 unless given", kSearchAlone | kWindow},
       {"exhaustive", "", "price every legal combination instead of bounding", kSearch},
-      {"budget", "SECONDS", "stop the search after so long and say how far the proof is",
+      {"budget", "SECONDS", "time limit of the search; the remaining optimality gap is reported",
        kSearchAlone},
       // In the contract, not in this version
       {"moe-dispatch", "KIND", "how tokens reach experts", kLater | kConfiguration},

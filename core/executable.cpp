@@ -34,7 +34,7 @@ std::string not_executed_rope(const RotaryEmbedding& rope) {
 std::string not_executed(const ModelSpec& model) {
   if (std::string block = not_executed_block(model); !block.empty()) return block;
   if (!model.constants) {
-    return "its norm's epsilon (norm_epsilon) and rotary embedding (rope) are not said";
+    return "its norm_epsilon and rope (rotary embedding) are missing";
   }
   if (model.position == PositionEmbedding::rope) {
     if (std::string rope = not_executed_rope(model.constants->rope); !rope.empty()) return rope;
@@ -47,7 +47,7 @@ std::optional<NotExecuted> not_executed(const ModelSpec& model, int sequence) {
   if (const std::string why = not_executed(model); !why.empty()) {
     return NotExecuted{fmt::format("model {}: {}", model.name, why),
                        model.constants ? "a GPT-2-like or Llama-like model"
-                                       : "a model that says them: of the catalog, a HuggingFace "
+                                       : "a model that has them: of the catalog, a HuggingFace "
                                          "config.json, or a model file of schema 2"};
   }
   if (model.position == PositionEmbedding::learned && sequence > model.max_positions) {

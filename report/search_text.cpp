@@ -341,15 +341,15 @@ std::string open_splits_of(const PlanReport& report) {
     return "";
   };
   if (report.open_splits.empty()) return {};
-  std::string out = "of";
+  std::string out = "for";
   double gap = 0;
   for (const OpenSplits& open : report.open_splits) {
-    out += fmt::format("{} {} {}", &open == &report.open_splits.front() ? "" : ", and of",
+    out += fmt::format("{} {} {}", &open == &report.open_splits.front() ? "" : ", and for",
                        counted(open.tuples, "combination"), words(open.kind));
     gap = std::max(gap, open.gap);
   }
   return out + fmt::format(
-                   " the balanced split of the layers alone was priced; another split may "
+                   " only the balanced split of the layers was priced; another split may "
                    "be up to {:.1f} % faster.",
                    100 * gap);
 }

@@ -81,8 +81,8 @@ TEST_CASE("nothing is called proved whose splits of the layers were not searched
       report_with({{.kind = OpenSplits::Kind::interleaved_two_kinds, .tuples = 12, .gap = 0.079},
                    {.kind = OpenSplits::Kind::zero_bubble_h1, .tuples = 1, .gap = 0.016}}));
   CHECK(open.find("Proved") == std::string::npos);
-  for (const char* part : {"not proved", "of 12 combinations interleaved with layers of two kinds",
-                           "and of 1 combination under ZB-H1", "up to 7.9 % faster"}) {
+  for (const char* part : {"not proved", "for 12 combinations interleaved with layers of two kinds",
+                           "and for 1 combination under ZB-H1", "up to 7.9 % faster"}) {
     CHECK(lacks(open, part) == "");
   }
 }
