@@ -1,5 +1,5 @@
-// Over 400 lines because a question asked by flags and one that a plan file holds are resolved by the
-// same steps.
+// Over 400 lines because a question asked by flags and one that a plan file holds are resolved by
+// the same steps.
 #include "cli/request.hpp"
 
 #include <fmt/format.h>

@@ -147,7 +147,7 @@ void PlanControls::refresh_verdict() {
   if (!desk_.sheet().question.has("model")) {
     say(tr("No model yet"), tr("Name one on the left, or choose an example."), plain);
   } else if (desk_.question_error()) {
-    say(tr("No answer yet"), tr("Fix the field marked in red on the left."), plain);
+    say(tr("No answer yet"), tr("An entry on the left is not complete, or wrong."), plain);
   } else if (desk_.plan_error()) {
     say(tr("Invalid configuration"), tr("The reason is below. Showing the last valid one."),
         error_colour(palette()));

@@ -24,8 +24,9 @@ QString Window::doubt() const {
   const bool shown = desk_.plan() != nullptr;
   if (desk_.question_error()) {
     return shown
-               ? tr("These are the figures of the previous question: fix the field marked in red.")
-               : tr("Fix the field marked in red on the left.");
+               ? tr("These are the figures of the previous question: the entry on the left is not "
+                    "complete, or wrong.")
+               : tr("The entry on the left is not complete, or wrong.");
   }
   if (desk_.plan_error()) return tr("Invalid configuration. Showing the last valid plan.");
   if (shown && !desk_.plan_is_stale()) return {};
@@ -87,9 +88,9 @@ void Window::tell_counts() {
     say(tr("Nothing fits: the configuration on the right comes closest"), true);
     return;
   }
-  say(tr("%1 layouts: %2 fit, %3 out of memory, the rest invalid")
+  say(tr("%1 layouts: %2 fit, %3 out of memory, %4 too slow by their bounds, the rest invalid")
           .arg(qt_text(grouped(report.counts.tuples)), qt_text(grouped(report.counts.fitting)),
-               qt_text(grouped(report.counts.too_large))));
+               qt_text(grouped(report.counts.too_large)), qt_text(grouped(report.counts.bounded))));
 }
 
 void Window::search_state() {

@@ -107,7 +107,8 @@ class Search {
 
   /// False when stopped by the caller.
   bool run(const Progress& progress);
-  PlanReport report();
+  /// The best, simulated event by event while `progress` says that they are waited for.
+  PlanReport report(const Progress& progress);
   [[nodiscard]] bool found_legal() const {
     return counts_.fitting + counts_.too_large + counts_.bounded > 0;
   }
@@ -765,12 +766,16 @@ std::vector<OpenSplits> Search::open_splits() const {
   return out;
 }
 
-PlanReport Search::report() {
+PlanReport Search::report(const Progress& progress) {
   PlanReport out;
   std::sort(fitting_.begin(), fitting_.end());
   const auto top = std::min(fitting_.size(), static_cast<std::size_t>(request_.top));
+  bool wanted = true;
   for (std::size_t i = 0; i < top; ++i) {
     out.candidates.push_back(candidate(fitting_[i]));
+    // A list of thousands with many microbatches takes minutes; the winner is always simulated.
+    wanted = wanted && (i == 0 || !progress || progress(1.0));
+    if (!wanted) continue;
     Candidate& finalist = out.candidates.back();
     finalist.simulated_step = simulated_step(pricer_, finalist.plan, finalist.prediction);
   }
@@ -847,7 +852,7 @@ Result<PlanReport> search(const PlanRequest& request, const Progress& progress) 
     return input_error("the constraints", "no legal configuration",
                        "degrees that divide the model, the batch and the GPUs", reasons);
   }
-  PlanReport report = search.report();
+  PlanReport report = search.report(progress);
   report.exhaustive = finished;
   report.gap = finished ? 0 : search.gap();
   report.open_splits = search.open_splits();

@@ -77,7 +77,7 @@ struct PlanReport {
   }
 };
 
-/// Called now and then with the share done in [0, 1]; return false to stop early.
+/// Called now and then, between finalists too, with the share done in [0, 1]; false: stop early.
 using Progress = std::function<bool(double)>;
 
 /// Searches all tuples the constraints leave open (docs/search.md). Deterministic; ties broken by

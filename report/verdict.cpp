@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "core/number.hpp"
 #include "planner/economics.hpp"
 #include "planner/objective.hpp"
@@ -12,7 +14,11 @@ namespace echelon {
 
 namespace {
 
-std::string in_teraflops(FlopsPerSecond rate) { return fmt::format("{:.0f}", rate.in(1_TFLOPS)); }
+/// Processor cores do fractions of one.
+std::string in_teraflops(FlopsPerSecond rate) {
+  const double value = rate.in(1_TFLOPS);
+  return value < 10 ? fmt::format("{:.2g}", value) : fmt::format("{:.0f}", value);
+}
 
 Tile training_of(const PlanRequest& request, Seconds step) {
   const Economics money = economics_of(request, step);
@@ -48,8 +54,19 @@ Tile memory_of(const PlanRequest& request, const Candidate& candidate) {
                      with_gib(request.usable_memory()), with_gib(memory.capacity)),
          candidate.fits ? Paint::good : Paint::bad};
   f.detail = candidate.fits ? fmt::format("of {}", with_gib(request.usable_memory()))
-                            : fmt::format("{} too much", with_gib(-spare));
+                            : fmt::format("{} short", with_gib(-spare));
   return f;
+}
+
+struct NamedShare {
+  const char* name;
+  double share;
+};
+
+/// Both in a line; a narrow tile shows its beginning.
+std::string larger_first(NamedShare a, NamedShare b) {
+  if (a.share < b.share) std::swap(a, b);
+  return fmt::format("{} {}, {} {}", percent(a.share), a.name, percent(b.share), b.name);
 }
 
 }  // namespace
@@ -84,8 +101,8 @@ std::vector<Tile> tiles_of(const PlanRequest& request, const Candidate& candidat
                  Paint::plain});
   const CostBreakdown& parts = p.time.parts;
   out.push_back({"Bubble", percent(p.time.bubble_share()),
-                 fmt::format("fill/drain {}, imbalance {}", percent(parts.fill_drain / p.time.step),
-                             percent(parts.imbalance / p.time.step)),
+                 larger_first({"fill/drain", parts.fill_drain / p.time.step},
+                              {"imbalance", parts.imbalance / p.time.step}),
                  "Share of the step that a stage waits for other stages, mean of the stages. "
                  "Fill/drain: what the schedule imposes on equal stages. Imbalance: waiting for "
                  "slower stages.",

@@ -43,6 +43,7 @@ TEST_CASE("a new question dims the figures of the one before, and none of them i
   REQUIRE(pixels_of(plans, star) > 0);
   REQUIRE(pixels_of(memory, gradients) > 0);
   REQUIRE(status_of(window).contains("fit"));
+  CHECK(status_of(window).contains("too slow by their bounds, the rest invalid"));
 
   window.desk().ask("model", "llama3.1-405b");  // the 70b's layout is none of the 405b's
   CHECK_FALSE(window.controls().verdict().startsWith("Fits"));

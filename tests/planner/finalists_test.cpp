@@ -43,6 +43,19 @@ TEST_CASE("every finalist of a search is simulated") {
   }
 }
 
+TEST_CASE("a search that is stopped lists its finalists and simulates the winner alone") {
+  PlanRequest r = request_for("70b", "dgx-h100", 256);
+  r.constraints.tp = 8;
+  r.constraints.pp = 4;
+  r.top = 50;
+  const PlanReport report = search(r, [](double share) { return share < 1; }).value();
+  REQUIRE(report.candidates.size() == 50);
+  CHECK(report.candidates[0].simulated_step);
+  for (std::size_t i = 1; i < report.candidates.size(); ++i) {
+    CHECK_FALSE(report.candidates[i].simulated_step);
+  }
+}
+
 TEST_CASE("interleaved, chunks that wait in every round make the closed form far too short") {
   // Equal chunks: two microbatches over 16 chunks wait for a message between nodes in every round.
   PlanRequest equal = request_for("llama2-7b", "dgx-b200", 16, "megatron-2021");

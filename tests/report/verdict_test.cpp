@@ -48,6 +48,16 @@ TEST_CASE("figures say what the prediction says") {
   CHECK(lacks(tiles_of(request, plan, &best)[0].detail, "to the best") == "");
 }
 
+TEST_CASE("the rate of processor cores, a fraction of a TFLOP/s, is not told as none") {
+  const PlanRequest request = request_of_7b(4, 1);
+  Candidate plan = predict(request).value();
+  const std::string fast = tiles_of(request, plan, nullptr)[2].detail;
+  CHECK(lacks(fast, " TFLOP/s") == "");
+  CHECK(lacks(fast, ".") != "");
+  plan.prediction.model_flops_per_gpu /= 10'000;
+  CHECK(tiles_of(request, plan, nullptr)[2].detail.starts_with("0.0"));
+}
+
 TEST_CASE("the bubble's tile is the mean over the stages, and imbalance is not called one") {
   PlanRequest request = request_of_7b(4, 1);
   request.constraints.pp = 4;
@@ -57,9 +67,16 @@ TEST_CASE("the bubble's tile is the mean over the stages, and imbalance is not c
   const TimePrediction& time = plan.prediction.time;
   const Tile bubble = tiles_of(request, plan, nullptr)[3];
   CHECK(bubble.value == percent(time.parts.bubble() / time.step));
-  CHECK(bubble.detail == "fill/drain " + percent(time.parts.fill_drain / time.step) +
-                             ", imbalance " + percent(time.parts.imbalance / time.step));
+  // A narrow tile shows the beginning alone: the larger part.
+  const std::string fill_drain = percent(time.parts.fill_drain / time.step) + " fill/drain";
+  const std::string imbalance = percent(time.parts.imbalance / time.step) + " imbalance";
+  CHECK(bubble.detail == imbalance + ", " + fill_drain);
   CHECK(time.parts.imbalance / time.step > 0.2);
+  request.constraints.layers_per_stage = {8, 8, 8, 8};
+  request.model.vocab = 128;  // a head of almost no weight
+  const std::string even = tiles_of(request, predict(request).value(), nullptr)[3].detail;
+  CHECK(even.find("fill/drain, ") != std::string::npos);
+  CHECK(even.ends_with("% imbalance"));
   CHECK(lacks(verdict_of(request, plan, nullptr).limit, "Stages that wait for slower ones idle") ==
         "");
 }
