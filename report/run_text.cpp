@@ -46,6 +46,38 @@ std::string time_table(const RunReport& report, const TextStyle& style) {
   return heading("Time of one step: measured and predicted", style) + table.text(style);
 }
 
+/// What every stage waits for, and why; of a plan with a pipeline.
+std::string stages_table(const RunReport& report, const TextStyle& style) {
+  const std::vector<StageTime>& measured = report.measured->stage_times;
+  const std::vector<StageTime>& predicted = report.plan.predicted.stage_times;
+  if (measured.size() < 2) return "";
+  struct Wait {
+    const char* name;
+    Seconds (*of)(const StageTime&);
+  };
+  constexpr Wait kWaits[] = {
+      {"fill/drain", [](const StageTime& s) { return s.fill_drain; }},
+      {"imbalance", [](const StageTime& s) { return s.imbalance; }},
+      {"communication", [](const StageTime& s) { return s.communication_wait; }},
+      {"idle", [](const StageTime& s) { return s.idle(); }}};
+  Table table({{"stage", Table::Align::left, 0},
+               {"waits for", Table::Align::left, 0},
+               {"measured"},
+               {"predicted"},
+               {"of the step"},
+               {"error"}});
+  for (std::size_t s = 0; s < measured.size(); ++s) {
+    const bool both = s < predicted.size();
+    for (const Wait& wait : kWaits) {
+      const Seconds a = wait.of(measured[s]);
+      const Seconds b = both ? wait.of(predicted[s]) : Seconds{};
+      table.add({std::to_string(s), wait.name, duration(a), both ? duration(b) : "",
+                 percent(a / measured[s].total()), error_cell(b.in(kSecond), a.in(kSecond))});
+    }
+  }
+  return heading("Idle time of every stage: measured and predicted", style) + table.text(style);
+}
+
 /// Whether the step is inside the predicted band; and what else the machine did, which the
 /// prediction knows nothing of.
 std::string band_text(const RunReport& report, const TextStyle& style) {
@@ -200,6 +232,7 @@ std::string run_text(const RunReport& report, const SimulatedStep& simulated,
   if (!report.steps.empty()) text += steps_table(report, style);
   if (report.measured) {
     text += time_table(report, style) + band_text(report, style);
+    text += stages_table(report, style);
     text += instruction_table(report, simulated, style);
     text += memory_table(report, style);
   }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/stage_waits.hpp"
+#include "runtime/executor/measured_stages.hpp"
+
 namespace echelon {
 namespace {
 
@@ -32,6 +35,25 @@ bool is_message(Op op) {
          op == Op::recv_gradient;
 }
 
+bool is_pass(Op op) {
+  return op == Op::forward || op == Op::backward || op == Op::backward_input ||
+         op == Op::backward_weight;
+}
+
+void add_share(const CostBreakdown& parts, double share, CostBreakdown& sum) {
+  using C = CostBreakdown;
+  for (Seconds C::*part : {&C::compute, &C::recompute, &C::tp_comm_exposed, &C::cp_comm_exposed,
+                           &C::ep_comm_exposed, &C::pp_comm_exposed, &C::dp_comm_exposed,
+                           &C::fill_drain, &C::imbalance, &C::optimizer, &C::host, &C::data}) {
+    sum.*part += share * (parts.*part);
+  }
+}
+
+struct OneRank {
+  CostBreakdown parts;
+  Seconds ending;  ///< its own work after its last pass
+};
+
 /// Puts one rank's step together.
 class Parts {
  public:
@@ -40,17 +62,22 @@ class Parts {
     for (const Instruction& i : program.instructions) pipeline_ = pipeline_ || is_message(i.op);
   }
 
-  CostBreakdown take() {
+  OneRank take() {
     Seconds free = times_.begin;
+    Seconds passed = free;  // with the last pass
+    Seconds waited;         // until then
     for (const Instruction& i : program_.instructions) {
       if (i.queue != Queue::compute) continue;
       const Instruction* by = waited_for(program_, times_, i, free);
       gap(free, at(i).start, by != nullptr ? by : just_over(i, free));
       run(i, at(i));
       free = std::max(free, at(i).end);
+      if (!is_pass(i.op)) continue;
+      passed = free;
+      waited = parts_.fill_drain;
     }
     gap(free, times_.end, last_beside(free));
-    return parts_;
+    return {parts_, times_.end - passed - (parts_.fill_drain - waited)};
   }
 
  private:
@@ -198,16 +225,54 @@ void count_turns_as_compute(std::span<StepTimes* const> peers) {
 CostBreakdown parts_of(const Program& program, const StepTimes& times,
                        std::span<const StepTimes> all) {
   EXPECTS(times.laps.size() == program.instructions.size(), "times of this program");
-  return Parts(program, times, all).take();
+  return Parts(program, times, all).take().parts;
 }
 
-CostBreakdown measured_parts(const Schedule& schedule, std::span<const StepTimes> ranks) {
+MeasuredStep measured_step(const Schedule& schedule, std::span<const StepTimes> ranks) {
   EXPECTS(!ranks.empty(), "a step has ranks");
-  const StepTimes* last = &ranks.front();
+  const std::size_t stages = schedule.programs.size();
+  Seconds longest;
+  std::vector<double> count(stages, 0);  // of a stage's ranks
   for (const StepTimes& rank : ranks) {
-    if (rank.end > last->end || (rank.end == last->end && rank.rank < last->rank)) last = &rank;
+    longest = std::max(longest, rank.end - rank.begin);
+    ++count[static_cast<std::size_t>(rank.pipeline_rank)];
   }
-  return parts_of(schedule.programs[static_cast<std::size_t>(last->pipeline_rank)], *last, ranks);
+
+  // Step 1: means over the ranks of every stage, of their parts and of every instruction.
+  std::vector<CostBreakdown> parts(stages);
+  std::vector<RankWaiting> waits(stages);
+  std::vector<std::vector<Seconds>> takes(stages);
+  for (const StepTimes& rank : ranks) {
+    const auto stage = static_cast<std::size_t>(rank.pipeline_rank);
+    const double share = 1 / count[stage];
+    OneRank own = Parts(schedule.programs[stage], rank, ranks).take();
+    (stages > 1 ? own.parts.fill_drain : own.parts.host) += longest - (rank.end - rank.begin);
+    add_share(own.parts, share, parts[stage]);
+    waits[stage].ending += share * own.ending;
+    takes[stage].resize(rank.laps.size());
+    for (std::size_t id = 0; id < rank.laps.size(); ++id)
+      takes[stage][id] += share * (rank.laps[id].end - rank.laps[id].start);
+  }
+
+  // Step 2: whom stages wait for.
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    waits[stage].waiting = parts[stage].fill_drain;
+  }
+  const auto time = [&](int stage, const Instruction& i) {
+    return takes[static_cast<std::size_t>(stage)][i.id];
+  };
+  const std::vector<StageWaits> divided = divide_waiting(schedule, time, waits);
+  MeasuredStep step;
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    if (stages > 1) {
+      parts[stage].fill_drain = divided[stage].fill_drain;
+      parts[stage].imbalance = divided[stage].imbalance;
+      parts[stage].pp_comm_exposed += divided[stage].messages;
+    }
+    step.stages.push_back(stage_time(parts[stage]));
+    add_share(parts[stage], 1 / static_cast<double>(stages), step.parts);
+  }
+  return step;
 }
 
 }  // namespace echelon

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/process_grid.hpp"
+#include "runtime/executor/measured_stages.hpp"
 
 namespace echelon {
 
@@ -43,8 +44,9 @@ void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks,
   }
   const PredictedCosts& predicted = report.plan.predicted;
   measured.evidence = Evidence::measured;
-  measured.time = measured_parts(schedule, with_turns_as_compute(report.plan.plan, ranks));
-  measured.stage_times.clear();  // those of the rank that finishes last alone are known
+  MeasuredStep step = measured_step(schedule, with_turns_as_compute(report.plan.plan, ranks));
+  measured.time = step.parts;
+  measured.stage_times = std::move(step.stages);
   measured.simulated.reset();
   measured.low = measured.high = measured.time.total();
   measured.tokens_per_second =

@@ -1,6 +1,8 @@
 // What is told of a run: the band and what else the machine did, steps that diverge.
 #include <limits>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "report/run.hpp"
 #include "tests/core/any_plan_file.hpp"
@@ -51,6 +53,44 @@ TEST_CASE("a band that misses is explained by what other programs used") {
               "Measured inside the predicted band, 1.00 s to 2.00 s; other programs used 0.00 of 2 "
               "cores "
               "meanwhile.\n") == "");
+}
+
+TEST_CASE("a run tells the idle time of every stage beside the predicted one") {
+  RunReport report = report_of(Seconds{1.5});
+  const auto stage = [](double compute, double fill, double imbalance, double communication) {
+    return StageTime{.compute = Seconds{compute},
+                     .recompute = {},
+                     .communication_wait = Seconds{communication},
+                     .fill_drain = Seconds{fill},
+                     .imbalance = Seconds{imbalance},
+                     .optimizer = {},
+                     .host = {},
+                     .data = {}};
+  };
+  report.plan.predicted.stages.resize(2);
+  report.measured->stages.resize(2);
+  report.measured->stage_times = {stage(1, 0.25, 0.125, 0.125), stage(1.375, 0.125, 0, 0)};
+  report.plan.predicted.stage_times = {stage(1, 0.25, 0.25, 0), stage(1.25, 0.25, 0, 0)};
+  const std::string text = text_of(report);
+  CHECK(lacks(text, "Idle time of every stage: measured and predicted\n") == "");
+  const auto row = [&](std::vector<std::string> cells) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      bool same = true;
+      std::string word;
+      for (const std::string& cell : cells) same = same && words >> word && word == cell;
+      if (same) return true;
+    }
+    return false;
+  };
+  CHECK(row({"0", "fill/drain", "250", "ms", "250", "ms", "16.7", "%", "0.0", "%"}));
+  CHECK(row({"0", "imbalance", "125", "ms", "250", "ms", "8.3", "%", "+100.0", "%"}));
+  CHECK(row({"0", "communication", "125", "ms", "0", "s", "8.3", "%"}));
+  CHECK(row({"0", "idle", "500", "ms", "500", "ms", "33.3", "%", "0.0", "%"}));
+  CHECK(row({"1", "idle", "125", "ms", "250", "ms", "8.3", "%", "+100.0", "%"}));
+  report.measured->stage_times.resize(1);
+  CHECK(text_of(report).find("Idle time") == std::string::npos);
 }
 
 TEST_CASE("figures of a step that diverges are short, and are there when they are not finite") {

@@ -1,6 +1,8 @@
 // Measured parts in virtual time against numbers worked out by hand and the closed forms.
 #include "runtime/executor/measured.hpp"
 
+#include "runtime/executor/measured_stages.hpp"
+
 #include "tests/runtime/executor_run.hpp"
 #include "tests/support/catch.hpp"
 
@@ -12,11 +14,13 @@ CostBreakdown parts_of_run(const ScheduleSpec& spec, const ScheduleCosts& costs,
   const Schedule schedule = build_schedule(spec, costs);
   const ProcessGrid grid = grid_of(schedule, 1, dp);
   const auto times = measured_steps(schedule, grid, takes_of(schedule, grid, costs), within);
-  const CostBreakdown parts = measured_parts(schedule, times);
+  const MeasuredStep step = measured_step(schedule, times);
   Seconds last;
   for (const StepTimes& rank : times) last = std::max(last, rank.end - rank.begin);
-  CHECK(parts.total().in(1_s) == Approx(last.in(1_s)));
-  return parts;
+  CHECK(step.parts.total().in(1_s) == Approx(last.in(1_s)));
+  CHECK(step.stages.size() == static_cast<std::size_t>(schedule.ranks));
+  for (const StageTime& stage : step.stages) CHECK(stage.total().in(1_s) == Approx(last.in(1_s)));
+  return step.parts;
 }
 
 /// Forward t/3, input gradient t/3, weight gradient t/3 of a stage that takes `t` over its chunks.
@@ -39,6 +43,7 @@ TEST_CASE("without communication the bubble is the closed form, and the rest is 
         const CostBreakdown parts = parts_of_run(spec, thirds(shape, 6));
         CHECK(parts.compute.in(1_s) == Approx(6.0 * m));
         CHECK(parts.total().in(1_s) == Approx((parts.compute + parts.bubble()).in(1_s)));
+        CHECK(parts.imbalance.in(1_s) == Approx(0).margin(1e-9));
         return parts.bubble().in(1_s);
       };
       CHECK(bubble(gpipe, 1) == Approx(6.0 * (p - 1)));
@@ -296,14 +301,81 @@ TEST_CASE("a pipeline rank that waits for one without a core takes turns, it is 
   const PipelineShape shape{.kind = ScheduleKind::gpipe, .ranks = 2, .microbatches = 1};
   ScheduleSpec spec;
   spec.shape = shape;
+  const ScheduleCosts costs = one_second_each(shape, 1_s);
+  const Schedule schedule = build_schedule(spec, costs);
+  const ProcessGrid grid = grid_of(schedule);
   const auto within = [](int rank, const Instruction& i) {
     return rank == 1 && i.op == Op::backward ? spent_on(Within::kernels_without_core, Seconds{1.5})
                                              : WithinTimes{};
   };
-  const CostBreakdown parts = parts_of_run(spec, one_second_each(shape, 1_s), 1, within);
+  const auto times = measured_steps(schedule, grid, takes_of(schedule, grid, costs), within);
+  const CostBreakdown parts = parts_of(schedule.programs[0], times[0], times);
   CHECK(parts.bubble() == Seconds{4 - 1.5});
   CHECK(parts.compute == Seconds{3 + 1.5});
   CHECK(parts.pp_comm_exposed == 1_s);
+}
+
+TEST_CASE(
+    "a stage with more work makes the others wait, which is imbalance and no bubble of theirs") {
+  // 1F1B over p stages that take t_s a microbatch, Σt + (m − 1)·max t: stage s fills and drains for
+  // Σt − t_s and waits (m − 1)·(max t − t_s) for the slowest.
+  const std::vector<double> takes{3, 9, 3, 3};
+  const int m = 6;
+  const PipelineShape shape{.kind = ScheduleKind::one_f_one_b, .ranks = 4, .microbatches = m};
+  ScheduleSpec spec;
+  spec.shape = shape;
+  ScheduleCosts costs = thirds(shape, 3);
+  for (std::size_t s = 0; s < takes.size(); ++s) {
+    const Seconds part{takes[s] / 3};
+    costs.stages[s] = {
+        .forward = part, .backward_input = part, .backward_weight = part, .recompute = {}};
+  }
+  const Schedule schedule = build_schedule(spec, costs);
+  const ProcessGrid grid = grid_of(schedule, 1, 2);
+  const auto times = measured_steps(schedule, grid, takes_of(schedule, grid, costs));
+  const MeasuredStep step = measured_step(schedule, times);
+  const double all = 3 + 9 + 3 + 3;
+  CHECK(step.parts.total().in(1_s) == Approx(all + (m - 1) * 9));
+  for (std::size_t s = 0; s < takes.size(); ++s) {
+    CAPTURE(s);
+    const StageTime& stage = step.stages[s];
+    CHECK(stage.compute.in(1_s) == Approx(m * takes[s]));
+    CHECK(stage.fill_drain.in(1_s) == Approx(all - takes[s]));
+    CHECK(stage.imbalance.in(1_s) == Approx((m - 1) * (9 - takes[s])).margin(1e-9));
+    CHECK(stage.communication_wait.in(1_s) == Approx(0).margin(1e-9));
+    CHECK(stage.total().in(1_s) == Approx(step.parts.total().in(1_s)));
+  }
+  CHECK(step.parts.imbalance.in(1_s) == Approx(0.75 * (m - 1) * 6));
+}
+
+TEST_CASE("what a stage computes, reduces and waits for are means over its ranks") {
+  const PipelineShape shape{.kind = ScheduleKind::one_f_one_b, .ranks = 2, .microbatches = 4};
+  ScheduleSpec spec;
+  spec.shape = shape;
+  spec.reduce_gradients = spec.clip = true;
+  ScheduleCosts costs = one_second_each(shape, Seconds{0.125});
+  costs.ranks.assign(2, {.reduce_bucket = 2_s, .norm_reduce = 1_s, .optimizer = 3_s});
+  costs.ranks[1].optimizer = 1_s;
+  const Schedule schedule = build_schedule(spec, costs);
+  const ProcessGrid grid = grid_of(schedule, 1, 2);
+  // The second data-parallel rank of each stage computes again what the first keeps.
+  const auto within = [&](int rank, const Instruction& i) {
+    return grid.coordinates(rank).dp == 1 && i.op == Op::backward
+               ? spent_on(Within::recompute, Seconds{0.5})
+               : WithinTimes{};
+  };
+  const auto times = measured_steps(schedule, grid, takes_of(schedule, grid, costs), within);
+  const MeasuredStep step = measured_step(schedule, times);
+  CHECK(step.stages[0].recompute == 1_s);  // of 2 in one of two ranks
+  CHECK(step.stages[0].compute == Seconds{12 - 1});
+  CHECK(step.stages[0].optimizer == 4_s);
+  CHECK(step.stages[1].optimizer == 2_s);
+  CHECK(step.stages[0].communication_wait >= 2_s);
+  CHECK(step.parts.optimizer == 3_s);
+  CHECK(step.stages[0].total().in(1_s) == Approx(step.parts.total().in(1_s)));
+  CHECK(step.stages[1].total().in(1_s) == Approx(step.parts.total().in(1_s)));
+  // The ends of the stages are imbalance: the second has two seconds less to do.
+  CHECK(step.stages[1].imbalance.in(1_s) == Approx(2));
 }
 
 TEST_CASE("an instruction that starts late though nothing holds it up waited for its host") {

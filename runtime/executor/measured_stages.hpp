@@ -1,0 +1,24 @@
+// A measured step of all ranks, stage by stage, in the terms that predictions have.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/cost.hpp"
+#include "runtime/executor/measured.hpp"
+
+namespace echelon {
+
+/// A step as all its ranks measured it, in the terms of core/cost.hpp.
+struct MeasuredStep {
+  CostBreakdown parts;            ///< means over the stages
+  std::vector<StageTime> stages;  ///< means over the ranks of each
+};
+
+/// The step is as long as that of the rank that took longest; the others wait for the rest of it:
+/// in pipelines for other stages, else for their host. What a stage waits for other stages is
+/// divided by core/stage_waits.hpp, as predictions are, of the times its instructions took.
+[[nodiscard]] MeasuredStep measured_step(const Schedule& schedule,
+                                         std::span<const StepTimes> ranks);
+
+}  // namespace echelon
