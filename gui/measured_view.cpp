@@ -90,10 +90,11 @@ void MeasuredView::show_report(const RunReport& report) {
     tell_error(row, part.a, part.b);
     times.push_back(row);
   }
-  table_->add_section("Time of one step",
-                      "medians over the measured steps, of the rank that finishes last; waiting "
-                      "counts for what is waited for (docs/run.md)",
-                      times);
+  table_->add_section(
+      "Time of one step",
+      "the median measured step, mean over the stages and the ranks of each; waiting "
+      "counts for what is waited for (docs/run.md)",
+      times);
   Bytes largest = 1_B;
   for (const PredictedCosts* costs : {&measured, &predicted}) {
     for (const MemoryBreakdown& stage : costs->stages) largest = std::max(largest, stage.total());

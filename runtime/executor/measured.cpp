@@ -63,6 +63,7 @@ class Parts {
   }
 
   OneRank take() {
+    EXPECTS(times_.laps.size() == program_.instructions.size(), "times of this program");
     Seconds free = times_.begin;
     Seconds passed = free;  // with the last pass
     Seconds waited;         // until then
@@ -76,7 +77,7 @@ class Parts {
       passed = free;
       waited = parts_.fill_drain;
     }
-    gap(free, times_.end, last_beside(free));
+    drain(free);
     return {parts_, times_.end - passed - (parts_.fill_drain - waited)};
   }
 
@@ -95,6 +96,17 @@ class Parts {
       last = &before;
     }
     return last;
+  }
+
+  /// After the last instruction. A message that is still on its way from here is what another stage
+  /// waits for: here the rest of the step is bubble, as core/stage_waits.hpp counts it.
+  void drain(Seconds free) {
+    const Instruction* last = last_beside(free);
+    if (last == nullptr || (last->op != Op::send_activation && last->op != Op::send_gradient))
+      return gap(free, times_.end, last);
+    const Seconds turns = turns_of_others(free, times_.end, times_.end - free);
+    parts_.compute += turns;
+    parts_.fill_drain += times_.end - free - turns;
   }
 
   /// What ends last, after `free`, on another queue.
@@ -224,7 +236,6 @@ void count_turns_as_compute(std::span<StepTimes* const> peers) {
 
 CostBreakdown parts_of(const Program& program, const StepTimes& times,
                        std::span<const StepTimes> all) {
-  EXPECTS(times.laps.size() == program.instructions.size(), "times of this program");
   return Parts(program, times, all).take().parts;
 }
 

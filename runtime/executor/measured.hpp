@@ -63,8 +63,9 @@ void count_turns_as_compute(std::span<StepTimes* const> peers);
 /// these waits for others `all` ranks of the step (none: not known) were without a core is compute,
 /// as above: at most the largest of any other rank.
 ///
-/// After its last instruction it waits for what ends last on another queue. All of the bubble is in
-/// fill_drain: measured_stages.hpp divides it, by the times of all ranks.
+/// After its last instruction it waits for what ends last on another queue; while that is a message
+/// it sends, other stages wait for it, and here it is bubble. All of the bubble is in fill_drain:
+/// measured_stages.hpp divides it, by the times of all ranks.
 /// Checked by: tests/runtime/measured_test.cpp.
 [[nodiscard]] CostBreakdown parts_of(const Program& program, const StepTimes& times,
                                      std::span<const StepTimes> all = {});

@@ -18,6 +18,7 @@ struct MeasuredStep {
 /// The step is as long as that of the rank that took longest; the others wait for the rest of it:
 /// in pipelines for other stages, else for their host. What a stage waits for other stages is
 /// divided by core/stage_waits.hpp, as predictions are, of the times its instructions took.
+/// Checked by: tests/runtime/measured_test.cpp.
 [[nodiscard]] MeasuredStep measured_step(const Schedule& schedule,
                                          std::span<const StepTimes> ranks);
 

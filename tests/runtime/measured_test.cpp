@@ -59,8 +59,9 @@ TEST_CASE("without communication the bubble is the closed form, and the rest is 
 
 TEST_CASE("transfers that are waited for are exposed, the waiting before them is bubble") {
   // GPipe, two ranks, one microbatch, hop 1: rank 0 runs F 0-1, send 1-2; rank 1 F 2-3, B 3-5, send
-  // 5-6; rank 0 B 6-8. Rank 0 is last; between F and B it waits 1-5 and sees the transfer 5-6. The
-  // forward transfer 1-2 is on the other queue: waiting for what is not yet sent.
+  // 5-6; rank 0 B 6-8. Between F and B rank 0 waits 1-5 and sees the transfer 5-6. The forward
+  // transfer 1-2 is on the other queue: waiting for what is not yet sent. Rank 1 waits 0-1, sees
+  // the transfer 1-2, and has nothing to do 5-8: the transfer 5-6 is rank 0's to wait for.
   const PipelineShape shape{.kind = ScheduleKind::gpipe, .ranks = 2, .microbatches = 1};
   ScheduleSpec spec;
   spec.shape = shape;
@@ -68,7 +69,18 @@ TEST_CASE("transfers that are waited for are exposed, the waiting before them is
   CHECK(parts.compute == 3_s);
   CHECK(parts.pp_comm_exposed == 1_s);
   CHECK(parts.bubble() == 4_s);
+  CHECK(parts.imbalance == Seconds{});
   CHECK(parts.total() == 8_s);
+
+  const Schedule schedule = build_schedule(spec, one_second_each(shape, 1_s));
+  const ProcessGrid grid = grid_of(schedule);
+  const auto times =
+      measured_steps(schedule, grid, takes_of(schedule, grid, one_second_each(shape, 1_s)));
+  const MeasuredStep step = measured_step(schedule, times);
+  for (const StageTime& stage : step.stages) {
+    CHECK(stage.fill_drain == 4_s);
+    CHECK(stage.communication_wait == 1_s);
+  }
 }
 
 TEST_CASE("loading, gathering, reducing and the end of a step have their parts") {
@@ -315,13 +327,9 @@ TEST_CASE("a pipeline rank that waits for one without a core takes turns, it is 
   CHECK(parts.pp_comm_exposed == 1_s);
 }
 
-TEST_CASE(
-    "a stage with more work makes the others wait, which is imbalance and no bubble of theirs") {
-  // 1F1B over p stages that take t_s a microbatch, Σt + (m − 1)·max t: stage s fills and drains for
-  // Σt − t_s and waits (m − 1)·(max t − t_s) for the slowest.
-  const std::vector<double> takes{3, 9, 3, 3};
-  const int m = 6;
-  const PipelineShape shape{.kind = ScheduleKind::one_f_one_b, .ranks = 4, .microbatches = m};
+/// 1F1B of six microbatches over four stages that take `takes` seconds each.
+MeasuredStep step_of_stages(const std::vector<double>& takes) {
+  const PipelineShape shape{.kind = ScheduleKind::one_f_one_b, .ranks = 4, .microbatches = 6};
   ScheduleSpec spec;
   spec.shape = shape;
   ScheduleCosts costs = thirds(shape, 3);
@@ -334,18 +342,44 @@ TEST_CASE(
   const ProcessGrid grid = grid_of(schedule, 1, 2);
   const auto times = measured_steps(schedule, grid, takes_of(schedule, grid, costs));
   const MeasuredStep step = measured_step(schedule, times);
-  const double all = 3 + 9 + 3 + 3;
-  CHECK(step.parts.total().in(1_s) == Approx(all + (m - 1) * 9));
   for (std::size_t s = 0; s < takes.size(); ++s) {
     CAPTURE(s);
-    const StageTime& stage = step.stages[s];
-    CHECK(stage.compute.in(1_s) == Approx(m * takes[s]));
-    CHECK(stage.fill_drain.in(1_s) == Approx(all - takes[s]));
-    CHECK(stage.imbalance.in(1_s) == Approx((m - 1) * (9 - takes[s])).margin(1e-9));
-    CHECK(stage.communication_wait.in(1_s) == Approx(0).margin(1e-9));
-    CHECK(stage.total().in(1_s) == Approx(step.parts.total().in(1_s)));
+    CHECK(step.stages[s].compute.in(1_s) == Approx(6 * takes[s]));
+    CHECK(step.stages[s].communication_wait.in(1_s) == Approx(0).margin(1e-9));
+    CHECK(step.stages[s].total().in(1_s) == Approx(step.parts.total().in(1_s)));
   }
-  CHECK(step.parts.imbalance.in(1_s) == Approx(0.75 * (m - 1) * 6));
+  return step;
+}
+
+TEST_CASE("a last stage with more work makes the others wait, which is imbalance") {
+  // Σt + (m − 1)·max t: stage s fills and drains for Σt − t_s and waits (m − 1)·(max t − t_s) for
+  // the slowest.
+  const std::vector<double> takes{3, 3, 3, 9};
+  const MeasuredStep step = step_of_stages(takes);
+  CHECK(step.parts.total().in(1_s) == Approx(18 + 5 * 9));
+  for (std::size_t s = 0; s < takes.size(); ++s) {
+    CAPTURE(s);
+    CHECK(step.stages[s].fill_drain.in(1_s) == Approx(18 - takes[s]));
+    CHECK(step.stages[s].imbalance.in(1_s) == Approx(5 * (9 - takes[s])).margin(1e-9));
+  }
+  CHECK(step.parts.fill_drain.in(1_s) == Approx(3 * 15 / 4. + 9 / 4.));
+  CHECK(step.parts.imbalance.in(1_s) == Approx(0.75 * 5 * 6));
+}
+
+TEST_CASE("a slow stage that has forwards to do while the pipeline fills waits less itself") {
+  // Stage 1 gets its first microbatch at 1, is busy for 6·9 s, because its three forwards take
+  // longer than the way of the first microbatch through the stages behind it, and stage 0 has 2 s
+  // of backward left: 57 s, not 63.
+  const std::vector<double> takes{3, 9, 3, 3};
+  const MeasuredStep step = step_of_stages(takes);
+  CHECK(step.parts.total().in(1_s) == Approx(57));
+  CHECK(step.stages[1].fill_drain.in(1_s) == Approx(3));
+  CHECK(step.stages[1].imbalance.in(1_s) == Approx(0).margin(1e-9));
+  for (const std::size_t s : {0U, 2U, 3U}) {
+    CAPTURE(s);
+    CHECK(step.stages[s].fill_drain.in(1_s) == Approx(15));
+    CHECK(step.stages[s].imbalance.in(1_s) == Approx(57 - 18 - 15));
+  }
 }
 
 TEST_CASE("what a stage computes, reduces and waits for are means over its ranks") {
