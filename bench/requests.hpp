@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/model_io.hpp"
-#include "costmodel/calibration_io.hpp"
+#include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "planner/request.hpp"
 
 namespace echelon {
@@ -14,7 +14,7 @@ inline PlanRequest request_for(const char* model, int gpus) {
   PlanRequest r{.model = load_model(model).value(),
                 .job = {},
                 .cluster = ClusterTopology::load("dgx-h100", gpus).value(),
-                .stack = find_stack("megatron-core").value(),
+                .stack = find_framework("megatron-core").value(),
                 .calibration = {},
                 .constraints = {}};
   r.job.sequence = std::min(r.model.max_positions, 8192);

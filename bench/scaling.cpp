@@ -40,7 +40,7 @@ Measured search_here(const PlanRequest& request) {
   Measured best;
   for (int i = 0; i < kTries; ++i) {
     const double start = processor_seconds();
-    const Result<PlanReport> report = search(request);
+    const Result<SearchOutcome> report = search(request);
     const double seconds = processor_seconds() - start;
     if (!report) continue;
     if (i == 0 || seconds < best.seconds) best.seconds = seconds;

@@ -35,12 +35,12 @@ std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t most) {
     for (const int pp : degree_values({}, gpus)) {
       if (gpus % (tp * pp) != 0 || pp > r.model.layers) continue;
       Tuple t;
-      t.cut.tp = tp;
-      t.cut.sequence_parallel = tp > 1;
+      t.sharding.tp = tp;
+      t.sharding.sequence_parallel = tp > 1;
       t.pp = pp;
       t.dp = t.shard_group = gpus / (tp * pp);
       for (const int microbatch : microbatch_values(r, t.dp)) {
-        t.cut.microbatch = microbatch;
+        t.sharding.microbatch = microbatch;
         for (const Chunks chunks : chunk_values(r, pp)) {
           t.vpp = chunks.vpp;
           t.schedule = chunks.schedule;
@@ -61,17 +61,17 @@ std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t most) {
 /// Complete predictions, each from nothing: operators, memory of all stages, all parts of time.
 void cold_predictions(benchmark::State& state, const char* model, int gpus) {
   const PlanRequest r = request_for(model, gpus);
-  const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
   const std::vector<ParallelPlan> plans = legal_plans(r, 100000);
-  Prediction out;
+  PlanCosts out;
   std::uint64_t sign = 0;
   for (const ParallelPlan& plan : plans) {
-    pricer.price(plan, pricer.cut_costs(plan), out);
+    cost_model.price(plan, cost_model.sharding_costs(plan), out);
     sign = signature(sign, plan, out.time.step);
   }
   for (auto _ : state) {
     for (const ParallelPlan& plan : plans) {
-      pricer.price(plan, pricer.cut_costs(plan), out);
+      cost_model.price(plan, cost_model.sharding_costs(plan), out);
       benchmark::DoNotOptimize(out.time.step);
     }
   }
@@ -79,17 +79,17 @@ void cold_predictions(benchmark::State& state, const char* model, int gpus) {
   state.SetLabel(fmt::format("{} plans, signature {:016x}", plans.size(), sign));
 }
 
-/// The same with the costs of a cut shared by all plans that use it, as the search does.
+/// The same with the costs of a layer sharding shared by all plans that use it, as the search does.
 void predictions(benchmark::State& state, const char* model, int gpus) {
   const PlanRequest r = request_for(model, gpus);
-  const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
   const std::vector<ParallelPlan> plans = legal_plans(r, 100000);
-  Prediction out;
+  PlanCosts out;
   for (auto _ : state) {
-    CutCosts costs = pricer.cut_costs(plans.front());
+    ShardingCosts costs = cost_model.sharding_costs(plans.front());
     for (const ParallelPlan& plan : plans) {
-      if (!(costs.cut == cut_of(plan))) costs = pricer.cut_costs(plan);
-      pricer.price(plan, costs, out);
+      if (!(costs.sharding == sharding_of(plan))) costs = cost_model.sharding_costs(plan);
+      cost_model.price(plan, costs, out);
       benchmark::DoNotOptimize(out.time.step);
     }
   }
@@ -99,7 +99,7 @@ void predictions(benchmark::State& state, const char* model, int gpus) {
 
 void whole_search(benchmark::State& state, const char* model, int gpus) {
   const PlanRequest r = request_for(model, gpus);
-  PlanReport report;
+  SearchOutcome report;
   for (auto _ : state) {
     report = search(r).value();
     benchmark::DoNotOptimize(report);

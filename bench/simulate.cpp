@@ -2,7 +2,7 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
-#include "core/schedule_check.hpp"
+#include "core/schedule/schedule_check.hpp"
 #include "costmodel/schedule/build.hpp"
 #include "costmodel/schedule/makespan.hpp"
 #include "costmodel/schedule/simulator.hpp"

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/nearest.hpp"
+#include "core/base/did_you_mean.hpp"
 
 namespace echelon::cli {
 

@@ -6,7 +6,7 @@
 #include "cli/child.hpp"
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
-#include "core/measurements.hpp"
+#include "core/run/measurements.hpp"
 
 namespace echelon::cli {
 

@@ -11,11 +11,11 @@
 #include "cli/request.hpp"
 #include "cli/scratch.hpp"
 #include "cli/this_machine.hpp"
-#include "core/files.hpp"
-#include "costmodel/calibration_io.hpp"
-#include "costmodel/fit/gpu.hpp"
+#include "core/base/files.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/calibration/fit/gpu.hpp"
 #include "report/calibrate.hpp"
-#include "topologies/wiring.hpp"
+#include "topologies/import/wiring.hpp"
 
 namespace echelon::cli {
 
@@ -119,7 +119,7 @@ Result<Outcome> calibrate_gpus(const Invocation& call) {
   const Result<ClusterTopology> cluster =
       ClusterTopology::parse(found->description, kThisMachineGpus, 0);
   if (!cluster) return cluster.error();
-  const Result<Stack> stack = find_stack(kExecutingStack);
+  const Result<Framework> stack = find_framework(kExecutingStack);
   if (!stack) return stack.error();
   const Result<Calibration> prior = pick_calibration(cluster->gpu(), *stack);
   if (!prior) return prior.error();

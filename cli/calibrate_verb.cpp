@@ -16,12 +16,12 @@
 #include "cli/terminal.hpp"
 #include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
-#include "core/files.hpp"
-#include "core/measurements.hpp"
-#include "core/run_event.hpp"
-#include "costmodel/calibration_io.hpp"
-#include "costmodel/collectives.hpp"
-#include "costmodel/fit/machine.hpp"
+#include "core/base/files.hpp"
+#include "core/run/measurements.hpp"
+#include "core/run/run_event.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/calibration/fit/machine.hpp"
+#include "costmodel/collectives/collectives.hpp"
 #include "report/calibrate.hpp"
 
 namespace echelon::cli {
@@ -133,7 +133,7 @@ Result<Outcome> calibrate_verb(const Invocation& call) {
   if (!all) return all.error();
   const std::string how = how_measured(processes ? " --launcher mpi" : "");
   std::vector<CalibrationByCores> rates;
-  const Result<Stack> stack = find_stack(kExecutingStack);
+  const Result<Framework> stack = find_framework(kExecutingStack);
   if (!stack) return stack.error();
   for (const Measurement& one : all->all) {
     if (!rates.empty() && rates.back().cores == one.cores) continue;

@@ -7,12 +7,12 @@
 
 #include "cli/request.hpp"
 #include "cli/verbs.hpp"
-#include "core/files.hpp"
-#include "core/nearest.hpp"
-#include "core/number.hpp"
-#include "costmodel/calibration_io.hpp"
+#include "core/base/did_you_mean.hpp"
+#include "core/base/files.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "report/collectives.hpp"
-#include "topologies/catalog.hpp"
+#include "topologies/description/catalog.hpp"
 
 namespace echelon::cli {
 

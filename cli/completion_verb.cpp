@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "cli/verbs.hpp"
-#include "core/model_io.hpp"
-#include "core/nearest.hpp"
-#include "topologies/topology.hpp"
+#include "core/base/did_you_mean.hpp"
+#include "core/model/model_io.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon::cli {
 

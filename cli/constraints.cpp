@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/request.hpp"
-#include "core/number.hpp"
+#include "core/base/parse_quantity.hpp"
 #include "planner/pinning.hpp"
 
 namespace echelon::cli {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/settings.hpp"
-#include "core/plan_file.hpp"
+#include "core/plan/plan_file.hpp"
 #include "planner/request.hpp"
 
 namespace echelon::cli {

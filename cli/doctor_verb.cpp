@@ -15,13 +15,13 @@
 #include "cli/request.hpp"
 #include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
-#include "core/embedded.hpp"
-#include "core/launch.hpp"
-#include "core/model_io.hpp"
+#include "core/base/embedded.hpp"
+#include "core/model/model_io.hpp"
+#include "core/run/launch.hpp"
 #include "core/version.hpp"
-#include "costmodel/calibration_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "report/doctor.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::cli {
 
@@ -101,7 +101,7 @@ void examine_default(std::vector<Finding>& all) {
                                                        cluster->node().gpus, cluster->gpu().name)
                                          : ""),
       cluster.ok() ? "" : cluster.error().message(), "name one with --cluster", true);
-  const Result<Stack> stack = find_stack(kDefaultStack);
+  const Result<Framework> stack = find_framework(kDefaultStack);
   if (cluster.ok() && stack.ok()) {
     const Result<Calibration> rates = pick_calibration(cluster->gpu(), *stack);
     usual.look(

@@ -6,9 +6,9 @@
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
 #include "cli/why_not.hpp"
-#include "core/plan_file.hpp"
+#include "core/plan/plan_file.hpp"
 #include "report/explain.hpp"
-#include "report/text.hpp"
+#include "report/text/text.hpp"
 
 namespace echelon::cli {
 

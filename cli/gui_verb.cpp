@@ -7,7 +7,7 @@
 
 #include "cli/child.hpp"
 #include "cli/verbs.hpp"
-#include "core/files.hpp"
+#include "core/base/files.hpp"
 
 namespace echelon::cli {
 

@@ -7,7 +7,7 @@
 
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
-#include "report/table.hpp"
+#include "report/text/table.hpp"
 
 namespace echelon::cli {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/flags.hpp"
-#include "report/style.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon::cli {
 

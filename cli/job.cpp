@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "cli/request.hpp"
-#include "core/number.hpp"
-#include "report/words.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "report/format.hpp"
 
 namespace echelon::cli {
 
@@ -73,7 +73,7 @@ Result<std::int64_t> batch_of(const Settings& settings, int sequence,
 }
 
 /// The stack's habit, or fp16 where the GPU has no units for it (V100 and bf16).
-Result<PrecisionRecipe> default_precision(const Stack& stack, const ClusterTopology& cluster,
+Result<PrecisionRecipe> default_precision(const Framework& stack, const ClusterTopology& cluster,
                                           Assumptions& assumed) {
   const GpuSpec& gpu = cluster.gpu();
   if (cluster.node().cores > 0) {
@@ -98,7 +98,7 @@ Result<PrecisionRecipe> default_precision(const Stack& stack, const ClusterTopol
   return recipe;
 }
 
-Result<PrecisionRecipe> precision_of(const Settings& settings, const Stack& stack,
+Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& stack,
                                      const ClusterTopology& cluster, Assumptions& assumed) {
   const GpuSpec& gpu = cluster.gpu();
   const Setting* setting = settings.find("precision");
@@ -122,7 +122,7 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Stack& stac
 }
 
 /// What was asked for without flash attention would be executed with it.
-Error no_scores(const Setting& flash, const Stack& stack) {
+Error no_scores(const Setting& flash, const Framework& stack) {
   const bool typed = flash.where.starts_with("--");
   return input_error(
       flash.where,
@@ -135,7 +135,7 @@ Error no_scores(const Setting& flash, const Stack& stack) {
 
 }  // namespace
 
-Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, const Stack& stack,
+Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, const Framework& stack,
                            const ClusterTopology& cluster, Assumptions& assumed) {
   TrainingJob job;
   const Result<int> sequence = sequence_of(settings, model, assumed);

@@ -5,16 +5,16 @@
 #include <vector>
 
 #include "cli/settings.hpp"
-#include "core/job.hpp"
-#include "core/model.hpp"
-#include "costmodel/stack.hpp"
-#include "topologies/topology.hpp"
+#include "core/framework/framework.hpp"
+#include "core/model/model.hpp"
+#include "core/plan/job.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon::cli {
 
 /// Sequence, batch, precision, attention and token budget. What was not set is told in `assumed`.
 [[nodiscard]] Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
-                                         const Stack& stack, const ClusterTopology& cluster,
+                                         const Framework& stack, const ClusterTopology& cluster,
                                          std::vector<std::string>& assumed);
 
 }  // namespace echelon::cli

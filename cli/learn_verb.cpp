@@ -10,12 +10,12 @@
 #include "cli/request.hpp"
 #include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
-#include "core/files.hpp"
-#include "costmodel/calibration_io.hpp"
+#include "core/base/files.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "planner/learning.hpp"
 #include "report/fit.hpp"
+#include "report/format.hpp"
 #include "report/plan_files.hpp"
-#include "report/words.hpp"
 
 namespace echelon::cli {
 
@@ -58,7 +58,7 @@ Result<Reports> read_reports(const std::vector<std::string>& paths) {
     }
     const Result<ClusterTopology> cluster = machine_of_run(*report, path);
     if (!cluster) return cluster.error();
-    const Result<Stack> stack = find_stack(report->plan.stack);
+    const Result<Framework> stack = find_framework(report->plan.stack);
     if (!stack) return at({path, path}, stack.error());
     Result<ObservedRun> run = observed_run(path, *std::move(report), *cluster, *stack);
     if (run) {

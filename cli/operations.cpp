@@ -8,10 +8,10 @@
 
 #include "cli/request.hpp"
 #include "cli/this_machine.hpp"
-#include "core/number.hpp"
+#include "core/base/parse_quantity.hpp"
 #include "planner/economics.hpp"
 #include "planner/objective.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::cli {
 
@@ -45,7 +45,7 @@ Result<double> tokens_of(const Setting& setting) {
 /// Failures matter where days or goodput are shown.
 void tell_failures(PlanRequest& request) {
   if (!request.job.token_budget && request.objective != Objective::goodput) return;
-  const Operations& o = request.operations;
+  const TrainingEconomics& o = request.economics;
   const std::optional<Seconds> node =
       o.mtbf_per_node ? o.mtbf_per_node : request.cluster.mtbf_per_node();
   if (!node) {
@@ -112,7 +112,7 @@ Result<std::optional<std::int64_t>> gpus_at_most(const Settings& settings) {
 }
 
 Status read_operations(const Settings& settings, PlanRequest& request) {
-  Operations& o = request.operations;
+  TrainingEconomics& o = request.economics;
   if (const Setting* setting = settings.find("objective")) {
     const Result<Objective> objective = parse_objective(setting->value, setting->where);
     if (!objective) return objective.error();

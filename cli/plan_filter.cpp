@@ -9,10 +9,10 @@
 
 #include "cli/operations.hpp"
 #include "cli/request.hpp"
-#include "core/nearest.hpp"
-#include "core/number.hpp"
-#include "report/figures.hpp"
-#include "report/words.hpp"
+#include "core/base/did_you_mean.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "report/format.hpp"
+#include "report/metrics.hpp"
 
 namespace echelon::cli {
 namespace {
@@ -28,7 +28,7 @@ std::string in_small_letters(std::string_view text) {
 std::vector<std::string> filter_names() {
   std::vector<std::string> names;
   for (const Degree& degree : degrees()) names.emplace_back(degree.name);
-  for (const FigureFacts& figure : figures()) names.emplace_back(figure.key);
+  for (const MetricInfo& figure : metrics()) names.emplace_back(figure.key);
   names.insert(names.end(), {"sp", "recompute", "schedule"});
   return names;
 }
@@ -78,12 +78,12 @@ Result<PlanFilter::Condition> PlanFilter::parse_condition(std::string_view word,
   const std::string name = in_small_letters(word.substr(0, at));
   const std::string_view value = rest.substr(op->first.size());
   const auto degree = std::ranges::find(degrees(), name, &Degree::name);
-  const auto figure = std::ranges::find(figures(), name, &FigureFacts::key);
-  if (degree != degrees().end() || figure != figures().end()) {
+  const auto figure = std::ranges::find(metrics(), name, &MetricInfo::key);
+  if (degree != degrees().end() || figure != metrics().end()) {
     const bool is_degree = degree != degrees().end();
     condition.kind = is_degree ? Kind::degree : Kind::figure;
     condition.index = static_cast<std::size_t>(is_degree ? degree - degrees().begin()
-                                                         : figure - figures().begin());
+                                                         : figure - metrics().begin());
     const Result<double> number = parse_number(condition, value, where);
     if (!number) return number.error();
     condition.number = *number;
@@ -121,39 +121,39 @@ Result<double> PlanFilter::parse_number(const Condition& condition, std::string_
     if (!whole) return whole.error();
     return static_cast<double>(*whole);
   }
-  switch (figures()[condition.index].figure) {
-    case Figure::step: {
+  switch (metrics()[condition.index].figure) {
+    case Metric::step: {
       const Result<Seconds> time = parse_duration({std::string(text), std::string(where)});
       if (!time) return time.error();
       return time->in(kSecond);
     }
-    case Figure::memory:
-    case Figure::headroom: {
+    case Metric::memory:
+    case Metric::headroom: {
       const Result<Bytes> bytes = parse_bytes(text, where);
       if (!bytes) return bytes.error();
       return bytes->in(kByte);
     }
-    case Figure::tokens_per_second:
-    case Figure::gpus: {
+    case Metric::tokens_per_second:
+    case Metric::gpus: {
       const Result<std::int64_t> whole = parse_count(text, where, 0);
       if (!whole) return whole.error();
       return static_cast<double>(*whole);
     }
-    case Figure::mfu: {
+    case Metric::mfu: {
       const bool in_percent = text.ends_with('%');
       if (in_percent) text.remove_suffix(1);
       const Result<double> share = parse_ratio(text, where, 0, in_percent ? 100 : 1);
       if (!share) return share.error();
       return in_percent ? *share / 100 : *share;
     }
-    case Figure::usd_per_step:
-    case Figure::usd_per_million_tokens:
-    case Figure::gpu_hours_per_step: break;
+    case Metric::usd_per_step:
+    case Metric::usd_per_million_tokens:
+    case Metric::gpu_hours_per_step: break;
   }
   return parse_ratio(text, where, 0, kLargest);
 }
 
-bool PlanFilter::meets(const Condition& condition, const SpacePlan& plan,
+bool PlanFilter::meets(const Condition& condition, const RankedPlan& plan,
                        const PlanRequest& request, const Economics& money) {
   const Candidate& candidate = *plan.candidate;
   const bool wanted = condition.comparison == Comparison::equal;
@@ -170,7 +170,7 @@ bool PlanFilter::meets(const Condition& condition, const SpacePlan& plan,
     case Kind::sequence_parallel: value = candidate.plan.sequence_parallel ? 1 : 0; break;
     case Kind::degree: value = candidate.plan.*degrees()[condition.index].field; break;
     case Kind::figure: {
-      const auto known = value_of(figures()[condition.index].figure, request, candidate, money);
+      const auto known = value_of(metrics()[condition.index].figure, request, candidate, money);
       if (!known) return false;
       value = *known;
     }
@@ -186,7 +186,7 @@ bool PlanFilter::meets(const Condition& condition, const SpacePlan& plan,
   return false;
 }
 
-bool PlanFilter::keeps(const SpacePlan& plan, const PlanRequest& request,
+bool PlanFilter::keeps(const RankedPlan& plan, const PlanRequest& request,
                        const Economics& money) const {
   return std::ranges::all_of(
       conditions_, [&](const Condition& each) { return meets(each, plan, request, money); });

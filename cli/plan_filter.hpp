@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/result.hpp"
+#include "core/base/result.hpp"
 #include "planner/economics.hpp"
 #include "planner/space.hpp"
 
@@ -28,7 +28,7 @@ class PlanFilter {
   [[nodiscard]] static Result<PlanFilter> parse(std::string_view text, std::string_view where);
 
   /// A figure that is unknown meets no condition. `money` is economics_of() the plan.
-  [[nodiscard]] bool keeps(const SpacePlan& plan, const PlanRequest& request,
+  [[nodiscard]] bool keeps(const RankedPlan& plan, const PlanRequest& request,
                            const Economics& money) const;
 
  private:
@@ -45,7 +45,7 @@ class PlanFilter {
                                                          std::string_view where);
   [[nodiscard]] static Result<double> parse_number(const Condition& condition,
                                                    std::string_view text, std::string_view where);
-  [[nodiscard]] static bool meets(const Condition& condition, const SpacePlan& plan,
+  [[nodiscard]] static bool meets(const Condition& condition, const RankedPlan& plan,
                                   const PlanRequest& request, const Economics& money);
 
   std::vector<Condition> conditions_;

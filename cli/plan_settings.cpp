@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "cli/constraints.hpp"
-#include "core/product.hpp"
+#include "core/base/saturated_product.hpp"
 #include "planner/candidates.hpp"
 #include "planner/pinning.hpp"
-#include "report/text.hpp"
+#include "report/text/text.hpp"
 
 namespace echelon::cli {
 

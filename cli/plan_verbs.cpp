@@ -7,14 +7,14 @@
 #include "cli/request.hpp"
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
-#include "core/files.hpp"
-#include "core/plan_file.hpp"
+#include "core/base/files.hpp"
+#include "core/plan/plan_file.hpp"
 #include "planner/finalists.hpp"
 #include "planner/objective.hpp"
 #include "planner/sensitivity.hpp"
-#include "report/json.hpp"
-#include "report/text.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
+#include "report/json/json.hpp"
+#include "report/text/text.hpp"
 
 namespace echelon::cli {
 
@@ -65,7 +65,7 @@ Error in_file(const std::string& path, Error error) {
 }
 
 /// A file given where a plan file is expected, priced by this version.
-Result<Comparand> priced_again(const std::string& path) {
+Result<PlanWithPrediction> priced_again(const std::string& path) {
   const Result<PlanFile> file = read_plan_file(path);
   if (!file) return file.error();
   const Result<Asked> asked = understand(*file, path, {});
@@ -73,7 +73,7 @@ Result<Comparand> priced_again(const std::string& path) {
   Result<Candidate> candidate = predict(asked->request);
   if (!candidate) return in_file(path, candidate.error());
   simulate_step(asked->request, *candidate);
-  Comparand side{path, plan_file_of(asked->request, *candidate, asked->provenance), {}};
+  PlanWithPrediction side{path, plan_file_of(asked->request, *candidate, asked->provenance), {}};
   const Seconds then = file->predicted.time.total();
   const Seconds now = side.plan.predicted.time.total();
   if (std::abs(now / then - 1) > 1e-3) {
@@ -86,7 +86,7 @@ Result<Comparand> priced_again(const std::string& path) {
 
 /// A dozen more searches, where they take no time worth mentioning. Decided by a count, not a
 /// clock: the same input gives the same output.
-std::vector<Sensitivity> cheap_sensitivities(const Choice& choice) {
+std::vector<Sensitivity> cheap_sensitivities(const SearchResult& choice) {
   constexpr std::int64_t kFewTuples = 100'000;
   const Candidate* winner = choice.report.winner();
   if (winner == nullptr || choice.report.counts.tuples > kFewTuples) return {};
@@ -110,14 +110,14 @@ Result<Outcome> search_verb(const Invocation& call) {
   const Result<Asked> asked = understand(call.settings);
   if (!asked) return asked.error();
   ProgressLine line("searching", call.quiet);
-  const Result<Choice> choice = choose(asked->request, [&](double share) {
+  const Result<SearchResult> choice = optimize(asked->request, [&](double share) {
     line.show(share);
     return !asked->budget || Seconds{line.seconds()} < *asked->budget;
   });
   if (!choice) return choice.error();
 
   const PlanRequest& request = choice->request;  // on the chosen number of GPUs
-  const PlanReport& report = choice->report;
+  const SearchOutcome& report = choice->report;
   const Candidate* winner = report.winner();
   Outcome outcome;
   outcome.exit_code = winner != nullptr ? kDone : kNo;
@@ -127,7 +127,7 @@ Result<Outcome> search_verb(const Invocation& call) {
   } else if (call.quiet) {
     outcome.output = winner != nullptr
                          ? headline(request, *winner, "best plan", call.style).substr(1)
-                         : near_misses_text(request, report, call.style);
+                         : nearest_infeasible_text(request, report, call.style);
   } else {
     const std::vector<Sensitivity> changes = cheap_sensitivities(*choice);
     outcome.output =
@@ -173,9 +173,9 @@ Result<Outcome> predict_verb(const Invocation& call) {
 }
 
 Result<Outcome> compare_verb(const Invocation& call) {
-  const Result<Comparand> a = priced_again(call.arguments.words[0]);
+  const Result<PlanWithPrediction> a = priced_again(call.arguments.words[0]);
   if (!a) return a.error();
-  const Result<Comparand> b = priced_again(call.arguments.words[1]);
+  const Result<PlanWithPrediction> b = priced_again(call.arguments.words[1]);
   if (!b) return b.error();
   return Outcome{call.json ? compare_json(*a, *b) : compare_text(*a, *b, call.style)};
 }

@@ -13,14 +13,14 @@
 #include "cli/job.hpp"
 #include "cli/operations.hpp"
 #include "cli/this_machine.hpp"
-#include "core/executable.hpp"
-#include "core/model_io.hpp"
-#include "core/number.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/executable.hpp"
 #include "core/version.hpp"
-#include "costmodel/calibration_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "planner/pinning.hpp"
-#include "report/text.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
+#include "report/text/text.hpp"
 
 namespace echelon::cli {
 
@@ -64,22 +64,22 @@ Result<ModelSpec> model_of(const Settings& settings) {
   return model;
 }
 
-Result<Stack> stack_of(const Settings& settings, const ClusterTopology& cluster,
-                       std::vector<std::string>& assumed) {
+Result<Framework> stack_of(const Settings& settings, const ClusterTopology& cluster,
+                           std::vector<std::string>& assumed) {
   if (const Setting* setting = settings.find("stack")) {
-    const Result<Stack> stack = find_stack(setting->value);
+    const Result<Framework> stack = find_framework(setting->value);
     if (!stack) return at(*setting, stack.error());
     return stack;
   }
   const bool executes = cluster.node().cores > 0 || cluster.name() == kThisMachineGpus;
   const char* usual = executes ? kExecutingStack : kDefaultStack;
   assumed.push_back(fmt::format("training software {} (--stack)", usual));
-  return find_stack(usual);
+  return find_framework(usual);
 }
 
 /// What `plan calibrate` left for this machine; "" where it did not. Kernels of GPUs are those of
 /// the stack that plan-run is.
-std::string measured_rates(const ClusterTopology& cluster, const Stack& stack) {
+std::string measured_rates(const ClusterTopology& cluster, const Framework& stack) {
   const bool gpus = cluster.name() == kThisMachineGpus && stack.name == kExecutingStack;
   if (cluster.name() != kThisMachine && !gpus) return {};
   std::string path = gpus ? gpus_calibration_file() : machine_calibration_file();
@@ -88,7 +88,7 @@ std::string measured_rates(const ClusterTopology& cluster, const Stack& stack) {
 }
 
 Result<Calibration> calibration_of(const Settings& settings, const ClusterTopology& cluster,
-                                   const Stack& stack, std::vector<std::string>& assumed,
+                                   const Framework& stack, std::vector<std::string>& assumed,
                                    std::string& path) {
   const int cores = std::max(1, cluster.node().cores / cluster.node().gpus);
   if (const Setting* setting = settings.find("calibration")) {
@@ -256,7 +256,7 @@ Result<Machine> machine_of(const Settings& settings, std::int64_t gpus,
     assumed.push_back(fmt::format("{}, the size {} is described with (--gpus)",
                                   counted(cluster->gpus(), "GPU"), cluster->name()));
   }
-  const Result<Stack> stack = stack_of(settings, *cluster, assumed);
+  const Result<Framework> stack = stack_of(settings, *cluster, assumed);
   if (!stack) return stack.error();
   std::string path;
   const Result<Calibration> calibration = calibration_of(settings, *cluster, *stack, assumed, path);

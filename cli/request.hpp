@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/settings.hpp"
-#include "core/plan_file.hpp"
+#include "core/plan/plan_file.hpp"
 #include "planner/request.hpp"
 #include "report/plan_files.hpp"
 
@@ -32,7 +32,7 @@ struct Asked {
 struct Machine {
   ClusterTopology cluster;
   std::string cluster_name;  ///< as given
-  Stack stack;
+  Framework stack;
   Calibration calibration;
   std::string calibration_path;
 };

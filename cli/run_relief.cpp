@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/plan_fields.hpp"
+#include "core/plan/plan_fields.hpp"
 #include "planner/pinning.hpp"
 #include "planner/why_not.hpp"
-#include "report/text.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
+#include "report/text/text.hpp"
 
 namespace echelon::cli {
 namespace {

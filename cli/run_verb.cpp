@@ -16,16 +16,16 @@
 #include "cli/terminal.hpp"
 #include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
-#include "core/files.hpp"
-#include "core/launch.hpp"
-#include "core/number.hpp"
-#include "core/run_event.hpp"
-#include "core/run_settings.hpp"
+#include "core/base/files.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "core/run/launch.hpp"
+#include "core/run/run_event.hpp"
+#include "core/run/run_settings.hpp"
 #include "planner/close_up.hpp"
 #include "planner/search.hpp"
+#include "report/format.hpp"
 #include "report/run.hpp"
-#include "report/text.hpp"
-#include "report/words.hpp"
+#include "report/text/text.hpp"
 
 namespace echelon::cli {
 

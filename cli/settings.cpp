@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/nearest.hpp"
+#include "core/base/did_you_mean.hpp"
 
 namespace echelon::cli {
 

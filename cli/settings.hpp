@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/arguments.hpp"
-#include "core/result.hpp"
+#include "core/base/result.hpp"
 
 namespace echelon::cli {
 

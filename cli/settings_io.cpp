@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "cli/settings.hpp"
-#include "core/json_io.hpp"
-#include "core/nearest.hpp"
+#include "core/base/did_you_mean.hpp"
+#include "core/json/json_io.hpp"
 
 namespace echelon::cli {
 

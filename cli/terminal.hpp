@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/result.hpp"
-#include "report/style.hpp"
+#include "core/base/result.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon::cli {
 

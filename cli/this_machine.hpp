@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/result.hpp"
-#include "topologies/this_machine.hpp"
+#include "core/base/result.hpp"
+#include "topologies/import/this_machine.hpp"
 
 namespace echelon::cli {
 

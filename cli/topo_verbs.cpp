@@ -4,11 +4,11 @@
 #include "cli/request.hpp"
 #include "cli/this_machine.hpp"
 #include "cli/verbs.hpp"
-#include "core/files.hpp"
-#include "core/model_io.hpp"
-#include "core/number.hpp"
+#include "core/base/files.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "core/model/model_io.hpp"
 #include "report/machines.hpp"
-#include "topologies/wiring.hpp"
+#include "topologies/import/wiring.hpp"
 
 namespace echelon::cli {
 

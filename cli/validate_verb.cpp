@@ -7,14 +7,14 @@
 #include "cli/request.hpp"
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
-#include "core/files.hpp"
-#include "core/number.hpp"
-#include "costmodel/calibration_io.hpp"
+#include "core/base/files.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "planner/ablation.hpp"
 #include "planner/validation.hpp"
 #include "report/fit.hpp"
+#include "report/format.hpp"
 #include "report/validation.hpp"
-#include "report/words.hpp"
 
 namespace echelon::cli {
 

@@ -6,8 +6,8 @@
 
 #include "cli/arguments.hpp"
 #include "cli/settings.hpp"
-#include "core/result.hpp"
-#include "report/style.hpp"
+#include "core/base/result.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon::cli {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/constraints.hpp"
-#include "core/nearest.hpp"
+#include "core/base/did_you_mean.hpp"
 
 namespace echelon::cli {
 

@@ -18,7 +18,7 @@ foreach(file ${FILES})
   string(APPEND entries "    EmbeddedFile{\"${name}\", {${symbol}, ${size}}},\n")
   math(EXPR index "${index}+1")
 endforeach()
-file(WRITE ${OUTPUT} "#include \"core/embedded.hpp\"
+file(WRITE ${OUTPUT} "#include \"core/base/embedded.hpp\"
 
 #include <array>
 

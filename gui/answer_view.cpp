@@ -19,7 +19,7 @@ namespace echelon::gui {
 
 namespace {
 
-/// What the escape codes of report/style.cpp ask for.
+/// What the escape codes of report/terminal_style.cpp ask for.
 QTextCharFormat format_of(std::string_view code, const QPalette& palette) {
   QTextCharFormat format;
   format.setForeground(palette.color(QPalette::Text));

@@ -12,7 +12,7 @@
 
 #include "gui/shown.hpp"
 #include "gui/worker.hpp"
-#include "report/style.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon::gui {
 

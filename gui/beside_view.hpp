@@ -7,8 +7,8 @@
 #include <QVector>
 #include <optional>
 
-#include "report/beside.hpp"
-#include "report/style.hpp"
+#include "report/plan_diff.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon::gui {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "gui/theme.hpp"
-#include "report/figures.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
+#include "report/metrics.hpp"
 
 namespace echelon::gui {
 namespace {
@@ -18,15 +18,15 @@ namespace {
 constexpr int kRank = 0;
 constexpr int kStep = 1;
 constexpr int kSlower = 2;
-int first_degree() { return kSlower + static_cast<int>(figures().size()); }
+int first_degree() { return kSlower + static_cast<int>(metrics().size()); }
 int first_choice() { return first_degree() + static_cast<int>(degrees().size()); }
 enum Choices { kSequenceParallel, kRecompute, kSchedule, kChoices };
 
 /// The figure of a column, if it is one.
-const FigureFacts* figure_of(int column) {
-  if (column == kStep) return &figures()[0];
+const MetricInfo* figure_of(int column) {
+  if (column == kStep) return &metrics()[0];
   if (column <= kSlower || column >= first_degree()) return nullptr;
-  return &figures()[static_cast<std::size_t>(column - kSlower)];
+  return &metrics()[static_cast<std::size_t>(column - kSlower)];
 }
 const Degree* degree_of(int column) {
   if (column < first_degree() || column >= first_choice()) return nullptr;
@@ -39,7 +39,7 @@ QString in_qt(std::string_view text) {
 QString header_text(int column) {
   if (column == kRank) return "rank";
   if (column == kSlower) return "slower";
-  if (const FigureFacts* figure = figure_of(column)) return in_qt(figure->title);
+  if (const MetricInfo* figure = figure_of(column)) return in_qt(figure->title);
   if (const Degree* degree = degree_of(column)) return in_qt(degree->name);
   static const char* const kNames[] = {"sp", "recompute", "schedule"};
   return kNames[column - first_choice()];
@@ -52,7 +52,7 @@ QString header_tip(int column) {
            "front that are not among the best";
   }
   if (column == kSlower) return "step / step of the winner - 1";
-  if (const FigureFacts* figure = figure_of(column)) {
+  if (const MetricInfo* figure = figure_of(column)) {
     return in_qt(figure->title) + " = " + in_qt(figure->formula) +
            "\nfilter: " + in_qt(figure->key) + "<…";
   }
@@ -77,7 +77,7 @@ void CandidatesModel::show_space(SpaceShown space) {
   rows_.clear();
   if (space_) {
     const PlanRequest& request = space_->asked.request;
-    for (const SpacePlan& plan : plans_of(request, space_->report)) {
+    for (const RankedPlan& plan : plans_of(request, space_->report)) {
       rows_.push_back({plan, economics_of(request, plan.candidate->prediction.time.step)});
     }
   }
@@ -100,8 +100,8 @@ std::optional<int> CandidatesModel::row_of(const ParallelPlan& plan) const {
 }
 
 bool CandidatesModel::follows_from_step(int column) {
-  const FigureFacts* figure = figure_of(column);
-  return figure != nullptr && figure->figure >= Figure::usd_per_step;
+  const MetricInfo* figure = figure_of(column);
+  return figure != nullptr && figure->figure >= Metric::usd_per_step;
 }
 
 bool CandidatesModel::says_nothing(int column) const {
@@ -130,7 +130,7 @@ QVariant CandidatesModel::value(const Row& row, int column) const {
     if (winner == nullptr) return {};
     return candidate.prediction.time.step / winner->prediction.time.step - 1;
   }
-  if (const FigureFacts* figure = figure_of(column)) {
+  if (const MetricInfo* figure = figure_of(column)) {
     const auto known = value_of(figure->figure, space_->asked.request, candidate, row.money);
     return known ? QVariant(*known) : QVariant();
   }
@@ -141,7 +141,7 @@ QVariant CandidatesModel::value(const Row& row, int column) const {
 QString CandidatesModel::text(const Row& row, int column) const {
   const ParallelPlan& plan = row.plan.candidate->plan;
   if (column == first_choice() + kSequenceParallel) return plan.sequence_parallel ? "yes" : "no";
-  if (column == first_choice() + kRecompute) return QString::fromStdString(recompute_words(plan));
+  if (column == first_choice() + kRecompute) return QString::fromStdString(recompute_text(plan));
   if (column == first_choice() + kSchedule) {
     return plan.pp > 1 ? in_qt(name_of(plan.schedule)) : QString("–");
   }
@@ -157,8 +157,8 @@ QString CandidatesModel::text(const Row& row, int column) const {
   }
   if (!known.isValid()) return "–";
   if (column == kSlower) return QString::fromStdString(signed_percent(known.toDouble()));
-  if (const FigureFacts* figure = figure_of(column)) {
-    return QString::fromStdString(told(figure->figure, known.toDouble()));
+  if (const MetricInfo* figure = figure_of(column)) {
+    return QString::fromStdString(format(figure->figure, known.toDouble()));
   }
   return known.toString();
 }

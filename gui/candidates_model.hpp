@@ -26,7 +26,7 @@ class CandidatesModel : public QAbstractTableModel {
   void mark(const ParallelPlan& plan);
 
   [[nodiscard]] const SpaceShown& space() const { return space_; }
-  [[nodiscard]] const SpacePlan& plan_at(int row) const { return rows_[size_of(row)].plan; }
+  [[nodiscard]] const RankedPlan& plan_at(int row) const { return rows_[size_of(row)].plan; }
   [[nodiscard]] const Economics& money_at(int row) const { return rows_[size_of(row)].money; }
   [[nodiscard]] std::optional<int> row_of(const ParallelPlan& plan) const;
   /// Whether it tells money, GPU time or GPUs: no difference between plans on as many GPUs that the
@@ -43,7 +43,7 @@ class CandidatesModel : public QAbstractTableModel {
 
  private:
   struct Row {
-    SpacePlan plan;
+    RankedPlan plan;
     Economics money;
   };
   static std::size_t size_of(int row) { return static_cast<std::size_t>(row); }

@@ -14,10 +14,10 @@
 #include <set>
 #include <utility>
 
-#include "core/files.hpp"
+#include "core/base/files.hpp"
 #include "gui/theme.hpp"
-#include "report/plans_csv.hpp"
-#include "report/words.hpp"
+#include "report/csv/plans_csv.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 
@@ -208,7 +208,7 @@ void CandidatesView::copy_rows() const {
 
 std::string CandidatesView::csv() const {
   if (!model_->space()) return {};
-  std::vector<SpacePlan> plans;
+  std::vector<RankedPlan> plans;
   for (int row = 0; row < shown_->rowCount(); ++row) {
     plans.push_back(model_->plan_at(shown_->mapToSource(shown_->index(row, 0)).row()));
   }

@@ -6,9 +6,9 @@
 
 #include "gui/theme.hpp"
 #include "planner/economics.hpp"
-#include "report/figures.hpp"
+#include "report/format.hpp"
+#include "report/metrics.hpp"
 #include "report/plan_files.hpp"
-#include "report/words.hpp"
 
 namespace echelon::gui {
 namespace {
@@ -71,7 +71,7 @@ void CompareView::show_pair(PlanShown a, PlanShown b) {
   b_->setText("B  " + QString::fromStdString(described(y.plan, {})));
 
   QVector<BesideView::Row> differences;
-  for (const WordsBeside& row : differing(x, y)) {
+  for (const FieldDelta& row : field_deltas(x, y)) {
     differences.push_back({.name = plain(row.name),
                            .a = QString::fromStdString(row.a),
                            .b = QString::fromStdString(row.b),
@@ -84,7 +84,7 @@ void CompareView::show_pair(PlanShown a, PlanShown b) {
 
   const Seconds longest = std::max(x.predicted.time.total(), y.predicted.time.total());
   QVector<BesideView::Row> times;
-  for (const TimeBeside& row : beside(x.predicted.time, y.predicted.time)) {
+  for (const TimeDelta& row : part_deltas(x.predicted.time, y.predicted.time)) {
     times.push_back({.name = plain(row.name),
                      .a = QString::fromStdString(duration(row.a)),
                      .b = QString::fromStdString(duration(row.b)),
@@ -102,7 +102,7 @@ void CompareView::show_pair(PlanShown a, PlanShown b) {
 
   const Bytes largest = std::max(x.predicted.peak_reserved, y.predicted.peak_reserved);
   QVector<BesideView::Row> memory;
-  for (const MemoryBeside& row : fullest_beside(x.predicted, y.predicted)) {
+  for (const MemoryDelta& row : fullest_stage_deltas(x.predicted, y.predicted)) {
     const Bytes change = row.b - row.a;
     memory.push_back(
         {.name = plain(row.name),
@@ -124,7 +124,7 @@ void CompareView::show_pair(PlanShown a, PlanShown b) {
 
 void CompareView::show_figures(const ShownPlan& a, const ShownPlan& b) {
   QVector<BesideView::Row> rows;
-  for (const FigureFacts& facts : figures()) {
+  for (const MetricInfo& facts : metrics()) {
     const auto value = [&](const ShownPlan& side) {
       const PlanRequest& request = side.asked.request;
       return value_of(facts.figure, request, side.candidate,
@@ -134,7 +134,7 @@ void CompareView::show_figures(const ShownPlan& a, const ShownPlan& b) {
     const auto y = value(b);
     if (!x && !y) continue;
     const auto words = [&](const std::optional<double>& known) {
-      return known ? QString::fromStdString(told(facts.figure, *known)) : QString("unknown");
+      return known ? QString::fromStdString(format(facts.figure, *known)) : QString("unknown");
     };
     BesideView::Row row{.name = plain(facts.title),
                         .a = words(x),
@@ -145,7 +145,7 @@ void CompareView::show_figures(const ShownPlan& a, const ShownPlan& b) {
       const double change = (*y - *x) / std::abs(*x);
       const double larger = std::max(std::abs(*x), std::abs(*y));
       row.change = QString::fromStdString(signed_percent(change));
-      row.paint = facts.figure == Figure::gpus ? Paint::plain
+      row.paint = facts.figure == Metric::gpus ? Paint::plain
                                                : paint_of_change(change, facts.less_is_better);
       row.size_a = std::abs(*x) / larger;
       row.size_b = std::abs(*y) / larger;

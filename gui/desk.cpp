@@ -255,10 +255,10 @@ const Candidate* Desk::best() const {
 
 void Desk::follow() {
   if (!sheet().follows_best || !space_ || space_is_stale()) return;
-  const PlanReport& report = space_->report;
+  const SearchOutcome& report = space_->report;
   const Candidate* shown = report.winner();
-  if (shown == nullptr && !report.near_misses.empty()) {
-    shown = &report.near_misses.front().candidate;
+  if (shown == nullptr && !report.nearest_infeasible.empty()) {
+    shown = &report.nearest_infeasible.front().candidate;
   }
   if (shown == nullptr) return;
   plan_error_.reset();

@@ -8,7 +8,7 @@
 
 #include "gui/painting.hpp"
 #include "gui/qt_text.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "costmodel/schedule/of_plan.hpp"
+#include "costmodel/schedule/lower_plan.hpp"
 
 namespace echelon::gui {
 

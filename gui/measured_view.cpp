@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/format.hpp"
 #include "report/run.hpp"
-#include "report/words.hpp"
 
 namespace echelon::gui {
 namespace {
@@ -74,11 +74,11 @@ void MeasuredView::show_report(const RunReport& report) {
     return page_->show_sentence(summary_->text() +
                                 ". No step was measured: the first two of a run are not.");
   }
-  const PredictedCosts& measured = *report.measured;
-  const PredictedCosts& predicted = report.plan.predicted;
+  const Prediction& measured = *report.measured;
+  const Prediction& predicted = report.plan.predicted;
   const Seconds longest = std::max(measured.time.total(), predicted.time.total());
   QVector<BesideView::Row> times;
-  for (const TimeBeside& part : beside(measured.time, predicted.time)) {
+  for (const TimeDelta& part : part_deltas(measured.time, predicted.time)) {
     BesideView::Row row{.name = in_words(part.name),
                         .a = QString::fromStdString(duration(part.a)),
                         .b = QString::fromStdString(duration(part.b)),
@@ -96,12 +96,12 @@ void MeasuredView::show_report(const RunReport& report) {
       "counts for what is waited for (docs/run.md)",
       times);
   Bytes largest = 1_B;
-  for (const PredictedCosts* costs : {&measured, &predicted}) {
+  for (const Prediction* costs : {&measured, &predicted}) {
     for (const MemoryBreakdown& stage : costs->stages) largest = std::max(largest, stage.total());
   }
   for (std::size_t stage = 0; stage < measured.stages.size(); ++stage) {
     QVector<BesideView::Row> memory;
-    for (const MemoryBeside& part : beside(measured.stages[stage], predicted.stages[stage])) {
+    for (const MemoryDelta& part : part_deltas(measured.stages[stage], predicted.stages[stage])) {
       BesideView::Row row{.name = in_words(part.name),
                           .a = in_mib(part.a),
                           .b = in_mib(part.b),

@@ -4,7 +4,7 @@
 #include <QLabel>
 #include <QWidget>
 
-#include "core/run_report.hpp"
+#include "core/run/run_report.hpp"
 #include "gui/beside_view.hpp"
 #include "gui/placeholder.hpp"
 

@@ -36,7 +36,7 @@ constexpr PartNote kTimeNotes[] = {
     {"compute",
      "Kernels of forward and backward: a matrix product takes max(2mnk / (peak x efficiency), "
      "bytes / bandwidth).",
-     "roofline with wave quantisation, costmodel/rates.cpp"},
+     "roofline with wave quantisation, costmodel/time/rates.cpp"},
     {"recompute",
      "Forwards that run again in the backward, because their activations were dropped.",
      "Korthikanti et al., arXiv 2205.05198 section 5"},
@@ -62,7 +62,7 @@ constexpr PartNote kTimeNotes[] = {
      "Waiting for slower stages: of 1F1B (m - 1) x (slowest - own time of a microbatch), on "
      "average "
      "what stages of equal times would save.",
-     "costmodel/pipeline.hpp, stage by stage"},
+     "costmodel/time/pipeline.hpp, stage by stage"},
     {"optimizer", "Bytes of states, gradients and weights it reads and writes / memory bandwidth.",
      "SimuMax; Megatron-Core DistributedOptimizer"},
     {"host", "The GPU waits for the host to launch work, and fixed work per step.",

@@ -7,7 +7,7 @@
 namespace echelon::gui {
 
 struct PartNote {
-  std::string_view part;  ///< as report/words.hpp names it
+  std::string_view part;  ///< as report/format.hpp names it
   std::string_view formula;
   std::string_view source;
 };

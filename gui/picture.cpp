@@ -8,7 +8,7 @@
 #include <QSvgGenerator>
 #include <string_view>
 
-#include "core/files.hpp"
+#include "core/base/files.hpp"
 
 namespace echelon::gui {
 namespace {

@@ -4,7 +4,7 @@
 #include <QString>
 #include <QWidget>
 
-#include "core/result.hpp"
+#include "core/base/result.hpp"
 
 namespace echelon::gui {
 

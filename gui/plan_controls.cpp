@@ -5,7 +5,7 @@
 
 #include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
-#include "report/verdict.hpp"
+#include "report/plan_summary.hpp"
 
 namespace echelon::gui {
 
@@ -156,7 +156,8 @@ void PlanControls::refresh_verdict() {
         desk_.plan() ? tr("The figures are those of the previous question.") : QString(), plain);
   } else {
     const Candidate* best = desk_.best();
-    const Verdict verdict = verdict_of(desk_.plan()->asked.request, desk_.plan()->candidate, best);
+    const PlanSummary verdict =
+        summary_of(desk_.plan()->asked.request, desk_.plan()->candidate, best);
     say(qt_text(verdict.fits),
         best != nullptr ? qt_text(verdict.against)
                         : (desk_.searching() ? tr("Searching for the best plan …") : QString()),

@@ -3,9 +3,9 @@
 #include <QVBoxLayout>
 
 #include "cli/flags.hpp"
-#include "core/model_io.hpp"
+#include "core/model/model_io.hpp"
 #include "gui/qt_text.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 

@@ -8,8 +8,8 @@
 
 #include "gui/bar_cells.hpp"
 #include "gui/theme.hpp"
-#include "report/text.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
+#include "report/text/text.hpp"
 
 namespace echelon::gui {
 namespace {
@@ -33,7 +33,7 @@ QTreeWidget* list_of(const QStringList& titles, const char* name) {
 }
 
 /// One outcome of a combination.
-struct SearchOutcome {
+struct OutcomeRow {
   QString name;
   std::int64_t count = 0;
   QString nearest;
@@ -41,16 +41,16 @@ struct SearchOutcome {
   int colour = 0;  ///< of series_colour()
 };
 
-std::vector<SearchOutcome> outcomes_of(const PlanReport& report) {
+std::vector<OutcomeRow> outcomes_of(const SearchOutcome& report) {
   const SearchCounts& counts = report.counts;
-  std::vector<SearchOutcome> all;
+  std::vector<OutcomeRow> all;
   for (const RejectionCount& each : report.rejected) {
     all.push_back({QString::fromStdString(std::string(name_of(each.reason))), each.count,
                    QString::fromStdString(each.nearest),
                    QString::fromStdString(std::string(describe(each.reason))), 5});
   }
-  std::ranges::stable_sort(all, std::greater<>{}, &SearchOutcome::count);
-  std::vector<SearchOutcome> first = {
+  std::ranges::stable_sort(all, std::greater<>{}, &OutcomeRow::count);
+  std::vector<OutcomeRow> first = {
       {"fits", counts.fitting, "",
        "legal, and fits with or without recomputation: priced and ranked", 2},
       {"ruled out by its bound", counts.bounded, "",
@@ -100,7 +100,7 @@ RejectedView::RejectedView(QWidget* parent)
   layout->addWidget(page_);
   connect(misses_, &QTreeWidget::itemActivated, this, [this](QTreeWidgetItem* item) {
     const auto row = static_cast<std::size_t>(misses_->indexOfTopLevelItem(item));
-    if (space_) Q_EMIT chosen(space_->report.near_misses[row].candidate);
+    if (space_) Q_EMIT chosen(space_->report.nearest_infeasible[row].candidate);
   });
 }
 
@@ -109,18 +109,18 @@ void RejectedView::show_space(SpaceShown space) {
   reasons_->clear();
   misses_->clear();
   if (!space_) return page_->show_sentence(kNothingSearched);
-  const PlanReport& report = space_->report;
+  const SearchOutcome& report = space_->report;
   proof_->setText(QString::fromStdString(
       report.winner() != nullptr
           ? proof_of(report)
           : "Nothing fits: all " + counted(report.counts.too_large, "legal combination") +
                 " need more than the " + with_gib(space_->asked.request.usable_memory()) +
                 " that may be used of one " + space_->asked.request.cluster.gpu().name + "."));
-  const std::vector<SearchOutcome> outcomes = outcomes_of(report);
+  const std::vector<OutcomeRow> outcomes = outcomes_of(report);
   std::int64_t most = 1;
-  for (const SearchOutcome& outcome : outcomes) most = std::max(most, outcome.count);
+  for (const OutcomeRow& outcome : outcomes) most = std::max(most, outcome.count);
   const auto tuples = static_cast<double>(std::max<std::int64_t>(report.counts.tuples, 1));
-  for (const SearchOutcome& outcome : outcomes) {
+  for (const OutcomeRow& outcome : outcomes) {
     const auto count = static_cast<double>(outcome.count);
     auto* item = new QTreeWidgetItem(
         reasons_, {outcome.name, QString::fromStdString(grouped(outcome.count)),
@@ -132,8 +132,8 @@ void RejectedView::show_space(SpaceShown space) {
     item->setData(1, BarCells::kShareRole, count / static_cast<double>(most));
     item->setData(1, BarCells::kColourRole, series_colour(outcome.colour));
   }
-  lower_->setVisible(!report.near_misses.empty());
-  for (const NearMiss& miss : report.near_misses) {
+  lower_->setVisible(!report.nearest_infeasible.empty());
+  for (const NearestInfeasible& miss : report.nearest_infeasible) {
     const QString plan = QString::fromStdString(described(miss.candidate.plan, {}));
     auto* item = new QTreeWidgetItem(
         misses_,

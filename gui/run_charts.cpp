@@ -10,7 +10,7 @@
 
 #include "gui/nice_axis.hpp"
 #include "gui/theme.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 

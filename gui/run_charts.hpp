@@ -8,7 +8,7 @@
 #include <QValueAxis>
 #include <QWidget>
 
-#include "core/run_report.hpp"
+#include "core/run/run_report.hpp"
 
 namespace echelon::gui {
 

@@ -13,7 +13,7 @@
 
 #include "cli/flags.hpp"
 #include "gui/theme.hpp"
-#include "report/text.hpp"
+#include "report/text/text.hpp"
 
 namespace echelon::gui {
 namespace {

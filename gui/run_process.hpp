@@ -6,7 +6,7 @@
 #include <QStringList>
 #include <QTimer>
 
-#include "core/run_event.hpp"
+#include "core/run/run_event.hpp"
 
 namespace echelon::gui {
 

@@ -12,7 +12,7 @@
 #include <QWidget>
 #include <optional>
 
-#include "core/run_report.hpp"
+#include "core/run/run_report.hpp"
 #include "gui/measured_view.hpp"
 #include "gui/run_charts.hpp"
 #include "gui/run_form.hpp"

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/number.hpp"
+#include "core/base/parse_quantity.hpp"
 #include "gui/painting.hpp"
 #include "gui/qt_text.hpp"
 #include "gui/scaling_view.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 

@@ -8,11 +8,11 @@
 #include <functional>
 #include <utility>
 
-#include "core/number.hpp"
+#include "core/base/parse_quantity.hpp"
 #include "gui/painting.hpp"
 #include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 namespace {

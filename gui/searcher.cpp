@@ -14,7 +14,7 @@ namespace {
 constexpr double kFirstShare = 0.2;
 
 /// The choice's request is the one asked, on the chosen number of GPUs.
-SpaceShown shown_of(const cli::Asked& asked, Choice choice) {
+SpaceShown shown_of(const cli::Asked& asked, SearchResult choice) {
   cli::Asked sized = asked;
   sized.request = std::move(choice.request);
   sized.request.top = asked.request.top;
@@ -32,7 +32,7 @@ Searcher::Searcher(QObject* parent) : QObject(parent) {
 void Searcher::search(cli::Asked asked) {
   worker_.start([this, asked = std::move(asked)](const Worker::Ticket& ticket) {
     const auto run = [&](PlanRequest request, double from, double to, bool whole) {
-      const Result<Choice> choice = choose(
+      const Result<SearchResult> choice = optimize(
           request, [&](double share) { return ticket.progress(from + (to - from) * share); });
       if (!choice) {
         ticket.deliver([this, error = choice.error()] { Q_EMIT failed(error); });

@@ -6,10 +6,10 @@
 
 #include "cli/constraints.hpp"
 #include "cli/flags.hpp"
-#include "core/json_io.hpp"
-#include "core/model_io.hpp"
-#include "core/nearest.hpp"
-#include "core/plan_file.hpp"
+#include "core/base/did_you_mean.hpp"
+#include "core/json/json_io.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/plan_file.hpp"
 #include "core/version.hpp"
 
 namespace echelon::gui {

@@ -18,7 +18,7 @@ struct ShownPlan {
 /// The outcome of a search.
 struct ShownSpace {
   cli::Asked asked;
-  PlanReport report;
+  SearchOutcome report;
 };
 
 /// Null: nothing to show yet.

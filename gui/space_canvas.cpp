@@ -7,7 +7,7 @@
 
 #include "gui/nice_axis.hpp"
 #include "gui/theme.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 namespace {
@@ -19,14 +19,14 @@ struct Range {
 
 /// Slow plans may take ten times as long as the best: what is within half as much again is looked
 /// at first. Memory and GPUs are shown whole.
-Range range_of(Figure figure, const std::vector<double>& values) {
+Range range_of(Metric figure, const std::vector<double>& values) {
   constexpr double kCore = 1.5;
   const auto [least, most] = std::ranges::minmax(values);
   Range range{least, most, least, most};
-  const bool whole = figure == Figure::memory || figure == Figure::headroom ||
-                     figure == Figure::gpus || least <= 0;
-  if (!whole && facts_of(figure).less_is_better) range.core_high = std::min(most, kCore * least);
-  if (!whole && !facts_of(figure).less_is_better) range.core_low = std::max(least, most / kCore);
+  const bool whole = figure == Metric::memory || figure == Metric::headroom ||
+                     figure == Metric::gpus || least <= 0;
+  if (!whole && info_of(figure).less_is_better) range.core_high = std::min(most, kCore * least);
+  if (!whole && !info_of(figure).less_is_better) range.core_low = std::max(least, most / kCore);
   const auto widen = [](double& low, double& high) {
     const double margin = high > low ? 0.05 * (high - low) : std::max(0.1 * std::abs(low), 1e-9);
     low -= margin;
@@ -37,7 +37,7 @@ Range range_of(Figure figure, const std::vector<double>& values) {
   return range;
 }
 
-QString axis_title(const FigureFacts& facts, const FigureScale& scale) {
+QString axis_title(const MetricInfo& facts, const MetricScale& scale) {
   QString title = QString::fromStdString(std::string(facts.title));
   if (!scale.unit.empty() && facts.title.find("USD") == std::string_view::npos)
     title += " (" + QString::fromStdString(std::string(scale.unit)) + ")";
@@ -82,7 +82,7 @@ void SpaceCanvas::show_space(SpaceShown space) {
   if (!same || !any) fit();
 }
 
-void SpaceCanvas::show_figures(Figure x, Figure y) {
+void SpaceCanvas::show_figures(Metric x, Metric y) {
   figure_x_ = x;
   figure_y_ = y;
   place_points();
@@ -99,8 +99,9 @@ void SpaceCanvas::place_points() {
   hovered_.reset();
   if (!space_) return;
   const PlanRequest& request = space_->asked.request;
-  for (const SpacePlan& plan : plans_of(request, space_->report)) points_.push_back({plan, {}, {}});
-  for (const NearMiss& miss : space_->report.near_misses) {
+  for (const RankedPlan& plan : plans_of(request, space_->report))
+    points_.push_back({plan, {}, {}});
+  for (const NearestInfeasible& miss : space_->report.nearest_infeasible) {
     points_.push_back({.plan = {.candidate = &miss.candidate}, .miss = &miss, .at = {}});
   }
   std::erase_if(points_, [&](Point& point) {
@@ -126,7 +127,7 @@ void SpaceCanvas::place_points() {
     up.push_back(point.at.y());
     if (point.plan.on_front) front.push_back(point.at);
   }
-  if (!space_->report.near_misses.empty()) {  // what does not fit stands beside what would
+  if (!space_->report.nearest_infeasible.empty()) {  // what does not fit stands beside what would
     if (const auto limit = limit_of(figure_x_)) across.push_back(*limit / scale_x_.scale);
     if (const auto limit = limit_of(figure_y_)) up.push_back(*limit / scale_y_.scale);
   }
@@ -143,8 +144,8 @@ void SpaceCanvas::place_points() {
     return point.plan.rank == 1 ? 3 : point.plan.tied ? 2 : point.plan.on_front ? 1 : 0;
   };
   std::ranges::stable_sort(points_, {}, weight);
-  axis_x_->setTitleText(axis_title(facts_of(figure_x_), scale_x_));
-  axis_y_->setTitleText(axis_title(facts_of(figure_y_), scale_y_));
+  axis_x_->setTitleText(axis_title(info_of(figure_x_), scale_x_));
+  axis_y_->setTitleText(axis_title(info_of(figure_y_), scale_y_));
 }
 
 void SpaceCanvas::fit() {
@@ -160,9 +161,9 @@ void SpaceCanvas::fit_more() {
 }
 
 /// In base units.
-std::optional<double> SpaceCanvas::limit_of(Figure figure) const {
-  if (figure == Figure::headroom) return 0;
-  if (figure != Figure::memory) return std::nullopt;
+std::optional<double> SpaceCanvas::limit_of(Metric figure) const {
+  if (figure == Metric::headroom) return 0;
+  if (figure != Metric::memory) return std::nullopt;
   return space_->asked.request.usable_memory().in(kByte);
 }
 
@@ -224,17 +225,17 @@ QString SpaceCanvas::words_of(const Point& point) const {
   const PlanRequest& request = space_->asked.request;
   const Candidate& candidate = *point.plan.candidate;
   const Economics money = economics_of(request, candidate.prediction.time.step);
-  std::vector<Figure> shown = {Figure::step, Figure::memory, Figure::tokens_per_second,
-                               Figure::mfu};
-  for (const Figure figure : {figure_x_, figure_y_}) {
+  std::vector<Metric> shown = {Metric::step, Metric::memory, Metric::tokens_per_second,
+                               Metric::mfu};
+  for (const Metric figure : {figure_x_, figure_y_}) {
     if (std::ranges::find(shown, figure) == shown.end()) shown.push_back(figure);
   }
   std::string text = described(candidate.plan, {});
   std::string_view gap = "\n";
-  for (const Figure figure : shown) {
+  for (const Metric figure : shown) {
     const auto value = value_of(figure, request, candidate, money);
     if (!value) continue;
-    text += std::string(gap) + std::string(facts_of(figure).title) + " " + told(figure, *value);
+    text += std::string(gap) + std::string(info_of(figure).title) + " " + format(figure, *value);
     gap = " · ";
   }
   if (point.miss != nullptr) {

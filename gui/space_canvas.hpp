@@ -11,7 +11,7 @@
 
 #include "gui/shown.hpp"
 #include "planner/space.hpp"
-#include "report/figures.hpp"
+#include "report/metrics.hpp"
 
 namespace echelon::gui {
 
@@ -21,7 +21,7 @@ class SpaceCanvas : public QChartView {
  public:
   explicit SpaceCanvas(QWidget* parent = nullptr);
   void show_space(SpaceShown space);
-  void show_figures(Figure x, Figure y);
+  void show_figures(Metric x, Metric y);
   void mark(const ParallelPlan& plan);
 
   /// The plans that matter most: half as much again as the best of a figure; what was zoomed into
@@ -52,9 +52,9 @@ class SpaceCanvas : public QChartView {
 
  private:
   struct Point {
-    SpacePlan plan;
-    const NearMiss* miss = nullptr;  ///< what does not fit
-    QPointF at;                      ///< in units of the axes
+    RankedPlan plan;
+    const NearestInfeasible* miss = nullptr;  ///< what does not fit
+    QPointF at;                               ///< in units of the axes
   };
   void fit();
   void place_points();
@@ -69,14 +69,14 @@ class SpaceCanvas : public QChartView {
   void draw_limits(QPainter& painter) const;
   void draw_points(QPainter& painter) const;
   void draw_point(QPainter& painter, const Point& point, QPointF at) const;
-  [[nodiscard]] std::optional<double> limit_of(Figure figure) const;
+  [[nodiscard]] std::optional<double> limit_of(Metric figure) const;
 
   SpaceShown space_;
   std::vector<Point> points_;  ///< the plainest first: what matters is drawn over it
-  Figure figure_x_ = Figure::step;
-  Figure figure_y_ = Figure::memory;
-  FigureScale scale_x_;
-  FigureScale scale_y_;
+  Metric figure_x_ = Metric::step;
+  Metric figure_y_ = Metric::memory;
+  MetricScale scale_x_;
+  MetricScale scale_y_;
   QRectF whole_;  ///< range that holds all points
   QRectF core_;   ///< … those that are looked at first
   bool zoomed_ = false;

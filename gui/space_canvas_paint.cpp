@@ -8,7 +8,7 @@
 
 #include "gui/space_canvas.hpp"
 #include "gui/theme.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 namespace {
@@ -40,7 +40,7 @@ void SpaceCanvas::draw_limits(QPainter& painter) const {
   if (const auto limit = limit_of(figure_y_)) {
     const double y = pixel({0, *limit / scale_y_.scale}).y();
     QRectF wrong = area;
-    if (figure_y_ == Figure::memory) {
+    if (figure_y_ == Metric::memory) {
       wrong.setBottom(std::max(y, area.top()));
     } else {
       wrong.setTop(std::min(y, area.bottom()));
@@ -56,7 +56,7 @@ void SpaceCanvas::draw_limits(QPainter& painter) const {
   if (const auto limit = limit_of(figure_x_)) {
     const double x = pixel({*limit / scale_x_.scale, 0}).x();
     QRectF wrong = area;
-    if (figure_x_ == Figure::memory) {
+    if (figure_x_ == Metric::memory) {
       wrong.setLeft(std::max(x, area.left()));
     } else {
       wrong.setRight(std::min(x, area.right()));

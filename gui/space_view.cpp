@@ -7,15 +7,15 @@
 #include <utility>
 
 #include "gui/theme.hpp"
-#include "report/figures.hpp"
+#include "report/metrics.hpp"
 
 namespace echelon::gui {
 namespace {
 
-QComboBox* figure_box(Figure chosen, const char* name) {
+QComboBox* figure_box(Metric chosen, const char* name) {
   auto* box = new QComboBox;
   box->setAccessibleName(name);
-  for (const FigureFacts& facts : figures()) {
+  for (const MetricInfo& facts : metrics()) {
     box->addItem(QString::fromStdString(std::string(facts.title)));
     box->setItemData(box->count() - 1, QString::fromStdString(std::string(facts.formula)),
                      Qt::ToolTipRole);
@@ -31,8 +31,8 @@ QComboBox* figure_box(Figure chosen, const char* name) {
 
 SpaceView::SpaceView(QWidget* parent)
     : QWidget(parent),
-      x_(figure_box(Figure::step, "Across")),
-      y_(figure_box(Figure::memory, "Up")),
+      x_(figure_box(Metric::step, "Across")),
+      y_(figure_box(Metric::memory, "Up")),
       legend_(new QLabel),
       canvas_(new SpaceCanvas),
       page_(new Placeholder("No plans yet: say what to train and on what, then search.", canvas_)) {
@@ -65,7 +65,7 @@ SpaceView::SpaceView(QWidget* parent)
 
 void SpaceView::show_space(SpaceShown space) {
   const bool any = space && !(space->report.candidates.empty() && space->report.pareto.empty() &&
-                              space->report.near_misses.empty());
+                              space->report.nearest_infeasible.empty());
   if (any) {
     page_->show_content();
   } else if (space) {
@@ -79,8 +79,8 @@ void SpaceView::show_space(SpaceShown space) {
 void SpaceView::mark(const ParallelPlan& plan) { canvas_->mark(plan); }
 
 void SpaceView::axes_chosen() {
-  canvas_->show_figures(static_cast<Figure>(x_->currentIndex()),
-                        static_cast<Figure>(y_->currentIndex()));
+  canvas_->show_figures(static_cast<Metric>(x_->currentIndex()),
+                        static_cast<Metric>(y_->currentIndex()));
 }
 
 void SpaceView::show_legend() {

@@ -52,7 +52,7 @@ void StepView::show_plan(PlanShown plan) {
 
 QString StepView::headline() const {
   if (!plan_) return {};
-  const Prediction& p = plan_->candidate.prediction;
+  const PlanCosts& p = plan_->candidate.prediction;
   return tr("Step %1 (%2 – %3, %4)")
       .arg(time_text_of(p.time.step), time_text_of(p.time.low), time_text_of(p.time.high),
            qt_text(name_of(p.evidence)));

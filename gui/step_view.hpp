@@ -5,7 +5,7 @@
 
 #include "gui/painted_view.hpp"
 #include "gui/shown.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 

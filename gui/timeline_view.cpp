@@ -9,7 +9,7 @@
 #include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 #include "planner/close_up.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 namespace {

@@ -8,8 +8,8 @@
 #include "gui/painting.hpp"
 #include "gui/qt_text.hpp"
 #include "gui/topology_view.hpp"
-#include "report/words.hpp"
-#include "topologies/description.hpp"
+#include "report/format.hpp"
+#include "topologies/description/description.hpp"
 
 namespace echelon::gui {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "gui/painting.hpp"
 #include "gui/qt_text.hpp"
-#include "report/words.hpp"
-#include "topologies/description.hpp"
+#include "report/format.hpp"
+#include "topologies/description/description.hpp"
 
 namespace echelon::gui {
 namespace {

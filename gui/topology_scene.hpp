@@ -7,7 +7,7 @@
 #include <QString>
 #include <vector>
 
-#include "core/process_grid.hpp"
+#include "core/plan/process_grid.hpp"
 #include "planner/traffic.hpp"
 
 namespace echelon::gui {

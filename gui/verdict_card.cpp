@@ -11,7 +11,7 @@
 #include "gui/qt_text.hpp"
 #include "gui/theme.hpp"
 #include "gui/veil.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 
@@ -44,11 +44,11 @@ void VerdictCard::show_plan(PlanShown plan, const Candidate* best, const QString
   setAccessibleDescription(doubt_);
   if (plan_) {
     const PlanRequest& request = plan_->asked.request;
-    figures_ = tiles_of(request, plan_->candidate, best);
-    verdict_ = verdict_of(request, plan_->candidate, best);
+    figures_ = stat_tiles_of(request, plan_->candidate, best);
+    verdict_ = summary_of(request, plan_->candidate, best);
     plan_words_ = qt_text(described(plan_->candidate.plan, TextStyle{}));
     QString spoken = doubt_.isEmpty() ? plan_words_ : doubt_ + QStringLiteral("; ") + plan_words_;
-    for (const Tile& figure : figures_) {
+    for (const StatTile& figure : figures_) {
       spoken += QStringLiteral("; %1 %2").arg(qt_text(figure.name), qt_text(figure.value));
     }
     setAccessibleDescription(spoken);
@@ -88,7 +88,7 @@ QRect VerdictCard::tile(int index) const {
   return {left, top, right - left, tile_height()};
 }
 
-QColor VerdictCard::colour_of(const Tile& figure) const {
+QColor VerdictCard::colour_of(const StatTile& figure) const {
   const bool certain = doubt_.isEmpty();
   if (certain && figure.paint == Paint::good) return good_colour(palette());
   if (certain && figure.paint == Paint::bad) return error_colour(palette());
@@ -97,7 +97,7 @@ QColor VerdictCard::colour_of(const Tile& figure) const {
 }
 
 void VerdictCard::draw_tile(QPainter& painter, int index) const {
-  const Tile& figure = figures_[static_cast<std::size_t>(index)];
+  const StatTile& figure = figures_[static_cast<std::size_t>(index)];
   const QRect box = tile(index);
   painter.setPen(Qt::NoPen);
   painter.setBrush(palette().color(QPalette::Base));
@@ -175,7 +175,7 @@ bool VerdictCard::event(QEvent* event) {
   const auto* help = static_cast<QHelpEvent*>(event);
   for (int i = 0; i < static_cast<int>(figures_.size()) && i < kTiles; ++i) {
     if (!tile(i).contains(help->pos())) continue;
-    const Tile& figure = figures_[static_cast<std::size_t>(i)];
+    const StatTile& figure = figures_[static_cast<std::size_t>(i)];
     QToolTip::showText(
         help->globalPos(),
         QStringLiteral("<p><b>%1: %2</b> %3<br>%4</p>")

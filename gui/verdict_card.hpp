@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gui/shown.hpp"
-#include "report/verdict.hpp"
+#include "report/plan_summary.hpp"
 
 namespace echelon::gui {
 
@@ -18,7 +18,7 @@ class VerdictCard : public QWidget {
   /// `best` may be null. `doubt`: why the figures are not those of what is asked, or ""; they are
   /// dimmed then, and none is green. `wrong`: because something is.
   void show_plan(PlanShown plan, const Candidate* best, const QString& doubt, bool wrong = true);
-  [[nodiscard]] const std::vector<Tile>& figures() const { return figures_; }
+  [[nodiscard]] const std::vector<StatTile>& metrics() const { return figures_; }
   [[nodiscard]] QSize sizeHint() const override;
   [[nodiscard]] QSize minimumSizeHint() const override;
 
@@ -30,14 +30,14 @@ class VerdictCard : public QWidget {
  private:
   void draw_tile(QPainter& painter, int index) const;
   void draw_sentences(QPainter& painter) const;
-  [[nodiscard]] QColor colour_of(const Tile& figure) const;
+  [[nodiscard]] QColor colour_of(const StatTile& figure) const;
   [[nodiscard]] int rows() const;  ///< of tiles: two where six do not fit beside each other
   [[nodiscard]] QRect tile(int index) const;
   [[nodiscard]] int tile_height() const;
 
   PlanShown plan_;
-  std::vector<Tile> figures_;
-  Verdict verdict_;
+  std::vector<StatTile> figures_;
+  PlanSummary verdict_;
   QString plan_words_, doubt_;
   bool wrong_ = false;
 };

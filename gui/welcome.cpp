@@ -6,7 +6,7 @@
 #include <QPushButton>
 
 #include "gui/qt_text.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 

@@ -9,8 +9,8 @@
 #include <QUrl>
 
 #include "cli/this_machine.hpp"
-#include "core/files.hpp"
-#include "core/model_io.hpp"
+#include "core/base/files.hpp"
+#include "core/model/model_io.hpp"
 #include "gui/candidates_view.hpp"
 #include "gui/picture.hpp"
 #include "gui/qt_text.hpp"

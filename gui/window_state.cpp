@@ -8,7 +8,7 @@
 #include "gui/veil.hpp"
 #include "gui/welcome.hpp"
 #include "gui/window.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 
 namespace echelon::gui {
 
@@ -83,7 +83,7 @@ void Window::dim_stale_views() {
 void Window::tell_counts() {
   searching_told_ = false;
   if (!desk_.space()) return say({});
-  const PlanReport& report = desk_.space()->report;
+  const SearchOutcome& report = desk_.space()->report;
   if (report.winner() == nullptr) {
     say(tr("Nothing fits: the configuration on the right comes closest"), true);
     return;

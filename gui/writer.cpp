@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "core/files.hpp"
-#include "core/plan_file.hpp"
+#include "core/base/files.hpp"
+#include "core/plan/plan_file.hpp"
 #include "planner/close_up.hpp"
 #include "report/plan_files.hpp"
 #include "report/run.hpp"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "core/result.hpp"
+#include "core/base/result.hpp"
 #include "gui/shown.hpp"
 #include "gui/worker.hpp"
 #include "planner/search.hpp"

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "core/expects.hpp"
-#include "costmodel/calibration_fields.hpp"
+#include "core/base/expects.hpp"
+#include "costmodel/calibration/calibration_fields.hpp"
 
 namespace echelon {
 
@@ -15,7 +15,7 @@ constexpr double kFree = 1e6;      ///< an efficiency that makes work free
 
 /// The books of a fit with a term taken out of every calibration, nothing fitted again.
 FoldedFit stripped(FoldedFit fit, const AblationTerm& term) {
-  fit.simplified = term.simplified;
+  fit.ablated = term.ablated;
   for (auto& book : fit.books) {
     for (Calibration& calibration : book) {
       for (const PinnedRate& rate : term.pinned) {
@@ -35,7 +35,7 @@ const std::vector<AblationTerm>& ablation_terms() {
        {{"host_layer_forward", 0},
         {"host_layer_backward", 0},
         {"host_experts", 0},
-        {"host_hop_felt", 0}}},
+        {"host_latency_factor", 0}}},
       {"element-wise kernels",
        "norms, activations, residuals, casts",
        {{"memory_efficiency", kFree}}},
@@ -52,9 +52,9 @@ const std::vector<AblationTerm>& ablation_terms() {
        {{"collective_base", 0},
         {"intra_hop", 0},
         {"inter_hop", 0},
-        {"span_hop_felt", 0},
-        {"hop_felt", 0},
-        {"bulk_hop_felt", 0}}},
+        {"ring_latency_factor", 0},
+        {"layer_latency_factor", 0},
+        {"bulk_latency_factor", 0}}},
       {"overlap of data-parallel traffic",
        "gradients and parameters move beside compute",
        {{"dp_overlap", 0}}},
@@ -62,15 +62,20 @@ const std::vector<AblationTerm>& ablation_terms() {
       {"cost of overlap", "overlapped compute is slower", {{"overlap_slowdown", 0}}},
       {"pace of experts",
        "layers of experts run slower than their products say",
-       {{"experts_pace", 1}}},
+       {{"moe_speed_factor", 1}}},
       {"fp8 efficiency", "fp8 GEMMs reach another share of their peak", {{"fp8_efficiency", 1}}},
-      {"pace of releases", "one release of a software beside another", {{"pace", 1}}},
+      {"pace of releases",
+       "one release of a software beside another",
+       {{"kernel_speed_factor", 1}}},
       {"sharing of NICs",
        "else every group has all NICs of its nodes",
        {},
-       Simplified::unshared_nics},
-      {"several NICs of a node", "else a group has those of one GPU", {}, Simplified::single_nics},
-      {"pipeline bubble", "stages wait for the first and the last", {}, Simplified::no_bubble},
+       AblatedFeature::unshared_nics},
+      {"several NICs of a node",
+       "else a group has those of one GPU",
+       {},
+       AblatedFeature::single_nics},
+      {"pipeline bubble", "stages wait for the first and the last", {}, AblatedFeature::no_bubble},
   };
   return kTerms;
 }
@@ -86,7 +91,7 @@ std::vector<AblatedTerm> ablate(const std::vector<RunRow>& rows, const FoldedFit
     const AblationTerm& term = terms[t];
     const auto bare = validate_folds(rows, stripped(whole, term));
     // What remains of the term in calibrations that no fit has touched is taken out as well.
-    const FoldedFit again = fit_folds(rows, parts, {term.pinned, term.simplified});
+    const FoldedFit again = fit_folds(rows, parts, {term.pinned, term.ablated});
     const auto without = validate_folds(rows, stripped(again, term));
     AblatedTerm row{term.name, term.what, 0, 0, 0};
     for (std::size_t i = 0; i < with->rows.size(); ++i) {

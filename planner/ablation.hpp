@@ -15,7 +15,7 @@ struct AblationTerm {
   std::string_view name;
   std::string_view what;  ///< one line
   std::vector<PinnedRate> pinned{};
-  Simplified simplified = Simplified::nothing;
+  AblatedFeature ablated = AblatedFeature::nothing;
 };
 [[nodiscard]] const std::vector<AblationTerm>& ablation_terms();
 

@@ -29,30 +29,31 @@ Seconds least_slowest(int layers, int pp, const LayerAndEnds& times) {
   }
 }
 
-FullStage full_stage(const Pricer& pricer, const StageModel& model, int pp, int held,
+FullStage full_stage(const CostModel& cost_model, const StageModel& model, int pp, int held,
                      int recomputed) {
   // A stage past the last one has neither embedding nor head; its time is linear in its layers.
   const auto time = [&](LayerCounts layers, LayerCounts again) {
     return model.times({.index = pp, .layers = layers, .recomputed = again}).total();
   };
-  const bool any_dense = pricer.moe_before(pricer.model().layers) < pricer.model().layers;
-  const bool any_moe = pricer.moe_before(pricer.model().layers) > 0;
+  const bool any_dense =
+      cost_model.moe_before(cost_model.model().layers) < cost_model.model().layers;
+  const bool any_moe = cost_model.moe_before(cost_model.model().layers) > 0;
   const Seconds dense = any_dense ? time({1, 0}, {}) : Seconds{};
   const Seconds moe = any_moe ? time({0, 1}, {}) : Seconds{};
   const Seconds dense_again = any_dense ? time({1, 0}, {1, 0}) - dense : Seconds{};
   const Seconds moe_again = any_moe ? time({0, 1}, {0, 1}) - moe : Seconds{};
-  const int layers = pricer.model().layers;
+  const int layers = cost_model.model().layers;
   const int repeated = std::min(recomputed, held);
   FullStage least{Seconds{1e30}, Seconds{1e30}};
   for (int begin = 0; begin + held <= layers; ++begin) {
     const auto sum = [&](int count, Seconds of_dense, Seconds of_moe) {
-      const int experts = pricer.moe_before(begin + count) - pricer.moe_before(begin);
+      const int experts = cost_model.moe_before(begin + count) - cost_model.moe_before(begin);
       return (count - experts) * of_dense + experts * of_moe;
     };
     const Seconds again = sum(repeated, dense_again, moe_again);
     least.again = std::min(least.again, again);
     least.total = std::min(least.total, sum(held, dense, moe) + again);
-    if (pricer.one_kind()) break;  // they are alike wherever they begin
+    if (cost_model.one_kind()) break;  // they are alike wherever they begin
   }
   constexpr double kRounding = 1e-9;
   return {least.total * (1 - kRounding), least.again * (1 - kRounding)};

@@ -1,7 +1,7 @@
 // What the slowest of a pipeline's stages takes at least, because layers come whole.
 #pragma once
 
-#include "costmodel/stage_model.hpp"
+#include "costmodel/time/stage_model.hpp"
 
 namespace echelon {
 
@@ -28,12 +28,12 @@ struct FullStage {
 /// them: the least of each over all places where they may begin. For layers of any kinds. Of pp
 /// stages one holds ⌈L/pp⌉. A billionth less, as above.
 /// Checked by: tests/planner/split_test.cpp (against all compositions).
-[[nodiscard]] FullStage full_stage(const Pricer& pricer, const StageModel& model, int pp, int held,
-                                   int recomputed);
+[[nodiscard]] FullStage full_stage(const CostModel& cost_model, const StageModel& model, int pp,
+                                   int held, int recomputed);
 
 /// ⌈L/pp⌉.
-[[nodiscard]] inline int fullest(const Pricer& pricer, int pp) {
-  return (pricer.model().layers + pp - 1) / pp;
+[[nodiscard]] inline int fullest(const CostModel& cost_model, int pp) {
+  return (cost_model.model().layers + pp - 1) / pp;
 }
 
 }  // namespace echelon

@@ -3,7 +3,7 @@
 #include <regex>
 #include <utility>
 
-#include "costmodel/calibration_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 
 namespace echelon {
 
@@ -13,7 +13,7 @@ std::string era_of(const RunRow& row) {
   return std::regex_search(row.stack_detail, found, kRelease) ? found.str() : "";
 }
 
-std::vector<std::string> calibration_names(const GpuSpec& gpu, const Stack& stack,
+std::vector<std::string> calibration_names(const GpuSpec& gpu, const Framework& stack,
                                            const RunRow& row) {
   const std::string any = std::string(gpu_family(gpu)) + "-" + stack.name;
   std::vector<std::string> names;
@@ -39,14 +39,15 @@ const std::optional<Calibration>& CalibrationBook::shipped(const std::string& na
   return known->second;
 }
 
-const Result<Calibration>& CalibrationBook::prior(const GpuSpec& gpu, const Stack& stack) const {
+const Result<Calibration>& CalibrationBook::prior(const GpuSpec& gpu,
+                                                  const Framework& stack) const {
   const std::string key = gpu.name + "|" + stack.name;
   auto known = priors_.find(key);
   if (known == priors_.end()) known = priors_.emplace(key, prior_calibration(gpu, stack)).first;
   return known->second;
 }
 
-Result<Calibration> CalibrationBook::pick(const GpuSpec& gpu, const Stack& stack,
+Result<Calibration> CalibrationBook::pick(const GpuSpec& gpu, const Framework& stack,
                                           const RunRow& row) const {
   for (const std::string& name : calibration_names(gpu, stack, row)) {
     if (fitted_) {

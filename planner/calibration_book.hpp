@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "core/calibration.hpp"
-#include "core/result.hpp"
-#include "costmodel/stack.hpp"
+#include "core/base/result.hpp"
+#include "core/framework/framework.hpp"
+#include "costmodel/calibration/calibration.hpp"
 #include "planner/runs_io.hpp"
-#include "topologies/topology.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon {
 
@@ -22,7 +22,7 @@ namespace echelon {
 ///   hopper-megatron-core-nemo-25.04   GPU family, stack, software of the row, release
 ///   hopper-megatron-core-nemo         … any release
 ///   hopper-megatron-core              … any software of that stack: what planning uses
-[[nodiscard]] std::vector<std::string> calibration_names(const GpuSpec& gpu, const Stack& stack,
+[[nodiscard]] std::vector<std::string> calibration_names(const GpuSpec& gpu, const Framework& stack,
                                                          const RunRow& row);
 
 /// A set of fitted calibrations in front of the shipped priors. Remembers what it has read: one
@@ -35,10 +35,10 @@ class CalibrationBook {
   explicit CalibrationBook(std::vector<Calibration> fitted);
 
   /// Error: no calibration at all for the GPU.
-  [[nodiscard]] Result<Calibration> pick(const GpuSpec& gpu, const Stack& stack,
+  [[nodiscard]] Result<Calibration> pick(const GpuSpec& gpu, const Framework& stack,
                                          const RunRow& row) const;
-  /// prior_calibration() of costmodel/calibration_io.hpp.
-  [[nodiscard]] const Result<Calibration>& prior(const GpuSpec& gpu, const Stack& stack) const;
+  /// prior_calibration() of costmodel/calibration/calibration_io.hpp.
+  [[nodiscard]] const Result<Calibration>& prior(const GpuSpec& gpu, const Framework& stack) const;
 
  private:
   [[nodiscard]] const std::optional<Calibration>& shipped(const std::string& name) const;

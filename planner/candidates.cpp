@@ -17,8 +17,8 @@ std::vector<int> narrowed(const std::vector<std::int64_t>& values, std::int64_t 
 
 /// ParallelPlan::expert_dp() of the tuple's plans.
 int ranks_with_same_experts(const Tuple& tuple) {
-  const Cut& cut = tuple.cut;
-  return cut.tp * cut.cp * tuple.dp / (cut.ep * cut.etp);
+  const LayerSharding& sharding = tuple.sharding;
+  return sharding.tp * sharding.cp * tuple.dp / (sharding.ep * sharding.etp);
 }
 
 bool equal_or_ends_less(int layers, int chunks) {
@@ -48,7 +48,7 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
   return low;
 }
 
-std::optional<std::vector<int>> split_layers(const Stack& stack, int layers, int pp, int vpp) {
+std::optional<std::vector<int>> split_layers(const Framework& stack, int layers, int pp, int vpp) {
   // More chunks than an int holds are more than any model has layers.
   const std::int64_t all_chunks = std::int64_t{pp} * vpp;
   if (all_chunks > std::int64_t{layers} + 2) return std::nullopt;
@@ -77,26 +77,26 @@ bool overlap_pays(const Calibration& calibration) { return calibration.overlap_s
 
 void fill_degrees(const PlanRequest& request, const Tuple& tuple, ParallelPlan& plan) {
   const PlanConstraints& pinned = request.constraints;
-  const Cut& cut = tuple.cut;
-  plan.tp = cut.tp;
-  plan.cp = cut.cp;
-  plan.cp_comm = cut.cp_comm;
-  plan.ep = cut.ep;
-  plan.etp = cut.etp;
+  const LayerSharding& sharding = tuple.sharding;
+  plan.tp = sharding.tp;
+  plan.cp = sharding.cp;
+  plan.cp_comm = sharding.cp_comm;
+  plan.ep = sharding.ep;
+  plan.etp = sharding.etp;
   plan.dp = tuple.dp;
   plan.pp = tuple.pp;
   plan.vpp = tuple.vpp;
-  plan.microbatch = cut.microbatch;
+  plan.microbatch = sharding.microbatch;
   plan.zero = tuple.zero;
   plan.shard_group = tuple.shard_group;
-  plan.sequence_parallel = cut.sequence_parallel;
+  plan.sequence_parallel = sharding.sequence_parallel;
   plan.recompute = tuple.recompute;
   plan.rank_order = tuple.rank_order;
   plan.offload_optimizer = tuple.offload_optimizer;
   plan.schedule = tuple.schedule;
   const bool pays = overlap_pays(request.calibration);
   plan.overlap_dp = pinned.overlap_dp.value_or(pays);
-  plan.overlap_tp = cut.overlap_tp;
+  plan.overlap_tp = sharding.overlap_tp;
   // A search over schedules meets those that cannot overlap, where the question does not arise.
   plan.overlap_pp = pinned.overlap_pp.value_or(pays) && tuple.pp > 1 &&
                     overlaps_messages(request.stack, tuple.schedule);
@@ -135,7 +135,7 @@ bool fill_plan(const PlanRequest& request, const Tuple& tuple, ParallelPlan& pla
 
 Tuple tuple_of(const ParallelPlan& plan) {
   Tuple tuple;
-  tuple.cut = cut_of(plan);
+  tuple.sharding = sharding_of(plan);
   tuple.pp = plan.pp;
   tuple.dp = plan.dp;
   tuple.vpp = plan.vpp;
@@ -238,7 +238,7 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
 std::vector<int> zero_values(const PlanRequest& request, const Tuple& tuple) {
   if (request.constraints.zero) return {*request.constraints.zero};
   std::vector<int> values;
-  const bool shards = tuple.dp * tuple.cut.cp > 1 ||
+  const bool shards = tuple.dp * tuple.sharding.cp > 1 ||
                       (request.model.moe.experts > 0 && ranks_with_same_experts(tuple) > 1);
   // One rank has nothing to shard; ZeRO-1 only carries the offload of the optimizer there.
   const int most = shards ? 3 : request.stack.offload_optimizer ? 1 : 0;
@@ -250,7 +250,7 @@ std::vector<int> zero_values(const PlanRequest& request, const Tuple& tuple) {
 }
 
 std::vector<int> shard_values(const PlanRequest& request, const Tuple& tuple) {
-  const int data = tuple.dp * tuple.cut.cp;
+  const int data = tuple.dp * tuple.sharding.cp;
   if (request.constraints.shard_group) return {*request.constraints.shard_group};
   if (tuple.zero == 0 || !request.stack.hybrid_shard[tuple.zero] || data == 1) return {data};
   std::vector<int> values = narrowed(divisors(data), data);
@@ -279,10 +279,10 @@ std::vector<RankOrder> rank_order_values(const PlanRequest& request, const Tuple
   if (request.constraints.rank_order) return {*request.constraints.rank_order};
   if (!request.stack.rank_orders || tuple.pp == 1 || tuple.dp == 1) return {dp_inside_pp};
   ParallelPlan plan;
-  plan.tp = tuple.cut.tp;
-  plan.cp = tuple.cut.cp;
-  plan.ep = tuple.cut.ep;
-  plan.etp = tuple.cut.etp;
+  plan.tp = tuple.sharding.tp;
+  plan.cp = tuple.sharding.cp;
+  plan.ep = tuple.sharding.ep;
+  plan.etp = tuple.sharding.etp;
   plan.pp = tuple.pp;
   plan.rank_order = pp_inside_dp;
   if (check_rank_order(request.model, plan)) return {dp_inside_pp};

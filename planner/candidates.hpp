@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "costmodel/price.hpp"
+#include "costmodel/cost_model.hpp"
 #include "planner/request.hpp"
 
 namespace echelon {
@@ -15,7 +15,7 @@ namespace echelon {
 /// cp, ep, etp, microbatch and sequence parallelism. Layers per stage and recomputed layers follow
 /// from the tuple and the request unless a split was searched for it.
 struct Tuple {
-  Cut cut;
+  LayerSharding sharding;
   int pp = 1, dp = 1, vpp = 1;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int zero = 0, shard_group = 1;
@@ -32,8 +32,8 @@ struct Tuple {
 /// Layers per stage of pp·vpp chunks: balanced without interleaving; with it equal chunks, or one
 /// layer less on the first and on the last stage, or what is nearest for a stack with any layout;
 /// nothing when there is no such split.
-[[nodiscard]] std::optional<std::vector<int>> split_layers(const Stack& stack, int layers, int pp,
-                                                           int vpp);
+[[nodiscard]] std::optional<std::vector<int>> split_layers(const Framework& stack, int layers,
+                                                           int pp, int vpp);
 
 /// Whether communication beside compute is never slower than alone: hiding a second of it costs the
 /// compute no more than that second. Else alone is never slower; either way one value of

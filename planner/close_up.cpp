@@ -3,16 +3,16 @@
 namespace echelon {
 namespace {
 
-Pricer pricer_of(const PlanRequest& request) {
+CostModel pricer_of(const PlanRequest& request) {
   return {request.model, request.job, request.cluster, request.stack, request.calibration};
 }
 
 }  // namespace
 
 std::vector<Bytes> reserved_peaks(const PlanRequest& request, const Candidate& candidate) {
-  const Pricer pricer = pricer_of(request);
-  const CutCosts costs = pricer.cut_costs(candidate.plan);
-  const StageModel model(pricer, candidate.plan, costs);
+  const CostModel cost_model = pricer_of(request);
+  const ShardingCosts costs = cost_model.sharding_costs(candidate.plan);
+  const StageModel model(cost_model, candidate.plan, costs);
   std::vector<Bytes> peaks;
   for (const MemoryBreakdown& stage : candidate.prediction.memory.stages) {
     peaks.push_back(model.reserved(stage));

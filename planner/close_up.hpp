@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "costmodel/schedule/of_plan.hpp"
+#include "costmodel/schedule/lower_plan.hpp"
 #include "planner/search.hpp"
 
 namespace echelon {

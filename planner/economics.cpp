@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/expects.hpp"
-#include "core/nearest.hpp"
+#include "core/base/did_you_mean.hpp"
+#include "core/base/expects.hpp"
 
 namespace echelon {
 namespace {
@@ -57,27 +57,27 @@ double useful_fraction(Seconds interval, Seconds write, Seconds restart, Seconds
 }
 
 std::optional<Goodput> goodput_of(const PlanRequest& request) {
-  const Operations& operations = request.operations;
+  const TrainingEconomics& economics = request.economics;
   const std::optional<Seconds> node =
-      operations.mtbf_per_node ? operations.mtbf_per_node : request.cluster.mtbf_per_node();
+      economics.mtbf_per_node ? economics.mtbf_per_node : request.cluster.mtbf_per_node();
   if (!node) return std::nullopt;
   const PrecisionRecipe& recipe = request.job.precision;
   const BytesPerSecond bandwidth =
-      operations.checkpoint_bandwidth.value_or(kCheckpointBandwidthPerGpu * request.cluster.gpus());
+      economics.checkpoint_bandwidth.value_or(kCheckpointBandwidthPerGpu * request.cluster.gpus());
   Goodput out;
   out.mtbf = *node / request.cluster.nodes();
   out.checkpoint = Bytes{static_cast<double>(request.model.parameters()) *
                          (recipe.weight + recipe.master + recipe.moments)};
   out.write = out.checkpoint / bandwidth;
   out.interval = daly_interval(out.write, out.mtbf);
-  out.restart = operations.restart.value_or(kRestart);
+  out.restart = economics.restart.value_or(kRestart);
   out.fraction = useful_fraction(out.interval, out.write, out.restart, out.mtbf);
   return out;
 }
 
 double token_factor(const PlanRequest& request) {
-  if (!request.operations.critical_batch) return 1;
-  return 1 + request.job.tokens_per_step() / *request.operations.critical_batch;
+  if (!request.economics.critical_batch) return 1;
+  return 1 + request.job.tokens_per_step() / *request.economics.critical_batch;
 }
 
 Seconds paid_per_step(const PlanRequest& request, Seconds step) {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 
 namespace echelon {
 

@@ -56,7 +56,7 @@ PlanConstraints constraints_with(const PlanConstraints& user, const Enabled& ena
 
 /// A step from a search's answer.
 ChainStep step_of(Technique technique, const PlanRequest& request,
-                  const Result<PlanReport>& report) {
+                  const Result<SearchOutcome>& report) {
   ChainStep step;
   step.technique = technique;
   step.gpus = request.cluster.gpus();
@@ -70,7 +70,7 @@ ChainStep step_of(Technique technique, const PlanRequest& request,
     step.plan = *report->winner();
     step.stage = step.plan->prediction.memory.tightest_stage;
   } else {
-    const NearMiss& miss = report->near_misses.front();
+    const NearestInfeasible& miss = report->nearest_infeasible.front();
     step.plan = miss.candidate;
     step.missing = miss.missing;
     step.stage = miss.stage;
@@ -88,7 +88,7 @@ class Chain {
       : request_(request), steps_(steps), progress_(progress) {}
 
   void one_gpu();
-  void walk(const PlanReport& last);
+  void walk(const SearchOutcome& last);
 
  private:
   struct Try {
@@ -99,7 +99,7 @@ class Chain {
   [[nodiscard]] PlanRequest request_with(const Try& next);
   [[nodiscard]] ChainStep search_with(const Try& next);
   [[nodiscard]] static ChainStep step_after(const Try& next, const PlanRequest& request,
-                                            const Result<PlanReport>& report);
+                                            const Result<SearchOutcome>& report);
   [[nodiscard]] std::vector<Try> remaining() const;
   [[nodiscard]] std::optional<Try> remedy(MemoryCategory category) const;
   [[nodiscard]] std::optional<Try> next_zero(int least) const;
@@ -134,7 +134,7 @@ void Chain::one_gpu() {
   PlanRequest alone = request_;
   alone.cluster = *one;
   alone.constraints = constraints_with(request_.constraints, {});
-  const Result<PlanReport> report = search(alone);
+  const Result<SearchOutcome> report = search(alone);
   steps_.push_back(step_of(Technique::one_gpu, alone, report));
 }
 
@@ -154,7 +154,7 @@ ChainStep Chain::search_with(const Try& next) {
 }
 
 ChainStep Chain::step_after(const Try& next, const PlanRequest& request,
-                            const Result<PlanReport>& report) {
+                            const Result<SearchOutcome>& report) {
   ChainStep step = step_of(next.technique, request, report);
   step.also = next.also;
   step.zero = next.enabled.zero;
@@ -186,7 +186,7 @@ std::vector<Chain::Try> Chain::remaining() const {
   add(user.tp != 1, Technique::tensor, &Enabled::tensor);
   add(user.pp != 1, Technique::pipeline, &Enabled::pipeline);
   add(enabled_.pipeline && user.vpp != 1, Technique::interleaving, &Enabled::interleaving);
-  const Stack& stack = request_.stack;
+  const Framework& stack = request_.stack;
   add(user.cp != 1 && (stack.cp_ring || stack.cp_all_to_all), Technique::context,
       &Enabled::context);
   add(user.ep != 1 && stack.expert_parallel && request_.model.moe.experts > 0, Technique::experts,
@@ -251,7 +251,7 @@ bool Chain::take_best(const std::vector<Try>& tries) {
     next.enabled.any_zero = next.enabled.any_zero || enabled_.zero > 0 || next.enabled.pipeline;
     PlanRequest request = request_with(next);
     request.no_slower_than = goal;
-    const Result<PlanReport> report = search(request, going_on());
+    const Result<SearchOutcome> report = search(request, going_on());
     const Candidate* winner = report ? report->winner() : nullptr;
     if (stopped_) return false;
     if (winner == nullptr || winner->prediction.time.step > goal) continue;
@@ -298,15 +298,15 @@ void Chain::make_it_fast(Seconds goal) {
   }
 }
 
-void Chain::walk(const PlanReport& last) {
+void Chain::walk(const SearchOutcome& last) {
   const Candidate* winner = last.winner();
   const Try plain{Technique::data_parallel, {}, {}};
   if (request_.cluster.gpus() > 1 || steps_.empty()) take(plain, search_with(plain));
   const bool fits = make_it_fit();
   if (fits && winner != nullptr) make_it_fast(winner->prediction.time.step);
   const Candidate* end_of_search = winner;
-  if (winner == nullptr && !last.near_misses.empty()) {
-    end_of_search = &last.near_misses.front().candidate;
+  if (winner == nullptr && !last.nearest_infeasible.empty()) {
+    end_of_search = &last.nearest_infeasible.front().candidate;
   }
   const bool there = end_of_search != nullptr && steps_.back().plan &&
                      steps_.back().plan->plan == end_of_search->plan;
@@ -319,19 +319,20 @@ void Chain::walk(const PlanReport& last) {
 
 }  // namespace
 
-Pressing pressing_of(const MemoryBreakdown& memory) {
-  const std::array<Pressing, 5> all = {
+LargestMemory pressing_of(const MemoryBreakdown& memory) {
+  const std::array<LargestMemory, 5> all = {
       {{MemoryCategory::activations, memory.activations + memory.workspace},
        {MemoryCategory::optimizer, memory.optimizer},
        {MemoryCategory::gradients, memory.gradients},
        {MemoryCategory::weights, memory.weights},
        {MemoryCategory::buffers, memory.communication + memory.context}}};
-  return *std::max_element(all.begin(), all.end(),
-                           [](const Pressing& a, const Pressing& b) { return a.bytes < b.bytes; });
+  return *std::max_element(
+      all.begin(), all.end(),
+      [](const LargestMemory& a, const LargestMemory& b) { return a.bytes < b.bytes; });
 }
 
 Limit limit_of(const Candidate& candidate, Bytes usable) {
-  const Prediction& p = candidate.prediction;
+  const PlanCosts& p = candidate.prediction;
   if (!candidate.fits) return {Bottleneck::memory, p.memory.peak_reserved / usable};
   const CostBreakdown& t = p.time.parts;
   const std::array<std::pair<Bottleneck, Seconds>, 5> losses = {
@@ -357,7 +358,7 @@ Result<Explanation> explain(const PlanRequest& request, const Progress& progress
       return !stopped;
     };
   };
-  Result<Choice> choice = choose(request, part(0, 0.2));
+  Result<SearchResult> choice = optimize(request, part(0, 0.2));
   if (!choice) return choice.error();
   Explanation out{*std::move(choice), {}, {}, {}, !stopped};
   if (stopped) return out;

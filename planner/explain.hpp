@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/process_grid.hpp"
+#include "core/plan/process_grid.hpp"
 #include "planner/objective.hpp"
 #include "planner/sensitivity.hpp"
 
@@ -45,11 +45,11 @@ enum class Bottleneck {
 enum class MemoryCategory { weights, gradients, optimizer, activations, buffers };
 [[nodiscard]] std::string_view name_of(MemoryCategory category);
 /// The largest category of a stage; activations include the running layer's transients.
-struct Pressing {
+struct LargestMemory {
   MemoryCategory category{};
   Bytes bytes;
 };
-[[nodiscard]] Pressing pressing_of(const MemoryBreakdown& memory);
+[[nodiscard]] LargestMemory pressing_of(const MemoryBreakdown& memory);
 
 /// Memory when the plan does not fit. Else the largest loss of the step, or compute where no loss
 /// takes `kWorthMentioning` of it.
@@ -71,7 +71,7 @@ struct ChainStep {
   Bytes missing;                  ///< when it does not fit, of stage `stage`
   int stage = 0;
   Limit limit;
-  std::optional<Pressing> pressing;  ///< on that stage, or on the fullest
+  std::optional<LargestMemory> pressing;  ///< on that stage, or on the fullest
 };
 
 /// One axis of the winner on the network. Times are of its collectives alone, nothing hidden.
@@ -86,7 +86,7 @@ struct AxisLayout {
 };
 
 struct Explanation {
-  Choice choice;  ///< the search; its winner ends the chain
+  SearchResult choice;  ///< the search; its winner ends the chain
   std::vector<ChainStep> chain;
   std::vector<AxisLayout> layout;          ///< empty when nothing fits
   std::vector<Sensitivity> sensitivities;  ///< empty when nothing fits

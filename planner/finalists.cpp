@@ -2,22 +2,22 @@
 
 #include <algorithm>
 
+#include "costmodel/schedule/lower_plan.hpp"
 #include "costmodel/schedule/makespan.hpp"
-#include "costmodel/schedule/of_plan.hpp"
 
 namespace echelon {
 
-std::optional<Seconds> simulated_step(const Pricer& pricer, const ParallelPlan& plan,
-                                      const Prediction& prediction) {
+std::optional<Seconds> simulated_step(const CostModel& cost_model, const ParallelPlan& plan,
+                                      const PlanCosts& prediction) {
   if (plan.pp == 1) return prediction.time.step;
   // About 100 bytes each while they are simulated.
   constexpr double kMostPasses = 5e6;
   const auto microbatches =
-      static_cast<double>(plan.microbatches_rounded_up(pricer.job().global_batch));
+      static_cast<double>(plan.microbatches_rounded_up(cost_model.job().global_batch));
   if (2.0 * plan.pp * plan.vpp * microbatches > kMostPasses) return std::nullopt;
-  const CutCosts costs = pricer.cut_costs(plan);
-  const StageModel model(pricer, plan, costs);
-  const PipelineShape shape = shape_of(plan, pricer.job().global_batch);
+  const ShardingCosts costs = cost_model.sharding_costs(plan);
+  const StageModel model(cost_model, plan, costs);
+  const PipelineShape shape = shape_of(plan, cost_model.job().global_batch);
   Seconds sum;
   Seconds slowest;
   for (const Stage& stage : prediction.memory.contents) {
@@ -26,7 +26,8 @@ std::optional<Seconds> simulated_step(const Pricer& pricer, const ParallelPlan& 
     slowest = std::max(slowest, all);
   }
   const Seconds closed = model.pipeline(sum, slowest);
-  const Seconds simulated = simulate_makespan(shape, pipeline_costs(pricer, model, plan, shape));
+  const Seconds simulated =
+      simulate_makespan(shape, pipeline_costs(cost_model, model, plan, shape));
   const TimePrediction& time = prediction.time;
   return std::max(time.shared,
                   time.step - time.turns + (simulated - closed) * (1 + model.straggler_share()));
@@ -36,9 +37,9 @@ void simulate_step(const PlanRequest& request, Candidate& candidate) {
   constexpr double kMostPasses = 4e6;
   const PipelineShape shape = shape_of(candidate.plan, request.job.global_batch);
   if (2.0 * shape.stages() * shape.microbatches > kMostPasses) return;
-  const Pricer pricer(request.model, request.job, request.cluster, request.stack,
-                      request.calibration);
-  candidate.simulated_step = simulated_step(pricer, candidate.plan, candidate.prediction);
+  const CostModel cost_model(request.model, request.job, request.cluster, request.stack,
+                             request.calibration);
+  candidate.simulated_step = simulated_step(cost_model, candidate.plan, candidate.prediction);
 }
 
 }  // namespace echelon

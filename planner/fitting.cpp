@@ -9,9 +9,9 @@
 #include <utility>
 #include <variant>
 
-#include "costmodel/calibration_fields.hpp"
-#include "costmodel/calibration_io.hpp"
-#include "costmodel/price.hpp"
+#include "costmodel/calibration/calibration_fields.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/cost_model.hpp"
 #include "planner/fitting_memory.hpp"
 #include "planner/folds.hpp"
 #include "planner/run_cluster.hpp"
@@ -29,17 +29,17 @@ constexpr double kBand = 0.8;
 struct Observation {
   std::size_t row = 0;
   std::string family, stack, software, era, fold;
-  Pricer pricer;
+  CostModel cost_model;
   ParallelPlan plan;
-  Cut cut;
+  LayerSharding sharding;
   double measured = 0;  ///< seconds
   Calibration prior;
-  Prediction scratch;
+  PlanCosts scratch;
 };
 
 double log_error(Observation& run, const Calibration& calibration) {
-  run.pricer.recalibrate(calibration);
-  run.pricer.price(run.plan, run.pricer.cut_costs(run.cut), run.scratch);
+  run.cost_model.recalibrate(calibration);
+  run.cost_model.price(run.plan, run.cost_model.sharding_costs(run.sharding), run.scratch);
   return std::log(run.scratch.time.step.in(kSecond) / run.measured);
 }
 
@@ -101,9 +101,9 @@ Observations observe(const std::vector<RunRow>& rows, const WithoutTerm& without
         continue;
       }
       pin(*prior, without.pinned);
-      Pricer pricer(run.model, run.job, run.cluster, run.stack, *prior);
-      if (const auto network = measured_network(row, run.cluster)) pricer.set_network(*network);
-      pricer.simplify(without.simplified);
+      CostModel cost_model(run.model, run.job, run.cluster, run.stack, *prior);
+      if (const auto network = measured_network(row, run.cluster)) cost_model.set_network(*network);
+      cost_model.ablate(without.ablated);
       const std::string era = era_of(row);
       out.runs.push_back({i,
                           family,
@@ -111,9 +111,9 @@ Observations observe(const std::vector<RunRow>& rows, const WithoutTerm& without
                           row.stack,
                           era,
                           folds[i],
-                          std::move(pricer),
+                          std::move(cost_model),
                           run.plan,
-                          cut_of(run.plan),
+                          sharding_of(run.plan),
                           *row.step_seconds,
                           *prior,
                           {}});
@@ -130,10 +130,10 @@ std::vector<FitParameter> within(std::vector<FitParameter> parameters, double sh
 
 /// What one release of a software changes beside another: kernels and launches, not the machine.
 std::vector<FitParameter> release_parameters() {
-  std::vector<FitParameter> out = {{"pace", "", 0.08, false, 0.2, 5}};
+  std::vector<FitParameter> out = {{"kernel_speed_factor", "", 0.08, false, 0.2, 5}};
   for (FitParameter& parameter : within(time_parameters(), 0.5)) {
     for (const char* key :
-         {"kernel_fixed", "gemm_ramp", "host_layer_forward", "host_experts", "experts_pace",
+         {"kernel_fixed", "gemm_ramp", "host_layer_forward", "host_experts", "moe_speed_factor",
           "memory_efficiency", "attention_forward", "dp_overlap", "tp_overlap"}) {
       if (parameter.key == key) out.push_back(parameter);
     }
@@ -297,9 +297,9 @@ CrossValidation cross_validate(const std::vector<RunRow>& rows, Observations& al
     }
     for (Observation& run : all.runs) {
       if (out.part[run.row] != part) continue;
-      const Pricer& pricer = run.pricer;
+      const CostModel& cost_model = run.cost_model;
       for (const std::string& name :
-           calibration_names(pricer.cluster().gpu(), pricer.stack(), rows[run.row])) {
+           calibration_names(cost_model.cluster().gpu(), cost_model.stack(), rows[run.row])) {
         const auto found = fitted.find(name);
         if (found == fitted.end()) continue;
         out.errors[name].emplace_back(part, log_error(run, *found->second));
@@ -335,7 +335,7 @@ FoldedFit fit_folds(const std::vector<RunRow>& rows, int parts, const WithoutTer
   Observations all = observe(rows, without);
   CrossValidation judged = cross_validate(rows, all, parts, progress);
   FoldedFit out;
-  out.simplified = without.simplified;
+  out.ablated = without.ablated;
   for (int part = 0; part < parts; ++part) {
     out.books.push_back(calibrations_of(judged.trees[static_cast<std::size_t>(part)]));
     for (Calibration& calibration : out.books.back()) set_band(calibration, judged.errors, part);
@@ -350,7 +350,7 @@ Result<ValidationReport> validate_folds(const std::vector<RunRow>& rows, const F
   options.where = where;
   for (const auto& book : fit.books) options.books.emplace_back(book);
   options.part = fit.part;
-  options.simplified = fit.simplified;
+  options.ablated = fit.ablated;
   return validate(rows, options);
 }
 

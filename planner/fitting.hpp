@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/calibration.hpp"
-#include "core/result.hpp"
-#include "costmodel/fit/fit.hpp"
-#include "costmodel/price.hpp"
+#include "core/base/result.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "costmodel/calibration/fit/fit.hpp"
+#include "costmodel/cost_model.hpp"
 #include "planner/runs_io.hpp"
 #include "planner/validation.hpp"
 
@@ -42,16 +42,16 @@ struct PinnedRate {
 /// How a term is taken out of the model: rates that make it vanish, or a simpler structure.
 struct WithoutTerm {
   std::span<const PinnedRate> pinned{};
-  Simplified simplified = Simplified::nothing;
+  AblatedFeature ablated = AblatedFeature::nothing;
 };
 
 /// Calibrations for every part of a table, fitted to the others. The band of each holds 80 % of
 /// what calibrations of its name, fitted without a row, made of that row, over the rows of the
 /// other parts; below eight such rows the band is that of the name above it.
 struct FoldedFit {
-  std::vector<std::size_t> part;                ///< of every row
-  std::vector<std::vector<Calibration>> books;  ///< of every part
-  Simplified simplified = Simplified::nothing;  ///< the model they were fitted to
+  std::vector<std::size_t> part;                     ///< of every row
+  std::vector<std::vector<Calibration>> books;       ///< of every part
+  AblatedFeature ablated = AblatedFeature::nothing;  ///< the model they were fitted to
 };
 /// Folds (planner/folds.hpp) are dealt out to `parts` parts.
 [[nodiscard]] FoldedFit fit_folds(const std::vector<RunRow>& rows, int parts = 10,

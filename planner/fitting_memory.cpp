@@ -10,10 +10,10 @@
 #include <utility>
 #include <variant>
 
-#include "costmodel/calibration_fields.hpp"
-#include "costmodel/calibration_io.hpp"
-#include "costmodel/price.hpp"
-#include "costmodel/stage_model.hpp"
+#include "costmodel/calibration/calibration_fields.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/cost_model.hpp"
+#include "costmodel/time/stage_model.hpp"
 #include "planner/calibration_book.hpp"
 #include "planner/memory_figure.hpp"
 #include "planner/run_flags.hpp"
@@ -30,9 +30,9 @@ constexpr double kFalseFitWeight = 2;
 struct MemoryRun {
   std::size_t row = 0;
   std::string name;
-  Pricer pricer;
+  CostModel cost_model;
   ParallelPlan plan;
-  CutCosts costs;
+  ShardingCosts costs;
   Calibration prior;
   std::optional<double> measured;  ///< bytes; none when the figure is not to be compared
   bool counts_for_fits = true;
@@ -45,10 +45,10 @@ struct MemoryGuess {
 };
 
 MemoryGuess guess(const RunRow& row, MemoryRun& run, const Calibration& calibration) {
-  run.pricer.recalibrate(calibration);
+  run.cost_model.recalibrate(calibration);
   MemoryPrediction memory;
-  run.pricer.price_memory(run.plan, run.costs, memory);
-  const StageModel model(run.pricer, run.plan, run.costs);
+  run.cost_model.price_memory(run.plan, run.costs, memory);
+  const StageModel model(run.cost_model, run.plan, run.costs);
   return {memory_figure(row, model, memory, calibration.fits_margin).in(kByte),
           memory.peak_reserved, memory.capacity};
 }
@@ -67,8 +67,8 @@ std::vector<MemoryRun> memory_runs(const std::vector<RunRow>& rows) {
     Result<Calibration> prior = priors.prior(gpu, run->stack);
     if (!prior) continue;
     prior->sources.clear();  // copied thousands of times
-    Pricer pricer(run->model, run->job, run->cluster, run->stack, *prior);
-    CutCosts costs = pricer.cut_costs(run->plan);
+    CostModel cost_model(run->model, run->job, run->cluster, run->stack, *prior);
+    ShardingCosts costs = cost_model.sharding_costs(run->plan);
     std::optional<double> measured;
     const bool possible =
         row.peak_memory_bytes && is_of_one_gpu(*row.peak_memory_bytes * kByte, gpu.memory);
@@ -76,7 +76,7 @@ std::vector<MemoryRun> memory_runs(const std::vector<RunRow>& rows) {
       measured = *row.peak_memory_bytes;
     }
     out.push_back({i, fmt::format("{}-{}-{}", gpu_family(gpu), run->stack.name, row.stack),
-                   std::move(pricer), run->plan, costs, *std::move(prior), measured,
+                   std::move(cost_model), run->plan, costs, *std::move(prior), measured,
                    std::ranges::none_of(flags[i], &RunFlag::fits)});
   }
   return out;

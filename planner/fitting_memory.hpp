@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/calibration.hpp"
-#include "costmodel/fit/fit.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "costmodel/calibration/fit/fit.hpp"
 #include "planner/runs_io.hpp"
 
 namespace echelon {

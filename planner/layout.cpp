@@ -1,5 +1,5 @@
 // Where the axes of a plan lie on the network, and what it would cost if they lay elsewhere.
-#include "costmodel/collectives.hpp"
+#include "costmodel/collectives/collectives.hpp"
 #include "planner/explain.hpp"
 #include "planner/traffic.hpp"
 

@@ -8,10 +8,10 @@
 #include <map>
 #include <utility>
 
-#include "core/process_grid.hpp"
-#include "costmodel/calibration_fields.hpp"
-#include "costmodel/price.hpp"
-#include "costmodel/stage_model.hpp"
+#include "core/plan/process_grid.hpp"
+#include "costmodel/calibration/calibration_fields.hpp"
+#include "costmodel/cost_model.hpp"
+#include "costmodel/time/stage_model.hpp"
 
 namespace echelon {
 namespace {
@@ -57,7 +57,7 @@ class Comparison {
   Comparison(const ObservedRun& run, const Calibration& base)
       : run_(run),
         plan_(run.report.plan.plan),
-        pricer_(run.report.plan.model, run.report.plan.job, run.cluster, run.stack, base) {
+        cost_model_(run.report.plan.model, run.report.plan.job, run.cluster, run.stack, base) {
     const NodeSpec& node = run.cluster.node();
     alone_ = node.cores == 0 || plan_.gpus() <= node.at_once();
     if (alone_) read_spans();
@@ -146,16 +146,16 @@ class Comparison {
   }
 
   void price(const Calibration& rates) {
-    pricer_.recalibrate(rates);
-    costs_ = pricer_.cut_costs(plan_);
-    pricer_.price(plan_, costs_, scratch_);
+    cost_model_.recalibrate(rates);
+    costs_ = cost_model_.sharding_costs(plan_);
+    cost_model_.price(plan_, costs_, scratch_);
   }
 
   void predict(const Calibration& rates, std::vector<double>& out) {
     price(rates);
     out.assign(1, scratch_.time.step.in(kSecond));
     if (!alone_) return;
-    const StageModel model(pricer_, plan_, costs_);
+    const StageModel model(cost_model_, plan_, costs_);
     const auto m = static_cast<double>(model.microbatches());
     const std::vector<Stage>& stages = scratch_.memory.contents;
     const CostBreakdown parts = of_finisher_ ? finishers_parts(model, rates) : scratch_.time.parts;
@@ -201,7 +201,7 @@ class Comparison {
     return parts;
   }
 
-  /// As costmodel/schedule/of_plan.cpp divides them among instructions.
+  /// As costmodel/schedule/lower_plan.cpp divides them among instructions.
   [[nodiscard]] Seconds transfers(const StageModel& model, const Stage& stage,
                                   const Program& program) const {
     const StageTraffic traffic = model.traffic(stage);
@@ -215,9 +215,9 @@ class Comparison {
 
   const ObservedRun& run_;
   const ParallelPlan& plan_;
-  Pricer pricer_;
-  CutCosts costs_;
-  Prediction scratch_;
+  CostModel cost_model_;
+  ShardingCosts costs_;
+  PlanCosts scratch_;
   bool alone_ = true;            ///< every rank has a core
   std::size_t finisher_ = 0;     ///< pipeline rank that was over last
   bool of_finisher_ = true;      ///< what was measured are its parts, not means over all stages
@@ -233,11 +233,11 @@ std::vector<FitParameter> learnable_rates(const Calibration& base) {
   constexpr double kAssumed = 3;
   constexpr double kFarthest = 20;  // times the prior: beyond it a part is not this rate's
   // Kernels in a step beside kernels alone, and what else keeps the machine busy, slow all of them.
-  std::vector<FitParameter> all = {{"pace", "", 0.3, false, 0, 0}};
+  std::vector<FitParameter> all = {{"kernel_speed_factor", "", 0.3, false, 0, 0}};
   all.insert(all.end(), time_parameters().begin(), time_parameters().end());
   std::vector<FitParameter> out;
   for (FitParameter& parameter : all) {
-    if (parameter.key.ends_with("hop_felt")) continue;
+    if (parameter.key.ends_with("_latency_factor")) continue;
     if (parameter.key == "intra_hop") std::swap(parameter.key, parameter.along);
     const CalibrationField& field = calibration_field(parameter.key);
     const double prior = rate_of(base, field);
@@ -309,7 +309,7 @@ std::string names_of_runs(std::span<const ObservedRun> runs) {
 }  // namespace
 
 Result<ObservedRun> observed_run(std::string name, RunReport report, const ClusterTopology& cluster,
-                                 const Stack& stack) {
+                                 const Framework& stack) {
   const auto left_out = [&](std::string why) {
     return input_error(name, std::move(why), "a run that executed its plan and measured a step");
   };

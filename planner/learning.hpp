@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "core/calibration.hpp"
-#include "core/result.hpp"
-#include "core/run_report.hpp"
-#include "core/schedule.hpp"
-#include "costmodel/fit/fit.hpp"
-#include "costmodel/stack.hpp"
-#include "topologies/topology.hpp"
+#include "core/base/result.hpp"
+#include "core/framework/framework.hpp"
+#include "core/run/run_report.hpp"
+#include "core/schedule/schedule.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "costmodel/calibration/fit/fit.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon {
 
@@ -21,13 +21,14 @@ struct ObservedRun {
   RunReport report;
   Schedule schedule;  ///< the plan's program
   ClusterTopology cluster;
-  Stack stack;
+  Framework stack;
 };
 
 /// Errors say why nothing can be learned from the run: it failed, measured no step, or did not
 /// execute its plan.
 [[nodiscard]] Result<ObservedRun> observed_run(std::string name, RunReport report,
-                                               const ClusterTopology& cluster, const Stack& stack);
+                                               const ClusterTopology& cluster,
+                                               const Framework& stack);
 
 /// The step of one run before and after.
 struct LearnedRun {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/product.hpp"
+#include "core/base/saturated_product.hpp"
 
 namespace echelon {
 
@@ -66,7 +66,7 @@ std::string_view describe(RejectionReason reason) {
   return "?";
 }
 
-int fewest_layers(const Stack& stack, int pp, int vpp, int stage) {
+int fewest_layers(const Framework& stack, int pp, int vpp, int stage) {
   const bool end = stage == 0 || stage == pp - 1;
   return stack.any_layout && end && pp > 1 ? vpp - 1 : vpp;
 }
@@ -176,7 +176,7 @@ bool equal_chunks(const ParallelPlan& p) {
   return true;
 }
 
-Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Stack& stack,
+Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
                      const ParallelPlan& p) {
   const int bare_ends = stack.any_layout && p.pp > 1 ? 2 : 0;  // embedding and loss without layers
   if (model.layers + bare_ends < std::int64_t{p.pp} * p.vpp) {
@@ -218,12 +218,12 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Stack
   return {};
 }
 
-Rejection lacks_of(const Stack& stack, std::string what) {
+Rejection lacks_of(const Framework& stack, std::string what) {
   return {stack_lacks_feature, fmt::format("{} has no {}", stack.name, what)};
 }
 
 /// What the stack offers of the axes inside a stage.
-Found check_axes(const Stack& stack, const ParallelPlan& p) {
+Found check_axes(const Framework& stack, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
   if (p.tp > 1 && !stack.tensor_parallel) return lacks("tensor parallelism");
   if (p.pp > 1 && !stack.pipeline_parallel) return lacks("pipeline parallelism");
@@ -242,7 +242,7 @@ Found check_axes(const Stack& stack, const ParallelPlan& p) {
 }
 
 /// What the stack offers of schedules and rank orders.
-Found check_order(const Stack& stack, const ParallelPlan& p) {
+Found check_order(const Framework& stack, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
   if (p.vpp > 1 && !stack.interleaved) return lacks("interleaved schedule");
   if (p.schedule == ScheduleKind::zero_bubble_h1 && !stack.zero_bubble) {
@@ -272,7 +272,7 @@ Found check_instances(const ModelSpec& model, const ParallelPlan& p) {
 }
 
 /// What the stack offers of ZeRO and offload.
-Found check_zero(const ModelSpec& model, const Stack& stack, const ParallelPlan& p) {
+Found check_zero(const ModelSpec& model, const Framework& stack, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
   const int data = p.dp * p.cp;
   if (p.shard_group < 1 || data % p.shard_group != 0) {
@@ -318,7 +318,7 @@ Found check_host_memory(const ModelSpec& model, const TrainingJob& job,
 }
 
 /// Each stage's own numbers of full and selective layers.
-Found check_mixed(const Stack& stack, const ParallelPlan& p) {
+Found check_mixed(const Framework& stack, const ParallelPlan& p) {
   if (!stack.mixed_recompute) {
     return lacks_of(stack, "mix of full and selective recomputation: all layers are treated alike");
   }
@@ -343,7 +343,7 @@ Found check_mixed(const Stack& stack, const ParallelPlan& p) {
 /// The same number of layers on every stage, and of a stage in every chunk.
 /// Source: Megatron-LM d98e8a64, core/recompute.py and transformer/transformer_block.py:
 /// recompute_num_layers counts within the layers of one chunk.
-Found check_equal_counts(const Stack& stack, const ParallelPlan& p) {
+Found check_equal_counts(const Framework& stack, const ParallelPlan& p) {
   const int most = *std::max_element(p.recompute_layers.begin(), p.recompute_layers.end());
   const int down = most / p.vpp * p.vpp;
   const int up = (most + p.vpp - 1) / p.vpp * p.vpp;
@@ -366,7 +366,7 @@ Found check_equal_counts(const Stack& stack, const ParallelPlan& p) {
   return {};
 }
 
-Found check_recompute(const Stack& stack, const ParallelPlan& p) {
+Found check_recompute(const Framework& stack, const ParallelPlan& p) {
   if (p.recompute == Recompute::mixed) return check_mixed(stack, p);
   for (const int k : p.selective_layers) {
     if (k != 0) {
@@ -398,7 +398,7 @@ Found check_recompute(const Stack& stack, const ParallelPlan& p) {
 }
 
 /// A bucket size that nothing would use.
-Found check_bucket(const Stack& stack, const ParallelPlan& p) {
+Found check_bucket(const Framework& stack, const ParallelPlan& p) {
   const std::string why = p.bucket ? why_no_buckets(stack, p) : "";
   return why.empty() ? Found{} : Rejection{contradictory, "a bucket size with " + why};
 }
@@ -422,7 +422,7 @@ std::optional<Rejection> check_rank_order(const ModelSpec& model, const Parallel
       fmt::format("{}: cp {} {}", order, p.cp, experts ? "is not priced" : "is not 1")};
 }
 
-bool overlaps_messages(const Stack& stack, ScheduleKind schedule) {
+bool overlaps_messages(const Framework& stack, ScheduleKind schedule) {
   return schedule == ScheduleKind::interleaved || stack.overlaps_every_message;
 }
 
@@ -449,7 +449,7 @@ std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
 }
 
 std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob& job,
-                                       const ClusterTopology& cluster, const Stack& stack,
+                                       const ClusterTopology& cluster, const Framework& stack,
                                        const ParallelPlan& plan) {
   if (Found found = check_grid(cluster, plan)) return found;
   if (Found found = check_shapes(model, job, plan)) return found;
@@ -457,20 +457,20 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
 }
 
 std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJob& job,
-                                        const Stack& stack, const ParallelPlan& plan) {
+                                        const Framework& stack, const ParallelPlan& plan) {
   if (Found found = check_pipeline(model, job, stack, plan)) return found;
   return check_order(stack, plan);
 }
 
 std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
-                                        const ClusterTopology& cluster, const Stack& stack,
+                                        const ClusterTopology& cluster, const Framework& stack,
                                         const ParallelPlan& plan) {
   if (Found found = check_zero(model, stack, plan)) return found;
   return check_host_memory(model, job, cluster, plan);
 }
 
 std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
-                                    const ClusterTopology& cluster, const Stack& stack,
+                                    const ClusterTopology& cluster, const Framework& stack,
                                     const ParallelPlan& plan) {
   if (Found found = check_degrees(model, job, cluster, stack, plan)) return found;
   if (Found found = check_schedule(model, job, stack, plan)) return found;

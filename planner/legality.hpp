@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "core/job.hpp"
-#include "core/model.hpp"
-#include "core/parallel_plan.hpp"
-#include "costmodel/stack.hpp"
-#include "topologies/topology.hpp"
+#include "core/framework/framework.hpp"
+#include "core/model/model.hpp"
+#include "core/plan/job.hpp"
+#include "core/plan/parallel_plan.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon {
 
@@ -42,11 +42,11 @@ struct Rejection {
 /// The first rule a plan breaks, or nothing. Does not look at memory.
 [[nodiscard]] std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
                                                   const ClusterTopology& cluster,
-                                                  const Stack& stack, const ParallelPlan& plan);
+                                                  const Framework& stack, const ParallelPlan& plan);
 
 /// The part that asks whether the ranks can be laid out in the plan's order. With stages inside dp
 /// the data-parallel ranks of experts must be those of the rest: ep·etp = tp·cp (of a dense model
-/// cp = 1). Then no group of a cut depends on the order.
+/// cp = 1). Then no group of a layer sharding depends on the order.
 /// Source: Megatron-LM d98e8a64, core/parallel_state.py: order.endswith("pp") or
 /// pipeline_model_parallel_size == 1 or expert_data_parallel_size == data_parallel_size.
 [[nodiscard]] std::optional<Rejection> check_rank_order(const ModelSpec& model,
@@ -55,7 +55,7 @@ struct Rejection {
 /// Whether pipeline messages can run beside compute under the schedule.
 /// Source: Megatron-LM d98e8a64, training/arguments.py: without interleaving overlap_p2p_comm is
 /// set to False.
-[[nodiscard]] bool overlaps_messages(const Stack& stack, ScheduleKind schedule);
+[[nodiscard]] bool overlaps_messages(const Framework& stack, ScheduleKind schedule);
 
 /// The part of check_plan that depends on the model and tp alone: a search asks it once per tp.
 [[nodiscard]] std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp);
@@ -64,21 +64,24 @@ struct Rejection {
 /// all plans with these degrees.
 [[nodiscard]] std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob& job,
                                                      const ClusterTopology& cluster,
-                                                     const Stack& stack, const ParallelPlan& plan);
+                                                     const Framework& stack,
+                                                     const ParallelPlan& plan);
 
 /// The part that says nothing of ZeRO, its shard group or offload: degrees are taken as legal.
 [[nodiscard]] std::optional<Rejection> check_schedule(const ModelSpec& model,
-                                                      const TrainingJob& job, const Stack& stack,
+                                                      const TrainingJob& job,
+                                                      const Framework& stack,
                                                       const ParallelPlan& plan);
 /// … and the part that says nothing of schedule, rank order or layers.
 [[nodiscard]] std::optional<Rejection> check_sharding(const ModelSpec& model,
                                                       const TrainingJob& job,
                                                       const ClusterTopology& cluster,
-                                                      const Stack& stack, const ParallelPlan& plan);
+                                                      const Framework& stack,
+                                                      const ParallelPlan& plan);
 
 /// The fewest layers a stage may hold: one per chunk, but none beside the embedding and the loss
 /// where the stack lays out chunks freely. Source: Megatron-Core pipeline_model_parallel_layout.
-[[nodiscard]] int fewest_layers(const Stack& stack, int pp, int vpp, int stage);
+[[nodiscard]] int fewest_layers(const Framework& stack, int pp, int vpp, int stage);
 
 /// Layers per stage as equal as they can be; a remainder goes to the stages before the last one
 /// (the last holds the output head, the first the embedding and most microbatches in flight).

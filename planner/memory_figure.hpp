@@ -1,9 +1,9 @@
 // What a table's memory column counts, predicted.
 #pragma once
 
-#include "core/units.hpp"
-#include "costmodel/price.hpp"
-#include "costmodel/stage_model.hpp"
+#include "core/base/units.hpp"
+#include "costmodel/cost_model.hpp"
+#include "costmodel/time/stage_model.hpp"
 #include "planner/runs_io.hpp"
 
 namespace echelon {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "planner/legality.hpp"
 
 namespace echelon {
@@ -14,19 +14,19 @@ namespace {
 PlanRequest pinned_to(const PlanRequest& request, const Tuple& t) {
   PlanRequest out = request;
   PlanConstraints& c = out.constraints;
-  c.tp = t.cut.tp;
-  c.cp = t.cut.cp;
-  c.cp_comm = t.cut.cp_comm;
-  c.ep = t.cut.ep;
-  c.etp = t.cut.etp;
+  c.tp = t.sharding.tp;
+  c.cp = t.sharding.cp;
+  c.cp_comm = t.sharding.cp_comm;
+  c.ep = t.sharding.ep;
+  c.etp = t.sharding.etp;
   c.pp = t.pp;
   c.dp = t.dp;
   c.vpp = t.vpp;
   c.schedule = t.schedule;
-  c.microbatch = t.cut.microbatch;
+  c.microbatch = t.sharding.microbatch;
   c.zero = t.zero;
   c.shard_group = t.shard_group;
-  c.sequence_parallel = t.cut.sequence_parallel;
+  c.sequence_parallel = t.sharding.sequence_parallel;
   c.rank_order = t.rank_order;
   c.offload_optimizer = t.offload_optimizer;
   if (!overlaps_messages(request.stack, t.schedule)) c.overlap_pp.reset();
@@ -63,11 +63,11 @@ std::string lifted_constraint(const PlanRequest& request, const Tuple& t) {
     fix = helps("the pinned ZeRO stage", fmt::format("--zero {}", zero),
                 [&](PlanConstraints& c) { c.zero = zero; });
   }
-  if (fix.empty() && user.microbatch && t.cut.microbatch > 1) {
+  if (fix.empty() && user.microbatch && t.sharding.microbatch > 1) {
     fix = helps("the pinned microbatch", "--microbatch 1",
                 [&](PlanConstraints& c) { c.microbatch = 1; });
   }
-  if (fix.empty() && user.sequence_parallel && !t.cut.sequence_parallel && t.cut.tp > 1) {
+  if (fix.empty() && user.sequence_parallel && !t.sharding.sequence_parallel && t.sharding.tp > 1) {
     fix = helps("--no-sequence-parallel", "--sequence-parallel",
                 [&](PlanConstraints& c) { c.sequence_parallel = true; });
   }
@@ -83,7 +83,8 @@ std::string more_gpus(const PlanRequest& request, const Tuple& t) {
     for (const bool stages : {false, true}) {
       Tuple grown = t;
       (stages ? grown.pp : grown.dp) *= factor;
-      if (!stages && t.shard_group == t.dp * t.cut.cp) grown.shard_group = grown.dp * t.cut.cp;
+      if (!stages && t.shard_group == t.dp * t.sharding.cp)
+        grown.shard_group = grown.dp * t.sharding.cp;
       if (!stages && t.zero == 0 && request.stack.zero_allowed[1]) grown.zero = 1;
       PlanRequest changed = pinned_to(request, grown);
       changed.cluster = *larger;
@@ -98,10 +99,10 @@ std::string more_gpus(const PlanRequest& request, const Tuple& t) {
 
 }  // namespace
 
-NearMiss near_miss(const PlanRequest& request, const Tuple& tuple) {
+NearestInfeasible nearest_infeasible(const PlanRequest& request, const Tuple& tuple) {
   const Result<Candidate> candidate = predict(pinned_to(request, tuple));
   EXPECTS(candidate.ok(), candidate.ok() ? "" : candidate.error().message());
-  NearMiss miss;
+  NearestInfeasible miss;
   miss.candidate = *candidate;
   const MemoryPrediction& memory = candidate->prediction.memory;
   miss.stage = memory.tightest_stage;

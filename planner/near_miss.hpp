@@ -8,6 +8,6 @@ namespace echelon {
 
 /// Prices a tuple that does not fit and looks for the single change that makes it fit: in order a
 /// pinned choice lifted, more GPUs of the same kind, a GPU with more memory.
-[[nodiscard]] NearMiss near_miss(const PlanRequest& request, const Tuple& tuple);
+[[nodiscard]] NearestInfeasible nearest_infeasible(const PlanRequest& request, const Tuple& tuple);
 
 }  // namespace echelon

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMostMultiple = 8;  ///< m of m·2^j nodes
 
 /// The front from its small end for memory-headroom; search() has the right order otherwise.
-void order_by_objective(const PlanRequest& request, PlanReport& report) {
+void order_by_objective(const PlanRequest& request, SearchOutcome& report) {
   if (request.objective != Objective::memory_headroom) return;
   report.candidates.assign(report.pareto.rbegin(), report.pareto.rend());
   if (report.candidates.size() > static_cast<std::size_t>(request.top)) {
@@ -20,15 +20,15 @@ void order_by_objective(const PlanRequest& request, PlanReport& report) {
   }
 }
 
-Result<PlanReport> search_by_objective(const PlanRequest& request, const Progress& progress) {
-  Result<PlanReport> report = search(request, progress);
+Result<SearchOutcome> search_by_objective(const PlanRequest& request, const Progress& progress) {
+  Result<SearchOutcome> report = search(request, progress);
   if (report) order_by_objective(request, *report);
   return report;
 }
 
 /// One GPU count as an entry of the table.
-CountResult outcome_of(const PlanRequest& request, const Result<PlanReport>& report) {
-  CountResult out;
+GpuCountResult outcome_of(const PlanRequest& request, const Result<SearchOutcome>& report) {
+  GpuCountResult out;
   out.gpus = request.cluster.gpus();
   if (!report) {
     out.why_none = report.error().hint.empty() ? report.error().found : report.error().hint;
@@ -70,19 +70,19 @@ std::vector<int> gpu_counts(const ClusterTopology& cluster, int most) {
   return {counts.begin(), counts.end()};
 }
 
-Result<Choice> choose(const PlanRequest& request, const Progress& progress) {
+Result<SearchResult> optimize(const PlanRequest& request, const Progress& progress) {
   if (!request.gpus_at_most) {
-    Result<PlanReport> report = search_by_objective(request, progress);
+    Result<SearchOutcome> report = search_by_objective(request, progress);
     if (!report) return report.error();
-    std::vector<FrontPlan> front = front_of(request, *report);
-    return Choice{request, *std::move(report), {}, std::move(front)};
+    std::vector<ParetoPoint> front = front_of(request, *report);
+    return SearchResult{request, *std::move(report), {}, std::move(front)};
   }
   const std::vector<int> counts = gpu_counts(request.cluster, *request.gpus_at_most);
-  std::optional<Choice> best;
+  std::optional<SearchResult> best;
   std::optional<ObjectiveKey> best_key;
   std::optional<Error> last_error;
-  std::vector<CountResult> outcomes;
-  std::vector<FrontPlan> fronts;
+  std::vector<GpuCountResult> outcomes;
+  std::vector<ParetoPoint> fronts;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const Result<ClusterTopology> cluster = request.cluster.resized(counts[i]);
     if (!cluster) break;  // the description ends here
@@ -91,20 +91,20 @@ Result<Choice> choose(const PlanRequest& request, const Progress& progress) {
     const auto share = [&](double part) {
       return (static_cast<double>(i) + part) / static_cast<double>(counts.size());
     };
-    Result<PlanReport> report =
+    Result<SearchOutcome> report =
         search_by_objective(sized, [&](double part) { return !progress || progress(share(part)); });
     outcomes.push_back(outcome_of(sized, report));
     if (!report) {
       last_error = report.error();
       continue;
     }
-    for (FrontPlan& plan : front_of(sized, *report)) fronts.push_back(std::move(plan));
-    const CountResult& outcome = outcomes.back();
+    for (ParetoPoint& plan : front_of(sized, *report)) fronts.push_back(std::move(plan));
+    const GpuCountResult& outcome = outcomes.back();
     // Where nothing fits yet, the largest count tells what is missing.
     const bool better = outcome.best ? !best_key || outcome.key < *best_key : !best_key;
     if (!better) continue;
     if (outcome.best) best_key = outcome.key;
-    best = Choice{std::move(sized), *std::move(report), {}, {}};
+    best = SearchResult{std::move(sized), *std::move(report), {}, {}};
   }
   if (!best) return *last_error;
   best->counts = std::move(outcomes);

@@ -27,7 +27,7 @@ struct ObjectiveKey {
 [[nodiscard]] ObjectiveKey objective_key(const PlanRequest& request, const Candidate& candidate);
 
 /// The best plan on one number of GPUs.
-struct CountResult {
+struct GpuCountResult {
   int gpus = 0;
   std::optional<Candidate> best;  ///< by the objective
   ObjectiveKey key;               ///< of `best`
@@ -35,13 +35,13 @@ struct CountResult {
 };
 
 /// A search that answered its request's objective.
-struct Choice {
-  PlanRequest request;              ///< on the chosen number of GPUs
-  PlanReport report;                ///< candidates best first by the objective
-  std::vector<CountResult> counts;  ///< with gpus_at_most, ascending; else empty
+struct SearchResult {
+  PlanRequest request;                 ///< on the chosen number of GPUs
+  SearchOutcome report;                ///< candidates best first by the objective
+  std::vector<GpuCountResult> counts;  ///< with gpus_at_most, ascending; else empty
   /// Over step, memory, GPUs and cost of every number of GPUs searched: no plan dominates another,
   /// and none is dominated by a plan that any of the searches could have put on its own front.
-  std::vector<FrontPlan> front;
+  std::vector<ParetoPoint> front;
 };
 
 /// The best plan by request.objective, exact over the searched space. search() finds the fastest
@@ -55,7 +55,8 @@ struct Choice {
 ///     is the fastest that needs as little.
 /// With gpus_at_most, every count of gpu_counts() is searched, the best keys are compared and the
 /// fronts are joined.
-[[nodiscard]] Result<Choice> choose(const PlanRequest& request, const Progress& progress = {});
+[[nodiscard]] Result<SearchResult> optimize(const PlanRequest& request,
+                                            const Progress& progress = {});
 
 /// GPU counts a search up to `most` tries, ascending: 1, 2, 4 ... inside a node, then m·2^j nodes
 /// for m up to 8, and the largest number of whole nodes in `most`.

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string_view>
 
-#include "core/result.hpp"
-#include "core/units.hpp"
+#include "core/base/result.hpp"
+#include "core/base/units.hpp"
 
 namespace echelon {
 
@@ -16,7 +16,7 @@ enum class Objective { step_time, cost, memory_headroom, goodput };
 
 /// Failures, checkpoints and the worth of a batch. What is unset is taken from the machine or from
 /// the defaults below; what neither knows stays unknown.
-struct Operations {
+struct TrainingEconomics {
   std::optional<Seconds> mtbf_per_node{};                ///< mean time between failures of one node
   std::optional<BytesPerSecond> checkpoint_bandwidth{};  ///< of the whole job to its storage
   std::optional<Seconds> restart{};        ///< from a failure until the job computes again

@@ -87,7 +87,7 @@ bool fastest_mix(Recomputation& stage) {
 }
 
 /// MoE layers among the first i layers of one rank, for every i, chunk after chunk.
-std::vector<int> moe_before_of(const Pricer& pricer, const ParallelPlan& plan, int of_rank) {
+std::vector<int> moe_before_of(const CostModel& cost_model, const ParallelPlan& plan, int of_rank) {
   std::vector<int> before{0};
   int layer = 0;
   for (int chunk = 0; chunk < plan.vpp; ++chunk) {
@@ -95,7 +95,8 @@ std::vector<int> moe_before_of(const Pricer& pricer, const ParallelPlan& plan, i
       const int end = layer + layers_in_chunk(plan, rank, chunk);
       for (; layer < end; ++layer) {
         if (rank != of_rank) continue;
-        before.push_back(before.back() + pricer.moe_before(layer + 1) - pricer.moe_before(layer));
+        before.push_back(before.back() + cost_model.moe_before(layer + 1) -
+                         cost_model.moe_before(layer));
       }
     }
   }
@@ -116,12 +117,12 @@ bool choose_recompute(const StageModel& model, Recompute policy, std::span<const
   return false;
 }
 
-bool recompute_each_stage(const Pricer& pricer, const CutCosts& costs, Bytes usable,
+bool recompute_each_stage(const CostModel& cost_model, const ShardingCosts& costs, Bytes usable,
                           ParallelPlan& plan) {
-  const StageModel model(pricer, plan, costs);
+  const StageModel model(cost_model, plan, costs);
   for (int rank = 0; rank < plan.pp; ++rank) {
     const auto s = static_cast<std::size_t>(rank);
-    const std::vector<int> moe_before = moe_before_of(pricer, plan, rank);
+    const std::vector<int> moe_before = moe_before_of(cost_model, plan, rank);
     const int layers = plan.layers_per_stage[s];
     Stage stage{.index = rank, .layers = {layers - moe_before.back(), moe_before.back()}};
     if (!choose_recompute(model, plan.recompute, moe_before, usable, stage)) return false;

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "costmodel/stage_model.hpp"
+#include "costmodel/time/stage_model.hpp"
 
 namespace echelon {
 
@@ -21,7 +21,7 @@ namespace echelon {
 
 /// choose_recompute for every stage of a plan with its layers as they are, into the plan's counts.
 /// False when some stage does not fit.
-[[nodiscard]] bool recompute_each_stage(const Pricer& pricer, const CutCosts& costs, Bytes usable,
-                                        ParallelPlan& plan);
+[[nodiscard]] bool recompute_each_stage(const CostModel& cost_model, const ShardingCosts& costs,
+                                        Bytes usable, ParallelPlan& plan);
 
 }  // namespace echelon

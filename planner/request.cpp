@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/product.hpp"
+#include "core/base/saturated_product.hpp"
 #include "planner/candidates.hpp"
 #include "planner/legality.hpp"
 
@@ -116,25 +116,25 @@ std::optional<Error> contradicting_counts(const PlanConstraints& pinned) {
 Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   const PlanConstraints& pinned = request.constraints;
   Tuple tuple;
-  tuple.cut.tp = pinned.tp.value_or(1);
-  tuple.cut.cp = pinned.cp.value_or(1);
-  tuple.cut.cp_comm = pinned.cp_comm.value_or(
+  tuple.sharding.tp = pinned.tp.value_or(1);
+  tuple.sharding.cp = pinned.cp.value_or(1);
+  tuple.sharding.cp_comm = pinned.cp_comm.value_or(
       request.stack.cp_ring || !request.stack.cp_all_to_all ? CpComm::ring : CpComm::all_to_all);
-  tuple.cut.ep = pinned.ep.value_or(1);
-  tuple.cut.etp = pinned.etp.value_or(1);
-  tuple.cut.overlap_tp = pinned.overlap_tp.value_or(false);
+  tuple.sharding.ep = pinned.ep.value_or(1);
+  tuple.sharding.etp = pinned.etp.value_or(1);
+  tuple.sharding.overlap_tp = pinned.overlap_tp.value_or(false);
   tuple.rank_order = pinned.rank_order.value_or(RankOrder::dp_inside_pp);
   tuple.offload_optimizer = pinned.offload_optimizer.value_or(0);
   tuple.pp = pinned.pp.value_or(1);
   tuple.vpp = pinned.vpp.value_or(1);
   tuple.schedule = pinned.schedule.value_or(tuple.vpp > 1 ? ScheduleKind::interleaved
                                                           : ScheduleKind::one_f_one_b);
-  tuple.cut.microbatch = pinned.microbatch.value_or(1);
-  Result<int> dp = data_parallel(request, tuple.cut.tp, tuple.cut.cp, tuple.pp);
+  tuple.sharding.microbatch = pinned.microbatch.value_or(1);
+  Result<int> dp = data_parallel(request, tuple.sharding.tp, tuple.sharding.cp, tuple.pp);
   if (!dp) return dp.error();
   tuple.dp = *dp;
   const int data_ranks = static_cast<int>(std::min<std::int64_t>(
-      std::numeric_limits<int>::max(), saturated_product({tuple.dp, tuple.cut.cp})));
+      std::numeric_limits<int>::max(), saturated_product({tuple.dp, tuple.sharding.cp})));
   // Default ZeRO stage: 1 where it means something, else the lowest the stack offers.
   if (pinned.zero) {
     tuple.zero = *pinned.zero;
@@ -144,8 +144,8 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
     }
   }
   tuple.shard_group = pinned.shard_group.value_or(data_ranks);
-  tuple.cut.sequence_parallel =
-      pinned.sequence_parallel.value_or(tuple.cut.tp > 1 && request.stack.sequence_parallel);
+  tuple.sharding.sequence_parallel =
+      pinned.sequence_parallel.value_or(tuple.sharding.tp > 1 && request.stack.sequence_parallel);
   tuple.recompute = pinned.recompute.value_or(pinned.selective_layers   ? Recompute::mixed
                                               : pinned.recompute_layers ? Recompute::full
                                                                         : Recompute::none);

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "core/calibration.hpp"
-#include "core/job.hpp"
-#include "core/model.hpp"
-#include "core/parallel_plan.hpp"
-#include "costmodel/stack.hpp"
+#include "core/framework/framework.hpp"
+#include "core/model/model.hpp"
+#include "core/plan/job.hpp"
+#include "core/plan/parallel_plan.hpp"
+#include "costmodel/calibration/calibration.hpp"
 #include "planner/operations.hpp"
-#include "topologies/topology.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon {
 
@@ -38,7 +38,7 @@ struct PlanRequest {
   ModelSpec model;
   TrainingJob job;
   ClusterTopology cluster;
-  Stack stack;
+  Framework stack;
   Calibration calibration;
   PlanConstraints constraints{};
   Bytes keep_free = 2_GiB;            ///< memory left to others
@@ -53,7 +53,7 @@ struct PlanRequest {
   Objective objective = Objective::step_time;
   std::optional<int>
       gpus_at_most{};  ///< search every GPU count up to it (choose() in objective.hpp)
-  Operations operations{};
+  TrainingEconomics economics{};
   std::vector<std::string> assumptions{};  ///< what was filled in by default, in words
 
   [[nodiscard]] Bytes usable_memory() const {

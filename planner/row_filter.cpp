@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "core/nearest.hpp"
-#include "core/number.hpp"
+#include "core/base/did_you_mean.hpp"
+#include "core/base/parse_quantity.hpp"
 
 namespace echelon {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "topologies/describe.hpp"
+#include "topologies/description/describe.hpp"
 
 namespace echelon {
 
@@ -33,10 +33,10 @@ constexpr int kTraysInUse = 16;
 // twice
 //   and half of it for PCIe 6 and 3, Infinity Fabric of MI250X 7 x 50, of MI300X and MI325X 7 x 64
 //   GB/s: stas00/ml-engineering@0030e63, network/README.md ("PCIe", "NVLink", "Infinity Fabric").
-// * NVLink-C2C of GB200 and GB300: topologies/clusters/gb200-nvl72.json.
+// * NVLink-C2C of GB200 and GB300: topologies/catalog/clusters/gb200-nvl72.json.
 // * A800: NVLink cut to 400 GB/s in both directions (tweakers.net/nieuws/203182, after Reuters);
 // H800
-//   likewise (topologies/clusters/dgx-h800.json).
+//   likewise (topologies/catalog/clusters/dgx-h800.json).
 // * MI355X: 7 links (AMD at Hot Chips 2025) of about 153 GB/s in both directions
 //   (humeconsulting.co, AMD MI355X).
 // * Cards without NVLink here: PCIe generation of the card's data sheet.

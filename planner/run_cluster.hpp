@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "core/result.hpp"
-#include "core/units.hpp"
-#include "costmodel/price.hpp"
+#include "core/base/result.hpp"
+#include "core/base/units.hpp"
+#include "costmodel/cost_model.hpp"
 #include "planner/runs_io.hpp"
-#include "topologies/topology.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon {
 

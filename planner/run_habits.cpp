@@ -186,7 +186,8 @@ RunHabits habits_of(const RunRow& row) {
   return old;
 }
 
-Result<PrecisionRecipe> recipe_of(const RunRow& row, const RunHabits& habits, const Stack& stack) {
+Result<PrecisionRecipe> recipe_of(const RunRow& row, const RunHabits& habits,
+                                  const Framework& stack) {
   // Autocast and MaxText keep fp32 weights and compute on 16-bit copies.
   const bool fp32_weights = row.precision == "fp32-autocast" || habits.software == "maxtext";
   std::string name = fp32_weights ? "bf16:fsdp-fp32-shards" : stack.default_precision;

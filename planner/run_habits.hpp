@@ -3,10 +3,10 @@
 
 #include <string_view>
 
-#include "core/job.hpp"
-#include "core/parallel_plan.hpp"
-#include "core/result.hpp"
-#include "costmodel/stack.hpp"
+#include "core/base/result.hpp"
+#include "core/framework/framework.hpp"
+#include "core/plan/job.hpp"
+#include "core/plan/parallel_plan.hpp"
 #include "planner/runs_io.hpp"
 
 namespace echelon {
@@ -33,6 +33,6 @@ struct RunHabits {
 /// so (compute dtype, fp32 weights under autocast, gradients kept and reduced in bf16).
 /// Error: a format this version does not price.
 [[nodiscard]] Result<PrecisionRecipe> recipe_of(const RunRow& row, const RunHabits& habits,
-                                                const Stack& stack);
+                                                const Framework& stack);
 
 }  // namespace echelon

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/product.hpp"
+#include "core/base/saturated_product.hpp"
 #include "planner/legality.hpp"
 #include "planner/run_cluster.hpp"
 #include "planner/run_habits.hpp"
@@ -71,13 +71,15 @@ Skip degrees_of(const RunRow& row, ParallelPlan& plan, std::int64_t& global_batc
   // Megatron takes tp for the experts, too, when nothing is said (--expert-tensor-parallel-size).
   plan.etp = whole(row.experts, 1) > 1 ? whole(row.etp, 1) : 1;
   if (!row.etp && plan.ep > 1 && plan.tp > 1) inferred.push_back("etp 1");
-  const std::int64_t cut =
+  const std::int64_t sharding =
       saturated_product({row.tp.value_or(1), row.cp.value_or(1), row.pp.value_or(1)});
   std::int64_t dp = whole(row.dp, 0);
   if (!row.dp && !row.gpus) return "the source does not say how many GPUs";
-  if (!row.dp) dp = *row.gpus / cut;
-  const std::int64_t gpus = row.gpus.value_or(saturated_product({cut, std::min(dp, kMostGpus)}));
-  if (gpus > kMostGpus || cut > kMostGpus || dp < 1 || saturated_product({cut, dp}) != gpus) {
+  if (!row.dp) dp = *row.gpus / sharding;
+  const std::int64_t gpus =
+      row.gpus.value_or(saturated_product({sharding, std::min(dp, kMostGpus)}));
+  if (gpus > kMostGpus || sharding > kMostGpus || dp < 1 ||
+      saturated_product({sharding, dp}) != gpus) {
     return fmt::format("tp {} x cp {} x pp {} x dp {} is not {} GPUs", plan.tp, plan.cp, plan.pp,
                        dp, gpus);
   }
@@ -192,7 +194,7 @@ std::int64_t job_of(const RunRow& row) {
 }
 
 /// Step 5: what is sharded and what overlaps. A feature the run used is one its stack has.
-void sharding_of(const RunRow& row, const RunHabits& habits, Stack& stack, ParallelPlan& plan,
+void sharding_of(const RunRow& row, const RunHabits& habits, Framework& stack, ParallelPlan& plan,
                  Notes& inferred) {
   plan.zero = std::min(whole(row.zero, habits.zero), 3);
   if (!row.zero && plan.dp > 1) inferred.push_back(fmt::format("ZeRO-{}", plan.zero));
@@ -212,10 +214,10 @@ void sharding_of(const RunRow& row, const RunHabits& habits, Stack& stack, Paral
     // run ahead again.
     const std::int64_t job = job_of(row);
     if (plan.pp == 1 && job < kFirstSweepEnds) {
-      if (row.grad_accumulation.value_or(2) > 1) stack.held_collectives *= 2;
-      stack.held_after = 0;
+      if (row.grad_accumulation.value_or(2) > 1) stack.pending_collective_buffers *= 2;
+      stack.pending_after = 0;
     } else if (plan.pp == 1 || job < kPipelinesFixed) {
-      stack.held_collectives = 0;
+      stack.pending_collective_buffers = 0;
     }
   }
   if (row.torch_compile.value_or(false)) stack.saves_gate_output = false;  // one fused kernel
@@ -296,7 +298,7 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const RunRow& row) {
   if (Skip skip = not_priced(row)) return SkippedRun{*std::move(skip)};
   if (Skip skip = nothing_measured(row)) return SkippedRun{*std::move(skip)};
   const RunHabits habits = habits_of(row);
-  Result<Stack> stack = find_stack(habits.stack);
+  Result<Framework> stack = find_framework(habits.stack);
   if (!stack) return SkippedRun{stack.error().found};
 
   Notes inferred;

@@ -6,13 +6,13 @@
 #include <variant>
 #include <vector>
 
-#include "core/job.hpp"
-#include "core/model.hpp"
-#include "core/parallel_plan.hpp"
-#include "costmodel/stack.hpp"
+#include "core/framework/framework.hpp"
+#include "core/model/model.hpp"
+#include "core/plan/job.hpp"
+#include "core/plan/parallel_plan.hpp"
 #include "planner/run_model.hpp"
 #include "planner/runs_io.hpp"
-#include "topologies/topology.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon {
 
@@ -21,7 +21,7 @@ struct MappedRun {
   ModelSpec model;
   TrainingJob job;
   ClusterTopology cluster;
-  Stack stack;  ///< ours; features the run evidently used are allowed
+  Framework stack;  ///< ours; features the run evidently used are allowed
   ParallelPlan plan;
   std::vector<std::string> inferred;  ///< blanks that were filled in, in words
   std::string substitute;  ///< why `stack` stands for another software; "" when it is that one

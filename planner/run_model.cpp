@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/model_io.hpp"
+#include "core/model/model_io.hpp"
 
 namespace echelon {
 

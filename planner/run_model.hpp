@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/model.hpp"
-#include "core/result.hpp"
+#include "core/base/result.hpp"
+#include "core/model/model.hpp"
 #include "planner/run_habits.hpp"
 #include "planner/runs_io.hpp"
 

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/nearest.hpp"
+#include "core/base/did_you_mean.hpp"
 
 namespace echelon {
 

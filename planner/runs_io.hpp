@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/result.hpp"
+#include "core/base/result.hpp"
 
 namespace echelon {
 

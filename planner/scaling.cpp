@@ -52,7 +52,7 @@ ScalingPoint scaling_point(const PlanRequest& request, const ParallelPlan& plan,
   sized.top = 1;
   sized.without_front = sized.objective != Objective::memory_headroom;
   free_data_parallel(sized.constraints);
-  const Result<Choice> choice = choose(sized, progress);
+  const Result<SearchResult> choice = optimize(sized, progress);
   if (!choice)
     point.why_none = choice.error().message();
   else if (const Candidate* winner = choice->report.winner())

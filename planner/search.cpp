@@ -9,10 +9,10 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/expects.hpp"
-#include "core/product.hpp"
-#include "costmodel/pipeline.hpp"
-#include "costmodel/stage_model.hpp"
+#include "core/base/expects.hpp"
+#include "core/base/saturated_product.hpp"
+#include "costmodel/time/pipeline.hpp"
+#include "costmodel/time/stage_model.hpp"
 #include "planner/bounds.hpp"
 #include "planner/candidates.hpp"
 #include "planner/finalists.hpp"
@@ -46,8 +46,8 @@ struct TooLarge {
 struct Base {
   Seconds least;  ///< no plan with these degrees takes less
   Tuple tuple;
-  const CutCosts* costs = nullptr;
-  Seconds work;     ///< least_work of the cut
+  const ShardingCosts* costs = nullptr;
+  Seconds work;     ///< least_work of the sharding
   Seconds slowest;  ///< what one stage takes at least
 };
 
@@ -55,7 +55,7 @@ struct Base {
 struct Uneven {
   Seconds least;
   Tuple tuple;
-  const CutCosts* costs = nullptr;
+  const ShardingCosts* costs = nullptr;
   Seconds balanced;  ///< its best plan with balanced stages
 };
 
@@ -101,14 +101,15 @@ class Search {
  public:
   explicit Search(const PlanRequest& request)
       : request_(request),
-        pricer_(request.model, request.job, request.cluster, request.stack, request.calibration),
+        cost_model_(request.model, request.job, request.cluster, request.stack,
+                    request.calibration),
         usable_(request.usable_memory()),
         recomputes_(recompute_values(request)) {}
 
   /// False when stopped by the caller.
   bool run(const Progress& progress);
   /// The best, simulated event by event while `progress` says that they are waited for.
-  PlanReport report(const Progress& progress);
+  SearchOutcome report(const Progress& progress);
   [[nodiscard]] bool found_legal() const {
     return counts_.fitting + counts_.too_large + counts_.bounded > 0;
   }
@@ -138,21 +139,22 @@ class Search {
   [[nodiscard]] std::optional<Rejection> broken_rule(const Tuple& tuple);
   Outcome visit_tuple(Tuple tuple, const Base& base, Seconds least);
   void note_unsplit(const Tuple& tuple, Seconds least);
-  void visit_mix(Tuple tuple, const CutCosts& costs, Seconds bound);
-  void visit_recompute(Tuple tuple, const CutCosts& costs);
-  void price(const Tuple& tuple, const CutCosts& costs);
+  void visit_mix(Tuple tuple, const ShardingCosts& costs, Seconds bound);
+  void visit_recompute(Tuple tuple, const ShardingCosts& costs);
+  void price(const Tuple& tuple, const ShardingCosts& costs);
   bool split_unevenly(const Progress& progress);
   void improve_split(const Uneven& open);
   [[nodiscard]] Seconds best_of_last(std::int64_t count) const;
   void accept(const Tuple& tuple, int split);
-  [[nodiscard]] int fewest_recomputed(Tuple tuple, int all, const CutCosts& costs);
-  [[nodiscard]] Bytes missing(const Tuple& tuple, const CutCosts& costs);
-  [[nodiscard]] Bytes least_missing(Tuple& tuple, const CutCosts& costs);
-  [[nodiscard]] bool frees_its_buffer(std::span<const Stage> stages, const CutCosts& costs) const;
+  [[nodiscard]] int fewest_recomputed(Tuple tuple, int all, const ShardingCosts& costs);
+  [[nodiscard]] Bytes missing(const Tuple& tuple, const ShardingCosts& costs);
+  [[nodiscard]] Bytes least_missing(Tuple& tuple, const ShardingCosts& costs);
+  [[nodiscard]] bool frees_its_buffer(std::span<const Stage> stages,
+                                      const ShardingCosts& costs) const;
   [[nodiscard]] Seconds least_time(const Tuple& tuple, const Base& base);
   [[nodiscard]] Seconds least_time_of_base(const Base& base);
   [[nodiscard]] Seconds least_time_with_traffic(const ParallelPlan& plan,
-                                                const CutCosts& costs) const;
+                                                const ShardingCosts& costs) const;
   /// The step time a new plan must beat to be among the top K.
   [[nodiscard]] Seconds incumbent() const {
     const Seconds limit = request_.no_slower_than.value_or(kNever);
@@ -165,11 +167,11 @@ class Search {
   [[nodiscard]] Candidate candidate(const Scored& scored) const;
 
   const PlanRequest& request_;
-  Pricer pricer_;
+  CostModel cost_model_;
   Bytes usable_;
   std::vector<Recompute> recomputes_;
   SearchCounts counts_;
-  std::map<Cut, CutCosts> cuts_;
+  std::map<LayerSharding, ShardingCosts> cuts_;
   std::vector<Base> bases_;
   std::size_t next_base_ = 0;
   std::vector<Scored> fitting_;
@@ -230,19 +232,19 @@ void Search::collect_degrees(int tp, int cp, int pp) {
   Tuple tuple;
   tuple.pp = pp;
   tuple.dp = dp;
-  tuple.cut.tp = tp;
-  tuple.cut.cp = cp;
-  tuple.cut.overlap_tp = pinned.overlap_tp.value_or(false);
+  tuple.sharding.tp = tp;
+  tuple.sharding.cp = cp;
+  tuple.sharding.overlap_tp = pinned.overlap_tp.value_or(false);
   tuple.rank_order = pinned.rank_order.value_or(RankOrder::dp_inside_pp);
   for (const CpComm comm : cp_comm_values(request_, cp)) {
     for (const ExpertGrid grid : expert_values(request_, tp, tp * cp * dp)) {
       for (const int microbatch : microbatch_values(request_, dp)) {
         for (const bool sequence_parallel : sequence_parallel_values(request_, tp)) {
-          tuple.cut.cp_comm = comm;
-          tuple.cut.ep = grid.ep;
-          tuple.cut.etp = grid.etp;
-          tuple.cut.microbatch = microbatch;
-          tuple.cut.sequence_parallel = sequence_parallel;
+          tuple.sharding.cp_comm = comm;
+          tuple.sharding.ep = grid.ep;
+          tuple.sharding.etp = grid.etp;
+          tuple.sharding.microbatch = microbatch;
+          tuple.sharding.sequence_parallel = sequence_parallel;
           add_base(tuple);
         }
       }
@@ -252,30 +254,30 @@ void Search::collect_degrees(int tp, int cp, int pp) {
 
 /// Work of all layers, embedding and head of one microbatch, nothing recomputed, nothing exposed by
 /// data parallelism: what the stages together take at least.
-Seconds least_work(const Pricer& pricer, const CutCosts& costs) {
+Seconds least_work(const CostModel& cost_model, const ShardingCosts& costs) {
   ParallelPlan bare;  // degrees without data parallelism: no ZeRO traffic
-  bare.tp = costs.cut.tp;
+  bare.tp = costs.sharding.tp;
   bare.pp = 1;
-  bare.microbatch = costs.cut.microbatch;
-  const StageModel model(pricer, bare, costs);
-  const int layers = pricer.model().layers;
-  const int moe = pricer.moe_before(layers);
+  bare.microbatch = costs.sharding.microbatch;
+  const StageModel model(cost_model, bare, costs);
+  const int layers = cost_model.model().layers;
+  const int moe = cost_model.moe_before(layers);
   return model.times({.index = 0, .layers = {layers - moe, moe}}).total();
 }
 
 /// What one of the stages takes at least because layers come whole.
-Seconds slowest_stage(const Pricer& pricer, const CutCosts& costs, int pp) {
+Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, int pp) {
   if (pp == 1) return Seconds{};
   ParallelPlan bare;
-  bare.tp = costs.cut.tp;
+  bare.tp = costs.sharding.tp;
   bare.pp = 2;
-  bare.microbatch = costs.cut.microbatch;
-  const StageModel model(pricer, bare, costs);
-  const Seconds most = full_stage(pricer, model, pp, fullest(pricer, pp), 0).total;
-  if (!pricer.one_kind()) return most;
-  const int moe = pricer.moe_before(1);
+  bare.microbatch = costs.sharding.microbatch;
+  const StageModel model(cost_model, bare, costs);
+  const Seconds most = full_stage(cost_model, model, pp, fullest(cost_model, pp), 0).total;
+  if (!cost_model.one_kind()) return most;
+  const int moe = cost_model.moe_before(1);
   const LayerAndEnds times = layer_and_ends(model, 2, {1 - moe, moe});
-  return std::max(most, least_slowest(pricer.model().layers, pp, times));
+  return std::max(most, least_slowest(cost_model.model().layers, pp, times));
 }
 
 /// Degrees that break a rule whatever the rest are rejected once, here.
@@ -285,10 +287,12 @@ void Search::add_base(const Tuple& tuple) {
           check_degrees(request_.model, request_.job, request_.cluster, request_.stack, plan_)) {
     return reject(*rejection);
   }
-  auto found = cuts_.find(tuple.cut);
-  if (found == cuts_.end()) found = cuts_.emplace(tuple.cut, pricer_.cut_costs(tuple.cut)).first;
-  const Seconds work = least_work(pricer_, found->second);
-  Base base{kNever, tuple, &found->second, work, slowest_stage(pricer_, found->second, tuple.pp)};
+  auto found = cuts_.find(tuple.sharding);
+  if (found == cuts_.end())
+    found = cuts_.emplace(tuple.sharding, cost_model_.sharding_costs(tuple.sharding)).first;
+  const Seconds work = least_work(cost_model_, found->second);
+  Base base{kNever, tuple, &found->second, work,
+            slowest_stage(cost_model_, found->second, tuple.pp)};
   base.slowest = std::max(base.slowest, work / tuple.pp);
   base.least = least_time_of_base(base);
   bases_.push_back(base);
@@ -300,8 +304,8 @@ void Search::add_base(const Tuple& tuple) {
 /// faster: Σt ≥ work and max t ≥ slowest, and the pipeline's time falls with neither.
 Seconds Search::least_time(const Tuple& tuple, const Base& base) {
   fill_degrees(request_, tuple, plan_);
-  const StageModel model(pricer_, plan_, *base.costs);
-  return (model.pipeline(base.work, base.slowest) + pricer_.calibration().step_fixed) *
+  const StageModel model(cost_model_, plan_, *base.costs);
+  return (model.pipeline(base.work, base.slowest) + cost_model_.calibration().step_fixed) *
          (1 + model.straggler_share());
 }
 
@@ -323,23 +327,25 @@ Seconds Search::least_time_of_base(const Base& base) {
 
 /// The same with what ZeRO moves in every microbatch, the first stage's optimizer
 /// step on its embedding.
-Seconds Search::least_time_with_traffic(const ParallelPlan& plan, const CutCosts& costs) const {
-  const StageModel model(pricer_, plan, costs);
+Seconds Search::least_time_with_traffic(const ParallelPlan& plan,
+                                        const ShardingCosts& costs) const {
+  const StageModel model(cost_model_, plan, costs);
   const int layers = request_.model.layers;
-  const int moe = pricer_.moe_before(layers);
+  const int moe = cost_model_.moe_before(layers);
   const int past = plan.pp == 1 ? 0 : plan.pp;  // a stage past the last: layers alone
   Seconds work = model.times({.index = past, .layers = {layers - moe, moe}}).total();
   Seconds slowest = work / plan.pp;
   if (plan.pp > 1) {
-    const int first = pricer_.moe_before(1);
+    const int first = cost_model_.moe_before(1);
     const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first});
     work += times.embedding + times.head;
-    slowest = std::max(work / plan.pp,
-                       full_stage(pricer_, model, plan.pp, fullest(pricer_, plan.pp), 0).total);
-    if (pricer_.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
+    slowest =
+        std::max(work / plan.pp,
+                 full_stage(cost_model_, model, plan.pp, fullest(cost_model_, plan.pp), 0).total);
+    if (cost_model_.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
   }
   const Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
-  return (model.pipeline(work, slowest) + optimizer + pricer_.calibration().step_fixed) *
+  return (model.pipeline(work, slowest) + optimizer + cost_model_.calibration().step_fixed) *
          (1 + model.straggler_share());
 }
 
@@ -462,7 +468,7 @@ std::optional<Rejection> Search::broken_rule(const Tuple& tuple) {
 /// Prices a tuple unless its bounds say that it can neither be listed nor lie on the Pareto front:
 /// `least` against the K best, and (least, smallest memory) against the front.
 Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least) {
-  const CutCosts& costs = *base.costs;
+  const ShardingCosts& costs = *base.costs;
   const PlanConstraints& pinned = request_.constraints;
   const bool pinned_counts = pinned.recompute_layers || pinned.selective_layers;
   // The second bound is this shard group's own: smaller groups move less.
@@ -485,14 +491,14 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
   }
   const std::int64_t priced = counts_.priced;
   if (shortage <= Bytes{}) visit_recompute(tuple, costs);
-  const bool chunks = tuple.vpp > 1 && request_.stack.any_layout && pricer_.one_kind();
+  const bool chunks = tuple.vpp > 1 && request_.stack.any_layout && cost_model_.one_kind();
   const bool splits = (chunks || tuple.schedule == ScheduleKind::one_f_one_b) && tuple.pp > 1 &&
                       !pinned.layers_per_stage && !pinned_counts;
   if (can_win && !splits && tuple.pp > 1 && !pinned.layers_per_stage) note_unsplit(tuple, least);
   const Seconds balanced = best_of_last(counts_.priced - priced);
   const bool least_held = splits && tuple.schedule == ScheduleKind::one_f_one_b;
   const bool may_fit = shortage <= Bytes{} || (splits && (some_can_win || least_held) &&
-                                               split_may_fit(pricer_, plan_, costs, usable_));
+                                               split_may_fit(cost_model_, plan_, costs, usable_));
   if (can_win && splits && may_fit) {
     uneven_.push_back({least, tuple, &costs, balanced});
   } else if (can_win && !splits && !pinned_counts) {
@@ -514,7 +520,8 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
   ++counts_.tuples;
   ++counts_.too_large;
   const TooLarge entry{shortage, tuple};
-  const auto [at, inserted] = closest_.try_emplace({tuple.cut.tp, tuple.cut.cp, tuple.pp}, entry);
+  const auto [at, inserted] =
+      closest_.try_emplace({tuple.sharding.tp, tuple.sharding.cp, tuple.pp}, entry);
   if (!inserted) at->second = std::min(at->second, entry);
   if (!may_fit && least_held) return Outcome::hopeless;
   return may_fit && some_can_win ? Outcome::open : Outcome::too_large;
@@ -523,7 +530,7 @@ Search::Outcome Search::visit_tuple(Tuple tuple, const Base& base, Seconds least
 /// Stacks that want equal chunks have one split alone.
 void Search::note_unsplit(const Tuple& tuple, Seconds least) {
   using enum OpenSplits::Kind;
-  const bool two_kinds = tuple.vpp > 1 && !pricer_.one_kind();
+  const bool two_kinds = tuple.vpp > 1 && !cost_model_.one_kind();
   if (tuple.vpp > 1 && !request_.stack.any_layout) return;
   unsplit_.push_back({two_kinds                                        ? interleaved_two_kinds
                       : tuple.schedule == ScheduleKind::zero_bubble_h1 ? zero_bubble_h1
@@ -534,18 +541,18 @@ void Search::note_unsplit(const Tuple& tuple, Seconds least) {
 
 /// Where layers cannot be split but each stage may recompute on its own: the fastest for each.
 /// Listed when it is faster than what the tuple's equal counts gave.
-void Search::visit_mix(Tuple tuple, const CutCosts& costs, Seconds bound) {
+void Search::visit_mix(Tuple tuple, const ShardingCosts& costs, Seconds bound) {
   if (!request_.stack.per_stage_recompute) return;
   for (const Recompute recompute : recomputes_) {
     if (recompute != Recompute::full && recompute != Recompute::mixed) continue;
     tuple.recompute = recompute;
     tuple.recompute_layers = 0;
     EXPECTS(fill_plan(request_, tuple, plan_), "a tuple that was legal before");
-    if (!recompute_each_stage(pricer_, costs, usable_, plan_)) continue;
+    if (!recompute_each_stage(cost_model_, costs, usable_, plan_)) continue;
     splits_.push_back(
         {plan_.layers_per_stage, plan_.recompute_layers, plan_.selective_layers, Seconds{}});
-    pricer_.price_memory(plan_, costs, memory_);
-    pricer_.price_time(plan_, costs, memory_.contents, time_);
+    cost_model_.price_memory(plan_, costs, memory_);
+    cost_model_.price_time(plan_, costs, memory_.contents, time_);
     if (time_.step >= bound) {
       splits_.pop_back();
       continue;
@@ -557,7 +564,7 @@ void Search::visit_mix(Tuple tuple, const CutCosts& costs, Seconds bound) {
 
 /// Recomputation costs time, so of the counts of fully recomputed layers only two matter: the
 /// fewest that fit (the fastest), and all (the smallest, for the Pareto front).
-void Search::visit_recompute(Tuple tuple, const CutCosts& costs) {
+void Search::visit_recompute(Tuple tuple, const ShardingCosts& costs) {
   const std::vector<int> layers = plan_.layers_per_stage;
   const int all = *std::max_element(layers.begin(), layers.end());
   const PlanConstraints& pinned = request_.constraints;
@@ -584,16 +591,16 @@ void Search::visit_recompute(Tuple tuple, const CutCosts& costs) {
   }
 }
 
-Bytes Search::missing(const Tuple& tuple, const CutCosts& costs) {
+Bytes Search::missing(const Tuple& tuple, const ShardingCosts& costs) {
   EXPECTS(fill_plan(request_, tuple, plan_), "a tuple that was legal before");
   if (plan_.recompute_layers.size() != static_cast<std::size_t>(plan_.pp)) return kHuge;
-  pricer_.price_memory(plan_, costs, memory_);
+  cost_model_.price_memory(plan_, costs, memory_);
   return memory_.peak_reserved - usable_;
 }
 
 /// The same with whatever recomputation leaves the least: of every layer, or none, for the buffer
 /// of the layer being recomputed can be larger than all it saves. Leaves the former in `tuple`.
-Bytes Search::least_missing(Tuple& tuple, const CutCosts& costs) {
+Bytes Search::least_missing(Tuple& tuple, const ShardingCosts& costs) {
   const auto missing_with = [&](Recompute recompute) {
     tuple.recompute = recompute;
     const bool counts = recompute == Recompute::full || recompute == Recompute::mixed;
@@ -612,11 +619,11 @@ Bytes Search::least_missing(Tuple& tuple, const CutCosts& costs) {
 }
 
 /// Whether the tightest stage, all of it recomputed, keeps less by more than that buffer.
-bool Search::frees_its_buffer(std::span<const Stage> stages, const CutCosts& costs) const {
+bool Search::frees_its_buffer(std::span<const Stage> stages, const ShardingCosts& costs) const {
   if (stages.empty()) return false;
   // The copy of ZeRO-1's gather takes the room that activations leave (StageModel::memory), and
   // fixed blocks are no sum over layers.
-  const Stack& stack = request_.stack;
+  const Framework& stack = request_.stack;
   const bool gathers = stack.zero1_gather_local + stack.zero1_gather_shard > 0;
   if (stack.fixed_blocks || (plan_.zero == 1 && gathers)) return false;
   const Stage& stage = stages[static_cast<std::size_t>(memory_.tightest_stage)];
@@ -636,7 +643,7 @@ bool Search::frees_its_buffer(std::span<const Stage> stages, const CutCosts& cos
 /// Fewest recomputed layers per stage with which the tuple fits (a multiple of vpp: every chunk
 /// alike), or 0 when none are needed. Bisection: memory falls with every further layer, and all of
 /// them are known to fit.
-int Search::fewest_recomputed(Tuple tuple, int all, const CutCosts& costs) {
+int Search::fewest_recomputed(Tuple tuple, int all, const ShardingCosts& costs) {
   tuple.recompute = Recompute::none;
   if (missing(tuple, costs) <= Bytes{}) return 0;
   tuple.recompute = Recompute::full;
@@ -650,14 +657,14 @@ int Search::fewest_recomputed(Tuple tuple, int all, const CutCosts& costs) {
   return std::min(all, high * tuple.vpp);
 }
 
-void Search::price(const Tuple& tuple, const CutCosts& costs) {
+void Search::price(const Tuple& tuple, const ShardingCosts& costs) {
   if (missing(tuple, costs) > Bytes{}) return;
   const PlanConstraints& pinned = request_.constraints;
   if ((pinned.recompute_layers || pinned.selective_layers) &&
       check_plan(request_.model, request_.job, request_.cluster, request_.stack, plan_)) {
     return;
   }
-  pricer_.price_time(plan_, costs, memory_.contents, time_);
+  cost_model_.price_time(plan_, costs, memory_.contents, time_);
   front_.add(time_.step, memory_.peak_reserved);
   accept(tuple, -1);
 }
@@ -701,15 +708,15 @@ void Search::improve_split(const Uneven& open) {
     tuple.recompute_layers = 0;
     EXPECTS(fill_plan(request_, tuple, plan_), "a tuple that was legal before");
     ++counts_.splits;
-    std::optional<Split> split = best_split(pricer_, plan_, *open.costs, usable_, bound);
+    std::optional<Split> split = best_split(cost_model_, plan_, *open.costs, usable_, bound);
     if (!split) continue;
     bound = split->step;
     splits_.push_back(*std::move(split));
     apply_split(splits_.back(), plan_);
     tuple.recompute_layers =
         *std::max_element(plan_.recompute_layers.begin(), plan_.recompute_layers.end());
-    pricer_.price_memory(plan_, *open.costs, memory_);
-    pricer_.price_time(plan_, *open.costs, memory_.contents, time_);
+    cost_model_.price_memory(plan_, *open.costs, memory_);
+    cost_model_.price_time(plan_, *open.costs, memory_.contents, time_);
     accept(tuple, static_cast<int>(splits_.size()) - 1);
   }
 }
@@ -720,7 +727,7 @@ Candidate Search::candidate(const Scored& scored) const {
   Candidate out;
   EXPECTS(fill_plan(request_, scored.tuple, out.plan), "a tuple that was legal before");
   if (scored.split >= 0) apply_split(splits_[static_cast<std::size_t>(scored.split)], out.plan);
-  out.prediction = pricer_.price(out.plan);
+  out.prediction = cost_model_.price(out.plan);
   out.fits = out.prediction.memory.peak_reserved <= usable_;
   return out;
 }
@@ -737,8 +744,8 @@ std::vector<RejectionCount> Search::rejections() const {
     out.push_back({RejectionReason::memory, counts_.too_large,
                    fmt::format("tp {} cp {} pp {} dp {} microbatch {} zero {}, all layers "
                                "recomputed: short by {:.2f} GiB",
-                               t.cut.tp, t.cut.cp, t.pp, t.dp, t.cut.microbatch, t.zero,
-                               best->missing.in(1_GiB))});
+                               t.sharding.tp, t.sharding.cp, t.pp, t.dp, t.sharding.microbatch,
+                               t.zero, best->missing.in(1_GiB))});
   }
   return out;
 }
@@ -766,8 +773,8 @@ std::vector<OpenSplits> Search::open_splits() const {
   return out;
 }
 
-PlanReport Search::report(const Progress& progress) {
-  PlanReport out;
+SearchOutcome Search::report(const Progress& progress) {
+  SearchOutcome out;
   std::sort(fitting_.begin(), fitting_.end());
   const auto top = std::min(fitting_.size(), static_cast<std::size_t>(request_.top));
   bool wanted = true;
@@ -777,7 +784,7 @@ PlanReport Search::report(const Progress& progress) {
     wanted = wanted && (i == 0 || !progress || progress(1.0));
     if (!wanted) continue;
     Candidate& finalist = out.candidates.back();
-    finalist.simulated_step = simulated_step(pricer_, finalist.plan, finalist.prediction);
+    finalist.simulated_step = simulated_step(cost_model_, finalist.plan, finalist.prediction);
   }
   // The front over balanced splits and the listed plans: fastest first, a running minimum.
   Bytes smallest{-1};
@@ -796,7 +803,7 @@ PlanReport Search::report(const Progress& progress) {
     std::sort(misses.begin(), misses.end());
     constexpr std::size_t kShown = 3;
     for (std::size_t i = 0; i < std::min(kShown, misses.size()); ++i) {
-      out.near_misses.push_back(near_miss(request_, misses[i].tuple));
+      out.nearest_infeasible.push_back(nearest_infeasible(request_, misses[i].tuple));
     }
   }
   return out;
@@ -838,7 +845,7 @@ std::string_view name_of(OpenSplits::Kind kind) {
   return "?";
 }
 
-Result<PlanReport> search(const PlanRequest& request, const Progress& progress) {
+Result<SearchOutcome> search(const PlanRequest& request, const Progress& progress) {
   if (auto error = contradiction(request)) return *error;
   Search search(request);
   const bool finished = search.run(progress);
@@ -852,7 +859,7 @@ Result<PlanReport> search(const PlanRequest& request, const Progress& progress) 
     return input_error("the constraints", "no legal configuration",
                        "degrees that divide the model, the batch and the GPUs", reasons);
   }
-  PlanReport report = search.report(progress);
+  SearchOutcome report = search.report(progress);
   report.exhaustive = finished;
   report.gap = finished ? 0 : search.gap();
   report.open_splits = search.open_splits();
@@ -863,11 +870,11 @@ Result<PlanReport> search(const PlanRequest& request, const Progress& progress) 
 Result<Candidate> predict(const PlanRequest& request) {
   Result<ParallelPlan> plan = plan_from_constraints(request);
   if (!plan) return plan.error();
-  const Pricer pricer(request.model, request.job, request.cluster, request.stack,
-                      request.calibration);
+  const CostModel cost_model(request.model, request.job, request.cluster, request.stack,
+                             request.calibration);
   Candidate out;
   out.plan = *std::move(plan);
-  out.prediction = pricer.price(out.plan);
+  out.prediction = cost_model.price(out.plan);
   out.fits = out.prediction.memory.peak_reserved <= request.usable_memory();
   return out;
 }

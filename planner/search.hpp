@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "costmodel/price.hpp"
+#include "costmodel/cost_model.hpp"
 #include "planner/legality.hpp"
 #include "planner/request.hpp"
 
@@ -16,7 +16,7 @@ namespace echelon {
 
 struct Candidate {
   ParallelPlan plan;
-  Prediction prediction;
+  PlanCosts prediction;
   bool fits = false;
   std::optional<Seconds> simulated_step{};  ///< finalists only: planner/finalists.hpp
 };
@@ -29,7 +29,7 @@ struct RejectionCount {
 };
 
 /// A plan that would have been right but for one thing.
-struct NearMiss {
+struct NearestInfeasible {
   Candidate candidate;
   int stage = 0;
   Bytes missing;    ///< reserved peak minus usable memory on that stage
@@ -60,12 +60,12 @@ struct OpenSplits {
 };
 [[nodiscard]] std::string_view name_of(OpenSplits::Kind kind);  ///< "interleaved-two-kinds"
 
-struct PlanReport {
+struct SearchOutcome {
   std::vector<Candidate> candidates;  ///< best first, at most request.top; the winner is [0]
   std::vector<Candidate> pareto;      ///< no other plan is both faster and smaller; fastest first;
                                       ///< empty with request.without_front
   std::vector<RejectionCount> rejected;
-  std::vector<NearMiss> near_misses;  ///< filled when nothing fits, closest first
+  std::vector<NearestInfeasible> nearest_infeasible;  ///< filled when nothing fits, closest first
   SearchCounts counts;
   bool exhaustive = true;               ///< every tuple was priced or bounded
   std::vector<OpenSplits> open_splits;  ///< … but of these their other splits were not
@@ -84,7 +84,8 @@ using Progress = std::function<bool(double)>;
 /// memory, then by the tuple itself. Best bound first; `request.exhaustive` prices every tuple,
 /// with the same result. Error when the constraints contradict each other or leave no legal tuple
 /// (each reason named).
-[[nodiscard]] Result<PlanReport> search(const PlanRequest& request, const Progress& progress = {});
+[[nodiscard]] Result<SearchOutcome> search(const PlanRequest& request,
+                                           const Progress& progress = {});
 
 /// The plan the request's constraints describe, priced.
 [[nodiscard]] Result<Candidate> predict(const PlanRequest& request);

@@ -173,7 +173,7 @@ std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candida
     // The winner is no slower than a plan that is there to be found.
     if (s.kept && s.kept->fits) changed->no_slower_than = s.kept->prediction.time.step;
     bool stopped = false;
-    const Result<Choice> choice = choose(*changed, [&](double) {
+    const Result<SearchResult> choice = optimize(*changed, [&](double) {
       stopped = progress && !progress(done);
       return !stopped;
     });

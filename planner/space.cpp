@@ -17,8 +17,8 @@ bool contains_plan(const std::vector<Candidate>& all, const Candidate& one) {
 
 }  // namespace
 
-std::vector<SpacePlan> plans_of(const PlanRequest& request, const PlanReport& report) {
-  std::vector<SpacePlan> plans;
+std::vector<RankedPlan> plans_of(const PlanRequest& request, const SearchOutcome& report) {
+  std::vector<RankedPlan> plans;
   plans.reserve(report.candidates.size() + report.pareto.size());
   const Candidate* winner = report.winner();
   const auto tied_with_winner = [&](const Candidate& candidate) {

@@ -8,7 +8,7 @@
 
 namespace echelon {
 
-struct SpacePlan {
+struct RankedPlan {
   const Candidate* candidate = nullptr;  ///< in the report
   /// 1 for the winner; nothing for plans of the front that are not among the best listed ones:
   /// others, which were not kept, may be between.
@@ -18,6 +18,7 @@ struct SpacePlan {
 };
 
 /// Listed plans best first, then the rest of the front, fastest first. Valid as long as `report`.
-[[nodiscard]] std::vector<SpacePlan> plans_of(const PlanRequest& request, const PlanReport& report);
+[[nodiscard]] std::vector<RankedPlan> plans_of(const PlanRequest& request,
+                                               const SearchOutcome& report);
 
 }  // namespace echelon

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "planner/bounds.hpp"
 #include "planner/legality.hpp"
 #include "planner/recompute.hpp"
@@ -51,19 +51,19 @@ void insert(std::vector<State>& front, const State& state) {
 
 class Programme {
  public:
-  Programme(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs, Bytes usable,
-            Seconds bound)
-      : pricer_(pricer),
+  Programme(const CostModel& cost_model, const ParallelPlan& plan, const ShardingCosts& costs,
+            Bytes usable, Seconds bound)
+      : cost_model_(cost_model),
         plan_(plan),
-        model_(pricer, plan, costs),
+        model_(cost_model, plan, costs),
         usable_(usable),
         bound_(bound),
-        layers_(pricer.model().layers),
+        layers_(cost_model.model().layers),
         options_(static_cast<std::size_t>(plan.pp)) {
-    const Calibration& c = pricer.calibration();
+    const Calibration& c = cost_model.calibration();
     fixed_ = c.step_fixed;
     stretch_ = 1 + model_.straggler_share();
-    one_kind_ = pricer.one_kind();
+    one_kind_ = cost_model.one_kind();
   }
 
   /// `uniform` < 0: every stage recomputes what is fastest for it; else min(uniform, its layers).
@@ -82,7 +82,7 @@ class Programme {
   /// The options of one stage and first layer, shared by all states that end there.
   const Option& row(int stage, int begin, int end);
   [[nodiscard]] int fewest(int stage) const {
-    return fewest_layers(pricer_.stack(), plan_.pp, plan_.vpp, stage);
+    return fewest_layers(cost_model_.stack(), plan_.pp, plan_.vpp, stage);
   }
   [[nodiscard]] LayerCounts count(int begin, int end) const;
   [[nodiscard]] bool holds(int stage, int begin, int end, int uniform) const;
@@ -97,7 +97,7 @@ class Programme {
               std::vector<std::vector<State>>& next);
   [[nodiscard]] Split trace(int index) const;
 
-  const Pricer& pricer_;
+  const CostModel& cost_model_;
   const ParallelPlan& plan_;
   StageModel model_;
   Bytes usable_;
@@ -118,7 +118,7 @@ class Programme {
 };
 
 LayerCounts Programme::count(int begin, int end) const {
-  const int moe = pricer_.moe_before(end) - pricer_.moe_before(begin);
+  const int moe = cost_model_.moe_before(end) - cost_model_.moe_before(begin);
   return {end - begin - moe, moe};
 }
 
@@ -161,8 +161,8 @@ Option Programme::option(int stage_index, int begin, int end) {
   if (counted) {
     made.feasible = model_.reserved(model_.memory(stage)) <= usable_;
   } else {
-    const auto layers = pricer_.moe_before().subspan(static_cast<std::size_t>(begin),
-                                                     static_cast<std::size_t>(end - begin) + 1);
+    const auto layers = cost_model_.moe_before().subspan(static_cast<std::size_t>(begin),
+                                                         static_cast<std::size_t>(end - begin) + 1);
     made.feasible = choose_recompute(model_, plan_.recompute, layers, usable_, stage);
   }
   if (made.feasible) made.price = price(stage);
@@ -191,8 +191,8 @@ void Programme::find_rest() {
 
 Seconds Programme::lower_bound(int uniform) {
   if (rest_.empty()) find_rest();
-  const FullStage full =
-      full_stage(pricer_, model_, plan_.pp, fullest(pricer_, plan_.pp), std::max(0, uniform));
+  const FullStage full = full_stage(cost_model_, model_, plan_.pp, fullest(cost_model_, plan_.pp),
+                                    std::max(0, uniform));
   const Seconds sum = rest(0) + ends_.embedding + ends_.head + full.again;
   slowest_ = std::max(sum / plan_.pp, full.total);
   if (one_kind_) slowest_ = std::max(slowest_, least_slowest(layers_, plan_.pp, ends_));
@@ -201,7 +201,7 @@ Seconds Programme::lower_bound(int uniform) {
 
 bool Programme::holds_more_than(int layers) {
   if (rest_.empty()) find_rest();
-  const Seconds slowest = full_stage(pricer_, model_, plan_.pp, layers + 1, layers).total;
+  const Seconds slowest = full_stage(cost_model_, model_, plan_.pp, layers + 1, layers).total;
   const Seconds sum = std::max(slowest, rest(0) + ends_.embedding + ends_.head);
   return (model_.pipeline(sum, slowest) + fixed_) * stretch_ < bound_;
 }
@@ -347,26 +347,26 @@ std::optional<Split> Programme::solve(int uniform) {
 
 }  // namespace
 
-bool split_may_fit(const Pricer& pricer, const ParallelPlan& plan, const CutCosts& costs,
-                   Bytes usable) {
-  return Programme(pricer, plan, costs, usable, kUnbounded).may_fit(-1);
+bool split_may_fit(const CostModel& cost_model, const ParallelPlan& plan,
+                   const ShardingCosts& costs, Bytes usable) {
+  return Programme(cost_model, plan, costs, usable, kUnbounded).may_fit(-1);
 }
 
-std::optional<Split> best_split(const Pricer& pricer, const ParallelPlan& plan,
-                                const CutCosts& costs, Bytes usable, Seconds bound) {
-  EXPECTS(plan.vpp == 1 || pricer.one_kind(), "chunks of layers of one kind");
-  Programme programme(pricer, plan, costs, usable, bound);
+std::optional<Split> best_split(const CostModel& cost_model, const ParallelPlan& plan,
+                                const ShardingCosts& costs, Bytes usable, Seconds bound) {
+  EXPECTS(plan.vpp == 1 || cost_model.one_kind(), "chunks of layers of one kind");
+  Programme programme(cost_model, plan, costs, usable, bound);
   if (programme.lower_bound(0) >= bound) return std::nullopt;
   const auto solve = [&](int uniform) -> std::optional<Split> {
     if (!programme.may_fit(uniform)) return std::nullopt;
     return programme.solve(uniform);
   };
-  if (plan.recompute == Recompute::none || pricer.stack().per_stage_recompute ||
+  if (plan.recompute == Recompute::none || cost_model.stack().per_stage_recompute ||
       plan.recompute == Recompute::selective) {
     return solve(-1);
   }
   if (!programme.may_fit(-1)) return std::nullopt;
-  const int layers = pricer.model().layers;
+  const int layers = cost_model.model().layers;
   // Of a chunk each and more, more recomputed layers need less memory; none need no buffer for it.
   int low = 0;
   int high = (layers + plan.vpp - 1) / plan.vpp;

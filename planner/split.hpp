@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "costmodel/stage_model.hpp"
+#include "costmodel/time/stage_model.hpp"
 
 namespace echelon {
 
@@ -31,12 +31,13 @@ struct Split {
 /// Σ t has fewer by the same amount: dominance holds for them too.
 /// Source: pipeline partition with Pareto fronts, ours; objective of Alpa (arXiv 2201.12023).
 /// Checked by: tests/planner/split_test.cpp (against all compositions).
-[[nodiscard]] std::optional<Split> best_split(const Pricer& pricer, const ParallelPlan& plan,
-                                              const CutCosts& costs, Bytes usable, Seconds bound);
+[[nodiscard]] std::optional<Split> best_split(const CostModel& cost_model, const ParallelPlan& plan,
+                                              const ShardingCosts& costs, Bytes usable,
+                                              Seconds bound);
 
 /// False when no split of the layers fits, whatever `plan.recompute` lets each stage recompute.
 /// Cheap; true is no promise (layers of two kinds are not looked at).
-[[nodiscard]] bool split_may_fit(const Pricer& pricer, const ParallelPlan& plan,
-                                 const CutCosts& costs, Bytes usable);
+[[nodiscard]] bool split_may_fit(const CostModel& cost_model, const ParallelPlan& plan,
+                                 const ShardingCosts& costs, Bytes usable);
 
 }  // namespace echelon

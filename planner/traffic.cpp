@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/process_grid.hpp"
+#include "core/plan/process_grid.hpp"
 
 namespace echelon {
 
@@ -53,8 +53,9 @@ class LongestStage {
         experts ? static_cast<double>(request_.model.moe_layers()) / request_.model.layers : 1.0;
     const double passes = microbatches_ * layers_ * share;
     std::vector<Traffic> out;
-    const OperatorList operators = layer_operators(request_.model, request_.job, request_.stack,
-                                                   cut_of(plan_), experts ? LayerKind::moe : kind_);
+    const OperatorList operators =
+        layer_operators(request_.model, request_.job, request_.stack, sharding_of(plan_),
+                        experts ? LayerKind::moe : kind_);
     for (const Operator& op : operators.view()) {
       if (op.group != group) continue;
       const auto add = [&](CollectiveKind kind, double times) {
@@ -67,7 +68,7 @@ class LongestStage {
   }
 
   [[nodiscard]] std::vector<Traffic> of_data() const {
-    const CutCosts costs = cut_costs();
+    const ShardingCosts costs = sharding_costs();
     const PrecisionRecipe& recipe = request_.job.precision;
     const double parameters = layers_ * costs.of(kind_).parameters + costs.embedding_parameters;
     const Bytes gradients{parameters * recipe.reduced_gradient};
@@ -80,14 +81,15 @@ class LongestStage {
   }
 
   [[nodiscard]] std::vector<Traffic> of_pipeline() const {
-    return {{CollectiveKind::send_recv, 2 * microbatches_ * plan_.vpp, cut_costs().layer_input}};
+    return {
+        {CollectiveKind::send_recv, 2 * microbatches_ * plan_.vpp, sharding_costs().layer_input}};
   }
 
  private:
-  [[nodiscard]] CutCosts cut_costs() const {
-    return Pricer(request_.model, request_.job, request_.cluster, request_.stack,
-                  request_.calibration)
-        .cut_costs(plan_);
+  [[nodiscard]] ShardingCosts sharding_costs() const {
+    return CostModel(request_.model, request_.job, request_.cluster, request_.stack,
+                     request_.calibration)
+        .sharding_costs(plan_);
   }
 
   const PlanRequest& request_;

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "costmodel/collectives.hpp"
+#include "costmodel/collectives/collectives.hpp"
 #include "planner/search.hpp"
 
 namespace echelon {

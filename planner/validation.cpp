@@ -9,9 +9,9 @@
 #include <utility>
 #include <variant>
 
-#include "core/expects.hpp"
-#include "costmodel/price.hpp"
-#include "costmodel/stage_model.hpp"
+#include "core/base/expects.hpp"
+#include "costmodel/cost_model.hpp"
+#include "costmodel/time/stage_model.hpp"
 #include "planner/folds.hpp"
 #include "planner/memory_figure.hpp"
 #include "planner/row_filter.hpp"
@@ -90,10 +90,10 @@ ValidatedRow predict_row(const RunRow& row, const CalibrationBook& book, RunMapp
   }
   Calibration used = *calibration;
   if (!options.calibration) out.nearest = nearest_for(run, used);
-  Pricer pricer(run.model, run.job, run.cluster, run.stack, used);
-  if (const auto network = measured_network(row, run.cluster)) pricer.set_network(*network);
-  pricer.simplify(options.simplified);
-  const Prediction prediction = pricer.price(run.plan);
+  CostModel cost_model(run.model, run.job, run.cluster, run.stack, used);
+  if (const auto network = measured_network(row, run.cluster)) cost_model.set_network(*network);
+  cost_model.ablate(options.ablated);
+  const PlanCosts prediction = cost_model.price(run.plan);
   if (!prediction.time.step.is_finite()) {
     out.skipped = "the predicted time is not finite";
     return out;
@@ -105,8 +105,8 @@ ValidatedRow predict_row(const RunRow& row, const CalibrationBook& book, RunMapp
   out.calibration = calibration->name;
   out.evidence = calibration->evidence;
   if (out.measured_step) out.time_error = *out.predicted_step / *out.measured_step - 1;
-  const CutCosts costs = pricer.cut_costs(run.plan);
-  const StageModel model(pricer, run.plan, costs);
+  const ShardingCosts costs = cost_model.sharding_costs(run.plan);
+  const StageModel model(cost_model, run.plan, costs);
   add_memory(row, model, prediction.memory, used.fits_margin, out, run.inferred);
   add_static(row, model, prediction.memory, out);
   out.inferred = !run.inferred.empty();

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "core/calibration.hpp"
-#include "core/cost.hpp"
-#include "core/result.hpp"
-#include "core/units.hpp"
-#include "costmodel/price.hpp"
+#include "core/base/result.hpp"
+#include "core/base/units.hpp"
+#include "core/plan/cost.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "costmodel/cost_model.hpp"
 #include "planner/calibration_book.hpp"
 #include "planner/error_summary.hpp"
 #include "planner/noise.hpp"
@@ -89,8 +89,8 @@ struct ValidationOptions {
   /// table: with a book that has not seen the row's fold it is judged out of fold.
   std::vector<CalibrationBook> books{};
   std::vector<std::size_t> part{};
-  Simplified simplified = Simplified::nothing;  ///< the model that predicts; for ablations
-  std::string where;                            ///< planner/row_filter.hpp
+  AblatedFeature ablated = AblatedFeature::nothing;  ///< the model that predicts; for ablations
+  std::string where;                                 ///< planner/row_filter.hpp
 };
 
 /// Predicts every row. Error: a filter that cannot be read (reported at "--where"). A row that

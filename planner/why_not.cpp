@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/product.hpp"
+#include "core/base/saturated_product.hpp"
 #include "planner/candidates.hpp"
 #include "planner/pinning.hpp"
 
@@ -71,7 +71,7 @@ Rejection broken_rule(const PlanRequest& request) {
   // The rest by example: fill what is open with the defaults and see what is said.
   const Result<ParallelPlan> plan = plan_from_constraints(request);
   if (!plan) return {contradictory, plan.error().found + ": " + plan.error().expected};
-  const Result<PlanReport> report = search(request);
+  const Result<SearchOutcome> report = search(request);
   return {contradictory, report ? "no legal plan" : report.error().hint};
 }
 
@@ -151,7 +151,7 @@ std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstrai
 std::optional<Candidate> best_with(const PlanRequest& request, const PlanConstraints& pinned) {
   PlanRequest changed = request;
   changed.constraints = pinned;
-  const Result<Choice> choice = choose(changed);
+  const Result<SearchResult> choice = optimize(changed);
   if (!choice || choice->report.winner() == nullptr) return std::nullopt;
   return *choice->report.winner();
 }
@@ -199,7 +199,7 @@ WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const C
   PlanRequest changed = request;
   changed.gpus_at_most.reset();
   changed.constraints = overlaid(request.constraints, asked);
-  const Result<Choice> choice = choose(changed);
+  const Result<SearchResult> choice = optimize(changed);
   WhyNot out;
   if (choice && choice->report.winner() != nullptr) {
     out.asked = *choice->report.winner();
@@ -217,7 +217,7 @@ WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const C
     return out;
   }
   if (choice) {
-    const NearMiss& miss = choice->report.near_misses.front();
+    const NearestInfeasible& miss = choice->report.nearest_infeasible.front();
     out.verdict = WhyNot::Verdict::too_large;
     out.asked = miss.candidate;
     out.stage = miss.stage;

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/calibration.hpp"
-#include "core/measurements.hpp"
-#include "report/style.hpp"
+#include "core/run/measurements.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon {
 

@@ -6,8 +6,8 @@
 #include <array>
 #include <iterator>
 
-#include "report/table.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
+#include "report/text/table.hpp"
 
 namespace echelon {
 

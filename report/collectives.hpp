@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/calibration.hpp"
-#include "costmodel/collectives_fit.hpp"
-#include "report/style.hpp"
-#include "topologies/topology.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "costmodel/collectives/collectives_fit.hpp"
+#include "report/terminal_style.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon {
 

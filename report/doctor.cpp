@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "report/table.hpp"
+#include "report/text/table.hpp"
 
 namespace echelon {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "report/style.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon {
 

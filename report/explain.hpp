@@ -8,7 +8,7 @@
 #include "planner/explain.hpp"
 #include "planner/why_not.hpp"
 #include "report/plan_files.hpp"
-#include "report/style.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon {
 

@@ -7,7 +7,7 @@
 
 #include "planner/fitting.hpp"
 #include "planner/learning.hpp"
-#include "report/style.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon {
 

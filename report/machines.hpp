@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "core/model.hpp"
-#include "core/model_io.hpp"
-#include "report/style.hpp"
-#include "topologies/topology.hpp"
+#include "core/model/model.hpp"
+#include "core/model/model_io.hpp"
+#include "report/terminal_style.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon {
 

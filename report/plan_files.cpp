@@ -2,16 +2,16 @@
 
 #include <fmt/format.h>
 
-#include "core/fingerprint.hpp"
-#include "core/packed_text.hpp"
-#include "costmodel/calibration_io.hpp"
-#include "costmodel/schedule/of_plan.hpp"
-#include "topologies/description.hpp"
+#include "core/base/compressed_text.hpp"
+#include "core/base/content_hash.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/schedule/lower_plan.hpp"
+#include "topologies/description/description.hpp"
 
 namespace echelon {
 
-PredictedCosts costs_of(const Candidate& candidate) {
-  const Prediction& p = candidate.prediction;
+Prediction prediction_of(const Candidate& candidate) {
+  const PlanCosts& p = candidate.prediction;
   return {.evidence = p.evidence,
           .fits = candidate.fits,
           .capacity = p.memory.capacity,
@@ -44,25 +44,25 @@ PlanFile plan_file_of(const PlanRequest& request, const Candidate& candidate,
           .cluster_hash = {},
           .calibration_hash = {},
           .plan = candidate.plan,
-          .predicted = costs_of(candidate),
+          .predicted = prediction_of(candidate),
           .program = {}};
 }
 
 std::string hash_of(const ClusterTopology& cluster) {
-  return fingerprint(canonical_json(cluster.machine()));
+  return content_hash(canonical_json(cluster.machine()));
 }
 
 std::string hash_of(const Calibration& calibration) {
-  return fingerprint(calibration_to_json(calibration));
+  return content_hash(calibration_to_json(calibration));
 }
 
 Result<PlanFile> complete_plan_file(const PlanRequest& request, const Candidate& candidate,
                                     const Provenance& provenance) {
   // About 100 bytes of text and 500 of memory each while it is lowered.
   constexpr double kMostInstructions = 2.5e6;
-  const Pricer pricer(request.model, request.job, request.cluster, request.stack,
-                      request.calibration);
-  const double instructions = instructions_of(pricer, candidate.plan);
+  const CostModel cost_model(request.model, request.job, request.cluster, request.stack,
+                             request.calibration);
+  const double instructions = instructions_of(cost_model, candidate.plan);
   if (instructions > kMostInstructions) {
     return input_error("--output", fmt::format("a step of about {:.2g} instructions", instructions),
                        fmt::format("at most {:.2g}", kMostInstructions),
@@ -72,7 +72,8 @@ Result<PlanFile> complete_plan_file(const PlanRequest& request, const Candidate&
   file.assumptions = request.assumptions;
   file.cluster_hash = hash_of(request.cluster);
   file.calibration_hash = hash_of(request.calibration);
-  file.program = to_text(schedule_of(pricer, candidate.plan, candidate.prediction.memory.contents));
+  file.program =
+      to_text(schedule_of(cost_model, candidate.plan, candidate.prediction.memory.contents));
   EXPECTS(static_cast<std::int64_t>(file.program.size()) <= kPackedAtMost,
           "the bound on instructions bounds the text");
   return file;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/plan_file.hpp"
+#include "core/plan/plan_file.hpp"
 #include "planner/request.hpp"
 #include "planner/search.hpp"
 
@@ -16,7 +16,7 @@ struct Provenance {
   std::string calibration_path;  ///< empty for a shipped calibration
 };
 
-[[nodiscard]] PredictedCosts costs_of(const Candidate& candidate);
+[[nodiscard]] Prediction prediction_of(const Candidate& candidate);
 /// What reports show of a candidate: no assumptions, hashes or program.
 [[nodiscard]] PlanFile plan_file_of(const PlanRequest& request, const Candidate& candidate,
                                     const Provenance& provenance);

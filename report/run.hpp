@@ -3,10 +3,10 @@
 
 #include <string>
 
-#include "core/run_report.hpp"
-#include "core/schedule.hpp"
-#include "costmodel/schedule/of_plan.hpp"
-#include "report/style.hpp"
+#include "core/run/run_report.hpp"
+#include "core/schedule/schedule.hpp"
+#include "costmodel/schedule/lower_plan.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon {
 

@@ -9,7 +9,7 @@
 
 #include "planner/ablation.hpp"
 #include "planner/validation.hpp"
-#include "report/style.hpp"
+#include "report/terminal_style.hpp"
 
 namespace echelon {
 

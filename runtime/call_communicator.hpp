@@ -1,7 +1,7 @@
 // CallCommunicator: a communicator whose operations are one, told by a Call.
 #pragma once
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/call.hpp"
 #include "runtime/communicator.hpp"
 

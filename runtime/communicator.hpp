@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/units.hpp"
+#include "core/base/units.hpp"
 #include "runtime/element.hpp"
 
 namespace echelon {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/units.hpp"
+#include "core/base/units.hpp"
 #include "runtime/failure.hpp"
 
 namespace echelon {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "core/measurements.hpp"
-#include "core/plan_file.hpp"
-#include "core/result.hpp"
+#include "core/base/result.hpp"
+#include "core/plan/plan_file.hpp"
+#include "core/run/measurements.hpp"
 #include "runtime/processor.hpp"
 
 namespace echelon {

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "core/files.hpp"
+#include "core/base/files.hpp"
 
 namespace echelon {
 

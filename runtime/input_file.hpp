@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "core/result.hpp"
+#include "core/base/result.hpp"
 
 namespace echelon {
 

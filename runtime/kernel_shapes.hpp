@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/attention.hpp"
+#include "core/model/attention.hpp"
 
 namespace echelon {
 

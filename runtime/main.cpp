@@ -18,8 +18,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/files.hpp"
-#include "core/launch.hpp"
+#include "core/base/files.hpp"
+#include "core/run/launch.hpp"
 #include "runtime/cuda_plugin.hpp"
 #include "runtime/measure/machine.hpp"
 #include "runtime/measure/parts.hpp"

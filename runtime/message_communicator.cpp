@@ -10,7 +10,7 @@
 #include <new>
 #include <vector>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/ordered_reduction.hpp"
 

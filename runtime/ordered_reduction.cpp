@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 
 namespace echelon {
 namespace {

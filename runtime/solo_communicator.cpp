@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 
 namespace echelon {
 namespace {

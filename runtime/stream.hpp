@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/schedule.hpp"
+#include "core/schedule/schedule.hpp"
 #include "runtime/executor/device.hpp"
 
 namespace echelon {

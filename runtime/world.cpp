@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "core/expects.hpp"
-#include "core/process_grid.hpp"
+#include "core/base/expects.hpp"
+#include "core/plan/process_grid.hpp"
 #include "runtime/thread_communicator.hpp"
 
 namespace echelon {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/model.hpp"
-#include "core/parallel_plan.hpp"
+#include "core/model/model.hpp"
+#include "core/plan/parallel_plan.hpp"
 #include "runtime/call.hpp"
 #include "runtime/crew.hpp"
 

@@ -5,7 +5,7 @@ set -eu
 plan=${1:-./plan}
 case $plan in /* | ./*) ;; *) plan=$PWD/$plan ;; esac
 cd "$(dirname -- "$(readlink -f -- "$0")")/.."
-for file in costmodel/calibrations/*.json; do
+for file in costmodel/catalog/calibrations/*.json; do
   if grep -q '"evidence": "calibrated"' "$file"; then rm -- "$file"; fi
 done
-"$plan" fit tests/validation/runs.csv --quiet -o costmodel/calibrations
+"$plan" fit tests/validation/runs.csv --quiet -o costmodel/catalog/calibrations

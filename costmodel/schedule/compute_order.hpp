@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/schedule.hpp"
+#include "core/schedule/schedule.hpp"
 
 namespace echelon {
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "core/schedule.hpp"
-#include "core/units.hpp"
+#include "core/base/units.hpp"
+#include "core/schedule/schedule.hpp"
 
 namespace echelon {
 

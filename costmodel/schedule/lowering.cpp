@@ -4,7 +4,7 @@
 #include <span>
 #include <tuple>
 
-#include "costmodel/schedule/draft.hpp"
+#include "costmodel/schedule/schedule_draft.hpp"
 
 namespace echelon {
 namespace {
@@ -27,7 +27,7 @@ class Successors {
   std::vector<std::uint32_t> to_;
 };
 
-std::vector<Seconds> durations_of(const Draft& draft, const ScheduleCosts& costs) {
+std::vector<Seconds> durations_of(const ScheduleDraft& draft, const ScheduleCosts& costs) {
   std::vector<Seconds> durations(draft.nodes);
   for (const DraftItem& item : draft.items) {
     durations[item.node] = std::max(durations[item.node],
@@ -37,7 +37,7 @@ std::vector<Seconds> durations_of(const Draft& draft, const ScheduleCosts& costs
 }
 
 /// What the draft itself demands: data and compute order.
-std::vector<Edge> demanded(const Draft& draft) {
+std::vector<Edge> demanded(const ScheduleDraft& draft) {
   std::vector<Edge> edges;
   edges.reserve(draft.orders.size() + draft.items.size());
   for (const auto& [first, second] : draft.orders) {
@@ -52,7 +52,7 @@ std::vector<Edge> demanded(const Draft& draft) {
 }
 
 /// Items of each rank.
-std::vector<std::vector<std::uint32_t>> by_rank(const Draft& draft) {
+std::vector<std::vector<std::uint32_t>> by_rank(const ScheduleDraft& draft) {
   std::vector<std::vector<std::uint32_t>> lists(draft.compute.size());
   for (std::uint32_t item = 0; item < draft.items.size(); ++item) {
     lists[static_cast<std::size_t>(draft.items[item].rank)].push_back(item);
@@ -62,8 +62,8 @@ std::vector<std::vector<std::uint32_t>> by_rank(const Draft& draft) {
 
 /// The other queues of one rank, each in the order in which its items end when nothing holds up
 /// communications but their data.
-void chain_queues(const Draft& draft, const NodeTimes& free, std::vector<std::uint32_t> items,
-                  std::vector<Edge>& edges) {
+void chain_queues(const ScheduleDraft& draft, const NodeTimes& free,
+                  std::vector<std::uint32_t> items, std::vector<Edge>& edges) {
   std::erase_if(items, [&](std::uint32_t item) {
     return draft.items[item].instruction.queue == Queue::compute;
   });
@@ -82,7 +82,7 @@ void chain_queues(const Draft& draft, const NodeTimes& free, std::vector<std::ui
   }
 }
 
-std::vector<std::int32_t> number_communications(const Draft& draft, const auto& earlier) {
+std::vector<std::int32_t> number_communications(const ScheduleDraft& draft, const auto& earlier) {
   std::vector<std::int32_t> sequence(draft.nodes, -1);
   std::vector<std::uint32_t> nodes;
   for (const DraftItem& item : draft.items) {
@@ -124,7 +124,7 @@ NodeTimes longest_paths(const std::vector<Seconds>& durations, const std::vector
   return times;
 }
 
-Lowering lower(const Draft& draft, const ScheduleCosts& costs) {
+Lowering lower(const ScheduleDraft& draft, const ScheduleCosts& costs) {
   const std::vector<Seconds> durations = durations_of(draft, costs);
   Lowering out;
   out.lists = by_rank(draft);

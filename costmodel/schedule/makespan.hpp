@@ -17,7 +17,7 @@ enum class Messages {
 /// backwards and messages takes time (`costs.ranks` is not looked at). Two passes over the compute
 /// order: the first with messages passing one another, the second with each direction of each rank
 /// sending and receiving one at a time, in the order of the first. `passing` stops after the first.
-/// Checked by: tests/costmodel/schedule_makespan_test.cpp.
+/// Checked by: tests/costmodel/schedule/makespan_test.cpp.
 [[nodiscard]] Seconds simulate_makespan(const PipelineShape& shape, const ScheduleCosts& costs,
                                         Messages messages = Messages::one_at_a_time);
 

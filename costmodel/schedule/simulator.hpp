@@ -14,7 +14,7 @@ namespace echelon {
 /// Deterministic; linear in the number of instructions; no allocation per event. Instructions must
 /// have the form check_schedule demands first (ids, dependencies, queues); a schedule whose order
 /// deadlocks returns who waits for what.
-/// Checked by: tests/costmodel/schedule_simulator_test.cpp.
+/// Checked by: tests/costmodel/schedule/simulator_test.cpp.
 [[nodiscard]] Timeline simulate(const Schedule& schedule, const ScheduleCosts& costs);
 
 }  // namespace echelon

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/schedule.hpp"
-#include "core/units.hpp"
+#include "core/base/units.hpp"
+#include "core/schedule/schedule.hpp"
 
 namespace echelon {
 

@@ -1,7 +1,7 @@
 // How long a thread was ready to run and had no processor core.
 #pragma once
 
-#include "core/units.hpp"
+#include "core/base/units.hpp"
 
 namespace echelon::cpu {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/units.hpp"
+#include "core/base/units.hpp"
 #include "runtime/kernels.hpp"
 
 namespace echelon {

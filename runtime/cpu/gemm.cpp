@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/cpu/kernels.hpp"
 #include "runtime/cpu/lanes.hpp"
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "core/model.hpp"
+#include "core/model/model.hpp"
 #include "runtime/element.hpp"
 #include "runtime/kernel_shapes.hpp"
 

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/files.hpp"
+#include "core/base/files.hpp"
 #include "runtime/cuda/gemm.hpp"
 
 namespace echelon::cuda {

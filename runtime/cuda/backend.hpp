@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "core/plan_file.hpp"
-#include "core/result.hpp"
+#include "core/base/result.hpp"
+#include "core/plan/plan_file.hpp"
 #include "runtime/processor.hpp"
 
 namespace echelon::cuda {

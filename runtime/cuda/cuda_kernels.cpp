@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/kernels.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/cuda_kernels.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/communicators.hpp"
 #include "runtime/cuda/local_ranks.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/schedule.hpp"
+#include "core/schedule/schedule.hpp"
 #include "runtime/cuda/gpus.hpp"
 #include "runtime/cuda/nccl.hpp"
 #include "runtime/world.hpp"

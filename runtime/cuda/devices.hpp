@@ -1,7 +1,7 @@
 // What CUDA says of the GPUs of this computer.
 #pragma once
 
-#include "core/measurements.hpp"
+#include "core/run/measurements.hpp"
 
 namespace echelon::cuda {
 

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/fingerprint.hpp"
+#include "core/base/content_hash.hpp"
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/kernels.hpp"
 #include "runtime/cuda/local_ranks.hpp"
@@ -48,7 +48,7 @@ std::string buses_of(int count) {
 /// What every rank says, by rank, as a fingerprint of it.
 std::vector<std::string> told_by_all(Communicator& line, const std::string& own) {
   constexpr std::size_t kDigits = 32;
-  const std::string text = fingerprint(own);
+  const std::string text = content_hash(own);
   std::string all(kDigits * static_cast<std::size_t>(line.size()), '\0');
   constexpr std::int64_t kNumbers = kDigits / sizeof(std::int32_t);
   line.all_gather(text.data(), all.data(), kNumbers, Element::i32);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/result.hpp"
+#include "core/base/result.hpp"
 #include "runtime/crew.hpp"
 #include "runtime/world.hpp"
 

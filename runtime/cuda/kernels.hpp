@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/model.hpp"
+#include "core/model/model.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/element.hpp"
 #include "runtime/kernel_shapes.hpp"

@@ -1,6 +1,6 @@
 #include <functional>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/call_communicator.hpp"
 #include "runtime/cuda/checks.hpp"
 #include "runtime/cuda/communicators.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/measurements.hpp"
+#include "core/run/measurements.hpp"
 #include "runtime/cuda/devices.hpp"
 #include "runtime/kernel_shapes.hpp"
 

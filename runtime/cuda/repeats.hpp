@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/units.hpp"
+#include "core/base/units.hpp"
 #include "runtime/cuda/resources.hpp"
 #include "runtime/kernels.hpp"
 

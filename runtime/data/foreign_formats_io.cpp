@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <iterator>
 
-#include "core/json_io.hpp"
+#include "core/json/json_io.hpp"
 
 namespace echelon {
 namespace {

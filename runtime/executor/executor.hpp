@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/process_grid.hpp"
+#include "core/plan/process_grid.hpp"
 #include "runtime/crew.hpp"
 #include "runtime/executor/device.hpp"
 #include "runtime/executor/ledger.hpp"

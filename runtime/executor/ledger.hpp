@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/schedule.hpp"
+#include "core/schedule/schedule.hpp"
 
 namespace echelon {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/stage_waits.hpp"
+#include "core/schedule/stage_waits.hpp"
 #include "runtime/executor/measured_stages.hpp"
 
 namespace echelon {
@@ -99,7 +99,7 @@ class Parts {
   }
 
   /// After the last instruction. A message that is still on its way from here is what another stage
-  /// waits for: here the rest of the step is bubble, as core/stage_waits.hpp counts it.
+  /// waits for: here the rest of the step is bubble, as core/schedule/stage_waits.hpp counts it.
   void drain(Seconds free) {
     const Instruction* last = last_beside(free);
     if (last == nullptr || (last->op != Op::send_activation && last->op != Op::send_gradient))

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "core/cost.hpp"
+#include "core/plan/cost.hpp"
 #include "runtime/executor/device.hpp"
 
 namespace echelon {
@@ -34,7 +34,7 @@ struct StepTimes {
 
 /// Ranks that share cores take turns, and so do they and other programs: a rank that waits for
 /// another may wait for a core that the other has not got. The cost model counts turns as compute
-/// (Pricer::share_cores), so the same is done here with what `peers`, the ranks of one
+/// (CostModel::share_cores), so the same is done here with what `peers`, the ranks of one
 /// tensor-parallel group, measured. Of an instruction's tp_comm become compute
 ///   before all members were there   as much as another member was without a core meanwhile
 ///   from then on                    what the rank itself was without a core

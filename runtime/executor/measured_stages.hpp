@@ -4,12 +4,12 @@
 #include <span>
 #include <vector>
 
-#include "core/cost.hpp"
+#include "core/plan/cost.hpp"
 #include "runtime/executor/measured.hpp"
 
 namespace echelon {
 
-/// A step as all its ranks measured it, in the terms of core/cost.hpp.
+/// A step as all its ranks measured it, in the terms of core/plan/cost.hpp.
 struct MeasuredStep {
   CostBreakdown parts;            ///< means over the stages
   std::vector<StageTime> stages;  ///< means over the ranks of each
@@ -17,8 +17,8 @@ struct MeasuredStep {
 
 /// The step is as long as that of the rank that took longest; the others wait for the rest of it:
 /// in pipelines for other stages, else for their host. What a stage waits for other stages is
-/// divided by core/stage_waits.hpp, as predictions are, of the times its instructions took.
-/// Checked by: tests/runtime/measured_test.cpp.
+/// divided by core/schedule/stage_waits.hpp, as predictions are, of the times its instructions
+/// took. Checked by: tests/runtime/measured_test.cpp.
 [[nodiscard]] MeasuredStep measured_step(const Schedule& schedule,
                                          std::span<const StepTimes> ranks);
 

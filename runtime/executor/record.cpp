@@ -1,6 +1,6 @@
 #include "runtime/executor/record.hpp"
 
-#include "core/fingerprint.hpp"
+#include "core/base/content_hash.hpp"
 
 namespace echelon {
 
@@ -23,12 +23,12 @@ const Instruction* Record::odd() const {
 }
 
 std::string executed_hash(const Schedule& planned, std::span<const Program> executed) {
-  return fingerprint(to_text({.kind = planned.kind,
-                              .ranks = planned.ranks,
-                              .chunks = planned.chunks,
-                              .microbatches = planned.microbatches,
-                              .units = planned.units,
-                              .programs = {executed.begin(), executed.end()}}));
+  return content_hash(to_text({.kind = planned.kind,
+                               .ranks = planned.ranks,
+                               .chunks = planned.chunks,
+                               .microbatches = planned.microbatches,
+                               .units = planned.units,
+                               .programs = {executed.begin(), executed.end()}}));
 }
 
 }  // namespace echelon

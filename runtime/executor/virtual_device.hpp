@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/process_grid.hpp"
+#include "core/plan/process_grid.hpp"
 #include "runtime/crew.hpp"
 #include "runtime/executor/device.hpp"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/measure/machine.hpp"
 #include "runtime/measure/parts.hpp"

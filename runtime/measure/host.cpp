@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/measure/parts.hpp"

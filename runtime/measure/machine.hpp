@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/measurements.hpp"
+#include "core/run/measurements.hpp"
 
 namespace echelon {
 

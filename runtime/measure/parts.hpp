@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/measurements.hpp"
+#include "core/run/measurements.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/model/chunk.hpp"
 
@@ -44,7 +44,7 @@ namespace echelon {
   return spec;
 }
 
-/// "empty step" (core/measurements.hpp): the executor with a device that does nothing.
+/// "empty step" (core/run/measurements.hpp): the executor with a device that does nothing.
 [[nodiscard]] std::vector<Measurement> measure_host(int ranks, int cores);
 
 /// All collectives and sizes among the members of a group of `ranks`, each of which calls this at

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/model/rotary.hpp"
 
 namespace echelon {

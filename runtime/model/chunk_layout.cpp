@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 
 namespace echelon {
 

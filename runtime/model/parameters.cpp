@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "core/executable.hpp"
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
+#include "core/plan/executable.hpp"
 
 namespace echelon {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/model.hpp"
-#include "core/parallel_plan.hpp"
+#include "core/model/model.hpp"
+#include "core/plan/parallel_plan.hpp"
 
 namespace echelon {
 

@@ -5,7 +5,7 @@
 #include <numbers>
 #include <vector>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 
 namespace echelon {
 namespace {

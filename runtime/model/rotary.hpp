@@ -2,7 +2,7 @@
 // kernels of every backend.
 #pragma once
 
-#include "core/model.hpp"
+#include "core/model/model.hpp"
 #include "runtime/kernel_shapes.hpp"
 
 namespace echelon {

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 
 namespace echelon::mpi {
 namespace {

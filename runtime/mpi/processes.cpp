@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/mpi/mpi_communicator.hpp"
 #include "runtime/mpi/neighbours.hpp"
 #include "runtime/solo_communicator.hpp"

@@ -7,8 +7,8 @@
 
 #include <memory>
 
-#include "core/result.hpp"
-#include "core/units.hpp"
+#include "core/base/result.hpp"
+#include "core/base/units.hpp"
 #include "runtime/world.hpp"
 
 namespace echelon::mpi {

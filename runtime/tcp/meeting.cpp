@@ -17,7 +17,7 @@
 #include <list>
 #include <thread>
 
-#include "core/fingerprint.hpp"
+#include "core/base/content_hash.hpp"
 
 namespace echelon::tcp {
 namespace {
@@ -53,7 +53,7 @@ static_assert(sizeof(Hello) == 152 && sizeof(Answer) == 16 && sizeof(Place) == 1
 
 Mark mark_of(const std::string& text) {
   Mark mark{};
-  const std::string hash = fingerprint(text);
+  const std::string hash = content_hash(text);
   std::memcpy(mark.data(), hash.data(), std::min(mark.size(), hash.size()));
   return mark;
 }

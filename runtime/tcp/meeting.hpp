@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/result.hpp"
-#include "core/units.hpp"
+#include "core/base/result.hpp"
+#include "core/base/units.hpp"
 #include "runtime/tcp/socket.hpp"
 
 namespace echelon::tcp {

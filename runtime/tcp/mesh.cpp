@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/tcp/mesh_line.hpp"
 
 namespace echelon::tcp {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 
 namespace echelon::tcp {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/solo_communicator.hpp"
 #include "runtime/tcp/mesh.hpp"
 

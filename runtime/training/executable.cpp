@@ -1,7 +1,7 @@
 // What of a plan this runtime executes.
 #include <fmt/format.h>
 
-#include "core/executable.hpp"
+#include "core/plan/executable.hpp"
 #include "runtime/training/run.hpp"
 
 namespace echelon {

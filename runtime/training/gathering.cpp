@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "core/process_grid.hpp"
+#include "core/plan/process_grid.hpp"
 #include "runtime/training/measured_step.hpp"
 
 namespace echelon {
@@ -132,7 +132,7 @@ void gather_measurements(Communicator& all, const OwnMeasurements& own, const Sc
   if (all.rank() != 0) return;
 
   report.executed_hash = hash;
-  PredictedCosts measured;
+  Prediction measured;
   measured.fits = true;
   measured.capacity = plan.predicted.capacity;
   measured.stages.resize(static_cast<std::size_t>(plan.plan.pp));

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/run_report.hpp"
+#include "core/run/run_report.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/executor/measured.hpp"
 #include "runtime/executor/record.hpp"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <span>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 
 namespace echelon {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/run_report.hpp"
+#include "core/run/run_report.hpp"
 
 namespace echelon {
 

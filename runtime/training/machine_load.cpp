@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string>
 
-#include "core/fingerprint.hpp"
+#include "core/base/content_hash.hpp"
 #include "runtime/clock.hpp"
 
 namespace echelon {
@@ -40,7 +40,7 @@ double number_of_this_machine() {
   std::string boot;
   std::getline(file, boot);
   constexpr std::size_t kDigits = 12;  // of 16: a double holds them
-  const std::string digits = fingerprint(name.data() + boot).substr(0, kDigits);
+  const std::string digits = content_hash(name.data() + boot).substr(0, kDigits);
   return 1 + static_cast<double>(std::stoull(digits, nullptr, 16));
 }
 

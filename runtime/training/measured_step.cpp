@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/process_grid.hpp"
+#include "core/plan/process_grid.hpp"
 #include "runtime/executor/measured_stages.hpp"
 
 namespace echelon {
@@ -31,8 +31,8 @@ std::vector<StepTimes> with_turns_as_compute(const ParallelPlan& plan,
 
 }  // namespace
 
-void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks,
-                    PredictedCosts measured, RunReport& report) {
+void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks, Prediction measured,
+                    RunReport& report) {
   EXPECTS(!ranks.empty(), "a step has ranks");
   Seconds begin = ranks.front().begin;
   for (const StepTimes& each : ranks) begin = std::min(begin, each.begin);
@@ -42,7 +42,7 @@ void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks,
                               each.laps[id].start - begin, each.laps[id].end - begin});
     }
   }
-  const PredictedCosts& predicted = report.plan.predicted;
+  const Prediction& predicted = report.plan.predicted;
   measured.evidence = Evidence::measured;
   MeasuredStep step = measured_step(schedule, with_turns_as_compute(report.plan.plan, ranks));
   measured.time = step.parts;

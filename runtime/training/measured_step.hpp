@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "core/run_report.hpp"
+#include "core/run/run_report.hpp"
 #include "runtime/executor/measured.hpp"
 
 namespace echelon {
@@ -11,7 +11,7 @@ namespace echelon {
 /// Writes one step of all ranks into the report: when every instruction ran, the parts of the step
 /// and the throughput that follows. `report.plan` says what was executed; the memory in `measured`
 /// goes into the report with it.
-void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks,
-                    PredictedCosts measured, RunReport& report);
+void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks, Prediction measured,
+                    RunReport& report);
 
 }  // namespace echelon

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/cost.hpp"
+#include "core/plan/cost.hpp"
 #include "runtime/failure.hpp"
 
 namespace echelon {

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <type_traits>
 
-#include "core/fingerprint.hpp"
+#include "core/base/content_hash.hpp"
 #include "runtime/model/initial.hpp"
 #include "runtime/weights/checkpoint_layout.hpp"
 #include "runtime/weights/huggingface.hpp"
@@ -95,7 +95,7 @@ RunIdentity Persistence<T>::identity() const {
   run.model = plan_.model;
   run.plan = fmt::format("tp {}, pp {}, vpp {}, dp {}, microbatch {}, ZeRO {}", p.tp, p.pp, p.vpp,
                          p.dp, p.microbatch, p.zero);
-  run.plan_hash = fingerprint(plan_.program);
+  run.plan_hash = content_hash(plan_.program);
   run.data = settings_.data.empty() ? "synthetic" : settings_.data;
   return run;
 }

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/plan_file.hpp"
-#include "core/run_event.hpp"
-#include "core/run_settings.hpp"
+#include "core/plan/plan_file.hpp"
+#include "core/run/run_event.hpp"
+#include "core/run/run_settings.hpp"
 #include "runtime/processor.hpp"
 #include "runtime/training/states.hpp"
 #include "runtime/weights/checkpoint.hpp"

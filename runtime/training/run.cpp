@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/fingerprint.hpp"
-#include "core/schedule_check.hpp"
+#include "core/base/content_hash.hpp"
+#include "core/schedule/schedule_check.hpp"
 #include "core/version.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/cpu/cpu_backend.hpp"
@@ -162,7 +162,7 @@ template <class T>
 Status Run<T>::prepare() {
   report_.plan = plan_;
   report_.plan_path = settings_.plan;
-  report_.schedule_hash = fingerprint(plan_.program);
+  report_.schedule_hash = content_hash(plan_.program);
   report_.backend = settings_.backend;
   report_.launcher = around_.launcher;
   report_.ranks = grid_.ranks();

@@ -5,10 +5,10 @@
 #include <functional>
 #include <string>
 
-#include "core/plan_file.hpp"
-#include "core/run_event.hpp"
-#include "core/run_report.hpp"
-#include "core/run_settings.hpp"
+#include "core/plan/plan_file.hpp"
+#include "core/run/run_event.hpp"
+#include "core/run/run_report.hpp"
+#include "core/run/run_settings.hpp"
 #include "runtime/crew.hpp"
 #include "runtime/cuda_plugin.hpp"
 #include "runtime/world.hpp"

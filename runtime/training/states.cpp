@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 
 namespace echelon {
 namespace {

@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/job.hpp"
-#include "core/process_grid.hpp"
-#include "core/schedule.hpp"
+#include "core/plan/job.hpp"
+#include "core/plan/process_grid.hpp"
+#include "core/schedule/schedule.hpp"
 #include "runtime/crew.hpp"
 #include "runtime/executor/device.hpp"
 #include "runtime/model/chunk.hpp"

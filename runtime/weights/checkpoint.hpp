@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "core/model.hpp"
-#include "core/result.hpp"
+#include "core/base/result.hpp"
+#include "core/model/model.hpp"
 #include "runtime/weights/disk.hpp"
 #include "runtime/weights/tensors.hpp"
 

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <filesystem>
 
-#include "core/files.hpp"
-#include "core/fingerprint.hpp"
+#include "core/base/content_hash.hpp"
+#include "core/base/files.hpp"
 
 namespace echelon {
 
@@ -77,7 +77,7 @@ Result<std::string> piece_fingerprint(const InputFile& file, std::int64_t piece)
   std::string content(static_cast<std::size_t>(std::min(kPieceBytes, file.size() - first)), '\0');
   const Status read = file.read(first, static_cast<std::int64_t>(content.size()), content.data());
   if (!read) return read.error();
-  return fingerprint(content);
+  return content_hash(content);
 }
 
 }  // namespace echelon

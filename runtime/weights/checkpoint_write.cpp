@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "core/files.hpp"
+#include "core/base/files.hpp"
 #include "runtime/weights/checkpoint.hpp"
 #include "runtime/weights/checkpoint_layout.hpp"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/result.hpp"
+#include "core/base/result.hpp"
 
 namespace echelon {
 

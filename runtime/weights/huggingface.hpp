@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/model.hpp"
-#include "core/result.hpp"
+#include "core/base/result.hpp"
+#include "core/model/model.hpp"
 #include "runtime/weights/checkpoint.hpp"
 #include "runtime/weights/safetensors.hpp"
 
@@ -33,7 +33,7 @@ struct HuggingFaceConfig {
   HuggingFaceNames names = HuggingFaceNames::llama;
 };
 /// Errors: what the reader of models refuses; a family whose tensors have other names; what a run
-/// without --init-from refuses, in the same words (core/executable.hpp).
+/// without --init-from refuses, in the same words (core/plan/executable.hpp).
 [[nodiscard]] Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json,
                                                                  std::string_view where);
 /// config.json of a model with these shapes and constants. Error: no family has them.

@@ -3,10 +3,10 @@
 
 #include <utility>
 
-#include "core/executable.hpp"
-#include "core/expects.hpp"
-#include "core/json_io.hpp"
-#include "core/model_io.hpp"
+#include "core/base/expects.hpp"
+#include "core/json/json_io.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/executable.hpp"
 #include "runtime/weights/huggingface.hpp"
 
 namespace echelon {

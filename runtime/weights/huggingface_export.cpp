@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "core/files.hpp"
+#include "core/base/files.hpp"
 #include "runtime/weights/huggingface.hpp"
 
 namespace echelon {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "core/fingerprint.hpp"
-#include "core/json_io.hpp"
-#include "core/model_formats_io.hpp"
-#include "core/model_io.hpp"
+#include "core/base/content_hash.hpp"
+#include "core/json/json_io.hpp"
+#include "core/model/model_formats_io.hpp"
+#include "core/model/model_io.hpp"
 #include "runtime/weights/manifest.hpp"
 #include "runtime/weights/safetensors.hpp"
 
@@ -160,7 +160,7 @@ std::string manifest_to_json(const CheckpointManifest& manifest) {
     document["files"].push_back(
         Json{{"name", file.name}, {"bytes", file.bytes}, {"pieces", file.pieces}});
   }
-  document["hash"] = fingerprint(document.dump());
+  document["hash"] = content_hash(document.dump());
   return document.dump(1) + "\n";
 }
 
@@ -183,7 +183,7 @@ Result<CheckpointManifest> parse_manifest(std::string_view json, std::string_vie
   const std::string hash = reader.string("hash");
   Json bare = *document;
   bare.erase("hash");
-  if (!reader.failed() && fingerprint(bare.dump()) != hash) {
+  if (!reader.failed() && content_hash(bare.dump()) != hash) {
     reader.fail("hash", "the hash of another text", "the hash of this one",
                 "it is damaged or was edited");
   }

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/result.hpp"
+#include "core/base/result.hpp"
 #include "runtime/element.hpp"
 #include "runtime/input_file.hpp"
 

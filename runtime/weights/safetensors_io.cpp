@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/json_io.hpp"
+#include "core/json/json_io.hpp"
 #include "runtime/weights/safetensors.hpp"
 
 namespace echelon {

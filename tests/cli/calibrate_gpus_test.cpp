@@ -1,8 +1,8 @@
 // GPUs of this machine: measured, planned for, and imported wirings.
-#include "costmodel/calibration_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "tests/cli/program.hpp"
-#include "topologies/this_machine.hpp"
-#include "topologies/wiring.hpp"
+#include "topologies/import/this_machine.hpp"
+#include "topologies/import/wiring.hpp"
 
 using namespace echelon;
 using echelon::test::complaint;

@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/run_report.hpp"
+#include "core/run/run_report.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/process.hpp"

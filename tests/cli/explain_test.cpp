@@ -182,7 +182,8 @@ TEST_CASE("at the critical batch the same budget takes twice the days") {
 
 TEST_CASE("a machine of unknown failure rate has no goodput until --mtbf is given") {
   const Sandbox sandbox;
-  const std::string source = std::string(ECHELON_SOURCE_DIR) + "/topologies/clusters/dgx-h100.json";
+  const std::string source =
+      std::string(ECHELON_SOURCE_DIR) + "/topologies/catalog/clusters/dgx-h100.json";
   Json machine = Json::parse(slurp(source));
   machine.erase("mtbf_per_node");
   sandbox.write("mine.json", machine.dump());

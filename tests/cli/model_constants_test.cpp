@@ -2,7 +2,7 @@
 // and export, and what is not computed is refused at both doors of plan run.
 #include <cmath>
 
-#include "core/run_report.hpp"
+#include "core/run/run_report.hpp"
 #include "tests/cli/program.hpp"
 #include "tests/support/temp_dir.hpp"
 

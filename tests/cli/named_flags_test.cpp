@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/flags.hpp"
-#include "report/figures.hpp"
+#include "report/metrics.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -121,7 +121,7 @@ TEST_CASE("every flag that help and figures name exists") {
       unknown += unknown_in(std::string(verb.name), std::string(example));
     }
   }
-  for (const FigureFacts& figure : figures()) {
+  for (const MetricInfo& figure : metrics()) {
     unknown += unknown_in(std::string(figure.key), std::string(figure.formula));
   }
   CHECK(unknown == "");

@@ -2,8 +2,8 @@
 #include <filesystem>
 #include <string>
 
-#include "core/plan_file.hpp"
-#include "core/schedule_check.hpp"
+#include "core/plan/plan_file.hpp"
+#include "core/schedule/schedule_check.hpp"
 #include "tests/cli/program.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
@@ -69,8 +69,8 @@ TEST_CASE("an edited plan file is refused by every verb that reads one") {
 
 TEST_CASE("a plan for a cluster that is described differently today is refused, with the way out") {
   const Sandbox sandbox;
-  Json machine =
-      Json::parse(slurp(std::string(ECHELON_SOURCE_DIR) + "/topologies/clusters/dgx-h100.json"));
+  Json machine = Json::parse(
+      slurp(std::string(ECHELON_SOURCE_DIR) + "/topologies/catalog/clusters/dgx-h100.json"));
   sandbox.write("mine.json", machine.dump(1));
   REQUIRE(sandbox.plan(kJob + " --cluster mine.json -q -o plan.json").exit_code == 0);
   // Words and layout are nobody's business.

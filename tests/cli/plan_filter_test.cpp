@@ -11,7 +11,7 @@ namespace {
 struct Filtered {
   PlanRequest request = request_for("7b", "dgx-h100", 64);
   Candidate candidate;
-  SpacePlan plan;
+  RankedPlan plan;
 
   Filtered() {
     candidate.plan.tp = 4;

@@ -31,7 +31,7 @@ std::string flag_value(const Settings& settings, const char* flag) {
 TEST_CASE("the flags of a plan give exactly that plan") {
   for (const char* model : {"7b", "mixtral-8x7b"}) {
     PlanRequest request = asked_for({{"model", model}, {"gpus", "32"}, {"top", "40"}});
-    const PlanReport report = search(request).value();
+    const SearchOutcome report = search(request).value();
     REQUIRE(report.candidates.size() > 10);
     for (const Candidate& candidate : report.candidates) {
       const Settings flags = settings_of(candidate.plan);

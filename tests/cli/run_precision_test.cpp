@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/measurements.hpp"
-#include "core/run_report.hpp"
+#include "core/run/measurements.hpp"
+#include "core/run/run_report.hpp"
 #include "tests/cli/background.hpp"
 #include "tests/cli/program.hpp"
 #include "tests/places.hpp"

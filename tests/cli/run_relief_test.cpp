@@ -5,7 +5,7 @@
 #include "cli/constraints.hpp"
 #include "cli/flags.hpp"
 #include "cli/plan_settings.hpp"
-#include "tests/core/one_field_changed.hpp"
+#include "tests/core/plan/one_field_changed.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace echelon;

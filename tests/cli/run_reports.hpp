@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "core/fingerprint.hpp"
-#include "core/run_report.hpp"
+#include "core/base/content_hash.hpp"
+#include "core/run/run_report.hpp"
 #include "tests/cli/program.hpp"
 
 namespace echelon::test {
@@ -20,7 +20,7 @@ inline void write_report(const Sandbox& sandbox, const std::string& name,
   REQUIRE(planned.exit_code == 0);
   RunReport report;
   report.plan = read_plan_file(sandbox.file("plan.json")).value();
-  report.schedule_hash = report.executed_hash = fingerprint(report.plan.program);
+  report.schedule_hash = report.executed_hash = content_hash(report.plan.program);
   report.ranks = 2;
   report.measured = report.plan.predicted;
   CostBreakdown& time = report.measured->time;

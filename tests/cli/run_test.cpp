@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "core/run_event.hpp"
-#include "core/schedule.hpp"
+#include "core/run/run_event.hpp"
+#include "core/schedule/schedule.hpp"
 #include "tests/cli/runs.hpp"
 #include "tests/places.hpp"
 #include "tests/support/skip.hpp"

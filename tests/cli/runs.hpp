@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/run_report.hpp"
+#include "core/run/run_report.hpp"
 #include "tests/cli/background.hpp"
 #include "tests/cli/program.hpp"
 

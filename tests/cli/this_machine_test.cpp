@@ -1,5 +1,5 @@
 // The computer we run on as a cluster: planned for, written to plan files, measured rates found.
-#include "costmodel/calibration_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "tests/cli/program.hpp"
 
 using namespace echelon;

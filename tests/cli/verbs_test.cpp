@@ -140,7 +140,7 @@ TEST_CASE("every example in the help works as written") {
   sandbox.write("my/config.json", R"({"model_type": "llama", "hidden_size": 4096,
     "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
     "vocab_size": 32000, "max_position_embeddings": 4096})");
-  sandbox.write("my-cluster.json", slurp(source + "/topologies/clusters/dgx-h100.json"));
+  sandbox.write("my-cluster.json", slurp(source + "/topologies/catalog/clusters/dgx-h100.json"));
   sandbox.write("runs.csv",
                 "row_id,source,grade,status,stack,model,layers,hidden,ffn_hidden,heads,kv_heads,"
                 "vocab,seq,gated_mlp,tied_embeddings,attention,gpu,gpus,gpus_per_node,tp,pp,dp,"

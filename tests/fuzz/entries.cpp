@@ -6,18 +6,18 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/fingerprint.hpp"
-#include "core/model_io.hpp"
-#include "core/packed_text.hpp"
-#include "core/plan_file.hpp"
-#include "core/schedule_check.hpp"
-#include "costmodel/calibration_io.hpp"
+#include "core/base/compressed_text.hpp"
+#include "core/base/content_hash.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/plan_file.hpp"
+#include "core/schedule/schedule_check.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "planner/runs_io.hpp"
 #include "runtime/data/tokens.hpp"
 #include "runtime/weights/huggingface.hpp"
 #include "runtime/weights/manifest.hpp"
-#include "topologies/description.hpp"
-#include "topologies/wiring.hpp"
+#include "topologies/description/description.hpp"
+#include "topologies/import/wiring.hpp"
 
 namespace echelon::fuzz {
 namespace {
@@ -56,11 +56,11 @@ std::string resealed_plan_file(std::string_view input) {
   if (object(root, "hashes") && object(root, "program") && object(root, "request") &&
       object(root["request"], "model")) {
     const Result<ModelSpec> model = parse_model(root["request"]["model"].dump(), "input");
-    if (model) root["hashes"]["model"] = fingerprint(model_to_json(*model));
+    if (model) root["hashes"]["model"] = content_hash(model_to_json(*model));
     Json& program = root["program"];
     if (program.contains("text") && program["text"].is_string()) {
       const std::string text = program["text"].get<std::string>();
-      program["hash"] = fingerprint(text);
+      program["hash"] = content_hash(text);
       program["bytes"] = text.size();
     }
     root["hashes"]["contents"] = "";
@@ -69,14 +69,14 @@ std::string resealed_plan_file(std::string_view input) {
     bare["program"].erase("format");
     bare["program"].erase("text");
     root["hashes"]["contents"] =
-        fingerprint(bare.dump(-1, ' ', false, Json::error_handler_t::replace));
+        content_hash(bare.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
   return plan_file(root.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::string packed_text(std::string_view input) {
   // The first bytes say what is declared, the rest is the text.
-  PackedText packed;
+  CompressedText packed;
   packed.compressed = !input.empty() && input[0] != 't';
   for (std::size_t i = 1; i < std::min<std::size_t>(input.size(), 4); ++i) {
     packed.bytes = packed.bytes << 8 | static_cast<unsigned char>(input[i]);
@@ -189,7 +189,7 @@ std::string resealed_manifest(std::string_view input) {
   if (root.is_object()) {
     root.erase("hash");
     const std::string text = root.dump(-1, ' ', false, Json::error_handler_t::replace);
-    root["hash"] = fingerprint(text);
+    root["hash"] = content_hash(text);
   }
   return stable([](std::string_view text) { return parse_manifest(text, "input"); },
                 manifest_to_json, root.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -212,10 +212,11 @@ std::span<const Entry> entries() {
       {"resealed_plan_file", resealed_plan_file, "tests/fuzz/corpus/plan_file", ""},
       {"packed_text", packed_text, "tests/fuzz/corpus/packed_text", ""},
       {"schedule_text", schedule_text, "tests/fuzz/corpus/schedule_text", ""},
-      {"model", model, "tests/fuzz/corpus/model", "tests/core/configs"},
+      {"model", model, "tests/fuzz/corpus/model", "tests/core/model/configs"},
       {"topology", topology, "tests/fuzz/corpus/topology", "tests/topologies/machines"},
       {"wiring", wiring, "tests/fuzz/corpus/wiring", ""},
-      {"calibration", calibration, "tests/fuzz/corpus/calibration", "costmodel/calibrations"},
+      {"calibration", calibration, "tests/fuzz/corpus/calibration",
+       "costmodel/catalog/calibrations"},
       {"runs", runs, "tests/fuzz/corpus/runs", ""},
       {"safetensors", safetensors, "tests/fuzz/corpus/safetensors", ""},
       {"safetensors_index", safetensors_index, "tests/fuzz/corpus/safetensors_index", ""},

@@ -44,7 +44,7 @@ TEST_CASE("a question is searched, and its plan is the winner of the same search
   REQUIRE(desk.plan());
   const Result<cli::Asked> asked =
       cli::understand(settings({{"model", "gpt2"}, {"gpus", "8"}, {"global-batch", "64"}}));
-  const Choice choice = choose(asked->request).value();
+  const SearchResult choice = optimize(asked->request).value();
   CHECK(desk.plan()->candidate.plan == choice.report.winner()->plan);
   CHECK(desk.best() != nullptr);
   // The second search lists more than the five of the command line, and the front.

@@ -5,8 +5,8 @@
 #include <QStatusBar>
 #include <fstream>
 
-#include "core/model_io.hpp"
-#include "core/plan_file.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/plan_file.hpp"
 #include "gui/run_view.hpp"
 #include "tests/gui/opened.hpp"
 #include "tests/places.hpp"

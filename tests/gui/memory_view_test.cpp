@@ -4,7 +4,7 @@
 #include <QTest>
 
 #include "gui/notes.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 #include "tests/gui/plans_shown.hpp"
 #include "tests/support/catch.hpp"
 

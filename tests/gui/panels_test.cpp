@@ -138,7 +138,7 @@ TEST_CASE("the card shows the figures of the plan, and doubt where they are not 
   card.resize(700, card.sizeHint().height());
   CHECK_FALSE(card.grab().isNull());  // the empty state
   card.show_plan(panels.desk.plan(), panels.desk.best(), {});
-  REQUIRE(card.figures().size() == 6);
+  REQUIRE(card.metrics().size() == 6);
   const QImage sure = card.grab().toImage();
   card.show_plan(panels.desk.plan(), panels.desk.best(), "not what was asked");
   CHECK(card.grab().toImage() != sure);

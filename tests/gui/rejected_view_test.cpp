@@ -3,7 +3,7 @@
 #include <QSignalSpy>
 #include <QTest>
 
-#include "report/words.hpp"
+#include "report/format.hpp"
 #include "tests/gui/shown.hpp"
 
 using namespace echelon;
@@ -12,7 +12,7 @@ TEST_CASE("every outcome of a search is listed with its count and its nearest ex
   gui::RejectedView view;
   view.resize(800, 500);
   view.show_space(some_space());
-  const PlanReport& report = some_space()->report;
+  const SearchOutcome& report = some_space()->report;
   CHECK(view.reasons().topLevelItemCount() == static_cast<int>(report.rejected.size()) + 2);
   CHECK(view.reasons().topLevelItem(0)->text(1).toStdString() == grouped(report.counts.fitting));
   CHECK(view.proof().contains("Proved best"));
@@ -36,7 +36,7 @@ TEST_CASE("where nothing fits the nearest misses say what would help, and can be
   gui::RejectedView view;
   view.resize(800, 500);
   view.show_space(hopeless_space());
-  const std::vector<NearMiss>& misses = hopeless_space()->report.near_misses;
+  const std::vector<NearestInfeasible>& misses = hopeless_space()->report.nearest_infeasible;
   REQUIRE_FALSE(misses.empty());
   REQUIRE(view.misses().topLevelItemCount() == static_cast<int>(misses.size()));
   CHECK(view.proof().contains("Nothing fits"));

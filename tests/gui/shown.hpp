@@ -29,7 +29,7 @@ inline cli::Asked asked_with(Flags flags) {
 
 inline gui::SpaceShown searched(Flags flags) {
   gui::ShownSpace space{asked_with(flags), {}};
-  const Result<PlanReport> report = search(space.asked.request);
+  const Result<SearchOutcome> report = search(space.asked.request);
   REQUIRE(report.ok());
   space.report = *report;
   return std::make_shared<const gui::ShownSpace>(std::move(space));

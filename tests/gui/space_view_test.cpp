@@ -42,7 +42,7 @@ struct Space {
   }
 };
 
-const PlanReport& plans() { return some_space()->report; }
+const SearchOutcome& plans() { return some_space()->report; }
 
 }  // namespace
 
@@ -175,8 +175,8 @@ TEST_CASE("other figures can be laid along the axes") {
 
 TEST_CASE("where nothing fits the near misses are drawn hollow beyond the capacity line") {
   Space s(hopeless_space());
-  REQUIRE_FALSE(hopeless_space()->report.near_misses.empty());
-  const Candidate& miss = hopeless_space()->report.near_misses.front().candidate;
+  REQUIRE_FALSE(hopeless_space()->report.nearest_infeasible.empty());
+  const Candidate& miss = hopeless_space()->report.nearest_infeasible.front().candidate;
   s.point_at(s.pixel(miss));
   CHECK(s.canvas().words_of_hovered().contains("is short by"));
   const double usable = hopeless_space()->asked.request.usable_memory().in(1_GiB);

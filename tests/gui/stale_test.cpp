@@ -104,7 +104,7 @@ TEST_CASE("the first search of a model says that it searches, with no figures of
   gui::Window& window = *opened.window;
   window.desk().open(asking({{"model", "llama3-70b"}, {"gpus", "256"}}));
   CHECK(window.controls().verdict().startsWith("Searching"));
-  CHECK(window.card().figures().empty());
+  CHECK(window.card().metrics().empty());
   CHECK(window.card().accessibleDescription().contains("Searching"));
   CHECK(status_of(window).startsWith("Searching"));
   window.desk().cancel_search();

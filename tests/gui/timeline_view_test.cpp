@@ -6,7 +6,7 @@
 
 #include "gui/theme.hpp"
 #include "planner/close_up.hpp"
-#include "report/words.hpp"
+#include "report/format.hpp"
 #include "tests/gui/plans_shown.hpp"
 #include "tests/support/catch.hpp"
 

@@ -17,8 +17,8 @@
 #include <memory>
 #include <set>
 
-#include "core/model_io.hpp"
-#include "core/plan_file.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/plan_file.hpp"
 #include "gui/answer_view.hpp"
 #include "gui/screenshots.hpp"
 #include "gui/session_io.hpp"

@@ -43,30 +43,32 @@ TEST_CASE("architecture.md holds the tables the inspection reads") {
 }
 
 TEST_CASE("a folder that keeps the rules is not accused") {
-  CHECK(found_in("planner/search.cpp",
-                 "#include \"planner/search.hpp\"\n#include <vector>\n#include \"core/units.hpp\"\n"
-                 "#include \"costmodel/price.hpp\"\n")
+  CHECK(found_in(
+            "planner/search.cpp",
+            "#include \"planner/search.hpp\"\n#include <vector>\n#include \"core/base/units.hpp\"\n"
+            "#include \"costmodel/cost_model.hpp\"\n")
             .empty());
-  CHECK(found_in("core/model_io.cpp", "#include \"core/json_io.hpp\"\n").empty());
-  CHECK(found_in("core/json_io.hpp", "#pragma once\n#include <nlohmann/json.hpp>\n").empty());
-  CHECK(found_in("topologies/graph.cpp", "#include <boost/graph/adjacency_list.hpp>\n").empty());
+  CHECK(found_in("core/model/model_io.cpp", "#include \"core/json/json_io.hpp\"\n").empty());
+  CHECK(found_in("core/json/json_io.hpp", "#pragma once\n#include <nlohmann/json.hpp>\n").empty());
+  CHECK(found_in("topologies/graph/graph.cpp", "#include <boost/graph/adjacency_list.hpp>\n")
+            .empty());
   CHECK(found_in("tests/core/a_test.cpp", "#include <nlohmann/json.hpp>\n").empty());
 }
 
 TEST_CASE("an include against the table is found, with its file and line") {
   CHECK(found_in("core/a.cpp", "\n#include \"planner/search.hpp\"\n") ==
         "core/a.cpp:2: core/ may not include planner/search.hpp\n");
-  CHECK(found_in("runtime/a.cpp", "#include \"costmodel/price.hpp\"\n").size() > 0);
-  CHECK(found_in("costmodel/a.cpp", "  #  include \"report/text.hpp\"  // why\n").size() > 0);
+  CHECK(found_in("runtime/a.cpp", "#include \"costmodel/cost_model.hpp\"\n").size() > 0);
+  CHECK(found_in("costmodel/a.cpp", "  #  include \"report/text/text.hpp\"  // why\n").size() > 0);
   CHECK(found_in("cli/a.cpp", "#include \"gui/window.hpp\"\n").size() > 0);
   CHECK(found_in("core/a.cpp", "#include \"units.hpp\"\n").size() > 0);
   CHECK(found_in("core/a.cpp", "#include \"../cli/main.hpp\"\n").size() > 0);
 }
 
 TEST_CASE("a library outside its place is found") {
-  CHECK(found_in("core/model.cpp", "#include <nlohmann/json.hpp>\n").size() > 0);
-  CHECK(found_in("planner/a.cpp", "#include \"core/json_io.hpp\"\n").size() > 0);
-  CHECK(found_in("report/table.cpp", "#include <csv.h>\n").size() > 0);
+  CHECK(found_in("core/model/model.cpp", "#include <nlohmann/json.hpp>\n").size() > 0);
+  CHECK(found_in("planner/a.cpp", "#include \"core/json/json_io.hpp\"\n").size() > 0);
+  CHECK(found_in("report/text/table.cpp", "#include <csv.h>\n").size() > 0);
   CHECK(found_in("planner/a.cpp", "#include <boost/graph/graph_traits.hpp>\n").size() > 0);
   CHECK(found_in("report/a.cpp", "#include <CLI/CLI.hpp>\n").size() > 0);
   CHECK(found_in("cli/a.cpp", "#include <QChart>\n").size() > 0);
@@ -76,11 +78,11 @@ TEST_CASE("a library outside its place is found") {
 
 TEST_CASE("a library that comes in through a header of ours is found") {
   TempDir tree;
-  tree.write("core/format_io.hpp", "#pragma once\n#include \"core/json_io.hpp\"\n");
-  tree.write("core/json_io.hpp", "#pragma once\n#include <nlohmann/json.hpp>\n");
+  tree.write("core/format_io.hpp", "#pragma once\n#include \"core/json/json_io.hpp\"\n");
+  tree.write("core/json/json_io.hpp", "#pragma once\n#include <nlohmann/json.hpp>\n");
   tree.write("core/format_io.cpp", "#include \"core/format_io.hpp\"\n");
   CHECK(inspect(tree.path(), our_house()).empty());
-  tree.write("core/model.cpp", "#include \"core/format_io.hpp\"\n");
+  tree.write("core/model/model.cpp", "#include \"core/format_io.hpp\"\n");
   CHECK(inspect(tree.path(), our_house()).size() == 1);
 }
 

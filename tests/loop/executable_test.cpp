@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "cli/request.hpp"
-#include "core/model_io.hpp"
-#include "core/plan_file.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/plan_file.hpp"
 #include "runtime/training/run.hpp"
 #include "tests/support/catch.hpp"
 

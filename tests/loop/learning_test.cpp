@@ -4,17 +4,17 @@
 
 #include <cmath>
 
-#include "core/fingerprint.hpp"
-#include "core/model_io.hpp"
-#include "costmodel/calibration_fields.hpp"
-#include "costmodel/calibration_io.hpp"
-#include "costmodel/schedule/of_plan.hpp"
+#include "core/base/content_hash.hpp"
+#include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_fields.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/schedule/lower_plan.hpp"
 #include "planner/search.hpp"
 #include "report/plan_files.hpp"
 #include "runtime/training/measured_step.hpp"
 #include "tests/runtime/executor_run.hpp"
 #include "tests/support/catch.hpp"
-#include "topologies/this_machine.hpp"
+#include "topologies/import/this_machine.hpp"
 
 namespace echelon {
 namespace {
@@ -28,8 +28,8 @@ HostFacts host_with(int cores) {
           .memory = 64_GB};
 }
 
-const Stack& executing() {
-  static const Stack kStack = find_stack("echelon").value();
+const Framework& executing() {
+  static const Framework kStack = find_framework("echelon").value();
   return kStack;
 }
 
@@ -84,10 +84,10 @@ RunReport executed(const Degrees& d, const Calibration& rates, const Calibration
 
   const ParallelPlan& plan = candidate.plan;
   const std::vector<Stage>& stages = candidate.prediction.memory.contents;
-  const Pricer pricer(request.model, request.job, request.cluster, request.stack, truth);
-  const CutCosts cut = pricer.cut_costs(cut_of(plan));
-  const StageModel model(pricer, plan, cut);
-  const ScheduleCosts costs = timed_schedule_of(pricer, plan, stages).costs;
+  const CostModel cost_model(request.model, request.job, request.cluster, request.stack, truth);
+  const ShardingCosts sharding = cost_model.sharding_costs(sharding_of(plan));
+  const StageModel model(cost_model, plan, sharding);
+  const ScheduleCosts costs = timed_schedule_of(cost_model, plan, stages).costs;
   std::vector<Mix> mixes;
   for (const Stage& stage : stages) {
     const StageTimes t = model.times(stage);
@@ -124,8 +124,8 @@ RunReport executed(const Degrees& d, const Calibration& rates, const Calibration
   const std::vector<StepTimes> times = measured_steps(schedule, grid, takes, within);
   report.backend = "virtual";
   report.ranks = grid.ranks();
-  report.schedule_hash = report.executed_hash = fingerprint(report.plan.program);
-  PredictedCosts memory = report.plan.predicted;
+  report.schedule_hash = report.executed_hash = content_hash(report.plan.program);
+  Prediction memory = report.plan.predicted;
   write_measured(schedule, times, memory, report);
   return report;
 }
@@ -180,7 +180,7 @@ std::vector<ObservedRun> observed(const std::vector<Degrees>& plans, const Calib
 Seconds step_at(const Degrees& d, const Calibration& rates) {
   const PlanRequest r = request_of(d, rates);
   const ParallelPlan plan = plan_from_constraints(r).value();
-  return Pricer(r.model, r.job, r.cluster, r.stack, rates).price(plan).time.step;
+  return CostModel(r.model, r.job, r.cluster, r.stack, rates).price(plan).time.step;
 }
 
 }  // namespace
@@ -204,7 +204,7 @@ TEST_CASE("rates planted in a machine are found again from the reports of its ru
   const auto rate = [](const Calibration& c, std::string_view key) {
     const bool kernel =
         key.starts_with("gemm_") || key.starts_with("attention_") || key.starts_with("memory_");
-    return rate_of(c, calibration_field(key)) * (kernel ? c.pace : 1);
+    return rate_of(c, calibration_field(key)) * (kernel ? c.kernel_speed_factor : 1);
   };
   const auto found = [&](const char* key, double within) {
     CAPTURE(key, rate(prior, key));
@@ -221,7 +221,8 @@ TEST_CASE("rates planted in a machine are found again from the reports of its ru
     CHECK(one.low <= one.value);
     CHECK(one.value <= one.high);
     // No plan has experts, fp8 or a second node.
-    if (one.key == "experts_pace" || one.key == "fp8_efficiency" || one.key == "nic_efficiency") {
+    if (one.key == "moe_speed_factor" || one.key == "fp8_efficiency" ||
+        one.key == "nic_efficiency") {
       CHECK(one.learned < 0.01);
       CHECK(one.value == Approx(one.prior));
     }

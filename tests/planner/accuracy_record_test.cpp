@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fingerprint.hpp"
+#include "core/base/content_hash.hpp"
 #include "planner/fitting.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
@@ -73,7 +73,7 @@ std::vector<RecordLine> lines_of(const ValidationReport& report) {
     if (count < kSmallestSet) continue;
     const ValidationSummary& summary =
         set == "all" ? static_cast<const ValidationSummary&>(report) : report.by_source.at(set);
-    lines.push_back({set, fingerprint(text), count, figures_of(summary), ""});
+    lines.push_back({set, content_hash(text), count, figures_of(summary), ""});
   }
   return lines;
 }

@@ -55,7 +55,7 @@ TEST_CASE("goodput falls with the number of nodes when storage does not grow") {
   double last = 1;
   for (const int gpus : {8, 64, 512, 4096}) {
     PlanRequest r = request_for("7b", "dgx-h100", gpus);
-    r.operations.checkpoint_bandwidth = 5_GBps;
+    r.economics.checkpoint_bandwidth = 5_GBps;
     const auto goodput = goodput_of(r);
     REQUIRE(goodput.has_value());
     CHECK(goodput->fraction < last);
@@ -71,7 +71,7 @@ TEST_CASE("a checkpoint holds weights, master weights and moments once, however 
 
 TEST_CASE("the job's failure rate is that of its nodes together") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
-  r.operations.mtbf_per_node = 1000 * kHour;
+  r.economics.mtbf_per_node = 1000 * kHour;
   CHECK(goodput_of(r)->mtbf.in(kHour) == Approx(125));
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("faster checkpoint storage never lowers goodput") {
   PlanRequest r = request_for("70b", "dgx-h100", 512);
   double last = 0;
   for (const double gigabytes : {1.0, 10.0, 100.0, 1000.0}) {
-    r.operations.checkpoint_bandwidth = BytesPerSecond{gigabytes * 1e9};
+    r.economics.checkpoint_bandwidth = BytesPerSecond{gigabytes * 1e9};
     CHECK(goodput_of(r)->fraction > last);
     last = goodput_of(r)->fraction;
   }
@@ -99,7 +99,7 @@ TEST_CASE(
     "at the critical batch twice the tokens are needed, and half the steps of a tiny batch's") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   CHECK(token_factor(r) == 1);
-  r.operations.critical_batch = r.job.tokens_per_step();
+  r.economics.critical_batch = r.job.tokens_per_step();
   CHECK(token_factor(r) == Approx(2));
   // Steps S = E/B = E_min(1/B + 1/B_crit): far above B_crit more batch saves no step.
   const auto steps = [&](std::int64_t batch) {

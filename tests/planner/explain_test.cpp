@@ -18,7 +18,7 @@ bool fits(const ChainStep& step) { return step.plan && step.plan->fits; }
 
 /// The winner of `r` and why `asked` is not it.
 WhyNot ask(const PlanRequest& r, const PlanConstraints& asked) {
-  const PlanReport report = search(r).value();
+  const SearchOutcome report = search(r).value();
   return why_not(r, asked, report.winner());
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("where nothing fits the chain ends at the nearest miss and nothing is 
   const Explanation e = of("gpt3-175b", 8);
   CHECK(e.choice.report.winner() == nullptr);
   CHECK_FALSE(fits(e.chain.back()));
-  CHECK(e.chain.back().missing == e.choice.report.near_misses.front().missing);
+  CHECK(e.chain.back().missing == e.choice.report.nearest_infeasible.front().missing);
   CHECK(e.sensitivities.empty());
   CHECK(e.layout.empty());
 }

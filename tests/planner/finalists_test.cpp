@@ -14,8 +14,8 @@ TEST_CASE("equal stages take the same simulated as in closed form") {
   r.constraints.tp = 1;
   r.constraints.pp = 8;
   const Candidate c = predict(r).value();
-  const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
-  CHECK(*simulated_step(pricer, c.plan, c.prediction) / c.prediction.time.step ==
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  CHECK(*simulated_step(cost_model, c.plan, c.prediction) / c.prediction.time.step ==
         Approx(1.0).epsilon(0.01));
 }
 
@@ -26,8 +26,9 @@ TEST_CASE("the closed form of uneven 1F1B stages is an upper bound of the simula
       r.constraints.tp = 1;
       r.constraints.pp = pp;
       const Candidate c = predict(r).value();
-      const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
-      const double ratio = *simulated_step(pricer, c.plan, c.prediction) / c.prediction.time.step;
+      const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+      const double ratio =
+          *simulated_step(cost_model, c.plan, c.prediction) / c.prediction.time.step;
       CHECK(ratio <= 1 + 1e-9);
       CHECK(ratio > 0.7);
     }
@@ -35,7 +36,7 @@ TEST_CASE("the closed form of uneven 1F1B stages is an upper bound of the simula
 }
 
 TEST_CASE("every finalist of a search is simulated") {
-  const PlanReport report = search(request_for("70b", "dgx-h100", 256)).value();
+  const SearchOutcome report = search(request_for("70b", "dgx-h100", 256)).value();
   REQUIRE(report.candidates.size() == 5);
   for (const Candidate& c : report.candidates) {
     REQUIRE(c.simulated_step);
@@ -48,7 +49,7 @@ TEST_CASE("a search that is stopped lists its finalists and simulates the winner
   r.constraints.tp = 8;
   r.constraints.pp = 4;
   r.top = 50;
-  const PlanReport report = search(r, [](double share) { return share < 1; }).value();
+  const SearchOutcome report = search(r, [](double share) { return share < 1; }).value();
   REQUIRE(report.candidates.size() == 50);
   CHECK(report.candidates[0].simulated_step);
   for (std::size_t i = 1; i < report.candidates.size(); ++i) {
@@ -112,9 +113,9 @@ TEST_CASE("interleaved with 8-way tensor parallelism on H100 it is short by 5 %,
         r.constraints.microbatch = 1;
         const Result<Candidate> c = predict(r);
         if (!c.ok()) continue;
-        const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+        const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
         const double ratio =
-            *simulated_step(pricer, c->plan, c->prediction) / c->prediction.time.step;
+            *simulated_step(cost_model, c->plan, c->prediction) / c->prediction.time.step;
         const auto& layers = c->plan.layers_per_stage;
         const bool equal = std::ranges::all_of(layers, [&](int held) { return held % vpp == 0; });
         INFO(model << " pp " << pp << " vpp " << vpp << (equal ? " equal" : ""));

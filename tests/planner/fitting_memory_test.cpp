@@ -3,9 +3,9 @@
 
 #include <variant>
 
-#include "costmodel/calibration_io.hpp"
-#include "costmodel/price.hpp"
-#include "costmodel/stage_model.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/cost_model.hpp"
+#include "costmodel/time/stage_model.hpp"
 #include "planner/fitting.hpp"
 #include "planner/memory_figure.hpp"
 #include "planner/run_mapping.hpp"
@@ -37,10 +37,10 @@ std::vector<RunRow> with_planted_peaks(std::string_view source, double reserve, 
     truth.allocator_reserve = reserve;
     truth.context = context;
     truth.fits_margin = margin;
-    const Pricer pricer(run->model, run->job, run->cluster, run->stack, truth);
-    const CutCosts costs = pricer.cut_costs(cut_of(run->plan));
-    const StageModel model(pricer, run->plan, costs);
-    const MemoryPrediction memory = pricer.price(run->plan).memory;
+    const CostModel cost_model(run->model, run->job, run->cluster, run->stack, truth);
+    const ShardingCosts costs = cost_model.sharding_costs(sharding_of(run->plan));
+    const StageModel model(cost_model, run->plan, costs);
+    const MemoryPrediction memory = cost_model.price(run->plan).memory;
     row.peak_memory_bytes = memory_figure(row, model, memory, margin).in(kByte);
     if (memory.peak_reserved > memory.capacity - margin) row.status = "oom";
     rows.push_back(row);

@@ -3,8 +3,8 @@
 #include <set>
 #include <variant>
 
-#include "costmodel/calibration_io.hpp"
-#include "costmodel/price.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/cost_model.hpp"
 #include "planner/fitting.hpp"
 #include "planner/folds.hpp"
 #include "planner/run_mapping.hpp"
@@ -36,8 +36,8 @@ std::vector<RunRow> planted(const std::function<void(Calibration&)>& change) {
     auto& run = std::get<MappedRun>(mapped);
     Calibration truth = prior_calibration(run.cluster.gpu(), run.stack).value();
     change(truth);
-    const Pricer pricer(run.model, run.job, run.cluster, run.stack, truth);
-    row.step_seconds = pricer.price(run.plan).time.step.in(kSecond);
+    const CostModel cost_model(run.model, run.job, run.cluster, run.stack, truth);
+    row.step_seconds = cost_model.price(run.plan).time.step.in(kSecond);
   }
   return rows;
 }
@@ -71,7 +71,8 @@ TEST_CASE("rates planted in a table of runs are found again") {
     CHECK(rate.value <= rate.high);
     if (rate.key == "gemm_efficiency") CHECK(rate.learned > 0.9);
     // No run of the table has experts or a network of its own to learn from.
-    if (rate.key == "host_experts" || rate.key == "hop_felt") CHECK(rate.learned < 0.01);
+    if (rate.key == "host_experts" || rate.key == "layer_latency_factor")
+      CHECK(rate.learned < 0.01);
   }
   // What was written can be read back, with where each rate comes from.
   const auto read = parse_calibration(calibration_to_json(fitted->calibration), "written");
@@ -142,7 +143,7 @@ TEST_CASE("every shipped fit is found for the runs it was fitted to, and readabl
   CHECK(used.contains("hopper-nanotron"));
   CHECK(calibrated > 2'500);
   const auto planning = pick_calibration(ClusterTopology::load("dgx-h100", 8)->gpu(),
-                                         find_stack("megatron-core").value());
+                                         find_framework("megatron-core").value());
   REQUIRE(planning.ok());
   CHECK(planning->name == "hopper-megatron-core");
   CHECK(planning->evidence == Evidence::calibrated);

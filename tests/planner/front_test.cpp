@@ -20,9 +20,9 @@ namespace {
 class AllPlans {
  public:
   explicit AllPlans(const PlanRequest& request)
-      : r_(request), pricer_(r_.model, r_.job, r_.cluster, r_.stack, r_.calibration) {}
+      : r_(request), cost_model_(r_.model, r_.job, r_.cluster, r_.stack, r_.calibration) {}
 
-  std::vector<FrontPlan> list() {
+  std::vector<ParetoPoint> list() {
     const int gpus = r_.cluster.gpus();
     for (int tp = 1; tp <= gpus; ++tp) {
       for (int pp = 1; pp * tp <= gpus; ++pp) {
@@ -40,9 +40,9 @@ class AllPlans {
       for (int zero = 0; zero <= (tp * pp < r_.cluster.gpus() ? 3 : 0); ++zero) {
         for (const bool sequence_parallel : {false, true}) {
           Tuple t;
-          t.cut.tp = tp;
-          t.cut.microbatch = microbatch;
-          t.cut.sequence_parallel = sequence_parallel;
+          t.sharding.tp = tp;
+          t.sharding.microbatch = microbatch;
+          t.sharding.sequence_parallel = sequence_parallel;
           t.pp = pp;
           t.vpp = vpp;
           t.schedule = vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
@@ -55,7 +55,7 @@ class AllPlans {
   }
 
   void recomputations(Tuple t) {
-    std::optional<FrontPlan> last;
+    std::optional<ParetoPoint> last;
     for (int k = 0; k <= r_.model.layers; ++k) {
       t.recompute = k > 0 ? Recompute::full : Recompute::none;
       t.recompute_layers = k;
@@ -66,19 +66,19 @@ class AllPlans {
       if (k > most) break;
       if (k % t.vpp != 0 && k != most) continue;
       if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, c.plan)) return;
-      c.prediction = pricer_.price(c.plan);
+      c.prediction = cost_model_.price(c.plan);
       if (c.prediction.memory.peak_reserved > r_.usable_memory()) continue;
       const Seconds paid = paid_per_step(r_, c.prediction.time.step);
       const bool first = !last;
-      last = FrontPlan{r_.cluster, std::move(c), paid};
+      last = ParetoPoint{r_.cluster, std::move(c), paid};
       if (first) plans_.push_back(*last);
     }
     if (last) plans_.push_back(*std::move(last));
   }
 
   const PlanRequest& r_;
-  Pricer pricer_;
-  std::vector<FrontPlan> plans_;
+  CostModel cost_model_;
+  std::vector<ParetoPoint> plans_;
 };
 
 /// A small request over several numbers of GPUs. What the loops above leave out is pinned.
@@ -99,14 +99,14 @@ PlanRequest random_case(std::mt19937& random) {
   r.job.global_batch = 8 << draw(0, 2);
   r.max_memory = Bytes{(3.0 + draw(0, 40)) * 0x1p30};
   r.gpus_at_most = 16;
-  if (draw(0, 1) == 1) r.operations.mtbf_per_node = Seconds{3600.0 * draw(1, 5000)};
+  if (draw(0, 1) == 1) r.economics.mtbf_per_node = Seconds{3600.0 * draw(1, 5000)};
   r.constraints.cp = 1;
   r.constraints.offload_optimizer = 0.0;
   r.constraints.rank_order = RankOrder::dp_inside_pp;
   return r;
 }
 
-bool as_good(const FrontPlan& a, const FrontPlan& b) {
+bool as_good(const ParetoPoint& a, const ParetoPoint& b) {
   return a.step() <= b.step() && a.memory() <= b.memory() && a.gpus() <= b.gpus() &&
          a.gpu_time <= b.gpu_time;
 }
@@ -118,25 +118,25 @@ TEST_CASE("the front over GPU counts is that of all plans enumerated by brute fo
   int over_several = 0;
   for (int i = 0; i < 40; ++i) {
     const PlanRequest r = random_case(random);
-    const Result<Choice> choice = choose(r);
+    const Result<SearchResult> choice = optimize(r);
     if (!choice) continue;
     INFO("case " << i << ": " << r.stack.name << ", " << r.model.layers << " layers");
-    std::vector<FrontPlan> all;
-    for (const CountResult& count : choice->counts) {
+    std::vector<ParetoPoint> all;
+    for (const GpuCountResult& count : choice->counts) {
       PlanRequest sized = r;
       sized.cluster = r.cluster.resized(count.gpus).value();
-      for (FrontPlan& plan : AllPlans(sized).list()) all.push_back(std::move(plan));
+      for (ParetoPoint& plan : AllPlans(sized).list()) all.push_back(std::move(plan));
     }
-    const std::vector<FrontPlan>& front = choice->front;
+    const std::vector<ParetoPoint>& front = choice->front;
     REQUIRE(front.empty() == all.empty());
     int missed = 0;
     int dominated = 0;
-    for (const FrontPlan& plan : all) {
+    for (const ParetoPoint& plan : all) {
       missed += std::none_of(front.begin(), front.end(),
-                             [&](const FrontPlan& f) { return as_good(f, plan); });
+                             [&](const ParetoPoint& f) { return as_good(f, plan); });
     }
-    for (const FrontPlan& f : front) {
-      const auto beats = [&](const FrontPlan& plan) { return dominates(plan, f); };
+    for (const ParetoPoint& f : front) {
+      const auto beats = [&](const ParetoPoint& plan) { return dominates(plan, f); };
       dominated += std::any_of(all.begin(), all.end(), beats);
       dominated += std::any_of(front.begin(), front.end(), beats);
     }
@@ -151,7 +151,7 @@ TEST_CASE("the front over GPU counts is that of all plans enumerated by brute fo
 
 TEST_CASE("on one number of GPUs the front is that of the search") {
   const PlanRequest r = request_for("7b", "dgx-h100", 16);
-  const Choice choice = choose(r).value();
+  const SearchResult choice = optimize(r).value();
   REQUIRE(choice.front.size() == choice.report.pareto.size());
   REQUIRE(choice.front.size() > 3);
   for (std::size_t i = 0; i < choice.front.size(); ++i) {
@@ -162,9 +162,9 @@ TEST_CASE("on one number of GPUs the front is that of the search") {
 }
 
 TEST_CASE("a plan that is worse in one thing alone is dominated, an equal one is not") {
-  const FrontPlan plan = choose(request_for("7b", "dgx-h100", 16))->front.front();
+  const ParetoPoint plan = optimize(request_for("7b", "dgx-h100", 16))->front.front();
   CHECK_FALSE(dominates(plan, plan));
-  FrontPlan other = plan;
+  ParetoPoint other = plan;
   other.candidate.prediction.time.step *= 1.01;
   CHECK(dominates(plan, other));
   other.candidate.prediction.memory.peak_reserved -= 1_GiB;
@@ -185,9 +185,9 @@ TEST_CASE("a search without a front, or from a known time on, finds the same win
   int winners = 0;
   for (int i = 0; i < 100; ++i) {
     PlanRequest r = random_case(random);
-    const Result<PlanReport> whole = search(r);
+    const Result<SearchOutcome> whole = search(r);
     r.without_front = true;
-    const Result<PlanReport> bare = search(r);
+    const Result<SearchOutcome> bare = search(r);
     INFO("case " << i << ": " << r.stack.name << ", " << r.cluster.gpus() << " GPUs");
     REQUIRE(bare.ok() == whole.ok());
     if (!whole.ok()) continue;
@@ -197,19 +197,19 @@ TEST_CASE("a search without a front, or from a known time on, finds the same win
       CHECK(bare->candidates[c].plan == whole->candidates[c].plan);
     }
     if (whole->winner() == nullptr) {
-      CHECK(bare->near_misses.size() == whole->near_misses.size());
+      CHECK(bare->nearest_infeasible.size() == whole->nearest_infeasible.size());
       continue;
     }
     ++winners;
     r.top = 1;
     const Seconds step = whole->winner()->prediction.time.step;
     r.no_slower_than = step;
-    const Result<PlanReport> seeded = search(r);
+    const Result<SearchOutcome> seeded = search(r);
     REQUIRE(seeded.ok());
     REQUIRE(seeded->winner() != nullptr);
     CHECK(seeded->winner()->plan == whole->winner()->plan);
     r.no_slower_than = 0.999 * step;
-    const Result<PlanReport> faster = search(r);
+    const Result<SearchOutcome> faster = search(r);
     const bool none = !faster || faster->winner() == nullptr;
     CHECK((none || faster->winner()->prediction.time.step >= step));
   }

@@ -125,7 +125,7 @@ TEST_CASE("every shard group holds whole copies of the experts") {
     p.zero = zero;
     p.ep = ep;
     p.shard_group = group;
-    const auto rejection = check_plan(r.model, r.job, r.cluster, *find_stack(stack), p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, *find_framework(stack), p);
     return rejection ? std::string(name_of(rejection->reason)) : "legal";
   };
   CHECK(reason(1, 8, 64) == "legal");
@@ -328,7 +328,7 @@ TEST_CASE("the same number of layers of every chunk is recomputed, or all") {
 
 TEST_CASE("only our own runtime offers ZB-H1, and only without chunks") {
   const auto zero_bubble = [](ParallelPlan& p) { p.schedule = ScheduleKind::zero_bubble_h1; };
-  for (const Stack& stack : stacks()) {
+  for (const Framework& stack : frameworks()) {
     const PlanRequest r = request_for("7b", "dgx-h100", 64, stack.name.c_str());
     ParallelPlan p = legal_plan();
     p.zero = 0;
@@ -412,7 +412,7 @@ TEST_CASE("balanced layers differ by one at most and spare the ends") {
 
 TEST_CASE("embedding and loss can take the place of one layer each when chunks are split") {
   // Llama 3.1 405B: 126 layers + 2 = pp 8 · vpp 8 · 2.
-  const Stack equal = find_stack("megatron-2021").value();
+  const Framework equal = find_framework("megatron-2021").value();
   const auto split = split_layers(equal, 126, 8, 8);
   REQUIRE(split);
   CHECK(split->front() == 15);
@@ -422,7 +422,7 @@ TEST_CASE("embedding and loss can take the place of one layer each when chunks a
 }
 
 TEST_CASE("a free layout splits any layers into any chunks, bare ends included") {
-  const Stack free = find_stack("megatron-core").value();
+  const Framework free = find_framework("megatron-core").value();
   for (const int pp : {2, 3, 8}) {
     for (int vpp = 1; vpp <= 5; ++vpp) {
       CHECK_FALSE(split_layers(free, pp * vpp - 3, pp, vpp));

@@ -26,7 +26,7 @@ PlanRequest small_request() {
 
 /// Smallest key over every legal plan that fits, by nested loops.
 std::optional<ObjectiveKey> brute_force(const PlanRequest& r) {
-  const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
   std::optional<ObjectiveKey> best;
   const int gpus = r.cluster.gpus();
   for (int tp = 1; tp <= gpus; ++tp) {
@@ -36,9 +36,9 @@ std::optional<ObjectiveKey> brute_force(const PlanRequest& r) {
       for (int microbatch = 1; microbatch <= r.job.global_batch; ++microbatch) {
         for (int code = 0; code < 4 * 2 * (r.model.layers + 1) * 8; ++code) {
           Tuple t;
-          t.cut.tp = tp;
-          t.cut.microbatch = microbatch;
-          t.cut.sequence_parallel = code / 4 % 2 == 1;
+          t.sharding.tp = tp;
+          t.sharding.microbatch = microbatch;
+          t.sharding.sequence_parallel = code / 4 % 2 == 1;
           t.pp = pp;
           t.vpp = 1 + code / (8 * (r.model.layers + 1));
           t.schedule = t.vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
@@ -52,7 +52,7 @@ std::optional<ObjectiveKey> brute_force(const PlanRequest& r) {
           Candidate c;
           if (!fill_plan(r, t, c.plan)) continue;
           if (check_plan(r.model, r.job, r.cluster, r.stack, c.plan)) continue;
-          c.prediction = pricer.price(c.plan);
+          c.prediction = cost_model.price(c.plan);
           if (c.prediction.memory.peak_reserved > r.usable_memory()) continue;
           const ObjectiveKey key = objective_key(r, c);
           if (!best || key < *best) best = key;
@@ -79,7 +79,7 @@ TEST_CASE("each objective's winner is the best of all plans enumerated by brute 
        {Objective::step_time, Objective::cost, Objective::memory_headroom, Objective::goodput}) {
     r.objective = objective;
     INFO(name_of(objective));
-    const Choice choice = choose(r).value();
+    const SearchResult choice = optimize(r).value();
     REQUIRE(choice.report.winner() != nullptr);
     CHECK(objective_key(r, *choice.report.winner()).value == brute_force(r)->value);
   }
@@ -87,9 +87,9 @@ TEST_CASE("each objective's winner is the best of all plans enumerated by brute 
 
 TEST_CASE("the memory-headroom winner needs less memory than the fastest plan, and is no faster") {
   PlanRequest r = request_for("70b", "dgx-h100", 256);
-  const Candidate fastest = *choose(r)->report.winner();
+  const Candidate fastest = *optimize(r)->report.winner();
   r.objective = Objective::memory_headroom;
-  const Choice choice = choose(r).value();
+  const SearchResult choice = optimize(r).value();
   const Candidate& smallest = *choice.report.winner();
   CHECK(smallest.prediction.memory.peak_reserved < fastest.prediction.memory.peak_reserved);
   CHECK(smallest.prediction.time.step >= fastest.prediction.time.step);
@@ -104,14 +104,14 @@ TEST_CASE("over GPU counts each objective picks the count with its best key") {
   r.gpus_at_most = 64;
   for (const Objective objective : {Objective::step_time, Objective::cost, Objective::goodput}) {
     r.objective = objective;
-    const Choice choice = choose(r).value();
+    const SearchResult choice = optimize(r).value();
     INFO(name_of(objective));
     REQUIRE(choice.counts.size() > 5);
-    for (const CountResult& count : choice.counts) {
+    for (const GpuCountResult& count : choice.counts) {
       PlanRequest alone = r;
       alone.gpus_at_most.reset();
       alone.cluster = r.cluster.resized(count.gpus).value();
-      const Result<Choice> direct = choose(alone);
+      const Result<SearchResult> direct = optimize(alone);
       const bool found = direct.ok() && direct->report.winner() != nullptr;
       REQUIRE(count.best.has_value() == found);
       if (!found) continue;
@@ -124,9 +124,9 @@ TEST_CASE("over GPU counts each objective picks the count with its best key") {
 TEST_CASE("cost never takes more GPUs than the fastest step does") {
   PlanRequest r = request_for("7b", "dgx-h100", 128);
   r.gpus_at_most = 128;
-  const int fastest = choose(r)->request.cluster.gpus();
+  const int fastest = optimize(r)->request.cluster.gpus();
   r.objective = Objective::cost;
-  CHECK(choose(r)->request.cluster.gpus() <= fastest);
+  CHECK(optimize(r)->request.cluster.gpus() <= fastest);
 }
 
 TEST_CASE("GPU counts are powers of two inside a node and whole nodes above") {
@@ -139,13 +139,13 @@ TEST_CASE("GPU counts are powers of two inside a node and whole nodes above") {
 TEST_CASE("a model too large for every count reports the largest one's nearest misses") {
   PlanRequest r = request_for("gpt3-175b", "dgx-h100", 8);
   r.gpus_at_most = 8;
-  const Choice choice = choose(r).value();
+  const SearchResult choice = optimize(r).value();
   CHECK(choice.report.winner() == nullptr);
-  CHECK_FALSE(choice.report.near_misses.empty());
+  CHECK_FALSE(choice.report.nearest_infeasible.empty());
 }
 
 TEST_CASE("being tied is symmetric, and every plan is tied with itself") {
-  const PlanReport report = search(request_for("70b", "dgx-h100", 256)).value();
+  const SearchOutcome report = search(request_for("70b", "dgx-h100", 256)).value();
   for (const Candidate& a : report.pareto) {
     CHECK(tied(a.prediction.time, a.prediction.time, 0.3));
     for (const Candidate& b : report.pareto) {

@@ -93,7 +93,7 @@ TEST_CASE("a prediction takes every plan that a search prints, at the same price
   for (unsigned seed = 1; seed <= 160; ++seed) {
     Draw draw(seed);
     const PlanRequest r = random_job(draw);
-    const Result<PlanReport> report = search(r);
+    const Result<SearchOutcome> report = search(r);
     INFO("seed " << seed << ": " << r.model.name << ", " << r.cluster.gpus() << " GPUs of "
                  << r.cluster.name() << ", " << r.stack.name);
     if (!report.ok()) continue;
@@ -105,7 +105,8 @@ TEST_CASE("a prediction takes every plan that a search prints, at the same price
         grouped += plan.plan.instances() > 1 ? 1 : 0;
       }
     }
-    for (const NearMiss& miss : report->near_misses) check_repriced(r, miss.candidate);
+    for (const NearestInfeasible& miss : report->nearest_infeasible)
+      check_repriced(r, miss.candidate);
   }
   CHECK(printed > 500);
   CHECK(other_order > 20);
@@ -118,7 +119,7 @@ TEST_CASE("a pinned rank order rules out what it cannot lay out, and is never fa
   r.job.global_batch = 128;
   const Seconds free = search(r)->winner()->prediction.time.step;
   r.constraints.rank_order = RankOrder::pp_inside_dp;
-  const PlanReport pinned = search(r).value();
+  const SearchOutcome pinned = search(r).value();
   REQUIRE(pinned.winner() != nullptr);
   CHECK(pinned.winner()->prediction.time.step >= free);
   for (const Candidate& c : pinned.candidates) CHECK((c.plan.cp == 1 || c.plan.pp == 1));

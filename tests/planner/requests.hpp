@@ -1,8 +1,8 @@
 // Requests used by several planner tests.
 #pragma once
 
-#include "core/model_io.hpp"
-#include "costmodel/calibration_io.hpp"
+#include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "planner/request.hpp"
 
 namespace echelon {
@@ -13,7 +13,7 @@ inline PlanRequest request_for(const char* model, const char* cluster, int gpus,
   PlanRequest r{.model = load_model(model).value(),
                 .job = {},
                 .cluster = ClusterTopology::load(cluster, gpus).value(),
-                .stack = find_stack(stack_name).value(),
+                .stack = find_framework(stack_name).value(),
                 .calibration = {},
                 .constraints = {}};
   r.job.sequence = std::min(r.model.max_positions, 4096);

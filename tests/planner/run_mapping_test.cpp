@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "costmodel/calibration_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "planner/run_cluster.hpp"
 #include "planner/run_habits.hpp"
 #include "tests/places.hpp"
@@ -244,18 +244,19 @@ TEST_CASE("a network the job measured bounds the described one for data-parallel
 
   const auto calibration = pick_calibration(map.cluster.gpu(), map.stack);
   REQUIRE(calibration.ok());
-  Pricer pricer(map.model, map.job, map.cluster, map.stack, *calibration);
-  const GroupLinks described = pricer.links({128, 1});
-  pricer.set_network(*network);
-  const GroupLinks data = pricer.data_links({128, 1});
+  CostModel cost_model(map.model, map.job, map.cluster, map.stack, *calibration);
+  const GroupLinks described = cost_model.links({128, 1});
+  cost_model.set_network(*network);
+  const GroupLinks data = cost_model.data_links({128, 1});
   // The bus bandwidth is low for the same waits.
   CHECK(data.inter == MeasuredNetwork::kUnhindered);
-  pricer.set_network({network->bus, 200_us});
-  CHECK(pricer.data_links({128, 1}).inter.in(1_GBps) ==
+  cost_model.set_network({network->bus, 200_us});
+  CHECK(cost_model.data_links({128, 1}).inter.in(1_GBps) ==
         Approx(*run.net_allreduce_busbw_GBps).epsilon(0.01));
-  CHECK(pricer.links({128, 1}).inter == described.inter);
-  CHECK(data.inter_hop == calibration->bulk_hop_felt * network->hop);
-  CHECK(pricer.links({8, 1}).intra_hop == apply(map.cluster.group(8, 1), *calibration).intra_hop);
+  CHECK(cost_model.links({128, 1}).inter == described.inter);
+  CHECK(data.inter_hop == calibration->bulk_latency_factor * network->hop);
+  CHECK(cost_model.links({8, 1}).intra_hop ==
+        apply(map.cluster.group(8, 1), *calibration).intra_hop);
 
   RunRow silent = run;
   silent.net_allreduce_busbw_GBps.reset();
@@ -264,7 +265,7 @@ TEST_CASE("a network the job measured bounds the described one for data-parallel
 
 TEST_CASE("every software of the habits table stands for a stack of ours") {
   for (const RunRow& run : published()) {
-    CHECK(find_stack(habits_of(run).stack).ok());
+    CHECK(find_framework(habits_of(run).stack).ok());
   }
 }
 

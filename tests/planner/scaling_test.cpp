@@ -25,7 +25,7 @@ TEST_CASE("a point of the curve is the search on that number of GPUs") {
   REQUIRE(point.best);
   PlanRequest larger = request;
   larger.cluster = request.cluster.resized(32).value();
-  const Result<Choice> choice = choose(larger);
+  const Result<SearchResult> choice = optimize(larger);
   REQUIRE(choice.ok());
   CHECK(point.best->candidate.plan == choice->report.winner()->plan);
   CHECK(point.best->tokens_per_second == choice->report.winner()->prediction.tokens_per_second);

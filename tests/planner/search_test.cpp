@@ -34,7 +34,7 @@ void compositions(int total, int parts, std::vector<int>& prefix, const Use& use
 class BruteForce {
  public:
   explicit BruteForce(const PlanRequest& request)
-      : r_(request), pricer_(r_.model, r_.job, r_.cluster, r_.stack, r_.calibration) {}
+      : r_(request), cost_model_(r_.model, r_.job, r_.cluster, r_.stack, r_.calibration) {}
 
   Seconds best() {
     const int n = r_.cluster.gpus();
@@ -68,7 +68,7 @@ class BruteForce {
               plan_.microbatch = mb;
               plan_.sequence_parallel = sp;
               if (check_degrees(r_.model, r_.job, r_.cluster, r_.stack, plan_)) continue;
-              costs_ = pricer_.cut_costs(cut_of(plan_));
+              costs_ = cost_model_.sharding_costs(sharding_of(plan_));
               schedules();
             }
           }
@@ -156,16 +156,16 @@ class BruteForce {
 
   void price() {
     if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, plan_)) return;
-    pricer_.price(plan_, costs_, prediction_);
+    cost_model_.price(plan_, costs_, prediction_);
     if (prediction_.memory.peak_reserved > r_.usable_memory()) return;
     best_ = std::min(best_, prediction_.time.step);
   }
 
   const PlanRequest& r_;
-  Pricer pricer_;
+  CostModel cost_model_;
   ParallelPlan plan_;
-  CutCosts costs_;
-  Prediction prediction_;
+  ShardingCosts costs_;
+  PlanCosts prediction_;
   Seconds best_{1e30};
 };
 
@@ -214,7 +214,7 @@ TEST_CASE(
       r.constraints.schedule = ScheduleKind::one_f_one_b;
       r.model.layers = std::min(r.model.layers, 4);
     }
-    const Result<PlanReport> report = search(r);
+    const Result<SearchOutcome> report = search(r);
     INFO("case " << i << ": " << r.stack.name << ", " << r.cluster.gpus() << " GPUs, "
                  << r.model.layers << " layers, experts " << r.model.moe.experts);
     const Seconds best = BruteForce(r).best();
@@ -232,9 +232,9 @@ TEST_CASE("pruned and exhaustive search list the same plans and the same front")
   std::int64_t bounded = 0;
   for (int i = 0; i < 300; ++i) {
     PlanRequest r = random_request(random);
-    const Result<PlanReport> pruned = search(r);
+    const Result<SearchOutcome> pruned = search(r);
     r.exhaustive = true;
-    const Result<PlanReport> all = search(r);
+    const Result<SearchOutcome> all = search(r);
     INFO("case " << i << ": " << r.stack.name << ", " << r.cluster.gpus() << " GPUs");
     REQUIRE(pruned.ok() == all.ok());
     if (!pruned.ok()) continue;
@@ -263,16 +263,16 @@ TEST_CASE("where overlap pays it is never slower, and where it does not, never f
     const bool pays = i % 3 > 0;
     if (!pays) r.calibration.overlap_slowdown = 1.5;
     CHECK(overlap_pays(r.calibration) == pays);
-    const Result<PlanReport> report = search(r);
+    const Result<SearchOutcome> report = search(r);
     if (!report.ok() || report->winner() == nullptr) continue;
-    const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+    const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
     for (const Candidate& c : report->candidates) {
       for (int axes = 0; axes < 4; ++axes) {
         ParallelPlan other = c.plan;
         other.overlap_dp = axes % 2 == 1;
         other.overlap_pp = axes / 2 == 1;
         if (other.overlap_pp && other.vpp == 1) continue;
-        CHECK(pricer.price(other).time.step >= c.prediction.time.step * (1 - 1e-12));
+        CHECK(cost_model.price(other).time.step >= c.prediction.time.step * (1 - 1e-12));
         ++compared;
       }
     }
@@ -284,7 +284,7 @@ TEST_CASE("candidates are ranked, fit, and are legal") {
   for (const auto& [model, gpus] :
        {std::pair{"7b", 64}, std::pair{"70b", 256}, std::pair{"13b", 24}}) {
     const PlanRequest r = request_for(model, "dgx-h100", gpus);
-    const PlanReport report = search(r).value();
+    const SearchOutcome report = search(r).value();
     REQUIRE(report.winner() != nullptr);
     Seconds last;
     for (const Candidate& c : report.candidates) {
@@ -298,7 +298,7 @@ TEST_CASE("candidates are ranked, fit, and are legal") {
 }
 
 TEST_CASE("no point of the Pareto front is dominated, and the winner is on it") {
-  const PlanReport report = search(request_for("70b", "dgx-h100", 256)).value();
+  const SearchOutcome report = search(request_for("70b", "dgx-h100", 256)).value();
   REQUIRE(report.pareto.size() > 3);
   CHECK(report.pareto.front().plan == report.winner()->plan);
   for (std::size_t i = 1; i < report.pareto.size(); ++i) {
@@ -309,7 +309,7 @@ TEST_CASE("no point of the Pareto front is dominated, and the winner is on it") 
 }
 
 TEST_CASE("every tuple is fitting, too large, bounded, or rejected for a reason") {
-  const PlanReport report = search(request_for("7b", "dgx-h100", 64)).value();
+  const SearchOutcome report = search(request_for("7b", "dgx-h100", 64)).value();
   std::int64_t rejected = 0;
   for (const RejectionCount& r : report.rejected) {
     CHECK(r.count > 0);
@@ -325,7 +325,7 @@ TEST_CASE("pinned axes are kept") {
   r.constraints.tp = 8;
   r.constraints.pp = 4;
   r.constraints.recompute = Recompute::full;
-  const PlanReport report = search(r).value();
+  const SearchOutcome report = search(r).value();
   REQUIRE(report.winner() != nullptr);
   for (const Candidate& c : report.candidates) {
     CHECK(c.plan.tp == 8);
@@ -340,17 +340,17 @@ TEST_CASE("a winner found under a constraint is never faster than the free one")
   for (const int tp : {2, 4, 8}) {
     PlanRequest pinned = r;
     pinned.constraints.tp = tp;
-    const PlanReport report = search(pinned).value();
+    const SearchOutcome report = search(pinned).value();
     if (report.winner() != nullptr) CHECK(report.winner()->prediction.time.step >= best);
   }
 }
 
 TEST_CASE("when nothing fits, each near miss names stage, missing bytes and a change that helps") {
   const PlanRequest r = request_for("gpt3-175b", "dgx-h100", 8);
-  const PlanReport report = search(r).value();
+  const SearchOutcome report = search(r).value();
   CHECK(report.winner() == nullptr);
-  REQUIRE_FALSE(report.near_misses.empty());
-  for (const NearMiss& miss : report.near_misses) {
+  REQUIRE_FALSE(report.nearest_infeasible.empty());
+  for (const NearestInfeasible& miss : report.nearest_infeasible) {
     CHECK(miss.missing > Bytes{});
     CHECK(miss.stage >= 0);
     CHECK(miss.stage < miss.candidate.plan.pp);
@@ -366,24 +366,24 @@ TEST_CASE("a pinned choice that alone prevents a fit is named as the fix") {
   r.constraints.microbatch = 8;
   r.constraints.tp = 1;
   r.constraints.pp = 1;
-  const PlanReport report = search(r).value();
+  const SearchOutcome report = search(r).value();
   REQUIRE(report.winner() == nullptr);
-  CHECK(report.near_misses.front().fix.find("--recompute full") != std::string::npos);
+  CHECK(report.nearest_infeasible.front().fix.find("--recompute full") != std::string::npos);
 }
 
 TEST_CASE("GPUs with enough memory are the last resort") {
   PlanRequest r = request_for("gpt2-xl", "dgx-h100", 1);
   r.max_memory = 1_GiB;
   r.constraints.dp = 1;
-  const PlanReport report = search(r).value();
-  REQUIRE_FALSE(report.near_misses.empty());
-  CHECK_FALSE(report.near_misses.front().fix.empty());
+  const SearchOutcome report = search(r).value();
+  REQUIRE_FALSE(report.nearest_infeasible.empty());
+  CHECK_FALSE(report.nearest_infeasible.front().fix.empty());
 }
 
 TEST_CASE("constraints that leave nothing are an error that names every reason") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   r.constraints.tp = 64;
-  const Result<PlanReport> report = search(r);
+  const Result<SearchOutcome> report = search(r);
   REQUIRE_FALSE(report.ok());
   CHECK(report.error().message().find("32 attention heads") != std::string::npos);
 }
@@ -400,8 +400,8 @@ TEST_CASE("contradictory constraints are found before the search") {
 }
 
 TEST_CASE("the same request gives the same report") {
-  const PlanReport a = search(request_for("70b", "dgx-h100", 64)).value();
-  const PlanReport b = search(request_for("70b", "dgx-h100", 64)).value();
+  const SearchOutcome a = search(request_for("70b", "dgx-h100", 64)).value();
+  const SearchOutcome b = search(request_for("70b", "dgx-h100", 64)).value();
   REQUIRE(a.candidates.size() == b.candidates.size());
   for (std::size_t i = 0; i < a.candidates.size(); ++i) {
     CHECK(a.candidates[i].plan == b.candidates[i].plan);
@@ -410,7 +410,7 @@ TEST_CASE("the same request gives the same report") {
 }
 
 TEST_CASE("what is proved is proved, and what was only balanced is counted") {
-  const PlanReport dense = search(request_for("7b", "dgx-h100", 64)).value();
+  const SearchOutcome dense = search(request_for("7b", "dgx-h100", 64)).value();
   CHECK(dense.open_splits.empty());
   CHECK(dense.proved());
   CHECK(dense.gap == 0);
@@ -418,7 +418,7 @@ TEST_CASE("what is proved is proved, and what was only balanced is counted") {
   // over the layers has found plans of 2 to 8 % less in such spaces.
   PlanRequest mixed = request_for("deepseek-v2-lite", "dgx-h100", 16);
   mixed.constraints.pp = 2;
-  const PlanReport two_kinds = search(mixed).value();
+  const SearchOutcome two_kinds = search(mixed).value();
   CHECK(two_kinds.exhaustive);
   CHECK_FALSE(two_kinds.proved());
   REQUIRE(two_kinds.open_splits.size() == 1);
@@ -437,7 +437,7 @@ TEST_CASE("what is proved is proved, and what was only balanced is counted") {
 TEST_CASE("ZB-H1, GPipe and pinned recomputation leave splits open") {
   using enum OpenSplits::Kind;
   const auto open = [](const PlanRequest& r) {
-    const PlanReport report = search(r).value();
+    const SearchOutcome report = search(r).value();
     std::vector<OpenSplits::Kind> kinds;
     for (const OpenSplits& each : report.open_splits) kinds.push_back(each.kind);
     return kinds;
@@ -460,7 +460,7 @@ TEST_CASE("ZB-H1, GPipe and pinned recomputation leave splits open") {
 }
 
 TEST_CASE("a stopped search says that it is not exhaustive") {
-  const PlanReport report =
+  const SearchOutcome report =
       search(request_for("7b", "dgx-h100", 64), [](double) { return false; }).value();
   CHECK_FALSE(report.exhaustive);
   CHECK_FALSE(report.proved());
@@ -478,11 +478,11 @@ TEST_CASE("a prediction fills in what is not given") {
 }
 
 TEST_CASE("software without an axis is not planned along it") {
-  for (const Stack& stack : stacks()) {
+  for (const Framework& stack : frameworks()) {
     PlanRequest r = request_for("llama3-70b", "dgx-a100-40gb", 32, stack.name.c_str());
     r.job.sequence = 2048;
     r.job.global_batch = 32;
-    const Result<PlanReport> report = search(r);
+    const Result<SearchOutcome> report = search(r);
     if (!report.ok()) continue;
     for (const Candidate& c : report->candidates) {
       INFO(stack.name << ", tp " << c.plan.tp << ", pp " << c.plan.pp);
@@ -528,8 +528,8 @@ TEST_CASE("a prediction that breaks a rule of the framework names flag, rule and
 TEST_CASE("overlap that a schedule does not have is pinned where it has it") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   r.constraints.overlap_dp = r.constraints.overlap_pp = true;
-  const PlanReport free = search(request_for("7b", "dgx-h100", 64)).value();
-  const PlanReport pinned = search(r).value();
+  const SearchOutcome free = search(request_for("7b", "dgx-h100", 64)).value();
+  const SearchOutcome pinned = search(r).value();
   REQUIRE(pinned.winner() != nullptr);
   CHECK(pinned.winner()->plan == free.winner()->plan);
 }

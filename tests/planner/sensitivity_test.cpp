@@ -73,7 +73,7 @@ TEST_CASE("a doubled batch is worth less the smaller the critical batch is") {
   PlanRequest r = request_for("7b", "dgx-h100", 512);
   const Candidate winner = *search(r)->winner();
   const double plain = find(sensitivities(r, winner), Change::double_batch)->time;
-  r.operations.critical_batch = r.job.tokens_per_step();
+  r.economics.critical_batch = r.job.tokens_per_step();
   const double costly = find(sensitivities(r, winner), Change::double_batch)->time;
   CHECK(plain < 1);
   CHECK(costly > plain);
@@ -109,5 +109,5 @@ TEST_CASE("the most valuable change saves most GPU time of all") {
 TEST_CASE("a plan chosen for its memory has no times to compare") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   r.objective = Objective::memory_headroom;
-  CHECK(sensitivities(r, *choose(r)->report.winner()).empty());
+  CHECK(sensitivities(r, *optimize(r)->report.winner()).empty());
 }

@@ -11,8 +11,8 @@ using namespace echelon;
 TEST_CASE("every listed plan and every plan of the front is in the space once") {
   PlanRequest request = request_for("7b", "dgx-h100", 16);
   request.top = 30;
-  const PlanReport report = search(request).value();
-  const std::vector<SpacePlan> plans = plans_of(request, report);
+  const SearchOutcome report = search(request).value();
+  const std::vector<RankedPlan> plans = plans_of(request, report);
   REQUIRE(report.candidates.size() == 30);
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (i < 30) {
@@ -28,7 +28,7 @@ TEST_CASE("every listed plan and every plan of the front is in the space once") 
     for (std::size_t j = 0; j < i; ++j)
       CHECK_FALSE(plans[i].candidate->plan == plans[j].candidate->plan);
   }
-  const auto on_front = std::ranges::count_if(plans, &SpacePlan::on_front);
+  const auto on_front = std::ranges::count_if(plans, &RankedPlan::on_front);
   CHECK(on_front == static_cast<std::ptrdiff_t>(report.pareto.size()));
   CHECK(plans.front().on_front);  // no plan is faster than the winner
 }
@@ -36,6 +36,6 @@ TEST_CASE("every listed plan and every plan of the front is in the space once") 
 TEST_CASE("by headroom no plan is tied: ties are about time") {
   PlanRequest request = request_for("7b", "dgx-h100", 16);
   request.objective = Objective::memory_headroom;
-  const PlanReport report = search(request).value();
-  for (const SpacePlan& plan : plans_of(request, report)) CHECK_FALSE(plan.tied);
+  const SearchOutcome report = search(request).value();
+  for (const RankedPlan& plan : plans_of(request, report)) CHECK_FALSE(plan.tied);
 }

@@ -46,8 +46,8 @@ void all_splits(int total, int parts, std::vector<int>& prefix, const Use& use) 
 /// and policy allow, priced one by one.
 class AllSplits {
  public:
-  AllSplits(const PlanRequest& r, const Pricer& pricer, ParallelPlan p, Bytes usable)
-      : r_(r), pricer_(pricer), p_(std::move(p)), usable_(usable) {}
+  AllSplits(const PlanRequest& r, const CostModel& cost_model, ParallelPlan p, Bytes usable)
+      : r_(r), cost_model_(cost_model), p_(std::move(p)), usable_(usable) {}
 
   Seconds best() {
     std::vector<int> prefix;
@@ -90,12 +90,12 @@ class AllSplits {
   }
   void price() {
     if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, p_)) return;
-    const Prediction found = pricer_.price(p_);
+    const PlanCosts found = cost_model_.price(p_);
     if (found.memory.peak_reserved <= usable_) best_ = std::min(best_, found.time.step);
   }
 
   const PlanRequest& r_;
-  const Pricer& pricer_;
+  const CostModel& cost_model_;
   ParallelPlan p_;
   Bytes usable_;
   Seconds best_{1e30};
@@ -128,7 +128,7 @@ TEST_CASE("the programme finds the fastest of all splits and all mixes of recomp
     r.job.flash_attention = draw(0, 3) == 0;
     r.job.sequence = 1024;
     r.job.global_batch = 64;
-    const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+    const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
     const Recompute policies[] = {Recompute::none, Recompute::selective, Recompute::full,
                                   Recompute::mixed};
     ParallelPlan p = plan_for(r, 2, pp, Recompute::none);
@@ -143,13 +143,14 @@ TEST_CASE("the programme finds the fastest of all splits and all mixes of recomp
     p.recompute = Recompute::none;
     least.recompute = Recompute::full;
     least.recompute_layers = least.layers_per_stage;
-    const double high = pricer.price(p).memory.peak_reserved.in(kByte);
-    const double low = pricer.price(least).memory.peak_reserved.in(kByte);
+    const double high = cost_model.price(p).memory.peak_reserved.in(kByte);
+    const double low = cost_model.price(least).memory.peak_reserved.in(kByte);
     p.recompute = policies[ours ? std::min(3, draw(0, 6)) : draw(0, 2)];
     const double share = 0.1 * draw(-2, 12);
     const Bytes usable{low + (high - low) * share};
-    const auto split = best_split(pricer, p, pricer.cut_costs(cut_of(p)), usable, Seconds{1e29});
-    const Seconds best = AllSplits(r, pricer, p, usable).best();
+    const auto split =
+        best_split(cost_model, p, cost_model.sharding_costs(sharding_of(p)), usable, Seconds{1e29});
+    const Seconds best = AllSplits(r, cost_model, p, usable).best();
     INFO("case " << i << ": " << r.stack.name << ", " << r.model.layers << " layers, pp " << pp
                  << ", vpp " << vpp << ", " << name_of(p.recompute));
     REQUIRE(split.has_value() == (best < Seconds{1e29}));
@@ -194,18 +195,18 @@ TEST_CASE("no split has a slowest stage below the bound, and one reaches it") {
 TEST_CASE("the programme's step time is the price of the split it returns") {
   for (const char* model : {"llama3-8b", "gpt2-xl", "70b"}) {
     const PlanRequest r = request_for(model, "dgx-h100", 64);
-    const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+    const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
     for (const auto& [tp, pp] : {std::pair{4, 2}, std::pair{4, 4}, std::pair{8, 8}}) {
       if (r.model.heads % tp != 0) continue;
       ParallelPlan p = plan_for(r, tp, pp, Recompute::none);
-      const CutCosts costs = pricer.cut_costs(cut_of(p));
-      const auto split = best_split(pricer, p, costs, Bytes{1e15}, Seconds{1e30});
+      const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
+      const auto split = best_split(cost_model, p, costs, Bytes{1e15}, Seconds{1e30});
       REQUIRE(split);
       CHECK(std::accumulate(split->layers.begin(), split->layers.end(), 0) == r.model.layers);
-      const Seconds balanced = pricer.price(p).time.step;
+      const Seconds balanced = cost_model.price(p).time.step;
       p.layers_per_stage = split->layers;
       p.recompute_layers = split->recomputed;
-      CHECK(pricer.price(p).time.step.in(1_us) == Approx(split->step.in(1_us)).epsilon(1e-12));
+      CHECK(cost_model.price(p).time.step.in(1_us) == Approx(split->step.in(1_us)).epsilon(1e-12));
       CHECK(split->step <= balanced * (1 + 1e-12));
     }
   }
@@ -213,18 +214,20 @@ TEST_CASE("the programme's step time is the price of the split it returns") {
 
 TEST_CASE("a heavy output head takes layers from the last stage") {
   PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
-  const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::none);
-  const auto split = best_split(pricer, p, pricer.cut_costs(cut_of(p)), Bytes{1e15}, Seconds{1e30});
+  const auto split = best_split(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
+                                Bytes{1e15}, Seconds{1e30});
   REQUIRE(split);
   CHECK(split->layers.back() < *std::max_element(split->layers.begin(), split->layers.end()));
 }
 
 TEST_CASE("a stack that may differ between stages recomputes less on later stages") {
   PlanRequest r = request_for("13b", "dgx-h100", 8, "echelon");
-  const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::full);
-  const auto split = best_split(pricer, p, pricer.cut_costs(cut_of(p)), 38_GiB, Seconds{1e30});
+  const auto split =
+      best_split(cost_model, p, cost_model.sharding_costs(sharding_of(p)), 38_GiB, Seconds{1e30});
   REQUIRE(split);
   CHECK(split->recomputed.front() > 0);
   CHECK(split->recomputed.front() > split->recomputed.back());
@@ -232,9 +235,9 @@ TEST_CASE("a stack that may differ between stages recomputes less on later stage
 
 TEST_CASE("no split is returned when the bound cannot be beaten or nothing fits") {
   const PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
-  const Pricer pricer(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::full);
-  const CutCosts costs = pricer.cut_costs(cut_of(p));
-  CHECK_FALSE(best_split(pricer, p, costs, r.usable_memory(), 1_ms));
-  CHECK_FALSE(best_split(pricer, p, costs, 1_GiB, Seconds{1e30}));
+  const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
+  CHECK_FALSE(best_split(cost_model, p, costs, r.usable_memory(), 1_ms));
+  CHECK_FALSE(best_split(cost_model, p, costs, 1_GiB, Seconds{1e30}));
 }

@@ -1,7 +1,7 @@
 // What every stage of a predicted step does and waits for.
 #include <algorithm>
 
-#include "core/stage_waits.hpp"
+#include "core/schedule/stage_waits.hpp"
 #include "planner/close_up.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <string>
 
-#include "costmodel/calibration_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "planner/validation.hpp"
 #include "tests/support/catch.hpp"
 

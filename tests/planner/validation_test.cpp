@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "costmodel/calibration_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
-#include "topologies/topology.hpp"
+#include "topologies/description/topology.hpp"
 
 namespace echelon {
 namespace {
@@ -146,7 +146,7 @@ TEST_CASE("a given calibration replaces the shipped ones") {
   const RunRow row = one("mosaic-0081");
   const auto h100 = ClusterTopology::load("dgx-h100", 8);
   REQUIRE(h100.ok());
-  auto slow = pick_calibration(h100->gpu(), stacks().front());
+  auto slow = pick_calibration(h100->gpu(), frameworks().front());
   REQUIRE(slow.ok());
   const Seconds usual = *validated(row, {.calibration = *slow, .where = ""}).predicted_step;
   slow->gemm_efficiency /= 10;
@@ -158,7 +158,7 @@ TEST_CASE("figures of a fitted calibration are not called out of fold") {
   CHECK_FALSE(report_of({row}).out_of_fold);  // shipped, and fitted to that very row
   const auto h100 = ClusterTopology::load("dgx-h100", 8);
   REQUIRE(h100.ok());
-  auto fitted = prior_calibration(h100->gpu(), stacks().front());
+  auto fitted = prior_calibration(h100->gpu(), frameworks().front());
   REQUIRE(fitted.ok());
   CHECK(report_of({row}, {.calibration = *fitted, .where = ""}).out_of_fold);
   fitted->evidence = Evidence::calibrated;

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/fingerprint.hpp"
-#include "core/model_io.hpp"
+#include "core/base/content_hash.hpp"
+#include "core/model/model_io.hpp"
 #include "tests/runtime/sharded_state.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -30,7 +30,7 @@ TEST_CASE("a checkpoint of the version without constants says what it was comput
   manifest["norm_eps"] = 1e-5;
   manifest["rope_theta"] = 10000.0;
   manifest.erase("hash");
-  manifest["hash"] = fingerprint(manifest.dump());
+  manifest["hash"] = content_hash(manifest.dump());
   std::ofstream(path) << manifest.dump(1);
   const auto found = find_checkpoint(dir.path(), contents.run);
   INFO((found ? "" : found.error().message()));

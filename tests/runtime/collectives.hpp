@@ -7,7 +7,7 @@
 #include <deque>
 #include <vector>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/communicator.hpp"
 #include "tests/support/numbers.hpp"
 

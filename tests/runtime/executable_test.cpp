@@ -1,5 +1,5 @@
 // What of a plan this runtime refuses.
-#include "core/model_io.hpp"
+#include "core/model/model_io.hpp"
 #include "runtime/training/run.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/text.hpp"

@@ -9,7 +9,7 @@
 #include "runtime/clock.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/virtual_device.hpp"
-#include "tests/costmodel/schedule_cases.hpp"
+#include "tests/costmodel/schedule/schedule_cases.hpp"
 
 namespace echelon {
 

@@ -1,9 +1,9 @@
 // The executor: the simulator's timeline, step after step, what it records, how it fails.
 #include <cstdlib>
 
-#include "core/files.hpp"
-#include "core/fingerprint.hpp"
-#include "core/schedule_check.hpp"
+#include "core/base/content_hash.hpp"
+#include "core/base/files.hpp"
+#include "core/schedule/schedule_check.hpp"
 #include "tests/places.hpp"
 #include "tests/runtime/executor_run.hpp"
 #include "tests/support/catch.hpp"
@@ -87,7 +87,7 @@ TEST_CASE("what was executed has the hash of the plan's program, on every replic
                      }});
   executor.enlist();
   crew.run();
-  const std::string planned = fingerprint(to_text(schedule));
+  const std::string planned = content_hash(to_text(schedule));
   for (int tp = 0; tp < 2; ++tp) {
     for (int dp = 0; dp < 2; ++dp) {
       std::vector<Program> pipeline;
@@ -156,7 +156,7 @@ TEST_CASE("a record shows what was skipped, repeated or mistaken") {
     const std::vector<Program> all = {record.executed(), schedule.programs[1]};
     return executed_hash(schedule, all);
   };
-  const std::string planned = fingerprint(to_text(schedule));
+  const std::string planned = content_hash(to_text(schedule));
   CHECK(hash(5, program.instructions[5], 1) == planned);
   CHECK(hash(5, program.instructions[5], 0) != planned);
   CHECK(hash(5, program.instructions[5], 2) != planned);

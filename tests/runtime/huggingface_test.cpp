@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/executable.hpp"
-#include "core/model_io.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/executable.hpp"
 #include "tests/runtime/sharded_state.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"

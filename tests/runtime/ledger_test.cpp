@@ -2,7 +2,7 @@
 #include <array>
 #include <optional>
 
-#include "core/schedule_check.hpp"
+#include "core/schedule/schedule_check.hpp"
 #include "tests/runtime/executor_run.hpp"
 #include "tests/support/catch.hpp"
 

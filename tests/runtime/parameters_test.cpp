@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
-#include "core/executable.hpp"
-#include "core/model_io.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/executable.hpp"
 #include "tests/runtime/small_models.hpp"
 #include "tests/support/catch.hpp"
 

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 
-#include "core/model_io.hpp"
-#include "costmodel/calibration_io.hpp"
-#include "costmodel/schedule/of_plan.hpp"
+#include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/schedule/lower_plan.hpp"
 #include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/training/training_device.hpp"
 #include "tests/support/catch.hpp"
-#include "topologies/this_machine.hpp"
+#include "topologies/import/this_machine.hpp"
 
 using namespace echelon;
 
@@ -95,12 +95,12 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
   job.global_batch = 16 * g.dp;
   job.precision = find_precision(precision).value();
   const ClusterTopology cluster = cluster_of(job, static_cast<std::int64_t>(plan.gpus()));
-  const Stack stack = find_stack("echelon").value();
+  const Framework stack = find_framework("echelon").value();
   Calibration calibration = prior_calibration(cluster.gpu(), stack).value();
   calibration.context = calibration.gemm_workspace = calibration.nccl_per_communicator = Bytes{};
-  const Pricer pricer(model, job, cluster, stack, calibration);
-  const Prediction prediction = pricer.price(plan);
-  const Schedule schedule = schedule_of(pricer, plan, prediction.memory.contents);
+  const CostModel cost_model(model, job, cluster, stack, calibration);
+  const PlanCosts prediction = cost_model.price(plan);
+  const Schedule schedule = schedule_of(cost_model, plan, prediction.memory.contents);
 
   Crew crew;
   const auto backend = cpu_backend<T>(thread_world(crew, plan, model), 1);

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model_io.hpp"
+#include "core/model/model_io.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

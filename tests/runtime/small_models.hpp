@@ -1,7 +1,7 @@
 // What makes a model of a few shapes one of GPT-2's family; without it it is one of Llama's.
 #pragma once
 
-#include "core/model.hpp"
+#include "core/model/model.hpp"
 
 namespace echelon {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/model_io.hpp"
-#include "core/schedule_check.hpp"
-#include "costmodel/calibration_io.hpp"
-#include "costmodel/schedule/of_plan.hpp"
+#include "core/model/model_io.hpp"
+#include "core/schedule/schedule_check.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/schedule/lower_plan.hpp"
 #include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/data/samples.hpp"
 #include "runtime/executor/executor.hpp"
@@ -95,12 +95,12 @@ inline TrainingJob job_of(const TrainedCase& c) {
 inline Schedule program_of(const TrainedCase& c) {
   const ClusterTopology cluster =
       ClusterTopology::load("dgx-h100", static_cast<int>(c.plan.gpus())).value();
-  const Stack stack = find_stack("echelon").value();
+  const Framework stack = find_framework("echelon").value();
   const TrainingJob job = job_of(c);
-  const Pricer pricer(c.model, job, cluster, stack,
-                      prior_calibration(cluster.gpu(), stack).value());
-  const Prediction prediction = pricer.price(c.plan);
-  Schedule schedule = schedule_of(pricer, c.plan, prediction.memory.contents);
+  const CostModel cost_model(c.model, job, cluster, stack,
+                             prior_calibration(cluster.gpu(), stack).value());
+  const PlanCosts prediction = cost_model.price(c.plan);
+  Schedule schedule = schedule_of(cost_model, c.plan, prediction.memory.contents);
   const std::vector<ScheduleFault> faults = check_schedule(schedule);
   INFO((faults.empty() ? "" : faults.front().what));
   REQUIRE(faults.empty());

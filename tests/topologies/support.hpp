@@ -6,8 +6,8 @@
 
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
-#include "topologies/graph.hpp"
-#include "topologies/topology.hpp"
+#include "topologies/description/topology.hpp"
+#include "topologies/graph/graph.hpp"
 
 namespace echelon {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/failure.hpp"
 
 namespace echelon::cuda {

@@ -3,7 +3,7 @@
 // and 2; here dQ is a kernel of its own, so that nothing is added up by atomics.
 #pragma once
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/cuda/kernels/tile.cuh"
 
 namespace echelon::cuda {

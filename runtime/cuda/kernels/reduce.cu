@@ -1,6 +1,6 @@
 // Sums, maxima and copies over the memory of several ranks that share a GPU: one read of each
 // member's part, one write to each that gets the result.
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/cuda/kernels/common.cuh"
 
 namespace echelon::cuda {

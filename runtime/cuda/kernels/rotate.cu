@@ -2,7 +2,7 @@
 // 34. Angles of far positions need more digits than a float has: they come from a table.
 #include <algorithm>
 
-#include "core/expects.hpp"
+#include "core/base/expects.hpp"
 #include "runtime/cuda/kernels/common.cuh"
 
 namespace echelon::cuda {

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <thread>
 
-#include "core/fingerprint.hpp"
+#include "core/base/content_hash.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/virtual_device.hpp"
 
@@ -62,7 +62,7 @@ int main(int count, char** arguments) {
   const Result<Schedule> schedule = parse_schedule_text(text, arguments[1]);
   if (!schedule) return say(schedule.error().message());
   try {
-    const bool same = executed_hash(*schedule, run(*schedule)) == fingerprint(text);
+    const bool same = executed_hash(*schedule, run(*schedule)) == content_hash(text);
     return same ? 0 : say("what was executed is not the program");
   } catch (const RunFailure& failure) {
     return say(failure.what());

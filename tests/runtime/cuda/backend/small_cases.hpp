@@ -1,7 +1,7 @@
 // What is small enough for emulated GPUs.
 #pragma once
 
-#include "core/model.hpp"
+#include "core/model/model.hpp"
 #include "runtime/cuda/measure.hpp"
 
 namespace echelon {

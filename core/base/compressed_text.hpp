@@ -1,0 +1,33 @@
+// Long texts inside a JSON file: compressed when that pays, as printable characters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/base/result.hpp"
+
+namespace echelon {
+
+/// A text as it is, or one zstd frame of it in base64 (RFC 4648 section 4, padded).
+struct CompressedText {
+  bool compressed = false;
+  std::int64_t bytes = 0;  ///< of the text itself
+  std::string text;
+  bool operator==(const CompressedText&) const = default;
+};
+
+/// Texts up to this many bytes are kept readable.
+inline constexpr std::size_t kPlainAtMost = std::size_t{64} << 10;
+/// Longer texts are neither packed nor unpacked.
+inline constexpr std::int64_t kPackedAtMost = std::int64_t{256} << 20;
+
+/// The same text gives the same result with the same version of libzstd; the text must not be
+/// longer than kPackedAtMost.
+[[nodiscard]] CompressedText pack_text(std::string_view text);
+/// Memory is bounded by what `bytes` declares, and that by kPackedAtMost and by what a frame of
+/// that length can hold at all. Errors: a declared length that is not the text's, not base64, not
+/// exactly one whole zstd frame.
+[[nodiscard]] Result<std::string> unpack_text(const CompressedText& packed, std::string_view where);
+
+}  // namespace echelon

@@ -1,0 +1,91 @@
+// Stacks: the structural habits of each training software. Facts, not fitted rates.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "core/plan/parallel_plan.hpp"
+
+namespace echelon {
+
+/// What a training stack does by construction. Rates live in a Calibration; these are yes/no facts
+/// and byte counts that can be read in its source.
+struct Framework {
+  std::string name;
+  std::string source;
+  std::string default_precision = "bf16:adam-fp32-master";
+  bool zero_allowed[4] = {true, true, true, true};
+  bool tensor_parallel = true;            ///< offers tp > 1
+  bool pipeline_parallel = true;          ///< offers pp > 1
+  bool zero23_with_pipeline = false;      ///< ZeRO-2/3 can be combined with pp > 1
+  bool zero3_with_tensor = true;          ///< … ZeRO-3 with tp > 1
+  bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
+  bool sequence_parallel = true;          ///< offers sequence parallelism
+  bool sequence_parallel_always = false;  ///< … and always uses it when tp > 1
+  bool interleaved = true;                ///< offers vpp > 1
+  bool cp_ring = false;                   ///< context parallelism by a ring of keys and values
+  bool cp_all_to_all = false;             ///< … by an all-to-all over heads (Ulysses)
+  bool expert_parallel = false;           ///< experts split over ranks
+  bool rank_orders = false;               ///< offers pp inside dp besides the default order
+  bool offload_optimizer = false;         ///< master weights and moments can live in host memory
+  bool zero_bubble = false;               ///< offers ZB-H1
+  bool overlaps_every_message = false;    ///< pipeline messages beside compute without interleaving
+  bool materialised_attention = true;     ///< offers attention that keeps its matrix of scores
+  bool per_stage_recompute = false;       ///< recomputed layers may differ between stages
+  bool mixed_recompute = false;  ///< … and a stage may recompute some selectively as well
+  /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).
+  bool hybrid_shard[4] = {false, false, false, false};
+  /// Any layers in any chunk; the very first (embedding) and the very last (loss) may hold none.
+  bool any_layout = false;
+  bool reduces_in_ddp = false;         ///< buckets of torch's DDP at ZeRO-0, all at once with ZeRO;
+                                       ///< else Megatron-Core's buckets
+  bool overlaps_dp = true;             ///< gradient reduction beside the last backward
+  bool overlaps_gather = true;         ///< ZeRO-1/2 parameter gather beside the next forward
+  bool overlaps_tp_backward = true;    ///< dgrad collectives beside the wgrad GEMM
+  bool dispatches_per_domain = false;  ///< a token crosses to an NVLink domain once, however many
+                                       ///< of its experts are there (DeepEP, HybridEP)
+  bool overlaps_experts = false;       ///< dispatch and combine beside another microbatch
+  bool dropout = true;                 ///< applies the model's dropout; else it trains without
+  double logits_bytes = 6;             ///< alive per logit at the peak: bf16 logits + fp32 softmax
+  double loss_traffic = 20;            ///< HBM bytes per logit, forward + backward
+  int gather_buffers = 1;              ///< full-sequence buffers alive in a sequence-parallel layer
+  /// Full-sequence tensors per sequence-parallel layer and pass whose memory comes back only once
+  /// their collective has run, however far ahead the host is (calibration:
+  /// pending_collective_share).
+  double pending_collective_buffers = 0;
+  int pending_after = 0;       ///< … of all but so many microbatches: there the host has waited
+  double pending_at_most = 0;  ///< … and of no more tensors: the queue of kernel launches is full
+  double zero1_gather_local = 0;        ///< transient copy at ZeRO-1, bytes per local parameter
+  double zero1_gather_shard = 0;        ///< … and per sharded parameter
+  bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape
+  bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
+  bool saves_gate_output = false;       ///< … and the activated gate: no kernel fuses the two
+  bool saves_fp8_inputs = false;        ///< fp8 GEMMs keep their quantised input, not the original
+  bool reduces_own_gradients = true;    ///< a 16-bit gradient beside the accumulator even at dp 1
+  bool selective_per_operator = false;  ///< selective recomputation keeps attention and every
+                                        ///< second product, instead of all but the attention core
+  bool remakes_pointwise = false;       ///< results of norms and activations are made again in the
+                                        ///< backward, and attention's output with its core
+  /// All memory is allocated before the first step, each block for the largest use it will have
+  /// (costmodel/memory/block_memory.cpp).
+  bool fixed_blocks = false;
+  int loss_rows = 0;        ///< rows of logits that exist at once; 0: all of a microbatch
+  int vocab_padding = 128;  ///< vocabulary padded to a multiple of this · tp
+
+  [[nodiscard]] bool offers_cp(CpComm comm) const {
+    return comm == CpComm::ring ? cp_ring : cp_all_to_all;
+  }
+};
+
+/// All stacks in the order users see them: megatron-core, megatron-2021, nanotron, torchtitan,
+/// llm-foundry, deepspeed, echelon.
+[[nodiscard]] const std::vector<Framework>& frameworks();
+[[nodiscard]] Result<Framework> find_framework(std::string_view name);
+
+/// Why a plan's gradients are not reduced in buckets; "" where they are: over more than one rank,
+/// beside the backward, at ZeRO-0 and 1 (from ZeRO-2 on layer by layer).
+[[nodiscard]] std::string why_no_buckets(const Framework& stack, const ParallelPlan& plan);
+
+}  // namespace echelon

@@ -1,0 +1,233 @@
+// parse_json: builds the document from parser events, so that every bound is checked before memory
+// or stack is spent on what lies beyond it.
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <iterator>
+#include <unordered_set>
+#include <utility>
+
+#include "core/json/json_io.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr std::int64_t kLongest = std::int64_t{64} << 20;  // bytes
+constexpr std::size_t kDeepest = 64;
+constexpr std::size_t kExcerptLength = 60;
+
+/// Input iterator that tells others how far it has come, so that an event can name its line.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, const char** reached) : at_(at), reached_(reached) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    *reached_ = ++at_;
+    return *this;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+
+ private:
+  const char* at_;
+  const char** reached_;
+};
+
+std::string line_and_column(std::string_view text, std::size_t offset) {
+  const std::string_view before = text.substr(0, offset);
+  std::size_t line = 1;
+  for (const char c : before) line += c == '\n';
+  const std::size_t start = before.rfind('\n');
+  const std::size_t column = start == std::string_view::npos ? offset : offset - start - 1;
+  return fmt::format("line {}, column {}", line, column + 1);
+}
+
+std::string shortened(std::string_view text) {
+  std::string result;
+  for (const char c : text.substr(0, kExcerptLength)) {
+    result += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  }
+  return result + (text.size() > kExcerptLength ? "..." : "");
+}
+
+/// Offset of the first byte that is not part of well-formed UTF-8 (or is NUL), or npos.
+/// Source: the table of well-formed byte sequences, Unicode 15, table 3-7.
+std::size_t first_bad_byte(std::string_view text) {
+  const auto at = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto continues = [&](std::size_t i) { return (at(i) & 0xC0u) == 0x80u; };
+  std::size_t i = 0;
+  while (i < text.size()) {
+    const unsigned lead = at(i);
+    if (lead == 0) return i;
+    if (lead < 0x80) {
+      ++i;
+    } else if (lead >= 0xC2 && lead <= 0xDF && continues(i + 1)) {
+      i += 2;
+    } else if ((lead & 0xF0u) == 0xE0u && continues(i + 1) && continues(i + 2) &&
+               !(lead == 0xE0 && at(i + 1) < 0xA0) && !(lead == 0xED && at(i + 1) > 0x9F)) {
+      i += 3;
+    } else if (lead >= 0xF0 && lead <= 0xF4 && continues(i + 1) && continues(i + 2) &&
+               continues(i + 3) && !(lead == 0xF0 && at(i + 1) < 0x90) &&
+               !(lead == 0xF4 && at(i + 1) > 0x8F)) {
+      i += 4;
+    } else {
+      return i;
+    }
+  }
+  return std::string_view::npos;
+}
+
+/// Receives parser events and puts the document together; the first refusal stops the parser.
+class Builder {
+ public:
+  Builder(std::string_view text, std::string_view where, const char* const* reached)
+      : text_(text), where_(where), reached_(reached) {}
+
+  bool null() { return put(nullptr); }
+  bool boolean(bool value) { return put(value); }
+  bool number_integer(std::int64_t value) { return put(value); }
+  bool number_unsigned(std::uint64_t value) { return put(value); }
+  bool number_float(double value, const std::string&) { return put(value); }
+  bool string(std::string& value) { return put(std::move(value)); }
+  bool binary(Json::binary_t&) { return false; }  // JSON text has none
+  bool start_object(std::size_t) { return open(Json::object()); }
+  bool end_object() { return close(); }
+  bool start_array(std::size_t) { return open(Json::array()); }
+  bool end_array() { return close(); }
+
+  bool key(std::string& name) {
+    Level& level = levels_.back();
+    if (!level.keys.insert(name).second) {
+      return refuse(fmt::format("the key '{}' twice in one object", shortened(name)),
+                    "every key once");
+    }
+    level.key = std::move(name);
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& why) {
+    // "[json.exception...] parse error at line 1, column 5: syntax error while ... - REASON"
+    std::string_view reason = why.what();
+    for (const std::string_view lead : {std::string_view("] "), std::string_view("column ")}) {
+      if (const auto at = reason.find(lead); at != std::string_view::npos) {
+        reason = reason.substr(at + lead.size());
+      }
+    }
+    if (const auto at = reason.find(": "); why.id != 406 && at != std::string_view::npos) {
+      reason = reason.substr(at + 2);
+    }
+    const std::size_t offset = position > 0 ? std::min(position - 1, text_.size()) : 0;
+    if (reason.find("unexpected end of input") != std::string_view::npos) {
+      return refuse_at(offset, "the document ends too early", "a complete JSON document");
+    }
+    constexpr std::size_t kLongestReason = 160;
+    return refuse_at(offset, "not valid JSON: " + std::string(reason.substr(0, kLongestReason)),
+                     "");
+  }
+
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+  [[nodiscard]] Json take() { return std::move(root_); }
+
+ private:
+  struct Level {
+    Json* container;
+    std::string key;
+    std::unordered_set<std::string> keys;
+  };
+
+  /// Places a value. Objects grow as lists: their lookup is linear, our own set knows the keys.
+  Json* place(Json value) {
+    if (levels_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Level& level = levels_.back();
+    if (level.container->is_array()) {
+      auto& array = level.container->get_ref<Json::array_t&>();
+      array.push_back(std::move(value));
+      return &array.back();
+    }
+    Json::object_t::Container& members = level.container->get_ref<Json::object_t&>();
+    members.emplace_back(std::move(level.key), std::move(value));
+    return &members.back().second;
+  }
+
+  bool put(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json container) {
+    if (levels_.size() == kDeepest) {
+      return refuse(fmt::format("nested deeper than {} levels", kDeepest),
+                    fmt::format("at most {} levels of objects and arrays", kDeepest));
+    }
+    levels_.push_back({place(std::move(container)), {}, {}});
+    return true;
+  }
+  bool close() {
+    levels_.pop_back();
+    return true;
+  }
+
+  bool refuse(std::string found, std::string expected) {
+    const auto offset = static_cast<std::size_t>(*reached_ - text_.data());
+    return refuse_at(offset > 0 ? offset - 1 : 0, std::move(found), std::move(expected));
+  }
+  bool refuse_at(std::size_t offset, std::string found, std::string expected) {
+    error_ = input_error(fmt::format("{}, {}", where_, line_and_column(text_, offset)),
+                         std::move(found), std::move(expected));
+    return false;
+  }
+
+  std::string_view text_;
+  std::string where_;
+  const char* const* reached_;
+  Json root_;
+  std::vector<Level> levels_;
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, std::string_view where) {
+  if (text.size() > static_cast<std::size_t>(kLongest)) {
+    return input_error(std::string(where),
+                       fmt::format("the document is too long: {} bytes", text.size()),
+                       fmt::format("at most {} bytes", kLongest));
+  }
+  if (const std::size_t bad = first_bad_byte(text); bad != std::string_view::npos) {
+    return input_error(
+        fmt::format("{}, {}", where, line_and_column(text, bad)),
+        fmt::format("the byte 0x{:02x} is not UTF-8 text", static_cast<unsigned char>(text[bad])),
+        "a JSON document in UTF-8");
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // byte order mark
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    return input_error(std::string(where), "the document is empty", "a JSON document");
+  }
+  const char* reached = text.data();
+  Builder builder(text, where, &reached);
+  const CountingIterator begin(text.data(), &reached);
+  const CountingIterator end(text.data() + text.size(), &reached);
+  const bool whole = Json::sax_parse(begin, end, &builder);
+  if (builder.error()) return *builder.error();
+  EXPECTS(whole, "a parser that stops gives a reason");
+  return builder.take();
+}
+
+Result<Json> read_json(const std::string& path) {
+  const Result<std::string> text = read_file(path, kLongest);
+  if (!text) return text.error();
+  return parse_json(*text, path);
+}
+
+}  // namespace echelon

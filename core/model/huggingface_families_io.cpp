@@ -1,0 +1,271 @@
+// HuggingFace config.json: one reader per family, because each spells and defaults its own way.
+// A key that is missing takes the default of that family's configuration class in transformers;
+// where that default is a particular model's shape, the key is required instead.
+#include "core/model/huggingface_families_io.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/model/huggingface_mixtures_io.hpp"
+#include "core/model/huggingface_pieces_io.hpp"
+#include "core/model/model_formats_io.hpp"
+
+namespace echelon {
+
+namespace {
+
+void read_gpt2(JsonReader& reader, ModelSpec& model) {
+  model.layers = small(reader.integer("n_layer", 1, kMostLayers));
+  model.hidden = small(reader.integer("n_embd", 1, kMostHidden));
+  model.heads = small(reader.integer("n_head", 1, kMostHeads));
+  model.kv_heads = model.heads;
+  if (model.hidden % model.heads != 0) {
+    reader.fail("n_head",
+                fmt::format("{} heads do not divide n_embd {}", model.heads, model.hidden),
+                "a divisor of n_embd");
+  }
+  model.head_dim = std::max(1, model.hidden / model.heads);
+  model.ffn_hidden =
+      small(reader.integer_or("n_inner", 1, kMostFfn, std::int64_t{4} * model.hidden));
+  model.vocab = small(reader.integer("vocab_size", 1, kMostVocab));
+  const bool old = !reader.has("n_positions") && reader.has("n_ctx");
+  model.max_positions = small(reader.integer(old ? "n_ctx" : "n_positions", 1, kMostPositions));
+  model.normalization = Normalization::layer_norm;
+  model.position = PositionEmbedding::learned;
+  model.activation = read_activation(reader, "activation_function", Activation::gelu, model);
+  model.gated_mlp = false;
+  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
+  model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+  read_norm_epsilon(reader, model, "layer_norm_epsilon", 1e-5);
+  if (!reader.boolean_or("scale_attn_weights", true)) {
+    add_arithmetic(model, "attention scores that are not scaled (scale_attn_weights)");
+  }
+  if (reader.boolean_or("scale_attn_by_inverse_layer_idx", false)) {
+    add_arithmetic(model, "attention scores scaled by layer (scale_attn_by_inverse_layer_idx)");
+  }
+  reader.ignore({"n_ctx", "embd_pdrop"});  // the context again; the planner has two dropouts
+  constexpr double kClassDefault = 0.1;
+  model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, kClassDefault);
+  model.attention_dropout = reader.number_or("attn_pdrop", 0, 1, kClassDefault);
+}
+
+void read_llama(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model, {.kv_heads = MissingKvHeads::mean_multi_head});
+  read_attention_bias(reader, model);
+  model.mlp_bias = reader.boolean_or("mlp_bias", false);
+}
+
+void read_mistral(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model, {});
+  constexpr int kClassDefault = 4096;
+  read_window(reader, model, kClassDefault, model.layers);
+}
+
+/// Qwen windows the layers from max_window_layers on, and only when told to.
+void read_qwen_window(JsonReader& reader, ModelSpec& model) {
+  const bool used = reader.boolean_or("use_sliding_window", false);
+  const std::int64_t full = reader.integer_or("max_window_layers", 0, kMostLayers, model.layers);
+  reader.ignore({"sliding_window", "layer_types"});  // without the switch all attend to everything
+  if (!used) return;
+  constexpr int kClassDefault = 4096;
+  read_window(reader, model, kClassDefault, std::max(0, model.layers - small(full)));
+}
+
+void read_qwen2(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model, {});
+  model.qkv_bias = true;
+  read_qwen_window(reader, model);
+}
+
+void read_qwen3(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model, {});
+  if (!reader.has("head_dim")) reader.integer("head_dim", 1, kMostHeadDim);  // required
+  model.qk_norm = true;
+  read_attention_bias(reader, model);
+  read_qwen_window(reader, model);
+}
+
+/// What all Gemmas compute and no field says.
+void add_gemma_arithmetic(ModelSpec& model) {
+  add_arithmetic(model, "word embeddings multiplied by the root of the hidden width");
+  add_arithmetic(model, "gains of norms counted from one");
+}
+
+/// Caps and scales of attention scores and logits; null: none.
+void read_gemma_scores(JsonReader& reader, ModelSpec& model, bool capped_by_default) {
+  const auto cap = [&](const char* key, const char* what, double class_default) {
+    const Json* value = reader.member(key);
+    const bool none = value == nullptr ? !capped_by_default : value->is_null();
+    if (none) return;
+    add_arithmetic(model, fmt::format("{} capped at {:g}", what,
+                                      reader.number_or(key, 0, 1e9, class_default)));
+  };
+  cap("attn_logit_softcapping", "attention scores", 50);
+  cap("final_logit_softcapping", "logits", 30);
+  constexpr double kClassDefault = 256;
+  const double scalar = reader.number_or("query_pre_attn_scalar", 1e-6, 1e9, kClassDefault);
+  if (scalar != model.head_dim) {
+    add_arithmetic(model, fmt::format("attention scores divided by the root of {:g}", scalar));
+  }
+}
+
+void read_gemma(JsonReader& reader, ModelSpec& model) {
+  read_widths(reader, model);
+  read_positions(reader, model);
+  read_kv_heads(reader, model, MissingKvHeads::are_an_error);
+  model.head_dim = small(reader.integer("head_dim", 1, kMostHeadDim));
+  // The older hidden_act said "gelu" and meant the tanh form, which a missing name stands for.
+  const bool renamed = reader.has("hidden_activation") || reader.member("hidden_act") == nullptr;
+  const bool meant = !renamed && *reader.member("hidden_act") == Json("gelu");
+  model.activation = meant ? Activation::gelu
+                           : read_activation(reader, renamed ? "hidden_activation" : "hidden_act",
+                                             Activation::gelu, model);
+  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
+  read_norm_epsilon(reader, model, "rms_norm_eps", 1e-6);
+  read_rope(reader, model);
+  read_attention_bias(reader, model);
+  read_dropout(reader, model);
+  add_gemma_arithmetic(model);
+}
+
+void read_gemma2(JsonReader& reader, ModelSpec& model) {
+  read_gemma(reader, model);
+  read_gemma_scores(reader, model, true);
+  model.post_norms = true;
+  constexpr int kClassDefault = 4096;
+  read_window(reader, model, kClassDefault, (model.layers + 1) / 2);  // every other, from the first
+}
+
+/// Files of multimodal Gemma 3 leave out what equals the class default, shapes included.
+void read_gemma3(JsonReader& reader, ModelSpec& model) {
+  model.layers = small(reader.integer_or("num_hidden_layers", 1, kMostLayers, 26));
+  model.hidden = small(reader.integer_or("hidden_size", 1, kMostHidden, 2304));
+  model.heads = small(reader.integer_or("num_attention_heads", 1, kMostHeads, 8));
+  model.kv_heads = small(reader.integer_or("num_key_value_heads", 1, kMostHeads, 4));
+  model.head_dim = small(reader.integer_or("head_dim", 1, kMostHeadDim, 256));
+  model.ffn_hidden = small(reader.integer_or("intermediate_size", 1, kMostFfn, 9216));
+  model.vocab = small(reader.integer_or("vocab_size", 1, kMostVocab, 262'208));
+  model.max_positions =
+      small(reader.integer_or("max_position_embeddings", 1, kMostPositions, 131'072));
+  model.activation = read_activation(reader, "hidden_activation", Activation::gelu, model);
+  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
+  model.qk_norm = true;
+  model.post_norms = true;
+  read_norm_epsilon(reader, model, "rms_norm_eps", 1e-6);
+  read_rope(reader, model, {.theta = 1e6});
+  add_gemma_arithmetic(model);
+  read_gemma_scores(reader, model, false);
+  const double local = reader.number_or("rope_local_base_freq", 1e-9, 1e12, 10'000);
+  if (local != model.constants->rope.theta) {
+    add_arithmetic(model, fmt::format("a rotary base of {:g} in windowed layers", local));
+  }
+  read_attention_bias(reader, model);
+  read_dropout(reader, model);
+  // One layer in `pattern` sees everything.
+  const bool renamed = reader.has("_sliding_window_pattern");
+  const std::int64_t pattern = reader.integer_or(
+      renamed ? "_sliding_window_pattern" : "sliding_window_pattern", 1, kMostLayers, 6);
+  constexpr int kClassDefault = 4096;
+  read_window(reader, model, kClassDefault, model.layers - model.layers / small(pattern));
+}
+
+void read_phi(JsonReader& reader, ModelSpec& model) {
+  read_widths(reader, model);
+  read_positions(reader, model);
+  read_kv_heads(reader, model, MissingKvHeads::mean_multi_head);
+  read_head_dim(reader, model);
+  model.normalization = Normalization::layer_norm;
+  model.activation = read_activation(reader, "hidden_act", Activation::gelu, model);
+  model.gated_mlp = false;
+  read_norm_epsilon(reader, model, "layer_norm_eps", 1e-5);
+  read_rope(reader, model, {.rotated_part = 0.5});
+  model.parallel_block = true;
+  model.qkv_bias = model.attention_output_bias = model.mlp_bias = model.head_bias = true;
+  model.qk_norm = reader.boolean_or("qk_layernorm", false);
+  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", false);
+  model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, 0);
+  read_dropout(reader, model);
+}
+
+void read_phi3(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model,
+                  {.kv_heads = MissingKvHeads::mean_multi_head, .norm_epsilon = 1e-5});
+  model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, 0);
+  reader.ignore({"embd_pdrop"});  // the planner has two dropouts
+  read_window(reader, model, 0, model.layers);
+}
+
+void read_nemotron(JsonReader& reader, ModelSpec& model) {
+  read_llama_like(reader, model,
+                  {.kv_heads = MissingKvHeads::mean_multi_head, .rope = {.rotated_part = 0.5}});
+  model.normalization = Normalization::layer_norm;
+  if (!reader.has("hidden_act")) model.activation = Activation::squared_relu;
+  read_norm_epsilon(reader, model, "norm_eps", 1e-5);
+  add_arithmetic(model, "gains of norms counted from one");
+  model.gated_mlp = false;
+  read_attention_bias(reader, model);
+  model.mlp_bias = reader.boolean_or("mlp_bias", false);
+}
+
+void read_bloom(JsonReader& reader, ModelSpec& model) {
+  const bool old_width = !reader.has("hidden_size") && reader.has("n_embed");
+  const bool old_heads = !reader.has("n_head") && reader.has("num_attention_heads");
+  model.layers = small(reader.integer("n_layer", 1, kMostLayers));
+  model.hidden = small(reader.integer(old_width ? "n_embed" : "hidden_size", 1, kMostHidden));
+  model.heads = small(reader.integer(old_heads ? "num_attention_heads" : "n_head", 1, kMostHeads));
+  model.kv_heads = model.heads;
+  if (model.hidden % model.heads != 0) {
+    reader.fail(old_heads ? "num_attention_heads" : "n_head",
+                fmt::format("{} heads do not divide the width {}", model.heads, model.hidden),
+                "a divisor of the width");
+  }
+  model.head_dim = std::max(1, model.hidden / model.heads);
+  model.ffn_hidden = small(std::int64_t{4} * model.hidden);
+  model.vocab = small(reader.integer("vocab_size", 1, kMostVocab));
+  constexpr int kTrainedOn = 2048;  // ALiBi has no table; BLOOM was trained at 2048
+  model.max_positions = small(reader.integer_or("seq_length", 1, kMostPositions, kTrainedOn));
+  model.normalization = Normalization::layer_norm;
+  model.position = PositionEmbedding::alibi;
+  model.activation = Activation::gelu;
+  model.gated_mlp = false;
+  model.embedding_norm = true;
+  read_norm_epsilon(reader, model, "layer_norm_epsilon", 1e-5);
+  if (reader.boolean_or("apply_residual_connection_post_layernorm", false)) {
+    add_arithmetic(model, "residuals taken behind the norm");
+  }
+  model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
+  model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+  model.hidden_dropout = reader.number_or("hidden_dropout", 0, 1, 0);
+  read_dropout(reader, model);
+}
+
+constexpr std::array kAll = {
+    HuggingFaceFamily{"gpt2", "GPT2", read_gpt2, false, true},
+    HuggingFaceFamily{"llama", "Llama", read_llama, false, true},
+    HuggingFaceFamily{"mistral", "Mistral", read_mistral, false, true},
+    HuggingFaceFamily{"qwen2", "Qwen2", read_qwen2, false, true},
+    HuggingFaceFamily{"qwen3", "Qwen3", read_qwen3, false, true},
+    HuggingFaceFamily{"gemma", "Gemma", read_gemma},
+    HuggingFaceFamily{"gemma2", "Gemma2", read_gemma2},
+    HuggingFaceFamily{"gemma3_text", "Gemma3", read_gemma3},
+    HuggingFaceFamily{"phi", "Phi", read_phi},
+    HuggingFaceFamily{"phi3", "Phi3", read_phi3, false, true},
+    HuggingFaceFamily{"nemotron", "Nemotron", read_nemotron},
+    HuggingFaceFamily{"bloom", "Bloom", read_bloom},
+    HuggingFaceFamily{"mixtral", "Mixtral", read_mixtral, true},
+    HuggingFaceFamily{"qwen2_moe", "Qwen2Moe", read_qwen2_moe, true},
+    HuggingFaceFamily{"qwen3_moe", "Qwen3Moe", read_qwen3_moe, true},
+    HuggingFaceFamily{"deepseek_v2", "DeepseekV2", read_deepseek_v2, true},
+    HuggingFaceFamily{"deepseek_v3", "DeepseekV3", read_deepseek_v3, true},
+    HuggingFaceFamily{"kimi_k2", "KimiK2", read_deepseek_v3, true},  // the same shapes
+    HuggingFaceFamily{"llama4_text", "Llama4", read_llama4, true},
+    HuggingFaceFamily{"gpt_oss", "GptOss", read_gpt_oss, true},
+};
+
+}  // namespace
+
+std::span<const HuggingFaceFamily> huggingface_families() { return kAll; }
+
+}  // namespace echelon

@@ -1,0 +1,318 @@
+// Our own model file: the fields of ModelSpec under their own names.
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "core/model/model_formats_io.hpp"
+#include "core/model/model_io.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr int kSchema = 2;
+constexpr int kSchemaOfShapes = 1;  // of files that say no constants
+
+template <class Enum, std::size_t N>
+using Names = std::array<std::pair<Enum, std::string_view>, N>;
+
+constexpr Names<Normalization, 2> kNormalizations = {
+    {{Normalization::rms_norm, "rms_norm"}, {Normalization::layer_norm, "layer_norm"}}};
+constexpr Names<Activation, 4> kActivations = {{{Activation::silu, "silu"},
+                                                {Activation::gelu, "gelu"},
+                                                {Activation::relu, "relu"},
+                                                {Activation::squared_relu, "squared_relu"}}};
+constexpr Names<PositionEmbedding, 4> kPositions = {{{PositionEmbedding::rope, "rope"},
+                                                     {PositionEmbedding::learned, "learned"},
+                                                     {PositionEmbedding::alibi, "alibi"},
+                                                     {PositionEmbedding::none, "none"}}};
+constexpr Names<RopeScaling, 6> kScalings = {{{RopeScaling::none, "none"},
+                                              {RopeScaling::linear, "linear"},
+                                              {RopeScaling::llama3, "llama3"},
+                                              {RopeScaling::yarn, "yarn"},
+                                              {RopeScaling::dynamic, "dynamic"},
+                                              {RopeScaling::longrope, "longrope"}}};
+
+template <class Enum, std::size_t N>
+std::string name_in(const Names<Enum, N>& names, Enum value) {
+  for (const auto& [candidate, name] : names) {
+    if (candidate == value) return std::string(name);
+  }
+  EXPECTS(false, "an enumerator without a name");
+  return {};
+}
+
+/// The default is the first name of the list.
+template <class Enum, std::size_t N>
+Enum choice_or_first(JsonReader& reader, std::string_view key, const Names<Enum, N>& names) {
+  if (!reader.has(key)) {
+    reader.ignore({key});
+    return names[0].first;
+  }
+  const std::string word = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return reader.choice(key, {names[i].second...});
+  }
+  (std::make_index_sequence<N>());
+  for (const auto& [value, name] : names) {
+    if (name == word) return value;
+  }
+  return names[0].first;
+}
+
+int small(std::int64_t value) { return static_cast<int>(value); }  // bounded by the reader
+
+void read_shapes(JsonReader& reader, ModelSpec& model) {
+  model.layers = small(reader.integer("layers", 1, kMostLayers));
+  model.hidden = small(reader.integer("hidden", 1, kMostHidden));
+  model.heads = small(reader.integer("heads", 1, kMostHeads));
+  model.kv_heads = small(reader.integer_or("kv_heads", 1, kMostHeads, model.heads));
+  if (!reader.has("head_dim") && model.hidden % model.heads != 0) {
+    reader.fail("heads", fmt::format("{} heads do not divide hidden {}", model.heads, model.hidden),
+                "a divisor of hidden, or an explicit head_dim");
+  }
+  model.head_dim = small(
+      reader.integer_or("head_dim", 1, kMostHeadDim, std::max(1, model.hidden / model.heads)));
+  model.ffn_hidden = small(reader.integer("ffn_hidden", 1, kMostFfn));
+  model.vocab = small(reader.integer("vocab", 1, kMostVocab));
+  model.max_positions = small(reader.integer("max_positions", 1, kMostPositions));
+}
+
+void read_block(JsonReader& reader, ModelSpec& model) {
+  model.normalization = choice_or_first(reader, "normalization", kNormalizations);
+  model.activation = choice_or_first(reader, "activation", kActivations);
+  model.position = choice_or_first(reader, "position", kPositions);
+  model.gated_mlp = reader.boolean_or("gated_mlp", model.gated_mlp);
+  model.tied_embeddings = reader.boolean_or("tied_embeddings", model.tied_embeddings);
+  model.qkv_bias = reader.boolean_or("qkv_bias", model.qkv_bias);
+  model.attention_output_bias =
+      reader.boolean_or("attention_output_bias", model.attention_output_bias);
+  model.mlp_bias = reader.boolean_or("mlp_bias", model.mlp_bias);
+  model.head_bias = reader.boolean_or("head_bias", model.head_bias);
+  model.qk_norm = reader.boolean_or("qk_norm", model.qk_norm);
+  model.parallel_block = reader.boolean_or("parallel_block", model.parallel_block);
+  model.post_norms = reader.boolean_or("post_norms", model.post_norms);
+  model.embedding_norm = reader.boolean_or("embedding_norm", model.embedding_norm);
+  model.hidden_dropout = reader.number_or("hidden_dropout", 0, 1, model.hidden_dropout);
+  model.attention_dropout = reader.number_or("attention_dropout", 0, 1, model.attention_dropout);
+  model.sliding_window = small(reader.integer_or("sliding_window", 0, kMostPositions, 0));
+  model.windowed_layers = small(reader.integer_or("windowed_layers", 0, kMostLayers,
+                                                  model.sliding_window > 0 ? model.layers : 0));
+  model.attention_sinks = reader.boolean_or("attention_sinks", model.attention_sinks);
+}
+
+/// Null when the file has no object of that name.
+const Json* optional_object(JsonReader& reader, std::string_view key) {
+  const Json* object = reader.member(key);
+  return object == nullptr || object->is_null() ? nullptr : object;
+}
+
+Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
+  const Json* object = optional_object(outer, "moe");
+  if (object == nullptr) return Done{};
+  JsonReader reader(*object, outer.where(), "/moe");
+  moe.experts = small(reader.integer("experts", 1, kMostExperts));
+  moe.experts_per_token = small(reader.integer("experts_per_token", 1, kMostExperts));
+  moe.expert_ffn_hidden = small(reader.integer("expert_ffn_hidden", 1, kMostFfn));
+  moe.shared_ffn_hidden = small(reader.integer_or("shared_ffn_hidden", 0, kMostFfn, 0));
+  moe.first_dense_layers = small(reader.integer_or("first_dense_layers", 0, kMostLayers, 0));
+  moe.every = small(reader.integer_or("every", 1, kMostLayers, 1));
+  moe.expert_bias = reader.boolean_or("expert_bias", false);
+  moe.router_bias = reader.boolean_or("router_bias", false);
+  moe.shared_expert_gate = reader.boolean_or("shared_expert_gate", false);
+  return reader.finish();
+}
+
+Status read_latent(JsonReader& outer, LatentAttention& mla) {
+  const Json* object = optional_object(outer, "mla");
+  if (object == nullptr) return Done{};
+  JsonReader reader(*object, outer.where(), "/mla");
+  mla.kv_lora_rank = small(reader.integer("kv_lora_rank", 1, kMostHidden));
+  mla.q_lora_rank = small(reader.integer_or("q_lora_rank", 0, kMostHidden, 0));
+  mla.qk_nope_head_dim = small(reader.integer("qk_nope_head_dim", 1, kMostHeadDim));
+  mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMostHeadDim));
+  mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMostHeadDim));
+  return reader.finish();
+}
+
+/// Empty when the file has no list of that name.
+std::vector<std::string> read_texts(JsonReader& reader, std::string_view key,
+                                    std::string_view expected) {
+  std::vector<std::string> texts;
+  const Json* list = reader.member(key);
+  if (list == nullptr) return texts;
+  if (!list->is_array()) {
+    reader.fail(key, "not a list", std::string(expected));
+    return texts;
+  }
+  for (const Json& text : *list) {
+    if (!text.is_string()) {
+      reader.fail(key, "an entry that is not a text", std::string(expected));
+      return texts;
+    }
+    texts.push_back(text.get<std::string>());
+  }
+  return texts;
+}
+
+/// Each scaling says what it needs, and nothing else.
+Status read_rope(const Json& object, const std::string& where, RotaryEmbedding& rope) {
+  JsonReader reader(object, where, "/rope");
+  rope.theta = reader.number("theta", kLeastTheta, kMostTheta);
+  rope.rotated_part = reader.number_or("rotated_part", 0, 1, 1);
+  rope.scaling = choice_or_first(reader, "scaling", kScalings);
+  const bool llama3 = rope.scaling == RopeScaling::llama3;
+  const bool yarn = rope.scaling == RopeScaling::yarn;
+  const bool scaled = rope.scaling != RopeScaling::none && rope.scaling != RopeScaling::longrope;
+  if (scaled) rope.factor = reader.number("factor", 1, kMostRope);
+  if (llama3 || yarn) {
+    rope.original_positions = small(reader.integer("original_positions", 1, kMostPositions));
+  }
+  if (llama3) {
+    rope.low_frequency_factor = reader.number("low_frequency_factor", kLeastRope, kMostRope);
+    rope.high_frequency_factor = reader.number("high_frequency_factor", kLeastRope, kMostRope);
+  }
+  if (yarn) {
+    rope.beta_fast = reader.number("beta_fast", kLeastRope, kMostRope);
+    rope.beta_slow = reader.number("beta_slow", kLeastRope, kMostRope);
+    rope.whole_pairs = reader.boolean("whole_pairs");
+    rope.attention_factor = reader.number("attention_factor", kLeastRope, kMostRope);
+  }
+  return reader.finish();
+}
+
+/// Schema 1 ends with the shapes; schema 2 must say the constants.
+Status read_constants(JsonReader& reader, std::int64_t schema, ModelSpec& model) {
+  if (schema == kSchemaOfShapes) return Done{};
+  ModelConstants& constants = model.constants.emplace();
+  constants.norm_epsilon = reader.number("norm_epsilon", 0, 1);
+  constants.other_arithmetic =
+      read_texts(reader, "other_arithmetic", "a list of what the model computes besides");
+  if (model.position != PositionEmbedding::rope) return Done{};
+  const Json* rope = reader.member("rope");
+  if (rope != nullptr) return read_rope(*rope, reader.where(), constants.rope);
+  reader.fail("rope", "the key 'rope' is missing", "an object with the base: {\"theta\": 10000}");
+  return Done{};
+}
+
+}  // namespace
+
+Result<ModelFile> read_model_file(const Json& document, std::string_view where) {
+  JsonReader reader(document, std::string(where));
+  ModelFile file;
+  const std::int64_t schema = reader.integer("schema", kSchemaOfShapes, kSchema);
+  file.model.name = reader.string_or("name", "");
+  file.model.architecture = reader.string_or("architecture", "");
+  file.model.source = reader.string_or("source", "");
+  file.aliases = read_texts(reader, "aliases", "a list of names");
+  file.published_parameters = reader.integer_or("published_parameters", 1, INT64_MAX, 0);
+  read_shapes(reader, file.model);
+  read_block(reader, file.model);
+  const Status mixture = read_mixture(reader, file.model.moe);
+  const Status latent = read_latent(reader, file.model.mla);
+  const Status constants = read_constants(reader, schema, file.model);
+  for (const Status& read : {reader.finish(), mixture, latent, constants}) {
+    if (!read) return read.error();
+  }
+  const Status sound = check_model(file.model, where);
+  if (!sound) return sound.error();
+  return file;
+}
+
+namespace {
+
+Json mixture_to_json(const MixtureOfExperts& moe) {
+  return {{"experts", moe.experts},
+          {"experts_per_token", moe.experts_per_token},
+          {"expert_ffn_hidden", moe.expert_ffn_hidden},
+          {"shared_ffn_hidden", moe.shared_ffn_hidden},
+          {"first_dense_layers", moe.first_dense_layers},
+          {"every", moe.every},
+          {"expert_bias", moe.expert_bias},
+          {"router_bias", moe.router_bias},
+          {"shared_expert_gate", moe.shared_expert_gate}};
+}
+
+Json latent_to_json(const LatentAttention& mla) {
+  return {{"kv_lora_rank", mla.kv_lora_rank},
+          {"q_lora_rank", mla.q_lora_rank},
+          {"qk_nope_head_dim", mla.qk_nope_head_dim},
+          {"qk_rope_head_dim", mla.qk_rope_head_dim},
+          {"v_head_dim", mla.v_head_dim}};
+}
+
+Json rope_to_json(const RotaryEmbedding& rope) {
+  Json json{{"theta", rope.theta}};
+  if (rope.rotated_part != 1) json["rotated_part"] = rope.rotated_part;
+  if (rope.scaling == RopeScaling::none) return json;
+  json["scaling"] = name_in(kScalings, rope.scaling);
+  if (rope.scaling == RopeScaling::longrope) return json;
+  json["factor"] = rope.factor;
+  if (rope.scaling == RopeScaling::llama3 || rope.scaling == RopeScaling::yarn) {
+    json["original_positions"] = rope.original_positions;
+  }
+  if (rope.scaling == RopeScaling::llama3) {
+    json["low_frequency_factor"] = rope.low_frequency_factor;
+    json["high_frequency_factor"] = rope.high_frequency_factor;
+  }
+  if (rope.scaling == RopeScaling::yarn) {
+    json["beta_fast"] = rope.beta_fast;
+    json["beta_slow"] = rope.beta_slow;
+    json["whole_pairs"] = rope.whole_pairs;
+    json["attention_factor"] = rope.attention_factor;
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string model_to_json(const ModelSpec& model) {
+  Json file;
+  // A model without constants keeps the bytes, and so the hash, that it had in older versions.
+  file["schema"] = model.constants ? kSchema : kSchemaOfShapes;
+  file["name"] = model.name;
+  file["architecture"] = model.architecture;
+  file["source"] = model.source;
+  file["layers"] = model.layers;
+  file["hidden"] = model.hidden;
+  file["heads"] = model.heads;
+  file["kv_heads"] = model.kv_heads;
+  file["head_dim"] = model.head_dim;
+  file["ffn_hidden"] = model.ffn_hidden;
+  file["vocab"] = model.vocab;
+  file["max_positions"] = model.max_positions;
+  file["normalization"] = name_in(kNormalizations, model.normalization);
+  file["activation"] = name_in(kActivations, model.activation);
+  file["position"] = name_in(kPositions, model.position);
+  file["gated_mlp"] = model.gated_mlp;
+  file["tied_embeddings"] = model.tied_embeddings;
+  file["qkv_bias"] = model.qkv_bias;
+  file["attention_output_bias"] = model.attention_output_bias;
+  file["mlp_bias"] = model.mlp_bias;
+  file["head_bias"] = model.head_bias;
+  file["qk_norm"] = model.qk_norm;
+  file["parallel_block"] = model.parallel_block;
+  file["post_norms"] = model.post_norms;
+  file["embedding_norm"] = model.embedding_norm;
+  file["hidden_dropout"] = model.hidden_dropout;
+  file["attention_dropout"] = model.attention_dropout;
+  file["sliding_window"] = model.sliding_window;
+  file["windowed_layers"] = model.windowed_layers;
+  // Absent where they say nothing, so that files of dense models keep their bytes.
+  if (model.attention_sinks) file["attention_sinks"] = true;
+  if (model.moe != MixtureOfExperts{}) file["moe"] = mixture_to_json(model.moe);
+  if (model.mla != LatentAttention{}) file["mla"] = latent_to_json(model.mla);
+  if (model.constants) {
+    file["norm_epsilon"] = model.constants->norm_epsilon;
+    if (model.position == PositionEmbedding::rope) {
+      file["rope"] = rope_to_json(model.constants->rope);
+    }
+    if (!model.constants->other_arithmetic.empty()) {
+      file["other_arithmetic"] = model.constants->other_arithmetic;
+    }
+  }
+  constexpr int kIndent = 2;
+  return file.dump(kIndent, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace echelon

@@ -1,0 +1,133 @@
+#include "core/model/model_io.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <tuple>
+#include <utility>
+
+#include "core/base/did_you_mean.hpp"
+#include "core/base/embedded.hpp"
+#include "core/model/model_formats_io.hpp"
+
+namespace echelon {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string lowered(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+/// The catalog, read once from the files compiled in; a bad one is our bug.
+const std::vector<ModelFile>& catalog() {
+  static const std::vector<ModelFile> models = [] {
+    std::vector<ModelFile> all;
+    for (const EmbeddedFile& file : embedded_models()) {
+      const Result<Json> document = parse_json(file.content, file.name);
+      EXPECTS(document.ok(), document.ok() ? "" : document.error().message());
+      Result<ModelFile> model = read_model_file(*document, file.name);
+      EXPECTS(model.ok(), model.ok() ? "" : model.error().message());
+      model->model.name = file.name;
+      all.push_back(*std::move(model));
+    }
+    // Families together, small before large.
+    std::sort(all.begin(), all.end(), [](const ModelFile& a, const ModelFile& b) {
+      const auto key = [](const ModelFile& file) {
+        const std::string& name = file.model.name;
+        return std::tuple(name.substr(0, name.find('-')), file.model.parameters(), name);
+      };
+      return key(a) < key(b);
+    });
+    return all;
+  }();
+  return models;
+}
+
+const ModelSpec* find_in_catalog(std::string_view name) {
+  const std::string wanted = lowered(name);
+  for (const ModelFile& file : catalog()) {
+    if (file.model.name == wanted) return &file.model;
+    if (std::find(file.aliases.begin(), file.aliases.end(), wanted) != file.aliases.end()) {
+      return &file.model;
+    }
+  }
+  return nullptr;
+}
+
+Error unknown_model(std::string_view name) {
+  std::vector<std::string> known;
+  for (const ModelFile& file : catalog()) {
+    known.push_back(file.model.name);
+    known.insert(known.end(), file.aliases.begin(), file.aliases.end());
+  }
+  constexpr std::size_t kShown = 80;
+  return input_error("--model", "unknown model '" + std::string(name.substr(0, kShown)) + "'",
+                     "a name from the catalog, or a path to a config.json or model file",
+                     did_you_mean(name, known));
+}
+
+/// "config.json" says nothing; the folder it lies in is the model's name.
+std::string name_from_path(std::string_view where) {
+  const fs::path path{std::string(where)};
+  const std::string stem = path.stem().string();
+  const std::string folder = path.parent_path().filename().string();
+  const bool named_folder = !folder.empty() && folder != "." && folder != "..";
+  return stem == "config" && named_folder ? folder : stem;
+}
+
+Result<ModelSpec> model_from(const Json& document, std::string_view where) {
+  if (!document.is_object()) {
+    return input_error(std::string(where), "not a JSON object",
+                       "a HuggingFace config.json or one of our model files");
+  }
+  if (document.contains("request") && document["request"].is_object() &&
+      document["request"].contains("model")) {  // a plan file
+    return model_from(document["request"]["model"], std::string(where) + " at /request/model");
+  }
+  if (document.contains("schema")) {
+    Result<ModelFile> file = read_model_file(document, where);
+    if (!file) return file.error();
+    if (file->model.name.empty()) file->model.name = name_from_path(where);
+    return std::move(*file).model;
+  }
+  Result<ModelSpec> model = read_huggingface(document, where);
+  if (model && model->name.empty()) model->name = name_from_path(where);
+  return model;
+}
+
+}  // namespace
+
+Result<ModelSpec> parse_model(std::string_view json, std::string_view where) {
+  const Result<Json> document = parse_json(json, where);
+  if (!document) return document.error();
+  return model_from(*document, where);
+}
+
+Result<ModelSpec> load_model(std::string_view name_or_path) {
+  if (const ModelSpec* known = find_in_catalog(name_or_path)) return *known;
+  std::string path(name_or_path);
+  std::error_code ignored;
+  const bool exists = fs::exists(path, ignored);
+  const bool looks_like_path =
+      path.find('/') != std::string::npos || lowered(path).ends_with(".json");
+  if (!exists && !looks_like_path) return unknown_model(name_or_path);
+  // A downloaded model is a folder with a config.json in it.
+  const std::string inside = (fs::path(path) / "config.json").string();
+  if (fs::is_directory(path, ignored) && fs::exists(inside, ignored)) path = inside;
+  const Result<Json> document = read_json(path);
+  if (!document) return document.error();
+  return model_from(*document, path);
+}
+
+std::vector<CatalogModel> model_catalog() {
+  std::vector<CatalogModel> names;
+  for (const ModelFile& file : catalog()) names.push_back({file.model.name, file.aliases});
+  return names;
+}
+
+}  // namespace echelon

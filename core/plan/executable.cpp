@@ -1,0 +1,61 @@
+#include "core/plan/executable.hpp"
+
+#include <fmt/format.h>
+
+namespace echelon {
+
+namespace {
+
+std::string not_executed_block(const ModelSpec& model) {
+  if (model.moe.experts > 0) return "mixture of experts";
+  if (model.latent()) return "latent attention";
+  if (model.attention_sinks) return "attention sinks";
+  if (model.windowed_layers > 0) return "windowed attention";
+  if (model.position == PositionEmbedding::alibi) return "ALiBi positions";
+  if (model.parallel_block) return "attention and MLP side by side";
+  if (model.post_norms) return "norms behind attention and MLP";
+  if (model.embedding_norm) return "a norm behind the embedding";
+  if (model.qk_norm) return "norms of queries and keys";
+  if (model.hidden_dropout > 0 || model.attention_dropout > 0) return "dropout";
+  return {};
+}
+
+std::string not_executed_rope(const RotaryEmbedding& rope) {
+  if (rope.rotated_part != 1) {
+    return fmt::format("a rotary embedding of {:g} of each head", rope.rotated_part);
+  }
+  if (rope.scaling == RopeScaling::dynamic) return "'dynamic' scaling of the rotary embedding";
+  if (rope.scaling == RopeScaling::longrope) return "'longrope' scaling of the rotary embedding";
+  return {};
+}
+
+}  // namespace
+
+std::string not_executed(const ModelSpec& model) {
+  if (std::string block = not_executed_block(model); !block.empty()) return block;
+  if (!model.constants) {
+    return "its norm_epsilon and rope (rotary embedding) are missing";
+  }
+  if (model.position == PositionEmbedding::rope) {
+    if (std::string rope = not_executed_rope(model.constants->rope); !rope.empty()) return rope;
+  }
+  return model.constants->other_arithmetic.empty() ? std::string()
+                                                   : model.constants->other_arithmetic.front();
+}
+
+std::optional<NotExecuted> not_executed(const ModelSpec& model, int sequence) {
+  if (const std::string why = not_executed(model); !why.empty()) {
+    return NotExecuted{fmt::format("model {}: {}", model.name, why),
+                       model.constants ? "a GPT-2-like or Llama-like model"
+                                       : "a model that has them: of the catalog, a HuggingFace "
+                                         "config.json, or a model file of schema 2"};
+  }
+  if (model.position == PositionEmbedding::learned && sequence > model.max_positions) {
+    return NotExecuted{fmt::format("a sequence of {}", sequence),
+                       fmt::format("at most the {} positions that {} has learned",
+                                   model.max_positions, model.name)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace echelon

@@ -1,0 +1,63 @@
+// TrainingJob: what is trained per step, in which number formats. Independent of the cluster.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "core/base/units.hpp"
+
+namespace echelon {
+
+enum class Dtype { fp64, fp32, bf16, fp16, fp8 };
+[[nodiscard]] std::string_view name_of(Dtype dtype);
+/// Bytes of one element.
+[[nodiscard]] double width_of(Dtype dtype);
+/// … of an activation: products in fp8 read and write 16 bits.
+[[nodiscard]] double activation_width(Dtype compute);
+/// … of sums and statistics: fp32, or fp64 where everything is.
+[[nodiscard]] double statistics_width(Dtype compute);
+
+/// Bytes per parameter of everything that lives as long as training does.
+///
+/// ZeRO stage z shards over the data-parallel (shard) group:
+///   z ≥ 1  master + moments;  z ≥ 2  gradients too;  z = 3  weights too.
+/// Source: ZeRO paper (arXiv 1910.02054, section 3); stacks as noted in precision.cpp.
+struct PrecisionRecipe {
+  std::string name;  ///< "bf16:adam-fp32-master"
+  std::string source;
+  Dtype compute = Dtype::bf16;  ///< dtype of GEMM inputs and activations
+  double weight = 2;            ///< resident copy of the weights
+  double gradient = 0;          ///< gradients as the backward pass produces them
+  double main_gradient = 4;     ///< accumulation buffer (fp32 main gradients)
+  double master = 4;            ///< master weights (0 when the resident weights are the master)
+  double moments = 8;           ///< both Adam moments
+  double gathered_weight = 2;   ///< copy that ZeRO-3 gathers for compute
+  double reduced_gradient = 4;  ///< width on the wire of the data-parallel reduction
+
+  bool operator==(const PrecisionRecipe&) const = default;
+};
+
+/// All recipes, in the order they are listed to users.
+[[nodiscard]] const std::vector<PrecisionRecipe>& precision_recipes();
+/// "bf16", "fp8", "fp16" (default recipe of that dtype) or a full name; else an error with the
+/// nearest.
+[[nodiscard]] Result<PrecisionRecipe> find_precision(std::string_view name);
+
+/// One optimizer step as the user wants it, whatever the machine.
+struct TrainingJob {
+  int sequence = 0;               ///< tokens per sample
+  std::int64_t global_batch = 0;  ///< samples per optimizer step, over all ranks
+  PrecisionRecipe precision;
+  bool flash_attention = true;         ///< no sequence × sequence matrix is kept
+  std::optional<double> token_budget;  ///< tokens to train on, for cost and days
+
+  [[nodiscard]] double tokens_per_step() const {
+    return static_cast<double>(sequence) * static_cast<double>(global_batch);
+  }
+};
+
+}  // namespace echelon

@@ -1,0 +1,121 @@
+// Names of the small enumerations, as users type and read them.
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string>
+
+#include "core/base/did_you_mean.hpp"
+#include "core/plan/cost.hpp"
+#include "core/plan/parallel_plan.hpp"
+
+namespace echelon {
+
+std::string_view name_of(Evidence evidence) {
+  switch (evidence) {
+    case Evidence::measured: return "measured";
+    case Evidence::calibrated: return "calibrated";
+    case Evidence::extrapolated: return "extrapolated";
+  }
+  return "?";
+}
+
+std::string_view name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none: return "none";
+    case Recompute::selective: return "selective";
+    case Recompute::full: return "full";
+    case Recompute::mixed: return "mixed";
+  }
+  return "?";
+}
+
+int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk) {
+  const int loss = rank == plan.pp - 1 ? 1 : 0;
+  const int places = plan.layers_per_stage[static_cast<std::size_t>(rank)] + loss;
+  const int larger = chunk >= plan.vpp - places % plan.vpp ? 1 : 0;
+  return places / plan.vpp + larger - (chunk == plan.vpp - 1 ? loss : 0);
+}
+
+RecomputedLayers recomputed_layers(const ParallelPlan& plan, int rank, int before, int size) {
+  const auto s = static_cast<std::size_t>(rank);
+  const bool mixed = plan.recompute == Recompute::mixed;
+  // 64 bits: a search looks at counts that users pinned before it knows whether they are legal.
+  const std::int64_t full =
+      mixed || plan.recompute == Recompute::full ? plan.recompute_layers[s] : 0;
+  std::int64_t selective = mixed ? plan.selective_layers[s] : 0;
+  if (plan.recompute == Recompute::selective) selective = plan.layers_per_stage[s];
+  const auto within = [&](std::int64_t layers) {
+    return static_cast<int>(std::clamp<std::int64_t>(layers - before, 0, size));
+  };
+  const int fully = within(full);
+  return {fully, within(full + selective) - fully};
+}
+
+std::string_view name_of(RankOrder order) {
+  switch (order) {
+    case RankOrder::dp_inside_pp: return "tp-cp-ep-dp-pp";
+    case RankOrder::pp_inside_dp: return "tp-cp-ep-pp-dp";
+  }
+  return "?";
+}
+
+std::string_view name_of(CpComm comm) {
+  switch (comm) {
+    case CpComm::ring: return "p2p";
+    case CpComm::all_to_all: return "a2a";
+  }
+  return "?";
+}
+
+std::string_view name_of(ScheduleKind schedule) {
+  switch (schedule) {
+    case ScheduleKind::gpipe: return "gpipe";
+    case ScheduleKind::one_f_one_b: return "1f1b";
+    case ScheduleKind::interleaved: return "interleaved";
+    case ScheduleKind::zero_bubble_h1: return "zb-h1";
+  }
+  return "?";
+}
+
+namespace {
+
+template <class Enum, std::size_t N>
+Result<Enum> parse_name(std::string_view name, std::string_view where, std::string_view what,
+                        const std::array<Enum, N>& all) {
+  std::vector<std::string> known;
+  std::string expected;
+  for (const Enum value : all) {
+    if (name_of(value) == name) return value;
+    known.emplace_back(name_of(value));
+    expected += (expected.empty() ? "" : ", ") + known.back();
+  }
+  return input_error(std::string(where),
+                     "unknown " + std::string(what) + " '" + std::string(name.substr(0, 60)) + "'",
+                     "one of " + expected, did_you_mean(name, known));
+}
+
+}  // namespace
+
+Result<Recompute> parse_recompute(std::string_view name, std::string_view where) {
+  return parse_name(
+      name, where, "recompute policy",
+      std::array{Recompute::none, Recompute::selective, Recompute::full, Recompute::mixed});
+}
+
+Result<RankOrder> parse_rank_order(std::string_view name, std::string_view where) {
+  return parse_name(name, where, "rank order",
+                    std::array{RankOrder::dp_inside_pp, RankOrder::pp_inside_dp});
+}
+
+Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where) {
+  return parse_name(name, where, "context-parallel communication",
+                    std::array{CpComm::ring, CpComm::all_to_all});
+}
+
+Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where) {
+  return parse_name(name, where, "schedule",
+                    std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
+                               ScheduleKind::interleaved, ScheduleKind::zero_bubble_h1});
+}
+
+}  // namespace echelon

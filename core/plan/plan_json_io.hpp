@@ -1,0 +1,33 @@
+// JSON of plans and predictions, one spelling for plan files and reports. Include it only in
+// *_io.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/json/json_io.hpp"
+#include "core/plan/plan_file.hpp"
+
+namespace echelon {
+
+/// Ranks are laid out innermost axis first; this version has the one order.
+/// The formula behind every MFU we print (ModelSpec::flops_per_token).
+inline constexpr std::string_view kMfuFormula = "6N+12LhT";
+
+/// A finite number; a NaN or an infinity is our bug and stops the program.
+[[nodiscard]] double finite(double value, std::string_view what);
+/// Bytes as a whole number.
+[[nodiscard]] std::int64_t whole_bytes(Bytes bytes);
+
+[[nodiscard]] Json plan_json(const ParallelPlan& plan, std::int64_t global_batch);
+[[nodiscard]] Json memory_json(const Prediction& costs);
+[[nodiscard]] Json time_json(const Prediction& costs);
+[[nodiscard]] Json throughput_json(const Prediction& costs, std::int64_t gpus);
+
+[[nodiscard]] Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where,
+                                                  const std::string& pointer);
+/// Reads what the four functions above write (`kind` and `fits` stand beside them in `object`).
+[[nodiscard]] Result<Prediction> costs_from_json(const Json& object, const std::string& where,
+                                                 const std::string& pointer);
+
+}  // namespace echelon

@@ -1,0 +1,198 @@
+// Bytes per parameter of the training stacks people use. Each recipe says where its numbers are
+// from.
+#include <algorithm>
+#include <string>
+
+#include "core/base/did_you_mean.hpp"
+#include "core/plan/job.hpp"
+
+namespace echelon {
+
+std::string_view name_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp64: return "fp64";
+    case Dtype::fp32: return "fp32";
+    case Dtype::bf16: return "bf16";
+    case Dtype::fp16: return "fp16";
+    case Dtype::fp8: return "fp8";
+  }
+  return "?";
+}
+
+double width_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp64: return 8;
+    case Dtype::fp32: return 4;
+    case Dtype::bf16:
+    case Dtype::fp16: return 2;
+    case Dtype::fp8: return 1;
+  }
+  return 0;
+}
+
+double activation_width(Dtype compute) { return std::max(2.0, width_of(compute)); }
+
+double statistics_width(Dtype compute) { return std::max(4.0, width_of(compute)); }
+
+namespace {
+
+/// Two 1-byte moments and, for each, one fp32 scale per block of 256 values.
+constexpr double kAdam8bitMoments = 2 * (1 + 4.0 / 256);
+
+std::vector<PrecisionRecipe> all_recipes() {
+  return {
+      {.name = "bf16:adam-fp32-master",
+       .source = "Megatron Core user guide, Distributed Optimizer: bf16 parameters with fp32 "
+                 "gradients are 18 bytes, 6 + 12/d when sharded; backward accumulates straight "
+                 "into the fp32 main gradients, which are also what is reduced",
+       .compute = Dtype::bf16,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 4},
+      {.name = "bf16:deepspeed-zero",
+       .source = "ZeRO (arXiv 1910.02054, section 3.1): 2 + 2 + 12 bytes per parameter; 16-bit "
+                 "gradients are reduced, the fp32 copy of the weights is part of the 12",
+       .compute = Dtype::bf16,
+       .weight = 2,
+       .gradient = 2,
+       .main_gradient = 0,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 2},
+      {.name = "bf16:fsdp-fp32-shards",
+       .source = "PyTorch FSDP with MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=fp32): "
+                 "shards stay fp32 and serve as the master; gathered copies are bf16. Without a "
+                 "reduce_dtype PyTorch reduces in param_dtype (2 bytes)",
+       .compute = Dtype::bf16,
+       .weight = 4,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 0,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 4},
+      {.name = "bf16:nanotron",
+       .source =
+           "Nanotron with fp32 gradient accumulation, as counted in the Ultra-Scale Playbook: "
+           "bf16 weights 2, bf16 gradients 2, fp32 gradients 4, fp32 weights 4, moments 8",
+       .compute = Dtype::bf16,
+       .weight = 2,
+       .gradient = 2,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 4},
+      {.name = "bf16:adam-8bit",
+       .source =
+           "bf16:adam-fp32-master with bitsandbytes block-wise 8-bit Adam (arXiv 2110.02861): "
+           "1 byte per moment and one fp32 scale per block of 256 values (2,048 in older releases)",
+       .compute = Dtype::bf16,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = kAdam8bitMoments,
+       .gathered_weight = 2,
+       .reduced_gradient = 4},
+      {.name = "bf16:adam-bf16-states",
+       .source = "bf16:adam-fp32-master with both moments kept in bf16 (Megatron Core: "
+                 "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 of its precision-aware optimizer)",
+       .compute = Dtype::bf16,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 4,
+       .gathered_weight = 2,
+       .reduced_gradient = 4},
+      {.name = "bf16:textbook",
+       .source = "the smallest count in lecture notes: bf16 weights and gradients, fp32 moments, "
+                 "no master copy (2 + 2 + 8)",
+       .compute = Dtype::bf16,
+       .weight = 2,
+       .gradient = 2,
+       .main_gradient = 0,
+       .master = 0,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 2},
+      {.name = "fp16:adam-fp32-master",
+       .source = "Megatron Core user guide, Distributed Optimizer: 16-bit parameters with fp32 "
+                 "gradients are 18 bytes (--accumulate-allreduce-grads-in-fp32; without it 20)",
+       .compute = Dtype::fp16,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 4},
+      {.name = "fp8:adam-fp32-master",
+       .source = "Transformer Engine under Megatron: GEMMs in fp8, weights kept and gathered in "
+                 "bf16 (--fp8-param-gather is off), the rest as bf16:adam-fp32-master",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 4},
+      {.name = "fp32",
+       .source = "Megatron Core user guide, Distributed Optimizer: fp32 parameters and gradients "
+                 "are 16 bytes, 8 + 8/d when sharded",
+       .compute = Dtype::fp32,
+       .weight = 4,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 0,
+       .moments = 8,
+       .gathered_weight = 4,
+       .reduced_gradient = 4},
+      {.name = "fp64",
+       .source = "fp32 with every number twice as wide; stack echelon executes it on processor "
+                 "cores, to tell what rounding does (docs/run.md)",
+       .compute = Dtype::fp64,
+       .weight = 8,
+       .gradient = 0,
+       .main_gradient = 8,
+       .master = 0,
+       .moments = 16,
+       .gathered_weight = 8,
+       .reduced_gradient = 8},
+  };
+}
+
+std::string default_recipe(std::string_view dtype) {
+  return dtype == "bf16" || dtype == "fp16" || dtype == "fp8"
+             ? std::string(dtype) + ":adam-fp32-master"
+             : std::string(dtype);
+}
+
+}  // namespace
+
+const std::vector<PrecisionRecipe>& precision_recipes() {
+  static const std::vector<PrecisionRecipe> recipes = all_recipes();
+  return recipes;
+}
+
+Result<PrecisionRecipe> find_precision(std::string_view name) {
+  const std::string full = default_recipe(name);
+  std::vector<std::string> known = {"bf16", "fp16", "fp8"};
+  for (const PrecisionRecipe& recipe : precision_recipes()) {
+    if (recipe.name == full) return recipe;
+    known.push_back(recipe.name);
+  }
+  std::string expected = "one of ";
+  for (std::size_t i = 0; i < known.size(); ++i) expected += (i > 0 ? ", " : "") + known[i];
+  return input_error("--precision", "unknown precision '" + std::string(name.substr(0, 60)) + "'",
+                     std::move(expected), did_you_mean(name, known));
+}
+
+}  // namespace echelon

@@ -1,0 +1,223 @@
+#include "core/run/launch.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "core/run/host_list.hpp"
+
+namespace echelon {
+namespace {
+
+/// The variables of one launcher; null: it has none for this.
+struct LaunchNames {
+  const char* by;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  const char* run;  ///< names the run
+  const char* starter;
+};
+constexpr std::array<LaunchNames, 4> kLaunchers = {{
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID",
+     "torchrun"},
+    {"mpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "mpirun"},
+    {"mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, "mpiexec"},
+    {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_ID",
+     "srun"},
+}};
+constexpr int kManyRanks = 1 << 20;
+/// Ports that are derived lie below those that Linux gives to who asks for none (32768 on).
+constexpr int kFirstPort = 20'000;
+constexpr int kDerivedPorts = 10'000;
+
+const std::string* find_variable(const Environment& environment, const char* name) {
+  const auto at = name == nullptr ? environment.end() : environment.find(name);
+  return at == environment.end() || at->second.empty() ? nullptr : &at->second;
+}
+
+Result<int> number_in(const Environment& environment, const char* name, int least, int most) {
+  const std::string& text = *find_variable(environment, name);
+  int value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (read.ec == std::errc() && read.ptr == text.data() + text.size() && value >= least &&
+      value <= most) {
+    return value;
+  }
+  return input_error(name, "'" + text.substr(0, 40) + "'",
+                     fmt::format("a whole number from {} to {}", least, most),
+                     "the launcher of this process sets it; --launcher local does not look at it");
+}
+
+/// Nothing: this launcher did not start the process.
+Result<std::optional<Launch>> launch_by(const LaunchNames& names, const Environment& environment) {
+  const bool has_rank = find_variable(environment, names.rank) != nullptr;
+  const bool has_size = find_variable(environment, names.size) != nullptr;
+  // Slurm gives ranks to batch scripts and shells of an allocation, too.
+  if (!has_size && (!has_rank || names.by == std::string_view("slurm"))) {
+    return std::optional<Launch>();
+  }
+  if (!has_rank || !has_size) {
+    return input_error(has_rank ? names.rank : names.size,
+                       fmt::format("set, and {} is not", has_rank ? names.size : names.rank),
+                       "both, of each process", "--launcher local does not look at them");
+  }
+  Launch launch;
+  launch.by = names.by;
+  launch.variable = names.rank;
+  const Result<int> size = number_in(environment, names.size, 1, kManyRanks);
+  if (!size) return size.error();
+  const Result<int> rank = number_in(environment, names.rank, 0, *size - 1);
+  if (!rank) return rank.error();
+  launch.size = *size;
+  launch.rank = *rank;
+  if (find_variable(environment, names.local_size) != nullptr) {
+    const Result<int> local = number_in(environment, names.local_size, 1, *size);
+    if (!local) return local.error();
+    launch.local_size = *local;
+  }
+  if (find_variable(environment, names.local_rank) != nullptr) {
+    const int most = launch.local_size.value_or(*size) - 1;
+    const Result<int> local = number_in(environment, names.local_rank, 0, most);
+    if (!local) return local.error();
+    launch.local_rank = *local;
+  }
+  if (const std::string* run = find_variable(environment, names.run)) launch.run = *run;
+  if (names.by == std::string_view("slurm")) {
+    if (const std::string* job = find_variable(environment, "SLURM_JOB_ID")) {
+      launch.run = *job + "." + launch.run;
+    }
+  }
+  return std::optional<Launch>(std::move(launch));
+}
+
+/// What everybody reads a number from alike: its digits, modulo the derived ports.
+int port_from(std::string_view text) {
+  std::uint64_t number = 0;
+  for (const char c : text) {
+    if (c >= '0' && c <= '9') number = 10 * number + static_cast<std::uint64_t>(c - '0');
+  }
+  return kFirstPort + static_cast<int>(number % kDerivedPorts);
+}
+
+bool counts_alike(const Launch& one, const Launch& other) {
+  return one.rank == other.rank && one.size == other.size;
+}
+
+Error no_master(const Launch& launch, const char* missing) {
+  const char* hint = launch.by == "mpi"     ? "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ..."
+                     : launch.by == "slurm" ? "export MASTER_ADDR=HOST before srun"
+                                            : "export MASTER_ADDR=HOST MASTER_PORT=29500";
+  return input_error(
+      missing, fmt::format("not set for rank {} of {}", launch.rank, launch.size),
+      missing == std::string_view("MASTER_ADDR") ? "the host of rank 0" : "a free port of its host",
+      hint);
+}
+
+/// The host of rank 0.
+Result<std::string> master_address(const Launch& launch, const Environment& environment) {
+  if (const std::string* given = find_variable(environment, "MASTER_ADDR")) return *given;
+  const std::string here = "127.0.0.1";
+  if (launch.size == 1 || (launch.by == "mpi" && launch.local_size == launch.size)) return here;
+  if (launch.by == "slurm") {
+    for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}) {
+      const std::string* list = find_variable(environment, name);
+      if (list == nullptr) continue;
+      const auto hosts = expand_host_list(*list, name);
+      if (!hosts) return hosts.error();
+      return hosts->size() == 1 ? here : hosts->front();
+    }
+  }
+  return no_master(launch, "MASTER_ADDR");
+}
+
+Result<int> master_port(const Launch& launch, const Environment& environment) {
+  constexpr int kMostPorts = 65'535;
+  if (find_variable(environment, "MASTER_PORT") != nullptr) {
+    const std::string* agent = find_variable(environment, "TORCHELASTIC_USE_AGENT_STORE");
+    const int ours = agent != nullptr && *agent == "True" ? 1 : 0;
+    const Result<int> port = number_in(environment, "MASTER_PORT", 1, kMostPorts - ours);
+    if (!port) return port.error();
+    return *port + ours;
+  }
+  if (launch.by != "torchrun" && !launch.run.empty()) return port_from(launch.run);
+  if (launch.size == 1) return kFirstPort;
+  return no_master(launch, "MASTER_PORT");
+}
+
+/// RANK and WORLD_SIZE that no torchrun vouches for, beside another launcher.
+Status check_beside(const Launch& by_hand, const Launch& other, const char* starter) {
+  if (counts_alike(by_hand, other) || other.size < by_hand.size) return Done{};
+  return input_error("RANK, WORLD_SIZE", fmt::format("rank {} of {}", by_hand.rank, by_hand.size),
+                     fmt::format("rank {} of {}, as {} says ({})", other.rank, other.size, starter,
+                                 other.variable),
+                     "two launchers disagree: unset RANK WORLD_SIZE, or set them per process");
+}
+
+}  // namespace
+
+Environment environment_of(const char* const* entries) {
+  Environment environment;
+  for (; entries != nullptr && *entries != nullptr; ++entries) {
+    const std::string_view entry(*entries);
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string_view::npos) continue;
+    environment.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return environment;
+}
+
+std::string describe(const Launch& launch) {
+  return fmt::format("rank {} of {} ({}), master {}:{}", launch.rank, launch.size, launch.variable,
+                     launch.master_address, launch.master_port);
+}
+
+Result<std::optional<Launch>> find_launch(const Environment& environment) {
+  std::optional<Launch> found;
+  const bool vouched = find_variable(environment, "TORCHELASTIC_RUN_ID") != nullptr;
+  for (const LaunchNames& names : kLaunchers) {
+    const bool by_hand = found && found->by == "torchrun" && !vouched;
+    const bool perhaps_srun = found && found->variable == std::string_view("PMI_RANK");
+    if (found && !by_hand && !perhaps_srun) break;
+    const Result<std::optional<Launch>> here = launch_by(names, environment);
+    if (!here) return here.error();
+    if (!*here) continue;
+    if (!found || (perhaps_srun && counts_alike(*found, **here))) {
+      found = *here;  // srun sets PMI's names as well, and knows more
+    } else if (!by_hand) {
+      break;
+    } else if (const Status ok = check_beside(*found, **here, names.starter); !ok) {
+      return ok.error();
+    }
+  }
+  if (!found) return std::optional<Launch>();
+  const Result<std::string> address = master_address(*found, environment);
+  if (!address) return address.error();
+  const Result<int> port = master_port(*found, environment);
+  if (!port) return port.error();
+  found->master_address = *address;
+  found->master_port = *port;
+  return found;
+}
+
+Error no_launch_error(std::string where) {
+  return input_error(std::move(where), "no launcher in the environment",
+                     "RANK and WORLD_SIZE (torchrun), SLURM_PROCID and SLURM_STEP_NUM_TASKS "
+                     "(srun), OMPI_COMM_WORLD_RANK (mpirun) or PMI_RANK (mpiexec)",
+                     "start one process per rank of the plan with one of them");
+}
+
+Status check_launch(const Launch& launch, int ranks) {
+  if (launch.size == ranks) return Done{};
+  return input_error(
+      launch.variable, fmt::format("rank {} of {}", launch.rank, launch.size),
+      fmt::format("{}, one process per rank of the plan", ranks),
+      fmt::format("start {} processes; --launcher local runs all ranks in one", ranks));
+}
+
+}  // namespace echelon

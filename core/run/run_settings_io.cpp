@@ -1,0 +1,78 @@
+#include <limits>
+#include <string>
+
+#include "core/json/json_io.hpp"
+#include "core/run/run_settings.hpp"
+
+namespace echelon {
+
+std::string run_settings_to_json(const RunSettings& s) {
+  Json out{{"plan", s.plan},
+           {"report", s.report},
+           {"backend", s.backend},
+           {"launcher", s.launcher},
+           {"steps", s.steps},
+           {"seed", s.seed},
+           {"data", s.data},
+           {"init_from", s.init_from},
+           {"export_to", s.export_to},
+           {"checkpoint_dir", s.checkpoint_dir},
+           {"checkpoint_every", s.checkpoint_every},
+           {"resume", s.resume},
+           {"learning_rate", s.learning_rate},
+           {"least_learning_rate", s.least_learning_rate},
+           {"warmup", s.warmup},
+           {"decay_until", s.decay_until},
+           {"beta1", s.beta1},
+           {"beta2", s.beta2},
+           {"epsilon", s.epsilon},
+           {"weight_decay", s.weight_decay},
+           {"decoupled", s.decoupled},
+           {"clip", s.clip},
+           {"noise_every", s.noise_every},
+           {"events", s.events},
+           {"cores", s.cores}};
+  if (s.deadline) out["deadline_seconds"] = s.deadline->in(kSecond);
+  return out.dump(2) + "\n";
+}
+
+Result<RunSettings> parse_run_settings(std::string_view json, std::string_view where) {
+  const Result<Json> root = parse_json(json, where);
+  if (!root) return root.error();
+  JsonReader reader(*root, std::string(where));
+  constexpr std::int64_t kMany = std::int64_t{1} << 53;
+  constexpr double kHuge = 1e30;
+  RunSettings s;
+  s.plan = reader.string("plan");
+  s.report = reader.string("report");
+  s.backend = reader.choice("backend", {"cpu", "cuda"});
+  s.launcher = reader.choice("launcher", {"local", "mpi", "env"});
+  s.steps = reader.integer("steps", 1, kMany);
+  s.seed = static_cast<std::uint64_t>(reader.integer("seed", 0, kMany));
+  s.data = reader.string("data");
+  s.init_from = reader.string("init_from");
+  s.export_to = reader.string("export_to");
+  s.checkpoint_dir = reader.string("checkpoint_dir");
+  s.checkpoint_every = reader.integer("checkpoint_every", 0, kMany);
+  s.resume = reader.boolean("resume");
+  s.learning_rate = reader.number("learning_rate", 0, kHuge);
+  s.least_learning_rate = reader.number("least_learning_rate", 0, kHuge);
+  s.warmup = reader.integer("warmup", 0, kMany);
+  s.decay_until = reader.integer("decay_until", 0, kMany);
+  s.beta1 = reader.number("beta1", 0, 1);
+  s.beta2 = reader.number("beta2", 0, 1);
+  s.epsilon = reader.number("epsilon", 0, 1);
+  s.weight_decay = reader.number("weight_decay", 0, kHuge);
+  s.decoupled = reader.boolean("decoupled");
+  s.clip = reader.number("clip", 0, kHuge);
+  s.noise_every = reader.integer("noise_every", 0, kMany);
+  s.events = static_cast<int>(reader.integer("events", -1, 1 << 20));
+  s.cores = static_cast<int>(reader.integer("cores", 0, 1 << 20));
+  if (reader.has("deadline_seconds"))
+    s.deadline = Seconds{reader.number("deadline_seconds", 0, kHuge)};
+  reader.ignore({"deadline_seconds"});
+  if (const Status read = reader.finish(); !read) return read.error();
+  return s;
+}
+
+}  // namespace echelon

@@ -1,0 +1,141 @@
+// Schedule: what every pipeline rank does in one optimizer step, instruction by instruction. The
+// planner writes it into the plan file, the runtime executes it. docs/schedules.md explains it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "core/plan/parallel_plan.hpp"
+
+namespace echelon {
+
+enum class Op : std::uint8_t {
+  load_batch,
+  forward,
+  backward,
+  backward_input,
+  backward_weight,
+  send_activation,
+  recv_activation,
+  send_gradient,
+  recv_gradient,
+  gather_parameters,
+  release_parameters,
+  reduce_gradients,
+  reduce_tied_embedding,
+  norm_reduce,
+  clip,
+  optimizer_step,
+  gather_updated,
+  zero_gradients
+};
+inline constexpr int kOps = 18;
+
+/// Instructions of one queue run in order; queues run beside each other.
+enum class Queue : std::uint8_t { compute, p2p_forward, p2p_backward, gather, reduce, host };
+inline constexpr int kQueues = 6;
+
+[[nodiscard]] std::string_view name_of(Op op);        ///< "send_f": as in the text form
+[[nodiscard]] std::string_view name_of(Queue queue);  ///< "p2p_forward"
+[[nodiscard]] Queue home_queue(Op op);                ///< where an op runs unless it says otherwise
+/// Whether other ranks take part, so that the order of these instructions matters everywhere.
+[[nodiscard]] bool is_communication(Op op);
+
+/// Up to N values in place: a schedule has hundreds of thousands of instructions.
+template <class T, int N>
+class Few {
+ public:
+  static constexpr int kMost = N;
+  void push_back(T value) {
+    EXPECTS(size_ < N, "no room for another value");
+    values_[static_cast<std::size_t>(size_++)] = value;
+  }
+  [[nodiscard]] const T* begin() const { return values_.data(); }
+  [[nodiscard]] const T* end() const { return values_.data() + size_; }
+  [[nodiscard]] T* begin() { return values_.data(); }
+  [[nodiscard]] T* end() { return values_.data() + size_; }
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+  [[nodiscard]] bool contains(T value) const { return std::find(begin(), end(), value) != end(); }
+  bool operator==(const Few& o) const { return std::equal(begin(), end(), o.begin(), o.end()); }
+
+ private:
+  std::array<T, N> values_{};
+  std::int32_t size_ = 0;
+};
+
+/// One entry of a rank's list, at the grain of chunk, bucket and gather unit. -1: does not apply.
+struct Instruction {
+  std::uint32_t id = 0;  ///< its position in the rank's list
+  Op op = Op::forward;
+  Queue queue = Queue::compute;
+  std::int32_t chunk = -1;  ///< of this rank; its stage is chunk · ranks + rank
+  std::int32_t microbatch = -1;
+  std::int32_t unit = -1;      ///< part of the chunk: gather unit or gradient bucket; -1: all
+  std::int32_t peer = -1;      ///< pipeline rank at the other end
+  std::int32_t sequence = -1;  ///< place in the one order of all communications of all ranks
+  Few<std::uint32_t, kQueues - 1> after;  ///< on other queues of this rank; one per queue is enough
+  Few<std::int32_t, 5> reads;             ///< buffers
+  Few<std::int32_t, 3> writes;
+  std::int64_t bytes = 0;  ///< payload; whole bytes, since it is what the executor sends
+  bool operator==(const Instruction&) const = default;
+};
+
+/// What is in a buffer; docs/schedules.md says who writes and who reads it.
+enum class BufferKind : std::uint8_t {
+  batch,
+  input,
+  saved,
+  output,
+  output_gradient,
+  input_gradient,
+  weight_inputs,
+  parameters
+};
+inline constexpr int kBufferKinds = 8;
+[[nodiscard]] std::string_view name_of(BufferKind kind);
+
+/// A place in the rank's arena that one value after the other occupies.
+struct Buffer {
+  BufferKind kind = BufferKind::saved;
+  std::int64_t bytes = 0;
+  std::int64_t offset = 0;
+  bool operator==(const Buffer&) const = default;
+};
+
+/// What one pipeline rank does. Instructions are listed in the order the host issues them.
+struct Program {
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> instructions;
+  bool operator==(const Program&) const = default;
+};
+
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::one_f_one_b;
+  std::int32_t ranks = 1;   ///< pipeline ranks
+  std::int32_t chunks = 1;  ///< per rank
+  std::int32_t microbatches = 1;
+  std::int32_t units = 1;         ///< per chunk
+  std::vector<Program> programs;  ///< one per pipeline rank
+  bool operator==(const Schedule&) const = default;
+
+  [[nodiscard]] std::int32_t stage(std::int32_t rank, std::int32_t chunk) const {
+    return chunk * ranks + rank;
+  }
+};
+
+/// "rank 2 #17 send_f c0 m3": how messages name an instruction.
+[[nodiscard]] std::string describe(int rank, const Instruction& instruction);
+
+/// The text form, one line per instruction; the same schedule gives the same bytes.
+[[nodiscard]] std::string to_text(const Schedule& schedule);
+/// Reads it back. Whatever is accepted is what to_text would write, byte for byte; memory is
+/// bounded by a multiple of the text. Errors name the line, what was found and what was expected.
+[[nodiscard]] Result<Schedule> parse_schedule_text(std::string_view text, std::string_view where);
+
+}  // namespace echelon

@@ -1,0 +1,254 @@
+#include "core/schedule/schedule_check.hpp"
+
+#include <fmt/format.h>
+
+#include "core/schedule/schedule_check_rules.hpp"
+
+namespace echelon {
+
+std::string_view name_of(ScheduleFaultKind kind) {
+  using enum ScheduleFaultKind;
+  switch (kind) {
+    case malformed: return "malformed";
+    case duplicate_id: return "duplicate-id";
+    case unknown_rank: return "unknown-rank";
+    case unknown_dependency: return "unknown-dependency";
+    case unknown_buffer: return "unknown-buffer";
+    case missing_forward: return "missing-forward";
+    case missing_backward: return "missing-backward";
+    case repeated_compute: return "repeated-compute";
+    case compute_order: return "compute-order";
+    case too_many_in_flight: return "too-many-in-flight";
+    case unmatched_message: return "unmatched-message";
+    case message_bytes: return "message-bytes";
+    case message_order: return "message-order";
+    case communication_order: return "communication-order";
+    case cycle: return "cycle";
+    case missing_dependency: return "missing-dependency";
+    case read_before_write: return "read-before-write";
+    case buffer_overwritten: return "buffer-overwritten";
+    case buffer_overlap: return "buffer-overlap";
+    case step_order: return "step-order";
+  }
+  return "?";
+}
+
+std::int64_t most_in_flight(const Schedule& schedule, int rank) {
+  const std::int64_t p = schedule.ranks;
+  const std::int64_t v = schedule.chunks;
+  const std::int64_t all = v * schedule.microbatches;
+  switch (schedule.kind) {
+    case ScheduleKind::gpipe: return all;
+    case ScheduleKind::one_f_one_b: return std::min(all, p - rank);
+    case ScheduleKind::interleaved: return std::min(all, 2 * (p - rank) - 1 + (v - 1) * p);
+    case ScheduleKind::zero_bubble_h1: return std::min(all, p);
+  }
+  return all;
+}
+
+std::vector<ScheduleFault> check_schedule(const Schedule& schedule) {
+  using namespace schedule_check;
+  Faults faults;
+  check_form(schedule, faults);
+  if (!faults.none()) return faults.take();  // the rest may index by what it finds
+  check_compute(schedule, faults);
+  if (!faults.none()) return faults.take();  // counts beyond the lists would overflow below
+  check_messages(schedule, faults);
+  check_deadlock(schedule, faults);
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    check_buffers(schedule, rank, faults);
+    check_step(schedule, rank, faults);
+  }
+  return faults.take();
+}
+
+namespace schedule_check {
+namespace {
+
+bool needs_chunk(Op op) {
+  return op != Op::norm_reduce && op != Op::clip && op != Op::optimizer_step &&
+         op != Op::zero_gradients && op != Op::reduce_tied_embedding;
+}
+bool is_compute_of_chunk(Op op) {
+  return op == Op::forward || op == Op::backward || op == Op::backward_input ||
+         op == Op::backward_weight;
+}
+
+/// What is wrong with the ranges of one instruction, or nothing.
+std::string_view out_of_range(const Schedule& s, const Instruction& i) {
+  const bool needs_microbatch =
+      is_compute_of_chunk(i.op) || is_message(i.op) || i.op == Op::load_batch;
+  if (i.chunk < (needs_chunk(i.op) ? 0 : -1) || i.chunk >= s.chunks) return "chunk";
+  if (i.microbatch < (needs_microbatch ? 0 : -1) || i.microbatch >= s.microbatches) {
+    return "microbatch";
+  }
+  if (i.unit < -1 || i.unit >= s.units) return "unit";
+  if (i.bytes < 0) return "number of bytes";
+  const bool on_wire = i.queue != Queue::compute && i.queue != Queue::host;
+  if (on_wire != is_communication(i.op) || (i.queue == Queue::host) != (i.op == Op::load_batch)) {
+    return "queue";
+  }
+  if ((i.sequence >= 0) != is_communication(i.op)) return "place in the order of communications";
+  return {};
+}
+
+void check_instruction(const Schedule& s, int rank, std::uint32_t position, Faults& faults) {
+  using enum ScheduleFaultKind;
+  const Program& program = s.programs[static_cast<std::size_t>(rank)];
+  const Instruction& i = program.instructions[position];
+  const std::string name = describe(rank, i);
+  if (i.id != position) {
+    faults.add(duplicate_id, fmt::format("{} is entry {} of its list", name, position));
+    return;
+  }
+  if (const auto field = out_of_range(s, i); !field.empty()) {
+    faults.add(malformed, fmt::format("{} has a wrong {}", name, field));
+  }
+  if ((is_message(i.op) && i.peer < 0) || i.peer < -1 || i.peer >= s.ranks) {
+    faults.add(unknown_rank, fmt::format("{} talks to rank {} of {}", name, i.peer, s.ranks));
+  }
+  for (const std::uint32_t id : i.after) {
+    if (id >= i.id || program.instructions[id].queue == i.queue) {
+      faults.add(unknown_dependency, fmt::format("{} waits for #{}", name, id));
+    }
+  }
+  const auto exists = [&](std::int32_t b) {
+    if (b >= 0 && static_cast<std::size_t>(b) < program.buffers.size()) return;
+    faults.add(unknown_buffer, fmt::format("{} uses buffer {}", name, b));
+  };
+  for (const std::int32_t b : i.reads) exists(b);
+  for (const std::int32_t b : i.writes) exists(b);
+}
+
+void check_arena(int rank, const Program& program, Faults& faults) {
+  std::vector<Buffer> sorted = program.buffers;
+  std::erase_if(sorted, [](const Buffer& b) { return b.bytes == 0 && b.offset >= 0; });
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Buffer& a, const Buffer& b) { return a.offset < b.offset; });
+  std::int64_t end = 0;
+  for (const Buffer& buffer : sorted) {
+    if (buffer.offset < end || buffer.bytes < 0 ||
+        buffer.bytes > std::numeric_limits<std::int64_t>::max() - buffer.offset) {
+      faults.add(ScheduleFaultKind::buffer_overlap,
+                 fmt::format("rank {}: the {} buffer at {} lies inside another or past the end",
+                             rank, name_of(buffer.kind), buffer.offset));
+      return;
+    }
+    end = buffer.offset + buffer.bytes;
+  }
+}
+
+/// Progress of one chunk with one microbatch. Units done: forward counts up, backward too.
+struct Progress {
+  std::int32_t forward = 0;
+  std::int32_t input = 0;   ///< backward and backward_input
+  std::int32_t weight = 0;  ///< backward and backward_weight
+  bool whole_backward = false;
+};
+
+/// Walks one rank's compute queue.
+class ComputeWalk {
+ public:
+  ComputeWalk(const Schedule& schedule, int rank, Faults& faults)
+      : s_(schedule), rank_(rank), faults_(faults) {}
+
+  void run() {
+    const auto& list = s_.programs[static_cast<std::size_t>(rank_)].instructions;
+    const std::int64_t pairs = std::int64_t{s_.chunks} * s_.microbatches;
+    if (pairs > static_cast<std::int64_t>(list.size())) {
+      faults_.add(ScheduleFaultKind::missing_forward,
+                  fmt::format("rank {}: {} forwards in a list of {}", rank_, pairs, list.size()));
+      return;
+    }
+    progress_.resize(static_cast<std::size_t>(pairs));
+    for (const Instruction& i : list) {
+      if (is_compute_of_chunk(i.op)) step(i);
+    }
+    if (peak_ > most_in_flight(s_, rank_)) {
+      faults_.add(ScheduleFaultKind::too_many_in_flight,
+                  fmt::format("rank {} holds {} forwards without backward; {} allows {}", rank_,
+                              peak_, name_of(s_.kind), most_in_flight(s_, rank_)));
+    }
+    for (std::size_t at = 0; at < progress_.size(); ++at) missing(at);
+  }
+
+ private:
+  void fault(ScheduleFaultKind kind, const Instruction& i, std::string_view what) {
+    faults_.add(kind, fmt::format("{} {}", describe(rank_, i), what));
+  }
+
+  void step(const Instruction& i) {
+    using enum ScheduleFaultKind;
+    Progress& p =
+        progress_[static_cast<std::size_t>(i.chunk) * static_cast<std::size_t>(s_.microbatches) +
+                  static_cast<std::size_t>(i.microbatch)];
+    const bool forward = i.op == Op::forward;
+    if (!forward && p.forward < s_.units)
+      return fault(compute_order, i, "comes before its forward");
+    if (i.op == Op::backward_weight && (p.input < s_.units || p.whole_backward)) {
+      return fault(p.whole_backward ? repeated_compute : compute_order, i,
+                   "does not follow its input gradient");
+    }
+    const bool mixed =
+        i.op == Op::backward ? p.weight != p.input : i.op == Op::backward_input && p.whole_backward;
+    if (mixed) return fault(repeated_compute, i, "is partly done in the other way");
+    std::int32_t& done = forward ? p.forward : i.op == Op::backward_weight ? p.weight : p.input;
+    if (done >= s_.units) return fault(repeated_compute, i, "is done twice");
+    const std::int32_t expected = forward ? done : s_.units - 1 - done;
+    if (i.unit >= 0 ? i.unit != expected : done != 0) {
+      return fault(compute_order, i, "is not the unit whose turn it is");
+    }
+    if (forward && done == 0) peak_ = std::max(peak_, ++in_flight_);
+    done = i.unit >= 0 ? done + 1 : s_.units;
+    if (i.op == Op::backward) {
+      p.whole_backward = true;
+      p.weight = p.input;
+    }
+    if (!forward && p.weight == s_.units) --in_flight_;
+  }
+
+  void missing(std::size_t at) {
+    const Progress& p = progress_[at];
+    const auto microbatches = static_cast<std::size_t>(s_.microbatches);
+    const auto report = [&](ScheduleFaultKind kind, std::string_view what) {
+      faults_.add(kind, fmt::format("rank {} chunk {} microbatch {} has no {}", rank_,
+                                    at / microbatches, at % microbatches, what));
+    };
+    if (p.forward < s_.units) return report(ScheduleFaultKind::missing_forward, "whole forward");
+    if (p.weight < s_.units) report(ScheduleFaultKind::missing_backward, "whole backward");
+  }
+
+  const Schedule& s_;
+  int rank_;
+  Faults& faults_;
+  std::vector<Progress> progress_;
+  std::int64_t in_flight_ = 0;
+  std::int64_t peak_ = 0;
+};
+
+}  // namespace
+
+void check_form(const Schedule& s, Faults& faults) {
+  if (s.ranks < 1 || s.chunks < 1 || s.microbatches < 1 || s.units < 1 ||
+      s.programs.size() != static_cast<std::size_t>(s.ranks) ||
+      std::int64_t{s.ranks} * s.chunks > std::numeric_limits<std::int32_t>::max()) {
+    faults.add(ScheduleFaultKind::malformed,
+               "needs one program per rank, and at least one rank, "
+               "chunk, microbatch and unit");
+    return;
+  }
+  for (int rank = 0; rank < s.ranks; ++rank) {
+    const Program& program = s.programs[static_cast<std::size_t>(rank)];
+    for (std::uint32_t at = 0; at < program.instructions.size(); ++at) {
+      check_instruction(s, rank, at, faults);
+    }
+    check_arena(rank, program, faults);
+  }
+}
+
+void check_compute(const Schedule& schedule, Faults& faults) {
+  for (int rank = 0; rank < schedule.ranks; ++rank) ComputeWalk(schedule, rank, faults).run();
+}
+
+}  // namespace schedule_check
+}  // namespace echelon

@@ -1,0 +1,304 @@
+// The checker's rules inside one rank: who waits for whom, what buffers hold, the end of the step.
+#include <fmt/format.h>
+
+#include <map>
+#include <tuple>
+
+#include "core/schedule/schedule_check_rules.hpp"
+
+namespace echelon::schedule_check {
+
+using enum ScheduleFaultKind;
+
+Before::Before(const Program& program) : instructions_(&program.instructions) {
+  std::array<std::int64_t, kQueues> last;  // on each queue
+  last.fill(-1);
+  known_.resize(program.instructions.size());
+  for (const Instruction& i : program.instructions) {
+    auto& known = known_[i.id];
+    known.fill(-1);
+    const auto learn = [&](std::int64_t id) {
+      const auto& other = known_[static_cast<std::size_t>(id)];
+      for (std::size_t q = 0; q < kQueues; ++q) known[q] = std::max(known[q], other[q]);
+      const auto queue =
+          static_cast<std::size_t>(program.instructions[static_cast<std::size_t>(id)].queue);
+      known[queue] = std::max(known[queue], id);
+    };
+    auto& previous = last[static_cast<std::size_t>(i.queue)];
+    if (previous >= 0) learn(previous);
+    for (const std::uint32_t id : i.after) learn(id);
+    previous = i.id;
+  }
+}
+
+namespace {
+
+bool any_of(Op op, std::initializer_list<Op> ops) {
+  return std::find(ops.begin(), ops.end(), op) != ops.end();
+}
+
+/// Whether `reader` may find in a buffer what `writer` put there.
+bool may_read(const Instruction& reader, const Instruction& writer) {
+  if (reader.chunk != writer.chunk) return false;
+  if (writer.op == Op::gather_parameters) {
+    return reader.unit == writer.unit &&
+           any_of(reader.op, {Op::forward, Op::backward, Op::backward_input, Op::backward_weight,
+                              Op::release_parameters});
+  }
+  if (reader.microbatch != writer.microbatch) return false;
+  const bool kept = any_of(writer.op, {Op::load_batch, Op::recv_activation, Op::forward});
+  switch (reader.op) {
+    case Op::forward: return kept;
+    case Op::backward: return kept || any_of(writer.op, {Op::recv_gradient, Op::backward});
+    case Op::backward_input:
+      return kept || any_of(writer.op, {Op::recv_gradient, Op::backward_input});
+    case Op::backward_weight: return kept || writer.op == Op::backward_input;
+    case Op::send_activation: return writer.op == Op::forward;
+    case Op::send_gradient: return any_of(writer.op, {Op::backward, Op::backward_input});
+    default: return false;
+  }
+}
+
+/// Walks one rank's list and follows what each buffer holds.
+class BufferWalk {
+ public:
+  BufferWalk(const Schedule& s, int rank, Faults& faults)
+      : s_(s),
+        rank_(rank),
+        program_(s.programs[static_cast<std::size_t>(rank)]),
+        faults_(faults),
+        before_(program_),
+        holds_(program_.buffers.size()) {
+    for (const Instruction& i : program_.instructions) {
+      gathers_ = gathers_ || i.op == Op::gather_parameters;
+    }
+  }
+
+  void run() {
+    for (const Instruction& i : program_.instructions) {
+      for (const std::int32_t b : i.reads) read(i, b);
+      needs(i);
+      for (const std::int32_t b : i.writes) write(i, b);
+    }
+  }
+
+ private:
+  struct Held {
+    std::int64_t writer = -1;
+    std::array<std::int64_t, kQueues> readers = {-1, -1, -1, -1, -1, -1};  // last on each queue
+  };
+
+  [[nodiscard]] const Instruction& at(std::int64_t id) const {
+    return program_.instructions[static_cast<std::size_t>(id)];
+  }
+  [[nodiscard]] std::string name(const Instruction& i) const { return describe(rank_, i); }
+  [[nodiscard]] std::string_view kind(std::int32_t b) const {
+    return name_of(program_.buffers[static_cast<std::size_t>(b)].kind);
+  }
+
+  void read(const Instruction& i, std::int32_t b) {
+    Held& held = holds_[static_cast<std::size_t>(b)];
+    if (held.writer < 0 || at(held.writer).op == Op::release_parameters) {
+      faults_.add(read_before_write,
+                  fmt::format("{} reads {} buffer {}, which holds nothing", name(i), kind(b), b));
+      return;
+    }
+    const Instruction& writer = at(held.writer);
+    if (!may_read(i, writer)) {
+      faults_.add(buffer_overwritten, fmt::format("{} reads {} buffer {}, which holds what {} put "
+                                                  "there",
+                                                  name(i), kind(b), b, name(writer)));
+    } else if (!before_(writer.id, i.id)) {
+      faults_.add(missing_dependency,
+                  fmt::format("{} does not wait for {}, which fills {} buffer {}", name(i),
+                              name(writer), kind(b), b));
+    }
+    held.readers[static_cast<std::size_t>(i.queue)] = i.id;
+  }
+
+  void write(const Instruction& i, std::int32_t b) {
+    Held& held = holds_[static_cast<std::size_t>(b)];
+    const auto wait = [&](std::int64_t user) {
+      if (user < 0 || user == i.id || before_(static_cast<std::uint32_t>(user), i.id)) return;
+      faults_.add(missing_dependency,
+                  fmt::format("{} does not wait for {}, which still uses {} buffer {}", name(i),
+                              name(at(user)), kind(b), b));
+    };
+    wait(held.writer);
+    for (const std::int64_t user : held.readers) wait(user);
+    held = {};
+    held.writer = i.id;
+  }
+
+  /// That `i` reads what an `op` of its own chunk and microbatch wrote.
+  void need(const Instruction& i, std::initializer_list<Op> ops) {
+    for (const std::int32_t b : i.reads) {
+      const Held& held = holds_[static_cast<std::size_t>(b)];
+      if (held.writer < 0) continue;
+      if (any_of(at(held.writer).op, ops) && may_read(i, at(held.writer))) return;
+    }
+    faults_.add(missing_dependency,
+                fmt::format("{} does not read what {} gives it", name(i), name_of(*ops.begin())));
+  }
+
+  void needs(const Instruction& i) {
+    const int stage = s_.stage(rank_, std::max(i.chunk, 0));
+    const int last = s_.ranks * s_.chunks - 1;
+    const bool first_unit = i.unit <= 0;
+    const bool last_unit = i.unit < 0 || i.unit == s_.units - 1;
+    const bool messages = s_.ranks > 1;
+    switch (i.op) {
+      case Op::forward:
+        if (first_unit && stage == 0) need(i, {Op::load_batch});
+        if (first_unit && stage > 0 && messages) need(i, {Op::recv_activation});
+        if (!first_unit) need(i, {Op::forward});
+        break;
+      case Op::backward:
+      case Op::backward_input:
+        need(i, {Op::forward});
+        if (last_unit && stage < last && messages) need(i, {Op::recv_gradient});
+        break;
+      case Op::backward_weight: need(i, {Op::backward_input}); break;
+      case Op::send_activation: need(i, {Op::forward}); break;
+      case Op::send_gradient: need(i, {Op::backward, Op::backward_input}); break;
+      default: return;
+    }
+    if (gathers_ &&
+        any_of(i.op, {Op::forward, Op::backward, Op::backward_input, Op::backward_weight})) {
+      need(i, {Op::gather_parameters});
+    }
+  }
+
+  const Schedule& s_;
+  int rank_;
+  const Program& program_;
+  Faults& faults_;
+  Before before_;
+  std::vector<Held> holds_;
+  bool gathers_ = false;
+};
+
+/// Follows one rank from its last backward to the end of the step.
+class StepWalk {
+ public:
+  StepWalk(const Schedule& s, int rank, Faults& faults)
+      : s_(s),
+        rank_(rank),
+        list_(s.programs[static_cast<std::size_t>(rank)].instructions),
+        faults_(faults),
+        before_(s.programs[static_cast<std::size_t>(rank)]) {}
+
+  void run() {
+    for (const Instruction& i : list_) collect(i);
+    if (steps_.size() != 1) {
+      return fault(fmt::format("rank {} has {} optimizer steps", rank_, steps_.size()));
+    }
+    for (const Instruction* i : reductions_) check_reduction(*i);
+    for (const auto& [part, times] : reduced_) {
+      if (times != 1) fault(fmt::format("rank {} reduces a bucket {} times", rank_, times));
+    }
+    check_coverage();
+    for (const Instruction* i : tied_) follow(*i, reductions_);
+    reductions_.insert(reductions_.end(), tied_.begin(), tied_.end());
+    for (const Instruction* i : norms_) follow(*i, reductions_);
+    for (const Instruction* i : clips_) follow(*i, norms_);
+    for (const Instruction* step : steps_) {
+      follow(*step, backwards_.empty() ? backwards_ : Pointers{backwards_.back()});
+      follow(*step, reductions_);
+      follow(*step, clips_);
+      for (const Instruction* i : updates_) follow(*i, steps_);
+    }
+    for (const Instruction* zero : zeros_) check_zero(*zero);
+  }
+
+ private:
+  using Pointers = std::vector<const Instruction*>;
+  using Part = std::tuple<int, int, int>;  // chunk, microbatch or -1, unit or -1
+  static constexpr int kAny = -2;          // the last backward, whatever its microbatch or unit
+
+  void fault(std::string what) { faults_.add(step_order, std::move(what)); }
+
+  void collect(const Instruction& i) {
+    switch (i.op) {
+      case Op::backward:
+      case Op::backward_weight:
+        backwards_.push_back(&i);
+        for (const int m : {i.microbatch, kAny}) {
+          for (const int u : {i.unit, kAny}) last_[Part{i.chunk, m, u}] = i.id;
+        }
+        break;
+      case Op::reduce_gradients:
+        ++reduced_[Part{i.chunk, i.microbatch, i.unit}];
+        reductions_.push_back(&i);
+        break;
+      case Op::reduce_tied_embedding: tied_.push_back(&i); break;
+      case Op::norm_reduce: norms_.push_back(&i); break;
+      case Op::clip: clips_.push_back(&i); break;
+      case Op::optimizer_step: steps_.push_back(&i); break;
+      case Op::gather_updated: updates_.push_back(&i); break;
+      case Op::zero_gradients: zeros_.push_back(&i); break;
+      default: break;
+    }
+  }
+
+  /// That `later` waits for all of `earlier`.
+  void follow(const Instruction& later, const Pointers& earlier) {
+    for (const Instruction* i : earlier) {
+      if (i->id < later.id && before_(i->id, later.id)) continue;
+      fault(fmt::format("{} does not wait for {}", describe(rank_, later), describe(rank_, *i)));
+      return;
+    }
+  }
+
+  /// A reduction waits for the backwards whose gradients it reduces.
+  void check_reduction(const Instruction& i) {
+    const int microbatch = i.microbatch >= 0 ? i.microbatch : kAny;
+    for (int chunk = std::max(i.chunk, 0); chunk < (i.chunk < 0 ? s_.chunks : i.chunk + 1);
+         ++chunk) {
+      for (const int unit : {i.unit >= 0 ? i.unit : kAny, -1}) {
+        const auto last = last_.find(Part{chunk, microbatch, unit});
+        if (last != last_.end()) follow(i, {&list_[last->second]});
+      }
+    }
+  }
+
+  /// Once any gradient is reduced, every one is: units · microbatches pieces per chunk.
+  void check_coverage() {
+    if (reduced_.empty()) return;
+    double pieces = 0;
+    for (const auto& [part, times] : reduced_) {
+      pieces += (std::get<1>(part) < 0 ? s_.microbatches : 1.0) *
+                (std::get<2>(part) < 0 ? s_.units : 1.0);
+    }
+    const double all = 1.0 * s_.chunks * s_.microbatches * s_.units;
+    if (pieces < all || pieces > all) {
+      fault(fmt::format("rank {} reduces {} of {} pieces of its gradients", rank_, pieces, all));
+    }
+  }
+
+  void check_zero(const Instruction& zero) {
+    if (backwards_.empty() || zero.id < backwards_.front()->id) return;
+    follow(zero, steps_);
+  }
+
+  const Schedule& s_;
+  int rank_;
+  const std::vector<Instruction>& list_;
+  Faults& faults_;
+  Before before_;
+  Pointers backwards_, reductions_, tied_, norms_, clips_, steps_, updates_, zeros_;
+  std::map<Part, std::uint32_t> last_;
+  std::map<Part, int> reduced_;
+};
+
+}  // namespace
+
+void check_buffers(const Schedule& schedule, int rank, Faults& faults) {
+  BufferWalk(schedule, rank, faults).run();
+}
+
+void check_step(const Schedule& schedule, int rank, Faults& faults) {
+  StepWalk(schedule, rank, faults).run();
+}
+
+}  // namespace echelon::schedule_check

@@ -1,0 +1,302 @@
+// The checker's rules between ranks: messages, collectives, one order, no cycle.
+#include <fmt/format.h>
+
+#include <map>
+#include <tuple>
+
+#include "core/schedule/schedule_check_rules.hpp"
+
+namespace echelon::schedule_check {
+namespace {
+
+using enum ScheduleFaultKind;
+
+/// A communication where one rank's list names it.
+struct End {
+  Operation operation;
+  int rank;
+  const Instruction* instruction;
+  [[nodiscard]] std::string name() const { return describe(rank, *instruction); }
+};
+
+std::vector<End> all_ends(const Schedule& s) {
+  std::vector<End> ends;
+  for (int rank = 0; rank < s.ranks; ++rank) {
+    for (const Instruction& i : s.programs[static_cast<std::size_t>(rank)].instructions) {
+      if (is_communication(i.op)) ends.push_back({operation_of(s, rank, i), rank, &i});
+    }
+  }
+  return ends;
+}
+
+bool is_backward(Op op) { return op == Op::send_gradient || op == Op::recv_gradient; }
+
+/// The neighbour a message goes to or comes from.
+int neighbour(const Schedule& s, int rank, Op op) {
+  const bool up = is_send(op) != is_backward(op);  // activations are sent up, gradients received
+  return up ? (rank + 1) % s.ranks : (rank + s.ranks - 1) % s.ranks;
+}
+
+/// A send and a receive that name the same message.
+void check_pair(const Schedule& s, const End& a, const End& b, Faults& faults) {
+  for (const End* end : {&a, &b}) {
+    const Instruction& i = *end->instruction;
+    if (i.peer == neighbour(s, end->rank, i.op)) continue;
+    faults.add(unmatched_message, fmt::format("{} names rank {} as its peer; its neighbour is {}",
+                                              end->name(), i.peer, neighbour(s, end->rank, i.op)));
+  }
+  const Instruction& x = *a.instruction;
+  const Instruction& y = *b.instruction;
+  if (x.queue != y.queue) {
+    faults.add(unmatched_message, fmt::format("{} is on {}, {} on {}", a.name(), name_of(x.queue),
+                                              b.name(), name_of(y.queue)));
+  }
+  if (x.bytes != y.bytes) {
+    faults.add(message_bytes,
+               fmt::format("{} is {} bytes, {} is {}", a.name(), x.bytes, b.name(), y.bytes));
+  }
+}
+
+/// Ends of one operation: a message has a send and a receive, a collective each of its ranks.
+void check_members(const Schedule& s, const End* first, const End* last, Faults& faults) {
+  const auto members = last - first;
+  const int family = first->operation.family;
+  if (family <= 1) {
+    const bool paired =
+        members == 2 && is_send(first->instruction->op) != is_send(first[1].instruction->op);
+    if (paired) return check_pair(s, first[0], first[1], faults);
+    const bool send = is_send(first->instruction->op);
+    faults.add(unmatched_message,
+               members == 1
+                   ? fmt::format("{} has no matching {}", first->name(), send ? "receive" : "send")
+                   : fmt::format("{} is there {} times", first->name(), members));
+    return;
+  }
+  if (family == 4) return;
+  std::vector<int> expected;
+  for (int rank = 0; rank < s.ranks; ++rank) {
+    if (family == 2 || rank == 0 || rank == s.ranks - 1) expected.push_back(rank);
+  }
+  bool same = members == static_cast<std::ptrdiff_t>(expected.size());
+  for (std::size_t k = 0; same && k < expected.size(); ++k) {
+    same = first[k].rank == expected[k] && first[k].instruction->bytes == first->instruction->bytes;
+  }
+  if (!same) {
+    faults.add(unmatched_message,
+               fmt::format("{}: not once, with equal bytes, on each of the {} ranks it joins",
+                           first->name(), expected.size()));
+  }
+}
+
+void check_matching(const Schedule& s, std::vector<End> ends, Faults& faults) {
+  std::stable_sort(ends.begin(), ends.end(),
+                   [](const End& a, const End& b) { return a.operation < b.operation; });
+  std::int64_t messages = 0;
+  for (std::size_t at = 0; at < ends.size();) {
+    std::size_t next = at;
+    while (next < ends.size() && ends[next].operation == ends[at].operation) ++next;
+    check_members(s, ends.data() + at, ends.data() + next, faults);
+    messages += ends[at].operation.family <= 1 ? 1 : 0;
+    at = next;
+  }
+  const std::int64_t stages = std::int64_t{s.ranks} * s.chunks;
+  const std::int64_t needed = s.ranks == 1 ? 0 : 2 * (stages - 1) * s.microbatches;
+  if (messages < needed) {
+    faults.add(unmatched_message, fmt::format("{} of {} messages between stages are missing",
+                                              needed - messages, needed));
+  }
+}
+
+/// Per ordered pair of ranks and communicator, both sides list the messages in the same order.
+void check_pair_order(const std::vector<End>& ends, Faults& faults) {
+  using Channel = std::tuple<int, int, Queue>;
+  std::map<Channel, std::array<std::vector<const End*>, 2>> channels;
+  for (const End& end : ends) {
+    const Instruction& i = *end.instruction;
+    if (!is_message(i.op)) continue;
+    const bool send = is_send(i.op);
+    const Channel channel{send ? end.rank : i.peer, send ? i.peer : end.rank, i.queue};
+    channels[channel][send ? 0 : 1].push_back(&end);
+  }
+  for (const auto& [channel, sides] : channels) {
+    const std::size_t both = std::min(sides[0].size(), sides[1].size());
+    for (std::size_t k = 0; k < both; ++k) {
+      if (sides[0][k]->operation == sides[1][k]->operation) continue;
+      faults.add(message_order,
+                 fmt::format("{} meets {}", sides[0][k]->name(), sides[1][k]->name()));
+      break;
+    }
+  }
+}
+
+/// The numbers are one order: same number, same operation; rising along every rank's list.
+void check_sequence(std::vector<End> ends, Faults& faults) {
+  for (std::size_t k = 1; k < ends.size(); ++k) {
+    if (ends[k].rank != ends[k - 1].rank ||
+        ends[k].instruction->sequence > ends[k - 1].instruction->sequence) {
+      continue;
+    }
+    faults.add(communication_order,
+               fmt::format("{} is number {} of all communications but comes after number {}",
+                           ends[k].name(), ends[k].instruction->sequence,
+                           ends[k - 1].instruction->sequence));
+  }
+  const auto by = [](auto key) {
+    return [key](const End& a, const End& b) { return key(a) < key(b); };
+  };
+  const auto sequence_of = [](const End& e) { return e.instruction->sequence; };
+  const auto operation = [](const End& e) { return e.operation; };
+  const auto differ = [&](auto same, auto other, std::string_view what) {
+    std::stable_sort(ends.begin(), ends.end(), by(same));
+    for (std::size_t k = 1; k < ends.size(); ++k) {
+      if (same(ends[k]) != same(ends[k - 1]) || other(ends[k]) == other(ends[k - 1])) continue;
+      faults.add(communication_order,
+                 fmt::format("{} and {} {}", ends[k - 1].name(), ends[k].name(), what));
+      return;
+    }
+  };
+  differ(sequence_of, operation, "have one place in the order of communications");
+  differ(operation, sequence_of, "are the same and have two places in the order of communications");
+}
+
+/// The graph whose cycles are deadlocks: a node per instruction, one for all ends of a
+/// communication; an edge from what must be over first.
+class WaitGraph {
+ public:
+  explicit WaitGraph(const Schedule& s) : s_(s) {
+    for (int rank = 0; rank < s.ranks; ++rank) {
+      offset_.push_back(node_.size());
+      for (const Instruction& i : s.programs[static_cast<std::size_t>(rank)].instructions) {
+        auto node = static_cast<std::uint32_t>(ends_.size());
+        if (is_communication(i.op)) {
+          node = shared_.try_emplace(operation_of(s, rank, i), node).first->second;
+        }
+        if (node == ends_.size()) ends_.emplace_back();
+        if (ends_[node].size() < 2) ends_[node].push_back({rank, i.id});
+        node_.push_back(node);
+      }
+    }
+    for (int rank = 0; rank < s.ranks; ++rank) connect(rank);
+  }
+
+  /// The nodes of a cycle, in order; empty when there is none.
+  [[nodiscard]] std::vector<std::uint32_t> cycle() const {
+    const std::vector<char> stuck = unreached();
+    std::uint32_t at = 0;
+    while (at < stuck.size() && stuck[at] == 0) ++at;
+    if (at == stuck.size()) return {};
+    // Every stuck node has a stuck predecessor: walk back until one repeats.
+    std::vector<std::uint32_t> back(stuck.size(), 0);
+    for (const auto& [from, to] : edges_) {
+      if (stuck[from] != 0) back[to] = from;
+    }
+    std::vector<char> seen(stuck.size(), 0);
+    for (; seen[at] == 0; at = back[at]) seen[at] = 1;
+    std::vector<std::uint32_t> found{at};
+    for (std::uint32_t n = back[at]; n != at; n = back[n]) found.push_back(n);
+    std::reverse(found.begin(), found.end());
+    return found;
+  }
+
+  /// "rank 0 #7 send_f c0 m1 = rank 1 #5 recv_f c0 m1": an instruction, or both ends of a message.
+  [[nodiscard]] std::string name(std::uint32_t node) const {
+    std::string text;
+    for (const auto& [rank, id] : ends_[node]) {
+      const Program& program = s_.programs[static_cast<std::size_t>(rank)];
+      text += (text.empty() ? "" : " = ") + describe(rank, program.instructions[id]);
+    }
+    return text;
+  }
+
+ private:
+  void connect(int rank) {
+    const auto& list = s_.programs[static_cast<std::size_t>(rank)].instructions;
+    const std::size_t base = offset_[static_cast<std::size_t>(rank)];
+    std::array<std::int64_t, kQueues + 1> last;  // per queue, and of all communications
+    last.fill(-1);
+    for (const Instruction& i : list) {
+      const auto follow = [&](std::size_t line) {
+        if (last[line] >= 0) add(node_[base + static_cast<std::size_t>(last[line])], i, base);
+        last[line] = i.id;
+      };
+      follow(static_cast<std::size_t>(i.queue));
+      if (is_communication(i.op)) follow(kQueues);
+      for (const std::uint32_t id : i.after) add(node_[base + id], i, base);
+    }
+  }
+  void add(std::uint32_t from, const Instruction& to, std::size_t base) {
+    edges_.emplace_back(from, node_[base + to.id]);
+  }
+
+  /// Nodes that never become free to run: 1.
+  [[nodiscard]] std::vector<char> unreached() const {
+    const std::size_t n = ends_.size();
+    std::vector<std::size_t> first(n + 2, 0);
+    std::vector<std::uint32_t> waits(n, 0);
+    for (const auto& [from, to] : edges_) {
+      ++first[from + 2];
+      ++waits[to];
+    }
+    for (std::size_t k = 2; k < first.size(); ++k) first[k] += first[k - 1];
+    std::vector<std::uint32_t> next(edges_.size());
+    for (const auto& [from, to] : edges_) next[first[from + 1]++] = to;
+    std::vector<std::uint32_t> ready;
+    std::vector<char> stuck(n, 1);
+    for (std::uint32_t k = 0; k < n; ++k) {
+      if (waits[k] == 0) ready.push_back(k);
+    }
+    while (!ready.empty()) {
+      const std::uint32_t node = ready.back();
+      ready.pop_back();
+      stuck[node] = 0;
+      for (std::size_t k = first[node]; k < first[node + 1]; ++k) {
+        if (--waits[next[k]] == 0) ready.push_back(next[k]);
+      }
+    }
+    return stuck;
+  }
+
+  const Schedule& s_;
+  std::vector<std::size_t> offset_;                          // per rank, into node_
+  std::vector<std::uint32_t> node_;                          // per instruction
+  std::vector<Few<std::pair<int, std::uint32_t>, 2>> ends_;  // per node: the first two
+  std::map<Operation, std::uint32_t> shared_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> edges_;
+};
+
+}  // namespace
+
+Operation operation_of(const Schedule& s, int rank, const Instruction& i) {
+  const int stage = s.stage(rank, std::max(i.chunk, 0));
+  switch (i.op) {
+    case Op::send_activation: return {0, stage, i.microbatch};
+    case Op::recv_activation: return {0, stage - 1, i.microbatch};
+    case Op::send_gradient: return {1, stage, i.microbatch};
+    case Op::recv_gradient: return {1, stage + 1, i.microbatch};
+    case Op::norm_reduce: return {2, 0, 0};
+    case Op::reduce_tied_embedding: return {3, 0, 0};
+    default: return {4, rank, static_cast<int>(i.id)};
+  }
+}
+
+void check_messages(const Schedule& schedule, Faults& faults) {
+  const std::vector<End> ends = all_ends(schedule);
+  check_matching(schedule, ends, faults);
+  check_pair_order(ends, faults);
+  check_sequence(ends, faults);
+}
+
+void check_deadlock(const Schedule& schedule, Faults& faults) {
+  const WaitGraph graph(schedule);
+  const std::vector<std::uint32_t> cycle = graph.cycle();
+  if (cycle.empty()) return;
+  constexpr std::size_t kShown = 12;
+  std::string text;
+  for (std::size_t k = 0; k < std::min(cycle.size(), kShown); ++k) {
+    text += graph.name(cycle[k]) + " -> ";
+  }
+  if (cycle.size() > kShown) text += fmt::format("... ({} more) -> ", cycle.size() - kShown);
+  faults.add(ScheduleFaultKind::cycle, text + graph.name(cycle[0]));
+}
+
+}  // namespace echelon::schedule_check

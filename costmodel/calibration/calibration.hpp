@@ -1,0 +1,90 @@
+// Calibration: the rates no data sheet gives. The only home of fitted numbers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/base/units.hpp"
+#include "core/plan/cost.hpp"
+
+namespace echelon {
+
+/// Rates of one (GPU, software stack) pair. Efficiencies are fractions of the data-sheet peak.
+/// Every field has an entry in `sources`; shipped files are costmodel/catalog/calibrations/*.json.
+struct Calibration {
+  std::string name;
+  std::string gpu_family;  ///< "hopper", "ampere" ... or a full GPU name
+  std::string stack;       ///< stack it speaks of, or "any"
+  Evidence evidence = Evidence::extrapolated;
+  std::string fitted_to;  ///< the runs behind it, or "data sheets and published benchmarks"
+
+  // Device
+  double kernel_speed_factor =
+      1;  ///< rates of GEMMs, attention and element-wise kernels times this
+  double moe_speed_factor =
+      1;  ///< … of a layer of experts times this: permutations, small products
+  double gemm_efficiency = 0;    ///< large GEMM, of the dense peak, before tile quantisation
+  double fp8_efficiency = 1;     ///< … times this for fp8 inputs
+  double fp64_efficiency = 1;    ///< … and all rates but the optimizer's times this in fp64
+  double gemm_ramp = 0;          ///< depth k at which a GEMM reaches half of that (rates.hpp)
+  Seconds kernel_fixed;          ///< device time of an empty kernel, paid by every kernel
+  double attention_forward = 0;  ///< flash attention, causal FLOPs counted, of the bf16 peak
+  double attention_backward = 0;
+  double attention_ramp = 0;        ///< sequence length at which attention reaches half of that
+  double memory_efficiency = 0;     ///< element-wise kernels, of the HBM peak
+  double optimizer_efficiency = 0;  ///< optimizer passes, of the HBM peak
+
+  // Host
+  Seconds host_layer_forward;  ///< host work to launch one layer forward
+  Seconds host_layer_backward;
+  Seconds host_experts;        ///< more of it for a layer of experts, forward and backward together
+  BytesPerSecond host_memory;  ///< host memory bandwidth of one node, for offloaded optimizers
+  Seconds host_instruction;    ///< the executor's own work per instruction of the compute queue,
+                               ///< where the cores that compute do it
+  Seconds step_fixed;          ///< per step: data, logging, synchronisation
+  double straggler_per_doubling = 0;  ///< step time lost per doubling of the nodes
+
+  // Network
+  double link_efficiency = 0;  ///< of the in-domain link (NVLink, PCIe)
+  double nic_efficiency = 0;
+  Seconds collective_base;       ///< fixed time of one collective
+  Seconds intra_hop;             ///< per ring step inside a domain
+  Seconds inter_hop;             ///< per ring step between domains, the fabric's own latency on top
+  double switch_efficiency = 0;  ///< of the in-domain link left, when the switch adds (NVLS)
+  Seconds switch_base;           ///< fixed time of a reduction in the switch, one way in and out
+  // How the latency of a network measured in the job itself is felt (costmodel/cost_model.hpp,
+  // MeasuredNetwork):
+  double layer_latency_factor =
+      1;  ///< by the host, per step between domains of a layer's collectives
+  double ring_latency_factor = 0;  ///< data-parallel rings: per step inside a domain
+  double bulk_latency_factor = 1;  ///< … and between domains of a stalling network
+  double host_latency_factor =
+      1;                  ///< there by the host, per ring step, an eighth of the measured one
+  double dp_overlap = 0;  ///< share of the backward pass that data-parallel traffic can use
+  double tp_overlap = 0;  ///< share of the paired GEMM that a tensor-parallel collective can use
+  double overlap_slowdown = 0;  ///< compute time lost per second of overlapped communication
+
+  // Memory outside our own tensors
+  double allocator_reserve = 0;  ///< kept by the caching allocator, of activations and buffers
+  double pending_collective_share =
+      0;          ///< share of Framework::pending_collective_buffers that has not come back
+  Bytes context;  ///< CUDA context and libraries
+  Bytes nccl_per_communicator;
+  Bytes gemm_workspace;
+  Bytes attention_parts;  ///< what attention's deterministic backward is to work in (largest_part);
+                          ///< 0: it needs nothing
+  Bytes fits_margin;      ///< a plan must stay this far below the device's memory to run
+
+  // Honesty
+  double time_band =
+      0;  ///< β: 80 % of measured steps lie between step / (1 + β) and step · (1 + β)
+  double memory_band = 0;
+
+  struct Source {
+    std::string field;
+    std::string text;
+  };
+  std::vector<Source> sources;
+};
+
+}  // namespace echelon

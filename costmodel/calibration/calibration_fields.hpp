@@ -1,0 +1,33 @@
+// The rates of a calibration by name: what files, fits and tables of rates walk over.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "costmodel/calibration/calibration.hpp"
+
+namespace echelon {
+
+/// One rate of a calibration: its key, the unit it is written in, its range.
+struct CalibrationField {
+  const char* key;
+  std::variant<double Calibration::*, Seconds Calibration::*, Bytes Calibration::*,
+               BytesPerSecond Calibration::*>
+      member;
+  const char* unit;  ///< "ratio", "elements", "tokens", "us", "GB/s" or "MiB"
+  double least, most;
+};
+
+[[nodiscard]] std::span<const CalibrationField> calibration_fields();
+/// The field of that key; the key must be one of calibration_fields().
+[[nodiscard]] const CalibrationField& calibration_field(std::string_view key);
+
+/// Value in the field's unit.
+[[nodiscard]] double rate_of(const Calibration& calibration, const CalibrationField& field);
+void set_rate(Calibration& calibration, const CalibrationField& field, double value);
+/// Says where the rate comes from; replaces what was said before.
+void set_source(Calibration& calibration, const CalibrationField& field, std::string text);
+
+}  // namespace echelon

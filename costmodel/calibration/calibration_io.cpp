@@ -1,0 +1,233 @@
+#include "costmodel/calibration/calibration_io.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/base/did_you_mean.hpp"
+#include "core/base/embedded.hpp"
+#include "core/base/expects.hpp"
+#include "core/json/json_io.hpp"
+#include "costmodel/calibration/calibration_fields.hpp"
+#include "topologies/import/this_machine.hpp"
+
+namespace echelon {
+namespace {
+
+constexpr const char* kByCores = "calibrations by cores";
+
+const EmbeddedFile* find_shipped(std::string_view name) {
+  for (const EmbeddedFile& file : embedded_calibrations()) {
+    if (file.name == name) return &file;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> shipped_names() {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : embedded_calibrations()) names.emplace_back(file.name);
+  return names;
+}
+
+/// The base a file extends, by the name of a shipped calibration; a chain through the user's own
+/// files is not offered.
+Result<Calibration> read_base(JsonReader& reader) {
+  const std::string base = reader.string_or("extends", "");
+  if (base.empty()) return Calibration{};
+  const EmbeddedFile* file = find_shipped(base);
+  if (file == nullptr) {
+    const auto names = shipped_names();
+    return input_error(reader.where() + " at " + reader.pointer_to("extends"), "'" + base + "'",
+                       "the name of a shipped calibration", did_you_mean(base, names));
+  }
+  return parse_calibration(file->content, "shipped calibration " + base);
+}
+
+void read_rates(JsonReader& reader, bool complete, Calibration& out, Status& status) {
+  const Json* rates = reader.member("rates");
+  if (rates == nullptr || !rates->is_object()) {
+    reader.fail("rates", rates == nullptr ? "no key 'rates'" : "not an object",
+                "an object of {\"value\", \"unit\", \"source\"} entries");
+    return;
+  }
+  JsonReader all(*rates, reader.where(), reader.pointer_to("rates"));
+  for (const CalibrationField& field : calibration_fields()) {
+    if (!all.has(field.key)) {
+      (void)all.member(field.key);  // a known key that is absent
+      if (complete) {
+        all.fail(field.key, std::string("no rate '") + field.key + "'",
+                 "every rate, or \"extends\" naming a shipped calibration");
+      }
+      continue;
+    }
+    const Json* entry = all.member(field.key);
+    if (!entry->is_object()) {
+      all.fail(field.key, "not an object", "{\"value\": …, \"unit\": …, \"source\": …}");
+      continue;
+    }
+    JsonReader one(*entry, reader.where(), all.pointer_to(field.key));
+    const double value = one.number("value", field.least, field.most);
+    (void)one.choice("unit", {field.unit});
+    std::string source = one.string("source");
+    if (Status done = one.finish(); !done && status.ok()) status = done;
+    set_rate(out, field, value);
+    set_source(out, field, std::move(source));
+  }
+  if (Status done = all.finish(); !done && status.ok()) status = done;
+}
+
+Result<Calibration> read_calibration(const Json& json, std::string_view where) {
+  JsonReader reader(json, std::string(where));
+  (void)reader.integer("schema", 1, 1);
+  (void)reader.choice("kind", {"calibration"});
+  const bool extends = reader.has("extends");
+  Result<Calibration> base = read_base(reader);
+  if (!base) return base.error();
+  Calibration out = *base;
+  out.name = reader.string("name");
+  out.gpu_family = reader.string("gpu");
+  out.stack = reader.string("stack");
+  const std::string evidence =
+      reader.choice("evidence", {"measured", "calibrated", "extrapolated"});
+  out.evidence = evidence == "measured"     ? Evidence::measured
+                 : evidence == "calibrated" ? Evidence::calibrated
+                                            : Evidence::extrapolated;
+  out.fitted_to = reader.string("fitted_to");
+  Status nested = Done{};
+  read_rates(reader, !extends, out, nested);
+  if (Status done = reader.finish(); !done) return done.error();
+  if (!nested) return nested.error();
+  return out;
+}
+
+}  // namespace
+
+Result<Calibration> parse_calibration(std::string_view text, std::string_view where) {
+  Result<Json> json = parse_json(text, where);
+  if (!json) return json.error();
+  return read_calibration(*json, where);
+}
+
+Result<std::vector<CalibrationByCores>> load_calibrations(const std::string& path) {
+  Result<Json> json = read_json(path);
+  if (!json) return json.error();
+  std::vector<CalibrationByCores> out;
+  const auto kind = json->is_object() ? json->find("kind") : json->end();
+  if (!json->is_object() || kind == json->end() || *kind != kByCores) {
+    Result<Calibration> only = read_calibration(*json, path);
+    if (!only) return only.error();
+    out.push_back({1, *std::move(only)});
+    return out;
+  }
+  JsonReader reader(*json, path);
+  (void)reader.integer("schema", 1, 1);
+  (void)reader.choice("kind", {kByCores});
+  const Json* list = reader.member("calibrations");
+  if (list == nullptr || !list->is_array() || list->empty()) {
+    reader.fail("calibrations", "no list", "calibrations with \"cores\", rising");
+  }
+  if (Status done = reader.finish(); !done) return done.error();
+  constexpr int kMostCores = 1 << 20;
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    const Json& each = (*list)[i];
+    const std::string at = "/calibrations/" + std::to_string(i);
+    if (!each.is_object() || !each.contains("calibration")) {
+      return input_error(path + " at " + at, "an entry without \"cores\" or \"calibration\"",
+                         "both of them");
+    }
+    JsonReader entry(each, path, at);
+    const int cores = static_cast<int>(entry.integer("cores", 1, kMostCores));
+    (void)entry.member("calibration");
+    if (Status done = entry.finish(); !done) return done.error();
+    Result<Calibration> one = read_calibration(each["calibration"], path);
+    if (!one) return one.error();
+    out.push_back({cores, *std::move(one)});
+  }
+  return out;
+}
+
+std::size_t entry_for(const std::vector<CalibrationByCores>& all, int cores) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i].cores <= cores) best = i;
+  }
+  return best;
+}
+
+Result<Calibration> load_calibration(const std::string& path, int cores) {
+  Result<std::vector<CalibrationByCores>> all = load_calibrations(path);
+  if (!all) return all.error();
+  return std::move((*all)[entry_for(*all, cores)].calibration);
+}
+
+std::string_view gpu_family(const GpuSpec& gpu) {
+  if (gpu.name == kCpuRank) return "cpu";
+  const double cc = gpu.compute_capability;
+  if (cc >= 10) return "blackwell";
+  if (cc >= 9) return "hopper";
+  if (cc >= 8.55) return "ada";
+  if (cc >= 8) return "ampere";
+  if (cc >= 7) return "volta";
+  return "generic";
+}
+
+std::optional<Calibration> shipped_calibration(const std::string& name) {
+  const EmbeddedFile* file = find_shipped(name);
+  if (file == nullptr) return std::nullopt;
+  Result<Calibration> read = parse_calibration(file->content, "shipped calibration " + name);
+  EXPECTS(read.ok(), read.ok() ? "" : read.error().message());
+  return *std::move(read);
+}
+
+Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& stack) {
+  const std::string family{gpu_family(gpu)};
+  for (const std::string& name :
+       {"prior-" + family + "-" + stack.name, family, std::string("generic")}) {
+    if (auto found = shipped_calibration(name)) return *std::move(found);
+  }
+  return environment_error("calibrations", "no shipped calibration for " + gpu.name);
+}
+
+Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& stack) {
+  const std::string family{gpu_family(gpu)};
+  if (auto found = shipped_calibration(family + "-" + stack.name)) return *std::move(found);
+  return prior_calibration(gpu, stack);
+}
+
+namespace {
+
+Json json_of(const Calibration& c) {
+  Json rates = Json::object();
+  for (const CalibrationField& field : calibration_fields()) {
+    std::string source;
+    for (const auto& each : c.sources) {
+      if (each.field == field.key) source = each.text;
+    }
+    rates[field.key] = {{"value", rate_of(c, field)}, {"unit", field.unit}, {"source", source}};
+  }
+  return Json{{"schema", 1},
+              {"kind", "calibration"},
+              {"name", c.name},
+              {"extends", "generic"},  // for rates that later versions add
+              {"gpu", c.gpu_family},
+              {"stack", c.stack},
+              {"evidence", std::string(name_of(c.evidence))},
+              {"fitted_to", c.fitted_to},
+              {"rates", rates}};
+}
+
+}  // namespace
+
+std::string calibration_to_json(const Calibration& c) { return json_of(c).dump(2) + "\n"; }
+
+std::string calibrations_to_json(const std::vector<CalibrationByCores>& all) {
+  Json list = Json::array();
+  for (const CalibrationByCores& each : all) {
+    list.push_back({{"cores", each.cores}, {"calibration", json_of(each.calibration)}});
+  }
+  const Json json{{"schema", 1}, {"kind", kByCores}, {"calibrations", std::move(list)}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace echelon

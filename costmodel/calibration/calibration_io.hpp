@@ -1,0 +1,44 @@
+// Reads calibrations and picks the one that fits a (GPU, stack) best.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "core/framework/framework.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "topologies/description/topology.hpp"
+
+namespace echelon {
+
+/// Architecture by CUDA compute capability, "hopper"; ranks on processor cores are "cpu"; AMD and
+/// unknown devices are "generic".
+[[nodiscard]] std::string_view gpu_family(const GpuSpec& gpu);
+/// A shipped calibration by name, or nothing.
+[[nodiscard]] std::optional<Calibration> shipped_calibration(const std::string& name);
+/// The best shipped calibration for this GPU and stack: fitted to runs of the GPU's family under
+/// any software of the stack, else prior_calibration(). Its `name` and `evidence` say which.
+[[nodiscard]] Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& stack);
+/// The shipped priors, which have seen no run: of the family and stack, else of the family, else
+/// the generic ones.
+[[nodiscard]] Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& stack);
+/// A user's file (every field required, or "extends" a shipped one).
+/// `cores`: of a rank; of a file for several numbers of them the entry of `entry_for` is taken.
+[[nodiscard]] Result<Calibration> load_calibration(const std::string& path, int cores = 1);
+[[nodiscard]] Result<Calibration> parse_calibration(std::string_view json, std::string_view where);
+[[nodiscard]] std::string calibration_to_json(const Calibration& calibration);
+/// Rates of ranks with so many cores each, rising.
+struct CalibrationByCores {
+  int cores = 1;
+  Calibration calibration;
+};
+[[nodiscard]] std::string calibrations_to_json(const std::vector<CalibrationByCores>& all);
+/// All that a file holds; a file of a single calibration is one for ranks of any size.
+[[nodiscard]] Result<std::vector<CalibrationByCores>> load_calibrations(const std::string& path);
+/// The place of the largest number of cores that is not above `cores`, else of the smallest.
+[[nodiscard]] std::size_t entry_for(const std::vector<CalibrationByCores>& all, int cores);
+
+}  // namespace echelon

@@ -1,0 +1,70 @@
+// Fitting a calibration: robust, regularised least squares over a few physical rates.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "costmodel/calibration/calibration.hpp"
+
+namespace echelon {
+
+/// A rate that may be fitted, or two that belong together and keep their ratio.
+struct FitParameter {
+  std::string key;      ///< of calibration_fields()
+  std::string along;    ///< a second rate scaled by the same factor, or empty
+  double spread = 0.2;  ///< standard deviation of the prior: of ln(rate), or of the rate itself …
+  bool additive = false;       ///< … for rates that may be zero: shares of overlap, losses
+  double least = 0, most = 0;  ///< in the field's unit
+};
+
+/// The rates that a table of step times can say something about, with their priors' spread.
+/// Every spread has its reason in fit.cpp.
+[[nodiscard]] const std::vector<FitParameter>& time_parameters();
+/// The same for tables of peak memory.
+[[nodiscard]] const std::vector<FitParameter>& memory_parameters();
+
+/// What became of one parameter.
+struct FittedRate {
+  std::string key;
+  double prior = 0;  ///< in the field's unit
+  double value = 0;
+  double low = 0, high = 0;  ///< one standard deviation either way, from the curvature at the end
+  double learned = 0;  ///< 1 − variance after / variance before: 0 when the data say nothing
+};
+
+struct Fit {
+  Calibration calibration;
+  std::vector<FittedRate> rates;
+  std::vector<double> errors;  ///< ln(predicted / measured) of each observation, in order
+  int iterations = 0;
+};
+
+/// ln(predicted / measured) of every observation under a calibration, into a span of fixed size.
+/// Must be finite.
+using LogErrors = std::function<void(const Calibration&, std::span<double>)>;
+
+struct FitOptions {
+  double noise = 0.04;  ///< scatter of ln(measured) that is nobody's fault: where |e| turns linear
+  int most_iterations = 30;
+};
+
+/// Minimises  Σᵢ wᵢ·ρ(eᵢ/noise) + Σⱼ ((xⱼ − x⁰ⱼ)/spreadⱼ)²  over the given rates of `base`, with
+/// ρ(r) = 2·(√(1 + r²) − 1) (pseudo-Huber): quadratic below the noise, linear above, so that one
+/// stalled run does not bend the rates. Levenberg-Marquardt with central differences; bounds by
+/// projection. Deterministic.
+/// Source: Levenberg 1944; Barron, "A General and Adaptive Robust Loss Function" (alpha = 1).
+/// Checked by: tests/costmodel/calibration/fit_test.cpp (planted rates are found again, outliers
+/// are ignored).
+[[nodiscard]] Fit fit_rates(const Calibration& base, std::span<const FitParameter> parameters,
+                            std::span<const double> weights, const LogErrors& errors,
+                            const FitOptions& options = {});
+
+/// Says in the calibration where its fitted rates come from: of those of which at least the share
+/// `learned` is known from the `runs`.
+void write_fit_sources(const Fit& fit, std::span<const FitParameter> parameters, int runs,
+                       double learned, Calibration& calibration);
+
+}  // namespace echelon

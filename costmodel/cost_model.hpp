@@ -1,0 +1,245 @@
+// Pricing: memory of every stage and every part of the step time of one plan, in closed form.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/framework/framework.hpp"
+#include "core/model/model.hpp"
+#include "core/plan/cost.hpp"
+#include "core/plan/job.hpp"
+#include "core/plan/parallel_plan.hpp"
+#include "core/plan/process_grid.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "costmodel/collectives/collectives.hpp"
+#include "costmodel/operators/operators.hpp"
+#include "topologies/description/topology.hpp"
+
+namespace echelon {
+
+/// Layers of one rank's stage, by kind.
+struct LayerCounts {
+  int dense = 0;
+  int moe = 0;
+  [[nodiscard]] int total() const { return dense + moe; }
+  LayerCounts& operator+=(const LayerCounts& other) {
+    dense += other.dense;
+    moe += other.moe;
+    return *this;
+  }
+  bool operator==(const LayerCounts&) const = default;
+};
+
+/// One stage of a pipeline: where it stands, what it holds, what of that is recomputed.
+struct Stage {
+  int index = 0;
+  LayerCounts layers;
+  LayerCounts recomputed{};  ///< fully
+  LayerCounts selective{};   ///< their attention core alone
+  bool operator==(const Stage&) const = default;
+};
+
+/// Memory of all stages of a plan.
+struct MemoryPrediction {
+  std::vector<MemoryBreakdown> stages;
+  std::vector<Stage> contents;  ///< layers each stage holds and recomputes
+  Bytes capacity;               ///< of the GPU
+  Bytes peak;                   ///< largest total over the stages
+  Bytes peak_reserved;          ///< … with the caching allocator's reserve on top
+  Bytes allocator_reserve;      ///< that reserve, on the stage with the largest reserved peak
+  int tightest_stage = 0;
+  /// What frameworks count against their own allocator on the tightest stage (no context, no NCCL).
+  Bytes peak_allocated;
+};
+
+/// Time of one optimizer step.
+struct TimePrediction {
+  CostBreakdown parts;            ///< means over the stages
+  std::vector<StageTime> stages;  ///< each stage; its total() is the step
+  Seconds step;                   ///< = parts.total()
+  Seconds low;                    ///< 80 % band
+  Seconds high;
+  Seconds shared;  ///< all ranks' work over the cores they share; zero: each has its own
+  Seconds turns;   ///< of the step (its compute): by which `shared` exceeds the critical path
+  double bubble_share() const { return parts.bubble() / step; }
+};
+
+struct PlanCosts {
+  MemoryPrediction memory;
+  TimePrediction time;
+  Evidence evidence = Evidence::extrapolated;
+  double tokens_per_second = 0;
+  FlopsPerSecond model_flops_per_gpu;  ///< 6N + 12LhT formula, ModelSpec::flops_per_token
+  double mfu = 0;                      ///< of the dense peak of the compute dtype
+};
+
+/// Kernels and exposed collectives of one pass, by the axis they serve.
+struct PassCosts {
+  Seconds device;  ///< kernels
+  Seconds tp;      ///< collectives the compute queue waits on
+  Seconds cp;
+  Seconds ep;
+  double ring_steps =
+      0;  ///< of all collectives, one after the other: what a stalled host waits for
+  double network_steps = 0;  ///< those of them between domains
+  [[nodiscard]] Seconds total() const { return device + tp + cp + ep; }
+  [[nodiscard]] friend PassCosts operator*(double count, const PassCosts& pass) {
+    return {count * pass.device, count * pass.tp,         count * pass.cp,
+            count * pass.ep,     count * pass.ring_steps, count * pass.network_steps};
+  }
+  PassCosts& operator+=(const PassCosts& other) {
+    device += other.device;
+    tp += other.tp;
+    cp += other.cp;
+    ep += other.ep;
+    ring_steps += other.ring_steps;
+    network_steps += other.network_steps;
+    return *this;
+  }
+};
+
+/// One layer of one kind: times and bytes per microbatch on one rank.
+struct LayerCosts {
+  PassCosts forward, backward;
+  Seconds selective;  ///< device time of what selective recomputation repeats
+  Bytes saved;        ///< activations, nothing recomputed
+  Bytes saved_selective;
+  Bytes transient;
+  Bytes weight_inputs;            ///< from input gradient to weight gradient, where those are apart
+  Bytes weight_inputs_selective;  ///< … more of a layer recomputed so
+  Bytes weight_inputs_full;
+  Bytes held;             ///< by collectives that have not run yet, of one microbatch
+  double parameters = 0;  ///< without routed experts
+  double experts = 0;     ///< routed experts
+};
+
+/// What depends only on the sharding (tp, cp, ep, microbatch, sequence parallel): computed once per
+/// cut, used by all plans that share it.
+struct ShardingCosts {
+  LayerSharding sharding;
+  LayerCosts dense;
+  LayerCosts moe;  ///< zero for dense models
+  PassCosts embedding_forward, embedding_backward;
+  PassCosts head_forward, head_backward;
+  Bytes layer_input;      ///< what full recomputation keeps of a layer, and a boundary message
+  Bytes embedding_saved;  ///< dropout mask
+  Bytes head_saved;
+  Bytes head_transient;  ///< logits that exist at once, where the stack has few of them
+  double embedding_parameters = 0;
+  double head_parameters = 0;       ///< pp = 1 (a tied head costs nothing)
+  double head_parameters_last = 0;  ///< pp > 1 (a tied head is a second copy)
+  [[nodiscard]] const LayerCosts& of(LayerKind kind) const {
+    return kind == LayerKind::moe ? moe : dense;
+  }
+};
+
+/// What a job's own benchmark said about its network, before it trained. Overrides the description
+/// for data-parallel groups that span domains: a benchmark over the whole job says little about
+/// groups of two nodes.
+struct MeasuredNetwork {
+  BytesPerSecond bus;  ///< all-reduce over the whole job, as nccl-tests counts bus bandwidth
+  Seconds hop;         ///< per step between nodes of a ring over the whole job; zero: not measured
+
+  /// The one definition of a slow network: of 1,067 published runs on several nodes 256 show at
+  /// most 0.38 ms, 811 at least 1.33 ms (most of them 2.0-2.6), none anything between. Then every
+  /// collective also blocks the host, even one that stays inside a node.
+  [[nodiscard]] bool stalls() const { return hop > 800_us; }
+  /// Bandwidth of what does not wait. A slow network's benchmark measured its waits, which `hop`
+  /// counts already: what remains is the plateau of the same runs' all-gathers on healthy networks.
+  [[nodiscard]] BytesPerSecond bandwidth() const {
+    return stalls() ? std::max(bus, kUnhindered) : bus;
+  }
+  static constexpr BytesPerSecond kUnhindered{226e9};
+  /// What the device sees of it inside nodes: a healthy network's at most.
+  [[nodiscard]] Seconds device_hop() const { return std::min(hop, 250_us); }
+};
+
+/// Structure of the model that no rate can take away, made simpler. For ablations alone.
+enum class AblatedFeature {
+  nothing,
+  unshared_nics,  ///< every group between nodes has all NICs of its nodes
+  single_nics,    ///< … one NIC per node, that of one GPU
+  no_bubble       ///< every stage is busy from the first microbatch to the last
+};
+
+/// Prices plans of one (model, job, cluster, stack, calibration). Pure: same arguments, same
+/// result. Plans must be legal (planner/legality.hpp); illegal ones are a programming error.
+class CostModel {
+ public:
+  CostModel(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
+            const Framework& stack, const Calibration& calibration);
+
+  /// The same job under other rates.
+  void recalibrate(const Calibration& calibration) { calibration_ = calibration; }
+  void set_network(const MeasuredNetwork& network) { network_ = network; }
+  void ablate(AblatedFeature what) { ablated_ = what; }
+
+  /// The links of a group (ClusterTopology::group) under this calibration.
+  [[nodiscard]] GroupLinks links(RankGroup group) const;
+  /// The same for groups over which gradients are reduced and parameters gathered.
+  [[nodiscard]] GroupLinks data_links(RankGroup of) const;
+  /// Host time that a collective over so many ranks costs besides its launch.
+  [[nodiscard]] Seconds host_ring_step() const;
+  /// The same per step of it between domains: a healthy network's collectives hold up the host too,
+  /// by the same time whatever the ring over the whole job measured. Published runs of tensor
+  /// parallelism over 16 and 32 GPUs show a floor of 8 and 15-20 ms per layer that neither the
+  /// microbatch nor the number of GPUs moves.
+  [[nodiscard]] Seconds host_network_step() const;
+
+  /// Groups where the plan's rank order puts them.
+  [[nodiscard]] ShardingCosts sharding_costs(const ParallelPlan& plan) const;
+  /// The same of all legal plans with this sharding: none of its groups depends on their rank order
+  /// (check_rank_order in planner/legality.hpp).
+  [[nodiscard]] ShardingCosts sharding_costs(LayerSharding sharding) const;
+  [[nodiscard]] PlanCosts price(const ParallelPlan& plan) const;
+  /// The same into `out` (its vectors are reused): what the search calls. `costs` must belong to
+  /// the plan's sharding.
+  void price(const ParallelPlan& plan, const ShardingCosts& costs, PlanCosts& out) const;
+  /// Memory only, the cheap first half of a price.
+  void price_memory(const ParallelPlan& plan, const ShardingCosts& costs,
+                    MemoryPrediction& out) const;
+  /// Time only.
+  /// Time only, of the stages price_memory has found.
+  void price_time(const ParallelPlan& plan, const ShardingCosts& costs,
+                  std::span<const Stage> stages, TimePrediction& out) const;
+
+  /// MoE layers among the first `layers` ones.
+  [[nodiscard]] int moe_before(int layers) const {
+    return moe_before_[static_cast<std::size_t>(layers)];
+  }
+  /// All layers dense, or all with experts.
+  [[nodiscard]] bool one_kind() const {
+    return moe_before_.back() == 0 || moe_before_.back() == model_.layers;
+  }
+  /// The same counts for every number of layers.
+  [[nodiscard]] std::span<const int> moe_before() const { return moe_before_; }
+  [[nodiscard]] const ModelSpec& model() const { return model_; }
+  [[nodiscard]] const TrainingJob& job() const { return job_; }
+  [[nodiscard]] const ClusterTopology& cluster() const { return cluster_; }
+  [[nodiscard]] const Framework& stack() const { return stack_; }
+  [[nodiscard]] const Calibration& calibration() const { return calibration_; }
+  [[nodiscard]] AblatedFeature ablated() const { return ablated_; }
+
+ private:
+  void share_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk,
+                   TimePrediction& out) const;
+
+  ModelSpec model_;
+  TrainingJob job_;
+  ClusterTopology cluster_;
+  Framework stack_;
+  Calibration calibration_;
+  std::optional<MeasuredNetwork> network_;
+  AblatedFeature ablated_ = AblatedFeature::nothing;
+  std::vector<int> moe_before_;
+  FlopsPerSecond peak_;  ///< dense peak of the job's dtype
+  Flops flops_per_token_;
+};
+
+/// The cut a plan uses.
+[[nodiscard]] LayerSharding sharding_of(const ParallelPlan& plan);
+
+}  // namespace echelon

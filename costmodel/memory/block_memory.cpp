@@ -1,0 +1,184 @@
+// Memory of one stage where every block is allocated before the first step
+// (Framework::fixed_blocks).
+#include <algorithm>
+#include <cmath>
+
+#include "core/model/attention.hpp"
+#include "costmodel/time/pipeline.hpp"
+#include "costmodel/time/stage_model.hpp"
+
+namespace echelon {
+namespace {
+
+/// Tensors of one boundary that a rank has buffers for at a time: its inputs wait for their
+/// backward and arrive while the one before is in use; an output is made while the one before is on
+/// its way; gradients are used as soon as they are there.
+int boundary_buffers(const ParallelPlan& plan, int stage, int flying, std::int64_t microbatches) {
+  const auto m = static_cast<int>(std::min<std::int64_t>(microbatches, 1 << 20));
+  const int all = m * plan.vpp;
+  const bool first = stage == 0;
+  const bool last = stage + 1 == plan.pp;
+  if (plan.pp == 1) return 0;
+  if (plan.vpp > 1) {
+    // The first rank's first chunk receives nothing, nor does the last rank's last one send.
+    const int inputs = first ? (plan.vpp - 1) * plan.pp : flying + 2;
+    return std::min(all, inputs) + std::min(all, first ? 5 : 6);
+  }
+  const int receives = first ? 0 : std::min(flying + 1, m);
+  const bool back_to_back = plan.schedule == ScheduleKind::gpipe && last;
+  const int returns = first ? 0 : std::min(back_to_back ? 2 : 1, m);
+  const int sends = last ? 0 : std::min(2, m) + 1;
+  return receives + returns + sends;
+}
+
+/// Of attention's kernels, beside their operands.
+Bytes attention_workspace(const ModelSpec& model, const ParallelPlan& plan, int sequence,
+                          Bytes parts) {
+  if (parts <= Bytes{}) return {};
+  AttentionShape shape;
+  shape.sequence = sequence / plan.cp;
+  shape.samples = plan.microbatch;
+  shape.heads = model.heads / plan.tp;
+  shape.kv_heads = std::max(1, model.kv_heads / plan.tp);
+  shape.head_dim = model.head_dim;
+  const Bytes needed = deterministic_workspace(shape, largest_part(shape, parts));
+  return needed <= kDeterministicWorkspaceAtMost ? needed : Bytes{};
+}
+
+}  // namespace
+
+/// What one chunk saves of a microbatch: its layers' tapes; the input of a chunk that receives it
+/// lies in a buffer of its own. The last chunk has the fewest recomputed layers.
+Bytes StageModel::saved_block(const Stage& stage) const {
+  const int v = plan_.vpp;
+  Stage chunk = stage;
+  if (v > 1) {
+    const auto last_of = [v](const LayerCounts& all, const LayerCounts& size, int before) {
+      const int each = size.total() / v;
+      const int count = std::clamp(before + all.total() - (v - 1) * each, 0, each);
+      return size.moe > 0 ? LayerCounts{0, count} : LayerCounts{count, 0};
+    };
+    const LayerCounts full = last_of(stage.recomputed, stage.layers, 0);
+    LayerCounts both = last_of(stage.selective, stage.layers, stage.recomputed.total());
+    both.dense -= full.dense;
+    both.moe -= full.moe;
+    chunk.recomputed = full;
+    chunk.selective = both;
+    chunk.layers = {stage.layers.dense / v, stage.layers.moe / v};
+  }
+  Bytes saved = kept_by_layers(chunk);
+  const bool has_input = first(stage) || stage.layers.total() == 0;
+  if (!has_input) saved -= costs_.layer_input;
+  if (last(stage)) {
+    saved += costs_.head_saved;
+    if (stage.layers.total() == 0 && plan_.pp > 1) saved -= costs_.layer_input;
+  }
+  return saved;
+}
+
+/// Buffers of the lowered schedule (docs/schedules.md), each held by one value at a time:
+///
+///   saved           chunks in flight
+///   boundaries      boundary_buffers()
+///   batch           as saved, and two that are loaded ahead
+///   weight inputs   ZB-H1: those of the weight gradients that stage s puts off, and one
+///
+/// ZeRO-2/3 make a unit's gradients in one of two blocks, the other being reduced; ZeRO-3 gathers
+/// units into two. The tied embedding is divided by no ZeRO stage.
+/// Source: runtime/training/cpu_device.cpp, states.cpp; runtime/model/chunk_layout.hpp.
+/// Checked by: tests/runtime/predicted_memory_test.cpp (2 % of what is allocated).
+MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
+  MemoryBreakdown out;
+  const Parameters p = parameters(stage);
+  const int shards = plan_.shard_group;
+  const int zero = shards * expert_shard_ > 1 ? plan_.zero : 0;
+  const double word = padded_vocab(cost_model_.model(), cost_model_.stack(), plan_.tp) / plan_.tp *
+                      cost_model_.model().hidden;
+  const bool ends = first(stage) || last(stage);
+  const double tied = cost_model_.model().tied_embeddings && ends ? word : 0.0;
+  const double all = p.replicated + p.experts;
+  const double part = owned(p, zero > 0 ? plan_.zero : 4);
+
+  // Step 1: states.
+  out.weights = Bytes{(zero == 3 ? part + tied * (1 - 1.0 / shards) : all) * recipe_.weight};
+  out.gradients = Bytes{(zero >= 2 ? part : all) * (recipe_.gradient + recipe_.main_gradient)};
+  out.optimizer = Bytes{(zero >= 1 ? part : all) * (recipe_.master + recipe_.moments)};
+
+  // Step 2: buffers of the schedule.
+  const double m = static_cast<double>(microbatches_);
+  const auto flying = static_cast<double>(
+      chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_));
+  out.activations = flying * saved_block(stage);
+  out.activations += boundary_buffers(plan_, stage.index, static_cast<int>(flying), microbatches_) *
+                     costs_.layer_input;
+  if (ends) {
+    constexpr double kBytesPerPosition = 8;
+    const double tokens =
+        static_cast<double>(plan_.microbatch) * cost_model_.job().sequence / plan_.cp;
+    out.activations += Bytes{std::min(flying + 2, m) * kBytesPerPosition * tokens};
+  }
+  const double layers = stage.layers.total();
+  const LayerCosts& layer = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
+  if (plan_.schedule == ScheduleKind::zero_bubble_h1) {
+    const double waiting = std::min(m, static_cast<double>(stage.index) + 1);
+    out.activations += waiting * (layers * layer.weight_inputs +
+                                  stage.selective.total() * layer.weight_inputs_selective +
+                                  stage.recomputed.total() * layer.weight_inputs_full);
+  }
+
+  // Step 3: what a running instruction needs.
+  const Bytes turns = std::max({stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
+                                stage.layers.moe > 0 ? costs_.moe.transient : Bytes{},
+                                last(stage) ? costs_.head_transient : Bytes{}});
+  Bytes again;
+  if (stage.recomputed.total() > 0) {
+    again = layer.saved - costs_.layer_input;
+  } else if (stage.selective.total() > 0) {
+    again = layer.saved - layer.saved_selective;
+  }
+  const bool splits = plan_.tp > 1 && plan_.sequence_parallel;
+  const Bytes whole = (splits ? plan_.tp : 1) * costs_.layer_input;
+  // Normalised rows, their mean and deviation; a whole sequence, and its gathered copy; the
+  // gradient that runs from layer to layer.
+  const double rows =
+      costs_.layer_input.in(kByte) / (cost_model_.model().hidden * width_of(recipe_.compute));
+  out.workspace = turns + again + 2 * costs_.layer_input +
+                  Bytes{2 * statistics_width(recipe_.compute) * rows} + (splits ? 2 : 1) * whole +
+                  c_.gemm_workspace;
+  if (layers > 0) {
+    out.workspace += attention_workspace(cost_model_.model(), plan_, cost_model_.job().sequence,
+                                         c_.attention_parts);
+  }
+
+  // Step 4: what ZeRO moves. A unit is a layer; the first and the last hold the ends too.
+  if (zero >= 2) {
+    const double unit = layers > 0 ? layer.parameters + layer.experts : 0.0;
+    const double end_first = first(stage) ? costs_.embedding_parameters - tied : 0.0;
+    double end_last = 0;
+    if (last(stage)) {
+      end_last = plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
+      if (plan_.pp > 1) end_last -= tied;
+    }
+    const int units = std::max(1, *std::ranges::min_element(plan_.layers_per_stage) / plan_.vpp);
+    const double each = unit * std::max(1.0, std::ceil(layers / plan_.vpp / units));
+    const double largest =
+        each + (units == 1 ? end_first + end_last : std::max(end_first, end_last));
+    const double open = plan_.schedule == ScheduleKind::zero_bubble_h1
+                            ? std::min(m, static_cast<double>(stage.index) + 1) * units
+                            : 1;
+    out.communication += Bytes{(open + 1) * largest * recipe_.main_gradient};
+    out.communication += Bytes{tied * recipe_.main_gradient};
+    if (zero == 3) {
+      // ZB-H1 gathers a unit again for its weight gradient.
+      const bool zero_bubble = plan_.schedule == ScheduleKind::zero_bubble_h1;
+      const double one = zero_bubble ? 2 * largest : largest;
+      const double gathered = units * plan_.vpp > 1 ? 2 * each + end_first + end_last : one;
+      out.communication += Bytes{gathered * recipe_.gathered_weight};
+    }
+  }
+  out.communication += nccl_;
+  out.context = c_.context;
+  return out;
+}
+
+}  // namespace echelon

@@ -1,0 +1,103 @@
+// A transformer layer as a list of operators with shapes: the one source of FLOPs, traffic,
+// saved activations and collectives. Time and memory are both sums over this list.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "core/framework/framework.hpp"
+#include "core/model/model.hpp"
+#include "core/plan/job.hpp"
+#include "core/plan/parallel_plan.hpp"
+#include "costmodel/collectives/collectives.hpp"
+
+namespace echelon {
+
+enum class OperatorKind { gemm, attention, elementwise, collective };
+/// Which group of the rank a collective runs over.
+enum class CollectiveGroup { tp, cp, ep, etp };
+
+/// One operator of one layer on one tensor-parallel rank, for one microbatch.
+/// Shapes: T = microbatch·sequence/cp tokens, h hidden, a heads, k kv heads, d head_dim, f ffn.
+struct Operator {
+  std::string_view name;
+  OperatorKind kind = OperatorKind::elementwise;
+  // gemm: (m × k)·(k × n) forward; backward is two products of the same size.
+  double m = 0, n = 0, k = 0;
+  double groups = 1;  ///< grouped GEMM: that many products of m × k by k × n at once
+  Flops forward;      ///< attention: causal FLOPs when flash, full when materialised
+  Flops backward;
+  Bytes forward_traffic;  ///< HBM bytes
+  Bytes backward_traffic;
+  int forward_kernels = 0;
+  int backward_kernels = 0;
+  Bytes saved;                  ///< kept for the backward pass
+  double span = 0;              ///< attention: keys one kernel sees
+  bool wide = false;            ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
+  bool attention_core = false;  ///< scores to context
+  Bytes kept;                   ///< … of `saved` under the stack's selective recomputation
+  double repeated = 0;          ///< share of the forward that recomputation then repeats
+  Bytes transient;              ///< gradients alive while its backward runs
+  CollectiveGroup group = CollectiveGroup::tp;
+  CollectiveKind forward_collective = CollectiveKind::none;
+  CollectiveKind backward_collective = CollectiveKind::none;
+  Bytes payload;                   ///< full tensor of the collective
+  bool forward_overlaps = false;   ///< forward collective runs beside the next operator
+  bool backward_overlaps = false;  ///< backward collective runs beside the next operator's backward
+};
+
+/// Fixed-capacity list: the search builds one per (tp, microbatch, sequence parallel).
+class OperatorList {
+ public:
+  static constexpr std::size_t kCapacity = 48;
+  void push(const Operator& op);
+  [[nodiscard]] std::span<const Operator> view() const { return {ops_.data(), count_}; }
+  [[nodiscard]] std::span<Operator> edit() { return {ops_.data(), count_}; }
+  [[nodiscard]] Bytes saved(Recompute recompute) const;  ///< none or selective
+  [[nodiscard]] Bytes transient() const;                 ///< largest over the list
+
+ private:
+  std::array<Operator, kCapacity> ops_{};
+  std::size_t count_ = 0;
+};
+
+/// How one layer is cut: what the operators depend on besides the model.
+struct LayerSharding {
+  int tp = 1;
+  int cp = 1;
+  CpComm cp_comm = CpComm::ring;
+  int microbatch = 1;
+  int ep = 1;   ///< expert parallel: routed experts split over ep ranks …
+  int etp = 1;  ///< … each over etp (both lie inside tp·cp·dp)
+  bool sequence_parallel = false;
+  bool overlap_tp = false;  ///< tensor-parallel collectives split and run beside their GEMMs
+  auto operator<=>(const LayerSharding&) const = default;
+};
+
+[[nodiscard]] OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
+                                           const Framework& stack, LayerSharding sharding,
+                                           LayerKind kind = LayerKind::dense);
+/// Word (and position) embedding on the first stage.
+[[nodiscard]] OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
+                                               const Framework& stack, LayerSharding sharding);
+/// Final norm, output head, loss on the last stage.
+[[nodiscard]] OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
+                                          const Framework& stack, LayerSharding sharding);
+
+/// Vocabulary after padding to a multiple of stack.vocab_padding · tp.
+[[nodiscard]] double padded_vocab(const ModelSpec& model, const Framework& stack, int tp);
+
+/// Parameters of one layer on one tensor-parallel rank without its routed experts; kv heads fewer
+/// than tp are replicated.
+[[nodiscard]] double layer_parameters_per_rank(const ModelSpec& model, int tp,
+                                               LayerKind kind = LayerKind::dense);
+/// Routed experts of one layer on one rank of the expert grid.
+[[nodiscard]] double expert_parameters_per_rank(const ModelSpec& model, int ep, int etp);
+[[nodiscard]] double embedding_parameters_per_rank(const ModelSpec& model, const Framework& stack,
+                                                   int tp);
+[[nodiscard]] double head_parameters_per_rank(const ModelSpec& model, const Framework& stack,
+                                              int tp, bool holds_tied_copy);
+
+}  // namespace echelon

@@ -1,0 +1,42 @@
+#include "costmodel/time/pipeline.hpp"
+
+#include <algorithm>
+
+namespace echelon {
+
+std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
+                              std::int64_t microbatches) {
+  switch (schedule) {
+    case ScheduleKind::gpipe: return microbatches * vpp;
+    case ScheduleKind::one_f_one_b: return std::min<std::int64_t>(microbatches, pp - stage);
+    case ScheduleKind::interleaved:
+      return std::min<std::int64_t>(microbatches * vpp, 2 * (std::int64_t{pp} - stage - 1) +
+                                                            (std::int64_t{vpp} - 1) * pp + 1);
+    case ScheduleKind::zero_bubble_h1: return std::min<std::int64_t>(microbatches, pp);
+  }
+  return microbatches;
+}
+
+Seconds pipeline_time(ScheduleKind schedule, Seconds sum, Seconds slowest, int vpp,
+                      std::int64_t microbatches) {
+  const double m = static_cast<double>(microbatches);
+  if (schedule == ScheduleKind::interleaved) return m * slowest + (sum - slowest) / vpp;
+  if (schedule == ScheduleKind::zero_bubble_h1) {
+    return std::max(m * slowest + (sum - slowest) / 3,
+                    (2 * (sum + (m - 1) * slowest) + slowest) / 3);
+  }
+  return sum + (m - 1) * slowest;
+}
+
+Seconds pipeline_time(ScheduleKind schedule, std::span<const Seconds> stages, int vpp,
+                      std::int64_t microbatches) {
+  Seconds sum;
+  Seconds slowest;
+  for (const Seconds t : stages) {
+    sum += t;
+    slowest = std::max(slowest, t);
+  }
+  return pipeline_time(schedule, sum, slowest, vpp, microbatches);
+}
+
+}  // namespace echelon

@@ -1,0 +1,67 @@
+#include "costmodel/time/rates.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace echelon {
+namespace {
+
+struct Tile {
+  double rows, columns, efficiency;
+};
+constexpr Tile kTiles[] = {{256, 128, 1.0}, {128, 128, 0.94}, {128, 64, 0.8}};
+
+double tile_utilisation(double m, double n, double sms, const Tile& tile, double groups) {
+  const double tiles = groups * std::ceil(m / tile.rows) * std::ceil(n / tile.columns);
+  const double waves = std::ceil(tiles / sms);
+  return tile.efficiency * groups * m * n / (waves * sms * tile.rows * tile.columns);
+}
+
+}  // namespace
+
+DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration, Dtype dtype) {
+  const Dtype wide = dtype == Dtype::fp8 ? Dtype::bf16 : dtype;
+  const FlopsPerSecond half = gpu.peak(wide) * calibration.kernel_speed_factor;
+  const double narrow = dtype == Dtype::fp8 ? calibration.fp8_efficiency : 1.0;
+  const double double_width = dtype == Dtype::fp64 ? calibration.fp64_efficiency : 1.0;
+  const FlopsPerSecond kernels = half * double_width;
+  return {.gemm = gpu.peak(dtype) * calibration.kernel_speed_factor * calibration.gemm_efficiency *
+                  narrow * double_width,
+          .gemm_ramp = calibration.gemm_ramp,
+          .attention_forward = kernels * calibration.attention_forward,
+          .attention_backward = kernels * calibration.attention_backward,
+          .attention_ramp = calibration.attention_ramp,
+          .memory = gpu.hbm * calibration.kernel_speed_factor * calibration.memory_efficiency *
+                    double_width,
+          .optimizer = gpu.hbm * calibration.optimizer_efficiency,
+          .kernel_fixed = calibration.kernel_fixed / calibration.kernel_speed_factor,
+          .sms = static_cast<double>(std::max(1, gpu.sms))};
+}
+
+double gemm_utilisation(double m, double n, double k, double sms, double ramp, double groups) {
+  if (sms <= 1) return 1 / (1 + ramp * (1 / m + 1 / n + 1 / k));
+  double best = 0;
+  for (const Tile& tile : kTiles) {
+    if (const double u = tile_utilisation(m, n, sms, tile, groups); u > best) best = u;
+  }
+  return best * k / (k + ramp);
+}
+
+Seconds gemm_time(double m, double n, double k, Bytes traffic, const DeviceRates& rates,
+                  double groups) {
+  const double u = gemm_utilisation(m, n, k, rates.sms, rates.gemm_ramp, groups);
+  const Seconds math = Flops{groups * 2 * m * n * k} / (rates.gemm * u);
+  return std::max(math, traffic / rates.memory) + rates.kernel_fixed;
+}
+
+Seconds attention_time(Flops work, Bytes traffic, double span, int kernels, FlopsPerSecond rate,
+                       const DeviceRates& rates) {
+  const double ramp = span / (span + rates.attention_ramp);
+  return std::max(work / (rate * ramp), traffic / rates.memory) + kernels * rates.kernel_fixed;
+}
+
+Seconds elementwise_time(Bytes traffic, int kernels, const DeviceRates& rates) {
+  return traffic / rates.memory + kernels * rates.kernel_fixed;
+}
+
+}  // namespace echelon

@@ -1,0 +1,57 @@
+// Device time of single operators from their shapes: roofline with tile quantisation.
+#pragma once
+
+#include "core/base/units.hpp"
+#include "core/plan/job.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "topologies/description/topology.hpp"
+
+namespace echelon {
+
+/// A GPU's rates for one job, peak times efficiency: what the formulas below divide by.
+struct DeviceRates {
+  FlopsPerSecond gemm;
+  double gemm_ramp = 0;
+  FlopsPerSecond attention_forward;
+  FlopsPerSecond attention_backward;
+  double attention_ramp = 0;
+  BytesPerSecond memory;
+  BytesPerSecond optimizer;
+  Seconds kernel_fixed;
+  double sms = 1;
+};
+
+/// `dtype` of GEMM inputs; attention and element-wise kernels run in 16 bits (fp8 jobs too).
+[[nodiscard]] DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration,
+                                       Dtype dtype);
+
+/// Share of the tensor cores that work on a GEMM of m × n outputs and depth k:
+///
+///   u = max over tiles of  e_tile · m·n / (⌈tiles / SMs⌉ · SMs · tile area)   ·   k / (k + k½)
+///
+/// Tiles 256×128, 128×128 and 128×64 with relative efficiency 1, 0.94 and 0.8; a partial last wave
+/// and partial edge tiles are idle cores. The tiles of a grouped GEMM fill the waves together.
+///
+/// A single SM stands for processor cores, which multiply blocks of any size, pack both operands
+/// and write the result; a number moved costs as much as k½ products:
+///
+///   u = 1 / (1 + k½ · (1/m + 1/n + 1/k))
+///
+/// In (0, 1].
+/// Source: wave quantisation, NVIDIA "Matrix Multiplication Background" user guide; NeuSight
+/// (utilisation falls as 1/waves). Relative tile efficiencies: assumption, replaced by a fit.
+[[nodiscard]] double gemm_utilisation(double m, double n, double k, double sms, double ramp,
+                                      double groups = 1);
+
+/// max(2mnk / (rate · u), traffic / HBM) + fixed.
+[[nodiscard]] Seconds gemm_time(double m, double n, double k, Bytes traffic,
+                                const DeviceRates& rates, double groups = 1);
+
+/// max(work / (rate · s/(s + s½)), traffic / HBM) + fixed per kernel, s the keys one kernel sees.
+[[nodiscard]] Seconds attention_time(Flops work, Bytes traffic, double span, int kernels,
+                                     FlopsPerSecond rate, const DeviceRates& rates);
+
+/// `kernels` launches that move `traffic` bytes through HBM.
+[[nodiscard]] Seconds elementwise_time(Bytes traffic, int kernels, const DeviceRates& rates);
+
+}  // namespace echelon

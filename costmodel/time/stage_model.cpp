@@ -1,0 +1,341 @@
+#include "costmodel/time/stage_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/schedule/stage_waits.hpp"
+#include "costmodel/time/pipeline.hpp"
+#include "costmodel/time/rates.hpp"
+
+namespace echelon {
+namespace {
+
+/// `comm` less what `cover` seconds of compute hide, plus what hiding it costs the compute.
+Seconds exposed_beside(Seconds comm, Seconds cover, const Calibration& c, bool overlaps) {
+  const Seconds hidden = overlaps ? std::min(comm, c.dp_overlap * cover) : Seconds{};
+  return comm - hidden + c.overlap_slowdown * hidden;
+}
+
+/// The host cannot launch a layer faster than it can; the device waits for the difference.
+Seconds wait_for_host(Seconds host, Seconds busy) { return std::max(Seconds{}, host - busy); }
+
+/// Copies of the experts' sharded state. Every instance of the optimizer holds one, so that they
+/// divide the ranks with the same experts (check_plan); measured runs may do otherwise. Without
+/// ZeRO there is nothing to shard.
+/// Source: Megatron-LM core/parallel_state.py, intra_partial_expert_data_parallel_size.
+int expert_instances(const ParallelPlan& plan, int expert_dp) {
+  return plan.zero == 0 ? 1 : static_cast<int>(std::gcd(std::int64_t{expert_dp}, plan.instances()));
+}
+
+}  // namespace
+
+StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
+                       const ShardingCosts& costs)
+    : cost_model_(cost_model),
+      plan_(plan),
+      costs_(costs),
+      c_(cost_model.calibration()),
+      recipe_(cost_model.job().precision),
+      microbatches_(plan.microbatches_rounded_up(cost_model.job().global_batch)) {
+  const ProcessGrid grid(plan);
+  const RankGroup data = grid.data_group();
+  shard_ = cost_model.data_links(data.part(plan.shard_group));
+  replicas_ = cost_model.data_links(data.across(plan.shard_group));
+  if (cost_model.model().moe.experts > 0) {
+    const RankGroup experts = grid.group(Axis::expert_dp);
+    expert_dp_ = experts.ranks;
+    expert_shard_ = expert_dp_ / expert_instances(plan, expert_dp_);
+    expert_shard_links_ = cost_model.data_links(experts.part(expert_shard_));
+    expert_replicas_ = cost_model.data_links(experts.across(expert_shard_));
+  }
+  if (plan.pp > 1) {
+    const GroupLinks pipe = cost_model.links(grid.group(Axis::pp));
+    hop_ = send_receive(costs.layer_input, pipe);
+    if (cost_model.model().tied_embeddings) {
+      // First and last stage: a group of two across the pipeline.
+      GroupLinks ends = pipe;
+      ends.ranks = 2;
+      ends.domains = std::min(2, pipe.domains);
+      ends.ranks_per_domain = 2 / ends.domains;
+      ends.inter = pipe.inter_per_rank;
+      const double word = padded_vocab(cost_model.model(), cost_model.stack(), plan.tp) / plan.tp *
+                          cost_model.model().hidden;
+      tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
+    }
+  }
+  layers_of_chunk_ =
+      std::max(1.0, static_cast<double>(cost_model.model().layers) / (plan.pp * plan.vpp));
+  norm_sync_ = all_reduce(4_B, cost_model.links({.ranks = grid.ranks(), .stride = 1}));
+  optimizer_rate_ = device_rates(cost_model.cluster().gpu(), c_, recipe_.compute).optimizer;
+  dense_traffic_ = layer_traffic(costs.dense);
+  moe_traffic_ = layer_traffic(costs.moe);
+  const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks > 1) + (plan.pp > 1) +
+                            (plan.ep > 1) + (expert_dp_ > 1);
+  nccl_ = communicators * c_.nccl_per_communicator;
+  const int nodes = cost_model.cluster().nodes();
+  straggler_ = nodes > 1 ? c_.straggler_per_doubling * std::log2(nodes) : 0.0;
+}
+
+StageModel::Parameters StageModel::parameters(const Stage& stage) const {
+  Parameters p;
+  p.replicated =
+      stage.layers.dense * costs_.dense.parameters + stage.layers.moe * costs_.moe.parameters;
+  p.experts = stage.layers.moe * costs_.moe.experts;
+  if (first(stage)) p.replicated += costs_.embedding_parameters;
+  if (last(stage)) {
+    p.replicated += plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
+  }
+  return p;
+}
+
+/// Parameters whose state a rank keeps when ZeRO shards it from stage `from_zero` on.
+double StageModel::owned(const Parameters& p, int from_zero) const {
+  if (plan_.zero < from_zero) return p.replicated + p.experts;
+  return p.replicated / plan_.shard_group + p.experts / expert_shard_;
+}
+
+// ------------------------------------------------------------------------------ time
+
+/// ZeRO-3 gathers a layer's weights before its forward and again before its backward, and like
+/// ZeRO-2 scatters its gradients in every backward. Each runs beside the neighbouring layer.
+StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
+  if (plan_.zero < 2 || plan_.shard_group * expert_shard_ == 1) return {};
+  const auto both = [&](double width, auto collective) {
+    Seconds time = collective(Bytes{layer.parameters * width}, shard_);
+    if (layer.experts > 0) time += collective(Bytes{layer.experts * width}, expert_shard_links_);
+    return time;
+  };
+  Seconds backward = both(recipe_.reduced_gradient, reduce_scatter);
+  if (replicas_.ranks > 1) {
+    backward += all_reduce(Bytes{layer.parameters * recipe_.reduced_gradient / plan_.shard_group},
+                           replicas_);
+  }
+  LayerTraffic traffic;
+  if (plan_.zero == 3) {
+    const Seconds gather = both(recipe_.gathered_weight, all_gather);
+    traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
+    backward += gather;
+  }
+  traffic.backward = exposed_beside(backward, layer.backward.device, c_, plan_.overlap_dp);
+  return traffic;
+}
+
+StageTimes StageModel::times(const Stage& stage) const {
+  StageTimes t;
+  PassCosts forward;
+  PassCosts backward;
+  PassCosts again;
+  const Seconds ring_step = cost_model_.host_ring_step();
+  const Seconds network_step = cost_model_.host_network_step();
+  const auto launch = [&](Seconds host, const PassCosts& pass, double share, bool experts) {
+    return host + pass.ring_steps * ring_step + pass.network_steps * network_step +
+           (experts ? share * c_.host_experts : Seconds{});
+  };
+  const auto add_layers = [&](const LayerCosts& layer, const LayerTraffic& traffic,
+                              int LayerCounts::*kind) {
+    const double layers = stage.layers.*kind;
+    const double recomputed = stage.recomputed.*kind;
+    const double selective = stage.selective.*kind;
+    if (layers <= 0) return;
+    forward += layers * layer.forward;
+    backward += layers * layer.backward;
+    again += recomputed * layer.forward;
+    again.device += selective * layer.selective;
+    const Seconds wait_forward =
+        wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, layer.experts > 0),
+                      layer.forward.total() + traffic.forward);
+    const Seconds wait_backward =
+        wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6, layer.experts > 0),
+                      layer.backward.total() + traffic.backward);
+    const Seconds wait_again =
+        wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, layer.experts > 0),
+                      layer.forward.total());
+    t.forward += layers * (wait_forward + traffic.forward);
+    t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_again;
+    t.host += layers * (wait_forward + wait_backward) + recomputed * wait_again;
+    t.dp += layers * (traffic.forward + traffic.backward);
+    // A chunk's forward is one instruction, or one of each layer that ZeRO-3 gathers; its backward
+    // is cut from ZeRO-2 on.
+    const Seconds of_chunk = layers / layers_of_chunk_ * c_.host_instruction;
+    const Seconds of_layers = layers * c_.host_instruction;
+    t.forward += plan_.zero == 3 ? of_layers : of_chunk;
+    t.backward += plan_.zero >= 2 ? of_layers : of_chunk;
+    t.host += (plan_.zero == 3 ? of_layers : of_chunk) + (plan_.zero >= 2 ? of_layers : of_chunk);
+  };
+  add_layers(costs_.dense, dense_traffic_, &LayerCounts::dense);
+  add_layers(costs_.moe, moe_traffic_, &LayerCounts::moe);
+  if (first(stage)) {
+    forward += costs_.embedding_forward;
+    backward += costs_.embedding_backward;
+  }
+  if (last(stage)) {
+    forward += costs_.head_forward;
+    backward += costs_.head_backward;
+  }
+  t.compute = forward.device + backward.device;
+  t.recompute = again.device;
+  t.tp = forward.tp + backward.tp + again.tp;
+  t.cp = forward.cp + backward.cp + again.cp;
+  t.ep = forward.ep + backward.ep + again.ep;
+  t.forward += forward.total();
+  t.backward += backward.total() + again.total();
+  return t;
+}
+
+/// A reduction is cut into buckets of max(40 M, 1 M · dp) parameters, or DDP's 25 MiB of 16-bit
+/// gradients. Sources: Megatron-Core distributed_data_parallel_config, bucket_size; torch
+/// DistributedDataParallel, bucket_cap_mb.
+///
+/// The plan's own size: whole layers of one chunk, as many as it holds and at least one; embedding
+/// and head go with the layers beside them. What the lowered schedule reduces:
+///   vpp · ⌈⌊layers / vpp⌋ / max(1, ⌊bucket / gradients of a layer⌋)⌉
+/// Checked by: tests/costmodel/schedule/lower_plan_test.cpp, tests/loop/bucket_test.cpp.
+double StageModel::buckets(const Stage& stage, double parameters) const {
+  if (plan_.bucket) {
+    const double layers = stage.layers.total();
+    if (layers < 1) return plan_.vpp;
+    const double all = stage.layers.dense * costs_.dense.parameters +
+                       stage.layers.moe * (costs_.moe.parameters + costs_.moe.experts);
+    const Bytes layer{all / layers * recipe_.reduced_gradient};
+    const double held = std::max(1.0, std::floor(*plan_.bucket / layer));
+    const double of_chunk = std::max(1.0, std::floor(layers / plan_.vpp));
+    return plan_.vpp * std::ceil(of_chunk / held);
+  }
+  if (cost_model_.stack().reduces_in_ddp) {
+    constexpr double kBucket = 25 * 1024 * 1024 / 2.0;
+    return plan_.zero == 0 ? std::max(1.0, std::ceil(parameters / kBucket)) : 1.0;
+  }
+  return std::max(1.0, std::ceil(parameters / std::max(40e6, 1e6 * plan_.dp * plan_.cp)));
+}
+
+/// All-reduce (ZeRO-0) or reduce-scatter over the shard group and all-reduce over its replicas.
+/// Every bucket of Megatron-Core's after the first pays the latency again. DDP's many do not: the
+/// published runs of nanotron at ZeRO-0 show none of it (docs/accuracy-notes.md). Those of a size
+/// that the plan sets do in every stack.
+Seconds StageModel::reduce(const Stage& stage, double parameters, const GroupLinks& shard,
+                           const GroupLinks& replicas) const {
+  const Bytes payload{parameters * recipe_.reduced_gradient};
+  const bool hidden = cost_model_.stack().reduces_in_ddp && !plan_.bucket;
+  const double more = hidden ? 0.0 : buckets(stage, parameters) - 1;
+  Seconds comm;
+  if (plan_.zero == 0) {
+    comm = all_reduce(payload, shard) + all_reduce(payload, replicas);
+  } else {
+    comm = reduce_scatter(payload, shard) + all_reduce(payload / shard.ranks, replicas);
+  }
+  return shard.ranks > 1 ? comm + more * (shard.base + ring_latency(shard, 1)) : comm;
+}
+
+/// Of everything a stage holds.
+Seconds StageModel::reduce(const Stage& stage, const Parameters& p) const {
+  const Seconds comm = reduce(stage, p.replicated, shard_, replicas_);
+  if (p.experts <= 0) return comm;
+  return comm + reduce(stage, p.experts, expert_shard_links_, expert_replicas_);
+}
+
+StageTraffic StageModel::traffic(const Stage& stage) const {
+  const Parameters p = parameters(stage);
+  StageTraffic out;
+  out.gradients = Bytes{(p.replicated + p.experts) * recipe_.reduced_gradient};
+  out.parameters = Bytes{(p.replicated + p.experts) * recipe_.gathered_weight};
+  out.saved = kept_by_layers(stage);
+  if (first(stage)) out.saved += costs_.embedding_saved;
+  if (last(stage)) out.saved += costs_.head_saved;
+  out.buckets = buckets(stage, p.replicated + p.experts);
+  out.reduce = reduce(stage, p);
+  out.gather = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
+  if (p.experts > 0) {
+    out.gather += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
+  }
+  return out;
+}
+
+/// Buckets start as soon as the last microbatch's gradients are complete, so they run beside the
+/// rest of that backward pass; the last bucket cannot. With v chunks the first is done (v − 1)·p
+/// chunk backwards before the last one starts. ZeRO-2/3 reduced in every microbatch already.
+Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const {
+  const bool holds_tied = cost_model_.model().tied_embeddings && (first(stage) || last(stage));
+  const Seconds tied = holds_tied ? tied_sync_ : Seconds{};
+  if (plan_.zero >= 2) return tied;
+  const Parameters p = parameters(stage);
+  const Seconds comm = reduce(stage, p);
+  const Seconds window = times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.pp);
+  const bool overlaps = plan_.overlap_dp && cost_model_.stack().overlaps_dp;
+  const Seconds last_bucket = comm / buckets(stage, p.replicated + p.experts);
+  return tied + (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
+}
+
+Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
+  if (plan_.zero == 0 || plan_.shard_group * expert_shard_ == 1) return Seconds{};
+  const Parameters p = parameters(stage);
+  if (plan_.zero == 3) {  // the first unit has nothing to run beside
+    const LayerCosts& layer = stage.layers.dense > 0 ? costs_.dense : costs_.moe;
+    const double ends = p.replicated - stage.layers.dense * costs_.dense.parameters -
+                        stage.layers.moe * costs_.moe.parameters;
+    return all_gather(Bytes{(layer.parameters + ends) * recipe_.gathered_weight}, shard_);
+  }
+  const double more = buckets(stage, p.replicated) - 1;
+  Seconds comm = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
+  if (shard_.ranks > 1) comm += more * (shard_.base + ring_latency(shard_, 1));
+  if (p.experts > 0) {
+    comm += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
+  }
+  const bool overlaps = plan_.overlap_dp && cost_model_.stack().overlaps_gather;
+  return exposed_beside(comm, times.forward, c_, overlaps);
+}
+
+/// Passes over memory: clear the gradients; read them for the norm; read gradient, master and
+/// moments, write master and moments and the low-precision weights. Sharded passes touch 1/shard.
+///   bytes = P·g + P/s·(2g + 2·master + 2·moments + weight)
+/// Offloaded states stay in host memory: gradients go down and weights come up over PCIe, and the
+/// update runs at the host's memory bandwidth, shared by the GPUs of a node.
+/// Source: SimuMax (explicit passes); Megatron-Core DistributedOptimizer and its CPU offload. Plus
+/// one all-reduce of the norm over all ranks.
+Seconds StageModel::optimizer(const Stage& stage) const {
+  const Parameters p = parameters(stage);
+  const double shard = owned(p, 1);
+  const double gradient = std::max(recipe_.main_gradient, recipe_.gradient);
+  const double states = 2 * recipe_.master + 2 * recipe_.moments;
+  const Bytes cleared{(plan_.zero >= 2 ? shard : p.replicated + p.experts) * gradient};
+  const Bytes update{shard * (2 * gradient + states + recipe_.weight)};
+  const double away = plan_.offload_optimizer;
+  Seconds time = (cleared + (1 - away) * update) / optimizer_rate_ + norm_sync_;
+  if (away > 0) {
+    const NodeSpec& node = cost_model_.cluster().node();
+    const BytesPerSecond host = c_.host_memory / cost_model_.cluster().gpus_per_node();
+    time += away * (Bytes{shard * (gradient + recipe_.weight)} / node.pcie + update / host);
+  }
+  return time;
+}
+
+/// P/s·g of the bytes above. Offloaded gradients have their norm taken with the update.
+Seconds StageModel::norm(const Stage& stage) const {
+  const double gradient = std::max(recipe_.main_gradient, recipe_.gradient);
+  const Bytes read{owned(parameters(stage), 1) * gradient};
+  return (1 - plan_.offload_optimizer) * read / optimizer_rate_ + norm_sync_;
+}
+
+/// One message in each direction and chunk, hidden behind that chunk's compute where sends overlap.
+Seconds StageModel::steady_hops(Seconds busy) const {
+  if (plan_.pp == 1) return Seconds{};
+  const double chunks = plan_.vpp;
+  const Seconds cover = busy / (2.0 * chunks);
+  return 2.0 * chunks * exposed_beside(hop_, cover, c_, plan_.overlap_pp);
+}
+
+Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
+  const double microbatches = static_cast<double>(microbatches_);
+  const Seconds hops = (microbatches - 1) * steady_hops(slowest);
+  if (cost_model_.ablated() == AblatedFeature::no_bubble) return microbatches * slowest + hops;
+  return pipeline_time(plan_.schedule, sum, slowest, plan_.vpp, microbatches_) +
+         2.0 * (plan_.pp - 1) * hop_ + hops;
+}
+
+Seconds StageModel::imposed(Seconds sum, Seconds own) const {
+  if (cost_model_.ablated() == AblatedFeature::no_bubble) return Seconds{};
+  return imposed_waiting(plan_.schedule, plan_.vpp, microbatches_, sum - own, own) +
+         2.0 * (plan_.pp - 1) * hop_;
+}
+
+}  // namespace echelon

@@ -1,0 +1,123 @@
+// One plan's stages as functions of the layers they hold: what the price of a whole plan and the
+// split of layers over stages are both built from.
+#pragma once
+
+#include <cstdint>
+
+#include "costmodel/collectives/collectives.hpp"
+#include "costmodel/cost_model.hpp"
+
+namespace echelon {
+
+/// Forward and backward of one microbatch through all chunks of one stage.
+struct StageTimes {
+  Seconds compute, recompute, tp, cp, ep, dp, host;  // dp: ZeRO-2/3 traffic of every microbatch
+  Seconds forward;
+  Seconds backward;
+  [[nodiscard]] Seconds total() const { return forward + backward; }
+};
+
+/// What one stage, all its chunks, moves and keeps, for whoever writes down its instructions.
+struct StageTraffic {
+  Bytes gradients;     ///< reduced over the data-parallel group, once
+  Bytes parameters;    ///< gathered, once
+  Bytes saved;         ///< kept from forward to backward, one microbatch
+  double buckets = 1;  ///< collectives the gradients are reduced in
+  Seconds reduce;      ///< of all gradients, with nothing beside it
+  Seconds gather;      ///< of all parameters, with nothing beside it
+};
+
+/// The closed forms of one plan's degrees, with the groups' networks looked up once. Layers per
+/// stage are arguments; those of the plan are not looked at.
+class StageModel {
+ public:
+  /// `plan` and `costs` must outlive the model; `costs` belongs to the plan's sharding.
+  StageModel(const CostModel& cost_model, const ParallelPlan& plan, const ShardingCosts& costs);
+
+  [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }
+  [[nodiscard]] StageTimes times(const Stage& stage) const;
+  [[nodiscard]] MemoryBreakdown memory(const Stage& stage) const;
+  /// Part of memory() that comes back when the device has caught up with the host.
+  [[nodiscard]] Bytes held(const Stage& stage) const;
+  /// What is there between two steps: states, the copy of ZeRO-1's gather, buffers that stay.
+  [[nodiscard]] Bytes standing(const Stage& stage) const;
+  /// What the framework's allocator hands out: all but the CUDA context and NCCL's buffers.
+  [[nodiscard]] Bytes allocated(const MemoryBreakdown& memory) const;
+  /// total() with the allocator's reserve on top.
+  [[nodiscard]] Bytes reserved(const MemoryBreakdown& memory) const;
+  /// Exposed after the last backward: gradients' reduction and the sync of tied embeddings.
+  [[nodiscard]] Seconds reduction(const Stage& stage, const StageTimes& times) const;
+  /// Exposed before the first forward: gather of updated (ZeRO-1/2) or first (ZeRO-3) parameters.
+  [[nodiscard]] Seconds gather(const Stage& stage, const StageTimes& times) const;
+  [[nodiscard]] Seconds optimizer(const Stage& stage) const;
+  /// The part of it that is the gradient's norm: one pass over the gradients that a rank owns, and
+  /// an all-reduce of a number over all ranks.
+  [[nodiscard]] Seconds norm(const Stage& stage) const;
+  [[nodiscard]] StageTraffic traffic(const Stage& stage) const;
+  /// Tied embedding's gradients, between the first and the last stage.
+  [[nodiscard]] Seconds tied_sync() const { return tied_sync_; }
+  /// One boundary message.
+  [[nodiscard]] Seconds hop() const { return hop_; }
+  /// What a stage loses to its messages per microbatch when the slowest stage takes `busy`.
+  [[nodiscard]] Seconds steady_hops(Seconds busy) const;
+  /// From the first forward to the last backward.
+  [[nodiscard]] Seconds pipeline(Seconds sum, Seconds slowest) const;
+  /// What the schedule lets a stage wait that takes `own` of the stages' `sum`, where none is
+  /// slower: core/schedule/stage_waits.hpp, and a microbatch's messages there and back.
+  [[nodiscard]] Seconds imposed(Seconds sum, Seconds own) const;
+  [[nodiscard]] double straggler_share() const { return straggler_; }
+
+ private:
+  struct Parameters {
+    double replicated = 0;  ///< over the data-parallel group: everything but routed experts
+    double experts = 0;     ///< over the expert data-parallel group
+  };
+  /// Data-parallel traffic of one layer that is repeated for every microbatch (ZeRO-2 and 3).
+  struct LayerTraffic {
+    Seconds forward;
+    Seconds backward;
+  };
+  [[nodiscard]] Parameters parameters(const Stage& stage) const;
+  [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
+  [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
+  [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
+  [[nodiscard]] double in_flight(const Stage& stage) const;
+  [[nodiscard]] Bytes activations(const Stage& stage) const;
+  [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
+  [[nodiscard]] MemoryBreakdown block_memory(const Stage& stage) const;
+  [[nodiscard]] Bytes saved_block(const Stage& stage) const;
+  [[nodiscard]] Seconds reduce(const Stage& stage, double parameters, const GroupLinks& shard,
+                               const GroupLinks& replicas) const;
+  [[nodiscard]] Seconds reduce(const Stage& stage, const Parameters& p) const;
+  [[nodiscard]] double buckets(const Stage& stage, double parameters) const;
+  [[nodiscard]] bool first(const Stage& stage) const { return stage.index == 0; }
+  [[nodiscard]] bool last(const Stage& stage) const { return stage.index == plan_.pp - 1; }
+
+  const CostModel& cost_model_;
+  const ParallelPlan& plan_;
+  const ShardingCosts& costs_;
+  const Calibration& c_;
+  const PrecisionRecipe& recipe_;
+  std::int64_t microbatches_;
+  int expert_dp_ = 1;     ///< ranks that hold the same experts
+  int expert_shard_ = 1;  ///< … over which their ZeRO state is split
+  GroupLinks shard_, replicas_, expert_shard_links_, expert_replicas_;
+  Seconds hop_;
+  Seconds tied_sync_;
+  Seconds norm_sync_;
+  BytesPerSecond optimizer_rate_;
+  LayerTraffic dense_traffic_, moe_traffic_;
+  double layers_of_chunk_ = 1;  ///< mean over all chunks
+  Bytes nccl_;
+  double straggler_ = 0;
+};
+
+/// What each chunk of a plan holds and recomputes: chunk c of rank s is virtual stage c·pp + s, its
+/// size layers_in_chunk(). A rank's recomputed layers are its first ones, whole blocks before
+/// attention cores. `index` is the rank's.
+void chunks_of(const CostModel& cost_model, const ParallelPlan& plan, std::vector<Stage>& out);
+
+/// The same summed over the chunks of each rank.
+void stages_of(const CostModel& cost_model, const ParallelPlan& plan, std::vector<Stage>& out);
+
+}  // namespace echelon

@@ -1,0 +1,205 @@
+// Memory and time of a whole plan: its stages (stage_model.hpp) put together.
+#include <algorithm>
+
+#include "core/schedule/stage_waits.hpp"
+#include "costmodel/cost_model.hpp"
+#include "costmodel/time/stage_model.hpp"
+
+namespace echelon {
+
+void CostModel::price_memory(const ParallelPlan& plan, const ShardingCosts& costs,
+                             MemoryPrediction& out) const {
+  const StageModel model(*this, plan, costs);
+  stages_of(*this, plan, out.contents);
+  out.stages.resize(out.contents.size());
+  out.capacity = cluster_.gpu().memory;
+  out.peak = out.peak_reserved = out.peak_allocated = out.allocator_reserve = Bytes{};
+  for (const Stage& stage : out.contents) {
+    MemoryBreakdown& memory = out.stages[static_cast<std::size_t>(stage.index)];
+    memory = model.memory(stage);
+    out.peak = std::max(out.peak, memory.total());
+    if (const Bytes reserved = model.reserved(memory); reserved > out.peak_reserved) {
+      out.peak_reserved = reserved;
+      out.allocator_reserve = reserved - memory.total();
+      out.peak_allocated = model.allocated(memory);
+      out.tightest_stage = stage.index;
+    }
+  }
+}
+
+namespace {
+
+/// Stages in the middle that hold the same cost the same: compute each kind once.
+bool same_kind(const Stage& a, const Stage& b, int pp) {
+  const auto end = [&](const Stage& s) { return s.index == 0 || s.index == pp - 1; };
+  return !end(a) && !end(b) && a.layers == b.layers && a.recomputed == b.recomputed &&
+         a.selective == b.selective;
+}
+
+/// Everything that one stage adds to the step.
+struct StagePrice {
+  StageTimes times;
+  Seconds gather, reduction, optimizer;
+  /// After its last backward.
+  [[nodiscard]] Seconds ending() const { return reduction + optimizer; }
+};
+
+/// What the stages have in common.
+struct Pipeline {
+  bool alone = true;       ///< one stage: nobody to wait for
+  Seconds sum, slowest;    ///< of the stages' times per microbatch
+  Seconds gather;          ///< of parameters, exposed before the first forwards
+  Seconds steady;          ///< exposed messages between the first microbatch and the last
+  Seconds longest_ending;  ///< of any stage
+  Seconds latest{-1e30};   ///< end of the step after the first stage's last backward
+};
+
+StagePrice price_stage(const StageModel& model, const Stage& stage) {
+  StagePrice out;
+  out.times = model.times(stage);
+  out.gather = model.gather(stage, out.times);
+  out.reduction = model.reduction(stage, out.times);
+  out.optimizer = model.optimizer(stage);
+  return out;
+}
+
+/// One stage's step, which ends at `end`: its own work, and what of the rest it waits for whom.
+/// Under ZB-H1 a reduction or update may be longer than the rest, for the step ends as if drains
+/// were those of 1F1B: what is too much of it runs in the drain.
+CostBreakdown stage_parts(const StageModel& model, const StagePrice& price, const Pipeline& all,
+                          Seconds end) {
+  const double m = static_cast<double>(model.microbatches());
+  const StageTimes& times = price.times;
+  const Seconds waiting = end - m * times.total() - all.steady - price.ending();
+  const Seconds slower = m * (all.slowest - times.total()) + all.longest_ending - price.ending();
+  StageWaits waits;
+  if (!all.alone) {
+    waits =
+        divide_waiting(std::max(Seconds{}, waiting), model.imposed(all.sum, times.total()), slower);
+  }
+  CostBreakdown parts;
+  parts.compute = m * times.compute;
+  parts.recompute = m * times.recompute;
+  parts.tp_comm_exposed = m * times.tp;
+  parts.cp_comm_exposed = m * times.cp;
+  parts.ep_comm_exposed = m * times.ep;
+  parts.pp_comm_exposed = all.steady + waits.messages;
+  parts.dp_comm_exposed = m * times.dp + price.reduction + all.gather;
+  parts.fill_drain = waits.fill_drain;
+  parts.imbalance = waits.imbalance;
+  parts.optimizer = price.optimizer;
+  parts.host = m * times.host;
+  if (Seconds hidden = -waiting; hidden > 1e-9 * end) {
+    const Seconds reduction = std::min(hidden, parts.dp_comm_exposed);
+    parts.dp_comm_exposed -= reduction;
+    parts.optimizer -= hidden - reduction;
+  }
+  return parts;
+}
+
+void add_share(const CostBreakdown& parts, double share, CostBreakdown& sum) {
+  for (Seconds CostBreakdown::*part :
+       {&CostBreakdown::compute, &CostBreakdown::recompute, &CostBreakdown::tp_comm_exposed,
+        &CostBreakdown::cp_comm_exposed, &CostBreakdown::ep_comm_exposed,
+        &CostBreakdown::pp_comm_exposed, &CostBreakdown::dp_comm_exposed,
+        &CostBreakdown::fill_drain, &CostBreakdown::imbalance, &CostBreakdown::optimizer,
+        &CostBreakdown::host, &CostBreakdown::data}) {
+    sum.*part += share * (parts.*part);
+  }
+}
+
+/// Whom a step waits for that waits for the slowest of many nodes: those it reduces gradients with,
+/// else other stages, else those it shares its layers with.
+Seconds CostBreakdown::*straggling(const ParallelPlan& plan) {
+  if (plan.dp > 1) return &CostBreakdown::dp_comm_exposed;
+  if (plan.pp > 1) return &CostBreakdown::imbalance;
+  return plan.cp > 1 ? &CostBreakdown::cp_comm_exposed : &CostBreakdown::tp_comm_exposed;
+}
+
+}  // namespace
+
+/// Ranks that share fewer cores take turns, and one that waits lends its core to others; while a
+/// pipeline of c cores fills and empties, a stages of r ranks each leave c − a·r of them idle:
+///   step = max(critical path with a core each, (work of all ranks + idle) / cores)
+///   idle = Σ over a = 1 .. stages − 1 of  max(0, c − a·r) · (forward and backward of a chunk)
+/// `busy` is the work of one rank of every stage, `chunk` the mean time of a chunk.
+/// Source: Graham's bounds on a greedy schedule (1966), whose larger one it is without `idle`.
+/// Checked by: tests/costmodel/calibration/this_machine_test.cpp.
+void CostModel::share_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk,
+                            TimePrediction& out) const {
+  out.shared = out.turns = Seconds{};
+  const NodeSpec& node = cluster_.node();
+  if (node.cores > 0 && plan.gpus() > node.at_once()) {
+    const double of_stage = static_cast<double>(plan.gpus()) / plan.pp;
+    Seconds idle;
+    for (int filled = 1; filled < plan.pp; ++filled) {
+      idle += std::max(0.0, node.at_once() - filled * of_stage) * chunk;
+    }
+    out.shared = (of_stage * busy + idle) / node.at_once();
+    out.turns = std::max(Seconds{}, out.shared - out.parts.total());
+    out.parts.compute += out.turns;
+    for (StageTime& stage : out.stages) stage.compute += out.turns;
+  }
+  out.step = out.parts.total();
+}
+
+void CostModel::price_time(const ParallelPlan& plan, const ShardingCosts& costs,
+                           std::span<const Stage> stages, TimePrediction& out) const {
+  const StageModel model(*this, plan, costs);
+
+  // Step 1: the pipeline. A later stage's parameter gather hides behind earlier stages' forwards.
+  // Each stage ends its last backward, finishes its reduction and updates its weights; the step
+  // ends with the last of them.
+  Pipeline all;
+  all.alone = plan.pp == 1;
+  Seconds forward_before;
+  Seconds backward_before;  // last microbatch's backward still to run on earlier stages
+  StagePrice price;
+  const Stage* previous = nullptr;
+  const auto visit = [&](const Stage& stage) {
+    if (previous == nullptr || !same_kind(*previous, stage, plan.pp)) {
+      price = price_stage(model, stage);
+    }
+    previous = &stage;
+  };
+  for (const Stage& stage : stages) {
+    visit(stage);
+    all.sum += price.times.total();
+    all.slowest = std::max(all.slowest, price.times.total());
+    all.gather = std::max(all.gather, price.gather - forward_before);
+    all.longest_ending = std::max(all.longest_ending, price.ending());
+    all.latest = std::max(all.latest, price.ending() - backward_before);
+    forward_before += price.times.forward / plan.vpp + model.hop();
+    backward_before += price.times.backward / plan.vpp + model.hop();
+  }
+  const double m = static_cast<double>(model.microbatches());
+  all.steady = (m - 1) * model.steady_hops(all.slowest);
+  const Seconds end = model.pipeline(all.sum, all.slowest) + all.latest;
+
+  // Step 2: what every stage does until then, and what it waits for.
+  Seconds busy;  // of one rank of every stage
+  out.parts = CostBreakdown{};
+  out.stages.clear();
+  previous = nullptr;
+  for (const Stage& stage : stages) {
+    visit(stage);
+    busy += m * price.times.total() + price.ending() + price.gather;
+    CostBreakdown parts = stage_parts(model, price, all, end);
+    parts.host += calibration_.step_fixed;
+    out.stages.push_back(stage_time(parts));
+    add_share(parts, 1.0 / plan.pp, out.parts);
+  }
+
+  // Step 3: the wait for the slowest of many nodes.
+  const Seconds wait = model.straggler_share() * out.parts.total();
+  Seconds CostBreakdown::*const waits = straggling(plan);
+  out.parts.*waits += wait;
+  for (StageTime& stage : out.stages) {
+    (waits == &CostBreakdown::imbalance ? stage.imbalance : stage.communication_wait) += wait;
+  }
+  share_cores(plan, busy, all.sum / (plan.pp * plan.vpp), out);
+  out.low = out.step / (1 + calibration_.time_band);
+  out.high = out.step * (1 + calibration_.time_band);
+}
+
+}  // namespace echelon

@@ -1,0 +1,58 @@
+// Numbers and plans as people read them. Units are always spelled out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/units.hpp"
+#include "core/plan/cost.hpp"
+#include "core/plan/parallel_plan.hpp"
+#include "core/plan/plan_fields.hpp"
+#include "report/terminal_style.hpp"
+
+namespace echelon {
+
+[[nodiscard]] std::string grouped(std::int64_t value);   ///< "4,194,304"
+[[nodiscard]] std::string percent(double ratio);         ///< 0.475 -> "47.5 %"
+[[nodiscard]] std::string signed_percent(double ratio);  ///< "+3.1 %"
+[[nodiscard]] std::string gib(Bytes bytes);              ///< "61.24" (no unit: for tables)
+[[nodiscard]] std::string with_gib(Bytes bytes);         ///< "61.2 GiB"; "4.15 MiB" below 0.1 GiB
+/// The unit of a table whose largest number this is: GiB, or MiB below 0.1 GiB.
+struct MemoryUnit {
+  Bytes size;
+  const char* name;
+  [[nodiscard]] std::string of(Bytes bytes) const;  ///< "61.24"
+};
+[[nodiscard]] MemoryUnit memory_unit(Bytes largest);
+/// Three significant digits with the unit that suits: "5.83 s", "412 ms", "37.2 us".
+[[nodiscard]] std::string duration(Seconds time);
+[[nodiscard]] std::string signed_duration(Seconds time);
+/// "64 GPUs", "1 GPU".
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);
+
+/// One part of a step, as the tables name it.
+struct TimePart {
+  std::string_view name;
+  Seconds time;
+};
+/// All parts in the order they are shown; they sum to total().
+[[nodiscard]] std::vector<TimePart> parts_of(const CostBreakdown& time);
+
+struct MemoryPart {
+  std::string_view name;
+  Bytes bytes;
+};
+[[nodiscard]] std::vector<MemoryPart> parts_of(const MemoryBreakdown& memory);
+
+/// "tp 4 · pp 2 · dp 8 · microbatch 1 · ZeRO 1 · sequence parallel · no recompute".
+[[nodiscard]] std::string described(const ParallelPlan& plan, const TextStyle& style);
+/// A value of a plan as comparisons show it: "yes", "50 %", "16 x 4" (layers of 16 stages).
+[[nodiscard]] std::string field_text(const PlanField& field, const ParallelPlan& plan);
+/// "microbatch 4, ZeRO 2": values of `other` that `plan` has not, without those that follow from
+/// others (chosen_differences); "" when they are the same.
+[[nodiscard]] std::string differences(const ParallelPlan& plan, const ParallelPlan& other);
+/// "none", "selective", "full", "full 4 of 8" (layers per stage), "full 4-6 of 8".
+[[nodiscard]] std::string recompute_text(const ParallelPlan& plan);
+
+}  // namespace echelon

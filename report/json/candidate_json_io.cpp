@@ -1,0 +1,74 @@
+#include "report/json/candidate_json_io.hpp"
+
+#include <utility>
+
+#include "core/plan/plan_json_io.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr Seconds kDay{86400};
+
+template <class Unit>
+Json or_null(const std::optional<Quantity<Unit>>& value, Quantity<Unit> unit) {
+  return value ? Json(finite(value->in(unit), "an economic figure")) : Json(nullptr);
+}
+
+Json economics_json(const Economics& money) {
+  Json out{{"gpu_seconds_per_step", finite(money.gpu_time.in(kSecond), "GPU time")},
+           {"usd_per_step", or_null(money.per_step, kDollar)},
+           {"usd_for_token_budget", or_null(money.for_budget, kDollar)},
+           {"days_for_token_budget", or_null(money.time_for_budget, kDay)},
+           {"expected_usd_for_token_budget", or_null(money.expected_dollars, kDollar)},
+           {"expected_days_for_token_budget", or_null(money.expected_time, kDay)},
+           {"token_factor", finite(money.token_factor, "the token factor")},
+           {"goodput", nullptr},
+           {"checkpoint_interval_seconds", nullptr},
+           {"checkpoint_bytes", nullptr},
+           {"checkpoint_seconds", nullptr},
+           {"restart_seconds", nullptr},
+           {"mtbf_seconds", nullptr}};
+  if (const std::optional<Goodput>& failures = money.goodput) {
+    out["goodput"] = finite(failures->fraction, "goodput");
+    out["checkpoint_interval_seconds"] = finite(failures->interval.in(kSecond), "interval");
+    out["checkpoint_bytes"] = whole_bytes(failures->checkpoint);
+    out["checkpoint_seconds"] = finite(failures->write.in(kSecond), "checkpoint time");
+    out["restart_seconds"] = finite(failures->restart.in(kSecond), "restart time");
+    out["mtbf_seconds"] = finite(failures->mtbf.in(kSecond), "time between failures");
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string dumped(const Json& document) {
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Json candidate_json(const PlanFile& file, const Economics& money) {
+  return Json{{"schema", kReportSchema},
+              {"kind", name_of(file.predicted.evidence)},
+              {"stack", file.stack},
+              {"calibration", file.calibration},
+              {"model", file.model.name},
+              {"cluster", file.cluster},
+              {"gpus", file.gpus},
+              {"seq", file.job.sequence},
+              {"global_batch", file.job.global_batch},
+              {"precision", file.job.precision.name},
+              {"plan", plan_json(file.plan, file.job.global_batch)},
+              {"fits", file.predicted.fits},
+              {"memory", memory_json(file.predicted)},
+              {"time", time_json(file.predicted)},
+              {"throughput", throughput_json(file.predicted, file.gpus)},
+              {"economics", economics_json(money)}};
+}
+
+Json candidate_json(const PlanRequest& request, const Candidate& candidate,
+                    const Provenance& provenance) {
+  return candidate_json(plan_file_of(request, candidate, provenance),
+                        economics_of(request, candidate.prediction.time.step));
+}
+
+}  // namespace echelon

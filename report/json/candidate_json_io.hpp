@@ -1,0 +1,26 @@
+// One priced plan as JSON: shared by the reports of search, predict, compare and explain.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/json/json_io.hpp"
+#include "planner/economics.hpp"
+#include "report/plan_files.hpp"
+
+namespace echelon {
+
+inline constexpr int kReportSchema = 1;
+
+[[nodiscard]] Json candidate_json(const PlanFile& file, const Economics& money);
+/// Economics of the request's cluster and operations.
+[[nodiscard]] Json candidate_json(const PlanRequest& request, const Candidate& candidate,
+                                  const Provenance& provenance);
+/// What was asked, defaults filled in.
+[[nodiscard]] Json request_json(const PlanRequest& request, const Provenance& provenance);
+/// Whether the winner is proved, and what of the space was looked at.
+[[nodiscard]] Json certificate_json(const SearchOutcome& report);
+/// Texts may hold what a user typed; a byte that is not UTF-8 must not stop the report.
+[[nodiscard]] std::string dumped(const Json& document);
+
+}  // namespace echelon

@@ -1,0 +1,62 @@
+#include "core/json/json_io.hpp"
+#include "report/fit.hpp"
+
+namespace echelon {
+
+namespace {
+
+Json rates_json(std::span<const FittedRate> all) {
+  Json rates = Json::array();
+  for (const FittedRate& rate : all) {
+    rates.push_back({{"rate", rate.key},
+                     {"prior", rate.prior},
+                     {"value", rate.value},
+                     {"low", rate.low},
+                     {"high", rate.high},
+                     {"learned", rate.learned}});
+  }
+  return rates;
+}
+
+}  // namespace
+
+std::string fit_json(const FitTable& fitted) {
+  Json out{{"schema", 1}, {"runs", fitted.used}, {"left_out", fitted.left_out}};
+  out["calibrations"] = Json::array();
+  for (const FittedCalibration& one : fitted.calibrations) {
+    out["calibrations"].push_back({{"name", one.calibration.name},
+                                   {"base", one.base},
+                                   {"fitted_to", one.calibration.fitted_to},
+                                   {"runs", one.runs},
+                                   {"median_error_in_fold", one.median},
+                                   {"time_band", one.calibration.time_band},
+                                   {"rates", rates_json(one.rates)}});
+  }
+  return out.dump(2) + "\n";
+}
+
+std::string learned_json(std::span<const LearnedRates> all, std::span<const std::string> left_out) {
+  Json out{{"schema", 1}, {"left_out", std::vector<std::string>(left_out.begin(), left_out.end())}};
+  out["calibrations"] = Json::array();
+  for (const LearnedRates& one : all) {
+    Json runs = Json::array();
+    for (const LearnedRun& run : one.learned.runs) {
+      runs.push_back({{"report", run.name},
+                      {"measured_seconds", run.measured.in(kSecond)},
+                      {"before_seconds", run.before.in(kSecond)},
+                      {"error_before", run.before / run.measured - 1},
+                      {"after_seconds", run.after.in(kSecond)},
+                      {"error_after", run.after / run.measured - 1}});
+    }
+    const Calibration& calibration = one.learned.calibration;
+    out["calibrations"].push_back({{"name", calibration.name},
+                                   {"cores", one.cores > 0 ? Json(one.cores) : Json(nullptr)},
+                                   {"fitted_to", calibration.fitted_to},
+                                   {"time_band", calibration.time_band},
+                                   {"runs", std::move(runs)},
+                                   {"rates", rates_json(one.learned.rates)}});
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace echelon

@@ -1,0 +1,233 @@
+#include "report/json/json.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/json/json_io.hpp"
+#include "core/plan/plan_fields.hpp"
+#include "core/plan/plan_json_io.hpp"
+#include "report/json/candidate_json_io.hpp"
+
+namespace echelon {
+
+namespace {
+
+template <class T>
+void put(Json& object, const char* key, const std::optional<T>& value) {
+  if (value) object[key] = *value;
+}
+
+/// Only what was pinned; an axis that is not there was searched.
+Json constraints_json(const PlanConstraints& pinned) {
+  Json out = Json::object();
+  put(out, "tp", pinned.tp);
+  put(out, "cp", pinned.cp);
+  if (pinned.cp_comm) out["cp_comm"] = name_of(*pinned.cp_comm);
+  if (pinned.rank_order) out["rank_order"] = name_of(*pinned.rank_order);
+  put(out, "offload_optimizer", pinned.offload_optimizer);
+  put(out, "ep", pinned.ep);
+  put(out, "etp", pinned.etp);
+  put(out, "dp", pinned.dp);
+  put(out, "pp", pinned.pp);
+  put(out, "vpp", pinned.vpp);
+  put(out, "microbatch", pinned.microbatch);
+  put(out, "zero", pinned.zero);
+  put(out, "shard_group", pinned.shard_group);
+  put(out, "sequence_parallel", pinned.sequence_parallel);
+  if (pinned.recompute) out["recompute"] = name_of(*pinned.recompute);
+  put(out, "recompute_layers", pinned.recompute_layers);
+  put(out, "selective_layers", pinned.selective_layers);
+  put(out, "layers_per_stage", pinned.layers_per_stage);
+  if (pinned.schedule) out["schedule"] = name_of(*pinned.schedule);
+  put(out, "overlap_dp", pinned.overlap_dp);
+  put(out, "overlap_tp", pinned.overlap_tp);
+  put(out, "overlap_pp", pinned.overlap_pp);
+  if (pinned.bucket) out["bucket_bytes"] = whole_bytes(*pinned.bucket);
+  return out;
+}
+
+Json near_miss_json(const PlanRequest& request, const NearestInfeasible& miss) {
+  return Json{{"stage", miss.stage},
+              {"missing_bytes", whole_bytes(miss.missing)},
+              {"fix", miss.fix},
+              {"plan", plan_json(miss.candidate.plan, request.job.global_batch)}};
+}
+
+Json rejected_json(const PlanRequest& request, const SearchOutcome& report) {
+  Json list = Json::array();
+  for (const RejectionCount& rejection : report.rejected) {
+    Json nearest{{"detail", rejection.nearest},
+                 {"stage", nullptr},
+                 {"missing_bytes", nullptr},
+                 {"fix", nullptr},
+                 {"plan", nullptr}};
+    if (rejection.reason == RejectionReason::memory && !report.nearest_infeasible.empty()) {
+      nearest.update(near_miss_json(request, report.nearest_infeasible.front()));
+    }
+    list.push_back({{"reason", name_of(rejection.reason)},
+                    {"count", rejection.count},
+                    {"nearest", std::move(nearest)}});
+  }
+  return list;
+}
+
+Json timing_json(const Timing& timing) {
+  const double seconds = std::max(timing.elapsed.in(kSecond), 1e-9);
+  return Json{{"seconds", timing.elapsed.in(kSecond)},
+              {"configurations_per_second", static_cast<double>(timing.configurations) / seconds}};
+}
+
+/// b − a of every number that both objects hold under the same key.
+Json difference(const Json& a, const Json& b) {
+  Json out = Json::object();
+  for (const auto& [key, value] : a.items()) {
+    if (!value.is_number() || !b.contains(key) || !b[key].is_number()) continue;
+    if (value.is_number_integer())
+      out[key] = b[key].get<std::int64_t>() - value.get<std::int64_t>();
+    else
+      out[key] = b[key].get<double>() - value.get<double>();
+  }
+  return out;
+}
+
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+/// Indices of the candidates whose step cannot be told from the winner's, the winner's own first.
+Json tied_json(const SearchResult& choice) {
+  Json out = Json::array();
+  const std::vector<Candidate>& all = choice.report.candidates;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (tied(all.front().prediction.time, all[i].prediction.time,
+             choice.request.calibration.time_band)) {
+      out.push_back(i);
+    }
+  }
+  return out;
+}
+
+/// The front as candidates, each on its own number of GPUs.
+Json front_json(const SearchResult& choice, const Provenance& provenance) {
+  Json out = Json::array();
+  PlanRequest request = choice.request;
+  for (const ParetoPoint& plan : choice.front) {
+    request.cluster = plan.cluster;
+    out.push_back(candidate_json(request, plan.candidate, provenance));
+  }
+  return out;
+}
+
+/// GPU counts of a search with --gpus-at-most.
+Json counts_json(const SearchResult& choice) {
+  Json out = Json::array();
+  for (const GpuCountResult& count : choice.counts) {
+    Json entry{{"gpus", count.gpus}, {"fits", count.best.has_value()}, {"why_none", nullptr}};
+    if (!count.best) entry["why_none"] = count.why_none;
+    if (count.best) {
+      entry["plan"] = plan_json(count.best->plan, choice.request.job.global_batch);
+      entry["step_seconds"] = count.best->prediction.time.step.in(kSecond);
+      entry["objective_value"] = count.key.value;
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+}  // namespace
+
+Json certificate_json(const SearchOutcome& report) {
+  const auto simulated =
+      std::count_if(report.candidates.begin(), report.candidates.end(),
+                    [](const Candidate& c) { return c.simulated_step.has_value(); });
+  Json open = Json::array();
+  for (const OpenSplits& each : report.open_splits) {
+    open.push_back({{"kind", name_of(each.kind)}, {"tuples", each.tuples}, {"gap", each.gap}});
+  }
+  return Json{{"proved_optimal", report.proved()},
+              {"gap", report.gap},
+              {"tuples", report.counts.tuples},
+              {"pruned_by_memory", report.counts.too_large},
+              {"pruned_by_bound", report.counts.bounded},
+              {"priced", report.counts.priced},
+              {"simulated", simulated},
+              {"splits_not_searched", std::move(open)}};
+}
+
+Json request_json(const PlanRequest& request, const Provenance& provenance) {
+  return Json{{"schema", kReportSchema},
+              {"version", provenance.version},
+              {"model", request.model.name},
+              {"parameters", request.model.parameters()},
+              {"cluster", provenance.cluster},
+              {"gpus", request.cluster.gpus()},
+              {"gpu", request.cluster.gpu().name},
+              {"seq", request.job.sequence},
+              {"global_batch", request.job.global_batch},
+              {"precision", request.job.precision.name},
+              {"flash_attention", request.job.flash_attention},
+              {"token_budget", or_null(request.job.token_budget)},
+              {"stack", request.stack.name},
+              {"calibration", request.calibration.name},
+              {"usable_memory_bytes", whole_bytes(request.usable_memory())},
+              {"top", request.top},
+              {"exhaustive", request.exhaustive},
+              {"objective", name_of(request.objective)},
+              {"gpus_at_most", request.gpus_at_most ? Json(*request.gpus_at_most) : Json(nullptr)},
+              {"critical_batch", or_null(request.economics.critical_batch)},
+              {"constraints", constraints_json(request.constraints)},
+              {"assumptions", request.assumptions}};
+}
+
+std::string search_json(const SearchResult& choice, const Provenance& provenance,
+                        const Timing& timing) {
+  const PlanRequest& request = choice.request;
+  const SearchOutcome& report = choice.report;
+  Json candidates = Json::array();
+  for (const Candidate& candidate : report.candidates) {
+    candidates.push_back(candidate_json(request, candidate, provenance));
+  }
+  Json nearest_infeasible = Json::array();
+  for (const NearestInfeasible& miss : report.nearest_infeasible) {
+    nearest_infeasible.push_back(near_miss_json(request, miss));
+  }
+  const Candidate* winner = report.winner();
+  Json document{{"schema", kReportSchema}, {"request", request_json(request, provenance)}};
+  document["winner"] =
+      winner != nullptr ? candidate_json(request, *winner, provenance) : Json(nullptr);
+  document["candidates"] = std::move(candidates);
+  document["tied"] = tied_json(choice);
+  document["pareto"] = front_json(choice, provenance);
+  if (request.gpus_at_most) document["gpu_counts"] = counts_json(choice);
+  document["rejected"] = rejected_json(request, report);
+  document["near_misses"] = std::move(nearest_infeasible);
+  document["certificate"] = certificate_json(report);
+  document["timing"] = timing_json(timing);
+  return dumped(document);
+}
+
+std::string predict_json(const PlanRequest& request, const Candidate& candidate,
+                         const Provenance& provenance) {
+  Json document = candidate_json(request, candidate, provenance);
+  document["assumptions"] = request.assumptions;
+  return dumped(document);
+}
+
+std::string compare_json(const PlanWithPrediction& a, const PlanWithPrediction& b) {
+  const Json left = candidate_json(a.plan, {});
+  const Json right = candidate_json(b.plan, {});
+  Json memory = difference(left["memory"], right["memory"]);
+  Json differing = Json::array();  // fields of the plan, as CSV files name them
+  for (const PlanField* field : differing_fields(a.plan.plan, b.plan.plan)) {
+    differing.push_back(field->key);
+  }
+  return dumped({{"schema", kReportSchema},
+                 {"a", {{"name", a.name}, {"note", a.note}, {"candidate", left}}},
+                 {"b", {{"name", b.name}, {"note", b.note}, {"candidate", right}}},
+                 {"delta",
+                  {{"plan", difference(left["plan"], right["plan"])},
+                   {"differing", std::move(differing)},
+                   {"memory", std::move(memory)},
+                   {"time", difference(left["time"], right["time"])},
+                   {"throughput", difference(left["throughput"], right["throughput"])}}}});
+}
+
+}  // namespace echelon

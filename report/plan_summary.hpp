@@ -1,0 +1,39 @@
+// One plan at a glance: the figures a window shows large, each with what it means.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/search.hpp"
+#include "report/terminal_style.hpp"
+
+namespace echelon {
+
+/// One figure: "MFU", "47.5 %", "470 of 989 TFLOP/s per GPU", and how it is defined.
+struct StatTile {
+  std::string name;
+  std::string value;
+  std::string detail;
+  std::string formula;
+  Paint paint = Paint::plain;  ///< good, warning, bad where the figure is one of these
+};
+
+/// Step, tokens per second, MFU, bubble, memory, and days with money. `best` is the plan to compare
+/// with, on the same question; may be null.
+[[nodiscard]] std::vector<StatTile> stat_tiles_of(const PlanRequest& request,
+                                                  const Candidate& candidate,
+                                                  const Candidate* best);
+
+/// Whether it fits, what it costs against `best`, what limits it and what kind of number this is,
+/// each a sentence.
+struct PlanSummary {
+  std::string fits;
+  bool good = false;    ///< it fits
+  std::string against;  ///< "" without a best plan
+  std::string limit;
+  std::string evidence;
+};
+[[nodiscard]] PlanSummary summary_of(const PlanRequest& request, const Candidate& candidate,
+                                     const Candidate* best);
+
+}  // namespace echelon

@@ -1,0 +1,388 @@
+// The chain of a plan as sentences, one step after the other.
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "core/base/parse_quantity.hpp"
+#include "planner/economics.hpp"
+#include "report/explain.hpp"
+#include "report/format.hpp"
+#include "report/text/table.hpp"
+#include "report/text/text.hpp"
+
+namespace echelon {
+
+namespace {
+
+std::string lower_case(std::string text) {
+  if (text.starts_with("ZeRO")) return text;
+  if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') {
+    text[0] = static_cast<char>(text[0] - 'A' + 'a');
+  }
+  return text;
+}
+
+bool fits(const ChainStep& step) { return step.plan && step.plan->fits; }
+
+std::string words_of(MemoryCategory category) {
+  switch (category) {
+    case MemoryCategory::weights: return "the weights";
+    case MemoryCategory::gradients: return "the gradients";
+    case MemoryCategory::optimizer: return "the optimizer's state";
+    case MemoryCategory::activations: return "the activations";
+    case MemoryCategory::buffers: return "the buffers";
+  }
+  return "memory";
+}
+
+std::string title_of(const ChainStep& step, Technique technique) {
+  switch (technique) {
+    case Technique::one_gpu: return "One GPU";
+    case Technique::data_parallel:
+      return fmt::format("Data parallel on {} GPUs", grouped(step.gpus));
+    case Technique::recompute: return "Recompute activations";
+    case Technique::zero:
+      return step.zero > 0 ? fmt::format("ZeRO {}", step.zero) : std::string("Any ZeRO stage");
+    case Technique::tensor: return "Tensor parallel";
+    case Technique::pipeline: return "Pipeline";
+    case Technique::interleaving: return "Interleave the pipeline";
+    case Technique::context: return "Context parallel";
+    case Technique::experts: return "Expert parallel";
+    case Technique::offload: return "Offload the optimizer";
+    case Technique::everything: return "All axes at once";
+  }
+  return {};
+}
+
+std::string title_of(const ChainStep& step) {
+  const std::string title = title_of(step, step.technique);
+  if (step.also == Technique::interleaving) return "Interleaved " + lower_case(title);
+  return step.also ? title + " and " + lower_case(title_of(step, *step.also)) : title;
+}
+
+/// What the technique does, as an answer to what the step before lacked.
+std::string idea_of(Technique technique) {
+  switch (technique) {
+    case Technique::one_gpu: return "The whole model, the batch in accumulated microbatches.";
+    case Technique::data_parallel: return "Each GPU holds everything and takes its own samples.";
+    case Technique::recompute: return "keep each layer's input and compute the rest again";
+    case Technique::zero: return "split over the data parallel ranks";
+    case Technique::tensor: return "split every matrix over GPUs that NVLink joins";
+    case Technique::pipeline: return "give each group of GPUs some of the layers";
+    case Technique::interleaving: return "several small groups of layers per GPU";
+    case Technique::context: return "split every sequence over GPUs";
+    case Technique::experts: return "give each GPU some of the experts";
+    case Technique::offload: return "keep its states in host memory";
+    case Technique::everything: return "let every choice differ";
+  }
+  return {};
+}
+
+/// "recompute falls from 2.11 s to 0 s": the part that a technique shrinks most, or "".
+std::string gain_of(const Candidate& before, const Candidate& after) {
+  const std::vector<TimePart> was = parts_of(before.prediction.time.parts);
+  const std::vector<TimePart> is = parts_of(after.prediction.time.parts);
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < was.size(); ++i) {
+    if (was[i].time - is[i].time > was[best].time - is[best].time) best = i;
+  }
+  if (was[best].time <= is[best].time) return {};
+  return fmt::format("{} falls from {} to {}", was[best].name, duration(was[best].time),
+                     duration(is[best].time));
+}
+
+std::string capitalised(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') {
+    text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  }
+  return text;
+}
+
+/// Why this technique comes next: what presses, or what it gains.
+std::string why_of(const PlanRequest& request, const ChainStep& before, const ChainStep& step) {
+  const std::string idea = capitalised(idea_of(step.technique));
+  if (step.technique == Technique::data_parallel) return idea;
+  if (!before.plan) return idea + ".";
+  if (!fits(before)) {
+    const MemoryCategory presses = before.pressing->category;
+    if (step.technique == Technique::recompute && presses != MemoryCategory::activations) {
+      return fmt::format("What is left: {}.", idea_of(step.technique));
+    }
+    const bool one = before.pressing->category == MemoryCategory::optimizer;
+    return fmt::format("{} {} ({}): {}.", capitalised(words_of(before.pressing->category)),
+                       one ? "presses" : "press", with_gib(before.pressing->bytes),
+                       idea_of(step.technique));
+  }
+  if (!step.plan) return idea + ".";
+  const std::string gain = gain_of(*before.plan, *step.plan);
+  const bool slower = step.plan->prediction.time.step > before.plan->prediction.time.step;
+  if (step.technique == Technique::everything && slower) {
+    return request.objective == Objective::step_time
+               ? "What the flags pin holds here; without it the step before would do."
+               : fmt::format("The objective is {}, not the step.", name_of(request.objective));
+  }
+  if (step.technique == Technique::everything) {
+    return fmt::format("{}: no technique alone leads there{}{}.", idea, gain.empty() ? "" : "; ",
+                       gain);
+  }
+  const std::string what =
+      step.also ? fmt::format("{}; {}. The two gain most now", idea, idea_of(*step.also))
+                : idea + ". It gains most now";
+  return fmt::format("{}{}{}.", what, gain.empty() ? "" : ": ", gain);
+}
+
+/// "2.1 years for 2 T tokens", where a budget was given.
+std::string for_budget(const PlanRequest& request, Seconds step) {
+  const Economics money = economics_of(request, step);
+  if (!money.time_for_budget) return {};
+  return fmt::format(", {} for {} tokens", duration(*money.time_for_budget),
+                     human_count(*request.job.token_budget));
+}
+
+std::string result_of(const PlanRequest& request, const ChainStep* before, const ChainStep& step) {
+  if (!step.plan) return "No legal plan: " + step.illegal + ".";
+  const MemoryPrediction& memory = step.plan->prediction.memory;
+  const Seconds time = step.plan->prediction.time.step;
+  if (!step.plan->fits) {
+    std::string out = fmt::format("Short of {}", with_gib(step.missing));
+    if (step.plan->plan.pp > 1) out += fmt::format(" on stage {}", step.stage);
+    out += fmt::format(": {} needed, {} usable; {} take{} {}.", with_gib(memory.peak_reserved),
+                       with_gib(request.usable_memory()), words_of(step.pressing->category),
+                       step.pressing->category == MemoryCategory::optimizer ? "s" : "",
+                       with_gib(step.pressing->bytes));
+    if (step.technique == Technique::one_gpu) {
+      out += fmt::format(" With memory enough a step would take {}{}.", duration(time),
+                         for_budget(request, time));
+    }
+    return out;
+  }
+  std::string out =
+      fmt::format("Fits with {} to spare; {} a step{}",
+                  with_gib(request.usable_memory() - memory.peak_reserved), duration(time),
+                  step.technique == Technique::one_gpu ? for_budget(request, time) : "");
+  if (before != nullptr && fits(*before)) {
+    const Seconds was = before->plan->prediction.time.step;
+    out += was / time >= 2 ? fmt::format(", {:.3g} times as fast", was / time)
+                           : fmt::format(" ({})", signed_percent(time / was - 1));
+  }
+  return out + "; " + words_of(step.limit) + ".";
+}
+
+std::string chain_text(const PlanRequest& request, const std::vector<ChainStep>& chain,
+                       const TextStyle& style) {
+  std::string out = heading("From one GPU to this plan", style);
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const ChainStep& step = chain[i];
+    const ChainStep* before = i > 0 ? &chain[i - 1] : nullptr;
+    out +=
+        folded(painted(title_of(step), Paint::bold, style), fmt::format("{:>3}  ", i + 1), style);
+    const std::string why =
+        before != nullptr ? why_of(request, *before, step) : idea_of(step.technique);
+    out += folded(why, "     ", style);
+    if (i > 0 && step.plan) {
+      out +=
+          folded(painted(described(step.plan->plan, style), Paint::accent, style), "     ", style);
+    }
+    const std::string result = result_of(request, before, step);
+    out += folded(painted(result, fits(step) ? Paint::good : Paint::bad, style), "     ", style);
+  }
+  return out;
+}
+
+std::string layout_text(const Explanation& explanation, const TextStyle& style) {
+  if (explanation.layout.empty()) return {};
+  const ClusterTopology& cluster = explanation.choice.request.cluster;
+  Table table({{"axis", Table::Align::left, 0},
+               {"ranks"},
+               {"NVLink domains", Table::Align::right, 2},
+               {"sent per GPU"},
+               {"time alone"},
+               {"tp outermost, others innermost", Table::Align::right, 1}});
+  for (const AxisLayout& axis : explanation.layout) {
+    const std::string elsewhere = axis.domains == axis.other_domains
+                                      ? std::string("the same")
+                                      : fmt::format("{} over {}", duration(axis.elsewhere),
+                                                    counted(axis.other_domains, "domain"));
+    table.add({std::string(name_of(axis.axis)), std::to_string(axis.ranks),
+               std::to_string(axis.domains), with_gib(axis.sent), duration(axis.placed),
+               elsewhere});
+  }
+  std::string out = heading("Layout on the network, per step", style) + table.text(style);
+  const AxisLayout& first = explanation.layout.front();
+  if (first.axis == Axis::tp && first.domains == 1 && first.other_domains > 1) {
+    out +=
+        folded(fmt::format("tp is innermost: {} neighbouring GPUs share one NVLink domain of {}. "
+                           "Spread over {} domains its collectives would take {:.1f} times as "
+                           "long.",
+                           first.ranks, cluster.domain_gpus(), first.other_domains,
+                           first.elsewhere / first.placed),
+               "  ", style);
+  }
+  return out;
+}
+
+/// The parts of two steps side by side, largest difference first.
+std::string parts_text(const Candidate& winner, const Candidate& asked, const TextStyle& style) {
+  Table table({{"", Table::Align::left, 0}, {"best"}, {"asked"}, {"difference"}});
+  const std::vector<TimePart> a = parts_of(winner.prediction.time.parts);
+  const std::vector<TimePart> b = parts_of(asked.prediction.time.parts);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].time == Seconds{} && b[i].time == Seconds{}) continue;
+    const Seconds more = b[i].time - a[i].time;
+    table.add({std::string(a[i].name), duration(a[i].time), duration(b[i].time),
+               Cell(signed_duration(more), more > Seconds{}   ? Paint::bad
+                                           : more < Seconds{} ? Paint::good
+                                                              : Paint::plain)});
+  }
+  const Seconds best = winner.prediction.time.step;
+  const Seconds other = asked.prediction.time.step;
+  table.add(
+      {Cell("step", Paint::bold), duration(best), duration(other), signed_duration(other - best)});
+  table.add({"memory", with_gib(winner.prediction.memory.peak_reserved),
+             with_gib(asked.prediction.memory.peak_reserved), ""});
+  return table.text(style);
+}
+
+/// "2.95 s more tp communication": the part that costs most more, or "".
+std::string loss_of(const Candidate& winner, const Candidate& other) {
+  const std::vector<TimePart> a = parts_of(winner.prediction.time.parts);
+  const std::vector<TimePart> b = parts_of(other.prediction.time.parts);
+  std::size_t worst = 0;
+  for (std::size_t i = 1; i < a.size(); ++i) {
+    if (b[i].time - a[i].time > b[worst].time - a[worst].time) worst = i;
+  }
+  const Seconds more = b[worst].time - a[worst].time;
+  if (more <= Seconds{}) return {};
+  return fmt::format("{} more {}", duration(more), a[worst].name);
+}
+
+std::string neighbor_text(const PlanRequest& request, const WhyNot& answer,
+                          const TextStyle& style) {
+  if (!answer.neighbor) {
+    return folded("No plan near it fits either.", "  ", style);
+  }
+  const Candidate& near = *answer.neighbor;
+  return folded(
+      fmt::format("{}, {} away: {} a step, {} to spare", described(near.plan, style),
+                  counted(answer.changes, "changed value"), duration(near.prediction.time.step),
+                  with_gib(request.usable_memory() - near.prediction.memory.peak_reserved)),
+      "nearest that fits  ", style);
+}
+
+std::string verdict_text(const PlanRequest& request, const Candidate* winner, const WhyNot& answer,
+                         const TextStyle& style) {
+  const auto best_with_it = [&] {
+    return folded(painted(described(answer.asked->plan, style), Paint::accent, style),
+                  "best with it       ", style);
+  };
+  switch (answer.verdict) {
+    case WhyNot::Verdict::illegal:
+      return folded(fmt::format("{} ({}).", answer.rule->detail, name_of(answer.rule->reason)),
+                    "not legal          ", style) +
+             neighbor_text(request, answer, style);
+    case WhyNot::Verdict::too_large:
+      return folded(painted(fmt::format("stage {} is short of {}: it needs {}, {} may be used",
+                                        answer.stage, with_gib(answer.missing),
+                                        with_gib(answer.asked->prediction.memory.peak_reserved),
+                                        with_gib(request.usable_memory())),
+                            Paint::bad, style),
+                    "does not fit       ", style) +
+             folded(painted(described(answer.asked->plan, style), Paint::accent, style),
+                    "smallest with it   ", style) +
+             neighbor_text(request, answer, style);
+    case WhyNot::Verdict::winner: return folded("It is the best plan.", "", style);
+    case WhyNot::Verdict::slower:
+    case WhyNot::Verdict::better: break;
+  }
+  if (winner == nullptr) {
+    return best_with_it() + folded("It fits; what the request pins does not.", "", style);
+  }
+  const double slower = answer.asked->prediction.time.step / winner->prediction.time.step - 1;
+  const bool better = answer.verdict == WhyNot::Verdict::better;
+  std::string verdict = signed_percent(slower) + " a step";
+  if (const std::string loss = loss_of(*winner, *answer.asked); !better && !loss.empty()) {
+    verdict += ", mostly " + loss;
+  }
+  if (better) verdict += ": better than the best that the request's own flags allow";
+  if (answer.tied) verdict += "; too close to call, measure both";
+  return best_with_it() +
+         folded(verdict, better ? "better             " : "slower             ", style) + "\n" +
+         parts_text(*winner, *answer.asked, style);
+}
+
+std::string beginning(const Explanation& explanation, const TextStyle& style) {
+  const PlanRequest& request = explanation.choice.request;
+  std::string out = job_text(request, style);
+  if (const Candidate* winner = explanation.choice.report.winner()) {
+    out += headline(request, *winner, "best plan", style);
+    out += folded(proof_of(explanation.choice.report), "proof      ", style);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string words_of(const Limit& limit) {
+  const std::string share = percent(limit.share);
+  switch (limit.bottleneck) {
+    case Bottleneck::memory: return "memory is the limit";
+    case Bottleneck::batch: return "the batch is the limit";
+    case Bottleneck::shapes: return "the shapes of the model are the limit";
+    case Bottleneck::compute: return "compute itself takes " + share + " of the step";
+    case Bottleneck::recompute: return "computing again takes " + share + " of the step";
+    case Bottleneck::bandwidth:
+      return "communication that nothing hides takes " + share + " of the step";
+    case Bottleneck::fill_drain:
+      return "filling and draining the pipeline takes " + share + " of the step";
+    case Bottleneck::imbalance:
+      return "stages that wait for slower ones idle for " + share + " of the step";
+    case Bottleneck::overhead: return "optimizer and host take " + share + " of the step";
+  }
+  return {};
+}
+
+std::string explain_text(const Explanation& explanation, const TextStyle& style) {
+  const PlanRequest& request = explanation.choice.request;
+  std::string out = beginning(explanation, style) + chain_text(request, explanation.chain, style);
+  if (explanation.choice.report.winner() == nullptr) {
+    out += "\n" + nearest_infeasible_text(request, explanation.choice.report, style);
+  }
+  out += layout_text(explanation, style);
+  if (const Candidate* winner = explanation.choice.report.winner()) {
+    out += sensitivities_text(request, *winner, explanation.sensitivities, style);
+  }
+  return out + assumptions_text(request, style);
+}
+
+std::string explain_briefly(const Explanation& explanation, const TextStyle& style) {
+  const PlanRequest& request = explanation.choice.request;
+  const Candidate* winner = explanation.choice.report.winner();
+  if (winner == nullptr) return nearest_infeasible_text(request, explanation.choice.report, style);
+  std::string out = headline(request, *winner, "best plan", style).substr(1);
+  if (!explanation.choice.report.proved()) {
+    out += folded(proof_of(explanation.choice.report), "proof      ", style);
+  }
+  if (const Sensitivity* best = most_valuable(explanation.sensitivities)) {
+    out += folded(buys_most_sentence(*best, request), "buys most  ", style);
+  }
+  return out;
+}
+
+std::string verdict_text(const Explanation& explanation, const WhyNotAnswer& asked,
+                         const TextStyle& style) {
+  const SearchOutcome& report = explanation.choice.report;
+  std::string out = heading("Why not " + asked.asked, style) +
+                    verdict_text(explanation.choice.request, report.winner(), asked.answer, style);
+  if (asked.answer.verdict == WhyNot::Verdict::winner && !report.proved()) {
+    out += folded("Not proved: " + open_splits_of(report), "", style);
+  }
+  return out;
+}
+
+std::string why_not_text(const Explanation& explanation, const WhyNotAnswer& asked,
+                         const TextStyle& style) {
+  return beginning(explanation, style) + verdict_text(explanation, asked, style);
+}
+
+}  // namespace echelon

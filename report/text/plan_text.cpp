@@ -1,0 +1,324 @@
+// One plan: headline, memory by stage and category, time part by part.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/base/parse_quantity.hpp"
+#include "planner/economics.hpp"
+#include "report/format.hpp"
+#include "report/plan_files.hpp"
+#include "report/text/table.hpp"
+#include "report/text/text.hpp"
+
+namespace echelon {
+
+namespace {
+
+/// "475", "0.067".
+std::string teraflops(FlopsPerSecond rate) {
+  constexpr double kFew = 10;
+  const double value = rate.in(1_TFLOPS);
+  return value < kFew ? fmt::format("{:.2g}", value) : fmt::format("{:.0f}", value);
+}
+
+/// "0", or "1-6" for neighbours that are alike.
+struct StageRange {
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+
+template <class T>
+std::vector<StageRange> equal_ranges(const std::vector<T>& stages) {
+  std::vector<StageRange> ranges;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    if (!ranges.empty() && stages[ranges.back().first] == stages[s])
+      ranges.back().last = s;
+    else
+      ranges.push_back({s, s});
+  }
+  return ranges;
+}
+
+std::string stage_name(const StageRange& range) {
+  if (range.first == range.last) return std::to_string(range.first);
+  return fmt::format("{}-{}", range.first, range.last);
+}
+
+/// Width of the longest bar beside a name, a number and a share.
+int bar_columns(const TextStyle& style) {
+  constexpr int kOthers = 45;
+  return std::clamp(style.width - kOthers, 10, 40);
+}
+
+/// "2 T tokens in 23.1 days, 24.3 with failures, 74 k USD at 2 USD per GPU hour".
+std::string economics_line(const PlanRequest& request, const Candidate& candidate) {
+  const Economics money = economics_of(request, candidate.prediction.time.step);
+  if (!money.time_for_budget) return {};
+  std::string line = fmt::format("{} tokens in {}", human_count(*request.job.token_budget),
+                                 duration(*money.time_for_budget));
+  if (money.token_factor > 1) {
+    line +=
+        fmt::format(" ({:.2f} times as many tokens, for the batch is {:.2g} of the critical one)",
+                    money.token_factor, money.token_factor - 1);
+  }
+  if (money.expected_time)
+    line += fmt::format(", {} with failures", duration(*money.expected_time));
+  if (money.for_budget) {
+    line += fmt::format(", {} USD at {:.2f} USD per GPU hour",
+                        human_count(money.expected_dollars.value_or(*money.for_budget).in(kDollar)),
+                        request.cluster.price_per_gpu_hour()->in(kDollar));
+  }
+  return line;
+}
+
+/// Failures and checkpoints, where they are known and asked for.
+std::string failures_line(const PlanRequest& request) {
+  if (!request.job.token_budget && request.objective != Objective::goodput) return {};
+  const std::optional<Goodput> failures = goodput_of(request);
+  if (!failures) return {};
+  return fmt::format(
+      "{} of the time is useful: a failure every {}, a checkpoint of {} every {} takes {}, a "
+      "restart "
+      "{}",
+      percent(failures->fraction), duration(failures->mtbf), with_gib(failures->checkpoint),
+      duration(failures->interval), duration(failures->write), duration(failures->restart));
+}
+
+std::string memory_line(const PlanRequest& request, const Candidate& candidate,
+                        const TextStyle& style) {
+  const MemoryPrediction& memory = candidate.prediction.memory;
+  const Bytes usable = request.usable_memory();
+  const std::string kept = request.max_memory
+                               ? fmt::format("limit {} set by --max-memory", with_gib(usable))
+                               : fmt::format("{} kept free", with_gib(request.kept_free()));
+  std::string line = fmt::format("{} of {} at the peak, {} reserved; {}; ", with_gib(memory.peak),
+                                 with_gib(memory.capacity), with_gib(memory.peak_reserved), kept);
+  const Bytes spare = usable - memory.peak_reserved;
+  if (candidate.fits) return line + painted(with_gib(spare) + " to spare", Paint::good, style);
+  return line + painted(with_gib(-spare) + " too much", Paint::bad, style);
+}
+
+/// One kind of stage: categories as rows, with their shares, like the table of times.
+std::string memory_by_category(const Prediction& costs, const TextStyle& style) {
+  const MemoryUnit unit = memory_unit(costs.peak);
+  Table table({{"", Table::Align::left, 0}, {""}, {""}, {"", Table::Align::left, 1}});
+  for (const MemoryPart& part : parts_of(costs.stages.front())) {
+    const double share = part.bytes / costs.peak;
+    table.add({std::string(part.name), unit.of(part.bytes), percent(share),
+               Cell(bar(share, bar_columns(style), style), Paint::accent)});
+  }
+  table.add({Cell("total", Paint::bold), Cell(unit.of(costs.peak), Paint::bold), "", ""});
+  return table.text(style);
+}
+
+/// Stages as rows; of very long pipelines the first, the fullest and the last.
+std::string memory_by_stage(const Prediction& costs, const std::vector<StageRange>& ranges,
+                            const TextStyle& style) {
+  constexpr std::size_t kMostRows = 16;
+  const MemoryUnit unit = memory_unit(costs.peak);
+  // What is small goes into one column where the width is short, so that the parts still add up.
+  constexpr int kAllColumns = 98;
+  const bool whole = style.width >= kAllColumns;
+  std::vector<Table::Column> columns = {{"stage", Table::Align::left, 0},
+                                        {"weights", Table::Align::right, 1},
+                                        {"gradients", Table::Align::right, 1},
+                                        {"optimizer", Table::Align::right, 1},
+                                        {"activations"}};
+  if (whole)
+    columns.insert(columns.end(), {{"workspace"}, {"communication"}, {"CUDA context"}});
+  else
+    columns.push_back({"other"});
+  columns.push_back({"total"});
+  Table table(std::move(columns));
+  std::size_t left_out = 0;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const StageRange& range = ranges[i];
+    const MemoryBreakdown& stage = costs.stages[range.first];
+    const bool fullest = stage.total() == costs.peak;
+    const bool at_an_end = i < kMostRows / 2 || i + kMostRows / 4 >= ranges.size();
+    if (ranges.size() > kMostRows && !fullest && !at_an_end) {
+      left_out += range.last - range.first + 1;
+      continue;
+    }
+    std::vector<Cell> row = {stage_name(range)};
+    for (const Bytes part : {stage.weights, stage.gradients, stage.optimizer, stage.activations}) {
+      row.emplace_back(unit.of(part));
+    }
+    if (whole) {
+      for (const Bytes part : {stage.workspace, stage.communication, stage.context}) {
+        row.emplace_back(unit.of(part));
+      }
+    } else {
+      row.emplace_back(unit.of(stage.workspace + stage.communication + stage.context));
+    }
+    row.emplace_back(unit.of(stage.total()), fullest ? Paint::bold : Paint::plain);
+    table.add(std::move(row));
+  }
+  std::string out = table.text(style);
+  if (left_out > 0) {
+    out += folded(fmt::format("{} between them are left out; --json lists all.",
+                              counted(static_cast<std::int64_t>(left_out), "stage")),
+                  "  ", style);
+  }
+  return out;
+}
+
+/// What each stage does and waits for; of very long pipelines the first and the last.
+std::string time_by_stage(const Prediction& costs, bool in_seconds, const TextStyle& style) {
+  constexpr std::size_t kMostRows = 16;
+  Table table({{"stage", Table::Align::left, 0},
+               {"compute", Table::Align::right, 1},
+               {"communication"},
+               {"fill/drain"},
+               {"imbalance"},
+               {"other", Table::Align::right, 1},
+               {"idle"}});
+  const auto told = [&](Seconds time) {
+    return in_seconds ? fmt::format("{:.3f}", time.in(kSecond))
+                      : fmt::format("{:.2f}", time.in(1_ms));
+  };
+  const std::vector<StageRange> ranges = equal_ranges(costs.stage_times);
+  std::size_t left_out = 0;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const bool at_an_end = i < kMostRows / 2 || i + kMostRows / 2 >= ranges.size();
+    if (!at_an_end) {
+      left_out += ranges[i].last - ranges[i].first + 1;
+      continue;
+    }
+    const StageTime& stage = costs.stage_times[ranges[i].first];
+    table.add({stage_name(ranges[i]), told(stage.compute + stage.recompute),
+               told(stage.communication_wait), told(stage.fill_drain), told(stage.imbalance),
+               told(stage.optimizer + stage.host + stage.data),
+               percent(stage.idle() / stage.total())});
+  }
+  std::string out = heading(fmt::format("Time of each stage, {}", in_seconds ? "s" : "ms"), style) +
+                    table.text(style);
+  if (left_out > 0) {
+    out += folded(fmt::format("{} between them are left out; --json lists all.",
+                              counted(static_cast<std::int64_t>(left_out), "stage")),
+                  "  ", style);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string shell_quoted(std::string_view word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_./,:=+@%").find(c) != std::string_view::npos;
+  });
+  if (plain) return std::string(word);
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string job_text(const PlanRequest& request, const TextStyle& style) {
+  const ClusterTopology& cluster = request.cluster;
+  const std::string_view times = glyph("×", "x", style);
+  const std::string machine =
+      cluster.nodes() > 1
+          ? fmt::format("{} nodes {} {}", grouped(cluster.nodes()), times, cluster.gpus_per_node())
+          : std::string("1 node");
+  std::string out = folded(
+      fmt::format("{} ({} parameters) on {} {} ({}, {})",
+                  painted(request.model.name, Paint::bold, style),
+                  human_count(static_cast<double>(request.model.parameters())),
+                  counted(cluster.gpus(), "GPU"), cluster.gpu().name, cluster.name(), machine),
+      "", style);
+  out += folded(
+      fmt::format("sequence {}, global batch {} = {} tokens, {}, {} attention, stack {}",
+                  grouped(request.job.sequence), counted(request.job.global_batch, "sequence"),
+                  human_count(request.job.tokens_per_step()), request.job.precision.name,
+                  request.job.flash_attention ? "flash" : "materialised", request.stack.name),
+      "", style);
+  return out;
+}
+
+std::string headline(const PlanRequest& request, const Candidate& candidate, std::string_view title,
+                     const TextStyle& style) {
+  const PlanCosts& p = candidate.prediction;
+  const FlopsPerSecond peak = request.cluster.gpu().peak(request.job.precision.compute);
+  const std::string_view dash = glyph("–", "-", style);
+  std::string out = "\n" + folded(painted(described(candidate.plan, style), Paint::accent, style),
+                                  fmt::format("{:<11}", title), style);
+  out += folded(
+      fmt::format("{} ({} {} {}, {}), {} tokens/s, {} per GPU",
+                  painted(duration(p.time.step), Paint::bold, style), duration(p.time.low), dash,
+                  duration(p.time.high), name_of(p.evidence), human_count(p.tokens_per_second),
+                  human_count(p.tokens_per_second / request.cluster.gpus())),
+      "step       ", style);
+  if (candidate.simulated_step && candidate.plan.pp > 1) {
+    out += folded(fmt::format("{} event by event ({})", duration(*candidate.simulated_step),
+                              signed_percent(*candidate.simulated_step / p.time.step - 1)),
+                  "simulated  ", style);
+  }
+  out += folded(
+      fmt::format("{} = {} TFLOP/s per GPU (6N + 12LhT FLOPs per token) of {} "
+                  "(dense {})",
+                  painted(percent(p.mfu), Paint::bold, style), teraflops(p.model_flops_per_gpu),
+                  teraflops(peak), name_of(request.job.precision.compute)),
+      "MFU        ", style);
+  out += folded(memory_line(request, candidate, style), "memory     ", style);
+  const std::string money = economics_line(request, candidate);
+  if (!money.empty()) out += folded(money, "training   ", style);
+  const std::string failures = failures_line(request);
+  if (!failures.empty()) out += folded(failures, "goodput    ", style);
+  return out;
+}
+
+std::string memory_text(const Prediction& costs, const TextStyle& style) {
+  const std::vector<StageRange> ranges = equal_ranges(costs.stages);
+  return heading(std::string("Memory of one GPU, ") + memory_unit(costs.peak).name, style) +
+         (ranges.size() == 1 ? memory_by_category(costs, style)
+                             : memory_by_stage(costs, ranges, style));
+}
+
+std::string time_text(const Prediction& costs, const TextStyle& style) {
+  const Seconds step = costs.time.total();
+  const bool in_seconds = step >= 1_s;
+  Table table({{"", Table::Align::left, 0}, {""}, {""}, {"", Table::Align::left, 1}});
+  for (const TimePart& part : parts_of(costs.time)) {
+    if (part.time == Seconds{}) continue;
+    const double share = part.time / step;
+    table.add({std::string(part.name),
+               in_seconds ? fmt::format("{:.3f} s", part.time.in(kSecond))
+                          : fmt::format("{:.2f} ms", part.time.in(1_ms)),
+               percent(share), Cell(bar(share, bar_columns(style), style), Paint::accent)});
+  }
+  const bool stages = costs.stage_times.size() > 1;
+  std::string out =
+      heading(stages ? "Time of one step, mean of the stages" : "Time of one step", style) +
+      table.text(style);
+  if (stages) out += time_by_stage(costs, in_seconds, style);
+  return out;
+}
+
+std::string assumptions_text(const PlanRequest& request, const TextStyle& style) {
+  if (request.assumptions.empty()) return {};
+  std::string out = heading("Assumed", style);
+  for (const std::string& sentence : request.assumptions) {
+    out += folded(sentence, std::string("  ") + std::string(glyph("• ", "* ", style)), style);
+  }
+  return out;
+}
+
+std::string predict_text(const PlanRequest& request, const Candidate& candidate,
+                         const TextStyle& style) {
+  const Prediction costs = prediction_of(candidate);
+  std::string out = job_text(request, style) + headline(request, candidate, "plan", style);
+  out += memory_text(costs, style);
+  if (!candidate.fits) {
+    const MemoryPrediction& memory = candidate.prediction.memory;
+    out += folded(
+        fmt::format("Does not fit: stage {} needs {}, {} may be used.", memory.tightest_stage,
+                    with_gib(memory.peak_reserved), with_gib(request.usable_memory())),
+        "  ", style);
+  }
+  return out + time_text(costs, style) + assumptions_text(request, style);
+}
+
+}  // namespace echelon

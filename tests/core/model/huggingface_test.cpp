@@ -1,0 +1,314 @@
+// config.json files as they are published, in old and new spellings.
+#include <string>
+#include <vector>
+
+#include "core/json/json_io.hpp"
+#include "core/model/model_io.hpp"
+#include "tests/places.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace echelon;
+
+namespace {
+
+std::string config_text(const std::string& name) {
+  return slurp(ECHELON_SOURCE_DIR "/tests/core/model/configs/" + name + ".json");
+}
+
+ModelSpec config(const std::string& name) {
+  const Result<ModelSpec> model = parse_model(config_text(name), name + ".json");
+  INFO(name << ": " << (model ? "" : model.error().message()));
+  REQUIRE(model.ok());
+  return *model;
+}
+
+/// A published configuration with one key changed (an absent value removes it).
+Result<ModelSpec> changed(const std::string& name, const std::string& key, const Json& value) {
+  Json document = Json::parse(config_text(name));
+  document[key] = value;
+  return parse_model(document.dump(), "config.json");
+}
+
+Result<ModelSpec> without(const std::string& name, const std::string& key) {
+  Json document = Json::parse(config_text(name));
+  REQUIRE(document.erase(key) == 1);
+  return parse_model(document.dump(), "config.json");
+}
+
+bool says(const Error& error, const std::string& part) {
+  INFO(error.message());
+  return error.message().find(part) != std::string::npos;
+}
+
+Error refusal_of(const Result<ModelSpec>& model) {
+  REQUIRE_FALSE(model.ok());
+  CHECK(model.error().kind == Error::Kind::input);
+  return model.error();
+}
+
+}  // namespace
+
+TEST_CASE("a published config.json gives the shapes of the catalog") {
+  const std::pair<const char*, const char*> same[] = {{"gpt2-old", "gpt2"},
+                                                      {"gpt2-xl", "gpt2-xl"},
+                                                      {"llama-7b-old", "llama-7b"},
+                                                      {"llama2-7b-null-kv", "llama2-7b"},
+                                                      {"llama2-70b", "llama2-70b"},
+                                                      {"llama3.2-1b", "llama3.2-1b"},
+                                                      {"mistral-7b-v0.1", "mistral-7b"},
+                                                      {"qwen2-0.5b", "qwen2-0.5b"},
+                                                      {"qwen2-72b", "qwen2-72b"},
+                                                      {"qwen3-4b", "qwen3-4b"},
+                                                      {"gemma-2b", "gemma-2b"},
+                                                      {"gemma2-9b", "gemma2-9b"},
+                                                      {"gemma3-1b", "gemma3-1b"},
+                                                      {"phi-1_5", "phi-1.5"},
+                                                      {"phi-2", "phi-2"},
+                                                      {"phi-3-mini", "phi-3-mini"},
+                                                      {"bloom-7b1", "bloom-7b1"}};
+  for (const auto& [file, name] : same) {
+    ModelSpec read = config(file);
+    const ModelSpec known = *load_model(name);
+    INFO(model_to_json(read) << model_to_json(known));
+    CHECK(read.name == file);
+    read.name = known.name;
+    read.source = known.source;
+    CHECK(read == known);
+  }
+}
+
+TEST_CASE("configurations beyond the catalog have the published counts") {
+  CHECK(config("mistral-7b-v0.3").parameters() == 7'248'023'552);
+  CHECK(config("phi-4-mini").parameters() == 3'836'021'760);
+  CHECK(config("gemma3-12b-multimodal").parameters() == 11'766'034'176);  // its language model
+}
+
+TEST_CASE("Llama: old files without key-value heads, context length or model_type") {
+  const ModelSpec old = config("llama-7b-old");
+  CHECK(old.kv_heads == 32);
+  CHECK(old.max_positions == 2048);
+  CHECK(config("llama2-7b-null-kv").architecture == "llama");  // from architectures[0]
+  const ModelSpec biased = *changed("llama2-70b", "attention_bias", true);
+  CHECK(biased.qkv_bias);
+  CHECK(biased.attention_output_bias);
+  CHECK(changed("llama2-70b", "mlp_bias", true)->mlp_bias);
+  CHECK(changed("llama2-70b", "head_dim", 64)->head_dim == 64);
+}
+
+TEST_CASE("GPT-2: n_inner overrides four times the width") {
+  CHECK(config("gpt2-xl").ffn_hidden == 6400);
+  CHECK(changed("gpt2-xl", "n_inner", 5000)->ffn_hidden == 5000);
+  CHECK(config("gpt2-old").max_positions == 1024);  // spelled n_ctx
+  CHECK(config("gpt2-xl").hidden_dropout == 0.1);
+  CHECK(changed("gpt2-xl", "attn_pdrop", 0.0)->attention_dropout == 0);
+}
+
+TEST_CASE("Mistral: the window is on every layer, or null") {
+  CHECK(config("mistral-7b-v0.1").windowed_layers == 32);
+  CHECK(config("mistral-7b-v0.3").sliding_window == 0);
+  CHECK(config("mistral-7b-v0.3").windowed_layers == 0);
+  CHECK(changed("mistral-7b-v0.1", "head_dim", 160)->head_dim == 160);
+}
+
+TEST_CASE("Qwen: the window needs its switch, and starts after the full layers") {
+  CHECK(config("qwen2-0.5b").sliding_window == 0);
+  Json document = Json::parse(config_text("qwen2-0.5b"));
+  document["use_sliding_window"] = true;
+  document["sliding_window"] = 4096;
+  document["max_window_layers"] = 20;
+  const ModelSpec windowed = *parse_model(document.dump(), "config.json");
+  CHECK(windowed.sliding_window == 4096);
+  CHECK(windowed.windowed_layers == 4);
+  document["use_sliding_window"] = false;
+  CHECK(parse_model(document.dump(), "config.json")->windowed_layers == 0);
+  document["use_sliding_window"] = true;
+  document["max_window_layers"] = 24;
+  CHECK(parse_model(document.dump(), "config.json")->windowed_layers == 0);
+}
+
+TEST_CASE("Qwen3 normalises queries and keys and states its head width") {
+  CHECK(config("qwen3-4b").qk_norm);
+  CHECK(config("qwen3-4b").head_dim == 128);
+  CHECK(refusal_of(without("qwen3-4b", "head_dim")).where == "config.json at /head_dim");
+}
+
+TEST_CASE("Gemma: both spellings of the activation, and heads wider than the model") {
+  CHECK(config("gemma-2b").activation == Activation::gelu);
+  CHECK(changed("gemma-2b", "hidden_activation", "gelu_pytorch_tanh")->activation ==
+        Activation::gelu);
+  CHECK(config("gemma2-9b").query_width() == 4096);  // 16 heads of 256; hidden is 3584
+  CHECK(config("gemma2-9b").windowed_layers == 21);
+}
+
+TEST_CASE("Gemma 3: one layer in six is global, by rule or by list") {
+  CHECK(config("gemma3-1b").windowed_layers == 22);
+  const ModelSpec nested = config("gemma3-12b-multimodal");
+  CHECK(nested.layers == 48);
+  CHECK(nested.vocab == 262'208);
+  CHECK(nested.windowed_layers == 40);
+  Json types = Json::array();
+  for (int i = 0; i < 26; ++i) types.push_back(i < 3 ? "sliding_attention" : "full_attention");
+  CHECK(changed("gemma3-1b", "layer_types", types)->windowed_layers == 3);
+  types.push_back("full_attention");
+  CHECK(refusal_of(changed("gemma3-1b", "layer_types", types)).where ==
+        "config.json at /layer_types");
+  types.erase(26);
+  types[0] = "linear_attention";
+  CHECK_FALSE(changed("gemma3-1b", "layer_types", types).ok());
+}
+
+TEST_CASE("an error inside text_config points there") {
+  Json document = Json::parse(config_text("gemma3-12b-multimodal"));
+  document["text_config"]["hidden_size"] = "wide";
+  CHECK(refusal_of(parse_model(document.dump(), "config.json")).where ==
+        "config.json at /text_config/hidden_size");
+  document["text_config"] = 3;
+  CHECK_FALSE(parse_model(document.dump(), "config.json").ok());
+}
+
+TEST_CASE("Phi: one norm, biases everywhere, also on the head") {
+  const ModelSpec phi = config("phi-2");
+  CHECK(phi.parallel_block);
+  CHECK(phi.head_bias);
+  CHECK(phi.hidden_dropout == 0.1);
+  CHECK(changed("phi-2", "qk_layernorm", true)->parameters() ==
+        phi.parameters() + 32 * 2 * 2 * 80);  // gain and bias over 80, for q and k
+}
+
+TEST_CASE("Nemotron: squared ReLU without a gate, LayerNorm") {
+  const ModelSpec model = config("nemotron-4b");
+  CHECK(model.activation == Activation::squared_relu);
+  CHECK_FALSE(model.gated_mlp);
+  CHECK(model.normalization == Normalization::layer_norm);
+}
+
+TEST_CASE("a dense family's name does not hide experts") {
+  CHECK(says(refusal_of(changed("llama2-70b", "num_local_experts", 8)), "mixture-of-experts"));
+  CHECK(says(refusal_of(changed("llama2-70b", "n_routed_experts", 64)), "mixture-of-experts"));
+  CHECK(changed("llama2-70b", "num_local_experts", 1).ok());
+}
+
+TEST_CASE("encoders are refused as not decoder-only") {
+  for (const char* type : {"bert", "roberta", "t5", "bart"}) {
+    INFO(type);
+    CHECK(says(refusal_of(changed("llama2-70b", "model_type", type)), "decoder-only"));
+  }
+  CHECK(says(refusal_of(changed("llama2-70b", "is_encoder_decoder", true)), "decoder-only"));
+}
+
+TEST_CASE("an unknown architecture names the nearest and lists the known") {
+  const Error error = refusal_of(changed("llama2-70b", "model_type", "lama"));
+  CHECK(error.where == "config.json at /model_type");
+  CHECK(says(error, "unknown architecture 'lama'"));
+  CHECK(says(error, "did you mean 'llama'?"));
+  CHECK(says(error, "gpt2, llama, mistral, qwen2, qwen3"));
+  CHECK_FALSE(says(refusal_of(changed("llama2-70b", "model_type", "rwkv")), "did you mean"));
+  CHECK_FALSE(changed("llama2-70b", "model_type", 7).ok());
+  Json unnamed = Json::parse(config_text("llama2-70b"));
+  unnamed.erase("model_type");
+  unnamed["architectures"] = {"RwkvForCausalLM"};
+  CHECK(says(refusal_of(parse_model(unnamed.dump(), "c")), "RwkvForCausalLM"));
+  unnamed.erase("architectures");
+  CHECK(says(refusal_of(parse_model(unnamed.dump(), "c")), "'model_type' is missing"));
+}
+
+TEST_CASE("a missing or ill-typed key of a foreign file is pointed at") {
+  for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads",
+                          "intermediate_size", "vocab_size", "max_position_embeddings"}) {
+    const std::string pointer = "config.json at /" + std::string(key);
+    CHECK(refusal_of(without("llama2-70b", key)).where == pointer);
+    CHECK(refusal_of(changed("llama2-70b", key, "64")).where == pointer);
+    CHECK(refusal_of(changed("llama2-70b", key, nullptr)).where == pointer);
+    CHECK(refusal_of(changed("llama2-70b", key, 0)).where == pointer);
+    CHECK(refusal_of(changed("llama2-70b", key, 1e18)).where == pointer);
+  }
+  CHECK_FALSE(changed("llama2-70b", "tie_word_embeddings", "yes").ok());
+  CHECK_FALSE(changed("llama2-70b", "hidden_act", "mish").ok());
+  CHECK(refusal_of(without("mistral-7b-v0.1", "num_key_value_heads")).where ==
+        "config.json at /num_key_value_heads");
+}
+
+TEST_CASE("contradictory shapes of a foreign file are pointed at by its own keys") {
+  CHECK(refusal_of(changed("llama2-70b", "num_key_value_heads", 7)).where ==
+        "config.json at /num_key_value_heads");
+  CHECK(refusal_of(changed("llama2-70b", "hidden_size", 8190)).where ==
+        "config.json at /num_attention_heads");
+  CHECK(refusal_of(changed("gpt2-xl", "n_head", 24)).where == "config.json at /n_head");
+}
+
+TEST_CASE("foreign keys that do not change shapes do not refuse a file") {
+  CHECK(changed("llama2-70b", "some_future_key", Json::object()).ok());
+}
+
+TEST_CASE("constants of a config.json, in every spelling") {
+  const auto constants = [](const Result<ModelSpec>& model) {
+    REQUIRE(model.ok());
+    return *model->constants;
+  };
+  CHECK(constants(config("mistral-7b-v0.3")).rope.theta == 1e6);
+  CHECK(constants(config("mistral-7b-v0.3")).norm_epsilon == 1e-5);
+  CHECK(constants(changed("gpt2-xl", "layer_norm_epsilon", 1e-3)).norm_epsilon == 1e-3);
+  // In rope_parameters since transformers 5, beside rope_scaling before; inside wins.
+  const Json theta = {{"rope_theta", 7e4}, {"rope_type", "default"}};
+  CHECK(constants(changed("llama2-70b", "rope_parameters", theta)).rope.theta == 7e4);
+  CHECK(constants(changed("mistral-7b-v0.3", "rope_scaling", theta)).rope.theta == 7e4);
+  const RotaryEmbedding llama = config("llama3.2-1b").constants->rope;
+  CHECK(llama.scaling == RopeScaling::llama3);
+  CHECK(llama.factor == 32);
+  const Json linear = {{"type", "linear"}, {"factor", 2.0}};
+  CHECK(constants(changed("llama2-70b", "rope_scaling", linear)).rope ==
+        RotaryEmbedding{.theta = 10'000, .scaling = RopeScaling::linear, .factor = 2});
+  // Without its own, yarn's attention factor is 0.1·ln(factor) + 1, its context the model's.
+  const Json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  const RotaryEmbedding stretched = constants(changed("llama2-70b", "rope_scaling", yarn)).rope;
+  CHECK(stretched.attention_factor == Approx(1.138629436111989).epsilon(1e-15));
+  CHECK(stretched.original_positions == 4096);
+  CHECK(config("deepseek-v3").constants->rope.attention_factor == 1);  // a quotient of two
+  const Json mute = {{"rope_type", "llama3"}, {"factor", 8.0}};
+  CHECK(says(refusal_of(changed("llama2-70b", "rope_scaling", mute)), "low_freq_factor"));
+  CHECK(says(refusal_of(changed("llama2-70b", "rope_scaling", 3)), "rope_scaling"));
+}
+
+TEST_CASE("missing constants are those of the family's own configuration class") {
+  CHECK(without("llama2-70b", "rms_norm_eps")->constants->norm_epsilon == 1e-6);
+  CHECK(without("mistral-7b-v0.3", "rope_theta")->constants->rope.theta == 1e4);
+  CHECK(without("mixtral-8x7b", "rope_theta")->constants->rope.theta == 1e6);
+  CHECK(without("mixtral-8x7b", "rms_norm_eps")->constants->norm_epsilon == 1e-5);
+  CHECK(without("phi-3-mini", "rms_norm_eps")->constants->norm_epsilon == 1e-5);
+  CHECK(without("gpt2-xl", "layer_norm_epsilon")->constants->norm_epsilon == 1e-5);
+  CHECK(without("nemotron-4b", "partial_rotary_factor")->constants->rope.rotated_part == 0.5);
+  CHECK(without("phi-2", "partial_rotary_factor")->constants->rope.rotated_part == 0.5);
+  CHECK(without("gpt-oss-20b", "rope_theta")->constants->rope.theta == 150'000);
+  CHECK(config("phi-4-mini").constants->rope.rotated_part == 0.75);
+}
+
+TEST_CASE("what changes the numbers and has no field is named") {
+  const auto others = [](const Result<ModelSpec>& model) {
+    REQUIRE(model.ok());
+    return model->constants->other_arithmetic;
+  };
+  for (const char* file :
+       {"gpt2-old", "gpt2-xl", "llama-7b-old", "llama2-70b", "llama3.2-1b", "mistral-7b-v0.1",
+        "mistral-7b-v0.3", "qwen2-0.5b", "qwen2-72b", "qwen3-4b", "phi-3-mini"}) {
+    INFO(file);
+    CHECK(others(config(file)).empty());
+  }
+  using Texts = std::vector<std::string>;
+  CHECK(others(changed("llama2-70b", "embedding_multiplier", 12.0)) ==
+        Texts{"the key 'embedding_multiplier' of its config.json, which is not known"});
+  CHECK(others(changed("qwen2-0.5b", "quantization_config", {{"bits", 4}})).size() == 1);
+  for (const Json& unused : {Json(nullptr), Json(false), Json::object(), Json::array(), Json("")}) {
+    CHECK(others(changed("llama2-70b", "attn_logit_softcapping", unused)).empty());
+  }
+  CHECK(others(changed("llama2-70b", "temperature", 0.7)).empty());  // of generated text
+  CHECK(others(config("gemma2-9b")) == Texts{"word embeddings multiplied by the root of the hidden "
+                                             "width",
+                                             "gains of norms counted from one",
+                                             "attention scores capped at 50",
+                                             "logits capped at 30"});
+  CHECK(others(without("gemma2-9b", "final_logit_softcapping")).size() == 4);  // the class's own
+  CHECK(others(changed("gemma2-9b", "final_logit_softcapping", nullptr)).size() == 3);
+  CHECK(others(changed("llama2-70b", "hidden_act", "gelu")).size() == 1);
+  CHECK(others(changed("gpt2-xl", "activation_function", "gelu_fast")).empty());
+}

@@ -1,0 +1,123 @@
+#include "core/plan/plan_fields.hpp"
+
+#include <set>
+#include <string>
+
+#include "core/plan/plan_file.hpp"
+#include "tests/core/plan/any_plan_file.hpp"
+#include "tests/core/plan/one_field_changed.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+TEST_CASE("a change of any field of a plan is found, and as that field alone") {
+  const ParallelPlan plan = plain_plan();
+  CHECK(differing_fields(plan, plan).empty());
+  CHECK(chosen_differences(plan, plan).empty());
+  std::set<std::string_view> keys;
+  for (const PlanField& field : plan_fields()) {
+    CAPTURE(field.key);
+    const ParallelPlan other = with_changed(field, plan);
+    CHECK_FALSE(plan == other);
+    REQUIRE(differing_fields(plan, other).size() == 1);
+    CHECK(differing_fields(plan, other).front() == &field);
+    REQUIRE(chosen_differences(plan, other).size() == 1);
+    CHECK(chosen_differences(plan, other).front() == &field);
+    CHECK(value_text(field, plan) != value_text(field, other));
+    CHECK(flag_text(field, plan) != flag_text(field, other));
+    CHECK(keys.insert(field.key).second);
+  }
+}
+
+TEST_CASE("what follows from another change by default is no choice") {
+  ParallelPlan plan = plain_plan();
+  plan.recompute = Recompute::none;
+  plan.recompute_layers = {0, 0};
+  const auto chosen = [&](const ParallelPlan& other) {
+    std::string keys;
+    for (const PlanField* field : chosen_differences(plan, other))
+      keys += std::string(field->key) + " ";
+    return keys;
+  };
+  ParallelPlan other = plan;
+  other.dp = 8;
+  other.shard_group = 16;
+  CHECK(chosen(other) == "dp ");
+  other.shard_group = 8;  // half of the ranks: somebody asked for it
+  CHECK(chosen(other) == "dp shard_group ");
+  other = plan;
+  other.pp = 4;
+  other.layers_per_stage = {8, 8, 8, 8};
+  other.recompute_layers = {0, 0, 0, 0};
+  CHECK(chosen(other) == "pp ");
+  other = plan;
+  other.vpp = 2;
+  other.schedule = ScheduleKind::interleaved;
+  other.overlap_pp = true;
+  CHECK(chosen(other) == "vpp ");
+  other = plan;
+  other.tp = 1;
+  other.sequence_parallel = false;
+  CHECK(chosen(other) == "tp ");
+  other = plan;
+  other.recompute = Recompute::full;
+  other.recompute_layers = {16, 16};
+  CHECK(chosen(other) == "recompute ");
+  other.recompute_layers = {16, 15};
+  CHECK(chosen(other) == "recompute recompute_layers ");
+}
+
+TEST_CASE("plans that differ in an empty way only are told apart all the same") {
+  const ParallelPlan plan = plain_plan();
+  ParallelPlan other = plan;
+  other.selective_layers = {0, 0};
+  CHECK(chosen_differences(plan, other).size() == 1);
+}
+
+TEST_CASE("flags of a plan are spelled as they are given") {
+  ParallelPlan plan = plain_plan();
+  plan.offload_optimizer = 0.5;
+  plan.overlap_pp = true;
+  plan.bucket = 25_MB;
+  std::string all;
+  for (const PlanField& field : plan_fields()) {
+    all += std::string(field.flag) + "=" + flag_text(field, plan) + " ";
+  }
+  for (const char* part :
+       {"tp=2 ", "sequence-parallel=true ", "recompute=full ", "recompute-layers=8,8 ",
+        "schedule=1f1b ", "cp-comm=p2p ", "rank-order=tp-cp-ep-dp-pp ", "offload=optimizer=0.5 ",
+        "overlap=dp,pp ", "bucket=25000000 "}) {
+    CAPTURE(part, all);
+    CHECK(all.find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("a plan file holds every field") {
+  Numbers draw(3);
+  PlanFile file = any_plan_file(draw);
+  file.plan = plain_plan();
+  file.predicted.stages.resize(2);
+  file.predicted.stage_times.clear();
+  const auto program_of = [](const PlanFile& f) {
+    return "echelon-schedule 1\npipeline " + std::string(name_of(f.plan.schedule)) + " ranks " +
+           std::to_string(f.plan.pp) + " chunks " + std::to_string(f.plan.vpp) + " microbatches " +
+           std::to_string(f.plan.microbatches_rounded_up(f.job.global_batch)) + " units 1\n";
+  };
+  for (const PlanField& field : plan_fields()) {
+    CAPTURE(field.key);
+    PlanFile changed = file;
+    changed.plan = with_changed(field, file.plan);
+    if (changed.plan.pp != file.plan.pp) {
+      changed.plan.layers_per_stage = {11, 11, 10};
+      changed.plan.recompute_layers = {1, 1, 1};
+      changed.predicted.stages.resize(3);
+    }
+    // Only a mix has counts of its own.
+    if (field.is(&ParallelPlan::selective_layers)) changed.plan.recompute = Recompute::mixed;
+    changed.program = program_of(changed);
+    const Result<PlanFile> back = parse_plan_file(plan_file_to_json(changed), "p.json");
+    INFO((back ? std::string() : back.error().message()));
+    REQUIRE(back.ok());
+    CHECK(back->plan == changed.plan);
+  }
+}

@@ -1,0 +1,97 @@
+#include <set>
+#include <string>
+
+#include "core/plan/cost.hpp"
+#include "core/plan/job.hpp"
+#include "core/plan/parallel_plan.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+double bytes_per_parameter(const char* name) {
+  const PrecisionRecipe recipe = find_precision(name).value();
+  return recipe.weight + recipe.gradient + recipe.main_gradient + recipe.master + recipe.moments;
+}
+
+}  // namespace
+
+TEST_CASE("bytes per parameter are those the stacks document") {
+  CHECK(bytes_per_parameter("bf16:textbook") == 12);          // 2 + 2 + 8
+  CHECK(bytes_per_parameter("bf16:adam-fp32-master") == 18);  // Megatron: 6 + 12
+  CHECK(bytes_per_parameter("bf16:deepspeed-zero") == 16);    // ZeRO: 2 + 2 + 12
+  CHECK(bytes_per_parameter("bf16:fsdp-fp32-shards") == 16);  // fp32 weight, gradient, moments
+  CHECK(bytes_per_parameter("bf16:nanotron") == 20);          // 2 + 2 + 4 + 12
+  CHECK(bytes_per_parameter("bf16:adam-bf16-states") == 14);
+  CHECK(bytes_per_parameter("bf16:adam-8bit") == 12.03125);  // 10 + 2 · (1 + 4/256)
+  CHECK(bytes_per_parameter("fp16:adam-fp32-master") == 18);
+  CHECK(bytes_per_parameter("fp8:adam-fp32-master") == 18);
+  CHECK(bytes_per_parameter("fp32") == 16);
+}
+
+TEST_CASE("a dtype alone names its usual recipe") {
+  CHECK(find_precision("bf16")->name == "bf16:adam-fp32-master");
+  CHECK(find_precision("fp16")->name == "fp16:adam-fp32-master");
+  CHECK(find_precision("fp8")->name == "fp8:adam-fp32-master");
+  CHECK(find_precision("fp32")->name == "fp32");
+}
+
+TEST_CASE("every recipe is found by its name, has a source, and computes in the dtype it names") {
+  std::set<std::string> names;
+  for (const PrecisionRecipe& recipe : precision_recipes()) {
+    INFO(recipe.name);
+    CHECK(names.insert(recipe.name).second);
+    CHECK(find_precision(recipe.name).value() == recipe);
+    CHECK_FALSE(recipe.source.empty());
+    CHECK(recipe.name.starts_with(name_of(recipe.compute)));
+    CHECK(recipe.weight + recipe.master >= 2);  // somewhere the weights are kept
+    CHECK(recipe.gradient + recipe.main_gradient >= 2);
+  }
+}
+
+TEST_CASE("an unknown precision offers the nearest and lists all") {
+  const Result<PrecisionRecipe> recipe = find_precision("bf61");
+  REQUIRE_FALSE(recipe.ok());
+  CHECK(recipe.error().hint == "did you mean 'bf16'?");
+  CHECK(recipe.error().expected.find("bf16:deepspeed-zero") != std::string::npos);
+  CHECK_FALSE(find_precision("").ok());
+  CHECK_FALSE(find_precision("BF16:").ok());
+}
+
+TEST_CASE("an element is as wide as its dtype") {
+  CHECK(width_of(Dtype::fp32) == 4);
+  CHECK(width_of(Dtype::bf16) == 2);
+  CHECK(width_of(Dtype::fp16) == 2);
+  CHECK(width_of(Dtype::fp8) == 1);
+}
+
+TEST_CASE("recompute policies and schedules are read by the names they print") {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    CHECK(parse_recompute(name_of(recompute), "--recompute").value() == recompute);
+  }
+  for (const ScheduleKind schedule : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
+                                      ScheduleKind::interleaved, ScheduleKind::zero_bubble_h1}) {
+    CHECK(parse_schedule(name_of(schedule), "--schedule").value() == schedule);
+  }
+  const Result<Recompute> recompute = parse_recompute("selectiv", "--recompute");
+  REQUIRE_FALSE(recompute.ok());
+  CHECK(recompute.error().message() ==
+        "--recompute: unknown recompute policy 'selectiv'; expected one of none, selective, full, "
+        "mixed; "
+        "did you mean 'selective'?");
+  CHECK_FALSE(parse_schedule("2f2b-zero", "--schedule").ok());
+}
+
+TEST_CASE("evidence has names") {
+  CHECK(name_of(Evidence::measured) == "measured");
+  CHECK(name_of(Evidence::calibrated) == "calibrated");
+  CHECK(name_of(Evidence::extrapolated) == "extrapolated");
+}
+
+TEST_CASE("tokens of a step are sequence times batch, without overflow") {
+  TrainingJob job;
+  job.sequence = 1 << 20;
+  job.global_batch = std::int64_t{1} << 40;
+  CHECK(job.tokens_per_step() == 0x1p60);
+}

@@ -1,0 +1,27 @@
+#include "core/run/run_settings.hpp"
+
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+TEST_CASE("settings of a run are read as they were written") {
+  RunSettings s;
+  s.plan = "a plan.json";
+  s.steps = 7;
+  s.seed = 42;
+  s.resume = true;
+  s.deadline = Seconds{2.5};
+  s.clip = 0;
+  const Result<RunSettings> read = parse_run_settings(run_settings_to_json(s), "settings");
+  REQUIRE(read.ok());
+  CHECK(*read == s);
+  CHECK(*parse_run_settings(run_settings_to_json({}), "settings") == RunSettings{});
+}
+
+TEST_CASE("settings that cannot be are refused with their place") {
+  std::string text = run_settings_to_json({});
+  text.replace(text.find("\"steps\": 20"), 11, "\"steps\": 0");
+  const Result<RunSettings> read = parse_run_settings(text, "settings");
+  REQUIRE(!read.ok());
+  CHECK(read.error().message().starts_with("settings at /steps"));
+}

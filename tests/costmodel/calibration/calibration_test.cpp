@@ -1,0 +1,111 @@
+#include "costmodel/calibration/calibration_io.hpp"
+
+#include "core/base/embedded.hpp"
+#include "costmodel/calibration/calibration_fields.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+GpuSpec gpu(const char* cluster) { return ClusterTopology::load(cluster, 8).value().gpu(); }
+
+std::string pick(const char* cluster, const char* stack) {
+  return pick_calibration(gpu(cluster), find_framework(stack).value()).value().name;
+}
+
+}  // namespace
+
+TEST_CASE("every shipped calibration reads, and every rate of it has a source") {
+  for (const EmbeddedFile& file : embedded_calibrations()) {
+    INFO(file.name);
+    const Result<Calibration> c = parse_calibration(file.content, file.name);
+    REQUIRE(c.ok());
+    CHECK(c->name == file.name);
+    CHECK(c->gemm_efficiency > 0);
+    CHECK(c->sources.size() == calibration_fields().size());
+    for (const auto& source : c->sources) CHECK_FALSE(source.text.empty());
+    CHECK_FALSE(c->fitted_to.empty());
+  }
+}
+
+TEST_CASE("a fit for family and stack is preferred to priors of the stack, these to the family's") {
+  CHECK(pick("dgx-h100", "nanotron") == "hopper-nanotron");
+  CHECK(pick("dgx-h100", "megatron-core") == "hopper-megatron-core");
+  CHECK(pick("dgx-h200", "megatron-core") == "hopper-megatron-core");
+  CHECK(pick("dgx-h100", "deepspeed") == "prior-hopper-deepspeed");
+  CHECK(pick("dgx-a100", "megatron-2021") == "ampere-megatron-2021");
+  CHECK(pick("dgx-b200", "nanotron") == "blackwell");
+  CHECK(pick("rtx-4090", "echelon") == "ada");
+}
+
+TEST_CASE("priors have seen no run, whatever was fitted") {
+  const auto prior = [](const char* cluster, const char* stack) {
+    return prior_calibration(gpu(cluster), find_framework(stack).value()).value();
+  };
+  CHECK(prior("dgx-h100", "nanotron").name == "prior-hopper-nanotron");
+  CHECK(prior("dgx-h100", "megatron-core").name == "hopper");
+  CHECK(prior("dgx-a100", "megatron-2021").name == "prior-ampere-megatron-2021");
+  for (const EmbeddedFile& file : embedded_calibrations()) {
+    const Calibration c = parse_calibration(file.content, file.name).value();
+    const bool is_prior =
+        file.name.starts_with("prior-") || file.name.find('-') == std::string_view::npos;
+    INFO(file.name);
+    CHECK((c.evidence == Evidence::extrapolated) == is_prior);
+  }
+}
+
+TEST_CASE("a calibration survives being written and read") {
+  const Calibration c = pick_calibration(gpu("dgx-h100"), frameworks().front()).value();
+  const Result<Calibration> again = parse_calibration(calibration_to_json(c), "copy");
+  REQUIRE(again.ok());
+  CHECK(calibration_to_json(*again) == calibration_to_json(c));
+}
+
+TEST_CASE("a calibration that extends another changes only what it says") {
+  const Calibration base = parse_calibration(
+                               [] {
+                                 for (const EmbeddedFile& f : embedded_calibrations()) {
+                                   if (f.name == "hopper") return f.content;
+                                 }
+                                 return std::string_view{};
+                               }(),
+                               "hopper")
+                               .value();
+  const Result<Calibration> mine = parse_calibration(R"({"schema": 1, "kind": "calibration",
+      "name": "mine", "gpu": "hopper", "stack": "any", "evidence": "calibrated",
+      "fitted_to": "my runs", "extends": "hopper",
+      "rates": {"gemm_efficiency": {"value": 0.5, "unit": "ratio", "source": "me"}}})",
+                                                     "mine.json");
+  REQUIRE(mine.ok());
+  CHECK(mine->gemm_efficiency == 0.5);
+  CHECK(mine->nic_efficiency == base.nic_efficiency);
+  CHECK(mine->evidence == Evidence::calibrated);
+}
+
+TEST_CASE("a bad calibration names the place and what was expected") {
+  const auto message = [](const char* text) {
+    const Result<Calibration> c = parse_calibration(text, "c.json");
+    REQUIRE_FALSE(c.ok());
+    return c.error().message();
+  };
+  const std::string head =
+      R"({"schema": 1, "kind": "calibration", "name": "x", "gpu": "g", "stack": "any",
+          "evidence": "calibrated", "fitted_to": "runs", )";
+  CHECK(message((head + R"("rates": {}})").c_str()).find("kernel_speed_factor") !=
+        std::string::npos);
+  CHECK(message((head + R"("extends": "hoper", "rates": {}})").c_str()).find("hopper") !=
+        std::string::npos);
+  CHECK(message((head + R"("extends": "hopper", "rates": {"gemm_eficiency":
+      {"value": 1, "unit": "ratio", "source": "s"}}})")
+                    .c_str())
+            .find("gemm_efficiency") != std::string::npos);
+  CHECK(message((head + R"("extends": "hopper", "rates": {"gemm_efficiency":
+      {"value": 7, "unit": "ratio", "source": "s"}}})")
+                    .c_str())
+            .find("7") != std::string::npos);
+  CHECK(message((head + R"("extends": "hopper", "rates": {"kernel_fixed":
+      {"value": 7, "unit": "ms", "source": "s"}}})")
+                    .c_str())
+            .find("us") != std::string::npos);
+}

@@ -1,0 +1,99 @@
+// What a host that runs ahead of its device leaves allocated.
+#include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/cost_model.hpp"
+#include "costmodel/time/stage_model.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+struct HeldCase {
+  int pp = 4;
+  int layers = 5;  ///< of the first stage
+  int microbatches = 16;
+  int microbatch = 2;
+  int after = 2;
+};
+
+/// Tensors of full sequence length held on the first stage of a nanotron pipeline at tp 8.
+double tensors_held(const HeldCase& c) {
+  const ModelSpec model = load_model("llama2-7b").value();
+  const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8 * c.pp).value();
+  Framework stack = find_framework("nanotron").value();
+  stack.pending_after = c.after;
+  Calibration calibration = prior_calibration(cluster.gpu(), stack).value();
+  calibration.pending_collective_share = 1;
+  TrainingJob job;
+  job.sequence = 2048;
+  job.global_batch = c.microbatches * c.microbatch;
+  job.precision = find_precision(stack.default_precision).value();
+  ParallelPlan plan;
+  plan.tp = 8;
+  plan.pp = c.pp;
+  plan.microbatch = c.microbatch;
+  plan.sequence_parallel = true;
+  plan.layers_per_stage.assign(static_cast<std::size_t>(c.pp), c.layers);
+  plan.recompute_layers.assign(static_cast<std::size_t>(c.pp), 0);
+  const CostModel cost_model(model, job, cluster, stack, calibration);
+  const ShardingCosts costs = cost_model.sharding_costs(sharding_of(plan));
+  const StageModel stages(cost_model, plan, costs);
+  Stage first;
+  first.layers.dense = c.layers;
+  const Bytes tensor{2.0 * c.microbatch * 2048 * model.hidden};
+  return stages.held(first) / tensor;
+}
+
+}  // namespace
+
+// nanotron's 1B model, 5 layers on the first of 4 stages: 19 to 22 tensors in the published peaks.
+TEST_CASE("a filling pipeline holds two tensors per layer of all microbatches but two") {
+  CHECK(tensors_held({.pp = 4, .layers = 5}) == Approx(2 * 5 * 2));
+  CHECK(tensors_held({.pp = 3, .layers = 5}) == Approx(2 * 5));
+}
+
+TEST_CASE("with two stages the host waits in every microbatch and nothing is held") {
+  CHECK(tensors_held({.pp = 2, .layers = 10}) == 0);
+  CHECK(tensors_held({.pp = 1, .layers = 10}) == 0);
+  CHECK(tensors_held({.pp = 4, .layers = 5, .microbatches = 2}) == 0);
+}
+
+// 41 to 46 tensors, with 3 layers a stage as with 9, and whatever the microbatch.
+TEST_CASE("a full launch queue bounds what is held, whatever the depth and the microbatch") {
+  CHECK(tensors_held({.pp = 8, .layers = 5}) == Approx(45));
+  CHECK(tensors_held({.pp = 8, .layers = 9}) == Approx(45));
+  CHECK(tensors_held({.pp = 8, .layers = 9, .microbatch = 8}) == Approx(45));
+}
+
+TEST_CASE("a host that waits for nobody holds the tensors of its only microbatch in flight") {
+  CHECK(tensors_held({.pp = 1, .layers = 16, .after = 0}) == Approx(32));
+  CHECK(tensors_held({.pp = 1, .layers = 32, .after = 0}) == Approx(45));
+}
+
+TEST_CASE("what attention's deterministic backward works in is priced, in parts") {
+  const auto workspace = [](std::int64_t sequence, int microbatch, Bytes parts) {
+    const ModelSpec model = load_model("gpt2").value();
+    const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 1).value();
+    const Framework stack = find_framework("echelon").value();
+    Calibration calibration = prior_calibration(cluster.gpu(), stack).value();
+    calibration.attention_parts = parts;
+    TrainingJob job;
+    job.sequence = static_cast<int>(sequence);
+    job.global_batch = microbatch;
+    job.precision = find_precision(stack.default_precision).value();
+    ParallelPlan plan;
+    plan.microbatch = microbatch;
+    plan.layers_per_stage = {model.layers};
+    plan.recompute_layers = {0};
+    const CostModel cost_model(model, job, cluster, stack, calibration);
+    return cost_model.price(plan).memory.stages.front().workspace;
+  };
+  const auto parts_take = [&](std::int64_t sequence, int microbatch) {
+    return workspace(sequence, microbatch, 256_MiB) - workspace(sequence, microbatch, Bytes{});
+  };
+  CHECK(parts_take(1024, 64) == 192.375 * 1_MiB);  // 8 samples at a time
+  CHECK(parts_take(1024, 1) == 1.0 / 8 * 192.375 * 1_MiB);
+  CHECK(parts_take(32768, 1) == Bytes{});  // a head would take 2 GiB: other kernels do it
+}
+
+}  // namespace echelon

@@ -1,0 +1,90 @@
+#include "costmodel/time/rates.hpp"
+
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+TEST_CASE("a GEMM of whole waves and endless depth uses every core") {
+  CHECK(gemm_utilisation(256 * 132, 128, 1e9, 132, 192) == Approx(1.0).epsilon(1e-6));
+}
+
+TEST_CASE("one tile more than a wave wastes almost a wave") {
+  const double full = gemm_utilisation(256 * 132, 128, 1e9, 132, 0);
+  const double over = gemm_utilisation(256 * 133, 128, 1e9, 132, 0);
+  CHECK(over < 0.78 * full);
+}
+
+TEST_CASE("utilisation is positive and at most one, and a shallow product is slow") {
+  for (const double m : {1.0, 100.0, 4096.0}) {
+    for (const double k : {1.0, 64.0, 8192.0}) {
+      const double u = gemm_utilisation(m, 777, k, 108, 128);
+      CHECK(u > 0);
+      CHECK(u <= 1);
+    }
+  }
+  CHECK(gemm_utilisation(4096, 4096, 128, 108, 128) ==
+        Approx(gemm_utilisation(4096, 4096, 1e12, 108, 128) / 2));
+}
+
+TEST_CASE("a processor core multiplies blocks of any size, and pays for every number it moves") {
+  CHECK(gemm_utilisation(64, 3072, 768, 1, 0) == 1);
+  // Half of it where packing costs as much as the products; whichever of the three is small.
+  for (const auto& [m, n, k] : {std::tuple{10.0, 1e9, 1e9}, {1e9, 10.0, 1e9}, {1e9, 1e9, 10.0}}) {
+    CHECK(gemm_utilisation(m, n, k, 1, 10) == Approx(0.5));
+  }
+  CHECK(gemm_utilisation(40, 40, 40, 1, 10) == Approx(1 / 1.75));
+}
+
+TEST_CASE("fp64 has a peak and an efficiency of its own") {
+  GpuSpec rank;
+  rank.hbm = 50_GBps;
+  rank.fp32 = 0.2_TFLOPS;
+  rank.fp64 = 0.1_TFLOPS;
+  Calibration c;
+  c.gemm_efficiency = c.attention_forward = c.memory_efficiency = c.optimizer_efficiency = 0.5;
+  c.fp64_efficiency = 0.4;
+  const DeviceRates single = device_rates(rank, c, Dtype::fp32);
+  const DeviceRates wide = device_rates(rank, c, Dtype::fp64);
+  CHECK(wide.gemm / single.gemm == Approx(0.2));
+  CHECK(wide.attention_forward / single.attention_forward == Approx(0.2));
+  CHECK(wide.memory / single.memory == Approx(0.4));
+  CHECK(wide.optimizer / single.optimizer == Approx(1));
+}
+
+TEST_CASE("a thin product is bound by memory") {
+  DeviceRates rates;
+  rates.gemm = 989_TFLOPS;
+  rates.memory = 3000_GBps;
+  rates.sms = 132;
+  CHECK(gemm_time(8, 8192, 8192, 134_MB, rates).in(1_us) == Approx(134e6 / 3000e9 * 1e6));
+}
+
+TEST_CASE("every kernel pays its fixed time") {
+  DeviceRates rates;
+  rates.memory = 1000_GBps;
+  rates.kernel_fixed = 3_us;
+  CHECK(elementwise_time(1_MB, 2, rates).in(1_us) == Approx(1 + 6));
+}
+
+TEST_CASE("pace scales every device rate of the layers, and fp8 has an efficiency of its own") {
+  GpuSpec gpu;
+  gpu.hbm = 3000_GBps;
+  gpu.bf16 = 1000_TFLOPS;
+  gpu.fp8 = 2000_TFLOPS;
+  Calibration c;
+  c.kernel_speed_factor = 0.8;
+  c.gemm_efficiency = 0.5;
+  c.fp8_efficiency = 0.75;
+  c.attention_forward = 0.4;
+  c.memory_efficiency = 0.9;
+  c.kernel_fixed = 4_us;
+  const DeviceRates wide = device_rates(gpu, c, Dtype::bf16);
+  CHECK(wide.gemm.in(1_TFLOPS) == Approx(1000 * 0.8 * 0.5));
+  CHECK(wide.attention_forward.in(1_TFLOPS) == Approx(1000 * 0.8 * 0.4));
+  CHECK(wide.memory.in(1_GBps) == Approx(3000 * 0.8 * 0.9));
+  CHECK(wide.kernel_fixed.in(1_us) == Approx(4 / 0.8));
+  const DeviceRates narrow = device_rates(gpu, c, Dtype::fp8);
+  CHECK(narrow.gemm.in(1_TFLOPS) == Approx(2000 * 0.8 * 0.5 * 0.75));
+  CHECK(narrow.attention_forward == wide.attention_forward);  // flash attention runs in 16 bits
+  CHECK(narrow.memory == wide.memory);
+}

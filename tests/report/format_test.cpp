@@ -1,0 +1,136 @@
+#include "report/format.hpp"
+
+#include <string>
+
+#include "report/plan_files.hpp"
+#include "report/text/text.hpp"
+#include "tests/core/plan/one_field_changed.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+TEST_CASE("numbers are grouped by thousands") {
+  CHECK(grouped(0) == "0");
+  CHECK(grouped(999) == "999");
+  CHECK(grouped(4194304) == "4,194,304");
+  CHECK(grouped(-1000) == "-1,000");
+}
+
+TEST_CASE("times carry three digits and the unit that suits") {
+  CHECK(duration(Seconds{0}) == "0 s");
+  CHECK(duration(Seconds{5.829}) == "5.83 s");
+  CHECK(duration(Seconds{0.4118}) == "412 ms");
+  CHECK(duration(Seconds{37.25e-6}) == "37.2 us");
+  CHECK(duration(Seconds{0.9999}) == "1.00 s");
+  CHECK(duration(Seconds{600}) == "600 s");
+  CHECK(duration(Seconds{7200}) == "2.00 h");
+  CHECK(duration(Seconds{86400.0 * 27}) == "27.0 days");
+  CHECK(signed_duration(Seconds{-0.25}) == "-250 ms");
+}
+
+TEST_CASE("shares never read as minus zero") {
+  CHECK(percent(0.4752) == "47.5 %");
+  CHECK(signed_percent(-1e-6) == "0.0 %");
+  CHECK(signed_percent(0.031) == "+3.1 %");
+}
+
+TEST_CASE("binary units are named") {
+  CHECK(with_gib(2_GiB) == "2 GiB");
+  CHECK(with_gib(Bytes{61.24 * 0x1p30}) == "61.2 GiB");
+  CHECK(gib(1_GB) == "0.93");
+}
+
+TEST_CASE("parts shown are the parts there are") {
+  CostBreakdown time;
+  MemoryBreakdown memory;
+  double value = 1;
+  for (Seconds CostBreakdown::*part :
+       {&CostBreakdown::compute, &CostBreakdown::recompute, &CostBreakdown::tp_comm_exposed,
+        &CostBreakdown::cp_comm_exposed, &CostBreakdown::ep_comm_exposed,
+        &CostBreakdown::pp_comm_exposed, &CostBreakdown::dp_comm_exposed,
+        &CostBreakdown::fill_drain, &CostBreakdown::imbalance, &CostBreakdown::optimizer,
+        &CostBreakdown::host, &CostBreakdown::data}) {
+    time.*part = Seconds{value *= 2};
+  }
+  for (Bytes MemoryBreakdown::*part :
+       {&MemoryBreakdown::weights, &MemoryBreakdown::gradients, &MemoryBreakdown::optimizer,
+        &MemoryBreakdown::activations, &MemoryBreakdown::workspace, &MemoryBreakdown::communication,
+        &MemoryBreakdown::context}) {
+    memory.*part = Bytes{value *= 2};
+  }
+  Seconds sum;
+  for (const TimePart& part : parts_of(time)) sum += part.time;
+  CHECK(sum == time.total());
+  Bytes bytes;
+  for (const MemoryPart& part : parts_of(memory)) bytes += part.bytes;
+  CHECK(bytes == memory.total());
+}
+
+TEST_CASE("a plan is described by what it has") {
+  ParallelPlan plan;
+  plan.tp = 4;
+  plan.pp = 2;
+  plan.dp = 8;
+  plan.zero = 1;
+  plan.shard_group = 8;
+  plan.sequence_parallel = true;
+  plan.recompute = Recompute::full;
+  plan.layers_per_stage = {16, 16};
+  plan.recompute_layers = {4, 0};
+  CHECK(described(plan, {80, false, false}) ==
+        "tp 4, pp 2, dp 8, microbatch 1, ZeRO 1, sequence parallel, recompute full 0-4/16, 1f1b");
+  plan.shard_group = 4;
+  plan.recompute = Recompute::none;
+  CHECK(described(plan, {80, false, false}) ==
+        "tp 4, pp 2, dp 8, microbatch 1, ZeRO 1 over 4 ranks, sequence parallel, no recompute, "
+        "1f1b");
+}
+
+TEST_CASE("commands to copy are quoted for a shell") {
+  CHECK(shell_quoted("--model=7b") == "--model=7b");
+  CHECK(shell_quoted("it's") == "'it'\\''s'");
+  CHECK(shell_quoted("") == "''");
+  CHECK(shell_quoted("a;b") == "'a;b'");
+}
+
+TEST_CASE("a difference in any one field is told, and as what it is") {
+  const ParallelPlan plan = plain_plan();
+  CHECK(differences(plan, plan).empty());
+  for (const PlanField& field : plan_fields()) {
+    CAPTURE(field.key);
+    const std::string words = differences(plan, with_changed(field, plan));
+    CAPTURE(words);
+    const bool is_list = std::holds_alternative<std::vector<int> ParallelPlan::*>(field.member);
+    if (!is_list) CHECK(words.find(',') == std::string::npos);
+    const bool names_it = words.find(field.label) != std::string::npos;
+    const bool as_recompute =
+        field.is(&ParallelPlan::recompute_layers) && words.starts_with("recompute");
+    CHECK((names_it || as_recompute));
+  }
+}
+
+TEST_CASE("differences leave out what follows from them") {
+  const ParallelPlan plan = plain_plan();
+  ParallelPlan other = plan;
+  other.pp = 4;
+  other.dp = 1;
+  other.shard_group = 2;
+  other.layers_per_stage = {8, 8, 8, 8};
+  other.recompute = Recompute::none;
+  other.recompute_layers = {0, 0, 0, 0};
+  other.schedule = ScheduleKind::zero_bubble_h1;
+  CHECK(differences(plan, other) == "pp 4, dp 1, recompute none, schedule zb-h1");
+  other = plan;
+  other.sequence_parallel = false;
+  other.layers_per_stage = {17, 15};
+  CHECK(differences(plan, other) == "no sequence parallel, layers per stage 17, 15");
+}
+
+TEST_CASE("many alike layers are counted") {
+  ParallelPlan plan;
+  plan.layers_per_stage = {7, 8, 8, 8, 8, 7};
+  for (const PlanField& field : plan_fields()) {
+    if (field.is(&ParallelPlan::layers_per_stage)) CHECK(field_text(field, plan) == "7, 4 x 8, 7");
+    if (field.is(&ParallelPlan::selective_layers)) CHECK(field_text(field, plan) == "none");
+  }
+}

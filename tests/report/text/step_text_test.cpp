@@ -1,0 +1,88 @@
+// What the answers say of a step's stages, of its simulation and of the proof.
+#include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "planner/finalists.hpp"
+#include "report/format.hpp"
+#include "report/text/text.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/text.hpp"
+
+using namespace echelon;
+using echelon::test::lacks;
+
+namespace {
+
+const TextStyle kStyle{100, false, false};
+
+PlanRequest uneven_7b() {
+  PlanRequest r{.model = load_model("7b").value(),
+                .job = {},
+                .cluster = ClusterTopology::load("dgx-h100", 64).value(),
+                .stack = find_framework("megatron-core").value(),
+                .calibration = {},
+                .constraints = {}};
+  r.job.sequence = 4096;
+  r.job.global_batch = 1024;
+  r.job.precision = find_precision("bf16").value();
+  r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
+  r.constraints.tp = 4;
+  r.constraints.pp = 4;
+  r.constraints.vpp = 1;
+  r.constraints.layers_per_stage = {14, 6, 6, 6};
+  return r;
+}
+
+SearchOutcome report_with(std::vector<OpenSplits> open) {
+  SearchOutcome report;
+  report.counts.tuples = 1000;
+  report.counts.fitting = 10;
+  report.open_splits = std::move(open);
+  return report;
+}
+
+}  // namespace
+
+TEST_CASE("a step of stages is told stage by stage, with imbalance beside fill and drain") {
+  const PlanRequest request = uneven_7b();
+  const Candidate plan = predict(request).value();
+  const std::string text = predict_text(request, plan, kStyle);
+  for (const char* part : {"Time of one step, mean of the stages", "stage imbalance",
+                           "pipeline fill/drain", "Time of each stage, s", "\n  1-2 "}) {
+    CHECK(lacks(text, part) == "");
+  }
+  CHECK(text.find("bubble") == std::string::npos);
+  CHECK(text.find("finishes last") == std::string::npos);
+}
+
+TEST_CASE("a step without stages has no table of them") {
+  PlanRequest request = uneven_7b();
+  request.constraints.pp = 1;
+  request.constraints.layers_per_stage.reset();
+  Candidate plan = predict(request).value();
+  simulate_step(request, plan);
+  const std::string text = predict_text(request, plan, kStyle);
+  CHECK(lacks(text, "\nTime of one step\n") == "");
+  CHECK(text.find("Time of each stage") == std::string::npos);
+  CHECK(text.find("event by event") == std::string::npos);
+}
+
+TEST_CASE("the simulated step stands below the closed form where there is one") {
+  const PlanRequest request = uneven_7b();
+  Candidate plan = predict(request).value();
+  CHECK(predict_text(request, plan, kStyle).find("event by event") == std::string::npos);
+  simulate_step(request, plan);
+  CHECK(lacks(predict_text(request, plan, kStyle),
+              "simulated  " + duration(*plan.simulated_step) + " event by event") == "");
+}
+
+TEST_CASE("nothing is called proved whose splits of the layers were not searched") {
+  CHECK(lacks(proof_of(report_with({})), "Proved best of all 1,000 combinations") == "");
+  const std::string open = proof_of(
+      report_with({{.kind = OpenSplits::Kind::interleaved_two_kinds, .tuples = 12, .gap = 0.079},
+                   {.kind = OpenSplits::Kind::zero_bubble_h1, .tuples = 1, .gap = 0.016}}));
+  CHECK(open.find("Proved") == std::string::npos);
+  for (const char* part : {"not proved", "for 12 combinations interleaved with layers of two kinds",
+                           "and for 1 combination under ZB-H1", "up to 7.9 % faster"}) {
+    CHECK(lacks(open, part) == "");
+  }
+}

@@ -1,0 +1,161 @@
+#include "topologies/description/catalog.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "tests/topologies/support.hpp"
+
+using namespace echelon;
+
+TEST_CASE("every cluster of the catalog loads at its own size, at one GPU, and at four units") {
+  for (const std::string& name : cluster_catalog()) {
+    INFO(name);
+    const ClusterTopology own = cluster_of(name, 0);
+    CHECK(own.name() == name);
+    CHECK_FALSE(own.description().empty());
+    CHECK(cluster_of(name, 1).group(1, 1).domains == 1);
+    const ClusterTopology four = cluster_of(name, 4 * own.gpus());
+    CHECK(four.gpus() == 4 * own.gpus());
+    const GroupNetwork group = four.group(4, own.gpus());
+    CHECK(group.inter > BytesPerSecond{});
+    CHECK(group.inter_latency > Seconds{});
+  }
+}
+
+TEST_CASE("the catalog holds the machines people train on") {
+  const std::vector<std::string> names = cluster_catalog();
+  for (const std::string name :
+       {"dgx-v100",   "dgx-a100-40gb", "dgx-a100",    "dgx-h100",     "dgx-h200",  "dgx-b200",
+        "dgx-b300",   "gb200-nvl72",   "gb300-nvl72", "h100-pcie",    "a100-pcie", "l40s",
+        "rtx-4090",   "aws-p3dn",      "aws-p4d",     "aws-p5",       "aws-p5en",  "azure-ndv4",
+        "azure-ndv5", "gcp-a3-high",   "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4",    "selene"}) {
+    INFO(name);
+    CHECK(std::find(names.begin(), names.end(), name) != names.end());
+  }
+}
+
+TEST_CASE("names and aliases are found whatever their case, and none means two machines") {
+  CHECK(cluster_of("hgx-h100", 8).name() == "dgx-h100");
+  CHECK(cluster_of("DGX-H100", 8).name() == "dgx-h100");
+  CHECK(cluster_of("p4d.24xlarge", 8).name() == "aws-p4d");
+  std::set<std::string> seen;
+  for (const std::string& name : cluster_catalog()) {
+    CHECK(seen.insert(name).second);
+    const Result<MachineDescription> machine = load_machine(name);
+    for (const std::string& alias : machine->aliases) CHECK(seen.insert(alias).second);
+  }
+  seen.clear();
+  for (const std::string& name : gpu_catalog()) {
+    CHECK(seen.insert(name).second);
+    const Result<GpuDescription> gpu = load_gpu(name, "test");
+    for (const std::string& alias : gpu->aliases) {
+      INFO(alias);
+      CHECK(seen.insert(alias).second);
+    }
+  }
+}
+
+TEST_CASE("every number of the catalog says where it comes from") {
+  for (const std::string& name : cluster_catalog()) {
+    const Result<MachineDescription> machine = load_machine(name);
+    for (const Fact& fact : machine->facts) {
+      INFO(name << " " << fact.name);
+      CHECK_FALSE(fact.source.empty());
+    }
+  }
+  for (const std::string& name : gpu_catalog()) {
+    const Result<GpuDescription> gpu = load_gpu(name, "test");
+    for (const Fact& fact : gpu->facts) {
+      INFO(name << " " << fact.name);
+      CHECK_FALSE(fact.source.empty());
+    }
+  }
+}
+
+TEST_CASE("an H100 has the numbers of its data sheet") {
+  const GpuSpec gpu = cluster_of("dgx-h100", 8).gpu();
+  CHECK(gpu.name == "H100-SXM5-80GB");
+  CHECK(gpu.hbm.in(1_GBps) == Approx(3350));
+  CHECK(gpu.peak(Dtype::bf16).in(1_TFLOPS) == Approx(989));
+  CHECK(gpu.peak(Dtype::fp16).in(1_TFLOPS) == Approx(989));
+  CHECK(gpu.peak(Dtype::fp8).in(1_TFLOPS) == Approx(1979));
+  CHECK(gpu.peak(Dtype::fp32).in(1_TFLOPS) == Approx(494.5));  // tf32 tensor cores
+  CHECK(gpu.sms == 132);
+  CHECK(gpu.memory.in(1_GiB) > 79);
+  CHECK(gpu.memory.in(1_GiB) < 80);
+}
+
+TEST_CASE("a GPU without a kind of unit has peak zero for it") {
+  const GpuSpec v100 = load_gpu("v100", "test")->spec;
+  CHECK(v100.peak(Dtype::bf16) == FlopsPerSecond{});
+  CHECK(v100.peak(Dtype::fp16).in(1_TFLOPS) == Approx(125));
+  CHECK(v100.peak(Dtype::fp32).in(1_TFLOPS) == Approx(15.7));
+  CHECK(load_gpu("a100", "test")->spec.peak(Dtype::fp8) == FlopsPerSecond{});
+}
+
+TEST_CASE("no GPU offers more memory than its data sheet prints") {
+  for (const auto& [name, gigabytes] :
+       std::vector<std::pair<std::string, double>>{{"v100", 32},
+                                                   {"a100-40gb", 40},
+                                                   {"a100", 80},
+                                                   {"h100", 80},
+                                                   {"h200", 141},
+                                                   {"b200", 180},
+                                                   {"b300", 288},
+                                                   {"gb200", 186},
+                                                   {"l40s", 48},
+                                                   {"rtx4090", 24},
+                                                   {"mi300x", 192},
+                                                   {"mi250x", 128}}) {
+    INFO(name);
+    const double gib = load_gpu(name, "test")->spec.memory.in(1_GiB);
+    CHECK(gib < gigabytes);
+    CHECK(gib > 0.9 * gigabytes);
+  }
+}
+
+TEST_CASE("an unknown GPU needs only its data-sheet numbers") {
+  const ClusterTopology box = cluster_of(machine_path("lab-box"), 4);
+  CHECK(box.gpu().name == "X100");
+  CHECK(box.gpu().peak(Dtype::bf16).in(1_TFLOPS) == Approx(200));
+  CHECK(box.gpu().peak(Dtype::fp16).in(1_TFLOPS) == Approx(200));
+  CHECK(box.gpu().fp32.in(1_TFLOPS) == Approx(12.5));
+  CHECK(box.gpu().launch.in(1_us) == Approx(4));
+  const Result<MachineDescription> machine = load_machine(machine_path("lab-box"));
+  REQUIRE(machine.ok());
+  int assumed = 0;
+  for (const Fact& fact : machine->facts) assumed += fact.assumed ? 1 : 0;
+  CHECK(assumed >= 5);  // fp32, boost, l2, launch, compute capability
+}
+
+TEST_CASE("names of the catalog match whatever their case, blanks and dashes") {
+  for (const char* name : {"RTX 4090", "rtx-4090", "RTX4090", "Rtx_4090"}) {
+    CAPTURE(name);
+    const Result<GpuDescription> gpu = load_gpu(name, "test");
+    REQUIRE(gpu.ok());
+    CHECK(gpu->spec.name == "RTX 4090");
+  }
+  CHECK(load_machine("DGX H100").ok());
+  CHECK_FALSE(load_gpu("", "test").ok());
+  CHECK_FALSE(load_gpu("- -", "test").ok());
+  // What a description calls itself names it and no other.
+  for (const std::string& name : gpu_catalog()) {
+    CAPTURE(name);
+    const std::string own = load_gpu(name, "test")->spec.name;
+    CHECK(load_gpu(own, "test")->spec.name == own);
+  }
+}
+
+TEST_CASE("an unknown GPU name is answered with the nearest") {
+  const Result<GpuDescription> gpu = load_gpu("h100-smx", "my.json at /gpu");
+  REQUIRE_FALSE(gpu.ok());
+  check_says(gpu.error().message(), {"did you mean 'h100-sxm'?"});
+  check_says(gpu.error().message(), {"mi300x"});
+}
+
+TEST_CASE("prices are those that were found, and only those") {
+  CHECK(cluster_of("dgx-h100", 8).price_per_gpu_hour()->in(Dollars{1}) == Approx(2.25));
+  CHECK(cluster_of("a100-pcie", 8).price_per_gpu_hour()->in(Dollars{1}) == Approx(1.35));
+  CHECK_FALSE(cluster_of("dgx-a100", 8).price_per_gpu_hour().has_value());
+}

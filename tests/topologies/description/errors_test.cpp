@@ -1,0 +1,202 @@
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/files.hpp"
+#include "tests/topologies/support.hpp"
+#include "topologies/description/description.hpp"
+
+using namespace echelon;
+
+namespace {
+
+/// A good description; each test spoils one place of it.
+const std::string kGood = R"({
+  "schema": 1,
+  "name": "good",
+  "gpu": {
+    "name": "X100",
+    "memory": {"value": 80, "unit": "GiB", "source": "sheet"},
+    "hbm": {"value": 3, "unit": "TB/s", "source": "sheet"},
+    "bf16": {"value": 900, "unit": "TFLOP/s", "source": "sheet"},
+    "sms": {"value": 100, "source": "sheet"}
+  },
+  "node": {
+    "gpus": {"value": 4, "source": "counted"},
+    "interconnect": {
+      "kind": "nvlink-mesh",
+      "link": {"value": 25, "unit": "GB/s", "source": "sheet"},
+      "links": [[0, 1, 1], [1, 2, 1], [2, 3, 2]]
+    },
+    "pcie": {
+      "gpu_link": {"value": 63, "unit": "GB/s", "source": "PCIe 5"},
+      "switches": [[0, 1], [2, 3]],
+      "sockets": {"value": 2, "source": "counted"},
+      "socket_link": {"value": 20, "unit": "GB/s", "source": "sheet"}
+    },
+    "nics": {
+      "count": {"value": 2, "source": "counted"},
+      "rate": {"value": 400, "unit": "Gbps", "source": "sheet"},
+      "beside": [[0, 1], [2, 3]]
+    }
+  },
+  "fabric": {
+    "tiers": [
+      {"name": "leaf", "multiplicity": {"value": 4, "source": "counted"},
+       "latency": {"value": 1, "unit": "us", "source": "assumed"}}
+    ]
+  },
+  "max_gpus": {"value": 16, "source": "counted"}
+})";
+
+std::string spoiled(std::string_view what, std::string_view with) {
+  std::string text = kGood;
+  const std::size_t at = text.find(what);
+  if (at == std::string::npos) FAIL("the good description has no " << what);
+  return text.replace(at, what.size(), with);
+}
+
+std::string message(const std::string& json, std::int64_t gpus = 0) {
+  const Result<ClusterTopology> cluster = ClusterTopology::parse(json, "my.json", gpus);
+  return cluster ? "no error" : cluster.error().message();
+}
+
+}  // namespace
+
+TEST_CASE("the description that the others spoil is good") { CHECK(message(kGood) == "no error"); }
+
+TEST_CASE("a wrong value is named with its place and what would be right") {
+  struct Case {
+    std::string what, with;
+    std::vector<std::string> expected;
+  };
+  for (const Case& one : std::vector<Case>{
+           {R"("schema": 1)", R"("schema": 2)", {"/schema", "version 2", "version 1", "newer"}},
+           {R"("schema": 1,)", "", {"schema", "missing"}},
+           {R"("rate")", R"("rats")", {"/node/nics/rate", "missing", "'rats'", "did you mean"}},
+           {R"("max_gpus")", R"("max_gpu")", {"unknown key 'max_gpu'", "did you mean 'max_gpus'?"}},
+           {R"("unit": "GiB")",
+            R"("unit": "GB/s")",
+            {"/gpu/memory", "'GB/s'", "an amount of memory", "is a bandwidth"}},
+           {R"("unit": "GiB")", R"("unit": "Gib")", {"'Gib'", "GiB", "did you mean"}},
+           {R"("unit": "Gbps")", R"("unit": "Gb")", {"/node/nics/rate", "Gbps"}},
+           {R"("value": 80, "unit": "GiB")",
+            R"("value": 80)",
+            {"/gpu/memory", "80 without a unit", "GiB"}},
+           {R"("value": 80)", R"("value": -80)", {"/gpu/memory", "-80 GiB", "between"}},
+           {R"("value": 3,)", R"("value": 0,)", {"/gpu/hbm", "0 TB/s", "between"}},
+           {R"("value": 80)", R"("value": 8e20)", {"/gpu/memory", "between"}},
+           {R"("value": 80)", R"("value": "many")", {"/gpu/memory/value", "many", "a number"}},
+           {R"("gpus": {"value": 4)",
+            R"("gpus": {"value": 4.5)",
+            {"/node/gpus", "4.5", "a whole number"}},
+           {R"("gpus": {"value": 4)",
+            R"("gpus": {"value": 100000)",
+            {"/node/gpus", "between 1 and 64"}},
+           {R"([2, 3, 2]])",
+            R"([2, 7, 2]])",
+            {"/node/interconnect/links/2", "7", "a GPU index from 0 to 3"}},
+           {R"([2, 3, 2]])", R"([2, 2, 2]])", {"/node/interconnect/links/2", "[gpu, gpu, count]"}},
+           {R"([2, 3, 2]])", R"([2, 3, 0]])", {"links", "between 1 and 64"}},
+           {R"(, [2, 3, 2]])", R"(])", {"no NVLink path from GPU 0 to GPU 3", "connect every GPU"}},
+           {R"("beside": [[0, 1], [2, 3]])",
+            R"("beside": [[0, 1], []])",
+            {"/node/nics/beside/1", "a NIC beside no GPU"}},
+           {R"("beside": [[0, 1], [2, 3]])",
+            R"("beside": [[0, 1], [2, 4]])",
+            {"/node/nics/beside/1", "4", "a GPU index from 0 to 3"}},
+           {R"("beside": [[0, 1], [2, 3]])",
+            R"("beside": [[0, 2], [3]])",
+            {"different sockets", "GPUs of one socket"}},
+           {R"("beside": [[0, 1], [2, 3]])",
+            R"("beside": [[0, 1]])",
+            {"/node/nics/beside", "1 entries", "each of the 2 NICs"}},
+           {R"("count": {"value": 2)", R"("count": {"value": 3)", {"/node/nics/beside"}},
+           {R"("switches": [[0, 1], [2, 3]])",
+            R"("switches": [[0, 1], [1, 3]])",
+            {"/node/pcie/switches/1"}},
+           {R"("switches": [[0, 1], [2, 3]])", R"("switches": [[0, 2]])", {"different sockets"}},
+           {R"("kind": "nvlink-mesh")",
+            R"("kind": "nvlink-mash")",
+            {"/node/interconnect/kind", "did you mean 'nvlink-mesh'?"}},
+           {R"("gpu": {)",
+            R"("gpu": "h1000", "x": {)",
+            {"unknown GPU 'h1000'", "did you mean", "known:"}},
+           {R"("name": "leaf",)",
+            R"("name": "leaf", "kind": "nvlink",)",
+            {"/fabric/tiers/0/kind", "nvlink-mesh"}},
+           {R"("tiers": [)", R"("tiers": [], "x": [)", {"/fabric/tiers", "no tiers"}},
+       }) {
+    INFO(one.what << " -> " << one.with);
+    const std::string said = message(spoiled(one.what, one.with));
+    for (const std::string& part : one.expected) check_says(said, {part});
+    check_says(said, {"my.json"});
+  }
+}
+
+TEST_CASE("text that is not a description is refused, not read") {
+  for (const std::string text :
+       {"", "{", "[]", "null", "{\"schema\": 1", "{\"schema\": 1, \"schema\": 1}", "\xff\xfe",
+        R"({"schema": 1, "name": "x", "gpu": [], "node": []})",
+        R"({"schema": 1, "name": "x", "gpu": "h100", "node": 7})",
+        R"({"schema": 1, "name": "x", "gpu": "h100"})"}) {
+    CHECK(message(text) != "no error");
+  }
+}
+
+TEST_CASE("every truncation of a good description is an error, never a crash") {
+  for (std::size_t length = 0; length + 1 < kGood.size(); length += 7) {
+    CHECK(message(kGood.substr(0, length)) != "no error");
+  }
+}
+
+TEST_CASE("a size that does not fit offers both neighbours") {
+  const std::string said = ClusterTopology::load("dgx-h100", 100).error().message();
+  check_says(said, {"--gpus"});
+  check_says(said, {"100"});
+  check_says(said, {"at most 8 or a multiple of 8"});
+  check_says(said, {"96 or 104"});
+}
+
+TEST_CASE("more GPUs than the machine has is an error that says how many it has") {
+  check_says(message(kGood, 20), {"at most 16"});
+  CHECK(message(kGood, 16) == "no error");
+  check_says(ClusterTopology::load("selene", 8192).error().message(), {"4480"});
+}
+
+TEST_CASE("a machine without network cards is one node") {
+  const auto two = ClusterTopology::load(machine_path("minimal"), 4);
+  REQUIRE_FALSE(two.ok());
+  check_says(two.error().message(), {"no network cards"});
+}
+
+TEST_CASE("an unknown cluster is answered with the nearest name and all names") {
+  const std::string said = ClusterTopology::load("dgx-h1000", 8).error().message();
+  check_says(said, {"unknown cluster 'dgx-h1000'"});
+  check_says(said, {"did you mean 'dgx-h100'?"});
+  check_says(said, {"gb200-nvl72"});
+}
+
+TEST_CASE("a description that cannot be read is the environment's fault") {
+  const auto missing = ClusterTopology::load("/nowhere/at/all.json", 8);
+  REQUIRE_FALSE(missing.ok());
+  CHECK(missing.error().kind == Error::Kind::environment);
+}
+
+TEST_CASE("the largest rates a description may hold still give finite answers") {
+  std::string text = kGood;
+  for (const auto& [what, with] : std::vector<std::pair<std::string, std::string>>{
+           {R"("value": 25, "unit": "GB/s")", R"("value": 10, "unit": "TB/s")"},
+           {R"("value": 63, "unit": "GB/s")", R"("value": 10, "unit": "TB/s")"},
+           {R"("value": 20, "unit": "GB/s")", R"("value": 10, "unit": "TB/s")"},
+           {R"("value": 400, "unit": "Gbps")", R"("value": 80, "unit": "Tbps")"},
+           {R"("max_gpus": {"value": 16)", R"("max_gpus": {"value": 100000000)"}}) {
+    text.replace(text.find(what), what.size(), with);
+  }
+  const Result<ClusterTopology> cluster = ClusterTopology::parse(text, "my.json", 100'000'000);
+  if (!cluster) FAIL(cluster.error().message());
+  CHECK(gbps(cluster->group(2, 1).intra) == Approx(10'000));
+  CHECK(gbps(cluster->group(8, 1).inter) == Approx(20'000));
+  CHECK(gbps(cluster->graph().cluster_bisection()) == Approx(20'000 * 12.5e6));
+}

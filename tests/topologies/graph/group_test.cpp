@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "tests/topologies/support.hpp"
+#include "topologies/description/description.hpp"
+
+using namespace echelon;
+
+namespace {
+
+/// The groups of one kind that have a member in a domain, as local GPUs, rank by rank.
+std::map<int, std::vector<Group>> by_domain(int ranks, int stride, int domain, int gpus) {
+  std::map<int, std::map<int, Group>> members;
+  int number = 0;
+  for (int block = 0; block + ranks * stride <= gpus; block += ranks * stride) {
+    for (int j = 0; j < stride; ++j, ++number) {
+      for (int i = 0; i < ranks; ++i) {
+        const int rank = block + j + i * stride;
+        members[rank / domain][number].push_back(rank % domain);
+      }
+    }
+  }
+  std::map<int, std::vector<Group>> result;
+  for (auto& [at, groups] : members) {
+    for (auto& [id, group] : groups) result[at].push_back(std::move(group));
+  }
+  return result;
+}
+
+struct Explicit {
+  double intra = 1e9;
+  double inter = 1e9;
+};
+
+/// The same from the graph: every domain with the groups that meet in it, link by link.
+Explicit from_graph(const ClusterTopology& cluster, int ranks, int stride) {
+  Explicit worst;
+  std::map<std::vector<Group>, Explicit> seen;
+  for (const auto& [at, groups] : by_domain(ranks, stride, cluster.domain_gpus(), cluster.gpus())) {
+    auto [entry, fresh] = seen.try_emplace(groups);
+    if (fresh) {
+      entry->second = {gbps(cluster.graph().group_bandwidth(groups)),
+                       gbps(cluster.graph().fair_egress(groups))};
+    }
+    worst.intra = std::min(worst.intra, entry->second.intra);
+    worst.inter = std::min(worst.inter, entry->second.inter);
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("eight data-parallel groups of a node share its NICs") {
+  const ClusterTopology cluster = cluster_of("dgx-h100", 64);
+  const GroupNetwork dp = cluster.group(8, 8);
+  CHECK(dp.domains == 8);
+  CHECK(dp.ranks_per_domain == 1);
+  CHECK(dp.sharing_groups == 8);
+  CHECK(gbps(dp.inter) == Approx(400.0 / 8));
+  CHECK(gbps(dp.inter_per_rank) == Approx(50));
+}
+
+TEST_CASE("a tensor-parallel ring that owns two whole nodes has all their NICs") {
+  const ClusterTopology cluster = cluster_of("dgx-h100", 64);
+  const GroupNetwork tp = cluster.group(16, 1);
+  CHECK(tp.domains == 2);
+  CHECK(tp.ranks_per_domain == 8);
+  CHECK(tp.sharing_groups == 1);
+  CHECK(gbps(tp.inter) == Approx(400));
+}
+
+TEST_CASE("one rank stays in its domain") {
+  const GroupNetwork one = cluster_of("dgx-h100", 64).group(1, 8);
+  CHECK(one.domains == 1);
+  CHECK(one.ranks_per_domain == 1);
+}
+
+TEST_CASE("a rank of a p4d sends at half its NIC when both neighbours send") {
+  const ClusterTopology cluster = cluster_of("aws-p4d", 64);
+  CHECK(gbps(cluster.group(8, 8).inter_per_rank) == Approx(6.25));
+  CHECK(gbps(cluster.group(64, 1).inter_per_rank) == Approx(12.5));
+}
+
+TEST_CASE("a rack of 72 is one domain") {
+  const ClusterTopology cluster = cluster_of("gb200-nvl72", 288);
+  CHECK(cluster.domain_gpus() == 72);
+  CHECK(cluster.gpus_per_node() == 4);
+  CHECK(cluster.nodes() == 72);
+  CHECK(cluster.group(72, 1).domains == 1);
+  CHECK(gbps(cluster.group(72, 1).intra) == Approx(900));
+  CHECK(gbps(cluster.group(4, 72).inter) == Approx(50));
+  CHECK(gbps(cluster.group(288, 1).inter) == Approx(72 * 50));
+}
+
+TEST_CASE("part of a rack is one domain however many trays it has") {
+  const ClusterTopology cluster = cluster_of("gb200-nvl72", 32);
+  CHECK(cluster.domain_gpus() == 32);
+  CHECK(cluster.group(32, 1).domains == 1);
+}
+
+TEST_CASE("part of a node is one domain with its own links only") {
+  const ClusterTopology quad = cluster_of("dgx-v100", 4);
+  CHECK(quad.gpus_per_node() == 4);
+  CHECK(quad.nodes() == 1);
+  CHECK(quad.group(4, 1).domains == 1);
+  CHECK(gbps(quad.group(4, 1).intra) == Approx(4 * 25));  // two rings both ways through the quad
+}
+
+TEST_CASE("the farthest tier a group spans decides its latency and its bandwidth") {
+  const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 128);
+  const GroupNetwork leaf = cluster.group(2, 8);    // two nodes beneath one leaf
+  const GroupNetwork spine = cluster.group(16, 8);  // sixteen nodes, spine 2 : 1
+  CHECK(gbps(leaf.inter) == Approx(50));
+  CHECK(gbps(spine.inter) == Approx(25));
+  CHECK(gbps(spine.inter_per_rank) == Approx(25));
+  CHECK(leaf.inter_latency.in(1_us) == Approx(2.5 + 0.2));
+  CHECK(spine.inter_latency.in(1_us) == Approx(2.5 + 0.2 + 0.5));
+}
+
+TEST_CASE("a group that lies across two leaves crosses the spine") {
+  const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 96);
+  CHECK(gbps(cluster.group(3, 8).inter) == Approx(25));  // three nodes on leaves of two
+}
+
+TEST_CASE(
+    "a group shorter than a leaf still crosses the spine when its blocks do not tile the leaf") {
+  const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 96);
+  const GroupNetwork straddling = cluster.group(3, 4);  // ranks 12, 16, 20: leaves of 16 GPUs
+  CHECK(straddling.inter_latency.in(1_us) == Approx(2.5 + 0.2 + 0.5));
+  CHECK(gbps(straddling.inter) == Approx(25));
+}
+
+TEST_CASE("point to point is as fast as the slower of the edges of a domain") {
+  const ClusterTopology cluster = cluster_of(machine_path("odd"), 24);
+  // GPUs 4 and 5 send through 16 GB/s each; 0 and 1 receive through one slot of 20.
+  CHECK(gbps(cluster.group(12, 2).inter_per_rank) == Approx(10));
+}
+
+TEST_CASE("the closed form equals the graph for every regular group") {
+  for (const auto& [name, gpus] :
+       std::vector<std::pair<std::string, int>>{{"dgx-h100", 48},
+                                                {"dgx-a100", 48},
+                                                {"dgx-v100", 48},
+                                                {"aws-p3dn", 48},
+                                                {"aws-p4d", 48},
+                                                {"aws-p5", 48},
+                                                {"gcp-a3-high", 48},
+                                                {"a100-pcie", 48},
+                                                {"rtx-4090", 48},
+                                                {"l40s", 48},
+                                                {"gb200-nvl72", 144},
+                                                {"dgx-v100", 4},
+                                                {machine_path("lab-box"), 24},
+                                                {machine_path("odd"), 36},
+                                                {machine_path("minimal"), 2},
+                                                {machine_path("full-mesh"), 16}}) {
+    const ClusterTopology cluster = cluster_of(name, gpus);
+    const int domain = cluster.domain_gpus();
+    for (int stride = 1; stride <= gpus; ++stride) {
+      for (int ranks = 2; ranks * stride <= gpus; ++ranks) {
+        const int block = ranks * stride;
+        if (gpus % block != 0) continue;
+        const bool inside = domain % block == 0;
+        const bool through = block % domain == 0 && (stride >= domain || domain % stride == 0);
+        if (!inside && !through) continue;
+        INFO(name << " ranks " << ranks << " stride " << stride);
+        const GroupNetwork closed = cluster.group(ranks, stride);
+        const Explicit expected = from_graph(cluster, ranks, stride);
+        CHECK(gbps(closed.intra) == Approx(expected.intra));
+        if (!inside && !cluster.tiers().empty() && cluster.tiers().back().oversubscription <= 1) {
+          CHECK(gbps(closed.inter) == Approx(expected.inter));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("an irregular group is never promised more than the graph gives") {
+  for (const std::string name : {"dgx-h100", "dgx-a100", "aws-p4d", "gcp-a3-high"}) {
+    const ClusterTopology cluster = cluster_of(name, 48);
+    for (int stride = 1; stride <= 24; ++stride) {
+      for (int ranks = 2; ranks * stride <= 48; ++ranks) {
+        INFO(name << " ranks " << ranks << " stride " << stride);
+        const GroupNetwork closed = cluster.group(ranks, stride);
+        if (closed.domains == 1) continue;
+        CHECK(gbps(closed.inter) <= from_graph(cluster, ranks, stride).inter * (1 + 1e-9));
+        CHECK(closed.inter > BytesPerSecond{});
+      }
+    }
+  }
+}
+
+TEST_CASE("an irregular group has its members' NICs where each GPU has its own") {
+  const ClusterTopology cluster = cluster_of("dgx-h100", 24);
+  for (int stride = 1; stride <= 12; ++stride) {
+    for (int ranks = 2; ranks * stride <= 24; ++ranks) {
+      const GroupNetwork closed = cluster.group(ranks, stride);
+      if (closed.domains == 1) continue;
+      int fewest = ranks;  // over the groups that leave a domain
+      for (int block = 0; block + ranks * stride <= 24; block += ranks * stride) {
+        for (int j = 0; j < stride; ++j) {
+          std::map<int, int> members;
+          for (int i = 0; i < ranks; ++i) ++members[(block + j + i * stride) / 8];
+          if (static_cast<int>(members.size()) != closed.domains) continue;
+          for (const auto& [at, count] : members) fewest = std::min(fewest, count);
+        }
+      }
+      INFO("ranks " << ranks << " stride " << stride);
+      CHECK(gbps(closed.inter) == Approx(50.0 * fewest));
+    }
+  }
+}
+
+TEST_CASE("another network per node is spread over the NICs") {
+  const ClusterTopology slow = cluster_of("dgx-h100", 64).with_node_network(100_GBps);
+  CHECK(gbps(slow.node().nic) == Approx(12.5));
+  CHECK(gbps(slow.group(8, 8).inter) == Approx(12.5));
+  CHECK(gbps(slow.group(64, 1).inter) == Approx(100));
+}
+
+TEST_CASE("another network is not held back by the slots of the NICs, only by those of the GPUs") {
+  const ClusterTopology fast = cluster_of(machine_path("odd"), 12).with_node_network(90_GBps);
+  CHECK(gbps(fast.group(12, 1).inter) == Approx(30 + 16 + 16));
+}
+
+TEST_CASE("resizing from part of a node to many nodes makes new tables") {
+  const Result<ClusterTopology> whole = cluster_of("dgx-v100", 2).resized(64);
+  REQUIRE(whole.ok());
+  CHECK(gbps(whole->group(16, 1).intra) == Approx(150));
+  CHECK(gbps(whole->group(8, 8).inter) == Approx(6.25));
+}
+
+TEST_CASE("resizing gives what loading that size gives") {
+  const ClusterTopology loaded = cluster_of("selene", 1024);
+  const Result<ClusterTopology> resized = cluster_of("selene", 8).resized(1024);
+  REQUIRE(resized.ok());
+  CHECK(resized->nodes() == 128);
+  CHECK(resized->group(128, 8).inter_latency == loaded.group(128, 8).inter_latency);
+  CHECK(resized->group(128, 8).inter == loaded.group(128, 8).inter);
+  CHECK(cluster_of("selene", 1024).resized(12).ok() == false);
+}
+
+TEST_CASE("more NIC bandwidth is never slower") {
+  for (const std::string name : {"dgx-a100", "aws-p4d", "l40s"}) {
+    const ClusterTopology cluster = cluster_of(name, 32);
+    BytesPerSecond before;
+    for (const auto rate : {10_GBps, 50_GBps, 100_GBps, 400_GBps}) {
+      const BytesPerSecond now = cluster.with_node_network(rate).group(4, 8).inter;
+      CHECK(now >= before);
+      before = now;
+    }
+  }
+}

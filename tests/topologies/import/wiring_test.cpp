@@ -1,0 +1,208 @@
+// Wirings of nodes as nvidia-smi and NCCL tell them.
+#include "topologies/import/wiring.hpp"
+
+#include <algorithm>
+
+#include "core/base/units.hpp"
+#include "tests/support/catch.hpp"
+#include "topologies/description/topology.hpp"
+
+using namespace echelon;
+
+namespace {
+
+/// Two sockets of two GPUs, NVSwitch, a card on the switch of each pair and one for storage.
+const std::string kSwitched =
+    "\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity\tGPU NUMA "
+    "ID\x1b[0m\r\n"
+    "GPU0\t X \tNV18\tNV18\tNV18\tPXB\tNODE\tSYS\t0-55,112-167\t0\t\tN/A\n"
+    "GPU1\tNV18\t X \tNV18\tNV18\tPXB\tNODE\tSYS\t0-55,112-167\t0\t\tN/A\n"
+    "GPU2\tNV18\tNV18\t X \tNV18\tSYS\tSYS\tPIX\t56-111\t1\t\tN/A\n"
+    "GPU3\tNV18\tNV18\tNV18\t X \tSYS\tSYS\tPIX\t56-111\t1\t\tN/A\n"
+    "NIC0\tPXB\tPXB\tSYS\tSYS\t X \tNODE\tSYS\n"
+    "\nLegend:\n\n  X    = Self\n  NV#  = Connection traversing a bonded set of # NVLinks\n\n"
+    "NIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n  NIC2: mlx5_4\n";
+
+const std::string kBridged =
+    "\tGPU0\tGPU1\tGPU2\tGPU3\n"
+    "GPU0\t X \tNV4\tNODE\tSYS\n"
+    "GPU1\tNV4\t X \tNODE\tSYS\n"
+    "GPU2\tNODE\tNODE\t X \tSYS\n"
+    "GPU3\tSYS\tSYS\tSYS\t X \n";
+
+const std::string kDump = R"(<!-- a comment -->
+<system version="1">
+  <cpu host_hash="0x1" numaid="0" affinity="00ff" arch="x86_64" vendor="GenuineIntel">
+    <pci busid="0000:17:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:19:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">
+        <gpu dev="1" sm="90" rank="1" gdr="1">
+          <nvlink target="fffffff:ffff:ff" count="18" tclass="0x068000"/>
+        </gpu>
+      </pci>
+      <pci busid="0000:18:00.0" class="0x020700">
+        <nic><net name="mlx5_0" dev="0" speed="400000" port="1" gdr="1"/></nic>
+      </pci>
+    </pci>
+  </cpu>
+  <cpu host_hash="0x1" numaid="1" affinity="ff00" arch="x86_64" vendor="GenuineIntel">
+    <pci busid="0000:9A:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+      <gpu dev="0" sm="90" rank="0" gdr="1">
+        <nvlink target="fffffff:ffff:ff" count="18" tclass="0x068000"/>
+      </gpu>
+    </pci>
+    <nic><net name="eth0" dev="1" speed="10000"/></nic>
+  </cpu>
+  <cpu host_hash="0x2" numaid="0"><pci busid="0000:01:00.0"><gpu dev="0" sm="90"/></pci></cpu>
+</system>
+)";
+
+std::string complaint_of(const Result<NodeWiring>& wiring) {
+  REQUIRE_FALSE(wiring.ok());
+  CHECK(wiring.error().kind == Error::Kind::input);
+  return wiring.error().message();
+}
+bool says(const std::string& text, const std::string& part) {
+  INFO(text);
+  return text.find(part) != std::string::npos;
+}
+
+ClusterTopology cluster_of(const std::string& text, const std::string& gpu,
+                           std::optional<BytesPerSecond> nic_rate = {}) {
+  WiredMachine machine;
+  machine.name = "imported";
+  machine.gpu = gpu;
+  machine.wiring = parse_wiring(text, "a test").value();
+  machine.nic_rate = nic_rate;
+  return ClusterTopology::parse(description_of(machine).value(), "a test", 0).value();
+}
+
+}  // namespace
+
+TEST_CASE("a matrix of nvidia-smi tells switches, sockets and the cards near GPUs") {
+  const NodeWiring wiring = parse_wiring(kSwitched, "a test").value();
+  REQUIRE(wiring.gpus.size() == 4);
+  CHECK(wiring.source == "nvidia-smi topo -m");
+  for (const NodeWiring::Gpu& gpu : wiring.gpus) CHECK(gpu.links_to_switch == 18);
+  CHECK(wiring.links.empty());
+  CHECK(wiring.gpus[0].socket == 0);
+  CHECK(wiring.gpus[3].socket == 1);
+  CHECK(wiring.gpus[0].pcie_switch == wiring.gpus[1].pcie_switch);
+  CHECK(wiring.gpus[1].pcie_switch != wiring.gpus[2].pcie_switch);
+  REQUIRE(wiring.nics.size() == 2);  // the one for storage is on no GPU's switch
+  CHECK(wiring.nics[0].name == "mlx5_0");
+  CHECK(wiring.nics[0].gpus == std::vector<int>{0, 1});
+  CHECK(wiring.nics[1].name == "mlx5_4");
+  CHECK(wiring.nics[1].gpus == std::vector<int>{2, 3});
+}
+
+TEST_CASE("bridges between some GPUs, and sockets told by SYS alone") {
+  const NodeWiring wiring = parse_wiring(kBridged, "a test").value();
+  REQUIRE(wiring.links.size() == 1);
+  CHECK(wiring.links[0].a == 0);
+  CHECK(wiring.links[0].b == 1);
+  CHECK(wiring.links[0].count == 4);
+  CHECK(wiring.gpus[0].socket == wiring.gpus[2].socket);
+  CHECK(wiring.gpus[0].socket != wiring.gpus[3].socket);
+  CHECK_FALSE(wiring.gpus[0].pcie_switch);
+}
+
+TEST_CASE("a matrix between blanks is read as one between tabs") {
+  std::string blanks = kBridged;
+  std::replace(blanks.begin(), blanks.end(), '\t', ' ');
+  const NodeWiring wiring = parse_wiring(blanks, "a test").value();
+  CHECK(wiring.gpus.size() == 4);
+  CHECK(wiring.links.size() == 1);
+}
+
+TEST_CASE("a dump of NCCL tells links, slots and rates, of the first host") {
+  const NodeWiring wiring = parse_wiring(kDump, "a test").value();
+  REQUIRE(wiring.gpus.size() == 2);
+  CHECK(wiring.gpus[0].links_to_switch == 18);
+  CHECK_FALSE(wiring.gpus[0].pcie_switch);  // GPU 0 stands second in the file
+  CHECK(wiring.gpus[1].pcie_switch.has_value());
+  CHECK(wiring.gpus[0].socket != wiring.gpus[1].socket);
+  REQUIRE(wiring.gpu_slot);
+  CHECK(wiring.gpu_slot->in(1_GBps) == Approx(31.5).epsilon(0.01));  // the slower one
+  REQUIRE(wiring.nics.size() == 1);
+  CHECK(wiring.nics[0].gpus == std::vector<int>{1});
+  CHECK(wiring.nics[0].rate->in(1_GBps) == Approx(50));
+}
+
+TEST_CASE("links of a dump between GPUs are counted once") {
+  const NodeWiring wiring = parse_wiring(R"(<system version="1"><cpu>
+        <pci busid="0000:0A:00.0"><gpu dev="0"><nvlink target="0000:0b:00.0" count="2"/></gpu></pci>
+        <pci busid="0000:0b:00.0"><gpu dev="1"><nvlink target="0000:0A:00.0" count="2"/></gpu></pci>
+      </cpu></system>)",
+                                         "a test")
+                                .value();
+  REQUIRE(wiring.links.size() == 1);
+  CHECK(wiring.links[0].count == 2);
+  CHECK(wiring.gpus[0].links_to_switch == 0);
+}
+
+TEST_CASE("broken wirings say what is wrong and where") {
+  CHECK(says(complaint_of(parse_wiring("", "x.txt")), "x.txt: no matrix of GPUs"));
+  CHECK(says(complaint_of(parse_wiring("\tGPU0\tGPU1\nGPU0\t X \tNV4\n", "x")), "1 rows for 2"));
+  CHECK(says(complaint_of(parse_wiring("\tGPU0\tGPU1\nGPU0\t X \n", "x")), "a row of GPU0"));
+  CHECK(says(complaint_of(parse_wiring("\tGPU0\tGPU1\nGPU0\t X \tFAST\nGPU1\tNV4\t X \n", "x")),
+             "'FAST'"));
+  CHECK(says(complaint_of(parse_wiring("<system", "x.xml")), "x.xml line 1"));
+  CHECK(says(complaint_of(parse_wiring("<system>\n<cpu>\n</system>", "x.xml")), "line 3"));
+  CHECK(says(complaint_of(parse_wiring("<system><cpu numaid=0/></system>", "x")), "quotation"));
+  CHECK(says(complaint_of(parse_wiring("<system><cpu numaid=\"0/></system>", "x")), "closing"));
+  CHECK(says(complaint_of(parse_wiring("<graphs version=\"1\"/>", "x")), "<graphs>"));
+  CHECK(says(complaint_of(parse_wiring("<system><cpu/></system>", "x")), "no <gpu>"));
+  CHECK(says(complaint_of(parse_wiring("<system><cpu/></system> more", "x")), "nothing behind"));
+  std::string deep;
+  for (int i = 0; i < 100; ++i) deep += "<pci>";
+  CHECK(says(complaint_of(parse_wiring(deep, "x")), "64 deep"));
+}
+
+TEST_CASE("every cut of a wiring is read or refused") {
+  for (const std::string& text : {kSwitched, kBridged, kDump}) {
+    for (std::size_t length = 0; length < text.size(); ++length) {
+      const Result<NodeWiring> wiring = parse_wiring(text.substr(0, length), "a test");
+      CHECK((!wiring.ok() || !wiring->gpus.empty()));
+    }
+  }
+}
+
+TEST_CASE("a wiring becomes a description that plans can be made for") {
+  const ClusterTopology switched = cluster_of(kSwitched, "h100", 50_GBps);
+  CHECK(switched.gpus_per_node() == 4);
+  CHECK(switched.node().interconnect == "nvswitch");
+  CHECK(switched.node().gpu_link.in(1_GBps) == Approx(450));
+  CHECK(switched.node().nics == 2);
+  CHECK(switched.node().nic.in(1_GBps) == Approx(50));
+  CHECK(cluster_of(kSwitched, "h100").node().nics == 0);  // their rate is not known
+  const ClusterTopology bridged = cluster_of(kBridged, "rtx-3090");
+  CHECK(bridged.node().interconnect == "nvlink-bridge");
+  CHECK(bridged.machine().link.in(1_GBps) == Approx(56.25));
+  CHECK(cluster_of(kDump, "h200").node().nic.in(1_GBps) == Approx(50));
+}
+
+TEST_CASE("a GPU of no catalog is described by what CUDA tells") {
+  GpuFacts facts;
+  facts.name = "NVIDIA Something New";
+  facts.memory = 24_GiB;
+  facts.sms = 100;
+  facts.compute_capability = 8.0;
+  facts.clock_mhz = 1000;
+  facts.memory_clock_mhz = 1000;
+  facts.memory_bits = 4096;
+  WiredMachine machine;
+  machine.name = "m";
+  machine.gpu = facts;
+  machine.wiring.source = "CUDA";
+  machine.wiring.gpus.resize(1);
+  machine.measured_copies = 24_GBps;
+  const auto cluster = ClusterTopology::parse(description_of(machine).value(), "a test", 0).value();
+  CHECK(cluster.gpu().hbm.in(1_GBps) == Approx(1024));
+  CHECK(cluster.gpu().peak(Dtype::bf16).in(FlopsPerSecond{1e12}) == Approx(204.8));
+  CHECK(cluster.gpu().memory == 24_GiB);
+  CHECK(cluster.node().pcie.in(1_GBps) == Approx(31.5));  // what 24 GB/s are measured of
+  CHECK(catalog_gpu_of_driver("NVIDIA H200") == "h200-sxm-141gb");
+  CHECK_FALSE(catalog_gpu_of_driver(facts.name));
+  machine.gpu = std::string("h300");
+  CHECK_FALSE(description_of(machine).ok());
+}

@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <filesystem>
+#include <span>
+#include <system_error>
+
+#include "core/base/did_you_mean.hpp"
+#include "core/json/json_io.hpp"
+#include "topologies/description/catalog.hpp"
+
+namespace echelon {
+
+namespace {
+
+/// "RTX 4090", "rtx-4090" and "RTX4090" are one name.
+std::string plain_name(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == ' ' || c == '-' || c == '_') continue;
+    result += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return result;
+}
+
+/// What a description calls itself, and its aliases.
+std::vector<std::string> names_in(const EmbeddedFile& file) {
+  const Result<Json> parsed = parse_json(file.content, file.name);
+  EXPECTS(parsed.ok(), parsed.ok() ? "" : parsed.error().message());
+  std::vector<std::string> names;
+  const auto own = parsed->find("name");
+  if (own != parsed->end() && own->is_string()) names.push_back(own->get<std::string>());
+  const auto at = parsed->find("aliases");
+  if (at == parsed->end() || !at->is_array()) return names;
+  for (const Json& alias : *at) names.push_back(alias.get<std::string>());
+  return names;
+}
+
+std::optional<EmbeddedFile> find(std::span<const EmbeddedFile> files, std::string_view name) {
+  const std::string wanted = plain_name(name);
+  if (wanted.empty()) return std::nullopt;
+  for (const EmbeddedFile& file : files) {
+    if (plain_name(file.name) == wanted) return file;
+  }
+  for (const EmbeddedFile& file : files) {
+    for (const std::string& own : names_in(file)) {
+      if (plain_name(own) == wanted) return file;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> names_of(std::span<const EmbeddedFile> files) {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : files) names.emplace_back(file.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// The nearest known name, and all of them.
+Error unknown(std::string_view what, std::string_view name, std::string_view where,
+              std::span<const EmbeddedFile> files, std::string_view otherwise) {
+  std::vector<std::string> known = names_of(files);
+  std::string list;
+  for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
+  for (const EmbeddedFile& file : files) {
+    for (std::string& own : names_in(file)) known.push_back(std::move(own));
+  }
+  std::string hint = did_you_mean(name, known);
+  if (!hint.empty()) hint += " ";
+  return input_error(std::string(where), std::string(what) + " '" + std::string(name) + "'",
+                     std::string(otherwise), hint + "known: " + list);
+}
+
+bool looks_like_path(std::string_view text) {
+  return text.find('/') != std::string_view::npos || text.ends_with(".json");
+}
+
+}  // namespace
+
+std::vector<std::string> gpu_catalog() { return names_of(embedded_gpus()); }
+std::vector<std::string> cluster_catalog() { return names_of(embedded_clusters()); }
+
+std::optional<EmbeddedFile> find_embedded_cluster(std::string_view name) {
+  return find(embedded_clusters(), name);
+}
+
+std::optional<EmbeddedFile> find_embedded_gpu(std::string_view name) {
+  return find(embedded_gpus(), name);
+}
+
+Result<GpuDescription> load_gpu(std::string_view name, std::string_view where) {
+  const std::optional<EmbeddedFile> file = find_embedded_gpu(name);
+  if (!file) {
+    return unknown("unknown GPU", name, where, embedded_gpus(),
+                   "a GPU of the catalog, or an object with its data-sheet numbers");
+  }
+  return parse_gpu(file->content, "topologies/catalog/gpus/" + std::string(file->name) + ".json");
+}
+
+Result<MachineDescription> load_machine(std::string_view name_or_path) {
+  if (const std::optional<EmbeddedFile> file = find_embedded_cluster(name_or_path)) {
+    return parse_machine(file->content,
+                         "topologies/catalog/clusters/" + std::string(file->name) + ".json");
+  }
+  const std::string path(name_or_path);
+  std::error_code ignored;
+  if (looks_like_path(path) || std::filesystem::exists(path, ignored)) {
+    constexpr std::int64_t kLimit = std::int64_t{64} << 20;
+    const Result<std::string> text = read_file(path, kLimit);
+    if (!text) return text.error();
+    return parse_machine(*text, path);
+  }
+  return unknown("unknown cluster", name_or_path, "--cluster", embedded_clusters(),
+                 "a name of the catalog, or a path to a description (.json)");
+}
+
+}  // namespace echelon

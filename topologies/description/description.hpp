@@ -1,0 +1,103 @@
+// MachineDescription: what a description file says, complete and checked, before it becomes a
+// graph.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "core/base/units.hpp"
+#include "topologies/description/topology.hpp"
+
+namespace echelon {
+
+/// One number of a description as it was written, in the order it was read.
+struct Fact {
+  std::string name;      ///< place in the file: "node.nics.rate", "gpu.hbm"
+  std::string value;     ///< "400"
+  std::string unit;      ///< "Gbps"; "" for a plain number
+  std::string source;    ///< where the number comes from; "" when the file does not say
+  bool assumed = false;  ///< a default of ours, or the source itself says "assumed"
+};
+
+enum class Interconnect { nvswitch, nvlink_mesh, nvlink_bridge, pcie };
+[[nodiscard]] std::string_view name_of(Interconnect kind);
+
+/// `count` parallel links between two GPUs of a node (mesh or bridge).
+struct GpuLink {
+  int a = 0;
+  int b = 0;
+  int count = 1;
+};
+
+/// Where one network card sits: on a PCIe switch, or straight on a socket.
+struct NicPlace {
+  int socket = 0;
+  std::optional<int> pcie_switch;
+  std::vector<int> gpus;  ///< GPUs it is listed beside; empty: as near to all GPUs of its socket
+};
+
+/// The PCIe side of a node. Every rate is one direction.
+struct PcieTree {
+  BytesPerSecond gpu_link;       ///< GPU to its switch, or to its socket (PCIe or C2C)
+  BytesPerSecond nic_link;       ///< slot of one NIC
+  BytesPerSecond switch_uplink;  ///< switch to socket
+  BytesPerSecond socket_link;    ///< between two sockets
+  bool c2c = false;              ///< gpu_link is NVLink-C2C: coherent, no PCIe in between
+  int sockets = 1;
+  std::vector<int> gpu_socket;                 ///< per GPU
+  std::vector<std::optional<int>> gpu_switch;  ///< per GPU
+  std::vector<int> switch_socket;              ///< per switch
+};
+
+struct MachineDescription {
+  std::string name;
+  std::vector<std::string> aliases;
+  std::string summary;
+  GpuSpec gpu;
+  NodeSpec node;
+  Interconnect interconnect = Interconnect::pcie;
+  BytesPerSecond link;  ///< nvswitch: one GPU's whole bandwidth; mesh, bridge: one link
+  Seconds link_latency;
+  std::vector<GpuLink> links;
+  PcieTree pcie;
+  std::vector<NicPlace> nics;
+  Seconds nic_latency;
+  int rails = 0;                  ///< leaf planes; 0: the NICs are not wired in rails
+  std::vector<FabricTier> tiers;  ///< from the node outwards
+  int nvlink_tiers = 0;           ///< the first so many tiers are NVLink, not network
+  std::int64_t default_gpus = 0;
+  std::optional<std::int64_t> max_gpus;
+  std::optional<Dollars> price_per_gpu_hour;
+  std::optional<Seconds> mtbf_per_node;
+  std::vector<Fact> facts;
+
+  /// GPUs of a whole NVLink domain: node size × multiplicities of the NVLink tiers.
+  [[nodiscard]] std::int64_t domain_gpus() const;
+};
+
+/// Reads and checks one cluster description; `where` is named in errors. A GPU given by name comes
+/// from the catalog.
+[[nodiscard]] Result<MachineDescription> parse_machine(std::string_view json,
+                                                       std::string_view where);
+/// A catalog name, an alias or a path, parsed.
+[[nodiscard]] Result<MachineDescription> load_machine(std::string_view name_or_path);
+
+/// Every value a prediction may depend on, in one spelling: what a plan file's cluster hash is of.
+/// Aliases, the summary and the sources of numbers are left out.
+[[nodiscard]] std::string canonical_json(const MachineDescription& machine);
+
+/// One GPU description (the file of a catalog entry).
+struct GpuDescription {
+  GpuSpec spec;
+  std::vector<std::string> aliases;
+  std::optional<Dollars> price_per_hour;
+  std::vector<Fact> facts;
+};
+[[nodiscard]] Result<GpuDescription> parse_gpu(std::string_view json, std::string_view where);
+
+}  // namespace echelon

@@ -1,0 +1,277 @@
+#include "topologies/import/wiring.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/json/json_io.hpp"
+#include "topologies/description/catalog.hpp"
+
+namespace echelon {
+namespace {
+
+Json quantity_of(double value, const char* unit, const std::string& source) {
+  return Json{{"value", value}, {"unit", unit}, {"source", source}};
+}
+Json count_of(double value, const std::string& source) {
+  return Json{{"value", value}, {"source", source}};
+}
+
+/// A number that goes with a compute capability, and the next ones above it.
+struct ByGeneration {
+  double compute_capability;
+  double value;
+};
+
+/// GB/s of one NVLink and direction. Source: NVIDIA's data sheets and white papers of P100 (20),
+/// V100, A100, H100 (25), RTX 3090 and A40 (112.5 both ways over 4), B200 (1800 both ways over 18).
+constexpr std::array kLinkRates{ByGeneration{6, 20}, ByGeneration{7, 25},
+                                ByGeneration{8, 25}, ByGeneration{8.55, 14.0625},
+                                ByGeneration{9, 25}, ByGeneration{10, 50}};
+/// GB/s of a slot of 16 lanes. Source: the GPUs' data sheets: PCIe 3, 4 (A100, Ada), 5 (Hopper,
+/// Blackwell).
+constexpr std::array kSlots{ByGeneration{6, 15.75}, ByGeneration{8, 31.5}, ByGeneration{9, 63.0}};
+/// Dense bf16 FLOPs of one SM and cycle. Source: peaks of the data sheets over SMs and boost clock:
+/// A100 312 TFLOP/s / (108 · 1.41 GHz), A40 and L40S, H100 989.4 / (132 · 1.83), B200.
+constexpr std::array kTensorFlops{ByGeneration{7, 1024}, ByGeneration{8, 2048},
+                                  ByGeneration{8.55, 1024}, ByGeneration{9, 4096},
+                                  ByGeneration{10, 8192}};
+
+template <std::size_t N>
+double of_generation(const std::array<ByGeneration, N>& table, double compute_capability) {
+  double value = table.front().value;
+  for (const ByGeneration& each : table) {
+    if (compute_capability >= each.compute_capability - 0.01) value = each.value;
+  }
+  return value;
+}
+
+/// A GPU as the description names it.
+struct Described {
+  Json json;
+  double compute_capability = 0;
+};
+
+Result<Described> catalog_gpu(const std::string& name) {
+  const Result<GpuDescription> known = load_gpu(name, "--gpu");
+  if (!known) return known.error();
+  return Described{Json(name), known->spec.compute_capability};
+}
+
+/// Memory and processors as CUDA told; peaks of the catalog, else by generation.
+Described told_gpu(const GpuFacts& facts) {
+  const std::string cuda = "told by CUDA";
+  Json gpu{{"name", facts.name}, {"memory", quantity_of(facts.memory.in(1_GiB), "GiB", cuda)}};
+  const std::optional<std::string> name = catalog_gpu_of_driver(facts.name);
+  constexpr double kMost = 1e-12;  // in TFLOP/s
+  if (name) {
+    const GpuSpec known = load_gpu(*name, "")->spec;
+    const std::string sheet = "catalog: " + *name;
+    const auto peak = [&](const char* key, FlopsPerSecond rate) {
+      const double value = kMost * rate.in(FlopsPerSecond{1.0});
+      if (value > 0) gpu[key] = quantity_of(value, "TFLOP/s", sheet);
+    };
+    gpu["hbm"] = quantity_of(known.hbm.in(1_GBps), "GB/s", sheet);
+    peak("fp64", known.fp64);
+    peak("fp32", known.fp32);
+    peak("tf32", known.tf32);
+    peak("bf16", known.bf16);
+    peak("fp16", known.fp16);
+    peak("fp8", known.fp8);
+  } else {
+    // Both edges of the memory's clock. Where CUDA does not tell clocks, round figures: rates of
+    // a calibration are shares of these numbers, and their product is what was measured.
+    constexpr double kMegabit = 2 * 1e6 / 8 * 1e-9;  // in GB/s
+    const double hbm = kMegabit * facts.memory_clock_mhz * facts.memory_bits;
+    gpu["hbm"] = hbm > 0 ? quantity_of(hbm, "GB/s",
+                                       fmt::format("{} MHz · {} bits, told by CUDA",
+                                                   facts.memory_clock_mhz, facts.memory_bits))
+                         : quantity_of(1000, "GB/s", "assumed: CUDA tells no memory clock");
+    const double each = of_generation(kTensorFlops, facts.compute_capability);
+    const double clock = facts.clock_mhz > 0 ? facts.clock_mhz : 1500;
+    gpu["bf16"] = quantity_of(
+        kMost * 1e6 * clock * each * facts.sms, "TFLOP/s",
+        fmt::format("assumed: {} SMs · {} MHz · {} FLOP a cycle, as others of compute capability "
+                    "{:.1f}",
+                    facts.sms, clock, each, facts.compute_capability));
+  }
+  gpu["sms"] = count_of(facts.sms, cuda);
+  if (facts.clock_mhz > 0) gpu["boost"] = quantity_of(facts.clock_mhz, "MHz", cuda);
+  if (facts.l2 > Bytes{}) gpu["l2"] = quantity_of(facts.l2.in(1_MB), "MB", cuda);
+  gpu["compute_capability"] = count_of(facts.compute_capability, cuda);
+  return {std::move(gpu), facts.compute_capability};
+}
+
+Result<Described> gpu_of(const WiredMachine& machine) {
+  if (const auto* name = std::get_if<std::string>(&machine.gpu)) return catalog_gpu(*name);
+  return told_gpu(std::get<GpuFacts>(machine.gpu));
+}
+
+Result<Json> interconnect_of(const NodeWiring& wiring, double compute_capability) {
+  const auto& gpus = wiring.gpus;
+  const int least =
+      std::ranges::min_element(gpus, {}, &NodeWiring::Gpu::links_to_switch)->links_to_switch;
+  const int most =
+      std::ranges::max_element(gpus, {}, &NodeWiring::Gpu::links_to_switch)->links_to_switch;
+  const double each = of_generation(kLinkRates, compute_capability);
+  const auto rate = [&](int count) {
+    return quantity_of(
+        count * each, "GB/s",
+        fmt::format("{}: {} NVLinks; data sheet: {:g} GB/s each", wiring.source, count, each));
+  };
+  if (least > 0) return Json{{"kind", "nvswitch"}, {"per_gpu", rate(least)}};
+  if (most > 0) {
+    return input_error(wiring.source, "GPUs with and GPUs without links to an NVSwitch",
+                       "GPUs that are wired alike", "describe the machine by hand");
+  }
+  if (wiring.links.empty()) return Json{{"kind", "pcie"}};
+  std::vector<int> group(gpus.size());
+  for (std::size_t i = 0; i < group.size(); ++i) group[i] = static_cast<int>(i);
+  Json links = Json::array();
+  Json pairs = Json::array();
+  int narrowest = wiring.links.front().count;
+  for (const GpuLink& link : wiring.links) {
+    links.push_back({link.a, link.b, link.count});
+    pairs.push_back({link.a, link.b});
+    narrowest = std::min(narrowest, link.count);
+    const int from = group[static_cast<std::size_t>(link.b)];
+    std::ranges::replace(group, from, group[static_cast<std::size_t>(link.a)]);
+  }
+  const bool connected = std::ranges::all_of(group, [&](int of) { return of == group.front(); });
+  if (connected) return Json{{"kind", "nvlink-mesh"}, {"link", rate(1)}, {"links", links}};
+  return Json{{"kind", "nvlink-bridge"}, {"link", rate(narrowest)}, {"pairs", pairs}};
+}
+
+Json slot_of(const WiredMachine& machine, double compute_capability) {
+  const NodeWiring& wiring = machine.wiring;
+  if (wiring.gpu_slot) {
+    return quantity_of(wiring.gpu_slot->in(1_GBps), "GB/s", wiring.source + ": speed and width");
+  }
+  if (machine.measured_copies) {
+    const double measured = machine.measured_copies->in(1_GBps);
+    for (const auto& [rate, what] :
+         {std::pair(15.75, "PCIe 3"), {31.5, "PCIe 4"}, {63.0, "PCIe 5"}, {126.0, "PCIe 6"}}) {
+      if (measured > rate) continue;
+      return quantity_of(rate, "GB/s",
+                         fmt::format("{} x16, the slowest line rate above the {:.3g} GB/s that "
+                                     "copies reach",
+                                     what, measured));
+    }
+    return quantity_of(measured, "GB/s", "measured copies, faster than PCIe 6 x16");
+  }
+  return quantity_of(of_generation(kSlots, compute_capability), "GB/s",
+                     fmt::format("assumed: 16 lanes of the PCIe generation of compute capability "
+                                 "{:.1f}; {} does not tell",
+                                 compute_capability, wiring.source));
+}
+
+Json pcie_of(const WiredMachine& machine, double compute_capability) {
+  const NodeWiring& wiring = machine.wiring;
+  Json pcie{{"gpu_link", slot_of(machine, compute_capability)}};
+  Json sockets = Json::array();
+  std::vector<std::vector<int>> switches;
+  int most = 0;
+  for (std::size_t i = 0; i < wiring.gpus.size(); ++i) {
+    const NodeWiring::Gpu& gpu = wiring.gpus[i];
+    sockets.push_back(gpu.socket);
+    most = std::max(most, gpu.socket);
+    if (!gpu.pcie_switch) continue;
+    const auto at = static_cast<std::size_t>(*gpu.pcie_switch);
+    if (switches.size() <= at) switches.resize(at + 1);
+    switches[at].push_back(static_cast<int>(i));
+  }
+  if (most > 0) {
+    pcie["sockets"] = count_of(most + 1, wiring.source);
+    pcie["gpu_sockets"] = sockets;
+    pcie["socket_link"] = quantity_of(16, "GB/s",
+                                      "assumed: NCCL 2.28 src/graph/topo.h: AMD inter-socket 16 "
+                                      "GB/s, the least it knows of current processors");
+  }
+  if (!switches.empty()) pcie["switches"] = switches;
+  return pcie;
+}
+
+/// Cards with a rate that is known; nothing when there are none. All have the slowest one's.
+std::optional<Json> nics_of(const WiredMachine& machine, std::string& left_out) {
+  std::optional<BytesPerSecond> slowest;
+  Json beside = Json::array();
+  bool told = true;
+  for (const NodeWiring::Nic& nic : machine.wiring.nics) {
+    const auto rate = nic.rate ? nic.rate : machine.nic_rate;
+    if (!rate) {
+      left_out += (left_out.empty() ? "" : ", ") + nic.name;
+      continue;
+    }
+    told = told && nic.rate.has_value();
+    slowest = std::min(slowest.value_or(*rate), *rate);
+    beside.push_back(nic.gpus);
+  }
+  if (!slowest) return std::nullopt;
+  return Json{{"count", count_of(static_cast<double>(beside.size()), machine.wiring.source)},
+              {"rate", quantity_of(8 * slowest->in(1_GBps), "Gbps",
+                                   told ? machine.wiring.source : std::string("--nic-rate"))},
+              {"beside", beside}};
+}
+
+}  // namespace
+
+Result<std::string> description_of(const WiredMachine& machine) {
+  const Result<Described> gpu = gpu_of(machine);
+  if (!gpu) return gpu.error();
+  const Result<Json> interconnect = interconnect_of(machine.wiring, gpu->compute_capability);
+  if (!interconnect) return interconnect.error();
+  Json node{
+      {"name", machine.name},
+      {"gpus", count_of(static_cast<double>(machine.wiring.gpus.size()), machine.wiring.source)},
+      {"interconnect", *interconnect},
+      {"pcie", pcie_of(machine, gpu->compute_capability)}};
+  std::string left_out;
+  if (const auto nics = nics_of(machine, left_out)) node["nics"] = *nics;
+  if (machine.cpu_memory) {
+    node["cpu_memory"] = quantity_of(machine.cpu_memory->in(1_GB), "GB", "the operating system");
+  }
+  Json root{{"schema", 1}, {"name", machine.name}, {"description", machine.summary}};
+  if (!left_out.empty()) {
+    root["notes"] = "left out, as nothing tells their rate (--nic-rate): " + left_out;
+  }
+  root["gpu"] = gpu->json;
+  root["node"] = std::move(node);
+  // Names of cards may be any bytes.
+  std::string text = root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (const auto read = parse_machine(text, machine.wiring.source); !read) return read.error();
+  return text;
+}
+
+/// As drivers name them in public logs (PyTorch's get_device_name, nvidia-smi -L).
+std::optional<std::string> catalog_gpu_of_driver(std::string_view name) {
+  static constexpr std::array<std::pair<std::string_view, const char*>, 20> kNames{{
+      {"NVIDIA H200", "h200-sxm-141gb"},
+      {"NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"},
+      {"NVIDIA H100 PCIe", "h100-pcie-80gb"},
+      {"NVIDIA H100 NVL", "h100-nvl-94gb"},
+      {"NVIDIA H800", "h800-sxm-80gb"},
+      {"NVIDIA GH200 480GB", "gh200-96"},
+      {"NVIDIA B200", "b200-sxm"},
+      {"NVIDIA B300 SXM6 AC", "b300-sxm"},
+      {"NVIDIA GB200", "gb200"},
+      {"NVIDIA GB300", "gb300"},
+      {"NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"},
+      {"NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"},
+      {"NVIDIA A100 80GB PCIe", "a100-pcie-80gb"},
+      {"NVIDIA A10", "a10"},
+      {"NVIDIA L4", "l4"},
+      {"NVIDIA L40S", "l40s"},
+      {"NVIDIA GeForce RTX 3090", "rtx-3090"},
+      {"NVIDIA GeForce RTX 4090", "rtx-4090"},
+      {"Tesla T4", "t4"},
+      {"Tesla V100-SXM2-32GB", "v100-sxm2-32gb"},
+  }};
+  for (const auto& [driver, catalog] : kNames) {
+    if (name == driver) return catalog;
+  }
+  return std::nullopt;
+}
+
+}  // namespace echelon
