@@ -18,6 +18,13 @@ struct CalibrationField {
       member;
   const char* unit;  ///< "ratio", "elements", "tokens", "us", "GB/s" or "MiB"
   double least, most;
+  const char* schema1_key =
+      nullptr;  ///< its key in calibration files of schema 1, where it differs
+
+  /// Its key in files of `schema`.
+  [[nodiscard]] const char* key_in(int schema) const {
+    return schema == 1 && schema1_key != nullptr ? schema1_key : key;
+  }
 };
 
 [[nodiscard]] std::span<const CalibrationField> calibration_fields();

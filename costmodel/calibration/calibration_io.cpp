@@ -15,6 +15,8 @@
 namespace echelon {
 namespace {
 
+/// Schema 1 calls some rates otherwise: CalibrationField::schema1_key.
+constexpr int kSchema = 2;
 constexpr const char* kByCores = "calibrations by cores";
 
 const EmbeddedFile* find_shipped(std::string_view name) {
@@ -44,7 +46,7 @@ Result<Calibration> read_base(JsonReader& reader) {
   return parse_calibration(file->content, "shipped calibration " + base);
 }
 
-void read_rates(JsonReader& reader, bool complete, Calibration& out, Status& status) {
+void read_rates(JsonReader& reader, int schema, bool complete, Calibration& out, Status& status) {
   const Json* rates = reader.member("rates");
   if (rates == nullptr || !rates->is_object()) {
     reader.fail("rates", rates == nullptr ? "no key 'rates'" : "not an object",
@@ -53,20 +55,21 @@ void read_rates(JsonReader& reader, bool complete, Calibration& out, Status& sta
   }
   JsonReader all(*rates, reader.where(), reader.pointer_to("rates"));
   for (const CalibrationField& field : calibration_fields()) {
-    if (!all.has(field.key)) {
-      (void)all.member(field.key);  // a known key that is absent
+    const char* key = field.key_in(schema);
+    if (!all.has(key)) {
+      (void)all.member(key);  // a known key that is absent
       if (complete) {
-        all.fail(field.key, std::string("no rate '") + field.key + "'",
+        all.fail(key, std::string("no rate '") + key + "'",
                  "every rate, or \"extends\" naming a shipped calibration");
       }
       continue;
     }
-    const Json* entry = all.member(field.key);
+    const Json* entry = all.member(key);
     if (!entry->is_object()) {
-      all.fail(field.key, "not an object", "{\"value\": …, \"unit\": …, \"source\": …}");
+      all.fail(key, "not an object", "{\"value\": …, \"unit\": …, \"source\": …}");
       continue;
     }
-    JsonReader one(*entry, reader.where(), all.pointer_to(field.key));
+    JsonReader one(*entry, reader.where(), all.pointer_to(key));
     const double value = one.number("value", field.least, field.most);
     (void)one.choice("unit", {field.unit});
     std::string source = one.string("source");
@@ -79,7 +82,7 @@ void read_rates(JsonReader& reader, bool complete, Calibration& out, Status& sta
 
 Result<Calibration> read_calibration(const Json& json, std::string_view where) {
   JsonReader reader(json, std::string(where));
-  (void)reader.integer("schema", 1, 1);
+  const auto schema = static_cast<int>(reader.integer("schema", 1, kSchema));
   (void)reader.choice("kind", {"calibration"});
   const bool extends = reader.has("extends");
   Result<Calibration> base = read_base(reader);
@@ -95,7 +98,7 @@ Result<Calibration> read_calibration(const Json& json, std::string_view where) {
                                             : Evidence::extrapolated;
   out.fitted_to = reader.string("fitted_to");
   Status nested = Done{};
-  read_rates(reader, !extends, out, nested);
+  read_rates(reader, schema, !extends, out, nested);
   if (Status done = reader.finish(); !done) return done.error();
   if (!nested) return nested.error();
   return out;
@@ -206,7 +209,7 @@ Json json_of(const Calibration& c) {
     }
     rates[field.key] = {{"value", rate_of(c, field)}, {"unit", field.unit}, {"source", source}};
   }
-  return Json{{"schema", 1},
+  return Json{{"schema", kSchema},
               {"kind", "calibration"},
               {"name", c.name},
               {"extends", "generic"},  // for rates that later versions add

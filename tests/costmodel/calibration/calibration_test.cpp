@@ -83,6 +83,28 @@ TEST_CASE("a calibration that extends another changes only what it says") {
   CHECK(mine->evidence == Evidence::calibrated);
 }
 
+TEST_CASE("a calibration file of schema 1 is read by the keys of its time, and by no others") {
+  const auto mine = [](int schema, const std::string& key) {
+    return parse_calibration("{\"schema\": " + std::to_string(schema) + R"(, "kind": "calibration",
+        "name": "mine", "gpu": "hopper", "stack": "any", "evidence": "calibrated",
+        "fitted_to": "my runs", "extends": "hopper", "rates": {")" +
+                                 key + R"(": {"value": 0.5, "unit": "ratio", "source": "me"}}})",
+                             "mine.json");
+  };
+  int renamed = 0;
+  for (const CalibrationField& field : calibration_fields()) {
+    if (field.schema1_key == nullptr) continue;
+    ++renamed;
+    const Result<Calibration> old = mine(1, field.schema1_key);
+    REQUIRE(old.ok());
+    CHECK(rate_of(*old, field) == 0.5);
+    CHECK(calibration_to_json(*old) == calibration_to_json(mine(2, field.key).value()));
+    CHECK_FALSE(mine(1, field.key).ok());
+    CHECK_FALSE(mine(2, field.schema1_key).ok());
+  }
+  CHECK(renamed == 7);
+}
+
 TEST_CASE("a bad calibration names the place and what was expected") {
   const auto message = [](const char* text) {
     const Result<Calibration> c = parse_calibration(text, "c.json");
@@ -90,7 +112,7 @@ TEST_CASE("a bad calibration names the place and what was expected") {
     return c.error().message();
   };
   const std::string head =
-      R"({"schema": 1, "kind": "calibration", "name": "x", "gpu": "g", "stack": "any",
+      R"({"schema": 2, "kind": "calibration", "name": "x", "gpu": "g", "stack": "any",
           "evidence": "calibrated", "fitted_to": "runs", )";
   CHECK(message((head + R"("rates": {}})").c_str()).find("kernel_speed_factor") !=
         std::string::npos);
