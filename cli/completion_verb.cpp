@@ -7,7 +7,7 @@
 #include "cli/verbs.hpp"
 #include "core/base/did_you_mean.hpp"
 #include "core/model/model_io.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon::cli {
 

@@ -8,7 +8,7 @@
 #include "core/framework/framework.hpp"
 #include "core/model/model.hpp"
 #include "core/plan/job.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon::cli {
 

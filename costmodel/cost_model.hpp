@@ -16,7 +16,7 @@
 #include "costmodel/calibration/calibration.hpp"
 #include "costmodel/collectives/collectives.hpp"
 #include "costmodel/operators/operators.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

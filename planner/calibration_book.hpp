@@ -10,7 +10,7 @@
 #include "core/framework/framework.hpp"
 #include "costmodel/calibration/calibration.hpp"
 #include "planner/runs_io.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

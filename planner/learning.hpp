@@ -11,7 +11,7 @@
 #include "core/schedule/schedule.hpp"
 #include "costmodel/calibration/calibration.hpp"
 #include "costmodel/calibration/fit/fit.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

@@ -9,7 +9,7 @@
 #include "core/model/model.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/parallel_plan.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

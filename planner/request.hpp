@@ -13,7 +13,7 @@
 #include "core/plan/parallel_plan.hpp"
 #include "costmodel/calibration/calibration.hpp"
 #include "planner/operations.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "topologies/description/describe.hpp"
+#include "topologies/describe.hpp"
 
 namespace echelon {
 

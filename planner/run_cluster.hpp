@@ -9,7 +9,7 @@
 #include "core/base/units.hpp"
 #include "costmodel/cost_model.hpp"
 #include "planner/runs_io.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

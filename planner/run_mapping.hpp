@@ -12,7 +12,7 @@
 #include "core/plan/parallel_plan.hpp"
 #include "planner/run_model.hpp"
 #include "planner/runs_io.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

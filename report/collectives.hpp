@@ -11,7 +11,7 @@
 #include "costmodel/calibration/calibration.hpp"
 #include "costmodel/collectives/collectives_fit.hpp"
 #include "report/terminal_style.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

@@ -7,7 +7,7 @@
 #include "core/model/model.hpp"
 #include "core/model/model_io.hpp"
 #include "report/terminal_style.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

@@ -10,7 +10,7 @@
 #include "core/base/result.hpp"
 #include "core/framework/framework.hpp"
 #include "costmodel/calibration/calibration.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

@@ -7,7 +7,7 @@
 
 #include "core/base/units.hpp"
 #include "costmodel/calibration/calibration.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

@@ -4,7 +4,7 @@
 #include "core/base/units.hpp"
 #include "core/plan/job.hpp"
 #include "costmodel/calibration/calibration.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

@@ -8,7 +8,7 @@
 #include "costmodel/calibration/calibration_io.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
-#include "topologies/description/topology.hpp"
 #include "topologies/graph/graph.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

@@ -11,7 +11,7 @@
 
 #include "core/base/result.hpp"
 #include "core/base/units.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/description/specs.hpp"
 
 namespace echelon {
 

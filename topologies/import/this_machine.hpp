@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

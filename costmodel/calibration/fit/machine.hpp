@@ -6,7 +6,7 @@
 
 #include "core/run/measurements.hpp"
 #include "costmodel/calibration/calibration.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 

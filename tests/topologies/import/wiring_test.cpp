@@ -5,7 +5,7 @@
 
 #include "core/base/units.hpp"
 #include "tests/support/catch.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 using namespace echelon;
 

@@ -1,4 +1,4 @@
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,6 @@
 #include "topologies/graph/placement.hpp"
 
 namespace echelon {
-
 namespace {
 
 /// A network tier as group() needs it: its size and what it costs to reach it.
@@ -75,17 +74,6 @@ Status check_size(const MachineDescription& machine, std::int64_t gpus) {
 }
 
 }  // namespace
-
-FlopsPerSecond GpuSpec::peak(Dtype dtype) const {
-  switch (dtype) {
-    case Dtype::fp64: return fp64;
-    case Dtype::fp32: return tf32 > FlopsPerSecond{} ? tf32 : fp32;
-    case Dtype::bf16: return bf16;
-    case Dtype::fp16: return fp16;
-    case Dtype::fp8: return fp8;
-  }
-  return {};
-}
 
 struct ClusterTopology::State {
   std::shared_ptr<const MachineDescription> machine;

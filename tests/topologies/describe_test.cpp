@@ -1,4 +1,4 @@
-#include "topologies/description/describe.hpp"
+#include "topologies/describe.hpp"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "topologies/description/describe.hpp"
+#include "topologies/describe.hpp"
 
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include "core/base/expects.hpp"
 #include "topologies/description/catalog.hpp"
 #include "topologies/graph/graph.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon {
 
