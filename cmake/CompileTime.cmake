@@ -11,80 +11,44 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=262144>)
 endif()
 
-# echelon_together(TARGET [HOT REGEX] [LIGHT OPTIONS]): with ECHELON_UNITY, compiles the sources of TARGET in groups of
-# at most that many, so that a library's headers are read, and its templates compiled, once per group.
-# Sources that match HOT, and are not *_io.cpp, are optimised; all others lightly (LIGHT; else
-# ECHELON_COLD). A source in two targets of a folder is grouped in both or in neither. Names in anonymous
-# namespaces must differ within a folder; a source that cannot keep to that sets the property
-# SKIP_UNITY_BUILD_INCLUSION.
+# echelon_together(TARGET [HOT REGEX] [LIGHT OPTIONS]): the last word on how TARGET is compiled. With
+# ECHELON_UNITY, at most that many of its sources together (CMake's unity build), so that a library's
+# headers are read, and its templates compiled, once for all of them. Sources that match HOT, and are not
+# *_io.cpp, are optimised; all others lightly (LIGHT; else ECHELON_COLD). A unity source is one source to
+# the compiler, so names in anonymous namespaces must differ within a folder; a source that cannot keep to
+# that sets the property SKIP_UNITY_BUILD_INCLUSION (docs/decisions/0010 on unique ids).
 function(echelon_together target)
   cmake_parse_arguments(PARSE_ARGV 1 given "" "HOT;LIGHT" "")
   if(NOT given_LIGHT)
     set(given_LIGHT "${ECHELON_COLD}")
   endif()
-  get_target_property(sources ${target} SOURCES)
-  list(FILTER sources INCLUDE REGEX "[.]cpp$")
-  set(hot "")
   if(given_HOT)
-    set(hot ${sources})
+    get_target_property(cold ${target} SOURCES)
+    set(hot ${cold})
     list(FILTER hot INCLUDE REGEX "${given_HOT}")
     list(FILTER hot EXCLUDE REGEX "_io[.]cpp$")
-  endif()
-  set(cold ${sources})
-  list(REMOVE_ITEM cold ${hot} "")
-  foreach(kind hot cold)
-    set(options "")
-    if(kind STREQUAL "cold")
-      set(options "${given_LIGHT}")
-    endif()
-    set(grouped "")
-    foreach(source ${${kind}})
-      get_source_file_property(alone ${source} TARGET_DIRECTORY ${target}
-                               SKIP_UNITY_BUILD_INCLUSION)
-      string(FIND ${source} ${PROJECT_BINARY_DIR} generated)
-      if(NOT ECHELON_UNITY OR alone OR generated EQUAL 0)
-        set_property(SOURCE ${source} TARGET_DIRECTORY ${target} PROPERTY COMPILE_OPTIONS "${options}")
-      else()
-        set_property(SOURCE ${source} TARGET_DIRECTORY ${target} PROPERTY HEADER_FILE_ONLY ON)
-        list(APPEND grouped ${source})
+    list(REMOVE_ITEM cold ${hot})
+    add_library(${target}_hot OBJECT ${hot})
+    foreach(property INCLUDE_DIRECTORIES COMPILE_DEFINITIONS COMPILE_OPTIONS LINK_LIBRARIES)
+      get_target_property(value ${target} ${property})
+      if(value)
+        set_property(TARGET ${target}_hot PROPERTY ${property} "${value}")
       endif()
     endforeach()
-    echelon_groups(${target} ${kind} "${options}" "${grouped}")
-  endforeach()
+    set_property(TARGET ${target} PROPERTY SOURCES ${cold} $<TARGET_OBJECTS:${target}_hot>)
+    echelon_unity(${target}_hot)
+  endif()
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${given_LIGHT}>)
+  echelon_unity(${target})
 endfunction()
 
-# Groups of about equal length, none longer than ECHELON_UNITY.
-function(echelon_groups target kind options sources)
-  list(LENGTH sources left)
-  if(left EQUAL 0)
+function(echelon_unity target)
+  if(NOT ECHELON_UNITY)
     return()
   endif()
-  math(EXPR groups "(${left} + ${ECHELON_UNITY} - 1) / ${ECHELON_UNITY}")
-  math(EXPR last "${groups} - 1")
-  set(from 0)
-  foreach(number RANGE ${last})
-    math(EXPR length "(${left} + ${groups} - ${number} - 1) / (${groups} - ${number})")
-    list(SUBLIST sources ${from} ${length} group)
-    echelon_group(${target} ${kind}_${number} "${options}" ${group})
-    math(EXPR from "${from} + ${length}")
-    math(EXPR left "${left} - ${length}")
-  endforeach()
-endfunction()
-
-# One generated source that includes the others.
-function(echelon_group target name options)
-  set(file ${PROJECT_BINARY_DIR}/together/${target}_${name}.cpp)
-  set(text "")
-  foreach(source ${ARGN})
-    get_filename_component(source ${source} ABSOLUTE)
-    file(RELATIVE_PATH source ${PROJECT_SOURCE_DIR} ${source})
-    string(APPEND text "#include \"${source}\"\n")
-  endforeach()
-  file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY) # leaves the file alone when it is the same
-  target_sources(${target} PRIVATE ${file})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ECHELON_UNITY})
   # GCC takes included sources for headers, in which an anonymous type as a member would be a fault.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND options -Wno-subobject-linkage)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
-  set_property(SOURCE ${file} TARGET_DIRECTORY ${target} PROPERTY COMPILE_OPTIONS "${options}")
 endfunction()

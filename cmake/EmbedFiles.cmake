@@ -12,4 +12,5 @@ function(echelon_embed target function)
     COMMENT "Embedding ${function}"
     VERBATIM)
   target_sources(${target} PRIVATE ${generated})
+  set_source_files_properties(${generated} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
