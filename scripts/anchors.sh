@@ -1,13 +1,13 @@
 #!/bin/sh
-# scripts/anchors.sh [PLAN]: the table of docs/anchors.md: plans that experts tuned by hand, priced
-# by us, beside the winners of our own search for the same model, machine and batch. PLAN is the
-# program (./plan unless given). Markdown on standard output.
+# scripts/anchors.sh [PLAN]: the table of docs/anchors.md: predictions for plans tuned by experts, and
+# the winners of our own search for the same model, machine and batch. PLAN is the program (default:
+# ./plan). Markdown on standard output.
 set -eu
 here=$(dirname -- "$(readlink -f -- "$0")")/..
 plan=${1:-$here/plan}
 export COLUMNS=160 PLAN_NO_INSTALL=1
 
-# field NAME: of `plan ... -q` on stdin, what its line NAME says, continuation lines joined.
+# field NAME: the text of line NAME in the output of `plan ... -q` on stdin, continuation lines joined.
 field() {
   awk -v name="$1" '
     /^[^ ]/ { on = index($0, name " ") == 1 }
@@ -16,7 +16,7 @@ field() {
     END { print out }'
 }
 
-# figures ANSWER: "8.37 s, 527 TFLOP/s, 61.2 GiB" of a quiet answer, with a cross where it does not
+# figures ANSWER: "8.37 s, 527 TFLOP/s, 61.2 GiB" from a quiet answer, with the excess if it does not
 # fit.
 figures() {
   step=$(printf '%s\n' "$1" | field step | sed 's/ (.*//; s/,.*//')
@@ -48,8 +48,8 @@ anchor() {
   printf '| %s | `%s` | `%s` | %s | %s | %s |\n' "$1" "$2" "$3" "$4" "$theirs" "$ours"
 }
 
-printf '| run | job | plan | published | that plan, priced | our winner |\n|---|---|---|---|---|---|\n'
-sc21='--cluster selene --stack megatron-2021 --no-flash-attention --seq 2048'
+printf '| run | job | plan | published | that plan, predicted | our winner |\n|---|---|---|---|---|---|\n'
+sc21='--cluster selene --framework megatron-2021 --no-flash-attention --seq 2048'
 full='--recompute full --no-sequence-parallel --zero 0'
 anchor 'SC21 1.7B' "--model megatron-1.7b --gpus 32 --global-batch 512 $sc21" "--tp 1 --microbatch 16 $full" '137 TFLOP/s'
 anchor 'SC21 3.6B' "--model megatron-3.6b --gpus 64 --global-batch 512 $sc21" "--tp 2 --microbatch 16 $full" '138'
@@ -65,8 +65,8 @@ anchor 'MT-NLG, 2,240' "--model megatron-530b --gpus 2240 --global-batch 1920 $s
 anchor 'MT-NLG, 2,800' "--model megatron-530b --gpus 2800 --global-batch 1920 $sc21" "--tp 8 --pp 35 --microbatch 1 $full" '121'
 anchor 'MT-NLG, 3,360' "--model megatron-530b --gpus 3360 --global-batch 1920 $sc21" "--tp 8 --pp 35 --microbatch 1 $full" '113'
 anchor 'BLOOM 176B' "--model bloom-176b --gpus 384 --global-batch 2048 $sc21" "--tp 4 --pp 12 --microbatch 2 --recompute full --no-sequence-parallel --zero 1" '104.7 s, 150 TFLOP/s'
-anchor 'OPT-175B' '--model opt-175b --cluster azure-ndmv4 --gpus 992 --seq 2048 --global-batch 992 --stack torchtitan --no-flash-attention' '--tp 8 --microbatch 8 --zero 3 --recompute full' '147'
-anchor 'GLM-130B' '--model glm-130b --cluster dgx-a100-40gb --gpus 768 --seq 2048 --global-batch 4224 --stack megatron-2021 --no-flash-attention' '--tp 4 --pp 8 --microbatch 1 --recompute full --no-sequence-parallel --zero 1' '135'
+anchor 'OPT-175B' '--model opt-175b --cluster azure-ndmv4 --gpus 992 --seq 2048 --global-batch 992 --framework torchtitan --no-flash-attention' '--tp 8 --microbatch 8 --zero 3 --recompute full' '147'
+anchor 'GLM-130B' '--model glm-130b --cluster dgx-a100-40gb --gpus 768 --seq 2048 --global-batch 4224 --framework megatron-2021 --no-flash-attention' '--tp 4 --pp 8 --microbatch 1 --recompute full --no-sequence-parallel --zero 1' '135'
 anchor 'Falcon-180B' '--model falcon-180b --cluster aws-p4d --gpus 4096 --seq 2048 --global-batch 2048' '--tp 8 --pp 8 --microbatch 1 --zero 1 --recompute none' '–'
 anchor 'MegaScale 175B' '--model gpt3-175b --cluster dgx-a100 --gpus 12288 --seq 2048 --global-batch 6144' '--tp 8 --pp 8 --vpp 6 --microbatch 1 --zero 1 --sequence-parallel' '55.2 % MFU = 172 TFLOP/s'
 mlperf='--model gpt3-175b --seq 2048 --precision fp8'

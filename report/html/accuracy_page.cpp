@@ -24,12 +24,11 @@ struct Rival {
 // Checked by: tests/report/html/accuracy_page_test.cpp, against the figures of the rows.
 constexpr std::array kRivals = {
     Rival{"Calculon caa4b11", "selene-2022", 0.0365, 0,
-          "its own published validation, run again; the figure is in sample"},
-    Rival{
-        "SimuMax 1.2 (4dcaae5)", "simumax-b200", 0.0475, 0.0033,
-        "its predictions stand in the `notes` of the rows; its table of kernel efficiencies was "
-        "measured on B200 with the kernels of these runs (its docs/b200/b200_real_repro_guide.md, "
-        "sections 5 and 8)"},
+          "its own published validation, repeated; the figure is in-sample"},
+    Rival{"SimuMax 1.2 (4dcaae5)", "simumax-b200", 0.0475, 0.0033,
+          "its predictions are in the `notes` of the rows; its table of kernel efficiencies was "
+          "measured on B200 with the kernels of these runs (its "
+          "docs/b200/b200_real_repro_guide.md, sections 5 and 8)"},
 };
 
 using PagePairs = std::map<std::string, ValidationPair>;
@@ -71,10 +70,9 @@ std::string error_line(const std::string& name, const ErrorSummary& judged,
 std::string errors_section(const ValidationReport& judged, const ValidationReport* in_fold,
                            std::string_view title, ErrorSummary ValidationSummary::*which) {
   std::string out = fmt::format(
-      "\n## {}\n\n| source | rows | in fold, mean / median | {}, mean / median | 90 % "
-      "below "
-      "| bias | mean, 80 % sure | in the 80 % band | without flagged rows |\n"
-      "|---|---|---|---|---|---|---|---|---|\n",
+      "\n## {}\n\n| source | rows | in fold, mean / median | {}, mean / median | 90th percentile | "
+      "bias | mean, 80 % interval | in the 80 % band | without flagged rows "
+      "|\n|---|---|---|---|---|---|---|---|---|\n",
       title, judged.out_of_fold ? "out of fold" : "as shipped, in fold");
   const auto of = [&](const ValidationPair* pair) {
     return pair == nullptr ? nullptr : &(pair->*which);
@@ -99,8 +97,7 @@ std::string errors_section(const ValidationReport& judged, const ValidationRepor
 std::string fits_section(const ValidationReport& judged) {
   std::string out =
       "\n## Does it fit?\n\n| source | rows | ran | predicted to fit, ran out of memory | "
-      "predicted "
-      "not to fit, ran | without flagged rows |\n|---|---|---|---|---|---|\n";
+      "predicted not to fit, ran | without flagged rows |\n|---|---|---|---|---|---|\n";
   const auto line = [&](const std::string& name, const ValidationPair& pair) {
     const FitsSummary& all = pair.fits;
     const FitsSummary& some = pair.unflagged.fits;
@@ -118,11 +115,11 @@ std::string fits_section(const ValidationReport& judged) {
 
 std::string ranking_section(const ValidationReport& judged) {
   std::string out =
-      "\n## Does the order come out right?\n\nGroups of three and more plans for one job. Regret: "
-      "how much slower the measured time of our first choice is than the best measured; of the "
-      "best of our first three. Rank correlation is Spearman's, the mean over the groups. A source "
-      "without such groups is not in the table.\n\n| source | groups | regret, mean / median | of "
-      "the first three, mean / median | rank correlation |\n|---|---|---|---|---|\n";
+      "\n## Is the ranking correct?\n\nGroups of three or more plans for one job. Regret: how much "
+      "slower our first choice ran than the best plan measured; then the same for the best of our "
+      "first three. Rank correlation is Spearman's, averaged over the groups. A source without "
+      "such groups is not in the table.\n\n| source | groups | regret, mean / median | best of the "
+      "first three, mean / median | rank correlation |\n|---|---|---|---|---|\n";
   const auto line = [&](const std::string& name, const std::vector<Ranking>& ranking) {
     if (ranking.empty()) return;
     const RankingSummary all = summarize_ranking(ranking);
@@ -144,9 +141,8 @@ std::string ranking_section(const ValidationReport& judged) {
 std::string noise_section(const ValidationReport& judged) {
   std::string out =
       "\n## The noise floor\n\nOne configuration measured more than once: the longest step over "
-      "the "
-      "shortest, minus one. No model can be expected to be nearer.\n\n| source | configurations | "
-      "rows | mean | median | largest |\n|---|---|---|---|---|---|\n";
+      "the shortest, minus one. No model can be expected to be more accurate.\n\n| source | "
+      "configurations | rows | mean | median | largest |\n|---|---|---|---|---|---|\n";
   for (const auto& [source, floor] : judged.noise) {
     out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", source, floor.groups, floor.rows,
                        percent(floor.mean), percent(floor.median), percent(floor.largest));
@@ -156,8 +152,8 @@ std::string noise_section(const ValidationReport& judged) {
 
 std::string rivals_section(const ValidationReport& judged) {
   std::string out =
-      "\n## Other tools on the same rows\n\n| tool | rows | its time error, mean | ours "
-      "| its memory error, mean | ours | how it came about |\n|---|---|---|---|---|---|---|\n";
+      "\n## Other tools on the same rows\n\n| tool | rows | its time error, mean | ours | its "
+      "memory error, mean | ours | origin |\n|---|---|---|---|---|---|---|\n";
   for (const Rival& rival : kRivals) {
     const ValidationPair* ours = find_pair(judged.by_source, std::string(rival.rows));
     if (ours == nullptr) continue;
@@ -172,10 +168,9 @@ std::string rivals_section(const ValidationReport& judged) {
 
 std::string apart_section(const ValidationReport& judged) {
   std::string out =
-      "\n## Flagged rows\n\nThey count in every figure above but those \"without flagged rows\". "
-      "The "
-      "rules look at no prediction; the rows are in tests/validation/flags.csv.\n\n| flag | rows | "
-      "why |\n|---|---|---|\n";
+      "\n## Flagged rows\n\nThey count in every figure above except those \"without flagged "
+      "rows\". The rules use no prediction; the rows are in tests/validation/flags.csv.\n\n| flag "
+      "| rows | reason |\n|---|---|---|\n";
   for (const RunFlag& flag : run_flags()) {
     const auto rows = std::ranges::count_if(judged.rows, [&](const ValidatedRow& row) {
       return std::ranges::count(row.flags, flag) > 0;
@@ -199,9 +194,8 @@ std::string ablation_section(std::span<const AblatedTerm> terms) {
   std::string out =
       "\n## What each term is worth\n\nMean error of step times out of fold, over the rows whose "
       "prediction the term changes by more than 1 %, flagged rows left out: with all terms, and "
-      "with the term left out and everything else fitted again (folds dealt out to four "
-      "parts).\n\n| term | rows | with it | "
-      "without it |\n|---|---|---|---|\n";
+      "with the term left out and everything else fitted again (folds distributed over four "
+      "parts).\n\n| term | rows | with it | without it |\n|---|---|---|---|\n";
   for (const AblatedTerm& term : terms) {
     out += fmt::format("| {} ({}) | {} | {} | {} |\n", term.name, term.what, grouped(term.rows),
                        term.rows > 0 ? percent(term.with_term) : "-",
@@ -221,14 +215,13 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
       "{} published runs (tests/validation/README.md) are predicted. Errors are |predicted / "
       "measured - 1|; the bias keeps the sign. *Out of fold*: no parameter was fitted to a row of "
       "the same software, model, GPU and number of GPUs, or to a near-duplicate. *In fold*: fitted "
-      "to the row too{}. Means come with the interval that holds them with 80 % confidence, whole "
-      "folds resampled. The form of the model and the priors were chosen with these rows in view, "
-      "as any form is; only fitted numbers are kept from the rows they are judged on. Targets, "
-      "what "
-      "is missed and why: [accuracy-notes.md](accuracy-notes.md).\n",
+      "to the row too{}. Each mean has an interval of 80 % confidence, from resampling whole "
+      "folds. The form of the model and the priors were chosen with these rows in view; only "
+      "fitted numbers are independent of the rows on which they are judged. Targets, misses and "
+      "their causes: [accuracy-notes.md](accuracy-notes.md).\n",
       grouped(predicted), grouped(static_cast<std::int64_t>(judged.rows.size())),
       in_fold == nullptr && !judged.out_of_fold
-          ? "; the calibrations used here may have seen every row"
+          ? "; the calibrations used here may have been fitted to every row"
       : in_fold == nullptr
           ? " (\"-\": nothing is fitted, the shipped data-sheet calibrations are used)"
           : "");
@@ -239,8 +232,9 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
   out += errors_section(judged, in_fold, "Step time", &ValidationSummary::time);
   if (judged.out_of_fold) {
     out +=
-        "\n**missed**: of 30 rows and more, less than 75 % or more than 85 % lie in the 80 % band. "
-        "The band of a row is read from other rows that their calibrations had not seen either.\n";
+        "\n**missed**: in a source of 30 rows or more, less than 75 % or more than 85 % are in the "
+        "80 % band. The band of a row is derived from other rows, each predicted by a calibration "
+        "that was not fitted to it.\n";
   }
   out += errors_section(judged, in_fold, "Peak memory", &ValidationSummary::memory);
   out += fits_section(judged) + ranking_section(judged) + noise_section(judged);
