@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/thread_communicator.hpp"
+#include "runtime/comm/thread_communicator.hpp"
 
 namespace {
 
@@ -30,12 +30,12 @@ double seconds_of(int times, const std::function<void()>& work) {
 
 /// Runs `work` as each of n members.
 void by_members(int members, const std::function<void(Communicator&)>& work) {
-  Crew crew;
+  RunThreads run_threads;
   Group group{"bench", {}};
   for (int rank = 0; rank < members; ++rank) group.ranks.push_back(rank);
-  const auto ends = thread_communicators(crew, group);
-  for (const auto& end : ends) crew.add("member", [&] { work(*end); });
-  crew.run();
+  const auto ends = thread_communicators(run_threads, group);
+  for (const auto& end : ends) run_threads.add("member", [&] { work(*end); });
+  run_threads.run();
 }
 
 void all_reduce(benchmark::State& state) {
@@ -47,21 +47,21 @@ void all_reduce(benchmark::State& state) {
   double best_copy = best;
   for (auto _ : state) {
     double took = 0;
-    by_members(members, [&](Communicator& line) {
+    by_members(members, [&](Communicator& comm) {
       std::vector<float> data(static_cast<std::size_t>(count), 1.0F);
       std::vector<float> other(data);
       const auto copy = [&] {
         std::memcpy(other.data(), data.data(), data.size() * 4);
         benchmark::ClobberMemory();
       };
-      line.barrier();
+      comm.barrier();
       const double copied = seconds_of(times, [&] {
         copy();
-        line.barrier();
+        comm.barrier();
       });
       const double reduced = seconds_of(
-          times, [&] { line.all_reduce(data.data(), count, Element::f32, Reduction::max); });
-      if (line.rank() == 0) {
+          times, [&] { comm.all_reduce(data.data(), count, Element::f32, Reduction::max); });
+      if (comm.rank() == 0) {
         best_copy = std::min(best_copy, copied);
         best = std::min(best, reduced);
         took = reduced;
@@ -86,15 +86,15 @@ void send_receive(benchmark::State& state) {
   double best = std::numeric_limits<double>::infinity();
   for (auto _ : state) {
     double took = 0;
-    by_members(2, [&](Communicator& line) {
+    by_members(2, [&](Communicator& comm) {
       std::vector<float> data(static_cast<std::size_t>(count), 1.0F);
-      line.barrier();
+      comm.barrier();
       const double both = seconds_of(times, [&] {
-        if (line.rank() == 0) line.send(data.data(), count, Element::f32, 1);
-        line.receive(data.data(), count, Element::f32, 1 - line.rank());
-        if (line.rank() == 1) line.send(data.data(), count, Element::f32, 0);
+        if (comm.rank() == 0) comm.send(data.data(), count, Element::f32, 1);
+        comm.receive(data.data(), count, Element::f32, 1 - comm.rank());
+        if (comm.rank() == 1) comm.send(data.data(), count, Element::f32, 0);
       });
-      if (line.rank() == 0) took = both / 2;
+      if (comm.rank() == 0) took = both / 2;
     });
     best = std::min(best, took);
     state.SetIterationTime(took);

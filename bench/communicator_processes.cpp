@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/mpi/processes.hpp"
+#include "runtime/comm/mpi/processes.hpp"
 
 namespace {
 
@@ -18,24 +18,24 @@ using namespace echelon;
 
 constexpr std::int64_t kSizes[] = {64, 16 << 10, 1 << 20, 16 << 20, 64 << 20};
 
-std::string all_reduces(Communicator& line) {
+std::string all_reduces(Communicator& comm) {
   std::string table;
   for (const std::int64_t bytes : kSizes) {
     std::vector<float> data(static_cast<std::size_t>(bytes / 4), 1.0F);
     const int times = static_cast<int>(std::clamp<std::int64_t>((64 << 20) / bytes, 2, 1000));
     double best = std::numeric_limits<double>::infinity();
     for (int repetition = 0; repetition < 5; ++repetition) {
-      line.barrier();
+      comm.barrier();
       const auto start = std::chrono::steady_clock::now();
       for (int i = 0; i < times; ++i) {
-        line.all_reduce(data.data(), bytes / 4, Element::f32, Reduction::max);
+        comm.all_reduce(data.data(), bytes / 4, Element::f32, Reduction::max);
       }
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       best = std::min(best, took.count() / times);
     }
     table += fmt::format("all_reduce members:{} bytes:{} best_us={:.1f} ring_GBps={:.2f}\n",
-                         line.size(), bytes, best * 1e6,
-                         2e-9 * (line.size() - 1) * static_cast<double>(bytes) / best);
+                         comm.size(), bytes, best * 1e6,
+                         2e-9 * (comm.size() - 1) * static_cast<double>(bytes) / best);
   }
   return table;
 }
@@ -54,10 +54,11 @@ int measure() {
   try {
     std::string table;
     {
-      Crew crew(Seconds{60});
-      const auto world = mpi::world(crew, plan, model).value();
-      crew.add("member", [&] { table = all_reduces(world->at(place->rank, Line::norm)); });
-      crew.run();
+      RunThreads run_threads(Seconds{60});
+      const auto world = mpi::world(run_threads, plan, model).value();
+      run_threads.add("member",
+                      [&] { table = all_reduces(world->at(place->rank, GroupRole::norm)); });
+      run_threads.run();
     }
     if (place->rank == 0) std::fputs(table.c_str(), stdout);
     mpi::finish(Seconds{30});

@@ -1,5 +1,5 @@
-// What the executor itself costs: devices that do nothing, so that a step is threads, waits, ledger
-// and record alone.
+// What the executor itself costs: devices that do nothing, so that a step is threads, waits, hazard
+// checker and record alone.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <ctime>
 
 #include "costmodel/schedule/build.hpp"
-#include "runtime/clock.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/virtual_device.hpp"
+#include "runtime/threads/clock.hpp"
 
 namespace {
 
@@ -28,7 +28,7 @@ Schedule schedule_of(const PipelineShape& shape, int units) {
 
 class Nothing : public Device {
  public:
-  void execute(Work& work) override { work.did(work.instruction); }
+  void execute(Work& work) override { work.report_done(work.instruction); }
   void begin_step(int, std::int64_t, bool) override {}
   [[nodiscard]] Seconds now(int, Queue) const override { return steady_now(); }
 };
@@ -49,26 +49,27 @@ void stepped(benchmark::State& state, PipelineShape shape, std::vector<int> loca
   const int watched = local.empty() ? 0 : local.front();
   double processor = 0;
   for (auto _ : state) {
-    Crew crew;
+    RunThreads run_threads;
     Nothing nothing;
-    VirtualDevice clocked(crew, schedule, grid, [](int, const Instruction&) { return 1_us; });
+    VirtualDevice clocked(run_threads, schedule, grid,
+                          [](int, const Instruction&) { return 1_us; });
     Device& device = virtual_time ? static_cast<Device&>(clocked) : nothing;
     Seconds begin;
     Seconds end;
     std::clock_t used = 0;
-    const auto over = [&](const StepOver& told) {
-      if (told.rank == watched) {
-        (told.step == 0 ? begin : end) = steady_now();
-        if (told.step == 0) used = std::clock();
+    const auto over = [&](const StepEnd& step_end) {
+      if (step_end.rank == watched) {
+        (step_end.step == 0 ? begin : end) = steady_now();
+        if (step_end.step == 0) used = std::clock();
       }
-      return told.step < kSteps;
+      return step_end.step < kSteps;
     };
-    Executor executor(crew, schedule, grid, device,
+    Executor executor(run_threads, schedule, grid, device,
                       {.local = local,
                        .measured = [measured](std::int64_t) { return measured; },
-                       .step_over = over});
-    executor.enlist();
-    crew.run();
+                       .on_step_end = over});
+    executor.add_threads();
+    run_threads.run();
     state.SetIterationTime((end - begin).in(1_s) / kSteps);
     processor += static_cast<double>(std::clock() - used) / CLOCKS_PER_SEC / kSteps;
   }

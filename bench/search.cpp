@@ -26,7 +26,7 @@ std::uint64_t signature(std::uint64_t seed, const ParallelPlan& plan, Seconds st
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
-/// Legal plans of the request without context or expert parallelism, at most `most`.
+/// Legal plans of the request without context or expert parallelism, at most `max_norm`.
 std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t most) {
   std::vector<ParallelPlan> plans;
   ParallelPlan plan;

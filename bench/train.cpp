@@ -21,8 +21,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/clock.hpp"
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/threads/clock.hpp"
 #include "runtime/training/run.hpp"
 
 namespace {
@@ -95,33 +95,33 @@ int bench(const std::string& path, std::int64_t steps) {
   settings.plan = path;
   settings.steps = steps;
   settings.noise_every = 0;
-  RunSurroundings around;
-  around.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  Machine machine(around.cores);
+  RunContext context;
+  context.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  Machine machine(context.cores);
   machine.measure();
   Spent step;
   Seconds used;
-  around.tell = [&](const RunEvent& event) {
+  context.notify = [&](const RunEvent& event) {
     if (event.kind != RunEvent::Kind::step) return;
     // The first step touches memory for the first time.
     if (event.step.step > 0) step.keep_least({event.step.seconds, processor_now() - used});
     machine.measure();
     used = processor_now();
   };
-  const Result<RunReport> report = run_plan(*plan, settings, around);
+  const Result<RunReport> report = run_plan(*plan, settings, context);
   if (!report) return fail(report.error().message());
   if (report->end != RunReport::End::completed) return fail(report->reason);
   const double tokens = plan->job.tokens_per_step();
   const double flops = plan->model.flops_per_token(plan->job.sequence).in(kFlop)*tokens;
-  const auto tell = [&](const char* kind, Seconds took, Seconds product) {
+  const auto notify = [&](const char* kind, Seconds took, Seconds product) {
     const double rate = flops / took.in(kSecond);
     const double peak = 2.0 * kSide * kSide * kSide / product.in(kSecond);
     fmt::print("step_ms{0} {1:.0f}\nmodel_GFLOPs{0} {2:.1f}\ngemm_GFLOPs{0} {3:.1f}\n", kind,
                took.in(kSecond)*1e3, rate * 1e-9, peak * 1e-9);
     fmt::print("of_peak{} {:.3f}\n", kind, rate / peak);
   };
-  tell("", step.wall, machine.product().wall);
-  tell("_processor", step.processor, machine.product().processor);
+  notify("", step.wall, machine.product().wall);
+  notify("_processor", step.processor, machine.product().processor);
   fmt::print("tokens_per_s {:.1f}\n", tokens / step.wall.in(kSecond));
   fmt::print("copy_GBps {:.1f}\n", machine.copied_bytes() * 1e-9);
   return 0;

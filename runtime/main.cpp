@@ -1,8 +1,8 @@
-// plan-run SETTINGS.json: executes a plan. `plan run` writes the settings and tells people what
-// comes out; with the launcher "env" it is one process of several that somebody else started.
+// plan-run SETTINGS.json: executes a plan. `plan run` writes the settings and presents the results;
+// with the launcher "env" this is one of several processes that srun, torchrun or mpirun started.
 // plan-run --measure OUT.json: times this machine for `plan calibrate`, --measure-gpus its GPUs;
-// under mpirun,
-// plan-run --measure-between OUT.json CORES: collectives between processes of so many cores each.
+// under mpirun, plan-run --measure-between OUT.json CORES: collectives between processes with this
+// many cores each.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,11 +20,11 @@
 
 #include "core/base/files.hpp"
 #include "core/run/launch.hpp"
-#include "runtime/cuda_plugin.hpp"
+#include "runtime/backend/cuda_plugin.hpp"
+#include "runtime/comm/mpi/processes.hpp"
+#include "runtime/comm/tcp/world.hpp"
 #include "runtime/measure/machine.hpp"
 #include "runtime/measure/parts.hpp"
-#include "runtime/mpi/processes.hpp"
-#include "runtime/tcp/world.hpp"
 #include "runtime/training/run.hpp"
 
 namespace {
@@ -70,20 +70,21 @@ class Part {
   /// Under mpirun, which ends all processes when one of them calls abort().
   [[nodiscard]] bool has_mpi() const { return launcher_ == "mpi" && !env_; }
   [[nodiscard]] const std::string& launcher() const { return launcher_; }
-  /// What to connect the ranks with; nothing: all of them are here.
+  /// Sets how the ranks are connected, unless all of them are in this process.
   [[nodiscard]] Status connect(const PlanFile& plan, const RunSettings& settings,
-                               RunSurroundings& around) const {
-    if (has_mpi()) around.connect = mpi::world;
+                               RunContext& context) const {
+    if (has_mpi()) context.connect = mpi::world;
     if (!env_) return Done{};
     const Status fits = check_launch(launch_, static_cast<int>(plan.plan.gpus()));
     if (!fits) return fits;
-    around.connect = [meeting = meeting_of(plan, settings, launch_)](
-                         Crew& crew, const ParallelPlan& degrees, const ModelSpec& model) {
-      return tcp::world(crew, degrees, model, meeting);
+    context.connect = [rendezvous = rendezvous_of(plan, settings, launch_)](
+                          RunThreads& run_threads, const ParallelPlan& degrees,
+                          const ModelSpec& model) {
+      return tcp::world(run_threads, degrees, model, rendezvous);
     };
     return Done{};
   }
-  /// Under mpirun what fails on all processes is told by the first, which ends the others
+  /// Under mpirun a failure of all processes is reported by the first, which ends the others
   /// meanwhile.
   [[nodiscard]] int fail(const Error& error) const {
     if (leads()) return ::fail(error);
@@ -92,19 +93,19 @@ class Part {
     of_rank.where = "rank " + std::to_string(rank_) + ": " + error.where;
     return ::fail(of_rank);
   }
-  void tell_failure(const std::string& reason) const {
+  void report_failure(const std::string& reason) const {
     if (leads()) return;  // it has the report
     give_way();
     std::fprintf(stderr, "plan-run: rank %d: %s\n", rank_, reason.c_str());
   }
-  /// The way out; `together`: all processes come here with this exit code.
-  [[nodiscard]] int leave(int exit_code, bool together) const {
+  /// Exits; `together`: all processes exit with this code.
+  [[nodiscard]] int exit_with(int exit_code, bool together) const {
     if (!has_mpi()) return exit_code;
     if (!together) mpi::abort(exit_code);
     try {
       mpi::finish(kEnd);
     } catch (const RunFailure& failure) {
-      tell_failure(failure.what());
+      report_failure(failure.what());
       mpi::abort(exit_code_of(failure.kind()));
     }
     return exit_code;
@@ -115,14 +116,14 @@ class Part {
   void give_way() const {
     if (has_mpi()) std::this_thread::sleep_for(std::chrono::seconds(2));
   }
-  static tcp::Meeting meeting_of(const PlanFile& plan, const RunSettings& settings,
-                                 const Launch& launch) {
-    tcp::Meeting meeting;
-    meeting.rank = launch.rank;
-    meeting.size = launch.size;
-    meeting.address = launch.master_address;
-    meeting.port = launch.master_port;
-    meeting.run = launch.run;
+  static tcp::Rendezvous rendezvous_of(const PlanFile& plan, const RunSettings& settings,
+                                       const Launch& launch) {
+    tcp::Rendezvous rendezvous;
+    rendezvous.rank = launch.rank;
+    rendezvous.size = launch.size;
+    rendezvous.address = launch.master_address;
+    rendezvous.port = launch.master_port;
+    rendezvous.run = launch.run;
     PlanFile executed = plan;  // prices differ from machine to machine
     executed.predicted = {};
     executed.cluster_hash.clear();
@@ -130,17 +131,17 @@ class Part {
     executed.calibration_path.clear();
     executed.calibration_hash.clear();
     executed.assumptions.clear();
-    meeting.plan = plan_file_to_json(executed);
+    rendezvous.plan = plan_file_to_json(executed);
     RunSettings common = settings;
     common.plan.clear();
     common.report.clear();
     common.events = -1;
     common.cores = 0;
     common.deadline.reset();
-    meeting.settings = run_settings_to_json(common);
-    if (settings.deadline) meeting.limit = *settings.deadline;
-    meeting.interrupted = &interrupted;
-    return meeting;
+    rendezvous.settings = run_settings_to_json(common);
+    if (settings.deadline) rendezvous.limit = *settings.deadline;
+    rendezvous.interrupted = &interrupted;
+    return rendezvous;
   }
   std::string launcher_;
   bool env_ = false;
@@ -150,29 +151,29 @@ class Part {
 
 int run(const RunSettings& settings, const Part& part) {
   const Result<PlanFile> plan = read_plan_file(settings.plan);
-  if (!plan) return part.leave(part.fail(plan.error()), false);
-  RunSurroundings around;
-  around.launcher = part.launcher();
-  if (const Status ready = part.connect(*plan, settings, around); !ready) {
-    return part.leave(part.fail(ready.error()), false);
+  if (!plan) return part.exit_with(part.fail(plan.error()), false);
+  RunContext context;
+  context.launcher = part.launcher();
+  if (const Status ready = part.connect(*plan, settings, context); !ready) {
+    return part.exit_with(part.fail(ready.error()), false);
   }
-  around.interrupted = &interrupted;
-  around.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  around.tell = [&](const RunEvent& event) {
+  context.interrupted = &interrupted;
+  context.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  context.notify = [&](const RunEvent& event) {
     if (settings.events < 0 || !part.leads()) return;
     const std::string line = to_line(event);
-    [[maybe_unused]] const ssize_t told = write(settings.events, line.data(), line.size());
+    [[maybe_unused]] const ssize_t written = write(settings.events, line.data(), line.size());
   };
-  const Result<RunReport> report = run_plan(*plan, settings, around);
-  if (!report) return part.leave(part.fail(report.error()), false);
+  const Result<RunReport> report = run_plan(*plan, settings, context);
+  if (!report) return part.exit_with(part.fail(report.error()), false);
   const bool together = !report->environment.contains("failure");
   if (part.leads()) {
     const Status written = write_file(settings.report, run_report_to_json(*report));
-    if (!written) return part.leave(part.fail(written.error()), false);
+    if (!written) return part.exit_with(part.fail(written.error()), false);
   } else if (!together) {
-    part.tell_failure(report->reason);
+    part.report_failure(report->reason);
   }
-  return part.leave(exit_code_of(*report), together);
+  return part.exit_with(exit_code_of(*report), together);
 }
 
 int run(const std::string& path) {
@@ -186,11 +187,11 @@ int run(const std::string& path) {
   return run(*settings, *part);
 }
 
-void tell_measuring(const std::string& what) {
+void log_progress(const std::string& what) {
   const std::string line =
       to_line({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = what});
   constexpr int kEvents = 3;  // cli/child.hpp
-  [[maybe_unused]] const ssize_t told = write(kEvents, line.data(), line.size());
+  [[maybe_unused]] const ssize_t written = write(kEvents, line.data(), line.size());
 }
 
 int write_measurements(const std::string& path, const Measurements& measured) {
@@ -200,15 +201,15 @@ int write_measurements(const std::string& path, const Measurements& measured) {
 
 int measure(const std::string& path) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  return write_measurements(path, {measure_machine(cores, tell_measuring)});
+  return write_measurements(path, {measure_machine(cores, log_progress)});
 }
 
 /// GPUs, and the executor's own time with a rank for each.
 int measure_accelerators(const std::string& path) {
   try {
-    Result<Measurements> measured = measure_gpus(tell_measuring);
+    Result<Measurements> measured = measure_gpus(log_progress);
     if (!measured) return fail(measured.error());
-    tell_measuring("the executor");
+    log_progress("the executor");
     for (Measurement& one : measure_host(measured->gpu->gpus, 1)) {
       measured->all.push_back(std::move(one));
     }

@@ -33,7 +33,7 @@ CANNOT = 77
 TARGETS = {"plan": ["plan"], "run": ["plan", "plan-run"], "gui": ["plan", "plan-run", "plan-gui"]}
 
 # Built in where it is found, and not on the list of these commands: MPI carries the messages of
-# processes that mpirun starts (runtime/mpi/absent.cpp stands in).
+# processes that mpirun starts (runtime/comm/mpi/absent.cpp stands in).
 OPTIONAL = {"run": ["libopenmpi-dev"], "gui": ["libopenmpi-dev"]}
 
 # Programs that are used where they are found; nothing that is built differs without them.

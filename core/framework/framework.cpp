@@ -133,7 +133,8 @@ std::vector<Framework> make_stacks() {
     s.name = "echelon";
     s.source = "Echelon's own runtime: C++ launch path, fused loss, recomputed layers per stage";
     s.dropout = false;
-    s.materialised_attention = false;  // runtime/cpu/attention.cpp, runtime/cuda/attention.cpp
+    s.materialised_attention =
+        false;  // runtime/cpu/attention.cpp, runtime/cuda/attention/attention.cpp
     s.zero23_with_pipeline = true;
     s.per_stage_recompute = true;
     s.zero_bubble = true;

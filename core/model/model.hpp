@@ -48,7 +48,7 @@ enum class RopeScaling { none, linear, llama3, yarn, dynamic, longrope };
 /// Rotary position embedding (arXiv 2104.09864, section 3.2.2): pair i of the d rotated numbers of
 /// a head turns by θ^(−2i/d) from one position to the next, or by what `scaling` makes of it.
 /// Fields that a scaling does not name keep their defaults. Names and rules as in transformers'
-/// modeling_rope_utils.py. Checked by: tests/runtime/rotary_test.cpp.
+/// modeling_rope_utils.py. Checked by: tests/runtime/model/rotary_test.cpp.
 struct RotaryEmbedding {
   double theta = 10'000;    ///< the base θ
   double rotated_part = 1;  ///< of a head's numbers (partial_rotary_factor)

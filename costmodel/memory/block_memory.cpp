@@ -86,7 +86,7 @@ Bytes StageModel::saved_block(const Stage& stage) const {
 /// ZeRO-2/3 make a unit's gradients in one of two blocks, the other being reduced; ZeRO-3 gathers
 /// units into two. The tied embedding is divided by no ZeRO stage.
 /// Source: runtime/training/cpu_device.cpp, states.cpp; runtime/model/chunk_layout.hpp.
-/// Checked by: tests/runtime/predicted_memory_test.cpp (2 % of what is allocated).
+/// Checked by: tests/runtime/training/predicted_memory_test.cpp (2 % of what is allocated).
 MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
   MemoryBreakdown out;
   const Parameters p = parameters(stage);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/cpu/kernels.hpp"
-#include "runtime/cpu/lanes.hpp"
+#include "runtime/cpu/simd_rows.hpp"
 
 namespace echelon::cpu {
 namespace {
@@ -129,8 +129,8 @@ std::vector<W> numbers(std::int64_t rows, std::int64_t columns) {
 
 /// One tile of queries of one head; k and v: all positions of its kv head.
 template <class T>
-void attend(const Places& at, const T* qkv, const Wide<T>* k, const Wide<T>* v, int head,
-            std::int64_t first, T* out, Wide<T>* log_sum) {
+void attention_core(const Places& at, const T* qkv, const Wide<T>* k, const Wide<T>* v, int head,
+                    std::int64_t first, T* out, Wide<T>* log_sum) {
   using W = Wide<T>;
   const AttentionShape& s = at.shape;
   const std::int64_t d = s.head_dim;
@@ -165,8 +165,8 @@ void attend(const Places& at, const T* qkv, const Wide<T>* k, const Wide<T>* v, 
 
 /// One kv head and the heads that share it.
 template <class T>
-void attend_back(const Places& at, const T* qkv, const T* out, const Wide<T>* log_sum,
-                 const T* dout, int kv, T* dqkv) {
+void attention_core_backward(const Places& at, const T* qkv, const T* out, const Wide<T>* log_sum,
+                             const T* dout, int kv, T* dqkv) {
   using W = Wide<T>;
   const AttentionShape& s = at.shape;
   const std::int64_t d = s.head_dim;
@@ -240,8 +240,8 @@ void attention_forward(const AttentionShape& s, const T* qkv, T* out, Wide<T>* l
       for (std::int64_t task = 0; task < tiles * s.heads; ++task) {
         const int h = static_cast<int>(task / tiles);
         const std::int64_t kv = h / (s.heads / s.kv_heads);
-        attend(at, qkv, k.data() + kv * head, v.data() + kv * head, h, task % tiles * kQueries, out,
-               log_sum);
+        attention_core(at, qkv, k.data() + kv * head, v.data() + kv * head, h,
+                       task % tiles * kQueries, out, log_sum);
       }
     }
   }
@@ -252,8 +252,8 @@ void attention_backward(const AttentionShape& s, const T* qkv, const T* out, con
                         const T* dout, T* dqkv) {
   const std::int64_t tasks = std::int64_t{s.samples} * s.kv_heads;
   in_parts(tasks, 1, [&](std::int64_t task, std::int64_t) {
-    attend_back(Places{s, static_cast<int>(task / s.kv_heads)}, qkv, out, log_sum, dout,
-                static_cast<int>(task % s.kv_heads), dqkv);
+    attention_core_backward(Places{s, static_cast<int>(task / s.kv_heads)}, qkv, out, log_sum, dout,
+                            static_cast<int>(task % s.kv_heads), dqkv);
   });
 }
 

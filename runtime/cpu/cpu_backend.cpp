@@ -16,8 +16,8 @@ class CpuProcessor final : public Processor<T> {
  public:
   explicit CpuProcessor(int threads) : threads_(threads) {}
 
-  void* take(std::int64_t bytes) override { return host_memory().take(bytes); }
-  void give_back(void* block) override { host_memory().give_back(block); }
+  void* allocate(std::int64_t bytes) override { return host_memory().allocate(bytes); }
+  void free(void* block) override { host_memory().free(block); }
   [[nodiscard]] Kernels<T>& on(Queue queue) override {
     omp_set_num_threads(threads_);  // of this thread alone
     return queues_[static_cast<std::size_t>(queue)];

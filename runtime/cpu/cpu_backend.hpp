@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "runtime/processor.hpp"
+#include "runtime/backend/processor.hpp"
 
 namespace echelon {
 

@@ -7,9 +7,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "runtime/clock.hpp"
 #include "runtime/cpu/core_wait.hpp"
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/threads/clock.hpp"
 
 namespace echelon {
 
@@ -41,15 +41,15 @@ void CpuKernels<T>::start(Within part) {
 
 template <class T>
 void CpuKernels<T>::stop() {
-  const Spent spent = open_.back();
+  const SubSpan sub_spans = open_.back();
   open_.pop_back();
-  const Seconds all = steady_now() - spent.since;
-  at(spent.part) += all - spent.nested;
+  const Seconds all = steady_now() - sub_spans.since;
+  at(sub_spans.part) += all - sub_spans.nested;
   if (!open_.empty()) open_.back().nested += all;
-  if (!is_communication(spent.part)) return;
-  const Seconds without = cpu::waited_for_core() - spent.without_core;
+  if (!is_communication(sub_spans.part)) return;
+  const Seconds without = cpu::waited_for_core() - sub_spans.without_core;
   without_core_ += without;
-  at(Within::tp_without_core) += std::max(Seconds{}, std::min(without, all - spent.peers));
+  at(Within::tp_without_core) += std::max(Seconds{}, std::min(without, all - sub_spans.peers));
 }
 
 template <class T>
@@ -104,13 +104,14 @@ void CpuKernels<T>::norm_forward(const NormOf<T>& n, const SumBefore<T>& before,
 }
 
 template <class T>
-void CpuKernels<T>::norm_backward(const NormOf<T>& n, const T* dy, const T* around, T* dx,
-                                  Wide<T>* dweight, Wide<T>* dbias) {
+void CpuKernels<T>::norm_backward(const NormOf<T>& n, const T* dy, const T* residual_gradient,
+                                  T* dx, Wide<T>* dweight, Wide<T>* dbias) {
   if (n.kind == Normalization::layer_norm) {
-    cpu::layer_norm_backward(dy, n.x, n.weight, n.mean, n.rstd, around, dx, dweight, dbias, n.rows,
-                             n.width);
+    cpu::layer_norm_backward(dy, n.x, n.weight, n.mean, n.rstd, residual_gradient, dx, dweight,
+                             dbias, n.rows, n.width);
   } else {
-    cpu::rms_norm_backward(dy, n.x, n.weight, n.rstd, around, dx, dweight, n.rows, n.width);
+    cpu::rms_norm_backward(dy, n.x, n.weight, n.rstd, residual_gradient, dx, dweight, n.rows,
+                           n.width);
   }
 }
 
@@ -244,7 +245,7 @@ void CpuKernels<T>::copy_wide(const Wide<T>* from, Wide<T>* to, std::int64_t cou
 }
 
 template <class T>
-void CpuKernels<T>::widen(const T* from, Wide<T>* to, std::int64_t count) {
+void CpuKernels<T>::copy_to_wide(const T* from, Wide<T>* to, std::int64_t count) {
   cpu::cast(from, to, count);
 }
 
@@ -254,24 +255,25 @@ void CpuKernels<T>::sum_of_squares(const Wide<T>* x, std::int64_t count, double*
 }
 
 template <class T>
-void CpuKernels<T>::clip_scale(const double* squares, double most, Wide<T>* scale) {
+void CpuKernels<T>::clip_scale(const double* squares, double max_norm, Wide<T>* scale) {
   constexpr double kLittle = 1e-6;
   const double norm = std::sqrt(*squares);
   double value = 1;
   if (!std::isfinite(norm)) {
     value = std::numeric_limits<double>::quiet_NaN();
-  } else if (most > 0 && norm > most) {
-    value = most / (norm + kLittle);
+  } else if (max_norm > 0 && norm > max_norm) {
+    value = max_norm / (norm + kLittle);
   }
   *scale = static_cast<Wide<T>>(value);
 }
 
 template <class T>
-void CpuKernels<T>::adam(const AdamStep& step, const Wide<T>* scale, const Adam<T>& s) {
+void CpuKernels<T>::optimizer_update(const OptimizerStep& step, const Wide<T>* scale,
+                                     const OptimizerOperands<T>& o) {
   if (std::isnan(*scale)) return;
   AdamStep scaled = step;
   scaled.gradient_scale = static_cast<double>(*scale);
-  cpu::adam<T>(scaled, s.gradient, s.master, s.first_moment, s.second_moment, s.weights, s.count);
+  cpu::adam<T>(scaled, o.gradient, o.master, o.states[0], o.states[1], o.weights, o.count);
 }
 
 template class CpuKernels<double>;

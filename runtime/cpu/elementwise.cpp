@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "runtime/cpu/kernels.hpp"
-#include "runtime/cpu/lanes.hpp"
+#include "runtime/cpu/simd_rows.hpp"
 
 namespace echelon::cpu {
 namespace {
@@ -52,7 +52,7 @@ ECHELON_INLINE Lanes<W> slope(Activation kind, const Lanes<W>& x) {
 }
 
 template <class T>
-ECHELON_CLONES void activate_some(Activation kind, const T* x, T* y, std::int64_t count) {
+ECHELON_CLONES void activate_range(Activation kind, const T* x, T* y, std::int64_t count) {
   using W = Wide<T>;
   for (std::int64_t i = 0; i < count; i += kLanes<W>) {
     store(y + i, activated<W>(kind, load(x + i, count - i)), count - i);
@@ -60,8 +60,8 @@ ECHELON_CLONES void activate_some(Activation kind, const T* x, T* y, std::int64_
 }
 
 template <class T>
-ECHELON_CLONES void activate_back(Activation kind, const T* x, const T* dy, T* dx,
-                                  std::int64_t count) {
+ECHELON_CLONES void activate_backward(Activation kind, const T* x, const T* dy, T* dx,
+                                      std::int64_t count) {
   using W = Wide<T>;
   for (std::int64_t i = 0; i < count; i += kLanes<W>) {
     const std::int64_t left = count - i;
@@ -70,8 +70,8 @@ ECHELON_CLONES void activate_back(Activation kind, const T* x, const T* dy, T* d
 }
 
 template <class T>
-ECHELON_CLONES void gate_row(Activation kind, const T* gate, const T* up, T* y,
-                             std::int64_t width) {
+ECHELON_CLONES void gated_forward_row(Activation kind, const T* gate, const T* up, T* y,
+                                      std::int64_t width) {
   using W = Wide<T>;
   for (std::int64_t i = 0; i < width; i += kLanes<W>) {
     const std::int64_t left = width - i;
@@ -80,8 +80,8 @@ ECHELON_CLONES void gate_row(Activation kind, const T* gate, const T* up, T* y,
 }
 
 template <class T>
-ECHELON_CLONES void gate_back(Activation kind, const T* gate, const T* up, const T* dy, T* dgate,
-                              T* dup, std::int64_t width) {
+ECHELON_CLONES void gated_backward_row(Activation kind, const T* gate, const T* up, const T* dy,
+                                       T* dgate, T* dup, std::int64_t width) {
   using W = Wide<T>;
   for (std::int64_t i = 0; i < width; i += kLanes<W>) {
     const std::int64_t left = width - i;
@@ -94,7 +94,7 @@ ECHELON_CLONES void gate_back(Activation kind, const T* gate, const T* up, const
 }
 
 template <class T>
-ECHELON_CLONES void add_some(T* x, const T* y, std::int64_t count) {
+ECHELON_CLONES void add_range(T* x, const T* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kLanes<Wide<T>>) {
     const std::int64_t left = count - i;
     store(x + i, load(x + i, left) + load(y + i, left), left);
@@ -102,7 +102,7 @@ ECHELON_CLONES void add_some(T* x, const T* y, std::int64_t count) {
 }
 
 template <class To, class From>
-ECHELON_CLONES void cast_some(const From* from, To* to, std::int64_t count) {
+ECHELON_CLONES void cast_range(const From* from, To* to, std::int64_t count) {
   if constexpr (std::is_same_v<Wide<To>, Wide<From>>) {
     for (std::int64_t i = 0; i < count; i += kLanes<Wide<To>>) {
       store(to + i, load(from + i, count - i), count - i);
@@ -133,14 +133,14 @@ ECHELON_CLONES void turn(T* x, const Wide<T>* cosines, const Wide<T>* sines, std
 template <class T>
 void activation_forward(Activation kind, const T* x, T* y, std::int64_t count) {
   in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    activate_some(kind, x + begin, y + begin, end - begin);
+    activate_range(kind, x + begin, y + begin, end - begin);
   });
 }
 
 template <class T>
 void activation_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t count) {
   in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    activate_back(kind, x + begin, dy + begin, dx + begin, end - begin);
+    activate_backward(kind, x + begin, dy + begin, dx + begin, end - begin);
   });
 }
 
@@ -149,7 +149,7 @@ void gated_forward(Activation kind, const T* x, T* y, std::int64_t rows, std::in
   in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* gate = x + 2 * r * width;
-      gate_row(kind, gate, gate + width, y + r * width, width);
+      gated_forward_row(kind, gate, gate + width, y + r * width, width);
     }
   });
 }
@@ -161,7 +161,7 @@ void gated_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_
     for (std::int64_t r = begin; r < end; ++r) {
       const T* gate = x + 2 * r * width;
       T* dgate = dx + 2 * r * width;
-      gate_back(kind, gate, gate + width, dy + r * width, dgate, dgate + width, width);
+      gated_backward_row(kind, gate, gate + width, dy + r * width, dgate, dgate + width, width);
     }
   });
 }
@@ -169,7 +169,7 @@ void gated_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_
 template <class T>
 void add_bias(T* x, const T* bias, std::int64_t rows, std::int64_t width) {
   in_parts(rows, grain_of_rows(width), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) add_some(x + r * width, bias, width);
+    for (std::int64_t r = begin; r < end; ++r) add_range(x + r * width, bias, width);
   });
 }
 
@@ -185,14 +185,14 @@ void bias_gradient(const T* dy, Wide<T>* dbias, std::int64_t rows, std::int64_t 
 template <class T>
 void add(T* x, const T* y, std::int64_t count) {
   in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    add_some(x + begin, y + begin, end - begin);
+    add_range(x + begin, y + begin, end - begin);
   });
 }
 
 template <class To, class From>
 void cast(const From* from, To* to, std::int64_t count) {
   in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    cast_some(from + begin, to + begin, end - begin);
+    cast_range(from + begin, to + begin, end - begin);
   });
 }
 

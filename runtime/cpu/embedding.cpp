@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "runtime/cpu/kernels.hpp"
-#include "runtime/cpu/lanes.hpp"
+#include "runtime/cpu/simd_rows.hpp"
 
 namespace echelon::cpu {
 

@@ -10,7 +10,7 @@
 
 #include "core/base/expects.hpp"
 #include "runtime/cpu/kernels.hpp"
-#include "runtime/cpu/lanes.hpp"
+#include "runtime/cpu/simd_rows.hpp"
 
 namespace echelon::cpu {
 namespace {
@@ -52,7 +52,7 @@ void multiply(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std:
 
 /// Rows of T to rows of Wide<T> that lie without gaps.
 template <class T>
-void widen(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t stride, Wide<T>* y) {
+void to_wide(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t stride, Wide<T>* y) {
   in_parts(rows, grain_of_rows(columns), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) cast(x + i * stride, y + i * columns, columns);
   });
@@ -60,9 +60,9 @@ void widen(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t str
 
 /// Without instructions for T: in blocks that are widened, so that little memory is needed.
 template <class T, class Out>
-void multiply_widened(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k,
-                      const T* a, std::int64_t lda, const T* b, std::int64_t ldb, Out* out,
-                      std::int64_t ldc, bool add) {
+void multiply_wide(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k,
+                   const T* a, std::int64_t lda, const T* b, std::int64_t ldb, Out* out,
+                   std::int64_t ldc, bool add) {
   using W = Wide<T>;
   static constexpr std::int64_t kBlock = 1024;
   const bool at = a_order == Order::transposed;
@@ -77,13 +77,13 @@ void multiply_widened(Order a_order, Order b_order, std::int64_t m, std::int64_t
     const std::int64_t columns = std::min(kBlock, n - j);
     for (std::int64_t i = 0; i < m; i += kBlock) {
       const std::int64_t rows = std::min(kBlock, m - i);
-      if (add) widen(out + i * ldc + j, rows, columns, ldc, sum.data());
+      if (add) to_wide(out + i * ldc + j, rows, columns, ldc, sum.data());
       for (std::int64_t l = 0; l < k; l += kBlock) {
         const std::int64_t depth = std::min(kBlock, k - l);
-        widen(at ? a + l * lda + i : a + i * lda + l, at ? depth : rows, at ? rows : depth, lda,
-              left.data());
-        widen(bt ? b + j * ldb + l : b + l * ldb + j, bt ? columns : depth, bt ? depth : columns,
-              ldb, right.data());
+        to_wide(at ? a + l * lda + i : a + i * lda + l, at ? depth : rows, at ? rows : depth, lda,
+                left.data());
+        to_wide(bt ? b + j * ldb + l : b + l * ldb + j, bt ? columns : depth, bt ? depth : columns,
+                ldb, right.data());
         multiply(a_order, b_order, rows, columns, depth, left.data(), at ? rows : depth,
                  right.data(), bt ? depth : columns, sum.data(), columns, add || l > 0);
       }
@@ -151,7 +151,7 @@ void gemm(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int
 #ifdef ECHELON_ONEDNN
     if (multiply_bf16(a_order, b_order, m, n, k, a, lda, b, ldb, out, ldc, add)) return;
 #endif
-    multiply_widened(a_order, b_order, m, n, k, a, lda, b, ldb, out, ldc, add);
+    multiply_wide(a_order, b_order, m, n, k, a, lda, b, ldb, out, ldc, add);
   }
 }
 

@@ -1,5 +1,5 @@
 // Kernels of the CPU backend. Plain functions over rows of numbers; T: double, float, Bfloat16.
-// Layout and arithmetic are those of runtime/kernels.hpp.
+// Layout and arithmetic are those of runtime/backend/kernels.hpp.
 // Kernels use the threads omp_get_max_threads() allows the calling thread, and give the same bits
 // for the same number of threads.
 #pragma once
@@ -7,8 +7,9 @@
 #include <cstdint>
 
 #include "core/model/model.hpp"
-#include "runtime/element.hpp"
-#include "runtime/kernel_shapes.hpp"
+#include "runtime/backend/kernel_shapes.hpp"
+#include "runtime/backend/optimizer.hpp"
+#include "runtime/comm/element.hpp"
 
 namespace echelon::cpu {
 
@@ -23,21 +24,22 @@ void gemm(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int
 
 // ---- Norms over rows of `width` numbers
 
-/// mean and rstd: one Wide<T> per row, kept for the backward. `around`: null, or added to dx.
+/// mean and rstd: one Wide<T> per row, kept for the backward. `residual_gradient`: null, or added
+/// to dx.
 template <class T>
 void layer_norm_forward(const T* x, const SumBefore<T>& before, const T* weight, const T* bias,
                         T* y, Wide<T>* mean, Wide<T>* rstd, std::int64_t rows, std::int64_t width,
                         double eps);
 template <class T>
 void layer_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* mean,
-                         const Wide<T>* rstd, const T* around, T* dx, Wide<T>* dweight,
+                         const Wide<T>* rstd, const T* residual_gradient, T* dx, Wide<T>* dweight,
                          Wide<T>* dbias, std::int64_t rows, std::int64_t width);
 template <class T>
 void rms_norm_forward(const T* x, const SumBefore<T>& before, const T* weight, T* y, Wide<T>* rstd,
                       std::int64_t rows, std::int64_t width, double eps);
 template <class T>
 void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* rstd,
-                       const T* around, T* dx, Wide<T>* dweight, std::int64_t rows,
+                       const T* residual_gradient, T* dx, Wide<T>* dweight, std::int64_t rows,
                        std::int64_t width);
 
 // ---- Element-wise

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "runtime/cpu/kernels.hpp"
-#include "runtime/cpu/lanes.hpp"
+#include "runtime/cpu/simd_rows.hpp"
 
 namespace echelon::cpu {
 namespace {
@@ -82,10 +82,11 @@ ECHELON_CLONES RowMoments<Wide<T>> norm_row(const T* x, const T* weight, const T
 }
 
 /// With x̂ = (x − mean)·rstd and g = dy·weight: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)), without
-/// mean(g) for the RMS norm; dweight += dy·x̂; dbias += dy. `around`, or null, is added to dx.
+/// mean(g) for the RMS norm; dweight += dy·x̂; dbias += dy. `residual_gradient`, or null, is added
+/// to dx.
 template <bool centred, class T>
 ECHELON_CLONES void norm_row_back(const T* dy, const T* x, const T* weight, Wide<T> mean,
-                                  Wide<T> rstd, const T* around, T* dx, Wide<T>* dweight,
+                                  Wide<T> rstd, const T* residual_gradient, T* dx, Wide<T>* dweight,
                                   Wide<T>* dbias, std::int64_t width) {
   using W = Wide<T>;
   Lanes<W> total{};
@@ -109,7 +110,7 @@ ECHELON_CLONES void norm_row_back(const T* dy, const T* x, const T* weight, Wide
     const Lanes<W> hat = (load(x + i, left) - mean) * rstd;
     const Lanes<W> g = load(dy + i, left) * load(weight + i, left);
     Lanes<W> value = (g - mean_g - hat * mean_dot) * rstd;
-    if (around != nullptr) value += load(around + i, left);
+    if (residual_gradient != nullptr) value += load(residual_gradient + i, left);
     store(dx + i, value, left);
   }
 }
@@ -132,15 +133,15 @@ void layer_norm_forward(const T* x, const SumBefore<T>& before, const T* weight,
 
 template <class T>
 void layer_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* mean,
-                         const Wide<T>* rstd, const T* around, T* dx, Wide<T>* dweight,
+                         const Wide<T>* rstd, const T* residual_gradient, T* dx, Wide<T>* dweight,
                          Wide<T>* dbias, std::int64_t rows, std::int64_t width) {
   RowSums<Wide<T>> weights(rows, width);
   RowSums<Wide<T>> biases(rows, width);
   in_parts(rows, weights.kRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       norm_row_back<true>(dy + r * width, x + r * width, weight, mean[r], rstd[r],
-                          around == nullptr ? nullptr : around + r * width, dx + r * width,
-                          weights.part(begin), biases.part(begin), width);
+                          residual_gradient == nullptr ? nullptr : residual_gradient + r * width,
+                          dx + r * width, weights.part(begin), biases.part(begin), width);
     }
   });
   weights.add_to(dweight);
@@ -160,14 +161,15 @@ void rms_norm_forward(const T* x, const SumBefore<T>& before, const T* weight, T
 
 template <class T>
 void rms_norm_backward(const T* dy, const T* x, const T* weight, const Wide<T>* rstd,
-                       const T* around, T* dx, Wide<T>* dweight, std::int64_t rows,
+                       const T* residual_gradient, T* dx, Wide<T>* dweight, std::int64_t rows,
                        std::int64_t width) {
   RowSums<Wide<T>> weights(rows, width);
   in_parts(rows, weights.kRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      norm_row_back<false, T>(dy + r * width, x + r * width, weight, 0, rstd[r],
-                              around == nullptr ? nullptr : around + r * width, dx + r * width,
-                              weights.part(begin), nullptr, width);
+      norm_row_back<false, T>(
+          dy + r * width, x + r * width, weight, 0, rstd[r],
+          residual_gradient == nullptr ? nullptr : residual_gradient + r * width, dx + r * width,
+          weights.part(begin), nullptr, width);
     }
   });
   weights.add_to(dweight);

@@ -3,15 +3,15 @@
 #include <vector>
 
 #include "runtime/cpu/kernels.hpp"
-#include "runtime/cpu/lanes.hpp"
+#include "runtime/cpu/simd_rows.hpp"
 
 namespace echelon::cpu {
 namespace {
 
 template <bool copies, class T>
-ECHELON_CLONES void adam_some(const AdamFactors<Wide<T>>& factors, const Wide<T>* gradient,
-                              Wide<T>* master, Wide<T>* m, Wide<T>* v, T* weights,
-                              std::int64_t count) {
+ECHELON_CLONES void adam_range(const AdamFactors<Wide<T>>& factors, const Wide<T>* gradient,
+                               Wide<T>* master, Wide<T>* m, Wide<T>* v, T* weights,
+                               std::int64_t count) {
   using W = Wide<T>;
   const AdamFactors<W> f = factors;
 #pragma GCC ivdep
@@ -59,9 +59,9 @@ void adam(const AdamStep& step, const Wide<T>* gradient, Wide<T>* master, Wide<T
   const AdamFactors<Wide<T>> factors(step);
   const bool copies = static_cast<const void*>(weights) != master;
   in_parts(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    const auto some = copies ? adam_some<true, T> : adam_some<false, T>;
-    some(factors, gradient + begin, master + begin, m + begin, v + begin, weights + begin,
-         end - begin);
+    const auto update = copies ? adam_range<true, T> : adam_range<false, T>;
+    update(factors, gradient + begin, master + begin, m + begin, v + begin, weights + begin,
+           end - begin);
   });
 }
 

@@ -6,11 +6,11 @@
 #include <set>
 #include <utility>
 
-#include "runtime/cuda/cuda_processor.hpp"
-#include "runtime/cuda/cuda_world.hpp"
-#include "runtime/cuda/devices.hpp"
-#include "runtime/cuda/gpus.hpp"
-#include "runtime/cuda/resources.hpp"
+#include "runtime/cuda/comm/cuda_world.hpp"
+#include "runtime/cuda/device/devices.hpp"
+#include "runtime/cuda/device/gpus.hpp"
+#include "runtime/cuda/device/resources.hpp"
+#include "runtime/cuda/queue/cuda_processor.hpp"
 
 namespace echelon::cuda {
 namespace {
@@ -23,19 +23,21 @@ std::string version_text(int version) {
 class CudaBackend final : public Backend<Bfloat16> {
  public:
   /// Takes `host` when nothing can go wrong any more: where that goes away, other processes are
-  /// told how the crew ended.
-  CudaBackend(Crew& crew, std::unique_ptr<World>& host, const PlanFile& plan, const Gpus& gpus)
+  /// told how the run ended.
+  CudaBackend(RunThreads& run_threads, std::unique_ptr<World>& host, const PlanFile& plan,
+              const Gpus& gpus)
       : facts_(facts_of_gpus(static_cast<int>(gpus.device.size()), gpus.device.begin()->second)),
         algorithms_(algorithms_path(facts_.name)) {
     std::map<int, Bytes> contexts;  // by rank; those of one GPU share it
     std::set<int> opened;
     for (const int rank : host->local_ranks()) {
       const int device = gpus.device.at(rank);
-      processors_.emplace(rank, std::make_unique<CudaProcessor>(crew, rank, device, algorithms_));
-      contexts[rank] = opened.insert(device).second ? memory_of_device().taken : Bytes{};
+      processors_.emplace(rank,
+                          std::make_unique<CudaProcessor>(run_threads, rank, device, algorithms_));
+      contexts[rank] = opened.insert(device).second ? memory_of_device().used : Bytes{};
     }
     world_ = std::make_unique<CudaWorld>(
-        crew, std::move(host), plan.plan, plan.model, gpus,
+        run_threads, std::move(host), plan.plan, plan.model, gpus,
         [this](int rank, Queue queue) { return processors_.at(rank)->stream(queue); });
     for (const auto& [rank, processor] : processors_) {
       processor->watch([this] { world_->check(); });
@@ -68,18 +70,19 @@ class CudaBackend final : public Backend<Bfloat16> {
 
 }  // namespace
 
-Result<std::unique_ptr<Backend<Bfloat16>>> open_backend(Crew& crew, std::unique_ptr<World> host,
+Result<std::unique_ptr<Backend<Bfloat16>>> open_backend(RunThreads& run_threads,
+                                                        std::unique_ptr<World> host,
                                                         const PlanFile& plan) {
   try {
-    const Result<Gpus> gpus = choose_gpus(crew, *host);
+    const Result<Gpus> gpus = choose_gpus(run_threads, *host);
     if (gpus) {
       return std::unique_ptr<Backend<Bfloat16>>(
-          std::make_unique<CudaBackend>(crew, host, plan, *gpus));
+          std::make_unique<CudaBackend>(run_threads, host, plan, *gpus));
     }
-    crew.stop(RunFailure(gpus.error()));
+    run_threads.stop(RunFailure(gpus.error()));
     return gpus.error();
   } catch (...) {
-    crew.stop(as_run_failure(std::current_exception()));
+    run_threads.stop(as_run_failure(std::current_exception()));
     throw;
   }
 }

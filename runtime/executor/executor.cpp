@@ -37,29 +37,32 @@ Executor::Prepared::Prepared(const Schedule& schedule, int pipeline_rank)
   std::vector<std::uint32_t> count;  // per instruction: done on its queue when it is over
   for (const Instruction& i : program.instructions) {
     EXPECTS(i.id == names.size(), "a schedule that check_schedule accepts");
-    Line& line = lines[place_of(i.queue)];
-    used_lines += line.ids.empty() ? 1 : 0;
-    line.ids.push_back(i.id);
-    count.push_back(static_cast<std::uint32_t>(line.ids.size()));
+    QueueProgram& queue_program = queue_programs[place_of(i.queue)];
+    used_queues += queue_program.ids.empty() ? 1 : 0;
+    queue_program.ids.push_back(i.id);
+    count.push_back(static_cast<std::uint32_t>(queue_program.ids.size()));
     names.push_back(rules.name_of_instruction(i.id));
-    std::vector<Line::Wait>& waits = line.waits.emplace_back();
+    std::vector<QueueProgram::Wait>& waits = queue_program.waits.emplace_back();
     for (const std::uint32_t id : i.after) {
       waits.push_back({id, place_of(program.instructions[id].queue), count[id]});
     }
   }
-  EXPECTS(used_lines > 0, "a program has instructions");
+  EXPECTS(used_queues > 0, "a program has instructions");
 }
 
-Executor::Rank::Rank(Crew& crew, const Prepared& what, int global, int pipeline)
-    : prepared(what), ledger(what.rules, global), record(what.program), over(crew) {
+Executor::Rank::Rank(RunThreads& run_threads, const Prepared& what, int global, int pipeline)
+    : prepared(what), hazard_checker(what.rules, global), record(what.program), over(run_threads) {
   times.rank = global;
   times.pipeline_rank = pipeline;
-  for (int queue = 0; queue < kQueues; ++queue) queues.emplace_back(crew);
+  for (int queue = 0; queue < kQueues; ++queue) queues.emplace_back(run_threads);
 }
 
-Executor::Executor(Crew& crew, const Schedule& schedule, const ProcessGrid& grid, Device& device,
-                   ExecutorOptions options)
-    : crew_(crew), schedule_(schedule), device_(device), options_(std::move(options)) {
+Executor::Executor(RunThreads& run_threads, const Schedule& schedule, const ProcessGrid& grid,
+                   Device& device, ExecutorOptions options)
+    : run_threads_(run_threads),
+      schedule_(schedule),
+      device_(device),
+      options_(std::move(options)) {
   EXPECTS(grid.degree(Axis::pp) == schedule.ranks, "a grid with the schedule's pipeline ranks");
   if (options_.local.empty()) {
     options_.local.resize(static_cast<std::size_t>(grid.ranks()));
@@ -70,11 +73,11 @@ Executor::Executor(Crew& crew, const Schedule& schedule, const ProcessGrid& grid
     const int pipeline_rank = grid.coordinates(rank).pp;
     auto& program = prepared_[static_cast<std::size_t>(pipeline_rank)];
     if (!program) program = std::make_unique<Prepared>(schedule, pipeline_rank);
-    ranks_.emplace_back(crew, *program, rank, pipeline_rank);
+    ranks_.emplace_back(run_threads, *program, rank, pipeline_rank);
   }
 }
 
-void Executor::enlist() {
+void Executor::add_threads() {
   for (Rank& rank : ranks_) {
     begin_step(rank, 0);
     if (options_.in_order) {
@@ -84,7 +87,7 @@ void Executor::enlist() {
         std::iota(rank.order.begin(), rank.order.end(), 0U);
       }
       check_order(rank.prepared.program, rank.order);
-      crew_.add(fmt::format("rank {}", rank.times.rank), [this, &rank] {
+      run_threads_.add(fmt::format("rank {}", rank.times.rank), [this, &rank] {
         std::int64_t step = 0;
         do run_in_order(rank, step);
         while (end_step(rank, step++));
@@ -92,32 +95,32 @@ void Executor::enlist() {
       continue;
     }
     for (std::size_t queue = 0; queue < kQueues; ++queue) {
-      if (rank.prepared.lines[queue].ids.empty()) continue;
+      if (rank.prepared.queue_programs[queue].ids.empty()) continue;
       const auto which = static_cast<Queue>(queue);
-      crew_.add(fmt::format("rank {} {}", rank.times.rank, name_of(which)),
-                [this, &rank, which] { live(rank, which); });
+      run_threads_.add(fmt::format("rank {} {}", rank.times.rank, name_of(which)),
+                       [this, &rank, which] { run_rank_queue(rank, which); });
     }
   }
 }
 
-void Executor::live(Rank& rank, Queue queue) {
+void Executor::run_rank_queue(Rank& rank, Queue queue) {
   std::int64_t step = 0;
   do run_queue(rank, queue, step);
   while (end_step(rank, step++));
 }
 
 void Executor::run_queue(Rank& rank, Queue queue, std::int64_t step) {
-  const Line& line = rank.prepared.lines[place_of(queue)];
+  const QueueProgram& queue_program = rank.prepared.queue_programs[place_of(queue)];
   QueueState& state = rank.queues[place_of(queue)];
   const std::string prefix = fmt::format("step {} ", options_.first_step + step);
   std::string at;
-  for (std::size_t k = 0; k < line.ids.size(); ++k) {
-    const Instruction& i = rank.prepared.program.instructions[line.ids[k]];
+  for (std::size_t k = 0; k < queue_program.ids.size(); ++k) {
+    const Instruction& i = rank.prepared.program.instructions[queue_program.ids[k]];
     at.assign(prefix).append(rank.prepared.names[i.id]);
-    wait(rank, line.waits[k], at);
-    crew_.doing(at);
+    wait(rank, queue_program.waits[k], at);
+    run_threads_.set_activity(at);
     execute(rank, i, step);
-    state.gate.change(
+    state.monitor.change(
         [&] { state.done.store(static_cast<std::uint32_t>(k + 1), std::memory_order_release); });
   }
 }
@@ -128,23 +131,25 @@ void Executor::run_in_order(Rank& rank, std::int64_t step) {
   for (const std::uint32_t id : rank.order) {
     const Instruction& i = rank.prepared.program.instructions[id];
     at.assign(prefix).append(rank.prepared.names[i.id]);
-    crew_.doing(at);
+    run_threads_.set_activity(at);
     execute(rank, i, step);
   }
 }
 
-void Executor::wait(Rank& rank, const std::vector<Line::Wait>& waits, const std::string& at) {
-  const auto over = [&](const Line::Wait& wait) {
+void Executor::wait(Rank& rank, const std::vector<QueueProgram::Wait>& waits,
+                    const std::string& at) {
+  const auto over = [&](const QueueProgram::Wait& wait) {
     return rank.queues[wait.queue].done.load(std::memory_order_acquire) >= wait.count;
   };
-  if (crew_.directed()) {  // one choice before each instruction, even where nothing is waited for
-    crew_.doing(at + " waits for its turn");
+  if (run_threads_
+          .directed()) {  // one choice before each instruction, even where nothing is waited for
+    run_threads_.set_activity(at + " waits for its turn");
     return rank.over.await([&] { return std::all_of(waits.begin(), waits.end(), over); });
   }
-  for (const Line::Wait& wait : waits) {
+  for (const QueueProgram::Wait& wait : waits) {
     if (over(wait)) continue;
-    crew_.doing(at + " waits for " + rank.prepared.names[wait.id]);
-    rank.queues[wait.queue].gate.await([&] { return over(wait); });
+    run_threads_.set_activity(at + " waits for " + rank.prepared.names[wait.id]);
+    rank.queues[wait.queue].monitor.await([&] { return over(wait); });
   }
 }
 
@@ -156,25 +161,25 @@ void Executor::execute(Rank& rank, const Instruction& i, std::int64_t step) {
             .instruction = i,
             .timed = rank.timed,
             .ready = {},
-            .met = {},
+            .transfer_began = {},
             .within = {},
             .times_done = 0,
             .done = {}};
-  const auto told = [&](const char* what) {
+  const auto describe_failure = [&](const char* what) {
     return fmt::format("step {}, {}: {}", options_.first_step + step, describe(rank.times.rank, i),
                        what);
   };
-  rank.ledger.begin(i);
+  rank.hazard_checker.begin(i);
   try {
     carry_out(rank, i, work);
   } catch (const RunFailure& failure) {
-    throw RunFailure(failure.kind(), told(failure.what()));
+    throw RunFailure(failure.kind(), describe_failure(failure.what()));
   } catch (const std::bad_alloc&) {
-    throw RunFailure(Kind::out_of_memory, told("out of memory"));
+    throw RunFailure(Kind::out_of_memory, describe_failure("out of memory"));
   } catch (const std::exception& failure) {
-    throw RunFailure(Kind::defect, told(failure.what()));
+    throw RunFailure(Kind::defect, describe_failure(failure.what()));
   }
-  rank.ledger.end(i);
+  rank.hazard_checker.end(i);
 }
 
 void Executor::carry_out(Rank& rank, const Instruction& i, Work& work) {
@@ -183,13 +188,13 @@ void Executor::carry_out(Rank& rank, const Instruction& i, Work& work) {
   device_.execute(work);
   if (work.timed) {
     const Seconds ready = work.ready.value_or(start);
-    const Seconds met = work.met.value_or(ready);
-    rank.times.laps[i.id] = {.start = met,
-                             .end = now(),
-                             .within = work.within,
-                             .waited = std::max(Seconds{}, met - ready)};
+    const Seconds transfer_began = work.transfer_began.value_or(ready);
+    rank.times.spans[i.id] = {.start = transfer_began,
+                              .end = now(),
+                              .within = work.within,
+                              .waited = std::max(Seconds{}, transfer_began - ready)};
   }
-  rank.record.tell(i, work.done, work.times_done);
+  rank.record.add(i, work.done, work.times_done);
   if (work.times_done == 1 && work.done == i) return;
   throw RunFailure(RunFailure::Kind::defect,
                    work.times_done == 1
@@ -198,27 +203,30 @@ void Executor::carry_out(Rank& rank, const Instruction& i, Work& work) {
 }
 
 bool Executor::end_step(Rank& rank, std::int64_t step) {
-  const int members = options_.in_order ? 1 : rank.prepared.used_lines;
+  const int members = options_.in_order ? 1 : rank.prepared.used_queues;
   const bool last_queue = rank.over.change([&] { return ++rank.ended == members; });
   if (!last_queue) {
-    crew_.doing(fmt::format("step {} is over on this queue", options_.first_step + step));
+    run_threads_.set_activity(
+        fmt::format("step {} is over on this queue", options_.first_step + step));
     rank.over.await([&] { return rank.step > step; });
     return !rank.last;
   }
-  if (const Instruction* odd = rank.record.odd(); odd != nullptr) {
+  if (const Instruction* first_irregular = rank.record.first_irregular();
+      first_irregular != nullptr) {
     throw RunFailure(RunFailure::Kind::defect,
                      fmt::format("step {}, {}: not executed as planned", options_.first_step + step,
-                                 describe(rank.times.rank, *odd)));
+                                 describe(rank.times.rank, *first_irregular)));
   }
-  crew_.doing(fmt::format("step {} is issued", options_.first_step + step));
+  run_threads_.set_activity(fmt::format("step {} is issued", options_.first_step + step));
   device_.end_step(rank.times.rank, rank.timed ? &rank.times : nullptr);
-  for (const Lap& lap : rank.times.laps) rank.times.end = std::max(rank.times.end, lap.end);
+  for (const InstructionSpan& span : rank.times.spans)
+    rank.times.end = std::max(rank.times.end, span.end);
   const bool more =
-      options_.step_over && options_.step_over({.rank = rank.times.rank,
-                                                .pipeline_rank = rank.times.pipeline_rank,
-                                                .step = step,
-                                                .times = rank.timed ? &rank.times : nullptr,
-                                                .record = rank.record});
+      options_.on_step_end && options_.on_step_end({.rank = rank.times.rank,
+                                                    .pipeline_rank = rank.times.pipeline_rank,
+                                                    .step = step,
+                                                    .times = rank.timed ? &rank.times : nullptr,
+                                                    .record = rank.record});
   if (more) begin_step(rank, step + 1);
   rank.over.change([&] {
     rank.ended = 0;
@@ -230,14 +238,14 @@ bool Executor::end_step(Rank& rank, std::int64_t step) {
 
 /// While none of its queues runs.
 void Executor::begin_step(Rank& rank, std::int64_t step) {
-  rank.ledger.begin_step();
+  rank.hazard_checker.begin_step();
   rank.record.begin_step();
   for (QueueState& queue : rank.queues) queue.done.store(0, std::memory_order_relaxed);
   rank.timed = options_.measured && options_.measured(step);
-  rank.times.laps.clear();
+  rank.times.spans.clear();
   if (rank.timed) {
     rank.times.step = step;
-    rank.times.laps.resize(rank.prepared.program.instructions.size());
+    rank.times.spans.resize(rank.prepared.program.instructions.size());
     rank.times.begin = rank.times.end = device_.now(rank.times.rank, Queue::compute);
   }
   device_.begin_step(rank.times.rank, step, rank.timed);

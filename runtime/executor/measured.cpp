@@ -14,18 +14,21 @@ Seconds shared(Seconds begin, Seconds end, Seconds from, Seconds to) {
   return std::max(Seconds{}, std::min(end, to) - std::max(begin, from));
 }
 
-Seconds within(const Lap& lap, Within part) { return lap.within[static_cast<std::size_t>(part)]; }
+Seconds within(const InstructionSpan& span, Within part) {
+  return span.within[static_cast<std::size_t>(part)];
+}
 
-Seconds without_core(const Lap& lap) {
-  return within(lap, Within::kernels_without_core) + within(lap, Within::tp_without_core);
+Seconds without_core(const InstructionSpan& span) {
+  return within(span, Within::kernels_without_core) + within(span, Within::tp_without_core);
 }
 
 /// Of a rank, in a part of its step: its instructions' times without a core, spread evenly.
 Seconds without_core(const StepTimes& rank, Seconds begin, Seconds end) {
   Seconds sum;
-  for (const Lap& lap : rank.laps) {
-    if (lap.end > lap.start)
-      sum += shared(begin, end, lap.start, lap.end) / (lap.end - lap.start) * without_core(lap);
+  for (const InstructionSpan& span : rank.spans) {
+    if (span.end > span.start)
+      sum +=
+          shared(begin, end, span.start, span.end) / (span.end - span.start) * without_core(span);
   }
   return sum;
 }
@@ -62,8 +65,8 @@ class Parts {
     for (const Instruction& i : program.instructions) pipeline_ = pipeline_ || is_message(i.op);
   }
 
-  OneRank take() {
-    EXPECTS(times_.laps.size() == program_.instructions.size(), "times of this program");
+  OneRank compute() {
+    EXPECTS(times_.spans.size() == program_.instructions.size(), "times of this program");
     Seconds free = times_.begin;
     Seconds passed = free;  // with the last pass
     Seconds waited;         // until then
@@ -82,7 +85,7 @@ class Parts {
   }
 
  private:
-  [[nodiscard]] const Lap& at(const Instruction& i) const { return times_.laps[i.id]; }
+  [[nodiscard]] const InstructionSpan& at(const Instruction& i) const { return times_.spans[i.id]; }
 
   /// What `i` comes after on another queue and was over at `free`, but by less than `i` starts
   /// late: its own thread had yet to say so.
@@ -91,8 +94,8 @@ class Parts {
     Seconds end = free - (at(i).start - free);
     for (const std::uint32_t id : i.after) {
       const Instruction& before = program_.instructions[id];
-      if (before.queue == i.queue || times_.laps[id].end <= end) continue;
-      end = times_.laps[id].end;
+      if (before.queue == i.queue || times_.spans[id].end <= end) continue;
+      end = times_.spans[id].end;
       last = &before;
     }
     return last;
@@ -120,18 +123,18 @@ class Parts {
     return last;
   }
 
-  void run(const Instruction& i, const Lap& lap) {
-    Seconds rest = lap.end - lap.start;
-    const auto take = [&](Within part, Seconds& to) {
-      to += within(lap, part);
-      rest -= within(lap, part);
+  void run(const Instruction& i, const InstructionSpan& span) {
+    Seconds rest = span.end - span.start;
+    const auto compute = [&](Within part, Seconds& to) {
+      to += within(span, part);
+      rest -= within(span, part);
     };
-    take(Within::recompute, parts_.recompute);
-    take(Within::tp_comm, parts_.tp_comm_exposed);
-    take(Within::cp_comm, parts_.cp_comm_exposed);
-    take(Within::ep_comm, parts_.ep_comm_exposed);
-    take(Within::dp_comm, parts_.dp_comm_exposed);
-    take(Within::host, parts_.host);
+    compute(Within::recompute, parts_.recompute);
+    compute(Within::tp_comm, parts_.tp_comm_exposed);
+    compute(Within::cp_comm, parts_.cp_comm_exposed);
+    compute(Within::ep_comm, parts_.ep_comm_exposed);
+    compute(Within::dp_comm, parts_.dp_comm_exposed);
+    compute(Within::host, parts_.host);
     const bool end_of_step =
         i.op == Op::clip || i.op == Op::optimizer_step || i.op == Op::zero_gradients;
     (end_of_step ? parts_.optimizer : parts_.compute) += rest;
@@ -167,11 +170,11 @@ class Parts {
     Seconds data_ranks;  // of it, waiting for other data-parallel ranks
     for (const Instruction& i : program_.instructions) {
       if (i.queue != by.queue) continue;
-      const Lap& lap = at(i);
-      Seconds own = shared(begin, end, lap.start, lap.end);
-      const Seconds waits = shared(begin, end, lap.start - lap.waited, lap.start);
-      if (i.op == Op::norm_reduce && lap.waited > Seconds{})
-        own += std::min(waits, within(lap, Within::norm));  // otherwise it is in the span
+      const InstructionSpan& span = at(i);
+      Seconds own = shared(begin, end, span.start, span.end);
+      const Seconds waits = shared(begin, end, span.start - span.waited, span.start);
+      if (i.op == Op::norm_reduce && span.waited > Seconds{})
+        own += std::min(waits, within(span, Within::norm));  // otherwise it is in the span
       of(i.op) += own;
       rest -= own;
       if (is_message(i.op) || i.op == Op::norm_reduce || i.op == Op::reduce_tied_embedding)
@@ -190,11 +193,12 @@ class Parts {
 
   /// Of `waits` between two times: as long as one of the other ranks had no core meanwhile.
   [[nodiscard]] Seconds turns_of_others(Seconds begin, Seconds end, Seconds waits) const {
-    Seconds most;
+    Seconds longest_wait;
     for (const StepTimes& rank : all_) {
-      if (rank.rank != times_.rank) most = std::max(most, without_core(rank, begin, end));
+      if (rank.rank != times_.rank)
+        longest_wait = std::max(longest_wait, without_core(rank, begin, end));
     }
-    return std::min(most, waits);
+    return std::min(longest_wait, waits);
   }
 
   const Program& program_;
@@ -210,8 +214,8 @@ const Instruction* waited_for(const Program& program, const StepTimes& times, co
                               Seconds free) {
   const Instruction* last = nullptr;
   for (const std::uint32_t id : i.after) {
-    if (times.laps[id].end <= free) continue;
-    free = times.laps[id].end;
+    if (times.spans[id].end <= free) continue;
+    free = times.spans[id].end;
     last = &program.instructions[id];
   }
   return last;
@@ -219,24 +223,24 @@ const Instruction* waited_for(const Program& program, const StepTimes& times, co
 
 void count_turns_as_compute(std::span<StepTimes* const> peers) {
   if (peers.size() < 2) return;
-  for (std::size_t id = 0; id < peers.front()->laps.size(); ++id) {
+  for (std::size_t id = 0; id < peers.front()->spans.size(); ++id) {
     for (StepTimes* const rank : peers) {
-      Lap& lap = rank->laps[id];
+      InstructionSpan& span = rank->spans[id];
       Seconds others;
       for (const StepTimes* const other : peers) {
-        if (other != rank) others = std::max(others, without_core(other->laps[id]));
+        if (other != rank) others = std::max(others, without_core(other->spans[id]));
       }
       const Seconds turns =
-          std::min(within(lap, Within::peers), others) + within(lap, Within::tp_without_core);
-      Seconds& tp = lap.within[static_cast<std::size_t>(Within::tp_comm)];
+          std::min(within(span, Within::peers), others) + within(span, Within::tp_without_core);
+      Seconds& tp = span.within[static_cast<std::size_t>(Within::tp_comm)];
       tp -= std::min(tp, turns);
     }
   }
 }
 
-CostBreakdown parts_of(const Program& program, const StepTimes& times,
-                       std::span<const StepTimes> all) {
-  return Parts(program, times, all).take().parts;
+CostBreakdown step_parts_of(const Program& program, const StepTimes& times,
+                            std::span<const StepTimes> all) {
+  return Parts(program, times, all).compute().parts;
 }
 
 MeasuredStep measured_step(const Schedule& schedule, std::span<const StepTimes> ranks) {
@@ -256,13 +260,13 @@ MeasuredStep measured_step(const Schedule& schedule, std::span<const StepTimes> 
   for (const StepTimes& rank : ranks) {
     const auto stage = static_cast<std::size_t>(rank.pipeline_rank);
     const double share = 1 / count[stage];
-    OneRank own = Parts(schedule.programs[stage], rank, ranks).take();
+    OneRank own = Parts(schedule.programs[stage], rank, ranks).compute();
     (stages > 1 ? own.parts.fill_drain : own.parts.host) += longest - (rank.end - rank.begin);
     add_share(own.parts, share, parts[stage]);
     waits[stage].ending += share * own.ending;
-    takes[stage].resize(rank.laps.size());
-    for (std::size_t id = 0; id < rank.laps.size(); ++id)
-      takes[stage][id] += share * (rank.laps[id].end - rank.laps[id].start);
+    takes[stage].resize(rank.spans.size());
+    for (std::size_t id = 0; id < rank.spans.size(); ++id)
+      takes[stage][id] += share * (rank.spans[id].end - rank.spans[id].start);
   }
 
   // Step 2: whom stages wait for.

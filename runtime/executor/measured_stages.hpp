@@ -1,4 +1,4 @@
-// A measured step of all ranks, stage by stage, in the terms that predictions have.
+// A measured step of all ranks, stage by stage, in the terms of predictions.
 #pragma once
 
 #include <span>
@@ -15,10 +15,10 @@ struct MeasuredStep {
   std::vector<StageTime> stages;  ///< means over the ranks of each
 };
 
-/// The step is as long as that of the rank that took longest; the others wait for the rest of it:
-/// in pipelines for other stages, else for their host. What a stage waits for other stages is
-/// divided by core/schedule/stage_waits.hpp, as predictions are, of the times its instructions
-/// took. Checked by: tests/runtime/measured_test.cpp.
+/// The step is as long as that of the slowest rank; the others wait for the rest of it: in
+/// pipelines for other stages, else for their host. A stage's waiting for other stages is divided
+/// by core/schedule/stage_waits.hpp, as in predictions, using the measured times of its
+/// instructions. Checked by: tests/runtime/executor/measured_test.cpp.
 [[nodiscard]] MeasuredStep measured_step(const Schedule& schedule,
                                          std::span<const StepTimes> ranks);
 

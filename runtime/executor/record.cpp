@@ -14,7 +14,7 @@ Program Record::executed() const {
   return program;
 }
 
-const Instruction* Record::odd() const {
+const Instruction* Record::first_irregular() const {
   for (std::size_t id = 0; id < done_.size(); ++id) {
     const Instruction& planned = planned_.instructions[id];
     if (times_[id] != 1 || !(done_[id] == planned)) return &planned;

@@ -4,14 +4,14 @@
 
 namespace echelon {
 
-VirtualDevice::VirtualDevice(Crew& crew, const Schedule& schedule, const ProcessGrid& grid,
-                             Takes takes, TakesWithin within)
+VirtualDevice::VirtualDevice(RunThreads& run_threads, const Schedule& schedule,
+                             const ProcessGrid& grid, Takes takes, TakesWithin within)
     : schedule_(schedule),
       grid_(grid),
       takes_(std::move(takes)),
       within_(std::move(within)),
       clocks_(static_cast<std::size_t>(grid.ranks())),
-      gate_(crew) {}
+      monitor_(run_threads) {}
 
 void VirtualDevice::begin_step(int rank, std::int64_t, bool) {
   Clock& clock = clocks_[static_cast<std::size_t>(rank)];
@@ -33,15 +33,15 @@ void VirtualDevice::execute(Work& work) {
   work.ready = ready;
   Seconds takes = takes_(work.rank, i);
   if (const Group group = group_of(work.rank, i.op); group.members > 1) {
-    const Meeting meeting =
-        meet({work.step, i.sequence, group.number}, group.members, ready, takes);
-    ready = meeting.ready;
-    takes = meeting.takes;
+    const Communication communication =
+        join_communication({work.step, i.sequence, group.number}, group.members, ready, takes);
+    ready = communication.ready;
+    takes = communication.takes;
   }
-  work.met = ready;
+  work.transfer_began = ready;
   if (within_) work.within = within_(work.rank, i);
   free = clock.end[i.id] = ready + takes;
-  work.did(i);
+  work.report_done(i);
 }
 
 VirtualDevice::Group VirtualDevice::group_of(int rank, Op op) const {
@@ -62,20 +62,20 @@ VirtualDevice::Group VirtualDevice::group_of(int rank, Op op) const {
   }
 }
 
-VirtualDevice::Meeting VirtualDevice::meet(const Key& key, int members, Seconds ready,
-                                           Seconds takes) {
-  Meeting* const meeting = gate_.change([&] {
-    Meeting& at = meetings_[key];
+VirtualDevice::Communication VirtualDevice::join_communication(const Key& key, int members,
+                                                               Seconds ready, Seconds takes) {
+  Communication* const communication = monitor_.change([&] {
+    Communication& at = communications_[key];
     at.ready = std::max(at.ready, ready);
     at.takes = std::max(at.takes, takes);
     ++at.arrived;
     return &at;
   });
-  gate_.await([&] { return meeting->arrived == members; });
-  return gate_.change([&] {
-    const Meeting met = *meeting;
-    if (++meeting->left == members) meetings_.erase(key);
-    return met;
+  monitor_.await([&] { return communication->arrived == members; });
+  return monitor_.change([&] {
+    const Communication transfer_began = *communication;
+    if (++communication->left == members) communications_.erase(key);
+    return transfer_began;
   });
 }
 

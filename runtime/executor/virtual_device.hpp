@@ -1,4 +1,4 @@
-// VirtualDevice: executes instructions in virtual time. What it shows is the executor's own work.
+// VirtualDevice: executes instructions in virtual time, which isolates the executor's own work.
 #pragma once
 
 #include <functional>
@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "core/plan/process_grid.hpp"
-#include "runtime/crew.hpp"
 #include "runtime/executor/device.hpp"
+#include "runtime/threads/run_threads.hpp"
 
 namespace echelon {
 
-/// An instruction starts when its queue is free and all it waits for are over, in virtual time; the
-/// ends of a communication start together, when the last is ready, and take the longest of their
-/// times. The same rules as costmodel/schedule/simulator.hpp, and for one pipeline the same
-/// numbers.
+/// An instruction starts when its queue is free and all its dependencies are complete, in virtual
+/// time; the members of a communication start together, when the last is ready, and take the
+/// longest of their times. These are the rules of costmodel/schedule/simulator.hpp, and for one
+/// pipeline the results are the same.
 ///
-/// Members of a communication: the two ends of a message; the ranks that differ only in dp and cp
+/// Members of a communication: the two sides of a message; the ranks that differ only in dp and cp
 /// (gather, reduce, updated); all ranks (norm); first and last pipeline rank (tied).
 class VirtualDevice : public Device {
  public:
@@ -26,8 +26,8 @@ class VirtualDevice : public Device {
   using TakesWithin = std::function<WithinTimes(int rank, const Instruction&)>;
 
   /// All ranks of the grid must be in this process.
-  VirtualDevice(Crew& crew, const Schedule& schedule, const ProcessGrid& grid, Takes takes,
-                TakesWithin within = {});
+  VirtualDevice(RunThreads& run_threads, const Schedule& schedule, const ProcessGrid& grid,
+                Takes takes, TakesWithin within = {});
 
   void execute(Work& work) override;
   void begin_step(int rank, std::int64_t step, bool timed) override;
@@ -38,7 +38,7 @@ class VirtualDevice : public Device {
     std::array<Seconds, kQueues> free{};  ///< each written by its queue's thread alone
     std::vector<Seconds> end;             ///< by id, of this step
   };
-  struct Meeting {
+  struct Communication {
     Seconds ready;
     Seconds takes;
     int arrived = 0;
@@ -51,15 +51,16 @@ class VirtualDevice : public Device {
   };
 
   [[nodiscard]] Group group_of(int rank, Op op) const;
-  [[nodiscard]] Meeting meet(const Key& key, int members, Seconds ready, Seconds takes);
+  [[nodiscard]] Communication join_communication(const Key& key, int members, Seconds ready,
+                                                 Seconds takes);
 
   const Schedule& schedule_;
   ProcessGrid grid_;
   Takes takes_;
   TakesWithin within_;
   std::vector<Clock> clocks_;
-  Gate gate_;
-  std::map<Key, Meeting> meetings_;  ///< guarded by gate_
+  Monitor monitor_;
+  std::map<Key, Communication> communications_;  ///< guarded by monitor_
 };
 
 }  // namespace echelon

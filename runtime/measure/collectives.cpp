@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "core/base/expects.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/comm/mpi/processes.hpp"
+#include "runtime/comm/thread_communicator.hpp"
 #include "runtime/measure/machine.hpp"
 #include "runtime/measure/parts.hpp"
-#include "runtime/mpi/processes.hpp"
-#include "runtime/thread_communicator.hpp"
+#include "runtime/threads/clock.hpp"
 
 namespace echelon {
 namespace {
@@ -62,17 +62,17 @@ std::vector<Measurement> time_collectives(Communicator& end, int ranks, int core
 }
 
 std::vector<Measurement> measure_collectives_of_threads(int ranks, int cores) {
-  Crew crew;
-  const auto ends = thread_communicators(crew, all_of(ranks));
+  RunThreads run_threads;
+  const auto ends = thread_communicators(run_threads, all_of(ranks));
   std::vector<Measurement> out;
   for (int rank = 0; rank < ranks; ++rank) {
-    crew.add("rank " + std::to_string(rank), [&, rank] {
+    run_threads.add("rank " + std::to_string(rank), [&, rank] {
       std::vector<Measurement> own =
           time_collectives(*ends[static_cast<std::size_t>(rank)], ranks, cores);
       if (rank == 0) out = std::move(own);
     });
   }
-  crew.run();
+  run_threads.run();
   return out;
 }
 
@@ -82,14 +82,15 @@ std::vector<Measurement> measure_collectives_of_processes(int ranks, int cores) 
   ModelSpec model;
   model.kv_heads = 1;
   constexpr Seconds kDeadline{60};
-  Crew crew(kDeadline);
-  const Result<std::unique_ptr<World>> world = mpi::world(crew, plan, model);
+  RunThreads run_threads(kDeadline);
+  const Result<std::unique_ptr<World>> world = mpi::world(run_threads, plan, model);
   EXPECTS(world.ok(), "as many processes as ranks");
   const int rank = (*world)->local_ranks().front();
   std::vector<Measurement> out;
-  crew.add("rank " + std::to_string(rank),
-           [&] { out = time_collectives((*world)->at(rank, Line::dp_compute), ranks, cores); });
-  crew.run();
+  run_threads.add("rank " + std::to_string(rank), [&] {
+    out = time_collectives((*world)->at(rank, GroupRole::dp_compute), ranks, cores);
+  });
+  run_threads.run();
   return out;
 }
 

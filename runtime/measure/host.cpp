@@ -1,4 +1,4 @@
-// The executor's own time: steps of the real crew and executor whose instructions do nothing.
+// The executor's own time: steps of the real threads and executor whose instructions do nothing.
 #include <fmt/format.h>
 
 #include <numeric>
@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "core/base/expects.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/comm/thread_communicator.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/measure/parts.hpp"
-#include "runtime/thread_communicator.hpp"
+#include "runtime/threads/clock.hpp"
 
 namespace echelon {
 namespace {
@@ -19,7 +19,9 @@ namespace {
 Schedule empty_step(int microbatches) {
   std::string lines;
   int id = 0;
-  const auto say = [&](const std::string& line) { lines += fmt::format("{} {}\n", id++, line); };
+  const auto add_line = [&](const std::string& line) {
+    lines += fmt::format("{} {}\n", id++, line);
+  };
   // What the loads wait for and are waited for: two batch buffers, 0 and 2; 1 is what is saved.
   std::vector<int> load(static_cast<std::size_t>(microbatches));
   std::vector<int> forward(load.size());
@@ -29,20 +31,20 @@ Schedule empty_step(int microbatches) {
     // The batch before last is read until its backward, the instruction before the last forward.
     const std::string after =
         m < 2 ? "" : fmt::format(" @{}", forward[static_cast<std::size_t>(m - 1)] - 1);
-    say(fmt::format("load c0 m{} b8 >{}{}", m, buffer(m), after));
+    add_line(fmt::format("load c0 m{} b8 >{}{}", m, buffer(m), after));
   };
-  say("zero");
+  add_line("zero");
   for (int m = 0; m < microbatches; ++m) {
     if (m == 0) load_of(0);
     forward[static_cast<std::size_t>(m)] = id;
-    say(fmt::format("F c0 m{} <{} >1 @{}", m, buffer(m), load[static_cast<std::size_t>(m)]));
+    add_line(fmt::format("F c0 m{} <{} >1 @{}", m, buffer(m), load[static_cast<std::size_t>(m)]));
     if (m + 1 < microbatches) load_of(m + 1);
-    say(fmt::format("B c0 m{} <1,{}", m, buffer(m)));
+    add_line(fmt::format("B c0 m{} <1,{}", m, buffer(m)));
   }
   const int last = id - 1;
-  say(fmt::format("norm b4 s0 @{}", last));
-  say(fmt::format("clip @{}", id - 1));
-  say("step");
+  add_line(fmt::format("norm b4 s0 @{}", last));
+  add_line(fmt::format("clip @{}", id - 1));
+  add_line("step");
   const std::string text = fmt::format(
       "echelon-schedule 1\npipeline 1f1b ranks 1 chunks 1 microbatches {} units 1\nprogram 0\n"
       "buffer batch 8 at 0\nbuffer saved 8 at 256\nbuffer batch 8 at 512\n{}end\n",
@@ -54,7 +56,7 @@ Schedule empty_step(int microbatches) {
 
 class Idle final : public Device {
  public:
-  void execute(Work& work) override { work.did(work.instruction); }
+  void execute(Work& work) override { work.report_done(work.instruction); }
   void begin_step(int, std::int64_t, bool) override {}
   [[nodiscard]] Seconds now(int, Queue) const override { return steady_now(); }
 };
@@ -65,31 +67,31 @@ Seconds time_of(const Schedule& schedule, int ranks) {
   ParallelPlan plan;
   plan.dp = ranks;
   const ProcessGrid grid(plan);
-  Crew crew;
+  RunThreads run_threads;
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
-  const auto ends = thread_communicators(crew, Group{"measured", members});
+  const auto ends = thread_communicators(run_threads, Group{"measured", members});
   Idle device;
   std::vector<Seconds> times;
   Seconds before = steady_now();
-  const auto over = [&](const StepOver& told) {
+  const auto over = [&](const StepEnd& step_end) {
     std::int32_t flag = 0;
-    Communicator& all = *ends[static_cast<std::size_t>(told.rank)];
+    Communicator& all = *ends[static_cast<std::size_t>(step_end.rank)];
     if (ranks > 1) all.all_reduce(&flag, 1, Element::i32, Reduction::max);
-    if (told.rank == 0) {
+    if (step_end.rank == 0) {
       const Seconds now = steady_now();
       times.push_back(now - before);
       before = now;
     }
-    return told.step + 1 < kSteps;
+    return step_end.step + 1 < kSteps;
   };
-  Executor executor(crew, schedule, grid, device,
+  Executor executor(run_threads, schedule, grid, device,
                     {.local = {},
                      .measured = [](std::int64_t) { return true; },
                      .first_step = 0,
-                     .step_over = over});
-  executor.enlist();
-  crew.run();
+                     .on_step_end = over});
+  executor.add_threads();
+  run_threads.run();
   return undisturbed(std::move(times));
 }
 

@@ -11,11 +11,11 @@
 #include <memory>
 #include <thread>
 
-#include "runtime/clock.hpp"
 #include "runtime/cpu/cpu_backend.hpp"
 #include "runtime/cpu/kernels.hpp"
 #include "runtime/measure/parts.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/threads/clock.hpp"
 
 namespace echelon {
 namespace {
@@ -24,8 +24,8 @@ using Act = std::function<void()>;
 
 /// Each operation is repeated for so long, and at least so often.
 constexpr Seconds budget_of(bool wall) { return Seconds{wall ? 0.1 : 0.06}; }
-constexpr std::size_t kLeast = 4;
-constexpr std::size_t kMost = 2000;
+constexpr std::size_t kMin = 4;
+constexpr std::size_t kMax = 2000;
 
 /// Numbers a model's activations could be: no zeros, no denormal ones.
 template <class T = float>
@@ -63,7 +63,7 @@ Seconds at_once(int ranks, int cores, bool wall, const std::function<Act()>& mak
       together.arrive_and_wait();
       const Seconds begin = now_of(wall);
       Seconds now = begin;
-      while ((now - begin < budget_of(wall) || own.size() < kLeast) && own.size() < kMost) {
+      while ((now - begin < budget_of(wall) || own.size() < kMin) && own.size() < kMax) {
         const Seconds before = now;
         act();
         now = now_of(wall);
@@ -87,40 +87,40 @@ class MeasuredLayers {
         chunk_(processor_->on(Queue::compute),
                measured_layers(layers, hidden, kHead, sequence, samples), nullptr, nullptr) {
     const std::int64_t count = chunk_.boundary_count();
-    weights_ = numbers<T>(chunk_.parameters().regions.front().padded, 0.05F);
+    weights_ = numbers<T>(chunk_.parameters().flat_params.front().padded, 0.05F);
     gradients_.resize(weights_.size());
     input_ = numbers<T>(count);
     output_gradient_ = numbers<T>(count, 0.01F);
     output_.resize(input_.size());
     gradient_.resize(input_.size());
-    saved_.resize(static_cast<std::size_t>(chunk_.memory().saved) + kRoom);
-    workspace_.resize(static_cast<std::size_t>(chunk_.memory().workspace) + kRoom);
-    pass_.weights = weights_.data();
-    pass_.gradients = gradients_.data();
-    pass_.input = input_.data();
-    pass_.output = output_.data();
-    pass_.output_gradient = output_gradient_.data();
-    pass_.gradient = gradient_.data();
-    pass_.saved = aligned_in(saved_);
-    pass_.workspace = aligned_in(workspace_);
+    saved_.resize(static_cast<std::size_t>(chunk_.memory().saved) + kAlignmentSlack);
+    workspace_.resize(static_cast<std::size_t>(chunk_.memory().workspace) + kAlignmentSlack);
+    args_.weights = weights_.data();
+    args_.gradients = gradients_.data();
+    args_.input = input_.data();
+    args_.output = output_.data();
+    args_.output_gradient = output_gradient_.data();
+    args_.gradient = gradient_.data();
+    args_.saved = aligned_in(saved_);
+    args_.workspace = aligned_in(workspace_);
     forward();
   }
-  void forward() { chunk_.forward(0, pass_); }
-  void backward() { chunk_.backward(0, pass_); }
+  void forward() { chunk_.forward(0, args_); }
+  void backward() { chunk_.backward(0, args_); }
 
  private:
-  static constexpr std::size_t kRoom = 64;
+  static constexpr std::size_t kAlignmentSlack = 64;
   static std::byte* aligned_in(std::vector<std::byte>& block) {
     void* at = block.data();
-    std::size_t room = block.size();
-    return static_cast<std::byte*>(std::align(kRoom, room - kRoom, at, room));
+    std::size_t space = block.size();
+    return static_cast<std::byte*>(std::align(kAlignmentSlack, space - kAlignmentSlack, at, space));
   }
   static constexpr int kHead = 32;
   std::unique_ptr<Processor<T>> processor_;
   Chunk<T> chunk_;
   std::vector<T> weights_, gradients_, input_, output_, output_gradient_, gradient_;
   std::vector<std::byte> saved_, workspace_;
-  Pass<T> pass_;
+  ChunkArguments<T> args_;
 };
 
 class Measuring {
@@ -132,7 +132,7 @@ class Measuring {
     using cpu::Order;
     const bool nt = what[5] == 'n' && what[6] == 't';
     const bool tn = what[5] == 't';
-    take(what, {m, n, k}, [=]() -> Act {
+    time(what, {m, n, k}, [=]() -> Act {
       return [=, a = numbers(m * k), b = numbers(n * k), c = numbers(m * n)]() mutable {
         cpu::gemm<float, float>(tn ? Order::transposed : Order::plain,
                                 nt ? Order::transposed : Order::plain, m, n, k, a.data(),
@@ -142,17 +142,17 @@ class Measuring {
   }
   void pointwise(std::int64_t rows, std::int64_t width) {
     const std::int64_t count = rows * width;
-    take("gelu forward", {rows, width}, [=]() -> Act {
+    time("gelu forward", {rows, width}, [=]() -> Act {
       return [=, x = numbers(count), y = numbers(count)]() mutable {
         cpu::activation_forward<float>(Activation::gelu, x.data(), y.data(), count);
       };
     });
-    take("gelu backward", {rows, width}, [=]() -> Act {
+    time("gelu backward", {rows, width}, [=]() -> Act {
       return [=, x = numbers(count), dy = numbers(count), dx = numbers(count)]() mutable {
         cpu::activation_backward<float>(Activation::gelu, x.data(), dy.data(), dx.data(), count);
       };
     });
-    take("norm forward", {rows, width}, [=]() -> Act {
+    time("norm forward", {rows, width}, [=]() -> Act {
       return [=, x = numbers(count), y = numbers(count), w = numbers(width), b = numbers(width),
               mean = numbers(rows), rstd = numbers(rows)]() mutable {
         cpu::layer_norm_forward<float>(x.data(), {}, w.data(), b.data(), y.data(), mean.data(),
@@ -185,8 +185,8 @@ class Measuring {
         };
       };
     };
-    take("attention forward", {sequence, heads, kHead}, both(false));
-    take("attention backward", {sequence, heads, kHead}, both(true));
+    time("attention forward", {sequence, heads, kHead}, both(false));
+    time("attention backward", {sequence, heads, kHead}, both(true));
   }
   template <class T>
   void layers(const std::string& prefix, int layers, int hidden, int sequence, int samples) {
@@ -197,11 +197,11 @@ class Measuring {
       };
     };
     const std::vector<std::int64_t> shape{layers, hidden, sequence, samples};
-    take(prefix + "layers forward", shape, both(false));
-    take(prefix + "layers backward", shape, both(true));
+    time(prefix + "layers forward", shape, both(false));
+    time(prefix + "layers backward", shape, both(true));
   }
   void optimizer(std::int64_t count) {
-    take("clear and adam", {count}, [=]() -> Act {
+    time("clear and adam", {count}, [=]() -> Act {
       return [=, g = numbers(count), w = numbers(count), m = numbers(count),
               v = std::vector<float>(static_cast<std::size_t>(count), 1.0F)]() mutable {
         AdamStep step;
@@ -213,7 +213,7 @@ class Measuring {
     });
   }
   void copy(std::int64_t bytes) {
-    take("copy", {bytes}, [=]() -> Act {
+    time("copy", {bytes}, [=]() -> Act {
       return [from = numbers(bytes / 4), to = numbers(bytes / 4), bytes]() mutable {
         std::memcpy(to.data(), from.data(), static_cast<std::size_t>(bytes));
         from[0] += 1;
@@ -222,7 +222,7 @@ class Measuring {
   }
 
  private:
-  void take(const std::string& what, std::vector<std::int64_t> shape,
+  void time(const std::string& what, std::vector<std::int64_t> shape,
             const std::function<Act()>& make) {
     const Seconds seconds = at_once(ranks_, cores_, wall_, make);
     out_.push_back({what, ranks_, cores_, std::move(shape), seconds});
@@ -259,15 +259,15 @@ void measure_kernels(Measuring& measure) {
 }  // namespace
 
 std::vector<Measurement> measure_machine(int cores,
-                                         const std::function<void(const std::string&)>& tell) {
+                                         const std::function<void(const std::string&)>& log) {
   std::vector<Measurement> out;
   double load = 0;  // of others, for ours only begins
   const bool quiet = getloadavg(&load, 1) < 1 || load < kBusy * cores;
   int each = 1;
   while (true) {
     const int ranks = cores / each;
-    tell("ranks of " + std::to_string(each) + (each == 1 ? " core, " : " cores, ") +
-         std::to_string(ranks) + " at once");
+    log("ranks of " + std::to_string(each) + (each == 1 ? " core, " : " cores, ") +
+        std::to_string(ranks) + " at once");
     Measuring measure(ranks, each, quiet, out);
     measure_kernels(measure);
     const auto keep = [&](std::vector<Measurement> more) {

@@ -10,9 +10,9 @@
 namespace echelon {
 
 /// Every operation of Measurement for ranks of 1, 2, 4 ... and all `cores`, as many ranks at once
-/// as fill them. `tell` hears what is being measured. Takes some seconds per size of a rank.
+/// as fill them. `tell` receives what is being measured. Takes some seconds per size of a rank.
 [[nodiscard]] std::vector<Measurement> measure_machine(
-    int cores, const std::function<void(const std::string&)>& tell);
+    int cores, const std::function<void(const std::string&)>& log);
 
 /// Collectives between MPI processes, of which this one is one of `ranks` (mpi::start was called).
 [[nodiscard]] std::vector<Measurement> measure_collectives_of_processes(int ranks, int cores);

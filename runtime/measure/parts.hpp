@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/run/measurements.hpp"
-#include "runtime/communicator.hpp"
+#include "runtime/comm/communicator.hpp"
 #include "runtime/model/chunk.hpp"
 
 namespace echelon {

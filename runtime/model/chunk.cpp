@@ -22,47 +22,47 @@ Chunk<T>::Chunk(Kernels<T>& kernels, const ChunkSpec& spec, Communicator* tp, Co
 }
 
 template <class T>
-void Chunk<T>::forward(int unit, const Pass<T>& pass) const {
+void Chunk<T>::forward(int unit, const ChunkArguments<T>& args) const {
   const int end = spec().first_layer_of(unit + 1);
   SumBefore<T> left;
-  if (unit == 0 && spec().embedding) embed(pass);
+  if (unit == 0 && spec().embedding) embed(args);
   for (int layer = spec().first_layer_of(unit); layer < end; ++layer) {
-    LayerTape<T> tape = layout_.tape(layer, pass);
-    project_qkv(layer, pass, tape, left);
-    attend(tape);
-    project_up(layer, pass, tape, leave_attention(layer, pass, tape));
-    left = leave_mlp(layer, pass, tape);
+    SavedActivations<T> activations = layout_.saved_activations(layer, args);
+    project_qkv(layer, args, activations, left);
+    attention_core(activations);
+    project_up(layer, args, activations, output_projection(layer, args, activations));
+    left = down_projection(layer, args, activations);
   }
   const bool last = unit == spec().units - 1;
-  if (last && spec().loss) return loss_forward(pass, left);
+  if (last && spec().loss) return loss_forward(args, left);
   finish_sum(left);  // others may run before the next unit, whose weights are elsewhere
   if (last && spec().layers == 0 && !spec().embedding) {
-    k_.copy(pass.input, pass.output, boundary_count());
+    k_.copy(args.input, args.output, boundary_count());
   }
 }
 
 template <class T>
-void Chunk<T>::run_backward(int unit, const Pass<T>& pass, Weights weights) const {
+void Chunk<T>::run_backward(int unit, const ChunkArguments<T>& args, Weights weights) const {
   if (unit == spec().units - 1) {
     if (spec().loss) {
-      loss_backward(pass);
-    } else if (pass.gradient != pass.output_gradient) {
-      k_.copy(pass.output_gradient, pass.gradient, boundary_count());
+      loss_backward(args);
+    } else if (args.gradient != args.output_gradient) {
+      k_.copy(args.output_gradient, args.gradient, boundary_count());
     }
   }
   for (int layer = spec().first_layer_of(unit + 1); layer-- > spec().first_layer_of(unit);) {
-    layer_backward(layer, pass, weights);
+    layer_backward(layer, args, weights);
   }
-  if (unit == 0 && spec().embedding) embed_backward(pass);
+  if (unit == 0 && spec().embedding) embed_backward(args);
 }
 
 template <class T>
 void Chunk<T>::finish_gradients(int unit, Wide<T>* gradients) const {
-  const Region& region = parameters().regions[static_cast<std::size_t>(unit)];
+  const FlatParameters& flat = parameters().flat_params[static_cast<std::size_t>(unit)];
   std::int64_t summed = 0;  // they come first
-  for (const Parameter& p : region.parameters) summed += p.summed_over_tp ? p.count() : 0;
+  for (const Parameter& p : flat.parameters) summed += p.summed_over_tp ? p.count() : 0;
   if (summed > 0) tp_->all_reduce(gradients, summed, Number<Wide<T>>::kElement, Reduction::sum);
-  for (const Parameter& p : region.parameters) {
+  for (const Parameter& p : flat.parameters) {
     if (p.summed_over_kv) {
       kv_->all_reduce(gradients + p.offset, p.count(), Number<Wide<T>>::kElement, Reduction::sum);
     }

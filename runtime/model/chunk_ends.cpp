@@ -12,49 +12,51 @@ int Chunk<T>::first_position() const {
 }
 
 template <class T>
-void Chunk<T>::embed(const Pass<T>& pass) const {
+void Chunk<T>::embed(const ChunkArguments<T>& args) const {
   const ChunkShape& s = shape();
   const EndOffsets& at = layout_.ends();
-  const Workspace<T> work = layout_.workspace(pass);
+  const Workspace<T> work = layout_.workspace(args);
   const bool tied = spec().model.tied_embeddings;
-  T* const out = layout_.new_state(0, pass);
+  T* const out = layout_.new_state(0, args);
   T* const partial = s.split ? work.partial : out;
-  k_.embedding_forward(pass.tokens, tied ? pass.tied : pass.weights + at.word, partial, s.rows,
-                       s.hidden, s.first_vocab, s.vocab);
+  k_.embedding_forward(args.tokens, tied ? args.tied : args.weights + at.word_embedding, partial,
+                       s.rows, s.hidden, s.first_vocab, s.vocab);
   reduced(partial, out);
   if (spec().model.position != PositionEmbedding::learned) return;
-  k_.add_positions(out, pass.weights + at.position + first_position() * s.hidden, s.local,
+  k_.add_positions(out, args.weights + at.position + first_position() * s.hidden, s.local,
                    spec().microbatch, s.hidden);
 }
 
 template <class T>
-void Chunk<T>::embed_backward(const Pass<T>& pass) const {
+void Chunk<T>::embed_backward(const ChunkArguments<T>& args) const {
   const ChunkShape& s = shape();
   const EndOffsets& at = layout_.ends();
-  const Workspace<T> work = layout_.workspace(pass);
+  const Workspace<T> work = layout_.workspace(args);
   if (spec().model.position == PositionEmbedding::learned) {
-    k_.position_gradient({pass.gradient, s.local, s.hidden}, spec().microbatch,
-                         pass.gradients + at.position + first_position() * s.hidden);
+    k_.position_gradient({args.gradient, s.local, s.hidden}, spec().microbatch,
+                         args.gradients + at.position + first_position() * s.hidden);
   }
   const bool tied = spec().model.tied_embeddings;
-  k_.embedding_backward(pass.tokens, {gathered(pass.gradient, work.partial), s.rows, s.hidden},
-                        tied ? pass.tied_gradients : pass.gradients + at.word, s.first_vocab,
-                        s.vocab);
+  k_.embedding_backward(args.tokens, {gathered(args.gradient, work.partial), s.rows, s.hidden},
+                        tied ? args.tied_gradients : args.gradients + at.word_embedding,
+                        s.first_vocab, s.vocab);
 }
 
 template <class T>
-void Chunk<T>::make_logits(const T* in, std::int64_t count, const Pass<T>& pass, T* logits) const {
+void Chunk<T>::make_logits(const T* in, std::int64_t count, const ChunkArguments<T>& args,
+                           T* logits) const {
   const ChunkShape& s = shape();
   const EndOffsets& at = layout_.ends();
-  k_.multiply({in, count, s.hidden}, head(pass), s.vocab,
-              spec().model.head_bias ? pass.weights + at.head_bias : nullptr, nullptr, logits);
+  k_.multiply({in, count, s.hidden}, head(args), s.vocab,
+              spec().model.head_bias ? args.weights + at.head_bias : nullptr, nullptr, logits);
 }
 
 template <class T>
-Logits<T> Chunk<T>::logits_of(std::int64_t row, std::int64_t count, const Pass<T>& pass) const {
+Logits<T> Chunk<T>::logits_of(std::int64_t row, std::int64_t count,
+                              const ChunkArguments<T>& args) const {
   const ChunkShape& s = shape();
-  return {layout_.workspace(pass).logits,
-          pass.targets + row,
+  return {layout_.workspace(args).logits,
+          args.targets + row,
           count,
           s.vocab,
           s.valid_vocab,
@@ -62,26 +64,26 @@ Logits<T> Chunk<T>::logits_of(std::int64_t row, std::int64_t count, const Pass<T
 }
 
 template <class T>
-const T* Chunk<T>::head(const Pass<T>& pass) const {
-  return spec().model.tied_embeddings ? pass.tied : pass.weights + layout_.ends().head;
+const T* Chunk<T>::head(const ChunkArguments<T>& args) const {
+  return spec().model.tied_embeddings ? args.tied : args.weights + layout_.ends().head;
 }
 
 template <class T>
-void Chunk<T>::loss_forward(const Pass<T>& pass, const SumBefore<T>& left) const {
+void Chunk<T>::loss_forward(const ChunkArguments<T>& args, const SumBefore<T>& left) const {
   const ChunkShape& s = shape();
   const EndOffsets& at = layout_.ends();
-  const Workspace<T> work = layout_.workspace(pass);
-  const LossTape<T> tape = layout_.loss_tape(pass);
+  const Workspace<T> work = layout_.workspace(args);
+  const SavedLoss<T> saved = layout_.saved_loss(args);
   constexpr Element kWide = Number<Wide<T>>::kElement;
-  norm_forward(layout_.state(spec().layers, pass), left, pass.weights + at.final_norm,
-               pass.weights + at.final_norm_bias, work);
+  norm_forward(layout_.state(spec().layers, args), left, args.weights + at.final_norm,
+               args.weights + at.final_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
   for (std::int64_t row = 0; row < s.rows; row += s.loss_rows) {
     const std::int64_t count = std::min(s.loss_rows, s.rows - row);
-    Wide<T>* const max = tape.max + row;
-    Wide<T>* const sums = tape.sums + 2 * row;
-    make_logits(in + row * s.hidden, count, pass, work.logits);
-    k_.logits_partials(logits_of(row, count, pass), max, sums);
+    Wide<T>* const max = saved.max + row;
+    Wide<T>* const sums = saved.sums + 2 * row;
+    make_logits(in + row * s.hidden, count, args, work.logits);
+    k_.logits_partials(logits_of(row, count, args), max, sums);
     if (spec().tp > 1) {
       auto* const part_max = reinterpret_cast<Wide<T>*>(work.partial);  // free meanwhile
       k_.copy_wide(max, part_max, count);
@@ -89,50 +91,51 @@ void Chunk<T>::loss_forward(const Pass<T>& pass, const SumBefore<T>& left) const
       k_.rescale_sums(part_max, max, sums, count);
       tp_->all_reduce(sums, 2 * count, kWide, Reduction::sum);
     }
-    k_.add_losses(max, sums, pass.loss, count);
+    k_.add_losses(max, sums, args.loss, count);
   }
 }
 
 template <class T>
-void Chunk<T>::loss_backward(const Pass<T>& pass) const {
+void Chunk<T>::loss_backward(const ChunkArguments<T>& args) const {
   const ChunkShape& s = shape();
   const EndOffsets& at = layout_.ends();
-  const Workspace<T> work = layout_.workspace(pass);
-  const LossTape<T> tape = layout_.loss_tape(pass);
+  const Workspace<T> work = layout_.workspace(args);
+  const SavedLoss<T> saved = layout_.saved_loss(args);
   const bool tied = spec().model.tied_embeddings;
-  const T* const input = layout_.state(spec().layers, pass);
-  norm_forward(input, {}, pass.weights + at.final_norm, pass.weights + at.final_norm_bias, work);
+  const T* const input = layout_.state(spec().layers, args);
+  norm_forward(input, {}, args.weights + at.final_norm, args.weights + at.final_norm_bias, work);
   const T* const in = gathered(work.normed, work.gathered);
   // From the last rows on: their logits may still be there.
   const std::int64_t last = (s.rows - 1) / s.loss_rows * s.loss_rows;
   for (std::int64_t row = last; row >= 0; row -= s.loss_rows) {
     const std::int64_t count = std::min(s.loss_rows, s.rows - row);
     T* const logits = work.logits;
-    if (row < last || !pass.logits_left) make_logits(in + row * s.hidden, count, pass, logits);
-    k_.logits_gradient(logits_of(row, count, pass), tape.max + row, tape.sums + 2 * row,
-                       pass.loss_scale);
+    if (row < last || !args.logits_kept) make_logits(in + row * s.hidden, count, args, logits);
+    k_.logits_gradient(logits_of(row, count, args), saved.max + row, saved.sums + 2 * row,
+                       args.loss_scale);
     k_.add_weight_gradient({logits, count, s.vocab}, {in + row * s.hidden, count, s.hidden},
-                           tied ? pass.tied_gradients : pass.gradients + at.head);
+                           tied ? args.tied_gradients : args.gradients + at.head);
     if (spec().model.head_bias) {
-      k_.bias_gradient({logits, count, s.vocab}, pass.gradients + at.head_bias);
+      k_.bias_gradient({logits, count, s.vocab}, args.gradients + at.head_bias);
     }
-    k_.multiply_back({logits, count, s.vocab}, head(pass), s.hidden, work.partial + row * s.hidden);
+    k_.multiply_back({logits, count, s.vocab}, head(args), s.hidden, work.partial + row * s.hidden);
   }
   const T* const dy = reduced(work.partial, work.gathered);
-  k_.norm_backward(norm_of(input, pass.weights + at.final_norm, nullptr, work), dy, nullptr,
-                   pass.gradient, pass.gradients + at.final_norm,
-                   pass.gradients + at.final_norm_bias);
+  k_.norm_backward(norm_of(input, args.weights + at.final_norm, nullptr, work), dy, nullptr,
+                   args.gradient, args.gradients + at.final_norm,
+                   args.gradients + at.final_norm_bias);
 }
 
-#define ECHELON_CHUNK_ENDS(T)                                                               \
-  template int Chunk<T>::first_position() const;                                            \
-  template void Chunk<T>::embed(const Pass<T>&) const;                                      \
-  template void Chunk<T>::embed_backward(const Pass<T>&) const;                             \
-  template void Chunk<T>::make_logits(const T*, std::int64_t, const Pass<T>&, T*) const;    \
-  template const T* Chunk<T>::head(const Pass<T>&) const;                                   \
-  template void Chunk<T>::loss_forward(const Pass<T>&, const SumBefore<T>&) const;          \
-  template Logits<T> Chunk<T>::logits_of(std::int64_t, std::int64_t, const Pass<T>&) const; \
-  template void Chunk<T>::loss_backward(const Pass<T>&) const;
+#define ECHELON_CHUNK_ENDS(T)                                                                      \
+  template int Chunk<T>::first_position() const;                                                   \
+  template void Chunk<T>::embed(const ChunkArguments<T>&) const;                                   \
+  template void Chunk<T>::embed_backward(const ChunkArguments<T>&) const;                          \
+  template void Chunk<T>::make_logits(const T*, std::int64_t, const ChunkArguments<T>&, T*) const; \
+  template const T* Chunk<T>::head(const ChunkArguments<T>&) const;                                \
+  template void Chunk<T>::loss_forward(const ChunkArguments<T>&, const SumBefore<T>&) const;       \
+  template Logits<T> Chunk<T>::logits_of(std::int64_t, std::int64_t, const ChunkArguments<T>&)     \
+      const;                                                                                       \
+  template void Chunk<T>::loss_backward(const ChunkArguments<T>&) const;
 ECHELON_CHUNK_ENDS(double)
 ECHELON_CHUNK_ENDS(float)
 ECHELON_CHUNK_ENDS(Bfloat16)

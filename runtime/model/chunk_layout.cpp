@@ -13,18 +13,18 @@ namespace {
 /// whose logits are then made once; those of 128k words in bf16 take 256 MiB.
 constexpr std::int64_t kLossRows = 1024;
 
-std::int64_t offset_of(const Region& region, const std::string& name) {
-  for (const Parameter& p : region.parameters) {
+std::int64_t offset_of(const FlatParameters& flat, const std::string& name) {
+  for (const Parameter& p : flat.parameters) {
     if (p.name == name) return p.offset;
   }
   EXPECTS(false, "no parameter " + name);
   return 0;
 }
 
-LayerOffsets layer_offsets(const ModelSpec& model, const Region& region, int layer) {
+LayerOffsets layer_offsets(const ModelSpec& model, const FlatParameters& flat, int layer) {
   const std::string at = "layers." + std::to_string(layer) + ".";
   const std::string first_up = model.gated_mlp ? "mlp.gate" : "mlp.up";
-  const auto find = [&](const std::string& name) { return offset_of(region, at + name); };
+  const auto find = [&](const std::string& name) { return offset_of(flat, at + name); };
   LayerOffsets o;
   o.attention_norm = find("attention.norm.weight");
   o.mlp_norm = find("mlp.norm.weight");
@@ -47,11 +47,11 @@ LayerOffsets layer_offsets(const ModelSpec& model, const Region& region, int lay
 
 EndOffsets end_offsets(const ChunkSpec& spec, const ChunkParameters& parameters) {
   const ModelSpec& model = spec.model;
-  const Region& first = parameters.regions.front();
-  const Region& last = parameters.regions[static_cast<std::size_t>(spec.units - 1)];
+  const FlatParameters& first = parameters.flat_params.front();
+  const FlatParameters& last = parameters.flat_params[static_cast<std::size_t>(spec.units - 1)];
   EndOffsets o;
   if (spec.embedding) {
-    if (!model.tied_embeddings) o.word = offset_of(first, "embedding.word.weight");
+    if (!model.tied_embeddings) o.word_embedding = offset_of(first, "embedding.word.weight");
     if (model.position == PositionEmbedding::learned) {
       o.position = offset_of(first, "embedding.position.weight");
     }
@@ -96,16 +96,16 @@ template <class T>
 ChunkLayout<T>::ChunkLayout(const ChunkSpec& spec)
     : spec_(spec), parameters_(parameters_of(spec)), shape_(shape_of(spec)) {
   EXPECTS(spec.recompute.size() == static_cast<std::size_t>(spec.layers),
-          "recomputation is said layer by layer");
+          "one recomputation policy per layer");
   EXPECTS(std::count(spec.recompute.begin(), spec.recompute.end(), Recompute::mixed) == 0,
           "a layer is recomputed in one way");
   EXPECTS(spec.model.position != PositionEmbedding::learned ||
               spec.sequence <= spec.model.max_positions,
           "more tokens than positions");
   for (int unit = 0; unit < spec.units; ++unit) {
-    const Region& region = parameters_.regions[static_cast<std::size_t>(unit)];
+    const FlatParameters& flat = parameters_.flat_params[static_cast<std::size_t>(unit)];
     for (int l = spec.first_layer_of(unit); l < spec.first_layer_of(unit + 1); ++l) {
-      layers_.push_back(layer_offsets(spec.model, region, spec.first_layer + l));
+      layers_.push_back(layer_offsets(spec.model, flat, spec.first_layer + l));
     }
   }
   ends_ = end_offsets(spec, parameters_);
@@ -114,125 +114,127 @@ ChunkLayout<T>::ChunkLayout(const ChunkSpec& spec)
 
 template <class T>
 void ChunkLayout<T>::measure() {
-  Carver saved(nullptr);
-  Carver weight_inputs(nullptr);
+  BumpAllocator saved(nullptr);
+  BumpAllocator weight_inputs(nullptr);
   for (int l = 0; l < spec_.layers; ++l) {
-    Carver again(nullptr);
+    BumpAllocator recomputed(nullptr);
     saved_at_.push_back(saved.used());
     weight_inputs_at_.push_back(weight_inputs.used());
-    if (saves_state(l)) static_cast<void>(saved.take<T>(shape_.local * shape_.hidden));
-    static_cast<void>(carve_tape(l, saved, again));
-    static_cast<void>(carve_weight_inputs(l, weight_inputs));
-    again_ = std::max(again_, again.used());
+    if (saves_state(l)) static_cast<void>(saved.allocate<T>(shape_.local * shape_.hidden));
+    static_cast<void>(allocate_activations(l, saved, recomputed));
+    static_cast<void>(allocate_weight_inputs(l, weight_inputs));
+    recomputed_bytes_ = std::max(recomputed_bytes_, recomputed.used());
   }
   saved_at_.push_back(saved.used());
-  if (spec_.loss) static_cast<void>(carve_loss(saved));
-  Carver workspace(nullptr);
-  static_cast<void>(carve_workspace(workspace));
+  if (spec_.loss) static_cast<void>(allocate_loss(saved));
+  BumpAllocator workspace(nullptr);
+  static_cast<void>(allocate_workspace(workspace));
   memory_ = {saved.used(), weight_inputs.used(), workspace.used()};
 }
 
 template <class T>
-const T* ChunkLayout<T>::state(int layer, const Pass<T>& pass) const {
-  return layer == 0 && !spec_.embedding ? pass.input : new_state(layer, pass);
+const T* ChunkLayout<T>::state(int layer, const ChunkArguments<T>& args) const {
+  return layer == 0 && !spec_.embedding ? args.input : new_state(layer, args);
 }
 
 template <class T>
-T* ChunkLayout<T>::new_state(int layer, const Pass<T>& pass) const {
-  if (!saves_state(layer)) return pass.output;
-  return reinterpret_cast<T*>(pass.saved + saved_at_[static_cast<std::size_t>(layer)]);
+T* ChunkLayout<T>::new_state(int layer, const ChunkArguments<T>& args) const {
+  if (!saves_state(layer)) return args.output;
+  return reinterpret_cast<T*>(args.saved + saved_at_[static_cast<std::size_t>(layer)]);
 }
 
 template <class T>
-LayerTape<T> ChunkLayout<T>::carve_tape(int layer, Carver& saved, Carver& again) const {
+SavedActivations<T> ChunkLayout<T>::allocate_activations(int layer, BumpAllocator& saved,
+                                                         BumpAllocator& recomputed) const {
   const ChunkShape& s = shape_;
-  Carver& all = recompute(layer) == Recompute::full ? again : saved;
-  Carver& core = recompute(layer) == Recompute::none ? saved : again;
-  LayerTape<T> tape;
-  tape.qkv = all.take<T>(s.rows * s.qkv);
-  tape.middle = all.take<T>(s.local * s.hidden);
-  tape.up = all.take<T>(s.rows * s.up);
-  tape.attended = core.take<T>(s.rows * s.query);
-  tape.log_sum = core.take<Wide<T>>(s.rows * s.heads);
-  return tape;
+  BumpAllocator& all = recompute(layer) == Recompute::full ? recomputed : saved;
+  BumpAllocator& core = recompute(layer) == Recompute::none ? saved : recomputed;
+  SavedActivations<T> activations;
+  activations.qkv = all.allocate<T>(s.rows * s.qkv);
+  activations.middle = all.allocate<T>(s.local * s.hidden);
+  activations.up = all.allocate<T>(s.rows * s.up);
+  activations.attended = core.allocate<T>(s.rows * s.query);
+  activations.log_sum = core.allocate<Wide<T>>(s.rows * s.heads);
+  return activations;
 }
 
 template <class T>
-LossTape<T> ChunkLayout<T>::carve_loss(Carver& saved) const {
-  if (saves_state(spec_.layers)) static_cast<void>(saved.take<T>(shape_.local * shape_.hidden));
-  LossTape<T> tape;
-  tape.max = saved.take<Wide<T>>(shape_.rows);
-  tape.sums = saved.take<Wide<T>>(2 * shape_.rows);
-  return tape;
+SavedLoss<T> ChunkLayout<T>::allocate_loss(BumpAllocator& saved) const {
+  if (saves_state(spec_.layers)) static_cast<void>(saved.allocate<T>(shape_.local * shape_.hidden));
+  SavedLoss<T> activations;
+  activations.max = saved.allocate<Wide<T>>(shape_.rows);
+  activations.sums = saved.allocate<Wide<T>>(2 * shape_.rows);
+  return activations;
 }
 
 template <class T>
-WeightInputs<T> ChunkLayout<T>::carve_weight_inputs(int layer, Carver& carver) const {
+WeightInputs<T> ChunkLayout<T>::allocate_weight_inputs(int layer, BumpAllocator& allocator) const {
   const ChunkShape& s = shape_;
   WeightInputs<T> w;
-  w.mlp_gradient = carver.take<T>(s.local * s.hidden);
-  w.up_gradient = carver.take<T>(s.rows * s.up);
-  w.attention_gradient = carver.take<T>(s.local * s.hidden);
-  w.qkv_gradient = carver.take<T>(s.rows * s.qkv);
-  if (recompute(layer) != Recompute::none) w.attended = carver.take<T>(s.rows * s.query);
+  w.mlp_gradient = allocator.allocate<T>(s.local * s.hidden);
+  w.up_gradient = allocator.allocate<T>(s.rows * s.up);
+  w.attention_gradient = allocator.allocate<T>(s.local * s.hidden);
+  w.qkv_gradient = allocator.allocate<T>(s.rows * s.qkv);
+  if (recompute(layer) != Recompute::none) w.attended = allocator.allocate<T>(s.rows * s.query);
   if (recompute(layer) == Recompute::full) {
-    w.middle = carver.take<T>(s.local * s.hidden);
-    w.activated = carver.take<T>(s.rows * s.ffn);
+    w.middle = allocator.allocate<T>(s.local * s.hidden);
+    w.activated = allocator.allocate<T>(s.rows * s.ffn);
   }
   return w;
 }
 
 template <class T>
-Workspace<T> ChunkLayout<T>::carve_workspace(Carver& carver) const {
+Workspace<T> ChunkLayout<T>::allocate_workspace(BumpAllocator& allocator) const {
   const ChunkShape& s = shape_;
-  static_cast<void>(carver.take<std::byte>(again_));
+  static_cast<void>(allocator.allocate<std::byte>(recomputed_bytes_));
   Workspace<T> w;
-  w.normed = carver.take<T>(s.local * s.hidden);
-  w.mean = carver.take<Wide<T>>(s.local);
-  w.rstd = carver.take<Wide<T>>(s.local);
-  w.partial = carver.take<T>(s.rows * s.hidden);
-  if (s.split) w.gathered = carver.take<T>(s.rows * s.hidden);
-  Carver mlp = carver;
-  Carver attention = carver;
-  Carver loss = carver;
+  w.normed = allocator.allocate<T>(s.local * s.hidden);
+  w.mean = allocator.allocate<Wide<T>>(s.local);
+  w.rstd = allocator.allocate<Wide<T>>(s.local);
+  w.partial = allocator.allocate<T>(s.rows * s.hidden);
+  if (s.split) w.gathered = allocator.allocate<T>(s.rows * s.hidden);
+  BumpAllocator mlp = allocator;
+  BumpAllocator attention = allocator;
+  BumpAllocator loss = allocator;
   if (spec_.layers > 0) {
-    w.activated = mlp.take<T>(s.rows * s.ffn);
-    w.activated_gradient = mlp.take<T>(s.rows * s.ffn);
-    w.up_gradient = mlp.take<T>(s.rows * s.up);
-    w.attended_gradient = attention.take<T>(s.rows * s.query);
-    w.qkv_gradient = attention.take<T>(s.rows * s.qkv);
+    w.activated = mlp.allocate<T>(s.rows * s.ffn);
+    w.activated_gradient = mlp.allocate<T>(s.rows * s.ffn);
+    w.up_gradient = mlp.allocate<T>(s.rows * s.up);
+    w.attended_gradient = attention.allocate<T>(s.rows * s.query);
+    w.qkv_gradient = attention.allocate<T>(s.rows * s.qkv);
   }
-  if (spec_.loss) w.logits = loss.take<T>(s.loss_rows * s.vocab);
-  for (const Carver& turn : {mlp, attention, loss}) {
-    if (turn.used() > carver.used()) carver = turn;
+  if (spec_.loss) w.logits = loss.allocate<T>(s.loss_rows * s.vocab);
+  for (const BumpAllocator& turn : {mlp, attention, loss}) {
+    if (turn.used() > allocator.used()) allocator = turn;
   }
   return w;
 }
 
 template <class T>
-LayerTape<T> ChunkLayout<T>::tape(int layer, const Pass<T>& pass) const {
-  Carver saved(pass.saved + saved_at_[static_cast<std::size_t>(layer)]);
-  Carver again(pass.workspace);
-  if (saves_state(layer)) static_cast<void>(saved.take<T>(shape_.local * shape_.hidden));
-  return carve_tape(layer, saved, again);
+SavedActivations<T> ChunkLayout<T>::saved_activations(int layer,
+                                                      const ChunkArguments<T>& args) const {
+  BumpAllocator saved(args.saved + saved_at_[static_cast<std::size_t>(layer)]);
+  BumpAllocator recomputed(args.workspace);
+  if (saves_state(layer)) static_cast<void>(saved.allocate<T>(shape_.local * shape_.hidden));
+  return allocate_activations(layer, saved, recomputed);
 }
 
 template <class T>
-LossTape<T> ChunkLayout<T>::loss_tape(const Pass<T>& pass) const {
-  Carver saved(pass.saved + saved_at_.back());
-  return carve_loss(saved);
+SavedLoss<T> ChunkLayout<T>::saved_loss(const ChunkArguments<T>& args) const {
+  BumpAllocator saved(args.saved + saved_at_.back());
+  return allocate_loss(saved);
 }
 
 template <class T>
-WeightInputs<T> ChunkLayout<T>::weight_inputs(int layer, const Pass<T>& pass) const {
-  Carver carver(pass.weight_inputs + weight_inputs_at_[static_cast<std::size_t>(layer)]);
-  return carve_weight_inputs(layer, carver);
+WeightInputs<T> ChunkLayout<T>::weight_inputs(int layer, const ChunkArguments<T>& args) const {
+  BumpAllocator allocator(args.weight_inputs + weight_inputs_at_[static_cast<std::size_t>(layer)]);
+  return allocate_weight_inputs(layer, allocator);
 }
 
 template <class T>
-Workspace<T> ChunkLayout<T>::workspace(const Pass<T>& pass) const {
-  Carver carver(pass.workspace);
-  return carve_workspace(carver);
+Workspace<T> ChunkLayout<T>::workspace(const ChunkArguments<T>& args) const {
+  BumpAllocator allocator(args.workspace);
+  return allocate_workspace(allocator);
 }
 
 template class ChunkLayout<double>;

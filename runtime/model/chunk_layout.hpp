@@ -1,12 +1,12 @@
-// ChunkLayout: where everything a chunk reads and writes lies in the caller's memory.
+// ChunkLayout: where a chunk's inputs and outputs lie in the caller's memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "runtime/element.hpp"
-#include "runtime/model/carver.hpp"
+#include "runtime/comm/element.hpp"
+#include "runtime/model/bump_allocator.hpp"
 #include "runtime/model/parameters.hpp"
 
 namespace echelon {
@@ -14,29 +14,29 @@ namespace echelon {
 /// Memory of one forward or backward of one unit. Blocks begin at multiples of 64 bytes; what a
 /// call does not need may be null.
 template <class T>
-struct Pass {
-  const T* weights = nullptr;             ///< of the unit's region
-  Wide<T>* gradients = nullptr;           ///< of the unit's region; added to
-  const T* tied = nullptr;                ///< of the tied region
-  Wide<T>* tied_gradients = nullptr;      ///< of the tied region; added to
+struct ChunkArguments {
+  const T* weights = nullptr;             ///< of the unit
+  Wide<T>* gradients = nullptr;           ///< of the unit; added to
+  const T* tied = nullptr;                ///< of the tied word embedding
+  Wide<T>* tied_gradients = nullptr;      ///< of the tied word embedding; added to
   const std::int32_t* tokens = nullptr;   ///< [rows], where the embedding is
   const std::int32_t* targets = nullptr;  ///< [rows], where the loss is
   const T* input = nullptr;  ///< [local rows, hidden], unless the embedding is here; lives as long
                              ///< as `saved` does
   T* output = nullptr;       ///< [local rows, hidden], unless the loss is here
   const T* output_gradient = nullptr;  ///< [local rows, hidden], read by the last unit
-  T* gradient = nullptr;  ///< [local rows, hidden]: the running gradient from unit to unit, in the
+  T* gradient = nullptr;  ///< [local rows, hidden]: the upstream gradient from unit to unit, in the
                           ///< end the input's; may be the output gradient's memory
   std::byte* saved = nullptr;          ///< from the forward to the backward of a microbatch
   std::byte* weight_inputs = nullptr;  ///< from backward_input to backward_weight
   std::byte* workspace = nullptr;      ///< during a call
   double* loss = nullptr;              ///< where the loss is
   double loss_scale = 1;  ///< what is differentiated is loss_scale · Σ cross entropy of the rows
-  bool logits_left = false;  ///< to the backward of the unit that has the loss: nothing ran in
+  bool logits_kept = false;  ///< to the backward of the unit that has the loss: nothing ran in
                              ///< the workspace since this microbatch's forward
 };
 
-/// What the chunk's shapes come to on one tensor-parallel rank.
+/// Sizes of the chunk on one tensor-parallel rank.
 struct ChunkShape {
   std::int64_t rows = 0;   ///< r: tokens of a microbatch, ordered [sequence][sample]
   std::int64_t local = 0;  ///< R: rows between layers: rows / tp with sequence parallelism
@@ -73,17 +73,17 @@ struct ChunkShape {
 ///                 + ⌈wRh⌉ + 2⌈WR⌉ + ⌈wrh⌉             the last twice with sequence parallelism
 ///                 + max(2⌈wrf⌉ + ⌈wrF⌉, ⌈wrq⌉ + ⌈wrQ⌉, ⌈wCV⌉)    of layers, layers, loss
 ///
-/// The outputs of norms and activations are made again in every backward: no matrix product, for
-/// 2wRh + wrf a layer. Checked by: tests/runtime/chunk_memory_test.cpp.
+/// The outputs of norms and activations are recomputed in every backward: no matrix product, for
+/// 2wRh + wrf a layer. Checked by: tests/runtime/model/chunk_memory_test.cpp.
 struct ChunkMemory {
   std::int64_t saved = 0;
   std::int64_t weight_inputs = 0;
   std::int64_t workspace = 0;
 };
 
-/// A layer's activations: kept from the forward, or made again in the backward.
+/// A layer's activations: saved by the forward, or recomputed in the backward.
 template <class T>
-struct LayerTape {
+struct SavedActivations {
   T* qkv = nullptr;            ///< [rows, qkv], rotated
   T* middle = nullptr;         ///< [local, hidden], behind attention
   T* up = nullptr;             ///< [rows, up], before the activation
@@ -92,19 +92,19 @@ struct LayerTape {
 };
 
 template <class T>
-struct LossTape {
+struct SavedLoss {
   Wide<T>* max = nullptr;   ///< [rows]
   Wide<T>* sums = nullptr;  ///< [rows, 2]: of exponentials, and the target's logit
 };
 
-/// What the gradients of a layer's matrices need beside what the forward kept.
+/// Inputs of the gradients of a layer's matrices besides what the forward saved.
 template <class T>
 struct WeightInputs {
   T* mlp_gradient = nullptr;        ///< [local, hidden], of the layer's output
   T* up_gradient = nullptr;         ///< [rows, up]
   T* attention_gradient = nullptr;  ///< [local, hidden], of `middle`
   T* qkv_gradient = nullptr;        ///< [rows, qkv]
-  T* attended = nullptr;            ///< of the tape, where that was made again
+  T* attended = nullptr;            ///< of the saved activations, if recomputed
   T* middle = nullptr;              ///< the same
   T* activated = nullptr;           ///< [rows, ffn], the same
 };
@@ -125,7 +125,7 @@ struct Workspace {
   T* logits = nullptr;              ///< [loss_rows, vocab]
 };
 
-/// Offsets in the unit's region; biases only where the model has them.
+/// Offsets in the unit's flat parameters; biases only where the model has them.
 struct LayerOffsets {
   std::int64_t attention_norm = 0, attention_norm_bias = 0;
   std::int64_t qkv = 0, qkv_bias = 0, output = 0, output_bias = 0;
@@ -133,7 +133,8 @@ struct LayerOffsets {
   std::int64_t up = 0, up_bias = 0, down = 0, down_bias = 0;
 };
 struct EndOffsets {
-  std::int64_t word = 0, position = 0;  ///< in the first unit, a tied word embedding in its own
+  std::int64_t word_embedding = 0,
+               position = 0;  ///< in the first unit, a tied word embedding in its own
   std::int64_t final_norm = 0, final_norm_bias = 0, head = 0, head_bias = 0;  ///< in the last
 };
 
@@ -155,12 +156,13 @@ class ChunkLayout {
   }
 
   /// The input of a layer; of one past the last: the chunk's output, or the final norm's input.
-  [[nodiscard]] const T* state(int layer, const Pass<T>& pass) const;
-  [[nodiscard]] T* new_state(int layer, const Pass<T>& pass) const;
-  [[nodiscard]] LayerTape<T> tape(int layer, const Pass<T>& pass) const;
-  [[nodiscard]] LossTape<T> loss_tape(const Pass<T>& pass) const;
-  [[nodiscard]] WeightInputs<T> weight_inputs(int layer, const Pass<T>& pass) const;
-  [[nodiscard]] Workspace<T> workspace(const Pass<T>& pass) const;
+  [[nodiscard]] const T* state(int layer, const ChunkArguments<T>& args) const;
+  [[nodiscard]] T* new_state(int layer, const ChunkArguments<T>& args) const;
+  [[nodiscard]] SavedActivations<T> saved_activations(int layer,
+                                                      const ChunkArguments<T>& args) const;
+  [[nodiscard]] SavedLoss<T> saved_loss(const ChunkArguments<T>& args) const;
+  [[nodiscard]] WeightInputs<T> weight_inputs(int layer, const ChunkArguments<T>& args) const;
+  [[nodiscard]] Workspace<T> workspace(const ChunkArguments<T>& args) const;
 
  private:
   /// Whether the input of a layer lies in saved memory.
@@ -168,10 +170,11 @@ class ChunkLayout {
     return (layer > 0 || spec_.embedding) && (layer < spec_.layers || spec_.loss);
   }
   void measure();
-  LayerTape<T> carve_tape(int layer, Carver& saved, Carver& again) const;
-  LossTape<T> carve_loss(Carver& saved) const;
-  WeightInputs<T> carve_weight_inputs(int layer, Carver& carver) const;
-  Workspace<T> carve_workspace(Carver& carver) const;
+  SavedActivations<T> allocate_activations(int layer, BumpAllocator& saved,
+                                           BumpAllocator& recomputed) const;
+  SavedLoss<T> allocate_loss(BumpAllocator& saved) const;
+  WeightInputs<T> allocate_weight_inputs(int layer, BumpAllocator& allocator) const;
+  Workspace<T> allocate_workspace(BumpAllocator& allocator) const;
 
   ChunkSpec spec_;
   ChunkParameters parameters_;
@@ -181,7 +184,7 @@ class ChunkLayout {
   EndOffsets ends_;
   std::vector<std::int64_t> saved_at_;          ///< per layer, and of the loss
   std::vector<std::int64_t> weight_inputs_at_;  ///< per layer
-  std::int64_t again_ = 0;                      ///< workspace for what is recomputed
+  std::int64_t recomputed_bytes_ = 0;           ///< workspace for what is recomputed
 };
 
 }  // namespace echelon

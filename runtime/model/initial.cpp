@@ -41,10 +41,10 @@ double initial_normal(std::uint64_t seed, std::uint64_t name_hash, std::int64_t 
 }
 
 template <class T>
-void fill_initial(const Region& region, std::uint64_t seed, std::int64_t begin, std::int64_t end,
-                  T* out) {
+void fill_initial(const FlatParameters& flat, std::uint64_t seed, std::int64_t begin,
+                  std::int64_t end, T* out) {
   std::fill(out, out + (end - begin), T(0));
-  for (const Parameter& p : region.parameters) {
+  for (const Parameter& p : flat.parameters) {
     const std::int64_t from = std::max(begin, p.offset);
     const std::int64_t to = std::min(end, p.offset + p.count());
     if (from >= to || p.fill == Parameter::Fill::zeros) continue;
@@ -63,10 +63,11 @@ void fill_initial(const Region& region, std::uint64_t seed, std::int64_t begin, 
   }
 }
 
-template void fill_initial<double>(const Region&, std::uint64_t, std::int64_t, std::int64_t,
+template void fill_initial<double>(const FlatParameters&, std::uint64_t, std::int64_t, std::int64_t,
                                    double*);
-template void fill_initial<float>(const Region&, std::uint64_t, std::int64_t, std::int64_t, float*);
-template void fill_initial<Bfloat16>(const Region&, std::uint64_t, std::int64_t, std::int64_t,
-                                     Bfloat16*);
+template void fill_initial<float>(const FlatParameters&, std::uint64_t, std::int64_t, std::int64_t,
+                                  float*);
+template void fill_initial<Bfloat16>(const FlatParameters&, std::uint64_t, std::int64_t,
+                                     std::int64_t, Bfloat16*);
 
 }  // namespace echelon

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/element.hpp"
+#include "runtime/comm/element.hpp"
 #include "runtime/model/parameters.hpp"
 
 namespace echelon {
@@ -18,14 +18,14 @@ namespace echelon {
 /// Element `index` of the whole tensor `name`, normally distributed with deviation 1:
 ///   z = √(−2 ln u) · cos(2πv) for even indices, sin for odd ones     (Box-Muller, in double)
 /// u in (0, 1], v in [0, 1): 53 bits each of philox(index / 2 and the name's FNV-1a; seed).
-/// Checked by: tests/runtime/initial_test.cpp.
+/// Checked by: tests/runtime/model/initial_test.cpp.
 [[nodiscard]] double initial_normal(std::uint64_t seed, std::uint64_t name_hash,
                                     std::int64_t index);
 [[nodiscard]] std::uint64_t hash_of_name(const std::string& name);
 
-/// Elements [begin, end) of the flat, padded memory of a region, to out[0 ..]. Padding is zero.
+/// Elements [begin, end) of the flat, padded parameters, to out[0 ..]. Padding is zero.
 template <class T>
-void fill_initial(const Region& region, std::uint64_t seed, std::int64_t begin, std::int64_t end,
-                  T* out);
+void fill_initial(const FlatParameters& flat, std::uint64_t seed, std::int64_t begin,
+                  std::int64_t end, T* out);
 
 }  // namespace echelon

@@ -12,37 +12,38 @@ namespace echelon {
 namespace {
 
 /// Which part of a matrix a tensor-parallel rank holds.
-enum class Split { none, rows, columns };
+enum class ShardDim { none, rows, columns };
 
 /// Standard deviation of the initial weights. Source: GPT-2's released code (model.py,
 /// initializer_range 0.02) and Llama's and Megatron-LM's default.
 constexpr double kDeviation = 0.02;
 
-/// Puts the parameters of one region together.
-class RegionBuilder {
+/// Lays out one set of flat parameters.
+class FlatParametersBuilder {
  public:
-  explicit RegionBuilder(const ChunkSpec& spec) : spec_(spec) {}
+  explicit FlatParametersBuilder(const ChunkSpec& spec) : spec_(spec) {}
 
-  Parameter& add(std::string name, std::int64_t rows, std::int64_t columns, Split split) {
+  Parameter& add(std::string name, std::int64_t rows, std::int64_t columns, ShardDim split) {
     Parameter p;
     p.name = std::move(name);
     p.rows = rows;
     p.columns = columns;
-    p.local_rows = split == Split::rows ? rows / spec_.tp : rows;
-    p.local_columns = split == Split::columns ? columns / spec_.tp : columns;
-    if (split == Split::rows) p.first_row = spec_.tp_rank * p.local_rows;
-    if (split == Split::columns) p.first_column = spec_.tp_rank * p.local_columns;
-    EXPECTS(split != Split::rows || rows % spec_.tp == 0, "tp does not divide the rows");
-    EXPECTS(split != Split::columns || columns % spec_.tp == 0, "tp does not divide the columns");
-    p.counted = split != Split::none || spec_.tp_rank == 0;
-    region_.parameters.push_back(std::move(p));
-    return region_.parameters.back();
+    p.local_rows = split == ShardDim::rows ? rows / spec_.tp : rows;
+    p.local_columns = split == ShardDim::columns ? columns / spec_.tp : columns;
+    if (split == ShardDim::rows) p.first_row = spec_.tp_rank * p.local_rows;
+    if (split == ShardDim::columns) p.first_column = spec_.tp_rank * p.local_columns;
+    EXPECTS(split != ShardDim::rows || rows % spec_.tp == 0, "tp does not divide the rows");
+    EXPECTS(split != ShardDim::columns || columns % spec_.tp == 0,
+            "tp does not divide the columns");
+    p.counted = split != ShardDim::none || spec_.tp_rank == 0;
+    flat_.parameters.push_back(std::move(p));
+    return flat_.parameters.back();
   }
 
   /// A vector that every tensor-parallel rank holds, beside activations that sequence parallelism
   /// splits.
   Parameter& add_replicated(std::string name, std::int64_t width, Parameter::Fill fill) {
-    Parameter& p = add(std::move(name), width, 1, Split::none);
+    Parameter& p = add(std::move(name), width, 1, ShardDim::none);
     p.summed_over_tp = spec_.sequence_parallel && spec_.tp > 1;
     p.fill = fill;
     p.decayed = false;
@@ -58,7 +59,7 @@ class RegionBuilder {
 
   /// A matrix over the vocabulary, or (columns = 1) a vector.
   Parameter& add_vocabulary(std::string name, std::int64_t columns) {
-    Parameter& p = add(std::move(name), spec_.padded_vocab, columns, Split::rows);
+    Parameter& p = add(std::move(name), spec_.padded_vocab, columns, ShardDim::rows);
     p.rows = spec_.model.vocab;
     return p;
   }
@@ -69,11 +70,11 @@ class RegionBuilder {
     const ModelSpec& model = spec_.model;
     if (model.kv_heads >= spec_.tp) {
       EXPECTS(model.kv_heads % spec_.tp == 0, "tp does not divide the kv heads");
-      return add(std::move(name), model.kv_width(), columns, Split::rows);
+      return add(std::move(name), model.kv_width(), columns, ShardDim::rows);
     }
     EXPECTS(spec_.tp % model.kv_heads == 0, "kv heads do not divide tp");
     const int replicas = spec_.tp / model.kv_heads;
-    Parameter& p = add(std::move(name), model.kv_width(), columns, Split::none);
+    Parameter& p = add(std::move(name), model.kv_width(), columns, ShardDim::none);
     p.local_rows = model.head_dim;
     p.first_row = std::int64_t{spec_.tp_rank / replicas} * model.head_dim;
     p.counted = spec_.tp_rank % replicas == 0;
@@ -81,21 +82,21 @@ class RegionBuilder {
     return p;
   }
 
-  Region finish() {
-    for (Parameter& p : region_.parameters) {
-      p.offset = region_.count;
-      region_.count += p.count();
+  FlatParameters finish() {
+    for (Parameter& p : flat_.parameters) {
+      p.offset = flat_.count;
+      flat_.count += p.count();
     }
     // Parts of several ranks begin where 16 bytes of bf16 do.
     constexpr std::int64_t kPart = 8;
     const std::int64_t multiple = spec_.shards > 1 ? kPart * spec_.shards : 1;
-    region_.padded = (region_.count + multiple - 1) / multiple * multiple;
-    return std::move(region_);
+    flat_.padded = (flat_.count + multiple - 1) / multiple * multiple;
+    return std::move(flat_);
   }
 
  private:
   const ChunkSpec& spec_;
-  Region region_;
+  FlatParameters flat_;
 };
 
 std::string layer_name(int layer) { return "layers." + std::to_string(layer) + "."; }
@@ -106,69 +107,69 @@ void add_bias_rows(Parameter& p) {
 }
 
 /// What lies beside the residual stream: norms, and biases of row-parallel matrices.
-void add_layer_vectors(RegionBuilder& region, const ModelSpec& model, int layer) {
+void add_layer_vectors(FlatParametersBuilder& flat, const ModelSpec& model, int layer) {
   const std::string at = layer_name(layer);
-  region.add_norm(at + "attention.norm");
+  flat.add_norm(at + "attention.norm");
   if (model.attention_output_bias) {
-    region.add_replicated(at + "attention.output.bias", model.hidden, Parameter::Fill::zeros);
+    flat.add_replicated(at + "attention.output.bias", model.hidden, Parameter::Fill::zeros);
   }
-  region.add_norm(at + "mlp.norm");
+  flat.add_norm(at + "mlp.norm");
   if (model.mlp_bias) {
-    region.add_replicated(at + "mlp.down.bias", model.hidden, Parameter::Fill::zeros);
+    flat.add_replicated(at + "mlp.down.bias", model.hidden, Parameter::Fill::zeros);
   }
 }
 
-void add_layer_matrices(RegionBuilder& region, const ModelSpec& model, int layer) {
+void add_layer_matrices(FlatParametersBuilder& flat, const ModelSpec& model, int layer) {
   const std::string at = layer_name(layer);
   // Output projections start smaller by the square root of how many of them add to the residual
   // stream. Source: GPT-2 (Radford et al. 2019, section 2.3); Megatron-LM's scaled_init_method.
   const double scaled = kDeviation / std::sqrt(2.0 * model.layers);
-  region.add(at + "attention.q.weight", model.query_width(), model.hidden, Split::rows);
-  region.add_kv(at + "attention.k.weight", model.hidden);
-  region.add_kv(at + "attention.v.weight", model.hidden);
+  flat.add(at + "attention.q.weight", model.query_width(), model.hidden, ShardDim::rows);
+  flat.add_kv(at + "attention.k.weight", model.hidden);
+  flat.add_kv(at + "attention.v.weight", model.hidden);
   if (model.qkv_bias) {
-    add_bias_rows(region.add(at + "attention.q.bias", model.query_width(), 1, Split::rows));
-    add_bias_rows(region.add_kv(at + "attention.k.bias", 1));
-    add_bias_rows(region.add_kv(at + "attention.v.bias", 1));
+    add_bias_rows(flat.add(at + "attention.q.bias", model.query_width(), 1, ShardDim::rows));
+    add_bias_rows(flat.add_kv(at + "attention.k.bias", 1));
+    add_bias_rows(flat.add_kv(at + "attention.v.bias", 1));
   }
-  region.add(at + "attention.output.weight", model.hidden, model.query_width(), Split::columns)
+  flat.add(at + "attention.output.weight", model.hidden, model.query_width(), ShardDim::columns)
       .deviation = scaled;
   if (model.gated_mlp) {
-    region.add(at + "mlp.gate.weight", model.ffn_hidden, model.hidden, Split::rows);
+    flat.add(at + "mlp.gate.weight", model.ffn_hidden, model.hidden, ShardDim::rows);
   }
-  region.add(at + "mlp.up.weight", model.ffn_hidden, model.hidden, Split::rows);
+  flat.add(at + "mlp.up.weight", model.ffn_hidden, model.hidden, ShardDim::rows);
   if (model.mlp_bias) {
     if (model.gated_mlp) {
-      add_bias_rows(region.add(at + "mlp.gate.bias", model.ffn_hidden, 1, Split::rows));
+      add_bias_rows(flat.add(at + "mlp.gate.bias", model.ffn_hidden, 1, ShardDim::rows));
     }
-    add_bias_rows(region.add(at + "mlp.up.bias", model.ffn_hidden, 1, Split::rows));
+    add_bias_rows(flat.add(at + "mlp.up.bias", model.ffn_hidden, 1, ShardDim::rows));
   }
-  region.add(at + "mlp.down.weight", model.hidden, model.ffn_hidden, Split::columns).deviation =
+  flat.add(at + "mlp.down.weight", model.hidden, model.ffn_hidden, ShardDim::columns).deviation =
       scaled;
 }
 
 /// Unit `unit` of the chunk; vectors that sequence parallelism leaves in parts come first.
-Region unit_region(const ChunkSpec& spec, int unit) {
+FlatParameters unit_flat(const ChunkSpec& spec, int unit) {
   const ModelSpec& model = spec.model;
   const bool embedding = spec.embedding && unit == 0;
   const bool loss = spec.loss && unit == spec.units - 1;
   const int first = spec.first_layer + spec.first_layer_of(unit);
   const int end = spec.first_layer + spec.first_layer_of(unit + 1);
-  RegionBuilder region(spec);
+  FlatParametersBuilder flat(spec);
   if (embedding && model.position == PositionEmbedding::learned) {
     Parameter& p =
-        region.add("embedding.position.weight", model.max_positions, model.hidden, Split::none);
+        flat.add("embedding.position.weight", model.max_positions, model.hidden, ShardDim::none);
     p.summed_over_tp = spec.sequence_parallel && spec.tp > 1;
   }
-  for (int layer = first; layer < end; ++layer) add_layer_vectors(region, model, layer);
-  if (loss) region.add_norm("final_norm");
+  for (int layer = first; layer < end; ++layer) add_layer_vectors(flat, model, layer);
+  if (loss) flat.add_norm("final_norm");
   if (embedding && !model.tied_embeddings) {
-    region.add_vocabulary("embedding.word.weight", model.hidden);
+    flat.add_vocabulary("embedding.word.weight", model.hidden);
   }
-  for (int layer = first; layer < end; ++layer) add_layer_matrices(region, model, layer);
-  if (loss && !model.tied_embeddings) region.add_vocabulary("head.weight", model.hidden);
-  if (loss && model.head_bias) add_bias_rows(region.add_vocabulary("head.bias", 1));
-  return region.finish();
+  for (int layer = first; layer < end; ++layer) add_layer_matrices(flat, model, layer);
+  if (loss && !model.tied_embeddings) flat.add_vocabulary("head.weight", model.hidden);
+  if (loss && model.head_bias) add_bias_rows(flat.add_vocabulary("head.bias", 1));
+  return flat.finish();
 }
 
 }  // namespace
@@ -181,11 +182,11 @@ ChunkParameters parameters_of(const ChunkSpec& spec) {
   EXPECTS(spec.padded_vocab >= spec.model.vocab && spec.padded_vocab % spec.tp == 0,
           "a padded vocabulary that does not fit");
   ChunkParameters all;
-  for (int unit = 0; unit < spec.units; ++unit) all.regions.push_back(unit_region(spec, unit));
+  for (int unit = 0; unit < spec.units; ++unit) all.flat_params.push_back(unit_flat(spec, unit));
   if (spec.model.tied_embeddings && (spec.embedding || spec.loss)) {
-    RegionBuilder region(spec);
-    region.add_vocabulary("embedding.word.weight", spec.model.hidden).counted = spec.embedding;
-    all.regions.push_back(region.finish());
+    FlatParametersBuilder flat(spec);
+    flat.add_vocabulary("embedding.word.weight", spec.model.hidden).counted = spec.embedding;
+    all.flat_params.push_back(flat.finish());
     all.tied = true;
   }
   return all;

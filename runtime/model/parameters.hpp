@@ -1,4 +1,4 @@
-// Which parameters a rank holds, how each lies in the whole model, and where in flat memory.
+// Which parameters a rank holds, their place in the whole model and in flat memory.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Parameter {
   std::int64_t first_column = 0;
   std::int64_t local_rows = 0;
   std::int64_t local_columns = 1;
-  std::int64_t offset = 0;  ///< elements, in the flat memory of its region
+  std::int64_t offset = 0;  ///< elements, in its flat parameters
 
   enum class Fill { normal, ones, zeros };
   Fill fill = Fill::normal;
@@ -35,10 +35,10 @@ struct Parameter {
   [[nodiscard]] std::int64_t count() const { return local_rows * local_columns; }
 };
 
-/// Flat memory that is gathered, reduced and sharded as one: a unit of a chunk, or the tied word
-/// embedding. Parameters lie one behind the other; `padded` is a multiple of 8
-/// times `shards`, where these are several.
-struct Region {
+/// Parameters that are gathered, reduced and sharded as one flat buffer: a unit of a chunk, or the
+/// tied word embedding. They are contiguous; `padded` is a multiple of 8 times `shards`, if there
+/// are several shards.
+struct FlatParameters {
   std::vector<Parameter> parameters;
   std::int64_t count = 0;
   std::int64_t padded = 0;
@@ -58,19 +58,19 @@ struct ChunkSpec {
   int microbatch = 1;                ///< samples
   int sequence = 0;                  ///< tokens of a sample
   std::vector<Recompute> recompute;  ///< per layer of this chunk: none, selective or full
-  int shards = 1;                    ///< regions are padded to parts of 8 elements for each
+  int shards = 1;                    ///< flat parameters are padded to parts of 8 elements for each
   std::int64_t padded_vocab = 0;     ///< a multiple of tp
 
   [[nodiscard]] int first_layer_of(int unit) const { return unit * layers / units; }
 };
 
-/// Regions of a chunk: one per unit (the embedding belongs to the first, final norm and head to the
-/// last), then, with tied embeddings on a chunk that has embedding or loss, one more that holds the
-/// word embedding alone. q, k, v lie one behind the other, so do gate and up, and their biases.
-/// Within a unit, parameters with summed_over_tp come first.
+/// Flat parameters of a chunk: one set per unit (the embedding belongs to the first, final norm and
+/// head to the last), then, with tied embeddings on a chunk that has embedding or loss, one more
+/// that holds the word embedding alone. q, k, v are contiguous, as are gate and up, and their
+/// biases. Within a unit, parameters with summed_over_tp come first.
 struct ChunkParameters {
-  std::vector<Region> regions;
-  bool tied = false;  ///< the last region is the tied word embedding
+  std::vector<FlatParameters> flat_params;
+  bool tied = false;  ///< the last one is the tied word embedding
 };
 [[nodiscard]] ChunkParameters parameters_of(const ChunkSpec& spec);
 

@@ -37,8 +37,8 @@ void scale_by_yarn(const RotaryEmbedding& rope, int head_dim, std::vector<double
   }
   first = std::max(first, 0.0);
   last = std::min(last, head_dim - 1.0);
-  constexpr double kLeastWidth = 0.001;  // as in transformers: a step rather than 0/0
-  if (first == last) last += kLeastWidth;
+  constexpr double kMinWidth = 0.001;  // as in transformers: a step rather than 0/0
+  if (first == last) last += kMinWidth;
   for (std::size_t i = 0; i < angles.size(); ++i) {
     const double divided = std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);
     angles[i] = angles[i] / rope.factor * divided + angles[i] * (1 - divided);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/model/model.hpp"
-#include "runtime/kernel_shapes.hpp"
+#include "runtime/backend/kernel_shapes.hpp"
 
 namespace echelon {
 
@@ -19,7 +19,7 @@ namespace echelon {
 ///
 /// With yarn cosines and sines are multiplied by its attention factor (section 3.4), which makes
 /// the scores that of a softmax at another temperature.
-/// Checked by: tests/runtime/rotary_test.cpp, chunk_golden_test.cpp.
+/// Checked by: tests/runtime/model/rotary_test.cpp, chunk_golden_test.cpp.
 [[nodiscard]] RotaryFrequencies rotary_frequencies(const RotaryEmbedding& rope, int head_dim);
 
 }  // namespace echelon

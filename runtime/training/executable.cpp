@@ -53,8 +53,10 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
                        "plan predict FILE --precision fp32 -o NEW");
   }
   if (backend == "cuda" && file.model.head_dim != 64 && file.model.head_dim != 128) {
-    return input_error(where, fmt::format("heads of {} numbers on GPUs", file.model.head_dim),
-                       "a model with heads of 64 or 128", "--backend cpu executes any");
+    return input_error(
+        where,
+        fmt::format("head_dim {} (the CUDA backend supports 64 and 128)", file.model.head_dim),
+        "a model with head_dim 64 or 128", "--backend cpu executes any");
   }
   const int heads = file.model.heads;
   if (heads % plan.tp != 0) {

@@ -14,35 +14,36 @@
 namespace echelon {
 namespace {
 
-/// What a rank sends to rank 0 of its measured step: begin, end, then every lap.
-constexpr int kLapNumbers = 3 + kWithins;
+/// What a rank sends to rank 0 of its measured step: begin, end, then every span.
+constexpr int kSpanNumbers = 3 + kWithins;
 
-std::vector<double> packed(const StepTimes& times, std::size_t laps) {
+std::vector<double> packed(const StepTimes& times, std::size_t spans) {
   std::vector<double> out{times.begin.in(kSecond), times.end.in(kSecond)};
-  for (const Lap& lap : times.laps) {
-    out.push_back(lap.start.in(kSecond));
-    out.push_back(lap.end.in(kSecond));
-    out.push_back(lap.waited.in(kSecond));
-    for (const Seconds part : lap.within) out.push_back(part.in(kSecond));
+  for (const InstructionSpan& span : times.spans) {
+    out.push_back(span.start.in(kSecond));
+    out.push_back(span.end.in(kSecond));
+    out.push_back(span.waited.in(kSecond));
+    for (const Seconds part : span.within) out.push_back(part.in(kSecond));
   }
-  out.resize(2 + laps * kLapNumbers, 0);
+  out.resize(2 + spans * kSpanNumbers, 0);
   return out;
 }
 
-StepTimes unpacked(const double* from, std::size_t laps, int rank, int pipeline_rank) {
+StepTimes unpacked(const double* from, std::size_t spans, int rank, int pipeline_rank) {
   StepTimes times;
   times.rank = rank;
   times.pipeline_rank = pipeline_rank;
   times.begin = Seconds{from[0]};
   times.end = Seconds{from[1]};
-  times.laps.resize(laps);
+  times.spans.resize(spans);
   const double* at = from + 2;
-  for (Lap& lap : times.laps) {
-    lap.start = Seconds{at[0]};
-    lap.end = Seconds{at[1]};
-    lap.waited = Seconds{at[2]};
-    for (int w = 0; w < kWithins; ++w) lap.within[static_cast<std::size_t>(w)] = Seconds{at[3 + w]};
-    at += kLapNumbers;
+  for (InstructionSpan& span : times.spans) {
+    span.start = Seconds{at[0]};
+    span.end = Seconds{at[1]};
+    span.waited = Seconds{at[2]};
+    for (int w = 0; w < kWithins; ++w)
+      span.within[static_cast<std::size_t>(w)] = Seconds{at[3 + w]};
+    at += kSpanNumbers;
   }
   return times;
 }
@@ -91,7 +92,7 @@ std::optional<std::size_t> median_step(Communicator& all, const std::vector<Step
 
 /// Each rank hashes the plan with its own program as it executed it: all have the plan's hash when
 /// all did what the plan says.
-std::string hash_of_all(Communicator& all, const OwnMeasurements& own, const Schedule& schedule,
+std::string hash_of_all(Communicator& all, const RankMeasurements& own, const Schedule& schedule,
                         const std::string& planned) {
   std::vector<Program> programs = schedule.programs;
   programs[static_cast<std::size_t>(own.pipeline_rank)] = own.record.executed();
@@ -110,7 +111,7 @@ std::string hash_of_all(Communicator& all, const OwnMeasurements& own, const Sch
 }  // namespace
 
 /// Step 1: what was executed. Step 2: memory. Step 3: the times of one step.
-void gather_measurements(Communicator& all, const OwnMeasurements& own, const Schedule& schedule,
+void gather_measurements(Communicator& all, const RankMeasurements& own, const Schedule& schedule,
                          RunReport& report) {
   const PlanFile& plan = report.plan;
   const ProcessGrid grid(plan.plan);
@@ -123,12 +124,12 @@ void gather_measurements(Communicator& all, const OwnMeasurements& own, const Sc
   for (const double number : own.use.numbers()) numbers.push_back(number);
   const std::vector<double> of_all = gathered(all, numbers, Element::f64);
 
-  std::size_t laps = 0;
+  std::size_t spans = 0;
   for (const Program& program : schedule.programs)
-    laps = std::max(laps, program.instructions.size());
+    spans = std::max(spans, program.instructions.size());
   const std::optional<std::size_t> chosen = median_step(all, own.steps);
   std::vector<double> times;
-  if (chosen) times = gathered(all, packed(own.steps.at(*chosen), laps), Element::f64);
+  if (chosen) times = gathered(all, packed(own.steps.at(*chosen), spans), Element::f64);
   if (all.rank() != 0) return;
 
   report.executed_hash = hash;
@@ -157,7 +158,7 @@ void gather_measurements(Communicator& all, const OwnMeasurements& own, const Sc
     const int stage = grid.coordinates(static_cast<int>(rank)).pp;
     const std::size_t count =
         schedule.programs[static_cast<std::size_t>(stage)].instructions.size();
-    of_ranks.push_back(unpacked(times.data() + rank * (2 + laps * kLapNumbers), count,
+    of_ranks.push_back(unpacked(times.data() + rank * (2 + spans * kSpanNumbers), count,
                                 static_cast<int>(rank), stage));
   }
   write_measured(schedule, of_ranks, std::move(measured), report);

@@ -1,19 +1,19 @@
-// What rank 0 learns of all ranks when a run ends.
+// Measurements of all ranks, gathered on rank 0 at the end of a run.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "core/run/run_report.hpp"
-#include "runtime/communicator.hpp"
+#include "runtime/comm/communicator.hpp"
 #include "runtime/executor/measured.hpp"
 #include "runtime/executor/record.hpp"
 #include "runtime/training/machine_load.hpp"
 
 namespace echelon {
 
-/// What one rank has to tell.
-struct OwnMeasurements {
+/// Measurements of one rank.
+struct RankMeasurements {
   int rank = 0;           ///< global
   int pipeline_rank = 0;  ///< which program it ran
   std::vector<StepTimes> steps;
@@ -24,10 +24,10 @@ struct OwnMeasurements {
   const Record& record;
 };
 
-/// All ranks call it together; `all`: the line they are all on. On rank 0 the report gets spans and
-/// parts of its median step, memory per pipeline stage, what the cores did, and the hash of what
-/// all ranks executed: that of the first rank that differs from the plan, where one does.
-void gather_measurements(Communicator& all, const OwnMeasurements& own, const Schedule& schedule,
+/// Called by all ranks together; `all`: the communicator of all. On rank 0 the report receives
+/// spans and parts of its median step, memory per pipeline stage, core usage, and the hash of what
+/// all ranks executed: that of the first rank that deviates from the plan, if one does.
+void gather_measurements(Communicator& all, const RankMeasurements& own, const Schedule& schedule,
                          RunReport& report);
 
 }  // namespace echelon

@@ -104,31 +104,31 @@ double rate_factor(double from, double to, double noise_scale) {
 std::vector<std::string> batch_advice(const GradientNoise& noise, double batch, double peak_rate) {
   if (noise.estimates == 0) {
     return {
-        "critical batch: no estimate; it takes several microbatches in a step, and a schedule "
+        "critical batch: no estimate; it needs several microbatches per step and a schedule "
         "other "
         "than ZB-H1"};
   }
   if (!noise.known()) {
-    return {fmt::format("critical batch: not enough steps, {} of the {} estimates it takes",
+    return {fmt::format("critical batch: not enough steps, {} of the {} required estimates",
                         noise.estimates, GradientNoise::kFewest)};
   }
   if (noise.low <= 0 && std::isinf(noise.high)) {
-    return {fmt::format("critical batch: the latest {} of {} estimates are too noisy to tell it",
-                        noise.window, noise.estimates)};
+    return {fmt::format("critical batch: the latest {} of {} estimates are too noisy", noise.window,
+                        noise.estimates)};
   }
   std::vector<std::string> out;
   out.push_back(
-      fmt::format("critical batch: {} (the gradient's noise scale tells it within a factor of "
+      fmt::format("critical batch: {} (from the gradient noise scale, accurate to a factor of "
                   "about {:.0f}; 80 % "
                   "interval, from the latest {} of {} estimates)",
                   scale_of(noise), kNoiseFactor, noise.window, noise.estimates));
-  const double most = noise.low / kNoiseFactor;
-  if (batch < most) {
-    out.push_back(
-        fmt::format("the batch of {:.0f} may grow to {:.3g} for about the same tokens; if {:.3g} "
-                    "is the best peak "
-                    "learning rate now, Adam's is then about {:.3g}",
-                    batch, most, peak_rate, peak_rate * rate_factor(batch, most, noise.batch)));
+  const double max_batch = noise.low / kNoiseFactor;
+  if (batch < max_batch) {
+    out.push_back(fmt::format(
+        "the batch of {:.0f} may grow to {:.3g} for about the same tokens; if {:.3g} "
+        "is the best peak "
+        "learning rate now, Adam's is then about {:.3g}",
+        batch, max_batch, peak_rate, peak_rate * rate_factor(batch, max_batch, noise.batch)));
   } else if (batch > kNoiseFactor * noise.high) {
     out.push_back(fmt::format(
         "the batch of {:.0f} is far above the critical one: a smaller one needs fewer tokens, in "
@@ -137,8 +137,7 @@ std::vector<std::string> batch_advice(const GradientNoise& noise, double batch, 
         batch, kNoiseFactor * noise.high,
         peak_rate * rate_factor(batch, kNoiseFactor * noise.high, noise.batch), peak_rate));
   } else {
-    out.push_back(fmt::format(
-        "nothing speaks for another batch than {:.0f}, or for another learning rate", batch));
+    out.push_back(fmt::format("the batch of {:.0f} and the learning rate need no change", batch));
   }
   return out;
 }

@@ -23,7 +23,7 @@ namespace echelon {
 /// S and G the means of tr(Σ) and |G|², v their covariances, t the quantile of Student's t. It has
 /// no upper end where G cannot be told from 0.
 /// Source: Fieller, Journal of the Royal Statistical Society B 16 (1954), 175-185.
-/// Checked by: tests/runtime/training_parts_test.cpp.
+/// Checked by: tests/runtime/training/training_parts_test.cpp.
 class NoiseScale {
  public:
   /// `small`: |g_b|², the mean over all ranks' gradients of `small_batch` samples; large_batch > b.

@@ -8,10 +8,10 @@ namespace echelon {
 
 double LearningRate::at(std::int64_t step) const {
   if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
-  if (step >= total) return least;
+  if (step >= total) return min;
   const double done = static_cast<double>(step - warmup) /
                       static_cast<double>(std::max<std::int64_t>(1, total - warmup));
-  return least + 0.5 * (peak - least) * (1 + std::cos(std::numbers::pi * done));
+  return min + 0.5 * (peak - min) * (1 + std::cos(std::numbers::pi * done));
 }
 
 }  // namespace echelon

@@ -9,7 +9,7 @@ namespace echelon {
 /// Source: GPT-3 (arXiv 2005.14165), appendix B; SGDR (arXiv 1608.03983) for the cosine.
 struct LearningRate {
   double peak = 3e-4;
-  double least = 3e-5;
+  double min = 3e-5;
   std::int64_t warmup = 0;  ///< steps; step 0 takes peak / warmup
   std::int64_t total = 1;   ///< steps until the rate stays at `least`
 

@@ -17,22 +17,20 @@ double median_of(std::vector<double> values) {
 
 }  // namespace
 
-LossWatch::Judgement LossWatch::look(double loss, double gradient_norm) {
+LossWatch::Assessment LossWatch::assess(double loss, double gradient_norm) {
   if (!std::isfinite(loss)) {
-    return {Verdict::diverged,
-            fmt::format("the loss is {}", std::isnan(loss) ? "NaN" : "infinite")};
+    return {Level::diverged, fmt::format("the loss is {}", std::isnan(loss) ? "NaN" : "infinite")};
   }
   if (!std::isfinite(gradient_norm)) {
-    return {Verdict::diverged,
+    return {Level::diverged,
             fmt::format("the gradient norm is {}", std::isnan(gradient_norm) ? "NaN" : "infinite")};
   }
   if (!first_) first_ = loss;
   if (loss > kHopeless && loss > kTimesTheFirst * *first_) {
-    return {Verdict::diverged,
-            fmt::format("the loss is {:.3g}, {:.1g} times that of the first step", loss,
-                        loss / *first_)};
+    return {Level::diverged, fmt::format("the loss is {:.3g}, {:.1g} times that of the first step",
+                                         loss, loss / *first_)};
   }
-  Judgement judgement;
+  Assessment assessment;
   if (recent_.size() == kWindow) {
     const std::vector<double> window(recent_.begin(), recent_.end());
     const double middle = median_of(window);
@@ -41,11 +39,11 @@ LossWatch::Judgement LossWatch::look(double loss, double gradient_norm) {
     for (const double each : window) distances.push_back(std::abs(each - middle));
     const double deviation = std::max(1.4826 * median_of(distances), 0.01 * std::abs(middle));
     if (loss > middle + kSpike * deviation) {
-      judgement = {Verdict::spike, fmt::format("loss spike: {:.3f} after {:.3f}", loss, middle)};
+      assessment = {Level::spike, fmt::format("loss spike: {:.3f} after {:.3f}", loss, middle)};
     }
     far_above_ = loss > kFarAbove * *beginning_ ? far_above_ + 1 : 0;
     if (far_above_ >= kPatience) {
-      return {Verdict::diverged,
+      return {Level::diverged,
               fmt::format(
                   "the loss has been above {:.3f}, {} times that of the beginning, for {} steps",
                   kFarAbove * *beginning_, kFarAbove, kPatience)};
@@ -53,7 +51,7 @@ LossWatch::Judgement LossWatch::look(double loss, double gradient_norm) {
     recent_.pop_front();
   }
   recent_.push_back(loss);
-  return judgement;
+  return assessment;
 }
 
 }  // namespace echelon

@@ -1,4 +1,4 @@
-// Watches loss and gradient norm: spikes, divergence, numbers that are no numbers.
+// Monitors loss and gradient norm: spikes, divergence, NaN and infinity.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 
 namespace echelon {
 
-/// What a step's loss says. A spike is told and training goes on; divergence ends it.
+/// Assessment of a step's loss. A spike is reported and training continues; divergence ends the
+/// run.
 class LossWatch {
  public:
-  enum class Verdict { fine, spike, diverged };
-  struct Judgement {
-    Verdict verdict = Verdict::fine;
+  enum class Level { fine, spike, diverged };
+  struct Assessment {
+    Level level = Level::fine;
     std::string what;  ///< "loss spike: 9.10 after 4.20", "loss is NaN"
   };
 
@@ -21,7 +22,7 @@ class LossWatch {
   /// the median) above the median of the last kWindow losses. Diverged: loss or norm not finite;
   /// kPatience steps in a row above 1.5 times the median of the first kWindow losses; or one loss
   /// above both kHopeless and ten times the first one.
-  [[nodiscard]] Judgement look(double loss, double gradient_norm);
+  [[nodiscard]] Assessment assess(double loss, double gradient_norm);
 
   static constexpr std::size_t kWindow = 20;
   static constexpr double kSpike = 6;

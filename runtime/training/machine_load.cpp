@@ -12,7 +12,7 @@
 #include <string>
 
 #include "core/base/content_hash.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/threads/clock.hpp"
 
 namespace echelon {
 namespace {
@@ -125,13 +125,13 @@ std::optional<CoreUse> core_use(std::span<const ProcessUse> processes) {
     all[each.machine] = std::max(all[each.machine], each.all);
     spent += Seconds{each.own * each.seconds};
   }
-  std::optional<CoreUse> most;
+  std::optional<CoreUse> busiest;
   for (auto& [machine, use] : machines) {
     use.others = std::max(0.0, all[machine] - use.own);
-    if (!most || use.others > most->others) most = use;
+    if (!busiest || use.others > busiest->others) busiest = use;
   }
-  if (most) most->processor_time = spent;
-  return most;
+  if (busiest) busiest->processor_time = spent;
+  return busiest;
 }
 
 }  // namespace echelon

@@ -37,9 +37,9 @@ void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks, 
   Seconds begin = ranks.front().begin;
   for (const StepTimes& each : ranks) begin = std::min(begin, each.begin);
   for (const StepTimes& each : ranks) {
-    for (std::size_t id = 0; id < each.laps.size(); ++id) {
+    for (std::size_t id = 0; id < each.spans.size(); ++id) {
       report.spans.push_back({each.rank, static_cast<std::uint32_t>(id),
-                              each.laps[id].start - begin, each.laps[id].end - begin});
+                              each.spans[id].start - begin, each.spans[id].end - begin});
     }
   }
   const Prediction& predicted = report.plan.predicted;

@@ -7,9 +7,9 @@
 #include <type_traits>
 
 #include "core/base/content_hash.hpp"
+#include "runtime/io/weights/checkpoint_layout.hpp"
+#include "runtime/io/weights/huggingface.hpp"
 #include "runtime/model/initial.hpp"
-#include "runtime/weights/checkpoint_layout.hpp"
-#include "runtime/weights/huggingface.hpp"
 
 namespace echelon {
 namespace {
@@ -31,19 +31,19 @@ StateFormat format_of() {
 
 /// The states this rank owns: of what several ranks hold, the first one's.
 template <class T>
-std::vector<StateSpan> own_spans(const std::vector<States<T>*>& chunks) {
+std::vector<StateSpan> own_spans(const std::vector<OptimizerState<T>*>& chunks) {
   constexpr Element kWide = Number<Wide<T>>::kElement;
   std::vector<StateSpan> spans;
-  for (States<T>* states : chunks) {
-    if (states->sharing().replica != 0) continue;
-    for (RegionState<T>& r : states->regions()) {
+  for (OptimizerState<T>* states : chunks) {
+    if (states->zero_groups().replica != 0) continue;
+    for (FlatState<T>& r : states->flat_states()) {
       const auto add = [&](StateKind kind, void* data, Element element) {
-        append_spans(*r.region, kind, r.begin, r.end, data, element, spans);
+        append_spans(*r.layout, kind, r.begin, r.end, data, element, spans);
       };
       add(StateKind::weight, r.own_weights, Number<T>::kElement);
       if (kHasMaster<T>) add(StateKind::master, r.master, kWide);
-      add(StateKind::first_moment, r.first_moment, kWide);
-      add(StateKind::second_moment, r.second_moment, kWide);
+      for (std::size_t k = 0; k < kOptimizerStates; ++k)
+        add(OptimizerStep::kStates[k], r.states[k], kWide);
     }
   }
   return spans;
@@ -101,7 +101,7 @@ RunIdentity Persistence<T>::identity() const {
 }
 
 template <class T>
-Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEvent&)>& tell) {
+Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEvent&)>& notify) {
   if (!settings_.export_to.empty()) {
     HuggingFaceNames names{};
     const Result<std::string> form = huggingface_config(plan_.model, Number<T>::kElement, names);
@@ -122,17 +122,16 @@ Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEven
     if (!there) return there.error();
     if (there->empty()) return 0;
     return input_error("--checkpoint-dir",
-                       fmt::format("{} has checkpoints of an earlier run, the newest of step {}",
+                       fmt::format("{} holds checkpoints of an earlier run, the latest at step {}",
                                    settings_.checkpoint_dir, there->front()),
-                       "a folder without", "--resume goes on from there");
+                       "an empty directory", "--resume continues from there");
   }
   Result<std::optional<FoundCheckpoint>> found =
       find_checkpoint(settings_.checkpoint_dir, identity());
   if (!found) return found.error();
   if (!*found) {
     return input_error("--resume", "no checkpoint in " + settings_.checkpoint_dir,
-                       "a folder a run has written checkpoints to",
-                       "leave --resume out to begin anew");
+                       "a directory with checkpoints of a run", "omit --resume to start anew");
   }
   found_ = **std::move(found);
   const Progress& progress = found_->contents.progress;
@@ -142,24 +141,24 @@ Result<std::int64_t> Persistence<T>::find(const std::function<void(const RunEven
   }
   losses_ = progress.losses;
   for (const std::string& note : found_->notes)
-    tell({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = note});
-  tell({.kind = RunEvent::Kind::note,
-        .step = {},
-        .of = 0,
-        .text = fmt::format("going on from {}, {} steps done", found_->path, progress.step)});
+    notify({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = note});
+  notify({.kind = RunEvent::Kind::note,
+          .step = {},
+          .of = 0,
+          .text = fmt::format("resuming from {} after {} steps", found_->path, progress.step)});
   return progress.step;
 }
 
-/// Elements [begin, end) of the region's weights.
+/// Elements [begin, end) of the weights.
 template <class T>
-Status Persistence<T>::fill_weights(const Region& region, std::int64_t begin, std::int64_t end,
-                                    T* out) const {
+Status Persistence<T>::fill_weights(const FlatParameters& flat, std::int64_t begin,
+                                    std::int64_t end, T* out) const {
   if (!given_) {
-    fill_initial(region, settings_.seed, begin, end, out);
+    fill_initial(flat, settings_.seed, begin, end, out);
     return Done{};
   }
   std::vector<T> block;
-  for (const Parameter& p : region.parameters) {
+  for (const Parameter& p : flat.parameters) {
     block.resize(static_cast<std::size_t>(p.count()));
     if (Status read = given_->read(p, block.data(), Number<T>::kElement); !read) return read;
     const std::int64_t from = std::max(begin, p.offset);
@@ -169,40 +168,41 @@ Status Persistence<T>::fill_weights(const Region& region, std::int64_t begin, st
   return Done{};
 }
 
-/// One region after the other, so that copies in host memory stay small.
+/// One set of flat parameters after the other, so that copies in host memory stay small.
 template <class T>
-Status Persistence<T>::fill(const std::vector<States<T>*>& chunks, Processor<T>& processor) const {
-  for (States<T>* states : chunks) {
-    for (RegionState<T>& r : states->regions()) {
+Status Persistence<T>::fill(const std::vector<OptimizerState<T>*>& chunks,
+                            Processor<T>& processor) const {
+  for (OptimizerState<T>* states : chunks) {
+    for (FlatState<T>& r : states->flat_states()) {
       const bool whole = r.weights != nullptr;
       const std::int64_t begin = whole ? 0 : r.begin;
-      const std::int64_t end = whole ? r.region->padded : r.end;
+      const std::int64_t end = whole ? r.layout->padded : r.end;
       Filling<T, T> weights(processor, whole ? r.weights : r.own_weights, end - begin);
       if (!found_) {
-        if (Status filled = fill_weights(*r.region, begin, end, weights.data()); !filled)
+        if (Status filled = fill_weights(*r.layout, begin, end, weights.data()); !filled)
           return filled;
         weights.finish();
         states->take_weights_as_master(processor.on(Queue::compute), r);
         continue;
       }
       Filling<Wide<T>, T> master(processor, r.master, kHasMaster<T> ? r.own() : 0);
-      Filling<Wide<T>, T> first(processor, r.first_moment, r.own());
-      Filling<Wide<T>, T> second(processor, r.second_moment, r.own());
+      std::vector<Filling<Wide<T>, T>> states_of_optimizer;
+      for (Wide<T>* const each : r.states)
+        states_of_optimizer.emplace_back(processor, each, r.own());
       std::vector<StateSpan> spans;
-      append_spans(*r.region, StateKind::weight, begin, end, weights.data(), Number<T>::kElement,
+      append_spans(*r.layout, StateKind::weight, begin, end, weights.data(), Number<T>::kElement,
                    spans);
       const auto add = [&](StateKind kind, Wide<T>* data) {
-        append_spans(*r.region, kind, r.begin, r.end, data, Number<Wide<T>>::kElement, spans);
+        append_spans(*r.layout, kind, r.begin, r.end, data, Number<Wide<T>>::kElement, spans);
       };
       if (kHasMaster<T>) add(StateKind::master, master.data());
-      add(StateKind::first_moment, first.data());
-      add(StateKind::second_moment, second.data());
+      for (std::size_t k = 0; k < kOptimizerStates; ++k)
+        add(OptimizerStep::kStates[k], states_of_optimizer[k].data());
       const Status read = read_checkpoint(found_->path, format_of<T>(), spans);
       if (!read) return read;
       weights.finish();
       if (kHasMaster<T>) master.finish();
-      first.finish();
-      second.finish();
+      for (Filling<Wide<T>, T>& each : states_of_optimizer) each.finish();
     }
   }
   return Done{};
@@ -229,7 +229,7 @@ CheckpointContents Persistence<T>::contents(std::int64_t steps) const {
 
 template <class T>
 Status Persistence<T>::write(int rank, int ranks, std::int64_t steps,
-                             const std::vector<States<T>*>& states, Processor<T>& processor,
+                             const std::vector<OptimizerState<T>*>& states, Processor<T>& processor,
                              const Agree& agree) const {
   return write_checkpoint(settings_.checkpoint_dir, contents(steps), own_spans(states),
                           group_of(rank, ranks, processor, agree), kCheckpointsKept);
@@ -237,7 +237,7 @@ Status Persistence<T>::write(int rank, int ranks, std::int64_t steps,
 
 /// Weights reach rank 0 through a checkpoint beside the folder, which is removed again.
 template <class T>
-Status Persistence<T>::export_weights(int rank, const std::vector<States<T>*>& states,
+Status Persistence<T>::export_weights(int rank, const std::vector<OptimizerState<T>*>& states,
                                       Processor<T>& processor, const Agree& agree,
                                       int ranks) const {
   const std::string beside = settings_.export_to + ".checkpoint";

@@ -1,4 +1,4 @@
-// Persistence: where a run's weights come from and where its state goes.
+// Persistence: source of a run's weights and destination of its state.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,10 @@
 #include "core/plan/plan_file.hpp"
 #include "core/run/run_event.hpp"
 #include "core/run/run_settings.hpp"
-#include "runtime/processor.hpp"
-#include "runtime/training/states.hpp"
-#include "runtime/weights/checkpoint.hpp"
-#include "runtime/weights/huggingface.hpp"
+#include "runtime/backend/processor.hpp"
+#include "runtime/io/weights/checkpoint.hpp"
+#include "runtime/io/weights/huggingface.hpp"
+#include "runtime/training/optimizer_state.hpp"
 
 namespace echelon {
 
@@ -24,29 +24,30 @@ class Persistence {
 
   Persistence(const PlanFile& plan, const RunSettings& settings);
 
-  /// The step to begin with: 0, or that of the checkpoint to resume from, whose notes are told.
-  /// Errors: --resume without a checkpoint, or only damaged ones; no --resume and checkpoints of an
-  /// earlier run in the folder; a folder of --init-from that is not the model's, which stays open;
-  /// a model that --export has no form for.
-  [[nodiscard]] Result<std::int64_t> find(const std::function<void(const RunEvent&)>& tell);
-  /// Fills the weights (and, resuming, the optimizer's states) of one rank.
-  [[nodiscard]] Status fill(const std::vector<States<T>*>& states, Processor<T>& processor) const;
+  /// The first step: 0, or that of the checkpoint to resume from, whose notes are reported. Errors:
+  /// --resume without a checkpoint, or only damaged ones; no --resume and checkpoints of an earlier
+  /// run in the folder; an --init-from folder (which stays open) of another model; a model that
+  /// --export cannot represent.
+  [[nodiscard]] Result<std::int64_t> find(const std::function<void(const RunEvent&)>& notify);
+  /// Fills the weights (and, when resuming, the optimizer states) of one rank.
+  [[nodiscard]] Status fill(const std::vector<OptimizerState<T>*>& states,
+                            Processor<T>& processor) const;
   /// Of the last steps' losses, for the watch of a run that goes on.
   void remember(double loss);
   [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
   /// Every rank calls it at the same time, `steps` being done.
   [[nodiscard]] Status write(int rank, int ranks, std::int64_t steps,
-                             const std::vector<States<T>*>& states, Processor<T>& processor,
+                             const std::vector<OptimizerState<T>*>& states, Processor<T>& processor,
                              const Agree& agree) const;
   /// The weights as a HuggingFace folder: written like a checkpoint and converted by rank 0.
-  [[nodiscard]] Status export_weights(int rank, const std::vector<States<T>*>& states,
+  [[nodiscard]] Status export_weights(int rank, const std::vector<OptimizerState<T>*>& states,
                                       Processor<T>& processor, const Agree& agree, int ranks) const;
 
  private:
   [[nodiscard]] RunIdentity identity() const;
   [[nodiscard]] CheckpointContents contents(std::int64_t steps) const;
-  [[nodiscard]] Status fill_weights(const Region& region, std::int64_t begin, std::int64_t end,
-                                    T* out) const;
+  [[nodiscard]] Status fill_weights(const FlatParameters& flat, std::int64_t begin,
+                                    std::int64_t end, T* out) const;
 
   const PlanFile& plan_;
   const RunSettings& settings_;

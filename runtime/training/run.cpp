@@ -14,10 +14,10 @@
 #include "core/base/content_hash.hpp"
 #include "core/schedule/schedule_check.hpp"
 #include "core/version.hpp"
-#include "runtime/clock.hpp"
 #include "runtime/cpu/cpu_backend.hpp"
-#include "runtime/data/samples.hpp"
 #include "runtime/executor/executor.hpp"
+#include "runtime/io/data/samples.hpp"
+#include "runtime/threads/clock.hpp"
 #include "runtime/training/gathering.hpp"
 #include "runtime/training/gradient_noise.hpp"
 #include "runtime/training/loss_watch.hpp"
@@ -35,9 +35,9 @@ constexpr std::size_t kKept = 64;
 
 Seconds deadline_of(const PlanFile& plan, const RunSettings& settings) {
   if (settings.deadline) return *settings.deadline;
-  constexpr Seconds kLeast{60};
+  constexpr Seconds kMin{60};
   constexpr double kSlack = 20;
-  return std::max(kLeast, kSlack * plan.predicted.time.total());
+  return std::max(kMin, kSlack * plan.predicted.time.total());
 }
 
 Training training_of(const PlanFile& plan, const RunSettings& settings, std::int64_t first,
@@ -47,14 +47,14 @@ Training training_of(const PlanFile& plan, const RunSettings& settings, std::int
   t.job = plan.job;
   t.plan = plan.plan;
   t.rate = {.peak = settings.learning_rate,
-            .least = std::min(settings.least_learning_rate, settings.learning_rate),
+            .min = std::min(settings.least_learning_rate, settings.learning_rate),
             .warmup = settings.warmup,
             .total = settings.decay_until > 0 ? settings.decay_until : first + settings.steps};
-  t.adam.beta1 = settings.beta1;
-  t.adam.beta2 = settings.beta2;
-  t.adam.eps = settings.epsilon;
-  t.adam.weight_decay = settings.weight_decay;
-  t.adam.decoupled = settings.decoupled;
+  t.optimizer.beta1 = settings.beta1;
+  t.optimizer.beta2 = settings.beta2;
+  t.optimizer.eps = settings.epsilon;
+  t.optimizer.weight_decay = settings.weight_decay;
+  t.optimizer.decoupled = settings.decoupled;
   t.clip = settings.clip;
   t.noise_every = settings.noise_every;
   t.read = [&samples](std::int64_t number, std::int32_t* out) {
@@ -63,27 +63,28 @@ Training training_of(const PlanFile& plan, const RunSettings& settings, std::int
   return t;
 }
 
-/// The run of one process: what its ranks do between their steps.
+/// The run of one process: the work of its ranks between their steps.
 template <class T>
 class Run {
  public:
-  Run(const PlanFile& plan, const RunSettings& settings, const RunSurroundings& around,
+  Run(const PlanFile& plan, const RunSettings& settings, const RunContext& context,
       const Schedule& schedule, const Samples& samples)
       : plan_(plan),
         settings_(settings),
-        around_(around),
+        context_(context),
         schedule_(schedule),
         samples_(samples),
         grid_(plan.plan),
-        crew_(deadline_of(plan, settings)) {}
+        run_threads_(deadline_of(plan, settings)) {}
 
   Result<RunReport> run() {
     try {
       if (const Status ready = prepare(); !ready) {
-        crew_.stop(RunFailure(ready.error()));  // other processes are told when the world ends
+        run_threads_.stop(
+            RunFailure(ready.error()));  // other processes are told when the world ends
         return ready.error();
       }
-      crew_.run();
+      run_threads_.run();
     } catch (const RunFailure& failure) {
       failed(failure);
     } catch (const std::exception&) {
@@ -94,28 +95,28 @@ class Run {
   }
 
  private:
-  /// Everything that can fail before the first step, and can be told as the user's input.
+  /// Everything that can fail before the first step and is reported as invalid input.
   Status prepare();
   Status connect();
   [[nodiscard]] std::string started() const;
-  void tell(RunEvent::Kind kind, const std::string& text) const {
-    around_.tell({.kind = kind, .step = {}, .of = 0, .text = text});
+  void notify(RunEvent::Kind kind, const std::string& text) const {
+    context_.notify({.kind = kind, .step = {}, .of = 0, .text = text});
   }
   void failed(const RunFailure& failure);
   void finish();
-  bool step_over(const StepOver& over);
-  void look_at(const StepOver& over, const StepResult& result);
-  void collect(const StepOver& over);
+  bool on_step_end(const StepEnd& over);
+  void report_step(const StepEnd& over, const StepResult& result);
+  void collect(const StepEnd& over);
   bool agreed(int rank, bool yes);
   void checkpoint(int rank, std::int64_t done);
 
   const PlanFile& plan_;
   const RunSettings& settings_;
-  const RunSurroundings& around_;
+  const RunContext& context_;
   const Schedule& schedule_;
   const Samples& samples_;
   ProcessGrid grid_;
-  Crew crew_;
+  RunThreads run_threads_;
   std::unique_ptr<Backend<T>> backend_;
   std::unique_ptr<TrainingDevice<T>> device_;
   std::unique_ptr<Executor> executor_;
@@ -138,19 +139,21 @@ class Run {
 /// Processes of one machine share its cores as threads do.
 template <class T>
 Status Run<T>::connect() {
-  Result<std::unique_ptr<World>> connected = around_.connect(crew_, plan_.plan, plan_.model);
+  Result<std::unique_ptr<World>> connected =
+      context_.connect(run_threads_, plan_.plan, plan_.model);
   if (!connected) return connected.error();
   if (settings_.backend == "cuda") {
     if constexpr (std::is_same_v<T, Bfloat16>) {
       Result<std::unique_ptr<Backend<T>>> opened =
-          around_.cuda(crew_, *std::move(connected), plan_);
+          context_.cuda(run_threads_, *std::move(connected), plan_);
       if (!opened) return opened.error();
       backend_ = *std::move(opened);
     }
     return Done{};
   }
   const World& world = **connected;
-  const int cores = settings_.cores > 0 ? std::min(settings_.cores, around_.cores) : around_.cores;
+  const int cores =
+      settings_.cores > 0 ? std::min(settings_.cores, context_.cores) : context_.cores;
   const int threads = std::max(1, cores / world.ranks_on_this_machine());
   backend_ = cpu_backend<T>(*std::move(connected), threads);
   report_.environment["threads per rank"] = std::to_string(threads);
@@ -164,18 +167,18 @@ Status Run<T>::prepare() {
   report_.plan_path = settings_.plan;
   report_.schedule_hash = content_hash(plan_.program);
   report_.backend = settings_.backend;
-  report_.launcher = around_.launcher;
+  report_.launcher = context_.launcher;
   report_.ranks = grid_.ranks();
   report_.environment["version"] = std::string(version()) + " (" + std::string(commit()) + ")";
   report_.environment["data"] = settings_.data.empty() ? "synthetic" : settings_.data;
   if (const Status connected = connect(); !connected) return connected;
   report_.environment.merge(backend_->environment());
   persistence_ = std::make_unique<Persistence<T>>(plan_, settings_);
-  const Result<std::int64_t> first = persistence_->find(around_.tell);
+  const Result<std::int64_t> first = persistence_->find(context_.notify);
   if (!first) return first.error();
   first_ = *first;
-  for (const double loss : persistence_->losses()) (void)watch_.look(loss, 0);
-  device_ = std::make_unique<TrainingDevice<T>>(crew_, *backend_, schedule_,
+  for (const double loss : persistence_->losses()) (void)watch_.assess(loss, 0);
+  device_ = std::make_unique<TrainingDevice<T>>(run_threads_, *backend_, schedule_,
                                                 training_of(plan_, settings_, first_, samples_));
   report_.environment.merge(backend_->environment());  // what it has chosen for this model
   device_->start_at(first_);
@@ -190,10 +193,10 @@ Status Run<T>::prepare() {
   options.in_order = backend_->issues_in_order();
   warm_ = settings_.steps > kWarmUp ? kWarmUp : settings_.steps - 1;
   options.measured = [this](std::int64_t step) { return step >= warm_; };
-  options.step_over = [this](const StepOver& over) { return step_over(over); };
-  executor_ = std::make_unique<Executor>(crew_, schedule_, grid_, *device_, options);
-  executor_->enlist();
-  tell(RunEvent::Kind::started, started());
+  options.on_step_end = [this](const StepEnd& over) { return on_step_end(over); };
+  executor_ = std::make_unique<Executor>(run_threads_, schedule_, grid_, *device_, options);
+  executor_->add_threads();
+  notify(RunEvent::Kind::started, started());
   last_over_ = steady_now();
   if (warm_ == 0) before_ = core_time();
   return Done{};
@@ -211,13 +214,13 @@ std::string Run<T>::started() const {
 template <class T>
 bool Run<T>::agreed(int rank, bool yes) {
   std::int32_t flag = yes ? 1 : 0;
-  Communicator& all = backend_->world().at(rank, Line::host);
+  Communicator& all = backend_->world().at(rank, GroupRole::control);
   if (all.size() > 1) all.all_reduce(&flag, 1, Element::i32, Reduction::max);
   return flag != 0;
 }
 
 template <class T>
-bool Run<T>::step_over(const StepOver& over) {
+bool Run<T>::on_step_end(const StepEnd& over) {
   const StepResult result = device_->result(over.rank);
   bool last = over.step + 1 >= settings_.steps;
   if (over.times != nullptr) {
@@ -225,13 +228,13 @@ bool Run<T>::step_over(const StepOver& over) {
     auto& kept = kept_[over.rank];
     if (kept.size() < kKept) kept.push_back(*over.times);
   }
-  if (const Instruction* odd = over.record.odd()) {
-    throw RunFailure(RunFailure::Kind::defect,
-                     describe(over.pipeline_rank, *odd) + " was not executed just once");
+  if (const Instruction* first_irregular = over.record.first_irregular()) {
+    throw RunFailure(RunFailure::Kind::defect, describe(over.pipeline_rank, *first_irregular) +
+                                                   " was not executed just once");
   }
-  if (over.rank == 0) look_at(over, result);
+  if (over.rank == 0) report_step(over, result);
   const bool interrupted =
-      agreed(over.rank, around_.interrupted != nullptr && *around_.interrupted != 0);
+      agreed(over.rank, context_.interrupted != nullptr && *context_.interrupted != 0);
   const std::int64_t done = first_ + over.step + 1;
   const bool due = settings_.checkpoint_every > 0 && done % settings_.checkpoint_every == 0;
   const bool diverged = !std::isfinite(result.loss) || !std::isfinite(result.gradient_norm);
@@ -247,7 +250,7 @@ bool Run<T>::step_over(const StepOver& over) {
     }
     if (over.rank == backend_->world().local_ranks().front() && interrupted) {
       report_.end = RunReport::End::interrupted;
-      report_.reason = "interrupted: ended after its step";
+      report_.reason = "interrupted: stopped after the current step";
     }
   }
   if (over.rank == 0) last_over_ = steady_now();
@@ -256,10 +259,10 @@ bool Run<T>::step_over(const StepOver& over) {
   return !last;
 }
 
-/// Rank 0 tells the step and watches the loss. All ranks know the same numbers; a diverged run is
-/// ended by rank 0 for all.
+/// Rank 0 reports the step and assesses the loss. All ranks know the same numbers; rank 0 ends a
+/// diverged run for all.
 template <class T>
-void Run<T>::look_at(const StepOver& over, const StepResult& result) {
+void Run<T>::report_step(const StepEnd& over, const StepResult& result) {
   RunStep step;
   step.step = first_ + over.step;
   step.loss = result.loss;
@@ -271,15 +274,15 @@ void Run<T>::look_at(const StepOver& over, const StepResult& result) {
     noise_.add(*result.small_norm, plan_.plan.microbatch, result.large_norm,
                static_cast<double>(plan_.job.global_batch));
   }
-  const LossWatch::Judgement judgement = watch_.look(step.loss, step.gradient_norm);
-  if (judgement.verdict != LossWatch::Verdict::fine) step.notes.push_back(judgement.what);
+  const LossWatch::Assessment assessment = watch_.assess(step.loss, step.gradient_norm);
+  if (assessment.level != LossWatch::Level::fine) step.notes.push_back(assessment.what);
   persistence_->remember(step.loss);
   report_.steps.push_back(step);
-  around_.tell(
+  context_.notify(
       {.kind = RunEvent::Kind::step, .step = step, .of = first_ + settings_.steps, .text = {}});
-  if (judgement.verdict == LossWatch::Verdict::diverged) {
+  if (assessment.level == LossWatch::Level::diverged) {
     throw RunFailure(RunFailure::Kind::diverged,
-                     fmt::format("step {}: {}", step.step, judgement.what));
+                     fmt::format("step {}: {}", step.step, assessment.what));
   }
 }
 
@@ -290,22 +293,22 @@ void Run<T>::checkpoint(int rank, std::int64_t done) {
                           [&](bool fine) { return !agreed(rank, !fine); });
   if (!written) throw RunFailure(written.error());
   if (rank == 0) {
-    tell(RunEvent::Kind::checkpoint,
-         fmt::format("checkpoint of step {} in {}", done, settings_.checkpoint_dir));
+    notify(RunEvent::Kind::checkpoint,
+           fmt::format("checkpoint of step {} in {}", done, settings_.checkpoint_dir));
   }
 }
 
 /// After the last step: what every rank measured goes to rank 0.
 template <class T>
-void Run<T>::collect(const StepOver& over) {
-  OwnMeasurements own{.rank = over.rank,
-                      .pipeline_rank = over.pipeline_rank,
-                      .steps = {},
-                      .held = device_->held(over.rank),
-                      .process_peak = {},
-                      .use = {},
-                      .measured_steps = over.step + 1 - warm_,
-                      .record = over.record};
+void Run<T>::collect(const StepEnd& over) {
+  RankMeasurements own{.rank = over.rank,
+                       .pipeline_rank = over.pipeline_rank,
+                       .steps = {},
+                       .held = device_->held(over.rank),
+                       .process_peak = {},
+                       .use = {},
+                       .measured_steps = over.step + 1 - warm_,
+                       .record = over.record};
   {
     const std::lock_guard lock(mutex_);
     own.steps = std::move(kept_[over.rank]);
@@ -316,25 +319,25 @@ void Run<T>::collect(const StepOver& over) {
     own.process_peak = Bytes{1024.0 * static_cast<double>(usage.ru_maxrss)};
     own.use = process_use(before_, core_time());
   }
-  gather_measurements(backend_->world().at(over.rank, Line::host), own, schedule_, report_);
+  gather_measurements(backend_->world().at(over.rank, GroupRole::control), own, schedule_, report_);
 }
 
 template <class T>
 void Run<T>::failed(const RunFailure& failure) {
-  crew_.stop(failure);
+  run_threads_.stop(failure);
   if (backend_) backend_->give_up();
   using End = RunReport::End;
   report_.end = failure.kind() == RunFailure::Kind::stopped ? End::interrupted : End::failed;
   report_.reason = failure.what();
   if (const auto* lack = dynamic_cast<const OutOfMemory*>(&failure)) {
-    MemoryBreakdown most;  // of any stage: which one it was is in the reason
+    MemoryBreakdown largest;  // of any stage: which one it was is in the reason
     for (const MemoryBreakdown& stage : plan_.predicted.stages) {
-      if (stage.total() > most.total()) most = stage;
+      if (stage.total() > largest.total()) largest = stage;
     }
-    report_.reason += fmt::format("; predicted were {:.1f} MiB of that and {:.1f} MiB in all",
-                                  (most.*lack->part()).in(1_MiB), most.total().in(1_MiB));
+    report_.reason += fmt::format("; predicted: {:.1f} MiB of it, {:.1f} MiB in total",
+                                  (largest.*lack->part()).in(1_MiB), largest.total().in(1_MiB));
     if (lack->available()) {
-      report_.reason += fmt::format(", there are {:.1f} MiB", lack->available()->in(1_MiB));
+      report_.reason += fmt::format(", available: {:.1f} MiB", lack->available()->in(1_MiB));
       report_.environment["memory available"] = fmt::format("{:.0f}", lack->available()->in(kByte));
     }
   }
@@ -348,10 +351,10 @@ void Run<T>::finish() {
     report_.advice = batch_advice(report_.noise, static_cast<double>(plan_.job.global_batch),
                                   settings_.learning_rate);
   }
-  tell(RunEvent::Kind::ended, std::string(name_of(report_.end)));
+  notify(RunEvent::Kind::ended, std::string(name_of(report_.end)));
 }
 
-/// Whose value it is about.
+/// Prefixes the location with the flag concerned.
 Error of_flag(const char* flag, Error error) {
   error.where = std::string(flag) + ": " + error.where;
   return error;
@@ -360,26 +363,26 @@ Error of_flag(const char* flag, Error error) {
 }  // namespace
 
 Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
-                           const RunSurroundings& around) {
+                           const RunContext& context) {
   if (const Status ok = check_executable(plan, settings.backend); !ok) return ok.error();
   const Result<Schedule> schedule = parse_schedule_text(plan.program, settings.plan);
   if (!schedule) return schedule.error();
   if (const auto faults = check_schedule(*schedule); !faults.empty()) {
-    return input_error(settings.plan, "an unsound program: " + faults.front().what,
+    return input_error(settings.plan, "an invalid program: " + faults.front().what,
                        "a program as plan writes it", "write the plan again");
   }
   const ParallelPlan& degrees = plan.plan;
   const std::int64_t microbatches = degrees.microbatches_rounded_up(plan.job.global_batch);
   if (schedule->ranks != degrees.pp || schedule->chunks != degrees.vpp ||
       schedule->microbatches != microbatches) {
-    const auto told = [](std::int64_t ranks, std::int64_t chunks, std::int64_t count) {
+    const auto rejected = [](std::int64_t ranks, std::int64_t chunks, std::int64_t count) {
       return fmt::format("{} pipeline ranks, {} chunks each, {} microbatches", ranks, chunks,
                          count);
     };
     return input_error(
         settings.plan,
-        "a program for " + told(schedule->ranks, schedule->chunks, schedule->microbatches),
-        told(degrees.pp, degrees.vpp, microbatches), "write the plan again");
+        "a program for " + rejected(schedule->ranks, schedule->chunks, schedule->microbatches),
+        rejected(degrees.pp, degrees.vpp, microbatches), "write the plan again");
   }
   Result<std::unique_ptr<TokenSource>> source =
       open_tokens(settings.data.empty() ? "synthetic" : settings.data, plan.model.vocab);
@@ -388,10 +391,10 @@ Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
       Samples::make(*std::move(source), plan.job.sequence, settings.seed, settings.data);
   if (!samples) return of_flag("--data", samples.error());
   if (plan.job.precision.compute == Dtype::bf16)
-    return Run<Bfloat16>(plan, settings, around, *schedule, *samples).run();
+    return Run<Bfloat16>(plan, settings, context, *schedule, *samples).run();
   if (plan.job.precision.compute == Dtype::fp64)
-    return Run<double>(plan, settings, around, *schedule, *samples).run();
-  return Run<float>(plan, settings, around, *schedule, *samples).run();
+    return Run<double>(plan, settings, context, *schedule, *samples).run();
+  return Run<float>(plan, settings, context, *schedule, *samples).run();
 }
 
 }  // namespace echelon

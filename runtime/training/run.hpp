@@ -9,34 +9,34 @@
 #include "core/run/run_event.hpp"
 #include "core/run/run_report.hpp"
 #include "core/run/run_settings.hpp"
-#include "runtime/crew.hpp"
-#include "runtime/cuda_plugin.hpp"
-#include "runtime/world.hpp"
+#include "runtime/backend/cuda_plugin.hpp"
+#include "runtime/comm/world.hpp"
+#include "runtime/threads/run_threads.hpp"
 
 namespace echelon {
 
-/// What a run needs from around it.
-struct RunSurroundings {
+/// The environment of a run.
+struct RunContext {
   /// Connects the ranks of this process with all others; called once, before the first step.
-  std::function<Result<std::unique_ptr<World>>(Crew&, const ParallelPlan&, const ModelSpec&)>
+  std::function<Result<std::unique_ptr<World>>(RunThreads&, const ParallelPlan&, const ModelSpec&)>
       connect = thread_world;
   std::string launcher = "local";  ///< for the report
-  /// Opens the CUDA backend on top of that world, whose Line::host it keeps.
-  std::function<Result<std::unique_ptr<Backend<Bfloat16>>>(Crew&, std::unique_ptr<World>,
+  /// Opens the CUDA backend on that world, whose GroupRole::control remains in use.
+  std::function<Result<std::unique_ptr<Backend<Bfloat16>>>(RunThreads&, std::unique_ptr<World>,
                                                            const PlanFile&)>
       cuda = load_cuda_backend;
-  std::function<void(const RunEvent&)> tell = [](const RunEvent&) {};
-  /// Set by a signal: the run ends after its step, with a checkpoint where one was asked for.
+  std::function<void(const RunEvent&)> notify = [](const RunEvent&) {};
+  /// Set by a signal: the run ends after its current step, with a checkpoint if one was requested.
   const volatile std::sig_atomic_t* interrupted = nullptr;
   int cores = 1;  ///< of this machine; its ranks share them
 };
 
-/// Trains as the plan says. The report is complete for the process that has rank 0, whatever ended
-/// the run; Errors are told before the first step: a model, axis or format that is not executed, a
-/// program that does not fit the plan or is not sound, data or weights that cannot be read, no
-/// checkpoint to resume from.
+/// Executes the plan. The report is complete for the process of rank 0, however the run ended;
+/// errors are returned before the first step: an unsupported model, axis or format, a program that
+/// does not fit the plan or fails the check, unreadable data or weights, no checkpoint to resume
+/// from.
 [[nodiscard]] Result<RunReport> run_plan(const PlanFile& plan, const RunSettings& settings,
-                                         const RunSurroundings& around);
+                                         const RunContext& context);
 
 /// Exit code of a report: 0, or what docs/cli.md says of runs that failed.
 [[nodiscard]] int exit_code_of(const RunReport& report);

@@ -1,9 +1,9 @@
 // TimedCommunicator: a communicator whose time counts as a part of the instruction it is used in.
 #pragma once
 
-#include "runtime/clock.hpp"
-#include "runtime/communicator.hpp"
-#include "runtime/stream.hpp"
+#include "runtime/backend/stream.hpp"
+#include "runtime/comm/communicator.hpp"
+#include "runtime/threads/clock.hpp"
 
 namespace echelon {
 
@@ -37,15 +37,15 @@ class TimedCommunicator : public Communicator {
     timed([&] { inner_.barrier(); });
   }
 
-  [[nodiscard]] Seconds met() const override { return inner_.met(); }
+  [[nodiscard]] Seconds transfer_began() const override { return inner_.transfer_began(); }
 
  private:
   template <class Call>
   void timed(Call call) {
-    const Spending spending(on_, part_);
+    const ScopedSubSpan sub_span(on_, part_);
     const Seconds begin = steady_now();
     call();
-    if (inner_.size() > 1) on_.waited(Within::peers, inner_.met() - begin);
+    if (inner_.size() > 1) on_.waited(Within::peers, inner_.transfer_began() - begin);
   }
 
   Communicator& inner_;

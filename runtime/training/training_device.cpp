@@ -4,28 +4,30 @@
 #include <cmath>
 #include <string>
 
-#include "runtime/clock.hpp"
+#include "runtime/threads/clock.hpp"
 #include "runtime/training/training_rank.hpp"
 
 namespace echelon {
 
 template <class T>
-TrainingDevice<T>::TrainingDevice(Crew& crew, Backend<T>& backend, const Schedule& schedule,
-                                  const Training& training)
+TrainingDevice<T>::TrainingDevice(RunThreads& run_threads, Backend<T>& backend,
+                                  const Schedule& schedule, const Training& training)
     : backend_(backend), schedule_(schedule), training_(training), grid_(training.plan) {
   World& world = backend.world();
   for (const int rank : world.local_ranks()) {
-    auto& r = *ranks_.emplace(rank, std::make_unique<RankState>(crew, rank, backend.at(rank)))
-                   .first->second;
+    auto& r =
+        *ranks_.emplace(rank, std::make_unique<RankState>(run_threads, rank, backend.at(rank)))
+             .first->second;
     r.at = grid_.coordinates(rank);
     Stream& compute = r.processor.on(Queue::compute);
-    r.tp = std::make_unique<TimedCommunicator>(world.at(rank, Line::tp), compute, Within::tp_comm);
-    r.kv = std::make_unique<TimedCommunicator>(world.at(rank, Line::kv_replicas), compute,
+    r.tp = std::make_unique<TimedCommunicator>(world.at(rank, GroupRole::tp), compute,
                                                Within::tp_comm);
-    r.forward = &world.at(rank, Line::forward);
-    r.backward = &world.at(rank, Line::backward);
-    r.tied = &world.at(rank, Line::tied);
-    r.all = &world.at(rank, Line::norm);
+    r.kv = std::make_unique<TimedCommunicator>(world.at(rank, GroupRole::kv_replicas), compute,
+                                               Within::tp_comm);
+    r.forward = &world.at(rank, GroupRole::forward);
+    r.backward = &world.at(rank, GroupRole::backward);
+    r.tied = &world.at(rank, GroupRole::tied);
+    r.all = &world.at(rank, GroupRole::norm);
     r.sample.resize(at_index(training.job.sequence + 1));
     r.batch.resize(at_index(2 * training.job.sequence * training.plan.microbatch));
     allocate(r);
@@ -44,7 +46,7 @@ template <class T>
 void TrainingDevice<T>::begin_step(int rank, std::int64_t step, bool timed) {
   RankState& r = state(rank);
   r.step = first_step_ + step;
-  r.last_forward = {};
+  r.last_forward.reset();
   const ParallelPlan& plan = training_.plan;
   r.estimates_noise = training_.noise_every > 0 && r.step % training_.noise_every == 0 &&
                       plan.schedule != ScheduleKind::zero_bubble_h1 &&
@@ -53,7 +55,7 @@ void TrainingDevice<T>::begin_step(int rank, std::int64_t step, bool timed) {
     std::fill(each.backwards.begin(), each.backwards.end(), 0);
     std::fill(each.reductions.begin(), each.reductions.end(), 0);
   }
-  for (auto& slot : r.slots) slot.emptied_by = nullptr;
+  for (auto& gradient_buffer : r.gradient_buffers) gradient_buffer.emptied_by = nullptr;
   r.processor.begin_step(schedule_.programs[at_index(r.at.pp)], timed, !r.estimates_noise);
   r.processor.on(Queue::compute).clear(r.sums, sizeof *r.sums);
 }
@@ -62,7 +64,7 @@ template <class T>
 void TrainingDevice<T>::end_step(int rank, StepTimes* times) {
   RankState& r = state(rank);
   r.processor.end_step(times);
-  typename RankState::Sums sums;
+  typename RankState::StepSums sums;
   r.processor.read(r.sums, &sums, sizeof sums);
   StepResult& result = r.result;
   result.loss = sums.loss / training_.job.tokens_per_step();
@@ -93,15 +95,15 @@ void TrainingDevice<T>::execute(Work& work) {
   carry_out(r, i, on);
   work.within = on.end(i);
   if (const Communicator* among = partners(r, i); among != nullptr && among->size() > 1)
-    work.met = among->met();
-  work.did(i);
+    work.transfer_began = among->transfer_began();
+  work.report_done(i);
 }
 
 /// Whom a communication is with; null for what is none.
 template <class T>
 const Communicator* TrainingDevice<T>::partners(RankState& r, const Instruction& i) const {
-  const auto sharing = [&]() -> const Sharing& {
-    return r.chunks[at_index(i.chunk)].states->sharing();
+  const auto zero_groups = [&]() -> const ZeroGroups& {
+    return r.chunks[at_index(i.chunk)].states->zero_groups();
   };
   switch (i.op) {
     case Op::send_activation:
@@ -109,9 +111,9 @@ const Communicator* TrainingDevice<T>::partners(RankState& r, const Instruction&
     case Op::send_gradient:
     case Op::recv_gradient: return r.backward;
     case Op::gather_parameters:
-    case Op::gather_updated: return sharing().gather_shards;
+    case Op::gather_updated: return zero_groups().gather_shards;
     case Op::reduce_gradients:
-      return sharing().zero > 0 ? sharing().reduce_shards : sharing().reduce_replicas;
+      return zero_groups().zero > 0 ? zero_groups().reduce_shards : zero_groups().reduce_replicas;
     case Op::reduce_tied_embedding: return r.tied;
     case Op::norm_reduce: return r.all;
     default: return nullptr;
@@ -143,7 +145,7 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
       return r.backward->receive(buffer(BufferKind::output_gradient), boundary(), kElement, i.peer);
     case Op::gather_parameters:
       return r.chunks[at_index(i.chunk)].states->gather(
-          r.region(i.chunk, std::max(0, i.unit)),
+          r.flat(i.chunk, std::max(0, i.unit)),
           reinterpret_cast<T*>(r.buffers[at_index(*i.writes.begin())]));
     case Op::release_parameters: return;
     case Op::reduce_gradients: return reduce(r, i, on);
@@ -152,13 +154,13 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
     case Op::clip: return on.clip_scale(&r.sums->squares, training_.clip, &r.sums->scale);
     case Op::optimizer_step: return step(r, on);
     case Op::gather_updated: {
-      States<T>& states = *r.chunks[at_index(i.chunk)].states;
-      for (auto& region : states.regions()) states.gather_updated(region);
+      OptimizerState<T>& states = *r.chunks[at_index(i.chunk)].states;
+      for (auto& flat : states.flat_states()) states.gather_updated(flat);
       return;
     }
     case Op::zero_gradients:
       for (auto& each : r.chunks) {
-        for (auto& region : each.states->regions()) each.states->clear_gradients(on, region);
+        for (auto& flat : each.states->flat_states()) each.states->clear_gradients(on, flat);
       }
       return;
   }
@@ -186,37 +188,37 @@ void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on)
 }
 
 template <class T>
-Pass<T> TrainingDevice<T>::pass_of(RankState& r, const Instruction& i, int unit) {
+ChunkArguments<T> TrainingDevice<T>::arguments_of(RankState& r, const Instruction& i, int unit) {
   const auto places =
       r.places[at_index(i.chunk) * at_index(schedule_.microbatches) + at_index(i.microbatch)];
   const auto buffer = [&](BufferKind kind) -> std::byte* {
     const std::int32_t number = places[at_index(static_cast<int>(kind))];
     return number < 0 ? nullptr : r.buffers[at_index(number)];
   };
-  const RegionState<T>& region = r.region(i.chunk, unit);
-  Pass<T> pass;
-  pass.weights = region.weights;
+  const FlatState<T>& flat = r.flat(i.chunk, unit);
+  ChunkArguments<T> args;
+  args.weights = flat.weights;
   const Program& program = schedule_.programs[at_index(r.at.pp)];
   for (const std::int32_t number : i.reads) {  // ZeRO-3
     if (program.buffers[at_index(number)].kind == BufferKind::parameters)
-      pass.weights = reinterpret_cast<const T*>(r.buffers[at_index(number)]);
+      args.weights = reinterpret_cast<const T*>(r.buffers[at_index(number)]);
   }
-  if (const RegionState<T>* tied = r.tied_region(i.chunk)) {
-    pass.tied = tied->weights;
-    pass.tied_gradients = tied->gradients;
+  if (const FlatState<T>* tied = r.tied_flat(i.chunk)) {
+    args.tied = tied->weights;
+    args.tied_gradients = tied->gradients;
   }
-  pass.tokens = reinterpret_cast<const std::int32_t*>(buffer(BufferKind::batch));
-  if (pass.tokens != nullptr)
-    pass.targets = pass.tokens + training_.job.sequence * training_.plan.microbatch;
-  pass.input = reinterpret_cast<const T*>(buffer(BufferKind::input));
-  pass.output = reinterpret_cast<T*>(buffer(BufferKind::output));
-  pass.output_gradient = reinterpret_cast<const T*>(buffer(BufferKind::output_gradient));
-  pass.saved = buffer(BufferKind::saved);
-  pass.weight_inputs = buffer(BufferKind::weight_inputs);
-  pass.workspace = r.workspace;
-  pass.loss = &r.sums->loss;
-  pass.loss_scale = 1 / training_.job.tokens_per_step();
-  return pass;
+  args.tokens = reinterpret_cast<const std::int32_t*>(buffer(BufferKind::batch));
+  if (args.tokens != nullptr)
+    args.targets = args.tokens + training_.job.sequence * training_.plan.microbatch;
+  args.input = reinterpret_cast<const T*>(buffer(BufferKind::input));
+  args.output = reinterpret_cast<T*>(buffer(BufferKind::output));
+  args.output_gradient = reinterpret_cast<const T*>(buffer(BufferKind::output_gradient));
+  args.saved = buffer(BufferKind::saved);
+  args.weight_inputs = buffer(BufferKind::weight_inputs);
+  args.workspace = r.workspace;
+  args.loss = &r.sums->loss;
+  args.loss_scale = 1 / training_.job.tokens_per_step();
+  return args;
 }
 
 template <class T>
@@ -224,48 +226,49 @@ void TrainingDevice<T>::forward(RankState& r, const Instruction& i) {
   const int first = std::max(0, i.unit);
   const int end = i.unit < 0 ? schedule_.units : i.unit + 1;
   for (int unit = first; unit < end; ++unit) {
-    r.chunks[at_index(i.chunk)].chunk->forward(unit, pass_of(r, i, unit));
+    r.chunks[at_index(i.chunk)].chunk->forward(unit, arguments_of(r, i, unit));
   }
-  r.last_forward = {i.chunk, i.microbatch};
+  r.last_forward = typename RankState::ForwardPass{i.chunk, i.microbatch};
 }
 
-/// Units fall. ZeRO-2 and 3 make a unit's gradients in a slot that its reduction empties.
+/// Units fall. ZeRO-2 and 3 accumulate a unit's gradients in a gradient buffer that its reduction
+/// frees.
 template <class T>
 void TrainingDevice<T>::backward(RankState& r, const Instruction& i, Kernels<T>& on) {
   auto& of_chunk = r.chunks[at_index(i.chunk)];
   const Chunk<T>& chunk = *of_chunk.chunk;
-  const bool merges = of_chunk.states->sharing().zero >= 2;
+  const bool merges = of_chunk.states->zero_groups().zero >= 2;
   const int first = std::max(0, i.unit);
   const int end = i.unit < 0 ? schedule_.units : i.unit + 1;
   for (int unit = end - 1; unit >= first; --unit) {
-    Pass<T> pass = pass_of(r, i, unit);
-    pass.logits_left = r.last_forward.chunk == i.chunk && r.last_forward.microbatch == i.microbatch;
-    r.last_forward = {};
-    pass.gradient = r.running;
-    pass.gradients = merges ? slot_of(r, i, unit, on) : r.region(i.chunk, unit).gradients;
+    ChunkArguments<T> args = arguments_of(r, i, unit);
+    args.logits_kept = r.last_forward == typename RankState::ForwardPass{i.chunk, i.microbatch};
+    r.last_forward.reset();
+    args.gradient = r.upstream_gradient;
+    args.gradients = merges ? gradient_buffer_of(r, i, unit, on) : r.flat(i.chunk, unit).gradients;
     if (i.op == Op::backward_weight) {
-      chunk.backward_weight(unit, pass);
+      chunk.backward_weight(unit, args);
     } else if (i.op == Op::backward) {
-      chunk.backward(unit, pass);
+      chunk.backward(unit, args);
     } else {
-      chunk.backward_input(unit, pass);
+      chunk.backward_input(unit, args);
     }
-    if (i.op != Op::backward_weight && unit == 0) hand_over_gradient(r, i, on);
+    if (i.op != Op::backward_weight && unit == 0) store_input_gradient(r, i, on);
     if (i.op == Op::backward_input) continue;
     int& done = of_chunk.backwards[at_index(unit)];
     ++done;
-    if (merges || done == schedule_.microbatches) chunk.finish_gradients(unit, pass.gradients);
-    if (r.estimates_noise && done == 1) add_small_squares(r, i.chunk, unit, pass.gradients, on);
+    if (merges || done == schedule_.microbatches) chunk.finish_gradients(unit, args.gradients);
+    if (r.estimates_noise && done == 1) add_small_squares(r, i.chunk, unit, args.gradients, on);
   }
 }
 
 template <class T>
-void TrainingDevice<T>::hand_over_gradient(RankState& r, const Instruction& i, Kernels<T>& on) {
+void TrainingDevice<T>::store_input_gradient(RankState& r, const Instruction& i, Kernels<T>& on) {
   const std::int32_t number =
       r.places[at_index(i.chunk) * at_index(schedule_.microbatches) + at_index(i.microbatch)]
               [at_index(static_cast<int>(BufferKind::input_gradient))];
   if (number < 0) return;  // the embedding is here
-  on.copy(r.running, reinterpret_cast<T*>(r.buffers[at_index(number)]),
+  on.copy(r.upstream_gradient, reinterpret_cast<T*>(r.buffers[at_index(number)]),
           r.chunks.front().chunk->boundary_count());
 }
 
@@ -273,12 +276,12 @@ void TrainingDevice<T>::hand_over_gradient(RankState& r, const Instruction& i, K
 template <class T>
 void TrainingDevice<T>::step(RankState& r, Kernels<T>& on) {
   r.result.learning_rate = training_.rate.at(r.step);
-  AdamStep adam = training_.adam;
-  adam.learning_rate = r.result.learning_rate;
-  adam.step = r.step + 1;
+  OptimizerStep optimizer = training_.optimizer;
+  optimizer.learning_rate = r.result.learning_rate;
+  optimizer.step = r.step + 1;
   for (auto& each : r.chunks) {
-    for (RegionState<T>& region : each.states->regions())
-      each.states->update(on, region, adam, &r.sums->scale);
+    for (FlatState<T>& flat : each.states->flat_states())
+      each.states->update(on, flat, optimizer, &r.sums->scale);
   }
 }
 
@@ -293,8 +296,8 @@ const MemoryBreakdown& TrainingDevice<T>::held(int rank) const {
 }
 
 template <class T>
-std::vector<States<T>*> TrainingDevice<T>::states(int rank) {
-  std::vector<States<T>*> out;
+std::vector<OptimizerState<T>*> TrainingDevice<T>::states(int rank) {
+  std::vector<OptimizerState<T>*> out;
   for (auto& each : state(rank).chunks) out.push_back(each.states.get());
   return out;
 }

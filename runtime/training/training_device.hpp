@@ -1,4 +1,4 @@
-// TrainingDevice: carries out instructions of a training step, for the ranks of this process.
+// TrainingDevice: executes the instructions of a training step, for the ranks of this process.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@
 #include "core/plan/job.hpp"
 #include "core/plan/process_grid.hpp"
 #include "core/schedule/schedule.hpp"
-#include "runtime/crew.hpp"
+#include "runtime/backend/processor.hpp"
 #include "runtime/executor/device.hpp"
 #include "runtime/model/chunk.hpp"
-#include "runtime/processor.hpp"
+#include "runtime/threads/run_threads.hpp"
 #include "runtime/training/learning_rate.hpp"
-#include "runtime/training/states.hpp"
+#include "runtime/training/optimizer_state.hpp"
 #include "runtime/training/timed_communicator.hpp"
 
 namespace echelon {
 
-/// What is trained and how, for the device.
+/// Model, job and hyperparameters of the training.
 struct Training {
   ModelSpec model;
   TrainingJob job;
   ParallelPlan plan;
   LearningRate rate;
-  AdamStep adam;                 ///< rate, scale and step are filled in
+  OptimizerStep optimizer;       ///< rate, scale and step are filled in
   double clip = 1;               ///< largest gradient norm; 0: any
   std::int64_t noise_every = 0;  ///< steps between estimates of the gradient noise; 0: never
   /// Tokens of sample `number`, job.sequence + 1 of them. What it throws ends the run.
   std::function<void(std::int64_t number, std::int32_t* out)> read;
 };
 
-/// What a rank knows when its step is over; the same on all ranks.
+/// Results of a step; the same on all ranks.
 struct StepResult {
   double loss = 0;  ///< mean over the tokens of the global batch
   double gradient_norm = 0;
@@ -44,43 +44,45 @@ struct StepResult {
   double large_norm = 0;             ///< |G|² of the same parameters
 };
 
-/// T: the number format of weights and activations. Ranks of one process share nothing but what
-/// they communicate through. What computes is the backend's.
+/// T: the number format of weights and activations. Ranks of one process share nothing and only
+/// communicate. The backend computes.
 template <class T>
 class TrainingDevice : public Device {
  public:
   /// Allocates everything (RunFailure::out_of_memory); the schedule is the plan's.
-  TrainingDevice(Crew& crew, Backend<T>& backend, const Schedule& schedule,
+  TrainingDevice(RunThreads& run_threads, Backend<T>& backend, const Schedule& schedule,
                  const Training& training);
   ~TrainingDevice() override;
 
   void execute(Work& work) override;
   void begin_step(int rank, std::int64_t step, bool timed) override;
   void end_step(int rank, StepTimes* times) override;
-  /// A backward whose gradients find no free slot is called for behind the reduction that empties
-  /// one. Ranks that reduce together run one program, so they agree on that.
+  /// A backward without a free gradient buffer is issued after the reduction that frees one. Ranks
+  /// that reduce together run one program, so they agree on that.
   [[nodiscard]] std::vector<std::uint32_t> issue_order(int rank) const override;
   [[nodiscard]] Seconds now(int rank, Queue queue) const override;
 
-  /// The step that the executor counts as 0.
+  /// The global number of the executor's step 0.
   void start_at(std::int64_t step) { first_step_ = step; }
   [[nodiscard]] StepResult result(int rank) const;
   [[nodiscard]] const MemoryBreakdown& held(int rank) const;
-  [[nodiscard]] std::vector<States<T>*> states(int rank);
+  [[nodiscard]] std::vector<OptimizerState<T>*> states(int rank);
   [[nodiscard]] Processor<T>& processor(int rank) { return backend_.at(rank); }
 
  private:
   struct RankState;
   RankState& state(int rank) const;
   void allocate(RankState& r);
-  [[nodiscard]] int slots_of(const Program& program) const;
-  [[nodiscard]] Pass<T> pass_of(RankState& r, const Instruction& i, int unit);
+  void allocate_buffers(RankState& r);
+  void allocate_workspace(RankState& r, bool with_gradient_buffers);
+  [[nodiscard]] int gradient_buffers_of(const Program& program) const;
+  [[nodiscard]] ChunkArguments<T> arguments_of(RankState& r, const Instruction& i, int unit);
   void carry_out(RankState& r, const Instruction& i, Kernels<T>& on);
   void load(RankState& r, const Instruction& i, Kernels<T>& on);
   void forward(RankState& r, const Instruction& i);
   void backward(RankState& r, const Instruction& i, Kernels<T>& on);
-  void hand_over_gradient(RankState& r, const Instruction& i, Kernels<T>& on);
-  Wide<T>* slot_of(RankState& r, const Instruction& i, int unit, Kernels<T>& on);
+  void store_input_gradient(RankState& r, const Instruction& i, Kernels<T>& on);
+  Wide<T>* gradient_buffer_of(RankState& r, const Instruction& i, int unit, Kernels<T>& on);
   void add_small_squares(RankState& r, int chunk, int unit, const Wide<T>* gradients,
                          Kernels<T>& on);
   void reduce(RankState& r, const Instruction& i, Kernels<T>& on);

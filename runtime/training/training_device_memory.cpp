@@ -15,10 +15,10 @@ std::int64_t rounded_up_to(std::int64_t value, std::int64_t multiple) {
 
 /// Policy of each layer of a chunk of `size` layers that follows `before` others of its rank.
 std::vector<Recompute> policies(const ParallelPlan& plan, int rank, int before, int size) {
-  const RecomputedLayers again = recomputed_layers(plan, rank, before, size);
+  const RecomputedLayers recomputed = recomputed_layers(plan, rank, before, size);
   std::vector<Recompute> out(static_cast<std::size_t>(size), Recompute::none);
-  std::fill_n(out.begin(), again.full, Recompute::full);
-  std::fill_n(out.begin() + again.full, again.selective, Recompute::selective);
+  std::fill_n(out.begin(), recomputed.full, Recompute::full);
+  std::fill_n(out.begin() + recomputed.full, recomputed.selective, Recompute::selective);
   return out;
 }
 
@@ -50,35 +50,33 @@ ChunkSpec chunk_spec(const Training& training, const Schedule& schedule, const C
   return spec;
 }
 
-Sharing sharing_of(World& world, int rank, const ParallelPlan& plan, const Coordinates& at) {
-  Sharing s;
+ZeroGroups zero_groups_of(World& world, int rank, const ParallelPlan& plan, const Coordinates& at) {
+  ZeroGroups s;
   const int group = plan.zero > 0 ? plan.shard_group : 1;
   s.zero = group > 1 ? plan.zero : 0;
   s.shards = group;
   s.shard = at.dp % group;
   s.replicas = plan.dp / group;
   s.replica = at.dp / group;
-  s.reduce_replicas = &world.at(rank, group > 1 ? Line::replica_reduce : Line::dp_reduce);
+  s.reduce_replicas = &world.at(rank, group > 1 ? GroupRole::replica_reduce : GroupRole::dp_reduce);
   if (plan.zero == 0) return s;
-  s.reduce_shards = &world.at(rank, Line::shard_reduce);
-  s.gather_shards = &world.at(rank, Line::shard_gather);
-  s.step_shards = &world.at(rank, Line::shard_compute);
+  s.reduce_shards = &world.at(rank, GroupRole::shard_reduce);
+  s.gather_shards = &world.at(rank, GroupRole::shard_gather);
+  s.step_shards = &world.at(rank, GroupRole::shard_compute);
   return s;
 }
 
 }  // namespace
 
-/// Step 1: what kernels need, while there is most room to try them. Step 2: chunks with their
-/// states. Step 3: the program's buffers, each as large as what it will hold. Step 4: gradients on
-/// their way, and what a running instruction needs.
+/// Step 1: workspaces of kernels, while most memory is free to try algorithms. Step 2: chunks with
+/// their states. Step 3: the program's buffers. Step 4: gradient buffers and per-instruction
+/// workspaces.
 template <class T>
 void TrainingDevice<T>::allocate(RankState& r) {
-  const ParallelPlan& plan = training_.plan;
-  World& world = backend_.world();
-  const Sharing sharing = sharing_of(world, r.rank, plan, r.at);
+  const ZeroGroups zero_groups = zero_groups_of(backend_.world(), r.rank, training_.plan, r.at);
   std::vector<ChunkSpec> specs;
-  for (int c = 0; c < plan.vpp; ++c) {
-    specs.push_back(chunk_spec(training_, schedule_, r.at, c, sharing.shards));
+  for (int c = 0; c < training_.plan.vpp; ++c) {
+    specs.push_back(chunk_spec(training_, schedule_, r.at, c, zero_groups.shards));
   }
   r.processor.prepare(specs, r.memory);
   for (const ChunkSpec& spec : specs) {
@@ -86,33 +84,41 @@ void TrainingDevice<T>::allocate(RankState& r) {
     each.chunk = std::make_unique<Chunk<T>>(r.processor.on(Queue::compute), spec,
                                             r.tp->size() > 1 ? r.tp.get() : nullptr,
                                             r.kv->size() > 1 ? r.kv.get() : nullptr);
-    each.states = std::make_unique<States<T>>(each.chunk->parameters(), sharing, r.memory);
+    each.states =
+        std::make_unique<OptimizerState<T>>(each.chunk->parameters(), zero_groups, r.memory);
     each.backwards.assign(at_index(schedule_.units), 0);
     each.reductions.assign(at_index(schedule_.units), 0);
   }
+  allocate_buffers(r);
+  allocate_workspace(r, zero_groups.zero >= 2);
+}
 
+/// The program's buffers, each as large as its largest content, and their numbers by chunk,
+/// microbatch and kind.
+template <class T>
+void TrainingDevice<T>::allocate_buffers(RankState& r) {
   const Program& program = schedule_.programs[at_index(r.at.pp)];
   const std::int64_t boundary =
       r.chunks.front().chunk->boundary_count() * static_cast<std::int64_t>(sizeof(T));
   std::vector<std::int64_t> bytes(program.buffers.size(), 0);
   typename RankState::Places none;
   none.fill(-1);
-  r.places.assign(at_index(plan.vpp) * at_index(schedule_.microbatches), none);
-  const auto learn = [&](const Instruction& i, std::int32_t number) {
+  r.places.assign(at_index(training_.plan.vpp) * at_index(schedule_.microbatches), none);
+  const auto note_use = [&](const Instruction& i, std::int32_t number) {
     const BufferKind kind = program.buffers[at_index(number)].kind;
-    std::int64_t& most = bytes[at_index(number)];
+    std::int64_t& largest = bytes[at_index(number)];
     const Chunk<T>& chunk = *r.chunks[at_index(std::max(0, i.chunk))].chunk;
     if (kind == BufferKind::batch) {
-      most = 2 * chunk.shape().rows * static_cast<std::int64_t>(sizeof(std::int32_t));
+      largest = 2 * chunk.shape().rows * static_cast<std::int64_t>(sizeof(std::int32_t));
     } else if (kind == BufferKind::saved) {
-      most = std::max(most, chunk.memory().saved);
+      largest = std::max(largest, chunk.memory().saved);
     } else if (kind == BufferKind::weight_inputs) {
-      most = std::max(most, chunk.memory().weight_inputs);
+      largest = std::max(largest, chunk.memory().weight_inputs);
     } else if (kind == BufferKind::parameters) {
-      const Region& region = chunk.parameters().regions[at_index(std::max(0, i.unit))];
-      most = std::max(most, region.padded * static_cast<std::int64_t>(sizeof(T)));
+      const FlatParameters& flat = chunk.parameters().flat_params[at_index(std::max(0, i.unit))];
+      largest = std::max(largest, flat.padded * static_cast<std::int64_t>(sizeof(T)));
     } else {
-      most = boundary;
+      largest = boundary;
     }
     if (i.microbatch >= 0 && i.chunk >= 0 && kind != BufferKind::parameters) {
       r.places[at_index(i.chunk) * at_index(schedule_.microbatches) + at_index(i.microbatch)]
@@ -120,8 +126,8 @@ void TrainingDevice<T>::allocate(RankState& r) {
     }
   };
   for (const Instruction& i : program.instructions) {
-    for (const std::int32_t number : i.reads) learn(i, number);
-    for (const std::int32_t number : i.writes) learn(i, number);
+    for (const std::int32_t number : i.reads) note_use(i, number);
+    for (const std::int32_t number : i.writes) note_use(i, number);
   }
   for (std::size_t b = 0; b < bytes.size(); ++b) {
     const bool gathered = program.buffers[b].kind == BufferKind::parameters;
@@ -129,44 +135,47 @@ void TrainingDevice<T>::allocate(RankState& r) {
     const std::string what = std::string(name_of(program.buffers[b].kind)) + " buffers";
     r.buffers.push_back(r.memory.template allocate<std::byte>(part, bytes[b], what.c_str()));
   }
+}
 
+template <class T>
+void TrainingDevice<T>::allocate_workspace(RankState& r, bool with_gradient_buffers) {
   std::int64_t workspace = 0;
   std::int64_t largest = 0;
   for (const auto& each : r.chunks) {
     workspace = std::max(workspace, each.chunk->memory().workspace);
-    for (const RegionState<T>& region : each.states->regions()) {
-      if (!region.tied) largest = std::max(largest, region.region->padded);
+    for (const FlatState<T>& flat : each.states->flat_states()) {
+      if (!flat.tied) largest = std::max(largest, flat.layout->padded);
     }
   }
   r.workspace =
       r.memory.template allocate<std::byte>(&MemoryBreakdown::workspace, workspace, "workspace");
-  r.running = r.memory.template allocate<T>(&MemoryBreakdown::workspace,
-                                            r.chunks.front().chunk->boundary_count(),
-                                            "the running gradient");
-  r.sums = r.memory.template allocate<typename RankState::Sums>(&MemoryBreakdown::workspace, 1,
-                                                                "sums of a step");
-  if (sharing.zero >= 2) {
-    r.slots.resize(at_index(slots_of(program)));
-    for (auto& slot : r.slots) {
-      slot.block = r.memory.template allocate<Wide<T>>(&MemoryBreakdown::communication, largest,
-                                                       "gradients to be reduced");
+  r.upstream_gradient = r.memory.template allocate<T>(&MemoryBreakdown::workspace,
+                                                      r.chunks.front().chunk->boundary_count(),
+                                                      "the upstream gradient");
+  r.sums = r.memory.template allocate<typename RankState::StepSums>(&MemoryBreakdown::workspace, 1,
+                                                                    "sums of a step");
+  if (with_gradient_buffers) {
+    const Program& program = schedule_.programs[at_index(r.at.pp)];
+    r.gradient_buffers.resize(at_index(gradient_buffers_of(program)));
+    for (auto& gradient_buffer : r.gradient_buffers) {
+      gradient_buffer.block = r.memory.template allocate<Wide<T>>(
+          &MemoryBreakdown::communication, largest, "gradients to be reduced");
     }
   }
 }
 
-/// Units of one microbatch whose gradients are being made at a time, and one that is reduced
-/// meanwhile.
+/// Units whose gradients of one microbatch are computed at a time, plus one that is being reduced.
 template <class T>
-int TrainingDevice<T>::slots_of(const Program& program) const {
+int TrainingDevice<T>::gradient_buffers_of(const Program& program) const {
   int open = 0;
-  int most = 0;
+  int largest = 0;
   for (const Instruction& i : program.instructions) {
     const int units = i.unit < 0 ? schedule_.units : 1;
     if (i.op == Op::backward_input || i.op == Op::backward) open += units;
-    most = std::max(most, open);
+    largest = std::max(largest, open);
     if (i.op == Op::backward_weight || i.op == Op::backward) open -= units;
   }
-  return most + 1;
+  return largest + 1;
 }
 
 template <class T>
@@ -180,10 +189,10 @@ std::vector<std::uint32_t> TrainingDevice<T>::issue_order(int rank) const {
   }
   std::vector<std::uint32_t> order;
   std::size_t reduced = 0;
-  int free = static_cast<int>(r.slots.size());
+  int free = static_cast<int>(r.gradient_buffers.size());
   for (const Instruction& i : program.instructions) {
     const bool fills = i.op == Op::backward_input || i.op == Op::backward;
-    if (!r.slots.empty() && fills) {
+    if (!r.gradient_buffers.empty() && fills) {
       for (; free < units(i); ++reduced) {
         EXPECTS(reduced < reductions.size(), "gradients that are made are reduced");
         order.push_back(reductions[reduced]->id);
@@ -204,8 +213,10 @@ std::vector<std::uint32_t> TrainingDevice<T>::issue_order(int rank) const {
   return order;
 }
 
-#define ECHELON_MEMORY(T)                                \
-  template void TrainingDevice<T>::allocate(RankState&); \
+#define ECHELON_MEMORY(T)                                                \
+  template void TrainingDevice<T>::allocate(RankState&);                 \
+  template void TrainingDevice<T>::allocate_buffers(RankState&);         \
+  template void TrainingDevice<T>::allocate_workspace(RankState&, bool); \
   template std::vector<std::uint32_t> TrainingDevice<T>::issue_order(int) const;
 ECHELON_MEMORY(double)
 ECHELON_MEMORY(float)

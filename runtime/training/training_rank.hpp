@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,25 +19,29 @@ namespace echelon {
 template <class T>
 struct TrainingDevice<T>::RankState {
   /// Gradients of one unit of one microbatch, on their way to the reduction (ZeRO-2 and 3).
-  struct Slot {
+  struct GradientBuffer {
+    struct Owner {
+      int chunk = 0;
+      int unit = 0;
+      std::int32_t microbatch = 0;
+      bool operator==(const Owner&) const = default;
+    };
     Wide<T>* block = nullptr;
-    int chunk = -1;
-    int unit = -1;
-    std::int32_t microbatch = -1;
+    std::optional<Owner> owner;               ///< none: free
     const Instruction* emptied_by = nullptr;  ///< in this step
   };
   struct OfChunk {
     std::unique_ptr<Chunk<T>> chunk;
-    std::unique_ptr<States<T>> states;
+    std::unique_ptr<OptimizerState<T>> states;
     std::vector<int> backwards;  ///< per unit: microbatches of this step whose gradients are in
     std::vector<int> reductions;
   };
   using Places = std::array<std::int32_t, kBufferKinds>;
 
-  RankState(Crew& crew, int global, Processor<T>& own)
+  RankState(RunThreads& run_threads, int global, Processor<T>& own)
       : processor(own),
         memory("rank " + std::to_string(global), own),
-        slots_gate(crew),
+        gradient_buffers_monitor(run_threads),
         rank(global) {}
 
   Processor<T>& processor;
@@ -45,13 +50,15 @@ struct TrainingDevice<T>::RankState {
   std::vector<std::byte*> buffers;  ///< by number of the program's buffers
   std::vector<Places> places;       ///< per chunk · microbatches + microbatch: buffers by kind
   std::byte* workspace = nullptr;
-  struct {
-    int chunk = -1;
-    std::int32_t microbatch = -1;
-  } last_forward;        ///< what the workspace is as left by; of no chunk behind a backward
-  T* running = nullptr;  ///< gradient between units of one backward
-  Gate slots_gate;
-  std::vector<Slot> slots;  ///< guarded by slots_gate
+  struct ForwardPass {
+    int chunk = 0;
+    std::int32_t microbatch = 0;
+    bool operator==(const ForwardPass&) const = default;
+  };
+  std::optional<ForwardPass> last_forward;  ///< whose results the workspace holds
+  T* upstream_gradient = nullptr;           ///< gradient between units of one backward
+  Monitor gradient_buffers_monitor;
+  std::vector<GradientBuffer> gradient_buffers;  ///< guarded by gradient_buffers_monitor
 
   int rank = 0;
   Coordinates at;
@@ -65,26 +72,26 @@ struct TrainingDevice<T>::RankState {
   std::vector<std::int32_t> batch;   ///< of one microbatch: tokens, then targets
 
   /// On the processor; what a step adds up, then over all ranks.
-  struct Sums {
+  struct StepSums {
     double squares = 0;        ///< of the gradients, each parameter once
     double loss = 0;           ///< Σ cross entropy
     double small_squares = 0;  ///< of single microbatches
     double large_squares = 0;  ///< of the same parameters' gradients
     Wide<T> scale{};           ///< of the gradients: clipping. No sum
   };
-  static constexpr std::int64_t kSums = offsetof(Sums, scale) / sizeof(double);
-  Sums* sums = nullptr;
+  static constexpr std::int64_t kSums = offsetof(StepSums, scale) / sizeof(double);
+  StepSums* sums = nullptr;
 
   std::int64_t step = 0;
   bool estimates_noise = false;
   StepResult result;
 
-  [[nodiscard]] RegionState<T>& region(int chunk, int unit) {
-    return chunks[at_index(chunk)].states->regions()[at_index(unit)];
+  [[nodiscard]] FlatState<T>& flat(int chunk, int unit) {
+    return chunks[at_index(chunk)].states->flat_states()[at_index(unit)];
   }
-  [[nodiscard]] RegionState<T>* tied_region(int chunk) {
-    auto& all_regions = chunks[at_index(chunk)].states->regions();
-    return all_regions.back().tied ? &all_regions.back() : nullptr;
+  [[nodiscard]] FlatState<T>* tied_flat(int chunk) {
+    auto& flat_states = chunks[at_index(chunk)].states->flat_states();
+    return flat_states.back().tied ? &flat_states.back() : nullptr;
   }
 };
 

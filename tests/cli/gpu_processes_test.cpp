@@ -161,7 +161,7 @@ TEST_CASE("what keeps one process from its GPU ends all with its exit code and r
     std::string told;
   };
   for (const Case& each : {
-           Case{visible(""), 3, "rank 1: --backend cuda: no GPU: CUDA sees none"},
+           Case{visible(""), 3, "rank 1: --backend cuda: no GPU: CUDA finds none"},
            // The real plugin finds no GPU then, or is not there either.
            Case{"ECHELON_BACKEND_PATH=/nowhere CUDA_VISIBLE_DEVICES=-1", 3,
                 "rank 1: --backend cuda: no "},

@@ -189,7 +189,7 @@ TEST_CASE("a launcher that is wrong, or whose processes do not come, is told") {
   };
   for (const Case& each : {
            Case{words_of(0, 2, port), "--deadline 500ms", 3,
-                "not all processes came within 0.5 s; missing: rank 1"},
+                "not all processes joined within 0.5 s; missing: rank 1"},
            Case{words_of(1, 2, port), "--deadline 500ms", 3,
                 "no rank 0 within 0.5 s: Connection refused; MASTER_ADDR and MASTER_PORT are "},
            Case{words_of(1, 4, port), "", 2,

@@ -13,9 +13,9 @@
 #include "core/schedule/schedule_check.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "planner/runs_io.hpp"
-#include "runtime/data/tokens.hpp"
-#include "runtime/weights/huggingface.hpp"
-#include "runtime/weights/manifest.hpp"
+#include "runtime/io/data/tokens.hpp"
+#include "runtime/io/weights/huggingface.hpp"
+#include "runtime/io/weights/manifest.hpp"
 #include "topologies/description/description.hpp"
 #include "topologies/import/wiring.hpp"
 

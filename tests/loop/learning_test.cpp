@@ -12,7 +12,7 @@
 #include "planner/search.hpp"
 #include "report/plan_files.hpp"
 #include "runtime/training/measured_step.hpp"
-#include "tests/runtime/executor_run.hpp"
+#include "tests/runtime/executor/executor_run.hpp"
 #include "tests/support/catch.hpp"
 #include "topologies/import/this_machine.hpp"
 

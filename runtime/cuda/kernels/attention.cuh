@@ -24,7 +24,7 @@ template <int width>
 class TwoTiles {
  public:
   __device__ explicit TwoTiles(SharedMemory& shared)
-      : memory_(shared.take<__nv_bfloat16>(2 * AttentionTile<width>::kCount)) {}
+      : memory_(shared.allocate<__nv_bfloat16>(2 * AttentionTile<width>::kCount)) {}
   __device__ AttentionTile<width> of(int step) const {
     return AttentionTile<width>(memory_.part(step % 2 * AttentionTile<width>::kCount));
   }
@@ -34,8 +34,8 @@ class TwoTiles {
 };
 
 template <int width>
-__device__ __forceinline__ AttentionTile<width> take_tile(SharedMemory& shared) {
-  return AttentionTile<width>(shared.take<__nv_bfloat16>(AttentionTile<width>::kCount));
+__device__ __forceinline__ AttentionTile<width> allocate_tile(SharedMemory& shared) {
+  return AttentionTile<width>(shared.allocate<__nv_bfloat16>(AttentionTile<width>::kCount));
 }
 
 /// Positions of one head of one sample: row i begins at `first + i · stride`; `count` of them.
@@ -80,8 +80,8 @@ struct AttentionPlaces {
   }
 };
 
-/// Begins to fetch 64 rows, zeros behind the last one. With `packs` they land at a wait.
-template <int width, bool packs>
+/// Begins to fetch 64 rows, zeros behind the last one. With `vectorized` they land at a wait.
+template <int width, bool vectorized>
 __device__ __forceinline__ void fetch(const AttentionTile<width>& tile,
                                       const HeadRows<const __nv_bfloat16>& rows) {
   constexpr int kGroups = width / AttentionTile<width>::kGroup;
@@ -92,7 +92,7 @@ __device__ __forceinline__ void fetch(const AttentionTile<width>& tile,
     const bool there = row < rows.count;
     const __nv_bfloat16* from =
         rows.first + (there ? row : 0) * rows.stride + group * AttentionTile<width>::kGroup;
-    if constexpr (packs) {
+    if constexpr (vectorized) {
       tile.copy_in(row, group, from, there);
     } else {
       tile.move_in(row, group, from, there);
@@ -102,7 +102,7 @@ __device__ __forceinline__ void fetch(const AttentionTile<width>& tile,
 
 /// Of 16 rows and 64 columns; sums[c] has the columns from 8·c on.
 struct Scores {
-  Sums sums[kTileRows / 8];
+  Accumulator sums[kTileRows / 8];
 };
 
 /// left[rows from first_row on] · rightᵀ
@@ -113,13 +113,13 @@ __device__ __forceinline__ Scores multiply_rows(const AttentionTile<width>& left
 #pragma unroll
   for (int k = 0; k < width; k += 16) {
     std::uint32_t a[4];
-    left.load_left(a, first_row, k);
+    left.load_a(a, first_row, k);
 #pragma unroll
     for (int column = 0; column < kTileRows; column += 16) {
       std::uint32_t b[4];
-      right.load_right(b, column, k);
-      multiply_add(scores.sums[column / 8], a, b[0], b[1]);
-      multiply_add(scores.sums[column / 8 + 1], a, b[2], b[3]);
+      right.load_b(b, column, k);
+      mma(scores.sums[column / 8], a, b[0], b[1]);
+      mma(scores.sums[column / 8 + 1], a, b[2], b[3]);
     }
   }
   return scores;
@@ -128,7 +128,7 @@ __device__ __forceinline__ Scores multiply_rows(const AttentionTile<width>& left
 /// Of 16 rows and `width` columns, as Scores.
 template <int width>
 struct Rows {
-  Sums sums[width / 8];
+  Accumulator sums[width / 8];
 };
 
 /// rows += scores, rounded to bf16, · right. What a lane has of a product is what it needs of a
@@ -138,16 +138,16 @@ __device__ __forceinline__ void multiply_scores(Rows<width>& rows, const Scores&
                                                 const AttentionTile<width>& right) {
 #pragma unroll
   for (int k = 0; k < kTileRows; k += 16) {
-    const Sums& low = scores.sums[k / 8];
-    const Sums& high = scores.sums[k / 8 + 1];
+    const Accumulator& low = scores.sums[k / 8];
+    const Accumulator& high = scores.sums[k / 8 + 1];
     const std::uint32_t a[4] = {packed(low.at[0], low.at[1]), packed(low.at[2], low.at[3]),
                                 packed(high.at[0], high.at[1]), packed(high.at[2], high.at[3])};
 #pragma unroll
     for (int column = 0; column < width; column += 16) {
       std::uint32_t b[4];
-      right.load_right_across(b, k, column);
-      multiply_add(rows.sums[column / 8], a, b[0], b[1]);
-      multiply_add(rows.sums[column / 8 + 1], a, b[2], b[3]);
+      right.load_b_transposed(b, k, column);
+      mma(rows.sums[column / 8], a, b[0], b[1]);
+      mma(rows.sums[column / 8 + 1], a, b[2], b[3]);
     }
   }
 }
@@ -159,7 +159,7 @@ __device__ __forceinline__ int column_of(int c, int i) {
 }
 
 /// Writes 16 rows from `first` on, those that there are, times factors of their lane's two rows.
-template <bool packs, int width>
+template <bool vectorized, int width>
 __device__ __forceinline__ void write_rows(const Rows<width>& rows, const float (&factors)[2],
                                            int first, const HeadRows<__nv_bfloat16>& to) {
 #pragma unroll
@@ -169,8 +169,8 @@ __device__ __forceinline__ void write_rows(const Rows<width>& rows, const float 
 #pragma unroll
     for (int c = 0; c < width / 8; ++c) {
       const float* const sums = rows.sums[c].at + 2 * half;
-      const Some<2> two{{sums[0] * factors[half], sums[1] * factors[half]}};
-      store<2, packs>(to.first + row * to.stride + column_of(c, 0), two, 2);
+      const Pack<2> two{{sums[0] * factors[half], sums[1] * factors[half]}};
+      store<2, vectorized>(to.first + row * to.stride + column_of(c, 0), two, 2);
     }
   }
 }

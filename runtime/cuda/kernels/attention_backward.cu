@@ -6,7 +6,7 @@ namespace {
 constexpr int kDotThreads = 256;
 
 /// Warp: a query of a head. dots = Σ over the head of out · dout.
-template <int width, bool packs>
+template <int width, bool vectorized>
 __global__ void dot_rows(AttentionShape shape, const __nv_bfloat16* out, const __nv_bfloat16* dout,
                          float* dots) {
   constexpr int n = width / 32;
@@ -16,13 +16,14 @@ __global__ void dot_rows(AttentionShape shape, const __nv_bfloat16* out, const _
   const auto sample = static_cast<int>(query / shape.sequence / shape.heads);
   if (sample >= shape.samples) return;
   const AttentionPlaces at{shape, sample};
-  const Some<n> a = load<n, packs>(at.of_out(out, head).from(position).first + lane_index() * n, n);
-  const Some<n> b =
-      load<n, packs>(at.of_out(dout, head).from(position).first + lane_index() * n, n);
+  const Pack<n> a =
+      load<n, vectorized>(at.of_out(out, head).from(position).first + lane_index() * n, n);
+  const Pack<n> b =
+      load<n, vectorized>(at.of_out(dout, head).from(position).first + lane_index() * n, n);
   float sum = 0;
 #pragma unroll
   for (int j = 0; j < n; ++j) sum += a.at[j] * b.at[j];
-  sum = sum_of_warp(sum);
+  sum = warp_sum(sum);
   if (lane_index() == 0) dots[query] = sum;
 }
 
@@ -40,13 +41,13 @@ __device__ __forceinline__ QueryNumbers numbers_of(const AttentionPlaces& at, co
 }
 
 /// Block: 64 queries of a head of a sample. dQ = scale · dS · K with dS = P ∘ (dO · Vᵀ − dots).
-template <int width, bool packs>
+template <int width, bool vectorized>
 __global__ void __launch_bounds__(kAttentionThreads)
     query_gradient(AttentionShape shape, const __nv_bfloat16* qkv, const float* log_sum,
                    const float* dots, const __nv_bfloat16* dout, __nv_bfloat16* dqkv, float scale) {
   SharedMemory shared;
-  const auto q = take_tile<width>(shared);
-  const auto d_out = take_tile<width>(shared);
+  const auto q = allocate_tile<width>(shared);
+  const auto d_out = allocate_tile<width>(shared);
   const TwoTiles<width> k(shared);
   const TwoTiles<width> v(shared);
   const int last = static_cast<int>(gridDim.x - 1 - blockIdx.x);
@@ -56,12 +57,12 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const std::int64_t first = std::int64_t{last} * kTileRows;
   const int warp_row = warp_index() * kWarpRows;
   const auto fetch_keys = [&](int tile) {
-    fetch<width, packs>(k.of(tile), at.keys(qkv, kv).from(std::int64_t{tile} * kTileRows));
-    fetch<width, packs>(v.of(tile), at.values(qkv, kv).from(std::int64_t{tile} * kTileRows));
+    fetch<width, vectorized>(k.of(tile), at.keys(qkv, kv).from(std::int64_t{tile} * kTileRows));
+    fetch<width, vectorized>(v.of(tile), at.values(qkv, kv).from(std::int64_t{tile} * kTileRows));
     commit_copies();
   };
-  fetch<width, packs>(q, at.of_qkv(qkv, head).from(first));
-  fetch<width, packs>(d_out, at.of_out(dout, head).from(first));
+  fetch<width, vectorized>(q, at.of_qkv(qkv, head).from(first));
+  fetch<width, vectorized>(d_out, at.of_out(dout, head).from(first));
   fetch_keys(0);
   const QueryNumbers of_rows[2] = {
       numbers_of(at, log_sum, dots, head, first + warp_row + row_of(0)),
@@ -86,21 +87,22 @@ __global__ void __launch_bounds__(kAttentionThreads)
     }
     multiply_scores(gradient, scores, k.of(tile));
   }
-  write_rows<packs>(gradient, {scale, scale}, warp_row, at.of_qkv(dqkv, head).from(first));
+  write_rows<vectorized>(gradient, {scale, scale}, warp_row, at.of_qkv(dqkv, head).from(first));
 }
 
 /// Block: 64 keys of a kv head of a sample. dV = Pᵀ · dO and dK = scale · dSᵀ · Q, summed over the
-/// heads that share the kv head and the queries behind its keys, in order.
-template <int width, bool packs>
+/// heads that share the kv head and the queries behind its keys, in order. Over 60 lines because
+/// the fragments of dK and dV stay in registers across its loops.
+template <int width, bool vectorized>
 __global__ void __launch_bounds__(kAttentionThreads)
     key_gradient(AttentionShape shape, const __nv_bfloat16* qkv, const float* log_sum,
                  const float* dots, const __nv_bfloat16* dout, __nv_bfloat16* dqkv, float scale) {
   SharedMemory shared;
-  const auto k = take_tile<width>(shared);
-  const auto v = take_tile<width>(shared);
+  const auto k = allocate_tile<width>(shared);
+  const auto v = allocate_tile<width>(shared);
   const TwoTiles<width> q(shared);
   const TwoTiles<width> d_out(shared);
-  const auto of_columns = shared.take<QueryNumbers>(2 * kTileRows);
+  const auto of_columns = shared.allocate<QueryNumbers>(2 * kTileRows);
   const int own = static_cast<int>(blockIdx.x);
   const int kv = static_cast<int>(blockIdx.y);
   const AttentionPlaces at{shape, static_cast<int>(blockIdx.z)};
@@ -111,16 +113,16 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const auto fetch_queries = [&](int step) {
     const int head = kv * group + step / tiles;
     const std::int64_t begin = std::int64_t{own + step % tiles} * kTileRows;
-    fetch<width, packs>(q.of(step), at.of_qkv(qkv, head).from(begin));
-    fetch<width, packs>(d_out.of(step), at.of_out(dout, head).from(begin));
+    fetch<width, vectorized>(q.of(step), at.of_qkv(qkv, head).from(begin));
+    fetch<width, vectorized>(d_out.of(step), at.of_out(dout, head).from(begin));
     commit_copies();
     const int i = static_cast<int>(threadIdx.x);
     if (i < kTileRows) {
       of_columns.write(step % 2 * kTileRows + i, numbers_of(at, log_sum, dots, head, begin + i));
     }
   };
-  fetch<width, packs>(k, at.keys(qkv, kv).from(first));
-  fetch<width, packs>(v, at.values(qkv, kv).from(first));
+  fetch<width, vectorized>(k, at.keys(qkv, kv).from(first));
+  fetch<width, vectorized>(v, at.values(qkv, kv).from(first));
   fetch_queries(0);
   Rows<width> dk;
   Rows<width> dv;
@@ -157,8 +159,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
     }
     multiply_scores(dk, scores, q.of(step));
   }
-  write_rows<packs>(dk, {scale, scale}, warp_row, at.keys(dqkv, kv).from(first));
-  write_rows<packs>(dv, {1, 1}, warp_row, at.values(dqkv, kv).from(first));
+  write_rows<vectorized>(dk, {scale, scale}, warp_row, at.keys(dqkv, kv).from(first));
+  write_rows<vectorized>(dv, {1, 1}, warp_row, at.values(dqkv, kv).from(first));
 }
 
 }  // namespace
@@ -170,14 +172,14 @@ std::int64_t attention_backward_workspace(const AttentionShape& shape) {
 void attention_backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                         const Bfloat16* out, const float* log_sum, const Bfloat16* dout,
                         Bfloat16* dqkv, float* workspace) {
-  const std::int64_t tiles = parts_of(shape.sequence, kTileRows);
+  const std::int64_t tiles = ceil_div(shape.sequence, kTileRows);
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
   const std::int64_t queries = attention_backward_workspace(shape);
   with_width(shape.head_dim, [&](auto width) {
-    with_flag(aligned_rows(shape, qkv, out, dout, dqkv), [&](auto packs) {
+    with_flag(aligned_rows(shape, qkv, out, dout, dqkv), [&](auto vectorized) {
       constexpr int d = width.value;
-      constexpr bool p = packs.value;
-      launch<dot_rows<d, p>>(stream, grid_of(parts_of(queries * 32, kDotThreads)), kDotThreads, 0,
+      constexpr bool p = vectorized.value;
+      launch<dot_rows<d, p>>(stream, grid_of(ceil_div(queries * 32, kDotThreads)), kDotThreads, 0,
                              shape, on_device(out), on_device(dout), workspace);
       launch<query_gradient<d, p>>(stream, grid_of(tiles, shape.heads, shape.samples),
                                    kAttentionThreads, 6 * kTileBytes<d>, shape, on_device(qkv),

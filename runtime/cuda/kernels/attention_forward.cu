@@ -29,21 +29,21 @@ __device__ __forceinline__ void take_in(TwoRows& softmax, Scores& scores, Rows<w
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float largest = softmax.largest[half];
-    for (const Sums& sums : scores.sums) {
+    for (const Accumulator& sums : scores.sums) {
       largest = fmaxf(largest, fmaxf(sums.at[2 * half], sums.at[2 * half + 1]));
     }
     largest = largest_of_row(largest);
     const float correction = exp2f((softmax.largest[half] - largest) * power);
     softmax.largest[half] = largest;
     float sum = 0;
-    for (Sums& sums : scores.sums) {
+    for (Accumulator& sums : scores.sums) {
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
         sums.at[i] = exp2f((sums.at[i] - largest) * power);
         sum += sums.at[i];
       }
     }
     softmax.sum[half] = softmax.sum[half] * correction + sum;
-    for (Sums& sums : out.sums) {
+    for (Accumulator& sums : out.sums) {
       sums.at[2 * half] *= correction;
       sums.at[2 * half + 1] *= correction;
     }
@@ -52,12 +52,12 @@ __device__ __forceinline__ void take_in(TwoRows& softmax, Scores& scores, Rows<w
 
 /// Block: 64 queries of a head of a sample. The keys and values of the next tile are on their way
 /// while those of this one are worked on.
-template <int width, bool packs>
+template <int width, bool vectorized>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attend(AttentionShape shape, const __nv_bfloat16* qkv, __nv_bfloat16* out, float* log_sum,
-           float scale) {
+    attention_core(AttentionShape shape, const __nv_bfloat16* qkv, __nv_bfloat16* out,
+                   float* log_sum, float scale) {
   SharedMemory shared;
-  const auto q = take_tile<width>(shared);
+  const auto q = allocate_tile<width>(shared);
   const TwoTiles<width> k(shared);
   const TwoTiles<width> v(shared);
   // Blocks with many keys begin first.
@@ -68,11 +68,11 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const std::int64_t first = std::int64_t{last} * kTileRows;
   const int warp_row = warp_index() * kWarpRows;
   const auto fetch_keys = [&](int tile) {
-    fetch<width, packs>(k.of(tile), at.keys(qkv, kv).from(std::int64_t{tile} * kTileRows));
-    fetch<width, packs>(v.of(tile), at.values(qkv, kv).from(std::int64_t{tile} * kTileRows));
+    fetch<width, vectorized>(k.of(tile), at.keys(qkv, kv).from(std::int64_t{tile} * kTileRows));
+    fetch<width, vectorized>(v.of(tile), at.values(qkv, kv).from(std::int64_t{tile} * kTileRows));
     commit_copies();
   };
-  fetch<width, packs>(q, at.of_qkv(qkv, head).from(first));
+  fetch<width, vectorized>(q, at.of_qkv(qkv, head).from(first));
   fetch_keys(0);
   TwoRows softmax;
   Rows<width> sums;
@@ -101,20 +101,20 @@ __global__ void __launch_bounds__(kAttentionThreads)
       log_sum[at.query(head, position)] = softmax.largest[half] * scale + logf(sum);
     }
   }
-  write_rows<packs>(sums, factors, warp_row, at.of_out(out, head).from(first));
+  write_rows<vectorized>(sums, factors, warp_row, at.of_out(out, head).from(first));
 }
 
 }  // namespace
 
 void attention_forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                        Bfloat16* out, float* log_sum) {
-  const dim3 blocks = grid_of(parts_of(shape.sequence, kTileRows), shape.heads, shape.samples);
+  const dim3 blocks = grid_of(ceil_div(shape.sequence, kTileRows), shape.heads, shape.samples);
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
   with_width(shape.head_dim, [&](auto width) {
-    with_flag(aligned_rows(shape, qkv, out), [&](auto packs) {
-      launch<attend<width.value, packs.value>>(stream, blocks, kAttentionThreads,
-                                               5 * kTileBytes<width.value>, shape, on_device(qkv),
-                                               on_device(out), log_sum, scale);
+    with_flag(aligned_rows(shape, qkv, out), [&](auto vectorized) {
+      launch<attention_core<width.value, vectorized.value>>(
+          stream, blocks, kAttentionThreads, 5 * kTileBytes<width.value>, shape, on_device(qkv),
+          on_device(out), log_sum, scale);
     });
   });
 }

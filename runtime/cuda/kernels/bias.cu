@@ -11,50 +11,50 @@ constexpr int kBiasThreads = 256;
 constexpr std::int64_t kBiasParts = 128;
 
 std::int64_t bias_parts(std::int64_t rows) {
-  return std::min<std::int64_t>(kBiasParts, parts_of(rows, kRowsOfBlock));
+  return std::min<std::int64_t>(kBiasParts, ceil_div(rows, kRowsOfBlock));
 }
 
 /// Block x: a row; y: a part of its columns. x[row] += y[row / samples], or y[0] without samples.
-template <class T, bool packs>
+template <class T, bool vectorized>
 __global__ void add_to_rows(T* x, const T* y, std::int64_t width, int samples) {
   constexpr int n = kPack<T>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
   const std::int64_t from = samples == 0 ? 0 : row / samples * width;
-  Some<n> a = load<n, packs>(x + row * width + i, width - i);
-  const Some<n> b = load<n, packs>(y + from + i, width - i);
+  Pack<n> a = load<n, vectorized>(x + row * width + i, width - i);
+  const Pack<n> b = load<n, vectorized>(y + from + i, width - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) a.at[j] += b.at[j];
-  store<n, packs>(x + row * width + i, a, width - i);
+  store<n, vectorized>(x + row * width + i, a, width - i);
 }
 
 template <class T>
 void launch_add_to_rows(Stream stream, T* x, const T* y, std::int64_t rows, std::int64_t width,
                         int samples) {
   using D = typename OnDevice<T>::Type;
-  const unsigned threads = threads_for(parts_of(width, kPack<D>), kBiasThreads);
-  const dim3 blocks = grid_of(rows, parts_of(width, std::int64_t{threads} * kPack<D>));
-  with_flag(aligned(x, y) && width % kPack<D> == 0, [&](auto packs) {
-    launch<add_to_rows<D, packs.value>>(stream, blocks, threads, 0, on_device(x), on_device(y),
-                                        width, samples);
+  const unsigned threads = threads_for(ceil_div(width, kPack<D>), kBiasThreads);
+  const dim3 blocks = grid_of(rows, ceil_div(width, std::int64_t{threads} * kPack<D>));
+  with_flag(aligned(x, y) && width % kPack<D> == 0, [&](auto vectorized) {
+    launch<add_to_rows<D, vectorized.value>>(stream, blocks, threads, 0, on_device(x), on_device(y),
+                                             width, samples);
   });
 }
 
 /// Block x: columns; y: a part of the rows. out[y, c] = Σ of dy over the part.
-template <class T, bool packs>
+template <class T, bool vectorized>
 __global__ void sum_part(const T* dy, float* out, std::int64_t rows, std::int64_t width,
                          std::int64_t part) {
   constexpr int n = kPack<T>;
   SharedMemory shared;
-  const auto memory = shared.take<float>(kColumnsOfBlock * kRowsOfBlock * n);
+  const auto memory = shared.allocate<float>(kColumnsOfBlock * kRowsOfBlock * n);
   const std::int64_t i = (std::int64_t{blockIdx.x} * kColumnsOfBlock + threadIdx.x) * n;
   const std::int64_t begin = blockIdx.y * part;
   const std::int64_t end = begin + part < rows ? begin + part : rows;
-  Some<n> sums{};
+  Pack<n> sums{};
   if (i < width) {
     for (std::int64_t r = begin + threadIdx.y; r < end; r += kRowsOfBlock) {
-      const Some<n> d = load<n, packs>(dy + r * width + i, width - i);
+      const Pack<n> d = load<n, vectorized>(dy + r * width + i, width - i);
 #pragma unroll
       for (int j = 0; j < n; ++j) sums.at[j] += d.at[j];
     }
@@ -66,20 +66,20 @@ __global__ void sum_part(const T* dy, float* out, std::int64_t rows, std::int64_
 }
 
 /// One thread for n columns of a position. dpositions[p] += Σ over its samples of dy.
-template <class T, bool packs>
+template <class T, bool vectorized>
 __global__ void sum_samples(const T* dy, float* dpositions, std::int64_t width, int samples) {
   constexpr int n = kPack<T>;
   const std::int64_t position = blockIdx.x;
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
   float* const to = dpositions + position * width + i;
-  Some<n> sums = load<n, packs>(to, width - i);
+  Pack<n> sums = load<n, vectorized>(to, width - i);
   for (int s = 0; s < samples; ++s) {
-    const Some<n> d = load<n, packs>(dy + (position * samples + s) * width + i, width - i);
+    const Pack<n> d = load<n, vectorized>(dy + (position * samples + s) * width + i, width - i);
 #pragma unroll
     for (int j = 0; j < n; ++j) sums.at[j] += d.at[j];
   }
-  store<n, packs>(to, sums, width - i);
+  store<n, vectorized>(to, sums, width - i);
 }
 
 }  // namespace
@@ -106,12 +106,13 @@ void bias_gradient(Stream stream, const T* dy, float* dbias, float* workspace, s
   constexpr std::int64_t n = kPack<D>;
   const std::int64_t parts = bias_parts(rows);
   if (parts == 0) return;
-  const std::int64_t part = parts_of(rows, parts);
+  const std::int64_t part = ceil_div(rows, parts);
   const dim3 threads(kColumnsOfBlock, kRowsOfBlock);
   const std::size_t shared = kColumnsOfBlock * kRowsOfBlock * n * sizeof(float);
-  with_flag(aligned(dy) && width % n == 0, [&](auto packs) {
-    launch<sum_part<D, packs.value>>(stream, grid_of(parts_of(width, kColumnsOfBlock * n), parts),
-                                     threads, shared, on_device(dy), workspace, rows, width, part);
+  with_flag(aligned(dy) && width % n == 0, [&](auto vectorized) {
+    launch<sum_part<D, vectorized.value>>(
+        stream, grid_of(ceil_div(width, kColumnsOfBlock * n), parts), threads, shared,
+        on_device(dy), workspace, rows, width, part);
   });
   launch_add_parts(stream, workspace, parts, width, dbias);
 }
@@ -120,11 +121,11 @@ template <class T>
 void position_gradient(Stream stream, const T* dy, float* dpositions, std::int64_t rows,
                        int samples, std::int64_t width) {
   using D = typename OnDevice<T>::Type;
-  const unsigned threads = threads_for(parts_of(width, kPack<D>), kBiasThreads);
-  const dim3 blocks = grid_of(rows / samples, parts_of(width, std::int64_t{threads} * kPack<D>));
-  with_flag(aligned(dy, dpositions) && width % kPack<D> == 0, [&](auto packs) {
-    launch<sum_samples<D, packs.value>>(stream, blocks, threads, 0, on_device(dy), dpositions,
-                                        width, samples);
+  const unsigned threads = threads_for(ceil_div(width, kPack<D>), kBiasThreads);
+  const dim3 blocks = grid_of(rows / samples, ceil_div(width, std::int64_t{threads} * kPack<D>));
+  with_flag(aligned(dy, dpositions) && width % kPack<D> == 0, [&](auto vectorized) {
+    launch<sum_samples<D, vectorized.value>>(stream, blocks, threads, 0, on_device(dy), dpositions,
+                                             width, samples);
   });
 }
 

@@ -6,15 +6,15 @@
 
 namespace echelon::cuda {
 
-/// A block of the second step, and of sums over columns in general: 32 columns (or packs of them)
-/// beside each other, 8 rows at a time.
+/// A block of the second step, and of sums over columns in general: 32 columns (or vectorized of
+/// them) beside each other, 8 rows at a time.
 inline constexpr unsigned kColumnsOfBlock = 32;
 inline constexpr unsigned kRowsOfBlock = 8;
 
 /// The sum over the 8 rows of the block of each thread's n numbers, in order, for its first row.
 /// `memory`: 8 · 32 · n numbers.
 template <int n>
-__device__ __forceinline__ void sum_of_rows(Some<n>& sums, const Shared<float>& memory) {
+__device__ __forceinline__ void sum_of_rows(Pack<n>& sums, const Shared<float>& memory) {
   const int column = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(threadIdx.y);
   constexpr int kColumns = static_cast<int>(kColumnsOfBlock);
@@ -36,9 +36,9 @@ template <class Out>
 __global__ void add_parts(const float* workspace, std::int64_t parts, std::int64_t width,
                           Out* out) {
   SharedMemory shared;
-  const auto memory = shared.take<float>(kColumnsOfBlock * kRowsOfBlock);
+  const auto memory = shared.allocate<float>(kColumnsOfBlock * kRowsOfBlock);
   const std::int64_t column = std::int64_t{blockIdx.x} * kColumnsOfBlock + threadIdx.x;
-  Some<1> sum{};
+  Pack<1> sum{};
   if (column < width) {
     for (std::int64_t part = threadIdx.y; part < parts; part += kRowsOfBlock) {
       sum.at[0] += workspace[part * width + column];
@@ -51,7 +51,7 @@ __global__ void add_parts(const float* workspace, std::int64_t parts, std::int64
 inline void launch_add_parts(Stream stream, const float* workspace, std::int64_t parts,
                              std::int64_t width, float* out) {
   launch<add_parts<float>>(
-      stream, grid_of(parts_of(width, kColumnsOfBlock)), dim3(kColumnsOfBlock, kRowsOfBlock),
+      stream, grid_of(ceil_div(width, kColumnsOfBlock)), dim3(kColumnsOfBlock, kRowsOfBlock),
       kColumnsOfBlock * kRowsOfBlock * sizeof(float), workspace, parts, width, out);
 }
 

@@ -1,4 +1,4 @@
-// What all kernels share: numbers and groups of them, sums over warps and blocks, launches.
+// Shared by all kernels: numbers and packs of them, reductions over warps and blocks, launches.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "runtime/cuda/kernels.hpp"
+#include "runtime/cuda/kernels/kernels.hpp"
 #include "runtime/cuda/kernels/shared.cuh"
 
 namespace echelon::cuda {
@@ -36,10 +36,10 @@ const auto* on_device(const T* x) {
   return reinterpret_cast<const typename OnDevice<T>::Type*>(x);
 }
 
-__device__ __forceinline__ float widen(float x) { return x; }
-__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 template <class T>
-__device__ __forceinline__ T narrow(float x) {
+__device__ __forceinline__ T from_float(float x) {
   if constexpr (sizeof(T) == 4) {
     return x;
   } else {
@@ -47,22 +47,22 @@ __device__ __forceinline__ T narrow(float x) {
   }
 }
 
-/// How many T a thread moves at once: 16 bytes.
+/// T per 16-byte access of a thread.
 template <class T>
 inline constexpr int kPack = static_cast<int>(16 / sizeof(T));
 
 /// n numbers in registers.
 template <int n>
-struct Some {
+struct Pack {
   float at[n];
 };
 
-/// The first `left` of n numbers (all when there are more), the others are 0. With `packs`, x lies
-/// at a multiple of what n numbers take, 16 bytes at most.
-template <int n, bool packs, class T>
-__device__ __forceinline__ Some<n> load(const T* x, std::int64_t left) {
-  Some<n> some;
-  if (packs && left >= n) {
+/// The first `left` of n numbers (all when there are more), the others are 0. With `vectorized`, x
+/// lies at a multiple of what n numbers take, 16 bytes at most.
+template <int n, bool vectorized, class T>
+__device__ __forceinline__ Pack<n> load(const T* x, std::int64_t left) {
+  Pack<n> pack;
+  if (vectorized && left >= n) {
     constexpr int kBytes = static_cast<int>(n * sizeof(T));
     T values[n];
     if constexpr (kBytes % 16 == 0) {
@@ -79,21 +79,21 @@ __device__ __forceinline__ Some<n> load(const T* x, std::int64_t left) {
       std::memcpy(values, &bits, 4);
     }
 #pragma unroll
-    for (int i = 0; i < n; ++i) some.at[i] = widen(values[i]);
+    for (int i = 0; i < n; ++i) pack.at[i] = to_float(values[i]);
   } else {
 #pragma unroll
-    for (int i = 0; i < n; ++i) some.at[i] = i < left ? widen(x[i]) : 0.0F;
+    for (int i = 0; i < n; ++i) pack.at[i] = i < left ? to_float(x[i]) : 0.0F;
   }
-  return some;
+  return pack;
 }
 
-template <int n, bool packs, class T>
-__device__ __forceinline__ void store(T* x, const Some<n>& some, std::int64_t left) {
-  if (packs && left >= n) {
+template <int n, bool vectorized, class T>
+__device__ __forceinline__ void store(T* x, const Pack<n>& pack, std::int64_t left) {
+  if (vectorized && left >= n) {
     constexpr int kBytes = static_cast<int>(n * sizeof(T));
     T values[n];
 #pragma unroll
-    for (int i = 0; i < n; ++i) values[i] = narrow<T>(some.at[i]);
+    for (int i = 0; i < n; ++i) values[i] = from_float<T>(pack.at[i]);
     if constexpr (kBytes % 16 == 0) {
       for (int i = 0; i < kBytes / 16; ++i) {
         uint4 bits;
@@ -113,14 +113,14 @@ __device__ __forceinline__ void store(T* x, const Some<n>& some, std::int64_t le
   } else {
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      if (i < left) x[i] = narrow<T>(some.at[i]);
+      if (i < left) x[i] = from_float<T>(pack.at[i]);
     }
   }
 }
 
 /// The same in shared memory, where whole groups always fit and lie at multiples of 16 bytes.
 template <int n, class T>
-__device__ __forceinline__ Some<n> load(const Shared<T>& x, std::int64_t at) {
+__device__ __forceinline__ Pack<n> load(const Shared<T>& x, std::int64_t at) {
   T values[n];
   static_assert(sizeof values % 16 == 0);
   constexpr int kUnits = static_cast<int>(sizeof values / 16);
@@ -129,19 +129,19 @@ __device__ __forceinline__ Some<n> load(const Shared<T>& x, std::int64_t at) {
     const uint4 bits = x.template read_bits<uint4>(at + i * kPack<T>);
     std::memcpy(reinterpret_cast<char*>(values) + 16 * i, &bits, 16);
   }
-  Some<n> some;
+  Pack<n> pack;
 #pragma unroll
-  for (int i = 0; i < n; ++i) some.at[i] = widen(values[i]);
-  return some;
+  for (int i = 0; i < n; ++i) pack.at[i] = to_float(values[i]);
+  return pack;
 }
 
 template <int n, class T>
-__device__ __forceinline__ void store(const Shared<T>& x, std::int64_t at, const Some<n>& some) {
+__device__ __forceinline__ void store(const Shared<T>& x, std::int64_t at, const Pack<n>& pack) {
   T values[n];
   static_assert(sizeof values % 16 == 0);
   constexpr int kUnits = static_cast<int>(sizeof values / 16);
 #pragma unroll
-  for (int i = 0; i < n; ++i) values[i] = narrow<T>(some.at[i]);
+  for (int i = 0; i < n; ++i) values[i] = from_float<T>(pack.at[i]);
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
     uint4 bits;
@@ -160,14 +160,14 @@ __device__ __forceinline__ std::int64_t thread_of_grid() {
 }
 
 template <class T>
-__device__ __forceinline__ T sum_of_warp(T x) {
+__device__ __forceinline__ T warp_sum(T x) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffU, x, lanes);
   return x;
 }
 
-/// NaN is passed over.
-__device__ __forceinline__ float largest_of_warp(float x) {
+/// Ignores NaN.
+__device__ __forceinline__ float warp_max(float x) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffU, x, lanes));
@@ -175,13 +175,13 @@ __device__ __forceinline__ float largest_of_warp(float x) {
   return x;
 }
 
-/// What sums over a block of one dimension need: one number a warp, 32 at most.
-inline constexpr int kWarpsAtMost = 32;
+/// Shared floats for reductions over a one-dimensional block: one per warp, 32 at most.
+inline constexpr int kMaxWarps = 32;
 
 /// The sum over the block, in an order that depends on its size alone; the same for all threads.
 template <class T>
-__device__ __forceinline__ T sum_of_block(T x, const Shared<T>& of_warps) {
-  x = sum_of_warp(x);
+__device__ __forceinline__ T block_sum(T x, const Shared<T>& of_warps) {
+  x = warp_sum(x);
   if (lane_index() == 0) of_warps.write(warp_index(), x);
   __syncthreads();
   T sum = 0;
@@ -192,14 +192,14 @@ __device__ __forceinline__ T sum_of_block(T x, const Shared<T>& of_warps) {
 
 // ---- Launches
 
-__host__ __device__ constexpr std::int64_t parts_of(std::int64_t count, std::int64_t part) {
+__host__ __device__ constexpr std::int64_t ceil_div(std::int64_t count, std::int64_t part) {
   return (count + part - 1) / part;
 }
 
-/// Threads of a block that has `work` things to do: whole warps, `most` at most.
-constexpr unsigned threads_for(std::int64_t work, std::int64_t most) {
-  const std::int64_t whole = parts_of(work, 32) * 32;
-  return static_cast<unsigned>(whole < 32 ? 32 : whole > most ? most : whole);
+/// Threads of a block that has `work` things to do: whole warps, `max_norm` at most.
+constexpr unsigned threads_for(std::int64_t work, std::int64_t max_threads) {
+  const std::int64_t whole = ceil_div(work, 32) * 32;
+  return static_cast<unsigned>(whole < 32 ? 32 : whole > max_threads ? max_threads : whole);
 }
 
 inline dim3 grid_of(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
@@ -217,22 +217,22 @@ void with_flag(bool flag, const Run& run) {
 }
 
 /// For load_kernels(): what any launch names.
-inline std::vector<const void*>& noted_kernels() {
+inline std::vector<const void*>& all_kernels() {
   static std::vector<const void*> all;
   return all;
 }
-inline bool note_kernel(const void* kernel) {
-  noted_kernels().push_back(kernel);
+inline bool register_kernel(const void* kernel) {
+  all_kernels().push_back(kernel);
   return true;
 }
 template <auto kernel>
-inline const bool kNoted = note_kernel(reinterpret_cast<const void*>(kernel));
+inline const bool kRegistered = register_kernel(reinterpret_cast<const void*>(kernel));
 
 /// A launch that fails leaves its error for cudaGetLastError(). A grid without blocks is no launch.
 template <auto kernel, class... Arguments>
 void launch(Stream stream, dim3 grid, dim3 block, std::size_t shared_bytes,
             Arguments... arguments) {
-  [[maybe_unused]] const bool* const noted = &kNoted<kernel>;  // before main
+  [[maybe_unused]] const bool* const registered = &kRegistered<kernel>;  // before main
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
 #ifndef __CUDACC__
   emulation::name_kernel(reinterpret_cast<const void*>(kernel), __PRETTY_FUNCTION__);

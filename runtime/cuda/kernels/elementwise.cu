@@ -44,91 +44,92 @@ __device__ __forceinline__ float slope(Activation kind, float x) {
   return x;
 }
 
-template <class T, bool packs>
+template <class T, bool vectorized>
 __global__ void activate(Activation kind, const T* x, T* y, std::int64_t count) {
   constexpr int n = kPack<T>;
   const std::int64_t i = thread_of_grid() * n;
   if (i >= count) return;
-  Some<n> v = load<n, packs>(x + i, count - i);
+  Pack<n> v = load<n, vectorized>(x + i, count - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) v.at[j] = activated(kind, v.at[j]);
-  store<n, packs>(y + i, v, count - i);
+  store<n, vectorized>(y + i, v, count - i);
 }
 
-template <class T, bool packs>
-__global__ void activate_back(Activation kind, const T* x, const T* dy, T* dx, std::int64_t count) {
+template <class T, bool vectorized>
+__global__ void activate_backward(Activation kind, const T* x, const T* dy, T* dx,
+                                  std::int64_t count) {
   constexpr int n = kPack<T>;
   const std::int64_t i = thread_of_grid() * n;
   if (i >= count) return;
-  const Some<n> v = load<n, packs>(x + i, count - i);
-  Some<n> d = load<n, packs>(dy + i, count - i);
+  const Pack<n> v = load<n, vectorized>(x + i, count - i);
+  Pack<n> d = load<n, vectorized>(dy + i, count - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) d.at[j] *= slope(kind, v.at[j]);
-  store<n, packs>(dx + i, d, count - i);
+  store<n, vectorized>(dx + i, d, count - i);
 }
 
 /// Block x: a row; y: a part of its columns.
-template <class T, bool packs>
+template <class T, bool vectorized>
 __global__ void gate(Activation kind, const T* x, T* y, std::int64_t width) {
   constexpr int n = kPack<T>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
-  const Some<n> g = load<n, packs>(x + 2 * row * width + i, width - i);
-  Some<n> u = load<n, packs>(x + (2 * row + 1) * width + i, width - i);
+  const Pack<n> g = load<n, vectorized>(x + 2 * row * width + i, width - i);
+  Pack<n> u = load<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) u.at[j] *= activated(kind, g.at[j]);
-  store<n, packs>(y + row * width + i, u, width - i);
+  store<n, vectorized>(y + row * width + i, u, width - i);
 }
 
-template <class T, bool packs>
-__global__ void gate_back(Activation kind, const T* x, const T* dy, T* dx, std::int64_t width) {
+template <class T, bool vectorized>
+__global__ void gate_backward(Activation kind, const T* x, const T* dy, T* dx, std::int64_t width) {
   constexpr int n = kPack<T>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
-  Some<n> g = load<n, packs>(x + 2 * row * width + i, width - i);
-  Some<n> u = load<n, packs>(x + (2 * row + 1) * width + i, width - i);
-  const Some<n> d = load<n, packs>(dy + row * width + i, width - i);
+  Pack<n> g = load<n, vectorized>(x + 2 * row * width + i, width - i);
+  Pack<n> u = load<n, vectorized>(x + (2 * row + 1) * width + i, width - i);
+  const Pack<n> d = load<n, vectorized>(dy + row * width + i, width - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) {
     const float value = g.at[j];
     g.at[j] = d.at[j] * u.at[j] * slope(kind, value);
     u.at[j] = d.at[j] * activated(kind, value);
   }
-  store<n, packs>(dx + 2 * row * width + i, g, width - i);
-  store<n, packs>(dx + (2 * row + 1) * width + i, u, width - i);
+  store<n, vectorized>(dx + 2 * row * width + i, g, width - i);
+  store<n, vectorized>(dx + (2 * row + 1) * width + i, u, width - i);
 }
 
-template <class T, bool packs>
-__global__ void add_some(T* x, const T* y, std::int64_t count) {
+template <class T, bool vectorized>
+__global__ void add_packs(T* x, const T* y, std::int64_t count) {
   constexpr int n = kPack<T>;
   const std::int64_t i = thread_of_grid() * n;
   if (i >= count) return;
-  Some<n> a = load<n, packs>(x + i, count - i);
-  const Some<n> b = load<n, packs>(y + i, count - i);
+  Pack<n> a = load<n, vectorized>(x + i, count - i);
+  const Pack<n> b = load<n, vectorized>(y + i, count - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) a.at[j] += b.at[j];
-  store<n, packs>(x + i, a, count - i);
+  store<n, vectorized>(x + i, a, count - i);
 }
 
-template <class To, class From, bool packs>
-__global__ void cast_some(const From* from, To* to, std::int64_t count) {
+template <class To, class From, bool vectorized>
+__global__ void cast_packs(const From* from, To* to, std::int64_t count) {
   constexpr int n = 8;
   const std::int64_t i = thread_of_grid() * n;
   if (i >= count) return;
-  store<n, packs>(to + i, load<n, packs>(from + i, count - i), count - i);
+  store<n, vectorized>(to + i, load<n, vectorized>(from + i, count - i), count - i);
 }
 
 dim3 blocks_for(std::int64_t count, int each) {
-  return grid_of(parts_of(count, std::int64_t{kThreads} * each));
+  return grid_of(ceil_div(count, std::int64_t{kThreads} * each));
 }
 
 /// The blocks of a matrix whose rows are dealt out alone.
 struct RowBlocks {
   RowBlocks(std::int64_t rows, std::int64_t width, int each)
-      : threads(threads_for(parts_of(width, each), kThreads)),
-        blocks(grid_of(rows, parts_of(width, std::int64_t{threads} * each))) {}
+      : threads(threads_for(ceil_div(width, each), kThreads)),
+        blocks(grid_of(rows, ceil_div(width, std::int64_t{threads} * each))) {}
   unsigned threads;
   dim3 blocks;
 };
@@ -139,9 +140,9 @@ template <class T>
 void activation_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_t count) {
   using D = typename OnDevice<T>::Type;
   const dim3 blocks = blocks_for(count, kPack<D>);
-  with_flag(aligned(x, y), [&](auto packs) {
-    launch<activate<D, packs.value>>(stream, blocks, kThreads, 0, kind, on_device(x), on_device(y),
-                                     count);
+  with_flag(aligned(x, y), [&](auto vectorized) {
+    launch<activate<D, vectorized.value>>(stream, blocks, kThreads, 0, kind, on_device(x),
+                                          on_device(y), count);
   });
 }
 
@@ -150,9 +151,9 @@ void activation_backward(Stream stream, Activation kind, const T* x, const T* dy
                          std::int64_t count) {
   using D = typename OnDevice<T>::Type;
   const dim3 blocks = blocks_for(count, kPack<D>);
-  with_flag(aligned(x, dy, dx), [&](auto packs) {
-    launch<activate_back<D, packs.value>>(stream, blocks, kThreads, 0, kind, on_device(x),
-                                          on_device(dy), on_device(dx), count);
+  with_flag(aligned(x, dy, dx), [&](auto vectorized) {
+    launch<activate_backward<D, vectorized.value>>(stream, blocks, kThreads, 0, kind, on_device(x),
+                                                   on_device(dy), on_device(dx), count);
   });
 }
 
@@ -161,9 +162,9 @@ void gated_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_
                    std::int64_t width) {
   using D = typename OnDevice<T>::Type;
   const RowBlocks at(rows, width, kPack<D>);
-  with_flag(aligned(x, y) && width % kPack<D> == 0, [&](auto packs) {
-    launch<gate<D, packs.value>>(stream, at.blocks, at.threads, 0, kind, on_device(x), on_device(y),
-                                 width);
+  with_flag(aligned(x, y) && width % kPack<D> == 0, [&](auto vectorized) {
+    launch<gate<D, vectorized.value>>(stream, at.blocks, at.threads, 0, kind, on_device(x),
+                                      on_device(y), width);
   });
 }
 
@@ -172,9 +173,9 @@ void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* 
                     std::int64_t rows, std::int64_t width) {
   using D = typename OnDevice<T>::Type;
   const RowBlocks at(rows, width, kPack<D>);
-  with_flag(aligned(x, dy, dx) && width % kPack<D> == 0, [&](auto packs) {
-    launch<gate_back<D, packs.value>>(stream, at.blocks, at.threads, 0, kind, on_device(x),
-                                      on_device(dy), on_device(dx), width);
+  with_flag(aligned(x, dy, dx) && width % kPack<D> == 0, [&](auto vectorized) {
+    launch<gate_backward<D, vectorized.value>>(stream, at.blocks, at.threads, 0, kind, on_device(x),
+                                               on_device(dy), on_device(dx), width);
   });
 }
 
@@ -182,9 +183,9 @@ template <class T>
 void add(Stream stream, T* x, const T* y, std::int64_t count) {
   using D = typename OnDevice<T>::Type;
   const dim3 blocks = blocks_for(count, kPack<D>);
-  with_flag(aligned(x, y), [&](auto packs) {
-    launch<add_some<D, packs.value>>(stream, blocks, kThreads, 0, on_device(x), on_device(y),
-                                     count);
+  with_flag(aligned(x, y), [&](auto vectorized) {
+    launch<add_packs<D, vectorized.value>>(stream, blocks, kThreads, 0, on_device(x), on_device(y),
+                                           count);
   });
 }
 
@@ -193,9 +194,9 @@ void cast(Stream stream, const From* from, To* to, std::int64_t count) {
   using D = typename OnDevice<To>::Type;
   using F = typename OnDevice<From>::Type;
   const dim3 blocks = blocks_for(count, 8);
-  with_flag(aligned(from, to), [&](auto packs) {
-    launch<cast_some<D, F, packs.value>>(stream, blocks, kThreads, 0, on_device(from),
-                                         on_device(to), count);
+  with_flag(aligned(from, to), [&](auto vectorized) {
+    launch<cast_packs<D, F, vectorized.value>>(stream, blocks, kThreads, 0, on_device(from),
+                                               on_device(to), count);
   });
 }
 

@@ -6,17 +6,17 @@ namespace {
 constexpr int kEmbeddingThreads = 256;
 
 /// Block x: a row; y: a part of its columns.
-template <class T, bool packs>
-__global__ void look_up(const std::int32_t* tokens, const T* weight, T* y, std::int64_t width,
-                        std::int64_t first, std::int64_t count) {
+template <class T, bool vectorized>
+__global__ void embed(const std::int32_t* tokens, const T* weight, T* y, std::int64_t width,
+                      std::int64_t first, std::int64_t count) {
   constexpr int n = kPack<T>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   if (i >= width) return;
   const std::int64_t token = tokens[row] - first;
-  Some<n> v{};
-  if (token >= 0 && token < count) v = load<n, packs>(weight + token * width + i, width - i);
-  store<n, packs>(y + row * width + i, v, width - i);
+  Pack<n> v{};
+  if (token >= 0 && token < count) v = load<n, vectorized>(weight + token * width + i, width - i);
+  store<n, vectorized>(y + row * width + i, v, width - i);
 }
 
 __global__ void clear(std::int32_t* x, std::int64_t count) {
@@ -25,8 +25,8 @@ __global__ void clear(std::int32_t* x, std::int64_t count) {
 }
 
 /// Warp: a row. next[row]: the next row with the same token, or −1; preceded[next[row]] = 1.
-__global__ void link_rows(const std::int32_t* tokens, std::int32_t* next, std::int32_t* preceded,
-                          std::int64_t rows) {
+__global__ void chain_equal_tokens(const std::int32_t* tokens, std::int32_t* next,
+                                   std::int32_t* preceded, std::int64_t rows) {
   const std::int64_t row = thread_of_grid() / 32;
   if (row >= rows) return;
   const std::int32_t token = tokens[row];
@@ -43,7 +43,7 @@ __global__ void link_rows(const std::int32_t* tokens, std::int32_t* next, std::i
 
 /// Block x: the first row with its token; y: a part of the columns. Adds up all rows with the
 /// token, in their order, and then to the gradient.
-template <class T, bool packs>
+template <class T, bool vectorized>
 __global__ void add_chain(const std::int32_t* tokens, const T* dy, float* dweight,
                           const std::int32_t* next, const std::int32_t* preceded,
                           std::int64_t width, std::int64_t first, std::int64_t count) {
@@ -51,19 +51,19 @@ __global__ void add_chain(const std::int32_t* tokens, const T* dy, float* dweigh
   const std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * n;
   const std::int64_t token = tokens[blockIdx.x] - first;
   if (i >= width || token < 0 || token >= count || preceded[blockIdx.x] != 0) return;
-  Some<n> sums{};
+  Pack<n> sums{};
   for (std::int64_t row = blockIdx.x; row >= 0;) {
     const std::int64_t following = next[row];  // asked for before the row is waited for
-    const Some<n> d = load<n, packs>(dy + row * width + i, width - i);
+    const Pack<n> d = load<n, vectorized>(dy + row * width + i, width - i);
 #pragma unroll
     for (int j = 0; j < n; ++j) sums.at[j] += d.at[j];
     row = following;
   }
   float* const to = dweight + token * width + i;
-  Some<n> sum = load<n, packs>(to, width - i);
+  Pack<n> sum = load<n, vectorized>(to, width - i);
 #pragma unroll
   for (int j = 0; j < n; ++j) sum.at[j] += sums.at[j];
-  store<n, packs>(to, sum, width - i);
+  store<n, vectorized>(to, sum, width - i);
 }
 
 }  // namespace
@@ -74,10 +74,11 @@ void embedding_forward(Stream stream, const std::int32_t* tokens, const T* weigh
                        std::int64_t count) {
   using D = typename OnDevice<T>::Type;
   constexpr std::int64_t n = kPack<D>;
-  const unsigned threads = threads_for(parts_of(width, n), kEmbeddingThreads);
-  with_flag(aligned(weight, y) && width % n == 0, [&](auto packs) {
-    launch<look_up<D, packs.value>>(stream, grid_of(rows, parts_of(width, threads * n)), threads, 0,
-                                    tokens, on_device(weight), on_device(y), width, first, count);
+  const unsigned threads = threads_for(ceil_div(width, n), kEmbeddingThreads);
+  with_flag(aligned(weight, y) && width % n == 0, [&](auto vectorized) {
+    launch<embed<D, vectorized.value>>(stream, grid_of(rows, ceil_div(width, threads * n)), threads,
+                                       0, tokens, on_device(weight), on_device(y), width, first,
+                                       count);
   });
 }
 
@@ -91,15 +92,15 @@ void embedding_backward(Stream stream, const std::int32_t* tokens, const T* dy, 
   constexpr std::int64_t n = kPack<D>;
   std::int32_t* const next = workspace;
   std::int32_t* const preceded = workspace + rows;
-  launch<clear>(stream, grid_of(parts_of(rows, kEmbeddingThreads)), kEmbeddingThreads, 0, preceded,
+  launch<clear>(stream, grid_of(ceil_div(rows, kEmbeddingThreads)), kEmbeddingThreads, 0, preceded,
                 rows);
-  launch<link_rows>(stream, grid_of(parts_of(rows * 32, kEmbeddingThreads)), kEmbeddingThreads, 0,
-                    tokens, next, preceded, rows);
-  const unsigned threads = threads_for(parts_of(width, n), kEmbeddingThreads);
-  with_flag(aligned(dy, dweight) && width % n == 0, [&](auto packs) {
-    launch<add_chain<D, packs.value>>(stream, grid_of(rows, parts_of(width, threads * n)), threads,
-                                      0, tokens, on_device(dy), dweight, next, preceded, width,
-                                      first, count);
+  launch<chain_equal_tokens>(stream, grid_of(ceil_div(rows * 32, kEmbeddingThreads)),
+                             kEmbeddingThreads, 0, tokens, next, preceded, rows);
+  const unsigned threads = threads_for(ceil_div(width, n), kEmbeddingThreads);
+  with_flag(aligned(dy, dweight) && width % n == 0, [&](auto vectorized) {
+    launch<add_chain<D, vectorized.value>>(stream, grid_of(rows, ceil_div(width, threads * n)),
+                                           threads, 0, tokens, on_device(dy), dweight, next,
+                                           preceded, width, first, count);
   });
 }
 

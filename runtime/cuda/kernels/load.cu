@@ -3,7 +3,7 @@
 namespace echelon::cuda {
 
 void load_kernels() {
-  for (const void* kernel : noted_kernels()) {
+  for (const void* kernel : all_kernels()) {
     cudaFuncAttributes attributes{};
     cudaFuncGetAttributes(&attributes, kernel);
   }

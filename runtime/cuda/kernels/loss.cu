@@ -31,8 +31,8 @@ struct Softmax {
 };
 
 /// NaN is passed over: its exponential is NaN.
-__device__ float largest_of_block(float x, const Shared<float>& of_warps) {
-  x = largest_of_warp(x);
+__device__ float block_max(float x, const Shared<float>& of_warps) {
+  x = warp_max(x);
   if (lane_index() == 0) of_warps.write(warp_index(), x);
   __syncthreads();
   float largest = kNoLogit;
@@ -44,18 +44,18 @@ __device__ float largest_of_block(float x, const Shared<float>& of_warps) {
 }
 
 /// Block: a row. The logits are read once.
-template <class T, bool packs>
+template <class T, bool vectorized>
 __global__ void row_partials(const T* logits, const std::int32_t* targets, float* max, float* sums,
                              std::int64_t columns, std::int64_t valid, std::int64_t first) {
   constexpr int n = kPack<T>;
   SharedMemory shared;
-  const auto of_warps = shared.take<float>(kWarpsAtMost);
+  const auto of_warps = shared.allocate<float>(kMaxWarps);
   const std::int64_t row = blockIdx.x;
   logits += row * columns;
   Softmax softmax;
   const std::int64_t step = std::int64_t{blockDim.x} * n;
   for (std::int64_t i = std::int64_t{threadIdx.x} * n; i < valid; i += step) {
-    const Some<n> v = load<n, packs>(logits + i, valid - i);
+    const Pack<n> v = load<n, vectorized>(logits + i, valid - i);
     float largest = kNoLogit;
 #pragma unroll
     for (int j = 0; j < n; ++j) {
@@ -67,14 +67,14 @@ __global__ void row_partials(const T* logits, const std::int32_t* targets, float
       if (j < valid - i) softmax.take_in(v.at[j]);
     }
   }
-  const float largest = largest_of_block(softmax.largest, of_warps);
+  const float largest = block_max(softmax.largest, of_warps);
   softmax.raise(largest);
-  const float sum = sum_of_block(softmax.sum, of_warps);
+  const float sum = block_sum(softmax.sum, of_warps);
   if (threadIdx.x != 0) return;
   const std::int64_t target = targets[row] - first;
   max[row] = largest;
   sums[2 * row] = sum;
-  sums[2 * row + 1] = target >= 0 && target < valid ? widen(logits[target]) : 0.0F;
+  sums[2 * row + 1] = target >= 0 && target < valid ? to_float(logits[target]) : 0.0F;
 }
 
 /// Thread: a row. A part without logits, or with none but minus infinity, has no sum to rescale.
@@ -88,18 +88,18 @@ __global__ void rescale_rows(const float* part_max, const float* max, float* sum
 /// Block: all there is. total += Σ over rows of log(sum) + max − the target's logit.
 __global__ void sum_losses(const float* max, const float* sums, double* total, std::int64_t rows) {
   SharedMemory shared;
-  const auto of_warps = shared.take<double>(kWarpsAtMost);
+  const auto of_warps = shared.allocate<double>(kMaxWarps);
   double loss = 0;
   for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) {
     loss += log(static_cast<double>(sums[2 * row])) + static_cast<double>(max[row]) -
             static_cast<double>(sums[2 * row + 1]);
   }
-  loss = sum_of_block(loss, of_warps);
+  loss = block_sum(loss, of_warps);
   if (threadIdx.x == 0) *total += loss;
 }
 
 /// Block: a row, in place. One read and one write of the logits.
-template <class T, bool packs>
+template <class T, bool vectorized>
 __global__ void row_gradient(T* logits, const std::int32_t* targets, const float* max,
                              const float* sums, std::int64_t columns, std::int64_t valid,
                              std::int64_t first, float scale) {
@@ -111,13 +111,13 @@ __global__ void row_gradient(T* logits, const std::int32_t* targets, const float
   const std::int64_t target = targets[row] - first;
   const std::int64_t step = std::int64_t{blockDim.x} * n;
   for (std::int64_t i = std::int64_t{threadIdx.x} * n; i < columns; i += step) {
-    Some<n> v = load<n, packs>(logits + i, columns - i);
+    Pack<n> v = load<n, vectorized>(logits + i, columns - i);
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       const float p = exp_less(v.at[j], largest) * factor;
       v.at[j] = i + j >= valid ? 0.0F : i + j == target ? p - scale : p;
     }
-    store<n, packs>(logits + i, v, columns - i);
+    store<n, vectorized>(logits + i, v, columns - i);
   }
 }
 
@@ -129,23 +129,23 @@ void logits_partials(Stream stream, const T* logits, const std::int32_t* targets
                      std::int64_t first) {
   using D = typename OnDevice<T>::Type;
   constexpr std::int64_t n = kPack<D>;
-  with_flag(aligned(logits) && columns % n == 0, [&](auto packs) {
-    launch<row_partials<D, packs.value>>(
-        stream, grid_of(rows), threads_for(parts_of(valid, n), kLossThreads),
-        kWarpsAtMost * sizeof(float), on_device(logits), targets, max, sums, columns, valid, first);
+  with_flag(aligned(logits) && columns % n == 0, [&](auto vectorized) {
+    launch<row_partials<D, vectorized.value>>(
+        stream, grid_of(rows), threads_for(ceil_div(valid, n), kLossThreads),
+        kMaxWarps * sizeof(float), on_device(logits), targets, max, sums, columns, valid, first);
   });
 }
 
 void rescale_sums(Stream stream, const float* part_max, const float* max, float* sums,
                   std::int64_t rows) {
-  launch<rescale_rows>(stream, grid_of(parts_of(rows, kScaleThreads)), kScaleThreads, 0, part_max,
+  launch<rescale_rows>(stream, grid_of(ceil_div(rows, kScaleThreads)), kScaleThreads, 0, part_max,
                        max, sums, rows);
 }
 
 void add_losses(Stream stream, const float* max, const float* sums, double* total,
                 std::int64_t rows) {
   launch<sum_losses>(stream, grid_of(1), threads_for(rows, kLossThreads),
-                     kWarpsAtMost * sizeof(double), max, sums, total, rows);
+                     kMaxWarps * sizeof(double), max, sums, total, rows);
 }
 
 template <class T>
@@ -154,9 +154,9 @@ void logits_gradient(Stream stream, T* logits, const std::int32_t* targets, cons
                      std::int64_t first, double scale) {
   using D = typename OnDevice<T>::Type;
   constexpr std::int64_t n = kPack<D>;
-  with_flag(aligned(logits) && columns % n == 0, [&](auto packs) {
-    launch<row_gradient<D, packs.value>>(
-        stream, grid_of(rows), threads_for(parts_of(columns, n), kLossThreads), 0,
+  with_flag(aligned(logits) && columns % n == 0, [&](auto vectorized) {
+    launch<row_gradient<D, vectorized.value>>(
+        stream, grid_of(rows), threads_for(ceil_div(columns, n), kLossThreads), 0,
         on_device(logits), targets, max, sums, columns, valid, first, static_cast<float>(scale));
   });
 }

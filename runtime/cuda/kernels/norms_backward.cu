@@ -17,36 +17,36 @@ constexpr std::int64_t kNormParts = 264;
 std::int64_t norm_parts(std::int64_t rows) { return std::min(rows, kNormParts); }
 
 /// This block's sums of columns: each thread's own ones, in shared memory while they fit.
-template <bool packs, bool in_shared>
+template <bool vectorized, bool in_shared>
 class ColumnSums {
  public:
   __device__ ColumnSums(const Shared<float>& memory, float* global, std::int64_t width)
       : memory_(memory), global_(global), width_(width) {}
   template <int n>
-  __device__ void set(std::int64_t i, const Some<n>& values) const {
+  __device__ void set(std::int64_t i, const Pack<n>& values) const {
     if constexpr (in_shared) {
       store(memory_, i, values);
     } else {
-      store<n, packs>(global_ + i, values, width_ - i);
+      store<n, vectorized>(global_ + i, values, width_ - i);
     }
   }
   template <int n>
-  __device__ void add(std::int64_t i, const Some<n>& values) const {
-    Some<n> sums = at<n>(i);
+  __device__ void add(std::int64_t i, const Pack<n>& values) const {
+    Pack<n> sums = at<n>(i);
 #pragma unroll
     for (int j = 0; j < n; ++j) sums.at[j] += values.at[j];
     set(i, sums);
   }
   template <int n>
   __device__ void finish(std::int64_t i) const {
-    if constexpr (in_shared) store<n, packs>(global_ + i, at<n>(i), width_ - i);
+    if constexpr (in_shared) store<n, vectorized>(global_ + i, at<n>(i), width_ - i);
   }
 
  private:
   template <int n>
-  __device__ Some<n> at(std::int64_t i) const {
+  __device__ Pack<n> at(std::int64_t i) const {
     if constexpr (in_shared) return load<n>(memory_, i);
-    return load<n, packs>(global_ + i, width_ - i);
+    return load<n, vectorized>(global_ + i, width_ - i);
   }
   Shared<float> memory_;
   float* global_;
@@ -56,23 +56,23 @@ class ColumnSums {
 /// With x̂ = (x − mean)·rstd and g = dy·weight: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)), without
 /// mean(g) for the RMS norm; this block's part of dweight = Σ dy·x̂ and dbias = Σ dy.
 /// `parts`: [blocks, width] of dweight, then the same of dbias.
-template <class T, bool centred, bool packs, bool in_shared>
+template <class T, bool centred, bool vectorized, bool in_shared>
 __global__ void norm_rows_back(const T* dy, const T* x, const T* weight, const float* means,
                                const float* rstds, const T* gradient, T* dx, float* parts,
                                std::int64_t rows, std::int64_t width) {
   constexpr int n = kPack<T>;
   SharedMemory shared;
-  const auto of_warps = shared.take<float>(kWarpsAtMost);
+  const auto of_warps = shared.allocate<float>(kMaxWarps);
   float* const part = parts + blockIdx.x * width;
-  const std::int64_t room = in_shared ? parts_of(width, n) * n : 0;
-  const ColumnSums<packs, in_shared> weights(shared.take<float>(room), part, width);
-  const ColumnSums<packs, in_shared> biases(shared.take<float>(centred ? room : 0),
-                                            part + gridDim.x * width, width);
+  const std::int64_t floats = in_shared ? ceil_div(width, n) * n : 0;
+  const ColumnSums<vectorized, in_shared> weights(shared.allocate<float>(floats), part, width);
+  const ColumnSums<vectorized, in_shared> biases(shared.allocate<float>(centred ? floats : 0),
+                                                 part + gridDim.x * width, width);
   const std::int64_t first = std::int64_t{threadIdx.x} * n;
   const std::int64_t step = std::int64_t{blockDim.x} * n;
   for (std::int64_t i = first; i < width; i += step) {
-    weights.set(i, Some<n>{});
-    if constexpr (centred) biases.set(i, Some<n>{});
+    weights.set(i, Pack<n>{});
+    if constexpr (centred) biases.set(i, Pack<n>{});
   }
   const auto count = static_cast<float>(width);
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -81,10 +81,10 @@ __global__ void norm_rows_back(const T* dy, const T* x, const T* weight, const f
     float total = 0;
     float dot = 0;
     for (std::int64_t i = first; i < width; i += step) {
-      const Some<n> d = load<n, packs>(dy + row * width + i, width - i);
-      const Some<n> v = load<n, packs>(x + row * width + i, width - i);
-      const Some<n> w = load<n, packs>(weight + i, width - i);
-      Some<n> slopes;
+      const Pack<n> d = load<n, vectorized>(dy + row * width + i, width - i);
+      const Pack<n> v = load<n, vectorized>(x + row * width + i, width - i);
+      const Pack<n> w = load<n, vectorized>(weight + i, width - i);
+      Pack<n> slopes;
 #pragma unroll
       for (int j = 0; j < n; ++j) {
         const float hat = (v.at[j] - mean) * rstd;
@@ -96,20 +96,20 @@ __global__ void norm_rows_back(const T* dy, const T* x, const T* weight, const f
       weights.add(i, slopes);
       if constexpr (centred) biases.add(i, d);
     }
-    const float mean_g = centred ? sum_of_block(total, of_warps) / count : 0.0F;
-    const float mean_dot = sum_of_block(dot, of_warps) / count;
+    const float mean_g = centred ? block_sum(total, of_warps) / count : 0.0F;
+    const float mean_dot = block_sum(dot, of_warps) / count;
     for (std::int64_t i = first; i < width; i += step) {
-      Some<n> d = load<n, packs>(dy + row * width + i, width - i);
-      const Some<n> v = load<n, packs>(x + row * width + i, width - i);
-      const Some<n> w = load<n, packs>(weight + i, width - i);
-      Some<n> round{};
-      if (gradient != nullptr) round = load<n, packs>(gradient + row * width + i, width - i);
+      Pack<n> d = load<n, vectorized>(dy + row * width + i, width - i);
+      const Pack<n> v = load<n, vectorized>(x + row * width + i, width - i);
+      const Pack<n> w = load<n, vectorized>(weight + i, width - i);
+      Pack<n> round{};
+      if (gradient != nullptr) round = load<n, vectorized>(gradient + row * width + i, width - i);
 #pragma unroll
       for (int j = 0; j < n; ++j) {
         const float hat = (v.at[j] - mean) * rstd;
         d.at[j] = (d.at[j] * w.at[j] - mean_g - hat * mean_dot) * rstd + round.at[j];
       }
-      store<n, packs>(dx + row * width + i, d, width - i);
+      store<n, vectorized>(dx + row * width + i, d, width - i);
     }
   }
   for (std::int64_t i = first; i < width; i += step) {
@@ -127,17 +127,18 @@ void norm_backward(Stream stream, const T* dy, const T* x, const T* weight, cons
   const std::int64_t parts = norm_parts(rows);
   if (parts == 0) return;
   const std::size_t sums =
-      static_cast<std::size_t>(parts_of(width, n) * n) * sizeof(float) * (centred ? 2 : 1);
+      static_cast<std::size_t>(ceil_div(width, n) * n) * sizeof(float) * (centred ? 2 : 1);
   const bool fits = sums <= kNormBackSharedBytes;
-  const std::size_t shared = kWarpsAtMost * sizeof(float) + (fits ? sums : 0);
-  with_flag(aligned(dy, x, weight, gradient, dx, workspace) && width % n == 0, [&](auto packs) {
-    with_flag(fits, [&](auto in_shared) {
-      launch<norm_rows_back<D, centred, packs.value, in_shared.value>>(
-          stream, grid_of(parts), threads_for(parts_of(width, n), kNormBackThreads), shared,
-          on_device(dy), on_device(x), on_device(weight), mean, rstd, on_device(gradient),
-          on_device(dx), workspace, rows, width);
-    });
-  });
+  const std::size_t shared = kMaxWarps * sizeof(float) + (fits ? sums : 0);
+  with_flag(aligned(dy, x, weight, gradient, dx, workspace) && width % n == 0,
+            [&](auto vectorized) {
+              with_flag(fits, [&](auto in_shared) {
+                launch<norm_rows_back<D, centred, vectorized.value, in_shared.value>>(
+                    stream, grid_of(parts), threads_for(ceil_div(width, n), kNormBackThreads),
+                    shared, on_device(dy), on_device(x), on_device(weight), mean, rstd,
+                    on_device(gradient), on_device(dx), workspace, rows, width);
+              });
+            });
   launch_add_parts(stream, workspace, parts, width, dweight);
   if (centred) launch_add_parts(stream, workspace + parts * width, parts, width, dbias);
 }

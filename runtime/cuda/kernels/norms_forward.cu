@@ -13,13 +13,13 @@ class Row {
  public:
   __device__ Row(const Shared<T>& memory, const T* source) : memory_(memory), source_(source) {}
   template <int n>
-  __device__ void keep(std::int64_t i, const Some<n>& v) const {
+  __device__ void keep(std::int64_t i, const Pack<n>& v) const {
     if constexpr (kept) store(memory_, i, v);
   }
-  template <int n, bool packs>
-  __device__ Some<n> again(std::int64_t i, std::int64_t left) const {
+  template <int n, bool vectorized>
+  __device__ Pack<n> second_read(std::int64_t i, std::int64_t left) const {
     if constexpr (kept) return load<n>(memory_, i);
-    return load<n, packs>(source_ + i, left);
+    return load<n, vectorized>(source_ + i, left);
   }
 
  private:
@@ -30,13 +30,13 @@ class Row {
 /// Block: a row, which is read once when it is `kept` in shared memory.
 /// y = (x − mean)·rstd·weight (+ bias); without `centred` the mean is 0 and there is no bias.
 /// `x_bias`, `residual` and `sum` are those of SumBefore.
-template <class T, bool centred, bool packs, bool kept>
+template <class T, bool centred, bool vectorized, bool kept>
 __global__ void norm_row(const T* x, const T* x_bias, const T* residual, T* sum, const T* weight,
                          const T* bias, T* y, float* mean_out, float* rstd_out, std::int64_t width,
                          float eps) {
   constexpr int n = kPack<T>;
   SharedMemory shared;
-  const auto of_warps = shared.take<float>(kWarpsAtMost);
+  const auto of_warps = shared.allocate<float>(kMaxWarps);
   const std::int64_t first = std::int64_t{threadIdx.x} * n;
   const std::int64_t step = std::int64_t{blockDim.x} * n;
   const std::int64_t row = blockIdx.x;
@@ -45,46 +45,46 @@ __global__ void norm_row(const T* x, const T* x_bias, const T* residual, T* sum,
     residual += row * width;
     sum += row * width;
   }
-  const Row<T, kept> kept_row(shared.take<T>(kept ? parts_of(width, n) * n : 0),
+  const Row<T, kept> kept_row(shared.allocate<T>(kept ? ceil_div(width, n) * n : 0),
                               residual != nullptr ? sum : x);
   float total = 0;
   for (std::int64_t i = first; i < width; i += step) {
-    Some<n> v = load<n, packs>(x + i, width - i);
+    Pack<n> v = load<n, vectorized>(x + i, width - i);
     if (residual != nullptr) {
-      const Some<n> r = load<n, packs>(residual + i, width - i);
+      const Pack<n> r = load<n, vectorized>(residual + i, width - i);
       if (x_bias != nullptr) {
-        const Some<n> b = load<n, packs>(x_bias + i, width - i);
+        const Pack<n> b = load<n, vectorized>(x_bias + i, width - i);
 #pragma unroll
-        for (int j = 0; j < n; ++j) v.at[j] = widen(narrow<T>(v.at[j] + b.at[j]));
+        for (int j = 0; j < n; ++j) v.at[j] = to_float(from_float<T>(v.at[j] + b.at[j]));
       }
 #pragma unroll
-      for (int j = 0; j < n; ++j) v.at[j] = widen(narrow<T>(v.at[j] + r.at[j]));
-      store<n, packs>(sum + i, v, width - i);
+      for (int j = 0; j < n; ++j) v.at[j] = to_float(from_float<T>(v.at[j] + r.at[j]));
+      store<n, vectorized>(sum + i, v, width - i);
     }
     kept_row.keep(i, v);
 #pragma unroll
     for (int j = 0; j < n; ++j) total += v.at[j];
   }
   const auto count = static_cast<float>(width);
-  const float mean = centred ? sum_of_block(total, of_warps) / count : 0.0F;
+  const float mean = centred ? block_sum(total, of_warps) / count : 0.0F;
   float squares = 0;
   for (std::int64_t i = first; i < width; i += step) {
-    const Some<n> v = kept_row.template again<n, packs>(i, width - i);
+    const Pack<n> v = kept_row.template second_read<n, vectorized>(i, width - i);
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       const float a = v.at[j] - mean;
       if (j < width - i) squares += a * a;
     }
   }
-  const float rstd = 1 / sqrtf(sum_of_block(squares, of_warps) / count + eps);
+  const float rstd = 1 / sqrtf(block_sum(squares, of_warps) / count + eps);
   for (std::int64_t i = first; i < width; i += step) {
-    Some<n> v = kept_row.template again<n, packs>(i, width - i);
-    const Some<n> w = load<n, packs>(weight + i, width - i);
-    Some<n> b{};
-    if constexpr (centred) b = load<n, packs>(bias + i, width - i);
+    Pack<n> v = kept_row.template second_read<n, vectorized>(i, width - i);
+    const Pack<n> w = load<n, vectorized>(weight + i, width - i);
+    Pack<n> b{};
+    if constexpr (centred) b = load<n, vectorized>(bias + i, width - i);
 #pragma unroll
     for (int j = 0; j < n; ++j) v.at[j] = (v.at[j] - mean) * rstd * w.at[j] + b.at[j];
-    store<n, packs>(y + row * width + i, v, width - i);
+    store<n, vectorized>(y + row * width + i, v, width - i);
   }
   if (threadIdx.x != 0) return;
   if constexpr (centred) mean_out[row] = mean;
@@ -97,15 +97,15 @@ void norm_forward(Stream stream, const T* x, const SumBefore<T>& before, const T
                   std::int64_t width, double eps) {
   using D = typename OnDevice<T>::Type;
   constexpr std::int64_t n = kPack<D>;
-  const auto row_bytes = static_cast<std::size_t>(parts_of(width, n) * n) * sizeof(D);
+  const auto row_bytes = static_cast<std::size_t>(ceil_div(width, n) * n) * sizeof(D);
   const bool kept = row_bytes <= kNormSharedBytes;
-  const std::size_t shared = kWarpsAtMost * sizeof(float) + (kept ? row_bytes : 0);
+  const std::size_t shared = kMaxWarps * sizeof(float) + (kept ? row_bytes : 0);
   const bool all_aligned =
       aligned(x, before.bias, before.residual, before.sum, weight, bias, y) && width % n == 0;
-  with_flag(all_aligned, [&](auto packs) {
+  with_flag(all_aligned, [&](auto vectorized) {
     with_flag(kept, [&](auto keeps) {
-      launch<norm_row<D, centred, packs.value, keeps.value>>(
-          stream, grid_of(rows), threads_for(parts_of(width, n), kNormThreads), shared,
+      launch<norm_row<D, centred, vectorized.value, keeps.value>>(
+          stream, grid_of(rows), threads_for(ceil_div(width, n), kNormThreads), shared,
           on_device(x), on_device(before.bias), on_device(before.residual), on_device(before.sum),
           on_device(weight), on_device(bias), on_device(y), mean, rstd, width,
           static_cast<float>(eps));

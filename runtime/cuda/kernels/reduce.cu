@@ -10,8 +10,8 @@ constexpr int kReduceThreads = 256;
 
 /// Where the members' parts begin, and where the result goes.
 struct Parts {
-  const void* in[kMembersAtMost];
-  void* out[kMembersAtMost];
+  const void* in[kMaxMembers];
+  void* out[kMaxMembers];
   int ins = 0;
   int outs = 0;
 };
@@ -33,7 +33,7 @@ struct SumOf<std::int32_t> {
 template <class W, class T>
 __device__ __forceinline__ W taken(T x) {
   if constexpr (sizeof(T) == 2) {
-    return widen(x);
+    return to_float(x);
   } else {
     return static_cast<W>(x);
   }
@@ -41,7 +41,7 @@ __device__ __forceinline__ W taken(T x) {
 template <class T, class W>
 __device__ __forceinline__ T given(W x) {
   if constexpr (sizeof(T) == 2) {
-    return narrow<T>(x);
+    return from_float<T>(x);
   } else {
     return static_cast<T>(x);
   }
@@ -60,9 +60,9 @@ __device__ __forceinline__ W joined(W a, W b) {
 }
 
 /// 16 bytes of one member, or the `left` elements that are left.
-template <class T, int n, bool packs>
-__device__ __forceinline__ void take(const T* x, std::int64_t left, T (&values)[n]) {
-  if (packs && left >= n) {
+template <class T, int n, bool vectorized>
+__device__ __forceinline__ void read_values(const T* x, std::int64_t left, T (&values)[n]) {
+  if (vectorized && left >= n) {
     const uint4 bits = load_bits<uint4>(x);
     std::memcpy(values, &bits, 16);
     return;
@@ -73,9 +73,9 @@ __device__ __forceinline__ void take(const T* x, std::int64_t left, T (&values)[
   }
 }
 
-template <class T, int n, bool packs>
-__device__ __forceinline__ void put(T* x, std::int64_t left, const T (&values)[n]) {
-  if (packs && left >= n) {
+template <class T, int n, bool vectorized>
+__device__ __forceinline__ void write_values(T* x, std::int64_t left, const T (&values)[n]) {
+  if (vectorized && left >= n) {
     uint4 bits;
     std::memcpy(&bits, values, 16);
     return store_bits(x, bits);
@@ -87,7 +87,7 @@ __device__ __forceinline__ void put(T* x, std::int64_t left, const T (&values)[n
 }
 
 /// What a thread writes it has read before, from everybody: outs may be ins.
-template <class T, bool largest, bool packs>
+template <class T, bool largest, bool vectorized>
 __global__ void reduce_parts(Parts parts, std::int64_t count) {
   using W = typename SumOf<T>::Type;
   constexpr int n = kPack<T>;
@@ -95,39 +95,39 @@ __global__ void reduce_parts(Parts parts, std::int64_t count) {
   if (at >= count) return;
   T values[n] = {};
   W sum[n];
-  take<T, n, packs>(static_cast<const T*>(parts.in[0]) + at, count - at, values);
+  read_values<T, n, vectorized>(static_cast<const T*>(parts.in[0]) + at, count - at, values);
 #pragma unroll
   for (int i = 0; i < n; ++i) sum[i] = taken<W>(values[i]);
 #pragma unroll 4
   for (int member = 1; member < parts.ins; ++member) {
-    take<T, n, packs>(static_cast<const T*>(parts.in[member]) + at, count - at, values);
+    read_values<T, n, vectorized>(static_cast<const T*>(parts.in[member]) + at, count - at, values);
 #pragma unroll
     for (int i = 0; i < n; ++i) sum[i] = joined<T, largest>(sum[i], taken<W>(values[i]));
   }
 #pragma unroll
   for (int i = 0; i < n; ++i) values[i] = given<T>(sum[i]);
   for (int k = 0; k < parts.outs; ++k) {
-    put<T, n, packs>(static_cast<T*>(parts.out[k]) + at, count - at, values);
+    write_values<T, n, vectorized>(static_cast<T*>(parts.out[k]) + at, count - at, values);
   }
 }
 
-template <bool packs>
+template <bool vectorized>
 __global__ void copy_part(Parts parts, std::int64_t bytes) {
   constexpr int n = 16;
   const std::int64_t at = thread_of_grid() * n;
   if (at >= bytes) return;
   unsigned char values[n] = {};
-  take<unsigned char, n, packs>(static_cast<const unsigned char*>(parts.in[0]) + at, bytes - at,
-                                values);
+  read_values<unsigned char, n, vectorized>(static_cast<const unsigned char*>(parts.in[0]) + at,
+                                            bytes - at, values);
   for (int k = 0; k < parts.outs; ++k) {
-    put<unsigned char, n, packs>(static_cast<unsigned char*>(parts.out[k]) + at, bytes - at,
-                                 values);
+    write_values<unsigned char, n, vectorized>(static_cast<unsigned char*>(parts.out[k]) + at,
+                                               bytes - at, values);
   }
 }
 
 Parts parts_at(std::span<const void* const> in, std::int64_t in_bytes, std::span<void* const> out,
                std::int64_t out_bytes) {
-  EXPECTS(!in.empty() && in.size() <= kMembersAtMost && out.size() <= kMembersAtMost,
+  EXPECTS(!in.empty() && in.size() <= kMaxMembers && out.size() <= kMaxMembers,
           "a reduction has members, as many as fit a launch");
   Parts parts{};
   for (const void* each : in) {
@@ -146,10 +146,10 @@ bool all_aligned(const Parts& parts) {
 
 template <class T>
 void reduce_as(Stream stream, const Parts& parts, std::int64_t count, Reduction how) {
-  const dim3 grid = grid_of(parts_of(parts_of(count, kPack<T>), kReduceThreads));
+  const dim3 grid = grid_of(ceil_div(ceil_div(count, kPack<T>), kReduceThreads));
   with_flag(how == Reduction::max, [&](auto largest) {
-    with_flag(all_aligned(parts), [&](auto packs) {
-      launch<reduce_parts<T, decltype(largest)::value, decltype(packs)::value>>(
+    with_flag(all_aligned(parts), [&](auto vectorized) {
+      launch<reduce_parts<T, decltype(largest)::value, decltype(vectorized)::value>>(
           stream, grid, dim3(kReduceThreads), 0, parts, count);
     });
   });
@@ -173,9 +173,10 @@ void reduce_in_order(Stream stream, std::span<const void* const> in, std::int64_
 void copy_to_all(Stream stream, const void* from, std::span<void* const> to, std::int64_t bytes) {
   const Parts parts = parts_at(std::span(&from, 1), 0, to, 0);
   if (parts.outs == 0) return;
-  const dim3 grid = grid_of(parts_of(parts_of(bytes, 16), kReduceThreads));
-  with_flag(all_aligned(parts), [&](auto packs) {
-    launch<copy_part<decltype(packs)::value>>(stream, grid, dim3(kReduceThreads), 0, parts, bytes);
+  const dim3 grid = grid_of(ceil_div(ceil_div(bytes, 16), kReduceThreads));
+  with_flag(all_aligned(parts), [&](auto vectorized) {
+    launch<copy_part<decltype(vectorized)::value>>(stream, grid, dim3(kReduceThreads), 0, parts,
+                                                   bytes);
   });
 }
 

@@ -12,7 +12,7 @@ constexpr int kRotateThreads = 256;
 
 /// Made on the host, handed over with the launch.
 struct Angles {
-  double of[kMostPairs];
+  double of[kMaxPairs];
   double scale;
 };
 
@@ -29,9 +29,9 @@ __global__ void make_table(float* table, std::int64_t positions, int half,
 }
 
 /// Block x: a row; a thread turns n pairs of a head.
-template <class T, bool packs>
-__global__ void turn_row(T* x, const float* table, std::int64_t row_stride, int samples, int heads,
-                         int half, float direction) {
+template <class T, bool vectorized>
+__global__ void apply_rope(T* x, const float* table, std::int64_t row_stride, int samples,
+                           int heads, int half, float direction) {
   constexpr int n = kPack<T>;
   const std::int64_t row = blockIdx.x;
   const float* const angles = table + row / samples * 2 * half;
@@ -42,10 +42,10 @@ __global__ void turn_row(T* x, const float* table, std::int64_t row_stride, int 
     const int left = half - i;
     T* const low = x + row * row_stride + std::int64_t{work / steps} * 2 * half + i;
     T* const high = low + half;
-    const Some<n> c = load<n, packs>(angles + i, left);
-    const Some<n> s = load<n, packs>(angles + half + i, left);
-    Some<n> a = load<n, packs>(low, left);
-    Some<n> b = load<n, packs>(high, left);
+    const Pack<n> c = load<n, vectorized>(angles + i, left);
+    const Pack<n> s = load<n, vectorized>(angles + half + i, left);
+    Pack<n> a = load<n, vectorized>(low, left);
+    Pack<n> b = load<n, vectorized>(high, left);
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       const float before = a.at[j];
@@ -53,8 +53,8 @@ __global__ void turn_row(T* x, const float* table, std::int64_t row_stride, int 
       a.at[j] = before * c.at[j] - b.at[j] * sine;
       b.at[j] = b.at[j] * c.at[j] + before * sine;
     }
-    store<n, packs>(low, a, left);
-    store<n, packs>(high, b, left);
+    store<n, vectorized>(low, a, left);
+    store<n, vectorized>(high, b, left);
   }
 }
 
@@ -63,12 +63,12 @@ __global__ void turn_row(T* x, const float* table, std::int64_t row_stride, int 
 void rotation_table(Stream stream, float* table, std::int64_t positions, int head_dim,
                     std::int64_t first_position, const RotaryFrequencies& frequencies) {
   const int half = head_dim / 2;
-  EXPECTS(half <= kMostPairs && frequencies.angles.size() == static_cast<std::size_t>(half),
+  EXPECTS(half <= kMaxPairs && frequencies.angles.size() == static_cast<std::size_t>(half),
           "angles of other heads");
   Angles angles{};
   std::copy(frequencies.angles.begin(), frequencies.angles.end(), angles.of);
   angles.scale = frequencies.scale;
-  launch<make_table>(stream, grid_of(parts_of(positions * half, kRotateThreads)), kRotateThreads, 0,
+  launch<make_table>(stream, grid_of(ceil_div(positions * half, kRotateThreads)), kRotateThreads, 0,
                      table, positions, half, first_position, angles);
 }
 
@@ -78,11 +78,11 @@ void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int
   using D = typename OnDevice<T>::Type;
   constexpr int n = kPack<D>;
   const int half = head_dim / 2;
-  const unsigned threads = threads_for(heads * parts_of(half, n), kRotateThreads);
-  with_flag(aligned(x, table) && half % n == 0 && row_stride % n == 0, [&](auto packs) {
-    launch<turn_row<D, packs.value>>(stream, grid_of(rows), threads, 0, on_device(x), table,
-                                     row_stride, samples, heads, half,
-                                     static_cast<float>(direction));
+  const unsigned threads = threads_for(heads * ceil_div(half, n), kRotateThreads);
+  with_flag(aligned(x, table) && half % n == 0 && row_stride % n == 0, [&](auto vectorized) {
+    launch<apply_rope<D, vectorized.value>>(stream, grid_of(rows), threads, 0, on_device(x), table,
+                                            row_stride, samples, heads, half,
+                                            static_cast<float>(direction));
   });
 }
 

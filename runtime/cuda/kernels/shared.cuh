@@ -32,7 +32,7 @@ __device__ __forceinline__ void store_bits(void* to, Bits bits) {
 #endif
 }
 
-/// Some consecutive T.
+/// Pack consecutive T.
 template <class T>
 class Shared {
  public:
@@ -85,9 +85,9 @@ class Shared {
 class SharedMemory {
  public:
   template <class T>
-  __device__ Shared<T> take(std::int64_t count) {
-    const std::size_t at = taken_;
-    taken_ += (static_cast<std::size_t>(count) * sizeof(T) + 15) / 16 * 16;
+  __device__ Shared<T> allocate(std::int64_t count) {
+    const std::size_t at = allocated_;
+    allocated_ += (static_cast<std::size_t>(count) * sizeof(T) + 15) / 16 * 16;
 #ifdef __CUDACC__
     extern __shared__ uint4 echelon_shared[];
     return Shared<T>(reinterpret_cast<char*>(echelon_shared) + at);
@@ -97,7 +97,7 @@ class SharedMemory {
   }
 
  private:
-  std::size_t taken_ = 0;
+  std::size_t allocated_ = 0;
 };
 
 }  // namespace echelon::cuda

@@ -9,13 +9,13 @@ namespace echelon::cuda {
 
 /// 16 × 8 sums of a warp: lane l has row l/4 (at 0, 1) and row l/4 + 8 (at 2, 3), columns
 /// 2·(l mod 4) and the next.
-struct Sums {
+struct Accumulator {
   float at[4] = {};
 };
 
 /// sums += a · b. a: 16 × 16, b: 16 × 8, both as load_matrices gives them.
-__device__ __forceinline__ void multiply_add(Sums& sums, const std::uint32_t (&a)[4],
-                                             std::uint32_t b0, std::uint32_t b1) {
+__device__ __forceinline__ void mma(Accumulator& sums, const std::uint32_t (&a)[4],
+                                    std::uint32_t b0, std::uint32_t b1) {
 #ifdef __CUDACC__
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -90,21 +90,21 @@ class Tile {
     }
   }
 
-  /// The 16 × 16 numbers from (row, column) on as the left operand of multiply_add.
-  __device__ void load_left(std::uint32_t (&to)[4], int row, int column) const {
+  /// The 16 × 16 numbers from (row, column) on as the left operand of mma.
+  __device__ void load_a(std::uint32_t (&to)[4], int row, int column) const {
     const int lane = lane_index();
     load_matrices<false>(to, row + lane % 16, column / kGroup + lane / 16);
   }
 
   /// The 16 rows from `row` on, 16 columns from `column` on, as two right operands, to[0], to[1]
   /// and to[2], to[3]: of products over the columns, 8 rows each.
-  __device__ void load_right(std::uint32_t (&to)[4], int row, int column) const {
+  __device__ void load_b(std::uint32_t (&to)[4], int row, int column) const {
     const int lane = lane_index();
     load_matrices<false>(to, row + lane % 8 + lane / 16 * 8, column / kGroup + lane / 8 % 2);
   }
 
   /// The same numbers for products over the rows, 8 columns each.
-  __device__ void load_right_across(std::uint32_t (&to)[4], int row, int column) const {
+  __device__ void load_b_transposed(std::uint32_t (&to)[4], int row, int column) const {
     const int lane = lane_index();
     load_matrices<true>(to, row + lane % 16, column / kGroup + lane / 16);
   }

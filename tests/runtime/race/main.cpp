@@ -1,6 +1,7 @@
 // One small plan under ThreadSanitizer: four ranks, all queues, fifty steps, with sleeps here and
-// there. A synchronisation that is missing in crew, executor, ledger or device is told as a race.
-// Built with -fsanitize=thread from the sources themselves (tests/CMakeLists.txt), in any build.
+// there. A synchronisation that is missing in threads, executor, hazard checker or device is
+// reported as a race. Built with -fsanitize=thread from the sources themselves
+// (tests/CMakeLists.txt), in any build.
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -15,7 +16,7 @@ namespace {
 
 using namespace echelon;
 
-int say(const std::string& what) {
+int add_line(const std::string& what) {
   std::printf("%s\n", what.c_str());
   return 1;
 }
@@ -33,19 +34,19 @@ std::vector<Program> run(const Schedule& schedule) {
   plan.dp = 2;
   plan.pp = schedule.ranks;
   const ProcessGrid grid(plan);
-  Crew crew(Seconds{60});
-  VirtualDevice device(crew, schedule, grid, nap);
+  RunThreads run_threads(Seconds{60});
+  VirtualDevice device(run_threads, schedule, grid, nap);
   std::vector<Program> executed(static_cast<std::size_t>(grid.ranks()));
-  Executor executor(crew, schedule, grid, device,
+  Executor executor(run_threads, schedule, grid, device,
                     {.local = {},
                      .measured = [](std::int64_t step) { return step % 2 == 1; },
-                     .step_over =
-                         [&](const StepOver& over) {
+                     .on_step_end =
+                         [&](const StepEnd& over) {
                            executed[static_cast<std::size_t>(over.rank)] = over.record.executed();
                            return over.step < 49;
                          }});
-  executor.enlist();
-  crew.run();
+  executor.add_threads();
+  run_threads.run();
   std::vector<Program> first;
   for (const int rank : grid.group(Axis::pp, 0)) {
     first.push_back(executed[static_cast<std::size_t>(rank)]);
@@ -56,15 +57,15 @@ std::vector<Program> run(const Schedule& schedule) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 2) return say("race SCHEDULE");
+  if (count != 2) return add_line("race SCHEDULE");
   std::ifstream file(arguments[1]);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const Result<Schedule> schedule = parse_schedule_text(text, arguments[1]);
-  if (!schedule) return say(schedule.error().message());
+  if (!schedule) return add_line(schedule.error().message());
   try {
     const bool same = executed_hash(*schedule, run(*schedule)) == content_hash(text);
-    return same ? 0 : say("what was executed is not the program");
+    return same ? 0 : add_line("what was executed is not the program");
   } catch (const RunFailure& failure) {
-    return say(failure.what());
+    return add_line(failure.what());
   }
 }

@@ -42,7 +42,7 @@ inline Training small_training() {
   p.schedule = ScheduleKind::zero_bubble_h1;
   p.layers_per_stage = {2, 2};
   p.recompute_layers = {0, 0};
-  t.rate = {.peak = 1e-2, .least = 1e-3, .warmup = 0, .total = 10};
+  t.rate = {.peak = 1e-2, .min = 1e-3, .warmup = 0, .total = 10};
   t.read = [](std::int64_t number, std::int32_t* out) {
     for (std::int64_t i = 0; i <= 8; ++i)
       out[i] = static_cast<std::int32_t>((7 * number + i * i) % 50);
@@ -54,31 +54,31 @@ inline Training small_training() {
 inline std::vector<double> losses_of_small_run(const Schedule& schedule) {
   const Training t = small_training();
   const ProcessGrid grid(t.plan);
-  Crew crew(Seconds{120});
-  const auto backend = cpu_backend<float>(thread_world(crew, t.plan, t.model), 1);
-  TrainingDevice<float> device(crew, *backend, schedule, t);
+  RunThreads run_threads(Seconds{120});
+  const auto backend = cpu_backend<float>(thread_world(run_threads, t.plan, t.model), 1);
+  TrainingDevice<float> device(run_threads, *backend, schedule, t);
   for (const int rank : backend->world().local_ranks()) {
-    for (States<float>* states : device.states(rank)) {
-      for (RegionState<float>& r : states->regions()) {
+    for (OptimizerState<float>* states : device.states(rank)) {
+      for (FlatState<float>& r : states->flat_states()) {
         const bool whole = r.weights != nullptr;
-        fill_initial(*r.region, 7, whole ? 0 : r.begin, whole ? r.region->padded : r.end,
+        fill_initial(*r.layout, 7, whole ? 0 : r.begin, whole ? r.layout->padded : r.end,
                      whole ? r.weights : r.own_weights);
         states->take_weights_as_master(backend->at(rank).on(Queue::compute), r);
       }
     }
   }
   std::vector<double> losses;
-  Executor executor(crew, schedule, grid, device,
+  Executor executor(run_threads, schedule, grid, device,
                     {.local = {},
                      .measured = [](std::int64_t step) { return step == 1; },
                      .first_step = 0,
-                     .step_over =
-                         [&](const StepOver& over) {
+                     .on_step_end =
+                         [&](const StepEnd& over) {
                            if (over.rank == 0) losses.push_back(device.result(0).loss);
                            return over.step < 2;
                          }});
-  executor.enlist();
-  crew.run();
+  executor.add_threads();
+  run_threads.run();
   return losses;
 }
 

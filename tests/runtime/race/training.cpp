@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "runtime/mpi/processes.hpp"
+#include "runtime/comm/mpi/processes.hpp"
 #include "tests/runtime/race/small_run.hpp"
 
 int main(int count, char** arguments) {

@@ -77,11 +77,11 @@ TrainedCase gpu_case(ModelSpec (*make)(int layers), const GpuVariant& v) {
 
 /// Those of a measured step come from events.
 void check_times(const StepTimes& times) {
-  REQUIRE(!times.laps.empty());
-  for (const Lap& lap : times.laps) {
-    CHECK(lap.start >= times.begin);
-    CHECK(lap.end >= lap.start);
-    CHECK(times.end >= lap.end);
+  REQUIRE(!times.spans.empty());
+  for (const InstructionSpan& span : times.spans) {
+    CHECK(span.start >= times.begin);
+    CHECK(span.end >= span.start);
+    CHECK(times.end >= span.end);
   }
 }
 

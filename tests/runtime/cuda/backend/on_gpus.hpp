@@ -6,17 +6,18 @@
 #include <utility>
 
 #include "runtime/cuda/backend.hpp"
-#include "tests/runtime/trained.hpp"
+#include "tests/runtime/training/trained.hpp"
 
 namespace echelon {
 
 /// For train(): the CUDA backend.
-inline std::unique_ptr<Backend<Bfloat16>> open_gpus(Crew& crew, std::unique_ptr<World> world,
+inline std::unique_ptr<Backend<Bfloat16>> open_gpus(RunThreads& run_threads,
+                                                    std::unique_ptr<World> world,
                                                     const TrainedCase& c) {
   PlanFile plan;
   plan.model = c.model;
   plan.plan = c.plan;
-  return *cuda::open_backend(crew, std::move(world), plan);
+  return *cuda::open_backend(run_threads, std::move(world), plan);
 }
 
 /// The CUDA backend, which is looked at when the training is over.
@@ -32,8 +33,9 @@ class WatchedGpus final : public WrappedBackend<Bfloat16> {
 };
 
 inline OpenBackend<Bfloat16> open_watched_gpus(WatchedGpus::Look look) {
-  return [look = std::move(look)](Crew& crew, std::unique_ptr<World> world, const TrainedCase& c) {
-    return std::make_unique<WatchedGpus>(open_gpus(crew, std::move(world), c), look);
+  return [look = std::move(look)](RunThreads& run_threads, std::unique_ptr<World> world,
+                                  const TrainedCase& c) {
+    return std::make_unique<WatchedGpus>(open_gpus(run_threads, std::move(world), c), look);
   };
 }
 

@@ -35,7 +35,7 @@ const bool kStarted = [] {
 /// What emulated threads can do in a test's time.
 cuda::MeasuredSizes cuda::usual_sizes() {
   MeasuredSizes sizes = small_sizes();
-  sizes.most = Seconds{20};
+  sizes.max_time = Seconds{20};
   return sizes;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/model/model.hpp"
-#include "runtime/cuda/measure.hpp"
+#include "runtime/cuda/measure/measure.hpp"
 
 namespace echelon {
 
@@ -28,7 +28,7 @@ inline cuda::MeasuredSizes small_sizes() {
   sizes.copies = {4096};
   sizes.collectives = {256, 1024};
   sizes.launches = 4;
-  sizes.most = Seconds{1000};
+  sizes.max_time = Seconds{1000};
   return sizes;
 }
 

@@ -2,7 +2,7 @@
 #include "runtime/cuda/backend.hpp"
 #include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
-#include "tests/runtime/whole_runs.hpp"
+#include "tests/runtime/training/whole_runs.hpp"
 #include "tests/support/text.hpp"
 
 namespace echelon {
@@ -27,12 +27,12 @@ RunSettings on_gpus(std::int64_t steps) {
   return settings;
 }
 
-RunSurroundings with_gpus() {
-  RunSurroundings around;
-  around.cuda = [](Crew& crew, std::unique_ptr<World> world, const PlanFile& plan) {
-    return cuda::open_backend(crew, std::move(world), plan);
+RunContext with_gpus() {
+  RunContext context;
+  context.cuda = [](RunThreads& run_threads, std::unique_ptr<World> world, const PlanFile& plan) {
+    return cuda::open_backend(run_threads, std::move(world), plan);
   };
-  return around;
+  return context;
 }
 
 standins::Settings gpus(int count) {
@@ -65,8 +65,7 @@ TEST_CASE("a run on GPUs in two parts computes the same bits as in one") {
   standins::check_nothing_left();
 }
 
-TEST_CASE(
-    "a GPU without room for the plan is told before the first step, with what was predicted") {
+TEST_CASE("a GPU too small for the plan is reported before the first step, with the prediction") {
   standins::Settings machine = gpus(1);
   machine.device_bytes = 48 << 20;  // 32 MiB of them are for cuBLASLt
   standins::start(machine);
@@ -77,7 +76,7 @@ TEST_CASE(
   CHECK(ran.exit_code() == 5);
   CHECK(ran.report.steps.empty());
   CHECK(lacks(ran.report.reason, "rank 0: no memory for") == "");
-  CHECK(lacks(ran.report.reason, "predicted were") == "");
+  CHECK(lacks(ran.report.reason, "; predicted: ") == "");
   CHECK(ran.report.environment.count("memory available") == 1);
   standins::check_nothing_left();
 }
@@ -150,7 +149,7 @@ TEST_CASE("what GPUs do not execute is refused by its name") {
     return report ? std::string("it ran") : report.error().message();
   };
   plan.model.head_dim = 32;
-  CHECK(lacks(refused(), "heads of 32 numbers on GPUs") == "");
+  CHECK(lacks(refused(), "head_dim 32 (the CUDA backend supports 64 and 128)") == "");
   plan = plan_for_gpus(1, 1, 0);
   plan.job.precision = find_precision("fp32").value();
   CHECK(lacks(refused(), "precision fp32 on GPUs") == "");

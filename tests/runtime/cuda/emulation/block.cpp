@@ -18,9 +18,9 @@ namespace {
 
 // CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", column 8.0.
 constexpr std::size_t kSharedUnasked = 48 * 1024;
-constexpr std::size_t kSharedAtMost = 163 * 1024;
-constexpr unsigned kThreadsAtMost = 1024;
-constexpr unsigned kGridAtMost = 65535;  // in y and z
+constexpr std::size_t kMaxShared = 163 * 1024;
+constexpr unsigned kMaxThreads = 1024;
+constexpr unsigned kMaxGrid = 65535;  // in y and z
 
 struct Copy {
   std::size_t offset;
@@ -63,10 +63,10 @@ class Block {
   [[noreturn]] void fail(const std::string& what) const;
 
   [[nodiscard]] Toucher toucher() const {
-    return {static_cast<std::uint16_t>(running_), warps_[running_ / 32].epoch};
+    return {static_cast<std::uint16_t>(current_), warps_[current_ / 32].epoch};
   }
-  Thread& thread() { return *threads_[running_]; }
-  [[nodiscard]] unsigned running() const { return running_; }
+  Thread& thread() { return *threads_[current_]; }
+  [[nodiscard]] unsigned current_thread() const { return current_; }
   SharedMemory memory;
   std::string kernel;
 
@@ -81,7 +81,7 @@ class Block {
   std::vector<std::unique_ptr<char[]>> stacks_;
   std::vector<Warp> warps_;
   std::vector<unsigned> ready_;
-  unsigned running_ = 0;
+  unsigned current_ = 0;
   unsigned count_ = 0;
   unsigned at_barrier_ = 0;
   unsigned done_ = 0;
@@ -116,7 +116,7 @@ void Block::enter() {
 }
 
 void Block::resume(unsigned thread) {
-  running_ = thread;
+  current_ = thread;
   threadIdx = {thread % blockDim.x, thread / blockDim.x % blockDim.y,
                thread / blockDim.x / blockDim.y};
   threads_[thread]->fiber.resume();
@@ -153,7 +153,7 @@ void Block::run(unsigned threads, std::size_t bytes, const std::function<void()>
 
 void Block::release_all() {
   for (unsigned t = 0; t < count_; ++t) {
-    if (t != running_) ready_.push_back(t);
+    if (t != current_) ready_.push_back(t);
     threads_[t]->state = State::ready;
   }
   at_barrier_ = 0;
@@ -181,14 +181,14 @@ void Block::sync(const Place& where) {
 const Slot* Block::gather(const Slot& mine, void (*finish)(Slot*), const Place& where,
                           bool orders_memory) {
   Thread& me = thread();
-  const unsigned first = running_ / 32 * 32;
-  Warp& warp = warps_[running_ / 32];
+  const unsigned first = current_ / 32 * 32;
+  Warp& warp = warps_[current_ / 32];
   if (warp.waiting > 0 && warp.where != where) {
     fail("is at " + said(where) + ", and other lanes of its warp at " + said(warp.where));
   }
   Slot* slots = warp.slots[me.parity];
   me.parity ^= 1;
-  slots[running_ - first] = mine;
+  slots[current_ - first] = mine;
   warp.where = me.where = where;
   me.state = State::in_warp;
   if (++warp.waiting == 32) {
@@ -196,7 +196,7 @@ const Slot* Block::gather(const Slot& mine, void (*finish)(Slot*), const Place& 
     if (finish != nullptr) finish(slots);
     if (orders_memory) ++warp.epoch;
     for (unsigned t = first; t < first + 32; ++t) {
-      if (t != running_) ready_.push_back(t);
+      if (t != current_) ready_.push_back(t);
       threads_[t]->state = State::ready;
     }
   } else {
@@ -267,7 +267,7 @@ void name_kernel(const void* kernel, std::string_view signature) {
 std::string name_of_kernel(const void* kernel) { return copy_of_known(kernel).name; }
 
 void allow_shared(const void* kernel, int bytes) {
-  if (static_cast<std::size_t>(bytes) > kSharedAtMost) {
+  if (static_cast<std::size_t>(bytes) > kMaxShared) {
     throw Fault("more shared memory asked for than there is: " + std::to_string(bytes));
   }
   const std::lock_guard lock(kernels_mutex);
@@ -277,10 +277,10 @@ void allow_shared(const void* kernel, int bytes) {
 void check_launch(const void* kernel, dim3 grid, dim3 threads, std::size_t shared_bytes) {
   const Kernel facts = copy_of_known(kernel);
   const unsigned count = threads.x * threads.y * threads.z;
-  const auto most = std::max(kSharedUnasked, static_cast<std::size_t>(facts.shared_bytes));
-  if (count == 0 || count > kThreadsAtMost || count % 32 != 0 || grid.x == 0 || grid.y == 0 ||
-      grid.z == 0 || grid.x > 0x7fffffffU || grid.y > kGridAtMost || grid.z > kGridAtMost ||
-      shared_bytes > most) {
+  const auto largest = std::max(kSharedUnasked, static_cast<std::size_t>(facts.shared_bytes));
+  if (count == 0 || count > kMaxThreads || count % 32 != 0 || grid.x == 0 || grid.y == 0 ||
+      grid.z == 0 || grid.x > 0x7fffffffU || grid.y > kMaxGrid || grid.z > kMaxGrid ||
+      shared_bytes > largest) {
     throw Fault(facts.name + ": no device takes this launch, or its last warp is not whole");
   }
 }
@@ -313,7 +313,7 @@ void sync_warp(const Place& where) {
   if (!dropped(where)) block().gather({}, nullptr, where, true);
 }
 
-int lane() { return static_cast<int>(block().running() % 32); }
+int lane() { return static_cast<int>(block().current_thread() % 32); }
 
 const Slot* gather_warp(unsigned mask, const Slot& mine, void (*finish)(Slot*),
                         const Place& where) {

@@ -1,7 +1,7 @@
 // Stands for the CUDA toolkit's header where kernels are compiled for the host.
 #pragma once
 
-#include "runtime/element.hpp"
+#include "runtime/comm/element.hpp"
 
 /// Rounds to nearest, ties to even, as Bfloat16 does.
 struct __nv_bfloat16 {

@@ -29,7 +29,7 @@ std::string wrong_with(std::size_t shared_bytes = 1024, unsigned threads = 64) {
 template <int barriers>
 __global__ void neighbours() {
   SharedMemory shared;
-  const auto all = shared.take<int>(64);
+  const auto all = shared.allocate<int>(64);
   const int me = static_cast<int>(threadIdx.x);
   all.write(me, me);
   if (barriers == 1) __syncthreads();
@@ -48,7 +48,7 @@ TEST_CASE("emulated threads that meet without a barrier are named") {
 
 __global__ void within_warp(bool synchronised) {
   SharedMemory shared;
-  const auto all = shared.take<float>(32);
+  const auto all = shared.allocate<float>(32);
   all.write(lane_index(), 1);
   if (synchronised) __syncwarp();
   all.write(31 - lane_index(), 2);
@@ -70,7 +70,7 @@ __global__ void two_barriers() {
   }
 }
 __global__ void half_a_warp() {
-  if (lane_index() < 16) sum_of_warp(1.0F);
+  if (lane_index() < 16) warp_sum(1.0F);
 }
 
 TEST_CASE("emulated threads that wait for different things are an error") {
@@ -83,11 +83,11 @@ TEST_CASE("emulated threads that wait for different things are an error") {
 
 __global__ void beyond() {
   SharedMemory shared;
-  shared.take<float>(32).write(threadIdx.x, 1);
+  shared.allocate<float>(32).write(threadIdx.x, 1);
 }
 __global__ void never_written() {
   SharedMemory shared;
-  shared.take<float>(64).read(threadIdx.x);
+  shared.allocate<float>(64).read(threadIdx.x);
 }
 
 TEST_CASE("emulated shared memory has an end, and nothing in it at first") {

@@ -2,7 +2,7 @@
 #include <map>
 
 #include "tests/runtime/cuda/emulation/block.hpp"
-#include "tests/runtime/cuda/kernel_runs.hpp"
+#include "tests/runtime/cuda/kernels/kernel_runs.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

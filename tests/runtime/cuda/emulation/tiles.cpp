@@ -1,7 +1,7 @@
 // The operations on tiles that a warp does together.
 #include <cstring>
 
-#include "runtime/element.hpp"
+#include "runtime/comm/element.hpp"
 #include "tests/runtime/cuda/emulation/block.hpp"
 
 namespace echelon::emulation {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "runtime/cuda/kernels/attention.cuh"
-#include "tests/runtime/cuda/memory.hpp"
+#include "tests/runtime/cuda/kernels/memory.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/numbers.hpp"
 
@@ -22,9 +22,9 @@ __device__ HeadRows<const __nv_bfloat16> rows_of(const __nv_bfloat16* x) {
 __global__ void both_products(const __nv_bfloat16* a, const __nv_bfloat16* b,
                               const __nv_bfloat16* c, float* scores, float* product) {
   SharedMemory shared;
-  const auto left = take_tile<kWide>(shared);
-  const auto right = take_tile<kWide>(shared);
-  const auto across = take_tile<kWide>(shared);
+  const auto left = allocate_tile<kWide>(shared);
+  const auto right = allocate_tile<kWide>(shared);
+  const auto across = allocate_tile<kWide>(shared);
   fetch<kWide, true>(left, rows_of(a));
   fetch<kWide, true>(right, rows_of(b));
   fetch<kWide, true>(across, rows_of(c));
@@ -102,8 +102,8 @@ __global__ void copy_twice(const __nv_bfloat16* from) {
   if constexpr (waits == Waits::one_group) wait_copies<1>();
   __syncthreads();
   std::uint32_t some[4];
-  tiles.of(0).load_left(some, 0, 0);
-  if constexpr (reads) tiles.of(1).load_left(some, 0, 0);
+  tiles.of(0).load_a(some, 0, 0);
+  if constexpr (reads) tiles.of(1).load_a(some, 0, 0);
   if constexpr (waits == Waits::one_group) wait_copies<0>();
 }
 
@@ -130,14 +130,14 @@ TEST_CASE("emulated asynchronous copies land at their wait and not before") {
 template <bool waits>
 __global__ void fetch_over(const __nv_bfloat16* from) {
   SharedMemory shared;
-  const auto tile = take_tile<kWide>(shared);
+  const auto tile = allocate_tile<kWide>(shared);
   for (int step = 0; step < 2; ++step) {
     fetch<kWide, true>(tile, rows_of(from));
     commit_copies();
     wait_copies<0>();
     __syncthreads();
     std::uint32_t some[4];
-    tile.load_left(some, 0, 0);
+    tile.load_a(some, 0, 0);
     if (waits) __syncthreads();
   }
 }

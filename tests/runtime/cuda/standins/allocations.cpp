@@ -32,8 +32,8 @@ Allocations& allocations() {
 
 void* Allocations::allocate(std::size_t bytes, int device) {
   if (device != kPinned) {
-    const std::size_t most = machine().settings().device_bytes;
-    if (bytes > most || used(device) + rounded(bytes) > most) return nullptr;
+    const std::size_t largest = machine().settings().device_bytes;
+    if (bytes > largest || used(device) + rounded(bytes) > largest) return nullptr;
   }
   Allocation made;
   const std::size_t all = rounded(bytes) + 2 * kGuardBytes + kAlignment;

@@ -39,7 +39,7 @@ Clique::Shared* mapped(int file) {
 }
 
 std::int64_t offset_of(std::int64_t place) { return (place + 1) * kPlace; }
-constexpr std::int64_t kPlaces = kMostRanks + 1 + kMostRanks * kMostRanks;
+constexpr std::int64_t kPlaces = kMaxRanks + 1 + kMaxRanks * kMaxRanks;
 
 bool all_zero(const unsigned char* data, std::size_t bytes) {
   return *data == 0 && std::memcmp(data, data + 1, bytes - 1) == 0;

@@ -23,7 +23,7 @@ struct Terms {
   int root = 0;  // or the peer
 };
 
-inline constexpr int kMostRanks = 32;
+inline constexpr int kMaxRanks = 32;
 
 /// Where a member is with the calls of one kind: its collectives, what it sends to another member,
 /// or what it receives from there. Calls are counted from 1.
@@ -52,10 +52,10 @@ class Clique {
     pthread_mutex_t mutex;
     std::uint64_t number = 0;
     int size = 0;  // 0: nobody has come
-    Seat seats[kMostRanks];
-    Progress collectives[kMostRanks];
-    int reduced = 0;                               // collectives that were added up
-    Progress messages[kMostRanks][kMostRanks][2];  // from, to: of the sender, of the receiver
+    Seat seats[kMaxRanks];
+    Progress collectives[kMaxRanks];
+    int reduced = 0;                             // collectives that were added up
+    Progress messages[kMaxRanks][kMaxRanks][2];  // from, to: of the sender, of the receiver
   };
   /// The lock of all processes. A process that was killed with it frees it. Whoever takes the
   /// machine's lock as well has taken that before.
@@ -82,14 +82,14 @@ class Clique {
 
   [[nodiscard]] Shared& operator*() const { return *shared_; }
   [[nodiscard]] Shared* operator->() const { return shared_; }
-  /// Some member is in another process.
+  /// Pack member is in another process.
   [[nodiscard]] bool is_elsewhere() const;
 
   /// Where numbers lie on their way.
   static std::int64_t of_collectives(int rank) { return rank; }
-  static std::int64_t of_sums() { return kMostRanks; }
+  static std::int64_t of_sums() { return kMaxRanks; }
   static std::int64_t of_messages(int from, int to) {
-    return kMostRanks + 1 + std::int64_t{from} * kMostRanks + to;
+    return kMaxRanks + 1 + std::int64_t{from} * kMaxRanks + to;
   }
   /// To a place that is new, or cleared.
   void write(std::int64_t place, std::size_t offset, const void* data, std::size_t bytes) const;

@@ -55,10 +55,10 @@ std::string in_words(const Terms& terms, int rank, const ncclComm& comm) {
 
 /// Calls that belong together: the n-th of all members, or a send and its receive. All that is in
 /// the clique is read and written under its lock.
-class Meeting {
+class Exchange {
  public:
   /// Counts the call.
-  explicit Meeting(const Request& request) : request_(request) {
+  explicit Exchange(const Request& request) : request_(request) {
     const Clique::Lock lock(clique());
     number_ = ++mine().called;
     std::snprintf(mine().where, sizeof mine().where, "%s", said(*request_.stream).c_str());
@@ -85,7 +85,7 @@ class Meeting {
     }
     return "";
   }
-  void take() const {
+  void accept() const {
     const Clique::Lock lock(clique());
     for (int at = 0; at < members(); ++at) {
       if (agree(request_, member(at).terms)) continue;
@@ -97,7 +97,7 @@ class Meeting {
       add_up(request_);
       clique()->reduced = number_;
     }
-    standins::take(request_);
+    standins::accept(request_);
     mine().finished = number_;
     for (int at = 0; at < members(); ++at) {
       if (member(at).finished < number_) return;
@@ -157,27 +157,27 @@ Parts launched(ncclComm& comm, const std::vector<Request>& requests) {
   for (const Request& request : requests) {
     const bool lost = failure_at(comm) != nullptr;
     ++comm.calls;
-    const auto meeting = std::make_shared<Meeting>(request);
+    const auto exchange = std::make_shared<Exchange>(request);
     const auto gives = std::make_shared<Part>();
     gives->what = said(request);
-    gives->waits_for = [meeting, &comm, left, lost]() -> std::string {
+    gives->waits_for = [exchange, &comm, left, lost]() -> std::string {
       if (comm.aborted) return "";
       const std::string rank = "rank " + std::to_string(comm.rank);
       if (lost) return rank + ", which never arrives";
       if (comm.launches.front() != left) return "an earlier operation of " + rank;
-      return meeting->waits_to_give();
+      return exchange->waits_to_give();
     };
-    gives->run = [meeting, &comm] {
-      if (!comm.aborted) meeting->give();
+    gives->run = [exchange, &comm] {
+      if (!comm.aborted) exchange->give();
     };
     const auto takes = std::make_shared<Part>();
     takes->what = gives->what;
     takes->after = {gives.get()};
-    takes->waits_for = [meeting, &comm]() -> std::string {
-      return comm.aborted ? "" : meeting->waits_to_take();
+    takes->waits_for = [exchange, &comm]() -> std::string {
+      return comm.aborted ? "" : exchange->waits_to_take();
     };
-    takes->run = [meeting, &comm, left] {
-      if (!comm.aborted) meeting->take();
+    takes->run = [exchange, &comm, left] {
+      if (!comm.aborted) exchange->accept();
       if (--*left == 0) std::erase(comm.launches, left);
     };
     parts.insert(parts.end(), {gives, takes});
@@ -185,7 +185,7 @@ Parts launched(ncclComm& comm, const std::vector<Request>& requests) {
   return parts;
 }
 
-/// ncclInProgress: a nonblocking communicator puts it on its stream when it is asked again.
+/// ncclInProgress: a nonblocking communicator enqueues it when it is polled again.
 ncclResult_t launch_on(ncclComm& comm, const std::vector<Request>& requests) {
   if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
   const Failure* failure = failure_at(comm);
@@ -206,7 +206,7 @@ ncclResult_t launch_on(ncclComm& comm, const std::vector<Request>& requests) {
     comm.deferred.push_back({stream, operation, machine().draws().upto(2)});
     return ncclInProgress;
   }
-  machine().put(stream, operation);
+  machine().enqueue(stream, operation);
   return ncclSuccess;
 }
 

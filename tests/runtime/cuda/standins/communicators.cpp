@@ -184,7 +184,7 @@ ncclResult_t wait_for_all(Machine::Lock& lock, const std::vector<ncclComm_t>& co
 }
 
 void flush(ncclComm& comm) {
-  for (const Deferred& one : comm.deferred) machine().put(one.stream, one.operation);
+  for (const Deferred& one : comm.deferred) machine().enqueue(one.stream, one.operation);
   comm.deferred.clear();
 }
 
@@ -242,7 +242,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId c
       config->size != kFresh.size || config->magic != kFresh.magic) {
     return refused(ncclInvalidArgument, "ranks or configuration of a communicator are not valid");
   }
-  if (nranks > kMostRanks) {
+  if (nranks > kMaxRanks) {
     return refused(ncclInvalidArgument, "more ranks than are emulated");
   }
   Clique* const clique = clique_of(commId);

@@ -34,9 +34,9 @@ void check_request(const Request& request);
 /// in fp32 for bf16, rounding once.
 void give(const Request& request);
 void add_up(const Request& request);
-void take(const Request& request);
+void accept(const Request& request);
 
-/// What a nonblocking communicator has not put on its stream yet.
+/// What a nonblocking communicator has not enqueued yet.
 struct Deferred {
   cudaStream_t stream;
   Operation operation;

@@ -1,7 +1,7 @@
 #include <atomic>
 #include <thread>
 
-#include "runtime/element.hpp"
+#include "runtime/comm/element.hpp"
 #include "tests/runtime/cuda/standins/members.hpp"
 
 namespace echelon::standins {
@@ -56,7 +56,7 @@ TEST_CASE("collectives of the stand-ins move and add up what NCCL would") {
         expect(ncclGroupEnd());
         expect(me.wait());
         expect(*y == std::vector<float>{3, 6, 60}[static_cast<std::size_t>(me.rank)], "ring");
-        give_back(me, {x, y});
+        free_memory(me, {x, y});
       });
       CHECK(wrong == kGood3);
       CHECK(complaint([] { check_nothing_left(); }).empty());

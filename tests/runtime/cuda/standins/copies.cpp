@@ -7,7 +7,7 @@
 namespace echelon::standins {
 namespace {
 
-/// Some rows of equal width.
+/// Pack rows of equal width.
 struct Rows {
   unsigned char* first;
   std::size_t pitch;
@@ -57,7 +57,8 @@ cudaError_t copy_rows(Rows to, Rows from, cudaMemcpyKind kind, cudaStream_t stre
       std::memcpy(to.first + row * to.pitch, from.first + row * from.pitch, to.width);
     }
   };
-  machine().put(stream, plain("a copy of " + std::to_string(to.width * to.height) + " bytes", run));
+  machine().enqueue(stream,
+                    plain("a copy of " + std::to_string(to.width * to.height) + " bytes", run));
   return cudaSuccess;
 }
 
@@ -94,6 +95,6 @@ cudaError_t cudaMemsetAsync(void* devPtr, int value, std::size_t count, cudaStre
     check_operand(who, devPtr, count, device);
     std::memset(devPtr, value, count);
   };
-  machine().put(stream, plain(who, run));
+  machine().enqueue(stream, plain(who, run));
   return cudaSuccess;
 }

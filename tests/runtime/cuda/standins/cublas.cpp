@@ -367,9 +367,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
                           std::to_string(product.depth());
   const int device = stream->device;
   check_memory(who, product, with, algorithm.workspace_bytes, device);
-  machine().put(stream, plain(who, [=] {
-                  check_memory(who, product, with, algorithm.workspace_bytes, device);
-                  multiply(product, with, static_cast<int>(algorithm.parts));
-                }));
+  machine().enqueue(stream, plain(who, [=] {
+                      check_memory(who, product, with, algorithm.workspace_bytes, device);
+                      multiply(product, with, static_cast<int>(algorithm.parts));
+                    }));
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -176,9 +176,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   }
   const Execution with = with_operands(*plan, *pack, stream->device);
   check_plan_memory(with);
-  machine().put(stream, plain("a plan of cuDNN", [with] {
-                  check_plan_memory(with);
-                  run_plan(with);
-                }));
+  machine().enqueue(stream, plain("a plan of cuDNN", [with] {
+                      check_plan_memory(with);
+                      run_plan(with);
+                    }));
   return CUDNN_STATUS_SUCCESS;
 }

@@ -23,8 +23,8 @@ DnnTensor tensor_of(const DnnDescriptor& of) {
     case CUDNN_DATA_BOOLEAN: break;
     default: dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED, made.name() + " of another type");
   }
-  const auto below = [](const std::vector<std::int64_t>& some, std::int64_t least) {
-    return std::any_of(some.begin(), some.end(), [&](std::int64_t x) { return x < least; });
+  const auto below = [](const std::vector<std::int64_t>& some, std::int64_t minimum) {
+    return std::any_of(some.begin(), some.end(), [&](std::int64_t x) { return x < minimum; });
   };
   if (made.dims.size() != made.strides.size() || below(made.dims, 1) || below(made.strides, 0) ||
       made.alignment < 1 || (made.is_virtual && made.by_value) ||

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "runtime/element.hpp"
+#include "runtime/comm/element.hpp"
 
 namespace echelon::standins {
 namespace {

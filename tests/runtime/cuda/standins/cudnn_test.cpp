@@ -137,9 +137,9 @@ TEST_CASE("a plan of cuDNN's stand-in runs at its turn, on tensors as their stri
   CHECK(says(complaint([] { check_nothing_left(); }), "cuDNN handle"));
 }
 
-TEST_CASE("a plan of cuDNN's stand-in tells operands that are missing or wrong") {
+TEST_CASE("a plan of cuDNN's stand-in reports operands that are missing or wrong") {
   using Run = void (*)(const DnnSum&, const DnnMemoryOfSum&);
-  const auto told = [](Run run) {
+  const auto reported = [](Run run) {
     start(1, Order::random);
     const DnnSum sum;
     const DnnMemoryOfSum memory;
@@ -148,37 +148,38 @@ TEST_CASE("a plan of cuDNN's stand-in tells operands that are missing or wrong")
       cudaStreamSynchronize(sum.stream);
     });
   };
-  CHECK(says(
-      told([](const DnnSum& sum, const DnnMemoryOfSum& m) { sum.run({1}, {m.x}, m.workspace); }),
-      "without tensor 2"));
-  CHECK(says(told([](const DnnSum& sum, const DnnMemoryOfSum& m) {
+  CHECK(says(reported([](const DnnSum& sum, const DnnMemoryOfSum& m) {
+               sum.run({1}, {m.x}, m.workspace);
+             }),
+             "without tensor 2"));
+  CHECK(says(reported([](const DnnSum& sum, const DnnMemoryOfSum& m) {
                sum.run({1, 2}, {m.x, m.y + 4}, m.workspace);
              }),
              "outside a live allocation"));
-  CHECK(says(told([](const DnnSum& sum, const DnnMemoryOfSum& m) {
+  CHECK(says(reported([](const DnnSum& sum, const DnnMemoryOfSum& m) {
                sum.run({1, 2}, {m.x + 1, m.y}, m.workspace);
              }),
              "not aligned to 16 bytes"));
-  CHECK(says(told([](const DnnSum& sum, const DnnMemoryOfSum& m) {
+  CHECK(says(reported([](const DnnSum& sum, const DnnMemoryOfSum& m) {
                sum.run({1, 2}, {m.x, m.x}, m.workspace);
              }),
              "overlaps"));
-  CHECK(says(told([](const DnnSum& sum, const DnnMemoryOfSum& m) {
+  CHECK(says(reported([](const DnnSum& sum, const DnnMemoryOfSum& m) {
                sum.run({1, 2}, {m.x, m.y}, m.workspace + 1);
              }),
              "workspace: "));
-  CHECK(says(told([](const DnnSum&, const DnnMemoryOfSum&) {
+  CHECK(says(reported([](const DnnSum&, const DnnMemoryOfSum&) {
                cudnnBackendDescriptor_t gone = nullptr;
                cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &gone);
                cudnnBackendDestroyDescriptor(gone);
                cudnnBackendFinalize(gone);
              }),
              "not there, or no longer"));
-  CHECK(says(told([](const DnnSum& sum, const DnnMemoryOfSum&) {
+  CHECK(says(reported([](const DnnSum& sum, const DnnMemoryOfSum&) {
                cudnnBackendExecute(sum.handle, sum.graph.at, sum.plan.at);
              }),
              "is used as one of type"));
-  CHECK(told([](const DnnSum& sum, const DnnMemoryOfSum& m) {
+  CHECK(reported([](const DnnSum& sum, const DnnMemoryOfSum& m) {
           CHECK(sum.run({1, 1}, {m.x, m.y}, m.workspace) == CUDNN_STATUS_BAD_PARAM);
         }).empty());
 }

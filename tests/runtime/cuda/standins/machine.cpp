@@ -131,7 +131,7 @@ std::string Machine::left() const {
   return text;
 }
 
-void Machine::put(CUstream_st* stream, const Operation& operation) {
+void Machine::enqueue(CUstream_st* stream, const Operation& operation) {
   if (stream->capture) {
     record(*stream, operation);
     return;
@@ -176,8 +176,7 @@ std::string Machine::waits_for(const Part& part) const {
   return part.waits_for ? part.waits_for() : "";
 }
 
-const std::shared_ptr<Part>& Machine::choose(
-    const std::vector<const std::shared_ptr<Part>*>& able) {
+const std::shared_ptr<Part>& Machine::pick(const std::vector<const std::shared_ptr<Part>*>& able) {
   const auto stream_of = [](const auto* part) { return (*part)->entry->stream->number; };
   if (settings_.order == Order::newest_first) {
     return **std::max_element(able.begin(), able.end(), [&](const auto* a, const auto* b) {
@@ -205,12 +204,12 @@ bool Machine::step() {
     }
   }
   if (able.empty()) return false;
-  const std::shared_ptr<Part> part = choose(able);
+  const std::shared_ptr<Part> part = pick(able);
   try {
     part->run();
   } catch (...) {
     note_fault(std::current_exception());
-    this_thread().told = true;
+    this_thread().reported = true;
     throw;
   }
   part->done = true;
@@ -234,7 +233,7 @@ void Machine::note_fault(std::exception_ptr fault) {
 void Machine::complain(const std::string& what) {
   const emulation::Fault fault(what);
   note_fault(std::make_exception_ptr(fault));
-  this_thread().told = true;
+  this_thread().reported = true;
   throw fault;
 }
 
@@ -245,8 +244,8 @@ cudaError_t Machine::blame(const std::string& what, cudaError_t error) {
 
 cudaError_t Machine::throw_fault(bool quiet) {
   if (!fault_) return cudaSuccess;
-  if (!quiet && !this_thread().told && std::uncaught_exceptions() == 0) {
-    this_thread().told = true;
+  if (!quiet && !this_thread().reported && std::uncaught_exceptions() == 0) {
+    this_thread().reported = true;
     std::rethrow_exception(fault_);
   }
   return failed(cudaErrorLaunchFailure);

@@ -36,7 +36,7 @@ struct Part {
 };
 using Parts = std::vector<std::shared_ptr<Part>>;
 
-/// What a call puts on a stream. In a graph it is made anew at every launch.
+/// What a call enqueues. In a graph it is made anew at every launch.
 struct Operation {
   std::string what;
   std::function<Parts()> make;
@@ -96,7 +96,8 @@ struct HostThread {
   std::uint64_t machine = 0;
   int device = 0;
   cudaError_t last_error = cudaSuccess;
-  bool told = false;  // of the fault: it is thrown once in a thread, and is an error from then on
+  bool reported =
+      false;  // of the fault: it is thrown once in a thread, and is an error from then on
 };
 HostThread& this_thread();
 /// Remembers it for cudaGetLastError().
@@ -145,7 +146,7 @@ class Machine {
   [[nodiscard]] int waits() const { return waits_; }
 
   /// On the stream's queue, or into the graph it is captured for.
-  void put(CUstream_st* stream, const Operation& operation);
+  void enqueue(CUstream_st* stream, const Operation& operation);
   void enqueue(CUstream_st* stream, Parts parts,
                std::shared_ptr<bool> over = std::make_shared<bool>(false));
   /// True: it is at the head of its stream, and what precedes it there is over.
@@ -176,7 +177,7 @@ class Machine {
   friend class Lock;
   bool step();
   [[nodiscard]] std::string waits_for(const Part& part) const;
-  [[nodiscard]] const std::shared_ptr<Part>& choose(
+  [[nodiscard]] const std::shared_ptr<Part>& pick(
       const std::vector<const std::shared_ptr<Part>*>& able);
   [[nodiscard]] std::string stuck() const;
   void note_fault(std::exception_ptr fault);

@@ -47,7 +47,7 @@ std::vector<std::string> in_threads(int ranks, const Body& body) {
   return wrong;
 }
 
-inline void give_back(const Member& me, std::initializer_list<void*> memory) {
+inline void free_memory(const Member& me, std::initializer_list<void*> memory) {
   expect(ncclCommDestroy(me.comm));
   for (void* one : memory) expect(cudaFree(one));
   expect(cudaStreamDestroy(me.stream));

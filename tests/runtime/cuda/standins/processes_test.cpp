@@ -10,7 +10,7 @@
 #include <new>
 #include <utility>
 
-#include "runtime/element.hpp"
+#include "runtime/comm/element.hpp"
 #include "tests/runtime/cuda/standins/members.hpp"
 
 namespace echelon::standins {
@@ -171,7 +171,7 @@ void use_all_calls(const Member& me, Board& board) {
   keep(y, (kCount + 13) * sizeof(float));
   keep(half, kCount * sizeof *half);
   keep(x, 2 * sizeof(float));
-  give_back(me, {x, y, half});
+  free_memory(me, {x, y, half});
 }
 
 TEST_CASE("the stand-ins' collectives give the same bits between processes as between threads") {
@@ -218,7 +218,7 @@ TEST_CASE("streams of the stand-ins go on for another process, whatever their ow
     expect(me.wait());
     board.reach(2);
     expect(*x == 2, "sum");
-    give_back(me, {x});
+    free_memory(me, {x});
   });
   CHECK(processes.ended() == kGood2);
 }
@@ -269,7 +269,7 @@ TEST_CASE("two processes on one device of the stand-ins are refused as NCCL does
 }
 
 /// The second process is killed when both have added up once; the first one has a call that waits
-/// for it, and asks until it hears of it, not longer than a moment.
+/// for it, and asks until it receives of it, not longer than a moment.
 std::string heard_of_a_killed_process(bool over_network) {
   Settings settings;
   settings.over_network = over_network;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "runtime/element.hpp"
+#include "runtime/comm/element.hpp"
 
 namespace echelon::standins {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "runtime/element.hpp"
+#include "runtime/comm/element.hpp"
 #include "tests/runtime/cuda/standins/rig.hpp"
 #include "tests/support/numbers.hpp"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "runtime/element.hpp"
+#include "runtime/comm/element.hpp"
 #include "tests/runtime/cuda/standins/allocations.hpp"
 #include "tests/runtime/cuda/standins/communicators.hpp"
 
@@ -106,7 +106,7 @@ void add_up(const Request& request) {
   }
 }
 
-void take(const Request& request) {
+void accept(const Request& request) {
   check_request(request);
   const Clique& clique = *request.comm->clique;
   const int rank = request.comm->rank;

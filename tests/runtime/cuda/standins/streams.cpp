@@ -74,11 +74,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (!record) return cudaSuccess;
   if (record->capture || stream->capture) return join(*stream, *record);
   const std::string what = "event " + std::to_string(event->number);
-  machine().put(stream, plain(
-                            "a wait for " + what, [] {},
-                            [record, what]() -> std::string {
-                              return record->over ? "" : what + " of " + record->where;
-                            }));
+  machine().enqueue(stream, plain(
+                                "a wait for " + what, [] {},
+                                [record, what]() -> std::string {
+                                  return record->over ? "" : what + " of " + record->where;
+                                }));
   return cudaSuccess;
 }
 
@@ -118,7 +118,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     record->over = true;
     record->when = std::chrono::steady_clock::now();
   };
-  machine().put(stream, plain("a record of event " + std::to_string(event->number), run));
+  machine().enqueue(stream, plain("a record of event " + std::to_string(event->number), run));
   return cudaSuccess;
 }
 
@@ -195,10 +195,10 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel,
     }
   };
   check();
-  machine().put(config.stream, plain(name, [check, grid] {
-                  check();
-                  grid();
-                }));
+  machine().enqueue(config.stream, plain(name, [check, grid] {
+                      check();
+                      grid();
+                    }));
   return cudaSuccess;
 }
 

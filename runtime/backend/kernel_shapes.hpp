@@ -1,0 +1,27 @@
+// Arguments of kernels that all backends share, besides pointers and counts.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/attention.hpp"
+
+namespace echelon {
+
+/// Before a norm of x, where there is a residual: sum = x (+ bias) + residual, rounded to T at each
+/// +, and the norm is of that sum. `sum` may be the memory of x or of the residual.
+template <class T>
+struct SumBefore {
+  const T* bias = nullptr;      ///< [width]; null: there is none
+  const T* residual = nullptr;  ///< [rows, width]; null: nothing is added, the norm is of x
+  T* sum = nullptr;             ///< [rows, width]
+};
+
+/// Rotation frequencies of the pairs of a head (model/rotary.hpp).
+struct RotaryFrequencies {
+  std::vector<double> angles;  ///< of pair i (elements i and i + head_dim/2), per position
+  double scale = 1;            ///< multiplies cosines and sines
+  bool operator==(const RotaryFrequencies&) const = default;
+};
+
+}  // namespace echelon

@@ -1,0 +1,50 @@
+// Stream: one queue of one rank.
+#pragma once
+
+#include <cstdint>
+
+#include "core/schedule/schedule.hpp"
+#include "runtime/executor/device.hpp"
+
+namespace echelon {
+
+/// Work runs in the order of the calls: immediately if the calling thread executes it (CPUs), later
+/// if the device has queues of its own (a CUDA stream). Used by one thread at a time.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  /// Work enqueued from here to `end` belongs to `i` and waits for the instructions in `i.after`.
+  virtual void begin(const Instruction& i) = 0;
+  /// Known sub-spans of the instruction's time; a device with queues of its own reports them later
+  /// (Processor::end_step).
+  virtual WithinTimes end(const Instruction& i) = 0;
+  /// Work enqueued from here on waits for an instruction of this step whose `end` was called.
+  virtual void wait(const Instruction& i) = 0;
+  /// The time from start to stop counts as `part`, except for nested parts.
+  virtual void start(Within part) = 0;
+  virtual void stop() = 0;
+  /// The calling thread waited for other ranks for `time`: a `part` of the instruction's time, or
+  /// Within::peers, a share of the part that was started last. With queues of a device's own the
+  /// thread does not wait.
+  virtual void waited(Within /*part*/, Seconds /*time*/) {}
+
+  /// Copies from host memory, which may be reused when the call returns.
+  virtual void upload(const void* from, void* to, std::int64_t bytes) = 0;
+  /// Sets the bytes to zero.
+  virtual void clear(void* block, std::int64_t bytes) = 0;
+};
+
+/// A sub-span that lasts for a scope.
+class ScopedSubSpan {
+ public:
+  ScopedSubSpan(Stream& on, Within part) : on_(on) { on_.start(part); }
+  ~ScopedSubSpan() { on_.stop(); }
+  ScopedSubSpan(const ScopedSubSpan&) = delete;
+  ScopedSubSpan& operator=(const ScopedSubSpan&) = delete;
+
+ private:
+  Stream& on_;
+};
+
+}  // namespace echelon

@@ -1,0 +1,64 @@
+#include "runtime/comm/call.hpp"
+
+#include <fmt/format.h>
+
+namespace echelon {
+namespace {
+
+std::string_view name_of(Operation operation) {
+  switch (operation) {
+    case Operation::all_reduce: return "all_reduce";
+    case Operation::reduce_scatter: return "reduce_scatter";
+    case Operation::all_gather: return "all_gather";
+    case Operation::broadcast: return "broadcast";
+    case Operation::barrier: return "barrier";
+    case Operation::send: return "send";
+    case Operation::receive: return "receive";
+  }
+  return "?";
+}
+
+bool is_for(const Call& call, int member) { return call.is_collective() || call.other == member; }
+
+/// Both wait for each other.
+bool calls_agree(const Call& one, const Call& two) {
+  if (one.is_collective() || two.is_collective()) return one == two;
+  return one.operation != two.operation && one.count == two.count && one.element == two.element;
+}
+
+}  // namespace
+
+std::string describe(const Group& group) {
+  return fmt::format("{} group of ranks {{{}}}", group.name, fmt::join(group.ranks, ","));
+}
+
+std::string describe(const Group& group, const Call& call) {
+  std::string text(name_of(call.operation));
+  if (call.operation == Operation::barrier) return text;
+  if (call.operation == Operation::all_reduce && call.how == Reduction::max) text += " (max)";
+  text += fmt::format(" of {} {}", call.count, name_of(call.element));
+  if (call.operation == Operation::send)
+    return text + fmt::format(" to rank {}", group.rank(call.other));
+  if (call.operation == Operation::receive || call.operation == Operation::broadcast) {
+    text += fmt::format(" from rank {}", group.rank(call.other));
+  }
+  return text;
+}
+
+std::string describe_wait(const Group& group, const Call& call, const std::vector<int>& missing) {
+  std::string text = describe(group, call) + " in the " + describe(group) + " waits for rank";
+  for (const int member : missing) text += " " + std::to_string(group.rank(member));
+  return text;
+}
+
+std::optional<RunFailure> disagreement(const Group& group, int member, const Call& call, int other,
+                                       const Call& others) {
+  if (!is_for(call, other) || !is_for(others, member) || calls_agree(call, others)) return {};
+  if (other < member) return disagreement(group, other, others, member, call);
+  return RunFailure(
+      RunFailure::Kind::defect,
+      fmt::format("{}: rank {} calls {}, rank {} {}", describe(group), group.rank(member),
+                  describe(group, call), group.rank(other), describe(group, others)));
+}
+
+}  // namespace echelon

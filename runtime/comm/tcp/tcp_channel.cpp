@@ -1,0 +1,182 @@
+#include "runtime/comm/tcp/tcp_channel.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/base/expects.hpp"
+
+namespace echelon::tcp {
+namespace {
+
+/// Bytes read at a time under the lock of a channel.
+constexpr std::uint64_t kReadBytes = 1 << 18;
+
+int member_of_rank(const Group& group, int rank) {
+  const auto at = std::find(group.ranks.begin(), group.ranks.end(), rank);
+  return at == group.ranks.end() ? -1 : static_cast<int>(at - group.ranks.begin());
+}
+
+}  // namespace
+
+TcpChannel::TcpChannel(TcpTransport& transport, std::uint32_t number, const Group& group)
+    : transport_(transport),
+      number_(number),
+      group_(group),
+      own_(member_of_rank(group, transport.rank_)),
+      monitor_(transport.run_threads_),
+      peer_queues_(group.ranks.size()) {
+  EXPECTS(own_ >= 0, "a process has the channels of its own rank");
+}
+
+int TcpChannel::member_of(int rank) const { return member_of_rank(group_, rank); }
+
+void TcpChannel::send(const void* data, std::int64_t bytes, int to) {
+  if (bytes == 0) return;
+  TcpTransport::Parcel parcel;
+  parcel.channel = this;
+  parcel.member = to;
+  parcel.header = {number_, peer_queue(to).next_out++, static_cast<std::uint64_t>(bytes)};
+  parcel.data = static_cast<const std::byte*>(data);
+  transport_.send(transport_.peer(group_.rank(to)), std::move(parcel));
+}
+
+void TcpChannel::receive(void* data, std::int64_t bytes, int from) {
+  if (bytes == 0) return;
+  monitor_.with_lock([&] {
+    PeerQueue& each = peer_queue(from);
+    each.posted.push_back({static_cast<std::byte*>(data), static_cast<std::uint64_t>(bytes)});
+    match(each);
+  });
+}
+
+void TcpChannel::gather(std::byte* blocks, std::int64_t bytes) {
+  for (int step = 1; step < group_.size(); ++step) {
+    const int from = (own_ + group_.size() - step) % group_.size();
+    receive(blocks + from * bytes, bytes, from);
+    send(blocks + own_ * bytes, bytes, (own_ + step) % group_.size());
+  }
+}
+
+/// Under the lock.
+void TcpChannel::match(PeerQueue& each) {
+  while (!each.posted.empty() && !each.early.empty() && each.early.front().whole) {
+    const Posted& to = each.posted.front();
+    const Early& from = each.early.front();
+    EXPECTS(to.bytes == from.data.size(), "both sides begin the same messages");
+    std::memcpy(to.data, from.data.data(), from.data.size());
+    each.posted.pop_front();
+    each.early.pop_front();
+  }
+}
+
+/// Under the lock.
+int TcpChannel::under_way() const {
+  int count = 0;
+  for (const PeerQueue& each : peer_queues_)
+    count += static_cast<int>(each.posted.size()) + each.parcels;
+  return count;
+}
+
+/// Under the lock: an awaited rank that has left, or -1. Its goodbye message followed all its other
+/// messages.
+int TcpChannel::lost_rank() const {
+  for (std::size_t member = 0; member < peer_queues_.size(); ++member) {
+    const bool awaited = !peer_queues_[member].posted.empty() || peer_queues_[member].parcels > 0;
+    const int rank = group_.ranks[member];
+    if (awaited && transport_.peer(rank).left) return rank;
+  }
+  return -1;
+}
+
+/// Under the lock.
+std::string TcpChannel::missing() const {
+  std::string text;
+  for (std::size_t member = 0; member < peer_queues_.size(); ++member) {
+    if (!peer_queues_[member].posted.empty()) text += " " + std::to_string(group_.ranks[member]);
+  }
+  return text.empty() ? "" : " waits for rank" + text;
+}
+
+void TcpChannel::wait(const std::function<std::string()>& waiting) {
+  int lost = -1;
+  try {
+    monitor_.await(
+        [&] {
+          if (under_way() == 0) return true;
+          lost = lost_rank();
+          return lost >= 0;
+        },
+        [&] { return waiting() + missing(); });
+    if (lost >= 0) {
+      throw RunFailure(RunFailure::Kind::peer_lost,
+                       "rank " + std::to_string(lost) + " has left the run: " + waiting());
+    }
+  } catch (...) {
+    monitor_.with_lock([&] {
+      abandoned_ = true;
+      for (PeerQueue& each : peer_queues_) each.posted.clear();
+    });
+    transport_.abandon(*this);
+    throw;
+  }
+}
+
+bool TcpChannel::idle() const {
+  return monitor_.with_lock([&] { return abandoned_ || under_way() == 0; });
+}
+
+std::string TcpChannel::begin(int member, const MessageHeader& header) {
+  return monitor_.with_lock([&]() -> std::string {
+    PeerQueue& each = peer_queue(member);
+    if (header.number != each.next_in++) return "a message is missing";
+    each.direct = !abandoned_ && each.early.empty() && !each.posted.empty();
+    if (!each.direct) {
+      each.early.emplace_back().data.resize(header.bytes);
+    } else if (each.posted.front().bytes != header.bytes) {
+      return "a message of unexpected length";
+    }
+    return "";
+  });
+}
+
+std::int64_t TcpChannel::read(int member, std::uint64_t left, int descriptor) {
+  std::array<std::byte, 1 << 14> nowhere;
+  bool over = false;
+  const std::int64_t got = monitor_.with_lock([&]() -> std::int64_t {
+    PeerQueue& each = peer_queue(member);
+    std::byte* to = nowhere.data();
+    std::uint64_t limit = std::min<std::uint64_t>(left, nowhere.size());
+    if (!each.direct) {
+      Early& early = each.early.back();
+      to = early.data.data() + (early.data.size() - left);
+      limit = std::min(left, kReadBytes);
+    } else if (!each.posted.empty()) {
+      to = each.posted.front().data + (each.posted.front().bytes - left);
+      limit = std::min(left, kReadBytes);
+    }
+    const std::int64_t count = receive_some(descriptor, to, limit);
+    over = count > 0 && static_cast<std::uint64_t>(count) == left;
+    if (!over) return count;
+    if (!each.direct) {
+      each.early.back().whole = true;
+      if (abandoned_) each.early.pop_back();
+      match(each);
+    } else if (!each.posted.empty()) {
+      each.posted.pop_front();
+    }
+    return count;
+  });
+  if (over) monitor_.wake();
+  return got;
+}
+
+void TcpChannel::under_way(int member) {
+  monitor_.with_lock([&] { ++peer_queue(member).parcels; });
+}
+
+void TcpChannel::sent(int member) {
+  monitor_.change([&] { --peer_queue(member).parcels; });
+}
+
+}  // namespace echelon::tcp

@@ -1,0 +1,70 @@
+// TcpChannel: the messages in flight of one group role.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "runtime/comm/tcp/tcp_transport.hpp"
+
+namespace echelon::tcp {
+
+class TcpChannel final : public Messages {
+ public:
+  TcpChannel(TcpTransport& transport, std::uint32_t number, const Group& group);
+
+  void send(const void* data, std::int64_t bytes, int to) override;
+  void receive(void* data, std::int64_t bytes, int from) override;
+  void gather(std::byte* blocks, std::int64_t bytes) override;
+  void wait(const std::function<std::string()>& waiting) override;
+  [[nodiscard]] bool idle() const override;
+
+  // For the transport.
+  [[nodiscard]] int member_of(int rank) const;  ///< -1: not in the group
+  /// Announces the next message of this member, before its first byte. "" or the error.
+  [[nodiscard]] std::string begin(int member, const MessageHeader& header);
+  /// Reads available bytes of that message; returns what recv returned.
+  [[nodiscard]] std::int64_t read(int member, std::uint64_t left, int descriptor);
+  void under_way(int member);  ///< a parcel is queued
+  void sent(int member);       ///< it is written
+  void wake() {
+    monitor_.change([] {});
+  }
+
+ private:
+  /// A posted receive.
+  struct Posted {
+    std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  /// A message without a posted receive.
+  struct Early {
+    std::vector<std::byte> data;
+    bool whole = false;
+  };
+  struct PeerQueue {
+    std::deque<Posted> posted;
+    std::deque<Early> early;
+    bool direct = false;  ///< incoming bytes go to posted.front()
+    int parcels = 0;
+    std::uint32_t next_in = 0;
+    std::uint32_t next_out = 0;  ///< of the queue's thread alone
+  };
+  [[nodiscard]] PeerQueue& peer_queue(int member) {
+    return peer_queues_[static_cast<std::size_t>(member)];
+  }
+  [[nodiscard]] int under_way() const;
+  [[nodiscard]] int lost_rank() const;
+  void match(PeerQueue& peer_queue);
+  [[nodiscard]] std::string missing() const;
+
+  TcpTransport& transport_;
+  const std::uint32_t number_;
+  const Group group_;
+  const int own_;
+  mutable Monitor monitor_;
+  std::vector<PeerQueue> peer_queues_;  ///< by member; guarded by monitor_
+  bool abandoned_ = false;              ///< guarded by monitor_
+};
+
+}  // namespace echelon::tcp

@@ -1,0 +1,276 @@
+#include "runtime/comm/tcp/tcp_transport.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/expects.hpp"
+#include "runtime/comm/tcp/tcp_channel.hpp"
+
+namespace echelon::tcp {
+namespace {
+
+/// The channel of goodbye messages: a byte that encodes how a run ended, and the reason.
+constexpr std::uint32_t kGoodbyes = 0xffff'ffff;
+constexpr std::uint64_t kLongestGoodbye = 1 << 16;
+constexpr std::uint64_t kLongestMessage = std::uint64_t{1} << 48;
+constexpr std::byte kFine{0};
+
+}  // namespace
+
+TcpTransport::TcpTransport(RunThreads& run_threads, int rank, std::vector<Socket> peers)
+    : run_threads_(run_threads), rank_(rank), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  EXPECTS(wake_ >= 0, "a process may have a few files");
+  EXPECTS(!run_threads.directed(), "processes go on by themselves");
+  for (std::size_t each = 0; each < peers.size(); ++each) {
+    auto peer = std::make_unique<Peer>();
+    peer->rank = static_cast<int>(each);
+    peer->open = static_cast<bool>(peers[each]);
+    if (peer->open) peer->address = address_of_peer(peers[each]);
+    peer->socket = std::move(peers[each]);
+    peers_.push_back(std::move(peer));
+  }
+}
+
+TcpTransport::~TcpTransport() {
+  if (thread_.joinable()) finish(Seconds{});
+  ::close(wake_);
+}
+
+std::unique_ptr<Messages> TcpTransport::channel(int number, const Group& group) {
+  auto channel = std::make_unique<TcpChannel>(*this, static_cast<std::uint32_t>(number), group);
+  channels_.resize(std::max(channels_.size(), static_cast<std::size_t>(number) + 1));
+  channels_[static_cast<std::size_t>(number)] = channel.get();
+  return channel;
+}
+
+void TcpTransport::start() {
+  thread_ = std::jthread([this] { run(); });
+}
+
+void TcpTransport::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
+}
+
+void TcpTransport::wake_channels() {
+  for (TcpChannel* channel : channels_) {
+    if (channel != nullptr) channel->wake();
+  }
+}
+
+/// Under the lock of the peer. False: the socket accepts no more for now.
+bool TcpTransport::write_some(Peer& to, Parcel& parcel) {
+  const std::size_t all = sizeof(MessageHeader) + parcel.header.bytes;
+  const std::byte* data = parcel.own.empty() ? parcel.data : parcel.own.data();
+  while (parcel.written < all) {
+    std::array<iovec, 2> parts{};
+    const std::size_t of_header = std::min(parcel.written, sizeof(MessageHeader));
+    const std::size_t of_data = parcel.written - of_header;
+    parts[0] = {reinterpret_cast<std::byte*>(&parcel.header) + of_header,
+                sizeof(MessageHeader) - of_header};
+    parts[1] = {const_cast<std::byte*>(data) + of_data, parcel.header.bytes - of_data};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    const ssize_t count = ::sendmsg(to.socket.descriptor(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return false;
+    if (count < 0) {
+      to.write_failed = true;  // why, the reading side will see
+      return false;
+    }
+    parcel.written += static_cast<std::size_t>(count);
+  }
+  return true;
+}
+
+void TcpTransport::send(Peer& to, Parcel parcel) {
+  const std::lock_guard lock(to.mutex);
+  if (!to.write_failed && to.out.empty() && write_some(to, parcel)) return;
+  if (parcel.channel != nullptr) parcel.channel->under_way(parcel.member);
+  to.out.push_back(std::move(parcel));
+  to.writes = !to.write_failed;
+  wake();
+}
+
+void TcpTransport::flush(Peer& to) {
+  const std::lock_guard lock(to.mutex);
+  while (!to.write_failed && !to.out.empty() && write_some(to, to.out.front())) {
+    const Parcel& done = to.out.front();
+    if (done.channel != nullptr) done.channel->sent(done.member);
+    to.out.pop_front();
+  }
+  to.writes = !to.write_failed && !to.out.empty();
+  if (finishing_ && !to.writes) ::shutdown(to.socket.descriptor(), SHUT_WR);
+}
+
+void TcpTransport::abandon(const TcpChannel& channel) {
+  for (const auto& each : peers_) {
+    const std::lock_guard lock(each->mutex);
+    for (Parcel& parcel : each->out) {
+      if (parcel.channel != &channel || !parcel.own.empty()) continue;
+      parcel.own.assign(parcel.data, parcel.data + parcel.header.bytes);
+    }
+  }
+}
+
+/// The thread.
+void TcpTransport::run() {
+  try {
+    serve();
+  } catch (...) {
+    run_threads_.stop(as_run_failure(std::current_exception()));
+  }
+}
+
+void TcpTransport::serve() {
+  std::vector<pollfd> files;
+  std::vector<Peer*> whose;
+  for (;;) {
+    files.assign(1, {wake_, POLLIN, 0});
+    whose.clear();
+    for (const auto& each : peers_) {
+      if (!each->open) continue;
+      const int events = POLLIN | (each->writes ? POLLOUT : 0);
+      files.push_back({each->socket.descriptor(), static_cast<short>(events), 0});
+      whose.push_back(each.get());
+    }
+    const bool finishing = finishing_;
+    if (finishing && (whose.empty() || std::chrono::steady_clock::now() > finish_until_)) return;
+    constexpr int kRound = 50;  // milliseconds, at the end
+    if (::poll(files.data(), files.size(), finishing ? kRound : -1) < 0) continue;
+    if (files[0].revents != 0) {
+      std::uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = ::read(wake_, &count, sizeof count);
+    }
+    for (std::size_t i = 0; i < whose.size(); ++i) {
+      const short seen = files[1 + i].revents;
+      if ((seen & POLLOUT) != 0 || finishing_) flush(*whose[i]);
+      if ((seen & (POLLIN | POLLHUP | POLLERR)) != 0) read_from(*whose[i]);
+    }
+  }
+}
+
+/// Reads one piece: other peers must be read as well.
+void TcpTransport::read_from(Peer& from) {
+  const int descriptor = from.socket.descriptor();
+  if (from.header_read < sizeof(MessageHeader)) {
+    auto* const to = reinterpret_cast<std::byte*>(&from.header) + from.header_read;
+    const std::int64_t got = receive_some(descriptor, to, sizeof(MessageHeader) - from.header_read);
+    if (got == -EAGAIN) return;
+    if (got <= 0) return closed(from);
+    from.header_read += static_cast<std::size_t>(got);
+    if (from.header_read < sizeof(MessageHeader) || !begin_message(from)) return;
+  }
+  const std::int64_t got =
+      from.channel != nullptr
+          ? from.channel->read(from.member, from.left_to_read, descriptor)
+          : receive_some(descriptor,
+                         from.goodbye.data() + (from.goodbye.size() - from.left_to_read),
+                         from.left_to_read);
+  if (got == -EAGAIN) return;
+  if (got <= 0) return closed(from);
+  from.left_to_read -= static_cast<std::uint64_t>(got);
+  if (from.left_to_read > 0) return;
+  from.header_read = 0;
+  if (from.channel == nullptr) read_goodbye(from);
+}
+
+/// False: the message is invalid, and reading stops.
+bool TcpTransport::begin_message(Peer& from) {
+  const MessageHeader& header = from.header;
+  from.left_to_read = header.bytes;
+  from.channel = nullptr;
+  std::string fault;
+  if (header.channel == kGoodbyes) {
+    if (header.bytes > 0 && header.bytes <= kLongestGoodbye) {
+      from.goodbye.resize(header.bytes);
+      return true;
+    }
+    fault = "a goodbye message of invalid length";
+  } else if (header.channel >= channels_.size() || channels_[header.channel] == nullptr ||
+             channels_[header.channel]->member_of(from.rank) < 0 || header.bytes == 0 ||
+             header.bytes > kLongestMessage) {
+    fault = "a message for an unknown channel";
+  } else {
+    from.channel = channels_[header.channel];
+    from.member = from.channel->member_of(from.rank);
+    fault = from.channel->begin(from.member, header);
+  }
+  if (fault.empty()) return true;
+  run_threads_.stop(RunFailure::Kind::defect, "rank " + std::to_string(from.rank) + ": " + fault);
+  from.left = true;
+  closed(from);
+  return false;
+}
+
+void TcpTransport::read_goodbye(Peer& from) {
+  from.left = true;
+  const std::byte how = from.goodbye.front();
+  if (how == kFine) return wake_channels();
+  const std::string why(reinterpret_cast<const char*>(from.goodbye.data()) + 1,
+                        from.goodbye.size() - 1);
+  {
+    const std::lock_guard lock(reported_mutex_);
+    reported_ = why;
+  }
+  run_threads_.stop(static_cast<RunFailure::Kind>(static_cast<int>(how) - 1), why);
+}
+
+/// No more data come from this peer.
+void TcpTransport::closed(Peer& from) {
+  from.open = false;
+  {
+    const std::lock_guard lock(from.mutex);
+    from.writes = false;
+    from.write_failed = true;
+  }
+  const bool lost = !from.left.exchange(true) && !finishing_;
+  if (lost) {
+    run_threads_.stop(RunFailure::Kind::peer_lost,
+                      "rank " + std::to_string(from.rank) + " is gone: the connection to it (" +
+                          from.address + ") ended in the middle of the run");
+  } else {
+    wake_channels();
+  }
+}
+
+void TcpTransport::finish(Seconds limit) {
+  std::vector<std::byte> goodbye{kFine};
+  if (run_threads_.stopping()) {
+    constexpr Seconds kNotLong{2};
+    limit = std::min(limit, kNotLong);
+    const RunFailure failure = run_threads_.failure();
+    std::string why = failure.what();
+    const bool own = failure.kind() != RunFailure::Kind::peer_lost;
+    const std::lock_guard lock(reported_mutex_);
+    const std::string mine = "rank " + std::to_string(rank_) + ": ";
+    if (own && why != reported_ && !why.starts_with(mine)) why = mine + why;
+    why.resize(std::min<std::size_t>(why.size(), kLongestGoodbye - 1));
+    goodbye.front() = static_cast<std::byte>(static_cast<int>(failure.kind()) + 1);
+    for (const char c : why) goodbye.push_back(static_cast<std::byte>(c));
+  }
+  for (const auto& each : peers_) {
+    if (!each->socket) continue;
+    Parcel parcel;
+    parcel.header = {kGoodbyes, 0, goodbye.size()};
+    parcel.own = goodbye;
+    send(*each, std::move(parcel));
+  }
+  finish_until_ =
+      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                             std::chrono::duration<double>(limit.in(kSecond)));
+  finishing_ = true;
+  wake();
+  thread_.join();
+}
+
+}  // namespace echelon::tcp

@@ -1,0 +1,105 @@
+// TcpTransport: the TCP connections of this process to all others of the run, shared by its queues.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/comm/message_communicator.hpp"
+#include "runtime/comm/tcp/socket.hpp"
+#include "runtime/threads/run_threads.hpp"
+
+namespace echelon::tcp {
+
+class TcpChannel;
+
+/// Precedes every message.
+struct MessageHeader {
+  std::uint32_t channel = 0;
+  std::uint32_t number = 0;  ///< of the messages of this line from this process, from 0
+  std::uint64_t bytes = 0;
+};
+static_assert(sizeof(MessageHeader) == 16);
+
+/// One thread reads all incoming data and writes what sockets did not accept at once, so the other
+/// end never waits for this one to read. A process that leaves sends a goodbye message: that its
+/// run is complete, or the failure that ended it; one whose connection closes without a goodbye is
+/// lost. Both stop the run.
+class TcpTransport {
+ public:
+  /// `peers`: by rank; the entry of this rank is empty.
+  TcpTransport(RunThreads& run_threads, int rank, std::vector<Socket> peers);
+  ~TcpTransport();
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
+
+  /// The messages of one group role; `number` identifies it in all processes. Before start().
+  [[nodiscard]] std::unique_ptr<Messages> channel(int number, const Group& group);
+  void start();
+  /// Sends the goodbye message and waits for those of the others, at most `limit`. Afterwards
+  /// nothing is in flight.
+  void finish(Seconds limit);
+
+ private:
+  friend class TcpChannel;
+  /// A message that its socket did not accept at once.
+  struct Parcel {
+    TcpChannel* channel = nullptr;  ///< null: a goodbye message
+    int member = 0;
+    MessageHeader header;
+    const std::byte* data = nullptr;
+    std::size_t written = 0;     ///< of head and data
+    std::vector<std::byte> own;  ///< the data, when their owner has given them up
+  };
+  struct Peer {
+    Socket socket;
+    int rank = 0;
+    std::string address;
+    std::atomic<bool> left = false;    ///< has said how its run ended
+    std::atomic<bool> writes = false;  ///< `out` has something
+    std::mutex mutex;                  ///< guards `out`; locked before the monitor of a channel
+    std::deque<Parcel> out;
+    bool write_failed = false;  ///< guarded by mutex: takes nothing any more
+    // Of the reading thread alone.
+    bool open = true;
+    MessageHeader header;
+    std::size_t header_read = 0;
+    std::uint64_t left_to_read = 0;
+    TcpChannel* channel = nullptr;
+    int member = 0;
+    std::vector<std::byte> goodbye;
+  };
+
+  [[nodiscard]] Peer& peer(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
+  void send(Peer& to, Parcel parcel);
+  void flush(Peer& to);
+  static bool write_some(Peer& to, Parcel& parcel);
+  /// Copies the channel's messages in flight, whose owners are about to be destroyed.
+  void abandon(const TcpChannel& channel);
+  void run();
+  void serve();
+  void read_from(Peer& from);
+  [[nodiscard]] bool begin_message(Peer& from);
+  void read_goodbye(Peer& from);
+  void closed(Peer& from);
+  void wake();
+  void wake_channels();
+
+  RunThreads& run_threads_;
+  const int rank_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<TcpChannel*> channels_;  ///< by number
+  int wake_ = -1;                      ///< eventfd
+  std::atomic<bool> finishing_ = false;
+  std::chrono::steady_clock::time_point finish_until_;
+  std::mutex reported_mutex_;
+  std::string reported_;  ///< what another process says ended the run
+  std::jthread thread_;
+};
+
+}  // namespace echelon::tcp

@@ -1,0 +1,100 @@
+#include "runtime/cuda/attention/attention.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "runtime/cuda/device/checks.hpp"
+#include "runtime/cuda/device/resources.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+bool cudnn_is_wanted() { return chosen_by("ECHELON_CUDNN", {"never"}) != "never"; }
+
+}  // namespace
+
+void Attention::prepare(const AttentionShape& shape, Stream stream) {
+  const auto [place, is_new] = cudnn_.try_emplace(shape);
+  if (!is_new) return;
+  std::unique_ptr<CudnnAttention>& cudnn = place->second;
+  std::string why = "ECHELON_CUDNN=never";
+  if (cudnn_is_wanted()) {
+    cudnn = cudnn_attention(shape, why);
+    if (cudnn && !try_out(shape, stream)) {
+      cudnn.reset();
+      why = "no memory to try cuDNN's";
+    }
+  }
+  if (!cudnn) {
+    by_ = fmt::format("Echelon's kernels ({})", why);
+  } else if (cudnn->has_backward()) {
+    by_ = "cuDNN " + cudnn_version();
+  } else {
+    by_ = fmt::format("cuDNN {} forward, Echelon's kernels backward", cudnn_version());
+  }
+}
+
+bool Attention::try_out(const AttentionShape& s, Stream stream) const {
+  constexpr auto kWidth = static_cast<std::int64_t>(sizeof(Bfloat16));
+  const std::int64_t rows = s.sequence * s.samples;
+  const std::int64_t sizes[] = {rows * s.qkv_stride * kWidth,
+                                rows * s.out_stride * kWidth,
+                                rows * s.heads * static_cast<std::int64_t>(sizeof(float)),
+                                rows * s.out_stride * kWidth,
+                                rows * s.qkv_stride * kWidth,
+                                std::max<std::int64_t>(1, workspace(s))};
+  const std::vector<DeviceBuffer> buffers = zeroed_buffers(sizes, stream);
+  if (buffers.empty()) return false;
+  auto* const qkv = buffers[0].as<Bfloat16>();
+  auto* const out = buffers[1].as<Bfloat16>();
+  auto* const log_sum = buffers[2].as<float>();
+  forward(stream, s, qkv, out, log_sum, buffers[5].as<void>());
+  backward(stream, s, qkv, out, log_sum, buffers[3].as<Bfloat16>(), buffers[4].as<Bfloat16>(),
+           buffers[5].as<void>());
+  check(cudaStreamSynchronize(stream), "try attention");
+  return true;
+}
+
+CudnnAttention* Attention::cudnn(const AttentionShape& shape) const {
+  return cudnn_.at(shape).get();
+}
+
+Bytes Attention::parts() const {
+  const bool any = std::any_of(cudnn_.begin(), cudnn_.end(), [](const auto& each) {
+    return each.second != nullptr && each.second->has_backward();
+  });
+  return any ? kBackwardWorkspace : Bytes{};
+}
+
+std::int64_t Attention::workspace(const AttentionShape& shape) const {
+  const auto ours = attention_backward_workspace(shape) * static_cast<std::int64_t>(sizeof(float));
+  const CudnnAttention* by = cudnn(shape);
+  return by == nullptr ? ours : std::max(ours, by->workspace());
+}
+
+void Attention::forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
+                        Bfloat16* out, float* log_sum, void* workspace) const {
+  CudnnAttention* by = cudnn(shape);  // which takes aligned operands alone
+  if (by != nullptr && aligned(qkv, out, log_sum)) {
+    by->forward(stream, qkv, out, log_sum, workspace);
+  } else {
+    attention_forward(stream, shape, qkv, out, log_sum);
+  }
+}
+
+void Attention::backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
+                         const Bfloat16* out, const float* log_sum, const Bfloat16* dout,
+                         Bfloat16* dqkv, void* workspace) const {
+  CudnnAttention* by = cudnn(shape);
+  if (by != nullptr && by->has_backward() && aligned(qkv, out, log_sum, dout, dqkv)) {
+    by->backward(stream, qkv, out, log_sum, dout, dqkv, workspace);
+  } else {
+    attention_backward(stream, shape, qkv, out, log_sum, dout, dqkv,
+                       static_cast<float*>(workspace));
+  }
+}
+
+}  // namespace echelon::cuda

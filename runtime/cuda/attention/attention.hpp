@@ -1,0 +1,45 @@
+// Attention on one GPU: by cuDNN where it is built in and takes a shape, by our kernels elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "runtime/cuda/attention/cudnn_attention.hpp"
+#include "runtime/cuda/kernels/kernels.hpp"
+
+namespace echelon::cuda {
+
+/// The two may take turns: what one keeps for the backward serves the other.
+class Attention {
+ public:
+  /// Chooses, on the calling thread's GPU, before the shape is computed there, and has cuDNN
+  /// compute it once on operands that are freed again: a kernel that is loaded by its first launch
+  /// within a step may wait for another rank's. ECHELON_CUDNN=never, or no memory for those: our
+  /// kernels.
+  void prepare(const AttentionShape& shape, Stream stream);
+  /// Bytes that the kernels of a prepared shape need beside their operands.
+  [[nodiscard]] std::int64_t workspace(const AttentionShape& shape) const;
+  void forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv, Bfloat16* out,
+               float* log_sum, void* workspace) const;
+  void backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
+                const Bfloat16* out, const float* log_sum, const Bfloat16* dout, Bfloat16* dqkv,
+                void* workspace) const;
+  /// Calibration::attention_parts of what was prepared.
+  [[nodiscard]] Bytes parts() const;
+  /// Who computes what was prepared last: "cuDNN 9.19.0", "Echelon's kernels (…)".
+  [[nodiscard]] const std::string& by() const { return by_; }
+
+ private:
+  /// nullptr: our kernels.
+  [[nodiscard]] CudnnAttention* cudnn(const AttentionShape& shape) const;
+
+  /// False: its operands do not fit.
+  [[nodiscard]] bool try_out(const AttentionShape& shape, Stream stream) const;
+
+  std::map<AttentionShape, std::unique_ptr<CudnnAttention>> cudnn_;
+  std::string by_;
+};
+
+}  // namespace echelon::cuda

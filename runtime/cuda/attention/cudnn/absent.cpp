@@ -1,0 +1,15 @@
+// Where a build found no cuDNN, or no frontend of it.
+#include "runtime/cuda/attention/cudnn_attention.hpp"
+
+namespace echelon::cuda {
+
+std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionShape&, std::string& why, Bytes) {
+  why = "built without cuDNN's frontend";
+  return nullptr;
+}
+std::string cudnn_version() { return ""; }
+std::string refused_by_cudnn(const AttentionShape&, const std::string&, int) {
+  return "built without cuDNN's frontend";
+}
+
+}  // namespace echelon::cuda

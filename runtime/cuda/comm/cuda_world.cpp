@@ -1,0 +1,233 @@
+#include "runtime/cuda/comm/cuda_world.hpp"
+
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/base/expects.hpp"
+#include "runtime/cuda/comm/communicators.hpp"
+#include "runtime/cuda/device/checks.hpp"
+#include "runtime/cuda/device/local_ranks.hpp"
+#include "runtime/cuda/device/resources.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+std::size_t index_of(GroupRole role) { return static_cast<std::size_t>(role); }
+
+/// The group of a rank, and its place there.
+std::pair<const Group*, int> place_of(const std::vector<Group>& groups, int rank) {
+  for (const Group& group : groups) {
+    const auto found = std::find(group.ranks.begin(), group.ranks.end(), rank);
+    if (found != group.ranks.end()) {
+      return {&group, static_cast<int>(found - group.ranks.begin())};
+    }
+  }
+  return {nullptr, 0};
+}
+
+/// A process that fails aborts its GPU work first and then reports the reason to the others.
+constexpr Seconds kPeerReportWait{3};
+bool is_elsewhere(const World& host) {
+  return static_cast<int>(host.local_ranks().size()) < host.ranks();
+}
+
+/// Exchange around the ring of a pipeline, without a circular wait.
+void ring_exchange(Communicator& comm, int step, void* data, std::int64_t count) {
+  const int n = comm.size();
+  const int to = (comm.rank() + n + step) % n;
+  const int from = (comm.rank() + n - step) % n;
+  if (comm.rank() % 2 == 0) comm.send(data, count, Element::bf16, to);
+  comm.receive(data, count, Element::bf16, from);
+  if (comm.rank() % 2 != 0) comm.send(data, count, Element::bf16, to);
+}
+
+/// The calls of a step in the role, with as many bytes.
+void use_once(Communicator& comm, GroupRole which, void* data, std::int64_t bytes) {
+  if (which == GroupRole::forward || which == GroupRole::backward) {
+    return ring_exchange(comm, which == GroupRole::forward ? 1 : -1, data,
+                         bytes / bytes_of(Element::bf16));
+  }
+  for (const Element element : {Element::bf16, Element::f32}) {
+    const std::int64_t count = bytes / bytes_of(element);
+    const std::int64_t part = count / comm.size();
+    auto* const mine = static_cast<std::byte*>(data) + comm.rank() * part * bytes_of(element);
+    comm.all_reduce(data, count, element, Reduction::sum);
+    comm.reduce_scatter(data, mine, part, element);
+    comm.all_gather(mine, data, part, element);
+  }
+}
+
+}  // namespace
+
+Queue queue_of(GroupRole role) {
+  switch (role) {
+    case GroupRole::tp:
+    case GroupRole::kv_replicas:
+    case GroupRole::dp_compute:
+    case GroupRole::shard_compute:
+    case GroupRole::replica_compute: return Queue::compute;
+    case GroupRole::dp_reduce:
+    case GroupRole::shard_reduce:
+    case GroupRole::replica_reduce:
+    case GroupRole::tied:
+    case GroupRole::norm: return Queue::reduce;
+    case GroupRole::dp_gather:
+    case GroupRole::shard_gather:
+    case GroupRole::replica_gather: return Queue::gather;
+    case GroupRole::forward: return Queue::p2p_forward;
+    case GroupRole::backward: return Queue::p2p_backward;
+    case GroupRole::control: break;
+  }
+  return Queue::host;
+}
+
+/// By rank and role, of the first members of groups.
+struct CudaWorld::Ids {
+  std::vector<NcclId> all;
+  [[nodiscard]] static std::size_t place(int rank, std::size_t role) {
+    return static_cast<std::size_t>(rank) * kGroupRoles + role;
+  }
+};
+
+CudaWorld::CudaWorld(RunThreads& run_threads, std::unique_ptr<World> host, const ParallelPlan& plan,
+                     const ModelSpec& model, const Gpus& gpus, const StreamOf& stream_of,
+                     const CudaWorldOptions& options)
+    : run_threads_(run_threads),
+      host_(std::move(host)),
+      gpus_(gpus),
+      stream_of_(stream_of),
+      nccl_(run_threads, is_elsewhere(*host_) ? kPeerReportWait : Seconds{}) {
+  for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
+    const auto which = static_cast<GroupRole>(role);
+    if (is_used(which, plan)) groups_[role] = groups_of(which, plan, model);
+  }
+  for (const int rank : local_ranks()) {
+    ends_[rank];
+    taken_[rank];
+  }
+  make_solo_and_shared();
+  if (gpus_.shared || ranks() == 1) return;
+  std::map<int, std::optional<DeviceBuffer>> scratch;
+  for (const int rank : local_ranks()) scratch[rank];
+  try {
+    on_local_ranks(run_threads_, *this, [&](int rank) {
+      use_device(gpus_.device.at(rank));
+      const Bytes before = memory_of_device().free;
+      join(rank, exchange_ids(rank));
+      if (options.warm_up_bytes > 0) {
+        std::optional<DeviceBuffer>& memory = scratch.at(rank);
+        memory.emplace(DeviceBuffer::required(options.warm_up_bytes, DeviceBuffer::Where::device,
+                                              "a warm-up of NCCL"));
+        clear(*memory, options.warm_up_bytes, stream_of_(rank, Queue::compute));
+        // Nobody takes memory while a GPU waits for others: CUDA may wait for that GPU then.
+        host_->at(rank, GroupRole::control).barrier();
+        warm_up(rank, memory->as<void>(), options.warm_up_bytes);
+        memory.reset();
+      }
+      taken_.at(rank) = before - memory_of_device().free;
+    });
+  } catch (...) {
+    abort_all();  // or the scratch memory could not be given back
+    throw;
+  }
+}
+
+CudaWorld::~CudaWorld() {
+  if (run_threads_.stopping()) abort_all();
+}
+
+/// Communicators that this thread can create alone.
+void CudaWorld::make_solo_and_shared() {
+  for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
+    const Queue queue = queue_of(static_cast<GroupRole>(role));
+    for (const Group& group : groups_[role]) {
+      const bool here = ends_.contains(group.rank(0));
+      if (group.size() == 1 && here) {
+        ends_.at(group.rank(0))[role] = solo_communicator(stream_of_(group.rank(0), queue));
+      }
+      if (group.size() == 1 || !gpus_.shared) continue;
+      use_device(gpus_.device.at(group.rank(0)));
+      std::vector<Stream> streams;
+      for (const int rank : group.ranks) streams.push_back(stream_of_(rank, queue));
+      auto ends = loopback_communicators(run_threads_, group, streams);
+      for (int member = 0; member < group.size(); ++member) {
+        ends_.at(group.rank(member))[role] = std::move(ends[static_cast<std::size_t>(member)]);
+      }
+    }
+  }
+}
+
+/// The first member of a group creates its identifier and sends it to all.
+CudaWorld::Ids CudaWorld::exchange_ids(int rank) {
+  std::vector<NcclId> own(kGroupRoles);
+  for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
+    for (const Group& group : groups_[role]) {
+      if (group.size() > 1 && group.rank(0) == rank) own[role] = new_nccl_id();
+    }
+  }
+  Ids ids;
+  ids.all.resize(static_cast<std::size_t>(ranks()) * kGroupRoles);
+  constexpr std::int64_t kNumbers = kGroupRoles * static_cast<std::int64_t>(NcclId{}.size());
+  host_->at(rank, GroupRole::control)
+      .all_gather(own.data(), ids.all.data(), kNumbers, Element::i32);
+  return ids;
+}
+
+/// Roles in their order, so that no two ranks wait for each other in different roles.
+void CudaWorld::join(int rank, const Ids& ids) {
+  for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
+    const auto [group, member] = place_of(groups_[role], rank);
+    if (group == nullptr || group->size() == 1) continue;
+    ends_.at(rank)[role] = nccl_.join(*group, member, ids.all[Ids::place(group->rank(0), role)],
+                                      stream_of_(rank, queue_of(static_cast<GroupRole>(role))));
+  }
+}
+
+/// Small calls and large ones, for which NCCL may take other algorithms.
+void CudaWorld::warm_up(int rank, void* scratch, std::int64_t bytes) {
+  for (std::size_t role = 0; role < index_of(GroupRole::control); ++role) {
+    const auto which = static_cast<GroupRole>(role);
+    const std::unique_ptr<Communicator>& end = ends_.at(rank)[role];
+    if (end == nullptr || end->size() == 1) continue;
+    constexpr std::int64_t kSmall = 4096;
+    for (const std::int64_t size : {std::min(kSmall, bytes), bytes}) {
+      use_once(*end, which, scratch, size);
+    }
+    wait_for(rank, which);
+  }
+}
+
+void CudaWorld::wait_for(int rank, GroupRole role) {
+  const Stream stream = stream_of_(rank, queue_of(role));
+  const auto is_over = [&] {
+    check();
+    return is_idle(stream);
+  };
+  run_threads_.poll(is_over, [&] {
+    return fmt::format("the first use of '{}' by rank {}", name_of(role), rank);
+  });
+}
+
+Communicator& CudaWorld::at(int rank, GroupRole role) {
+  if (role == GroupRole::control) return host_->at(rank, role);
+  const std::unique_ptr<Communicator>& end = ends_.at(rank)[index_of(role)];
+  EXPECTS(end != nullptr, "a role that the plan uses");
+  return *end;
+}
+
+std::string CudaWorld::transport() const {
+  if (ranks() == 1) return "none";
+  if (gpus_.shared) return "memory of one GPU";
+  int version = 0;
+  static_cast<void>(ncclGetVersion(&version));
+  // NCCL_VERSION() of nccl.h, since 2.9.
+  return fmt::format("nccl {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+}  // namespace echelon::cuda

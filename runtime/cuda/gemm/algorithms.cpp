@@ -1,0 +1,89 @@
+// Algorithms: the file of chosen cuBLASLt algorithms.
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "core/base/files.hpp"
+#include "runtime/cuda/gemm/gemm.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+constexpr std::int64_t kLongestFile = 1 << 22;
+
+std::string line_of(const Product& p, const Algorithms::Algorithm& algorithm) {
+  std::string line =
+      fmt::format("{} {} {} {:d} {:d} {:d} {:d} {:d} {}", p.m, p.n, p.k, p.a_transposed,
+                  p.b_transposed, p.wide, p.bias, p.addend, p.alignment);
+  for (const std::uint64_t word : algorithm) line += fmt::format(" {:016x}", word);
+  return line + "\n";
+}
+
+bool read_line(const std::string& line, Product& p, Algorithms::Algorithm& algorithm) {
+  std::istringstream in(line);
+  in >> p.m >> p.n >> p.k >> p.a_transposed >> p.b_transposed >> p.wide >> p.bias >> p.addend >>
+      p.alignment >> std::hex;
+  for (std::uint64_t& word : algorithm) in >> word;
+  std::string more;
+  return !in.fail() && !(in >> more);
+}
+
+}  // namespace
+
+std::string algorithms_path(const std::string& gpu) {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  std::filesystem::path base;
+  if (cache != nullptr && *cache != 0) {
+    base = cache;
+  } else if (home != nullptr && *home != 0) {
+    base = std::filesystem::path(home) / ".cache";
+  } else {
+    return {};
+  }
+  std::string name;
+  for (const char letter : gpu) {
+    name += std::isalnum(static_cast<unsigned char>(letter)) != 0 ? letter : '-';
+  }
+  return base / "echelon" / fmt::format("gemm-{}-{}.txt", name, cublasLtGetVersion());
+}
+
+Algorithms::Algorithms(std::string path) : path_(std::move(path)) {
+  if (path_.empty()) return;
+  const Result<std::string> text = read_file(path_, kLongestFile);
+  if (!text) return;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    Product product;
+    Algorithm algorithm{};
+    if (read_line(line, product, algorithm)) known_[product] = algorithm;
+  }
+}
+
+std::optional<Algorithms::Algorithm> Algorithms::find(const Product& product) const {
+  const auto known = known_.find(product);
+  if (known == known_.end()) return std::nullopt;
+  return known->second;
+}
+
+void Algorithms::keep(const Product& product, const Algorithm& algorithm) {
+  known_[product] = algorithm;
+  changed_ = true;
+}
+
+void Algorithms::save() const {
+  if (path_.empty() || !changed_) return;
+  std::error_code none;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), none);
+  std::string text;
+  for (const auto& [product, algorithm] : known_) text += line_of(product, algorithm);
+  static_cast<void>(write_file(path_, text));  // it is only there to save time
+}
+
+}  // namespace echelon::cuda

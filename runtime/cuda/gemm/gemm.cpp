@@ -1,0 +1,223 @@
+#include "runtime/cuda/gemm/gemm.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "runtime/cuda/device/checks.hpp"
+#include "runtime/cuda/device/resources.hpp"
+#include "runtime/threads/failure.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+cudaDataType type_of(bool wide) { return wide ? CUDA_R_32F : CUDA_R_16BF; }
+
+template <class Value>
+void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute,
+         const Value& value) {
+  check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value),
+        "describe a product");
+}
+
+cublasLtMatrixLayout_t layout(bool wide, std::int64_t rows, std::int64_t columns) {
+  cublasLtMatrixLayout_t out = nullptr;
+  check(cublasLtMatrixLayoutCreate(&out, type_of(wide), static_cast<std::uint64_t>(rows),
+                                   static_cast<std::uint64_t>(columns), rows),
+        "describe a matrix");
+  return out;
+}
+
+}  // namespace
+
+Product forward_product(std::int64_t rows, std::int64_t in, std::int64_t out) {
+  return {.m = out, .n = rows, .k = in, .a_transposed = true};
+}
+Product input_product(std::int64_t rows, std::int64_t in, std::int64_t out) {
+  return {.m = in, .n = rows, .k = out};
+}
+Product weight_product(std::int64_t rows, std::int64_t in, std::int64_t out) {
+  return {.m = in, .n = out, .k = rows, .b_transposed = true, .wide = true, .addend = true};
+}
+
+std::vector<Product> products_of(const ChunkSpec& spec) {
+  const ChunkShape s = shape_of(spec);
+  const ModelSpec& model = spec.model;
+  const bool alone = spec.tp == 1;  // else bias and residual come behind the reduction
+  std::vector<Product> all;
+  const auto layer = [&](std::int64_t rows, std::int64_t in, std::int64_t out, bool bias,
+                         bool residual) {
+    Product forward = forward_product(rows, in, out);
+    forward.bias = bias;
+    forward.addend = residual;
+    all.push_back(forward);
+    all.push_back(input_product(rows, in, out));
+    all.push_back(weight_product(rows, in, out));
+  };
+  if (spec.layers > 0) {
+    layer(s.rows, s.hidden, s.qkv, model.qkv_bias, false);
+    layer(s.rows, s.query, s.hidden, alone && model.attention_output_bias, alone);
+    layer(s.rows, s.hidden, s.up, model.mlp_bias, false);
+    layer(s.rows, s.ffn, s.hidden, alone && model.mlp_bias, alone);
+  }
+  if (spec.loss) {
+    layer(s.loss_rows, s.hidden, s.vocab, model.head_bias, false);
+    const std::int64_t rest = s.rows % s.loss_rows;
+    if (rest > 0) layer(rest, s.hidden, s.vocab, model.head_bias, false);
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+/// A product as cuBLASLt wants it told.
+struct Gemm::Made {
+  cublasLtMatmulDesc_t description = nullptr;
+  cublasLtMatrixLayout_t a = nullptr;
+  cublasLtMatrixLayout_t b = nullptr;
+  cublasLtMatrixLayout_t d = nullptr;
+  std::vector<cublasLtMatmulAlgo_t> candidates;  ///< cuBLASLt's best first
+  cublasLtMatmulAlgo_t algorithm{};
+  bool stored = false;  ///< the algorithm is one of another run, and not yet tried
+
+  Made() = default;
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+  ~Made() {
+    for (cublasLtMatrixLayout_t each : {a, b, d}) {
+      if (each != nullptr) cublasLtMatrixLayoutDestroy(each);
+    }
+    if (description != nullptr) cublasLtMatmulDescDestroy(description);
+  }
+};
+
+Gemm::Gemm(Algorithms& algorithms) : algorithms_(algorithms) {}
+
+Gemm::~Gemm() {
+  made_.clear();
+  if (handle_ != nullptr) cublasLtDestroy(handle_);
+}
+
+Gemm::Made& Gemm::made(const Product& p) {
+  std::unique_ptr<Made>& place = made_[p];
+  if (place) return *place;
+  if (handle_ == nullptr) check(cublasLtCreate(&handle_), "open cuBLASLt");
+  auto out = std::make_unique<Made>();
+  check(cublasLtMatmulDescCreate(&out->description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "describe a product");
+  set(out->description, CUBLASLT_MATMUL_DESC_TRANSA, p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(out->description, CUBLASLT_MATMUL_DESC_TRANSB, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (p.bias) {
+    set(out->description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(out->description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
+  }
+  out->a = p.a_transposed ? layout(false, p.k, p.m) : layout(false, p.m, p.k);
+  out->b = p.b_transposed ? layout(false, p.n, p.k) : layout(false, p.k, p.n);
+  out->d = layout(p.wide, p.m, p.n);
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&preference), "describe a product");
+  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
+                        cublasStatus_t (*)(cublasLtMatmulPreference_t)>
+      keeper(preference, cublasLtMatmulPreferenceDestroy);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+          "describe a product");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kWorkspace));
+  const auto alignment = static_cast<std::uint32_t>(p.alignment);
+  for (const auto which :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    prefer(which, alignment);
+  }
+  constexpr int kMax = 8;
+  std::array<cublasLtMatmulHeuristicResult_t, kMax> results{};
+  int found = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, out->description, out->a, out->b, out->d, out->d,
+                                     preference, kMax, results.data(), &found);
+  for (int i = 0; i < found; ++i) {
+    const auto& result = results[static_cast<std::size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS) out->candidates.push_back(result.algo);
+  }
+  if (status != CUBLAS_STATUS_SUCCESS || out->candidates.empty()) {
+    throw RunFailure(RunFailure::Kind::defect,
+                     fmt::format("cuBLASLt has no algorithm for a product of {} x {} x {}, "
+                                 "aligned to {} bytes (status {})",
+                                 p.m, p.n, p.k, p.alignment, static_cast<int>(status)));
+  }
+  out->algorithm = out->candidates.front();
+  return *(place = std::move(out));
+}
+
+cublasStatus_t Gemm::multiply(const Made& made, const Product& p, const Operands& o,
+                              const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const {
+  if (p.bias) {
+    set(made.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+  }
+  const float one = 1;
+  const float beta = p.addend ? 1 : 0;
+  return cublasLtMatmul(handle_, made.description, &one, o.a, made.a, o.b, made.b, &beta,
+                        p.addend ? o.addend : o.d, made.d, o.d, made.d, &algorithm, workspace_,
+                        static_cast<std::size_t>(kWorkspace), stream);
+}
+
+void Gemm::run(const Product& product, const Operands& operands, cudaStream_t stream) {
+  const Made& how = made(product);
+  check(multiply(how, product, operands, how.algorithm, stream), "multiply matrices");
+}
+
+void Gemm::select_algorithms(std::span<const Product> products, cudaStream_t stream) {
+  for (const Product& product : products) {
+    Made& how = made(product);
+    if (const auto stored = algorithms_.find(product)) {
+      static_assert(sizeof how.algorithm == sizeof *stored);
+      std::memcpy(&how.algorithm, stored->data(), sizeof how.algorithm);
+      how.stored = true;
+    }
+    time_candidates(how, product, stream);
+  }
+}
+
+/// The fastest of three runs each, behind one that is not counted. A stored one is only tried.
+void Gemm::time_candidates(Made& how, const Product& p, cudaStream_t stream) {
+  const std::int64_t narrow = bytes_of(Element::bf16);
+  const std::int64_t wide = p.wide ? bytes_of(Element::f32) : narrow;
+  const std::int64_t sizes[] = {p.m * p.k * narrow, p.n * p.k * narrow, p.m * p.n * wide,
+                                p.m * narrow};
+  const std::vector<DeviceBuffer> buffers = zeroed_buffers(sizes, stream);
+  if (buffers.empty()) {
+    how.algorithm = how.candidates.front();  // a stored one would not have been tried
+    return;
+  }
+  void* const d = buffers[2].as<void>();
+  const Operands operands{buffers[0].as<void>(), buffers[1].as<void>(), d, buffers[3].as<void>(),
+                          d};
+  if (how.stored && multiply(how, p, operands, how.algorithm, stream) == CUBLAS_STATUS_SUCCESS) {
+    check(cudaStreamSynchronize(stream), "try a product");
+    return;
+  }
+  const EventTimer timer;
+  Seconds best{std::numeric_limits<double>::infinity()};
+  constexpr int kRuns = 3;
+  for (const cublasLtMatmulAlgo_t& candidate : how.candidates) {
+    if (multiply(how, p, operands, candidate, stream) != CUBLAS_STATUS_SUCCESS) continue;
+    timer.begin(stream);
+    for (int run = 0; run < kRuns; ++run) {
+      check(multiply(how, p, operands, candidate, stream), "time a product");
+    }
+    timer.end(stream);
+    const Seconds time = timer.time();
+    if (time >= best) continue;
+    best = time;
+    how.algorithm = candidate;
+  }
+  Algorithms::Algorithm chosen{};
+  std::memcpy(chosen.data(), &how.algorithm, sizeof chosen);
+  algorithms_.keep(p, chosen);
+}
+
+}  // namespace echelon::cuda

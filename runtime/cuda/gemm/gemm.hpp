@@ -1,0 +1,101 @@
+// Gemm: matrix products by cuBLASLt, with algorithms that were chosen by timing.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/element.hpp"
+#include "runtime/model/chunk_layout.hpp"
+
+namespace echelon::cuda {
+
+/// D[n, m] = op(B)·op(A) + what is added, of bf16 matrices, row-major as all of ours are; in
+/// cuBLAS's words, column-major, D[m, n] = op(A)[m, k]·op(B)[k, n]. Sums are in fp32.
+struct Product {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool a_transposed = false;
+  bool b_transposed = false;
+  bool wide = false;    ///< D, and what is added, is fp32
+  bool bias = false;    ///< m bf16 numbers, added to every row of ours
+  bool addend = false;  ///< a matrix like D is added; it may be D
+  int alignment = 16;   ///< of all pointers, bytes
+  auto operator<=>(const Product&) const = default;
+};
+
+/// y = x·Wᵀ, dx = dy·W and dW += dyᵀ·x of a layer of `in` inputs and `out` outputs.
+[[nodiscard]] Product forward_product(std::int64_t rows, std::int64_t in, std::int64_t out);
+[[nodiscard]] Product input_product(std::int64_t rows, std::int64_t in, std::int64_t out);
+[[nodiscard]] Product weight_product(std::int64_t rows, std::int64_t in, std::int64_t out);
+/// All that a chunk multiplies.
+[[nodiscard]] std::vector<Product> products_of(const ChunkSpec& spec);
+
+struct Operands {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* d = nullptr;
+  const void* bias = nullptr;
+  const void* addend = nullptr;
+};
+
+/// Algorithms chosen earlier on this kind of GPU with this cuBLASLt, in a file: a line of numbers
+/// for each product. What cannot be read or is of no use any more is chosen again.
+class Algorithms {
+ public:
+  using Algorithm = std::array<std::uint64_t, 8>;  ///< cublasLtMatmulAlgo_t
+  /// Empty path: kept in memory alone.
+  explicit Algorithms(std::string path);
+  [[nodiscard]] std::optional<Algorithm> find(const Product& product) const;
+  void keep(const Product& product, const Algorithm& algorithm);
+  /// To the file, written aside and renamed; without room or right nothing happens.
+  void save() const;
+
+ private:
+  std::string path_;
+  std::map<Product, Algorithm> known_;
+  bool changed_ = false;
+};
+/// Below XDG_CACHE_HOME or ~/.cache; empty when there is neither.
+[[nodiscard]] std::string algorithms_path(const std::string& gpu);
+
+/// For one queue of one device; the device is the calling thread's. cuBLASLt is opened with the
+/// first product.
+class Gemm {
+ public:
+  static constexpr std::int64_t kWorkspace = 32 << 20;  ///< what NVIDIA suggests for Hopper
+
+  explicit Gemm(Algorithms& algorithms);
+  ~Gemm();
+  Gemm(const Gemm&) = delete;
+  Gemm& operator=(const Gemm&) = delete;
+
+  /// kWorkspace bytes.
+  void use_workspace(void* workspace) { workspace_ = workspace; }
+  /// Chooses algorithms, on operands of its own that are freed again. A product whose operands find
+  /// no room is left to cuBLASLt's first suggestion, as is one that was not named here.
+  void select_algorithms(std::span<const Product> products, cudaStream_t stream);
+  void run(const Product& product, const Operands& operands, cudaStream_t stream);
+
+ private:
+  struct Made;
+  Made& made(const Product& product);
+  void time_candidates(Made& made, const Product& product, cudaStream_t stream);
+  cublasStatus_t multiply(const Made& made, const Product& product, const Operands& operands,
+                          const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const;
+
+  Algorithms& algorithms_;
+  cublasLtHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
+  std::map<Product, std::unique_ptr<Made>> made_;
+};
+
+}  // namespace echelon::cuda

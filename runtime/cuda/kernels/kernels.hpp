@@ -1,0 +1,179 @@
+// Kernels of the CUDA backend. Names, layouts and meaning are those of runtime/cpu/kernels.hpp,
+// against which tests compare them; this header documents the differences. T: float, Bfloat16;
+// pointers are the device's.
+//
+// Every function enqueues its kernels on a stream and returns. A failed launch leaves its error for
+// cudaGetLastError(). Workspaces are counted in floats, belong to the caller, and are free again
+// when the stream has passed. Every result depends on shapes alone: the same bits on every run and
+// every device, no atomics. Arithmetic is in float.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/model/model.hpp"
+#include "runtime/backend/kernel_shapes.hpp"
+#include "runtime/backend/optimizer.hpp"
+#include "runtime/comm/communicator.hpp"
+#include "runtime/comm/element.hpp"
+
+struct CUstream_st;
+
+namespace echelon::cuda {
+
+using Stream = CUstream_st*;  ///< cudaStream_t
+
+/// Whether all pointers are aligned to 16 bytes, as vectorized accesses need.
+template <class... Pointers>
+[[nodiscard]] bool aligned(const Pointers*... pointers) {
+  return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+/// Loads all kernels onto the calling thread's device. CUDA otherwise loads a kernel at its first
+/// launch and may then wait for the device, on which kernels may wait for others. Source: CUDA
+/// programming guide, "Lazy Loading". Failures are left for cudaGetLastError().
+void load_kernels();
+
+// ---- Norms, with the sum that precedes them (norms_forward.cu, norms_backward.cu)
+
+template <class T>
+void layer_norm_forward(Stream stream, const T* x, const SumBefore<T>& before, const T* weight,
+                        const T* bias, T* y, float* mean, float* rstd, std::int64_t rows,
+                        std::int64_t width, double eps);
+template <class T>
+void rms_norm_forward(Stream stream, const T* x, const SumBefore<T>& before, const T* weight, T* y,
+                      float* rstd, std::int64_t rows, std::int64_t width, double eps);
+[[nodiscard]] std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width);
+/// x: what was normed. Where `gradient` is given it is added to dx, and may be the same memory: the
+/// gradient that goes round the norm. dx may be dy too.
+template <class T>
+void layer_norm_backward(Stream stream, const T* dy, const T* x, const T* weight, const float* mean,
+                         const float* rstd, const T* gradient, T* dx, float* dweight, float* dbias,
+                         float* workspace, std::int64_t rows, std::int64_t width);
+template <class T>
+void rms_norm_backward(Stream stream, const T* dy, const T* x, const T* weight, const float* rstd,
+                       const T* gradient, T* dx, float* dweight, float* workspace,
+                       std::int64_t rows, std::int64_t width);
+
+// ---- Element-wise (elementwise.cu)
+
+template <class T>
+void activation_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_t count);
+template <class T>
+void activation_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx,
+                         std::int64_t count);
+template <class T>
+void gated_forward(Stream stream, Activation kind, const T* x, T* y, std::int64_t rows,
+                   std::int64_t width);
+template <class T>
+void gated_backward(Stream stream, Activation kind, const T* x, const T* dy, T* dx,
+                    std::int64_t rows, std::int64_t width);
+template <class T>
+void add(Stream stream, T* x, const T* y, std::int64_t count);
+template <class To, class From>
+void cast(Stream stream, const From* from, To* to, std::int64_t count);
+
+// ---- Biases and learned positions (bias.cu)
+
+template <class T>
+void add_bias(Stream stream, T* x, const T* bias, std::int64_t rows, std::int64_t width);
+[[nodiscard]] std::int64_t bias_gradient_workspace(std::int64_t rows, std::int64_t width);
+template <class T>
+void bias_gradient(Stream stream, const T* dy, float* dbias, float* workspace, std::int64_t rows,
+                   std::int64_t width);
+/// x[row] += positions[row / samples].
+template <class T>
+void add_positions(Stream stream, T* x, const T* positions, std::int64_t rows, int samples,
+                   std::int64_t width);
+/// dpositions[p] += Σ over its samples of dy.
+template <class T>
+void position_gradient(Stream stream, const T* dy, float* dpositions, std::int64_t rows,
+                       int samples, std::int64_t width);
+
+// ---- Rotary positions (rotate.cu)
+
+/// table[p, i] = cos and sin of (first_position + p) · angle i, times the scale, i < head_dim/2 ≤
+/// kMaxPairs: positions · head_dim floats, computed in double.
+inline constexpr int kMaxPairs = 128;
+void rotation_table(Stream stream, float* table, std::int64_t positions, int head_dim,
+                    std::int64_t first_position, const RotaryFrequencies& frequencies);
+/// Row r is at position r / samples of the table.
+template <class T>
+void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int64_t row_stride,
+            int samples, int heads, int head_dim, int direction);
+
+// ---- Attention (attention_forward.cu, attention_backward.cu)
+
+[[nodiscard]] constexpr bool attention_takes(int head_dim) {
+  return head_dim == 64 || head_dim == 128;
+}
+/// Products of bf16 numbers, added up in float; probabilities are rounded to bf16 before they are
+/// multiplied with values.
+void attention_forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
+                       Bfloat16* out, float* log_sum);
+[[nodiscard]] std::int64_t attention_backward_workspace(const AttentionShape& shape);
+void attention_backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
+                        const Bfloat16* out, const float* log_sum, const Bfloat16* dout,
+                        Bfloat16* dqkv, float* workspace);
+
+// ---- Embedding and loss, for the part [first, first + count) of the vocabulary (embedding.cu,
+// loss.cu)
+
+template <class T>
+void embedding_forward(Stream stream, const std::int32_t* tokens, const T* weight, T* y,
+                       std::int64_t rows, std::int64_t width, std::int64_t first,
+                       std::int64_t count);
+/// In numbers of 32 bits.
+[[nodiscard]] std::int64_t embedding_backward_workspace(std::int64_t rows);
+/// Looks for equal tokens in rows² / 2 comparisons at most, 32 at once; rows of one token are added
+/// one after the other.
+template <class T>
+void embedding_backward(Stream stream, const std::int32_t* tokens, const T* dy, float* dweight,
+                        std::int32_t* workspace, std::int64_t rows, std::int64_t width,
+                        std::int64_t first, std::int64_t count);
+
+/// The CPU's logits_max and logits_sums in one pass: the sums are those of this part's own max.
+/// With more parts than one: the largest max of all, rescale_sums, and the sums' sum over the
+/// parts.
+template <class T>
+void logits_partials(Stream stream, const T* logits, const std::int32_t* targets, float* max,
+                     float* sums, std::int64_t rows, std::int64_t columns, std::int64_t valid,
+                     std::int64_t first);
+/// sums[2·row] ·= exp(part_max − max).
+void rescale_sums(Stream stream, const float* part_max, const float* max, float* sums,
+                  std::int64_t rows);
+/// total += Σ over rows of log(sum) + max − the target's logit.
+void add_losses(Stream stream, const float* max, const float* sums, double* total,
+                std::int64_t rows);
+template <class T>
+void logits_gradient(Stream stream, T* logits, const std::int32_t* targets, const float* max,
+                     const float* sums, std::int64_t rows, std::int64_t columns, std::int64_t valid,
+                     std::int64_t first, double scale);
+
+// ---- Optimizer (optimizer.cu)
+
+/// Gradients are also multiplied by *gradient_scale, where that is not null: what clip_scale found,
+/// which the host need not wait for. Nothing changes where it is NaN.
+template <class T>
+void adam(Stream stream, const AdamStep& step, const float* gradient_scale, const float* gradient,
+          float* master, float* m, float* v, T* weights, std::int64_t count);
+/// In doubles.
+[[nodiscard]] std::int64_t sum_of_squares_workspace(std::int64_t count);
+/// total += Σ x².
+void sum_of_squares(Stream stream, const float* x, double* total, double* workspace,
+                    std::int64_t count);
+/// scale = most / (norm + 1e-6) where the norm √squares is above `max_norm` > 0, else 1; NaN where
+/// the norm is not finite.
+void clip_scale(Stream stream, const double* squares, double max_norm, float* scale);
+
+// ---- Over the memory of ranks that share a GPU (reduce.cu)
+
+inline constexpr int kMaxMembers = 64;  ///< what a launch's arguments can hold
+/// runtime/comm/ordered_reduction.hpp's, with its bits (but for which NaN it is).
+void reduce_in_order(Stream stream, std::span<const void* const> in, std::int64_t in_at,
+                     std::span<void* const> out, std::int64_t out_at, std::int64_t count,
+                     Element element, Reduction how);
+/// Each of `to` gets a copy. One of them may be `from`; otherwise they do not overlap.
+void copy_to_all(Stream stream, const void* from, std::span<void* const> to, std::int64_t bytes);
+
+}  // namespace echelon::cuda

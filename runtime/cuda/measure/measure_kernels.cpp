@@ -1,0 +1,211 @@
+// Kernels of the backend by shape: products, attention, and those that memory bounds.
+#include <algorithm>
+#include <utility>
+
+#include "runtime/cuda/attention/attention.hpp"
+#include "runtime/cuda/device/checks.hpp"
+#include "runtime/cuda/gemm/gemm.hpp"
+#include "runtime/cuda/kernels/kernels.hpp"
+#include "runtime/cuda/measure/measure_parts.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+using T = Bfloat16;
+
+/// A stream of its own, and what is timed on it.
+class MeasuredStream {
+ public:
+  MeasuredStream(const Stopwatch& watch, std::vector<Measurement>& out)
+      : watch_(watch), out_(out) {}
+
+  [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+  /// Blocks of such numbers, filled; nothing if not all of them fit.
+  struct Wanted {
+    std::int64_t count;
+    bool wide = false;
+  };
+  [[nodiscard]] std::vector<DeviceBuffer> buffers(const std::vector<Wanted>& wanted) const {
+    std::vector<DeviceBuffer> out;
+    for (const Wanted& each : wanted) {
+      const std::int64_t width = each.wide ? bytes_of(Element::f32) : bytes_of(Element::bf16);
+      DeviceBuffer buffer(std::max<std::int64_t>(1, each.count) * width);
+      if (!buffer.allocated()) return {};
+      fill(buffer, each.count, each.wide, stream());
+      out.push_back(std::move(buffer));
+    }
+    return out;
+  }
+  [[nodiscard]] bool over() const { return watch_.over(); }
+  void time(const char* what, std::vector<std::int64_t> shape, const std::function<void()>& act) {
+    const Seconds seconds = time_on(stream(), watch_.for_next(), act);
+    out_.push_back({what, 1, 1, std::move(shape), seconds});
+  }
+
+ private:
+  const Stopwatch& watch_;
+  std::vector<Measurement>& out_;
+  OwnStream stream_ = new_stream();
+};
+
+void products(MeasuredStream& on, const MeasuredSizes::Linear& l, Gemm& gemm) {
+  const Product forward = forward_product(l.rows, l.in, l.out);
+  const Product input = input_product(l.rows, l.in, l.out);
+  const Product weight = weight_product(l.rows, l.in, l.out);
+  gemm.select_algorithms(std::vector<Product>{forward, input, weight}, on.stream());
+  const std::vector<DeviceBuffer> buffers =
+      on.buffers({{l.rows * l.in}, {l.in * l.out}, {l.rows * l.out}, {l.in * l.out, true}});
+  if (buffers.empty()) return;
+  T* const x = buffers[0].as<T>();
+  T* const w = buffers[1].as<T>();
+  T* const y = buffers[2].as<T>();
+  float* const dw = buffers[3].as<float>();
+  // As CudaKernels has them: A is what cuBLAS reads with the leading dimension m.
+  on.time("gemm nt", {l.rows, l.out, l.in},
+          [&] { gemm.run(forward, {.a = w, .b = x, .d = y}, on.stream()); });
+  on.time("gemm tn", {l.out, l.in, l.rows},
+          [&] { gemm.run(weight, {.a = x, .b = y, .d = dw, .addend = dw}, on.stream()); });
+  on.time("gemm nn", {l.rows, l.in, l.out},
+          [&] { gemm.run(input, {.a = w, .b = y, .d = x}, on.stream()); });
+}
+
+void attention(MeasuredStream& on, const AttentionShape& s) {
+  Attention by;
+  by.prepare(s, on.stream());
+  const std::int64_t rows = s.sequence * s.samples;
+  const std::vector<DeviceBuffer> buffers = on.buffers({{rows * s.qkv_stride},
+                                                        {rows * s.out_stride},
+                                                        {rows * s.heads, true},
+                                                        {rows * s.out_stride},
+                                                        {rows * s.qkv_stride},
+                                                        {by.workspace(s) / 4, true}});
+  if (buffers.empty()) return;
+  const std::vector<std::int64_t> shape{s.sequence, s.heads, s.head_dim, s.kv_heads, s.samples};
+  on.time("attention forward", shape, [&] {
+    by.forward(on.stream(), s, buffers[0].as<T>(), buffers[1].as<T>(), buffers[2].as<float>(),
+               buffers[5].as<void>());
+  });
+  on.time("attention backward", shape, [&] {
+    by.backward(on.stream(), s, buffers[0].as<T>(), buffers[1].as<T>(), buffers[2].as<float>(),
+                buffers[3].as<T>(), buffers[4].as<T>(), buffers[5].as<void>());
+  });
+}
+
+void pointwise(MeasuredStream& on, const MeasuredSizes::Matrix& m) {
+  const std::int64_t count = m.rows * m.width;
+  const std::vector<std::int64_t> shape{m.rows, m.width};
+  const std::vector<DeviceBuffer> buffers = on.buffers({{2 * count}, {count}, {2 * count}});
+  if (buffers.empty()) return;
+  T* const x = buffers[0].as<T>();
+  T* const y = buffers[1].as<T>();
+  T* const dx = buffers[2].as<T>();
+  on.time("gelu forward", shape,
+          [&] { activation_forward(on.stream(), Activation::gelu, x, y, count); });
+  on.time("gelu backward", shape,
+          [&] { activation_backward(on.stream(), Activation::gelu, x, y, dx, count); });
+  on.time("swiglu forward", shape,
+          [&] { gated_forward(on.stream(), Activation::silu, x, y, m.rows, m.width); });
+  on.time("swiglu backward", shape,
+          [&] { gated_backward(on.stream(), Activation::silu, x, y, dx, m.rows, m.width); });
+  const std::vector<DeviceBuffer> more =
+      on.buffers({{m.width},
+                  {m.width},
+                  {m.rows, true},
+                  {m.rows, true},
+                  {m.width, true},
+                  {m.width, true},
+                  {norm_backward_workspace(m.rows, m.width), true}});
+  if (more.empty()) return;
+  float* const mean = more[2].as<float>();
+  float* const rstd = more[3].as<float>();
+  constexpr double kEps = 1e-5;
+  on.time("norm forward", shape, [&] {
+    layer_norm_forward<T>(on.stream(), x, {}, more[0].as<T>(), more[1].as<T>(), y, mean, rstd,
+                          m.rows, m.width, kEps);
+  });
+  on.time("norm backward", shape, [&] {  // with the gradient that goes round it
+    layer_norm_backward<T>(on.stream(), y, x, more[0].as<T>(), mean, rstd, dx + count, dx,
+                           more[4].as<float>(), more[5].as<float>(), more[6].as<float>(), m.rows,
+                           m.width);
+  });
+}
+
+void loss(MeasuredStream& on, const MeasuredSizes::Matrix& m) {
+  const std::vector<DeviceBuffer> buffers = on.buffers(
+      {{m.rows * m.width}, {m.rows, true}, {m.rows, true}, {2 * m.rows, true}, {2, true}});
+  if (buffers.empty()) return;
+  T* const logits = buffers[0].as<T>();
+  auto* const targets = buffers[1].as<std::int32_t>();
+  check(cudaMemsetAsync(targets, 0, static_cast<std::size_t>(m.rows) * sizeof(std::int32_t),
+                        on.stream()),
+        "clear targets");
+  auto* const total = buffers[4].as<double>();
+  float* const max = buffers[2].as<float>();
+  float* const sums = buffers[3].as<float>();
+  on.time("loss forward", {m.rows, m.width}, [&] {
+    logits_partials<T>(on.stream(), logits, targets, max, sums, m.rows, m.width, m.width, 0);
+    add_losses(on.stream(), max, sums, total, m.rows);
+  });
+  on.time("loss backward", {m.rows, m.width}, [&] {
+    logits_gradient<T>(on.stream(), logits, targets, max, sums, m.rows, m.width, m.width, 0, 1e-3);
+  });
+}
+
+/// As CudaProcessor's step does it: the norm of all gradients, the scale, the update, zeros.
+void optimizer(MeasuredStream& on, std::int64_t count) {
+  const std::vector<DeviceBuffer> buffers =
+      on.buffers({{count, true},
+                  {count, true},
+                  {count, true},
+                  {count, true},
+                  {count},
+                  {1, true},
+                  {2, true},
+                  {2 * sum_of_squares_workspace(count), true}});
+  if (buffers.empty()) return;
+  float* const gradient = buffers[0].as<float>();
+  float* const scale = buffers[5].as<float>();
+  auto* const squares = buffers[6].as<double>();
+  const auto bytes = static_cast<std::size_t>(count) * sizeof(float);
+  check(cudaMemsetAsync(buffers[3].as<float>(), 0, bytes, on.stream()), "clear moments");
+  AdamStep step;
+  step.learning_rate = 1e-6;
+  on.time("clear and adam", {count}, [&] {
+    check(cudaMemsetAsync(squares, 0, sizeof(double), on.stream()), "clear a sum");
+    sum_of_squares(on.stream(), gradient, squares, buffers[7].as<double>(), count);
+    clip_scale(on.stream(), squares, 1, scale);
+    adam(on.stream(), step, scale, gradient, buffers[1].as<float>(), buffers[2].as<float>(),
+         buffers[3].as<float>(), buffers[4].as<T>(), count);
+    check(cudaMemsetAsync(gradient, 0, bytes, on.stream()), "clear gradients");
+  });
+}
+
+}  // namespace
+
+void measure_kernels(const MeasuredSizes& sizes, const Stopwatch& watch,
+                     const std::function<void(const std::string&)>& log,
+                     std::vector<Measurement>& out) {
+  MeasuredStream on(watch, out);
+  const auto each = [&](const char* what, const auto& list, const auto& one) {
+    log(what);
+    for (const auto& size : list) {
+      if (on.over()) return;
+      one(size);
+      check(cudaStreamSynchronize(on.stream()), "time the GPU");
+    }
+  };
+  each("bandwidth of kernels", sizes.matrices, [&](const auto& m) { pointwise(on, m); });
+  each("bandwidth of the loss", sizes.logits, [&](const auto& m) { loss(on, m); });
+  each("bandwidth of the optimizer", sizes.parameters, [&](auto count) { optimizer(on, count); });
+  {
+    Algorithms algorithms("");
+    Gemm gemm(algorithms);
+    const DeviceBuffer workspace(Gemm::kWorkspace);
+    if (!workspace.allocated()) return;
+    gemm.use_workspace(workspace.as<void>());
+    each("matrix products", sizes.linears, [&](const auto& l) { products(on, l, gemm); });
+  }
+  each("attention", sizes.attentions, [&](const AttentionShape& s) { attention(on, s); });
+}
+
+}  // namespace echelon::cuda

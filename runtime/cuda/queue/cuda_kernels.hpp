@@ -1,0 +1,105 @@
+// CudaKernels: a CUDA stream as a queue of a rank, and the kernels enqueued on it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <typeinfo>
+#include <vector>
+
+#include "runtime/backend/kernels.hpp"
+#include "runtime/cuda/attention/attention.hpp"
+#include "runtime/cuda/gemm/gemm.hpp"
+#include "runtime/cuda/queue/cuda_processor.hpp"
+#include "runtime/cuda/queue/graph_cache.hpp"
+
+namespace echelon::cuda {
+
+class CudaKernels final : public Kernels<Bfloat16> {
+ public:
+  using T = Bfloat16;
+
+  /// `priority`: the stream's, as cudaStreamCreateWithPriority has it.
+  CudaKernels(CudaProcessor& processor, int priority, Algorithms& algorithms);
+
+  [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+  /// Allocates from `memory` what the kernels need for these chunks besides their operands.
+  void prepare(std::span<const ChunkSpec> chunks, Memory& memory);
+  /// Pinned memory for the uploads of a step. Allocating it may wait for GPUs whose kernels wait
+  /// for work that this thread has not enqueued yet, so it is done before a step.
+  void reserve_uploads(std::size_t count, std::int64_t bytes);
+  /// Pinned memory of uploads may be reused. `repeatable`: the step enqueues the same calls as the
+  /// last repeatable step.
+  void begin_step(bool repeatable) {
+    uploads_ = 0;
+    repeatable_ = repeatable && !communicates_;
+  }
+  [[nodiscard]] GraphCache& graph_cache() { return graph_cache_; }
+  [[nodiscard]] const Attention& attention() const { return attention_; }
+
+  void begin(const Instruction& i) override;
+  WithinTimes end(const Instruction& i) override;
+  void wait(const Instruction& i) override;
+  void start(Within part) override;
+  void stop() override;
+  void upload(const void* from, void* to, std::int64_t bytes) override;
+  void clear(void* block, std::int64_t bytes) override;
+
+#define ECHELON_OPERATOR(...) __VA_ARGS__ override;
+#include "runtime/backend/operators.def"
+#undef ECHELON_OPERATOR
+
+ private:
+  /// How far the stream may lag: the driver queues about a thousand launches; then the launching
+  /// thread blocks in the driver, where no deadline can reach it while the GPU waits for a lost
+  /// rank. A call is three launches at most. Source: measured in
+  /// stackoverflow.com/questions/53970187; NVIDIA states no number.
+  static constexpr std::size_t kMarks = 8;
+  static constexpr int kCallsBetweenMarks = 32;
+
+  /// Waits until the stream has caught up enough for another call.
+  void throttle();
+  /// Enqueues the work of `how` unless a graph replays it, and captures it if a graph is being
+  /// made. `operands`: everything it depends on.
+  template <class How, class... Operands>
+  void enqueue(const How& how, const Operands&... operands) {
+    graph_cache_.note(typeid(How).hash_code(), operands...);
+    if (!graph_cache_.enqueues()) return;
+    if (graph_cache_.capture_stream() == nullptr)
+      throttle();  // events must not be queried during stream capture
+    how(stream());
+    if (graph_cache_.capture_stream() != nullptr) how(graph_cache_.capture_stream());
+  }
+  void copy_bytes(const void* from, void* to, std::int64_t bytes);
+  void product(Product p, const Operands& operands);
+  template <class E>
+  [[nodiscard]] E* scratch(std::int64_t count) const;
+
+  CudaProcessor& processor_;
+  OwnStream stream_;
+  Gemm gemm_;
+  Attention attention_;
+  std::byte* scratch_ = nullptr;  ///< of one kernel at a time
+  std::int64_t scratch_bytes_ = 0;
+  struct Rotation {
+    RotaryFrequencies frequencies;
+    float* table = nullptr;
+  };
+  std::map<int, Rotation> rotations_;  ///< by head dimension
+  std::vector<DeviceBuffer> staging_;  ///< pinned, one per upload of a step
+  std::int64_t staging_bytes_ = 0;     ///< of each
+  std::size_t uploads_ = 0;
+  std::array<Event, kMarks> marks_;  ///< each set kCallsBetweenMarks behind another
+  std::size_t mark_ = 0;             ///< the one that is set next
+  int calls_ = 0;                    ///< since the last one
+  GraphCache graph_cache_;
+  bool repeatable_ = false;    ///< of this step, forwards and backwards without communication
+  bool communicates_ = false;  ///< within forwards and backwards
+  bool timed_ = false;
+  std::uint32_t id_ = 0;
+  std::vector<CudaProcessor::SubSpan> open_;
+};
+
+}  // namespace echelon::cuda

@@ -1,0 +1,235 @@
+#include "runtime/cuda/queue/cuda_processor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/expects.hpp"
+#include "runtime/cuda/device/checks.hpp"
+#include "runtime/cuda/kernels/kernels.hpp"
+#include "runtime/cuda/queue/cuda_kernels.hpp"
+#include "runtime/threads/clock.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+constexpr std::int64_t kStaging = 8 << 20;
+
+/// Communication goes first: others wait for it, and it leaves most of the device free.
+bool goes_first(Queue queue) { return queue != Queue::compute && queue != Queue::host; }
+
+}  // namespace
+
+CudaProcessor::CudaProcessor(RunThreads& run_threads, int rank, int device, Algorithms& algorithms)
+    : run_threads_(run_threads), rank_(rank), device_(device) {
+  use_device(device_);
+  load_kernels();
+  check(cudaGetLastError(), "load kernels");
+  int last = 0;
+  int first = 0;
+  check(cudaDeviceGetStreamPriorityRange(&last, &first), "ask for priorities");
+  for (std::size_t queue = 0; queue < kQueues; ++queue) {
+    const auto which = static_cast<Queue>(queue);
+    queues_[queue] =
+        std::make_unique<CudaKernels>(*this, goes_first(which) ? first : last, algorithms);
+  }
+  staging_.emplace(DeviceBuffer::required(kStaging, DeviceBuffer::Where::pinned, "copies"));
+}
+
+CudaProcessor::~CudaProcessor() { static_cast<void>(cudaSetDevice(device_)); }
+
+cudaStream_t CudaProcessor::stream(Queue queue) const {
+  return queues_[static_cast<std::size_t>(queue)]->stream();
+}
+
+const Attention& CudaProcessor::attention() const {
+  return queues_[static_cast<std::size_t>(Queue::compute)]->attention();
+}
+
+void* CudaProcessor::allocate(std::int64_t bytes) {
+  use_device(device_);
+  void* block = nullptr;
+  const cudaError_t status = cudaMalloc(&block, static_cast<std::size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());  // which would be found by the next launch
+    return nullptr;
+  }
+  check(status, "take memory of the GPU");
+  const cudaStream_t compute = stream(Queue::compute);
+  check(cudaMemsetAsync(block, 0, static_cast<std::size_t>(bytes), compute), "clear memory");
+  check(cudaStreamSynchronize(compute), "clear memory");
+  return block;
+}
+
+void CudaProcessor::free(void* block) {
+  static_cast<void>(cudaSetDevice(device_));
+  static_cast<void>(cudaFree(block));
+}
+
+std::optional<Bytes> CudaProcessor::available() const {
+  use_device(device_);
+  return memory_of_device().free;
+}
+
+Kernels<Bfloat16>& CudaProcessor::on(Queue queue) {
+  use_device(device_);
+  return *queues_[static_cast<std::size_t>(queue)];
+}
+
+/// The compute queue computes, and the reduce queue adds up squares and gradients.
+void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
+  use_device(device_);
+  memory.count(&MemoryBreakdown::context, context_);
+  memory.count(&MemoryBreakdown::communication, communicators_);
+  const Bytes beside = memory_of_device().used - memory.held().total();
+  for (const ChunkSpec& spec : chunks) {
+    batch_bytes_ = 2 * std::int64_t{spec.sequence} * spec.microbatch * bytes_of(Element::i32);
+  }
+  for (const Queue queue : {Queue::compute, Queue::reduce}) {
+    queues_[static_cast<std::size_t>(queue)]->prepare(chunks, memory);
+  }
+  check(cudaDeviceSynchronize(), "prepare the GPU");
+  // What libraries loaded and took meanwhile. Ranks that share a GPU are prepared one by one.
+  const Bytes loaded = memory_of_device().used - memory.held().total() - beside;
+  memory.count(&MemoryBreakdown::context, std::max(Bytes{}, loaded));
+}
+
+/// Which instructions need an event: those that others come after, reductions (which empty slots of
+/// gradients) and the last of each queue.
+void CudaProcessor::prepare_events(const Program& program) {
+  program_ = &program;
+  const std::size_t count = program.instructions.size();
+  awaited_.assign(count, false);
+  last_.fill(-1);
+  for (const Instruction& i : program.instructions) {
+    for (const std::uint32_t id : i.after) awaited_[id] = true;
+    if (i.op == Op::reduce_gradients) awaited_[i.id] = true;
+    last_[static_cast<std::size_t>(i.queue)] = i.id;
+  }
+  for (const std::int64_t id : last_) {
+    if (id >= 0) awaited_[static_cast<std::size_t>(id)] = true;
+  }
+  done_events_.clear();
+  for (std::size_t id = 0; id < count; ++id) {
+    done_events_.push_back(awaited_[id] ? untimed_event() : Event());
+  }
+  const auto loads = std::count_if(program.instructions.begin(), program.instructions.end(),
+                                   [](const Instruction& i) { return i.op == Op::load_batch; });
+  queues_[static_cast<std::size_t>(Queue::host)]->reserve_uploads(static_cast<std::size_t>(loads),
+                                                                  batch_bytes_);
+  began_.assign(count, 0);
+  compute().graph_cache().reset(count, chosen_graph_use());
+  ended_.assign(count, 0);
+}
+
+std::size_t CudaProcessor::time_mark(cudaStream_t stream) {
+  if (used_time_marks_ == time_marks_.size()) time_marks_.push_back(timed_event());
+  check(cudaEventRecord(time_marks_[used_time_marks_].get(), stream), "record an event");
+  return used_time_marks_++;
+}
+
+void CudaProcessor::begin_step(const Program& program, bool timed, bool repeatable) {
+  use_device(device_);
+  if (program_ != &program) prepare_events(program);
+  for (const auto& queue : queues_) queue->begin_step(repeatable);
+  timed_ = timed;
+  if (!timed) return;
+  used_time_marks_ = 0;
+  sub_spans_.clear();
+  const std::size_t first = time_mark(stream(Queue::compute));
+  // Nothing else holds other queues back until it is over.
+  check(cudaEventSynchronize(time_marks_[first].get()), "begin a step");
+  origin_ = steady_now();
+}
+
+bool CudaProcessor::is_over(std::int64_t id) const {
+  return has_passed(done_events_[static_cast<std::size_t>(id)].get());
+}
+
+/// "rank 1 of the GPU is at #17 reduce c0 u1 (reduce)": what each queue has not finished.
+std::string CudaProcessor::unfinished() const {
+  std::string text;
+  for (std::size_t queue = 0; queue < kQueues && program_ != nullptr; ++queue) {
+    for (const Instruction& i : program_->instructions) {
+      const bool here = static_cast<std::size_t>(i.queue) == queue && awaited_[i.id];
+      if (!here || is_over(i.id)) continue;
+      text += (text.empty() ? "" : ", ") + describe(rank_, i) + " or what comes before it";
+      break;
+    }
+  }
+  if (text.empty()) text = "what was put on it last";
+  return "the GPU has not finished " + text;
+}
+
+void CudaProcessor::await_event(cudaEvent_t event) {
+  const auto over = [&] {
+    watch_();
+    return has_passed(event);
+  };
+  run_threads_.poll(over, [&] { return unfinished(); });
+}
+
+void CudaProcessor::end_step(StepTimes* times) {
+  use_device(device_);
+  const auto all_over = [&] {
+    watch_();
+    return std::all_of(last_.begin(), last_.end(),
+                       [&](std::int64_t id) { return id < 0 || is_over(id); });
+  };
+  run_threads_.poll(all_over, [&] { return unfinished(); });
+  if (times != nullptr) fill(*times);
+}
+
+Seconds CudaProcessor::time_of(std::size_t time_mark) const {
+  return origin_ + between(time_marks_.front().get(), time_marks_[time_mark].get());
+}
+
+/// A part within a part is taken off the outer one.
+void CudaProcessor::fill(StepTimes& times) const {
+  for (const Instruction& i : program_->instructions) {
+    InstructionSpan& span = times.spans[i.id];
+    span = {.start = time_of(began_[i.id]), .end = time_of(ended_[i.id]), .within = {}};
+    if (i.queue == Queue::compute)
+      compute().graph_cache().record_device_time(i.id, span.end - span.start);
+  }
+  for (std::size_t s = 0; s < sub_spans_.size(); ++s) {
+    const SubSpan& each = sub_spans_[s];
+    Seconds own = time_of(each.end) - time_of(each.begin);
+    // What it encloses ended before it did, so stands right before it.
+    for (std::size_t in = s; in-- > 0;) {
+      const SubSpan& inner = sub_spans_[in];
+      if (inner.id != each.id || inner.depth <= each.depth) break;
+      if (inner.depth == each.depth + 1) own -= time_of(inner.end) - time_of(inner.begin);
+    }
+    times.spans[each.id].within[static_cast<std::size_t>(each.part)] += own;
+  }
+}
+
+void CudaProcessor::read(const void* from, void* host, std::int64_t bytes) {
+  use_device(device_);
+  const cudaStream_t stream = this->stream(Queue::host);
+  for (std::int64_t at = 0; at < bytes; at += kStaging) {
+    const auto part = static_cast<std::size_t>(std::min(kStaging, bytes - at));
+    check(cudaMemcpyAsync(staging_->as<std::byte>(), static_cast<const std::byte*>(from) + at, part,
+                          cudaMemcpyDeviceToHost, stream),
+          "copy from the GPU");
+    check(cudaStreamSynchronize(stream), "copy from the GPU");
+    std::memcpy(static_cast<std::byte*>(host) + at, staging_->as<std::byte>(), part);
+  }
+}
+
+void CudaProcessor::write(const void* host, void* to, std::int64_t bytes) {
+  use_device(device_);
+  const cudaStream_t stream = this->stream(Queue::host);
+  for (std::int64_t at = 0; at < bytes; at += kStaging) {
+    const auto part = static_cast<std::size_t>(std::min(kStaging, bytes - at));
+    std::memcpy(staging_->as<std::byte>(), static_cast<const std::byte*>(host) + at, part);
+    check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, staging_->as<std::byte>(), part,
+                          cudaMemcpyHostToDevice, stream),
+          "copy to the GPU");
+    check(cudaStreamSynchronize(stream), "copy to the GPU");
+  }
+}
+
+}  // namespace echelon::cuda

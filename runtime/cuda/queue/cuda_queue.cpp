@@ -1,0 +1,155 @@
+// CudaKernels: what it is made of, and the queue that it is.
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/expects.hpp"
+#include "runtime/cuda/device/checks.hpp"
+#include "runtime/cuda/kernels/kernels.hpp"
+#include "runtime/cuda/queue/cuda_kernels.hpp"
+#include "runtime/model/rotary.hpp"
+
+namespace echelon::cuda {
+namespace {
+
+AttentionShape attention_of(const ChunkSpec& spec, const ChunkShape& s) {
+  return {.sequence = spec.sequence,
+          .samples = spec.microbatch,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_dim = spec.model.head_dim,
+          .qkv_stride = s.qkv,
+          .out_stride = s.query};
+}
+
+/// Bytes of the largest workspace of any kernel that a chunk is computed with, but attention's.
+std::int64_t workspace_of(const ChunkSpec& spec) {
+  const ChunkShape s = shape_of(spec);
+  constexpr std::int64_t kFloat = sizeof(float);
+  std::int64_t max_bytes = kFloat * norm_backward_workspace(s.local, s.hidden);
+  const auto need = [&](std::int64_t bytes) { max_bytes = std::max(max_bytes, bytes); };
+  for (const std::int64_t width : {s.hidden, s.qkv, s.up}) {
+    need(kFloat * bias_gradient_workspace(s.rows, width));
+  }
+  if (spec.loss) need(kFloat * bias_gradient_workspace(s.loss_rows, s.vocab));
+  if (spec.embedding) need(kFloat * embedding_backward_workspace(s.rows));
+  return max_bytes;
+}
+
+std::int64_t squares_workspace_of(const ChunkSpec& spec) {
+  std::int64_t max_bytes = 0;
+  for (const FlatParameters& flat : parameters_of(spec).flat_params) {
+    for (const Parameter& p : flat.parameters)
+      max_bytes = std::max(max_bytes, sum_of_squares_workspace(p.count()));
+  }
+  return max_bytes * static_cast<std::int64_t>(sizeof(double));
+}
+
+}  // namespace
+
+CudaKernels::CudaKernels(CudaProcessor& processor, int priority, Algorithms& algorithms)
+    : processor_(processor), stream_(new_stream(priority)), gemm_(algorithms) {
+  for (Event& each : marks_) each = untimed_event();
+}
+
+void CudaKernels::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
+  constexpr auto kPart = &MemoryBreakdown::workspace;
+  const bool computes = this == &processor_.on(Queue::compute);
+  std::vector<Product> products;
+  for (const ChunkSpec& spec : chunks) {
+    scratch_bytes_ = std::max(scratch_bytes_, squares_workspace_of(spec));
+    if (!computes) continue;
+    communicates_ = communicates_ || spec.tp > 1;
+    scratch_bytes_ = std::max(scratch_bytes_, workspace_of(spec));
+    if (spec.layers > 0) {
+      const AttentionShape shape = attention_of(spec, shape_of(spec));
+      attention_.prepare(shape, stream());
+      scratch_bytes_ = std::max(scratch_bytes_, attention_.workspace(shape));
+    }
+    const std::vector<Product> more = products_of(spec);
+    products.insert(products.end(), more.begin(), more.end());
+    const ModelSpec& model = spec.model;
+    if (model.position != PositionEmbedding::rope || rotations_.contains(model.head_dim)) continue;
+    const RotaryFrequencies frequencies = rotary_frequencies(model.constants->rope, model.head_dim);
+    float* table = memory.allocate<float>(kPart, std::int64_t{spec.sequence} * model.head_dim,
+                                          "the table of rotary angles");
+    rotation_table(stream(), table, spec.sequence, model.head_dim, 0, frequencies);
+    rotations_.emplace(model.head_dim, Rotation{frequencies, table});
+  }
+  scratch_ = memory.allocate<std::byte>(kPart, scratch_bytes_, "scratch of kernels");
+  if (!computes) return;
+  gemm_.use_workspace(memory.allocate<std::byte>(kPart, Gemm::kWorkspace, "scratch of cuBLASLt"));
+  gemm_.select_algorithms(products, stream());
+}
+
+void CudaKernels::reserve_uploads(std::size_t count, std::int64_t bytes) {
+  staging_.clear();
+  staging_bytes_ = bytes;
+  while (staging_.size() < count)
+    staging_.push_back(DeviceBuffer::required(bytes, DeviceBuffer::Where::pinned, "uploads"));
+}
+
+void CudaKernels::begin(const Instruction& i) {
+  timed_ = processor_.timed_;
+  id_ = i.id;
+  for (const std::uint32_t id : i.after) wait(processor_.program_->instructions[id]);
+  if (timed_) processor_.began_[i.id] = processor_.time_mark(stream());
+  const bool computes = i.op == Op::forward || i.op == Op::backward || i.op == Op::backward_input ||
+                        i.op == Op::backward_weight;
+  throttle();  // a graph counts as one call
+  graph_cache_.begin(i.id, repeatable_ && computes);
+}
+
+WithinTimes CudaKernels::end(const Instruction& i) {
+  graph_cache_.end(stream());
+  check(cudaGetLastError(), "start a kernel");
+  if (timed_) processor_.ended_[i.id] = processor_.time_mark(stream());
+  if (processor_.awaited_[i.id]) {
+    check(cudaEventRecord(processor_.done_events_[i.id].get(), stream()), "record an event");
+  }
+  timed_ = false;
+  return {};
+}
+
+void CudaKernels::wait(const Instruction& i) {
+  EXPECTS(processor_.awaited_[i.id], "only awaited instructions have an event");
+  check(cudaStreamWaitEvent(stream(), processor_.done_events_[i.id].get(), 0), "wait for an event");
+}
+
+void CudaKernels::start(Within part) {
+  graph_cache_.disable_capture();
+  if (!timed_) return;
+  open_.push_back({.id = id_,
+                   .part = part,
+                   .depth = static_cast<int>(open_.size()),
+                   .begin = processor_.time_mark(stream()),
+                   .end = 0});
+}
+
+void CudaKernels::stop() {
+  if (!timed_) return;
+  open_.back().end = processor_.time_mark(stream());
+  processor_.sub_spans_.push_back(open_.back());
+  open_.pop_back();
+}
+
+void CudaKernels::throttle() {
+  if (++calls_ < kCallsBetweenMarks) return;
+  calls_ = 0;
+  const cudaEvent_t mark = marks_[mark_].get();
+  mark_ = (mark_ + 1) % kMarks;
+  processor_.await_event(mark);  // set kMarks marks ago, or never
+  check(cudaEventRecord(mark, stream()), "record an event");
+}
+
+void CudaKernels::upload(const void* from, void* to, std::int64_t bytes) {
+  throttle();
+  EXPECTS(uploads_ < staging_.size() && bytes <= staging_bytes_,
+          "uploads within the reserved number");
+  std::byte* const pinned = staging_[uploads_++].as<std::byte>();
+  std::memcpy(pinned, from, static_cast<std::size_t>(bytes));
+  check(cudaMemcpyAsync(to, pinned, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
+                        stream()),
+        "copy to the GPU");
+}
+
+}  // namespace echelon::cuda

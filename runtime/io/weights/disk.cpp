@@ -1,0 +1,113 @@
+#include "runtime/io/weights/disk.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "core/base/files.hpp"
+
+namespace echelon {
+namespace {
+
+Error not_written(const std::string& path, int code) {
+  return environment_error(path, "cannot be written: " + reason_of(code));
+}
+
+}  // namespace
+
+Disk::File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status Disk::make_directory(const std::string& path) const {
+  if (const int code = fault("mkdir", path)) return not_written(path, code);
+  if (::mkdir(path.c_str(), 0777) != 0) return not_written(path, errno);
+  return Done{};
+}
+
+Result<Disk::File> Disk::create(const std::string& path, std::int64_t bytes) const {
+  if (const int code = fault("create", path)) return not_written(path, code);
+  File file(path, ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (file.fd_ < 0) return not_written(path, errno);
+  if (const int code = fault("allocate", path)) return not_written(path, code);
+  int code = bytes > 0 ? ::posix_fallocate(file.fd_, 0, bytes) : 0;
+  if (code == EOPNOTSUPP || code == EINVAL) {
+    code = ::ftruncate(file.fd_, bytes) == 0 ? 0 : errno;
+  }
+  if (code != 0) return not_written(path, code);
+  return file;
+}
+
+Result<Disk::File> Disk::open(const std::string& path) const {
+  if (const int code = fault("open", path)) return not_written(path, code);
+  File file(path, ::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (file.fd_ < 0) return not_written(path, errno);
+  return file;
+}
+
+Status Disk::write(const File& file, std::int64_t offset, const void* data,
+                   std::int64_t bytes) const {
+  if (const int code = fault("write", file.path())) return not_written(file.path(), code);
+  const auto* from = static_cast<const char*>(data);
+  for (std::int64_t done = 0; done < bytes;) {
+    const ssize_t got =
+        ::pwrite(file.fd_, from + done, static_cast<std::size_t>(bytes - done), offset + done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return not_written(file.path(), errno);
+    done += got;
+  }
+  return Done{};
+}
+
+Status Disk::sync(const File& file) const {
+  if (const int code = fault("sync", file.path())) return not_written(file.path(), code);
+  if (::fsync(file.fd_) != 0) return not_written(file.path(), errno);
+  return Done{};
+}
+
+Status Disk::sync_directory(const std::string& path) const {
+  if (const int code = fault("sync_directory", path)) return not_written(path, code);
+  const File directory(path, ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.fd_ < 0) return not_written(path, errno);
+  // Some network file systems know no fsync of directories.
+  if (::fsync(directory.fd_) != 0 && errno != EINVAL) return not_written(path, errno);
+  return Done{};
+}
+
+Status Disk::rename(const std::string& from, const std::string& to) const {
+  if (const int code = fault("rename", to)) return not_written(to, code);
+  std::error_code ignored;
+  const bool swap = std::filesystem::exists(to, ignored);
+  const unsigned how = swap ? RENAME_EXCHANGE : 0;
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), how) == 0) return Done{};
+  return not_written(to, errno);
+}
+
+Status Disk::remove_all(const std::string& path) const {
+  if (const int code = fault("remove", path)) return not_written(path, code);
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) {
+    return environment_error(path, "cannot be removed: " + reason_of(error.value()));
+  }
+  return Done{};
+}
+
+Status Disk::check_free(const std::string& path, std::int64_t bytes) const {
+  struct statvfs space {};
+  if (::statvfs(path.c_str(), &space) != 0) return not_written(path, errno);
+  const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
+  if (static_cast<double>(bytes) <= left) return Done{};
+  return environment_error(path,
+                           fmt::format("{:.1f} GB are needed on the disk and {:.1f} GB are free",
+                                       static_cast<double>(bytes) / 1e9, left / 1e9),
+                           "free some, keep fewer checkpoints, or write elsewhere");
+}
+
+}  // namespace echelon

@@ -1,0 +1,75 @@
+// Weights in HuggingFace's directories: config.json and model.safetensors.
+//
+// Families: GPT-2 (transformers, modeling_gpt2.py: Conv1D matrices are [in, out], q, k, v are one),
+// and Llama, Mistral, Qwen2 (modeling_llama.py ...: matrices as ours).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "core/model/model.hpp"
+#include "runtime/io/weights/checkpoint.hpp"
+#include "runtime/io/weights/safetensors.hpp"
+
+namespace echelon {
+
+enum class HuggingFaceNames { gpt2, llama };
+
+/// Where a parameter lies in HuggingFace's tensors.
+struct ForeignPlace {
+  std::string name;                 ///< without "transformer." or "model."
+  bool inside = true;               ///< of the transformer or model: carries that prefix
+  std::vector<std::int64_t> shape;  ///< of the foreign tensor
+  bool transposed = false;          ///< [in, out]
+  std::int64_t first = 0;           ///< row (transposed: column) of it that is our row 0
+};
+[[nodiscard]] ForeignPlace foreign_place(HuggingFaceNames names, const Parameter& parameter);
+
+struct HuggingFaceConfig {
+  ModelSpec model;
+  HuggingFaceNames names = HuggingFaceNames::llama;
+};
+/// Errors: what the reader of models refuses; a family whose tensors have other names; what a run
+/// without --init-from refuses, in the same words (core/plan/executable.hpp).
+[[nodiscard]] Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json,
+                                                                 std::string_view where);
+/// config.json of a model with these shapes and constants. Error: no family has them.
+[[nodiscard]] Result<std::string> huggingface_config(const ModelSpec& model, Element element,
+                                                     HuggingFaceNames& names);
+
+class HuggingFaceWeights {
+ public:
+  /// Errors: config.json is of another model than the plan's (the first difference is told); a
+  /// tensor is missing, has another shape, or belongs to nothing; files that are damaged.
+  [[nodiscard]] static Result<HuggingFaceWeights> open(const std::string& directory,
+                                                       const ModelSpec& planned);
+  /// The parameter's local block, row-major; padding of the vocabulary becomes 0.
+  [[nodiscard]] Status read(const Parameter& parameter, void* out, Element element) const;
+
+ private:
+  HuggingFaceWeights(HuggingFaceConfig config, TensorFiles files)
+      : config_(std::move(config)), files_(std::move(files)) {}
+  [[nodiscard]] std::string full_name(const ForeignPlace& place) const;
+  [[nodiscard]] Status check_tensors();
+  [[nodiscard]] Status check_extra(const std::string& name) const;
+  [[nodiscard]] Status check_tied_head() const;
+  HuggingFaceConfig config_;
+  TensorFiles files_;
+  std::string prefix_;
+};
+
+/// A whole tensor of ours, row-major, in the element of the export.
+using ReadWhole = std::function<Status(const Parameter& whole, void* out)>;
+/// Writes config.json and model.safetensors, one tensor after the other. Errors: no family has such
+/// a model; a full disk; disk errors.
+[[nodiscard]] Status export_huggingface(const std::string& directory, const ModelSpec& model,
+                                        Element element, const ReadWhole& read,
+                                        const Disk& disk = Disk());
+/// The same from a checkpoint's weights.
+[[nodiscard]] Status export_checkpoint(const std::string& checkpoint, const std::string& directory,
+                                       const Disk& disk = Disk());
+
+}  // namespace echelon

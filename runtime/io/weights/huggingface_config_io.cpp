@@ -1,0 +1,161 @@
+// config.json: which of them are executed, and writing one.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/base/expects.hpp"
+#include "core/json/json_io.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/executable.hpp"
+#include "runtime/io/weights/huggingface.hpp"
+
+namespace echelon {
+namespace {
+
+/// rope_scaling as transformers reads it; null: none.
+Json scaling_json(const RotaryEmbedding& rope) {
+  switch (rope.scaling) {
+    case RopeScaling::linear: return {{"rope_type", "linear"}, {"factor", rope.factor}};
+    case RopeScaling::llama3:
+      return {{"rope_type", "llama3"},
+              {"factor", rope.factor},
+              {"low_freq_factor", rope.low_frequency_factor},
+              {"high_freq_factor", rope.high_frequency_factor},
+              {"original_max_position_embeddings", rope.original_positions}};
+    case RopeScaling::yarn:
+      return {{"rope_type", "yarn"},
+              {"factor", rope.factor},
+              {"original_max_position_embeddings", rope.original_positions},
+              {"beta_fast", rope.beta_fast},
+              {"beta_slow", rope.beta_slow},
+              {"truncate", rope.whole_pairs},
+              {"attention_factor", rope.attention_factor}};
+    case RopeScaling::none:
+    case RopeScaling::dynamic:   // not executed,
+    case RopeScaling::longrope:  // so never exported
+      break;
+  }
+  return nullptr;
+}
+
+bool is_gpt2(const ModelSpec& m) {
+  return m.position == PositionEmbedding::learned && m.normalization == Normalization::layer_norm &&
+         !m.gated_mlp && m.activation == Activation::gelu && m.qkv_bias &&
+         m.attention_output_bias && m.mlp_bias && !m.head_bias && m.kv_heads == m.heads &&
+         m.query_width() == m.hidden;
+}
+
+bool is_llama_like(const ModelSpec& m) {
+  return m.position == PositionEmbedding::rope && m.normalization == Normalization::rms_norm &&
+         m.gated_mlp && m.activation == Activation::silu && !m.head_bias;
+}
+
+Json gpt2_json(const ModelSpec& m) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"n_layer", m.layers},
+          {"n_embd", m.hidden},
+          {"n_head", m.heads},
+          {"n_inner", m.ffn_hidden},
+          {"n_positions", m.max_positions},
+          {"vocab_size", m.vocab},
+          {"activation_function", "gelu_new"},
+          {"layer_norm_epsilon", m.constants->norm_epsilon},
+          {"resid_pdrop", m.hidden_dropout},
+          {"embd_pdrop", m.hidden_dropout},
+          {"attn_pdrop", m.attention_dropout},
+          {"tie_word_embeddings", m.tied_embeddings}};
+}
+
+/// Families whose tensors have Llama's names, and how they differ.
+struct LlamaFamily {
+  const char* model_type;
+  const char* model_class;
+};
+constexpr LlamaFamily kLlama = {"llama", "LlamaForCausalLM"};
+constexpr LlamaFamily kMistral = {"mistral", "MistralForCausalLM"};
+constexpr LlamaFamily kQwen2 = {"qwen2", "Qwen2ForCausalLM"};
+
+/// Null when none has such a model: Llama's attention_bias is all four or none, Qwen2 has those of
+/// q, k and v, Mistral none. A model keeps its family where that has a place for it.
+const LlamaFamily* llama_family(const ModelSpec& m) {
+  if (!is_llama_like(m)) return nullptr;
+  const bool biased = m.qkv_bias || m.attention_output_bias || m.mlp_bias;
+  if (m.architecture == "mistral" && !biased) return &kMistral;
+  if (m.qkv_bias && !m.attention_output_bias && !m.mlp_bias) return &kQwen2;
+  return m.qkv_bias == m.attention_output_bias ? &kLlama : nullptr;
+}
+
+Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
+  const RotaryEmbedding& rope = m.constants->rope;
+  Json json{{"architectures", {family.model_class}},
+            {"model_type", family.model_type},
+            {"num_hidden_layers", m.layers},
+            {"hidden_size", m.hidden},
+            {"intermediate_size", m.ffn_hidden},
+            {"num_attention_heads", m.heads},
+            {"num_key_value_heads", m.kv_heads},
+            {"head_dim", m.head_dim},
+            {"max_position_embeddings", m.max_positions},
+            {"vocab_size", m.vocab},
+            {"hidden_act", "silu"},
+            {"rms_norm_eps", m.constants->norm_epsilon},
+            {"rope_theta", rope.theta},
+            {"attention_dropout", m.attention_dropout},
+            {"tie_word_embeddings", m.tied_embeddings}};
+  if (Json scaling = scaling_json(rope); !scaling.is_null()) {
+    json["rope_scaling"] = std::move(scaling);
+  }
+  if (&family == &kQwen2) json["use_sliding_window"] = false;
+  if (&family == &kMistral) json["sliding_window"] = nullptr;
+  if (&family == &kLlama) {
+    json["attention_bias"] = m.qkv_bias;
+    json["mlp_bias"] = m.mlp_bias;
+  }
+  return json;
+}
+
+}  // namespace
+
+Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json, std::string_view where) {
+  Result<ModelSpec> model = parse_model(json, where);
+  if (!model) return model.error();
+  // Dropout is left out of plans for this runtime, whatever the model says.
+  model->hidden_dropout = model->attention_dropout = 0;
+  HuggingFaceConfig config;
+  const std::string& family = model->architecture;
+  const bool llama = family == "llama" || family == "mistral" || family == "qwen2";
+  if (!llama && family != "gpt2") {
+    return input_error(std::string(where) + " at /model_type", "'" + family + "' is not executed",
+                       "one of gpt2, llama, mistral, qwen2");
+  }
+  if (const std::string why = not_executed(*model); !why.empty()) {
+    return input_error(std::string(where), fmt::format("model {}: {}", model->name, why),
+                       "a GPT-2-like or Llama-like model");
+  }
+  config.names = llama ? HuggingFaceNames::llama : HuggingFaceNames::gpt2;
+  config.model = std::move(*model);
+  return config;
+}
+
+Result<std::string> huggingface_config(const ModelSpec& model, Element element,
+                                       HuggingFaceNames& names) {
+  EXPECTS(not_executed(model).empty(), not_executed(model));
+  const LlamaFamily* const llama = llama_family(model);
+  if (llama == nullptr && !is_gpt2(model)) {
+    return input_error(model.name, "no HuggingFace family has this model's shapes",
+                       "those of GPT-2, Llama or Qwen2");
+  }
+  names = llama != nullptr ? HuggingFaceNames::llama : HuggingFaceNames::gpt2;
+  Json json = llama != nullptr ? llama_json(model, *llama) : gpt2_json(model);
+  // The class default of GPT-2 is its own end of text, which other vocabularies need not have.
+  constexpr int kEndOfText = 50256;
+  const bool foreign = llama == nullptr && model.vocab <= kEndOfText;
+  if (foreign) json["bos_token_id"] = json["eos_token_id"] = nullptr;
+  json["torch_dtype"] = element == Element::bf16  ? "bfloat16"
+                        : element == Element::f64 ? "float64"
+                                                  : "float32";
+  return json.dump(2) + "\n";
+}
+
+}  // namespace echelon

@@ -1,0 +1,118 @@
+// safetensors: named tensors in one file, read in parts.
+//
+//   u64 N, little-endian; N bytes of JSON {name: {"dtype", "shape", "data_offsets": [begin, end]}},
+//   "__metadata__" from text to text among them; then the tensors, row-major, without gaps
+//
+// Source: github.com/huggingface/safetensors, README "Format" and safetensors/src/tensor.rs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "runtime/comm/element.hpp"
+#include "runtime/io/input_file.hpp"
+
+namespace echelon {
+
+enum class TensorType : std::uint8_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  f8_e4m3,
+  f8_e5m2,
+  i64,
+  i32,
+  i16,
+  i8,
+  u64,
+  u32,
+  u16,
+  u8,
+  boolean
+};
+[[nodiscard]] std::int64_t bytes_of(TensorType type);
+[[nodiscard]] std::string_view name_of(TensorType type);  ///< as in the file: "BF16"
+[[nodiscard]] TensorType tensor_type(Element element);
+
+struct TensorEntry {
+  std::string name;
+  TensorType type = TensorType::f32;
+  std::vector<std::int64_t> shape;  ///< empty: a single number
+  std::int64_t begin = 0;           ///< bytes, from the end of the header
+  std::int64_t end = 0;
+  bool operator==(const TensorEntry&) const = default;
+  [[nodiscard]] std::int64_t count() const { return (end - begin) / bytes_of(type); }
+};
+/// "[768, 3072]".
+[[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
+
+struct SafetensorsHeader {
+  std::vector<TensorEntry> tensors;             ///< as they lie in the file
+  std::map<std::string, std::string> metadata;  ///< sorted: the same file for the same contents
+  std::int64_t data = 0;                        ///< the file's byte where the tensors begin
+};
+
+/// Bytes of header and length together, from the file's first 8 bytes (fewer are an error).
+[[nodiscard]] Result<std::int64_t> safetensors_head(std::string_view first, std::int64_t file_bytes,
+                                                    std::string_view where);
+/// `head`: so many bytes. Errors: not the JSON it should be, a tensor twice, a shape that is not as
+/// long as its bytes, gaps, overlaps, an end that is not the file's. A header whose length is no
+/// multiple of 8 is read (files of early versions, gpt2's among them), though never written.
+[[nodiscard]] Result<SafetensorsHeader> parse_safetensors(std::string_view head,
+                                                          std::int64_t file_bytes,
+                                                          std::string_view where);
+/// Sorts the tensors by size of type, largest first, then name, and places them, so that each is
+/// aligned to its type; returns the head of the file, which is padded to a multiple of 8 bytes.
+/// `header.data` is set. A header above 64 MiB could not be read again: EXPECTS.
+[[nodiscard]] std::string place_safetensors(SafetensorsHeader& header);
+
+/// Which file of a directory holds each tensor: model.safetensors.index.json.
+[[nodiscard]] Result<std::map<std::string, std::string>> parse_safetensors_index(
+    std::string_view json, std::string_view where);
+
+class SafetensorsFile {
+ public:
+  [[nodiscard]] static Result<SafetensorsFile> open(const std::string& path);
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  [[nodiscard]] const SafetensorsHeader& header() const { return header_; }
+  /// Null when there is none of that name.
+  [[nodiscard]] const TensorEntry* find(const std::string& name) const;
+  /// Elements [first, first + count) of the row-major tensor as `element`s into `out`; rounded to
+  /// nearest where that is narrower. Errors: a type that holds no such numbers; the disk's.
+  [[nodiscard]] Status read(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
+                            void* out, Element element) const;
+
+ private:
+  SafetensorsFile(InputFile file, SafetensorsHeader header);
+  InputFile file_;
+  SafetensorsHeader header_;
+  std::map<std::string, std::size_t> places_;
+};
+
+/// The tensors of a model that lies in one file or in several.
+class TensorFiles {
+ public:
+  struct Found {
+    const SafetensorsFile* file;
+    const TensorEntry* tensor;
+  };
+  /// model.safetensors of the directory, or the files its model.safetensors.index.json names.
+  /// Errors: neither is there; a file of the index is missing, lacks a tensor the index puts there,
+  /// or holds one it does not.
+  [[nodiscard]] static Result<TensorFiles> open(const std::string& directory);
+  [[nodiscard]] const std::string& where() const { return where_; }
+  [[nodiscard]] const std::map<std::string, Found>& tensors() const { return tensors_; }
+
+ private:
+  std::string where_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, Found> tensors_;
+};
+
+}  // namespace echelon

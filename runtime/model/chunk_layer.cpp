@@ -1,0 +1,274 @@
+// Chunk: a layer. The forward is in parts that a recomputing backward calls again. The backward
+// always computes the gradient of the layer's input; gradients of its matrices and biases follow at
+// once, or later from the weight inputs, by the same calls.
+#include "runtime/model/chunk.hpp"
+
+namespace echelon {
+
+template <class T>
+void Chunk<T>::project_qkv(int layer, const ChunkArguments<T>& args,
+                           const SavedActivations<T>& activations, const SumBefore<T>& left) const {
+  const ChunkShape& s = shape();
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(args);
+  const ModelSpec& model = spec().model;
+  norm_forward(layout_.state(layer, args), left, args.weights + at.attention_norm,
+               args.weights + at.attention_norm_bias, work);
+  const T* const in = gathered(work.normed, work.gathered);
+  k_.multiply({in, s.rows, s.hidden}, args.weights + at.qkv, s.qkv,
+              model.qkv_bias ? args.weights + at.qkv_bias : nullptr, nullptr, activations.qkv);
+  rotate(activations.qkv, 1);
+}
+
+template <class T>
+void Chunk<T>::rotate(T* qkv, int direction) const {
+  if (spec().model.position != PositionEmbedding::rope) return;
+  k_.rotate(attention_shape(), rotary_, qkv, direction);
+}
+
+template <class T>
+AttentionShape Chunk<T>::attention_shape() const {
+  const ChunkShape& s = shape();
+  AttentionShape a;
+  a.sequence = spec().sequence;
+  a.samples = spec().microbatch;
+  a.heads = s.heads;
+  a.kv_heads = s.kv_heads;
+  a.head_dim = spec().model.head_dim;
+  a.qkv_stride = s.qkv;
+  a.out_stride = s.query;
+  return a;
+}
+
+template <class T>
+void Chunk<T>::attention_core(const SavedActivations<T>& activations) const {
+  k_.attention_forward(attention_shape(), activations.qkv, activations.attended,
+                       activations.log_sum);
+}
+
+template <class T>
+SumBefore<T> Chunk<T>::output_projection(int layer, const ChunkArguments<T>& args,
+                                         const SavedActivations<T>& activations) const {
+  const LayerOffsets& at = layout_.layer(layer);
+  const T* const bias =
+      spec().model.attention_output_bias ? args.weights + at.output_bias : nullptr;
+  return row_parallel(activations.attended, shape().query, args.weights + at.output, bias,
+                      layout_.state(layer, args), layout_.workspace(args), activations.middle);
+}
+
+template <class T>
+void Chunk<T>::project_up(int layer, const ChunkArguments<T>& args,
+                          const SavedActivations<T>& activations, const SumBefore<T>& left) const {
+  const ChunkShape& s = shape();
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(args);
+  norm_forward(activations.middle, left, args.weights + at.mlp_norm,
+               args.weights + at.mlp_norm_bias, work);
+  const T* const in = gathered(work.normed, work.gathered);
+  k_.multiply({in, s.rows, s.hidden}, args.weights + at.up, s.up,
+              spec().model.mlp_bias ? args.weights + at.up_bias : nullptr, nullptr, activations.up);
+}
+
+template <class T>
+void Chunk<T>::activate(const T* up, T* activated) const {
+  const ChunkShape& s = shape();
+  const ModelSpec& model = spec().model;
+  k_.activation_forward(model.activation, model.gated_mlp, up, activated, s.rows, s.ffn);
+}
+
+template <class T>
+SumBefore<T> Chunk<T>::down_projection(int layer, const ChunkArguments<T>& args,
+                                       const SavedActivations<T>& activations) const {
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(args);
+  activate(activations.up, work.activated);
+  return row_parallel(work.activated, shape().ffn, args.weights + at.down,
+                      spec().model.mlp_bias ? args.weights + at.down_bias : nullptr,
+                      activations.middle, work, layout_.new_state(layer + 1, args));
+}
+
+// ---- Backward
+
+template <class T>
+void Chunk<T>::layer_backward(int layer, const ChunkArguments<T>& args, Weights weights) const {
+  SavedActivations<T> activations = layout_.saved_activations(layer, args);
+  WeightInputs<T> later;
+  if (weights == Weights::later) {
+    later = layout_.weight_inputs(layer, args);
+    if (later.attended != nullptr) activations.attended = later.attended;
+    if (later.middle != nullptr) activations.middle = later.middle;
+  }
+  if (layout_.recompute(layer) != Recompute::none) recompute(layer, args, activations);
+  mlp_backward(layer, args, activations, later, weights);
+  attention_backward(layer, args, activations, later, weights);
+}
+
+template <class T>
+void Chunk<T>::recompute(int layer, const ChunkArguments<T>& args,
+                         const SavedActivations<T>& activations) const {
+  const ScopedSubSpan sub_span(k_, Within::recompute);
+  const bool full = layout_.recompute(layer) == Recompute::full;
+  if (full) project_qkv(layer, args, activations, {});
+  attention_core(activations);
+  if (full) project_up(layer, args, activations, output_projection(layer, args, activations));
+}
+
+template <class T>
+void Chunk<T>::mlp_backward(int layer, const ChunkArguments<T>& args,
+                            const SavedActivations<T>& activations, const WeightInputs<T>& later,
+                            Weights weights) const {
+  const ChunkShape& s = shape();
+  const ModelSpec& model = spec().model;
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(args);
+  const bool now = weights == Weights::now;
+  const T* const whole = gathered(args.gradient, work.partial);
+  k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.down, s.ffn,
+                   work.activated_gradient);
+  T* const up_gradient = now ? work.up_gradient : later.up_gradient;
+  k_.activation_backward(model.activation, model.gated_mlp, activations.up, work.activated_gradient,
+                         up_gradient, s.rows, s.ffn);
+  norm_forward(activations.middle, {}, args.weights + at.mlp_norm, args.weights + at.mlp_norm_bias,
+               work);
+  if (now) {
+    activate(activations.up, work.activated);
+    mlp_weights(layer, args, args.gradient, whole, work.activated, up_gradient);
+  } else {
+    k_.copy(args.gradient, later.mlp_gradient, boundary_count());
+    if (later.activated != nullptr) activate(activations.up, later.activated);
+  }
+  column_parallel_backward({up_gradient, s.up, args.weights + at.up}, activations.middle,
+                           at.mlp_norm, at.mlp_norm_bias, args);
+}
+
+template <class T>
+void Chunk<T>::attention_backward(int layer, const ChunkArguments<T>& args,
+                                  const SavedActivations<T>& activations,
+                                  const WeightInputs<T>& later, Weights weights) const {
+  const ChunkShape& s = shape();
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(args);
+  const bool now = weights == Weights::now;
+  const T* const input = layout_.state(layer, args);
+  const T* const whole = gathered(args.gradient, work.partial);
+  k_.multiply_back({whole, s.rows, s.hidden}, args.weights + at.output, s.query,
+                   work.attended_gradient);
+  T* const qkv_gradient = now ? work.qkv_gradient : later.qkv_gradient;
+  k_.attention_backward(attention_shape(), activations.qkv, activations.attended,
+                        activations.log_sum, work.attended_gradient, qkv_gradient);
+  rotate(qkv_gradient, -1);
+  norm_forward(input, {}, args.weights + at.attention_norm, args.weights + at.attention_norm_bias,
+               work);
+  if (now) {
+    attention_weights(layer, args, args.gradient, whole, activations.attended, qkv_gradient);
+  } else {
+    k_.copy(args.gradient, later.attention_gradient, boundary_count());
+  }
+  column_parallel_backward({qkv_gradient, s.qkv, args.weights + at.qkv}, input, at.attention_norm,
+                           at.attention_norm_bias, args);
+}
+
+template <class T>
+void Chunk<T>::column_parallel_backward(const ColumnParallel& from, const T* x, std::int64_t norm,
+                                        std::int64_t norm_bias,
+                                        const ChunkArguments<T>& args) const {
+  const ChunkShape& s = shape();
+  const Workspace<T> work = layout_.workspace(args);
+  k_.multiply_back({from.dy, s.rows, from.width}, from.weight, s.hidden, work.partial);
+  const T* const dy = reduced(work.partial, work.gathered);
+  k_.norm_backward(norm_of(x, args.weights + norm, nullptr, work), dy, args.gradient, args.gradient,
+                   args.gradients + norm, args.gradients + norm_bias);
+}
+
+template <class T>
+void Chunk<T>::mlp_weights(int layer, const ChunkArguments<T>& args, const T* gradient,
+                           const T* whole, const T* activated, const T* up_gradient) const {
+  const ChunkShape& s = shape();
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(args);
+  k_.add_weight_gradient({whole, s.rows, s.hidden}, {activated, s.rows, s.ffn},
+                         args.gradients + at.down);
+  const T* const in = gathered(work.normed, work.gathered);
+  k_.add_weight_gradient({up_gradient, s.rows, s.up}, {in, s.rows, s.hidden},
+                         args.gradients + at.up);
+  if (!spec().model.mlp_bias) return;
+  k_.bias_gradient({gradient, s.local, s.hidden}, args.gradients + at.down_bias);
+  k_.bias_gradient({up_gradient, s.rows, s.up}, args.gradients + at.up_bias);
+}
+
+template <class T>
+void Chunk<T>::attention_weights(int layer, const ChunkArguments<T>& args, const T* gradient,
+                                 const T* whole, const T* attended, const T* qkv_gradient) const {
+  const ChunkShape& s = shape();
+  const LayerOffsets& at = layout_.layer(layer);
+  const Workspace<T> work = layout_.workspace(args);
+  const ModelSpec& model = spec().model;
+  k_.add_weight_gradient({whole, s.rows, s.hidden}, {attended, s.rows, s.query},
+                         args.gradients + at.output);
+  if (model.attention_output_bias) {
+    k_.bias_gradient({gradient, s.local, s.hidden}, args.gradients + at.output_bias);
+  }
+  const T* const in = gathered(work.normed, work.gathered);
+  k_.add_weight_gradient({qkv_gradient, s.rows, s.qkv}, {in, s.rows, s.hidden},
+                         args.gradients + at.qkv);
+  if (model.qkv_bias) {
+    k_.bias_gradient({qkv_gradient, s.rows, s.qkv}, args.gradients + at.qkv_bias);
+  }
+}
+
+template <class T>
+void Chunk<T>::backward_weight(int unit, const ChunkArguments<T>& args) const {
+  const Workspace<T> work = layout_.workspace(args);
+  for (int layer = spec().first_layer_of(unit + 1); layer-- > spec().first_layer_of(unit);) {
+    const LayerOffsets& at = layout_.layer(layer);
+    const SavedActivations<T> activations = layout_.saved_activations(layer, args);
+    const WeightInputs<T> kept = layout_.weight_inputs(layer, args);
+    const T* activated = kept.activated;
+    if (activated == nullptr) {
+      activate(activations.up, work.activated);
+      activated = work.activated;
+    }
+    norm_forward(kept.middle != nullptr ? kept.middle : activations.middle, {},
+                 args.weights + at.mlp_norm, args.weights + at.mlp_norm_bias, work);
+    mlp_weights(layer, args, kept.mlp_gradient, gathered(kept.mlp_gradient, work.partial),
+                activated, kept.up_gradient);
+    norm_forward(layout_.state(layer, args), {}, args.weights + at.attention_norm,
+                 args.weights + at.attention_norm_bias, work);
+    attention_weights(
+        layer, args, kept.attention_gradient, gathered(kept.attention_gradient, work.partial),
+        kept.attended != nullptr ? kept.attended : activations.attended, kept.qkv_gradient);
+  }
+}
+
+#define ECHELON_CHUNK_LAYER(T)                                                                     \
+  template void Chunk<T>::project_qkv(int, const ChunkArguments<T>&, const SavedActivations<T>&,   \
+                                      const SumBefore<T>&) const;                                  \
+  template void Chunk<T>::rotate(T*, int) const;                                                   \
+  template AttentionShape Chunk<T>::attention_shape() const;                                       \
+  template void Chunk<T>::attention_core(const SavedActivations<T>&) const;                        \
+  template SumBefore<T> Chunk<T>::output_projection(int, const ChunkArguments<T>&,                 \
+                                                    const SavedActivations<T>&) const;             \
+  template void Chunk<T>::project_up(int, const ChunkArguments<T>&, const SavedActivations<T>&,    \
+                                     const SumBefore<T>&) const;                                   \
+  template void Chunk<T>::activate(const T*, T*) const;                                            \
+  template SumBefore<T> Chunk<T>::down_projection(int, const ChunkArguments<T>&,                   \
+                                                  const SavedActivations<T>&) const;               \
+  template void Chunk<T>::layer_backward(int, const ChunkArguments<T>&, Weights) const;            \
+  template void Chunk<T>::mlp_backward(int, const ChunkArguments<T>&, const SavedActivations<T>&,  \
+                                       const WeightInputs<T>&, Weights) const;                     \
+  template void Chunk<T>::attention_backward(                                                      \
+      int, const ChunkArguments<T>&, const SavedActivations<T>&, const WeightInputs<T>&, Weights)  \
+      const;                                                                                       \
+  template void Chunk<T>::column_parallel_backward(const ColumnParallel&, const T*, std::int64_t,  \
+                                                   std::int64_t, const ChunkArguments<T>&) const;  \
+  template void Chunk<T>::mlp_weights(int, const ChunkArguments<T>&, const T*, const T*, const T*, \
+                                      const T*) const;                                             \
+  template void Chunk<T>::attention_weights(int, const ChunkArguments<T>&, const T*, const T*,     \
+                                            const T*, const T*) const;                             \
+  template void Chunk<T>::backward_weight(int, const ChunkArguments<T>&) const;
+ECHELON_CHUNK_LAYER(double)
+ECHELON_CHUNK_LAYER(float)
+ECHELON_CHUNK_LAYER(Bfloat16)
+#undef ECHELON_CHUNK_LAYER
+
+}  // namespace echelon

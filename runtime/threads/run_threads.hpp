@@ -1,0 +1,143 @@
+// RunThreads: the threads of one run, how they wait for each other, and how all of them end
+// together.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/units.hpp"
+#include "runtime/threads/failure.hpp"
+
+namespace echelon {
+
+class Monitor;
+
+/// Threads that start together and stop together: an exception in one wakes all others, whose next
+/// wait throws as well. In a *directed* run one thread runs at a time, and `pick_next` chooses
+/// which one continues at every wait, so that a test can drive the run into any order that the
+/// waits allow.
+class RunThreads {
+ public:
+  /// Among the members that can continue (numbers in the order of `add`, ascending): the index of
+  /// the one that does.
+  using PickNext = std::function<std::size_t(const std::vector<int>& ready)>;
+
+  /// `deadline`: the longest wait of a member; none by default.
+  explicit RunThreads(std::optional<Seconds> deadline = {}) : deadline_(deadline) {}
+  explicit RunThreads(PickNext pick_next) : pick_next_(std::move(pick_next)) {}
+  RunThreads(const RunThreads&) = delete;
+  RunThreads& operator=(const RunThreads&) = delete;
+
+  /// Adds a member; `name` appears in messages ("rank 3 compute").
+  void add(std::string name, std::function<void()> work);
+  /// Runs all members to completion. Throws the first failure.
+  void run();
+  /// Stops the run from any thread, for instance a signal handler's.
+  void stop(RunFailure::Kind kind, const std::string& why);
+  void stop(const RunFailure& failure) { stop(failure.kind(), failure.what()); }
+  [[nodiscard]] bool stopping() const { return stopping_.load(std::memory_order_acquire); }
+  /// The first failure; only while stopping().
+  [[nodiscard]] RunFailure failure() const;
+  [[nodiscard]] bool directed() const { return static_cast<bool>(pick_next_); }
+  /// Current activity of the calling member, for the message of a hang. Cheap; called per
+  /// instruction.
+  void set_activity(const std::string& what);
+  /// For events without a monitor, such as messages of other processes: polls `ready()` with
+  /// increasing back-off. Throws when the run stops or the deadline passes; `waiting` as in
+  /// Monitor::await, but other threads may call it meanwhile to report what every member was doing.
+  void poll(const std::function<bool()>& ready, const std::function<std::string()>& waiting = {});
+
+ private:
+  friend class Monitor;
+  class WaitNote;
+  struct Member {
+    std::string name;
+    std::function<void()> work;
+    std::string at;                               ///< guarded by mutex_
+    const std::function<bool()>* ready;           ///< condition it waits for; null: none
+    const std::function<std::string()>* waiting;  ///< its description, or null; guarded by mutex_
+    bool over = false;
+    std::condition_variable turn;  ///< directed runs
+  };
+
+  void run_member(int number);
+  void fail(std::exception_ptr why);
+  [[nodiscard]] std::exception_ptr with_whereabouts(std::exception_ptr why);
+  /// False when the run stops.
+  [[nodiscard]] bool wait_directed(std::unique_lock<std::mutex>& lock,
+                                   const std::function<bool()>& ready,
+                                   const std::function<std::string()>& waiting);
+  void schedule_next();  ///< directed: picks the next member
+  /// Stops the run because the calling member waited too long for `what`.
+  void hang(const std::string& what);
+  [[noreturn]] void rethrow();
+  [[nodiscard]] std::string whereabouts();
+
+  std::optional<Seconds> deadline_;
+  PickNext pick_next_;
+  mutable std::mutex mutex_;
+  std::list<Member> members_;
+  std::mutex monitors_mutex_;     ///< locked before a monitor's own
+  std::list<Monitor*> monitors_;  ///< guarded by monitors_mutex_
+  std::exception_ptr failure_;
+  std::atomic<bool> stopping_ = false;  ///< failure_ is set
+  bool spins_ = false;                  ///< every member has a core: waits spin first
+  int turn_ = -1;
+};
+
+/// A value guarded by a mutex, with a condition variable for members that wait for it.
+class Monitor {
+ public:
+  explicit Monitor(RunThreads& run_threads);
+  ~Monitor();
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  /// Changes the guarded value and wakes all waiting members.
+  template <class Change>
+  auto change(Change&& how) {
+    struct Wake {
+      Monitor& monitor;
+      ~Wake() { monitor.wake(); }
+    } after{*this};
+    return with_lock(how);
+  }
+  /// The same without waking: for changes that release no waiting member, or if the caller calls
+  /// wake() afterwards.
+  template <class Change>
+  auto with_lock(Change&& how) {
+    const std::lock_guard lock(mutex());
+    return how();
+  }
+  void wake();
+  /// Returns when `ready()`, evaluated under the lock, is true. Throws when the run stops. When the
+  /// deadline passes it stops the run with a hang that reports what every member was doing and what
+  /// this one was `waiting` for (also evaluated under the lock).
+  void await(const std::function<bool()>& ready, const std::function<std::string()>& waiting = {});
+  /// The same for events that are certain to come soon; also waits while the run is stopping. Never
+  /// throws.
+  void await_uninterruptibly(const std::function<bool()>& ready);
+
+ private:
+  friend class RunThreads;
+  std::mutex& mutex() { return run_threads_.directed() ? run_threads_.mutex_ : own_; }
+  void spin(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
+
+  RunThreads& run_threads_;
+  std::mutex own_;
+  std::condition_variable changed_;
+  std::atomic<std::uint32_t> changes_ = 0;  ///< what spinning members look at
+  unsigned spins_in_vain_ = 0;              ///< in a row; guarded like what is awaited
+  std::list<Monitor*>::iterator place_;
+};
+
+}  // namespace echelon

@@ -1,0 +1,55 @@
+// The real cuDNN, asked about a GPU that it is told of: no driver, and nothing is executed.
+#include <dlfcn.h>
+
+#include "runtime/cuda/attention/cudnn_attention.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/skip.hpp"
+
+namespace echelon {
+namespace {
+
+// An H200 as cuDNN asks for it. Memory, processors and clocks: NVIDIA's data sheet of the H200 SXM,
+// and what CUDA's device attributes say of one; the rest: CUDA C++ Programming Guide, "Technical
+// Specifications per Compute Capability", 9.0.
+constexpr int kCapability = 90;
+const std::string kH200 =
+    R"({"deviceName":"NVIDIA H200","deviceVersion":900,"deviceVer":900,"driverVersion":13000,)"
+    R"("driverVer":13000,"cudaDeviceId":0,"totalGlobalMem":150754820096,)"
+    R"("maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],)"
+    R"("regsPerBlock":65536,"multiProcessorCount":132,"smClockRateKHz":1980000,)"
+    R"("memClockRateKHz":3201000,"l2CacheSize":62914560,"warpSize":32,)"
+    R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,)"
+    R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"pciDeviceId":0,)"
+    R"("maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"isTccDriver":0,)"
+    R"("supportCoopLaunch":1})";
+
+/// Empty: it is taken, forward and backward.
+std::string refused(std::int64_t sequence, int samples, int heads, int kv_heads, int head_dim) {
+  const AttentionShape shape{sequence,
+                             samples,
+                             heads,
+                             kv_heads,
+                             head_dim,
+                             std::int64_t{heads + 2 * kv_heads} * head_dim,
+                             std::int64_t{heads} * head_dim};
+  return cuda::refused_by_cudnn(shape, kH200, kCapability);
+}
+
+TEST_CASE("cuDNN takes attention's graphs") {
+  if (dlopen("libcuda.so.1", RTLD_NOW) == nullptr) return skip("neither a driver nor its stub");
+  INFO("cuDNN " << cuda::cudnn_version());
+  CHECK(refused(1024, 64, 12, 12, 64).empty());  // GPT-2 124M
+  CHECK(refused(1024, 16, 25, 25, 64).empty());  // GPT-2 1.5B
+  CHECK(refused(2048, 8, 32, 8, 128).empty());   // Llama 8B
+  CHECK(refused(8192, 1, 32, 8, 128).empty());
+  CHECK(refused(2048, 4, 8, 2, 128).empty());  // a quarter of it, by tensor parallelism
+  CHECK(refused(1000, 3, 12, 4, 64).empty());
+  CHECK(refused(77, 3, 4, 2, 64).empty());
+  CHECK(refused(8191, 1, 9, 9, 64).empty());  // parts of a head, whose sums are not aligned
+  CHECK(refused(2, 1, 1, 1, 64).empty());
+  CHECK(refused(256, 2, 4, 4, 20).find("multiple of 8") != std::string::npos);
+  CHECK_FALSE(cuda::refused_by_cudnn({256, 2, 4, 4, 64, 768, 256}, "{", kCapability).empty());
+}
+
+}  // namespace
+}  // namespace echelon

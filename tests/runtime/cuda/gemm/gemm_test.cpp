@@ -1,0 +1,182 @@
+// Matrix products through cuBLASLt, and the algorithms that were chosen for them.
+#include "runtime/cuda/gemm/gemm.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tests/runtime/cuda/standins/settings.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/numbers.hpp"
+#include "tests/support/temp_dir.hpp"
+
+namespace echelon {
+namespace {
+
+using cuda::Product;
+
+/// Device memory that is given back; emulated, so that the host may look at it.
+template <class E>
+class Block {
+ public:
+  explicit Block(std::size_t count) : count_(count) {
+    void* memory = nullptr;
+    REQUIRE(cudaMalloc(&memory, count * sizeof(E)) == cudaSuccess);
+    at_ = static_cast<E*>(memory);
+  }
+  ~Block() { cudaFree(at_); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  [[nodiscard]] E* data() { return at_; }
+  void fill(std::uint64_t seed) {
+    Numbers numbers(seed);
+    for (std::size_t i = 0; i < count_; ++i) at_[i] = E(static_cast<float>(numbers.between(-1, 1)));
+  }
+
+ private:
+  std::size_t count_;
+  E* at_ = nullptr;
+};
+
+class Rig {
+ public:
+  explicit Rig(cuda::Algorithms& algorithms)
+      : workspace_(static_cast<std::size_t>(cuda::Gemm::kWorkspace)), gemm_(algorithms) {
+    REQUIRE(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) == cudaSuccess);
+    gemm_.use_workspace(workspace_.data());
+  }
+  ~Rig() { cudaStreamDestroy(stream_); }
+  Rig(const Rig&) = delete;
+  Rig& operator=(const Rig&) = delete;
+  cuda::Gemm& gemm() { return gemm_; }
+  [[nodiscard]] cudaStream_t stream() const { return stream_; }
+  void finish() { REQUIRE(cudaStreamSynchronize(stream_) == cudaSuccess); }
+
+ private:
+  Block<char> workspace_;
+  cuda::Gemm gemm_;
+  cudaStream_t stream_ = nullptr;
+};
+
+double value(Bfloat16 x) { return static_cast<double>(static_cast<float>(x)); }
+
+TEST_CASE("the products of a layer are what plain loops say") {
+  standins::start({});
+  {
+    cuda::Algorithms algorithms("");
+    Rig rig(algorithms);
+    constexpr std::int64_t rows = 24, in = 16, out = 40;
+    Block<Bfloat16> x(rows * in), w(out * in), bias(out), addend(rows * out), y(rows * out),
+        dx(rows * in);
+    Block<float> dw(out * in);
+    x.fill(1), w.fill(2), bias.fill(3), addend.fill(4);
+    for (std::int64_t i = 0; i < out * in; ++i) dw.data()[i] = 1;
+
+    Product forward = cuda::forward_product(rows, in, out);
+    forward.bias = forward.addend = true;
+    rig.gemm().run(forward, {w.data(), x.data(), y.data(), bias.data(), addend.data()},
+                   rig.stream());
+    rig.gemm().run(cuda::input_product(rows, in, out),
+                   {w.data(), y.data(), dx.data(), nullptr, nullptr}, rig.stream());
+    rig.gemm().run(cuda::weight_product(rows, in, out),
+                   {x.data(), y.data(), dw.data(), nullptr, dw.data()}, rig.stream());
+    rig.finish();
+    const auto at = [](Block<Bfloat16>& m, std::int64_t i) { return value(m.data()[i]); };
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t o = 0; o < out; ++o) {
+        double sum = at(bias, o) + at(addend, r * out + o);
+        for (std::int64_t k = 0; k < in; ++k) sum += at(x, r * in + k) * at(w, o * in + k);
+        CHECK(at(y, r * out + o) == Approx(sum).epsilon(0.01).margin(0.01));
+      }
+      for (std::int64_t k = 0; k < in; ++k) {
+        double sum = 0;
+        for (std::int64_t o = 0; o < out; ++o) sum += at(y, r * out + o) * at(w, o * in + k);
+        CHECK(at(dx, r * in + k) == Approx(sum).epsilon(0.01).margin(0.02));
+      }
+    }
+    for (std::int64_t o = 0; o < out; ++o) {
+      for (std::int64_t k = 0; k < in; ++k) {
+        double sum = 1;
+        for (std::int64_t r = 0; r < rows; ++r) sum += at(y, r * out + o) * at(x, r * in + k);
+        CHECK(static_cast<double>(dw.data()[o * in + k]) == Approx(sum).epsilon(1e-4).margin(1e-4));
+      }
+    }
+  }
+  standins::check_nothing_left();
+}
+
+TEST_CASE("algorithms are chosen once and kept in a file") {
+  const TempDir folder;
+  const std::string path = (folder.path() / "deep" / "gemm.txt").string();
+  const std::vector<Product> products{cuda::forward_product(16, 32, 64),
+                                      cuda::weight_product(16, 32, 64)};
+  standins::start({});
+  {
+    cuda::Algorithms first(path);
+    Rig rig(first);
+    CHECK_FALSE(first.find(products.front()).has_value());
+    rig.gemm().select_algorithms(products, rig.stream());
+    REQUIRE(first.find(products.front()).has_value());
+    first.save();
+    const cuda::Algorithms reread(path);
+    for (const Product& product : products) CHECK(reread.find(product) == first.find(product));
+    CHECK_FALSE(reread.find(cuda::input_product(16, 32, 64)).has_value());
+  }
+  standins::check_nothing_left();
+}
+
+TEST_CASE("what a file of algorithms holds of no use is chosen again") {
+  const TempDir folder;
+  const Product product = cuda::forward_product(16, 32, 64);
+  const std::string path =
+      folder.write("gemm.txt", "64 16 32 1 0 0 0 0 16" + std::string(8, ' ') +
+                                   "ffff ffff ffff ffff ffff ffff ffff ffff\nnonsense\n1 2 3\n");
+  standins::start({});
+  {
+    cuda::Algorithms algorithms(path);
+    const auto stale = algorithms.find(product);
+    REQUIRE(stale.has_value());
+    Rig rig(algorithms);
+    rig.gemm().select_algorithms(std::vector<Product>{product}, rig.stream());
+    CHECK(algorithms.find(product) != stale);
+    Block<Bfloat16> x(16 * 32), w(64 * 32), y(16 * 64);
+    x.fill(1), w.fill(2);
+    rig.gemm().run(product, {w.data(), x.data(), y.data(), nullptr, nullptr}, rig.stream());
+    rig.finish();
+  }
+  standins::check_nothing_left();
+}
+
+TEST_CASE("a chunk's products are those of its layers and its head") {
+  ChunkSpec spec;
+  ModelSpec& m = spec.model;
+  m.constants.emplace();
+  m.layers = 1;
+  m.hidden = 64;
+  m.heads = m.kv_heads = 1;
+  m.head_dim = 64;
+  m.ffn_hidden = 128;
+  m.vocab = 100;
+  m.max_positions = 2048;
+  spec.layers = 1;
+  spec.loss = true;
+  spec.microbatch = 1;
+  spec.sequence = 1536;  // logits are made 1024 rows at a time
+  spec.recompute = {Recompute::none};
+  spec.padded_vocab = 128;
+  const std::vector<Product> all = cuda::products_of(spec);
+  const auto has = [&](Product p) { return std::find(all.begin(), all.end(), p) != all.end(); };
+  Product residual = cuda::forward_product(1536, 64, 64);
+  residual.addend = true;
+  CHECK(has(residual));
+  CHECK(has(cuda::forward_product(1024, 64, 128)));
+  CHECK(has(cuda::forward_product(512, 64, 128)));
+  CHECK(has(cuda::weight_product(512, 64, 128)));
+  spec.tp = 2;  // the residual is added behind the reduction
+  m.heads = m.kv_heads = 2;
+  const std::vector<Product> split = cuda::products_of(spec);
+  CHECK(std::none_of(split.begin(), split.end(),
+                     [](const Product& p) { return p.addend && !p.wide; }));
+}
+
+}  // namespace
+}  // namespace echelon

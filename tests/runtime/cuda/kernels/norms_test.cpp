@@ -1,0 +1,181 @@
+#include "runtime/cuda/kernels/kernels.hpp"
+#include "tests/runtime/cpu/kernel_numbers.hpp"
+#include "tests/runtime/cuda/kernels/kernel_runs.hpp"
+#include "tests/runtime/cuda/kernels/memory.hpp"
+
+namespace echelon {
+namespace {
+
+using device::Memory;
+constexpr double kNormEps = 1e-5;
+
+template <class T>
+struct FusedNorm {
+  FusedNorm(std::int64_t rows_, std::int64_t width_, std::size_t shift_ = 0)
+      : rows(rows_), width(width_), shift(shift_) {
+    Numbers numbers(71);
+    x = operand<T>(numbers, rows * width, -2, 3);
+    residual = operand<T>(numbers, rows * width, -2, 3);
+    weight = operand<T>(numbers, width, 0.5, 1.5);
+    bias = operand<T>(numbers, width);
+    x_bias = operand<T>(numbers, width);
+    dy = operand<T>(numbers, rows * width);
+    gradient = operand<T>(numbers, rows * width);
+  }
+  std::int64_t rows, width;
+  std::size_t shift;  // of every operand, from a multiple of 16 bytes
+  std::vector<T> x, x_bias, residual, weight, bias, dy, gradient;
+};
+
+template <class T>
+struct FusedNormResult {
+  std::vector<T> sum, y, dx;
+  std::vector<float> mean, rstd, dweight, dbias;
+};
+
+/// What goes round the norm: nothing, or the sum before it and the gradient behind it; where the
+/// sum lies.
+enum class Round { nothing, apart, in_x, in_residual };
+
+/// Forward and backward. With `biased`, the sum has a bias too.
+template <class T>
+FusedNormResult<T> on_cpu(const FusedNorm<T>& in, bool centred, Round round, bool biased) {
+  const auto rows = static_cast<std::size_t>(in.rows);
+  const auto width = static_cast<std::size_t>(in.width);
+  FusedNormResult<T> out{in.x,
+                         std::vector<T>(in.x.size()),
+                         std::vector<T>(in.x.size()),
+                         std::vector<float>(rows),
+                         std::vector<float>(rows),
+                         std::vector<float>(width, 2),
+                         std::vector<float>(width, 3)};
+  if (biased) cpu::add_bias(out.sum.data(), in.x_bias.data(), in.rows, in.width);
+  const bool sums = round != Round::nothing;
+  if (sums) cpu::add(out.sum.data(), in.residual.data(), in.rows * in.width);
+  const T* const residual_gradient = sums ? in.gradient.data() : nullptr;
+  if (centred) {
+    cpu::layer_norm_forward(out.sum.data(), {}, in.weight.data(), in.bias.data(), out.y.data(),
+                            out.mean.data(), out.rstd.data(), in.rows, in.width, kNormEps);
+    cpu::layer_norm_backward(in.dy.data(), out.sum.data(), in.weight.data(), out.mean.data(),
+                             out.rstd.data(), residual_gradient, out.dx.data(), out.dweight.data(),
+                             out.dbias.data(), in.rows, in.width);
+  } else {
+    cpu::rms_norm_forward(out.sum.data(), {}, in.weight.data(), out.y.data(), out.rstd.data(),
+                          in.rows, in.width, kNormEps);
+    cpu::rms_norm_backward(in.dy.data(), out.sum.data(), in.weight.data(), out.rstd.data(),
+                           residual_gradient, out.dx.data(), out.dweight.data(), in.rows, in.width);
+  }
+  return out;
+}
+
+template <class T>
+FusedNormResult<T> on_cuda(const FusedNorm<T>& in, bool centred, Round round, bool biased) {
+  Memory<T> x(in.x, in.shift), x_bias(in.x_bias, in.shift), residual(in.residual, in.shift),
+      weight(in.weight, in.shift), bias(in.bias, in.shift), dy(in.dy, in.shift),
+      apart(std::vector<T>(in.x.size()), in.shift), y(std::vector<T>(in.x.size()), in.shift),
+      gradient(in.gradient, in.shift), separate(in.x.size());
+  const auto rows = static_cast<std::size_t>(in.rows);
+  const auto width = static_cast<std::size_t>(in.width);
+  Memory<float> mean(rows), rstd(rows), dweight(std::vector<float>(width, 2)),
+      dbias(std::vector<float>(width, 3)),
+      workspace(static_cast<std::size_t>(cuda::norm_backward_workspace(in.rows, in.width)));
+  const bool sums = round != Round::nothing;
+  Memory<T>& normed = round == Round::apart ? apart : round == Round::in_residual ? residual : x;
+  SumBefore<T> before;
+  if (sums) before = {biased ? x_bias.data() : nullptr, residual.data(), normed.data()};
+  // In place where there is a gradient that goes round.
+  const T* const residual_gradient = sums ? gradient.data() : nullptr;
+  T* const dx = sums ? gradient.data() : separate.data();
+  if (centred) {
+    cuda::layer_norm_forward<T>(nullptr, x.data(), before, weight.data(), bias.data(), y.data(),
+                                mean.data(), rstd.data(), in.rows, in.width, kNormEps);
+    cuda::layer_norm_backward<T>(nullptr, dy.data(), normed.data(), weight.data(), mean.data(),
+                                 rstd.data(), residual_gradient, dx, dweight.data(), dbias.data(),
+                                 workspace.data(), in.rows, in.width);
+  } else {
+    cuda::rms_norm_forward<T>(nullptr, x.data(), before, weight.data(), y.data(), rstd.data(),
+                              in.rows, in.width, kNormEps);
+    cuda::rms_norm_backward<T>(nullptr, dy.data(), normed.data(), weight.data(), rstd.data(),
+                               residual_gradient, dx, dweight.data(), workspace.data(), in.rows,
+                               in.width);
+  }
+  return {normed.content(), y.content(),    sums ? gradient.content() : separate.content(),
+          mean.content(),   rstd.content(), dweight.content(),
+          dbias.content()};
+}
+
+/// Of numbers stored as T: both round once, and may fall on different sides. A gradient that goes
+/// round is added before that rounding here, and after a first one on the CPU.
+template <class T>
+inline constexpr double kNormClose = sizeof(T) == 2 ? 0x1p-7 : 8e-6;
+
+template <class T>
+void check_norm(const FusedNorm<T>& in, bool centred, Round round, bool biased) {
+  CAPTURE(in.rows, in.width, in.shift, centred, int(round), biased, sizeof(T));
+  const auto expected = on_cpu(in, centred, round, biased);
+  const auto actual = on_cuda(in, centred, round, biased);
+  CHECK(same_bits(actual.sum, expected.sum));
+  CHECK(distance(actual.y, as<double>(expected.y)) < kNormClose<T>);
+  CHECK(distance(actual.dx, as<double>(expected.dx)) < kNormClose<T>);
+  CHECK(distance(actual.mean, as<double>(expected.mean)) < kClose<float>);
+  CHECK(distance(actual.rstd, as<double>(expected.rstd)) < kClose<float>);
+  CHECK(distance(actual.dweight, as<double>(expected.dweight)) < kClose<float>);
+  CHECK(distance(actual.dbias, as<double>(expected.dbias)) < kClose<float>);
+}
+
+template <class T>
+void check_norms(bool centred, Round round, bool biased) {
+  for (const std::int64_t width : {2, 7, 64, 130}) {
+    check_norm<T>({5, width}, centred, round, biased);
+  }
+  check_norm<T>({3, 64, 1}, centred, round, biased);
+  check_norm<T>({1, 4400}, centred, round, biased);  // more vectorized than threads
+  check_norm<T>({270, 24}, centred, round, biased);  // more rows than blocks of the backward
+}
+
+template <class T>
+void check_norms() {
+  for (const bool centred : {true, false}) {
+    check_norms<T>(centred, Round::nothing, false);
+    check_norms<T>(centred, Round::apart, false);
+    check_norms<T>(centred, Round::in_x, true);
+    check_norms<T>(centred, Round::in_residual, true);
+  }
+}
+
+TEST_CASE("CUDA norms agree with the CPU's at awkward sizes") {
+  check_norms<float>();
+  check_norms<Bfloat16>();
+}
+
+TEST_CASE("CUDA norms of rows too wide for shared memory agree with the CPU's") {
+  check_norm<float>({2, 24700}, true, Round::in_x, true);
+  check_norm<Bfloat16>({2, 49256}, false, Round::nothing, false);
+}
+
+TEST_CASE("NaN and infinity spoil their own row of a CUDA norm and no other") {
+  for (const bool centred : {true, false}) {
+    for (const double poison : {kNaN, kInf}) {
+      FusedNorm<float> in(2, 40);
+      in.x[17] = static_cast<float>(poison);
+      const auto out = on_cuda(in, centred, Round::apart, true);
+      CHECK(std::isnan(out.y[17]));
+      CHECK(std::isfinite(out.y[40]));
+      CHECK(std::isnan(out.dx[17]));
+      CHECK(std::isfinite(out.dx[40]));
+      CHECK(std::isnan(out.dweight[17]));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<KernelRun> runs_of_norms() {
+  const auto run = [](bool centred) {
+    const auto out = on_cuda(FusedNorm<Bfloat16>(9, 400), centred, Round::in_x, true);
+    return bits_of(out.sum, out.y, out.dx, out.mean, out.rstd, out.dweight, out.dbias);
+  };
+  return {{"layer norm", [=] { return run(true); }}, {"RMS norm", [=] { return run(false); }}};
+}
+
+}  // namespace echelon

@@ -1,0 +1,135 @@
+// What plan calibrate measures of GPUs, on emulated ones, whose times say nothing.
+#include "runtime/cuda/measure/measure.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/runtime/cuda/backend/small_cases.hpp"
+#include "tests/runtime/cuda/standins/settings.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+using cuda::MeasuredSizes;
+
+Measurements measured_on(int gpus, const MeasuredSizes& sizes, std::size_t bytes = 1U << 30U) {
+  standins::Settings machine;
+  machine.devices = gpus;
+  machine.device_bytes = bytes;
+  standins::start(machine);
+  std::vector<std::string> reported;
+  Measurements out =
+      cuda::measure(gpus, sizes, [&](const std::string& what) { reported.push_back(what); });
+  CHECK_FALSE(reported.empty());
+  standins::check_nothing_left();
+  return out;
+}
+
+/// How often everything was measured.
+std::map<std::string, int> counted(const Measurements& measured) {
+  std::map<std::string, int> out;
+  for (const Measurement& one : measured.all) ++out[one.what];
+  return out;
+}
+
+TEST_CASE("everything is measured on one emulated GPU, and read back") {
+  const Measurements found = measured_on(1, small_sizes());
+  const std::map<std::string, int> expected{{"gemm nt", 1},
+                                            {"gemm nn", 1},
+                                            {"gemm tn", 1},
+                                            {"attention forward", 2},
+                                            {"attention backward", 2},
+                                            {"gelu forward", 1},
+                                            {"gelu backward", 1},
+                                            {"swiglu forward", 1},
+                                            {"swiglu backward", 1},
+                                            {"norm forward", 1},
+                                            {"norm backward", 1},
+                                            {"loss forward", 1},
+                                            {"loss backward", 1},
+                                            {"clear and adam", 1},
+                                            {"layers forward", 1},
+                                            {"layers backward", 1},
+                                            {"host of layers forward", 1},
+                                            {"host of layers backward", 1},
+                                            {"copy", 1},
+                                            {"copy to host", 1},
+                                            {"copy from host", 1},
+                                            {"launch", 1},
+                                            {"empty kernel", 1}};
+  CHECK(counted(found) == expected);
+  for (const Measurement& one : found.all) {
+    INFO(one.what);
+    CHECK(one.seconds > Seconds{});
+    CHECK(one.ranks == 1);
+    CHECK_FALSE(one.shape.empty());
+  }
+  REQUIRE(found.gpu);
+  CHECK(found.gpu->name == "emulated GPU 0");
+  CHECK(found.gpu->gpus == 1);
+  CHECK(found.gpu->memory == Bytes{1073741824.0});
+  CHECK(found.gpu->sms == 108);
+  CHECK(found.gpu->compute_capability == Approx(8.0));
+  CHECK(found.gpu->clock_mhz == Approx(1410));
+  CHECK(found.gpu->memory_bits == 5120);
+  CHECK(found.gpu->nccl == 0);
+  const std::string text = measurements_to_json(found);
+  const Measurements reread = parse_measurements(text, "again").value();
+  CHECK(measurements_to_json(reread) == text);
+  CHECK(reread.all.size() == found.all.size());
+}
+
+TEST_CASE("four emulated GPUs communicate in twos and in fours") {
+  MeasuredSizes sizes;
+  sizes.collectives = {256, 1024};
+  sizes.max_time = Seconds{1000};
+  const Measurements found = measured_on(4, sizes);
+  std::map<std::pair<std::string, int>, std::set<std::int64_t>> bytes;
+  std::set<std::int64_t> distances;
+  for (const Measurement& one : found.all) {
+    CHECK(one.seconds > Seconds{});
+    bytes[{one.what, one.ranks}].insert(one.shape[0]);
+    if (one.what == "send_recv") distances.insert(one.shape.at(1));
+  }
+  const std::set<std::int64_t> both{256, 1024};
+  for (const char* what : {"all_reduce", "all_gather", "reduce_scatter"}) {
+    CHECK(bytes[{what, 2}] == both);
+    CHECK(bytes[{what, 4}] == both);
+  }
+  CHECK(bytes[{"send_recv", 2}] == both);
+  CHECK(distances == std::set<std::int64_t>{1, 2, 3});
+  CHECK(found.gpu->nccl == 22809);
+}
+
+TEST_CASE("what finds no room on the GPU is left out") {
+  MeasuredSizes sizes = small_sizes();
+  sizes.linears.push_back({1 << 20, 1 << 14, 1 << 14});
+  sizes.matrices.push_back({1 << 20, 1 << 14});
+  sizes.copies.push_back(std::int64_t{1} << 40);
+  sizes.layers.push_back({64, 4096, 8192, 64});
+  CHECK(counted(measured_on(1, sizes)) == counted(measured_on(1, small_sizes())));
+}
+
+TEST_CASE("nothing more is measured when the time is up") {
+  MeasuredSizes sizes = small_sizes();
+  sizes.max_time = Seconds{-1};
+  const Measurements found = measured_on(2, sizes);
+  CHECK(std::none_of(found.all.begin(), found.all.end(), [](const Measurement& one) {
+    return one.what.starts_with("gemm") || one.what == "all_reduce";
+  }));
+}
+
+TEST_CASE("the sizes measured on real GPUs are ones the kernels take") {
+  const MeasuredSizes sizes = cuda::usual_sizes();
+  for (const AttentionShape& s : sizes.attentions) {
+    CHECK((s.head_dim == 64 || s.head_dim == 128));
+    CHECK(s.heads % s.kv_heads == 0);
+  }
+  for (const MeasuredSizes::Layers& each : sizes.layers) CHECK(each.hidden % 64 == 0);
+  CHECK(sizes.max_time < Seconds{60});
+}
+
+}  // namespace
+}  // namespace echelon

@@ -1,0 +1,86 @@
+// Instructions as CUDA graphs: the same bits, and only where calls are repeatable.
+#include <cstdlib>
+
+#include "runtime/cuda/queue/cuda_kernels.hpp"
+#include "tests/runtime/cuda/backend/on_gpus.hpp"
+#include "tests/runtime/cuda/backend/small_cases.hpp"
+#include "tests/runtime/cuda/standins/settings.hpp"
+
+namespace echelon {
+namespace {
+
+struct Graphed {
+  Trained trained;
+  std::size_t graphs = 0;
+};
+
+Graphed train_with_graphs(const TrainedCase& c, const char* use) {
+  Graphed out;
+  standins::Settings machine;
+  machine.devices = static_cast<int>(c.plan.gpus());
+  standins::start(machine);
+  setenv("ECHELON_CUDA_GRAPHS", use, 1);
+  out.trained = train<Bfloat16>(
+      c, open_watched_gpus([&](Backend<Bfloat16>& gpus) {
+        auto& kernels = dynamic_cast<cuda::CudaKernels&>(gpus.at(0).on(Queue::compute));
+        out.graphs = kernels.graph_cache().graphs();
+      }));
+  unsetenv("ECHELON_CUDA_GRAPHS");
+  standins::check_nothing_left();
+  return out;
+}
+
+TrainedCase case_with(int tp, int dp, int zero) {
+  TrainedCase c;
+  c.model = with_wide_heads(small_llama(2));
+  c.plan = plan_for(c.model, tp, 1, dp);
+  c.plan.zero = zero;
+  c.plan.shard_group = zero > 0 ? dp : 1;
+  c.global_batch = 2 * dp;
+  c.steps = 5;
+  c.rate = 1e-3;
+  return c;
+}
+
+TEST_CASE("forwards and backwards that repeat become graphs, with the same bits") {
+  for (const int zero : {0, 3}) {
+    TrainedCase c = case_with(1, 2, zero);
+    INFO("ZeRO " << zero);
+    const Graphed plain = train_with_graphs(c, "never");
+    const Graphed graphed = train_with_graphs(c, "always");
+    CHECK(plain.graphs == 0);
+    CHECK(graphed.graphs >= 4);  // two microbatches, forward and backward
+    for (std::size_t s = 0; s < plain.trained.steps.size(); ++s)
+      CHECK(graphed.trained.steps[s].loss == plain.trained.steps[s].loss);
+    CHECK(graphed.trained.weights == plain.trained.weights);
+  }
+}
+
+TEST_CASE("steps that estimate the gradient noise are no part of what repeats") {
+  TrainedCase c = case_with(1, 2, 0);
+  c.noise_every = 2;
+  const Graphed plain = train_with_graphs(c, "never");
+  c.steps = 8;
+  const Graphed graphed = train_with_graphs(c, "always");
+  CHECK(graphed.graphs > 0);
+  for (std::size_t s = 0; s < plain.trained.steps.size(); ++s) {
+    CHECK(graphed.trained.steps[s].loss == plain.trained.steps[s].loss);
+    CHECK(graphed.trained.steps[s].small_norm == plain.trained.steps[s].small_norm);
+  }
+}
+
+TEST_CASE("what communicates within, or is recomputed, is put on the stream every time") {
+  CHECK(train_with_graphs(case_with(2, 1, 0), "always").graphs == 0);
+  TrainedCase c = case_with(1, 1, 0);
+  c.plan.recompute = Recompute::full;
+  c.plan.recompute_layers = {2};
+  CHECK(train_with_graphs(c, "always").graphs == 2);  // the forwards
+}
+
+TEST_CASE("where graphs pay is found out by time") {
+  // Emulated devices are far slower than the host.
+  CHECK(train_with_graphs(case_with(1, 1, 0), "").graphs == 0);
+}
+
+}  // namespace
+}  // namespace echelon

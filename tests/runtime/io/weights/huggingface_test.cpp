@@ -1,0 +1,351 @@
+// HuggingFace directories: what is exported is imported under every split, by their names and
+// shapes, and what does not belong together is refused.
+#include "runtime/io/weights/huggingface.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/model/model_io.hpp"
+#include "core/plan/executable.hpp"
+#include "tests/runtime/training/sharded_state.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+namespace echelon {
+namespace {
+
+namespace fs = std::filesystem;
+
+ModelSpec small_qwen2() {
+  ModelSpec model = two_layer_llama();
+  model.qkv_bias = true;
+  model.tied_embeddings = true;
+  return model;
+}
+
+ModelSpec biased_llama() {
+  ModelSpec model = two_layer_llama();
+  model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+  return model;
+}
+
+Status export_small(const std::string& where, const ModelSpec& model, Element element) {
+  return export_huggingface(where, model, element, [&](const Parameter& whole, void* out) {
+    fill({&whole, StateKind::weight, 0, whole.count(), out}, element, out);
+    return Status(Done{});
+  });
+}
+
+/// Other constants than the defaults of any family.
+ModelSpec with_constants(ModelSpec model, const RotaryEmbedding& rope) {
+  model.constants->norm_epsilon = 3e-6;
+  if (model.position == PositionEmbedding::rope) model.constants->rope = rope;
+  return model;
+}
+
+constexpr RotaryEmbedding kTheta{.theta = 500'000};
+constexpr RotaryEmbedding kLinear{.theta = 2000, .scaling = RopeScaling::linear, .factor = 4};
+constexpr RotaryEmbedding kLlama3{.theta = 500'000,
+                                  .scaling = RopeScaling::llama3,
+                                  .factor = 8,
+                                  .original_positions = 8192,
+                                  .low_frequency_factor = 1.5,
+                                  .high_frequency_factor = 3};
+constexpr RotaryEmbedding kYarn{.theta = 30'000,
+                                .scaling = RopeScaling::yarn,
+                                .factor = 4,
+                                .original_positions = 4096,
+                                .beta_fast = 16,
+                                .beta_slow = 2,
+                                .whole_pairs = false,
+                                .attention_factor = 1.25};
+
+std::string import_refusal(const std::string& where, const ModelSpec& model) {
+  const auto weights = HuggingFaceWeights::open(where, model);
+  return weights.ok() ? "" : weights.error().message();
+}
+
+bool mentions(const std::string& text, const std::string& part) {
+  INFO(text);
+  return text.find(part) != std::string::npos;
+}
+
+/// Blocks of all ranks of a tensor-parallel split that are not what they should be.
+int wrong_blocks(const HuggingFaceWeights& weights, const ModelSpec& model, int tp) {
+  int wrong = 0;
+  for (int rank = 0; rank < tp; ++rank) {
+    RankState state = rank_state(model, {Element::f64, std::nullopt, Element::f64}, tp, rank, 1, 0);
+    for (const StateSpan& span : state.spans) {
+      if (span.kind != StateKind::weight) continue;
+      std::vector<double> right(static_cast<std::size_t>(span.parameter->count()));
+      std::vector<double> got(right.size(), -1);
+      fill(span, Element::f64, right.data());
+      REQUIRE(weights.read(*span.parameter, got.data(), Element::f64).ok());
+      wrong += right != got;
+    }
+  }
+  return wrong;
+}
+
+/// Rewrites model.safetensors with its tensors and data changed.
+void rewrite(const fs::path& where,
+             const std::function<void(std::map<std::string, TensorEntry>&)>& change) {
+  const std::string path = (where / "model.safetensors").string();
+  std::map<std::string, std::vector<float>> data;
+  std::map<std::string, TensorEntry> tensors;
+  {
+    const auto file = SafetensorsFile::open(path);
+    REQUIRE(file.ok());
+    for (const TensorEntry& tensor : file->header().tensors) {
+      tensors[tensor.name] = tensor;
+      data[tensor.name].resize(static_cast<std::size_t>(tensor.count()));
+      REQUIRE(file->read(tensor, 0, tensor.count(), data[tensor.name].data(), Element::f32).ok());
+    }
+  }
+  change(tensors);
+  SafetensorsHeader header;
+  for (const auto& [name, tensor] : tensors) {
+    header.tensors.push_back(tensor);
+    header.tensors.back().name = name;
+  }
+  std::string text = place_safetensors(header);
+  for (const TensorEntry& tensor : header.tensors) {
+    std::vector<float> values = data[tensors[tensor.name].name];
+    values.resize(static_cast<std::size_t>(tensor.count()));
+    text.append(reinterpret_cast<const char*>(values.data()), 4 * values.size());
+  }
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+TEST_CASE("GPT-2's tensors have the names and shapes of transformers, its matrices transposed") {
+  const TempDir dir;
+  REQUIRE(export_small(dir.path(), two_layer_gpt2(), Element::f32).ok());
+  const auto file = SafetensorsFile::open(dir.path() / "model.safetensors");
+  REQUIRE(file.ok());
+  CHECK(file->header().metadata.at("format") == "pt");
+  std::map<std::string, std::string> shapes;
+  for (const TensorEntry& tensor : file->header().tensors) {
+    shapes[tensor.name] = shape_text(tensor.shape);
+  }
+  CHECK(shapes.size() == 2 + 2 * 12 + 2);
+  CHECK(shapes.at("transformer.wte.weight") == "[13, 8]");
+  CHECK(shapes.at("transformer.wpe.weight") == "[16, 8]");
+  CHECK(shapes.at("transformer.h.1.ln_1.bias") == "[8]");
+  CHECK(shapes.at("transformer.h.1.attn.c_attn.weight") == "[8, 24]");
+  CHECK(shapes.at("transformer.h.1.attn.c_attn.bias") == "[24]");
+  CHECK(shapes.at("transformer.h.1.attn.c_proj.weight") == "[8, 8]");
+  CHECK(shapes.at("transformer.h.0.mlp.c_fc.weight") == "[8, 12]");
+  CHECK(shapes.at("transformer.h.0.mlp.c_proj.weight") == "[12, 8]");
+  CHECK(shapes.at("transformer.ln_f.weight") == "[8]");
+  // Element (input 3, output 8 + 5) of c_attn is element (5, 3) of k.
+  double value = 0;
+  const TensorEntry& fused = *file->find("transformer.h.1.attn.c_attn.weight");
+  REQUIRE(file->read(fused, 3 * 24 + 8 + 5, 1, &value, Element::f64).ok());
+  CHECK(value == value_at("layers.1.attention.k.weight", 5 * 8 + 3, StateKind::weight));
+}
+
+TEST_CASE("Llama's and Qwen2's tensors have the names of transformers, a tied head is left out") {
+  for (const bool tied : {false, true}) {
+    const TempDir dir;
+    REQUIRE(export_small(dir.path(), tied ? small_qwen2() : two_layer_llama(), Element::bf16).ok());
+    const auto file = SafetensorsFile::open(dir.path() / "model.safetensors");
+    REQUIRE(file.ok());
+    for (const char* name :
+         {"model.embed_tokens.weight", "model.layers.1.input_layernorm.weight",
+          "model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.o_proj.weight",
+          "model.layers.0.post_attention_layernorm.weight", "model.layers.0.mlp.gate_proj.weight",
+          "model.layers.0.mlp.down_proj.weight", "model.norm.weight"}) {
+      CHECK(file->find(name) != nullptr);
+    }
+    CHECK((file->find("lm_head.weight") == nullptr) == tied);
+    CHECK((file->find("model.layers.0.self_attn.k_proj.bias") != nullptr) == tied);
+    CHECK(shape_text(file->find("model.layers.0.self_attn.k_proj.weight")->shape) == "[4, 8]");
+  }
+}
+
+TEST_CASE("an exported model is imported as it was, under every split") {
+  for (const ModelSpec& plain :
+       {two_layer_gpt2(), two_layer_llama(), small_qwen2(), biased_llama()}) {
+    const ModelSpec model = with_constants(plain, kTheta);
+    const TempDir dir;
+    REQUIRE(export_small(dir.path(), model, Element::f64).ok());
+    const auto weights = HuggingFaceWeights::open(dir.path(), model);
+    INFO((weights ? "" : weights.error().message()));
+    REQUIRE(weights.ok());
+    for (const int tp : {1, 2, 4}) CHECK(wrong_blocks(*weights, model, tp) == 0);
+  }
+}
+
+TEST_CASE("epsilon, theta and scaling of the config are exported and compared on import") {
+  for (const RotaryEmbedding& rope : {kTheta, kLinear, kLlama3, kYarn}) {
+    const TempDir dir;
+    const ModelSpec model = with_constants(two_layer_llama(), rope);
+    REQUIRE(export_small(dir.path(), model, Element::f32).ok());
+    const auto config = parse_huggingface_config(slurp(dir.path() / "config.json"), "config.json");
+    INFO((config ? "" : config.error().message()));
+    REQUIRE(config.ok());
+    CHECK(config->model.constants == model.constants);
+    CHECK(import_refusal(dir.path(), model) == "");
+    ModelSpec other = model;
+    other.constants->rope = {};
+    CHECK(mentions(import_refusal(dir.path(), other), "rope is {\"theta\":"));
+    other = model;
+    other.constants->norm_epsilon = 1e-5;
+    CHECK(
+        mentions(import_refusal(dir.path(), other), "norm_epsilon is 3e-06, the plan's is 1e-05"));
+  }
+  const TempDir dir;
+  const ModelSpec gpt = with_constants(two_layer_gpt2(), {});
+  REQUIRE(export_small(dir.path(), gpt, Element::f32).ok());
+  CHECK(mentions(slurp(dir.path() / "config.json"), "\"layer_norm_epsilon\": 3e-06"));
+  CHECK(mentions(import_refusal(dir.path(), two_layer_gpt2()),
+                 "norm_epsilon is 3e-06, the plan's is 1e-05"));
+}
+
+TEST_CASE("a Mistral is exported as one") {
+  const TempDir dir;
+  ModelSpec model = two_layer_llama();
+  model.architecture = "mistral";
+  REQUIRE(export_small(dir.path(), model, Element::f32).ok());
+  const std::string config = slurp(dir.path() / "config.json");
+  CHECK(mentions(config, "MistralForCausalLM"));
+  CHECK(mentions(config, "\"sliding_window\": null"));
+  CHECK(import_refusal(dir.path(), model) == "");
+}
+
+TEST_CASE("a checkpoint is exported with its weights") {
+  const TempDir dir;
+  const StateFormat format{Element::f64, std::nullopt, Element::f64};
+  RankState rank = rank_state(two_layer_gpt2(), format, 1, 0, 1, 0);
+  fill(rank, format);
+  REQUIRE(write_checkpoint(dir.path() / "run", contents_of(two_layer_gpt2(), format, 1), rank.spans,
+                           {}, 1)
+              .ok());
+  REQUIRE(export_checkpoint(dir.path() / "run/step_1", dir.path() / "out").ok());
+  const auto weights = HuggingFaceWeights::open(dir.path() / "out", two_layer_gpt2());
+  REQUIRE(weights.ok());
+  CHECK(wrong_blocks(*weights, two_layer_gpt2(), 2) == 0);
+  // And again, over what is there.
+  CHECK(export_checkpoint(dir.path() / "run/step_1", dir.path() / "out").ok());
+  CHECK_FALSE(fs::exists(dir.path() / "out/model.safetensors.tmp"));
+}
+
+TEST_CASE("another model than the plan's is refused by its first difference") {
+  const TempDir dir;
+  REQUIRE(export_small(dir.path(), two_layer_llama(), Element::f32).ok());
+  ModelSpec planned = two_layer_llama();
+  planned.layers = 3;
+  CHECK(mentions(import_refusal(dir.path(), planned), "layers is 2, the plan's is 3"));
+  planned = two_layer_llama();
+  planned.max_positions = 4096;  // RoPE has no table
+  CHECK(import_refusal(dir.path(), planned) == "");
+  planned.tied_embeddings = true;
+  CHECK(mentions(import_refusal(dir.path(), planned), "tied_embeddings is false"));
+}
+
+TEST_CASE("tensors that are missing, of another shape or too many are refused by name") {
+  const TempDir dir;
+  const auto after = [&](const std::function<void(std::map<std::string, TensorEntry>&)>& change) {
+    REQUIRE(export_small(dir.path(), small_qwen2(), Element::f32).ok());
+    rewrite(dir.path(), change);
+    return import_refusal(dir.path(), small_qwen2());
+  };
+  const std::string norm = "model.layers.1.input_layernorm.weight";
+  CHECK(after([](auto&) {}) == "");
+  CHECK(mentions(after([&](auto& tensors) { tensors.erase(norm); }),
+                 "the tensor " + norm + " is missing"));
+  CHECK(mentions(after([&](auto& tensors) {
+                   tensors[norm].shape = {4, 2};
+                 }),
+                 norm + " is [4, 2]; expected [8]"));
+  CHECK(mentions(after([&](auto& tensors) { tensors["model.layers.2.x"] = tensors[norm]; }),
+                 "unexpected tensor model.layers.2.x: the model has no such parameter"));
+  CHECK(mentions(after([&](auto& tensors) { tensors["lm_head.weight"] = tensors[norm]; }),
+                 "lm_head.weight is not the word embedding"));
+  CHECK(after([](auto& tensors) {
+          tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
+        }) == "");
+  CHECK(after([&](auto& tensors) {
+          tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = tensors[norm];
+        }) == "");
+  const fs::path file = dir.path() / "model.safetensors";
+  fs::resize_file(file, fs::file_size(file) - 1);
+  CHECK(mentions(import_refusal(dir.path(), small_qwen2()), "cut off or damaged"));
+}
+
+TEST_CASE("names without the prefix are read, as openai's gpt2 has them") {
+  const TempDir dir;
+  REQUIRE(export_small(dir.path(), two_layer_gpt2(), Element::f32).ok());
+  rewrite(dir.path(), [](auto& tensors) {
+    std::map<std::string, TensorEntry> bare;
+    for (const auto& [name, tensor] : tensors) bare[name.substr(12)] = tensor;
+    tensors = bare;
+  });
+  const auto weights = HuggingFaceWeights::open(dir.path(), two_layer_gpt2());
+  REQUIRE(weights.ok());
+  CHECK(wrong_blocks(*weights, two_layer_gpt2(), 2) == 0);
+}
+
+TEST_CASE("what the runtime does not compute is refused in config.json, as a plan of it is") {
+  HuggingFaceNames names{};
+  const auto changed = [&](const ModelSpec& model, const std::string& before,
+                           const std::string& after) {
+    std::string text = *huggingface_config(model, Element::f32, names);
+    REQUIRE(text.find(before) != std::string::npos);
+    text.replace(text.find(before), before.size(), after);
+    const auto config = parse_huggingface_config(text, "config.json");
+    const std::string refusal = config.ok() ? "" : config.error().message();
+    const auto planned = parse_model(text, "config.json");
+    REQUIRE(planned.ok());
+    // The reason at both doors; families whose tensors have other names have one of their own.
+    const std::string why = not_executed(*planned);
+    CHECK((refusal.find("'gemma' is not executed") != std::string::npos ||
+           (why.empty() ? refusal.empty() : refusal.find(why) != std::string::npos)));
+    return refusal;
+  };
+  const std::string theta = "\"rope_theta\": 10000.0";
+  const auto scaled = [&](const std::string& object) {
+    return changed(two_layer_llama(), theta, "\"rope_scaling\": " + object);
+  };
+  CHECK(changed(two_layer_llama(), theta, theta) == "");
+  CHECK(scaled(R"({"type": "default"})") == "");
+  CHECK(scaled(R"({"type": "linear", "factor": 2.0})") == "");
+  CHECK(mentions(scaled(R"({"type": "dynamic", "factor": 2.0})"), "'dynamic' scaling"));
+  CHECK(mentions(scaled(R"({"type": "longrope", "short_factor": [1], "long_factor": [1]})"),
+                 "'longrope' scaling"));
+  CHECK(mentions(scaled(R"({"type": "mrope", "mrope_section": [16, 24]})"), "'mrope' scaling"));
+  CHECK(mentions(scaled(R"({"type": "linear", "factor": 2.0, "fudge": 3})"), "the key 'fudge'"));
+  CHECK(mentions(changed(two_layer_llama(), theta, R"("partial_rotary_factor": 0.5)"),
+                 "a rotary embedding of 0.5 of each head"));
+  for (const char* key : {"embedding_multiplier", "logits_scaling", "attention_multiplier",
+                          "final_logit_softcapping", "clip_qkv", "logit_scale"}) {
+    CHECK(mentions(changed(two_layer_llama(), theta, "\"" + std::string(key) + "\": 12.0"),
+                   "the key '" + std::string(key) + "'"));
+    CHECK(changed(two_layer_llama(), theta, "\"" + std::string(key) + "\": null") == "");
+  }
+  CHECK(mentions(changed(two_layer_llama(), "\"llama\"", "\"gemma\""), "'gemma' is not executed"));
+  CHECK(mentions(changed(two_layer_gpt2(), "\"gelu_new\"", "\"gelu\""), "the tanh form"));
+  const std::string positions = "\"n_positions\": 16";
+  CHECK(
+      mentions(changed(two_layer_gpt2(), positions, positions + ", \"scale_attn_weights\": false"),
+               "scores that are not scaled"));
+  CHECK(mentions(changed(two_layer_gpt2(), positions,
+                         positions + ", \"scale_attn_by_inverse_layer_idx\": true"),
+                 "scaled by layer"));
+}
+
+TEST_CASE("a model no HuggingFace family describes is not exported") {
+  const TempDir dir;
+  ModelSpec model = two_layer_llama();
+  model.normalization = Normalization::layer_norm;
+  const Status written = export_small(dir.path(), model, Element::f32);
+  REQUIRE_FALSE(written.ok());
+  CHECK(mentions(written.error().message(), "no HuggingFace family has this model's shapes"));
+}
+
+}  // namespace
+}  // namespace echelon

@@ -1,0 +1,99 @@
+// A serial chunk against finite differences, in double.
+#include <cmath>
+
+#include "tests/runtime/model/chunk_run.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+/// Central differences of some elements of every tensor, against the gradient.
+void check_against_differences(ChunkRun run) {
+  const ChunkOutcome exact = run_chunks<double>(run);
+  double largest = 0;
+  for (const auto& [name, gradient] : exact.gradients) {
+    for (const double x : gradient) largest = std::max(largest, std::abs(x));
+  }
+  Numbers numbers(5);
+  for (const auto& [name, gradient] : exact.gradients) {
+    for (int sample = 0; sample < 4; ++sample) {
+      const std::size_t index = numbers.below(gradient.size());
+      // Errors: h²/6 of the third derivative, 1e-16/h of rounding.
+      const double h = 2e-5;
+      double sides[2];
+      for (int side = 0; side < 2; ++side) {
+        run.nudge = {name, static_cast<std::int64_t>(index), side == 0 ? -h : h};
+        sides[side] = run_chunks<double>(run).loss;
+      }
+      const double difference = (sides[1] - sides[0]) / (2 * h);
+      INFO(name << " at " << index);
+      CHECK(std::abs(difference - gradient[index]) < 1e-8 * largest);
+    }
+  }
+}
+
+TEST_CASE("every gradient of a GPT-2-like model is the derivative of the loss") {
+  ChunkRun run;
+  run.model = test_gpt();
+  check_against_differences(run);
+  run.model.tied_embeddings = false;
+  run.model.head_bias = true;
+  run.model.activation = Activation::squared_relu;
+  check_against_differences(run);
+}
+
+TEST_CASE("every gradient of a Llama-like model is the derivative of the loss") {
+  ChunkRun run;
+  run.model = test_llama();
+  check_against_differences(run);
+  run.model.tied_embeddings = run.model.qkv_bias = run.model.mlp_bias = true;
+  run.model.activation = Activation::gelu;
+  check_against_differences(run);
+}
+
+TEST_CASE("positions that are not learned or rotated, and MLPs with one matrix of relu or silu") {
+  ChunkRun run;
+  run.model = test_llama();
+  run.model.position = PositionEmbedding::none;
+  run.model.gated_mlp = false;
+  check_against_differences(run);
+  run.model.activation = Activation::relu;
+  check_against_differences(run);
+}
+
+TEST_CASE("recomputation, units and halves of the backward change no bit") {
+  for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()}}) {
+    const ChunkOutcome plain = run_chunks<double>(run);
+    using enum Recompute;
+    for (const std::vector<Recompute>& recompute :
+         {std::vector{none}, {selective}, {full}, {full, none, selective}}) {
+      for (const bool halves : {false, true}) {
+        for (const int units : {1, 2, 3, 4}) {
+          run.recompute = recompute;
+          run.halves = halves;
+          run.units = units;
+          const ChunkOutcome other = run_chunks<double>(run);
+          CHECK(other.loss == plain.loss);
+          CHECK((other.gradients == plain.gradients));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("chunks one behind the other are one chunk") {
+  for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()}}) {
+    const ChunkOutcome one = run_chunks<double>(run);
+    for (const int chunks : {2, 3, 5}) {  // of five, some have no layer
+      run.chunks = chunks;
+      const ChunkOutcome many = run_chunks<double>(run);
+      CHECK(many.loss == one.loss);
+      const Distance d = distance(many, one);
+      INFO(d.tensor << " with " << chunks << " chunks");
+      CHECK(d.largest < (run.model.tied_embeddings ? 1e-14 : 1e-300));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace echelon

@@ -1,0 +1,264 @@
+// Whole plans against the serial run, in double precision.
+#include <cmath>
+
+#include "tests/runtime/training/trained.hpp"
+#include "tests/support/numbers.hpp"
+
+using namespace echelon;
+
+namespace {
+
+double largest(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+/// |a − b|∞ ≤ bound · max(|b|∞, 1e-6 · norm), tensor by tensor.
+void check_close(const WholeTensors& found, const WholeTensors& expected, double norm,
+                 double bound) {
+  REQUIRE(found.size() == expected.size());
+  for (const auto& [name, values] : expected) {
+    REQUIRE(found.count(name) == 1);
+    const std::vector<double>& ours = found.at(name);
+    REQUIRE(ours.size() == values.size());
+    double difference = 0;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      difference = std::max(difference, std::abs(ours[i] - values[i]));
+    INFO(name << ": " << difference << " of " << largest(values));
+    CHECK(difference <= bound * std::max(largest(values), 1e-6 * norm));
+  }
+}
+
+double norm_of(const WholeTensors& tensors) {
+  double sum = 0;
+  for (const auto& [name, values] : tensors) {
+    for (const double value : values) sum += value * value;
+  }
+  return std::sqrt(sum);
+}
+
+struct Variant {
+  const char* name;
+  int tp, pp, dp;
+  void (*change)(ParallelPlan&);
+};
+
+const std::vector<Variant>& variants() {
+  static const std::vector<Variant> kAll = {
+      {"dp 2", 1, 1, 2, [](ParallelPlan&) {}},
+      {"microbatch 2", 1, 1, 2, [](ParallelPlan& p) { p.microbatch = 2; }},
+      {"dp 4, ZeRO 1", 1, 1, 4, [](ParallelPlan& p) { p.zero = 1; }},
+      {"dp 4, ZeRO 2", 1, 1, 4, [](ParallelPlan& p) { p.zero = 2; }},
+      {"dp 4, ZeRO 3", 1, 1, 4, [](ParallelPlan& p) { p.zero = 3; }},
+      {"dp 4, ZeRO 1 over 2", 1, 1, 4, [](ParallelPlan& p) { p.zero = 1, p.shard_group = 2; }},
+      {"dp 4, ZeRO 2 over 2", 1, 1, 4, [](ParallelPlan& p) { p.zero = 2, p.shard_group = 2; }},
+      {"dp 4, ZeRO 3 over 2", 1, 1, 4, [](ParallelPlan& p) { p.zero = 3, p.shard_group = 2; }},
+      {"tp 2", 2, 1, 1, [](ParallelPlan&) {}},
+      {"tp 4", 4, 1, 1, [](ParallelPlan&) {}},
+      {"tp 2, sequence parallel", 2, 1, 1, [](ParallelPlan& p) { p.sequence_parallel = true; }},
+      {"tp 4, sequence parallel", 4, 1, 1, [](ParallelPlan& p) { p.sequence_parallel = true; }},
+      {"selective", 1, 1, 1, [](ParallelPlan& p) { p.recompute = Recompute::selective; }},
+      {"full", 1, 1, 1,
+       [](ParallelPlan& p) { p.recompute = Recompute::full, p.recompute_layers = {4}; }},
+      {"mixed", 1, 2, 1,
+       [](ParallelPlan& p) {
+         p.recompute = Recompute::mixed, p.recompute_layers = {1, 0}, p.selective_layers = {1, 1};
+       }},
+      {"pp 2, GPipe", 1, 2, 1, [](ParallelPlan& p) { p.schedule = ScheduleKind::gpipe; }},
+      {"pp 2, 1F1B", 1, 2, 1, [](ParallelPlan&) {}},
+      {"pp 4, 1F1B", 1, 4, 1, [](ParallelPlan&) {}},
+      {"pp 2, uneven", 1, 2, 1,
+       [](ParallelPlan& p) {
+         p.layers_per_stage = {1, 3};
+       }},
+      {"pp 2, interleaved", 1, 2, 1,
+       [](ParallelPlan& p) { p.schedule = ScheduleKind::interleaved, p.vpp = 2; }},
+      {"pp 2, ZB-H1", 1, 2, 1, [](ParallelPlan& p) { p.schedule = ScheduleKind::zero_bubble_h1; }},
+      {"pp 4, ZB-H1, full", 1, 4, 1,
+       [](ParallelPlan& p) {
+         p.schedule = ScheduleKind::zero_bubble_h1;
+         p.recompute = Recompute::full, p.recompute_layers = {1, 1, 0, 1};
+       }},
+      {"tp 2, pp 2, dp 2", 2, 2, 2, [](ParallelPlan&) {}},
+      {"tp 2, pp 2, dp 2, ZeRO 1, sequence parallel", 2, 2, 2,
+       [](ParallelPlan& p) { p.zero = 1, p.sequence_parallel = true; }},
+      {"tp 2, pp 2, dp 2, ZeRO 2", 2, 2, 2, [](ParallelPlan& p) { p.zero = 2; }},
+      {"tp 2, pp 2, dp 2, ZeRO 3, sequence parallel, full", 2, 2, 2,
+       [](ParallelPlan& p) {
+         p.zero = 3, p.sequence_parallel = true;
+         p.recompute = Recompute::full, p.recompute_layers = {2, 2};
+       }},
+      {"tp 2, pp 2, dp 2, interleaved, ZeRO 3", 2, 2, 2,
+       [](ParallelPlan& p) { p.zero = 3, p.schedule = ScheduleKind::interleaved, p.vpp = 2; }},
+      {"pp 2, dp 2, ZB-H1, ZeRO 1", 1, 2, 2,
+       [](ParallelPlan& p) { p.zero = 1, p.schedule = ScheduleKind::zero_bubble_h1; }},
+      {"pp 2, dp 2, ZB-H1, ZeRO 2", 1, 2, 2,
+       [](ParallelPlan& p) { p.zero = 2, p.schedule = ScheduleKind::zero_bubble_h1; }},
+      {"pp 2, dp 2, ZB-H1, ZeRO 3", 1, 2, 2,
+       [](ParallelPlan& p) { p.zero = 3, p.schedule = ScheduleKind::zero_bubble_h1; }},
+      {"pp inside dp", 2, 2, 2, [](ParallelPlan& p) { p.rank_order = RankOrder::pp_inside_dp; }},
+  };
+  return kAll;
+}
+
+TrainedCase case_of(const ModelSpec& model, const Variant& v) {
+  TrainedCase c;
+  c.model = model;
+  c.plan = plan_for(model, v.tp, v.pp, v.dp);
+  c.plan.shard_group = 0;
+  v.change(c.plan);
+  if (c.plan.shard_group == 0) c.plan.shard_group = c.plan.zero > 0 ? v.dp : 1;
+  return c;
+}
+
+/// The serial run of a model, once.
+const Trained& serial(const ModelSpec& model, double clip) {
+  static std::map<std::pair<std::string, double>, Trained> known;
+  auto& out = known[{model.name, clip}];
+  if (out.steps.empty()) {
+    TrainedCase c;
+    c.model = model;
+    c.plan = plan_for(model, 1, 1, 1);
+    c.clip = clip;
+    out = train<double>(c);
+  }
+  return out;
+}
+
+void check_plan(const ModelSpec& model, const Variant& variant, double clip) {
+  INFO(model.name << ", " << variant.name << ", clip " << clip);
+  TrainedCase c = case_of(model, variant);
+  c.clip = clip;
+  const Trained found = train<double>(c);
+  const Trained& expected = serial(model, clip);
+  REQUIRE(found.steps.size() == expected.steps.size());
+  for (std::size_t s = 0; s < expected.steps.size(); ++s) {
+    CHECK(found.steps[s].loss == Approx(expected.steps[s].loss).epsilon(1e-10));
+    CHECK(found.steps[s].gradient_norm == Approx(expected.steps[s].gradient_norm).epsilon(1e-10));
+  }
+  constexpr double kBound = 1e-10;
+  const double norm = norm_of(expected.gradients);
+  check_close(found.gradients, expected.gradients, norm, kBound);
+  // Adam divides a gradient by its own size: where that is nearly nothing, weights say less.
+  check_close(found.weights, expected.weights, 1, 100 * kBound);
+}
+
+double distance(const WholeTensors& found, const WholeTensors& expected) {
+  REQUIRE(found.size() == expected.size());
+  double sum = 0;
+  for (const auto& [name, values] : expected) {
+    REQUIRE(found.count(name) == 1);
+    const std::vector<double>& ours = found.at(name);
+    REQUIRE(ours.size() == values.size());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      sum += (ours[i] - values[i]) * (ours[i] - values[i]);
+  }
+  return std::sqrt(sum);
+}
+
+/// Against the serial run in double precision, relative: losses of all steps and gradient norms;
+/// gradients of the first step and weights after the last, by their norms.
+struct Bounds {
+  double loss, gradient_norm, gradients, weights;
+};
+
+template <class T>
+void check_format(const char* precision, const Bounds& bounds) {
+  Bounds seen{};
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    const Trained& expected = serial(model, 0);
+    for (const Variant& v : variants()) {
+      INFO(model.name << ", " << v.name << ", " << precision);
+      TrainedCase c = case_of(model, v);
+      c.precision = precision;
+      const Trained found = train<T>(c);
+      REQUIRE(found.steps.size() == expected.steps.size());
+      for (std::size_t s = 0; s < expected.steps.size(); ++s) {
+        const double loss = std::abs(found.steps[s].loss / expected.steps[s].loss - 1);
+        const double norm =
+            std::abs(found.steps[s].gradient_norm / expected.steps[s].gradient_norm - 1);
+        CHECK(loss <= bounds.loss);
+        CHECK(norm <= bounds.gradient_norm);
+        seen.loss = std::max(seen.loss, loss);
+        seen.gradient_norm = std::max(seen.gradient_norm, norm);
+      }
+      const double gradients =
+          distance(found.gradients, expected.gradients) / norm_of(expected.gradients);
+      const double weights = distance(found.weights, expected.weights) / norm_of(expected.weights);
+      CHECK(gradients <= bounds.gradients);
+      CHECK(weights <= bounds.weights);
+      seen.gradients = std::max(seen.gradients, gradients);
+      seen.weights = std::max(seen.weights, weights);
+    }
+  }
+  // Bounds that nothing comes near would find no defect.
+  INFO(seen.loss << " " << seen.gradient_norm << " " << seen.gradients << " " << seen.weights);
+  CHECK(seen.gradients > 0.02 * bounds.gradients);
+  CHECK(seen.loss > 0.02 * bounds.loss);
+}
+
+}  // namespace
+
+TEST_CASE("every plan trains a GPT-2-like model as one rank does, in fp64") {
+  for (const Variant& v : variants()) check_plan(small_gpt2(), v, 0);
+}
+
+TEST_CASE("every plan trains a Llama-like model as one rank does, in fp64") {
+  for (const Variant& v : variants()) check_plan(small_llama(), v, 0);
+}
+
+TEST_CASE("every plan in fp32 stays by the serial run in fp64") {
+  // Seen: 1.1e-8, 6.6e-8, 9.6e-8, 1.5e-6. Adam divides small gradients by their own size.
+  check_format<float>("fp32", {1e-7, 1e-6, 1e-6, 2e-5});
+}
+
+TEST_CASE("every plan in bf16 stays by the serial run in fp64") {
+  // Seen: 1.7e-4, 1.5e-3, 4.5e-3, 6.8e-3; weights begin rounded to 8 bits.
+  check_format<Bfloat16>("bf16", {2e-3, 2e-2, 5e-2, 7e-2});
+}
+
+TEST_CASE("clipping counts every parameter once, whatever the plan") {
+  REQUIRE(serial(small_gpt2(), 0.5).steps.front().clipped);
+  for (const Variant& v : variants()) check_plan(small_gpt2(), v, 0.5);
+}
+
+TEST_CASE("the loss and the gradient norm of the serial run are what they should be") {
+  const Trained& run = serial(small_gpt2(), 0);
+  CHECK(run.steps.front().loss == Approx(std::log(50.0)).epsilon(0.02));  // untrained
+  CHECK(run.steps.back().loss < run.steps.front().loss);
+  CHECK(run.steps.front().gradient_norm == Approx(norm_of(run.gradients)).epsilon(1e-12));
+}
+
+TEST_CASE("plans give the same numbers in any order the waits allow") {
+  for (const Variant& v : variants()) {
+    if (v.tp * v.pp * v.dp < 4) continue;
+    INFO(v.name);
+    TrainedCase c = case_of(small_llama(), v);
+    c.steps = 1;
+    const Trained expected = train<double>(c);
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+      Numbers numbers(seed);
+      c.pick_next = [&](const std::vector<int>& ready) { return numbers.below(ready.size()); };
+      const Trained found = train<double>(c);
+      CHECK(found.steps.front().loss == expected.steps.front().loss);
+      CHECK(found.weights == expected.weights);  // the same bits
+    }
+  }
+}
+
+TEST_CASE(
+    "one thread per rank that follows the program's order meets all others, with their bits") {
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    for (const Variant& v : variants()) {
+      INFO(model.name << ", " << v.name);
+      TrainedCase c = case_of(model, v);
+      c.steps = 2;
+      const Trained expected = train<double>(c);
+      c.in_order = true;
+      const Trained found = train<double>(c);
+      CHECK(found.steps.back().loss == expected.steps.back().loss);
+      CHECK(found.weights == expected.weights);
+    }
+  }
+}

@@ -1,0 +1,157 @@
+// What the cost model predicts a rank holds, against what the runtime allocates for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/schedule/lower_plan.hpp"
+#include "runtime/cpu/cpu_backend.hpp"
+#include "runtime/training/training_device.hpp"
+#include "tests/support/catch.hpp"
+#include "topologies/import/this_machine.hpp"
+
+using namespace echelon;
+
+namespace {
+
+ModelSpec measured_llama() {
+  ModelSpec model = load_model("llama3.2-1b").value();
+  model.layers = 8;
+  model.hidden = 256;
+  model.heads = 8;
+  model.kv_heads = 4;
+  model.head_dim = 32;
+  model.ffn_hidden = 704;
+  model.vocab = 1000;
+  return model;
+}
+
+struct Grid {
+  int tp, pp, vpp, dp, zero;
+  bool sequence_parallel;
+  Recompute recompute;
+  ScheduleKind schedule;
+};
+
+std::string describe(const Grid& g) {
+  return fmt::format("tp {}{} pp {} vpp {} dp {} zero {} recompute {} schedule {}", g.tp,
+                     g.sequence_parallel ? " sp" : "", g.pp, g.vpp, g.dp, g.zero,
+                     name_of(g.recompute), name_of(g.schedule));
+}
+
+std::vector<Grid> grid() {
+  using enum ScheduleKind;
+  std::vector<Grid> all;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    for (int zero = 0; zero < 4; ++zero) {
+      for (const int tp : {1, 2}) {
+        for (const int pp : {1, 2, 4}) {
+          const int dp = zero > 0 ? 2 : 1;
+          all.push_back({tp, pp, 1, dp, zero, tp > 1 && zero % 2 == 1, recompute, one_f_one_b});
+          if (pp == 1) continue;
+          all.push_back({tp, pp, 1, dp, zero, tp > 1, recompute, gpipe});
+          all.push_back({tp, pp, 1, dp, zero, false, recompute, zero_bubble_h1});
+          if (pp == 2) all.push_back({tp, pp, 2, dp, zero, false, recompute, interleaved});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+/// GPUs, or processor cores for what no GPU has a described rate for.
+ClusterTopology cluster_of(const TrainingJob& job, std::int64_t ranks) {
+  if (job.precision.compute != Dtype::fp64) {
+    return ClusterTopology::load("dgx-h100", ranks).value();
+  }
+  const HostFacts host{.cores = 8,
+                       .clock_ghz = 3,
+                       .clock_source = "test",
+                       .flops_per_cycle = 32,
+                       .simd_source = "test",
+                       .memory = 64_GB};
+  return this_machine(host, ranks).value();
+}
+
+template <class T>
+void check(const ModelSpec& model, const Grid& g, const char* precision) {
+  ParallelPlan plan;
+  plan.tp = g.tp;
+  plan.pp = g.pp;
+  plan.vpp = g.vpp;
+  plan.dp = g.dp;
+  plan.zero = g.zero;
+  plan.shard_group = g.dp;
+  plan.sequence_parallel = g.sequence_parallel;
+  plan.recompute = g.recompute;
+  plan.schedule = g.schedule;
+  plan.microbatch = 2;
+  const auto stages = static_cast<std::size_t>(g.pp);
+  plan.layers_per_stage.assign(stages, model.layers / g.pp);
+  plan.recompute_layers.assign(stages, g.recompute == Recompute::full ? model.layers / g.pp : 0);
+  TrainingJob job;
+  job.sequence = 128;
+  job.global_batch = 16 * g.dp;
+  job.precision = find_precision(precision).value();
+  const ClusterTopology cluster = cluster_of(job, static_cast<std::int64_t>(plan.gpus()));
+  const Framework stack = find_framework("echelon").value();
+  Calibration calibration = prior_calibration(cluster.gpu(), stack).value();
+  calibration.context = calibration.gemm_workspace = calibration.nccl_per_communicator = Bytes{};
+  const CostModel cost_model(model, job, cluster, stack, calibration);
+  const PlanCosts prediction = cost_model.price(plan);
+  const Schedule schedule = schedule_of(cost_model, plan, prediction.memory.contents);
+
+  RunThreads run_threads;
+  const auto backend = cpu_backend<T>(thread_world(run_threads, plan, model), 1);
+  Training training;
+  training.model = model;
+  training.job = job;
+  training.plan = plan;
+  const TrainingDevice<T> device(run_threads, *backend, schedule, training);
+  const ProcessGrid ranks(plan);
+  for (int rank = 0; rank < ranks.ranks(); ++rank) {
+    const auto stage = static_cast<std::size_t>(ranks.coordinates(rank).pp);
+    const MemoryBreakdown& held = device.held(rank);
+    const MemoryBreakdown& reported = prediction.memory.stages[stage];
+    const double error = reported.total() / held.total() - 1;
+    INFO(model.name << ": " << describe(g) << ", stage " << stage);
+    INFO(fmt::format(
+        "parts held, predicted: weights {} {}, gradients {} {}, optimizer {} {}, "
+        "activations {} {}, workspace {} {}, communication {} {}",
+        held.weights.in(kByte), reported.weights.in(kByte), held.gradients.in(kByte),
+        reported.gradients.in(kByte), held.optimizer.in(kByte), reported.optimizer.in(kByte),
+        held.activations.in(kByte), reported.activations.in(kByte), held.workspace.in(kByte),
+        reported.workspace.in(kByte), held.communication.in(kByte),
+        reported.communication.in(kByte)));
+    // Times decide whether a boundary's buffer is free in time: the count may be one off, and that
+    // of batches. In models this small one can be more than 2 % of a rank's memory.
+    const double rows = static_cast<double>(plan.microbatch) * job.sequence;
+    const double wide = width_of(job.precision.compute) * model.hidden + 16;
+    const Bytes one_buffer = g.pp > 1 ? Bytes{wide * rows} : Bytes{};
+    const Bytes off = reported.total() - held.total();
+    INFO("error " << error);
+    CHECK(std::max(off, Bytes{} - off) <= std::max(0.02 * held.total(), one_buffer));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("memory of gpt2-tiny is predicted within 2 %, or one buffer, over all degrees") {
+  const ModelSpec model = load_model("gpt2-tiny").value();
+  for (const Grid& g : grid()) check<float>(model, g, "fp32");
+}
+
+TEST_CASE("memory in fp64 is predicted as well") {
+  const ModelSpec model = load_model("gpt2-tiny").value();
+  using enum ScheduleKind;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    check<double>(model, {1, 1, 1, 1, 0, false, recompute, one_f_one_b}, "fp64");
+    check<double>(model, {2, 2, 1, 2, 3, true, recompute, zero_bubble_h1}, "fp64");
+  }
+}
+
+TEST_CASE("memory of a small Llama is predicted within 2 %, or one buffer, over all degrees") {
+  const ModelSpec model = measured_llama();
+  for (const Grid& g : grid()) check<Bfloat16>(model, g, "bf16");
+}

@@ -1,0 +1,76 @@
+// Whole runs of small models, as plan-run has them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "runtime/training/run.hpp"
+#include "tests/runtime/training/trained.hpp"
+#include "tests/support/temp_dir.hpp"
+
+namespace echelon {
+
+/// What `plan run` hands over: a small model, 8 samples of 8 tokens a step.
+inline PlanFile plan_file(const TrainedCase& c) {
+  PlanFile file;
+  file.model = c.model;
+  file.job = job_of(c);
+  file.plan = c.plan;
+  file.program = to_text(program_of(c));
+  file.predicted.stages.resize(static_cast<std::size_t>(c.plan.pp));
+  file.predicted.tokens_per_second = 1;
+  return file;
+}
+
+inline RunSettings settings_for(std::int64_t steps) {
+  RunSettings s;
+  s.steps = steps;
+  s.learning_rate = 1e-2;
+  s.least_learning_rate = 1e-3;
+  s.decay_until = 6;
+  s.deadline = Seconds{60};
+  return s;
+}
+
+/// A run and what it told.
+struct Ran {
+  RunReport report;
+  std::vector<RunEvent> events;
+  [[nodiscard]] std::string notes() const {
+    std::string all;
+    for (const RunEvent& event : events) {
+      if (event.kind == RunEvent::Kind::note) all += event.text + "\n";
+    }
+    return all;
+  }
+  [[nodiscard]] int exit_code() const { return exit_code_of(report); }
+};
+
+inline Ran run(const PlanFile& plan, const RunSettings& settings, RunContext context = {}) {
+  Ran out;
+  const auto also = context.notify;
+  context.notify = [&](const RunEvent& event) {
+    out.events.push_back(event);
+    also(event);
+  };
+  Result<RunReport> report = run_plan(plan, settings, context);
+  INFO((report ? "" : report.error().message()));
+  REQUIRE(report.ok());
+  out.report = *std::move(report);
+  return out;
+}
+
+/// Every tensor of two checkpoints.
+inline void check_same_files(const std::filesystem::path& one, const std::filesystem::path& other) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(one)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    ++files;
+    INFO(entry.path());
+    CHECK(slurp(entry.path()) == slurp(other / entry.path().filename()));
+  }
+  CHECK(files >= 3);
+}
+
+}  // namespace echelon
