@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "gui/timeline_view.hpp"
-#include "gui/window.hpp"
+#include "gui/app/window.hpp"
+#include "gui/canvas/timeline_view.hpp"
 
 namespace {
 
@@ -34,11 +34,11 @@ void tell(benchmark::State& state, std::vector<double> times) {
   state.counters["worst_ms"] = times.back();
 }
 
-gui::Sheet question(const char* model, int gpus) {
-  gui::Sheet sheet;
-  sheet.question.set("model", {model, "--model"});
-  sheet.question.set("gpus", {std::to_string(gpus), "--gpus"});
-  return sheet;
+gui::Query question(const char* model, int gpus) {
+  gui::Query query;
+  query.request.set("model", {model, "--model"});
+  query.request.set("gpus", {std::to_string(gpus), "--gpus"});
+  return query;
 }
 
 /// A window on `model`, searched.
@@ -46,8 +46,8 @@ std::unique_ptr<gui::Window> searched_window(const char* model, int gpus) {
   auto window = std::make_unique<gui::Window>();
   window->resize(1440, 900);
   window->show();
-  window->desk().open(question(model, gpus));
-  while (window->desk().searching()) QApplication::processEvents(QEventLoop::WaitForMoreEvents);
+  window->session().reset(question(model, gpus));
+  while (window->session().searching()) QApplication::processEvents(QEventLoop::WaitForMoreEvents);
   QApplication::processEvents();
   return window;
 }
@@ -58,12 +58,12 @@ void start(benchmark::State& state) {
   for (auto _ : state) {
     const Clock::time_point begin = Clock::now();
     gui::Window window;
-    window.desk().open(question("7b", 64));
+    window.session().reset(question("7b", 64));
     window.show();
     QApplication::processEvents();
     benchmark::DoNotOptimize(window.grab());
     times.push_back(milliseconds_since(begin));
-    window.desk().cancel_search();
+    window.session().cancel_search();
   }
   tell(state, std::move(times));
 }
@@ -73,12 +73,12 @@ void edit(benchmark::State& state, const char* view) {
   const auto window = searched_window("7b", 64);
   window->raise_view(view);
   QApplication::processEvents();
-  const std::size_t points = window->desk().space()->report.candidates.size();
+  const std::size_t points = window->session().space()->report.candidates.size();
   std::vector<double> times;
   int turn = 0;
   for (auto _ : state) {
     const Clock::time_point begin = Clock::now();
-    window->desk().change("microbatch", ++turn % 2 == 0 ? "1" : "2");
+    window->session().set_plan_flag("microbatch", ++turn % 2 == 0 ? "1" : "2");
     QApplication::processEvents();
     window->repaint();
     times.push_back(milliseconds_since(begin));
@@ -89,26 +89,26 @@ void edit(benchmark::State& state, const char* view) {
 
 /// One notch of the wheel or one key, 64 stages x 512 microbatches.
 void timeline(benchmark::State& state) {
-  gui::Sheet sheet = question("megatron-1t", 512);
+  gui::Query query = question("megatron-1t", 512);
   for (const auto& [flag, value] : {std::pair("global-batch", "512"), std::pair("seq", "2048")}) {
-    sheet.question.set(flag, {value, std::string("--") + flag});
+    query.request.set(flag, {value, std::string("--") + flag});
   }
   for (const auto& [flag, value] : {std::pair("tp", "8"), std::pair("pp", "64"),
                                     std::pair("microbatch", "1"), std::pair("recompute", "full")}) {
-    sheet.plan.set(flag, {value, std::string("--") + flag});
+    query.plan.set(flag, {value, std::string("--") + flag});
   }
-  sheet.follows_best = false;
-  gui::Desk desk;
-  desk.open(sheet);
-  desk.cancel_search();
-  if (!desk.plan()) {
-    state.SkipWithError(desk.plan_error() ? desk.plan_error()->message().c_str() : "no plan");
+  query.follows_best = false;
+  gui::PlanningSession session;
+  session.reset(query);
+  session.cancel_search();
+  if (!session.plan()) {
+    state.SkipWithError(session.plan_error() ? session.plan_error()->message().c_str() : "no plan");
     return;
   }
   gui::TimelineView view;
   view.resize(1400, 700);
   view.show();
-  view.show_plan(desk.plan());
+  view.show_plan(session.plan());
   while (view.gantt() == nullptr) QApplication::processEvents(QEventLoop::WaitForMoreEvents);
   view.repaint();
   std::vector<double> times;

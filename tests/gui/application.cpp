@@ -1,9 +1,9 @@
-// Qt without a display, before any test runs: also one that runs alone.
+// Starts Qt without a display before any test runs.
 #include <QApplication>
 
 namespace {
 
-/// Never destroyed: what Qt itself keeps until the end of the process may be gone before it.
+/// Never destroyed, because Qt's own static objects may be destroyed first.
 [[maybe_unused]] const QApplication* const started = [] {
   static int count = 1;
   static char name[] = "gui_tests";

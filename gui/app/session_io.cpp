@@ -1,0 +1,208 @@
+#include "gui/app/session_io.hpp"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "cli/constraints.hpp"
+#include "cli/flags.hpp"
+#include "core/base/did_you_mean.hpp"
+#include "core/json/json_io.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/plan_file.hpp"
+#include "core/version.hpp"
+#include "gui/session/flag_names.hpp"
+
+namespace echelon::gui {
+
+namespace {
+
+constexpr const char* kFormat = "echelon-session";
+constexpr std::int64_t kSessionSchema = 2;  // 1 calls the request "question"
+constexpr const char* kPlanFormat = "echelon-plan";
+constexpr const char* kReportFormat = "echelon-run";
+
+/// Spellings of flags that changed between versions of the window; either one is read.
+constexpr std::pair<const char*, const char*> kSpellings[] = {{"gpus-at-most", "max-gpus"},
+                                                              {"shard-group", "zero-group-size"},
+                                                              {"stack", "framework"},
+                                                              {"tokens", "train-tokens"}};
+
+/// `name`, or its other spelling if only that is in `known`.
+std::string current_spelling(const std::string& name, const std::vector<std::string>& known) {
+  const auto is_known = [&](const std::string& each) {
+    return std::find(known.begin(), known.end(), each) != known.end();
+  };
+  if (is_known(name)) return name;
+  for (const auto& [old_name, new_name] : kSpellings) {
+    if (name == old_name && is_known(new_name)) return new_name;
+    if (name == new_name && is_known(old_name)) return old_name;
+  }
+  return name;
+}
+
+Json flags_to_json(const cli::Settings& settings) {
+  Json out = Json::object();
+  for (const auto& [flag, setting] : settings.all()) out[flag] = setting.value;
+  return out;
+}
+
+/// Reads an object of flags, all of which belong to `groups`.
+Status read_flags(const Json& object, unsigned groups, const std::string& place,
+                  cli::Settings& out) {
+  if (!object.is_object()) return input_error(place, "not an object", "flags and their values");
+  std::vector<std::string> known;
+  for (const cli::Flag& flag : cli::flags()) {
+    if ((flag.groups & groups) != 0) known.emplace_back(flag.name);
+  }
+  for (const auto& [key, value] : object.items()) {
+    const std::string where = place + "/" + key.substr(0, 60);
+    const std::string name = current_spelling(key, known);
+    const bool gpus_of_plan = name == "gpus" && groups == cli::kLayout;
+    if (!gpus_of_plan && std::find(known.begin(), known.end(), name) == known.end()) {
+      return input_error(where, "unknown key", "a flag's name", did_you_mean(name, known));
+    }
+    if (!value.is_string()) return input_error(where, value.dump().substr(0, 40), "a string");
+    out.set(name, {value.get<std::string>(), "--" + name});
+  }
+  return Done{};
+}
+
+Status read_locks(const Json& list, const std::string& place, Query& query) {
+  if (!list.is_array()) return input_error(place, "not a list", "names of flags");
+  for (const Json& entry : list) {
+    std::vector<std::string> known;
+    for (const auto& [flag, setting] : query.plan.all()) known.push_back(flag);
+    const std::string name =
+        entry.is_string() ? current_spelling(entry.get<std::string>(), known) : std::string();
+    if (!query.plan.has(name)) {
+      return input_error(place, entry.dump().substr(0, 40), "a flag of /plan");
+    }
+    query.locked.insert(name);
+  }
+  return Done{};
+}
+
+}  // namespace
+
+std::string session_to_json(const Query& query) {
+  const Json root{{"format", kFormat},
+                  {"schema", kSessionSchema},
+                  {"version", version()},
+                  {"request", flags_to_json(query.request)},
+                  {"plan", flags_to_json(query.plan)},
+                  {"locked", query.locked},
+                  {"follows_best", query.follows_best}};
+  return root.dump(2) + "\n";
+}
+
+Result<Query> parse_session(std::string_view json, std::string_view where_view) {
+  const std::string where(where_view);
+  const Result<Json> root = parse_json(json, where);
+  if (!root) return root.error();
+  if (!root->is_object() || !root->contains("format") || (*root)["format"] != kFormat) {
+    return input_error(where, "not a session", "a file saved by the window (Ctrl+S)");
+  }
+  JsonReader reader(*root, where);
+  reader.ignore({"format", "version"});
+  const std::int64_t schema = reader.integer("schema", 1, kSessionSchema);
+  const char* const request_key = schema == 1 ? "question" : "request";
+  const Json* request = reader.member(request_key);
+  const Json* plan = reader.member("plan");
+  const Json* locked = reader.member("locked");
+  Query query;
+  query.follows_best = reader.boolean("follows_best");
+  for (const auto& [key, member] :
+       {std::pair(request_key, request), std::pair("plan", plan), std::pair("locked", locked)}) {
+    if (member == nullptr) {
+      reader.fail(key, std::string("the key '") + key + "' is missing", "as the window writes it");
+    }
+  }
+  if (const Status read = reader.finish(); !read) return read.error();
+  if (const Status read = read_flags(*request, cli::kJob | cli::kSearch | cli::kSearchAlone,
+                                     where + " at /" + request_key, query.request);
+      !read) {
+    return read.error();
+  }
+  if (const Status read = read_flags(*plan, cli::kLayout, where + " at /plan", query.plan); !read) {
+    return read.error();
+  }
+  if (const Status read = read_locks(*locked, where + " at /locked", query); !read) {
+    return read.error();
+  }
+  return query;
+}
+
+Result<Query> read_session(const std::string& path) {
+  constexpr std::int64_t kMaxBytes = std::int64_t{1} << 20;
+  const Result<std::string> text = read_file(path, kMaxBytes);
+  if (!text) return text.error();
+  return parse_session(*text, path);
+}
+
+Status check_json(const std::string& path) {
+  const Result<Json> root = read_json(path);
+  if (!root) return root.error();
+  return Done{};
+}
+
+FileKind kind_of(const std::string& path) {
+  const Result<Json> root = read_json(path);
+  if (!root || !root->is_object() || !root->contains("format")) return FileKind::other;
+  const Json& format = (*root)["format"];
+  if (format == kFormat) return FileKind::session;
+  if (format == kPlanFormat) return FileKind::plan;
+  if (format == kReportFormat) return FileKind::run_report;
+  return FileKind::other;
+}
+
+Result<Query> query_of_plan_file(const std::string& path) {
+  const Result<PlanFile> file = read_plan_file(path);
+  if (!file) return file.error();
+  Query query;
+  const auto name = [&](const char* flag, std::string value) {
+    query.request.set(flag, {std::move(value), std::string("--") + flag});
+  };
+  const Result<ModelSpec> known = load_model(file->model.name);
+  name("model", known && *known == file->model ? file->model.name : path);
+  name("cluster", file->cluster);
+  name("gpus", std::to_string(file->gpus));
+  name(kFrameworkFlag, file->stack);
+  name("seq", std::to_string(file->job.sequence));
+  name("global-batch", std::to_string(file->job.global_batch));
+  name("precision", file->job.precision.name);
+  if (!file->job.flash_attention) name("flash-attention", "false");
+  if (!file->calibration_path.empty()) name("calibration", file->calibration_path);
+  if (file->job.token_budget) {
+    name(kTrainTokensFlag, std::to_string(static_cast<std::int64_t>(*file->job.token_budget)));
+  }
+  if (file->max_memory) {
+    name("max-memory", std::to_string(static_cast<std::int64_t>(file->max_memory->in(kByte))));
+  }
+  query.plan = cli::settings_of(file->plan);
+  query.follows_best = false;
+  return query;
+}
+
+Result<Query> query_of_file(const std::string& path, const cli::Settings& changes) {
+  Result<Query> query =
+      kind_of(path) == FileKind::session ? read_session(path) : query_of_plan_file(path);
+  if (!query) return query;
+  const Query other = query_of(changes);
+  for (const auto& [flag, setting] : other.request.all()) query->request.set(flag, setting);
+  if (other.request.has("model")) {
+    for (const char* flag : kPerLayerFlags) query->plan.erase(flag);
+  }
+  if (other.request.has("gpus")) {
+    query->plan.erase("dp");
+    query->plan.erase(kZeroGroupFlag);
+  }
+  const Result<PlanConstraints> pinned = cli::constraints_of(query->plan);
+  const Result<PlanConstraints> changed = cli::constraints_of(other.plan);
+  if (!pinned) return pinned.error();
+  if (!changed) return changed.error();
+  query->plan = cli::settings_of(cli::changed_by(*pinned, *changed));
+  return query;
+}
+
+}  // namespace echelon::gui

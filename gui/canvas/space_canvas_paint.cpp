@@ -1,0 +1,143 @@
+// Painting over the chart: points, memory limit, the marked and hovered plans.
+#include <QPainter>
+#include <QPainterPath>
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "gui/canvas/space_canvas.hpp"
+#include "gui/canvas/theme.hpp"
+#include "report/format.hpp"
+
+namespace echelon::gui {
+namespace {
+
+QPainterPath star(QPointF centre, double radius) {
+  QPainterPath path;
+  constexpr double kPi = 3.14159265358979323846;
+  for (int i = 0; i < 10; ++i) {
+    const double r = i % 2 == 0 ? radius : 0.45 * radius;
+    const double angle = kPi * (i / 5.0 - 0.5);
+    const QPointF at = centre + r * QPointF(std::cos(angle), std::sin(angle));
+    i == 0 ? path.moveTo(at) : path.lineTo(at);
+  }
+  path.closeSubpath();
+  return path;
+}
+
+}  // namespace
+
+/// The memory limit and the area beyond it.
+void SpaceCanvas::draw_limits(QPainter& painter) const {
+  const QRectF area = chart()->plotArea();
+  const QColor colour = error_colour(palette());
+  QColor beyond = colour;
+  beyond.setAlphaF(0.10F);
+  const QString words =
+      QString::fromStdString("usable memory " + with_gib(space_->resolved.request.usable_memory()));
+  painter.setPen(QPen(colour, 1.2, Qt::DashLine));
+  if (const auto limit = limit_of(figure_y_)) {
+    const double y = pixel({0, *limit / scale_y_.scale}).y();
+    QRectF wrong = area;
+    if (figure_y_ == Metric::memory) {
+      wrong.setBottom(std::max(y, area.top()));
+    } else {
+      wrong.setTop(std::min(y, area.bottom()));
+    }
+    if (wrong.height() > 0) painter.fillRect(wrong & area, beyond);
+    if (area.top() <= y && y <= area.bottom()) {
+      painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y));
+      const bool below = y - area.top() < 20;
+      painter.drawText(QRectF(area.left(), below ? y + 2 : y - 20, area.width() - 6, 18),
+                       Qt::AlignRight | (below ? Qt::AlignTop : Qt::AlignBottom), words);
+    }
+  }
+  if (const auto limit = limit_of(figure_x_)) {
+    const double x = pixel({*limit / scale_x_.scale, 0}).x();
+    QRectF wrong = area;
+    if (figure_x_ == Metric::memory) {
+      wrong.setLeft(std::max(x, area.left()));
+    } else {
+      wrong.setRight(std::min(x, area.right()));
+    }
+    if (wrong.width() > 0) painter.fillRect(wrong & area, beyond);
+    if (area.left() <= x && x <= area.right()) {
+      painter.drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()));
+      painter.drawText(QRectF(x - 304, area.top() + 4, 300, 18), Qt::AlignRight, words);
+    }
+  }
+}
+
+void SpaceCanvas::draw_point(QPainter& painter, const Point& point, QPointF at) const {
+  QColor fill = series_colour(0);
+  if (point.miss != nullptr) {
+    painter.setPen(QPen(palette().color(QPalette::PlaceholderText), 1.4));
+    painter.setBrush(Qt::NoBrush);
+    painter.drawEllipse(at, 4, 4);
+    return;
+  }
+  if (point.plan.rank == 1) {
+    painter.setPen(QPen(palette().color(QPalette::Base), 1));
+    painter.setBrush(series_colour(5));
+    painter.drawPath(star(at, 9.5));
+    return;
+  }
+  painter.setPen(point.plan.tied ? QPen(series_colour(5), 1.6) : QPen(Qt::NoPen));
+  if (point.plan.on_front) {
+    painter.setBrush(series_colour(1));
+    painter.drawEllipse(at, 4.2, 4.2);
+    return;
+  }
+  fill.setAlphaF(point.plan.tied ? 0.9F : 0.55F);
+  painter.setBrush(fill);
+  painter.drawEllipse(at, 3.2, 3.2);
+}
+
+void SpaceCanvas::draw_points(QPainter& painter) const {
+  const QRectF near = chart()->plotArea().adjusted(-10, -10, 10, 10);
+  std::set<std::pair<int, int>> taken;  // plain points on the same pixel are drawn once
+  int beyond = 0;
+  for (const Point& point : points_) {
+    const QPointF at = pixel(point.at);
+    if (!near.contains(at)) {
+      ++beyond;
+      continue;
+    }
+    const bool plain = !point.plan.tied && !point.plan.on_front && point.miss == nullptr;
+    if (plain && !taken.emplace(static_cast<int>(at.x()), static_cast<int>(at.y())).second)
+      continue;
+    draw_point(painter, point, at);
+  }
+  constexpr int kRoom = 320;
+  if (beyond == 0 || width() < kRoom) return;
+  painter.setPen(palette().color(QPalette::PlaceholderText));
+  painter.drawText(
+      chart()->plotArea().adjusted(0, 0, -6, -4), Qt::AlignRight | Qt::AlignBottom,
+      QString::fromStdString(counted(beyond, "more plan")) + " out of view (F shows all)");
+}
+
+void SpaceCanvas::drawForeground(QPainter* painter, const QRectF& rect) {
+  QChartView::drawForeground(painter, rect);
+  if (!space_ || points_.empty()) return;
+  painter->save();
+  painter->resetTransform();
+  painter->setRenderHint(QPainter::Antialiasing);
+  const QRectF area = chart()->plotArea();
+  painter->setClipRect(area.adjusted(-1, -1, 1, 1));
+  draw_limits(*painter);
+  draw_points(*painter);
+  painter->setBrush(Qt::NoBrush);
+  const std::optional<QPointF> marked = marked_ ? pixel_of(*marked_) : std::nullopt;
+  if (marked) {
+    painter->setPen(QPen(palette().color(QPalette::WindowText), 2));
+    painter->drawEllipse(*marked, 11, 11);
+  }
+  if (hovered_) {
+    painter->setPen(QPen(palette().color(QPalette::Highlight), 2));
+    painter->drawEllipse(pixel(points_[*hovered_].at), 7, 7);
+  }
+  painter->restore();
+}
+
+}  // namespace echelon::gui

@@ -1,4 +1,0 @@
-// plan-gui: the window.
-#include "gui/start.hpp"
-
-int main(int argc, char** argv) { return echelon::gui::run(argc, argv); }

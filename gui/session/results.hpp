@@ -1,0 +1,27 @@
+// Results of the planner as the views show them: immutable and shared.
+#pragma once
+
+#include <memory>
+
+#include "cli/request.hpp"
+#include "planner/search.hpp"
+
+namespace echelon::gui {
+
+/// One priced plan and the request it was priced for.
+struct PlanResult {
+  cli::Asked resolved;
+  Candidate candidate;
+};
+
+/// The outcome of a search and its request.
+struct SpaceResult {
+  cli::Asked resolved;
+  SearchOutcome report;
+};
+
+/// Null: no result yet.
+using PlanResultPtr = std::shared_ptr<const PlanResult>;
+using SpaceResultPtr = std::shared_ptr<const SpaceResult>;
+
+}  // namespace echelon::gui
