@@ -11,9 +11,10 @@
 #include "runtime/backend/memory.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/executor/measured.hpp"
-#include "runtime/model/chunk_layout.hpp"
 
 namespace echelon {
+
+struct ChunkSpec;  // runtime/model/chunk_layout.hpp
 
 /// The device of one rank: its memory and queues, on a CPU or a GPU.
 template <class T>
