@@ -119,7 +119,7 @@ Result<Outcome> calibrate_gpus(const Invocation& call) {
   const Result<ClusterTopology> cluster =
       ClusterTopology::parse(found->description, kThisMachineGpus, 0);
   if (!cluster) return cluster.error();
-  const Result<Framework> stack = find_framework(kExecutingStack);
+  const Result<Framework> stack = find_framework(kExecutingFramework);
   if (!stack) return stack.error();
   const Result<Calibration> prior = pick_calibration(cluster->gpu(), *stack);
   if (!prior) return prior.error();

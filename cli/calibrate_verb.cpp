@@ -133,7 +133,7 @@ Result<Outcome> calibrate_verb(const Invocation& call) {
   if (!all) return all.error();
   const std::string how = how_measured(processes ? " --launcher mpi" : "");
   std::vector<CalibrationByCores> rates;
-  const Result<Framework> stack = find_framework(kExecutingStack);
+  const Result<Framework> stack = find_framework(kExecutingFramework);
   if (!stack) return stack.error();
   for (const Measurement& one : all->all) {
     if (!rates.empty() && rates.back().cores == one.cores) continue;

@@ -101,7 +101,7 @@ void examine_default(std::vector<Finding>& all) {
                                                        cluster->node().gpus, cluster->gpu().name)
                                          : ""),
       cluster.ok() ? "" : cluster.error().message(), "name one with --cluster", true);
-  const Result<Framework> stack = find_framework(kDefaultStack);
+  const Result<Framework> stack = find_framework(kDefaultFramework);
   if (cluster.ok() && stack.ok()) {
     const Result<Calibration> rates = pick_calibration(cluster->gpu(), *stack);
     usual.look(

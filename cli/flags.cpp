@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/framework/framework.hpp"
+
 namespace echelon::cli {
 
 namespace {
@@ -32,8 +34,7 @@ const std::vector<Flag>& flag_table() {
       {"flash-attention", "", "attention that keeps no sequence x sequence matrix (the default)",
        kJob, true, true},
       {"stack", "NAME", "training software whose kernels and habits are assumed",
-       kJob | kCollectives, true, false,
-       "megatron-core megatron-2021 nanotron torchtitan llm-foundry deepspeed echelon"},
+       kJob | kCollectives, true, false, framework_choices()},
       {"calibration", "FILE",
        "measured rates; the shipped calibration of the GPU and stack unless "
        "given",
@@ -111,6 +112,9 @@ const std::vector<Flag>& flag_table() {
       // Validation
       {"where", "EXPR", "only rows that match, for example stack=nanotron,gpus>=64", kValidate,
        kNotLayered},
+      {"calibrations", "DIR",
+       "calibrations of single software releases; default: calibrations/ next to the table",
+       kValidate, kNotLayered},
       {"limit", "ERROR",
        "exit 1 when the mean absolute error of step times is above it, for "
        "example 0.1",

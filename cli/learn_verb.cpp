@@ -12,7 +12,7 @@
 #include "cli/verbs.hpp"
 #include "core/base/files.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
-#include "planner/learning.hpp"
+#include "evaluation/refit.hpp"
 #include "report/fit.hpp"
 #include "report/format.hpp"
 #include "report/plan_files.hpp"
@@ -23,7 +23,7 @@ namespace {
 
 /// Reports of one machine that something can be learned from, and why others are left out.
 struct Reports {
-  std::vector<ObservedRun> runs;
+  std::vector<RunObservation> runs;
   std::vector<std::string> left_out;
 };
 
@@ -60,7 +60,7 @@ Result<Reports> read_reports(const std::vector<std::string>& paths) {
     if (!cluster) return cluster.error();
     const Result<Framework> stack = find_framework(report->plan.stack);
     if (!stack) return at({path, path}, stack.error());
-    Result<ObservedRun> run = observed_run(path, *std::move(report), *cluster, *stack);
+    Result<RunObservation> run = observed_run(path, *std::move(report), *cluster, *stack);
     if (run) {
       out.runs.push_back(*std::move(run));
     } else {
@@ -73,9 +73,9 @@ Result<Reports> read_reports(const std::vector<std::string>& paths) {
 /// The rates the reports' plans were priced with: --calibration, the file their plans name, or what
 /// plans for the machine take today.
 Result<std::vector<CalibrationByCores>> rates_before(const Invocation& call,
-                                                     const std::vector<ObservedRun>& runs) {
+                                                     const std::vector<RunObservation>& runs) {
   std::string path = runs.front().report.plan.calibration_path;
-  for (const ObservedRun& run : runs) {
+  for (const RunObservation& run : runs) {
     if (run.report.plan.calibration_path == path || call.arguments.has("calibration")) continue;
     return input_error(run.name, "a plan priced with other rates than that of " + runs.front().name,
                        "one calibration to begin with", "name it: --calibration FILE");
@@ -130,8 +130,8 @@ Result<Outcome> learn_verb(const Invocation& call) {
   if (!reports->runs.empty()) {
     Result<std::vector<CalibrationByCores>> rates = rates_before(call, reports->runs);
     if (!rates) return rates.error();
-    std::vector<std::vector<ObservedRun>> by_entry(rates->size());
-    for (ObservedRun& run : reports->runs) {
+    std::vector<std::vector<RunObservation>> by_entry(rates->size());
+    for (RunObservation& run : reports->runs) {
       const NodeSpec& node = run.cluster.node();
       const int cores = std::max(1, node.cores / node.gpus);
       by_entry[entry_for(*rates, cores)].push_back(std::move(run));
@@ -139,7 +139,7 @@ Result<Outcome> learn_verb(const Invocation& call) {
     for (std::size_t i = 0; i < rates->size(); ++i) {
       if (by_entry[i].empty()) continue;
       CalibrationByCores& entry = (*rates)[i];
-      learned.push_back({here ? entry.cores : 0, learn(by_entry[i], entry.calibration)});
+      learned.push_back({here ? entry.cores : 0, refit(by_entry[i], entry.calibration)});
       entry.calibration = learned.back().learned.calibration;
     }
     file = here ? calibrations_to_json(*rates) : calibration_to_json(rates->front().calibration);

@@ -72,7 +72,7 @@ Result<Framework> stack_of(const Settings& settings, const ClusterTopology& clus
     return stack;
   }
   const bool executes = cluster.node().cores > 0 || cluster.name() == kThisMachineGpus;
-  const char* usual = executes ? kExecutingStack : kDefaultStack;
+  const char* usual = executes ? kExecutingFramework : kDefaultFramework;
   assumed.push_back(fmt::format("training software {} (--stack)", usual));
   return find_framework(usual);
 }
@@ -80,7 +80,7 @@ Result<Framework> stack_of(const Settings& settings, const ClusterTopology& clus
 /// What `plan calibrate` left for this machine; "" where it did not. Kernels of GPUs are those of
 /// the stack that plan-run is.
 std::string measured_rates(const ClusterTopology& cluster, const Framework& stack) {
-  const bool gpus = cluster.name() == kThisMachineGpus && stack.name == kExecutingStack;
+  const bool gpus = cluster.name() == kThisMachineGpus && stack.name == kExecutingFramework;
   if (cluster.name() != kThisMachine && !gpus) return {};
   std::string path = gpus ? gpus_calibration_file() : machine_calibration_file();
   std::error_code ignored;
@@ -281,7 +281,7 @@ void leave_out_dropout(PlanRequest& request) {
 void note_not_executed(PlanRequest& request) {
   const bool this_machine =
       request.cluster.node().cores > 0 || request.cluster.name() == kThisMachineGpus;
-  if (request.stack.name != kExecutingStack && !this_machine) return;
+  if (request.stack.name != kExecutingFramework && !this_machine) return;
   if (const auto why = not_executed(request.model, request.job.sequence)) {
     request.assumptions.push_back(
         fmt::format("plan run refuses this plan: {}; it executes {}", why->found, why->expected));

@@ -50,8 +50,5 @@ struct Machine {
 [[nodiscard]] Error at(const Setting& setting, Error error);
 
 inline constexpr const char* kDefaultCluster = "dgx-h100";
-inline constexpr const char* kDefaultStack = "megatron-core";
-/// The stack of plan-run, and the default where ranks are processor cores.
-inline constexpr const char* kExecutingStack = "echelon";
 
 }  // namespace echelon::cli

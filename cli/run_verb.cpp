@@ -187,7 +187,7 @@ Result<Asked> for_this_machine(const Invocation& call, const PlanFile& file,
   }
   Settings changes;
   if (!on_gpus) changes.set("cluster", {kThisMachine, "plan run"});
-  changes.set("stack", {kExecutingStack, "plan run"});
+  changes.set("stack", {kExecutingFramework, "plan run"});
   for (const char* flag : {"calibration", "precision", "cluster"}) {
     if (!on_gpus && std::string_view(flag) == "cluster") continue;
     if (const auto value = call.arguments.value(flag))
@@ -276,10 +276,10 @@ Result<std::optional<Ready>> made_ready(const Invocation& call, const std::strin
 /// Two predictions where the plan was made for something else.
 void tell_predictions(const std::string& path, const Ready& ready) {
   const PlanFile& file = ready.written;
-  if (file.stack == kExecutingStack) return;
+  if (file.stack == kExecutingFramework) return;
   complain(fmt::format("{} was made for {} with {}: {} a step; here, with {}: {}", path,
                        file.cluster, file.stack, duration(file.predicted.time.total()),
-                       kExecutingStack, duration(ready.priced.predicted.time.total())));
+                       kExecutingFramework, duration(ready.priced.predicted.time.total())));
 }
 
 /// Runs plan-run to its end; its lines go to people and to `events`.

@@ -10,8 +10,9 @@
 #include "core/base/files.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
-#include "planner/ablation.hpp"
-#include "planner/validation.hpp"
+#include "evaluation/ablate.hpp"
+#include "evaluation/release_calibrations.hpp"
+#include "evaluation/validate.hpp"
 #include "report/fit.hpp"
 #include "report/format.hpp"
 #include "report/validation.hpp"
@@ -21,7 +22,7 @@ namespace echelon::cli {
 namespace {
 
 /// The table the first word names; - is standard input.
-Result<std::vector<RunRow>> runs_of(const Invocation& call) {
+Result<std::vector<MeasuredRun>> runs_of(const Invocation& call) {
   const std::string& path = call.arguments.words.front();
   if (path == "-") return read_runs("/dev/stdin");
   const std::string verb(call.arguments.verb->name);
@@ -38,6 +39,24 @@ Result<int> folds_of_call(const Invocation& call) {
   const Result<int> parts = parse_int(*given, "--folds", 2);
   if (parts && *parts > kMost) return input_error("--folds", *given, "from 2 to 1,000 parts");
   return parts;
+}
+
+/// Those of --calibrations, else of the folder next to the table; none where --calibration predicts
+/// all rows.
+Result<std::vector<Calibration>> releases_of(const Invocation& call) {
+  const bool one = call.arguments.has("calibration");
+  if (const auto named = call.arguments.value("calibrations")) {
+    if (one) {
+      return input_error("--calibrations", "--calibrations and --calibration together",
+                         "one of them: --calibration predicts all rows");
+    }
+    Result<std::vector<Calibration>> all = load_release_calibrations(*named);
+    if (!all) return at({*named, "--calibrations"}, all.error());
+    return all;
+  }
+  const std::string folder = release_calibrations_next_to(call.arguments.words.front());
+  if (one || folder.empty()) return std::vector<Calibration>{};
+  return load_release_calibrations(folder);
 }
 
 }  // namespace
@@ -76,7 +95,7 @@ Result<Outcome> fit_verb(const Invocation& call) {
     return input_error("--calibration", *named + " beside a table of runs",
                        "run reports: a table is fitted from the shipped priors");
   }
-  const Result<std::vector<RunRow>> rows = runs_of(call);
+  const Result<std::vector<MeasuredRun>> rows = runs_of(call);
   if (!rows) return rows.error();
   constexpr int kParts = 10;
   ProgressLine line("fitting " + counted(static_cast<std::int64_t>(rows->size()), "row"),
@@ -113,8 +132,11 @@ Result<Outcome> validate_verb(const Invocation& call) {
     options.calibration = *calibration;
   }
   options.where = call.arguments.value("where").value_or("");
-  const Result<std::vector<RunRow>> rows = runs_of(call);
+  const Result<std::vector<MeasuredRun>> rows = runs_of(call);
   if (!rows) return rows.error();
+  Result<std::vector<Calibration>> releases = releases_of(call);
+  if (!releases) return releases.error();
+  options.releases = *std::move(releases);
   const Result<int> parts = folds_of_call(call);
   if (!parts) return parts.error();
   if (*parts > 0 && options.calibration) {

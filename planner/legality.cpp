@@ -100,7 +100,7 @@ Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
 
 /// Experts: the grid etp·ep·edp covers the ranks of one stage.
 /// Source: Megatron-Core parallel_state (expert RankGenerator), MoE parallel folding.
-Found check_experts(const ModelSpec& model, const ParallelPlan& p) {
+Found check_experts(const ModelSpec& model, const Framework& stack, const ParallelPlan& p) {
   if (model.moe.experts == 0) {
     if (p.ep == 1 && p.etp == 1) return {};
     return Rejection{contradictory, "expert parallelism for a model without experts"};
@@ -120,17 +120,20 @@ Found check_experts(const ModelSpec& model, const ParallelPlan& p) {
         experts_not_divisible,
         fmt::format("ep {} x etp {} does not divide the {} ranks of a stage", p.ep, p.etp, ranks)};
   }
-  if (p.ep > 1 && p.tp > 1 && !p.sequence_parallel) {
+  if (stack.experts_need_sequence_parallel && p.ep > 1 && p.tp > 1 && !p.sequence_parallel) {
     return Rejection{contradictory, "ep > 1 with tp > 1 needs sequence parallelism"};
   }
   return {};
 }
 
-Found check_context(const ModelSpec& model, const TrainingJob& job, const ParallelPlan& p) {
+Found check_context(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+                    const ParallelPlan& p) {
   if (p.cp == 1) return {};
-  if (job.sequence % (2 * p.cp) != 0) {  // two slices per rank balance the causal mask
-    return Rejection{sequence_not_divisible,
-                     fmt::format("2 x cp {} does not divide the sequence {}", p.cp, job.sequence)};
+  const int slices = stack.slices_per_context_rank;
+  if (job.sequence % (std::int64_t{slices} * p.cp) != 0) {
+    return Rejection{
+        sequence_not_divisible,
+        fmt::format("{} x cp {} does not divide the sequence {}", slices, p.cp, job.sequence)};
   }
   if (p.cp_comm == CpComm::ring) return {};
   const int heads = p.tp * p.cp;
@@ -147,10 +150,11 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Parall
   return {};
 }
 
-Found check_shapes(const ModelSpec& model, const TrainingJob& job, const ParallelPlan& p) {
+Found check_shapes(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+                   const ParallelPlan& p) {
   if (Found found = check_tensor_parallel(model, p.tp)) return found;
-  if (Found found = check_context(model, job, p)) return found;
-  if (Found found = check_experts(model, p)) return found;
+  if (Found found = check_context(model, job, stack, p)) return found;
+  if (Found found = check_experts(model, stack, p)) return found;
   if (Found found = check_rank_order(model, p)) return found;
   if (p.sequence_parallel && job.sequence / p.cp % p.tp != 0) {
     return Rejection{sequence_not_divisible,
@@ -165,12 +169,11 @@ Found check_shapes(const ModelSpec& model, const TrainingJob& job, const Paralle
   return {};
 }
 
-/// Equal chunks; the first and the last stage may hold one layer less (embedding and loss take its
-/// place). Source: Megatron-LM --account-for-embedding/loss-in-pipeline-split.
-bool equal_chunks(const ParallelPlan& p) {
+/// Equal chunks, where the framework allows it but for one layer of the first and the last stage.
+bool equal_chunks(const Framework& stack, const ParallelPlan& p) {
   for (int stage = 0; stage < p.pp; ++stage) {
     const int layers = p.layers_per_stage[static_cast<std::size_t>(stage)];
-    const bool end = stage == 0 || stage == p.pp - 1;
+    const bool end = stack.ends_may_hold_one_less && (stage == 0 || stage == p.pp - 1);
     if (layers % p.vpp != 0 && !(end && (layers + 1) % p.vpp == 0)) return false;
   }
   return true;
@@ -207,12 +210,12 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
   }
   if (!interleaved) return {};
   if (p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
-  if (!stack.any_layout && !equal_chunks(p)) {
+  if (!stack.any_layout && !equal_chunks(stack, p)) {
     return Rejection{layers_not_divisible,
                      fmt::format("{} layers on pp {} x vpp {}", model.layers, p.pp, p.vpp)};
   }
   const std::int64_t m = p.microbatches_rounded_up(job.global_batch);
-  if (m % p.pp != 0) {
+  if (stack.interleaves_whole_rounds && m % p.pp != 0) {
     return Rejection{microbatches_not_divisible, fmt::format("{} microbatches, pp {}", m, p.pp)};
   }
   return {};
@@ -452,7 +455,7 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
                                        const ClusterTopology& cluster, const Framework& stack,
                                        const ParallelPlan& plan) {
   if (Found found = check_grid(cluster, plan)) return found;
-  if (Found found = check_shapes(model, job, plan)) return found;
+  if (Found found = check_shapes(model, job, stack, plan)) return found;
   return check_axes(stack, plan);
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "planner/fitting.hpp"
-#include "planner/learning.hpp"
+#include "evaluation/fit.hpp"
+#include "evaluation/refit.hpp"
 #include "report/terminal_style.hpp"
 
 namespace echelon {
@@ -18,7 +18,7 @@ namespace echelon {
 /// What run reports taught.
 struct LearnedRates {
   int cores = 0;  ///< of a rank; 0: GPUs
-  Learned learned;
+  Refit learned;
 };
 /// The step of every run before and after, and the rates with their uncertainty; `left_out` says
 /// which reports were not used, and why.

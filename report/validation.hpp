@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/ablation.hpp"
-#include "planner/validation.hpp"
+#include "evaluation/ablate.hpp"
+#include "evaluation/validate.hpp"
 #include "report/terminal_style.hpp"
 
 namespace echelon {

@@ -116,14 +116,18 @@ Result<ClusterTopology> ClusterTopology::build(std::shared_ptr<const MachineDesc
 Result<ClusterTopology> ClusterTopology::load(std::string_view name_or_path, std::int64_t gpus) {
   Result<MachineDescription> machine = load_machine(name_or_path);
   if (!machine) return machine.error();
-  return build(std::make_shared<MachineDescription>(*std::move(machine)), gpus, nullptr);
+  return of(*std::move(machine), gpus);
 }
 
 Result<ClusterTopology> ClusterTopology::parse(std::string_view json, std::string_view where,
                                                std::int64_t gpus) {
   Result<MachineDescription> machine = parse_machine(json, where);
   if (!machine) return machine.error();
-  return build(std::make_shared<MachineDescription>(*std::move(machine)), gpus, nullptr);
+  return of(*std::move(machine), gpus);
+}
+
+Result<ClusterTopology> ClusterTopology::of(MachineDescription machine, std::int64_t gpus) {
+  return build(std::make_shared<MachineDescription>(std::move(machine)), gpus, nullptr);
 }
 
 Result<ClusterTopology> ClusterTopology::resized(std::int64_t gpus) const {

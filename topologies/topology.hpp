@@ -44,6 +44,8 @@ class ClusterTopology {
                                                     std::int64_t gpus);
   [[nodiscard]] static Result<ClusterTopology> parse(std::string_view json, std::string_view where,
                                                      std::int64_t gpus);
+  /// `gpus` GPUs of a machine that is already described, under the same rules as load.
+  [[nodiscard]] static Result<ClusterTopology> of(MachineDescription machine, std::int64_t gpus);
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] const std::string& description() const;
   [[nodiscard]] int gpus() const;

@@ -19,5 +19,7 @@ embedded_clusters();  // topologies/catalog/clusters/*.json
 embedded_calibrations();  // costmodel/catalog/calibrations/*.json
 [[nodiscard]] std::span<const EmbeddedFile>
 embedded_collective_tables();  // costmodel/catalog/collectives/*.csv
+[[nodiscard]] std::span<const EmbeddedFile>
+embedded_run_machines();  // evaluation/catalog/run_machines.json
 
 }  // namespace echelon

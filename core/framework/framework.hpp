@@ -1,17 +1,20 @@
-// Stacks: the structural habits of each training software. Facts, not fitted rates.
+// Frameworks: what each training framework does by construction. Facts, not fitted rates.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/result.hpp"
+#include "core/framework/defaults.hpp"
 #include "core/plan/parallel_plan.hpp"
 
 namespace echelon {
 
-/// What a training stack does by construction. Rates live in a Calibration; these are yes/no facts
-/// and byte counts that can be read in its source.
+/// What a training framework does by construction. Rates live in a Calibration; these are yes/no
+/// facts and byte counts that can be read in its source. One file per framework defines its table
+/// (core/framework/megatron_core.cpp); no other code compares a framework's name.
 struct Framework {
   std::string name;
   std::string source;
@@ -24,33 +27,50 @@ struct Framework {
   bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
   bool sequence_parallel = true;          ///< offers sequence parallelism
   bool sequence_parallel_always = false;  ///< … and always uses it when tp > 1
-  bool interleaved = true;                ///< offers vpp > 1
-  bool cp_ring = false;                   ///< context parallelism by a ring of keys and values
-  bool cp_all_to_all = false;             ///< … by an all-to-all over heads (Ulysses)
-  bool expert_parallel = false;           ///< experts split over ranks
-  bool rank_orders = false;               ///< offers pp inside dp besides the default order
-  bool offload_optimizer = false;         ///< master weights and moments can live in host memory
-  bool zero_bubble = false;               ///< offers ZB-H1
-  bool overlaps_every_message = false;    ///< pipeline messages beside compute without interleaving
-  bool materialised_attention = true;     ///< offers attention that keeps its matrix of scores
-  bool per_stage_recompute = false;       ///< recomputed layers may differ between stages
-  bool mixed_recompute = false;  ///< … and a stage may recompute some selectively as well
+  /// Experts over ranks that also split tensors need sequence parallelism.
+  /// Source: Megatron-LM d98e8a64, training/arguments.py: "When using expert parallelism and tensor
+  /// parallelism, sequence parallelism must be used".
+  bool experts_need_sequence_parallel = true;
+  /// Slices of a sequence per context-parallel rank; two balance the causal mask.
+  /// Source: Megatron-LM d98e8a64, core/utils.py, get_batch_on_this_cp_rank.
+  int slices_per_context_rank = 2;
+  bool interleaved = true;  ///< offers vpp > 1
+  /// Interleaving needs a number of microbatches that pp divides.
+  /// Source: Megatron-LM d98e8a64, core/pipeline_parallel/schedules.py.
+  bool interleaves_whole_rounds = true;
+  /// Interleaved chunks hold equal numbers of layers, but the embedding and the loss may each take
+  /// the place of one. Source: Megatron-LM, --account-for-embedding-in-pipeline-split,
+  /// --account-for- loss-in-pipeline-split. Without meaning where `any_layout` holds.
+  bool ends_may_hold_one_less = true;
+  bool cp_ring = false;                 ///< context parallelism by a ring of keys and values
+  bool cp_all_to_all = false;           ///< … by an all-to-all over heads (Ulysses)
+  bool expert_parallel = false;         ///< experts split over ranks
+  bool rank_orders = false;             ///< offers pp inside dp besides the default order
+  bool offload_optimizer = false;       ///< master weights and moments can live in host memory
+  bool zero_bubble = false;             ///< offers ZB-H1
+  bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
+  bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores
+  bool per_stage_recompute = false;     ///< recomputed layers may differ between stages
+  bool mixed_recompute = false;         ///< … and a stage may recompute some selectively as well
   /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).
   bool hybrid_shard[4] = {false, false, false, false};
   /// Any layers in any chunk; the very first (embedding) and the very last (loss) may hold none.
   bool any_layout = false;
   bool reduces_in_ddp = false;         ///< buckets of torch's DDP at ZeRO-0, all at once with ZeRO;
                                        ///< else Megatron-Core's buckets
-  bool overlaps_dp = true;             ///< gradient reduction beside the last backward
-  bool overlaps_gather = true;         ///< ZeRO-1/2 parameter gather beside the next forward
-  bool overlaps_tp_backward = true;    ///< dgrad collectives beside the wgrad GEMM
+  bool overlaps_dp = true;             ///< gradient reduction overlaps the last backward
+  bool overlaps_gather = true;         ///< ZeRO-1/2 parameter gather overlaps the next forward
+  bool overlaps_tp_backward = true;    ///< dgrad collectives overlap the wgrad GEMM
   bool dispatches_per_domain = false;  ///< a token crosses to an NVLink domain once, however many
                                        ///< of its experts are there (DeepEP, HybridEP)
-  bool overlaps_experts = false;       ///< dispatch and combine beside another microbatch
+  bool overlaps_experts = false;       ///< dispatch and combine overlap another microbatch
   bool dropout = true;                 ///< applies the model's dropout; else it trains without
-  double logits_bytes = 6;             ///< alive per logit at the peak: bf16 logits + fp32 softmax
-  double loss_traffic = 20;            ///< HBM bytes per logit, forward + backward
-  int gather_buffers = 1;              ///< full-sequence buffers alive in a sequence-parallel layer
+  int default_vocab = 0;               ///< of its launcher, where a run names none; 0: no default
+  /// The gradient buffer has the format in which it is reduced; else it stays fp32.
+  bool gradients_as_reduced = false;
+  double logits_bytes = 6;   ///< alive per logit at the peak: bf16 logits + fp32 softmax
+  double loss_traffic = 20;  ///< HBM bytes per logit, forward + backward
+  int gather_buffers = 1;    ///< full-sequence buffers alive in a sequence-parallel layer
   /// Full-sequence tensors per sequence-parallel layer and pass whose memory comes back only once
   /// their collective has run, however far ahead the host is (calibration:
   /// pending_collective_share).
@@ -63,29 +83,40 @@ struct Framework {
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
   bool saves_gate_output = false;       ///< … and the activated gate: no kernel fuses the two
   bool saves_fp8_inputs = false;        ///< fp8 GEMMs keep their quantised input, not the original
-  bool reduces_own_gradients = true;    ///< a 16-bit gradient beside the accumulator even at dp 1
+  bool reduces_own_gradients = true;    ///< a 16-bit gradient next to the accumulator even at dp 1
   bool selective_per_operator = false;  ///< selective recomputation keeps attention and every
                                         ///< second product, instead of all but the attention core
-  bool remakes_pointwise = false;       ///< results of norms and activations are made again in the
+  bool remakes_pointwise = false;       ///< results of norms and activations are recomputed in the
                                         ///< backward, and attention's output with its core
   /// All memory is allocated before the first step, each block for the largest use it will have
   /// (costmodel/memory/block_memory.cpp).
   bool fixed_blocks = false;
   int loss_rows = 0;        ///< rows of logits that exist at once; 0: all of a microbatch
   int vocab_padding = 128;  ///< vocabulary padded to a multiple of this · tp
+  /// What a run leaves unsaid, for this framework and for the software it stands for.
+  std::span<const FrameworkDefaults> defaults{};
 
   [[nodiscard]] bool offers_cp(CpComm comm) const {
     return comm == CpComm::ring ? cp_ring : cp_all_to_all;
   }
 };
 
-/// All stacks in the order users see them: megatron-core, megatron-2021, nanotron, torchtitan,
+/// The framework that is planned for when a user names none.
+inline constexpr const char* kDefaultFramework = "megatron-core";
+/// The framework that `plan run` executes: our own runtime.
+inline constexpr const char* kExecutingFramework = "echelon";
+
+/// All frameworks in the order users see them: megatron-core, megatron-2021, nanotron, torchtitan,
 /// llm-foundry, deepspeed, echelon.
 [[nodiscard]] const std::vector<Framework>& frameworks();
+/// Their names, blanks between them.
+[[nodiscard]] const std::string& framework_choices();
 [[nodiscard]] Result<Framework> find_framework(std::string_view name);
+/// Of the framework that `plan run` executes.
+[[nodiscard]] const Framework& executing_framework();
 
 /// Why a plan's gradients are not reduced in buckets; "" where they are: over more than one rank,
-/// beside the backward, at ZeRO-0 and 1 (from ZeRO-2 on layer by layer).
-[[nodiscard]] std::string why_no_buckets(const Framework& stack, const ParallelPlan& plan);
+/// overlapping the backward, at ZeRO-0 and 1 (from ZeRO-2 on layer by layer).
+[[nodiscard]] std::string why_no_buckets(const Framework& framework, const ParallelPlan& plan);
 
 }  // namespace echelon

@@ -10,6 +10,7 @@
 #include "core/base/expects.hpp"
 #include "core/json/json_io.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
+#include "topologies/description/describe.hpp"
 #include "topologies/import/this_machine.hpp"
 
 namespace echelon {
@@ -164,15 +165,20 @@ Result<Calibration> load_calibration(const std::string& path, int cores) {
   return std::move((*all)[entry_for(*all, cores)].calibration);
 }
 
-std::string_view gpu_family(const GpuSpec& gpu) {
+std::string gpu_family(const GpuSpec& gpu) {
   if (gpu.name == kCpuRank) return "cpu";
-  const double cc = gpu.compute_capability;
-  if (cc >= 10) return "blackwell";
-  if (cc >= 9) return "hopper";
-  if (cc >= 8.55) return "ada";
-  if (cc >= 8) return "ampere";
-  if (cc >= 7) return "volta";
-  return "generic";
+  if (!gpu.family.empty()) return gpu.family;
+  static const std::vector<GpuSummary> kKnown = list_gpus();
+  const GpuSpec* nearest = nullptr;
+  for (const GpuSummary& known : kKnown) {
+    const double capability = known.spec.compute_capability;
+    const bool later = nearest == nullptr || capability > nearest->compute_capability;
+    constexpr double kTie = 1e-6;
+    if (!known.spec.family.empty() && later && gpu.compute_capability >= capability - kTie) {
+      nearest = &known.spec;
+    }
+  }
+  return nearest == nullptr ? "generic" : nearest->family;
 }
 
 std::optional<Calibration> shipped_calibration(const std::string& name) {

@@ -14,9 +14,10 @@
 
 namespace echelon {
 
-/// Architecture by CUDA compute capability, "hopper"; ranks on processor cores are "cpu"; AMD and
-/// unknown devices are "generic".
-[[nodiscard]] std::string_view gpu_family(const GpuSpec& gpu);
+/// The family whose calibrations apply, "hopper": as the GPU's description names it, else that of
+/// the catalog's GPU of the same or the next lower CUDA compute capability; ranks on processor
+/// cores are "cpu"; AMD and unknown devices are "generic".
+[[nodiscard]] std::string gpu_family(const GpuSpec& gpu);
 /// A shipped calibration by name, or nothing.
 [[nodiscard]] std::optional<Calibration> shipped_calibration(const std::string& name);
 /// The best shipped calibration for this GPU and stack: fitted to runs of the GPU's family under

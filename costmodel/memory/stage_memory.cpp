@@ -112,7 +112,7 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
 }
 
 /// P·(weight + gradients + states/shard) + gathers + workspace + full-sequence buffers b·s·h each.
-/// Checked by: tests/planner/validation_test.cpp (static memory of published runs, 1 %).
+/// Checked by: tests/evaluation/validate_test.cpp (static memory of published runs, 1 %).
 Bytes StageModel::standing(const Stage& stage) const {
   const MemoryBreakdown all = memory(stage);
   const bool gathers = plan_.tp > 1 && plan_.sequence_parallel;

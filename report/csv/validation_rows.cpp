@@ -49,9 +49,9 @@ std::string csv_cell(const std::optional<bool>& flag) {
   return flag ? std::string(*flag ? "1" : "0") : std::string();
 }
 
-std::string names_of(const std::vector<RunFlag>& flags) {
+std::string names_of(const std::vector<RowQualityFlag>& flags) {
   std::vector<std::string_view> names;
-  for (const RunFlag& flag : flags) names.push_back(flag.name);
+  for (const RowQualityFlag& flag : flags) names.push_back(flag.name);
   return fmt::format("{}", fmt::join(names, "; "));
 }
 

@@ -171,7 +171,7 @@ std::string apart_section(const ValidationReport& judged) {
       "\n## Flagged rows\n\nThey count in every figure above except those \"without flagged "
       "rows\". The rules use no prediction; the rows are in tests/validation/flags.csv.\n\n| flag "
       "| rows | reason |\n|---|---|---|\n";
-  for (const RunFlag& flag : run_flags()) {
+  for (const RowQualityFlag& flag : row_quality_flags()) {
     const auto rows = std::ranges::count_if(judged.rows, [&](const ValidatedRow& row) {
       return std::ranges::count(row.flags, flag) > 0;
     });

@@ -40,7 +40,7 @@ std::string learned_json(std::span<const LearnedRates> all, std::span<const std:
   out["calibrations"] = Json::array();
   for (const LearnedRates& one : all) {
     Json runs = Json::array();
-    for (const LearnedRun& run : one.learned.runs) {
+    for (const RefitRun& run : one.learned.runs) {
       runs.push_back({{"report", run.name},
                       {"measured_seconds", run.measured.in(kSecond)},
                       {"before_seconds", run.before.in(kSecond)},

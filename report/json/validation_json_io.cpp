@@ -20,9 +20,9 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-Json flags_json(const std::vector<RunFlag>& flags) {
+Json flags_json(const std::vector<RowQualityFlag>& flags) {
   Json names = Json::array();
-  for (const RunFlag& flag : flags) names.push_back(std::string(flag.name));
+  for (const RowQualityFlag& flag : flags) names.push_back(std::string(flag.name));
   return names;
 }
 

@@ -63,7 +63,7 @@ std::string learned_text(std::span<const LearnedRates> all, std::span<const std:
                 {"error"},
                 {"after"},
                 {"error"}});
-    for (const LearnedRun& run : one.learned.runs) {
+    for (const RefitRun& run : one.learned.runs) {
       runs.add({run.name, duration(run.measured), duration(run.before),
                 signed_percent(run.before / run.measured - 1), duration(run.after),
                 signed_percent(run.after / run.measured - 1)});

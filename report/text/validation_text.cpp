@@ -138,7 +138,7 @@ std::string noise_floor(const ValidationReport& report, const TextStyle& style) 
 
 std::string flagged_rows(const ValidationReport& report, const TextStyle& style) {
   Table table({{"rows"}, {"flag", Table::Align::left, 0}, {"why", Table::Align::left, 0}});
-  for (const RunFlag& flag : run_flags()) {
+  for (const RowQualityFlag& flag : row_quality_flags()) {
     const auto rows = std::count_if(report.rows.begin(), report.rows.end(), [&](const auto& row) {
       return std::count(row.flags.begin(), row.flags.end(), flag) > 0;
     });

@@ -14,7 +14,7 @@
 
 namespace echelon {
 
-struct ChunkSpec;  // runtime/model/chunk_layout.hpp
+struct ChunkSpec;  // runtime/model/parameters.hpp
 
 /// The device of one rank: its memory and queues, on a CPU or a GPU.
 template <class T>

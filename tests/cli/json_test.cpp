@@ -274,6 +274,12 @@ TEST_CASE("a validation writes its rows and its picture to the files it is told"
   CHECK(slurp(sandbox.file("plot.svg")).find("<circle") != std::string::npos);
   CHECK(sandbox.plan("validate runs.csv --rows ''").exit_code == 2);
   CHECK(sandbox.plan("validate runs.csv --plot no/such/folder/plot.svg").exit_code == 3);
+  const ProcessResult missing = sandbox.plan("validate runs.csv --calibrations none");
+  CHECK(missing.exit_code == 2);
+  CHECK(lacks(missing.err, "--calibrations") == "");
+  CHECK(lacks(missing.err, "none") == "");
+  sandbox.write("calibrations/hopper.json", "{}");  // next to the table, so it is read
+  CHECK(lacks(sandbox.plan("validate runs.csv").err, "calibrations/hopper.json") == "");
 }
 
 /// Runs of one job on 8 GPUs of one kind, their steps growing with the microbatch.

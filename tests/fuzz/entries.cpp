@@ -12,7 +12,7 @@
 #include "core/plan/plan_file.hpp"
 #include "core/schedule/schedule_check.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
-#include "planner/runs_io.hpp"
+#include "evaluation/measured_runs_csv_io.hpp"
 #include "runtime/io/data/tokens.hpp"
 #include "runtime/io/weights/huggingface.hpp"
 #include "runtime/io/weights/manifest.hpp"
@@ -130,11 +130,11 @@ std::string calibration(std::string_view input) {
 }
 
 std::string runs(std::string_view input) {
-  const Result<std::vector<RunRow>> rows = parse_runs(input, "input");
+  const Result<std::vector<MeasuredRun>> rows = parse_runs(input, "input");
   if (!rows) return explained(rows.error());
   if (rows->empty()) return "a table without rows is an error";
   std::int64_t before = 1;
-  for (const RunRow& row : *rows) {
+  for (const MeasuredRun& row : *rows) {
     if (row.row_number <= before) return "rows that do not count up";
     before = row.row_number;
   }

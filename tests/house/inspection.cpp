@@ -8,6 +8,8 @@
 #include <regex>
 #include <sstream>
 
+#include "tests/house/source_line.hpp"
+
 namespace echelon::house {
 namespace {
 
@@ -58,34 +60,6 @@ struct File {
   }
 };
 
-/// The line without string literals and without what follows "//".
-std::string code_of(const std::string& line) {
-  std::string code;
-  bool quoted = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if (quoted && line[i] == '\\') {
-      ++i;
-      continue;
-    }
-    if (line[i] == '"' && (i == 0 || line[i - 1] != '\'')) {
-      quoted = !quoted;
-      continue;
-    }
-    if (quoted) continue;
-    if (line.compare(i, 2, "//") == 0) break;
-    code += line[i];
-  }
-  return code;
-}
-
-/// The header an include line names, with its opening quote or bracket in front.
-std::optional<std::string> included(const std::string& line) {
-  static const std::regex include(R"(^\s*#\s*include\s*([<"][^>"]+)[>"].*)");
-  std::smatch match;
-  if (!std::regex_match(line, match, include)) return std::nullopt;
-  return match[1];
-}
-
 // -------------------------------------------------------------------------------------- the rules
 
 struct TextRule {
@@ -100,21 +74,38 @@ const std::vector<TextRule>& text_rules() {
        {},
        "its results differ between machines; write the draw out"},
       {R"(\bstd::(cout|cerr|clog|printf|puts|getenv)\b|\bfmt::print\()",
-       {"core", "topologies", "costmodel", "planner", "report"},
+       {"core", "topologies", "costmodel", "planner", "evaluation", "report"},
        "only cli/, gui/ and runtime/main.cpp print or read the environment"},
       {R"(#\s*include\s*<(fstream|filesystem|iostream|chrono|random|thread|unordered_map|unordered_set)>)",
        {"costmodel"},
        "costmodel/ is pure functions: no I/O, no clock, no randomness, no hash order"},
       {R"(\bstd::(exit|abort|terminate)\b)",
-       {"topologies", "costmodel", "planner", "report", "cli"},
+       {"topologies", "costmodel", "planner", "evaluation", "report", "cli"},
        "errors are values; only main returns an exit code"},
   };
   return rules;
 }
 
+constexpr const char* kFrameworkTables = "core/framework/";
+
+/// Names of the frameworks, as their tables give them.
+std::set<std::string> framework_names(const std::map<std::string, File>& tree) {
+  static const std::regex name(R"re(\.name = "([^"]+)";)re");
+  std::set<std::string> names;
+  for (const auto& [path, file] : tree) {
+    if (!path.starts_with(kFrameworkTables)) continue;
+    for (const std::string& line : file.lines) {
+      std::smatch match;
+      if (std::regex_search(line, match, name)) names.insert(match[1]);
+    }
+  }
+  return names;
+}
+
 class Inspector {
  public:
-  Inspector(const House& house, std::vector<Violation>& found) : house_(house), found_(found) {}
+  Inspector(const House& house, std::set<std::string> frameworks, std::vector<Violation>& found)
+      : house_(house), frameworks_(std::move(frameworks)), found_(found) {}
 
   void inspect(const File& file, const std::map<std::string, File>& tree) {
     file_ = &file;
@@ -128,6 +119,7 @@ class Inspector {
       const std::string& text = file.lines[line_ - 1];
       if (const auto header = included(text)) check_include(*header);
       check_text(included(text) ? text : code_of(text));
+      check_framework_names(text);
     }
   }
 
@@ -196,9 +188,18 @@ class Inspector {
     const auto own = house_.may_include.find(file_->folder);
     if (own == house_.may_include.end()) {
       report(line_, "the table has no row for " + file_->folder + "/");
-    } else if (folder != file_->folder && !own->second.contains(folder)) {
+    } else if (folder != file_->folder && !admits(own->second, folder, header)) {
       report(line_, file_->folder + "/ may not include " + header);
     }
+  }
+
+  /// By its folder, by its own name, or by a folder below the first: "planner/space/".
+  static bool admits(const std::set<std::string>& row, const std::string& folder,
+                     const std::string& header) {
+    return std::ranges::any_of(row, [&](const std::string& entry) {
+      return entry == folder || entry == header ||
+             (entry.ends_with('/') && header.starts_with(entry));
+    });
   }
 
   void check_library(const std::string& header) {
@@ -225,6 +226,25 @@ class Inspector {
     });
   }
 
+  /// What a framework does is a trait of its table; code that compares names knows it twice. Below
+  /// runtime/ and gui/, "echelon" is the program's own name.
+  void check_framework_names(const std::string& line) {
+    if (file_->is_free() || file_->path.starts_with(kFrameworkTables)) return;
+    const bool own = file_->folder == "runtime" || file_->folder == "gui";
+    for (const std::string& literal : literals_of(line)) {
+      std::istringstream words(literal);
+      bool any = false;
+      bool all = true;
+      for (std::string word; words >> word;) {
+        any = true;
+        all = all && frameworks_.contains(word) && !(own && word == "echelon");
+      }
+      if (any && all) {
+        report(line_, "\"" + literal + "\" names a framework: make it a trait in core/framework/");
+      }
+    }
+  }
+
   void check_text(const std::string& code) {
     static const std::vector<std::regex> patterns = [] {
       std::vector<std::regex> compiled;
@@ -244,6 +264,7 @@ class Inspector {
   }
 
   const House& house_;
+  std::set<std::string> frameworks_;
   std::vector<Violation>& found_;
   const std::map<std::string, File>* tree_ = nullptr;
   const File* file_ = nullptr;
@@ -364,7 +385,7 @@ std::vector<Violation> inspect(const fs::path& root, const House& house) {
   }
   std::vector<Violation> found;
   check_root(root, house, ignored, found);
-  Inspector inspector(house, found);
+  Inspector inspector(house, framework_names(tree), found);
   for (const auto& [path, file] : tree) inspector.inspect(file, tree);
   std::ranges::sort(found, [](const Violation& a, const Violation& b) {
     return std::tie(a.file, a.line, a.what) < std::tie(b.file, b.line, b.what);

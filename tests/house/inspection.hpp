@@ -18,7 +18,9 @@ struct LibraryRule {
 
 /// What architecture.md says.
 struct House {
-  std::map<std::string, std::set<std::string>> may_include;  ///< folder to folders
+  /// Folder to folders, to single headers ("planner/legality.hpp") and to folders below the first
+  /// ("planner/space/").
+  std::map<std::string, std::set<std::string>> may_include;
   std::vector<LibraryRule> libraries;
   std::set<std::string> root;  ///< names in the root; folders end in "/"
 };

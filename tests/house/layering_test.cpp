@@ -65,6 +65,40 @@ TEST_CASE("an include against the table is found, with its file and line") {
   CHECK(found_in("core/a.cpp", "#include \"../cli/main.hpp\"\n").size() > 0);
 }
 
+TEST_CASE("a row may admit single headers and folders of another folder") {
+  CHECK(found_in("evaluation/a.cpp", "#include \"planner/legality.hpp\"\n").empty());
+  CHECK(found_in("evaluation/a.cpp", "#include \"planner/search.hpp\"\n") ==
+        "evaluation/a.cpp:1: evaluation/ may not include planner/search.hpp\n");
+  CHECK(found_in("planner/a.cpp", "#include \"evaluation/fit.hpp\"\n").size() > 0);
+  const House house = read_house(
+      "| folder | may include |\n|---|---|\n| planner | nothing |\n| evaluation | planner/space/ "
+      "|\n");
+  TempDir tree;
+  tree.write("evaluation/a.cpp", "#include \"planner/space/legality.hpp\"\n");
+  tree.write("evaluation/b.cpp", "#include \"planner/spaces.hpp\"\n");
+  std::string all;
+  for (const Violation& found : inspect(tree.path(), house)) all += describe(found) + "\n";
+  CHECK(all.find("evaluation/a.cpp") == std::string::npos);
+  CHECK(all.find("evaluation/b.cpp:1: evaluation/ may not include planner/spaces.hpp") !=
+        std::string::npos);
+}
+
+TEST_CASE("a framework's name outside its table is found") {
+  TempDir tree;
+  tree.write("core/framework/titan.cpp", "f.name = \"titan\";\n");
+  tree.write("core/framework/own.cpp", "f.name = \"echelon\";\n");
+  tree.write("planner/a.cpp", "if (name == \"titan\") {\n");
+  tree.write("cli/a.cpp", "choices(\"titan echelon\");\n");
+  tree.write("report/a.cpp", "f(\"titan is fast\");  // \"titan\"\n");
+  tree.write("runtime/a.cpp", "cache / \"echelon\";\n");
+  tree.write("tests/core/a_test.cpp", "find(\"titan\");\n");
+  std::string all;
+  for (const Violation& found : inspect(tree.path(), our_house())) all += describe(found) + "\n";
+  CHECK(all ==
+        "cli/a.cpp:1: \"titan echelon\" names a framework: make it a trait in core/framework/\n"
+        "planner/a.cpp:1: \"titan\" names a framework: make it a trait in core/framework/\n");
+}
+
 TEST_CASE("a library outside its place is found") {
   CHECK(found_in("core/model/model.cpp", "#include <nlohmann/json.hpp>\n").size() > 0);
   CHECK(found_in("planner/a.cpp", "#include \"core/json/json_io.hpp\"\n").size() > 0);

@@ -24,6 +24,14 @@ struct Fact {
   bool assumed = false;  ///< a default of ours, or the source itself says "assumed"
 };
 
+inline constexpr int kMostGpusPerNode = 64;
+inline constexpr int kMostGpusPerDomain = 4096;
+/// Latencies of a description that names none: one hop inside the node, near ASTRA-sim's 936 ns for
+/// HGX-H100; and of a network card, with one leaf switch 2.7 us, NCCL's LL ring hop over a network
+/// and what ib_write_lat reports between HGX B200 nodes (2.68-2.84 us).
+inline constexpr Seconds kUsualLinkLatency = 1_us;
+inline constexpr Seconds kUsualNicLatency = 2.5_us;
+
 enum class Interconnect { nvswitch, nvlink_mesh, nvlink_bridge, pcie };
 [[nodiscard]] std::string_view name_of(Interconnect kind);
 
@@ -91,10 +99,25 @@ struct MachineDescription {
 /// Aliases, the summary and the sources of numbers are left out.
 [[nodiscard]] std::string canonical_json(const MachineDescription& machine);
 
+/// A machine of equal GPUs, each with a NIC of its own on one socket.
+struct UniformMachine {
+  std::string name;
+  GpuSpec gpu;
+  std::int64_t gpus_per_node = 1;
+  std::optional<BytesPerSecond> nvlink;  ///< one GPU through its NVSwitch; without: PCIe alone
+  BytesPerSecond pcie;                   ///< one GPU to its socket
+  BytesPerSecond nic;                    ///< one NIC
+  int nodes_per_domain = 1;              ///< nodes of one NVLink domain
+};
+/// Its description, with the assumptions of a file that says no more. Errors: more GPUs than a node
+/// or an NVLink domain may have, or a rate out of range.
+[[nodiscard]] Result<MachineDescription> describe(const UniformMachine& machine);
+
 /// One GPU description (the file of a catalog entry).
 struct GpuDescription {
   GpuSpec spec;
   std::vector<std::string> aliases;
+  std::vector<std::string> driver_names;  ///< as CUDA and nvidia-smi -L print it
   std::optional<Dollars> price_per_hour;
   std::vector<Fact> facts;
 };

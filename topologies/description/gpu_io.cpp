@@ -58,13 +58,18 @@ GpuDescription read_gpu(Document& document, const Json& object, const std::strin
   if (const auto price = document.optional_number(in, "price", kPrice)) {
     gpu.price_per_hour = Dollars{*price};
   }
+  spec.family = reader.string_or("family", "");
   reader.string_or("vendor", "");
   reader.string_or("notes", "");
-  if (const Json* aliases = reader.member("aliases")) {
-    for (const Json& alias : *aliases) {
-      if (alias.is_string()) gpu.aliases.push_back(alias.get<std::string>());
+  const auto names = [&](const char* key, std::vector<std::string>& out) {
+    const Json* list = reader.member(key);
+    if (list == nullptr) return;
+    for (const Json& name : *list) {
+      if (name.is_string()) out.push_back(name.get<std::string>());
     }
-  }
+  };
+  names("aliases", gpu.aliases);
+  names("driver_names", gpu.driver_names);
   if (pointer.empty()) {
     check_schema(in, document);
     reader.ignore({"sources"});

@@ -13,7 +13,6 @@ namespace echelon {
 namespace {
 
 constexpr int kMostRails = 256;
-constexpr int kMostDomain = 4096;
 constexpr NumberRule kLatency{Dimension::time, 0, 1};
 constexpr NumberRule kOversubscription{Dimension::ratio, 1, 1000};
 
@@ -40,10 +39,10 @@ void read_tier(Document& document, const Json& object, const std::string& at,
   }
   if (kind == "nvlink") ++machine.nvlink_tiers;
   machine.tiers.push_back(std::move(tier));
-  if (machine.domain_gpus() > kMostDomain) {
+  if (machine.domain_gpus() > kMostGpusPerDomain) {
     document.fail(at + "/multiplicity",
                   fmt::format("an NVLink domain of {} GPUs", machine.domain_gpus()),
-                  fmt::format("at most {}", kMostDomain));
+                  fmt::format("at most {}", kMostGpusPerDomain));
   }
 }
 

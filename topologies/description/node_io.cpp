@@ -10,7 +10,6 @@ namespace echelon {
 
 namespace {
 
-constexpr int kMostGpusPerNode = 64;
 constexpr int kMostNics = 64;
 constexpr int kMostCores = 4096;
 constexpr NumberRule kLinkRate{Dimension::bandwidth, 1e6, 1e13};
@@ -104,9 +103,10 @@ void read_interconnect(Document& document, const Json& object, MachineDescriptio
     const bool mesh = machine.interconnect == Interconnect::nvlink_mesh;
     if (mesh && !document.error()) check_connected(document, machine);
   }
-  machine.link_latency = Seconds{document.number_or(
-      in, "latency", kLinkLatency,
-      {1, "us", "one hop inside the node, near ASTRA-sim's 936 ns for HGX-H100"})};
+  machine.link_latency = Seconds{
+      document.number_or(in, "latency", kLinkLatency,
+                         {kUsualLinkLatency.in(1_us), "us",
+                          "one hop inside the node, near ASTRA-sim's 936 ns for HGX-H100"})};
   document.keep(in.reader.finish());
 }
 
@@ -245,7 +245,7 @@ void read_nics(Document& document, const Json& object, MachineDescription& machi
   machine.node.nic = BytesPerSecond{document.number(in, "rate", kLinkRate)};
   machine.nic_latency = Seconds{document.number_or(
       in, "latency", kLinkLatency,
-      {2.5, "us",
+      {kUsualNicLatency.in(1_us), "us",
        "with one leaf switch 2.7 us, NCCL's LL ring hop over a network and what ib_write_lat "
        "reports between HGX B200 nodes (2.68-2.84 us)"})};
   if (!document.error()) read_places(document, in, machine);

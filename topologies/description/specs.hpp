@@ -21,6 +21,7 @@ struct GpuSpec {
   Bytes l2;
   Seconds launch;  ///< host time of one kernel launch
   double compute_capability = 0;
+  std::string family;  ///< whose calibrations apply: "hopper"; "" where the description names none
 
   /// Dense peak for GEMMs with inputs of `dtype` (fp32 inputs use tf32 where it exists), or zero.
   [[nodiscard]] FlopsPerSecond peak(Dtype dtype) const;

@@ -244,32 +244,10 @@ Result<std::string> description_of(const WiredMachine& machine) {
   return text;
 }
 
-/// As drivers name them in public logs (PyTorch's get_device_name, nvidia-smi -L).
 std::optional<std::string> catalog_gpu_of_driver(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, const char*>, 20> kNames{{
-      {"NVIDIA H200", "h200-sxm-141gb"},
-      {"NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"},
-      {"NVIDIA H100 PCIe", "h100-pcie-80gb"},
-      {"NVIDIA H100 NVL", "h100-nvl-94gb"},
-      {"NVIDIA H800", "h800-sxm-80gb"},
-      {"NVIDIA GH200 480GB", "gh200-96"},
-      {"NVIDIA B200", "b200-sxm"},
-      {"NVIDIA B300 SXM6 AC", "b300-sxm"},
-      {"NVIDIA GB200", "gb200"},
-      {"NVIDIA GB300", "gb300"},
-      {"NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"},
-      {"NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"},
-      {"NVIDIA A100 80GB PCIe", "a100-pcie-80gb"},
-      {"NVIDIA A10", "a10"},
-      {"NVIDIA L4", "l4"},
-      {"NVIDIA L40S", "l40s"},
-      {"NVIDIA GeForce RTX 3090", "rtx-3090"},
-      {"NVIDIA GeForce RTX 4090", "rtx-4090"},
-      {"Tesla T4", "t4"},
-      {"Tesla V100-SXM2-32GB", "v100-sxm2-32gb"},
-  }};
-  for (const auto& [driver, catalog] : kNames) {
-    if (name == driver) return catalog;
+  for (const std::string& known : gpu_catalog()) {
+    const Result<GpuDescription> gpu = load_gpu(known, "catalog");
+    if (gpu && std::ranges::count(gpu->driver_names, name) > 0) return known;
   }
   return std::nullopt;
 }

@@ -113,7 +113,7 @@ class GpuFit {
     for (const Measurement* forward : named("loss forward")) {
       for (const Measurement* backward : named("loss backward")) {
         if (forward->shape != backward->shape) continue;
-        const double traffic = find_framework("echelon").value().loss_traffic;
+        const double traffic = executing_framework().loss_traffic;
         add(traffic * at(*forward, 0) * at(*forward, 1), forward->seconds + backward->seconds, 3);
       }
     }
@@ -256,7 +256,7 @@ Calibration calibrated_gpus(const Measurements& measured, const ClusterTopology&
   Calibration out = GpuFit(measured, cluster, prior, how).run();
   out.name = kThisMachineGpus;
   out.gpu_family = cluster.gpu().name;
-  out.stack = "echelon";
+  out.stack = kExecutingFramework;
   out.evidence = Evidence::calibrated;
   out.fitted_to = fmt::format("{}: {} times on {} of {}", how, measured.all.size(),
                               measured.gpu->gpus, measured.gpu->name);

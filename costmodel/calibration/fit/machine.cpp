@@ -244,7 +244,7 @@ LayersMeasured price_of(const Measurement& row, const GpuSpec& rank, const Calib
   job.precision = find_precision("fp32").value();
   const LayerSharding sharding{.microbatch = static_cast<int>(row.shape[3])};
   const OperatorList list =
-      layer_operators(model, job, find_framework("echelon").value(), sharding, LayerKind::dense);
+      layer_operators(model, job, executing_framework(), sharding, LayerKind::dense);
   const DeviceRates r = device_rates(rank, rates, Dtype::fp32);
   const bool backward = row.what == "layers backward";
   LayersMeasured out;

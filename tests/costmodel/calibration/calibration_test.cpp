@@ -3,6 +3,7 @@
 #include "core/base/embedded.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "tests/support/catch.hpp"
+#include "topologies/import/this_machine.hpp"
 
 using namespace echelon;
 
@@ -37,6 +38,29 @@ TEST_CASE("a fit for family and stack is preferred to priors of the stack, these
   CHECK(pick("dgx-a100", "megatron-2021") == "ampere-megatron-2021");
   CHECK(pick("dgx-b200", "nanotron") == "blackwell");
   CHECK(pick("rtx-4090", "echelon") == "ada");
+}
+
+TEST_CASE("the family of a GPU is data: its own, else that of the next lower compute capability") {
+  GpuSpec named;
+  named.family = "rubin";
+  named.compute_capability = 9;
+  CHECK(gpu_family(named) == "rubin");
+  const auto family = [](double capability) {
+    GpuSpec spec;
+    spec.compute_capability = capability;
+    return gpu_family(spec);
+  };
+  CHECK(family(0) == "generic");
+  CHECK(family(6.1) == "generic");
+  CHECK(family(7.2) == "volta");
+  CHECK(family(8 + 0.1 * 0) == "ampere");
+  CHECK(family(8 + 0.1 * 6) == "ada");
+  CHECK(family(8 + 0.1 * 7) == "ada");
+  CHECK(family(9) == "hopper");
+  CHECK(family(12) == "blackwell");
+  GpuSpec rank;
+  rank.name = kCpuRank;
+  CHECK(gpu_family(rank) == "cpu");
 }
 
 TEST_CASE("priors have seen no run, whatever was fitted") {

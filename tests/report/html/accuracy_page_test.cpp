@@ -4,7 +4,7 @@
 #include <regex>
 #include <string>
 
-#include "planner/runs_io.hpp"
+#include "evaluation/measured_runs_csv_io.hpp"
 #include "report/validation.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
@@ -12,10 +12,10 @@
 namespace echelon {
 namespace {
 
-std::vector<RunRow> rows_of(const std::string& source) {
+std::vector<MeasuredRun> rows_of(const std::string& source) {
   auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
   REQUIRE(rows.ok());
-  std::erase_if(*rows, [&](const RunRow& row) { return row.source != source; });
+  std::erase_if(*rows, [&](const MeasuredRun& row) { return row.source != source; });
   return *rows;
 }
 
@@ -32,7 +32,7 @@ TEST_CASE("SimuMax's figures on the page are those its own rows note") {
   const std::regex noted("simulator predicted ([0-9.]+) ms / ([0-9.]+) GiB");
   double time = 0;
   double memory = 0;
-  for (const RunRow& row : rows) {
+  for (const MeasuredRun& row : rows) {
     std::smatch match;
     REQUIRE(std::regex_search(row.notes, match, noted));
     time += std::abs(std::stod(match[1]) / 1000 / *row.step_seconds - 1);
@@ -59,7 +59,7 @@ TEST_CASE("the page shows in-fold figures beside those out of fold, and every sk
   rows[0].microbatch.reset();
   rows[0].grad_accumulation.reset();
   ValidationOptions priors;
-  priors.books.emplace_back(std::vector<Calibration>{});
+  priors.sets.emplace_back(std::vector<Calibration>{});
   priors.part.assign(rows.size(), 0);
   const auto report = validate(rows, priors);
   REQUIRE(report.ok());

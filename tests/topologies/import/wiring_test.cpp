@@ -202,6 +202,7 @@ TEST_CASE("a GPU of no catalog is described by what CUDA tells") {
   CHECK(cluster.gpu().memory == 24_GiB);
   CHECK(cluster.node().pcie.in(1_GBps) == Approx(31.5));  // what 24 GB/s are measured of
   CHECK(catalog_gpu_of_driver("NVIDIA H200") == "h200-sxm-141gb");
+  CHECK(catalog_gpu_of_driver("Tesla T4") == "t4");
   CHECK_FALSE(catalog_gpu_of_driver(facts.name));
   machine.gpu = std::string("h300");
   CHECK_FALSE(description_of(machine).ok());

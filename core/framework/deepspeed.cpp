@@ -1,0 +1,51 @@
+// DeepSpeed's ZeRO and pipeline around eager PyTorch.
+#include <array>
+
+#include "core/framework/tables.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr std::array kDeepspeedDefaults = {
+    FrameworkDefaults{.software = "deepspeed",
+                      .why = "the same software",
+                      .recompute = Recompute::full,
+                      .zero = 2},
+    FrameworkDefaults{.software = "other",
+                      .same_code = false,
+                      .why = "eager PyTorch, as DeepSpeed runs it",
+                      .recompute = Recompute::full},
+    FrameworkDefaults{
+        .software = "",
+        .evident = Evident::splits_optimizer,
+        .same_code = false,
+        .why = "an unknown software; ZeRO-1 and ZeRO-2 alone are most like DeepSpeed's",
+        .zero = 2},
+};
+
+}  // namespace
+
+Framework deepspeed() {
+  Framework f;
+  f.name = "deepspeed";
+  f.source =
+      "DeepSpeed ZeRO (arXiv 1910.02054; edaa7221): 2+2+12 bytes per parameter; ZeRO-2/3 cannot "
+      "be combined with its pipeline, ZeRO-3 neither with its tensor parallelism nor with its "
+      "experts";
+  f.default_precision = "bf16:deepspeed-zero";
+  // docs/_tutorials/autotp-training.md: ZeRO stage 0, 1, or 2; runtime/engine.py,
+  // _configure_zero_optimizer: "MoE not supported with Stage 3"
+  f.zero3_with_tensor = f.zero3_with_experts = false;
+  f.sequence_parallel = false;
+  f.interleaved = false;
+  f.overlaps_gather = false;
+  f.cp_all_to_all = true;
+  f.expert_parallel = true;
+  f.offload_optimizer = true;
+  f.hybrid_shard[3] = true;  // MiCS: mics_shard_size
+  f.defaults = kDeepspeedDefaults;
+  return f;
+}
+
+}  // namespace echelon

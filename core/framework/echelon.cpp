@@ -1,0 +1,46 @@
+// Echelon's own runtime, and other trainers without Python.
+#include <array>
+
+#include "core/framework/tables.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr std::array kOwnDefaults = {
+    FrameworkDefaults{.software = "echelon",
+                      .why = "the same software",
+                      .zero = 1,
+                      .split = StageSplit::ends_hold_fewer},
+    FrameworkDefaults{.software = "llmq",
+                      .same_code = false,
+                      .why = "a C++ trainer, like our runtime",
+                      .zero = 1},
+    FrameworkDefaults{
+        .software = "llm.c", .same_code = false, .why = "a C trainer, like our runtime", .zero = 1},
+};
+
+}  // namespace
+
+Framework own_runtime() {
+  Framework f;
+  f.name = "echelon";
+  f.source = "Echelon's own runtime: C++ launch path, fused loss, recomputed layers per stage";
+  f.dropout = false;
+  f.materialised_attention = false;  // runtime/cpu/attention.cpp, runtime/cuda/attention.cpp
+  f.zero23_with_pipeline = true;
+  f.per_stage_recompute = true;
+  f.zero_bubble = true;
+  f.mixed_recompute = true;
+  f.hybrid_shard[1] = f.hybrid_shard[2] = f.hybrid_shard[3] = true;
+  f.any_layout = true;
+  f.remakes_pointwise = true;  // runtime/model/chunk_layout.hpp
+  f.fixed_blocks = true;
+  f.loss_rows = 1024;
+  f.logits_bytes = 2;
+  f.loss_traffic = 8;
+  f.defaults = kOwnDefaults;
+  return f;
+}
+
+}  // namespace echelon

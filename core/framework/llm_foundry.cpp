@@ -1,0 +1,38 @@
+// MosaicML LLM Foundry, and other training on PyTorch's FSDP1.
+#include <array>
+
+#include "core/framework/tables.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr std::array kLlmFoundryDefaults = {
+    FrameworkDefaults{.software = "llm-foundry", .why = "the same software", .zero = 3},
+    FrameworkDefaults{.software = "fsdp1",
+                      .same_code = false,
+                      .why = "PyTorch FSDP1, which LLM Foundry wraps",
+                      .recompute = Recompute::full,
+                      .zero = 3},
+};
+
+}  // namespace
+
+Framework llm_foundry() {
+  Framework f;
+  f.name = "llm-foundry";
+  f.source =
+      "MosaicML LLM Foundry (8c8dd48f, llmfoundry/command_utils/train.py) on Composer v0.32 "
+      "(composer/distributed/dist_strategy.py): FSDP1 alone, fp32 shards; its configuration has "
+      "no tensor, pipeline, context or expert parallelism";
+  f.default_precision = "bf16:fsdp-fp32-shards";
+  f.tensor_parallel = f.pipeline_parallel = false;
+  f.zero_allowed[1] = false;
+  f.sequence_parallel = false;
+  f.interleaved = false;
+  f.hybrid_shard[2] = f.hybrid_shard[3] = true;  // FSDP1's HYBRID_SHARD
+  f.defaults = kLlmFoundryDefaults;
+  return f;
+}
+
+}  // namespace echelon

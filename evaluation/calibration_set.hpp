@@ -1,0 +1,55 @@
+// CalibrationSet: which calibration predicts which measured run, from the most special on.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "core/framework/framework.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "evaluation/measured_runs_csv_io.hpp"
+#include "topologies/topology.hpp"
+
+namespace echelon {
+
+/// The release a row was run with, as its `stack_detail` names it: "25.04" of "NeMo 25.04
+/// container", "2022-03" of "container of 2022-03"; "" when it names none.
+[[nodiscard]] std::string release_of(const MeasuredRun& row);
+
+/// Names under which a row's calibration is looked up, the most special first:
+///   hopper-megatron-core-nemo-25.04   GPU family, stack, software of the row, release
+///   hopper-megatron-core-nemo         … any release
+///   hopper-megatron-core              … any software of that stack: what planning uses
+[[nodiscard]] std::vector<std::string> calibration_names(const GpuSpec& gpu, const Framework& stack,
+                                                         const MeasuredRun& row);
+
+/// A set of fitted calibrations in front of the shipped priors. Remembers what it has read: one
+/// set, one thread.
+class CalibrationSet {
+ public:
+  /// Looks in the shipped calibrations, fitted ones included: those that planning uses.
+  CalibrationSet() = default;
+  /// Looks in `fitted` and, behind it, in the shipped priors alone: for judging out of fold.
+  explicit CalibrationSet(std::vector<Calibration> fitted);
+  /// Looks in the shipped calibrations and in those of single releases
+  /// (evaluation/release_calibrations.hpp).
+  [[nodiscard]] static CalibrationSet with_releases(std::vector<Calibration> releases);
+
+  /// Error: no calibration at all for the GPU.
+  [[nodiscard]] Result<Calibration> pick(const GpuSpec& gpu, const Framework& stack,
+                                         const MeasuredRun& row) const;
+  /// prior_calibration() of costmodel/calibration/calibration_io.hpp.
+  [[nodiscard]] const Result<Calibration>& prior(const GpuSpec& gpu, const Framework& stack) const;
+
+ private:
+  [[nodiscard]] const std::optional<Calibration>& shipped(const std::string& name) const;
+
+  std::optional<std::map<std::string, Calibration>> fitted_;
+  // What has been read so far: a table asks for the same few files row after row.
+  mutable std::map<std::string, std::optional<Calibration>> shipped_;
+  mutable std::map<std::string, Result<Calibration>> priors_;
+};
+
+}  // namespace echelon

@@ -1,0 +1,75 @@
+// Fitting calibrations to a table of measured runs, and judging them on rows they have not seen.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "costmodel/calibration/fit/fit.hpp"
+#include "costmodel/cost_model.hpp"
+#include "evaluation/measured_runs_csv_io.hpp"
+#include "evaluation/validate.hpp"
+
+namespace echelon {
+
+/// One calibration of a fitted table.
+struct FittedCalibration {
+  Calibration calibration;        ///< named as calibration_names() looks it up
+  std::string base;               ///< name of the calibration it starts from
+  int runs = 0;                   ///< it was fitted to
+  std::vector<FittedRate> rates;  ///< those that were free
+  double median = 0;              ///< of |predicted / measured − 1| over its own runs: in fold
+};
+
+struct FitTable {
+  std::vector<FittedCalibration> calibrations;  ///< from the general to the special
+  int used = 0;                                 ///< rows fitted to
+  std::vector<std::string> left_out;            ///< reasons with counts: "12 rows flagged for time"
+};
+
+/// Told now and then the share done in [0, 1].
+using FitProgress = std::function<void(double)>;
+
+/// A rate held at a value instead of being fitted.
+struct PinnedRate {
+  std::string_view key;  ///< of calibration_fields()
+  double value = 0;      ///< in the field's unit
+};
+
+/// How a term is taken out of the model: rates that make it vanish, or a simpler structure.
+struct WithoutTerm {
+  std::span<const PinnedRate> pinned{};
+  AblatedFeature ablated = AblatedFeature::nothing;
+};
+
+/// Calibrations for every part of a table, fitted to the others. The band of each holds 80 % of
+/// what calibrations of its name, fitted without a row, made of that row, over the rows of the
+/// other parts; below eight such rows the band is that of the name above it.
+struct FoldedFit {
+  std::vector<std::size_t> part;                     ///< of every row
+  std::vector<std::vector<Calibration>> sets;        ///< of every part
+  AblatedFeature ablated = AblatedFeature::nothing;  ///< the model they were fitted to
+};
+/// Folds (evaluation/cv_folds.hpp) are dealt out to `parts` parts.
+[[nodiscard]] FoldedFit fit_folds(const std::vector<MeasuredRun>& rows, int parts = 10,
+                                  const WithoutTerm& without = {},
+                                  const FitProgress& progress = {});
+
+/// Every row predicted by calibrations that have not seen its fold. `where` chooses the rows that
+/// are reported (evaluation/row_filter.hpp); an error when it cannot be read.
+[[nodiscard]] Result<ValidationReport> validate_folds(const std::vector<MeasuredRun>& rows,
+                                                      const FoldedFit& fit,
+                                                      const std::string& where = {});
+
+/// Fits every (GPU family, stack) of the table, below it every software of several, below those
+/// every release, each with its parent as the prior; parents of few runs hardly move. Uses rows
+/// that ran, with a step time, of grade A or B, not flagged for time. Groups of fewer than four
+/// runs keep their parent's rates. Bands are those that errors out of fold deserve, as in FoldedFit
+/// but over all parts. What is shipped. Checked by: tests/evaluation/fit_test.cpp.
+[[nodiscard]] FitTable fit_with_bands(const std::vector<MeasuredRun>& rows, int parts = 10,
+                                      const FitProgress& progress = {});
+
+}  // namespace echelon

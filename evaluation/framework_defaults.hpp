@@ -1,0 +1,28 @@
+// What the software behind a measured run does when its table does not say.
+#pragma once
+
+#include "core/base/result.hpp"
+#include "core/framework/framework.hpp"
+#include "core/plan/job.hpp"
+#include "evaluation/measured_runs_csv_io.hpp"
+
+namespace echelon {
+
+/// The software of a row: the framework that stands for it, and what it leaves unsaid. Both point
+/// into the tables of core/framework/.
+struct Software {
+  const Framework* framework;
+  const FrameworkDefaults* defaults;
+};
+
+/// The software behind a row: by its name, and by `stack_detail` where the releases of one name
+/// differ. A software nobody has described is taken for the one it evidently resembles: not
+/// `same_code`, and `why` gives the reason.
+[[nodiscard]] Software software_of(const MeasuredRun& row);
+
+/// The precision recipe of a row: the framework's own bytes per parameter, changed where the row
+/// says so (compute dtype, fp32 weights under autocast, gradients kept and reduced in bf16).
+/// Error: a format this version does not price.
+[[nodiscard]] Result<PrecisionRecipe> recipe_of(const MeasuredRun& row, const Software& software);
+
+}  // namespace echelon

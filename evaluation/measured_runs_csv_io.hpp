@@ -1,0 +1,69 @@
+// Tables of measured runs: one row is one configuration somebody ran, in comma-separated values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/result.hpp"
+
+namespace echelon {
+
+using WholeCell = std::optional<std::int64_t>;  ///< blank cells stay empty: "the source is silent"
+using NumberCell = std::optional<double>;
+using FlagCell = std::optional<bool>;
+
+/// One measured run. Names are the column names of the table; units stand in the names.
+struct MeasuredRun {
+  std::int64_t row_number = 0;  ///< as a spreadsheet counts: the header is row 1
+  std::string malformed;        ///< why the row cannot be used ("" when it can)
+
+  std::string row_id, source, grade, status, stack, stack_detail, task, notes, locator, group;
+  std::string model, attention, attention_detail;
+  WholeCell layers, hidden, ffn_hidden, heads, kv_heads, head_dim, vocab, seq;
+  WholeCell experts, experts_per_token, expert_ffn_hidden, shared_expert_ffn_hidden;
+  WholeCell first_dense_layers;
+  FlagCell gated_mlp, tied_embeddings;
+  std::string gpu;
+  NumberCell gpu_memory_gb, nic_gbps_per_node;
+  WholeCell gpus, gpus_per_node;
+  WholeCell tp, cp, ep, etp, pp, vpp, dp, zero, shard_group;
+  std::string schedule;
+  FlagCell sequence_parallel, flash_attention, torch_compile;
+  WholeCell microbatch, global_batch, grad_accumulation;
+  std::string recompute, recompute_detail, precision, precision_detail, overlap_detail, offload;
+  NumberCell step_seconds, tokens_per_second_per_gpu, tflops_per_gpu;
+  NumberCell peak_memory_bytes, static_memory_bytes;
+  std::string memory_kind;
+  NumberCell net_allreduce_busbw_GBps, net_allgather_busbw_GBps, net_reducescatter_busbw_GBps;
+
+  [[nodiscard]] bool out_of_memory() const { return status == "oom"; }
+};
+
+using RunField = std::variant<std::string MeasuredRun::*, WholeCell MeasuredRun::*,
+                              NumberCell MeasuredRun::*, FlagCell MeasuredRun::*>;
+
+/// A column that is read. Other columns of a table are ignored.
+struct RunColumn {
+  std::string_view name;
+  RunField field;
+  bool mandatory = false;
+  std::int64_t least = 1;  ///< of whole numbers
+};
+[[nodiscard]] std::span<const RunColumn> run_columns();
+
+/// Reads a table: UTF-8, RFC 4180, columns by header name in any order. A cell that is not the
+/// number it should be, or a row with too few or too many cells, makes that row `malformed` and
+/// leaves the others alone. Errors: the file cannot be read (missing, a directory, no permission),
+/// is longer than 1 GiB, is empty or has no rows, is not UTF-8, has a broken or unclosed quote, a
+/// mandatory column missing (all of them named, with the nearest header), a column twice.
+[[nodiscard]] Result<std::vector<MeasuredRun>> read_runs(const std::string& path);
+/// The same from text already in memory; `where` names it in errors.
+[[nodiscard]] Result<std::vector<MeasuredRun>> parse_runs(std::string_view csv,
+                                                          std::string_view where);
+
+}  // namespace echelon

@@ -1,0 +1,355 @@
+#include "evaluation/run_mapping.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/base/saturated_product.hpp"
+#include "evaluation/framework_defaults.hpp"
+#include "evaluation/run_cluster.hpp"
+#include "planner/legality.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr int kMostStages = 4096;
+constexpr std::int64_t kMostGpus = 10'000'000;
+/// The automatic zero-bubble schedule that keeps to 1F1B's memory, as ZB-H1 does by hand.
+constexpr std::string_view kSameMemoryZeroBubble = "zb-1p";
+
+using Skip = std::optional<std::string>;  ///< a reason not to predict the row
+using Notes = std::vector<std::string>;   ///< what was inferred
+
+int whole(const WholeCell& cell, int otherwise) {
+  return cell ? static_cast<int>(*cell) : otherwise;
+}
+
+bool says(std::string_view text, std::string_view words) {
+  return text.find(words) != std::string_view::npos;
+}
+
+/// Features of a run that this version of the cost model does not price.
+Skip not_priced(const MeasuredRun& row) {
+  if (row.schedule.starts_with("zb-") && row.schedule != kSameMemoryZeroBubble) {
+    return fmt::format("schedule {} is not priced", row.schedule.substr(0, 20));
+  }
+  if (!row.offload.empty() && row.offload != "none") return "offloading is not priced";
+  if (row.task == "lora") return "training of adapters (lora) is not priced";
+  if (row.precision == "nvfp4") return "precision nvfp4 is not priced";
+  const std::string_view one_gpu = software_of(row).defaults->not_priced_on_one_gpu;
+  if (!one_gpu.empty() && whole(row.gpus, 0) == 1) return std::string(one_gpu);
+  return {};
+}
+
+Skip nothing_measured(const MeasuredRun& row) {
+  if (row.step_seconds || row.peak_memory_bytes || row.out_of_memory()) return {};
+  return "nothing to compare with: no step time, no memory figure, not an out-of-memory run";
+}
+
+/// Step 2: degrees and batch. Blanks that follow from the others are arithmetic, not guesses.
+Skip degrees_of(const MeasuredRun& row, ParallelPlan& plan, std::int64_t& global_batch,
+                Notes& inferred) {
+  if (!row.tp || !row.pp) return "the source does not say tp or pp";
+  plan.tp = whole(row.tp, 1);
+  plan.pp = whole(row.pp, 1);
+  plan.cp = whole(row.cp, 1);
+  plan.ep = whole(row.ep, 1);
+  // Megatron takes tp for the experts, too, when nothing is said (--expert-tensor-parallel-size).
+  plan.etp = whole(row.experts, 1) > 1 ? whole(row.etp, 1) : 1;
+  if (!row.etp && plan.ep > 1 && plan.tp > 1) inferred.push_back("etp 1");
+  const std::int64_t sharding =
+      saturated_product({row.tp.value_or(1), row.cp.value_or(1), row.pp.value_or(1)});
+  std::int64_t dp = whole(row.dp, 0);
+  if (!row.dp && !row.gpus) return "the source does not say how many GPUs";
+  if (!row.dp) dp = *row.gpus / sharding;
+  const std::int64_t gpus =
+      row.gpus.value_or(saturated_product({sharding, std::min(dp, kMostGpus)}));
+  if (gpus > kMostGpus || sharding > kMostGpus || dp < 1 ||
+      saturated_product({sharding, dp}) != gpus) {
+    return fmt::format("tp {} x cp {} x pp {} x dp {} is not {} GPUs", plan.tp, plan.cp, plan.pp,
+                       dp, gpus);
+  }
+  plan.dp = static_cast<int>(dp);
+
+  const WholeCell& steps = row.grad_accumulation;
+  std::int64_t microbatch = whole(row.microbatch, 0);
+  global_batch = whole(row.global_batch, 0);
+  const std::int64_t each = saturated_product({dp, steps.value_or(1)});
+  if (!row.microbatch && row.global_batch && steps && global_batch % each == 0) {
+    microbatch = global_batch / each;
+  }
+  if (microbatch < 1) return "the source does not say the microbatch";
+  if (!row.global_batch) {
+    if (row.step_seconds && !steps) return "the source does not say the global batch";
+    const std::int64_t least = plan.pp;  // what fills the pipeline: enough for the peak of memory
+    if (!steps) inferred.push_back(fmt::format("{} microbatches per step", least));
+    constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
+    global_batch =
+        std::min(kMostSamples, saturated_product({microbatch, dp, steps.value_or(least)}));
+  }
+  plan.microbatch = static_cast<int>(microbatch);
+  const std::int64_t samples = microbatch * dp;
+  if (global_batch % samples != 0) {
+    const std::int64_t rounded = (global_batch + samples - 1) / samples * samples;
+    inferred.push_back(fmt::format("a global batch of {} rounded up to {}", global_batch, rounded));
+    global_batch = rounded;
+  }
+  return {};
+}
+
+/// Step 3: how the pipeline runs and which layers each stage holds.
+Skip pipeline_of(const MeasuredRun& row, const FrameworkDefaults& defaults, const ModelSpec& model,
+                 ParallelPlan& plan, Notes& inferred) {
+  plan.vpp = whole(row.vpp, 1);
+  if (row.schedule == "interleaved" && !row.vpp) {
+    return "the source does not say into how many chunks the stages are interleaved";
+  }
+  plan.schedule = plan.vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
+  if (row.schedule == "gpipe") plan.schedule = ScheduleKind::gpipe;
+  if (row.schedule == kSameMemoryZeroBubble) {
+    plan.schedule = ScheduleKind::zero_bubble_h1;
+    inferred.push_back("zb-1p priced as zb-h1, which keeps to the same memory");
+  }
+  const bool known = plan.schedule == ScheduleKind::zero_bubble_h1 || row.schedule.empty() ||
+                     row.schedule == "gpipe" || row.schedule == "1f1b" ||
+                     row.schedule == "interleaved";
+  if (!known) return fmt::format("unknown schedule '{}'", row.schedule.substr(0, 40));
+  // A split by cost may leave late stages empty; Megatron's forks the first and the last.
+  const bool by_cost = defaults.split == StageSplit::by_cost;
+  const int most_stages = by_cost ? kMostStages : model.layers + 2;
+  if (plan.pp > most_stages) {
+    return fmt::format("{} layers on {} pipeline stages", model.layers, plan.pp);
+  }
+  if (by_cost) {
+    const bool old = !defaults.tie_stays.empty() && says(row.notes, defaults.tie_stays);
+    plan.layers_per_stage = layers_by_cost(model, plan.pp, old);
+  } else if (defaults.split == StageSplit::ends_hold_fewer) {
+    plan.layers_per_stage = ends_hold_fewer_layers(model.layers, plan.pp, plan.vpp);
+  } else {
+    plan.layers_per_stage = balanced_layers(model.layers, plan.pp);
+  }
+  return {};
+}
+
+/// "full-block 4 layers" → 4: Megatron's block method recomputes the first so many of each chunk.
+std::optional<int> recomputed_layers(std::string_view detail) {
+  constexpr std::string_view kBlock = "full-block ";
+  const std::size_t at = detail.find(kBlock);
+  if (at == std::string_view::npos) return {};
+  const std::string_view rest = detail.substr(at + kBlock.size());
+  int layers = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layers);
+  return error == std::errc{} && layers >= 0 && layers < 10'000 ? std::optional(layers)
+                                                                : std::nullopt;
+}
+
+/// Step 4: recomputation.
+Skip recompute_of(const MeasuredRun& row, const FrameworkDefaults& defaults, ParallelPlan& plan,
+                  Notes& inferred) {
+  plan.recompute = defaults.recompute;
+  if (row.recompute.empty()) {
+    inferred.push_back(fmt::format("recompute {}", name_of(plan.recompute)));
+  } else {
+    const Result<Recompute> parsed = parse_recompute(row.recompute, "recompute");
+    if (!parsed) return fmt::format("unknown recompute '{}'", row.recompute.substr(0, 40));
+    plan.recompute = *parsed;
+  }
+  const bool attention_only =
+      says(row.recompute_detail, "core") || row.recompute_detail == "selective";
+  if (plan.recompute == Recompute::selective && !row.recompute.empty() && !attention_only) {
+    inferred.push_back(fmt::format("'{}' taken for recomputing the attention core",
+                                   row.recompute_detail.substr(0, 60)));
+  }
+  plan.recompute_layers.assign(static_cast<std::size_t>(plan.pp), 0);
+  if (plan.recompute != Recompute::full) return {};
+  const std::optional<int> block = recomputed_layers(row.recompute_detail);
+  for (std::size_t stage = 0; stage < plan.recompute_layers.size(); ++stage) {
+    const int layers = plan.layers_per_stage[stage];
+    plan.recompute_layers[stage] = block ? std::min(layers, *block * plan.vpp) : layers;
+  }
+  return {};
+}
+
+/// Number of a run in the cluster's queue, as its locator gives it; the largest number without one.
+std::int64_t job_of(const MeasuredRun& row) {
+  constexpr std::string_view kJob = "job_id=";
+  std::int64_t number = std::numeric_limits<std::int64_t>::max();
+  const std::size_t at = row.locator.find(kJob);
+  if (at == std::string::npos) return number;
+  const std::string_view rest = std::string_view(row.locator).substr(at + kJob.size());
+  std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  return number;
+}
+
+/// The passes whose collectives keep their tensors, in the revision that ran the row's job. Without
+/// a pipeline there is no backward before the forward of a single microbatch.
+void set_held_collectives(const MeasuredRun& row, const FrameworkDefaults& defaults, int pp,
+                          Framework& stack) {
+  const std::int64_t job = job_of(row);
+  Revision revision = defaults.revisions.front();
+  for (const Revision& later : defaults.revisions) {
+    if (later.first_job <= job) revision = later;
+  }
+  if (pp > 1) {
+    stack.pending_collective_buffers *= revision.held_with_pipeline;
+    return;
+  }
+  const int passes = row.grad_accumulation.value_or(2) > 1 ? 2 : 1;
+  stack.pending_collective_buffers *= std::min(passes, revision.held_without_pipeline);
+  stack.pending_after = 0;
+}
+
+/// Step 5: what is sharded and what overlaps. A feature the run used is one its stack has.
+void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Framework& stack,
+                  ParallelPlan& plan, Notes& inferred) {
+  plan.zero = std::min(whole(row.zero, defaults.zero), 3);
+  if (!row.zero && plan.dp > 1) inferred.push_back(fmt::format("ZeRO-{}", plan.zero));
+  plan.shard_group = plan.dp * plan.cp;
+  if (plan.zero > 0 && row.shard_group && plan.dp * plan.cp % *row.shard_group == 0) {
+    plan.shard_group = static_cast<int>(*row.shard_group);
+  }
+  plan.sequence_parallel =
+      plan.tp > 1 && row.sequence_parallel.value_or(stack.sequence_parallel_always);
+  if (!row.sequence_parallel && plan.tp > 1) {
+    inferred.push_back(plan.sequence_parallel ? "sequence parallelism" : "no sequence parallelism");
+  }
+  plan.overlap_dp = stack.overlaps_dp && !says(row.overlap_detail, "not overlapped");
+  if (!defaults.revisions.empty()) set_held_collectives(row, defaults, plan.pp, stack);
+  if (row.torch_compile.value_or(false)) stack.saves_gate_output = false;  // one fused kernel
+  plan.overlap_tp = says(row.overlap_detail, "TP comm overlap") ||
+                    says(row.overlap_detail, "TP and PP communication overlap");
+  plan.overlap_pp = says(row.overlap_detail, "PP communication overlap");
+
+  const bool flex = says(row.overlap_detail, "dispatcher=") || says(row.overlap_detail, "HybridEP");
+  stack.dispatches_per_domain = stack.dispatches_per_domain || flex;
+  stack.overlaps_experts = says(row.overlap_detail, "a2a_overlap") ||
+                           says(row.overlap_detail, "EP overlap on") ||
+                           says(row.overlap_detail, "EP comm overlap on");
+  stack.overlaps_every_message = stack.overlaps_every_message || plan.overlap_pp;
+  stack.tensor_parallel = stack.tensor_parallel || plan.tp > 1;
+  stack.pipeline_parallel = stack.pipeline_parallel || plan.pp > 1;
+  stack.zero3_with_tensor = stack.zero3_with_tensor || plan.tp > 1;
+  stack.zero3_with_experts = stack.zero3_with_experts || plan.ep > 1;
+  stack.zero_allowed[plan.zero] = true;
+  if (plan.cp > 1) stack.cp_ring = true;
+  if (plan.ep > 1 || plan.etp > 1) {
+    stack.expert_parallel = true;
+    if (plan.tp > 1 && !row.sequence_parallel) plan.sequence_parallel = true;
+  }
+  if (plan.zero >= 2 && plan.pp > 1) stack.zero23_with_pipeline = true;
+  if (plan.sequence_parallel) stack.sequence_parallel = true;
+  if (plan.tp > 1 && !plan.sequence_parallel) stack.sequence_parallel_always = false;
+  if (plan.vpp > 1) stack.interleaved = true;
+  if (plan.schedule == ScheduleKind::zero_bubble_h1) stack.zero_bubble = true;
+  if (says(row.overlap_detail, "overlapped)") && !says(row.overlap_detail, "not overlapped")) {
+    stack.overlaps_dp = plan.overlap_dp = true;
+  }
+}
+
+}  // namespace
+
+std::vector<int> layers_by_cost(const ModelSpec& model, int pp, bool tie_stays) {
+  const double hidden = model.hidden;
+  const double layer = 4 * hidden * hidden + 3 * hidden * model.ffn_hidden;
+  const double total = model.layers * layer + hidden * model.vocab;
+  std::vector<int> stages(static_cast<std::size_t>(pp), 0);
+  std::size_t stage = 0;
+  for (int i = 1; i <= model.layers; ++i) {
+    ++stages[stage];
+    const double threshold = total * (static_cast<double>(stage + 1) / pp);
+    const double placed = i * layer;
+    const bool full = tie_stays ? placed > threshold : placed >= threshold;
+    if (full && stage + 1 < stages.size()) ++stage;
+  }
+  return stages;
+}
+
+std::vector<int> ends_hold_fewer_layers(int layers, int pp, int vpp) {
+  const std::int64_t chunks = std::int64_t{pp} * vpp;
+  if (pp == 1 || layers % chunks == 0 || (layers + 2) % chunks != 0) {
+    return balanced_layers(layers, pp);
+  }
+  std::vector<int> stages(static_cast<std::size_t>(pp), (layers + 2) / pp);
+  --stages.front();
+  --stages.back();
+  return stages;
+}
+
+Result<ClusterTopology> RunMapper::cluster(const MeasuredRun& row, std::int64_t gpus,
+                                           Notes& inferred) {
+  const std::string key = cluster_key(row, gpus);
+  auto known = clusters_.find(key);
+  if (known == clusters_.end()) {
+    Notes notes;
+    Result<ClusterTopology> built = cluster_of(row, gpus, notes);
+    if (!built) return built;
+    known = clusters_.emplace(key, KnownCluster{*std::move(built), std::move(notes)}).first;
+  }
+  inferred.insert(inferred.end(), known->second.inferred.begin(), known->second.inferred.end());
+  return known->second.cluster;
+}
+
+std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
+  if (!row.malformed.empty()) return SkippedRun{row.malformed};
+  if (Skip skip = not_priced(row)) return SkippedRun{*std::move(skip)};
+  if (Skip skip = nothing_measured(row)) return SkippedRun{*std::move(skip)};
+  const Software software = software_of(row);
+  const FrameworkDefaults& defaults = *software.defaults;
+  Framework stack = *software.framework;  // with the features the run evidently used
+
+  Notes inferred;
+  std::string substitute;
+  if (!defaults.same_code) {
+    substitute =
+        fmt::format("{} stands for '{}' ({})", stack.name, row.stack.substr(0, 40), defaults.why);
+    inferred.push_back("stack " + substitute);
+  }
+  const Result<ModelSpec> model = models_.model_of(row, software, inferred);
+  if (!model) return SkippedRun{model.error().found};
+  const ModelSpec& shapes = *model;
+
+  ParallelPlan plan;
+  TrainingJob job;
+  job.sequence = whole(row.seq, 0);
+  if (Skip skip = degrees_of(row, plan, job.global_batch, inferred)) {
+    return SkippedRun{*std::move(skip)};
+  }
+  if (Skip skip = pipeline_of(row, defaults, shapes, plan, inferred))
+    return SkippedRun{*std::move(skip)};
+  if (Skip skip = recompute_of(row, defaults, plan, inferred)) return SkippedRun{*std::move(skip)};
+  set_sharding(row, defaults, stack, plan, inferred);
+
+  const Result<PrecisionRecipe> recipe = recipe_of(row, software);
+  if (!recipe) return SkippedRun{recipe.error().found + " is not priced"};
+  job.precision = *recipe;
+  job.flash_attention = row.flash_attention.value_or(defaults.flash_attention);
+  if (!row.flash_attention) {
+    inferred.push_back(job.flash_attention ? "flash attention" : "no flash attention");
+  }
+  if (row.precision.empty()) inferred.push_back(fmt::format("precision {}", recipe->name));
+  if (row.precision == "mxfp8") inferred.push_back("mxfp8 priced as fp8");
+
+  const Result<ClusterTopology> machine = cluster(row, plan.gpus(), inferred);
+  if (!machine) return SkippedRun{"the machine: " + machine.error().found};
+  if (machine->gpu().peak(job.precision.compute) <= FlopsPerSecond{}) {
+    return SkippedRun{fmt::format("{} has no {} units", row.gpu, name_of(job.precision.compute))};
+  }
+  // A run is proof that its software gives a stage no layer when it holds the embedding or the
+  // head.
+  const auto rejected = check_plan(shapes, job, *machine, stack, plan);
+  if (rejected && rejected->reason != RejectionReason::too_few_layers) {
+    return SkippedRun{"not a plan we price: " + rejected->detail};
+  }
+  return MappedRun{shapes, job, *machine, stack, plan, inferred, substitute};
+}
+
+}  // namespace echelon

@@ -1,0 +1,262 @@
+#include "evaluation/validate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "core/base/expects.hpp"
+#include "costmodel/cost_model.hpp"
+#include "costmodel/time/stage_model.hpp"
+#include "evaluation/cv_folds.hpp"
+#include "evaluation/memory_metric.hpp"
+#include "evaluation/row_filter.hpp"
+#include "evaluation/run_cluster.hpp"
+#include "evaluation/run_mapping.hpp"
+
+namespace echelon {
+
+namespace {
+
+constexpr std::size_t kLeastGroup = 3;  ///< rows a ranking needs to say anything
+/// What a software or GPU without a calibration of its own adds to the band: models of the kind err
+/// by 12-20 % on a stack left out of the fit, 15-40 % on a GPU left out.
+constexpr double kUnseen = 0.2;
+
+/// Why `used` is only the nearest for this run, and a wider band in it; "" when it was made for the
+/// run's GPU and stack, or given by the user.
+std::string nearest_for(const MappedRun& run, Calibration& used) {
+  const bool any_gpu = used.gpu_family == "any";
+  if (!run.substitute.empty() || any_gpu) used.time_band = std::hypot(used.time_band, kUnseen);
+  if (any_gpu || used.stack == "any") {
+    return fmt::format("no calibration for {} on {}: {} is the nearest{}", run.stack.name,
+                       run.cluster.gpu().name, used.name,
+                       run.substitute.empty() ? "" : ", and " + run.substitute);
+  }
+  if (run.substitute.empty()) return {};
+  return fmt::format("{} is the nearest calibration: {}", used.name, run.substitute);
+}
+
+void add_memory(const MeasuredRun& row, const StageModel& model, const MemoryPrediction& memory,
+                Bytes margin, ValidatedRow& out, std::vector<std::string>& inferred) {
+  out.predicted_need = memory.peak_reserved;
+  out.predicted_fits = memory.peak_reserved <= memory.capacity - margin;
+  if (row.out_of_memory() || !row.peak_memory_bytes) return;
+  out.measured_peak = *row.peak_memory_bytes * kByte;
+  out.predicted_peak = memory_metric(row, model, memory, margin);
+  if (!is_of_one_gpu(*out.measured_peak, memory.capacity)) {
+    inferred.push_back("the memory figure is more than one GPU has, so it is not compared");
+    return;
+  }
+  out.memory_error = *out.predicted_peak / *out.measured_peak - 1;
+  if (row.memory_kind.empty() || row.memory_kind == "unknown") {
+    inferred.push_back("the memory figure taken for reserved memory");
+  }
+}
+
+void add_static(const MeasuredRun& row, const StageModel& model, const MemoryPrediction& memory,
+                ValidatedRow& out) {
+  if (row.out_of_memory() || !row.static_memory_bytes) return;
+  out.measured_static = *row.static_memory_bytes * kByte;
+  out.predicted_static = model.standing(memory.contents.front());
+  out.static_error = *out.predicted_static / *out.measured_static - 1;
+}
+
+ValidatedRow predict_row(const MeasuredRun& row, const CalibrationSet& set, RunMapper& mapper,
+                         const ValidationOptions& options) {
+  ValidatedRow out;
+  out.row_id = row.row_id.empty() ? fmt::format("row {}", row.row_number) : row.row_id;
+  out.source = row.source;
+  out.group = row.group;
+  out.measured_fits = !row.out_of_memory();
+  if (row.step_seconds && !row.out_of_memory()) out.measured_step = *row.step_seconds * kSecond;
+
+  auto mapped = mapper.map(row);
+  if (auto* skipped = std::get_if<SkippedRun>(&mapped)) {
+    out.skipped = std::move(skipped->reason);
+    return out;
+  }
+  MappedRun& run = std::get<MappedRun>(mapped);
+  const GpuSpec& gpu = run.cluster.gpu();
+  const Result<Calibration> calibration =
+      options.calibration ? *options.calibration : set.pick(gpu, run.stack, row);
+  if (!calibration) {
+    out.skipped = "no calibration: " + calibration.error().found;
+    return out;
+  }
+  Calibration used = *calibration;
+  if (!options.calibration) out.nearest = nearest_for(run, used);
+  CostModel cost_model(run.model, run.job, run.cluster, run.stack, used);
+  if (const auto network = measured_network(row, run.cluster)) cost_model.set_network(*network);
+  cost_model.ablate(options.ablated);
+  const PlanCosts prediction = cost_model.price(run.plan);
+  if (!prediction.time.step.is_finite()) {
+    out.skipped = "the predicted time is not finite";
+    return out;
+  }
+  out.predicted_step = prediction.time.step;
+  out.low = prediction.time.low;
+  out.high = prediction.time.high;
+  out.parts = prediction.time.parts;
+  out.calibration = calibration->name;
+  out.evidence = calibration->evidence;
+  if (out.measured_step) out.time_error = *out.predicted_step / *out.measured_step - 1;
+  const ShardingCosts costs = cost_model.sharding_costs(run.plan);
+  const StageModel model(cost_model, run.plan, costs);
+  add_memory(row, model, prediction.memory, used.fits_margin, out, run.inferred);
+  add_static(row, model, prediction.memory, out);
+  out.inferred = !run.inferred.empty();
+  out.inferred_what = fmt::format("{}", fmt::join(run.inferred, "; "));
+  return out;
+}
+
+/// Which rows a tally takes.
+enum class Take { all, unflagged };
+
+/// Collects what a summary is made of, row by row.
+class Tally {
+ public:
+  explicit Tally(Take take) : take_(take) {}
+
+  void add(const ValidatedRow& row) {
+    const bool all = take_ == Take::all;
+    if (row.memory_error && (all || !row.flagged_for_memory())) {
+      memory_.push_back(*row.memory_error);
+      memory_folds_.push_back(row.fold);
+    }
+    if (row.static_error && (all || !row.flagged_for_memory())) {
+      static_.push_back(*row.static_error);
+      static_folds_.push_back(row.fold);
+    }
+    if (row.predicted_fits && row.measured_fits && (all || !row.flagged_for_fits())) {
+      ++fits_.rows;
+      fits_.ran += *row.measured_fits;
+      fits_.false_fits += *row.predicted_fits && !*row.measured_fits;
+      fits_.false_ooms += !*row.predicted_fits && *row.measured_fits;
+    }
+    if (!row.time_error || (!all && row.flagged_for_time())) return;
+    time_.push_back(*row.time_error);
+    time_folds_.push_back(row.fold);
+    in_band_ += *row.measured_step >= row.low && *row.measured_step <= row.high;
+    if (row.group.empty()) return;
+    auto& [predicted, measured] = groups_[row.group];
+    predicted.push_back(row.predicted_step->in(kSecond));
+    measured.push_back(row.measured_step->in(kSecond));
+  }
+
+  [[nodiscard]] ValidationSummary summary() const {
+    ValidationSummary out{with_intervals(time_, time_folds_),
+                          with_intervals(memory_, memory_folds_),
+                          with_intervals(static_, static_folds_),
+                          fits_,
+                          {}};
+    if (!time_.empty()) out.time.in_band = in_band_ / static_cast<double>(time_.size());
+    for (const auto& [group, times] : groups_) {
+      if (times.first.size() < kLeastGroup) continue;
+      out.ranking.push_back(rank_group(group, times.first, times.second));
+    }
+    return out;
+  }
+
+ private:
+  static ErrorSummary with_intervals(const std::vector<double>& errors,
+                                     const std::vector<std::string>& folds) {
+    ErrorSummary out = summarize(errors);
+    std::vector<double> sizes;
+    for (const double error : errors) sizes.push_back(std::abs(error));
+    const MeanIntervals intervals = bootstrap_mean(sizes, folds);
+    out.mean_80 = intervals.at_80;
+    out.mean_95 = intervals.at_95;
+    return out;
+  }
+
+  using Times = std::pair<std::vector<double>, std::vector<double>>;
+  Take take_;
+  std::vector<double> time_, memory_, static_;
+  std::vector<std::string> time_folds_, memory_folds_, static_folds_;
+  double in_band_ = 0;
+  FitsSummary fits_;
+  std::map<std::string, Times> groups_;
+};
+
+struct TallyPair {
+  Tally all{Take::all};
+  Tally unflagged{Take::unflagged};
+
+  void add(const ValidatedRow& row) {
+    all.add(row);
+    unflagged.add(row);
+  }
+  [[nodiscard]] ValidationPair summary() const { return {all.summary(), unflagged.summary()}; }
+};
+
+std::map<std::string, ValidationPair> summaries_of(
+    const std::map<std::string, TallyPair>& tallies) {
+  std::map<std::string, ValidationPair> out;
+  for (const auto& [name, tally] : tallies) out[name] = tally.summary();
+  return out;
+}
+
+/// Subsets of a source that are worth a line of their own: by grade where it has several, and by
+/// the network where the job measured it.
+std::vector<std::string> parts_of(const MeasuredRun& row, bool several_grades) {
+  std::vector<std::string> parts;
+  if (several_grades && !row.grade.empty()) {
+    parts.push_back(fmt::format("{}, grade {}", row.source, row.grade));
+  }
+  if (measured_ring_step(row) && row.grade != "C") {
+    parts.push_back(
+        fmt::format("{}, {} network", row.source, has_slow_network(row) ? "slow" : "healthy"));
+  }
+  return parts;
+}
+
+}  // namespace
+
+Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
+                                  const ValidationOptions& options) {
+  const Result<RowFilter> filter = RowFilter::parse(options.where, "--where");
+  if (!filter) return filter.error();
+  EXPECTS(options.sets.empty() || options.part.size() == rows.size(), "one set per row");
+  // Step 1: what the table shows about itself, before any filter: twins may be filtered away.
+  const std::vector<std::string> folds = folds_of(rows);
+  const std::vector<std::vector<RowQualityFlag>> flags = quality_flags_of(rows);
+  std::map<std::string, std::set<std::string>> grades;
+  for (const MeasuredRun& row : rows) grades[row.source].insert(row.grade);
+
+  // Step 2: predict, and sum up.
+  const CalibrationSet shipped = CalibrationSet::with_releases(options.releases);
+  RunMapper mapper;
+  ValidationReport report;
+  TallyPair all;
+  std::map<std::string, TallyPair> by_source;
+  std::map<std::string, TallyPair> by_part;
+  std::vector<MeasuredRun> kept;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const MeasuredRun& row = rows[i];
+    if (!filter->keeps(row)) continue;
+    const CalibrationSet& set = options.sets.empty() ? shipped : options.sets[options.part[i]];
+    ValidatedRow out = predict_row(row, set, mapper, options);
+    out.fold = folds[i];
+    out.flags = flags[i];
+    out.parts_of_source = parts_of(row, grades[row.source].size() > 1);
+    const bool seen = options.sets.empty() && out.evidence != Evidence::extrapolated;
+    report.out_of_fold = report.out_of_fold && !seen;
+    all.add(out);
+    by_source[row.source].add(out);
+    for (const std::string& part : out.parts_of_source) by_part[part].add(out);
+    report.rows.push_back(std::move(out));
+    kept.push_back(row);
+  }
+  static_cast<ValidationPair&>(report) = all.summary();
+  report.by_source = summaries_of(by_source);
+  report.by_part = summaries_of(by_part);
+  report.noise = noise_of(kept);
+  return report;
+}
+
+}  // namespace echelon

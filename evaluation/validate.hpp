@@ -1,0 +1,108 @@
+// Validation: every row of a table of measured runs predicted, and the errors summed up.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.hpp"
+#include "core/base/units.hpp"
+#include "core/plan/cost.hpp"
+#include "costmodel/calibration/calibration.hpp"
+#include "costmodel/cost_model.hpp"
+#include "evaluation/calibration_set.hpp"
+#include "evaluation/error_summary.hpp"
+#include "evaluation/measured_runs_csv_io.hpp"
+#include "evaluation/repeatability.hpp"
+#include "evaluation/row_quality.hpp"
+
+namespace echelon {
+
+/// One row and its prediction. Errors are predicted / measured − 1.
+struct ValidatedRow {
+  std::string row_id, source, group;
+  std::optional<Seconds> predicted_step, measured_step;
+  Seconds low, high;        ///< 80 % band of predicted_step
+  CostBreakdown parts;      ///< of predicted_step
+  std::string calibration;  ///< name of the one used; "" without a prediction
+  std::string nearest;      ///< why it is only the nearest one; "" when made for this GPU and stack
+  std::optional<double> time_error;
+  std::optional<Bytes> predicted_peak, measured_peak;  ///< both as the row's memory_kind counts
+  std::optional<double> memory_error;
+  std::optional<Bytes> predicted_static, measured_static;  ///< weights, gradients, optimizer states
+  std::optional<double> static_error;
+  std::optional<Bytes> predicted_need;  ///< reserved, context and NCCL, on the fullest rank
+  std::optional<bool> predicted_fits, measured_fits;
+  std::string skipped;        ///< why there is no prediction; "" when there is one
+  bool inferred = false;      ///< a blank that mattered was filled by a default of the software
+  std::string inferred_what;  ///< … which, "; " between them
+  Evidence evidence = Evidence::extrapolated;  ///< of `calibration`
+  std::string fold;                            ///< evaluation/cv_folds.hpp
+  std::vector<RowQualityFlag> flags;
+  std::vector<std::string> parts_of_source;  ///< subsets it belongs to: "nanotron, slow network"
+
+  [[nodiscard]] bool flagged_for_time() const {
+    return std::ranges::any_of(flags, &RowQualityFlag::time);
+  }
+  [[nodiscard]] bool flagged_for_memory() const {
+    return std::ranges::any_of(flags, &RowQualityFlag::memory);
+  }
+  [[nodiscard]] bool flagged_for_fits() const {
+    return std::ranges::any_of(flags, &RowQualityFlag::fits);
+  }
+};
+
+struct FitsSummary {
+  int rows = 0;        ///< predicted rows known to have run or to have ended out of memory
+  int ran = 0;         ///< … of these, that ran
+  int false_fits = 0;  ///< predicted to fit, ended out of memory
+  int false_ooms = 0;  ///< predicted not to fit, ran
+};
+
+struct ValidationSummary {
+  ErrorSummary time;
+  ErrorSummary memory;
+  ErrorSummary static_memory;  ///< of the rows that report it separately
+  FitsSummary fits;
+  std::vector<Ranking> ranking;  ///< groups of three or more predicted rows that ran, by name
+};
+
+/// One summary over all rows and one without the flagged ones (evaluation/row_quality.hpp).
+struct ValidationPair : ValidationSummary {
+  ValidationSummary unflagged;
+};
+
+/// The summary itself is over all rows.
+struct ValidationReport : ValidationPair {
+  /// No calibration behind these figures was fitted to runs, so every row is judged out of fold.
+  /// False otherwise: a fitted calibration may have seen the rows. Who predicts each fold with
+  /// parameters that have not seen it sets it himself.
+  bool out_of_fold = true;
+  std::vector<ValidatedRow> rows;  ///< all rows the filter kept, in the table's order
+  std::map<std::string, ValidationPair> by_source;
+  std::map<std::string, ValidationPair> by_part;  ///< sources of several grades or networks
+  std::map<std::string, NoiseFloor> noise;        ///< by source; only where something was repeated
+};
+
+struct ValidationOptions {
+  std::optional<Calibration> calibration;  ///< for all rows; else the best one of a set
+  /// Of single software releases, preferred to the shipped ones
+  /// (evaluation/release_calibrations.hpp).
+  std::vector<Calibration> releases{};
+  /// Sets to look in instead of the shipped calibrations, and which of them for each row of the
+  /// table: with a set that has not seen the row's fold it is judged out of fold.
+  std::vector<CalibrationSet> sets{};
+  std::vector<std::size_t> part{};
+  AblatedFeature ablated = AblatedFeature::nothing;  ///< the model that predicts; for ablations
+  std::string where;                                 ///< evaluation/row_filter.hpp
+};
+
+/// Predicts every row. Error: a filter that cannot be read (reported at "--where"). A row that
+/// cannot be predicted is skipped with its reason; it is never left out.
+[[nodiscard]] Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
+                                                const ValidationOptions& options = {});
+
+}  // namespace echelon

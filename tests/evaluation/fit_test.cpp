@@ -1,0 +1,155 @@
+// Fitting to tables of runs, on the published rows with times of our own planting.
+#include <cmath>
+#include <set>
+#include <variant>
+
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/cost_model.hpp"
+#include "evaluation/cv_folds.hpp"
+#include "evaluation/fit.hpp"
+#include "evaluation/run_mapping.hpp"
+#include "tests/evaluation/releases.hpp"
+#include "tests/places.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+/// The published rows of LLM Foundry on A100, which have no network of their own.
+const std::vector<MeasuredRun>& foundry_rows() {
+  static const std::vector<MeasuredRun> kRows = [] {
+    std::vector<MeasuredRun> kept;
+    const auto all = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
+    for (const MeasuredRun& row : *all) {
+      if (row.source == "mosaic" && row.gpu.starts_with("A100")) kept.push_back(row);
+    }
+    return kept;
+  }();
+  return kRows;
+}
+
+/// Their steps as a machine with these rates would have taken them.
+std::vector<MeasuredRun> planted(const std::function<void(Calibration&)>& change) {
+  std::vector<MeasuredRun> rows = foundry_rows();
+  RunMapper mapper;
+  for (MeasuredRun& row : rows) {
+    auto mapped = mapper.map(row);
+    auto& run = std::get<MappedRun>(mapped);
+    Calibration truth = prior_calibration(run.cluster.gpu(), run.stack).value();
+    change(truth);
+    const CostModel cost_model(run.model, run.job, run.cluster, run.stack, truth);
+    row.step_seconds = cost_model.price(run.plan).time.step.in(kSecond);
+  }
+  return rows;
+}
+
+const FittedCalibration* named(const FitTable& table, const std::string& name) {
+  for (const FittedCalibration& one : table.calibrations) {
+    if (one.calibration.name == name) return &one;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("rates planted in a table of runs are found again") {
+  const auto rows = planted([](Calibration& c) {
+    c.gemm_efficiency = 0.7;
+    c.attention_forward *= 0.8;
+    c.attention_backward *= 0.8;
+  });
+  const FitTable table = fit_with_bands(rows, 2);
+  const FittedCalibration* fitted = named(table, "ampere-llm-foundry");
+  REQUIRE(fitted != nullptr);
+  CHECK(fitted->base == "ampere");
+  CHECK(fitted->runs == static_cast<int>(rows.size()));
+  CHECK(fitted->median < 0.005);
+  CHECK(fitted->calibration.gemm_efficiency == Approx(0.7).epsilon(0.03));
+  CHECK(fitted->calibration.evidence == Evidence::calibrated);
+  for (const FittedRate& rate : fitted->rates) {
+    INFO(rate.key);
+    CHECK(rate.low <= rate.value);
+    CHECK(rate.value <= rate.high);
+    if (rate.key == "gemm_efficiency") CHECK(rate.learned > 0.9);
+    // No run of the table has experts or a network of its own to learn from.
+    if (rate.key == "host_experts" || rate.key == "layer_latency_factor")
+      CHECK(rate.learned < 0.01);
+  }
+  // What was written can be read back, with where each rate comes from.
+  const auto read = parse_calibration(calibration_to_json(fitted->calibration), "written");
+  REQUIRE(read.ok());
+  CHECK(read->gemm_efficiency == Approx(fitted->calibration.gemm_efficiency));
+  CHECK(read->fitted_to.find("published runs") != std::string::npos);
+}
+
+TEST_CASE("out of fold a row's own time does not bend its prediction") {
+  auto rows = planted([](Calibration& c) { c.gemm_efficiency = 0.7; });
+  const auto before = validate_folds(rows, fit_folds(rows, 4));
+  REQUIRE(before.ok());
+  CHECK(before->out_of_fold);
+  CHECK(before->time.mean_abs < 0.02);
+
+  const std::vector<std::string> folds = folds_of(rows);
+  std::vector<double> expected;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    expected.push_back(before->rows[i].predicted_step->in(kSecond));
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (folds[i] == folds[0]) *rows[i].step_seconds *= 3;
+  }
+  const auto after = validate_folds(rows, fit_folds(rows, 4));
+  REQUIRE(after.ok());
+  int others_moved = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const double now = after->rows[i].predicted_step->in(kSecond);
+    if (folds[i] == folds[0]) {
+      CHECK(now == Approx(expected[i]).epsilon(1e-12));
+    } else {
+      others_moved += std::abs(now / expected[i] - 1) > 1e-9;
+    }
+  }
+  CHECK(others_moved > 0);  // they did see the tripled runs
+}
+
+TEST_CASE("the band holds four fifths of the rows left out, and few rows keep the prior's") {
+  auto rows = planted([](Calibration&) {});
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    *rows[i].step_seconds *= i % 10 < 8 ? 1.0 + 0.01 * static_cast<double>(i % 3) : 1.2;
+  }
+  const auto judged = validate_folds(rows, fit_folds(rows, 5));
+  REQUIRE(judged.ok());
+  CHECK(judged->time.in_band > 0.7);
+  CHECK(judged->time.in_band < 0.9);
+
+  const std::vector<MeasuredRun> few(rows.begin(), rows.begin() + 3);
+  CHECK(fit_with_bands(few, 2).calibrations.empty());
+  const auto priors = validate_folds(few, fit_folds(few, 2));
+  REQUIRE(priors.ok());
+  CHECK(priors->rows[0].calibration == "ampere");
+}
+
+TEST_CASE("every shipped fit is found for the runs it was fitted to, and readable") {
+  const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv").value();
+  ValidationOptions options;
+  options.releases = releases();
+  const auto report = validate(rows, options);
+  REQUIRE(report.ok());
+  CHECK_FALSE(report->out_of_fold);
+  std::set<std::string> used;
+  int calibrated = 0;
+  for (const ValidatedRow& row : report->rows) {
+    if (row.calibration.empty()) continue;
+    used.insert(row.calibration);
+    calibrated += row.evidence == Evidence::calibrated;
+  }
+  CHECK(used.contains("hopper-megatron-core-nemo-24.12"));
+  CHECK(used.contains("hopper-nanotron"));
+  CHECK(calibrated > 2'500);
+  const auto planning = pick_calibration(ClusterTopology::load("dgx-h100", 8)->gpu(),
+                                         find_framework("megatron-core").value());
+  REQUIRE(planning.ok());
+  CHECK(planning->name == "hopper-megatron-core");
+  CHECK(planning->evidence == Evidence::calibrated);
+}
+
+}  // namespace echelon

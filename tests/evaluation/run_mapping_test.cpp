@@ -1,0 +1,329 @@
+#include "evaluation/run_mapping.hpp"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "costmodel/calibration/calibration_io.hpp"
+#include "evaluation/framework_defaults.hpp"
+#include "evaluation/run_cluster.hpp"
+#include "tests/places.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+const std::vector<MeasuredRun>& published() {
+  static const std::vector<MeasuredRun> rows =
+      *read_runs(ECHELON_SOURCE_DIR "/tests/evaluation/runs/published.csv");
+  return rows;
+}
+
+MeasuredRun row(std::string_view id) {
+  const auto found = std::ranges::find(published(), id, &MeasuredRun::row_id);
+  REQUIRE(found != published().end());
+  return *found;
+}
+
+MappedRun mapped(const MeasuredRun& row) {
+  auto result = RunMapper().map(row);
+  if (const auto* skipped = std::get_if<SkippedRun>(&result)) FAIL(skipped->reason);
+  return std::get<MappedRun>(result);
+}
+
+std::string skip_reason(const MeasuredRun& row) {
+  const auto result = RunMapper().map(row);
+  const auto* skipped = std::get_if<SkippedRun>(&result);
+  return skipped == nullptr ? "" : skipped->reason;
+}
+
+bool mentions(const std::vector<std::string>& notes, std::string_view words) {
+  return std::ranges::any_of(
+      notes, [&](const std::string& note) { return note.find(words) != std::string::npos; });
+}
+
+ModelSpec shapes(int layers, int hidden, int ffn, int vocab) {
+  ModelSpec model;
+  model.layers = layers;
+  model.hidden = hidden;
+  model.ffn_hidden = ffn;
+  model.vocab = vocab;
+  return model;
+}
+
+// Parameters on rank 0 as nanotron printed them ("local params" in the notes of the published
+// table): 8B at pp 2, 4; 1B at pp 2, 4 after and before the change at exact ties.
+TEST_CASE("nanotron's stages balance the cost of the output head against layers") {
+  const ModelSpec large = shapes(32, 4096, 14336, 131072);
+  CHECK(layers_by_cost(large, 1, false) == std::vector<int>{32});
+  CHECK(layers_by_cost(large, 2, false) == std::vector<int>{18, 14});
+  const ModelSpec small = shapes(16, 2048, 8192, 131072);  // the head costs four layers: ties
+  CHECK(layers_by_cost(small, 2, false) == std::vector<int>{10, 6});
+  CHECK(layers_by_cost(small, 4, false) == std::vector<int>{5, 5, 5, 1});
+  CHECK(layers_by_cost(small, 4, true) == std::vector<int>{6, 5, 5, 0});
+}
+
+TEST_CASE("first and last stage hold one layer fewer only when that makes the others equal") {
+  CHECK(ends_hold_fewer_layers(22, 8, 1) == std::vector<int>{2, 3, 3, 3, 3, 3, 3, 2});
+  CHECK(ends_hold_fewer_layers(24, 8, 1) == std::vector<int>(8, 3));
+  CHECK(ends_hold_fewer_layers(32, 1, 1) == std::vector<int>{32});
+  CHECK(ends_hold_fewer_layers(126, 16, 8).front() == 7);
+}
+
+TEST_CASE("a full row maps without a guess") {
+  const MappedRun run = mapped(row("nanotron-0469"));
+  CHECK(run.inferred.empty());
+  CHECK(run.model.kv_heads == 32);
+  CHECK(run.model.head_dim == 128);
+  CHECK(run.job.global_batch == 256);
+  CHECK(run.job.precision.name == "bf16:nanotron");
+  CHECK(run.stack.name == "nanotron");
+  CHECK(run.plan.tp == 2);
+  CHECK(run.plan.pp == 2);
+  CHECK(run.plan.sequence_parallel);
+  CHECK(run.plan.layers_per_stage == std::vector<int>{18, 14});
+  CHECK(run.cluster.gpus() == 8);
+}
+
+TEST_CASE("runs this version does not price are skipped with the feature named") {
+  MeasuredRun bubble = row("zero-bubble-0004");
+  bubble.schedule = "zb-2p";
+  CHECK(skip_reason(bubble) == "schedule zb-2p is not priced");
+  CHECK(skip_reason(row("llmq-0037")) == "offloading is not priced");
+  CHECK(skip_reason(row("N0165")) == "training of adapters (lora) is not priced");
+  CHECK(skip_reason(row("torchtitan-quant-0007")) == "precision nvfp4 is not priced");
+  MeasuredRun latent = row("nanotron-0469");
+  latent.attention = "mla";
+  CHECK(skip_reason(latent) == "the table does not give the widths of latent attention");
+  latent.attention = "other";
+  latent.attention_detail = "sliding window";
+  CHECK(skip_reason(latent) == "attention 'sliding window' is not priced");
+}
+
+TEST_CASE("rows that say too little are skipped with what is missing") {
+  CHECK(skip_reason(row("bigscience-0003")).find("heads") != std::string::npos);
+  CHECK(skip_reason(row("olmo-core-0001")).starts_with("nothing to compare with"));
+  CHECK(skip_reason(row("N0083")) == "the source does not say the microbatch");
+  MeasuredRun blank = row("nanotron-0469");
+  blank.tp.reset();
+  CHECK(skip_reason(blank) == "the source does not say tp or pp");
+}
+
+TEST_CASE("rows that contradict themselves are skipped") {
+  MeasuredRun odd = row("nanotron-0469");
+  odd.dp = 3;
+  CHECK(skip_reason(odd) == "tp 2 x cp 1 x pp 2 x dp 3 is not 8 GPUs");
+  odd = row("nanotron-0469");
+  odd.gpu = "H-1000";
+  CHECK(skip_reason(odd).find("unknown GPU 'H-1000'") != std::string::npos);
+  odd = row("nanotron-0469");
+  odd.tp = odd.gpus = 2'000'000'000;
+  odd.pp = 1;
+  CHECK_FALSE(skip_reason(odd).empty());
+}
+
+TEST_CASE("a GPU without units of the job's format is a reason to skip, not to crash") {
+  MeasuredRun run = row("N0190");  // V100
+  run.precision = "bf16";
+  CHECK(skip_reason(run) == "V100-SXM2-32GB has no bf16 units");
+}
+
+TEST_CASE("blanks that mattered are told") {
+  CHECK(mentions(mapped(row("nanotron-oom-0009")).inferred, "kv_heads = heads"));
+  const MappedRun maxtext = mapped(row("N0487"));
+  CHECK(mentions(maxtext.inferred, "recompute full"));
+  CHECK(mentions(maxtext.inferred, "stack megatron-core"));
+  CHECK(mentions(mapped(row("zero-bubble-0008")).inferred, "a vocabulary of 50257"));
+}
+
+TEST_CASE("a global batch that does not divide is rounded up to whole microbatches") {
+  MeasuredRun run = row("mosaic-0081");
+  run.global_batch = 17 * *run.dp * *run.microbatch - 1;
+  const MappedRun rounded = mapped(run);
+  CHECK(rounded.plan.microbatches_rounded_up(rounded.job.global_batch) == 17);
+  CHECK(mentions(rounded.inferred, "rounded up"));
+}
+
+TEST_CASE("degrees that follow from the others are computed, not guessed") {
+  MeasuredRun run = row("nanotron-0469");
+  const std::int64_t microbatch = *run.microbatch;
+  run.dp.reset();
+  run.microbatch.reset();
+  CHECK(mapped(run).plan.dp == 2);
+  CHECK(mapped(run).plan.microbatch == microbatch);
+  CHECK(mapped(run).inferred.empty());
+}
+
+TEST_CASE("block recomputation counts layers of each chunk") {
+  MeasuredRun run = row("nanotron-0469");
+  run.recompute = "full";
+  run.recompute_detail = "full-block 4 layers";
+  CHECK(mapped(run).plan.recompute_layers == std::vector<int>{4, 4});
+  run.recompute_detail = "full";
+  CHECK(mapped(run).plan.recompute_layers == std::vector<int>{18, 14});
+}
+
+TEST_CASE("a stack is granted the features its run used") {
+  MeasuredRun run = row("flagperf-paddle-0001");
+  run.zero = 2;
+  CHECK(mapped(run).plan.zero == 2);
+  CHECK(mapped(run).stack.zero_allowed[2]);
+}
+
+TEST_CASE("an A100 of 40 GB is taken for what its memory says") {
+  const MappedRun run = mapped(row("mosaic-0141"));
+  CHECK(run.cluster.gpu().name == "A100-SXM4-40GB");
+  CHECK(mentions(run.inferred, "A100-SXM4-40GB"));
+}
+
+TEST_CASE("gradients reduced in 16 bits are 2 bytes on the wire") {
+  const MeasuredRun nemo = row("N0731");
+  REQUIRE(nemo.stack_detail.find("grad reduce bf16") != std::string::npos);
+  CHECK(mapped(nemo).job.precision.reduced_gradient == 2);
+  CHECK(mapped(nemo).job.precision.compute == Dtype::fp8);
+  MeasuredRun fp32 = nemo;
+  fp32.stack_detail.clear();
+  CHECK(mapped(fp32).job.precision.reduced_gradient == 4);
+}
+
+TEST_CASE("16-bit reduction is read as the sources write it, fp32 reduction as well") {
+  MeasuredRun fsdp = row("N0731");
+  fsdp.stack_detail.clear();
+  const auto reduced = [&](const char* detail) {
+    MeasuredRun run = fsdp;
+    run.precision_detail = detail;
+    return mapped(run).job.precision.reduced_gradient;
+  };
+  CHECK(reduced("bf16 params/compute bf16 reduce") == 2);
+  CHECK(reduced("bf16; reduce in BF16") == 2);
+  CHECK(reduced("MixedPrecision(reduce_dtype=bfloat16)") == 2);
+  CHECK(reduced("bf16 params/compute fp32 reduce") == 4);
+  CHECK(reduced("bf16, fp32 grad accumulation/reduce, distributed optimizer") == 4);
+}
+
+TEST_CASE("GPUs of the catalog are found however their names are written") {
+  MeasuredRun run = row("nanotron-0469");
+  for (const char* name : {"RTX 4090", "RTX-4090", "rtx4090", "NVIDIA GeForce RTX 4090"}) {
+    CAPTURE(name);
+    run.gpu = name;
+    CHECK(mapped(run).cluster.gpu().name == "RTX 4090");
+  }
+  run.gpu = "RTX 3090";
+  CHECK(mapped(run).cluster.gpu().name == "RTX 3090");
+  run.gpu = "h100-sxm5-80gb";
+  CHECK(mapped(run).cluster.gpu().name == "H100-SXM5-80GB");
+}
+
+TEST_CASE("Megatron-LM of 2022 is the one before Megatron Core") {
+  MeasuredRun run = row("nanotron-0469");
+  run.stack = "megatron-2022";
+  run.flash_attention.reset();
+  run.zero = 1;
+  const MappedRun old = mapped(run);
+  CHECK(old.stack.name == "megatron-2021");
+  CHECK_FALSE(old.job.flash_attention);
+  CHECK(old.substitute == "");
+  run.stack = "megatron-core";
+  CHECK(mapped(run).stack.name == "megatron-core");
+}
+
+TEST_CASE("a network the job measured bounds the described one for data-parallel groups") {
+  MeasuredRun run = row("nanotron-0135");  // 16 nodes on a slow day
+  run.net_allgather_busbw_GBps = 26;
+  run.net_reducescatter_busbw_GBps = 25;
+  const MappedRun map = mapped(run);
+  const auto network = measured_network(run, map.cluster);
+  REQUIRE(network);
+  CHECK(network->bus.in(1_GBps) == Approx(*run.net_allreduce_busbw_GBps));
+  // 128 GPUs pass a ring with 15 steps between nodes; the whole trip takes the measured time.
+  CHECK(network->hop.in(1_us) == Approx(measured_ring_step(run)->in(1_us) * 128 / 15));
+  CHECK(network->stalls());
+
+  const auto calibration = pick_calibration(map.cluster.gpu(), map.stack);
+  REQUIRE(calibration.ok());
+  CostModel cost_model(map.model, map.job, map.cluster, map.stack, *calibration);
+  const GroupLinks described = cost_model.links({128, 1});
+  cost_model.set_network(*network);
+  const GroupLinks data = cost_model.data_links({128, 1});
+  // The bus bandwidth is low for the same waits.
+  CHECK(data.inter == MeasuredNetwork::kUnhindered);
+  cost_model.set_network({network->bus, 200_us});
+  CHECK(cost_model.data_links({128, 1}).inter.in(1_GBps) ==
+        Approx(*run.net_allreduce_busbw_GBps).epsilon(0.01));
+  CHECK(cost_model.links({128, 1}).inter == described.inter);
+  CHECK(data.inter_hop == calibration->bulk_latency_factor * network->hop);
+  CHECK(cost_model.links({8, 1}).intra_hop ==
+        apply(map.cluster.group(8, 1), *calibration).intra_hop);
+
+  MeasuredRun silent = run;
+  silent.net_allreduce_busbw_GBps.reset();
+  CHECK_FALSE(measured_network(silent, map.cluster));
+}
+
+TEST_CASE("a framework stands for every software of the published runs") {
+  for (const MeasuredRun& run : published()) {
+    CHECK(software_of(run).defaults->evident == Evident::nothing);
+  }
+}
+
+TEST_CASE("an unknown software gets the defaults of the one it resembles") {
+  MeasuredRun run = row("nanotron-0469");
+  run.stack = "a software of next year";
+  CHECK(software_of(run).framework->name == "megatron-core");  // tp 2, pp 2
+  run.tp = run.pp = 1;
+  run.zero = 3;
+  CHECK(software_of(run).framework->name == "torchtitan");
+  run.zero = 2;
+  CHECK(software_of(run).framework->name == "deepspeed");
+  CHECK_FALSE(software_of(run).defaults->same_code);
+}
+
+TEST_CASE("zero bubble in the memory of 1F1B is priced as ZB-H1") {
+  const MappedRun run = mapped(row("zero-bubble-0004"));
+  CHECK(run.plan.schedule == ScheduleKind::zero_bubble_h1);
+  CHECK(mentions(run.inferred, "zb-1p priced as zb-h1"));
+}
+
+TEST_CASE("attention that no column describes comes from the catalog's model of the same shapes") {
+  MeasuredRun run = row("nanotron-0469");
+  run.attention = "mla";
+  run.layers = 61;
+  run.hidden = 7168;
+  run.heads = run.kv_heads = 128;
+  run.experts = 256;
+  run.experts_per_token = 8;
+  run.expert_ffn_hidden = 2048;
+  run.tp = run.pp = 1;
+  run.dp = 8;
+  run.zero = 1;
+  run.vocab = 129'280;
+  const MappedRun known = mapped(run);
+  CHECK(known.model.mla.kv_lora_rank == 512);
+  CHECK(mentions(known.inferred, "deepseek-v3"));
+  run.layers = 60;
+  CHECK(skip_reason(run) == "the table does not give the widths of latent attention");
+}
+
+TEST_CASE("a GPU is known by the names drivers and vendors give it") {
+  MeasuredRun run = row("nanotron-0469");
+  for (const auto& [name, gpu] :
+       {std::pair{"NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"}, std::pair{"h100", "H100-SXM5-80GB"},
+        std::pair{"NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"},
+        std::pair{"NVIDIA H100 PCIe", "H100-PCIe-80GB"}, std::pair{"L40S", "L40S"},
+        std::pair{"AMD Instinct MI325X", "MI325X"}}) {
+    run.gpu = name;
+    INFO(name);
+    CHECK(mapped(run).cluster.gpu().name == gpu);
+  }
+}
+
+TEST_CASE("NeMo containers of 2022 are Megatron-LM of 2021") {
+  CHECK(software_of(row("N1120")).framework->name == "megatron-2021");
+  CHECK(software_of(row("N0348")).framework->name == "megatron-core");
+}
+
+}  // namespace
+}  // namespace echelon
