@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "evaluation/run_machines.hpp"
-#include "topologies/description/describe.hpp"
+#include "topologies/describe.hpp"
 
 namespace echelon {
 

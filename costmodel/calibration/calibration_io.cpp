@@ -10,7 +10,7 @@
 #include "core/base/expects.hpp"
 #include "core/json/json_io.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
-#include "topologies/description/describe.hpp"
+#include "topologies/describe.hpp"
 #include "topologies/import/this_machine.hpp"
 
 namespace echelon {

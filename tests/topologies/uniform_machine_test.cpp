@@ -3,7 +3,7 @@
 
 #include "tests/support/catch.hpp"
 #include "topologies/description/catalog.hpp"
-#include "topologies/description/describe.hpp"
+#include "topologies/describe.hpp"
 
 namespace echelon {
 namespace {
