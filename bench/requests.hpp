@@ -5,7 +5,7 @@
 
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
-#include "planner/request.hpp"
+#include "planner/space/request.hpp"
 
 namespace echelon {
 

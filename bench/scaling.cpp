@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "bench/requests.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include <cstdint>
 
 #include "bench/requests.hpp"
-#include "planner/candidates.hpp"
-#include "planner/legality.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
+#include "planner/space/candidates.hpp"
+#include "planner/space/legality.hpp"
 
 namespace {
 
@@ -34,7 +34,7 @@ std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t most) {
   for (const int tp : degree_values({}, gpus)) {
     for (const int pp : degree_values({}, gpus)) {
       if (gpus % (tp * pp) != 0 || pp > r.model.layers) continue;
-      Tuple t;
+      SearchPoint t;
       t.sharding.tp = tp;
       t.sharding.sequence_parallel = tp > 1;
       t.pp = pp;

@@ -7,7 +7,7 @@
 
 #include "cli/request.hpp"
 #include "core/base/parse_quantity.hpp"
-#include "planner/pinning.hpp"
+#include "planner/space/constraints_of_plan.hpp"
 
 namespace echelon::cli {
 

@@ -3,7 +3,7 @@
 
 #include "cli/settings.hpp"
 #include "core/plan/plan_file.hpp"
-#include "planner/request.hpp"
+#include "planner/space/request.hpp"
 
 namespace echelon::cli {
 

@@ -10,7 +10,7 @@
 #include "cli/this_machine.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "planner/economics.hpp"
-#include "planner/objective.hpp"
+#include "planner/search/optimize.hpp"
 #include "report/format.hpp"
 
 namespace echelon::cli {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "cli/settings.hpp"
-#include "planner/request.hpp"
+#include "planner/space/request.hpp"
 
 namespace echelon::cli {
 

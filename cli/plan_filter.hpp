@@ -8,7 +8,7 @@
 
 #include "core/base/result.hpp"
 #include "planner/economics.hpp"
-#include "planner/space.hpp"
+#include "planner/search/ranked_plans.hpp"
 
 namespace echelon::cli {
 

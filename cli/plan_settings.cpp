@@ -11,8 +11,9 @@
 
 #include "cli/constraints.hpp"
 #include "core/base/saturated_product.hpp"
-#include "planner/candidates.hpp"
-#include "planner/pinning.hpp"
+#include "planner/space/candidates.hpp"
+#include "planner/space/constraints_of_plan.hpp"
+#include "planner/space/plan_from_constraints.hpp"
 #include "report/text/text.hpp"
 
 namespace echelon::cli {

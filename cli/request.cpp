@@ -18,7 +18,7 @@
 #include "core/plan/executable.hpp"
 #include "core/version.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
-#include "planner/pinning.hpp"
+#include "planner/space/constraints_of_plan.hpp"
 #include "report/format.hpp"
 #include "report/text/text.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "cli/settings.hpp"
 #include "core/plan/plan_file.hpp"
-#include "planner/request.hpp"
+#include "planner/space/request.hpp"
 #include "report/plan_files.hpp"
 
 namespace echelon::cli {

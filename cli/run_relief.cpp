@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/plan/plan_fields.hpp"
-#include "planner/pinning.hpp"
-#include "planner/why_not.hpp"
+#include "planner/explain/why_not.hpp"
+#include "planner/space/constraints_of_plan.hpp"
 #include "report/format.hpp"
 #include "report/text/text.hpp"
 

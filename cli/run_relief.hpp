@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "planner/request.hpp"
+#include "planner/space/request.hpp"
 
 namespace echelon::cli {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/settings.hpp"
-#include "planner/request.hpp"
+#include "planner/space/request.hpp"
 
 namespace echelon::cli {
 

@@ -166,7 +166,7 @@ enum class AblatedFeature {
 };
 
 /// Prices plans of one (model, job, cluster, stack, calibration). Pure: same arguments, same
-/// result. Plans must be legal (planner/legality.hpp); illegal ones are a programming error.
+/// result. Plans must be legal (planner/space/legality.hpp); illegal ones are a programming error.
 class CostModel {
  public:
   CostModel(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
@@ -192,7 +192,7 @@ class CostModel {
   /// Groups where the plan's rank order puts them.
   [[nodiscard]] ShardingCosts sharding_costs(const ParallelPlan& plan) const;
   /// The same of all legal plans with this sharding: none of its groups depends on their rank order
-  /// (check_rank_order in planner/legality.hpp).
+  /// (check_rank_order in planner/space/legality.hpp).
   [[nodiscard]] ShardingCosts sharding_costs(LayerSharding sharding) const;
   [[nodiscard]] PlanCosts price(const ParallelPlan& plan) const;
   /// The same into `out` (its vectors are reused): what the search calls. `costs` must belong to

@@ -15,7 +15,7 @@
 #include "core/base/saturated_product.hpp"
 #include "evaluation/framework_defaults.hpp"
 #include "evaluation/run_cluster.hpp"
-#include "planner/legality.hpp"
+#include "planner/space/legality.hpp"
 
 namespace echelon {
 

@@ -16,7 +16,7 @@
 
 namespace echelon {
 
-/// A row, understood. `plan` is legal for the rest (planner/legality.hpp).
+/// A row, understood. `plan` is legal for the rest (planner/space/legality.hpp).
 struct MappedRun {
   ModelSpec model;
   TrainingJob job;

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "planner/request.hpp"
+#include "planner/space/request.hpp"
 
 namespace echelon {
 
@@ -31,7 +31,8 @@ namespace echelon {
 [[nodiscard]] double useful_fraction(Seconds interval, Seconds write, Seconds restart,
                                      Seconds mtbf);
 
-/// What failures cost a job. No plan changes it: the states of the whole model are the same bytes.
+/// The cost of failures. It does not depend on the plan: the states of the whole model are the same
+/// bytes.
 struct Goodput {
   Seconds mtbf;      ///< of the whole job: that of one node / nodes
   Bytes checkpoint;  ///< weights, master weights and moments, once

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "planner/explain.hpp"
-#include "planner/why_not.hpp"
+#include "planner/explain/chain.hpp"
+#include "planner/explain/why_not.hpp"
 #include "report/plan_files.hpp"
 #include "report/terminal_style.hpp"
 

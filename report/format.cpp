@@ -98,6 +98,17 @@ std::vector<TimePart> parts_of(const CostBreakdown& time) {
           {"data", time.data}};
 }
 
+std::optional<PartIncrease> largest_increase(const CostBreakdown& from, const CostBreakdown& to) {
+  const std::vector<TimePart> a = parts_of(from);
+  const std::vector<TimePart> b = parts_of(to);
+  std::optional<PartIncrease> largest;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const PartIncrease part{a[i].name, a[i].time, b[i].time};
+    if (part.more() > (largest ? largest->more() : Seconds{})) largest = part;
+  }
+  return largest;
+}
+
 std::vector<MemoryPart> parts_of(const MemoryBreakdown& memory) {
   return {{"weights", memory.weights},     {"gradients", memory.gradients},
           {"optimizer", memory.optimizer}, {"activations", memory.activations},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,16 @@ struct TimePart {
 };
 /// All parts in the order they are shown; they sum to total().
 [[nodiscard]] std::vector<TimePart> parts_of(const CostBreakdown& time);
+
+/// The part of a step that takes most more in one plan than in another.
+struct PartIncrease {
+  std::string_view name;
+  Seconds from, to;
+  [[nodiscard]] Seconds more() const { return to - from; }
+};
+/// Of `to` over `from`; nothing where no part takes more.
+[[nodiscard]] std::optional<PartIncrease> largest_increase(const CostBreakdown& from,
+                                                           const CostBreakdown& to);
 
 struct MemoryPart {
   std::string_view name;

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "planner/economics.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 namespace echelon {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/plan/plan_file.hpp"
-#include "planner/request.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
+#include "planner/space/request.hpp"
 
 namespace echelon {
 

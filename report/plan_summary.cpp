@@ -6,7 +6,7 @@
 
 #include "core/base/parse_quantity.hpp"
 #include "planner/economics.hpp"
-#include "planner/objective.hpp"
+#include "planner/search/optimize.hpp"
 #include "report/explain.hpp"
 #include "report/format.hpp"
 

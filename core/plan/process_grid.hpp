@@ -48,7 +48,7 @@ class ProcessGrid {
   [[nodiscard]] int ranks() const;
   [[nodiscard]] int degree(Axis axis) const { return degree_[index(axis)]; }
   /// The groups of any axis. Plans whose order spaces a group unevenly are no plans
-  /// (check_rank_order in planner/legality.hpp).
+  /// (check_rank_order in planner/space/legality.hpp).
   [[nodiscard]] RankGroup group(Axis axis) const;
   /// dp and cp together, over which gradients are reduced and states sharded.
   [[nodiscard]] RankGroup data_group() const;

@@ -25,7 +25,7 @@ namespace echelon {
 /// stages, Σt + (m − 1)·max t, stage s gets Σt − t_s and (m − 1)·(max t − t_s): the mean imbalance
 /// is what an even split of the same work would save.
 /// Source: the closed form of the pipeline (costmodel/time/pipeline.hpp), stage by stage; ours.
-/// Checked by: tests/core/schedule/stage_waits_test.cpp, tests/planner/stage_times_test.cpp
+/// Checked by: tests/core/schedule/stage_waits_test.cpp, tests/planner/explain/stage_times_test.cpp
 /// (against the simulator).
 struct StageWaits {
   Seconds fill_drain;

@@ -6,7 +6,7 @@
 
 #include "core/base/files.hpp"
 #include "core/plan/plan_file.hpp"
-#include "planner/close_up.hpp"
+#include "planner/explain/plan_detail.hpp"
 #include "report/plan_files.hpp"
 #include "report/run.hpp"
 

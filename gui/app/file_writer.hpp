@@ -9,7 +9,7 @@
 #include "core/base/result.hpp"
 #include "gui/session/results.hpp"
 #include "gui/session/worker.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search_outcome.hpp"
 
 namespace echelon::gui {
 

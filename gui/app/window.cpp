@@ -20,9 +20,9 @@
 #include "gui/views/scaling_view.hpp"
 #include "gui/views/space_view.hpp"
 #include "gui/views/step_view.hpp"
-#include "planner/pinning.hpp"
-#include "planner/sensitivity.hpp"
-#include "planner/why_not.hpp"
+#include "planner/space/constraints_of_plan.hpp"
+#include "planner/explain/sensitivity.hpp"
+#include "planner/explain/why_not.hpp"
 #include "report/explain.hpp"
 
 namespace echelon::gui {

@@ -8,6 +8,7 @@
 #include "gui/canvas/nice_axis.hpp"
 #include "gui/canvas/theme.hpp"
 #include "report/format.hpp"
+#include "report/text/text.hpp"
 
 namespace echelon::gui {
 namespace {
@@ -242,7 +243,7 @@ QString SpaceCanvas::point_tooltip(const Point& point) const {
   if (point.miss != nullptr) {
     text += "\ndoes not fit: stage " + std::to_string(point.miss->stage) + " is short by " +
             with_gib(point.miss->missing);
-    if (!point.miss->fix.empty()) text += "; fits with " + point.miss->fix;
+    text += "; fits with " + fix_text(point.miss->fix);
   } else if (point.plan.rank == 1) {
     text += "\nthe winner";
   } else if (point.plan.tied) {

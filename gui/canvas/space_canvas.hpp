@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gui/session/results.hpp"
-#include "planner/space.hpp"
+#include "planner/search/ranked_plans.hpp"
 #include "report/metrics.hpp"
 
 namespace echelon::gui {

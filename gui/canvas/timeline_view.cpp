@@ -8,7 +8,7 @@
 #include "gui/canvas/painting.hpp"
 #include "gui/canvas/qt_text.hpp"
 #include "gui/canvas/theme.hpp"
-#include "planner/close_up.hpp"
+#include "planner/explain/plan_detail.hpp"
 #include "report/format.hpp"
 
 namespace echelon::gui {

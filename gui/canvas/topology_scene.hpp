@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/plan/process_grid.hpp"
-#include "planner/traffic.hpp"
+#include "planner/explain/traffic.hpp"
 
 namespace echelon::gui {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "planner/objective.hpp"
+#include "planner/search/optimize.hpp"
 
 namespace echelon::gui {
 

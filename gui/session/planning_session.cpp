@@ -8,7 +8,7 @@
 #include "cli/constraints.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "gui/session/flag_names.hpp"
-#include "planner/pinning.hpp"
+#include "planner/space/constraints_of_plan.hpp"
 
 namespace echelon::gui {
 

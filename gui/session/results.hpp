@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cli/request.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search_outcome.hpp"
 
 namespace echelon::gui {
 

@@ -9,7 +9,7 @@
 #include "cli/plan_filter.hpp"
 #include "gui/session/results.hpp"
 #include "planner/economics.hpp"
-#include "planner/space.hpp"
+#include "planner/search/ranked_plans.hpp"
 
 namespace echelon::gui {
 

@@ -10,7 +10,7 @@
 #include "gui/canvas/qt_text.hpp"
 #include "gui/canvas/theme.hpp"
 #include "gui/views/part_formulas.hpp"
-#include "planner/close_up.hpp"
+#include "planner/explain/plan_detail.hpp"
 #include "report/format.hpp"
 
 namespace echelon::gui {

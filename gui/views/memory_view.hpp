@@ -46,7 +46,7 @@ class MemoryView : public PaintedView {
   void draw_limits(QPainter& painter, const Frame& frame) const;
 
   PlanResultPtr plan_;
-  std::vector<Bytes> reserved_;  ///< per stage: planner/close_up.hpp
+  std::vector<Bytes> reserved_;  ///< per stage: planner/explain/plan_detail.hpp
   Bytes usable_;
   std::optional<int> stage_;
 };

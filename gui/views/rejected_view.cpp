@@ -136,9 +136,8 @@ void RejectedView::show_space(SpaceResultPtr space) {
   for (const NearestInfeasible& miss : report.nearest_infeasible) {
     const QString plan = QString::fromStdString(described(miss.candidate.plan, {}));
     auto* item = new QTreeWidgetItem(
-        misses_,
-        {plan, QString::number(miss.stage), QString::fromStdString(with_gib(miss.missing)),
-         miss.fix.empty() ? QString("no single change") : QString::fromStdString(miss.fix)});
+        misses_, {plan, QString::number(miss.stage), QString::fromStdString(with_gib(miss.missing)),
+                  QString::fromStdString(fix_text(miss.fix))});
     for (const int column : {1, 2})
       item->setTextAlignment(column, Qt::AlignRight | Qt::AlignVCenter);
     item->setToolTip(0, plan);

@@ -10,7 +10,7 @@
 #include "gui/canvas/painted_view.hpp"
 #include "gui/session/results.hpp"
 #include "gui/session/worker.hpp"
-#include "planner/scaling.hpp"
+#include "planner/explain/scaling.hpp"
 
 namespace echelon::gui {
 

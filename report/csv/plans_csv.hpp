@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "planner/space.hpp"
+#include "planner/search/ranked_plans.hpp"
 
 namespace echelon {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/objective.hpp"
+#include "planner/search/optimize.hpp"
 #include "report/plan_files.hpp"
 #include "report/text/text.hpp"
 

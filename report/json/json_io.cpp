@@ -7,6 +7,7 @@
 #include "core/plan/plan_fields.hpp"
 #include "core/plan/plan_json_io.hpp"
 #include "report/json/candidate_json_io.hpp"
+#include "report/text/text.hpp"
 
 namespace echelon {
 
@@ -49,7 +50,7 @@ Json constraints_json(const PlanConstraints& pinned) {
 Json near_miss_json(const PlanRequest& request, const NearestInfeasible& miss) {
   return Json{{"stage", miss.stage},
               {"missing_bytes", whole_bytes(miss.missing)},
-              {"fix", miss.fix},
+              {"fix", fix_text(miss.fix)},
               {"plan", plan_json(miss.candidate.plan, request.job.global_batch)}};
 }
 

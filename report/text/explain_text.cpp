@@ -81,15 +81,11 @@ std::string idea_of(Technique technique) {
 
 /// "recompute falls from 2.11 s to 0 s": the part that a technique shrinks most, or "".
 std::string gain_of(const Candidate& before, const Candidate& after) {
-  const std::vector<TimePart> was = parts_of(before.prediction.time.parts);
-  const std::vector<TimePart> is = parts_of(after.prediction.time.parts);
-  std::size_t best = 0;
-  for (std::size_t i = 1; i < was.size(); ++i) {
-    if (was[i].time - is[i].time > was[best].time - is[best].time) best = i;
-  }
-  if (was[best].time <= is[best].time) return {};
-  return fmt::format("{} falls from {} to {}", was[best].name, duration(was[best].time),
-                     duration(is[best].time));
+  const std::optional<PartIncrease> part =
+      largest_increase(after.prediction.time.parts, before.prediction.time.parts);
+  if (!part) return {};
+  return fmt::format("{} falls from {} to {}", part->name, duration(part->to),
+                     duration(part->from));
 }
 
 std::string capitalised(std::string text) {
@@ -246,15 +242,9 @@ std::string parts_text(const Candidate& winner, const Candidate& asked, const Te
 
 /// "2.95 s more tp communication": the part that costs most more, or "".
 std::string loss_of(const Candidate& winner, const Candidate& other) {
-  const std::vector<TimePart> a = parts_of(winner.prediction.time.parts);
-  const std::vector<TimePart> b = parts_of(other.prediction.time.parts);
-  std::size_t worst = 0;
-  for (std::size_t i = 1; i < a.size(); ++i) {
-    if (b[i].time - a[i].time > b[worst].time - a[worst].time) worst = i;
-  }
-  const Seconds more = b[worst].time - a[worst].time;
-  if (more <= Seconds{}) return {};
-  return fmt::format("{} more {}", duration(more), a[worst].name);
+  const std::optional<PartIncrease> part =
+      largest_increase(winner.prediction.time.parts, other.prediction.time.parts);
+  return part ? fmt::format("{} more {}", duration(part->more()), part->name) : std::string{};
 }
 
 std::string neighbor_text(const PlanRequest& request, const WhyNot& answer,

@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/base/parse_quantity.hpp"
-#include "planner/pinning.hpp"
+#include "planner/space/constraints_of_plan.hpp"
+#include "planner/space/plan_from_constraints.hpp"
 #include "report/explain.hpp"
 #include "report/format.hpp"
 #include "report/plan_files.hpp"
@@ -22,29 +25,12 @@ constexpr std::size_t kMostParetoRows = 6;
 constexpr std::size_t kMostRowsOverCounts = 12;
 constexpr std::size_t kMostRejections = 8;
 
-/// The part that costs `other` most more than `best`, or none.
-struct Difference {
-  std::string_view part;
-  Seconds more;
-};
-Difference largest_difference(const Candidate& best, const Candidate& other) {
-  const std::vector<TimePart> a = parts_of(best.prediction.time.parts);
-  const std::vector<TimePart> b = parts_of(other.prediction.time.parts);
-  Difference worst{};
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (b[i].time - a[i].time > worst.more) worst = {a[i].name, b[i].time - a[i].time};
-  }
-  return worst;
-}
-
 std::string why_slower(const Candidate& best, const Candidate& other) {
-  const Difference worst = largest_difference(best, other);
-  if (worst.part.empty()) {
-    return other.prediction.time.step > best.prediction.time.step
-               ? "small losses in many parts"
-               : "the same speed, and more memory";
+  if (const auto part = largest_increase(best.prediction.time.parts, other.prediction.time.parts)) {
+    return fmt::format("{} more {}", duration(part->more()), part->name);
   }
-  return fmt::format("{} more {}", duration(worst.more), worst.part);
+  return other.prediction.time.step > best.prediction.time.step ? "small losses in many parts"
+                                                                : "the same speed, and more memory";
 }
 
 /// Columns of the degrees shared by the tables of candidates; constant ones are dropped.
@@ -277,11 +263,11 @@ std::string nearest_infeasible(const SearchOutcome& report, const TextStyle& sty
   std::string out = heading("Nearest misses", style);
   for (const NearestInfeasible& miss : report.nearest_infeasible) {
     out += folded(described(miss.candidate.plan, style), "  ", style);
-    out += folded(fmt::format("stage {} is short by {} ({} bytes){}{}", miss.stage,
-                              painted(with_gib(miss.missing), Paint::bad, style),
-                              grouped(static_cast<std::int64_t>(miss.missing.in(kByte))),
-                              miss.fix.empty() ? "" : "; fits with ", miss.fix),
-                  "    ", style);
+    out += folded(
+        fmt::format("stage {} is short by {} ({} bytes); fits with {}", miss.stage,
+                    painted(with_gib(miss.missing), Paint::bad, style),
+                    grouped(static_cast<std::int64_t>(miss.missing.in(kByte))), fix_text(miss.fix)),
+        "    ", style);
   }
   return out;
 }
@@ -372,6 +358,32 @@ std::string proof_of(const SearchOutcome& report) {
   if (report.proved()) return fmt::format("Proved best of {}: {}", all, looked_at);
   return fmt::format("Best found of {}, not proved: {} Of all, {}", all, open_splits_of(report),
                      looked_at);
+}
+
+std::string fix_text(const Fix& fix) {
+  struct Words {
+    std::string operator()(const RecomputeEveryLayer&) const {
+      return "--recompute full instead of the pinned recomputation";
+    }
+    std::string operator()(const HigherZero& fix) const {
+      return fmt::format("--zero {} instead of the pinned ZeRO stage", fix.zero);
+    }
+    std::string operator()(const SmallestMicrobatch&) const {
+      return "--microbatch 1 instead of the pinned microbatch";
+    }
+    std::string operator()(const SequenceParallelOn&) const {
+      return "--sequence-parallel instead of --no-sequence-parallel";
+    }
+    std::string operator()(const MoreGpus& fix) const {
+      return fmt::format("{} GPUs instead of {} ({} {})", fix.gpus, fix.now,
+                         fix.axis == Axis::pp ? "pp" : "dp", fix.degree);
+    }
+    std::string operator()(const LargerGpus& fix) const {
+      return fmt::format("GPUs with {:.0f} GiB instead of {:.0f} GiB",
+                         std::ceil(fix.memory.in(1_GiB)), fix.now.in(1_GiB));
+    }
+  };
+  return std::visit(Words{}, fix);
 }
 
 std::string nearest_infeasible_text(const PlanRequest& request, const SearchOutcome& report,

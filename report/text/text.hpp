@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "core/plan/plan_file.hpp"
-#include "planner/objective.hpp"
-#include "planner/sensitivity.hpp"
+#include "planner/explain/sensitivity.hpp"
+#include "planner/search/optimize.hpp"
 #include "report/terminal_style.hpp"
 
 namespace echelon {
@@ -24,6 +24,8 @@ struct TypedSearch {
 /// looked for.
 [[nodiscard]] std::string search_text(const SearchResult& choice, const Sensitivity* buys_most,
                                       const TypedSearch& typed, const TextStyle& style);
+/// The change that makes a plan fit: "128 GPUs instead of 64 (dp 16)".
+[[nodiscard]] std::string fix_text(const Fix& fix);
 /// Why there is no plan, without the rest: the nearest misses.
 [[nodiscard]] std::string nearest_infeasible_text(const PlanRequest& request,
                                                   const SearchOutcome& report,

@@ -2,8 +2,9 @@
 #include "cli/plan_settings.hpp"
 
 #include "cli/constraints.hpp"
-#include "planner/pinning.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
+#include "planner/space/constraints_of_plan.hpp"
+#include "planner/space/plan_from_constraints.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace echelon;

@@ -8,7 +8,7 @@
 
 #include "cli/request.hpp"
 #include "gui/session/results.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search_outcome.hpp"
 
 namespace echelon {
 

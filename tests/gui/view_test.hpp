@@ -12,7 +12,7 @@
 
 #include "cli/request.hpp"
 #include "gui/session/results.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search_outcome.hpp"
 #include "tests/support/catch.hpp"
 
 namespace echelon {

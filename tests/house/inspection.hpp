@@ -18,7 +18,8 @@ struct LibraryRule {
 
 /// What architecture.md says.
 struct House {
-  /// Folder to folders, to single headers ("planner/legality.hpp") and to folders below the first
+  /// Folder to folders, to single headers ("planner/space/legality.hpp") and to folders below the
+  /// first
   /// ("planner/space/").
   std::map<std::string, std::set<std::string>> may_include;
   std::vector<LibraryRule> libraries;

@@ -43,10 +43,10 @@ TEST_CASE("architecture.md holds the tables the inspection reads") {
 }
 
 TEST_CASE("a folder that keeps the rules is not accused") {
-  CHECK(found_in(
-            "planner/search.cpp",
-            "#include \"planner/search.hpp\"\n#include <vector>\n#include \"core/base/units.hpp\"\n"
-            "#include \"costmodel/cost_model.hpp\"\n")
+  CHECK(found_in("planner/search/search.cpp",
+                 "#include \"planner/search/search.hpp\"\n#include <vector>\n#include "
+                 "\"core/base/units.hpp\"\n"
+                 "#include \"costmodel/cost_model.hpp\"\n")
             .empty());
   CHECK(found_in("core/model/model_io.cpp", "#include \"core/json/json_io.hpp\"\n").empty());
   CHECK(found_in("core/json/json_io.hpp", "#pragma once\n#include <nlohmann/json.hpp>\n").empty());
@@ -56,8 +56,8 @@ TEST_CASE("a folder that keeps the rules is not accused") {
 }
 
 TEST_CASE("an include against the table is found, with its file and line") {
-  CHECK(found_in("core/a.cpp", "\n#include \"planner/search.hpp\"\n") ==
-        "core/a.cpp:2: core/ may not include planner/search.hpp\n");
+  CHECK(found_in("core/a.cpp", "\n#include \"planner/search/search.hpp\"\n") ==
+        "core/a.cpp:2: core/ may not include planner/search/search.hpp\n");
   CHECK(found_in("runtime/a.cpp", "#include \"costmodel/cost_model.hpp\"\n").size() > 0);
   CHECK(found_in("costmodel/a.cpp", "  #  include \"report/text/text.hpp\"  // why\n").size() > 0);
   CHECK(found_in("cli/a.cpp", "#include \"gui/window.hpp\"\n").size() > 0);
@@ -66,9 +66,9 @@ TEST_CASE("an include against the table is found, with its file and line") {
 }
 
 TEST_CASE("a row may admit single headers and folders of another folder") {
-  CHECK(found_in("evaluation/a.cpp", "#include \"planner/legality.hpp\"\n").empty());
-  CHECK(found_in("evaluation/a.cpp", "#include \"planner/search.hpp\"\n") ==
-        "evaluation/a.cpp:1: evaluation/ may not include planner/search.hpp\n");
+  CHECK(found_in("evaluation/a.cpp", "#include \"planner/space/legality.hpp\"\n").empty());
+  CHECK(found_in("evaluation/a.cpp", "#include \"planner/search/search_outcome.hpp\"\n") ==
+        "evaluation/a.cpp:1: evaluation/ may not include planner/search/search_outcome.hpp\n");
   CHECK(found_in("planner/a.cpp", "#include \"evaluation/fit.hpp\"\n").size() > 0);
   const House house = read_house(
       "| folder | may include |\n|---|---|\n| planner | nothing |\n| evaluation | planner/space/ "
@@ -159,7 +159,7 @@ TEST_CASE("the root holds nothing unexpected") {
   const TempDir tree;
   tree.write(".gitignore", "/build/\n/build-*/\n*.swp\n");
   tree.write("build/x", "");
-  tree.write("build-dev/core/a.cpp", "#include \"planner/search.hpp\"\n");
+  tree.write("build-dev/core/a.cpp", "#include \"planner/search/search.hpp\"\n");
   tree.write("core/.a.swp", "std::shuffle");
   CHECK(inspect(tree.path(), our_house()).empty());
 }

@@ -1,5 +1,6 @@
 #include "report/format.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "report/plan_files.hpp"
@@ -133,4 +134,32 @@ TEST_CASE("many alike layers are counted") {
     if (field.is(&ParallelPlan::layers_per_stage)) CHECK(field_text(field, plan) == "7, 4 x 8, 7");
     if (field.is(&ParallelPlan::selective_layers)) CHECK(field_text(field, plan) == "none");
   }
+}
+
+TEST_CASE("the largest increase is that of one part, the first of equals, or none") {
+  CostBreakdown a;
+  a.compute = 4_s;
+  CostBreakdown b = a;
+  CHECK_FALSE(largest_increase(a, b));
+  b.compute = 3_s;
+  CHECK_FALSE(largest_increase(a, b));
+  b.optimizer = 2_s;
+  b.host = 2_s;
+  b.data = 1_s;
+  const auto part = largest_increase(a, b);
+  REQUIRE(part);
+  const std::vector<TimePart> parts = parts_of(b);
+  const auto first = std::find_if(parts.begin(), parts.end(),
+                                  [](const TimePart& each) { return each.time == 2_s; });
+  CHECK(part->name == first->name);
+  CHECK(part->more() == 2_s);
+  CHECK(largest_increase(b, a)->more() == 1_s);  // compute
+}
+
+TEST_CASE("a fix is one change in words") {
+  CHECK(fix_text(RecomputeEveryLayer{}) == "--recompute full instead of the pinned recomputation");
+  CHECK(fix_text(HigherZero{3}) == "--zero 3 instead of the pinned ZeRO stage");
+  CHECK(fix_text(MoreGpus{128, 64, Axis::dp, 16}) == "128 GPUs instead of 64 (dp 16)");
+  CHECK(fix_text(MoreGpus{128, 64, Axis::pp, 4}) == "128 GPUs instead of 64 (pp 4)");
+  CHECK(fix_text(LargerGpus{100.2 * 1_GiB, 80_GiB}) == "GPUs with 101 GiB instead of 80 GiB");
 }

@@ -5,7 +5,7 @@
 #include <QWheelEvent>
 
 #include "gui/canvas/theme.hpp"
-#include "planner/close_up.hpp"
+#include "planner/explain/plan_detail.hpp"
 #include "report/format.hpp"
 #include "tests/gui/plan_results.hpp"
 #include "tests/support/catch.hpp"

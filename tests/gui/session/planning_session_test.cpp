@@ -6,7 +6,7 @@
 
 #include "gui/app/session_io.hpp"
 #include "gui/session/flag_names.hpp"
-#include "planner/objective.hpp"
+#include "planner/search/optimize.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/text.hpp"
 

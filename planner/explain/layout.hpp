@@ -1,0 +1,25 @@
+// Where the axes of a plan lie on the network, and what it would cost if they lay elsewhere.
+#pragma once
+
+#include <vector>
+
+#include "core/plan/process_grid.hpp"
+#include "planner/search/predict.hpp"
+
+namespace echelon {
+
+/// One axis of the winner on the network. Times are of its collectives alone, nothing hidden.
+struct AxisLayout {
+  Axis axis{};
+  int ranks = 1;
+  int domains = 1;  ///< NVLink domains a group touches as placed
+  Bytes sent;       ///< payload of its collectives per rank and step
+  Seconds placed;
+  int other_domains = 1;
+  Seconds elsewhere;  ///< tp: as the outermost axis; dp, pp: as the innermost
+};
+
+[[nodiscard]] std::vector<AxisLayout> layout_of(const PlanRequest& request,
+                                                const Candidate& candidate);
+
+}  // namespace echelon

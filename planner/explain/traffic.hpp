@@ -1,0 +1,53 @@
+// What the groups of a plan send per step, and what of it each kind of link carries.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "costmodel/collectives/collectives.hpp"
+#include "planner/search/search.hpp"
+
+namespace echelon {
+
+/// The groups a rank is in. Those of experts lie inside the others and are no axis of the grid.
+enum class TrafficAxis { tp, cp, ep, dp, pp };
+inline constexpr int kTrafficAxes = 5;
+[[nodiscard]] std::string_view name_of(TrafficAxis axis);  ///< "tp"
+
+/// Collectives of one kind and size of one rank in one step.
+struct Traffic {
+  CollectiveKind kind = CollectiveKind::none;
+  double times = 0;
+  Bytes payload;
+};
+/// On the longest stage, forward and backward of every layer and microbatch; a recomputed forward's
+/// again. dp: ZeRO 0 all-reduces once per step, 1 reduces and gathers once, 2 reduces and 3 also
+/// gathers twice in every microbatch. pp: one message in each direction per microbatch and chunk.
+/// Empty for an axis of degree 1.
+[[nodiscard]] std::vector<Traffic> traffic_of(const PlanRequest& request, const ParallelPlan& plan,
+                                              TrafficAxis axis);
+
+/// Bytes of one axis over links, one direction, in one step.
+///
+///   per_gpu     Σ b·S·(n − N)/n    all-to-all  Σ S·(R − 1)/n
+///   per_domain  k·Σ b·S            all-to-all  k·R·Σ S·(n − R)/n      0 for N = 1
+///
+///   n ranks of a group, N domains they touch, R of them in the fullest, k groups of the axis in
+///   one domain, S payload, b bus factor of the collective (a message has 1)
+///
+/// A ring goes through every domain once, so that N of its n hops leave one. A switch that adds up
+/// carries less inside. Messages of a pipeline are those of a rank in its middle.
+/// Source: nccl-tests doc/PERFORMANCE.md (b); counting. Checked by:
+/// tests/planner/explain/traffic_test.cpp.
+struct LinkLoad {
+  TrafficAxis axis{};
+  int ranks = 1;     ///< of one group
+  int domains = 1;   ///< it touches
+  Bytes per_gpu;     ///< out of one GPU over its domain's links
+  Bytes per_domain;  ///< out of one domain over its network cards
+};
+/// Of every axis with more than one rank, tp first.
+[[nodiscard]] std::vector<LinkLoad> link_loads(const PlanRequest& request,
+                                               const ParallelPlan& plan);
+
+}  // namespace echelon

@@ -1,0 +1,241 @@
+#include "planner/explain/why_not.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/expects.hpp"
+#include "core/base/saturated_product.hpp"
+#include "planner/space/candidates.hpp"
+#include "planner/space/constraints_of_plan.hpp"
+#include "planner/space/plan_from_constraints.hpp"
+
+namespace echelon {
+namespace {
+
+using enum RejectionReason;
+
+/// "tp 4 × pp 3 = 12", of the degrees that are given.
+std::string product_of(const PlanConstraints& c) {
+  std::string factors;
+  std::optional<std::int64_t> product = 1;
+  int count = 0;
+  const auto add = [&](const char* name, std::optional<int> degree) {
+    if (!degree) return;
+    factors += fmt::format("{}{} {}", count++ > 0 ? " × " : "", name, *degree);
+    product = product ? checked_product({*product, *degree}) : std::nullopt;
+  };
+  add("tp", c.tp);
+  add("cp", c.cp);
+  add("pp", c.pp);
+  add("dp", c.dp);
+  if (count < 2) return factors;
+  return product ? fmt::format("{} = {}", factors, *product)
+                 : fmt::format("{} = more than 9.2e18", factors);
+}
+
+/// The rule behind a request without a legal plan, as precisely as the asked values allow.
+Rejection broken_rule(const PlanRequest& request) {
+  const PlanConstraints& c = request.constraints;
+  const std::int64_t gpus = request.cluster.gpus();
+  if (c.tp) {
+    if (auto rejection = check_tensor_parallel(request.model, *c.tp)) return *rejection;
+  }
+  const std::int64_t product =
+      saturated_product({c.tp.value_or(1), c.cp.value_or(1), c.pp.value_or(1), c.dp.value_or(1)});
+  if (gpus % product != 0 || (c.tp && c.pp && c.dp && product != gpus)) {
+    return {gpus_mismatch, fmt::format("{}, which {} {} GPUs", product_of(c),
+                                       gpus % product != 0 ? "does not divide" : "is not", gpus)};
+  }
+  if (c.pp && request.model.layers < std::int64_t{*c.pp} * c.vpp.value_or(1)) {
+    return {too_few_layers, fmt::format("{} layers for pp {} × vpp {} chunks", request.model.layers,
+                                        *c.pp, c.vpp.value_or(1))};
+  }
+  if (c.tp && c.pp && c.cp.value_or(1) == 1 && !c.dp) {
+    const std::int64_t unit = gpus / (std::int64_t{*c.tp} * *c.pp) * c.microbatch.value_or(1);
+    if (request.job.global_batch % unit != 0) {
+      return {batch_not_divisible,
+              fmt::format("global batch {} is not a multiple of dp {} × microbatch {}",
+                          request.job.global_batch, gpus / (std::int64_t{*c.tp} * *c.pp),
+                          c.microbatch.value_or(1))};
+    }
+  }
+  const int experts = request.model.moe.experts;
+  if (c.ep && *c.ep > 1 && (experts == 0 || experts % *c.ep != 0)) {
+    return {experts_not_divisible, fmt::format("ep {} does not divide {} experts", *c.ep, experts)};
+  }
+  // The rest by example: fill what is open with the defaults and see what is said.
+  const Result<ParallelPlan> plan = plan_from_constraints(request);
+  if (!plan) return {contradictory, plan.error().found + ": " + plan.error().expected};
+  const Result<SearchOutcome> report = search(request);
+  return {contradictory, report ? "no legal plan" : report.error().hint};
+}
+
+/// One asked value: how to free it, and the values it may take instead, nearest first.
+struct AskedValue {
+  std::function<void(PlanConstraints&)> release;
+  std::vector<std::function<void(PlanConstraints&)>> others;
+};
+
+/// Other values of a degree among `values`, nearest by ratio first.
+AskedValue degree(std::optional<int> PlanConstraints::*field, int asked, std::vector<int> values) {
+  const auto distance = [asked](int value) {
+    return std::abs(std::log(static_cast<double>(value) / asked));
+  };
+  std::erase(values, asked);
+  std::stable_sort(values.begin(), values.end(),
+                   [&](int a, int b) { return distance(a) < distance(b); });
+  AskedValue out{[field](PlanConstraints& c) { (c.*field).reset(); }, {}};
+  for (const int value : values) {
+    out.others.push_back([field, value](PlanConstraints& c) { c.*field = value; });
+  }
+  return out;
+}
+
+std::vector<int> small_divisors(std::int64_t n) {
+  std::vector<int> out;
+  for (const std::int64_t d : divisors(n)) {
+    if (d <= std::numeric_limits<int>::max()) out.push_back(static_cast<int>(d));
+  }
+  return out;
+}
+
+std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstraints& asked) {
+  const std::vector<int> degrees = small_divisors(request.cluster.gpus());
+  std::vector<AskedValue> out;
+  const auto add = [&](std::optional<int> PlanConstraints::*field, std::vector<int> values) {
+    if (asked.*field) out.push_back(degree(field, *(asked.*field), std::move(values)));
+  };
+  add(&PlanConstraints::dp, degrees);
+  add(&PlanConstraints::tp, degrees);
+  add(&PlanConstraints::cp, degrees);
+  add(&PlanConstraints::pp, degrees);
+  if (request.model.moe.experts > 0) {
+    add(&PlanConstraints::ep, small_divisors(request.model.moe.experts));
+  }
+  std::vector<int> chunks;
+  for (int vpp = 1; vpp <= request.model.layers; ++vpp) chunks.push_back(vpp);
+  add(&PlanConstraints::vpp, chunks);
+  add(&PlanConstraints::microbatch, small_divisors(request.job.global_batch));
+  if (asked.zero) {
+    AskedValue zero{[](PlanConstraints& c) { c.zero.reset(); }, {}};
+    for (int away = 1; away <= 3; ++away) {
+      for (const int value : {*asked.zero + away, *asked.zero - away}) {
+        if (value >= 0 && value <= 3) {
+          zero.others.push_back([value](PlanConstraints& c) { c.zero = value; });
+        }
+      }
+    }
+    out.push_back(std::move(zero));
+  }
+  if (asked.recompute || asked.recompute_layers || asked.selective_layers) {
+    const auto release = [](PlanConstraints& c) {
+      c.recompute.reset();
+      c.recompute_layers.reset();
+      c.selective_layers.reset();
+    };
+    out.push_back({release, {release}});
+  }
+  if (asked.sequence_parallel) {
+    const bool other = !*asked.sequence_parallel;
+    out.push_back({[](PlanConstraints& c) { c.sequence_parallel.reset(); },
+                   {[other](PlanConstraints& c) { c.sequence_parallel = other; }}});
+  }
+  return out;
+}
+
+std::optional<Candidate> best_with(const PlanRequest& request, const PlanConstraints& pinned) {
+  PlanRequest changed = request;
+  changed.constraints = pinned;
+  const Result<SearchResult> choice = optimize(changed);
+  if (!choice || choice->report.winner() == nullptr) return std::nullopt;
+  return *choice->report.winner();
+}
+
+struct Neighbor {
+  Candidate plan;
+  int changes = 0;
+};
+
+/// One value changed to the nearest that works (of several such values the better plan); else two
+/// values freed; else the winner.
+std::optional<Neighbor> nearest(const PlanRequest& request, const PlanConstraints& asked,
+                                const Candidate* winner) {
+  const std::vector<AskedValue> values = values_of(request, asked);
+  std::optional<Neighbor> best;
+  const auto consider = [&](std::optional<Candidate> plan, int changes) {
+    if (!plan) return false;
+    const bool better = !best || objective_key(request, *plan) < objective_key(request, best->plan);
+    if (better) best = Neighbor{*std::move(plan), changes};
+    return true;
+  };
+  for (const AskedValue& value : values) {
+    for (const auto& other : value.others) {
+      PlanConstraints pinned = asked;
+      other(pinned);
+      if (consider(best_with(request, pinned), 1)) break;
+    }
+  }
+  if (best) return best;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    for (std::size_t j = i + 1; j < values.size(); ++j) {
+      PlanConstraints pinned = asked;
+      values[i].release(pinned);
+      values[j].release(pinned);
+      consider(best_with(request, pinned), 2);
+    }
+  }
+  if (best || winner == nullptr) return best;
+  return Neighbor{*winner, static_cast<int>(values.size())};
+}
+
+}  // namespace
+
+WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const Candidate* winner) {
+  PlanRequest changed = request;
+  changed.gpus_at_most.reset();
+  changed.no_slower_than.reset();
+  changed.constraints = overlaid(request.constraints, asked);
+  const Result<SearchResult> choice = optimize(changed);
+  WhyNot out;
+  if (choice && choice->report.winner() != nullptr) {
+    out.asked = *choice->report.winner();
+    if (winner == nullptr) {
+      out.verdict = WhyNot::Verdict::better;
+      return out;
+    }
+    const TimePrediction& ours = winner->prediction.time;
+    const TimePrediction& theirs = out.asked->prediction.time;
+    out.tied = tied(ours, theirs, request.calibration.time_band);
+    const bool better = objective_key(changed, *out.asked) < objective_key(request, *winner);
+    out.verdict = out.asked->plan == winner->plan ? WhyNot::Verdict::winner
+                  : better                        ? WhyNot::Verdict::better
+                                                  : WhyNot::Verdict::slower;
+    return out;
+  }
+  if (choice) {
+    EXPECTS(!choice->report.nearest_infeasible.empty(),
+            "a finished search that fits nothing has misses");
+    const NearestInfeasible& miss = choice->report.nearest_infeasible.front();
+    out.verdict = WhyNot::Verdict::too_large;
+    out.asked = miss.candidate;
+    out.stage = miss.stage;
+    out.missing = miss.missing;
+  } else {
+    out.verdict = WhyNot::Verdict::illegal;
+    out.rule = broken_rule(changed);
+  }
+  if (auto neighbor = nearest(changed, changed.constraints, winner)) {
+    out.neighbor = std::move(neighbor->plan);
+    out.changes = neighbor->changes;
+  }
+  return out;
+}
+
+}  // namespace echelon

@@ -1,0 +1,72 @@
+#include "planner/search/bounds.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/expects.hpp"
+
+namespace echelon {
+
+LayerAndEnds layer_and_ends(const StageModel& model, int pp, LayerCounts one) {
+  const auto time = [&](int index, LayerCounts layers) {
+    return model.times({.index = index, .layers = layers}).total();
+  };
+  // A stage past the last one has neither embedding nor head.
+  return {time(pp, one), time(0, {}), time(pp - 1, {})};
+}
+
+Seconds least_slowest(int layers, int pp, const LayerAndEnds& times) {
+  const auto whole = [&](Seconds time) { return std::floor(time / times.layer + kRounding); };
+  const auto next = [&](Seconds end, double held) { return end + (held + 1) * times.layer; };
+  const Seconds all = layers * times.layer + times.embedding + times.head;
+  Seconds slowest = std::max({times.embedding, times.head, all / pp});
+  while (true) {
+    const double first = whole(slowest - times.embedding);
+    const double middle = whole(slowest);
+    const double last = whole(slowest - times.head);
+    if (first + (pp - 2) * middle + last >= layers) return slowest * (1 - kRounding);
+    slowest = std::min(next(times.embedding, first), next(times.head, last));
+    if (pp > 2) slowest = std::min(slowest, next(Seconds{}, middle));
+  }
+}
+
+std::optional<FullStage> full_stage(const CostModel& cost_model, const StageModel& model, int pp,
+                                    int held, int recomputed) {
+  // A stage past the last one has neither embedding nor head; its time is linear in its layers.
+  const auto time = [&](LayerCounts layers, LayerCounts recomputed_layers) {
+    return model.times({.index = pp, .layers = layers, .recomputed = recomputed_layers}).total();
+  };
+  const bool any_dense =
+      cost_model.moe_before(cost_model.model().layers) < cost_model.model().layers;
+  const bool any_moe = cost_model.moe_before(cost_model.model().layers) > 0;
+  const Seconds dense = any_dense ? time({1, 0}, {}) : Seconds{};
+  const Seconds moe = any_moe ? time({0, 1}, {}) : Seconds{};
+  const Seconds dense_recompute = any_dense ? time({1, 0}, {1, 0}) - dense : Seconds{};
+  const Seconds moe_recompute = any_moe ? time({0, 1}, {0, 1}) - moe : Seconds{};
+  const int layers = cost_model.model().layers;
+  const int repeated = std::min(recomputed, held);
+  std::optional<FullStage> least;
+  for (int begin = 0; begin + held <= layers; ++begin) {
+    const auto sum = [&](int count, Seconds of_dense, Seconds of_moe) {
+      const int experts = cost_model.moe_before(begin + count) - cost_model.moe_before(begin);
+      return (count - experts) * of_dense + experts * of_moe;
+    };
+    const Seconds recompute = sum(repeated, dense_recompute, moe_recompute);
+    const Seconds total = sum(held, dense, moe) + recompute;
+    least = least ? FullStage{std::min(least->total, total), std::min(least->recompute, recompute)}
+                  : FullStage{total, recompute};
+    if (cost_model.one_kind()) break;  // they are alike wherever they begin
+  }
+  if (!least) return std::nullopt;
+  return FullStage{least->total * (1 - kRounding), least->recompute * (1 - kRounding)};
+}
+
+FullStage fullest_stage(const CostModel& cost_model, const StageModel& model, int pp,
+                        int recomputed) {
+  const std::optional<FullStage> stage =
+      full_stage(cost_model, model, pp, (cost_model.model().layers + pp - 1) / pp, recomputed);
+  EXPECTS(stage, "no stage holds at least its share of the layers");
+  return *stage;
+}
+
+}  // namespace echelon

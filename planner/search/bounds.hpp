@@ -1,0 +1,58 @@
+// Lower bounds on the slowest stage of a pipeline: a layer is not divided between stages.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "costmodel/time/stage_model.hpp"
+
+namespace echelon {
+
+/// Relative. Sums of the same times in another order differ by less: bounds are lowered by it, so
+/// that they never cut off an equal, and what is to be faster must be so by more.
+inline constexpr double kRounding = 1e-9;
+
+[[nodiscard]] inline std::optional<Seconds> just_below(std::optional<Seconds> time) {
+  return time ? std::optional(*time * (1 - kRounding)) : std::nullopt;
+}
+[[nodiscard]] inline std::optional<Seconds> just_above(std::optional<Seconds> time) {
+  return time ? std::optional(*time * (1 + kRounding)) : std::nullopt;
+}
+/// The smaller of what there is.
+[[nodiscard]] inline std::optional<Seconds> smaller(std::optional<Seconds> a,
+                                                    std::optional<Seconds> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
+/// Time of one layer, and of the embedding and the head on the first and the last stage.
+struct LayerAndEnds {
+  Seconds layer, embedding, head;
+};
+
+/// The same of one microbatch, forward and backward, nothing recomputed; `one` is a single layer.
+[[nodiscard]] LayerAndEnds layer_and_ends(const StageModel& model, int pp, LayerCounts one);
+
+/// The least time T that the slowest of pp > 1 stages can take when each holds whole layers:
+///   ⌊(T − embedding)/layer⌋ + (pp − 2)·⌊T/layer⌋ + ⌊(T − head)/layer⌋ ≥ layers
+/// Assumes layers of one kind. A billionth less, so that rounding never cuts off an equal.
+/// Checked by: tests/planner/search/partition_test.cpp (against all compositions).
+[[nodiscard]] Seconds least_slowest(int layers, int pp, const LayerAndEnds& times);
+
+/// The least time of a stage of many layers, and the recomputation in it.
+struct FullStage {
+  Seconds total, recompute;
+};
+
+/// A stage that holds `held` consecutive layers or more and recomputes the first `recomputed` of
+/// them: the least of each over all places where they may begin. For layers of any kinds. A
+/// billionth less, as above. Nothing where the model has fewer layers than `held`.
+/// Checked by: tests/planner/search/partition_test.cpp (against all compositions).
+[[nodiscard]] std::optional<FullStage> full_stage(const CostModel& cost_model,
+                                                  const StageModel& model, int pp, int held,
+                                                  int recomputed);
+
+/// The same of the ⌈L/pp⌉ layers that one of pp stages holds at least.
+[[nodiscard]] FullStage fullest_stage(const CostModel& cost_model, const StageModel& model, int pp,
+                                      int recomputed = 0);
+
+}  // namespace echelon

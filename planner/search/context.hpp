@@ -1,0 +1,36 @@
+// The context that all steps of one search share, and the buffers that a plan is priced in.
+#pragma once
+
+#include <vector>
+
+#include "costmodel/cost_model.hpp"
+#include "planner/space/candidates.hpp"
+
+namespace echelon {
+
+struct SearchContext {
+  explicit SearchContext(const PlanRequest& asked)
+      : request(asked),
+        cost_model(asked.model, asked.job, asked.cluster, asked.stack, asked.calibration),
+        usable(asked.usable_memory()),
+        recomputes(recompute_values(asked)),
+        pinned_counts(asked.constraints.recompute_layers || asked.constraints.selective_layers),
+        winners_only(asked.without_front && !asked.exhaustive) {}
+
+  const PlanRequest& request;
+  CostModel cost_model;
+  Bytes usable;                       ///< memory of a GPU that a plan may reserve
+  std::vector<Recompute> recomputes;  ///< policies; the last, of every layer, needs least memory
+  bool pinned_counts;                 ///< the request pins how many layers are recomputed
+  bool winners_only;  ///< a point that cannot be listed is skipped: there is no front to be on
+};
+
+/// A plan and what was priced of it. Handed down by reference so that its vectors are reused;
+/// functions fill what they read.
+struct Priced {
+  ParallelPlan plan;
+  MemoryPrediction memory;
+  TimePrediction time;
+};
+
+}  // namespace echelon

@@ -1,0 +1,199 @@
+#include "planner/search/enumerate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/saturated_product.hpp"
+#include "costmodel/time/stage_model.hpp"
+#include "planner/search/bounds.hpp"
+#include "planner/space/legality.hpp"
+
+namespace echelon {
+namespace {
+
+/// Work of all layers, embedding and head of one microbatch, nothing recomputed, nothing exposed by
+/// data parallelism: the least time of all stages together.
+Seconds least_work(const CostModel& cost_model, const ShardingCosts& costs) {
+  ParallelPlan bare;  // degrees without data parallelism: no ZeRO traffic
+  bare.tp = costs.sharding.tp;
+  bare.pp = 1;
+  bare.microbatch = costs.sharding.microbatch;
+  const StageModel model(cost_model, bare, costs);
+  const int layers = cost_model.model().layers;
+  const int moe = cost_model.moe_before(layers);
+  return model.times({.index = 0, .layers = {layers - moe, moe}}).total();
+}
+
+/// The least time of the slowest stage, since a layer is not divided between stages.
+Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, int pp) {
+  if (pp == 1) return Seconds{};
+  ParallelPlan bare;
+  bare.tp = costs.sharding.tp;
+  bare.pp = 2;
+  bare.microbatch = costs.sharding.microbatch;
+  const StageModel model(cost_model, bare, costs);
+  const Seconds most = fullest_stage(cost_model, model, pp).total;
+  if (!cost_model.one_kind()) return most;
+  const int moe = cost_model.moe_before(1);
+  const LayerAndEnds times = layer_and_ends(model, 2, {1 - moe, moe});
+  return std::max(most, least_slowest(cost_model.model().layers, pp, times));
+}
+
+/// least_time over every schedule: the smallest bubble any number of chunks leaves. Nothing where
+/// the request leaves no schedule.
+std::optional<Seconds> least_time_of_schedules(const SearchContext& context,
+                                               const DegreeNode& node) {
+  SearchPoint open = node.point;
+  std::optional<Seconds> least;
+  const std::vector<RankOrder> rank_orders = rank_order_values(context.request, open);
+  for (const Chunks chunks : chunk_values(context.request, open.pp)) {
+    open.vpp = chunks.vpp;
+    open.schedule = chunks.schedule;
+    for (const RankOrder order : rank_orders) {
+      open.rank_order = order;
+      const Seconds time = least_time(context, open, node);
+      least = least ? std::min(*least, time) : time;
+    }
+  }
+  return least;
+}
+
+class DegreeEnumerator {
+ public:
+  DegreeEnumerator(const SearchContext& context, Findings& found)
+      : context_(context), request_(context.request), found_(found) {}
+
+  DegreeSpace enumerate();
+
+ private:
+  void add_degrees(int tp, int cp, int pp);
+  [[nodiscard]] std::optional<int> data_parallel(int tp, int cp, int pp);
+  void add_node(const SearchPoint& point);
+
+  const SearchContext& context_;
+  const PlanRequest& request_;
+  Findings& found_;
+  DegreeSpace space_;
+};
+
+DegreeSpace DegreeEnumerator::enumerate() {
+  const std::int64_t gpus = request_.cluster.gpus();
+  for (const int tp : tp_values(request_, gpus)) {
+    if (const auto rejection = check_tensor_parallel(request_.model, tp)) {
+      found_.reject(*rejection);
+      continue;
+    }
+    for (const int cp : cp_values(request_, gpus)) {
+      for (const int pp : pp_values(request_, gpus)) add_degrees(tp, cp, pp);
+    }
+  }
+  std::stable_sort(space_.nodes.begin(), space_.nodes.end(),
+                   [](const DegreeNode& a, const DegreeNode& b) { return a.least < b.least; });
+  return std::move(space_);
+}
+
+/// Nothing where the product of the degrees cannot be the number of GPUs.
+std::optional<int> DegreeEnumerator::data_parallel(int tp, int cp, int pp) {
+  const PlanConstraints& pinned = request_.constraints;
+  const std::int64_t gpus = request_.cluster.gpus();
+  const std::int64_t product = saturated_product({tp, cp, pp});
+  const int dp = pinned.dp.value_or(static_cast<int>(std::max<std::int64_t>(1, gpus / product)));
+  if (saturated_product({product, dp}) == gpus) return dp;
+  if (pinned.dp || pinned.tp || pinned.cp || pinned.pp) {
+    found_.reject(
+        {RejectionReason::gpus_mismatch,
+         fmt::format("tp {} x cp {} x dp {} x pp {} is not {} GPUs", tp, cp, dp, pp, gpus)});
+  }
+  return std::nullopt;
+}
+
+void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
+  const PlanConstraints& pinned = request_.constraints;
+  if (pp > request_.model.layers + (request_.stack.any_layout ? 2 : 0)) {
+    return found_.reject({RejectionReason::too_few_layers,
+                          fmt::format("{} layers for pp {}", request_.model.layers, pp)});
+  }
+  const std::optional<int> dp = data_parallel(tp, cp, pp);
+  if (!dp) return;
+  SearchPoint point;
+  point.pp = pp;
+  point.dp = *dp;
+  point.sharding.tp = tp;
+  point.sharding.cp = cp;
+  point.sharding.overlap_tp = pinned.overlap_tp.value_or(false);
+  point.rank_order = pinned.rank_order.value_or(RankOrder::dp_inside_pp);
+  for (const CpComm comm : cp_comm_values(request_, cp)) {
+    for (const ExpertGrid grid : expert_values(request_, tp, tp * cp * *dp)) {
+      for (const int microbatch : microbatch_values(request_, *dp)) {
+        for (const bool sequence_parallel : sequence_parallel_values(request_, tp)) {
+          point.sharding.cp_comm = comm;
+          point.sharding.ep = grid.ep;
+          point.sharding.etp = grid.etp;
+          point.sharding.microbatch = microbatch;
+          point.sharding.sequence_parallel = sequence_parallel;
+          add_node(point);
+        }
+      }
+    }
+  }
+}
+
+void DegreeEnumerator::add_node(const SearchPoint& point) {
+  if (const auto rejection = check_degrees(request_.model, request_.job, request_.cluster,
+                                           request_.stack, degrees_of(request_, point))) {
+    return found_.reject(*rejection);
+  }
+  auto costs = space_.costs.find(point.sharding);
+  if (costs == space_.costs.end()) {
+    costs = space_.costs.emplace(point.sharding, context_.cost_model.sharding_costs(point.sharding))
+                .first;
+  }
+  DegreeNode node;
+  node.point = point;
+  node.costs = &costs->second;
+  node.work = least_work(context_.cost_model, *node.costs);
+  node.slowest =
+      std::max(slowest_stage(context_.cost_model, *node.costs, point.pp), node.work / point.pp);
+  const std::optional<Seconds> least = least_time_of_schedules(context_, node);
+  if (!least) return;
+  node.least = *least;
+  space_.nodes.push_back(node);
+}
+
+}  // namespace
+
+DegreeSpace enumerate_degrees(const SearchContext& context, Findings& found) {
+  return DegreeEnumerator(context, found).enumerate();
+}
+
+Seconds least_time(const SearchContext& context, const SearchPoint& point, const DegreeNode& node) {
+  const ParallelPlan plan = degrees_of(context.request, point);
+  const StageModel model(context.cost_model, plan, *node.costs);
+  return (model.pipeline(node.work, node.slowest) + context.cost_model.calibration().step_fixed) *
+         (1 + model.straggler_share());
+}
+
+Seconds least_time_with_traffic(const SearchContext& context, const SearchPoint& point,
+                                const ShardingCosts& costs) {
+  const CostModel& cost_model = context.cost_model;
+  const ParallelPlan plan = degrees_of(context.request, point);
+  const StageModel model(cost_model, plan, costs);
+  const int layers = context.request.model.layers;
+  const int moe = cost_model.moe_before(layers);
+  const int past = plan.pp == 1 ? 0 : plan.pp;  // a stage past the last: only layers
+  Seconds work = model.times({.index = past, .layers = {layers - moe, moe}}).total();
+  Seconds slowest = work / plan.pp;
+  if (plan.pp > 1) {
+    const int first = cost_model.moe_before(1);
+    const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first});
+    work += times.embedding + times.head;
+    slowest = std::max(work / plan.pp, fullest_stage(cost_model, model, plan.pp).total);
+    if (cost_model.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
+  }
+  const Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
+  return (model.pipeline(work, slowest) + optimizer + cost_model.calibration().step_fixed) *
+         (1 + model.straggler_share());
+}
+
+}  // namespace echelon

@@ -1,0 +1,42 @@
+// Steps 1 and 2 of a search: the degrees that the request leaves open, each with its first bound.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "planner/search/findings.hpp"
+
+namespace echelon {
+
+/// Degrees, microbatch and rank layout of a layer: what the first bound is computed for. The rest
+/// of the point is open.
+struct DegreeNode {
+  SearchPoint point;
+  const ShardingCosts* costs = nullptr;  ///< in DegreeSpace::costs
+  Seconds work;                          ///< the least time of all stages together
+  Seconds slowest;                       ///< the least time of the slowest stage
+  Seconds least;                         ///< no plan with these degrees takes less
+};
+
+struct DegreeSpace {
+  std::map<LayerSharding, ShardingCosts>
+      costs;                      ///< computed once for all nodes that shard a layer alike
+  std::vector<DegreeNode> nodes;  ///< smallest bound first
+};
+
+/// All degrees that break no rule and leave a schedule. Degrees that break one are rejected once
+/// for all that the rest could be.
+[[nodiscard]] DegreeSpace enumerate_degrees(const SearchContext& context, Findings& found);
+
+/// No layer partition and no choice of ZeRO, recomputation or offload makes the degrees and the
+/// schedule of `point` faster: Σt ≥ work and max t ≥ slowest, and the pipeline's time falls with
+/// neither.
+[[nodiscard]] Seconds least_time(const SearchContext& context, const SearchPoint& point,
+                                 const DegreeNode& node);
+
+/// The same with what ZeRO moves in every microbatch and the first stage's optimizer step on its
+/// embedding.
+[[nodiscard]] Seconds least_time_with_traffic(const SearchContext& context,
+                                              const SearchPoint& point, const ShardingCosts& costs);
+
+}  // namespace echelon

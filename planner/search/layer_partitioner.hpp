@@ -1,0 +1,118 @@
+// Dynamic programming over the stages of one plan: the states behind partition.hpp.
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "costmodel/time/stage_model.hpp"
+#include "planner/search/bounds.hpp"
+#include "planner/search/layer_partition.hpp"
+#include "planner/space/legality.hpp"
+
+namespace echelon {
+
+/// Later than any finish: the neutral element of std::min.
+inline constexpr Seconds kUnbounded{std::numeric_limits<double>::infinity()};
+
+/// Times that a stage with certain layers adds, the same for all stages in the middle.
+struct StagePrice {
+  Stage stage;
+  Seconds total, forward, backward, gather;
+  Seconds after;  ///< reduction + optimizer
+};
+
+/// One stage holding certain layers.
+struct StageOption {
+  Stage stage;
+  bool feasible = false;
+  std::size_t price = 0;  ///< index into LayerPartitioner::prices_
+};
+
+/// The stages so far, up to some layer. One that is no better than another in the first four is
+/// dropped.
+struct PartialPartition {
+  Seconds sum, slowest, latest, gather, forward, backward;
+  int parent = 0;  ///< index into the previous stage's states of layer `from`
+  int from = 0;
+  int recomputed = 0;
+  int selective = 0;
+};
+
+/// Least step time of any partition, and least time of its slowest stage.
+struct LowerBound {
+  Seconds step, slowest;
+};
+
+class LayerPartitioner {
+ public:
+  LayerPartitioner(const CostModel& cost_model, const ParallelPlan& plan,
+                   const ShardingCosts& costs, Bytes usable, std::optional<Seconds> bound)
+      : cost_model_(cost_model),
+        plan_(plan),
+        model_(cost_model, plan, costs),
+        usable_(usable),
+        bound_(bound.value_or(kUnbounded)),
+        layers_(cost_model.model().layers),
+        options_(static_cast<std::size_t>(plan.pp)) {
+    const Calibration& c = cost_model.calibration();
+    fixed_ = c.step_fixed;
+    stretch_ = 1 + model_.straggler_share();
+    one_kind_ = cost_model.one_kind();
+  }
+
+  /// Every stage recomputes min(uniform, its layers); without `uniform`, what is fastest for it.
+  /// `slowest`: the least time of the slowest stage, from lower_bound().
+  std::optional<LayerPartition> solve(std::optional<int> uniform, Seconds slowest);
+  void tighten(Seconds bound) { bound_ = std::min(bound_, bound); }
+  /// Least step time of any partition that recomputes `uniform` layers on every stage.
+  [[nodiscard]] LowerBound lower_bound(int uniform);
+  [[nodiscard]] bool can_win(const LowerBound& lower) const { return lower.step < bound_; }
+  /// False when a stage of more layers, so many of them recomputed, is too slow for the bound.
+  [[nodiscard]] bool holds_more_than(int layers);
+  /// False when the stages together cannot hold all layers; cheap, and only a necessary condition.
+  [[nodiscard]] bool may_fit(std::optional<int> uniform) const;
+
+ private:
+  StageOption option(int stage, int begin, int end);
+  std::size_t price(const Stage& stage);
+  /// The options of one stage and first layer, shared by all states that end there.
+  const StageOption& row(int stage, int begin, int end);
+  [[nodiscard]] int fewest(int stage) const {
+    return fewest_layers(cost_model_.stack(), plan_.pp, plan_.vpp, stage);
+  }
+  [[nodiscard]] LayerCounts count(int begin, int end) const;
+  [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform) const;
+  [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform) const;
+  [[nodiscard]] Seconds step(const PartialPartition& s) const {
+    return (model_.pipeline(s.sum, s.slowest) + s.latest + s.gather + fixed_) * stretch_;
+  }
+  /// Least time the layers from `begin` on take, wherever they lie.
+  [[nodiscard]] Seconds rest(int begin) const { return rest_[static_cast<std::size_t>(begin)]; }
+  void find_rest();
+  void extend(int stage, int begin, const PartialPartition& state, int index,
+              std::vector<std::vector<PartialPartition>>& next);
+  [[nodiscard]] LayerPartition trace(int index) const;
+
+  const CostModel& cost_model_;
+  const ParallelPlan& plan_;
+  StageModel model_;
+  Bytes usable_;
+  Seconds bound_;
+  Seconds fixed_;
+  double stretch_ = 1;
+  int layers_;
+  std::optional<int> uniform_;
+  bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
+  std::vector<std::vector<StageOption>>
+      options_;  ///< per stage, those that begin does not matter for
+  std::vector<StagePrice> prices_;
+  std::vector<StageOption> row_;
+  int row_first_ = 0;  ///< where the row's first option ends
+  std::vector<Seconds> rest_;
+  Seconds slowest_;
+  LayerAndEnds ends_;
+  std::vector<std::vector<std::vector<PartialPartition>>> fronts_;  ///< [stage][layers so far]
+};
+
+}  // namespace echelon

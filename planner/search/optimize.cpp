@@ -1,0 +1,141 @@
+#include "planner/search/optimize.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/base/expects.hpp"
+#include "planner/economics.hpp"
+
+namespace echelon {
+namespace {
+
+constexpr int kMostMultiple = 8;  ///< m of m·2^j nodes
+
+/// The front from its small end for memory-headroom; search() has the right order otherwise.
+void order_by_objective(const PlanRequest& request, SearchOutcome& report) {
+  if (request.objective != Objective::memory_headroom) return;
+  report.candidates.assign(report.pareto.rbegin(), report.pareto.rend());
+  if (report.candidates.size() > static_cast<std::size_t>(request.top)) {
+    report.candidates.resize(static_cast<std::size_t>(request.top));
+  }
+}
+
+Result<SearchOutcome> search_by_objective(const PlanRequest& request, const Progress& progress) {
+  Result<SearchOutcome> report = search(request, progress);
+  if (report) order_by_objective(request, *report);
+  return report;
+}
+
+/// One GPU count as an entry of the table.
+GpuCountResult outcome_of(const PlanRequest& request, const Result<SearchOutcome>& report) {
+  GpuCountResult out;
+  out.gpus = request.cluster.gpus();
+  if (!report) {
+    out.why_none = report.error().hint.empty() ? report.error().found : report.error().hint;
+  } else if (const Candidate* winner = report->winner()) {
+    out.best = *winner;
+    out.key = objective_key(request, *winner);
+  } else {
+    out.why_none = "nothing fits";
+  }
+  return out;
+}
+
+/// One search per number of GPUs; the best plan of all by the objective.
+Result<SearchResult> choose_among(const std::vector<int>& counts, const PlanRequest& request,
+                                  const Progress& progress) {
+  std::optional<SearchResult> best;
+  std::optional<ObjectiveKey> best_key;
+  std::optional<Error> last_error;
+  std::vector<GpuCountResult> outcomes;
+  std::vector<ParetoPoint> fronts;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const Result<ClusterTopology> cluster = request.cluster.resized(counts[i]);
+    if (!cluster) {  // the description ends here
+      if (!last_error) last_error = cluster.error();
+      break;
+    }
+    PlanRequest sized = request;
+    sized.cluster = *cluster;
+    const auto share = [&](double part) {
+      return (static_cast<double>(i) + part) / static_cast<double>(counts.size());
+    };
+    Result<SearchOutcome> report =
+        search_by_objective(sized, [&](double part) { return !progress || progress(share(part)); });
+    outcomes.push_back(outcome_of(sized, report));
+    if (!report) {
+      last_error = report.error();
+      continue;
+    }
+    for (ParetoPoint& plan : front_of(sized, *report)) fronts.push_back(std::move(plan));
+    const GpuCountResult& outcome = outcomes.back();
+    // Where nothing fits yet, the largest count shows what is missing.
+    const bool better = outcome.best ? !best_key || outcome.key < *best_key : !best_key;
+    if (!better) continue;
+    if (outcome.best) best_key = outcome.key;
+    best = SearchResult{std::move(sized), *std::move(report), {}, {}};
+  }
+  EXPECTS(best || last_error, "at least one number of GPUs");
+  if (!best) return *last_error;
+  best->counts = std::move(outcomes);
+  best->front = undominated(std::move(fronts));
+  return *std::move(best);
+}
+
+}  // namespace
+
+ObjectiveKey objective_key(const PlanRequest& request, const Candidate& candidate) {
+  const double step = candidate.prediction.time.step.in(kSecond);
+  const double memory = candidate.prediction.memory.peak_reserved.in(kByte);
+  const std::optional<Goodput> failures = goodput_of(request);
+  const double useful = failures ? failures->fraction : 1;
+  switch (request.objective) {
+    case Objective::step_time: return {step, memory};
+    case Objective::cost:
+      return {paid_per_step(request, candidate.prediction.time.step).in(kSecond), step};
+    case Objective::memory_headroom: return {memory, step};
+    case Objective::goodput: return {step / useful, static_cast<double>(request.cluster.gpus())};
+  }
+  return {};
+}
+
+std::vector<int> gpu_counts(const ClusterTopology& cluster, int most) {
+  std::set<int> counts;
+  const int node = cluster.node().gpus;
+  for (int gpus = 1; gpus < node && gpus <= most; gpus *= 2) counts.insert(gpus);
+  const int nodes = most / node;
+  for (int multiple = 1; multiple <= kMostMultiple; ++multiple) {
+    for (std::int64_t n = multiple; n <= nodes; n *= 2) counts.insert(static_cast<int>(n) * node);
+  }
+  if (nodes > 0) counts.insert(nodes * node);
+  return {counts.begin(), counts.end()};
+}
+
+Result<SearchResult> optimize(const PlanRequest& request, const Progress& progress) {
+  if (request.gpus_at_most) {
+    return choose_among(gpu_counts(request.cluster, *request.gpus_at_most), request, progress);
+  }
+  Result<SearchOutcome> report = search_by_objective(request, progress);
+  if (!report) return report.error();
+  std::vector<ParetoPoint> front = front_of(request, *report);
+  return SearchResult{request, *std::move(report), {}, std::move(front)};
+}
+
+bool tied(const TimePrediction& a, const TimePrediction& b, double band) {
+  const CostBreakdown& x = a.parts;
+  const CostBreakdown& y = b.parts;
+  double differing = 0;  // seconds squared
+  for (const Seconds part :
+       {x.compute - y.compute, x.recompute - y.recompute, x.tp_comm_exposed - y.tp_comm_exposed,
+        x.cp_comm_exposed - y.cp_comm_exposed, x.ep_comm_exposed - y.ep_comm_exposed,
+        x.pp_comm_exposed - y.pp_comm_exposed, x.dp_comm_exposed - y.dp_comm_exposed,
+        x.bubble() - y.bubble(), x.optimizer - y.optimizer, x.host - y.host, x.data - y.data}) {
+    differing += part.in(kSecond)*part.in(kSecond);
+  }
+  const double own = kOwnError * std::hypot(a.step.in(kSecond), b.step.in(kSecond));
+  const double width = band * std::sqrt(differing + own * own);
+  return std::abs((a.step - b.step).in(kSecond)) <= width;
+}
+
+}  // namespace echelon

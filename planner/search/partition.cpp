@@ -1,0 +1,49 @@
+#include "planner/search/partition.hpp"
+
+#include "core/base/expects.hpp"
+#include "planner/search/layer_partitioner.hpp"
+
+namespace echelon {
+
+bool partition_may_fit(const CostModel& cost_model, const ParallelPlan& plan,
+                       const ShardingCosts& costs, Bytes usable) {
+  return LayerPartitioner(cost_model, plan, costs, usable, std::nullopt).may_fit(std::nullopt);
+}
+
+std::optional<LayerPartition> best_partition(const CostModel& cost_model, const ParallelPlan& plan,
+                                             const ShardingCosts& costs, Bytes usable,
+                                             std::optional<Seconds> bound) {
+  EXPECTS(plan.vpp == 1 || cost_model.one_kind(), "chunks of layers of one kind");
+  LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
+  const LowerBound without = partitioner.lower_bound(0);
+  if (!partitioner.can_win(without)) return std::nullopt;
+  if (!partitioner.may_fit(std::nullopt)) return std::nullopt;
+  if (plan.recompute == Recompute::none || cost_model.stack().per_stage_recompute ||
+      plan.recompute == Recompute::selective) {
+    return partitioner.solve(std::nullopt, without.slowest);
+  }
+  const int layers = cost_model.model().layers;
+  // Of a chunk each and more, more recomputed layers need less memory; none need no buffer for it.
+  int low = 0;
+  int high = (layers + plan.vpp - 1) / plan.vpp;
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    (partitioner.may_fit(middle * plan.vpp) ? high : low) = middle;
+  }
+  std::optional<LayerPartition> best;
+  for (int uniform = 0; uniform < layers + plan.vpp; uniform += plan.vpp) {
+    if (uniform > 0 && uniform < high * plan.vpp) continue;
+    // Where every stage recomputes all it holds, recomputing more is the same.
+    if (uniform > plan.vpp && !partitioner.holds_more_than(uniform - plan.vpp)) break;
+    const LowerBound lower = partitioner.lower_bound(uniform);
+    if (!partitioner.can_win(lower)) break;
+    if (!partitioner.may_fit(uniform)) continue;
+    if (auto found = partitioner.solve(uniform, lower.slowest)) {
+      partitioner.tighten(found->step);
+      best = std::move(found);
+    }
+  }
+  return best;
+}
+
+}  // namespace echelon

@@ -1,0 +1,37 @@
+// The exact partition of layers over the stages of one point: dynamic programming over Pareto
+// fronts.
+#pragma once
+
+#include <optional>
+
+#include "costmodel/time/stage_model.hpp"
+#include "planner/search/layer_partition.hpp"
+
+namespace echelon {
+
+/// Fastest partition of the layers over the stages of a plan (GPipe, 1F1B; interleaved when all
+/// layers are of one kind) such that every stage fits into `usable`, or nothing when no
+/// partition takes less than `bound`. Each stage recomputes what is fastest for it (`per_stage`),
+/// or all stages the same number of layers.
+///
+/// States after s stages and b layers are (Σ t, max t, latest finish, exposed gather); one that is
+/// no better than another in every component is dropped. The step time does not decrease in any of
+/// them, so no optimum is lost:
+///   step = (pipeline(Σ t, max t) + max_s(reduction + optimizer − backwards before s)
+///           + exposed gather + fixed) · (1 + straggler)
+///   pipeline = Σ t + (m − 1)·max t + hops, interleaved m·max t + (Σ t − max t)/v + hops
+/// Later finishes subtract the backwards before them (interleaved: 1/v of them), of which a smaller
+/// Σ t has fewer by the same amount: dominance holds for them too.
+/// Source: pipeline partition with Pareto fronts, ours; objective of Alpa (arXiv 2201.12023).
+/// Checked by: tests/planner/search/partition_test.cpp (against all compositions).
+[[nodiscard]] std::optional<LayerPartition> best_partition(const CostModel& cost_model,
+                                                           const ParallelPlan& plan,
+                                                           const ShardingCosts& costs, Bytes usable,
+                                                           std::optional<Seconds> bound);
+
+/// False when no partition of the layers fits, whatever `plan.recompute` lets each stage recompute.
+/// Cheap; true is no promise (layers of two kinds are not looked at).
+[[nodiscard]] bool partition_may_fit(const CostModel& cost_model, const ParallelPlan& plan,
+                                     const ShardingCosts& costs, Bytes usable);
+
+}  // namespace echelon

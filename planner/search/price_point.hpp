@@ -1,0 +1,24 @@
+// Step 3 of a search, one point: its memory, its time, and the fewest layers it must recompute.
+#pragma once
+
+#include "planner/search/context.hpp"
+
+namespace echelon {
+
+/// Fills the plan of a legal point and its memory into `out`. Returns the reserved peak minus the
+/// usable memory: above zero the plan does not fit.
+Bytes price_memory(const SearchContext& context, const SearchPoint& point,
+                   const ShardingCosts& costs, Priced& out);
+
+/// The same with whatever recomputation leaves the least: of every layer, or none, for the buffer
+/// of the layer being recomputed can be larger than all it saves. Leaves the former in `point`, and
+/// its plan in `out`.
+Bytes least_shortage(const SearchContext& context, SearchPoint& point, const ShardingCosts& costs,
+                     Priced& out);
+
+/// Fewest recomputed layers per stage with which the point fits (a multiple of vpp: every chunk
+/// alike; at most `all`), or 0 when none are needed. All of them are known to fit.
+[[nodiscard]] int fewest_recomputed(const SearchContext& context, SearchPoint point, int all,
+                                    const ShardingCosts& costs, Priced& out);
+
+}  // namespace echelon

@@ -1,0 +1,92 @@
+// The outcome of a search: ranked plans, the Pareto front, rejections with reasons, the
+// certificate.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/plan/process_grid.hpp"
+#include "planner/search/predict.hpp"
+#include "planner/space/legality.hpp"
+
+namespace echelon {
+
+/// Tuples of one rejection reason.
+struct RejectionCount {
+  RejectionReason reason{};
+  std::int64_t count = 0;
+  std::string nearest;  ///< detail of the tuple that came closest (memory) or was met first
+};
+
+/// The single change that makes a plan fit: a pinned choice lifted, more GPUs of the same kind, or
+/// GPUs with more memory.
+struct RecomputeEveryLayer {};
+struct HigherZero {
+  int zero = 0;
+};
+struct SmallestMicrobatch {};
+struct SequenceParallelOn {};
+struct MoreGpus {
+  int gpus = 0, now = 0;
+  Axis axis{};     ///< that takes them: dp or pp
+  int degree = 1;  ///< … and its degree then
+};
+struct LargerGpus {
+  Bytes memory, now;
+};
+using Fix = std::variant<RecomputeEveryLayer, HigherZero, SmallestMicrobatch, SequenceParallelOn,
+                         MoreGpus, LargerGpus>;
+
+/// A plan that would have been right but for one thing.
+struct NearestInfeasible {
+  Candidate candidate;
+  int stage = 0;
+  Bytes missing;  ///< reserved peak minus usable memory on that stage
+  Fix fix;
+};
+
+/// Every tuple ends in one place: tuples = fitting + too_large + bounded + rejected.
+struct SearchCounts {
+  std::int64_t tuples = 0;     ///< degrees, schedule, ZeRO, shard group, rank order, offload
+  std::int64_t fitting = 0;    ///< fit, with or without recomputation
+  std::int64_t too_large = 0;  ///< do not fit even with every layer recomputed
+  std::int64_t bounded = 0;    ///< not priced: no plan of theirs can be listed or on the front
+  std::int64_t priced = 0;     ///< complete predictions (several recompute counts per tuple)
+  std::int64_t splits = 0;     ///< tuples whose layers were partitioned by dynamic programming
+};
+
+/// Combinations whose layers were split evenly over the stages and not searched for a better split.
+struct OpenSplits {
+  enum class Kind {
+    interleaved_two_kinds,  ///< chunks of layers of two kinds (dense, with experts)
+    zero_bubble_h1,
+    gpipe,
+    pinned_recompute  ///< the request says how many layers each stage recomputes
+  };
+  Kind kind{};
+  std::int64_t tuples = 0;  ///< whose bound lies below the winner's step
+  double gap = 0;           ///< how much faster one of them could be at most, in [0, 1)
+};
+[[nodiscard]] std::string_view name_of(OpenSplits::Kind kind);  ///< "interleaved-two-kinds"
+
+struct SearchOutcome {
+  std::vector<Candidate> candidates;  ///< best first, at most request.top; the winner is [0]
+  std::vector<Candidate> pareto;      ///< no other plan is both faster and smaller; fastest first;
+                                      ///< empty with request.without_front
+  std::vector<RejectionCount> rejected;
+  std::vector<NearestInfeasible> nearest_infeasible;  ///< filled when nothing fits, closest first
+  SearchCounts counts;
+  bool exhaustive = true;               ///< every tuple was priced or bounded
+  std::vector<OpenSplits> open_splits;  ///< … but of these their other splits were not
+  double gap = 0;                       ///< how much faster what is open could still be, in [0, 1)
+
+  [[nodiscard]] bool proved() const { return exhaustive && open_splits.empty(); }
+  [[nodiscard]] const Candidate* winner() const {
+    return candidates.empty() ? nullptr : &candidates.front();
+  }
+};
+
+}  // namespace echelon

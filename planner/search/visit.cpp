@@ -1,0 +1,141 @@
+#include "planner/search/visit.hpp"
+
+#include <fmt/format.h>
+
+#include "planner/search/visit_point.hpp"
+#include "planner/space/legality.hpp"
+
+namespace echelon {
+namespace {
+
+/// One choice of ZeRO and offload for certain degrees.
+struct Sharding {
+  int zero = 0;
+  double offload = 0;
+  std::vector<int> groups{};  ///< over how many ranks, largest first
+  std::size_t hopeless = 0;   ///< groups from here on fit under no schedule
+};
+
+/// A rule that some shardings break, and how many of them.
+struct BrokenSharding {
+  Rejection rejection;
+  std::int64_t groups = 0;
+};
+
+struct Shardings {
+  std::vector<Sharding> legal;
+  std::vector<BrokenSharding> broken;
+  [[nodiscard]] std::int64_t count() const {
+    std::int64_t all = 0;
+    for (const BrokenSharding& each : broken) all += each.groups;
+    for (const Sharding& each : legal) all += static_cast<std::int64_t>(each.groups.size());
+    return all;
+  }
+};
+
+/// The choices of ZeRO and offload for these degrees.
+Shardings shardings_of(const SearchContext& context, SearchPoint point) {
+  const PlanRequest& request = context.request;
+  Shardings out;
+  ParallelPlan plan = degrees_of(request, point);
+  for (const int zero : zero_values(request, point)) {
+    point.zero = plan.zero = zero;
+    const std::vector<int> groups = shard_values(request, point);
+    for (const double offload : offload_values(request, zero)) {
+      Sharding sharding{.zero = zero, .offload = offload};
+      plan.offload_optimizer = offload;
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        plan.shard_group = groups[i];
+        if (const auto rejection =
+                check_sharding(request.model, request.job, request.cluster, request.stack, plan)) {
+          // A smaller group needs more memory on the host too: so are the rest.
+          const std::int64_t alike =
+              request.exhaustive ? 1 : static_cast<std::int64_t>(groups.size() - i);
+          out.broken.push_back({*rejection, alike});
+          if (!request.exhaustive) break;
+          continue;
+        }
+        sharding.groups.push_back(groups[i]);
+      }
+      sharding.hopeless = sharding.groups.size();
+      if (!sharding.groups.empty()) out.legal.push_back(std::move(sharding));
+    }
+  }
+  return out;
+}
+
+/// The rule that the point's schedule or rank order breaks, whatever it recomputes.
+std::optional<Rejection> broken_schedule(const SearchContext& context, const SearchPoint& point,
+                                         ParallelPlan& plan) {
+  const PlanRequest& request = context.request;
+  if (!fill_plan(request, point, plan)) {
+    return Rejection{
+        RejectionReason::layers_not_divisible,
+        fmt::format("{} layers on pp {} x vpp {}", request.model.layers, point.pp, point.vpp)};
+  }
+  return check_schedule(request.model, request.job, request.stack, plan);
+}
+
+/// The node's schedules and rank orders that break no rule; each that does is rejected for as many
+/// shardings as there are.
+std::vector<SearchPoint> schedules_of(const SearchContext& context, SearchPoint point,
+                                      std::int64_t shardings, Findings& found, Priced& work) {
+  std::vector<SearchPoint> out;
+  const std::vector<RankOrder> rank_orders = rank_order_values(context.request, point);
+  for (const Chunks chunks : chunk_values(context.request, point.pp)) {
+    point.vpp = chunks.vpp;
+    point.schedule = chunks.schedule;
+    for (const RankOrder order : rank_orders) {
+      point.rank_order = order;
+      if (const auto rejection = broken_schedule(context, point, work.plan)) {
+        found.reject(*rejection, shardings);
+      } else {
+        out.push_back(point);
+      }
+    }
+  }
+  return out;
+}
+
+/// A smaller shard group needs more memory on the GPU, and the bound is the same: where the largest
+/// is bounded or too large, so are the rest. 1F1B keeps the fewest microbatches of all schedules:
+/// what does not fit under it, whatever the partition, fits under none.
+void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sharding,
+                  const PointBound& bound, Findings& found, Priced& work) {
+  const auto end_here = [&](PointEnd end, std::size_t count) {
+    const auto points = static_cast<std::int64_t>(count);
+    end == PointEnd::bounded ? found.count_bounded(points) : found.count_too_large(points);
+  };
+  const std::vector<int>& groups = sharding.groups;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (i == sharding.hopeless) return end_here(PointEnd::hopeless, groups.size() - i);
+    point.shard_group = groups[i];
+    const PointEnd end = visit_point(context, point, bound, found, work);
+    if (context.request.exhaustive || end == PointEnd::open) continue;
+    if (end == PointEnd::hopeless) sharding.hopeless = i;
+    return end_here(end, groups.size() - i - 1);
+  }
+}
+
+}  // namespace
+
+/// Rules about the schedule are asked once for all shardings, and the other way round.
+void visit(const SearchContext& context, const DegreeNode& node, Findings& found, Priced& work) {
+  Shardings shardings = shardings_of(context, node.point);
+  std::vector<SearchPoint> points =
+      schedules_of(context, node.point, shardings.count(), found, work);
+  if (points.empty()) return;
+  for (const BrokenSharding& broken : shardings.broken) {
+    found.reject(broken.rejection, broken.groups * static_cast<std::int64_t>(points.size()));
+  }
+  for (SearchPoint& point : points) {
+    const PointBound bound{*node.costs, least_time(context, point, node)};
+    for (Sharding& sharding : shardings.legal) {
+      point.zero = sharding.zero;
+      point.offload_optimizer = sharding.offload;
+      visit_groups(context, point, sharding, bound, found, work);
+    }
+  }
+}
+
+}  // namespace echelon

@@ -1,0 +1,23 @@
+// Step 3 of a search: one point bounded, and priced where it can be listed or lie on the front.
+#pragma once
+
+#include "planner/search/enumerate.hpp"
+
+namespace echelon {
+
+struct PointBound {
+  const ShardingCosts& costs;
+  Seconds least;  ///< no plan with the point's degrees and schedule takes less
+};
+
+/// Where a point ended. Smaller shard groups end at `too_large` or `bounded` with it; at `hopeless`
+/// so do other schedules.
+enum class PointEnd { too_large, hopeless, bounded, open };
+
+/// Prices a point unless its bounds say that it can neither be listed nor lie on the Pareto front:
+/// its least time against the K best, and (least time, smallest memory) against the front. `work`
+/// is overwritten.
+PointEnd visit_point(const SearchContext& context, SearchPoint point, const PointBound& bound,
+                     Findings& found, Priced& work);
+
+}  // namespace echelon

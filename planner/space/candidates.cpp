@@ -1,0 +1,318 @@
+#include "planner/space/candidates.hpp"
+
+#include <algorithm>
+
+#include "planner/space/legality.hpp"
+
+namespace echelon {
+namespace {
+
+std::vector<int> narrowed(const std::vector<std::int64_t>& values, std::int64_t most) {
+  std::vector<int> out;
+  for (const std::int64_t value : values) {
+    if (value <= most) out.push_back(static_cast<int>(value));
+  }
+  return out;
+}
+
+/// ParallelPlan::expert_dp() of the point's plans.
+int ranks_with_same_experts(const SearchPoint& point) {
+  const LayerSharding& sharding = point.sharding;
+  return sharding.tp * sharding.cp * point.dp / (sharding.ep * sharding.etp);
+}
+
+bool equal_or_ends_less(int layers, int chunks) {
+  return layers % chunks == 0 || (layers + 2) % chunks == 0;
+}
+
+/// Recomputed layers the user pinned: one per stage, or one value for all, which a stage with fewer
+/// layers caps (a value no stage can hold is left for check_plan to reject).
+int pinned_recompute(const std::vector<int>& pinned, const std::vector<int>& layers,
+                     std::size_t stage) {
+  if (pinned.size() != 1) return pinned[stage];
+  const int most = *std::max_element(layers.begin(), layers.end());
+  return pinned.front() <= most ? std::min(pinned.front(), layers[stage]) : pinned.front();
+}
+
+/// Fills in all of `plan` but its layers per stage and recomputed layers.
+void fill_degrees(const PlanRequest& request, const SearchPoint& point, ParallelPlan& plan) {
+  const PlanConstraints& pinned = request.constraints;
+  const LayerSharding& sharding = point.sharding;
+  plan.tp = sharding.tp;
+  plan.cp = sharding.cp;
+  plan.cp_comm = sharding.cp_comm;
+  plan.ep = sharding.ep;
+  plan.etp = sharding.etp;
+  plan.dp = point.dp;
+  plan.pp = point.pp;
+  plan.vpp = point.vpp;
+  plan.microbatch = sharding.microbatch;
+  plan.zero = point.zero;
+  plan.shard_group = point.shard_group;
+  plan.sequence_parallel = sharding.sequence_parallel;
+  plan.recompute = point.recompute;
+  plan.rank_order = point.rank_order;
+  plan.offload_optimizer = point.offload_optimizer;
+  plan.schedule = point.schedule;
+  const bool pays = overlap_pays(request.calibration);
+  plan.overlap_dp = pinned.overlap_dp.value_or(pays);
+  plan.overlap_tp = sharding.overlap_tp;
+  // A search over schedules meets those that cannot overlap, where the question does not arise.
+  plan.overlap_pp = pinned.overlap_pp.value_or(pays) && point.pp > 1 &&
+                    overlaps_messages(request.stack, point.schedule);
+  plan.bucket = why_no_buckets(request.stack, plan).empty() ? pinned.bucket : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> low;
+  std::vector<std::int64_t> high;
+  for (std::int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    low.push_back(d);
+    if (d != n / d) high.push_back(n / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+std::optional<std::vector<int>> split_layers(const Framework& stack, int layers, int pp, int vpp) {
+  // More chunks than an int holds are more than any model has layers.
+  const std::int64_t all_chunks = std::int64_t{pp} * vpp;
+  if (all_chunks > std::int64_t{layers} + 2) return std::nullopt;
+  const int chunks = static_cast<int>(all_chunks);
+  const auto ends_less = [&](int first, int last) -> std::optional<std::vector<int>> {
+    std::vector<int> split(static_cast<std::size_t>(pp), (layers + first + last) / pp);
+    split.front() -= first;
+    split.back() -= last;
+    const int fewest = fewest_layers(stack, pp, vpp, 0);
+    if (split.front() < fewest || split.back() < fewest) return std::nullopt;
+    return split;
+  };
+  const bool bare_ends = stack.any_layout && pp > 1;
+  if (bare_ends && layers + 1 == chunks) return ends_less(0, 1);
+  if (bare_ends && layers + 2 == chunks) return ends_less(1, 1);
+  if (layers < chunks) return std::nullopt;
+  if (vpp == 1) return balanced_layers(layers, pp);
+  if (layers % chunks == 0) return ends_less(0, 0);
+  if ((layers + 2) % chunks == 0 && pp > 1) return ends_less(1, 1);
+  if (!stack.any_layout) return std::nullopt;
+  if ((layers + 2) % pp == 0 && layers % pp != 0) return ends_less(1, 1);
+  return balanced_layers(layers, pp);
+}
+
+bool overlap_pays(const Calibration& calibration) { return calibration.overlap_slowdown <= 1; }
+
+ParallelPlan degrees_of(const PlanRequest& request, const SearchPoint& point) {
+  ParallelPlan plan;
+  fill_degrees(request, point, plan);
+  return plan;
+}
+
+bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPlan& plan) {
+  const PlanConstraints& pinned = request.constraints;
+  fill_degrees(request, point, plan);
+  const auto stages = static_cast<std::size_t>(point.pp);
+  if (pinned.layers_per_stage) {
+    plan.layers_per_stage = *pinned.layers_per_stage;
+  } else if (auto split = split_layers(request.stack, request.model.layers, point.pp, point.vpp)) {
+    plan.layers_per_stage = std::move(*split);
+  } else {
+    return false;
+  }
+  const bool mixed = point.recompute == Recompute::mixed;
+  plan.recompute_layers.assign(stages, 0);
+  plan.selective_layers.assign(mixed ? stages : 0, 0);
+  if (plan.layers_per_stage.size() != stages) return true;  // check_plan will say so
+  for (std::size_t s = 0; s < stages; ++s) {
+    if (mixed && pinned.selective_layers) {
+      plan.selective_layers[s] =
+          pinned_recompute(*pinned.selective_layers, plan.layers_per_stage, s);
+    }
+    if (mixed && pinned.selective_layers && !pinned.recompute_layers) continue;
+    if (!mixed && point.recompute != Recompute::full) continue;
+    plan.recompute_layers[s] =
+        pinned.recompute_layers
+            ? pinned_recompute(*pinned.recompute_layers, plan.layers_per_stage, s)
+            : std::min(point.recompute_layers, plan.layers_per_stage[s]);
+  }
+  return true;
+}
+
+SearchPoint point_of(const ParallelPlan& plan) {
+  SearchPoint point;
+  point.sharding = sharding_of(plan);
+  point.pp = plan.pp;
+  point.dp = plan.dp;
+  point.vpp = plan.vpp;
+  point.schedule = plan.schedule;
+  point.zero = plan.zero;
+  point.shard_group = plan.shard_group;
+  point.rank_order = plan.rank_order;
+  point.offload_optimizer = plan.offload_optimizer;
+  point.recompute = plan.recompute;
+  for (const int k : plan.recompute_layers) {
+    point.recompute_layers = std::max(point.recompute_layers, k);
+  }
+  return point;
+}
+
+std::vector<int> degree_values(std::optional<int> pinned, std::int64_t ranks) {
+  return pinned ? std::vector<int>{*pinned} : narrowed(divisors(ranks), ranks);
+}
+
+std::vector<int> tp_values(const PlanRequest& request, std::int64_t ranks) {
+  const std::optional<int> pinned = request.constraints.tp;
+  return degree_values(request.stack.tensor_parallel ? pinned : pinned.value_or(1), ranks);
+}
+
+std::vector<int> pp_values(const PlanRequest& request, std::int64_t ranks) {
+  const std::optional<int> pinned = request.constraints.pp;
+  return degree_values(request.stack.pipeline_parallel ? pinned : pinned.value_or(1), ranks);
+}
+
+std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
+  if (request.constraints.cp) return {*request.constraints.cp};
+  std::vector<int> values{1};
+  if (!request.stack.cp_ring && !request.stack.cp_all_to_all) return values;
+  for (const int cp : narrowed(divisors(ranks), ranks)) {
+    if (cp > 1 && request.job.sequence % (std::int64_t{2} * cp) == 0) values.push_back(cp);
+  }
+  return values;
+}
+
+std::vector<CpComm> cp_comm_values(const PlanRequest& request, int cp) {
+  if (request.constraints.cp_comm) return {*request.constraints.cp_comm};
+  if (cp == 1) return {CpComm::ring};
+  std::vector<CpComm> values;
+  for (const CpComm comm : {CpComm::ring, CpComm::all_to_all}) {
+    if (request.stack.offers_cp(comm)) values.push_back(comm);
+  }
+  if (values.empty()) values.push_back(CpComm::ring);  // pinned cp: rejected with its reason
+  return values;
+}
+
+std::vector<ExpertGrid> expert_values(const PlanRequest& request, int tp, int ranks) {
+  const PlanConstraints& pinned = request.constraints;
+  const int experts = request.model.moe.experts;
+  std::vector<ExpertGrid> grids;
+  if (experts == 0 || !request.stack.expert_parallel) {
+    return {{pinned.ep.value_or(1), pinned.etp.value_or(1)}};
+  }
+  std::vector<int> etps{1};
+  if (tp > 1) etps.push_back(tp);
+  if (pinned.etp) etps = {*pinned.etp};
+  for (const int etp : etps) {
+    if (pinned.ep) {
+      grids.push_back({*pinned.ep, etp});
+      continue;
+    }
+    for (const int ep : narrowed(divisors(experts), ranks)) {
+      if (ranks % (std::int64_t{ep} * etp) == 0) grids.push_back({ep, etp});
+    }
+  }
+  return grids;
+}
+
+std::vector<int> microbatch_values(const PlanRequest& request, int dp) {
+  if (request.constraints.microbatch) return {*request.constraints.microbatch};
+  if (request.job.global_batch % dp != 0) return {1};  // illegal whatever its size: counted once
+  const std::int64_t local = request.job.global_batch / dp;
+  return narrowed(divisors(local), 1 << 20);
+}
+
+std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
+  using enum ScheduleKind;
+  const PlanConstraints& pinned = request.constraints;
+  const auto schedule = pinned.schedule;
+  if (pinned.vpp) {
+    return {{*pinned.vpp, schedule.value_or(*pinned.vpp > 1 ? interleaved : one_f_one_b)}};
+  }
+  std::vector<Chunks> values;
+  if (schedule != interleaved) values.push_back({1, schedule.value_or(one_f_one_b)});
+  if (pp == 1 || (schedule && schedule != interleaved)) return values;
+  if (!schedule && request.stack.zero_bubble) values.push_back({1, zero_bubble_h1});
+  if (!request.stack.interleaved) return values;
+  const int layers = request.model.layers;
+  const bool any = request.stack.any_layout;
+  for (int vpp = 2; std::int64_t{vpp} * pp <= layers + (any ? 2 : 0); ++vpp) {
+    if (any || equal_or_ends_less(layers, pp * vpp)) values.push_back({vpp, interleaved});
+  }
+  return values;
+}
+
+std::vector<int> zero_values(const PlanRequest& request, const SearchPoint& point) {
+  if (request.constraints.zero) return {*request.constraints.zero};
+  std::vector<int> values;
+  const bool shards = point.dp * point.sharding.cp > 1 ||
+                      (request.model.moe.experts > 0 && ranks_with_same_experts(point) > 1);
+  // One rank has nothing to shard; ZeRO-1 only carries the offload of the optimizer there.
+  const int most = shards ? 3 : request.stack.offload_optimizer ? 1 : 0;
+  for (int zero = 0; zero <= most; ++zero) {
+    if (request.stack.zero_allowed[zero]) values.push_back(zero);
+  }
+  if (values.empty()) values.push_back(0);
+  return values;
+}
+
+std::vector<int> shard_values(const PlanRequest& request, const SearchPoint& point) {
+  const int data = point.dp * point.sharding.cp;
+  if (request.constraints.shard_group) return {*request.constraints.shard_group};
+  if (point.zero == 0 || !request.stack.hybrid_shard[point.zero] || data == 1) return {data};
+  std::vector<int> values = narrowed(divisors(data), data);
+  std::reverse(values.begin(), values.end());
+  values.pop_back();  // over one rank nothing is split
+  if (request.model.moe.experts > 0) {
+    const int same = ranks_with_same_experts(point);
+    std::erase_if(values, [&](int group) { return same % (data / group) != 0; });
+  }
+  return values;
+}
+
+std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp) {
+  if (request.constraints.sequence_parallel) {
+    // A search over tp meets tp = 1, where the question does not arise.
+    const bool wanted = *request.constraints.sequence_parallel;
+    return {wanted && (tp > 1 || request.constraints.tp.has_value())};
+  }
+  if (tp == 1 || !request.stack.sequence_parallel) return {false};
+  if (request.stack.sequence_parallel_always) return {true};
+  return {false, true};
+}
+
+std::vector<RankOrder> rank_order_values(const PlanRequest& request, const SearchPoint& point) {
+  using enum RankOrder;
+  if (request.constraints.rank_order) return {*request.constraints.rank_order};
+  if (!request.stack.rank_orders || point.pp == 1 || point.dp == 1) return {dp_inside_pp};
+  ParallelPlan plan;
+  plan.tp = point.sharding.tp;
+  plan.cp = point.sharding.cp;
+  plan.ep = point.sharding.ep;
+  plan.etp = point.sharding.etp;
+  plan.pp = point.pp;
+  plan.rank_order = pp_inside_dp;
+  if (check_rank_order(request.model, plan)) return {dp_inside_pp};
+  return {dp_inside_pp, pp_inside_dp};
+}
+
+std::vector<double> offload_values(const PlanRequest& request, int zero) {
+  if (request.constraints.offload_optimizer) return {*request.constraints.offload_optimizer};
+  if (request.stack.offload_optimizer && zero >= 1) return {0.0, 1.0};
+  return {0.0};
+}
+
+std::vector<Recompute> recompute_values(const PlanRequest& request) {
+  if (request.constraints.recompute) return {*request.constraints.recompute};
+  if (request.constraints.selective_layers) return {Recompute::mixed};
+  if (request.constraints.recompute_layers) return {Recompute::full};
+  // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp, 4 bytes
+  // per head and token, for the price of another attention forward.
+  if (request.job.flash_attention) return {Recompute::none, Recompute::full};
+  if (!request.stack.mixed_recompute) {
+    return {Recompute::none, Recompute::selective, Recompute::full};
+  }
+  return {Recompute::none, Recompute::selective, Recompute::mixed, Recompute::full};
+}
+
+}  // namespace echelon

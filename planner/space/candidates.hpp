@@ -1,0 +1,85 @@
+// Enumeration: the points a request leaves open, and the plans they stand for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "costmodel/cost_model.hpp"
+#include "planner/space/request.hpp"
+
+namespace echelon {
+
+/// One point of the search space (reports count them as tuples), small enough to keep by the
+/// hundred thousand. The cut holds tp, cp, ep, etp, microbatch and sequence parallelism. Layers per
+/// stage and recomputed layers follow from the point and the request unless a partition of the
+/// layers was searched for it.
+struct SearchPoint {
+  LayerSharding sharding;
+  int pp = 1, dp = 1, vpp = 1;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int zero = 0, shard_group = 1;
+  RankOrder rank_order = RankOrder::dp_inside_pp;
+  double offload_optimizer = 0;
+  Recompute recompute = Recompute::none;
+  int recompute_layers = 0;  ///< fully, on every stage
+  auto operator<=>(const SearchPoint&) const = default;
+};
+
+/// Divisors of n in ascending order.
+[[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
+
+/// Layers per stage of pp·vpp chunks: balanced without interleaving; with it equal chunks, or one
+/// layer less on the first and on the last stage, or what is nearest for a stack with any layout;
+/// nothing when there is no such split.
+[[nodiscard]] std::optional<std::vector<int>> split_layers(const Framework& stack, int layers,
+                                                           int pp, int vpp);
+
+/// Whether overlapping communication with compute is never slower: hiding a second of it costs the
+/// compute no more than that second. Else not overlapping is never slower; either way one value of
+/// `overlap_dp` and `overlap_pp` is enough (docs/search.md).
+[[nodiscard]] bool overlap_pays(const Calibration& calibration);
+
+/// The plan of a point but for its layers per stage and recomputed layers.
+[[nodiscard]] ParallelPlan degrees_of(const PlanRequest& request, const SearchPoint& point);
+
+/// Fills `plan` (vectors reused) with the point's plan. False when its layers cannot be split.
+bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPlan& plan);
+
+/// The point a plan was made from (its layer partition aside).
+[[nodiscard]] SearchPoint point_of(const ParallelPlan& plan);
+
+// Values of each axis the request leaves open, for given outer ones. Ascending, not yet checked.
+/// Divisors of `ranks`, or the pinned value.
+[[nodiscard]] std::vector<int> degree_values(std::optional<int> pinned, std::int64_t ranks);
+[[nodiscard]] std::vector<int> tp_values(const PlanRequest& request, std::int64_t ranks);
+[[nodiscard]] std::vector<int> pp_values(const PlanRequest& request, std::int64_t ranks);
+[[nodiscard]] std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks);
+[[nodiscard]] std::vector<CpComm> cp_comm_values(const PlanRequest& request, int cp);
+struct ExpertGrid {
+  int ep = 1, etp = 1;
+};
+/// Grids over the tp·cp·dp ranks of a stage; etp is 1 or tp unless pinned.
+[[nodiscard]] std::vector<ExpertGrid> expert_values(const PlanRequest& request, int tp, int ranks);
+[[nodiscard]] std::vector<int> microbatch_values(const PlanRequest& request, int dp);
+/// Chunks per rank with the schedule they run under.
+struct Chunks {
+  int vpp = 1;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+};
+[[nodiscard]] std::vector<Chunks> chunk_values(const PlanRequest& request, int pp);
+[[nodiscard]] std::vector<int> zero_values(const PlanRequest& request, const SearchPoint& point);
+/// Ranks that ZeRO splits its state over: all data-parallel ones, then every other divisor of them
+/// down to 2 where the stack can and each group holds whole copies of the experts. Largest first:
+/// the first needs least memory.
+[[nodiscard]] std::vector<int> shard_values(const PlanRequest& request, const SearchPoint& point);
+[[nodiscard]] std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp);
+/// Those that check_rank_order allows, unless pinned.
+[[nodiscard]] std::vector<RankOrder> rank_order_values(const PlanRequest& request,
+                                                       const SearchPoint& point);
+[[nodiscard]] std::vector<double> offload_values(const PlanRequest& request, int zero);
+/// The last one, with every layer recomputed, needs least memory.
+[[nodiscard]] std::vector<Recompute> recompute_values(const PlanRequest& request);
+
+}  // namespace echelon

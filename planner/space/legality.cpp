@@ -1,0 +1,485 @@
+// Over 400 lines because the rules of a plan stand in one place, in the order they are asked.
+#include "planner/space/legality.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/saturated_product.hpp"
+
+namespace echelon {
+
+std::string_view name_of(RejectionReason reason) {
+  using enum RejectionReason;
+  switch (reason) {
+    case gpus_mismatch: return "gpus-mismatch";
+    case heads_not_divisible: return "heads-not-divisible";
+    case kv_heads_not_divisible: return "kv-heads-not-divisible";
+    case ffn_not_divisible: return "ffn-not-divisible";
+    case sequence_not_divisible: return "sequence-not-divisible";
+    case batch_not_divisible: return "batch-not-divisible";
+    case experts_not_divisible: return "experts-not-divisible";
+    case RejectionReason::rank_order: return "rank-order";
+    case RejectionReason::shard_group: return "shard-group";
+    case too_few_layers: return "too-few-layers";
+    case layers_not_divisible: return "layers-not-divisible";
+    case microbatches_not_divisible: return "microbatches-not-divisible";
+    case stack_lacks_feature: return "stack-lacks-feature";
+    case contradictory: return "contradictory";
+    case memory: return "memory";
+  }
+  return "?";
+}
+
+std::string_view describe(RejectionReason reason) {
+  using enum RejectionReason;
+  switch (reason) {
+    case gpus_mismatch: return "the degrees do not multiply to the number of GPUs";
+    case heads_not_divisible: return "tensor parallelism must divide the attention heads";
+    case kv_heads_not_divisible:
+      return "tensor parallelism and the key/value heads must divide one another";
+    case ffn_not_divisible: return "tensor parallelism must divide the MLP width";
+    case sequence_not_divisible:
+      return "context and sequence parallelism must divide the sequence length";
+    case batch_not_divisible:
+      return "the global batch must be a multiple of data parallel x microbatch";
+    case experts_not_divisible:
+      return "expert parallelism must divide the experts, and ep·etp the ranks of a stage";
+    case RejectionReason::rank_order:
+      return "with pipeline stages inside data parallelism, experts must be spread over as many "
+             "data-parallel ranks as the rest: ep x etp = tp x cp, without experts cp = 1";
+    case RejectionReason::shard_group:
+      return "every shard group must hold whole copies of the experts: dp x cp / shard group must "
+             "divide tp x cp x dp / (ep x etp)";
+    case too_few_layers:
+      return "every pipeline chunk needs at least one layer (the first and the last none where the "
+             "stack allows it)";
+    case layers_not_divisible:
+      return "interleaved chunks must hold equal numbers of layers (embedding and loss may count "
+             "as one each)";
+    case microbatches_not_divisible:
+      return "interleaving needs a number of microbatches that pp divides";
+    case stack_lacks_feature: return "the chosen software stack does not offer it";
+    case contradictory: return "two choices exclude each other";
+    case memory: return "does not fit into GPU memory";
+  }
+  return "?";
+}
+
+int fewest_layers(const Framework& stack, int pp, int vpp, int stage) {
+  const bool end = stage == 0 || stage == pp - 1;
+  return stack.any_layout && end && pp > 1 ? vpp - 1 : vpp;
+}
+
+std::vector<int> balanced_layers(int layers, int pp) {
+  const int base = layers / pp;
+  int extra = layers % pp;
+  std::vector<int> split(static_cast<std::size_t>(pp), base);
+  for (int stage = pp - 2; stage >= 1 && extra > 0; --stage, --extra) {
+    ++split[static_cast<std::size_t>(stage)];
+  }
+  for (int stage = 0; extra > 0; ++stage, --extra) ++split[static_cast<std::size_t>(stage)];
+  return split;
+}
+
+namespace {
+
+using enum RejectionReason;
+using Found = std::optional<Rejection>;
+
+Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
+  if (p.gpus() != cluster.gpus()) {
+    const std::optional<std::int64_t> gpus = checked_product({p.tp, p.cp, p.dp, p.pp});
+    return Rejection{
+        gpus_mismatch,
+        fmt::format("tp {} x cp {} x dp {} x pp {} = {} is not {} GPUs", p.tp, p.cp, p.dp, p.pp,
+                    gpus ? std::to_string(*gpus) : "more than 9.2e18", cluster.gpus())};
+  }
+  return {};
+}
+
+/// Experts: the grid etp·ep·edp covers the ranks of one stage.
+/// Source: Megatron-Core parallel_state (expert RankGenerator), MoE parallel folding.
+Found check_experts(const ModelSpec& model, const Framework& stack, const ParallelPlan& p) {
+  if (model.moe.experts == 0) {
+    if (p.ep == 1 && p.etp == 1) return {};
+    return Rejection{contradictory, "expert parallelism for a model without experts"};
+  }
+  if (model.moe.experts % p.ep != 0) {
+    return Rejection{experts_not_divisible,
+                     fmt::format("ep {} does not divide {} experts", p.ep, model.moe.experts)};
+  }
+  if (model.moe.expert_ffn_hidden % p.etp != 0) {
+    return Rejection{experts_not_divisible,
+                     fmt::format("etp {} does not divide the expert width {}", p.etp,
+                                 model.moe.expert_ffn_hidden)};
+  }
+  const std::int64_t ranks = std::int64_t{p.tp} * p.cp * p.dp;
+  if (ranks % (std::int64_t{p.ep} * p.etp) != 0) {
+    return Rejection{
+        experts_not_divisible,
+        fmt::format("ep {} x etp {} does not divide the {} ranks of a stage", p.ep, p.etp, ranks)};
+  }
+  if (stack.experts_need_sequence_parallel && p.ep > 1 && p.tp > 1 && !p.sequence_parallel) {
+    return Rejection{contradictory, "ep > 1 with tp > 1 needs sequence parallelism"};
+  }
+  return {};
+}
+
+Found check_context(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+                    const ParallelPlan& p) {
+  if (p.cp == 1) return {};
+  const int slices = stack.slices_per_context_rank;
+  if (job.sequence % (std::int64_t{slices} * p.cp) != 0) {
+    return Rejection{
+        sequence_not_divisible,
+        fmt::format("{} x cp {} does not divide the sequence {}", slices, p.cp, job.sequence)};
+  }
+  if (p.cp_comm == CpComm::ring) return {};
+  const int heads = p.tp * p.cp;
+  if (model.heads % heads != 0) {
+    return Rejection{heads_not_divisible,
+                     fmt::format("tp {} x cp {} (all-to-all) does not divide {} attention heads",
+                                 p.tp, p.cp, model.heads)};
+  }
+  if (model.kv_heads % heads != 0) {
+    return Rejection{kv_heads_not_divisible,
+                     fmt::format("tp {} x cp {} (all-to-all) does not divide {} key/value heads",
+                                 p.tp, p.cp, model.kv_heads)};
+  }
+  return {};
+}
+
+Found check_shapes(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+                   const ParallelPlan& p) {
+  if (Found found = check_tensor_parallel(model, p.tp)) return found;
+  if (Found found = check_context(model, job, stack, p)) return found;
+  if (Found found = check_experts(model, stack, p)) return found;
+  if (Found found = check_rank_order(model, p)) return found;
+  if (p.sequence_parallel && job.sequence / p.cp % p.tp != 0) {
+    return Rejection{sequence_not_divisible,
+                     fmt::format("tp {} does not divide the {} tokens of a sequence on one rank",
+                                 p.tp, job.sequence / p.cp)};
+  }
+  if (job.global_batch % (std::int64_t{p.dp} * p.microbatch) != 0) {
+    return Rejection{batch_not_divisible,
+                     fmt::format("global batch {} is not a multiple of dp {} x microbatch {}",
+                                 job.global_batch, p.dp, p.microbatch)};
+  }
+  return {};
+}
+
+/// Equal chunks, where the framework allows it but for one layer of the first and the last stage.
+bool equal_chunks(const Framework& stack, const ParallelPlan& p) {
+  for (int stage = 0; stage < p.pp; ++stage) {
+    const int layers = p.layers_per_stage[static_cast<std::size_t>(stage)];
+    const bool end = stack.ends_may_hold_one_less && (stage == 0 || stage == p.pp - 1);
+    if (layers % p.vpp != 0 && !(end && (layers + 1) % p.vpp == 0)) return false;
+  }
+  return true;
+}
+
+Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+                     const ParallelPlan& p) {
+  const int bare_ends = stack.any_layout && p.pp > 1 ? 2 : 0;  // embedding and loss without layers
+  if (model.layers + bare_ends < std::int64_t{p.pp} * p.vpp) {
+    return Rejection{too_few_layers,
+                     fmt::format("{} layers for pp {} x vpp {} chunks", model.layers, p.pp, p.vpp)};
+  }
+  if (static_cast<int>(p.layers_per_stage.size()) != p.pp) {
+    return Rejection{contradictory, fmt::format("{} entries of layers per stage for pp {}",
+                                                p.layers_per_stage.size(), p.pp)};
+  }
+  std::int64_t sum = 0;
+  for (int stage = 0; stage < p.pp; ++stage) {
+    const int layers = p.layers_per_stage[static_cast<std::size_t>(stage)];
+    if (layers < fewest_layers(stack, p.pp, p.vpp, stage)) {
+      return Rejection{too_few_layers,
+                       fmt::format("a stage of {} layers for vpp {}", layers, p.vpp)};
+    }
+    sum += layers;
+  }
+  if (sum != model.layers) {
+    return Rejection{contradictory, fmt::format("layers per stage sum to {}, the model has {}", sum,
+                                                model.layers)};
+  }
+  const bool interleaved = p.schedule == ScheduleKind::interleaved;
+  if (interleaved != (p.vpp > 1)) {
+    return Rejection{contradictory,
+                     fmt::format("schedule {} with vpp {}", name_of(p.schedule), p.vpp)};
+  }
+  if (!interleaved) return {};
+  if (p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
+  if (!stack.any_layout && !equal_chunks(stack, p)) {
+    return Rejection{layers_not_divisible,
+                     fmt::format("{} layers on pp {} x vpp {}", model.layers, p.pp, p.vpp)};
+  }
+  const std::int64_t m = p.microbatches_rounded_up(job.global_batch);
+  if (stack.interleaves_whole_rounds && m % p.pp != 0) {
+    return Rejection{microbatches_not_divisible, fmt::format("{} microbatches, pp {}", m, p.pp)};
+  }
+  return {};
+}
+
+Rejection lacks_of(const Framework& stack, std::string what) {
+  return {stack_lacks_feature, fmt::format("{} has no {}", stack.name, what)};
+}
+
+/// What the stack offers of the axes inside a stage.
+Found check_axes(const Framework& stack, const ParallelPlan& p) {
+  const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
+  if (p.tp > 1 && !stack.tensor_parallel) return lacks("tensor parallelism");
+  if (p.pp > 1 && !stack.pipeline_parallel) return lacks("pipeline parallelism");
+  if (p.cp > 1 && !stack.offers_cp(p.cp_comm)) {
+    return lacks(fmt::format("context parallelism by {}", name_of(p.cp_comm)));
+  }
+  if (p.ep * p.etp > 1 && !stack.expert_parallel) return lacks("expert parallelism");
+  if (p.sequence_parallel && !stack.sequence_parallel) return lacks("sequence parallelism");
+  if (p.sequence_parallel && p.tp == 1) {
+    return Rejection{contradictory, "sequence parallelism needs tp > 1"};
+  }
+  if (!p.sequence_parallel && p.tp > 1 && stack.sequence_parallel_always) {
+    return lacks("tensor parallelism without sequence parallelism");
+  }
+  return {};
+}
+
+/// What the stack offers of schedules and rank orders.
+Found check_order(const Framework& stack, const ParallelPlan& p) {
+  const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
+  if (p.vpp > 1 && !stack.interleaved) return lacks("interleaved schedule");
+  if (p.schedule == ScheduleKind::zero_bubble_h1 && !stack.zero_bubble) {
+    return lacks("zero-bubble schedule");
+  }
+  if (p.rank_order != RankOrder::dp_inside_pp && !stack.rank_orders) {
+    return lacks(fmt::format("rank order {}", name_of(p.rank_order)));
+  }
+  if (p.overlap_pp && p.pp > 1 && !overlaps_messages(stack, p.schedule)) {
+    return lacks(fmt::format("overlap of pipeline messages with schedule {}: it needs interleaving",
+                             name_of(p.schedule)));
+  }
+  return {};
+}
+
+/// Every optimizer instance holds the experts once, split over its share of the ranks with the same
+/// ones. Source: Megatron-LM d98e8a64, core/parallel_state.py: expert_data_parallel_size %
+/// num_distributed_optimizer_instances == 0; torchtitan v0.2.2, distributed/parallel_dims.py:
+/// dp_shard·cp·tp = efsdp·ep within each dp_replicate.
+Found check_instances(const ModelSpec& model, const ParallelPlan& p) {
+  if (model.moe.experts == 0 || p.zero == 0 || p.expert_dp() % p.instances() == 0) return {};
+  return Rejection{
+      RejectionReason::shard_group,
+      fmt::format("shard group {} makes {} optimizer instances, which do not divide the {} ranks "
+                  "that hold the same experts",
+                  p.shard_group, p.instances(), p.expert_dp())};
+}
+
+/// What the stack offers of ZeRO and offload.
+Found check_zero(const ModelSpec& model, const Framework& stack, const ParallelPlan& p) {
+  const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
+  const int data = p.dp * p.cp;
+  if (p.shard_group < 1 || data % p.shard_group != 0) {
+    return Rejection{contradictory, fmt::format("shard group {} does not divide dp {} x cp {}",
+                                                p.shard_group, p.dp, p.cp)};
+  }
+  if (p.zero < 0 || p.zero > 3) {
+    return Rejection{contradictory, fmt::format("ZeRO stage {}", p.zero)};
+  }
+  if (!stack.zero_allowed[p.zero]) return lacks(fmt::format("ZeRO-{}", p.zero));
+  if (p.zero > 0 && p.shard_group != data && !stack.hybrid_shard[p.zero]) {
+    return lacks(fmt::format("ZeRO-{} over a part of the data-parallel ranks", p.zero));
+  }
+  if (p.zero >= 2 && p.pp > 1 && !stack.zero23_with_pipeline) {
+    return lacks(fmt::format("ZeRO-{} together with pipeline stages", p.zero));
+  }
+  if (p.zero == 3 && p.tp > 1 && !stack.zero3_with_tensor) {
+    return lacks("ZeRO-3 together with tensor parallelism");
+  }
+  if (p.zero == 3 && p.ep > 1 && !stack.zero3_with_experts) {
+    return lacks("ZeRO-3 together with expert parallelism");
+  }
+  if (Found found = check_instances(model, p)) return found;
+  if (p.offload_optimizer > 0 && (!stack.offload_optimizer || p.zero < 1)) {
+    return lacks(fmt::format("optimizer offload at ZeRO-{}", p.zero));
+  }
+  return {};
+}
+
+/// Offloaded states must fit into the hosts' memory: every data-parallel replica of a shard holds a
+/// copy of the model's.
+Found check_host_memory(const ModelSpec& model, const TrainingJob& job,
+                        const ClusterTopology& cluster, const ParallelPlan& p) {
+  if (p.offload_optimizer <= 0) return {};
+  const double replicas = static_cast<double>(p.dp) * p.cp / p.shard_group;
+  const Bytes states{static_cast<double>(model.parameters()) * p.offload_optimizer * replicas *
+                     (job.precision.master + job.precision.moments)};
+  const Bytes each = states / std::max(1, cluster.nodes());
+  if (each <= cluster.node().cpu_memory) return {};
+  return Rejection{contradictory,
+                   fmt::format("{:.0f} GiB of offloaded states per node, which has {:.0f} GiB",
+                               each.in(1_GiB), cluster.node().cpu_memory.in(1_GiB))};
+}
+
+/// Each stage's own numbers of full and selective layers.
+Found check_mixed(const Framework& stack, const ParallelPlan& p) {
+  if (!stack.mixed_recompute) {
+    return lacks_of(stack, "mix of full and selective recomputation: all layers are treated alike");
+  }
+  const auto stages = static_cast<std::size_t>(p.pp);
+  if (p.recompute_layers.size() != stages || p.selective_layers.size() != stages) {
+    return Rejection{contradictory,
+                     fmt::format("{} and {} entries of recomputed layers for pp {}",
+                                 p.recompute_layers.size(), p.selective_layers.size(), p.pp)};
+  }
+  for (std::size_t s = 0; s < stages; ++s) {
+    const int full = p.recompute_layers[s];
+    const int selective = p.selective_layers[s];
+    if (full < 0 || selective < 0 || full + selective > p.layers_per_stage[s]) {
+      return Rejection{contradictory,
+                       fmt::format("{} fully and {} selectively recomputed layers on a stage of {}",
+                                   full, selective, p.layers_per_stage[s])};
+    }
+  }
+  return {};
+}
+
+/// The same number of layers on every stage, and of a stage in every chunk.
+/// Source: Megatron-LM d98e8a64, core/recompute.py and transformer/transformer_block.py:
+/// recompute_num_layers counts within the layers of one chunk.
+Found check_equal_counts(const Framework& stack, const ParallelPlan& p) {
+  const int most = *std::max_element(p.recompute_layers.begin(), p.recompute_layers.end());
+  const int down = most / p.vpp * p.vpp;
+  const int up = (most + p.vpp - 1) / p.vpp * p.vpp;
+  for (std::size_t s = 0; s < p.recompute_layers.size(); ++s) {
+    const int k = p.recompute_layers[s];
+    if (k != std::min(most, p.layers_per_stage[s])) {
+      return Rejection{
+          stack_lacks_feature,
+          fmt::format("{} recomputes the same number of layers on every stage", stack.name)};
+    }
+    if (k != std::min(up, p.layers_per_stage[s])) {
+      return Rejection{
+          stack_lacks_feature,
+          fmt::format(
+              "{} recomputes the same number of layers of each of the {} chunks of a stage: "
+              "{} or {} layers per stage, not {}",
+              stack.name, p.vpp, down, up, most)};
+    }
+  }
+  return {};
+}
+
+Found check_recompute(const Framework& stack, const ParallelPlan& p) {
+  if (p.recompute == Recompute::mixed) return check_mixed(stack, p);
+  for (const int k : p.selective_layers) {
+    if (k != 0) {
+      return Rejection{contradictory, fmt::format("selectively recomputed layers with recompute {}",
+                                                  name_of(p.recompute))};
+    }
+  }
+  if (p.recompute != Recompute::full) {
+    for (const int k : p.recompute_layers) {
+      if (k != 0) {
+        return Rejection{contradictory,
+                         fmt::format("recomputed layers with recompute {}", name_of(p.recompute))};
+      }
+    }
+    return {};
+  }
+  if (static_cast<int>(p.recompute_layers.size()) != p.pp) {
+    return Rejection{contradictory, fmt::format("{} entries of recomputed layers for pp {}",
+                                                p.recompute_layers.size(), p.pp)};
+  }
+  for (std::size_t s = 0; s < p.recompute_layers.size(); ++s) {
+    const int k = p.recompute_layers[s];
+    if (k < 0 || k > p.layers_per_stage[s]) {
+      return Rejection{contradictory, fmt::format("{} recomputed layers on a stage of {}", k,
+                                                  p.layers_per_stage[s])};
+    }
+  }
+  return stack.per_stage_recompute ? Found{} : check_equal_counts(stack, p);
+}
+
+/// A bucket size that nothing would use.
+Found check_bucket(const Framework& stack, const ParallelPlan& p) {
+  const std::string why = p.bucket ? why_no_buckets(stack, p) : "";
+  return why.empty() ? Found{} : Rejection{contradictory, "a bucket size with " + why};
+}
+
+}  // namespace
+
+std::optional<Rejection> check_rank_order(const ModelSpec& model, const ParallelPlan& p) {
+  if (p.rank_order == RankOrder::dp_inside_pp || p.pp == 1) return {};
+  const std::string order = fmt::format("rank order {} with pp {}", name_of(p.rank_order), p.pp);
+  const bool experts = model.moe.experts > 0;
+  if (experts && std::int64_t{p.ep} * p.etp != std::int64_t{p.tp} * p.cp) {
+    return Rejection{
+        RejectionReason::rank_order,
+        fmt::format("{}: ep {} x etp {} is not tp {} x cp {}", order, p.ep, p.etp, p.tp, p.cp)};
+  }
+  if (p.cp == 1) return {};
+  // Megatron-Core takes cp > 1 where experts fill tp·cp; there dp·cp ranks lie at unequal
+  // distances.
+  return Rejection{
+      RejectionReason::rank_order,
+      fmt::format("{}: cp {} {}", order, p.cp, experts ? "is not priced" : "is not 1")};
+}
+
+bool overlaps_messages(const Framework& stack, ScheduleKind schedule) {
+  return schedule == ScheduleKind::interleaved || stack.overlaps_every_message;
+}
+
+std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
+  if (model.heads % tp != 0) {
+    return Rejection{heads_not_divisible,
+                     fmt::format("tp {} does not divide {} attention heads", tp, model.heads)};
+  }
+  if (model.kv_heads % tp != 0 && tp % model.kv_heads != 0) {
+    return Rejection{kv_heads_not_divisible,
+                     fmt::format("tp {} and {} key/value heads", tp, model.kv_heads)};
+  }
+  const bool has_dense = model.moe_layers() < model.layers;
+  if (has_dense && model.ffn_hidden % tp != 0) {
+    return Rejection{ffn_not_divisible,
+                     fmt::format("tp {} does not divide the MLP width {}", tp, model.ffn_hidden)};
+  }
+  if (model.moe.shared_ffn_hidden % tp != 0) {
+    return Rejection{ffn_not_divisible,
+                     fmt::format("tp {} does not divide the width {} of the shared experts", tp,
+                                 model.moe.shared_ffn_hidden)};
+  }
+  return {};
+}
+
+std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob& job,
+                                       const ClusterTopology& cluster, const Framework& stack,
+                                       const ParallelPlan& plan) {
+  if (Found found = check_grid(cluster, plan)) return found;
+  if (Found found = check_shapes(model, job, stack, plan)) return found;
+  return check_axes(stack, plan);
+}
+
+std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJob& job,
+                                        const Framework& stack, const ParallelPlan& plan) {
+  if (Found found = check_pipeline(model, job, stack, plan)) return found;
+  return check_order(stack, plan);
+}
+
+std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
+                                        const ClusterTopology& cluster, const Framework& stack,
+                                        const ParallelPlan& plan) {
+  if (Found found = check_zero(model, stack, plan)) return found;
+  return check_host_memory(model, job, cluster, plan);
+}
+
+std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
+                                    const ClusterTopology& cluster, const Framework& stack,
+                                    const ParallelPlan& plan) {
+  if (Found found = check_degrees(model, job, cluster, stack, plan)) return found;
+  if (Found found = check_schedule(model, job, stack, plan)) return found;
+  if (Found found = check_sharding(model, job, cluster, stack, plan)) return found;
+  if (Found found = check_bucket(stack, plan)) return found;
+  return check_recompute(stack, plan);
+}
+
+}  // namespace echelon

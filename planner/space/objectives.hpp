@@ -1,0 +1,33 @@
+// How a job is run beyond its steps, and what a search is to find.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "core/base/result.hpp"
+#include "core/base/units.hpp"
+
+namespace echelon {
+
+/// The objective that a search minimizes. Meaning of each, and why the search is exact:
+/// planner/search/optimize.hpp.
+enum class Objective { step_time, cost, memory_headroom, goodput };
+[[nodiscard]] std::string_view name_of(Objective objective);  ///< "step-time", ...
+[[nodiscard]] Result<Objective> parse_objective(std::string_view name, std::string_view where);
+
+/// Failures, checkpoints and the critical batch size. Unset values are taken from the machine or
+/// from the defaults below; where neither has one, it stays unknown.
+struct TrainingEconomics {
+  std::optional<Seconds> mtbf_per_node{};                ///< mean time between failures of one node
+  std::optional<BytesPerSecond> checkpoint_bandwidth{};  ///< of the whole job to its storage
+  std::optional<Seconds> restart{};        ///< from a failure until the job computes again
+  std::optional<double> critical_batch{};  ///< tokens
+};
+
+/// Storage bandwidth per GPU where none is given: 2 TB/s sustained for a cluster of 24,000 GPUs.
+/// Source: Llama 3 (arXiv 2407.21783), the storage of its training cluster.
+inline constexpr BytesPerSecond kCheckpointBandwidthPerGpu{2e12 / 24e3};
+/// Assumed: 10 minutes, the restart time of Daly's examples (2006, figures 3 to 5).
+inline constexpr Seconds kRestart{600};
+
+}  // namespace echelon

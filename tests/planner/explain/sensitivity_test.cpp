@@ -1,0 +1,113 @@
+#include "planner/explain/sensitivity.hpp"
+
+#include <algorithm>
+
+#include "planner/search/optimize.hpp"
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+struct Case {
+  PlanRequest request;
+  Candidate winner;
+  std::vector<Sensitivity> all;
+};
+
+Case of(const char* model, int gpus) {
+  Case c{request_for(model, "dgx-h100", gpus), {}, {}};
+  c.winner = *search(c.request)->winner();
+  c.all = sensitivities(c.request, c.winner);
+  return c;
+}
+
+const Sensitivity* find(const std::vector<Sensitivity>& all, Change change) {
+  const auto at = std::find_if(all.begin(), all.end(),
+                               [&](const Sensitivity& s) { return s.change == change; });
+  return at == all.end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+TEST_CASE("more of anything the machine has is never slower, less is never faster") {
+  for (const auto& [model, gpus] : {std::pair{"7b", 64}, std::pair{"70b", 256}}) {
+    const Case c = of(model, gpus);
+    for (const Change more : {Change::more_memory, Change::double_network, Change::double_hbm,
+                              Change::more_compute, Change::fp8}) {
+      const Sensitivity* s = find(c.all, more);
+      INFO(model << " " << name_of(more));
+      REQUIRE(s != nullptr);
+      CHECK(s->time <= 1 + 1e-12);
+    }
+    for (const Change less : {Change::less_memory, Change::less_network}) {
+      const Sensitivity* s = find(c.all, less);
+      REQUIRE(s != nullptr);
+      if (s->winner) CHECK(s->time >= 1 - 1e-12);
+    }
+  }
+}
+
+TEST_CASE("20 % more compute saves at most a sixth of the time") {
+  const Case c = of("7b", 64);
+  CHECK(find(c.all, Change::more_compute)->time >= 1 / 1.2 - 1e-12);
+}
+
+TEST_CASE("the plan of before is never better than the new winner") {
+  const Case c = of("70b", 256);
+  for (const Sensitivity& s : c.all) {
+    if (!s.kept || !s.kept->fits || !s.winner) continue;
+    CHECK(s.winner->prediction.time.step <= s.kept->prediction.time.step);
+  }
+}
+
+TEST_CASE("another plan wins exactly when the winners differ") {
+  const Case c = of("70b", 256);
+  for (const Sensitivity& s : c.all) {
+    if (s.kept && s.winner) CHECK(s.other_plan == !(s.kept->plan == s.winner->plan));
+  }
+}
+
+TEST_CASE("a doubled batch is worth less the smaller the critical batch is") {
+  PlanRequest r = request_for("7b", "dgx-h100", 512);
+  const Candidate winner = *search(r)->winner();
+  const double plain = find(sensitivities(r, winner), Change::double_batch)->time;
+  r.economics.critical_batch = r.job.tokens_per_step();
+  const double costly = find(sensitivities(r, winner), Change::double_batch)->time;
+  CHECK(plain < 1);
+  CHECK(costly > plain);
+  CHECK(costly / plain == Approx(3.0 / 2));  // (1 + 2) / (1 + 1)
+}
+
+TEST_CASE("one node has no network to change, and 8-bit GEMMs need units for them") {
+  const PlanRequest r = request_for("gpt2-xl", "dgx-a100", 8);
+  const auto all = sensitivities(r, *search(r)->winner());
+  CHECK(find(all, Change::less_network) == nullptr);
+  CHECK(find(all, Change::double_network) == nullptr);
+  CHECK(find(all, Change::fp8) == nullptr);
+}
+
+TEST_CASE("the next size is the next one the work can be divided over") {
+  const Case c = of("7b", 64);
+  const Sensitivity* s = find(c.all, Change::one_more_node);
+  REQUIRE(s != nullptr);
+  CHECK(s->gpus > 64);
+  CHECK(s->gpus < 128);
+  CHECK(s->gpu_time == Approx(s->time * s->gpus / 64));
+}
+
+TEST_CASE("the most valuable change saves most GPU time of all") {
+  const Case c = of("70b", 256);
+  const Sensitivity* best = most_valuable(c.all);
+  REQUIRE(best != nullptr);
+  for (const Sensitivity& s : c.all) {
+    if (s.winner) CHECK(best->gpu_time <= s.gpu_time);
+  }
+}
+
+TEST_CASE("a plan chosen for its memory has no times to compare") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  r.objective = Objective::memory_headroom;
+  CHECK(sensitivities(r, *optimize(r)->report.winner()).empty());
+}

@@ -1,0 +1,72 @@
+#include "planner/search/findings.hpp"
+
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+Priced priced_as(Seconds step, Bytes memory) {
+  Priced priced;
+  priced.time.step = step;
+  priced.memory.peak_reserved = memory;
+  return priced;
+}
+
+}  // namespace
+
+TEST_CASE("the front keeps what no plan found is both faster and smaller than") {
+  StepMemoryFront front;
+  CHECK_FALSE(front.dominates(9_s, 99_GiB));
+  front.add(2_s, 10_GiB);
+  CHECK(front.dominates(2_s, 10_GiB));
+  CHECK_FALSE(front.dominates(1_s, 20_GiB));
+  CHECK_FALSE(front.dominates(3_s, 9_GiB));
+  front.add(3_s, 5_GiB);
+  CHECK(front.dominates(3_s, 9_GiB));
+  front.add(1_s, 4_GiB);
+  CHECK(front.dominates(1_s, 4_GiB));
+  CHECK_FALSE(front.dominates(1_s, 3_GiB));
+}
+
+TEST_CASE("a plan can be listed while it is no slower than the K-th best and the limit") {
+  PlanRequest request = request_for("7b", "dgx-h100", 8);
+  request.top = 2;
+  request.no_slower_than = 10_s;
+  const SearchContext context(request);
+  Findings found(context);
+  CHECK(*found.incumbent() == 10_s);
+  CHECK_FALSE(found.fastest());
+  found.accept({}, priced_as(5_s, 1_GiB));
+  CHECK(*found.incumbent() == 10_s);
+  found.accept({}, priced_as(3_s, 1_GiB));
+  found.accept({}, priced_as(4_s, 1_GiB));
+  CHECK(*found.incumbent() == 4_s);
+  CHECK(*found.fastest() == 3_s);
+  CHECK(found.can_be_listed(4_s));
+  CHECK_FALSE(found.can_be_listed(5_s));
+  CHECK(found.take_ranked().size() == 3);
+}
+
+TEST_CASE("the closest of the points that do not fit is the example of the rejection") {
+  const PlanRequest request = request_for("7b", "dgx-h100", 8);
+  const SearchContext context(request);
+  Findings found(context);
+  SearchPoint point;
+  for (const int tp : {1, 2, 4}) {
+    point.sharding.tp = tp;
+    found.too_large({(5 - tp) * 1_GiB, point});
+    found.too_large({9_GiB, point});
+  }
+  found.reject({RejectionReason::rank_order, "an example"}, 7);
+  REQUIRE(found.closest().size() == 3);
+  CHECK(found.closest().front().point.sharding.tp == 4);
+  CHECK(found.counts().tuples == 13);
+  const std::vector<RejectionCount> rejections = found.rejections();
+  REQUIRE(rejections.size() == 2);
+  CHECK(rejections[0].count == 7);
+  CHECK(rejections[1].reason == RejectionReason::memory);
+  CHECK(rejections[1].count == 6);
+  CHECK(rejections[1].nearest.find("short by 1.00 GiB") != std::string::npos);
+}

@@ -1,0 +1,173 @@
+#include "planner/search/optimize.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "planner/economics.hpp"
+#include "planner/space/candidates.hpp"
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+PlanRequest small_request() {
+  PlanRequest r = request_for("gpt2-xl", "dgx-h100", 8);
+  r.job.sequence = 1024;
+  r.job.global_batch = 16;
+  r.max_memory = 30_GiB;
+  // What the nested loops below enumerate: no context parallelism, nothing offloaded, one order.
+  r.constraints.cp = 1;
+  r.constraints.offload_optimizer = 0.0;
+  r.constraints.rank_order = RankOrder::dp_inside_pp;
+  return r;
+}
+
+/// Smallest key over every legal plan that fits, by nested loops.
+std::optional<ObjectiveKey> brute_force(const PlanRequest& r) {
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  std::optional<ObjectiveKey> best;
+  const int gpus = r.cluster.gpus();
+  for (int tp = 1; tp <= gpus; ++tp) {
+    for (int pp = 1; pp <= gpus; ++pp) {
+      if (gpus % (tp * pp) != 0) continue;
+      const int dp = gpus / (tp * pp);
+      for (int microbatch = 1; microbatch <= r.job.global_batch; ++microbatch) {
+        for (int code = 0; code < 4 * 2 * (r.model.layers + 1) * 8; ++code) {
+          SearchPoint t;
+          t.sharding.tp = tp;
+          t.sharding.microbatch = microbatch;
+          t.sharding.sequence_parallel = code / 4 % 2 == 1;
+          t.pp = pp;
+          t.vpp = 1 + code / (8 * (r.model.layers + 1));
+          t.schedule = t.vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
+          t.dp = t.shard_group = dp;
+          t.zero = code % 4;
+          t.recompute_layers = code / 8 % (r.model.layers + 1);
+          if (t.recompute_layers > 0) t.recompute = Recompute::full;
+          if (t.recompute_layers % t.vpp != 0 || t.recompute_layers > r.model.layers / pp + 1) {
+            continue;
+          }
+          Candidate c;
+          if (!fill_plan(r, t, c.plan)) continue;
+          if (check_plan(r.model, r.job, r.cluster, r.stack, c.plan)) continue;
+          c.prediction = cost_model.price(c.plan);
+          if (c.prediction.memory.peak_reserved > r.usable_memory()) continue;
+          const ObjectiveKey key = objective_key(r, c);
+          if (!best || key < *best) best = key;
+        }
+      }
+    }
+  }
+  return best;
+}
+
+TimePrediction step_with(Seconds compute, Seconds bubble) {
+  TimePrediction time;
+  time.parts.compute = compute;
+  time.parts.fill_drain = bubble;
+  time.step = time.parts.total();
+  return time;
+}
+
+}  // namespace
+
+TEST_CASE("each objective's winner is the best of all plans enumerated by brute force") {
+  PlanRequest r = small_request();
+  for (const Objective objective :
+       {Objective::step_time, Objective::cost, Objective::memory_headroom, Objective::goodput}) {
+    r.objective = objective;
+    INFO(name_of(objective));
+    const SearchResult choice = optimize(r).value();
+    REQUIRE(choice.report.winner() != nullptr);
+    CHECK(objective_key(r, *choice.report.winner()).value == brute_force(r)->value);
+  }
+}
+
+TEST_CASE("the memory-headroom winner needs less memory than the fastest plan, and is no faster") {
+  PlanRequest r = request_for("70b", "dgx-h100", 256);
+  const Candidate fastest = *optimize(r)->report.winner();
+  r.objective = Objective::memory_headroom;
+  const SearchResult choice = optimize(r).value();
+  const Candidate& smallest = *choice.report.winner();
+  CHECK(smallest.prediction.memory.peak_reserved < fastest.prediction.memory.peak_reserved);
+  CHECK(smallest.prediction.time.step >= fastest.prediction.time.step);
+  for (std::size_t i = 1; i < choice.report.candidates.size(); ++i) {
+    CHECK(choice.report.candidates[i].prediction.memory.peak_reserved >
+          choice.report.candidates[i - 1].prediction.memory.peak_reserved);
+  }
+}
+
+TEST_CASE("over GPU counts each objective picks the count with its best key") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  r.gpus_at_most = 64;
+  for (const Objective objective : {Objective::step_time, Objective::cost, Objective::goodput}) {
+    r.objective = objective;
+    const SearchResult choice = optimize(r).value();
+    INFO(name_of(objective));
+    REQUIRE(choice.counts.size() > 5);
+    for (const GpuCountResult& count : choice.counts) {
+      PlanRequest alone = r;
+      alone.gpus_at_most.reset();
+      alone.cluster = r.cluster.resized(count.gpus).value();
+      const Result<SearchResult> direct = optimize(alone);
+      const bool found = direct.ok() && direct->report.winner() != nullptr;
+      REQUIRE(count.best.has_value() == found);
+      if (!found) continue;
+      CHECK(objective_key(alone, *direct->report.winner()) == count.key);
+      CHECK(objective_key(choice.request, *choice.report.winner()) <= count.key);
+    }
+  }
+}
+
+TEST_CASE("cost never takes more GPUs than the fastest step does") {
+  PlanRequest r = request_for("7b", "dgx-h100", 128);
+  r.gpus_at_most = 128;
+  const int fastest = optimize(r)->request.cluster.gpus();
+  r.objective = Objective::cost;
+  CHECK(optimize(r)->request.cluster.gpus() <= fastest);
+}
+
+TEST_CASE("GPU counts are powers of two inside a node and whole nodes above") {
+  const PlanRequest r = request_for("7b", "dgx-h100", 64);
+  const std::vector<int> counts = gpu_counts(r.cluster, 100);
+  CHECK(counts == std::vector<int>{1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96});
+  CHECK(gpu_counts(r.cluster, 6) == std::vector<int>{1, 2, 4});
+}
+
+TEST_CASE("a model too large for every count reports the largest one's nearest misses") {
+  PlanRequest r = request_for("gpt3-175b", "dgx-h100", 8);
+  r.gpus_at_most = 8;
+  const SearchResult choice = optimize(r).value();
+  CHECK(choice.report.winner() == nullptr);
+  CHECK_FALSE(choice.report.nearest_infeasible.empty());
+}
+
+TEST_CASE("being tied is symmetric, and every plan is tied with itself") {
+  const SearchOutcome report = search(request_for("70b", "dgx-h100", 256)).value();
+  for (const Candidate& a : report.pareto) {
+    CHECK(tied(a.prediction.time, a.prediction.time, 0.3));
+    for (const Candidate& b : report.pareto) {
+      CHECK(tied(a.prediction.time, b.prediction.time, 0.3) ==
+            tied(b.prediction.time, a.prediction.time, 0.3));
+    }
+  }
+}
+
+TEST_CASE("plans that differ by more of the same are told apart before plans of another kind") {
+  // Both pairs differ by 1.5 s of 10 s. Where one only waits longer the error is shared; where
+  // compute was traded for waiting, each part's error counts.
+  const TimePrediction base = step_with(8_s, 2_s);
+  const TimePrediction longer_bubble = step_with(8_s, Seconds{3.5});
+  const TimePrediction other_kind = step_with(4_s, Seconds{7.5});
+  CHECK_FALSE(tied(base, longer_bubble, 0.3));
+  CHECK(tied(base, other_kind, 0.3));
+}
+
+TEST_CASE("a narrower band ties fewer plans") {
+  const TimePrediction a = step_with(8_s, 2_s);
+  const TimePrediction b = step_with(8_s, Seconds{2.3});
+  CHECK(tied(a, b, 0.3));
+  CHECK_FALSE(tied(a, b, 0.05));
+}

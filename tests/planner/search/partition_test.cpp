@@ -1,0 +1,243 @@
+#include "planner/search/partition.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "planner/search/bounds.hpp"
+#include "planner/space/candidates.hpp"
+#include "planner/space/legality.hpp"
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+ParallelPlan plan_for(const PlanRequest& r, int tp, int pp, Recompute recompute) {
+  ParallelPlan p;
+  p.tp = tp;
+  p.pp = pp;
+  p.dp = r.cluster.gpus() / (tp * pp);
+  p.shard_group = p.dp;
+  p.zero = p.dp > 1 ? 1 : 0;
+  p.sequence_parallel = tp > 1;
+  p.recompute = recompute;
+  p.layers_per_stage = balanced_layers(r.model.layers, pp);
+  p.recompute_layers.assign(static_cast<std::size_t>(pp), 0);
+  return p;
+}
+
+/// Calls `use` with every way to write `total` as `parts` numbers ≥ 0, in order.
+template <class Use>
+void all_splits(int total, int parts, std::vector<int>& prefix, const Use& use) {
+  for (int first = parts == 1 ? total : 0; first <= total; ++first) {
+    prefix.push_back(first);
+    if (parts == 1) {
+      use(prefix);
+    } else {
+      all_splits(total - first, parts - 1, prefix, use);
+    }
+    prefix.pop_back();
+  }
+}
+
+/// The fastest plan with p's degrees that fits, over all splits and all recompute counts its stack
+/// and policy allow, priced one by one.
+class AllSplits {
+ public:
+  AllSplits(const PlanRequest& r, const CostModel& cost_model, ParallelPlan p, Bytes usable)
+      : r_(r), cost_model_(cost_model), p_(std::move(p)), usable_(usable) {}
+
+  Seconds best() {
+    std::vector<int> prefix;
+    all_splits(r_.model.layers, p_.pp, prefix, [&](const std::vector<int>& layers) {
+      p_.layers_per_stage = layers;
+      p_.recompute_layers.assign(layers.size(), 0);
+      p_.selective_layers.assign(p_.recompute == Recompute::mixed ? layers.size() : 0, 0);
+      if (r_.stack.per_stage_recompute) {
+        each_stage(0);
+      } else {
+        same_on_every_stage();
+      }
+    });
+    return best_;
+  }
+
+ private:
+  void each_stage(std::size_t s) {
+    if (s == p_.layers_per_stage.size()) return price();
+    const bool counts = p_.recompute == Recompute::full || p_.recompute == Recompute::mixed;
+    const int layers = p_.layers_per_stage[s];
+    for (int full = 0; full <= (counts ? layers : 0); ++full) {
+      const int most = p_.recompute == Recompute::mixed ? layers - full : 0;
+      for (int selective = 0; selective <= most; ++selective) {
+        p_.recompute_layers[s] = full;
+        if (most > 0 || !p_.selective_layers.empty()) p_.selective_layers[s] = selective;
+        each_stage(s + 1);
+      }
+    }
+  }
+  void same_on_every_stage() {
+    const int most = *std::max_element(p_.layers_per_stage.begin(), p_.layers_per_stage.end());
+    for (int k = 0; k < most + p_.vpp; k += p_.vpp) {
+      for (std::size_t s = 0; s < p_.layers_per_stage.size(); ++s) {
+        p_.recompute_layers[s] = std::min(k, p_.layers_per_stage[s]);
+      }
+      price();
+      if (p_.recompute != Recompute::full) return;
+    }
+  }
+  void price() {
+    if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, p_)) return;
+    const PlanCosts found = cost_model_.price(p_);
+    if (found.memory.peak_reserved <= usable_) best_ = std::min(best_, found.time.step);
+  }
+
+  const PlanRequest& r_;
+  const CostModel& cost_model_;
+  ParallelPlan p_;
+  Bytes usable_;
+  Seconds best_{1e30};
+};
+
+}  // namespace
+
+TEST_CASE("the programme finds the fastest of all splits and all mixes of recomputation") {
+  std::mt19937 random(20261121);
+  const auto draw = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  int found = 0;
+  int mixed = 0;
+  int bare = 0;
+  for (int i = 0; i < 400; ++i) {
+    const bool ours = draw(0, 1) == 0;
+    PlanRequest r = request_for("llama3.2-1b", "dgx-a100", 8, ours ? "echelon" : "megatron-core");
+    const int pp = 1 << draw(1, 2);
+    const int vpp = ours ? 1 : draw(1, 2);
+    r.model.layers = draw(pp * vpp - 1, ours && pp > 2 ? 5 : 8);
+    r.model.vocab = 1000 * draw(1, 128);
+    r.model.hidden = 2048;
+    if (draw(0, 3) == 0 && vpp == 1) {
+      r.model.moe = {.experts = 2,
+                     .experts_per_token = 1,
+                     .expert_ffn_hidden = r.model.hidden,
+                     .first_dense_layers = draw(0, 2)};
+    }
+    r.job.flash_attention = draw(0, 3) == 0;
+    r.job.sequence = 1024;
+    r.job.global_batch = 64;
+    const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+    const Recompute policies[] = {Recompute::none, Recompute::selective, Recompute::full,
+                                  Recompute::mixed};
+    ParallelPlan p = plan_for(r, 2, pp, Recompute::none);
+    p.vpp = vpp;
+    if (vpp > 1) p.schedule = ScheduleKind::interleaved;
+    p.overlap_pp = vpp > 1;
+    p.microbatch = 1 << draw(0, 1);
+    // Memory between what nothing and what everything recomputed needs, more or less.
+    ParallelPlan least = p;
+    p.layers_per_stage = least.layers_per_stage =
+        split_layers(r.stack, r.model.layers, pp, vpp).value();
+    p.recompute = Recompute::none;
+    least.recompute = Recompute::full;
+    least.recompute_layers = least.layers_per_stage;
+    const double high = cost_model.price(p).memory.peak_reserved.in(kByte);
+    const double low = cost_model.price(least).memory.peak_reserved.in(kByte);
+    p.recompute = policies[ours ? std::min(3, draw(0, 6)) : draw(0, 2)];
+    const double share = 0.1 * draw(-2, 12);
+    const Bytes usable{low + (high - low) * share};
+    const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
+                                      usable, std::nullopt);
+    const Seconds best = AllSplits(r, cost_model, p, usable).best();
+    INFO("case " << i << ": " << r.stack.name << ", " << r.model.layers << " layers, pp " << pp
+                 << ", vpp " << vpp << ", " << name_of(p.recompute));
+    REQUIRE(split.has_value() == (best < Seconds{1e29}));
+    if (!split) continue;
+    ++found;
+    CHECK(split->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
+    for (std::size_t s = 0; s < split->layers.size(); ++s) {
+      if (split->recomputed[s] > 0 && split->selective[s] > 0) ++mixed;
+      if (split->layers[s] == 0) ++bare;
+    }
+  }
+  CHECK(found > 150);
+  CHECK(mixed > 5);
+  CHECK(bare > 10);
+}
+
+TEST_CASE("no split has a slowest stage below the bound, and one reaches it") {
+  std::mt19937 random(5);
+  const auto draw = [&](double most) { return most * static_cast<double>(random() % 1000) / 999; };
+  for (int i = 0; i < 300; ++i) {
+    const int pp = 2 + static_cast<int>(random() % 3);
+    const int layers = 1 + static_cast<int>(random() % 9);
+    const LayerAndEnds times{Seconds{0.1 + draw(1)}, Seconds{draw(3)}, Seconds{draw(3)}};
+    Seconds best{1e30};
+    std::vector<int> prefix;
+    all_splits(layers, pp, prefix, [&](const std::vector<int>& split) {
+      Seconds slowest;
+      for (std::size_t s = 0; s < split.size(); ++s) {
+        Seconds time = split[s] * times.layer;
+        if (s == 0) time += times.embedding;
+        if (s + 1 == split.size()) time += times.head;
+        slowest = std::max(slowest, time);
+      }
+      best = std::min(best, slowest);
+    });
+    const Seconds bound = least_slowest(layers, pp, times);
+    CHECK(bound <= best);
+    CHECK(bound / best == Approx(1).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("the programme's step time is the price of the split it returns") {
+  for (const char* model : {"llama3-8b", "gpt2-xl", "70b"}) {
+    const PlanRequest r = request_for(model, "dgx-h100", 64);
+    const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+    for (const auto& [tp, pp] : {std::pair{4, 2}, std::pair{4, 4}, std::pair{8, 8}}) {
+      if (r.model.heads % tp != 0) continue;
+      ParallelPlan p = plan_for(r, tp, pp, Recompute::none);
+      const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
+      const auto split = best_partition(cost_model, p, costs, Bytes{1e15}, std::nullopt);
+      REQUIRE(split);
+      CHECK(std::accumulate(split->layers.begin(), split->layers.end(), 0) == r.model.layers);
+      const Seconds balanced = cost_model.price(p).time.step;
+      p.layers_per_stage = split->layers;
+      p.recompute_layers = split->recomputed;
+      CHECK(cost_model.price(p).time.step.in(1_us) == Approx(split->step.in(1_us)).epsilon(1e-12));
+      CHECK(split->step <= balanced * (1 + 1e-12));
+    }
+  }
+}
+
+TEST_CASE("a heavy output head takes layers from the last stage") {
+  PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const ParallelPlan p = plan_for(r, 1, 8, Recompute::none);
+  const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
+                                    Bytes{1e15}, std::nullopt);
+  REQUIRE(split);
+  CHECK(split->layers.back() < *std::max_element(split->layers.begin(), split->layers.end()));
+}
+
+TEST_CASE("a stack that may differ between stages recomputes less on later stages") {
+  PlanRequest r = request_for("13b", "dgx-h100", 8, "echelon");
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const ParallelPlan p = plan_for(r, 1, 8, Recompute::full);
+  const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
+                                    38_GiB, std::nullopt);
+  REQUIRE(split);
+  CHECK(split->recomputed.front() > 0);
+  CHECK(split->recomputed.front() > split->recomputed.back());
+}
+
+TEST_CASE("no split is returned when the bound cannot be beaten or nothing fits") {
+  const PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const ParallelPlan p = plan_for(r, 1, 8, Recompute::full);
+  const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
+  CHECK_FALSE(best_partition(cost_model, p, costs, r.usable_memory(), 1_ms));
+  CHECK_FALSE(best_partition(cost_model, p, costs, 1_GiB, std::nullopt));
+}

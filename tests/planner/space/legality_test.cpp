@@ -1,0 +1,447 @@
+// Over 400 lines because one function decides what is legal, and every rule has its case.
+#include "planner/space/legality.hpp"
+
+#include <numeric>
+
+#include "planner/space/candidates.hpp"
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+ParallelPlan legal_plan() {
+  ParallelPlan p;
+  p.tp = 8;
+  p.pp = 4;
+  p.dp = 2;
+  p.shard_group = 2;
+  p.zero = 1;
+  p.sequence_parallel = true;
+  p.layers_per_stage = {8, 8, 8, 8};
+  p.recompute_layers = {0, 0, 0, 0};
+  return p;
+}
+
+/// Reason for which the legal plan is rejected after `change`, or "legal".
+template <class Change>
+std::string reason_after(Change change, const char* stack = "megatron-core") {
+  const PlanRequest r = request_for("7b", "dgx-h100", 64, stack);
+  ParallelPlan p = legal_plan();
+  change(p);
+  const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+  return rejection ? std::string(name_of(rejection->reason)) : "legal";
+}
+
+}  // namespace
+
+TEST_CASE("a plan that keeps every rule is legal") {
+  CHECK(reason_after([](ParallelPlan&) {}) == "legal");
+}
+
+TEST_CASE("degrees must multiply to the GPUs") {
+  CHECK(reason_after([](ParallelPlan& p) { p.dp = p.shard_group = 4; }) == "gpus-mismatch");
+}
+
+TEST_CASE("tensor parallelism must divide heads, kv heads and the MLP") {
+  CHECK(check_tensor_parallel(request_for("7b", "dgx-h100", 8).model, 3)->reason ==
+        RejectionReason::heads_not_divisible);
+  ModelSpec odd = request_for("llama3-70b", "dgx-h100", 8).model;
+  odd.heads = 48;
+  odd.kv_heads = 12;
+  CHECK(check_tensor_parallel(odd, 8)->reason == RejectionReason::kv_heads_not_divisible);
+  CHECK_FALSE(check_tensor_parallel(request_for("llama3-70b", "dgx-h100", 8).model, 16));
+  odd.kv_heads = 16;
+  odd.ffn_hidden = 1000;
+  CHECK(check_tensor_parallel(odd, 16)->reason == RejectionReason::ffn_not_divisible);
+}
+
+TEST_CASE("experts are split over a grid that covers the ranks of a stage") {
+  const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  ParallelPlan p;
+  p.dp = p.shard_group = 64;
+  p.layers_per_stage = {32};
+  p.recompute_layers = {0};
+  const auto reason = [&](int ep, int etp) {
+    p.ep = ep;
+    p.etp = etp;
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    return rejection ? std::string(name_of(rejection->reason)) : "legal";
+  };
+  CHECK(reason(8, 1) == "legal");
+  CHECK(reason(8, 8) == "legal");
+  CHECK(reason(3, 1) == "experts-not-divisible");
+  CHECK(reason(8, 16) == "experts-not-divisible");
+  CHECK(check_plan(request_for("7b", "dgx-h100", 64).model, r.job, r.cluster, r.stack, p)->reason ==
+        RejectionReason::contradictory);
+}
+
+TEST_CASE(
+    "with stages inside dp, experts are spread over as many data-parallel ranks as the rest") {
+  // Megatron-LM core/parallel_state.py: order.endswith("pp") or pp == 1 or expert dp == dp.
+  const auto reason = [](const char* model, std::vector<int> tp_cp_pp, int ep, int etp) {
+    const PlanRequest r = request_for(model, "dgx-h100", 64);
+    ParallelPlan p;
+    p.tp = tp_cp_pp[0];
+    p.cp = tp_cp_pp[1];
+    p.pp = tp_cp_pp[2];
+    p.dp = 64 / (p.tp * p.cp * p.pp);
+    p.ep = ep;
+    p.etp = etp;
+    p.zero = 1;
+    p.shard_group = p.dp * p.cp;
+    p.sequence_parallel = p.tp > 1;
+    p.layers_per_stage = balanced_layers(r.model.layers, p.pp);
+    p.recompute_layers.assign(static_cast<std::size_t>(p.pp), 0);
+    CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.stack, p));
+    p.rank_order = RankOrder::pp_inside_dp;
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    return rejection ? std::string(name_of(rejection->reason)) : "legal";
+  };
+  CHECK(reason("mixtral-8x7b", {1, 1, 4}, 8, 1) == "rank-order");
+  CHECK(reason("mixtral-8x7b", {4, 1, 4}, 8, 1) == "rank-order");
+  CHECK(reason("mixtral-8x7b", {4, 1, 4}, 2, 1) == "rank-order");
+  CHECK(reason("mixtral-8x7b", {4, 1, 4}, 4, 1) == "legal");
+  CHECK(reason("mixtral-8x7b", {4, 1, 4}, 2, 2) == "legal");
+  CHECK(reason("mixtral-8x7b", {4, 1, 4}, 1, 4) == "legal");
+  CHECK(reason("mixtral-8x7b", {1, 1, 4}, 1, 1) == "legal");
+  CHECK(reason("mixtral-8x7b", {1, 1, 1}, 8, 1) == "legal");
+  CHECK(reason("mixtral-8x7b", {1, 4, 1}, 8, 1) == "legal");
+  CHECK(reason("7b", {2, 1, 4}, 1, 1) == "legal");
+  CHECK(reason("7b", {2, 2, 1}, 1, 1) == "legal");
+  CHECK(reason("7b", {2, 2, 4}, 1, 1) == "rank-order");  // its experts' dp would be dp·cp
+  CHECK(reason("mixtral-8x7b", {2, 2, 4}, 4, 1) == "rank-order");  // takes it; we do not price it
+}
+
+TEST_CASE("every shard group holds whole copies of the experts") {
+  // Megatron-LM core/parallel_state.py: expert dp % optimizer instances == 0.
+  const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  ParallelPlan p;
+  p.dp = 64;
+  p.layers_per_stage = {32};
+  p.recompute_layers = {0};
+  const auto reason = [&](int zero, int ep, int group, const char* stack = "megatron-core") {
+    p.zero = zero;
+    p.ep = ep;
+    p.shard_group = group;
+    const auto rejection = check_plan(r.model, r.job, r.cluster, *find_framework(stack), p);
+    return rejection ? std::string(name_of(rejection->reason)) : "legal";
+  };
+  CHECK(reason(1, 8, 64) == "legal");
+  CHECK(reason(1, 8, 8) == "legal");        // 8 instances, 8 ranks with the same experts
+  CHECK(reason(1, 8, 4) == "shard-group");  // 16 of 8
+  CHECK(reason(1, 1, 4) == "legal");
+  CHECK(reason(2, 8, 4) == "shard-group");
+  CHECK(reason(3, 4, 4) == "legal");
+  CHECK(reason(3, 8, 4, "torchtitan") == "shard-group");
+  CHECK(reason(3, 8, 8, "torchtitan") == "legal");
+  CHECK(reason(3, 1, 8, "deepspeed") == "legal");
+  p.zero = 1;
+  p.ep = 8;
+  p.shard_group = 4;
+  const std::string detail = check_plan(r.model, r.job, r.cluster, r.stack, p)->detail;
+  CHECK(detail ==
+        "shard group 4 makes 16 optimizer instances, which do not divide the 8 ranks that "
+        "hold the same experts");
+}
+
+TEST_CASE("context parallelism needs two slices of the sequence per rank, all-to-all needs heads") {
+  const auto reason = [](int cp, CpComm comm, int sequence, const char* stack) {
+    PlanRequest r = request_for("7b", "dgx-h100", 64, stack);
+    r.job.sequence = sequence;
+    ParallelPlan p = legal_plan();
+    p.tp = 4;
+    p.cp = cp;
+    p.cp_comm = comm;
+    p.dp = 64 / 4 / 4 / cp;
+    p.shard_group = p.dp * cp;
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    return rejection ? std::string(name_of(rejection->reason)) : "legal";
+  };
+  CHECK(reason(2, CpComm::ring, 4096, "megatron-core") == "legal");
+  CHECK(reason(2, CpComm::all_to_all, 4096, "megatron-core") == "legal");
+  CHECK(reason(2, CpComm::ring, 4098, "megatron-core") == "sequence-not-divisible");
+  CHECK(reason(2, CpComm::ring, 4096, "nanotron") == "stack-lacks-feature");
+  CHECK(reason(2, CpComm::all_to_all, 4096, "torchtitan") == "stack-lacks-feature");
+}
+
+TEST_CASE("sequence parallelism must divide the sequence and needs tp > 1") {
+  PlanRequest r = request_for("7b", "dgx-h100", 64);
+  r.job.sequence = 4095;
+  CHECK(check_plan(r.model, r.job, r.cluster, r.stack, legal_plan())->reason ==
+        RejectionReason::sequence_not_divisible);
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.tp = 1;
+          p.dp = p.shard_group = 16;
+        }) == "contradictory");
+}
+
+TEST_CASE("the global batch must be a multiple of data parallel times microbatch") {
+  CHECK(reason_after([](ParallelPlan& p) { p.microbatch = 3; }) == "batch-not-divisible");
+}
+
+TEST_CASE("layers must be split completely, one chunk each at least") {
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.layers_per_stage = {8, 8, 8, 7};
+        }) == "contradictory");
+  CHECK(reason_after([](ParallelPlan& p) { p.layers_per_stage = {8, 8, 16}; }) == "contradictory");
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.layers_per_stage = {16, 0, 8, 8};
+        }) == "too-few-layers");
+}
+
+TEST_CASE("only the first and the last stage of a free layout may hold no layers") {
+  const auto ends = [](ParallelPlan& p) { p.layers_per_stage = {0, 16, 16, 0}; };
+  CHECK(reason_after(ends) == "legal");
+  CHECK(reason_after(ends, "nanotron") == "too-few-layers");
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.vpp = 8;
+          p.schedule = ScheduleKind::interleaved;
+          p.layers_per_stage = {7, 9, 9, 7};
+        }) == "legal");
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.vpp = 8;
+          p.schedule = ScheduleKind::interleaved;
+          p.layers_per_stage = {8, 7, 9, 8};
+        }) == "too-few-layers");
+}
+
+TEST_CASE("ZeRO splits its state over a part of the ranks where the stack can") {
+  const auto half = [](int zero) {
+    return [zero](ParallelPlan& p) {
+      p.tp = 4;
+      p.dp = 4;
+      p.zero = zero;
+      p.shard_group = 2;
+    };
+  };
+  CHECK(reason_after(half(1)) == "legal");
+  CHECK(reason_after(half(3), "torchtitan") == "legal");
+  CHECK(reason_after(half(1), "nanotron") == "stack-lacks-feature");
+  CHECK(reason_after([&](ParallelPlan& p) {
+          half(1)(p);
+          p.shard_group = 3;
+        }) == "contradictory");
+}
+
+TEST_CASE("interleaving needs its schedule, chunks the stack can hold and pp | microbatches") {
+  const auto interleave = [](ParallelPlan& p, int vpp) {
+    p.vpp = vpp;
+    p.schedule = ScheduleKind::interleaved;
+  };
+  CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 2); }) == "legal");
+  CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 3); }) == "legal");
+  CHECK(reason_after(
+            [&](ParallelPlan& p) {
+              interleave(p, 3);
+              p.zero = 1;
+            },
+            "megatron-2021") == "layers-not-divisible");
+  CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 16); }) == "too-few-layers");
+  CHECK(reason_after([&](ParallelPlan& p) { p.vpp = 2; }) == "contradictory");
+  CHECK(reason_after([&](ParallelPlan& p) {
+          interleave(p, 2);
+          p.microbatch = 256;
+        }) == "microbatches-not-divisible");
+  CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 2); }, "nanotron") ==
+        "stack-lacks-feature");
+}
+
+TEST_CASE("a stack is not asked for what it does not have") {
+  CHECK(reason_after([](ParallelPlan& p) { p.zero = 3; }) == "stack-lacks-feature");
+  CHECK(reason_after([](ParallelPlan& p) { p.zero = 3; }, "torchtitan") == "legal");
+  CHECK(reason_after([](ParallelPlan& p) { p.zero = 2; }, "nanotron") == "stack-lacks-feature");
+  CHECK(reason_after([](ParallelPlan& p) { p.sequence_parallel = false; }, "nanotron") ==
+        "stack-lacks-feature");
+}
+
+TEST_CASE("a stack is not asked for axes it does not have, nor for what excludes them") {
+  const auto split = [](int tp, int pp, int zero) {
+    return [=](ParallelPlan& p) {
+      p.tp = tp;
+      p.pp = pp;
+      p.dp = p.shard_group = 64 / (tp * pp);
+      p.zero = zero;
+      p.sequence_parallel = false;
+      p.layers_per_stage = balanced_layers(32, pp);
+      p.recompute_layers.assign(static_cast<std::size_t>(pp), 0);
+    };
+  };
+  CHECK(reason_after(split(1, 1, 3), "llm-foundry") == "legal");
+  CHECK(reason_after(split(2, 1, 3), "llm-foundry") == "stack-lacks-feature");
+  CHECK(reason_after(split(1, 2, 0), "llm-foundry") == "stack-lacks-feature");
+  CHECK(reason_after(split(2, 1, 2), "deepspeed") == "legal");
+  CHECK(reason_after(split(2, 1, 3), "deepspeed") == "stack-lacks-feature");
+  CHECK(reason_after(split(1, 1, 3), "deepspeed") == "legal");
+  const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64, "deepspeed");
+  ParallelPlan p;
+  p.dp = p.shard_group = 64;
+  p.ep = 8;
+  p.layers_per_stage = {32};
+  p.recompute_layers = {0};
+  p.zero = 2;
+  CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.stack, p));
+  p.zero = 3;
+  REQUIRE(check_plan(r.model, r.job, r.cluster, r.stack, p));
+  CHECK(check_plan(r.model, r.job, r.cluster, r.stack, p)->detail ==
+        "deepspeed has no ZeRO-3 together with expert parallelism");
+}
+
+TEST_CASE("messages run beside compute under interleaving alone") {
+  const auto overlapped = [](ParallelPlan& p) { p.overlap_pp = true; };
+  CHECK(reason_after(overlapped) == "stack-lacks-feature");
+  CHECK(reason_after([&](ParallelPlan& p) {
+          overlapped(p);
+          p.vpp = 2;
+          p.schedule = ScheduleKind::interleaved;
+        }) == "legal");
+  CHECK(reason_after([&](ParallelPlan& p) {
+          overlapped(p);
+          p.pp = 1;
+          p.dp = p.shard_group = 8;
+          p.layers_per_stage = {32};
+          p.recompute_layers = {0};
+        }) == "legal");
+}
+
+TEST_CASE("the same number of layers of every chunk is recomputed, or all") {
+  const auto recomputed = [](int vpp, std::vector<int> layers, std::vector<int> counts) {
+    return [=](ParallelPlan& p) {
+      p.vpp = vpp;
+      p.schedule = vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
+      p.layers_per_stage = layers;
+      p.recompute = Recompute::full;
+      p.recompute_layers = counts;
+    };
+  };
+  const std::vector<int> even = {8, 8, 8, 8};
+  CHECK(reason_after(recomputed(1, even, {3, 3, 3, 3})) == "legal");
+  CHECK(reason_after(recomputed(2, even, {3, 3, 3, 3})) == "stack-lacks-feature");
+  CHECK(reason_after(recomputed(2, even, {4, 4, 4, 4})) == "legal");
+  CHECK(reason_after(recomputed(2, even, {8, 8, 8, 8})) == "legal");
+  CHECK(reason_after(recomputed(2, {7, 9, 9, 7}, {7, 9, 9, 7})) == "legal");
+  CHECK(reason_after(recomputed(2, {7, 9, 9, 7}, {7, 8, 8, 7})) == "legal");
+  CHECK(reason_after(recomputed(2, {7, 9, 9, 7}, {7, 7, 7, 7})) == "stack-lacks-feature");
+  CHECK(reason_after(recomputed(2, even, {3, 3, 3, 3}), "echelon") == "legal");
+}
+
+TEST_CASE("only our own runtime offers ZB-H1, and only without chunks") {
+  const auto zero_bubble = [](ParallelPlan& p) { p.schedule = ScheduleKind::zero_bubble_h1; };
+  for (const Framework& stack : frameworks()) {
+    const PlanRequest r = request_for("7b", "dgx-h100", 64, stack.name.c_str());
+    ParallelPlan p = legal_plan();
+    p.zero = 0;
+    zero_bubble(p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    INFO(stack.name);
+    if (stack.name == "echelon") {
+      CHECK_FALSE(rejection);
+    } else {
+      REQUIRE(rejection);
+      CHECK(rejection->reason == RejectionReason::stack_lacks_feature);
+    }
+  }
+  CHECK(reason_after(
+            [&](ParallelPlan& p) {
+              zero_bubble(p);
+              p.vpp = 2;
+            },
+            "echelon") == "contradictory");
+}
+
+TEST_CASE("recomputed layers belong to full recomputation and to existing layers") {
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.recompute_layers = {1, 0, 0, 0};
+        }) == "contradictory");
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.recompute = Recompute::full;
+          p.recompute_layers = {9, 9, 9, 9};
+        }) == "contradictory");
+  CHECK(reason_after([](ParallelPlan& p) {
+          p.recompute = Recompute::full;
+          p.recompute_layers = {4, 3, 2, 0};
+        }) == "stack-lacks-feature");
+  CHECK(reason_after(
+            [](ParallelPlan& p) {
+              p.recompute = Recompute::full;
+              p.recompute_layers = {4, 3, 2, 0};
+              p.zero = 0;
+            },
+            "echelon") == "legal");
+}
+
+TEST_CASE(
+    "none, selective and full are mixed only where the stack can, within each stage's layers") {
+  const auto mix = [](std::vector<int> full, std::vector<int> selective) {
+    return [=](ParallelPlan& p) {
+      p.recompute = Recompute::mixed;
+      p.recompute_layers = full;
+      p.selective_layers = selective;
+    };
+  };
+  const auto reason = [&](std::vector<int> full, std::vector<int> selective) {
+    return reason_after(mix(std::move(full), std::move(selective)), "echelon");
+  };
+  CHECK(reason({4, 3, 2, 0}, {4, 5, 0, 1}) == "legal");
+  CHECK(reason({4, 3, 2, 0}, {5, 0, 0, 0}) == "contradictory");
+  CHECK(reason({4, 3, 2, 0}, {}) == "contradictory");
+  CHECK(reason_after(mix({1, 1, 1, 1}, {1, 1, 1, 1})) == "stack-lacks-feature");
+  CHECK(reason_after(
+            [&](ParallelPlan& p) {
+              mix({1, 1, 1, 1}, {1, 1, 1, 1})(p);
+              p.recompute = Recompute::full;
+            },
+            "echelon") == "contradictory");
+}
+
+TEST_CASE("balanced layers differ by one at most and spare the ends") {
+  for (const int pp : {1, 2, 3, 7, 16}) {
+    for (int layers = pp; layers < 4 * pp + 3; ++layers) {
+      const std::vector<int> split = balanced_layers(layers, pp);
+      CHECK(std::accumulate(split.begin(), split.end(), 0) == layers);
+      CHECK(*std::max_element(split.begin(), split.end()) -
+                *std::min_element(split.begin(), split.end()) <=
+            1);
+    }
+  }
+  CHECK(balanced_layers(126, 16).front() == 7);
+  CHECK(balanced_layers(126, 16).back() == 7);
+  CHECK(balanced_layers(126, 16)[1] == 8);
+}
+
+TEST_CASE("embedding and loss can take the place of one layer each when chunks are split") {
+  // Llama 3.1 405B: 126 layers + 2 = pp 8 · vpp 8 · 2.
+  const Framework equal = find_framework("megatron-2021").value();
+  const auto split = split_layers(equal, 126, 8, 8);
+  REQUIRE(split);
+  CHECK(split->front() == 15);
+  CHECK((*split)[3] == 16);
+  CHECK(split->back() == 15);
+  CHECK_FALSE(split_layers(equal, 125, 8, 8));
+}
+
+TEST_CASE("a free layout splits any layers into any chunks, bare ends included") {
+  const Framework free = find_framework("megatron-core").value();
+  for (const int pp : {2, 3, 8}) {
+    for (int vpp = 1; vpp <= 5; ++vpp) {
+      CHECK_FALSE(split_layers(free, pp * vpp - 3, pp, vpp));
+      for (int layers = std::max(1, pp * vpp - 2); layers < pp * vpp + 20; ++layers) {
+        const auto split = split_layers(free, layers, pp, vpp);
+        INFO(layers << " layers, pp " << pp << ", vpp " << vpp);
+        REQUIRE(split);
+        CHECK(std::accumulate(split->begin(), split->end(), 0) == layers);
+        for (int stage = 0; stage < pp; ++stage) {
+          CHECK((*split)[static_cast<std::size_t>(stage)] >= fewest_layers(free, pp, vpp, stage));
+        }
+      }
+    }
+  }
+  CHECK(split_layers(free, 126, 16, 8)->front() == 7);  // a bare embedding, and a bare loss
+}
+
+TEST_CASE("divisors are complete and ascending") {
+  CHECK(divisors(12) == std::vector<std::int64_t>{1, 2, 3, 4, 6, 12});
+  CHECK(divisors(1) == std::vector<std::int64_t>{1});
+  CHECK(divisors(1024).size() == 11);
+}
