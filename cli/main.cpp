@@ -1,3 +1,3 @@
-#include "cli/verbs.hpp"
+#include "cli/app.hpp"
 
 int main(int argc, char** argv) { return echelon::cli::run(argc, argv); }

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/base/text.hpp"
+
 namespace echelon::cli {
 
 namespace {
@@ -45,9 +47,7 @@ bool locale_is_utf8() {
   for (const char* key : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     if (name.empty()) name = variable(key);
   }
-  std::transform(name.begin(), name.end(), name.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  name = lower_case(name);
   return name.find("utf-8") != std::string::npos || name.find("utf8") != std::string::npos;
 }
 
@@ -83,8 +83,7 @@ void secure_standard_streams() {
 
 Result<TextStyle> style_of_terminal(std::string_view when, std::string_view where) {
   if (when != "auto" && when != "always" && when != "never") {
-    return input_error(std::string(where), "'" + std::string(when.substr(0, 40)) + "'",
-                       "auto, always or never");
+    return input_error(std::string(where), in_quotes(when), "auto, always or never");
   }
   return TextStyle{width_of_terminal(), wants_color(when), locale_is_utf8()};
 }

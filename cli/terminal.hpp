@@ -1,4 +1,4 @@
-// Where text goes: what the terminal can show, writing all of it or saying why not, progress.
+// Output: terminal capabilities, complete writes or an error, progress lines.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 namespace echelon::cli {
 
 /// Makes sure that descriptors 0-2 are open, so that no file we open becomes standard output by
-/// accident, and that a reader who leaves does not kill us. Call first.
+/// accident, and that a closed pipe does not kill us. Call first.
 void secure_standard_streams();
 
 /// Width of the terminal (or COLUMNS; 100 where output is no terminal); colour by `when` (auto,
@@ -33,7 +33,7 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
   ~ProgressLine();
   void show(double share);
-  /// For work that cannot tell its share: the line at once, without a number.
+  /// For work without a known share: the line at once, without a number.
   void announce();
   [[nodiscard]] double seconds() const;
 

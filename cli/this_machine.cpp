@@ -9,7 +9,7 @@
 #include <sstream>
 #include <thread>
 
-#include "cli/settings.hpp"
+#include "cli/flags/settings.hpp"
 
 namespace echelon::cli {
 
@@ -23,7 +23,7 @@ std::optional<double> number_in(const char* path) {
   return std::nullopt;
 }
 
-/// What stands behind "KEY :" in the first such line of /proc/cpuinfo.
+/// The value of "KEY :" in the first such line of /proc/cpuinfo.
 std::string of_cpu(std::string_view key) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -63,7 +63,7 @@ HostFacts host_facts() {
   host.clock_ghz = most ? *most * kKilohertz : named ? *named : kUsualClock;
   host.clock_source = most    ? "cpufreq/cpuinfo_max_freq"
                       : named ? "/proc/cpuinfo, model name"
-                              : "assumed: the system does not tell";
+                              : "assumed: not reported by the system";
   const std::string features = of_cpu("flags");
   const auto has = [&](const char* name) {
     return features.find(std::string(" ") + name + " ") != std::string::npos;
@@ -87,7 +87,7 @@ Result<ClusterTopology> load_cluster(const std::string& name, std::int64_t gpus)
   const std::string path = description_beside(gpus_calibration_file());
   std::error_code ignored;
   if (path.empty() || !std::filesystem::exists(path, ignored)) {
-    return environment_error("--cluster", "no GPUs of this machine were measured",
+    return environment_error("--cluster", "the GPUs of this machine are not calibrated",
                              "plan calibrate --backend cuda");
   }
   return ClusterTopology::load(path, gpus);

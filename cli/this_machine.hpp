@@ -1,4 +1,4 @@
-// The computer we run on: what it has, and where its measured rates are kept.
+// This computer: its hardware, and where its measured rates are kept.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace echelon::cli {
 /// measured.
 [[nodiscard]] Result<ClusterTopology> load_cluster(const std::string& name, std::int64_t gpus);
 
-/// Where `plan calibrate` writes: this-machine.json beside the user's config.json; "" without a
+/// Where `plan calibrate` writes: this-machine.json next to the user's config.json; "" without a
 /// home.
 [[nodiscard]] std::string machine_calibration_file();
-/// The same of its GPUs: this-machine-gpus.json, and the description beside such a file:
+/// The same of its GPUs: this-machine-gpus.json, and the description next to such a file:
 /// this-machine-gpus.cluster.json.
 [[nodiscard]] std::string gpus_calibration_file();
 [[nodiscard]] std::string description_beside(const std::string& calibration);

@@ -8,16 +8,11 @@
 
 #include "core/base/did_you_mean.hpp"
 #include "core/base/parse_quantity.hpp"
+#include "core/base/text.hpp"
 
 namespace echelon {
 
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
 
 bool is_text(const RunColumn& column) {
   return std::holds_alternative<std::string MeasuredRun::*>(column.field);
@@ -41,51 +36,41 @@ Result<const RunColumn*> find_column(std::string_view name, std::string_view whe
     if (column.name == name) return &column;
     known.emplace_back(column.name);
   }
-  return input_error(std::string(where), fmt::format("unknown column '{}'", name.substr(0, 60)),
+  return input_error(std::string(where), fmt::format("unknown column {}", in_quotes(name)),
                      fmt::format("one of {}", fmt::join(known, ", ")), did_you_mean(name, known));
 }
 
 }  // namespace
 
 Result<RowFilter> RowFilter::parse(std::string_view text, std::string_view where) {
+  Result<std::vector<FilterTerm>> terms = parse_filter_terms(text, where);
+  if (!terms) return terms.error();
   RowFilter filter;
-  if (trimmed(text).empty()) return filter;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    Result<Condition> condition = parse_condition(text.substr(at, comma - at), where);
+  for (const FilterTerm& term : *terms) {
+    // "source=a paper": the word goes on with the value before it.
+    if (term.is_word() && !term.after_comma && is_text(*filter.conditions_.back().column)) {
+      filter.conditions_.back().text += " " + term.value;
+      continue;
+    }
+    if (term.is_word()) return not_a_condition(term.written, where);
+    Result<Condition> condition = condition_of(term, where);
     if (!condition) return condition.error();
     filter.conditions_.push_back(*std::move(condition));
-    at = comma + 1;
   }
   return filter;
 }
 
-Result<RowFilter::Condition> RowFilter::parse_condition(std::string_view text,
-                                                        std::string_view where) {
-  const std::size_t at = text.find_first_of("=!<>");
-  const std::string_view rest = at == std::string_view::npos ? "" : text.substr(at);
-  static constexpr std::pair<std::string_view, Comparison> kOperators[] = {
-      {"!=", Comparison::not_equal}, {"<=", Comparison::at_most}, {">=", Comparison::at_least},
-      {"=", Comparison::equal},      {"<", Comparison::less},     {">", Comparison::more}};
-  const auto* op = std::ranges::find_if(
-      kOperators, [&](const auto& known) { return rest.starts_with(known.first); });
-  if (rest.empty() || op == std::end(kOperators)) {
-    return input_error(std::string(where),
-                       fmt::format("'{}' is not a condition", text.substr(0, 60)),
-                       "COLUMN=VALUE, or with !=, <, <=, >, >=", "separate conditions by commas");
-  }
-  const Result<const RunColumn*> column = find_column(trimmed(text.substr(0, at)), where);
+Result<RowFilter::Condition> RowFilter::condition_of(const FilterTerm& term,
+                                                     std::string_view where) {
+  const Result<const RunColumn*> column = find_column(term.name, where);
   if (!column) return column.error();
-  Condition condition{.column = *column,
-                      .comparison = op->second,
-                      .text = std::string(trimmed(rest.substr(op->first.size()))),
-                      .number = {}};
-  const bool ordered =
-      condition.comparison != Comparison::equal && condition.comparison != Comparison::not_equal;
+  Condition condition{
+      .column = *column, .comparison = term.comparison, .text = term.value, .number = {}};
+  const bool ordered = needs_order(condition.comparison);
   if (is_text(*condition.column)) {
     if (!ordered) return condition;
     return input_error(std::string(where),
-                       fmt::format("'{}' compares the text column '{}'", text.substr(0, 60),
+                       fmt::format("{} compares the text column '{}'", in_quotes(term.written),
                                    condition.column->name),
                        "= or != for text");
   }
@@ -99,18 +84,13 @@ Result<RowFilter::Condition> RowFilter::parse_condition(std::string_view text,
 
 bool RowFilter::meets(const MeasuredRun& row, const Condition& condition) {
   if (const auto* text = std::get_if<std::string MeasuredRun::*>(&condition.column->field)) {
-    return (row.*(*text) == condition.text) == (condition.comparison == Comparison::equal);
+    return (row.*(*text) == condition.text) == (condition.comparison == FilterComparison::equal);
   }
   const NumberCell cell = number_of(row, condition.column->field);
-  switch (condition.comparison) {
-    case Comparison::equal: return cell == condition.number;
-    case Comparison::not_equal: return cell != condition.number;
-    case Comparison::less: return cell && *cell < *condition.number;
-    case Comparison::at_most: return cell && *cell <= *condition.number;
-    case Comparison::more: return cell && *cell > *condition.number;
-    case Comparison::at_least: return cell && *cell >= *condition.number;
+  if (needs_order(condition.comparison)) {
+    return cell && holds(*cell, condition.comparison, *condition.number);
   }
-  return false;
+  return (cell == condition.number) == (condition.comparison == FilterComparison::equal);
 }
 
 bool RowFilter::keeps(const MeasuredRun& row) const {

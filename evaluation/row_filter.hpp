@@ -1,10 +1,11 @@
-// A filter over a table of runs: "stack=nanotron,gpus>=64,grade=A". The comma means "and".
+// A filter over a table of runs: "stack=nanotron,gpus>=64,grade=A" (core/base/filter_terms.hpp).
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/filter_terms.hpp"
 #include "core/base/result.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
 
@@ -14,9 +15,9 @@ namespace echelon {
 class RowFilter {
  public:
   RowFilter() = default;
-  /// Conditions are COLUMN OPERATOR VALUE with =, !=, <, <=, >, >=; text columns take = and !=
-  /// only. Errors name `where`: unknown column (nearest offered), no operator, a value that is no
-  /// number.
+  /// Conditions are COLUMN OPERATOR VALUE; text columns take only = and !=, and their values may
+  /// have blanks. Errors name `where`: unknown column (nearest offered), no operator, a value that
+  /// is not a number.
   [[nodiscard]] static Result<RowFilter> parse(std::string_view text, std::string_view where);
 
   /// A blank cell equals the empty value only ("group!=" keeps rows that have a group) and is
@@ -24,15 +25,14 @@ class RowFilter {
   [[nodiscard]] bool keeps(const MeasuredRun& row) const;
 
  private:
-  enum class Comparison { equal, not_equal, less, at_most, more, at_least };
   struct Condition {
     const RunColumn* column = nullptr;
-    Comparison comparison = Comparison::equal;
+    FilterComparison comparison = FilterComparison::equal;
     std::string text;
     NumberCell number;
   };
-  [[nodiscard]] static Result<Condition> parse_condition(std::string_view text,
-                                                         std::string_view where);
+  [[nodiscard]] static Result<Condition> condition_of(const FilterTerm& term,
+                                                      std::string_view where);
   [[nodiscard]] static bool meets(const MeasuredRun& row, const Condition& condition);
 
   std::vector<Condition> conditions_;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/base/saturated_product.hpp"
+#include "core/base/text.hpp"
 #include "evaluation/framework_defaults.hpp"
 #include "evaluation/run_cluster.hpp"
 #include "planner/space/legality.hpp"
@@ -122,7 +123,7 @@ Skip pipeline_of(const MeasuredRun& row, const FrameworkDefaults& defaults, cons
   const bool known = plan.schedule == ScheduleKind::zero_bubble_h1 || row.schedule.empty() ||
                      row.schedule == "gpipe" || row.schedule == "1f1b" ||
                      row.schedule == "interleaved";
-  if (!known) return fmt::format("unknown schedule '{}'", row.schedule.substr(0, 40));
+  if (!known) return fmt::format("unknown schedule {}", in_quotes(row.schedule));
   // A split by cost may leave late stages empty; Megatron's forks the first and the last.
   const bool by_cost = defaults.split == StageSplit::by_cost;
   const int most_stages = by_cost ? kMostStages : model.layers + 2;
@@ -160,14 +161,14 @@ Skip recompute_of(const MeasuredRun& row, const FrameworkDefaults& defaults, Par
     inferred.push_back(fmt::format("recompute {}", name_of(plan.recompute)));
   } else {
     const Result<Recompute> parsed = parse_recompute(row.recompute, "recompute");
-    if (!parsed) return fmt::format("unknown recompute '{}'", row.recompute.substr(0, 40));
+    if (!parsed) return fmt::format("unknown recompute {}", in_quotes(row.recompute));
     plan.recompute = *parsed;
   }
   const bool attention_only =
       says(row.recompute_detail, "core") || row.recompute_detail == "selective";
   if (plan.recompute == Recompute::selective && !row.recompute.empty() && !attention_only) {
-    inferred.push_back(fmt::format("'{}' taken for recomputing the attention core",
-                                   row.recompute_detail.substr(0, 60)));
+    inferred.push_back(fmt::format("{} taken for recomputing the attention core",
+                                   in_quotes(row.recompute_detail)));
   }
   plan.recompute_layers.assign(static_cast<std::size_t>(plan.pp), 0);
   if (plan.recompute != Recompute::full) return {};
@@ -310,7 +311,7 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   std::string substitute;
   if (!defaults.same_code) {
     substitute =
-        fmt::format("{} stands for '{}' ({})", stack.name, row.stack.substr(0, 40), defaults.why);
+        fmt::format("{} stands for {} ({})", stack.name, in_quotes(row.stack), defaults.why);
     inferred.push_back("stack " + substitute);
   }
   const Result<ModelSpec> model = models_.model_of(row, software, inferred);

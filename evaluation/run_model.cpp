@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "core/model/model_io.hpp"
 
 namespace echelon {
@@ -127,8 +128,7 @@ Result<ModelSpec> RunModels::model_of(const MeasuredRun& row, const Software& so
     return no_model("the table does not give the widths of latent attention");
   }
   if (known == nullptr) {
-    return no_model(
-        fmt::format("attention '{}' is not priced", row.attention_detail.substr(0, 60)));
+    return no_model(fmt::format("attention {} is not priced", in_quotes(row.attention_detail)));
   }
   ModelSpec model = *known;
   model.vocab = count_or(row.vocab, model.vocab);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/expects.hpp"
+#include "core/base/text.hpp"
 
 namespace echelon {
 Seconds young_interval(Seconds write, Seconds mtbf) {

@@ -137,9 +137,9 @@ class Part {
     common.report.clear();
     common.events = -1;
     common.cores = 0;
-    common.deadline.reset();
+    common.timeout.reset();
     rendezvous.settings = run_settings_to_json(common);
-    if (settings.deadline) rendezvous.limit = *settings.deadline;
+    if (settings.timeout) rendezvous.limit = *settings.timeout;
     rendezvous.interrupted = &interrupted;
     return rendezvous;
   }
@@ -190,7 +190,7 @@ int run(const std::string& path) {
 void log_progress(const std::string& what) {
   const std::string line =
       to_line({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = what});
-  constexpr int kEvents = 3;  // cli/child.hpp
+  constexpr int kEvents = 3;  // cli/subprocess.hpp
   [[maybe_unused]] const ssize_t written = write(kEvents, line.data(), line.size());
 }
 

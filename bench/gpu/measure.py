@@ -125,7 +125,7 @@ def calibrated(build, folder):
         sys.exit(3)
     cluster = os.path.join(folder, "rates.cluster.json")
     return json.loads(found.stdout), ["--cluster", cluster, "--calibration", rates,
-                                      "--stack", "echelon"]
+                                      "--framework", "echelon"]
 
 
 def run_of(build, flags, case, gpus, steps, folder):

@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <vector>
 
+#include "core/base/text.hpp"
+
 namespace echelon {
 
 namespace {
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 /// Edits that turn `a` into `b`: insert, delete, substitute, swap two neighbours (optimal string
 /// alignment: no letter is edited twice). Three rows of the table are enough.
@@ -21,10 +21,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   for (std::size_t i = 1; i <= a.size(); ++i) {
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
+      const bool same = lower_case(a[i - 1]) == lower_case(b[j - 1]);
       row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (same ? 0 : 1)});
-      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
-                           lower(a[i - 2]) == lower(b[j - 1]);
+      const bool swapped = i > 1 && j > 1 && lower_case(a[i - 1]) == lower_case(b[j - 2]) &&
+                           lower_case(a[i - 2]) == lower_case(b[j - 1]);
       if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
     before.swap(above);
@@ -43,7 +43,7 @@ std::vector<std::string> words_of(std::string_view name) {
   std::vector<std::string> words;
   bool inside = false;
   for (const char letter : name) {
-    const char c = lower(letter);
+    const char c = lower_case(letter);
     const bool part = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
     if (part && !inside) words.emplace_back();
     if (part) words.back() += c;
@@ -86,7 +86,7 @@ struct Match {
 bool are_initials(std::string_view word, const std::vector<std::string>& of) {
   if (word.size() < 2 || word.size() != of.size()) return false;
   for (std::size_t i = 0; i < word.size(); ++i) {
-    if (lower(word[i]) != of[i].front()) return false;
+    if (lower_case(word[i]) != of[i].front()) return false;
   }
   return true;
 }

@@ -9,23 +9,16 @@
 #include <limits>
 #include <optional>
 
+#include "core/base/text.hpp"
+
 namespace echelon {
 
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-char lowercase(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 /// What the user typed, short and printable.
-std::string shown(std::string_view text) {
-  if (text.empty()) return "nothing";
-  constexpr std::size_t kLongest = 40;
-  std::string quoted = "'";
-  for (const char c : text.substr(0, kLongest)) {
-    quoted += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  }
-  return quoted + (text.size() > kLongest ? "...'" : "'");
-}
+std::string shown(std::string_view text) { return text.empty() ? "nothing" : in_quotes(text); }
 
 /// A number split before anything is rounded: ±digits · 10^exponent, then its unit.
 struct Decimal {
@@ -58,7 +51,7 @@ std::optional<Decimal> split_number(std::string_view text) {
   }
   if (!any) return std::nullopt;
   // An exponent needs digits; without them the 'e' belongs to the unit (and is refused there).
-  if (at < text.size() && lowercase(text[at]) == 'e') {
+  if (at < text.size() && lower_case(text[at]) == 'e') {
     std::size_t first = at + 1;
     const bool signed_exponent = first < text.size() && (text[first] == '+' || text[first] == '-');
     const std::size_t begin = signed_exponent ? first + 1 : first;
@@ -92,11 +85,11 @@ struct Prefix {
 std::optional<Prefix> prefix_of(std::string_view letters) {
   if (letters.empty()) return Prefix{};
   static constexpr std::string_view kOrder = "kmgtp";
-  const std::size_t step = kOrder.find(lowercase(letters[0]));
+  const std::size_t step = kOrder.find(lower_case(letters[0]));
   if (step == std::string_view::npos) return std::nullopt;
   const int power = static_cast<int>(step) + 1;
   if (letters.size() == 1) return Prefix{3 * power, 0};
-  if (letters.size() == 2 && lowercase(letters[1]) == 'i') return Prefix{0, 10 * power};
+  if (letters.size() == 2 && lower_case(letters[1]) == 'i') return Prefix{0, 10 * power};
   return std::nullopt;
 }
 
@@ -160,7 +153,7 @@ Result<std::int64_t> count_between(std::string_view text, std::string_view where
   const std::optional<Decimal> number = split_number(text);
   if (!number) return complain(text.empty() ? "" : " is not a number");
   std::optional<Prefix> prefix = prefix_of(number->unit);
-  if (number->unit.size() == 1 && lowercase(number->unit[0]) == 'b') prefix = Prefix{9, 0};
+  if (number->unit.size() == 1 && lower_case(number->unit[0]) == 'b') prefix = Prefix{9, 0};
   if (!prefix) {
     return complain(" is not a number", fmt::format("numbers are digits, {}", kCountForm));
   }
@@ -185,7 +178,7 @@ Result<std::int64_t> count_between(std::string_view text, std::string_view where
 std::optional<Prefix> byte_prefix(std::string_view unit) {
   if (unit.empty()) return Prefix{};
   const char last = unit.back();
-  if (lowercase(last) != 'b') return prefix_of(unit);
+  if (lower_case(last) != 'b') return prefix_of(unit);
   const std::string_view letters = unit.substr(0, unit.size() - 1);
   const bool shouted = !letters.empty() && letters[0] >= 'A' && letters[0] <= 'Z';
   if (last == 'b' && shouted) return std::nullopt;
@@ -210,7 +203,7 @@ std::optional<Rate> rate_unit(std::string_view unit) {
   if (!drop("ps") && !drop("/s")) return std::nullopt;
   if (unit.empty()) return std::nullopt;
   const char last = unit.back();
-  if (lowercase(last) != 'b') return std::nullopt;
+  if (lower_case(last) != 'b') return std::nullopt;
   const auto prefix = prefix_of(unit.substr(0, unit.size() - 1));
   if (!prefix) return std::nullopt;
   return Rate{*prefix, last == 'b' ? 1.0 / 8 : 1.0};

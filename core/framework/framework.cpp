@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 #include "core/framework/tables.hpp"
 
 namespace echelon {
@@ -48,7 +49,7 @@ Result<Framework> find_framework(std::string_view name) {
     if (framework.name == name) return framework;
   }
   const std::vector<std::string> known = names_of_frameworks();
-  return input_error("--stack", "unknown stack '" + std::string(name) + "'",
+  return input_error("--framework", "unknown framework " + in_quotes(name),
                      fmt::format("one of {}", fmt::join(known, ", ")), did_you_mean(name, known));
 }
 

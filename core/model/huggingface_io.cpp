@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 #include "core/model/huggingface_families_io.hpp"
 #include "core/model/model_formats_io.hpp"
 #include "core/model/model_io.hpp"
@@ -113,9 +114,7 @@ void refuse_hybrid(JsonReader& reader, const Relative& hybrid) {
 }
 
 void refuse_mixture(JsonReader& reader, const std::string& type) {
-  constexpr std::size_t kShown = 60;
-  reader.fail("model_type",
-              "'" + type.substr(0, kShown) + "' is a mixture-of-experts model of another family",
+  reader.fail("model_type", in_quotes(type) + " is a mixture-of-experts model of another family",
               list_of_families(true), nearest_described(find_relative(kMixtures, type)));
 }
 
@@ -124,9 +123,8 @@ void refuse_unknown(JsonReader& reader, const std::string& type) {
   for (const HuggingFaceFamily& family : huggingface_families()) {
     known.emplace_back(family.model_type);
   }
-  constexpr std::size_t kShown = 60;
-  reader.fail("model_type", "unknown architecture '" + type.substr(0, kShown) + "'",
-              list_of_families(false), did_you_mean(type, known));
+  reader.fail("model_type", "unknown architecture " + in_quotes(type), list_of_families(false),
+              did_you_mean(type, known));
 }
 
 /// A dense family's name does not hide experts.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "core/model/huggingface_pieces_io.hpp"
 #include "core/model/model_formats_io.hpp"
 
@@ -71,8 +72,7 @@ void read_scaling(JsonReader& inner, ModelSpec& model, std::optional<std::int64_
     inner.ignore({"long_factor", "short_factor", "factor", "attention_factor", "long_mscale",
                   "short_mscale"});
   } else if (word != "default") {
-    constexpr std::size_t kShown = 40;
-    add_arithmetic(model, "'" + word.substr(0, kShown) + "' scaling of the rotary embedding");
+    add_arithmetic(model, in_quotes(word) + " scaling of the rotary embedding");
     return;
   }
   inner.ignore({"original_max_position_embeddings"});

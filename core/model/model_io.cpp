@@ -7,6 +7,7 @@
 
 #include "core/base/did_you_mean.hpp"
 #include "core/base/embedded.hpp"
+#include "core/base/text.hpp"
 #include "core/model/model_formats_io.hpp"
 
 namespace echelon {
@@ -14,14 +15,6 @@ namespace echelon {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string lowered(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
 
 /// The catalog, read once from the files compiled in; a bad one is our bug.
 const std::vector<ModelFile>& catalog() {
@@ -49,7 +42,7 @@ const std::vector<ModelFile>& catalog() {
 }
 
 const ModelSpec* find_in_catalog(std::string_view name) {
-  const std::string wanted = lowered(name);
+  const std::string wanted = lower_case(name);
   for (const ModelFile& file : catalog()) {
     if (file.model.name == wanted) return &file.model;
     if (std::find(file.aliases.begin(), file.aliases.end(), wanted) != file.aliases.end()) {
@@ -65,8 +58,7 @@ Error unknown_model(std::string_view name) {
     known.push_back(file.model.name);
     known.insert(known.end(), file.aliases.begin(), file.aliases.end());
   }
-  constexpr std::size_t kShown = 80;
-  return input_error("--model", "unknown model '" + std::string(name.substr(0, kShown)) + "'",
+  return input_error("--model", "unknown model " + in_quotes(name),
                      "a name from the catalog, or a path to a config.json or model file",
                      did_you_mean(name, known));
 }
@@ -114,7 +106,7 @@ Result<ModelSpec> load_model(std::string_view name_or_path) {
   std::error_code ignored;
   const bool exists = fs::exists(path, ignored);
   const bool looks_like_path =
-      path.find('/') != std::string::npos || lowered(path).ends_with(".json");
+      path.find('/') != std::string::npos || lower_case(path).ends_with(".json");
   if (!exists && !looks_like_path) return unknown_model(name_or_path);
   // A downloaded model is a folder with a config.json in it.
   const std::string inside = (fs::path(path) / "config.json").string();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 #include "core/plan/cost.hpp"
 #include "core/plan/parallel_plan.hpp"
 
@@ -89,8 +90,7 @@ Result<Enum> parse_name(std::string_view name, std::string_view where, std::stri
     known.emplace_back(name_of(value));
     expected += (expected.empty() ? "" : ", ") + known.back();
   }
-  return input_error(std::string(where),
-                     "unknown " + std::string(what) + " '" + std::string(name.substr(0, 60)) + "'",
+  return input_error(std::string(where), "unknown " + std::string(what) + " " + in_quotes(name),
                      "one of " + expected, did_you_mean(name, known));
 }
 

@@ -22,7 +22,7 @@ constexpr std::array<PlanField, 23> kPlanFields = {{
     {"dp", "dp", "dp", &P::dp},
     {"microbatch", "microbatch", "microbatch", &P::microbatch},
     {"zero", "zero", "ZeRO", &P::zero},
-    {"shard_group", "shard-group", "shard group", &P::shard_group},
+    {"zero_group_size", "zero-group-size", "ZeRO group size", &P::shard_group},
     {"sequence_parallel", "sequence-parallel", "sequence parallel", &P::sequence_parallel},
     {"recompute", "recompute", "recompute", &P::recompute},
     {"recompute_layers", "recompute-layers", "recomputed layers", &P::recompute_layers},

@@ -20,8 +20,8 @@ using PlanMember =
                  std::optional<Bytes> ParallelPlan::*>;
 
 struct PlanField {
-  std::string_view key;    ///< in CSV and in the constraints of JSON: "shard_group"
-  std::string_view flag;   ///< without dashes: "shard-group"; the three overlaps share one
+  std::string_view key;    ///< in CSV and in the constraints of JSON: "zero_group_size"
+  std::string_view flag;   ///< without dashes: "zero-group-size"; the three overlaps share one
   std::string_view label;  ///< in comparisons: "shard group"
   PlanMember member;
 

@@ -39,7 +39,7 @@ struct Prediction {
 /// Self-contained: read back on another machine it names the same model, job, cluster and plan,
 /// and holds the instructions that were priced.
 struct PlanFile {
-  static constexpr int kSchema = 2;
+  static constexpr int kSchema = 3;
 
   std::string version;  ///< of the program that wrote it
   ModelSpec model;      ///< every shape, so that no catalog is needed to read it

@@ -46,7 +46,7 @@ Json request_json(const PlanFile& file) {
            {"job", job_json(file.job)},
            {"cluster", file.cluster},
            {"gpus", file.gpus},
-           {"stack", file.stack},
+           {"framework", file.stack},
            {"calibration", file.calibration},
            {"calibration_path", nullptr},
            {"keep_free_bytes", whole_bytes(file.keep_free)},
@@ -84,7 +84,7 @@ Status read_request(const Json& object, const std::string& where, PlanFile& file
   if (job == nullptr) reader.fail("job", "the key 'job' is missing", "what is trained per step");
   file.cluster = reader.string("cluster");
   file.gpus = static_cast<int>(reader.integer("gpus", 1, std::numeric_limits<int>::max()));
-  file.stack = reader.string("stack");
+  file.stack = reader.string("framework");
   file.calibration = reader.string("calibration");
   file.calibration_path = reader.string_or("calibration_path", "");
   file.keep_free = Bytes{reader.number("keep_free_bytes", 0, kMostBytes)};
@@ -187,6 +187,23 @@ Status read_hashes(const Json& root, const std::string& where, PlanFile& file) {
   return Done{};
 }
 
+/// Schema 2 differs in the names of two keys.
+constexpr int kSchemaWithOldKeys = 2;
+
+void rename_key(Json& object, const char* from, const char* to) {
+  if (!object.is_object() || !object.contains(from)) return;
+  object[to] = std::move(object[from]);
+  object.erase(from);
+}
+
+/// The contents under today's keys; hashes are those of the file as it was written.
+Json with_current_keys(Json root) {
+  if (root["schema"] != kSchemaWithOldKeys) return root;
+  if (root.contains("request")) rename_key(root["request"], "stack", "framework");
+  if (root.contains("plan")) rename_key(root["plan"], "shard_group", "zero_group_size");
+  return root;
+}
+
 /// Told apart before any key is read: a config.json given by mistake is not "a plan file with an
 /// unknown key".
 Status check_format(const Json& root, const std::string& where) {
@@ -196,7 +213,7 @@ Status check_format(const Json& root, const std::string& where) {
   }
   const bool numbered = root.contains("schema") && root["schema"].is_number_unsigned();
   const std::uint64_t schema = numbered ? root["schema"].get<std::uint64_t>() : 0;
-  if (schema == PlanFile::kSchema) return Done{};
+  if (schema == PlanFile::kSchema || schema == kSchemaWithOldKeys) return Done{};
   const std::string at = where + " at /schema";
   const std::string expected = "schema " + std::to_string(PlanFile::kSchema);
   if (schema > PlanFile::kSchema) {
@@ -258,11 +275,12 @@ std::string plan_file_to_json(const PlanFile& file) {
 
 Result<PlanFile> parse_plan_file(std::string_view json, std::string_view where_view) {
   const std::string where(where_view);
-  const Result<Json> root = parse_json(json, where);
-  if (!root) return root.error();
-  if (const Status format = check_format(*root, where); !format) return format.error();
+  const Result<Json> written = parse_json(json, where);
+  if (!written) return written.error();
+  if (const Status format = check_format(*written, where); !format) return format.error();
 
-  JsonReader reader(*root, where);
+  const Json root = with_current_keys(*written);
+  JsonReader reader(root, where);
   PlanFile file;
   file.version = reader.string("version");
   reader.ignore(
@@ -273,20 +291,20 @@ Result<PlanFile> parse_plan_file(std::string_view json, std::string_view where_v
                   key == std::string_view("assumptions") ? "a list" : "an object");
     }
   }
-  if (!reader.failed()) read_assumptions((*root)["assumptions"], reader, file);
+  if (!reader.failed()) read_assumptions(root["assumptions"], reader, file);
   if (const Status read = reader.finish(); !read) return read.error();
-  if (const Status read = read_request((*root)["request"], where, file); !read) return read.error();
-  const Result<ParallelPlan> plan = plan_from_json((*root)["plan"], where, "/plan");
+  if (const Status read = read_request(root["request"], where, file); !read) return read.error();
+  const Result<ParallelPlan> plan = plan_from_json(root["plan"], where, "/plan");
   if (!plan) return plan.error();
   file.plan = *plan;
-  const Result<Prediction> costs = costs_from_json((*root)["prediction"], where, "/prediction");
+  const Result<Prediction> costs = costs_from_json(root["prediction"], where, "/prediction");
   if (!costs) return costs.error();
   file.predicted = *costs;
   if (const Status shape = check_shape(file, where); !shape) return shape.error();
-  if (const Status program = read_program((*root)["program"], where, file); !program) {
+  if (const Status program = read_program(root["program"], where, file); !program) {
     return program.error();
   }
-  if (const Status hashes = read_hashes(*root, where, file); !hashes) return hashes.error();
+  if (const Status hashes = read_hashes(*written, where, file); !hashes) return hashes.error();
   return file;
 }
 

@@ -188,7 +188,7 @@ Json plan_json(const ParallelPlan& plan, std::int64_t global_batch) {
            {"recompute_layers", plan.recompute_layers},
            {"schedule", name_of(plan.schedule)},
            {"rank_order", name_of(plan.rank_order)},
-           {"shard_group", plan.shard_group},
+           {"zero_group_size", plan.shard_group},
            {"overlap", std::move(overlap)},
            {"offload", std::move(offload)},
            {"bucket_bytes", nullptr}};
@@ -272,7 +272,7 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
   if (rank_order == name_of(RankOrder::pp_inside_dp)) plan.rank_order = RankOrder::pp_inside_dp;
   const std::string cp_comm = reader.choice("cp_comm", {"p2p", "a2a"});
   if (cp_comm == name_of(CpComm::all_to_all)) plan.cp_comm = CpComm::all_to_all;
-  plan.shard_group = degree("shard_group");
+  plan.shard_group = degree("zero_group_size");
   plan.overlap_dp = plan.overlap_tp = plan.overlap_pp = false;
   const Json& overlap = object_at(reader, "overlap");
   if (!overlap.is_array()) reader.fail("overlap", "not a list", "a list of dp, tp, pp");

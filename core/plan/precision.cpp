@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 #include "core/plan/job.hpp"
 
 namespace echelon {
@@ -191,8 +192,8 @@ Result<PrecisionRecipe> find_precision(std::string_view name) {
   }
   std::string expected = "one of ";
   for (std::size_t i = 0; i < known.size(); ++i) expected += (i > 0 ? ", " : "") + known[i];
-  return input_error("--precision", "unknown precision '" + std::string(name.substr(0, 60)) + "'",
-                     std::move(expected), did_you_mean(name, known));
+  return input_error("--precision", "unknown precision " + in_quotes(name), std::move(expected),
+                     did_you_mean(name, known));
 }
 
 }  // namespace echelon

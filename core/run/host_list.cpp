@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/base/text.hpp"
+
 namespace echelon {
 namespace {
 
@@ -71,7 +73,7 @@ class HostListReader {
 
  private:
   Error wrong(const std::string& what) const {
-    return input_error(std::string(where_), "'" + std::string(list_.substr(0, 80)) + "', " + what,
+    return input_error(std::string(where_), in_quotes(list_, 80) + ", " + what,
                        "hosts as Slurm lists them, like n[1-4,07],login");
   }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "core/run/host_list.hpp"
 
 namespace echelon {
@@ -49,7 +50,7 @@ Result<int> number_in(const Environment& environment, const char* name, int leas
       value <= most) {
     return value;
   }
-  return input_error(name, "'" + text.substr(0, 40) + "'",
+  return input_error(name, in_quotes(text),
                      fmt::format("a whole number from {} to {}", least, most),
                      "the launcher of this process sets it; --launcher local does not look at it");
 }

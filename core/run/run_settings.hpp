@@ -28,20 +28,20 @@ struct RunSettings {
   bool resume = false;
 
   double learning_rate = 3e-4;  ///< peak
-  double least_learning_rate = 3e-5;
-  std::int64_t warmup = 0;       ///< steps
-  std::int64_t decay_until = 0;  ///< step at which the least is reached; 0: the last of this run
+  double min_lr = 3e-5;
+  std::int64_t warmup_steps = 0;
+  std::int64_t lr_decay_steps = 0;  ///< step at which min_lr is reached; 0: the last of this run
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   bool decoupled = true;          ///< AdamW; else Adam with the decay in the gradient
-  double clip = 1;                ///< largest gradient norm; 0: no clipping
+  double max_grad_norm = 1;       ///< gradient norm to clip at; 0: no clipping
   std::int64_t noise_every = 10;  ///< steps between estimates of the gradient noise; 0: never
 
-  int events = -1;                  ///< file descriptor for one JSON object per line; -1: none
-  int cores = 0;                    ///< this run may use; 0: all
-  std::optional<Seconds> deadline;  ///< longest wait for a peer; from the prediction without it
+  int events = -1;                 ///< file descriptor for one JSON object per line; -1: none
+  int cores = 0;                   ///< this run may use; 0: all
+  std::optional<Seconds> timeout;  ///< longest wait for a peer; from the prediction without it
 
   bool operator==(const RunSettings&) const = default;
 };

@@ -20,19 +20,19 @@ std::string run_settings_to_json(const RunSettings& s) {
            {"checkpoint_every", s.checkpoint_every},
            {"resume", s.resume},
            {"learning_rate", s.learning_rate},
-           {"least_learning_rate", s.least_learning_rate},
-           {"warmup", s.warmup},
-           {"decay_until", s.decay_until},
+           {"min_lr", s.min_lr},
+           {"warmup_steps", s.warmup_steps},
+           {"lr_decay_steps", s.lr_decay_steps},
            {"beta1", s.beta1},
            {"beta2", s.beta2},
            {"epsilon", s.epsilon},
            {"weight_decay", s.weight_decay},
            {"decoupled", s.decoupled},
-           {"clip", s.clip},
+           {"max_grad_norm", s.max_grad_norm},
            {"noise_every", s.noise_every},
            {"events", s.events},
            {"cores", s.cores}};
-  if (s.deadline) out["deadline_seconds"] = s.deadline->in(kSecond);
+  if (s.timeout) out["timeout_seconds"] = s.timeout->in(kSecond);
   return out.dump(2) + "\n";
 }
 
@@ -56,21 +56,21 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   s.checkpoint_every = reader.integer("checkpoint_every", 0, kMany);
   s.resume = reader.boolean("resume");
   s.learning_rate = reader.number("learning_rate", 0, kHuge);
-  s.least_learning_rate = reader.number("least_learning_rate", 0, kHuge);
-  s.warmup = reader.integer("warmup", 0, kMany);
-  s.decay_until = reader.integer("decay_until", 0, kMany);
+  s.min_lr = reader.number("min_lr", 0, kHuge);
+  s.warmup_steps = reader.integer("warmup_steps", 0, kMany);
+  s.lr_decay_steps = reader.integer("lr_decay_steps", 0, kMany);
   s.beta1 = reader.number("beta1", 0, 1);
   s.beta2 = reader.number("beta2", 0, 1);
   s.epsilon = reader.number("epsilon", 0, 1);
   s.weight_decay = reader.number("weight_decay", 0, kHuge);
   s.decoupled = reader.boolean("decoupled");
-  s.clip = reader.number("clip", 0, kHuge);
+  s.max_grad_norm = reader.number("max_grad_norm", 0, kHuge);
   s.noise_every = reader.integer("noise_every", 0, kMany);
   s.events = static_cast<int>(reader.integer("events", -1, 1 << 20));
   s.cores = static_cast<int>(reader.integer("cores", 0, 1 << 20));
-  if (reader.has("deadline_seconds"))
-    s.deadline = Seconds{reader.number("deadline_seconds", 0, kHuge)};
-  reader.ignore({"deadline_seconds"});
+  if (reader.has("timeout_seconds"))
+    s.timeout = Seconds{reader.number("timeout_seconds", 0, kHuge)};
+  reader.ignore({"timeout_seconds"});
   if (const Status read = reader.finish(); !read) return read.error();
   return s;
 }

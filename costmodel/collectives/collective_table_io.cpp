@@ -10,6 +10,7 @@
 #include "core/base/embedded.hpp"
 #include "core/base/expects.hpp"
 #include "core/base/files.hpp"
+#include "core/base/text.hpp"
 #include "costmodel/collectives/collective_table.hpp"
 
 namespace echelon {
@@ -99,8 +100,7 @@ class CollectiveColumns {
 Result<MeasuredCollective> measured_row(const CollectiveColumns& columns, const Cells& row,
                                         const std::string& where) {
   const auto wrong = [&](std::string_view column, std::string expected) {
-    return input_error(where,
-                       fmt::format("{} '{}'", column, columns.text(row, column).substr(0, 40)),
+    return input_error(where, fmt::format("{} {}", column, in_quotes(columns.text(row, column))),
                        std::move(expected));
   };
   constexpr double kMostRanks = 1 << 20;

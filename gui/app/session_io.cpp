@@ -4,8 +4,8 @@
 #include <set>
 #include <vector>
 
-#include "cli/constraints.hpp"
-#include "cli/flags.hpp"
+#include "cli/flags/constraints.hpp"
+#include "cli/flags/table.hpp"
 #include "core/base/did_you_mean.hpp"
 #include "core/json/json_io.hpp"
 #include "core/model/model_io.hpp"
@@ -18,27 +18,15 @@ namespace echelon::gui {
 namespace {
 
 constexpr const char* kFormat = "echelon-session";
-constexpr std::int64_t kSessionSchema = 2;  // 1 calls the request "question"
+constexpr std::int64_t kSessionSchema =
+    2;  // 1 calls the request "question" and has the old names of flags
 constexpr const char* kPlanFormat = "echelon-plan";
 constexpr const char* kReportFormat = "echelon-run";
 
-/// Spellings of flags that changed between versions of the window; either one is read.
-constexpr std::pair<const char*, const char*> kSpellings[] = {{"gpus-at-most", "max-gpus"},
-                                                              {"shard-group", "zero-group-size"},
-                                                              {"stack", "framework"},
-                                                              {"tokens", "train-tokens"}};
-
-/// `name`, or its other spelling if only that is in `known`.
-std::string current_spelling(const std::string& name, const std::vector<std::string>& known) {
-  const auto is_known = [&](const std::string& each) {
-    return std::find(known.begin(), known.end(), each) != known.end();
-  };
-  if (is_known(name)) return name;
-  for (const auto& [old_name, new_name] : kSpellings) {
-    if (name == old_name && is_known(new_name)) return new_name;
-    if (name == new_name && is_known(old_name)) return old_name;
-  }
-  return name;
+/// The present name of a flag that may have had another when the session was saved.
+std::string current_spelling(const std::string& key) {
+  const cli::Flag* flag = cli::find_spelling(key);
+  return flag != nullptr ? std::string(flag->name) : key;
 }
 
 Json flags_to_json(const cli::Settings& settings) {
@@ -57,7 +45,7 @@ Status read_flags(const Json& object, unsigned groups, const std::string& place,
   }
   for (const auto& [key, value] : object.items()) {
     const std::string where = place + "/" + key.substr(0, 60);
-    const std::string name = current_spelling(key, known);
+    const std::string name = current_spelling(key);
     const bool gpus_of_plan = name == "gpus" && groups == cli::kLayout;
     if (!gpus_of_plan && std::find(known.begin(), known.end(), name) == known.end()) {
       return input_error(where, "unknown key", "a flag's name", did_you_mean(name, known));
@@ -71,10 +59,7 @@ Status read_flags(const Json& object, unsigned groups, const std::string& place,
 Status read_locks(const Json& list, const std::string& place, Query& query) {
   if (!list.is_array()) return input_error(place, "not a list", "names of flags");
   for (const Json& entry : list) {
-    std::vector<std::string> known;
-    for (const auto& [flag, setting] : query.plan.all()) known.push_back(flag);
-    const std::string name =
-        entry.is_string() ? current_spelling(entry.get<std::string>(), known) : std::string();
+    const std::string name = entry.is_string() ? current_spelling(entry.get<std::string>()) : "";
     if (!query.plan.has(name)) {
       return input_error(place, entry.dump().substr(0, 40), "a flag of /plan");
     }

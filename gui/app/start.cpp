@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "cli/arguments.hpp"
-#include "cli/help.hpp"
+#include "cli/commands/command.hpp"
+#include "cli/commands/command_table.hpp"
+#include "cli/commands/help.hpp"
+#include "cli/flags/arguments.hpp"
 #include "cli/terminal.hpp"
-#include "cli/verbs.hpp"
 #include "core/version.hpp"
 #include "gui/app/screenshots.hpp"
 #include "gui/app/session_io.hpp"
@@ -48,7 +49,7 @@ Result<cli::Arguments> arguments_of(int argc, char** argv) {
 /// Errors of the initial settings; a missing model is none.
 Status check_request(const cli::Settings& settings) {
   if (!settings.has("model")) return Done{};
-  const Result<cli::Asked> resolved = cli::understand(settings);
+  const Result<cli::ResolvedRequest> resolved = cli::resolve(settings);
   if (!resolved) return resolved.error();
   return Done{};
 }
@@ -59,7 +60,7 @@ int print_help_or_version(const cli::Arguments& arguments) {
   const std::string text =
       arguments.has("version")
           ? fmt::format("plan-gui {} ({})\n{}\n", version(), commit(), build_options())
-          : cli::verb_help(*cli::find_verb("gui"), *style);
+          : cli::command_help(*cli::find_command("gui"), *style);
   const Status written = cli::write_output(text);
   return written ? cli::kDone : report_error(written.error());
 }

@@ -20,9 +20,9 @@
 #include "gui/views/scaling_view.hpp"
 #include "gui/views/space_view.hpp"
 #include "gui/views/step_view.hpp"
-#include "planner/space/constraints_of_plan.hpp"
 #include "planner/explain/sensitivity.hpp"
 #include "planner/explain/why_not.hpp"
+#include "planner/space/constraints_of_plan.hpp"
 #include "report/explain.hpp"
 
 namespace echelon::gui {
@@ -36,7 +36,7 @@ constexpr int kMinControlsWidth = 250;
 constexpr int kMinViewHeight = 140;
 
 /// Explains the best plan, and the current plan if it is another one.
-AnswerView::Work explain_work(const cli::Asked& resolved, const PlanResultPtr& plan) {
+AnswerView::Work explain_work(const cli::ResolvedRequest& resolved, const PlanResultPtr& plan) {
   return [resolved, plan](const Progress& progress) -> Result<AnswerView::Text> {
     Result<Explanation> found = explain(resolved.request, progress);
     if (!found) return found.error();

@@ -11,8 +11,8 @@
 #include <QToolButton>
 #include <utility>
 
-#include "cli/flags.hpp"
-#include "cli/help.hpp"
+#include "cli/commands/help.hpp"
+#include "cli/flags/table.hpp"
 #include "gui/canvas/qt_text.hpp"
 #include "gui/canvas/theme.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <QVBoxLayout>
 
-#include "cli/flags.hpp"
+#include "cli/flags/table.hpp"
 #include "core/model/model_io.hpp"
 #include "gui/canvas/qt_text.hpp"
 #include "gui/session/flag_names.hpp"
@@ -57,7 +57,7 @@ QStringList choices_of(const std::string& flag) {
 }
 
 /// The value of a flag that is not set.
-QString default_of(const std::string& flag, const cli::Asked& resolved) {
+QString default_of(const std::string& flag, const cli::ResolvedRequest& resolved) {
   const PlanRequest& r = resolved.request;
   if (flag == "seq") return qt_text(grouped(r.job.sequence));
   if (flag == "global-batch") return qt_text(grouped(r.job.global_batch));

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <utility>
 
-#include "cli/flags.hpp"
+#include "cli/flags/table.hpp"
 #include "gui/canvas/qt_text.hpp"
 #include "gui/canvas/theme.hpp"
 #include "gui/query/plan_controls.hpp"
@@ -54,7 +54,7 @@ TickSlider::TickSlider(QWidget* parent) : QSlider(Qt::Horizontal, parent) {
   });
 }
 
-void TickSlider::show_ticks(std::vector<cli::Stop> stops, int value) {
+void TickSlider::show_ticks(std::vector<cli::SliderTick> stops, int value) {
   stops_ = std::move(stops);
   int nearest = 0;
   for (int i = 0; i < static_cast<int>(stops_.size()); ++i) {
@@ -168,7 +168,7 @@ void PlanControl::show_value(const QString& text) {
   }
 }
 
-void PlanControl::show_ticks(const std::vector<cli::Stop>& stops) {
+void PlanControl::show_ticks(const std::vector<cli::SliderTick>& stops) {
   if (slider_ != nullptr) slider_->show_ticks(stops, entry_->text().toInt());
 }
 

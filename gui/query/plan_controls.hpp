@@ -23,8 +23,8 @@ class TickSlider : public QSlider {
  public:
   explicit TickSlider(QWidget* parent = nullptr);
   /// Moves the handle to the tick nearest to `value`.
-  void show_ticks(std::vector<cli::Stop> stops, int value);
-  [[nodiscard]] const std::vector<cli::Stop>& stops() const { return stops_; }
+  void show_ticks(std::vector<cli::SliderTick> stops, int value);
+  [[nodiscard]] const std::vector<cli::SliderTick>& stops() const { return stops_; }
 
  Q_SIGNALS:
   void moved_to(int value);  ///< by the user
@@ -33,7 +33,7 @@ class TickSlider : public QSlider {
   void paintEvent(QPaintEvent* event) override;
 
  private:
-  std::vector<cli::Stop> stops_;
+  std::vector<cli::SliderTick> stops_;
   bool showing_ = false;
 };
 
@@ -47,7 +47,7 @@ class PlanControl : public QWidget {
 
   [[nodiscard]] const std::string& flag() const { return flag_; }
   void show_value(const QString& text);
-  void show_ticks(const std::vector<cli::Stop>& stops);
+  void show_ticks(const std::vector<cli::SliderTick>& stops);
   void show_locked(bool locked);
   void show_reason(const QString& reason);
   [[nodiscard]] QString reason() const { return reason_->text(); }

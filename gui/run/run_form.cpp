@@ -11,7 +11,7 @@
 #include <array>
 #include <string_view>
 
-#include "cli/flags.hpp"
+#include "cli/flags/table.hpp"
 #include "gui/canvas/theme.hpp"
 #include "report/text/text.hpp"
 
@@ -30,7 +30,7 @@ constexpr std::array<Field, 12> kFields = {{
     {"steps", "steps", "20"},
     {"data", "data", "synthetic tokens", Browses::file},
     {"learning-rate", "learning rate", "3e-4"},
-    {"warmup", "warm-up steps", "0"},
+    {"warmup-steps", "warm-up steps", "0"},
     {"seed", "seed", "1"},
     {"checkpoint-dir", "checkpoint folder", "no checkpoints", Browses::folder},
     {"checkpoint-every", "checkpoint interval", "only at the end"},
@@ -91,8 +91,8 @@ RunForm::RunForm(QWidget* parent)
     fields_.insert(field.flag, edit);
     add(field.title, edit, field.empty, tip_of(field.flag), field.browses);
   }
-  add("other flags", others_, "--clip 1 --optimizer adamw", "any other flag of plan run --help",
-      Browses::nothing);
+  add("other flags", others_, "--max-grad-norm 1 --optimizer adamw",
+      "any other flag of plan run --help", Browses::nothing);
   for (const Tick& tick : kTicks) {
     auto* box = new QCheckBox(tick.title);
     box->setToolTip(tip_of(tick.flag));

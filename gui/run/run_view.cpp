@@ -8,7 +8,7 @@
 #include <QVBoxLayout>
 #include <utility>
 
-#include "cli/child.hpp"
+#include "cli/subprocess.hpp"
 #include "gui/canvas/theme.hpp"
 #include "report/run.hpp"
 

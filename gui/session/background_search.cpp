@@ -14,8 +14,8 @@ namespace {
 constexpr double kFirstShare = 0.2;
 
 /// With the request as given, but on the chosen number of GPUs.
-SpaceResultPtr space_result_of(const cli::Asked& resolved, SearchResult choice) {
-  cli::Asked sized = resolved;
+SpaceResultPtr space_result_of(const cli::ResolvedRequest& resolved, SearchResult choice) {
+  cli::ResolvedRequest sized = resolved;
   sized.request = std::move(choice.request);
   sized.request.top = resolved.request.top;
   sized.request.without_front = resolved.request.without_front;
@@ -30,7 +30,7 @@ BackgroundSearch::BackgroundSearch(QObject* parent) : QObject(parent) {
   connect(&worker_, &Worker::finished, this, &BackgroundSearch::finished);
 }
 
-void BackgroundSearch::search(cli::Asked resolved) {
+void BackgroundSearch::search(cli::ResolvedRequest resolved) {
   worker_.start([this, resolved = std::move(resolved)](const Worker::Ticket& ticket) {
     const auto run = [&](PlanRequest request, double from, double to, bool complete) {
       const Result<SearchResult> choice = optimize(

@@ -19,7 +19,7 @@ class BackgroundSearch : public QObject {
 
   /// Replaces a running search. The first search finds only the best plans, for an early answer;
   /// the second lists `kListedPlans` plans and the Pareto front.
-  void search(cli::Asked resolved);
+  void search(cli::ResolvedRequest resolved);
   void cancel() { worker_.cancel(); }
   [[nodiscard]] bool busy() const { return worker_.busy(); }
 

@@ -3,10 +3,10 @@
 
 namespace echelon::gui {
 
-inline constexpr const char* kMaxGpusFlag = "gpus-at-most";
-inline constexpr const char* kZeroGroupFlag = "shard-group";
-inline constexpr const char* kFrameworkFlag = "stack";
-inline constexpr const char* kTrainTokensFlag = "tokens";
+inline constexpr const char* kMaxGpusFlag = "max-gpus";
+inline constexpr const char* kZeroGroupFlag = "zero-group-size";
+inline constexpr const char* kFrameworkFlag = "framework";
+inline constexpr const char* kTrainTokensFlag = "train-tokens";
 
 /// Flags whose meaning depends on the model's layers.
 inline constexpr const char* kPerLayerFlags[] = {"layers-per-stage", "recompute-layers",

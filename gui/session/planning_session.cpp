@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "cli/constraints.hpp"
+#include "cli/flags/constraints.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "gui/session/flag_names.hpp"
 #include "planner/space/constraints_of_plan.hpp"
@@ -197,7 +197,7 @@ void PlanningSession::refresh() {
 void PlanningSession::resolve_request() {
   resolved_.reset();
   request_error_.reset();
-  Result<cli::Asked> resolved = cli::understand(query().request);
+  Result<cli::ResolvedRequest> resolved = cli::resolve(query().request);
   if (!resolved) {
     request_error_ = resolved.error();
     return;
@@ -245,7 +245,7 @@ void PlanningSession::price() {
   }
   // Defaults are not the user's choice: the plan is what the search finds.
   if (query().follows_best && query().plan.all().size() == query().locked.size()) return;
-  cli::Asked resolved = *resolved_;
+  cli::ResolvedRequest resolved = *resolved_;
   resolved.request = *request;
   plan_ = std::make_shared<const PlanResult>(PlanResult{std::move(resolved), *candidate});
   plan_is_stale_ = false;
@@ -310,10 +310,10 @@ void PlanningSession::search_now() {
   search_.search(*resolved_);
 }
 
-std::vector<cli::Stop> PlanningSession::stops(const std::string& flag) const {
+std::vector<cli::SliderTick> PlanningSession::stops(const std::string& flag) const {
   const Result<PlanRequest> request = request_of_plan(query());
   if (!request) return {};
-  return cli::stops_of(*request, query().plan, flag, query().locked);
+  return cli::slider_ticks_of(*request, query().plan, flag, query().locked);
 }
 
 std::string PlanningSession::command_of_plan() const {

@@ -50,7 +50,7 @@ class PlanningSession : public QObject {
   /// Whether the query has changed since it was opened or saved.
   [[nodiscard]] bool modified() const { return history_.modified(); }
   /// The request of the query; empty if there is a request_error().
-  [[nodiscard]] const std::optional<cli::Asked>& resolved() const { return resolved_; }
+  [[nodiscard]] const std::optional<cli::ResolvedRequest>& resolved() const { return resolved_; }
   [[nodiscard]] const std::optional<Error>& request_error() const { return request_error_; }
   /// Why the plan flags are no valid plan.
   [[nodiscard]] const std::optional<Error>& plan_error() const { return plan_error_; }
@@ -72,7 +72,7 @@ class PlanningSession : public QObject {
   [[nodiscard]] bool searching() const { return waiting_.isActive() || search_.busy(); }
   /// The plan flag edited last; "" after any other edit.
   [[nodiscard]] const std::string& last_changed() const { return last_changed_; }
-  [[nodiscard]] std::vector<cli::Stop> stops(const std::string& flag) const;
+  [[nodiscard]] std::vector<cli::SliderTick> stops(const std::string& flag) const;
   /// Command lines that reproduce the plan and the search.
   [[nodiscard]] std::string command_of_plan() const;
   [[nodiscard]] std::string command_of_search() const;
@@ -94,7 +94,7 @@ class PlanningSession : public QObject {
   [[nodiscard]] Result<PlanRequest> request_of_plan(const Query& query) const;
 
   History history_;
-  std::optional<cli::Asked> resolved_;
+  std::optional<cli::ResolvedRequest> resolved_;
   std::optional<Error> request_error_, plan_error_, search_error_;
   PlanResultPtr plan_;
   SpaceResultPtr space_;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "cli/flags.hpp"
+#include "cli/flags/table.hpp"
 
 namespace echelon::gui {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/plan_settings.hpp"
+#include "cli/flags/plan_settings.hpp"
 
 namespace echelon::gui {
 

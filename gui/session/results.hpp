@@ -3,20 +3,20 @@
 
 #include <memory>
 
-#include "cli/request.hpp"
+#include "cli/flags/request.hpp"
 #include "planner/search/search_outcome.hpp"
 
 namespace echelon::gui {
 
 /// One priced plan and the request it was priced for.
 struct PlanResult {
-  cli::Asked resolved;
+  cli::ResolvedRequest resolved;
   Candidate candidate;
 };
 
 /// The outcome of a search and its request.
 struct SpaceResult {
-  cli::Asked resolved;
+  cli::ResolvedRequest resolved;
   SearchOutcome report;
 };
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "cli/plan_filter.hpp"
+#include "cli/flags/plan_filter.hpp"
 #include "gui/session/results.hpp"
 #include "planner/economics.hpp"
 #include "planner/search/ranked_plans.hpp"

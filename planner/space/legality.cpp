@@ -20,7 +20,7 @@ std::string_view name_of(RejectionReason reason) {
     case batch_not_divisible: return "batch-not-divisible";
     case experts_not_divisible: return "experts-not-divisible";
     case RejectionReason::rank_order: return "rank-order";
-    case RejectionReason::shard_group: return "shard-group";
+    case RejectionReason::shard_group: return "zero-group-size";
     case too_few_layers: return "too-few-layers";
     case layers_not_divisible: return "layers-not-divisible";
     case microbatches_not_divisible: return "microbatches-not-divisible";

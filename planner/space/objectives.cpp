@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 
 namespace echelon {
 namespace {
@@ -34,8 +35,7 @@ Result<Objective> parse_objective(std::string_view name, std::string_view where)
     if (entry.name == name) return entry.objective;
     known.emplace_back(entry.name);
   }
-  return input_error(std::string(where),
-                     "unknown objective '" + std::string(name.substr(0, 40)) + "'",
+  return input_error(std::string(where), "unknown objective " + in_quotes(name),
                      "one of step-time, cost, memory-headroom, goodput", did_you_mean(name, known));
 }
 

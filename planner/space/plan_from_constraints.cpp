@@ -23,13 +23,13 @@ std::string flag_of(RejectionReason reason) {
     case ffn_not_divisible: return "--tp";
     case experts_not_divisible: return "--ep";
     case RejectionReason::rank_order: return "--rank-order";
-    case RejectionReason::shard_group: return "--shard-group";
+    case RejectionReason::shard_group: return "--zero-group-size";
     case sequence_not_divisible: return "--seq";
     case batch_not_divisible: return "--global-batch";
     case too_few_layers: return "--pp";
     case layers_not_divisible:
     case microbatches_not_divisible: return "--vpp";
-    case stack_lacks_feature: return "--stack";
+    case stack_lacks_feature: return "--framework";
     case contradictory:
     case memory: break;
   }
@@ -56,8 +56,8 @@ std::string nearest_groups(const ParallelPlan& plan) {
     if (group < plan.shard_group) below = group;
     if (group > plan.shard_group && above == 0) above = group;
   }
-  return below > 0 ? fmt::format("--shard-group {} or {}", below, above)
-                   : fmt::format("--shard-group {}", above);
+  return below > 0 ? fmt::format("--zero-group-size {} or {}", below, above)
+                   : fmt::format("--zero-group-size {}", above);
 }
 
 std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,

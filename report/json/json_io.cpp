@@ -33,7 +33,7 @@ Json constraints_json(const PlanConstraints& pinned) {
   put(out, "vpp", pinned.vpp);
   put(out, "microbatch", pinned.microbatch);
   put(out, "zero", pinned.zero);
-  put(out, "shard_group", pinned.shard_group);
+  put(out, "zero_group_size", pinned.shard_group);
   put(out, "sequence_parallel", pinned.sequence_parallel);
   if (pinned.recompute) out["recompute"] = name_of(*pinned.recompute);
   put(out, "recompute_layers", pinned.recompute_layers);
@@ -117,7 +117,7 @@ Json front_json(const SearchResult& choice, const Provenance& provenance) {
   return out;
 }
 
-/// GPU counts of a search with --gpus-at-most.
+/// GPU counts of a search with --max-gpus.
 Json counts_json(const SearchResult& choice) {
   Json out = Json::array();
   for (const GpuCountResult& count : choice.counts) {
@@ -166,13 +166,13 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
               {"precision", request.job.precision.name},
               {"flash_attention", request.job.flash_attention},
               {"token_budget", or_null(request.job.token_budget)},
-              {"stack", request.stack.name},
+              {"framework", request.stack.name},
               {"calibration", request.calibration.name},
               {"usable_memory_bytes", whole_bytes(request.usable_memory())},
               {"top", request.top},
               {"exhaustive", request.exhaustive},
               {"objective", name_of(request.objective)},
-              {"gpus_at_most", request.gpus_at_most ? Json(*request.gpus_at_most) : Json(nullptr)},
+              {"max_gpus", request.gpus_at_most ? Json(*request.gpus_at_most) : Json(nullptr)},
               {"critical_batch", or_null(request.economics.critical_batch)},
               {"constraints", constraints_json(request.constraints)},
               {"assumptions", request.assumptions}};

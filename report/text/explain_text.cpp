@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/parse_quantity.hpp"
+#include "core/base/text.hpp"
 #include "planner/economics.hpp"
 #include "report/explain.hpp"
 #include "report/format.hpp"
@@ -15,11 +16,9 @@ namespace echelon {
 
 namespace {
 
-std::string lower_case(std::string text) {
+std::string uncapitalized(std::string text) {
   if (text.starts_with("ZeRO")) return text;
-  if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') {
-    text[0] = static_cast<char>(text[0] - 'A' + 'a');
-  }
+  if (!text.empty()) text[0] = lower_case(text[0]);
   return text;
 }
 
@@ -57,8 +56,8 @@ std::string title_of(const ChainStep& step, Technique technique) {
 
 std::string title_of(const ChainStep& step) {
   const std::string title = title_of(step, step.technique);
-  if (step.also == Technique::interleaving) return "Interleaved " + lower_case(title);
-  return step.also ? title + " and " + lower_case(title_of(step, *step.also)) : title;
+  if (step.also == Technique::interleaving) return "Interleaved " + uncapitalized(title);
+  return step.also ? title + " and " + uncapitalized(title_of(step, *step.also)) : title;
 }
 
 /// What the technique does, as an answer to what the step before lacked.

@@ -34,7 +34,7 @@ constexpr std::int64_t kWarmUp = 2;
 constexpr std::size_t kKept = 64;
 
 Seconds deadline_of(const PlanFile& plan, const RunSettings& settings) {
-  if (settings.deadline) return *settings.deadline;
+  if (settings.timeout) return *settings.timeout;
   constexpr Seconds kMin{60};
   constexpr double kSlack = 20;
   return std::max(kMin, kSlack * plan.predicted.time.total());
@@ -46,16 +46,17 @@ Training training_of(const PlanFile& plan, const RunSettings& settings, std::int
   t.model = plan.model;
   t.job = plan.job;
   t.plan = plan.plan;
-  t.rate = {.peak = settings.learning_rate,
-            .min = std::min(settings.least_learning_rate, settings.learning_rate),
-            .warmup = settings.warmup,
-            .total = settings.decay_until > 0 ? settings.decay_until : first + settings.steps};
+  t.rate = {
+      .peak = settings.learning_rate,
+      .min = std::min(settings.min_lr, settings.learning_rate),
+      .warmup = settings.warmup_steps,
+      .total = settings.lr_decay_steps > 0 ? settings.lr_decay_steps : first + settings.steps};
   t.optimizer.beta1 = settings.beta1;
   t.optimizer.beta2 = settings.beta2;
   t.optimizer.eps = settings.epsilon;
   t.optimizer.weight_decay = settings.weight_decay;
   t.optimizer.decoupled = settings.decoupled;
-  t.clip = settings.clip;
+  t.clip = settings.max_grad_norm;
   t.noise_every = settings.noise_every;
   t.read = [&samples](std::int64_t number, std::int32_t* out) {
     if (const Status read = samples.read(number, out); !read) throw RunFailure(read.error());

@@ -48,7 +48,7 @@ class Space:
         self.layers = model["num_hidden_layers"]
         self.experts = model.get("num_local_experts", 0)
         self.axes = {**{axis: [value] for axis, value in self.pins.items()}, **axes}
-        self.flags = ["--gpus", str(gpus), "--global-batch", str(batch), "--stack", stack,
+        self.flags = ["--gpus", str(gpus), "--global-batch", str(batch), "--framework", stack,
                       *flags.split()]
 
     def tries(self, plan):
@@ -141,7 +141,7 @@ def plans(space):
             for vpp, group, offload, order in itertools.product(chunks(space, cut), groups,
                                                                 offloads, orders):
                 if space.tries({"vpp": vpp}):
-                    yield {**cut, "vpp": vpp, "zero": zero, "shard-group": group,
+                    yield {**cut, "vpp": vpp, "zero": zero, "zero-group-size": group,
                            "rank-order": order, "offload": f"optimizer={offload}"}
 
 

@@ -30,16 +30,17 @@ void check(const std::vector<Case>& cases, int exit_code) {
 
 TEST_CASE("misspelt names get the nearest known one") {
   check({{"--gpsu 8", {"unknown flag '--gpsu'", "did you mean '--gpus'?"}},
-         {"run plan.json --lr 1e-3", {"unknown flag '--lr'", "did you mean '--learning-rate'?"}},
-         {"--model 7b --micro-batch-size 1", {"did you mean '--microbatch'?"}},
+         {"run plan.json --learn-rate 1e-3", {"unknown flag", "did you mean '--learning-rate'?"}},
+         {"--model 7b --micro-batch 1", {"did you mean '--microbatch'?"}},
+         {"--model 7b --shard-grup 2", {"did you mean '--zero-group-size'?"}},
          {"-gpus 8", {"did you mean '--gpus'?"}},
          {"--model lama-7b --gpus 8", {"--model", "lama-7b", "did you mean 'llama-7b'?"}},
          {"--model 7b --cluster dgx-h10", {"--cluster", "did you mean 'dgx-h100'?"}},
-         {"--model 7b --stack megatron-cor", {"--stack", "did you mean 'megatron-core'?"}},
+         {"--model 7b --framework megatron-cor", {"--framework", "did you mean 'megatron-core'?"}},
          {"--model 7b --precision bf61", {"--precision", "did you mean"}},
          {"--model 7b --schedule 1f1bb", {"--schedule", "did you mean '1f1b'?"}},
          {"--model 7b --recompute ful", {"--recompute", "did you mean 'full'?"}},
-         {"serch --model 7b", {"unknown verb 'serch'", "did you mean 'search'?"}},
+         {"serch --model 7b", {"unknown command 'serch'", "did you mean 'search'?"}},
          {"topo lst", {"did you mean 'list'?"}},
          {"topo show dgx-h10", {"topo show", "did you mean 'dgx-h100'?"}},
          {"topo collectives --op all_redcue", {"--op", "did you mean 'all_reduce'?"}},
@@ -50,7 +51,7 @@ TEST_CASE("misspelt names get the nearest known one") {
 TEST_CASE("numbers out of range say what a number may be") {
   std::vector<Case> cases;
   for (const char* flag : {"tp", "dp", "pp", "vpp", "microbatch", "gpus", "seq", "global-batch",
-                           "shard-group", "top", "tokens"}) {
+                           "zero-group-size", "top", "train-tokens"}) {
     for (const char* value : {"0", "-1", "nan", "inf", "1e30", "3.5", "''", "seven", "0x10"}) {
       cases.push_back({std::string("--model 7b --") + flag + " " + value,
                        {std::string("--") + flag, "expected a whole number of at least 1"}});
@@ -72,8 +73,8 @@ TEST_CASE("sizes out of range say what a size may be") {
          {"topo collectives --ranks 1", {"--ranks"}},
          {"topo collectives --fit none.csv", {"--fit", "none.csv"}},
          {"topo collectives -o fitted.json", {"--output", "--fit"}},
-         {"validate /dev/null --limit nan", {"--limit"}},
-         {"validate /dev/null --limit -1", {"--limit"}}},
+         {"validate /dev/null --max-error nan", {"--max-error"}},
+         {"validate /dev/null --max-error -1", {"--max-error"}}},
         2);
 }
 
@@ -139,7 +140,7 @@ TEST_CASE("what the contract has and this version has not is told apart from a t
          {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
          {"run plan.json", {"plan.json: no such file", "plan ... -o FILE"}},
          {"calibrate --backend tpu", {"--backend", "'tpu'", "one of cpu, cuda"}},
-         {"export", {"no verb 'export' yet"}},
+         {"export", {"no command 'export' yet"}},
          {"topo import x.xml", {"--gpu", "no GPU named"}}},
         2);
 }
@@ -152,8 +153,8 @@ TEST_CASE("context, experts, offload, order and budget are checked like every ot
          {"--model 7b --offload optimizer", {"--offload", "optimizer=SHARE"}},
          {"--model 7b --offload optimizer=2", {"--offload", "2"}},
          {"--model 7b --rank-order pp-dp-tp", {"--rank-order", "tp-cp-ep-dp-pp"}},
-         {"--model 7b --budget soon", {"--budget", "soon"}},
-         {"--model 7b --budget 0", {"--budget", "0"}}},
+         {"--model 7b --time-limit soon", {"--time-limit", "soon"}},
+         {"--model 7b --time-limit 0", {"--time-limit", "0"}}},
         2);
 }
 
@@ -162,7 +163,7 @@ TEST_CASE("a bucket size where nothing is reduced in buckets is refused") {
          {"predict --model gpt2 --gpus 8 --zero 3 --bucket 25MB", {"ZeRO-3", "layer by layer"}},
          {"predict --model gpt2 --gpus 8 --overlap none --bucket 25MB", {"no overlap of dp"}},
          {"--model gpt2 --gpus 8 --zero 2 --bucket 25MB", {"--bucket", "ZeRO-2"}},
-         {"--model gpt2 --gpus 8 --stack megatron-2021 --bucket 25MB",
+         {"--model gpt2 --gpus 8 --framework megatron-2021 --bucket 25MB",
           {"--bucket", "megatron-2021, which reduces all at once"}},
          {"--model gpt2 --gpus 8 --bucket 0", {"--bucket", "'0'", "from 1 byte"}},
          {"--model gpt2 --gpus 8 --bucket 25Mb", {"--bucket", "write B for bytes"}}},
@@ -172,7 +173,7 @@ TEST_CASE("a bucket size where nothing is reduced in buckets is refused") {
 TEST_CASE("attention that the executing stack has not is refused when it is planned") {
   check({{"--model gpt2-tiny --cluster this-machine --gpus 1 --no-flash-attention",
           {"--flash-attention", "no flash attention with echelon"}},
-         {"predict --model gpt2 --gpus 8 --stack echelon --no-flash-attention",
+         {"predict --model gpt2 --gpus 8 --framework echelon --no-flash-attention",
           {"--flash-attention", "no flash attention with echelon"}}},
         2);
 }
@@ -220,11 +221,11 @@ TEST_CASE("broken files are told with their name and place") {
       {"list.json", "[1, 2]"}};
   for (const auto& [name, content] : files) {
     sandbox.write(name, content);
-    for (const std::string verb :
+    for (const std::string command :
          {"--gpus 8 --model ", "topo check ", "predict ", "--model 7b --gpus 8 --cluster ",
           "topo show ./", "--model 7b --gpus 8 --calibration "}) {
-      CAPTURE(verb, name);
-      CHECK(lacks(complaint(sandbox.plan(verb + name), 2), name) == "");
+      CAPTURE(command, name);
+      CHECK(lacks(complaint(sandbox.plan(command + name), 2), name) == "");
     }
   }
 }

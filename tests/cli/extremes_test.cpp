@@ -2,12 +2,13 @@
 #include <string>
 #include <vector>
 
-#include "cli/flags.hpp"
+#include "cli/commands/command_table.hpp"
+#include "cli/flags/table.hpp"
 #include "tests/cli/program.hpp"
 
 using namespace echelon;
+using echelon::cli::Command;
 using echelon::cli::Flag;
-using echelon::cli::Verb;
 using echelon::test::complaint;
 using echelon::test::lacks;
 using echelon::test::Sandbox;
@@ -39,15 +40,15 @@ std::string misbehaving(const Sandbox& sandbox, const std::vector<std::string>& 
   return sandbox.shell("sh all.sh 2>&1").out;
 }
 
-std::vector<std::string> commands_of(const std::string& verb_name) {
-  const Verb& verb = *cli::find_verb(verb_name);
+std::vector<std::string> commands_of(const std::string& command_name) {
+  const Command& command = *cli::find_command(command_name);
   std::vector<std::string> out;
   for (const Flag& flag : cli::flags()) {
-    if (!takes(verb, flag) || !takes_numbers(flag)) continue;
-    const bool sets_gpus = flag.name == "gpus" || flag.name == "gpus-at-most";
+    if (!takes(command, flag) || !takes_numbers(flag)) continue;
+    const bool sets_gpus = flag.name == "gpus" || flag.name == "max-gpus";
     const std::string prefix = flag.name == "offload" ? "optimizer=" : "";
     for (const std::string& value : kExtremes) {
-      out.push_back(verb_name + " --model gpt2 " + (sets_gpus ? "" : "--gpus 2 ") + "--" +
+      out.push_back(command_name + " --model gpt2 " + (sets_gpus ? "" : "--gpus 2 ") + "--" +
                     std::string(flag.name) + " " + prefix + value);
     }
   }
@@ -76,8 +77,8 @@ TEST_CASE("extreme numbers end an explanation with an answer or an error, in tim
 TEST_CASE("extreme numbers in a configuration asked about are told from a plan") {
   const Sandbox sandbox;
   std::vector<std::string> commands;
-  for (const char* key : {"tp", "pp", "dp", "vpp", "cp", "ep", "etp", "microbatch", "shard-group",
-                          "layers-per-stage", "recompute-layers", "bucket"}) {
+  for (const char* key : {"tp", "pp", "dp", "vpp", "cp", "ep", "etp", "microbatch",
+                          "zero-group-size", "layers-per-stage", "recompute-layers", "bucket"}) {
     for (const std::string& value : kExtremes) {
       commands.push_back("explain --model gpt2 --gpus 2 --why-not " + std::string(key) + "=" +
                          value);

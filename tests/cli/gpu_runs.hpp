@@ -27,7 +27,7 @@ class GpuRuns : public Runs {
                 const std::string& cluster = "dgx-h100") const {
     const ProcessResult made =
         plan("--model model.json --cluster " + cluster + " --gpus " + std::to_string(gpus) +
-             " --seq 16 --global-batch 4 --microbatch 1 " + degrees + " --stack echelon -o " +
+             " --seq 16 --global-batch 4 --microbatch 1 " + degrees + " --framework echelon -o " +
              name + " --quiet");
     INFO(made.err);
     REQUIRE(made.exit_code == 0);

@@ -50,7 +50,7 @@ TEST_CASE("GPUs are calibrated, and plans are made for them") {
   CHECK(lacks(measured.out, "Written to rates.json and rates.cluster.json") == "");
   const ProcessResult predicted = runs.plan(
       "predict --model model.json --cluster rates.cluster.json --calibration rates.json --gpus 2 "
-      "--dp 2 --seq 16 --global-batch 4 --stack echelon --json");
+      "--dp 2 --seq 16 --global-batch 4 --framework echelon --json");
   INFO(predicted.err);
   REQUIRE(predicted.exit_code == 0);
   CHECK(lacks(predicted.out, "\"calibrated\"") == "");

@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-const std::string kSearch = "--model 7b --gpus 64 --json";
+const std::string kSearchJson = "--model 7b --gpus 64 --json";
 
 std::vector<std::string> keys_of(const Json& object) {
   std::vector<std::string> keys;
@@ -30,13 +30,13 @@ void check_keys(const Json& object, const std::vector<std::string>& expected) {
 }
 
 void check_candidate(const Json& candidate) {
-  check_keys(candidate, {"schema", "kind", "stack", "calibration", "model", "cluster", "gpus",
+  check_keys(candidate, {"schema", "kind", "framework", "calibration", "model", "cluster", "gpus",
                          "seq", "global_batch", "precision", "plan", "fits", "memory", "time",
                          "throughput", "economics"});
   check_keys(candidate["plan"],
              {"tp", "cp", "ep", "etp", "dp", "pp", "vpp", "microbatch", "microbatches",
               "layers_per_stage", "zero", "sequence_parallel", "recompute", "recompute_layers",
-              "schedule", "rank_order", "shard_group", "overlap", "offload"});
+              "schedule", "rank_order", "zero_group_size", "overlap", "offload"});
   check_keys(candidate["throughput"], {"tokens_per_second", "tokens_per_second_per_gpu",
                                        "model_tflops_per_gpu", "mfu", "mfu_formula"});
   check_keys(
@@ -64,7 +64,7 @@ double sum_of_parts(const Json& time) {
 
 TEST_CASE("a search has every key of the contract") {
   const Sandbox sandbox;
-  const Json found = document(sandbox.plan(kSearch));
+  const Json found = document(sandbox.plan(kSearchJson));
   check_keys(found,
              {"request", "winner", "candidates", "pareto", "rejected", "certificate", "timing"});
   check_keys(found["certificate"],
@@ -83,7 +83,7 @@ TEST_CASE("a search has every key of the contract") {
 
 TEST_CASE("the parts of a step sum to its time and those of a stage to its total") {
   const Sandbox sandbox;
-  const Json found = document(sandbox.plan(kSearch + " --pp 4 --top 3"));
+  const Json found = document(sandbox.plan(kSearchJson + " --pp 4 --top 3"));
   for (const Json& candidate : found["candidates"]) {
     const Json& time = candidate["time"];
     CHECK(sum_of_parts(time) == Approx(time["step_seconds"].get<double>()).epsilon(1e-12));
@@ -113,8 +113,8 @@ TEST_CASE("the parts of a step sum to its time and those of a stage to its total
 
 TEST_CASE("only the timing differs between two runs") {
   const Sandbox sandbox;
-  Json first = document(sandbox.plan(kSearch));
-  Json second = document(sandbox.plan(kSearch));
+  Json first = document(sandbox.plan(kSearchJson));
+  Json second = document(sandbox.plan(kSearchJson));
   first.erase("timing");
   second.erase("timing");
   CHECK(first == second);
@@ -122,7 +122,7 @@ TEST_CASE("only the timing differs between two runs") {
 
 TEST_CASE("a prediction of the winner's degrees is the winner's prediction") {
   const Sandbox sandbox;
-  const Json winner = document(sandbox.plan(kSearch + " -o plan.json"))["winner"];
+  const Json winner = document(sandbox.plan(kSearchJson + " -o plan.json"))["winner"];
   Json again = document(sandbox.plan("predict plan.json --json"));
   check_candidate(again);
   again.erase("assumptions");
@@ -131,10 +131,10 @@ TEST_CASE("a prediction of the winner's degrees is the winner's prediction") {
 
 TEST_CASE("money and days are there when the price and the budget are") {
   const Sandbox sandbox;
-  const Json without = document(sandbox.plan(kSearch))["winner"]["economics"];
+  const Json without = document(sandbox.plan(kSearchJson))["winner"]["economics"];
   CHECK(without["days_for_token_budget"].is_null());
   CHECK(without["usd_for_token_budget"].is_null());
-  const Json with = document(sandbox.plan(kSearch + " --tokens 2T"))["winner"];
+  const Json with = document(sandbox.plan(kSearchJson + " --train-tokens 2T"))["winner"];
   const double days = 2e12 / with["throughput"]["tokens_per_second"].get<double>() / 86400;
   CHECK(with["economics"]["days_for_token_budget"].get<double>() == Approx(days).epsilon(1e-9));
 }
@@ -213,7 +213,7 @@ TEST_CASE("a fit of collectives is shown, and written as a calibration that can 
   CHECK(again[1]["busbw_GBps"].get<double>() == Approx(120).epsilon(0.1));
 }
 
-TEST_CASE("every verb that shows something also shows it as JSON") {
+TEST_CASE("every command that shows something also shows it as JSON") {
   const Sandbox sandbox;
   CHECK(document(sandbox.plan("models --json"))["models"].size() > 10);
   CHECK(document(sandbox.plan("topo list --json"))["clusters"].size() > 10);
@@ -265,14 +265,14 @@ TEST_CASE("a validation writes its rows and its picture to the files it is told"
       "global_batch,step_seconds,somebody's own column\n"
       "2,1,r1,here,stack-of-2031,16,2048,8192,16,50000,2048,NVIDIA H200,8,4,1,32,1.0,x\n");
   const ProcessResult result =
-      sandbox.plan("validate runs.csv --rows rows.csv --plot plot.svg --quiet");
+      sandbox.plan("validate runs.csv --predictions rows.csv --plot plot.svg --quiet");
   CHECK(result.exit_code == 0);
   CHECK(result.out.find("is the nearest") != std::string::npos);
   const std::string rows = slurp(sandbox.file("rows.csv"));
   CHECK(rows.starts_with("row_id,source,"));
   CHECK(rows.find("\nr1,here,") != std::string::npos);
   CHECK(slurp(sandbox.file("plot.svg")).find("<circle") != std::string::npos);
-  CHECK(sandbox.plan("validate runs.csv --rows ''").exit_code == 2);
+  CHECK(sandbox.plan("validate runs.csv --predictions ''").exit_code == 2);
   CHECK(sandbox.plan("validate runs.csv --plot no/such/folder/plot.svg").exit_code == 3);
   const ProcessResult missing = sandbox.plan("validate runs.csv --calibrations none");
   CHECK(missing.exit_code == 2);
@@ -312,7 +312,7 @@ TEST_CASE("fit writes calibrations that a prediction can use") {
   CHECK(first["name"] == "hopper-nanotron");
   check_keys(first["rates"][0], {"rate", "prior", "value", "low", "high", "learned"});
   const ProcessResult used = sandbox.plan(
-      "predict --model 7b --gpus 8 --tp 8 --stack nanotron --calibration "
+      "predict --model 7b --gpus 8 --tp 8 --framework nanotron --calibration "
       "fits/hopper-nanotron.json --json");
   REQUIRE(used.exit_code == 0);
   CHECK(document(used)["kind"] == "calibrated");
@@ -328,17 +328,17 @@ TEST_CASE("fit writes calibrations that a prediction can use") {
 TEST_CASE("folds judge a table by fits that have not seen the row") {
   const Sandbox sandbox;
   sandbox.write("runs.csv", table_of_runs());
-  const ProcessResult judged = sandbox.plan("validate runs.csv --folds 4 --page page.md");
+  const ProcessResult judged = sandbox.plan("validate runs.csv --cross-validate 4 --page page.md");
   REQUIRE(judged.exit_code == 0);
   CHECK(slurp(sandbox.file("page.md")).find("out of fold, mean / median") != std::string::npos);
-  CHECK(lacks(sandbox.plan("validate runs.csv --folds 1").err, "--folds") == "");
-  CHECK(sandbox.plan("validate runs.csv --folds 1").exit_code == 2);
-  CHECK(lacks(sandbox.plan("validate runs.csv --folds 4 --calibration runs.csv").err,
+  CHECK(lacks(sandbox.plan("validate runs.csv --cross-validate 1").err, "--cross-validate") == "");
+  CHECK(sandbox.plan("validate runs.csv --cross-validate 1").exit_code == 2);
+  CHECK(lacks(sandbox.plan("validate runs.csv --cross-validate 4 --calibration runs.csv").err,
               "calibration") == "");
-  CHECK(lacks(sandbox.plan("validate runs.csv --ablation").err, "--folds") == "");
+  CHECK(lacks(sandbox.plan("validate runs.csv --ablation").err, "--cross-validate") == "");
   CHECK(sandbox.plan("validate runs.csv --ablation").exit_code == 2);
   const ProcessResult terms =
-      sandbox.plan("validate runs.csv --folds 2 --ablation --page terms.md");
+      sandbox.plan("validate runs.csv --cross-validate 2 --ablation --page terms.md");
   REQUIRE(terms.exit_code == 0);
   CHECK(slurp(sandbox.file("terms.md")).find("| host floor (") != std::string::npos);
   CHECK(terms.out.find("host floor") != std::string::npos);
@@ -353,8 +353,8 @@ TEST_CASE("a validation over its limit is a no") {
       "global_batch,recompute,precision,step_seconds\n"
       "r1,here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,8,8,2,"
       "1,4,1,32,none,bf16,1000\n");
-  CHECK(sandbox.plan("validate runs.csv --limit 0.1").exit_code == 1);
-  CHECK(sandbox.plan("validate runs.csv --limit 999").exit_code == 0);
+  CHECK(sandbox.plan("validate runs.csv --max-error 0.1").exit_code == 1);
+  CHECK(sandbox.plan("validate runs.csv --max-error 999").exit_code == 0);
   CHECK(sandbox.plan("validate runs.csv").exit_code == 0);
   CHECK(lacks(sandbox.plan("validate runs.csv --where nosuch=1").err, "--where") == "");
   CHECK(sandbox.plan("validate runs.csv --where nosuch=1").exit_code == 2);

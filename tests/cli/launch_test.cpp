@@ -161,12 +161,12 @@ TEST_CASE("processes that do not fit together say so") {
     CHECK(lacks(run.err(1), "rank 0 refuses: rank 1 of 2 has another plan than rank 0") == "");
   }
   const std::string port = free_port();
-  Started waits(runs, {words_of(0, 2, port)}, {"plan.json --quiet --deadline 30s"});
+  Started waits(runs, {words_of(0, 2, port)}, {"plan.json --quiet --timeout 30s"});
   const std::string taken = "127.0.0.1:" + port + ": the port is in use on the host of rank 0";
   REQUIRE(within(20, [&] { return somebody_listens_at(port); }));
   const ProcessResult second =
       runs.sandbox.shell("timeout 60 " + runs.sandbox.program(words_of(0, 2, port)) +
-                         " run plan.json --quiet --deadline 100ms");
+                         " run plan.json --quiet --timeout 100ms");
   INFO(second.err << waits.err(0));
   CHECK(second.exit_code == 3);
   CHECK(lacks(second.err, taken) == "");
@@ -188,9 +188,9 @@ TEST_CASE("a launcher that is wrong, or whose processes do not come, is told") {
     std::string says;
   };
   for (const Case& each : {
-           Case{words_of(0, 2, port), "--deadline 500ms", 3,
+           Case{words_of(0, 2, port), "--timeout 500ms", 3,
                 "not all processes joined within 0.5 s; missing: rank 1"},
-           Case{words_of(1, 2, port), "--deadline 500ms", 3,
+           Case{words_of(1, 2, port), "--timeout 500ms", 3,
                 "no rank 0 within 0.5 s: Connection refused; MASTER_ADDR and MASTER_PORT are "},
            Case{words_of(1, 4, port), "", 2,
                 "RANK: rank 1 of 4; expected 2, one process per rank of the plan"},

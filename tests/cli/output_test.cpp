@@ -131,9 +131,9 @@ TEST_CASE("nothing that fits is a no, not an error") {
 
 TEST_CASE("every command that an answer offers next parses and runs") {
   for (const std::string& arguments :
-       {kSearch, kSearch + " -o p.json", kSearch + " --output=b.json --top 3 --budget 100",
+       {kSearch, kSearch + " -o p.json", kSearch + " --output=b.json --top 3 --time-limit 100",
         std::string("--model gpt2 --gpus=8 --global-batch 8 --no-config"),
-        std::string("search --model gpt2 --gpus-at-most 16 -o 'my plan.json' --objective cost"),
+        std::string("search --model gpt2 --max-gpus 16 -o 'my plan.json' --objective cost"),
         std::string("--model gpt2 --gpus 1 --global-batch 1")}) {
     const Sandbox sandbox;
     const ProcessResult answer = sandbox.plan(arguments, "COLUMNS=200");

@@ -51,7 +51,7 @@ TEST_CASE("the same question writes the same plan file") {
   CHECK(slurp(sandbox.file("a.json")) == slurp(sandbox.file("b.json")));
 }
 
-TEST_CASE("an edited plan file is refused by every verb that reads one") {
+TEST_CASE("an edited plan file is refused by every command that reads one") {
   const Sandbox sandbox;
   REQUIRE(sandbox.plan(kJob + " -q -o plan.json").exit_code == 0);
   std::string text = slurp(sandbox.file("plan.json"));
@@ -59,9 +59,9 @@ TEST_CASE("an edited plan file is refused by every verb that reads one") {
   REQUIRE(at != std::string::npos);
   text.replace(at, 9, "\"zero\": 0");
   sandbox.write("edited.json", text);
-  for (const char* verb : {"predict edited.json", "explain edited.json",
-                           "compare plan.json edited.json", "compare edited.json plan.json"}) {
-    const std::string message = complaint(sandbox.plan(verb), 2);
+  for (const char* command : {"predict edited.json", "explain edited.json",
+                              "compare plan.json edited.json", "compare edited.json plan.json"}) {
+    const std::string message = complaint(sandbox.plan(command), 2);
     CHECK(lacks(message, "edited.json: contents with hash ") == "");
     CHECK(lacks(message, "plan predict FILE --tp 4 -o NEW") == "");
   }
@@ -81,9 +81,9 @@ TEST_CASE("a plan for a cluster that is described differently today is refused, 
   machine["node"]["nics"]["rate"]["value"] =
       machine["node"]["nics"]["rate"]["value"].get<double>() / 2;
   sandbox.write("mine.json", machine.dump());
-  for (const char* verb :
+  for (const char* command :
        {"predict plan.json", "explain plan.json", "compare plan.json plan.json"}) {
-    const std::string message = complaint(sandbox.plan(verb), 2);
+    const std::string message = complaint(sandbox.plan(command), 2);
     CHECK(lacks(message,
                 "plan.json at /hashes/cluster: the description of cluster mine.json "
                 "changed since the plan was written") == "");
@@ -123,7 +123,7 @@ TEST_CASE("a newer plan file says so") {
   const Sandbox sandbox;
   REQUIRE(sandbox.plan(kJob + " -q -o plan.json").exit_code == 0);
   Json plan = Json::parse(slurp(sandbox.file("plan.json")));
-  plan["schema"] = 3;
+  plan["schema"] = 4;
   plan["something new"] = {1, 2};
   sandbox.write("plan.json", plan.dump());
   CHECK(lacks(complaint(sandbox.plan("predict plan.json"), 2), "written by a newer version") == "");

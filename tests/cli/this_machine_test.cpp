@@ -27,7 +27,7 @@ TEST_CASE("a plan for this machine is for its stack, in fp32, and extrapolated u
   const Sandbox sandbox;
   const auto winner = document(sandbox.plan(kTiny + " --json"))["winner"];
   CHECK(winner["cluster"] == "this-machine");
-  CHECK(winner["stack"] == "echelon");
+  CHECK(winner["framework"] == "echelon");
   CHECK(winner["precision"] == "fp32");
   CHECK(winner["kind"] == "extrapolated");
   CHECK(winner["plan"]["cp"] == 1);

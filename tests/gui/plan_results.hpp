@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "cli/request.hpp"
+#include "cli/flags/request.hpp"
 #include "gui/session/results.hpp"
 #include "planner/search/search_outcome.hpp"
 
@@ -19,7 +19,7 @@ inline gui::PlanResultPtr plan_result(
   for (const auto& [flag, value] : flags) {
     settings.set(flag, {value, std::string("--") + flag});
   }
-  cli::Asked resolved = cli::understand(settings).value();
+  cli::ResolvedRequest resolved = cli::resolve(settings).value();
   Candidate candidate = predict(resolved.request).value();
   return std::make_shared<const gui::PlanResult>(
       gui::PlanResult{std::move(resolved), std::move(candidate)});

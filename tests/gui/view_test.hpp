@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "cli/request.hpp"
+#include "cli/flags/request.hpp"
 #include "gui/session/results.hpp"
 #include "planner/search/search_outcome.hpp"
 #include "tests/support/catch.hpp"
@@ -19,10 +19,10 @@ namespace echelon {
 
 using Flags = std::initializer_list<std::pair<const char*, const char*>>;
 
-inline cli::Asked asked_with(Flags flags) {
+inline cli::ResolvedRequest asked_with(Flags flags) {
   cli::Settings settings;
   for (const auto& [flag, value] : flags) settings.set(flag, {value, "--" + std::string(flag)});
-  const Result<cli::Asked> resolved = cli::understand(settings);
+  const Result<cli::ResolvedRequest> resolved = cli::resolve(settings);
   REQUIRE(resolved.ok());
   return *resolved;
 }

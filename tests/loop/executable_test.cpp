@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/request.hpp"
+#include "cli/flags/request.hpp"
 #include "core/model/model_io.hpp"
 #include "core/plan/plan_file.hpp"
 #include "runtime/training/run.hpp"
@@ -17,7 +17,7 @@ PlanRequest asked(const std::string& model,
   cli::Settings settings;
   settings.set("model", {model, "--model"});
   for (const auto& [flag, value] : flags) settings.set(flag, {value, "--" + flag});
-  const auto understood = cli::understand(settings);
+  const auto understood = cli::resolve(settings);
   INFO(model << ": " << (understood ? "" : understood.error().message()));
   REQUIRE(understood.ok());
   return understood->request;
@@ -47,7 +47,7 @@ TEST_CASE("planning notes exactly the models that plan run refuses, in its words
   for (const CatalogModel& entry : model_catalog()) {
     for (const char* cluster : {"this-machine", "dgx-h100"}) {
       const PlanRequest request =
-          asked(entry.name, {{"cluster", cluster}, {"gpus", "1"}, {"stack", "echelon"}});
+          asked(entry.name, {{"cluster", cluster}, {"gpus", "1"}, {"framework", "echelon"}});
       const std::string note = note_of(request);
       const std::string refusal = refusal_of(request);
       INFO(entry.name << " on " << cluster << "\nnote: " << note << "\nrun: " << refusal);
@@ -74,7 +74,7 @@ TEST_CASE("a sequence beyond the learned positions is noted too") {
 
 TEST_CASE("plans for other software say nothing of plan run, those for this machine do") {
   const auto on = [](const char* cluster, const char* stack) {
-    return note_of(asked("qwen3-4b", {{"cluster", cluster}, {"gpus", "1"}, {"stack", stack}}));
+    return note_of(asked("qwen3-4b", {{"cluster", cluster}, {"gpus", "1"}, {"framework", stack}}));
   };
   CHECK(on("dgx-h100", "megatron-core").empty());
   CHECK_FALSE(on("dgx-h100", "echelon").empty());

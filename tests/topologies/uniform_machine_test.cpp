@@ -2,8 +2,8 @@
 #include <string>
 
 #include "tests/support/catch.hpp"
-#include "topologies/description/catalog.hpp"
 #include "topologies/describe.hpp"
+#include "topologies/description/catalog.hpp"
 
 namespace echelon {
 namespace {

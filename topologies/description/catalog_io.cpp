@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 #include "core/json/json_io.hpp"
 #include "topologies/description/catalog.hpp"
 
@@ -16,7 +17,7 @@ std::string plain_name(std::string_view text) {
   std::string result;
   for (const char c : text) {
     if (c == ' ' || c == '-' || c == '_') continue;
-    result += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    result += lower_case(c);
   }
   return result;
 }

@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <map>
 #include <utility>
 
 #include "core/base/parse_quantity.hpp"
+#include "core/base/text.hpp"
 #include "topologies/import/wiring.hpp"
 
 namespace echelon {
@@ -131,11 +131,6 @@ int small_number(const std::string& text) {
   return number && *number <= kMost ? *number : 0;
 }
 
-std::string lowered(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 /// "32.0 GT/s PCIe" and "16": one direction. 128b/130b from 8 GT/s on, else 8b/10b.
 /// Source: PCI Express base specifications.
 std::optional<BytesPerSecond> slot_rate(const Element& pci) {
@@ -186,13 +181,13 @@ struct Search {
       gpu.device = small_number(element["dev"]);
       gpu.socket = sockets;
       if (own != nullptr) {
-        gpu.bus = lowered((*own)["busid"]);
+        gpu.bus = lower_case((*own)["busid"]);
         gpu.slot = slot_rate(*own);
         if (outer != own) gpu.pcie_switch = (*outer)["busid"];
       }
       for (const Element& link : element.inside) {
         if (link.name != "nvlink") continue;
-        gpu.links.emplace_back(lowered(link["target"]), small_number(link["count"]));
+        gpu.links.emplace_back(lower_case(link["target"]), small_number(link["count"]));
       }
       gpus.push_back(std::move(gpu));
     } else if (element.name == "nic") {

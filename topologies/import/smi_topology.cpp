@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/base/parse_quantity.hpp"
+#include "core/base/text.hpp"
 #include "topologies/import/wiring.hpp"
 
 namespace echelon {
@@ -129,7 +130,7 @@ Result<Matrix> read_matrix(std::string_view text, std::string_view where) {
     for (const std::string& cell : out.rows.back()) {
       if (is_relation(cell)) continue;
       return input_error(std::string(where),
-                         fmt::format("'{}' in the row of {}", cell.substr(0, 40), label),
+                         fmt::format("{} in the row of {}", in_quotes(cell), label),
                          "X, NV#, PIX, PXB, PHB, NODE or SYS");
     }
     const std::size_t affinity = out.columns.size() + 2;

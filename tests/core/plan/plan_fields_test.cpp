@@ -44,7 +44,7 @@ TEST_CASE("what follows from another change by default is no choice") {
   other.shard_group = 16;
   CHECK(chosen(other) == "dp ");
   other.shard_group = 8;  // half of the ranks: somebody asked for it
-  CHECK(chosen(other) == "dp shard_group ");
+  CHECK(chosen(other) == "dp zero_group_size ");
   other = plan;
   other.pp = 4;
   other.layers_per_stage = {8, 8, 8, 8};

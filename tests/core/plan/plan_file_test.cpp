@@ -6,6 +6,7 @@
 #include "core/plan/executable.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
 #include "tests/support/text.hpp"
 
 using namespace echelon;
@@ -161,18 +162,36 @@ TEST_CASE("a file that is not a plan is told from a broken one") {
 TEST_CASE("a newer and an older schema are refused with what to do") {
   const std::string text = plan_file_to_json(example());
   const auto with_schema = [&](const std::string& schema) {
-    const std::string message = error_of(replaced(text, "\"schema\": 2", schema));
+    const std::string message = error_of(replaced(text, "\"schema\": 3", schema));
     CHECK(lacks(message, "p.json at /schema") == "");
     CHECK(lacks(message, "-o FILE") == "");
     return message;
   };
-  const std::string newer = with_schema("\"schema\": 3");
-  CHECK(lacks(newer, "schema 3, written by a newer version \"0.1.0\"; expected schema 2") == "");
+  const std::string newer = with_schema("\"schema\": 4");
+  CHECK(lacks(newer, "schema 4, written by a newer version \"0.1.0\"; expected schema 3") == "");
   CHECK(lacks(newer, "update this program") == "");
   CHECK(lacks(with_schema("\"schema\": 1"), "schema 1, of an older version") == "");
   CHECK(lacks(with_schema("\"schema\": -7"), "schema -7") == "");
   CHECK(lacks(with_schema("\"schema\": \"2\""), "schema \"2\"") == "");
   CHECK(lacks(with_schema("\"x\": 2"), "no schema") == "");
+}
+
+TEST_CASE("a plan file of schema 2 is read, and written under today's keys") {
+  const std::string path =
+      std::string(ECHELON_SOURCE_DIR) + "/tests/fuzz/corpus/plan_file/one-gpu.json";
+  const std::string before = slurp(path);
+  REQUIRE(lacks(before, "\"schema\": 2") == "");
+  const PlanFile file = read_plan_file(path).value();
+  CHECK(lacks(before, "\"stack\": \"" + file.stack + "\"") == "");
+  CHECK(lacks(before, "\"shard_group\": " + std::to_string(file.plan.shard_group)) == "");
+  const std::string now = plan_file_to_json(file);
+  CHECK(lacks(now, "\"schema\": 3") == "");
+  CHECK(lacks(now, "\"framework\": \"" + file.stack + "\"") == "");
+  CHECK(now.find("shard_group") == std::string::npos);
+  CHECK(plan_file_to_json(parse_plan_file(now, "p.json").value()) == now);
+  // What was changed by hand is found, old keys or not.
+  CHECK(lacks(error_of(replaced(before, "\"shard_group\": 1", "\"shard_group\": 2")),
+              "contents with hash") == "");
 }
 
 TEST_CASE("a program that is not the plan's is refused") {
@@ -218,7 +237,7 @@ TEST_CASE("unknown, missing and impossible keys are named with their place") {
   CHECK(lacks(error_of(replaced(text, "\"zero\": 1", "\"zero\": 7")), "/plan/zero") == "");
   CHECK(lacks(error_of(replaced(text, "\"tp\": 2", "\"tp\": 0")), "/plan/tp") == "");
   CHECK(lacks(error_of(replaced(text, "\"1f1b\"", "\"1f1c\"")), "/plan/schedule") == "");
-  CHECK(lacks(error_of(replaced(text, "\"stack\"", "\"stak\"")), "stack") == "");
+  CHECK(lacks(error_of(replaced(text, "\"framework\"", "\"framwork\"")), "framework") == "");
   CHECK(lacks(error_of(replaced(text, "\"pp\": 2", "\"pp\": 3")), "layers_per_stage") == "");
 }
 

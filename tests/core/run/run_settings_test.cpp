@@ -10,8 +10,8 @@ TEST_CASE("settings of a run are read as they were written") {
   s.steps = 7;
   s.seed = 42;
   s.resume = true;
-  s.deadline = Seconds{2.5};
-  s.clip = 0;
+  s.timeout = Seconds{2.5};
+  s.max_grad_norm = 0;
   const Result<RunSettings> read = parse_run_settings(run_settings_to_json(s), "settings");
   REQUIRE(read.ok());
   CHECK(*read == s);

@@ -48,8 +48,7 @@ TEST_CASE("every flag of a job and of a plan has an entry with help") {
   for (const cli::Flag& flag : cli::flags()) {
     CAPTURE(flag.name);
     const std::string name(flag.name);
-    const bool later = (flag.groups & cli::kLater) != 0;
-    if ((flag.groups & cli::kLayout) != 0 && !later) {
+    if ((flag.groups & cli::kLayout) != 0) {
       REQUIRE(panels.controls.control(name) != nullptr);
     } else if ((flag.groups & cli::kJob) != 0 && !later) {
       const gui::FlagEntry* entry = panels.job.field(name);

@@ -189,15 +189,16 @@ TEST_CASE("a report from elsewhere is opened, another file rejected with the rea
 TEST_CASE("fields of the form become flags, and flags fields") {
   gui::RunForm form;
   form.set_plan("my plan.json");
-  const QStringList flags = {"--steps",      "5",      "--data", "a b.txt", "--resume", "--cluster",
-                             "this-machine", "--clip", "0.5"};
+  const QStringList flags = {"--steps",  "5",         "--data",       "a b.txt",
+                             "--resume", "--cluster", "this-machine", "--max-grad-norm",
+                             "0.5"};
   form.set_flags(flags);
   CHECK(form.flags() == flags);
   CHECK(form.field("steps")->text() == "5");
   CHECK(form.tick("resume")->isChecked());
   CHECK(form.command() ==
         "plan run 'my plan.json' --steps 5 --data 'a b.txt' --resume --cluster this-machine "
-        "--clip 0.5");
+        "--max-grad-norm 0.5");
   form.field("steps")->clear();
   CHECK_FALSE(form.command().contains("--steps"));
   for (auto* field : form.findChildren<QLineEdit*>()) {

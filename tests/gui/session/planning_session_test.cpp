@@ -43,8 +43,8 @@ TEST_CASE("a request is searched, and its plan is the winner of the same search 
   session.reset(small_query());
   wait_for_search(session);
   REQUIRE(session.plan());
-  const Result<cli::Asked> resolved =
-      cli::understand(settings({{"model", "gpt2"}, {"gpus", "8"}, {"global-batch", "64"}}));
+  const Result<cli::ResolvedRequest> resolved =
+      cli::resolve(settings({{"model", "gpt2"}, {"gpus", "8"}, {"global-batch", "64"}}));
   const SearchResult choice = optimize(resolved->request).value();
   CHECK(session.plan()->candidate.plan == choice.report.winner()->plan);
   CHECK(session.best() != nullptr);
@@ -65,7 +65,7 @@ TEST_CASE("an edit of the plan is priced at once, exactly as by plan predict") {
   CHECK_FALSE(session.query().follows_best);
   cli::Settings flags = session.query().request;
   for (const auto& [flag, setting] : session.query().plan.all()) flags.set(flag, setting);
-  const Candidate priced = predict(cli::understand(flags)->request).value();
+  const Candidate priced = predict(cli::resolve(flags)->request).value();
   CHECK(priced.plan == session.plan()->candidate.plan);
   CHECK(priced.prediction.time.step == session.plan()->candidate.prediction.time.step);
 }
@@ -175,7 +175,7 @@ TEST_CASE("a cancelled search reports nothing more") {
 TEST_CASE("with an upper limit of GPUs the plan keeps the number that was found") {
   PlanningSession session;
   session.reset(gui::query_of(settings(
-      {{"model", "gpt2"}, {"gpus-at-most", "16"}, {"objective", "cost"}, {"global-batch", "64"}})));
+      {{"model", "gpt2"}, {"max-gpus", "16"}, {"objective", "cost"}, {"global-batch", "64"}})));
   wait_for_search(session);
   REQUIRE(session.plan());
   const std::int64_t gpus = session.plan()->candidate.plan.gpus();
@@ -184,7 +184,7 @@ TEST_CASE("with an upper limit of GPUs the plan keeps the number that was found"
   CHECK_FALSE(session.plan_error());
   CHECK(session.plan()->candidate.plan.gpus() == gpus);
   CHECK(lacks(session.command_of_plan(), "--gpus " + std::to_string(gpus)) == "");
-  CHECK(lacks(session.command_of_plan(), "--gpus-at-most") != "");
+  CHECK(lacks(session.command_of_plan(), "--max-gpus") != "");
 }
 
 TEST_CASE("a number of GPUs that is not a number is an error of the plan") {
@@ -267,7 +267,7 @@ TEST_CASE("sessions of schema 1 and with earlier spellings of flags still open")
   CHECK(value(current->plan, gui::kZeroGroupFlag) == "4");
   CHECK(current->locked.contains(gui::kZeroGroupFlag));
   const Result<gui::Query> earlier =
-      read(R"("schema":1,"question":{"model":"gpt2","stack":"fsdp2"})", "shard-group");
+      read(R"("schema":1,"question":{"model":"gpt2","framework":"fsdp2"})", "zero-group-size");
   REQUIRE(earlier.ok());
   CHECK(*earlier == *current);
 }

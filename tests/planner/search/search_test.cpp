@@ -518,8 +518,8 @@ TEST_CASE("a prediction that breaks a rule of the framework names flag, rule and
     c.ep = 8;
     c.shard_group = 4;
   });
-  CHECK(group.where == "--shard-group");
-  CHECK(group.message().find("--shard-group 8") != std::string::npos);
+  CHECK(group.where == "--zero-group-size");
+  CHECK(group.message().find("--zero-group-size 8") != std::string::npos);
   const Error counts = error("7b", [](PlanConstraints& c) {
     c.vpp = 2;
     c.recompute_layers = std::vector<int>{3};

@@ -129,12 +129,12 @@ TEST_CASE("every shard group holds whole copies of the experts") {
     return rejection ? std::string(name_of(rejection->reason)) : "legal";
   };
   CHECK(reason(1, 8, 64) == "legal");
-  CHECK(reason(1, 8, 8) == "legal");        // 8 instances, 8 ranks with the same experts
-  CHECK(reason(1, 8, 4) == "shard-group");  // 16 of 8
+  CHECK(reason(1, 8, 8) == "legal");            // 8 instances, 8 ranks with the same experts
+  CHECK(reason(1, 8, 4) == "zero-group-size");  // 16 of 8
   CHECK(reason(1, 1, 4) == "legal");
-  CHECK(reason(2, 8, 4) == "shard-group");
+  CHECK(reason(2, 8, 4) == "zero-group-size");
   CHECK(reason(3, 4, 4) == "legal");
-  CHECK(reason(3, 8, 4, "torchtitan") == "shard-group");
+  CHECK(reason(3, 8, 4, "torchtitan") == "zero-group-size");
   CHECK(reason(3, 8, 8, "torchtitan") == "legal");
   CHECK(reason(3, 1, 8, "deepspeed") == "legal");
   p.zero = 1;

@@ -263,7 +263,7 @@ TEST_CASE("a peer that does not come ends the run with who waits for what") {
         Case{1, 1, 2, GroupRole::dp_reduce, "rank 1 reduce: step 0 #13 reduce c0 u0"},
         Case{1, 1, 2, GroupRole::control, "rank 1 host: step 0 is over on this queue"}}) {
     RunSettings settings = settings_for(3);
-    settings.deadline = Seconds{1};
+    settings.timeout = Seconds{1};
     RunContext context;
     context.connect = [&](RunThreads& run_threads, const ParallelPlan& plan,
                           const ModelSpec& model) {

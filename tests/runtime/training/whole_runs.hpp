@@ -27,9 +27,9 @@ inline RunSettings settings_for(std::int64_t steps) {
   RunSettings s;
   s.steps = steps;
   s.learning_rate = 1e-2;
-  s.least_learning_rate = 1e-3;
-  s.decay_until = 6;
-  s.deadline = Seconds{60};
+  s.min_lr = 1e-3;
+  s.lr_decay_steps = 6;
+  s.timeout = Seconds{60};
   return s;
 }
 

@@ -114,7 +114,7 @@ Ran run_with_failure(standins::Failure::Kind kind, const PlanFile& plan, std::in
   machine.failures = {{.kind = kind, .rank = 1, .after = 20, .communicator = {}}};
   standins::start(machine);
   RunSettings settings = on_gpus(steps);
-  settings.deadline = deadline;
+  settings.timeout = deadline;
   return run(plan, settings, with_gpus());
 }
 

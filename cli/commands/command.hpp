@@ -1,0 +1,39 @@
+// Input and result of a command. It returns its whole output; only app.cpp prints.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cli/flags/arguments.hpp"
+#include "cli/flags/settings.hpp"
+#include "core/base/result.hpp"
+#include "report/terminal_style.hpp"
+
+namespace echelon::cli {
+
+struct CommandContext {
+  Arguments arguments;
+  Settings settings;
+  TextStyle style;
+  bool json = false;
+  bool quiet = false;
+};
+
+struct CommandResult {
+  std::string output;
+  int exit_code = 0;  ///< 0, or 1 for a legitimate "no"
+};
+
+inline constexpr int kDone = 0;
+inline constexpr int kNo = 1;
+inline constexpr int kWrongInput = 2;
+inline constexpr int kEnvironment = 3;
+inline constexpr int kOutOfMemory = 5;  ///< of a run; the others are plan-run's own
+inline constexpr int kPeerLost = 7;
+inline constexpr int kInterrupted = 130;
+
+/// Writes a second output to the file that a flag names; nothing without the flag.
+[[nodiscard]] Status write_named(const CommandContext& context, std::string_view flag,
+                                 std::string_view text);
+
+}  // namespace echelon::cli

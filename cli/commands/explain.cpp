@@ -1,0 +1,92 @@
+// plan explain.
+#include <optional>
+
+#include "cli/commands/command.hpp"
+#include "cli/flags/allowed.hpp"
+#include "cli/flags/request.hpp"
+#include "cli/flags/why_not.hpp"
+#include "cli/terminal.hpp"
+#include "core/plan/plan_file.hpp"
+#include "report/explain.hpp"
+#include "report/text/text.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+/// The request to explain, and perhaps a configuration that is not its answer.
+struct Subject {
+  ResolvedRequest resolved;
+  std::string name;  ///< of that configuration, as typed
+  std::optional<PlanConstraints> other;
+};
+
+/// Of a plan file: the request it answered, and its plan as the configuration asked about.
+Result<Subject> subject_of_file(const CommandContext& context) {
+  const std::string& path = context.arguments.words.front();
+  const Result<PlanFile> file = read_plan_file(path);
+  if (!file) return file.error();
+  const Settings changes = settings_of_flags(context.arguments);
+  if (changes.has("max-gpus")) {
+    return input_error("--max-gpus",
+                       "given together with a plan file, which has one number of GPUs",
+                       "--gpus, or the flags of the search instead of the file");
+  }
+  const Result<ResolvedRequest> resolved = resolve(*file, path, changes);
+  if (!resolved) return resolved.error();
+  const Result<PlanConstraints> pinned = search_constraints_of(changes);
+  if (!pinned) return pinned.error();
+  Subject subject{*resolved, path, resolved->request.constraints};
+  subject.resolved.request.constraints = *pinned;
+  return subject;
+}
+
+Result<Subject> subject_of(const CommandContext& context) {
+  if (!context.arguments.words.empty()) return subject_of_file(context);
+  const Result<ResolvedRequest> resolved = resolve(context.settings);
+  if (!resolved) return resolved.error();
+  return Subject{*resolved, {}, std::nullopt};
+}
+
+}  // namespace
+
+Result<CommandResult> explain_command(const CommandContext& context) {
+  Result<Subject> subject = subject_of(context);
+  if (!subject) return subject.error();
+  const Setting* typed = context.settings.find("why-not");
+  if (typed != nullptr) {
+    const Result<PlanConstraints> other = parse_why_not(*typed);
+    if (!other) return other.error();
+    subject->other = *other;
+    subject->name = typed->value;
+  }
+  ProgressLine line("explaining", context.quiet);
+  const Result<Explanation> explanation = explain(subject->resolved.request, [&](double share) {
+    line.show(share);
+    return true;
+  });
+  if (!explanation) return explanation.error();
+  const Candidate* winner = explanation->choice.report.winner();
+  std::optional<WhyNotAnswer> answer;
+  if (subject->other) {
+    answer =
+        WhyNotAnswer{subject->name, why_not(explanation->choice.request, *subject->other, winner)};
+  }
+  CommandResult result;
+  result.exit_code = winner != nullptr ? kDone : kNo;
+  if (context.json) {
+    result.output = explain_json(*explanation, answer, subject->resolved.provenance);
+  } else if (typed != nullptr || (context.quiet && answer)) {
+    result.output = why_not_text(*explanation, *answer, context.style);
+  } else if (context.quiet) {
+    result.output = explain_briefly(*explanation, context.style);
+  } else {
+    result.output = explain_text(*explanation, context.style);
+    if (answer && answer->answer.verdict != WhyNot::Verdict::winner) {
+      result.output += verdict_text(*explanation, *answer, context.style);
+    }
+  }
+  return result;
+}
+
+}  // namespace echelon::cli

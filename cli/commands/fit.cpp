@@ -1,0 +1,58 @@
+// plan fit: calibrations from a table of measured runs; run reports go to fit_reports.cpp.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "cli/commands/command.hpp"
+#include "cli/commands/fit_reports.hpp"
+#include "cli/commands/measured_runs.hpp"
+#include "cli/flags/request.hpp"
+#include "cli/terminal.hpp"
+#include "core/base/files.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "evaluation/validate.hpp"
+#include "report/fit.hpp"
+#include "report/format.hpp"
+
+namespace echelon::cli {
+
+Result<CommandResult> fit_command(const CommandContext& context) {
+  const std::vector<std::string>& words = context.arguments.words;
+  for (const std::string& word : words) {
+    if (word == "-") continue;
+    const Status there = check_exists(word, "fit", "a table of measured runs, or a run report");
+    if (!there) return there.error();
+  }
+  const auto reports = std::ranges::count_if(words, is_run_report);
+  if (reports == std::ssize(words)) return fit_reports_command(context);
+  if (reports > 0) {
+    return input_error("fit", "tables of runs and run reports together",
+                       "one of them: a table fits the calibrations of GPU families, reports fit "
+                       "the rates of one machine");
+  }
+  if (words.size() > 1) {
+    return input_error("fit", counted(std::ssize(words), "table"), "one table, or run reports");
+  }
+  if (const auto named = context.arguments.value("calibration")) {
+    return input_error("--calibration", *named + " together with a table of runs",
+                       "run reports: a table is fitted from the shipped priors");
+  }
+  const Result<std::vector<MeasuredRun>> rows = measured_runs_of(context);
+  if (!rows) return rows.error();
+  constexpr int kParts = 10;
+  ProgressLine line("fitting " + counted(static_cast<std::int64_t>(rows->size()), "row"),
+                    context.quiet);
+  const FitTable fitted = fit_with_bands(*rows, kParts, [&](double share) { line.show(share); });
+  if (const auto folder = context.arguments.value("output")) {
+    for (const FittedCalibration& one : fitted.calibrations) {
+      const std::string path = *folder + "/" + one.calibration.name + ".json";
+      const Status written = write_file(path, calibration_to_json(one.calibration));
+      if (!written) return at({path, "--output"}, written.error());
+    }
+  }
+  CommandResult result{context.json ? fit_json(fitted) : fit_text(fitted, context.style)};
+  if (fitted.calibrations.empty()) result.exit_code = kNo;
+  return result;
+}
+
+}  // namespace echelon::cli

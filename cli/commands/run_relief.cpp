@@ -1,0 +1,71 @@
+#include "cli/commands/run_relief.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/plan/plan_fields.hpp"
+#include "planner/explain/why_not.hpp"
+#include "planner/space/constraints_of_plan.hpp"
+#include "report/format.hpp"
+#include "report/text/text.hpp"
+
+namespace echelon::cli {
+namespace {
+
+/// The fields that a user chooses; the others follow from them.
+PlanConstraints choices_of(const ParallelPlan& plan) {
+  PlanConstraints c = pinned_to(plan);
+  c.shard_group.reset();
+  c.layers_per_stage.reset();
+  c.schedule.reset();
+  c.rank_order.reset();
+  c.overlap_dp.reset();
+  c.overlap_tp.reset();
+  c.overlap_pp.reset();
+  c.bucket.reset();
+  return c;
+}
+
+}  // namespace
+
+std::string changed_flags(const ParallelPlan& from, const ParallelPlan& to) {
+  std::vector<std::string> texts;
+  for (const PlanField* field : chosen_differences(from, to)) {
+    const auto* choice = std::get_if<bool ParallelPlan::*>(&field->member);
+    const bool is_switch = choice != nullptr && field->flag != "overlap";
+    std::string text;
+    if (is_switch) {
+      text = fmt::format("--{}{}", to.**choice ? "" : "no-", field->flag);
+    } else {
+      text = fmt::format("--{} {} instead of {}", field->flag, flag_text(*field, to),
+                         flag_text(*field, from));
+    }
+    if (std::ranges::find(texts, text) == texts.end()) texts.push_back(std::move(text));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::string cheapest_relief(const PlanRequest& request, const ParallelPlan& plan, Bytes available) {
+  PlanRequest smaller = request;
+  smaller.constraints = {};
+  smaller.max_memory = available;
+  smaller.without_front = true;
+  smaller.top = 1;
+  const WhyNot answer = why_not(smaller, choices_of(plan), nullptr);
+  const std::optional<Candidate>& near =
+      answer.verdict == WhyNot::Verdict::better ? answer.asked : answer.neighbor;
+  const std::string changes = near ? changed_flags(plan, near->plan) : "";
+  if (changes.empty()) {
+    return "no change of one or two values is enough on this number of ranks: use more ranks, a "
+           "shorter --seq or a smaller model";
+  }
+  return fmt::format("{} needs {} per rank and takes {} per step", changes,
+                     with_gib(near->prediction.memory.peak_reserved),
+                     duration(near->prediction.time.step));
+}
+
+}  // namespace echelon::cli

@@ -1,0 +1,137 @@
+// plan validate RUNS.csv
+#include <optional>
+#include <utility>
+
+#include "cli/commands/command.hpp"
+#include "cli/commands/measured_runs.hpp"
+#include "cli/flags/request.hpp"
+#include "cli/terminal.hpp"
+#include "core/base/files.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "evaluation/ablate.hpp"
+#include "evaluation/release_calibrations.hpp"
+#include "evaluation/validate.hpp"
+#include "report/format.hpp"
+#include "report/validation.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+/// Parts of --cross-validate; 0 without it.
+Result<int> folds_of(const CommandContext& context) {
+  const auto given = context.arguments.value("cross-validate");
+  if (!given) return 0;
+  constexpr int kMost = 1000;
+  const Result<int> parts = parse_int(*given, "--cross-validate", 2);
+  if (parts && *parts > kMost)
+    return input_error("--cross-validate", *given, "from 2 to 1,000 parts");
+  return parts;
+}
+
+/// --max-error; nothing without it.
+Result<std::optional<double>> error_limit_of(const Settings& settings) {
+  constexpr double kMost = 1000;
+  const Setting* setting = settings.find("max-error");
+  if (setting == nullptr) return std::optional<double>{};
+  const Result<double> value = parse_ratio(setting->value, setting->where, 0, kMost);
+  if (!value) return value.error();
+  return std::optional(*value);
+}
+
+/// --where and --calibration. A calibration for planning, from the environment or a file, does not
+/// change a validation.
+Result<ValidationOptions> options_of(const CommandContext& context) {
+  ValidationOptions options;
+  options.where = context.arguments.value("where").value_or("");
+  const auto path = context.arguments.value("calibration");
+  if (!path) return options;
+  if (const Status there = check_exists(*path, "--calibration", "a calibration file"); !there) {
+    return there.error();
+  }
+  const Result<Calibration> calibration = load_calibration(*path);
+  if (!calibration) return at({*path, "--calibration"}, calibration.error());
+  options.calibration = *calibration;
+  return options;
+}
+
+/// Those of --calibrations, else of the folder next to the table; none where --calibration predicts
+/// all rows.
+Result<std::vector<Calibration>> releases_of(const CommandContext& context) {
+  const bool one = context.arguments.has("calibration");
+  if (const auto named = context.arguments.value("calibrations")) {
+    if (one) {
+      return input_error("--calibrations", "--calibrations and --calibration together",
+                         "one of them: --calibration predicts all rows");
+    }
+    Result<std::vector<Calibration>> all = load_release_calibrations(*named);
+    if (!all) return at({*named, "--calibrations"}, all.error());
+    return all;
+  }
+  const std::string folder = release_calibrations_next_to(context.arguments.words.front());
+  if (one || folder.empty()) return std::vector<Calibration>{};
+  return load_release_calibrations(folder);
+}
+
+}  // namespace
+
+Result<CommandResult> validate_command(const CommandContext& context) {
+  const Result<std::optional<double>> limit = error_limit_of(context.settings);
+  if (!limit) return limit.error();
+  Result<ValidationOptions> options = options_of(context);
+  if (!options) return options.error();
+  const Result<std::vector<MeasuredRun>> rows = measured_runs_of(context);
+  if (!rows) return rows.error();
+  Result<std::vector<Calibration>> releases = releases_of(context);
+  if (!releases) return releases.error();
+  options->releases = *std::move(releases);
+  const Result<int> parts = folds_of(context);
+  if (!parts) return parts.error();
+  if (*parts > 0 && options->calibration) {
+    return input_error("--cross-validate", "--cross-validate and --calibration together",
+                       "one of them: --cross-validate fits its own calibrations");
+  }
+  const bool ablation = context.arguments.has("ablation");
+  if (ablation && *parts == 0) {
+    return input_error("--ablation", "no --cross-validate",
+                       "--cross-validate N: terms are judged on held-out parts");
+  }
+  const auto count = static_cast<std::int64_t>(rows->size());
+  ProgressLine line("predicting " + counted(count, "row"), context.quiet);
+  constexpr std::int64_t kTakesAWhile = 500;
+  if (count >= kTakesAWhile) line.announce();
+  const Result<ValidationReport> as_shipped = validate(*rows, *options);
+  if (!as_shipped) return as_shipped.error();
+  std::optional<ValidationReport> unseen;
+  std::vector<AblatedTerm> terms;
+  if (*parts > 0) {
+    const FoldedFit fit = fit_folds(*rows, *parts, {}, [&](double share) { line.show(share); });
+    Result<ValidationReport> judged = validate_folds(*rows, fit, options->where);
+    if (!judged) return judged.error();
+    unseen = *std::move(judged);
+    if (ablation) {
+      constexpr int kParts = 4;  // fitting again for every term takes its time
+      terms = ablate(*rows, fit_folds(*rows, kParts), [&](double share) { line.show(share); });
+    }
+  }
+  const ValidationReport* report = unseen ? &*unseen : &*as_shipped;
+
+  CommandResult result;
+  result.output = context.json ? validation_json(*report)
+                               : validation_text(*report, *limit, context.style) +
+                                     ablation_text(terms, context.style);
+  const Status written = write_named(context, "predictions", validation_rows_csv(*report));
+  if (!written) return written.error();
+  const Status drawn = write_named(context, "plot", validation_svg(*report));
+  if (!drawn) return drawn.error();
+  const std::string picture = context.arguments.value("plot").value_or("");
+  const Status paged = write_named(context, "page",
+                                   accuracy_page(*report, unseen ? &*as_shipped : nullptr,
+                                                 picture.substr(picture.rfind('/') + 1), terms));
+  if (!paged) return paged.error();
+  if (*limit && (report->time.rows == 0 || report->time.mean_abs > **limit)) result.exit_code = kNo;
+  return result;
+}
+
+}  // namespace echelon::cli

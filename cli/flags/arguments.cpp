@@ -1,0 +1,252 @@
+// The only file that includes CLI11: it splits words from flags; meaning and messages are ours.
+#include "cli/flags/arguments.hpp"
+#include "cli/commands/command_table.hpp"
+#include "core/base/text.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "core/base/did_you_mean.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+/// Left to later versions: refused by name, so that nobody looks for a typing error.
+constexpr std::array<std::string_view, 1> kLaterFlags = {"--moe-dispatch"};
+constexpr std::string_view kLaterCommand = "export";
+
+std::string dashed(std::string_view name) { return "--" + std::string(name); }
+
+struct Parsed {
+  std::vector<std::string> words;
+  std::vector<std::string> unknown;
+  std::map<std::string, std::vector<std::string>, std::less<>> values;
+  std::map<std::string, bool, std::less<>> switches;  ///< "no-x" is a switch of its own
+};
+
+Result<Parsed> run_cli11(int argc, const char* const* argv) {
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  Parsed parsed;
+  std::map<std::string, CLI::Option*> switches;
+  for (const Flag& flag : flags()) {
+    const std::string spelled =
+        (flag.letter != 0 ? fmt::format("-{},", flag.letter) : std::string()) +
+        fmt::format("--{}", fmt::join(spellings(flag), ",--"));
+    if (flag.value.empty()) {
+      switches[std::string(flag.name)] = app.add_flag(spelled)->disable_flag_override();
+      if (flag.negatable) {
+        const std::string opposite = "no-" + std::string(flag.name);
+        const std::string names = fmt::format("--no-{}", fmt::join(spellings(flag), ",--no-"));
+        switches[opposite] = app.add_flag(names)->disable_flag_override();
+      }
+    } else {
+      app.add_option(spelled, parsed.values[std::string(flag.name)])->allow_extra_args(false);
+    }
+  }
+  app.add_option("words", parsed.words);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string what = error.what();
+    // "--gpus: 1 required TEXT missing", "json was given a disallowed flag override"
+    const std::string flag = what.substr(0, what.find_first_of(": "));
+    const std::string name = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+    const Flag* known = find_spelling(name);
+    if (known != nullptr && !known->value.empty()) {
+      return input_error(dashed(known->name), "no value", std::string(known->value));
+    }
+    return input_error(dashed(name), "a value was given", "the flag alone: it is a switch");
+  } catch (const CLI::ParseError& error) {
+    return input_error("", error.what(), "flags and words as `plan --help` lists them");
+  }
+  for (const auto& [name, option] : switches) {
+    if (option->count() > 0) parsed.switches[name] = true;
+  }
+  // CLI11 leaves "--" itself among the rest; what follows it are words.
+  bool words_only = false;
+  for (const std::string& rest : app.remaining()) {
+    if (rest == "--")
+      words_only = true;
+    else if (words_only)
+      parsed.words.push_back(rest);
+    else
+      parsed.unknown.push_back(rest);
+  }
+  return parsed;
+}
+
+Error unknown_flag(const std::string& text) {
+  std::vector<std::string> known;
+  std::map<std::string, std::string, std::less<>> named;  // an alias is not offered: its flag is
+  for (const Flag& flag : flags()) {
+    for (const std::string& spelling : spellings(flag)) {
+      known.push_back(dashed(spelling));
+      named[known.back()] = dashed(flag.name);
+    }
+    if (flag.negatable) known.push_back("--no-" + std::string(flag.name));
+  }
+  std::string stem = text.substr(0, text.find('='));
+  stem = dashed(stem.substr(std::min(stem.find_first_not_of('-'), stem.size())));
+  if (std::ranges::find(kLaterFlags, stem) != kLaterFlags.end()) {
+    return input_error("", fmt::format("this version has no flag {} yet", stem), "",
+                       "the command without it");
+  }
+  std::string nearest = nearest_name(stem, known);
+  if (const auto at = named.find(nearest); at != named.end()) nearest = at->second;
+  std::string hint =
+      nearest.empty() ? "`plan --help` lists them" : fmt::format("did you mean '{}'?", nearest);
+  return input_error("", "unknown flag " + in_quotes(text), "", std::move(hint));
+}
+
+Error unknown_command(const std::string& word) {
+  const std::vector<std::string> known = first_words();
+  const std::string list = fmt::format("one of {}", fmt::join(known, ", "));
+  if (word == kLaterCommand) {
+    return input_error("", fmt::format("this version has no command '{}' yet", word), list);
+  }
+  std::string hint = did_you_mean(word, known);
+  if (hint.empty()) hint = "a search needs no command: plan --model 7b --gpus 64";
+  return input_error("", "unknown command " + in_quotes(word), list, std::move(hint));
+}
+
+/// Takes the command off the front of `words`.
+Result<const Command*> take_command(std::vector<std::string>& words) {
+  if (words.empty()) return find_command("search");
+  const std::string first = words.front();
+  if (const Command* command = find_command(first)) {
+    words.erase(words.begin());
+    return command;
+  }
+  const std::vector<std::string> known = first_words();
+  if (std::find(known.begin(), known.end(), first) == known.end()) return unknown_command(first);
+  // A command of two words.
+  std::vector<std::string> second;
+  for (const Command& command : commands()) {
+    if (command.name.starts_with(first + " "))
+      second.emplace_back(command.name.substr(first.size() + 1));
+  }
+  const std::string expected = fmt::format("one of {}", fmt::join(second, ", "));
+  if (words.size() < 2) return input_error(first, "nothing after it", expected);
+  if (const Command* command = find_command(first + " " + words[1])) {
+    words.erase(words.begin(), words.begin() + 2);
+    return command;
+  }
+  if (first == "topo" && words[1] == "import") {
+    return input_error("", "this version has no 'topo import' yet", expected);
+  }
+  return input_error(first, "unknown word " + in_quotes(words[1]), expected,
+                     did_you_mean(words[1], second));
+}
+
+Status check_words(const Command& command, const std::vector<std::string>& words) {
+  const std::string usage = fmt::format("plan {}{}{}", command.name,
+                                        command.positional.empty() ? "" : " ", command.positional);
+  if (words.size() < command.least_words) {
+    return input_error(
+        fmt::format("plan {}", command.name),
+        words.empty() ? "nothing after it" : fmt::format("only {}", in_quotes(words.back())),
+        usage);
+  }
+  if (words.size() > command.most_words) {
+    return input_error(std::string(command.name),
+                       "stray word " + in_quotes(words[command.most_words]), usage,
+                       "values of flags follow their flag");
+  }
+  return Done{};
+}
+
+std::string commands_taking(const Flag& flag) {
+  std::vector<std::string_view> names;
+  for (const Command& command : commands()) {
+    if (takes(command, flag)) names.push_back(command.name);
+  }
+  return fmt::format("it belongs to plan {}", fmt::join(names, ", plan "));
+}
+
+Status collect_values(const Parsed& parsed, Arguments& arguments) {
+  for (const auto& [name, values] : parsed.values) {
+    if (values.empty()) continue;
+    if (values.size() > 1) {
+      return input_error(
+          dashed(name),
+          fmt::format("given twice ({} and {})", in_quotes(values[0]), in_quotes(values[1])),
+          "one value");
+    }
+    const std::string& value = values.front();
+    const std::string stem = value.substr(0, value.find('='));
+    if (stem.starts_with("--") && find_spelling(stem.substr(2)) != nullptr) {
+      return input_error(dashed(name), fmt::format("no value before {}", stem),
+                         std::string(find_flag(name)->value));
+    }
+    arguments.flags[name] = value;
+  }
+  return Done{};
+}
+
+Status collect_switches(const Parsed& parsed, Arguments& arguments) {
+  for (const auto& [name, given] : parsed.switches) {
+    const bool negative = find_flag(name) == nullptr;  // only "no-x" is not in the table
+    const std::string plain = negative ? name.substr(3) : name;
+    if (negative && parsed.switches.contains(plain)) {
+      return input_error(dashed(plain), "given together with " + dashed(name), "one of the two");
+    }
+    arguments.flags[plain] = negative ? "false" : "true";
+  }
+  return Done{};
+}
+
+Status check_flags(const Arguments& arguments) {
+  for (const auto& [name, value] : arguments.flags) {
+    const Flag& flag = *find_flag(name);
+    if (takes(*arguments.command, flag)) continue;
+    return input_error(dashed(name),
+                       fmt::format("plan {} does not take it", arguments.command->name), "",
+                       commands_taking(flag));
+  }
+  return Done{};
+}
+
+}  // namespace
+
+std::optional<std::string> Arguments::value(std::string_view flag) const {
+  const auto at = flags.find(flag);
+  return at == flags.end() ? std::nullopt : std::optional(at->second);
+}
+
+Result<Arguments> parse_arguments(int argc, const char* const* argv) {
+  Result<Parsed> parsed = run_cli11(argc, argv);
+  if (!parsed) return parsed.error();
+  if (!parsed->unknown.empty()) return unknown_flag(parsed->unknown.front());
+
+  Arguments arguments;
+  arguments.words = parsed->words;
+  if (const Status values = collect_values(*parsed, arguments); !values) return values.error();
+  if (const Status switches = collect_switches(*parsed, arguments); !switches) {
+    return switches.error();
+  }
+  const bool asks_for_help = arguments.has("help") || arguments.has("version");
+  arguments.command_given = !arguments.words.empty();
+  if (asks_for_help && arguments.words.size() == 1 && arguments.words.front() == "topo") {
+    arguments.command = find_command("topo list");
+    return arguments;
+  }
+  const Result<const Command*> command = take_command(arguments.words);
+  if (!command) return command.error();
+  arguments.command = *command;
+  if (asks_for_help) return arguments;
+  if (const Status words = check_words(*arguments.command, arguments.words); !words) {
+    return words.error();
+  }
+  if (const Status taken = check_flags(arguments); !taken) return taken.error();
+  return arguments;
+}
+
+}  // namespace echelon::cli

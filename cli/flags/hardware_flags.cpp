@@ -1,0 +1,138 @@
+#include "cli/flags/hardware_flags.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "cli/flags/values.hpp"
+#include "cli/this_machine.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "core/framework/framework.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "planner/search/optimize.hpp"
+#include "report/format.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+/// The largest legal number of GPUs of the machine that --max-gpus allows, or nothing when it is
+/// not set. Error when it is given together with --gpus.
+Result<std::optional<std::int64_t>> max_gpus_of(const Settings& settings) {
+  const Setting* most = settings.find("max-gpus");
+  if (most == nullptr) return std::optional<std::int64_t>{};
+  if (const Setting* gpus = settings.find("gpus")) {
+    return input_error(most->where, "given together with " + gpus->where, "one of the two");
+  }
+  const Result<int> limit = parse_int(most->value, most->where);
+  if (!limit) return limit.error();
+  const Setting* named = settings.find("cluster");
+  const std::string name = named != nullptr ? named->value : kDefaultCluster;
+  const Result<ClusterTopology> machine = load_cluster(name, 0);
+  if (!machine) return named != nullptr ? at(*named, machine.error()) : machine.error();
+  std::int64_t largest = 1;
+  for (const int gpus : gpu_counts(*machine, *limit)) {
+    if (machine->resized(gpus)) largest = gpus;
+  }
+  return std::optional(largest);
+}
+
+Result<Framework> stack_of(const Settings& settings, const ClusterTopology& cluster,
+                           std::vector<std::string>& assumed) {
+  if (const Setting* setting = settings.find("framework")) {
+    const Result<Framework> stack = find_framework(setting->value);
+    if (!stack) return at(*setting, stack.error());
+    return stack;
+  }
+  const bool executes = cluster.node().cores > 0 || cluster.name() == kThisMachineGpus;
+  const char* usual = executes ? kExecutingFramework : kDefaultFramework;
+  assumed.push_back(fmt::format("training framework {} (--framework)", usual));
+  return find_framework(usual);
+}
+
+/// The file that `plan calibrate` wrote for this machine; "" if there is none. GPU kernels are
+/// those of plan-run's own framework.
+std::string measured_rates(const ClusterTopology& cluster, const Framework& stack) {
+  const bool gpus = cluster.name() == kThisMachineGpus && stack.name == kExecutingFramework;
+  if (cluster.name() != kThisMachine && !gpus) return {};
+  std::string path = gpus ? gpus_calibration_file() : machine_calibration_file();
+  std::error_code ignored;
+  return !path.empty() && std::filesystem::exists(path, ignored) ? path : "";
+}
+
+Result<Calibration> calibration_of(const Settings& settings, const ClusterTopology& cluster,
+                                   const Framework& stack, std::vector<std::string>& assumed,
+                                   std::string& path) {
+  const int cores = std::max(1, cluster.node().cores / cluster.node().gpus);
+  if (const Setting* setting = settings.find("calibration")) {
+    path = setting->value;
+    if (const Status there = check_exists(path, setting->where, "a calibration file"); !there) {
+      return there.error();
+    }
+    const Result<Calibration> calibration = load_calibration(setting->value, cores);
+    if (!calibration) return at(*setting, calibration.error());
+    return calibration;
+  }
+  const std::string measured = measured_rates(cluster, stack);
+  Result<Calibration> calibration =
+      measured.empty() ? pick_calibration(cluster.gpu(), stack) : load_calibration(measured, cores);
+  if (calibration) {
+    assumed.push_back(fmt::format("rates of calibration {}: {}{}{} (--calibration)",
+                                  calibration->name, name_of(calibration->evidence),
+                                  calibration->fitted_to.empty() ? "" : ", ",
+                                  calibration->fitted_to));
+  }
+  return calibration;
+}
+
+}  // namespace
+
+bool looks_like_path(std::string_view text) {
+  return text.find('/') != std::string_view::npos || text.ends_with(".json");
+}
+
+Result<std::int64_t> gpus_of(const Settings& settings) {
+  const Result<std::optional<std::int64_t>> most = max_gpus_of(settings);
+  if (!most) return most.error();
+  if (*most) return **most;
+  const Setting* setting = settings.find("gpus");
+  if (setting == nullptr) return std::int64_t{0};
+  return parse_count(setting->value, setting->where);
+}
+
+Result<HardwareModel> hardware_model_of(const Settings& settings, std::int64_t gpus,
+                                        std::vector<std::string>& assumed) {
+  const Setting* named = settings.find("cluster");
+  const std::string name = named != nullptr ? named->value : kDefaultCluster;
+  const Setting* count = settings.find("gpus");
+  if (looks_like_path(name)) {
+    const Status there =
+        check_exists(name, named->where, "a description file, or a name of the catalog");
+    if (!there) return there.error();
+  }
+  Result<ClusterTopology> cluster = load_cluster(name, gpus);
+  if (!cluster) {
+    const bool about_gpus = cluster.error().where.find("--gpus") != std::string::npos;
+    const Setting* culprit = about_gpus && count != nullptr ? count : named;
+    return culprit != nullptr ? at(*culprit, cluster.error()) : cluster.error();
+  }
+  if (named == nullptr) {
+    assumed.push_back(fmt::format("machine {}: nodes of {} {} (--cluster)", kDefaultCluster,
+                                  cluster->node().gpus, cluster->gpu().name));
+  }
+  if (gpus <= 0) {
+    assumed.push_back(fmt::format("{}, the size of the description of {} (--gpus)",
+                                  counted(cluster->gpus(), "GPU"), cluster->name()));
+  }
+  const Result<Framework> stack = stack_of(settings, *cluster, assumed);
+  if (!stack) return stack.error();
+  std::string path;
+  const Result<Calibration> calibration = calibration_of(settings, *cluster, *stack, assumed, path);
+  if (!calibration) return calibration.error();
+  return HardwareModel{*std::move(cluster), name, *stack, *calibration, path};
+}
+
+}  // namespace echelon::cli

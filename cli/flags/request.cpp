@@ -1,0 +1,277 @@
+#include "cli/flags/request.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "cli/flags/allowed.hpp"
+#include "cli/flags/constraints.hpp"
+#include "cli/flags/economics_flags.hpp"
+#include "cli/flags/training_flags.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "core/base/text.hpp"
+#include "core/model/model_io.hpp"
+#include "core/plan/executable.hpp"
+#include "core/version.hpp"
+#include "planner/space/constraints_of_plan.hpp"
+#include "report/format.hpp"
+#include "report/text/text.hpp"
+#include "topologies/import/this_machine.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+/// The cluster whose GPUs share the default batch: with --max-gpus a power of two of them, so
+/// that most of the counts searched divide it.
+ClusterTopology sharing_cluster(const Settings& settings, const ClusterTopology& cluster) {
+  if (!settings.has("max-gpus")) return cluster;
+  const auto gpus = std::bit_floor(static_cast<unsigned>(cluster.gpus()));
+  const Result<ClusterTopology> smaller = cluster.resized(gpus);
+  return smaller ? *smaller : cluster;
+}
+
+Result<ModelSpec> model_of(const Settings& settings) {
+  const Setting* setting = settings.find("model");
+  if (setting == nullptr) {
+    return input_error("--model", "no model given", "a name or a file",
+                       "for example: plan --model 7b --gpus 64; `plan models` lists the names");
+  }
+  if (looks_like_path(setting->value)) {
+    const Status there = check_exists(setting->value, setting->where, "a model file, or a name");
+    if (!there) return there.error();
+  }
+  const Result<ModelSpec> model = load_model(setting->value);
+  if (!model) return at(*setting, model.error());
+  return model;
+}
+
+Status read_limits(const Settings& settings, PlanRequest& request) {
+  if (const Setting* setting = settings.find("max-memory")) {
+    const Result<Bytes> most = parse_bytes(setting->value, setting->where);
+    if (!most) return most.error();
+    const Bytes memory = request.cluster.gpu().memory;
+    if (*most <= Bytes{} || *most > memory) {
+      return input_error(setting->where, in_quotes(setting->value),
+                         fmt::format("more than 0 and at most the {:.2f} GiB of one {}",
+                                     memory.in(1_GiB), request.cluster.gpu().name));
+    }
+    request.max_memory = *most;
+  } else {
+    request.assumptions.push_back(fmt::format("{} of each GPU's memory kept free (--max-memory)",
+                                              with_gib(request.kept_free())));
+  }
+  return Done{};
+}
+
+/// How much of the search is wanted.
+Status read_search(const Settings& settings, PlanRequest& request) {
+  if (const Setting* setting = settings.find("top")) {
+    constexpr int kMostListed = 10'000;  // of which each is simulated
+    const Result<int> top = parse_int(setting->value, setting->where);
+    if (!top) return top.error();
+    if (*top > kMostListed) {
+      return input_error(setting->where, setting->value.substr(0, 40),
+                         fmt::format("at most {} plans", grouped(kMostListed)));
+    }
+    request.top = *top;
+  }
+  if (const Setting* setting = settings.find("exhaustive")) {
+    const Result<bool> all = parse_switch(*setting);
+    if (!all) return all.error();
+    request.exhaustive = *all;
+  }
+  return Done{};
+}
+
+Result<std::optional<Seconds>> time_limit_of(const Settings& settings) {
+  const Setting* setting = settings.find("time-limit");
+  if (setting == nullptr) return std::optional<Seconds>{};
+  const Result<double> seconds = parse_ratio(setting->value, setting->where, 1e-6, 1e6);
+  if (!seconds) return at(*setting, seconds.error());
+  return std::optional(Seconds{*seconds});
+}
+
+/// A plan for a machine that is described differently today would be priced as something that was
+/// never asked for.
+Status check_fresh(const PlanFile& file, const std::string& path, const ClusterTopology& cluster) {
+  const std::string today = hash_of(cluster);
+  if (today == file.cluster_hash) return Done{};
+  const std::string name = shell_quoted(path);
+  return input_error(
+      path + " at /hashes/cluster",
+      fmt::format(
+          "the description of cluster {} changed since the plan was written: its hash is now {}",
+          file.cluster, today),
+      fmt::format("hash {}, the cluster of the plan", file.cluster_hash),
+      fmt::format("write the plan again: plan predict {} --cluster {} -o {}", name,
+                  shell_quoted(file.cluster), name));
+}
+
+std::string rates_changed(const PlanFile& file, const Calibration& now) {
+  if (now.name != file.calibration) {
+    return fmt::format("rates of calibration {}; the file was written with {} by version {}",
+                       now.name, file.calibration, file.version);
+  }
+  return fmt::format(
+      "rates of calibration {}, which changed since version {} wrote the file: this prediction "
+      "differs from the file's",
+      now.name, file.version);
+}
+
+/// Some frameworks train without dropout even if the model has it.
+void leave_out_dropout(PlanRequest& request) {
+  ModelSpec& model = request.model;
+  if (request.stack.dropout || (model.hidden_dropout <= 0 && model.attention_dropout <= 0)) return;
+  request.assumptions.push_back(
+      fmt::format("no dropout: {} trains without the model's {:g}", request.stack.name,
+                  std::max(model.hidden_dropout, model.attention_dropout)));
+  model.hidden_dropout = model.attention_dropout = 0;
+}
+
+/// A plan for the software or the machine that `plan run` executes on, of a model that it refuses.
+/// After the dropout is left out.
+void note_not_executed(PlanRequest& request) {
+  const bool this_machine =
+      request.cluster.node().cores > 0 || request.cluster.name() == kThisMachineGpus;
+  if (request.stack.name != kExecutingFramework && !this_machine) return;
+  if (const auto why = not_executed(request.model, request.job.sequence)) {
+    request.assumptions.push_back(
+        fmt::format("plan run refuses this plan: {}; it executes {}", why->found, why->expected));
+  }
+}
+
+/// Settings of the environment and of configuration files, which a reader of the answer cannot see
+/// in the command.
+void note_origins(const Settings& settings, std::vector<std::string>& assumed) {
+  for (const auto& [flag, setting] : settings.all()) {
+    const bool elsewhere = !setting.where.starts_with("--");
+    const Flag* known = find_flag(flag);
+    if (elsewhere && known != nullptr && (known->groups & (kJob | kLayout)) != 0) {
+      assumed.push_back(fmt::format("{} = {}, from {}", flag, setting.value, setting.where));
+    }
+  }
+}
+
+/// What a plan file names, as settings that flags may hide.
+Settings settings_named_by(const PlanFile& file) {
+  Settings named;
+  const auto name = [&](const char* flag, std::string value) {
+    named.set(flag, {std::move(value), "the plan file"});
+  };
+  name("cluster", file.cluster);
+  name("gpus", std::to_string(file.gpus));
+  name("framework", file.stack);
+  name("seq", std::to_string(file.job.sequence));
+  name("global-batch", std::to_string(file.job.global_batch));
+  name("precision", file.job.precision.name);
+  name("flash-attention", file.job.flash_attention ? "true" : "false");
+  if (!file.calibration_path.empty()) name("calibration", file.calibration_path);
+  return named;
+}
+
+/// The file's plan as constraints, without what no longer holds after `changes`.
+PlanConstraints constraints_after(const PlanFile& file, const Settings& changes,
+                                  const PlanConstraints& pinned) {
+  PlanConstraints base = pinned_to(file.plan);
+  if (changes.has("model")) base = without_layers(std::move(base));
+  if (changes.has("gpus") && !changes.has("dp")) {
+    base.dp.reset();
+    base.shard_group.reset();
+  }
+  return changed_by(std::move(base), pinned);
+}
+
+}  // namespace
+
+Result<ResolvedRequest> resolve(const Settings& settings) {
+  const Result<PlanConstraints> constraints = search_constraints_of(settings);
+  if (!constraints) return constraints.error();
+  const Result<ModelSpec> model = model_of(settings);
+  if (!model) return model.error();
+  const Result<std::int64_t> gpus = gpus_of(settings);
+  if (!gpus) return gpus.error();
+  std::vector<std::string> assumed;
+  const Result<HardwareModel> machine = hardware_model_of(settings, *gpus, assumed);
+  if (!machine) return machine.error();
+  const Result<TrainingJob> job = job_of(settings, *model, machine->stack,
+                                         sharing_cluster(settings, machine->cluster), assumed);
+  if (!job) return job.error();
+  note_origins(settings, assumed);
+  PlanRequest request{.model = *model,
+                      .job = *job,
+                      .cluster = machine->cluster,
+                      .stack = machine->stack,
+                      .calibration = machine->calibration,
+                      .constraints = *constraints,
+                      .max_memory = {},
+                      .assumptions = std::move(assumed)};
+  // Memory is allocated before the first step, and nothing else shares a rank's part.
+  if (request.cluster.node().cores > 0) request.keep_free = 64_MiB;
+  leave_out_dropout(request);
+  note_not_executed(request);
+  if (const Status limits = read_limits(settings, request); !limits) return limits.error();
+  if (const Status search = read_search(settings, request); !search) return search.error();
+  if (const Status economics = read_economics(settings, request); !economics) {
+    return economics.error();
+  }
+  const Result<std::optional<Seconds>> limit = time_limit_of(settings);
+  if (!limit) return limit.error();
+  return ResolvedRequest{std::move(request),
+                         {std::string(version()), machine->cluster_name, machine->calibration_path},
+                         *limit};
+}
+
+Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
+                                const Settings& changes) {
+  Settings settings = changes;
+  settings.add_below(settings_named_by(file));
+  const Result<PlanConstraints> pinned = search_constraints_of(changes);
+  if (!pinned) return pinned.error();
+  // The same path as a request by flags, with the file's own model.
+  const Result<ModelSpec> model = changes.has("model") ? model_of(changes) : file.model;
+  if (!model) return model.error();
+  const Result<std::int64_t> gpus = gpus_of(settings);
+  if (!gpus) return gpus.error();
+  std::vector<std::string> in_the_file;  // what is a default of flags was written there
+  const Result<HardwareModel> machine = hardware_model_of(settings, *gpus, in_the_file);
+  if (!machine) return machine.error();
+  if (!changes.has("cluster")) {
+    if (Status fresh = check_fresh(file, path, machine->cluster); !fresh) return fresh.error();
+  }
+  Result<TrainingJob> job = job_of(settings, *model, machine->stack, machine->cluster, in_the_file);
+  if (!job) return job.error();
+  if (!job->token_budget) job->token_budget = file.job.token_budget;
+  PlanRequest request{.model = *model,
+                      .job = *job,
+                      .cluster = machine->cluster,
+                      .stack = machine->stack,
+                      .calibration = machine->calibration,
+                      .constraints = constraints_after(file, changes, *pinned),
+                      .keep_free = file.keep_free,
+                      .max_memory = file.max_memory,
+                      .assumptions = {}};
+  leave_out_dropout(request);
+  note_not_executed(request);
+  if (changes.has("max-memory")) {
+    if (const Status limits = read_limits(settings, request); !limits) return limits.error();
+  }
+  if (const Status search = read_search(changes, request); !search) return search.error();
+  const Result<std::optional<Seconds>> limit = time_limit_of(changes);
+  if (!limit) return limit.error();
+  if (const Status economics = read_economics(changes, request); !economics) {
+    return economics.error();
+  }
+  if (!changes.has("calibration") && !changes.has("framework") && !changes.has("cluster") &&
+      hash_of(machine->calibration) != file.calibration_hash) {
+    request.assumptions.push_back(rates_changed(file, machine->calibration));
+  }
+  return ResolvedRequest{std::move(request),
+                         {std::string(version()), machine->cluster_name, machine->calibration_path},
+                         *limit};
+}
+
+}  // namespace echelon::cli

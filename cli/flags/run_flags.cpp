@@ -1,0 +1,116 @@
+#include "cli/flags/run_flags.hpp"
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cli/flags/values.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "core/base/text.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+/// Reads flags into settings; remembers the first error.
+class RunFlags {
+ public:
+  explicit RunFlags(const Settings& settings) : settings_(settings) {}
+
+  void count(const char* flag, std::int64_t least, std::int64_t& out) {
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return;
+    const Result<std::int64_t> value = parse_count(setting->value, setting->where, least);
+    if (!value) return keep(value.error());
+    out = *value;
+  }
+  void number(const char* flag, double least, double most, double& out) {
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return;
+    const Result<double> value = parse_ratio(setting->value, setting->where, least, most);
+    if (!value) return keep(value.error());
+    out = *value;
+  }
+  void text(const char* flag, std::string& out) {
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return;
+    if (setting->value.empty()) return keep(input_error(setting->where, "an empty name", "a path"));
+    out = setting->value;
+  }
+  /// A file or folder to read.
+  void existing(const char* flag, const char* what, std::string& out) {
+    text(flag, out);
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return;
+    if (const Status there = check_exists(out, setting->where, what); !there) keep(there.error());
+  }
+  std::string choice(const char* flag, std::initializer_list<const char*> allowed) {
+    const Setting* setting = settings_.find(flag);
+    if (setting == nullptr || error_) return *allowed.begin();
+    std::string list;
+    for (const char* each : allowed) {
+      if (setting->value == each) return each;
+      list += std::string(list.empty() ? "" : ", ") + each;
+    }
+    keep(input_error(setting->where, in_quotes(setting->value), "one of " + list));
+    return *allowed.begin();
+  }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+  void keep(Error error) {
+    if (!error_) error_ = std::move(error);
+  }
+
+ private:
+  const Settings& settings_;
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+Result<RunSettings> run_settings_of(const Settings& settings) {
+  RunSettings s;
+  RunFlags flags(settings);
+  flags.count("steps", 1, s.steps);
+  std::int64_t seed = static_cast<std::int64_t>(s.seed);
+  flags.count("seed", 0, seed);
+  s.seed = static_cast<std::uint64_t>(seed);
+  const Setting* data = settings.find("data");
+  if (data != nullptr && data->value.starts_with("synthetic"))
+    flags.text("data", s.data);
+  else
+    flags.existing("data", "a file of tokens or of text, or synthetic:COUNT", s.data);
+  flags.existing("init-from", "a folder with config.json and safetensors", s.init_from);
+  flags.text("export", s.export_to);
+  flags.text("checkpoint-dir", s.checkpoint_dir);
+  flags.count("checkpoint-every", 1, s.checkpoint_every);
+  s.resume = settings.has("resume");
+  if (s.checkpoint_dir.empty() && (s.resume || s.checkpoint_every > 0)) {
+    flags.keep(input_error(s.resume ? "--resume" : "--checkpoint-every", "no --checkpoint-dir",
+                           "--checkpoint-dir DIR, the folder of the checkpoints"));
+  }
+  constexpr double kMostRate = 100;
+  flags.number("learning-rate", 0, kMostRate, s.learning_rate);
+  s.min_lr = 0.1 * s.learning_rate;
+  flags.number("min-lr", 0, kMostRate, s.min_lr);
+  flags.count("warmup-steps", 0, s.warmup_steps);
+  flags.count("lr-decay-steps", 1, s.lr_decay_steps);
+  flags.number("weight-decay", 0, 1, s.weight_decay);
+  flags.number("max-grad-norm", 0, 1e9, s.max_grad_norm);
+  s.decoupled = flags.choice("optimizer", {"adamw", "adam"}) == "adamw";
+  s.backend = flags.choice("backend", {"cpu", "cuda"});
+  s.launcher = flags.choice("launcher", {"local", "mpi", "env"});
+  std::int64_t cores = 0;
+  flags.count("cores", 1, cores);
+  s.cores = static_cast<int>(cores);
+  if (const Setting* timeout = settings.find("timeout")) {
+    const Result<Seconds> time = parse_duration(*timeout);
+    if (!time) return time.error();
+    s.timeout = *time;
+  }
+  if (flags.error()) return *flags.error();
+  return s;
+}
+
+}  // namespace echelon::cli

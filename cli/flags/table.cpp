@@ -1,0 +1,313 @@
+#include "cli/flags/table.hpp"
+
+#include <algorithm>
+
+#include "core/framework/framework.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+constexpr bool kNotLayered = false;
+
+const std::vector<Flag>& flag_table() {
+  static const std::vector<Flag> kTable = {
+      // Model, job and cluster
+      {"model", "NAME|FILE",
+       "model: a catalog name (7b, llama3-70b, gpt3-175b; see `plan models`), "
+       "a HuggingFace config.json or our own model file",
+       kJob},
+      {"cluster", "NAME|FILE",
+       "cluster: a catalog name (see `plan topo list`), this-machine, or a description file; "
+       "default: dgx-h100",
+       kJob | kCollectives | kRun},
+      {"gpus", "N", "number of GPUs: part of a node, or whole nodes", kJob},
+      {"seq", "N", "sequence length in tokens; default: the model's context, at most 8,192", kJob},
+      {"global-batch", "N", "sequences per optimizer step; default: 4 Mi tokens", kJob},
+      {"global-batch-tokens", "N", "tokens per optimizer step, for example 4Mi", kJob},
+      {"precision", "RECIPE",
+       "precision recipe: bf16, fp16, fp8, fp32 or fp64, optionally with the optimizer state: "
+       "bf16:adam-fp32-master",
+       kJob | kRun},
+      {"flash-attention", "",
+       "attention that never stores the sequence x sequence score matrix (default)", kJob, true,
+       true},
+      {.name = "framework",
+       .value = "NAME",
+       .help = "training framework to model; default: megatron-core, or echelon on this-machine",
+       .groups = kJob | kCollectives,
+       .choices = framework_choices(),
+       .aliases = "stack"},
+      {"calibration", "FILE",
+       "calibration file with measured rates; default: the one shipped for the GPU and the "
+       "framework",
+       kJob | kValidate | kCollectives | kRun | kFit},
+      {.name = "train-tokens",
+       .value = "N",
+       .help = "tokens of the whole training run, for days and cost: 2T",
+       .groups = kJob,
+       .aliases = "tokens"},
+      {"max-memory", "SIZE", "GPU memory a plan may use, for example 76GiB; default: all but 2 GiB",
+       kJob},
+      {"critical-batch", "N",
+       "critical batch size in tokens: training takes 1 + batch / N times as many tokens", kJob},
+      {"mtbf", "TIME",
+       "mean time between failures of one node, for example 6338h; default: the cluster's own",
+       kJob},
+      {"checkpoint-bandwidth", "RATE",
+       "aggregate checkpoint bandwidth of the job, for example 20GB/s; default: 83 MB/s per GPU",
+       kJob},
+      {"restart-time", "TIME", "time from a failure until training resumes; default: 10min", kJob},
+      // One plan
+      {"tp", "N", "tensor-parallel ranks", kLayout},
+      {"pp", "N", "pipeline stages", kLayout},
+      {"dp", "N", "data-parallel ranks", kLayout},
+      {"vpp", "N", "model chunks per pipeline rank (interleaved schedule)", kLayout},
+      {"cp", "N", "context-parallel ranks: each holds a part of every sequence", kLayout},
+      {"cp-comm", "KIND", "context-parallel attention: p2p (ring) or a2a (Ulysses, by heads)",
+       kLayout, true, false, "p2p a2a"},
+      {"ep", "N", "expert-parallel ranks: each holds a part of the experts", kLayout},
+      {"etp", "N", "tensor-parallel ranks within an expert", kLayout},
+      {.name = "microbatch",
+       .value = "N",
+       .help = "sequences per forward pass of one rank",
+       .groups = kLayout,
+       .aliases = "micro-batch-size"},
+      {"layers-per-stage", "A,B,...", "layers of each pipeline stage", kLayout},
+      {"zero", "0-3", "ZeRO stage: training state partitioned over the data-parallel ranks",
+       kLayout, true, false, "0 1 2 3"},
+      {.name = "zero-group-size",
+       .value = "N",
+       .help = "ranks over which ZeRO partitions state; default: dp x cp",
+       .groups = kLayout,
+       .aliases = "shard-group"},
+      {"sequence-parallel", "", "partition norms and dropout over the tensor-parallel ranks",
+       kLayout, true, true},
+      {"recompute", "POLICY", "activation recomputation policy: none, selective, full, mixed",
+       kLayout, true, false, "none selective full mixed"},
+      {"recompute-layers", "N|A,B,...",
+       "fully recomputed layers per stage, with --recompute full or mixed", kLayout},
+      {"selective-layers", "N|A,B,...",
+       "layers per stage that recompute only attention, with --recompute mixed", kLayout},
+      {"schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved, zb-h1", kLayout, true,
+       false, "gpipe 1f1b interleaved zb-h1"},
+      {"overlap", "AXES", "communication overlapped with compute: a list of dp, tp, pp, or none",
+       kLayout, true, false, "dp tp pp dp,tp dp,pp dp,tp,pp none"},
+      {"rank-order", "ORDER",
+       "order of the axes in the rank, innermost first: tp-cp-ep-dp-pp or tp-cp-ep-pp-dp", kLayout,
+       true, false, "tp-cp-ep-dp-pp tp-cp-ep-pp-dp"},
+      {"offload", "LIST",
+       "training state kept in host memory: optimizer=SHARE, for example optimizer=1", kLayout},
+      {"bucket", "SIZE",
+       "gradient bucket size of the data-parallel reduction, for example 25MB (ZeRO 0 and 1); "
+       "default: the framework's own rule",
+       kLayout},
+      // Search
+      {"objective", "NAME",
+       "objective to optimize: step-time (default), cost (GPU time paid), memory-headroom, goodput "
+       "(progress, failures included)",
+       kSearch, true, false, "step-time cost memory-headroom goodput"},
+      {.name = "max-gpus",
+       .value = "N",
+       .help = "search every sensible number of GPUs up to N, instead of --gpus",
+       .groups = kSearch,
+       .aliases = "gpus-at-most"},
+      {"top", "K", "number of plans to show; default: 5", kSearchAlone | kWindow},
+      {"exhaustive", "", "price every legal combination instead of bounding", kSearch},
+      {.name = "time-limit",
+       .value = "SECONDS",
+       .help = "time limit of the search; the remaining optimality gap is reported",
+       .groups = kSearchAlone,
+       .aliases = "budget"},
+      {"allow", "AXES",
+       "axes the search may use, of tp, cp, ep, dp, pp: the degrees of all others are 1", kSearch,
+       true, false, "tp cp ep dp pp"},
+      {"forbid", "LIST",
+       "axes and techniques the search must not use: tp, cp, ep, dp, pp, etp, vpp, "
+       "sequence-parallel, zero, recompute, offload",
+       kSearch, true, false, "tp cp ep dp pp etp vpp sequence-parallel zero recompute offload"},
+      // Explanation
+      {"why-not", "LIST", "explain why this configuration was not chosen: tp=4,pp=2", kExplain,
+       kNotLayered},
+      // Validation
+      {"where", "EXPR", "rows to keep, for example stack=nanotron,gpus>=64", kValidate,
+       kNotLayered},
+      {.name = "max-error",
+       .value = "ERROR",
+       .help = "exit 1 if the mean absolute error of step times exceeds this, for example 0.1",
+       .groups = kValidate,
+       .layered = false,
+       .aliases = "limit"},
+      {.name = "predictions",
+       .value = "FILE",
+       .help = "write every row with its prediction, its parts and its 80 % band, as CSV",
+       .groups = kValidate,
+       .layered = false,
+       .aliases = "rows"},
+      {"plot", "FILE.svg",
+       "plot predicted versus measured step times, one panel per source, with the 80 % band",
+       kValidate, kNotLayered},
+      {"page", "FILE.md",
+       "write all figures as a Markdown page; it includes the --plot picture if there is one",
+       kValidate, kNotLayered},
+      {"calibrations", "DIR",
+       "calibrations of single software releases; default: calibrations/ next to the table",
+       kValidate, kNotLayered},
+      {.name = "cross-validate",
+       .value = "N",
+       .help = "N-fold cross-validation: predict each part of the table by calibrations fitted to "
+               "the other parts",
+       .groups = kValidate,
+       .layered = false,
+       .aliases = "folds"},
+      {"ablation", "",
+       "with --cross-validate: refit without each term of the cost model and report the error "
+       "increase",
+       kValidate, kNotLayered},
+      // Collectives
+      {"op", "NAME",
+       "collective: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send_recv; "
+       "default: all",
+       kCollectives, kNotLayered, false,
+       "all_reduce all_gather reduce_scatter all_to_all broadcast send_recv"},
+      {"ranks", "N", "number of GPUs that take part", kCollectives, kNotLayered},
+      {"bytes", "A,B,...", "sizes as nccl-tests counts them, for example 1Mi,64Mi", kCollectives,
+       kNotLayered},
+      {"fit", "TABLE",
+       "fit bandwidth and latency to a table of nccl-tests: columns op, nodes, ranks, bytes, "
+       "time_us",
+       kCollectives, kNotLayered},
+      // Imports
+      {"gpu", "NAME", "GPU type: a name of the catalog", kImport, kNotLayered},
+      {"nic-rate", "RATE", "NIC line rate, if the file omits it: 400Gbps", kImport, kNotLayered},
+      {"name", "NAME", "name of the cluster; default: imported", kImport, kNotLayered},
+      // Runs
+      {"backend", "NAME", "backend to run or calibrate: cpu or cuda", kRun | kCalibrate, true,
+       false, "cpu cuda"},
+      {"launcher", "NAME",
+       "local (a thread per rank), mpi (mpirun starts a process per rank) or env (use the ranks "
+       "started by srun, torchrun or mpirun); default: env if such ranks are detected, otherwise "
+       "local",
+       kRun | kCalibrate, true, false, "local mpi env"},
+      {"steps", "N", "optimizer steps to run; default: 20", kRun, kNotLayered},
+      {"data", "FILE",
+       "training data: llm.c .bin, Megatron .bin with its .idx, or text read byte by byte; "
+       "default: synthetic tokens",
+       kRun, kNotLayered},
+      {"init-from", "DIR", "initial weights: a HuggingFace folder of the same model", kRun,
+       kNotLayered},
+      {"export", "DIR", "write the trained weights as a HuggingFace folder", kRun, kNotLayered},
+      {"checkpoint-dir", "DIR", "folder for checkpoints; Ctrl-C also writes one", kRun,
+       kNotLayered},
+      {"checkpoint-every", "N", "steps between checkpoints; default: only at the end", kRun,
+       kNotLayered},
+      {"resume", "", "resume from the latest complete checkpoint in --checkpoint-dir", kRun,
+       kNotLayered},
+      {"seed", "N", "random seed for weights and data order; default: 1", kRun, kNotLayered},
+      {"optimizer", "NAME", "optimizer: adamw (default) or adam", kRun, true, false, "adamw adam"},
+      {.name = "learning-rate",
+       .value = "X",
+       .help = "peak learning rate; default: 3e-4",
+       .groups = kRun,
+       .aliases = "lr"},
+      {.name = "min-lr",
+       .value = "X",
+       .help = "final learning rate of the cosine decay; default: a tenth of the peak",
+       .groups = kRun,
+       .aliases = "least-learning-rate"},
+      {.name = "warmup-steps",
+       .value = "N",
+       .help = "steps of linear warm-up to the peak learning rate; default: 0",
+       .groups = kRun,
+       .aliases = "warmup"},
+      {.name = "lr-decay-steps",
+       .value = "N",
+       .help = "step at which the cosine decay ends; default: the last step",
+       .groups = kRun,
+       .aliases = "decay-until"},
+      {"weight-decay", "X", "weight decay; norms and biases are exempt; default: 0.1", kRun},
+      {.name = "max-grad-norm",
+       .value = "X",
+       .help = "gradient norm to clip at, 0 for no clipping; default: 1",
+       .groups = kRun,
+       .aliases = "clip"},
+      {"cores", "N", "processor cores the run may use; default: all", kRun},
+      {.name = "timeout",
+       .value = "TIME",
+       .help = "timeout before a stalled run is aborted; default: follows from the prediction",
+       .groups = kRun,
+       .aliases = "deadline"},
+      {"report", "FILE.json", "write the run report", kRun, kNotLayered},
+      {"trace", "FILE.json",
+       "write the executed and the simulated step as a trace for Perfetto or Chrome", kRun,
+       kNotLayered},
+      {"events", "FD", "write one JSON object per line to this file descriptor while running", kRun,
+       kNotLayered},
+      // The window
+      {"screenshot", "DIR",
+       "render every view and the whole window as PNG into this folder, light and dark, without a "
+       "display",
+       kWindow, kNotLayered},
+      // Output
+      {"output", "FILE",
+       "write the plan file, the fitted calibration or the description (- for standard output); "
+       "for fit, the folder",
+       kPlanFile | kCollectives | kFit | kCalibrate | kImport, kNotLayered, false, "", 'o'},
+      {"json", "", "print one JSON document on standard output and nothing else", kOutput,
+       kNotLayered},
+      {"quiet", "", "print the answer without explanations or progress", kOutput, true, false, "",
+       'q'},
+      {"color", "WHEN", "color output: auto, always or never", kOutput, true, false,
+       "auto always never"},
+      {"no-config", "", "read no configuration file", kOutput, kNotLayered},
+      {"help", "", "show help", kOutput, kNotLayered, false, "", 'h'},
+      {"version", "", "show version, commit and build options", kOutput, kNotLayered, false, "",
+       'V'},
+  };
+  return kTable;
+}
+
+}  // namespace
+
+std::span<const Flag> flags() { return flag_table(); }
+
+const Flag* find_flag(std::string_view name) {
+  const auto all = flags();
+  const auto at = std::ranges::find(all, name, &Flag::name);
+  return at == all.end() ? nullptr : &*at;
+}
+
+std::vector<std::string> spellings(const Flag& flag) {
+  std::vector<std::string> out{std::string(flag.name)};
+  for (std::string_view rest = flag.aliases; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(' '), rest.size());
+    out.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return out;
+}
+
+const Flag* find_spelling(std::string_view spelling) {
+  const auto all = flags();
+  const auto at = std::ranges::find_if(all, [&](const Flag& flag) {
+    const std::vector<std::string> known = spellings(flag);
+    return std::ranges::find(known, spelling) != known.end();
+  });
+  return at == all.end() ? nullptr : &*at;
+}
+
+std::string config_key(std::string_view spelling) {
+  std::string key(spelling);
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+std::string environment_name(std::string_view spelling) {
+  std::string name = "PLAN_";
+  for (const char c : config_key(spelling)) {
+    name += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  return name;
+}
+
+}  // namespace echelon::cli

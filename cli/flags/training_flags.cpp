@@ -1,0 +1,174 @@
+#include "cli/flags/training_flags.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/flags/values.hpp"
+#include "core/base/parse_quantity.hpp"
+#include "report/format.hpp"
+
+namespace echelon::cli {
+
+namespace {
+
+constexpr int kLongestDefaultSequence = 8192;
+constexpr double kDefaultBatchTokens = 4.0 * (1 << 20);
+constexpr double kDefaultBatchTokensOnCores = 8.0 * (1 << 10);  // seconds, not hours, a step
+
+using Assumptions = std::vector<std::string>;
+
+Result<int> sequence_of(const Settings& settings, const ModelSpec& model, Assumptions& assumed) {
+  if (const Setting* setting = settings.find("seq"))
+    return parse_int(setting->value, setting->where);
+  const int sequence = model.max_positions > 0
+                           ? std::min(model.max_positions, kLongestDefaultSequence)
+                           : kLongestDefaultSequence;
+  assumed.push_back(
+      sequence == model.max_positions
+          ? fmt::format("sequence of {} tokens, the model's context (--seq)", grouped(sequence))
+          : fmt::format("sequence of 8,192 tokens; the model's context is {} (--seq)",
+                        model.max_positions > 0 ? grouped(model.max_positions) : "not stated"));
+  return sequence;
+}
+
+/// About `tokens` in a number of samples that the GPUs can share: the nearest multiple of the
+/// GPU count, of its half, its quarter ... as soon as a rounding stays within an eighth.
+std::int64_t default_batch(double tokens, int sequence, std::int64_t gpus) {
+  const double wanted = tokens / sequence;
+  std::int64_t unit = gpus;
+  while (unit % 2 == 0 && static_cast<double>(unit) > wanted / 4) unit /= 2;
+  const double multiples = std::max(1.0, std::round(wanted / static_cast<double>(unit)));
+  return static_cast<std::int64_t>(multiples) * unit;
+}
+
+Result<std::int64_t> batch_of(const Settings& settings, int sequence,
+                              const ClusterTopology& cluster, Assumptions& assumed) {
+  const Setting* samples = settings.find("global-batch");
+  const Setting* tokens = settings.find("global-batch-tokens");
+  if (samples != nullptr && tokens != nullptr) {
+    return input_error(samples->where, "given together with " + tokens->where, "one of the two");
+  }
+  if (samples != nullptr) return parse_count(samples->value, samples->where);
+  if (tokens != nullptr) {
+    const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);
+    if (!count || *count % sequence == 0) return count ? Result(*count / sequence) : count;
+    const std::int64_t below = *count / sequence * sequence;
+    return input_error(tokens->where, fmt::format("{} tokens", grouped(*count)),
+                       fmt::format("a multiple of the sequence length, {}", grouped(sequence)),
+                       below > 0 ? fmt::format("nearest: {} or {}", below, below + sequence)
+                                 : fmt::format("nearest: {}", sequence));
+  }
+  const double wanted = cluster.node().cores > 0 ? kDefaultBatchTokensOnCores : kDefaultBatchTokens;
+  const std::int64_t batch = default_batch(wanted, sequence, cluster.gpus());
+  const std::int64_t total = batch * sequence;
+  assumed.push_back(fmt::format(
+      "global batch of {} sequences = {} tokens{} (--global-batch)", grouped(batch), grouped(total),
+      static_cast<double>(total) == wanted
+          ? ""
+          : fmt::format(", near {} and divisible", grouped(static_cast<std::int64_t>(wanted)))));
+  return batch;
+}
+
+/// The framework's default, or fp16 if the GPU has no units for it (V100 and bf16).
+Result<PrecisionRecipe> default_precision(const Framework& stack, const ClusterTopology& cluster,
+                                          Assumptions& assumed) {
+  const GpuSpec& gpu = cluster.gpu();
+  if (cluster.node().cores > 0) {
+    assumed.emplace_back("precision fp32, the format of processor cores (--precision)");
+    return find_precision("fp32");
+  }
+  Result<PrecisionRecipe> recipe = find_precision(stack.default_precision);
+  if (!recipe) return recipe;
+  if (gpu.peak(recipe->compute) > FlopsPerSecond{} || gpu.fp16 == FlopsPerSecond{}) {
+    const bool usual = recipe->name == "bf16:adam-fp32-master";
+    assumed.push_back(fmt::format("precision {}{} (--precision)", recipe->name,
+                                  usual ? ": bf16 with fp32 master weights and fp32 main gradients"
+                                        : ", the framework's default"));
+    return recipe;
+  }
+  const std::string_view wanted = name_of(recipe->compute);
+  recipe = find_precision("fp16");
+  if (recipe) {
+    assumed.push_back(fmt::format("precision {}, because {} has no {} units (--precision)",
+                                  recipe->name, gpu.name, wanted));
+  }
+  return recipe;
+}
+
+Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& stack,
+                                     const ClusterTopology& cluster, Assumptions& assumed) {
+  const GpuSpec& gpu = cluster.gpu();
+  const Setting* setting = settings.find("precision");
+  Result<PrecisionRecipe> recipe = setting != nullptr ? find_precision(setting->value)
+                                                      : default_precision(stack, cluster, assumed);
+  if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
+  if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;
+  if (recipe->compute == Dtype::fp64) {
+    return input_error(setting != nullptr ? setting->where : "--precision",
+                       fmt::format("fp64 on {}, whose description has no fp64 rate", gpu.name),
+                       "fp64 on processor cores: --cluster this-machine",
+                       "or \"fp64\" in the GPU's description");
+  }
+  std::vector<std::string> formats;
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp8, Dtype::fp32}) {
+    if (gpu.peak(dtype) > FlopsPerSecond{}) formats.emplace_back(name_of(dtype));
+  }
+  return input_error(setting != nullptr ? setting->where : "--precision",
+                     fmt::format("{} has no units for {}", gpu.name, name_of(recipe->compute)),
+                     fmt::format("one of {}", fmt::join(formats, ", ")));
+}
+
+/// A plan requested without flash attention would be executed with it.
+Error no_scores(const Setting& flash, const Framework& stack) {
+  const bool typed = flash.where.starts_with("--");
+  return input_error(
+      flash.where,
+      fmt::format(
+          "no flash attention with {}, whose attention stores no sequence x sequence matrix",
+          stack.name),
+      "flash attention",
+      typed ? "drop the flag, or plan for a framework that has both: --framework megatron-core"
+            : "plan predict FILE --flash-attention -o NEW");
+}
+
+}  // namespace
+
+Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, const Framework& stack,
+                           const ClusterTopology& cluster, Assumptions& assumed) {
+  TrainingJob job;
+  const Result<int> sequence = sequence_of(settings, model, assumed);
+  if (!sequence) return sequence.error();
+  job.sequence = *sequence;
+  const Result<std::int64_t> batch = batch_of(settings, *sequence, cluster, assumed);
+  if (!batch) return batch.error();
+  job.global_batch = *batch;
+  constexpr double kMostTokens = 1e15;
+  if (job.tokens_per_step() > kMostTokens) {
+    const Setting* given = settings.find("global-batch");
+    return input_error(given != nullptr ? given->where : "--global-batch-tokens",
+                       fmt::format("{:.3g} tokens in one step", job.tokens_per_step()),
+                       "at most 1e15");
+  }
+  const Result<PrecisionRecipe> precision = precision_of(settings, stack, cluster, assumed);
+  if (!precision) return precision.error();
+  job.precision = *precision;
+  if (const Setting* flash = settings.find("flash-attention")) {
+    const Result<bool> on = parse_switch(*flash);
+    if (!on) return on.error();
+    job.flash_attention = *on;
+    if (!*on && !stack.materialised_attention) return no_scores(*flash, stack);
+  } else {
+    assumed.emplace_back("flash attention (--no-flash-attention)");
+  }
+  if (const Setting* tokens = settings.find("train-tokens")) {
+    const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);
+    if (!count) return count.error();
+    job.token_budget = static_cast<double>(*count);
+  }
+  return job;
+}
+
+}  // namespace echelon::cli

@@ -1,0 +1,196 @@
+// Help, man page, completion, doctor, and what commands say.
+#include <string>
+
+#include "tests/cli/program.hpp"
+#include "tests/cli/run_reports.hpp"
+#include "tests/places.hpp"
+#include "tests/support/skip.hpp"
+
+using namespace echelon;
+using echelon::test::differs_from_golden;
+using echelon::test::lacks;
+using echelon::test::Sandbox;
+
+TEST_CASE("help is as it was") {
+  const Sandbox sandbox;
+  CHECK(differs_from_golden("help.txt", sandbox.plan("--help").out) == "");
+  CHECK(differs_from_golden("help-predict.txt", sandbox.plan("predict --help").out) == "");
+}
+
+TEST_CASE("every command has help with usage and an example, reached three ways") {
+  const Sandbox sandbox;
+  for (const std::string command :
+       {"search", "predict", "compare", "validate", "fit", "topo list", "topo show", "topo check",
+        "topo collectives", "gui", "models", "doctor", "completion", "man"}) {
+    CAPTURE(command);
+    const ProcessResult help = sandbox.plan(command + " --help");
+    CHECK(help.exit_code == 0);
+    CHECK(help.err.empty());
+    CHECK(lacks(help.out, "Usage") == "");
+    CHECK(lacks(help.out, "Example") == "");
+    CHECK(lacks(help.out, "--json") == "");
+    CHECK(sandbox.plan("help " + command).out == help.out);
+    CHECK(sandbox.plan("-h " + command).out == help.out);
+  }
+}
+
+TEST_CASE("help names no command that does not exist") {
+  const Sandbox sandbox;
+  const std::string out = sandbox.plan("--help").out;
+  CHECK(lacks(out, "plan export") != "");
+}
+
+TEST_CASE("the window needs a display, and says so or what to install in one line") {
+  const Sandbox sandbox;
+  const std::string blind = echelon::test::complaint(sandbox.plan("gui --model gpt2"), 3);
+  CHECK(lacks(blind, "plan gui") == "");
+  const std::string misspelt = echelon::test::complaint(sandbox.plan("gui --modle gpt2"), 2);
+  CHECK(lacks(misspelt, "did you mean '--model'") == "");
+}
+
+TEST_CASE("the version names commit and libraries") {
+  const Sandbox sandbox;
+  const ProcessResult result = sandbox.plan("--version");
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.starts_with("plan "));
+  CHECK(lacks(result.out, "CLI11") == "");
+}
+
+TEST_CASE("the man page is one that man can show") {
+  const Sandbox sandbox;
+  CHECK(sandbox.plan("man").out.starts_with(".TH PLAN 1"));
+  if (sandbox.shell("command -v groff").exit_code != 0) return skip("groff is not installed");
+  const ProcessResult shown = sandbox.shell(sandbox.program() + " man | groff -man -Tascii -ww -z");
+  CHECK(shown.exit_code == 0);
+  CHECK(shown.err.empty());
+}
+
+TEST_CASE("bash completes commands, flags, models and policies") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.shell(sandbox.program() + " completion bash >plan.bash").exit_code == 0);
+  const auto complete = [&](const std::string& words, int at) {
+    return sandbox
+        .shell("bash -c 'source ./plan.bash; COMP_WORDS=(" + words +
+               "); COMP_CWORD=" + std::to_string(at) + "; _plan; echo \"${COMPREPLY[@]}\"'")
+        .out;
+  };
+  CHECK(complete("plan pre", 1) == "predict\n");
+  CHECK(complete("plan --glob", 1) == "--global-batch --global-batch-tokens\n");
+  CHECK(complete("plan topo co", 2) == "collectives\n");
+  CHECK(complete("plan --recompute sel", 2) == "selective\n");
+  CHECK(lacks(complete("plan --model llama3-", 2), "llama3-8b") == "");
+  CHECK(lacks(complete("plan --cluster dgx-h1", 2), "dgx-h100") == "");
+}
+
+TEST_CASE("zsh and fish have scripts of their own") {
+  const Sandbox sandbox;
+  CHECK(sandbox.plan("completion zsh").out.starts_with("#compdef plan"));
+  CHECK(lacks(sandbox.plan("completion fish").out, "complete -c plan -l global-batch") == "");
+}
+
+TEST_CASE("zsh accepts its completion script") {
+  const Sandbox sandbox;
+  if (sandbox.shell("command -v zsh").exit_code != 0) return skip("zsh is not installed");
+  const ProcessResult zsh = sandbox.shell(sandbox.program() + " completion zsh | zsh -n");
+  CHECK(zsh.exit_code == 0);
+  CHECK(zsh.err.empty());
+}
+
+TEST_CASE("doctor says what is missing and that planning needs none of it") {
+  const Sandbox sandbox;
+  const ProcessResult result = sandbox.plan("doctor", "PATH=/nowhere");
+  CHECK(result.exit_code == 0);
+  for (const char* part : {"CPU cores", "nvidia-smi", "NCCL", "mpirun", "apt-get install g++",
+                           "not needed by this version", "calibrations", "hopper",
+                           "Everything this version needs is here."}) {
+    CHECK(lacks(result.out, part) == "");
+  }
+}
+
+TEST_CASE("catalogs list what can be named") {
+  const Sandbox sandbox;
+  CHECK(lacks(sandbox.plan("models").out, "gpt3-175b") == "");
+  CHECK(lacks(sandbox.plan("topo list").out, "dgx-h100") == "");
+  CHECK(lacks(sandbox.plan("topo show dgx-h100").out, "H100-SXM5-80GB") == "");
+}
+
+TEST_CASE("a plan file can be changed in one value and compared") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.plan("--model 7b --gpus 64 --microbatch 1 --tp 2 -o a.json").exit_code == 0);
+  REQUIRE(sandbox.plan("predict a.json --tp 4 -o b.json").exit_code == 0);
+  const ProcessResult result = sandbox.plan("compare a.json b.json");
+  CHECK(result.exit_code == 0);
+  for (const char* part :
+       {"faster", "What differs", "tp", "B - A", "tp communication", "reserved"}) {
+    CHECK(lacks(result.out, part) == "");
+  }
+  // dp follows from the changed tp.
+  CHECK(lacks(slurp(sandbox.file("b.json")), "\"dp\": 16") == "");
+}
+
+TEST_CASE("a flag may stand before the command") {
+  const Sandbox sandbox;
+  CHECK(sandbox.plan("--model 7b --gpus 8 predict").out ==
+        sandbox.plan("predict --model 7b --gpus 8").out);
+}
+
+TEST_CASE("every example in the help works as written") {
+  const Sandbox sandbox;
+  const std::string source = ECHELON_SOURCE_DIR;
+  sandbox.write("my/config.json", R"({"model_type": "llama", "hidden_size": 4096,
+    "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "vocab_size": 32000, "max_position_embeddings": 4096})");
+  sandbox.write("my-cluster.json", slurp(source + "/topologies/catalog/clusters/dgx-h100.json"));
+  sandbox.write("runs.csv",
+                "row_id,source,grade,status,stack,model,layers,hidden,ffn_hidden,heads,kv_heads,"
+                "vocab,seq,gated_mlp,tied_embeddings,attention,gpu,gpus,gpus_per_node,tp,pp,dp,"
+                "microbatch,global_batch,recompute,precision,step_seconds\n"
+                "r1,here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,"
+                "8,8,2,1,4,1,32,none,bf16,1\n");
+  sandbox.write("nccl-tests.csv", "op,nodes,ranks,bytes,time_us\nall_reduce,1,8,134217728,613.8\n");
+  echelon::test::write_report(sandbox, "dp2.json", "--dp 2", 2);
+  echelon::test::write_report(sandbox, "pp2.json", "--pp 2", 2);
+  echelon::test::write_report(sandbox, "tp2.json", "--tp 2", 2);
+  REQUIRE(sandbox.plan("--model 7b --gpus 64 -o plan.json").exit_code == 0);
+  REQUIRE(sandbox.plan("--model 13b --gpus 64 -o other.json").exit_code == 0);
+  int examples = 0;
+  for (const char* page :
+       {"", "search", "predict", "compare", "validate", "fit", "topo list", "topo show",
+        "topo check", "topo collectives", "models", "doctor", "completion", "man", "help"}) {
+    const std::string help = sandbox.plan(std::string(page) + " --help").out;
+    std::size_t at = help.find("\nStart here\n");
+    if (at == std::string::npos) at = help.find("\nExample");
+    REQUIRE(at != std::string::npos);
+    at = help.find('\n', at + 1) + 1;
+    while (help.compare(at, 7, "  plan ") == 0) {
+      const std::size_t end = help.find('\n', at);
+      std::string arguments = help.substr(at + 7, end - at - 7);
+      // A bare machine has no pager.
+      if (arguments.ends_with("| less")) arguments.replace(arguments.size() - 4, 4, "cat");
+      at = end + 1;
+      const ProcessResult result = sandbox.plan(arguments);
+      CAPTURE(arguments, result.err);
+      CHECK(result.exit_code <= 1);  // a validation may be over its limit
+      CHECK(result.err.empty());
+      ++examples;
+    }
+  }
+  CHECK(examples >= 15);
+}
+
+TEST_CASE("a GPU without bf16 is planned with fp16, and it is said") {
+  const Sandbox sandbox;
+  CHECK(lacks(sandbox.plan("predict --model gpt2 --cluster dgx-v100 --gpus 8").out,
+              "fp16:adam-fp32-master, because V100") == "");
+}
+
+TEST_CASE("another model may be tried on a plan file") {
+  const Sandbox sandbox;
+  REQUIRE(sandbox.plan("--model 7b --gpus 64 --pp 2 --vpp 1 -o a.json").exit_code == 0);
+  CHECK(lacks(sandbox.plan("predict a.json --model 13b").out, "llama2-13b") == "");
+}
+
+TEST_CASE("words after -- are words") {
+  const Sandbox sandbox;
+  CHECK(lacks(sandbox.plan("predict -- --model").err, "--model: no such file") == "");
+}
