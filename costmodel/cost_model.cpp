@@ -55,17 +55,6 @@ Seconds CostModel::host_network_step() const {
   return calibration_.layer_latency_factor * kUsual;
 }
 
-LayerSharding sharding_of(const ParallelPlan& plan) {
-  return {.tp = plan.tp,
-          .cp = plan.cp,
-          .cp_comm = plan.cp_comm,
-          .microbatch = plan.microbatch,
-          .ep = plan.ep,
-          .etp = plan.etp,
-          .sequence_parallel = plan.sequence_parallel,
-          .overlap_tp = plan.overlap_tp};
-}
-
 PlanCosts CostModel::price(const ParallelPlan& plan) const {
   PlanCosts prediction;
   price(plan, sharding_costs(plan), prediction);

@@ -239,7 +239,4 @@ class CostModel {
   Flops flops_per_token_;
 };
 
-/// The cut a plan uses.
-[[nodiscard]] LayerSharding sharding_of(const ParallelPlan& plan);
-
 }  // namespace echelon

@@ -161,12 +161,18 @@ std::string recompute_text(const ParallelPlan& plan) {
   return full + " + selective " + of_layers(plan.selective_layers, plan.layers_per_stage);
 }
 
+// A phrase with an order and words of its own, which leaves out what is usual: axes are walked, so
+// that none is missing.
 std::string described(const ParallelPlan& plan, const TextStyle& style) {
   std::vector<std::string> words = {fmt::format("tp {}", plan.tp), fmt::format("pp {}", plan.pp)};
   if (plan.vpp > 1) words.push_back(fmt::format("vpp {}", plan.vpp));
   if (plan.cp > 1) words.push_back(fmt::format("cp {} ({})", plan.cp, name_of(plan.cp_comm)));
-  if (plan.ep > 1) words.push_back(fmt::format("ep {}", plan.ep));
-  if (plan.etp > 1) words.push_back(fmt::format("etp {}", plan.etp));
+  for (const PlanField& field : plan_fields()) {  // the other axes that are used
+    const bool said = field.always_shown || field.is(&ParallelPlan::cp);
+    if (field.kind != PlanFieldKind::degree || said) continue;
+    const int degree = plan.*std::get<int ParallelPlan::*>(field.member);
+    if (degree > 1) words.push_back(fmt::format("{} {}", field.label, degree));
+  }
   words.push_back(fmt::format("dp {}", plan.dp));
   words.push_back(fmt::format("microbatch {}", plan.microbatch));
   std::string zero = fmt::format("ZeRO {}", plan.zero);
@@ -186,6 +192,7 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
   if (plan.rank_order != RankOrder::dp_inside_pp) {
     words.push_back("order " + std::string(name_of(plan.rank_order)));
   }
+  // Overlap is left out: it is the framework's more often than the user's.
   const auto [fewest, most] =
       std::minmax_element(plan.layers_per_stage.begin(), plan.layers_per_stage.end());
   if (fewest != most && *most - *fewest > 1) {

@@ -5,8 +5,11 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <variant>
+#include <vector>
 
 #include "core/base/parse_quantity.hpp"
+#include "core/plan/plan_fields.hpp"
 #include "report/format.hpp"
 
 namespace echelon {
@@ -40,19 +43,6 @@ constexpr std::array<MetricInfo, 9> kFigures = {{
     {Metric::gpus, "gpus", "gpus", "GPUs", "tp · cp · dp · pp"},
 }};
 
-constexpr std::array<Degree, 9> kDegrees = {{
-    {"tp", "tensor parallel ranks: each holds a part of every layer", &ParallelPlan::tp},
-    {"cp", "context parallel ranks: each holds a part of every sequence", &ParallelPlan::cp},
-    {"ep", "expert parallel ranks: each holds some of the experts", &ParallelPlan::ep},
-    {"etp", "tensor parallel ranks inside an expert", &ParallelPlan::etp},
-    {"pp", "pipeline stages: each holds some of the layers", &ParallelPlan::pp},
-    {"vpp", "model chunks of a pipeline rank (interleaved schedule)", &ParallelPlan::vpp},
-    {"dp", "data parallel ranks: each has a part of the batch", &ParallelPlan::dp},
-    {"microbatch", "samples of one forward pass of a rank", &ParallelPlan::microbatch},
-    {"zero", "ZeRO stage: what data parallel ranks split of the training state",
-     &ParallelPlan::zero},
-}};
-
 /// "10,234", "23.4", "2.10", "0.0123": three digits, or all before the point.
 std::string plain_number(double value) {
   const double size = std::abs(value);
@@ -65,7 +55,18 @@ std::string plain_number(double value) {
 
 std::span<const MetricInfo> metrics() { return kFigures; }
 const MetricInfo& info_of(Metric figure) { return kFigures[static_cast<std::size_t>(figure)]; }
-std::span<const Degree> degrees() { return kDegrees; }
+std::span<const Degree> degrees() {
+  static const std::vector<Degree> kDegrees = [] {
+    std::vector<Degree> degrees;
+    for (const PlanField& field : plan_fields()) {
+      if (field.kind != PlanFieldKind::degree && field.kind != PlanFieldKind::count) continue;
+      degrees.push_back(
+          {field.key, field.help, std::get<int ParallelPlan::*>(field.member), field.always_shown});
+    }
+    return degrees;
+  }();
+  return kDegrees;
+}
 
 std::optional<double> value_of(Metric figure, const PlanRequest& request,
                                const Candidate& candidate, const Economics& money) {

@@ -50,11 +50,12 @@ struct MetricScale {
 };
 [[nodiscard]] MetricScale scale_of(Metric figure, double largest);
 
-/// A whole number of a plan: tp, pp, dp ...
+/// A whole number of a plan: tp, pp, dp ... From core/plan/plan_fields.hpp, without groups.
 struct Degree {
   std::string_view name;     ///< as tables, filters and flags call it
   std::string_view meaning;  ///< in a few words
   int ParallelPlan::*field = nullptr;
+  bool always_shown = false;  ///< in a table also where it is 1 in all plans
 };
 [[nodiscard]] std::span<const Degree> degrees();
 

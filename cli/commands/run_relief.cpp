@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/plan/plan_fields.hpp"
@@ -16,17 +17,15 @@
 namespace echelon::cli {
 namespace {
 
-/// The fields that a user chooses; the others follow from them.
+/// What a user chooses of a plan: the fields left out follow from the others, or are the
+/// framework's.
 PlanConstraints choices_of(const ParallelPlan& plan) {
+  using P = ParallelPlan;
   PlanConstraints c = pinned_to(plan);
-  c.shard_group.reset();
-  c.layers_per_stage.reset();
-  c.schedule.reset();
-  c.rank_order.reset();
-  c.overlap_dp.reset();
-  c.overlap_tp.reset();
-  c.overlap_pp.reset();
-  c.bucket.reset();
+  c.release<&P::shard_group, &P::layers_per_stage, &P::schedule, &P::rank_order, &P::bucket>();
+  for (const PlanField& field : plan_fields()) {
+    if (field.kind == PlanFieldKind::listed) c.release(field);
+  }
   return c;
 }
 
@@ -35,11 +34,10 @@ PlanConstraints choices_of(const ParallelPlan& plan) {
 std::string changed_flags(const ParallelPlan& from, const ParallelPlan& to) {
   std::vector<std::string> texts;
   for (const PlanField* field : chosen_differences(from, to)) {
-    const auto* choice = std::get_if<bool ParallelPlan::*>(&field->member);
-    const bool is_switch = choice != nullptr && field->flag != "overlap";
     std::string text;
-    if (is_switch) {
-      text = fmt::format("--{}{}", to.**choice ? "" : "no-", field->flag);
+    if (field->kind == PlanFieldKind::on_off) {
+      const bool on = to.*std::get<bool ParallelPlan::*>(field->member);
+      text = fmt::format("--{}{}", on ? "" : "no-", field->flag);
     } else {
       text = fmt::format("--{} {} instead of {}", field->flag, flag_text(*field, to),
                          flag_text(*field, from));

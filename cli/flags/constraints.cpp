@@ -1,82 +1,77 @@
 #include "cli/flags/constraints.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "cli/flags/values.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "core/base/text.hpp"
+#include "core/plan/plan_fields.hpp"
 #include "planner/space/constraints_of_plan.hpp"
 
 namespace echelon::cli {
 
 namespace {
 
-/// Fills optional fields from settings; remembers the first error.
-class Filler {
- public:
-  explicit Filler(const Settings& settings) : settings_(settings) {}
-
-  void degree(const char* flag, std::optional<int>& out, int least = 1) {
-    read(flag, out, [&](const Setting& s) { return parse_int(s.value, s.where, least); });
+/// "dp,tp,pp" or "none": every field with this flag is on or off then.
+Status read_listed(const PlanField& first, const Setting& setting, PlanConstraints& pinned) {
+  std::vector<const PlanField*> fields;
+  std::vector<std::string_view> parts;
+  for (const PlanField* field : kPlanFieldsInHelp) {
+    if (field->flag != first.flag) continue;
+    fields.push_back(field);
+    parts.push_back(field->part);
   }
-  void list(const char* flag, std::optional<std::vector<int>>& out, int least) {
-    read(flag, out, [&](const Setting& s) { return parse_list(s, least); });
-  }
-  template <class T, class Parser>
-  void read(const char* flag, std::optional<T>& out, Parser parse) {
-    const Setting* setting = settings_.find(flag);
-    if (setting == nullptr || error_) return;
-    const Result<T> value = parse(*setting);
-    if (value)
-      out = *value;
-    else
-      error_ = at(*setting, value.error());
-  }
-  void fail(Error error) {
-    if (!error_) error_ = std::move(error);
-  }
-  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
-
- private:
-  const Settings& settings_;
-  std::optional<Error> error_;
-};
-
-/// "dp,tp,pp" or "none".
-Status read_overlap(const Settings& settings, PlanConstraints& pinned) {
-  const Setting* setting = settings.find("overlap");
-  if (setting == nullptr) return Done{};
-  pinned.overlap_dp = pinned.overlap_tp = pinned.overlap_pp = false;
-  if (setting->value == "none") return Done{};
-  std::string_view rest = setting->value;
+  ParallelPlan plan;
+  const auto set = [&](const PlanField& field, bool on) {
+    plan.*std::get<bool ParallelPlan::*>(field.member) = on;
+    pinned.pin(field, plan);
+  };
+  for (const PlanField* field : fields) set(*field, false);
+  if (setting.value == "none") return Done{};
+  std::string_view rest = setting.value;
   while (true) {
-    const std::string_view axis = rest.substr(0, rest.find(','));
-    if (axis == "dp")
-      pinned.overlap_dp = true;
-    else if (axis == "tp")
-      pinned.overlap_tp = true;
-    else if (axis == "pp")
-      pinned.overlap_pp = true;
-    else {
-      return input_error(setting->where, in_quotes(axis), "a list of dp, tp and pp, or none");
+    const std::string_view part = rest.substr(0, rest.find(','));
+    const auto known = std::ranges::find(fields, part, &PlanField::part);
+    if (known == fields.end()) {
+      return input_error(
+          setting.where, in_quotes(part),
+          fmt::format("a list of {} and {}, or none",
+                      fmt::join(parts.begin(), parts.end() - 1, ", "), parts.back()));
     }
-    if (axis.size() == rest.size()) return Done{};
-    rest.remove_prefix(axis.size() + 1);
+    set(**known, true);
+    if (part.size() == rest.size()) return Done{};
+    rest.remove_prefix(part.size() + 1);
   }
 }
 
 /// "optimizer=0.5": share of the optimizer states kept in host memory.
-Result<double> parse_offload(const Setting& setting) {
-  constexpr std::string_view kWhat = "optimizer=";
-  if (!std::string_view(setting.value).starts_with(kWhat)) {
+Result<double> parse_share(const PlanField& field, const Setting& setting) {
+  const std::string what = std::string(field.part) + "=";
+  if (!std::string_view(setting.value).starts_with(what)) {
     return input_error(setting.where, in_quotes(setting.value),
-                       "optimizer=SHARE with a share from 0 to 1",
+                       what + "SHARE with a share from 0 to 1",
                        "activations and weights stay on the GPU in this version");
   }
-  return parse_ratio(std::string_view(setting.value).substr(kWhat.size()), setting.where, 0, 1);
+  return parse_ratio(std::string_view(setting.value).substr(what.size()), setting.where, 0, 1);
+}
+
+Result<int> parse_whole(const PlanField& field, const Setting& setting) {
+  const Result<int> value = parse_int(setting.value, setting.where, field.least);
+  if (!value || field.most == 0 || *value <= field.most) return value;
+  std::vector<int> allowed;
+  for (int each = field.least; each < field.most; ++each) allowed.push_back(each);
+  return input_error(setting.where, fmt::format("{} {}", field.label, *value),
+                     fmt::format("{} or {}", fmt::join(allowed, ", "), field.most));
 }
 
 /// Whole bytes: a plan file holds them as such.
@@ -90,65 +85,75 @@ Result<Bytes> parse_bucket(const Setting& setting) {
                      "a size from 1 byte to 1 PB, for example 25MB");
 }
 
+/// Pins the field to the value that the text of its flag gives.
+Status read_flag(const PlanField& field, const Setting& setting, PlanConstraints& pinned) {
+  if (field.kind == PlanFieldKind::listed) return read_listed(field, setting, pinned);
+  ParallelPlan plan;
+  const auto take = [](auto& value, const auto& parsed) -> Status {
+    if (!parsed) return parsed.error();
+    value = *parsed;
+    return Done{};
+  };
+  const Status read = std::visit(
+      [&](auto member) -> Status {
+        auto& value = plan.*member;
+        using Value = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_same_v<Value, int>) {
+          return take(value, parse_whole(field, setting));
+        } else if constexpr (std::is_same_v<Value, bool>) {
+          return take(value, parse_switch(setting));
+        } else if constexpr (std::is_same_v<Value, double>) {
+          return take(value, parse_share(field, setting));
+        } else if constexpr (std::is_same_v<Value, std::vector<int>>) {
+          return take(value, parse_list(setting, 0));
+        } else if constexpr (std::is_same_v<Value, std::optional<Bytes>>) {
+          return take(value, parse_bucket(setting));
+        } else {
+          return set_name(field, setting.value, setting.where, plan);
+        }
+      },
+      field.member);
+  if (read) pinned.pin(field, plan);
+  return read;
+}
+
 }  // namespace
 
 Result<PlanConstraints> constraints_of(const Settings& settings) {
   PlanConstraints pinned;
-  Filler fill(settings);
-  fill.degree("tp", pinned.tp);
-  fill.degree("cp", pinned.cp);
-  fill.degree("ep", pinned.ep);
-  fill.degree("etp", pinned.etp);
-  fill.degree("dp", pinned.dp);
-  fill.degree("pp", pinned.pp);
-  fill.degree("vpp", pinned.vpp);
-  fill.degree("microbatch", pinned.microbatch);
-  fill.degree("zero", pinned.zero, 0);
-  fill.degree("zero-group-size", pinned.shard_group);
-  fill.read("sequence-parallel", pinned.sequence_parallel, parse_switch);
-  fill.list("layers-per-stage", pinned.layers_per_stage, 0);
-  fill.list("recompute-layers", pinned.recompute_layers, 0);
-  fill.list("selective-layers", pinned.selective_layers, 0);
-  fill.read("cp-comm", pinned.cp_comm,
-            [](const Setting& s) { return parse_cp_comm(s.value, s.where); });
-  fill.read("rank-order", pinned.rank_order,
-            [](const Setting& s) { return parse_rank_order(s.value, s.where); });
-  fill.read("offload", pinned.offload_optimizer, parse_offload);
-  fill.read("recompute", pinned.recompute,
-            [](const Setting& s) { return parse_recompute(s.value, s.where); });
-  fill.read("schedule", pinned.schedule,
-            [](const Setting& s) { return parse_schedule(s.value, s.where); });
-  fill.read("bucket", pinned.bucket, parse_bucket);
-  if (fill.error()) return *fill.error();
-  if (pinned.zero && *pinned.zero > 3) {
-    return input_error(settings.find("zero")->where, fmt::format("ZeRO stage {}", *pinned.zero),
-                       "0, 1, 2 or 3");
+  for (const PlanField* field : kPlanFieldsInHelp) {
+    const Setting* setting = settings.find(field->flag);
+    if (setting == nullptr || field != plan_field_of(field->flag)) continue;
+    if (const Status read = read_flag(*field, *setting, pinned); !read) {
+      return at(*setting, read.error());
+    }
   }
-  if (const Status overlap = read_overlap(settings, pinned); !overlap) return overlap.error();
   return pinned;
 }
 
 PlanConstraints without_layers(PlanConstraints pinned) {
-  pinned.layers_per_stage.reset();
-  pinned.recompute_layers.reset();
-  pinned.selective_layers.reset();
+  for (const PlanField& field : plan_fields()) {
+    if (field.kind == PlanFieldKind::per_stage) pinned.release(field);
+  }
   return pinned;
 }
 
 PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& changes) {
+  using P = ParallelPlan;
   // What follows from a changed degree is worked out again.
-  if (changes.tp || changes.cp || changes.pp) pinned.dp.reset();
-  if (changes.tp || changes.cp || changes.pp || changes.dp) pinned.shard_group.reset();
-  if (changes.tp) pinned.sequence_parallel.reset();
-  if (changes.pp) pinned.layers_per_stage.reset();
-  if (changes.pp || changes.layers_per_stage || changes.recompute) {
-    pinned.recompute_layers.reset();
-    pinned.selective_layers.reset();
+  if (changes.has<&P::tp, &P::cp, &P::pp>()) pinned.release<&P::dp>();
+  if (changes.has<&P::tp, &P::cp, &P::pp, &P::dp>()) pinned.release<&P::shard_group>();
+  if (changes.has<&P::tp>()) pinned.release<&P::sequence_parallel>();
+  if (changes.has<&P::pp>()) pinned.release<&P::layers_per_stage>();
+  if (changes.has<&P::pp, &P::layers_per_stage, &P::recompute>()) {
+    pinned.release<&P::recompute_layers, &P::selective_layers>();
   }
-  if (changes.pp || changes.vpp) pinned.schedule.reset();
-  if (changes.pp) pinned.vpp.reset();
+  if (changes.has<&P::pp, &P::vpp>()) pinned.release<&P::schedule>();
+  if (changes.has<&P::pp>()) pinned.release<&P::vpp>();
   // Without data parallelism, and from ZeRO-2 on, gradients have no buckets.
-  if (changes.zero.value_or(0) >= 2 || changes.dp.value_or(2) == 1) pinned.bucket.reset();
+  if (changes.value_or<&P::zero>(0) >= 2 || changes.value_or<&P::dp>(2) == 1) {
+    pinned.release<&P::bucket>();
+  }
   return overlaid(std::move(pinned), changes);
 }
 

@@ -15,7 +15,7 @@ namespace echelon::cli {
 
 /// Conditions a plan must meet, all of them. An empty filter keeps every plan.
 ///
-///   tp=8  dp>=16  zero!=3        degrees: tp cp ep etp pp vpp dp microbatch zero
+///   tp=8  dp>=16  zero!=3        degrees() of report/metrics.hpp
 ///   step<2s  memory<=70GiB       figures: step tokens mfu memory headroom cost token-cost
 ///   mfu>40%  tokens>400k                  gpu-hours gpus
 ///   recompute=none  schedule=1f1b  sp=yes

@@ -2,16 +2,15 @@
 #include "cli/commands/command_table.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <numeric>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "cli/flags/constraints.hpp"
 #include "core/base/saturated_product.hpp"
+#include "core/plan/plan_fields.hpp"
 #include "planner/space/candidates.hpp"
 #include "planner/space/constraints_of_plan.hpp"
 #include "planner/space/plan_from_constraints.hpp"
@@ -37,14 +36,10 @@ bool is_legal(const PlanRequest& request, const Settings& plan) {
 
 std::optional<int> degree_of(const Settings& plan, const char* flag) {
   const Result<PlanConstraints> pinned = constraints_of(plan);
-  const Setting* setting = plan.find(flag);
-  if (!pinned || setting == nullptr) return {};
-  for (const auto& [name, value] :
-       {std::pair("tp", pinned->tp), std::pair("cp", pinned->cp), std::pair("pp", pinned->pp),
-        std::pair("dp", pinned->dp), std::pair("ep", pinned->ep)}) {
-    if (std::string_view(name) == flag) return value;
-  }
-  return {};
+  const PlanField* field = plan_field_of(flag);
+  if (!pinned || field == nullptr || !pinned->has(*field)) return {};
+  const auto* member = std::get_if<int ParallelPlan::*>(&field->member);
+  return member != nullptr ? std::optional(pinned->values().**member) : std::nullopt;
 }
 
 void set_flag(Settings& settings, const std::string& flag, std::string text) {
@@ -90,90 +85,18 @@ Settings balanced(const PlanRequest& request, const Settings& plan,
   return plan;
 }
 
-std::vector<std::int64_t> values_of(const PlanRequest& request, const Settings& plan,
-                                    const std::string& flag) {
-  const std::int64_t gpus = request.cluster.gpus();
-  const auto degree = [&](const char* name) -> std::int64_t {
-    return std::max(1, degree_of(plan, name).value_or(1));
-  };
-  const auto up_to = [](std::int64_t first, std::int64_t last) {
-    std::vector<std::int64_t> values(
-        static_cast<std::size_t>(std::max<std::int64_t>(0, last - first + 1)));
-    std::iota(values.begin(), values.end(), first);
-    return values;
-  };
-  if (flag == "tp" || flag == "cp" || flag == "dp" || flag == "pp") {
-    std::vector<std::int64_t> values = divisors(gpus);
-    const std::int64_t most = flag == "tp"   ? request.model.heads
-                              : flag == "pp" ? request.model.layers + 2
-                              : flag == "cp" ? request.job.sequence
-                                             : gpus;
-    std::erase_if(values, [&](std::int64_t value) { return value > most; });
-    return values;
-  }
-  if (flag == "ep") return divisors(std::max(1, request.model.moe.experts));
-  if (flag == "etp") {
-    std::vector<std::int64_t> values = divisors(
-        request.model.moe.experts > 0 ? std::max(1, request.model.moe.expert_ffn_hidden) : 1);
-    std::erase_if(values, [&](std::int64_t v) { return v > request.cluster.gpus_per_node(); });
-    return values;
-  }
-  if (flag == "vpp")
-    return up_to(1, std::max<std::int64_t>(1, request.model.layers / degree("pp")));
-  if (flag == "zero") return up_to(0, 3);
-  if (flag == "microbatch") {
-    const std::int64_t samples = request.job.global_batch;
-    const std::int64_t dp = degree("dp");
-    return divisors(samples % dp == 0 ? samples / dp : samples);
-  }
-  if (flag == "zero-group-size") {
-    const std::int64_t data = saturated_product({degree("dp"), degree("cp")});
-    return data <= gpus ? divisors(data) : std::vector<std::int64_t>{};
-  }
-  return {};
-}
-
 }  // namespace
 
 Settings settings_of(const PlanConstraints& pinned) {
-  Settings out;
-  const auto number = [&](const char* flag, const auto& value) {
-    if (value) set_flag(out, flag, fmt::format("{}", *value));
-  };
-  const auto name = [&](const char* flag, const auto& value) {
-    if (value) set_flag(out, flag, std::string(name_of(*value)));
-  };
-  const auto list = [&](const char* flag, const std::optional<std::vector<int>>& values) {
-    if (values) set_flag(out, flag, fmt::format("{}", fmt::join(*values, ",")));
-  };
-  number("tp", pinned.tp);
-  number("cp", pinned.cp);
-  number("ep", pinned.ep);
-  number("etp", pinned.etp);
-  number("dp", pinned.dp);
-  number("pp", pinned.pp);
-  number("vpp", pinned.vpp);
-  number("microbatch", pinned.microbatch);
-  number("zero", pinned.zero);
-  number("zero-group-size", pinned.shard_group);
-  number("sequence-parallel", pinned.sequence_parallel);
-  name("cp-comm", pinned.cp_comm);
-  name("rank-order", pinned.rank_order);
-  if (pinned.offload_optimizer) {
-    set_flag(out, "offload", fmt::format("optimizer={}", *pinned.offload_optimizer));
+  ParallelPlan plan = pinned.values();
+  for (const PlanField& field : plan_fields()) {  // of a list only what is pinned is on
+    if (field.kind == PlanFieldKind::listed && !pinned.has(field)) {
+      plan.*std::get<bool ParallelPlan::*>(field.member) = false;
+    }
   }
-  name("recompute", pinned.recompute);
-  list("recompute-layers", pinned.recompute_layers);
-  list("selective-layers", pinned.selective_layers);
-  list("layers-per-stage", pinned.layers_per_stage);
-  name("schedule", pinned.schedule);
-  if (pinned.bucket) set_flag(out, "bucket", fmt::format("{:.0f}", pinned.bucket->in(kByte)));
-  if (pinned.overlap_dp || pinned.overlap_tp || pinned.overlap_pp) {
-    std::vector<const char*> axes;
-    if (pinned.overlap_dp.value_or(false)) axes.push_back("dp");
-    if (pinned.overlap_tp.value_or(false)) axes.push_back("tp");
-    if (pinned.overlap_pp.value_or(false)) axes.push_back("pp");
-    set_flag(out, "overlap", axes.empty() ? "none" : fmt::format("{}", fmt::join(axes, ",")));
+  Settings out;
+  for (const PlanField& field : plan_fields()) {
+    if (pinned.has(field)) set_flag(out, std::string(field.flag), flag_text(field, plan));
   }
   return out;
 }
@@ -198,7 +121,11 @@ std::vector<SliderTick> slider_ticks_of(const PlanRequest& request, const Settin
                                         const std::string& flag,
                                         const std::set<std::string>& locked) {
   std::vector<SliderTick> stops;
-  for (const std::int64_t value : values_of(request, plan, flag)) {
+  const PlanField* field = plan_field_of(flag);
+  if (field == nullptr) return stops;
+  const Result<PlanConstraints> pinned = constraints_of(plan);
+  const ParallelPlan others = pinned ? pinned->values() : ParallelPlan{};
+  for (const std::int64_t value : values_to_offer(request, others, *field)) {
     const Settings tried = edited(request, plan, flag, std::to_string(value), locked);
     stops.push_back({static_cast<int>(value), is_legal(request, tried)});
   }
@@ -214,30 +141,12 @@ Settings without_defaults(const PlanRequest& request, Settings all) {
   };
   const std::optional<ParallelPlan> wanted = plan_of(all);
   if (!wanted) return all;
-  // Lists first: they are the longest, and follow from the degrees; degrees above 1 stay.
-  for (const char* flag : {"layers-per-stage",
-                           "recompute-layers",
-                           "selective-layers",
-                           "overlap",
-                           "bucket",
-                           "rank-order",
-                           "cp-comm",
-                           "offload",
-                           "schedule",
-                           "sequence-parallel",
-                           "zero-group-size",
-                           "recompute",
-                           "etp",
-                           "ep",
-                           "vpp",
-                           "cp",
-                           "zero",
-                           "dp",
-                           "tp",
-                           "pp",
-                           "microbatch"}) {
+  // From the end: what follows from other fields stands behind them in the table.
+  const auto fields = plan_fields();
+  for (auto field = fields.rbegin(); field != fields.rend(); ++field) {
+    const std::string_view flag = field->flag;
     const Setting* setting = all.find(flag);
-    if (setting == nullptr) continue;
+    if (setting == nullptr || &*field != plan_field_of(flag)) continue;
     const Setting before = *setting;
     all.erase(flag);
     if (plan_of(all) != wanted) all.set(flag, before);

@@ -30,9 +30,8 @@ struct SliderTick {
   bool legal = false;
   bool operator==(const SliderTick&) const = default;
 };
-/// Where a slider for `flag` stops: tp, cp, pp, dp at the divisors of the GPUs, ep at those of the
-/// experts, etp of the expert width, microbatch of the samples, zero-group-size of the
-/// data-parallel ranks, vpp and zero at every value. Ascending; empty for other flags.
+/// Where a slider for `flag` stops (values_to_offer() in planner/space/candidates.hpp). Ascending;
+/// empty for flags whose values are no whole numbers.
 [[nodiscard]] std::vector<SliderTick> slider_ticks_of(const PlanRequest& request,
                                                       const Settings& plan, const std::string& flag,
                                                       const std::set<std::string>& locked);

@@ -179,8 +179,7 @@ PlanConstraints constraints_after(const PlanFile& file, const Settings& changes,
   PlanConstraints base = pinned_to(file.plan);
   if (changes.has("model")) base = without_layers(std::move(base));
   if (changes.has("gpus") && !changes.has("dp")) {
-    base.dp.reset();
-    base.shard_group.reset();
+    base.release<&ParallelPlan::dp, &ParallelPlan::shard_group>();
   }
   return changed_by(std::move(base), pinned);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/framework/framework.hpp"
+#include "core/plan/plan_fields.hpp"
 
 namespace echelon::cli {
 
@@ -10,8 +11,27 @@ namespace {
 
 constexpr bool kNotLayered = false;
 
+/// `rows` with those of the fields of a plan before those of a search.
+std::vector<Flag> with_plan_fields(std::vector<Flag> rows) {
+  std::vector<Flag> fields;
+  for (const PlanField* field : kPlanFieldsInHelp) {
+    if (field != plan_field_of(field->flag)) continue;
+    fields.push_back({.name = field->flag,
+                      .value = field->value,
+                      .help = field->help,
+                      .groups = kLayout,
+                      .negatable = field->kind == PlanFieldKind::on_off,
+                      .choices = field->choices,
+                      .aliases = field->aliases});
+  }
+  const auto search =
+      std::ranges::find_if(rows, [](const Flag& row) { return (row.groups & kSearch) != 0; });
+  rows.insert(search, fields.begin(), fields.end());
+  return rows;
+}
+
 const std::vector<Flag>& flag_table() {
-  static const std::vector<Flag> kTable = {
+  static const std::vector<Flag> kTable = with_plan_fields({
       // Model, job and cluster
       {"model", "NAME|FILE",
        "model: a catalog name (7b, llama3-70b, gpt3-175b; see `plan models`), "
@@ -58,50 +78,6 @@ const std::vector<Flag>& flag_table() {
        "aggregate checkpoint bandwidth of the job, for example 20GB/s; default: 83 MB/s per GPU",
        kJob},
       {"restart-time", "TIME", "time from a failure until training resumes; default: 10min", kJob},
-      // One plan
-      {"tp", "N", "tensor-parallel ranks", kLayout},
-      {"pp", "N", "pipeline stages", kLayout},
-      {"dp", "N", "data-parallel ranks", kLayout},
-      {"vpp", "N", "model chunks per pipeline rank (interleaved schedule)", kLayout},
-      {"cp", "N", "context-parallel ranks: each holds a part of every sequence", kLayout},
-      {"cp-comm", "KIND", "context-parallel attention: p2p (ring) or a2a (Ulysses, by heads)",
-       kLayout, true, false, "p2p a2a"},
-      {"ep", "N", "expert-parallel ranks: each holds a part of the experts", kLayout},
-      {"etp", "N", "tensor-parallel ranks within an expert", kLayout},
-      {.name = "microbatch",
-       .value = "N",
-       .help = "sequences per forward pass of one rank",
-       .groups = kLayout,
-       .aliases = "micro-batch-size"},
-      {"layers-per-stage", "A,B,...", "layers of each pipeline stage", kLayout},
-      {"zero", "0-3", "ZeRO stage: training state partitioned over the data-parallel ranks",
-       kLayout, true, false, "0 1 2 3"},
-      {.name = "zero-group-size",
-       .value = "N",
-       .help = "ranks over which ZeRO partitions state; default: dp x cp",
-       .groups = kLayout,
-       .aliases = "shard-group"},
-      {"sequence-parallel", "", "partition norms and dropout over the tensor-parallel ranks",
-       kLayout, true, true},
-      {"recompute", "POLICY", "activation recomputation policy: none, selective, full, mixed",
-       kLayout, true, false, "none selective full mixed"},
-      {"recompute-layers", "N|A,B,...",
-       "fully recomputed layers per stage, with --recompute full or mixed", kLayout},
-      {"selective-layers", "N|A,B,...",
-       "layers per stage that recompute only attention, with --recompute mixed", kLayout},
-      {"schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved, zb-h1", kLayout, true,
-       false, "gpipe 1f1b interleaved zb-h1"},
-      {"overlap", "AXES", "communication overlapped with compute: a list of dp, tp, pp, or none",
-       kLayout, true, false, "dp tp pp dp,tp dp,pp dp,tp,pp none"},
-      {"rank-order", "ORDER",
-       "order of the axes in the rank, innermost first: tp-cp-ep-dp-pp or tp-cp-ep-pp-dp", kLayout,
-       true, false, "tp-cp-ep-dp-pp tp-cp-ep-pp-dp"},
-      {"offload", "LIST",
-       "training state kept in host memory: optimizer=SHARE, for example optimizer=1", kLayout},
-      {"bucket", "SIZE",
-       "gradient bucket size of the data-parallel reduction, for example 25MB (ZeRO 0 and 1); "
-       "default: the framework's own rule",
-       kLayout},
       // Search
       {"objective", "NAME",
        "objective to optimize: step-time (default), cost (GPU time paid), memory-headroom, goodput "
@@ -263,7 +239,7 @@ const std::vector<Flag>& flag_table() {
       {"help", "", "show help", kOutput, kNotLayered, false, "", 'h'},
       {"version", "", "show version, commit and build options", kOutput, kNotLayered, false, "",
        'V'},
-  };
+  });
   return kTable;
 }
 

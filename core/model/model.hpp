@@ -137,7 +137,7 @@ struct ModelSpec {
     std::int64_t latent_matrices = 0;         ///< MLA's down projections, on every tp rank
     std::int64_t mlp_matrices = 0;            ///< dense layers: up (and gate) + down, split over tp
     std::int64_t shared_expert_matrices = 0;  ///< the same of the shared experts, split over tp
-    std::int64_t expert_matrices = 0;         ///< all routed experts together, split over ep·etp
+    std::int64_t expert_matrices = 0;         ///< all routed experts together, over the expert grid
     std::int64_t expert_vectors = 0;          ///< their biases, split over ep
     std::int64_t router = 0;           ///< router with its bias, shared gate: on every tp rank
     std::int64_t sharded_vectors = 0;  ///< biases of column-parallel layers, sinks: over tp

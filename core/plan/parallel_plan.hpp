@@ -33,22 +33,29 @@ enum class RankOrder { dp_inside_pp, pp_inside_dp };
 [[nodiscard]] Result<Recompute> parse_recompute(std::string_view name, std::string_view where);
 [[nodiscard]] Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where);
 
-/// Degrees per axis, and every choice that changes memory or time. gpus = tp·cp·dp·pp.
-/// core/plan/plan_fields.hpp lists the members for whoever walks all of them.
-struct ParallelPlan {
+/// How one layer is cut over ranks: all that its operators depend on besides the model.
+struct LayerSharding {
   int tp = 1;
   int cp = 1;
   CpComm cp_comm = CpComm::ring;
-  int ep = 1;
-  int etp = 1;
+  int microbatch = 1;  ///< samples per forward pass of one rank
+  int ep = 1;          ///< expert parallel: routed experts split over ep ranks …
+  int etp = 1;         ///< … each over etp (both lie inside tp·cp·dp)
+  bool sequence_parallel = false;
+  bool overlap_tp = false;  ///< tensor-parallel collectives are split and run beside their GEMMs
+  auto operator<=>(const LayerSharding&) const = default;
+};
+
+/// Degrees per axis, and every choice that changes memory or time. gpus = tp·cp·dp·pp.
+/// core/plan/plan_fields.hpp is the one list of its members, those of its base included: a new
+/// member gets its row there, and whoever reads, writes, compares or pins plans walks that table.
+struct ParallelPlan : LayerSharding {
   int dp = 1;
   int pp = 1;
-  int vpp = 1;         ///< model chunks per rank; > 1 only with the interleaved schedule
-  int microbatch = 1;  ///< samples per forward pass of one rank
-  int zero = 0;        ///< 0..3
+  int vpp = 1;   ///< model chunks per rank; > 1 only with the interleaved schedule
+  int zero = 0;  ///< 0..3
   int shard_group =
       1;  ///< ranks over which ZeRO state is split (divides dp·cp); = dp·cp unless hybrid
-  bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   RankOrder rank_order = RankOrder::dp_inside_pp;
@@ -56,9 +63,8 @@ struct ParallelPlan {
   std::vector<int> layers_per_stage;  ///< size pp; layers of all chunks of that rank
   std::vector<int> recompute_layers;  ///< size pp; layers whose whole block is recomputed (full)
   std::vector<int> selective_layers;  ///< size pp when mixed, else empty; the ones after those
-  bool overlap_dp = true;   ///< gradient reduction and parameter gather run beside compute
-  bool overlap_tp = false;  ///< tensor-parallel collectives are split and run beside their GEMMs
-  bool overlap_pp = false;  ///< pipeline sends run beside compute
+  bool overlap_dp = true;             ///< gradient reduction and parameter gather beside compute
+  bool overlap_pp = false;            ///< pipeline sends run beside compute
   /// Gradients, as they are reduced, of one collective of the data-parallel reduction; empty: as
   /// many as the framework puts together by default.
   std::optional<Bytes> bucket;
@@ -81,6 +87,9 @@ struct ParallelPlan {
     return (global_batch + samples - 1) / samples;
   }
 };
+
+/// The part of the plan that one layer depends on.
+[[nodiscard]] inline const LayerSharding& sharding_of(const ParallelPlan& plan) { return plan; }
 
 /// Layers of one chunk of one rank. A rank's chunks differ by at most one layer, the larger ones
 /// last; the loss behind the last chunk of the last rank counts as a layer, so that the very first

@@ -4,59 +4,83 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/expects.hpp"
 
 namespace echelon {
+
+namespace plan_field_table {
+/// What every member of an aggregate can be initialized from.
+struct Anything {
+  template <class T>
+  requires(!std::is_same_v<T, LayerSharding>) operator T()
+      const;  // NOLINT(google-explicit-constructor)
+};
+}  // namespace plan_field_table
+
 namespace {
 
 using P = ParallelPlan;
 
-constexpr std::array<PlanField, 23> kPlanFields = {{
-    {"tp", "tp", "tp", &P::tp},
-    {"cp", "cp", "cp", &P::cp},
-    {"ep", "ep", "ep", &P::ep},
-    {"etp", "etp", "etp", &P::etp},
-    {"pp", "pp", "pp", &P::pp},
-    {"vpp", "vpp", "vpp", &P::vpp},
-    {"dp", "dp", "dp", &P::dp},
-    {"microbatch", "microbatch", "microbatch", &P::microbatch},
-    {"zero", "zero", "ZeRO", &P::zero},
-    {"zero_group_size", "zero-group-size", "ZeRO group size", &P::shard_group},
-    {"sequence_parallel", "sequence-parallel", "sequence parallel", &P::sequence_parallel},
-    {"recompute", "recompute", "recompute", &P::recompute},
-    {"recompute_layers", "recompute-layers", "recomputed layers", &P::recompute_layers},
-    {"selective_layers", "selective-layers", "selectively recomputed layers", &P::selective_layers},
-    {"schedule", "schedule", "schedule", &P::schedule},
-    {"layers_per_stage", "layers-per-stage", "layers per stage", &P::layers_per_stage},
-    {"cp_comm", "cp-comm", "cp communication", &P::cp_comm},
-    {"rank_order", "rank-order", "rank order", &P::rank_order},
-    {"offload_optimizer", "offload", "offloaded optimizer", &P::offload_optimizer},
-    {"overlap_dp", "overlap", "overlap of dp", &P::overlap_dp},
-    {"overlap_tp", "overlap", "overlap of tp", &P::overlap_tp},
-    {"overlap_pp", "overlap", "overlap of pp", &P::overlap_pp},
-    {"bucket", "bucket", "gradient bucket", &P::bucket},
-}};
-
-/// A member more or less does not compile here: add its row to the table above.
-constexpr std::size_t members_of_a_plan() {
-  const P plan{};
-  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v,
-                                w] = plan;
-  return 23;
+template <class... Values>
+concept initializes_own_members = requires {
+  P{LayerSharding{}, std::declval<Values>()...};
+};
+template <std::size_t... I>
+consteval bool has_own_members(std::index_sequence<I...>) {
+  return initializes_own_members<decltype((void)I, plan_field_table::Anything{})...>;
+}
+/// Members of ParallelPlan that are not those of LayerSharding.
+template <std::size_t count = 0>
+consteval std::size_t own_members() {
+  if constexpr (has_own_members(std::make_index_sequence<count + 1>{}))
+    return own_members<count + 1>();
+  else
+    return count;
 }
 
-constexpr bool all_distinct() {
-  for (std::size_t i = 0; i < kPlanFields.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      if (kPlanFields[i].member == kPlanFields[j].member) return false;
+/// A member more or less does not compile here: count again, and add its row to the table.
+consteval std::size_t members_of_a_sharding() {
+  const LayerSharding cut{};
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h] = cut;
+  return 8;
+}
+
+consteval std::size_t rows_in_layer_sharding() {
+  return static_cast<std::size_t>(
+      std::ranges::count(plan_fields(), true, &PlanField::in_layer_sharding));
+}
+
+template <class Same>
+consteval bool all_distinct(Same same) {
+  for (const PlanField& row : plan_fields()) {
+    for (const PlanField& other : plan_fields()) {
+      if (&row != &other && same(row, other)) return false;
     }
   }
   return true;
 }
 
-static_assert(members_of_a_plan() == kPlanFields.size(), "a row for every member");
-static_assert(all_distinct(), "one row for every member");
+static_assert(own_members() + members_of_a_sharding() == kPlanFields, "a row for every member");
+static_assert(rows_in_layer_sharding() == members_of_a_sharding(),
+              "in_layer_sharding marks the members of LayerSharding");
+static_assert(all_distinct([](const PlanField& a, const PlanField& b) {
+                return a.member == b.member || a.key == b.key || a.label == b.label;
+              }),
+              "one row for every member");
+static_assert(all_distinct([](const PlanField& a, const PlanField& b) {
+                return a.place_in_json == b.place_in_json || a.place_in_help == b.place_in_help;
+              }),
+              "one place for every row");
+static_assert(std::ranges::all_of(plan_fields(),
+                                  [](const PlanField& field) {
+                                    const PlanField& first = *plan_field_of(field.flag);
+                                    return (&first == &field) == !field.help.empty();
+                                  }),
+              "help for every flag, in the first of its rows");
 
 std::string text_of(int value) { return std::to_string(value); }
 std::string text_of(bool value) { return value ? "true" : "false"; }
@@ -105,21 +129,52 @@ bool follows(const PlanField& field, const P& a, const P& b) {
 
 }  // namespace
 
-std::span<const PlanField> plan_fields() { return kPlanFields; }
+void copy_value(const PlanField& field, const ParallelPlan& from, ParallelPlan& to) {
+  std::visit([&](auto member) { to.*member = from.*member; }, field.member);
+}
 
 std::string value_text(const PlanField& field, const ParallelPlan& plan) {
   return std::visit([&](auto member) { return text_of(plan.*member); }, field.member);
 }
 
 std::string flag_text(const PlanField& field, const ParallelPlan& plan) {
-  if (field.is(&P::offload_optimizer)) return "optimizer=" + value_text(field, plan);
-  if (field.flag != "overlap") return value_text(field, plan);
-  std::string axes;
-  for (const auto& [name, on] : {std::pair("dp", plan.overlap_dp), std::pair("tp", plan.overlap_tp),
-                                 std::pair("pp", plan.overlap_pp)}) {
-    if (on) axes += (axes.empty() ? "" : ",") + std::string(name);
+  if (field.kind == PlanFieldKind::share) {
+    return std::string(field.part) + "=" + value_text(field, plan);
   }
-  return axes.empty() ? "none" : axes;
+  if (field.kind != PlanFieldKind::listed) return value_text(field, plan);
+  std::string parts;
+  for (const PlanField* each : kPlanFieldsInHelp) {
+    if (each->flag != field.flag || value_text(*each, plan) != text_of(true)) continue;
+    parts += (parts.empty() ? "" : ",") + std::string(each->part);
+  }
+  return parts.empty() ? "none" : parts;
+}
+
+Status set_name(const PlanField& field, std::string_view name, std::string_view where,
+                ParallelPlan& plan) {
+  const auto take = [](auto& value, const auto& parsed) -> Status {
+    if (!parsed) return parsed.error();
+    value = *parsed;
+    return Done{};
+  };
+  return std::visit(
+      [&](auto member) -> Status {
+        auto& value = plan.*member;
+        using Value = std::remove_reference_t<decltype(value)>;
+        if constexpr (std::is_same_v<Value, Recompute>) {
+          return take(value, parse_recompute(name, where));
+        } else if constexpr (std::is_same_v<Value, ScheduleKind>) {
+          return take(value, parse_schedule(name, where));
+        } else if constexpr (std::is_same_v<Value, CpComm>) {
+          return take(value, parse_cp_comm(name, where));
+        } else if constexpr (std::is_same_v<Value, RankOrder>) {
+          return take(value, parse_rank_order(name, where));
+        } else {
+          EXPECTS(!std::is_enum_v<Value>, "an enumeration that can be parsed");
+          return Done{};
+        }
+      },
+      field.member);
 }
 
 bool same_value(const PlanField& field, const ParallelPlan& a, const ParallelPlan& b) {

@@ -1,9 +1,13 @@
 #include "core/plan/plan_json_io.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace echelon {
@@ -11,12 +15,12 @@ namespace echelon {
 namespace {
 
 constexpr double kHuge = 1e30;
-constexpr double kMostBucket = 1e15;
+constexpr double kMostBytes = 1e15;
 
 std::int64_t limit_of_int() { return std::numeric_limits<int>::max(); }
 
 /// A list of whole numbers ≥ `least`.
-std::vector<int> int_list(JsonReader& reader, const char* key, int least) {
+std::vector<int> int_list(JsonReader& reader, std::string_view key, int least) {
   std::vector<int> values;
   const Json* list = reader.member(key);
   const std::string expected = "a list of whole numbers, one per stage";
@@ -73,7 +77,7 @@ constexpr StageTimePart kStageTimeParts[] = {
     {"data_seconds", &StageTime::data},
 };
 
-const Json& object_at(JsonReader& reader, const char* key) {
+const Json& object_at(JsonReader& reader, std::string_view key) {
   static const Json kNone;
   const Json* value = reader.member(key);
   return value == nullptr ? kNone : *value;
@@ -141,6 +145,71 @@ Status read_time(const Json& object, const std::string& where, const std::string
   return Done{};
 }
 
+/// Counts of selectively recomputed layers are those of a mix; other plans have none.
+bool in_json(const PlanField& field, Recompute recompute) {
+  return !field.is(&ParallelPlan::selective_layers) || recompute == Recompute::mixed;
+}
+
+/// The policy, which says what else is there. One that is none is an error later on.
+void read_recompute(JsonReader& reader, ParallelPlan& plan) {
+  const PlanField& field = plan_field<&ParallelPlan::recompute>;
+  (void)set_name(field, reader.string(json_key(field)), "", plan);
+}
+
+/// A field that has a key of its own, but for names, which are parsed when all keys were read.
+void read_value(JsonReader& reader, const PlanField& field, ParallelPlan& plan) {
+  const std::string key = json_key(field);
+  std::visit(
+      [&](auto member) {
+        auto& value = plan.*member;
+        using Value = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_same_v<Value, int>) {
+          const std::int64_t most = field.most > 0 ? field.most : limit_of_int();
+          value = static_cast<int>(reader.integer(key, field.least, most));
+        } else if constexpr (std::is_same_v<Value, bool>) {
+          value = reader.boolean(key);
+        } else if constexpr (std::is_same_v<Value, std::vector<int>>) {
+          value = int_list(reader, key, 0);
+        } else if constexpr (std::is_same_v<Value, std::optional<Bytes>>) {
+          // Plans without the key were written before there was a choice; null: none was made.
+          if (reader.has(key)) value = Bytes{reader.number(key, 1, kMostBytes)};
+          reader.ignore({key});
+        } else {
+          (void)reader.string(key);
+        }
+      },
+      field.member);
+}
+
+/// All fields of the list that this one is the first of.
+void read_listed(JsonReader& reader, const PlanField& first, ParallelPlan& plan) {
+  std::vector<const PlanField*> fields;
+  std::string parts;
+  for (const PlanField* field : kPlanFieldsInJson) {
+    if (field->flag != first.flag) continue;
+    fields.push_back(field);
+    parts += (parts.empty() ? "" : ", ") + std::string(field->part);
+  }
+  const Json& list = object_at(reader, first.flag);
+  if (!list.is_array()) reader.fail(first.flag, "not a list", "a list of " + parts);
+  for (const PlanField* field : fields) {
+    plan.*std::get<bool ParallelPlan::*>(field->member) =
+        std::ranges::find(list, Json(field->part)) != list.end();
+  }
+  for (const Json& item : list) {
+    const bool known =
+        std::ranges::any_of(fields, [&](const PlanField* field) { return item == field->part; });
+    if (!known) reader.fail(first.flag, item.dump().substr(0, 40) + " in the list", parts);
+  }
+}
+
+Status read_share(const Json& shares, const PlanField& field, const std::string& where,
+                  const std::string& pointer, ParallelPlan& plan) {
+  JsonReader reader(shares, where, pointer + "/" + std::string(field.flag));
+  plan.*std::get<double ParallelPlan::*>(field.member) = reader.number_or(field.part, 0, 1, 0);
+  return reader.finish();
+}
+
 Json stage_times_json(const std::vector<StageTime>& times) {
   Json stages = Json::array();
   for (std::size_t i = 0; i < times.size(); ++i) {
@@ -164,36 +233,43 @@ std::int64_t whole_bytes(Bytes bytes) {
   return std::llround(finite(bytes.in(kByte), "a number of bytes"));
 }
 
+std::string json_key(const PlanField& field) {
+  return std::string(field.key) + (field.kind == PlanFieldKind::size ? "_bytes" : "");
+}
+
+Json value_json(const PlanField& field, const ParallelPlan& plan) {
+  return std::visit(
+      [&](auto member) -> Json {
+        const auto& value = plan.*member;
+        using Value = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_enum_v<Value>) {
+          return name_of(value);
+        } else if constexpr (std::is_same_v<Value, std::optional<Bytes>>) {
+          return value ? Json(whole_bytes(*value)) : Json(nullptr);
+        } else {
+          return value;
+        }
+      },
+      field.member);
+}
+
 Json plan_json(const ParallelPlan& plan, std::int64_t global_batch) {
-  Json overlap = Json::array();
-  if (plan.overlap_dp) overlap.push_back("dp");
-  if (plan.overlap_tp) overlap.push_back("tp");
-  if (plan.overlap_pp) overlap.push_back("pp");
-  Json offload = Json::object();
-  if (plan.offload_optimizer > 0) offload["optimizer"] = plan.offload_optimizer;
-  Json out{{"tp", plan.tp},
-           {"cp", plan.cp},
-           {"cp_comm", name_of(plan.cp_comm)},
-           {"ep", plan.ep},
-           {"etp", plan.etp},
-           {"dp", plan.dp},
-           {"pp", plan.pp},
-           {"vpp", plan.vpp},
-           {"microbatch", plan.microbatch},
-           {"microbatches", plan.microbatches_rounded_up(global_batch)},
-           {"layers_per_stage", plan.layers_per_stage},
-           {"zero", plan.zero},
-           {"sequence_parallel", plan.sequence_parallel},
-           {"recompute", name_of(plan.recompute)},
-           {"recompute_layers", plan.recompute_layers},
-           {"schedule", name_of(plan.schedule)},
-           {"rank_order", name_of(plan.rank_order)},
-           {"zero_group_size", plan.shard_group},
-           {"overlap", std::move(overlap)},
-           {"offload", std::move(offload)},
-           {"bucket_bytes", nullptr}};
-  if (plan.bucket) out["bucket_bytes"] = whole_bytes(*plan.bucket);
-  if (plan.recompute == Recompute::mixed) out["selective_layers"] = plan.selective_layers;
+  Json out = Json::object();
+  for (const PlanField* field : kPlanFieldsInJson) {
+    Json value = value_json(*field, plan);
+    if (field->kind == PlanFieldKind::listed) {
+      Json& list = out.emplace(field->flag, Json::array()).first.value();
+      if (value == true) list.push_back(field->part);
+    } else if (field->kind == PlanFieldKind::share) {
+      Json& object = out.emplace(field->flag, Json::object()).first.value();
+      if (value > 0) object[std::string(field->part)] = std::move(value);
+    } else if (in_json(*field, plan.recompute)) {
+      out[json_key(*field)] = std::move(value);
+    }
+    if (field->is(&ParallelPlan::microbatch)) {
+      out["microbatches"] = plan.microbatches_rounded_up(global_batch);
+    }
+  }
   return out;
 }
 
@@ -244,65 +320,38 @@ Json throughput_json(const Prediction& costs, std::int64_t gpus) {
 Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where,
                                     const std::string& pointer) {
   JsonReader reader(object, where, pointer);
-  const auto degree = [&](const char* key) {
-    return static_cast<int>(reader.integer(key, 1, limit_of_int()));
-  };
   ParallelPlan plan;
-  plan.tp = degree("tp");
-  plan.cp = degree("cp");
-  plan.ep = degree("ep");
-  plan.etp = degree("etp");
-  plan.dp = degree("dp");
-  plan.pp = degree("pp");
-  plan.vpp = degree("vpp");
-  plan.microbatch = degree("microbatch");
-  plan.layers_per_stage = int_list(reader, "layers_per_stage", 0);
-  plan.zero = static_cast<int>(reader.integer("zero", 0, 3));
-  plan.sequence_parallel = reader.boolean("sequence_parallel");
-  const std::string recompute = reader.string("recompute");
-  plan.recompute_layers = int_list(reader, "recompute_layers", 0);
-  const bool mixed = recompute == name_of(Recompute::mixed);
-  if (mixed) plan.selective_layers = int_list(reader, "selective_layers", 0);
-  if (mixed && plan.selective_layers.size() != plan.recompute_layers.size()) {
+  read_recompute(reader, plan);
+  for (const PlanField* field : kPlanFieldsInJson) {
+    if (field->kind == PlanFieldKind::listed) {
+      if (field == plan_field_of(field->flag)) read_listed(reader, *field, plan);
+    } else if (field->kind == PlanFieldKind::share) {
+      const Json& shares = object_at(reader, field->flag);
+      if (!shares.is_object()) {
+        reader.fail(field->flag, "not an object",
+                    "{} or {\"" + std::string(field->part) + "\": SHARE}");
+      }
+      if (reader.failed()) return reader.finish().error();
+      if (const Status read = read_share(shares, *field, where, pointer, plan); !read) {
+        return read.error();
+      }
+    } else if (in_json(*field, plan.recompute)) {
+      read_value(reader, *field, plan);
+    }
+  }
+  if (plan.recompute == Recompute::mixed &&
+      plan.selective_layers.size() != plan.recompute_layers.size()) {
     reader.fail("selective_layers", std::to_string(plan.selective_layers.size()) + " entries",
                 "as many as recompute_layers, one per stage");
   }
-  const std::string schedule = reader.string("schedule");
-  const std::string rank_order = reader.choice("rank_order", {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"});
-  if (rank_order == name_of(RankOrder::pp_inside_dp)) plan.rank_order = RankOrder::pp_inside_dp;
-  const std::string cp_comm = reader.choice("cp_comm", {"p2p", "a2a"});
-  if (cp_comm == name_of(CpComm::all_to_all)) plan.cp_comm = CpComm::all_to_all;
-  plan.shard_group = degree("zero_group_size");
-  plan.overlap_dp = plan.overlap_tp = plan.overlap_pp = false;
-  const Json& overlap = object_at(reader, "overlap");
-  if (!overlap.is_array()) reader.fail("overlap", "not a list", "a list of dp, tp, pp");
-  for (const Json& axis : overlap) {
-    if (axis == "dp")
-      plan.overlap_dp = true;
-    else if (axis == "tp")
-      plan.overlap_tp = true;
-    else if (axis == "pp")
-      plan.overlap_pp = true;
-    else
-      reader.fail("overlap", axis.dump().substr(0, 40) + " in the list", "dp, tp or pp");
-  }
-  const Json& offload = object_at(reader, "offload");
-  if (!offload.is_object()) reader.fail("offload", "not an object", "{} or {\"optimizer\": SHARE}");
-  if (reader.failed()) return reader.finish().error();
-  JsonReader away(offload, where, pointer + "/offload");
-  plan.offload_optimizer = away.number_or("optimizer", 0, 1, 0);
-  if (const Status read = away.finish(); !read) return read.error();
-  // Plans without it were written before there was a choice.
-  if (reader.has("bucket_bytes"))
-    plan.bucket = Bytes{reader.number("bucket_bytes", 1, kMostBucket)};
-  reader.ignore({"microbatches", "bucket_bytes"});  // derived; null: the framework's own
+  reader.ignore({"microbatches"});  // derived
   if (const Status read = reader.finish(); !read) return read.error();
-  const Result<Recompute> policy = parse_recompute(recompute, reader.pointer_to("recompute"));
-  if (!policy) return policy.error();
-  plan.recompute = *policy;
-  const Result<ScheduleKind> kind = parse_schedule(schedule, reader.pointer_to("schedule"));
-  if (!kind) return kind.error();
-  plan.schedule = *kind;
+  for (const PlanField& field : plan_fields()) {
+    if (field.kind != PlanFieldKind::name) continue;
+    const std::string key = json_key(field);
+    const Status known = set_name(field, reader.string(key), reader.pointer_to(key), plan);
+    if (!known) return known.error();
+  }
   return plan;
 }
 

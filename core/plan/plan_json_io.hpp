@@ -3,14 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "core/json/json_io.hpp"
+#include "core/plan/plan_fields.hpp"
 #include "core/plan/plan_file.hpp"
 
 namespace echelon {
 
-/// Ranks are laid out innermost axis first; this version has the one order.
 /// The formula behind every MFU we print (ModelSpec::flops_per_token).
 inline constexpr std::string_view kMfuFormula = "6N+12LhT";
 
@@ -19,6 +20,11 @@ inline constexpr std::string_view kMfuFormula = "6N+12LhT";
 /// Bytes as a whole number.
 [[nodiscard]] std::int64_t whole_bytes(Bytes bytes);
 
+/// The key of a field by itself: "tp", "bucket_bytes".
+[[nodiscard]] std::string json_key(const PlanField& field);
+/// One field's value: a number, a name, a list; null where there is none.
+[[nodiscard]] Json value_json(const PlanField& field, const ParallelPlan& plan);
+/// All fields, those that share a flag in one list ("overlap") or object ("offload").
 [[nodiscard]] Json plan_json(const ParallelPlan& plan, std::int64_t global_batch);
 [[nodiscard]] Json memory_json(const Prediction& costs);
 [[nodiscard]] Json time_json(const Prediction& costs);

@@ -543,11 +543,12 @@ double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind)
   return sharded + copies + static_cast<double>(all.replicated + all.latent_matrices + all.router);
 }
 
-double expert_parameters_per_rank(const ModelSpec& model, int ep, int etp) {
+double expert_parameters_per_rank(const ModelSpec& model, const LayerSharding& sharding) {
   if (model.moe.experts == 0) return 0;
   const ModelSpec::LayerParameters all = model.layer_parameters(LayerKind::moe);
-  return static_cast<double>(all.expert_matrices) / (static_cast<double>(ep) * etp) +
-         static_cast<double>(all.expert_vectors) / ep;
+  return static_cast<double>(all.expert_matrices) /
+             (static_cast<double>(sharding.ep) * sharding.etp) +
+         static_cast<double>(all.expert_vectors) / sharding.ep;
 }
 
 double embedding_parameters_per_rank(const ModelSpec& model, const Framework& stack, int tp) {

@@ -63,19 +63,6 @@ class OperatorList {
   std::size_t count_ = 0;
 };
 
-/// How one layer is cut: what the operators depend on besides the model.
-struct LayerSharding {
-  int tp = 1;
-  int cp = 1;
-  CpComm cp_comm = CpComm::ring;
-  int microbatch = 1;
-  int ep = 1;   ///< expert parallel: routed experts split over ep ranks …
-  int etp = 1;  ///< … each over etp (both lie inside tp·cp·dp)
-  bool sequence_parallel = false;
-  bool overlap_tp = false;  ///< tensor-parallel collectives split and run beside their GEMMs
-  auto operator<=>(const LayerSharding&) const = default;
-};
-
 [[nodiscard]] OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
                                            const Framework& stack, LayerSharding sharding,
                                            LayerKind kind = LayerKind::dense);
@@ -94,7 +81,8 @@ struct LayerSharding {
 [[nodiscard]] double layer_parameters_per_rank(const ModelSpec& model, int tp,
                                                LayerKind kind = LayerKind::dense);
 /// Routed experts of one layer on one rank of the expert grid.
-[[nodiscard]] double expert_parameters_per_rank(const ModelSpec& model, int ep, int etp);
+[[nodiscard]] double expert_parameters_per_rank(const ModelSpec& model,
+                                                const LayerSharding& sharding);
 [[nodiscard]] double embedding_parameters_per_rank(const ModelSpec& model, const Framework& stack,
                                                    int tp);
 [[nodiscard]] double head_parameters_per_rank(const ModelSpec& model, const Framework& stack,

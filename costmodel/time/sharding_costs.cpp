@@ -252,23 +252,14 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
                                       model.hidden
                                 : 0.0},
           .parameters = layer_parameters_per_rank(model, sharding.tp, kind),
-          .experts = kind == LayerKind::moe
-                         ? expert_parameters_per_rank(model, sharding.ep, sharding.etp)
-                         : 0.0};
+          .experts = kind == LayerKind::moe ? expert_parameters_per_rank(model, sharding) : 0.0};
 }
 
 }  // namespace
 
 ShardingCosts CostModel::sharding_costs(LayerSharding sharding) const {
   ParallelPlan plan;
-  plan.tp = sharding.tp;
-  plan.cp = sharding.cp;
-  plan.cp_comm = sharding.cp_comm;
-  plan.microbatch = sharding.microbatch;
-  plan.ep = sharding.ep;
-  plan.etp = sharding.etp;
-  plan.sequence_parallel = sharding.sequence_parallel;
-  plan.overlap_tp = sharding.overlap_tp;
+  static_cast<LayerSharding&>(plan) = sharding;
   return sharding_costs(plan);
 }
 

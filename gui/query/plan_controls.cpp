@@ -2,7 +2,9 @@
 
 #include <QEvent>
 #include <QVBoxLayout>
+#include <algorithm>
 
+#include "core/plan/plan_fields.hpp"
 #include "gui/canvas/qt_text.hpp"
 #include "gui/canvas/theme.hpp"
 #include "report/plan_summary.hpp"
@@ -11,36 +13,25 @@ namespace echelon::gui {
 
 namespace {
 
-struct Control {
-  const char* flag;
-  const char* title;
-  PlanControl::Kind kind;
-};
+PlanControl::Kind kind_of(const PlanField& field) {
+  using enum PlanFieldKind;
+  if (field.kind == degree || field.kind == count || field.kind == group) {
+    return PlanControl::Kind::degree;
+  }
+  const bool offers = field.kind == on_off || !field.choices.empty();
+  return offers ? PlanControl::Kind::choice : PlanControl::Kind::text;
+}
 
-constexpr auto kDegree = PlanControl::Kind::degree;
-constexpr auto kChoice = PlanControl::Kind::choice;
-constexpr auto kText = PlanControl::Kind::text;
-constexpr Control kControls[] = {{"tp", "Tensor", kDegree},
-                                 {"pp", "Pipeline", kDegree},
-                                 {"dp", "Data", kDegree},
-                                 {"vpp", "Chunks (vpp)", kDegree},
-                                 {"cp", "Context", kDegree},
-                                 {"ep", "Experts", kDegree},
-                                 {"etp", "Expert tp", kDegree},
-                                 {"microbatch", "Microbatch", kDegree},
-                                 {"zero", "ZeRO", kDegree},
-                                 {"zero-group-size", "Shard group", kDegree},
-                                 {"recompute", "Recompute", kChoice},
-                                 {"recompute-layers", "… layers", kText},
-                                 {"selective-layers", "… selective", kText},
-                                 {"schedule", "Schedule", kChoice},
-                                 {"sequence-parallel", "Seq. parallel", kChoice},
-                                 {"overlap", "Overlap", kChoice},
-                                 {"layers-per-stage", "Layers", kText},
-                                 {"rank-order", "Rank order", kChoice},
-                                 {"cp-comm", "Context by", kChoice},
-                                 {"offload", "Offload", kText},
-                                 {"bucket", "Grad. bucket", kText}};
+/// The first field of each flag in the order of the controls: sliders first.
+std::vector<const PlanField*> fields_with_controls() {
+  std::vector<const PlanField*> fields;
+  for (const PlanField* field : kPlanFieldsInHelp) {
+    if (field == plan_field_of(field->flag)) fields.push_back(field);
+  }
+  std::ranges::stable_partition(
+      fields, [](const PlanField* field) { return kind_of(*field) == PlanControl::Kind::degree; });
+  return fields;
+}
 
 /// The flag whose control shows `error`: its own, or else the one edited last.
 std::string blamed_control(const Error& error, const PlanningSession& session,
@@ -88,9 +79,10 @@ PlanControls::PlanControls(PlanningSession& session, QWidget* parent)
   auto* rows = new QVBoxLayout(inside);
   rows->setContentsMargins(0, 0, 6, 6);
   rows->setSpacing(0);
-  for (const Control& each : kControls) {
-    auto* control = new PlanControl(each.flag, tr(each.title), each.kind, inside);
-    controls_[each.flag] = control;
+  for (const PlanField* field : fields_with_controls()) {
+    auto* control =
+        new PlanControl(std::string(field->flag), qt_text(field->title), kind_of(*field), inside);
+    controls_[control->flag()] = control;
     rows->addWidget(control);
     connect(control, &PlanControl::edited, this,
             [this, flag = control->flag()](const QString& text) {

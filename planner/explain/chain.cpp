@@ -10,6 +10,8 @@ namespace {
 constexpr double kMinGain = 0.005;
 constexpr double kOpenAfterSearch = 0.95;  ///< for progress alone: a chain takes 10 to 100 searches
 
+// Fields are named one by one below: each technique of the chain is about some of them.
+
 /// Techniques enabled so far.
 struct EnabledTechniques {
   bool recompute = false;
@@ -26,29 +28,30 @@ struct EnabledTechniques {
 /// The user's constraints with only these techniques enabled: the degree of any other axis is 1.
 PlanConstraints constraints_with(const PlanConstraints& user, const EnabledTechniques& enabled) {
   PlanConstraints out = user;
-  out.dp.reset();  // follows from the others
-  out.shard_group.reset();
+  out.release<&ParallelPlan::dp, &ParallelPlan::shard_group>();  // follow from the others
   if (!enabled.recompute) {
-    out.recompute = Recompute::none;
-    out.recompute_layers.reset();
-    out.selective_layers.reset();
+    out.pin<&ParallelPlan::recompute>(Recompute::none);
+    out.release<&ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>();
   }
-  if (!enabled.any_zero) out.zero = enabled.zero;
-  if (!enabled.context) out.cp = 1;
-  if (!enabled.experts) out.ep = out.etp = 1;
-  if (!enabled.offload) out.offload_optimizer = 0.0;
+  if (!enabled.any_zero) out.pin<&ParallelPlan::zero>(enabled.zero);
+  if (!enabled.context) out.pin<&ParallelPlan::cp>(1);
+  if (!enabled.experts) {
+    out.pin<&ParallelPlan::ep>(1);
+    out.pin<&ParallelPlan::etp>(1);
+  }
+  if (!enabled.offload) out.pin<&ParallelPlan::offload_optimizer>(0.0);
   if (!enabled.tensor) {
-    out.tp = 1;
-    out.sequence_parallel.reset();
+    out.pin<&ParallelPlan::tp>(1);
+    out.release<&ParallelPlan::sequence_parallel>();
   }
   if (!enabled.pipeline) {
-    out.pp = 1;
-    out.vpp = 1;
-    out.layers_per_stage.reset();
-    out.schedule.reset();
+    out.pin<&ParallelPlan::pp>(1);
+    out.pin<&ParallelPlan::vpp>(1);
+    out.release<&ParallelPlan::layers_per_stage, &ParallelPlan::schedule>();
   } else if (!enabled.interleaving) {
-    out.vpp = 1;
-    if (out.schedule == ScheduleKind::interleaved) out.schedule.reset();
+    out.pin<&ParallelPlan::vpp>(1);
+    if (out.get<&ParallelPlan::schedule>() == ScheduleKind::interleaved)
+      out.release<&ParallelPlan::schedule>();
   }
   return out;
 }
@@ -165,7 +168,7 @@ ChainStep Chain::step_after(const NextStep& next, const PlanRequest& request,
 
 /// The lowest ZeRO stage from `least` on that the stack has and the user allows.
 std::optional<Chain::NextStep> Chain::next_zero(int least) const {
-  const auto& pinned = request_.constraints.zero;
+  const auto pinned = request_.constraints.get<&ParallelPlan::zero>();
   for (int zero = std::max(least, enabled_.zero + 1); zero <= 3; ++zero) {
     if (!request_.stack.zero_allowed[zero] || (pinned && *pinned != zero)) continue;
     NextStep next{Technique::zero, {}, enabled_};
@@ -184,17 +187,19 @@ std::vector<Chain::NextStep> Chain::remaining() const {
     next.enabled.*flag = true;
     out.push_back(next);
   };
-  add(user.recompute != Recompute::none, Technique::recompute, &EnabledTechniques::recompute);
-  add(user.tp != 1, Technique::tensor, &EnabledTechniques::tensor);
-  add(user.pp != 1, Technique::pipeline, &EnabledTechniques::pipeline);
-  add(enabled_.pipeline && user.vpp != 1, Technique::interleaving,
+  add(user.get<&ParallelPlan::recompute>() != Recompute::none, Technique::recompute,
+      &EnabledTechniques::recompute);
+  add(user.get<&ParallelPlan::tp>() != 1, Technique::tensor, &EnabledTechniques::tensor);
+  add(user.get<&ParallelPlan::pp>() != 1, Technique::pipeline, &EnabledTechniques::pipeline);
+  add(enabled_.pipeline && user.get<&ParallelPlan::vpp>() != 1, Technique::interleaving,
       &EnabledTechniques::interleaving);
   const Framework& stack = request_.stack;
-  add(user.cp != 1 && (stack.cp_ring || stack.cp_all_to_all), Technique::context,
-      &EnabledTechniques::context);
-  add(user.ep != 1 && stack.expert_parallel && request_.model.moe.experts > 0, Technique::experts,
-      &EnabledTechniques::experts);
-  const bool may_offload = stack.offload_optimizer && user.offload_optimizer.value_or(1) > 0;
+  add(user.get<&ParallelPlan::cp>() != 1 && (stack.cp_ring || stack.cp_all_to_all),
+      Technique::context, &EnabledTechniques::context);
+  add(user.get<&ParallelPlan::ep>() != 1 && stack.expert_parallel && request_.model.moe.experts > 0,
+      Technique::experts, &EnabledTechniques::experts);
+  const bool may_offload =
+      stack.offload_optimizer && user.value_or<&ParallelPlan::offload_optimizer>(1) > 0;
   add(may_offload && (enabled_.zero > 0 || enabled_.any_zero), Technique::offload,
       &EnabledTechniques::offload);
   return out;

@@ -22,8 +22,7 @@ Delivered delivered(const PlanRequest& request, const Candidate& candidate) {
 }
 
 void free_data_parallel(PlanConstraints& constraints) {
-  constraints.dp.reset();
-  constraints.shard_group.reset();
+  constraints.release<&ParallelPlan::dp, &ParallelPlan::shard_group>();
 }
 
 }  // namespace

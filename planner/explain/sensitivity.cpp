@@ -128,8 +128,7 @@ std::optional<Candidate> kept_plan(const PlanRequest& changed, const ParallelPla
   PlanRequest pinned = changed;
   pinned.constraints = pinned_to(plan);
   if (changed.cluster.gpus() != plan.gpus()) {  // the natural way to use more GPUs
-    pinned.constraints.dp.reset();
-    pinned.constraints.shard_group.reset();
+    pinned.constraints.release<&ParallelPlan::dp, &ParallelPlan::shard_group>();
   }
   const Result<Candidate> candidate = predict(pinned);
   return candidate ? std::optional(*candidate) : std::nullopt;

@@ -31,10 +31,11 @@ std::string product_of(const PlanConstraints& c) {
     factors += fmt::format("{}{} {}", count++ > 0 ? " × " : "", name, *degree);
     product = product ? checked_product({*product, *degree}) : std::nullopt;
   };
-  add("tp", c.tp);
-  add("cp", c.cp);
-  add("pp", c.pp);
-  add("dp", c.dp);
+  // Not a list of fields: the degrees whose product is the number of GPUs.
+  add("tp", c.get<&ParallelPlan::tp>());
+  add("cp", c.get<&ParallelPlan::cp>());
+  add("pp", c.get<&ParallelPlan::pp>());
+  add("dp", c.get<&ParallelPlan::dp>());
   if (count < 2) return factors;
   return product ? fmt::format("{} = {}", factors, *product)
                  : fmt::format("{} = more than 9.2e18", factors);
@@ -44,31 +45,37 @@ std::string product_of(const PlanConstraints& c) {
 Rejection broken_rule(const PlanRequest& request) {
   const PlanConstraints& c = request.constraints;
   const std::int64_t gpus = request.cluster.gpus();
-  if (c.tp) {
-    if (auto rejection = check_tensor_parallel(request.model, *c.tp)) return *rejection;
+  if (c.has<&ParallelPlan::tp>()) {
+    if (auto rejection = check_tensor_parallel(request.model, c.values().tp)) return *rejection;
   }
-  const std::int64_t product =
-      saturated_product({c.tp.value_or(1), c.cp.value_or(1), c.pp.value_or(1), c.dp.value_or(1)});
-  if (gpus % product != 0 || (c.tp && c.pp && c.dp && product != gpus)) {
+  const std::int64_t product = c.values().gpus();
+  if (gpus % product != 0 || (c.has<&ParallelPlan::tp>() && c.has<&ParallelPlan::pp>() &&
+                              c.has<&ParallelPlan::dp>() && product != gpus)) {
     return {gpus_mismatch, fmt::format("{}, which {} {} GPUs", product_of(c),
                                        gpus % product != 0 ? "does not divide" : "is not", gpus)};
   }
-  if (c.pp && request.model.layers < std::int64_t{*c.pp} * c.vpp.value_or(1)) {
+  if (c.has<&ParallelPlan::pp>() &&
+      request.model.layers < std::int64_t{c.values().pp} * c.values().vpp) {
     return {too_few_layers, fmt::format("{} layers for pp {} × vpp {} chunks", request.model.layers,
-                                        *c.pp, c.vpp.value_or(1))};
+                                        c.values().pp, c.values().vpp)};
   }
-  if (c.tp && c.pp && c.cp.value_or(1) == 1 && !c.dp) {
-    const std::int64_t unit = gpus / (std::int64_t{*c.tp} * *c.pp) * c.microbatch.value_or(1);
+  if (c.has<&ParallelPlan::tp>() && c.has<&ParallelPlan::pp>() && c.values().cp == 1 &&
+      !c.has<&ParallelPlan::dp>()) {
+    const std::int64_t unit =
+        gpus / (std::int64_t{c.values().tp} * c.values().pp) * c.values().microbatch;
     if (request.job.global_batch % unit != 0) {
-      return {batch_not_divisible,
-              fmt::format("global batch {} is not a multiple of dp {} × microbatch {}",
-                          request.job.global_batch, gpus / (std::int64_t{*c.tp} * *c.pp),
-                          c.microbatch.value_or(1))};
+      return {
+          batch_not_divisible,
+          fmt::format("global batch {} is not a multiple of dp {} × microbatch {}",
+                      request.job.global_batch,
+                      gpus / (std::int64_t{c.values().tp} * c.values().pp), c.values().microbatch)};
     }
   }
   const int experts = request.model.moe.experts;
-  if (c.ep && *c.ep > 1 && (experts == 0 || experts % *c.ep != 0)) {
-    return {experts_not_divisible, fmt::format("ep {} does not divide {} experts", *c.ep, experts)};
+  if (c.has<&ParallelPlan::ep>() && c.values().ep > 1 &&
+      (experts == 0 || experts % c.values().ep != 0)) {
+    return {experts_not_divisible,
+            fmt::format("ep {} does not divide {} experts", c.values().ep, experts)};
   }
   // The rest by example: fill what is open with the defaults and see what is said.
   const Result<ParallelPlan> plan = plan_from_constraints(request);
@@ -84,16 +91,17 @@ struct AskedValue {
 };
 
 /// Other values of a degree among `values`, nearest by ratio first.
-AskedValue degree(std::optional<int> PlanConstraints::*field, int asked, std::vector<int> values) {
+template <auto member>
+AskedValue degree(int asked, std::vector<int> values) {
   const auto distance = [asked](int value) {
     return std::abs(std::log(static_cast<double>(value) / asked));
   };
   std::erase(values, asked);
   std::stable_sort(values.begin(), values.end(),
                    [&](int a, int b) { return distance(a) < distance(b); });
-  AskedValue out{[field](PlanConstraints& c) { (c.*field).reset(); }, {}};
+  AskedValue out{[](PlanConstraints& c) { c.release<member>(); }, {}};
   for (const int value : values) {
-    out.others.push_back([field, value](PlanConstraints& c) { c.*field = value; });
+    out.others.push_back([value](PlanConstraints& c) { c.pin<member>(value); });
   }
   return out;
 }
@@ -109,43 +117,46 @@ std::vector<int> small_divisors(std::int64_t n) {
 std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstraints& asked) {
   const std::vector<int> degrees = small_divisors(request.cluster.gpus());
   std::vector<AskedValue> out;
-  const auto add = [&](std::optional<int> PlanConstraints::*field, std::vector<int> values) {
-    if (asked.*field) out.push_back(degree(field, *(asked.*field), std::move(values)));
+  const auto add = [&]<auto member>(std::vector<int> values) {
+    const std::optional<int> value = asked.get<member>();
+    if (value) out.push_back(degree<member>(*value, std::move(values)));
   };
-  add(&PlanConstraints::dp, degrees);
-  add(&PlanConstraints::tp, degrees);
-  add(&PlanConstraints::cp, degrees);
-  add(&PlanConstraints::pp, degrees);
+  add.operator()<&ParallelPlan::dp>(degrees);
+  add.operator()<&ParallelPlan::tp>(degrees);
+  add.operator()<&ParallelPlan::cp>(degrees);
+  add.operator()<&ParallelPlan::pp>(degrees);
   if (request.model.moe.experts > 0) {
-    add(&PlanConstraints::ep, small_divisors(request.model.moe.experts));
+    add.operator()<&ParallelPlan::ep>(small_divisors(request.model.moe.experts));
   }
   std::vector<int> chunks;
   for (int vpp = 1; vpp <= request.model.layers; ++vpp) chunks.push_back(vpp);
-  add(&PlanConstraints::vpp, chunks);
-  add(&PlanConstraints::microbatch, small_divisors(request.job.global_batch));
-  if (asked.zero) {
-    AskedValue zero{[](PlanConstraints& c) { c.zero.reset(); }, {}};
+  add.operator()<&ParallelPlan::vpp>(chunks);
+  add.operator()<&ParallelPlan::microbatch>(small_divisors(request.job.global_batch));
+  if (asked.has<&ParallelPlan::zero>()) {
+    AskedValue zero{[](PlanConstraints& c) { c.release<&ParallelPlan::zero>(); }, {}};
     for (int away = 1; away <= 3; ++away) {
-      for (const int value : {*asked.zero + away, *asked.zero - away}) {
+      for (const int value : {asked.values().zero + away, asked.values().zero - away}) {
         if (value >= 0 && value <= 3) {
-          zero.others.push_back([value](PlanConstraints& c) { c.zero = value; });
+          zero.others.push_back([value](PlanConstraints& c) { c.pin<&ParallelPlan::zero>(value); });
         }
       }
     }
     out.push_back(std::move(zero));
   }
-  if (asked.recompute || asked.recompute_layers || asked.selective_layers) {
+  if (asked.has<&ParallelPlan::recompute>() || asked.has<&ParallelPlan::recompute_layers>() ||
+      asked.has<&ParallelPlan::selective_layers>()) {
     const auto release = [](PlanConstraints& c) {
-      c.recompute.reset();
-      c.recompute_layers.reset();
-      c.selective_layers.reset();
+      c.release<&ParallelPlan::recompute>();
+      c.release<&ParallelPlan::recompute_layers>();
+      c.release<&ParallelPlan::selective_layers>();
     };
     out.push_back({release, {release}});
   }
-  if (asked.sequence_parallel) {
-    const bool other = !*asked.sequence_parallel;
-    out.push_back({[](PlanConstraints& c) { c.sequence_parallel.reset(); },
-                   {[other](PlanConstraints& c) { c.sequence_parallel = other; }}});
+  if (asked.has<&ParallelPlan::sequence_parallel>()) {
+    const bool other = !asked.values().sequence_parallel;
+    out.push_back(
+        {[](PlanConstraints& c) { c.release<&ParallelPlan::sequence_parallel>(); },
+         {[other](PlanConstraints& c) { c.pin<&ParallelPlan::sequence_parallel>(other); }}});
   }
   return out;
 }

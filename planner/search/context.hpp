@@ -14,7 +14,8 @@ struct SearchContext {
         cost_model(asked.model, asked.job, asked.cluster, asked.stack, asked.calibration),
         usable(asked.usable_memory()),
         recomputes(recompute_values(asked)),
-        pinned_counts(asked.constraints.recompute_layers || asked.constraints.selective_layers),
+        pinned_counts(asked.constraints
+                          .has<&ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>()),
         winners_only(asked.without_front && !asked.exhaustive) {}
 
   const PlanRequest& request;

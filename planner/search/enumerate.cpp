@@ -98,9 +98,10 @@ std::optional<int> DegreeEnumerator::data_parallel(int tp, int cp, int pp) {
   const PlanConstraints& pinned = request_.constraints;
   const std::int64_t gpus = request_.cluster.gpus();
   const std::int64_t product = saturated_product({tp, cp, pp});
-  const int dp = pinned.dp.value_or(static_cast<int>(std::max<std::int64_t>(1, gpus / product)));
+  const int dp = pinned.value_or<&ParallelPlan::dp>(
+      static_cast<int>(std::max<std::int64_t>(1, gpus / product)));
   if (saturated_product({product, dp}) == gpus) return dp;
-  if (pinned.dp || pinned.tp || pinned.cp || pinned.pp) {
+  if (pinned.has<&ParallelPlan::dp, &ParallelPlan::tp, &ParallelPlan::cp, &ParallelPlan::pp>()) {
     found_.reject(
         {RejectionReason::gpus_mismatch,
          fmt::format("tp {} x cp {} x dp {} x pp {} is not {} GPUs", tp, cp, dp, pp, gpus)});
@@ -121,15 +122,15 @@ void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
   point.dp = *dp;
   point.sharding.tp = tp;
   point.sharding.cp = cp;
-  point.sharding.overlap_tp = pinned.overlap_tp.value_or(false);
-  point.rank_order = pinned.rank_order.value_or(RankOrder::dp_inside_pp);
+  point.sharding.overlap_tp = pinned.values().overlap_tp;
+  point.rank_order = pinned.values().rank_order;
+  const LayerSharding dense = point.sharding;
   for (const CpComm comm : cp_comm_values(request_, cp)) {
-    for (const ExpertGrid grid : expert_values(request_, tp, tp * cp * *dp)) {
+    for (const LayerSharding& sharding : expert_shardings(request_, dense, tp * cp * *dp)) {
       for (const int microbatch : microbatch_values(request_, *dp)) {
         for (const bool sequence_parallel : sequence_parallel_values(request_, tp)) {
+          point.sharding = sharding;
           point.sharding.cp_comm = comm;
-          point.sharding.ep = grid.ep;
-          point.sharding.etp = grid.etp;
           point.sharding.microbatch = microbatch;
           point.sharding.sequence_parallel = sequence_parallel;
           add_node(point);

@@ -12,24 +12,15 @@ namespace {
 PlanRequest pinned_to(const PlanRequest& request, const SearchPoint& t) {
   PlanRequest out = request;
   PlanConstraints& c = out.constraints;
-  c.tp = t.sharding.tp;
-  c.cp = t.sharding.cp;
-  c.cp_comm = t.sharding.cp_comm;
-  c.ep = t.sharding.ep;
-  c.etp = t.sharding.etp;
-  c.pp = t.pp;
-  c.dp = t.dp;
-  c.vpp = t.vpp;
-  c.schedule = t.schedule;
-  c.microbatch = t.sharding.microbatch;
-  c.zero = t.zero;
-  c.shard_group = t.shard_group;
-  c.sequence_parallel = t.sharding.sequence_parallel;
-  c.rank_order = t.rank_order;
-  c.offload_optimizer = t.offload_optimizer;
-  if (!overlaps_messages(request.stack, t.schedule)) c.overlap_pp.reset();
-  c.recompute = t.recompute == Recompute::mixed ? Recompute::full : t.recompute;
-  c.bucket = degrees_of(out, t).bucket;  // where there are none, none is asked for
+  ParallelPlan plan = degrees_of(request, t);
+  plan.recompute = t.recompute == Recompute::mixed ? Recompute::full : t.recompute;
+  for (const PlanField& field : plan_fields()) {
+    // Layers follow from the point, overlap from the request.
+    const bool follows =
+        field.kind == PlanFieldKind::per_stage || field.kind == PlanFieldKind::listed;
+    if (!follows) c.pin(field, plan);
+  }
+  if (!overlaps_messages(request.stack, t.schedule)) c.release<&ParallelPlan::overlap_pp>();
   return out;
 }
 
@@ -40,29 +31,29 @@ bool fits(const PlanRequest& request) {
 
 /// A choice the user pinned, and the value that saves most memory in its place.
 std::optional<Fix> lifted_constraint(const PlanRequest& request, const SearchPoint& t) {
+  using P = ParallelPlan;
   const PlanConstraints& user = request.constraints;
   const auto helps = [&](auto change) {
     PlanRequest changed = pinned_to(request, t);
     change(changed.constraints);
     return fits(changed);
   };
-  const bool counts = user.recompute || user.recompute_layers || user.selective_layers;
+  const bool counts = user.has<&P::recompute, &P::recompute_layers, &P::selective_layers>();
   if (counts && t.recompute != Recompute::full && helps([](PlanConstraints& c) {
-        c.recompute = Recompute::full;
-        c.recompute_layers.reset();
-        c.selective_layers.reset();
+        c.pin<&P::recompute>(Recompute::full);
+        c.release<&P::recompute_layers, &P::selective_layers>();
       })) {
     return RecomputeEveryLayer{};
   }
-  for (int zero = 3; user.zero && zero > t.zero; --zero) {
-    if (helps([&](PlanConstraints& c) { c.zero = zero; })) return HigherZero{zero};
+  for (int zero = 3; user.has<&P::zero>() && zero > t.zero; --zero) {
+    if (helps([&](PlanConstraints& c) { c.pin<&P::zero>(zero); })) return HigherZero{zero};
   }
-  if (user.microbatch && t.sharding.microbatch > 1 &&
-      helps([](PlanConstraints& c) { c.microbatch = 1; })) {
+  if (user.has<&P::microbatch>() && t.sharding.microbatch > 1 &&
+      helps([](PlanConstraints& c) { c.pin<&P::microbatch>(1); })) {
     return SmallestMicrobatch{};
   }
-  if (user.sequence_parallel && !t.sharding.sequence_parallel && t.sharding.tp > 1 &&
-      helps([](PlanConstraints& c) { c.sequence_parallel = true; })) {
+  if (user.has<&P::sequence_parallel>() && !t.sharding.sequence_parallel && t.sharding.tp > 1 &&
+      helps([](PlanConstraints& c) { c.pin<&P::sequence_parallel>(true); })) {
     return SequenceParallelOn{};
   }
   return std::nullopt;

@@ -22,7 +22,8 @@ bool is_partitioned(const SearchContext& context, const SearchPoint& point) {
   const bool chunks =
       point.vpp > 1 && context.request.stack.any_layout && context.cost_model.one_kind();
   return (chunks || point.schedule == ScheduleKind::one_f_one_b) && point.pp > 1 &&
-         !context.request.constraints.layers_per_stage && !context.pinned_counts;
+         !context.request.constraints.has<&ParallelPlan::layers_per_stage>() &&
+         !context.pinned_counts;
 }
 
 /// A point that can win and is not partitioned leaves the certificate open, unless equal chunks are
@@ -30,7 +31,7 @@ bool is_partitioned(const SearchContext& context, const SearchPoint& point) {
 void note_unsearched(const SearchContext& context, const SearchPoint& point, Seconds least,
                      Findings& found) {
   using enum OpenSplits::Kind;
-  if (point.pp == 1 || context.request.constraints.layers_per_stage) return;
+  if (point.pp == 1 || context.request.constraints.has<&ParallelPlan::layers_per_stage>()) return;
   if (point.vpp > 1 && !context.request.stack.any_layout) return;
   const bool two_kinds = point.vpp > 1 && !context.cost_model.one_kind();
   found.unsearched({two_kinds                                        ? interleaved_two_kinds

@@ -1,7 +1,9 @@
 #include "planner/space/candidates.hpp"
 
 #include <algorithm>
+#include <numeric>
 
+#include "core/base/saturated_product.hpp"
 #include "planner/space/legality.hpp"
 
 namespace echelon {
@@ -35,32 +37,26 @@ int pinned_recompute(const std::vector<int>& pinned, const std::vector<int>& lay
 }
 
 /// Fills in all of `plan` but its layers per stage and recomputed layers.
+// fill_degrees and point_of name the members of SearchPoint, which leaves out fields of a plan; its
+// sharding is copied as a whole.
 void fill_degrees(const PlanRequest& request, const SearchPoint& point, ParallelPlan& plan) {
   const PlanConstraints& pinned = request.constraints;
-  const LayerSharding& sharding = point.sharding;
-  plan.tp = sharding.tp;
-  plan.cp = sharding.cp;
-  plan.cp_comm = sharding.cp_comm;
-  plan.ep = sharding.ep;
-  plan.etp = sharding.etp;
+  static_cast<LayerSharding&>(plan) = point.sharding;
   plan.dp = point.dp;
   plan.pp = point.pp;
   plan.vpp = point.vpp;
-  plan.microbatch = sharding.microbatch;
   plan.zero = point.zero;
   plan.shard_group = point.shard_group;
-  plan.sequence_parallel = sharding.sequence_parallel;
   plan.recompute = point.recompute;
   plan.rank_order = point.rank_order;
   plan.offload_optimizer = point.offload_optimizer;
   plan.schedule = point.schedule;
   const bool pays = overlap_pays(request.calibration);
-  plan.overlap_dp = pinned.overlap_dp.value_or(pays);
-  plan.overlap_tp = sharding.overlap_tp;
+  plan.overlap_dp = pinned.value_or<&ParallelPlan::overlap_dp>(pays);
   // A search over schedules meets those that cannot overlap, where the question does not arise.
-  plan.overlap_pp = pinned.overlap_pp.value_or(pays) && point.pp > 1 &&
+  plan.overlap_pp = pinned.value_or<&ParallelPlan::overlap_pp>(pays) && point.pp > 1 &&
                     overlaps_messages(request.stack, point.schedule);
-  plan.bucket = why_no_buckets(request.stack, plan).empty() ? pinned.bucket : std::nullopt;
+  plan.bucket = why_no_buckets(request.stack, plan).empty() ? pinned.values().bucket : std::nullopt;
 }
 
 }  // namespace
@@ -114,8 +110,8 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
   const PlanConstraints& pinned = request.constraints;
   fill_degrees(request, point, plan);
   const auto stages = static_cast<std::size_t>(point.pp);
-  if (pinned.layers_per_stage) {
-    plan.layers_per_stage = *pinned.layers_per_stage;
+  if (pinned.has<&ParallelPlan::layers_per_stage>()) {
+    plan.layers_per_stage = pinned.values().layers_per_stage;
   } else if (auto split = split_layers(request.stack, request.model.layers, point.pp, point.vpp)) {
     plan.layers_per_stage = std::move(*split);
   } else {
@@ -126,15 +122,17 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
   plan.selective_layers.assign(mixed ? stages : 0, 0);
   if (plan.layers_per_stage.size() != stages) return true;  // check_plan will say so
   for (std::size_t s = 0; s < stages; ++s) {
-    if (mixed && pinned.selective_layers) {
+    if (mixed && pinned.has<&ParallelPlan::selective_layers>()) {
       plan.selective_layers[s] =
-          pinned_recompute(*pinned.selective_layers, plan.layers_per_stage, s);
+          pinned_recompute(pinned.values().selective_layers, plan.layers_per_stage, s);
     }
-    if (mixed && pinned.selective_layers && !pinned.recompute_layers) continue;
+    if (mixed && pinned.has<&ParallelPlan::selective_layers>() &&
+        !pinned.has<&ParallelPlan::recompute_layers>())
+      continue;
     if (!mixed && point.recompute != Recompute::full) continue;
     plan.recompute_layers[s] =
-        pinned.recompute_layers
-            ? pinned_recompute(*pinned.recompute_layers, plan.layers_per_stage, s)
+        pinned.has<&ParallelPlan::recompute_layers>()
+            ? pinned_recompute(pinned.values().recompute_layers, plan.layers_per_stage, s)
             : std::min(point.recompute_layers, plan.layers_per_stage[s]);
   }
   return true;
@@ -163,17 +161,17 @@ std::vector<int> degree_values(std::optional<int> pinned, std::int64_t ranks) {
 }
 
 std::vector<int> tp_values(const PlanRequest& request, std::int64_t ranks) {
-  const std::optional<int> pinned = request.constraints.tp;
+  const std::optional<int> pinned = request.constraints.get<&ParallelPlan::tp>();
   return degree_values(request.stack.tensor_parallel ? pinned : pinned.value_or(1), ranks);
 }
 
 std::vector<int> pp_values(const PlanRequest& request, std::int64_t ranks) {
-  const std::optional<int> pinned = request.constraints.pp;
+  const std::optional<int> pinned = request.constraints.get<&ParallelPlan::pp>();
   return degree_values(request.stack.pipeline_parallel ? pinned : pinned.value_or(1), ranks);
 }
 
 std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
-  if (request.constraints.cp) return {*request.constraints.cp};
+  if (request.constraints.has<&ParallelPlan::cp>()) return {request.constraints.values().cp};
   std::vector<int> values{1};
   if (!request.stack.cp_ring && !request.stack.cp_all_to_all) return values;
   for (const int cp : narrowed(divisors(ranks), ranks)) {
@@ -183,7 +181,8 @@ std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
 }
 
 std::vector<CpComm> cp_comm_values(const PlanRequest& request, int cp) {
-  if (request.constraints.cp_comm) return {*request.constraints.cp_comm};
+  if (request.constraints.has<&ParallelPlan::cp_comm>())
+    return {request.constraints.values().cp_comm};
   if (cp == 1) return {CpComm::ring};
   std::vector<CpComm> values;
   for (const CpComm comm : {CpComm::ring, CpComm::all_to_all}) {
@@ -193,30 +192,38 @@ std::vector<CpComm> cp_comm_values(const PlanRequest& request, int cp) {
   return values;
 }
 
-std::vector<ExpertGrid> expert_values(const PlanRequest& request, int tp, int ranks) {
+std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
+                                            const LayerSharding& sharding, int ranks) {
   const PlanConstraints& pinned = request.constraints;
   const int experts = request.model.moe.experts;
-  std::vector<ExpertGrid> grids;
+  std::vector<LayerSharding> shardings;
+  const auto add = [&](int ep, int etp) {
+    shardings.push_back(sharding);
+    shardings.back().ep = ep;
+    shardings.back().etp = etp;
+  };
   if (experts == 0 || !request.stack.expert_parallel) {
-    return {{pinned.ep.value_or(1), pinned.etp.value_or(1)}};
+    add(pinned.value_or<&ParallelPlan::ep>(1), pinned.value_or<&ParallelPlan::etp>(1));
+    return shardings;
   }
   std::vector<int> etps{1};
-  if (tp > 1) etps.push_back(tp);
-  if (pinned.etp) etps = {*pinned.etp};
+  if (sharding.tp > 1) etps.push_back(sharding.tp);
+  if (pinned.has<&ParallelPlan::etp>()) etps = {pinned.values().etp};
   for (const int etp : etps) {
-    if (pinned.ep) {
-      grids.push_back({*pinned.ep, etp});
+    if (pinned.has<&ParallelPlan::ep>()) {
+      add(pinned.values().ep, etp);
       continue;
     }
     for (const int ep : narrowed(divisors(experts), ranks)) {
-      if (ranks % (std::int64_t{ep} * etp) == 0) grids.push_back({ep, etp});
+      if (ranks % (std::int64_t{ep} * etp) == 0) add(ep, etp);
     }
   }
-  return grids;
+  return shardings;
 }
 
 std::vector<int> microbatch_values(const PlanRequest& request, int dp) {
-  if (request.constraints.microbatch) return {*request.constraints.microbatch};
+  if (request.constraints.has<&ParallelPlan::microbatch>())
+    return {request.constraints.values().microbatch};
   if (request.job.global_batch % dp != 0) return {1};  // illegal whatever its size: counted once
   const std::int64_t local = request.job.global_batch / dp;
   return narrowed(divisors(local), 1 << 20);
@@ -225,9 +232,10 @@ std::vector<int> microbatch_values(const PlanRequest& request, int dp) {
 std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
   using enum ScheduleKind;
   const PlanConstraints& pinned = request.constraints;
-  const auto schedule = pinned.schedule;
-  if (pinned.vpp) {
-    return {{*pinned.vpp, schedule.value_or(*pinned.vpp > 1 ? interleaved : one_f_one_b)}};
+  const auto schedule = pinned.get<&ParallelPlan::schedule>();
+  if (pinned.has<&ParallelPlan::vpp>()) {
+    return {{pinned.values().vpp,
+             schedule.value_or(pinned.values().vpp > 1 ? interleaved : one_f_one_b)}};
   }
   std::vector<Chunks> values;
   if (schedule != interleaved) values.push_back({1, schedule.value_or(one_f_one_b)});
@@ -243,7 +251,7 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
 }
 
 std::vector<int> zero_values(const PlanRequest& request, const SearchPoint& point) {
-  if (request.constraints.zero) return {*request.constraints.zero};
+  if (request.constraints.has<&ParallelPlan::zero>()) return {request.constraints.values().zero};
   std::vector<int> values;
   const bool shards = point.dp * point.sharding.cp > 1 ||
                       (request.model.moe.experts > 0 && ranks_with_same_experts(point) > 1);
@@ -258,7 +266,8 @@ std::vector<int> zero_values(const PlanRequest& request, const SearchPoint& poin
 
 std::vector<int> shard_values(const PlanRequest& request, const SearchPoint& point) {
   const int data = point.dp * point.sharding.cp;
-  if (request.constraints.shard_group) return {*request.constraints.shard_group};
+  if (request.constraints.has<&ParallelPlan::shard_group>())
+    return {request.constraints.values().shard_group};
   if (point.zero == 0 || !request.stack.hybrid_shard[point.zero] || data == 1) return {data};
   std::vector<int> values = narrowed(divisors(data), data);
   std::reverse(values.begin(), values.end());
@@ -271,10 +280,10 @@ std::vector<int> shard_values(const PlanRequest& request, const SearchPoint& poi
 }
 
 std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp) {
-  if (request.constraints.sequence_parallel) {
+  if (request.constraints.has<&ParallelPlan::sequence_parallel>()) {
     // A search over tp meets tp = 1, where the question does not arise.
-    const bool wanted = *request.constraints.sequence_parallel;
-    return {wanted && (tp > 1 || request.constraints.tp.has_value())};
+    const bool wanted = request.constraints.values().sequence_parallel;
+    return {wanted && (tp > 1 || request.constraints.has<&ParallelPlan::tp>())};
   }
   if (tp == 1 || !request.stack.sequence_parallel) return {false};
   if (request.stack.sequence_parallel_always) return {true};
@@ -283,13 +292,11 @@ std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp) {
 
 std::vector<RankOrder> rank_order_values(const PlanRequest& request, const SearchPoint& point) {
   using enum RankOrder;
-  if (request.constraints.rank_order) return {*request.constraints.rank_order};
+  if (request.constraints.has<&ParallelPlan::rank_order>())
+    return {request.constraints.values().rank_order};
   if (!request.stack.rank_orders || point.pp == 1 || point.dp == 1) return {dp_inside_pp};
   ParallelPlan plan;
-  plan.tp = point.sharding.tp;
-  plan.cp = point.sharding.cp;
-  plan.ep = point.sharding.ep;
-  plan.etp = point.sharding.etp;
+  static_cast<LayerSharding&>(plan) = point.sharding;
   plan.pp = point.pp;
   plan.rank_order = pp_inside_dp;
   if (check_rank_order(request.model, plan)) return {dp_inside_pp};
@@ -297,15 +304,17 @@ std::vector<RankOrder> rank_order_values(const PlanRequest& request, const Searc
 }
 
 std::vector<double> offload_values(const PlanRequest& request, int zero) {
-  if (request.constraints.offload_optimizer) return {*request.constraints.offload_optimizer};
+  if (request.constraints.has<&ParallelPlan::offload_optimizer>())
+    return {request.constraints.values().offload_optimizer};
   if (request.stack.offload_optimizer && zero >= 1) return {0.0, 1.0};
   return {0.0};
 }
 
 std::vector<Recompute> recompute_values(const PlanRequest& request) {
-  if (request.constraints.recompute) return {*request.constraints.recompute};
-  if (request.constraints.selective_layers) return {Recompute::mixed};
-  if (request.constraints.recompute_layers) return {Recompute::full};
+  if (request.constraints.has<&ParallelPlan::recompute>())
+    return {request.constraints.values().recompute};
+  if (request.constraints.has<&ParallelPlan::selective_layers>()) return {Recompute::mixed};
+  if (request.constraints.has<&ParallelPlan::recompute_layers>()) return {Recompute::full};
   // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp, 4 bytes
   // per head and token, for the price of another attention forward.
   if (request.job.flash_attention) return {Recompute::none, Recompute::full};
@@ -313,6 +322,45 @@ std::vector<Recompute> recompute_values(const PlanRequest& request) {
     return {Recompute::none, Recompute::selective, Recompute::full};
   }
   return {Recompute::none, Recompute::selective, Recompute::mixed, Recompute::full};
+}
+
+std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const ParallelPlan& plan,
+                                          const PlanField& field) {
+  using P = ParallelPlan;
+  const std::int64_t gpus = request.cluster.gpus();
+  const auto up_to = [](std::int64_t first, std::int64_t last) {
+    std::vector<std::int64_t> values(
+        static_cast<std::size_t>(std::max<std::int64_t>(0, last - first + 1)));
+    std::iota(values.begin(), values.end(), first);
+    return values;
+  };
+  const auto divisors_up_to = [](std::int64_t n, std::int64_t most) {
+    std::vector<std::int64_t> values = divisors(n);
+    std::erase_if(values, [&](std::int64_t value) { return value > most; });
+    return values;
+  };
+  const MixtureOfExperts& moe = request.model.moe;
+  if (field.is(&P::ep)) return divisors(std::max(1, moe.experts));
+  if (field.is(&P::etp)) {
+    const int width = moe.experts > 0 ? std::max(1, moe.expert_ffn_hidden) : 1;
+    return divisors_up_to(width, request.cluster.gpus_per_node());
+  }
+  if (field.kind == PlanFieldKind::degree) {
+    return divisors_up_to(gpus, field.is(&P::tp)   ? request.model.heads
+                                : field.is(&P::pp) ? request.model.layers + 2
+                                : field.is(&P::cp) ? request.job.sequence
+                                                   : gpus);
+  }
+  if (field.is(&P::vpp)) return up_to(1, std::max(1, request.model.layers / plan.pp));
+  if (field.is(&P::microbatch)) {
+    const std::int64_t samples = request.job.global_batch;
+    return divisors(samples % plan.dp == 0 ? samples / plan.dp : samples);
+  }
+  if (field.kind == PlanFieldKind::group) {
+    const std::int64_t data = saturated_product({plan.dp, plan.cp});
+    return data <= gpus ? divisors(data) : std::vector<std::int64_t>{};
+  }
+  return field.most > 0 ? up_to(field.least, field.most) : std::vector<std::int64_t>{};
 }
 
 }  // namespace echelon

@@ -11,10 +11,9 @@
 
 namespace echelon {
 
-/// One point of the search space (reports count them as tuples), small enough to keep by the
-/// hundred thousand. The cut holds tp, cp, ep, etp, microbatch and sequence parallelism. Layers per
-/// stage and recomputed layers follow from the point and the request unless a partition of the
-/// layers was searched for it.
+/// One point of the search space, small enough to keep by the hundred thousand. What is not in it,
+/// layers per stage, their recomputation, overlap and buckets, follows from it and the request
+/// (fill_plan) unless a split was searched for it.
 struct SearchPoint {
   LayerSharding sharding;
   int pp = 1, dp = 1, vpp = 1;
@@ -57,11 +56,10 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
 [[nodiscard]] std::vector<int> pp_values(const PlanRequest& request, std::int64_t ranks);
 [[nodiscard]] std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks);
 [[nodiscard]] std::vector<CpComm> cp_comm_values(const PlanRequest& request, int cp);
-struct ExpertGrid {
-  int ep = 1, etp = 1;
-};
-/// Grids over the tp·cp·dp ranks of a stage; etp is 1 or tp unless pinned.
-[[nodiscard]] std::vector<ExpertGrid> expert_values(const PlanRequest& request, int tp, int ranks);
+/// The sharding with every grid of the experts over the `ranks` (tp·cp·dp) of a stage; tensor
+/// parallelism inside experts is 1 or tp unless pinned.
+[[nodiscard]] std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
+                                                          const LayerSharding& sharding, int ranks);
 [[nodiscard]] std::vector<int> microbatch_values(const PlanRequest& request, int dp);
 /// Chunks per rank with the schedule they run under.
 struct Chunks {
@@ -81,5 +79,13 @@ struct Chunks {
 [[nodiscard]] std::vector<double> offload_values(const PlanRequest& request, int zero);
 /// The last one, with every layer recomputed, needs least memory.
 [[nodiscard]] std::vector<Recompute> recompute_values(const PlanRequest& request);
+
+/// What a whole number of `plan` may be set to by hand, ascending and not all legal: axes over the
+/// GPUs at the divisors of their number, the axes of experts at those of their number and width,
+/// microbatch of the samples, groups of the data-parallel ranks, the others at every value. Empty
+/// for fields that are no whole numbers.
+[[nodiscard]] std::vector<std::int64_t> values_to_offer(const PlanRequest& request,
+                                                        const ParallelPlan& plan,
+                                                        const PlanField& field);
 
 }  // namespace echelon

@@ -7,6 +7,7 @@
 
 #include "core/base/saturated_product.hpp"
 
+// Names fields of a plan one by one: each rule is about some of them.
 namespace echelon {
 
 std::string_view name_of(RejectionReason reason) {

@@ -21,7 +21,7 @@ enum class RejectionReason {
   ffn_not_divisible,
   sequence_not_divisible,
   batch_not_divisible,
-  experts_not_divisible,       ///< experts, ep, etp and the expert grid
+  experts_not_divisible,       ///< experts and the expert grid
   rank_order,                  ///< pp inside dp, and groups that would be torn apart
   shard_group,                 ///< optimizer instances and the ranks that hold the same experts
   too_few_layers,              ///< a chunk without layers
@@ -60,7 +60,7 @@ struct Rejection {
 /// The part of check_plan that depends on the model and tp alone: a search asks it once per tp.
 [[nodiscard]] std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp);
 
-/// The part that depends on tp, cp, ep, etp, dp, pp and microbatch alone: a search asks it once for
+/// The part that depends on the degrees and the microbatch alone: a search asks it once for
 /// all plans with these degrees.
 [[nodiscard]] std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob& job,
                                                      const ClusterTopology& cluster,

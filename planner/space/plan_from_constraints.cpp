@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <variant>
+#include <vector>
 
 #include "core/base/saturated_product.hpp"
 #include "planner/space/candidates.hpp"
@@ -87,7 +89,7 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
 /// dp from the GPUs when it is not given.
 Result<int> data_parallel(const PlanRequest& request, int tp, int cp, int pp) {
   const PlanConstraints& pinned = request.constraints;
-  if (pinned.dp) return *pinned.dp;
+  if (pinned.has<&ParallelPlan::dp>()) return pinned.values().dp;
   const std::int64_t rest = saturated_product({tp, cp, pp});
   if (request.cluster.gpus() % rest != 0) {
     return input_error(
@@ -101,59 +103,48 @@ Result<int> data_parallel(const PlanRequest& request, int tp, int cp, int pp) {
 
 /// What the constraints pin, and the defaults of the rest.
 Result<SearchPoint> pinned_point(const PlanRequest& request) {
+  using P = ParallelPlan;
   const PlanConstraints& pinned = request.constraints;
-  SearchPoint point;
-  point.sharding.tp = pinned.tp.value_or(1);
-  point.sharding.cp = pinned.cp.value_or(1);
-  point.sharding.cp_comm = pinned.cp_comm.value_or(
-      request.stack.cp_ring || !request.stack.cp_all_to_all ? CpComm::ring : CpComm::all_to_all);
-  point.sharding.ep = pinned.ep.value_or(1);
-  point.sharding.etp = pinned.etp.value_or(1);
-  point.sharding.overlap_tp = pinned.overlap_tp.value_or(false);
-  point.rank_order = pinned.rank_order.value_or(RankOrder::dp_inside_pp);
-  point.offload_optimizer = pinned.offload_optimizer.value_or(0);
-  point.pp = pinned.pp.value_or(1);
-  point.vpp = pinned.vpp.value_or(1);
-  point.schedule = pinned.schedule.value_or(point.vpp > 1 ? ScheduleKind::interleaved
-                                                          : ScheduleKind::one_f_one_b);
-  point.sharding.microbatch = pinned.microbatch.value_or(1);
+  SearchPoint point = point_of(pinned.values());
+  if (!pinned.has<&P::cp_comm>() && !request.stack.cp_ring && request.stack.cp_all_to_all) {
+    point.sharding.cp_comm = CpComm::all_to_all;
+  }
+  point.schedule = pinned.value_or<&P::schedule>(point.vpp > 1 ? ScheduleKind::interleaved
+                                                               : ScheduleKind::one_f_one_b);
   Result<int> dp = data_parallel(request, point.sharding.tp, point.sharding.cp, point.pp);
   if (!dp) return dp.error();
   point.dp = *dp;
   const int data_ranks = static_cast<int>(std::min<std::int64_t>(
       std::numeric_limits<int>::max(), saturated_product({point.dp, point.sharding.cp})));
-  // Default ZeRO stage: 1 where it means something, else the lowest the stack offers.
-  if (pinned.zero) {
-    point.zero = *pinned.zero;
-  } else if (data_ranks > 1) {
+  // Default ZeRO stage: 1 where it means something, else the lowest the framework offers.
+  if (!pinned.has<&P::zero>() && data_ranks > 1) {
     while (point.zero < 3 && (point.zero == 0 || !request.stack.zero_allowed[point.zero])) {
       ++point.zero;
     }
   }
-  point.shard_group = pinned.shard_group.value_or(data_ranks);
-  point.sharding.sequence_parallel =
-      pinned.sequence_parallel.value_or(point.sharding.tp > 1 && request.stack.sequence_parallel);
-  point.recompute = pinned.recompute.value_or(pinned.selective_layers   ? Recompute::mixed
-                                              : pinned.recompute_layers ? Recompute::full
-                                                                        : Recompute::none);
+  point.shard_group = pinned.value_or<&P::shard_group>(data_ranks);
+  point.sharding.sequence_parallel = pinned.value_or<&P::sequence_parallel>(
+      point.sharding.tp > 1 && request.stack.sequence_parallel);
+  point.recompute =
+      pinned.value_or<&P::recompute>(pinned.has<&P::selective_layers>()   ? Recompute::mixed
+                                     : pinned.has<&P::recompute_layers>() ? Recompute::full
+                                                                          : Recompute::none);
   point.recompute_layers = request.model.layers;  // capped at the stage's layers
   return point;
 }
 
-/// Lists with an entry per stage, some of which may be one value for all.
+/// Lists must have one value for each stage, or, where that means something, one for all.
 Status check_stage_lists(const PlanConstraints& pinned, int stages) {
-  Status status = Done{};
-  const auto check = [&](const std::optional<std::vector<int>>& list, const char* flag,
-                         bool one_is_enough) {
-    if (!status || !list || list->size() == static_cast<std::size_t>(stages)) return;
-    if (one_is_enough && list->size() == 1) return;
-    status = input_error(flag, fmt::format("{} entries", list->size()),
-                         fmt::format("one per pipeline stage, {}", stages));
-  };
-  check(pinned.layers_per_stage, "--layers-per-stage", false);
-  check(pinned.recompute_layers, "--recompute-layers", true);
-  check(pinned.selective_layers, "--selective-layers", true);
-  return status;
+  for (const PlanField& field : plan_fields()) {
+    const auto* member = std::get_if<std::vector<int> ParallelPlan::*>(&field.member);
+    if (member == nullptr || !pinned.has(field)) continue;
+    const std::size_t entries = (pinned.values().**member).size();
+    const bool one_is_enough = !field.is(&ParallelPlan::layers_per_stage);
+    if (entries == static_cast<std::size_t>(stages) || (one_is_enough && entries == 1)) continue;
+    return input_error("--" + std::string(field.flag), fmt::format("{} entries", entries),
+                       fmt::format("one per pipeline stage, {}", stages));
+  }
+  return Done{};
 }
 
 }  // namespace
@@ -181,8 +172,9 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
         fmt::format("{} layers on pp {} x vpp {}", request.model.layers, point.pp, point.vpp),
         std::string(describe(RejectionReason::layers_not_divisible)));
   }
-  if (pinned.overlap_pp) plan.overlap_pp = *pinned.overlap_pp && plan.pp > 1;
-  plan.bucket = pinned.bucket;
+  if (pinned.has<&ParallelPlan::overlap_pp>())
+    plan.overlap_pp = pinned.values().overlap_pp && plan.pp > 1;
+  plan.bucket = pinned.values().bucket;
   if (const auto rejection =
           check_plan(request.model, request.job, request.cluster, request.stack, plan)) {
     const std::string nearest = nearest_valid(request, plan, rejection->reason);

@@ -5,9 +5,11 @@
 
 namespace echelon {
 
-/// The one configuration that the constraints describe, defaults filled in, checked.
-/// Errors name the flag: degrees that do not divide, contradictions, products that are not the
-/// GPUs.
+/// The one configuration that the constraints describe, defaults filled in, checked. A default that
+/// is not ParallelPlan's own follows: dp from the GPUs, the ZeRO group from dp and cp, the schedule
+/// from vpp, sequence parallelism from tp, the policy from counts of recomputed layers, ZeRO and
+/// the kind of context parallelism from the framework; layers are split evenly. Errors name the
+/// flag: degrees that do not divide, contradictions, products that are not the GPUs.
 [[nodiscard]] Result<ParallelPlan> plan_from_constraints(const PlanRequest& request);
 
 }  // namespace echelon

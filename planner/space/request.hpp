@@ -12,27 +12,11 @@
 #include "core/plan/job.hpp"
 #include "core/plan/parallel_plan.hpp"
 #include "costmodel/calibration/calibration.hpp"
+#include "planner/space/constraints.hpp"
 #include "planner/space/objectives.hpp"
 #include "topologies/topology.hpp"
 
 namespace echelon {
-
-/// Axes a user may pin. In a search whatever is not given is searched; `predict` fills the rest
-/// with defaults (1 for degrees; dp from the GPU count; balanced layers).
-struct PlanConstraints {
-  std::optional<int> tp, cp, ep, etp, dp, pp, vpp, microbatch, zero, shard_group;
-  std::optional<bool> sequence_parallel;
-  std::optional<CpComm> cp_comm;
-  std::optional<RankOrder> rank_order;
-  std::optional<double> offload_optimizer;
-  std::optional<Recompute> recompute;
-  std::optional<std::vector<int>> recompute_layers;  ///< one value for all stages, or one per stage
-  std::optional<std::vector<int>> selective_layers;  ///< the same, of attention cores alone
-  std::optional<std::vector<int>> layers_per_stage;
-  std::optional<ScheduleKind> schedule;
-  std::optional<bool> overlap_dp, overlap_tp, overlap_pp;
-  std::optional<Bytes> bucket;  ///< of plans that reduce in buckets; others have none
-};
 
 struct PlanRequest {
   ModelSpec model;

@@ -13,37 +13,12 @@ namespace echelon {
 
 namespace {
 
-template <class T>
-void put(Json& object, const char* key, const std::optional<T>& value) {
-  if (value) object[key] = *value;
-}
-
 /// Only what was pinned; an axis that is not there was searched.
 Json constraints_json(const PlanConstraints& pinned) {
   Json out = Json::object();
-  put(out, "tp", pinned.tp);
-  put(out, "cp", pinned.cp);
-  if (pinned.cp_comm) out["cp_comm"] = name_of(*pinned.cp_comm);
-  if (pinned.rank_order) out["rank_order"] = name_of(*pinned.rank_order);
-  put(out, "offload_optimizer", pinned.offload_optimizer);
-  put(out, "ep", pinned.ep);
-  put(out, "etp", pinned.etp);
-  put(out, "dp", pinned.dp);
-  put(out, "pp", pinned.pp);
-  put(out, "vpp", pinned.vpp);
-  put(out, "microbatch", pinned.microbatch);
-  put(out, "zero", pinned.zero);
-  put(out, "zero_group_size", pinned.shard_group);
-  put(out, "sequence_parallel", pinned.sequence_parallel);
-  if (pinned.recompute) out["recompute"] = name_of(*pinned.recompute);
-  put(out, "recompute_layers", pinned.recompute_layers);
-  put(out, "selective_layers", pinned.selective_layers);
-  put(out, "layers_per_stage", pinned.layers_per_stage);
-  if (pinned.schedule) out["schedule"] = name_of(*pinned.schedule);
-  put(out, "overlap_dp", pinned.overlap_dp);
-  put(out, "overlap_tp", pinned.overlap_tp);
-  put(out, "overlap_pp", pinned.overlap_pp);
-  if (pinned.bucket) out["bucket_bytes"] = whole_bytes(*pinned.bucket);
+  for (const PlanField* field : kPlanFieldsInJson) {
+    if (pinned.has(*field)) out[json_key(*field)] = value_json(*field, pinned.values());
+  }
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include "planner/space/plan_from_constraints.hpp"
 #include "report/explain.hpp"
 #include "report/format.hpp"
+#include "report/metrics.hpp"
 #include "report/plan_files.hpp"
 #include "report/text/table.hpp"
 #include "report/text/text.hpp"
@@ -33,52 +34,38 @@ std::string why_slower(const Candidate& best, const Candidate& other) {
                                                                 : "the same speed, and more memory";
 }
 
-/// Columns of the degrees shared by the tables of candidates; constant ones are dropped.
-enum DegreeColumn : std::size_t {
-  kTp = 1,
-  kCp,
-  kEp,
-  kPp,
-  kVpp,
-  kDp,
-  kMicrobatch,
-  kZero,
-  kSp,
-  kRecompute
-};
-
+/// Columns that the tables of candidates share, after their first one: degrees(), sequence
+/// parallelism, recomputation. Those that say the usual of every candidate are dropped.
 std::vector<Table::Column> degree_columns(std::string first) {
-  return {{std::move(first)},
-          {"tp"},
-          {"cp"},
-          {"ep"},
-          {"pp"},
-          {"vpp"},
-          {"dp"},
-          {"microbatch"},
-          {"ZeRO"},
-          {"sp", Table::Align::right, 3},
-          {"recompute", Table::Align::left, 0}};
+  std::vector<Table::Column> columns = {{std::move(first)}};
+  for (const Degree& degree : degrees()) {
+    columns.push_back({std::string(degree.field == &ParallelPlan::zero ? "ZeRO" : degree.name)});
+  }
+  columns.push_back({"sp", Table::Align::right, 3});
+  columns.push_back({"recompute", Table::Align::left, 0});
+  return columns;
 }
 
 void add_degrees(std::vector<Cell>& row, const ParallelPlan& plan) {
-  for (const int degree :
-       {plan.tp, plan.cp, plan.ep, plan.pp, plan.vpp, plan.dp, plan.microbatch}) {
-    row.emplace_back(std::to_string(degree));
+  for (const Degree& degree : degrees()) {
+    std::string text = std::to_string(plan.*degree.field);
+    const bool part = plan.zero > 0 && plan.shard_group != plan.dp * plan.cp;
+    if (degree.field == &ParallelPlan::zero && part)
+      text += fmt::format(" over {}", plan.shard_group);
+    row.emplace_back(std::move(text));
   }
-  const bool part = plan.zero > 0 && plan.shard_group != plan.dp * plan.cp;
-  row.emplace_back(part ? fmt::format("{} over {}", plan.zero, plan.shard_group)
-                        : std::to_string(plan.zero));
   row.emplace_back(plan.sequence_parallel ? "yes" : "no");
   row.emplace_back(recompute_text(plan));
 }
 
 void drop_uninteresting(Table& table) {
-  table.drop_constant(kCp, "1");
-  table.drop_constant(kEp, "1");
-  table.drop_constant(kVpp, "1");
-  table.drop_constant(kSp, "no");
-  table.drop_constant(kRecompute, "none");
+  std::size_t column = 1;
+  for (const Degree& degree : degrees()) {
+    if (!degree.always_shown) table.drop_constant(column, "1");
+    ++column;
+  }
+  table.drop_constant(column, "no");
+  table.drop_constant(column + 1, "none");
 }
 
 /// Plans by time, of which those too close to the best to call are marked.
@@ -281,16 +268,15 @@ std::string one_change(const PlanRequest& request, const ParallelPlan& plan) {
     return plan_from_constraints(changed).ok();
   };
   const auto microbatch = [](int samples) {
-    return [samples](PlanConstraints& c) { c.microbatch = samples; };
+    return [samples](PlanConstraints& c) { c.pin<&ParallelPlan::microbatch>(samples); };
   };
   for (const int samples : {2 * plan.microbatch, plan.microbatch / 2}) {
     if (samples > 0 && legal(microbatch(samples))) return fmt::format("--microbatch {}", samples);
   }
   const bool none = plan.recompute == Recompute::none;
   const auto recompute = [none](PlanConstraints& c) {
-    c.recompute = none ? Recompute::full : Recompute::none;
-    c.recompute_layers.reset();
-    c.selective_layers.reset();
+    c.pin<&ParallelPlan::recompute>(none ? Recompute::full : Recompute::none);
+    c.release<&ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>();
   };
   return legal(recompute) ? fmt::format("--recompute {}", none ? "full" : "none") : "";
 }

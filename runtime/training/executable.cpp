@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/plan/executable.hpp"
+#include "core/plan/plan_fields.hpp"
 #include "runtime/training/run.hpp"
 
 namespace echelon {
@@ -22,14 +23,14 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
   if (const auto why = not_executed(file.model, file.job.sequence)) {
     return input_error(where, why->found, why->expected, hint_of(file.model));
   }
-  const auto axis = [&](const char* name, int degree) -> Status {
-    if (degree == 1) return Done{};
-    return input_error(where, fmt::format("{} {}", name, degree), fmt::format("{} 1", name),
+  using P = ParallelPlan;
+  for (const PlanField& field : plan_fields()) {
+    const bool executed = field.is(&P::tp) || field.is(&P::pp) || field.is(&P::dp);
+    if (field.kind != PlanFieldKind::degree || executed || same_value(field, plan, P{})) continue;
+    return input_error(where, fmt::format("{} {}", field.label, value_text(field, plan)),
+                       fmt::format("{} 1", field.label),
                        "this runtime executes tp, pp, vpp, dp and ZeRO");
-  };
-  if (const Status ok = axis("cp", plan.cp); !ok) return ok;
-  if (const Status ok = axis("ep", plan.ep); !ok) return ok;
-  if (const Status ok = axis("etp", plan.etp); !ok) return ok;
+  }
   if (plan.offload_optimizer > 0) {
     return input_error(where, "an offloaded optimizer", "--offload none",
                        "this runtime keeps optimizer states where the weights are");

@@ -58,13 +58,13 @@ PlanRequest request_of(const Degrees& d, const Calibration& rates) {
   r.job.flash_attention = d.flash;
   r.job.precision = find_precision("fp32").value();
   r.keep_free = Bytes{};
-  r.constraints.tp = d.tp;
-  r.constraints.pp = d.pp;
-  r.constraints.dp = d.dp;
-  r.constraints.zero = d.zero;
-  r.constraints.recompute = d.recompute;
-  r.constraints.schedule = d.schedule;
-  r.constraints.microbatch = 2;
+  r.constraints.pin<&ParallelPlan::tp>(d.tp);
+  r.constraints.pin<&ParallelPlan::pp>(d.pp);
+  r.constraints.pin<&ParallelPlan::dp>(d.dp);
+  r.constraints.pin<&ParallelPlan::zero>(d.zero);
+  r.constraints.pin<&ParallelPlan::recompute>(d.recompute);
+  r.constraints.pin<&ParallelPlan::schedule>(d.schedule);
+  r.constraints.pin<&ParallelPlan::microbatch>(2);
   return r;
 }
 

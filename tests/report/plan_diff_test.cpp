@@ -17,7 +17,7 @@ namespace {
 
 PlanFile plan_with_tp(int tp) {
   PlanRequest request = request_for("7b", "dgx-h100", 16);
-  request.constraints.tp = tp;
+  request.constraints.pin<&ParallelPlan::tp>(tp);
   return plan_file_of(request, predict(request).value(), {});
 }
 

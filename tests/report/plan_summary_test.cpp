@@ -23,8 +23,8 @@ PlanRequest request_of_7b(int tp, int microbatch) {
   r.job.global_batch = 1024;
   r.job.precision = find_precision("bf16").value();
   r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
-  r.constraints.tp = tp;
-  r.constraints.microbatch = microbatch;
+  r.constraints.pin<&ParallelPlan::tp>(tp);
+  r.constraints.pin<&ParallelPlan::microbatch>(microbatch);
   return r;
 }
 
@@ -60,9 +60,9 @@ TEST_CASE("the rate of processor cores, a fraction of a TFLOP/s, is not told as 
 
 TEST_CASE("the bubble's tile is the mean over the stages, and imbalance is not called one") {
   PlanRequest request = request_of_7b(4, 1);
-  request.constraints.pp = 4;
-  request.constraints.vpp = 1;
-  request.constraints.layers_per_stage = {14, 6, 6, 6};
+  request.constraints.pin<&ParallelPlan::pp>(4);
+  request.constraints.pin<&ParallelPlan::vpp>(1);
+  request.constraints.pin<&ParallelPlan::layers_per_stage>({14, 6, 6, 6});
   const Candidate plan = predict(request).value();
   const TimePrediction& time = plan.prediction.time;
   const StatTile bubble = stat_tiles_of(request, plan, nullptr)[3];
@@ -72,7 +72,7 @@ TEST_CASE("the bubble's tile is the mean over the stages, and imbalance is not c
   const std::string imbalance = percent(time.parts.imbalance / time.step) + " imbalance";
   CHECK(bubble.detail == imbalance + ", " + fill_drain);
   CHECK(time.parts.imbalance / time.step > 0.2);
-  request.constraints.layers_per_stage = {8, 8, 8, 8};
+  request.constraints.pin<&ParallelPlan::layers_per_stage>({8, 8, 8, 8});
   request.model.vocab = 128;  // a head of almost no weight
   const std::string even = stat_tiles_of(request, predict(request).value(), nullptr)[3].detail;
   CHECK(even.find("fill/drain, ") != std::string::npos);

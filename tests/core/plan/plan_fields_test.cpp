@@ -1,6 +1,7 @@
 #include "core/plan/plan_fields.hpp"
 
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "core/plan/plan_file.hpp"
@@ -27,6 +28,61 @@ TEST_CASE("a change of any field of a plan is found, and as that field alone") {
     CHECK(flag_text(field, plan) != flag_text(field, other));
     CHECK(keys.insert(field.key).second);
   }
+}
+
+TEST_CASE("a field belongs to a layer's cut where the table says so") {
+  const ParallelPlan plan = plain_plan();
+  for (const PlanField& field : plan_fields()) {
+    CAPTURE(field.key);
+    CHECK((sharding_of(with_changed(field, plan)) == sharding_of(plan)) ==
+          !field.in_layer_sharding);
+  }
+}
+
+TEST_CASE("a value is copied from plan to plan, and no other with it") {
+  const ParallelPlan plan = plain_plan();
+  for (const PlanField& field : plan_fields()) {
+    CAPTURE(field.key);
+    const ParallelPlan other = with_changed(field, plan);
+    ParallelPlan copy = plan;
+    copy_value(field, other, copy);
+    CHECK(copy == other);
+  }
+}
+
+TEST_CASE("the choices of a name are the names that can be given") {
+  for (const PlanField& field : plan_fields()) {
+    if (field.kind != PlanFieldKind::name) continue;
+    CAPTURE(field.key);
+    ParallelPlan plan;
+    std::istringstream choices{std::string(field.choices)};
+    std::string all;
+    for (std::string choice; choices >> choice;) {
+      CAPTURE(choice);
+      REQUIRE(set_name(field, choice, "here", plan).ok());
+      CHECK(value_text(field, plan) == choice);
+      all += (all.empty() ? "one of " : ", ") + choice;
+    }
+    const Status unknown = set_name(field, "no-such-name", "here", plan);
+    REQUIRE_FALSE(unknown.ok());
+    CHECK(unknown.error().where == "here");
+    CHECK(unknown.error().expected == all);
+  }
+}
+
+TEST_CASE("a set of fields holds what was put into it") {
+  PlanFieldSet fields;
+  CHECK(fields.empty());
+  for (const PlanField& field : plan_fields()) {
+    CHECK_FALSE(fields.contains(field));
+    fields.insert(field);
+    CHECK(fields.contains(field));
+  }
+  for (const PlanField& field : plan_fields()) {
+    fields.erase(field);
+    CHECK_FALSE(fields.contains(field));
+  }
+  CHECK(fields == PlanFieldSet());
 }
 
 TEST_CASE("what follows from another change by default is no choice") {

@@ -84,8 +84,8 @@ TEST_CASE("a batch that the GPUs cannot share is named as the bottleneck of data
 
 TEST_CASE("constraints of the user hold where their axis is taken up") {
   PlanRequest r = request_for("70b", "dgx-h100", 256);
-  r.constraints.tp = 8;
-  r.constraints.recompute = Recompute::none;
+  r.constraints.pin<&ParallelPlan::tp>(8);
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::none);
   const Explanation e = explain(r).value();
   CHECK(e.chain.back().plan->plan.tp == 8);
   for (const ChainStep& step : e.chain) {
@@ -130,15 +130,15 @@ TEST_CASE("why not the winner: it is the winner") {
   const PlanRequest r = request_for("7b", "dgx-h100", 64);
   const ParallelPlan best = search(r)->winner()->plan;
   PlanConstraints asked;
-  asked.tp = best.tp;
-  asked.pp = best.pp;
+  asked.pin<&ParallelPlan::tp>(best.tp);
+  asked.pin<&ParallelPlan::pp>(best.pp);
   CHECK(ask(r, asked).verdict == WhyNot::Verdict::winner);
 }
 
 TEST_CASE("why not a degree that does not divide: the rule, and a neighbour one value away") {
   const PlanRequest r = request_for("7b", "dgx-h100", 64);
   PlanConstraints asked;
-  asked.tp = 3;
+  asked.pin<&ParallelPlan::tp>(3);
   const WhyNot answer = ask(r, asked);
   CHECK(answer.verdict == WhyNot::Verdict::illegal);
   CHECK(answer.rule->reason == RejectionReason::heads_not_divisible);
@@ -150,10 +150,10 @@ TEST_CASE("why not a degree that does not divide: the rule, and a neighbour one 
 TEST_CASE("why not degrees whose product is not the GPUs: the product") {
   const PlanRequest r = request_for("7b", "dgx-h100", 64);
   PlanConstraints asked;
-  asked.tp = 4;
-  asked.pp = 2;
-  asked.dp = 4;
-  asked.cp = 1;
+  asked.pin<&ParallelPlan::tp>(4);
+  asked.pin<&ParallelPlan::pp>(2);
+  asked.pin<&ParallelPlan::dp>(4);
+  asked.pin<&ParallelPlan::cp>(1);
   const WhyNot answer = ask(r, asked);
   CHECK(answer.verdict == WhyNot::Verdict::illegal);
   CHECK(answer.rule->reason == RejectionReason::gpus_mismatch);
@@ -164,9 +164,9 @@ TEST_CASE("why not degrees whose product is not the GPUs: the product") {
 TEST_CASE("why not a plan that does not fit: the stage, the bytes, and a neighbour that fits") {
   const PlanRequest r = request_for("70b", "dgx-h100", 256);
   PlanConstraints asked;
-  asked.tp = 1;
-  asked.pp = 1;
-  asked.zero = 1;
+  asked.pin<&ParallelPlan::tp>(1);
+  asked.pin<&ParallelPlan::pp>(1);
+  asked.pin<&ParallelPlan::zero>(1);
   const WhyNot answer = ask(r, asked);
   CHECK(answer.verdict == WhyNot::Verdict::too_large);
   CHECK(answer.missing > Bytes{});
@@ -178,8 +178,8 @@ TEST_CASE("why not a plan that does not fit: the stage, the bytes, and a neighbo
 TEST_CASE("why not a slower plan: it is the best with those values, and slower") {
   const PlanRequest r = request_for("gpt3-175b", "dgx-h100", 1024);
   PlanConstraints asked;
-  asked.tp = 8;
-  asked.pp = 16;
+  asked.pin<&ParallelPlan::tp>(8);
+  asked.pin<&ParallelPlan::pp>(16);
   const WhyNot answer = ask(r, asked);
   CHECK(answer.verdict == WhyNot::Verdict::slower);
   CHECK(answer.asked->plan.tp == 8);
@@ -190,16 +190,16 @@ TEST_CASE("why not a slower plan: it is the best with those values, and slower")
 TEST_CASE("why not what the user's own flag forbids: it would be better") {
   PlanRequest r = request_for("70b", "dgx-h100", 256);
   const ParallelPlan best = search(r)->winner()->plan;
-  r.constraints.tp = best.tp == 8 ? 4 : 8;
+  r.constraints.pin<&ParallelPlan::tp>(best.tp == 8 ? 4 : 8);
   PlanConstraints asked;
-  asked.tp = best.tp;
+  asked.pin<&ParallelPlan::tp>(best.tp);
   CHECK(ask(r, asked).verdict == WhyNot::Verdict::better);
 }
 
 TEST_CASE("why not experts that do not divide: the nearest number that does") {
   const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
   PlanConstraints asked;
-  asked.ep = 3;
+  asked.pin<&ParallelPlan::ep>(3);
   const WhyNot answer = ask(r, asked);
   CHECK(answer.verdict == WhyNot::Verdict::illegal);
   CHECK(answer.rule->reason == RejectionReason::experts_not_divisible);

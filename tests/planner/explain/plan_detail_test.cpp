@@ -10,9 +10,9 @@ using namespace echelon;
 namespace {
 
 Candidate pipelined(PlanRequest& request) {
-  request.constraints.pp = 4;
-  request.constraints.tp = 2;
-  request.constraints.recompute = Recompute::full;
+  request.constraints.pin<&ParallelPlan::pp>(4);
+  request.constraints.pin<&ParallelPlan::tp>(2);
+  request.constraints.pin<&ParallelPlan::recompute>(Recompute::full);
   return predict(request).value();
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("what is recomputed is part of the backward, not beside it") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 16);
   const Candidate with = pipelined(request);
   const SimulatedStep step = simulate_plan(request, with);
-  request.constraints.recompute = Recompute::none;
+  request.constraints.pin<&ParallelPlan::recompute>(Recompute::none);
   const SimulatedStep without = simulate_plan(request, predict(request).value());
   for (std::size_t i = 0; i < step.costs.stages.size(); ++i) {
     CHECK(without.costs.stages[i].recompute == Seconds{});

@@ -19,7 +19,7 @@ TEST_CASE("no number of GPUs is tried that the description does not have") {
 
 TEST_CASE("a point of the curve is the search on that number of GPUs") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 16);
-  request.constraints.pp = 1;
+  request.constraints.pin<&ParallelPlan::pp>(1);
   const Candidate here = search(request)->candidates.at(0);
   const ScalingPoint point = scaling_point(request, here.plan, 32);
   REQUIRE(point.best);
@@ -61,7 +61,7 @@ TEST_CASE("money per token is GPU time times its price") {
 
 TEST_CASE("where nothing fits the curve says so") {
   PlanRequest request = request_for("llama3.1-405b", "dgx-h100", 512);
-  request.constraints.zero = 0;
+  request.constraints.pin<&ParallelPlan::zero>(0);
   const ScalingPoint point = scaling_point(request, ParallelPlan{}, 1);
   CHECK_FALSE(point.best);
   CHECK_FALSE(point.same);

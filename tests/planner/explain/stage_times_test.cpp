@@ -13,13 +13,13 @@ namespace {
 /// llama3-70b on 64 GPUs in 4 stages: 128 microbatches.
 PlanRequest in_four_stages(const char* model, std::vector<int> layers) {
   PlanRequest r = request_for(model, "dgx-h100", 64);
-  r.constraints.tp = 4;
-  r.constraints.pp = 4;
-  r.constraints.vpp = 1;
-  r.constraints.dp = 4;
-  r.constraints.microbatch = 1;
-  r.constraints.zero = 1;
-  r.constraints.layers_per_stage = std::move(layers);
+  r.constraints.pin<&ParallelPlan::tp>(4);
+  r.constraints.pin<&ParallelPlan::pp>(4);
+  r.constraints.pin<&ParallelPlan::vpp>(1);
+  r.constraints.pin<&ParallelPlan::dp>(4);
+  r.constraints.pin<&ParallelPlan::microbatch>(1);
+  r.constraints.pin<&ParallelPlan::zero>(1);
+  r.constraints.pin<&ParallelPlan::layers_per_stage>(std::move(layers));
   return r;
 }
 
@@ -80,9 +80,9 @@ TEST_CASE("the parts of every stage sum to the step, and the parts of a step are
     for (const int pp : {1, 2, 4, 8}) {
       for (const int vpp : {1, 2}) {
         PlanRequest r = request_for(model, "dgx-h100", 64);
-        r.constraints.tp = 2;
-        r.constraints.pp = pp;
-        r.constraints.vpp = vpp;
+        r.constraints.pin<&ParallelPlan::tp>(2);
+        r.constraints.pin<&ParallelPlan::pp>(pp);
+        r.constraints.pin<&ParallelPlan::vpp>(vpp);
         const Result<Candidate> c = predict(r);
         if (!c.ok()) continue;
         const TimePrediction& time = c->prediction.time;
@@ -112,8 +112,8 @@ TEST_CASE("the parts of every stage sum to the step, and the parts of a step are
 
 TEST_CASE("without a pipeline nothing is a bubble, not even the wait for the slowest node") {
   PlanRequest r = request_for("llama2-7b", "dgx-h100", 32);
-  r.constraints.tp = 32;
-  r.constraints.pp = 1;
+  r.constraints.pin<&ParallelPlan::tp>(32);
+  r.constraints.pin<&ParallelPlan::pp>(1);
   const TimePrediction time = time_of(r);
   CHECK(r.calibration.straggler_per_doubling > 0);
   CHECK(time.parts.bubble() == Seconds{});
@@ -123,9 +123,9 @@ TEST_CASE("without a pipeline nothing is a bubble, not even the wait for the slo
 TEST_CASE("equal stages have no imbalance, and of m microbatches (p - 1)/m is fill and drain") {
   PlanRequest r = request_for("gpt3-175b", "dgx-h100", 64);
   r.model.vocab = 128;  // a head of almost no weight
-  r.constraints.tp = 1;
-  r.constraints.pp = 8;
-  r.constraints.vpp = 1;
+  r.constraints.pin<&ParallelPlan::tp>(1);
+  r.constraints.pin<&ParallelPlan::pp>(8);
+  r.constraints.pin<&ParallelPlan::vpp>(1);
   const Candidate c = predict(r).value();
   const TimePrediction& time = c.prediction.time;
   const double m = static_cast<double>(c.plan.microbatches_rounded_up(r.job.global_batch));

@@ -9,9 +9,9 @@ using namespace echelon;
 namespace {
 
 Candidate priced(PlanRequest& request, int tp, int pp) {
-  request.constraints.tp = tp;
-  request.constraints.pp = pp;
-  request.constraints.zero = 0;
+  request.constraints.pin<&ParallelPlan::tp>(tp);
+  request.constraints.pin<&ParallelPlan::pp>(pp);
+  request.constraints.pin<&ParallelPlan::zero>(0);
   return predict(request).value();
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("messages between nodes leave once in each direction") {
 
 TEST_CASE("tokens of experts go to every rank of the group") {
   PlanRequest request = request_for("mixtral-8x7b", "dgx-h100", 8);
-  request.constraints.ep = 8;
+  request.constraints.pin<&ParallelPlan::ep>(8);
   const Candidate candidate = priced(request, 1, 1);
   Bytes payload;
   for (const Traffic& t : traffic_of(request, candidate.plan, TrafficAxis::ep)) {

@@ -18,9 +18,9 @@ PlanRequest small_request() {
   r.job.global_batch = 16;
   r.max_memory = 30_GiB;
   // What the nested loops below enumerate: no context parallelism, nothing offloaded, one order.
-  r.constraints.cp = 1;
-  r.constraints.offload_optimizer = 0.0;
-  r.constraints.rank_order = RankOrder::dp_inside_pp;
+  r.constraints.pin<&ParallelPlan::cp>(1);
+  r.constraints.pin<&ParallelPlan::offload_optimizer>(0.0);
+  r.constraints.pin<&ParallelPlan::rank_order>(RankOrder::dp_inside_pp);
   return r;
 }
 

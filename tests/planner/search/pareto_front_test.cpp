@@ -100,9 +100,9 @@ PlanRequest random_case(std::mt19937& random) {
   r.max_memory = Bytes{(3.0 + draw(0, 40)) * 0x1p30};
   r.gpus_at_most = 16;
   if (draw(0, 1) == 1) r.economics.mtbf_per_node = Seconds{3600.0 * draw(1, 5000)};
-  r.constraints.cp = 1;
-  r.constraints.offload_optimizer = 0.0;
-  r.constraints.rank_order = RankOrder::dp_inside_pp;
+  r.constraints.pin<&ParallelPlan::cp>(1);
+  r.constraints.pin<&ParallelPlan::offload_optimizer>(0.0);
+  r.constraints.pin<&ParallelPlan::rank_order>(RankOrder::dp_inside_pp);
   return r;
 }
 

@@ -30,29 +30,30 @@ class Draw {
 PlanConstraints random_pins(Draw& draw) {
   PlanConstraints c;
   const int degrees[] = {1, 2, 4, 8};
-  if (draw.one_in(5)) c.tp = draw.of(degrees);
-  if (draw.one_in(4)) c.pp = draw.of(degrees);
-  if (draw.one_in(5)) c.cp = draw.of({1, 2});
-  if (draw.one_in(6)) c.ep = draw.of(degrees);
-  if (draw.one_in(10)) c.etp = draw.of({1, 2});
-  if (draw.one_in(6)) c.vpp = draw.between(1, 4);
-  if (draw.one_in(6)) c.microbatch = draw.of({1, 2});
-  if (draw.one_in(4)) c.zero = draw.between(0, 3);
-  if (draw.one_in(4)) c.shard_group = draw.of(degrees);
-  if (draw.one_in(5)) c.sequence_parallel = draw.one_in(2);
+  if (draw.one_in(5)) c.pin<&ParallelPlan::tp>(draw.of(degrees));
+  if (draw.one_in(4)) c.pin<&ParallelPlan::pp>(draw.of(degrees));
+  if (draw.one_in(5)) c.pin<&ParallelPlan::cp>(draw.of({1, 2}));
+  if (draw.one_in(6)) c.pin<&ParallelPlan::ep>(draw.of(degrees));
+  if (draw.one_in(10)) c.pin<&ParallelPlan::etp>(draw.of({1, 2}));
+  if (draw.one_in(6)) c.pin<&ParallelPlan::vpp>(draw.between(1, 4));
+  if (draw.one_in(6)) c.pin<&ParallelPlan::microbatch>(draw.of({1, 2}));
+  if (draw.one_in(4)) c.pin<&ParallelPlan::zero>(draw.between(0, 3));
+  if (draw.one_in(4)) c.pin<&ParallelPlan::shard_group>(draw.of(degrees));
+  if (draw.one_in(5)) c.pin<&ParallelPlan::sequence_parallel>(draw.one_in(2));
   if (draw.one_in(2)) {
-    c.rank_order = draw.of({RankOrder::pp_inside_dp, RankOrder::dp_inside_pp});
+    c.pin<&ParallelPlan::rank_order>(draw.of({RankOrder::pp_inside_dp, RankOrder::dp_inside_pp}));
   }
-  if (draw.one_in(6)) c.offload_optimizer = draw.of({0.0, 0.5, 1.0});
+  if (draw.one_in(6)) c.pin<&ParallelPlan::offload_optimizer>(draw.of({0.0, 0.5, 1.0}));
   if (draw.one_in(3)) {
-    c.overlap_dp = draw.one_in(2);
-    c.overlap_tp = draw.one_in(2);
-    c.overlap_pp = draw.one_in(2);
+    c.pin<&ParallelPlan::overlap_dp>(draw.one_in(2));
+    c.pin<&ParallelPlan::overlap_tp>(draw.one_in(2));
+    c.pin<&ParallelPlan::overlap_pp>(draw.one_in(2));
   }
   if (draw.one_in(6)) {
-    c.recompute_layers = std::vector<int>{draw.between(0, 6)};
+    c.pin<&ParallelPlan::recompute_layers>(std::vector<int>{draw.between(0, 6)});
   } else if (draw.one_in(6)) {
-    c.recompute = draw.of({Recompute::none, Recompute::selective, Recompute::full});
+    c.pin<&ParallelPlan::recompute>(
+        draw.of({Recompute::none, Recompute::selective, Recompute::full}));
   }
   return c;
 }
@@ -118,7 +119,7 @@ TEST_CASE("a pinned rank order rules out what it cannot lay out, and is never fa
   PlanRequest r = request_for("7b", "aws-p4d", 32);
   r.job.global_batch = 128;
   const Seconds free = search(r)->winner()->prediction.time.step;
-  r.constraints.rank_order = RankOrder::pp_inside_dp;
+  r.constraints.pin<&ParallelPlan::rank_order>(RankOrder::pp_inside_dp);
   const SearchOutcome pinned = search(r).value();
   REQUIRE(pinned.winner() != nullptr);
   CHECK(pinned.winner()->prediction.time.step >= free);

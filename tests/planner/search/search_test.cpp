@@ -82,7 +82,7 @@ class BruteForce {
       for (int zero = 0; zero <= 3; ++zero) {
         for (const double offload : {0.0, 1.0}) {
           for (int vpp = 1; vpp * plan_.pp <= r_.model.layers + 2; ++vpp) {
-            if (vpp > 1 && r_.constraints.schedule) break;
+            if (vpp > 1 && r_.constraints.has<&ParallelPlan::schedule>()) break;
             plan_.rank_order = order;
             plan_.zero = zero;
             plan_.offload_optimizer = offload;
@@ -211,7 +211,7 @@ TEST_CASE(
     PlanRequest r = random_request(random);
     if (r.stack.name == "echelon") {
       // Per stage, all mixes of recomputation: exact for 1F1B, and many.
-      r.constraints.schedule = ScheduleKind::one_f_one_b;
+      r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
       r.model.layers = std::min(r.model.layers, 4);
     }
     const Result<SearchOutcome> report = search(r);
@@ -322,9 +322,9 @@ TEST_CASE("every tuple is fitting, too large, bounded, or rejected for a reason"
 
 TEST_CASE("pinned axes are kept") {
   PlanRequest r = request_for("70b", "dgx-h100", 256);
-  r.constraints.tp = 8;
-  r.constraints.pp = 4;
-  r.constraints.recompute = Recompute::full;
+  r.constraints.pin<&ParallelPlan::tp>(8);
+  r.constraints.pin<&ParallelPlan::pp>(4);
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::full);
   const SearchOutcome report = search(r).value();
   REQUIRE(report.winner() != nullptr);
   for (const Candidate& c : report.candidates) {
@@ -339,7 +339,7 @@ TEST_CASE("a winner found under a constraint is never faster than the free one")
   const Seconds best = search(r).value().winner()->prediction.time.step;
   for (const int tp : {2, 4, 8}) {
     PlanRequest pinned = r;
-    pinned.constraints.tp = tp;
+    pinned.constraints.pin<&ParallelPlan::tp>(tp);
     const SearchOutcome report = search(pinned).value();
     if (report.winner() != nullptr) CHECK(report.winner()->prediction.time.step >= best);
   }
@@ -362,12 +362,12 @@ TEST_CASE("when nothing fits, each near miss names stage, missing bytes and a ch
 
 TEST_CASE("a pinned choice that alone prevents a fit is named as the fix") {
   PlanRequest r = request_for("7b", "dgx-h100", 8);
-  r.constraints.recompute = Recompute::none;
-  r.constraints.offload_optimizer = 0.0;
-  r.constraints.cp = 1;
-  r.constraints.microbatch = 8;
-  r.constraints.tp = 1;
-  r.constraints.pp = 1;
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::none);
+  r.constraints.pin<&ParallelPlan::offload_optimizer>(0.0);
+  r.constraints.pin<&ParallelPlan::cp>(1);
+  r.constraints.pin<&ParallelPlan::microbatch>(8);
+  r.constraints.pin<&ParallelPlan::tp>(1);
+  r.constraints.pin<&ParallelPlan::pp>(1);
   const SearchOutcome report = search(r).value();
   REQUIRE(report.winner() == nullptr);
   CHECK(std::holds_alternative<RecomputeEveryLayer>(report.nearest_infeasible.front().fix));
@@ -376,7 +376,7 @@ TEST_CASE("a pinned choice that alone prevents a fit is named as the fix") {
 TEST_CASE("GPUs with enough memory are the last resort") {
   PlanRequest r = request_for("gpt2-xl", "dgx-h100", 1);
   r.max_memory = 1_GiB;
-  r.constraints.dp = 1;
+  r.constraints.pin<&ParallelPlan::dp>(1);
   const SearchOutcome report = search(r).value();
   REQUIRE_FALSE(report.nearest_infeasible.empty());
   const Fix& fix = report.nearest_infeasible.front().fix;
@@ -386,7 +386,7 @@ TEST_CASE("GPUs with enough memory are the last resort") {
 
 TEST_CASE("constraints that leave nothing are an error that names every reason") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
-  r.constraints.tp = 64;
+  r.constraints.pin<&ParallelPlan::tp>(64);
   const Result<SearchOutcome> report = search(r);
   REQUIRE_FALSE(report.ok());
   CHECK(report.error().message().find("32 attention heads") != std::string::npos);
@@ -394,12 +394,12 @@ TEST_CASE("constraints that leave nothing are an error that names every reason")
 
 TEST_CASE("contradictory constraints are found before the search") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
-  r.constraints.recompute = Recompute::none;
-  r.constraints.recompute_layers = std::vector<int>{2};
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::none);
+  r.constraints.pin<&ParallelPlan::recompute_layers>(std::vector<int>{2});
   CHECK(search(r).error().where == "--recompute-layers");
   r = request_for("7b", "dgx-h100", 64);
-  r.constraints.schedule = ScheduleKind::one_f_one_b;
-  r.constraints.vpp = 2;
+  r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
+  r.constraints.pin<&ParallelPlan::vpp>(2);
   CHECK(search(r).error().where == "--vpp");
 }
 
@@ -421,7 +421,7 @@ TEST_CASE("what is proved is proved, and what was only balanced is counted") {
   // Its first layers are dense: the split of chunks of two kinds is not searched. Hill climbing
   // over the layers has found plans of 2 to 8 % less in such spaces.
   PlanRequest mixed = request_for("deepseek-v2-lite", "dgx-h100", 16);
-  mixed.constraints.pp = 2;
+  mixed.constraints.pin<&ParallelPlan::pp>(2);
   const SearchOutcome two_kinds = search(mixed).value();
   CHECK(two_kinds.exhaustive);
   CHECK_FALSE(two_kinds.proved());
@@ -434,7 +434,7 @@ TEST_CASE("what is proved is proved, and what was only balanced is counted") {
   CHECK(open.gap < 1);
   CHECK(two_kinds.gap == open.gap);
   // Without interleaving nothing is open, and with a split that the user chose neither.
-  mixed.constraints.vpp = 1;
+  mixed.constraints.pin<&ParallelPlan::vpp>(1);
   CHECK(search(mixed)->proved());
 }
 
@@ -448,18 +448,18 @@ TEST_CASE("ZB-H1, GPipe and pinned recomputation leave splits open") {
   };
   PlanRequest r = request_for("llama3-8b", "dgx-h100", 8, "echelon");
   r.job.global_batch = 16;
-  r.constraints.pp = 4;
-  r.constraints.schedule = ScheduleKind::zero_bubble_h1;
+  r.constraints.pin<&ParallelPlan::pp>(4);
+  r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::zero_bubble_h1);
   CHECK(open(r) == std::vector{zero_bubble_h1});
-  r.constraints.schedule = ScheduleKind::gpipe;
+  r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::gpipe);
   CHECK(open(r) == std::vector{gpipe});
-  r.constraints.layers_per_stage = {8, 8, 8, 8};
+  r.constraints.pin<&ParallelPlan::layers_per_stage>({8, 8, 8, 8});
   CHECK(open(r).empty());
   r = request_for("llama3-8b", "dgx-h100", 8);
-  r.constraints.pp = 4;
-  r.constraints.vpp = 1;
-  r.constraints.recompute = Recompute::full;
-  r.constraints.recompute_layers = {{1, 1, 1, 1}};
+  r.constraints.pin<&ParallelPlan::pp>(4);
+  r.constraints.pin<&ParallelPlan::vpp>(1);
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::full);
+  r.constraints.pin<&ParallelPlan::recompute_layers>({1, 1, 1, 1});
   CHECK(open(r) == std::vector{pinned_recompute});
 }
 
@@ -472,8 +472,8 @@ TEST_CASE("a stopped search says that it is not exhaustive") {
 
 TEST_CASE("a prediction fills in what is not given") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
-  r.constraints.tp = 4;
-  r.constraints.pp = 2;
+  r.constraints.pin<&ParallelPlan::tp>(4);
+  r.constraints.pin<&ParallelPlan::pp>(2);
   const Candidate c = predict(r).value();
   CHECK(c.plan.dp == 8);
   CHECK(c.plan.zero == 1);
@@ -495,43 +495,45 @@ TEST_CASE("software without an axis is not planned along it") {
     }
   }
   PlanRequest r = request_for("7b", "dgx-h100", 64, "llm-foundry");
-  r.constraints.tp = 2;
+  r.constraints.pin<&ParallelPlan::tp>(2);
   CHECK(search(r).error().hint.find("llm-foundry has no tensor parallelism") != std::string::npos);
 }
 
 TEST_CASE("a prediction that breaks a rule of the framework names flag, rule and nearest value") {
   const auto error = [](const char* model, auto change) {
     PlanRequest r = request_for(model, "dgx-h100", 64);
-    r.constraints.pp = 4;
+    r.constraints.pin<&ParallelPlan::pp>(4);
     change(r.constraints);
     const Result<Candidate> c = predict(r);
     REQUIRE_FALSE(c.ok());
     return c.error();
   };
   const Error order = error("mixtral-8x7b", [](PlanConstraints& c) {
-    c.ep = 8;
-    c.rank_order = RankOrder::pp_inside_dp;
+    c.pin<&ParallelPlan::ep>(8);
+    c.pin<&ParallelPlan::rank_order>(RankOrder::pp_inside_dp);
   });
   CHECK(order.where == "--rank-order");
   CHECK(order.found == "rank order tp-cp-ep-pp-dp with pp 4: ep 8 x etp 1 is not tp 1 x cp 1");
   const Error group = error("mixtral-8x7b", [](PlanConstraints& c) {
-    c.ep = 8;
-    c.shard_group = 4;
+    c.pin<&ParallelPlan::ep>(8);
+    c.pin<&ParallelPlan::shard_group>(4);
   });
   CHECK(group.where == "--zero-group-size");
   CHECK(group.message().find("--zero-group-size 8") != std::string::npos);
   const Error counts = error("7b", [](PlanConstraints& c) {
-    c.vpp = 2;
-    c.recompute_layers = std::vector<int>{3};
+    c.pin<&ParallelPlan::vpp>(2);
+    c.pin<&ParallelPlan::recompute_layers>({3});
   });
   CHECK(counts.found.find("2 or 4 layers per stage, not 3") != std::string::npos);
-  const Error overlap = error("7b", [](PlanConstraints& c) { c.overlap_pp = true; });
+  const Error overlap =
+      error("7b", [](PlanConstraints& c) { c.pin<&ParallelPlan::overlap_pp>(true); });
   CHECK(overlap.found.find("it needs interleaving") != std::string::npos);
 }
 
 TEST_CASE("overlap that a schedule does not have is pinned where it has it") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
-  r.constraints.overlap_dp = r.constraints.overlap_pp = true;
+  r.constraints.pin<&ParallelPlan::overlap_dp>(true);
+  r.constraints.pin<&ParallelPlan::overlap_pp>(true);
   const SearchOutcome free = search(request_for("7b", "dgx-h100", 64)).value();
   const SearchOutcome pinned = search(r).value();
   REQUIRE(pinned.winner() != nullptr);
@@ -546,20 +548,21 @@ TEST_CASE("a prediction of an impossible configuration names flag and nearest va
     REQUIRE_FALSE(c.ok());
     return c.error();
   };
-  const Error heads = error([](PlanRequest& r) { r.constraints.tp = 64; });
+  const Error heads = error([](PlanRequest& r) { r.constraints.pin<&ParallelPlan::tp>(64); });
   CHECK(heads.where == "--tp");
   CHECK(heads.message().find("32") != std::string::npos);
-  const Error gpus = error([](PlanRequest& r) { r.constraints.tp = 3; });
+  const Error gpus = error([](PlanRequest& r) { r.constraints.pin<&ParallelPlan::tp>(3); });
   CHECK(gpus.where == "--gpus");
   CHECK(gpus.message().find("2 or 4") != std::string::npos);
-  const Error batch = error([](PlanRequest& r) { r.constraints.microbatch = 7; });
+  const Error batch =
+      error([](PlanRequest& r) { r.constraints.pin<&ParallelPlan::microbatch>(7); });
   CHECK(batch.where == "--global-batch");
   const Error list = error([](PlanRequest& r) {
-    r.constraints.pp = 4;
-    r.constraints.layers_per_stage = std::vector<int>{16, 16};
+    r.constraints.pin<&ParallelPlan::pp>(4);
+    r.constraints.pin<&ParallelPlan::layers_per_stage>(std::vector<int>{16, 16});
   });
   CHECK(list.where == "--layers-per-stage");
-  const Error layers = error([](PlanRequest& r) { r.constraints.pp = 64; });
+  const Error layers = error([](PlanRequest& r) { r.constraints.pin<&ParallelPlan::pp>(64); });
   CHECK(layers.where == "--pp");
 }
 

@@ -11,8 +11,8 @@ using namespace echelon;
 TEST_CASE("equal stages take the same simulated as in closed form") {
   PlanRequest r = request_for("gpt3-175b", "dgx-h100", 64);
   r.model.vocab = 128;  // a head of almost no weight
-  r.constraints.tp = 1;
-  r.constraints.pp = 8;
+  r.constraints.pin<&ParallelPlan::tp>(1);
+  r.constraints.pin<&ParallelPlan::pp>(8);
   const Candidate c = predict(r).value();
   const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
   CHECK(*simulated_step(cost_model, c.plan, c.prediction) / c.prediction.time.step ==
@@ -23,8 +23,8 @@ TEST_CASE("the closed form of uneven 1F1B stages is an upper bound of the simula
   for (const char* model : {"llama3-8b", "70b", "gpt2-xl"}) {
     for (const int pp : {2, 4, 8}) {
       PlanRequest r = request_for(model, "dgx-h100", 64);
-      r.constraints.tp = 1;
-      r.constraints.pp = pp;
+      r.constraints.pin<&ParallelPlan::tp>(1);
+      r.constraints.pin<&ParallelPlan::pp>(pp);
       const Candidate c = predict(r).value();
       const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
       const double ratio =
@@ -46,8 +46,8 @@ TEST_CASE("every finalist of a search is simulated") {
 
 TEST_CASE("a search that is stopped lists its finalists and simulates the winner alone") {
   PlanRequest r = request_for("70b", "dgx-h100", 256);
-  r.constraints.tp = 8;
-  r.constraints.pp = 4;
+  r.constraints.pin<&ParallelPlan::tp>(8);
+  r.constraints.pin<&ParallelPlan::pp>(4);
   r.top = 50;
   const SearchOutcome report = search(r, [](double share) { return share < 1; }).value();
   REQUIRE(report.candidates.size() == 50);
@@ -62,23 +62,23 @@ TEST_CASE("interleaved, chunks that wait in every round make the closed form far
   PlanRequest equal = request_for("llama2-7b", "dgx-b200", 16, "megatron-2021");
   equal.job.sequence = 2048;
   equal.job.global_batch = 64;
-  equal.constraints.tp = 1;
-  equal.constraints.pp = 2;
-  equal.constraints.vpp = 16;
-  equal.constraints.microbatch = 4;
-  equal.constraints.zero = 1;
-  equal.constraints.recompute = Recompute::none;
+  equal.constraints.pin<&ParallelPlan::tp>(1);
+  equal.constraints.pin<&ParallelPlan::pp>(2);
+  equal.constraints.pin<&ParallelPlan::vpp>(16);
+  equal.constraints.pin<&ParallelPlan::microbatch>(4);
+  equal.constraints.pin<&ParallelPlan::zero>(1);
+  equal.constraints.pin<&ParallelPlan::recompute>(Recompute::none);
   // Others: chunks of one layer and of two.
   PlanRequest other = request_for("gpt2-xl", "a100-pcie", 32);
   other.job.sequence = 1024;
   other.job.global_batch = 128;
-  other.constraints.tp = 1;
-  other.constraints.pp = 8;
-  other.constraints.vpp = 4;
-  other.constraints.microbatch = 2;
-  other.constraints.zero = 1;
-  other.constraints.recompute = Recompute::none;
-  other.constraints.layers_per_stage = {3, 6, 7, 7, 7, 7, 7, 4};
+  other.constraints.pin<&ParallelPlan::tp>(1);
+  other.constraints.pin<&ParallelPlan::pp>(8);
+  other.constraints.pin<&ParallelPlan::vpp>(4);
+  other.constraints.pin<&ParallelPlan::microbatch>(2);
+  other.constraints.pin<&ParallelPlan::zero>(1);
+  other.constraints.pin<&ParallelPlan::recompute>(Recompute::none);
+  other.constraints.pin<&ParallelPlan::layers_per_stage>({3, 6, 7, 7, 7, 7, 7, 4});
   for (const auto& [request, short_by] : {std::pair{&equal, 0.256}, std::pair{&other, 0.436}}) {
     Candidate c = predict(*request).value();
     CHECK_FALSE(c.simulated_step);
@@ -91,9 +91,9 @@ TEST_CASE("interleaved, chunks that wait in every round make the closed form far
 TEST_CASE("a step of too many passes is not simulated") {
   PlanRequest r = request_for("405b", "dgx-h100", 64);
   r.job.global_batch = 1 << 18;
-  r.constraints.pp = 64;
-  r.constraints.vpp = 1;
-  r.constraints.microbatch = 1;
+  r.constraints.pin<&ParallelPlan::pp>(64);
+  r.constraints.pin<&ParallelPlan::vpp>(1);
+  r.constraints.pin<&ParallelPlan::microbatch>(1);
   Candidate c = predict(r).value();
   simulate_step(r, c);
   CHECK_FALSE(c.simulated_step);
@@ -107,10 +107,10 @@ TEST_CASE("interleaved with 8-way tensor parallelism on H100 it is short by 5 %,
       for (const int vpp : {2, 3, 4, 8}) {
         PlanRequest r = request_for(model, "dgx-h100", 2048);
         r.job.global_batch = 4096;
-        r.constraints.tp = 8;
-        r.constraints.pp = pp;
-        r.constraints.vpp = vpp;
-        r.constraints.microbatch = 1;
+        r.constraints.pin<&ParallelPlan::tp>(8);
+        r.constraints.pin<&ParallelPlan::pp>(pp);
+        r.constraints.pin<&ParallelPlan::vpp>(vpp);
+        r.constraints.pin<&ParallelPlan::microbatch>(1);
         const Result<Candidate> c = predict(r);
         if (!c.ok()) continue;
         const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);

@@ -25,10 +25,10 @@ PlanRequest uneven_7b() {
   r.job.global_batch = 1024;
   r.job.precision = find_precision("bf16").value();
   r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
-  r.constraints.tp = 4;
-  r.constraints.pp = 4;
-  r.constraints.vpp = 1;
-  r.constraints.layers_per_stage = {14, 6, 6, 6};
+  r.constraints.pin<&ParallelPlan::tp>(4);
+  r.constraints.pin<&ParallelPlan::pp>(4);
+  r.constraints.pin<&ParallelPlan::vpp>(1);
+  r.constraints.pin<&ParallelPlan::layers_per_stage>({14, 6, 6, 6});
   return r;
 }
 
@@ -56,8 +56,8 @@ TEST_CASE("a step of stages is told stage by stage, with imbalance beside fill a
 
 TEST_CASE("a step without stages has no table of them") {
   PlanRequest request = uneven_7b();
-  request.constraints.pp = 1;
-  request.constraints.layers_per_stage.reset();
+  request.constraints.pin<&ParallelPlan::pp>(1);
+  request.constraints.release<&ParallelPlan::layers_per_stage>();
   Candidate plan = predict(request).value();
   simulate_step(request, plan);
   const std::string text = predict_text(request, plan, kStyle);
