@@ -22,7 +22,7 @@ CostModel::CostModel(const ModelSpec& model, const TrainingJob& job, const Clust
 }
 
 GroupLinks CostModel::links(RankGroup group) const {
-  const GroupNetwork network = cluster_.group(group.ranks, group.stride);
+  const GroupNetwork network = cluster_.group(group);
   GroupLinks links = apply(network, calibration_);
   if (ablated_ == AblatedFeature::unshared_nics) links.inter *= network.sharing_groups;
   if (ablated_ == AblatedFeature::single_nics) links.inter = links.inter_per_rank;

@@ -78,23 +78,27 @@ struct PlanCosts {
 
 /// Kernels and exposed collectives of one pass, by the axis they serve.
 struct PassCosts {
-  Seconds device;  ///< kernels
-  Seconds tp;      ///< collectives the compute queue waits on
-  Seconds cp;
-  Seconds ep;
-  double ring_steps =
-      0;  ///< of all collectives, one after the other: what a stalled host waits for
-  double network_steps = 0;  ///< those of them between domains
-  [[nodiscard]] Seconds total() const { return device + tp + cp + ep; }
-  [[nodiscard]] friend PassCosts operator*(double count, const PassCosts& pass) {
-    return {count * pass.device, count * pass.tp,         count * pass.cp,
-            count * pass.ep,     count * pass.ring_steps, count * pass.network_steps};
+  Seconds device;                 ///< kernels
+  AxisArray<Seconds, 3> exposed;  ///< collectives the compute queue waits on: tp, cp, ep
+  double ring_steps = 0;          ///< of all collectives, one after the other: a stalled host waits
+  double network_steps = 0;       ///< those of them between domains
+  [[nodiscard]] Seconds total() const {
+    Seconds sum = device;
+    for (const Seconds each : exposed.values) sum += each;
+    return sum;
+  }
+  [[nodiscard]] friend PassCosts operator*(double count, PassCosts pass) {
+    pass.device *= count;
+    for (Seconds& each : pass.exposed.values) each *= count;
+    pass.ring_steps *= count;
+    pass.network_steps *= count;
+    return pass;
   }
   PassCosts& operator+=(const PassCosts& other) {
     device += other.device;
-    tp += other.tp;
-    cp += other.cp;
-    ep += other.ep;
+    for (std::size_t i = 0; i < exposed.values.size(); ++i) {
+      exposed.values[i] += other.exposed.values[i];
+    }
     ring_steps += other.ring_steps;
     network_steps += other.network_steps;
     return *this;
@@ -177,7 +181,7 @@ class CostModel {
   void set_network(const MeasuredNetwork& network) { network_ = network; }
   void ablate(AblatedFeature what) { ablated_ = what; }
 
-  /// The links of a group (ClusterTopology::group) under this calibration.
+  /// The links of a group of a process grid (core/plan/process_grid.hpp) under this calibration.
   [[nodiscard]] GroupLinks links(RankGroup group) const;
   /// The same for groups over which gradients are reduced and parameters gathered.
   [[nodiscard]] GroupLinks data_links(RankGroup of) const;
@@ -201,8 +205,8 @@ class CostModel {
   /// Memory only, the cheap first half of a price.
   void price_memory(const ParallelPlan& plan, const ShardingCosts& costs,
                     MemoryPrediction& out) const;
-  /// Time only.
-  /// Time only, of the stages price_memory has found.
+  /// Time only, of the stages price_memory has found. A time that is not finite is a programming
+  /// error: it would be sorted among the others.
   void price_time(const ParallelPlan& plan, const ShardingCosts& costs,
                   std::span<const Stage> stages, TimePrediction& out) const;
 

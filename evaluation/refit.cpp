@@ -133,8 +133,8 @@ class Comparison {
     observe(parts.total().in(kSecond));
     if (!alone_) return;
     for (const Seconds part :
-         {parts.compute, parts.recompute, parts.tp_comm_exposed, parts.cp_comm_exposed,
-          parts.ep_comm_exposed, parts.dp_comm_exposed, parts.optimizer, parts.host}) {
+         {parts.compute, parts.recompute, parts.exposed[Axis::tp], parts.exposed[Axis::cp],
+          parts.exposed[Axis::ep], parts.exposed[Axis::dp], parts.optimizer, parts.host}) {
       observe(part.in(kSecond));
     }
     const auto stages = static_cast<double>(busy_.size());
@@ -160,14 +160,15 @@ class Comparison {
     const std::vector<Stage>& stages = scratch_.memory.contents;
     const CostBreakdown parts = of_finisher_ ? finishers_parts(model, rates) : scratch_.time.parts;
     for (const Seconds part :
-         {parts.compute, parts.recompute, parts.tp_comm_exposed, parts.cp_comm_exposed,
-          parts.ep_comm_exposed, parts.dp_comm_exposed, parts.optimizer, parts.host}) {
+         {parts.compute, parts.recompute, parts.exposed[Axis::tp], parts.exposed[Axis::cp],
+          parts.exposed[Axis::ep], parts.exposed[Axis::dp], parts.optimizer, parts.host}) {
       out.push_back(part.in(kSecond));
     }
     for (std::size_t stage = 0; stage < busy_.size(); ++stage) {
       const StageTimes times = model.times(stages[stage]);
       // Traffic of ZeRO-2 and 3 is an instruction of its own.
-      if (stage != finisher_) out.push_back((m * (times.total() - times.dp)).in(kSecond));
+      if (stage != finisher_)
+        out.push_back((m * (times.total() - times.exposed[Axis::dp])).in(kSecond));
       const Program& program = run_.schedule.programs[stage];
       out.push_back(transfers(model, stages[stage], program).in(kSecond));
       const double sends =
@@ -183,19 +184,20 @@ class Comparison {
     const auto m = static_cast<double>(model.microbatches());
     const std::vector<Stage>& stages = scratch_.memory.contents;
     const auto data = [&](const Stage& stage, const StageTimes& times) {
-      return m * times.dp + model.reduction(stage, times);
+      return m * times.exposed[Axis::dp] + model.reduction(stage, times);
     };
     const StageTimes own = model.times(stages[finisher_]);
     CostBreakdown parts = scratch_.time.parts;
-    parts.dp_comm_exposed += data(stages[finisher_], own);
+    parts.exposed[Axis::dp] += data(stages[finisher_], own);
     for (const Stage& stage : stages) {
-      parts.dp_comm_exposed -= data(stage, model.times(stage)) / static_cast<double>(stages.size());
+      parts.exposed[Axis::dp] -=
+          data(stage, model.times(stage)) / static_cast<double>(stages.size());
     }
     parts.compute = m * own.compute;
     parts.recompute = m * own.recompute;
-    parts.tp_comm_exposed = m * own.tp;
-    parts.cp_comm_exposed = m * own.cp;
-    parts.ep_comm_exposed = m * own.ep;
+    for (const Axis axis : {Axis::tp, Axis::cp, Axis::ep}) {
+      parts.exposed[axis] = m * own.exposed[axis];
+    }
     parts.optimizer = model.optimizer(stages[finisher_]);
     parts.host = m * own.host + rates.step_fixed;
     return parts;

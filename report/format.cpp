@@ -84,18 +84,9 @@ std::string counted(std::int64_t count, std::string_view noun) {
 }
 
 std::vector<TimePart> parts_of(const CostBreakdown& time) {
-  return {{"compute", time.compute},
-          {"recompute", time.recompute},
-          {"tp communication", time.tp_comm_exposed},
-          {"cp communication", time.cp_comm_exposed},
-          {"ep communication", time.ep_comm_exposed},
-          {"pp communication", time.pp_comm_exposed},
-          {"dp communication", time.dp_comm_exposed},
-          {"pipeline fill/drain", time.fill_drain},
-          {"stage imbalance", time.imbalance},
-          {"optimizer", time.optimizer},
-          {"host", time.host},
-          {"data", time.data}};
+  std::vector<TimePart> parts;
+  for (const StepPart& part : kStepParts) parts.push_back({part.label, part.of(time)});
+  return parts;
 }
 
 std::optional<PartIncrease> largest_increase(const CostBreakdown& from, const CostBreakdown& to) {

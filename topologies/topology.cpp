@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/expects.hpp"
+#include "core/base/saturated_product.hpp"
 #include "topologies/description/catalog.hpp"
 #include "topologies/description/description.hpp"
 #include "topologies/graph/graph.hpp"
@@ -30,8 +31,7 @@ std::vector<Reach> reaches(const MachineDescription& machine) {
   for (std::size_t t = static_cast<std::size_t>(machine.nvlink_tiers); t < machine.tiers.size();
        ++t) {
     const FabricTier& tier = machine.tiers[t];
-    constexpr std::int64_t kMost = std::int64_t{1} << 40;
-    reach.gpus = std::min(kMost, reach.gpus * tier.multiplicity);
+    reach.gpus = saturated_product({reach.gpus, tier.multiplicity});
     reach.oversubscription *= tier.oversubscription;
     reach.latency += tier.latency;
     result.push_back(reach);
@@ -170,7 +170,8 @@ std::optional<Seconds> ClusterTopology::mtbf_per_node() const {
   return state_->machine->mtbf_per_node;
 }
 
-GroupNetwork ClusterTopology::group(int ranks, int stride) const {
+GroupNetwork ClusterTopology::group(RankGroup of) const {
+  const auto [ranks, stride] = of;
   EXPECTS(ranks >= 1 && stride >= 1, "a group has at least one rank and a positive stride");
   const State& state = *state_;
   const GroupTable& table = *state.table;

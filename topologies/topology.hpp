@@ -10,6 +10,7 @@
 
 #include "core/base/result.hpp"
 #include "core/base/units.hpp"
+#include "core/plan/process_grid.hpp"
 #include "topologies/description/specs.hpp"
 
 namespace echelon {
@@ -69,8 +70,8 @@ class ClusterTopology {
   [[nodiscard]] ClusterTopology with_gpu(GpuSpec gpu) const;
 
   /// Cheap (no allocation, no graph walk): called hundreds of thousands of times by the search.
-  /// `ranks` ≥ 1, `stride` ≥ 1; ranks·stride ≤ gpus() is not required to be aligned. The numbers
-  /// are those of the group worst off (placement.hpp) and equal what graph() computes link by link.
+  /// ranks ≥ 1, stride ≥ 1; ranks·stride ≤ gpus() is not required to be aligned. The numbers are
+  /// those of the group worst off (placement.hpp) and equal what graph() computes link by link.
   ///
   ///   intra           group_bandwidth() of the graph with all groups of this kind active
   ///   inter           regular placement: fair_egress() of the graph; otherwise the fewest members
@@ -82,7 +83,7 @@ class ClusterTopology {
   ///
   /// Assumes: ranks in order fill domains; all groups of the kind communicate at once.
   /// Checked by: tests/topologies/graph/group_test.cpp.
-  [[nodiscard]] GroupNetwork group(int ranks, int stride) const;
+  [[nodiscard]] GroupNetwork group(RankGroup of) const;
 
   /// The Boost.Graph view of one node and the fabric tiers above it.
   [[nodiscard]] const TopologyGraph& graph() const;

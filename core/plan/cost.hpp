@@ -2,9 +2,12 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string_view>
+#include <utility>
 
 #include "core/base/units.hpp"
+#include "core/plan/process_grid.hpp"
 
 namespace echelon {
 
@@ -42,6 +45,14 @@ inline constexpr std::array<NamedMemory, 7> kMemoryParts = {
      {"communication", &MemoryBreakdown::communication},
      {"context", &MemoryBreakdown::context}}};
 
+/// The axes whose communication has a part of the step of its own, in the order of the parts.
+inline constexpr std::array<Axis, 5> kStepAxes = {Axis::tp, Axis::cp, Axis::ep, Axis::pp, Axis::dp};
+/// The one among them that an axis counts as: experts' tensor and data parallelism have no part.
+[[nodiscard]] constexpr Axis step_axis(Axis axis) {
+  if (axis == Axis::etp) return Axis::ep;
+  return axis == Axis::expert_dp ? Axis::dp : axis;
+}
+
 /// One optimizer step. Of a plan with a pipeline the parts are means over its stages, so that they
 /// sum to the step; `StageTime` tells each stage. *Exposed* communication is time the compute queue
 /// waits on that collective. Waiting for other stages is *fill_drain* as far as the schedule itself
@@ -50,11 +61,7 @@ inline constexpr std::array<NamedMemory, 7> kMemoryParts = {
 struct CostBreakdown {
   Seconds compute;
   Seconds recompute;
-  Seconds tp_comm_exposed;
-  Seconds cp_comm_exposed;
-  Seconds ep_comm_exposed;
-  Seconds pp_comm_exposed;
-  Seconds dp_comm_exposed;
+  AxisArray<Seconds> exposed;  ///< communication of kStepAxes
   Seconds fill_drain;
   Seconds imbalance;
   Seconds optimizer;
@@ -63,14 +70,59 @@ struct CostBreakdown {
 
   [[nodiscard]] Seconds bubble() const { return fill_drain + imbalance; }
   [[nodiscard]] Seconds communication() const {
-    return tp_comm_exposed + cp_comm_exposed + ep_comm_exposed + pp_comm_exposed + dp_comm_exposed;
+    Seconds sum;
+    for (const Axis axis : kStepAxes) sum += exposed[axis];
+    return sum;
   }
   [[nodiscard]] Seconds total() const {
-    return compute + recompute + tp_comm_exposed + cp_comm_exposed + ep_comm_exposed +
-           pp_comm_exposed + dp_comm_exposed + fill_drain + imbalance + optimizer + host + data;
+    Seconds sum = compute + recompute;
+    for (const Axis axis : kStepAxes) sum += exposed[axis];
+    return sum + fill_drain + imbalance + optimizer + host + data;
   }
   bool operator==(const CostBreakdown&) const = default;
 };
+
+/// One part of a step: a member of CostBreakdown, or the exposed communication of an axis.
+struct StepPart {
+  std::string_view key;    ///< in files, with "_seconds" behind it
+  std::string_view label;  ///< in texts
+  Seconds CostBreakdown::*member = nullptr;
+  Axis axis{};  ///< where there is no member
+
+  [[nodiscard]] constexpr Seconds& of(CostBreakdown& parts) const {
+    return member != nullptr ? parts.*member : parts.exposed[axis];
+  }
+  [[nodiscard]] constexpr Seconds of(const CostBreakdown& parts) const {
+    return member != nullptr ? parts.*member : parts.exposed[axis];
+  }
+};
+/// All parts, in the order in which files, tables and texts list them.
+inline constexpr std::array<StepPart, 12> kStepParts = {{
+    {"compute", "compute", &CostBreakdown::compute},
+    {"recompute", "recompute", &CostBreakdown::recompute},
+    {"tp_comm_exposed", "tp communication", nullptr, Axis::tp},
+    {"cp_comm_exposed", "cp communication", nullptr, Axis::cp},
+    {"ep_comm_exposed", "ep communication", nullptr, Axis::ep},
+    {"pp_comm_exposed", "pp communication", nullptr, Axis::pp},
+    {"dp_comm_exposed", "dp communication", nullptr, Axis::dp},
+    {"fill_drain", "pipeline fill/drain", &CostBreakdown::fill_drain},
+    {"imbalance", "stage imbalance", &CostBreakdown::imbalance},
+    {"optimizer", "optimizer", &CostBreakdown::optimizer},
+    {"host", "host", &CostBreakdown::host},
+    {"data", "data", &CostBreakdown::data},
+}};
+
+static_assert(sizeof(CostBreakdown) ==
+                  (kStepParts.size() - kStepAxes.size() + kAxes.size()) * sizeof(Seconds),
+              "a part that the list lacks");
+
+/// Adds `share` of every part of `parts` to `sum`.
+inline void add_share(const CostBreakdown& parts, double share, CostBreakdown& sum) {
+  [&]<std::size_t... i>(std::index_sequence<i...>) {
+    ((kStepParts[i].of(sum) += share * kStepParts[i].of(parts)), ...);
+  }
+  (std::make_index_sequence<kStepParts.size()>{});
+}
 
 /// The same step on one pipeline stage, measured as the mean over its ranks. total() is the step:
 /// it is the same on every stage.

@@ -43,24 +43,8 @@ std::vector<int> int_list(JsonReader& reader, std::string_view key, int least) {
 /// "weights_bytes"
 std::string key_of(const NamedMemory& part) { return std::string(part.name) + "_bytes"; }
 
-struct TimePart {
-  const char* key;
-  Seconds CostBreakdown::*part;
-};
-constexpr TimePart kTimeParts[] = {
-    {"compute_seconds", &CostBreakdown::compute},
-    {"recompute_seconds", &CostBreakdown::recompute},
-    {"tp_comm_exposed_seconds", &CostBreakdown::tp_comm_exposed},
-    {"cp_comm_exposed_seconds", &CostBreakdown::cp_comm_exposed},
-    {"ep_comm_exposed_seconds", &CostBreakdown::ep_comm_exposed},
-    {"pp_comm_exposed_seconds", &CostBreakdown::pp_comm_exposed},
-    {"dp_comm_exposed_seconds", &CostBreakdown::dp_comm_exposed},
-    {"fill_drain_seconds", &CostBreakdown::fill_drain},
-    {"imbalance_seconds", &CostBreakdown::imbalance},
-    {"optimizer_seconds", &CostBreakdown::optimizer},
-    {"host_seconds", &CostBreakdown::host},
-    {"data_seconds", &CostBreakdown::data},
-};
+/// "tp_comm_exposed_seconds"
+std::string key_of(const StepPart& part) { return std::string(part.key) + "_seconds"; }
 
 struct StageTimePart {
   const char* key;
@@ -111,11 +95,11 @@ Status read_time(const Json& object, const std::string& where, const std::string
                  Prediction& costs) {
   JsonReader times(object, where, pointer);
   const bool divided = times.has("fill_drain_seconds");
-  for (const TimePart& part : kTimeParts) {
+  for (const StepPart& part : kStepParts) {
     const bool idle =
-        part.part == &CostBreakdown::fill_drain || part.part == &CostBreakdown::imbalance;
+        part.member == &CostBreakdown::fill_drain || part.member == &CostBreakdown::imbalance;
     if (idle && !divided) continue;
-    costs.time.*part.part = Seconds{times.number(part.key, -kHuge, kHuge)};
+    part.of(costs.time) = Seconds{times.number(key_of(part), -kHuge, kHuge)};
   }
   if (divided)
     times.ignore({"bubble_seconds"});  // their sum
@@ -296,8 +280,8 @@ Json time_json(const Prediction& costs) {
   Json time{{"step_seconds", finite(costs.time.total().in(kSecond), "the step time")},
             {"low_seconds", finite(costs.low.in(kSecond), "the low end of the step time")},
             {"high_seconds", finite(costs.high.in(kSecond), "the high end of the step time")}};
-  for (const TimePart& part : kTimeParts) {
-    time[part.key] = finite((costs.time.*part.part).in(kSecond), part.key);
+  for (const StepPart& part : kStepParts) {
+    time[key_of(part)] = finite(part.of(costs.time).in(kSecond), key_of(part));
   }
   time["bubble_seconds"] = finite(costs.time.bubble().in(kSecond), "the bubble");
   time["simulated_seconds"] = costs.simulated

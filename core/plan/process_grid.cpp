@@ -11,10 +11,10 @@ std::string_view name_of(Axis axis) {
   switch (axis) {
     case Axis::tp: return "tp";
     case Axis::cp: return "cp";
-    case Axis::dp: return "dp";
-    case Axis::pp: return "pp";
     case Axis::ep: return "ep";
     case Axis::etp: return "etp";
+    case Axis::dp: return "dp";
+    case Axis::pp: return "pp";
     case Axis::expert_dp: return "expert-dp";
   }
   return "?";
@@ -22,70 +22,76 @@ std::string_view name_of(Axis axis) {
 
 namespace {
 
-std::array<int, kAxes> degrees_of(const ParallelPlan& plan) {
-  return {plan.tp, plan.cp, plan.dp, plan.pp};
+/// The axes on which a rank has a coordinate.
+constexpr std::array<Axis, 4> kCoordinateAxes = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
+
+AxisArray<int> degrees_of(const ParallelPlan& plan) {
+  AxisArray<int> degree;
+  degree[Axis::tp] = plan.tp;
+  degree[Axis::cp] = plan.cp;
+  degree[Axis::ep] = plan.ep;
+  degree[Axis::etp] = plan.etp;
+  degree[Axis::dp] = plan.dp;
+  degree[Axis::pp] = plan.pp;
+  for (const Axis axis : kAxes) {
+    EXPECTS(axis == Axis::expert_dp || degree[axis] >= 1, "a degree is at least 1");
+  }
+  degree[Axis::expert_dp] = static_cast<int>(plan.expert_dp());
+  return degree;
 }
 
 }  // namespace
 
-ProcessGrid::ProcessGrid(const ParallelPlan& plan)
-    : degree_(degrees_of(plan)), ep_(plan.ep), etp_(plan.etp) {
+ProcessGrid::ProcessGrid(const ParallelPlan& plan) : degree_(degrees_of(plan)) {
   EXPECTS(plan.gpus() <= std::numeric_limits<int>::max(), "ranks are counted in int");
   const bool pp_inside = plan.rank_order == RankOrder::pp_inside_dp;
-  const std::array<Axis, kAxes> inside_out = {Axis::tp, Axis::cp, pp_inside ? Axis::pp : Axis::dp,
-                                              pp_inside ? Axis::dp : Axis::pp};
+  const std::array<Axis, 4> inside_out = {Axis::tp, Axis::cp, pp_inside ? Axis::pp : Axis::dp,
+                                          pp_inside ? Axis::dp : Axis::pp};
   int stride = 1;
   for (const Axis axis : inside_out) {
-    EXPECTS(degree(axis) >= 1, "a degree is at least 1");
-    stride_[index(axis)] = stride;
+    stride_[axis] = stride;
     stride *= degree(axis);
   }
 }
 
 Result<ProcessGrid> ProcessGrid::with_order(const ParallelPlan& plan, std::string_view rank_order) {
   ProcessGrid grid(plan);
-  std::array<bool, kAxes> seen{};
+  AxisArray<bool> seen;
   int stride = 1;
   const auto complain = [&](std::string found) {
     return input_error("--rank-order", std::move(found),
                        "the axes tp, cp, ep, dp, pp once each, innermost first, joined by '-'",
                        "the default is tp-cp-ep-dp-pp");
   };
-  bool seen_ep = false;
   for (std::size_t at = 0; at <= rank_order.size();) {
     const auto dash = std::min(rank_order.find('-', at), rank_order.size());
     const auto word = rank_order.substr(at, dash - at);
     at = dash + 1;
-    if (word == "ep") {  // lies inside the other axes: position has no effect on dense groups
-      if (seen_ep) return complain("axis 'ep' twice");
-      seen_ep = true;
-      continue;
+    const auto axis = std::ranges::find_if(kAxes, [&](Axis each) { return name_of(each) == word; });
+    if (axis == kAxes.end() || *axis == Axis::etp) {
+      return complain("unknown axis '" + std::string(word) + "'");
     }
-    std::size_t axis = 0;
-    while (axis < kAxes && name_of(static_cast<Axis>(axis)) != word) ++axis;
-    if (axis == kAxes) return complain("unknown axis '" + std::string(word) + "'");
-    if (seen[axis]) return complain("axis '" + std::string(word) + "' twice");
-    seen[axis] = true;
-    grid.stride_[axis] = stride;
-    stride *= grid.degree_[axis];
+    if (seen[*axis]) return complain("axis '" + std::string(word) + "' twice");
+    seen[*axis] = true;
+    if (*axis == Axis::ep) continue;  // lies inside the others: its position has no effect
+    grid.stride_[*axis] = stride;
+    stride *= grid.degree(*axis);
   }
-  for (std::size_t axis = 0; axis < kAxes; ++axis) {
-    if (!seen[axis]) {
-      return complain("no axis '" + std::string(name_of(static_cast<Axis>(axis))) + "'");
-    }
+  for (const Axis axis : kCoordinateAxes) {
+    if (!seen[axis]) return complain("no axis '" + std::string(name_of(axis)) + "'");
   }
   return grid;
 }
 
 int ProcessGrid::ranks() const {
   int product = 1;
-  for (const int degree : degree_) product *= degree;
+  for (const Axis axis : kCoordinateAxes) product *= degree(axis);
   return product;
 }
 
 Coordinates ProcessGrid::coordinates(int rank) const {
   EXPECTS(rank >= 0 && rank < ranks(), "rank outside the grid");
-  const auto along = [&](Axis axis) { return rank / stride(axis) % degree(axis); };
+  const auto along = [&](Axis axis) { return rank / stride_[axis] % degree(axis); };
   return {along(Axis::tp), along(Axis::cp), along(Axis::dp), along(Axis::pp)};
 }
 
@@ -94,20 +100,28 @@ int ProcessGrid::rank(const Coordinates& at) const {
   EXPECTS(inside(Axis::tp, at.tp) && inside(Axis::cp, at.cp) && inside(Axis::dp, at.dp) &&
               inside(Axis::pp, at.pp),
           "coordinates outside the grid");
-  return at.tp * stride(Axis::tp) + at.cp * stride(Axis::cp) + at.dp * stride(Axis::dp) +
-         at.pp * stride(Axis::pp);
+  return at.tp * stride_[Axis::tp] + at.cp * stride_[Axis::cp] + at.dp * stride_[Axis::dp] +
+         at.pp * stride_[Axis::pp];
 }
 
-/// `ranks` members, each `places` after the one before among the ranks of a stage. Those are
-/// consecutive within one replica (tp·cp of them); the next replica starts a stride of dp later.
-RankGroup ProcessGrid::expert_grid(int ranks, int places) const {
-  if (ranks == 1) return {};
+ProcessGrid::Places ProcessGrid::expert_places(Axis axis) const {
+  const int etp = degree(Axis::etp);
+  if (axis == Axis::etp) return {etp, 1};
+  if (axis == Axis::ep) return {degree(Axis::ep), etp};
+  return {degree(Axis::expert_dp), degree(Axis::ep) * etp};
+}
+
+/// Places of a stage are consecutive ranks within one replica (tp·cp of them, tp innermost); the
+/// next replica starts a stride of dp later.
+bool ProcessGrid::evenly_spaced(Places places) const {
   const int replica = degree(Axis::tp) * degree(Axis::cp);
-  const int next = stride(Axis::dp);
-  EXPECTS(stride(Axis::tp) == 1, "tensor-parallel ranks are neighbours");
-  if (next == replica || replica % (ranks * places) == 0) return {ranks, places};
-  EXPECTS(places % replica == 0, "members of a group at equal distances");
-  return {ranks, places / replica * next};
+  return places.count == 1 || stride_[Axis::dp] == replica ||
+         replica % (places.count * places.apart) == 0 || places.apart % replica == 0;
+}
+
+bool ProcessGrid::evenly_spaced(Axis axis) const {
+  const bool experts = axis == Axis::ep || axis == Axis::etp || axis == Axis::expert_dp;
+  return !experts || evenly_spaced(expert_places(axis));
 }
 
 RankGroup ProcessGrid::group(Axis axis) const {
@@ -115,13 +129,18 @@ RankGroup ProcessGrid::group(Axis axis) const {
     case Axis::tp:
     case Axis::cp:
     case Axis::dp:
-    case Axis::pp: return {degree(axis), stride(axis)};
-    case Axis::ep: return expert_grid(ep_, etp_);
-    case Axis::etp: return expert_grid(etp_, 1);
+    case Axis::pp: return {degree(axis), stride_[axis]};
+    case Axis::ep:
+    case Axis::etp:
     case Axis::expert_dp: break;
   }
-  const int stage = degree(Axis::tp) * degree(Axis::cp) * degree(Axis::dp);
-  return expert_grid(stage / (ep_ * etp_), ep_ * etp_);
+  const Places places = expert_places(axis);
+  if (places.count == 1) return {};
+  EXPECTS(stride_[Axis::tp] == 1, "tensor-parallel ranks are neighbours");
+  EXPECTS(evenly_spaced(places), "members of a group at equal distances");
+  const int replica = degree(Axis::tp) * degree(Axis::cp);
+  if (places.apart % replica != 0) return {places.count, places.apart};
+  return {places.count, places.apart / replica * stride_[Axis::dp]};
 }
 
 RankGroup ProcessGrid::data_group() const {
@@ -133,25 +152,31 @@ RankGroup ProcessGrid::data_group() const {
 }
 
 std::vector<int> ProcessGrid::group(Axis axis, int rank) const {
-  const int own = rank / stride(axis) % degree(axis);
-  std::vector<int> members(static_cast<std::size_t>(degree(axis)));
-  for (int i = 0; i < degree(axis); ++i) {
-    members[static_cast<std::size_t>(i)] = rank + (i - own) * stride(axis);
+  const Coordinates at = coordinates(rank);
+  std::vector<int> members;
+  if (axis == Axis::tp || axis == Axis::cp || axis == Axis::dp || axis == Axis::pp) {
+    const int first = rank - rank / stride_[axis] % degree(axis) * stride_[axis];
+    for (int i = 0; i < degree(axis); ++i) members.push_back(first + i * stride_[axis]);
+    return members;
+  }
+  const Places places = expert_places(axis);
+  const int tp = degree(Axis::tp);
+  const int cp = degree(Axis::cp);
+  const int place = at.tp + tp * (at.cp + cp * at.dp);  // among the ranks of the stage
+  const int first = place - place / places.apart % places.count * places.apart;
+  for (int i = 0; i < places.count; ++i) {
+    const int member = first + i * places.apart;
+    EXPECTS(member < tp * cp * degree(Axis::dp), "ep x etp divides the ranks of a stage");
+    members.push_back(this->rank({member % tp, member / tp % cp, member / (tp * cp), at.pp}));
   }
   return members;
 }
 
-std::vector<int> ProcessGrid::expert_group(int rank) const {
-  const Coordinates at = coordinates(rank);
-  const int tp = degree(Axis::tp);
-  const int cp = degree(Axis::cp);
-  const int place = at.tp + tp * (at.cp + cp * at.dp);  // among the ranks of the stage
-  const int first = place - place / etp_ % ep_ * etp_;
+std::vector<int> ProcessGrid::data_group(int rank) const {
+  Coordinates at = coordinates(rank);
   std::vector<int> members;
-  for (int i = 0; i < ep_; ++i) {
-    const int member = first + i * etp_;
-    EXPECTS(member < tp * cp * degree(Axis::dp), "ep x etp divides the ranks of a stage");
-    members.push_back(this->rank({member % tp, member / tp % cp, member / (tp * cp), at.pp}));
+  for (at.dp = 0; at.dp < degree(Axis::dp); ++at.dp) {
+    for (at.cp = 0; at.cp < degree(Axis::cp); ++at.cp) members.push_back(this->rank(at));
   }
   return members;
 }

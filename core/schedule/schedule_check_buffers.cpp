@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "core/schedule/schedule_check_rules.hpp"
@@ -11,21 +12,18 @@ namespace echelon::schedule_check {
 using enum ScheduleFaultKind;
 
 Before::Before(const Program& program) : instructions_(&program.instructions) {
-  std::array<std::int64_t, kQueues> last;  // on each queue
-  last.fill(-1);
+  Latest last;  // on each queue
   known_.resize(program.instructions.size());
   for (const Instruction& i : program.instructions) {
     auto& known = known_[i.id];
-    known.fill(-1);
-    const auto learn = [&](std::int64_t id) {
-      const auto& other = known_[static_cast<std::size_t>(id)];
+    const auto learn = [&](std::uint32_t id) {
+      const Latest& other = known_[id];
       for (std::size_t q = 0; q < kQueues; ++q) known[q] = std::max(known[q], other[q]);
-      const auto queue =
-          static_cast<std::size_t>(program.instructions[static_cast<std::size_t>(id)].queue);
-      known[queue] = std::max(known[queue], id);
+      const auto queue = static_cast<std::size_t>(program.instructions[id].queue);
+      known[queue] = std::max(known[queue], std::optional(id));
     };
     auto& previous = last[static_cast<std::size_t>(i.queue)];
-    if (previous >= 0) learn(previous);
+    if (previous) learn(*previous);
     for (const std::uint32_t id : i.after) learn(id);
     previous = i.id;
   }
@@ -84,13 +82,11 @@ class BufferWalk {
 
  private:
   struct Held {
-    std::int64_t writer = -1;
-    std::array<std::int64_t, kQueues> readers = {-1, -1, -1, -1, -1, -1};  // last on each queue
+    std::optional<std::uint32_t> writer;
+    std::array<std::optional<std::uint32_t>, kQueues> readers;  // last on each queue
   };
 
-  [[nodiscard]] const Instruction& at(std::int64_t id) const {
-    return program_.instructions[static_cast<std::size_t>(id)];
-  }
+  [[nodiscard]] const Instruction& at(std::uint32_t id) const { return program_.instructions[id]; }
   [[nodiscard]] std::string name(const Instruction& i) const { return describe(rank_, i); }
   [[nodiscard]] std::string_view kind(std::int32_t b) const {
     return name_of(program_.buffers[static_cast<std::size_t>(b)].kind);
@@ -98,12 +94,12 @@ class BufferWalk {
 
   void read(const Instruction& i, std::int32_t b) {
     Held& held = holds_[static_cast<std::size_t>(b)];
-    if (held.writer < 0 || at(held.writer).op == Op::release_parameters) {
+    if (!held.writer || at(*held.writer).op == Op::release_parameters) {
       faults_.add(read_before_write,
                   fmt::format("{} reads {} buffer {}, which holds nothing", name(i), kind(b), b));
       return;
     }
-    const Instruction& writer = at(held.writer);
+    const Instruction& writer = at(*held.writer);
     if (!may_read(i, writer)) {
       faults_.add(buffer_overwritten, fmt::format("{} reads {} buffer {}, which holds what {} put "
                                                   "there",
@@ -118,14 +114,14 @@ class BufferWalk {
 
   void write(const Instruction& i, std::int32_t b) {
     Held& held = holds_[static_cast<std::size_t>(b)];
-    const auto wait = [&](std::int64_t user) {
-      if (user < 0 || user == i.id || before_(static_cast<std::uint32_t>(user), i.id)) return;
+    const auto wait = [&](const std::optional<std::uint32_t>& user) {
+      if (!user || *user == i.id || before_(*user, i.id)) return;
       faults_.add(missing_dependency,
                   fmt::format("{} does not wait for {}, which still uses {} buffer {}", name(i),
-                              name(at(user)), kind(b), b));
+                              name(at(*user)), kind(b), b));
     };
     wait(held.writer);
-    for (const std::int64_t user : held.readers) wait(user);
+    for (const std::optional<std::uint32_t>& user : held.readers) wait(user);
     held = {};
     held.writer = i.id;
   }
@@ -134,8 +130,8 @@ class BufferWalk {
   void need(const Instruction& i, std::initializer_list<Op> ops) {
     for (const std::int32_t b : i.reads) {
       const Held& held = holds_[static_cast<std::size_t>(b)];
-      if (held.writer < 0) continue;
-      if (any_of(at(held.writer).op, ops) && may_read(i, at(held.writer))) return;
+      if (!held.writer) continue;
+      if (any_of(at(*held.writer).op, ops) && may_read(i, at(*held.writer))) return;
     }
     faults_.add(missing_dependency,
                 fmt::format("{} does not read what {} gives it", name(i), name_of(*ops.begin())));

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/schedule/schedule_check.hpp"
@@ -57,12 +59,13 @@ class Before {
   explicit Before(const Program& program);
   [[nodiscard]] bool operator()(std::uint32_t first, std::uint32_t second) const {
     const auto queue = static_cast<std::size_t>((*instructions_)[first].queue);
-    return known_[second][queue] >= static_cast<std::int64_t>(first);
+    return known_[second][queue] >= first;
   }
 
  private:
   const std::vector<Instruction>* instructions_;
-  std::vector<std::array<std::int64_t, kQueues>> known_;  ///< latest complete id per queue, or -1
+  using Latest = std::array<std::optional<std::uint32_t>, kQueues>;
+  std::vector<Latest> known_;  ///< latest complete id per queue
 };
 
 }  // namespace echelon::schedule_check

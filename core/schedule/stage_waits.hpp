@@ -19,7 +19,7 @@ namespace echelon {
 ///   imbalance   of the rest, what slower stages can make it wait: the time by which its passes
 ///               and the end of its step are shorter than those of the slowest stage
 ///   messages    what remains: messages on their way through other stages. It counts as exposed
-///               communication of the pipeline (pp_comm_exposed)
+///               communication of the pipeline (exposed[pp])
 ///
 /// So the slowest stage has no imbalance, equal stages have none at all, and of 1F1B over unequal
 /// stages, Σt + (m − 1)·max t, stage s gets Σt − t_s and (m − 1)·(max t − t_s): the mean imbalance

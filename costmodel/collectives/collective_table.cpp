@@ -51,7 +51,7 @@ Result<GroupNetwork> network_of(int nodes, int ranks, const ClusterTopology& clu
   const int gpus = whole_nodes || part_of_one ? ranks : nodes * node;
   const Result<ClusterTopology> sized = cluster.resized(gpus);
   if (!sized) return sized.error();
-  return sized->group(ranks, whole_nodes || part_of_one ? 1 : node);
+  return sized->group({ranks, whole_nodes || part_of_one ? 1 : node});
 }
 
 }  // namespace

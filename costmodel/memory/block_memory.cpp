@@ -76,57 +76,48 @@ Bytes StageModel::saved_block(const Stage& stage) const {
   return saved;
 }
 
+/// The word embedding on a stage that holds a tied one; no ZeRO stage divides it.
+double StageModel::tied_parameters(const Stage& stage) const {
+  if (!cost_model_.model().tied_embeddings || !(first(stage) || last(stage))) return 0.0;
+  return padded_vocab(cost_model_.model(), cost_model_.stack(), plan_.tp) / plan_.tp *
+         cost_model_.model().hidden;
+}
+
 /// Buffers of the lowered schedule (docs/schedules.md), each held by one value at a time:
 ///
 ///   saved           chunks in flight
 ///   boundaries      boundary_buffers()
 ///   batch           as saved, and two that are loaded ahead
 ///   weight inputs   ZB-H1: those of the weight gradients that stage s puts off, and one
-///
-/// ZeRO-2/3 make a unit's gradients in one of two blocks, the other being reduced; ZeRO-3 gathers
-/// units into two. The tied embedding is divided by no ZeRO stage.
-/// Source: runtime/training/cpu_device.cpp, states.cpp; runtime/model/chunk_layout.hpp.
-/// Checked by: tests/runtime/training/predicted_memory_test.cpp (2 % of what is allocated).
-MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
-  MemoryBreakdown out;
-  const Parameters p = parameters(stage);
-  const int shards = plan_.shard_group;
-  const int zero = shards * expert_shard_ > 1 ? plan_.zero : 0;
-  const double word = padded_vocab(cost_model_.model(), cost_model_.stack(), plan_.tp) / plan_.tp *
-                      cost_model_.model().hidden;
-  const bool ends = first(stage) || last(stage);
-  const double tied = cost_model_.model().tied_embeddings && ends ? word : 0.0;
-  const double all = p.replicated + p.experts;
-  const double part = owned(p, zero > 0 ? plan_.zero : 4);
-
-  // Step 1: states.
-  out.weights = Bytes{(zero == 3 ? part + tied * (1 - 1.0 / shards) : all) * recipe_.weight};
-  out.gradients = Bytes{(zero >= 2 ? part : all) * (recipe_.gradient + recipe_.main_gradient)};
-  out.optimizer = Bytes{(zero >= 1 ? part : all) * (recipe_.master + recipe_.moments)};
-
-  // Step 2: buffers of the schedule.
+Bytes StageModel::schedule_buffers(const Stage& stage) const {
   const double m = static_cast<double>(microbatches_);
   const auto flying = static_cast<double>(
       chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_));
-  out.activations = flying * saved_block(stage);
-  out.activations += boundary_buffers(plan_, stage.index, static_cast<int>(flying), microbatches_) *
-                     costs_.layer_input;
-  if (ends) {
+  Bytes buffers = flying * saved_block(stage);
+  buffers += boundary_buffers(plan_, stage.index, static_cast<int>(flying), microbatches_) *
+             costs_.layer_input;
+  if (first(stage) || last(stage)) {
     constexpr double kBytesPerPosition = 8;
     const double tokens =
         static_cast<double>(plan_.microbatch) * cost_model_.job().sequence / plan_.cp;
-    out.activations += Bytes{std::min(flying + 2, m) * kBytesPerPosition * tokens};
+    buffers += Bytes{std::min(flying + 2, m) * kBytesPerPosition * tokens};
   }
-  const double layers = stage.layers.total();
-  const LayerCosts& layer = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
   if (plan_.schedule == ScheduleKind::zero_bubble_h1) {
+    const double layers = stage.layers.total();
+    const LayerCosts& layer = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
     const double waiting = std::min(m, static_cast<double>(stage.index) + 1);
-    out.activations += waiting * (layers * layer.weight_inputs +
-                                  stage.selective.total() * layer.weight_inputs_selective +
-                                  stage.recomputed.total() * layer.weight_inputs_full);
+    buffers += waiting * (layers * layer.weight_inputs +
+                          stage.selective.total() * layer.weight_inputs_selective +
+                          stage.recomputed.total() * layer.weight_inputs_full);
   }
+  return buffers;
+}
 
-  // Step 3: what a running instruction needs.
+/// What a running instruction needs: its transients, what it recomputes, normalised rows with their
+/// mean and deviation; a whole sequence, and its gathered copy; the gradient that runs from layer
+/// to layer.
+Bytes StageModel::instruction_workspace(const Stage& stage) const {
+  const LayerCosts& layer = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
   const Bytes turns = std::max({stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
                                 stage.layers.moe > 0 ? costs_.moe.transient : Bytes{},
                                 last(stage) ? costs_.head_transient : Bytes{}});
@@ -138,45 +129,68 @@ MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
   }
   const bool splits = plan_.tp > 1 && plan_.sequence_parallel;
   const Bytes whole = (splits ? plan_.tp : 1) * costs_.layer_input;
-  // Normalised rows, their mean and deviation; a whole sequence, and its gathered copy; the
-  // gradient that runs from layer to layer.
   const double rows =
       costs_.layer_input.in(kByte) / (cost_model_.model().hidden * width_of(recipe_.compute));
-  out.workspace = turns + again + 2 * costs_.layer_input +
-                  Bytes{2 * statistics_width(recipe_.compute) * rows} + (splits ? 2 : 1) * whole +
-                  c_.gemm_workspace;
-  if (layers > 0) {
-    out.workspace += attention_workspace(cost_model_.model(), plan_, cost_model_.job().sequence,
-                                         c_.attention_parts);
+  Bytes workspace = turns + again + 2 * costs_.layer_input +
+                    Bytes{2 * statistics_width(recipe_.compute) * rows} + (splits ? 2 : 1) * whole +
+                    c_.gemm_workspace;
+  if (stage.layers.total() > 0) {
+    workspace += attention_workspace(cost_model_.model(), plan_, cost_model_.job().sequence,
+                                     c_.attention_parts);
   }
+  return workspace;
+}
 
-  // Step 4: what ZeRO moves. A unit is a layer; the first and the last hold the ends too.
-  if (zero >= 2) {
-    const double unit = layers > 0 ? layer.parameters + layer.experts : 0.0;
-    const double end_first = first(stage) ? costs_.embedding_parameters - tied : 0.0;
-    double end_last = 0;
-    if (last(stage)) {
-      end_last = plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
-      if (plan_.pp > 1) end_last -= tied;
-    }
-    const int units = std::max(1, *std::ranges::min_element(plan_.layers_per_stage) / plan_.vpp);
-    const double each = unit * std::max(1.0, std::ceil(layers / plan_.vpp / units));
-    const double largest =
-        each + (units == 1 ? end_first + end_last : std::max(end_first, end_last));
-    const double open = plan_.schedule == ScheduleKind::zero_bubble_h1
-                            ? std::min(m, static_cast<double>(stage.index) + 1) * units
-                            : 1;
-    out.communication += Bytes{(open + 1) * largest * recipe_.main_gradient};
-    out.communication += Bytes{tied * recipe_.main_gradient};
-    if (zero == 3) {
-      // ZB-H1 gathers a unit again for its weight gradient.
-      const bool zero_bubble = plan_.schedule == ScheduleKind::zero_bubble_h1;
-      const double one = zero_bubble ? 2 * largest : largest;
-      const double gathered = units * plan_.vpp > 1 ? 2 * each + end_first + end_last : one;
-      out.communication += Bytes{gathered * recipe_.gathered_weight};
-    }
+/// What ZeRO moves. A unit is a layer; the first and the last hold the ends too. ZeRO-2/3 make a
+/// unit's gradients in one of two blocks, the other being reduced; ZeRO-3 gathers units into two.
+Bytes StageModel::zero_buffers(const Stage& stage, int zero) const {
+  if (zero < 2) return {};
+  const double tied = tied_parameters(stage);
+  const double layers = stage.layers.total();
+  const LayerCosts& layer = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
+  const double unit = layers > 0 ? layer.parameters + layer.experts : 0.0;
+  const double end_first = first(stage) ? costs_.embedding_parameters - tied : 0.0;
+  double end_last = 0;
+  if (last(stage)) {
+    end_last = plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
+    if (plan_.pp > 1) end_last -= tied;
   }
-  out.communication += nccl_;
+  const int units = std::max(1, *std::ranges::min_element(plan_.layers_per_stage) / plan_.vpp);
+  const double each = unit * std::max(1.0, std::ceil(layers / plan_.vpp / units));
+  const double largest = each + (units == 1 ? end_first + end_last : std::max(end_first, end_last));
+  const bool zero_bubble = plan_.schedule == ScheduleKind::zero_bubble_h1;
+  const double open = zero_bubble ? std::min(static_cast<double>(microbatches_),
+                                             static_cast<double>(stage.index) + 1) *
+                                        units
+                                  : 1;
+  Bytes buffers = Bytes{(open + 1) * largest * recipe_.main_gradient};
+  buffers += Bytes{tied * recipe_.main_gradient};
+  if (zero == 3) {
+    // ZB-H1 gathers a unit again for its weight gradient.
+    const double one = zero_bubble ? 2 * largest : largest;
+    const double gathered = units * plan_.vpp > 1 ? 2 * each + end_first + end_last : one;
+    buffers += Bytes{gathered * recipe_.gathered_weight};
+  }
+  return buffers;
+}
+
+/// States, and the buffers above.
+/// Source: runtime/training/cpu_device.cpp, states.cpp; runtime/model/chunk_layout.hpp.
+/// Checked by: tests/runtime/predicted_memory_test.cpp (2 % of what is allocated).
+MemoryBreakdown StageModel::block_memory(const Stage& stage) const {
+  MemoryBreakdown out;
+  const Parameters p = parameters(stage);
+  const int shards = plan_.shard_group;
+  const int zero = shards * expert_shard_ > 1 ? plan_.zero : 0;
+  const double tied = tied_parameters(stage);
+  const double all = p.replicated + p.experts;
+  const double part = owned(p, zero > 0 ? plan_.zero : 4);
+  out.weights = Bytes{(zero == 3 ? part + tied * (1 - 1.0 / shards) : all) * recipe_.weight};
+  out.gradients = Bytes{(zero >= 2 ? part : all) * (recipe_.gradient + recipe_.main_gradient)};
+  out.optimizer = Bytes{(zero >= 1 ? part : all) * (recipe_.master + recipe_.moments)};
+  out.activations = schedule_buffers(stage);
+  out.workspace = instruction_workspace(stage);
+  out.communication = zero_buffers(stage, zero) + nccl_;
   out.context = c_.context;
   return out;
 }

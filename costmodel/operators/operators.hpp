@@ -11,13 +11,12 @@
 #include "core/model/model.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/parallel_plan.hpp"
+#include "core/plan/process_grid.hpp"
 #include "costmodel/collectives/collectives.hpp"
 
 namespace echelon {
 
 enum class OperatorKind { gemm, attention, elementwise, collective };
-/// Which group of the rank a collective runs over.
-enum class CollectiveGroup { tp, cp, ep, etp };
 
 /// One operator of one layer on one tensor-parallel rank, for one microbatch.
 /// Shapes: T = microbatch·sequence/cp tokens, h hidden, a heads, k kv heads, d head_dim, f ffn.
@@ -40,7 +39,7 @@ struct Operator {
   Bytes kept;                   ///< … of `saved` under the stack's selective recomputation
   double repeated = 0;          ///< share of the forward that recomputation then repeats
   Bytes transient;              ///< gradients alive while its backward runs
-  CollectiveGroup group = CollectiveGroup::tp;
+  Axis axis = Axis::tp;         ///< over whose group a collective runs: tp, cp, ep or etp
   CollectiveKind forward_collective = CollectiveKind::none;
   CollectiveKind backward_collective = CollectiveKind::none;
   Bytes payload;                   ///< full tensor of the collective

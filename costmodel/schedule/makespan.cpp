@@ -2,20 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <tuple>
 
 namespace echelon {
 namespace {
 
 constexpr std::uint32_t kNoMessage = 0xffffffff;
-constexpr Seconds kNotYet{-1};
 
 /// Messages are numbered by direction, sender's stage and microbatch.
 struct Message {
   Seconds takes;
   std::array<std::int32_t, 2> ends;  // ranks: sender, receiver
-  Seconds end = kNotYet;
-  Seconds ready = kNotYet;  // second pass: the later of its ends
+  std::optional<Seconds> end;        // nothing: not over yet
+  Seconds ready;                     // second pass: the later of its ends
   std::uint32_t depth = 0;  // first pass: steps and messages on the longest chain before it
   bool made = false;        // second pass; at `ready`
   bool one_end_arrived = false;
@@ -138,8 +138,8 @@ class Makespan {
         waits_for[static_cast<std::size_t>(rank)] = step.needs;
         if (step.needs != kNoMessage) {
           const Message& needed = messages_[step.needs];
-          if (needed.end == kNotYet) break;
-          w.free = std::max(w.free, needed.end);
+          if (!needed.end) break;
+          w.free = std::max(w.free, *needed.end);
           w.depth = std::max(w.depth, needed.depth);
         }
         w.free += step.takes;
@@ -170,7 +170,7 @@ class Makespan {
                    mine.queue.begin(), earlier);
       }
     }
-    for (Message& message : messages_) message.end = kNotYet;
+    for (Message& message : messages_) message.end.reset();
     for (Worker& w : workers_) {
       w.at = 0;
       w.free = {};
@@ -197,8 +197,9 @@ class Makespan {
     for (; w.at < w.steps.size(); ++w.at) {
       const Step& step = w.steps[w.at];
       if (step.needs != kNoMessage) {
-        if (messages_[step.needs].end == kNotYet) break;
-        w.free = std::max(w.free, messages_[step.needs].end);
+        const std::optional<Seconds>& arrived = messages_[step.needs].end;
+        if (!arrived) break;
+        w.free = std::max(w.free, *arrived);
       }
       w.free += step.takes;
       if (step.makes == kNoMessage) continue;
@@ -228,7 +229,7 @@ class Makespan {
       message.end = message.ready + message.takes;
       for (const int end : message.ends) {
         Link& its = line(end, gradient);
-        its.free = message.end;
+        its.free = *message.end;
         its.waits_for_other_end = false;
         ++its.at;
       }

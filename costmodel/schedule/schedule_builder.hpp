@@ -1,11 +1,11 @@
 // Adds items and values to a draft. Internal to costmodel/schedule.
 #pragma once
 
+#include <optional>
+
 #include "costmodel/schedule/schedule_draft.hpp"
 
 namespace echelon {
-
-inline constexpr std::int32_t kNoValue = -1;
 
 /// Adds items to a draft.
 class ScheduleBuilder {
@@ -67,11 +67,12 @@ class ScheduleBuilder {
     draft.values.push_back({.kind = kind, .bytes = bytes});
     return static_cast<std::int32_t>(draft.values.size() - 1);
   }
-  void read(std::uint32_t item, std::int32_t value) {
-    if (value == kNoValue) return;
-    DraftValue& v = draft.values[static_cast<std::size_t>(value)];
-    if (!draft.items[item].instruction.reads.contains(value)) {
-      draft.items[item].instruction.reads.push_back(value);
+  /// A value that there may not be.
+  void read(std::uint32_t item, std::optional<std::int32_t> value) {
+    if (!value) return;
+    DraftValue& v = draft.values[static_cast<std::size_t>(*value)];
+    if (!draft.items[item].instruction.reads.contains(*value)) {
+      draft.items[item].instruction.reads.push_back(*value);
       ++v.uses;
     }
     order(v.writer, item);

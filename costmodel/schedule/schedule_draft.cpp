@@ -6,10 +6,10 @@ namespace {
 
 /// Values of one chunk and microbatch that outlive their forward.
 struct Kept {
-  std::int32_t batch = kNoValue;
-  std::int32_t input = kNoValue;
-  std::int32_t saved = kNoValue;
-  std::int32_t weight_inputs = kNoValue;
+  std::optional<std::int32_t> batch;
+  std::optional<std::int32_t> input;
+  std::optional<std::int32_t> saved;
+  std::optional<std::int32_t> weight_inputs;
 };
 
 /// Drafts one rank.
@@ -80,7 +80,7 @@ class RankDrafter {
       out_.order(loaded_forwards_[loaded_forwards_.size() - ahead], item);
     }
     kept(step).batch = out_.value(BufferKind::batch, spec_.batch_bytes);
-    out_.write(item, kept(step).batch);
+    out_.write(item, *kept(step).batch);
   }
 
   void forward(const ComputeStep& step) {
@@ -90,7 +90,7 @@ class RankDrafter {
     if (loads) load(step);
     if (receives(step)) {
       k.input = out_.value(BufferKind::input, bytes.boundary);
-      out_.write(message(Op::recv_activation, step, stage(step) - 1, -1), k.input);
+      out_.write(message(Op::recv_activation, step, stage(step) - 1, -1), *k.input);
     }
     k.saved = out_.value(BufferKind::saved, bytes.saved);
     const std::vector<int> parts = units(step);
@@ -102,7 +102,7 @@ class RankDrafter {
         out_.read(item, k.batch);
         out_.read(item, k.input);
       }
-      out_.write(item, k.saved);
+      out_.write(item, *k.saved);
     }
     if (loads) loaded_forwards_.push_back(item);
     if (!sends(step)) return;
@@ -116,10 +116,10 @@ class RankDrafter {
   void backward(const ComputeStep& step) {
     const StageBytes bytes = out_.bytes(stage(step));
     Kept& k = kept(step);
-    std::int32_t gradient = kNoValue;
+    std::optional<std::int32_t> gradient;
     if (sends(step)) {
       gradient = out_.value(BufferKind::output_gradient, out_.bytes(stage(step) + 1).boundary);
-      out_.write(message(Op::recv_gradient, step, stage(step) + 1, +1), gradient);
+      out_.write(message(Op::recv_gradient, step, stage(step) + 1, +1), *gradient);
     }
     if (step.op == Op::backward_input) {
       k.weight_inputs = out_.value(BufferKind::weight_inputs, bytes.weight_inputs);
@@ -133,9 +133,9 @@ class RankDrafter {
       if (top) out_.read(item, gradient);
       if (top || unit <= 0) out_.read(item, k.batch);
       if (unit <= 0) out_.read(item, k.input);
-      if (k.weight_inputs != kNoValue) {
+      if (k.weight_inputs) {
         if (!top) out_.read(item, k.weight_inputs);
-        out_.write(item, k.weight_inputs);
+        out_.write(item, *k.weight_inputs);
       }
       reduce(step, unit, item);
     }
@@ -149,7 +149,8 @@ class RankDrafter {
     const Kept& k = kept(step);
     for (const int unit : units(step)) {
       const std::uint32_t item = add(step, unit);
-      for (const std::int32_t value : {k.saved, k.weight_inputs, k.input, k.batch}) {
+      for (const std::optional<std::int32_t>& value :
+           {k.saved, k.weight_inputs, k.input, k.batch}) {
         out_.read(item, value);
       }
       reduce(step, unit, item);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 namespace echelon {
 namespace {
 
@@ -17,11 +19,9 @@ struct Node {
   Queue queue = Queue::compute;
 };
 
-constexpr Seconds kNever{-1};
-
 struct Times {
   Seconds start;
-  Seconds end = kNever;
+  std::optional<Seconds> end;  // nothing: has not run
 };
 
 /// All ends of one communication; complete when `arrived` reaches `ends`.
@@ -115,12 +115,12 @@ class Simulation {
       Seconds ready = line.free;
       const std::uint32_t end = (&node)[1].after;
       for (std::uint32_t k = node.after; k < end; ++k) {
-        const Seconds over = times_[after_[k]].end;
-        if (over == kNever) {
+        const std::optional<Seconds>& over = times_[after_[k]].end;
+        if (!over) {
           line.blocked = after_[k];
           return;
         }
-        ready = std::max(ready, over);
+        ready = std::max(ready, *over);
       }
       if (node.sequence < 0)
         complete(at, ready, ready + node.takes);
@@ -167,13 +167,13 @@ class Simulation {
       const auto count = static_cast<std::uint32_t>(s_.programs[rank].instructions.size());
       for (std::uint32_t id = 0; id < count; ++id, ++place) {
         const Times& times = times_[place];
-        if (times.end == kNever) continue;
+        if (!times.end) continue;
         timeline.spans.push_back({.rank = static_cast<std::int32_t>(rank),
                                   .id = id,
                                   .queue = nodes_[place].queue,
                                   .start = times.start,
-                                  .end = times.end});
-        timeline.makespan = std::max(timeline.makespan, times.end);
+                                  .end = *times.end});
+        timeline.makespan = std::max(timeline.makespan, *times.end);
       }
     }
     if (timeline.spans.size() < times_.size()) tell_deadlock(timeline);

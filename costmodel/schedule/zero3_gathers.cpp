@@ -1,4 +1,3 @@
-#include <limits>
 #include <map>
 #include <optional>
 
@@ -6,8 +5,6 @@
 
 namespace echelon {
 namespace {
-
-constexpr std::size_t kNeverAgain = std::numeric_limits<std::size_t>::max();
 
 /// Gathered units of one rank, use after use.
 class Residents {
@@ -59,7 +56,7 @@ class Residents {
         uses_.push_back(item);
       }
     }
-    next_.assign(uses_.size(), kNeverAgain);
+    next_.assign(uses_.size(), uses_.size());  // behind the last use: never again
     std::map<Unit, std::size_t> later;
     for (std::size_t use = uses_.size(); use-- > 0;) {
       const auto [known, fresh] = later.try_emplace(unit_of(use), use);

@@ -15,7 +15,7 @@ namespace {
 struct Context {
   DeviceRates rates;  ///< GEMMs in the job's format
   DeviceRates wide;   ///< GEMMs in 16 bits
-  GroupLinks tp, cp, ep, etp;
+  AxisArray<GroupLinks, kLayerAxes> links;
   bool overlap_tp;
   const TrainingJob& job;
   const Calibration& calibration;
@@ -31,15 +31,6 @@ struct Context {
   /// Source: TransformerEngine's cast-transpose kernels.
   [[nodiscard]] Seconds cast(const Operator& op, double elements) const {
     return in_fp8(op) ? elementwise_time(Bytes{4 * elements}, 1, rates) : Seconds{};
-  }
-  [[nodiscard]] const GroupLinks& links(CollectiveGroup group) const {
-    switch (group) {
-      case CollectiveGroup::cp: return cp;
-      case CollectiveGroup::ep: return ep;
-      case CollectiveGroup::etp: return etp;
-      case CollectiveGroup::tp: break;
-    }
-    return tp;
   }
 };
 
@@ -96,29 +87,20 @@ struct Sums {
   Seconds selective;
 };
 
-Seconds& exposed_on(CollectiveGroup group, PassCosts& pass) {
-  switch (group) {
-    case CollectiveGroup::cp: return pass.cp;
-    case CollectiveGroup::ep:
-    case CollectiveGroup::etp: return pass.ep;
-    case CollectiveGroup::tp: break;
-  }
-  return pass.tp;
-}
+Seconds& exposed_on(Axis axis, PassCosts& pass) { return pass.exposed[step_axis(axis)]; }
 
 /// Collectives that wait for the next operator to hide behind.
 struct Pending {
-  CollectiveGroup group = CollectiveGroup::tp;
+  Axis axis = Axis::tp;
   Seconds forward;
   Seconds overlaps_dgrad;  ///< backward: beside the input gradient (re-gathers, keys and values)
   Seconds beside_weight;   ///< backward: beside the weight gradient (reductions)
 };
 
 void add_collective(const Operator& op, const Context& c, Sums& sums, Pending& pending) {
-  const GroupLinks& links = c.links(op.group);
+  const GroupLinks& links = c.links[op.axis];
   // --overlap tp splits the tensor-parallel collectives and runs them beside their GEMMs.
-  const double share =
-      c.overlap_tp && op.group == CollectiveGroup::tp ? 1 - c.calibration.tp_overlap : 1.0;
+  const double share = c.overlap_tp && op.axis == Axis::tp ? 1 - c.calibration.tp_overlap : 1.0;
   const Seconds forward = share * collective_time(op.forward_collective, op.payload, links);
   const Seconds backward = collective_time(op.backward_collective, op.payload, links);
   for (const auto& [pass, kind] : {std::pair{&sums.forward, op.forward_collective},
@@ -126,14 +108,14 @@ void add_collective(const Operator& op, const Context& c, Sums& sums, Pending& p
     pass->ring_steps += ring_steps(kind, links.ranks);
     pass->network_steps += ring_steps(kind, links.domains);
   }
-  pending.group = op.group;
+  pending.axis = op.axis;
   if (op.forward_overlaps) {
     pending.forward += forward;
   } else {
-    exposed_on(op.group, sums.forward) += forward;
+    exposed_on(op.axis, sums.forward) += forward;
   }
   if (!op.backward_overlaps) {
-    exposed_on(op.group, sums.backward) += share * backward;
+    exposed_on(op.axis, sums.backward) += share * backward;
   } else if (op.backward_collective == CollectiveKind::all_gather) {
     pending.overlaps_dgrad += backward;
   } else {
@@ -170,11 +152,11 @@ Sums sum_over(const OperatorList& list, const Context& c) {
       back = {0.5 * whole, 0.5 * whole};
     }
     sums.backward.device += back.input + back.weight;
-    const bool covers = pending.group == CollectiveGroup::cp || c.stack.overlaps_tp_backward;
+    const bool covers = pending.axis == Axis::cp || c.stack.overlaps_tp_backward;
     const double share = covers ? c.calibration.tp_overlap : 0.0;
-    exposed_on(pending.group, sums.forward) +=
+    exposed_on(pending.axis, sums.forward) +=
         uncovered(pending.forward, forward, c.calibration.tp_overlap);
-    exposed_on(pending.group, sums.backward) +=
+    exposed_on(pending.axis, sums.backward) +=
         uncovered(pending.overlaps_dgrad, back.input, share) +
         uncovered(pending.beside_weight, back.weight, share);
     pending = {};
@@ -231,8 +213,10 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
   }
   if (context.stack.overlaps_experts) {
     const double share = context.calibration.dp_overlap;
-    sums.forward.ep = uncovered(sums.forward.ep, sums.forward.device, share);
-    sums.backward.ep = uncovered(sums.backward.ep, sums.backward.device, share);
+    for (PassCosts* pass : {&sums.forward, &sums.backward}) {
+      Seconds& exchange = pass->exposed[Axis::ep];
+      exchange = uncovered(exchange, pass->device, share);
+    }
   }
   const Deferred later = deferred(list, model);
   const bool gathers = sharding.tp > 1 && sharding.sequence_parallel;
@@ -270,10 +254,8 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   const Context context{
       device_rates(cluster_.gpu(), calibration_, format),
       device_rates(cluster_.gpu(), calibration_, format == Dtype::fp8 ? Dtype::bf16 : format),
-      links(grid.group(Axis::tp)),
-      links(grid.group(Axis::cp)),
-      dispatch_links(*this, grid.group(Axis::ep)),
-      links(grid.group(Axis::etp)),
+      {links(grid.group(Axis::tp)), links(grid.group(Axis::cp)),
+       dispatch_links(*this, grid.group(Axis::ep)), links(grid.group(Axis::etp))},
       sharding.overlap_tp,
       job_,
       calibration_,

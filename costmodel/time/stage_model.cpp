@@ -66,8 +66,10 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   }
   layers_of_chunk_ =
       std::max(1.0, static_cast<double>(cost_model.model().layers) / (plan.pp * plan.vpp));
-  norm_sync_ = all_reduce(4_B, cost_model.links({.ranks = grid.ranks(), .stride = 1}));
+  norm_sync_ = all_reduce(4_B, cost_model.links(grid.world()));
   optimizer_rate_ = device_rates(cost_model.cluster().gpu(), c_, recipe_.compute).optimizer;
+  host_ring_step_ = cost_model.host_ring_step();
+  host_network_step_ = cost_model.host_network_step();
   dense_traffic_ = layer_traffic(costs.dense);
   moe_traffic_ = layer_traffic(costs.moe);
   const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks > 1) + (plan.pp > 1) +
@@ -121,50 +123,49 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
   return traffic;
 }
 
+/// The stage's layers of one kind.
+void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
+                            const LayerTraffic& traffic, int LayerCounts::*kind, Passes& passes,
+                            StageTimes& t) const {
+  const double layers = stage.layers.*kind;
+  const double recomputed = stage.recomputed.*kind;
+  const double selective = stage.selective.*kind;
+  if (layers <= 0) return;
+  passes.forward += layers * layer.forward;
+  passes.backward += layers * layer.backward;
+  passes.again += recomputed * layer.forward;
+  passes.again.device += selective * layer.selective;
+  const auto launch = [&](Seconds host, const PassCosts& pass, double share) {
+    return host + pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_ +
+           (layer.experts > 0 ? share * c_.host_experts : Seconds{});
+  };
+  const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4);
+  const Seconds wait_forward =
+      wait_for_host(launch_forward, layer.forward.total() + traffic.forward);
+  const Seconds wait_backward = wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6),
+                                              layer.backward.total() + traffic.backward);
+  const Seconds wait_again = wait_for_host(launch_forward, layer.forward.total());
+  t.forward += layers * (wait_forward + traffic.forward);
+  t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_again;
+  t.host += layers * (wait_forward + wait_backward) + recomputed * wait_again;
+  t.exposed[Axis::dp] += layers * (traffic.forward + traffic.backward);
+  // A chunk's forward is one instruction, or one of each layer that ZeRO-3 gathers; its backward
+  // is cut from ZeRO-2 on.
+  const Seconds of_chunk = layers / layers_of_chunk_ * c_.host_instruction;
+  const Seconds of_layers = layers * c_.host_instruction;
+  const Seconds forward = plan_.zero == 3 ? of_layers : of_chunk;
+  const Seconds backward = plan_.zero >= 2 ? of_layers : of_chunk;
+  t.forward += forward;
+  t.backward += backward;
+  t.host += forward + backward;
+}
+
 StageTimes StageModel::times(const Stage& stage) const {
   StageTimes t;
-  PassCosts forward;
-  PassCosts backward;
-  PassCosts again;
-  const Seconds ring_step = cost_model_.host_ring_step();
-  const Seconds network_step = cost_model_.host_network_step();
-  const auto launch = [&](Seconds host, const PassCosts& pass, double share, bool experts) {
-    return host + pass.ring_steps * ring_step + pass.network_steps * network_step +
-           (experts ? share * c_.host_experts : Seconds{});
-  };
-  const auto add_layers = [&](const LayerCosts& layer, const LayerTraffic& traffic,
-                              int LayerCounts::*kind) {
-    const double layers = stage.layers.*kind;
-    const double recomputed = stage.recomputed.*kind;
-    const double selective = stage.selective.*kind;
-    if (layers <= 0) return;
-    forward += layers * layer.forward;
-    backward += layers * layer.backward;
-    again += recomputed * layer.forward;
-    again.device += selective * layer.selective;
-    const Seconds wait_forward =
-        wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, layer.experts > 0),
-                      layer.forward.total() + traffic.forward);
-    const Seconds wait_backward =
-        wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6, layer.experts > 0),
-                      layer.backward.total() + traffic.backward);
-    const Seconds wait_again =
-        wait_for_host(launch(c_.host_layer_forward, layer.forward, 0.4, layer.experts > 0),
-                      layer.forward.total());
-    t.forward += layers * (wait_forward + traffic.forward);
-    t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_again;
-    t.host += layers * (wait_forward + wait_backward) + recomputed * wait_again;
-    t.dp += layers * (traffic.forward + traffic.backward);
-    // A chunk's forward is one instruction, or one of each layer that ZeRO-3 gathers; its backward
-    // is cut from ZeRO-2 on.
-    const Seconds of_chunk = layers / layers_of_chunk_ * c_.host_instruction;
-    const Seconds of_layers = layers * c_.host_instruction;
-    t.forward += plan_.zero == 3 ? of_layers : of_chunk;
-    t.backward += plan_.zero >= 2 ? of_layers : of_chunk;
-    t.host += (plan_.zero == 3 ? of_layers : of_chunk) + (plan_.zero >= 2 ? of_layers : of_chunk);
-  };
-  add_layers(costs_.dense, dense_traffic_, &LayerCounts::dense);
-  add_layers(costs_.moe, moe_traffic_, &LayerCounts::moe);
+  Passes passes;
+  add_layers(stage, costs_.dense, dense_traffic_, &LayerCounts::dense, passes, t);
+  add_layers(stage, costs_.moe, moe_traffic_, &LayerCounts::moe, passes, t);
+  auto& [forward, backward, again] = passes;
   if (first(stage)) {
     forward += costs_.embedding_forward;
     backward += costs_.embedding_backward;
@@ -175,9 +176,9 @@ StageTimes StageModel::times(const Stage& stage) const {
   }
   t.compute = forward.device + backward.device;
   t.recompute = again.device;
-  t.tp = forward.tp + backward.tp + again.tp;
-  t.cp = forward.cp + backward.cp + again.cp;
-  t.ep = forward.ep + backward.ep + again.ep;
+  for (const Axis axis : {Axis::tp, Axis::cp, Axis::ep}) {
+    t.exposed[axis] = forward.exposed[axis] + backward.exposed[axis] + again.exposed[axis];
+  }
   t.forward += forward.total();
   t.backward += backward.total() + again.total();
   return t;

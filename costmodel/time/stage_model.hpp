@@ -11,7 +11,8 @@ namespace echelon {
 
 /// Forward and backward of one microbatch through all chunks of one stage.
 struct StageTimes {
-  Seconds compute, recompute, tp, cp, ep, dp, host;  // dp: ZeRO-2/3 traffic of every microbatch
+  Seconds compute, recompute, host;
+  AxisArray<Seconds> exposed;  ///< communication; dp: ZeRO-2/3 traffic of every microbatch
   Seconds forward;
   Seconds backward;
   [[nodiscard]] Seconds total() const { return forward + backward; }
@@ -77,6 +78,12 @@ class StageModel {
     Seconds forward;
     Seconds backward;
   };
+  /// Of one microbatch on one stage; `again` is what recomputation repeats.
+  struct Passes {
+    PassCosts forward, backward, again;
+  };
+  void add_layers(const Stage& stage, const LayerCosts& layer, const LayerTraffic& traffic,
+                  int LayerCounts::*kind, Passes& passes, StageTimes& t) const;
   [[nodiscard]] Parameters parameters(const Stage& stage) const;
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
@@ -86,6 +93,10 @@ class StageModel {
   [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] MemoryBreakdown block_memory(const Stage& stage) const;
   [[nodiscard]] Bytes saved_block(const Stage& stage) const;
+  [[nodiscard]] Bytes schedule_buffers(const Stage& stage) const;
+  [[nodiscard]] Bytes instruction_workspace(const Stage& stage) const;
+  [[nodiscard]] Bytes zero_buffers(const Stage& stage, int zero) const;
+  [[nodiscard]] double tied_parameters(const Stage& stage) const;
   [[nodiscard]] Seconds reduce(const Stage& stage, double parameters, const GroupLinks& shard,
                                const GroupLinks& replicas) const;
   [[nodiscard]] Seconds reduce(const Stage& stage, const Parameters& p) const;
@@ -105,6 +116,7 @@ class StageModel {
   Seconds hop_;
   Seconds tied_sync_;
   Seconds norm_sync_;
+  Seconds host_ring_step_, host_network_step_;
   BytesPerSecond optimizer_rate_;
   LayerTraffic dense_traffic_, moe_traffic_;
   double layers_of_chunk_ = 1;  ///< mean over all chunks

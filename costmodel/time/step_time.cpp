@@ -1,6 +1,7 @@
 // Memory and time of a whole plan: its stages (stage_model.hpp) put together.
 #include <algorithm>
 
+#include "core/base/expects.hpp"
 #include "core/schedule/stage_waits.hpp"
 #include "costmodel/cost_model.hpp"
 #include "costmodel/time/stage_model.hpp"
@@ -51,16 +52,53 @@ struct Pipeline {
   Seconds gather;          ///< of parameters, exposed before the first forwards
   Seconds steady;          ///< exposed messages between the first microbatch and the last
   Seconds longest_ending;  ///< of any stage
-  Seconds latest{-1e30};   ///< end of the step after the first stage's last backward
+  Seconds latest;          ///< end of the step after the first stage's last backward
 };
 
-StagePrice price_stage(const StageModel& model, const Stage& stage) {
-  StagePrice out;
-  out.times = model.times(stage);
-  out.gather = model.gather(stage, out.times);
-  out.reduction = model.reduction(stage, out.times);
-  out.optimizer = model.optimizer(stage);
-  return out;
+/// Prices stages in turn; one of the same kind as its predecessor costs the same.
+class StagePrices {
+ public:
+  StagePrices(const StageModel& model, int pp) : model_(model), pp_(pp) {}
+
+  const StagePrice& of(const Stage& stage) {
+    if (previous_ == nullptr || !same_kind(*previous_, stage, pp_)) {
+      price_.times = model_.times(stage);
+      price_.gather = model_.gather(stage, price_.times);
+      price_.reduction = model_.reduction(stage, price_.times);
+      price_.optimizer = model_.optimizer(stage);
+    }
+    previous_ = &stage;
+    return price_;
+  }
+
+ private:
+  const StageModel& model_;
+  int pp_;
+  const Stage* previous_ = nullptr;
+  StagePrice price_;
+};
+
+/// A later stage's parameter gather hides behind earlier stages' forwards. Each stage ends its last
+/// backward, finishes its reduction and updates its weights; the step ends with the last of them.
+Pipeline pipeline_of(const StageModel& model, const ParallelPlan& plan,
+                     std::span<const Stage> stages) {
+  Pipeline all;
+  all.alone = plan.pp == 1;
+  Seconds forward_before;
+  Seconds backward_before;  // last microbatch's backward still to run on earlier stages
+  StagePrices prices(model, plan.pp);
+  for (const Stage& stage : stages) {
+    const StagePrice& price = prices.of(stage);
+    all.sum += price.times.total();
+    all.slowest = std::max(all.slowest, price.times.total());
+    all.gather = std::max(all.gather, price.gather - forward_before);
+    all.longest_ending = std::max(all.longest_ending, price.ending());
+    all.latest = std::max(all.latest, price.ending() - backward_before);
+    forward_before += price.times.forward / plan.vpp + model.hop();
+    backward_before += price.times.backward / plan.vpp + model.hop();
+  }
+  all.steady = (static_cast<double>(model.microbatches()) - 1) * model.steady_hops(all.slowest);
+  return all;
 }
 
 /// One stage's step, which ends at `end`: its own work, and what of the rest it waits for whom.
@@ -80,40 +118,28 @@ CostBreakdown stage_parts(const StageModel& model, const StagePrice& price, cons
   CostBreakdown parts;
   parts.compute = m * times.compute;
   parts.recompute = m * times.recompute;
-  parts.tp_comm_exposed = m * times.tp;
-  parts.cp_comm_exposed = m * times.cp;
-  parts.ep_comm_exposed = m * times.ep;
-  parts.pp_comm_exposed = all.steady + waits.messages;
-  parts.dp_comm_exposed = m * times.dp + price.reduction + all.gather;
+  for (const Axis axis : kStepAxes) parts.exposed[axis] = m * times.exposed[axis];
+  parts.exposed[Axis::pp] = all.steady + waits.messages;
+  Seconds& data_parallel = parts.exposed[Axis::dp];
+  data_parallel = data_parallel + price.reduction + all.gather;
   parts.fill_drain = waits.fill_drain;
   parts.imbalance = waits.imbalance;
   parts.optimizer = price.optimizer;
   parts.host = m * times.host;
   if (Seconds hidden = -waiting; hidden > 1e-9 * end) {
-    const Seconds reduction = std::min(hidden, parts.dp_comm_exposed);
-    parts.dp_comm_exposed -= reduction;
+    const Seconds reduction = std::min(hidden, data_parallel);
+    data_parallel -= reduction;
     parts.optimizer -= hidden - reduction;
   }
   return parts;
 }
 
-void add_share(const CostBreakdown& parts, double share, CostBreakdown& sum) {
-  for (Seconds CostBreakdown::*part :
-       {&CostBreakdown::compute, &CostBreakdown::recompute, &CostBreakdown::tp_comm_exposed,
-        &CostBreakdown::cp_comm_exposed, &CostBreakdown::ep_comm_exposed,
-        &CostBreakdown::pp_comm_exposed, &CostBreakdown::dp_comm_exposed,
-        &CostBreakdown::fill_drain, &CostBreakdown::imbalance, &CostBreakdown::optimizer,
-        &CostBreakdown::host, &CostBreakdown::data}) {
-    sum.*part += share * (parts.*part);
-  }
-}
-
 /// Whom a step waits for that waits for the slowest of many nodes: those it reduces gradients with,
 /// else other stages, else those it shares its layers with.
-Seconds CostBreakdown::*straggling(const ParallelPlan& plan) {
-  if (plan.dp > 1) return &CostBreakdown::dp_comm_exposed;
-  if (plan.pp > 1) return &CostBreakdown::imbalance;
-  return plan.cp > 1 ? &CostBreakdown::cp_comm_exposed : &CostBreakdown::tp_comm_exposed;
+Seconds& straggling(const ParallelPlan& plan, CostBreakdown& parts) {
+  if (plan.dp > 1) return parts.exposed[Axis::dp];
+  if (plan.pp > 1) return parts.imbalance;
+  return parts.exposed[plan.cp > 1 ? Axis::cp : Axis::tp];
 }
 
 }  // namespace
@@ -147,42 +173,18 @@ void CostModel::price_time(const ParallelPlan& plan, const ShardingCosts& costs,
                            std::span<const Stage> stages, TimePrediction& out) const {
   const StageModel model(*this, plan, costs);
 
-  // Step 1: the pipeline. A later stage's parameter gather hides behind earlier stages' forwards.
-  // Each stage ends its last backward, finishes its reduction and updates its weights; the step
-  // ends with the last of them.
-  Pipeline all;
-  all.alone = plan.pp == 1;
-  Seconds forward_before;
-  Seconds backward_before;  // last microbatch's backward still to run on earlier stages
-  StagePrice price;
-  const Stage* previous = nullptr;
-  const auto visit = [&](const Stage& stage) {
-    if (previous == nullptr || !same_kind(*previous, stage, plan.pp)) {
-      price = price_stage(model, stage);
-    }
-    previous = &stage;
-  };
-  for (const Stage& stage : stages) {
-    visit(stage);
-    all.sum += price.times.total();
-    all.slowest = std::max(all.slowest, price.times.total());
-    all.gather = std::max(all.gather, price.gather - forward_before);
-    all.longest_ending = std::max(all.longest_ending, price.ending());
-    all.latest = std::max(all.latest, price.ending() - backward_before);
-    forward_before += price.times.forward / plan.vpp + model.hop();
-    backward_before += price.times.backward / plan.vpp + model.hop();
-  }
-  const double m = static_cast<double>(model.microbatches());
-  all.steady = (m - 1) * model.steady_hops(all.slowest);
+  // Step 1: the pipeline.
+  const Pipeline all = pipeline_of(model, plan, stages);
   const Seconds end = model.pipeline(all.sum, all.slowest) + all.latest;
 
   // Step 2: what every stage does until then, and what it waits for.
+  const double m = static_cast<double>(model.microbatches());
   Seconds busy;  // of one rank of every stage
   out.parts = CostBreakdown{};
   out.stages.clear();
-  previous = nullptr;
+  StagePrices prices(model, plan.pp);
   for (const Stage& stage : stages) {
-    visit(stage);
+    const StagePrice& price = prices.of(stage);
     busy += m * price.times.total() + price.ending() + price.gather;
     CostBreakdown parts = stage_parts(model, price, all, end);
     parts.host += calibration_.step_fixed;
@@ -192,12 +194,13 @@ void CostModel::price_time(const ParallelPlan& plan, const ShardingCosts& costs,
 
   // Step 3: the wait for the slowest of many nodes.
   const Seconds wait = model.straggler_share() * out.parts.total();
-  Seconds CostBreakdown::*const waits = straggling(plan);
-  out.parts.*waits += wait;
+  Seconds& waits = straggling(plan, out.parts);
+  waits += wait;
   for (StageTime& stage : out.stages) {
-    (waits == &CostBreakdown::imbalance ? stage.imbalance : stage.communication_wait) += wait;
+    (&waits == &out.parts.imbalance ? stage.imbalance : stage.communication_wait) += wait;
   }
   share_cores(plan, busy, all.sum / (plan.pp * plan.vpp), out);
+  EXPECTS(out.step.is_finite(), "a step takes a finite time");
   out.low = out.step / (1 + calibration_.time_band);
   out.high = out.step * (1 + calibration_.time_band);
 }

@@ -47,7 +47,7 @@ QString TopologyView::rank_tooltip(int rank) const {
         .arg(value)
         .arg(grid_->degree(axis));
   };
-  const std::vector<int> group = group_of(*grid_, axis_, rank);
+  const std::vector<int> group = grid_->group(axis_, rank);
   return tr("rank %1 on node %2, GPU %3\n%4\n%5 group: ranks %6")
       .arg(rank)
       .arg(rank / gpus)
@@ -179,11 +179,11 @@ void TopologyView::resizeEvent(QResizeEvent* /*event*/) {
 void TopologyView::keyPressEvent(QKeyEvent* event) {
   constexpr double kStep = 40;
   switch (event->key()) {
-    case Qt::Key_T: return colour_by(TrafficAxis::tp);
-    case Qt::Key_C: return colour_by(TrafficAxis::cp);
-    case Qt::Key_E: return colour_by(TrafficAxis::ep);
-    case Qt::Key_P: return colour_by(TrafficAxis::pp);
-    case Qt::Key_D: return colour_by(TrafficAxis::dp);
+    case Qt::Key_T: return colour_by(Axis::tp);
+    case Qt::Key_C: return colour_by(Axis::cp);
+    case Qt::Key_E: return colour_by(Axis::ep);
+    case Qt::Key_P: return colour_by(Axis::pp);
+    case Qt::Key_D: return colour_by(Axis::dp);
     case Qt::Key_W:
     case Qt::Key_Plus:
     case Qt::Key_Equal: return zoom(1 / kTopologyZoom, area().center());

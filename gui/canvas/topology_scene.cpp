@@ -229,33 +229,21 @@ const SceneGpu* TopologyScene::gpu_of(int rank) const {
   return found == gpus.end() ? nullptr : &*found;
 }
 
-std::vector<int> group_of(const ProcessGrid& grid, TrafficAxis axis, int rank) {
-  switch (axis) {
-    case TrafficAxis::tp: return grid.group(Axis::tp, rank);
-    case TrafficAxis::cp: return grid.group(Axis::cp, rank);
-    case TrafficAxis::ep: return grid.expert_group(rank);
-    case TrafficAxis::dp: return grid.group(Axis::dp, rank);
-    case TrafficAxis::pp: return grid.group(Axis::pp, rank);
-  }
-  return {};
-}
-
-int group_number(const ProcessGrid& grid, TrafficAxis axis, int rank) {
-  const std::vector<int> group = group_of(grid, axis, rank);
+int group_number(const ProcessGrid& grid, Axis axis, int rank) {
+  const std::vector<int> group = grid.group(axis, rank);
   const int first = group.front();
   const int stride = group.size() > 1 ? group[1] - first : 1;
   const int block = stride * static_cast<int>(group.size());
   return first / block * stride + first % stride;
 }
 
-std::vector<int> nodes_needed(const ClusterTopology& cluster, const ProcessGrid& grid,
-                              TrafficAxis first, int rank, int max_nodes) {
+std::vector<int> nodes_needed(const ClusterTopology& cluster, const ProcessGrid& grid, Axis first,
+                              int rank, int max_nodes) {
   const auto limit = static_cast<std::size_t>(std::min(max_nodes, cluster.nodes()));
   const int gpus = cluster.gpus_per_node();
   std::set<int> nodes{rank / gpus};
-  for (const TrafficAxis axis : {first, TrafficAxis::tp, TrafficAxis::cp, TrafficAxis::ep,
-                                 TrafficAxis::pp, TrafficAxis::dp}) {
-    for (const int member : group_of(grid, axis, rank)) {
+  for (const Axis axis : {first, Axis::tp, Axis::cp, Axis::ep, Axis::pp, Axis::dp}) {
+    for (const int member : grid.group(axis, rank)) {
       if (nodes.size() < limit) nodes.insert(member / gpus);
     }
   }

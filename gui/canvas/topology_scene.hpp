@@ -49,15 +49,13 @@ struct TopologyScene {
   [[nodiscard]] const SceneGpu* gpu_of(int rank) const;
 };
 
-/// The ranks `rank` communicates with along `axis`, itself included.
-[[nodiscard]] std::vector<int> group_of(const ProcessGrid& grid, TrafficAxis axis, int rank);
 /// The index of a rank's group; all members have the same, neighbouring groups consecutive ones.
-[[nodiscard]] int group_number(const ProcessGrid& grid, TrafficAxis axis, int rank);
+[[nodiscard]] int group_number(const ProcessGrid& grid, Axis axis, int rank);
 
 /// The nodes to draw, ascending and at most `max_nodes`: those of the groups of `rank`, that along
 /// `first` before the others, then the first nodes of the cluster.
 [[nodiscard]] std::vector<int> nodes_needed(const ClusterTopology& cluster, const ProcessGrid& grid,
-                                            TrafficAxis first, int rank, int max_nodes);
+                                            Axis first, int rank, int max_nodes);
 
 [[nodiscard]] TopologyScene scene_of(const ClusterTopology& cluster, const std::vector<int>& nodes);
 

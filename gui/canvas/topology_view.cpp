@@ -20,13 +20,15 @@ constexpr double kLegibleScale = 0.78;
 constexpr double kLargestScale = 2.2;
 constexpr double kTopologyEdge = 8;
 
-QString axis_label(TrafficAxis axis) {
+QString axis_label(Axis axis) {
   switch (axis) {
-    case TrafficAxis::tp: return TopologyView::tr("tensor (tp)");
-    case TrafficAxis::cp: return TopologyView::tr("context (cp)");
-    case TrafficAxis::ep: return TopologyView::tr("expert (ep)");
-    case TrafficAxis::dp: return TopologyView::tr("data (dp)");
-    case TrafficAxis::pp: return TopologyView::tr("pipeline (pp)");
+    case Axis::tp: return TopologyView::tr("tensor (tp)");
+    case Axis::cp: return TopologyView::tr("context (cp)");
+    case Axis::ep: return TopologyView::tr("expert (ep)");
+    case Axis::etp: return TopologyView::tr("expert tensor (etp)");
+    case Axis::dp: return TopologyView::tr("data (dp)");
+    case Axis::pp: return TopologyView::tr("pipeline (pp)");
+    case Axis::expert_dp: return TopologyView::tr("expert data (expert-dp)");
   }
   return {};
 }
@@ -63,7 +65,7 @@ void TopologyView::focus_on(int rank) {
   update();
 }
 
-void TopologyView::colour_by(TrafficAxis axis) {
+void TopologyView::colour_by(Axis axis) {
   if (axis == axis_) return;
   axis_ = axis;
   if (plan_) focus_on(focus_);
@@ -95,7 +97,7 @@ void TopologyView::fit() {
 }
 
 std::vector<int> TopologyView::highlighted_ranks() const {
-  return plan_ ? group_of(*grid_, axis_, shown_rank()) : std::vector<int>{};
+  return plan_ ? grid_->group(axis_, shown_rank()) : std::vector<int>{};
 }
 
 QRectF TopologyView::box_of(int rank) const {
@@ -151,7 +153,7 @@ void TopologyView::draw_boxes(QPainter& painter, bool nodes) const {
 }
 
 void TopologyView::draw_gpus(QPainter& painter) const {
-  const bool alone = group_of(*grid_, axis_, 0).size() == 1;
+  const bool alone = grid_->degree(axis_) == 1;
   const std::vector<int> members = highlighted_ranks();
   QFont small = font();
   small.setPixelSize(9);
@@ -211,7 +213,7 @@ void TopologyView::paintEvent(QPaintEvent* /*event*/) {
   bold.setBold(true);
   painter.setFont(bold);
   painter.setPen(palette().color(QPalette::WindowText));
-  const auto degree = static_cast<std::int64_t>(group_of(*grid_, axis_, 0).size());
+  const auto degree = std::int64_t{grid_->degree(axis_)};
   QString title = tr("%1 groups of %2 · %3, %4")
                       .arg(axis_label(axis_))
                       .arg(degree)

@@ -21,8 +21,8 @@ class TopologyView : public PaintedView {
   explicit TopologyView(QWidget* parent = nullptr);
   void show_plan(PlanResultPtr plan);
 
-  [[nodiscard]] TrafficAxis axis() const { return axis_; }
-  void colour_by(TrafficAxis axis);
+  [[nodiscard]] Axis axis() const { return axis_; }
+  void colour_by(Axis axis);
   [[nodiscard]] const TopologyScene& scene() const { return scene_; }
   /// The group of the hovered rank, or else of the clicked one.
   [[nodiscard]] std::vector<int> highlighted_ranks() const;
@@ -38,7 +38,7 @@ class TopologyView : public PaintedView {
   void fit();
 
  Q_SIGNALS:
-  void axis_changed(TrafficAxis axis);
+  void axis_changed(Axis axis);
 
  protected:
   void paintEvent(QPaintEvent* event) override;
@@ -72,7 +72,7 @@ class TopologyView : public PaintedView {
   std::optional<ProcessGrid> grid_;
   std::vector<LinkLoad> loads_;
   TopologyScene scene_;
-  TrafficAxis axis_ = TrafficAxis::tp;
+  Axis axis_ = Axis::tp;
   int focus_ = 0;  ///< rank
   std::optional<int> hovered_;
   QTransform to_widget_;

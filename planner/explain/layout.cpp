@@ -13,38 +13,56 @@ Seconds alone(const std::vector<Traffic>& traffic, const GroupLinks& links) {
   return time;
 }
 
-AxisLayout axis_layout(const PlanRequest& request, const ParallelPlan& plan, Axis axis,
-                       TrafficAxis traffic_axis, int other_stride) {
-  const ProcessGrid grid(plan);
-  const int ranks = grid.degree(axis);
-  const GroupLinks placed =
-      apply(request.cluster.group(ranks, grid.stride(axis)), request.calibration);
-  const GroupLinks other = apply(request.cluster.group(ranks, other_stride), request.calibration);
-  const std::vector<Traffic> traffic = traffic_of(request, plan, traffic_axis);
-  Bytes sent;
-  for (const Traffic& t : traffic) sent += t.times * t.payload;
-  return {axis,
-          ranks,
-          placed.domains,
-          sent,
-          alone(traffic, placed),
-          other.domains,
-          alone(traffic, other)};
+/// Axes whose groups lie next to each other: elsewhere they would be spread out. The others are
+/// spread out: elsewhere they would lie next to each other.
+bool is_inner(Axis axis) { return axis != Axis::dp && axis != Axis::pp && axis != Axis::expert_dp; }
+
+/// What the groups of an axis send. Experts' groups that are those of tp or dp have no row of their
+/// own: their traffic is part of that axis's.
+std::vector<Traffic> traffic_in_row(const PlanRequest& request, const ParallelPlan& plan,
+                                    const ProcessGrid& grid, Axis axis) {
+  const auto is_part_of = [&](Axis experts, Axis dense) {
+    return request.model.moe.experts > 0 && grid.group(experts) == grid.group(dense);
+  };
+  const auto joined = [&](Axis experts) {
+    std::vector<Traffic> all = traffic_of(request, plan, axis);
+    if (!is_part_of(experts, axis)) return all;
+    for (const Traffic& t : traffic_of(request, plan, experts)) all.push_back(t);
+    return all;
+  };
+  switch (axis) {
+    case Axis::tp: return joined(Axis::etp);
+    case Axis::dp: return joined(Axis::expert_dp);
+    case Axis::etp:
+      return is_part_of(axis, Axis::tp) ? std::vector<Traffic>{} : traffic_of(request, plan, axis);
+    case Axis::expert_dp:
+      return is_part_of(axis, Axis::dp) ? std::vector<Traffic>{} : traffic_of(request, plan, axis);
+    case Axis::cp:
+    case Axis::ep:
+    case Axis::pp: break;
+  }
+  return traffic_of(request, plan, axis);
 }
 
 }  // namespace
 
 std::vector<AxisLayout> layout_of(const PlanRequest& request, const Candidate& candidate) {
-  const ParallelPlan& plan = candidate.plan;
+  const ProcessGrid grid(candidate.plan);
+  const CostModel cost_model(request.model, request.job, request.cluster, request.stack,
+                             request.calibration);
   std::vector<AxisLayout> out;
-  const auto add = [&](Axis axis, TrafficAxis traffic, int other_stride) {
-    out.push_back(axis_layout(request, plan, axis, traffic, other_stride));
-  };
-  const int gpus = request.cluster.gpus();
-  if (plan.tp > 1) add(Axis::tp, TrafficAxis::tp, gpus / plan.tp);
-  if (plan.cp > 1) add(Axis::cp, TrafficAxis::cp, gpus / plan.cp);
-  if (plan.dp > 1) add(Axis::dp, TrafficAxis::dp, 1);
-  if (plan.pp > 1) add(Axis::pp, TrafficAxis::pp, 1);
+  for (const Axis axis : kAxes) {
+    const std::vector<Traffic> traffic = traffic_in_row(request, candidate.plan, grid, axis);
+    if (traffic.empty()) continue;
+    const RankGroup group = grid.group(axis);
+    const GroupLinks placed = cost_model.links(group);
+    const GroupLinks other =
+        cost_model.links(is_inner(axis) ? group.outermost(grid.ranks()) : group.innermost());
+    Bytes sent;
+    for (const Traffic& t : traffic) sent += t.times * t.payload;
+    out.push_back({axis, group.ranks, placed.domains, sent, alone(traffic, placed), other.domains,
+                   alone(traffic, other)});
+  }
   return out;
 }
 

@@ -8,7 +8,8 @@
 
 namespace echelon {
 
-/// One axis of the winner on the network. Times are of its collectives alone, nothing hidden.
+/// One axis of the winner on the network. Times are of its collectives alone, nothing hidden. etp
+/// and expert_dp have rows where their groups are not those of tp and dp.
 struct AxisLayout {
   Axis axis{};
   int ranks = 1;
@@ -16,7 +17,7 @@ struct AxisLayout {
   Bytes sent;       ///< payload of its collectives per rank and step
   Seconds placed;
   int other_domains = 1;
-  Seconds elsewhere;  ///< tp: as the outermost axis; dp, pp: as the innermost
+  Seconds elsewhere;  ///< tp, cp, ep, etp: as the outermost axis; others: innermost
 };
 
 [[nodiscard]] std::vector<AxisLayout> layout_of(const PlanRequest& request,

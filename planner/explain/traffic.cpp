@@ -2,36 +2,11 @@
 
 #include <algorithm>
 
-#include "core/plan/process_grid.hpp"
-
 namespace echelon {
-
-std::string_view name_of(TrafficAxis axis) {
-  switch (axis) {
-    case TrafficAxis::tp: return "tp";
-    case TrafficAxis::cp: return "cp";
-    case TrafficAxis::ep: return "ep";
-    case TrafficAxis::dp: return "dp";
-    case TrafficAxis::pp: return "pp";
-  }
-  return "";
-}
 
 namespace {
 
-RankGroup group_along(const ParallelPlan& plan, TrafficAxis axis) {
-  const ProcessGrid grid(plan);
-  switch (axis) {
-    case TrafficAxis::tp: return grid.group(Axis::tp);
-    case TrafficAxis::cp: return grid.group(Axis::cp);
-    case TrafficAxis::ep: return grid.group(Axis::ep);
-    case TrafficAxis::dp: return grid.group(Axis::dp);
-    case TrafficAxis::pp: return grid.group(Axis::pp);
-  }
-  return {};
-}
-
-/// Work of the longest stage in a step.
+/// What one longest stage does in a step.
 class LongestStage {
  public:
   LongestStage(const PlanRequest& request, const ParallelPlan& plan)
@@ -42,22 +17,21 @@ class LongestStage {
         kind_(2 * request.model.moe_layers() > request.model.layers ? LayerKind::moe
                                                                     : LayerKind::dense) {}
 
-  [[nodiscard]] std::vector<Traffic> of_layers(CollectiveGroup group) const {
+  /// tp, cp, ep or etp.
+  [[nodiscard]] std::vector<Traffic> of_layers(Axis axis) const {
     double again = 0;  // share of the layers whose forward runs twice
     if (plan_.recompute == Recompute::full || plan_.recompute == Recompute::mixed) {
       again =
           *std::max_element(plan_.recompute_layers.begin(), plan_.recompute_layers.end()) / layers_;
     }
-    const bool experts = group == CollectiveGroup::ep;
-    const double share =
-        experts ? static_cast<double>(request_.model.moe_layers()) / request_.model.layers : 1.0;
-    const double passes = microbatches_ * layers_ * share;
+    const bool experts = axis == Axis::ep || axis == Axis::etp;
+    const double passes = microbatches_ * (experts ? moe_layers() : layers_);
     std::vector<Traffic> out;
     const OperatorList operators =
         layer_operators(request_.model, request_.job, request_.stack, sharding_of(plan_),
                         experts ? LayerKind::moe : kind_);
     for (const Operator& op : operators.view()) {
-      if (op.group != group) continue;
+      if (op.axis != axis) continue;
       const auto add = [&](CollectiveKind kind, double times) {
         if (kind != CollectiveKind::none) out.push_back({kind, times * passes, op.payload});
       };
@@ -67,10 +41,30 @@ class LongestStage {
     return out;
   }
 
+  /// dp: everything but the routed experts.
   [[nodiscard]] std::vector<Traffic> of_data() const {
     const ShardingCosts costs = sharding_costs();
+    return of_parameters(layers_ * costs.of(kind_).parameters + costs.embedding_parameters);
+  }
+
+  /// expert_dp: the routed experts.
+  [[nodiscard]] std::vector<Traffic> of_experts() const {
+    return of_parameters(moe_layers() * sharding_costs().moe.experts);
+  }
+
+  [[nodiscard]] std::vector<Traffic> of_pipeline() const {
+    return {
+        {CollectiveKind::send_recv, 2 * microbatches_ * plan_.vpp, sharding_costs().layer_input}};
+  }
+
+ private:
+  /// Layers of the stage that have experts, as many as the model has on average.
+  [[nodiscard]] double moe_layers() const {
+    return layers_ * (static_cast<double>(request_.model.moe_layers()) / request_.model.layers);
+  }
+
+  [[nodiscard]] std::vector<Traffic> of_parameters(double parameters) const {
     const PrecisionRecipe& recipe = request_.job.precision;
-    const double parameters = layers_ * costs.of(kind_).parameters + costs.embedding_parameters;
     const Bytes gradients{parameters * recipe.reduced_gradient};
     const Bytes weights{parameters * recipe.gathered_weight};
     if (plan_.zero == 0) return {{CollectiveKind::all_reduce, 1, gradients}};
@@ -80,12 +74,6 @@ class LongestStage {
             {CollectiveKind::all_gather, gathers, weights}};
   }
 
-  [[nodiscard]] std::vector<Traffic> of_pipeline() const {
-    return {
-        {CollectiveKind::send_recv, 2 * microbatches_ * plan_.vpp, sharding_costs().layer_input}};
-  }
-
- private:
   [[nodiscard]] ShardingCosts sharding_costs() const {
     return CostModel(request_.model, request_.job, request_.cluster, request_.stack,
                      request_.calibration)
@@ -101,32 +89,34 @@ class LongestStage {
 
 }  // namespace
 
-std::vector<Traffic> traffic_of(const PlanRequest& request, const ParallelPlan& plan,
-                                TrafficAxis axis) {
-  if (group_along(plan, axis).ranks == 1) return {};
+std::vector<Traffic> traffic_of(const PlanRequest& request, const ParallelPlan& plan, Axis axis) {
+  if (ProcessGrid(plan).degree(axis) == 1) return {};
   const LongestStage stage(request, plan);
+  const bool experts = request.model.moe.experts > 0;
   switch (axis) {
-    case TrafficAxis::tp: return stage.of_layers(CollectiveGroup::tp);
-    case TrafficAxis::cp: return stage.of_layers(CollectiveGroup::cp);
-    case TrafficAxis::ep: return stage.of_layers(CollectiveGroup::ep);
-    case TrafficAxis::dp: return stage.of_data();
-    case TrafficAxis::pp: return stage.of_pipeline();
+    case Axis::tp:
+    case Axis::cp: return stage.of_layers(axis);
+    case Axis::ep:
+    case Axis::etp: return experts ? stage.of_layers(axis) : std::vector<Traffic>{};
+    case Axis::dp: return stage.of_data();
+    case Axis::pp: return stage.of_pipeline();
+    case Axis::expert_dp: return experts ? stage.of_experts() : std::vector<Traffic>{};
   }
   return {};
 }
 
 std::vector<LinkLoad> link_loads(const PlanRequest& request, const ParallelPlan& plan) {
   std::vector<LinkLoad> out;
-  for (int i = 0; i < kTrafficAxes; ++i) {
-    const auto axis = static_cast<TrafficAxis>(i);
-    const RankGroup group = group_along(plan, axis);
-    if (group.ranks == 1) continue;
-    const GroupNetwork net = request.cluster.group(group.ranks, group.stride);
+  const ProcessGrid grid(plan);
+  for (const Axis axis : kAxes) {
+    const std::vector<Traffic> traffic = traffic_of(request, plan, axis);
+    if (traffic.empty()) continue;
+    const GroupNetwork net = request.cluster.group(grid.group(axis));
     const double n = net.ranks;
     const double members = net.ranks_per_domain;
     const double groups = net.sharing_groups;
     LinkLoad load{axis, net.ranks, net.domains, {}, {}};
-    for (const Traffic& t : traffic_of(request, plan, axis)) {
+    for (const Traffic& t : traffic) {
       const Bytes sent = t.times * t.payload;
       if (t.kind == CollectiveKind::all_to_all) {
         load.per_gpu += sent * ((members - 1) / n);

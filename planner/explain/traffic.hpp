@@ -1,18 +1,13 @@
 // What the groups of a plan send per step, and what of it each kind of link carries.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
+#include "core/plan/process_grid.hpp"
 #include "costmodel/collectives/collectives.hpp"
 #include "planner/search/search.hpp"
 
 namespace echelon {
-
-/// The groups a rank is in. Those of experts lie inside the others and are no axis of the grid.
-enum class TrafficAxis { tp, cp, ep, dp, pp };
-inline constexpr int kTrafficAxes = 5;
-[[nodiscard]] std::string_view name_of(TrafficAxis axis);  ///< "tp"
 
 /// Collectives of one kind and size of one rank in one step.
 struct Traffic {
@@ -21,11 +16,12 @@ struct Traffic {
   Bytes payload;
 };
 /// On the longest stage, forward and backward of every layer and microbatch; a recomputed forward's
-/// again. dp: ZeRO 0 all-reduces once per step, 1 reduces and gathers once, 2 reduces and 3 also
-/// gathers twice in every microbatch. pp: one message in each direction per microbatch and chunk.
-/// Empty for an axis of degree 1.
+/// again. dp, and expert_dp for the routed experts: ZeRO 0 all-reduces once per step, 1 reduces and
+/// gathers once, 2 reduces and 3 also gathers twice in every microbatch. pp: one message in each
+/// direction per microbatch and chunk. Empty for an axis of degree 1, and for ep, etp and expert_dp
+/// of a model without experts.
 [[nodiscard]] std::vector<Traffic> traffic_of(const PlanRequest& request, const ParallelPlan& plan,
-                                              TrafficAxis axis);
+                                              Axis axis);
 
 /// Bytes of one axis over links, one direction, in one step.
 ///
@@ -40,7 +36,7 @@ struct Traffic {
 /// Source: nccl-tests doc/PERFORMANCE.md (b); counting. Checked by:
 /// tests/planner/explain/traffic_test.cpp.
 struct LinkLoad {
-  TrafficAxis axis{};
+  Axis axis{};
   int ranks = 1;     ///< of one group
   int domains = 1;   ///< it touches
   Bytes per_gpu;     ///< out of one GPU over its domain's links

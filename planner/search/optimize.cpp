@@ -126,12 +126,11 @@ bool tied(const TimePrediction& a, const TimePrediction& b, double band) {
   const CostBreakdown& x = a.parts;
   const CostBreakdown& y = b.parts;
   double differing = 0;  // seconds squared
-  for (const Seconds part :
-       {x.compute - y.compute, x.recompute - y.recompute, x.tp_comm_exposed - y.tp_comm_exposed,
-        x.cp_comm_exposed - y.cp_comm_exposed, x.ep_comm_exposed - y.ep_comm_exposed,
-        x.pp_comm_exposed - y.pp_comm_exposed, x.dp_comm_exposed - y.dp_comm_exposed,
-        x.bubble() - y.bubble(), x.optimizer - y.optimizer, x.host - y.host, x.data - y.data}) {
-    differing += part.in(kSecond)*part.in(kSecond);
+  for (const StepPart& part : kStepParts) {
+    if (part.member == &CostBreakdown::imbalance) continue;  // with fill_drain: the bubble
+    const bool bubble = part.member == &CostBreakdown::fill_drain;
+    const Seconds more = bubble ? x.bubble() - y.bubble() : part.of(x) - part.of(y);
+    differing += more.in(kSecond)*more.in(kSecond);
   }
   const double own = kOwnError * std::hypot(a.step.in(kSecond), b.step.in(kSecond));
   const double width = band * std::sqrt(differing + own * own);

@@ -11,25 +11,6 @@ namespace echelon {
 
 namespace {
 
-struct PartColumn {
-  std::string_view name;
-  Seconds CostBreakdown::*part;
-};
-constexpr std::array kPartColumns = {
-    PartColumn{"compute_seconds", &CostBreakdown::compute},
-    PartColumn{"recompute_seconds", &CostBreakdown::recompute},
-    PartColumn{"tp_comm_exposed_seconds", &CostBreakdown::tp_comm_exposed},
-    PartColumn{"cp_comm_exposed_seconds", &CostBreakdown::cp_comm_exposed},
-    PartColumn{"ep_comm_exposed_seconds", &CostBreakdown::ep_comm_exposed},
-    PartColumn{"pp_comm_exposed_seconds", &CostBreakdown::pp_comm_exposed},
-    PartColumn{"dp_comm_exposed_seconds", &CostBreakdown::dp_comm_exposed},
-    PartColumn{"fill_drain_seconds", &CostBreakdown::fill_drain},
-    PartColumn{"imbalance_seconds", &CostBreakdown::imbalance},
-    PartColumn{"optimizer_seconds", &CostBreakdown::optimizer},
-    PartColumn{"host_seconds", &CostBreakdown::host},
-    PartColumn{"data_seconds", &CostBreakdown::data},
-};
-
 std::string csv_cell(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string quoted = "\"";
@@ -64,8 +45,8 @@ std::string validation_rows_csv(const ValidationReport& report) {
       "measured_static_bytes,predicted_static_bytes,static_error,predicted_need_bytes,measured_"
       "fits,"
       "predicted_fits,fold,flags,calibration,nearest_calibration,skipped,inferred";
-  for (const PartColumn& column : kPartColumns)
-    fmt::format_to(std::back_inserter(out), ",{}", column.name);
+  for (const StepPart& part : kStepParts)
+    fmt::format_to(std::back_inserter(out), ",{}_seconds", part.key);
   out += '\n';
   for (const ValidatedRow& row : report.rows) {
     const bool predicted = row.predicted_step.has_value();
@@ -82,9 +63,7 @@ std::string validation_rows_csv(const ValidationReport& report) {
         csv_cell(names_of(row.flags)),  csv_cell(row.calibration),    csv_cell(row.nearest),
         csv_cell(row.skipped),          csv_cell(row.inferred_what)};
     out += fmt::format("{}", fmt::join(cells, ","));
-    for (const PartColumn& column : kPartColumns) {
-      out += "," + of_prediction(row.parts.*column.part);
-    }
+    for (const StepPart& part : kStepParts) out += "," + of_prediction(part.of(row.parts));
     out += '\n';
   }
   return out;

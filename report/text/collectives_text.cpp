@@ -78,7 +78,7 @@ std::vector<CollectiveRow> collective_rows(CollectiveKind kind, std::int64_t byt
                                            std::span<const MeasuredCollective> measured) {
   const int ranks = cluster.gpus();
   const int nodes = (ranks + cluster.gpus_per_node() - 1) / cluster.gpus_per_node();
-  const GroupNetwork network = cluster.group(ranks, 1);
+  const GroupNetwork network = cluster.group({ranks, 1});
   const Bytes payload{static_cast<double>(bytes)};
   std::vector<CollectiveRow> rows;
   const auto add = [&](CollectiveLayer layer, Seconds time, std::string_view algorithm,

@@ -193,7 +193,7 @@ std::string layout_text(const Explanation& explanation, const TextStyle& style) 
                {"NVLink domains", Table::Align::right, 2},
                {"sent per GPU"},
                {"time alone"},
-               {"tp outermost, others innermost", Table::Align::right, 1}});
+               {"dp, pp innermost, others outermost", Table::Align::right, 1}});
   for (const AxisLayout& axis : explanation.layout) {
     const std::string elsewhere = axis.domains == axis.other_domains
                                       ? std::string("the same")

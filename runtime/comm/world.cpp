@@ -1,6 +1,6 @@
 #include "runtime/comm/world.hpp"
 
-#include <map>
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -11,42 +11,57 @@
 namespace echelon {
 namespace {
 
-/// The group of a role that a rank is in, and its position there.
-struct Seat {
-  std::array<int, 4> group{};
-  int place = 0;
-};
+/// The part of `all` of `count` consecutive members in which `rank` is.
+std::vector<int> part_with(int rank, int count, const std::vector<int>& all) {
+  const auto at = std::ranges::find(all, rank) - all.begin();
+  const auto first = all.begin() + at / count * count;
+  return {first, first + count};
+}
 
-Seat seat_of(GroupRole role, const Coordinates& at, const ParallelPlan& plan,
-             const ModelSpec& model) {
-  const int data = at.dp * plan.cp + at.cp;
+/// Those that have the same place as `rank` in each such part.
+std::vector<int> across_with(int rank, int count, const std::vector<int>& all) {
+  const auto at = std::ranges::find(all, rank) - all.begin();
+  std::vector<int> members;
+  for (auto i = static_cast<std::size_t>(at % count); i < all.size();
+       i += static_cast<std::size_t>(count)) {
+    members.push_back(all[i]);
+  }
+  return members;
+}
+
+/// The group of the role that `rank` is in.
+std::vector<int> members_with(int rank, GroupRole role, const ProcessGrid& grid,
+                              const ParallelPlan& plan, const ModelSpec& model) {
   switch (role) {
-    case GroupRole::tp: return {{at.cp, at.dp, at.pp}, at.tp};
+    case GroupRole::tp: return grid.group(Axis::tp, rank);
     case GroupRole::kv_replicas: {
       const int copies = model.kv_heads < plan.tp ? plan.tp / model.kv_heads : 1;
-      return {{data, at.pp, at.tp / copies}, at.tp % copies};
+      return part_with(rank, copies, grid.group(Axis::tp, rank));
     }
     case GroupRole::dp_compute:
     case GroupRole::dp_reduce:
-    case GroupRole::dp_gather: return {{at.tp, at.pp}, data};
+    case GroupRole::dp_gather: return grid.data_group(rank);
     case GroupRole::shard_compute:
     case GroupRole::shard_reduce:
-    case GroupRole::shard_gather:
-      return {{at.tp, at.pp, data / plan.shard_group}, data % plan.shard_group};
+    case GroupRole::shard_gather: return part_with(rank, plan.shard_group, grid.data_group(rank));
     case GroupRole::replica_compute:
     case GroupRole::replica_reduce:
     case GroupRole::replica_gather:
-      return {{at.tp, at.pp, data % plan.shard_group}, data / plan.shard_group};
+      return across_with(rank, plan.shard_group, grid.data_group(rank));
     case GroupRole::forward:
-    case GroupRole::backward: return {{at.tp, data}, at.pp};
+    case GroupRole::backward: return grid.group(Axis::pp, rank);
     case GroupRole::tied: {
-      const bool ends = model.tied_embeddings && (at.pp == 0 || at.pp == plan.pp - 1);
-      return {{at.tp, data, ends ? 0 : 1 + at.pp}, at.pp};
+      const std::vector<int> stages = grid.group(Axis::pp, rank);
+      const bool at_end = rank == stages.front() || rank == stages.back();
+      if (!model.tied_embeddings || !at_end || plan.pp == 1) return {rank};
+      return {stages.front(), stages.back()};
     }
     case GroupRole::norm:
     case GroupRole::control: break;
   }
-  return {};  // the place in a group of all is the rank
+  std::vector<int> all(static_cast<std::size_t>(grid.ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 class ThreadWorld final : public World {
@@ -119,19 +134,14 @@ std::vector<Group> groups_of(GroupRole role, const ParallelPlan& plan, const Mod
           "shard groups divide the data-parallel ranks");
   EXPECTS(model.kv_heads >= 1 && (model.kv_heads >= plan.tp || plan.tp % model.kv_heads == 0),
           "every key-value head has equally many copies");
-  std::map<std::array<int, 4>, std::map<std::pair<int, int>, int>> seats;
-  for (int rank = 0; rank < grid.ranks(); ++rank) {
-    const Seat seat = seat_of(role, grid.coordinates(rank), plan, model);
-    seats[seat.group][{seat.place, rank}] = rank;
-  }
-  std::map<int, Group> sorted;
-  for (const auto& [key, members] : seats) {
-    Group group{std::string(name_of(role)), {}};
-    for (const auto& [place, rank] : members) group.ranks.push_back(rank);
-    sorted.emplace(group.ranks.front(), std::move(group));
-  }
   std::vector<Group> groups;
-  for (auto& [first, group] : sorted) groups.push_back(std::move(group));
+  std::vector<bool> placed(static_cast<std::size_t>(grid.ranks()));
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    if (placed[static_cast<std::size_t>(rank)]) continue;
+    Group group{std::string(name_of(role)), members_with(rank, role, grid, plan, model)};
+    for (const int member : group.ranks) placed[static_cast<std::size_t>(member)] = true;
+    groups.push_back(std::move(group));
+  }
   return groups;
 }
 

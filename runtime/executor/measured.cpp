@@ -43,15 +43,6 @@ bool is_pass(Op op) {
          op == Op::backward_weight;
 }
 
-void add_share(const CostBreakdown& parts, double share, CostBreakdown& sum) {
-  using C = CostBreakdown;
-  for (Seconds C::*part : {&C::compute, &C::recompute, &C::tp_comm_exposed, &C::cp_comm_exposed,
-                           &C::ep_comm_exposed, &C::pp_comm_exposed, &C::dp_comm_exposed,
-                           &C::fill_drain, &C::imbalance, &C::optimizer, &C::host, &C::data}) {
-    sum.*part += share * (parts.*part);
-  }
-}
-
 struct OneRank {
   CostBreakdown parts;
   Seconds ending;  ///< its own work after its last pass
@@ -130,10 +121,10 @@ class Parts {
       rest -= within(span, part);
     };
     compute(Within::recompute, parts_.recompute);
-    compute(Within::tp_comm, parts_.tp_comm_exposed);
-    compute(Within::cp_comm, parts_.cp_comm_exposed);
-    compute(Within::ep_comm, parts_.ep_comm_exposed);
-    compute(Within::dp_comm, parts_.dp_comm_exposed);
+    compute(Within::tp_comm, parts_.exposed[Axis::tp]);
+    compute(Within::cp_comm, parts_.exposed[Axis::cp]);
+    compute(Within::ep_comm, parts_.exposed[Axis::ep]);
+    compute(Within::dp_comm, parts_.exposed[Axis::dp]);
     compute(Within::host, parts_.host);
     const bool end_of_step =
         i.op == Op::clip || i.op == Op::optimizer_step || i.op == Op::zero_gradients;
@@ -156,7 +147,7 @@ class Parts {
   Seconds& of(Op op) {
     if (op == Op::load_batch) return parts_.data;
     if (op == Op::norm_reduce) return parts_.optimizer;
-    return is_message(op) ? parts_.pp_comm_exposed : parts_.dp_comm_exposed;
+    return is_message(op) ? parts_.exposed[Axis::pp] : parts_.exposed[Axis::dp];
   }
 
   void held_up(Seconds begin, Seconds end, const Instruction& by) {
@@ -188,7 +179,7 @@ class Parts {
     const Seconds first = std::min(turns, rest);
     parts_.compute += turns;
     (pipeline_ ? parts_.fill_drain : of(by.op)) += rest - first;
-    parts_.dp_comm_exposed += data_ranks - (turns - first);
+    parts_.exposed[Axis::dp] += data_ranks - (turns - first);
   }
 
   /// Of `waits` between two times: as long as one of the other ranks had no core meanwhile.
@@ -282,7 +273,7 @@ MeasuredStep measured_step(const Schedule& schedule, std::span<const StepTimes> 
     if (stages > 1) {
       parts[stage].fill_drain = divided[stage].fill_drain;
       parts[stage].imbalance = divided[stage].imbalance;
-      parts[stage].pp_comm_exposed += divided[stage].messages;
+      parts[stage].exposed[Axis::pp] += divided[stage].messages;
     }
     step.stages.push_back(stage_time(parts[stage]));
     add_share(parts[stage], 1 / static_cast<double>(stages), step.parts);

@@ -50,16 +50,16 @@ void count_turns_as_compute(std::span<StepTimes* const> peers);
 ///                       and zero are optimizer
 ///   waits for load      data
 ///   for gather, reduce,
-///   updated             dp_comm_exposed, from the start
-///   for a message       pp_comm_exposed during that message's transfer, bubble before it
+///   updated             exposed[dp], from the start
+///   for a message       exposed[pp] during that message's transfer, bubble before it
 ///   for norm            optimizer: its pass over the gradients, its all-reduce and, without a
 ///                       pipeline, the wait for other ranks in it; in pipelines that wait is bubble
-///   for tied            dp_comm_exposed during its transfer; before it, while the other pipeline
+///   for tied            exposed[dp] during its transfer; before it, while the other pipeline
 ///                       rank has not arrived, bubble
 ///   for nothing         host: its inputs are complete, it only has not started
 ///
 /// The wake-up of its thread between the end of a wait and the next instruction counts as the same
-/// part. Other collectives of the reduce queue before norm and tied are dp_comm_exposed. Of the
+/// part. Other collectives of the reduce queue before norm and tied are exposed[dp]. Of the
 /// waits for other ranks, the time that `all` ranks of the step (empty: unknown) were without a
 /// core is compute, as above: at most the largest of any other rank.
 ///

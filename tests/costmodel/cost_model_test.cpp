@@ -207,9 +207,9 @@ TEST_CASE(
 TEST_CASE("one GPU has no communication and no bubble") {
   const Setup s = setup("gpt2-xl", "dgx-h100", 1);
   const CostBreakdown t = s.cost_model().price(plan(s, 1, 1)).time.parts;
-  CHECK(t.tp_comm_exposed == Seconds{});
-  CHECK(t.dp_comm_exposed == Seconds{});
-  CHECK(t.pp_comm_exposed == Seconds{});
+  CHECK(t.exposed[Axis::tp] == Seconds{});
+  CHECK(t.exposed[Axis::dp] == Seconds{});
+  CHECK(t.exposed[Axis::pp] == Seconds{});
   CHECK(t.bubble() == Seconds{});
   CHECK(t.compute > Seconds{});
   CHECK(t.optimizer > Seconds{});
@@ -220,7 +220,7 @@ TEST_CASE("the bubble of equal stages is (p - 1)/m of their work") {
   s.model.vocab = 128;  // a head of no weight, so that the stages are almost equal
   const ParallelPlan p = plan(s, 1, 8);
   const CostBreakdown t = s.cost_model().price(p).time.parts;
-  const Seconds busy = t.compute + t.tp_comm_exposed + t.host - s.calibration.step_fixed;
+  const Seconds busy = t.compute + t.exposed[Axis::tp] + t.host - s.calibration.step_fixed;
   const double m = static_cast<double>(p.microbatches_rounded_up(s.job.global_batch));
   CHECK(t.bubble() / busy == Approx(7.0 / m).epsilon(0.1));
 }
@@ -272,9 +272,9 @@ TEST_CASE("more network, more compute and more HBM are never slower") {
 TEST_CASE("overlap hides gradient reduction, but never the last bucket") {
   const Setup s = setup("7b", "dgx-h100", 64);
   ParallelPlan p = plan(s, 1, 1, 1);
-  const Seconds hidden = s.cost_model().price(p).time.parts.dp_comm_exposed;
+  const Seconds hidden = s.cost_model().price(p).time.parts.exposed[Axis::dp];
   p.overlap_dp = false;
-  const Seconds exposed = s.cost_model().price(p).time.parts.dp_comm_exposed;
+  const Seconds exposed = s.cost_model().price(p).time.parts.exposed[Axis::dp];
   CHECK(hidden < exposed);
   CHECK(hidden > Seconds{});
 }
@@ -286,9 +286,9 @@ TEST_CASE("ZeRO-3 gathers the weights twice per microbatch: it pays with many mi
   p.overlap_dp = false;
   const PlanCosts out = s.cost_model().price(p);
   const ShardingCosts costs = s.cost_model().sharding_costs(sharding_of(p));
-  const GroupLinks links = apply(s.cluster.group(64, 1), s.calibration);
+  const GroupLinks links = apply(s.cluster.group({64, 1}), s.calibration);
   const double gathers = all_gather(Bytes{2 * costs.dense.parameters}, links).in(1_s);
-  CHECK(out.time.parts.dp_comm_exposed.in(1_s) > 16 * 32 * 2 * gathers);
+  CHECK(out.time.parts.exposed[Axis::dp].in(1_s) > 16 * 32 * 2 * gathers);
 }
 
 TEST_CASE("a host that cannot launch fast enough sets the pace of small layers") {
@@ -304,8 +304,8 @@ TEST_CASE("a host that cannot launch fast enough sets the pace of small layers")
 TEST_CASE("a tensor-parallel group over two nodes is slower than one inside a node") {
   Setup s = setup("70b", "dgx-h100", 64);
   s.job.global_batch = 64;
-  const Seconds inside = s.cost_model().price(plan(s, 8, 1)).time.parts.tp_comm_exposed;
-  const Seconds across = s.cost_model().price(plan(s, 16, 1)).time.parts.tp_comm_exposed;
+  const Seconds inside = s.cost_model().price(plan(s, 8, 1)).time.parts.exposed[Axis::tp];
+  const Seconds across = s.cost_model().price(plan(s, 16, 1)).time.parts.exposed[Axis::tp];
   CHECK(across > inside);
 }
 

@@ -256,7 +256,7 @@ TEST_CASE("a network the job measured bounds the described one for data-parallel
   CHECK(cost_model.links({128, 1}).inter == described.inter);
   CHECK(data.inter_hop == calibration->bulk_latency_factor * network->hop);
   CHECK(cost_model.links({8, 1}).intra_hop ==
-        apply(map.cluster.group(8, 1), *calibration).intra_hop);
+        apply(map.cluster.group({8, 1}), *calibration).intra_hop);
 
   MeasuredRun silent = run;
   silent.net_allreduce_busbw_GBps.reset();

@@ -45,14 +45,7 @@ TEST_CASE("parts shown are the parts there are") {
   CostBreakdown time;
   MemoryBreakdown memory;
   double value = 1;
-  for (Seconds CostBreakdown::*part :
-       {&CostBreakdown::compute, &CostBreakdown::recompute, &CostBreakdown::tp_comm_exposed,
-        &CostBreakdown::cp_comm_exposed, &CostBreakdown::ep_comm_exposed,
-        &CostBreakdown::pp_comm_exposed, &CostBreakdown::dp_comm_exposed,
-        &CostBreakdown::fill_drain, &CostBreakdown::imbalance, &CostBreakdown::optimizer,
-        &CostBreakdown::host, &CostBreakdown::data}) {
-    time.*part = Seconds{value *= 2};
-  }
+  for (const StepPart& part : kStepParts) part.of(time) = Seconds{value *= 2};
   for (Bytes MemoryBreakdown::*part :
        {&MemoryBreakdown::weights, &MemoryBreakdown::gradients, &MemoryBreakdown::optimizer,
         &MemoryBreakdown::activations, &MemoryBreakdown::workspace, &MemoryBreakdown::communication,

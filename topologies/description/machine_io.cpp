@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/saturated_product.hpp"
 #include "topologies/description/catalog.hpp"
 #include "topologies/description/node_io.hpp"
 #include "topologies/description/quantity_io.hpp"
@@ -91,7 +92,7 @@ std::string_view name_of(Interconnect kind) {
 std::int64_t MachineDescription::domain_gpus() const {
   std::int64_t gpus = node.gpus;
   for (int tier = 0; tier < nvlink_tiers; ++tier) {
-    gpus *= tiers[static_cast<std::size_t>(tier)].multiplicity;
+    gpus = saturated_product({gpus, tiers[static_cast<std::size_t>(tier)].multiplicity});
   }
   return gpus;
 }

@@ -161,10 +161,10 @@ int TopologyGraph::nvlink_count(int a, int b) const {
 
 /// Between two GPUs of a node: their own links, or the PCIe tree when that is wider.
 BytesPerSecond TopologyGraph::pair_bandwidth(int a, int b) const {
-  BytesPerSecond bandwidth = machine_.link * nvlink_count(a, b);
-  BytesPerSecond tree{1e300};
-  for (const Hop& hop : tree_route(gpu(a), gpu(b))) tree = std::min(tree, hop.bandwidth);
-  return std::max(bandwidth, tree);
+  const BytesPerSecond own = machine_.link * nvlink_count(a, b);
+  const std::vector<Hop> route = tree_route(gpu(a), gpu(b));
+  if (route.empty()) return own;
+  return std::max(own, std::ranges::min(route, {}, &Hop::bandwidth).bandwidth);
 }
 
 /// Bandwidth of each ring when all run at once: a link of the PCIe tree is shared equally by the
@@ -172,14 +172,17 @@ BytesPerSecond TopologyGraph::pair_bandwidth(int a, int b) const {
 std::vector<BytesPerSecond> TopologyGraph::ring_bandwidths(std::span<const Group> rings) const {
   std::map<std::pair<DeviceId, DeviceId>, int> load;
   std::vector<std::vector<Hop>> shared(rings.size());
-  std::vector<BytesPerSecond> bandwidth(rings.size(), BytesPerSecond{1e300});
+  std::vector<std::optional<BytesPerSecond>> slowest(rings.size());
+  const auto cross = [&](std::size_t ring, BytesPerSecond link) {
+    slowest[ring] = slowest[ring] ? std::min(*slowest[ring], link) : link;
+  };
   for (std::size_t r = 0; r < rings.size(); ++r) {
     for (std::size_t i = 0; i < rings[r].size(); ++i) {
       const int a = rings[r][i];
       const int b = rings[r][(i + 1) % rings[r].size()];
       const BytesPerSecond own = machine_.link * nvlink_count(a, b);
       if (own >= pair_bandwidth(a, b)) {
-        bandwidth[r] = std::min(bandwidth[r], own);
+        cross(r, own);
         continue;
       }
       for (const Hop& hop : tree_route(gpu(a), gpu(b))) {
@@ -190,8 +193,13 @@ std::vector<BytesPerSecond> TopologyGraph::ring_bandwidths(std::span<const Group
   }
   for (std::size_t r = 0; r < rings.size(); ++r) {
     for (const Hop& hop : shared[r]) {
-      bandwidth[r] = std::min(bandwidth[r], hop.bandwidth / load[{hop.from, hop.to}]);
+      cross(r, hop.bandwidth / load[{hop.from, hop.to}]);
     }
+  }
+  std::vector<BytesPerSecond> bandwidth;
+  for (const std::optional<BytesPerSecond>& each : slowest) {
+    EXPECTS(each, "a ring has links");
+    bandwidth.push_back(*each);
   }
   return bandwidth;
 }
@@ -242,15 +250,15 @@ BytesPerSecond TopologyGraph::group_bandwidth(std::span<const Group> groups) con
   }
   if (rings.empty()) return machine_.node.gpu_link;
   const std::vector<BytesPerSecond> single = ring_bandwidths(rings);
-  BytesPerSecond worst{1e300};
+  std::optional<BytesPerSecond> worst;
   for (std::size_t r = 0; r < rings.size(); ++r) {
     BytesPerSecond bandwidth = single[r];
     if (!machine_.links.empty() && rings[r].size() > 2) {
       bandwidth = std::max(bandwidth, machine_.link * (2.0 * disjoint_rings(rings[r])));
     }
-    worst = std::min(worst, bandwidth);
+    worst = worst ? std::min(*worst, bandwidth) : bandwidth;
   }
-  return worst;
+  return *worst;
 }
 
 }  // namespace echelon

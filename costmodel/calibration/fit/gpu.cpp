@@ -213,7 +213,7 @@ class GpuFit {
       // Farther ones would be groups of more GPUs than there are.
       if (!kind || distance < 1 || row->ranks * distance > cluster_.gpus()) continue;
       placed.push_back({*kind, Bytes{at(*row, 0)}, row->seconds,
-                        cluster_.group(row->ranks, static_cast<int>(distance))});
+                        cluster_.group({row->ranks, static_cast<int>(distance)})});
     }
     const auto used = std::ranges::count_if(
         placed, [](const PlacedCollective& row) { return row.bytes >= kFitFrom; });

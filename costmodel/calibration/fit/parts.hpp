@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "core/run/measurements.hpp"
@@ -29,11 +30,11 @@ template <class F>
   for (int round = 0; round < 3; ++round) {
     constexpr int kSteps = 24;
     const double ratio = std::pow(high / low, 1.0 / kSteps);
-    double least = -1;
+    std::optional<double> least;
     double at = low;
     for (int i = 0; i <= kSteps; ++i, at *= ratio) {
       const double value = f(at);
-      if (least < 0 || value < least) {
+      if (!least || value < *least) {
         least = value;
         best = at;
       }

@@ -33,7 +33,7 @@ int along(const Coordinates& at, Axis axis) {
   return -1;
 }
 
-const std::vector<Axis> kAll = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
+const std::vector<Axis> kWithCoordinate = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
 
 }  // namespace
 
@@ -50,7 +50,7 @@ TEST_CASE("rank and coordinates are a bijection in every order") {
   for (int rank = 0; rank < grid.ranks(); ++rank) {
     const Coordinates at = grid.coordinates(rank);
     CHECK(grid.rank(at) == rank);
-    for (const Axis axis : kAll) {
+    for (const Axis axis : kWithCoordinate) {
       CHECK(along(at, axis) >= 0);
       CHECK(along(at, axis) < grid.degree(axis));
     }
@@ -71,7 +71,7 @@ TEST_CASE("the default order is tp-cp-ep-dp-pp") {
   const ParallelPlan plan = plan_of(2, 3, 4, 5);
   const ProcessGrid grid(plan);
   const ProcessGrid spelled = ProcessGrid::with_order(plan, "tp-cp-ep-dp-pp").value();
-  for (const Axis axis : kAll) CHECK(grid.stride(axis) == spelled.stride(axis));
+  for (const Axis axis : kWithCoordinate) CHECK(grid.group(axis) == spelled.group(axis));
 }
 
 TEST_CASE("pipeline may be placed inside data parallelism") {
@@ -82,7 +82,7 @@ TEST_CASE("pipeline may be placed inside data parallelism") {
 
 TEST_CASE("the groups of an axis split the ranks without overlap") {
   const ProcessGrid grid(plan_of(2, 2, 3, 2));
-  for (const Axis axis : kAll) {
+  for (const Axis axis : kWithCoordinate) {
     std::multiset<int> members;
     for (int rank = 0; rank < grid.ranks(); ++rank) {
       const std::vector<int> group = grid.group(axis, rank);
@@ -125,12 +125,12 @@ TEST_CASE("expert groups partition the ranks of every stage") {
   const ProcessGrid grid(plan);
   std::set<int> seen;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
-    const std::vector<int> group = grid.expert_group(rank);
+    const std::vector<int> group = grid.group(Axis::ep, rank);
     REQUIRE(group.size() == 4);
     CHECK(std::set<int>(group.begin(), group.end()).size() == 4);
     CHECK(std::set<int>(group.begin(), group.end()).contains(rank));
     for (const int member : group) {
-      CHECK(grid.expert_group(member) == group);
+      CHECK(grid.group(Axis::ep, member) == group);
       CHECK(grid.coordinates(member).pp == grid.coordinates(rank).pp);
     }
     seen.insert(group.front());
@@ -141,10 +141,10 @@ TEST_CASE("expert groups partition the ranks of every stage") {
 TEST_CASE("experts without tensor parallelism go to neighbouring ranks") {
   ParallelPlan plan = plan_of(4, 1, 4, 1);
   plan.ep = 8;
-  CHECK(ProcessGrid(plan).expert_group(9) == std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15});
+  CHECK(ProcessGrid(plan).group(Axis::ep, 9) == std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15});
   plan.ep = 2;
   plan.etp = 4;
-  CHECK(ProcessGrid(plan).expert_group(9) == std::vector<int>{9, 13});
+  CHECK(ProcessGrid(plan).group(Axis::ep, 9) == std::vector<int>{9, 13});
 }
 
 TEST_CASE("groups in closed form are the groups that lie in every rank's list") {
@@ -166,20 +166,23 @@ TEST_CASE("groups in closed form are the groups that lie in every rank's list") 
     plan.rank_order = order;
     const ProcessGrid grid(plan);
     INFO("ep " << ep << " etp " << etp);
-    CHECK(grid.group(Axis::ep) == stretch(grid.expert_group(0)));
-    for (const Axis axis : kAll) CHECK(grid.group(axis) == stretch(grid.group(axis, 0)));
+    for (const Axis axis : kAxes) {
+      INFO(name_of(axis));
+      CHECK(grid.evenly_spaced(axis));
+      CHECK(grid.group(axis) == stretch(grid.group(axis, 0)));
+      CHECK(grid.group(axis).ranks == grid.degree(axis));
+    }
     // Those that hold rank 0's experts: no member of its own ep or etp group, all of its stage.
     std::vector<int> same;
     std::set<int> taken;
     for (int rank = 0; rank < grid.ranks(); ++rank) {
       if (grid.coordinates(rank).pp != 0 || taken.contains(rank)) continue;
       same.push_back(rank);
-      const RankGroup block = grid.group(Axis::etp);
-      for (int i = 0; i < block.ranks; ++i) {
-        for (const int member : grid.expert_group(rank + i * block.stride)) taken.insert(member);
+      for (const int beside : grid.group(Axis::etp, rank)) {
+        for (const int member : grid.group(Axis::ep, beside)) taken.insert(member);
       }
     }
-    CHECK(grid.group(Axis::expert_dp) == stretch(same));
+    CHECK(grid.group(Axis::expert_dp, 0) == same);
     CHECK(static_cast<int>(same.size()) == plan.expert_dp());
   }
 }
@@ -191,7 +194,7 @@ TEST_CASE("experts that fill several replicas are strided over the stages betwee
   plan.rank_order = RankOrder::pp_inside_dp;
   const ProcessGrid grid(plan);
   CHECK(grid.group(Axis::ep) == RankGroup{4, 8});
-  CHECK(grid.expert_group(1) == std::vector<int>{1, 9, 17, 25});
+  CHECK(grid.group(Axis::ep, 1) == std::vector<int>{1, 9, 17, 25});
   CHECK(grid.group(Axis::etp) == RankGroup{2, 1});
   CHECK(grid.group(Axis::expert_dp) == RankGroup{2, 32});
 }
@@ -201,4 +204,54 @@ TEST_CASE("data-parallel ranks are cut into shard groups of consecutive members"
   CHECK(data == RankGroup{12, 4});
   CHECK(data.part(3) == RankGroup{3, 4});
   CHECK(data.across(3) == RankGroup{4, 12});
+}
+
+TEST_CASE("the data-parallel ranks of a rank are listed with cp innermost") {
+  const ProcessGrid grid(plan_of(2, 2, 3, 2));
+  CHECK(grid.data_group(1) == std::vector<int>{1, 3, 5, 7, 9, 11});
+  CHECK(grid.data_group(15) == std::vector<int>{13, 15, 17, 19, 21, 23});
+  CHECK(grid.world() == RankGroup{24, 1});
+}
+
+TEST_CASE("a group at unequal distances is listed and has no stride") {
+  // Experts of four neighbours in a stage of replicas of two, the other stages in between.
+  ParallelPlan plan = plan_of(2, 1, 4, 2);
+  plan.ep = 4;
+  plan.rank_order = RankOrder::pp_inside_dp;
+  const ProcessGrid grid(plan);
+  CHECK(grid.group(Axis::ep, 0) == std::vector<int>{0, 1, 4, 5});
+  CHECK_FALSE(grid.evenly_spaced(Axis::ep));
+  CHECK(grid.evenly_spaced(Axis::expert_dp));
+  CHECK(grid.group(Axis::expert_dp, 0) == std::vector<int>{0, 8});
+  CHECK(grid.group(Axis::expert_dp) == RankGroup{2, 8});
+}
+
+TEST_CASE("whether a group is evenly spaced is what its members' list shows") {
+  int uneven = 0;
+  for (const RankOrder order : {RankOrder::dp_inside_pp, RankOrder::pp_inside_dp}) {
+    for (const int ep : {1, 2, 3, 4, 6, 12, 24}) {
+      for (const int etp : {1, 2, 4}) {
+        ParallelPlan plan = plan_of(2, 2, 6, 3);
+        if (24 % (ep * etp) != 0) continue;
+        plan.ep = ep;
+        plan.etp = etp;
+        plan.rank_order = order;
+        const ProcessGrid grid(plan);
+        for (const Axis axis : kAxes) {
+          bool even = true;
+          for (int rank = 0; rank < grid.ranks(); ++rank) {
+            const std::vector<int> members = grid.group(axis, rank);
+            for (std::size_t i = 2; i < members.size(); ++i) {
+              even = even && members[i] - members[i - 1] == members[1] - members[0];
+            }
+          }
+          INFO(name_of(axis) << " ep " << ep << " etp " << etp << " " << name_of(order));
+          // Groups of two are even by themselves, but not all as far apart.
+          if (grid.degree(axis) > 2) CHECK(grid.evenly_spaced(axis) == even);
+          uneven += grid.evenly_spaced(axis) ? 0 : 1;
+        }
+      }
+    }
+  }
+  CHECK(uneven > 5);
 }

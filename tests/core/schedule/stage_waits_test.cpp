@@ -128,14 +128,12 @@ TEST_CASE("no waiting is lost or made, and a pipeline of one rank waits for nobo
 TEST_CASE("the times of a stage are the parts of its step") {
   CostBreakdown parts;
   double value = 1;
-  for (Seconds CostBreakdown::*part :
-       {&CostBreakdown::compute, &CostBreakdown::recompute, &CostBreakdown::tp_comm_exposed,
-        &CostBreakdown::cp_comm_exposed, &CostBreakdown::ep_comm_exposed,
-        &CostBreakdown::pp_comm_exposed, &CostBreakdown::dp_comm_exposed,
-        &CostBreakdown::fill_drain, &CostBreakdown::imbalance, &CostBreakdown::optimizer,
-        &CostBreakdown::host, &CostBreakdown::data}) {
-    parts.*part = Seconds{value *= 2};
+  double sum = 0;
+  for (const StepPart& part : kStepParts) {
+    part.of(parts) = Seconds{value *= 2};
+    sum += value;
   }
+  CHECK(parts.total() == Seconds{sum});
   const StageTime stage = stage_time(parts);
   CHECK(stage.total() == parts.total());
   CHECK(stage.fill_drain + stage.imbalance == parts.bubble());

@@ -121,11 +121,11 @@ Measurements measured_with(const Calibration& c, const ClusterTopology& cluster)
                            1,
                            {bytes},
                            collective_time(*collective_named(what), Bytes{d(bytes)},
-                                           apply(cluster.group(ranks, 1), c))});
+                                           apply(cluster.group({ranks, 1}), c))});
       }
     }
     for (const std::int64_t distance : {1, 2}) {
-      const GroupLinks links = apply(cluster.group(2, static_cast<int>(distance)), c);
+      const GroupLinks links = apply(cluster.group({2, static_cast<int>(distance)}), c);
       out.all.push_back(
           {"send_recv", 2, 1, {bytes, distance}, send_receive(Bytes{d(bytes)}, links)});
     }

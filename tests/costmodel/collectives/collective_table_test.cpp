@@ -22,7 +22,7 @@ std::vector<MeasuredCollective> written_by(const Calibration& rates) {
     const ClusterTopology cluster = hopper_nodes().resized(ranks).value();
     for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::all_to_all}) {
       for (Bytes size = 1_KiB; size <= 4_GiB; size *= 2) {
-        const Seconds time = collective_time(kind, size, apply(cluster.group(ranks, 1), rates));
+        const Seconds time = collective_time(kind, size, apply(cluster.group({ranks, 1}), rates));
         rows.push_back({.kind = kind,
                         .nodes = nodes,
                         .ranks = ranks,

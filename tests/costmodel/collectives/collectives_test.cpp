@@ -90,10 +90,10 @@ TEST_CASE("NVLS of an H100 node runs at the bandwidth its NCCL constants give") 
   const ClusterTopology node = ClusterTopology::load("dgx-h100", 8).value();
   const Calibration hopper =
       prior_calibration(node.gpu(), *find_framework("megatron-core")).value();
-  CHECK(apply(node.group(8, 1), hopper).in_switch.in(1_GBps) == Approx(272));
-  CHECK(apply(node.group(2, 1), hopper).in_switch == BytesPerSecond{});  // two ranks: no NVLS
+  CHECK(apply(node.group({8, 1}), hopper).in_switch.in(1_GBps) == Approx(272));
+  CHECK(apply(node.group({2, 1}), hopper).in_switch == BytesPerSecond{});  // two ranks: no NVLS
   const ClusterTopology older = ClusterTopology::load("dgx-a100", 8).value();
-  CHECK(apply(older.group(8, 1), hopper).in_switch == BytesPerSecond{});
+  CHECK(apply(older.group({8, 1}), hopper).in_switch == BytesPerSecond{});
 }
 
 TEST_CASE("latency and bytes meet in the best mix of protocols and chunks") {
@@ -140,7 +140,7 @@ TEST_CASE("no model beats the bound of the data sheet") {
         prior_calibration(cluster.gpu(), *find_framework("megatron-core")).value();
     for (const int ranks : {2, 4, 8, 16}) {
       if (ranks > cluster.gpus()) continue;
-      const GroupNetwork network = cluster.group(ranks, 1);
+      const GroupNetwork network = cluster.group({ranks, 1});
       for (const CollectiveKind kind : all_collectives()) {
         for (const Bytes size : {1_KiB, 1_MiB, 16_GiB}) {
           INFO(name << " " << name_of(kind) << " of " << ranks);

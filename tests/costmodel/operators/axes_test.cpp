@@ -83,10 +83,10 @@ TEST_CASE("a ring passes all keys and values, an all-to-all trades queries, keys
 
 TEST_CASE("one context-parallel rank has no context communication, more have some") {
   const Setup s = setup("8b", 64, 8192);
-  CHECK(s.cost_model().price(plan(s, 1, 1, 1)).time.parts.cp_comm_exposed == Seconds{});
+  CHECK(s.cost_model().price(plan(s, 1, 1, 1)).time.parts.exposed[Axis::cp] == Seconds{});
   ParallelPlan p = plan(s, 1, 8, 1);
   p.cp_comm = CpComm::all_to_all;
-  CHECK(s.cost_model().price(p).time.parts.cp_comm_exposed > Seconds{});
+  CHECK(s.cost_model().price(p).time.parts.exposed[Axis::cp] > Seconds{});
 }
 
 TEST_CASE("the weights of a mixture are split over experts, the rest over tensor parallel ranks") {
@@ -126,19 +126,19 @@ TEST_CASE("dispatch and combine send every routed token once each way") {
   const OperatorList list =
       layer_operators(s.model, s.job, s.stack, {.microbatch = 1, .ep = 8}, LayerKind::moe);
   for (const Operator& op : list.view()) {
-    if (op.group != CollectiveGroup::ep || op.kind != OperatorKind::collective) continue;
+    if (op.axis != Axis::ep || op.kind != OperatorKind::collective) continue;
     ++exchanges;
     CHECK(op.payload.in(kByte) == Approx(2.0 * 4096 * 2 * 4096));
   }
   CHECK(exchanges == 2);
-  CHECK(s.cost_model().price(plan(s, 1, 1, 8)).time.parts.ep_comm_exposed > Seconds{});
-  CHECK(s.cost_model().price(plan(s, 1, 1, 1)).time.parts.ep_comm_exposed == Seconds{});
+  CHECK(s.cost_model().price(plan(s, 1, 1, 8)).time.parts.exposed[Axis::ep] > Seconds{});
+  CHECK(s.cost_model().price(plan(s, 1, 1, 1)).time.parts.exposed[Axis::ep] == Seconds{});
 }
 
 TEST_CASE("expert parallelism inside a node is cheaper than across nodes") {
   const Setup s = setup("qwen3-30b-a3b", 64, 4096);
-  CHECK(s.cost_model().price(plan(s, 1, 1, 8)).time.parts.ep_comm_exposed <
-        s.cost_model().price(plan(s, 1, 1, 64)).time.parts.ep_comm_exposed);
+  CHECK(s.cost_model().price(plan(s, 1, 1, 8)).time.parts.exposed[Axis::ep] <
+        s.cost_model().price(plan(s, 1, 1, 64)).time.parts.exposed[Axis::ep]);
 }
 
 TEST_CASE("dense first layers hold no experts") {
@@ -192,6 +192,6 @@ TEST_CASE("stages inside a node make sends cheap and gradient reductions dear") 
   const CostBreakdown outside = s.cost_model().price(p).time.parts;
   p.rank_order = RankOrder::pp_inside_dp;
   const CostBreakdown inside = s.cost_model().price(p).time.parts;
-  CHECK(inside.pp_comm_exposed < outside.pp_comm_exposed);
-  CHECK(inside.dp_comm_exposed > outside.dp_comm_exposed);
+  CHECK(inside.exposed[Axis::pp] < outside.exposed[Axis::pp]);
+  CHECK(inside.exposed[Axis::dp] > outside.exposed[Axis::dp]);
 }

@@ -87,7 +87,9 @@ TEST_CASE("where the device is slower than the host, launches of experts cost no
 TEST_CASE("a token that crosses to each domain once sends D(1 - (1 - 1/D)^k) copies of k") {
   Mixture s = mixture("deepseek-v3");
   const LayerSharding sharding{.microbatch = 1, .ep = 16};
-  const auto exposed = [&] { return s.cost_model().sharding_costs(sharding).moe.forward.ep; };
+  const auto exposed = [&] {
+    return s.cost_model().sharding_costs(sharding).moe.forward.exposed[Axis::ep];
+  };
   const Seconds every_expert = exposed();
   s.stack.dispatches_per_domain = true;
   const Seconds once = exposed();
@@ -100,9 +102,10 @@ TEST_CASE("a token that crosses to each domain once sends D(1 - (1 - 1/D)^k) cop
 TEST_CASE("inside one domain there is nothing to save by crossing once") {
   Mixture s = mixture("deepseek-v3");
   const LayerSharding sharding{.microbatch = 1, .ep = 8};
-  const Seconds every_expert = s.cost_model().sharding_costs(sharding).moe.forward.ep;
+  const Seconds every_expert =
+      s.cost_model().sharding_costs(sharding).moe.forward.exposed[Axis::ep];
   s.stack.dispatches_per_domain = true;
-  CHECK(s.cost_model().sharding_costs(sharding).moe.forward.ep == every_expert);
+  CHECK(s.cost_model().sharding_costs(sharding).moe.forward.exposed[Axis::ep] == every_expert);
 }
 
 TEST_CASE("dispatch beside another microbatch hides behind a share of the layer's kernels") {
@@ -114,10 +117,10 @@ TEST_CASE("dispatch beside another microbatch hides behind a share of the layer'
     s.calibration.dp_overlap = share;
     const LayerCosts beside = s.cost_model().sharding_costs(sharding).moe;
     const auto left = [&](const PassCosts& pass) {
-      return std::max(0.0, pass.ep.in(1_us) - share * pass.device.in(1_us));
+      return std::max(0.0, pass.exposed[Axis::ep].in(1_us) - share * pass.device.in(1_us));
     };
-    CHECK(beside.forward.ep.in(1_us) == Approx(left(alone.forward)));
-    CHECK(beside.backward.ep.in(1_us) == Approx(left(alone.backward)));
+    CHECK(beside.forward.exposed[Axis::ep].in(1_us) == Approx(left(alone.forward)));
+    CHECK(beside.backward.exposed[Axis::ep].in(1_us) == Approx(left(alone.backward)));
     CHECK(beside.forward.device == alone.forward.device);
   }
 }

@@ -75,9 +75,9 @@ TEST_CASE("groups strided over the stages cost what they cost in nodes cut as sm
     const PlanCosts sharding = pricer_for("mixtral-8x7b", in_nodes_of(8 / pp)).price(plain);
     const PlanCosts near = pricer_for("mixtral-8x7b", in_nodes_of(8)).price(plain);
     INFO("pp " << pp);
-    CHECK(far.time.parts.ep_comm_exposed.in(1_ms) ==
-          Approx(sharding.time.parts.ep_comm_exposed.in(1_ms)));
-    CHECK(far.time.parts.ep_comm_exposed > 3.0 * near.time.parts.ep_comm_exposed);
+    CHECK(far.time.parts.exposed[Axis::ep].in(1_ms) ==
+          Approx(sharding.time.parts.exposed[Axis::ep].in(1_ms)));
+    CHECK(far.time.parts.exposed[Axis::ep] > 3.0 * near.time.parts.exposed[Axis::ep]);
     CHECK(far.time.step > near.time.step);
   }
 }
@@ -94,9 +94,9 @@ TEST_CASE("the groups of a plan that Megatron lays out with stages inside are th
   const PlanCosts outside = cost_model.price(p);
   p.rank_order = RankOrder::pp_inside_dp;
   const PlanCosts inside = cost_model.price(p);
-  CHECK(inside.time.parts.ep_comm_exposed == outside.time.parts.ep_comm_exposed);
-  CHECK(inside.time.parts.pp_comm_exposed < 0.5 * outside.time.parts.pp_comm_exposed);
-  CHECK(inside.time.parts.dp_comm_exposed > outside.time.parts.dp_comm_exposed);
+  CHECK(inside.time.parts.exposed[Axis::ep] == outside.time.parts.exposed[Axis::ep]);
+  CHECK(inside.time.parts.exposed[Axis::pp] < 0.5 * outside.time.parts.exposed[Axis::pp]);
+  CHECK(inside.time.parts.exposed[Axis::dp] > outside.time.parts.exposed[Axis::dp]);
 }
 
 namespace {

@@ -200,7 +200,7 @@ TEST_CASE("buckets of a size are priced as many as the program reduces") {
 TEST_CASE("more and smaller buckets cost latency, and a single one hides behind nothing") {
   const auto exposed = [](const char* stack, Bytes bucket) {
     const Case c{"llama2-7b", stack, 64, 1, 1, 1, 0, one_f_one_b, 64, bucket};
-    return lowered(c).prediction.time.parts.dp_comm_exposed;
+    return lowered(c).prediction.time.parts.exposed[Axis::dp];
   };
   const auto reduction = [](const char* stack, Bytes bucket) {
     const Case c{"llama2-7b", stack, 64, 1, 1, 1, 0, one_f_one_b, 64, bucket};

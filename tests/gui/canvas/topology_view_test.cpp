@@ -69,7 +69,7 @@ TEST_CASE("keys select the axis of the colours, and hovering highlights a group"
   CHECK(shown.view.highlighted_ranks() == std::vector<int>{5});
   QTest::keyClick(&shown.view, Qt::Key_C);
   QTest::keyClick(&shown.view, Qt::Key_T);
-  CHECK(shown.view.axis() == TrafficAxis::tp);
+  CHECK(shown.view.axis() == Axis::tp);
   CHECK(changed.count() == 5);
   CHECK(shown.view.tooltip_at(shown.view.box_of(5).center()).contains("rank 5 on node 0"));
 }
@@ -133,9 +133,9 @@ TEST_CASE("of a large cluster the nodes of the groups are drawn and the others c
   const gui::TopologyScene& scene = view.scene();
   CHECK(scene.nodes + scene.more_nodes == 512);
   CHECK(scene.nodes <= 32);
-  view.colour_by(TrafficAxis::pp);
+  view.colour_by(Axis::pp);
   for (const int rank : view.highlighted_ranks()) CHECK(scene.gpu_of(rank) != nullptr);
-  view.colour_by(TrafficAxis::dp);  // 128 members on 128 nodes, more than are drawn
+  view.colour_by(Axis::dp);  // 128 members on 128 nodes, more than are drawn
   const auto members = std::ranges::count_if(
       view.highlighted_ranks(), [&](int rank) { return scene.gpu_of(rank) != nullptr; });
   CHECK(members == scene.nodes);

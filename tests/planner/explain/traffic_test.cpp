@@ -15,7 +15,7 @@ Candidate priced(PlanRequest& request, int tp, int pp) {
   return predict(request).value();
 }
 
-const LinkLoad& load_of(const std::vector<LinkLoad>& loads, TrafficAxis axis) {
+const LinkLoad& load_of(const std::vector<LinkLoad>& loads, Axis axis) {
   for (const LinkLoad& load : loads) {
     if (load.axis == axis) return load;
   }
@@ -29,20 +29,17 @@ TEST_CASE("axes of degree 1 send nothing") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 8);
   const Candidate candidate = priced(request, 8, 1);
   CHECK(link_loads(request, candidate.plan).size() == 1);
-  CHECK(traffic_of(request, candidate.plan, TrafficAxis::dp).empty());
-  CHECK(traffic_of(request, candidate.plan, TrafficAxis::pp).empty());
-  CHECK_FALSE(traffic_of(request, candidate.plan, TrafficAxis::tp).empty());
+  CHECK(traffic_of(request, candidate.plan, Axis::dp).empty());
+  CHECK(traffic_of(request, candidate.plan, Axis::pp).empty());
+  CHECK_FALSE(traffic_of(request, candidate.plan, Axis::tp).empty());
 }
 
 TEST_CASE("what groups send is what the explanation says") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 32);
   const Candidate candidate = priced(request, 2, 4);
   for (const AxisLayout& axis : layout_of(request, candidate)) {
-    const TrafficAxis same = axis.axis == Axis::tp   ? TrafficAxis::tp
-                             : axis.axis == Axis::dp ? TrafficAxis::dp
-                                                     : TrafficAxis::pp;
     Bytes sent;
-    for (const Traffic& t : traffic_of(request, candidate.plan, same)) {
+    for (const Traffic& t : traffic_of(request, candidate.plan, axis.axis)) {
       sent += t.times * t.payload;
     }
     CHECK(sent == axis.sent);
@@ -52,9 +49,9 @@ TEST_CASE("what groups send is what the explanation says") {
 TEST_CASE("a ring inside one domain loads its links and no card") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 8);
   const Candidate candidate = priced(request, 1, 1);
-  const std::vector<Traffic> traffic = traffic_of(request, candidate.plan, TrafficAxis::dp);
+  const std::vector<Traffic> traffic = traffic_of(request, candidate.plan, Axis::dp);
   REQUIRE(traffic.size() == 1);  // ZeRO 0: one all-reduce
-  const LinkLoad& load = load_of(link_loads(request, candidate.plan), TrafficAxis::dp);
+  const LinkLoad& load = load_of(link_loads(request, candidate.plan), Axis::dp);
   CHECK(load.per_gpu.in(kByte) == Approx((2 * 7.0 / 8 * traffic[0].payload).in(kByte)));
   CHECK(load.per_domain == Bytes{});
 }
@@ -62,21 +59,21 @@ TEST_CASE("a ring inside one domain loads its links and no card") {
 TEST_CASE("data-parallel rings of all tensor ranks leave a node together") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 32);
   const Candidate candidate = priced(request, 8, 1);
-  const Bytes gradients = traffic_of(request, candidate.plan, TrafficAxis::dp).at(0).payload;
+  const Bytes gradients = traffic_of(request, candidate.plan, Axis::dp).at(0).payload;
   const std::vector<LinkLoad> loads = link_loads(request, candidate.plan);
-  const LinkLoad& data = load_of(loads, TrafficAxis::dp);
+  const LinkLoad& data = load_of(loads, Axis::dp);
   CHECK(data.domains == 4);  // one member of four in every node: all of it leaves
   CHECK(data.per_gpu == Bytes{});
   CHECK(data.per_domain.in(kByte) == Approx((8 * (2 * 3.0 / 4) * gradients).in(kByte)));
-  CHECK(load_of(loads, TrafficAxis::tp).per_domain == Bytes{});
+  CHECK(load_of(loads, Axis::tp).per_domain == Bytes{});
 }
 
 TEST_CASE("messages between nodes leave once in each direction") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 32);
   const Candidate candidate = priced(request, 8, 4);
-  const Traffic messages = traffic_of(request, candidate.plan, TrafficAxis::pp).at(0);
+  const Traffic messages = traffic_of(request, candidate.plan, Axis::pp).at(0);
   CHECK(messages.kind == CollectiveKind::send_recv);
-  const LinkLoad& load = load_of(link_loads(request, candidate.plan), TrafficAxis::pp);
+  const LinkLoad& load = load_of(link_loads(request, candidate.plan), Axis::pp);
   CHECK(load.per_domain.in(kByte) == Approx((8 * messages.times * messages.payload).in(kByte)));
 }
 
@@ -85,10 +82,10 @@ TEST_CASE("tokens of experts go to every rank of the group") {
   request.constraints.pin<&ParallelPlan::ep>(8);
   const Candidate candidate = priced(request, 1, 1);
   Bytes payload;
-  for (const Traffic& t : traffic_of(request, candidate.plan, TrafficAxis::ep)) {
+  for (const Traffic& t : traffic_of(request, candidate.plan, Axis::ep)) {
     CHECK(t.kind == CollectiveKind::all_to_all);
     payload += t.times * t.payload;
   }
-  const LinkLoad& load = load_of(link_loads(request, candidate.plan), TrafficAxis::ep);
+  const LinkLoad& load = load_of(link_loads(request, candidate.plan), Axis::ep);
   CHECK(load.per_gpu.in(kByte) == Approx((7.0 / 8 * payload).in(kByte)));
 }

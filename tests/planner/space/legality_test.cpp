@@ -114,6 +114,48 @@ TEST_CASE(
   CHECK(reason("mixtral-8x7b", {2, 2, 4}, 4, 1) == "rank-order");  // takes it; we do not price it
 }
 
+TEST_CASE("every group of a plan that the rank order's rule allows is evenly spaced") {
+  int inside = 0;
+  int uneven = 0;
+  for (const char* name : {"mixtral-8x7b", "7b"}) {
+    const ModelSpec model = load_model(name).value();
+    for (const int tp : {1, 2, 4}) {
+      for (const int cp : {1, 2}) {
+        for (const int pp : {1, 2, 4}) {
+          for (const int ep : {1, 2, 4, 8}) {
+            for (const int etp : {1, 2, 4}) {
+              ParallelPlan p;
+              p.tp = tp;
+              p.cp = cp;
+              p.pp = pp;
+              p.dp = 64 / (tp * cp * pp);
+              p.ep = ep;
+              p.etp = etp;
+              p.rank_order = RankOrder::pp_inside_dp;
+              if (model.moe.experts == 0 && ep * etp > 1) continue;
+              if (tp * cp * p.dp % (ep * etp) != 0) continue;
+              const ProcessGrid grid(p);
+              const bool even =
+                  std::ranges::all_of(kAxes, [&](Axis axis) { return grid.evenly_spaced(axis); });
+              uneven += even ? 0 : 1;
+              if (check_rank_order(model, p)) continue;
+              INFO(name << " tp " << tp << " cp " << cp << " pp " << pp << " ep " << ep << " etp "
+                        << etp);
+              if (model.moe.experts > 0) CHECK(even);
+              // Megatron's rule: pp outermost in effect, or as many expert as dense replicas.
+              if (model.moe.experts > 0) CHECK((pp == 1 || p.expert_dp() == p.dp));
+              if (model.moe.experts == 0) CHECK((pp == 1 || cp == 1));
+              inside += pp > 1 ? 1 : 0;
+            }
+          }
+        }
+      }
+    }
+  }
+  CHECK(inside > 10);
+  CHECK(uneven > 10);
+}
+
 TEST_CASE("every shard group holds whole copies of the experts") {
   // Megatron-LM core/parallel_state.py: expert dp % optimizer instances == 0.
   const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);

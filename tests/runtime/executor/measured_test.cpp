@@ -68,7 +68,7 @@ TEST_CASE("transfers that are waited for are exposed, the waiting before them is
   spec.shape = shape;
   const CostBreakdown parts = parts_of_run(spec, one_second_each(shape, 1_s));
   CHECK(parts.compute == 3_s);
-  CHECK(parts.pp_comm_exposed == 1_s);
+  CHECK(parts.exposed[Axis::pp] == 1_s);
   CHECK(parts.bubble() == 4_s);
   CHECK(parts.imbalance == Seconds{});
   CHECK(parts.total() == 8_s);
@@ -112,8 +112,8 @@ TEST_CASE("loading, gathering, reducing and the end of a step have their parts")
   const CostBreakdown parts = parts_of_run(spec, costs, 2, within);
   CHECK(parts.compute == Seconds{1 + 1 + 2 + 2 - 2 * 0.75});
   CHECK(parts.recompute == 1_s);
-  CHECK(parts.tp_comm_exposed == Seconds{0.5});
-  CHECK(parts.dp_comm_exposed == Seconds{1 + 2 + 2 + 3});
+  CHECK(parts.exposed[Axis::tp] == Seconds{0.5});
+  CHECK(parts.exposed[Axis::dp] == Seconds{1 + 2 + 2 + 3});
   CHECK(parts.optimizer == 6_s);
   CHECK(parts.bubble() + parts.data + parts.host == Seconds{});
   CHECK(parts.total() == 20_s);
@@ -121,7 +121,7 @@ TEST_CASE("loading, gathering, reducing and the end of a step have their parts")
   costs.ranks[0].load_batch = 4_s;  // now it ends after the gather
   const CostBreakdown slow = parts_of_run(spec, costs, 2, within);
   CHECK(slow.data == 3_s);
-  CHECK(slow.dp_comm_exposed == Seconds{2 + 2 + 3});
+  CHECK(slow.exposed[Axis::dp] == Seconds{2 + 2 + 3});
 }
 
 TEST_CASE("updated parameters are waited for after the last instruction") {
@@ -140,7 +140,7 @@ TEST_CASE("updated parameters are waited for after the last instruction") {
   const CostBreakdown parts = parts_of_run(spec, costs, 2);
   CHECK(parts.compute == 6_s);
   CHECK(parts.bubble() == 3_s);
-  CHECK(parts.dp_comm_exposed == 6_s);
+  CHECK(parts.exposed[Axis::dp] == 6_s);
   CHECK(parts.optimizer == 5_s);  // with the norm
   CHECK(parts.total() == 20_s);
 
@@ -195,7 +195,7 @@ TEST_CASE("the norm of one rank is optimizer, and nothing is communication or bu
   const CostBreakdown parts = step_parts_of(program, step_with(program, {}, norm));
   CHECK(parts.compute == 3_s);
   CHECK(parts.optimizer == 2_s + 2_s);
-  CHECK(parts.dp_comm_exposed == Seconds{});
+  CHECK(parts.exposed[Axis::dp] == Seconds{});
   CHECK(parts.bubble() == Seconds{});
   CHECK(parts.total() == 7_s);
 }
@@ -211,7 +211,7 @@ TEST_CASE("without a pipeline there is no bubble: waiting counts as what it wait
   const CostBreakdown parts = step_parts_of(program, step_with(program, reduce, norm));
   CHECK(parts.bubble() == Seconds{});
   CHECK(parts.compute == 3_s);
-  CHECK(parts.dp_comm_exposed == 3_s);
+  CHECK(parts.exposed[Axis::dp] == 3_s);
   CHECK(parts.optimizer == Seconds{3.5 + 2});
   CHECK(parts.host == Seconds{});
   CHECK(parts.total() == Seconds{11.5});
@@ -246,7 +246,7 @@ TEST_CASE("waking up behind a gather of ZeRO-3 counts as that gather, not as hos
   CHECK(parts.host == Seconds{});
   CHECK(parts.bubble() == Seconds{});
   CHECK(parts.total() == 7_s);
-  CHECK(parts.dp_comm_exposed ==
+  CHECK(parts.exposed[Axis::dp] ==
         Seconds{1 + 0.25 + 0.5 + 1});  // gather, waking up, a gradient buffer, reduce
 }
 
@@ -299,14 +299,14 @@ TEST_CASE("waiting for a rank that has no core is compute, as it is predicted") 
   set(second, Within::tp_comm, 0.125);
   set(second, Within::kernels_without_core, 0.75);
   const StepTimes bare = first;
-  CHECK(step_parts_of(program, bare).tp_comm_exposed == Seconds{1.125});
+  CHECK(step_parts_of(program, bare).exposed[Axis::tp] == Seconds{1.125});
   StepTimes* const peers[] = {&first, &second};
   count_turns_as_compute(peers);
   const CostBreakdown parts = step_parts_of(program, first);
-  CHECK(parts.tp_comm_exposed == Seconds{1.125 - 0.75 - 0.0625});
+  CHECK(parts.exposed[Axis::tp] == Seconds{1.125 - 0.75 - 0.0625});
   CHECK(parts.compute == Seconds{3 - 0.3125});
   CHECK(parts.total() == step_parts_of(program, bare).total());
-  CHECK(step_parts_of(program, second).tp_comm_exposed == Seconds{0.125});
+  CHECK(step_parts_of(program, second).exposed[Axis::tp] == Seconds{0.125});
 }
 
 TEST_CASE("a pipeline rank that waits for one without a core takes turns, it is no bubble") {
@@ -326,7 +326,7 @@ TEST_CASE("a pipeline rank that waits for one without a core takes turns, it is 
   const CostBreakdown parts = step_parts_of(schedule.programs[0], times[0], times);
   CHECK(parts.bubble() == Seconds{4 - 1.5});
   CHECK(parts.compute == Seconds{3 + 1.5});
-  CHECK(parts.pp_comm_exposed == 1_s);
+  CHECK(parts.exposed[Axis::pp] == 1_s);
 }
 
 /// 1F1B of six microbatches over four stages that take `takes` seconds each.

@@ -145,9 +145,9 @@ TEST_CASE("one rank measures no communication, and no plan without a pipeline a 
     REQUIRE(ran.report.measured.has_value());
     const CostBreakdown& parts = ran.report.measured->time;
     CHECK(parts.bubble() == Seconds{});
-    CHECK(parts.pp_comm_exposed == Seconds{});
-    CHECK((parts.dp_comm_exposed > Seconds{}) == (each.dp > 1));
-    if (each.tp == 1) CHECK(parts.tp_comm_exposed == Seconds{});
+    CHECK(parts.exposed[Axis::pp] == Seconds{});
+    CHECK((parts.exposed[Axis::dp] > Seconds{}) == (each.dp > 1));
+    if (each.tp == 1) CHECK(parts.exposed[Axis::tp] == Seconds{});
     CHECK(parts.optimizer > Seconds{});
   }
 }

@@ -14,10 +14,10 @@ TEST_CASE("every cluster of the catalog loads at its own size, at one GPU, and a
     const ClusterTopology own = cluster_of(name, 0);
     CHECK(own.name() == name);
     CHECK_FALSE(own.description().empty());
-    CHECK(cluster_of(name, 1).group(1, 1).domains == 1);
+    CHECK(cluster_of(name, 1).group({1, 1}).domains == 1);
     const ClusterTopology four = cluster_of(name, 4 * own.gpus());
     CHECK(four.gpus() == 4 * own.gpus());
-    const GroupNetwork group = four.group(4, own.gpus());
+    const GroupNetwork group = four.group({4, own.gpus()});
     CHECK(group.inter > BytesPerSecond{});
     CHECK(group.inter_latency > Seconds{});
   }

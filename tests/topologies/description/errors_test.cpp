@@ -196,7 +196,7 @@ TEST_CASE("the largest rates a description may hold still give finite answers") 
   }
   const Result<ClusterTopology> cluster = ClusterTopology::parse(text, "my.json", 100'000'000);
   if (!cluster) FAIL(cluster.error().message());
-  CHECK(gbps(cluster->group(2, 1).intra) == Approx(10'000));
-  CHECK(gbps(cluster->group(8, 1).inter) == Approx(20'000));
+  CHECK(gbps(cluster->group({2, 1}).intra) == Approx(10'000));
+  CHECK(gbps(cluster->group({8, 1}).inter) == Approx(20'000));
   CHECK(gbps(cluster->graph().cluster_bisection()) == Approx(20'000 * 12.5e6));
 }

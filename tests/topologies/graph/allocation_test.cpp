@@ -27,7 +27,7 @@ TEST_CASE("asking for a group allocates nothing") {
   const std::size_t before = allocations;
   BytesPerSecond sum;
   for (int ranks = 1; ranks <= 16; ++ranks) {
-    for (int stride = 1; stride <= 36; ++stride) sum += cluster.group(ranks, stride).inter;
+    for (int stride = 1; stride <= 36; ++stride) sum += cluster.group({ranks, stride}).inter;
   }
   const std::size_t after = allocations;
   CHECK(after == before);

@@ -54,7 +54,7 @@ Explicit from_graph(const ClusterTopology& cluster, int ranks, int stride) {
 
 TEST_CASE("eight data-parallel groups of a node share its NICs") {
   const ClusterTopology cluster = cluster_of("dgx-h100", 64);
-  const GroupNetwork dp = cluster.group(8, 8);
+  const GroupNetwork dp = cluster.group({8, 8});
   CHECK(dp.domains == 8);
   CHECK(dp.ranks_per_domain == 1);
   CHECK(dp.sharing_groups == 8);
@@ -64,7 +64,7 @@ TEST_CASE("eight data-parallel groups of a node share its NICs") {
 
 TEST_CASE("a tensor-parallel ring that owns two whole nodes has all their NICs") {
   const ClusterTopology cluster = cluster_of("dgx-h100", 64);
-  const GroupNetwork tp = cluster.group(16, 1);
+  const GroupNetwork tp = cluster.group({16, 1});
   CHECK(tp.domains == 2);
   CHECK(tp.ranks_per_domain == 8);
   CHECK(tp.sharing_groups == 1);
@@ -72,15 +72,15 @@ TEST_CASE("a tensor-parallel ring that owns two whole nodes has all their NICs")
 }
 
 TEST_CASE("one rank stays in its domain") {
-  const GroupNetwork one = cluster_of("dgx-h100", 64).group(1, 8);
+  const GroupNetwork one = cluster_of("dgx-h100", 64).group({1, 8});
   CHECK(one.domains == 1);
   CHECK(one.ranks_per_domain == 1);
 }
 
 TEST_CASE("a rank of a p4d sends at half its NIC when both neighbours send") {
   const ClusterTopology cluster = cluster_of("aws-p4d", 64);
-  CHECK(gbps(cluster.group(8, 8).inter_per_rank) == Approx(6.25));
-  CHECK(gbps(cluster.group(64, 1).inter_per_rank) == Approx(12.5));
+  CHECK(gbps(cluster.group({8, 8}).inter_per_rank) == Approx(6.25));
+  CHECK(gbps(cluster.group({64, 1}).inter_per_rank) == Approx(12.5));
 }
 
 TEST_CASE("a rack of 72 is one domain") {
@@ -88,30 +88,30 @@ TEST_CASE("a rack of 72 is one domain") {
   CHECK(cluster.domain_gpus() == 72);
   CHECK(cluster.gpus_per_node() == 4);
   CHECK(cluster.nodes() == 72);
-  CHECK(cluster.group(72, 1).domains == 1);
-  CHECK(gbps(cluster.group(72, 1).intra) == Approx(900));
-  CHECK(gbps(cluster.group(4, 72).inter) == Approx(50));
-  CHECK(gbps(cluster.group(288, 1).inter) == Approx(72 * 50));
+  CHECK(cluster.group({72, 1}).domains == 1);
+  CHECK(gbps(cluster.group({72, 1}).intra) == Approx(900));
+  CHECK(gbps(cluster.group({4, 72}).inter) == Approx(50));
+  CHECK(gbps(cluster.group({288, 1}).inter) == Approx(72 * 50));
 }
 
 TEST_CASE("part of a rack is one domain however many trays it has") {
   const ClusterTopology cluster = cluster_of("gb200-nvl72", 32);
   CHECK(cluster.domain_gpus() == 32);
-  CHECK(cluster.group(32, 1).domains == 1);
+  CHECK(cluster.group({32, 1}).domains == 1);
 }
 
 TEST_CASE("part of a node is one domain with its own links only") {
   const ClusterTopology quad = cluster_of("dgx-v100", 4);
   CHECK(quad.gpus_per_node() == 4);
   CHECK(quad.nodes() == 1);
-  CHECK(quad.group(4, 1).domains == 1);
-  CHECK(gbps(quad.group(4, 1).intra) == Approx(4 * 25));  // two rings both ways through the quad
+  CHECK(quad.group({4, 1}).domains == 1);
+  CHECK(gbps(quad.group({4, 1}).intra) == Approx(4 * 25));  // two rings both ways through the quad
 }
 
 TEST_CASE("the farthest tier a group spans decides its latency and its bandwidth") {
   const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 128);
-  const GroupNetwork leaf = cluster.group(2, 8);    // two nodes beneath one leaf
-  const GroupNetwork spine = cluster.group(16, 8);  // sixteen nodes, spine 2 : 1
+  const GroupNetwork leaf = cluster.group({2, 8});    // two nodes beneath one leaf
+  const GroupNetwork spine = cluster.group({16, 8});  // sixteen nodes, spine 2 : 1
   CHECK(gbps(leaf.inter) == Approx(50));
   CHECK(gbps(spine.inter) == Approx(25));
   CHECK(gbps(spine.inter_per_rank) == Approx(25));
@@ -121,13 +121,13 @@ TEST_CASE("the farthest tier a group spans decides its latency and its bandwidth
 
 TEST_CASE("a group that lies across two leaves crosses the spine") {
   const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 96);
-  CHECK(gbps(cluster.group(3, 8).inter) == Approx(25));  // three nodes on leaves of two
+  CHECK(gbps(cluster.group({3, 8}).inter) == Approx(25));  // three nodes on leaves of two
 }
 
 TEST_CASE(
     "a group shorter than a leaf still crosses the spine when its blocks do not tile the leaf") {
   const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 96);
-  const GroupNetwork straddling = cluster.group(3, 4);  // ranks 12, 16, 20: leaves of 16 GPUs
+  const GroupNetwork straddling = cluster.group({3, 4});  // ranks 12, 16, 20: leaves of 16 GPUs
   CHECK(straddling.inter_latency.in(1_us) == Approx(2.5 + 0.2 + 0.5));
   CHECK(gbps(straddling.inter) == Approx(25));
 }
@@ -135,7 +135,7 @@ TEST_CASE(
 TEST_CASE("point to point is as fast as the slower of the edges of a domain") {
   const ClusterTopology cluster = cluster_of(machine_path("odd"), 24);
   // GPUs 4 and 5 send through 16 GB/s each; 0 and 1 receive through one slot of 20.
-  CHECK(gbps(cluster.group(12, 2).inter_per_rank) == Approx(10));
+  CHECK(gbps(cluster.group({12, 2}).inter_per_rank) == Approx(10));
 }
 
 TEST_CASE("the closed form equals the graph for every regular group") {
@@ -166,7 +166,7 @@ TEST_CASE("the closed form equals the graph for every regular group") {
         const bool through = block % domain == 0 && (stride >= domain || domain % stride == 0);
         if (!inside && !through) continue;
         INFO(name << " ranks " << ranks << " stride " << stride);
-        const GroupNetwork closed = cluster.group(ranks, stride);
+        const GroupNetwork closed = cluster.group({ranks, stride});
         const Explicit expected = from_graph(cluster, ranks, stride);
         CHECK(gbps(closed.intra) == Approx(expected.intra));
         if (!inside && !cluster.tiers().empty() && cluster.tiers().back().oversubscription <= 1) {
@@ -183,7 +183,7 @@ TEST_CASE("an irregular group is never promised more than the graph gives") {
     for (int stride = 1; stride <= 24; ++stride) {
       for (int ranks = 2; ranks * stride <= 48; ++ranks) {
         INFO(name << " ranks " << ranks << " stride " << stride);
-        const GroupNetwork closed = cluster.group(ranks, stride);
+        const GroupNetwork closed = cluster.group({ranks, stride});
         if (closed.domains == 1) continue;
         CHECK(gbps(closed.inter) <= from_graph(cluster, ranks, stride).inter * (1 + 1e-9));
         CHECK(closed.inter > BytesPerSecond{});
@@ -196,7 +196,7 @@ TEST_CASE("an irregular group has its members' NICs where each GPU has its own")
   const ClusterTopology cluster = cluster_of("dgx-h100", 24);
   for (int stride = 1; stride <= 12; ++stride) {
     for (int ranks = 2; ranks * stride <= 24; ++ranks) {
-      const GroupNetwork closed = cluster.group(ranks, stride);
+      const GroupNetwork closed = cluster.group({ranks, stride});
       if (closed.domains == 1) continue;
       int fewest = ranks;  // over the groups that leave a domain
       for (int block = 0; block + ranks * stride <= 24; block += ranks * stride) {
@@ -216,20 +216,20 @@ TEST_CASE("an irregular group has its members' NICs where each GPU has its own")
 TEST_CASE("another network per node is spread over the NICs") {
   const ClusterTopology slow = cluster_of("dgx-h100", 64).with_node_network(100_GBps);
   CHECK(gbps(slow.node().nic) == Approx(12.5));
-  CHECK(gbps(slow.group(8, 8).inter) == Approx(12.5));
-  CHECK(gbps(slow.group(64, 1).inter) == Approx(100));
+  CHECK(gbps(slow.group({8, 8}).inter) == Approx(12.5));
+  CHECK(gbps(slow.group({64, 1}).inter) == Approx(100));
 }
 
 TEST_CASE("another network is not held back by the slots of the NICs, only by those of the GPUs") {
   const ClusterTopology fast = cluster_of(machine_path("odd"), 12).with_node_network(90_GBps);
-  CHECK(gbps(fast.group(12, 1).inter) == Approx(30 + 16 + 16));
+  CHECK(gbps(fast.group({12, 1}).inter) == Approx(30 + 16 + 16));
 }
 
 TEST_CASE("resizing from part of a node to many nodes makes new tables") {
   const Result<ClusterTopology> whole = cluster_of("dgx-v100", 2).resized(64);
   REQUIRE(whole.ok());
-  CHECK(gbps(whole->group(16, 1).intra) == Approx(150));
-  CHECK(gbps(whole->group(8, 8).inter) == Approx(6.25));
+  CHECK(gbps(whole->group({16, 1}).intra) == Approx(150));
+  CHECK(gbps(whole->group({8, 8}).inter) == Approx(6.25));
 }
 
 TEST_CASE("resizing gives what loading that size gives") {
@@ -237,8 +237,8 @@ TEST_CASE("resizing gives what loading that size gives") {
   const Result<ClusterTopology> resized = cluster_of("selene", 8).resized(1024);
   REQUIRE(resized.ok());
   CHECK(resized->nodes() == 128);
-  CHECK(resized->group(128, 8).inter_latency == loaded.group(128, 8).inter_latency);
-  CHECK(resized->group(128, 8).inter == loaded.group(128, 8).inter);
+  CHECK(resized->group({128, 8}).inter_latency == loaded.group({128, 8}).inter_latency);
+  CHECK(resized->group({128, 8}).inter == loaded.group({128, 8}).inter);
   CHECK(cluster_of("selene", 1024).resized(12).ok() == false);
 }
 
@@ -247,7 +247,7 @@ TEST_CASE("more NIC bandwidth is never slower") {
     const ClusterTopology cluster = cluster_of(name, 32);
     BytesPerSecond before;
     for (const auto rate : {10_GBps, 50_GBps, 100_GBps, 400_GBps}) {
-      const BytesPerSecond now = cluster.with_node_network(rate).group(4, 8).inter;
+      const BytesPerSecond now = cluster.with_node_network(rate).group({4, 8}).inter;
       CHECK(now >= before);
       before = now;
     }

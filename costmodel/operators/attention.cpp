@@ -1,0 +1,164 @@
+// Attention: projections into the heads, its core, context parallelism around it.
+#include "costmodel/operators/build.hpp"
+
+namespace echelon::operators {
+namespace {
+
+/// Keys one query attends to on average: (S + 1)/2 ≈ S/2 under a causal mask, w·(1 − w/2S) in a
+/// window of w < S tokens; layers with and without a window are averaged.
+double causal_keys(const ModelSpec& model, double sequence) {
+  const double full = sequence / 2;
+  if (model.sliding_window <= 0 || model.sliding_window >= sequence) return full;
+  const double w = model.sliding_window;
+  const double share = static_cast<double>(model.windowed_layers) / model.layers;
+  return share * w * (1 - w / (2 * sequence)) + (1 - share) * full;
+}
+
+/// Context parallelism before attention. Ring: the keys and values of all ranks pass by, beside the
+/// attention kernels; backward they pass again and their gradients come back. All-to-all: queries,
+/// keys and values change from a split of the sequence to a split of the heads.
+/// Source: Ring Attention (arXiv 2310.01889), DeepSpeed-Ulysses (arXiv 2309.14509); Megatron-Core
+/// --cp-comm-type p2p and a2a.
+void push_context_entry(OperatorList& list, const Shapes& s, LayerSharding sharding) {
+  if (sharding.cp == 1) return;
+  using enum CollectiveKind;
+  if (sharding.cp_comm == CpComm::all_to_all) {
+    list.push(collective("cp_scatter_heads", all_to_all, all_to_all, s.e * s.T * (s.q + s.kv + s.v),
+                         false, Axis::cp));
+    return;
+  }
+  const double all_keys = s.e * s.T * sharding.cp * (s.kv + s.v);
+  Operator ring = collective("cp_ring", all_gather, all_gather, all_keys, true, Axis::cp);
+  ring.forward_overlaps = true;
+  list.push(ring);
+  list.push(collective("cp_ring_gradients", none, reduce_scatter, all_keys, true, Axis::cp));
+}
+
+/// … and after it: the outputs return to the split of the sequence.
+void push_context_exit(OperatorList& list, const Shapes& s, LayerSharding sharding) {
+  if (sharding.cp == 1 || sharding.cp_comm != CpComm::all_to_all) return;
+  using enum CollectiveKind;
+  list.push(
+      collective("cp_gather_heads", all_to_all, all_to_all, s.e * s.T * s.o, false, Axis::cp));
+}
+
+/// Two blocks of keys and values in flight while the ring turns.
+double ring_buffers(const Shapes& s, LayerSharding sharding) {
+  return sharding.cp > 1 && sharding.cp_comm == CpComm::ring ? 2 * s.e * s.T * (s.kv + s.v) : 0.0;
+}
+
+void push_flash_attention(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                          LayerSharding sharding, double buffers) {
+  Operator op;
+  op.name = "attention";
+  op.kind = OperatorKind::attention;
+  const double keys = causal_keys(model, s.sequence);
+  op.forward = Flops{2 * s.T * keys * (s.q + s.o)};
+  op.backward = 2.5 * op.forward;  // five products against two; flash recomputes the scores
+  op.forward_traffic = Bytes{s.e * s.T * (s.q + s.kv + s.v + s.o)};
+  op.backward_traffic = Bytes{s.e * s.T * (2 * s.q + 3 * s.o + 2 * s.kv + 2 * s.v)};
+  // A ring runs one kernel per block of keys that passes by, each on 1/cp of the sequence.
+  const bool ring = sharding.cp > 1 && sharding.cp_comm == CpComm::ring;
+  op.span = ring ? s.sequence / sharding.cp : s.sequence;
+  op.forward_kernels = ring ? sharding.cp : 1;
+  op.backward_kernels = 3 * op.forward_kernels;
+  op.saved = Bytes{s.w * s.T * s.A};  // log-sum-exp
+  op.attention_core = true;
+  op.transient = Bytes{s.w * s.T * s.q + s.e * s.T * (s.q + s.kv + s.v) + buffers};
+  list.push(op);
+}
+
+/// Scores, softmax, dropout and the product with the values, each a kernel of its own.
+void push_materialised_attention(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                                 double buffers) {
+  const double scores = s.A * s.T * s.sequence;
+  const double d = model.head_dim;
+  const bool drops = model.attention_dropout > 0;
+  Operator qk = gemm("attention_scores", s.T * s.A, s.sequence, d, 0, s.e);
+  qk.attention_core = true;
+  list.push(qk);
+  Operator softmax = elementwise("softmax", (2 * s.e) * scores, 3 * s.e * scores, s.e * scores);
+  softmax.attention_core = true;
+  softmax.transient = Bytes{2 * s.e * scores + buffers};
+  list.push(softmax);
+  if (drops) {
+    Operator dropout = elementwise("attention_dropout", (2 * s.e + 1) * scores,
+                                   (2 * s.e + 1) * scores, (s.e + 1) * scores);
+    dropout.attention_core = true;
+    list.push(dropout);
+  }
+  Operator context = gemm("attention_context", s.T * s.A, d, s.sequence, 0, s.e);
+  context.attention_core = true;
+  list.push(context);
+}
+
+/// Projections into the heads: one GEMM from the hidden state.
+void push_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s, LayerSharding sharding) {
+  push_column_entry(list, "qkv_gather", s, sharding);
+  list.push(gemm("qkv", s.T, s.q + 2 * s.kv, s.h, s.kept * s.Ts * s.h, s.e));
+  const double heads = s.T * (s.q + s.kv);
+  if (model.qk_norm) {
+    list.push(elementwise("qk_norm", 2 * s.e * heads, 3 * s.e * heads, s.e * heads));
+  }
+  if (model.position == PositionEmbedding::rope) {
+    list.push(elementwise("rope", 2 * s.e * heads, 2 * s.e * heads, 0));
+  }
+}
+
+/// Projections into the heads through latents (MLA): down on every rank, norms, up by heads.
+/// Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1; Megatron-Core MLASelfAttention.
+void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                     LayerSharding sharding) {
+  const LatentAttention& mla = model.mla;
+  const double rank_kv = mla.kv_lora_rank;
+  const double rank_q = mla.q_lora_rank;
+  const double up_kv = s.A * (mla.qk_nope_head_dim + mla.v_head_dim);
+  double input = s.kept * s.Ts * s.h;
+  if (rank_q > 0) {
+    list.push(gemm("q_down", s.Ts, rank_q, s.h, input, s.e));
+    input = 0;  // shared with the keys' and values' projection
+    list.push(elementwise("q_latent_norm", 2 * s.e * s.Ts * rank_q, 4 * s.e * s.Ts * rank_q,
+                          s.e * s.Ts * rank_q));
+  }
+  list.push(gemm("kv_down", s.Ts, rank_kv + mla.qk_rope_head_dim, s.h, input, s.e));
+  list.push(elementwise("kv_latent_norm", 2 * s.e * s.Ts * rank_kv, 4 * s.e * s.Ts * rank_kv,
+                        s.e * s.Ts * rank_kv));
+  if (sharding.tp > 1 &&
+      sharding.sequence_parallel) {  // the latents, not the hidden state, are gathered
+    using enum CollectiveKind;
+    list.push(collective("latent_gather", all_gather, reduce_scatter,
+                         s.e * s.T * (rank_q + rank_kv + mla.qk_rope_head_dim), true));
+  } else {
+    push_column_entry(list, "qkv_gather", s, sharding);
+  }
+  list.push(gemm("q_up", s.T, s.q, rank_q > 0 ? rank_q : s.h, s.kept * s.Ts * rank_q, s.e));
+  list.push(gemm("kv_up", s.T, up_kv, rank_kv, s.kept * s.Ts * rank_kv, s.e));
+  list.push(elementwise("rope", 2 * s.e * s.T * s.q, 2 * s.e * s.T * s.q, 0));
+}
+
+}  // namespace
+
+void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
+                    const Framework& stack, const Shapes& s, LayerSharding sharding) {
+  if (model.latent()) {
+    push_latent_qkv(list, model, s, sharding);
+  } else {
+    push_qkv(list, model, s, sharding);
+  }
+  // What attention keeps of its own inputs: q, k and v after rotation.
+  list.push(elementwise("attention_inputs", 0, 0, s.e * s.T * (s.q + s.kv + s.v)));
+  const double buffers = gather_buffers(s, stack, sharding) + ring_buffers(s, sharding);
+  push_context_entry(list, s, sharding);
+  if (job.flash_attention) {
+    push_flash_attention(list, model, s, sharding, buffers);
+  } else {
+    push_materialised_attention(list, model, s, buffers);
+  }
+  push_context_exit(list, s, sharding);
+  // Attention keeps its output, too; an 8-bit copy for the projection comes on top of it.
+  const double output = s.kept < s.e ? s.e + s.kept : s.e;
+  list.push(gemm("projection", s.T, s.h, s.o, output * s.T * s.o, s.e));
+  push_row_exit(list, "projection_reduce", s, sharding);
+}
+
+}  // namespace echelon::operators

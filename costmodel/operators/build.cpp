@@ -1,0 +1,113 @@
+// Operators that several parts of a layer use.
+#include <algorithm>
+
+#include "costmodel/operators/build.hpp"
+
+namespace echelon::operators {
+
+Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+                 LayerSharding sharding) {
+  const double tokens = static_cast<double>(sharding.microbatch) * job.sequence / sharding.cp;
+  const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / sharding.tp);
+  return {.T = tokens,
+          .Ts = sharding.sequence_parallel ? tokens / sharding.tp : tokens,
+          .h = static_cast<double>(model.hidden),
+          .q = static_cast<double>(model.query_width()) / sharding.tp,
+          .kv = kv_heads * model.head_dim,
+          .v = model.latent() ? kv_heads * model.mla.v_head_dim : kv_heads * model.head_dim,
+          .o = static_cast<double>(model.attention_output_width()) / sharding.tp,
+          .f = static_cast<double>(model.ffn_hidden) / sharding.tp,
+          .A = static_cast<double>(model.heads) / sharding.tp,
+          .sequence = static_cast<double>(job.sequence),
+          .e = activation_width(job.precision.compute),
+          .kept = job.precision.compute == Dtype::fp8 && stack.saves_fp8_inputs
+                      ? 1.0
+                      : activation_width(job.precision.compute),
+          .w = statistics_width(job.precision.compute)};
+}
+
+Operator gemm(std::string_view name, double m, double n, double k, double saved, double e,
+              double groups) {
+  Operator op;
+  op.name = name;
+  op.kind = OperatorKind::gemm;
+  op.m = m;
+  op.n = n;
+  op.k = k;
+  op.groups = groups;
+  op.forward = Flops{groups * 2 * m * n * k};
+  op.backward = 2 * op.forward;
+  op.forward_traffic = Bytes{groups * e * (m * k + k * n + m * n)};
+  op.backward_traffic = 2 * op.forward_traffic;  // + fp32 accumulation, added where it is priced
+  op.forward_kernels = 1;
+  op.backward_kernels = 2;
+  op.saved = Bytes{saved};
+  return op;
+}
+
+Operator elementwise(std::string_view name, double forward, double backward, double saved) {
+  Operator op;
+  op.name = name;
+  op.forward_traffic = Bytes{forward};
+  op.backward_traffic = Bytes{backward};
+  op.forward_kernels = forward > 0 ? 1 : 0;
+  op.backward_kernels = backward > 0 ? 1 : 0;
+  op.saved = Bytes{saved};
+  return op;
+}
+
+Operator norm(std::string_view name, const Shapes& s) {
+  return elementwise(name, 2 * s.e * s.Ts * s.h, 4 * s.e * s.Ts * s.h, s.e * s.Ts * s.h);
+}
+
+Operator residual(std::string_view name, const Shapes& s, double dropout) {
+  const double elements = s.Ts * s.h;
+  const bool drops = dropout > 0;
+  return elementwise(name, (3 * s.e + (drops ? 1 : 0)) * elements,
+                     drops ? (2 * s.e + 1) * elements : 0.0, drops ? elements : 0.0);
+}
+
+Operator collective(std::string_view name, CollectiveKind forward, CollectiveKind backward,
+                    double payload, bool backward_overlaps, Axis axis) {
+  Operator op;
+  op.name = name;
+  op.kind = OperatorKind::collective;
+  op.forward_collective = forward;
+  op.backward_collective = backward;
+  op.payload = Bytes{payload};
+  op.backward_overlaps = backward_overlaps;
+  op.axis = axis;
+  return op;
+}
+
+void push_column_entry(OperatorList& list, std::string_view name, const Shapes& s,
+                       LayerSharding sharding) {
+  if (sharding.tp == 1) return;
+  using enum CollectiveKind;
+  const double payload = s.e * s.T * s.h;
+  if (!sharding.sequence_parallel) {
+    list.push(collective(name, none, all_reduce, payload, true));
+    return;
+  }
+  list.push(collective(name, all_gather, reduce_scatter, payload, true));
+  list.push(collective(name, none, all_gather, payload, true));  // re-gather of the saved shard
+}
+
+void push_row_exit(OperatorList& list, std::string_view name, const Shapes& s,
+                   LayerSharding sharding) {
+  if (sharding.tp == 1) return;
+  using enum CollectiveKind;
+  const double payload = s.e * s.T * s.h;
+  if (sharding.sequence_parallel) {
+    list.push(collective(name, reduce_scatter, all_gather, payload, false));
+  } else {
+    list.push(collective(name, all_reduce, none, payload, false));
+  }
+}
+
+double gather_buffers(const Shapes& s, const Framework& stack, LayerSharding sharding) {
+  return sharding.tp > 1 && sharding.sequence_parallel ? stack.gather_buffers * s.e * s.T * s.h
+                                                       : 0.0;
+}
+
+}  // namespace echelon::operators

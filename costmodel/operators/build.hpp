@@ -1,0 +1,82 @@
+// What the operator lists are built from: shapes of one layer sharding, and the operators that
+// several parts of a layer use. Only the files of this folder include it.
+#pragma once
+
+#include <string_view>
+
+#include "costmodel/operators/operators.hpp"
+
+// Legend: T tokens of one microbatch on one rank, Ts the same after sequence sharding,
+// h hidden, q query width per rank, kv key/value width per rank, f ffn width per rank,
+// A attention heads per rank. Activations are 2 bytes wide (bf16/fp16) in most recipes; fp32
+// doubles them, fp64 once more.
+
+namespace echelon::operators {
+
+/// Shapes shared by all operators of one sharding.
+struct Shapes {
+  double T, Ts, h, q, kv, v, o, f, A, sequence, e;  // kv keys, v values, o outputs of the heads
+  double kept;  // bytes per element of a GEMM input that waits for its weight gradient
+  double w;     // … of statistics: maxima, sums of exponentials
+};
+
+[[nodiscard]] Shapes shapes_of(const ModelSpec& model, const TrainingJob& job,
+                               const Framework& stack, LayerSharding sharding);
+
+/// (m × k)·(k × n) that keeps `saved` bytes of its input.
+[[nodiscard]] Operator gemm(std::string_view name, double m, double n, double k, double saved,
+                            double e, double groups = 1);
+/// One kernel each way that moves so many bytes; none where it moves nothing.
+[[nodiscard]] Operator elementwise(std::string_view name, double forward, double backward,
+                                   double saved);
+/// Norm: forward reads and writes the tensor; backward reads the gradient, the input and the
+/// residual's gradient and writes one.
+[[nodiscard]] Operator norm(std::string_view name, const Shapes& s);
+/// Bias, dropout and residual addition in one kernel; the mask is one byte per element.
+[[nodiscard]] Operator residual(std::string_view name, const Shapes& s, double dropout);
+[[nodiscard]] Operator collective(std::string_view name, CollectiveKind forward,
+                                  CollectiveKind backward, double payload, bool backward_overlaps,
+                                  Axis axis = Axis::tp);
+
+/// Entry of a column-parallel layer (Megatron's f, or g-bar under sequence parallelism).
+void push_column_entry(OperatorList& list, std::string_view name, const Shapes& s,
+                       LayerSharding sharding);
+/// Exit of a row-parallel layer (Megatron's g, or its reduce-scatter form).
+void push_row_exit(OperatorList& list, std::string_view name, const Shapes& s,
+                   LayerSharding sharding);
+/// Full-sequence buffers alive in a sequence-parallel layer.
+[[nodiscard]] double gather_buffers(const Shapes& s, const Framework& stack,
+                                    LayerSharding sharding);
+
+/// Up (and gate) projection, activation, down projection over `tokens` rows of width `f`.
+/// `input` bytes are kept for the first GEMM.
+struct MlpNames {
+  std::string_view up, activation, down;
+};
+void push_projections(OperatorList& list, const ModelSpec& model, const Framework& stack,
+                      const Shapes& s, const MlpNames& names, double tokens, double f, double input,
+                      double buffers, double groups = 1);
+
+// The parts of a layer between its norms, each in the file of its name.
+void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
+                    const Framework& stack, const Shapes& s, LayerSharding sharding);
+void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& stack, const Shapes& s,
+              LayerSharding sharding);
+/// Routed experts: router, permutation, dispatch to the ranks that hold the experts, one grouped
+/// GEMM each way, combination. Every expert is assumed to get the same number of tokens.
+///
+///   rows sent by a rank      T'·topk,  T' = T/tp with sequence parallelism (else T, dispatched
+///   once
+///                            by each tp rank for its 1/tp)
+///   rows computed by a rank  T'·topk·etp  over  E/ep  local experts
+///   all-to-all payload       2·T'·topk·h bytes each way, forward and backward
+/// Source: Megatron-Core MoE (alltoall token dispatcher), GShard (arXiv 2006.16668).
+void push_experts(OperatorList& list, const ModelSpec& model, const Framework& stack,
+                  const Shapes& s, LayerSharding sharding);
+
+/// What a layer keeps and repeats under the stack's selective recomputation, and which results it
+/// makes again in any case (recompute.cpp).
+void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& stack,
+                        const Shapes& s);
+
+}  // namespace echelon::operators

@@ -1,0 +1,56 @@
+// Embedding and head: what the first and the last stage do besides their layers.
+#include <algorithm>
+
+#include "costmodel/operators/build.hpp"
+
+namespace echelon {
+
+OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
+                                 const Framework& stack, LayerSharding sharding) {
+  using namespace operators;
+  const Shapes s = shapes_of(model, job, stack, sharding);
+  OperatorList list;
+  const double full = s.e * s.T * s.h;
+  list.push(elementwise("word_embedding", 2 * full, full + 8 * s.T * s.h, 0));
+  push_row_exit(list, "embedding_reduce", s, sharding);
+  if (model.position == PositionEmbedding::learned) {
+    list.push(elementwise("position_embedding", 3 * s.e * s.Ts * s.h, s.e * s.Ts * s.h, 0));
+  }
+  if (model.embedding_norm) list.push(norm("embedding_norm", s));
+  if (model.hidden_dropout > 0) {
+    const double elements = s.Ts * s.h;
+    list.push(elementwise("embedding_dropout", (2 * s.e + 1) * elements, (2 * s.e + 1) * elements,
+                          elements));
+  }
+  return list;
+}
+
+OperatorList head_operators(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+                            LayerSharding sharding) {
+  using namespace operators;
+  const Shapes s = shapes_of(model, job, stack, sharding);
+  const double logits = s.T * padded_vocab(model, stack, sharding.tp) / sharding.tp;
+  OperatorList list;
+  list.push(norm("final_norm", s));
+  push_column_entry(list, "head_gather", s, sharding);
+  const double input = stack.remakes_pointwise ? 0 : s.e * s.Ts * s.h;
+  Operator head = gemm("head", s.T, logits / s.T, s.h, input, s.e);
+  head.wide = true;  // Source: Megatron-Core and TransformerEngine leave the output layer in bf16
+  list.push(head);
+  Operator loss = elementwise("loss", 0.6 * stack.loss_traffic * logits,
+                              0.4 * stack.loss_traffic * logits, stack.logits_bytes * logits);
+  if (stack.loss_rows > 0) {  // the backward makes them again from the maximum and two sums
+    loss.saved = Bytes{3 * s.w * s.T};
+    loss.transient = Bytes{s.e * std::min(s.T, double(stack.loss_rows)) * logits / s.T};
+  }
+  loss.forward_kernels = 6;
+  loss.backward_kernels = 3;
+  list.push(loss);
+  if (sharding.tp > 1) {  // maximum, target logit and sum of exponentials of every token
+    list.push(collective("loss_reduce", CollectiveKind::all_reduce, CollectiveKind::none,
+                         3 * s.w * s.T, false));
+  }
+  return list;
+}
+
+}  // namespace echelon

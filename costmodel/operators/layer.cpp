@@ -1,0 +1,49 @@
+// The operator list of a layer.
+#include <algorithm>
+
+#include "core/base/expects.hpp"
+#include "costmodel/operators/build.hpp"
+
+namespace echelon {
+
+void OperatorList::push(const Operator& op) {
+  EXPECTS(count_ < kCapacity, "operator list is full");
+  ops_[count_++] = op;
+}
+
+Bytes OperatorList::saved(Recompute recompute) const {
+  EXPECTS(recompute == Recompute::none || recompute == Recompute::selective,
+          "full recomputation keeps only the layer's input");
+  Bytes sum;
+  for (const Operator& op : view()) sum += recompute == Recompute::none ? op.saved : op.kept;
+  return sum;
+}
+
+Bytes OperatorList::transient() const {
+  Bytes largest;
+  for (const Operator& op : view()) largest = std::max(largest, op.transient);
+  return largest;
+}
+
+OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+                             LayerSharding sharding, LayerKind kind) {
+  using namespace operators;
+  const Shapes s = shapes_of(model, job, stack, sharding);
+  OperatorList list;
+  list.push(norm("input_norm", s));
+  push_attention(list, model, job, stack, s, sharding);
+  if (model.post_norms) list.push(norm("attention_output_norm", s));
+  list.push(residual("attention_residual", s, model.hidden_dropout));
+  if (!model.parallel_block) list.push(norm("post_attention_norm", s));
+  if (kind == LayerKind::moe) {
+    push_experts(list, model, stack, s, sharding);
+  } else {
+    push_mlp(list, model, stack, s, sharding);
+  }
+  if (model.post_norms) list.push(norm("mlp_output_norm", s));
+  list.push(residual("mlp_residual", s, model.hidden_dropout));
+  mark_recomputation(list, model, stack, s);
+  return list;
+}
+
+}  // namespace echelon

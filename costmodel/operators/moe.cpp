@@ -1,0 +1,50 @@
+// Routed and shared experts of a layer.
+#include "costmodel/operators/build.hpp"
+
+namespace echelon::operators {
+
+void push_experts(OperatorList& list, const ModelSpec& model, const Framework& stack,
+                  const Shapes& s, LayerSharding sharding) {
+  using enum CollectiveKind;
+  const MixtureOfExperts& moe = model.moe;
+  const double own = s.T / sharding.tp;
+  const double rows = own * moe.experts_per_token;
+  const double bytes = s.e * rows * s.h;
+  const double logits = 4 * own * moe.experts;
+  Operator router = gemm("router", own, moe.experts, s.h, s.e * s.Ts * s.h, s.e);
+  router.wide = true;
+  list.push(router);
+  list.push(elementwise("top_k", 3 * logits, 2 * logits, logits));
+  list.push(elementwise("permute", 2 * bytes, 2 * bytes, 0));
+  const auto exchange = [&](std::string_view name) {
+    if (sharding.ep > 1) {
+      list.push(collective(name, all_to_all, all_to_all, bytes, false, Axis::ep));
+    }
+  };
+  exchange("dispatch");
+  if (sharding.etp > 1) {
+    list.push(collective("expert_gather", all_gather, reduce_scatter, bytes * sharding.etp, false,
+                         Axis::etp));
+  }
+  // A grouped GEMM: as many products as local experts, each over its share of the rows. The tiles
+  // of all products fill the device together; ragged edges cost a little more.
+  const double local = rows * sharding.etp;
+  const double f = static_cast<double>(moe.expert_ffn_hidden) / sharding.etp;
+  push_projections(list, model, stack, s, {"expert_up", "expert_activation", "expert_down"}, local,
+                   f, s.kept * local * s.h, 0, static_cast<double>(moe.experts) / sharding.ep);
+  if (sharding.etp > 1) {
+    list.push(collective("expert_reduce", reduce_scatter, all_gather, bytes * sharding.etp, false,
+                         Axis::etp));
+  }
+  exchange("combine");
+  list.push(elementwise("unpermute", 2 * bytes, 2 * bytes, bytes));
+  if (moe.shared_ffn_hidden > 0) {
+    push_column_entry(list, "shared_gather", s, sharding);
+    push_projections(list, model, stack, s, {"shared_up", "shared_activation", "shared_down"}, s.T,
+                     static_cast<double>(moe.shared_ffn_hidden) / sharding.tp, 0,
+                     gather_buffers(s, stack, sharding));
+    push_row_exit(list, "shared_reduce", s, sharding);
+  }
+}
+
+}  // namespace echelon::operators

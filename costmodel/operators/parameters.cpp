@@ -1,0 +1,50 @@
+// Parameters of a rank: layers, experts, embedding, head.
+#include <algorithm>
+#include <cmath>
+
+#include "costmodel/operators/operators.hpp"
+
+namespace echelon {
+
+double padded_vocab(const ModelSpec& model, const Framework& stack, int tp) {
+  const double unit = static_cast<double>(stack.vocab_padding) * tp;
+  return std::ceil(model.vocab / unit) * unit;
+}
+
+double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind) {
+  const ModelSpec::LayerParameters all = model.layer_parameters(kind);
+  const double sharded = static_cast<double>(all.attention_matrices + all.mlp_matrices +
+                                             all.shared_expert_matrices + all.sharded_vectors) /
+                         tp;
+  // kv heads fewer than tp are copied: every rank still holds one key and one value head.
+  const double surplus = std::max(0.0, 1.0 - static_cast<double>(model.kv_heads) / tp);
+  const double copies =
+      2 * surplus * model.head_dim * (static_cast<double>(model.hidden) + (model.qkv_bias ? 1 : 0));
+  return sharded + copies + static_cast<double>(all.replicated + all.latent_matrices + all.router);
+}
+
+double expert_parameters_per_rank(const ModelSpec& model, const LayerSharding& sharding) {
+  if (model.moe.experts == 0) return 0;
+  const ModelSpec::LayerParameters all = model.layer_parameters(LayerKind::moe);
+  return static_cast<double>(all.expert_matrices) /
+             (static_cast<double>(sharding.ep) * sharding.etp) +
+         static_cast<double>(all.expert_vectors) / sharding.ep;
+}
+
+double embedding_parameters_per_rank(const ModelSpec& model, const Framework& stack, int tp) {
+  const double h = model.hidden;
+  const double word = padded_vocab(model, stack, tp) / tp * h;
+  const double rest = static_cast<double>(model.embedding_parameters()) - h * model.vocab;
+  return word + rest;
+}
+
+double head_parameters_per_rank(const ModelSpec& model, const Framework& stack, int tp,
+                                bool holds_tied_copy) {
+  const double vocab = padded_vocab(model, stack, tp) / tp;
+  const double matrix = !model.tied_embeddings || holds_tied_copy ? vocab * model.hidden : 0.0;
+  const double bias = model.head_bias ? vocab : 0.0;
+  const double norm = model.normalization == Normalization::layer_norm ? 2.0 : 1.0;
+  return matrix + bias + norm * model.hidden;
+}
+
+}  // namespace echelon

@@ -1,0 +1,79 @@
+// What recomputation keeps and repeats of each operator.
+#include "costmodel/operators/build.hpp"
+
+namespace echelon::operators {
+namespace {
+
+/// Selective recomputation as Megatron does it. Source: arXiv 2205.05198 section 5.
+void drop_attention_core(OperatorList& list) {
+  for (Operator& op : list.edit()) {
+    op.kept = op.attention_core ? Bytes{} : op.saved;
+    op.repeated = op.attention_core ? 1.0 : 0.0;
+  }
+}
+
+/// Selective recomputation per operator: a layer keeps its input, what attention returns and the
+/// results of every second matrix product, counted q, k, v, output, gate, up, down: q, v, gate and
+/// down. All else is repeated.
+/// Source: pytorch/torchtitan@01c79fd, torchtitan/models/llama3/parallelize_llama.py, option "op":
+/// its list of saved operators and its count of products, in the order in which model.py calls
+/// them.
+void keep_every_second_product(OperatorList& list, const ModelSpec& model, const Shapes& s) {
+  for (Operator& op : list.edit()) {
+    const double result = s.e * op.groups * op.m * op.n;
+    op.kept = Bytes{};
+    op.repeated = 1.0;
+    if (op.name == "input_norm") {
+      op.kept = op.saved;
+    } else if (op.attention_core) {
+      const bool whole = op.kind == OperatorKind::attention || op.name == "attention_context";
+      op.kept = (whole ? Bytes{s.e * s.T * s.o} : Bytes{}) +
+                (op.kind == OperatorKind::attention ? op.saved : Bytes{});
+      op.repeated = 0.0;
+    } else if (op.name == "qkv") {
+      op.kept = Bytes{s.e * s.T * (s.q + s.v)};
+      op.repeated = s.kv / (s.q + s.kv + s.v);
+    } else if (op.kind == OperatorKind::gemm && op.name.ends_with("_up")) {
+      op.repeated = model.gated_mlp ? 0.5 : 0.0;
+      op.kept = Bytes{(1 - op.repeated) * result};
+    } else if (op.kind == OperatorKind::gemm && op.name.ends_with("_down")) {
+      op.repeated = 0.0;
+      op.kept = Bytes{result};
+    }
+  }
+}
+
+/// A stack that makes results of norms and activations again in the backward keeps none of them:
+/// of a layer its input, the sum behind attention, q, k, v, and what goes into the activation. Its
+/// selective recomputation repeats attention up to its output.
+///
+///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output
+/// Source: runtime/model/chunk_layout.hpp, ChunkMemory.
+void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes& s) {
+  const double heads = s.e * s.T * (s.q + s.kv + s.v + s.o);
+  const double branches = model.gated_mlp ? 2 : 1;
+  for (Operator& op : list.edit()) {
+    const bool product = op.kind == OperatorKind::gemm;
+    if (product && op.name != "projection" && op.name != "router") op.saved = op.kept = Bytes{};
+    if (op.name == "projection") {
+      op.saved = Bytes{s.e * s.T * s.o};
+      op.kept = Bytes{};
+    }
+    if (op.kind == OperatorKind::attention) op.transient = Bytes{heads};
+    if (op.name == "activation") op.transient = Bytes{s.e * (2 + branches) * s.T * s.f};
+  }
+}
+
+}  // namespace
+
+void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& stack,
+                        const Shapes& s) {
+  if (stack.selective_per_operator) {
+    keep_every_second_product(list, model, s);
+  } else {
+    drop_attention_core(list);
+  }
+  if (stack.remakes_pointwise) keep_inputs_alone(list, model, s);
+}
+
+}  // namespace echelon::operators
