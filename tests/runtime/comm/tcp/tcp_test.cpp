@@ -224,7 +224,7 @@ TEST_CASE("a process that does not belong to a run is refused, and both say why"
   all_say(other, "rank 2 of 3 has other settings than rank 0");
   other = all;
   other[2].size = 5;
-  all_say(other, "rank 2 of 5 came to a run of 3");
+  all_say(other, "rank 2 of 5 tried to join a run of 3");
   other = all;
   other[2].rank = 1;
   const auto reported = met_by(other);
