@@ -103,7 +103,7 @@ class AllSplits {
 
 }  // namespace
 
-TEST_CASE("the programme finds the fastest of all splits and all mixes of recomputation") {
+TEST_CASE("the partitioner finds the fastest of all splits and all mixes of recomputation") {
   std::mt19937 random(20261121);
   const auto draw = [&](int low, int high) {
     return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
@@ -192,7 +192,7 @@ TEST_CASE("no split has a slowest stage below the bound, and one reaches it") {
   }
 }
 
-TEST_CASE("the programme's step time is the price of the split it returns") {
+TEST_CASE("the partitioner's step time is the price of the split it returns") {
   for (const char* model : {"llama3-8b", "gpt2-xl", "70b"}) {
     const PlanRequest r = request_for(model, "dgx-h100", 64);
     const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
