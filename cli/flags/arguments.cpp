@@ -18,7 +18,7 @@ namespace echelon::cli {
 namespace {
 
 /// Left to later versions: refused by name, so that nobody looks for a typing error.
-constexpr std::array<std::string_view, 1> kLaterFlags = {"--moe-dispatch"};
+constexpr std::array<std::string_view, 1> kLaterFlags = {"moe-dispatch"};
 constexpr std::string_view kLaterCommand = "export";
 
 std::string dashed(std::string_view name) { return "--" + std::string(name); }
@@ -95,7 +95,7 @@ Error unknown_flag(const std::string& text) {
   }
   std::string stem = text.substr(0, text.find('='));
   stem = dashed(stem.substr(std::min(stem.find_first_not_of('-'), stem.size())));
-  if (std::ranges::find(kLaterFlags, stem) != kLaterFlags.end()) {
+  if (std::ranges::find(kLaterFlags, stem.substr(2)) != kLaterFlags.end()) {
     return input_error("", fmt::format("this version has no flag {} yet", stem), "",
                        "the command without it");
   }
