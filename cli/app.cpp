@@ -8,7 +8,8 @@
 #include "cli/commands/command.hpp"
 #include "cli/commands/command_table.hpp"
 #include "cli/commands/help.hpp"
-#include "cli/terminal.hpp"
+#include "cli/commands/parse_arguments.hpp"
+#include "cli/system/terminal.hpp"
 #include "core/base/text.hpp"
 #include "core/version.hpp"
 

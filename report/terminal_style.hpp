@@ -7,7 +7,7 @@
 
 namespace echelon {
 
-/// Decided once, at the edge (cli/terminal.cpp); everything below is a pure function of it.
+/// Decided once, at the edge (cli/system/terminal.cpp); everything below is a pure function of it.
 struct TextStyle {
   int width = 80;
   bool color = false;

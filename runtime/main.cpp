@@ -190,7 +190,7 @@ int run(const std::string& path) {
 void log_progress(const std::string& what) {
   const std::string line =
       to_line({.kind = RunEvent::Kind::note, .step = {}, .of = 0, .text = what});
-  constexpr int kEvents = 3;  // cli/subprocess.hpp
+  constexpr int kEvents = 3;  // cli/system/subprocess.hpp
   [[maybe_unused]] const ssize_t written = write(kEvents, line.data(), line.size());
 }
 

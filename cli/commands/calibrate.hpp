@@ -4,8 +4,8 @@
 #include <string>
 
 #include "cli/commands/command.hpp"
-#include "cli/subprocess.hpp"
-#include "cli/terminal.hpp"
+#include "cli/system/subprocess.hpp"
+#include "cli/system/terminal.hpp"
 #include "core/run/measurements.hpp"
 
 namespace echelon::cli {

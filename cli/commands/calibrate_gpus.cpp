@@ -9,8 +9,8 @@
 
 #include "cli/commands/calibrate.hpp"
 #include "cli/flags/request.hpp"
-#include "cli/temp_dir.hpp"
-#include "cli/this_machine.hpp"
+#include "cli/flags/this_machine.hpp"
+#include "cli/system/temp_dir.hpp"
 #include "core/base/files.hpp"
 #include "core/base/text.hpp"
 #include "costmodel/calibration/calibration_io.hpp"

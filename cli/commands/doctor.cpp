@@ -13,8 +13,8 @@
 
 #include "cli/commands/command.hpp"
 #include "cli/flags/request.hpp"
-#include "cli/subprocess.hpp"
-#include "cli/this_machine.hpp"
+#include "cli/flags/this_machine.hpp"
+#include "cli/system/subprocess.hpp"
 #include "core/base/embedded.hpp"
 #include "core/model/model_io.hpp"
 #include "core/run/launch.hpp"

@@ -5,7 +5,7 @@
 #include "cli/flags/allowed.hpp"
 #include "cli/flags/request.hpp"
 #include "cli/flags/why_not.hpp"
-#include "cli/terminal.hpp"
+#include "cli/system/terminal.hpp"
 #include "core/plan/plan_file.hpp"
 #include "report/explain.hpp"
 #include "report/text/text.hpp"

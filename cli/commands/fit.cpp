@@ -7,7 +7,7 @@
 #include "cli/commands/fit_reports.hpp"
 #include "cli/commands/measured_runs.hpp"
 #include "cli/flags/request.hpp"
-#include "cli/terminal.hpp"
+#include "cli/system/terminal.hpp"
 #include "core/base/files.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "evaluation/validate.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "cli/flags/request.hpp"
-#include "cli/this_machine.hpp"
+#include "cli/flags/this_machine.hpp"
 #include "core/base/files.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "evaluation/refit.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/commands/command.hpp"
-#include "cli/subprocess.hpp"
+#include "cli/system/subprocess.hpp"
 #include "core/base/files.hpp"
 
 namespace echelon::cli {

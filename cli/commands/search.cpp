@@ -2,10 +2,11 @@
 #include <fmt/format.h>
 
 #include "cli/commands/command.hpp"
+#include "cli/commands/command_line.hpp"
 #include "cli/commands/plan_output.hpp"
 #include "cli/flags/plan_settings.hpp"
 #include "cli/flags/request.hpp"
-#include "cli/terminal.hpp"
+#include "cli/system/terminal.hpp"
 #include "planner/explain/sensitivity.hpp"
 #include "planner/search/optimize.hpp"
 #include "report/json/json.hpp"

@@ -3,7 +3,7 @@
 
 #include "cli/commands/command.hpp"
 #include "cli/flags/request.hpp"
-#include "cli/this_machine.hpp"
+#include "cli/flags/this_machine.hpp"
 #include "core/base/files.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "report/machines.hpp"

@@ -5,7 +5,7 @@
 #include "cli/commands/command.hpp"
 #include "cli/commands/measured_runs.hpp"
 #include "cli/flags/request.hpp"
-#include "cli/terminal.hpp"
+#include "cli/system/terminal.hpp"
 #include "core/base/files.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "costmodel/calibration/calibration_io.hpp"

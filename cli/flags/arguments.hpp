@@ -7,12 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/flags/table.hpp"
-#include "core/base/result.hpp"
-
 namespace echelon::cli {
 
-struct Command;
+struct Command;  // cli/commands/command_table.hpp
 
 struct Arguments {
   const Command* command = nullptr;
@@ -21,11 +18,10 @@ struct Arguments {
   std::map<std::string, std::string, std::less<>> flags;  ///< switches hold "true" or "false"
 
   [[nodiscard]] bool has(std::string_view flag) const { return flags.find(flag) != flags.end(); }
-  [[nodiscard]] std::optional<std::string> value(std::string_view flag) const;
+  [[nodiscard]] std::optional<std::string> value(std::string_view flag) const {
+    const auto at = flags.find(flag);
+    return at == flags.end() ? std::nullopt : std::optional(at->second);
+  }
 };
-
-/// Errors: unknown flag or command (nearest offered), missing value, flag given twice, a switch and
-/// its opposite, stray or missing words, a flag that this command or this version does not take.
-[[nodiscard]] Result<Arguments> parse_arguments(int argc, const char* const* argv);
 
 }  // namespace echelon::cli

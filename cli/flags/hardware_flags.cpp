@@ -7,8 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/flags/this_machine.hpp"
 #include "cli/flags/values.hpp"
-#include "cli/this_machine.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "core/framework/framework.hpp"
 #include "costmodel/calibration/calibration_io.hpp"

@@ -1,5 +1,4 @@
 #include "cli/flags/plan_settings.hpp"
-#include "cli/commands/command_table.hpp"
 
 #include <fmt/format.h>
 
@@ -152,23 +151,6 @@ Settings without_defaults(const PlanRequest& request, Settings all) {
     if (plan_of(all) != wanted) all.set(flag, before);
   }
   return all;
-}
-
-std::string command_of(std::string_view command_name, const Settings& settings) {
-  std::string out = command_name == "search" ? "plan" : "plan " + std::string(command_name);
-  const Command* command = find_command(command_name);
-  for (const Flag& flag : flags()) {  // in the order help lists them
-    const Setting* setting = settings.find(flag.name);
-    const bool shown = (flag.groups & kOutput) == 0 && command != nullptr && takes(*command, flag);
-    if (setting == nullptr || !shown) continue;
-    if (!flag.value.empty()) {
-      out += fmt::format(" --{} {}", flag.name, shell_quoted(setting->value));
-      continue;
-    }
-    const Result<bool> on = parse_switch(*setting);
-    if (on && (*on || flag.negatable)) out += fmt::format(" --{}{}", *on ? "" : "no-", flag.name);
-  }
-  return out;
 }
 
 std::string flag_of(const Error& error) {

@@ -38,9 +38,6 @@ struct SliderTick {
 
 /// `all` without the flags of a plan that change nothing: the rest gives the same plan.
 [[nodiscard]] Settings without_defaults(const PlanRequest& request, Settings all);
-/// The command line that sets these: "plan predict --model 7b --gpus 64". Settings that `command`
-/// does not take, and those of output, are left out.
-[[nodiscard]] std::string command_of(std::string_view command, const Settings& settings);
 
 /// The flag an error is about: "tp" of "--tp" or of "--tp: FILE at ..."; "" where none is named.
 [[nodiscard]] std::string flag_of(const Error& error);

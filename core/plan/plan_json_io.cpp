@@ -15,7 +15,7 @@ namespace echelon {
 namespace {
 
 constexpr double kHuge = 1e30;
-constexpr double kMostBytes = 1e15;
+constexpr double kMostFieldBytes = 1e15;
 
 std::int64_t limit_of_int() { return std::numeric_limits<int>::max(); }
 
@@ -156,7 +156,7 @@ void read_value(JsonReader& reader, const PlanField& field, ParallelPlan& plan) 
           value = int_list(reader, key, 0);
         } else if constexpr (std::is_same_v<Value, std::optional<Bytes>>) {
           // Plans without the key were written before there was a choice; null: none was made.
-          if (reader.has(key)) value = Bytes{reader.number(key, 1, kMostBytes)};
+          if (reader.has(key)) value = Bytes{reader.number(key, 1, kMostFieldBytes)};
           reader.ignore({key});
         } else {
           (void)reader.string(key);

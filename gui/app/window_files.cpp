@@ -8,7 +8,7 @@
 #include <QMimeData>
 #include <QUrl>
 
-#include "cli/this_machine.hpp"
+#include "cli/flags/this_machine.hpp"
 #include "core/base/files.hpp"
 #include "core/model/model_io.hpp"
 #include "gui/app/session_io.hpp"

@@ -8,7 +8,7 @@
 #include <QVBoxLayout>
 #include <utility>
 
-#include "cli/subprocess.hpp"
+#include "cli/system/subprocess.hpp"
 #include "gui/canvas/theme.hpp"
 #include "report/run.hpp"
 

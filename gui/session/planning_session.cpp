@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "cli/commands/command_line.hpp"
 #include "cli/flags/constraints.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "gui/session/flag_names.hpp"

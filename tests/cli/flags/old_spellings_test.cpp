@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/commands/command_table.hpp"
-#include "cli/flags/arguments.hpp"
+#include "cli/commands/parse_arguments.hpp"
 #include "cli/flags/settings.hpp"
 #include "tests/cli/program.hpp"
 

@@ -1,5 +1,6 @@
 // Plans as flags, and what follows from an edit.
 #include "cli/flags/plan_settings.hpp"
+#include "cli/commands/command_line.hpp"
 
 #include "cli/flags/constraints.hpp"
 #include "planner/search/search.hpp"

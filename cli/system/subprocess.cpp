@@ -1,4 +1,4 @@
-#include "cli/subprocess.hpp"
+#include "cli/system/subprocess.hpp"
 
 #include <fcntl.h>
 #include <sys/prctl.h>

@@ -1,7 +1,5 @@
 // The only file that includes CLI11: it splits words from flags; meaning and messages are ours.
-#include "cli/flags/arguments.hpp"
-#include "cli/commands/command_table.hpp"
-#include "core/base/text.hpp"
+#include "cli/commands/parse_arguments.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +9,10 @@
 #include <array>
 #include <memory>
 
+#include "cli/commands/command_table.hpp"
+#include "cli/flags/table.hpp"
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 
 namespace echelon::cli {
 
@@ -215,11 +216,6 @@ Status check_flags(const Arguments& arguments) {
 }
 
 }  // namespace
-
-std::optional<std::string> Arguments::value(std::string_view flag) const {
-  const auto at = flags.find(flag);
-  return at == flags.end() ? std::nullopt : std::optional(at->second);
-}
 
 Result<Arguments> parse_arguments(int argc, const char* const* argv) {
   Result<Parsed> parsed = run_cli11(argc, argv);

@@ -1,4 +1,4 @@
-#include "cli/temp_dir.hpp"
+#include "cli/system/temp_dir.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "cli/terminal.hpp"
+#include "cli/system/terminal.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

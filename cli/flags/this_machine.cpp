@@ -1,4 +1,4 @@
-#include "cli/this_machine.hpp"
+#include "cli/flags/this_machine.hpp"
 
 #include <unistd.h>
 
