@@ -9,7 +9,7 @@
 #include "cli/flags/settings.hpp"
 #include "core/framework/framework.hpp"
 #include "costmodel/calibration/calibration.hpp"
-#include "topologies/description/topology.hpp"
+#include "topologies/topology.hpp"
 
 namespace echelon::cli {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/flags/arguments.hpp"
+#include "cli/flags/table.hpp"
 #include "core/base/result.hpp"
 
 namespace echelon::cli {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/expects.hpp"
 #include "core/base/saturated_product.hpp"
 #include "planner/space/legality.hpp"
 
@@ -74,6 +75,7 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
 }
 
 std::optional<std::vector<int>> split_layers(const Framework& stack, int layers, int pp, int vpp) {
+  EXPECTS(pp >= 1 && vpp >= 1, "a pipeline has a stage and a chunk");
   // More chunks than an int holds are more than any model has layers.
   const std::int64_t all_chunks = std::int64_t{pp} * vpp;
   if (all_chunks > std::int64_t{layers} + 2) return std::nullopt;

@@ -1,8 +1,8 @@
 // The layout on the network that an explanation shows.
 #include <algorithm>
 
-#include "planner/explain.hpp"
-#include "planner/traffic.hpp"
+#include "planner/explain/layout.hpp"
+#include "planner/explain/traffic.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
 
