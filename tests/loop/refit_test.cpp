@@ -92,9 +92,9 @@ RunReport executed(const Degrees& d, const Calibration& rates, const Calibration
   std::vector<Mix> mixes;
   for (const Stage& stage : stages) {
     const StageTimes t = model.times(stage);
-    const Seconds own = t.total() - t.dp;
+    const Seconds own = t.total() - t.exposed[Axis::dp];
     mixes.push_back({.own = own / t.total(),
-                     .tp = t.tp / own,
+                     .tp = t.exposed[Axis::tp] / own,
                      .host = t.host / own,
                      .recompute = t.recompute / (own * (t.backward / t.total()))});
   }

@@ -12,10 +12,10 @@ namespace {
 
 /// Mixtral on 64 GPUs of DGX H100 with so many ranks of each axis.
 Candidate mixture(PlanRequest& request, int tp, int ep, int etp, int pp = 1) {
-  request.constraints.tp = tp;
-  request.constraints.ep = ep;
-  request.constraints.etp = etp;
-  request.constraints.pp = pp;
+  request.constraints.pin<&ParallelPlan::tp>(tp);
+  request.constraints.pin<&ParallelPlan::ep>(ep);
+  request.constraints.pin<&ParallelPlan::etp>(etp);
+  request.constraints.pin<&ParallelPlan::pp>(pp);
   return predict(request).value();
 }
 
@@ -71,8 +71,8 @@ TEST_CASE("experts' groups that are those of tp and dp are part of their rows") 
 
 TEST_CASE("the layout of a model without experts has none of their groups") {
   PlanRequest request = request_for("7b", "dgx-h100", 64);
-  request.constraints.tp = 8;
-  request.constraints.pp = 2;
+  request.constraints.pin<&ParallelPlan::tp>(8);
+  request.constraints.pin<&ParallelPlan::pp>(2);
   const Candidate plan = predict(request).value();
   std::vector<Axis> axes;
   for (const AxisLayout& row : layout_of(request, plan)) axes.push_back(row.axis);
