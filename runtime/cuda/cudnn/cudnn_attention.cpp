@@ -180,7 +180,7 @@ class BuiltAttention final : public CudnnAttention {
         part_(largest_part(shape, backward_workspace)),
         handle_(std::move(handle)),
         forward_(forward_graph(shape), handle_.get()) {
-    if (deterministic_workspace(shape, part_) > kDeterministicWorkspaceAtMost) return;
+    if (deterministic_workspace(shape, part_) > kMaxDeterministicWorkspace) return;
     backward_.emplace(backward_graph(shape, part_), handle_.get());
     if (!backward_->why.empty()) backward_.reset();
   }
