@@ -1,10 +1,10 @@
-// Threads that communicate: all-reduce by size and members beside a plain copy, and the time of a
-// small call. Timed inside, between barriers, by member 0; the least of the repetitions counts,
-// because others may use the machine.
+// Communication between threads: all-reduce by size and number of members versus a plain copy, and
+// the time of a small call. Member 0 measures the time inside the call, between barriers; the
+// minimum over the repetitions counts, because other programs may use the machine.
 //
-// A ring all-reduce of S bytes moves 2·(n−1)/n·S per member, 2·(n−1)·S in all, each byte read once
-// and written once, as a copy does. `ring_GBps` = 2·(n−1)·S / t; `copy_GBps`: what n threads copy
-// at once, counted once; `share` = ring / copy.
+// A ring all-reduce of S bytes moves 2·(n−1)/n·S per member and 2·(n−1)·S in total. Each byte is
+// read once and written once, as in a copy. `ring_GBps` = 2·(n−1)·S / t; `copy_GBps`: the bytes
+// that n threads copy concurrently, counted once; `share` = ring / copy.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ double seconds_of(int times, const std::function<void()>& work) {
   return took.count() / times;
 }
 
-/// Runs `work` as each of n members.
+/// Runs `work` on each of the members, one thread per member.
 void by_members(int members, const std::function<void(Communicator&)>& work) {
   RunThreads run_threads;
   Group group{"bench", {}};
@@ -78,7 +78,7 @@ void all_reduce(benchmark::State& state) {
   state.counters["share"] = ring / copy;
 }
 
-/// One way of a message there and back.
+/// One-way time of a message: half of a round trip.
 void send_receive(benchmark::State& state) {
   const std::int64_t count = state.range(0) / 4;
   const int times =

@@ -1,6 +1,6 @@
-// Processes that communicate, as bench_communicator for threads:
+// Communication between processes; bench_communicator measures threads:
 //   mpirun --oversubscribe -n 4 bench_communicator_processes
-// Each line the least of five repetitions; ring_GBps = 2·(n−1)·bytes / t.
+// Each line is the minimum of five repetitions; ring_GBps = 2·(n−1)·bytes / t.
 #include <fmt/format.h>
 
 #include <algorithm>

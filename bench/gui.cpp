@@ -1,5 +1,6 @@
-// The window without a display: how long it takes to open, to answer an edit, to move a timeline.
-// p95 over many single times; each ends when everything that is visible was painted.
+// Latency of the window without a display: opening it, updating it after an edit, scrolling and
+// zooming the timeline. p95 over many single times; each ends when everything visible has been
+// painted.
 #include <benchmark/benchmark.h>
 
 #include <QApplication>
@@ -24,7 +25,7 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-void tell(benchmark::State& state, std::vector<double> times) {
+void report(benchmark::State& state, std::vector<double> times) {
   std::sort(times.begin(), times.end());
   const auto at = [&](double share) {
     return times[static_cast<std::size_t>(share * static_cast<double>(times.size() - 1))];
@@ -41,7 +42,7 @@ gui::Query question(const char* model, int gpus) {
   return query;
 }
 
-/// A window on `model`, searched.
+/// A window on `model` after its search.
 std::unique_ptr<gui::Window> searched_window(const char* model, int gpus) {
   auto window = std::make_unique<gui::Window>();
   window->resize(1440, 900);
@@ -52,7 +53,7 @@ std::unique_ptr<gui::Window> searched_window(const char* model, int gpus) {
   return window;
 }
 
-/// From nothing to a window that is painted and waits for its search.
+/// Time until a new window is painted and waits for its search.
 void start(benchmark::State& state) {
   std::vector<double> times;
   for (auto _ : state) {
@@ -65,10 +66,11 @@ void start(benchmark::State& state) {
     times.push_back(milliseconds_since(begin));
     window.session().cancel_search();
   }
-  tell(state, std::move(times));
+  report(state, std::move(times));
 }
 
-/// One step of a slider to everything painted, 2,000 plans in the scatter, `view` below.
+/// Time from one slider step until everything is painted, with 2,000 plans in the scatter plot and
+/// `view` below it.
 void edit(benchmark::State& state, const char* view) {
   const auto window = searched_window("7b", 64);
   window->raise_view(view);
@@ -84,10 +86,10 @@ void edit(benchmark::State& state, const char* view) {
     times.push_back(milliseconds_since(begin));
   }
   state.SetLabel(std::to_string(points) + " plans");
-  tell(state, std::move(times));
+  report(state, std::move(times));
 }
 
-/// One notch of the wheel or one key, 64 stages x 512 microbatches.
+/// One notch of the wheel, with 64 stages x 512 microbatches.
 void timeline(benchmark::State& state) {
   gui::Query query = question("megatron-1t", 512);
   for (const auto& [flag, value] : {std::pair("global-batch", "512"), std::pair("seq", "2048")}) {
@@ -125,7 +127,7 @@ void timeline(benchmark::State& state) {
     view.repaint();
     times.push_back(milliseconds_since(begin));
   }
-  tell(state, std::move(times));
+  report(state, std::move(times));
 }
 
 BENCHMARK(start)->Unit(benchmark::kMillisecond)->Iterations(10);
@@ -138,7 +140,7 @@ BENCHMARK(timeline)->Unit(benchmark::kMillisecond)->Iterations(200);
 
 int main(int argc, char** argv) {
   qputenv("QT_QPA_PLATFORM", "offscreen");
-  const QTemporaryDir settings;  // nobody's layout
+  const QTemporaryDir settings;  // an empty layout, not the user's
   QSettings::setPath(QSettings::IniFormat, QSettings::UserScope, settings.path());
   const QApplication application(argc, argv);
   benchmark::Initialize(&argc, argv);

@@ -1,6 +1,6 @@
-// How fast are the CPU kernels? Products beside a large square one, which stands for the peak;
-// others in bytes a second that must cross the memory bus. On a busy machine compare processor
-// times.
+// Speed of the CPU kernels. Matrix products are compared with a large square one, which stands for
+// the peak; other kernels report the bytes per second that must cross the memory bus. On a busy
+// machine compare CPU times.
 //
 //   bench_kernels [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
@@ -36,7 +36,7 @@ void report_bytes(benchmark::State& state, std::int64_t numbers) {
   state.SetBytesProcessed(state.iterations() * numbers * static_cast<std::int64_t>(sizeof(T)));
 }
 
-/// forward [m, k]·[n, k]ᵀ, gradient of the input [m, n]·[n, k], of the weight [m, n]ᵀ·[m, k].
+/// Forward [m, k]·[n, k]ᵀ, input gradient [m, n]·[n, k], weight gradient [m, n]ᵀ·[m, k].
 enum Product { forward, input, weight };
 
 template <class T>
@@ -65,7 +65,8 @@ void gemm(benchmark::State& state) {
                2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
 }
 
-/// Layers of GPT-2 124M (hidden 768) and 350M (1024), 2048 tokens; the last is a large square.
+/// Layers of GPT-2 124M (hidden 768) and 350M (1024), 2048 tokens; the last shape is a large
+/// square.
 void gemm_shapes(benchmark::internal::Benchmark* b) {
   b->ArgNames({"threads", "product", "m", "n", "k"});
   for (const int threads : {1, 2}) {
@@ -201,7 +202,7 @@ void gelu_backward(benchmark::State& state) {
 BENCHMARK_TEMPLATE(gelu_backward, float)->Apply(threads);
 BENCHMARK_TEMPLATE(gelu_backward, Bfloat16)->Apply(threads);
 
-/// Bytes: x read and written; x read.
+/// Bytes: add_bias reads and writes x; bias_gradient reads x.
 template <class T>
 void biases(benchmark::State& state) {
   omp_set_num_threads(static_cast<int>(state.range(0)));
@@ -217,7 +218,7 @@ void biases(benchmark::State& state) {
 BENCHMARK_TEMPLATE(biases, float)->Apply(threads);
 BENCHMARK_TEMPLATE(biases, Bfloat16)->Apply(threads);
 
-/// Bytes: three times read (largest, sum, gradient), once written.
+/// Bytes: the logits are read three times (maximum, sum, gradient) and written once.
 template <class T>
 void cross_entropy(benchmark::State& state) {
   omp_set_num_threads(static_cast<int>(state.range(0)));
@@ -237,7 +238,7 @@ void cross_entropy(benchmark::State& state) {
 BENCHMARK_TEMPLATE(cross_entropy, float)->Apply(threads);
 BENCHMARK_TEMPLATE(cross_entropy, Bfloat16)->Apply(threads);
 
-/// Bytes: gradient, weight and two moments read, all but the gradient written.
+/// Bytes: gradient, weight and two moments are read; all but the gradient are written.
 void adamw(benchmark::State& state) {
   omp_set_num_threads(static_cast<int>(state.range(0)));
   constexpr std::int64_t kCount = 1 << 24;

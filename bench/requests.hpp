@@ -9,7 +9,7 @@
 
 namespace echelon {
 
-/// `model` on `gpus` of dgx-h100 with a batch of 4 Mi tokens, nothing pinned.
+/// `model` on `gpus` of dgx-h100 with a batch of 4 Mi tokens and no constraints.
 inline PlanRequest request_for(const char* model, int gpus) {
   PlanRequest r{.model = load_model(model).value(),
                 .job = {},

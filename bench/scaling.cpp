@@ -1,5 +1,5 @@
-// How do a search's time and memory grow with the number of GPUs? Each search runs in a process of
-// its own, so that its memory is its own; times are of the processor, best of three.
+// Growth of a search's time and memory with the number of GPUs. Each search runs in its own
+// process, so that its memory can be measured; times are CPU times, the best of three.
 //
 //   bench_scaling [MODEL...]
 #include <fmt/format.h>
@@ -94,7 +94,7 @@ double exponent_of(const std::vector<double>& x, const std::vector<double>& y) {
   return (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
-/// A sequence per GPU and step, so that every number of GPUs has a legal batch.
+/// One sequence per GPU and step, so that every number of GPUs has a legal batch.
 void growth(const std::string& model) {
   std::vector<double> gpus;
   std::vector<double> seconds;
@@ -115,9 +115,9 @@ void growth(const std::string& model) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> asked(argv + 1, argv + argc);
-  if (asked.empty()) {
-    fmt::print("The searches of bench_search\n\n");
+  const std::vector<std::string> models(argv + 1, argv + argc);
+  if (models.empty()) {
+    fmt::print("Searches of bench_search\n\n");
     print_head();
     print_row("7b", 64, measured(request_for("7b", 64)));
     print_row("gpt3-175b", 1024, measured(request_for("gpt3-175b", 1024)));
@@ -125,8 +125,8 @@ int main(int argc, char** argv) {
     print_row("deepseek-v3", 2048, measured(request_for("deepseek-v3", 2048)));
     fmt::print("\n");
   }
-  fmt::print("A batch of one sequence per GPU\n\n");
+  fmt::print("Batch: one sequence per GPU\n\n");
   print_head();
-  const std::vector<std::string> usual = {"7b", "gpt3-175b", "405b", "deepseek-v3"};
-  for (const std::string& model : asked.empty() ? usual : asked) growth(model);
+  const std::vector<std::string> defaults = {"7b", "gpt3-175b", "405b", "deepseek-v3"};
+  for (const std::string& model : models.empty() ? defaults : models) growth(model);
 }

@@ -1,5 +1,5 @@
-// How fast are predictions and searches? The signature over the chosen plans makes two runs of
-// different versions comparable: the same signature means that the same plans were chosen.
+// Speed of predictions and searches. The signature of the chosen plans makes runs of two versions
+// comparable: equal signatures mean that the same plans were chosen.
 //
 //   bench_search [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace echelon;
 
-/// Hash of degrees and step time, chained: equal only when the same plans got the same prices.
+/// Chained hash of degrees and step time: equal only if the same plans got the same prices.
 std::uint64_t signature(std::uint64_t seed, const ParallelPlan& plan, Seconds step) {
   const auto text =
       fmt::format("{} {} {} {} {} {} {} {:a};", plan.tp, plan.pp, plan.vpp, plan.dp,
@@ -26,8 +26,8 @@ std::uint64_t signature(std::uint64_t seed, const ParallelPlan& plan, Seconds st
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
-/// Legal plans of the request without context or expert parallelism, at most `max_norm`.
-std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t most) {
+/// At most `limit` legal plans of the request, without context or expert parallelism.
+std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t limit) {
   std::vector<ParallelPlan> plans;
   ParallelPlan plan;
   const int gpus = r.cluster.gpus();
@@ -49,7 +49,7 @@ std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t most) {
             if (!fill_plan(r, t, plan)) continue;
             if (check_plan(r.model, r.job, r.cluster, r.stack, plan)) continue;
             plans.push_back(plan);
-            if (plans.size() == most) return plans;
+            if (plans.size() == limit) return plans;
           }
         }
       }
@@ -58,7 +58,8 @@ std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t most) {
   return plans;
 }
 
-/// Complete predictions, each from nothing: operators, memory of all stages, all parts of time.
+/// Complete predictions, each from scratch: operators, memory of all stages, all parts of the step
+/// time.
 void cold_predictions(benchmark::State& state, const char* model, int gpus) {
   const PlanRequest r = request_for(model, gpus);
   const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
@@ -79,7 +80,7 @@ void cold_predictions(benchmark::State& state, const char* model, int gpus) {
   state.SetLabel(fmt::format("{} plans, signature {:016x}", plans.size(), sign));
 }
 
-/// The same with the costs of a layer sharding shared by all plans that use it, as the search does.
+/// The same, except that all plans with the same layer sharding share its costs, as in the search.
 void predictions(benchmark::State& state, const char* model, int gpus) {
   const PlanRequest r = request_for(model, gpus);
   const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);

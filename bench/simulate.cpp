@@ -1,4 +1,4 @@
-// Speed of schedules: building, checking and simulating them, and the makespan alone.
+// Speed of building, checking and simulating schedules, and of computing only the makespan.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using namespace echelon;
 
-/// Equal stages, a hop of a twentieth of a forward.
+/// Equal stages; a hop takes a twentieth of a forward pass.
 ScheduleCosts costs_of(const PipelineShape& shape) {
   return ScheduleCosts::uniform(shape.ranks, shape.chunks,
                                 {.forward = 1_ms, .backward_input = 1_ms, .backward_weight = 1_ms},
@@ -25,9 +25,9 @@ Schedule schedule_of(const PipelineShape& shape) {
 }
 
 std::size_t instructions(const Schedule& schedule) {
-  std::size_t all = 0;
-  for (const Program& program : schedule.programs) all += program.instructions.size();
-  return all;
+  std::size_t total = 0;
+  for (const Program& program : schedule.programs) total += program.instructions.size();
+  return total;
 }
 
 void simulated(benchmark::State& state, PipelineShape shape) {
@@ -43,7 +43,7 @@ void simulated(benchmark::State& state, PipelineShape shape) {
       fmt::format("{} instructions, makespan {} ms", instructions(schedule), makespan.in(1_ms)));
 }
 
-void makespan_alone(benchmark::State& state, PipelineShape shape) {
+void makespan_only(benchmark::State& state, PipelineShape shape) {
   const ScheduleCosts costs = costs_of(shape);
   Seconds makespan;
   for (auto _ : state) {
@@ -62,7 +62,7 @@ void checked(benchmark::State& state, PipelineShape shape) {
   for (auto _ : state) benchmark::DoNotOptimize(check_schedule(schedule));
 }
 
-void written_and_read(benchmark::State& state, PipelineShape shape) {
+void write_and_read(benchmark::State& state, PipelineShape shape) {
   const Schedule schedule = schedule_of(shape);
   std::size_t bytes = 0;
   for (auto _ : state) {
@@ -82,13 +82,13 @@ BENCHMARK_CAPTURE(simulated, 1f1b_64x512, kLarge)->Unit(benchmark::kMillisecond)
 BENCHMARK_CAPTURE(simulated, interleaved_16x8x128, kChunks)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulated, zb_h1_16x128, kZeroBubble)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulated, 1f1b_8x64, kUsual)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(makespan_alone, 1f1b_64x512, kLarge)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(makespan_alone, interleaved_16x8x128, kChunks)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(makespan_alone, zb_h1_16x128, kZeroBubble)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(makespan_alone, 1f1b_8x64, kUsual)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(makespan_only, 1f1b_64x512, kLarge)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(makespan_only, interleaved_16x8x128, kChunks)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(makespan_only, zb_h1_16x128, kZeroBubble)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(makespan_only, 1f1b_8x64, kUsual)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(built, 1f1b_64x512, kLarge)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(checked, 1f1b_64x512, kLarge)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(written_and_read, 1f1b_64x512, kLarge)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(write_and_read, 1f1b_64x512, kLarge)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

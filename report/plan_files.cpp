@@ -74,7 +74,7 @@ Result<PlanFile> complete_plan_file(const PlanRequest& request, const Candidate&
   file.calibration_hash = hash_of(request.calibration);
   file.program =
       to_text(schedule_of(cost_model, candidate.plan, candidate.prediction.memory.contents));
-  EXPECTS(static_cast<std::int64_t>(file.program.size()) <= kPackedAtMost,
+  EXPECTS(static_cast<std::int64_t>(file.program.size()) <= kMaxTextBytes,
           "the bound on instructions bounds the text");
   return file;
 }

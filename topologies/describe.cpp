@@ -43,11 +43,11 @@ DerivedRates rates_of(const TopologyGraph& graph) {
 
 void warn_about_sources(const MachineDescription& machine, std::vector<std::string>& warnings) {
   constexpr std::ptrdiff_t kShown = 5;
-  const auto silent = [](const Fact& fact) { return fact.source.empty(); };
+  const auto no_source = [](const Fact& fact) { return fact.source.empty(); };
   std::string names;
   std::ptrdiff_t count = 0;
   for (const Fact& fact : machine.facts) {
-    if (!silent(fact)) continue;
+    if (!no_source(fact)) continue;
     if (count < kShown) names += (count == 0 ? "" : ", ") + fact.name;
     ++count;
   }
@@ -71,13 +71,14 @@ void warn_about_links(const MachineDescription& machine, const DerivedRates& rat
   const double domains = static_cast<double>(machine.domain_gpus()) / machine.node.gpus;
   const BytesPerSecond cards = nic * (machine.node.nics * domains);
   if (rates.domain_egress < cards * 0.999) {
-    warnings.push_back(fmt::format("PCIe lets {:.4g} of the NICs' {:.4g} GB/s out of a domain",
-                                   rates.domain_egress / kGBps, cards / kGBps));
+    warnings.push_back(
+        fmt::format("PCIe limits a domain's egress to {:.4g} of its NICs' {:.4g} GB/s",
+                    rates.domain_egress / kGBps, cards / kGBps));
   }
   const BytesPerSecond even = rates.domain_egress / static_cast<double>(machine.domain_gpus());
   if (rates.gpu_egress < even * 0.999) {
     warnings.push_back(fmt::format(
-        "GPUs share the NICs unevenly: the worst has {:.4g} GB/s where an even share is {:.4g}",
+        "GPUs share the NICs unevenly: the slowest gets {:.4g} GB/s, an even share is {:.4g}",
         rates.gpu_egress / kGBps, even / kGBps));
   }
 }
@@ -158,7 +159,7 @@ Result<CheckReport> check_cluster(std::string_view name_or_path) {
     verified(fmt::format("every GPU reaches a NIC, {:.4g} GB/s each when all send",
                          rates.gpu_egress / kGBps));
   }
-  verified(fmt::format("{} GPUs can be planned for as described", cluster->gpus()));
+  verified(fmt::format("the description supports plans for {} GPUs", cluster->gpus()));
   warn_about_sources(*machine, report.warnings);
   warn_about_links(*machine, rates, report.warnings);
   warn_about_rest(*machine, report.warnings);

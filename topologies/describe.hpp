@@ -1,4 +1,4 @@
-// What `plan topo list|show|check` tells: values; words and layout are the report's.
+// Values for `plan topo list|show|check`; the report renders them.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace echelon {
 
-/// One line of a list of clusters.
+/// One entry of the list of clusters.
 struct ClusterSummary {
   std::string name;
   std::vector<std::string> aliases;
   std::string summary;  ///< one sentence
   std::string gpu;
   int gpus_per_node = 0;
-  std::int64_t domain_gpus = 0;     ///< of one NVLink domain or PCIe box
+  std::int64_t domain_gpus = 0;     ///< GPUs of one NVLink domain or PCIe box
   std::string interconnect;         ///< "nvswitch", "nvlink-mesh", "nvlink-bridge", "pcie"
   int nics = 0;                     ///< per node
   BytesPerSecond nic;               ///< one NIC, one direction
@@ -29,22 +29,22 @@ struct ClusterSummary {
 [[nodiscard]] std::vector<ClusterSummary> list_clusters();
 
 struct GpuSummary {
-  std::string name;  ///< as "gpu" of a cluster file names it
+  std::string name;  ///< the name used for "gpu" in a cluster file
   std::vector<std::string> aliases;
   GpuSpec spec;
 };
 /// The GPU catalog, sorted by name.
 [[nodiscard]] std::vector<GpuSummary> list_gpus();
 
-/// Rates that follow from a description through its graph.
+/// Rates derived from the graph of a description.
 struct DerivedRates {
-  BytesPerSecond domain_egress;     ///< out of one domain, all its GPUs sending
-  BytesPerSecond gpu_egress;        ///< one GPU's share of it, the worst GPU's
+  BytesPerSecond domain_egress;     ///< out of one domain while all its GPUs send
+  BytesPerSecond gpu_egress;        ///< share of the GPU with the smallest share
   BytesPerSecond domain_bisection;  ///< half of a domain to the other half
   BytesPerSecond ring;              ///< per rank, a ring over one whole domain
 };
 
-/// Everything one description says, each number with unit and source, in the file's order.
+/// The contents of a description: each number with unit and source, in the order of the file.
 struct ClusterDetails {
   ClusterSummary summary;
   std::vector<Fact> facts;
@@ -55,10 +55,10 @@ struct ClusterDetails {
 
 struct CheckReport {
   ClusterSummary summary;
-  std::vector<std::string> verified;  ///< what was found to hold
-  std::vector<std::string> warnings;  ///< readable, but probably not meant
+  std::vector<std::string> verified;  ///< verified properties
+  std::vector<std::string> warnings;  ///< valid, but probably unintended
 };
-/// Reads a description and says what was verified. What makes it unusable is an error.
+/// Reads a description and reports what was verified. An unusable description is an error.
 [[nodiscard]] Result<CheckReport> check_cluster(std::string_view name_or_path);
 
 }  // namespace echelon

@@ -18,7 +18,7 @@
 namespace echelon {
 namespace {
 
-/// A network tier as group() needs it: its size and what it costs to reach it.
+/// A network tier for group(): its size and the cost of reaching it.
 struct Reach {
   std::int64_t gpus;        ///< GPUs inside one unit of the tier
   double oversubscription;  ///< product over this and the tiers below
@@ -39,28 +39,29 @@ std::vector<Reach> reaches(const MachineDescription& machine) {
   return result;
 }
 
-/// NVLink SHARP came with the third NVSwitch, the one beside Hopper GPUs (NVIDIA H100 whitepaper).
+/// NVLink SHARP exists since the third-generation NVSwitch, used with Hopper GPUs (NVIDIA H100
+/// whitepaper).
 bool switch_reduces(const MachineDescription& machine) {
   return machine.interconnect == Interconnect::nvswitch && machine.gpu.compute_capability >= 9;
 }
 
-Error wrong_size(std::int64_t gpus, std::int64_t node, std::int64_t most) {
+Error size_error(std::int64_t gpus, std::int64_t node, std::int64_t max_gpus) {
   const std::int64_t below = gpus / node * node;
   const std::int64_t above = below + node;
-  const std::string nearest = above <= most ? fmt::format("nearest: {} or {}", below, above)
-                                            : fmt::format("nearest: {}", below);
+  const std::string nearest = above <= max_gpus ? fmt::format("nearest: {} or {}", below, above)
+                                                : fmt::format("nearest: {}", below);
   return input_error("--gpus", fmt::format("{}", gpus),
                      fmt::format("at most {} or a multiple of {}", node, node), nearest);
 }
 
 Status check_size(const MachineDescription& machine, std::int64_t gpus) {
   const std::int64_t node = machine.node.gpus;
-  constexpr std::int64_t kMost = 100'000'000;
-  const std::int64_t most = std::min(kMost, machine.max_gpus.value_or(kMost));
-  if (gpus > most) {
+  constexpr std::int64_t kMaxGpus = 100'000'000;
+  const std::int64_t max_gpus = std::min(kMaxGpus, machine.max_gpus.value_or(kMaxGpus));
+  if (gpus > max_gpus) {
     return input_error("--gpus", fmt::format("{}", gpus),
-                       fmt::format("at most {}, {}", most,
-                                   machine.max_gpus ? "all that '" + machine.name + "' has"
+                       fmt::format("at most {}, {}", max_gpus,
+                                   machine.max_gpus ? "the size of '" + machine.name + "'"
                                                     : "the limit of this program"));
   }
   if (gpus > node && machine.nics.empty()) {
@@ -69,7 +70,7 @@ Status check_size(const MachineDescription& machine, std::int64_t gpus) {
         fmt::format("at most {}: '{}' describes no network cards", node, machine.name),
         "describe \"nics\" in the node to use several nodes");
   }
-  if (gpus > node && gpus % node != 0) return wrong_size(gpus, node, most);
+  if (gpus > node && gpus % node != 0) return size_error(gpus, node, max_gpus);
   return Done{};
 }
 
@@ -146,7 +147,7 @@ ClusterTopology ClusterTopology::with_node_network(BytesPerSecond per_node) cons
 ClusterTopology ClusterTopology::with_gpu(GpuSpec gpu) const {
   auto machine = std::make_shared<MachineDescription>(*state_->machine);
   machine->gpu = std::move(gpu);
-  auto state = std::make_shared<State>(*state_);  // no link changes: the graph is the same
+  auto state = std::make_shared<State>(*state_);  // the links are unchanged, and so is the graph
   state->machine = std::move(machine);
   return ClusterTopology(std::move(state));
 }
@@ -187,7 +188,7 @@ GroupNetwork ClusterTopology::group(RankGroup of) const {
   group.switch_reduces = state.switch_reduces;
   if (state.reaches.empty()) return group;
 
-  // The smallest tier that holds the span wherever its block lies.
+  // The smallest tier that contains the span for any position of its block.
   const std::int64_t span = std::int64_t{ranks} * stride;
   std::size_t tier = 0;
   const auto holds = [&](const Reach& reach) {
@@ -197,7 +198,8 @@ GroupNetwork ClusterTopology::group(RankGroup of) const {
   const Reach& reach = state.reaches[tier];
   const bool through = at.regular && at.domains > 1 && stride < state.domain;
   const BytesPerSecond egress =
-      through ? table.inter(stride) : table.per_gpu(state.domain) * static_cast<double>(at.fewest);
+      through ? table.inter(stride)
+              : table.per_gpu(state.domain) * static_cast<double>(at.min_members);
   group.inter = egress / reach.oversubscription;
   group.inter_per_rank = table.per_gpu(local_stride) / reach.oversubscription;
   group.inter_latency = reach.latency;

@@ -1,4 +1,5 @@
-// ClusterTopology: the described machine. Numbers come from a description file; each has a source.
+// ClusterTopology: the described machine. All numbers come from a description file, each with a
+// source.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +16,31 @@
 
 namespace echelon {
 
-/// What a group of ranks `first, first + stride, …` sees of the network when every other group of
-/// the same kind communicates at the same time. Raw rates; the cost model applies efficiencies.
+/// The network available to a group of ranks `first, first + stride, …` while all other groups of
+/// the same pattern communicate. Raw rates; the cost model applies efficiencies.
 struct GroupNetwork {
   int ranks = 1;
-  int ranks_per_domain = 1;  ///< members inside one NVLink domain (or PCIe box), its fullest one
-  int domains = 1;           ///< domains the group touches
-  BytesPerSecond intra;      ///< per rank and direction inside a domain, shared groups accounted
-  BytesPerSecond inter;      ///< of the whole group out of one domain and direction, after NIC
-                             ///< sharing with concurrent groups and fabric oversubscription
-  BytesPerSecond inter_per_rank;  ///< a single rank's point-to-point rate to another domain, when
-                                  ///< its peers of the other groups send at the same time
+  int ranks_per_domain = 1;       ///< members inside one NVLink domain (or PCIe box), the maximum
+  int domains = 1;                ///< domains the group touches
+  BytesPerSecond intra;           ///< per rank and direction inside a domain, with sharing
+  BytesPerSecond inter;           ///< of the whole group out of one domain and direction, after NIC
+                                  ///< sharing with concurrent groups and fabric oversubscription
+  BytesPerSecond inter_per_rank;  ///< point-to-point rate of one rank to another domain, while its
+                                  ///< peers of the other groups also send
   Seconds intra_latency;          ///< one hop inside the domain
   bool switch_reduces = false;    ///< the domain's switch adds and multicasts (NVSwitch since H100)
   Seconds inter_latency;   ///< one hop between domains, for the farthest tier the group spans
-  int sharing_groups = 1;  ///< groups of this kind active in one domain at once
+  int sharing_groups = 1;  ///< groups of this pattern that are active in one domain
 };
 
 class TopologyGraph;        // topologies/graph/graph.hpp: the Boost.Graph view
-struct MachineDescription;  // topologies/description/description.hpp: what the file says, with
-                            // sources
+struct MachineDescription;  // topologies/description/description.hpp: the file's contents
 
 class ClusterTopology {
  public:
-  /// A catalog name or a path to a description file. `gpus` ≤ 0 takes the description's own size.
-  /// Up to one node any size is valid; above it a multiple of the node (the two neighbours offered)
-  /// and at most what the description states.
+  /// Loads a cluster by catalog name or path of a description file. `gpus` ≤ 0: the description's
+  /// own size. Up to one node any size is valid; beyond it the size must be a multiple of the node
+  /// (errors name the two nearest) and at most the description's maximum.
   [[nodiscard]] static Result<ClusterTopology> load(std::string_view name_or_path,
                                                     std::int64_t gpus);
   [[nodiscard]] static Result<ClusterTopology> parse(std::string_view json, std::string_view where,
@@ -56,32 +56,34 @@ class ClusterTopology {
   [[nodiscard]] const GpuSpec& gpu() const;
   [[nodiscard]] const NodeSpec& node() const;
   [[nodiscard]] const std::vector<FabricTier>& tiers() const;  ///< from the node outwards
-  [[nodiscard]] int rails() const;  ///< leaf planes the NICs are wired in; 0: none
+  [[nodiscard]] int rails() const;                             ///< leaf planes of the NICs; 0: none
   [[nodiscard]] const MachineDescription& machine() const;
   [[nodiscard]] std::optional<Dollars> price_per_gpu_hour() const;
   [[nodiscard]] std::optional<Seconds> mtbf_per_node() const;
-  /// The same machine with another number of GPUs (same rules as load). Cheap when the domain in
-  /// use stays the same size.
+  /// The same machine with another number of GPUs (same rules as load). Cheap if the size of the
+  /// domain in use does not change.
   [[nodiscard]] Result<ClusterTopology> resized(std::int64_t gpus) const;
-  /// The same machine with other NIC bandwidth per node, one direction, spread over its NICs (a
-  /// measured table's own network). The slots of the NICs are taken to be wide enough.
+  /// The same machine with another NIC bandwidth per node, one direction, spread over its NICs (the
+  /// network of a measured table). The slots of the NICs are assumed to be wide enough.
   [[nodiscard]] ClusterTopology with_node_network(BytesPerSecond per_node) const;
-  /// The same machine with other GPUs in the same places: what if they computed faster?
+  /// The same machine with other GPUs in the same places, for what-if questions.
   [[nodiscard]] ClusterTopology with_gpu(GpuSpec gpu) const;
 
-  /// Cheap (no allocation, no graph walk): called hundreds of thousands of times by the search.
-  /// ranks ≥ 1, stride ≥ 1; ranks·stride ≤ gpus() is not required to be aligned. The numbers are
-  /// those of the group worst off (placement.hpp) and equal what graph() computes link by link.
+  /// Cheap (no allocation, no graph walk), since the search calls it hundreds of thousands of
+  /// times. `ranks` ≥ 1, `stride` ≥ 1, ranks·stride ≤ gpus(); alignment is not required. The
+  /// numbers are those of the group with the worst placement (placement.hpp) and equal the results
+  /// of graph(), which works link by link.
   ///
   ///   intra           group_bandwidth() of the graph with all groups of this kind active
-  ///   inter           regular placement: fair_egress() of the graph; otherwise the fewest members
-  ///                   in a domain × one GPU's share when all GPUs send
+  ///   inter           regular placement: fair_egress() of the graph; otherwise the minimum of
+  ///   members
+  ///                   in a domain × one GPU's share while all GPUs send
   ///   inter_per_rank  fair_egress() of the min(stride, domain) GPUs at the end of a domain,
-  ///                   or of those at the beginning that receive, the lesser
+  ///                   or of the receiving ones at the beginning, whichever is smaller
   ///   both inter      ÷ Π oversubscription of the network tiers crossed
   ///   inter_latency   NIC + Σ latency of the network tiers crossed
   ///
-  /// Assumes: ranks in order fill domains; all groups of the kind communicate at once.
+  /// Assumes: ranks fill domains in order; all groups of the pattern communicate concurrently.
   /// Checked by: tests/topologies/graph/group_test.cpp.
   [[nodiscard]] GroupNetwork group(RankGroup of) const;
 
@@ -93,7 +95,7 @@ class ClusterTopology {
   explicit ClusterTopology(std::shared_ptr<const State> state);
   static Result<ClusterTopology> build(std::shared_ptr<const MachineDescription> machine,
                                        std::int64_t gpus, const State* reuse);
-  /// Immutable, so copies share it: the search copies clusters by the thousand.
+  /// Immutable and shared by copies, since the search copies clusters thousands of times.
   std::shared_ptr<const State> state_;
 };
 

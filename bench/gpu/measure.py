@@ -3,16 +3,16 @@
 
 measure.py BUILD [--models gpt2,gpt2-xl,llama3.2-1b,llama2-7b] [--steps N] [--out FOLDER]
                  [--python PYTHON]
-    BUILD: where plan, plan-run and echelon_cuda.so were built. First `plan calibrate --backend
-    cuda`, then of each model the plan that a search finds with these rates, run for N steps (20):
-    tokens/s, MFU by the planner's formula, and time and memory by category, beside the prediction;
-    and the same model in PyTorch on one GPU, where PYTHON has torch. Other models, without PyTorch:
-    MODEL:TxB, where MODEL is what `plan --model` takes, T the sequence and B the samples of a step
-    on each GPU.
-    What was measured, with machine, clocks and versions, goes to FOLDER (bench/results/). Exit
-    code 3 without a GPU: nothing is written.
+    BUILD: the folder where plan, plan-run and echelon_cuda.so were built. The script runs `plan
+    calibrate --backend cuda`, then for each model it searches a plan with these rates and runs it
+    for N steps (default: 20). It reports tokens/s, MFU by the planner's formula, and time and
+    memory by category, next to the prediction. If PYTHON has torch, it also trains the same model
+    in PyTorch on one GPU. Other models, without PyTorch: MODEL:TxB, where MODEL is an argument of
+    `plan --model`, T is the sequence length and B the number of samples per step on each GPU.
+    The measurements are written to FOLDER (default: bench/results/) with machine, clocks and
+    versions. Without a GPU nothing is written and the exit code is 3.
 measure.py --self-test
-    checks the arithmetic on made-up reports.
+    checks the arithmetic on synthetic reports.
 """
 
 import argparse
@@ -27,8 +27,8 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-WARM_UP = 3  # steps: algorithms, clocks
-# Sequence and samples of a step on each GPU.
+WARM_UP = 3  # steps in which algorithms are selected and clocks settle
+# Sequence length, and samples per step on each GPU.
 CASES = {
     "gpt2": (1024, 64),
     "gpt2-xl": (1024, 16),
@@ -38,38 +38,39 @@ CASES = {
 
 
 def throughput(report, prediction):
-    """Of a run's report and `plan predict --json` of its plan: medians behind the warm-up. Model
-    FLOPs of a step are the same in both, so MFU goes by the times."""
+    """Medians after the warm-up, from the report of a run and `plan predict --json` of its plan.
+    The model FLOPs of a step are the same in both, so the MFU scales with the step times."""
     steps = report["steps"][WARM_UP:]
     if not steps:
         return None
     seconds = statistics.median(step["seconds"] for step in steps)
     predicted = prediction["time"]["step_seconds"]
-    told = prediction["throughput"]
+    predicted_throughput = prediction["throughput"]
     return {
         "step_seconds": seconds,
         "predicted_step_seconds": predicted,
         "predicted_over_measured": predicted / seconds,
         "tokens_per_second": statistics.median(step["tokens_per_second"] for step in steps),
-        "mfu": told["mfu"] * predicted / seconds,
-        "mfu_formula": told["mfu_formula"],
+        "mfu": predicted_throughput["mfu"] * predicted / seconds,
+        "mfu_formula": predicted_throughput["mfu_formula"],
         "steps": len(steps),
     }
 
 
 def memory(report):
-    """Of the rank that takes most, by category, beside the prediction."""
+    """Memory of the stage with the largest total, by category, next to the prediction."""
     measured, predicted = (report[which]["memory"] for which in ("measured", "predicted"))
-    most = max(range(len(measured["stages"])), key=lambda s: measured["stages"][s]["total_bytes"])
+    totals = [stage["total_bytes"] for stage in measured["stages"]]
+    largest = totals.index(max(totals))
     return {
-        "measured": measured["stages"][most],
-        "predicted": predicted["stages"][most],
+        "measured": measured["stages"][largest],
+        "predicted": predicted["stages"][largest],
         "predicted_over_measured": predicted["peak_bytes"] / measured["peak_bytes"],
     }
 
 
 def case_of(text):
-    """Model, sequence, samples of "gpt2" or "MODEL:TxB"; nothing if it is neither."""
+    """(model, sequence, samples) of "gpt2" or "MODEL:TxB"; None if it is neither."""
     if text in CASES:
         return (text, *CASES[text])
     found = re.fullmatch(r"(.+):(\d+)x(\d+)", text)
@@ -102,7 +103,7 @@ def output_of(command, **more):
 
 
 def smi():
-    """What nvidia-smi says of every GPU, or nothing."""
+    """The fields that nvidia-smi reports for every GPU, or None."""
     if shutil.which("nvidia-smi") is None:
         return None
     fields = ("name,uuid,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,"
@@ -115,13 +116,13 @@ def smi():
 
 
 def calibrated(build, folder):
-    """Measurements, and the flags that plan with them; ends the program without a GPU."""
+    """The measurements, and the flags of `plan` that use them; exits without a GPU."""
     rates = os.path.join(folder, "rates.json")
     found = output_of([os.path.join(build, "cli", "plan"), "calibrate", "--backend", "cuda", "--json",
                        "-o", rates])
     if found.returncode != 0:
         sys.stderr.write(found.stderr)
-        print("measure.py: no GPU was measured: nothing to write", file=sys.stderr)
+        print("measure.py: no GPU was measured; nothing is written", file=sys.stderr)
         sys.exit(3)
     cluster = os.path.join(folder, "rates.cluster.json")
     return json.loads(found.stdout), ["--cluster", cluster, "--calibration", rates,
@@ -129,7 +130,7 @@ def calibrated(build, folder):
 
 
 def run_of(build, flags, case, gpus, steps, folder):
-    """One model trained: its throughput and memory, or {"failed": why}."""
+    """Trains one model; returns its throughput and memory, or {"failed": reason}."""
     plan = os.path.join(build, "cli", "plan")
     model, sequence, samples = case
     file = os.path.join(folder, "plan.json")
@@ -181,7 +182,7 @@ def main():
         flags.error(f"found model '{unknown[0]}', expected some of {', '.join(CASES)}, "
                     "or MODEL:TxB")
     if asked.steps <= WARM_UP:
-        flags.error(f"found {asked.steps} steps, expected more than the {WARM_UP} of the warm-up")
+        flags.error(f"found {asked.steps} steps, expected more than {WARM_UP} (the warm-up)")
     with tempfile.TemporaryDirectory() as folder:
         idle = smi()
         measurements, plan_flags = calibrated(asked.build, folder)
@@ -196,7 +197,7 @@ def main():
                 print(f"{text} on {gpus} of {gpu['name']}", file=sys.stderr)
                 found = run_of(asked.build, plan_flags, case, gpus, asked.steps, folder)
                 entry = {"echelon": found}
-                if gpus == 1 and text in CASES:  # what pytorch.py has
+                if gpus == 1 and text in CASES:  # the models that pytorch.py knows
                     microbatch = found.get("plan", {}).get("microbatch", 1)
                     entry["pytorch"] = pytorch_of(asked.python, case, microbatch, asked.steps)
                 results["runs"][f"{text} on {gpus}"] = entry
@@ -210,13 +211,14 @@ def main():
         for name, run in results["runs"].items():
             ours = run["echelon"]
             theirs = run.get("pytorch", {})
-            told = ours.get("failed") or (f"{ours['tokens_per_second']:.0f} tokens/s, "
-                                          f"MFU {ours['mfu']:.3f}, predicted / measured "
-                                          f"{ours['predicted_over_measured']:.2f} (memory "
-                                          f"{ours['memory']['predicted_over_measured']:.2f})")
+            summary = ours.get("failed") or (f"{ours['tokens_per_second']:.0f} tokens/s, "
+                                             f"MFU {ours['mfu']:.3f}, predicted / measured "
+                                             f"{ours['predicted_over_measured']:.2f} (memory "
+                                             f"{ours['memory']['predicted_over_measured']:.2f})")
             if "tokens_per_second" in theirs:
-                told += f"; PyTorch {theirs['torch']}: {theirs['tokens_per_second']:.0f} tokens/s"
-            print(f"{name}: {told}")
+                summary += (f"; PyTorch {theirs['torch']}: "
+                            f"{theirs['tokens_per_second']:.0f} tokens/s")
+            print(f"{name}: {summary}")
         print("written to " + path)
     return None
 

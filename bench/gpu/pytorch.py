@@ -3,14 +3,14 @@
 scaled_dot_product_attention, fused AdamW, torch.compile.
 
 pytorch.py MODEL SEQUENCE SAMPLES MICROBATCH STEPS
-    prints one JSON object: median step behind three, tokens per second, versions.
+    prints one JSON object: median step time after three warm-up steps, tokens per second, versions.
 """
 
 import json
 import statistics
 import sys
 
-# Layers, hidden, heads, kv heads, width of the MLP, vocabulary (padded to 128), Llama-like.
+# Layers, hidden size, heads, KV heads, MLP width, vocabulary (padded to 128), Llama-like.
 SHAPES = {
     "gpt2": (12, 768, 12, 12, 3072, 50304, False),
     "gpt2-xl": (48, 1600, 25, 25, 6400, 50304, False),

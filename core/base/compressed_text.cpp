@@ -14,8 +14,8 @@ struct Parameter {
   ZSTD_cParameter name;
   int value;
 };
-// A schedule repeats itself line by line, with numbers that count up: the optimal parser pays, long
-// distances do not. Chosen by measurement: docs/plan-file.md, "Size and time".
+// The lines of a schedule are alike except for numbers that count up: the optimal parser pays off,
+// long match distances do not. Chosen by measurement: docs/plan-file.md, "Size and time".
 constexpr Parameter kParameters[] = {{ZSTD_c_compressionLevel, 16}, {ZSTD_c_strategy, ZSTD_btopt},
                                      {ZSTD_c_windowLog, 22},        {ZSTD_c_chainLog, 16},
                                      {ZSTD_c_hashLog, 17},          {ZSTD_c_searchLog, 2},
@@ -40,7 +40,7 @@ std::string base64(std::string_view bytes) {
   return out;
 }
 
-/// Nothing when it is not what base64() writes.
+/// Nothing if base64() does not write such text.
 std::optional<std::string> from_base64(std::string_view text) {
   static constexpr auto kValues = [] {
     std::array<std::uint8_t, 256> values{};
@@ -63,7 +63,7 @@ std::optional<std::string> from_base64(std::string_view text) {
       if (value == 64) return std::nullopt;
       group = group << 6 | value;
     }
-    // Bits that stand for no byte are zero, so that a frame has one spelling.
+    // Unused bits are zero, so that a frame has only one encoding.
     if ((group & ((1U << (8 * padding)) - 1)) != 0) return std::nullopt;
     for (std::size_t k = 0; k < 3 - padding; ++k) {
       out += static_cast<char>(group >> (16 - 8 * k) & 255);
@@ -76,9 +76,9 @@ struct FreeContext {
   void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
 };
 
-/// More than a frame of `compressed` bytes can hold: a block has a header of 3 bytes and stands for
-/// at most 128 KiB. Source: RFC 8878 sections 3.1.1.2 and 3.1.1.2.4.
-std::int64_t most_in_frame(std::size_t compressed) {
+/// Upper bound on the content of a frame of `compressed` bytes: a block has a header of 3 bytes and
+/// decompresses to at most 128 KiB. Source: RFC 8878 sections 3.1.1.2 and 3.1.1.2.4.
+std::int64_t max_bytes_in_frame(std::size_t compressed) {
   constexpr std::int64_t kBlock = std::int64_t{128} << 10;
   return static_cast<std::int64_t>(compressed / 3 + 1) * kBlock;
 }
@@ -86,26 +86,26 @@ std::int64_t most_in_frame(std::size_t compressed) {
 Result<std::string> decompressed(const std::string& frame, std::int64_t bytes,
                                  std::string_view where) {
   const std::string expected = "one zstd frame of " + std::to_string(bytes) + " bytes";
-  const auto wrong = [&](std::string found) {
+  const auto error = [&](std::string found) {
     return input_error(std::string(where), std::move(found), expected);
   };
   const std::size_t length = ZSTD_findFrameCompressedSize(frame.data(), frame.size());
-  if (ZSTD_isError(length) != 0) return wrong("compressed text that is damaged");
-  if (length != frame.size()) return wrong("more than one frame");
-  const unsigned long long holds = ZSTD_getFrameContentSize(frame.data(), frame.size());
-  if (holds != static_cast<unsigned long long>(bytes)) {
-    return wrong(holds >= ZSTD_CONTENTSIZE_ERROR
-                     ? "a frame that does not say its length"
-                     : "a frame of " + std::to_string(holds) + " bytes");
+  if (ZSTD_isError(length) != 0) return error("compressed text that is damaged");
+  if (length != frame.size()) return error("more than one frame");
+  const unsigned long long content = ZSTD_getFrameContentSize(frame.data(), frame.size());
+  if (content != static_cast<unsigned long long>(bytes)) {
+    return error(content >= ZSTD_CONTENTSIZE_ERROR
+                     ? "a frame without its content length"
+                     : "a frame of " + std::to_string(content) + " bytes");
   }
-  if (bytes > most_in_frame(frame.size())) {
-    return wrong("a frame of " + std::to_string(frame.size()) +
+  if (bytes > max_bytes_in_frame(frame.size())) {
+    return error("a frame of " + std::to_string(frame.size()) +
                  " bytes, which cannot hold that much");
   }
   std::string text(static_cast<std::size_t>(bytes), '\0');
   const std::size_t done = ZSTD_decompress(text.data(), text.size(), frame.data(), frame.size());
   if (ZSTD_isError(done) != 0 || done != text.size()) {
-    return wrong("compressed text that is damaged");
+    return error("compressed text that is damaged");
   }
   return text;
 }
@@ -113,9 +113,9 @@ Result<std::string> decompressed(const std::string& frame, std::int64_t bytes,
 }  // namespace
 
 CompressedText pack_text(std::string_view text) {
-  EXPECTS(static_cast<std::int64_t>(text.size()) <= kPackedAtMost, "a text too long to pack");
+  EXPECTS(static_cast<std::int64_t>(text.size()) <= kMaxTextBytes, "a text too long to pack");
   CompressedText packed{false, static_cast<std::int64_t>(text.size()), {}};
-  if (text.size() <= kPlainAtMost) {
+  if (text.size() <= kMaxPlainBytes) {
     packed.text = text;
     return packed;
   }
@@ -136,9 +136,9 @@ CompressedText pack_text(std::string_view text) {
 }
 
 Result<std::string> unpack_text(const CompressedText& packed, std::string_view where) {
-  if (packed.bytes < 0 || packed.bytes > kPackedAtMost) {
+  if (packed.bytes < 0 || packed.bytes > kMaxTextBytes) {
     return input_error(std::string(where), "a text of " + std::to_string(packed.bytes) + " bytes",
-                       "at most " + std::to_string(kPackedAtMost));
+                       "at most " + std::to_string(kMaxTextBytes));
   }
   if (packed.compressed) {
     const std::optional<std::string> frame = from_base64(packed.text);
@@ -150,7 +150,7 @@ Result<std::string> unpack_text(const CompressedText& packed, std::string_view w
   }
   if (static_cast<std::int64_t>(packed.text.size()) != packed.bytes) {
     return input_error(std::string(where), std::to_string(packed.text.size()) + " bytes of text",
-                       std::to_string(packed.bytes) + ", as declared beside it");
+                       std::to_string(packed.bytes) + ", the declared length");
   }
   return packed.text;
 }

@@ -1,4 +1,4 @@
-// Long texts inside a JSON file: compressed when that pays, as printable characters.
+// Long texts inside a JSON file: compressed if they are long, and encoded as printable characters.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace echelon {
 
-/// A text as it is, or one zstd frame of it in base64 (RFC 4648 section 4, padded).
+/// A plain text, or one zstd frame of it in base64 (RFC 4648 section 4, padded).
 struct CompressedText {
   bool compressed = false;
   std::int64_t bytes = 0;  ///< of the text itself
@@ -18,16 +18,16 @@ struct CompressedText {
 };
 
 /// Texts up to this many bytes are kept readable.
-inline constexpr std::size_t kPlainAtMost = std::size_t{64} << 10;
+inline constexpr std::size_t kMaxPlainBytes = std::size_t{64} << 10;
 /// Longer texts are neither packed nor unpacked.
-inline constexpr std::int64_t kPackedAtMost = std::int64_t{256} << 20;
+inline constexpr std::int64_t kMaxTextBytes = std::int64_t{256} << 20;
 
 /// The same text gives the same result with the same version of libzstd; the text must not be
-/// longer than kPackedAtMost.
+/// longer than kMaxTextBytes.
 [[nodiscard]] CompressedText pack_text(std::string_view text);
-/// Memory is bounded by what `bytes` declares, and that by kPackedAtMost and by what a frame of
-/// that length can hold at all. Errors: a declared length that is not the text's, not base64, not
-/// exactly one whole zstd frame.
+/// Memory is bounded by the declared `bytes`, which must not exceed kMaxTextBytes or the largest
+/// content of a frame of that length. Errors: a declared length that differs from the text's, text
+/// that is not base64, anything but exactly one complete zstd frame.
 [[nodiscard]] Result<std::string> unpack_text(const CompressedText& packed, std::string_view where);
 
 }  // namespace echelon

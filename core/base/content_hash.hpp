@@ -1,4 +1,4 @@
-// A short name for a text: equal texts, and in practice only those, have the same.
+// A short identifier of a text: equal texts have equal hashes, different texts in practice do not.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace echelon {
 
-/// XXH3, 128 bits, seed 0, as 32 hexadecimal digits: `xxhsum -H2` prints the same. Notices damage
-/// and edits; it is no signature, anyone can compute it.
+/// XXH3, 128 bits, seed 0, as 32 hexadecimal digits: `xxhsum -H2` prints the same. It detects
+/// damage and edits; it is not a signature, since anyone can compute it.
 [[nodiscard]] std::string content_hash(std::string_view text);
 
 }  // namespace echelon

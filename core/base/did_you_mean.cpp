@@ -11,8 +11,8 @@ namespace echelon {
 
 namespace {
 
-/// Edits that turn `a` into `b`: insert, delete, substitute, swap two neighbours (optimal string
-/// alignment: no letter is edited twice). Three rows of the table are enough.
+/// Number of edits that turn `a` into `b`: insert, delete, substitute, swap two adjacent letters
+/// (optimal string alignment: no letter is edited twice). Three rows of the table are enough.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> above(b.size() + 1);
@@ -33,8 +33,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return above[b.size()];
 }
 
-/// Without the dashes of a flag, which all flags have in common.
-std::string_view bare(std::string_view name) {
+/// Strips the leading dashes, which all flags have in common.
+std::string_view without_dashes(std::string_view name) {
   return name.substr(std::min(name.find_first_not_of('-'), name.size()));
 }
 
@@ -66,32 +66,32 @@ bool begins_alike(std::string_view word, std::string_view name) {
          (name.size() > kShortest && word.starts_with(name));
 }
 
-/// Most edits at which `known` is still a plausible reading of `word`.
+/// Largest number of edits at which `known` is still a plausible match for `word`.
 std::size_t tolerance(std::string_view word, std::string_view known) {
   const std::size_t longer = std::max(word.size(), known.size());
   const std::size_t third = std::max<std::size_t>(2, longer / 3);
-  return longer == 0 ? 0 : std::min(third, longer - 1);  // something must be left in common
+  return longer == 0 ? 0 : std::min(third, longer - 1);  // at least one letter must match
 }
 
-/// How a name resembles what was typed, the plainest resemblance first.
-enum class Likeness { initials, one_edit, beginning, words, some_edits, none };
+/// How a name resembles the typed word, the closest resemblance first.
+enum class Similarity { initials, one_edit, beginning, words, some_edits, none };
 
 struct Match {
-  Likeness likeness = Likeness::none;
-  std::size_t edits = 0;  ///< or letters that are missing
+  Similarity similarity = Similarity::none;
+  std::size_t edits = 0;  ///< or difference in length
   auto operator<=>(const Match&) const = default;
 };
 
 /// lr → learning-rate.
-bool are_initials(std::string_view word, const std::vector<std::string>& of) {
-  if (word.size() < 2 || word.size() != of.size()) return false;
+bool are_initials(std::string_view word, const std::vector<std::string>& words) {
+  if (word.size() < 2 || word.size() != words.size()) return false;
   for (std::size_t i = 0; i < word.size(); ++i) {
-    if (lower_case(word[i]) != of[i].front()) return false;
+    if (lower_case(word[i]) != words[i].front()) return false;
   }
   return true;
 }
 
-/// batch-size → global-batch: a word of three letters or more that both have.
+/// batch-size → global-batch: both have a common word of at least three letters.
 bool share_a_word(const std::vector<std::string>& typed, const std::vector<std::string>& known) {
   constexpr std::size_t kShortest = 3;
   return std::ranges::any_of(typed, [&](const std::string& word) {
@@ -100,14 +100,15 @@ bool share_a_word(const std::vector<std::string>& typed, const std::vector<std::
 }
 
 Match match_of(std::string_view word, std::string_view name) {
-  const std::size_t apart =
+  const std::size_t length_difference =
       word.size() > name.size() ? word.size() - name.size() : name.size() - word.size();
   const std::size_t limit = tolerance(word, name);
-  if (are_initials(word, words_of(name))) return {Likeness::initials, apart};
-  const std::size_t edits = apart <= limit ? edit_distance(word, name) : limit + 1;
-  if (edits <= std::min<std::size_t>(1, limit)) return {Likeness::one_edit, edits};
-  if (begins_alike(letters_of(word), letters_of(name))) return {Likeness::beginning, apart};
-  if (edits <= limit) return {Likeness::some_edits, edits};
+  if (are_initials(word, words_of(name))) return {Similarity::initials, length_difference};
+  const std::size_t edits = length_difference <= limit ? edit_distance(word, name) : limit + 1;
+  if (edits <= std::min<std::size_t>(1, limit)) return {Similarity::one_edit, edits};
+  if (begins_alike(letters_of(word), letters_of(name)))
+    return {Similarity::beginning, length_difference};
+  if (edits <= limit) return {Similarity::some_edits, edits};
   return {};
 }
 
@@ -116,16 +117,16 @@ Match match_of(std::string_view word, std::string_view name) {
 std::string nearest_name(std::string_view word, std::span<const std::string> known) {
   const std::string* best = nullptr;
   Match closest;
-  const std::string_view typed = bare(word);
-  constexpr std::size_t kLongest = 256;  // of what could be a name
+  const std::string_view typed = without_dashes(word);
+  constexpr std::size_t kLongest = 256;  // longer words are not names
   if (typed.empty() || typed.size() > kLongest) return {};
   const std::vector<std::string> typed_words = words_of(typed);
   for (const std::string& name : known) {
-    Match match = match_of(typed, bare(name));
-    if (match.likeness > Likeness::words && share_a_word(typed_words, words_of(name))) {
-      match = {Likeness::words, edit_distance(typed, bare(name))};
+    Match match = match_of(typed, without_dashes(name));
+    if (match.similarity > Similarity::words && share_a_word(typed_words, words_of(name))) {
+      match = {Similarity::words, edit_distance(typed, without_dashes(name))};
     }
-    if (match.likeness == Likeness::none || (best != nullptr && match >= closest)) continue;
+    if (match.similarity == Similarity::none || (best != nullptr && match >= closest)) continue;
     best = &name;
     closest = match;
   }

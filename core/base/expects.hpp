@@ -1,4 +1,4 @@
-// EXPECTS: our own bugs stop the program with the values that broke the contract. Always on.
+// EXPECTS: a bug in this program stops it and prints the violated condition. Always on.
 #pragma once
 
 #include <string_view>

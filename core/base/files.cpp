@@ -15,7 +15,7 @@ namespace echelon {
 
 namespace {
 
-/// A file descriptor that closes itself; `close()` reports what closing reports.
+/// A file descriptor that closes itself; `close()` reports whether closing succeeded.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -49,7 +49,7 @@ Status write_directly(const std::string& path, std::string_view content) {
   };
   int fd = -1;
   if (path == "/dev/stdout") {
-    fd = ::dup(STDOUT_FILENO);  // shares the offset, so that it mixes with what is printed
+    fd = ::dup(STDOUT_FILENO);  // shares the file offset with printed output
   } else if (path == "/dev/stderr") {
     fd = ::dup(STDERR_FILENO);
   } else {
@@ -60,12 +60,12 @@ Status write_directly(const std::string& path, std::string_view content) {
   return Done{};
 }
 
-/// Where a path leads once symbolic links are followed, existing or not.
+/// The target of a path after following symbolic links; it need not exist.
 Result<std::string> follow_links(const std::string& path) {
   namespace fs = std::filesystem;
-  constexpr int kMostLinks = 40;
+  constexpr int kMaxLinks = 40;
   fs::path target = path;
-  for (int i = 0; i < kMostLinks; ++i) {
+  for (int i = 0; i < kMaxLinks; ++i) {
     std::error_code error;
     if (!fs::is_symlink(target, error)) return target.string();
     const fs::path link = fs::read_symlink(target, error);
@@ -75,8 +75,8 @@ Result<std::string> follow_links(const std::string& path) {
   return environment_error(path, "cannot be written: " + reason_of(ELOOP));
 }
 
-/// A file of our own beside the target, so that the rename stays on one file system.
-int open_beside(const std::filesystem::path& folder, std::string& name) {
+/// Opens a temporary file in the folder of the target, so that the rename stays on one file system.
+int open_temporary(const std::filesystem::path& folder, std::string& name) {
   constexpr int kAttempts = 100;
   for (int i = 0; i < kAttempts; ++i) {
     name = (folder / fmt::format(".echelon-{}-{}.tmp", ::getpid(), i)).string();
@@ -92,7 +92,7 @@ Status replace_file(const std::string& shown, const std::string& target, const s
   const std::filesystem::path folder = parent.empty() ? std::filesystem::path(".") : parent;
   // Step 1: a temporary file in the same folder.
   std::string temporary;
-  Descriptor file(open_beside(folder, temporary));
+  Descriptor file(open_temporary(folder, temporary));
   if (!file.open()) {
     const int code = errno;
     return environment_error(
@@ -104,19 +104,19 @@ Status replace_file(const std::string& shown, const std::string& target, const s
     return environment_error(shown, "cannot be written: " + reason_of(code),
                              old != nullptr ? "its old content was kept" : "");
   };
-  // Step 2: content on the disk before the name points to it; the mode of the file it replaces.
+  // Step 2: the mode of the replaced file; the content is on disk before the name points to it.
   if (old != nullptr && ::fchmod(file.get(), old->st_mode & 07777) != 0) return give_up(errno);
   if (!write_all(file.get(), content)) return give_up(errno);
   if (::fsync(file.get()) != 0 && errno != EINVAL) return give_up(errno);
   if (!file.close()) return give_up(errno);
-  // Step 3: the new name, in one step.
+  // Step 3: rename, atomically.
   if (::rename(temporary.c_str(), target.c_str()) != 0) return give_up(errno);
   Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.open()) ::fsync(directory.get());  // best effort: the content itself is safe
   return Done{};
 }
 
-/// Whether `path` may be the name of a file; what is there already is told by `info`, if anything.
+/// Checks that `path` can be the name of a file. True if it exists; `info` then describes it.
 Result<bool> names_a_file(const std::string& path, struct stat& info) {
   if (path.empty()) {
     return input_error("", "an empty file name", "the name of the file to write");
@@ -142,7 +142,7 @@ std::string reason_of(int code) {
     case ELOOP: return "too many symbolic links";
     case ENAMETOOLONG: return "the name is too long";
     case EFBIG: return "larger than the limit on file sizes";
-    case EPIPE: return "the reader went away";
+    case EPIPE: return "the reader closed the pipe";
     default: return std::strerror(code);
   }
 }
@@ -171,7 +171,7 @@ Result<std::string> read_file(const std::string& path, std::int64_t limit) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return unreadable(errno);
     end += static_cast<std::size_t>(got);
-    if (static_cast<std::int64_t>(end) > limit) return too_long("it goes on beyond the limit");
+    if (static_cast<std::int64_t>(end) > limit) return too_long("it continues past the limit");
     if (got == 0) {
       content.resize(end);
       return content;
@@ -203,8 +203,8 @@ Status check_writable(const std::string& path) {
   if (!target) return target.error();
   const std::filesystem::path parent = std::filesystem::path(*target).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
-  std::string temporary;  // only trying tells: root may enter what takes no files
-  const Descriptor file(open_beside(folder, temporary));
+  std::string temporary;  // only an attempt shows it: root passes every permission check
+  const Descriptor file(open_temporary(folder, temporary));
   if (file.open()) {
     ::unlink(temporary.c_str());
     return Done{};
@@ -217,15 +217,18 @@ Status check_writable(const std::string& path) {
 Status check_folder_writable(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  fs::path there = fs::absolute(path, ignored).lexically_normal();
-  while (!there.has_filename() && there.has_relative_path()) there = there.parent_path();
-  while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
-  if (!fs::is_directory(there, ignored)) {
-    return environment_error(path, there.string() + " is not a directory",
-                             "name a folder that is there or can be made");
+  fs::path existing = fs::absolute(path, ignored).lexically_normal();
+  while (!existing.has_filename() && existing.has_relative_path())
+    existing = existing.parent_path();
+  while (!fs::exists(existing, ignored) && existing.has_relative_path()) {
+    existing = existing.parent_path();
   }
-  if (::access(there.c_str(), W_OK | X_OK) == 0) return Done{};
-  return environment_error(path, there.string() + " cannot be written: " + reason_of(errno));
+  if (!fs::is_directory(existing, ignored)) {
+    return environment_error(path, existing.string() + " is not a directory",
+                             "name a folder that exists or can be created");
+  }
+  if (::access(existing.c_str(), W_OK | X_OK) == 0) return Done{};
+  return environment_error(path, existing.string() + " cannot be written: " + reason_of(errno));
 }
 
 }  // namespace echelon

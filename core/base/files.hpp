@@ -9,21 +9,22 @@
 
 namespace echelon {
 
-/// The whole file, at most `limit` bytes (an input error when longer, told from its size). An
-/// environment error when it cannot be read: missing, a directory, no permission.
+/// Reads the whole file. Input error if it is longer than `limit` bytes (known from its size,
+/// before reading); environment error if it cannot be read: missing, a directory, no permission.
 [[nodiscard]] Result<std::string> read_file(const std::string& path, std::int64_t limit);
 
-/// Writes beside the target and renames, so that a full disk or a crash leaves no half file and the
-/// old content intact. Symbolic links are followed; devices, pipes and standard output are written
-/// to directly. Environment error says why (permission, no space, no such directory).
+/// Writes a temporary file next to the target and renames it, so that a full disk or a crash leaves
+/// the old content intact and no partial file. Symbolic links are followed; devices, pipes and
+/// standard output are written directly. The environment error gives the reason (permission, no
+/// space, no such directory).
 [[nodiscard]] Status write_file(const std::string& path, std::string_view content);
 
-/// Whether write_file would be let write there now; nothing is left behind.
+/// Checks whether write_file could write there now; leaves nothing behind.
 [[nodiscard]] Status check_writable(const std::string& path);
-/// The same for a folder that is to be made, with all folders above it that are missing.
+/// Checks the same for a folder that will be created together with its missing parents.
 [[nodiscard]] Status check_folder_writable(const std::string& path);
 
-/// An errno in words: "no space left on the device".
+/// The text of an errno value: "no space left on the device".
 [[nodiscard]] std::string reason_of(int code);
 
 }  // namespace echelon

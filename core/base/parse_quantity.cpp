@@ -20,7 +20,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 /// What the user typed, short and printable.
 std::string shown(std::string_view text) { return text.empty() ? "nothing" : in_quotes(text); }
 
-/// A number split before anything is rounded: ±digits · 10^exponent, then its unit.
+/// A number split into its parts before any rounding: ±digits · 10^exponent, then its unit.
 struct Decimal {
   bool negative = false;
   std::string digits;  ///< no leading zeros; "" is zero
@@ -50,7 +50,7 @@ std::optional<Decimal> split_number(std::string_view text) {
     }
   }
   if (!any) return std::nullopt;
-  // An exponent needs digits; without them the 'e' belongs to the unit (and is refused there).
+  // An exponent needs digits; without them the 'e' belongs to the unit, which rejects it.
   if (at < text.size() && lower_case(text[at]) == 'e') {
     std::size_t first = at + 1;
     const bool signed_exponent = first < text.size() && (text[first] == '+' || text[first] == '-');
@@ -95,7 +95,7 @@ std::optional<Prefix> prefix_of(std::string_view letters) {
 
 enum class Whole { yes, fraction, too_large };
 
-/// digits · 10^exponent · 2^binary in whole-number arithmetic, so that no digit is lost.
+/// digits · 10^exponent · 2^binary in integer arithmetic, so that no digit is lost.
 Whole whole_value(const Decimal& number, Prefix prefix, std::uint64_t& value) {
   value = 0;
   if (number.digits.empty()) return Whole::yes;
@@ -104,7 +104,7 @@ Whole whole_value(const Decimal& number, Prefix prefix, std::uint64_t& value) {
   long ten = number.exponent + prefix.decimal;
   int two = prefix.binary;
   if (ten > 19) return Whole::too_large;
-  for (; ten < 0; ++ten) {  // a factor 10 = 2·5; the 2 may come out of the binary prefix
+  for (; ten < 0; ++ten) {  // divide by 10 = 2·5; the binary prefix may supply the 2
     if (value % 5 != 0) return Whole::fraction;
     value /= 5;
     if (two > 0) {
@@ -141,11 +141,11 @@ std::optional<double> scaled(const Decimal& number, Prefix prefix) {
 }
 
 constexpr std::string_view kCountForm =
-    "with the suffixes k, M, b or G, T (powers of 1000) or Ki, Mi, Gi, Ti (powers of 1024)";
+    "with an optional suffix: k, M, b or G, T (powers of 1000) or Ki, Mi, Gi, Ti (powers of 1024)";
 
-Result<std::int64_t> count_between(std::string_view text, std::string_view where,
-                                   std::int64_t least, std::int64_t most) {
-  const std::string expected = fmt::format("a whole number of at least {}", least);
+Result<std::int64_t> count_between(std::string_view text, std::string_view where, std::int64_t min,
+                                   std::int64_t max) {
+  const std::string expected = fmt::format("a whole number of at least {}", min);
   const auto complain = [&](std::string_view why, std::string hint = {}) -> Error {
     return input_error(std::string(where), shown(text) + std::string(why), expected,
                        std::move(hint));
@@ -155,33 +155,33 @@ Result<std::int64_t> count_between(std::string_view text, std::string_view where
   std::optional<Prefix> prefix = prefix_of(number->unit);
   if (number->unit.size() == 1 && lower_case(number->unit[0]) == 'b') prefix = Prefix{9, 0};
   if (!prefix) {
-    return complain(" is not a number", fmt::format("numbers are digits, {}", kCountForm));
+    return complain(" is not a number", fmt::format("write digits {}", kCountForm));
   }
   std::uint64_t value = 0;
   const Whole whole = whole_value(*number, *prefix, value);
   if (whole == Whole::fraction) return complain(" is not whole");
   if (number->negative && (whole == Whole::too_large || value > 0)) {
-    const bool fits = whole == Whole::yes && value <= static_cast<std::uint64_t>(most);
-    if (!fits || -static_cast<std::int64_t>(value) < least) {
-      return complain(fmt::format(" is below {}", least));
+    const bool fits = whole == Whole::yes && value <= static_cast<std::uint64_t>(max);
+    if (!fits || -static_cast<std::int64_t>(value) < min) {
+      return complain(fmt::format(" is below {}", min));
     }
     return -static_cast<std::int64_t>(value);
   }
-  if (whole == Whole::too_large || value > static_cast<std::uint64_t>(most)) {
-    return complain(" is too large", fmt::format("the largest possible is {}", most));
+  if (whole == Whole::too_large || value > static_cast<std::uint64_t>(max)) {
+    return complain(" is too large", fmt::format("the largest possible is {}", max));
   }
-  if (static_cast<std::int64_t>(value) < least) return complain(fmt::format(" is below {}", least));
+  if (static_cast<std::int64_t>(value) < min) return complain(fmt::format(" is below {}", min));
   return static_cast<std::int64_t>(value);
 }
 
-/// Splits "GiB", "GB", "gb", "Gi", "G", "B", "" into its prefix; "Gb" means bits and is refused.
+/// Splits "GiB", "GB", "gb", "Gi", "G", "B", "" into its prefix; "Gb" means bits and is rejected.
 std::optional<Prefix> byte_prefix(std::string_view unit) {
   if (unit.empty()) return Prefix{};
   const char last = unit.back();
   if (lower_case(last) != 'b') return prefix_of(unit);
   const std::string_view letters = unit.substr(0, unit.size() - 1);
-  const bool shouted = !letters.empty() && letters[0] >= 'A' && letters[0] <= 'Z';
-  if (last == 'b' && shouted) return std::nullopt;
+  const bool capital_prefix = !letters.empty() && letters[0] >= 'A' && letters[0] <= 'Z';
+  if (last == 'b' && capital_prefix) return std::nullopt;
   return prefix_of(letters);
 }
 
@@ -211,14 +211,13 @@ std::optional<Rate> rate_unit(std::string_view unit) {
 
 }  // namespace
 
-Result<std::int64_t> parse_count(std::string_view text, std::string_view where,
-                                 std::int64_t least) {
-  return count_between(text, where, least, std::numeric_limits<std::int64_t>::max());
+Result<std::int64_t> parse_count(std::string_view text, std::string_view where, std::int64_t min) {
+  return count_between(text, where, min, std::numeric_limits<std::int64_t>::max());
 }
 
-Result<int> parse_int(std::string_view text, std::string_view where, int least) {
+Result<int> parse_int(std::string_view text, std::string_view where, int min) {
   const Result<std::int64_t> value =
-      count_between(text, where, least, std::numeric_limits<int>::max());
+      count_between(text, where, min, std::numeric_limits<int>::max());
   if (!value) return value.error();
   return static_cast<int>(*value);
 }

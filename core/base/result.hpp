@@ -10,34 +10,33 @@
 
 namespace echelon {
 
-/// Why something the user asked for could not be done, and what would make it work.
+/// Why a request of the user failed, and how to fix it.
 struct Error {
   enum class Kind {
     input,        ///< the user's input is wrong (exit code 2)
-    environment,  ///< the machine lacks something: file, permission, library (exit code 3)
+    environment,  ///< something is missing on the machine: file, permission, library (exit code 3)
   };
   Kind kind = Kind::input;
-  std::string found;  ///< what was there: "unknown model 'lama-7b'"
-  std::string
-      expected;       ///< what would have been right: "a catalog name, or a path to a config.json"
-  std::string hint;   ///< what to do: "did you mean 'llama-7b'?"
-  std::string where;  ///< flag, file, JSON pointer: "--model", "my.json at /node/gpus"
+  std::string found;     ///< the actual input: "unknown model 'lama-7b'"
+  std::string expected;  ///< the valid input: "a catalog name, or a path to a config.json"
+  std::string hint;      ///< what to do: "did you mean 'llama-7b'?"
+  std::string where;     ///< flag, file, JSON pointer: "--model", "my.json at /node/gpus"
 
   /// One line: "WHERE: FOUND; expected EXPECTED; HINT". Empty parts are left out.
   [[nodiscard]] std::string message() const;
 };
 
-/// Input error in the usual order.
+/// An input error; its parts in the order of message().
 [[nodiscard]] Error input_error(std::string where, std::string found, std::string expected,
                                 std::string hint = {});
-/// Environment error (a file that cannot be read, a full disk ...).
+/// An environment error (an unreadable file, a full disk ...).
 [[nodiscard]] Error environment_error(std::string where, std::string found, std::string hint = {});
 
-/// A value of type T, or the Error that says why there is none.
+/// A value of type T, or the Error that explains its absence.
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}      // NOLINT: implicit, so `return value;` reads
+  Result(T value) : state_(std::move(value)) {}      // NOLINT: implicit for `return value;`
   Result(Error error) : state_(std::move(error)) {}  // NOLINT
 
   [[nodiscard]] bool ok() const { return std::holds_alternative<T>(state_); }

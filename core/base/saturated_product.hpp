@@ -1,4 +1,4 @@
-// Products of numbers that users give: they may exceed 64 bits, and must not wrap around.
+// Products of user-supplied numbers: they may exceed 64 bits and must not wrap around.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace echelon {
 
-/// The product of numbers that are at least 0, or nothing where 64 bits cannot hold it.
+/// The product of non-negative numbers, or nothing if it exceeds 64 bits.
 [[nodiscard]] constexpr std::optional<std::int64_t> checked_product(
     std::initializer_list<std::int64_t> factors) {
   std::int64_t product = 1;
@@ -20,7 +20,7 @@ namespace echelon {
   return fits ? std::optional(product) : std::nullopt;
 }
 
-/// The same, or the largest number there is: for comparisons, where "too many" is enough.
+/// The same, or the largest 64-bit number on overflow: for comparisons that only need "too many".
 [[nodiscard]] constexpr std::int64_t saturated_product(
     std::initializer_list<std::int64_t> factors) {
   return checked_product(factors).value_or(std::numeric_limits<std::int64_t>::max());

@@ -1,5 +1,5 @@
 // parse_json: builds the document from parser events, so that every bound is checked before memory
-// or stack is spent on what lies beyond it.
+// or stack is spent beyond it.
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -17,7 +17,7 @@ constexpr std::int64_t kLongest = std::int64_t{64} << 20;  // bytes
 constexpr std::size_t kDeepest = 64;
 constexpr std::size_t kExcerptLength = 60;
 
-/// Input iterator that tells others how far it has come, so that an event can name its line.
+/// Input iterator that publishes its position, so that an event can name its line.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -57,7 +57,7 @@ std::string shortened(std::string_view text) {
 }
 
 /// Offset of the first byte that is not part of well-formed UTF-8 (or is NUL), or npos.
-/// Source: the table of well-formed byte sequences, Unicode 15, table 3-7.
+/// Source: Unicode 15, table 3-7 (well-formed UTF-8 byte sequences).
 std::size_t first_bad_byte(std::string_view text) {
   const auto at = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -85,19 +85,19 @@ std::size_t first_bad_byte(std::string_view text) {
   return std::string_view::npos;
 }
 
-/// Receives parser events and puts the document together; the first refusal stops the parser.
+/// Receives parser events and assembles the document; the first error stops the parser.
 class Builder {
  public:
   Builder(std::string_view text, std::string_view where, const char* const* reached)
       : text_(text), where_(where), reached_(reached) {}
 
-  bool null() { return put(nullptr); }
-  bool boolean(bool value) { return put(value); }
-  bool number_integer(std::int64_t value) { return put(value); }
-  bool number_unsigned(std::uint64_t value) { return put(value); }
-  bool number_float(double value, const std::string&) { return put(value); }
-  bool string(std::string& value) { return put(std::move(value)); }
-  bool binary(Json::binary_t&) { return false; }  // JSON text has none
+  bool null() { return add_value(nullptr); }
+  bool boolean(bool value) { return add_value(value); }
+  bool number_integer(std::int64_t value) { return add_value(value); }
+  bool number_unsigned(std::uint64_t value) { return add_value(value); }
+  bool number_float(double value, const std::string&) { return add_value(value); }
+  bool string(std::string& value) { return add_value(std::move(value)); }
+  bool binary(Json::binary_t&) { return false; }  // JSON text has no binary values
   bool start_object(std::size_t) { return open(Json::object()); }
   bool end_object() { return close(); }
   bool start_array(std::size_t) { return open(Json::array()); }
@@ -106,7 +106,7 @@ class Builder {
   bool key(std::string& name) {
     Level& level = levels_.back();
     if (!level.keys.insert(name).second) {
-      return refuse(fmt::format("the key '{}' twice in one object", shortened(name)),
+      return refuse(fmt::format("the key '{}' appears twice in one object", shortened(name)),
                     "every key once");
     }
     level.key = std::move(name);
@@ -135,7 +135,7 @@ class Builder {
   }
 
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
-  [[nodiscard]] Json take() { return std::move(root_); }
+  [[nodiscard]] Json release() { return std::move(root_); }
 
  private:
   struct Level {
@@ -144,8 +144,9 @@ class Builder {
     std::unordered_set<std::string> keys;
   };
 
-  /// Places a value. Objects grow as lists: their lookup is linear, our own set knows the keys.
-  Json* place(Json value) {
+  /// Adds a value to the open container. Members are appended without a lookup, which would be
+  /// linear; the set of keys detects duplicates.
+  Json* append(Json value) {
     if (levels_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -161,8 +162,8 @@ class Builder {
     return &members.back().second;
   }
 
-  bool put(Json value) {
-    place(std::move(value));
+  bool add_value(Json value) {
+    append(std::move(value));
     return true;
   }
   bool open(Json container) {
@@ -170,7 +171,7 @@ class Builder {
       return refuse(fmt::format("nested deeper than {} levels", kDeepest),
                     fmt::format("at most {} levels of objects and arrays", kDeepest));
     }
-    levels_.push_back({place(std::move(container)), {}, {}});
+    levels_.push_back({append(std::move(container)), {}, {}});
     return true;
   }
   bool close() {
@@ -220,8 +221,8 @@ Result<Json> parse_json(std::string_view text, std::string_view where) {
   const CountingIterator end(text.data() + text.size(), &reached);
   const bool whole = Json::sax_parse(begin, end, &builder);
   if (builder.error()) return *builder.error();
-  EXPECTS(whole, "a parser that stops gives a reason");
-  return builder.take();
+  EXPECTS(whole, "the parser stopped without an error");
+  return builder.release();
 }
 
 Result<Json> read_json(const std::string& path) {

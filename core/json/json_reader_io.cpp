@@ -19,7 +19,7 @@ constexpr std::size_t kShownLetters = 60;
 std::string printable(std::string_view text) {
   std::size_t end = std::min(text.size(), kShownLetters);
   while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u) {
-    --end;  // not inside a UTF-8 sequence
+    --end;  // do not cut a UTF-8 sequence
   }
   std::string result;
   for (const char c : text.substr(0, end)) {
@@ -28,12 +28,12 @@ std::string printable(std::string_view text) {
   return result + (end < text.size() ? "..." : "");
 }
 
-/// A value as an error message shows it.
+/// A value as shown in an error message.
 std::string described(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
   if (value.is_string())
-    return "the text \"" + printable(value.get_ref<const std::string&>()) + "\"";
+    return "the string \"" + printable(value.get_ref<const std::string&>()) + "\"";
   return printable(value.dump());
 }
 
@@ -52,7 +52,7 @@ std::string escaped(std::string_view key) {
   return result;
 }
 
-/// A whole number however it was written (12, 12.0, 1.2e1), if it fits 63 bits.
+/// A whole number in any spelling (12, 12.0, 1.2e1), if it fits 63 bits.
 std::optional<std::int64_t> whole_number(const Json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<std::uint64_t>();
@@ -61,7 +61,7 @@ std::optional<std::int64_t> whole_number(const Json& value) {
   }
   if (value.is_number_integer()) return value.get<std::int64_t>();
   if (!value.is_number_float()) return std::nullopt;
-  constexpr double kExact = 0x1p53;  // doubles beyond this skip whole numbers
+  constexpr double kExact = 0x1p53;  // larger doubles cannot represent every whole number
   const double number = value.get<double>();
   if (std::floor(number) != number || std::abs(number) > kExact) return std::nullopt;
   return static_cast<std::int64_t>(number);
@@ -104,35 +104,35 @@ const Json* JsonReader::find(std::string_view key, const char* expected, bool re
   return nullptr;
 }
 
-std::int64_t JsonReader::integer(std::string_view key, std::int64_t least, std::int64_t most) {
-  const std::string expected = fmt::format("a whole number between {} and {}", least, most);
+std::int64_t JsonReader::integer(std::string_view key, std::int64_t min, std::int64_t max) {
+  const std::string expected = fmt::format("a whole number between {} and {}", min, max);
   const Json* value = find(key, expected.c_str(), true);
-  if (value == nullptr) return least;
+  if (value == nullptr) return min;
   const std::optional<std::int64_t> number = whole_number(*value);
-  if (number && *number >= least && *number <= most) return *number;
+  if (number && *number >= min && *number <= max) return *number;
   fail(key, described(*value), expected);
-  return least;
+  return min;
 }
 
-std::int64_t JsonReader::integer_or(std::string_view key, std::int64_t least, std::int64_t most,
-                                    std::int64_t otherwise) {
-  return find(key, "", false) != nullptr ? integer(key, least, most) : otherwise;
+std::int64_t JsonReader::integer_or(std::string_view key, std::int64_t min, std::int64_t max,
+                                    std::int64_t fallback) {
+  return find(key, "", false) != nullptr ? integer(key, min, max) : fallback;
 }
 
-double JsonReader::number(std::string_view key, double least, double most) {
-  const std::string expected = fmt::format("a number between {} and {}", least, most);
+double JsonReader::number(std::string_view key, double min, double max) {
+  const std::string expected = fmt::format("a number between {} and {}", min, max);
   const Json* value = find(key, expected.c_str(), true);
-  if (value == nullptr) return least;
+  if (value == nullptr) return min;
   if (value->is_number()) {
     const auto number = value->get<double>();
-    if (number >= least && number <= most) return number;
+    if (number >= min && number <= max) return number;
   }
   fail(key, described(*value), expected);
-  return least;
+  return min;
 }
 
-double JsonReader::number_or(std::string_view key, double least, double most, double otherwise) {
-  return find(key, "", false) != nullptr ? number(key, least, most) : otherwise;
+double JsonReader::number_or(std::string_view key, double min, double max, double fallback) {
+  return find(key, "", false) != nullptr ? number(key, min, max) : fallback;
 }
 
 double JsonReader::figure(std::string_view key) {
@@ -156,25 +156,25 @@ bool JsonReader::boolean(std::string_view key) {
   return false;
 }
 
-bool JsonReader::boolean_or(std::string_view key, bool otherwise) {
-  return find(key, "", false) != nullptr ? boolean(key) : otherwise;
+bool JsonReader::boolean_or(std::string_view key, bool fallback) {
+  return find(key, "", false) != nullptr ? boolean(key) : fallback;
 }
 
 std::string JsonReader::string(std::string_view key) {
-  const Json* value = find(key, "a text in quotes", true);
+  const Json* value = find(key, "a string in quotes", true);
   if (value == nullptr) return {};
   if (value->is_string()) return value->get<std::string>();
-  fail(key, described(*value), "a text in quotes");
+  fail(key, described(*value), "a string in quotes");
   return {};
 }
 
-std::string JsonReader::string_or(std::string_view key, std::string otherwise) {
-  return find(key, "", false) != nullptr ? string(key) : otherwise;
+std::string JsonReader::string_or(std::string_view key, std::string fallback) {
+  return find(key, "", false) != nullptr ? string(key) : fallback;
 }
 
 std::string JsonReader::choice(std::string_view key,
                                std::initializer_list<std::string_view> allowed) {
-  EXPECTS(allowed.size() > 0, "a choice among nothing");
+  EXPECTS(allowed.size() > 0, "a choice without options");
   const std::string fallback(*allowed.begin());
   std::string list = "one of ";
   std::vector<std::string> names;
@@ -234,7 +234,7 @@ Status JsonReader::finish() {
         fail(key, "unknown key '" + printable(key) + "'", "", did_you_mean(key, known_));
         break;
       }
-      // The missing key may be there under a misspelt name.
+      // The missing key may be present under a misspelt name.
       if (nearest_name(key, known_) == missing_) {
         error_->hint = "there is '" + printable(key) + "'; did you mean '" + missing_ + "'?";
       }

@@ -10,16 +10,16 @@ Bytes deterministic_workspace(const AttentionShape& s, const AttentionPart& part
   return Bytes{static_cast<double>(heads * (2 * padded * padded + 4 * s.sequence + gradients))};
 }
 
-AttentionPart largest_part(const AttentionShape& s, Bytes most) {
+AttentionPart largest_part(const AttentionShape& s, Bytes limit) {
   AttentionPart best;
-  const auto take = [&](const AttentionPart& part) {
-    if (deterministic_workspace(s, part) <= most) best = part;
+  const auto consider = [&](const AttentionPart& part) {
+    if (deterministic_workspace(s, part) <= limit) best = part;
   };
   for (int heads = 2; heads <= s.kv_heads; ++heads) {
-    if (s.kv_heads % heads == 0) take({1, heads});
+    if (s.kv_heads % heads == 0) consider({1, heads});
   }
   for (int samples = 2; samples <= s.samples; ++samples) {
-    if (s.samples % samples == 0) take({samples, s.kv_heads});
+    if (s.samples % samples == 0) consider({samples, s.kv_heads});
   }
   return best;
 }

@@ -1,6 +1,6 @@
-// HuggingFace config.json: one reader per family, because each spells and defaults its own way.
-// A key that is missing takes the default of that family's configuration class in transformers;
-// where that default is a particular model's shape, the key is required instead.
+// HuggingFace config.json: one reader per family, because keys and defaults differ between
+// families. A missing key takes the default of the family's configuration class in transformers; if
+// that default is the shape of a particular model, the key is required instead.
 #include "core/model/huggingface_families_io.hpp"
 
 #include <fmt/format.h>
@@ -17,9 +17,9 @@ namespace echelon {
 namespace {
 
 void read_gpt2(JsonReader& reader, ModelSpec& model) {
-  model.layers = small(reader.integer("n_layer", 1, kMostLayers));
-  model.hidden = small(reader.integer("n_embd", 1, kMostHidden));
-  model.heads = small(reader.integer("n_head", 1, kMostHeads));
+  model.layers = small(reader.integer("n_layer", 1, kMaxLayers));
+  model.hidden = small(reader.integer("n_embd", 1, kMaxHidden));
+  model.heads = small(reader.integer("n_head", 1, kMaxHeads));
   model.kv_heads = model.heads;
   if (model.hidden % model.heads != 0) {
     reader.fail("n_head",
@@ -28,10 +28,10 @@ void read_gpt2(JsonReader& reader, ModelSpec& model) {
   }
   model.head_dim = std::max(1, model.hidden / model.heads);
   model.ffn_hidden =
-      small(reader.integer_or("n_inner", 1, kMostFfn, std::int64_t{4} * model.hidden));
-  model.vocab = small(reader.integer("vocab_size", 1, kMostVocab));
+      small(reader.integer_or("n_inner", 1, kMaxFfn, std::int64_t{4} * model.hidden));
+  model.vocab = small(reader.integer("vocab_size", 1, kMaxVocab));
   const bool old = !reader.has("n_positions") && reader.has("n_ctx");
-  model.max_positions = small(reader.integer(old ? "n_ctx" : "n_positions", 1, kMostPositions));
+  model.max_positions = small(reader.integer(old ? "n_ctx" : "n_positions", 1, kMaxPositions));
   model.normalization = Normalization::layer_norm;
   model.position = PositionEmbedding::learned;
   model.activation = read_activation(reader, "activation_function", Activation::gelu, model);
@@ -45,7 +45,8 @@ void read_gpt2(JsonReader& reader, ModelSpec& model) {
   if (reader.boolean_or("scale_attn_by_inverse_layer_idx", false)) {
     add_arithmetic(model, "attention scores scaled by layer (scale_attn_by_inverse_layer_idx)");
   }
-  reader.ignore({"n_ctx", "embd_pdrop"});  // the context again; the planner has two dropouts
+  // n_ctx repeats the context length; the planner models only two dropouts.
+  reader.ignore({"n_ctx", "embd_pdrop"});
   constexpr double kClassDefault = 0.1;
   model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, kClassDefault);
   model.attention_dropout = reader.number_or("attn_pdrop", 0, 1, kClassDefault);
@@ -63,11 +64,11 @@ void read_mistral(JsonReader& reader, ModelSpec& model) {
   read_window(reader, model, kClassDefault, model.layers);
 }
 
-/// Qwen windows the layers from max_window_layers on, and only when told to.
+/// Qwen windows the layers from max_window_layers on, and only with use_sliding_window.
 void read_qwen_window(JsonReader& reader, ModelSpec& model) {
   const bool used = reader.boolean_or("use_sliding_window", false);
-  const std::int64_t full = reader.integer_or("max_window_layers", 0, kMostLayers, model.layers);
-  reader.ignore({"sliding_window", "layer_types"});  // without the switch all attend to everything
+  const std::int64_t full = reader.integer_or("max_window_layers", 0, kMaxLayers, model.layers);
+  reader.ignore({"sliding_window", "layer_types"});  // unused without use_sliding_window
   if (!used) return;
   constexpr int kClassDefault = 4096;
   read_window(reader, model, kClassDefault, std::max(0, model.layers - small(full)));
@@ -81,19 +82,19 @@ void read_qwen2(JsonReader& reader, ModelSpec& model) {
 
 void read_qwen3(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model, {});
-  if (!reader.has("head_dim")) reader.integer("head_dim", 1, kMostHeadDim);  // required
+  if (!reader.has("head_dim")) reader.integer("head_dim", 1, kMaxHeadDim);  // required
   model.qk_norm = true;
   read_attention_bias(reader, model);
   read_qwen_window(reader, model);
 }
 
-/// What all Gemmas compute and no field says.
+/// Operations of all Gemma models that no field describes.
 void add_gemma_arithmetic(ModelSpec& model) {
   add_arithmetic(model, "word embeddings multiplied by the root of the hidden width");
   add_arithmetic(model, "gains of norms counted from one");
 }
 
-/// Caps and scales of attention scores and logits; null: none.
+/// Soft caps and scales of attention scores and logits; null: none.
 void read_gemma_scores(JsonReader& reader, ModelSpec& model, bool capped_by_default) {
   const auto cap = [&](const char* key, const char* what, double class_default) {
     const Json* value = reader.member(key);
@@ -115,13 +116,14 @@ void read_gemma(JsonReader& reader, ModelSpec& model) {
   read_widths(reader, model);
   read_positions(reader, model);
   read_kv_heads(reader, model, MissingKvHeads::are_an_error);
-  model.head_dim = small(reader.integer("head_dim", 1, kMostHeadDim));
-  // The older hidden_act said "gelu" and meant the tanh form, which a missing name stands for.
+  model.head_dim = small(reader.integer("head_dim", 1, kMaxHeadDim));
+  // "gelu" in the older key hidden_act means the tanh form, which is also the default.
   const bool renamed = reader.has("hidden_activation") || reader.member("hidden_act") == nullptr;
-  const bool meant = !renamed && *reader.member("hidden_act") == Json("gelu");
-  model.activation = meant ? Activation::gelu
-                           : read_activation(reader, renamed ? "hidden_activation" : "hidden_act",
-                                             Activation::gelu, model);
+  const bool tanh_form = !renamed && *reader.member("hidden_act") == Json("gelu");
+  model.activation = tanh_form
+                         ? Activation::gelu
+                         : read_activation(reader, renamed ? "hidden_activation" : "hidden_act",
+                                           Activation::gelu, model);
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
   read_norm_epsilon(reader, model, "rms_norm_eps", 1e-6);
   read_rope(reader, model);
@@ -135,20 +137,21 @@ void read_gemma2(JsonReader& reader, ModelSpec& model) {
   read_gemma_scores(reader, model, true);
   model.post_norms = true;
   constexpr int kClassDefault = 4096;
-  read_window(reader, model, kClassDefault, (model.layers + 1) / 2);  // every other, from the first
+  // Every second layer, from the first.
+  read_window(reader, model, kClassDefault, (model.layers + 1) / 2);
 }
 
-/// Files of multimodal Gemma 3 leave out what equals the class default, shapes included.
+/// Files of multimodal Gemma 3 omit values equal to the class default, including shapes.
 void read_gemma3(JsonReader& reader, ModelSpec& model) {
-  model.layers = small(reader.integer_or("num_hidden_layers", 1, kMostLayers, 26));
-  model.hidden = small(reader.integer_or("hidden_size", 1, kMostHidden, 2304));
-  model.heads = small(reader.integer_or("num_attention_heads", 1, kMostHeads, 8));
-  model.kv_heads = small(reader.integer_or("num_key_value_heads", 1, kMostHeads, 4));
-  model.head_dim = small(reader.integer_or("head_dim", 1, kMostHeadDim, 256));
-  model.ffn_hidden = small(reader.integer_or("intermediate_size", 1, kMostFfn, 9216));
-  model.vocab = small(reader.integer_or("vocab_size", 1, kMostVocab, 262'208));
+  model.layers = small(reader.integer_or("num_hidden_layers", 1, kMaxLayers, 26));
+  model.hidden = small(reader.integer_or("hidden_size", 1, kMaxHidden, 2304));
+  model.heads = small(reader.integer_or("num_attention_heads", 1, kMaxHeads, 8));
+  model.kv_heads = small(reader.integer_or("num_key_value_heads", 1, kMaxHeads, 4));
+  model.head_dim = small(reader.integer_or("head_dim", 1, kMaxHeadDim, 256));
+  model.ffn_hidden = small(reader.integer_or("intermediate_size", 1, kMaxFfn, 9216));
+  model.vocab = small(reader.integer_or("vocab_size", 1, kMaxVocab, 262'208));
   model.max_positions =
-      small(reader.integer_or("max_position_embeddings", 1, kMostPositions, 131'072));
+      small(reader.integer_or("max_position_embeddings", 1, kMaxPositions, 131'072));
   model.activation = read_activation(reader, "hidden_activation", Activation::gelu, model);
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
   model.qk_norm = true;
@@ -163,10 +166,10 @@ void read_gemma3(JsonReader& reader, ModelSpec& model) {
   }
   read_attention_bias(reader, model);
   read_dropout(reader, model);
-  // One layer in `pattern` sees everything.
+  // One layer in `pattern` has full attention.
   const bool renamed = reader.has("_sliding_window_pattern");
   const std::int64_t pattern = reader.integer_or(
-      renamed ? "_sliding_window_pattern" : "sliding_window_pattern", 1, kMostLayers, 6);
+      renamed ? "_sliding_window_pattern" : "sliding_window_pattern", 1, kMaxLayers, 6);
   constexpr int kClassDefault = 4096;
   read_window(reader, model, kClassDefault, model.layers - model.layers / small(pattern));
 }
@@ -193,7 +196,7 @@ void read_phi3(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model,
                   {.kv_heads = MissingKvHeads::mean_multi_head, .norm_epsilon = 1e-5});
   model.hidden_dropout = reader.number_or("resid_pdrop", 0, 1, 0);
-  reader.ignore({"embd_pdrop"});  // the planner has two dropouts
+  reader.ignore({"embd_pdrop"});  // the planner models two dropouts
   read_window(reader, model, 0, model.layers);
 }
 
@@ -212,9 +215,9 @@ void read_nemotron(JsonReader& reader, ModelSpec& model) {
 void read_bloom(JsonReader& reader, ModelSpec& model) {
   const bool old_width = !reader.has("hidden_size") && reader.has("n_embed");
   const bool old_heads = !reader.has("n_head") && reader.has("num_attention_heads");
-  model.layers = small(reader.integer("n_layer", 1, kMostLayers));
-  model.hidden = small(reader.integer(old_width ? "n_embed" : "hidden_size", 1, kMostHidden));
-  model.heads = small(reader.integer(old_heads ? "num_attention_heads" : "n_head", 1, kMostHeads));
+  model.layers = small(reader.integer("n_layer", 1, kMaxLayers));
+  model.hidden = small(reader.integer(old_width ? "n_embed" : "hidden_size", 1, kMaxHidden));
+  model.heads = small(reader.integer(old_heads ? "num_attention_heads" : "n_head", 1, kMaxHeads));
   model.kv_heads = model.heads;
   if (model.hidden % model.heads != 0) {
     reader.fail(old_heads ? "num_attention_heads" : "n_head",
@@ -223,9 +226,9 @@ void read_bloom(JsonReader& reader, ModelSpec& model) {
   }
   model.head_dim = std::max(1, model.hidden / model.heads);
   model.ffn_hidden = small(std::int64_t{4} * model.hidden);
-  model.vocab = small(reader.integer("vocab_size", 1, kMostVocab));
+  model.vocab = small(reader.integer("vocab_size", 1, kMaxVocab));
   constexpr int kTrainedOn = 2048;  // ALiBi has no table; BLOOM was trained at 2048
-  model.max_positions = small(reader.integer_or("seq_length", 1, kMostPositions, kTrainedOn));
+  model.max_positions = small(reader.integer_or("seq_length", 1, kMaxPositions, kTrainedOn));
   model.normalization = Normalization::layer_norm;
   model.position = PositionEmbedding::alibi;
   model.activation = Activation::gelu;
@@ -233,7 +236,7 @@ void read_bloom(JsonReader& reader, ModelSpec& model) {
   model.embedding_norm = true;
   read_norm_epsilon(reader, model, "layer_norm_epsilon", 1e-5);
   if (reader.boolean_or("apply_residual_connection_post_layernorm", false)) {
-    add_arithmetic(model, "residuals taken behind the norm");
+    add_arithmetic(model, "residuals taken after the norm");
   }
   model.tied_embeddings = reader.boolean_or("tie_word_embeddings", true);
   model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
@@ -259,7 +262,7 @@ constexpr std::array kAll = {
     HuggingFaceFamily{"qwen3_moe", "Qwen3Moe", read_qwen3_moe, true},
     HuggingFaceFamily{"deepseek_v2", "DeepseekV2", read_deepseek_v2, true},
     HuggingFaceFamily{"deepseek_v3", "DeepseekV3", read_deepseek_v3, true},
-    HuggingFaceFamily{"kimi_k2", "KimiK2", read_deepseek_v3, true},  // the same shapes
+    HuggingFaceFamily{"kimi_k2", "KimiK2", read_deepseek_v3, true},  // the shapes of DeepSeek-V3
     HuggingFaceFamily{"llama4_text", "Llama4", read_llama4, true},
     HuggingFaceFamily{"gpt_oss", "GptOss", read_gpt_oss, true},
 };

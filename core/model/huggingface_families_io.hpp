@@ -1,4 +1,4 @@
-// The HuggingFace model families we can describe. For *_io.cpp only.
+// The supported HuggingFace model families. For *_io.cpp only.
 #pragma once
 
 #include <span>
@@ -9,13 +9,13 @@
 
 namespace echelon {
 
-/// One family: how its files name it, and how its keys become a ModelSpec.
+/// One family: its names in files, and the reader that converts its keys to a ModelSpec.
 struct HuggingFaceFamily {
   std::string_view model_type;
   std::string_view class_prefix;  ///< of architectures[0], up to ForCausalLM or LMHeadModel
   void (*read)(JsonReader&, ModelSpec&);
-  bool experts = false;  ///< may have experts; elsewhere keys that count them are an error
-  /// Every key that changes its numbers is read: an unknown one is taken for arithmetic of its own.
+  bool experts = false;  ///< may have experts; in other families keys that count experts are errors
+  /// All keys that change the computed numbers are read; an unknown key is assumed to change them.
   bool audited = false;
 };
 

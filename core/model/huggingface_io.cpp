@@ -1,4 +1,5 @@
-// HuggingFace config.json: which family a file belongs to, and why we refuse the others.
+// HuggingFace config.json: finds the family of a file, and explains why other families are
+// rejected.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -14,12 +15,12 @@ namespace echelon {
 
 namespace {
 
-/// A family we cannot describe, and the described one whose layers are most like its own.
+/// An unsupported family, and the supported one with the most similar layers.
 struct Relative {
   std::string_view model_type;
   std::string_view nearest;
 };
-/// Layers other than attention: state-space, convolution or linear attention.
+/// Families with layers other than attention: state-space, convolution or linear attention.
 constexpr std::array kHybrids = {
     Relative{"qwen3_next", "qwen3_moe"},
     Relative{"qwen3_5_moe", "qwen3_moe"},
@@ -37,7 +38,7 @@ constexpr std::array kHybrids = {
     Relative{"kimi_linear", "deepseek_v3"},
     Relative{"recurrent_gemma", "gemma"},
 };
-/// Experts in a block of another shape.
+/// Families with experts in a block of another shape.
 constexpr std::array kMixtures = {
     Relative{"deepseek_v32", "deepseek_v3"},
     Relative{"glm4_moe", "qwen3_moe"},
@@ -71,9 +72,8 @@ std::string family_name(JsonReader& reader) {
   const bool named = classes != nullptr && classes->is_array() && !classes->empty() &&
                      classes->front().is_string();
   if (!named) {
-    reader.fail(
-        "model_type", "the key 'model_type' is missing",
-        "a HuggingFace config.json (key model_type) or one of our model files (key schema)");
+    reader.fail("model_type", "the key 'model_type' is missing",
+                "a HuggingFace config.json (key model_type) or an Echelon model file (key schema)");
     return {};
   }
   const std::string name = classes->front().get<std::string>();
@@ -101,21 +101,21 @@ std::string list_of_families(bool with_experts_only) {
   return list;
 }
 
-std::string nearest_described(const Relative* relative) {
+std::string nearest_supported(const Relative* relative) {
   return relative == nullptr
              ? ""
-             : "the nearest that is described is '" + std::string(relative->nearest) + "'";
+             : "the nearest supported family is '" + std::string(relative->nearest) + "'";
 }
 
 void refuse_hybrid(JsonReader& reader, const Relative& hybrid) {
   reader.fail("model_type",
               "'" + std::string(hybrid.model_type) + "' has layers other than attention",
-              "full, windowed or latent attention in every layer", nearest_described(&hybrid));
+              "full, windowed or latent attention in every layer", nearest_supported(&hybrid));
 }
 
 void refuse_mixture(JsonReader& reader, const std::string& type) {
   reader.fail("model_type", in_quotes(type) + " is a mixture-of-experts model of another family",
-              list_of_families(true), nearest_described(find_relative(kMixtures, type)));
+              list_of_families(true), nearest_supported(find_relative(kMixtures, type)));
 }
 
 void refuse_unknown(JsonReader& reader, const std::string& type) {
@@ -127,15 +127,15 @@ void refuse_unknown(JsonReader& reader, const std::string& type) {
               did_you_mean(type, known));
 }
 
-/// A dense family's name does not hide experts.
+/// Rejects experts under the name of a dense family.
 bool counts_experts(JsonReader& reader) {
   for (const std::string_view key : kExpertCounts) {
-    if (reader.has(key) && reader.integer(key, 0, kMostExperts) > 1) return true;
+    if (reader.has(key) && reader.integer(key, 0, kMaxExperts) > 1) return true;
   }
   return false;
 }
 
-/// Null after an error that says why this file is not one we can describe.
+/// Null after an error that explains why this file is not supported.
 const HuggingFaceFamily* find_family(JsonReader& reader, const std::string& type) {
   if (const Relative* hybrid = find_relative(kHybrids, type)) {
     refuse_hybrid(reader, *hybrid);
@@ -144,8 +144,8 @@ const HuggingFaceFamily* find_family(JsonReader& reader, const std::string& type
   const auto families = huggingface_families();
   const auto family = std::find_if(families.begin(), families.end(),
                                    [&](const auto& each) { return each.model_type == type; });
-  const bool described = family != families.end();
-  if (described && family->experts) return &*family;
+  const bool supported = family != families.end();
+  if (supported && family->experts) return &*family;
   if (find_relative(kMixtures, type) != nullptr || counts_experts(reader) ||
       type.find("moe") != std::string::npos) {
     refuse_mixture(reader, type);
@@ -157,13 +157,13 @@ const HuggingFaceFamily* find_family(JsonReader& reader, const std::string& type
                 "a decoder-only transformer such as gpt2 or llama");
     return nullptr;
   }
-  if (described) return &*family;
+  if (supported) return &*family;
   refuse_unknown(reader, type);
   return nullptr;
 }
 
-/// Keys of every family that change no number of the forward pass: bookkeeping, generation of text,
-/// initial weights, and what is said by the tensors themselves. Source: transformers,
+/// Keys of all families that do not change the forward pass: bookkeeping, text generation, initial
+/// weights, and facts that the tensors themselves contain. Source: transformers,
 /// configuration_utils.py (PreTrainedConfig) and configurations as published.
 constexpr std::array<std::string_view, 74> kBookkeeping = {"_attn_implementation",
                                                            "_attn_implementation_autoset",
@@ -240,12 +240,11 @@ constexpr std::array<std::string_view, 74> kBookkeeping = {"_attn_implementation
                                                            "use_bfloat16",
                                                            "use_cache"};
 
-/// A key that nobody knows may change what the model computes: said, so that no run ignores it.
+/// An unknown key may change the model's computation; it is recorded, so that no run ignores it.
 void note_unknown_keys(const JsonReader& reader, ModelSpec& model) {
   for (const std::string& key : reader.unread()) {
     if (contains(kBookkeeping, key)) continue;
-    model.constants->other_arithmetic.push_back("the key '" + key +
-                                                "' of its config.json, which is not known");
+    model.constants->other_arithmetic.push_back("unknown config.json key '" + key + "'");
   }
 }
 
@@ -255,7 +254,7 @@ Result<ModelSpec> read_huggingface(const Json& document, std::string_view where)
   JsonReader outer(document, std::string(where));
   outer.ignore_rest();
   std::string type = outer.failed() ? "" : family_name(outer);
-  // Multimodal Gemma 3 and Llama 4 keep their language model one level down.
+  // Multimodal Gemma 3 and Llama 4 describe their language model in text_config.
   const bool multimodal = type.starts_with("gemma3") || type.starts_with("llama4");
   const bool nested = multimodal && outer.has("text_config");
   if (type == "gemma3" || type == "llama4") type += "_text";

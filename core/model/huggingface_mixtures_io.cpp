@@ -14,7 +14,7 @@ namespace echelon {
 
 namespace {
 
-/// Numbers of layers, as in mlp_only_layers. Nothing when the key is missing or null.
+/// A list of layer indices, such as mlp_only_layers. Nothing if the key is missing or null.
 std::optional<std::vector<int>> read_layer_list(JsonReader& reader, std::string_view key,
                                                 int layers) {
   const Json* list = reader.member(key);
@@ -35,8 +35,8 @@ std::optional<std::vector<int>> read_layer_list(JsonReader& reader, std::string_
   return numbers;
 }
 
-/// Sets first_dense_layers and every from the layers that have experts, or says that no such pair
-/// does. `key` is where the file says so.
+/// Sets first_dense_layers and every from the layers that have experts, or reports that no such
+/// pair describes them. `key` is the source of the list in the file.
 void set_pattern(JsonReader& reader, std::string_view key, ModelSpec& model,
                  const std::vector<bool>& has_experts) {
   const auto begin = has_experts.begin();
@@ -47,13 +47,13 @@ void set_pattern(JsonReader& reader, std::string_view key, ModelSpec& model,
   }
   const auto second = std::find(first + 1, has_experts.end(), true);
   model.moe.first_dense_layers = small(first - begin);
-  // A single such layer: no layer is a step further.
+  // With a single expert layer there is no second one.
   model.moe.every = second == has_experts.end() ? model.layers : small(second - first);
   for (int layer = 0; layer < model.layers; ++layer) {
     const bool expected = model.layer_kind(layer) == LayerKind::moe;
     if (has_experts[static_cast<std::size_t>(layer)] == expected) continue;
-    reader.fail(key, fmt::format("layers with experts in no regular order (layer {})", layer),
-                "layers with experts at equal distances, up to the last");
+    reader.fail(key, fmt::format("irregular placement of layers with experts (layer {})", layer),
+                "layers with experts at a constant interval up to the last layer");
     return;
   }
 }
@@ -61,7 +61,7 @@ void set_pattern(JsonReader& reader, std::string_view key, ModelSpec& model,
 /// Layer i has experts when step | i + 1 and it is not among mlp_only_layers.
 /// Source: transformers, models/qwen2_moe/modeling_qwen2_moe.py.
 void read_sparse_steps(JsonReader& reader, ModelSpec& model) {
-  const int step = small(reader.integer_or("decoder_sparse_step", 1, kMostLayers, 1));
+  const int step = small(reader.integer_or("decoder_sparse_step", 1, kMaxLayers, 1));
   const auto dense = read_layer_list(reader, "mlp_only_layers", model.layers);
   std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
   for (std::size_t i = 0; i < has_experts.size(); ++i) {
@@ -77,46 +77,47 @@ void read_sparse_steps(JsonReader& reader, ModelSpec& model) {
 void read_qwen_experts(JsonReader& reader, ModelSpec& model) {
   const bool renamed = !reader.has("num_experts") && reader.has("num_local_experts");
   model.moe.experts =
-      small(reader.integer(renamed ? "num_local_experts" : "num_experts", 1, kMostExperts));
-  model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMostExperts));
-  model.moe.expert_ffn_hidden = small(reader.integer("moe_intermediate_size", 1, kMostFfn));
+      small(reader.integer(renamed ? "num_local_experts" : "num_experts", 1, kMaxExperts));
+  model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
+  model.moe.expert_ffn_hidden = small(reader.integer("moe_intermediate_size", 1, kMaxFfn));
   read_sparse_steps(reader, model);
 }
 
 void read_latent_attention(JsonReader& reader, ModelSpec& model) {
   LatentAttention& mla = model.mla;
-  mla.kv_lora_rank = small(reader.integer("kv_lora_rank", 1, kMostHidden));
+  mla.kv_lora_rank = small(reader.integer("kv_lora_rank", 1, kMaxHidden));
   const Json* queries = reader.member("q_lora_rank");  // null: projected directly
   if (queries == nullptr || !queries->is_null()) {
-    mla.q_lora_rank = small(reader.integer("q_lora_rank", 1, kMostHidden));
+    mla.q_lora_rank = small(reader.integer("q_lora_rank", 1, kMaxHidden));
   }
-  mla.qk_nope_head_dim = small(reader.integer("qk_nope_head_dim", 1, kMostHeadDim));
-  mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMostHeadDim));
-  mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMostHeadDim));
+  mla.qk_nope_head_dim = small(reader.integer("qk_nope_head_dim", 1, kMaxHeadDim));
+  mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMaxHeadDim));
+  mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMaxHeadDim));
   model.kv_heads = model.heads;
-  // Files state the rotary part, or nothing, as head_dim.
+  // In the files head_dim is the rotary part, or absent.
   model.head_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim;
 }
 
 /// Layer i has experts when i ≥ first_k_dense_replace and moe_layer_freq | i.
-/// Source: modeling_deepseek.py beside the weights of deepseek-ai/DeepSeek-V3.
+/// Source: modeling_deepseek.py in the repository of deepseek-ai/DeepSeek-V3.
 void read_deepseek_experts(JsonReader& reader, ModelSpec& model) {
   MixtureOfExperts& moe = model.moe;
-  moe.experts = small(reader.integer("n_routed_experts", 1, kMostExperts));
-  moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMostExperts));
-  moe.expert_ffn_hidden = small(reader.integer("moe_intermediate_size", 1, kMostFfn));
+  moe.experts = small(reader.integer("n_routed_experts", 1, kMaxExperts));
+  moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
+  moe.expert_ffn_hidden = small(reader.integer("moe_intermediate_size", 1, kMaxFfn));
   const Json* shared = reader.member("n_shared_experts");  // null: none
   const bool none = shared != nullptr && shared->is_null();
-  const std::int64_t count = none ? 0 : reader.integer("n_shared_experts", 0, kMostExperts);
+  const std::int64_t count = none ? 0 : reader.integer("n_shared_experts", 0, kMaxExperts);
   const std::int64_t width = count * moe.expert_ffn_hidden;
-  if (width > kMostFfn) {
-    reader.fail("n_shared_experts", fmt::format("{} shared experts, {} wide", count, width),
-                fmt::format("a width of at most {} together", kMostFfn));
+  if (width > kMaxFfn) {
+    reader.fail("n_shared_experts",
+                fmt::format("{} shared experts with a total width of {}", count, width),
+                fmt::format("a total width of at most {}", kMaxFfn));
     return;
   }
   moe.shared_ffn_hidden = small(width);
-  const std::int64_t dense = reader.integer("first_k_dense_replace", 0, kMostLayers);
-  const std::int64_t step = reader.integer_or("moe_layer_freq", 1, kMostLayers, 1);
+  const std::int64_t dense = reader.integer("first_k_dense_replace", 0, kMaxLayers);
+  const std::int64_t step = reader.integer_or("moe_layer_freq", 1, kMaxLayers, 1);
   std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
   for (std::int64_t i = dense; i < model.layers; ++i) {
     has_experts[static_cast<std::size_t>(i)] = i % step == 0;
@@ -138,11 +139,12 @@ void read_deepseek(JsonReader& reader, ModelSpec& model) {
   if (experts == nullptr || !experts->is_null()) read_deepseek_experts(reader, model);
 }
 
-/// Layers that attend within chunks: those with rotary positions, three of four by default.
+/// Number of layers that attend within chunks: those with rotary positions, three of four by
+/// default.
 int chunked_layers(JsonReader& reader, const ModelSpec& model) {
   const std::optional<int> listed = listed_windowed_layers(reader, model, "chunked_attention");
-  const std::int64_t interval = reader.integer_or("no_rope_layer_interval", 1, kMostLayers, 4);
-  const Json* rotary = reader.member("no_rope_layers");  // 1: rotary, whatever the name says
+  const std::int64_t interval = reader.integer_or("no_rope_layer_interval", 1, kMaxLayers, 4);
+  const Json* rotary = reader.member("no_rope_layers");  // 1: rotary, despite the name
   if (listed) return *listed;
   const bool by_rule = rotary == nullptr || rotary->is_null() || rotary->empty();
   if (by_rule) return model.layers - model.layers / small(interval);
@@ -156,13 +158,13 @@ int chunked_layers(JsonReader& reader, const ModelSpec& model) {
 
 void read_llama4_experts(JsonReader& reader, ModelSpec& model) {
   MixtureOfExperts& moe = model.moe;
-  moe.experts = small(reader.integer("num_local_experts", 1, kMostExperts));
-  moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMostExperts));
+  moe.experts = small(reader.integer("num_local_experts", 1, kMaxExperts));
+  moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
   // Routed and shared experts are intermediate_size wide, dense layers intermediate_size_mlp.
   moe.expert_ffn_hidden = moe.shared_ffn_hidden = model.ffn_hidden;
-  model.ffn_hidden = small(reader.integer("intermediate_size_mlp", 1, kMostFfn));
+  model.ffn_hidden = small(reader.integer("intermediate_size_mlp", 1, kMaxFfn));
   const auto step =
-      static_cast<std::size_t>(reader.integer_or("interleave_moe_layer_step", 1, kMostLayers, 1));
+      static_cast<std::size_t>(reader.integer_or("interleave_moe_layer_step", 1, kMaxLayers, 1));
   const auto listed = read_layer_list(reader, "moe_layers", model.layers);
   std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
   for (std::size_t i = step - 1; !listed && i < has_experts.size(); i += step) {
@@ -179,8 +181,8 @@ void read_llama4_experts(JsonReader& reader, ModelSpec& model) {
 void read_mixtral(JsonReader& reader, ModelSpec& model) {
   read_llama_like(reader, model, {.norm_epsilon = 1e-5, .rope = {.theta = 1e6}});
   read_window(reader, model, 0, model.layers);
-  model.moe.experts = small(reader.integer("num_local_experts", 1, kMostExperts));
-  model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMostExperts));
+  model.moe.experts = small(reader.integer("num_local_experts", 1, kMaxExperts));
+  model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
   model.moe.expert_ffn_hidden = model.ffn_hidden;
 }
 
@@ -189,14 +191,14 @@ void read_qwen2_moe(JsonReader& reader, ModelSpec& model) {
   model.qkv_bias = reader.boolean_or("qkv_bias", true);
   read_qwen_experts(reader, model);
   model.moe.shared_ffn_hidden =
-      small(reader.integer("shared_expert_intermediate_size", 1, kMostFfn));
+      small(reader.integer("shared_expert_intermediate_size", 1, kMaxFfn));
   model.moe.shared_expert_gate = true;
   const bool windowed = reader.boolean_or("use_sliding_window", false);
-  const std::int64_t below = reader.integer_or("max_window_layers", 0, kMostLayers, 28);
+  const std::int64_t below = reader.integer_or("max_window_layers", 0, kMaxLayers, 28);
   constexpr int kClassDefault = 4096;
-  // Every other layer, from the first, below max_window_layers.
-  const int reach = std::min(small(below), model.layers);
-  if (windowed) read_window(reader, model, kClassDefault, (reach + 1) / 2);
+  // Every second layer, from the first, below max_window_layers.
+  const int window_end = std::min(small(below), model.layers);
+  if (windowed) read_window(reader, model, kClassDefault, (window_end + 1) / 2);
 }
 
 void read_qwen3_moe(JsonReader& reader, ModelSpec& model) {
@@ -213,7 +215,7 @@ void read_deepseek_v2(JsonReader& reader, ModelSpec& model) { read_deepseek(read
 
 void read_deepseek_v3(JsonReader& reader, ModelSpec& model) {
   read_deepseek(reader, model);
-  // e_score_correction_bias: stored with the weights, moved by a rule rather than by gradients.
+  // e_score_correction_bias: stored with the weights, updated by a rule instead of gradients.
   model.moe.router_bias = model.moe.experts > 0;
 }
 
@@ -229,7 +231,7 @@ void read_llama4(JsonReader& reader, ModelSpec& model) {
   const std::int64_t chunk =
       size != nullptr && size->is_null()
           ? 0
-          : reader.integer_or("attention_chunk_size", 1, kMostPositions, kClassDefault);
+          : reader.integer_or("attention_chunk_size", 1, kMaxPositions, kClassDefault);
   const int chunked = chunked_layers(reader, model);
   if (chunk == 0 || chunked == 0) return;
   model.sliding_window = small(chunk);
@@ -241,9 +243,10 @@ void read_gpt_oss(JsonReader& reader, ModelSpec& model) {
   model.qkv_bias = model.attention_output_bias = reader.boolean_or("attention_bias", true);
   model.attention_sinks = true;
   constexpr int kClassDefault = 128;
-  read_window(reader, model, kClassDefault, (model.layers + 1) / 2);  // every other, from the first
-  model.moe.experts = small(reader.integer("num_local_experts", 1, kMostExperts));
-  model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMostExperts));
+  // Every second layer, from the first.
+  read_window(reader, model, kClassDefault, (model.layers + 1) / 2);
+  model.moe.experts = small(reader.integer("num_local_experts", 1, kMaxExperts));
+  model.moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
   model.moe.expert_ffn_hidden = model.ffn_hidden;
   model.moe.expert_bias = model.moe.router_bias = true;
 }

@@ -9,11 +9,11 @@ namespace echelon {
 void read_mixtral(JsonReader& reader, ModelSpec& model);
 void read_qwen2_moe(JsonReader& reader, ModelSpec& model);
 void read_qwen3_moe(JsonReader& reader, ModelSpec& model);
-/// Without n_routed_experts: dense layers with latent attention.
+/// If n_routed_experts is null: dense layers with latent attention.
 void read_deepseek_v2(JsonReader& reader, ModelSpec& model);
-/// Leaves out the module for multi-token prediction, which stands beside the model.
+/// Without the module for multi-token prediction, which is not part of the model itself.
 void read_deepseek_v3(JsonReader& reader, ModelSpec& model);
-/// The language model of Llama 4. Its norm of queries and keys has no weights.
+/// The language model of Llama 4. Its QK-norm has no weights.
 void read_llama4(JsonReader& reader, ModelSpec& model);
 void read_gpt_oss(JsonReader& reader, ModelSpec& model);
 

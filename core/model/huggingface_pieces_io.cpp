@@ -18,25 +18,25 @@ Activation read_activation(JsonReader& reader, std::string_view key, Activation 
   if (word == "relu") return Activation::relu;
   if (word == "relu2") return Activation::squared_relu;
   if (word == "gelu" || word == "quick_gelu") {
-    add_arithmetic(model, "'" + word + "' as its activation; what is computed is gelu_new, the " +
-                              "tanh form");
+    add_arithmetic(model,
+                   "activation '" + word + "'; the runtime computes gelu_new (the tanh form)");
   }
   return Activation::gelu;
 }
 
 void read_widths(JsonReader& reader, ModelSpec& model) {
-  model.layers = small(reader.integer("num_hidden_layers", 1, kMostLayers));
-  model.hidden = small(reader.integer("hidden_size", 1, kMostHidden));
-  model.heads = small(reader.integer("num_attention_heads", 1, kMostHeads));
-  model.ffn_hidden = small(reader.integer("intermediate_size", 1, kMostFfn));
-  model.vocab = small(reader.integer("vocab_size", 1, kMostVocab));
+  model.layers = small(reader.integer("num_hidden_layers", 1, kMaxLayers));
+  model.hidden = small(reader.integer("hidden_size", 1, kMaxHidden));
+  model.heads = small(reader.integer("num_attention_heads", 1, kMaxHeads));
+  model.ffn_hidden = small(reader.integer("intermediate_size", 1, kMaxFfn));
+  model.vocab = small(reader.integer("vocab_size", 1, kMaxVocab));
 }
 
 void read_positions(JsonReader& reader, ModelSpec& model) {
-  // The first Llama configurations call it max_sequence_length.
+  // In the first Llama configurations the key is max_sequence_length.
   const bool old = !reader.has("max_position_embeddings") && reader.has("max_sequence_length");
   const char* key = old ? "max_sequence_length" : "max_position_embeddings";
-  model.max_positions = small(reader.integer(key, 1, kMostPositions));
+  model.max_positions = small(reader.integer(key, 1, kMaxPositions));
 }
 
 void read_kv_heads(JsonReader& reader, ModelSpec& model, MissingKvHeads missing) {
@@ -46,7 +46,7 @@ void read_kv_heads(JsonReader& reader, ModelSpec& model, MissingKvHeads missing)
     reader.fail("num_key_value_heads", "the key 'num_key_value_heads' is missing",
                 "the number of key-value heads, or null for multi-head attention");
   }
-  model.kv_heads = small(reader.integer_or("num_key_value_heads", 1, kMostHeads, model.heads));
+  model.kv_heads = small(reader.integer_or("num_key_value_heads", 1, kMaxHeads, model.heads));
   if (model.heads % model.kv_heads != 0) {
     reader.fail(
         "num_key_value_heads",
@@ -57,7 +57,7 @@ void read_kv_heads(JsonReader& reader, ModelSpec& model, MissingKvHeads missing)
 
 void read_head_dim(JsonReader& reader, ModelSpec& model) {
   if (reader.has("head_dim")) {
-    model.head_dim = small(reader.integer("head_dim", 1, kMostHeadDim));
+    model.head_dim = small(reader.integer("head_dim", 1, kMaxHeadDim));
     return;
   }
   if (model.hidden % model.heads != 0) {
@@ -106,7 +106,7 @@ void read_window(JsonReader& reader, ModelSpec& model, int window_default, int o
   const Json* value = reader.member("sliding_window");
   const bool is_null = value != nullptr && value->is_null();
   const std::int64_t window =
-      is_null ? 0 : reader.integer_or("sliding_window", 0, kMostPositions, window_default);
+      is_null ? 0 : reader.integer_or("sliding_window", 0, kMaxPositions, window_default);
   const int layers = listed_windowed_layers(reader, model, "sliding_attention").value_or(otherwise);
   if (window == 0 || layers == 0) return;
   model.sliding_window = small(window);

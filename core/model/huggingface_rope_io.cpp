@@ -1,4 +1,4 @@
-// The constants of HuggingFace's configurations: the norm's epsilon and the rotary embedding.
+// Constants in HuggingFace configurations: the norm's epsilon and the rotary embedding.
 // Source: transformers, modeling_rope_utils.py (standardize_rope_params and _compute_*_parameters).
 #include <algorithm>
 #include <cmath>
@@ -15,59 +15,60 @@ namespace echelon {
 
 namespace {
 
-/// yarn's factor of cosines and sines: 0.1·mscale·ln(factor) + 1, or the quotient of two such.
+/// YaRN's factor of cosines and sines: 0.1·mscale·ln(factor) + 1, or the ratio of two such terms.
 double yarn_mscale(double factor, double mscale) {
   constexpr double kPerLog = 0.1;
   return factor <= 1 ? 1 : kPerLog * mscale * std::log(factor) + 1;
 }
 
-/// `original`: of the configuration itself, which wins over that of the object, as Phi-3 has it.
+/// `original`: the value in the configuration itself, which takes precedence over the one in the
+/// object (Phi-3).
 void read_original_positions(JsonReader& inner, RotaryEmbedding& rope,
                              std::optional<std::int64_t> original, const ModelSpec& model) {
   constexpr const char* kKey = "original_max_position_embeddings";
-  const std::int64_t inside = inner.integer_or(kKey, 1, kMostPositions, model.max_positions);
+  const std::int64_t inside = inner.integer_or(kKey, 1, kMaxPositions, model.max_positions);
   rope.original_positions = small(original.value_or(inside));
 }
 
 void read_yarn(JsonReader& inner, RotaryEmbedding& rope, const ModelSpec& model) {
-  const bool given = inner.has("factor");  // null: from the lengths
+  const bool given = inner.has("factor");  // null: derived from the context lengths
   const double lengths = static_cast<double>(model.max_positions) / rope.original_positions;
-  rope.factor = given ? inner.number("factor", 1, kMostRope) : std::max(1.0, lengths);
-  rope.beta_fast = inner.number_or("beta_fast", kLeastRope, kMostRope, 32);
-  rope.beta_slow = inner.number_or("beta_slow", kLeastRope, kMostRope, 1);
+  rope.factor = given ? inner.number("factor", 1, kMaxRope) : std::max(1.0, lengths);
+  rope.beta_fast = inner.number_or("beta_fast", kMinRope, kMaxRope, 32);
+  rope.beta_slow = inner.number_or("beta_slow", kMinRope, kMaxRope, 1);
   rope.whole_pairs = inner.boolean_or("truncate", true);
-  const double mscale = inner.number_or("mscale", 0, kMostRope, 0);
-  const double all = inner.number_or("mscale_all_dim", 0, kMostRope, 0);
+  const double mscale = inner.number_or("mscale", 0, kMaxRope, 0);
+  const double all = inner.number_or("mscale_all_dim", 0, kMaxRope, 0);
   const double usual = mscale > 0 && all > 0
                            ? yarn_mscale(rope.factor, mscale) / yarn_mscale(rope.factor, all)
                            : yarn_mscale(rope.factor, 1);
-  rope.attention_factor = inner.number_or("attention_factor", kLeastRope, kMostRope, usual);
+  rope.attention_factor = inner.number_or("attention_factor", kMinRope, kMaxRope, usual);
 }
 
-/// The object of rope_scaling or rope_parameters.
+/// Reads the object rope_scaling or rope_parameters.
 void read_scaling(JsonReader& inner, ModelSpec& model, std::optional<std::int64_t> original) {
   RotaryEmbedding& rope = model.constants->rope;
-  rope.theta = inner.number_or("rope_theta", kLeastTheta, kMostTheta, rope.theta);
+  rope.theta = inner.number_or("rope_theta", kMinTheta, kMaxTheta, rope.theta);
   rope.rotated_part = inner.number_or("partial_rotary_factor", 0, 1, rope.rotated_part);
   const std::string old_word = inner.string_or("type", "default");
   const std::string word = inner.string_or("rope_type", old_word);
   if (word == "linear") {
     rope.scaling = RopeScaling::linear;
-    rope.factor = inner.number("factor", 1, kMostRope);
+    rope.factor = inner.number("factor", 1, kMaxRope);
   } else if (word == "dynamic") {
     rope.scaling = RopeScaling::dynamic;
-    rope.factor = inner.number("factor", 1, kMostRope);
+    rope.factor = inner.number("factor", 1, kMaxRope);
   } else if (word == "llama3") {
     rope.scaling = RopeScaling::llama3;
-    rope.factor = inner.number("factor", 1, kMostRope);
-    rope.low_frequency_factor = inner.number("low_freq_factor", kLeastRope, kMostRope);
-    rope.high_frequency_factor = inner.number("high_freq_factor", kLeastRope, kMostRope);
+    rope.factor = inner.number("factor", 1, kMaxRope);
+    rope.low_frequency_factor = inner.number("low_freq_factor", kMinRope, kMaxRope);
+    rope.high_frequency_factor = inner.number("high_freq_factor", kMinRope, kMaxRope);
     read_original_positions(inner, rope, original, model);
   } else if (word == "yarn") {
     rope.scaling = RopeScaling::yarn;
     read_original_positions(inner, rope, original, model);
     read_yarn(inner, rope, model);
-  } else if (word == "longrope" || word == "su") {  // the name before transformers 4.43
+  } else if (word == "longrope" || word == "su") {  // su: the name before transformers 4.43
     rope.scaling = RopeScaling::longrope;
     inner.ignore({"long_factor", "short_factor", "factor", "attention_factor", "long_mscale",
                   "short_mscale"});
@@ -77,7 +78,7 @@ void read_scaling(JsonReader& inner, ModelSpec& model, std::optional<std::int64_
   }
   inner.ignore({"original_max_position_embeddings"});
   for (const std::string& key : inner.unread()) {
-    add_arithmetic(model, "the key '" + key + "' of its rotary embedding, which is not known");
+    add_arithmetic(model, "unknown key '" + key + "' of the rotary embedding");
   }
 }
 
@@ -90,22 +91,23 @@ void read_norm_epsilon(JsonReader& reader, ModelSpec& model, std::string_view ke
 
 void read_rope(JsonReader& reader, ModelSpec& model, const RopeDefaults& otherwise) {
   RotaryEmbedding& rope = model.constants->rope;
-  rope.theta = reader.number_or("rope_theta", kLeastTheta, kMostTheta, otherwise.theta);
+  rope.theta = reader.number_or("rope_theta", kMinTheta, kMaxTheta, otherwise.theta);
   rope.rotated_part = reader.number_or("partial_rotary_factor", 0, 1, otherwise.rotated_part);
   constexpr const char* kOriginal = "original_max_position_embeddings";
   std::optional<std::int64_t> original;
-  if (reader.has(kOriginal)) original = reader.integer(kOriginal, 1, kMostPositions);
+  if (reader.has(kOriginal)) original = reader.integer(kOriginal, 1, kMaxPositions);
   const auto used = [&](const char* key) {
     const Json* object = reader.member(key);
     return object != nullptr && !object->is_null() && !object->empty();
   };
-  // Both are read, so that neither counts as unknown; the older one wins, as in transformers.
+  // Both keys are read, so that neither counts as unknown; the older one takes precedence, as in
+  // transformers.
   const bool newer = used("rope_parameters");
   const char* key = used("rope_scaling") ? "rope_scaling" : newer ? "rope_parameters" : nullptr;
   if (key == nullptr) return;
   const Json* object = reader.member(key);
   std::string pointer = "/" + std::string(key);
-  if (object->contains("full_attention")) {  // one for each kind of layer
+  if (object->contains("full_attention")) {  // one object per kind of layer
     add_arithmetic(model, "rotary embeddings that differ between layers");
     object = &(*object)["full_attention"];
     pointer += "/full_attention";

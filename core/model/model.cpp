@@ -8,7 +8,7 @@ namespace echelon {
 
 namespace {
 
-/// Learned numbers of one norm over `width` values: a gain, and for LayerNorm also a bias.
+/// Parameters of one norm over `width` values: a gain, and for LayerNorm also a bias.
 std::int64_t norm_parameters(const ModelSpec& model, std::int64_t width) {
   return model.normalization == Normalization::layer_norm ? 2 * width : width;
 }
@@ -20,8 +20,9 @@ void count_attention(const ModelSpec& model, ModelSpec::LayerParameters& count) 
   if (model.qkv_bias) count.sharded_vectors += qkv;
 }
 
-/// Down to the latents on every rank, up from them by heads; the key's rotary part comes straight
-/// from the hidden state. Biases and norms sit on the latents.
+/// The down projections to the latents are on every rank, the up projections are split by heads;
+/// the key's rotary part is projected directly from the hidden state. Biases and norms apply to the
+/// latents.
 void count_latent_attention(const ModelSpec& model, ModelSpec::LayerParameters& count) {
   const LatentAttention& mla = model.mla;
   const std::int64_t h = model.hidden;
@@ -87,7 +88,7 @@ int ModelSpec::moe_layers() const {
 }
 
 ModelSpec::LayerParameters ModelSpec::layer_parameters(LayerKind kind) const {
-  EXPECTS(kind == LayerKind::dense || moe.experts > 0, "experts of a dense model");
+  EXPECTS(kind == LayerKind::dense || moe.experts > 0, "a dense model has no experts");
   LayerParameters count;
   if (latent()) {
     count_latent_attention(*this, count);

@@ -1,4 +1,5 @@
-// ModelSpec: the shapes and constants of a transformer, and what follows from shapes alone.
+// ModelSpec: the shapes and constants of a transformer, and the numbers that follow from the
+// shapes.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,18 @@ enum class Normalization { layer_norm, rms_norm };
 enum class Activation { gelu, relu, squared_relu, silu };
 enum class PositionEmbedding { learned, rope, alibi, none };
 
-/// Layers whose MLP is many experts, of which each token visits a few. The defaults: no such layer.
-/// Layer i has experts when i ≥ first_dense_layers and every | i − first_dense_layers.
+/// Layers whose MLP consists of many experts, of which each token visits a few. Default: no such
+/// layer. Layer i has experts when i ≥ first_dense_layers and every | i − first_dense_layers.
 struct MixtureOfExperts {
   int experts = 0;             ///< routed experts of one layer; 0 = a dense model
   int experts_per_token = 0;   ///< top-k
   int expert_ffn_hidden = 0;   ///< width of one projection of one routed expert
-  int shared_ffn_hidden = 0;   ///< all shared experts together, which every token visits; 0 = none
+  int shared_ffn_hidden = 0;   ///< width of all shared experts, which every token visits; 0 = none
   int first_dense_layers = 0;  ///< layers before the first one with experts
-  int every = 1;               ///< 2: every other layer from there on (Llama 4 Maverick)
+  int every = 1;               ///< 2: every second layer from there on (Llama 4 Maverick)
   bool expert_bias = false;    ///< biases inside the routed experts (GPT-OSS)
   bool router_bias = false;    ///< a value per expert (GPT-OSS's bias; DeepSeek-V3's
-                               ///< correction, moved by a rule instead of a gradient)
+                               ///< correction, updated by a rule instead of a gradient)
   bool shared_expert_gate = false;  ///< a learned weight for the shared experts (Qwen2-MoE)
   bool operator==(const MixtureOfExperts&) const = default;
 };
@@ -42,36 +43,36 @@ struct LatentAttention {
   bool operator==(const LatentAttention&) const = default;
 };
 
-/// How the angles of rotary positions were changed when the context was extended.
+/// How the rotary angles were changed to extend the context.
 enum class RopeScaling { none, linear, llama3, yarn, dynamic, longrope };
 
-/// Rotary position embedding (arXiv 2104.09864, section 3.2.2): pair i of the d rotated numbers of
-/// a head turns by θ^(−2i/d) from one position to the next, or by what `scaling` makes of it.
-/// Fields that a scaling does not name keep their defaults. Names and rules as in transformers'
-/// modeling_rope_utils.py. Checked by: tests/runtime/model/rotary_test.cpp.
+/// Rotary position embedding (arXiv 2104.09864, section 3.2.2): from one position to the next, pair
+/// i of the d rotated numbers of a head is rotated by θ^(−2i/d), or by that angle modified by
+/// `scaling`. Fields that a scaling does not use keep their defaults. Names and rules as in
+/// transformers' modeling_rope_utils.py. Checked by: tests/runtime/model/rotary_test.cpp.
 struct RotaryEmbedding {
   double theta = 10'000;    ///< the base θ
-  double rotated_part = 1;  ///< of a head's numbers (partial_rotary_factor)
+  double rotated_part = 1;  ///< fraction of a head that is rotated (partial_rotary_factor)
   RopeScaling scaling = RopeScaling::none;
-  double factor = 1;           ///< linear, llama3, yarn, dynamic: how far it was extended
-  int original_positions = 0;  ///< llama3, yarn: the context before
+  double factor = 1;           ///< linear, llama3, yarn, dynamic: extension of the context
+  int original_positions = 0;  ///< llama3, yarn: context length before the extension
   double low_frequency_factor =
-      1;  ///< llama3: turns in that context up to which angles are divided
-  double high_frequency_factor = 4;  ///< llama3: … from which they stay
-  double beta_fast = 32;             ///< yarn: turns in that context from which angles stay
-  double beta_slow = 1;              ///< yarn: … up to which they are divided
-  bool whole_pairs = true;           ///< yarn: both bounds are moved to whole pairs ("truncate")
+      1;  ///< llama3: up to this number of turns in that context angles are divided
+  double high_frequency_factor = 4;  ///< llama3: from this number on they are unchanged
+  double beta_fast = 32;             ///< yarn: from this number of turns on angles are unchanged
+  double beta_slow = 1;              ///< yarn: up to this number they are divided
+  bool whole_pairs = true;           ///< yarn: both bounds are rounded to whole pairs ("truncate")
   double attention_factor = 1;       ///< yarn: multiplies cosines and sines
   bool operator==(const RotaryEmbedding&) const = default;
 };
 
-/// What a model computes with beside its shapes and weights.
+/// Constants of a model's computation in addition to shapes and weights.
 struct ModelConstants {
   double norm_epsilon =
       1e-5;              ///< added to the variance in LayerNorm, to the mean square in RMSNorm
-  RotaryEmbedding rope;  ///< means something only with rotary positions
-  /// Arithmetic that no field describes, in words: "scores capped at 50". We plan such models and
-  /// do not execute them.
+  RotaryEmbedding rope;  ///< used only with rotary positions
+  /// Operations that no field describes, as text: "scores capped at 50". Such models are planned
+  /// but not executed.
   std::vector<std::string> other_arithmetic;
   bool operator==(const ModelConstants&) const = default;
 };
@@ -79,19 +80,19 @@ struct ModelConstants {
 enum class LayerKind { dense, moe };
 
 /// A decoder-only transformer. Defaults describe a dense Llama-like block.
-/// Counts are exact; every derived number follows from the shapes alone.
+/// Counts are exact; every derived number depends only on the shapes.
 struct ModelSpec {
   std::string name;          ///< catalog name or file stem
-  std::string architecture;  ///< family it was read as: "gpt2", "llama", "qwen3" ...
-  std::string source;        ///< where the shapes come from
+  std::string architecture;  ///< family: "gpt2", "llama", "qwen3" ...
+  std::string source;        ///< source of the shapes
   int layers = 0;
   int hidden = 0;
   int heads = 0;
   int kv_heads = 0;       ///< = heads for multi-head and latent attention
-  int head_dim = 0;       ///< of queries and keys; hidden / heads unless the model says otherwise
+  int head_dim = 0;       ///< of queries and keys; default: hidden / heads
   int ffn_hidden = 0;     ///< width of one MLP projection of a dense layer
   int vocab = 0;          ///< tokens, unpadded
-  int max_positions = 0;  ///< context length the model was published with
+  int max_positions = 0;  ///< context length of the published model
 
   Normalization normalization = Normalization::rms_norm;
   Activation activation = Activation::silu;
@@ -108,20 +109,19 @@ struct ModelSpec {
   bool embedding_norm = false;  ///< norm after the word embedding (BLOOM)
   double hidden_dropout = 0;    ///< probability; > 0 stores one mask byte per element
   double attention_dropout = 0;
-  int sliding_window = 0;        ///< tokens a windowed layer attends to; 0 = full attention
-  int windowed_layers = 0;       ///< layers that use the window (or, in Llama 4, chunks that long)
+  int sliding_window = 0;   ///< tokens a windowed layer attends to; 0 = full attention
+  int windowed_layers = 0;  ///< layers with the window (in Llama 4: with chunks of that length)
   bool attention_sinks = false;  ///< one learned value per head in every softmax (GPT-OSS)
   MixtureOfExperts moe;
   LatentAttention mla;
-  /// Nothing where the file does not say, as in those of schema 1: enough for a plan, not for a
-  /// run.
+  /// Empty if the file does not contain them, as in schema 1: enough to plan, but not to run.
   std::optional<ModelConstants> constants;
 
   bool operator==(const ModelSpec&) const = default;
 
   [[nodiscard]] std::int64_t query_width() const { return std::int64_t{heads} * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return std::int64_t{kv_heads} * head_dim; }
-  /// What all heads together hand to the output projection.
+  /// Width of the input of the output projection: all heads together.
   [[nodiscard]] std::int64_t attention_output_width() const {
     return latent() ? std::int64_t{heads} * mla.v_head_dim : query_width();
   }
@@ -131,13 +131,13 @@ struct ModelSpec {
   /// Norm layers in one block: 1 (parallel block), 2, or 4 (with post-norms).
   [[nodiscard]] int norms_per_layer() const;
 
-  /// Parameters of one transformer block split by how parallelism treats them.
+  /// Parameters of one transformer block, grouped by how parallelism splits them.
   struct LayerParameters {
     std::int64_t attention_matrices = 0;      ///< into and out of the heads, split over tp
     std::int64_t latent_matrices = 0;         ///< MLA's down projections, on every tp rank
     std::int64_t mlp_matrices = 0;            ///< dense layers: up (and gate) + down, split over tp
-    std::int64_t shared_expert_matrices = 0;  ///< the same of the shared experts, split over tp
-    std::int64_t expert_matrices = 0;         ///< all routed experts together, over the expert grid
+    std::int64_t shared_expert_matrices = 0;  ///< the same for the shared experts, split over tp
+    std::int64_t expert_matrices = 0;         ///< all routed experts, split over ep·etp
     std::int64_t expert_vectors = 0;          ///< their biases, split over ep
     std::int64_t router = 0;           ///< router with its bias, shared gate: on every tp rank
     std::int64_t sharded_vectors = 0;  ///< biases of column-parallel layers, sinks: over tp
@@ -151,14 +151,14 @@ struct ModelSpec {
   [[nodiscard]] std::int64_t embedding_parameters()
       const;                                           ///< word (+ learned positions, + its norm)
   [[nodiscard]] std::int64_t head_parameters() const;  ///< final norm + untied head (+ bias)
-  [[nodiscard]] std::int64_t parameters() const;       ///< everything, tied weights once
-  /// Without the experts a token does not visit. The word embedding counts whole, as in Mixtral's
-  /// and Qwen's figures; those of DeepSeek-V3 and GPT-OSS leave it out.
+  [[nodiscard]] std::int64_t parameters() const;       ///< all parameters; tied weights count once
+  /// Parameters without the experts that a token does not visit. The whole word embedding counts,
+  /// as in the published numbers of Mixtral and Qwen; those of DeepSeek-V3 and GPT-OSS exclude it.
   [[nodiscard]] std::int64_t active_parameters() const;
 
   /// Model FLOPs of one token, forward + backward, the formula behind every MFU we print:
   ///   6·(active parameters in matrix products, output head included) + 6·L·a·(d_qk + d_v)·S
-  ///   a heads; d_qk, d_v their widths for scores and for values (both head_dim but with MLA)
+  ///   a heads; d_qk, d_v their widths for scores and for values (both head_dim except with MLA)
   /// (non-causal attention; windowed layers use min(S, window); experts not visited do no work).
   /// Source: Megatron-LM (arXiv 2104.04473, appendix), PaLM (arXiv 2204.02311, appendix B); for
   /// top-k experts and MLA Megatron-LM's num_floating_point_operations (megatron/training), which

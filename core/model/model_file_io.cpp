@@ -12,7 +12,7 @@ namespace echelon {
 namespace {
 
 constexpr int kSchema = 2;
-constexpr int kSchemaOfShapes = 1;  // of files that say no constants
+constexpr int kSchemaOfShapes = 1;  // files without constants
 
 template <class Enum, std::size_t N>
 using Names = std::array<std::pair<Enum, std::string_view>, N>;
@@ -63,19 +63,19 @@ Enum choice_or_first(JsonReader& reader, std::string_view key, const Names<Enum,
 int small(std::int64_t value) { return static_cast<int>(value); }  // bounded by the reader
 
 void read_shapes(JsonReader& reader, ModelSpec& model) {
-  model.layers = small(reader.integer("layers", 1, kMostLayers));
-  model.hidden = small(reader.integer("hidden", 1, kMostHidden));
-  model.heads = small(reader.integer("heads", 1, kMostHeads));
-  model.kv_heads = small(reader.integer_or("kv_heads", 1, kMostHeads, model.heads));
+  model.layers = small(reader.integer("layers", 1, kMaxLayers));
+  model.hidden = small(reader.integer("hidden", 1, kMaxHidden));
+  model.heads = small(reader.integer("heads", 1, kMaxHeads));
+  model.kv_heads = small(reader.integer_or("kv_heads", 1, kMaxHeads, model.heads));
   if (!reader.has("head_dim") && model.hidden % model.heads != 0) {
     reader.fail("heads", fmt::format("{} heads do not divide hidden {}", model.heads, model.hidden),
                 "a divisor of hidden, or an explicit head_dim");
   }
-  model.head_dim = small(
-      reader.integer_or("head_dim", 1, kMostHeadDim, std::max(1, model.hidden / model.heads)));
-  model.ffn_hidden = small(reader.integer("ffn_hidden", 1, kMostFfn));
-  model.vocab = small(reader.integer("vocab", 1, kMostVocab));
-  model.max_positions = small(reader.integer("max_positions", 1, kMostPositions));
+  model.head_dim =
+      small(reader.integer_or("head_dim", 1, kMaxHeadDim, std::max(1, model.hidden / model.heads)));
+  model.ffn_hidden = small(reader.integer("ffn_hidden", 1, kMaxFfn));
+  model.vocab = small(reader.integer("vocab", 1, kMaxVocab));
+  model.max_positions = small(reader.integer("max_positions", 1, kMaxPositions));
 }
 
 void read_block(JsonReader& reader, ModelSpec& model) {
@@ -95,13 +95,13 @@ void read_block(JsonReader& reader, ModelSpec& model) {
   model.embedding_norm = reader.boolean_or("embedding_norm", model.embedding_norm);
   model.hidden_dropout = reader.number_or("hidden_dropout", 0, 1, model.hidden_dropout);
   model.attention_dropout = reader.number_or("attention_dropout", 0, 1, model.attention_dropout);
-  model.sliding_window = small(reader.integer_or("sliding_window", 0, kMostPositions, 0));
-  model.windowed_layers = small(reader.integer_or("windowed_layers", 0, kMostLayers,
+  model.sliding_window = small(reader.integer_or("sliding_window", 0, kMaxPositions, 0));
+  model.windowed_layers = small(reader.integer_or("windowed_layers", 0, kMaxLayers,
                                                   model.sliding_window > 0 ? model.layers : 0));
   model.attention_sinks = reader.boolean_or("attention_sinks", model.attention_sinks);
 }
 
-/// Null when the file has no object of that name.
+/// Null if the file has no object of that name.
 const Json* optional_object(JsonReader& reader, std::string_view key) {
   const Json* object = reader.member(key);
   return object == nullptr || object->is_null() ? nullptr : object;
@@ -111,12 +111,12 @@ Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
   const Json* object = optional_object(outer, "moe");
   if (object == nullptr) return Done{};
   JsonReader reader(*object, outer.where(), "/moe");
-  moe.experts = small(reader.integer("experts", 1, kMostExperts));
-  moe.experts_per_token = small(reader.integer("experts_per_token", 1, kMostExperts));
-  moe.expert_ffn_hidden = small(reader.integer("expert_ffn_hidden", 1, kMostFfn));
-  moe.shared_ffn_hidden = small(reader.integer_or("shared_ffn_hidden", 0, kMostFfn, 0));
-  moe.first_dense_layers = small(reader.integer_or("first_dense_layers", 0, kMostLayers, 0));
-  moe.every = small(reader.integer_or("every", 1, kMostLayers, 1));
+  moe.experts = small(reader.integer("experts", 1, kMaxExperts));
+  moe.experts_per_token = small(reader.integer("experts_per_token", 1, kMaxExperts));
+  moe.expert_ffn_hidden = small(reader.integer("expert_ffn_hidden", 1, kMaxFfn));
+  moe.shared_ffn_hidden = small(reader.integer_or("shared_ffn_hidden", 0, kMaxFfn, 0));
+  moe.first_dense_layers = small(reader.integer_or("first_dense_layers", 0, kMaxLayers, 0));
+  moe.every = small(reader.integer_or("every", 1, kMaxLayers, 1));
   moe.expert_bias = reader.boolean_or("expert_bias", false);
   moe.router_bias = reader.boolean_or("router_bias", false);
   moe.shared_expert_gate = reader.boolean_or("shared_expert_gate", false);
@@ -127,15 +127,15 @@ Status read_latent(JsonReader& outer, LatentAttention& mla) {
   const Json* object = optional_object(outer, "mla");
   if (object == nullptr) return Done{};
   JsonReader reader(*object, outer.where(), "/mla");
-  mla.kv_lora_rank = small(reader.integer("kv_lora_rank", 1, kMostHidden));
-  mla.q_lora_rank = small(reader.integer_or("q_lora_rank", 0, kMostHidden, 0));
-  mla.qk_nope_head_dim = small(reader.integer("qk_nope_head_dim", 1, kMostHeadDim));
-  mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMostHeadDim));
-  mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMostHeadDim));
+  mla.kv_lora_rank = small(reader.integer("kv_lora_rank", 1, kMaxHidden));
+  mla.q_lora_rank = small(reader.integer_or("q_lora_rank", 0, kMaxHidden, 0));
+  mla.qk_nope_head_dim = small(reader.integer("qk_nope_head_dim", 1, kMaxHeadDim));
+  mla.qk_rope_head_dim = small(reader.integer("qk_rope_head_dim", 1, kMaxHeadDim));
+  mla.v_head_dim = small(reader.integer("v_head_dim", 1, kMaxHeadDim));
   return reader.finish();
 }
 
-/// Empty when the file has no list of that name.
+/// Empty if the file has no list of that name.
 std::vector<std::string> read_texts(JsonReader& reader, std::string_view key,
                                     std::string_view expected) {
   std::vector<std::string> texts;
@@ -147,7 +147,7 @@ std::vector<std::string> read_texts(JsonReader& reader, std::string_view key,
   }
   for (const Json& text : *list) {
     if (!text.is_string()) {
-      reader.fail(key, "an entry that is not a text", std::string(expected));
+      reader.fail(key, "an entry that is not a string", std::string(expected));
       return texts;
     }
     texts.push_back(text.get<std::string>());
@@ -155,39 +155,39 @@ std::vector<std::string> read_texts(JsonReader& reader, std::string_view key,
   return texts;
 }
 
-/// Each scaling says what it needs, and nothing else.
+/// Reads only the keys that the scaling needs.
 Status read_rope(const Json& object, const std::string& where, RotaryEmbedding& rope) {
   JsonReader reader(object, where, "/rope");
-  rope.theta = reader.number("theta", kLeastTheta, kMostTheta);
+  rope.theta = reader.number("theta", kMinTheta, kMaxTheta);
   rope.rotated_part = reader.number_or("rotated_part", 0, 1, 1);
   rope.scaling = choice_or_first(reader, "scaling", kScalings);
   const bool llama3 = rope.scaling == RopeScaling::llama3;
   const bool yarn = rope.scaling == RopeScaling::yarn;
   const bool scaled = rope.scaling != RopeScaling::none && rope.scaling != RopeScaling::longrope;
-  if (scaled) rope.factor = reader.number("factor", 1, kMostRope);
+  if (scaled) rope.factor = reader.number("factor", 1, kMaxRope);
   if (llama3 || yarn) {
-    rope.original_positions = small(reader.integer("original_positions", 1, kMostPositions));
+    rope.original_positions = small(reader.integer("original_positions", 1, kMaxPositions));
   }
   if (llama3) {
-    rope.low_frequency_factor = reader.number("low_frequency_factor", kLeastRope, kMostRope);
-    rope.high_frequency_factor = reader.number("high_frequency_factor", kLeastRope, kMostRope);
+    rope.low_frequency_factor = reader.number("low_frequency_factor", kMinRope, kMaxRope);
+    rope.high_frequency_factor = reader.number("high_frequency_factor", kMinRope, kMaxRope);
   }
   if (yarn) {
-    rope.beta_fast = reader.number("beta_fast", kLeastRope, kMostRope);
-    rope.beta_slow = reader.number("beta_slow", kLeastRope, kMostRope);
+    rope.beta_fast = reader.number("beta_fast", kMinRope, kMaxRope);
+    rope.beta_slow = reader.number("beta_slow", kMinRope, kMaxRope);
     rope.whole_pairs = reader.boolean("whole_pairs");
-    rope.attention_factor = reader.number("attention_factor", kLeastRope, kMostRope);
+    rope.attention_factor = reader.number("attention_factor", kMinRope, kMaxRope);
   }
   return reader.finish();
 }
 
-/// Schema 1 ends with the shapes; schema 2 must say the constants.
+/// Schema 1 has only shapes; schema 2 requires the constants.
 Status read_constants(JsonReader& reader, std::int64_t schema, ModelSpec& model) {
   if (schema == kSchemaOfShapes) return Done{};
   ModelConstants& constants = model.constants.emplace();
   constants.norm_epsilon = reader.number("norm_epsilon", 0, 1);
   constants.other_arithmetic =
-      read_texts(reader, "other_arithmetic", "a list of what the model computes besides");
+      read_texts(reader, "other_arithmetic", "a list of operations that no other key describes");
   if (model.position != PositionEmbedding::rope) return Done{};
   const Json* rope = reader.member("rope");
   if (rope != nullptr) return read_rope(*rope, reader.where(), constants.rope);
@@ -268,7 +268,7 @@ Json rope_to_json(const RotaryEmbedding& rope) {
 
 std::string model_to_json(const ModelSpec& model) {
   Json file;
-  // A model without constants keeps the bytes, and so the hash, that it had in older versions.
+  // A model without constants keeps its bytes, and thus its hash, of older versions.
   file["schema"] = model.constants ? kSchema : kSchemaOfShapes;
   file["name"] = model.name;
   file["architecture"] = model.architecture;
@@ -298,7 +298,7 @@ std::string model_to_json(const ModelSpec& model) {
   file["attention_dropout"] = model.attention_dropout;
   file["sliding_window"] = model.sliding_window;
   file["windowed_layers"] = model.windowed_layers;
-  // Absent where they say nothing, so that files of dense models keep their bytes.
+  // Omitted if unset, so that files of dense models keep their bytes.
   if (model.attention_sinks) file["attention_sinks"] = true;
   if (model.moe != MixtureOfExperts{}) file["moe"] = mixture_to_json(model.moe);
   if (model.mla != LatentAttention{}) file["mla"] = latent_to_json(model.mla);

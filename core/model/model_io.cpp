@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The catalog, read once from the files compiled in; a bad one is our bug.
+/// The catalog, read once from the embedded files; an invalid one is a bug.
 const std::vector<ModelFile>& catalog() {
   static const std::vector<ModelFile> models = [] {
     std::vector<ModelFile> all;
@@ -28,7 +28,7 @@ const std::vector<ModelFile>& catalog() {
       model->model.name = file.name;
       all.push_back(*std::move(model));
     }
-    // Families together, small before large.
+    // Sorted by family, then by size.
     std::sort(all.begin(), all.end(), [](const ModelFile& a, const ModelFile& b) {
       const auto key = [](const ModelFile& file) {
         const std::string& name = file.model.name;
@@ -63,7 +63,7 @@ Error unknown_model(std::string_view name) {
                      did_you_mean(name, known));
 }
 
-/// "config.json" says nothing; the folder it lies in is the model's name.
+/// The model's name is the file's stem; for "config.json" it is the name of the folder.
 std::string name_from_path(std::string_view where) {
   const fs::path path{std::string(where)};
   const std::string stem = path.stem().string();
@@ -75,7 +75,7 @@ std::string name_from_path(std::string_view where) {
 Result<ModelSpec> model_from(const Json& document, std::string_view where) {
   if (!document.is_object()) {
     return input_error(std::string(where), "not a JSON object",
-                       "a HuggingFace config.json or one of our model files");
+                       "a HuggingFace config.json or an Echelon model file");
   }
   if (document.contains("request") && document["request"].is_object() &&
       document["request"].contains("model")) {  // a plan file

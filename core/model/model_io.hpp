@@ -1,4 +1,4 @@
-// Reads models: the catalog, HuggingFace config.json files, our own model files.
+// Reads models: the catalog, HuggingFace config.json files, Echelon's own model files.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace echelon {
 
-/// Catalog name (or alias, such as 7b) or a path to a HuggingFace config.json, one of our model
-/// files or a plan file, for its model. Errors: unknown name (nearest offered), unreadable file,
-/// unknown architecture (nearest known offered), missing or ill-typed key (JSON pointer given),
-/// shapes that contradict each other.
+/// Loads a model by catalog name (or alias, such as 7b) or from a HuggingFace config.json, an
+/// Echelon model file or a plan file. Errors: unknown name (with the nearest), unreadable file,
+/// unknown architecture (with the nearest), missing or ill-typed key (with its JSON pointer),
+/// contradictory shapes.
 [[nodiscard]] Result<ModelSpec> load_model(std::string_view name_or_path);
 
-/// The same from text already in memory; `where` names it in errors.
+/// The same for a text in memory; `where` names it in errors.
 [[nodiscard]] Result<ModelSpec> parse_model(std::string_view json, std::string_view where);
 
-/// Our own model file: every field of the ModelSpec, read back identically by parse_model.
+/// Text of a model file: every field of the ModelSpec; parse_model reads the same ModelSpec back.
 [[nodiscard]] std::string model_to_json(const ModelSpec& model);
 
 struct CatalogModel {
@@ -28,8 +28,8 @@ struct CatalogModel {
 };
 [[nodiscard]] std::vector<CatalogModel> model_catalog();
 
-/// Shapes that make sense together: positive, heads a multiple of kv_heads, experts enough for
-/// every token, latent widths that add up, no overflow.
+/// Checks that the shapes are consistent: positive, heads a multiple of kv_heads, at least as many
+/// experts as each token visits, latent widths that add up, no overflow.
 [[nodiscard]] Status check_model(const ModelSpec& model, std::string_view where);
 
 }  // namespace echelon

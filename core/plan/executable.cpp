@@ -12,17 +12,17 @@ std::string not_executed_block(const ModelSpec& model) {
   if (model.attention_sinks) return "attention sinks";
   if (model.windowed_layers > 0) return "windowed attention";
   if (model.position == PositionEmbedding::alibi) return "ALiBi positions";
-  if (model.parallel_block) return "attention and MLP side by side";
-  if (model.post_norms) return "norms behind attention and MLP";
-  if (model.embedding_norm) return "a norm behind the embedding";
-  if (model.qk_norm) return "norms of queries and keys";
+  if (model.parallel_block) return "parallel attention and MLP blocks";
+  if (model.post_norms) return "post-norms (after attention and MLP)";
+  if (model.embedding_norm) return "a norm after the embedding";
+  if (model.qk_norm) return "QK-norm";
   if (model.hidden_dropout > 0 || model.attention_dropout > 0) return "dropout";
   return {};
 }
 
 std::string not_executed_rope(const RotaryEmbedding& rope) {
   if (rope.rotated_part != 1) {
-    return fmt::format("a rotary embedding of {:g} of each head", rope.rotated_part);
+    return fmt::format("partial rotary embedding ({:g} of each head)", rope.rotated_part);
   }
   if (rope.scaling == RopeScaling::dynamic) return "'dynamic' scaling of the rotary embedding";
   if (rope.scaling == RopeScaling::longrope) return "'longrope' scaling of the rotary embedding";
@@ -34,7 +34,7 @@ std::string not_executed_rope(const RotaryEmbedding& rope) {
 std::string not_executed(const ModelSpec& model) {
   if (std::string block = not_executed_block(model); !block.empty()) return block;
   if (!model.constants) {
-    return "its norm_epsilon and rope (rotary embedding) are missing";
+    return "norm_epsilon and rope (rotary embedding) are missing";
   }
   if (model.position == PositionEmbedding::rope) {
     if (std::string rope = not_executed_rope(model.constants->rope); !rope.empty()) return rope;
@@ -47,13 +47,13 @@ std::optional<NotExecuted> not_executed(const ModelSpec& model, int sequence) {
   if (const std::string why = not_executed(model); !why.empty()) {
     return NotExecuted{fmt::format("model {}: {}", model.name, why),
                        model.constants ? "a GPT-2-like or Llama-like model"
-                                       : "a model that has them: of the catalog, a HuggingFace "
-                                         "config.json, or a model file of schema 2"};
+                                       : "a model with both: from the catalog, a HuggingFace "
+                                         "config.json or a model file of schema 2"};
   }
   if (model.position == PositionEmbedding::learned && sequence > model.max_positions) {
-    return NotExecuted{fmt::format("a sequence of {}", sequence),
-                       fmt::format("at most the {} positions that {} has learned",
-                                   model.max_positions, model.name)};
+    return NotExecuted{
+        fmt::format("a sequence of {}", sequence),
+        fmt::format("at most {}, the learned positions of {}", model.max_positions, model.name)};
   }
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// What of a model `plan run` executes: asked by the runtime, which refuses the rest, and by
-// planning, which says so beside its answer.
+// Which models `plan run` executes. The runtime rejects the others; planning adds a note to its
+// answer.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,15 @@
 
 namespace echelon {
 
-/// What of this model the runtime does not execute, in words; empty where it executes all. Experts,
-/// latent attention, sinks, windows, ALiBi, dropout, parallel blocks, post-norms, norms of q and k
-/// and of the embedding are not executed, nor is rotation of a part of the heads, dynamic and
-/// longrope scaling, arithmetic that no field of ModelSpec describes, and a model of which nobody
-/// said the constants. Llama 3's, linear and YaRN scaling are executed.
+/// The first feature of this model that the runtime does not execute, as text; empty if it executes
+/// the model. Not executed: experts, latent attention, sinks, windows, ALiBi, dropout, parallel
+/// blocks, post-norms, QK-norm, a norm of the embedding, partial rotary embedding, dynamic and
+/// longrope scaling, operations that no field of ModelSpec describes, and models without constants.
+/// Executed: Llama 3's, linear and YaRN scaling.
 /// Checked by: tests/core/plan/executable_test.cpp.
 [[nodiscard]] std::string not_executed(const ModelSpec& model);
 
-/// Why a model is not executed on sequences of a length: both halves of an error message.
+/// Why a model is not executed with a sequence length: the two parts of an error message.
 struct NotExecuted {
   std::string found;
   std::string expected;

@@ -1,4 +1,4 @@
-// TrainingJob: what is trained per step, in which number formats. Independent of the cluster.
+// TrainingJob: the work of one optimizer step and its number formats. Independent of the cluster.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ enum class Dtype { fp64, fp32, bf16, fp16, fp8 };
 [[nodiscard]] std::string_view name_of(Dtype dtype);
 /// Bytes of one element.
 [[nodiscard]] double width_of(Dtype dtype);
-/// … of an activation: products in fp8 read and write 16 bits.
+/// Bytes of one activation element: fp8 GEMMs read and write 16 bits.
 [[nodiscard]] double activation_width(Dtype compute);
-/// … of sums and statistics: fp32, or fp64 where everything is.
+/// Bytes of one element of sums and statistics: fp32, or fp64 with fp64 compute.
 [[nodiscard]] double statistics_width(Dtype compute);
 
-/// Bytes per parameter of everything that lives as long as training does.
+/// Bytes per parameter of all state that persists during training.
 ///
 /// ZeRO stage z shards over the data-parallel (shard) group:
 ///   z ≥ 1  master + moments;  z ≥ 2  gradients too;  z = 3  weights too.
-/// Source: ZeRO paper (arXiv 1910.02054, section 3); stacks as noted in precision.cpp.
+/// Source: ZeRO paper (arXiv 1910.02054, section 3); frameworks as noted in precision.cpp.
 struct PrecisionRecipe {
   std::string name;  ///< "bf16:adam-fp32-master"
   std::string source;
@@ -36,23 +36,23 @@ struct PrecisionRecipe {
   double master = 4;            ///< master weights (0 when the resident weights are the master)
   double moments = 8;           ///< both Adam moments
   double gathered_weight = 2;   ///< copy that ZeRO-3 gathers for compute
-  double reduced_gradient = 4;  ///< width on the wire of the data-parallel reduction
+  double reduced_gradient = 4;  ///< bytes per gradient sent in the data-parallel reduction
 
   bool operator==(const PrecisionRecipe&) const = default;
 };
 
-/// All recipes, in the order they are listed to users.
+/// All recipes, in display order.
 [[nodiscard]] const std::vector<PrecisionRecipe>& precision_recipes();
-/// "bf16", "fp8", "fp16" (default recipe of that dtype) or a full name; else an error with the
-/// nearest.
+/// Finds a recipe by its full name, or the default recipe of "bf16", "fp8" or "fp16"; otherwise an
+/// error with the nearest name.
 [[nodiscard]] Result<PrecisionRecipe> find_precision(std::string_view name);
 
-/// One optimizer step as the user wants it, whatever the machine.
+/// One optimizer step as the user requests it, independent of the machine.
 struct TrainingJob {
   int sequence = 0;               ///< tokens per sample
   std::int64_t global_batch = 0;  ///< samples per optimizer step, over all ranks
   PrecisionRecipe precision;
-  bool flash_attention = true;         ///< no sequence × sequence matrix is kept
+  bool flash_attention = true;         ///< no sequence × sequence matrix is stored
   std::optional<double> token_budget;  ///< tokens to train on, for cost and days
 
   [[nodiscard]] double tokens_per_step() const {

@@ -1,4 +1,4 @@
-// Names of the small enumerations, as users type and read them.
+// Names of the small enumerations in flags and output.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -40,7 +40,7 @@ int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk) {
 RecomputedLayers recomputed_layers(const ParallelPlan& plan, int rank, int before, int size) {
   const auto s = static_cast<std::size_t>(rank);
   const bool mixed = plan.recompute == Recompute::mixed;
-  // 64 bits: a search looks at counts that users pinned before it knows whether they are legal.
+  // 64 bits: a search may evaluate counts given by the user before it validates them.
   const std::int64_t full =
       mixed || plan.recompute == Recompute::full ? plan.recompute_layers[s] : 0;
   std::int64_t selective = mixed ? plan.selective_layers[s] : 0;

@@ -1,4 +1,4 @@
-// ParallelPlan: one complete answer to "how is the job laid out over the GPUs".
+// ParallelPlan: the complete layout of a job on the GPUs.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,17 @@
 
 namespace echelon {
 
-/// What a stage does with its layers' activations; `mixed` gives every stage its own numbers of
+/// Activation recomputation policy of a stage; with `mixed` every stage has its own numbers of
 /// fully and of selectively recomputed layers.
 enum class Recompute { none, selective, full, mixed };
-/// How context-parallel ranks meet: keys and values pass round a ring beside the attention kernels,
-/// or an all-to-all trades the sequence split for a split of the heads (Ulysses).
+/// Context-parallel attention: keys and values are sent around a ring, overlapped with the
+/// attention kernels, or an all-to-all exchanges the split of the sequence for a split of the heads
+/// (Ulysses).
 enum class CpComm { ring, all_to_all };
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1 };
 
-/// Which axis is innermost of the two outer ones. Source: Megatron-LM's default order and its
-/// --use-tp-pp-dp-mapping.
+/// Which of the two outer axes, dp and pp, is the inner one. Source: Megatron-LM's default order
+/// and its --use-tp-pp-dp-mapping.
 enum class RankOrder { dp_inside_pp, pp_inside_dp };
 
 [[nodiscard]] std::string_view name_of(RankOrder order);  ///< "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"
@@ -55,18 +56,18 @@ struct ParallelPlan : LayerSharding {
   int vpp = 1;   ///< model chunks per rank; > 1 only with the interleaved schedule
   int zero = 0;  ///< 0..3
   int shard_group =
-      1;  ///< ranks over which ZeRO state is split (divides dp·cp); = dp·cp unless hybrid
+      1;  ///< ranks over which ZeRO state is sharded (divides dp·cp); smaller than dp·cp if hybrid
   Recompute recompute = Recompute::none;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   RankOrder rank_order = RankOrder::dp_inside_pp;
-  double offload_optimizer = 0;       ///< share of master weights and moments kept in host memory
-  std::vector<int> layers_per_stage;  ///< size pp; layers of all chunks of that rank
-  std::vector<int> recompute_layers;  ///< size pp; layers whose whole block is recomputed (full)
-  std::vector<int> selective_layers;  ///< size pp when mixed, else empty; the ones after those
-  bool overlap_dp = true;             ///< gradient reduction and parameter gather beside compute
-  bool overlap_pp = false;            ///< pipeline sends run beside compute
-  /// Gradients, as they are reduced, of one collective of the data-parallel reduction; empty: as
-  /// many as the framework puts together by default.
+  double offload_optimizer = 0;  ///< fraction of master weights and moments kept in host memory
+  std::vector<int> layers_per_stage;  ///< size pp; layers in all chunks of a rank
+  std::vector<int> recompute_layers;  ///< size pp; fully recomputed layers
+  std::vector<int> selective_layers;  ///< size pp if mixed, else empty; the layers after those
+  bool overlap_dp = true;   ///< gradient reduction and parameter gather overlap with compute
+  bool overlap_pp = false;  ///< pipeline sends overlap with compute
+  /// Bytes of gradients per collective of the data-parallel reduction, in the reduced type; empty:
+  /// the framework's default.
   std::optional<Bytes> bucket;
 
   bool operator==(const ParallelPlan&) const = default;
@@ -77,11 +78,11 @@ struct ParallelPlan : LayerSharding {
   [[nodiscard]] std::int64_t expert_dp() const {
     return saturated_product({tp, cp, dp}) / (std::int64_t{ep} * etp);
   }
-  /// Copies of the sharded state: dp·cp / shard group. Megatron-LM calls them
-  /// --num-distributed-optimizer-instances.
+  /// Copies of the sharded state: dp·cp / shard group (Megatron-LM:
+  /// --num-distributed-optimizer-instances).
   [[nodiscard]] std::int64_t instances() const { return std::int64_t{dp} * cp / shard_group; }
-  /// Microbatches per step and data-parallel rank. `check_plan` demands that the division is exact;
-  /// rounding up serves measured runs of stacks that pad the last one.
+  /// Microbatches per step and data-parallel rank. `check_plan` requires an exact division;
+  /// rounding up is for measured runs of frameworks that pad the last microbatch.
   [[nodiscard]] std::int64_t microbatches_rounded_up(std::int64_t global_batch) const {
     const std::int64_t samples = std::int64_t{dp} * microbatch;
     return (global_batch + samples - 1) / samples;
@@ -96,8 +97,8 @@ struct ParallelPlan : LayerSharding {
 /// chunk (embedding) and the very last are the shorter ones. Both may be left with none.
 [[nodiscard]] int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk);
 
-/// Of `size` layers of a pipeline rank that follow `before` others it holds: the first ones are
-/// recomputed fully, the next selectively.
+/// How many of the `size` layers after the first `before` layers of a pipeline rank are recomputed:
+/// the rank's first layers are recomputed fully, the next ones selectively.
 struct RecomputedLayers {
   int full = 0;
   int selective = 0;

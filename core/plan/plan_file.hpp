@@ -1,4 +1,4 @@
-// PlanFile: a plan together with everything it was made for, and what it was predicted to cost.
+// PlanFile: a plan with the request it answers and its predicted costs.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace echelon {
 
-/// What a prediction says, without the machinery that made it.
+/// The results of a prediction.
 struct Prediction {
   Evidence evidence = Evidence::extrapolated;
   bool fits = false;
   Bytes capacity;       ///< of the GPU
   Bytes peak;           ///< largest total over the stages
-  Bytes peak_reserved;  ///< … with the caching allocator's reserve on top
+  Bytes peak_reserved;  ///< the peak plus the caching allocator's reserve
   std::vector<MemoryBreakdown> stages;
   CostBreakdown time;
-  std::vector<StageTime> stage_times;  ///< per pipeline stage; empty: not told
-  std::optional<Seconds> simulated;    ///< the step as the schedule simulator finds it
+  std::vector<StageTime> stage_times;  ///< per pipeline stage; empty: unknown
+  std::optional<Seconds> simulated;    ///< step time from the schedule simulator
   Seconds low;                         ///< 80 % band of the step time
   Seconds high;
   double tokens_per_second = 0;
@@ -36,35 +36,35 @@ struct Prediction {
   bool operator==(const Prediction&) const = default;
 };
 
-/// Self-contained: read back on another machine it names the same model, job, cluster and plan,
-/// and holds the instructions that were priced.
+/// Self-contained: on another machine it describes the same model, job, cluster and plan, and
+/// contains the instructions that were priced.
 struct PlanFile {
   static constexpr int kSchema = 3;
 
-  std::string version;  ///< of the program that wrote it
-  ModelSpec model;      ///< every shape, so that no catalog is needed to read it
+  std::string version;  ///< version of the program that wrote it
+  ModelSpec model;      ///< all shapes, so that reading needs no catalog
   TrainingJob job;
   std::string cluster;  ///< catalog name, or path of a description
   int gpus = 0;
   std::string stack;
   std::string calibration;       ///< its name
-  std::string calibration_path;  ///< a user's own file; empty for a shipped calibration
+  std::string calibration_path;  ///< the user's file; empty for a built-in calibration
   Bytes keep_free;
   std::optional<Bytes> max_memory;
-  std::vector<std::string> assumptions;  ///< what was filled in by default, in words
-  std::string cluster_hash;      ///< fingerprint of the cluster's description when it was written
-  std::string calibration_hash;  ///< … of the calibration
+  std::vector<std::string> assumptions;  ///< defaults that were assumed, as text
+  std::string cluster_hash;              ///< hash of the cluster description at the time of writing
+  std::string calibration_hash;          ///< hash of the calibration
   ParallelPlan plan;
   Prediction predicted;
   std::string
-      program;  ///< the lowered schedule (core/schedule/schedule.hpp, to_text): what is executed
+      program;  ///< the lowered schedule (core/schedule/schedule.hpp, to_text) that is executed
 };
 
 /// The file's text; the same plan gives the same bytes. docs/plan-file.md describes it.
 [[nodiscard]] std::string plan_file_to_json(const PlanFile& file);
-/// Errors: not JSON, not a plan file, an older or newer schema, a key missing, unknown or out of
-/// range, parts that contradict each other, a hash that is not that of the contents (damaged or
-/// edited). The program's lines are not looked at: parse_schedule_text does that for who runs them.
+/// Errors: not JSON, not a plan file, an older or newer schema, a missing or unknown key, a value
+/// out of range, contradictory parts, a hash that differs from that of the contents (damaged or
+/// edited). The program is not parsed; parse_schedule_text does that before a run.
 [[nodiscard]] Result<PlanFile> parse_plan_file(std::string_view json, std::string_view where);
 [[nodiscard]] Result<PlanFile> read_plan_file(const std::string& path);
 

@@ -15,7 +15,7 @@ namespace echelon {
 namespace {
 
 constexpr const char* kFormat = "echelon-plan";
-constexpr double kMostBytes = 1e18;
+constexpr double kMaxBytes = 1e18;
 constexpr const char* kPlain = "text";
 constexpr const char* kCompressed = "zstd+base64";
 constexpr const char* kDamaged =
@@ -81,15 +81,15 @@ Status read_request(const Json& object, const std::string& where, PlanFile& file
   const Json* model = reader.member("model");
   const Json* job = reader.member("job");
   if (model == nullptr) reader.fail("model", "the key 'model' is missing", "a model's shapes");
-  if (job == nullptr) reader.fail("job", "the key 'job' is missing", "what is trained per step");
+  if (job == nullptr) reader.fail("job", "the key 'job' is missing", "the training job");
   file.cluster = reader.string("cluster");
   file.gpus = static_cast<int>(reader.integer("gpus", 1, std::numeric_limits<int>::max()));
   file.stack = reader.string("framework");
   file.calibration = reader.string("calibration");
   file.calibration_path = reader.string_or("calibration_path", "");
-  file.keep_free = Bytes{reader.number("keep_free_bytes", 0, kMostBytes)};
+  file.keep_free = Bytes{reader.number("keep_free_bytes", 0, kMaxBytes)};
   if (reader.has("max_memory_bytes")) {
-    file.max_memory = Bytes{reader.number("max_memory_bytes", 1, kMostBytes)};
+    file.max_memory = Bytes{reader.number("max_memory_bytes", 1, kMaxBytes)};
   }
   reader.ignore({"max_memory_bytes"});
   if (const Status read = reader.finish(); !read) return read;
@@ -103,7 +103,7 @@ Status read_request(const Json& object, const std::string& where, PlanFile& file
   return Done{};
 }
 
-/// The list was found to be there; `reader` keeps the error.
+/// The caller checked that the list exists; `reader` records the error.
 void read_assumptions(const Json& list, JsonReader& reader, PlanFile& file) {
   if (!list.is_array()) reader.fail("assumptions", "not a list", "a list of sentences");
   for (const Json& item : list) {
@@ -125,7 +125,7 @@ Json program_json(const std::string& program) {
               {"text", packed.text}};
 }
 
-/// The line after the title, which says what the plan says too.
+/// The expected beginning of the program's second line, which repeats fields of the plan.
 std::string pipeline_line(const PlanFile& file) {
   const std::int64_t microbatches = file.plan.microbatches_rounded_up(file.job.global_batch);
   return "pipeline " + std::string(name_of(file.plan.schedule)) + " ranks " +
@@ -137,7 +137,7 @@ Status read_program(const Json& object, const std::string& where, PlanFile& file
   JsonReader reader(object, where, "/program");
   CompressedText packed;
   packed.compressed = reader.choice("format", {kPlain, kCompressed}) == kCompressed;
-  packed.bytes = reader.integer("bytes", 0, kPackedAtMost);
+  packed.bytes = reader.integer("bytes", 0, kMaxTextBytes);
   const std::string expected = read_hash(reader, "hash");
   packed.text = reader.string("text");
   if (const Status read = reader.finish(); !read) return read;
@@ -161,7 +161,7 @@ Status read_program(const Json& object, const std::string& where, PlanFile& file
 
 std::string hash_of_model(const ModelSpec& model) { return content_hash(model_to_json(model)); }
 
-/// Of everything but itself. The program stands in it with its own hash, not as it was compressed.
+/// Hash of everything except itself. The program enters with its own hash, not in compressed form.
 std::string hash_of_contents(Json root) {
   root["hashes"].erase("contents");
   root["program"].erase("format");
@@ -204,12 +204,12 @@ Json with_current_keys(Json root) {
   return root;
 }
 
-/// Told apart before any key is read: a config.json given by mistake is not "a plan file with an
-/// unknown key".
+/// Checked before any key is read: a config.json given by mistake must not be reported as "a plan
+/// file with an unknown key".
 Status check_format(const Json& root, const std::string& where) {
   const bool marked = root.is_object() && root.contains("format") && root["format"] == kFormat;
   if (!marked) {
-    return input_error(where, "not a plan file", "what `plan -o plan.json` writes");
+    return input_error(where, "not a plan file", "a file written by `plan -o plan.json`");
   }
   const bool numbered = root.contains("schema") && root["schema"].is_number_unsigned();
   const std::uint64_t schema = numbered ? root["schema"].get<std::uint64_t>() : 0;
@@ -229,7 +229,7 @@ Status check_format(const Json& root, const std::string& where) {
   return input_error(at, found, expected, kWriteAgain);
 }
 
-/// Lists that must have one entry per stage, and a batch that the plan can divide.
+/// Checks that lists per stage have one entry per stage.
 Status check_shape(const PlanFile& file, const std::string& where) {
   const auto stages = static_cast<std::size_t>(file.plan.pp);
   const auto check = [&](std::size_t found, const char* key) -> Status {

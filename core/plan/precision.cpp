@@ -1,5 +1,4 @@
-// Bytes per parameter of the training stacks people use. Each recipe says where its numbers are
-// from.
+// Bytes per parameter in common training frameworks. Each recipe names the source of its numbers.
 #include <algorithm>
 #include <string>
 
@@ -157,8 +156,8 @@ std::vector<PrecisionRecipe> all_recipes() {
        .gathered_weight = 4,
        .reduced_gradient = 4},
       {.name = "fp64",
-       .source = "fp32 with every number twice as wide; stack echelon executes it on processor "
-                 "cores, to tell what rounding does (docs/run.md)",
+       .source = "fp32 with every number twice as wide; framework echelon executes it on CPU "
+                 "cores, to measure the effect of rounding (docs/run.md)",
        .compute = Dtype::fp64,
        .weight = 8,
        .gradient = 0,

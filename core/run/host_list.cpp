@@ -16,8 +16,8 @@ struct HostRange {
 };
 
 std::optional<std::int64_t> host_number(std::string_view digits) {
-  constexpr std::size_t kMostDigits = 12;
-  if (digits.empty() || digits.size() > kMostDigits) return {};
+  constexpr std::size_t kMaxDigits = 12;
+  if (digits.empty() || digits.size() > kMaxDigits) return {};
   std::int64_t number = 0;
   for (const char c : digits) {
     if (c < '0' || c > '9') return {};
@@ -42,7 +42,7 @@ std::string padded(std::int64_t number, std::size_t width) {
   return std::string(width - std::min(width, digits.size()), '0') + digits;
 }
 
-/// The text up to the next comma outside brackets; takes it and the comma off.
+/// Removes and returns the text up to the next comma outside brackets, and removes the comma.
 std::string_view next_host_word(std::string_view& rest) {
   std::size_t end = 0;
   for (bool inside = false; end < rest.size() && (inside || rest[end] != ','); ++end) {
@@ -56,45 +56,46 @@ std::string_view next_host_word(std::string_view& rest) {
 
 class HostListReader {
  public:
-  HostListReader(std::string_view list, std::string_view where, std::size_t most)
-      : list_(list), where_(where), most_(most) {}
+  HostListReader(std::string_view list, std::string_view where, std::size_t max_hosts)
+      : list_(list), where_(where), max_hosts_(max_hosts) {}
 
   Result<std::vector<std::string>> read() {
     std::string_view rest = list_;
     do {
       const bool more = rest.find(',') != std::string_view::npos;
       const std::string_view word = next_host_word(rest);
-      if (word.empty()) return wrong("an empty name");
+      if (word.empty()) return error("with an empty name");
       if (const Status ok = add(word, ""); !ok) return ok.error();
-      if (more && rest.empty() && list_.back() == ',') return wrong("an empty name");
+      if (more && rest.empty() && list_.back() == ',') return error("with an empty name");
     } while (!rest.empty());
     return std::move(hosts_);
   }
 
  private:
-  Error wrong(const std::string& what) const {
+  Error error(const std::string& what) const {
     return input_error(std::string(where_), in_quotes(list_, 80) + ", " + what,
-                       "hosts as Slurm lists them, like n[1-4,07],login");
+                       "a host list in Slurm's format, such as n[1-4,07],login");
   }
 
-  /// Every name that `word` stands for, behind `before`.
+  /// Adds every name that `word` expands to, each prefixed with `before`.
   Status add(std::string_view word, const std::string& before) {
     const std::size_t open = word.find('[');
     if (open == std::string_view::npos) {
-      if (word.find(']') != std::string_view::npos) return wrong("a ']' without its '['");
-      if (hosts_.size() == most_) return wrong("more hosts than " + std::to_string(most_));
+      if (word.find(']') != std::string_view::npos) return error("with a ']' but no '['");
+      if (hosts_.size() == max_hosts_)
+        return error("with more hosts than " + std::to_string(max_hosts_));
       hosts_.push_back(before + std::string(word));
       return Done{};
     }
     const std::size_t close = word.find(']', open);
-    if (close == std::string_view::npos) return wrong("a '[' without its ']'");
+    if (close == std::string_view::npos) return error("with a '[' but no ']'");
     const std::string prefix = before + std::string(word.substr(0, open));
     std::string_view inside = word.substr(open + 1, close - open - 1);
     do {
       const std::string_view part = inside.substr(0, inside.find(','));
       inside.remove_prefix(std::min(part.size() + 1, inside.size()));
       const auto range = host_range(part);
-      if (!range) return wrong("'" + std::string(part) + "' that is no number and no range");
+      if (!range) return error("where '" + std::string(part) + "' is neither a number nor a range");
       for (std::int64_t number = range->first; number <= range->last; ++number) {
         const Status ok = add(word.substr(close + 1), prefix + padded(number, range->width));
         if (!ok) return ok;
@@ -105,15 +106,15 @@ class HostListReader {
 
   std::string_view list_;
   std::string_view where_;
-  std::size_t most_;
+  std::size_t max_hosts_;
   std::vector<std::string> hosts_;
 };
 
 }  // namespace
 
 Result<std::vector<std::string>> expand_host_list(std::string_view list, std::string_view where,
-                                                  std::size_t most) {
-  return HostListReader(list, where, most).read();
+                                                  std::size_t max_hosts) {
+  return HostListReader(list, where, max_hosts).read();
 }
 
 }  // namespace echelon

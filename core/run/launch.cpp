@@ -13,15 +13,15 @@
 namespace echelon {
 namespace {
 
-/// The variables of one launcher; null: it has none for this.
+/// The environment variables of one launcher; null: the launcher does not set one.
 struct LaunchNames {
   const char* by;
   const char* rank;
   const char* size;
   const char* local_rank;
   const char* local_size;
-  const char* run;  ///< names the run
-  const char* starter;
+  const char* run;  ///< identifies the run
+  const char* command;
 };
 constexpr std::array<LaunchNames, 4> kLaunchers = {{
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID",
@@ -32,8 +32,8 @@ constexpr std::array<LaunchNames, 4> kLaunchers = {{
     {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_ID",
      "srun"},
 }};
-constexpr int kManyRanks = 1 << 20;
-/// Ports that are derived lie below those that Linux gives to who asks for none (32768 on).
+constexpr int kMaxRanks = 1 << 20;
+/// Derived ports are below Linux's ephemeral ports (32768 and above).
 constexpr int kFirstPort = 20'000;
 constexpr int kDerivedPorts = 10'000;
 
@@ -42,36 +42,35 @@ const std::string* find_variable(const Environment& environment, const char* nam
   return at == environment.end() || at->second.empty() ? nullptr : &at->second;
 }
 
-Result<int> number_in(const Environment& environment, const char* name, int least, int most) {
+Result<int> number_in(const Environment& environment, const char* name, int min, int max) {
   const std::string& text = *find_variable(environment, name);
   int value = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (read.ec == std::errc() && read.ptr == text.data() + text.size() && value >= least &&
-      value <= most) {
+  if (read.ec == std::errc() && read.ptr == text.data() + text.size() && value >= min &&
+      value <= max) {
     return value;
   }
-  return input_error(name, in_quotes(text),
-                     fmt::format("a whole number from {} to {}", least, most),
-                     "the launcher of this process sets it; --launcher local does not look at it");
+  return input_error(name, in_quotes(text), fmt::format("a whole number from {} to {}", min, max),
+                     "set by the launcher of this process; --launcher local ignores it");
 }
 
-/// Nothing: this launcher did not start the process.
+/// Nothing if this launcher did not start the process.
 Result<std::optional<Launch>> launch_by(const LaunchNames& names, const Environment& environment) {
   const bool has_rank = find_variable(environment, names.rank) != nullptr;
   const bool has_size = find_variable(environment, names.size) != nullptr;
-  // Slurm gives ranks to batch scripts and shells of an allocation, too.
+  // Slurm also sets ranks for batch scripts and shells of an allocation.
   if (!has_size && (!has_rank || names.by == std::string_view("slurm"))) {
     return std::optional<Launch>();
   }
   if (!has_rank || !has_size) {
     return input_error(has_rank ? names.rank : names.size,
-                       fmt::format("set, and {} is not", has_rank ? names.size : names.rank),
-                       "both, of each process", "--launcher local does not look at them");
+                       fmt::format("set, but {} is not", has_rank ? names.size : names.rank),
+                       "both in every process", "--launcher local ignores them");
   }
   Launch launch;
   launch.by = names.by;
   launch.variable = names.rank;
-  const Result<int> size = number_in(environment, names.size, 1, kManyRanks);
+  const Result<int> size = number_in(environment, names.size, 1, kMaxRanks);
   if (!size) return size.error();
   const Result<int> rank = number_in(environment, names.rank, 0, *size - 1);
   if (!rank) return rank.error();
@@ -83,8 +82,8 @@ Result<std::optional<Launch>> launch_by(const LaunchNames& names, const Environm
     launch.local_size = *local;
   }
   if (find_variable(environment, names.local_rank) != nullptr) {
-    const int most = launch.local_size.value_or(*size) - 1;
-    const Result<int> local = number_in(environment, names.local_rank, 0, most);
+    const int last = launch.local_size.value_or(*size) - 1;
+    const Result<int> local = number_in(environment, names.local_rank, 0, last);
     if (!local) return local.error();
     launch.local_rank = *local;
   }
@@ -97,7 +96,8 @@ Result<std::optional<Launch>> launch_by(const LaunchNames& names, const Environm
   return std::optional<Launch>(std::move(launch));
 }
 
-/// What everybody reads a number from alike: its digits, modulo the derived ports.
+/// A port that every process derives from the same text: its digits modulo the number of derived
+/// ports.
 int port_from(std::string_view text) {
   std::uint64_t number = 0;
   for (const char c : text) {
@@ -106,7 +106,7 @@ int port_from(std::string_view text) {
   return kFirstPort + static_cast<int>(number % kDerivedPorts);
 }
 
-bool counts_alike(const Launch& one, const Launch& other) {
+bool same_rank_and_size(const Launch& one, const Launch& other) {
   return one.rank == other.rank && one.size == other.size;
 }
 
@@ -138,11 +138,11 @@ Result<std::string> master_address(const Launch& launch, const Environment& envi
 }
 
 Result<int> master_port(const Launch& launch, const Environment& environment) {
-  constexpr int kMostPorts = 65'535;
+  constexpr int kMaxPorts = 65'535;
   if (find_variable(environment, "MASTER_PORT") != nullptr) {
     const std::string* agent = find_variable(environment, "TORCHELASTIC_USE_AGENT_STORE");
     const int ours = agent != nullptr && *agent == "True" ? 1 : 0;
-    const Result<int> port = number_in(environment, "MASTER_PORT", 1, kMostPorts - ours);
+    const Result<int> port = number_in(environment, "MASTER_PORT", 1, kMaxPorts - ours);
     if (!port) return port.error();
     return *port + ours;
   }
@@ -151,12 +151,12 @@ Result<int> master_port(const Launch& launch, const Environment& environment) {
   return no_master(launch, "MASTER_PORT");
 }
 
-/// RANK and WORLD_SIZE that no torchrun vouches for, beside another launcher.
-Status check_beside(const Launch& by_hand, const Launch& other, const char* starter) {
-  if (counts_alike(by_hand, other) || other.size < by_hand.size) return Done{};
+/// Compares RANK and WORLD_SIZE set without torchrun with another launcher's variables.
+Status check_agreement(const Launch& by_hand, const Launch& other, const char* command) {
+  if (same_rank_and_size(by_hand, other) || other.size < by_hand.size) return Done{};
   return input_error("RANK, WORLD_SIZE", fmt::format("rank {} of {}", by_hand.rank, by_hand.size),
-                     fmt::format("rank {} of {}, as {} says ({})", other.rank, other.size, starter,
-                                 other.variable),
+                     fmt::format("rank {} of {}, as set by {} ({})", other.rank, other.size,
+                                 command, other.variable),
                      "two launchers disagree: unset RANK WORLD_SIZE, or set them per process");
 }
 
@@ -180,19 +180,19 @@ std::string describe(const Launch& launch) {
 
 Result<std::optional<Launch>> find_launch(const Environment& environment) {
   std::optional<Launch> found;
-  const bool vouched = find_variable(environment, "TORCHELASTIC_RUN_ID") != nullptr;
+  const bool from_torchrun = find_variable(environment, "TORCHELASTIC_RUN_ID") != nullptr;
   for (const LaunchNames& names : kLaunchers) {
-    const bool by_hand = found && found->by == "torchrun" && !vouched;
+    const bool by_hand = found && found->by == "torchrun" && !from_torchrun;
     const bool perhaps_srun = found && found->variable == std::string_view("PMI_RANK");
     if (found && !by_hand && !perhaps_srun) break;
     const Result<std::optional<Launch>> here = launch_by(names, environment);
     if (!here) return here.error();
     if (!*here) continue;
-    if (!found || (perhaps_srun && counts_alike(*found, **here))) {
-      found = *here;  // srun sets PMI's names as well, and knows more
+    if (!found || (perhaps_srun && same_rank_and_size(*found, **here))) {
+      found = *here;  // srun also sets PMI's variables, and more of its own
     } else if (!by_hand) {
       break;
-    } else if (const Status ok = check_beside(*found, **here, names.starter); !ok) {
+    } else if (const Status ok = check_agreement(*found, **here, names.command); !ok) {
       return ok.error();
     }
   }

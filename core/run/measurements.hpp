@@ -1,4 +1,4 @@
-// Measurements: what `plan calibrate` lets the runtime time on this machine.
+// Measurements: operations that the runtime times on this machine for `plan calibrate`.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace echelon {
 
-/// Load average per core from which on a machine is too busy to be measured on the wall.
+/// Load average per core above which a machine is too busy for wall-clock measurements.
 inline constexpr double kBusy = 0.5;
 
-/// One operation, timed on `ranks` ranks at once, each with `cores` threads (or each a GPU: 1).
+/// One operation, timed on `ranks` ranks concurrently, each with `cores` threads (1 on a GPU).
 ///
 ///   gemm nt|nn|tn       m, n, k: y = x·Wᵀ, dx = dy·W, dW = dyᵀ·x; fp32, on GPUs bf16
 ///   gelu forward|backward, norm forward|backward   rows, width
@@ -27,46 +27,45 @@ inline constexpr double kBusy = 0.5;
 ///   clear and adam      parameters: gradients cleared, their norm, the update
 ///   copy                bytes
 ///   all_reduce|all_gather|reduce_scatter|send_recv   bytes of the whole tensor
-///
-/// On GPUs alone:
+/// Only on GPUs:
 ///   swiglu forward|backward      rows, width: silu(gate) · up of [gate | up], both `width` wide
 ///   loss forward|backward        rows, columns: cross entropy of bf16 logits
-///   host of layers forward|backward   as layers: what the host takes to put them on the queue
-///   empty kernel        how many: device time of one among so many in a graph
-///   launch              how many: host time to put one of so many on an idle queue
+///   host of layers forward|backward   as layers: host time to enqueue them
+///   empty kernel        count: device time of one of that many kernels in a graph
+///   launch              count: host time to enqueue one of that many kernels on an idle queue
 ///   copy to host|from host       bytes, of pinned memory
-///   send_recv           also the distance of the two GPUs
+///   send_recv           also the distance between the two GPUs
 struct Measurement {
   std::string what;
   int ranks = 1;
   int cores = 1;
   std::vector<std::int64_t> shape;
-  /// Lowest decile of processor time; of wall time for collectives and empty steps; the least wall
-  /// time for ranks of several cores, unless others kept the machine busy. Of GPUs the lowest
-  /// decile of device time, of host time where the host is measured.
+  /// Lowest decile of CPU time; for collectives and empty steps, of wall time; for ranks of several
+  /// cores the minimum wall time, unless other programs kept the machine busy. On GPUs the lowest
+  /// decile of device time, or of host time for host measurements.
   Seconds seconds;
   bool operator==(const Measurement&) const = default;
 };
 
-/// What CUDA says of the GPUs that were measured; versions as CUDA's libraries count them.
+/// Properties of the measured GPUs as reported by CUDA; versions in the format of CUDA's libraries.
 struct GpuFacts {
   std::string name;  ///< "NVIDIA H200"
-  int gpus = 1;      ///< of this computer, alike
-  Bytes memory;      ///< all of one GPU's, as programs see it
+  int gpus = 1;      ///< identical GPUs of this machine
+  Bytes memory;      ///< total memory of one GPU, as visible to programs
   int sms = 0;
   double compute_capability = 0;
   Bytes l2;
-  double clock_mhz = 0;  ///< of the SMs at most; 0 where CUDA does not tell, as are these:
+  double clock_mhz = 0;  ///< maximum SM clock; like the next two 0 if CUDA does not report it
   double memory_clock_mhz = 0;
-  int memory_bits = 0;    ///< width of the bus
-  Bytes context;          ///< taken while nothing of ours was allocated: context, kernels, cuBLASLt
-  Bytes communicator;     ///< one more NCCL communicator, at most; 0: none was made
+  int memory_bits = 0;    ///< width of the memory bus
+  Bytes context;          ///< used before any allocation: context, kernels, cuBLASLt
+  Bytes communicator;     ///< upper bound for one more NCCL communicator; 0: none was created
   Bytes attention_parts;  ///< Calibration::attention_parts
   int driver = 0, runtime = 0, cublas = 0, nccl = 0;
   bool operator==(const GpuFacts&) const = default;
 };
 
-/// All that was measured at once.
+/// All measurements of one calibration.
 struct Measurements {
   std::vector<Measurement> all;
   std::optional<GpuFacts> gpu{};  ///< of the CUDA backend

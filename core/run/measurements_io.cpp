@@ -27,24 +27,24 @@ Json json_of(const GpuFacts& gpu) {
 
 Result<GpuFacts> read_gpu_facts(const Json& json, std::string_view where) {
   JsonReader in(json, std::string(where), "/gpu");
-  constexpr double kMostBytes = 1e15;
-  constexpr std::int64_t kMostVersion = 1'000'000'000;
+  constexpr double kMaxBytes = 1e15;
+  constexpr std::int64_t kMaxVersion = 1'000'000'000;
   const auto version = [&](const char* key) {
-    return static_cast<int>(in.integer(key, 0, kMostVersion));
+    return static_cast<int>(in.integer(key, 0, kMaxVersion));
   };
   GpuFacts gpu;
   gpu.name = in.string("name");
   gpu.gpus = static_cast<int>(in.integer("gpus", 1, 4096));
-  gpu.memory = Bytes{in.number("memory_bytes", 1, kMostBytes)};
+  gpu.memory = Bytes{in.number("memory_bytes", 1, kMaxBytes)};
   gpu.sms = static_cast<int>(in.integer("sms", 1, 100'000));
   gpu.compute_capability = in.number("compute_capability", 0, 1000);
-  gpu.l2 = Bytes{in.number("l2_bytes", 0, kMostBytes)};
+  gpu.l2 = Bytes{in.number("l2_bytes", 0, kMaxBytes)};
   gpu.clock_mhz = in.number("clock_mhz", 0, 1e6);
   gpu.memory_clock_mhz = in.number("memory_clock_mhz", 0, 1e6);
   gpu.memory_bits = static_cast<int>(in.integer("memory_bits", 0, 1'000'000));
-  gpu.context = Bytes{in.number("context_bytes", 0, kMostBytes)};
-  gpu.communicator = Bytes{in.number("communicator_bytes", 0, kMostBytes)};
-  gpu.attention_parts = Bytes{in.number("attention_parts_bytes", 0, kMostBytes)};
+  gpu.context = Bytes{in.number("context_bytes", 0, kMaxBytes)};
+  gpu.communicator = Bytes{in.number("communicator_bytes", 0, kMaxBytes)};
+  gpu.attention_parts = Bytes{in.number("attention_parts_bytes", 0, kMaxBytes)};
   gpu.driver = version("driver");
   gpu.runtime = version("runtime");
   gpu.cublas = version("cublas");
@@ -78,7 +78,7 @@ Result<Measurements> parse_measurements(std::string_view json, std::string_view 
   const Json* gpu = reader.member("gpu");
   const Json* list = reader.member("measurements");
   if (list == nullptr || !list->is_array()) {
-    reader.fail("measurements", "no list", "a list of measurements");
+    reader.fail("measurements", "not a list", "a list of measurements");
   }
   if (Status done = reader.finish(); !done) return done.error();
   Measurements out;
@@ -99,7 +99,7 @@ Result<Measurements> parse_measurements(std::string_view json, std::string_view 
     const bool numbers = shape != nullptr && shape->is_array() &&
                          std::all_of(shape->begin(), shape->end(),
                                      [](const Json& n) { return n.is_number_integer(); });
-    if (!numbers) one.fail("shape", "no list of whole numbers", "for example [256, 128, 512]");
+    if (!numbers) one.fail("shape", "not a list of whole numbers", "for example [256, 128, 512]");
     if (Status done = one.finish(); !done) return done.error();
     measured.shape = shape->get<std::vector<std::int64_t>>();
     out.all.push_back(std::move(measured));

@@ -1,4 +1,4 @@
-// RunEvent: one line a run says while it runs (`--events`).
+// RunEvent: one line of progress that a run writes (`--events`).
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace echelon {
 /// One JSON object per line: {"event": "step", "step": 3, "loss": 4.1, ...}.
 struct RunEvent {
   enum class Kind {
-    started,     ///< `text`: what runs
-    step,        ///< `step`; `of`: the step the run ends before
-    checkpoint,  ///< `text`: its folder
+    started,     ///< `text`: description of the run
+    step,        ///< `step`; `of`: one past the last step
+    checkpoint,  ///< `text`: the checkpoint's folder
     note,        ///< `text`
     ended        ///< `text`: "completed", "interrupted", "failed"
   };
@@ -25,7 +25,7 @@ struct RunEvent {
   bool operator==(const RunEvent&) const = default;
 };
 
-/// Ends with a line break.
+/// The JSON line of an event, with its line break.
 [[nodiscard]] std::string to_line(const RunEvent& event);
 [[nodiscard]] Result<RunEvent> parse_run_event(std::string_view line, std::string_view where);
 

@@ -1,4 +1,4 @@
-// RunReport: what a run of a plan measured, beside what was predicted. docs/run.md describes it.
+// RunReport: measurements of a run of a plan, next to the prediction. docs/run.md describes it.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace echelon {
 
-/// One optimizer step as the run saw it.
+/// One optimizer step of a run.
 struct RunStep {
-  std::int64_t step = 0;  ///< from 0, counted over all resumed runs
+  std::int64_t step = 0;  ///< counted from 0 over all resumed runs
   double loss = 0;        ///< mean over the tokens of the global batch
   double gradient_norm = 0;
   double learning_rate = 0;
@@ -25,7 +25,7 @@ struct RunStep {
   bool operator==(const RunStep&) const = default;
 };
 
-/// When one instruction ran in the step that was recorded, from the beginning of that step.
+/// Start and end of one instruction in the recorded step, relative to the start of that step.
 struct ExecutedSpan {
   std::int32_t rank = 0;          ///< global
   std::uint32_t instruction = 0;  ///< in the program of its pipeline rank
@@ -34,15 +34,15 @@ struct ExecutedSpan {
   bool operator==(const ExecutedSpan&) const = default;
 };
 
-/// Simple noise scale of the gradient, tr(Σ)/|G|²: about the critical batch, from which on larger
-/// batches need more tokens to the same loss.
+/// Simple noise scale of the gradient, tr(Σ)/|G|²: an estimate of the critical batch size, above
+/// which larger batches need more tokens to reach the same loss.
 /// Source: McCandlish et al., arXiv 1812.06162, section 2.2 and appendix A.1.
 struct GradientNoise {
-  static constexpr std::int64_t kFewest = 30;  ///< estimates below which nothing is said
+  static constexpr std::int64_t kMinEstimates = 30;  ///< with fewer estimates nothing is reported
 
-  std::int64_t estimates = 0;  ///< steps that gave one
-  std::int64_t window = 0;     ///< the latest of them, which the numbers below are of; 0: too few
-  double batch = 0;            ///< in samples; infinite where |G|² cannot be told from 0
+  std::int64_t estimates = 0;  ///< number of estimates
+  std::int64_t window = 0;     ///< number of latest estimates behind the numbers below; 0: too few
+  double batch = 0;            ///< in samples; infinite if |G|² is indistinguishable from 0
   double low = 0;              ///< 80 % interval
   double high = 0;             ///< may be infinite
   [[nodiscard]] bool known() const { return window > 0; }
@@ -57,19 +57,19 @@ struct RunReport {
   enum class End { completed, interrupted, failed };
 
   std::string plan_path;
-  PlanFile plan;              ///< what was executed, with its prediction
-  std::string schedule_hash;  ///< of the plan's program
-  std::string executed_hash;  ///< of what was executed
+  PlanFile plan;              ///< the executed plan, with its prediction
+  std::string schedule_hash;  ///< hash of the plan's program
+  std::string executed_hash;  ///< hash of the executed program
   std::string backend = "cpu";
   std::string launcher = "local";
   int ranks = 1;
   End end = End::completed;
-  std::string reason;  ///< why it ended before its last step
+  std::string reason;  ///< reason for ending before the last step
   std::vector<RunStep> steps;
-  /// Parts of time as CostBreakdown defines them, medians over the measured steps; memory per
-  /// pipeline stage, the largest of its ranks. Absent when no step was measured.
+  /// Parts of the time as CostBreakdown defines them, medians over the measured steps; memory per
+  /// pipeline stage, the maximum over its ranks. Absent if no step was measured.
   std::optional<Prediction> measured;
-  Bytes process_peak;  ///< what the operating system saw, all ranks together
+  Bytes process_peak;  ///< as reported by the operating system, for all ranks together
   std::vector<ExecutedSpan> spans;
   GradientNoise noise;
   std::vector<std::string> advice;  ///< sentences: learning rate, batch, checkpoints
@@ -79,7 +79,7 @@ struct RunReport {
 
 /// The file's text; the same report gives the same bytes.
 [[nodiscard]] std::string run_report_to_json(const RunReport& report);
-/// Errors: as parse_plan_file, which reads the plan inside.
+/// Errors: as for parse_plan_file, which reads the embedded plan.
 [[nodiscard]] Result<RunReport> parse_run_report(std::string_view json, std::string_view where);
 [[nodiscard]] Result<RunReport> read_run_report(const std::string& path);
 

@@ -13,7 +13,7 @@ namespace echelon {
 namespace {
 
 constexpr const char* kReportFormat = "echelon-run";
-constexpr double kMost = 1e30;
+constexpr double kMaxNumber = 1e30;
 
 Json step_json(const RunStep& step) {
   Json out{{"step", step.step},
@@ -34,7 +34,7 @@ Json costs_json(const Prediction& costs, int ranks) {
               {"throughput", throughput_json(costs, ranks)}};
 }
 
-/// predicted / measured − 1 of every number, null where nothing was measured.
+/// predicted / measured − 1 for every number; null if the measured value is 0.
 Json errors_json(const Json& predicted, const Json& measured) {
   if (predicted.is_object()) {
     Json out = Json::object();
@@ -68,7 +68,7 @@ std::vector<std::string> strings_of(JsonReader& reader, const char* key) {
       if (right) out.push_back(item.get<std::string>());
     }
   }
-  if (!right) reader.fail(key, "something else", "a list of sentences");
+  if (!right) reader.fail(key, "not a list of sentences", "a list of sentences");
   return out;
 }
 
@@ -77,8 +77,8 @@ RunStep step_of(JsonReader& reader) {
   step.step = reader.integer("step", 0, std::int64_t{1} << 53);
   step.loss = reader.figure("loss");
   step.gradient_norm = reader.figure("grad_norm");
-  step.learning_rate = reader.number("learning_rate", 0, kMost);
-  step.seconds = Seconds{reader.number("seconds", 0, kMost)};
+  step.learning_rate = reader.number("learning_rate", 0, kMaxNumber);
+  step.seconds = Seconds{reader.number("seconds", 0, kMaxNumber)};
   step.tokens_per_second = reader.figure("tokens_per_second");
   step.notes = strings_of(reader, "notes");
   return step;
@@ -111,7 +111,8 @@ Status read_spans(const Json& list, const std::string& where, RunReport& report)
 
 Status read_environment(const Json& object, const std::string& where, RunReport& report) {
   if (!object.is_object())
-    return input_error(where + " at /environment", "not an object", "names and what they say");
+    return input_error(where + " at /environment", "not an object",
+                       "an object of names and values");
   for (const auto& [key, value] : object.items()) {
     if (!value.is_string())
       return input_error(where + " at /environment/" + key, value.dump().substr(0, 40), "a text");
@@ -121,7 +122,7 @@ Status read_environment(const Json& object, const std::string& where, RunReport&
 }
 
 Json noise_json(const GradientNoise& noise) {
-  Json out{{"estimates", noise.estimates}, {"needed", GradientNoise::kFewest}};
+  Json out{{"estimates", noise.estimates}, {"needed", GradientNoise::kMinEstimates}};
   if (!noise.known()) return out;
   out["window"] = noise.window;
   out["batch"] = figure_json(noise.batch);
@@ -237,10 +238,11 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
   if (!root) return root.error();
   const bool marked =
       root->is_object() && root->contains("format") && (*root)["format"] == kReportFormat;
-  if (!marked) return input_error(where, "not a run report", "what `plan run --report` writes");
+  if (!marked)
+    return input_error(where, "not a run report", "a file written by `plan run --report`");
   RunReport report;
   JsonReader reader(*root, where);
-  reader.ignore({"format", "error", "predicted"});  // derived from what else is here
+  reader.ignore({"format", "error", "predicted"});  // derived from other keys
   const std::int64_t schema = reader.integer("schema", 1, 1'000'000);
   if (schema != RunReport::kSchema) {
     return input_error(where + " at /schema", "schema " + std::to_string(schema),
@@ -259,11 +261,11 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
     if (end == name_of(each)) report.end = each;
   }
   report.reason = reader.string("reason");
-  report.process_peak = Bytes{reader.number("process_peak_bytes", 0, kMost)};
+  report.process_peak = Bytes{reader.number("process_peak_bytes", 0, kMaxNumber)};
   report.advice = strings_of(reader, "advice");
   const auto part = [&](const char* key) {
     const Json* value = reader.member(key);
-    if (value == nullptr) reader.fail(key, "the key is missing", "a part of every report");
+    if (value == nullptr) reader.fail(key, "the key is missing", "a required part of a report");
     return value;
   };
   const Json* steps = part("steps");

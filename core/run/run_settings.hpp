@@ -1,4 +1,5 @@
-// RunSettings: how a plan is to be run; what `plan run` tells the program that executes it.
+// RunSettings: the settings of a run, which `plan run` passes to the program that executes the
+// plan.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +12,27 @@
 
 namespace echelon {
 
-/// Everything a run needs beside the plan. Paths are as given; empty: not asked for.
+/// Everything a run needs in addition to the plan. Paths are as the user gave them; empty: not
+/// requested.
 struct RunSettings {
   std::string plan;    ///< plan file
-  std::string report;  ///< where the run report goes
+  std::string report;  ///< file for the run report
   std::string backend = "cpu";
   std::string launcher = "local";  ///< or "mpi", "env" (core/run/launch.hpp)
-  std::int64_t steps = 20;         ///< to run, counted from the one resumed from
-  std::uint64_t seed = 1;          ///< of initial weights and the order of data
+  std::int64_t steps = 20;         ///< steps of this run, counted from the resumed one
+  std::uint64_t seed = 1;          ///< for initial weights and data order
 
-  std::string data;       ///< tokens; synthetic without it
+  std::string data;       ///< token file; default: synthetic tokens
   std::string init_from;  ///< HuggingFace folder
   std::string export_to;  ///< HuggingFace folder, written at the end
   std::string checkpoint_dir;
-  std::int64_t checkpoint_every = 0;  ///< steps; 0: only when the run ends
+  std::int64_t checkpoint_every = 0;  ///< steps; 0: only at the end of the run
   bool resume = false;
 
   double learning_rate = 3e-4;  ///< peak
   double min_lr = 3e-5;
   std::int64_t warmup_steps = 0;
-  std::int64_t lr_decay_steps = 0;  ///< step at which min_lr is reached; 0: the last of this run
+  std::int64_t lr_decay_steps = 0;  ///< step that reaches min_lr; 0: the last of this run
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
@@ -40,8 +42,8 @@ struct RunSettings {
   std::int64_t noise_every = 10;  ///< steps between estimates of the gradient noise; 0: never
 
   int events = -1;                 ///< file descriptor for one JSON object per line; -1: none
-  int cores = 0;                   ///< this run may use; 0: all
-  std::optional<Seconds> timeout;  ///< longest wait for a peer; from the prediction without it
+  int cores = 0;                   ///< cores this run may use; 0: all
+  std::optional<Seconds> timeout;  ///< longest wait for a peer; default: from the prediction
 
   bool operator==(const RunSettings&) const = default;
 };

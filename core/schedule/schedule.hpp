@@ -1,5 +1,5 @@
-// Schedule: what every pipeline rank does in one optimizer step, instruction by instruction. The
-// planner writes it into the plan file, the runtime executes it. docs/schedules.md explains it.
+// Schedule: the instructions of every pipeline rank in one optimizer step. The planner writes it
+// into the plan file and the runtime executes it. docs/schedules.md explains it.
 #pragma once
 
 #include <algorithm>
@@ -36,21 +36,20 @@ enum class Op : std::uint8_t {
 };
 inline constexpr int kOps = 18;
 
-/// Instructions of one queue run in order; queues run beside each other.
+/// Instructions of one queue run in order; queues run concurrently.
 enum class Queue : std::uint8_t { compute, p2p_forward, p2p_backward, gather, reduce, host };
 inline constexpr int kQueues = 6;
 
-[[nodiscard]] std::string_view name_of(Op op);        ///< "send_f": as in the text form
+[[nodiscard]] std::string_view name_of(Op op);        ///< "send_f", as in the text form
 [[nodiscard]] std::string_view name_of(Queue queue);  ///< "p2p_forward"
-[[nodiscard]] Queue home_queue(Op op);                ///< where an op runs unless it says otherwise
-/// Whether other ranks take part, so that the order of these instructions matters everywhere.
+[[nodiscard]] Queue home_queue(Op op);                ///< default queue of an op
+/// Whether other ranks take part, so that all ranks must agree on the order of these instructions.
 [[nodiscard]] bool is_communication(Op op);
 
-/// Up to N values in place: a schedule has hundreds of thousands of instructions.
+/// Up to N values without heap allocation: a schedule has hundreds of thousands of instructions.
 template <class T, int N>
 class Few {
  public:
-  static constexpr int kMost = N;
   void push_back(T value) {
     EXPECTS(size_ < N, "no room for another value");
     values_[static_cast<std::size_t>(size_++)] = value;
@@ -69,24 +68,26 @@ class Few {
   std::int32_t size_ = 0;
 };
 
-/// One entry of a rank's list, at the grain of chunk, bucket and gather unit. -1: does not apply.
+/// One entry of a rank's list, at the granularity of chunk, bucket and gather unit. -1: does not
+/// apply.
 struct Instruction {
   std::uint32_t id = 0;  ///< its position in the rank's list
   Op op = Op::forward;
   Queue queue = Queue::compute;
-  std::int32_t chunk = -1;  ///< of this rank; its stage is chunk · ranks + rank
+  std::int32_t chunk = -1;  ///< chunk of this rank; its stage is chunk · ranks + rank
   std::int32_t microbatch = -1;
   std::int32_t unit = -1;      ///< part of the chunk: gather unit or gradient bucket; -1: all
-  std::int32_t peer = -1;      ///< pipeline rank at the other end
-  std::int32_t sequence = -1;  ///< place in the one order of all communications of all ranks
-  Few<std::uint32_t, kQueues - 1> after;  ///< on other queues of this rank; one per queue is enough
-  Few<std::int32_t, 5> reads;             ///< buffers
+  std::int32_t peer = -1;      ///< pipeline rank of the other endpoint
+  std::int32_t sequence = -1;  ///< position in the global order of all communications of all ranks
+  Few<std::uint32_t, kQueues - 1>
+      after;                   ///< dependencies on other queues of this rank; at most one per queue
+  Few<std::int32_t, 5> reads;  ///< buffers
   Few<std::int32_t, 3> writes;
-  std::int64_t bytes = 0;  ///< payload; whole bytes, since it is what the executor sends
+  std::int64_t bytes = 0;  ///< payload that the executor sends, in whole bytes
   bool operator==(const Instruction&) const = default;
 };
 
-/// What is in a buffer; docs/schedules.md says who writes and who reads it.
+/// Content of a buffer; docs/schedules.md lists the instructions that write and read it.
 enum class BufferKind : std::uint8_t {
   batch,
   input,
@@ -100,7 +101,7 @@ enum class BufferKind : std::uint8_t {
 inline constexpr int kBufferKinds = 8;
 [[nodiscard]] std::string_view name_of(BufferKind kind);
 
-/// A place in the rank's arena that one value after the other occupies.
+/// A range of the rank's arena that holds one value after another.
 struct Buffer {
   BufferKind kind = BufferKind::saved;
   std::int64_t bytes = 0;
@@ -108,7 +109,8 @@ struct Buffer {
   bool operator==(const Buffer&) const = default;
 };
 
-/// What one pipeline rank does. Instructions are listed in the order the host issues them.
+/// The program of one pipeline rank. Instructions are listed in the order in which the host issues
+/// them.
 struct Program {
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
@@ -129,13 +131,14 @@ struct Schedule {
   }
 };
 
-/// "rank 2 #17 send_f c0 m3": how messages name an instruction.
+/// "rank 2 #17 send_f c0 m3": the name of an instruction in messages.
 [[nodiscard]] std::string describe(int rank, const Instruction& instruction);
 
 /// The text form, one line per instruction; the same schedule gives the same bytes.
 [[nodiscard]] std::string to_text(const Schedule& schedule);
-/// Reads it back. Whatever is accepted is what to_text would write, byte for byte; memory is
-/// bounded by a multiple of the text. Errors name the line, what was found and what was expected.
+/// Reads the text form. Any accepted text is identical, byte for byte, to the output of to_text;
+/// memory is bounded by a multiple of the text's size. Errors give the line, the text found and the
+/// text expected.
 [[nodiscard]] Result<Schedule> parse_schedule_text(std::string_view text, std::string_view where);
 
 }  // namespace echelon

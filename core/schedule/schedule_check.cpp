@@ -33,7 +33,7 @@ std::string_view name_of(ScheduleFaultKind kind) {
   return "?";
 }
 
-std::int64_t most_in_flight(const Schedule& schedule, int rank) {
+std::int64_t max_in_flight(const Schedule& schedule, int rank) {
   const std::int64_t p = schedule.ranks;
   const std::int64_t v = schedule.chunks;
   const std::int64_t all = v * schedule.microbatches;
@@ -50,16 +50,16 @@ std::vector<ScheduleFault> check_schedule(const Schedule& schedule) {
   using namespace schedule_check;
   Faults faults;
   check_form(schedule, faults);
-  if (!faults.none()) return faults.take();  // the rest may index by what it finds
+  if (!faults.none()) return faults.release();  // later checks use these values as indices
   check_compute(schedule, faults);
-  if (!faults.none()) return faults.take();  // counts beyond the lists would overflow below
+  if (!faults.none()) return faults.release();  // larger counts would overflow below
   check_messages(schedule, faults);
   check_deadlock(schedule, faults);
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     check_buffers(schedule, rank, faults);
     check_step(schedule, rank, faults);
   }
-  return faults.take();
+  return faults.release();
 }
 
 namespace schedule_check {
@@ -74,7 +74,7 @@ bool is_compute_of_chunk(Op op) {
          op == Op::backward_weight;
 }
 
-/// What is wrong with the ranges of one instruction, or nothing.
+/// The first field of an instruction that is out of range, or nothing.
 std::string_view out_of_range(const Schedule& s, const Instruction& i) {
   const bool needs_microbatch =
       is_compute_of_chunk(i.op) || is_message(i.op) || i.op == Op::load_batch;
@@ -88,7 +88,7 @@ std::string_view out_of_range(const Schedule& s, const Instruction& i) {
   if (on_wire != is_communication(i.op) || (i.queue == Queue::host) != (i.op == Op::load_batch)) {
     return "queue";
   }
-  if ((i.sequence >= 0) != is_communication(i.op)) return "place in the order of communications";
+  if ((i.sequence >= 0) != is_communication(i.op)) return "position in the order of communications";
   return {};
 }
 
@@ -105,7 +105,7 @@ void check_instruction(const Schedule& s, int rank, std::uint32_t position, Faul
     faults.add(malformed, fmt::format("{} has a wrong {}", name, field));
   }
   if ((is_message(i.op) && i.peer < 0) || i.peer < -1 || i.peer >= s.ranks) {
-    faults.add(unknown_rank, fmt::format("{} talks to rank {} of {}", name, i.peer, s.ranks));
+    faults.add(unknown_rank, fmt::format("{} has the peer rank {} of {}", name, i.peer, s.ranks));
   }
   for (const std::uint32_t id : i.after) {
     if (id >= i.id || program.instructions[id].queue == i.queue) {
@@ -138,7 +138,7 @@ void check_arena(int rank, const Program& program, Faults& faults) {
   }
 }
 
-/// Progress of one chunk with one microbatch. Units done: forward counts up, backward too.
+/// Progress of one chunk with one microbatch, in completed units.
 struct Progress {
   std::int32_t forward = 0;
   std::int32_t input = 0;   ///< backward and backward_input
@@ -157,17 +157,18 @@ class ComputeWalk {
     const std::int64_t pairs = std::int64_t{s_.chunks} * s_.microbatches;
     if (pairs > static_cast<std::int64_t>(list.size())) {
       faults_.add(ScheduleFaultKind::missing_forward,
-                  fmt::format("rank {}: {} forwards in a list of {}", rank_, pairs, list.size()));
+                  fmt::format("rank {}: {} forwards needed in a list of {} instructions", rank_,
+                              pairs, list.size()));
       return;
     }
     progress_.resize(static_cast<std::size_t>(pairs));
     for (const Instruction& i : list) {
       if (is_compute_of_chunk(i.op)) step(i);
     }
-    if (peak_ > most_in_flight(s_, rank_)) {
+    if (peak_ > max_in_flight(s_, rank_)) {
       faults_.add(ScheduleFaultKind::too_many_in_flight,
                   fmt::format("rank {} holds {} forwards without backward; {} allows {}", rank_,
-                              peak_, name_of(s_.kind), most_in_flight(s_, rank_)));
+                              peak_, name_of(s_.kind), max_in_flight(s_, rank_)));
     }
     for (std::size_t at = 0; at < progress_.size(); ++at) missing(at);
   }
@@ -191,12 +192,12 @@ class ComputeWalk {
     }
     const bool mixed =
         i.op == Op::backward ? p.weight != p.input : i.op == Op::backward_input && p.whole_backward;
-    if (mixed) return fault(repeated_compute, i, "is partly done in the other way");
+    if (mixed) return fault(repeated_compute, i, "mixes a whole backward with a split one");
     std::int32_t& done = forward ? p.forward : i.op == Op::backward_weight ? p.weight : p.input;
     if (done >= s_.units) return fault(repeated_compute, i, "is done twice");
     const std::int32_t expected = forward ? done : s_.units - 1 - done;
     if (i.unit >= 0 ? i.unit != expected : done != 0) {
-      return fault(compute_order, i, "is not the unit whose turn it is");
+      return fault(compute_order, i, "is a unit out of order");
     }
     if (forward && done == 0) peak_ = std::max(peak_, ++in_flight_);
     done = i.unit >= 0 ? done + 1 : s_.units;

@@ -1,4 +1,4 @@
-// The checker's rules inside one rank: who waits for whom, what buffers hold, the end of the step.
+// The checker's rules within one rank: dependencies, buffer contents, the end of the step.
 #include <fmt/format.h>
 
 #include <map>
@@ -11,7 +11,7 @@ namespace echelon::schedule_check {
 
 using enum ScheduleFaultKind;
 
-Before::Before(const Program& program) : instructions_(&program.instructions) {
+HappensBefore::HappensBefore(const Program& program) : instructions_(&program.instructions) {
   Latest last;  // on each queue
   known_.resize(program.instructions.size());
   for (const Instruction& i : program.instructions) {
@@ -35,7 +35,7 @@ bool any_of(Op op, std::initializer_list<Op> ops) {
   return std::find(ops.begin(), ops.end(), op) != ops.end();
 }
 
-/// Whether `reader` may find in a buffer what `writer` put there.
+/// Whether `reader` may read the value that `writer` wrote.
 bool may_read(const Instruction& reader, const Instruction& writer) {
   if (reader.chunk != writer.chunk) return false;
   if (writer.op == Op::gather_parameters) {
@@ -57,7 +57,7 @@ bool may_read(const Instruction& reader, const Instruction& writer) {
   }
 }
 
-/// Walks one rank's list and follows what each buffer holds.
+/// Walks one rank's list and tracks the content of each buffer.
 class BufferWalk {
  public:
   BufferWalk(const Schedule& s, int rank, Faults& faults)
@@ -75,7 +75,7 @@ class BufferWalk {
   void run() {
     for (const Instruction& i : program_.instructions) {
       for (const std::int32_t b : i.reads) read(i, b);
-      needs(i);
+      check_inputs(i);
       for (const std::int32_t b : i.writes) write(i, b);
     }
   }
@@ -101,8 +101,8 @@ class BufferWalk {
     }
     const Instruction& writer = at(*held.writer);
     if (!may_read(i, writer)) {
-      faults_.add(buffer_overwritten, fmt::format("{} reads {} buffer {}, which holds what {} put "
-                                                  "there",
+      faults_.add(buffer_overwritten, fmt::format("{} reads {} buffer {}, which holds the output "
+                                                  "of {}",
                                                   name(i), kind(b), b, name(writer)));
     } else if (!before_(writer.id, i.id)) {
       faults_.add(missing_dependency,
@@ -126,18 +126,18 @@ class BufferWalk {
     held.writer = i.id;
   }
 
-  /// That `i` reads what an `op` of its own chunk and microbatch wrote.
-  void need(const Instruction& i, std::initializer_list<Op> ops) {
+  /// Requires that `i` reads a value written by one of `ops` of its own chunk and microbatch.
+  void require_input(const Instruction& i, std::initializer_list<Op> ops) {
     for (const std::int32_t b : i.reads) {
       const Held& held = holds_[static_cast<std::size_t>(b)];
       if (!held.writer) continue;
       if (any_of(at(*held.writer).op, ops) && may_read(i, at(*held.writer))) return;
     }
     faults_.add(missing_dependency,
-                fmt::format("{} does not read what {} gives it", name(i), name_of(*ops.begin())));
+                fmt::format("{} does not read the output of {}", name(i), name_of(*ops.begin())));
   }
 
-  void needs(const Instruction& i) {
+  void check_inputs(const Instruction& i) {
     const int stage = s_.stage(rank_, std::max(i.chunk, 0));
     const int last = s_.ranks * s_.chunks - 1;
     const bool first_unit = i.unit <= 0;
@@ -145,23 +145,23 @@ class BufferWalk {
     const bool messages = s_.ranks > 1;
     switch (i.op) {
       case Op::forward:
-        if (first_unit && stage == 0) need(i, {Op::load_batch});
-        if (first_unit && stage > 0 && messages) need(i, {Op::recv_activation});
-        if (!first_unit) need(i, {Op::forward});
+        if (first_unit && stage == 0) require_input(i, {Op::load_batch});
+        if (first_unit && stage > 0 && messages) require_input(i, {Op::recv_activation});
+        if (!first_unit) require_input(i, {Op::forward});
         break;
       case Op::backward:
       case Op::backward_input:
-        need(i, {Op::forward});
-        if (last_unit && stage < last && messages) need(i, {Op::recv_gradient});
+        require_input(i, {Op::forward});
+        if (last_unit && stage < last && messages) require_input(i, {Op::recv_gradient});
         break;
-      case Op::backward_weight: need(i, {Op::backward_input}); break;
-      case Op::send_activation: need(i, {Op::forward}); break;
-      case Op::send_gradient: need(i, {Op::backward, Op::backward_input}); break;
+      case Op::backward_weight: require_input(i, {Op::backward_input}); break;
+      case Op::send_activation: require_input(i, {Op::forward}); break;
+      case Op::send_gradient: require_input(i, {Op::backward, Op::backward_input}); break;
       default: return;
     }
     if (gathers_ &&
         any_of(i.op, {Op::forward, Op::backward, Op::backward_input, Op::backward_weight})) {
-      need(i, {Op::gather_parameters});
+      require_input(i, {Op::gather_parameters});
     }
   }
 
@@ -169,7 +169,7 @@ class BufferWalk {
   int rank_;
   const Program& program_;
   Faults& faults_;
-  Before before_;
+  HappensBefore before_;
   std::vector<Held> holds_;
   bool gathers_ = false;
 };
@@ -194,15 +194,15 @@ class StepWalk {
       if (times != 1) fault(fmt::format("rank {} reduces a bucket {} times", rank_, times));
     }
     check_coverage();
-    for (const Instruction* i : tied_) follow(*i, reductions_);
+    for (const Instruction* i : tied_) require_after(*i, reductions_);
     reductions_.insert(reductions_.end(), tied_.begin(), tied_.end());
-    for (const Instruction* i : norms_) follow(*i, reductions_);
-    for (const Instruction* i : clips_) follow(*i, norms_);
+    for (const Instruction* i : norms_) require_after(*i, reductions_);
+    for (const Instruction* i : clips_) require_after(*i, norms_);
     for (const Instruction* step : steps_) {
-      follow(*step, backwards_.empty() ? backwards_ : Pointers{backwards_.back()});
-      follow(*step, reductions_);
-      follow(*step, clips_);
-      for (const Instruction* i : updates_) follow(*i, steps_);
+      require_after(*step, backwards_.empty() ? backwards_ : Pointers{backwards_.back()});
+      require_after(*step, reductions_);
+      require_after(*step, clips_);
+      for (const Instruction* i : updates_) require_after(*i, steps_);
     }
     for (const Instruction* zero : zeros_) check_zero(*zero);
   }
@@ -210,7 +210,7 @@ class StepWalk {
  private:
   using Pointers = std::vector<const Instruction*>;
   using Part = std::tuple<int, int, int>;  // chunk, microbatch or -1, unit or -1
-  static constexpr int kAny = -2;          // the last backward, whatever its microbatch or unit
+  static constexpr int kAny = -2;          // the last backward of any microbatch or unit
 
   void fault(std::string what) { faults_.add(step_order, std::move(what)); }
 
@@ -237,8 +237,8 @@ class StepWalk {
     }
   }
 
-  /// That `later` waits for all of `earlier`.
-  void follow(const Instruction& later, const Pointers& earlier) {
+  /// Requires that `later` waits for all of `earlier`.
+  void require_after(const Instruction& later, const Pointers& earlier) {
     for (const Instruction* i : earlier) {
       if (i->id < later.id && before_(i->id, later.id)) continue;
       fault(fmt::format("{} does not wait for {}", describe(rank_, later), describe(rank_, *i)));
@@ -246,19 +246,19 @@ class StepWalk {
     }
   }
 
-  /// A reduction waits for the backwards whose gradients it reduces.
+  /// Checks that a reduction waits for the backwards whose gradients it reduces.
   void check_reduction(const Instruction& i) {
     const int microbatch = i.microbatch >= 0 ? i.microbatch : kAny;
     for (int chunk = std::max(i.chunk, 0); chunk < (i.chunk < 0 ? s_.chunks : i.chunk + 1);
          ++chunk) {
       for (const int unit : {i.unit >= 0 ? i.unit : kAny, -1}) {
         const auto last = last_.find(Part{chunk, microbatch, unit});
-        if (last != last_.end()) follow(i, {&list_[last->second]});
+        if (last != last_.end()) require_after(i, {&list_[last->second]});
       }
     }
   }
 
-  /// Once any gradient is reduced, every one is: units · microbatches pieces per chunk.
+  /// If any gradient is reduced, all must be: units · microbatches pieces per chunk.
   void check_coverage() {
     if (reduced_.empty()) return;
     double pieces = 0;
@@ -274,14 +274,14 @@ class StepWalk {
 
   void check_zero(const Instruction& zero) {
     if (backwards_.empty() || zero.id < backwards_.front()->id) return;
-    follow(zero, steps_);
+    require_after(zero, steps_);
   }
 
   const Schedule& s_;
   int rank_;
   const std::vector<Instruction>& list_;
   Faults& faults_;
-  Before before_;
+  HappensBefore before_;
   Pointers backwards_, reductions_, tied_, norms_, clips_, steps_, updates_, zeros_;
   std::map<Part, std::uint32_t> last_;
   std::map<Part, int> reduced_;

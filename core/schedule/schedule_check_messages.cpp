@@ -1,4 +1,4 @@
-// The checker's rules between ranks: messages, collectives, one order, no cycle.
+// The checker's rules between ranks: messages, collectives, one global order, no cycle.
 #include <fmt/format.h>
 
 #include <map>
@@ -11,16 +11,16 @@ namespace {
 
 using enum ScheduleFaultKind;
 
-/// A communication where one rank's list names it.
-struct End {
+/// A communication instruction of one rank.
+struct Endpoint {
   Operation operation;
   int rank;
   const Instruction* instruction;
   [[nodiscard]] std::string name() const { return describe(rank, *instruction); }
 };
 
-std::vector<End> all_ends(const Schedule& s) {
-  std::vector<End> ends;
+std::vector<Endpoint> all_endpoints(const Schedule& s) {
+  std::vector<Endpoint> ends;
   for (int rank = 0; rank < s.ranks; ++rank) {
     for (const Instruction& i : s.programs[static_cast<std::size_t>(rank)].instructions) {
       if (is_communication(i.op)) ends.push_back({operation_of(s, rank, i), rank, &i});
@@ -31,15 +31,15 @@ std::vector<End> all_ends(const Schedule& s) {
 
 bool is_backward(Op op) { return op == Op::send_gradient || op == Op::recv_gradient; }
 
-/// The neighbour a message goes to or comes from.
+/// The neighbour that sends or receives a message.
 int neighbour(const Schedule& s, int rank, Op op) {
-  const bool up = is_send(op) != is_backward(op);  // activations are sent up, gradients received
+  const bool up = is_send(op) != is_backward(op);  // activations go up, gradients down
   return up ? (rank + 1) % s.ranks : (rank + s.ranks - 1) % s.ranks;
 }
 
-/// A send and a receive that name the same message.
-void check_pair(const Schedule& s, const End& a, const End& b, Faults& faults) {
-  for (const End* end : {&a, &b}) {
+/// Checks a send and a receive of the same message.
+void check_pair(const Schedule& s, const Endpoint& a, const Endpoint& b, Faults& faults) {
+  for (const Endpoint* end : {&a, &b}) {
     const Instruction& i = *end->instruction;
     if (i.peer == neighbour(s, end->rank, i.op)) continue;
     faults.add(unmatched_message, fmt::format("{} names rank {} as its peer; its neighbour is {}",
@@ -57,8 +57,9 @@ void check_pair(const Schedule& s, const End& a, const End& b, Faults& faults) {
   }
 }
 
-/// Ends of one operation: a message has a send and a receive, a collective each of its ranks.
-void check_members(const Schedule& s, const End* first, const End* last, Faults& faults) {
+/// Checks the endpoints of one operation: a send and a receive for a message, every
+/// participating rank for a collective.
+void check_members(const Schedule& s, const Endpoint* first, const Endpoint* last, Faults& faults) {
   const auto members = last - first;
   const int family = first->operation.family;
   if (family <= 1) {
@@ -69,7 +70,7 @@ void check_members(const Schedule& s, const End* first, const End* last, Faults&
     faults.add(unmatched_message,
                members == 1
                    ? fmt::format("{} has no matching {}", first->name(), send ? "receive" : "send")
-                   : fmt::format("{} is there {} times", first->name(), members));
+                   : fmt::format("{} appears {} times", first->name(), members));
     return;
   }
   if (family == 4) return;
@@ -83,14 +84,14 @@ void check_members(const Schedule& s, const End* first, const End* last, Faults&
   }
   if (!same) {
     faults.add(unmatched_message,
-               fmt::format("{}: not once, with equal bytes, on each of the {} ranks it joins",
+               fmt::format("{}: not exactly once, with equal bytes, on each of its {} ranks",
                            first->name(), expected.size()));
   }
 }
 
-void check_matching(const Schedule& s, std::vector<End> ends, Faults& faults) {
+void check_matching(const Schedule& s, std::vector<Endpoint> ends, Faults& faults) {
   std::stable_sort(ends.begin(), ends.end(),
-                   [](const End& a, const End& b) { return a.operation < b.operation; });
+                   [](const Endpoint& a, const Endpoint& b) { return a.operation < b.operation; });
   std::int64_t messages = 0;
   for (std::size_t at = 0; at < ends.size();) {
     std::size_t next = at;
@@ -107,11 +108,12 @@ void check_matching(const Schedule& s, std::vector<End> ends, Faults& faults) {
   }
 }
 
-/// Per ordered pair of ranks and communicator, both sides list the messages in the same order.
-void check_pair_order(const std::vector<End>& ends, Faults& faults) {
+/// Checks that both sides of an ordered pair of ranks and communicator list the messages in the
+/// same order.
+void check_pair_order(const std::vector<Endpoint>& ends, Faults& faults) {
   using Channel = std::tuple<int, int, Queue>;
-  std::map<Channel, std::array<std::vector<const End*>, 2>> channels;
-  for (const End& end : ends) {
+  std::map<Channel, std::array<std::vector<const Endpoint*>, 2>> channels;
+  for (const Endpoint& end : ends) {
     const Instruction& i = *end.instruction;
     if (!is_message(i.op)) continue;
     const bool send = is_send(i.op);
@@ -123,14 +125,15 @@ void check_pair_order(const std::vector<End>& ends, Faults& faults) {
     for (std::size_t k = 0; k < both; ++k) {
       if (sides[0][k]->operation == sides[1][k]->operation) continue;
       faults.add(message_order,
-                 fmt::format("{} meets {}", sides[0][k]->name(), sides[1][k]->name()));
+                 fmt::format("{} is paired with {}", sides[0][k]->name(), sides[1][k]->name()));
       break;
     }
   }
 }
 
-/// The numbers are one order: same number, same operation; rising along every rank's list.
-void check_sequence(std::vector<End> ends, Faults& faults) {
+/// Checks that the sequence numbers form one order: equal numbers mean the same operation, and the
+/// numbers increase along every rank's list.
+void check_sequence(std::vector<Endpoint> ends, Faults& faults) {
   for (std::size_t k = 1; k < ends.size(); ++k) {
     if (ends[k].rank != ends[k - 1].rank ||
         ends[k].instruction->sequence > ends[k - 1].instruction->sequence) {
@@ -142,10 +145,10 @@ void check_sequence(std::vector<End> ends, Faults& faults) {
                            ends[k - 1].instruction->sequence));
   }
   const auto by = [](auto key) {
-    return [key](const End& a, const End& b) { return key(a) < key(b); };
+    return [key](const Endpoint& a, const Endpoint& b) { return key(a) < key(b); };
   };
-  const auto sequence_of = [](const End& e) { return e.instruction->sequence; };
-  const auto operation = [](const End& e) { return e.operation; };
+  const auto sequence_of = [](const Endpoint& e) { return e.instruction->sequence; };
+  const auto operation = [](const Endpoint& e) { return e.operation; };
   const auto differ = [&](auto same, auto other, std::string_view what) {
     std::stable_sort(ends.begin(), ends.end(), by(same));
     for (std::size_t k = 1; k < ends.size(); ++k) {
@@ -155,12 +158,13 @@ void check_sequence(std::vector<End> ends, Faults& faults) {
       return;
     }
   };
-  differ(sequence_of, operation, "have one place in the order of communications");
-  differ(operation, sequence_of, "are the same and have two places in the order of communications");
+  differ(sequence_of, operation, "have the same position in the order of communications");
+  differ(operation, sequence_of,
+         "are one communication with two positions in the order of communications");
 }
 
-/// The graph whose cycles are deadlocks: a node per instruction, one for all ends of a
-/// communication; an edge from what must be over first.
+/// The graph whose cycles are deadlocks: a node per instruction, but one node for all endpoints of
+/// a communication; an edge from each predecessor that must complete first.
 class WaitGraph {
  public:
   explicit WaitGraph(const Schedule& s) : s_(s) {
@@ -179,7 +183,7 @@ class WaitGraph {
     for (int rank = 0; rank < s.ranks; ++rank) connect(rank);
   }
 
-  /// The nodes of a cycle, in order; empty when there is none.
+  /// The nodes of a cycle, in order; empty if there is none.
   [[nodiscard]] std::vector<std::uint32_t> cycle() const {
     const std::vector<char> stuck = unreached();
     std::uint32_t at = 0;
@@ -198,7 +202,8 @@ class WaitGraph {
     return found;
   }
 
-  /// "rank 0 #7 send_f c0 m1 = rank 1 #5 recv_f c0 m1": an instruction, or both ends of a message.
+  /// "rank 0 #7 send_f c0 m1 = rank 1 #5 recv_f c0 m1": an instruction, or both endpoints of a
+  /// message.
   [[nodiscard]] std::string name(std::uint32_t node) const {
     std::string text;
     for (const auto& [rank, id] : ends_[node]) {
@@ -215,12 +220,12 @@ class WaitGraph {
     std::array<std::int64_t, kQueues + 1> last;  // per queue, and of all communications
     last.fill(-1);
     for (const Instruction& i : list) {
-      const auto follow = [&](std::size_t line) {
-        if (last[line] >= 0) add(node_[base + static_cast<std::size_t>(last[line])], i, base);
-        last[line] = i.id;
+      const auto chain = [&](std::size_t lane) {
+        if (last[lane] >= 0) add(node_[base + static_cast<std::size_t>(last[lane])], i, base);
+        last[lane] = i.id;
       };
-      follow(static_cast<std::size_t>(i.queue));
-      if (is_communication(i.op)) follow(kQueues);
+      chain(static_cast<std::size_t>(i.queue));
+      if (is_communication(i.op)) chain(kQueues);
       for (const std::uint32_t id : i.after) add(node_[base + id], i, base);
     }
   }
@@ -228,7 +233,7 @@ class WaitGraph {
     edges_.emplace_back(from, node_[base + to.id]);
   }
 
-  /// Nodes that never become free to run: 1.
+  /// 1 for every node that never becomes ready to run.
   [[nodiscard]] std::vector<char> unreached() const {
     const std::size_t n = ends_.size();
     std::vector<std::size_t> first(n + 2, 0);
@@ -280,7 +285,7 @@ Operation operation_of(const Schedule& s, int rank, const Instruction& i) {
 }
 
 void check_messages(const Schedule& schedule, Faults& faults) {
-  const std::vector<End> ends = all_ends(schedule);
+  const std::vector<Endpoint> ends = all_endpoints(schedule);
   check_matching(schedule, ends, faults);
   check_pair_order(ends, faults);
   check_sequence(ends, faults);

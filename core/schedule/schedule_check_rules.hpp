@@ -1,4 +1,5 @@
-// The parts of the checker (schedule_check.hpp); each takes a schedule that passed those before it.
+// The parts of the checker (schedule_check.hpp); each requires a schedule that passed the previous
+// ones.
 #pragma once
 
 #include <array>
@@ -10,38 +11,41 @@
 
 namespace echelon::schedule_check {
 
-/// Collects faults and stops collecting when there are enough to see what is wrong.
+/// Collects faults up to a maximum number.
 class Faults {
  public:
   void add(ScheduleFaultKind kind, std::string what) {
-    if (all_.size() < kMost) all_.push_back({kind, std::move(what)});
+    if (all_.size() < kMaxFaults) all_.push_back({kind, std::move(what)});
   }
   [[nodiscard]] bool none() const { return all_.empty(); }
-  [[nodiscard]] std::vector<ScheduleFault> take() { return std::move(all_); }
+  [[nodiscard]] std::vector<ScheduleFault> release() { return std::move(all_); }
 
  private:
-  static constexpr std::size_t kMost = 32;
+  static constexpr std::size_t kMaxFaults = 32;
   std::vector<ScheduleFault> all_;
 };
 
-/// Ids, ranges, queues, peers, dependencies and buffers that exist.
+/// Checks ids, ranges, queues, peers, and that dependencies and buffers exist.
 void check_form(const Schedule& schedule, Faults& faults);
-/// Every (chunk, microbatch) once forward, once backward, in order, not too many at a time.
+/// Checks that every (chunk, microbatch) has one forward and one backward, in order, and that not
+/// too many are in flight.
 void check_compute(const Schedule& schedule, Faults& faults);
-/// Sends match receives, collectives match, one order of communications.
+/// Checks that sends match receives, that collectives match, and that there is one order of
+/// communications.
 void check_messages(const Schedule& schedule, Faults& faults);
-/// Nothing waits for itself. Matches communications by what they are, not by their numbers.
+/// Checks that nothing waits for itself. Communications are matched by their operation, not by
+/// their numbers.
 void check_deadlock(const Schedule& schedule, Faults& faults);
-/// Every read sees the right value; nothing is overwritten too early.
+/// Checks that every read sees the right value and that nothing is overwritten too early.
 void check_buffers(const Schedule& schedule, int rank, Faults& faults);
-/// Reduction, norm, clip, step and gather follow one another.
+/// Checks the order of reduction, norm, clip, step and gather.
 void check_step(const Schedule& schedule, int rank, Faults& faults);
 
-/// What is common to the ranks that take part in a communication; equal for the same one.
+/// Identity of a communication: equal on all ranks that take part in it.
 struct Operation {
-  int family = 0;  ///< 0 activation, 1 gradient, 2 norm, 3 tied embedding, 4 anything local
-  int a = 0;       ///< stage of the sender; rank of something local
-  int b = 0;       ///< microbatch; id of something local
+  int family = 0;  ///< 0 activation, 1 gradient, 2 norm, 3 tied embedding, 4 local to a rank
+  int a = 0;       ///< stage of the sender; rank if local
+  int b = 0;       ///< microbatch; id if local
   auto operator<=>(const Operation&) const = default;
 };
 [[nodiscard]] Operation operation_of(const Schedule& schedule, int rank, const Instruction& i);
@@ -52,11 +56,11 @@ struct Operation {
   return is_send(op) || op == Op::recv_activation || op == Op::recv_gradient;
 }
 
-/// Which instructions of one rank are known to be complete before another starts: in-order queues
-/// and `after`, nothing else.
-class Before {
+/// Happens-before relation of the instructions of one rank: it follows only from in-order queues
+/// and `after`.
+class HappensBefore {
  public:
-  explicit Before(const Program& program);
+  explicit HappensBefore(const Program& program);
   [[nodiscard]] bool operator()(std::uint32_t first, std::uint32_t second) const {
     const auto queue = static_cast<std::size_t>((*instructions_)[first].queue);
     return known_[second][queue] >= first;

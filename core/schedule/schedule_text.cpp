@@ -1,5 +1,5 @@
 // The text form of a schedule: grammar in docs/schedules.md. The reader is strict, so that a text
-// has one meaning and a schedule one text.
+// has exactly one meaning and a schedule exactly one text.
 #include <charconv>
 #include <limits>
 #include <optional>
@@ -13,53 +13,53 @@ constexpr std::string_view kTitle = "echelon-schedule 1";
 
 // ---------------------------------------------------------------------------------------- writing
 
-void put(std::string& text, std::int64_t number) {
+void append_number(std::string& text, std::int64_t number) {
   std::array<char, 24> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
   text.append(digits.data(), end.ptr);
 }
 
-void put_field(std::string& text, std::string_view tag, std::int64_t number) {
+void append_field(std::string& text, std::string_view tag, std::int64_t number) {
   text += ' ';
   text += tag;
-  put(text, number);
+  append_number(text, number);
 }
 
 template <class List>
-void put_list(std::string& text, char tag, const List& numbers) {
+void append_list(std::string& text, char tag, const List& numbers) {
   char before = tag;
   if (numbers.empty()) return;
   text += ' ';
   for (const auto number : numbers) {
     text += before;
-    put(text, number);
+    append_number(text, number);
     before = ',';
   }
 }
 
-void put_instruction(std::string& text, const Instruction& i) {
-  put(text, i.id);
+void append_instruction(std::string& text, const Instruction& i) {
+  append_number(text, i.id);
   text += ' ';
   text += name_of(i.op);
   if (i.queue != home_queue(i.op)) {
     text += " on=";
     text += name_of(i.queue);
   }
-  if (i.chunk >= 0) put_field(text, "c", i.chunk);
-  if (i.microbatch >= 0) put_field(text, "m", i.microbatch);
-  if (i.unit >= 0) put_field(text, "u", i.unit);
-  if (i.peer >= 0) put_field(text, "p", i.peer);
-  if (i.bytes > 0) put_field(text, "b", i.bytes);
-  if (i.sequence >= 0) put_field(text, "s", i.sequence);
-  put_list(text, '<', i.reads);
-  put_list(text, '>', i.writes);
-  put_list(text, '@', i.after);
+  if (i.chunk >= 0) append_field(text, "c", i.chunk);
+  if (i.microbatch >= 0) append_field(text, "m", i.microbatch);
+  if (i.unit >= 0) append_field(text, "u", i.unit);
+  if (i.peer >= 0) append_field(text, "p", i.peer);
+  if (i.bytes > 0) append_field(text, "b", i.bytes);
+  if (i.sequence >= 0) append_field(text, "s", i.sequence);
+  append_list(text, '<', i.reads);
+  append_list(text, '>', i.writes);
+  append_list(text, '@', i.after);
   text += '\n';
 }
 
 // ---------------------------------------------------------------------------------------- reading
 
-/// Takes words off the front of one line; the first thing that does not fit is kept as the error.
+/// Consumes one line from the front; the first mismatch is recorded as the error.
 class LineReader {
  public:
   LineReader(std::string_view line, std::string where) : rest_(line), where_(std::move(where)) {}
@@ -83,18 +83,18 @@ class LineReader {
   void expect(std::string_view prefix) {
     if (!accept(prefix)) fail("'" + std::string(prefix) + "'");
   }
-  /// A whole number without sign and leading zeros, from `least` on.
+  /// A whole number ≥ `min` without sign and leading zeros.
   template <class T>
-  T number(T least = 0) {
+  T number(T min = 0) {
     T value = 0;
     const auto [end, problem] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     const auto digits = static_cast<std::size_t>(end - rest_.data());
     const bool plain =
         !rest_.empty() && rest_[0] >= '0' && rest_[0] <= '9' && (rest_[0] != '0' || digits == 1);
-    if (failed() || problem != std::errc{} || !plain || value < least) {
-      fail("a whole number from " + std::to_string(least) + " to " +
+    if (failed() || problem != std::errc{} || !plain || value < min) {
+      fail("a whole number from " + std::to_string(min) + " to " +
            std::to_string(std::numeric_limits<T>::max()));
-      return least;
+      return min;
     }
     rest_.remove_prefix(digits);
     return value;
@@ -139,7 +139,7 @@ Instruction read_instruction(LineReader& line) {
   i.queue = home_queue(i.op);
   if (line.accept(" on=")) {
     i.queue = line.name<Queue>(kQueues, "a queue");
-    if (i.queue == home_queue(i.op)) line.fail("another queue than the instruction's own");
+    if (i.queue == home_queue(i.op)) line.fail("a queue other than the instruction's default");
   }
   const auto field = [&](std::string_view tag, std::int32_t& out) {
     if (line.accept(tag)) out = line.number<std::int32_t>();
@@ -179,7 +179,7 @@ void read_header(LineReader& line, Schedule& out) {
   field(" units ", out.units);
 }
 
-/// Lines of a text, each ended by '\n', with their numbers.
+/// The lines of a text, each ended by '\n', with line numbers.
 class Lines {
  public:
   Lines(std::string_view text, std::string_view where) : rest_(text), where_(where) {}
@@ -201,7 +201,7 @@ class Lines {
   bool whole_ = true;
 };
 
-/// One line of the body; true when it was the last.
+/// Reads one line of the body; true if it was the last.
 bool read_line(LineReader& line, Schedule& out) {
   if (line.accept("end")) {
     if (out.programs.size() != static_cast<std::size_t>(out.ranks)) {
@@ -232,23 +232,23 @@ std::string to_text(const Schedule& schedule) {
   std::string text{kTitle};
   text += "\npipeline ";
   text += name_of(schedule.kind);
-  put_field(text, "ranks ", schedule.ranks);
-  put_field(text, "chunks ", schedule.chunks);
-  put_field(text, "microbatches ", schedule.microbatches);
-  put_field(text, "units ", schedule.units);
+  append_field(text, "ranks ", schedule.ranks);
+  append_field(text, "chunks ", schedule.chunks);
+  append_field(text, "microbatches ", schedule.microbatches);
+  append_field(text, "units ", schedule.units);
   text += '\n';
   for (std::size_t rank = 0; rank < schedule.programs.size(); ++rank) {
     text += "program";
-    put_field(text, "", static_cast<std::int64_t>(rank));
+    append_field(text, "", static_cast<std::int64_t>(rank));
     text += '\n';
     for (const Buffer& buffer : schedule.programs[rank].buffers) {
       text += "buffer ";
       text += name_of(buffer.kind);
-      put_field(text, "", buffer.bytes);
-      put_field(text, "at ", buffer.offset);
+      append_field(text, "", buffer.bytes);
+      append_field(text, "at ", buffer.offset);
       text += '\n';
     }
-    for (const Instruction& i : schedule.programs[rank].instructions) put_instruction(text, i);
+    for (const Instruction& i : schedule.programs[rank].instructions) append_instruction(text, i);
   }
   return text += "end\n";
 }
@@ -265,7 +265,7 @@ Result<Schedule> parse_schedule_text(std::string_view text, std::string_view whe
   for (bool ended = false; !ended;) {
     LineReader line = lines.next();
     if (!lines.last_was_whole()) {
-      line.fail("a whole line, and 'end' as the last");
+      line.fail("a complete line, and 'end' as the last one");
       return line.error();
     }
     ended = read_line(line, schedule);

@@ -7,15 +7,16 @@
 namespace echelon {
 namespace {
 
-/// All passes of a step, rank by rank, and the messages between them.
+/// Times of all passes of a step per rank, and of the messages between them.
 struct Passes {
-  std::vector<Seconds> of_rank;  ///< sums
-  Seconds longest;               ///< sum over passes of the longest of any rank
+  std::vector<Seconds> of_rank;  ///< sum per rank
+  Seconds longest;               ///< sum over passes of the maximum over ranks
   Seconds message;               ///< mean
 };
 
-/// Forwards first, then backwards (their halves and units together), by chunk and microbatch.
-std::size_t place_of(const Schedule& schedule, const Instruction& i) {
+/// Index of the pass of an instruction: forwards first, then backwards (with their halves and
+/// units), by chunk and microbatch.
+std::size_t pass_index(const Schedule& schedule, const Instruction& i) {
   const int pass = i.op == Op::forward ? 0 : schedule.chunks;
   return static_cast<std::size_t>(pass + i.chunk) *
              static_cast<std::size_t>(schedule.microbatches) +
@@ -37,7 +38,7 @@ Passes passes_of(const Schedule& schedule, const InstructionTime& time) {
         case Op::backward:
         case Op::backward_input:
         case Op::backward_weight:
-          own[place_of(schedule, i)] += time(static_cast<int>(rank), i);
+          own[pass_index(schedule, i)] += time(static_cast<int>(rank), i);
           break;
         case Op::recv_activation:
         case Op::recv_gradient:
@@ -89,7 +90,7 @@ Seconds imposed_waiting(ScheduleKind kind, int chunks, std::int64_t microbatches
 std::vector<StageWaits> divide_waiting(const Schedule& schedule, const InstructionTime& time,
                                        std::span<const RankWaiting> ranks) {
   const std::size_t p = schedule.programs.size();
-  EXPECTS(ranks.size() == p, "what every pipeline rank waited");
+  EXPECTS(ranks.size() == p, "one waiting time per pipeline rank");
   if (p < 2) return std::vector<StageWaits>(p);
   const Passes passes = passes_of(schedule, time);
   const double m = schedule.microbatches;
@@ -102,7 +103,8 @@ std::vector<StageWaits> divide_waiting(const Schedule& schedule, const Instructi
   std::vector<StageWaits> out;
   for (std::size_t rank = 0; rank < p; ++rank) {
     const Seconds own = passes.of_rank[rank] / m;
-    // Of the 2(p − 1) messages of a microbatch those it receives itself are its communication.
+    // Of the 2(p − 1) messages of a microbatch, those that this rank receives are its own
+    // communication.
     const double received = rank == 0 || rank + 1 == p ? 1 : 2;
     const Seconds passing = (2 * (static_cast<double>(p) - 1) - received) * passes.message;
     const Seconds imposed =

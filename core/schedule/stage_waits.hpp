@@ -1,4 +1,4 @@
-// How a stage's waiting for other stages is divided, of predicted and of measured steps alike.
+// Division of the time that a stage waits for other stages, for predicted and measured steps.
 #pragma once
 
 #include <functional>
@@ -10,21 +10,22 @@
 
 namespace echelon {
 
-/// What a pipeline stage waits for other stages in one step: its compute queue stands still for a
-/// message that has not begun to arrive, or at the end of the step for stages that are not there
-/// yet. (While a message that it waits for is transferred, it waits for communication.)
+/// The time that a pipeline stage waits for other stages in one step: its compute queue is idle
+/// because a message has not begun to arrive, or because other stages have not reached the end of
+/// the step. (During the transfer of a message the stage waits for communication instead.)
 ///
-///   fill_drain  what the schedule itself imposes: the idle time of this stage if no stage were
-///               slower than it, at most all it waits. See imposed_waiting().
-///   imbalance   of the rest, what slower stages can make it wait: the time by which its passes
+///   fill_drain  imposed by the schedule itself: the idle time of this stage if no stage were
+///               slower than it, limited to its waiting time. See imposed_waiting().
+///   imbalance   part of the rest that slower stages can cause: the time by which its passes
 ///               and the end of its step are shorter than those of the slowest stage
-///   messages    what remains: messages on their way through other stages. It counts as exposed
+///   messages    the remainder: messages in transit between other stages. It counts as exposed
 ///               communication of the pipeline (exposed[pp])
 ///
-/// So the slowest stage has no imbalance, equal stages have none at all, and of 1F1B over unequal
-/// stages, Σt + (m − 1)·max t, stage s gets Σt − t_s and (m − 1)·(max t − t_s): the mean imbalance
-/// is what an even split of the same work would save.
-/// Source: the closed form of the pipeline (costmodel/time/pipeline.hpp), stage by stage; ours.
+/// So the slowest stage has no imbalance, and neither have equal stages. 1F1B over unequal stages
+/// takes Σt + (m − 1)·max t, of which stage s waits Σt − t_s (fill_drain) and (m − 1)·(max t − t_s)
+/// (imbalance): the mean imbalance is the time that an even split of the same work would save.
+/// Source: the closed form of the pipeline (costmodel/time/pipeline.hpp), applied per stage; our
+/// derivation.
 /// Checked by: tests/core/schedule/stage_waits_test.cpp, tests/planner/explain/stage_times_test.cpp
 /// (against the simulator).
 struct StageWaits {
@@ -34,15 +35,15 @@ struct StageWaits {
   bool operator==(const StageWaits&) const = default;
 };
 
-/// `imposed`: upper limit of fill_drain; `slower`: of imbalance. A billionth of the waiting is
-/// rounding and no part of its own.
+/// `imposed`: upper limit of fill_drain; `slower`: upper limit of imbalance. A remainder below a
+/// billionth of the waiting is rounding and does not become a part.
 [[nodiscard]] StageWaits divide_waiting(Seconds waiting, Seconds imposed, Seconds slower);
 
-/// Idle time that a schedule of m microbatches imposes on a stage whose passes of one microbatch
-/// (forward and backward, all its chunks) take `own`, and those of all other stages together
-/// `others`, where no stage is slower than this one:
+/// Idle time that a schedule of m microbatches imposes on a stage, if no stage is slower than it.
+/// `own`: time of its passes of one microbatch (forward and backward, all its chunks); `others`:
+/// the same for all other stages together:
 ///
-///   GPipe, 1F1B   others: the first microbatch comes through them, the last one goes back
+///   GPipe, 1F1B   others: the first microbatch passes through them, and the last one back
 ///   interleaved   others / v
 ///   ZB-H1         max(others/3, (2·(others + m·own) + own)/3 − m·own), of passes in three thirds
 ///
@@ -50,20 +51,21 @@ struct StageWaits {
 [[nodiscard]] Seconds imposed_waiting(ScheduleKind kind, int chunks, std::int64_t microbatches,
                                       Seconds others, Seconds own);
 
-/// How long an instruction occupies its queue, of a pipeline rank.
+/// Time that an instruction of a pipeline rank occupies its queue.
 using InstructionTime = std::function<Seconds(int rank, const Instruction& instruction)>;
 
-/// What a pipeline rank did beside its passes in one step.
+/// Times of a pipeline rank outside its passes in one step.
 struct RankWaiting {
   Seconds waiting;  ///< as StageWaits divides it
-  Seconds ending;   ///< its own work after its last backward: reductions that nothing hides, step
+  Seconds ending;   ///< its own work after its last backward: exposed reductions, optimizer step
 };
 
-/// Divides the waiting of every pipeline rank of a step that ran: `time` tells how long each
-/// forward, backward and message took (a message from when both its ends were ready). Of p messages
-/// of a microbatch that pass a rank by, there and back, the mean time is imposed on it as well.
-/// Slower: of every microbatch, chunk and direction the longest pass of any rank counts.
-/// One entry per pipeline rank; a pipeline of one rank waits for nobody.
+/// Divides the waiting time of every pipeline rank of an executed step. `time` gives the duration
+/// of each forward, backward and message (a message counts from the moment both endpoints are
+/// ready). The messages of a microbatch between other ranks, in both directions, are imposed on a
+/// rank with their mean time. The imbalance is limited by the longest pass of any rank, for every
+/// microbatch, chunk and direction. One entry per pipeline rank; a pipeline of one rank does not
+/// wait.
 [[nodiscard]] std::vector<StageWaits> divide_waiting(const Schedule& schedule,
                                                      const InstructionTime& time,
                                                      std::span<const RankWaiting> ranks);

@@ -42,7 +42,7 @@ Bytes attention_workspace(const ModelSpec& model, const ParallelPlan& plan, int 
   shape.kv_heads = std::max(1, model.kv_heads / plan.tp);
   shape.head_dim = model.head_dim;
   const Bytes needed = deterministic_workspace(shape, largest_part(shape, parts));
-  return needed <= kDeterministicWorkspaceAtMost ? needed : Bytes{};
+  return needed <= kMaxDeterministicWorkspace ? needed : Bytes{};
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ void NoiseScale::add(double small, double small_batch, double large, double larg
 GradientNoise NoiseScale::estimate() const {
   GradientNoise out;
   out.estimates = static_cast<std::int64_t>(all_.size());
-  if (out.estimates < GradientNoise::kFewest) return out;
+  if (out.estimates < GradientNoise::kMinEstimates) return out;
   const std::span<const Estimate> window = std::span(all_).subspan(all_.size() / 2);
   const Means means = means_of(window);
   const Interval interval = fieller(means, quantile(static_cast<double>(window.size() - 1)));
@@ -109,8 +109,8 @@ std::vector<std::string> batch_advice(const GradientNoise& noise, double batch, 
         "than ZB-H1"};
   }
   if (!noise.known()) {
-    return {fmt::format("critical batch: not enough steps, {} of the {} required estimates",
-                        noise.estimates, GradientNoise::kFewest)};
+    return {fmt::format("critical batch: not enough steps, {} of the {} estimates it takes",
+                        noise.estimates, GradientNoise::kMinEstimates)};
   }
   if (noise.low <= 0 && std::isinf(noise.high)) {
     return {fmt::format("critical batch: the latest {} of {} estimates are too noisy", noise.window,

@@ -28,7 +28,7 @@ class NoiseScale {
  public:
   /// `small`: |g_b|², the mean over all ranks' gradients of `small_batch` samples; large_batch > b.
   void add(double small, double small_batch, double large, double large_batch);
-  /// Nothing but their count below GradientNoise::kFewest estimates.
+  /// Nothing but their count below GradientNoise::kMinEstimates estimates.
   [[nodiscard]] GradientNoise estimate() const;
 
  private:

@@ -197,7 +197,7 @@ TEST_CASE("a launcher that is wrong, or whose processes do not come, is told") {
            Case{words_of(2, 2, port), "", 2, "RANK: '2'; expected a whole number from 0 to 1"},
            Case{"RANK=1 WORLD_SIZE=2 MASTER_PORT=1", "", 2, "MASTER_ADDR: not set for rank 1 of 2"},
            Case{"RANK=1 WORLD_SIZE=2 MASTER_ADDR=n1", "", 2, "MASTER_PORT: not set for rank 1"},
-           Case{"RANK=1", "", 2, "RANK: set, and WORLD_SIZE is not"},
+           Case{"RANK=1", "", 2, "RANK: set, but WORLD_SIZE is not"},
            Case{slurm + words_of(0, 2, port), "", 2, "two launchers disagree"},
            Case{"", "--launcher env", 2, "--launcher env: no launcher in the environment"},
            Case{"RANK=0 WORLD_SIZE=1", "--launcher env", 2, "RANK: rank 0 of 1; expected 2"},

@@ -110,10 +110,10 @@ TEST_CASE("what is not computed is told by the planner and refused from scratch 
   both(config, "'longrope' scaling of the rotary embedding; expected a GPT-2-like or Llama-like");
   config = llama_config();
   config["partial_rotary_factor"] = 0.5;
-  both(config, "a rotary embedding of 0.5 of each head; expected a GPT-2-like or Llama-like");
+  both(config, "partial rotary embedding (0.5 of each head); expected a GPT-2-like or Llama-like");
   config = llama_config();
   config["embedding_multiplier"] = 12.0;
-  both(config, "the key 'embedding_multiplier' of its config.json, which is not known; expected");
+  both(config, "unknown config.json key 'embedding_multiplier'; expected");
 }
 
 TEST_CASE("a plan of the version without constants is priced, and refused for running") {

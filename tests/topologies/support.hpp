@@ -21,11 +21,11 @@ inline ClusterTopology cluster_of(const std::string& name, std::int64_t gpus) {
   return *cluster;
 }
 
-/// Checks that `text` has every part in it, and shows the text when not.
-inline void check_says(const std::string& text, std::initializer_list<std::string> parts) {
+/// Checks that `text` contains every part, and shows the text otherwise.
+inline void check_contains(const std::string& text, std::initializer_list<std::string> parts) {
   INFO(text);
   for (const std::string& part : parts) {
-    INFO("should say: " << part);
+    INFO("should contain: " << part);
     CHECK(text.find(part) != std::string::npos);
   }
 }

@@ -1,4 +1,4 @@
-// A description's numbers in one spelling, for hashing.
+// The canonical form of a description's numbers, for hashing.
 #include "core/json/json_io.hpp"
 #include "topologies/description/description.hpp"
 

@@ -1,4 +1,4 @@
-// The descriptions compiled into the program, by name and alias.
+// The embedded descriptions, by name and alias.
 #pragma once
 
 #include <optional>
@@ -15,13 +15,13 @@ namespace echelon {
 /// Names of the GPU catalog, sorted.
 [[nodiscard]] std::vector<std::string> gpu_catalog();
 
-/// The embedded text whose file name, "name" or "aliases" are `name`; case, blanks, dashes and
-/// underscores are ignored.
+/// The embedded file whose file name, "name" or one of "aliases" equals `name`, ignoring case,
+/// blanks, dashes and underscores.
 [[nodiscard]] std::optional<EmbeddedFile> find_embedded_cluster(std::string_view name);
 [[nodiscard]] std::optional<EmbeddedFile> find_embedded_gpu(std::string_view name);
 
-/// A GPU of the catalog; an unknown name is an error that lists the nearest and all known ones,
-/// reported at `where`.
+/// A GPU of the catalog; an unknown name is an error at `where` that names the nearest and lists
+/// all known ones.
 [[nodiscard]] Result<GpuDescription> load_gpu(std::string_view name, std::string_view where);
 
 }  // namespace echelon

@@ -12,7 +12,7 @@ namespace echelon {
 
 namespace {
 
-/// "RTX 4090", "rtx-4090" and "RTX4090" are one name.
+/// Normalizes a name: "RTX 4090", "rtx-4090" and "RTX4090" are equal.
 std::string plain_name(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -22,7 +22,7 @@ std::string plain_name(std::string_view text) {
   return result;
 }
 
-/// What a description calls itself, and its aliases.
+/// The "name" and the aliases in a description.
 std::vector<std::string> names_in(const EmbeddedFile& file) {
   const Result<Json> parsed = parse_json(file.content, file.name);
   EXPECTS(parsed.ok(), parsed.ok() ? "" : parsed.error().message());
@@ -56,9 +56,9 @@ std::vector<std::string> names_of(std::span<const EmbeddedFile> files) {
   return names;
 }
 
-/// The nearest known name, and all of them.
+/// An error with the nearest known name and the list of all names.
 Error unknown(std::string_view what, std::string_view name, std::string_view where,
-              std::span<const EmbeddedFile> files, std::string_view otherwise) {
+              std::span<const EmbeddedFile> files, std::string_view expected) {
   std::vector<std::string> known = names_of(files);
   std::string list;
   for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
@@ -68,7 +68,7 @@ Error unknown(std::string_view what, std::string_view name, std::string_view whe
   std::string hint = did_you_mean(name, known);
   if (!hint.empty()) hint += " ";
   return input_error(std::string(where), std::string(what) + " '" + std::string(name) + "'",
-                     std::string(otherwise), hint + "known: " + list);
+                     std::string(expected), hint + "known: " + list);
 }
 
 bool looks_like_path(std::string_view text) {
@@ -92,7 +92,7 @@ Result<GpuDescription> load_gpu(std::string_view name, std::string_view where) {
   const std::optional<EmbeddedFile> file = find_embedded_gpu(name);
   if (!file) {
     return unknown("unknown GPU", name, where, embedded_gpus(),
-                   "a GPU of the catalog, or an object with its data-sheet numbers");
+                   "a catalog name, or an object with the GPU's data-sheet numbers");
   }
   return parse_gpu(file->content, "topologies/catalog/gpus/" + std::string(file->name) + ".json");
 }
@@ -111,7 +111,7 @@ Result<MachineDescription> load_machine(std::string_view name_or_path) {
     return parse_machine(*text, path);
   }
   return unknown("unknown cluster", name_or_path, "--cluster", embedded_clusters(),
-                 "a name of the catalog, or a path to a description (.json)");
+                 "a catalog name, or the path of a description (.json)");
 }
 
 }  // namespace echelon

@@ -1,5 +1,5 @@
-// MachineDescription: what a description file says, complete and checked, before it becomes a
-// graph.
+// MachineDescription: the contents of a description file, complete and checked, before the graph is
+// built.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@
 
 namespace echelon {
 
-/// One number of a description as it was written, in the order it was read.
+/// One number of a description as written in the file, in the order of reading.
 struct Fact {
-  std::string name;      ///< place in the file: "node.nics.rate", "gpu.hbm"
+  std::string name;      ///< position in the file: "node.nics.rate", "gpu.hbm"
   std::string value;     ///< "400"
   std::string unit;      ///< "Gbps"; "" for a plain number
-  std::string source;    ///< where the number comes from; "" when the file does not say
-  bool assumed = false;  ///< a default of ours, or the source itself says "assumed"
+  std::string source;    ///< source of the number; "" if the file has none
+  bool assumed = false;  ///< a default, or the source contains "assumed"
 };
 
-inline constexpr int kMostGpusPerNode = 64;
-inline constexpr int kMostGpusPerDomain = 4096;
+inline constexpr int kMaxGpusPerNode = 64;
+inline constexpr int kMaxGpusPerDomain = 4096;
 /// Latencies of a description that names none: one hop inside the node, near ASTRA-sim's 936 ns for
 /// HGX-H100; and of a network card, with one leaf switch 2.7 us, NCCL's LL ring hop over a network
 /// and what ib_write_lat reports between HGX B200 nodes (2.68-2.84 us).
@@ -42,11 +42,11 @@ struct GpuLink {
   int count = 1;
 };
 
-/// Where one network card sits: on a PCIe switch, or straight on a socket.
+/// Attachment of one network card: to a PCIe switch, or directly to a socket.
 struct NicPlace {
   int socket = 0;
   std::optional<int> pcie_switch;
-  std::vector<int> gpus;  ///< GPUs it is listed beside; empty: as near to all GPUs of its socket
+  std::vector<int> gpus;  ///< GPUs next to it; empty: equally near to all GPUs of its socket
 };
 
 /// The PCIe side of a node. Every rate is one direction.
@@ -55,7 +55,7 @@ struct PcieTree {
   BytesPerSecond nic_link;       ///< slot of one NIC
   BytesPerSecond switch_uplink;  ///< switch to socket
   BytesPerSecond socket_link;    ///< between two sockets
-  bool c2c = false;              ///< gpu_link is NVLink-C2C: coherent, no PCIe in between
+  bool c2c = false;              ///< gpu_link is NVLink-C2C: coherent, without PCIe
   int sockets = 1;
   std::vector<int> gpu_socket;                 ///< per GPU
   std::vector<std::optional<int>> gpu_switch;  ///< per GPU
@@ -75,9 +75,9 @@ struct MachineDescription {
   PcieTree pcie;
   std::vector<NicPlace> nics;
   Seconds nic_latency;
-  int rails = 0;                  ///< leaf planes; 0: the NICs are not wired in rails
+  int rails = 0;                  ///< leaf planes; 0: no rails
   std::vector<FabricTier> tiers;  ///< from the node outwards
-  int nvlink_tiers = 0;           ///< the first so many tiers are NVLink, not network
+  int nvlink_tiers = 0;           ///< number of first tiers that are NVLink instead of network
   std::int64_t default_gpus = 0;
   std::optional<std::int64_t> max_gpus;
   std::optional<Dollars> price_per_gpu_hour;
@@ -88,15 +88,15 @@ struct MachineDescription {
   [[nodiscard]] std::int64_t domain_gpus() const;
 };
 
-/// Reads and checks one cluster description; `where` is named in errors. A GPU given by name comes
+/// Reads and checks one cluster description; errors contain `where`. A GPU given by name is read
 /// from the catalog.
 [[nodiscard]] Result<MachineDescription> parse_machine(std::string_view json,
                                                        std::string_view where);
-/// A catalog name, an alias or a path, parsed.
+/// Loads and parses a description by catalog name, alias or path.
 [[nodiscard]] Result<MachineDescription> load_machine(std::string_view name_or_path);
 
-/// Every value a prediction may depend on, in one spelling: what a plan file's cluster hash is of.
-/// Aliases, the summary and the sources of numbers are left out.
+/// Every value that a prediction may depend on, in canonical form; a plan file's cluster hash is
+/// computed from it. Aliases, summary and sources are excluded.
 [[nodiscard]] std::string canonical_json(const MachineDescription& machine);
 
 /// A machine of equal GPUs, each with a NIC of its own on one socket.

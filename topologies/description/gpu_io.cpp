@@ -1,4 +1,4 @@
-// GPU descriptions: the "gpus" catalog and GPUs held inline by a cluster file.
+// GPU descriptions: the "gpus" catalog and GPUs defined inline in a cluster file.
 #include <fmt/format.h>
 
 #include "topologies/description/quantity_io.hpp"
@@ -46,7 +46,7 @@ GpuDescription read_gpu(Document& document, const Json& object, const std::strin
       {fp32, "TFLOP/s", "a sixteenth of the 16-bit peak, as on A100 (19.5 of 312)"})};
   spec.sms = document.count(in, "sms", 1, 100'000);
   spec.boost_mhz = document.number_or(in, "boost", kClock,
-                                      {1500, "MHz", "a round figure; used only in reports"});
+                                      {1500, "MHz", "a round number; used only in reports"});
   spec.l2 = Bytes{document.number_or(in, "l2", {Dimension::bytes, 1e3, 1e12},
                                      {40, "MB", "the size of A100's"})};
   spec.launch = Seconds{document.number_or(

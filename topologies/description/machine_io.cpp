@@ -1,4 +1,4 @@
-// Cluster descriptions as a whole: GPU, node, fabric, size; every check that needs no graph.
+// Complete cluster descriptions: GPU, node, fabric, size, and all checks that need no graph.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace echelon {
 
 namespace {
 
-constexpr int kMostRails = 256;
+constexpr int kMaxRails = 256;
 constexpr NumberRule kLatency{Dimension::time, 0, 1};
 constexpr NumberRule kOversubscription{Dimension::ratio, 1, 1000};
 
@@ -40,16 +40,16 @@ void read_tier(Document& document, const Json& object, const std::string& at,
   }
   if (kind == "nvlink") ++machine.nvlink_tiers;
   machine.tiers.push_back(std::move(tier));
-  if (machine.domain_gpus() > kMostGpusPerDomain) {
+  if (machine.domain_gpus() > kMaxGpusPerDomain) {
     document.fail(at + "/multiplicity",
                   fmt::format("an NVLink domain of {} GPUs", machine.domain_gpus()),
-                  fmt::format("at most {}", kMostGpusPerDomain));
+                  fmt::format("at most {}", kMaxGpusPerDomain));
   }
 }
 
 void read_fabric(Document& document, const Json& object, MachineDescription& machine) {
   Section in(object, document.where(), "/fabric");
-  machine.rails = document.count_or(in, "rails", 0, kMostRails, {0, "", "not wired in rails"});
+  machine.rails = document.count_or(in, "rails", 0, kMaxRails, {0, "", "not wired in rails"});
   const Json* tiers = in.reader.member("tiers");
   for (std::size_t i = 0;
        tiers != nullptr && tiers->is_array() && i < tiers->size() && !document.error(); ++i) {
@@ -125,13 +125,13 @@ Result<MachineDescription> parse_machine(std::string_view json, std::string_view
   if (fabric == nullptr && !machine.nics.empty()) {
     machine.tiers.push_back({"network", 1'000'000, 1, Seconds{}});
     document.add({"fabric.tiers.0.oversubscription", "1", "",
-                  "assumed: no fabric described, so one that never blocks", true});
+                  "assumed: without a description the fabric is non-blocking", true});
   }
   constexpr NumberRule kGpus{Dimension::count, 1, 1e8};
   machine.default_gpus = static_cast<std::int64_t>(
       document.optional_number(root, "gpus", kGpus).value_or(machine.node.gpus));
-  if (const auto most = document.optional_number(root, "max_gpus", kGpus)) {
-    machine.max_gpus = static_cast<std::int64_t>(*most);
+  if (const auto max_gpus = document.optional_number(root, "max_gpus", kGpus)) {
+    machine.max_gpus = static_cast<std::int64_t>(*max_gpus);
   }
   if (const auto price = document.optional_number(root, "price_per_gpu_hour",
                                                   {Dimension::money_rate, 1e-6, 1e6})) {

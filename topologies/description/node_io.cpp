@@ -10,8 +10,8 @@ namespace echelon {
 
 namespace {
 
-constexpr int kMostNics = 64;
-constexpr int kMostCores = 4096;
+constexpr int kMaxNics = 64;
+constexpr int kMaxCores = 4096;
 constexpr NumberRule kLinkRate{Dimension::bandwidth, 1e6, 1e13};
 constexpr NumberRule kLinkLatency{Dimension::time, 0, 1};
 constexpr NumberRule kNodeMemory{Dimension::bytes, 1e6, 1e18};
@@ -67,7 +67,7 @@ void read_links(Document& document, Section& in, MachineDescription& machine) {
   }
 }
 
-/// Every GPU of a mesh is reached over NVLink from GPU 0.
+/// Checks that every GPU of a mesh can be reached over NVLink from GPU 0.
 void check_connected(Document& document, const MachineDescription& machine) {
   std::vector<int> group(static_cast<std::size_t>(machine.node.gpus));
   for (std::size_t i = 0; i < group.size(); ++i) group[i] = static_cast<int>(i);
@@ -131,7 +131,7 @@ void read_switches(Document& document, Section& in, MachineDescription& machine)
   for (std::size_t i = 0; i < switches.size() && !document.error(); ++i) {
     const std::string at = fmt::format("{}/{}", in.at("switches"), i);
     if (switches[i].empty()) {
-      document.fail(at, "a switch without GPUs", "the GPUs beneath it");
+      document.fail(at, "a switch without GPUs", "the GPUs of the switch");
       return;
     }
     const auto first = static_cast<std::size_t>(switches[i].front());
@@ -139,7 +139,7 @@ void read_switches(Document& document, Section& in, MachineDescription& machine)
     for (const int gpu : switches[i]) {
       const auto g = static_cast<std::size_t>(gpu);
       if (pcie.gpu_switch[g]) {
-        document.fail(at, fmt::format("GPU {} beneath two switches", gpu), "one switch per GPU");
+        document.fail(at, fmt::format("GPU {} under two switches", gpu), "one switch per GPU");
       } else if (pcie.gpu_socket[g] != pcie.switch_socket.back()) {
         document.fail(
             at, fmt::format("GPUs {} and {} are on different sockets", switches[i].front(), gpu),
@@ -158,9 +158,9 @@ void read_pcie(Document& document, const Json& object, MachineDescription& machi
   const double gbps = pcie.gpu_link.in(1_GBps);
   pcie.c2c = in.reader.boolean_or("c2c", false);
   pcie.nic_link = BytesPerSecond{
-      document.number_or(in, "nic_link", kLinkRate, {gbps, "GB/s", "as wide as a GPU's"})};
-  pcie.switch_uplink = BytesPerSecond{
-      document.number_or(in, "switch_uplink", kLinkRate, {gbps, "GB/s", "as wide as a GPU's"})};
+      document.number_or(in, "nic_link", kLinkRate, {gbps, "GB/s", "the rate of a GPU's link"})};
+  pcie.switch_uplink = BytesPerSecond{document.number_or(
+      in, "switch_uplink", kLinkRate, {gbps, "GB/s", "the rate of a GPU's link"})};
   pcie.sockets = document.count_or(in, "sockets", 1, gpus, {1, "", "one socket"});
   if (pcie.sockets > 1) {
     pcie.socket_link = BytesPerSecond{document.number(in, "socket_link", kLinkRate)};
@@ -180,11 +180,11 @@ void read_pcie(Document& document, const Json& object, MachineDescription& machi
   document.keep(in.reader.finish());
 }
 
-/// A NIC beside these GPUs: on their common switch, else on their common socket.
+/// Attaches a NIC next to these GPUs: to their common switch, else to their common socket.
 void place_nic(Document& document, const std::string& at, const std::vector<int>& gpus,
                MachineDescription& machine) {
   if (gpus.empty()) {
-    document.fail(at, "a NIC beside no GPU", "the indices of the GPUs it sits beside");
+    document.fail(at, "a NIC without GPUs", "the indices of its nearest GPUs");
     return;
   }
   const PcieTree& pcie = machine.pcie;
@@ -195,7 +195,7 @@ void place_nic(Document& document, const std::string& at, const std::vector<int>
     if (pcie.gpu_switch[g] != nic.pcie_switch) nic.pcie_switch.reset();
     if (pcie.gpu_socket[g] != nic.socket) {
       document.fail(at,
-                    fmt::format("a NIC beside GPUs {} and {}, which are on different sockets",
+                    fmt::format("a NIC next to GPUs {} and {}, which are on different sockets",
                                 gpus.front(), gpu),
                     "GPUs of one socket");
     }
@@ -206,9 +206,9 @@ void place_nic(Document& document, const std::string& at, const std::vector<int>
 void read_places(Document& document, Section& in, MachineDescription& machine) {
   const int nics = machine.node.nics;
   const int gpus = machine.node.gpus;
-  const Json* beside = in.reader.member("beside");
+  const Json* placement = in.reader.member("beside");
   const std::string at = in.at("beside");
-  if (beside == nullptr || (beside->is_string() && beside->get<std::string>() == "gpus")) {
+  if (placement == nullptr || (placement->is_string() && placement->get<std::string>() == "gpus")) {
     const bool many = nics >= gpus;
     if ((many && nics % gpus != 0) || (!many && gpus % nics != 0)) {
       document.fail(at, fmt::format("{} NICs spread over {} GPUs", nics, gpus),
@@ -217,31 +217,32 @@ void read_places(Document& document, Section& in, MachineDescription& machine) {
       return;
     }
     for (int nic = 0; nic < nics; ++nic) {
-      std::vector<int> near;
+      std::vector<int> nearest;
       const int each = many ? 1 : gpus / nics;
       const int start = many ? nic / (nics / gpus) : nic * each;
-      for (int gpu = start; gpu < start + each; ++gpu) near.push_back(gpu);
-      place_nic(document, at, near, machine);
+      for (int gpu = start; gpu < start + each; ++gpu) nearest.push_back(gpu);
+      place_nic(document, at, nearest, machine);
     }
-  } else if (beside->is_string() && beside->get<std::string>() == "sockets") {
+  } else if (placement->is_string() && placement->get<std::string>() == "sockets") {
     for (int nic = 0; nic < nics; ++nic) {
       machine.nics.push_back({nic * machine.pcie.sockets / nics, std::nullopt, {}});
     }
-  } else if (beside->is_array() && static_cast<int>(beside->size()) == nics) {
-    for (std::size_t i = 0; i < beside->size(); ++i) {
+  } else if (placement->is_array() && static_cast<int>(placement->size()) == nics) {
+    for (std::size_t i = 0; i < placement->size(); ++i) {
       const std::string one = fmt::format("{}/{}", at, i);
-      place_nic(document, one, index_list(document, (*beside)[i], one, gpus, "GPU"), machine);
+      place_nic(document, one, index_list(document, (*placement)[i], one, gpus, "GPU"), machine);
     }
   } else {
-    document.fail(at,
-                  beside->is_array() ? fmt::format("{} entries", beside->size()) : beside->dump(),
-                  fmt::format(R"("gpus", "sockets", or the GPUs of each of the {} NICs)", nics));
+    document.fail(
+        at,
+        placement->is_array() ? fmt::format("{} entries", placement->size()) : placement->dump(),
+        fmt::format(R"("gpus", "sockets", or the GPUs of each of the {} NICs)", nics));
   }
 }
 
 void read_nics(Document& document, const Json& object, MachineDescription& machine) {
   Section in(object, document.where(), "/node/nics");
-  machine.node.nics = document.count(in, "count", 1, kMostNics);
+  machine.node.nics = document.count(in, "count", 1, kMaxNics);
   machine.node.nic = BytesPerSecond{document.number(in, "rate", kLinkRate)};
   machine.nic_latency = Seconds{document.number_or(
       in, "latency", kLinkLatency,
@@ -252,7 +253,7 @@ void read_nics(Document& document, const Json& object, MachineDescription& machi
   document.keep(in.reader.finish());
 }
 
-/// All in-node links of one GPU together; of the GPU that has fewest.
+/// Total bandwidth of the in-node links of one GPU, the GPU with the fewest links.
 BytesPerSecond gpu_link_of(const MachineDescription& machine) {
   if (machine.interconnect == Interconnect::nvswitch) return machine.link;
   if (machine.links.empty()) return machine.pcie.gpu_link;
@@ -261,8 +262,8 @@ BytesPerSecond gpu_link_of(const MachineDescription& machine) {
     counts[static_cast<std::size_t>(link.a)] += link.count;
     counts[static_cast<std::size_t>(link.b)] += link.count;
   }
-  const int fewest = *std::min_element(counts.begin(), counts.end());
-  return std::max(machine.link * fewest, machine.pcie.gpu_link);
+  const int min_links = *std::min_element(counts.begin(), counts.end());
+  return std::max(machine.link * min_links, machine.pcie.gpu_link);
 }
 
 }  // namespace
@@ -271,11 +272,11 @@ void read_node(Document& document, const Json& object, MachineDescription& machi
   Section in(object, document.where(), "/node");
   NodeSpec& node = machine.node;
   node.name = in.reader.string_or("name", machine.name);
-  node.gpus = document.count(in, "gpus", 1, kMostGpusPerNode);
+  node.gpus = document.count(in, "gpus", 1, kMaxGpusPerNode);
   if (const auto memory = document.optional_number(in, "cpu_memory", kNodeMemory)) {
     node.cpu_memory = Bytes{*memory};
   }
-  if (in.reader.has("cores")) node.cores = document.count(in, "cores", 1, kMostCores);
+  if (in.reader.has("cores")) node.cores = document.count(in, "cores", 1, kMaxCores);
   if (const auto nvme = document.optional_number(in, "nvme", kNodeMemory)) node.nvme = Bytes{*nvme};
   const auto part = [&](const char* key) -> const Json* {
     const Json* member = in.reader.member(key);

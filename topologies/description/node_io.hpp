@@ -7,8 +7,8 @@
 namespace echelon {
 
 /// Reads "node" into `machine` (node, interconnect, links, pcie, nics). Errors: a link, switch or
-/// NIC that names a GPU the node does not have; a NIC beside no GPU, or beside GPUs of two sockets;
-/// a GPU beneath two switches; a mesh that does not connect every GPU.
+/// NIC with a GPU that does not exist; a NIC without GPUs, or next to GPUs of two sockets; a GPU
+/// under two switches; a mesh that does not connect all GPUs.
 void read_node(Document& document, const Json& object, MachineDescription& machine);
 
 }  // namespace echelon

@@ -17,7 +17,7 @@ namespace {
 struct UnitName {
   std::string_view name;
   Dimension dimension;
-  double base;  ///< one of it in base units
+  double base;  ///< one unit in base units
 };
 
 /// Decimal and binary prefixes are different units; bits carry "bps", bytes "B/s".
@@ -54,7 +54,7 @@ constexpr std::array kUnits{
     UnitName{"", Dimension::ratio, 1},
 };
 
-std::string_view words_for(Dimension dimension) {
+std::string_view noun_for(Dimension dimension) {
   switch (dimension) {
     case Dimension::bytes: return "an amount of memory";
     case Dimension::bandwidth: return "a bandwidth";
@@ -79,7 +79,7 @@ std::vector<std::string> units_of(Dimension dimension) {
 
 std::string expected_unit(Dimension dimension) {
   const std::vector<std::string> names = units_of(dimension);
-  std::string text(words_for(dimension));
+  std::string text(noun_for(dimension));
   if (names.empty()) return text + " without a unit";
   text += " in ";
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -98,13 +98,13 @@ const UnitName* find_unit(std::string_view name, Dimension dimension) {
 std::string unit_hint(std::string_view name, Dimension dimension) {
   for (const UnitName& unit : kUnits) {
     if (!name.empty() && unit.name == name) {
-      return fmt::format("'{}' is {}", name, words_for(unit.dimension));
+      return fmt::format("'{}' is {}", name, noun_for(unit.dimension));
     }
   }
   return did_you_mean(name, units_of(dimension));
 }
 
-/// 3.35 as "3.35", 8 as "8": the shortest text that reads back the same.
+/// The shortest text with the same value: 3.35 as "3.35", 8 as "8".
 std::string shortest(double value) { return fmt::format("{}", value); }
 
 /// "/node/nics/rate" with prefix "gpu." -> "gpu.node.nics.rate".
@@ -155,7 +155,8 @@ std::optional<Document::Written> Document::written(const Json& value, const std:
     const char* end = text.data() + text.size();
     const auto [rest, status] = std::from_chars(text.data(), end, result.value);
     if (status != std::errc{}) {
-      fail(at, "the text \"" + text.substr(0, 60) + "\"", "a number and its unit, like 400 Gbps");
+      fail(at, "the string \"" + text.substr(0, 60) + "\"",
+           "a number and its unit, such as 400 Gbps");
       return std::nullopt;
     }
     result.text = shortest(result.value);
@@ -164,7 +165,7 @@ std::optional<Document::Written> Document::written(const Json& value, const std:
   }
   if (!value.is_object()) {
     fail(at, value.is_array() ? "a list" : "'" + value.dump() + "'",
-         R"(an object like {"value": 3.35, "unit": "TB/s", "source": "data sheet"})");
+         R"(an object such as {"value": 3.35, "unit": "TB/s", "source": "data sheet"})");
     return std::nullopt;
   }
   JsonReader reader(value, where_, at);
@@ -190,28 +191,28 @@ double Document::checked(const Written& number, const std::string& at, NumberRul
     fail(at,
          number.unit.empty() ? number.text + " without a unit" : "the unit '" + number.unit + "'",
          expected_unit(rule.dimension), unit_hint(number.unit, rule.dimension));
-    return rule.least;
+    return rule.min;
   }
   const double value = number.value * unit->base;
   const bool whole = rule.dimension != Dimension::count || std::floor(value) == value;
-  if (std::isfinite(value) && whole && value >= rule.least && value <= rule.most) return value;
+  if (std::isfinite(value) && whole && value >= rule.min && value <= rule.max) return value;
   const auto shown = [&](double base) {
     return shortest(base / unit->base) + (number.unit.empty() ? "" : " " + number.unit);
   };
   fail(at, number.text + (number.unit.empty() ? "" : " " + number.unit),
-       fmt::format("{}{} between {} and {}", words_for(rule.dimension),
-                   rule.dimension == Dimension::count ? " (a whole number)" : "", shown(rule.least),
-                   shown(rule.most)));
-  return rule.least;
+       fmt::format("{}{} between {} and {}", noun_for(rule.dimension),
+                   rule.dimension == Dimension::count ? " (a whole number)" : "", shown(rule.min),
+                   shown(rule.max)));
+  return rule.min;
 }
 
 void Document::record(const std::string& at, const Written& number, bool assumed) {
-  const bool says_so = number.source.find("assumed") != std::string::npos;
+  const bool source_assumed = number.source.find("assumed") != std::string::npos;
   facts_.push_back(Fact{.name = fact_name(prefix_, at),
                         .value = number.text,
                         .unit = number.unit,
                         .source = number.source,
-                        .assumed = assumed || says_so});
+                        .assumed = assumed || source_assumed});
 }
 
 std::optional<double> Document::optional_number(Section& in, std::string_view key,
@@ -220,7 +221,7 @@ std::optional<double> Document::optional_number(Section& in, std::string_view ke
   if (value == nullptr || value->is_null()) return std::nullopt;
   const std::string at = in.at(key);
   const std::optional<Written> number = written(*value, at);
-  if (!number) return rule.least;
+  if (!number) return rule.min;
   const double base = checked(*number, at, rule);
   record(at, *number, false);
   return base;
@@ -232,31 +233,31 @@ double Document::number(Section& in, std::string_view key, NumberRule rule) {
   if (in.json.is_object()) {
     for (const auto& item : in.json.items()) keys.push_back(item.key());
   }
-  const std::string near = nearest_name(key, keys);
+  const std::string nearest = nearest_name(key, keys);
   fail(in.at(key), fmt::format("the key '{}' is missing", key), expected_unit(rule.dimension),
-       near.empty() ? "" : fmt::format("there is '{}'; did you mean '{}'?", near, key));
-  return rule.least;
+       nearest.empty() ? "" : fmt::format("there is '{}'; did you mean '{}'?", nearest, key));
+  return rule.min;
 }
 
-double Document::number_or(Section& in, std::string_view key, NumberRule rule, Assumed otherwise) {
+double Document::number_or(Section& in, std::string_view key, NumberRule rule, Assumed fallback) {
   if (const std::optional<double> value = optional_number(in, key, rule)) return *value;
   const std::string at = in.at(key);
-  const Written number{.value = otherwise.value,
-                       .text = shortest(otherwise.value),
-                       .unit = std::string(otherwise.unit),
-                       .source = "assumed: " + std::string(otherwise.why)};
+  const Written number{.value = fallback.value,
+                       .text = shortest(fallback.value),
+                       .unit = std::string(fallback.unit),
+                       .source = "assumed: " + std::string(fallback.why)};
   record(at, number, true);
   return checked(number, at, rule);
 }
 
-int Document::count(Section& in, std::string_view key, int least, int most) {
-  const NumberRule rule{Dimension::count, static_cast<double>(least), static_cast<double>(most)};
+int Document::count(Section& in, std::string_view key, int min, int max) {
+  const NumberRule rule{Dimension::count, static_cast<double>(min), static_cast<double>(max)};
   return static_cast<int>(number(in, key, rule));
 }
 
-int Document::count_or(Section& in, std::string_view key, int least, int most, Assumed otherwise) {
-  const NumberRule rule{Dimension::count, static_cast<double>(least), static_cast<double>(most)};
-  return static_cast<int>(number_or(in, key, rule, otherwise));
+int Document::count_or(Section& in, std::string_view key, int min, int max, Assumed fallback) {
+  const NumberRule rule{Dimension::count, static_cast<double>(min), static_cast<double>(max)};
+  return static_cast<int>(number_or(in, key, rule, fallback));
 }
 
 void check_schema(Section& root, Document& document) {

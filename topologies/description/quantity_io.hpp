@@ -25,15 +25,15 @@ enum class Dimension {
   ratio
 };
 
-/// What a number must be: its dimension, and its range in base units (B, B/s, FLOP/s, s, MHz, W,
-/// USD/h, 1).
+/// Requirements for a number: its dimension, and its range in base units (B, B/s, FLOP/s, s, MHz,
+/// W, USD/h, 1).
 struct NumberRule {
   Dimension dimension;
-  double least;
-  double most;
+  double min;
+  double max;
 };
 
-/// What is used when a file leaves a number out, written as it would stand in the file.
+/// The default for a number missing in a file, in the file's notation.
 struct Assumed {
   double value;
   std::string_view unit;
@@ -58,14 +58,14 @@ class Document {
  public:
   Document(std::string where, std::string fact_prefix);
 
-  /// The table "sources": short keys that stand for longer source texts.
+  /// Reads the table "sources": short keys for longer source texts.
   void read_sources(Section& root);
   /// A required number in base units.
   double number(Section& in, std::string_view key, NumberRule rule);
   std::optional<double> optional_number(Section& in, std::string_view key, NumberRule rule);
-  double number_or(Section& in, std::string_view key, NumberRule rule, Assumed otherwise);
-  int count(Section& in, std::string_view key, int least, int most);
-  int count_or(Section& in, std::string_view key, int least, int most, Assumed otherwise);
+  double number_or(Section& in, std::string_view key, NumberRule rule, Assumed fallback);
+  int count(Section& in, std::string_view key, int min, int max);
+  int count_or(Section& in, std::string_view key, int min, int max, Assumed fallback);
 
   void keep(const Status& status);  ///< remembers the first error
   void fail(const std::string& pointer, std::string found, std::string expected,
@@ -93,7 +93,7 @@ class Document {
   std::optional<Error> error_;
 };
 
-/// "schema": the version of the format this program reads; anything else is an error.
+/// Checks "schema", the format version; an unsupported version is an error.
 void check_schema(Section& root, Document& document);
 
 /// Reads a GPU object (a catalog file, or "gpu" of a cluster file).

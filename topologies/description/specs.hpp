@@ -1,4 +1,4 @@
-// What a GPU, a node and the fabric above it are described by.
+// Specifications of a GPU, a node and the fabric above it.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,11 @@
 
 namespace echelon {
 
-/// One GPU, data-sheet numbers. Rates are dense peaks (no sparsity); a rate of zero means the GPU
-/// has no such units.
+/// Data-sheet numbers of one GPU. Rates are dense peaks (no sparsity); a rate of zero means that
+/// the GPU has no such units.
 struct GpuSpec {
   std::string name;  ///< "H100-SXM5-80GB"
-  Bytes memory;      ///< what a program can allocate with nothing else on the device
+  Bytes memory;      ///< memory that a program can allocate on an otherwise empty device
   BytesPerSecond hbm;
   FlopsPerSecond fp64, fp32, tf32, bf16, fp16, fp8;
   int sms = 0;
@@ -23,12 +23,12 @@ struct GpuSpec {
   double compute_capability = 0;
   std::string family;  ///< whose calibrations apply: "hopper"; "" where the description names none
 
-  /// Dense peak for GEMMs with inputs of `dtype` (fp32 inputs use tf32 where it exists), or zero.
+  /// Dense peak for GEMMs with inputs of `dtype` (fp32 inputs use tf32 if available), or zero.
   [[nodiscard]] FlopsPerSecond peak(Dtype dtype) const;
 };
 
-/// Fabric above the node, one tier: how many units of the tier below, and how much bandwidth is
-/// lost crossing it.
+/// One tier of the fabric above the node: the number of units of the tier below, and the bandwidth
+/// lost by crossing it.
 struct FabricTier {
   std::string name;             ///< "nvlink-rack", "leaf", "spine"
   int multiplicity = 1;         ///< units of the tier below inside one unit of this tier
@@ -40,16 +40,16 @@ struct NodeSpec {
   std::string name;
   int gpus = 0;
   std::string interconnect;  ///< "nvswitch", "nvlink-mesh", "nvlink-bridge", "pcie"
-  BytesPerSecond gpu_link;   ///< one GPU, one direction, all its in-node links together
+  BytesPerSecond gpu_link;   ///< one GPU, one direction, sum of its in-node links
   int nics = 0;
   BytesPerSecond nic;  ///< one NIC, one direction
   Bytes cpu_memory;
   BytesPerSecond pcie;  ///< GPU to host, one direction
   std::optional<Bytes> nvme;
-  int cores = 0;  ///< processor cores that compute in place of GPUs, when the "GPUs" are ranks that
-                  ///< share them; 0: they are GPUs
+  int cores = 0;  ///< CPU cores that compute instead of GPUs: the "GPUs" are ranks that share them;
+                  ///< 0: real GPUs
 
-  /// Ranks of this node that compute at the same time; more of them take turns.
+  /// Ranks of this node that compute concurrently; further ranks take turns.
   [[nodiscard]] int at_once() const { return cores > 0 && cores < gpus ? cores : gpus; }
 };
 

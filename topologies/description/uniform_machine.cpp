@@ -15,14 +15,14 @@ Status check_uniform(const UniformMachine& machine) {
   const auto wrong = [&](std::string found, std::string expected) {
     return input_error(machine.name, std::move(found), std::move(expected));
   };
-  if (machine.gpus_per_node < 1 || machine.gpus_per_node > kMostGpusPerNode) {
+  if (machine.gpus_per_node < 1 || machine.gpus_per_node > kMaxGpusPerNode) {
     return wrong(fmt::format("{} GPUs per node", machine.gpus_per_node),
-                 fmt::format("from 1 to {}", kMostGpusPerNode));
+                 fmt::format("from 1 to {}", kMaxGpusPerNode));
   }
-  if (machine.gpus_per_node * machine.nodes_per_domain > kMostGpusPerDomain) {
+  if (machine.gpus_per_node * machine.nodes_per_domain > kMaxGpusPerDomain) {
     return wrong(fmt::format("an NVLink domain of {} GPUs",
                              machine.gpus_per_node * machine.nodes_per_domain),
-                 fmt::format("at most {}", kMostGpusPerDomain));
+                 fmt::format("at most {}", kMaxGpusPerDomain));
   }
   if (!is_link_rate(machine.nic)) {
     return wrong(fmt::format("network cards of {:g} Gbit/s", machine.nic.in(1_Gbps)),

@@ -1,4 +1,4 @@
-// What leaves a set of GPUs: maximum flows through the PCIe tree and the network cards.
+// Bandwidth out of a set of GPUs: maximum flows through the PCIe tree and the network cards.
 #include <algorithm>
 #include <boost/graph/push_relabel_max_flow.hpp>
 #include <cmath>
@@ -23,7 +23,8 @@ struct Pipe {
 using PipeGraph =
     boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property, Pipe>;
 
-/// More than any link of a GPU carries, and small enough that a domain of them fits 63 bits.
+/// More than the bandwidth of any GPU link, and small enough that the sum over a domain fits 63
+/// bits.
 constexpr std::int64_t kUnlimited = std::int64_t{1} << 50;
 
 /// A flow network with capacities in whole bytes per second.
@@ -51,8 +52,8 @@ class Flow {
                                         boost::get(&Pipe::reverse, graph_),
                                         boost::get(boost::vertex_index, graph_));
   }
-  /// After maximum(): the source's side of the minimum cut that lies nearest the sink (everything
-  /// from which the sink cannot be reached through pipes with room).
+  /// After maximum(): the source side of the minimum cut nearest to the sink (all vertices from
+  /// which the sink cannot be reached through pipes with residual capacity).
   [[nodiscard]] std::vector<bool> source_side() const {
     std::vector<std::vector<Vertex>> into(boost::num_vertices(graph_));
     for (const Edge edge : boost::make_iterator_range(boost::edges(graph_))) {
@@ -86,34 +87,35 @@ BytesPerSecond rate(std::int64_t bytes) { return BytesPerSecond{static_cast<doub
 
 }  // namespace
 
-/// Bandwidth out of the domain, one direction, when only these GPUs send.
+/// Bandwidth out of the domain, one direction, if only these GPUs send.
 ///
 ///   maximum flow  source → GPU → its nearest NICs through the PCIe tree → sink
 ///
-/// Shared switches, uplinks, slots and NICs limit; GPUs do not forward each other's traffic.
+/// It is limited by shared switches, uplinks, slots and NICs; GPUs do not forward each other's
+/// traffic.
 /// Source: max-flow min-cut (Ford and Fulkerson 1956).
 /// Checked by: tests/topologies/graph/graph_test.cpp.
 BytesPerSecond TopologyGraph::egress(const Group& gpus) const {
   return fair_egress(std::span(&gpus, 1));
 }
 
-/// The most bandwidth out of the domain that every one of `groups` can have at the same time (the
-/// worst group's share under max-min fairness).
+/// The largest bandwidth out of the domain that all `groups` can have at the same time (the
+/// smallest share under max-min fairness).
 ///
 ///   max f  such that the flow network with  source → group (f) → its GPUs → nearest NICs → sink
 ///          carries f for every group
 ///
-/// Found by discrete Newton steps on f: while some groups are short of f, the minimum cut names
-/// them, and f becomes their cut's capacity divided by their number. Each step drops at least one
-/// group, so it ends. A group may split its traffic over its own GPUs as it likes, as a ring
-/// collective does (each channel leaves through another GPU).
+/// Found by discrete Newton steps on f: while some groups get less than f, the minimum cut
+/// identifies them, and f becomes the capacity of their cut divided by their number. Each step
+/// drops at least one group, so the iteration terminates. A group may split its traffic arbitrarily
+/// over its own GPUs, as a ring collective does (each channel leaves through another GPU).
 ///
 /// Source: Megiddo, "Optimal flows in networks with multiple sources and sinks" (1974).
 /// Checked by: tests/topologies/graph/graph_test.cpp, tests/topologies/graph/group_test.cpp.
 BytesPerSecond TopologyGraph::fair_egress(std::span<const Group> groups) const {
   if (nic_ids_.empty() || groups.empty()) return {};
   Flow flow(boost::num_vertices(graph_));
-  std::map<std::pair<DeviceId, DeviceId>, bool> laid;  // directed hops of the tree, once each
+  std::map<std::pair<DeviceId, DeviceId>, bool> added;  // directed hops of the tree already added
   std::map<int, bool> open;
   std::vector<Vertex> heads;
   std::vector<Edge> inlets;
@@ -125,7 +127,7 @@ BytesPerSecond TopologyGraph::fair_egress(std::span<const Group> groups) const {
       for (const int card : nearest_nics(local)) {
         open[card] = true;
         for (const Hop& hop : tree_route(gpu(local), nic(card))) {
-          if (!std::exchange(laid[{hop.from, hop.to}], true)) {
+          if (!std::exchange(added[{hop.from, hop.to}], true)) {
             flow.pipe(hop.from, hop.to, whole(hop.bandwidth));
           }
         }
@@ -141,15 +143,16 @@ BytesPerSecond TopologyGraph::fair_egress(std::span<const Group> groups) const {
     const std::int64_t carried = flow.maximum();
     if (carried == share * count) break;
     const std::vector<bool> short_side = flow.source_side();
-    const auto lacking =
+    const auto short_groups =
         std::count_if(heads.begin(), heads.end(), [&](Vertex head) { return short_side[head]; });
-    EXPECTS(lacking > 0, "a flow that is short of its demand has a cut below the groups");
-    share = (carried - share * (count - lacking)) / lacking;
+    EXPECTS(short_groups > 0, "a flow below its demand has a cut below the groups");
+    share = (carried - share * (count - short_groups)) / short_groups;
   }
   return rate(share);
 }
 
-/// The most groups that have one NIC among the nearest of their GPUs; 0 without NICs.
+/// The maximum number of groups that share a NIC as one of the nearest of their GPUs; 0 without
+/// NICs.
 int TopologyGraph::groups_sharing_nics(std::span<const Group> groups) const {
   std::vector<int> users(nic_ids_.size(), 0);
   for (const Group& group : groups) {
@@ -164,7 +167,7 @@ int TopologyGraph::groups_sharing_nics(std::span<const Group> groups) const {
 
 /// Bandwidth from the first half of the domain's GPUs to the second half, one direction: maximum
 /// flow over all links inside the domain (NVLink and PCIe), not over the network.
-/// Assumes: the halves in rank order are a worst balanced cut (true of sockets and racks).
+/// Assumes: the halves in rank order are the narrowest balanced cut (true for sockets and racks).
 /// Zero for one GPU. Checked by: tests/topologies/graph/graph_test.cpp.
 BytesPerSecond TopologyGraph::domain_bisection() const {
   if (gpus_ < 2) return {};
@@ -196,7 +199,7 @@ BytesPerSecond TopologyGraph::cluster_bisection() const {
   if (domains_ < 2) return domain_bisection();
   Group all;
   for (int local = 0; local < gpus_; ++local) all.push_back(local);
-  BytesPerSecond through = egress(all);  // of one domain; the flow is the same for each
+  BytesPerSecond through = egress(all);  // of one domain; all domains have the same flow
   Flow flow(machine_.tiers.size() + 1);
   Vertex at = 0;
   flow.pipe(flow.source(), at, whole(through));

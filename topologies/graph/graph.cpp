@@ -53,7 +53,8 @@ void TopologyGraph::connect(DeviceId a, DeviceId b, BytesPerSecond bandwidth, in
   boost::add_edge(a, b, Link{bandwidth, count, nvlink}, graph_);
 }
 
-/// One node: sockets, switches, GPUs, their links, NICs. Only its first `gpus` GPUs are in use.
+/// Adds one node: sockets, switches, GPUs, their links, NICs. Only its first `gpus` GPUs are in
+/// use.
 void TopologyGraph::add_node(int node, int gpus) {
   const PcieTree& pcie = machine_.pcie;
   const auto in_use = static_cast<std::size_t>(gpus);
@@ -86,7 +87,7 @@ void TopologyGraph::add_node(int node, int gpus) {
   add_nics(node, gpus, sockets, switches);
 }
 
-/// NICs beside GPUs in use, and those that hang on a socket for all.
+/// Adds the NICs next to GPUs in use, and those attached to a socket for all its GPUs.
 void TopologyGraph::add_nics(int node, int gpus, std::span<const DeviceId> sockets,
                              std::span<const DeviceId> switches) {
   const auto idle = [gpus](int gpu) { return gpu >= gpus; };
@@ -102,8 +103,8 @@ void TopologyGraph::add_nics(int node, int gpus, std::span<const DeviceId> socke
   }
 }
 
-/// One device per network tier. The link into a tier carries all bandwidth of the units below it,
-/// divided by the tier's oversubscription.
+/// Adds one device per network tier. The link into a tier carries the total bandwidth of the units
+/// below it, divided by the tier's oversubscription.
 void TopologyGraph::add_fabric() {
   std::int64_t units = domains_;
   std::vector<DeviceId> below = nic_ids_;
@@ -128,10 +129,10 @@ void TopologyGraph::add_fabric() {
 ///   max over paths of min over links of bandwidth
 ///
 /// by Dijkstra's algorithm with (max, min) in place of (min, +); among the widest paths the one
-/// with fewest links (breadth first over the links at least that wide).
+/// with the fewest links (breadth-first search over the links at least that wide).
 ///
 /// Source: M. Pollack, "The maximum capacity through a network", Operations Research 8 (1960).
-/// Assumes: no other traffic. From a device to itself: itself, infinite bandwidth.
+/// Assumes: no other traffic. The path from a device to itself has infinite bandwidth.
 /// Checked by: tests/topologies/graph/graph_test.cpp.
 WidestPath TopologyGraph::widest_path(DeviceId from, DeviceId to) const {
   const std::size_t size = boost::num_vertices(graph_);
@@ -169,8 +170,8 @@ WidestPath TopologyGraph::widest_path(DeviceId from, DeviceId to) const {
   return path;
 }
 
-/// The hops from one device to another through the PCIe tree (and the link between sockets), or
-/// none when they are in different nodes.
+/// The hops from one device to another through the PCIe tree (and the link between sockets); none
+/// if they are in different nodes.
 std::vector<TopologyGraph::Hop> TopologyGraph::tree_route(DeviceId from, DeviceId to) const {
   const auto chain = [this](DeviceId id) {
     std::vector<DeviceId> ids{id};
@@ -195,7 +196,7 @@ std::vector<TopologyGraph::Hop> TopologyGraph::tree_route(DeviceId from, DeviceI
   return hops;
 }
 
-/// The NICs a GPU sends through: those it is listed beside or shares a switch with, else those of
+/// The NICs that a GPU sends through: those listed next to it or on the same switch, else those of
 /// its socket, else those of its node.
 /// Source: NCCL 2.28 src/graph/topo.h path types (PIX/PXB before PHB before SYS).
 std::vector<int> TopologyGraph::nearest_nics(int gpu) const {
@@ -209,8 +210,8 @@ std::vector<int> TopologyGraph::nearest_nics(int gpu) const {
   for (int i = 0; i < nics(); ++i) {
     const DeviceId card = nic(i);
     if (graph_[card].node != graph_[id].node) continue;
-    const std::vector<int>& beside = nic_places_[static_cast<std::size_t>(i)].gpus;
-    const bool listed = std::find(beside.begin(), beside.end(), gpu) != beside.end();
+    const std::vector<int>& listed_gpus = nic_places_[static_cast<std::size_t>(i)].gpus;
+    const bool listed = std::find(listed_gpus.begin(), listed_gpus.end(), gpu) != listed_gpus.end();
     const bool same_switch =
         up_[id] == up_[card] && graph_[up_[id]].kind == DeviceKind::pcie_switch;
     const int distance = listed || same_switch ? 1 : socket_of(id) == socket_of(card) ? 2 : 3;

@@ -1,5 +1,5 @@
-// TopologyGraph: one NVLink domain expanded to devices and links, the fabric above it by
-// multiplicity. Its size does not grow with the cluster.
+// TopologyGraph: one NVLink domain expanded to devices and links, and the fabric above it by
+// multiplicity. Its size is independent of the size of the cluster.
 #pragma once
 
 #include <array>
@@ -20,14 +20,14 @@ enum class DeviceKind { gpu, nvswitch, pcie_switch, socket, nic, fabric };
 
 struct Device {
   DeviceKind kind = DeviceKind::gpu;
-  int index = 0;           ///< among its kind, inside the domain (a fabric tier: its number)
+  int index = 0;           ///< among devices of its kind in the domain (a fabric tier: its number)
   int node = 0;            ///< node inside the domain; 0 for fabric
   std::string name;        ///< "gpu3", "nic0", "leaf"
-  std::int64_t times = 1;  ///< how often it occurs in the cluster
+  std::int64_t times = 1;  ///< number of occurrences in the cluster
 };
 
 struct Link {
-  BytesPerSecond bandwidth;  ///< one direction; both directions have it at once
+  BytesPerSecond bandwidth;  ///< one direction; both directions have it simultaneously
   int count = 1;             ///< parallel links summed in `bandwidth`
   bool nvlink = false;
 };
@@ -37,11 +37,12 @@ using DeviceGraph =
 using DeviceId = boost::graph_traits<DeviceGraph>::vertex_descriptor;
 
 struct WidestPath {
-  BytesPerSecond bandwidth;       ///< of its narrowest link
+  BytesPerSecond bandwidth;       ///< bandwidth of its narrowest link
   std::vector<DeviceId> devices;  ///< from, ..., to
 };
 
-/// GPUs below are local to the domain, 0 .. gpus()-1; a *group* lists the GPUs of one communicator.
+/// GPU indices are local to the domain, 0 .. gpus()-1; a *group* lists the GPUs of one
+/// communicator.
 using Group = std::vector<int>;
 
 class TopologyGraph {
@@ -60,7 +61,7 @@ class TopologyGraph {
   }
   [[nodiscard]] int nics() const { return static_cast<int>(nic_ids_.size()); }
 
-  /// The path whose narrowest link is widest; fewest hops among equals.
+  /// The path whose narrowest link is widest; among equals the one with the fewest hops.
   [[nodiscard]] WidestPath widest_path(DeviceId from, DeviceId to) const;
 
   // Documented in rings.cpp.
@@ -102,8 +103,8 @@ class TopologyGraph {
   std::int64_t domains_ = 1;
   std::vector<DeviceId> gpu_ids_;
   std::vector<DeviceId> nic_ids_;
-  std::vector<NicPlace> nic_places_;  ///< sockets, switches, GPUs numbered inside the domain
-  std::vector<DeviceId> up_;          ///< parent in the PCIe tree; itself for sockets and the rest
+  std::vector<NicPlace> nic_places_;  ///< with GPU indices of the domain
+  std::vector<DeviceId> up_;          ///< parent in the PCIe tree; a root is its own parent
 };
 
 }  // namespace echelon

@@ -40,8 +40,9 @@ GroupTable::GroupTable(const TopologyGraph& graph)
   }
   inter_.resize(size_);
   per_gpu_.resize(size_);
-  // NICs serve their own node, so of several nodes the worst decides: the full ones, or the one in
-  // which only the GPUs at the edge send. Those at either edge: one sends, its peer receives.
+  // NICs serve only their own node, so the slowest of several nodes decides: a full node, or the
+  // one in which only the GPUs at the edge send. Both edges count, since one sends and its peer
+  // receives.
   const int node = std::min(graph.gpus_per_node(), domain);
   std::vector<Group> last;
   std::vector<Group> first;

@@ -1,4 +1,4 @@
-// GroupTable: what the graph says about every pattern of groups in a domain, computed at load.
+// GroupTable: bandwidths of all patterns of groups in a domain, precomputed from the graph.
 #pragma once
 
 #include <cstddef>
@@ -9,27 +9,28 @@
 
 namespace echelon {
 
-/// All groups of `members` GPUs at distance `stride` in a domain of `domain` GPUs, blocks of
-/// members·stride side by side; what does not fill a whole group at the end is a smaller group.
+/// All groups of `members` GPUs at distance `stride` in a domain of `domain` GPUs, in consecutive
+/// blocks of members·stride; the remaining GPUs at the end form smaller groups.
 [[nodiscard]] std::vector<Group> groups_in_domain(int domain, int members, int stride);
-/// The groups of stride `stride` when they go on beyond the domain: one per residue.
+/// The groups of stride `stride` that extend beyond the domain: one per residue.
 [[nodiscard]] std::vector<Group> groups_through_domain(int domain, int stride);
 
 class GroupTable {
  public:
   explicit GroupTable(const TopologyGraph& graph);
 
-  /// Per rank inside the domain; (members − 1)·stride < domain.
+  /// Bandwidth per rank inside the domain; (members − 1)·stride < domain.
   [[nodiscard]] BytesPerSecond intra(int members, int stride) const {
     return uniform_ ? intra_.front()
                     : intra_[static_cast<std::size_t>(stride - 1) * size_ +
                              static_cast<std::size_t>(members - 1)];
   }
-  /// Of one group that goes on beyond the domain; `stride` divides the domain.
+  /// Egress of one group that extends beyond the domain; `stride` divides the domain.
   [[nodiscard]] BytesPerSecond inter(int stride) const {
     return inter_[static_cast<std::size_t>(stride - 1)];
   }
-  /// Of one GPU when the last `senders` GPUs of a domain send to the first ones of the next.
+  /// Egress of one GPU while the last `senders` GPUs of a domain send to the first ones of the
+  /// next.
   [[nodiscard]] BytesPerSecond per_gpu(int senders) const {
     return per_gpu_[static_cast<std::size_t>(senders - 1)];
   }

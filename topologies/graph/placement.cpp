@@ -9,8 +9,9 @@ namespace {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Groups of `ranks` members at distance `stride` < D = `domain`, block = ranks·stride.
-struct Kind {
+/// A pattern of groups with `ranks` members at distance `stride` < D = `domain`; block =
+/// ranks·stride.
+struct Pattern {
   std::int64_t ranks;
   std::int64_t stride;
   std::int64_t domain;
@@ -18,90 +19,99 @@ struct Kind {
   std::int64_t common;  ///< gcd(block, D): blocks start at multiples of it inside a domain
 };
 
-/// The worst of the groups that start at local positions `low` … `high` of a domain, of which every
-/// position p with p mod common < reach occurs. A group at p ends (r − 1)·s later; its first domain
-/// holds ⌈(D − p)/s⌉ members, fewest at the highest p; its last one ⌊q/s⌋ + 1 where q is its local
-/// end, fewest at the lowest p that still touches as many domains. A domain in between holds at
-/// least ⌊D/s⌋, which is never fewer than the first one's at the highest p.
-Placement worst_between(const Kind& kind, std::int64_t low, std::int64_t high, std::int64_t reach) {
-  const std::int64_t length = (kind.ranks - 1) * kind.stride;
-  const std::int64_t domains = (high + length) / kind.domain + 1;
+/// The worst of the groups that start at local positions `low` … `high` of a domain, where every
+/// position p with p mod common < reach occurs. A group at p ends (r − 1)·s later. Its first domain
+/// holds ⌈(D − p)/s⌉ members, the minimum at the highest p; its last one holds ⌊q/s⌋ + 1, where q
+/// is the group's local end, the minimum at the lowest p that still touches as many domains. A
+/// domain in between holds at least ⌊D/s⌋, which is never less than the first one's number at the
+/// highest p.
+Placement worst_between(const Pattern& pattern, std::int64_t low, std::int64_t high,
+                        std::int64_t reach) {
+  const std::int64_t length = (pattern.ranks - 1) * pattern.stride;
+  const std::int64_t domains = (high + length) / pattern.domain + 1;
   if (domains == 1) {
-    const auto all = static_cast<int>(kind.ranks);
+    const auto all = static_cast<int>(pattern.ranks);
     return {all, all, 1, 1, false};
   }
-  const std::int64_t ends = (domains - 1) * kind.domain;
+  const std::int64_t ends = (domains - 1) * pattern.domain;
   std::int64_t first = std::max(low, ends - length);
-  if (first % kind.common >= reach) first = ceil_div(first, kind.common) * kind.common;
-  const std::int64_t head = ceil_div(kind.domain - high, kind.stride);
-  const std::int64_t tail = (first + length - ends) / kind.stride + 1;
-  const std::int64_t fullest = domains > 2 ? ceil_div(kind.domain, kind.stride)
-                                           : std::max(ceil_div(kind.domain - first, kind.stride),
-                                                      (high + length - ends) / kind.stride + 1);
-  return {static_cast<int>(fullest), static_cast<int>(std::min(head, tail)),
+  if (first % pattern.common >= reach) first = ceil_div(first, pattern.common) * pattern.common;
+  const std::int64_t head = ceil_div(pattern.domain - high, pattern.stride);
+  const std::int64_t tail = (first + length - ends) / pattern.stride + 1;
+  const std::int64_t max_members = domains > 2
+                                       ? ceil_div(pattern.domain, pattern.stride)
+                                       : std::max(ceil_div(pattern.domain - first, pattern.stride),
+                                                  (high + length - ends) / pattern.stride + 1);
+  return {static_cast<int>(max_members), static_cast<int>(std::min(head, tail)),
           static_cast<int>(domains), 1, false};
 }
 
-/// Blocks start at multiples of r·s, groups within the first s places of a block.
-Placement worst_group(const Kind& kind, std::int64_t blocks) {
-  const std::int64_t domain = kind.domain;
-  if (blocks >= domain / kind.common) {  // blocks start at every multiple of `common`
-    const std::int64_t reach = std::min(kind.stride, kind.common);
-    return worst_between(kind, 0, domain - kind.common + reach - 1, reach);
+/// Blocks start at multiples of r·s, groups at the first s positions of a block.
+Placement worst_group(const Pattern& pattern, std::int64_t blocks) {
+  const std::int64_t domain = pattern.domain;
+  if (blocks >= domain / pattern.common) {  // blocks start at every multiple of `common`
+    const std::int64_t reach = std::min(pattern.stride, pattern.common);
+    return worst_between(pattern, 0, domain - pattern.common + reach - 1, reach);
   }
   Placement worst;
   for (std::int64_t k = 0; k < blocks; ++k) {
-    const std::int64_t low = k * kind.block % domain;
-    const std::int64_t high = std::min(low + kind.stride, domain) - 1;
-    const Placement one = worst_between(kind, low, high, kind.common);
+    const std::int64_t low = k * pattern.block % domain;
+    const std::int64_t high = std::min(low + pattern.stride, domain) - 1;
+    const Placement one = worst_between(pattern, low, high, pattern.common);
     if (k == 0 || one.domains > worst.domains) {
       worst = one;
     } else if (one.domains == worst.domains) {
-      worst.fewest = std::min(worst.fewest, one.fewest);
+      worst.min_members = std::min(worst.min_members, one.min_members);
       worst.per_domain = std::max(worst.per_domain, one.per_domain);
     }
   }
   return worst;
 }
 
-/// Groups with a member in a domain whose first `head` places end a block: a run of L places inside
-/// one block holds min(L, s) groups.
-std::int64_t meeting(const Kind& kind, std::int64_t head) {
-  const std::int64_t whole = (kind.domain - head) / kind.block;
-  const std::int64_t tail = (kind.domain - head) % kind.block;
-  return std::min(head, kind.stride) + whole * kind.stride + std::min(tail, kind.stride);
+/// Number of groups with a member in a domain whose first `head` positions end a block: L
+/// consecutive positions inside one block hold min(L, s) groups.
+std::int64_t groups_touching(const Pattern& pattern, std::int64_t head) {
+  const std::int64_t whole = (pattern.domain - head) / pattern.block;
+  const std::int64_t tail = (pattern.domain - head) % pattern.block;
+  return std::min(head, pattern.stride) + whole * pattern.stride + std::min(tail, pattern.stride);
 }
 
-/// The larger of `meeting` at the two multiples of `common` around the middle of `length`.
-std::int64_t meeting_near(const Kind& kind, std::int64_t length, std::int64_t limit) {
-  const std::int64_t head = length / 2 / kind.common * kind.common;
-  const std::int64_t next = std::min(head + kind.common, limit);
-  return std::max(meeting(kind, head), meeting(kind, next));
+/// The larger value of groups_touching() at the two multiples of `common` around the middle of
+/// `length`.
+std::int64_t groups_touching_near(const Pattern& pattern, std::int64_t length, std::int64_t limit) {
+  const std::int64_t head = length / 2 / pattern.common * pattern.common;
+  const std::int64_t next = std::min(head + pattern.common, limit);
+  return std::max(groups_touching(pattern, head), groups_touching(pattern, next));
 }
 
-/// Most groups that have a member in one domain. With d·D mod block reaching every multiple of
-/// `common`, the count is concave in the head on either side of D mod block, so the middles decide.
-std::int64_t most_meeting(const Kind& kind, std::int64_t gpus) {
-  const std::int64_t domains = std::max<std::int64_t>(1, gpus / kind.domain);
-  const std::int64_t rest = kind.domain % kind.block;
-  if (domains >= kind.block / kind.common) {
-    const std::int64_t limit = std::min(kind.block - kind.common, kind.domain);
-    const std::int64_t upper = kind.block <= kind.domain ? kind.block + rest : rest;
-    return std::max(meeting_near(kind, rest, limit), meeting_near(kind, upper, limit));
+/// The maximum number of groups that have a member in one domain. If d·D mod block takes every
+/// multiple of `common`, the count is concave in the head on either side of D mod block, so the
+/// middles decide.
+std::int64_t max_groups_touching(const Pattern& pattern, std::int64_t gpus) {
+  const std::int64_t domains = std::max<std::int64_t>(1, gpus / pattern.domain);
+  const std::int64_t rest = pattern.domain % pattern.block;
+  if (domains >= pattern.block / pattern.common) {
+    const std::int64_t limit = std::min(pattern.block - pattern.common, pattern.domain);
+    const std::int64_t upper = pattern.block <= pattern.domain ? pattern.block + rest : rest;
+    return std::max(groups_touching_near(pattern, rest, limit),
+                    groups_touching_near(pattern, upper, limit));
   }
-  if (kind.block > kind.domain) {  // at most one boundary between blocks lies inside a domain
-    std::int64_t most = std::min(kind.domain, kind.stride);
-    const std::int64_t blocks = std::min(gpus / kind.block, kind.domain / kind.common);
+  if (pattern.block > pattern.domain) {  // at most one boundary between blocks lies inside a domain
+    std::int64_t max_groups = std::min(pattern.domain, pattern.stride);
+    const std::int64_t blocks = std::min(gpus / pattern.block, pattern.domain / pattern.common);
     for (std::int64_t k = 1; k < blocks; ++k) {
-      most = std::max(most, meeting(kind, k * kind.block % kind.domain));
+      max_groups =
+          std::max(max_groups, groups_touching(pattern, k * pattern.block % pattern.domain));
     }
-    return most;
+    return max_groups;
   }
-  std::int64_t most = 0;
+  std::int64_t max_groups = 0;
   for (std::int64_t d = 0; d < domains; ++d) {
-    most = std::max(most, meeting(kind, (kind.block - d * kind.domain % kind.block) % kind.block));
+    max_groups = std::max(
+        max_groups, groups_touching(pattern, (pattern.block - d * pattern.domain % pattern.block) %
+                                                 pattern.block));
   }
-  return most;
+  return max_groups;
 }
 
 }  // namespace
@@ -116,9 +126,9 @@ Placement place(std::int64_t ranks, std::int64_t stride, std::int64_t domain, st
     const std::int64_t each = domain / stride;
     return {small(each), small(each), small(block / domain), small(stride), true};
   }
-  const Kind kind{ranks, stride, domain, block, std::gcd(block, domain)};
-  Placement worst = worst_group(kind, std::max<std::int64_t>(1, gpus / block));
-  worst.sharing = small(most_meeting(kind, gpus));
+  const Pattern pattern{ranks, stride, domain, block, std::gcd(block, domain)};
+  Placement worst = worst_group(pattern, std::max<std::int64_t>(1, gpus / block));
+  worst.sharing = small(max_groups_touching(pattern, gpus));
   return worst;
 }
 

@@ -1,4 +1,4 @@
-// Rings over the GPUs of a group, and the bandwidth of groups that communicate at the same time.
+// Rings over the GPUs of a group, and the bandwidth of groups that communicate concurrently.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -12,7 +12,7 @@ namespace echelon {
 
 namespace {
 
-constexpr int kExactRing = 16;  ///< up to here the best ring is found exactly
+constexpr int kExactRing = 16;  ///< up to this size the best ring is found exactly
 constexpr int kExactPacking = 8;
 
 using Counts = std::vector<std::vector<int>>;  ///< links between members of a group, symmetric
@@ -46,7 +46,7 @@ std::optional<std::vector<int>> hamiltonian_cycle(const std::vector<unsigned>& n
   return cycle;
 }
 
-void take(Counts& counts, const std::vector<int>& cycle, int links) {
+void remove_links(Counts& counts, const std::vector<int>& cycle, int links) {
   for (std::size_t i = 0; i < cycle.size(); ++i) {
     const auto a = static_cast<std::size_t>(cycle[i]);
     const auto b = static_cast<std::size_t>(cycle[(i + 1) % cycle.size()]);
@@ -67,15 +67,16 @@ int ring_limit(const Counts& counts) {
 
 int packed_rings(Counts& counts, const std::vector<int>& at_least);
 
-/// Extends `path` to every cycle not smaller than `at_least`, and packs more beside each.
+/// Extends `path` to every cycle not smaller than `at_least`, and packs further cycles in addition
+/// to each.
 int extended(Counts& counts, std::vector<int>& path, const std::vector<int>& at_least, int limit) {
   const std::size_t n = counts.size();
   const auto last = static_cast<std::size_t>(path.back());
   if (path.size() == n) {
     if (counts[last][0] < 1 || path < at_least) return 0;
-    take(counts, path, 1);
+    remove_links(counts, path, 1);
     const int rings = 1 + packed_rings(counts, path);
-    take(counts, path, -1);
+    remove_links(counts, path, -1);
     return rings;
   }
   int best = 0;
@@ -89,7 +90,8 @@ int extended(Counts& counts, std::vector<int>& path, const std::vector<int>& at_
   return best;
 }
 
-/// Most link-disjoint Hamiltonian cycles, by exhaustive search in lexicographic order.
+/// The maximum number of link-disjoint Hamiltonian cycles, by exhaustive search in lexicographic
+/// order.
 int packed_rings(Counts& counts, const std::vector<int>& at_least) {
   const int limit = ring_limit(counts);
   if (limit == 0) return 0;
@@ -99,13 +101,13 @@ int packed_rings(Counts& counts, const std::vector<int>& at_least) {
 
 }  // namespace
 
-/// An order of `ranks` (global, any domain) for a ring: ranks of a domain stay together, domains in
-/// rising order; inside a domain the order with the widest bottleneck.
+/// The order of `ranks` (global, any domain) in a ring: ranks of a domain stay together, domains
+/// are in ascending order, and the order inside a domain has the widest bottleneck.
 ///
 ///   max over cyclic orders of min over neighbours of bandwidth(a, b)
 ///
-/// exactly for up to 16 GPUs that differ in their links (threshold over the distinct bandwidths +
-/// Hamiltonian cycle by dynamic programming), rising order beyond. Ties: lexicographic.
+/// exactly for up to 16 GPUs with different links (threshold over the distinct bandwidths +
+/// Hamiltonian cycle by dynamic programming), in ascending order beyond. Ties: lexicographic.
 ///
 /// Assumes: hops of one ring do not share links; group_bandwidth() accounts for those that do.
 /// Checked by: tests/topologies/graph/graph_test.cpp against brute force.
@@ -159,7 +161,7 @@ int TopologyGraph::nvlink_count(int a, int b) const {
   return count;
 }
 
-/// Between two GPUs of a node: their own links, or the PCIe tree when that is wider.
+/// Bandwidth between two GPUs of a node: their own links, or the PCIe tree if it is wider.
 BytesPerSecond TopologyGraph::pair_bandwidth(int a, int b) const {
   const BytesPerSecond own = machine_.link * nvlink_count(a, b);
   const std::vector<Hop> route = tree_route(gpu(a), gpu(b));
@@ -167,8 +169,8 @@ BytesPerSecond TopologyGraph::pair_bandwidth(int a, int b) const {
   return std::max(own, std::ranges::min(route, {}, &Hop::bandwidth).bandwidth);
 }
 
-/// Bandwidth of each ring when all run at once: a link of the PCIe tree is shared equally by the
-/// hops that cross it in the same direction; links between two GPUs belong to one ring.
+/// Bandwidth of each ring while all run concurrently: the hops that cross a link of the PCIe tree
+/// in the same direction share it equally; links between two GPUs belong to one ring.
 std::vector<BytesPerSecond> TopologyGraph::ring_bandwidths(std::span<const Group> rings) const {
   std::map<std::pair<DeviceId, DeviceId>, int> load;
   std::vector<std::vector<Hop>> shared(rings.size());
@@ -204,8 +206,8 @@ std::vector<BytesPerSecond> TopologyGraph::ring_bandwidths(std::span<const Group
   return bandwidth;
 }
 
-/// Most rings through all GPUs of the group that share no NVLink; exact for up to 8 GPUs, greedy
-/// (a lower bound) for up to 16.
+/// The maximum number of rings through all GPUs of the group that share no NVLink; exact for up to
+/// 8 GPUs, greedy (a lower bound) for up to 16.
 int TopologyGraph::disjoint_rings(const Group& group) const {
   const std::size_t n = group.size();
   Counts counts(n, std::vector<int>(n, 0));
@@ -224,16 +226,16 @@ int TopologyGraph::disjoint_rings(const Group& group) const {
     }
     const auto cycle = n <= kExactRing ? hamiltonian_cycle(neighbours) : std::nullopt;
     if (!cycle) return rings;
-    take(counts, *cycle, 1);
+    remove_links(counts, *cycle, 1);
   }
 }
 
-/// What each rank of the slowest group sends and receives inside the domain when all `groups`
-/// (disjoint GPUs) run ring collectives at once.
+/// Bandwidth per rank and direction inside the domain, for the slowest group, while all `groups`
+/// (disjoint GPUs) run ring collectives concurrently.
 ///
 ///   NVSwitch        B = one GPU's NVLink bandwidth (non-blocking switch)
 ///   NVLink mesh     B = 2·k·b, k link-disjoint rings through the group, each used both ways
-///                   (two GPUs: their links together)
+///                   (two GPUs: the sum of their links)
 ///   otherwise       B = min over links of the ring of (bandwidth / hops that cross it)
 ///
 ///   b  one NVLink, one direction

@@ -1,4 +1,4 @@
-// The topology NCCL dumps: a small part of XML, and what its elements mean.
+// Reader of NCCL's topology dumps: a subset of XML, and the meaning of its elements.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 struct Element {
   std::string name;
   std::map<std::string, std::string> attributes;
-  std::vector<Element> inside;
+  std::vector<Element> children;
 
   [[nodiscard]] std::string operator[](const char* key) const {
     const auto found = attributes.find(key);
@@ -24,7 +24,7 @@ struct Element {
   }
 };
 
-/// Elements with attributes; no text, no entities, comments and prologs passed over.
+/// Parses elements with attributes; no text, no entities; comments and prologs are skipped.
 class TopologyXml {
  public:
   TopologyXml(std::string_view text, std::string_view where) : text_(text), where_(where) {}
@@ -32,42 +32,42 @@ class TopologyXml {
   Result<Element> read() {
     skip();
     Element root;
-    if (!element(root, 0)) return wrong();
+    if (!element(root, 0)) return error();
     skip();
     if (at_ != text_.size()) {
-      expected_ = "nothing behind </" + root.name + ">";
-      return wrong();
+      expected_ = "nothing after </" + root.name + ">";
+      return error();
     }
     return root;
   }
 
  private:
   static constexpr int kDeepest = 64;
-  static constexpr std::size_t kMostElements = 100'000;
+  static constexpr std::size_t kMaxElements = 100'000;
 
-  [[nodiscard]] Error wrong() const {
+  [[nodiscard]] Error error() const {
     const auto line =
         1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n');
     std::string found = at_ < text_.size() ? "'" + std::string(text_.substr(at_, 20)) + "'"
                                            : std::string("its end");
     std::replace(found.begin(), found.end(), '\n', ' ');
     return input_error(fmt::format("{} line {}", where_, line), std::move(found), expected_,
-                       "NCCL writes such a file to NCCL_TOPO_DUMP_FILE");
+                       "NCCL writes its topology to NCCL_TOPO_DUMP_FILE");
   }
   bool fail(std::string expected) {
     expected_ = std::move(expected);
     return false;
   }
-  void blanks() {
+  void skip_blanks() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
   }
-  bool take(std::string_view what) {
+  bool accept(std::string_view what) {
     if (!text_.substr(at_).starts_with(what)) return false;
     at_ += what.size();
     return true;
   }
   void skip() {
-    for (blanks();; blanks()) {
+    for (skip_blanks();; skip_blanks()) {
       const std::string_view rest = text_.substr(at_);
       const char* end = rest.starts_with("<!--") ? "-->" : rest.starts_with("<?") ? "?>" : nullptr;
       if (end == nullptr) return;
@@ -87,10 +87,10 @@ class TopologyXml {
   }
   bool attribute(Element& out) {
     std::string key = word();
-    blanks();
-    if (key.empty() || !take("=")) return fail("an attribute, or '>'");
-    blanks();
-    if (!take("\"")) return fail("a value in quotation marks");
+    skip_blanks();
+    if (key.empty() || !accept("=")) return fail("an attribute, or '>'");
+    skip_blanks();
+    if (!accept("\"")) return fail("a value in quotation marks");
     const std::size_t end = text_.find('"', at_);
     if (end == std::string_view::npos) return fail("the value's closing quotation mark");
     out.attributes[std::move(key)] = std::string(text_.substr(at_, end - at_));
@@ -98,23 +98,23 @@ class TopologyXml {
     return true;
   }
   bool element(Element& out, int depth) {
-    if (depth > kDeepest) return fail("elements nested 64 deep at most");
-    if (++elements_ > kMostElements) return fail("100,000 elements at most");
-    if (!take("<")) return fail("an element");
+    if (depth > kDeepest) return fail("at most 64 nested levels of elements");
+    if (++elements_ > kMaxElements) return fail("at most 100,000 elements");
+    if (!accept("<")) return fail("an element");
     out.name = word();
     if (out.name.empty()) return fail("the name of an element");
-    for (blanks(); !take(">"); blanks()) {
-      if (take("/>")) return true;
+    for (skip_blanks(); !accept(">"); skip_blanks()) {
+      if (accept("/>")) return true;
       if (!attribute(out)) return false;
     }
-    for (skip(); !take("</"); skip()) {
+    for (skip(); !accept("</"); skip()) {
       Element child;
       if (!element(child, depth + 1)) return false;
-      out.inside.push_back(std::move(child));
+      out.children.push_back(std::move(child));
     }
     if (word() != out.name) return fail("</" + out.name + ">");
-    blanks();
-    return take(">") || fail("'>'");
+    skip_blanks();
+    return accept(">") || fail("'>'");
   }
 
   std::string_view text_;
@@ -124,14 +124,15 @@ class TopologyXml {
   std::string expected_;
 };
 
-/// 0 for what is no number of links or devices.
+/// A number of links or devices; 0 for any other text.
 int small_number(const std::string& text) {
-  constexpr int kMost = 10'000;
+  constexpr int kMaxNumber = 10'000;
   const Result<int> number = parse_int(text, "", 0);
-  return number && *number <= kMost ? *number : 0;
+  return number && *number <= kMaxNumber ? *number : 0;
 }
 
-/// "32.0 GT/s PCIe" and "16": one direction. 128b/130b from 8 GT/s on, else 8b/10b.
+/// Bandwidth of a slot, one direction, from "32.0 GT/s PCIe" and "16": 128b/130b coding from 8 GT/s
+/// on, else 8b/10b.
 /// Source: PCI Express base specifications.
 std::optional<BytesPerSecond> slot_rate(const Element& pci) {
   const double transfers = std::strtod(pci["link_speed"].c_str(), nullptr);
@@ -158,23 +159,23 @@ struct FoundNic {
   std::string pcie_switch;
 };
 
-/// One <cpu> after the other.
-struct Search {
+/// Collects GPUs and NICs, one <cpu> element at a time.
+struct DeviceCollector {
   std::vector<FoundGpu> gpus;
   std::vector<FoundNic> nics;
   int sockets = 0;
 
-  void cpu(const Element& cpu) {
-    for (const Element& child : cpu.inside) below(child, nullptr, nullptr);
+  void add_cpu(const Element& cpu) {
+    for (const Element& child : cpu.children) visit(child, nullptr, nullptr);
     ++sockets;
   }
 
  private:
-  /// `outer`: the <pci> right below the <cpu>; `own`: the innermost around `element`.
-  void below(const Element& element, const Element* outer, const Element* own) {
+  /// `outer`: the <pci> directly below the <cpu>; `own`: the innermost <pci> around `element`.
+  void visit(const Element& element, const Element* outer, const Element* own) {
     if (element.name == "pci") {
-      for (const Element& child : element.inside) {
-        below(child, outer == nullptr ? &element : outer, &element);
+      for (const Element& child : element.children) {
+        visit(child, outer == nullptr ? &element : outer, &element);
       }
     } else if (element.name == "gpu") {
       FoundGpu gpu;
@@ -185,16 +186,17 @@ struct Search {
         gpu.slot = slot_rate(*own);
         if (outer != own) gpu.pcie_switch = (*outer)["busid"];
       }
-      for (const Element& link : element.inside) {
+      for (const Element& link : element.children) {
         if (link.name != "nvlink") continue;
         gpu.links.emplace_back(lower_case(link["target"]), small_number(link["count"]));
       }
       gpus.push_back(std::move(gpu));
     } else if (element.name == "nic") {
-      for (const Element& net : element.inside) {
+      for (const Element& net : element.children) {
         if (net.name != "net") continue;
-        const std::string behind = outer == own || outer == nullptr ? "" : (*outer)["busid"];
-        nics.push_back({net["name"], std::strtod(net["speed"].c_str(), nullptr), sockets, behind});
+        const std::string pcie_switch = outer == own || outer == nullptr ? "" : (*outer)["busid"];
+        nics.push_back(
+            {net["name"], std::strtod(net["speed"].c_str(), nullptr), sockets, pcie_switch});
       }
     }
   }
@@ -207,15 +209,15 @@ void place_links(const std::vector<FoundGpu>& gpus, NodeWiring& out) {
     for (const auto& [target, count] : gpus[a].links) {
       const auto other = index.find(target);
       if (other == index.end()) {
-        out.gpus[a].links_to_switch += count;  // an NVSwitch, by whatever name a VM gives it
-      } else if (other->second > static_cast<int>(a)) {  // each link is told at both ends
+        out.gpus[a].links_to_switch += count;  // an NVSwitch; its name differs between VMs
+      } else if (other->second > static_cast<int>(a)) {  // each link appears at both ends
         out.links.push_back({static_cast<int>(a), other->second, count});
       }
     }
   }
 }
 
-NodeWiring wiring_of(Search found) {
+NodeWiring wiring_of(DeviceCollector found) {
   std::ranges::sort(found.gpus, {}, &FoundGpu::device);
   NodeWiring out;
   out.source = "NCCL's topology dump";
@@ -232,24 +234,24 @@ NodeWiring wiring_of(Search found) {
     out.gpus.push_back(place);
   }
   place_links(found.gpus, out);
-  std::vector<NodeWiring::Nic> far;
+  std::vector<NodeWiring::Nic> on_socket;
   for (const FoundNic& nic : found.nics) {
-    const bool behind = switches.contains(nic.pcie_switch);
-    std::vector<int> beside;
+    const bool on_gpu_switch = switches.contains(nic.pcie_switch);
+    std::vector<int> nearest;
     for (std::size_t i = 0; i < found.gpus.size(); ++i) {
       const FoundGpu& gpu = found.gpus[i];
-      if (behind ? gpu.pcie_switch == nic.pcie_switch : gpu.socket == nic.socket) {
-        beside.push_back(static_cast<int>(i));
+      if (on_gpu_switch ? gpu.pcie_switch == nic.pcie_switch : gpu.socket == nic.socket) {
+        nearest.push_back(static_cast<int>(i));
       }
     }
-    if (beside.empty()) continue;
-    NodeWiring::Nic& place = (behind ? out.nics : far).emplace_back();
+    if (nearest.empty()) continue;
+    NodeWiring::Nic& place = (on_gpu_switch ? out.nics : on_socket).emplace_back();
     place.name = nic.name;
     constexpr double kMegabit = 1e6 / 8;
     if (nic.megabits > 0) place.rate = BytesPerSecond{nic.megabits * kMegabit};
-    place.gpus = std::move(beside);
+    place.gpus = std::move(nearest);
   }
-  if (out.nics.empty()) out.nics = std::move(far);
+  if (out.nics.empty()) out.nics = std::move(on_socket);
   return out;
 }
 
@@ -260,25 +262,25 @@ Result<NodeWiring> parse_nccl_topology(std::string_view xml, std::string_view wh
   if (!root) return root.error();
   if (root->name != "system") {
     return input_error(std::string(where), "<" + root->name.substr(0, 40) + ">",
-                       "<system>, as NCCL writes to NCCL_TOPO_DUMP_FILE",
-                       root->name == "graphs" ? "a graph dump says what NCCL chose, not what is "
-                                                "there"
+                       "<system>, the root of the file NCCL_TOPO_DUMP_FILE",
+                       root->name == "graphs" ? "a graph dump contains NCCL's choices, not the "
+                                                "topology"
                                               : "");
   }
-  Search found;
+  DeviceCollector found;
   std::string host;
-  for (const Element& cpu : root->inside) {
+  for (const Element& cpu : root->children) {
     if (cpu.name != "cpu") continue;
     if (found.sockets == 0) host = cpu["host_hash"];
-    if (cpu["host_hash"] == host) found.cpu(cpu);
+    if (cpu["host_hash"] == host) found.add_cpu(cpu);
   }
   if (found.gpus.empty()) {
     return input_error(std::string(where), "no <gpu>", "the GPUs of a node",
-                       "files that cloud images ship hold PCIe alone; NCCL_TOPO_DUMP_FILE has all");
+                       "files in cloud images contain only PCIe; NCCL_TOPO_DUMP_FILE contains all");
   }
-  if (found.gpus.size() > kMostWiredGpus) {
+  if (found.gpus.size() > kMaxWiredGpus) {
     return input_error(std::string(where), fmt::format("{} GPUs", found.gpus.size()),
-                       fmt::format("a node of at most {}", kMostWiredGpus));
+                       fmt::format("a node of at most {}", kMaxWiredGpus));
   }
   return wiring_of(std::move(found));
 }

@@ -1,4 +1,4 @@
-// `nvidia-smi topo -m`.
+// Reader of the output of `nvidia-smi topo -m`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace echelon {
 namespace {
 
-/// Escapes that underline a header, carriage returns.
+/// Removes carriage returns and the escape sequences that underline the header.
 std::string plain_text(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -42,7 +42,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-/// Between tabs, or where there are none between blanks.
+/// Splits a line at tabs, or at blanks if it has no tabs.
 std::vector<std::string> cells_of(const std::string& line) {
   const char separator = line.find('\t') == std::string::npos ? ' ' : '\t';
   std::vector<std::string> out;
@@ -56,24 +56,24 @@ std::vector<std::string> cells_of(const std::string& line) {
   return out;
 }
 
-std::optional<int> number_behind(std::string_view prefix, std::string_view text) {
+std::optional<int> number_after(std::string_view prefix, std::string_view text) {
   if (!text.starts_with(prefix)) return std::nullopt;
-  constexpr int kMost = 10'000;
+  constexpr int kMaxNumber = 10'000;
   const Result<int> number = parse_int(text.substr(prefix.size()), "", 0);
-  if (!number || *number > kMost) return std::nullopt;
+  if (!number || *number > kMaxNumber) return std::nullopt;
   return *number;
 }
 
-bool near(const std::string& relation) { return relation == "PIX" || relation == "PXB"; }
+bool same_switch(const std::string& relation) { return relation == "PIX" || relation == "PXB"; }
 bool within_socket(const std::string& relation) {
-  return near(relation) || relation == "PHB" || relation == "NODE";
+  return same_switch(relation) || relation == "PHB" || relation == "NODE";
 }
 bool is_relation(const std::string& cell) {
   return cell == "X" || cell == "SYS" || cell == "SOC" || cell == "PSB" || within_socket(cell) ||
-         number_behind("NV", cell).has_value();
+         number_after("NV", cell).has_value();
 }
 
-/// Groups of GPUs that belong together, numbered by their first.
+/// Groups of connected GPUs, numbered by their first member.
 class Groups {
  public:
   explicit Groups(std::size_t size) : of_(size) { std::iota(of_.begin(), of_.end(), 0); }
@@ -89,9 +89,9 @@ class Groups {
 };
 
 struct Matrix {
-  std::vector<std::string> columns;             ///< GPUs first come first
-  std::vector<std::vector<std::string>> rows;   ///< of GPUs, by column
-  std::vector<std::optional<int>> numa;         ///< of GPUs
+  std::vector<std::string> columns;             ///< GPUs first
+  std::vector<std::vector<std::string>> rows;   ///< one per GPU, by column
+  std::vector<std::optional<int>> numa;         ///< per GPU
   std::map<std::string, std::string> nic_name;  ///< "NIC0": "mlx5_0"
 
   [[nodiscard]] std::size_t gpus() const { return rows.size(); }
@@ -118,11 +118,11 @@ Result<Matrix> read_matrix(std::string_view text, std::string_view where) {
     } else if (label.starts_with("NIC") && label.ends_with(":") && cells.size() == 2) {
       out.nic_name[label.substr(0, label.size() - 1)] = cells[1];
     }
-    if (number_behind("GPU", label) != static_cast<int>(out.gpus())) continue;
+    if (number_after("GPU", label) != static_cast<int>(out.gpus())) continue;
     if (cells.size() <= out.columns.size()) {
       return input_error(std::string(where),
                          fmt::format("a row of {} with {} entries", label, cells.size() - 1),
-                         fmt::format("{}, as the header has", out.columns.size()));
+                         fmt::format("{}, as in the header", out.columns.size()));
     }
     const auto first = cells.begin() + 1;
     const auto last = first + static_cast<std::ptrdiff_t>(out.columns.size());
@@ -134,25 +134,25 @@ Result<Matrix> read_matrix(std::string_view text, std::string_view where) {
                          "X, NV#, PIX, PXB, PHB, NODE or SYS");
     }
     const std::size_t affinity = out.columns.size() + 2;
-    out.numa.push_back(has_numa && cells.size() > affinity ? number_behind("", cells[affinity])
+    out.numa.push_back(has_numa && cells.size() > affinity ? number_after("", cells[affinity])
                                                            : std::nullopt);
   }
-  if (out.gpus() > kMostWiredGpus) {
+  if (out.gpus() > kMaxWiredGpus) {
     return input_error(std::string(where), fmt::format("{} GPUs", out.gpus()),
-                       fmt::format("a node of at most {}", kMostWiredGpus));
+                       fmt::format("a node of at most {}", kMaxWiredGpus));
   }
   const auto named = std::ranges::count_if(
-      out.columns, [](const std::string& c) { return number_behind("GPU", c).has_value(); });
+      out.columns, [](const std::string& c) { return number_after("GPU", c).has_value(); });
   if (out.columns.empty() || static_cast<std::size_t>(named) != out.gpus()) {
     return input_error(std::string(where),
                        out.columns.empty() ? "no matrix of GPUs"
                                            : fmt::format("{} rows for {} GPUs", out.gpus(), named),
-                       "what `nvidia-smi topo -m` prints");
+                       "the output of `nvidia-smi topo -m`");
   }
   return out;
 }
 
-/// Numbers from 0, in the order of the GPUs.
+/// Numbers distinct keys from 0, in the order of the GPUs.
 template <class Key>
 int numbered(std::map<Key, int>& seen, const Key& key) {
   return seen.try_emplace(key, static_cast<int>(seen.size())).first->second;
@@ -162,53 +162,53 @@ void place_gpus(const Matrix& m, NodeWiring& out) {
   const std::size_t gpus = m.gpus();
   Groups sockets(gpus);
   Groups switches(gpus);
-  std::vector<bool> behind(gpus, false);
+  std::vector<bool> has_switch(gpus, false);
   for (std::size_t a = 0; a < gpus; ++a) {
     for (std::size_t column = 0; column < m.columns.size(); ++column) {
       const std::string& relation = m.rows[a][column];
-      if (near(relation)) behind[a] = true;
+      if (same_switch(relation)) has_switch[a] = true;
       for (std::size_t b = 0; b < gpus; ++b) {
         const std::string& other = column < gpus ? relation : m.rows[b][column];
         if (column < gpus && b != column) continue;
-        if (near(relation) && near(other)) switches.join(a, b);
+        if (same_switch(relation) && same_switch(other)) switches.join(a, b);
         if (within_socket(relation) && within_socket(other)) sockets.join(a, b);
       }
     }
   }
-  const bool told = std::ranges::all_of(m.numa, [](const auto& n) { return n.has_value(); });
-  const bool apart = std::ranges::any_of(m.rows, [](const std::vector<std::string>& row) {
+  const bool numa_known = std::ranges::all_of(m.numa, [](const auto& n) { return n.has_value(); });
+  const bool crosses_sockets = std::ranges::any_of(m.rows, [](const std::vector<std::string>& row) {
     return std::ranges::any_of(row, [](const std::string& r) { return r == "SYS" || r == "SOC"; });
   });
   std::map<int, int> socket_numbers;
   std::map<int, int> switch_numbers;
   for (std::size_t a = 0; a < gpus; ++a) {
     NodeWiring::Gpu gpu;
-    if (told || apart) {
-      gpu.socket = numbered(socket_numbers, told ? *m.numa[a] : sockets.of(a));
+    if (numa_known || crosses_sockets) {
+      gpu.socket = numbered(socket_numbers, numa_known ? *m.numa[a] : sockets.of(a));
     }
-    if (behind[a]) gpu.pcie_switch = numbered(switch_numbers, switches.of(a));
+    if (has_switch[a]) gpu.pcie_switch = numbered(switch_numbers, switches.of(a));
     out.gpus.push_back(gpu);
   }
 }
 
-/// On a mesh a GPU's links together are no more than it has; behind switches every pair seems to
-/// have all of them. 18 is what the generations with the most have (NVLink 4 and 5), 6 those
-/// without switches' first (DGX-1 with V100, whose pairs have 1 or 2).
+/// On a mesh the links of a GPU to its peers sum to at most its number of links; with switches
+/// every pair shows all of them. The largest number is 18 (NVLink 4 and 5); the first generation
+/// without switches has 6 (DGX-1 with V100, whose pairs have 1 or 2).
 void place_nvlinks(const Matrix& m, NodeWiring& out) {
-  constexpr int kMostLinks = 18;
+  constexpr int kMaxLinks = 18;
   const std::size_t gpus = m.gpus();
   std::vector<GpuLink> links;
   for (std::size_t a = 0; a < gpus; ++a) {
     for (std::size_t b = a + 1; b < gpus; ++b) {
-      if (const auto count = number_behind("NV", m.rows[a][b]); count && *count > 0) {
+      if (const auto count = number_after("NV", m.rows[a][b]); count && *count > 0) {
         links.push_back({static_cast<int>(a), static_cast<int>(b), *count});
       }
     }
   }
   const bool all = gpus > 2 && links.size() == gpus * (gpus - 1) / 2;
-  const bool alike = std::ranges::all_of(
+  const bool equal_counts = std::ranges::all_of(
       links, [&](const GpuLink& link) { return link.count == links.front().count; });
-  if (all && alike && links.front().count * static_cast<int>(gpus - 1) > kMostLinks) {
+  if (all && equal_counts && links.front().count * static_cast<int>(gpus - 1) > kMaxLinks) {
     for (NodeWiring::Gpu& gpu : out.gpus) gpu.links_to_switch = links.front().count;
     return;
   }
@@ -216,8 +216,8 @@ void place_nvlinks(const Matrix& m, NodeWiring& out) {
 }
 
 void place_nics(const Matrix& m, NodeWiring& out) {
-  std::vector<NodeWiring::Nic> beside_switch;
-  std::vector<NodeWiring::Nic> beside_socket;
+  std::vector<NodeWiring::Nic> on_switch;
+  std::vector<NodeWiring::Nic> on_socket;
   for (std::size_t column = m.gpus(); column < m.columns.size(); ++column) {
     const auto seen_by = [&](bool (*joined)(const std::string&)) {
       NodeWiring::Nic nic;
@@ -228,13 +228,13 @@ void place_nics(const Matrix& m, NodeWiring& out) {
       }
       return nic;
     };
-    if (NodeWiring::Nic nic = seen_by(near); !nic.gpus.empty()) {
-      beside_switch.push_back(std::move(nic));
+    if (NodeWiring::Nic nic = seen_by(same_switch); !nic.gpus.empty()) {
+      on_switch.push_back(std::move(nic));
     } else if (nic = seen_by(within_socket); !nic.gpus.empty()) {
-      beside_socket.push_back(std::move(nic));
+      on_socket.push_back(std::move(nic));
     }
   }
-  out.nics = beside_switch.empty() ? std::move(beside_socket) : std::move(beside_switch);
+  out.nics = on_switch.empty() ? std::move(on_socket) : std::move(on_switch);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// How the GPUs and network cards of one node are wired, as other programs tell it, and the
-// description of a machine that follows.
+// Wiring of the GPUs and network cards of one node, as reported by other programs, and the machine
+// description derived from it.
 #pragma once
 
 #include <cstddef>
@@ -16,59 +16,62 @@
 
 namespace echelon {
 
-/// GPUs of one node; as descriptions take them.
-inline constexpr std::size_t kMostWiredGpus = 64;
+/// Maximum number of GPUs per node, as in descriptions.
+inline constexpr std::size_t kMaxWiredGpus = 64;
 
 struct NodeWiring {
   struct Gpu {
     int socket = 0;                  ///< NUMA nodes count as sockets
-    std::optional<int> pcie_switch;  ///< shared by those and cards with the same number
+    std::optional<int> pcie_switch;  ///< shared by GPUs and cards with the same number
     int links_to_switch = 0;         ///< NVLinks to NVSwitches
   };
   struct Nic {
     std::string name;                    ///< "mlx5_0"
     std::optional<BytesPerSecond> rate;  ///< one direction
-    std::vector<int> gpus;               ///< on its switch, else those of its socket
+    std::vector<int> gpus;               ///< GPUs on its switch, else GPUs of its socket
   };
   std::vector<Gpu> gpus;
   std::vector<GpuLink> links;              ///< NVLinks from GPU to GPU
-  std::vector<Nic> nics;                   ///< those behind the switches of GPUs, if any are
-  std::optional<BytesPerSecond> gpu_slot;  ///< PCIe of a GPU, the slowest one, one direction
+  std::vector<Nic> nics;                   ///< only those on switches of GPUs, if there are any
+  std::optional<BytesPerSecond> gpu_slot;  ///< slowest PCIe slot of a GPU, one direction
   std::string source;                      ///< "nvidia-smi topo -m"
 };
 
-/// The text of `nvidia-smi topo -m`: the matrix of relations, affinities, the legend of NICs.
-/// Two GPUs, or a GPU and a card, that are joined by PIX or PXB share a switch; those of one NUMA
-/// node, or (where it is not told) not joined by SYS, a socket. Speeds are not in it. Errors
-/// (input): no matrix, a row that does not fit its header, a relation that is none.
+/// Parses the output of `nvidia-smi topo -m`: the matrix of relations, affinities, the legend of
+/// NICs. Two GPUs, or a GPU and a card, share a switch if their relation is PIX or PXB; they share
+/// a socket if they are in one NUMA node or, if it is unknown, if their relation is not SYS. The
+/// output contains no speeds. Errors (input): no matrix, a row that does not match its header, an
+/// unknown relation.
 [[nodiscard]] Result<NodeWiring> parse_smi_topology(std::string_view text, std::string_view where);
 
-/// What NCCL writes to the file that NCCL_TOPO_DUMP_FILE names: <system> of <cpu>, <pci>, <gpu>,
-/// <nvlink>, <nic>, <net>. Of several hosts the first. Errors (input): not such a file, no GPU.
+/// Parses the file that NCCL writes to NCCL_TOPO_DUMP_FILE: <system> with <cpu>, <pci>, <gpu>,
+/// <nvlink>, <nic>, <net>. Only the first of several hosts is used. Errors (input): another kind of
+/// file, no GPU.
 /// Source: NCCL 2.28 src/graph/xml.cc and topo.cc.
 [[nodiscard]] Result<NodeWiring> parse_nccl_topology(std::string_view xml, std::string_view where);
 
-/// Either of them, by how it begins.
+/// Parses either format, depending on the first character.
 [[nodiscard]] Result<NodeWiring> parse_wiring(std::string_view text, std::string_view where);
 
-/// What a description needs beside the wiring.
+/// A machine's wiring and the other data that its description needs.
 struct WiredMachine {
   std::string name;
   std::string summary;
-  std::variant<std::string, GpuFacts> gpu;  ///< a name of the catalog, or what CUDA told
+  std::variant<std::string, GpuFacts> gpu;  ///< a catalog name, or the properties reported by CUDA
   NodeWiring wiring;
-  /// A GPU's slot where the wiring does not tell; without, by the GPU's generation, assumed.
+  /// Determines a GPU's slot if the wiring does not contain it; default: assumed from the GPU's
+  /// generation.
   std::optional<BytesPerSecond> measured_copies;  ///< host to GPU
-  std::optional<BytesPerSecond> nic_rate;         ///< of cards whose rate the wiring does not tell
+  std::optional<BytesPerSecond> nic_rate;         ///< of cards whose rate is not in the wiring
   std::optional<Bytes> cpu_memory;
 };
 
-/// A description file (docs/topology-format.md), every number with its source. Cards whose rate is
-/// not known are left out, which the notes say. Errors (input): an unknown GPU, a wiring no
-/// description can tell.
+/// A description file (docs/topology-format.md), every number with its source. Cards with unknown
+/// rate are omitted and listed in the notes. Errors (input): an unknown GPU, a wiring that a
+/// description cannot express.
 [[nodiscard]] Result<std::string> description_of(const WiredMachine& machine);
 
-/// The catalog's name of a GPU that the driver calls `name`; nothing for others.
+/// The catalog name of the GPU with the driver name `name`; nothing if unknown.
 [[nodiscard]] std::optional<std::string> catalog_gpu_of_driver(std::string_view name);
 
 }  // namespace echelon

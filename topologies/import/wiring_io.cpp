@@ -19,7 +19,7 @@ Json count_of(double value, const std::string& source) {
   return Json{{"value", value}, {"source", source}};
 }
 
-/// A number that goes with a compute capability, and the next ones above it.
+/// A number that applies from a compute capability on, up to the next entry.
 struct ByGeneration {
   double compute_capability;
   double value;
@@ -33,7 +33,7 @@ constexpr std::array kLinkRates{ByGeneration{6, 20}, ByGeneration{7, 25},
 /// GB/s of a slot of 16 lanes. Source: the GPUs' data sheets: PCIe 3, 4 (A100, Ada), 5 (Hopper,
 /// Blackwell).
 constexpr std::array kSlots{ByGeneration{6, 15.75}, ByGeneration{8, 31.5}, ByGeneration{9, 63.0}};
-/// Dense bf16 FLOPs of one SM and cycle. Source: peaks of the data sheets over SMs and boost clock:
+/// Dense bf16 FLOPs per SM and cycle. Source: peaks of the data sheets over SMs and boost clock:
 /// A100 312 TFLOP/s / (108 · 1.41 GHz), A40 and L40S, H100 989.4 / (132 · 1.83), B200.
 constexpr std::array kTensorFlops{ByGeneration{7, 1024}, ByGeneration{8, 2048},
                                   ByGeneration{8.55, 1024}, ByGeneration{9, 4096},
@@ -48,7 +48,7 @@ double of_generation(const std::array<ByGeneration, N>& table, double compute_ca
   return value;
 }
 
-/// A GPU as the description names it.
+/// The "gpu" member of a description.
 struct Described {
   Json json;
   double compute_capability = 0;
@@ -60,17 +60,17 @@ Result<Described> catalog_gpu(const std::string& name) {
   return Described{Json(name), known->spec.compute_capability};
 }
 
-/// Memory and processors as CUDA told; peaks of the catalog, else by generation.
-Described told_gpu(const GpuFacts& facts) {
-  const std::string cuda = "told by CUDA";
+/// Memory and SMs as reported by CUDA; peaks from the catalog, else by generation.
+Described reported_gpu(const GpuFacts& facts) {
+  const std::string cuda = "reported by CUDA";
   Json gpu{{"name", facts.name}, {"memory", quantity_of(facts.memory.in(1_GiB), "GiB", cuda)}};
   const std::optional<std::string> name = catalog_gpu_of_driver(facts.name);
-  constexpr double kMost = 1e-12;  // in TFLOP/s
+  constexpr double kTera = 1e-12;  // FLOP/s to TFLOP/s
   if (name) {
     const GpuSpec known = load_gpu(*name, "")->spec;
     const std::string sheet = "catalog: " + *name;
     const auto peak = [&](const char* key, FlopsPerSecond rate) {
-      const double value = kMost * rate.in(FlopsPerSecond{1.0});
+      const double value = kTera * rate.in(FlopsPerSecond{1.0});
       if (value > 0) gpu[key] = quantity_of(value, "TFLOP/s", sheet);
     };
     gpu["hbm"] = quantity_of(known.hbm.in(1_GBps), "GB/s", sheet);
@@ -81,21 +81,23 @@ Described told_gpu(const GpuFacts& facts) {
     peak("fp16", known.fp16);
     peak("fp8", known.fp8);
   } else {
-    // Both edges of the memory's clock. Where CUDA does not tell clocks, round figures: rates of
-    // a calibration are shares of these numbers, and their product is what was measured.
+    // Data is transferred on both edges of the memory clock. If CUDA reports no clocks, round
+    // numbers are used: the rates of a calibration are fractions of these numbers, and the products
+    // equal the measured rates.
     constexpr double kMegabit = 2 * 1e6 / 8 * 1e-9;  // in GB/s
     const double hbm = kMegabit * facts.memory_clock_mhz * facts.memory_bits;
     gpu["hbm"] = hbm > 0 ? quantity_of(hbm, "GB/s",
-                                       fmt::format("{} MHz · {} bits, told by CUDA",
+                                       fmt::format("{} MHz · {} bits, reported by CUDA",
                                                    facts.memory_clock_mhz, facts.memory_bits))
-                         : quantity_of(1000, "GB/s", "assumed: CUDA tells no memory clock");
+                         : quantity_of(1000, "GB/s", "assumed: memory clock unavailable");
     const double each = of_generation(kTensorFlops, facts.compute_capability);
     const double clock = facts.clock_mhz > 0 ? facts.clock_mhz : 1500;
     gpu["bf16"] = quantity_of(
-        kMost * 1e6 * clock * each * facts.sms, "TFLOP/s",
-        fmt::format("assumed: {} SMs · {} MHz · {} FLOP a cycle, as others of compute capability "
-                    "{:.1f}",
-                    facts.sms, clock, each, facts.compute_capability));
+        kTera * 1e6 * clock * each * facts.sms, "TFLOP/s",
+        fmt::format(
+            "assumed: {} SMs · {} MHz · {} FLOP per cycle, as other GPUs of compute capability "
+            "{:.1f}",
+            facts.sms, clock, each, facts.compute_capability));
   }
   gpu["sms"] = count_of(facts.sms, cuda);
   if (facts.clock_mhz > 0) gpu["boost"] = quantity_of(facts.clock_mhz, "MHz", cuda);
@@ -106,14 +108,14 @@ Described told_gpu(const GpuFacts& facts) {
 
 Result<Described> gpu_of(const WiredMachine& machine) {
   if (const auto* name = std::get_if<std::string>(&machine.gpu)) return catalog_gpu(*name);
-  return told_gpu(std::get<GpuFacts>(machine.gpu));
+  return reported_gpu(std::get<GpuFacts>(machine.gpu));
 }
 
 Result<Json> interconnect_of(const NodeWiring& wiring, double compute_capability) {
   const auto& gpus = wiring.gpus;
-  const int least =
+  const int min_links =
       std::ranges::min_element(gpus, {}, &NodeWiring::Gpu::links_to_switch)->links_to_switch;
-  const int most =
+  const int max_links =
       std::ranges::max_element(gpus, {}, &NodeWiring::Gpu::links_to_switch)->links_to_switch;
   const double each = of_generation(kLinkRates, compute_capability);
   const auto rate = [&](int count) {
@@ -121,10 +123,10 @@ Result<Json> interconnect_of(const NodeWiring& wiring, double compute_capability
         count * each, "GB/s",
         fmt::format("{}: {} NVLinks; data sheet: {:g} GB/s each", wiring.source, count, each));
   };
-  if (least > 0) return Json{{"kind", "nvswitch"}, {"per_gpu", rate(least)}};
-  if (most > 0) {
+  if (min_links > 0) return Json{{"kind", "nvswitch"}, {"per_gpu", rate(min_links)}};
+  if (max_links > 0) {
     return input_error(wiring.source, "GPUs with and GPUs without links to an NVSwitch",
-                       "GPUs that are wired alike", "describe the machine by hand");
+                       "identically wired GPUs", "describe the machine by hand");
   }
   if (wiring.links.empty()) return Json{{"kind", "pcie"}};
   std::vector<int> group(gpus.size());
@@ -163,7 +165,7 @@ Json slot_of(const WiredMachine& machine, double compute_capability) {
   }
   return quantity_of(of_generation(kSlots, compute_capability), "GB/s",
                      fmt::format("assumed: 16 lanes of the PCIe generation of compute capability "
-                                 "{:.1f}; {} does not tell",
+                                 "{:.1f}; {} does not contain it",
                                  compute_capability, wiring.source));
 }
 
@@ -172,47 +174,48 @@ Json pcie_of(const WiredMachine& machine, double compute_capability) {
   Json pcie{{"gpu_link", slot_of(machine, compute_capability)}};
   Json sockets = Json::array();
   std::vector<std::vector<int>> switches;
-  int most = 0;
+  int last_socket = 0;
   for (std::size_t i = 0; i < wiring.gpus.size(); ++i) {
     const NodeWiring::Gpu& gpu = wiring.gpus[i];
     sockets.push_back(gpu.socket);
-    most = std::max(most, gpu.socket);
+    last_socket = std::max(last_socket, gpu.socket);
     if (!gpu.pcie_switch) continue;
     const auto at = static_cast<std::size_t>(*gpu.pcie_switch);
     if (switches.size() <= at) switches.resize(at + 1);
     switches[at].push_back(static_cast<int>(i));
   }
-  if (most > 0) {
-    pcie["sockets"] = count_of(most + 1, wiring.source);
+  if (last_socket > 0) {
+    pcie["sockets"] = count_of(last_socket + 1, wiring.source);
     pcie["gpu_sockets"] = sockets;
     pcie["socket_link"] = quantity_of(16, "GB/s",
                                       "assumed: NCCL 2.28 src/graph/topo.h: AMD inter-socket 16 "
-                                      "GB/s, the least it knows of current processors");
+                                      "GB/s, the lowest value for current CPUs");
   }
   if (!switches.empty()) pcie["switches"] = switches;
   return pcie;
 }
 
-/// Cards with a rate that is known; nothing when there are none. All have the slowest one's.
-std::optional<Json> nics_of(const WiredMachine& machine, std::string& left_out) {
+/// The cards with a known rate, all with the rate of the slowest one; nothing if there are none.
+std::optional<Json> nics_of(const WiredMachine& machine, std::string& omitted) {
   std::optional<BytesPerSecond> slowest;
-  Json beside = Json::array();
-  bool told = true;
+  Json nearest = Json::array();
+  bool all_in_wiring = true;
   for (const NodeWiring::Nic& nic : machine.wiring.nics) {
     const auto rate = nic.rate ? nic.rate : machine.nic_rate;
     if (!rate) {
-      left_out += (left_out.empty() ? "" : ", ") + nic.name;
+      omitted += (omitted.empty() ? "" : ", ") + nic.name;
       continue;
     }
-    told = told && nic.rate.has_value();
+    all_in_wiring = all_in_wiring && nic.rate.has_value();
     slowest = std::min(slowest.value_or(*rate), *rate);
-    beside.push_back(nic.gpus);
+    nearest.push_back(nic.gpus);
   }
   if (!slowest) return std::nullopt;
-  return Json{{"count", count_of(static_cast<double>(beside.size()), machine.wiring.source)},
-              {"rate", quantity_of(8 * slowest->in(1_GBps), "Gbps",
-                                   told ? machine.wiring.source : std::string("--nic-rate"))},
-              {"beside", beside}};
+  return Json{
+      {"count", count_of(static_cast<double>(nearest.size()), machine.wiring.source)},
+      {"rate", quantity_of(8 * slowest->in(1_GBps), "Gbps",
+                           all_in_wiring ? machine.wiring.source : std::string("--nic-rate"))},
+      {"beside", nearest}};
 }
 
 }  // namespace
@@ -227,18 +230,18 @@ Result<std::string> description_of(const WiredMachine& machine) {
       {"gpus", count_of(static_cast<double>(machine.wiring.gpus.size()), machine.wiring.source)},
       {"interconnect", *interconnect},
       {"pcie", pcie_of(machine, gpu->compute_capability)}};
-  std::string left_out;
-  if (const auto nics = nics_of(machine, left_out)) node["nics"] = *nics;
+  std::string omitted;
+  if (const auto nics = nics_of(machine, omitted)) node["nics"] = *nics;
   if (machine.cpu_memory) {
     node["cpu_memory"] = quantity_of(machine.cpu_memory->in(1_GB), "GB", "the operating system");
   }
   Json root{{"schema", 1}, {"name", machine.name}, {"description", machine.summary}};
-  if (!left_out.empty()) {
-    root["notes"] = "left out, as nothing tells their rate (--nic-rate): " + left_out;
+  if (!omitted.empty()) {
+    root["notes"] = "omitted, because their rate is unknown (--nic-rate): " + omitted;
   }
   root["gpu"] = gpu->json;
   root["node"] = std::move(node);
-  // Names of cards may be any bytes.
+  // Names of cards may contain any bytes.
   std::string text = root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (const auto read = parse_machine(text, machine.wiring.source); !read) return read.error();
   return text;

@@ -99,7 +99,7 @@ void read_objects(JsonReader& reader, std::string_view key, const Read& read) {
 void read_old_constants(JsonReader& reader, ModelSpec& model) {
   ModelConstants& constants = model.constants.emplace();
   constants.norm_epsilon = reader.number("norm_eps", 0, 1);
-  constants.rope.theta = reader.number("rope_theta", kLeastTheta, kMostTheta);
+  constants.rope.theta = reader.number("rope_theta", kMinTheta, kMaxTheta);
 }
 
 void read_run(JsonReader& reader, std::int64_t version, CheckpointContents& contents) {

@@ -9,29 +9,29 @@ using namespace echelon;
 
 TEST_CASE("one edit of each kind finds the name") {
   const std::vector<std::string> known = {"gpt2", "llama-7b", "mistral-7b"};
-  CHECK(nearest_name("lama-7b", known) == "llama-7b");    // a letter missing
-  CHECK(nearest_name("lllama-7b", known) == "llama-7b");  // a letter too many
+  CHECK(nearest_name("lama-7b", known) == "llama-7b");    // a missing letter
+  CHECK(nearest_name("lllama-7b", known) == "llama-7b");  // an extra letter
   CHECK(nearest_name("llama-7c", known) == "llama-7b");   // another letter
   CHECK(nearest_name("mistarl-7b", known) == "mistral-7b");
 }
 
-TEST_CASE("swapped neighbours count as one edit") {
+TEST_CASE("swapped adjacent letters count as one edit") {
   // "abdc" is one swap from "abcd" but one substitution from "abxc" as well only if swaps cost 2.
   const std::vector<std::string> known = {"abxx", "abcd"};
   CHECK(nearest_name("abdc", known) == "abcd");
 }
 
-TEST_CASE("letter case does not count") {
+TEST_CASE("letter case is ignored") {
   const std::vector<std::string> known = {"bf16", "llama2-70b"};
   CHECK(nearest_name("LLAMA2-70B", known) == "llama2-70b");
 }
 
-TEST_CASE("among equally near names the first is offered") {
+TEST_CASE("the first of equally near names is suggested") {
   const std::vector<std::string> known = {"gpt3-13b", "gpt3-15b"};
   CHECK(nearest_name("gpt3-14b", known) == "gpt3-13b");
 }
 
-TEST_CASE("what resembles nothing gets no suggestion") {
+TEST_CASE("a word that resembles nothing gets no suggestion") {
   const std::vector<std::string> known = {"llama-7b", "tp", "gpt2"};
   CHECK(nearest_name("completely-different", known).empty());
   CHECK(nearest_name("xy", known).empty());  // two edits of two letters leave nothing in common
@@ -40,7 +40,7 @@ TEST_CASE("what resembles nothing gets no suggestion") {
   CHECK(did_you_mean("completely-different", known).empty());
 }
 
-TEST_CASE("a word of a megabyte is answered at once") {
+TEST_CASE("a word of a megabyte gets no suggestion, quickly") {
   const std::vector<std::string> known = {"llama-7b"};
   CHECK(nearest_name(std::string(1 << 20, 'l'), known).empty());
 }
@@ -50,7 +50,7 @@ TEST_CASE("the suggestion reads as a question") {
   CHECK(did_you_mean("lama-7b", known) == "did you mean 'llama-7b'?");
 }
 
-TEST_CASE("dashes that all flags have are no resemblance") {
+TEST_CASE("the dashes of flags do not count as a resemblance") {
   const std::vector<std::string> known = {"--tp", "--dp", "--learning-rate", "--rank-order"};
   CHECK(nearest_name("--lr", known) == "--learning-rate");
   CHECK(nearest_name("--ro", known) == "--rank-order");
@@ -59,7 +59,7 @@ TEST_CASE("dashes that all flags have are no resemblance") {
   CHECK(nearest_name("--t", known) == "--tp");
 }
 
-TEST_CASE("words and beginnings are found before letters that happen to agree") {
+TEST_CASE("common words and prefixes rank before small edit distances") {
   const std::vector<std::string> known = {"--steps",        "--batch-cost",      "--microbatch",
                                           "--global-batch", "--flash-attention", "--max-memory"};
   CHECK(nearest_name("--flash", known) == "--flash-attention");

@@ -22,7 +22,7 @@ namespace {
 constexpr std::int64_t kLimit = 1 << 20;
 
 template <class T>
-Error environment_refusal(const Result<T>& result) {
+Error environment_error_of(const Result<T>& result) {
   REQUIRE_FALSE(result.ok());
   INFO(result.error().message());
   CHECK(result.error().kind == Error::Kind::environment);
@@ -35,14 +35,14 @@ std::size_t entries_in(const fs::path& folder) {
   return count;
 }
 
-bool says(const Error& error, const std::string& part) {
+bool mentions(const Error& error, const std::string& part) {
   INFO(error.message());
   return error.message().find(part) != std::string::npos;
 }
 
 }  // namespace
 
-TEST_CASE("what is written is read back, byte for byte") {
+TEST_CASE("written content is read back byte for byte") {
   const TempDir dir;
   const std::string path = (dir.path() / "a.bin").string();
   const std::string content("a\0b\r\n\xff", 6);
@@ -60,45 +60,45 @@ TEST_CASE("a file is replaced as a whole") {
   CHECK(slurp(path).empty());
 }
 
-TEST_CASE("a missing file, a directory and a path through a file are told apart") {
+TEST_CASE("a missing file, a directory and a path through a file give different errors") {
   const TempDir dir;
   const std::string file = dir.write("a.txt", "x").string();
   const std::string missing = (dir.path() / "none.json").string();
-  CHECK(says(environment_refusal(read_file(missing, kLimit)), "no such file"));
-  CHECK(environment_refusal(read_file(missing, kLimit)).where == missing);
-  CHECK(says(environment_refusal(read_file(dir.path().string(), kLimit)), "is a directory"));
-  CHECK(says(environment_refusal(read_file(file + "/b", kLimit)), "not a directory"));
-  CHECK(says(environment_refusal(read_file("", kLimit)), "no such file"));
+  CHECK(mentions(environment_error_of(read_file(missing, kLimit)), "no such file"));
+  CHECK(environment_error_of(read_file(missing, kLimit)).where == missing);
+  CHECK(mentions(environment_error_of(read_file(dir.path().string(), kLimit)), "is a directory"));
+  CHECK(mentions(environment_error_of(read_file(file + "/b", kLimit)), "not a directory"));
+  CHECK(mentions(environment_error_of(read_file("", kLimit)), "no such file"));
 }
 
-TEST_CASE("an unreadable file is a matter of permission") {
+TEST_CASE("an unreadable file is reported as permission denied") {
   if (::geteuid() == 0) return skip("the superuser may read every file");
   const TempDir dir;
   const fs::path file = dir.write("secret.json", "{}");
   fs::permissions(file, fs::perms::none);
-  CHECK(says(environment_refusal(read_file(file.string(), kLimit)), "permission denied"));
+  CHECK(mentions(environment_error_of(read_file(file.string(), kLimit)), "permission denied"));
 }
 
-TEST_CASE("a folder without write permission is a matter of permission") {
+TEST_CASE("a folder without write permission is reported as permission denied") {
   if (::geteuid() == 0) return skip("the superuser may write everywhere");
   const TempDir dir;
   fs::create_directory(dir.path() / "closed");
   fs::permissions(dir.path() / "closed", fs::perms::owner_read | fs::perms::owner_exec);
-  CHECK(says(environment_refusal(write_file((dir.path() / "closed/a.txt").string(), "x")),
-             "permission denied"));
+  CHECK(mentions(environment_error_of(write_file((dir.path() / "closed/a.txt").string(), "x")),
+                 "permission denied"));
 }
 
-TEST_CASE("a file longer than the limit is refused by its size alone") {
+TEST_CASE("a file longer than the limit is refused without reading it") {
   const TempDir dir;
   const fs::path file = dir.write("big.json", "");
   fs::resize_file(file, std::uintmax_t{100'000'000});  // sparse: reading it would give zeros
   const Result<std::string> content = read_file(file.string(), kLimit);
   REQUIRE_FALSE(content.ok());
   CHECK(content.error().kind == Error::Kind::input);
-  CHECK(says(content.error(), "100000000 bytes"));
+  CHECK(mentions(content.error(), "100000000 bytes"));
   const Result<Json> document = read_json(file.string());
   REQUIRE_FALSE(document.ok());
-  CHECK(says(document.error(), "too long"));
+  CHECK(mentions(document.error(), "too long"));
 }
 
 TEST_CASE("a file exactly as long as the limit is read") {
@@ -108,25 +108,25 @@ TEST_CASE("a file exactly as long as the limit is read") {
   CHECK_FALSE(read_file(path, 4).ok());
 }
 
-TEST_CASE("a device without end stops at the limit") {
+TEST_CASE("reading an endless device stops at the limit") {
   if (!fs::exists("/dev/zero")) return skip("this system has no /dev/zero");
   const Result<std::string> content = read_file("/dev/zero", kLimit);
   REQUIRE_FALSE(content.ok());
-  CHECK(says(content.error(), "too long"));
+  CHECK(mentions(content.error(), "too long"));
 }
 
 TEST_CASE("a full device is reported") {
   if (!fs::exists("/dev/full")) return skip("this system has no /dev/full");
-  CHECK(says(environment_refusal(write_file("/dev/full", "x")), "no space left"));
+  CHECK(mentions(environment_error_of(write_file("/dev/full", "x")), "no space left"));
 }
 
-TEST_CASE("a device takes what is written to it") {
+TEST_CASE("a device can be written") {
   if (!fs::exists("/dev/null")) return skip("this system has no /dev/null");
   REQUIRE(write_file("/dev/null", "x").ok());
   CHECK(fs::is_character_file("/dev/null"));  // still the device, not a file of that name
 }
 
-TEST_CASE("a pipe takes what is written to it") {
+TEST_CASE("a pipe can be written") {
   const TempDir dir;
   const std::string path = (dir.path() / "pipe").string();
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
@@ -143,15 +143,15 @@ TEST_CASE("a pipe takes what is written to it") {
 TEST_CASE("a missing folder is reported, a directory is not overwritten") {
   const TempDir dir;
   const std::string path = (dir.path() / "none" / "a.txt").string();
-  CHECK(says(environment_refusal(write_file(path, "x")), "no such file or directory"));
-  CHECK(says(environment_refusal(write_file(dir.path().string(), "x")), "is a directory"));
+  CHECK(mentions(environment_error_of(write_file(path, "x")), "no such file or directory"));
+  CHECK(mentions(environment_error_of(write_file(dir.path().string(), "x")), "is a directory"));
   CHECK_FALSE(write_file("", "x").ok());
 }
 
 TEST_CASE("a failed write keeps the old content and leaves nothing behind") {
   const TempDir dir;
   const std::string path = dir.write("a.txt", "old").string();
-  // A limit on file sizes fails the write half way, as a full disk does.
+  // A limit on file sizes makes the write fail half way, as on a full disk.
   struct rlimit before {};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
@@ -160,7 +160,7 @@ TEST_CASE("a failed write keeps the old content and leaves nothing behind") {
   const Status status = write_file(path, std::string(100'000, 'n'));
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   ::signal(SIGXFSZ, old_handler);
-  CHECK(says(environment_refusal(status), "its old content was kept"));
+  CHECK(mentions(environment_error_of(status), "its old content was kept"));
   CHECK(slurp(path) == "old");
   CHECK(entries_in(dir.path()) == 1);
 }
@@ -174,16 +174,16 @@ TEST_CASE("a symbolic link stays a link and its target is written") {
   CHECK(slurp(dir.path() / "target.txt") == "new");
 }
 
-TEST_CASE("a dangling link creates its target, or says why it cannot") {
+TEST_CASE("writing a dangling link creates its target or reports the reason") {
   const TempDir dir;
   fs::create_symlink("later.txt", dir.path() / "link.txt");
   REQUIRE(write_file((dir.path() / "link.txt").string(), "new").ok());
   CHECK(slurp(dir.path() / "later.txt") == "new");
   fs::create_symlink("nowhere/later.txt", dir.path() / "lost.txt");
-  environment_refusal(write_file((dir.path() / "lost.txt").string(), "new"));
+  environment_error_of(write_file((dir.path() / "lost.txt").string(), "new"));
   fs::create_symlink("loop.txt", dir.path() / "loop.txt");
-  CHECK(says(environment_refusal(write_file((dir.path() / "loop.txt").string(), "new")),
-             "too many symbolic links"));
+  CHECK(mentions(environment_error_of(write_file((dir.path() / "loop.txt").string(), "new")),
+                 "too many symbolic links"));
 }
 
 TEST_CASE("a replaced file keeps its permissions") {

@@ -10,7 +10,7 @@ using namespace echelon;
 
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
 
 std::int64_t count_of(const std::string& text) {
   const Result<std::int64_t> value = parse_count(text, "--flag", 0);
@@ -20,21 +20,21 @@ std::int64_t count_of(const std::string& text) {
 }
 
 template <class T>
-std::string refusal_of(const Result<T>& result) {
+std::string error_of(const Result<T>& result) {
   REQUIRE_FALSE(result.ok());
   CHECK(result.error().kind == Error::Kind::input);
   CHECK(result.error().where == "--flag");
   return result.error().message();
 }
 
-bool says(const std::string& message, const std::string& part) {
+bool mentions(const std::string& message, const std::string& part) {
   INFO(message);
   return message.find(part) != std::string::npos;
 }
 
 }  // namespace
 
-TEST_CASE("counts are read as people write them") {
+TEST_CASE("counts are read as users write them") {
   CHECK(count_of("64") == 64);
   CHECK(count_of("0") == 0);
   CHECK(count_of("007") == 7);
@@ -63,10 +63,10 @@ TEST_CASE("a suffix may make a fraction whole") {
 
 TEST_CASE("no digit of a large count is lost") {
   CHECK(count_of("9007199254740993") == 9'007'199'254'740'993);  // 2^53 + 1: not a double
-  CHECK(count_of("9223372036854775807") == kMost);
+  CHECK(count_of("9223372036854775807") == kMaxInt64);
 }
 
-TEST_CASE("what is not a whole number is refused") {
+TEST_CASE("anything but a whole number is refused") {
   const auto text = GENERATE(as<std::string>{}, "", "abc", "nan", "inf", "-inf", "0x10", "12x",
                              "1 2", "--3", "1.2.3", "e5", ".", "-", "k", "1e", "1,000", "64 ",
                              " 64", "7bb", "4Kib", "1_000", "٣");
@@ -74,26 +74,26 @@ TEST_CASE("what is not a whole number is refused") {
   CHECK_FALSE(parse_count(text, "--flag").ok());
 }
 
-TEST_CASE("the reason of a refusal is told") {
-  CHECK(says(refusal_of(parse_count("", "--flag")), "nothing"));
-  CHECK(says(refusal_of(parse_count("abc", "--flag")), "'abc' is not a number"));
-  CHECK(says(refusal_of(parse_count("1.5", "--flag")), "'1.5' is not whole"));
-  CHECK(says(refusal_of(parse_count("1e-30", "--flag")), "is not whole"));
-  CHECK(says(refusal_of(parse_count("-3", "--flag")), "'-3' is below 1"));
-  CHECK(says(refusal_of(parse_count("0", "--flag")), "'0' is below 1"));
-  CHECK(says(refusal_of(parse_count("9223372036854775808", "--flag")), "is too large"));
-  CHECK(says(refusal_of(parse_count("1e30", "--flag")), "is too large"));
-  CHECK(says(refusal_of(parse_count("99999999999999999999999", "--flag")), "is too large"));
-  CHECK(says(refusal_of(parse_count("9e18Ki", "--flag")), "is too large"));
-  CHECK(says(refusal_of(parse_count("-99999999999999999999999", "--flag")), "is below 1"));
+TEST_CASE("an error gives the reason") {
+  CHECK(mentions(error_of(parse_count("", "--flag")), "nothing"));
+  CHECK(mentions(error_of(parse_count("abc", "--flag")), "'abc' is not a number"));
+  CHECK(mentions(error_of(parse_count("1.5", "--flag")), "'1.5' is not whole"));
+  CHECK(mentions(error_of(parse_count("1e-30", "--flag")), "is not whole"));
+  CHECK(mentions(error_of(parse_count("-3", "--flag")), "'-3' is below 1"));
+  CHECK(mentions(error_of(parse_count("0", "--flag")), "'0' is below 1"));
+  CHECK(mentions(error_of(parse_count("9223372036854775808", "--flag")), "is too large"));
+  CHECK(mentions(error_of(parse_count("1e30", "--flag")), "is too large"));
+  CHECK(mentions(error_of(parse_count("99999999999999999999999", "--flag")), "is too large"));
+  CHECK(mentions(error_of(parse_count("9e18Ki", "--flag")), "is too large"));
+  CHECK(mentions(error_of(parse_count("-99999999999999999999999", "--flag")), "is below 1"));
 }
 
 TEST_CASE("control characters of the input do not reach the terminal") {
-  const std::string message = refusal_of(parse_count("\x1b[31mred", "--flag"));
+  const std::string message = error_of(parse_count("\x1b[31mred", "--flag"));
   CHECK(message.find('\x1b') == std::string::npos);
 }
 
-TEST_CASE("negative numbers are counts where they are allowed") {
+TEST_CASE("negative counts are accepted if the minimum allows them") {
   const Result<std::int64_t> value = parse_count("-3", "--flag", -5);
   REQUIRE(value.ok());
   CHECK(*value == -3);
@@ -102,7 +102,7 @@ TEST_CASE("negative numbers are counts where they are allowed") {
 TEST_CASE("an int is a count that fits") {
   REQUIRE(parse_int("2147483647", "--flag").ok());
   CHECK(*parse_int("2147483647", "--flag") == 2147483647);
-  CHECK(says(refusal_of(parse_int("2147483648", "--flag")), "too large"));
+  CHECK(mentions(error_of(parse_int("2147483648", "--flag")), "too large"));
   CHECK_FALSE(parse_int("3b", "--flag").ok());
   CHECK_FALSE(parse_int("7", "--flag", 8).ok());
 }
@@ -122,15 +122,15 @@ TEST_CASE("sizes keep decimal and binary units apart") {
   CHECK(size("1.5GiB") == 1536_MiB);
 }
 
-TEST_CASE("what is not a size is refused") {
+TEST_CASE("anything but a size is refused") {
   const auto text = GENERATE(as<std::string>{}, "", "abc", "-1GB", "nan", "inf", "80XB", "80Gb",
                              "80GiBs", "GB", "1e400", "1e308TB", "80 GB ");
   INFO("'" << text << "'");
   CHECK_FALSE(parse_bytes(text, "--flag").ok());
 }
 
-TEST_CASE("a small b is pointed out as bits") {
-  CHECK(says(refusal_of(parse_bytes("80Gb", "--flag")), "bits"));
+TEST_CASE("a lower-case b is reported as bits") {
+  CHECK(mentions(error_of(parse_bytes("80Gb", "--flag")), "bits"));
 }
 
 TEST_CASE("bandwidths count bits or bytes as written") {
@@ -145,7 +145,7 @@ TEST_CASE("bandwidths count bits or bytes as written") {
   CHECK(rate("1GiB/s").in(kBytePerSecond) == 0x1p30);
 }
 
-TEST_CASE("what is not a bandwidth is refused") {
+TEST_CASE("anything but a bandwidth is refused") {
   const auto text = GENERATE(as<std::string>{}, "", "400", "400G", "400GB", "0Gbps", "-1Gbps",
                              "fast", "nanGbps", "400Gps", "1e400Gbps", "Gbps");
   INFO("'" << text << "'");

@@ -7,7 +7,7 @@
 
 using namespace echelon;
 
-TEST_CASE("a message says where, what was found, what was expected, and what to do") {
+TEST_CASE("a message contains the place, the input, the expected input and a hint") {
   const Error error = input_error("--gpus", "'six'", "a whole number", "write 6");
   CHECK(error.message() == "--gpus: 'six'; expected a whole number; write 6");
 }
@@ -19,7 +19,7 @@ TEST_CASE("empty parts of a message leave no punctuation") {
   CHECK(Error{}.message().empty());
 }
 
-TEST_CASE("input and environment errors are told apart") {
+TEST_CASE("input and environment errors have different kinds") {
   CHECK(input_error("", "", "").kind == Error::Kind::input);
   CHECK(environment_error("", "").kind == Error::Kind::environment);
 }
@@ -34,7 +34,7 @@ TEST_CASE("a result is a value or an error") {
   CHECK(none.error().where == "--n");
 }
 
-TEST_CASE("a result may hold text without being taken for an error") {
+TEST_CASE("a result may hold a text that is no error") {
   const Result<std::string> text = std::string("fine");
   REQUIRE(text.ok());
   CHECK(text->size() == 4);

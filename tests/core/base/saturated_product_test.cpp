@@ -7,7 +7,7 @@
 
 using namespace echelon;
 
-TEST_CASE("products that 64 bits cannot hold are no numbers") {
+TEST_CASE("a product that exceeds 64 bits is nothing") {
   constexpr std::int64_t kInt = std::numeric_limits<int>::max();
   CHECK(checked_product({}) == 1);
   CHECK(checked_product({3, 5, 7}) == 105);

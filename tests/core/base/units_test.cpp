@@ -15,19 +15,19 @@ TEST_CASE("a decimal and a binary gigabyte are different") {
   CHECK((1_GiB).in(1_MiB) == 1024.0);
 }
 
-TEST_CASE("eight bits a second are a byte a second") {
+TEST_CASE("eight bits per second are a byte per second") {
   CHECK(400_Gbps == 50_GBps);
   CHECK((8_Gbps).in(1_GBps) == 1.0);
 }
 
-TEST_CASE("bytes over bandwidth is time, and back") {
+TEST_CASE("bytes divided by bandwidth is time, and back") {
   const Seconds time = 50_GB / 50_GBps;
   CHECK(time == 1_s);
   CHECK(50_GBps * time == 50_GB);
   CHECK(50_GB / time == 50_GBps);
 }
 
-TEST_CASE("work over a rate is time") {
+TEST_CASE("work divided by a rate is time") {
   CHECK(989_TFLOP / 989_TFLOPS == 1_s);
   CHECK((1_TFLOP / 1_ms).in(1_TFLOPS) == Approx(1000));
 }

@@ -9,14 +9,14 @@ using namespace echelon;
 
 namespace {
 
-std::string refusal_of(std::string_view text) {
+std::string error_of(std::string_view text) {
   const Result<Json> document = parse_json(text, "a.json");
   REQUIRE_FALSE(document.ok());
   CHECK(document.error().kind == Error::Kind::input);
   return document.error().message();
 }
 
-bool says(const std::string& message, const std::string& part) {
+bool mentions(const std::string& message, const std::string& part) {
   INFO(message);
   return message.find(part) != std::string::npos;
 }
@@ -41,24 +41,24 @@ TEST_CASE("a byte order mark before the document is allowed") {
   CHECK(parsed("\xEF\xBB\xBF{\"a\": 1}").at("a") == 1);
 }
 
-TEST_CASE("a document that ends too early says so, with line and column") {
+TEST_CASE("a truncated document is reported with line and column") {
   for (const char* text : {"{", "{\n \"a\": [1,", "{\"a\"", "[1, 2", "\"abc", "{\"a\": tru"}) {
     INFO(text);
     CHECK_FALSE(parse_json(text, "a.json").ok());
   }
-  CHECK(says(refusal_of("{\n \"a\": [1,"), "a.json, line 2, column"));
-  CHECK(says(refusal_of("{\n \"a\": [1,"), "ends too early"));
+  CHECK(mentions(error_of("{\n \"a\": [1,"), "a.json, line 2, column"));
+  CHECK(mentions(error_of("{\n \"a\": [1,"), "ends too early"));
 }
 
-TEST_CASE("an empty document is named as such") {
-  CHECK(says(refusal_of(""), "empty"));
-  CHECK(says(refusal_of(" \n\t"), "empty"));
-  CHECK(says(refusal_of("\xEF\xBB\xBF"), "empty"));
+TEST_CASE("an empty document is reported as empty") {
+  CHECK(mentions(error_of(""), "empty"));
+  CHECK(mentions(error_of(" \n\t"), "empty"));
+  CHECK(mentions(error_of("\xEF\xBB\xBF"), "empty"));
 }
 
-TEST_CASE("what is not JSON is refused where it stands") {
-  CHECK(says(refusal_of("{\n  \"a\": 1,\n  b: 2\n}"), "line 3, column 3"));
-  CHECK(says(refusal_of("{\"a\": 1} x"), "line 1, column 10"));
+TEST_CASE("invalid JSON is refused with its position") {
+  CHECK(mentions(error_of("{\n  \"a\": 1,\n  b: 2\n}"), "line 3, column 3"));
+  CHECK(mentions(error_of("{\"a\": 1} x"), "line 1, column 10"));
   for (const char* text : {"nan", "{\"a\": NaN}", "{\"a\": Infinity}", "{\"a\": 0x10}", "{'a': 1}",
                            "{\"a\": 1,}", "[1, 2,]", "{\"a\": 01}", "{\"a\": .5}", "// c\n{}",
                            "{\"a\": \"\\x\"}", "{\"a\": \"\\ud800\"}", "{} {}", "layers: 32"}) {
@@ -68,41 +68,41 @@ TEST_CASE("what is not JSON is refused where it stands") {
 }
 
 TEST_CASE("a number too large for any type is refused, not made infinite") {
-  CHECK(says(refusal_of("{\"a\": 1e999}"), "number overflow"));
-  CHECK(says(refusal_of("{\"a\": -1e999}"), "number overflow"));
+  CHECK(mentions(error_of("{\"a\": 1e999}"), "number overflow"));
+  CHECK(mentions(error_of("{\"a\": -1e999}"), "number overflow"));
 }
 
-TEST_CASE("a key twice in one object is refused with its place") {
-  const std::string message = refusal_of("{\n  \"layers\": 1,\n  \"layers\": 2\n}");
-  CHECK(says(message, "line 3, column 10"));
-  CHECK(says(message, "'layers' twice"));
-  CHECK(says(refusal_of("[{\"b\": {\"a\": 1, \"\\u0061\": 2}}]"), "'a' twice"));
+TEST_CASE("a duplicate key in one object is refused with its position") {
+  const std::string message = error_of("{\n  \"layers\": 1,\n  \"layers\": 2\n}");
+  CHECK(mentions(message, "line 3, column 10"));
+  CHECK(mentions(message, "'layers' appears twice"));
+  CHECK(mentions(error_of("[{\"b\": {\"a\": 1, \"\\u0061\": 2}}]"), "'a' appears twice"));
 }
 
-TEST_CASE("the same key in different objects is no duplicate") {
+TEST_CASE("the same key in different objects is not a duplicate") {
   CHECK(parse_json(R"({"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]})", "a.json").ok());
 }
 
 TEST_CASE("64 levels are read and 65 are refused") {
   CHECK(parse_json(repeated("[", 64) + repeated("]", 64), "a.json").ok());
-  CHECK(says(refusal_of(repeated("[", 65) + repeated("]", 65)), "deeper than 64"));
-  CHECK(says(refusal_of(repeated("{\"a\":", 65) + "1" + repeated("}", 65)), "deeper than 64"));
+  CHECK(mentions(error_of(repeated("[", 65) + repeated("]", 65)), "deeper than 64"));
+  CHECK(mentions(error_of(repeated("{\"a\":", 65) + "1" + repeated("}", 65)), "deeper than 64"));
 }
 
-TEST_CASE("a million levels cost no stack") {
-  CHECK(says(refusal_of(std::string(1'000'000, '[')), "deeper than 64"));
-  CHECK(says(refusal_of(repeated("{\"a\":", 1'000'000)), "deeper than 64"));
+TEST_CASE("a million levels do not use stack") {
+  CHECK(mentions(error_of(std::string(1'000'000, '[')), "deeper than 64"));
+  CHECK(mentions(error_of(repeated("{\"a\":", 1'000'000)), "deeper than 64"));
 }
 
-TEST_CASE("bytes that are not UTF-8 are refused where they stand") {
-  CHECK(says(refusal_of("{\"a\":\n \"\xff\"}"), "line 2, column 3"));
+TEST_CASE("bytes that are not UTF-8 are refused with their position") {
+  CHECK(mentions(error_of("{\"a\":\n \"\xff\"}"), "line 2, column 3"));
   for (const char* bytes : {"\xff", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
                             "\xf5\x80\x80\x80", "\xe2\x82", "\x80", "\xc3"}) {
     const std::string text = std::string("{\"a\": \"") + bytes + "\"}";
-    CHECK(says(refusal_of(text), "not UTF-8"));
+    CHECK(mentions(error_of(text), "not UTF-8"));
   }
   const std::string utf16("\xff\xfe{\0}\0", 6);
-  CHECK(says(refusal_of(utf16), "not UTF-8"));
+  CHECK(mentions(error_of(utf16), "not UTF-8"));
 }
 
 TEST_CASE("well-formed UTF-8 of every length is read") {
@@ -111,13 +111,13 @@ TEST_CASE("well-formed UTF-8 of every length is read") {
       1);
 }
 
-TEST_CASE("nothing hides behind a NUL byte") {
+TEST_CASE("content after a NUL byte is refused") {
   CHECK_FALSE(parse_json(std::string_view("{}\0garbage", 10), "a.json").ok());
 }
 
 TEST_CASE("a document longer than 64 MiB is refused before it is parsed") {
   const std::string text = "[" + std::string((std::size_t{64} << 20), ' ') + "]";
-  CHECK(says(refusal_of(text), "too long"));
+  CHECK(mentions(error_of(text), "too long"));
 }
 
 TEST_CASE("an object of many keys is read in linear time") {
@@ -132,7 +132,7 @@ TEST_CASE("an object of many keys is read in linear time") {
 
 // --- JsonReader ---
 
-TEST_CASE("a reader hands out what is there, typed") {
+TEST_CASE("a reader returns typed values") {
   const Json document = parsed(R"({"n": 3, "big": 9007199254740993, "whole": 1e3, "x": 0.5,
                                    "b": true, "s": "hi", "none": null})");
   JsonReader reader(document, "a.json");
@@ -161,10 +161,10 @@ TEST_CASE("the first error is kept, with its JSON pointer") {
   const Status status = reader.finish();
   REQUIRE_FALSE(status.ok());
   CHECK(status.error().message() ==
-        "a.json at /node/0/a: the text \"x\"; expected a whole number between 1 and 5");
+        "a.json at /node/0/a: the string \"x\"; expected a whole number between 1 and 5");
 }
 
-TEST_CASE("a pointer escapes the signs it is made of") {
+TEST_CASE("a JSON pointer escapes its separators") {
   const Json document = parsed("{}");
   CHECK(JsonReader(document, "f").pointer_to("a/b~c") == "f at /a~1b~0c");
 }
@@ -187,7 +187,8 @@ TEST_CASE("a value of another type or out of bounds is refused") {
   CHECK_FALSE(reader.finish().ok());
   JsonReader below(document, "a.json");
   below.number("neg", 0, 1);
-  CHECK(says(below.finish().error().message(), "a.json at /neg: -1; expected a number between"));
+  CHECK(
+      mentions(below.finish().error().message(), "a.json at /neg: -1; expected a number between"));
 }
 
 TEST_CASE("an optional value of the wrong type is still an error") {
@@ -197,7 +198,7 @@ TEST_CASE("an optional value of the wrong type is still an error") {
   CHECK_FALSE(reader.finish().ok());
 }
 
-TEST_CASE("a key nobody asked for is an error that names the nearest") {
+TEST_CASE("an unread key is an error that names the nearest") {
   const Json document = parsed(R"({"layers": 2, "hiden": 4})");
   JsonReader reader(document, "a.json");
   reader.integer("layers", 1, 10);
@@ -208,18 +209,18 @@ TEST_CASE("a key nobody asked for is an error that names the nearest") {
         "a.json at /hiden: unknown key 'hiden'; did you mean 'hidden'?");
 }
 
-TEST_CASE("a missing key points at the misspelt one") {
+TEST_CASE("the error for a missing key names the misspelt one") {
   const Json document = parsed(R"({"layers": 2, "hiden": 4})");
   JsonReader reader(document, "a.json");
   reader.integer("layers", 1, 10);
   reader.integer("hidden", 1, 10);
   const Status status = reader.finish();
   REQUIRE_FALSE(status.ok());
-  CHECK(says(status.error().message(), "the key 'hidden' is missing"));
-  CHECK(says(status.error().message(), "there is 'hiden'; did you mean 'hidden'?"));
+  CHECK(mentions(status.error().message(), "the key 'hidden' is missing"));
+  CHECK(mentions(status.error().message(), "there is 'hiden'; did you mean 'hidden'?"));
 }
 
-TEST_CASE("ignored keys are known") {
+TEST_CASE("ignored keys count as known") {
   const Json document = parsed(R"({"a": 1, "b": 2})");
   JsonReader some(document, "a.json");
   some.ignore({"a", "b"});
@@ -236,13 +237,13 @@ TEST_CASE("a choice outside the list names the nearest") {
   JsonReader reader(document, "a.json");
   CHECK(reader.choice("a", {"silu", "gelu"}) == "gelu");
   CHECK(reader.choice("b", {"silu", "gelu"}) == "silu");
-  CHECK(says(reader.finish().error().message(), "did you mean 'silu'?"));
+  CHECK(mentions(reader.finish().error().message(), "did you mean 'silu'?"));
   JsonReader typed(document, "a.json");
   typed.choice("c", {"silu"});
-  CHECK(says(typed.finish().error().message(), "one of silu"));
+  CHECK(mentions(typed.finish().error().message(), "one of silu"));
 }
 
-TEST_CASE("what is not an object is refused whatever is asked of it") {
+TEST_CASE("a value that is not an object is refused for any access") {
   const Json document = parsed("[1, 2]");
   JsonReader reader(document, "a.json", "/links");
   CHECK(reader.integer("n", 1, 2) == 1);
@@ -251,7 +252,7 @@ TEST_CASE("what is not an object is refused whatever is asked of it") {
   CHECK(reader.finish().error().message() == "a.json at /links: a list; expected a JSON object");
 }
 
-TEST_CASE("text from a file is shortened and cleaned before it is shown") {
+TEST_CASE("text from a file is shortened and sanitized before display") {
   Json document;
   document["key\x1b[31m" + std::string(500, 'k')] = 1;
   document["value"] = "\x1b[31m" + std::string(500, 'v');

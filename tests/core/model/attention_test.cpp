@@ -16,7 +16,9 @@ AttentionShape shape_of_heads(std::int64_t sequence, int samples, int heads, int
   return shape;
 }
 
-TEST_CASE("parts of attention's deterministic backward keep below the limit, one head or not") {
+TEST_CASE(
+    "parts of attention's deterministic backward stay below the limit unless a single head exceeds "
+    "it") {
   const AttentionShape gpt2 = shape_of_heads(1024, 64, 12, 12, 64);
   CHECK(deterministic_workspace(gpt2, {64, 12}) == 1539_MiB);
   const AttentionPart part = largest_part(gpt2, 256_MiB);
@@ -28,7 +30,7 @@ TEST_CASE("parts of attention's deterministic backward keep below the limit, one
   CHECK(one.samples == 1);
   CHECK(one.kv_heads == 1);
   CHECK(deterministic_workspace(llama, one) == 528_MiB + 128_KiB);
-  // Asked of cuDNN 9.19, less what it is aligned by.
+  // Reported by cuDNN 9.19, without alignment.
   CHECK(deterministic_workspace(shape_of_heads(77, 3, 4, 2, 64), {3, 2}) == Bytes{629760 + 3696});
   const AttentionShape odd = shape_of_heads(64, 6, 6, 6, 64);
   const Bytes head = deterministic_workspace(odd, {1, 1});

@@ -1,4 +1,4 @@
-// config.json files as they are published, in old and new spellings.
+// Published config.json files, in old and new spellings.
 #include <string>
 #include <vector>
 
@@ -36,12 +36,12 @@ Result<ModelSpec> without(const std::string& name, const std::string& key) {
   return parse_model(document.dump(), "config.json");
 }
 
-bool says(const Error& error, const std::string& part) {
+bool mentions(const Error& error, const std::string& part) {
   INFO(error.message());
   return error.message().find(part) != std::string::npos;
 }
 
-Error refusal_of(const Result<ModelSpec>& model) {
+Error error_of(const Result<ModelSpec>& model) {
   REQUIRE_FALSE(model.ok());
   CHECK(model.error().kind == Error::Kind::input);
   return model.error();
@@ -104,14 +104,14 @@ TEST_CASE("GPT-2: n_inner overrides four times the width") {
   CHECK(changed("gpt2-xl", "attn_pdrop", 0.0)->attention_dropout == 0);
 }
 
-TEST_CASE("Mistral: the window is on every layer, or null") {
+TEST_CASE("Mistral: the window applies to every layer, or is null") {
   CHECK(config("mistral-7b-v0.1").windowed_layers == 32);
   CHECK(config("mistral-7b-v0.3").sliding_window == 0);
   CHECK(config("mistral-7b-v0.3").windowed_layers == 0);
   CHECK(changed("mistral-7b-v0.1", "head_dim", 160)->head_dim == 160);
 }
 
-TEST_CASE("Qwen: the window needs its switch, and starts after the full layers") {
+TEST_CASE("Qwen: the window requires use_sliding_window and starts after the full layers") {
   CHECK(config("qwen2-0.5b").sliding_window == 0);
   Json document = Json::parse(config_text("qwen2-0.5b"));
   document["use_sliding_window"] = true;
@@ -127,10 +127,10 @@ TEST_CASE("Qwen: the window needs its switch, and starts after the full layers")
   CHECK(parse_model(document.dump(), "config.json")->windowed_layers == 0);
 }
 
-TEST_CASE("Qwen3 normalises queries and keys and states its head width") {
+TEST_CASE("Qwen3 has QK-norm and requires head_dim") {
   CHECK(config("qwen3-4b").qk_norm);
   CHECK(config("qwen3-4b").head_dim == 128);
-  CHECK(refusal_of(without("qwen3-4b", "head_dim")).where == "config.json at /head_dim");
+  CHECK(error_of(without("qwen3-4b", "head_dim")).where == "config.json at /head_dim");
 }
 
 TEST_CASE("Gemma: both spellings of the activation, and heads wider than the model") {
@@ -151,23 +151,23 @@ TEST_CASE("Gemma 3: one layer in six is global, by rule or by list") {
   for (int i = 0; i < 26; ++i) types.push_back(i < 3 ? "sliding_attention" : "full_attention");
   CHECK(changed("gemma3-1b", "layer_types", types)->windowed_layers == 3);
   types.push_back("full_attention");
-  CHECK(refusal_of(changed("gemma3-1b", "layer_types", types)).where ==
+  CHECK(error_of(changed("gemma3-1b", "layer_types", types)).where ==
         "config.json at /layer_types");
   types.erase(26);
   types[0] = "linear_attention";
   CHECK_FALSE(changed("gemma3-1b", "layer_types", types).ok());
 }
 
-TEST_CASE("an error inside text_config points there") {
+TEST_CASE("an error inside text_config has its pointer") {
   Json document = Json::parse(config_text("gemma3-12b-multimodal"));
   document["text_config"]["hidden_size"] = "wide";
-  CHECK(refusal_of(parse_model(document.dump(), "config.json")).where ==
+  CHECK(error_of(parse_model(document.dump(), "config.json")).where ==
         "config.json at /text_config/hidden_size");
   document["text_config"] = 3;
   CHECK_FALSE(parse_model(document.dump(), "config.json").ok());
 }
 
-TEST_CASE("Phi: one norm, biases everywhere, also on the head") {
+TEST_CASE("Phi: one norm, and biases everywhere including the head") {
   const ModelSpec phi = config("phi-2");
   CHECK(phi.parallel_block);
   CHECK(phi.head_bias);
@@ -183,65 +183,65 @@ TEST_CASE("Nemotron: squared ReLU without a gate, LayerNorm") {
   CHECK(model.normalization == Normalization::layer_norm);
 }
 
-TEST_CASE("a dense family's name does not hide experts") {
-  CHECK(says(refusal_of(changed("llama2-70b", "num_local_experts", 8)), "mixture-of-experts"));
-  CHECK(says(refusal_of(changed("llama2-70b", "n_routed_experts", 64)), "mixture-of-experts"));
+TEST_CASE("experts under the name of a dense family are refused") {
+  CHECK(mentions(error_of(changed("llama2-70b", "num_local_experts", 8)), "mixture-of-experts"));
+  CHECK(mentions(error_of(changed("llama2-70b", "n_routed_experts", 64)), "mixture-of-experts"));
   CHECK(changed("llama2-70b", "num_local_experts", 1).ok());
 }
 
 TEST_CASE("encoders are refused as not decoder-only") {
   for (const char* type : {"bert", "roberta", "t5", "bart"}) {
     INFO(type);
-    CHECK(says(refusal_of(changed("llama2-70b", "model_type", type)), "decoder-only"));
+    CHECK(mentions(error_of(changed("llama2-70b", "model_type", type)), "decoder-only"));
   }
-  CHECK(says(refusal_of(changed("llama2-70b", "is_encoder_decoder", true)), "decoder-only"));
+  CHECK(mentions(error_of(changed("llama2-70b", "is_encoder_decoder", true)), "decoder-only"));
 }
 
-TEST_CASE("an unknown architecture names the nearest and lists the known") {
-  const Error error = refusal_of(changed("llama2-70b", "model_type", "lama"));
+TEST_CASE("the error for an unknown architecture names the nearest and lists all") {
+  const Error error = error_of(changed("llama2-70b", "model_type", "lama"));
   CHECK(error.where == "config.json at /model_type");
-  CHECK(says(error, "unknown architecture 'lama'"));
-  CHECK(says(error, "did you mean 'llama'?"));
-  CHECK(says(error, "gpt2, llama, mistral, qwen2, qwen3"));
-  CHECK_FALSE(says(refusal_of(changed("llama2-70b", "model_type", "rwkv")), "did you mean"));
+  CHECK(mentions(error, "unknown architecture 'lama'"));
+  CHECK(mentions(error, "did you mean 'llama'?"));
+  CHECK(mentions(error, "gpt2, llama, mistral, qwen2, qwen3"));
+  CHECK_FALSE(mentions(error_of(changed("llama2-70b", "model_type", "rwkv")), "did you mean"));
   CHECK_FALSE(changed("llama2-70b", "model_type", 7).ok());
   Json unnamed = Json::parse(config_text("llama2-70b"));
   unnamed.erase("model_type");
   unnamed["architectures"] = {"RwkvForCausalLM"};
-  CHECK(says(refusal_of(parse_model(unnamed.dump(), "c")), "RwkvForCausalLM"));
+  CHECK(mentions(error_of(parse_model(unnamed.dump(), "c")), "RwkvForCausalLM"));
   unnamed.erase("architectures");
-  CHECK(says(refusal_of(parse_model(unnamed.dump(), "c")), "'model_type' is missing"));
+  CHECK(mentions(error_of(parse_model(unnamed.dump(), "c")), "'model_type' is missing"));
 }
 
-TEST_CASE("a missing or ill-typed key of a foreign file is pointed at") {
+TEST_CASE("the error for a missing or ill-typed key of a foreign file has its pointer") {
   for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads",
                           "intermediate_size", "vocab_size", "max_position_embeddings"}) {
     const std::string pointer = "config.json at /" + std::string(key);
-    CHECK(refusal_of(without("llama2-70b", key)).where == pointer);
-    CHECK(refusal_of(changed("llama2-70b", key, "64")).where == pointer);
-    CHECK(refusal_of(changed("llama2-70b", key, nullptr)).where == pointer);
-    CHECK(refusal_of(changed("llama2-70b", key, 0)).where == pointer);
-    CHECK(refusal_of(changed("llama2-70b", key, 1e18)).where == pointer);
+    CHECK(error_of(without("llama2-70b", key)).where == pointer);
+    CHECK(error_of(changed("llama2-70b", key, "64")).where == pointer);
+    CHECK(error_of(changed("llama2-70b", key, nullptr)).where == pointer);
+    CHECK(error_of(changed("llama2-70b", key, 0)).where == pointer);
+    CHECK(error_of(changed("llama2-70b", key, 1e18)).where == pointer);
   }
   CHECK_FALSE(changed("llama2-70b", "tie_word_embeddings", "yes").ok());
   CHECK_FALSE(changed("llama2-70b", "hidden_act", "mish").ok());
-  CHECK(refusal_of(without("mistral-7b-v0.1", "num_key_value_heads")).where ==
+  CHECK(error_of(without("mistral-7b-v0.1", "num_key_value_heads")).where ==
         "config.json at /num_key_value_heads");
 }
 
-TEST_CASE("contradictory shapes of a foreign file are pointed at by its own keys") {
-  CHECK(refusal_of(changed("llama2-70b", "num_key_value_heads", 7)).where ==
+TEST_CASE("the error for contradictory shapes of a foreign file names the file's own keys") {
+  CHECK(error_of(changed("llama2-70b", "num_key_value_heads", 7)).where ==
         "config.json at /num_key_value_heads");
-  CHECK(refusal_of(changed("llama2-70b", "hidden_size", 8190)).where ==
+  CHECK(error_of(changed("llama2-70b", "hidden_size", 8190)).where ==
         "config.json at /num_attention_heads");
-  CHECK(refusal_of(changed("gpt2-xl", "n_head", 24)).where == "config.json at /n_head");
+  CHECK(error_of(changed("gpt2-xl", "n_head", 24)).where == "config.json at /n_head");
 }
 
-TEST_CASE("foreign keys that do not change shapes do not refuse a file") {
+TEST_CASE("unknown keys of a foreign file are accepted") {
   CHECK(changed("llama2-70b", "some_future_key", Json::object()).ok());
 }
 
-TEST_CASE("constants of a config.json, in every spelling") {
+TEST_CASE("the constants of a config.json are read in every spelling") {
   const auto constants = [](const Result<ModelSpec>& model) {
     REQUIRE(model.ok());
     return *model->constants;
@@ -249,7 +249,7 @@ TEST_CASE("constants of a config.json, in every spelling") {
   CHECK(constants(config("mistral-7b-v0.3")).rope.theta == 1e6);
   CHECK(constants(config("mistral-7b-v0.3")).norm_epsilon == 1e-5);
   CHECK(constants(changed("gpt2-xl", "layer_norm_epsilon", 1e-3)).norm_epsilon == 1e-3);
-  // In rope_parameters since transformers 5, beside rope_scaling before; inside wins.
+  // In rope_parameters since transformers 5, next to rope_scaling before; the inner value wins.
   const Json theta = {{"rope_theta", 7e4}, {"rope_type", "default"}};
   CHECK(constants(changed("llama2-70b", "rope_parameters", theta)).rope.theta == 7e4);
   CHECK(constants(changed("mistral-7b-v0.3", "rope_scaling", theta)).rope.theta == 7e4);
@@ -259,18 +259,18 @@ TEST_CASE("constants of a config.json, in every spelling") {
   const Json linear = {{"type", "linear"}, {"factor", 2.0}};
   CHECK(constants(changed("llama2-70b", "rope_scaling", linear)).rope ==
         RotaryEmbedding{.theta = 10'000, .scaling = RopeScaling::linear, .factor = 2});
-  // Without its own, yarn's attention factor is 0.1·ln(factor) + 1, its context the model's.
+  // By default YaRN's attention factor is 0.1·ln(factor) + 1, and its context the model's.
   const Json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
   const RotaryEmbedding stretched = constants(changed("llama2-70b", "rope_scaling", yarn)).rope;
   CHECK(stretched.attention_factor == Approx(1.138629436111989).epsilon(1e-15));
   CHECK(stretched.original_positions == 4096);
-  CHECK(config("deepseek-v3").constants->rope.attention_factor == 1);  // a quotient of two
-  const Json mute = {{"rope_type", "llama3"}, {"factor", 8.0}};
-  CHECK(says(refusal_of(changed("llama2-70b", "rope_scaling", mute)), "low_freq_factor"));
-  CHECK(says(refusal_of(changed("llama2-70b", "rope_scaling", 3)), "rope_scaling"));
+  CHECK(config("deepseek-v3").constants->rope.attention_factor == 1);  // a ratio of two
+  const Json incomplete = {{"rope_type", "llama3"}, {"factor", 8.0}};
+  CHECK(mentions(error_of(changed("llama2-70b", "rope_scaling", incomplete)), "low_freq_factor"));
+  CHECK(mentions(error_of(changed("llama2-70b", "rope_scaling", 3)), "rope_scaling"));
 }
 
-TEST_CASE("missing constants are those of the family's own configuration class") {
+TEST_CASE("missing constants take the defaults of the family's configuration class") {
   CHECK(without("llama2-70b", "rms_norm_eps")->constants->norm_epsilon == 1e-6);
   CHECK(without("mistral-7b-v0.3", "rope_theta")->constants->rope.theta == 1e4);
   CHECK(without("mixtral-8x7b", "rope_theta")->constants->rope.theta == 1e6);
@@ -283,7 +283,7 @@ TEST_CASE("missing constants are those of the family's own configuration class")
   CHECK(config("phi-4-mini").constants->rope.rotated_part == 0.75);
 }
 
-TEST_CASE("what changes the numbers and has no field is named") {
+TEST_CASE("operations that change the numbers but have no field are recorded") {
   const auto others = [](const Result<ModelSpec>& model) {
     REQUIRE(model.ok());
     return model->constants->other_arithmetic;
@@ -296,18 +296,18 @@ TEST_CASE("what changes the numbers and has no field is named") {
   }
   using Texts = std::vector<std::string>;
   CHECK(others(changed("llama2-70b", "embedding_multiplier", 12.0)) ==
-        Texts{"the key 'embedding_multiplier' of its config.json, which is not known"});
+        Texts{"unknown config.json key 'embedding_multiplier'"});
   CHECK(others(changed("qwen2-0.5b", "quantization_config", {{"bits", 4}})).size() == 1);
   for (const Json& unused : {Json(nullptr), Json(false), Json::object(), Json::array(), Json("")}) {
     CHECK(others(changed("llama2-70b", "attn_logit_softcapping", unused)).empty());
   }
-  CHECK(others(changed("llama2-70b", "temperature", 0.7)).empty());  // of generated text
+  CHECK(others(changed("llama2-70b", "temperature", 0.7)).empty());  // affects only text generation
   CHECK(others(config("gemma2-9b")) == Texts{"word embeddings multiplied by the root of the hidden "
                                              "width",
                                              "gains of norms counted from one",
                                              "attention scores capped at 50",
                                              "logits capped at 30"});
-  CHECK(others(without("gemma2-9b", "final_logit_softcapping")).size() == 4);  // the class's own
+  CHECK(others(without("gemma2-9b", "final_logit_softcapping")).size() == 4);  // the class default
   CHECK(others(changed("gemma2-9b", "final_logit_softcapping", nullptr)).size() == 3);
   CHECK(others(changed("llama2-70b", "hidden_act", "gelu")).size() == 1);
   CHECK(others(changed("gpt2-xl", "activation_function", "gelu_fast")).empty());

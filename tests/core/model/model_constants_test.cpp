@@ -40,7 +40,7 @@ TEST_CASE("every constant is written and read back") {
   });
 }
 
-TEST_CASE("a file of schema 1 has no constants, and is written as it was") {
+TEST_CASE("a file of schema 1 has no constants and is written back unchanged") {
   ModelSpec model = *load_model("llama3.1-8b");
   model.constants.reset();
   const std::string text = model_to_json(model);
@@ -52,7 +52,7 @@ TEST_CASE("a file of schema 1 has no constants, and is written as it was") {
   CHECK(model_to_json(*back) == text);
 }
 
-TEST_CASE("a file of schema 2 says its constants, each where it belongs") {
+TEST_CASE("a file of schema 2 requires its constants, and errors have their pointers") {
   const auto refused = [](const char* name, const char* key, const Json& value) {
     Json file = Json::parse(model_to_json(*load_model(name)));
     if (value.is_null()) {
@@ -66,7 +66,8 @@ TEST_CASE("a file of schema 2 says its constants, each where it belongs") {
   };
   CHECK(refused("gpt2", "norm_epsilon", nullptr) == "my.json at /norm_epsilon");
   CHECK(refused("gpt2", "norm_epsilon", 2) == "my.json at /norm_epsilon");
-  CHECK(refused("gpt2", "rope", {{"theta", 1e4}}) == "my.json at /rope");  // it has none
+  CHECK(refused("gpt2", "rope", {{"theta", 1e4}}) ==
+        "my.json at /rope");  // GPT-2 has no rotary embedding
   CHECK(refused("llama2-7b", "rope", nullptr) == "my.json at /rope");
   CHECK(refused("llama2-7b", "rope", Json::object()) == "my.json at /rope/theta");
   CHECK(refused("llama2-7b", "rope", {{"theta", 0}}) == "my.json at /rope/theta");

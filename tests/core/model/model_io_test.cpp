@@ -1,4 +1,4 @@
-// The catalog and our own model files.
+// The catalog and Echelon's own model files.
 #include "core/model/model_io.hpp"
 
 #include <cmath>
@@ -15,12 +15,12 @@ using namespace echelon;
 
 namespace {
 
-bool says(const Error& error, const std::string& part) {
+bool mentions(const Error& error, const std::string& part) {
   INFO(error.message());
   return error.message().find(part) != std::string::npos;
 }
 
-Error refusal_of(const Result<ModelSpec>& model) {
+Error error_of(const Result<ModelSpec>& model) {
   REQUIRE_FALSE(model.ok());
   return model.error();
 }
@@ -38,15 +38,15 @@ std::string without(const std::string& key) {
   return file.dump();
 }
 
-Error refusal_of_change(const std::string& key, const Json& value) {
-  const Error error = refusal_of(parse_model(changed(key, value), "my.json"));
+Error error_of_change(const std::string& key, const Json& value) {
+  const Error error = error_of(parse_model(changed(key, value), "my.json"));
   CHECK(error.kind == Error::Kind::input);
   return error;
 }
 
 }  // namespace
 
-TEST_CASE("every catalog model and alias loads, and no name stands for two models") {
+TEST_CASE("every catalog model and alias loads, and every name is unique") {
   std::set<std::string> names;
   for (const CatalogModel& entry : model_catalog()) {
     CHECK(names.insert(entry.name).second);
@@ -60,7 +60,7 @@ TEST_CASE("every catalog model and alias loads, and no name stands for two model
   CHECK(names.size() > 100);
 }
 
-TEST_CASE("short sizes stand for the usual model of that size") {
+TEST_CASE("short sizes are aliases of the usual model of that size") {
   const std::pair<const char*, const char*> expected[] = {
       {"7b", "llama2-7b"},
       {"13b", "llama2-13b"},
@@ -82,7 +82,7 @@ TEST_CASE("short sizes stand for the usual model of that size") {
   }
 }
 
-TEST_CASE("every catalog model survives being written and read") {
+TEST_CASE("every catalog model is unchanged after writing and reading") {
   for (const CatalogModel& entry : model_catalog()) {
     const ModelSpec model = *load_model(entry.name);
     const Result<ModelSpec> back = parse_model(model_to_json(model), "copy.json");
@@ -169,7 +169,7 @@ TEST_CASE("every field of a mixture and of latent attention is written") {
   });
 }
 
-TEST_CASE("files of dense models say nothing of experts, latents or sinks") {
+TEST_CASE("files of dense models contain no keys of experts, latents or sinks") {
   const std::string text = model_to_json(*load_model("llama2-7b"));
   for (const char* key : {"moe", "mla", "attention_sinks"}) {
     INFO(key);
@@ -177,7 +177,7 @@ TEST_CASE("files of dense models say nothing of experts, latents or sinks") {
   }
 }
 
-TEST_CASE("an error inside moe or mla points there") {
+TEST_CASE("an error inside moe or mla has its pointer") {
   const auto where = [](const char* model, const char* part, const char* key, const Json& value) {
     Json file = Json::parse(model_to_json(*load_model(model)));
     if (value.is_null()) {
@@ -185,7 +185,7 @@ TEST_CASE("an error inside moe or mla points there") {
     } else {
       file[part][key] = value;
     }
-    return refusal_of(parse_model(file.dump(), "my.json")).where;
+    return error_of(parse_model(file.dump(), "my.json")).where;
   };
   const char* moe = "mixtral-8x7b";
   for (const char* key : {"experts", "experts_per_token", "expert_ffn_hidden"}) {
@@ -207,8 +207,8 @@ TEST_CASE("an error inside moe or mla points there") {
     CHECK(where(mla, "mla", key, 0) == "my.json at /mla/" + std::string(key));
   }
   CHECK(where(mla, "mla", "qk_nope_head_dim", 127) == "my.json at /head_dim");
-  CHECK(refusal_of_change("moe", 3).where == "my.json at /moe");
-  CHECK(refusal_of_change("mla", Json::array()).where == "my.json at /mla");
+  CHECK(error_of_change("moe", 3).where == "my.json at /moe");
+  CHECK(error_of_change("mla", Json::array()).where == "my.json at /mla");
   CHECK(parse_model(changed("moe", nullptr), "my.json").ok());
 }
 
@@ -225,24 +225,24 @@ TEST_CASE("a short model file takes the defaults of a Llama block") {
   CHECK(model->normalization == Normalization::rms_norm);
 }
 
-TEST_CASE("an unknown model name offers the nearest") {
-  const Error error = refusal_of(load_model("lama2-7b"));
+TEST_CASE("the error for an unknown model name suggests the nearest") {
+  const Error error = error_of(load_model("lama2-7b"));
   CHECK(error.kind == Error::Kind::input);
-  CHECK(says(error, "unknown model 'lama2-7b'"));
-  CHECK(says(error, "did you mean 'llama2-7b'?"));
-  CHECK_FALSE(says(refusal_of(load_model("completely-unknown-thing")), "did you mean"));
+  CHECK(mentions(error, "unknown model 'lama2-7b'"));
+  CHECK(mentions(error, "did you mean 'llama2-7b'?"));
+  CHECK_FALSE(mentions(error_of(load_model("completely-unknown-thing")), "did you mean"));
   CHECK_FALSE(load_model("").ok());
 }
 
-TEST_CASE("a path that is not there is a missing file, not an unknown name") {
+TEST_CASE("a nonexistent path is a missing file, not an unknown name") {
   const TempDir dir;
-  const Error error = refusal_of(load_model((dir.path() / "none.json").string()));
+  const Error error = error_of(load_model((dir.path() / "none.json").string()));
   CHECK(error.kind == Error::Kind::environment);
-  CHECK(says(error, "no such file"));
-  CHECK(refusal_of(load_model("none.json")).kind == Error::Kind::environment);
+  CHECK(mentions(error, "no such file"));
+  CHECK(error_of(load_model("none.json")).kind == Error::Kind::environment);
 }
 
-TEST_CASE("a folder is read by the config.json inside, and named after itself") {
+TEST_CASE("a folder is read through its config.json, and the model has the folder's name") {
   const TempDir dir;
   dir.write("my-model/config.json",
             slurp(ECHELON_SOURCE_DIR "/tests/core/model/configs/gpt2-xl.json"));
@@ -252,41 +252,41 @@ TEST_CASE("a folder is read by the config.json inside, and named after itself") 
   CHECK(model->name == "my-model");
   CHECK(load_model(folder + "/").ok());
   CHECK(load_model(folder + "/config.json").value().name == "my-model");
-  const Error error = refusal_of(load_model(dir.path().string()));
+  const Error error = error_of(load_model(dir.path().string()));
   CHECK(error.kind == Error::Kind::environment);
-  CHECK(says(error, "is a directory"));
+  CHECK(mentions(error, "is a directory"));
 }
 
-TEST_CASE("an unknown key of our own file names the nearest") {
-  const Error error = refusal_of_change("hiden_dropout", 0.1);
+TEST_CASE("the error for an unknown key of a model file names the nearest") {
+  const Error error = error_of_change("hiden_dropout", 0.1);
   CHECK(error.where == "my.json at /hiden_dropout");
-  CHECK(says(error, "did you mean 'hidden_dropout'?"));
+  CHECK(mentions(error, "did you mean 'hidden_dropout'?"));
 }
 
-TEST_CASE("a missing, ill-typed or impossible field is pointed at") {
+TEST_CASE("the error for a missing, ill-typed or invalid field has its pointer") {
   for (const char* key : {"layers", "hidden", "heads", "ffn_hidden", "vocab", "max_positions"}) {
     INFO(key);
-    CHECK(refusal_of(parse_model(without(key), "my.json")).where ==
+    CHECK(error_of(parse_model(without(key), "my.json")).where ==
           "my.json at /" + std::string(key));
-    CHECK(refusal_of_change(key, "32").where == "my.json at /" + std::string(key));
-    CHECK(refusal_of_change(key, 0).where == "my.json at /" + std::string(key));
-    CHECK(refusal_of_change(key, -1).where == "my.json at /" + std::string(key));
-    CHECK(refusal_of_change(key, 1.5).where == "my.json at /" + std::string(key));
-    CHECK(refusal_of_change(key, 1e300).where == "my.json at /" + std::string(key));
-    CHECK(refusal_of_change(key, Json::array()).where == "my.json at /" + std::string(key));
+    CHECK(error_of_change(key, "32").where == "my.json at /" + std::string(key));
+    CHECK(error_of_change(key, 0).where == "my.json at /" + std::string(key));
+    CHECK(error_of_change(key, -1).where == "my.json at /" + std::string(key));
+    CHECK(error_of_change(key, 1.5).where == "my.json at /" + std::string(key));
+    CHECK(error_of_change(key, 1e300).where == "my.json at /" + std::string(key));
+    CHECK(error_of_change(key, Json::array()).where == "my.json at /" + std::string(key));
   }
-  CHECK(refusal_of_change("gated_mlp", 1).where == "my.json at /gated_mlp");
-  CHECK(refusal_of_change("hidden_dropout", 1.5).where == "my.json at /hidden_dropout");
-  CHECK(refusal_of_change("hidden_dropout", -0.1).where == "my.json at /hidden_dropout");
-  CHECK(refusal_of_change("aliases", "7b").where == "my.json at /aliases");
-  CHECK(refusal_of_change("aliases", Json::array({1})).where == "my.json at /aliases");
-  CHECK(says(refusal_of_change("activation", "sillu"), "did you mean 'silu'?"));
-  CHECK(refusal_of_change("schema", 3).where == "my.json at /schema");
+  CHECK(error_of_change("gated_mlp", 1).where == "my.json at /gated_mlp");
+  CHECK(error_of_change("hidden_dropout", 1.5).where == "my.json at /hidden_dropout");
+  CHECK(error_of_change("hidden_dropout", -0.1).where == "my.json at /hidden_dropout");
+  CHECK(error_of_change("aliases", "7b").where == "my.json at /aliases");
+  CHECK(error_of_change("aliases", Json::array({1})).where == "my.json at /aliases");
+  CHECK(mentions(error_of_change("activation", "sillu"), "did you mean 'silu'?"));
+  CHECK(error_of_change("schema", 3).where == "my.json at /schema");
 }
 
 TEST_CASE("shapes that contradict each other are refused") {
-  CHECK(refusal_of_change("kv_heads", 5).where == "my.json at /kv_heads");
-  CHECK(refusal_of_change("windowed_layers", 4).where == "my.json at /windowed_layers");
+  CHECK(error_of_change("kv_heads", 5).where == "my.json at /kv_heads");
+  CHECK(error_of_change("windowed_layers", 4).where == "my.json at /windowed_layers");
   CHECK_FALSE(parse_model(R"({"schema": 1, "layers": 2, "hidden": 65, "heads": 4, "ffn_hidden": 1,
                               "vocab": 1, "max_positions": 1})",
                           "my.json")
@@ -299,9 +299,9 @@ TEST_CASE("shapes whose count would overflow are refused") {
   model.hidden = 10'000'000;
   model.heads = model.kv_heads = 100'000;
   model.head_dim = 100'000;
-  CHECK(says(check_model(model, "my.json").error(), "parameters"));
+  CHECK(mentions(check_model(model, "my.json").error(), "parameters"));
   model.layers = 100'001;
-  CHECK(says(check_model(model, "my.json").error(), "between 1 and 100000"));
+  CHECK(mentions(check_model(model, "my.json").error(), "between 1 and 100000"));
 }
 
 TEST_CASE("experts whose count would overflow are refused") {
@@ -311,10 +311,10 @@ TEST_CASE("experts whose count would overflow are refused") {
   model.moe.expert_ffn_hidden = 100'000'000;
   const Error error = check_model(model, "my.json").error();
   CHECK(error.where == "my.json at /moe/experts");
-  CHECK(says(error, "parameters"));
+  CHECK(mentions(error, "parameters"));
 }
 
-TEST_CASE("a mixture or latent attention built in memory is checked too") {
+TEST_CASE("a mixture or latent attention built in memory is also checked") {
   const auto where = [](const char* name, auto change) {
     ModelSpec model = *load_model(name);
     change(model);
@@ -355,10 +355,10 @@ TEST_CASE("a model built in memory is checked like one from a file") {
   CHECK(check_model(negative, "here").error().where == "here at /attention_dropout");
 }
 
-TEST_CASE("what is not a model is refused with what was expected") {
+TEST_CASE("anything but a model is refused with the expected input") {
   for (const char* text : {"[]", "3", "null", "\"gpt2\"", "{}", "{\"plan\": 1}"}) {
     INFO(text);
-    const Error error = refusal_of(parse_model(text, "my.json"));
+    const Error error = error_of(parse_model(text, "my.json"));
     CHECK(error.kind == Error::Kind::input);
     CHECK_FALSE(error.expected.empty());
   }

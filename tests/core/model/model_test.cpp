@@ -1,4 +1,4 @@
-// Shapes to numbers: every count against the number its authors published.
+// Counts derived from shapes, compared with the numbers published by the authors.
 #include "core/model/model.hpp"
 
 #include <cmath>
@@ -112,7 +112,7 @@ TEST_CASE("every catalog file that states a published count agrees with its shap
   CHECK(stated == static_cast<int>(std::size(kPublished)));
 }
 
-TEST_CASE("the GPT-3 family is as large as its names say") {
+TEST_CASE("the sizes of the GPT-3 family match their names") {
   const std::pair<const char*, double> named[] = {
       {"gpt3-125m", 0.125e9}, {"gpt3-350m", 0.35e9}, {"gpt3-760m", 0.76e9}, {"gpt3-1.3b", 1.3e9},
       {"gpt3-2.7b", 2.7e9},   {"gpt3-6.7b", 6.7e9},  {"gpt3-13b", 13e9},    {"gpt3-175b", 175e9}};
@@ -123,8 +123,8 @@ TEST_CASE("the GPT-3 family is as large as its names say") {
 }
 
 TEST_CASE("Megatron's sizes follow the formula of its paper") {
-  // P = 12·l·h²·(1 + 13/(12h) + (V + s)/(12·l·h)), equation 2 of arXiv 2104.04473; the paper leaves
-  // out the final norm (2h). The table prints billions.
+  // P = 12·l·h²·(1 + 13/(12h) + (V + s)/(12·l·h)), equation 2 of arXiv 2104.04473; the paper omits
+  // the final norm (2h). The table prints billions.
   const std::pair<const char*, double> printed[] = {
       {"megatron-1.7b", 1.7},   {"megatron-3.6b", 3.6},   {"megatron-7.5b", 7.5},
       {"megatron-18b", 18.4},   {"megatron-39b", 39.1},   {"megatron-76b", 76.1},
@@ -183,7 +183,7 @@ TEST_CASE("tying the embeddings saves one vocabulary times hidden") {
 
 TEST_CASE("model FLOPs equal Megatron's formula less its recomputed forward pass") {
   // Per token: 96·l·h²·(1 + s/(6h) + V/(16·l·h)) with full recompute, appendix of arXiv 2104.04473:
-  // the layers run 4 passes there and 3 here, the head 3 in both.
+  // there the layers run 4 passes, here 3; the head runs 3 in both.
   const ModelSpec model = catalog_model("gpt3-175b");
   const double l = 96;
   const double h = 12288;

@@ -1,4 +1,4 @@
-// Experts and latent attention: what they count, and what a token does with them.
+// Experts and latent attention: parameter counts and FLOPs per token.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -30,13 +30,14 @@ TEST_CASE("in a dense model every layer is dense and every parameter active") {
   CHECK(model.attention_output_width() == model.query_width());
 }
 
-TEST_CASE("the layers with experts are those the authors describe") {
+TEST_CASE("the layers with experts match the authors' description") {
   const ModelSpec v3 = catalog_model("deepseek-v3");  // three dense layers first
   CHECK(v3.moe_layers() == 58);
   CHECK(v3.layer_kind(2) == LayerKind::dense);
   CHECK(v3.layer_kind(3) == LayerKind::moe);
   CHECK(v3.layer_kind(60) == LayerKind::moe);
-  const ModelSpec maverick = catalog_model("llama4-maverick");  // every other, from the second
+  const ModelSpec maverick =
+      catalog_model("llama4-maverick");  // every second layer, from the second
   CHECK(maverick.moe_layers() == 24);
   CHECK(maverick.layer_kind(0) == LayerKind::dense);
   CHECK(maverick.layer_kind(1) == LayerKind::moe);
@@ -45,7 +46,7 @@ TEST_CASE("the layers with experts are those the authors describe") {
   CHECK(catalog_model("llama4-scout").moe_layers() == 48);
 }
 
-TEST_CASE("counting layers with experts agrees with asking each layer") {
+TEST_CASE("moe_layers() agrees with layer_kind() of every layer") {
   ModelSpec model = catalog_model("mixtral-8x7b");
   for (model.layers = 1; model.layers <= 12; ++model.layers) {
     for (int first = 0; first < model.layers; ++first) {
@@ -61,9 +62,9 @@ TEST_CASE("counting layers with experts agrees with asking each layer") {
   }
 }
 
-TEST_CASE("Llama 4's published counts are its language model and one vision part") {
+TEST_CASE("Llama 4's published counts are its language model plus one vision part") {
   // The language model alone has no published count. The tensors stored with Scout and Maverick,
-  // 108,641,793,536 and 401,583,781,376, also hold the vision encoder and projector:
+  // 108,641,793,536 and 401,583,781,376, also include the vision encoder and projector:
   constexpr std::int64_t h = 1408;  // of the vision encoder, 34 layers, MLP 5632 wide, with biases
   constexpr std::int64_t attention = 4 * (h * h + h);
   constexpr std::int64_t mlp = 2 * h * 5632 + h + 5632;
@@ -76,13 +77,13 @@ TEST_CASE("Llama 4's published counts are its language model and one vision part
   CHECK(catalog_model("llama4-maverick").parameters() + vision == 401'583'781'376);
 }
 
-TEST_CASE("a larger vocabulary alone separates the two Mixtral 8x22B counts") {
+TEST_CASE("the two Mixtral 8x22B counts differ only in the vocabulary") {
   ModelSpec model = catalog_model("mixtral-8x22b");
   model.vocab = 32'768;  // the instruction-tuned one
   CHECK(model.parameters() == 140'630'071'296);
 }
 
-TEST_CASE("active parameters are as many as the authors print") {
+TEST_CASE("active parameters match the published numbers") {
   // Mixtral of Experts (arXiv 2401.04088): 12.9 B; the 8x22B announcement: 39 B; Qwen's names and
   // cards: 2.7 B, 14 B, 3.3 B, 22 B; DeepSeek-V2-Lite's card 2.4 B, V2's 21 B; Llama 4's cards 17
   // B.
@@ -121,7 +122,7 @@ TEST_CASE("a Mixtral layer splits into attention, experts and a router") {
   CHECK(layer.latent_matrices == 0);
 }
 
-TEST_CASE("shared experts and their gate stand beside the routed ones") {
+TEST_CASE("shared experts and their gate are counted in addition to the routed ones") {
   const ModelSpec model = catalog_model("qwen1.5-moe-a2.7b");
   const ModelSpec::LayerParameters layer = model.layer_parameters(LayerKind::moe);
   CHECK(layer.shared_expert_matrices == 3 * 2048 * 5632);
@@ -138,7 +139,8 @@ TEST_CASE("GPT-OSS has biases everywhere and a sink per head") {
   CHECK(layer.replicated == 2 * 2880 + 2880);                 // norms, output bias
 }
 
-TEST_CASE("latent attention goes down on every rank and up by heads") {
+TEST_CASE(
+    "latent attention replicates its down projections and splits its up projections by heads") {
   const ModelSpec model = catalog_model("deepseek-v3");
   const ModelSpec::LayerParameters layer = model.layer_parameters(LayerKind::dense);
   CHECK(layer.latent_matrices == 7168 * (1536 + 512 + 64));
@@ -150,7 +152,7 @@ TEST_CASE("latent attention goes down on every rank and up by heads") {
   CHECK(model.attention_output_width() == 128 * 128);
 }
 
-TEST_CASE("without a query latent queries are projected from the hidden state") {
+TEST_CASE("without a query latent, queries are projected from the hidden state") {
   const ModelSpec model = catalog_model("deepseek-v2-lite");
   const ModelSpec::LayerParameters layer = model.layer_parameters(LayerKind::dense);
   CHECK(layer.latent_matrices == 2048 * (512 + 64));
@@ -158,7 +160,7 @@ TEST_CASE("without a query latent queries are projected from the hidden state") 
   CHECK(layer.replicated == 2 * 2048 + 512);
 }
 
-TEST_CASE("biases of latent attention sit on the latents and the output") {
+TEST_CASE("biases of latent attention apply to the latents and the output") {
   ModelSpec model = catalog_model("deepseek-v3");
   const std::int64_t before = model.parameters();
   model.qkv_bias = model.attention_output_bias = true;
@@ -171,12 +173,12 @@ TEST_CASE("DeepSeek-V3's correction values are 256 in each of 58 layers") {
   CHECK(model.parameters() == 671'026'419'200 - 58 * 256);
 }
 
-TEST_CASE("FLOPs of a mixture do not see experts a token does not visit") {
+TEST_CASE("FLOPs of a mixture exclude experts that a token does not visit") {
   ModelSpec model = catalog_model("mixtral-8x7b");
   const double before = model.flops_per_token(4096).in(kFlop);
   model.moe.experts = 16;
-  const double router_alone = 32.0 * 6 * 4096 * 8;
-  CHECK(model.flops_per_token(4096).in(kFlop)-before == Approx(router_alone));
+  const double router_only = 32.0 * 6 * 4096 * 8;
+  CHECK(model.flops_per_token(4096).in(kFlop)-before == Approx(router_only));
   model.moe.experts = 8;
   model.moe.experts_per_token = 3;
   CHECK(model.flops_per_token(4096).in(kFlop)-before == Approx(32.0 * 6 * 3 * 4096 * 14336));

@@ -1,4 +1,4 @@
-// Plan files with anything in them.
+// Random plan files.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace echelon {
 
-/// Over many magnitudes.
+/// A random number; magnitudes vary.
 inline double any_number(Numbers& draw) {
   const double number = draw.unit();
   return number * (draw.upto(3) == 0 ? 1e12 : 1);

@@ -1,4 +1,4 @@
-// What plan run executes of a model, and what it refuses, and why.
+// Which models plan run executes, which it refuses, and why.
 #include "core/plan/executable.hpp"
 
 #include <string>
@@ -13,34 +13,34 @@ namespace {
 
 std::string reason(const char* name) {
   ModelSpec model = load_model(name).value();
-  model.hidden_dropout = model.attention_dropout = 0;  // the executing stack leaves it out
+  model.hidden_dropout = model.attention_dropout = 0;  // the executing framework ignores dropout
   return not_executed(model);
 }
 
 }  // namespace
 
-TEST_CASE("what is not executed is named") {
+TEST_CASE("a feature that is not executed is named") {
   for (const auto& [name, why] :
        {std::pair("mixtral-8x7b", "mixture of experts"),
         std::pair("deepseek-v3", "mixture of experts"), std::pair("bloom-7b1", "ALiBi positions"),
-        std::pair("qwen3-8b", "norms of queries and keys"),
-        std::pair("gemma2-9b", "windowed attention"), std::pair("mistral-7b", "windowed attention"),
-        std::pair("phi-2", "attention and MLP side by side")}) {
+        std::pair("qwen3-8b", "QK-norm"), std::pair("gemma2-9b", "windowed attention"),
+        std::pair("mistral-7b", "windowed attention"),
+        std::pair("phi-2", "parallel attention and MLP blocks")}) {
     INFO(name);
     CHECK(reason(name) == why);
   }
   CHECK(not_executed(load_model("gpt2").value()) == "dropout");
 }
 
-TEST_CASE("arithmetic that shapes do not tell is refused, no longer executed as plain Llama") {
-  // Each of these was executed as if it were Llama or GPT-2: their shapes say nothing else.
+TEST_CASE("operations beyond the shapes are refused instead of executed as plain Llama") {
+  // Each of these was once executed as Llama or GPT-2, because their shapes do not differ.
   CHECK(reason("gemma-2b") == "word embeddings multiplied by the root of the hidden width");
   CHECK(reason("gemma-7b") == reason("gemma-2b"));
-  CHECK(reason("nemotron-4-15b") == "a rotary embedding of 0.5 of each head");
+  CHECK(reason("nemotron-4-15b") == "partial rotary embedding (0.5 of each head)");
   CHECK(reason("glm-130b") == "DeepNorm: norms behind the residual sums, which are scaled");
 }
 
-TEST_CASE("Llama's families with their bases and scalings are executed") {
+TEST_CASE("Llama-like families with their rotary bases and scalings are executed") {
   for (const char* name : {"gpt2", "gpt3-175b", "opt-175b", "llama-65b", "llama2-7b", "llama3-8b",
                            "llama3.1-8b", "llama3.2-1b", "qwen2-7b", "qwen2.5-14b", "phi-4"}) {
     INFO(name);
@@ -48,7 +48,7 @@ TEST_CASE("Llama's families with their bases and scalings are executed") {
   }
 }
 
-TEST_CASE("the catalog has the constants that are published") {
+TEST_CASE("the catalog contains the published constants") {
   const auto constants = [](const char* name) { return *load_model(name)->constants; };
   CHECK(constants("gpt2").norm_epsilon == 1e-5);
   CHECK(constants("llama-7b").norm_epsilon == 1e-6);
@@ -71,7 +71,7 @@ TEST_CASE("the catalog has the constants that are published") {
   }
 }
 
-TEST_CASE("scalings that are not executed are named, whoever asks") {
+TEST_CASE("scalings that are not executed are named") {
   ModelSpec model = load_model("llama3.1-8b").value();
   CHECK(not_executed(model).empty());
   for (const auto& [scaling, word] : {std::pair(RopeScaling::dynamic, "'dynamic' scaling"),
@@ -79,11 +79,11 @@ TEST_CASE("scalings that are not executed are named, whoever asks") {
     model.constants->rope.scaling = scaling;
     CHECK(not_executed(model).find(word) == 0);
   }
-  model.position = PositionEmbedding::learned;  // which has no rotary embedding
+  model.position = PositionEmbedding::learned;  // without a rotary embedding
   CHECK(not_executed(model).empty());
 }
 
-TEST_CASE("a model that does not say its constants is planned and not executed") {
+TEST_CASE("a model without constants is planned but not executed") {
   ModelSpec model = load_model("llama2-7b").value();
   model.constants.reset();
   const auto why = not_executed(model, 2048);
@@ -98,5 +98,5 @@ TEST_CASE("a sequence longer than the learned positions is not executed") {
   const auto why = not_executed(model, model.max_positions + 1);
   REQUIRE(why);
   CHECK(why->found == "a sequence of 257");
-  CHECK(why->expected == "at most the 256 positions that gpt2-tiny has learned");
+  CHECK(why->expected == "at most 256, the learned positions of gpt2-tiny");
 }

@@ -1,4 +1,4 @@
-// Pairs of plans that differ in one field alone.
+// Pairs of plans that differ in exactly one field.
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace echelon {
 
-/// A plan in which no field has a value that nothing could be changed from.
+/// A plan in which every field can be changed.
 inline ParallelPlan plain_plan() {
   ParallelPlan plan;
   plan.tp = plan.cp = plan.dp = plan.pp = 2;
@@ -22,7 +22,7 @@ inline ParallelPlan plain_plan() {
   return plan;
 }
 
-/// `plan` with another value of this field.
+/// `plan` with a different value of `field`.
 inline ParallelPlan with_changed(const PlanField& field, ParallelPlan plan) {
   std::visit(
       [&](auto member) {

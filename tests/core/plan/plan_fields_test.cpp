@@ -11,7 +11,7 @@
 
 using namespace echelon;
 
-TEST_CASE("a change of any field of a plan is found, and as that field alone") {
+TEST_CASE("a change of any field of a plan is found, as exactly that field") {
   const ParallelPlan plan = plain_plan();
   CHECK(differing_fields(plan, plan).empty());
   CHECK(chosen_differences(plan, plan).empty());
@@ -85,7 +85,7 @@ TEST_CASE("a set of fields holds what was put into it") {
   CHECK(fields == PlanFieldSet());
 }
 
-TEST_CASE("what follows from another change by default is no choice") {
+TEST_CASE("a default that follows from another change is not a choice") {
   ParallelPlan plan = plain_plan();
   plan.recompute = Recompute::none;
   plan.recompute_layers = {0, 0};
@@ -99,7 +99,7 @@ TEST_CASE("what follows from another change by default is no choice") {
   other.dp = 8;
   other.shard_group = 16;
   CHECK(chosen(other) == "dp ");
-  other.shard_group = 8;  // half of the ranks: somebody asked for it
+  other.shard_group = 8;  // half of the ranks: an explicit choice
   CHECK(chosen(other) == "dp zero_group_size ");
   other = plan;
   other.pp = 4;
@@ -123,14 +123,14 @@ TEST_CASE("what follows from another change by default is no choice") {
   CHECK(chosen(other) == "recompute recompute_layers ");
 }
 
-TEST_CASE("plans that differ in an empty way only are told apart all the same") {
+TEST_CASE("plans that differ only in an empty list are still distinguished") {
   const ParallelPlan plan = plain_plan();
   ParallelPlan other = plan;
   other.selective_layers = {0, 0};
   CHECK(chosen_differences(plan, other).size() == 1);
 }
 
-TEST_CASE("flags of a plan are spelled as they are given") {
+TEST_CASE("the flags of a plan have the spelling of the command line") {
   ParallelPlan plan = plain_plan();
   plan.offload_optimizer = 0.5;
   plan.overlap_pp = true;
@@ -148,7 +148,7 @@ TEST_CASE("flags of a plan are spelled as they are given") {
   }
 }
 
-TEST_CASE("a plan file holds every field") {
+TEST_CASE("a plan file contains every field") {
   Numbers draw(3);
   PlanFile file = any_plan_file(draw);
   file.plan = plain_plan();
@@ -168,7 +168,7 @@ TEST_CASE("a plan file holds every field") {
       changed.plan.recompute_layers = {1, 1, 1};
       changed.predicted.stages.resize(3);
     }
-    // Only a mix has counts of its own.
+    // Only mixed recomputation has its own counts.
     if (field.is(&ParallelPlan::selective_layers)) changed.plan.recompute = Recompute::mixed;
     changed.program = program_of(changed);
     const Result<PlanFile> back = parse_plan_file(plan_file_to_json(changed), "p.json");

@@ -1,4 +1,4 @@
-// Plan files with anything in them: written, read, damaged.
+// Random plan files: written, read, damaged.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-/// Pointers of all values that are not objects or lists.
+/// JSON pointers of all values that are not objects or lists.
 void leaves_of(const Json& json, const Json::json_pointer& at,
                std::vector<Json::json_pointer>& all) {
   if (!json.is_structured() || json.empty()) {
@@ -27,7 +27,7 @@ void leaves_of(const Json& json, const Json::json_pointer& at,
   }
 }
 
-/// Another value of the same type where there is one.
+/// A different value, of the same type if possible.
 Json tampered(const Json& value) {
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_number_integer()) return value.get<std::int64_t>() + 1;
@@ -44,7 +44,7 @@ Json tampered(const Json& value) {
 
 }  // namespace
 
-TEST_CASE("any plan file reads back as it was written") {
+TEST_CASE("any plan file is unchanged after writing and reading") {
   Numbers draw(7);
   for (int i = 0; i < 150; ++i) {
     const PlanFile file = any_plan_file(draw);
@@ -61,11 +61,11 @@ TEST_CASE("any plan file reads back as it was written") {
   }
 }
 
-TEST_CASE("a change of any value is noticed") {
+TEST_CASE("a change of any value is detected") {
   Numbers draw(11);
   for (int i = 0; i < 4; ++i) {
     const Json root = Json::parse(plan_file_to_json(any_plan_file(draw)));
-    REQUIRE(parse_plan_file(root.dump(), "p.json").ok());  // spacing is nobody's business
+    REQUIRE(parse_plan_file(root.dump(), "p.json").ok());  // whitespace does not matter
     std::vector<Json::json_pointer> leaves;
     leaves_of(root, Json::json_pointer(), leaves);
     CHECK(leaves.size() > 100);
@@ -82,7 +82,7 @@ TEST_CASE("a change of any value is noticed") {
   }
 }
 
-TEST_CASE("a key taken out or put in is noticed") {
+TEST_CASE("a removed or added key is detected") {
   Numbers draw(13);
   const Json root = Json::parse(plan_file_to_json(any_plan_file(draw)));
   std::vector<Json::json_pointer> leaves;
@@ -100,7 +100,7 @@ TEST_CASE("a key taken out or put in is noticed") {
   }
 }
 
-TEST_CASE("a file that ends early is refused wherever it ends") {
+TEST_CASE("a file truncated at any position is refused") {
   Numbers draw(17);
   const std::string text = plan_file_to_json(any_plan_file(draw));
   for (std::size_t length = 0; length + 2 < text.size(); length += 61) {

@@ -14,7 +14,7 @@ using echelon::test::lacks;
 
 namespace {
 
-/// Enough of a program for the reader, which looks at its first lines only.
+/// The beginning of a program: the reader checks only its first lines.
 std::string program_of(const PlanFile& file) {
   return "echelon-schedule 1\npipeline " + std::string(name_of(file.plan.schedule)) + " ranks " +
          std::to_string(file.plan.pp) + " chunks " + std::to_string(file.plan.vpp) +
@@ -100,7 +100,7 @@ std::string error_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a mix of recomputation reads back, and needs a number for every stage") {
+TEST_CASE("mixed recomputation is read back, and requires a number for every stage") {
   PlanFile file = example();
   file.plan.recompute = Recompute::mixed;
   file.plan.selective_layers = {1, 2};
@@ -123,7 +123,7 @@ TEST_CASE("a rank's chunks differ by one layer, the first and the last being the
   }
 }
 
-TEST_CASE("a plan file reads back as it was written") {
+TEST_CASE("a plan file is unchanged after writing and reading") {
   const PlanFile file = example();
   const std::string text = plan_file_to_json(file);
   const Result<PlanFile> back = parse_plan_file(text, "p.json");
@@ -145,21 +145,21 @@ TEST_CASE("parts of a stage sum to its total in the file") {
   CHECK(plan_file_to_json(example()).find("\"total_bytes\": 1073741827") != std::string::npos);
 }
 
-TEST_CASE("a stage's times need an object for every stage, and a bubble is the sum of its parts") {
+TEST_CASE("stage times require an object for every stage, and the bubble is the sum of its parts") {
   PlanFile file = example();
   CHECK(plan_file_to_json(file).find("\"bubble_seconds\": 0.023") != std::string::npos);
   file.predicted.stage_times.pop_back();
   CHECK(lacks(error_of(plan_file_to_json(file)), "/prediction/time/stages") == "");
 }
 
-TEST_CASE("a file that is not a plan is told from a broken one") {
+TEST_CASE("a file that is not a plan is distinguished from a broken one") {
   CHECK(lacks(error_of("{\"hidden_size\": 4096}"), "not a plan file") == "");
   CHECK(lacks(error_of("[1]"), "not a plan file") == "");
   const std::string text = plan_file_to_json(example());
   CHECK(lacks(error_of(text.substr(0, text.size() / 2)), "p.json") == "");
 }
 
-TEST_CASE("a newer and an older schema are refused with what to do") {
+TEST_CASE("a newer and an older schema are refused with a hint") {
   const std::string text = plan_file_to_json(example());
   const auto with_schema = [&](const std::string& schema) {
     const std::string message = error_of(replaced(text, "\"schema\": 3", schema));
@@ -194,7 +194,7 @@ TEST_CASE("a plan file of schema 2 is read, and written under today's keys") {
               "contents with hash") == "");
 }
 
-TEST_CASE("a program that is not the plan's is refused") {
+TEST_CASE("the program of another plan is refused") {
   PlanFile file = example();
   file.program = "echelon-schedule 1\npipeline 1f1b ranks 4 chunks 1 microbatches 16 units 1\n";
   std::string message = error_of(plan_file_to_json(file));
@@ -206,7 +206,7 @@ TEST_CASE("a program that is not the plan's is refused") {
   CHECK(lacks(error_of(plan_file_to_json(file)), "a program of another plan: ''") == "");
 }
 
-TEST_CASE("edits that keep a file readable are noticed by its hashes") {
+TEST_CASE("edits that keep a file readable are detected by its hashes") {
   const std::string text = plan_file_to_json(example());
   const std::string model = error_of(replaced(text, "\"vocab\": 1000", "\"vocab\": 2000"));
   CHECK(lacks(model, "p.json at /request/model: a model with hash ") == "");
@@ -221,7 +221,7 @@ TEST_CASE("edits that keep a file readable are noticed by its hashes") {
               "p.json at /hashes/cluster: not a hash; expected 32 hexadecimal digits") == "");
 }
 
-TEST_CASE("keys of the newer parts are named with their place") {
+TEST_CASE("errors in keys of the newer parts have their pointer") {
   const std::string text = plan_file_to_json(example());
   CHECK(lacks(error_of(replaced(text, "\"assumptions\"", "\"assumption\"")), "'assumptions'") ==
         "");
@@ -231,7 +231,7 @@ TEST_CASE("keys of the newer parts are named with their place") {
   CHECK(lacks(error_of(replaced(text, "\"bytes\": ", "\"bytes\": 9")), "/program/text") == "");
 }
 
-TEST_CASE("unknown, missing and impossible keys are named with their place") {
+TEST_CASE("errors for unknown, missing and invalid keys have their pointer") {
   const std::string text = plan_file_to_json(example());
   CHECK(lacks(error_of(replaced(text, "\"zero\": 1", "\"zeroo\": 1")), "zero") == "");
   CHECK(lacks(error_of(replaced(text, "\"zero\": 1", "\"zero\": 7")), "/plan/zero") == "");
@@ -241,13 +241,13 @@ TEST_CASE("unknown, missing and impossible keys are named with their place") {
   CHECK(lacks(error_of(replaced(text, "\"pp\": 2", "\"pp\": 3")), "layers_per_stage") == "");
 }
 
-TEST_CASE("a plan file that is not there is the user's mistake, not the machine's") {
+TEST_CASE("a missing plan file is an input error, not an environment error") {
   const Result<PlanFile> file = read_plan_file("no-such-plan.json");
   REQUIRE_FALSE(file.ok());
   CHECK(file.error().kind == Error::Kind::input);
 }
 
-TEST_CASE("a plan file of the version without constants is read, hash and all") {
+TEST_CASE("a plan file of the version without constants is read, including its hash") {
   const Result<PlanFile> file =
       read_plan_file(ECHELON_SOURCE_DIR "/tests/fuzz/corpus/plan_file/one-gpu.json");
   INFO((file ? "" : file.error().message()));
@@ -256,7 +256,7 @@ TEST_CASE("a plan file of the version without constants is read, hash and all") 
   CHECK_FALSE(not_executed(file->model).empty());
 }
 
-TEST_CASE("the constants of a model travel in its plan file") {
+TEST_CASE("a plan file contains the constants of its model") {
   PlanFile file = example();
   file.model.constants = load_model("llama3.1-8b")->constants;
   const Result<PlanFile> back = parse_plan_file(plan_file_to_json(file), "plan.json");

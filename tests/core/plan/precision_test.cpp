@@ -17,7 +17,7 @@ double bytes_per_parameter(const char* name) {
 
 }  // namespace
 
-TEST_CASE("bytes per parameter are those the stacks document") {
+TEST_CASE("bytes per parameter match the documentation of the frameworks") {
   CHECK(bytes_per_parameter("bf16:textbook") == 12);          // 2 + 2 + 8
   CHECK(bytes_per_parameter("bf16:adam-fp32-master") == 18);  // Megatron: 6 + 12
   CHECK(bytes_per_parameter("bf16:deepspeed-zero") == 16);    // ZeRO: 2 + 2 + 12
@@ -30,7 +30,7 @@ TEST_CASE("bytes per parameter are those the stacks document") {
   CHECK(bytes_per_parameter("fp32") == 16);
 }
 
-TEST_CASE("a dtype alone names its usual recipe") {
+TEST_CASE("a dtype selects its default recipe") {
   CHECK(find_precision("bf16")->name == "bf16:adam-fp32-master");
   CHECK(find_precision("fp16")->name == "fp16:adam-fp32-master");
   CHECK(find_precision("fp8")->name == "fp8:adam-fp32-master");
@@ -45,12 +45,12 @@ TEST_CASE("every recipe is found by its name, has a source, and computes in the 
     CHECK(find_precision(recipe.name).value() == recipe);
     CHECK_FALSE(recipe.source.empty());
     CHECK(recipe.name.starts_with(name_of(recipe.compute)));
-    CHECK(recipe.weight + recipe.master >= 2);  // somewhere the weights are kept
+    CHECK(recipe.weight + recipe.master >= 2);  // the weights are stored at least once
     CHECK(recipe.gradient + recipe.main_gradient >= 2);
   }
 }
 
-TEST_CASE("an unknown precision offers the nearest and lists all") {
+TEST_CASE("the error for an unknown precision suggests the nearest and lists all") {
   const Result<PrecisionRecipe> recipe = find_precision("bf61");
   REQUIRE_FALSE(recipe.ok());
   CHECK(recipe.error().hint == "did you mean 'bf16'?");
@@ -59,7 +59,7 @@ TEST_CASE("an unknown precision offers the nearest and lists all") {
   CHECK_FALSE(find_precision("BF16:").ok());
 }
 
-TEST_CASE("an element is as wide as its dtype") {
+TEST_CASE("the width of an element is that of its dtype") {
   CHECK(width_of(Dtype::fp32) == 4);
   CHECK(width_of(Dtype::bf16) == 2);
   CHECK(width_of(Dtype::fp16) == 2);

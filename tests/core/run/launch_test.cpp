@@ -16,7 +16,7 @@ std::string hosts_of(const std::string& list) {
   return all;
 }
 
-TEST_CASE("a host list of Slurm stands for its hosts, in order") {
+TEST_CASE("a Slurm host list expands to its hosts, in order") {
   CHECK(hosts_of("n1") == "n1");
   CHECK(hosts_of("n1,login") == "n1 login");
   CHECK(hosts_of("n[1-3]") == "n1 n2 n3");
@@ -27,25 +27,26 @@ TEST_CASE("a host list of Slurm stands for its hosts, in order") {
   CHECK(hosts_of("fd00::1,10.0.0.[1-2]") == "fd00::1 10.0.0.1 10.0.0.2");
 }
 
-TEST_CASE("a host list that is none is told with what is wrong") {
-  const std::string expected = "; expected hosts as Slurm lists them, like n[1-4,07],login";
-  CHECK(hosts_of("") == "LIST: '', an empty name" + expected);
-  CHECK(hosts_of("a,,b") == "LIST: 'a,,b', an empty name" + expected);
-  CHECK(hosts_of("a,") == "LIST: 'a,', an empty name" + expected);
-  CHECK(hosts_of("n[1-2") == "LIST: 'n[1-2', a '[' without its ']'" + expected);
-  CHECK(hosts_of("n1-2]") == "LIST: 'n1-2]', a ']' without its '['" + expected);
-  CHECK(hosts_of("n[]") == "LIST: 'n[]', '' that is no number and no range" + expected);
-  CHECK(hosts_of("n[a]") == "LIST: 'n[a]', 'a' that is no number and no range" + expected);
-  CHECK(hosts_of("n[3-1]") == "LIST: 'n[3-1]', '3-1' that is no number and no range" + expected);
-  CHECK(hosts_of("n[1-9999999999999]").find("no range") != std::string::npos);
-  CHECK(hosts_of("n[1-101]") == "LIST: 'n[1-101]', more hosts than 100" + expected);
+TEST_CASE("an invalid host list is refused with the reason") {
+  const std::string expected = "; expected a host list in Slurm's format, such as n[1-4,07],login";
+  CHECK(hosts_of("") == "LIST: '', with an empty name" + expected);
+  CHECK(hosts_of("a,,b") == "LIST: 'a,,b', with an empty name" + expected);
+  CHECK(hosts_of("a,") == "LIST: 'a,', with an empty name" + expected);
+  CHECK(hosts_of("n[1-2") == "LIST: 'n[1-2', with a '[' but no ']'" + expected);
+  CHECK(hosts_of("n1-2]") == "LIST: 'n1-2]', with a ']' but no '['" + expected);
+  CHECK(hosts_of("n[]") == "LIST: 'n[]', where '' is neither a number nor a range" + expected);
+  CHECK(hosts_of("n[a]") == "LIST: 'n[a]', where 'a' is neither a number nor a range" + expected);
+  CHECK(hosts_of("n[3-1]") ==
+        "LIST: 'n[3-1]', where '3-1' is neither a number nor a range" + expected);
+  CHECK(hosts_of("n[1-9999999999999]").find("nor a range") != std::string::npos);
+  CHECK(hosts_of("n[1-101]") == "LIST: 'n[1-101]', with more hosts than 100" + expected);
 }
 
-/// What is found, or the message.
+/// The launcher found, or the error message.
 std::string found_in(const Environment& environment) {
   const auto launch = find_launch(environment);
   if (!launch) return launch.error().message();
-  return *launch ? (*launch)->by + ": " + describe(**launch) : "nobody";
+  return *launch ? (*launch)->by + ": " + describe(**launch) : "no launcher";
 }
 
 Environment with(Environment environment, const Environment& more) {
@@ -72,8 +73,8 @@ const Environment kOpenMpi{{"OMPI_COMM_WORLD_RANK", "1"},
                            {"PMIX_NAMESPACE", "3391225857"}};
 
 TEST_CASE("each launcher is found by its variables") {
-  CHECK(found_in({}) == "nobody");
-  CHECK(found_in({{"PATH", "/bin"}, {"MASTER_ADDR", "n1"}, {"RANK", ""}}) == "nobody");
+  CHECK(found_in({}) == "no launcher");
+  CHECK(found_in({{"PATH", "/bin"}, {"MASTER_ADDR", "n1"}, {"RANK", ""}}) == "no launcher");
   CHECK(found_in(kTorch) == "torchrun: rank 3 of 8 (RANK), master n1:29500");
   CHECK(found_in(kSlurm) == "slurm: rank 2 of 4 (SLURM_PROCID), master n2:22340");
   CHECK(found_in(kOpenMpi) == "mpi: rank 1 of 2 (OMPI_COMM_WORLD_RANK), master 127.0.0.1:25857");
@@ -90,14 +91,14 @@ TEST_CASE("each launcher is found by its variables") {
   CHECK(slurm.run == "41234.0");
 }
 
-TEST_CASE("an allocation without a step is no launcher") {
+TEST_CASE("an allocation without a step does not count as a launcher") {
   CHECK(found_in({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_NODELIST", "n1"}}) ==
-        "nobody");
-  // A batch script is task 0 of nothing.
-  CHECK(found_in(without(kSlurm, {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"})) == "nobody");
+        "no launcher");
+  // A batch script has a task number but no step.
+  CHECK(found_in(without(kSlurm, {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"})) == "no launcher");
 }
 
-TEST_CASE("steps on one node, and single processes, need no master") {
+TEST_CASE("steps on one node and single processes need no MASTER_ADDR") {
   CHECK(found_in(with(kSlurm, {{"SLURM_STEP_NODELIST", "n7"}})) ==
         "slurm: rank 2 of 4 (SLURM_PROCID), master 127.0.0.1:22340");
   CHECK(found_in({{"RANK", "0"}, {"WORLD_SIZE", "1"}}) ==
@@ -106,7 +107,7 @@ TEST_CASE("steps on one node, and single processes, need no master") {
         "slurm: rank 2 of 4 (SLURM_PROCID), master ib1:5000");
 }
 
-TEST_CASE("the port of torchrun's own store is left to it") {
+TEST_CASE("the port of torchrun's own store is not used") {
   CHECK(found_in(with(kTorch, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})) ==
         "torchrun: rank 3 of 8 (RANK), master n1:29501");
   CHECK(found_in(with(kTorch, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})) ==
@@ -118,28 +119,27 @@ TEST_CASE("the innermost of several launchers counts") {
   CHECK(found_in(with(kSlurm, inner)) == found_in(kTorch));
   CHECK(found_in(with(kOpenMpi, inner)) == found_in(kTorch));
   CHECK(found_in(with(kSlurm, kOpenMpi)) == found_in(kOpenMpi));
-  // srun with PMI's names, and Hydra whose processes srun started.
+  // srun that also sets PMI's variables, and Hydra with processes started by srun.
   CHECK(found_in(with(kSlurm, {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}})) == found_in(kSlurm));
   CHECK(found_in(with(
             kSlurm,
             {{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}, {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "1"}})) ==
         "mpi: rank 5 of 8 (PMI_RANK), master n1:1");
-  // A script that hands srun's numbers on, and one that starts two processes per task.
-  const Environment handed = without(kTorch, {"LOCAL_RANK", "LOCAL_WORLD_SIZE"});
-  CHECK(found_in(with(with(kSlurm, handed), {{"RANK", "2"}, {"WORLD_SIZE", "4"}})) ==
+  // A script that passes srun's numbers on, and one that starts two processes per task.
+  const Environment passed_on = without(kTorch, {"LOCAL_RANK", "LOCAL_WORLD_SIZE"});
+  CHECK(found_in(with(with(kSlurm, passed_on), {{"RANK", "2"}, {"WORLD_SIZE", "4"}})) ==
         "torchrun: rank 2 of 4 (RANK), master n1:29500");
   CHECK(found_in(with(kSlurm, kTorch)) == found_in(kTorch));
 }
 
-TEST_CASE("launchers that contradict each other or themselves are told, with both") {
+TEST_CASE("contradictory launchers are reported, with both values") {
   CHECK(found_in(with(with(kSlurm, kTorch), {{"RANK", "0"}, {"WORLD_SIZE", "4"}})) ==
-        "RANK, WORLD_SIZE: rank 0 of 4; expected rank 2 of 4, as srun says (SLURM_PROCID); two "
+        "RANK, WORLD_SIZE: rank 0 of 4; expected rank 2 of 4, as set by srun (SLURM_PROCID); two "
         "launchers disagree: unset RANK WORLD_SIZE, or set them per process");
   CHECK(found_in(with(with(kSlurm, kTorch), {{"RANK", "1"}, {"WORLD_SIZE", "2"}})) ==
-        "RANK, WORLD_SIZE: rank 1 of 2; expected rank 2 of 4, as srun says (SLURM_PROCID); two "
+        "RANK, WORLD_SIZE: rank 1 of 2; expected rank 2 of 4, as set by srun (SLURM_PROCID); two "
         "launchers disagree: unset RANK WORLD_SIZE, or set them per process");
-  const std::string hint =
-      "; the launcher of this process sets it; --launcher local does not look at it";
+  const std::string hint = "; set by the launcher of this process; --launcher local ignores it";
   CHECK(found_in(with(kTorch, {{"RANK", "8"}})) ==
         "RANK: '8'; expected a whole number from 0 to 7" + hint);
   CHECK(found_in(with(kTorch, {{"RANK", "-1"}})) ==
@@ -151,8 +151,8 @@ TEST_CASE("launchers that contradict each other or themselves are told, with bot
   CHECK(found_in(with(kTorch, {{"MASTER_PORT", "70000"}})) ==
         "MASTER_PORT: '70000'; expected a whole number from 1 to 65535" + hint);
   CHECK(found_in(without(kTorch, {"WORLD_SIZE"})) ==
-        "RANK: set, and WORLD_SIZE is not; expected both, of each process; --launcher local does "
-        "not look at them");
+        "RANK: set, but WORLD_SIZE is not; expected both in every process; --launcher local "
+        "ignores them");
   CHECK(found_in(without(kTorch, {"MASTER_ADDR"})) ==
         "MASTER_ADDR: not set for rank 3 of 8; expected the host of rank 0; export "
         "MASTER_ADDR=HOST MASTER_PORT=29500");
@@ -163,7 +163,7 @@ TEST_CASE("launchers that contradict each other or themselves are told, with bot
         "MASTER_ADDR: not set for rank 1 of 4; expected the host of rank 0; mpirun -x "
         "MASTER_ADDR=HOST -x MASTER_PORT=29500 ...");
   CHECK(found_in(with(kSlurm, {{"SLURM_STEP_NODELIST", "n[2-"}}))
-            .starts_with("SLURM_STEP_NODELIST: 'n[2-', a '[' without its ']'"));
+            .starts_with("SLURM_STEP_NODELIST: 'n[2-', with a '[' but no ']'"));
 }
 
 TEST_CASE("a launch has one process per rank of a plan") {
@@ -174,7 +174,7 @@ TEST_CASE("a launch has one process per rank of a plan") {
         "--launcher local runs all ranks in one");
 }
 
-TEST_CASE("the environment of a process is what stands before and behind the first equals sign") {
+TEST_CASE("environment entries are split at the first equals sign") {
   const char* const entries[] = {"A=1", "B=x=y", "C=", "nothing", nullptr};
   CHECK(environment_of(entries) == Environment{{"A", "1"}, {"B", "x=y"}, {"C", ""}});
 }

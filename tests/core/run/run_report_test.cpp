@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-/// What losses and norms of runs that diverge may be.
+/// Possible losses and gradient norms of diverging runs.
 constexpr double kFigures[] = {kInfinite, -kInfinite, std::numeric_limits<double>::quiet_NaN(),
                                3.77e31,   1e308,      -2.5};
 
@@ -55,7 +55,7 @@ RunReport any_report(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("a run report is read as it was written") {
+TEST_CASE("a run report is unchanged after writing and reading") {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const std::string text = run_report_to_json(any_report(seed));
     const Result<RunReport> read = parse_run_report(text, "r.json");
@@ -64,7 +64,7 @@ TEST_CASE("a run report is read as it was written") {
   }
 }
 
-TEST_CASE("figures that are not finite, or huge, have a spelling in reports and events") {
+TEST_CASE("numbers that are not finite, or huge, can be written in reports and events") {
   RunReport report = any_report(1);
   report.noise = {.estimates = 60, .window = 30, .batch = kInfinite, .low = 9, .high = kInfinite};
   report.steps.clear();
@@ -99,18 +99,18 @@ TEST_CASE("figures that are not finite, or huge, have a spelling in reports and 
   const Result<RunReport> refused = parse_run_report(bad.dump(), "r.json");
   REQUIRE(!refused.ok());
   CHECK(refused.error().message() ==
-        "r.json at /steps/0/loss: the text \"infinite\"; expected a number, \"inf\", \"-inf\" or "
+        "r.json at /steps/0/loss: the string \"infinite\"; expected a number, \"inf\", \"-inf\" or "
         "\"nan\"");
 }
 
-TEST_CASE("too few estimates of the gradient noise are told as a count alone") {
+TEST_CASE("with too few estimates of the gradient noise only their count is reported") {
   RunReport report = any_report(2);
   report.noise = {.estimates = 4, .window = 0, .batch = 0, .low = 0, .high = 0};
   const Json noise = Json::parse(run_report_to_json(report))["gradient_noise"];
   CHECK(noise == Json{{"estimates", 4}, {"needed", 30}});
 }
 
-TEST_CASE("the error of a part is predicted over measured, less one") {
+TEST_CASE("the error of a part is predicted / measured - 1") {
   std::uint64_t seed = 0;
   while (!any_report(seed).measured) ++seed;
   const Json root = Json::parse(run_report_to_json(any_report(seed)));
@@ -119,7 +119,7 @@ TEST_CASE("the error of a part is predicted over measured, less one") {
   CHECK(root["error"]["memory"]["peak_bytes"] == 0.0);
 }
 
-TEST_CASE("what is not a run report is refused with its place") {
+TEST_CASE("anything but a run report is refused with the position of the error") {
   const auto message = [](const Json& root) {
     const Result<RunReport> read = parse_run_report(root.dump(), "r.json");
     REQUIRE(!read.ok());
@@ -147,7 +147,7 @@ TEST_CASE("what is not a run report is refused with its place") {
   }
 }
 
-TEST_CASE("events of a run are single lines, read as they were written") {
+TEST_CASE("events of a run are single lines and are unchanged after writing and reading") {
   RunEvent step;
   step.kind = RunEvent::Kind::step;
   step.of = 20;

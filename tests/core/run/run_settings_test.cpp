@@ -4,7 +4,7 @@
 
 using namespace echelon;
 
-TEST_CASE("settings of a run are read as they were written") {
+TEST_CASE("settings of a run are unchanged after writing and reading") {
   RunSettings s;
   s.plan = "a plan.json";
   s.steps = 7;
@@ -18,7 +18,7 @@ TEST_CASE("settings of a run are read as they were written") {
   CHECK(*parse_run_settings(run_settings_to_json({}), "settings") == RunSettings{});
 }
 
-TEST_CASE("settings that cannot be are refused with their place") {
+TEST_CASE("invalid settings are refused with their pointer") {
   std::string text = run_settings_to_json({});
   text.replace(text.find("\"steps\": 20"), 11, "\"steps\": 0");
   const Result<RunSettings> read = parse_run_settings(text, "settings");

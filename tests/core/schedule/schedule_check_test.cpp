@@ -18,7 +18,7 @@ Schedule read(const std::string& text) {
   return *std::move(schedule);
 }
 
-/// Whether the checker finds a fault of that kind that says `part`.
+/// Checks that the checker finds a fault of `kind` whose text contains `part`.
 void finds(Kind kind, const Schedule& schedule, std::string_view part) {
   std::string all;
   bool found = false;
@@ -33,7 +33,7 @@ void finds(Kind kind, const std::string& text, std::string_view part) {
   finds(kind, read(text), part);
 }
 
-/// Renumbers a rank's list after instructions were moved; waits follow those they named.
+/// Renumbers a rank's list after instructions were moved, and updates dependencies.
 void renumber(Program& program) {
   std::vector<std::uint32_t> now(program.instructions.size());
   for (std::uint32_t at = 0; at < now.size(); ++at) now[program.instructions[at].id] = at;
@@ -43,7 +43,7 @@ void renumber(Program& program) {
   }
 }
 
-/// Moves one instruction of a rank to another place of its list.
+/// Moves one instruction of a rank to another position of its list.
 Schedule moved(int rank, std::uint32_t from, std::uint32_t to) {
   Schedule s = read(std::string(kSchedule));
   auto& list = s.programs[static_cast<std::size_t>(rank)].instructions;
@@ -56,14 +56,14 @@ Schedule moved(int rank, std::uint32_t from, std::uint32_t to) {
   return s;
 }
 
-/// Removes one instruction and everyone's wait for it.
+/// Removes one instruction and all dependencies on it.
 Schedule without(int rank, std::uint32_t id, Schedule s = read(std::string(kSchedule))) {
   auto& list = s.programs[static_cast<std::size_t>(rank)].instructions;
   list.erase(list.begin() + id);
   for (Instruction& i : list) {
     i.id -= i.id > id ? 1 : 0;
-    const auto waits = std::exchange(i.after, {});
-    for (const std::uint32_t other : waits) {
+    const auto dependencies = std::exchange(i.after, {});
+    for (const std::uint32_t other : dependencies) {
       if (other != id) i.after.push_back(other - (other > id ? 1 : 0));
     }
   }
@@ -74,7 +74,7 @@ Schedule without(int rank, std::uint32_t id, Schedule s = read(std::string(kSche
 
 TEST_CASE("the example is sound") { CHECK(check_schedule(read(std::string(kSchedule))).empty()); }
 
-TEST_CASE("every kind of fault has a name of its own") {
+TEST_CASE("every kind of fault has a unique name") {
   std::vector<std::string_view> names;
   for (int k = 0; k < kScheduleFaultKinds; ++k) names.push_back(name_of(static_cast<Kind>(k)));
   std::sort(names.begin(), names.end());
@@ -93,21 +93,21 @@ TEST_CASE("fields out of range are malformed") {
   finds(Kind::malformed, s, "one program per rank");
 }
 
-TEST_CASE("an id given twice is found") {
+TEST_CASE("a duplicate id is found") {
   finds(Kind::duplicate_id, edited(0, "3 load", "2 load"), "rank 0 #2 load");
 }
 
-TEST_CASE("a peer that is no rank is found") {
+TEST_CASE("a peer that is not a rank is found") {
   finds(Kind::unknown_rank, edited(0, "p1 b1024 s0", "p7 b1024 s0"),
-        "rank 0 #4 send_f c0 m0 talks to rank 7 of 2");
+        "rank 0 #4 send_f c0 m0 has the peer rank 7 of 2");
 }
 
-TEST_CASE("waiting for something later, or on the same queue, is found") {
+TEST_CASE("a dependency on a later instruction or on the same queue is found") {
   finds(Kind::unknown_dependency, edited(0, "<3 >4,5 @3", "<3 >4,5 @7"), "#7");
   finds(Kind::unknown_dependency, edited(0, "<3 >4,5 @3", "<3 >4,5 @2"), "#2");
 }
 
-TEST_CASE("a buffer that is not declared is found") {
+TEST_CASE("an undeclared buffer is found") {
   finds(Kind::unknown_buffer, edited(0, "<3 >4,5", "<9 >4,5"), "buffer 9");
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("a backward before its forward is found") {
   finds(Kind::compute_order, s, "rank 1 #4 B c0 m0 comes before its forward");
 }
 
-TEST_CASE("a weight gradient without input gradient is found") {
+TEST_CASE("a weight gradient without its input gradient is found") {
   finds(Kind::compute_order, edited(1, "6 B c0", "6 W c0"), "input gradient");
 }
 
@@ -138,23 +138,23 @@ TEST_CASE("more forwards in flight than the schedule allows are found") {
   finds(Kind::too_many_in_flight, moved(1, 8, 6), "rank 1 holds 2");
 }
 
-TEST_CASE("a send without receive is found") {
+TEST_CASE("a send without its receive is found") {
   finds(Kind::unmatched_message, without(1, 10), "rank 0 #9 recv_b c0 m1 has no matching send");
   finds(Kind::unmatched_message, without(0, 6), "has no matching send");
 }
 
-TEST_CASE("messages that both sides forget are found") {
+TEST_CASE("messages missing on both sides are found") {
   const Schedule s = without(1, 5, without(0, 6));
   finds(Kind::unmatched_message, s, "1 of 4 messages");
 }
 
-TEST_CASE("a message to oneself, or on two communicators, is found") {
+TEST_CASE("a message to the sending rank, or on two communicators, is found") {
   finds(Kind::unmatched_message, edited(0, "p1 b1024 s0", "p0 b1024 s0"), "its neighbour is 1");
   finds(Kind::unmatched_message, edited(0, "4 send_f c0", "4 send_f on=p2p_backward c0"),
         "is on p2p_backward");
 }
 
-TEST_CASE("a collective that one rank skips is found") {
+TEST_CASE("a collective missing on one rank is found") {
   finds(Kind::unmatched_message, edited(1, "12 tied p0", "12 reduce c0 u0"), "tied");
 }
 
@@ -162,19 +162,19 @@ TEST_CASE("differing bytes of a message are found") {
   finds(Kind::message_bytes, edited(1, "p0 b1024 s0", "p0 b1000 s0"), "1000");
 }
 
-TEST_CASE("receives swapped against their sends are found") {
+TEST_CASE("receives in another order than their sends are found") {
   Schedule s = moved(1, 5, 3);
-  finds(Kind::message_order, s, "send_f c0 m0 meets rank 1 #3 recv_f c0 m1");
+  finds(Kind::message_order, s, "send_f c0 m0 is paired with rank 1 #3 recv_f c0 m1");
 }
 
-TEST_CASE("a list against the order of communications is found") {
+TEST_CASE("a list that violates the order of communications is found") {
   finds(Kind::communication_order, moved(0, 7, 5), "comes after number 2");
-  finds(Kind::communication_order, edited(0, "s8", "s9"), "have one place");
-  finds(Kind::communication_order, edited(0, "s0", "s10"), "have two places");
+  finds(Kind::communication_order, edited(0, "s8", "s9"), "have the same position");
+  finds(Kind::communication_order, edited(0, "s0", "s10"), "two positions");
 }
 
-TEST_CASE("ranks that wait for each other are found, and the circle is printed") {
-  // Rank 0 wants its gradient before it sends the second activation; rank 1 wants that activation
+TEST_CASE("ranks that wait for each other are found, and the cycle is printed") {
+  // Rank 0 needs its gradient before it sends the second activation; rank 1 needs that activation
   // before it sends the gradient. Both on one communicator.
   std::string text = edited(1, "7 send_b c0", "7 send_b on=p2p_forward c0");
   text = edited(0, "7 recv_b c0", "7 recv_b on=p2p_forward c0", text);
@@ -192,33 +192,33 @@ TEST_CASE("data used without waiting for it is found") {
   finds(Kind::missing_dependency, edited(0, "<2 @2", "<2"), "does not wait for");
 }
 
-TEST_CASE("data not used at all is found") {
+TEST_CASE("unused data is found") {
   finds(Kind::missing_dependency, edited(0, "8 B c0 m0 <1,6,0", "8 B c0 m0 <1,0"),
-        "does not read what recv_b gives it");
+        "does not read the output of recv_b");
 }
 
-TEST_CASE("a buffer filled anew without waiting for its last reader is found") {
+TEST_CASE("a buffer refilled without waiting for its last reader is found") {
   finds(Kind::missing_dependency, edited(0, ">6 @8", ">6"),
         "rank 0 #9 recv_b c0 m1 does not wait for rank 0 #8 B c0 m0, which still uses");
 }
 
-TEST_CASE("a buffer read before anything is in it is found") {
+TEST_CASE("a read of an empty buffer is found") {
   finds(Kind::read_before_write, edited(1, "4 F c0 m0 <0,2", "4 F c0 m0 <0,4"),
         "input buffer 4, which holds nothing");
 }
 
-TEST_CASE("a buffer overwritten while someone still needs it is found") {
+TEST_CASE("a buffer overwritten before its last read is found") {
   std::string text = edited(1, "s1 >4", "s1 >2 @4");
   text = edited(1, "8 F c0 m1 <1,4", "8 F c0 m1 <1,2", text);
   finds(Kind::buffer_overwritten, text,
-        "rank 1 #6 B c0 m0 reads input buffer 2, which holds what rank 1 #5 recv_f c0 m1");
+        "rank 1 #6 B c0 m0 reads input buffer 2, which holds the output of rank 1 #5 recv_f c0 m1");
 }
 
 TEST_CASE("buffers that share bytes are found") {
   finds(Kind::buffer_overlap, edited(0, "at 5376", "at 5375"), "rank 0");
 }
 
-TEST_CASE("a step before its reductions, or none at all, is found") {
+TEST_CASE("a step before its reductions, or a missing step, is found") {
   finds(Kind::step_order, edited(0, "14 clip @13", "14 clip"), "clip");
   finds(Kind::step_order, without(0, 15), "0 optimizer steps");
   finds(Kind::step_order, edited(0, "s8 @15", "s8"), "updated");
@@ -233,7 +233,7 @@ TEST_CASE("tied embeddings that are summed before they are reduced are found") {
         "rank 0 #11 tied does not wait for rank 0 #12");
 }
 
-TEST_CASE("a reduction before the last backward, or one that is missing, is found") {
+TEST_CASE("a reduction before the last backward, or a missing reduction, is found") {
   finds(Kind::step_order, edited(1, "s4 @9", "s4 @6"), "rank 1 #11 reduce c0 u0");
   finds(Kind::step_order, edited(0, "reduce c0 u0", "reduce c0 m0 u0"), "1 of 2 pieces");
 }

@@ -9,7 +9,7 @@
 namespace echelon {
 
 /// 1F1B on two ranks with two microbatches, one gradient bucket, tied embedding, clipping and a
-/// gather after the step: what build_schedule writes.
+/// gather after the step: as written by build_schedule.
 inline constexpr std::string_view kSchedule = R"(echelon-schedule 1
 pipeline 1f1b ranks 2 chunks 1 microbatches 2 units 1
 program 0
@@ -64,7 +64,7 @@ buffer input_gradient 1024 at 6656
 end
 )";
 
-/// The schedule with the first `from` after "program RANK" replaced. Aborts when there is none.
+/// The schedule with the first `from` after "program RANK" replaced. Aborts if there is none.
 inline std::string edited(int rank, std::string_view from, std::string_view to,
                           std::string text = std::string(kSchedule)) {
   const std::size_t program = text.find("program " + std::to_string(rank));

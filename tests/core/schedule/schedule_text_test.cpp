@@ -16,7 +16,7 @@ std::string error_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a schedule's text reads back to the same bytes") {
+TEST_CASE("a schedule's text is unchanged after reading and writing") {
   const Result<Schedule> schedule = parse_schedule_text(kSchedule, "s");
   REQUIRE(schedule.ok());
   CHECK(to_text(*schedule) == kSchedule);
@@ -29,7 +29,7 @@ TEST_CASE("a schedule's text reads back to the same bytes") {
   CHECK(describe(0, send) == "rank 0 #4 send_f c0 m0");
 }
 
-TEST_CASE("an instruction may run on another queue than its own") {
+TEST_CASE("an instruction may run on a queue other than its default") {
   const std::string text = edited(0, "7 recv_b c0", "7 recv_b on=p2p_forward c0");
   const Result<Schedule> schedule = parse_schedule_text(text, "s");
   REQUIRE(schedule.ok());
@@ -37,7 +37,7 @@ TEST_CASE("an instruction may run on another queue than its own") {
   CHECK(to_text(*schedule) == text);
 }
 
-TEST_CASE("errors of a schedule's text name line, found and expected") {
+TEST_CASE("errors in a schedule's text give the line, the text found and the text expected") {
   CHECK(error_of("") == "s line 1: found the end of the line; expected 'echelon-schedule 1'");
   CHECK(error_of(edited(0, "5 F c0", "5 G c0")) ==
         "s line 16: found 'G c0 m1 <3 >4,5 @3'; expected an instruction, such as F, B, send_f");
@@ -56,8 +56,8 @@ TEST_CASE("errors of a schedule's text name line, found and expected") {
             .find("buffers before instructions") != std::string::npos);
 }
 
-TEST_CASE("a schedule's text says everything once and in one way") {
-  CHECK(error_of(edited(0, "2 F c0", "2 F on=compute c0")).find("another queue") !=
+TEST_CASE("a schedule's text has exactly one spelling") {
+  CHECK(error_of(edited(0, "2 F c0", "2 F on=compute c0")).find("a queue other than") !=
         std::string::npos);
   CHECK(error_of(edited(0, "program 0", "program 1")).find("order of their ranks") !=
         std::string::npos);
@@ -67,14 +67,14 @@ TEST_CASE("a schedule's text says everything once and in one way") {
   CHECK(error_of(edited(0, "F c0 m0", "F m0 c0")).find("the end of the line") != std::string::npos);
 }
 
-TEST_CASE("a text that was cut off or continued is refused") {
+TEST_CASE("a truncated or extended text is refused") {
   const std::string text(kSchedule);
-  CHECK(error_of(text.substr(0, text.size() - 1)).find("a whole line") != std::string::npos);
+  CHECK(error_of(text.substr(0, text.size() - 1)).find("a complete line") != std::string::npos);
   CHECK(error_of(text.substr(0, text.size() - 4)).find("'end' as the last") != std::string::npos);
   CHECK(error_of(text + "end\n").find("nothing after 'end'") != std::string::npos);
 }
 
-TEST_CASE("numbers in the header cost no memory and are checked before they are believed") {
+TEST_CASE("large numbers in the header use no memory and are checked") {
   const std::string text =
       "echelon-schedule 1\npipeline gpipe ranks 1 chunks 2147483647 microbatches 2147483647 "
       "units 2147483647\nprogram 0\n0 F c0 m0\nend\n";
@@ -87,7 +87,9 @@ TEST_CASE("numbers in the header cost no memory and are checked before they are 
             .find("one program per rank") != std::string::npos);
 }
 
-TEST_CASE("any bytes are refused or mean exactly themselves, and the checker takes what is read") {
+TEST_CASE(
+    "any bytes are refused or written back unchanged, and the checker accepts every schedule "
+    "read") {
   int accepted = 0;
   for (std::uint64_t seed = 0; seed < 20000; ++seed) {
     Numbers numbers(seed);
@@ -97,7 +99,7 @@ TEST_CASE("any bytes are refused or mean exactly themselves, and the checker tak
     ++accepted;
     if (to_text(*schedule) != text) FAIL("another text: " << text);
     const std::vector<ScheduleFault> faults = check_schedule(*schedule);
-    // Only sizes and places of buffers, and bytes of what one rank does alone, may change freely.
+    // Only sizes and offsets of buffers, and bytes of local instructions, may change freely.
     if (faults.empty() && schedule->programs.size() != 2) FAIL("sound: " << text);
   }
   CHECK(accepted > 500);

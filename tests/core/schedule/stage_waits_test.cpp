@@ -9,8 +9,8 @@ using namespace echelon;
 
 namespace {
 
-/// Forwards of a third and backwards of two thirds of `stages[rank]`, chunk by chunk, and the
-/// messages of `hop` that the ranks receive.
+/// Forwards take a third and backwards two thirds of the time of each chunk; received messages take
+/// `hop`.
 struct Step {
   Schedule schedule;
   InstructionTime time;
@@ -47,7 +47,7 @@ Step step_of(ScheduleKind kind, std::vector<std::vector<Seconds>> chunks, int mi
   return out;
 }
 
-/// The waiting of every rank in a pipeline that takes `whole`.
+/// The waiting times of all ranks in a step of length `whole`.
 std::vector<StageWaits> waits(const Step& step, Seconds whole, std::vector<Seconds> busy) {
   std::vector<RankWaiting> ranks;
   for (const Seconds each : busy) ranks.push_back({.waiting = whole - each, .ending = {}});
@@ -56,7 +56,7 @@ std::vector<StageWaits> waits(const Step& step, Seconds whole, std::vector<Secon
 
 }  // namespace
 
-TEST_CASE("equal stages wait for what the schedule imposes, and for nothing else") {
+TEST_CASE("equal stages wait only for what the schedule imposes") {
   // (m + p - 1) t and m t + (p - 1) t / v.
   const Step plain = step_of(ScheduleKind::one_f_one_b, {{3_s}, {3_s}, {3_s}, {3_s}}, 8);
   for (const StageWaits& each : waits(plain, 33_s, {24_s, 24_s, 24_s, 24_s})) {
@@ -71,9 +71,9 @@ TEST_CASE("equal stages wait for what the schedule imposes, and for nothing else
   }
 }
 
-TEST_CASE("what slower stages add is imbalance, and the slowest stage has none") {
+TEST_CASE("waiting for slower stages is imbalance, and the slowest stage has none") {
   const Step step = step_of(ScheduleKind::one_f_one_b, {{14_s}, {6_s}, {6_s}, {6_s}}, 20);
-  // The sum, and 19 times the slowest: 298 s; even stages of 8 s take 184 s.
+  // The sum plus 19 times the slowest: 298 s; equal stages of 8 s take 184 s.
   const auto found = waits(step, 298_s, {280_s, 120_s, 120_s, 120_s});
   CHECK(found[0].fill_drain.in(1_s) == Approx(18));
   CHECK(found[0].imbalance.in(1_s) == Approx(0).margin(1e-9));
@@ -84,23 +84,23 @@ TEST_CASE("what slower stages add is imbalance, and the slowest stage has none")
   CHECK(found[3].imbalance.in(1_s) == Approx(19 * 8));
 }
 
-TEST_CASE("equal stages that wait longer than the schedule asks wait for messages") {
+TEST_CASE("equal stages that wait longer than the schedule imposes wait for messages") {
   const Step step = step_of(ScheduleKind::interleaved, {{1_s, 1_s}, {1_s, 1_s}}, 2, 1_s);
   const auto found = waits(step, 12_s, {4_s, 4_s});
-  // (p - 1) t / v, and the one of two messages that each rank does not receive.
+  // (p - 1) t / v, plus the one of two messages that each rank does not receive.
   CHECK(found[0].fill_drain.in(1_s) == Approx(2));
   CHECK(found[0].imbalance == Seconds{});
   CHECK(found[0].messages.in(1_s) == Approx(6));
 }
 
-TEST_CASE("chunks that differ between ranks are imbalance though the ranks hold as much") {
+TEST_CASE("chunks that differ between ranks cause imbalance even if the ranks have equal totals") {
   const Step step = step_of(ScheduleKind::interleaved, {{3_s, 1_s}, {1_s, 3_s}}, 2);
   const auto found = waits(step, 14_s, {8_s, 8_s});
   CHECK(found[0].fill_drain.in(1_s) == Approx(2));
   CHECK(found[0].imbalance.in(1_s) == Approx(4));
 }
 
-TEST_CASE("a stage whose reduction lasts longer is a slower stage") {
+TEST_CASE("a stage with a longer reduction is a slower stage") {
   const Step step = step_of(ScheduleKind::one_f_one_b, {{1_s}, {1_s}}, 4);
   const std::vector<RankWaiting> ranks = {{.waiting = 1_s, .ending = 3_s},
                                           {.waiting = 3_s, .ending = 1_s}};
@@ -110,7 +110,7 @@ TEST_CASE("a stage whose reduction lasts longer is a slower stage") {
   CHECK(found[1].imbalance.in(1_s) == Approx(2));
 }
 
-TEST_CASE("no waiting is lost or made, and a pipeline of one rank waits for nobody") {
+TEST_CASE("the parts sum to the waiting time, and a pipeline of one rank does not wait") {
   for (const Seconds waiting : {0_s, 1_s, 5_s, 50_s}) {
     for (const Seconds imposed : {0_s, 3_s}) {
       const StageWaits each = divide_waiting(waiting, imposed, 4_s);
@@ -120,9 +120,9 @@ TEST_CASE("no waiting is lost or made, and a pipeline of one rank waits for nobo
       CHECK(each.messages >= Seconds{});
     }
   }
-  const Step alone = step_of(ScheduleKind::one_f_one_b, {{1_s}}, 4);
+  const Step single = step_of(ScheduleKind::one_f_one_b, {{1_s}}, 4);
   const std::vector<RankWaiting> ranks = {{.waiting = 2_s, .ending = 1_s}};
-  CHECK(divide_waiting(alone.schedule, alone.time, ranks).front() == StageWaits{});
+  CHECK(divide_waiting(single.schedule, single.time, ranks).front() == StageWaits{});
 }
 
 TEST_CASE("the times of a stage are the parts of its step") {

@@ -1,4 +1,4 @@
-// The spelling of a description that plan files hash.
+// The canonical form of a description, which plan files hash.
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-/// Pointers of all numbers.
+/// JSON pointers of all numbers.
 void numbers_in(const Json& json, const Json::json_pointer& at,
                 std::vector<Json::json_pointer>& all) {
   if (json.is_number()) all.push_back(at);
@@ -28,13 +28,13 @@ void numbers_in(const Json& json, const Json::json_pointer& at,
 
 }  // namespace
 
-TEST_CASE("no two machines of the catalog have one spelling") {
+TEST_CASE("all machines of the catalog have different canonical forms") {
   std::set<std::string> all;
   for (const std::string& name : cluster_catalog()) all.insert(canonical_json(*load_machine(name)));
   CHECK(all.size() == cluster_catalog().size());
 }
 
-TEST_CASE("every number of a description changes its spelling, words and layout do not") {
+TEST_CASE("every number of a description changes its canonical form, words and layout do not") {
   int changed = 0;
   for (const char* file :
        {"topologies/catalog/clusters/dgx-h100.json", "topologies/catalog/clusters/gb200-nvl72.json",
@@ -52,7 +52,7 @@ TEST_CASE("every number of a description changes its spelling, words and layout 
     for (const Json::json_pointer& at : numbers) {
       if (at.to_string() == "/schema") continue;
       Json other = json;
-      // Whichever of the two is a legal description.
+      // At least one of the two is a valid description.
       for (const double by : {2.0, 0.5}) {
         const double value = json[at].get<double>() * by;
         other[at] = value == static_cast<std::int64_t>(value)

@@ -11,7 +11,7 @@ using namespace echelon;
 
 namespace {
 
-/// A good description; each test spoils one place of it.
+/// A valid description; each test breaks one part of it.
 const std::string kGood = R"({
   "schema": 1,
   "name": "good",
@@ -50,10 +50,10 @@ const std::string kGood = R"({
   "max_gpus": {"value": 16, "source": "counted"}
 })";
 
-std::string spoiled(std::string_view what, std::string_view with) {
+std::string broken(std::string_view what, std::string_view with) {
   std::string text = kGood;
   const std::size_t at = text.find(what);
-  if (at == std::string::npos) FAIL("the good description has no " << what);
+  if (at == std::string::npos) FAIL("the valid description has no " << what);
   return text.replace(at, what.size(), with);
 }
 
@@ -64,9 +64,11 @@ std::string message(const std::string& json, std::int64_t gpus = 0) {
 
 }  // namespace
 
-TEST_CASE("the description that the others spoil is good") { CHECK(message(kGood) == "no error"); }
+TEST_CASE("the description used by the other tests is valid") {
+  CHECK(message(kGood) == "no error");
+}
 
-TEST_CASE("a wrong value is named with its place and what would be right") {
+TEST_CASE("the error for a wrong value has its pointer and the expected value") {
   struct Case {
     std::string what, with;
     std::vector<std::string> expected;
@@ -102,7 +104,7 @@ TEST_CASE("a wrong value is named with its place and what would be right") {
            {R"(, [2, 3, 2]])", R"(])", {"no NVLink path from GPU 0 to GPU 3", "connect every GPU"}},
            {R"("beside": [[0, 1], [2, 3]])",
             R"("beside": [[0, 1], []])",
-            {"/node/nics/beside/1", "a NIC beside no GPU"}},
+            {"/node/nics/beside/1", "a NIC without GPUs"}},
            {R"("beside": [[0, 1], [2, 3]])",
             R"("beside": [[0, 1], [2, 4]])",
             {"/node/nics/beside/1", "4", "a GPU index from 0 to 3"}},
@@ -129,13 +131,13 @@ TEST_CASE("a wrong value is named with its place and what would be right") {
            {R"("tiers": [)", R"("tiers": [], "x": [)", {"/fabric/tiers", "no tiers"}},
        }) {
     INFO(one.what << " -> " << one.with);
-    const std::string said = message(spoiled(one.what, one.with));
-    for (const std::string& part : one.expected) check_says(said, {part});
-    check_says(said, {"my.json"});
+    const std::string found = message(broken(one.what, one.with));
+    for (const std::string& part : one.expected) check_contains(found, {part});
+    check_contains(found, {"my.json"});
   }
 }
 
-TEST_CASE("text that is not a description is refused, not read") {
+TEST_CASE("text that is not a description is refused") {
   for (const std::string text :
        {"", "{", "[]", "null", "{\"schema\": 1", "{\"schema\": 1, \"schema\": 1}", "\xff\xfe",
         R"({"schema": 1, "name": "x", "gpu": [], "node": []})",
@@ -145,46 +147,46 @@ TEST_CASE("text that is not a description is refused, not read") {
   }
 }
 
-TEST_CASE("every truncation of a good description is an error, never a crash") {
+TEST_CASE("every truncation of a valid description is an error, never a crash") {
   for (std::size_t length = 0; length + 1 < kGood.size(); length += 7) {
     CHECK(message(kGood.substr(0, length)) != "no error");
   }
 }
 
-TEST_CASE("a size that does not fit offers both neighbours") {
-  const std::string said = ClusterTopology::load("dgx-h100", 100).error().message();
-  check_says(said, {"--gpus"});
-  check_says(said, {"100"});
-  check_says(said, {"at most 8 or a multiple of 8"});
-  check_says(said, {"96 or 104"});
+TEST_CASE("the error for a wrong size names both nearest sizes") {
+  const std::string found = ClusterTopology::load("dgx-h100", 100).error().message();
+  check_contains(found, {"--gpus"});
+  check_contains(found, {"100"});
+  check_contains(found, {"at most 8 or a multiple of 8"});
+  check_contains(found, {"96 or 104"});
 }
 
-TEST_CASE("more GPUs than the machine has is an error that says how many it has") {
-  check_says(message(kGood, 20), {"at most 16"});
+TEST_CASE("more GPUs than the machine has is an error with their number") {
+  check_contains(message(kGood, 20), {"at most 16"});
   CHECK(message(kGood, 16) == "no error");
-  check_says(ClusterTopology::load("selene", 8192).error().message(), {"4480"});
+  check_contains(ClusterTopology::load("selene", 8192).error().message(), {"4480"});
 }
 
 TEST_CASE("a machine without network cards is one node") {
   const auto two = ClusterTopology::load(machine_path("minimal"), 4);
   REQUIRE_FALSE(two.ok());
-  check_says(two.error().message(), {"no network cards"});
+  check_contains(two.error().message(), {"no network cards"});
 }
 
-TEST_CASE("an unknown cluster is answered with the nearest name and all names") {
-  const std::string said = ClusterTopology::load("dgx-h1000", 8).error().message();
-  check_says(said, {"unknown cluster 'dgx-h1000'"});
-  check_says(said, {"did you mean 'dgx-h100'?"});
-  check_says(said, {"gb200-nvl72"});
+TEST_CASE("the error for an unknown cluster suggests the nearest name and lists all") {
+  const std::string found = ClusterTopology::load("dgx-h1000", 8).error().message();
+  check_contains(found, {"unknown cluster 'dgx-h1000'"});
+  check_contains(found, {"did you mean 'dgx-h100'?"});
+  check_contains(found, {"gb200-nvl72"});
 }
 
-TEST_CASE("a description that cannot be read is the environment's fault") {
+TEST_CASE("an unreadable description is an environment error") {
   const auto missing = ClusterTopology::load("/nowhere/at/all.json", 8);
   REQUIRE_FALSE(missing.ok());
   CHECK(missing.error().kind == Error::Kind::environment);
 }
 
-TEST_CASE("the largest rates a description may hold still give finite answers") {
+TEST_CASE("the largest allowed rates give finite results") {
   std::string text = kGood;
   for (const auto& [what, with] : std::vector<std::pair<std::string, std::string>>{
            {R"("value": 25, "unit": "GB/s")", R"("value": 10, "unit": "TB/s")"},

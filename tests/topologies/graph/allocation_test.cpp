@@ -22,7 +22,7 @@ void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 
-TEST_CASE("asking for a group allocates nothing") {
+TEST_CASE("group() allocates nothing") {
   const ClusterTopology cluster = cluster_of("gb200-nvl72", 576);
   const std::size_t before = allocations;
   BytesPerSecond sum;

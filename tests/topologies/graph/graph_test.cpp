@@ -41,7 +41,7 @@ TEST_CASE("a DGX H100 node is 8 GPUs, a switch, 2 sockets, 8 PCIe switches, 8 NI
   CHECK(count(graph, DeviceKind::fabric) == 3);
 }
 
-TEST_CASE("the graph of 100,000 GPUs is no larger than that of 1,000") {
+TEST_CASE("the graph of 100,000 GPUs is as large as that of 1,000") {
   const ClusterTopology small = cluster_of("dgx-h100", 1'000);
   const ClusterTopology large = cluster_of("dgx-h100", 100'000);
   CHECK(boost::num_vertices(small.graph().devices()) ==
@@ -69,7 +69,7 @@ TEST_CASE("on a cube mesh the widest path relays over the double links") {
   const ClusterTopology cluster = cluster_of("dgx-v100", 8);
   const TopologyGraph& graph = cluster.graph();
   const WidestPath path = graph.widest_path(graph.gpu(0), graph.gpu(1));
-  CHECK(gbps(path.bandwidth) == Approx(50));  // directly there is one link of 25
+  CHECK(gbps(path.bandwidth) == Approx(50));  // the direct link has 25
   CHECK(path.devices.size() > 2);
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("three rings used both ways fill all six links of a V100") {
   CHECK(bandwidth(cluster.graph(), {all_of(cluster.graph())}) == Approx(6 * 25));
 }
 
-TEST_CASE("a pair on a mesh has the links between it") {
+TEST_CASE("a pair on a mesh uses the links between its GPUs") {
   const ClusterTopology cluster = cluster_of("dgx-v100", 8);
   CHECK(bandwidth(cluster.graph(), {{0, 3}}) == Approx(50));
   CHECK(bandwidth(cluster.graph(), {{0, 1}}) == Approx(25));
@@ -148,7 +148,7 @@ TEST_CASE("pairs across the sockets of a PCIe box share the link between them") 
   CHECK(bandwidth(graph, {{0, 1}, {2, 3}, {4, 5}, {6, 7}}) == Approx(31.5));
 }
 
-TEST_CASE("a bridge serves its own pair and nobody else") {
+TEST_CASE("a bridge serves only its own pair") {
   const ClusterTopology cluster = cluster_of(machine_path("lab-box"), 4);
   CHECK(bandwidth(cluster.graph(), {{0, 1}, {2, 3}}) == Approx(100));
   CHECK(bandwidth(cluster.graph(), {{0, 2}}) == Approx(16));
@@ -173,7 +173,7 @@ TEST_CASE("two GPUs of a p4d share the NIC of their PCIe switch") {
   CHECK(graph.groups_sharing_nics(both) == 2);
 }
 
-TEST_CASE("the PCIe slot of a GPU limits what it sends through two NICs") {
+TEST_CASE("the PCIe slot of a GPU limits its egress through two NICs") {
   const ClusterTopology cluster = cluster_of("dgx-a100", 16);
   CHECK(gbps(cluster.graph().egress({0})) == Approx(31.5));  // two NICs of 25 on one x16 gen 4
 }
@@ -195,25 +195,25 @@ TEST_CASE("a far NIC is reached over the link between the sockets") {
   CHECK(gbps(cluster.graph().egress({7})) == Approx(10));
 }
 
-TEST_CASE("part of a node has only the NICs beside it") {
+TEST_CASE("a part of a node has only the NICs next to it") {
   const ClusterTopology half = cluster_of("dgx-h100", 4);
   CHECK(half.graph().nics() == 4);
   CHECK(gbps(half.graph().egress({0, 1, 2, 3})) == Approx(200));
 }
 
-TEST_CASE("bisection of a node is half its GPUs' links, of a PCIe box its socket link") {
+TEST_CASE("the bisection of a node is half its GPUs' links, that of a PCIe box its socket link") {
   CHECK(gbps(cluster_of("dgx-h100", 8).graph().domain_bisection()) == Approx(4 * 450 + 22));
   CHECK(gbps(cluster_of("a100-pcie", 8).graph().domain_bisection()) == Approx(16));
 }
 
-TEST_CASE("bisection across nodes is half the NICs, divided by the oversubscription crossed") {
+TEST_CASE("the bisection across nodes is half the NICs, divided by the crossed oversubscription") {
   CHECK(gbps(cluster_of("dgx-h100", 64).graph().cluster_bisection()) == Approx(4 * 400));
   CHECK(gbps(cluster_of(machine_path("full-mesh"), 16).graph().cluster_bisection()) == Approx(400));
   CHECK(gbps(cluster_of(machine_path("full-mesh"), 64).graph().cluster_bisection()) ==
         Approx(4 * 400 / 2.0));
 }
 
-TEST_CASE("the link into a tier carries what is below it, divided by its oversubscription") {
+TEST_CASE("the link into a tier carries the bandwidth below it, divided by its oversubscription") {
   const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 128);
   const TopologyGraph& graph = cluster.graph();
   std::vector<DeviceId> tiers;
@@ -223,6 +223,6 @@ TEST_CASE("the link into a tier carries what is below it, divided by its oversub
   REQUIRE(tiers.size() == 2);
   CHECK(gbps(graph.widest_path(graph.nic(0), tiers[0]).bandwidth) == Approx(50));
   CHECK(gbps(graph.widest_path(tiers[0], tiers[1]).bandwidth) == Approx(2 * 400 / 2.0));
-  CHECK(graph.devices()[tiers[0]].times == 8);  // 16 nodes, two beneath each leaf
+  CHECK(graph.devices()[tiers[0]].times == 8);  // 16 nodes, two under each leaf
   CHECK(graph.devices()[tiers[1]].times == 1);
 }

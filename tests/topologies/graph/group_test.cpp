@@ -10,7 +10,7 @@ using namespace echelon;
 
 namespace {
 
-/// The groups of one kind that have a member in a domain, as local GPUs, rank by rank.
+/// Per domain, the groups of one pattern with a member in it, as local GPUs, by enumeration.
 std::map<int, std::vector<Group>> by_domain(int ranks, int stride, int domain, int gpus) {
   std::map<int, std::map<int, Group>> members;
   int number = 0;
@@ -34,7 +34,7 @@ struct Explicit {
   double inter = 1e9;
 };
 
-/// The same from the graph: every domain with the groups that meet in it, link by link.
+/// The same from the graph: every domain with its groups, link by link.
 Explicit from_graph(const ClusterTopology& cluster, int ranks, int stride) {
   Explicit worst;
   std::map<std::vector<Group>, Explicit> seen;
@@ -62,7 +62,7 @@ TEST_CASE("eight data-parallel groups of a node share its NICs") {
   CHECK(gbps(dp.inter_per_rank) == Approx(50));
 }
 
-TEST_CASE("a tensor-parallel ring that owns two whole nodes has all their NICs") {
+TEST_CASE("a tensor-parallel ring over two whole nodes has all their NICs") {
   const ClusterTopology cluster = cluster_of("dgx-h100", 64);
   const GroupNetwork tp = cluster.group({16, 1});
   CHECK(tp.domains == 2);
@@ -77,7 +77,7 @@ TEST_CASE("one rank stays in its domain") {
   CHECK(one.ranks_per_domain == 1);
 }
 
-TEST_CASE("a rank of a p4d sends at half its NIC when both neighbours send") {
+TEST_CASE("a rank of a p4d sends at half the NIC's rate while its neighbour sends") {
   const ClusterTopology cluster = cluster_of("aws-p4d", 64);
   CHECK(gbps(cluster.group({8, 8}).inter_per_rank) == Approx(6.25));
   CHECK(gbps(cluster.group({64, 1}).inter_per_rank) == Approx(12.5));
@@ -94,23 +94,24 @@ TEST_CASE("a rack of 72 is one domain") {
   CHECK(gbps(cluster.group({288, 1}).inter) == Approx(72 * 50));
 }
 
-TEST_CASE("part of a rack is one domain however many trays it has") {
+TEST_CASE("a part of a rack is one domain for any number of trays") {
   const ClusterTopology cluster = cluster_of("gb200-nvl72", 32);
   CHECK(cluster.domain_gpus() == 32);
   CHECK(cluster.group({32, 1}).domains == 1);
 }
 
-TEST_CASE("part of a node is one domain with its own links only") {
+TEST_CASE("a part of a node is one domain with only its own links") {
   const ClusterTopology quad = cluster_of("dgx-v100", 4);
   CHECK(quad.gpus_per_node() == 4);
   CHECK(quad.nodes() == 1);
   CHECK(quad.group({4, 1}).domains == 1);
-  CHECK(gbps(quad.group({4, 1}).intra) == Approx(4 * 25));  // two rings both ways through the quad
+  CHECK(gbps(quad.group({4, 1}).intra) ==
+        Approx(4 * 25));  // two rings through the quad, each in both directions
 }
 
-TEST_CASE("the farthest tier a group spans decides its latency and its bandwidth") {
+TEST_CASE("the farthest tier of a group determines its latency and its bandwidth") {
   const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 128);
-  const GroupNetwork leaf = cluster.group({2, 8});    // two nodes beneath one leaf
+  const GroupNetwork leaf = cluster.group({2, 8});    // two nodes under one leaf
   const GroupNetwork spine = cluster.group({16, 8});  // sixteen nodes, spine 2 : 1
   CHECK(gbps(leaf.inter) == Approx(50));
   CHECK(gbps(spine.inter) == Approx(25));
@@ -119,7 +120,7 @@ TEST_CASE("the farthest tier a group spans decides its latency and its bandwidth
   CHECK(spine.inter_latency.in(1_us) == Approx(2.5 + 0.2 + 0.5));
 }
 
-TEST_CASE("a group that lies across two leaves crosses the spine") {
+TEST_CASE("a group on two leaves crosses the spine") {
   const ClusterTopology cluster = cluster_of(machine_path("full-mesh"), 96);
   CHECK(gbps(cluster.group({3, 8}).inter) == Approx(25));  // three nodes on leaves of two
 }
@@ -132,7 +133,7 @@ TEST_CASE(
   CHECK(gbps(straddling.inter) == Approx(25));
 }
 
-TEST_CASE("point to point is as fast as the slower of the edges of a domain") {
+TEST_CASE("the point-to-point rate is that of the slower edge of a domain") {
   const ClusterTopology cluster = cluster_of(machine_path("odd"), 24);
   // GPUs 4 and 5 send through 16 GB/s each; 0 and 1 receive through one slot of 20.
   CHECK(gbps(cluster.group({12, 2}).inter_per_rank) == Approx(10));
@@ -177,7 +178,7 @@ TEST_CASE("the closed form equals the graph for every regular group") {
   }
 }
 
-TEST_CASE("an irregular group is never promised more than the graph gives") {
+TEST_CASE("the closed form never exceeds the graph for an irregular group") {
   for (const std::string name : {"dgx-h100", "dgx-a100", "aws-p4d", "gcp-a3-high"}) {
     const ClusterTopology cluster = cluster_of(name, 48);
     for (int stride = 1; stride <= 24; ++stride) {
@@ -192,23 +193,23 @@ TEST_CASE("an irregular group is never promised more than the graph gives") {
   }
 }
 
-TEST_CASE("an irregular group has its members' NICs where each GPU has its own") {
+TEST_CASE("an irregular group has its members' NICs if each GPU has its own") {
   const ClusterTopology cluster = cluster_of("dgx-h100", 24);
   for (int stride = 1; stride <= 12; ++stride) {
     for (int ranks = 2; ranks * stride <= 24; ++ranks) {
       const GroupNetwork closed = cluster.group({ranks, stride});
       if (closed.domains == 1) continue;
-      int fewest = ranks;  // over the groups that leave a domain
+      int min_members = ranks;  // over the groups that leave a domain
       for (int block = 0; block + ranks * stride <= 24; block += ranks * stride) {
         for (int j = 0; j < stride; ++j) {
           std::map<int, int> members;
           for (int i = 0; i < ranks; ++i) ++members[(block + j + i * stride) / 8];
           if (static_cast<int>(members.size()) != closed.domains) continue;
-          for (const auto& [at, count] : members) fewest = std::min(fewest, count);
+          for (const auto& [at, count] : members) min_members = std::min(min_members, count);
         }
       }
       INFO("ranks " << ranks << " stride " << stride);
-      CHECK(gbps(closed.inter) == Approx(50.0 * fewest));
+      CHECK(gbps(closed.inter) == Approx(50.0 * min_members));
     }
   }
 }
@@ -220,19 +221,19 @@ TEST_CASE("another network per node is spread over the NICs") {
   CHECK(gbps(slow.group({64, 1}).inter) == Approx(100));
 }
 
-TEST_CASE("another network is not held back by the slots of the NICs, only by those of the GPUs") {
+TEST_CASE("another network is limited by the slots of the GPUs, but not by those of the NICs") {
   const ClusterTopology fast = cluster_of(machine_path("odd"), 12).with_node_network(90_GBps);
   CHECK(gbps(fast.group({12, 1}).inter) == Approx(30 + 16 + 16));
 }
 
-TEST_CASE("resizing from part of a node to many nodes makes new tables") {
+TEST_CASE("resizing from a part of a node to many nodes creates new tables") {
   const Result<ClusterTopology> whole = cluster_of("dgx-v100", 2).resized(64);
   REQUIRE(whole.ok());
   CHECK(gbps(whole->group({16, 1}).intra) == Approx(150));
   CHECK(gbps(whole->group({8, 8}).inter) == Approx(6.25));
 }
 
-TEST_CASE("resizing gives what loading that size gives") {
+TEST_CASE("resizing is equivalent to loading that size") {
   const ClusterTopology loaded = cluster_of("selene", 1024);
   const Result<ClusterTopology> resized = cluster_of("selene", 8).resized(1024);
   REQUIRE(resized.ok());

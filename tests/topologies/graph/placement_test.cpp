@@ -15,15 +15,15 @@ namespace {
 
 struct Enumerated {
   int domains = 0;
-  int fewest = 0;
-  int fullest = 0;
+  int min_members = 0;
+  int max_members = 0;
   int sharing = 0;
 };
 
-/// Every group of the kind, rank by rank.
+/// Enumerates every group of the pattern, rank by rank.
 Enumerated enumerate(int ranks, int stride, int domain, int gpus) {
   Enumerated worst;
-  std::map<int, std::set<int>> meeting;
+  std::map<int, std::set<int>> groups_touching;
   int number = 0;
   for (int block = 0; block + ranks * stride <= gpus; block += ranks * stride) {
     for (int j = 0; j < stride; ++j, ++number) {
@@ -31,18 +31,18 @@ Enumerated enumerate(int ranks, int stride, int domain, int gpus) {
       for (int i = 0; i < ranks; ++i) {
         const int at = (block + j + i * stride) / domain;
         ++members[at];
-        meeting[at].insert(number);
+        groups_touching[at].insert(number);
       }
       const int domains = static_cast<int>(members.size());
       if (domains > worst.domains) worst = {domains, ranks, 0, 0};
       if (domains < worst.domains) continue;
       for (const auto& [at, count] : members) {
-        worst.fewest = std::min(worst.fewest, count);
-        worst.fullest = std::max(worst.fullest, count);
+        worst.min_members = std::min(worst.min_members, count);
+        worst.max_members = std::max(worst.max_members, count);
       }
     }
   }
-  for (const auto& [at, groups] : meeting) {
+  for (const auto& [at, groups] : groups_touching) {
     worst.sharing = std::max(worst.sharing, static_cast<int>(groups.size()));
   }
   return worst;
@@ -50,7 +50,7 @@ Enumerated enumerate(int ranks, int stride, int domain, int gpus) {
 
 }  // namespace
 
-TEST_CASE("placement by arithmetic equals placement by counting every rank") {
+TEST_CASE("placement by arithmetic equals placement by enumeration") {
   for (const int domain : {1, 2, 4, 6, 8, 12}) {
     for (int ranks = 1; ranks <= 16; ++ranks) {
       for (int stride = 1; stride <= 16; ++stride) {
@@ -62,12 +62,12 @@ TEST_CASE("placement by arithmetic equals placement by counting every rank") {
           const Placement found = place(ranks, stride, domain, gpus);
           const Enumerated expected = enumerate(ranks, stride, domain, gpus);
           CHECK(found.domains == expected.domains);
-          CHECK(found.fewest == expected.fewest);
+          CHECK(found.min_members == expected.min_members);
           if (found.regular || found.domains <= 2) {
-            CHECK(found.per_domain == expected.fullest);
+            CHECK(found.per_domain == expected.max_members);
           } else {
             CHECK(found.per_domain == (domain + stride - 1) / stride);
-            CHECK(found.per_domain >= expected.fullest);
+            CHECK(found.per_domain >= expected.max_members);
           }
           CHECK(found.sharing == expected.sharing);
         }
@@ -76,21 +76,21 @@ TEST_CASE("placement by arithmetic equals placement by counting every rank") {
   }
 }
 
-TEST_CASE("a group of two whole nodes is alone in them") {
+TEST_CASE("a group of two whole nodes shares them with no other group") {
   const Placement tp16 = place(16, 1, 8, 64);
   CHECK(tp16.per_domain == 8);
   CHECK(tp16.domains == 2);
   CHECK(tp16.sharing == 1);
 }
 
-TEST_CASE("a stride of three on nodes of eight leaves some group one rank in a node") {
+TEST_CASE("with a stride of three on nodes of eight, some group has one rank in a node") {
   const Placement odd = place(3, 3, 8, 72);
   CHECK_FALSE(odd.regular);
   CHECK(odd.domains == 2);
-  CHECK(odd.fewest == 1);
+  CHECK(odd.min_members == 1);
 }
 
-TEST_CASE("a group far wider than a domain is placed as fast as a small one") {
+TEST_CASE("a group far wider than a domain is placed in constant time") {
   const Placement wide = place(1000, 99'991, 8, 100'000'000);
   CHECK(wide.domains == 1000);
   CHECK(wide.per_domain == 1);

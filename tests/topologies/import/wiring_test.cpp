@@ -1,4 +1,4 @@
-// Wirings of nodes as nvidia-smi and NCCL tell them.
+// Wirings of nodes as reported by nvidia-smi and NCCL.
 #include "topologies/import/wiring.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ using namespace echelon;
 
 namespace {
 
-/// Two sockets of two GPUs, NVSwitch, a card on the switch of each pair and one for storage.
+/// Two sockets with two GPUs each, NVSwitch, a card on the switch of each pair and one for storage.
 const std::string kSwitched =
     "\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity\tGPU NUMA "
     "ID\x1b[0m\r\n"
@@ -56,12 +56,12 @@ const std::string kDump = R"(<!-- a comment -->
 </system>
 )";
 
-std::string complaint_of(const Result<NodeWiring>& wiring) {
+std::string error_of(const Result<NodeWiring>& wiring) {
   REQUIRE_FALSE(wiring.ok());
   CHECK(wiring.error().kind == Error::Kind::input);
   return wiring.error().message();
 }
-bool says(const std::string& text, const std::string& part) {
+bool mentions(const std::string& text, const std::string& part) {
   INFO(text);
   return text.find(part) != std::string::npos;
 }
@@ -78,7 +78,7 @@ ClusterTopology cluster_of(const std::string& text, const std::string& gpu,
 
 }  // namespace
 
-TEST_CASE("a matrix of nvidia-smi tells switches, sockets and the cards near GPUs") {
+TEST_CASE("the matrix of nvidia-smi gives switches, sockets and the cards near GPUs") {
   const NodeWiring wiring = parse_wiring(kSwitched, "a test").value();
   REQUIRE(wiring.gpus.size() == 4);
   CHECK(wiring.source == "nvidia-smi topo -m");
@@ -88,14 +88,14 @@ TEST_CASE("a matrix of nvidia-smi tells switches, sockets and the cards near GPU
   CHECK(wiring.gpus[3].socket == 1);
   CHECK(wiring.gpus[0].pcie_switch == wiring.gpus[1].pcie_switch);
   CHECK(wiring.gpus[1].pcie_switch != wiring.gpus[2].pcie_switch);
-  REQUIRE(wiring.nics.size() == 2);  // the one for storage is on no GPU's switch
+  REQUIRE(wiring.nics.size() == 2);  // the storage card is not on a GPU's switch
   CHECK(wiring.nics[0].name == "mlx5_0");
   CHECK(wiring.nics[0].gpus == std::vector<int>{0, 1});
   CHECK(wiring.nics[1].name == "mlx5_4");
   CHECK(wiring.nics[1].gpus == std::vector<int>{2, 3});
 }
 
-TEST_CASE("bridges between some GPUs, and sockets told by SYS alone") {
+TEST_CASE("bridges between some GPUs are read, and sockets are derived from SYS") {
   const NodeWiring wiring = parse_wiring(kBridged, "a test").value();
   REQUIRE(wiring.links.size() == 1);
   CHECK(wiring.links[0].a == 0);
@@ -106,7 +106,7 @@ TEST_CASE("bridges between some GPUs, and sockets told by SYS alone") {
   CHECK_FALSE(wiring.gpus[0].pcie_switch);
 }
 
-TEST_CASE("a matrix between blanks is read as one between tabs") {
+TEST_CASE("a matrix with blanks is read like one with tabs") {
   std::string blanks = kBridged;
   std::replace(blanks.begin(), blanks.end(), '\t', ' ');
   const NodeWiring wiring = parse_wiring(blanks, "a test").value();
@@ -114,11 +114,11 @@ TEST_CASE("a matrix between blanks is read as one between tabs") {
   CHECK(wiring.links.size() == 1);
 }
 
-TEST_CASE("a dump of NCCL tells links, slots and rates, of the first host") {
+TEST_CASE("NCCL's dump gives links, slots and rates of the first host") {
   const NodeWiring wiring = parse_wiring(kDump, "a test").value();
   REQUIRE(wiring.gpus.size() == 2);
   CHECK(wiring.gpus[0].links_to_switch == 18);
-  CHECK_FALSE(wiring.gpus[0].pcie_switch);  // GPU 0 stands second in the file
+  CHECK_FALSE(wiring.gpus[0].pcie_switch);  // GPU 0 is the second in the file
   CHECK(wiring.gpus[1].pcie_switch.has_value());
   CHECK(wiring.gpus[0].socket != wiring.gpus[1].socket);
   REQUIRE(wiring.gpu_slot);
@@ -128,7 +128,7 @@ TEST_CASE("a dump of NCCL tells links, slots and rates, of the first host") {
   CHECK(wiring.nics[0].rate->in(1_GBps) == Approx(50));
 }
 
-TEST_CASE("links of a dump between GPUs are counted once") {
+TEST_CASE("links between GPUs in a dump are counted once") {
   const NodeWiring wiring = parse_wiring(R"(<system version="1"><cpu>
         <pci busid="0000:0A:00.0"><gpu dev="0"><nvlink target="0000:0b:00.0" count="2"/></gpu></pci>
         <pci busid="0000:0b:00.0"><gpu dev="1"><nvlink target="0000:0A:00.0" count="2"/></gpu></pci>
@@ -140,25 +140,25 @@ TEST_CASE("links of a dump between GPUs are counted once") {
   CHECK(wiring.gpus[0].links_to_switch == 0);
 }
 
-TEST_CASE("broken wirings say what is wrong and where") {
-  CHECK(says(complaint_of(parse_wiring("", "x.txt")), "x.txt: no matrix of GPUs"));
-  CHECK(says(complaint_of(parse_wiring("\tGPU0\tGPU1\nGPU0\t X \tNV4\n", "x")), "1 rows for 2"));
-  CHECK(says(complaint_of(parse_wiring("\tGPU0\tGPU1\nGPU0\t X \n", "x")), "a row of GPU0"));
-  CHECK(says(complaint_of(parse_wiring("\tGPU0\tGPU1\nGPU0\t X \tFAST\nGPU1\tNV4\t X \n", "x")),
-             "'FAST'"));
-  CHECK(says(complaint_of(parse_wiring("<system", "x.xml")), "x.xml line 1"));
-  CHECK(says(complaint_of(parse_wiring("<system>\n<cpu>\n</system>", "x.xml")), "line 3"));
-  CHECK(says(complaint_of(parse_wiring("<system><cpu numaid=0/></system>", "x")), "quotation"));
-  CHECK(says(complaint_of(parse_wiring("<system><cpu numaid=\"0/></system>", "x")), "closing"));
-  CHECK(says(complaint_of(parse_wiring("<graphs version=\"1\"/>", "x")), "<graphs>"));
-  CHECK(says(complaint_of(parse_wiring("<system><cpu/></system>", "x")), "no <gpu>"));
-  CHECK(says(complaint_of(parse_wiring("<system><cpu/></system> more", "x")), "nothing behind"));
+TEST_CASE("errors in wirings give the reason and the position") {
+  CHECK(mentions(error_of(parse_wiring("", "x.txt")), "x.txt: no matrix of GPUs"));
+  CHECK(mentions(error_of(parse_wiring("\tGPU0\tGPU1\nGPU0\t X \tNV4\n", "x")), "1 rows for 2"));
+  CHECK(mentions(error_of(parse_wiring("\tGPU0\tGPU1\nGPU0\t X \n", "x")), "a row of GPU0"));
+  CHECK(mentions(error_of(parse_wiring("\tGPU0\tGPU1\nGPU0\t X \tFAST\nGPU1\tNV4\t X \n", "x")),
+                 "'FAST'"));
+  CHECK(mentions(error_of(parse_wiring("<system", "x.xml")), "x.xml line 1"));
+  CHECK(mentions(error_of(parse_wiring("<system>\n<cpu>\n</system>", "x.xml")), "line 3"));
+  CHECK(mentions(error_of(parse_wiring("<system><cpu numaid=0/></system>", "x")), "quotation"));
+  CHECK(mentions(error_of(parse_wiring("<system><cpu numaid=\"0/></system>", "x")), "closing"));
+  CHECK(mentions(error_of(parse_wiring("<graphs version=\"1\"/>", "x")), "<graphs>"));
+  CHECK(mentions(error_of(parse_wiring("<system><cpu/></system>", "x")), "no <gpu>"));
+  CHECK(mentions(error_of(parse_wiring("<system><cpu/></system> more", "x")), "nothing after"));
   std::string deep;
   for (int i = 0; i < 100; ++i) deep += "<pci>";
-  CHECK(says(complaint_of(parse_wiring(deep, "x")), "64 deep"));
+  CHECK(mentions(error_of(parse_wiring(deep, "x")), "at most 64 nested levels"));
 }
 
-TEST_CASE("every cut of a wiring is read or refused") {
+TEST_CASE("every truncation of a wiring is read or refused") {
   for (const std::string& text : {kSwitched, kBridged, kDump}) {
     for (std::size_t length = 0; length < text.size(); ++length) {
       const Result<NodeWiring> wiring = parse_wiring(text.substr(0, length), "a test");
@@ -167,21 +167,21 @@ TEST_CASE("every cut of a wiring is read or refused") {
   }
 }
 
-TEST_CASE("a wiring becomes a description that plans can be made for") {
+TEST_CASE("a wiring is converted to a valid description") {
   const ClusterTopology switched = cluster_of(kSwitched, "h100", 50_GBps);
   CHECK(switched.gpus_per_node() == 4);
   CHECK(switched.node().interconnect == "nvswitch");
   CHECK(switched.node().gpu_link.in(1_GBps) == Approx(450));
   CHECK(switched.node().nics == 2);
   CHECK(switched.node().nic.in(1_GBps) == Approx(50));
-  CHECK(cluster_of(kSwitched, "h100").node().nics == 0);  // their rate is not known
+  CHECK(cluster_of(kSwitched, "h100").node().nics == 0);  // their rate is unknown
   const ClusterTopology bridged = cluster_of(kBridged, "rtx-3090");
   CHECK(bridged.node().interconnect == "nvlink-bridge");
   CHECK(bridged.machine().link.in(1_GBps) == Approx(56.25));
   CHECK(cluster_of(kDump, "h200").node().nic.in(1_GBps) == Approx(50));
 }
 
-TEST_CASE("a GPU of no catalog is described by what CUDA tells") {
+TEST_CASE("a GPU outside the catalog is described by the properties that CUDA reports") {
   GpuFacts facts;
   facts.name = "NVIDIA Something New";
   facts.memory = 24_GiB;
@@ -200,7 +200,7 @@ TEST_CASE("a GPU of no catalog is described by what CUDA tells") {
   CHECK(cluster.gpu().hbm.in(1_GBps) == Approx(1024));
   CHECK(cluster.gpu().peak(Dtype::bf16).in(FlopsPerSecond{1e12}) == Approx(204.8));
   CHECK(cluster.gpu().memory == 24_GiB);
-  CHECK(cluster.node().pcie.in(1_GBps) == Approx(31.5));  // what 24 GB/s are measured of
+  CHECK(cluster.node().pcie.in(1_GBps) == Approx(31.5));  // the slot whose copies reach 24 GB/s
   CHECK(catalog_gpu_of_driver("NVIDIA H200") == "h200-sxm-141gb");
   CHECK(catalog_gpu_of_driver("Tesla T4") == "t4");
   CHECK_FALSE(catalog_gpu_of_driver(facts.name));
