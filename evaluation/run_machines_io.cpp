@@ -28,7 +28,7 @@ RunMachine read_run_machine(Document& document, const Json& object, const std::s
   }
   machine.pcie = BytesPerSecond{document.number(in, "pcie", kMachineLink)};
   machine.nic = BytesPerSecond{document.number(in, "nic", kMachineLink)};
-  machine.nodes_per_domain = document.count_or(in, "nodes_per_domain", 1, kMostGpusPerDomain,
+  machine.nodes_per_domain = document.count_or(in, "nodes_per_domain", 1, kMaxGpusPerDomain,
                                                {1, "", "one node is one NVLink domain"});
   if (const Json* smaller = in.reader.member("smaller")) {
     Section other(*smaller, document.where(), in.at("smaller"));
