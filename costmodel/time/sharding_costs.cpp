@@ -81,7 +81,7 @@ Seconds uncovered(Seconds comm, Seconds cover, double share) {
   return comm - std::min(comm, cover * share);
 }
 
-struct Sums {
+struct PassSums {
   PassCosts forward;
   PassCosts backward;
   Seconds selective;
@@ -97,7 +97,7 @@ struct Pending {
   Seconds beside_weight;   ///< backward: beside the weight gradient (reductions)
 };
 
-void add_collective(const Operator& op, const Context& c, Sums& sums, Pending& pending) {
+void add_collective(const Operator& op, const Context& c, PassSums& sums, Pending& pending) {
   const GroupLinks& links = c.links[op.axis];
   // --overlap tp splits the tensor-parallel collectives and runs them beside their GEMMs.
   const double share = c.overlap_tp && op.axis == Axis::tp ? 1 - c.calibration.tp_overlap : 1.0;
@@ -127,8 +127,8 @@ void add_collective(const Operator& op, const Context& c, Sums& sums, Pending& p
 /// the GEMM that follows it: the re-gather beside the input gradient, the reduction of the input's
 /// gradient beside the weight gradient (Megatron-Core tensor_parallel/layers.py). The ring of
 /// context parallelism runs beside attention.
-Sums sum_over(const OperatorList& list, const Context& c) {
-  Sums sums;
+PassSums sum_over(const OperatorList& list, const Context& c) {
+  PassSums sums;
   Pending pending;
   for (const Operator& op : list.view()) {
     if (op.kind == OperatorKind::collective) {
@@ -204,7 +204,7 @@ Deferred deferred(const OperatorList& list, const ModelSpec& model) {
 LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerSharding sharding,
                        LayerKind kind) {
   const OperatorList list = layer_operators(model, context.job, context.stack, sharding, kind);
-  Sums sums = sum_over(list, context);
+  PassSums sums = sum_over(list, context);
   if (kind == LayerKind::moe) {
     const double more = 1 / context.calibration.moe_speed_factor;
     sums.forward.device *= more;
@@ -268,13 +268,13 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   if (moe_before_.back() > 0) costs.moe = layer_costs(model_, context, sharding, LayerKind::moe);
 
   const OperatorList embedding = embedding_operators(model_, job_, stack_, sharding);
-  const Sums embedding_sums = sum_over(embedding, context);
+  const PassSums embedding_sums = sum_over(embedding, context);
   costs.embedding_forward = embedding_sums.forward;
   costs.embedding_backward = embedding_sums.backward;
   costs.embedding_saved = embedding.saved(Recompute::none);
 
   const OperatorList head = head_operators(model_, job_, stack_, sharding);
-  const Sums head_sums = sum_over(head, context);
+  const PassSums head_sums = sum_over(head, context);
   costs.head_forward = head_sums.forward;
   costs.head_backward = head_sums.backward;
   costs.head_saved = head.saved(Recompute::none);

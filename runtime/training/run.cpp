@@ -33,11 +33,10 @@ constexpr std::int64_t kWarmUp = 2;
 /// Measured steps that are kept, to choose the median one from.
 constexpr std::size_t kKept = 64;
 
-Seconds deadline_of(const PlanFile& plan, const RunSettings& settings) {
-  if (settings.timeout) return *settings.timeout;
+Seconds timeout_of(const PlanFile& plan, const RunSettings& settings) {
   constexpr Seconds kMin{60};
   constexpr double kSlack = 20;
-  return std::max(kMin, kSlack * plan.predicted.time.total());
+  return settings.timeout.value_or(std::max(kMin, kSlack * plan.predicted.time.total()));
 }
 
 Training training_of(const PlanFile& plan, const RunSettings& settings, std::int64_t first,
@@ -76,7 +75,7 @@ class Run {
         schedule_(schedule),
         samples_(samples),
         grid_(plan.plan),
-        run_threads_(deadline_of(plan, settings)) {}
+        run_threads_(timeout_of(plan, settings)) {}
 
   Result<RunReport> run() {
     try {

@@ -37,7 +37,7 @@ const std::vector<Example>& examples() {
       {"framework", "llm-foundry", {"llm_foundry.cpp"}},
       {"framework", "\"deepspeed\"", {"deepspeed.cpp"}},
       {"flag", "\"nic-rate\"", {"table.cpp", "topo.cpp"}},
-      {"flag", "\"weight-decay\"", {"table.cpp", "run.cpp"}},
+      {"flag", "\"weight-decay\"", {"table.cpp", "run_flags.cpp"}},
       {"flag", "\"why-not\"", {"table.cpp", "explain.cpp"}},
   };
   return all;

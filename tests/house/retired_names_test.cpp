@@ -135,7 +135,6 @@ const Names& retired_files() {
       {"front", "pareto_front"},
       {"noise", "repeatability"},
       {"folds", "cv_folds"},
-      {"run_flags", "row_quality"},
       {"run_habits", "framework_defaults"},
       {"runs_io", "measured_runs_csv"},
       {"learning", "refit"},

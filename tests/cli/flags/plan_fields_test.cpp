@@ -40,7 +40,7 @@ TEST_CASE("every field of a plan has a flag, with help and what may stand behind
     CHECK_FALSE(flag->help.empty());
     CHECK(flag->negatable == (field.kind == PlanFieldKind::on_off));
     CHECK(flag->value.empty() == flag->negatable);
-    CHECK(takes(*find_verb("predict"), *flag));
+    CHECK(takes(*find_command("predict"), *flag));
   }
 }
 

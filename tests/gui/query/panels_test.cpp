@@ -50,7 +50,7 @@ TEST_CASE("every flag of a job and of a plan has an entry with help") {
     const std::string name(flag.name);
     if ((flag.groups & cli::kLayout) != 0) {
       REQUIRE(panels.controls.control(name) != nullptr);
-    } else if ((flag.groups & cli::kJob) != 0 && !later) {
+    } else if ((flag.groups & cli::kJob) != 0) {
       const gui::FlagEntry* entry = panels.job.field(name);
       if (name == "global-batch-tokens") continue;  // another unit of the batch size
       REQUIRE(entry != nullptr);
