@@ -39,7 +39,7 @@ TEST_CASE("a GPU without room is told before the first step, with the cheapest c
   CHECK(ran.exit_code == 5);
   INFO(ran.out << ran.err);
   CHECK(lacks(ran.out + ran.err, "no memory for") == "");
-  CHECK(lacks(ran.out + ran.err, "; predicted: ") == "");
+  CHECK(lacks(ran.out + ran.err, "; predicted:") == "");
 }
 
 TEST_CASE("GPUs are calibrated, and plans are made for them") {

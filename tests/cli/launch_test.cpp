@@ -91,7 +91,7 @@ TEST_CASE("mpirun that starts plan run is found by itself") {
   CHECK(read_run_report(runs.sandbox.file("mpi.json")).value().launcher == "mpi");
   const ProcessResult twice = runs.sandbox.shell(mpirun + " --launcher mpi");
   CHECK(twice.exit_code == 2);
-  CHECK(lacks(twice.err, "expected env; each of these processes would start an mpirun") == "");
+  CHECK(lacks(twice.err, "expected env; each of these processes would start its own mpirun") == "");
 }
 
 TEST_CASE("a killed process is named by all others, which end within seconds") {

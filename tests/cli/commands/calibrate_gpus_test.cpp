@@ -46,7 +46,7 @@ TEST_CASE("plans for measured GPUs of this machine are calibrated, and the cores
   const auto found =
       document(sandbox.plan("predict " + kGpt2 + " --gpus 2 --dp 2 --microbatch 4 --json"));
   CHECK(found["cluster"] == "this-machine-gpus");
-  CHECK(found["stack"] == "echelon");
+  CHECK(found["framework"] == "echelon");
   CHECK(found["calibration"] == "this-machine-gpus");
   CHECK(found["kind"] == "calibrated");
   CHECK(found["time"]["step_seconds"] > 0);
