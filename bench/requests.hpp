@@ -14,13 +14,13 @@ inline PlanRequest request_for(const char* model, int gpus) {
   PlanRequest r{.model = load_model(model).value(),
                 .job = {},
                 .cluster = ClusterTopology::load("dgx-h100", gpus).value(),
-                .stack = find_framework("megatron-core").value(),
+                .framework = find_framework("megatron-core").value(),
                 .calibration = {},
                 .constraints = {}};
   r.job.sequence = std::min(r.model.max_positions, 8192);
   r.job.global_batch = (4 << 20) / r.job.sequence;
   r.job.precision = find_precision("bf16").value();
-  r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
+  r.calibration = pick_calibration(r.cluster.gpu(), r.framework).value();
   return r;
 }
 

@@ -47,7 +47,7 @@ std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t limit) {
           for (const int zero : zero_values(r, t)) {
             t.zero = zero;
             if (!fill_plan(r, t, plan)) continue;
-            if (check_plan(r.model, r.job, r.cluster, r.stack, plan)) continue;
+            if (check_plan(r.model, r.job, r.cluster, r.framework, plan)) continue;
             plans.push_back(plan);
             if (plans.size() == limit) return plans;
           }
@@ -62,7 +62,7 @@ std::vector<ParallelPlan> legal_plans(const PlanRequest& r, std::size_t limit) {
 /// time.
 void cold_predictions(benchmark::State& state, const char* model, int gpus) {
   const PlanRequest r = request_for(model, gpus);
-  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   const std::vector<ParallelPlan> plans = legal_plans(r, 100000);
   PlanCosts out;
   std::uint64_t sign = 0;
@@ -83,7 +83,7 @@ void cold_predictions(benchmark::State& state, const char* model, int gpus) {
 /// The same, except that all plans with the same layer sharding share its costs, as in the search.
 void predictions(benchmark::State& state, const char* model, int gpus) {
   const PlanRequest r = request_for(model, gpus);
-  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   const std::vector<ParallelPlan> plans = legal_plans(r, 100000);
   PlanCosts out;
   for (auto _ : state) {

@@ -5,11 +5,11 @@
 namespace echelon {
 
 CostModel::CostModel(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
-                     const Framework& stack, const Calibration& calibration)
+                     const Framework& framework, const Calibration& calibration)
     : model_(model),
       job_(job),
       cluster_(cluster),
-      stack_(stack),
+      framework_(framework),
       calibration_(calibration),
       peak_(cluster.gpu().peak(job.precision.compute)),
       flops_per_token_(model.flops_per_token(job.sequence)) {

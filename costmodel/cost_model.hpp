@@ -131,7 +131,7 @@ struct ShardingCosts {
   Bytes layer_input;      ///< what full recomputation keeps of a layer, and a boundary message
   Bytes embedding_saved;  ///< dropout mask
   Bytes head_saved;
-  Bytes head_transient;  ///< logits that exist at once, where the stack has few of them
+  Bytes head_transient;  ///< logits that exist at once, where the framework has few of them
   double embedding_parameters = 0;
   double head_parameters = 0;       ///< pp = 1 (a tied head costs nothing)
   double head_parameters_last = 0;  ///< pp > 1 (a tied head is a second copy)
@@ -169,12 +169,12 @@ enum class AblatedFeature {
   no_bubble       ///< every stage is busy from the first microbatch to the last
 };
 
-/// Prices plans of one (model, job, cluster, stack, calibration). Pure: same arguments, same
+/// Prices plans of one (model, job, cluster, framework, calibration). Pure: same arguments, same
 /// result. Plans must be legal (planner/space/legality.hpp); illegal ones are a programming error.
 class CostModel {
  public:
   CostModel(const ModelSpec& model, const TrainingJob& job, const ClusterTopology& cluster,
-            const Framework& stack, const Calibration& calibration);
+            const Framework& framework, const Calibration& calibration);
 
   /// The same job under other rates.
   void recalibrate(const Calibration& calibration) { calibration_ = calibration; }
@@ -223,7 +223,7 @@ class CostModel {
   [[nodiscard]] const ModelSpec& model() const { return model_; }
   [[nodiscard]] const TrainingJob& job() const { return job_; }
   [[nodiscard]] const ClusterTopology& cluster() const { return cluster_; }
-  [[nodiscard]] const Framework& stack() const { return stack_; }
+  [[nodiscard]] const Framework& framework() const { return framework_; }
   [[nodiscard]] const Calibration& calibration() const { return calibration_; }
   [[nodiscard]] AblatedFeature ablated() const { return ablated_; }
 
@@ -234,7 +234,7 @@ class CostModel {
   ModelSpec model_;
   TrainingJob job_;
   ClusterTopology cluster_;
-  Framework stack_;
+  Framework framework_;
   Calibration calibration_;
   std::optional<MeasuredNetwork> network_;
   AblatedFeature ablated_ = AblatedFeature::nothing;

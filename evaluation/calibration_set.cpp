@@ -10,17 +10,17 @@ namespace echelon {
 std::string release_of(const MeasuredRun& row) {
   static const std::regex kRelease(R"((\d{4}-\d{2})|(\d{2}\.\d{2}))");
   std::smatch found;
-  return std::regex_search(row.stack_detail, found, kRelease) ? found.str() : "";
+  return std::regex_search(row.framework_detail, found, kRelease) ? found.str() : "";
 }
 
-std::vector<std::string> calibration_names(const GpuSpec& gpu, const Framework& stack,
+std::vector<std::string> calibration_names(const GpuSpec& gpu, const Framework& framework,
                                            const MeasuredRun& row) {
-  const std::string any = gpu_family(gpu) + "-" + stack.name;
+  const std::string any = gpu_family(gpu) + "-" + framework.name;
   std::vector<std::string> names;
   if (const std::string release = release_of(row); !release.empty()) {
-    names.push_back(any + "-" + row.stack + "-" + release);
+    names.push_back(any + "-" + row.framework + "-" + release);
   }
-  names.push_back(any + "-" + row.stack);
+  names.push_back(any + "-" + row.framework);
   names.push_back(any);
   return names;
 }
@@ -48,23 +48,24 @@ const std::optional<Calibration>& CalibrationSet::shipped(const std::string& nam
   return known->second;
 }
 
-const Result<Calibration>& CalibrationSet::prior(const GpuSpec& gpu, const Framework& stack) const {
-  const std::string key = gpu.name + "|" + stack.name;
+const Result<Calibration>& CalibrationSet::prior(const GpuSpec& gpu,
+                                                 const Framework& framework) const {
+  const std::string key = gpu.name + "|" + framework.name;
   auto known = priors_.find(key);
-  if (known == priors_.end()) known = priors_.emplace(key, prior_calibration(gpu, stack)).first;
+  if (known == priors_.end()) known = priors_.emplace(key, prior_calibration(gpu, framework)).first;
   return known->second;
 }
 
-Result<Calibration> CalibrationSet::pick(const GpuSpec& gpu, const Framework& stack,
+Result<Calibration> CalibrationSet::pick(const GpuSpec& gpu, const Framework& framework,
                                          const MeasuredRun& row) const {
-  for (const std::string& name : calibration_names(gpu, stack, row)) {
+  for (const std::string& name : calibration_names(gpu, framework, row)) {
     if (fitted_) {
       if (const auto found = fitted_->find(name); found != fitted_->end()) return found->second;
     } else if (const auto& read = shipped(name)) {
       return *read;
     }
   }
-  return prior(gpu, stack);
+  return prior(gpu, framework);
 }
 
 }  // namespace echelon

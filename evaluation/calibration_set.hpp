@@ -19,10 +19,11 @@ namespace echelon {
 [[nodiscard]] std::string release_of(const MeasuredRun& row);
 
 /// Names under which a row's calibration is looked up, the most special first:
-///   hopper-megatron-core-nemo-25.04   GPU family, stack, software of the row, release
+///   hopper-megatron-core-nemo-25.04   GPU family, framework, software of the row, release
 ///   hopper-megatron-core-nemo         … any release
-///   hopper-megatron-core              … any software of that stack: what planning uses
-[[nodiscard]] std::vector<std::string> calibration_names(const GpuSpec& gpu, const Framework& stack,
+///   hopper-megatron-core              … any software of that framework: what planning uses
+[[nodiscard]] std::vector<std::string> calibration_names(const GpuSpec& gpu,
+                                                         const Framework& framework,
                                                          const MeasuredRun& row);
 
 /// A set of fitted calibrations in front of the shipped priors. Remembers what it has read: one
@@ -38,10 +39,11 @@ class CalibrationSet {
   [[nodiscard]] static CalibrationSet with_releases(std::vector<Calibration> releases);
 
   /// Error: no calibration at all for the GPU.
-  [[nodiscard]] Result<Calibration> pick(const GpuSpec& gpu, const Framework& stack,
+  [[nodiscard]] Result<Calibration> pick(const GpuSpec& gpu, const Framework& framework,
                                          const MeasuredRun& row) const;
   /// prior_calibration() of costmodel/calibration/calibration_io.hpp.
-  [[nodiscard]] const Result<Calibration>& prior(const GpuSpec& gpu, const Framework& stack) const;
+  [[nodiscard]] const Result<Calibration>& prior(const GpuSpec& gpu,
+                                                 const Framework& framework) const;
 
  private:
   [[nodiscard]] const std::optional<Calibration>& shipped(const std::string& name) const;

@@ -33,7 +33,7 @@ std::string shapes_of(const MeasuredRun& row) {
 
 std::string cell_of(const MeasuredRun& row) {
   const std::string model = row.model.empty() ? shapes_of(row) : row.model;
-  return fmt::format("{} | {} | {} | {} GPUs", row.stack, model, row.gpu, cell_text(row.gpus));
+  return fmt::format("{} | {} | {} | {} GPUs", row.framework, model, row.gpu, cell_text(row.gpus));
 }
 
 std::string twin_key(const MeasuredRun& row) {

@@ -10,15 +10,14 @@
 
 namespace echelon {
 
-/// Rows of one fold share a cell (stack, model, GPU, GPU count), or are near-duplicates of rows
+/// Rows of one fold share a cell (framework, model, GPU, GPU count), or are near-duplicates of rows
 /// that do: the same model shapes, GPU, GPU count and degrees (tp, cp, ep, pp, vpp, microbatch,
-/// global batch, sequence), from whatever stack, container or document. Twins under another ZeRO
-/// stage share a cell and so a fold.
-/// Returns the fold's name of every row, in order: the first cell of the fold in alphabetical
-/// order. It does not depend on the order of the rows.
-/// Source: leave-one-group-out with near-duplicates merged; without the merging 99 of 151 NeMo rows
-/// are predicted by their own twin from another container.
-/// Checked by: tests/evaluation/cv_folds_test.cpp.
+/// global batch, sequence), from whatever framework, container or document. Twins under another
+/// ZeRO stage share a cell and so a fold. Returns the fold's name of every row, in order: the first
+/// cell of the fold in alphabetical order. It does not depend on the order of the rows. Source:
+/// leave-one-group-out with near-duplicates merged; without the merging 99 of 151 NeMo rows are
+/// predicted by their own twin from another container. Checked by:
+/// tests/evaluation/cv_folds_test.cpp.
 [[nodiscard]] std::vector<std::string> folds_of(std::span<const MeasuredRun> rows);
 
 /// Deals whole folds out to `parts` parts of about the same number of rows: the largest fold first,

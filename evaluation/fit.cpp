@@ -28,7 +28,7 @@ constexpr double kBand = 0.8;
 /// A row that can be fitted to, ready to be priced again and again.
 struct Observation {
   std::size_t row = 0;
-  std::string family, stack, software, release, fold;
+  std::string family, framework, software, release, fold;
   CostModel cost_model;
   ParallelPlan plan;
   LayerSharding sharding;
@@ -94,21 +94,21 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
     } else {
       MappedRun& run = std::get<MappedRun>(mapped);
       const GpuSpec& gpu = run.cluster.gpu();
-      Result<Calibration> prior = priors.prior(gpu, run.stack);
+      Result<Calibration> prior = priors.prior(gpu, run.framework);
       const std::string family(gpu_family(gpu));
       if (!prior || family == "generic") {  // a family of unrelated devices
         ++out.left_out["on a GPU of no family"];
         continue;
       }
       pin(*prior, without.pinned);
-      CostModel cost_model(run.model, run.job, run.cluster, run.stack, *prior);
+      CostModel cost_model(run.model, run.job, run.cluster, run.framework, *prior);
       if (const auto network = measured_network(row, run.cluster)) cost_model.set_network(*network);
       cost_model.ablate(without.ablated);
       const std::string release = release_of(row);
       out.runs.push_back({i,
                           family,
-                          run.stack.name,
-                          row.stack,
+                          run.framework.name,
+                          row.framework,
                           release,
                           folds[i],
                           std::move(cost_model),
@@ -184,7 +184,7 @@ FittedCalibration fit_node(const Calibration& parent, std::vector<FitParameter> 
   Calibration& calibration = out.calibration;
   calibration.name = std::move(name);
   calibration.gpu_family = runs.front()->family;
-  calibration.stack = runs.front()->stack;
+  calibration.framework = runs.front()->framework;
   calibration.evidence = Evidence::calibrated;
   calibration.fitted_to = std::move(what);
   calibration.sources = parent.sources;
@@ -203,7 +203,7 @@ std::vector<FittedCalibration> fit_tree(Observations& all,
                                         const std::function<bool(std::size_t)>& use) {
   std::map<std::pair<std::string, std::string>, Runs> roots;
   for (Observation& run : all.runs) {
-    if (!use || use(run.row)) roots[{run.family, run.stack}].push_back(&run);
+    if (!use || use(run.row)) roots[{run.family, run.framework}].push_back(&run);
   }
   std::vector<FittedCalibration> out;
   const auto add = [&](const Calibration& parent, std::vector<FitParameter> parameters,
@@ -246,7 +246,7 @@ std::vector<Calibration> calibrations_of(const std::vector<FittedCalibration>& t
 
 /// ln-errors out of fold with the part each was made in, by the name of the calibration that made
 /// them. A run counts for every calibration that may be asked for it, from the one of its release
-/// to the one of its stack, which knows less of it and errs more.
+/// to the one of its framework, which knows less of it and errs more.
 using OutOfFold = std::map<std::string, std::vector<std::pair<int, double>>>;
 
 /// The share kBand of the errors of all parts but `part`, or nothing when they are too few.
@@ -299,7 +299,7 @@ CrossValidation cross_validate(const std::vector<MeasuredRun>& rows, Observation
       if (out.part[run.row] != part) continue;
       const CostModel& cost_model = run.cost_model;
       for (const std::string& name :
-           calibration_names(cost_model.cluster().gpu(), cost_model.stack(), rows[run.row])) {
+           calibration_names(cost_model.cluster().gpu(), cost_model.framework(), rows[run.row])) {
         const auto found = fitted.find(name);
         if (found == fitted.end()) continue;
         out.errors[name].emplace_back(part, log_error(run, *found->second));

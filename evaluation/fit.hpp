@@ -64,7 +64,7 @@ struct FoldedFit {
                                                       const FoldedFit& fit,
                                                       const std::string& where = {});
 
-/// Fits every (GPU family, stack) of the table, below it every software of several, below those
+/// Fits every (GPU family, framework) of the table, below it every software of several, below those
 /// every release, each with its parent as the prior; parents of few runs hardly move. Uses rows
 /// that ran, with a step time, of grade A or B, not flagged for time. Groups of fewer than four
 /// runs keep their parent's rates. Bands are those that errors out of fold deserve, as in FoldedFit

@@ -64,10 +64,10 @@ std::vector<MemoryRun> memory_runs(const std::vector<MeasuredRun>& rows) {
     const auto* run = std::get_if<MappedRun>(&mapped);
     if (run == nullptr) continue;
     const GpuSpec& gpu = run->cluster.gpu();
-    Result<Calibration> prior = priors.prior(gpu, run->stack);
+    Result<Calibration> prior = priors.prior(gpu, run->framework);
     if (!prior) continue;
     prior->sources.clear();  // copied thousands of times
-    CostModel cost_model(run->model, run->job, run->cluster, run->stack, *prior);
+    CostModel cost_model(run->model, run->job, run->cluster, run->framework, *prior);
     ShardingCosts costs = cost_model.sharding_costs(run->plan);
     std::optional<double> measured;
     const bool possible =
@@ -76,7 +76,7 @@ std::vector<MemoryRun> memory_runs(const std::vector<MeasuredRun>& rows) {
         std::ranges::none_of(flags[i], &RowQualityFlag::memory)) {
       measured = *row.peak_memory_bytes;
     }
-    out.push_back({i, fmt::format("{}-{}-{}", gpu_family(gpu), run->stack.name, row.stack),
+    out.push_back({i, fmt::format("{}-{}-{}", gpu_family(gpu), run->framework.name, row.framework),
                    std::move(cost_model), run->plan, costs, *std::move(prior), measured,
                    std::ranges::none_of(flags[i], &RowQualityFlag::fits)});
   }

@@ -13,7 +13,7 @@
 
 namespace echelon {
 
-/// Memory rates of one (GPU family, stack, software).
+/// Memory rates of one (GPU family, framework, software).
 struct FittedMemory {
   std::string name;  ///< as calibration_names() writes it: "hopper-nanotron-nanotron"
   int runs = 0;      ///< with a memory figure

@@ -42,7 +42,7 @@ std::optional<Software> first_software(const Fits& fits) {
 bool reduces_16_bit(const MeasuredRun& row) {
   if (mentions(row.precision_detail, "mixed_precision=PURE")) return true;
   for (const std::string* detail :
-       {&row.overlap_detail, &row.stack_detail, &row.precision_detail}) {
+       {&row.overlap_detail, &row.framework_detail, &row.precision_detail}) {
     std::string text = *detail;
     for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     for (const std::string_view format : {"bf16", "bfloat16", "fp16", "float16"}) {
@@ -60,10 +60,10 @@ bool reduces_16_bit(const MeasuredRun& row) {
 
 Software software_of(const MeasuredRun& row) {
   const auto named = [&](const FrameworkDefaults& each) {
-    return each.evident == Evident::nothing && each.software == row.stack;
+    return each.evident == Evident::nothing && each.software == row.framework;
   };
   if (const auto release = first_software([&](const FrameworkDefaults& each) {
-        return named(each) && !each.detail.empty() && mentions(row.stack_detail, each.detail);
+        return named(each) && !each.detail.empty() && mentions(row.framework_detail, each.detail);
       })) {
     return *release;
   }

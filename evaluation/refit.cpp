@@ -57,7 +57,7 @@ class Comparison {
   Comparison(const RunObservation& run, const Calibration& base)
       : run_(run),
         plan_(run.report.plan.plan),
-        cost_model_(run.report.plan.model, run.report.plan.job, run.cluster, run.stack, base) {
+        cost_model_(run.report.plan.model, run.report.plan.job, run.cluster, run.framework, base) {
     const NodeSpec& node = run.cluster.node();
     alone_ = node.cores == 0 || plan_.gpus() <= node.at_once();
     if (alone_) read_spans();
@@ -311,7 +311,7 @@ std::string names_of_runs(std::span<const RunObservation> runs) {
 }  // namespace
 
 Result<RunObservation> observed_run(std::string name, RunReport report,
-                                    const ClusterTopology& cluster, const Framework& stack) {
+                                    const ClusterTopology& cluster, const Framework& framework) {
   const auto left_out = [&](std::string why) {
     return input_error(name, std::move(why), "a run that executed its plan and measured a step");
   };
@@ -333,7 +333,8 @@ Result<RunObservation> observed_run(std::string name, RunReport report,
       return left_out("spans of instructions that its plan does not have");
     }
   }
-  return RunObservation{std::move(name), std::move(report), *std::move(schedule), cluster, stack};
+  return RunObservation{std::move(name), std::move(report), *std::move(schedule), cluster,
+                        framework};
 }
 
 Refit refit(std::span<const RunObservation> runs, const Calibration& base) {

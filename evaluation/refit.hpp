@@ -21,14 +21,14 @@ struct RunObservation {
   RunReport report;
   Schedule schedule;  ///< the plan's program
   ClusterTopology cluster;
-  Framework stack;
+  Framework framework;
 };
 
 /// Errors say why nothing can be learned from the run: it failed, measured no step, or did not
 /// execute its plan.
 [[nodiscard]] Result<RunObservation> observed_run(std::string name, RunReport report,
                                                   const ClusterTopology& cluster,
-                                                  const Framework& stack);
+                                                  const Framework& framework);
 
 /// The step of one run before and after.
 struct RefitRun {
@@ -44,8 +44,8 @@ struct Refit {
   std::vector<RefitRun> runs;
 };
 
-/// Refits the rates of `base`, which are the priors, to all runs of one machine and stack. What is
-/// compared, each with the weight of its share of the step:
+/// Refits the rates of `base`, which are the priors, to all runs of one machine and framework. What
+/// is compared, each with the weight of its share of the step:
 ///
 ///   the step                                              as a whole, weight 2
 ///   of the pipeline rank that finished last: compute, recomputation, exposed collectives of every

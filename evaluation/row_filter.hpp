@@ -1,4 +1,5 @@
-// A filter over a table of runs: "stack=nanotron,gpus>=64,grade=A" (core/base/filter_terms.hpp).
+// A filter over a table of runs: "framework=nanotron,gpus>=64,grade=A"
+// (core/base/filter_terms.hpp).
 #pragma once
 
 #include <string>

@@ -114,8 +114,8 @@ bool has_odd_heads(const MeasuredRun& row) {
 
 /// What decides whether a job fits: everything but the batch beyond what is in flight.
 std::string memory_key(const MeasuredRun& row) {
-  std::string key =
-      fmt::format("{}|{}|{}|{}|{}", row.stack, row.model, row.gpu, row.recompute, row.precision);
+  std::string key = fmt::format("{}|{}|{}|{}|{}", row.framework, row.model, row.gpu, row.recompute,
+                                row.precision);
   for (const WholeCell& cell : {row.layers, row.gpus, row.tp, row.cp, row.ep, row.pp, row.vpp,
                                 row.dp, row.microbatch, row.zero, row.seq}) {
     key += cell ? fmt::format("|{}", *cell) : "|?";

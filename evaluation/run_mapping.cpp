@@ -194,23 +194,23 @@ std::int64_t job_of(const MeasuredRun& row) {
 /// The passes whose collectives keep their tensors, in the revision that ran the row's job. Without
 /// a pipeline there is no backward before the forward of a single microbatch.
 void set_held_collectives(const MeasuredRun& row, const FrameworkDefaults& defaults, int pp,
-                          Framework& stack) {
+                          Framework& framework) {
   const std::int64_t job = job_of(row);
   Revision revision = defaults.revisions.front();
   for (const Revision& later : defaults.revisions) {
     if (later.first_job <= job) revision = later;
   }
   if (pp > 1) {
-    stack.pending_collective_buffers *= revision.held_with_pipeline;
+    framework.pending_collective_buffers *= revision.held_with_pipeline;
     return;
   }
   const int passes = row.grad_accumulation.value_or(2) > 1 ? 2 : 1;
-  stack.pending_collective_buffers *= std::min(passes, revision.held_without_pipeline);
-  stack.pending_after = 0;
+  framework.pending_collective_buffers *= std::min(passes, revision.held_without_pipeline);
+  framework.pending_after = 0;
 }
 
-/// Step 5: what is sharded and what overlaps. A feature the run used is one its stack has.
-void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Framework& stack,
+/// Step 5: what is sharded and what overlaps. A feature the run used is one its framework has.
+void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Framework& framework,
                   ParallelPlan& plan, Notes& inferred) {
   plan.zero = std::min(whole(row.zero, defaults.zero), 3);
   if (!row.zero && plan.dp > 1) inferred.push_back(fmt::format("ZeRO-{}", plan.zero));
@@ -219,40 +219,40 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
     plan.shard_group = static_cast<int>(*row.shard_group);
   }
   plan.sequence_parallel =
-      plan.tp > 1 && row.sequence_parallel.value_or(stack.sequence_parallel_always);
+      plan.tp > 1 && row.sequence_parallel.value_or(framework.sequence_parallel_always);
   if (!row.sequence_parallel && plan.tp > 1) {
     inferred.push_back(plan.sequence_parallel ? "sequence parallelism" : "no sequence parallelism");
   }
-  plan.overlap_dp = stack.overlaps_dp && !says(row.overlap_detail, "not overlapped");
-  if (!defaults.revisions.empty()) set_held_collectives(row, defaults, plan.pp, stack);
-  if (row.torch_compile.value_or(false)) stack.saves_gate_output = false;  // one fused kernel
+  plan.overlap_dp = framework.overlaps_dp && !says(row.overlap_detail, "not overlapped");
+  if (!defaults.revisions.empty()) set_held_collectives(row, defaults, plan.pp, framework);
+  if (row.torch_compile.value_or(false)) framework.saves_gate_output = false;  // one fused kernel
   plan.overlap_tp = says(row.overlap_detail, "TP comm overlap") ||
                     says(row.overlap_detail, "TP and PP communication overlap");
   plan.overlap_pp = says(row.overlap_detail, "PP communication overlap");
 
   const bool flex = says(row.overlap_detail, "dispatcher=") || says(row.overlap_detail, "HybridEP");
-  stack.dispatches_per_domain = stack.dispatches_per_domain || flex;
-  stack.overlaps_experts = says(row.overlap_detail, "a2a_overlap") ||
-                           says(row.overlap_detail, "EP overlap on") ||
-                           says(row.overlap_detail, "EP comm overlap on");
-  stack.overlaps_every_message = stack.overlaps_every_message || plan.overlap_pp;
-  stack.tensor_parallel = stack.tensor_parallel || plan.tp > 1;
-  stack.pipeline_parallel = stack.pipeline_parallel || plan.pp > 1;
-  stack.zero3_with_tensor = stack.zero3_with_tensor || plan.tp > 1;
-  stack.zero3_with_experts = stack.zero3_with_experts || plan.ep > 1;
-  stack.zero_allowed[plan.zero] = true;
-  if (plan.cp > 1) stack.cp_ring = true;
+  framework.dispatches_per_domain = framework.dispatches_per_domain || flex;
+  framework.overlaps_experts = says(row.overlap_detail, "a2a_overlap") ||
+                               says(row.overlap_detail, "EP overlap on") ||
+                               says(row.overlap_detail, "EP comm overlap on");
+  framework.overlaps_every_message = framework.overlaps_every_message || plan.overlap_pp;
+  framework.tensor_parallel = framework.tensor_parallel || plan.tp > 1;
+  framework.pipeline_parallel = framework.pipeline_parallel || plan.pp > 1;
+  framework.zero3_with_tensor = framework.zero3_with_tensor || plan.tp > 1;
+  framework.zero3_with_experts = framework.zero3_with_experts || plan.ep > 1;
+  framework.zero_allowed[plan.zero] = true;
+  if (plan.cp > 1) framework.cp_ring = true;
   if (plan.ep > 1 || plan.etp > 1) {
-    stack.expert_parallel = true;
+    framework.expert_parallel = true;
     if (plan.tp > 1 && !row.sequence_parallel) plan.sequence_parallel = true;
   }
-  if (plan.zero >= 2 && plan.pp > 1) stack.zero23_with_pipeline = true;
-  if (plan.sequence_parallel) stack.sequence_parallel = true;
-  if (plan.tp > 1 && !plan.sequence_parallel) stack.sequence_parallel_always = false;
-  if (plan.vpp > 1) stack.interleaved = true;
-  if (plan.schedule == ScheduleKind::zero_bubble_h1) stack.zero_bubble = true;
+  if (plan.zero >= 2 && plan.pp > 1) framework.zero23_with_pipeline = true;
+  if (plan.sequence_parallel) framework.sequence_parallel = true;
+  if (plan.tp > 1 && !plan.sequence_parallel) framework.sequence_parallel_always = false;
+  if (plan.vpp > 1) framework.interleaved = true;
+  if (plan.schedule == ScheduleKind::zero_bubble_h1) framework.zero_bubble = true;
   if (says(row.overlap_detail, "overlapped)") && !says(row.overlap_detail, "not overlapped")) {
-    stack.overlaps_dp = plan.overlap_dp = true;
+    framework.overlaps_dp = plan.overlap_dp = true;
   }
 }
 
@@ -305,13 +305,13 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   if (Skip skip = nothing_measured(row)) return SkippedRun{*std::move(skip)};
   const Software software = software_of(row);
   const FrameworkDefaults& defaults = *software.defaults;
-  Framework stack = *software.framework;  // with the features the run evidently used
+  Framework framework = *software.framework;  // with the features the run evidently used
 
   Notes inferred;
   std::string substitute;
   if (!defaults.same_code) {
-    substitute =
-        fmt::format("{} stands for {} ({})", stack.name, in_quotes(row.stack), defaults.why);
+    substitute = fmt::format("{} stands for {} ({})", framework.name, in_quotes(row.framework),
+                             defaults.why);
     inferred.push_back("stack " + substitute);
   }
   const Result<ModelSpec> model = models_.model_of(row, software, inferred);
@@ -327,7 +327,7 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   if (Skip skip = pipeline_of(row, defaults, shapes, plan, inferred))
     return SkippedRun{*std::move(skip)};
   if (Skip skip = recompute_of(row, defaults, plan, inferred)) return SkippedRun{*std::move(skip)};
-  set_sharding(row, defaults, stack, plan, inferred);
+  set_sharding(row, defaults, framework, plan, inferred);
 
   const Result<PrecisionRecipe> recipe = recipe_of(row, software);
   if (!recipe) return SkippedRun{recipe.error().found + " is not priced"};
@@ -346,11 +346,11 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   }
   // A run is proof that its software gives a stage no layer when it holds the embedding or the
   // head.
-  const auto rejected = check_plan(shapes, job, *machine, stack, plan);
+  const auto rejected = check_plan(shapes, job, *machine, framework, plan);
   if (rejected && rejected->reason != RejectionReason::too_few_layers) {
     return SkippedRun{"not a plan we price: " + rejected->detail};
   }
-  return MappedRun{shapes, job, *machine, stack, plan, inferred, substitute};
+  return MappedRun{shapes, job, *machine, framework, plan, inferred, substitute};
 }
 
 }  // namespace echelon

@@ -21,7 +21,7 @@ struct MappedRun {
   ModelSpec model;
   TrainingJob job;
   ClusterTopology cluster;
-  Framework stack;  ///< ours; features the run evidently used are allowed
+  Framework framework;  ///< ours; features the run evidently used are allowed
   ParallelPlan plan;
   std::vector<std::string> inferred;  ///< blanks that were filled in, in words
   std::string substitute;  ///< why `stack` stands for another software; "" when it is that one

@@ -24,16 +24,16 @@ namespace {
 
 constexpr std::size_t kLeastGroup = 3;  ///< rows a ranking needs to say anything
 /// What a software or GPU without a calibration of its own adds to the band: models of the kind err
-/// by 12-20 % on a stack left out of the fit, 15-40 % on a GPU left out.
+/// by 12-20 % on a framework left out of the fit, 15-40 % on a GPU left out.
 constexpr double kUnseen = 0.2;
 
 /// Why `used` is only the nearest for this run, and a wider band in it; "" when it was made for the
-/// run's GPU and stack, or given by the user.
+/// run's GPU and framework, or given by the user.
 std::string nearest_for(const MappedRun& run, Calibration& used) {
   const bool any_gpu = used.gpu_family == "any";
   if (!run.substitute.empty() || any_gpu) used.time_band = std::hypot(used.time_band, kUnseen);
-  if (any_gpu || used.stack == "any") {
-    return fmt::format("no calibration for {} on {}: {} is the nearest{}", run.stack.name,
+  if (any_gpu || used.framework == "any") {
+    return fmt::format("no calibration for {} on {}: {} is the nearest{}", run.framework.name,
                        run.cluster.gpu().name, used.name,
                        run.substitute.empty() ? "" : ", and " + run.substitute);
   }
@@ -83,14 +83,14 @@ ValidatedRow predict_row(const MeasuredRun& row, const CalibrationSet& set, RunM
   MappedRun& run = std::get<MappedRun>(mapped);
   const GpuSpec& gpu = run.cluster.gpu();
   const Result<Calibration> calibration =
-      options.calibration ? *options.calibration : set.pick(gpu, run.stack, row);
+      options.calibration ? *options.calibration : set.pick(gpu, run.framework, row);
   if (!calibration) {
     out.skipped = "no calibration: " + calibration.error().found;
     return out;
   }
   Calibration used = *calibration;
   if (!options.calibration) out.nearest = nearest_for(run, used);
-  CostModel cost_model(run.model, run.job, run.cluster, run.stack, used);
+  CostModel cost_model(run.model, run.job, run.cluster, run.framework, used);
   if (const auto network = measured_network(row, run.cluster)) cost_model.set_network(*network);
   cost_model.ablate(options.ablated);
   const PlanCosts prediction = cost_model.price(run.plan);

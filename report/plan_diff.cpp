@@ -67,7 +67,7 @@ std::vector<FieldDelta> field_deltas(const PlanFile& a, const PlanFile& b) {
   number("sequence", a.job.sequence, b.job.sequence);
   number("global batch", a.job.global_batch, b.job.global_batch);
   words("precision", a.job.precision.name, b.job.precision.name);
-  words("framework", a.stack, b.stack);
+  words("framework", a.framework, b.framework);
   words("calibration", a.calibration, b.calibration);
   for (const PlanField* field : differing_fields(x, y)) {
     std::string left = field_text(*field, x);

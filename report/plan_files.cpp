@@ -35,7 +35,7 @@ PlanFile plan_file_of(const PlanRequest& request, const Candidate& candidate,
           .job = request.job,
           .cluster = provenance.cluster,
           .gpus = request.cluster.gpus(),
-          .stack = request.stack.name,
+          .framework = request.framework.name,
           .calibration = request.calibration.name,
           .calibration_path = provenance.calibration_path,
           .keep_free = request.keep_free,
@@ -60,7 +60,7 @@ Result<PlanFile> complete_plan_file(const PlanRequest& request, const Candidate&
                                     const Provenance& provenance) {
   // About 100 bytes of text and 500 of memory each while it is lowered.
   constexpr double kMostInstructions = 2.5e6;
-  const CostModel cost_model(request.model, request.job, request.cluster, request.stack,
+  const CostModel cost_model(request.model, request.job, request.cluster, request.framework,
                              request.calibration);
   const double instructions = instructions_of(cost_model, candidate.plan);
   if (instructions > kMostInstructions) {

@@ -18,7 +18,7 @@ done
 value() { sed -n "s/^  \"$1\": \"\(.*\)\",\$/\1/p" "$2"; }
 for file in "$fitted"/*.json; do
   case $(value name "$file") in
-    "$(value gpu "$file")-$(value stack "$file")") mv -- "$file" "$planning" ;;
+    "$(value gpu "$file")-$(value framework "$file")") mv -- "$file" "$planning" ;;
     *) mv -- "$file" "$releases" ;;
   esac
 done

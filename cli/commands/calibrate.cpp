@@ -133,13 +133,13 @@ Result<CommandResult> calibrate_command(const CommandContext& context) {
   if (!all) return all.error();
   const std::string how = how_measured(processes ? " --launcher mpi" : "");
   std::vector<CalibrationByCores> rates;
-  const Result<Framework> stack = find_framework(kExecutingFramework);
-  if (!stack) return stack.error();
+  const Result<Framework> framework = find_framework(kExecutingFramework);
+  if (!framework) return framework.error();
   for (const Measurement& one : all->all) {
     if (!rates.empty() && rates.back().cores == one.cores) continue;
     const Result<ClusterTopology> cluster = this_machine(host, host.cores / one.cores);
     if (!cluster) return cluster.error();
-    const Result<Calibration> prior = pick_calibration(cluster->gpu(), *stack);
+    const Result<Calibration> prior = pick_calibration(cluster->gpu(), *framework);
     if (!prior) return prior.error();
     rates.push_back({one.cores, calibrated(all->all, one.cores, cluster->gpu(), *prior, how)});
   }

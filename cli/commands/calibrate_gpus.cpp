@@ -119,9 +119,9 @@ Result<CommandResult> calibrate_gpus(const CommandContext& context) {
   const Result<ClusterTopology> cluster =
       ClusterTopology::parse(found->description, kThisMachineGpus, 0);
   if (!cluster) return cluster.error();
-  const Result<Framework> stack = find_framework(kExecutingFramework);
-  if (!stack) return stack.error();
-  const Result<Calibration> prior = pick_calibration(cluster->gpu(), *stack);
+  const Result<Framework> framework = find_framework(kExecutingFramework);
+  if (!framework) return framework.error();
+  const Result<Calibration> prior = pick_calibration(cluster->gpu(), *framework);
   if (!prior) return prior.error();
   const Calibration rates = calibrated_gpus(all, *cluster, *prior, how_measured(" --backend cuda"));
   if (*target == "-") return CommandResult{calibration_to_json(rates)};

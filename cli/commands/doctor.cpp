@@ -101,9 +101,9 @@ void examine_default(std::vector<Finding>& all) {
                                                        cluster->node().gpus, cluster->gpu().name)
                                          : ""),
       cluster.ok() ? "" : cluster.error().message(), "name one with --cluster", true);
-  const Result<Framework> stack = find_framework(kDefaultFramework);
-  if (cluster.ok() && stack.ok()) {
-    const Result<Calibration> rates = pick_calibration(cluster->gpu(), *stack);
+  const Result<Framework> framework = find_framework(kDefaultFramework);
+  if (cluster.ok() && framework.ok()) {
+    const Result<Calibration> rates = pick_calibration(cluster->gpu(), *framework);
     usual.look(
         "calibration",
         if_true(rates.ok(),

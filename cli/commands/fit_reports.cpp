@@ -29,7 +29,7 @@ struct Reports {
 };
 
 std::string kind_of_run(const RunReport& report) {
-  return fmt::format("{} under {}, backend {}", report.plan.cluster, report.plan.stack,
+  return fmt::format("{} under {}, backend {}", report.plan.cluster, report.plan.framework,
                      report.backend);
 }
 
@@ -59,9 +59,9 @@ Result<Reports> read_reports(const std::vector<std::string>& paths) {
     }
     const Result<ClusterTopology> cluster = machine_of_run(*report, path);
     if (!cluster) return cluster.error();
-    const Result<Framework> stack = find_framework(report->plan.stack);
-    if (!stack) return at({path, path}, stack.error());
-    Result<RunObservation> run = observed_run(path, *std::move(report), *cluster, *stack);
+    const Result<Framework> framework = find_framework(report->plan.framework);
+    if (!framework) return at({path, path}, framework.error());
+    Result<RunObservation> run = observed_run(path, *std::move(report), *cluster, *framework);
     if (run) {
       out.runs.push_back(*std::move(run));
     } else {
@@ -89,7 +89,8 @@ Result<std::vector<CalibrationByCores>> rates_before(const CommandContext& conte
     path = usual;
   }
   if (path.empty()) {
-    Result<Calibration> shipped = pick_calibration(runs.front().cluster.gpu(), runs.front().stack);
+    Result<Calibration> shipped =
+        pick_calibration(runs.front().cluster.gpu(), runs.front().framework);
     if (!shipped) return shipped.error();
     return std::vector<CalibrationByCores>{{1, *std::move(shipped)}};
   }

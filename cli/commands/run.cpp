@@ -67,7 +67,7 @@ Result<int> events_of(const CommandContext& context) {
   return *descriptor;
 }
 
-/// The degrees of `file` where they are executed, for the stack that executes them: on this
+/// The degrees of `file` where they are executed, for the framework that executes them: on this
 /// machine's cores, or on the GPUs the plan, or --cluster, is for.
 Result<ResolvedRequest> for_this_machine(const CommandContext& context, const PlanFile& file,
                                          const std::string& path, const std::string& backend) {
@@ -185,9 +185,9 @@ Result<std::optional<Ready>> made_ready(const CommandContext& context, const std
 /// Two predictions where the plan was made for something else.
 void report_predictions(const std::string& path, const Ready& ready) {
   const PlanFile& file = ready.written;
-  if (file.stack == kExecutingFramework) return;
+  if (file.framework == kExecutingFramework) return;
   complain(fmt::format("{} was planned for {} with {}: {} per step; here, with {}: {}", path,
-                       file.cluster, file.stack, duration(file.predicted.time.total()),
+                       file.cluster, file.framework, duration(file.predicted.time.total()),
                        kExecutingFramework, duration(ready.priced.predicted.time.total())));
 }
 

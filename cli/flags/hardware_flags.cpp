@@ -40,12 +40,12 @@ Result<std::optional<std::int64_t>> max_gpus_of(const Settings& settings) {
   return std::optional(largest);
 }
 
-Result<Framework> stack_of(const Settings& settings, const ClusterTopology& cluster,
-                           std::vector<std::string>& assumed) {
+Result<Framework> framework_of(const Settings& settings, const ClusterTopology& cluster,
+                               std::vector<std::string>& assumed) {
   if (const Setting* setting = settings.find("framework")) {
-    const Result<Framework> stack = find_framework(setting->value);
-    if (!stack) return at(*setting, stack.error());
-    return stack;
+    const Result<Framework> framework = find_framework(setting->value);
+    if (!framework) return at(*setting, framework.error());
+    return framework;
   }
   const bool executes = cluster.node().cores > 0 || cluster.name() == kThisMachineGpus;
   const char* usual = executes ? kExecutingFramework : kDefaultFramework;
@@ -55,8 +55,8 @@ Result<Framework> stack_of(const Settings& settings, const ClusterTopology& clus
 
 /// The file that `plan calibrate` wrote for this machine; "" if there is none. GPU kernels are
 /// those of plan-run's own framework.
-std::string measured_rates(const ClusterTopology& cluster, const Framework& stack) {
-  const bool gpus = cluster.name() == kThisMachineGpus && stack.name == kExecutingFramework;
+std::string measured_rates(const ClusterTopology& cluster, const Framework& framework) {
+  const bool gpus = cluster.name() == kThisMachineGpus && framework.name == kExecutingFramework;
   if (cluster.name() != kThisMachine && !gpus) return {};
   std::string path = gpus ? gpus_calibration_file() : machine_calibration_file();
   std::error_code ignored;
@@ -64,7 +64,7 @@ std::string measured_rates(const ClusterTopology& cluster, const Framework& stac
 }
 
 Result<Calibration> calibration_of(const Settings& settings, const ClusterTopology& cluster,
-                                   const Framework& stack, std::vector<std::string>& assumed,
+                                   const Framework& framework, std::vector<std::string>& assumed,
                                    std::string& path) {
   const int cores = std::max(1, cluster.node().cores / cluster.node().gpus);
   if (const Setting* setting = settings.find("calibration")) {
@@ -76,9 +76,9 @@ Result<Calibration> calibration_of(const Settings& settings, const ClusterTopolo
     if (!calibration) return at(*setting, calibration.error());
     return calibration;
   }
-  const std::string measured = measured_rates(cluster, stack);
-  Result<Calibration> calibration =
-      measured.empty() ? pick_calibration(cluster.gpu(), stack) : load_calibration(measured, cores);
+  const std::string measured = measured_rates(cluster, framework);
+  Result<Calibration> calibration = measured.empty() ? pick_calibration(cluster.gpu(), framework)
+                                                     : load_calibration(measured, cores);
   if (calibration) {
     assumed.push_back(fmt::format("rates of calibration {}: {}{}{} (--calibration)",
                                   calibration->name, name_of(calibration->evidence),
@@ -127,12 +127,13 @@ Result<HardwareModel> hardware_model_of(const Settings& settings, std::int64_t g
     assumed.push_back(fmt::format("{}, the size of the description of {} (--gpus)",
                                   counted(cluster->gpus(), "GPU"), cluster->name()));
   }
-  const Result<Framework> stack = stack_of(settings, *cluster, assumed);
-  if (!stack) return stack.error();
+  const Result<Framework> framework = framework_of(settings, *cluster, assumed);
+  if (!framework) return framework.error();
   std::string path;
-  const Result<Calibration> calibration = calibration_of(settings, *cluster, *stack, assumed, path);
+  const Result<Calibration> calibration =
+      calibration_of(settings, *cluster, *framework, assumed, path);
   if (!calibration) return calibration.error();
-  return HardwareModel{*std::move(cluster), name, *stack, *calibration, path};
+  return HardwareModel{*std::move(cluster), name, *framework, *calibration, path};
 }
 
 }  // namespace echelon::cli

@@ -17,7 +17,7 @@ namespace echelon::cli {
 struct HardwareModel {
   ClusterTopology cluster;
   std::string cluster_name;  ///< as given
-  Framework stack;
+  Framework framework;
   Calibration calibration;
   std::string calibration_path;
 };

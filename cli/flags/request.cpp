@@ -125,9 +125,10 @@ std::string rates_changed(const PlanFile& file, const Calibration& now) {
 /// Some frameworks train without dropout even if the model has it.
 void leave_out_dropout(PlanRequest& request) {
   ModelSpec& model = request.model;
-  if (request.stack.dropout || (model.hidden_dropout <= 0 && model.attention_dropout <= 0)) return;
+  if (request.framework.dropout || (model.hidden_dropout <= 0 && model.attention_dropout <= 0))
+    return;
   request.assumptions.push_back(
-      fmt::format("no dropout: {} trains without the model's {:g}", request.stack.name,
+      fmt::format("no dropout: {} trains without the model's {:g}", request.framework.name,
                   std::max(model.hidden_dropout, model.attention_dropout)));
   model.hidden_dropout = model.attention_dropout = 0;
 }
@@ -137,7 +138,7 @@ void leave_out_dropout(PlanRequest& request) {
 void note_not_executed(PlanRequest& request) {
   const bool this_machine =
       request.cluster.node().cores > 0 || request.cluster.name() == kThisMachineGpus;
-  if (request.stack.name != kExecutingFramework && !this_machine) return;
+  if (request.framework.name != kExecutingFramework && !this_machine) return;
   if (const auto why = not_executed(request.model, request.job.sequence)) {
     request.assumptions.push_back(
         fmt::format("plan run refuses this plan: {}; it executes {}", why->found, why->expected));
@@ -164,7 +165,7 @@ Settings settings_named_by(const PlanFile& file) {
   };
   name("cluster", file.cluster);
   name("gpus", std::to_string(file.gpus));
-  name("framework", file.stack);
+  name("framework", file.framework);
   name("seq", std::to_string(file.job.sequence));
   name("global-batch", std::to_string(file.job.global_batch));
   name("precision", file.job.precision.name);
@@ -196,14 +197,14 @@ Result<ResolvedRequest> resolve(const Settings& settings) {
   std::vector<std::string> assumed;
   const Result<HardwareModel> machine = hardware_model_of(settings, *gpus, assumed);
   if (!machine) return machine.error();
-  const Result<TrainingJob> job = job_of(settings, *model, machine->stack,
+  const Result<TrainingJob> job = job_of(settings, *model, machine->framework,
                                          sharing_cluster(settings, machine->cluster), assumed);
   if (!job) return job.error();
   note_origins(settings, assumed);
   PlanRequest request{.model = *model,
                       .job = *job,
                       .cluster = machine->cluster,
-                      .stack = machine->stack,
+                      .framework = machine->framework,
                       .calibration = machine->calibration,
                       .constraints = *constraints,
                       .max_memory = {},
@@ -241,13 +242,14 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
   if (!changes.has("cluster")) {
     if (Status fresh = check_fresh(file, path, machine->cluster); !fresh) return fresh.error();
   }
-  Result<TrainingJob> job = job_of(settings, *model, machine->stack, machine->cluster, in_the_file);
+  Result<TrainingJob> job =
+      job_of(settings, *model, machine->framework, machine->cluster, in_the_file);
   if (!job) return job.error();
   if (!job->token_budget) job->token_budget = file.job.token_budget;
   PlanRequest request{.model = *model,
                       .job = *job,
                       .cluster = machine->cluster,
-                      .stack = machine->stack,
+                      .framework = machine->framework,
                       .calibration = machine->calibration,
                       .constraints = constraints_after(file, changes, *pinned),
                       .keep_free = file.keep_free,

@@ -73,14 +73,14 @@ Result<std::int64_t> batch_of(const Settings& settings, int sequence,
 }
 
 /// The framework's default, or fp16 if the GPU has no units for it (V100 and bf16).
-Result<PrecisionRecipe> default_precision(const Framework& stack, const ClusterTopology& cluster,
-                                          Assumptions& assumed) {
+Result<PrecisionRecipe> default_precision(const Framework& framework,
+                                          const ClusterTopology& cluster, Assumptions& assumed) {
   const GpuSpec& gpu = cluster.gpu();
   if (cluster.node().cores > 0) {
     assumed.emplace_back("precision fp32, the format of processor cores (--precision)");
     return find_precision("fp32");
   }
-  Result<PrecisionRecipe> recipe = find_precision(stack.default_precision);
+  Result<PrecisionRecipe> recipe = find_precision(framework.default_precision);
   if (!recipe) return recipe;
   if (gpu.peak(recipe->compute) > FlopsPerSecond{} || gpu.fp16 == FlopsPerSecond{}) {
     const bool usual = recipe->name == "bf16:adam-fp32-master";
@@ -98,12 +98,13 @@ Result<PrecisionRecipe> default_precision(const Framework& stack, const ClusterT
   return recipe;
 }
 
-Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& stack,
+Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& framework,
                                      const ClusterTopology& cluster, Assumptions& assumed) {
   const GpuSpec& gpu = cluster.gpu();
   const Setting* setting = settings.find("precision");
-  Result<PrecisionRecipe> recipe = setting != nullptr ? find_precision(setting->value)
-                                                      : default_precision(stack, cluster, assumed);
+  Result<PrecisionRecipe> recipe = setting != nullptr
+                                       ? find_precision(setting->value)
+                                       : default_precision(framework, cluster, assumed);
   if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
   if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;
   if (recipe->compute == Dtype::fp64) {
@@ -122,13 +123,13 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& 
 }
 
 /// A plan requested without flash attention would be executed with it.
-Error no_scores(const Setting& flash, const Framework& stack) {
+Error no_scores(const Setting& flash, const Framework& framework) {
   const bool typed = flash.where.starts_with("--");
   return input_error(
       flash.where,
       fmt::format(
           "no flash attention with {}, whose attention stores no sequence x sequence matrix",
-          stack.name),
+          framework.name),
       "flash attention",
       typed ? "drop the flag, or plan for a framework that has both: --framework megatron-core"
             : "plan predict FILE --flash-attention -o NEW");
@@ -136,8 +137,9 @@ Error no_scores(const Setting& flash, const Framework& stack) {
 
 }  // namespace
 
-Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, const Framework& stack,
-                           const ClusterTopology& cluster, Assumptions& assumed) {
+Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
+                           const Framework& framework, const ClusterTopology& cluster,
+                           Assumptions& assumed) {
   TrainingJob job;
   const Result<int> sequence = sequence_of(settings, model, assumed);
   if (!sequence) return sequence.error();
@@ -152,14 +154,14 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model, con
                        fmt::format("{:.3g} tokens in one step", job.tokens_per_step()),
                        "at most 1e15");
   }
-  const Result<PrecisionRecipe> precision = precision_of(settings, stack, cluster, assumed);
+  const Result<PrecisionRecipe> precision = precision_of(settings, framework, cluster, assumed);
   if (!precision) return precision.error();
   job.precision = *precision;
   if (const Setting* flash = settings.find("flash-attention")) {
     const Result<bool> on = parse_switch(*flash);
     if (!on) return on.error();
     job.flash_attention = *on;
-    if (!*on && !stack.materialised_attention) return no_scores(*flash, stack);
+    if (!*on && !framework.materialised_attention) return no_scores(*flash, framework);
   } else {
     assumed.emplace_back("flash attention (--no-flash-attention)");
   }

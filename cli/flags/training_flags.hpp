@@ -14,7 +14,7 @@ namespace echelon::cli {
 
 /// Sequence, batch, precision, attention and token budget. Defaults are stated in `assumed`.
 [[nodiscard]] Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
-                                         const Framework& stack, const ClusterTopology& cluster,
+                                         const Framework& framework, const ClusterTopology& cluster,
                                          std::vector<std::string>& assumed);
 
 }  // namespace echelon::cli

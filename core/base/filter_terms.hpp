@@ -1,4 +1,4 @@
-// The language of filters over rows and plans: "stack=nanotron, gpus >= 64 fits".
+// The language of filters over rows and plans: "framework=nanotron, gpus >= 64 fits".
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // parse_json: builds the document from parser events, so that every bound is checked before memory
-// or stack is spent beyond it.
+// or framework is spent beyond it.
 #include <fmt/format.h>
 
 #include <cstddef>

@@ -46,7 +46,7 @@ struct PlanFile {
   TrainingJob job;
   std::string cluster;  ///< catalog name, or path of a description
   int gpus = 0;
-  std::string stack;
+  std::string framework;
   std::string calibration;       ///< its name
   std::string calibration_path;  ///< the user's file; empty for a built-in calibration
   Bytes keep_free;

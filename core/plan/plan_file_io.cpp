@@ -46,7 +46,7 @@ Json request_json(const PlanFile& file) {
            {"job", job_json(file.job)},
            {"cluster", file.cluster},
            {"gpus", file.gpus},
-           {"framework", file.stack},
+           {"framework", file.framework},
            {"calibration", file.calibration},
            {"calibration_path", nullptr},
            {"keep_free_bytes", whole_bytes(file.keep_free)},
@@ -84,7 +84,7 @@ Status read_request(const Json& object, const std::string& where, PlanFile& file
   if (job == nullptr) reader.fail("job", "the key 'job' is missing", "the training job");
   file.cluster = reader.string("cluster");
   file.gpus = static_cast<int>(reader.integer("gpus", 1, std::numeric_limits<int>::max()));
-  file.stack = reader.string("framework");
+  file.framework = reader.string("framework");
   file.calibration = reader.string("calibration");
   file.calibration_path = reader.string_or("calibration_path", "");
   file.keep_free = Bytes{reader.number("keep_free_bytes", 0, kMaxBytes)};

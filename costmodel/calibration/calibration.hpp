@@ -9,12 +9,12 @@
 
 namespace echelon {
 
-/// Rates of one (GPU, software stack) pair. Efficiencies are fractions of the data-sheet peak.
+/// Rates of one (GPU, framework) pair. Efficiencies are fractions of the data-sheet peak.
 /// Every field has an entry in `sources`; shipped files are costmodel/catalog/calibrations/*.json.
 struct Calibration {
   std::string name;
   std::string gpu_family;  ///< "hopper", "ampere" ... or a full GPU name
-  std::string stack;       ///< stack it speaks of, or "any"
+  std::string framework;   ///< framework it speaks of, or "any"
   Evidence evidence = Evidence::extrapolated;
   std::string fitted_to;  ///< the runs behind it, or "data sheets and published benchmarks"
 

@@ -91,7 +91,7 @@ Result<Calibration> read_calibration(const Json& json, std::string_view where) {
   Calibration out = *base;
   out.name = reader.string("name");
   out.gpu_family = reader.string("gpu");
-  out.stack = reader.string("stack");
+  out.framework = reader.string(schema == 1 ? "stack" : "framework");
   const std::string evidence =
       reader.choice("evidence", {"measured", "calibrated", "extrapolated"});
   out.evidence = evidence == "measured"     ? Evidence::measured
@@ -189,19 +189,19 @@ std::optional<Calibration> shipped_calibration(const std::string& name) {
   return *std::move(read);
 }
 
-Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& stack) {
+Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& framework) {
   const std::string family{gpu_family(gpu)};
   for (const std::string& name :
-       {"prior-" + family + "-" + stack.name, family, std::string("generic")}) {
+       {"prior-" + family + "-" + framework.name, family, std::string("generic")}) {
     if (auto found = shipped_calibration(name)) return *std::move(found);
   }
   return environment_error("calibrations", "no shipped calibration for " + gpu.name);
 }
 
-Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& stack) {
+Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework) {
   const std::string family{gpu_family(gpu)};
-  if (auto found = shipped_calibration(family + "-" + stack.name)) return *std::move(found);
-  return prior_calibration(gpu, stack);
+  if (auto found = shipped_calibration(family + "-" + framework.name)) return *std::move(found);
+  return prior_calibration(gpu, framework);
 }
 
 namespace {
@@ -220,7 +220,7 @@ Json json_of(const Calibration& c) {
               {"name", c.name},
               {"extends", "generic"},  // for rates that later versions add
               {"gpu", c.gpu_family},
-              {"stack", c.stack},
+              {"framework", c.framework},
               {"evidence", std::string(name_of(c.evidence))},
               {"fitted_to", c.fitted_to},
               {"rates", rates}};

@@ -1,4 +1,4 @@
-// Reads calibrations and picks the one that fits a (GPU, stack) best.
+// Reads calibrations and picks the one that fits a (GPU, framework) best.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,13 @@ namespace echelon {
 [[nodiscard]] std::string gpu_family(const GpuSpec& gpu);
 /// A shipped calibration by name, or nothing.
 [[nodiscard]] std::optional<Calibration> shipped_calibration(const std::string& name);
-/// The best shipped calibration for this GPU and stack: fitted to runs of the GPU's family under
-/// any software of the stack, else prior_calibration(). Its `name` and `evidence` say which.
-[[nodiscard]] Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& stack);
-/// The shipped priors, which have seen no run: of the family and stack, else of the family, else
-/// the generic ones.
-[[nodiscard]] Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& stack);
+/// The best shipped calibration for this GPU and framework: fitted to runs of the GPU's family
+/// under any software of the framework, else prior_calibration(). Its `name` and `evidence` say
+/// which.
+[[nodiscard]] Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework);
+/// The shipped priors, which have seen no run: of the family and framework, else of the family,
+/// else the generic ones.
+[[nodiscard]] Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& framework);
 /// A user's file (every field required, or "extends" a shipped one).
 /// `cores`: of a rank; of a file for several numbers of them the entry of `entry_for` is taken.
 [[nodiscard]] Result<Calibration> load_calibration(const std::string& path, int cores = 1);

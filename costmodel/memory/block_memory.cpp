@@ -79,7 +79,7 @@ Bytes StageModel::saved_block(const Stage& stage) const {
 /// The word embedding on a stage that holds a tied one; no ZeRO stage divides it.
 double StageModel::tied_parameters(const Stage& stage) const {
   if (!cost_model_.model().tied_embeddings || !(first(stage) || last(stage))) return 0.0;
-  return padded_vocab(cost_model_.model(), cost_model_.stack(), plan_.tp) / plan_.tp *
+  return padded_vocab(cost_model_.model(), cost_model_.framework(), plan_.tp) / plan_.tp *
          cost_model_.model().hidden;
 }
 

@@ -45,8 +45,8 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
   switch (plan_.zero) {
     case 1:
       if (plan_.shard_group * expert_shard_ == 1) return Bytes{};
-      return Bytes{all * cost_model_.stack().zero1_gather_local +
-                   owned(p, 1) * cost_model_.stack().zero1_gather_shard};
+      return Bytes{all * cost_model_.framework().zero1_gather_local +
+                   owned(p, 1) * cost_model_.framework().zero1_gather_shard};
     case 2:  // two layers' gradients on their way to the reduction
       return Bytes{std::min(all, 2 * unit) * recipe_.reduced_gradient};
     case 3: {
@@ -70,22 +70,22 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
 /// passed. Source: c10/cuda/CUDACachingAllocator.cpp (insert_events, process_events).
 /// Checked by: tests/costmodel/memory/stage_memory_test.cpp.
 Bytes StageModel::held(const Stage& stage) const {
-  const Framework& stack = cost_model_.stack();
-  const double ahead = in_flight(stage) - stack.pending_after;
-  if (stack.pending_collective_buffers <= 0 || ahead <= 0) return Bytes{};
+  const Framework& framework = cost_model_.framework();
+  const double ahead = in_flight(stage) - framework.pending_after;
+  if (framework.pending_collective_buffers <= 0 || ahead <= 0) return Bytes{};
   const Bytes one = stage.layers.dense * costs_.dense.held + stage.layers.moe * costs_.moe.held;
   const Bytes tensor = plan_.tp * costs_.layer_input;
-  return c_.pending_collective_share * std::min(ahead * one, stack.pending_at_most * tensor);
+  return c_.pending_collective_share * std::min(ahead * one, framework.pending_at_most * tensor);
 }
 
 MemoryBreakdown StageModel::memory(const Stage& stage) const {
-  if (cost_model_.stack().fixed_blocks) return block_memory(stage);
+  if (cost_model_.framework().fixed_blocks) return block_memory(stage);
   const Parameters p = parameters(stage);
   MemoryBreakdown out;
   // Bytes per parameter of the recipe, divided by the shard group from their ZeRO stage on.
   // Source: ZeRO (arXiv 1910.02054) section 3.
   out.weights = Bytes{owned(p, 3) * recipe_.weight};
-  const bool reduces = plan_.dp * plan_.cp > 1 || cost_model_.stack().reduces_own_gradients;
+  const bool reduces = plan_.dp * plan_.cp > 1 || cost_model_.framework().reduces_own_gradients;
   out.gradients = Bytes{owned(p, 2) * ((reduces ? recipe_.gradient : 0.0) + recipe_.main_gradient)};
   out.optimizer =
       Bytes{owned(p, 1) * (recipe_.master + recipe_.moments) * (1 - plan_.offload_optimizer)};
@@ -96,11 +96,11 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
                            has_moe ? costs_.moe.transient : Bytes{}) +
                   c_.gemm_workspace;
   LayerCounts again = stage.recomputed;
-  if (cost_model_.stack().selective_per_operator) again += stage.selective;
+  if (cost_model_.framework().selective_per_operator) again += stage.selective;
   if (again.total() > 0) {  // the layer being recomputed
     out.workspace += again.moe > 0 ? costs_.moe.saved : costs_.dense.saved;
   }
-  if (cost_model_.stack().dummy_weight_gradients && stage.layers.total() > 0) {
+  if (cost_model_.framework().dummy_weight_gradients && stage.layers.total() > 0) {
     out.workspace += Bytes{2 * (widest.parameters + widest.experts)};
   }
   // The copy of ZeRO-1's gather lives after the last backward, when no activation does.
@@ -118,7 +118,7 @@ Bytes StageModel::standing(const Stage& stage) const {
   const bool gathers = plan_.tp > 1 && plan_.sequence_parallel;
   Bytes sum = all.weights + all.gradients + all.optimizer + c_.gemm_workspace;
   if (plan_.zero == 1) sum += gather_buffers(stage, parameters(stage));
-  if (gathers) sum += cost_model_.stack().gather_buffers * plan_.tp * costs_.layer_input;
+  if (gathers) sum += cost_model_.framework().gather_buffers * plan_.tp * costs_.layer_input;
   return sum;
 }
 

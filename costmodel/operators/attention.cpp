@@ -139,7 +139,7 @@ void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s
 }  // namespace
 
 void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
-                    const Framework& stack, const Shapes& s, LayerSharding sharding) {
+                    const Framework& framework, const Shapes& s, LayerSharding sharding) {
   if (model.latent()) {
     push_latent_qkv(list, model, s, sharding);
   } else {
@@ -147,7 +147,7 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
   }
   // What attention keeps of its own inputs: q, k and v after rotation.
   list.push(elementwise("attention_inputs", 0, 0, s.e * s.T * (s.q + s.kv + s.v)));
-  const double buffers = gather_buffers(s, stack, sharding) + ring_buffers(s, sharding);
+  const double buffers = gather_buffers(s, framework, sharding) + ring_buffers(s, sharding);
   push_context_entry(list, s, sharding);
   if (job.flash_attention) {
     push_flash_attention(list, model, s, sharding, buffers);

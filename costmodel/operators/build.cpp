@@ -5,7 +5,7 @@
 
 namespace echelon::operators {
 
-Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                  LayerSharding sharding) {
   const double tokens = static_cast<double>(sharding.microbatch) * job.sequence / sharding.cp;
   const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / sharding.tp);
@@ -20,7 +20,7 @@ Shapes shapes_of(const ModelSpec& model, const TrainingJob& job, const Framework
           .A = static_cast<double>(model.heads) / sharding.tp,
           .sequence = static_cast<double>(job.sequence),
           .e = activation_width(job.precision.compute),
-          .kept = job.precision.compute == Dtype::fp8 && stack.saves_fp8_inputs
+          .kept = job.precision.compute == Dtype::fp8 && framework.saves_fp8_inputs
                       ? 1.0
                       : activation_width(job.precision.compute),
           .w = statistics_width(job.precision.compute)};
@@ -105,8 +105,8 @@ void push_row_exit(OperatorList& list, std::string_view name, const Shapes& s,
   }
 }
 
-double gather_buffers(const Shapes& s, const Framework& stack, LayerSharding sharding) {
-  return sharding.tp > 1 && sharding.sequence_parallel ? stack.gather_buffers * s.e * s.T * s.h
+double gather_buffers(const Shapes& s, const Framework& framework, LayerSharding sharding) {
+  return sharding.tp > 1 && sharding.sequence_parallel ? framework.gather_buffers * s.e * s.T * s.h
                                                        : 0.0;
 }
 

@@ -21,7 +21,7 @@ struct Shapes {
 };
 
 [[nodiscard]] Shapes shapes_of(const ModelSpec& model, const TrainingJob& job,
-                               const Framework& stack, LayerSharding sharding);
+                               const Framework& framework, LayerSharding sharding);
 
 /// (m × k)·(k × n) that keeps `saved` bytes of its input.
 [[nodiscard]] Operator gemm(std::string_view name, double m, double n, double k, double saved,
@@ -45,7 +45,7 @@ void push_column_entry(OperatorList& list, std::string_view name, const Shapes& 
 void push_row_exit(OperatorList& list, std::string_view name, const Shapes& s,
                    LayerSharding sharding);
 /// Full-sequence buffers alive in a sequence-parallel layer.
-[[nodiscard]] double gather_buffers(const Shapes& s, const Framework& stack,
+[[nodiscard]] double gather_buffers(const Shapes& s, const Framework& framework,
                                     LayerSharding sharding);
 
 /// Up (and gate) projection, activation, down projection over `tokens` rows of width `f`.
@@ -53,15 +53,15 @@ void push_row_exit(OperatorList& list, std::string_view name, const Shapes& s,
 struct MlpNames {
   std::string_view up, activation, down;
 };
-void push_projections(OperatorList& list, const ModelSpec& model, const Framework& stack,
+void push_projections(OperatorList& list, const ModelSpec& model, const Framework& framework,
                       const Shapes& s, const MlpNames& names, double tokens, double f, double input,
                       double buffers, double groups = 1);
 
 // The parts of a layer between its norms, each in the file of its name.
 void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
-                    const Framework& stack, const Shapes& s, LayerSharding sharding);
-void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& stack, const Shapes& s,
-              LayerSharding sharding);
+                    const Framework& framework, const Shapes& s, LayerSharding sharding);
+void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& framework,
+              const Shapes& s, LayerSharding sharding);
 /// Routed experts: router, permutation, dispatch to the ranks that hold the experts, one grouped
 /// GEMM each way, combination. Every expert is assumed to get the same number of tokens.
 ///
@@ -71,12 +71,12 @@ void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& stack
 ///   rows computed by a rank  T'·topk·etp  over  E/ep  local experts
 ///   all-to-all payload       2·T'·topk·h bytes each way, forward and backward
 /// Source: Megatron-Core MoE (alltoall token dispatcher), GShard (arXiv 2006.16668).
-void push_experts(OperatorList& list, const ModelSpec& model, const Framework& stack,
+void push_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
                   const Shapes& s, LayerSharding sharding);
 
-/// What a layer keeps and repeats under the stack's selective recomputation, and which results it
-/// makes again in any case (recompute.cpp).
-void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& stack,
+/// What a layer keeps and repeats under the framework's selective recomputation, and which results
+/// it makes again in any case (recompute.cpp).
+void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& framework,
                         const Shapes& s);
 
 }  // namespace echelon::operators

@@ -6,9 +6,9 @@
 namespace echelon {
 
 OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
-                                 const Framework& stack, LayerSharding sharding) {
+                                 const Framework& framework, LayerSharding sharding) {
   using namespace operators;
-  const Shapes s = shapes_of(model, job, stack, sharding);
+  const Shapes s = shapes_of(model, job, framework, sharding);
   OperatorList list;
   const double full = s.e * s.T * s.h;
   list.push(elementwise("word_embedding", 2 * full, full + 8 * s.T * s.h, 0));
@@ -25,23 +25,24 @@ OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
   return list;
 }
 
-OperatorList head_operators(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
-                            LayerSharding sharding) {
+OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
+                            const Framework& framework, LayerSharding sharding) {
   using namespace operators;
-  const Shapes s = shapes_of(model, job, stack, sharding);
-  const double logits = s.T * padded_vocab(model, stack, sharding.tp) / sharding.tp;
+  const Shapes s = shapes_of(model, job, framework, sharding);
+  const double logits = s.T * padded_vocab(model, framework, sharding.tp) / sharding.tp;
   OperatorList list;
   list.push(norm("final_norm", s));
   push_column_entry(list, "head_gather", s, sharding);
-  const double input = stack.remakes_pointwise ? 0 : s.e * s.Ts * s.h;
+  const double input = framework.remakes_pointwise ? 0 : s.e * s.Ts * s.h;
   Operator head = gemm("head", s.T, logits / s.T, s.h, input, s.e);
   head.wide = true;  // Source: Megatron-Core and TransformerEngine leave the output layer in bf16
   list.push(head);
-  Operator loss = elementwise("loss", 0.6 * stack.loss_traffic * logits,
-                              0.4 * stack.loss_traffic * logits, stack.logits_bytes * logits);
-  if (stack.loss_rows > 0) {  // the backward makes them again from the maximum and two sums
+  Operator loss =
+      elementwise("loss", 0.6 * framework.loss_traffic * logits,
+                  0.4 * framework.loss_traffic * logits, framework.logits_bytes * logits);
+  if (framework.loss_rows > 0) {  // the backward makes them again from the maximum and two sums
     loss.saved = Bytes{3 * s.w * s.T};
-    loss.transient = Bytes{s.e * std::min(s.T, double(stack.loss_rows)) * logits / s.T};
+    loss.transient = Bytes{s.e * std::min(s.T, double(framework.loss_rows)) * logits / s.T};
   }
   loss.forward_kernels = 6;
   loss.backward_kernels = 3;

@@ -25,24 +25,24 @@ Bytes OperatorList::transient() const {
   return largest;
 }
 
-OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
-                             LayerSharding sharding, LayerKind kind) {
+OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
+                             const Framework& framework, LayerSharding sharding, LayerKind kind) {
   using namespace operators;
-  const Shapes s = shapes_of(model, job, stack, sharding);
+  const Shapes s = shapes_of(model, job, framework, sharding);
   OperatorList list;
   list.push(norm("input_norm", s));
-  push_attention(list, model, job, stack, s, sharding);
+  push_attention(list, model, job, framework, s, sharding);
   if (model.post_norms) list.push(norm("attention_output_norm", s));
   list.push(residual("attention_residual", s, model.hidden_dropout));
   if (!model.parallel_block) list.push(norm("post_attention_norm", s));
   if (kind == LayerKind::moe) {
-    push_experts(list, model, stack, s, sharding);
+    push_experts(list, model, framework, s, sharding);
   } else {
-    push_mlp(list, model, stack, s, sharding);
+    push_mlp(list, model, framework, s, sharding);
   }
   if (model.post_norms) list.push(norm("mlp_output_norm", s));
   list.push(residual("mlp_residual", s, model.hidden_dropout));
-  mark_recomputation(list, model, stack, s);
+  mark_recomputation(list, model, framework, s);
   return list;
 }
 

@@ -3,29 +3,29 @@
 
 namespace echelon::operators {
 
-void push_projections(OperatorList& list, const ModelSpec& model, const Framework& stack,
+void push_projections(OperatorList& list, const ModelSpec& model, const Framework& framework,
                       const Shapes& s, const MlpNames& names, double tokens, double f, double input,
                       double buffers, double groups) {
   const double branches = model.gated_mlp ? 2 : 1;
   const double rows = tokens / groups;
   list.push(gemm(names.up, rows, branches * f, s.h, input, s.e, groups));
   const double width = s.e * tokens * f;
-  const bool keeps_gate = stack.saves_gate_output && model.gated_mlp;
+  const bool keeps_gate = framework.saves_gate_output && model.gated_mlp;
   Operator activation =
       elementwise(names.activation, (branches + 1) * width, (2 * branches + 1) * width,
                   (branches + (keeps_gate ? 1 : 0)) * width);
   activation.transient = Bytes{(branches + 1) * width + buffers};
   list.push(activation);
-  const bool keeps_product = stack.saves_swiglu_product || !model.gated_mlp;
+  const bool keeps_product = framework.saves_swiglu_product || !model.gated_mlp;
   list.push(gemm(names.down, rows, s.h, f, keeps_product ? s.kept * tokens * f : 0, s.e, groups));
 }
 
-void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& stack, const Shapes& s,
-              LayerSharding sharding) {
+void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& framework,
+              const Shapes& s, LayerSharding sharding) {
   push_column_entry(list, "mlp_gather", s, sharding);
   const double input = model.parallel_block ? 0 : s.kept * s.Ts * s.h;  // shared with attention
-  push_projections(list, model, stack, s, {"mlp_up", "activation", "mlp_down"}, s.T, s.f, input,
-                   gather_buffers(s, stack, sharding));
+  push_projections(list, model, framework, s, {"mlp_up", "activation", "mlp_down"}, s.T, s.f, input,
+                   gather_buffers(s, framework, sharding));
   push_row_exit(list, "mlp_reduce", s, sharding);
 }
 

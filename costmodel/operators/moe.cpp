@@ -3,7 +3,7 @@
 
 namespace echelon::operators {
 
-void push_experts(OperatorList& list, const ModelSpec& model, const Framework& stack,
+void push_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
                   const Shapes& s, LayerSharding sharding) {
   using enum CollectiveKind;
   const MixtureOfExperts& moe = model.moe;
@@ -30,8 +30,9 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& s
   // of all products fill the device together; ragged edges cost a little more.
   const double local = rows * sharding.etp;
   const double f = static_cast<double>(moe.expert_ffn_hidden) / sharding.etp;
-  push_projections(list, model, stack, s, {"expert_up", "expert_activation", "expert_down"}, local,
-                   f, s.kept * local * s.h, 0, static_cast<double>(moe.experts) / sharding.ep);
+  push_projections(list, model, framework, s, {"expert_up", "expert_activation", "expert_down"},
+                   local, f, s.kept * local * s.h, 0,
+                   static_cast<double>(moe.experts) / sharding.ep);
   if (sharding.etp > 1) {
     list.push(collective("expert_reduce", reduce_scatter, all_gather, bytes * sharding.etp, false,
                          Axis::etp));
@@ -40,9 +41,9 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& s
   list.push(elementwise("unpermute", 2 * bytes, 2 * bytes, bytes));
   if (moe.shared_ffn_hidden > 0) {
     push_column_entry(list, "shared_gather", s, sharding);
-    push_projections(list, model, stack, s, {"shared_up", "shared_activation", "shared_down"}, s.T,
-                     static_cast<double>(moe.shared_ffn_hidden) / sharding.tp, 0,
-                     gather_buffers(s, stack, sharding));
+    push_projections(list, model, framework, s, {"shared_up", "shared_activation", "shared_down"},
+                     s.T, static_cast<double>(moe.shared_ffn_hidden) / sharding.tp, 0,
+                     gather_buffers(s, framework, sharding));
     push_row_exit(list, "shared_reduce", s, sharding);
   }
 }

@@ -36,7 +36,7 @@ struct Operator {
   double span = 0;              ///< attention: keys one kernel sees
   bool wide = false;            ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
   bool attention_core = false;  ///< scores to context
-  Bytes kept;                   ///< … of `saved` under the stack's selective recomputation
+  Bytes kept;                   ///< … of `saved` under the framework's selective recomputation
   double repeated = 0;          ///< share of the forward that recomputation then repeats
   Bytes transient;              ///< gradients alive while its backward runs
   Axis axis = Axis::tp;         ///< over whose group a collective runs: tp, cp, ep or etp
@@ -63,17 +63,17 @@ class OperatorList {
 };
 
 [[nodiscard]] OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
-                                           const Framework& stack, LayerSharding sharding,
+                                           const Framework& framework, LayerSharding sharding,
                                            LayerKind kind = LayerKind::dense);
 /// Word (and position) embedding on the first stage.
 [[nodiscard]] OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
-                                               const Framework& stack, LayerSharding sharding);
+                                               const Framework& framework, LayerSharding sharding);
 /// Final norm, output head, loss on the last stage.
 [[nodiscard]] OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
-                                          const Framework& stack, LayerSharding sharding);
+                                          const Framework& framework, LayerSharding sharding);
 
-/// Vocabulary after padding to a multiple of stack.vocab_padding · tp.
-[[nodiscard]] double padded_vocab(const ModelSpec& model, const Framework& stack, int tp);
+/// Vocabulary after padding to a multiple of framework.vocab_padding · tp.
+[[nodiscard]] double padded_vocab(const ModelSpec& model, const Framework& framework, int tp);
 
 /// Parameters of one layer on one tensor-parallel rank without its routed experts; kv heads fewer
 /// than tp are replicated.
@@ -82,9 +82,9 @@ class OperatorList {
 /// Routed experts of one layer on one rank of the expert grid.
 [[nodiscard]] double expert_parameters_per_rank(const ModelSpec& model,
                                                 const LayerSharding& sharding);
-[[nodiscard]] double embedding_parameters_per_rank(const ModelSpec& model, const Framework& stack,
-                                                   int tp);
-[[nodiscard]] double head_parameters_per_rank(const ModelSpec& model, const Framework& stack,
+[[nodiscard]] double embedding_parameters_per_rank(const ModelSpec& model,
+                                                   const Framework& framework, int tp);
+[[nodiscard]] double head_parameters_per_rank(const ModelSpec& model, const Framework& framework,
                                               int tp, bool holds_tied_copy);
 
 }  // namespace echelon

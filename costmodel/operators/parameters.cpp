@@ -6,8 +6,8 @@
 
 namespace echelon {
 
-double padded_vocab(const ModelSpec& model, const Framework& stack, int tp) {
-  const double unit = static_cast<double>(stack.vocab_padding) * tp;
+double padded_vocab(const ModelSpec& model, const Framework& framework, int tp) {
+  const double unit = static_cast<double>(framework.vocab_padding) * tp;
   return std::ceil(model.vocab / unit) * unit;
 }
 
@@ -31,16 +31,16 @@ double expert_parameters_per_rank(const ModelSpec& model, const LayerSharding& s
          static_cast<double>(all.expert_vectors) / sharding.ep;
 }
 
-double embedding_parameters_per_rank(const ModelSpec& model, const Framework& stack, int tp) {
+double embedding_parameters_per_rank(const ModelSpec& model, const Framework& framework, int tp) {
   const double h = model.hidden;
-  const double word = padded_vocab(model, stack, tp) / tp * h;
+  const double word = padded_vocab(model, framework, tp) / tp * h;
   const double rest = static_cast<double>(model.embedding_parameters()) - h * model.vocab;
   return word + rest;
 }
 
-double head_parameters_per_rank(const ModelSpec& model, const Framework& stack, int tp,
+double head_parameters_per_rank(const ModelSpec& model, const Framework& framework, int tp,
                                 bool holds_tied_copy) {
-  const double vocab = padded_vocab(model, stack, tp) / tp;
+  const double vocab = padded_vocab(model, framework, tp) / tp;
   const double matrix = !model.tied_embeddings || holds_tied_copy ? vocab * model.hidden : 0.0;
   const double bias = model.head_bias ? vocab : 0.0;
   const double norm = model.normalization == Normalization::layer_norm ? 2.0 : 1.0;

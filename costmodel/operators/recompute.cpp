@@ -43,9 +43,9 @@ void keep_every_second_product(OperatorList& list, const ModelSpec& model, const
   }
 }
 
-/// A stack that makes results of norms and activations again in the backward keeps none of them:
-/// of a layer its input, the sum behind attention, q, k, v, and what goes into the activation. Its
-/// selective recomputation repeats attention up to its output.
+/// A framework that makes results of norms and activations again in the backward keeps none of
+/// them: of a layer its input, the sum behind attention, q, k, v, and what goes into the
+/// activation. Its selective recomputation repeats attention up to its output.
 ///
 ///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output
 /// Source: runtime/model/chunk_layout.hpp, ChunkMemory.
@@ -66,14 +66,14 @@ void keep_inputs_alone(OperatorList& list, const ModelSpec& model, const Shapes&
 
 }  // namespace
 
-void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& stack,
+void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& framework,
                         const Shapes& s) {
-  if (stack.selective_per_operator) {
+  if (framework.selective_per_operator) {
     keep_every_second_product(list, model, s);
   } else {
     drop_attention_core(list);
   }
-  if (stack.remakes_pointwise) keep_inputs_alone(list, model, s);
+  if (framework.remakes_pointwise) keep_inputs_alone(list, model, s);
 }
 
 }  // namespace echelon::operators

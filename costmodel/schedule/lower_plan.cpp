@@ -27,12 +27,12 @@ int fewest_layers_of_a_chunk(const ParallelPlan& plan) {
 }
 
 /// Gather units or gradient buckets of every chunk.
-int units_of(const Framework& stack, const ParallelPlan& plan, double buckets) {
+int units_of(const Framework& framework, const ParallelPlan& plan, double buckets) {
   if (!reduces(plan)) return 1;
   const int layers = fewest_layers_of_a_chunk(plan);
   if (plan.zero >= 2) return layers;
   // Without overlap one reduction follows the last backward.
-  if (!plan.overlap_dp || !stack.overlaps_dp) return 1;
+  if (!plan.overlap_dp || !framework.overlaps_dp) return 1;
   return static_cast<int>(std::clamp(std::ceil(buckets / plan.vpp), 1.0, double(layers)));
 }
 
@@ -83,7 +83,7 @@ ScheduleCosts pipeline_costs(const CostModel& cost_model, const StageModel& mode
 
 double instructions_of(const CostModel& cost_model, const ParallelPlan& plan) {
   const PipelineShape shape = shape_of(plan, cost_model.job().global_batch);
-  const double units = units_of(cost_model.stack(), plan, 1e9);
+  const double units = units_of(cost_model.framework(), plan, 1e9);
   // Per chunk and microbatch: forward, backward (or its halves), four ends of messages; per unit of
   // ZeRO-3 two passes, a gather, a release and a reduction, of ZeRO-2 a backward and a reduction.
   const double each = plan.zero == 3 ? 7 + 6 * units : plan.zero == 2 ? 7 + 2 * units : 7;
@@ -104,7 +104,7 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
     traffic.push_back(model.traffic(stage));
     buckets = std::max(buckets, traffic.back().buckets);
   }
-  spec.units = units_of(cost_model.stack(), plan, buckets);
+  spec.units = units_of(cost_model.framework(), plan, buckets);
   spec.reduce_gradients = reduces(plan);
   spec.reduce_every_microbatch = plan.zero >= 2;
   spec.gather_slots = plan.zero == 3 && shards(plan) ? 2 : 0;

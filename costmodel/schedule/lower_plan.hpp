@@ -34,7 +34,7 @@ struct TimedSchedule {
 ///
 ///   ZeRO-3        a unit is a layer; gathered before its forward and again before its backward
 ///   ZeRO-2, 3     each unit's gradients are reduce-scattered in every backward
-///   ZeRO-0, 1     a unit is a gradient bucket of the stack, reduced in the last backward
+///   ZeRO-0, 1     a unit is a gradient bucket of the framework, reduced in the last backward
 ///   ZeRO-1, 2     updated parameters are gathered after the step
 ///
 /// All chunks have the same number of units, that of the chunk with the fewest layers at most.

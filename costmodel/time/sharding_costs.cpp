@@ -19,7 +19,7 @@ struct Context {
   bool overlap_tp;
   const TrainingJob& job;
   const Calibration& calibration;
-  const Framework& stack;
+  const Framework& framework;
 
   [[nodiscard]] bool in_fp8(const Operator& op) const {
     return job.precision.compute == Dtype::fp8 && !op.wide;
@@ -152,7 +152,7 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
       back = {0.5 * whole, 0.5 * whole};
     }
     sums.backward.device += back.input + back.weight;
-    const bool covers = pending.axis == Axis::cp || c.stack.overlaps_tp_backward;
+    const bool covers = pending.axis == Axis::cp || c.framework.overlaps_tp_backward;
     const double share = covers ? c.calibration.tp_overlap : 0.0;
     exposed_on(pending.axis, sums.forward) +=
         uncovered(pending.forward, forward, c.calibration.tp_overlap);
@@ -169,7 +169,7 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
 /// drawn evenly); the domain's own links spread it from there. Source: DeepEP's two-hop dispatch.
 GroupLinks dispatch_links(const CostModel& cost_model, RankGroup experts) {
   GroupLinks group = cost_model.links(experts);
-  if (!cost_model.stack().dispatches_per_domain || group.domains < 2) return group;
+  if (!cost_model.framework().dispatches_per_domain || group.domains < 2) return group;
   const double domains = group.domains;
   const double k = cost_model.model().moe.experts_per_token;
   group.inter_per_rank *= k / (domains * (1 - std::pow(1 - 1 / domains, k)));
@@ -203,7 +203,7 @@ Deferred deferred(const OperatorList& list, const ModelSpec& model) {
 
 LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerSharding sharding,
                        LayerKind kind) {
-  const OperatorList list = layer_operators(model, context.job, context.stack, sharding, kind);
+  const OperatorList list = layer_operators(model, context.job, context.framework, sharding, kind);
   PassSums sums = sum_over(list, context);
   if (kind == LayerKind::moe) {
     const double more = 1 / context.calibration.moe_speed_factor;
@@ -211,7 +211,7 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
     sums.backward.device *= more;
     sums.selective *= more;
   }
-  if (context.stack.overlaps_experts) {
+  if (context.framework.overlaps_experts) {
     const double share = context.calibration.dp_overlap;
     for (PassCosts* pass : {&sums.forward, &sums.backward}) {
       Seconds& exchange = pass->exposed[Axis::ep];
@@ -232,7 +232,7 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
           .weight_inputs = later.always,
           .weight_inputs_selective = later.selective,
           .weight_inputs_full = later.full,
-          .held = Bytes{gathers ? context.stack.pending_collective_buffers * width * sequence *
+          .held = Bytes{gathers ? context.framework.pending_collective_buffers * width * sequence *
                                       model.hidden
                                 : 0.0},
           .parameters = layer_parameters_per_rank(model, sharding.tp, kind),
@@ -259,7 +259,7 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
       sharding.overlap_tp,
       job_,
       calibration_,
-      stack_};
+      framework_};
   ShardingCosts costs;
   costs.sharding = sharding;
   if (moe_before_.back() < model_.layers) {
@@ -267,13 +267,13 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   }
   if (moe_before_.back() > 0) costs.moe = layer_costs(model_, context, sharding, LayerKind::moe);
 
-  const OperatorList embedding = embedding_operators(model_, job_, stack_, sharding);
+  const OperatorList embedding = embedding_operators(model_, job_, framework_, sharding);
   const PassSums embedding_sums = sum_over(embedding, context);
   costs.embedding_forward = embedding_sums.forward;
   costs.embedding_backward = embedding_sums.backward;
   costs.embedding_saved = embedding.saved(Recompute::none);
 
-  const OperatorList head = head_operators(model_, job_, stack_, sharding);
+  const OperatorList head = head_operators(model_, job_, framework_, sharding);
   const PassSums head_sums = sum_over(head, context);
   costs.head_forward = head_sums.forward;
   costs.head_backward = head_sums.backward;
@@ -284,9 +284,9 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   const double tokens = static_cast<double>(sharding.microbatch) * job_.sequence / sharding.cp /
                         (sharding.sequence_parallel ? sharding.tp : 1);
   costs.layer_input = Bytes{width * tokens * model_.hidden};
-  costs.embedding_parameters = embedding_parameters_per_rank(model_, stack_, sharding.tp);
-  costs.head_parameters = head_parameters_per_rank(model_, stack_, sharding.tp, false);
-  costs.head_parameters_last = head_parameters_per_rank(model_, stack_, sharding.tp, true);
+  costs.embedding_parameters = embedding_parameters_per_rank(model_, framework_, sharding.tp);
+  costs.head_parameters = head_parameters_per_rank(model_, framework_, sharding.tp, false);
+  costs.head_parameters_last = head_parameters_per_rank(model_, framework_, sharding.tp, true);
   return costs;
 }
 

@@ -59,8 +59,8 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
       ends.domains = std::min(2, pipe.domains);
       ends.ranks_per_domain = 2 / ends.domains;
       ends.inter = pipe.inter_per_rank;
-      const double word = padded_vocab(cost_model.model(), cost_model.stack(), plan.tp) / plan.tp *
-                          cost_model.model().hidden;
+      const double word = padded_vocab(cost_model.model(), cost_model.framework(), plan.tp) /
+                          plan.tp * cost_model.model().hidden;
       tied_sync_ = all_reduce(Bytes{word * recipe_.reduced_gradient}, ends);
     }
   }
@@ -203,7 +203,7 @@ double StageModel::buckets(const Stage& stage, double parameters) const {
     const double of_chunk = std::max(1.0, std::floor(layers / plan_.vpp));
     return plan_.vpp * std::ceil(of_chunk / held);
   }
-  if (cost_model_.stack().reduces_in_ddp) {
+  if (cost_model_.framework().reduces_in_ddp) {
     constexpr double kBucket = 25 * 1024 * 1024 / 2.0;
     return plan_.zero == 0 ? std::max(1.0, std::ceil(parameters / kBucket)) : 1.0;
   }
@@ -213,11 +213,11 @@ double StageModel::buckets(const Stage& stage, double parameters) const {
 /// All-reduce (ZeRO-0) or reduce-scatter over the shard group and all-reduce over its replicas.
 /// Every bucket of Megatron-Core's after the first pays the latency again. DDP's many do not: the
 /// published runs of nanotron at ZeRO-0 show none of it (docs/accuracy-notes.md). Those of a size
-/// that the plan sets do in every stack.
+/// that the plan sets do in every framework.
 Seconds StageModel::reduce(const Stage& stage, double parameters, const GroupLinks& shard,
                            const GroupLinks& replicas) const {
   const Bytes payload{parameters * recipe_.reduced_gradient};
-  const bool hidden = cost_model_.stack().reduces_in_ddp && !plan_.bucket;
+  const bool hidden = cost_model_.framework().reduces_in_ddp && !plan_.bucket;
   const double more = hidden ? 0.0 : buckets(stage, parameters) - 1;
   Seconds comm;
   if (plan_.zero == 0) {
@@ -262,7 +262,7 @@ Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const
   const Parameters p = parameters(stage);
   const Seconds comm = reduce(stage, p);
   const Seconds window = times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.pp);
-  const bool overlaps = plan_.overlap_dp && cost_model_.stack().overlaps_dp;
+  const bool overlaps = plan_.overlap_dp && cost_model_.framework().overlaps_dp;
   const Seconds last_bucket = comm / buckets(stage, p.replicated + p.experts);
   return tied + (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
 }
@@ -282,7 +282,7 @@ Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
   if (p.experts > 0) {
     comm += all_gather(Bytes{p.experts * recipe_.gathered_weight}, expert_shard_links_);
   }
-  const bool overlaps = plan_.overlap_dp && cost_model_.stack().overlaps_gather;
+  const bool overlaps = plan_.overlap_dp && cost_model_.framework().overlaps_gather;
   return exposed_beside(comm, times.forward, c_, overlaps);
 }
 

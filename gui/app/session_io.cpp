@@ -152,7 +152,7 @@ Result<Query> query_of_plan_file(const std::string& path) {
   name("model", known && *known == file->model ? file->model.name : path);
   name("cluster", file->cluster);
   name("gpus", std::to_string(file->gpus));
-  name(kFrameworkFlag, file->stack);
+  name(kFrameworkFlag, file->framework);
   name("seq", std::to_string(file->job.sequence));
   name("global-batch", std::to_string(file->job.global_batch));
   name("precision", file->job.precision.name);

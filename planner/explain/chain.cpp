@@ -166,11 +166,11 @@ ChainStep Chain::step_after(const NextStep& next, const PlanRequest& request,
   return step;
 }
 
-/// The lowest ZeRO stage from `least` on that the stack has and the user allows.
+/// The lowest ZeRO stage from `least` on that the framework has and the user allows.
 std::optional<Chain::NextStep> Chain::next_zero(int least) const {
   const auto pinned = request_.constraints.get<&ParallelPlan::zero>();
   for (int zero = std::max(least, enabled_.zero + 1); zero <= 3; ++zero) {
-    if (!request_.stack.zero_allowed[zero] || (pinned && *pinned != zero)) continue;
+    if (!request_.framework.zero_allowed[zero] || (pinned && *pinned != zero)) continue;
     NextStep next{Technique::zero, {}, enabled_};
     next.enabled.zero = zero;
     return next;
@@ -193,13 +193,14 @@ std::vector<Chain::NextStep> Chain::remaining() const {
   add(user.get<&ParallelPlan::pp>() != 1, Technique::pipeline, &EnabledTechniques::pipeline);
   add(enabled_.pipeline && user.get<&ParallelPlan::vpp>() != 1, Technique::interleaving,
       &EnabledTechniques::interleaving);
-  const Framework& stack = request_.stack;
-  add(user.get<&ParallelPlan::cp>() != 1 && (stack.cp_ring || stack.cp_all_to_all),
+  const Framework& framework = request_.framework;
+  add(user.get<&ParallelPlan::cp>() != 1 && (framework.cp_ring || framework.cp_all_to_all),
       Technique::context, &EnabledTechniques::context);
-  add(user.get<&ParallelPlan::ep>() != 1 && stack.expert_parallel && request_.model.moe.experts > 0,
+  add(user.get<&ParallelPlan::ep>() != 1 && framework.expert_parallel &&
+          request_.model.moe.experts > 0,
       Technique::experts, &EnabledTechniques::experts);
   const bool may_offload =
-      stack.offload_optimizer && user.value_or<&ParallelPlan::offload_optimizer>(1) > 0;
+      framework.offload_optimizer && user.value_or<&ParallelPlan::offload_optimizer>(1) > 0;
   add(may_offload && (enabled_.zero > 0 || enabled_.any_zero), Technique::offload,
       &EnabledTechniques::offload);
   return out;
@@ -231,7 +232,8 @@ std::optional<Chain::NextStep> Chain::remedy(MemoryCategory category) const {
 
 void Chain::append(const NextStep& next, ChainStep step) {
   enabled_ = next.enabled;
-  // Model parallelism and high ZeRO stages exclude each other in many stacks: leave the stage open.
+  // Model parallelism and high ZeRO stages exclude each other in many frameworks: leave the stage
+  // open.
   if (enabled_.pipeline) enabled_.any_zero = true;
   steps_.push_back(std::move(step));
 }

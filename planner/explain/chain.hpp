@@ -1,4 +1,4 @@
-// Why this plan: the order in which a training stack takes up its techniques, from one GPU to the
+// Why this plan: the order in which a framework takes up its techniques, from one GPU to the
 // winner, each step a search with the techniques so far.
 #pragma once
 

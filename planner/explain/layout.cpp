@@ -48,7 +48,7 @@ std::vector<Traffic> traffic_in_row(const PlanRequest& request, const ParallelPl
 
 std::vector<AxisLayout> layout_of(const PlanRequest& request, const Candidate& candidate) {
   const ProcessGrid grid(candidate.plan);
-  const CostModel cost_model(request.model, request.job, request.cluster, request.stack,
+  const CostModel cost_model(request.model, request.job, request.cluster, request.framework,
                              request.calibration);
   std::vector<AxisLayout> out;
   for (const Axis axis : kAxes) {

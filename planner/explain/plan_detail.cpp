@@ -4,7 +4,7 @@ namespace echelon {
 namespace {
 
 CostModel pricer_of(const PlanRequest& request) {
-  return {request.model, request.job, request.cluster, request.stack, request.calibration};
+  return {request.model, request.job, request.cluster, request.framework, request.calibration};
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class LongestStage {
     const double passes = microbatches_ * (experts ? moe_layers() : layers_);
     std::vector<Traffic> out;
     const OperatorList operators =
-        layer_operators(request_.model, request_.job, request_.stack, sharding_of(plan_),
+        layer_operators(request_.model, request_.job, request_.framework, sharding_of(plan_),
                         experts ? LayerKind::moe : kind_);
     for (const Operator& op : operators.view()) {
       if (op.axis != axis) continue;
@@ -75,7 +75,7 @@ class LongestStage {
   }
 
   [[nodiscard]] ShardingCosts sharding_costs() const {
-    return CostModel(request_.model, request_.job, request_.cluster, request_.stack,
+    return CostModel(request_.model, request_.job, request_.cluster, request_.framework,
                      request_.calibration)
         .sharding_costs(plan_);
   }

@@ -11,7 +11,7 @@ namespace echelon {
 struct SearchContext {
   explicit SearchContext(const PlanRequest& asked)
       : request(asked),
-        cost_model(asked.model, asked.job, asked.cluster, asked.stack, asked.calibration),
+        cost_model(asked.model, asked.job, asked.cluster, asked.framework, asked.calibration),
         usable(asked.usable_memory()),
         recomputes(recompute_values(asked)),
         pinned_counts(asked.constraints

@@ -111,7 +111,7 @@ std::optional<int> DegreeEnumerator::data_parallel(int tp, int cp, int pp) {
 
 void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
   const PlanConstraints& pinned = request_.constraints;
-  if (pp > request_.model.layers + (request_.stack.any_layout ? 2 : 0)) {
+  if (pp > request_.model.layers + (request_.framework.any_layout ? 2 : 0)) {
     return found_.reject({RejectionReason::too_few_layers,
                           fmt::format("{} layers for pp {}", request_.model.layers, pp)});
   }
@@ -142,7 +142,7 @@ void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
 
 void DegreeEnumerator::add_node(const SearchPoint& point) {
   if (const auto rejection = check_degrees(request_.model, request_.job, request_.cluster,
-                                           request_.stack, degrees_of(request_, point))) {
+                                           request_.framework, degrees_of(request_, point))) {
     return found_.reject(*rejection);
   }
   auto costs = space_.costs.find(point.sharding);

@@ -79,7 +79,7 @@ class LayerPartitioner {
   /// The options of one stage and first layer, shared by all states that end there.
   const StageOption& row(int stage, int begin, int end);
   [[nodiscard]] int fewest(int stage) const {
-    return fewest_layers(cost_model_.stack(), plan_.pp, plan_.vpp, stage);
+    return fewest_layers(cost_model_.framework(), plan_.pp, plan_.vpp, stage);
   }
   [[nodiscard]] LayerCounts count(int begin, int end) const;
   [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform) const;

@@ -20,7 +20,7 @@ PlanRequest pinned_to(const PlanRequest& request, const SearchPoint& t) {
         field.kind == PlanFieldKind::per_stage || field.kind == PlanFieldKind::listed;
     if (!follows) c.pin(field, plan);
   }
-  if (!overlaps_messages(request.stack, t.schedule)) c.release<&ParallelPlan::overlap_pp>();
+  if (!overlaps_messages(request.framework, t.schedule)) c.release<&ParallelPlan::overlap_pp>();
   return out;
 }
 
@@ -71,7 +71,7 @@ std::optional<Fix> more_gpus(const PlanRequest& request, const SearchPoint& t) {
       degree *= factor;
       if (axis == Axis::dp) {
         if (t.shard_group == t.dp * t.sharding.cp) grown.shard_group = grown.dp * t.sharding.cp;
-        if (t.zero == 0 && request.stack.zero_allowed[1]) grown.zero = 1;
+        if (t.zero == 0 && request.framework.zero_allowed[1]) grown.zero = 1;
       }
       PlanRequest changed = pinned_to(request, grown);
       changed.cluster = *larger;

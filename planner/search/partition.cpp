@@ -18,7 +18,7 @@ std::optional<LayerPartition> best_partition(const CostModel& cost_model, const 
   const LowerBound without = partitioner.lower_bound(0);
   if (!partitioner.can_win(without)) return std::nullopt;
   if (!partitioner.may_fit(std::nullopt)) return std::nullopt;
-  if (plan.recompute == Recompute::none || cost_model.stack().per_stage_recompute ||
+  if (plan.recompute == Recompute::none || cost_model.framework().per_stage_recompute ||
       plan.recompute == Recompute::selective) {
     return partitioner.solve(std::nullopt, without.slowest);
   }

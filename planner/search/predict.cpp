@@ -7,7 +7,7 @@ namespace echelon {
 Result<Candidate> predict(const PlanRequest& request) {
   Result<ParallelPlan> plan = plan_from_constraints(request);
   if (!plan) return plan.error();
-  const CostModel cost_model(request.model, request.job, request.cluster, request.stack,
+  const CostModel cost_model(request.model, request.job, request.cluster, request.framework,
                              request.calibration);
   Candidate out;
   out.plan = *std::move(plan);

@@ -24,9 +24,9 @@ bool frees_its_buffer(const SearchContext& context, const ShardingCosts& costs,
   if (stages.empty()) return false;
   // The copy of ZeRO-1's gather takes the room that activations leave (StageModel::memory), and
   // fixed blocks are no sum over layers.
-  const Framework& stack = context.request.stack;
-  const bool gathers = stack.zero1_gather_local + stack.zero1_gather_shard > 0;
-  if (stack.fixed_blocks || (plan.zero == 1 && gathers)) return false;
+  const Framework& framework = context.request.framework;
+  const bool gathers = framework.zero1_gather_local + framework.zero1_gather_shard > 0;
+  if (framework.fixed_blocks || (plan.zero == 1 && gathers)) return false;
   const Stage& stage = stages[static_cast<std::size_t>(priced.memory.tightest_stage)];
   const std::int64_t m = plan.microbatches_rounded_up(context.request.job.global_batch);
   const double in_flight =

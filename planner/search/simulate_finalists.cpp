@@ -37,7 +37,7 @@ void simulate_step(const PlanRequest& request, Candidate& candidate) {
   constexpr double kMostPasses = 4e6;
   const PipelineShape shape = shape_of(candidate.plan, request.job.global_batch);
   if (2.0 * shape.stages() * shape.microbatches > kMostPasses) return;
-  const CostModel cost_model(request.model, request.job, request.cluster, request.stack,
+  const CostModel cost_model(request.model, request.job, request.cluster, request.framework,
                              request.calibration);
   candidate.simulated_step = simulated_step(cost_model, candidate.plan, candidate.prediction);
 }

@@ -46,8 +46,8 @@ Shardings shardings_of(const SearchContext& context, SearchPoint point) {
       plan.offload_optimizer = offload;
       for (std::size_t i = 0; i < groups.size(); ++i) {
         plan.shard_group = groups[i];
-        if (const auto rejection =
-                check_sharding(request.model, request.job, request.cluster, request.stack, plan)) {
+        if (const auto rejection = check_sharding(request.model, request.job, request.cluster,
+                                                  request.framework, plan)) {
           // A smaller group needs more memory on the host too: so are the rest.
           const std::int64_t alike =
               request.exhaustive ? 1 : static_cast<std::int64_t>(groups.size() - i);
@@ -73,7 +73,7 @@ std::optional<Rejection> broken_schedule(const SearchContext& context, const Sea
         RejectionReason::layers_not_divisible,
         fmt::format("{} layers on pp {} x vpp {}", request.model.layers, point.pp, point.vpp)};
   }
-  return check_schedule(request.model, request.job, request.stack, plan);
+  return check_schedule(request.model, request.job, request.framework, plan);
 }
 
 /// The node's schedules and rank orders that break no rule; each that does is rejected for as many

@@ -14,25 +14,25 @@ namespace {
 
 std::optional<Rejection> broken_rule_of(const SearchContext& context, const ParallelPlan& plan) {
   const PlanRequest& request = context.request;
-  return check_plan(request.model, request.job, request.cluster, request.stack, plan);
+  return check_plan(request.model, request.job, request.cluster, request.framework, plan);
 }
 
 /// Whether step 4 looks for the best partition of the point's layers.
 bool is_partitioned(const SearchContext& context, const SearchPoint& point) {
   const bool chunks =
-      point.vpp > 1 && context.request.stack.any_layout && context.cost_model.one_kind();
+      point.vpp > 1 && context.request.framework.any_layout && context.cost_model.one_kind();
   return (chunks || point.schedule == ScheduleKind::one_f_one_b) && point.pp > 1 &&
          !context.request.constraints.has<&ParallelPlan::layers_per_stage>() &&
          !context.pinned_counts;
 }
 
 /// A point that can win and is not partitioned leaves the certificate open, unless equal chunks are
-/// all that the stack can.
+/// all that the framework can.
 void note_unsearched(const SearchContext& context, const SearchPoint& point, Seconds least,
                      Findings& found) {
   using enum OpenSplits::Kind;
   if (point.pp == 1 || context.request.constraints.has<&ParallelPlan::layers_per_stage>()) return;
-  if (point.vpp > 1 && !context.request.stack.any_layout) return;
+  if (point.vpp > 1 && !context.request.framework.any_layout) return;
   const bool two_kinds = point.vpp > 1 && !context.cost_model.one_kind();
   found.unsearched({two_kinds                                        ? interleaved_two_kinds
                     : point.schedule == ScheduleKind::zero_bubble_h1 ? zero_bubble_h1
@@ -88,7 +88,7 @@ std::optional<Seconds> price_recomputations(const SearchContext& context, Search
 /// Accepted when it is faster than `bound`. Returns whether one was.
 bool price_mix(const SearchContext& context, SearchPoint point, const ShardingCosts& costs,
                std::optional<Seconds> bound, Findings& found, Priced& work) {
-  if (!context.request.stack.per_stage_recompute) return false;
+  if (!context.request.framework.per_stage_recompute) return false;
   bool any = false;
   for (const Recompute recompute : context.recomputes) {
     if (recompute != Recompute::full && recompute != Recompute::mixed) continue;

@@ -56,8 +56,9 @@ void fill_degrees(const PlanRequest& request, const SearchPoint& point, Parallel
   plan.overlap_dp = pinned.value_or<&ParallelPlan::overlap_dp>(pays);
   // A search over schedules meets those that cannot overlap, where the question does not arise.
   plan.overlap_pp = pinned.value_or<&ParallelPlan::overlap_pp>(pays) && point.pp > 1 &&
-                    overlaps_messages(request.stack, point.schedule);
-  plan.bucket = why_no_buckets(request.stack, plan).empty() ? pinned.values().bucket : std::nullopt;
+                    overlaps_messages(request.framework, point.schedule);
+  plan.bucket =
+      why_no_buckets(request.framework, plan).empty() ? pinned.values().bucket : std::nullopt;
 }
 
 }  // namespace
@@ -74,7 +75,8 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
   return low;
 }
 
-std::optional<std::vector<int>> split_layers(const Framework& stack, int layers, int pp, int vpp) {
+std::optional<std::vector<int>> split_layers(const Framework& framework, int layers, int pp,
+                                             int vpp) {
   EXPECTS(pp >= 1 && vpp >= 1, "a pipeline has a stage and a chunk");
   // More chunks than an int holds are more than any model has layers.
   const std::int64_t all_chunks = std::int64_t{pp} * vpp;
@@ -84,18 +86,18 @@ std::optional<std::vector<int>> split_layers(const Framework& stack, int layers,
     std::vector<int> split(static_cast<std::size_t>(pp), (layers + first + last) / pp);
     split.front() -= first;
     split.back() -= last;
-    const int fewest = fewest_layers(stack, pp, vpp, 0);
+    const int fewest = fewest_layers(framework, pp, vpp, 0);
     if (split.front() < fewest || split.back() < fewest) return std::nullopt;
     return split;
   };
-  const bool bare_ends = stack.any_layout && pp > 1;
+  const bool bare_ends = framework.any_layout && pp > 1;
   if (bare_ends && layers + 1 == chunks) return ends_less(0, 1);
   if (bare_ends && layers + 2 == chunks) return ends_less(1, 1);
   if (layers < chunks) return std::nullopt;
   if (vpp == 1) return balanced_layers(layers, pp);
   if (layers % chunks == 0) return ends_less(0, 0);
   if ((layers + 2) % chunks == 0 && pp > 1) return ends_less(1, 1);
-  if (!stack.any_layout) return std::nullopt;
+  if (!framework.any_layout) return std::nullopt;
   if ((layers + 2) % pp == 0 && layers % pp != 0) return ends_less(1, 1);
   return balanced_layers(layers, pp);
 }
@@ -114,7 +116,8 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
   const auto stages = static_cast<std::size_t>(point.pp);
   if (pinned.has<&ParallelPlan::layers_per_stage>()) {
     plan.layers_per_stage = pinned.values().layers_per_stage;
-  } else if (auto split = split_layers(request.stack, request.model.layers, point.pp, point.vpp)) {
+  } else if (auto split =
+                 split_layers(request.framework, request.model.layers, point.pp, point.vpp)) {
     plan.layers_per_stage = std::move(*split);
   } else {
     return false;
@@ -164,18 +167,18 @@ std::vector<int> degree_values(std::optional<int> pinned, std::int64_t ranks) {
 
 std::vector<int> tp_values(const PlanRequest& request, std::int64_t ranks) {
   const std::optional<int> pinned = request.constraints.get<&ParallelPlan::tp>();
-  return degree_values(request.stack.tensor_parallel ? pinned : pinned.value_or(1), ranks);
+  return degree_values(request.framework.tensor_parallel ? pinned : pinned.value_or(1), ranks);
 }
 
 std::vector<int> pp_values(const PlanRequest& request, std::int64_t ranks) {
   const std::optional<int> pinned = request.constraints.get<&ParallelPlan::pp>();
-  return degree_values(request.stack.pipeline_parallel ? pinned : pinned.value_or(1), ranks);
+  return degree_values(request.framework.pipeline_parallel ? pinned : pinned.value_or(1), ranks);
 }
 
 std::vector<int> cp_values(const PlanRequest& request, std::int64_t ranks) {
   if (request.constraints.has<&ParallelPlan::cp>()) return {request.constraints.values().cp};
   std::vector<int> values{1};
-  if (!request.stack.cp_ring && !request.stack.cp_all_to_all) return values;
+  if (!request.framework.cp_ring && !request.framework.cp_all_to_all) return values;
   for (const int cp : narrowed(divisors(ranks), ranks)) {
     if (cp > 1 && request.job.sequence % (std::int64_t{2} * cp) == 0) values.push_back(cp);
   }
@@ -188,7 +191,7 @@ std::vector<CpComm> cp_comm_values(const PlanRequest& request, int cp) {
   if (cp == 1) return {CpComm::ring};
   std::vector<CpComm> values;
   for (const CpComm comm : {CpComm::ring, CpComm::all_to_all}) {
-    if (request.stack.offers_cp(comm)) values.push_back(comm);
+    if (request.framework.offers_cp(comm)) values.push_back(comm);
   }
   if (values.empty()) values.push_back(CpComm::ring);  // pinned cp: rejected with its reason
   return values;
@@ -204,7 +207,7 @@ std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
     shardings.back().ep = ep;
     shardings.back().etp = etp;
   };
-  if (experts == 0 || !request.stack.expert_parallel) {
+  if (experts == 0 || !request.framework.expert_parallel) {
     add(pinned.value_or<&ParallelPlan::ep>(1), pinned.value_or<&ParallelPlan::etp>(1));
     return shardings;
   }
@@ -242,10 +245,10 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
   std::vector<Chunks> values;
   if (schedule != interleaved) values.push_back({1, schedule.value_or(one_f_one_b)});
   if (pp == 1 || (schedule && schedule != interleaved)) return values;
-  if (!schedule && request.stack.zero_bubble) values.push_back({1, zero_bubble_h1});
-  if (!request.stack.interleaved) return values;
+  if (!schedule && request.framework.zero_bubble) values.push_back({1, zero_bubble_h1});
+  if (!request.framework.interleaved) return values;
   const int layers = request.model.layers;
-  const bool any = request.stack.any_layout;
+  const bool any = request.framework.any_layout;
   for (int vpp = 2; std::int64_t{vpp} * pp <= layers + (any ? 2 : 0); ++vpp) {
     if (any || equal_or_ends_less(layers, pp * vpp)) values.push_back({vpp, interleaved});
   }
@@ -258,9 +261,9 @@ std::vector<int> zero_values(const PlanRequest& request, const SearchPoint& poin
   const bool shards = point.dp * point.sharding.cp > 1 ||
                       (request.model.moe.experts > 0 && ranks_with_same_experts(point) > 1);
   // One rank has nothing to shard; ZeRO-1 only carries the offload of the optimizer there.
-  const int most = shards ? 3 : request.stack.offload_optimizer ? 1 : 0;
+  const int most = shards ? 3 : request.framework.offload_optimizer ? 1 : 0;
   for (int zero = 0; zero <= most; ++zero) {
-    if (request.stack.zero_allowed[zero]) values.push_back(zero);
+    if (request.framework.zero_allowed[zero]) values.push_back(zero);
   }
   if (values.empty()) values.push_back(0);
   return values;
@@ -270,7 +273,7 @@ std::vector<int> shard_values(const PlanRequest& request, const SearchPoint& poi
   const int data = point.dp * point.sharding.cp;
   if (request.constraints.has<&ParallelPlan::shard_group>())
     return {request.constraints.values().shard_group};
-  if (point.zero == 0 || !request.stack.hybrid_shard[point.zero] || data == 1) return {data};
+  if (point.zero == 0 || !request.framework.hybrid_shard[point.zero] || data == 1) return {data};
   std::vector<int> values = narrowed(divisors(data), data);
   std::reverse(values.begin(), values.end());
   values.pop_back();  // over one rank nothing is split
@@ -287,8 +290,8 @@ std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp) {
     const bool wanted = request.constraints.values().sequence_parallel;
     return {wanted && (tp > 1 || request.constraints.has<&ParallelPlan::tp>())};
   }
-  if (tp == 1 || !request.stack.sequence_parallel) return {false};
-  if (request.stack.sequence_parallel_always) return {true};
+  if (tp == 1 || !request.framework.sequence_parallel) return {false};
+  if (request.framework.sequence_parallel_always) return {true};
   return {false, true};
 }
 
@@ -296,7 +299,7 @@ std::vector<RankOrder> rank_order_values(const PlanRequest& request, const Searc
   using enum RankOrder;
   if (request.constraints.has<&ParallelPlan::rank_order>())
     return {request.constraints.values().rank_order};
-  if (!request.stack.rank_orders || point.pp == 1 || point.dp == 1) return {dp_inside_pp};
+  if (!request.framework.rank_orders || point.pp == 1 || point.dp == 1) return {dp_inside_pp};
   ParallelPlan plan;
   static_cast<LayerSharding&>(plan) = point.sharding;
   plan.pp = point.pp;
@@ -308,7 +311,7 @@ std::vector<RankOrder> rank_order_values(const PlanRequest& request, const Searc
 std::vector<double> offload_values(const PlanRequest& request, int zero) {
   if (request.constraints.has<&ParallelPlan::offload_optimizer>())
     return {request.constraints.values().offload_optimizer};
-  if (request.stack.offload_optimizer && zero >= 1) return {0.0, 1.0};
+  if (request.framework.offload_optimizer && zero >= 1) return {0.0, 1.0};
   return {0.0};
 }
 
@@ -320,7 +323,7 @@ std::vector<Recompute> recompute_values(const PlanRequest& request) {
   // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp, 4 bytes
   // per head and token, for the price of another attention forward.
   if (request.job.flash_attention) return {Recompute::none, Recompute::full};
-  if (!request.stack.mixed_recompute) {
+  if (!request.framework.mixed_recompute) {
     return {Recompute::none, Recompute::selective, Recompute::full};
   }
   return {Recompute::none, Recompute::selective, Recompute::mixed, Recompute::full};

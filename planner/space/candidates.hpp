@@ -30,9 +30,9 @@ struct SearchPoint {
 [[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
 
 /// Layers per stage of pp·vpp chunks: balanced without interleaving; with it equal chunks, or one
-/// layer less on the first and on the last stage, or what is nearest for a stack with any layout;
-/// nothing when there is no such split.
-[[nodiscard]] std::optional<std::vector<int>> split_layers(const Framework& stack, int layers,
+/// layer less on the first and on the last stage, or what is nearest for a framework with any
+/// layout; nothing when there is no such split.
+[[nodiscard]] std::optional<std::vector<int>> split_layers(const Framework& framework, int layers,
                                                            int pp, int vpp);
 
 /// Whether overlapping communication with compute is never slower: hiding a second of it costs the
@@ -69,8 +69,8 @@ struct Chunks {
 [[nodiscard]] std::vector<Chunks> chunk_values(const PlanRequest& request, int pp);
 [[nodiscard]] std::vector<int> zero_values(const PlanRequest& request, const SearchPoint& point);
 /// Ranks that ZeRO splits its state over: all data-parallel ones, then every other divisor of them
-/// down to 2 where the stack can and each group holds whole copies of the experts. Largest first:
-/// the first needs least memory.
+/// down to 2 where the framework can and each group holds whole copies of the experts. Largest
+/// first: the first needs least memory.
 [[nodiscard]] std::vector<int> shard_values(const PlanRequest& request, const SearchPoint& point);
 [[nodiscard]] std::vector<bool> sequence_parallel_values(const PlanRequest& request, int tp);
 /// Those that check_rank_order allows, unless pinned.

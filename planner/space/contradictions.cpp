@@ -39,7 +39,7 @@ Status check_contradictions(const PlanRequest& request) {
   if (c.has<&P::bucket>()) {
     ParallelPlan asked = values;
     if (!c.has<&P::dp>()) asked.dp = 2;  // what is open could have buckets
-    const std::string why = why_no_buckets(request.stack, asked);
+    const std::string why = why_no_buckets(request.framework, asked);
     if (!why.empty()) return input_error("--bucket", why, "a plan that reduces in buckets");
   }
   return Done{};

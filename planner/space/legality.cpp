@@ -67,9 +67,9 @@ std::string_view describe(RejectionReason reason) {
   return "?";
 }
 
-int fewest_layers(const Framework& stack, int pp, int vpp, int stage) {
+int fewest_layers(const Framework& framework, int pp, int vpp, int stage) {
   const bool end = stage == 0 || stage == pp - 1;
-  return stack.any_layout && end && pp > 1 ? vpp - 1 : vpp;
+  return framework.any_layout && end && pp > 1 ? vpp - 1 : vpp;
 }
 
 std::vector<int> balanced_layers(int layers, int pp) {
@@ -101,7 +101,7 @@ Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
 
 /// Experts: the grid etp·ep·edp covers the ranks of one stage.
 /// Source: Megatron-Core parallel_state (expert RankGenerator), MoE parallel folding.
-Found check_experts(const ModelSpec& model, const Framework& stack, const ParallelPlan& p) {
+Found check_experts(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
   if (model.moe.experts == 0) {
     if (p.ep == 1 && p.etp == 1) return {};
     return Rejection{contradictory, "expert parallelism for a model without experts"};
@@ -121,16 +121,16 @@ Found check_experts(const ModelSpec& model, const Framework& stack, const Parall
         experts_not_divisible,
         fmt::format("ep {} x etp {} does not divide the {} ranks of a stage", p.ep, p.etp, ranks)};
   }
-  if (stack.experts_need_sequence_parallel && p.ep > 1 && p.tp > 1 && !p.sequence_parallel) {
+  if (framework.experts_need_sequence_parallel && p.ep > 1 && p.tp > 1 && !p.sequence_parallel) {
     return Rejection{contradictory, "ep > 1 with tp > 1 needs sequence parallelism"};
   }
   return {};
 }
 
-Found check_context(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+Found check_context(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                     const ParallelPlan& p) {
   if (p.cp == 1) return {};
-  const int slices = stack.slices_per_context_rank;
+  const int slices = framework.slices_per_context_rank;
   if (job.sequence % (std::int64_t{slices} * p.cp) != 0) {
     return Rejection{
         sequence_not_divisible,
@@ -151,11 +151,11 @@ Found check_context(const ModelSpec& model, const TrainingJob& job, const Framew
   return {};
 }
 
-Found check_shapes(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+Found check_shapes(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                    const ParallelPlan& p) {
   if (Found found = check_tensor_parallel(model, p.tp)) return found;
-  if (Found found = check_context(model, job, stack, p)) return found;
-  if (Found found = check_experts(model, stack, p)) return found;
+  if (Found found = check_context(model, job, framework, p)) return found;
+  if (Found found = check_experts(model, framework, p)) return found;
   if (Found found = check_rank_order(model, p)) return found;
   if (p.sequence_parallel && job.sequence / p.cp % p.tp != 0) {
     return Rejection{sequence_not_divisible,
@@ -171,18 +171,19 @@ Found check_shapes(const ModelSpec& model, const TrainingJob& job, const Framewo
 }
 
 /// Equal chunks, where the framework allows it but for one layer of the first and the last stage.
-bool equal_chunks(const Framework& stack, const ParallelPlan& p) {
+bool equal_chunks(const Framework& framework, const ParallelPlan& p) {
   for (int stage = 0; stage < p.pp; ++stage) {
     const int layers = p.layers_per_stage[static_cast<std::size_t>(stage)];
-    const bool end = stack.ends_may_hold_one_less && (stage == 0 || stage == p.pp - 1);
+    const bool end = framework.ends_may_hold_one_less && (stage == 0 || stage == p.pp - 1);
     if (layers % p.vpp != 0 && !(end && (layers + 1) % p.vpp == 0)) return false;
   }
   return true;
 }
 
-Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Framework& stack,
+Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                      const ParallelPlan& p) {
-  const int bare_ends = stack.any_layout && p.pp > 1 ? 2 : 0;  // embedding and loss without layers
+  const int bare_ends =
+      framework.any_layout && p.pp > 1 ? 2 : 0;  // embedding and loss without layers
   if (model.layers + bare_ends < std::int64_t{p.pp} * p.vpp) {
     return Rejection{too_few_layers,
                      fmt::format("{} layers for pp {} x vpp {} chunks", model.layers, p.pp, p.vpp)};
@@ -194,7 +195,7 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
   std::int64_t sum = 0;
   for (int stage = 0; stage < p.pp; ++stage) {
     const int layers = p.layers_per_stage[static_cast<std::size_t>(stage)];
-    if (layers < fewest_layers(stack, p.pp, p.vpp, stage)) {
+    if (layers < fewest_layers(framework, p.pp, p.vpp, stage)) {
       return Rejection{too_few_layers,
                        fmt::format("a stage of {} layers for vpp {}", layers, p.vpp)};
     }
@@ -211,51 +212,51 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
   }
   if (!interleaved) return {};
   if (p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
-  if (!stack.any_layout && !equal_chunks(stack, p)) {
+  if (!framework.any_layout && !equal_chunks(framework, p)) {
     return Rejection{layers_not_divisible,
                      fmt::format("{} layers on pp {} x vpp {}", model.layers, p.pp, p.vpp)};
   }
   const std::int64_t m = p.microbatches_rounded_up(job.global_batch);
-  if (stack.interleaves_whole_rounds && m % p.pp != 0) {
+  if (framework.interleaves_whole_rounds && m % p.pp != 0) {
     return Rejection{microbatches_not_divisible, fmt::format("{} microbatches, pp {}", m, p.pp)};
   }
   return {};
 }
 
-Rejection lacks_of(const Framework& stack, std::string what) {
-  return {stack_lacks_feature, fmt::format("{} has no {}", stack.name, what)};
+Rejection lacks_of(const Framework& framework, std::string what) {
+  return {stack_lacks_feature, fmt::format("{} has no {}", framework.name, what)};
 }
 
-/// What the stack offers of the axes inside a stage.
-Found check_axes(const Framework& stack, const ParallelPlan& p) {
-  const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
-  if (p.tp > 1 && !stack.tensor_parallel) return lacks("tensor parallelism");
-  if (p.pp > 1 && !stack.pipeline_parallel) return lacks("pipeline parallelism");
-  if (p.cp > 1 && !stack.offers_cp(p.cp_comm)) {
+/// What the framework offers of the axes inside a stage.
+Found check_axes(const Framework& framework, const ParallelPlan& p) {
+  const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
+  if (p.tp > 1 && !framework.tensor_parallel) return lacks("tensor parallelism");
+  if (p.pp > 1 && !framework.pipeline_parallel) return lacks("pipeline parallelism");
+  if (p.cp > 1 && !framework.offers_cp(p.cp_comm)) {
     return lacks(fmt::format("context parallelism by {}", name_of(p.cp_comm)));
   }
-  if (p.ep * p.etp > 1 && !stack.expert_parallel) return lacks("expert parallelism");
-  if (p.sequence_parallel && !stack.sequence_parallel) return lacks("sequence parallelism");
+  if (p.ep * p.etp > 1 && !framework.expert_parallel) return lacks("expert parallelism");
+  if (p.sequence_parallel && !framework.sequence_parallel) return lacks("sequence parallelism");
   if (p.sequence_parallel && p.tp == 1) {
     return Rejection{contradictory, "sequence parallelism needs tp > 1"};
   }
-  if (!p.sequence_parallel && p.tp > 1 && stack.sequence_parallel_always) {
+  if (!p.sequence_parallel && p.tp > 1 && framework.sequence_parallel_always) {
     return lacks("tensor parallelism without sequence parallelism");
   }
   return {};
 }
 
-/// What the stack offers of schedules and rank orders.
-Found check_order(const Framework& stack, const ParallelPlan& p) {
-  const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
-  if (p.vpp > 1 && !stack.interleaved) return lacks("interleaved schedule");
-  if (p.schedule == ScheduleKind::zero_bubble_h1 && !stack.zero_bubble) {
+/// What the framework offers of schedules and rank orders.
+Found check_order(const Framework& framework, const ParallelPlan& p) {
+  const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
+  if (p.vpp > 1 && !framework.interleaved) return lacks("interleaved schedule");
+  if (p.schedule == ScheduleKind::zero_bubble_h1 && !framework.zero_bubble) {
     return lacks("zero-bubble schedule");
   }
-  if (p.rank_order != RankOrder::dp_inside_pp && !stack.rank_orders) {
+  if (p.rank_order != RankOrder::dp_inside_pp && !framework.rank_orders) {
     return lacks(fmt::format("rank order {}", name_of(p.rank_order)));
   }
-  if (p.overlap_pp && p.pp > 1 && !overlaps_messages(stack, p.schedule)) {
+  if (p.overlap_pp && p.pp > 1 && !overlaps_messages(framework, p.schedule)) {
     return lacks(fmt::format("overlap of pipeline messages with schedule {}: it needs interleaving",
                              name_of(p.schedule)));
   }
@@ -275,9 +276,9 @@ Found check_instances(const ModelSpec& model, const ParallelPlan& p) {
                   p.shard_group, p.instances(), p.expert_dp())};
 }
 
-/// What the stack offers of ZeRO and offload.
-Found check_zero(const ModelSpec& model, const Framework& stack, const ParallelPlan& p) {
-  const auto lacks = [&](std::string what) { return lacks_of(stack, std::move(what)); };
+/// What the framework offers of ZeRO and offload.
+Found check_zero(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
+  const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
   const int data = p.dp * p.cp;
   if (p.shard_group < 1 || data % p.shard_group != 0) {
     return Rejection{contradictory, fmt::format("shard group {} does not divide dp {} x cp {}",
@@ -286,21 +287,21 @@ Found check_zero(const ModelSpec& model, const Framework& stack, const ParallelP
   if (p.zero < 0 || p.zero > 3) {
     return Rejection{contradictory, fmt::format("ZeRO stage {}", p.zero)};
   }
-  if (!stack.zero_allowed[p.zero]) return lacks(fmt::format("ZeRO-{}", p.zero));
-  if (p.zero > 0 && p.shard_group != data && !stack.hybrid_shard[p.zero]) {
+  if (!framework.zero_allowed[p.zero]) return lacks(fmt::format("ZeRO-{}", p.zero));
+  if (p.zero > 0 && p.shard_group != data && !framework.hybrid_shard[p.zero]) {
     return lacks(fmt::format("ZeRO-{} over a part of the data-parallel ranks", p.zero));
   }
-  if (p.zero >= 2 && p.pp > 1 && !stack.zero23_with_pipeline) {
+  if (p.zero >= 2 && p.pp > 1 && !framework.zero23_with_pipeline) {
     return lacks(fmt::format("ZeRO-{} together with pipeline stages", p.zero));
   }
-  if (p.zero == 3 && p.tp > 1 && !stack.zero3_with_tensor) {
+  if (p.zero == 3 && p.tp > 1 && !framework.zero3_with_tensor) {
     return lacks("ZeRO-3 together with tensor parallelism");
   }
-  if (p.zero == 3 && p.ep > 1 && !stack.zero3_with_experts) {
+  if (p.zero == 3 && p.ep > 1 && !framework.zero3_with_experts) {
     return lacks("ZeRO-3 together with expert parallelism");
   }
   if (Found found = check_instances(model, p)) return found;
-  if (p.offload_optimizer > 0 && (!stack.offload_optimizer || p.zero < 1)) {
+  if (p.offload_optimizer > 0 && (!framework.offload_optimizer || p.zero < 1)) {
     return lacks(fmt::format("optimizer offload at ZeRO-{}", p.zero));
   }
   return {};
@@ -322,9 +323,10 @@ Found check_host_memory(const ModelSpec& model, const TrainingJob& job,
 }
 
 /// Each stage's own numbers of full and selective layers.
-Found check_mixed(const Framework& stack, const ParallelPlan& p) {
-  if (!stack.mixed_recompute) {
-    return lacks_of(stack, "mix of full and selective recomputation: all layers are treated alike");
+Found check_mixed(const Framework& framework, const ParallelPlan& p) {
+  if (!framework.mixed_recompute) {
+    return lacks_of(framework,
+                    "mix of full and selective recomputation: all layers are treated alike");
   }
   const auto stages = static_cast<std::size_t>(p.pp);
   if (p.recompute_layers.size() != stages || p.selective_layers.size() != stages) {
@@ -347,7 +349,7 @@ Found check_mixed(const Framework& stack, const ParallelPlan& p) {
 /// The same number of layers on every stage, and of a stage in every chunk.
 /// Source: Megatron-LM d98e8a64, core/recompute.py and transformer/transformer_block.py:
 /// recompute_num_layers counts within the layers of one chunk.
-Found check_equal_counts(const Framework& stack, const ParallelPlan& p) {
+Found check_equal_counts(const Framework& framework, const ParallelPlan& p) {
   const int most = *std::max_element(p.recompute_layers.begin(), p.recompute_layers.end());
   const int down = most / p.vpp * p.vpp;
   const int up = (most + p.vpp - 1) / p.vpp * p.vpp;
@@ -356,7 +358,7 @@ Found check_equal_counts(const Framework& stack, const ParallelPlan& p) {
     if (k != std::min(most, p.layers_per_stage[s])) {
       return Rejection{
           stack_lacks_feature,
-          fmt::format("{} recomputes the same number of layers on every stage", stack.name)};
+          fmt::format("{} recomputes the same number of layers on every stage", framework.name)};
     }
     if (k != std::min(up, p.layers_per_stage[s])) {
       return Rejection{
@@ -364,14 +366,14 @@ Found check_equal_counts(const Framework& stack, const ParallelPlan& p) {
           fmt::format(
               "{} recomputes the same number of layers of each of the {} chunks of a stage: "
               "{} or {} layers per stage, not {}",
-              stack.name, p.vpp, down, up, most)};
+              framework.name, p.vpp, down, up, most)};
     }
   }
   return {};
 }
 
-Found check_recompute(const Framework& stack, const ParallelPlan& p) {
-  if (p.recompute == Recompute::mixed) return check_mixed(stack, p);
+Found check_recompute(const Framework& framework, const ParallelPlan& p) {
+  if (p.recompute == Recompute::mixed) return check_mixed(framework, p);
   for (const int k : p.selective_layers) {
     if (k != 0) {
       return Rejection{contradictory, fmt::format("selectively recomputed layers with recompute {}",
@@ -398,12 +400,12 @@ Found check_recompute(const Framework& stack, const ParallelPlan& p) {
                                                   p.layers_per_stage[s])};
     }
   }
-  return stack.per_stage_recompute ? Found{} : check_equal_counts(stack, p);
+  return framework.per_stage_recompute ? Found{} : check_equal_counts(framework, p);
 }
 
 /// A bucket size that nothing would use.
-Found check_bucket(const Framework& stack, const ParallelPlan& p) {
-  const std::string why = p.bucket ? why_no_buckets(stack, p) : "";
+Found check_bucket(const Framework& framework, const ParallelPlan& p) {
+  const std::string why = p.bucket ? why_no_buckets(framework, p) : "";
   return why.empty() ? Found{} : Rejection{contradictory, "a bucket size with " + why};
 }
 
@@ -426,8 +428,8 @@ std::optional<Rejection> check_rank_order(const ModelSpec& model, const Parallel
       fmt::format("{}: cp {} {}", order, p.cp, experts ? "is not priced" : "is not 1")};
 }
 
-bool overlaps_messages(const Framework& stack, ScheduleKind schedule) {
-  return schedule == ScheduleKind::interleaved || stack.overlaps_every_message;
+bool overlaps_messages(const Framework& framework, ScheduleKind schedule) {
+  return schedule == ScheduleKind::interleaved || framework.overlaps_every_message;
 }
 
 std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
@@ -453,34 +455,34 @@ std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
 }
 
 std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob& job,
-                                       const ClusterTopology& cluster, const Framework& stack,
+                                       const ClusterTopology& cluster, const Framework& framework,
                                        const ParallelPlan& plan) {
   if (Found found = check_grid(cluster, plan)) return found;
-  if (Found found = check_shapes(model, job, stack, plan)) return found;
-  return check_axes(stack, plan);
+  if (Found found = check_shapes(model, job, framework, plan)) return found;
+  return check_axes(framework, plan);
 }
 
 std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJob& job,
-                                        const Framework& stack, const ParallelPlan& plan) {
-  if (Found found = check_pipeline(model, job, stack, plan)) return found;
-  return check_order(stack, plan);
+                                        const Framework& framework, const ParallelPlan& plan) {
+  if (Found found = check_pipeline(model, job, framework, plan)) return found;
+  return check_order(framework, plan);
 }
 
 std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
-                                        const ClusterTopology& cluster, const Framework& stack,
+                                        const ClusterTopology& cluster, const Framework& framework,
                                         const ParallelPlan& plan) {
-  if (Found found = check_zero(model, stack, plan)) return found;
+  if (Found found = check_zero(model, framework, plan)) return found;
   return check_host_memory(model, job, cluster, plan);
 }
 
 std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
-                                    const ClusterTopology& cluster, const Framework& stack,
+                                    const ClusterTopology& cluster, const Framework& framework,
                                     const ParallelPlan& plan) {
-  if (Found found = check_degrees(model, job, cluster, stack, plan)) return found;
-  if (Found found = check_schedule(model, job, stack, plan)) return found;
-  if (Found found = check_sharding(model, job, cluster, stack, plan)) return found;
-  if (Found found = check_bucket(stack, plan)) return found;
-  return check_recompute(stack, plan);
+  if (Found found = check_degrees(model, job, cluster, framework, plan)) return found;
+  if (Found found = check_schedule(model, job, framework, plan)) return found;
+  if (Found found = check_sharding(model, job, cluster, framework, plan)) return found;
+  if (Found found = check_bucket(framework, plan)) return found;
+  return check_recompute(framework, plan);
 }
 
 }  // namespace echelon

@@ -25,7 +25,7 @@ enum class RejectionReason {
   rank_order,                  ///< pp inside dp, and groups that would be torn apart
   shard_group,                 ///< optimizer instances and the ranks that hold the same experts
   too_few_layers,              ///< a chunk without layers
-  layers_not_divisible,        ///< the stack interleaves equal chunks only
+  layers_not_divisible,        ///< the framework interleaves equal chunks only
   microbatches_not_divisible,  ///< interleaving needs pp | microbatches
   stack_lacks_feature,
   contradictory,  ///< vpp without pipeline, recomputed layers without recompute ...
@@ -42,7 +42,8 @@ struct Rejection {
 /// The first rule a plan breaks, or nothing. Does not look at memory.
 [[nodiscard]] std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& job,
                                                   const ClusterTopology& cluster,
-                                                  const Framework& stack, const ParallelPlan& plan);
+                                                  const Framework& framework,
+                                                  const ParallelPlan& plan);
 
 /// The part that asks whether the ranks can be laid out in the plan's order. With stages inside dp
 /// the data-parallel ranks of experts must be those of the rest: ep·etp = tp·cp (of a dense model
@@ -55,7 +56,7 @@ struct Rejection {
 /// Whether pipeline messages can run beside compute under the schedule.
 /// Source: Megatron-LM d98e8a64, training/arguments.py: without interleaving overlap_p2p_comm is
 /// set to False.
-[[nodiscard]] bool overlaps_messages(const Framework& stack, ScheduleKind schedule);
+[[nodiscard]] bool overlaps_messages(const Framework& framework, ScheduleKind schedule);
 
 /// The part of check_plan that depends on the model and tp alone: a search asks it once per tp.
 [[nodiscard]] std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp);
@@ -64,24 +65,25 @@ struct Rejection {
 /// all plans with these degrees.
 [[nodiscard]] std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob& job,
                                                      const ClusterTopology& cluster,
-                                                     const Framework& stack,
+                                                     const Framework& framework,
                                                      const ParallelPlan& plan);
 
 /// The part that says nothing of ZeRO, its shard group or offload: degrees are taken as legal.
 [[nodiscard]] std::optional<Rejection> check_schedule(const ModelSpec& model,
                                                       const TrainingJob& job,
-                                                      const Framework& stack,
+                                                      const Framework& framework,
                                                       const ParallelPlan& plan);
 /// … and the part that says nothing of schedule, rank order or layers.
 [[nodiscard]] std::optional<Rejection> check_sharding(const ModelSpec& model,
                                                       const TrainingJob& job,
                                                       const ClusterTopology& cluster,
-                                                      const Framework& stack,
+                                                      const Framework& framework,
                                                       const ParallelPlan& plan);
 
 /// The fewest layers a stage may hold: one per chunk, but none beside the embedding and the loss
-/// where the stack lays out chunks freely. Source: Megatron-Core pipeline_model_parallel_layout.
-[[nodiscard]] int fewest_layers(const Framework& stack, int pp, int vpp, int stage);
+/// where the framework lays out chunks freely. Source: Megatron-Core
+/// pipeline_model_parallel_layout.
+[[nodiscard]] int fewest_layers(const Framework& framework, int pp, int vpp, int stage);
 
 /// Layers per stage as equal as they can be; a remainder goes to the stages before the last one
 /// (the last holds the output head, the first the embedding and most microbatches in flight).

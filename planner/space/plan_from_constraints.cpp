@@ -106,7 +106,7 @@ Result<SearchPoint> pinned_point(const PlanRequest& request) {
   using P = ParallelPlan;
   const PlanConstraints& pinned = request.constraints;
   SearchPoint point = point_of(pinned.values());
-  if (!pinned.has<&P::cp_comm>() && !request.stack.cp_ring && request.stack.cp_all_to_all) {
+  if (!pinned.has<&P::cp_comm>() && !request.framework.cp_ring && request.framework.cp_all_to_all) {
     point.sharding.cp_comm = CpComm::all_to_all;
   }
   point.schedule = pinned.value_or<&P::schedule>(point.vpp > 1 ? ScheduleKind::interleaved
@@ -118,13 +118,13 @@ Result<SearchPoint> pinned_point(const PlanRequest& request) {
       std::numeric_limits<int>::max(), saturated_product({point.dp, point.sharding.cp})));
   // Default ZeRO stage: 1 where it means something, else the lowest the framework offers.
   if (!pinned.has<&P::zero>() && data_ranks > 1) {
-    while (point.zero < 3 && (point.zero == 0 || !request.stack.zero_allowed[point.zero])) {
+    while (point.zero < 3 && (point.zero == 0 || !request.framework.zero_allowed[point.zero])) {
       ++point.zero;
     }
   }
   point.shard_group = pinned.value_or<&P::shard_group>(data_ranks);
   point.sharding.sequence_parallel = pinned.value_or<&P::sequence_parallel>(
-      point.sharding.tp > 1 && request.stack.sequence_parallel);
+      point.sharding.tp > 1 && request.framework.sequence_parallel);
   point.recompute =
       pinned.value_or<&P::recompute>(pinned.has<&P::selective_layers>()   ? Recompute::mixed
                                      : pinned.has<&P::recompute_layers>() ? Recompute::full
@@ -156,7 +156,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   const SearchPoint& point = *filled;
   if (Status counts = check_recompute_counts(pinned); !counts) return counts.error();
   if (Status lists = check_stage_lists(pinned, point.pp); !lists) return lists.error();
-  const int bare_ends = request.stack.any_layout && point.pp > 1 ? 2 : 0;
+  const int bare_ends = request.framework.any_layout && point.pp > 1 ? 2 : 0;
   if (std::int64_t{point.pp} * point.vpp > request.model.layers + bare_ends) {
     return input_error(
         "--pp",
@@ -176,7 +176,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
     plan.overlap_pp = pinned.values().overlap_pp && plan.pp > 1;
   plan.bucket = pinned.values().bucket;
   if (const auto rejection =
-          check_plan(request.model, request.job, request.cluster, request.stack, plan)) {
+          check_plan(request.model, request.job, request.cluster, request.framework, plan)) {
     const std::string nearest = nearest_valid(request, plan, rejection->reason);
     return input_error(
         flag_of(rejection->reason), rejection->detail, {},

@@ -22,7 +22,7 @@ struct PlanRequest {
   ModelSpec model;
   TrainingJob job;
   ClusterTopology cluster;
-  Framework stack;
+  Framework framework;
   Calibration calibration;
   PlanConstraints constraints{};
   Bytes keep_free = 2_GiB;            ///< memory left to others

@@ -49,7 +49,7 @@ std::string dumped(const Json& document) {
 Json candidate_json(const PlanFile& file, const Economics& money) {
   return Json{{"schema", kReportSchema},
               {"kind", name_of(file.predicted.evidence)},
-              {"framework", file.stack},
+              {"framework", file.framework},
               {"calibration", file.calibration},
               {"model", file.model.name},
               {"cluster", file.cluster},

@@ -141,7 +141,7 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
               {"precision", request.job.precision.name},
               {"flash_attention", request.job.flash_attention},
               {"token_budget", or_null(request.job.token_budget)},
-              {"framework", request.stack.name},
+              {"framework", request.framework.name},
               {"calibration", request.calibration.name},
               {"usable_memory_bytes", whole_bytes(request.usable_memory())},
               {"top", request.top},

@@ -233,7 +233,7 @@ std::string job_text(const PlanRequest& request, const TextStyle& style) {
       fmt::format("sequence {}, global batch {} = {} tokens, {}, {} attention, stack {}",
                   grouped(request.job.sequence), counted(request.job.global_batch, "sequence"),
                   human_count(request.job.tokens_per_step()), request.job.precision.name,
-                  request.job.flash_attention ? "flash" : "materialised", request.stack.name),
+                  request.job.flash_attention ? "flash" : "materialised", request.framework.name),
       "", style);
   return out;
 }

@@ -15,22 +15,24 @@ struct Setup {
   ModelSpec model;
   TrainingJob job;
   ClusterTopology cluster;
-  Framework stack;
+  Framework framework;
   Calibration calibration;
-  [[nodiscard]] CostModel cost_model() const { return {model, job, cluster, stack, calibration}; }
+  [[nodiscard]] CostModel cost_model() const {
+    return {model, job, cluster, framework, calibration};
+  }
 };
 
 Setup setup(const char* model, const char* cluster, int gpus, const char* precision = "bf16",
-            const char* stack = "megatron-core") {
+            const char* framework = "megatron-core") {
   Setup s{load_model(model).value(),
           {},
           ClusterTopology::load(cluster, gpus).value(),
-          find_framework(stack).value(),
+          find_framework(framework).value(),
           {}};
   s.job.sequence = 2048;
   s.job.global_batch = 512;
   s.job.precision = find_precision(precision).value();
-  s.calibration = prior_calibration(s.cluster.gpu(), s.stack).value();
+  s.calibration = prior_calibration(s.cluster.gpu(), s.framework).value();
   return s;
 }
 
@@ -54,7 +56,7 @@ double states(const MemoryBreakdown& m) {
 /// Parameters that one rank of an unsharded, unpadded GPT-like model holds.
 double padded_parameters(const Setup& s) {
   return static_cast<double>(s.model.parameters()) +
-         (padded_vocab(s.model, s.stack, 1) - s.model.vocab) * s.model.hidden *
+         (padded_vocab(s.model, s.framework, 1) - s.model.vocab) * s.model.hidden *
              (s.model.tied_embeddings ? 1 : 2);
 }
 
@@ -110,7 +112,7 @@ TEST_CASE("the stages' parameters sum to the model's, tied embeddings counted tw
     double weights = 0;
     for (const MemoryBreakdown& stage : out.memory.stages) weights += stage.weights.in(kByte);
     const double copy =
-        s.model.tied_embeddings ? padded_vocab(s.model, s.stack, 1) * s.model.hidden : 0.0;
+        s.model.tied_embeddings ? padded_vocab(s.model, s.framework, 1) * s.model.hidden : 0.0;
     CHECK(weights / 2 == Approx(padded_parameters(s) + copy).epsilon(1e-9));
   }
 }
@@ -355,7 +357,7 @@ TEST_CASE("the router decides in 16 bits, whatever the experts compute in") {
   Setup s = setup("mixtral-8x7b", "dgx-h100", 8);
   s.job.precision = find_precision("fp8").value();
   const OperatorList list =
-      layer_operators(s.model, s.job, s.stack, {.microbatch = 1}, LayerKind::moe);
+      layer_operators(s.model, s.job, s.framework, {.microbatch = 1}, LayerKind::moe);
   for (const Operator& op : list.view()) {
     if (op.kind == OperatorKind::gemm) CHECK(op.wide == (op.name == "router"));
   }

@@ -10,9 +10,9 @@
 namespace echelon {
 namespace {
 
-MeasuredRun run(std::string stack, std::string model, std::int64_t layers, std::int64_t gpus) {
+MeasuredRun run(std::string framework, std::string model, std::int64_t layers, std::int64_t gpus) {
   MeasuredRun row;
-  row.stack = std::move(stack);
+  row.framework = std::move(framework);
   row.model = std::move(model);
   row.layers = layers;
   row.hidden = 4096;

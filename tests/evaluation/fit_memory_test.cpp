@@ -33,11 +33,11 @@ std::vector<MeasuredRun> with_planted_peaks(std::string_view source, double rese
     auto mapped = mapper.map(row);
     auto* run = std::get_if<MappedRun>(&mapped);
     if (run == nullptr) continue;
-    Calibration truth = prior_calibration(run->cluster.gpu(), run->stack).value();
+    Calibration truth = prior_calibration(run->cluster.gpu(), run->framework).value();
     truth.allocator_reserve = reserve;
     truth.context = context;
     truth.fits_margin = margin;
-    const CostModel cost_model(run->model, run->job, run->cluster, run->stack, truth);
+    const CostModel cost_model(run->model, run->job, run->cluster, run->framework, truth);
     const ShardingCosts costs = cost_model.sharding_costs(sharding_of(run->plan));
     const StageModel model(cost_model, run->plan, costs);
     const MemoryPrediction memory = cost_model.price(run->plan).memory;

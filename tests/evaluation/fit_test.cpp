@@ -35,9 +35,9 @@ std::vector<MeasuredRun> planted(const std::function<void(Calibration&)>& change
   for (MeasuredRun& row : rows) {
     auto mapped = mapper.map(row);
     auto& run = std::get<MappedRun>(mapped);
-    Calibration truth = prior_calibration(run.cluster.gpu(), run.stack).value();
+    Calibration truth = prior_calibration(run.cluster.gpu(), run.framework).value();
     change(truth);
-    const CostModel cost_model(run.model, run.job, run.cluster, run.stack, truth);
+    const CostModel cost_model(run.model, run.job, run.cluster, run.framework, truth);
     row.step_seconds = cost_model.price(run.plan).time.step.in(kSecond);
   }
   return rows;

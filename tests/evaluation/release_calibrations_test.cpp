@@ -23,7 +23,7 @@ TEST_CASE("every calibration of a release reads, and every rate of it has a sour
     INFO(each.name);
     CHECK(each.evidence == Evidence::calibrated);
     CHECK(each.sources.size() == calibration_fields().size());
-    CHECK(each.name.starts_with(each.gpu_family + "-" + each.stack + "-"));
+    CHECK(each.name.starts_with(each.gpu_family + "-" + each.framework + "-"));
   }
 }
 
@@ -31,8 +31,8 @@ TEST_CASE("the program holds the calibrations that planning may pick, and no oth
   for (const EmbeddedFile& file : embedded_calibrations()) {
     const Calibration each = parse_calibration(file.content, file.name).value();
     INFO(file.name);
-    const std::string planned = each.gpu_family + "-" + each.stack;
-    CHECK((file.name == planned || file.name == "prior-" + planned || each.stack == "any"));
+    const std::string planned = each.gpu_family + "-" + each.framework;
+    CHECK((file.name == planned || file.name == "prior-" + planned || each.framework == "any"));
   }
 }
 

@@ -80,7 +80,7 @@ TEST_CASE("a full row maps without a guess") {
   CHECK(run.model.head_dim == 128);
   CHECK(run.job.global_batch == 256);
   CHECK(run.job.precision.name == "bf16:nanotron");
-  CHECK(run.stack.name == "nanotron");
+  CHECK(run.framework.name == "nanotron");
   CHECK(run.plan.tp == 2);
   CHECK(run.plan.pp == 2);
   CHECK(run.plan.sequence_parallel);
@@ -170,7 +170,7 @@ TEST_CASE("a stack is granted the features its run used") {
   MeasuredRun run = row("flagperf-paddle-0001");
   run.zero = 2;
   CHECK(mapped(run).plan.zero == 2);
-  CHECK(mapped(run).stack.zero_allowed[2]);
+  CHECK(mapped(run).framework.zero_allowed[2]);
 }
 
 TEST_CASE("an A100 of 40 GB is taken for what its memory says") {
@@ -181,17 +181,17 @@ TEST_CASE("an A100 of 40 GB is taken for what its memory says") {
 
 TEST_CASE("gradients reduced in 16 bits are 2 bytes on the wire") {
   const MeasuredRun nemo = row("N0731");
-  REQUIRE(nemo.stack_detail.find("grad reduce bf16") != std::string::npos);
+  REQUIRE(nemo.framework_detail.find("grad reduce bf16") != std::string::npos);
   CHECK(mapped(nemo).job.precision.reduced_gradient == 2);
   CHECK(mapped(nemo).job.precision.compute == Dtype::fp8);
   MeasuredRun fp32 = nemo;
-  fp32.stack_detail.clear();
+  fp32.framework_detail.clear();
   CHECK(mapped(fp32).job.precision.reduced_gradient == 4);
 }
 
 TEST_CASE("16-bit reduction is read as the sources write it, fp32 reduction as well") {
   MeasuredRun fsdp = row("N0731");
-  fsdp.stack_detail.clear();
+  fsdp.framework_detail.clear();
   const auto reduced = [&](const char* detail) {
     MeasuredRun run = fsdp;
     run.precision_detail = detail;
@@ -219,15 +219,15 @@ TEST_CASE("GPUs of the catalog are found however their names are written") {
 
 TEST_CASE("Megatron-LM of 2022 is the one before Megatron Core") {
   MeasuredRun run = row("nanotron-0469");
-  run.stack = "megatron-2022";
+  run.framework = "megatron-2022";
   run.flash_attention.reset();
   run.zero = 1;
   const MappedRun old = mapped(run);
-  CHECK(old.stack.name == "megatron-2021");
+  CHECK(old.framework.name == "megatron-2021");
   CHECK_FALSE(old.job.flash_attention);
   CHECK(old.substitute == "");
-  run.stack = "megatron-core";
-  CHECK(mapped(run).stack.name == "megatron-core");
+  run.framework = "megatron-core";
+  CHECK(mapped(run).framework.name == "megatron-core");
 }
 
 TEST_CASE("a network the job measured bounds the described one for data-parallel groups") {
@@ -242,9 +242,9 @@ TEST_CASE("a network the job measured bounds the described one for data-parallel
   CHECK(network->hop.in(1_us) == Approx(measured_ring_step(run)->in(1_us) * 128 / 15));
   CHECK(network->stalls());
 
-  const auto calibration = pick_calibration(map.cluster.gpu(), map.stack);
+  const auto calibration = pick_calibration(map.cluster.gpu(), map.framework);
   REQUIRE(calibration.ok());
-  CostModel cost_model(map.model, map.job, map.cluster, map.stack, *calibration);
+  CostModel cost_model(map.model, map.job, map.cluster, map.framework, *calibration);
   const GroupLinks described = cost_model.links({128, 1});
   cost_model.set_network(*network);
   const GroupLinks data = cost_model.data_links({128, 1});
@@ -271,7 +271,7 @@ TEST_CASE("a framework stands for every software of the published runs") {
 
 TEST_CASE("an unknown software gets the defaults of the one it resembles") {
   MeasuredRun run = row("nanotron-0469");
-  run.stack = "a software of next year";
+  run.framework = "a software of next year";
   CHECK(software_of(run).framework->name == "megatron-core");  // tp 2, pp 2
   run.tp = run.pp = 1;
   run.zero = 3;

@@ -15,9 +15,9 @@ constexpr std::string_view kHeader =
                                            // ones
 
 /// One row of such a table, predicted. `gpu` and `stack` are what the table calls them.
-ValidatedRow unseen(const std::string& gpu, const std::string& stack) {
+ValidatedRow unseen(const std::string& gpu, const std::string& framework) {
   const std::string csv = std::string(kHeader) + "x,2.5,64,1,4,1,2,8," + gpu +
-                          ",4096,64000,40,20480,5120,40,a model of 2031," + stack + ",r1\n";
+                          ",4096,64000,40,20480,5120,40,a model of 2031," + framework + ",r1\n";
   const auto rows = parse_runs(csv, "a table");
   REQUIRE(rows.ok());
   const auto report = validate(*rows);

@@ -50,7 +50,7 @@ PlanRequest request_of(const Degrees& d, const Calibration& rates) {
       .model = load_model(d.model).value(),
       .job = {},
       .cluster = this_machine(host_with(d.cores), std::int64_t{d.tp} * d.pp * d.dp).value(),
-      .stack = executing(),
+      .framework = executing(),
       .calibration = rates,
       .constraints = {}};
   r.job.sequence = d.sequence;
@@ -85,7 +85,7 @@ RunReport executed(const Degrees& d, const Calibration& rates, const Calibration
 
   const ParallelPlan& plan = candidate.plan;
   const std::vector<Stage>& stages = candidate.prediction.memory.contents;
-  const CostModel cost_model(request.model, request.job, request.cluster, request.stack, truth);
+  const CostModel cost_model(request.model, request.job, request.cluster, request.framework, truth);
   const ShardingCosts sharding = cost_model.sharding_costs(sharding_of(plan));
   const StageModel model(cost_model, plan, sharding);
   const ScheduleCosts costs = timed_schedule_of(cost_model, plan, stages).costs;
@@ -173,7 +173,8 @@ std::vector<RunObservation> observed(const std::vector<Degrees>& plans, const Ca
     RunReport report =
         parse_run_report(run_report_to_json(executed(d, rates, truth)), name).value();
     const PlanRequest request = request_of(d, rates);
-    runs.push_back(observed_run(name, std::move(report), request.cluster, request.stack).value());
+    runs.push_back(
+        observed_run(name, std::move(report), request.cluster, request.framework).value());
   }
   return runs;
 }
@@ -181,7 +182,7 @@ std::vector<RunObservation> observed(const std::vector<Degrees>& plans, const Ca
 Seconds step_at(const Degrees& d, const Calibration& rates) {
   const PlanRequest r = request_of(d, rates);
   const ParallelPlan plan = plan_from_constraints(r).value();
-  return CostModel(r.model, r.job, r.cluster, r.stack, rates).price(plan).time.step;
+  return CostModel(r.model, r.job, r.cluster, r.framework, rates).price(plan).time.step;
 }
 
 }  // namespace

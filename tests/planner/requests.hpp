@@ -9,17 +9,17 @@ namespace echelon {
 
 /// `model` on `gpus` of `cluster` with a batch of 4 Mi tokens, nothing pinned.
 inline PlanRequest request_for(const char* model, const char* cluster, int gpus,
-                               const char* stack_name = "megatron-core") {
+                               const char* framework_name = "megatron-core") {
   PlanRequest r{.model = load_model(model).value(),
                 .job = {},
                 .cluster = ClusterTopology::load(cluster, gpus).value(),
-                .stack = find_framework(stack_name).value(),
+                .framework = find_framework(framework_name).value(),
                 .calibration = {},
                 .constraints = {}};
   r.job.sequence = std::min(r.model.max_positions, 4096);
   r.job.global_batch = (4 << 20) / r.job.sequence;
-  r.job.precision = find_precision(r.stack.default_precision).value();
-  r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
+  r.job.precision = find_precision(r.framework.default_precision).value();
+  r.calibration = pick_calibration(r.cluster.gpu(), r.framework).value();
   return r;
 }
 

@@ -16,13 +16,13 @@ PlanRequest request_of_7b(int tp, int microbatch) {
   PlanRequest r{.model = load_model("7b").value(),
                 .job = {},
                 .cluster = ClusterTopology::load("dgx-h100", 64).value(),
-                .stack = find_framework("megatron-core").value(),
+                .framework = find_framework("megatron-core").value(),
                 .calibration = {},
                 .constraints = {}};
   r.job.sequence = 4096;
   r.job.global_batch = 1024;
   r.job.precision = find_precision("bf16").value();
-  r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
+  r.calibration = pick_calibration(r.cluster.gpu(), r.framework).value();
   r.constraints.pin<&ParallelPlan::tp>(tp);
   r.constraints.pin<&ParallelPlan::microbatch>(microbatch);
   return r;

@@ -62,15 +62,15 @@ class Flow {
       }
     }
     std::vector<bool> source_side(into.size(), true);
-    std::vector<Vertex> stack{sink_};
+    std::vector<Vertex> framework{sink_};
     source_side[sink_] = false;
-    while (!stack.empty()) {
-      const Vertex at = stack.back();
-      stack.pop_back();
+    while (!framework.empty()) {
+      const Vertex at = framework.back();
+      framework.pop_back();
       for (const Vertex from : into[at]) {
         if (!source_side[from]) continue;
         source_side[from] = false;
-        stack.push_back(from);
+        framework.push_back(from);
       }
     }
     return source_side;

@@ -256,7 +256,7 @@ Calibration calibrated_gpus(const Measurements& measured, const ClusterTopology&
   Calibration out = GpuFit(measured, cluster, prior, how).run();
   out.name = kThisMachineGpus;
   out.gpu_family = cluster.gpu().name;
-  out.stack = kExecutingFramework;
+  out.framework = kExecutingFramework;
   out.evidence = Evidence::calibrated;
   out.fitted_to = fmt::format("{}: {} times on {} of {}", how, measured.all.size(),
                               measured.gpu->gpus, measured.gpu->name);

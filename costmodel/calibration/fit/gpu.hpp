@@ -9,7 +9,7 @@
 
 namespace echelon {
 
-/// Rates of the stack that was measured, echelon, as shares of the description's peaks; `prior`
+/// Rates of the framework that was measured, echelon, as shares of the description's peaks; `prior`
 /// gives those nothing was measured for. `how` goes into every source. A rate is what makes the
 /// formulas of rates.hpp give the measured times, with the bytes and FLOPs that operators.hpp
 /// counts:

@@ -271,7 +271,7 @@ Calibration calibrated(const std::vector<Measurement>& all, int cores, const Gpu
   Calibration out = MachineFit(all, cores, rank, prior, how).run();
   out.name = "this-machine";
   out.gpu_family = "cpu";
-  out.stack = "any";
+  out.framework = "any";
   out.evidence = Evidence::calibrated;
   out.fitted_to = how;
   return out;

@@ -35,7 +35,7 @@ inline PlanFile any_plan_file(Numbers& draw) {
   if (draw.coin()) f.job.token_budget = 1 + any_number(draw);
   f.cluster = draw.coin() ? "dgx-h100" : "/a path/with spaces.json";
   f.gpus = 1 + draw.upto(100'000);
-  f.stack = "megatron-core";
+  f.framework = "megatron-core";
   f.calibration = "hopper";
   if (draw.coin()) f.calibration_path = "mine.json";
   f.keep_free = Bytes{double(draw.upto(1 << 30))};

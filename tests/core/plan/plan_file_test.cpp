@@ -42,7 +42,7 @@ PlanFile example() {
   file.job.token_budget = 2e12;
   file.cluster = "dgx-h100";
   file.gpus = 8;
-  file.stack = "megatron-core";
+  file.framework = "megatron-core";
   file.calibration = "hopper";
   file.keep_free = 2_GiB;
   file.max_memory = 70_GiB;
@@ -182,11 +182,11 @@ TEST_CASE("a plan file of schema 2 is read, and written under today's keys") {
   const std::string before = slurp(path);
   REQUIRE(lacks(before, "\"schema\": 2") == "");
   const PlanFile file = read_plan_file(path).value();
-  CHECK(lacks(before, "\"stack\": \"" + file.stack + "\"") == "");
+  CHECK(lacks(before, "\"stack\": \"" + file.framework + "\"") == "");
   CHECK(lacks(before, "\"shard_group\": " + std::to_string(file.plan.shard_group)) == "");
   const std::string now = plan_file_to_json(file);
   CHECK(lacks(now, "\"schema\": 3") == "");
-  CHECK(lacks(now, "\"framework\": \"" + file.stack + "\"") == "");
+  CHECK(lacks(now, "\"framework\": \"" + file.framework + "\"") == "");
   CHECK(now.find("shard_group") == std::string::npos);
   CHECK(plan_file_to_json(parse_plan_file(now, "p.json").value()) == now);
   // What was changed by hand is found, old keys or not.

@@ -11,8 +11,8 @@ namespace {
 
 GpuSpec gpu(const char* cluster) { return ClusterTopology::load(cluster, 8).value().gpu(); }
 
-std::string pick(const char* cluster, const char* stack) {
-  return pick_calibration(gpu(cluster), find_framework(stack).value()).value().name;
+std::string pick(const char* cluster, const char* framework) {
+  return pick_calibration(gpu(cluster), find_framework(framework).value()).value().name;
 }
 
 }  // namespace
@@ -64,8 +64,8 @@ TEST_CASE("the family of a GPU is data: its own, else that of the next lower com
 }
 
 TEST_CASE("priors have seen no run, whatever was fitted") {
-  const auto prior = [](const char* cluster, const char* stack) {
-    return prior_calibration(gpu(cluster), find_framework(stack).value()).value();
+  const auto prior = [](const char* cluster, const char* framework) {
+    return prior_calibration(gpu(cluster), find_framework(framework).value()).value();
   };
   CHECK(prior("dgx-h100", "nanotron").name == "prior-hopper-nanotron");
   CHECK(prior("dgx-h100", "megatron-core").name == "hopper");
@@ -136,7 +136,7 @@ TEST_CASE("a bad calibration names the place and what was expected") {
     return c.error().message();
   };
   const std::string head =
-      R"({"schema": 2, "kind": "calibration", "name": "x", "gpu": "g", "stack": "any",
+      R"({"schema": 2, "kind": "calibration", "name": "x", "gpu": "g", "framework": "any",
           "evidence": "calibrated", "fitted_to": "runs", )";
   CHECK(message((head + R"("rates": {}})").c_str()).find("kernel_speed_factor") !=
         std::string::npos);

@@ -178,7 +178,7 @@ TEST_CASE("rates put into times of GPUs come out of the fit") {
   CHECK(found.nic_efficiency == prior.nic_efficiency);
   CHECK(found.evidence == Evidence::calibrated);
   CHECK(found.name == "this-machine-gpus");
-  CHECK(found.stack == "echelon");
+  CHECK(found.framework == "echelon");
 }
 
 TEST_CASE("what was not measured on GPUs stays as it was, and short shapes are passed over") {

@@ -36,9 +36,9 @@ PlanCosts priced(int dp, int pp, const HostFacts& host = four_cores(),
   job.precision = find_precision("fp32").value();
   const ClusterTopology cluster =
       this_machine(host, static_cast<std::int64_t>(plan.gpus())).value();
-  const Framework stack = find_framework("echelon").value();
-  const Calibration rates = pick_calibration(cluster.gpu(), stack).value();
-  return CostModel(model, job, cluster, stack, rates).price(plan);
+  const Framework framework = find_framework("echelon").value();
+  const Calibration rates = pick_calibration(cluster.gpu(), framework).value();
+  return CostModel(model, job, cluster, framework, rates).price(plan);
 }
 
 }  // namespace

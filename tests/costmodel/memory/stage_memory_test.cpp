@@ -20,14 +20,14 @@ struct HeldCase {
 double tensors_held(const HeldCase& c) {
   const ModelSpec model = load_model("llama2-7b").value();
   const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8 * c.pp).value();
-  Framework stack = find_framework("nanotron").value();
-  stack.pending_after = c.after;
-  Calibration calibration = prior_calibration(cluster.gpu(), stack).value();
+  Framework framework = find_framework("nanotron").value();
+  framework.pending_after = c.after;
+  Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
   calibration.pending_collective_share = 1;
   TrainingJob job;
   job.sequence = 2048;
   job.global_batch = c.microbatches * c.microbatch;
-  job.precision = find_precision(stack.default_precision).value();
+  job.precision = find_precision(framework.default_precision).value();
   ParallelPlan plan;
   plan.tp = 8;
   plan.pp = c.pp;
@@ -35,7 +35,7 @@ double tensors_held(const HeldCase& c) {
   plan.sequence_parallel = true;
   plan.layers_per_stage.assign(static_cast<std::size_t>(c.pp), c.layers);
   plan.recompute_layers.assign(static_cast<std::size_t>(c.pp), 0);
-  const CostModel cost_model(model, job, cluster, stack, calibration);
+  const CostModel cost_model(model, job, cluster, framework, calibration);
   const ShardingCosts costs = cost_model.sharding_costs(sharding_of(plan));
   const StageModel stages(cost_model, plan, costs);
   Stage first;
@@ -74,18 +74,18 @@ TEST_CASE("what attention's deterministic backward works in is priced, in parts"
   const auto workspace = [](std::int64_t sequence, int microbatch, Bytes parts) {
     const ModelSpec model = load_model("gpt2").value();
     const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 1).value();
-    const Framework stack = find_framework("echelon").value();
-    Calibration calibration = prior_calibration(cluster.gpu(), stack).value();
+    const Framework framework = find_framework("echelon").value();
+    Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
     calibration.attention_parts = parts;
     TrainingJob job;
     job.sequence = static_cast<int>(sequence);
     job.global_batch = microbatch;
-    job.precision = find_precision(stack.default_precision).value();
+    job.precision = find_precision(framework.default_precision).value();
     ParallelPlan plan;
     plan.microbatch = microbatch;
     plan.layers_per_stage = {model.layers};
     plan.recompute_layers = {0};
-    const CostModel cost_model(model, job, cluster, stack, calibration);
+    const CostModel cost_model(model, job, cluster, framework, calibration);
     return cost_model.price(plan).memory.stages.front().workspace;
   };
   const auto parts_take = [&](std::int64_t sequence, int microbatch) {

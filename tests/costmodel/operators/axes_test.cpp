@@ -12,9 +12,11 @@ struct Setup {
   ModelSpec model;
   TrainingJob job;
   ClusterTopology cluster;
-  Framework stack;
+  Framework framework;
   Calibration calibration;
-  [[nodiscard]] CostModel cost_model() const { return {model, job, cluster, stack, calibration}; }
+  [[nodiscard]] CostModel cost_model() const {
+    return {model, job, cluster, framework, calibration};
+  }
 };
 
 Setup setup(const char* model, int gpus, int sequence) {
@@ -26,7 +28,7 @@ Setup setup(const char* model, int gpus, int sequence) {
   s.job.sequence = sequence;
   s.job.global_batch = 512;
   s.job.precision = find_precision("bf16").value();
-  s.calibration = prior_calibration(s.cluster.gpu(), s.stack).value();
+  s.calibration = prior_calibration(s.cluster.gpu(), s.framework).value();
   return s;
 }
 
@@ -46,7 +48,9 @@ ParallelPlan plan(const Setup& s, int tp, int cp, int ep, int etp = 1) {
 }
 
 double saved(const Setup& s, LayerSharding sharding, LayerKind kind) {
-  return layer_operators(s.model, s.job, s.stack, sharding, kind).saved(Recompute::none).in(kByte);
+  return layer_operators(s.model, s.job, s.framework, sharding, kind)
+      .saved(Recompute::none)
+      .in(kByte);
 }
 
 }  // namespace
@@ -58,7 +62,7 @@ TEST_CASE("context parallelism divides activations and attention work by cp") {
   CHECK(saved(s, four, LayerKind::dense) == Approx(saved(s, one, LayerKind::dense) / 4));
   const auto flops = [&](LayerSharding sharding) {
     double sum = 0;
-    const OperatorList list = layer_operators(s.model, s.job, s.stack, sharding);
+    const OperatorList list = layer_operators(s.model, s.job, s.framework, sharding);
     for (const Operator& op : list.view()) sum += op.forward.in(kFlop);
     return sum;
   };
@@ -70,7 +74,7 @@ TEST_CASE("a ring passes all keys and values, an all-to-all trades queries, keys
   const double own = 32768.0 / 4;
   const auto payload = [&](CpComm comm, std::string_view name) {
     const OperatorList list =
-        layer_operators(s.model, s.job, s.stack, {.cp = 4, .cp_comm = comm, .microbatch = 1});
+        layer_operators(s.model, s.job, s.framework, {.cp = 4, .cp_comm = comm, .microbatch = 1});
     for (const Operator& op : list.view()) {
       if (op.name == name) return op.payload.in(kByte);
     }
@@ -105,7 +109,8 @@ TEST_CASE("experts compute topk times the work of one, whatever the grid") {
   const Setup s = setup("mixtral-8x7b", 64, 4096);
   const auto work = [&](LayerSharding sharding) {
     double sum = 0;
-    const OperatorList list = layer_operators(s.model, s.job, s.stack, sharding, LayerKind::moe);
+    const OperatorList list =
+        layer_operators(s.model, s.job, s.framework, sharding, LayerKind::moe);
     for (const Operator& op : list.view()) {
       if (op.name.substr(0, 7) == "expert_" && op.kind == OperatorKind::gemm) {
         sum += op.forward.in(kFlop);
@@ -124,7 +129,7 @@ TEST_CASE("dispatch and combine send every routed token once each way") {
   const Setup s = setup("mixtral-8x7b", 64, 4096);
   int exchanges = 0;
   const OperatorList list =
-      layer_operators(s.model, s.job, s.stack, {.microbatch = 1, .ep = 8}, LayerKind::moe);
+      layer_operators(s.model, s.job, s.framework, {.microbatch = 1, .ep = 8}, LayerKind::moe);
   for (const Operator& op : list.view()) {
     if (op.axis != Axis::ep || op.kind != OperatorKind::collective) continue;
     ++exchanges;
@@ -159,7 +164,7 @@ TEST_CASE("latent attention keeps its latents, and its heads have two widths") {
   const auto& m = s.model;
   const double tokens = 4096;
   double attention = 0;
-  const OperatorList list = layer_operators(s.model, s.job, s.stack, {.microbatch = 1});
+  const OperatorList list = layer_operators(s.model, s.job, s.framework, {.microbatch = 1});
   for (const Operator& op : list.view()) {
     if (op.kind == OperatorKind::attention) attention += op.forward.in(kFlop);
   }

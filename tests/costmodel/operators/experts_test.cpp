@@ -12,9 +12,11 @@ struct Mixture {
   ModelSpec model;
   TrainingJob job;
   ClusterTopology cluster;
-  Framework stack;
+  Framework framework;
   Calibration calibration;
-  [[nodiscard]] CostModel cost_model() const { return {model, job, cluster, stack, calibration}; }
+  [[nodiscard]] CostModel cost_model() const {
+    return {model, job, cluster, framework, calibration};
+  }
 };
 
 /// Two nodes of H100 whose rates are the data sheet's and whose latencies are the fabric's alone.
@@ -27,7 +29,7 @@ Mixture mixture(const char* model) {
   s.job.sequence = 4096;
   s.job.global_batch = 64;
   s.job.precision = find_precision("bf16").value();
-  s.calibration = prior_calibration(s.cluster.gpu(), s.stack).value();
+  s.calibration = prior_calibration(s.cluster.gpu(), s.framework).value();
   s.calibration.nic_efficiency = s.calibration.link_efficiency = 1;
   s.calibration.intra_hop = s.calibration.inter_hop = s.calibration.collective_base = Seconds{};
   return s;
@@ -91,7 +93,7 @@ TEST_CASE("a token that crosses to each domain once sends D(1 - (1 - 1/D)^k) cop
     return s.cost_model().sharding_costs(sharding).moe.forward.exposed[Axis::ep];
   };
   const Seconds every_expert = exposed();
-  s.stack.dispatches_per_domain = true;
+  s.framework.dispatches_per_domain = true;
   const Seconds once = exposed();
   // 2 bytes of 4,096 tokens' 7,168 values for 8 experts, half to the other node at 50 GB/s; of two
   // domains 2·(1 − 1/2⁸) = 1.9921875 are met by 8 experts. Dispatch and combine.
@@ -104,7 +106,7 @@ TEST_CASE("inside one domain there is nothing to save by crossing once") {
   const LayerSharding sharding{.microbatch = 1, .ep = 8};
   const Seconds every_expert =
       s.cost_model().sharding_costs(sharding).moe.forward.exposed[Axis::ep];
-  s.stack.dispatches_per_domain = true;
+  s.framework.dispatches_per_domain = true;
   CHECK(s.cost_model().sharding_costs(sharding).moe.forward.exposed[Axis::ep] == every_expert);
 }
 
@@ -112,7 +114,7 @@ TEST_CASE("dispatch beside another microbatch hides behind a share of the layer'
   Mixture s = mixture("deepseek-v3");
   const LayerSharding sharding{.microbatch = 1, .ep = 16};
   const LayerCosts alone = s.cost_model().sharding_costs(sharding).moe;
-  s.stack.overlaps_experts = true;
+  s.framework.overlaps_experts = true;
   for (const double share : {0.0, 0.25, 1.0}) {
     s.calibration.dp_overlap = share;
     const LayerCosts beside = s.cost_model().sharding_costs(sharding).moe;
@@ -134,7 +136,7 @@ TEST_CASE("gradients reduced at once pay the ring's latency once") {
   };
   const StageTraffic in_buckets = reduce(1);
   const Seconds whole = reduce(0).reduce;
-  s.stack.reduces_in_ddp = true;
+  s.framework.reduces_in_ddp = true;
   const StageTraffic at_once = reduce(1);
   CHECK(at_once.buckets == 1);
   // 6.7 G parameters in buckets of 40 M; each but the first pays 14 hops inside and 1 outside.
@@ -152,7 +154,7 @@ TEST_CASE("gradients reduced at once pay the ring's latency once") {
 
 TEST_CASE("DDP reduces beside the backward, and a ZeRO-1 that does without it after it") {
   Mixture s = mixture("7b");
-  s.stack.reduces_in_ddp = true;
+  s.framework.reduces_in_ddp = true;
   s.calibration.dp_overlap = 1;
   s.calibration.overlap_slowdown = 0;
   const auto exposed = [&](int zero) {

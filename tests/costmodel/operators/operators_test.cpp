@@ -52,10 +52,10 @@ TrainingJob job(int sequence, bool flash) {
   return j;
 }
 
-Framework stack() { return frameworks().front(); }
+Framework framework() { return frameworks().front(); }
 
 double saved(const ModelSpec& m, const TrainingJob& j, LayerSharding sharding, Recompute r) {
-  return layer_operators(m, j, stack(), sharding).saved(r).in(kByte);
+  return layer_operators(m, j, framework(), sharding).saved(r).in(kByte);
 }
 
 const Operator* find(const OperatorList& list, std::string_view name) {
@@ -125,7 +125,7 @@ TEST_CASE("a flash-attention SwiGLU layer keeps 8h + 2(a+2k)d + 2ad + 4a + 6f by
 }
 
 TEST_CASE("logits cost 4sbv/t more than the 4sbh/t of the head when they are kept in fp32") {
-  Framework fp32_logits = stack();
+  Framework fp32_logits = framework();
   fp32_logits.logits_bytes = 4;
   ModelSpec m = gpt(6144, 64);
   const double t = 8;
@@ -139,18 +139,18 @@ TEST_CASE("logits cost 4sbv/t more than the 4sbh/t of the head when they are kep
 TEST_CASE("the embedding keeps one dropout byte per element, and nothing without dropout") {
   ModelSpec m = gpt(6144, 64);
   const LayerSharding sharding{.microbatch = 2};
-  CHECK(
-      embedding_operators(m, job(2048, true), stack(), sharding).saved(Recompute::none).in(kByte) ==
-      Approx(2.0 * 2048 * 6144));
+  CHECK(embedding_operators(m, job(2048, true), framework(), sharding)
+            .saved(Recompute::none)
+            .in(kByte) == Approx(2.0 * 2048 * 6144));
   m.hidden_dropout = 0;
-  CHECK(embedding_operators(m, job(2048, true), stack(), sharding).saved(Recompute::none) ==
+  CHECK(embedding_operators(m, job(2048, true), framework(), sharding).saved(Recompute::none) ==
         Bytes{});
 }
 
 TEST_CASE("GEMM FLOPs of a layer are two per parameter and token, forward") {
   const ModelSpec m = llama();
   double flops = 0;
-  const OperatorList list = layer_operators(m, job(4096, true), stack(), {.microbatch = 1});
+  const OperatorList list = layer_operators(m, job(4096, true), framework(), {.microbatch = 1});
   for (const Operator& op : list.view()) {
     if (op.kind == OperatorKind::gemm) flops += op.forward.in(kFlop);
   }
@@ -163,7 +163,7 @@ TEST_CASE("tensor parallelism divides the GEMM work evenly") {
   const auto work = [&](int tp) {
     double flops = 0;
     const OperatorList list = layer_operators(
-        m, job(4096, true), stack(), {.tp = tp, .microbatch = 1, .sequence_parallel = tp > 1});
+        m, job(4096, true), framework(), {.tp = tp, .microbatch = 1, .sequence_parallel = tp > 1});
     for (const Operator& op : list.view()) flops += op.forward.in(kFlop);
     return flops;
   };
@@ -172,7 +172,7 @@ TEST_CASE("tensor parallelism divides the GEMM work evenly") {
 
 TEST_CASE("causal flash attention does half the FLOPs of the full square") {
   const ModelSpec m = llama();
-  const OperatorList list = layer_operators(m, job(4096, true), stack(), {.microbatch = 1});
+  const OperatorList list = layer_operators(m, job(4096, true), framework(), {.microbatch = 1});
   const Operator* op = find(list, "attention");
   REQUIRE(op != nullptr);
   CHECK(op->forward.in(kFlop) == Approx(4.0 * 4096 * 4096 * 8192 / 2));
@@ -182,20 +182,21 @@ TEST_CASE("a window of w tokens costs w(1 - w/2s) keys per query") {
   ModelSpec m = llama();
   m.sliding_window = 1024;
   m.windowed_layers = m.layers;
-  const OperatorList list = layer_operators(m, job(4096, true), stack(), {.microbatch = 1});
+  const OperatorList list = layer_operators(m, job(4096, true), framework(), {.microbatch = 1});
   CHECK(find(list, "attention")->forward.in(kFlop) ==
         Approx(4.0 * 4096 * 1024 * (1 - 1024.0 / 8192) * 8192));
 }
 
 TEST_CASE("one tensor-parallel rank communicates nothing") {
-  const OperatorList list = layer_operators(llama(), job(4096, true), stack(), {.microbatch = 1});
+  const OperatorList list =
+      layer_operators(llama(), job(4096, true), framework(), {.microbatch = 1});
   for (const Operator& op : list.view()) CHECK(op.kind != OperatorKind::collective);
 }
 
 TEST_CASE("sequence parallelism turns two all-reduces into two gathers and two scatters") {
   const auto count = [](bool sp, CollectiveKind kind) {
     int n = 0;
-    const OperatorList list = layer_operators(llama(), job(4096, true), stack(),
+    const OperatorList list = layer_operators(llama(), job(4096, true), framework(),
                                               {.tp = 8, .microbatch = 1, .sequence_parallel = sp});
     for (const Operator& op : list.view()) n += op.forward_collective == kind ? 1 : 0;
     return n;
@@ -216,11 +217,11 @@ TEST_CASE("fewer kv heads than ranks are copied, never split") {
 }
 
 TEST_CASE("the vocabulary is padded to a multiple of 128 times tp") {
-  CHECK(padded_vocab(gpt(6144, 64), stack(), 8) == 51200);
+  CHECK(padded_vocab(gpt(6144, 64), framework(), 8) == 51200);
   ModelSpec m = gpt(6144, 64);
   m.vocab = 50257;
-  CHECK(padded_vocab(m, stack(), 1) == 50304);
-  CHECK(padded_vocab(m, stack(), 8) == 51200);
+  CHECK(padded_vocab(m, framework(), 1) == 50304);
+  CHECK(padded_vocab(m, framework(), 8) == 51200);
 }
 
 TEST_CASE("per-operator recomputation keeps the input, attention and every second product") {

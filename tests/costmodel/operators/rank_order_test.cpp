@@ -45,9 +45,9 @@ CostModel pricer_for(const char* model, const ClusterTopology& cluster) {
   job.sequence = 4096;
   job.global_batch = 512;
   job.precision = find_precision("bf16").value();
-  const Framework stack = find_framework("megatron-core").value();
-  return {load_model(model).value(), job, cluster, stack,
-          pick_calibration(cluster.gpu(), stack).value()};
+  const Framework framework = find_framework("megatron-core").value();
+  return {load_model(model).value(), job, cluster, framework,
+          pick_calibration(cluster.gpu(), framework).value()};
 }
 
 ParallelPlan mixture_plan(int pp, RankOrder order) {

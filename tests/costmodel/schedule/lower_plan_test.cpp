@@ -16,7 +16,7 @@ namespace {
 
 struct Case {
   const char* model;
-  const char* stack;
+  const char* framework;
   int gpus, tp, pp, vpp, zero;
   ScheduleKind kind;
   std::int64_t batch;
@@ -51,13 +51,13 @@ struct Lowered {
 Lowered lowered(const Case& c) {
   const ModelSpec model = load_model(c.model).value();
   const ClusterTopology cluster = ClusterTopology::load("dgx-h100", c.gpus).value();
-  const Framework stack = find_framework(c.stack).value();
+  const Framework framework = find_framework(c.framework).value();
   TrainingJob job;
   job.sequence = 1024;
   job.global_batch = c.batch;
   job.precision = find_precision("bf16").value();
-  const CostModel cost_model(model, job, cluster, stack,
-                             prior_calibration(cluster.gpu(), stack).value());
+  const CostModel cost_model(model, job, cluster, framework,
+                             prior_calibration(cluster.gpu(), framework).value());
   const ParallelPlan plan = plan_of(c, model);
   const PlanCosts prediction = cost_model.price(plan);
   Lowered out{schedule_of(cost_model, plan, prediction.memory.contents),
@@ -94,7 +94,7 @@ constexpr Case kCases[] = {
 
 TEST_CASE("programs of plans are sound and as long as estimated") {
   for (const Case& c : kCases) {
-    CAPTURE(c.model, c.stack, c.gpus, c.pp, c.vpp, c.zero);
+    CAPTURE(c.model, c.framework, c.gpus, c.pp, c.vpp, c.zero);
     const Lowered l = lowered(c);
     const std::vector<ScheduleFault> faults = check_schedule(l.schedule);
     INFO((faults.empty() ? std::string() : faults.front().what));
@@ -134,13 +134,13 @@ TEST_CASE("a program gathers and reduces what its ZeRO stage says") {
 TEST_CASE("the gradient's norm takes a pass over the gradients, as part of the optimizer") {
   const ModelSpec model = load_model("gpt2").value();
   const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8).value();
-  const Framework stack = find_framework("echelon").value();
+  const Framework framework = find_framework("echelon").value();
   TrainingJob job;
   job.sequence = 1024;
   job.global_batch = 16;
   job.precision = find_precision("fp32").value();
-  const Calibration rates = prior_calibration(cluster.gpu(), stack).value();
-  const CostModel cost_model(model, job, cluster, stack, rates);
+  const Calibration rates = prior_calibration(cluster.gpu(), framework).value();
+  const CostModel cost_model(model, job, cluster, framework, rates);
   const auto norm_of = [&](int zero) {
     const ParallelPlan plan =
         plan_of({"gpt2", "echelon", 8, 1, 1, 1, zero, one_f_one_b, 16}, model);
@@ -184,7 +184,7 @@ TEST_CASE("buckets of a size are priced as many as the program reduces") {
         Case{"gpt2", "megatron-core", 8, 1, 2, 3, 1, interleaved, 32, 30_MB},
         Case{"llama2-7b", "nanotron", 8, 2, 1, 1, 0, one_f_one_b, 16, 2_GB},
         Case{"llama2-7b", "megatron-core", 8, 1, 2, 1, 1, one_f_one_b, 16, 100_GB}}) {
-    CAPTURE(c.model, c.stack, c.pp, c.vpp, c.bucket->in(1_MB));
+    CAPTURE(c.model, c.framework, c.pp, c.vpp, c.bucket->in(1_MB));
     const Lowered l = lowered(c);
     for (std::size_t rank = 0; rank < l.schedule.programs.size(); ++rank) {
       int reductions = 0;
@@ -198,15 +198,15 @@ TEST_CASE("buckets of a size are priced as many as the program reduces") {
 }
 
 TEST_CASE("more and smaller buckets cost latency, and a single one hides behind nothing") {
-  const auto exposed = [](const char* stack, Bytes bucket) {
-    const Case c{"llama2-7b", stack, 64, 1, 1, 1, 0, one_f_one_b, 64, bucket};
+  const auto exposed = [](const char* framework, Bytes bucket) {
+    const Case c{"llama2-7b", framework, 64, 1, 1, 1, 0, one_f_one_b, 64, bucket};
     return lowered(c).prediction.time.parts.exposed[Axis::dp];
   };
-  const auto reduction = [](const char* stack, Bytes bucket) {
-    const Case c{"llama2-7b", stack, 64, 1, 1, 1, 0, one_f_one_b, 64, bucket};
+  const auto reduction = [](const char* framework, Bytes bucket) {
+    const Case c{"llama2-7b", framework, 64, 1, 1, 1, 0, one_f_one_b, 64, bucket};
     const ModelSpec model = load_model(c.model).value();
     const ClusterTopology cluster = ClusterTopology::load("dgx-h100", c.gpus).value();
-    const Framework traits = find_framework(c.stack).value();
+    const Framework traits = find_framework(c.framework).value();
     TrainingJob job;
     job.sequence = 1024;
     job.global_batch = c.batch;
@@ -218,16 +218,16 @@ TEST_CASE("more and smaller buckets cost latency, and a single one hides behind 
     const StageModel stages(cost_model, plan, costs);
     return stages.traffic({.index = 0, .layers = {model.layers, 0}}).reduce;
   };
-  for (const char* stack : {"megatron-core", "nanotron", "echelon"}) {
-    CAPTURE(stack);
-    const Seconds one = reduction(stack, 1000_GB);
-    const Seconds four = reduction(stack, 8 * 810_MB);
-    const Seconds all = reduction(stack, 1_MB);
+  for (const char* framework : {"megatron-core", "nanotron", "echelon"}) {
+    CAPTURE(framework);
+    const Seconds one = reduction(framework, 1000_GB);
+    const Seconds four = reduction(framework, 8 * 810_MB);
+    const Seconds all = reduction(framework, 1_MB);
     CHECK(one < four);
     CHECK(four < all);
     // 32 buckets instead of 4: each pays its latency again.
     CHECK((all - one).in(1_us) == Approx(31.0 / 3 * (four - one).in(1_us)).epsilon(1e-6));
     // One bucket is the last one: nothing of it runs beside the backward.
-    CHECK(exposed(stack, 1000_GB) > exposed(stack, 8 * 810_MB));
+    CHECK(exposed(framework, 1000_GB) > exposed(framework, 8 * 810_MB));
   }
 }

@@ -34,17 +34,17 @@ bool stops(Run run) {
 void price_with(double fixed) {
   const ModelSpec model = load_model("gpt2").value();
   const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 1).value();
-  const Framework stack = find_framework("megatron-core").value();
+  const Framework framework = find_framework("megatron-core").value();
   TrainingJob job;
   job.sequence = 1024;
   job.global_batch = 8;
   job.precision = find_precision("bf16").value();
-  Calibration calibration = prior_calibration(cluster.gpu(), stack).value();
+  Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
   calibration.step_fixed = Seconds{fixed};
   ParallelPlan plan;
   plan.layers_per_stage = {model.layers};
   plan.recompute_layers = {0};
-  (void)CostModel(model, job, cluster, stack, calibration).price(plan);
+  (void)CostModel(model, job, cluster, framework, calibration).price(plan);
 }
 
 }  // namespace

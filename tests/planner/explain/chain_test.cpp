@@ -10,8 +10,8 @@ using namespace echelon;
 
 namespace {
 
-Explanation of(const char* model, int gpus, const char* stack = "megatron-core") {
-  return explain(request_for(model, "dgx-h100", gpus, stack)).value();
+Explanation of(const char* model, int gpus, const char* framework = "megatron-core") {
+  return explain(request_for(model, "dgx-h100", gpus, framework)).value();
 }
 
 bool fits(const ChainStep& step) { return step.plan && step.plan->fits; }
@@ -25,12 +25,12 @@ WhyNot ask(const PlanRequest& r, const PlanConstraints& asked) {
 }  // namespace
 
 TEST_CASE("the chain starts on one GPU and ends at the winner") {
-  for (const auto& [model, gpus, stack] :
+  for (const auto& [model, gpus, framework] :
        {std::tuple{"7b", 64, "megatron-core"}, std::tuple{"70b", 256, "megatron-core"},
         std::tuple{"gpt3-175b", 1024, "megatron-core"}, std::tuple{"70b", 256, "torchtitan"},
         std::tuple{"gpt2", 8, "deepspeed"}, std::tuple{"gpt2", 1, "megatron-core"}}) {
-    INFO(model << " on " << gpus << ", " << stack);
-    const Explanation e = of(model, gpus, stack);
+    INFO(model << " on " << gpus << ", " << framework);
+    const Explanation e = of(model, gpus, framework);
     REQUIRE_FALSE(e.chain.empty());
     CHECK(e.chain[0].technique == Technique::one_gpu);
     CHECK(e.chain[0].gpus == 1);

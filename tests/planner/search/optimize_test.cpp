@@ -26,7 +26,7 @@ PlanRequest small_request() {
 
 /// Smallest key over every legal plan that fits, by nested loops.
 std::optional<ObjectiveKey> brute_force(const PlanRequest& r) {
-  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   std::optional<ObjectiveKey> best;
   const int gpus = r.cluster.gpus();
   for (int tp = 1; tp <= gpus; ++tp) {
@@ -51,7 +51,7 @@ std::optional<ObjectiveKey> brute_force(const PlanRequest& r) {
           }
           Candidate c;
           if (!fill_plan(r, t, c.plan)) continue;
-          if (check_plan(r.model, r.job, r.cluster, r.stack, c.plan)) continue;
+          if (check_plan(r.model, r.job, r.cluster, r.framework, c.plan)) continue;
           c.prediction = cost_model.price(c.plan);
           if (c.prediction.memory.peak_reserved > r.usable_memory()) continue;
           const ObjectiveKey key = objective_key(r, c);

@@ -20,7 +20,7 @@ namespace {
 class AllPlans {
  public:
   explicit AllPlans(const PlanRequest& request)
-      : r_(request), cost_model_(r_.model, r_.job, r_.cluster, r_.stack, r_.calibration) {}
+      : r_(request), cost_model_(r_.model, r_.job, r_.cluster, r_.framework, r_.calibration) {}
 
   std::vector<ParetoPoint> list() {
     const int gpus = r_.cluster.gpus();
@@ -65,7 +65,7 @@ class AllPlans {
       const int most = *std::max_element(layers.begin(), layers.end());
       if (k > most) break;
       if (k % t.vpp != 0 && k != most) continue;
-      if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, c.plan)) return;
+      if (check_plan(r_.model, r_.job, r_.cluster, r_.framework, c.plan)) return;
       c.prediction = cost_model_.price(c.plan);
       if (c.prediction.memory.peak_reserved > r_.usable_memory()) continue;
       const Seconds paid = paid_per_step(r_, c.prediction.time.step);
@@ -86,9 +86,9 @@ PlanRequest random_case(std::mt19937& random) {
   const auto draw = [&](int low, int high) {
     return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
   };
-  const char* stacks[] = {"megatron-core", "nanotron", "torchtitan", "megatron-2021"};
+  const char* frameworks[] = {"megatron-core", "nanotron", "torchtitan", "megatron-2021"};
   const char* machines[] = {"dgx-h100", "dgx-a100", "l40s"};
-  PlanRequest r = request_for("llama3.2-1b", machines[draw(0, 2)], 8, stacks[draw(0, 3)]);
+  PlanRequest r = request_for("llama3.2-1b", machines[draw(0, 2)], 8, frameworks[draw(0, 3)]);
   r.model.layers = draw(2, 6);
   r.model.hidden = 1024 * draw(1, 4);
   r.model.heads = 8;
@@ -120,7 +120,7 @@ TEST_CASE("the front over GPU counts is that of all plans enumerated by brute fo
     const PlanRequest r = random_case(random);
     const Result<SearchResult> choice = optimize(r);
     if (!choice) continue;
-    INFO("case " << i << ": " << r.stack.name << ", " << r.model.layers << " layers");
+    INFO("case " << i << ": " << r.framework.name << ", " << r.model.layers << " layers");
     std::vector<ParetoPoint> all;
     for (const GpuCountResult& count : choice->counts) {
       PlanRequest sized = r;
@@ -188,7 +188,7 @@ TEST_CASE("a search without a front, or from a known time on, finds the same win
     const Result<SearchOutcome> whole = search(r);
     r.without_front = true;
     const Result<SearchOutcome> bare = search(r);
-    INFO("case " << i << ": " << r.stack.name << ", " << r.cluster.gpus() << " GPUs");
+    INFO("case " << i << ": " << r.framework.name << ", " << r.cluster.gpus() << " GPUs");
     REQUIRE(bare.ok() == whole.ok());
     if (!whole.ok()) continue;
     CHECK(bare->pareto.empty());

@@ -42,8 +42,8 @@ void all_splits(int total, int parts, std::vector<int>& prefix, const Use& use) 
   }
 }
 
-/// The fastest plan with p's degrees that fits, over all splits and all recompute counts its stack
-/// and policy allow, priced one by one.
+/// The fastest plan with p's degrees that fits, over all splits and all recompute counts its
+/// framework and policy allow, priced one by one.
 class AllSplits {
  public:
   AllSplits(const PlanRequest& r, const CostModel& cost_model, ParallelPlan p, Bytes usable)
@@ -55,7 +55,7 @@ class AllSplits {
       p_.layers_per_stage = layers;
       p_.recompute_layers.assign(layers.size(), 0);
       p_.selective_layers.assign(p_.recompute == Recompute::mixed ? layers.size() : 0, 0);
-      if (r_.stack.per_stage_recompute) {
+      if (r_.framework.per_stage_recompute) {
         each_stage(0);
       } else {
         same_on_every_stage();
@@ -89,7 +89,7 @@ class AllSplits {
     }
   }
   void price() {
-    if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, p_)) return;
+    if (check_plan(r_.model, r_.job, r_.cluster, r_.framework, p_)) return;
     const PlanCosts found = cost_model_.price(p_);
     if (found.memory.peak_reserved <= usable_) best_ = std::min(best_, found.time.step);
   }
@@ -128,7 +128,7 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
     r.job.flash_attention = draw(0, 3) == 0;
     r.job.sequence = 1024;
     r.job.global_batch = 64;
-    const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+    const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
     const Recompute policies[] = {Recompute::none, Recompute::selective, Recompute::full,
                                   Recompute::mixed};
     ParallelPlan p = plan_for(r, 2, pp, Recompute::none);
@@ -139,7 +139,7 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
     // Memory between what nothing and what everything recomputed needs, more or less.
     ParallelPlan least = p;
     p.layers_per_stage = least.layers_per_stage =
-        split_layers(r.stack, r.model.layers, pp, vpp).value();
+        split_layers(r.framework, r.model.layers, pp, vpp).value();
     p.recompute = Recompute::none;
     least.recompute = Recompute::full;
     least.recompute_layers = least.layers_per_stage;
@@ -151,7 +151,7 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
     const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
                                       usable, std::nullopt);
     const Seconds best = AllSplits(r, cost_model, p, usable).best();
-    INFO("case " << i << ": " << r.stack.name << ", " << r.model.layers << " layers, pp " << pp
+    INFO("case " << i << ": " << r.framework.name << ", " << r.model.layers << " layers, pp " << pp
                  << ", vpp " << vpp << ", " << name_of(p.recompute));
     REQUIRE(split.has_value() == (best < Seconds{1e29}));
     if (!split) continue;
@@ -195,7 +195,7 @@ TEST_CASE("no split has a slowest stage below the bound, and one reaches it") {
 TEST_CASE("the partitioner's step time is the price of the split it returns") {
   for (const char* model : {"llama3-8b", "gpt2-xl", "70b"}) {
     const PlanRequest r = request_for(model, "dgx-h100", 64);
-    const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+    const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
     for (const auto& [tp, pp] : {std::pair{4, 2}, std::pair{4, 4}, std::pair{8, 8}}) {
       if (r.model.heads % tp != 0) continue;
       ParallelPlan p = plan_for(r, tp, pp, Recompute::none);
@@ -214,7 +214,7 @@ TEST_CASE("the partitioner's step time is the price of the split it returns") {
 
 TEST_CASE("a heavy output head takes layers from the last stage") {
   PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
-  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::none);
   const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
                                     Bytes{1e15}, std::nullopt);
@@ -224,7 +224,7 @@ TEST_CASE("a heavy output head takes layers from the last stage") {
 
 TEST_CASE("a stack that may differ between stages recomputes less on later stages") {
   PlanRequest r = request_for("13b", "dgx-h100", 8, "echelon");
-  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::full);
   const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
                                     38_GiB, std::nullopt);
@@ -235,7 +235,7 @@ TEST_CASE("a stack that may differ between stages recomputes less on later stage
 
 TEST_CASE("no split is returned when the bound cannot be beaten or nothing fits") {
   const PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
-  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   const ParallelPlan p = plan_for(r, 1, 8, Recompute::full);
   const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
   CHECK_FALSE(best_partition(cost_model, p, costs, r.usable_memory(), 1_ms));

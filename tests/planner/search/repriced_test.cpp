@@ -96,7 +96,7 @@ TEST_CASE("a prediction takes every plan that a search prints, at the same price
     const PlanRequest r = random_job(draw);
     const Result<SearchOutcome> report = search(r);
     INFO("seed " << seed << ": " << r.model.name << ", " << r.cluster.gpus() << " GPUs of "
-                 << r.cluster.name() << ", " << r.stack.name);
+                 << r.cluster.name() << ", " << r.framework.name);
     if (!report.ok()) continue;
     for (const auto* plans : {&report->candidates, &report->pareto}) {
       for (const Candidate& plan : *plans) {

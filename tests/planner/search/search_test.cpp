@@ -34,7 +34,7 @@ void compositions(int total, int parts, std::vector<int>& prefix, const Use& use
 class BruteForce {
  public:
   explicit BruteForce(const PlanRequest& request)
-      : r_(request), cost_model_(r_.model, r_.job, r_.cluster, r_.stack, r_.calibration) {}
+      : r_(request), cost_model_(r_.model, r_.job, r_.cluster, r_.framework, r_.calibration) {}
 
   Seconds best() {
     const int n = r_.cluster.gpus();
@@ -67,7 +67,7 @@ class BruteForce {
               plan_.dp = dp;
               plan_.microbatch = mb;
               plan_.sequence_parallel = sp;
-              if (check_degrees(r_.model, r_.job, r_.cluster, r_.stack, plan_)) continue;
+              if (check_degrees(r_.model, r_.job, r_.cluster, r_.framework, plan_)) continue;
               costs_ = cost_model_.sharding_costs(sharding_of(plan_));
               schedules();
             }
@@ -107,8 +107,8 @@ class BruteForce {
   void splits() {
     const int moe = r_.model.moe_layers();
     const bool one_kind = moe == 0 || moe == r_.model.layers;
-    if (plan_.vpp > 1 && !(r_.stack.any_layout && one_kind)) {
-      const auto split = split_layers(r_.stack, r_.model.layers, plan_.pp, plan_.vpp);
+    if (plan_.vpp > 1 && !(r_.framework.any_layout && one_kind)) {
+      const auto split = split_layers(r_.framework, r_.model.layers, plan_.pp, plan_.vpp);
       if (split) recomputations(*split);
       return;
     }
@@ -122,8 +122,8 @@ class BruteForce {
     plan_.recompute = Recompute::none;
     plan_.recompute_layers.assign(split.size(), 0);
     plan_.selective_layers.clear();
-    if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, plan_)) return;
-    if (r_.stack.mixed_recompute) {
+    if (check_plan(r_.model, r_.job, r_.cluster, r_.framework, plan_)) return;
+    if (r_.framework.mixed_recompute) {
       plan_.recompute = Recompute::mixed;
       plan_.selective_layers.assign(split.size(), 0);
       return mixes(0);
@@ -155,7 +155,7 @@ class BruteForce {
   }
 
   void price() {
-    if (check_plan(r_.model, r_.job, r_.cluster, r_.stack, plan_)) return;
+    if (check_plan(r_.model, r_.job, r_.cluster, r_.framework, plan_)) return;
     cost_model_.price(plan_, costs_, prediction_);
     if (prediction_.memory.peak_reserved > r_.usable_memory()) return;
     best_ = std::min(best_, prediction_.time.step);
@@ -169,16 +169,16 @@ class BruteForce {
   Seconds best_{1e30};
 };
 
-/// A small request drawn from a seed: model, machine, batch, memory, stack.
+/// A small request drawn from a seed: model, machine, batch, memory, framework.
 PlanRequest random_request(std::mt19937& random) {
   const auto draw = [&](int low, int high) {
     return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
   };
-  const char* stack_names[] = {"megatron-core", "nanotron",      "torchtitan",
-                               "deepspeed",     "megatron-2021", "echelon"};
+  const char* framework_names[] = {"megatron-core", "nanotron",      "torchtitan",
+                                   "deepspeed",     "megatron-2021", "echelon"};
   const char* machines[] = {"dgx-h100", "dgx-a100", "l40s"};
   PlanRequest r =
-      request_for("gpt2", machines[draw(0, 2)], 1 << draw(0, 3), stack_names[draw(0, 5)]);
+      request_for("gpt2", machines[draw(0, 2)], 1 << draw(0, 3), framework_names[draw(0, 5)]);
   r.model = load_model("llama3.2-1b").value();
   r.model.layers = draw(2, 6);
   r.model.hidden = 1024 * draw(1, 4);
@@ -209,13 +209,13 @@ TEST_CASE(
   int with_winner = 0;
   for (int i = 0; i < 60; ++i) {
     PlanRequest r = random_request(random);
-    if (r.stack.name == "echelon") {
+    if (r.framework.name == "echelon") {
       // Per stage, all mixes of recomputation: exact for 1F1B, and many.
       r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
       r.model.layers = std::min(r.model.layers, 4);
     }
     const Result<SearchOutcome> report = search(r);
-    INFO("case " << i << ": " << r.stack.name << ", " << r.cluster.gpus() << " GPUs, "
+    INFO("case " << i << ": " << r.framework.name << ", " << r.cluster.gpus() << " GPUs, "
                  << r.model.layers << " layers, experts " << r.model.moe.experts);
     const Seconds best = BruteForce(r).best();
     const bool found = report.ok() && report->winner() != nullptr;
@@ -235,7 +235,7 @@ TEST_CASE("pruned and exhaustive search list the same plans and the same front")
     const Result<SearchOutcome> pruned = search(r);
     r.exhaustive = true;
     const Result<SearchOutcome> all = search(r);
-    INFO("case " << i << ": " << r.stack.name << ", " << r.cluster.gpus() << " GPUs");
+    INFO("case " << i << ": " << r.framework.name << ", " << r.cluster.gpus() << " GPUs");
     REQUIRE(pruned.ok() == all.ok());
     if (!pruned.ok()) continue;
     bounded += pruned->counts.bounded;
@@ -265,7 +265,7 @@ TEST_CASE("where overlap pays it is never slower, and where it does not, never f
     CHECK(overlap_pays(r.calibration) == pays);
     const Result<SearchOutcome> report = search(r);
     if (!report.ok() || report->winner() == nullptr) continue;
-    const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+    const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
     for (const Candidate& c : report->candidates) {
       for (int axes = 0; axes < 4; ++axes) {
         ParallelPlan other = c.plan;
@@ -291,7 +291,7 @@ TEST_CASE("candidates are ranked, fit, and are legal") {
       CHECK(c.fits);
       CHECK(c.prediction.memory.peak_reserved <= r.usable_memory());
       CHECK(c.prediction.time.step >= last);
-      CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.stack, c.plan));
+      CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.framework, c.plan));
       last = c.prediction.time.step;
     }
   }
@@ -482,16 +482,16 @@ TEST_CASE("a prediction fills in what is not given") {
 }
 
 TEST_CASE("software without an axis is not planned along it") {
-  for (const Framework& stack : frameworks()) {
-    PlanRequest r = request_for("llama3-70b", "dgx-a100-40gb", 32, stack.name.c_str());
+  for (const Framework& framework : frameworks()) {
+    PlanRequest r = request_for("llama3-70b", "dgx-a100-40gb", 32, framework.name.c_str());
     r.job.sequence = 2048;
     r.job.global_batch = 32;
     const Result<SearchOutcome> report = search(r);
     if (!report.ok()) continue;
     for (const Candidate& c : report->candidates) {
-      INFO(stack.name << ", tp " << c.plan.tp << ", pp " << c.plan.pp);
-      CHECK((stack.tensor_parallel || c.plan.tp == 1));
-      CHECK((stack.pipeline_parallel || c.plan.pp == 1));
+      INFO(framework.name << ", tp " << c.plan.tp << ", pp " << c.plan.pp);
+      CHECK((framework.tensor_parallel || c.plan.tp == 1));
+      CHECK((framework.pipeline_parallel || c.plan.pp == 1));
     }
   }
   PlanRequest r = request_for("7b", "dgx-h100", 64, "llm-foundry");

@@ -14,7 +14,7 @@ TEST_CASE("equal stages take the same simulated as in closed form") {
   r.constraints.pin<&ParallelPlan::tp>(1);
   r.constraints.pin<&ParallelPlan::pp>(8);
   const Candidate c = predict(r).value();
-  const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+  const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   CHECK(*simulated_step(cost_model, c.plan, c.prediction) / c.prediction.time.step ==
         Approx(1.0).epsilon(0.01));
 }
@@ -26,7 +26,7 @@ TEST_CASE("the closed form of uneven 1F1B stages is an upper bound of the simula
       r.constraints.pin<&ParallelPlan::tp>(1);
       r.constraints.pin<&ParallelPlan::pp>(pp);
       const Candidate c = predict(r).value();
-      const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+      const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
       const double ratio =
           *simulated_step(cost_model, c.plan, c.prediction) / c.prediction.time.step;
       CHECK(ratio <= 1 + 1e-9);
@@ -113,7 +113,7 @@ TEST_CASE("interleaved with 8-way tensor parallelism on H100 it is short by 5 %,
         r.constraints.pin<&ParallelPlan::microbatch>(1);
         const Result<Candidate> c = predict(r);
         if (!c.ok()) continue;
-        const CostModel cost_model(r.model, r.job, r.cluster, r.stack, r.calibration);
+        const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
         const double ratio =
             *simulated_step(cost_model, c->plan, c->prediction) / c->prediction.time.step;
         const auto& layers = c->plan.layers_per_stage;

@@ -26,11 +26,11 @@ ParallelPlan legal_plan() {
 
 /// Reason for which the legal plan is rejected after `change`, or "legal".
 template <class Change>
-std::string reason_after(Change change, const char* stack = "megatron-core") {
-  const PlanRequest r = request_for("7b", "dgx-h100", 64, stack);
+std::string reason_after(Change change, const char* framework = "megatron-core") {
+  const PlanRequest r = request_for("7b", "dgx-h100", 64, framework);
   ParallelPlan p = legal_plan();
   change(p);
-  const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+  const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
   return rejection ? std::string(name_of(rejection->reason)) : "legal";
 }
 
@@ -66,15 +66,15 @@ TEST_CASE("experts are split over a grid that covers the ranks of a stage") {
   const auto reason = [&](int ep, int etp) {
     p.ep = ep;
     p.etp = etp;
-    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
     return rejection ? std::string(name_of(rejection->reason)) : "legal";
   };
   CHECK(reason(8, 1) == "legal");
   CHECK(reason(8, 8) == "legal");
   CHECK(reason(3, 1) == "experts-not-divisible");
   CHECK(reason(8, 16) == "experts-not-divisible");
-  CHECK(check_plan(request_for("7b", "dgx-h100", 64).model, r.job, r.cluster, r.stack, p)->reason ==
-        RejectionReason::contradictory);
+  CHECK(check_plan(request_for("7b", "dgx-h100", 64).model, r.job, r.cluster, r.framework, p)
+            ->reason == RejectionReason::contradictory);
 }
 
 TEST_CASE(
@@ -94,9 +94,9 @@ TEST_CASE(
     p.sequence_parallel = p.tp > 1;
     p.layers_per_stage = balanced_layers(r.model.layers, p.pp);
     p.recompute_layers.assign(static_cast<std::size_t>(p.pp), 0);
-    CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.stack, p));
+    CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.framework, p));
     p.rank_order = RankOrder::pp_inside_dp;
-    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
     return rejection ? std::string(name_of(rejection->reason)) : "legal";
   };
   CHECK(reason("mixtral-8x7b", {1, 1, 4}, 8, 1) == "rank-order");
@@ -163,11 +163,11 @@ TEST_CASE("every shard group holds whole copies of the experts") {
   p.dp = 64;
   p.layers_per_stage = {32};
   p.recompute_layers = {0};
-  const auto reason = [&](int zero, int ep, int group, const char* stack = "megatron-core") {
+  const auto reason = [&](int zero, int ep, int group, const char* framework = "megatron-core") {
     p.zero = zero;
     p.ep = ep;
     p.shard_group = group;
-    const auto rejection = check_plan(r.model, r.job, r.cluster, *find_framework(stack), p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, *find_framework(framework), p);
     return rejection ? std::string(name_of(rejection->reason)) : "legal";
   };
   CHECK(reason(1, 8, 64) == "legal");
@@ -182,15 +182,15 @@ TEST_CASE("every shard group holds whole copies of the experts") {
   p.zero = 1;
   p.ep = 8;
   p.shard_group = 4;
-  const std::string detail = check_plan(r.model, r.job, r.cluster, r.stack, p)->detail;
+  const std::string detail = check_plan(r.model, r.job, r.cluster, r.framework, p)->detail;
   CHECK(detail ==
         "shard group 4 makes 16 optimizer instances, which do not divide the 8 ranks that "
         "hold the same experts");
 }
 
 TEST_CASE("context parallelism needs two slices of the sequence per rank, all-to-all needs heads") {
-  const auto reason = [](int cp, CpComm comm, int sequence, const char* stack) {
-    PlanRequest r = request_for("7b", "dgx-h100", 64, stack);
+  const auto reason = [](int cp, CpComm comm, int sequence, const char* framework) {
+    PlanRequest r = request_for("7b", "dgx-h100", 64, framework);
     r.job.sequence = sequence;
     ParallelPlan p = legal_plan();
     p.tp = 4;
@@ -198,7 +198,7 @@ TEST_CASE("context parallelism needs two slices of the sequence per rank, all-to
     p.cp_comm = comm;
     p.dp = 64 / 4 / 4 / cp;
     p.shard_group = p.dp * cp;
-    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
     return rejection ? std::string(name_of(rejection->reason)) : "legal";
   };
   CHECK(reason(2, CpComm::ring, 4096, "megatron-core") == "legal");
@@ -211,7 +211,7 @@ TEST_CASE("context parallelism needs two slices of the sequence per rank, all-to
 TEST_CASE("sequence parallelism must divide the sequence and needs tp > 1") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   r.job.sequence = 4095;
-  CHECK(check_plan(r.model, r.job, r.cluster, r.stack, legal_plan())->reason ==
+  CHECK(check_plan(r.model, r.job, r.cluster, r.framework, legal_plan())->reason ==
         RejectionReason::sequence_not_divisible);
   CHECK(reason_after([](ParallelPlan& p) {
           p.tp = 1;
@@ -323,10 +323,10 @@ TEST_CASE("a stack is not asked for axes it does not have, nor for what excludes
   p.layers_per_stage = {32};
   p.recompute_layers = {0};
   p.zero = 2;
-  CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.stack, p));
+  CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.framework, p));
   p.zero = 3;
-  REQUIRE(check_plan(r.model, r.job, r.cluster, r.stack, p));
-  CHECK(check_plan(r.model, r.job, r.cluster, r.stack, p)->detail ==
+  REQUIRE(check_plan(r.model, r.job, r.cluster, r.framework, p));
+  CHECK(check_plan(r.model, r.job, r.cluster, r.framework, p)->detail ==
         "deepspeed has no ZeRO-3 together with expert parallelism");
 }
 
@@ -370,14 +370,14 @@ TEST_CASE("the same number of layers of every chunk is recomputed, or all") {
 
 TEST_CASE("only our own runtime offers ZB-H1, and only without chunks") {
   const auto zero_bubble = [](ParallelPlan& p) { p.schedule = ScheduleKind::zero_bubble_h1; };
-  for (const Framework& stack : frameworks()) {
-    const PlanRequest r = request_for("7b", "dgx-h100", 64, stack.name.c_str());
+  for (const Framework& framework : frameworks()) {
+    const PlanRequest r = request_for("7b", "dgx-h100", 64, framework.name.c_str());
     ParallelPlan p = legal_plan();
     p.zero = 0;
     zero_bubble(p);
-    const auto rejection = check_plan(r.model, r.job, r.cluster, r.stack, p);
-    INFO(stack.name);
-    if (stack.name == "echelon") {
+    const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
+    INFO(framework.name);
+    if (framework.name == "echelon") {
       CHECK_FALSE(rejection);
     } else {
       REQUIRE(rejection);

@@ -18,13 +18,13 @@ PlanRequest uneven_7b() {
   PlanRequest r{.model = load_model("7b").value(),
                 .job = {},
                 .cluster = ClusterTopology::load("dgx-h100", 64).value(),
-                .stack = find_framework("megatron-core").value(),
+                .framework = find_framework("megatron-core").value(),
                 .calibration = {},
                 .constraints = {}};
   r.job.sequence = 4096;
   r.job.global_batch = 1024;
   r.job.precision = find_precision("bf16").value();
-  r.calibration = pick_calibration(r.cluster.gpu(), r.stack).value();
+  r.calibration = pick_calibration(r.cluster.gpu(), r.framework).value();
   r.constraints.pin<&ParallelPlan::tp>(4);
   r.constraints.pin<&ParallelPlan::pp>(4);
   r.constraints.pin<&ParallelPlan::vpp>(1);

@@ -95,10 +95,10 @@ inline TrainingJob job_of(const TrainedCase& c) {
 inline Schedule program_of(const TrainedCase& c) {
   const ClusterTopology cluster =
       ClusterTopology::load("dgx-h100", static_cast<int>(c.plan.gpus())).value();
-  const Framework stack = find_framework("echelon").value();
+  const Framework framework = find_framework("echelon").value();
   const TrainingJob job = job_of(c);
-  const CostModel cost_model(c.model, job, cluster, stack,
-                             prior_calibration(cluster.gpu(), stack).value());
+  const CostModel cost_model(c.model, job, cluster, framework,
+                             prior_calibration(cluster.gpu(), framework).value());
   const PlanCosts prediction = cost_model.price(c.plan);
   Schedule schedule = schedule_of(cost_model, c.plan, prediction.memory.contents);
   const std::vector<ScheduleFault> faults = check_schedule(schedule);
