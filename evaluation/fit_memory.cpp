@@ -136,7 +136,7 @@ FittedMemory fit_group(const std::vector<MeasuredRun>& rows, const std::string& 
         into[i] = std::log(guess(rows[run.row], run, c).figure / *run.measured);
       }
     };
-    Fit fit = fit_rates(fitted, memory_parameters(), weights, errors, {.most_iterations = 15});
+    Fit fit = fit_rates(fitted, memory_parameters(), weights, errors, {.max_iterations = 15});
     fitted = std::move(fit.calibration);
     out.rates = std::move(fit.rates);
   }

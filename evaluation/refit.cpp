@@ -246,8 +246,8 @@ std::vector<FitParameter> learnable_rates(const Calibration& base) {
     if (!parameter.additive) {
       if (prior <= 0) continue;
       if (base.evidence == Evidence::extrapolated) parameter.spread *= kAssumed;
-      parameter.least = std::max(field.least, prior / kFarthest);
-      parameter.most = std::min(field.most, prior * kFarthest);
+      parameter.min = std::max(field.min, prior / kFarthest);
+      parameter.max = std::min(field.max, prior * kFarthest);
     }
     out.push_back(std::move(parameter));
   }

@@ -204,7 +204,7 @@ Result<ExitStatus> followed(const Subprocess& child, int events, bool shows) {
     if (event->kind == RunEvent::Kind::step) {
       progress.show(step_line(event->step, event->of), event->step.step + 1 == event->of);
     } else if (event->kind == RunEvent::Kind::note || event->kind == RunEvent::Kind::checkpoint) {
-      progress.say(event->text);
+      progress.print(event->text);
     }
   });
   if (exit_status) progress.wipe();

@@ -66,12 +66,12 @@ Result<double> parse_share(const PlanField& field, const Setting& setting) {
 }
 
 Result<int> parse_whole(const PlanField& field, const Setting& setting) {
-  const Result<int> value = parse_int(setting.value, setting.where, field.least);
-  if (!value || field.most == 0 || *value <= field.most) return value;
+  const Result<int> value = parse_int(setting.value, setting.where, field.min);
+  if (!value || field.max == 0 || *value <= field.max) return value;
   std::vector<int> allowed;
-  for (int each = field.least; each < field.most; ++each) allowed.push_back(each);
+  for (int each = field.min; each < field.max; ++each) allowed.push_back(each);
   return input_error(setting.where, fmt::format("{} {}", field.label, *value),
-                     fmt::format("{} or {}", fmt::join(allowed, ", "), field.most));
+                     fmt::format("{} or {}", fmt::join(allowed, ", "), field.max));
 }
 
 /// Whole bytes: a plan file holds them as such.

@@ -152,7 +152,7 @@ void RunProgress::show(const std::string& line, bool last) {
   last_ = now;
 }
 
-void RunProgress::say(const std::string& line) {
+void RunProgress::print(const std::string& line) {
   if (!enabled_) return;
   wipe();
   write_all(STDERR_FILENO, line + "\n");

@@ -52,7 +52,7 @@ class RunProgress {
   explicit RunProgress(bool enabled);
   void show(const std::string& line, bool last);
   /// A line that stays.
-  void say(const std::string& line);
+  void print(const std::string& line);
   void wipe();
 
  private:

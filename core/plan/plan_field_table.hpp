@@ -40,8 +40,8 @@ struct PlanField {
   bool in_layer_sharding = false;  ///< belongs to the part of a plan that one layer depends on
   std::string_view part{};         ///< listed, share: the word in the flag's value
   bool always_shown = false;       ///< in tables and descriptions, even where it is its default
-  int least = 1;                   ///< degree, count, group
-  int most = 0;                    ///< the same; 0: whatever the model and the machine allow
+  int min = 1;                     ///< degree, count, group
+  int max = 0;                     ///< the same; 0: whatever the model and the machine allow
   std::string_view value{};        ///< placeholder of the flag's value: "N"; "" for a switch
   std::string_view choices{};      ///< of the flag, separated by blanks, for completion and lists
   std::string_view help{};         ///< of the flag, which its first row holds
@@ -164,8 +164,8 @@ inline constexpr std::array<PlanField, 23> kRows = {{
      .member = &P::zero,
      .kind = count,
      .always_shown = true,
-     .least = 0,
-     .most = 3,
+     .min = 0,
+     .max = 3,
      .value = "0-3",
      .choices = "0 1 2 3",
      .help = "ZeRO stage: training state partitioned over the data-parallel ranks",

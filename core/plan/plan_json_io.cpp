@@ -148,8 +148,8 @@ void read_value(JsonReader& reader, const PlanField& field, ParallelPlan& plan) 
         auto& value = plan.*member;
         using Value = std::remove_cvref_t<decltype(value)>;
         if constexpr (std::is_same_v<Value, int>) {
-          const std::int64_t most = field.most > 0 ? field.most : limit_of_int();
-          value = static_cast<int>(reader.integer(key, field.least, most));
+          const std::int64_t most = field.max > 0 ? field.max : limit_of_int();
+          value = static_cast<int>(reader.integer(key, field.min, most));
         } else if constexpr (std::is_same_v<Value, bool>) {
           value = reader.boolean(key);
         } else if constexpr (std::is_same_v<Value, std::vector<int>>) {

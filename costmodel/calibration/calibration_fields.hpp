@@ -17,7 +17,7 @@ struct CalibrationField {
                BytesPerSecond Calibration::*>
       member;
   const char* unit;  ///< "ratio", "elements", "tokens", "us", "GB/s" or "MiB"
-  double least, most;
+  double min, max;
   const char* schema1_key =
       nullptr;  ///< its key in calibration files of schema 1, where it differs
 

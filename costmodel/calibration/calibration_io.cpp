@@ -71,7 +71,7 @@ void read_rates(JsonReader& reader, int schema, bool complete, Calibration& out,
       continue;
     }
     JsonReader one(*entry, reader.where(), all.pointer_to(key));
-    const double value = one.number("value", field.least, field.most);
+    const double value = one.number("value", field.min, field.max);
     (void)one.choice("unit", {field.unit});
     std::string source = one.string("source");
     if (Status done = one.finish(); !done && status.ok()) status = done;

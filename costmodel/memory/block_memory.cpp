@@ -121,17 +121,17 @@ Bytes StageModel::instruction_workspace(const Stage& stage) const {
   const Bytes turns = std::max({stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
                                 stage.layers.moe > 0 ? costs_.moe.transient : Bytes{},
                                 last(stage) ? costs_.head_transient : Bytes{}});
-  Bytes again;
+  Bytes recomputed;
   if (stage.recomputed.total() > 0) {
-    again = layer.saved - costs_.layer_input;
+    recomputed = layer.saved - costs_.layer_input;
   } else if (stage.selective.total() > 0) {
-    again = layer.saved - layer.saved_selective;
+    recomputed = layer.saved - layer.saved_selective;
   }
   const bool splits = plan_.tp > 1 && plan_.sequence_parallel;
   const Bytes whole = (splits ? plan_.tp : 1) * costs_.layer_input;
   const double rows =
       costs_.layer_input.in(kByte) / (cost_model_.model().hidden * width_of(recipe_.compute));
-  Bytes workspace = turns + again + 2 * costs_.layer_input +
+  Bytes workspace = turns + recomputed + 2 * costs_.layer_input +
                     Bytes{2 * statistics_width(recipe_.compute) * rows} + (splits ? 2 : 1) * whole +
                     c_.gemm_workspace;
   if (stage.layers.total() > 0) {

@@ -30,11 +30,11 @@ struct Meeting {
   Seconds takes;
   std::uint32_t ends = 0;
   std::uint32_t arrived = 0;
-  std::uint32_t last = kNone;  // queue of the last that arrived; chained through Line::before
+  std::uint32_t last = kNone;  // queue of the last that arrived; chained through QueueState::before
 };
 
 /// One queue of one rank.
-struct Line {
+struct QueueState {
   std::uint32_t head = kNone;     // place of the next instruction in the flat arrays
   std::uint32_t blocked = kNone;  // place its head waits for, or kOtherEnd
   std::uint32_t before = kNone;   // queue that arrived earlier at the same meeting
@@ -54,7 +54,7 @@ class Simulation {
     times_.reserve(total);
     meetings_.reserve(total / 2);
     lines_.resize(s_.programs.size() * kQueues);
-    for (std::size_t rank = 0; rank < s_.programs.size(); ++rank) take(rank, costs);
+    for (std::size_t rank = 0; rank < s_.programs.size(); ++rank) add_program(rank, costs);
     nodes_.push_back({.takes = {}, .after = static_cast<std::uint32_t>(after_.size())});
   }
 
@@ -68,13 +68,13 @@ class Simulation {
       }
     }
     Timeline timeline;
-    tell(timeline);
+    report(timeline);
     return timeline;
   }
 
  private:
   /// Copies one rank's list into the flat arrays.
-  void take(std::size_t rank, const ScheduleCosts& costs) {
+  void add_program(std::size_t rank, const ScheduleCosts& costs) {
     const auto base = static_cast<std::uint32_t>(nodes_.size());
     std::array<std::uint32_t, kQueues> last;
     last.fill(kNone);
@@ -108,7 +108,7 @@ class Simulation {
 
   /// Runs heads of one queue until one has to wait.
   void advance(std::uint32_t at) {
-    Line& line = lines_[at];
+    QueueState& line = lines_[at];
     if (line.blocked == kOtherEnd) return;  // has arrived already
     while (line.head != kNone) {
       const Node& node = nodes_[line.head];
@@ -146,7 +146,7 @@ class Simulation {
   }
 
   void complete(std::uint32_t at, Seconds start, Seconds end) {
-    Line& line = lines_[at];
+    QueueState& line = lines_[at];
     const std::uint32_t place = line.head;
     times_[place] = {start, end};
     line.free = end;
@@ -160,7 +160,7 @@ class Simulation {
     }
   }
 
-  void tell(Timeline& timeline) {
+  void report(Timeline& timeline) {
     timeline.spans.reserve(times_.size());
     std::size_t place = 0;
     for (std::size_t rank = 0; rank < s_.programs.size(); ++rank) {
@@ -187,7 +187,7 @@ class Simulation {
       next += static_cast<std::uint32_t>(program.instructions.size());
     }
     for (std::size_t at = 0; at < lines_.size(); ++at) {
-      const Line& line = lines_[at];
+      const QueueState& line = lines_[at];
       if (line.head == kNone) continue;
       const std::size_t rank = at / kQueues;
       const auto instruction = [&](std::uint32_t place) -> const Instruction& {
@@ -209,7 +209,7 @@ class Simulation {
   std::vector<std::uint32_t> after_;  // places
   std::vector<Times> times_;          // as nodes_
   std::vector<Meeting> meetings_;     // per place in the order of communications
-  std::vector<Line> lines_;           // per rank and queue
+  std::vector<QueueState> lines_;     // per rank and queue
   std::vector<std::uint32_t> todo_;
 };
 

@@ -133,8 +133,8 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   if (layers <= 0) return;
   passes.forward += layers * layer.forward;
   passes.backward += layers * layer.backward;
-  passes.again += recomputed * layer.forward;
-  passes.again.device += selective * layer.selective;
+  passes.recompute += recomputed * layer.forward;
+  passes.recompute.device += selective * layer.selective;
   const auto launch = [&](Seconds host, const PassCosts& pass, double share) {
     return host + pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_ +
            (layer.experts > 0 ? share * c_.host_experts : Seconds{});
@@ -144,10 +144,10 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
       wait_for_host(launch_forward, layer.forward.total() + traffic.forward);
   const Seconds wait_backward = wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6),
                                               layer.backward.total() + traffic.backward);
-  const Seconds wait_again = wait_for_host(launch_forward, layer.forward.total());
+  const Seconds wait_recompute = wait_for_host(launch_forward, layer.forward.total());
   t.forward += layers * (wait_forward + traffic.forward);
-  t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_again;
-  t.host += layers * (wait_forward + wait_backward) + recomputed * wait_again;
+  t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_recompute;
+  t.host += layers * (wait_forward + wait_backward) + recomputed * wait_recompute;
   t.exposed[Axis::dp] += layers * (traffic.forward + traffic.backward);
   // A chunk's forward is one instruction, or one of each layer that ZeRO-3 gathers; its backward
   // is cut from ZeRO-2 on.
@@ -165,7 +165,7 @@ StageTimes StageModel::times(const Stage& stage) const {
   Passes passes;
   add_layers(stage, costs_.dense, dense_traffic_, &LayerCounts::dense, passes, t);
   add_layers(stage, costs_.moe, moe_traffic_, &LayerCounts::moe, passes, t);
-  auto& [forward, backward, again] = passes;
+  auto& [forward, backward, recompute] = passes;
   if (first(stage)) {
     forward += costs_.embedding_forward;
     backward += costs_.embedding_backward;
@@ -175,12 +175,12 @@ StageTimes StageModel::times(const Stage& stage) const {
     backward += costs_.head_backward;
   }
   t.compute = forward.device + backward.device;
-  t.recompute = again.device;
+  t.recompute = recompute.device;
   for (const Axis axis : {Axis::tp, Axis::cp, Axis::ep}) {
-    t.exposed[axis] = forward.exposed[axis] + backward.exposed[axis] + again.exposed[axis];
+    t.exposed[axis] = forward.exposed[axis] + backward.exposed[axis] + recompute.exposed[axis];
   }
   t.forward += forward.total();
-  t.backward += backward.total() + again.total();
+  t.backward += backward.total() + recompute.total();
   return t;
 }
 

@@ -78,9 +78,9 @@ class StageModel {
     Seconds forward;
     Seconds backward;
   };
-  /// Of one microbatch on one stage; `again` is what recomputation repeats.
+  /// Of one microbatch on one stage; `recompute` is what recomputation repeats.
   struct Passes {
-    PassCosts forward, backward, again;
+    PassCosts forward, backward, recompute;
   };
   void add_layers(const Stage& stage, const LayerCosts& layer, const LayerTraffic& traffic,
                   int LayerCounts::*kind, Passes& passes, StageTimes& t) const;

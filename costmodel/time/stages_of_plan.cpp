@@ -11,12 +11,12 @@ Stage part_of(const CostModel& cost_model, const ParallelPlan& plan, int rank, i
     const int moe = cost_model.moe_before(end) - cost_model.moe_before(first);
     return LayerCounts{end - first - moe, moe};
   };
-  const RecomputedLayers again = recomputed_layers(plan, rank, before, size);
-  const int full = begin + again.full;
+  const RecomputedLayers recomputed = recomputed_layers(plan, rank, before, size);
+  const int full = begin + recomputed.full;
   return {.index = rank,
           .layers = count(begin, begin + size),
           .recomputed = count(begin, full),
-          .selective = count(full, full + again.selective)};
+          .selective = count(full, full + recomputed.selective)};
 }
 
 }  // namespace

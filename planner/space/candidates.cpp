@@ -365,7 +365,7 @@ std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const Para
     const std::int64_t data = saturated_product({plan.dp, plan.cp});
     return data <= gpus ? divisors(data) : std::vector<std::int64_t>{};
   }
-  return field.most > 0 ? up_to(field.least, field.most) : std::vector<std::int64_t>{};
+  return field.max > 0 ? up_to(field.min, field.max) : std::vector<std::int64_t>{};
 }
 
 }  // namespace echelon

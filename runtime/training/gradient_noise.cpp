@@ -109,7 +109,7 @@ std::vector<std::string> batch_advice(const GradientNoise& noise, double batch, 
         "than ZB-H1"};
   }
   if (!noise.known()) {
-    return {fmt::format("critical batch: not enough steps, {} of the {} estimates it takes",
+    return {fmt::format("critical batch: not enough steps, {} of the {} required estimates",
                         noise.estimates, GradientNoise::kMinEstimates)};
   }
   if (noise.low <= 0 && std::isinf(noise.high)) {

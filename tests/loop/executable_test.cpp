@@ -68,7 +68,7 @@ TEST_CASE("planning notes exactly the models that plan run refuses, in its words
 TEST_CASE("a sequence beyond the learned positions is noted too") {
   const PlanRequest request =
       asked("gpt2-tiny", {{"cluster", "this-machine"}, {"gpus", "1"}, {"seq", "512"}});
-  CHECK(note_of(request).find("at most the 256 positions") != std::string::npos);
+  CHECK(note_of(request).find("at most 256, the learned positions") != std::string::npos);
   CHECK_FALSE(refusal_of(request).empty());
 }
 

@@ -18,7 +18,7 @@ class Knob {
   Knob(const Calibration& base, const FitParameter& parameter)
       : parameter_(parameter),
         field_(calibration_field(parameter.key)),
-        prior_(std::clamp(rate_of(base, field_), parameter.least, parameter.most)) {
+        prior_(std::clamp(rate_of(base, field_), parameter.min, parameter.max)) {
     if (!parameter.along.empty()) {
       along_ = &calibration_field(parameter.along);
       ratio_ = rate_of(base, *along_) / prior_;
@@ -28,7 +28,7 @@ class Knob {
   [[nodiscard]] double value(double u) const {
     const double raw = parameter_.additive ? prior_ + u * parameter_.spread
                                            : prior_ * std::exp(u * parameter_.spread);
-    return std::clamp(raw, parameter_.least, parameter_.most);
+    return std::clamp(raw, parameter_.min, parameter_.max);
   }
   void turn(Calibration& calibration, double u) const {
     set_rate(calibration, field_, value(u));
@@ -40,7 +40,7 @@ class Knob {
       return parameter_.additive ? (v - prior_) / parameter_.spread
                                  : std::log(v / prior_) / parameter_.spread;
     };
-    return std::clamp(u, u_of(parameter_.least), u_of(parameter_.most));
+    return std::clamp(u, u_of(parameter_.min), u_of(parameter_.max));
   }
   [[nodiscard]] double prior() const { return prior_; }
   [[nodiscard]] const FitParameter& parameter() const { return parameter_; }
@@ -134,7 +134,7 @@ Fit Solver::solve() {
   Eigen::MatrixXd matrix;
   Vector gradient;
   bool fresh = true;
-  for (; fit.iterations < options_.most_iterations && damping < 1e6; ++fit.iterations) {
+  for (; fit.iterations < options_.max_iterations && damping < 1e6; ++fit.iterations) {
     if (fresh) normal_equations(e, matrix, gradient);
     Eigen::MatrixXd damped = matrix;
     damped.diagonal() *= 1 + damping;

@@ -16,8 +16,8 @@ struct FitParameter {
   std::string key;      ///< of calibration_fields()
   std::string along;    ///< a second rate scaled by the same factor, or empty
   double spread = 0.2;  ///< standard deviation of the prior: of ln(rate), or of the rate itself …
-  bool additive = false;       ///< … for rates that may be zero: shares of overlap, losses
-  double least = 0, most = 0;  ///< in the field's unit
+  bool additive = false;    ///< … for rates that may be zero: shares of overlap, losses
+  double min = 0, max = 0;  ///< in the field's unit
 };
 
 /// The rates that a table of step times can say something about, with their priors' spread.
@@ -48,7 +48,7 @@ using LogErrors = std::function<void(const Calibration&, std::span<double>)>;
 
 struct FitOptions {
   double noise = 0.04;  ///< scatter of ln(measured) that is nobody's fault: where |e| turns linear
-  int most_iterations = 30;
+  int max_iterations = 30;
 };
 
 /// Minimises  Σᵢ wᵢ·ρ(eᵢ/noise) + Σⱼ ((xⱼ − x⁰ⱼ)/spreadⱼ)²  over the given rates of `base`, with

@@ -61,7 +61,7 @@ class MachineFit {
   [[nodiscard]] DeviceRates rates() const { return device_rates(rank_, out_, Dtype::fp32); }
   void keep(const char* key, double value, const std::string& of) {
     const CalibrationField& field = calibration_field(key);
-    set_rate(out_, field, std::clamp(value, field.least, field.most));
+    set_rate(out_, field, std::clamp(value, field.min, field.max));
     set_source(out_, field, how_ + ": " + of);
   }
 

@@ -107,7 +107,7 @@ TEST_CASE("a column header shows the formula of its metric") {
   };
   CHECK(tip("MFU").find("model FLOPs / (step") != std::string::npos);
   CHECK(tip("tokens/s").find("global batch") != std::string::npos);
-  CHECK(tip("tp").find("tensor parallel") != std::string::npos);
+  CHECK(tip("tp").find("tensor-parallel") != std::string::npos);
   for (int column = 0; column < t.table.model()->columnCount(); ++column) {
     INFO(column);
     CHECK_FALSE(

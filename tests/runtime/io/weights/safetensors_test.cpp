@@ -91,7 +91,8 @@ TEST_CASE("headers with gaps, overlaps, doubles or wrong lengths are refused") {
   const std::string more = R"(,"b":{"dtype":"U8","shape":[4],"data_offsets":)";
   CHECK(tells(header_refusal(one("[0,8]") + more + "[4,8]}}", 8), "no gaps and no overlaps"));
   CHECK(tells(header_refusal(one("[0,8]") + more + "[9,13]}}", 13), "no gaps and no overlaps"));
-  CHECK(tells(header_refusal(one("[0,8]") + "," + one("[8,16]").substr(1) + "}", 16), "'a' twice"));
+  CHECK(tells(header_refusal(one("[0,8]") + "," + one("[8,16]").substr(1) + "}", 16),
+              "'a' appears twice"));
   CHECK(tells(header_refusal(one("[8,0]") + "}", 8), "bytes 8 to 0"));
   CHECK(tells(header_refusal(one("[0,8]", "[3]") + "}", 8), "[3] of F32 in 8 bytes"));
   CHECK(tells(header_refusal(one("[0,8]", "[9223372036854775807,4]") + "}", 8), "/a/shape"));
