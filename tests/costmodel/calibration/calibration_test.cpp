@@ -109,8 +109,10 @@ TEST_CASE("a calibration that extends another changes only what it says") {
 
 TEST_CASE("a calibration file of schema 1 is read by the keys of its time, and by no others") {
   const auto mine = [](int schema, const std::string& key) {
+    const std::string framework = schema == 1 ? "stack" : "framework";
     return parse_calibration("{\"schema\": " + std::to_string(schema) + R"(, "kind": "calibration",
-        "name": "mine", "gpu": "hopper", "stack": "any", "evidence": "calibrated",
+        "name": "mine", "gpu": "hopper", ")" +
+                                 framework + R"(": "any", "evidence": "calibrated",
         "fitted_to": "my runs", "extends": "hopper", "rates": {")" +
                                  key + R"(": {"value": 0.5, "unit": "ratio", "source": "me"}}})",
                              "mine.json");
