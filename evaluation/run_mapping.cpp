@@ -312,7 +312,7 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   if (!defaults.same_code) {
     substitute = fmt::format("{} stands for {} ({})", framework.name, in_quotes(row.framework),
                              defaults.why);
-    inferred.push_back("stack " + substitute);
+    inferred.push_back("framework " + substitute);
   }
   const Result<ModelSpec> model = models_.model_of(row, software, inferred);
   if (!model) return SkippedRun{model.error().found};

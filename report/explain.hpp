@@ -32,7 +32,7 @@ struct WhyNotAnswer {
                                        const std::optional<WhyNotAnswer>& asked,
                                        const Provenance& provenance);
 
-/// "communication that nothing hides takes 12.0 % of the step".
+/// "exposed communication takes 12.0 % of the step".
 [[nodiscard]] std::string words_of(const Limit& limit);
 /// "20 % less network bandwidth per node".
 [[nodiscard]] std::string described(const Sensitivity& sensitivity);

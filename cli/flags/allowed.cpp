@@ -4,8 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +12,7 @@
 #include "cli/flags/constraints.hpp"
 #include "core/base/did_you_mean.hpp"
 #include "core/base/text.hpp"
+#include "core/plan/plan_fields.hpp"
 
 namespace echelon::cli {
 
@@ -24,24 +23,37 @@ struct Restrictable {
   std::string_view unused;  ///< the value of a plan that does not use it
 };
 
-/// The axes come first: --allow takes only them.
-constexpr std::array<Restrictable, 11> kRestrictable = {{{"tp", "1"},
-                                                         {"cp", "1"},
-                                                         {"ep", "1"},
-                                                         {"dp", "1"},
-                                                         {"pp", "1"},
-                                                         {"etp", "1"},
-                                                         {"vpp", "1"},
-                                                         {"sequence-parallel", "false"},
-                                                         {"zero", "0"},
-                                                         {"recompute", "none"},
-                                                         {"offload", "optimizer=0"}}};
-constexpr std::span<const Restrictable> kAll = kRestrictable;
-constexpr std::span<const Restrictable> kAxes = kAll.first(5);
+/// The degrees of a plan: --allow takes only them.
+std::vector<Restrictable> axes() {
+  std::vector<Restrictable> out;
+  for (const PlanField* field : kPlanFieldsInHelp) {
+    if (field->kind == PlanFieldKind::degree) out.push_back({field->flag, "1"});
+  }
+  return out;
+}
+
+/// The axes, then techniques.
+std::vector<Restrictable> axes_and_techniques() {
+  std::vector<Restrictable> out = axes();
+  for (const Restrictable& technique : {Restrictable{"vpp", "1"},
+                                        {"sequence-parallel", "false"},
+                                        {"zero", "0"},
+                                        {"recompute", "none"},
+                                        {"offload", "optimizer=0"}}) {
+    out.push_back(technique);
+  }
+  return out;
+}
+
+std::string names_of(const std::vector<Restrictable>& all) {
+  std::string names;
+  for (const Restrictable& each : all) names += (names.empty() ? "" : " ") + std::string(each.flag);
+  return names;
+}
 
 /// The names in "tp,pp", each of them one of `known`.
 Result<std::vector<std::string>> names_in(const Setting& setting,
-                                          std::span<const Restrictable> known) {
+                                          const std::vector<Restrictable>& known) {
   std::vector<std::string> names;
   std::string_view rest = setting.value;
   while (true) {
@@ -74,21 +86,33 @@ Status leave_out(const Restrictable& what, const std::string& where, Settings& s
 
 }  // namespace
 
+const std::string& names_to_allow() {
+  static const std::string names = names_of(axes());
+  return names;
+}
+
+const std::string& names_to_forbid() {
+  static const std::string names = names_of(axes_and_techniques());
+  return names;
+}
+
 Result<Settings> with_restrictions(Settings settings) {
+  const std::vector<Restrictable> known_axes = axes();
+  const std::vector<Restrictable> all = axes_and_techniques();
   std::vector<std::pair<const Restrictable*, std::string>> left_out;
   if (const Setting* allow = settings.find("allow")) {
-    const Result<std::vector<std::string>> allowed = names_in(*allow, kAxes);
+    const Result<std::vector<std::string>> allowed = names_in(*allow, known_axes);
     if (!allowed) return allowed.error();
-    for (const Restrictable& axis : kAxes) {
+    for (const Restrictable& axis : known_axes) {
       const bool named = std::ranges::find(*allowed, axis.flag) != allowed->end();
       if (!named) left_out.emplace_back(&axis, allow->where);
     }
   }
   if (const Setting* forbid = settings.find("forbid")) {
-    const Result<std::vector<std::string>> forbidden = names_in(*forbid, kAll);
+    const Result<std::vector<std::string>> forbidden = names_in(*forbid, all);
     if (!forbidden) return forbidden.error();
     for (const std::string& name : *forbidden) {
-      left_out.emplace_back(&*std::ranges::find(kAll, name, &Restrictable::flag), forbid->where);
+      left_out.emplace_back(&*std::ranges::find(all, name, &Restrictable::flag), forbid->where);
     }
   }
   for (const auto& [what, where] : left_out) {

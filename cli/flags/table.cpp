@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/flags/allowed.hpp"
 #include "core/framework/framework.hpp"
 #include "core/plan/plan_fields.hpp"
 
@@ -95,13 +96,12 @@ const std::vector<Flag>& flag_table() {
        .help = "time limit of the search; the remaining optimality gap is reported",
        .groups = kSearchAlone,
        .aliases = "budget"},
-      {"allow", "AXES",
-       "axes the search may use, of tp, cp, ep, dp, pp: the degrees of all others are 1", kSearch,
-       true, false, "tp cp ep dp pp"},
+      {"allow", "AXES", "axes the search may use: the degrees of all others are 1", kSearch, true,
+       false, names_to_allow()},
       {"forbid", "LIST",
-       "axes and techniques the search must not use: tp, cp, ep, dp, pp, etp, vpp, "
-       "sequence-parallel, zero, recompute, offload",
-       kSearch, true, false, "tp cp ep dp pp etp vpp sequence-parallel zero recompute offload"},
+       "axes and techniques the search must not use: degrees, vpp, sequence-parallel, zero, "
+       "recompute, offload",
+       kSearch, true, false, names_to_forbid()},
       // Explanation
       {"why-not", "LIST", "explain why this configuration was not chosen: tp=4,pp=2", kExplain,
        kNotLayered},

@@ -25,7 +25,7 @@ std::string_view name_of(RejectionReason reason) {
     case too_few_layers: return "too-few-layers";
     case layers_not_divisible: return "layers-not-divisible";
     case microbatches_not_divisible: return "microbatches-not-divisible";
-    case stack_lacks_feature: return "stack-lacks-feature";
+    case framework_lacks_feature: return "framework-lacks-feature";
     case contradictory: return "contradictory";
     case memory: return "memory";
   }
@@ -54,13 +54,13 @@ std::string_view describe(RejectionReason reason) {
              "divide tp x cp x dp / (ep x etp)";
     case too_few_layers:
       return "every pipeline chunk needs at least one layer (the first and the last none where the "
-             "stack allows it)";
+             "framework allows it)";
     case layers_not_divisible:
       return "interleaved chunks must hold equal numbers of layers (embedding and loss may count "
              "as one each)";
     case microbatches_not_divisible:
       return "interleaving needs a number of microbatches that pp divides";
-    case stack_lacks_feature: return "the chosen software stack does not offer it";
+    case framework_lacks_feature: return "the chosen framework does not offer it";
     case contradictory: return "two choices exclude each other";
     case memory: return "does not fit into GPU memory";
   }
@@ -224,7 +224,7 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
 }
 
 Rejection lacks_of(const Framework& framework, std::string what) {
-  return {stack_lacks_feature, fmt::format("{} has no {}", framework.name, what)};
+  return {framework_lacks_feature, fmt::format("{} has no {}", framework.name, what)};
 }
 
 /// What the framework offers of the axes inside a stage.
@@ -357,12 +357,12 @@ Found check_equal_counts(const Framework& framework, const ParallelPlan& p) {
     const int k = p.recompute_layers[s];
     if (k != std::min(most, p.layers_per_stage[s])) {
       return Rejection{
-          stack_lacks_feature,
+          framework_lacks_feature,
           fmt::format("{} recomputes the same number of layers on every stage", framework.name)};
     }
     if (k != std::min(up, p.layers_per_stage[s])) {
       return Rejection{
-          stack_lacks_feature,
+          framework_lacks_feature,
           fmt::format(
               "{} recomputes the same number of layers of each of the {} chunks of a stage: "
               "{} or {} layers per stage, not {}",

@@ -27,7 +27,7 @@ enum class RejectionReason {
   too_few_layers,              ///< a chunk without layers
   layers_not_divisible,        ///< the framework interleaves equal chunks only
   microbatches_not_divisible,  ///< interleaving needs pp | microbatches
-  stack_lacks_feature,
+  framework_lacks_feature,
   contradictory,  ///< vpp without pipeline, recomputed layers without recompute ...
   memory,         ///< does not fit
 };

@@ -31,7 +31,7 @@ std::string flag_of(RejectionReason reason) {
     case too_few_layers: return "--pp";
     case layers_not_divisible:
     case microbatches_not_divisible: return "--vpp";
-    case stack_lacks_feature: return "--framework";
+    case framework_lacks_feature: return "--framework";
     case contradictory:
     case memory: break;
   }

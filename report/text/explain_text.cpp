@@ -94,27 +94,27 @@ std::string capitalised(std::string text) {
   return text;
 }
 
-/// Why this technique comes next: what presses, or what it gains.
+/// Why this technique comes next: the largest part of memory, or the gain.
 std::string why_of(const PlanRequest& request, const ChainStep& before, const ChainStep& step) {
   const std::string idea = capitalised(idea_of(step.technique));
   if (step.technique == Technique::data_parallel) return idea;
   if (!before.plan) return idea + ".";
   if (!fits(before)) {
-    const MemoryCategory presses = before.pressing->category;
-    if (step.technique == Technique::recompute && presses != MemoryCategory::activations) {
-      return fmt::format("What is left: {}.", idea_of(step.technique));
+    const MemoryCategory largest = before.pressing->category;
+    if (step.technique == Technique::recompute && largest != MemoryCategory::activations) {
+      return fmt::format("Remaining: {}.", idea_of(step.technique));
     }
     const bool one = before.pressing->category == MemoryCategory::optimizer;
     return fmt::format("{} {} ({}): {}.", capitalised(words_of(before.pressing->category)),
-                       one ? "presses" : "press", with_gib(before.pressing->bytes),
-                       idea_of(step.technique));
+                       one ? "dominates memory" : "dominate memory",
+                       with_gib(before.pressing->bytes), idea_of(step.technique));
   }
   if (!step.plan) return idea + ".";
   const std::string gain = gain_of(*before.plan, *step.plan);
   const bool slower = step.plan->prediction.time.step > before.plan->prediction.time.step;
   if (step.technique == Technique::everything && slower) {
     return request.objective == Objective::step_time
-               ? "What the flags pin holds here; without it the step before would do."
+               ? "Your pinned flags force this; without them the previous plan would do."
                : fmt::format("The objective is {}, not the step.", name_of(request.objective));
   }
   if (step.technique == Technique::everything) {
@@ -147,7 +147,7 @@ std::string result_of(const PlanRequest& request, const ChainStep* before, const
                        step.pressing->category == MemoryCategory::optimizer ? "s" : "",
                        with_gib(step.pressing->bytes));
     if (step.technique == Technique::one_gpu) {
-      out += fmt::format(" With memory enough a step would take {}{}.", duration(time),
+      out += fmt::format(" With enough memory a step would take {}{}.", duration(time),
                          for_budget(request, time));
     }
     return out;
@@ -319,9 +319,8 @@ std::string words_of(const Limit& limit) {
     case Bottleneck::batch: return "the batch is the limit";
     case Bottleneck::shapes: return "the shapes of the model are the limit";
     case Bottleneck::compute: return "compute itself takes " + share + " of the step";
-    case Bottleneck::recompute: return "computing again takes " + share + " of the step";
-    case Bottleneck::bandwidth:
-      return "communication that nothing hides takes " + share + " of the step";
+    case Bottleneck::recompute: return "recomputation takes " + share + " of the step";
+    case Bottleneck::bandwidth: return "exposed communication takes " + share + " of the step";
     case Bottleneck::fill_drain:
       return "filling and draining the pipeline takes " + share + " of the step";
     case Bottleneck::imbalance:

@@ -33,7 +33,7 @@ std::string fit_text(const FitTable& fitted, const TextStyle& style) {
   for (const std::string& why : fitted.left_out) out += ", " + why;
   out += "\n";
   if (fitted.calibrations.empty()) {
-    return out + "Nothing to fit: no GPU family has four usable runs under one stack.\n";
+    return out + "Nothing to fit: no GPU family has four usable runs under one framework.\n";
   }
   Table list({{"calibration", Table::Align::left}, {"runs"}, {"median error, in fold"}, {"band"}});
   for (const FittedCalibration& one : fitted.calibrations) {

@@ -230,7 +230,7 @@ std::string job_text(const PlanRequest& request, const TextStyle& style) {
                   counted(cluster.gpus(), "GPU"), cluster.gpu().name, cluster.name(), machine),
       "", style);
   out += folded(
-      fmt::format("sequence {}, global batch {} = {} tokens, {}, {} attention, stack {}",
+      fmt::format("sequence {}, global batch {} = {} tokens, {}, {} attention, framework {}",
                   grouped(request.job.sequence), counted(request.job.global_batch, "sequence"),
                   human_count(request.job.tokens_per_step()), request.job.precision.name,
                   request.job.flash_attention ? "flash" : "materialised", request.framework.name),

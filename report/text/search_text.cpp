@@ -112,7 +112,7 @@ std::string runners_up(const SearchResult& choice, const TextStyle& style) {
   std::string out = heading("Best plans", style) + table.text(style);
   if (any_tied) {
     out += folded(
-        "too close to call: the difference is within its own error, most of which the "
+        "too close to call: the difference is within model error, most of which the "
         "plans share. Measure them.",
         "  " + std::string(close), style);
   }
@@ -287,7 +287,7 @@ std::string next_steps(const SearchResult& choice, const TypedSearch& typed,
   const std::string plan = shell_quoted(kept ? typed.plan_file : "plan.json");
   const std::string other = typed.plan_file == "b.json" ? "c.json" : "b.json";
   Table table({{"", Table::Align::left, 0}, {"", Table::Align::left, 1}});
-  table.add({typed.explain, Cell("why this one, and what would buy most", Paint::dim)});
+  table.add({typed.explain, Cell("bottlenecks and best upgrades", Paint::dim)});
   if (!kept) {
     table.add({typed.command + " -o plan.json", Cell("keep this plan in a file", Paint::dim)});
   }
@@ -336,8 +336,8 @@ std::string proof_of(const SearchOutcome& report) {
         grouped(counts.fitting), 100 * report.gap);
   }
   const std::string looked_at = fmt::format(
-      "{} fit and were priced, {} were ruled out by their bounds, {} do not fit, the rest is ruled "
-      "out below.",
+      "{} fit and were priced, {} were ruled out by their bounds, {} do not fit, the rest were "
+      "rejected (below).",
       grouped(counts.fitting), grouped(counts.bounded), grouped(counts.too_large));
   const std::string all =
       fmt::format("all {} combinations of the searched axes", grouped(counts.tuples));

@@ -248,7 +248,7 @@ std::string validation_text(const ValidationReport& report, std::optional<double
                                       [](const ValidatedRow& row) { return row.inferred; });
   std::string out = folded(
       fmt::format(
-          "{}: {} predicted, of these {} with a blank filled in by the habit of their stack.",
+          "{}: {} predicted, of these {} with a blank filled in by the default of their framework.",
           counted(static_cast<std::int64_t>(report.rows.size()), "row"), grouped(predicted),
           grouped(inferred)),
       "", style);

@@ -135,7 +135,7 @@ TEST_CASE("blanks that mattered are told") {
   CHECK(mentions(mapped(row("nanotron-oom-0009")).inferred, "kv_heads = heads"));
   const MappedRun maxtext = mapped(row("N0487"));
   CHECK(mentions(maxtext.inferred, "recompute full"));
-  CHECK(mentions(maxtext.inferred, "stack megatron-core"));
+  CHECK(mentions(maxtext.inferred, "framework megatron-core"));
   CHECK(mentions(mapped(row("zero-bubble-0008")).inferred, "a vocabulary of 50257"));
 }
 

@@ -28,6 +28,7 @@ std::string restricted(const std::string& by, const std::string& list, const std
 TEST_CASE("an axis that is not allowed has degree 1, and techniques stay free") {
   CHECK(restricted("allow", "tp,dp", "pp") == "1");
   CHECK(restricted("allow", "tp,dp", "cp") == "1");
+  CHECK(restricted("allow", "tp,dp", "etp") == "1");
   CHECK(restricted("allow", "tp,dp", "tp") == "");
   CHECK(restricted("allow", "tp,dp", "zero") == "");
   CHECK(restricted("allow", "tp,dp", "vpp") == "");
@@ -71,7 +72,7 @@ TEST_CASE("restrictions are checked like every other flag") {
   };
   CHECK(says("--forbid zro", "did you mean 'zero'?") == "");
   CHECK(says("--forbid tp,,pp", "--forbid: ''") == "");
-  CHECK(says("--allow tp,zero", "a list of tp, cp, ep, dp, pp") == "");
+  CHECK(says("--allow tp,zero", "a list of tp, pp, dp, cp, ep, etp") == "");
   CHECK(says("--tp 8 --forbid tp", "--tp: '8', while --forbid leaves tp out") == "");
   CHECK(says("--pp 2 --allow tp,dp", "--pp: '2', while --allow leaves pp out") == "");
   CHECK(sandbox.plan("--model 7b --gpus 8 --tp 1 --forbid tp -q").exit_code == 0);

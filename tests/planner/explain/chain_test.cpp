@@ -53,7 +53,7 @@ TEST_CASE("once a step fits the later ones fit and are faster") {
   }
 }
 
-TEST_CASE("a step that does not fit is short of memory and says which category presses") {
+TEST_CASE("a step that does not fit is short of memory and names the largest category") {
   const Explanation e = of("70b", 256);
   int misses = 0;
   for (const ChainStep& step : e.chain) {
@@ -114,7 +114,7 @@ TEST_CASE("tensor parallelism across nodes is slower than inside one") {
   for (const AxisLayout& axis : e.layout) CHECK(axis.sent > Bytes{});
 }
 
-TEST_CASE("the category that presses is the largest") {
+TEST_CASE("the category named is the largest") {
   MemoryBreakdown memory;
   memory.weights = 10_GiB;
   memory.gradients = 20_GiB;

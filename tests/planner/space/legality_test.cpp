@@ -204,8 +204,8 @@ TEST_CASE("context parallelism needs two slices of the sequence per rank, all-to
   CHECK(reason(2, CpComm::ring, 4096, "megatron-core") == "legal");
   CHECK(reason(2, CpComm::all_to_all, 4096, "megatron-core") == "legal");
   CHECK(reason(2, CpComm::ring, 4098, "megatron-core") == "sequence-not-divisible");
-  CHECK(reason(2, CpComm::ring, 4096, "nanotron") == "stack-lacks-feature");
-  CHECK(reason(2, CpComm::all_to_all, 4096, "torchtitan") == "stack-lacks-feature");
+  CHECK(reason(2, CpComm::ring, 4096, "nanotron") == "framework-lacks-feature");
+  CHECK(reason(2, CpComm::all_to_all, 4096, "torchtitan") == "framework-lacks-feature");
 }
 
 TEST_CASE("sequence parallelism must divide the sequence and needs tp > 1") {
@@ -260,7 +260,7 @@ TEST_CASE("ZeRO splits its state over a part of the ranks where the stack can") 
   };
   CHECK(reason_after(half(1)) == "legal");
   CHECK(reason_after(half(3), "torchtitan") == "legal");
-  CHECK(reason_after(half(1), "nanotron") == "stack-lacks-feature");
+  CHECK(reason_after(half(1), "nanotron") == "framework-lacks-feature");
   CHECK(reason_after([&](ParallelPlan& p) {
           half(1)(p);
           p.shard_group = 3;
@@ -287,15 +287,15 @@ TEST_CASE("interleaving needs its schedule, chunks the stack can hold and pp | m
           p.microbatch = 256;
         }) == "microbatches-not-divisible");
   CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 2); }, "nanotron") ==
-        "stack-lacks-feature");
+        "framework-lacks-feature");
 }
 
 TEST_CASE("a stack is not asked for what it does not have") {
-  CHECK(reason_after([](ParallelPlan& p) { p.zero = 3; }) == "stack-lacks-feature");
+  CHECK(reason_after([](ParallelPlan& p) { p.zero = 3; }) == "framework-lacks-feature");
   CHECK(reason_after([](ParallelPlan& p) { p.zero = 3; }, "torchtitan") == "legal");
-  CHECK(reason_after([](ParallelPlan& p) { p.zero = 2; }, "nanotron") == "stack-lacks-feature");
+  CHECK(reason_after([](ParallelPlan& p) { p.zero = 2; }, "nanotron") == "framework-lacks-feature");
   CHECK(reason_after([](ParallelPlan& p) { p.sequence_parallel = false; }, "nanotron") ==
-        "stack-lacks-feature");
+        "framework-lacks-feature");
 }
 
 TEST_CASE("a stack is not asked for axes it does not have, nor for what excludes them") {
@@ -311,10 +311,10 @@ TEST_CASE("a stack is not asked for axes it does not have, nor for what excludes
     };
   };
   CHECK(reason_after(split(1, 1, 3), "llm-foundry") == "legal");
-  CHECK(reason_after(split(2, 1, 3), "llm-foundry") == "stack-lacks-feature");
-  CHECK(reason_after(split(1, 2, 0), "llm-foundry") == "stack-lacks-feature");
+  CHECK(reason_after(split(2, 1, 3), "llm-foundry") == "framework-lacks-feature");
+  CHECK(reason_after(split(1, 2, 0), "llm-foundry") == "framework-lacks-feature");
   CHECK(reason_after(split(2, 1, 2), "deepspeed") == "legal");
-  CHECK(reason_after(split(2, 1, 3), "deepspeed") == "stack-lacks-feature");
+  CHECK(reason_after(split(2, 1, 3), "deepspeed") == "framework-lacks-feature");
   CHECK(reason_after(split(1, 1, 3), "deepspeed") == "legal");
   const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64, "deepspeed");
   ParallelPlan p;
@@ -332,7 +332,7 @@ TEST_CASE("a stack is not asked for axes it does not have, nor for what excludes
 
 TEST_CASE("messages run beside compute under interleaving alone") {
   const auto overlapped = [](ParallelPlan& p) { p.overlap_pp = true; };
-  CHECK(reason_after(overlapped) == "stack-lacks-feature");
+  CHECK(reason_after(overlapped) == "framework-lacks-feature");
   CHECK(reason_after([&](ParallelPlan& p) {
           overlapped(p);
           p.vpp = 2;
@@ -359,12 +359,12 @@ TEST_CASE("the same number of layers of every chunk is recomputed, or all") {
   };
   const std::vector<int> even = {8, 8, 8, 8};
   CHECK(reason_after(recomputed(1, even, {3, 3, 3, 3})) == "legal");
-  CHECK(reason_after(recomputed(2, even, {3, 3, 3, 3})) == "stack-lacks-feature");
+  CHECK(reason_after(recomputed(2, even, {3, 3, 3, 3})) == "framework-lacks-feature");
   CHECK(reason_after(recomputed(2, even, {4, 4, 4, 4})) == "legal");
   CHECK(reason_after(recomputed(2, even, {8, 8, 8, 8})) == "legal");
   CHECK(reason_after(recomputed(2, {7, 9, 9, 7}, {7, 9, 9, 7})) == "legal");
   CHECK(reason_after(recomputed(2, {7, 9, 9, 7}, {7, 8, 8, 7})) == "legal");
-  CHECK(reason_after(recomputed(2, {7, 9, 9, 7}, {7, 7, 7, 7})) == "stack-lacks-feature");
+  CHECK(reason_after(recomputed(2, {7, 9, 9, 7}, {7, 7, 7, 7})) == "framework-lacks-feature");
   CHECK(reason_after(recomputed(2, even, {3, 3, 3, 3}), "echelon") == "legal");
 }
 
@@ -381,7 +381,7 @@ TEST_CASE("only our own runtime offers ZB-H1, and only without chunks") {
       CHECK_FALSE(rejection);
     } else {
       REQUIRE(rejection);
-      CHECK(rejection->reason == RejectionReason::stack_lacks_feature);
+      CHECK(rejection->reason == RejectionReason::framework_lacks_feature);
     }
   }
   CHECK(reason_after(
@@ -403,7 +403,7 @@ TEST_CASE("recomputed layers belong to full recomputation and to existing layers
   CHECK(reason_after([](ParallelPlan& p) {
           p.recompute = Recompute::full;
           p.recompute_layers = {4, 3, 2, 0};
-        }) == "stack-lacks-feature");
+        }) == "framework-lacks-feature");
   CHECK(reason_after(
             [](ParallelPlan& p) {
               p.recompute = Recompute::full;
@@ -428,7 +428,7 @@ TEST_CASE(
   CHECK(reason({4, 3, 2, 0}, {4, 5, 0, 1}) == "legal");
   CHECK(reason({4, 3, 2, 0}, {5, 0, 0, 0}) == "contradictory");
   CHECK(reason({4, 3, 2, 0}, {}) == "contradictory");
-  CHECK(reason_after(mix({1, 1, 1, 1}, {1, 1, 1, 1})) == "stack-lacks-feature");
+  CHECK(reason_after(mix({1, 1, 1, 1}, {1, 1, 1, 1})) == "framework-lacks-feature");
   CHECK(reason_after(
             [&](ParallelPlan& p) {
               mix({1, 1, 1, 1}, {1, 1, 1, 1})(p);
