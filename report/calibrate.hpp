@@ -1,4 +1,4 @@
-// What `plan calibrate` measured, told.
+// What `plan calibrate` measured, as text.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Two plans, or a measurement and its prediction, beside each other: the rows that text and window
+// Two plans, or a measurement and its predictionside by side: the rows that text and window
 // show alike.
 #pragma once
 

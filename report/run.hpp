@@ -1,4 +1,4 @@
-// A run, told: measured beside predicted, part by part; both timelines as one trace.
+// A run: measured versus predicted, part by part; both timelines as one trace.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace echelon {
 
 /// One line: "2 ranks, 40 steps, loss 5.57 to 2.96; a step of 131 ms, predicted 130 ms (-0.8 %)".
 [[nodiscard]] std::string run_summary(const RunReport& report);
-/// Steps, then every part of the step and of memory beside its prediction.
+/// Steps, then every part of the step and of memory next to its prediction.
 [[nodiscard]] std::string run_text(const RunReport& report, const SimulatedStep& simulated,
                                    const TextStyle& style);
 /// "step 12 of 20: loss 5.431, 12,345 tokens/s, 0.21 s a step, 2 s to go".

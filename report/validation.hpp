@@ -1,4 +1,4 @@
-// Predicted beside measured: what `plan validate` shows.
+// Predicted versus measured: what `plan validate` shows.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@ namespace echelon {
 /// than four rows share the last one): an SVG that shows the line of equality, the 80 % band, and
 /// flagged rows hollow.
 [[nodiscard]] std::string validation_svg(const ValidationReport& report);
-/// The same as a page in Markdown (docs/accuracy.md): figures out of fold beside those in fold,
+/// The same as a page in Markdown (docs/accuracy.md): figures out of fold next to those in fold,
 /// where `in_fold` gives them; other tools on the same rows; what is flagged and what is skipped.
 /// `picture` is the file of the plot, seen from the page; "" for none.
 [[nodiscard]] std::string accuracy_page(const ValidationReport& judged,

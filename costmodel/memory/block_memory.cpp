@@ -31,7 +31,7 @@ int boundary_buffers(const ParallelPlan& plan, int stage, int flying, std::int64
   return receives + returns + sends;
 }
 
-/// Of attention's kernels, beside their operands.
+/// Of attention's kernels, next to their operands.
 Bytes attention_workspace(const ModelSpec& model, const ParallelPlan& plan, int sequence,
                           Bytes parts) {
   if (parts <= Bytes{}) return {};

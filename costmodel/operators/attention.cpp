@@ -14,10 +14,10 @@ double causal_keys(const ModelSpec& model, double sequence) {
   return share * w * (1 - w / (2 * sequence)) + (1 - share) * full;
 }
 
-/// Context parallelism before attention. Ring: the keys and values of all ranks pass by, beside the
-/// attention kernels; backward they pass again and their gradients come back. All-to-all: queries,
-/// keys and values change from a split of the sequence to a split of the heads.
-/// Source: Ring Attention (arXiv 2310.01889), DeepSpeed-Ulysses (arXiv 2309.14509); Megatron-Core
+/// Context parallelism before attention. Ring: the keys and values of all ranks pass by, next to
+/// the attention kernels; backward they pass again and their gradients come back. All-to-all:
+/// queries, keys and values change from a split of the sequence to a split of the heads. Source:
+/// Ring Attention (arXiv 2310.01889), DeepSpeed-Ulysses (arXiv 2309.14509); Megatron-Core
 /// --cp-comm-type p2p and a2a.
 void push_context_entry(OperatorList& list, const Shapes& s, LayerSharding sharding) {
   if (sharding.cp == 1) return;

@@ -42,9 +42,10 @@ struct Operator {
   Axis axis = Axis::tp;         ///< over whose group a collective runs: tp, cp, ep or etp
   CollectiveKind forward_collective = CollectiveKind::none;
   CollectiveKind backward_collective = CollectiveKind::none;
-  Bytes payload;                   ///< full tensor of the collective
-  bool forward_overlaps = false;   ///< forward collective runs beside the next operator
-  bool backward_overlaps = false;  ///< backward collective runs beside the next operator's backward
+  Bytes payload;                  ///< full tensor of the collective
+  bool forward_overlaps = false;  ///< forward collective overlaps with the next operator
+  bool backward_overlaps =
+      false;  ///< backward collective overlaps with the next operator's backward
 };
 
 /// Fixed-capacity list: the search builds one per (tp, microbatch, sequence parallel).

@@ -17,7 +17,7 @@ struct StageBytes {
   std::int64_t gradients = 0;      ///< reduced, one bucket
 };
 
-/// What a step has to do beside its forwards and backwards.
+/// What a step has to do next to its forwards and backwards.
 struct ScheduleSpec {
   PipelineShape shape;
   int units = 1;                         ///< gather units, or gradient buckets, per chunk

@@ -36,7 +36,7 @@ int units_of(const Framework& framework, const ParallelPlan& plan, double bucket
   return static_cast<int>(std::clamp(std::ceil(buckets / plan.vpp), 1.0, double(layers)));
 }
 
-/// What one rank does beside its chunks. The optimizer's own time includes clearing.
+/// What one rank does next to its chunks. The optimizer's own time includes clearing.
 RankTimes rank_times(const StageModel& model, const Stage& stage, const StageTraffic& traffic,
                      double pieces, double chunks) {
   RankTimes times;

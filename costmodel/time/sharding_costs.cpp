@@ -93,13 +93,13 @@ Seconds& exposed_on(Axis axis, PassCosts& pass) { return pass.exposed[step_axis(
 struct Pending {
   Axis axis = Axis::tp;
   Seconds forward;
-  Seconds overlaps_dgrad;  ///< backward: beside the input gradient (re-gathers, keys and values)
-  Seconds beside_weight;   ///< backward: beside the weight gradient (reductions)
+  Seconds overlaps_dgrad;  ///< backward: next to the input gradient (re-gathers, keys and values)
+  Seconds overlaps_wgrad;  ///< backward: next to the weight gradient (reductions)
 };
 
 void add_collective(const Operator& op, const Context& c, PassSums& sums, Pending& pending) {
   const GroupLinks& links = c.links[op.axis];
-  // --overlap tp splits the tensor-parallel collectives and runs them beside their GEMMs.
+  // --overlap tp splits the tensor-parallel collectives and overlaps them with their GEMMs.
   const double share = c.overlap_tp && op.axis == Axis::tp ? 1 - c.calibration.tp_overlap : 1.0;
   const Seconds forward = share * collective_time(op.forward_collective, op.payload, links);
   const Seconds backward = collective_time(op.backward_collective, op.payload, links);
@@ -119,14 +119,14 @@ void add_collective(const Operator& op, const Context& c, PassSums& sums, Pendin
   } else if (op.backward_collective == CollectiveKind::all_gather) {
     pending.overlaps_dgrad += backward;
   } else {
-    pending.beside_weight += backward;
+    pending.overlaps_wgrad += backward;
   }
 }
 
-/// One walk over a list. A column-parallel entry's backward collectives run beside the products of
-/// the GEMM that follows it: the re-gather beside the input gradient, the reduction of the input's
-/// gradient beside the weight gradient (Megatron-Core tensor_parallel/layers.py). The ring of
-/// context parallelism runs beside attention.
+/// One walk over a list. A column-parallel entry's backward collectives overlap with the products
+/// of the GEMM that follows it: the re-gather next to the input gradient, the reduction of the
+/// input's gradient next to the weight gradient (Megatron-Core tensor_parallel/layers.py). The ring
+/// of context parallelism overlaps with attention.
 PassSums sum_over(const OperatorList& list, const Context& c) {
   PassSums sums;
   Pending pending;
@@ -158,7 +158,7 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
         uncovered(pending.forward, forward, c.calibration.tp_overlap);
     exposed_on(pending.axis, sums.backward) +=
         uncovered(pending.overlaps_dgrad, back.input, share) +
-        uncovered(pending.beside_weight, back.weight, share);
+        uncovered(pending.overlaps_wgrad, back.weight, share);
     pending = {};
   }
   return sums;
@@ -176,7 +176,7 @@ GroupLinks dispatch_links(const CostModel& cost_model, RankGroup experts) {
   return group;
 }
 
-/// What weight gradients need beside what the forward kept, where they run later than the input
+/// What weight gradients need next to what the forward kept, where they run later than the input
 /// gradients: gradients of every product's result, 2·R·h + T·(q + k + v) + T·F; of a recomputed
 /// layer attention's output too; of a fully recomputed one the sum behind it and T·f.
 /// Source: runtime/model/chunk_layout.hpp, ChunkMemory.

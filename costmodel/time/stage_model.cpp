@@ -100,7 +100,7 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 // ------------------------------------------------------------------------------ time
 
 /// ZeRO-3 gathers a layer's weights before its forward and again before its backward, and like
-/// ZeRO-2 scatters its gradients in every backward. Each runs beside the neighbouring layer.
+/// ZeRO-2 scatters its gradients in every backward. Each overlaps with the neighbouring layer.
 StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
   if (plan_.zero < 2 || plan_.shard_group * expert_shard_ == 1) return {};
   const auto both = [&](double width, auto collective) {
@@ -189,7 +189,7 @@ StageTimes StageModel::times(const Stage& stage) const {
 /// DistributedDataParallel, bucket_cap_mb.
 ///
 /// The plan's own size: whole layers of one chunk, as many as it holds and at least one; embedding
-/// and head go with the layers beside them. What the lowered schedule reduces:
+/// and head go with the layers next to them. What the lowered schedule reduces:
 ///   vpp · ⌈⌊layers / vpp⌋ / max(1, ⌊bucket / gradients of a layer⌋)⌉
 /// Checked by: tests/costmodel/schedule/lower_plan_test.cpp, tests/loop/bucket_test.cpp.
 double StageModel::buckets(const Stage& stage, double parameters) const {
@@ -252,7 +252,7 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
   return out;
 }
 
-/// Buckets start as soon as the last microbatch's gradients are complete, so they run beside the
+/// Buckets start as soon as the last microbatch's gradients are complete, so they overlap with the
 /// rest of that backward pass; the last bucket cannot. With v chunks the first is done (v − 1)·p
 /// chunk backwards before the last one starts. ZeRO-2/3 reduced in every microbatch already.
 Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const {
@@ -270,7 +270,7 @@ Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const
 Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {
   if (plan_.zero == 0 || plan_.shard_group * expert_shard_ == 1) return Seconds{};
   const Parameters p = parameters(stage);
-  if (plan_.zero == 3) {  // the first unit has nothing to run beside
+  if (plan_.zero == 3) {  // the first unit has nothing to overlap with
     const LayerCosts& layer = stage.layers.dense > 0 ? costs_.dense : costs_.moe;
     const double ends = p.replicated - stage.layers.dense * costs_.dense.parameters -
                         stage.layers.moe * costs_.moe.parameters;

@@ -24,8 +24,8 @@ struct StageTraffic {
   Bytes parameters;    ///< gathered, once
   Bytes saved;         ///< kept from forward to backward, one microbatch
   double buckets = 1;  ///< collectives the gradients are reduced in
-  Seconds reduce;      ///< of all gradients, with nothing beside it
-  Seconds gather;      ///< of all parameters, with nothing beside it
+  Seconds reduce;      ///< of all gradients, without overlap
+  Seconds gather;      ///< of all parameters, without overlap
 };
 
 /// The closed forms of one plan's degrees, with the groups' networks looked up once. Layers per

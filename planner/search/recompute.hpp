@@ -7,7 +7,7 @@
 
 namespace echelon {
 
-/// Sets what `stage` recomputes under `policy`, and says whether it then fits into `usable`.
+/// Sets what `stage` recomputes under `policy`, and returns whether it then fits into `usable`.
 /// `moe_before[i]` counts the MoE layers among the first i of the model or of the stage; the stage
 /// holds the layers between its entries, whose differences alone matter.
 ///   none, selective   nothing, or every layer's attention core

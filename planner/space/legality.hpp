@@ -53,7 +53,7 @@ struct Rejection {
 [[nodiscard]] std::optional<Rejection> check_rank_order(const ModelSpec& model,
                                                         const ParallelPlan& plan);
 
-/// Whether pipeline messages can run beside compute under the schedule.
+/// Whether pipeline messages can overlap with compute under the schedule.
 /// Source: Megatron-LM d98e8a64, training/arguments.py: without interleaving overlap_p2p_comm is
 /// set to False.
 [[nodiscard]] bool overlaps_messages(const Framework& framework, ScheduleKind schedule);
@@ -80,7 +80,7 @@ struct Rejection {
                                                       const Framework& framework,
                                                       const ParallelPlan& plan);
 
-/// The fewest layers a stage may hold: one per chunk, but none beside the embedding and the loss
+/// The fewest layers a stage may hold: one per chunk, but none next to the embedding and the loss
 /// where the framework lays out chunks freely. Source: Megatron-Core
 /// pipeline_model_parallel_layout.
 [[nodiscard]] int fewest_layers(const Framework& framework, int pp, int vpp, int stage);

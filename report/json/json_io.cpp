@@ -68,7 +68,8 @@ Json difference(const Json& a, const Json& b) {
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
-/// Indices of the candidates whose step cannot be told from the winner's, the winner's own first.
+/// Indices of the candidates whose step cannot be distinguished from the winner's, the winner's own
+/// first.
 Json tied_json(const SearchResult& choice) {
   Json out = Json::array();
   const std::vector<Candidate>& all = choice.report.candidates;

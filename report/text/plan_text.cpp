@@ -46,7 +46,7 @@ std::string stage_name(const StageRange& range) {
   return fmt::format("{}-{}", range.first, range.last);
 }
 
-/// Width of the longest bar beside a name, a number and a share.
+/// Width of the longest bar next to a name, a number and a share.
 int bar_columns(const TextStyle& style) {
   constexpr int kOthers = 45;
   return std::clamp(style.width - kOthers, 10, 40);
@@ -175,7 +175,7 @@ std::string time_by_stage(const Prediction& costs, bool in_seconds, const TextSt
                {"imbalance"},
                {"other", Table::Align::right, 1},
                {"idle"}});
-  const auto told = [&](Seconds time) {
+  const auto shown = [&](Seconds time) {
     return in_seconds ? fmt::format("{:.3f}", time.in(kSecond))
                       : fmt::format("{:.2f}", time.in(1_ms));
   };
@@ -188,9 +188,9 @@ std::string time_by_stage(const Prediction& costs, bool in_seconds, const TextSt
       continue;
     }
     const StageTime& stage = costs.stage_times[ranges[i].first];
-    table.add({stage_name(ranges[i]), told(stage.compute + stage.recompute),
-               told(stage.communication_wait), told(stage.fill_drain), told(stage.imbalance),
-               told(stage.optimizer + stage.host + stage.data),
+    table.add({stage_name(ranges[i]), shown(stage.compute + stage.recompute),
+               shown(stage.communication_wait), shown(stage.fill_drain), shown(stage.imbalance),
+               shown(stage.optimizer + stage.host + stage.data),
                percent(stage.idle() / stage.total())});
   }
   std::string out = heading(fmt::format("Time of each stage, {}", in_seconds ? "s" : "ms"), style) +

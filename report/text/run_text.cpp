@@ -1,4 +1,4 @@
-// What a run measured, beside what was predicted for it.
+// The measurements of a run versus its prediction.
 #include <fmt/format.h>
 
 #include <array>

@@ -176,7 +176,7 @@ class GpuFit {
     if (first) keep("attention_ramp", ramp, of);
   }
 
-  /// As StageModel::optimizer counts the bytes of fp32 master weights and moments beside bf16
+  /// As StageModel::optimizer counts the bytes of fp32 master weights and moments next to bf16
   /// weights: 4 cleared; 2·4 of gradients, 2·12 of states, 2 of weights.
   void optimizer() {
     constexpr double kBytes = 4 + 2 * 4 + 2 * 12 + 2;

@@ -16,8 +16,8 @@ namespace echelon {
 ///
 ///   gemm_efficiency, gemm_ramp, kernel_fixed   least squares of log time over the table of
 ///   products attention_*                                 the same over the sequences
-///   memory_efficiency                           what is left of measured layers beside these two
-///   fp64_efficiency                             a layer in fp64 beside the same in fp32
+///   memory_efficiency                           what is left of measured layers next to these two
+///   fp64_efficiency                             a layer in fp64 next to the same in fp32
 ///   optimizer_efficiency                        the largest size
 ///   host_instruction, step_fixed                a line through empty steps
 ///   collective_base, link_efficiency            least squares of log time, ring formulas
