@@ -66,6 +66,10 @@ void CostModel::price(const ParallelPlan& plan, const ShardingCosts& costs, Plan
   EXPECTS(plan.layers_per_stage.size() == static_cast<std::size_t>(plan.pp), "one entry per stage");
   price_memory(plan, costs, out.memory);
   price_time(plan, costs, out.memory.contents, out.time);
+  price_throughput(plan, out);
+}
+
+void CostModel::price_throughput(const ParallelPlan& plan, PlanCosts& out) const {
   out.evidence = calibration_.evidence;
   out.tokens_per_second = job_.tokens_per_step() / out.time.step.in(kSecond);
   out.model_flops_per_gpu =

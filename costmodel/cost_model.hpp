@@ -60,6 +60,7 @@ struct TimePrediction {
   CostBreakdown parts;            ///< means over the stages
   std::vector<StageTime> stages;  ///< each stage; its total() is the step
   Seconds step;                   ///< = parts.total()
+  Seconds closed_form;  ///< the same with the pipeline's closed form: `step`, if not simulated
   Seconds low;                    ///< 80 % band
   Seconds high;
   Seconds shared;  ///< all ranks' work over the cores they share; zero: each has its own
@@ -205,10 +206,14 @@ class CostModel {
   /// Memory only, the cheap first half of a price.
   void price_memory(const ParallelPlan& plan, const ShardingCosts& costs,
                     MemoryPrediction& out) const;
-  /// Time only, of the stages price_memory has found. A time that is not finite is a programming
-  /// error: it would be sorted among the others.
+  /// Time only, of the stages price_memory has found. `pipeline`: time from the first forward to
+  /// the last backward, as simulated; without it the closed form is taken. A time that is not
+  /// finite is a programming error: it would be sorted among the others.
   void price_time(const ParallelPlan& plan, const ShardingCosts& costs,
-                  std::span<const Stage> stages, TimePrediction& out) const;
+                  std::span<const Stage> stages, TimePrediction& out,
+                  std::optional<Seconds> pipeline = std::nullopt) const;
+  /// What follows from the step: throughput and MFU.
+  void price_throughput(const ParallelPlan& plan, PlanCosts& out) const;
 
   /// MoE layers among the first `layers` ones.
   [[nodiscard]] int moe_before(int layers) const {
@@ -228,8 +233,7 @@ class CostModel {
   [[nodiscard]] AblatedFeature ablated() const { return ablated_; }
 
  private:
-  void share_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk,
-                   TimePrediction& out) const;
+  [[nodiscard]] Seconds shared_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk) const;
 
   ModelSpec model_;
   TrainingJob job_;

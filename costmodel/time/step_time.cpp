@@ -52,6 +52,7 @@ struct Pipeline {
   Seconds gather;          ///< of parameters, exposed before the first forwards
   Seconds steady;          ///< exposed messages between the first microbatch and the last
   Seconds longest_ending;  ///< of any stage
+  Seconds busiest;         ///< own work of the stage that has most, its ending included
   Seconds latest;          ///< end of the step after the first stage's last backward
 };
 
@@ -84,6 +85,7 @@ Pipeline pipeline_of(const StageModel& model, const ParallelPlan& plan,
                      std::span<const Stage> stages) {
   Pipeline all;
   all.alone = plan.pp == 1;
+  const double m = static_cast<double>(model.microbatches());
   Seconds forward_before;
   Seconds backward_before;  // last microbatch's backward still to run on earlier stages
   StagePrices prices(model, plan.pp);
@@ -93,11 +95,12 @@ Pipeline pipeline_of(const StageModel& model, const ParallelPlan& plan,
     all.slowest = std::max(all.slowest, price.times.total());
     all.gather = std::max(all.gather, price.gather - forward_before);
     all.longest_ending = std::max(all.longest_ending, price.ending());
+    all.busiest = std::max(all.busiest, m * price.times.total() + price.ending());
     all.latest = std::max(all.latest, price.ending() - backward_before);
     forward_before += price.times.forward / plan.vpp + model.hop();
     backward_before += price.times.backward / plan.vpp + model.hop();
   }
-  all.steady = (static_cast<double>(model.microbatches()) - 1) * model.steady_hops(all.slowest);
+  all.steady = (m - 1) * model.steady_hops(all.slowest);
   return all;
 }
 
@@ -151,31 +154,27 @@ Seconds& straggling(const ParallelPlan& plan, CostBreakdown& parts) {
 /// `busy` is the work of one rank of every stage, `chunk` the mean time of a chunk.
 /// Source: Graham's bounds on a greedy schedule (1966), whose larger one it is without `idle`.
 /// Checked by: tests/costmodel/calibration/this_machine_test.cpp.
-void CostModel::share_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk,
-                            TimePrediction& out) const {
-  out.shared = out.turns = Seconds{};
+Seconds CostModel::shared_cores(const ParallelPlan& plan, Seconds busy, Seconds chunk) const {
   const NodeSpec& node = cluster_.node();
-  if (node.cores > 0 && plan.gpus() > node.at_once()) {
-    const double of_stage = static_cast<double>(plan.gpus()) / plan.pp;
-    Seconds idle;
-    for (int filled = 1; filled < plan.pp; ++filled) {
-      idle += std::max(0.0, node.at_once() - filled * of_stage) * chunk;
-    }
-    out.shared = (of_stage * busy + idle) / node.at_once();
-    out.turns = std::max(Seconds{}, out.shared - out.parts.total());
-    out.parts.compute += out.turns;
-    for (StageTime& stage : out.stages) stage.compute += out.turns;
+  if (node.cores <= 0 || plan.gpus() <= node.at_once()) return Seconds{};
+  const double of_stage = static_cast<double>(plan.gpus()) / plan.pp;
+  Seconds idle;
+  for (int filled = 1; filled < plan.pp; ++filled) {
+    idle += std::max(0.0, node.at_once() - filled * of_stage) * chunk;
   }
-  out.step = out.parts.total();
+  return (of_stage * busy + idle) / node.at_once();
 }
 
 void CostModel::price_time(const ParallelPlan& plan, const ShardingCosts& costs,
-                           std::span<const Stage> stages, TimePrediction& out) const {
+                           std::span<const Stage> stages, TimePrediction& out,
+                           std::optional<Seconds> pipeline) const {
   const StageModel model(*this, plan, costs);
 
   // Step 1: the pipeline.
-  const Pipeline all = pipeline_of(model, plan, stages);
-  const Seconds end = model.pipeline(all.sum, all.slowest) + all.latest;
+  Pipeline all = pipeline_of(model, plan, stages);
+  const Seconds closed_form = model.pipeline(all.sum, all.slowest);
+  const Seconds end = pipeline.value_or(closed_form) + all.latest;
+  if (pipeline) all.steady = std::clamp(end - all.busiest, Seconds{}, all.steady);
 
   // Step 2: what every stage does until then, and what it waits for.
   const double m = static_cast<double>(model.microbatches());
@@ -199,7 +198,13 @@ void CostModel::price_time(const ParallelPlan& plan, const ShardingCosts& costs,
   for (StageTime& stage : out.stages) {
     (&waits == &out.parts.imbalance ? stage.imbalance : stage.communication_wait) += wait;
   }
-  share_cores(plan, busy, all.sum / (plan.pp * plan.vpp), out);
+  const Seconds longer = (closed_form + all.latest - end) * (1 + model.straggler_share());
+  out.shared = shared_cores(plan, busy, all.sum / (plan.pp * plan.vpp));
+  out.closed_form = std::max(out.shared, out.parts.total() + longer);
+  out.turns = out.shared > Seconds{} ? std::max(Seconds{}, out.shared - out.parts.total()) : Seconds{};
+  out.parts.compute += out.turns;
+  for (StageTime& stage : out.stages) stage.compute += out.turns;
+  out.step = out.parts.total();
   EXPECTS(out.step.is_finite(), "a step takes a finite time");
   out.low = out.step / (1 + calibration_.time_band);
   out.high = out.step * (1 + calibration_.time_band);

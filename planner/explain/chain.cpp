@@ -148,8 +148,7 @@ PlanRequest Chain::request_with(const NextStep& next) {
   open_ *= kOpenAfterSearch;
   PlanRequest request = request_;
   request.top = 1;
-  request.without_front = true;
-  request.constraints = constraints_with(request_.constraints, next.enabled);
+    request.constraints = constraints_with(request_.constraints, next.enabled);
   return request;
 }
 
@@ -252,21 +251,21 @@ bool Chain::extend_until_it_fits() {
   }
 }
 
-/// Appends the candidate with the fastest step, if it gains.
+/// Appends the candidate with the least expected step, if it gains.
 bool Chain::append_best(const std::vector<NextStep>& candidates) {
-  Seconds goal = (1 - kMinGain) * steps_.back().plan->prediction.time.step;
+  Seconds goal = (1 - kMinGain) * steps_.back().plan->expected();
   std::optional<NextStep> best;
   ChainStep best_step;
   for (NextStep next : candidates) {
     next.enabled.any_zero = next.enabled.any_zero || enabled_.zero > 0 || next.enabled.pipeline;
     PlanRequest request = request_with(next);
-    request.no_slower_than = goal;
+    request.no_worse_than = goal;
     const Result<SearchOutcome> report = search(request, search_progress());
     const Candidate* winner = report ? report->winner() : nullptr;
     if (stopped_) return false;
-    if (winner == nullptr || winner->prediction.time.step > goal) continue;
-    if (best && winner->prediction.time.step == goal) continue;  // the first of equals
-    goal = winner->prediction.time.step;
+    if (winner == nullptr || winner->expected() > goal) continue;
+    if (best && winner->expected() == goal) continue;  // the first of equals
+    goal = winner->expected();
     best = next;
     best_step = step_after(next, request, report);
     best_step.zero = winner->plan.zero;
@@ -303,7 +302,7 @@ std::vector<Chain::NextStep> Chain::pairs() const {
 
 /// Adds the technique that gains most, or the best pair where no single one gains, until none does.
 void Chain::extend_while_faster(Seconds goal) {
-  while (steps_.back().plan->prediction.time.step > goal) {
+  while (steps_.back().plan->expected() > goal) {
     if (!append_best(open_steps()) && !append_best(pairs())) return;
   }
 }
@@ -313,7 +312,7 @@ void Chain::build(const SearchOutcome& last) {
   const NextStep plain{Technique::data_parallel, {}, {}};
   if (request_.cluster.gpus() > 1 || steps_.empty()) append(plain, search_with(plain));
   const bool fits = extend_until_it_fits();
-  if (fits && winner != nullptr) extend_while_faster(winner->prediction.time.step);
+  if (fits && winner != nullptr) extend_while_faster(winner->expected());
   const Candidate* end_of_search = winner;
   if (winner == nullptr && !last.nearest_infeasible.empty()) {
     end_of_search = &last.nearest_infeasible.front().candidate;

@@ -49,7 +49,6 @@ ScalingPoint scaling_point(const PlanRequest& request, const ParallelPlan& plan,
   sized.cluster = *cluster;
   sized.gpus_at_most.reset();
   sized.top = 1;
-  sized.without_front = sized.objective != Objective::memory_headroom;
   free_data_parallel(sized.constraints);
   const Result<SearchResult> choice = optimize(sized, progress);
   if (!choice)

@@ -80,10 +80,16 @@ std::optional<PlanRequest> changed_by(const PlanRequest& request, Change change)
   const auto when = [&](bool applies) { return applies ? std::optional(out) : std::nullopt; };
   switch (change) {
     case Change::less_memory:
-    case Change::more_memory:
-      out.max_memory =
-          request.usable_memory() * (change == Change::less_memory ? kLessMemory : kMoreMemory);
-      return out;
+    case Change::more_memory: {
+      const double factor = change == Change::less_memory ? kLessMemory : kMoreMemory;
+      if (request.max_memory) {
+        out.max_memory = factor * *request.max_memory;
+        return out;
+      }
+      GpuSpec gpu = request.cluster.gpu();
+      gpu.memory *= factor;
+      return take(request.cluster.with_gpu(std::move(gpu)));
+    }
     case Change::less_network: return take(with_network(request.cluster, kLessNetwork));
     case Change::double_network: return take(with_network(request.cluster, 2));
     case Change::double_hbm: {
@@ -158,7 +164,6 @@ std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candida
   PlanRequest base = request;
   base.gpus_at_most.reset();
   base.top = 1;
-  base.without_front = true;
   for (const NamedChange& entry : kChanges) {
     const double done =
         static_cast<double>(&entry - kChanges.data()) / static_cast<double>(kChanges.size());
@@ -170,7 +175,7 @@ std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candida
     s.gpus = changed->cluster.gpus();
     s.kept = kept_plan(*changed, winner.plan);
     // The winner is no slower than a plan that is there to be found.
-    if (s.kept && s.kept->fits) changed->no_slower_than = s.kept->prediction.time.step;
+    if (s.kept && s.kept->fits) changed->no_worse_than = s.kept->expected();
     bool stopped = false;
     const Result<SearchResult> choice = optimize(*changed, [&](double) {
       stopped = progress && !progress(done);

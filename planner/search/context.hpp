@@ -1,6 +1,7 @@
 // The context that all steps of one search share, and the buffers that a plan is priced in.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "costmodel/cost_model.hpp"
@@ -16,15 +17,18 @@ struct SearchContext {
         recomputes(recompute_values(asked)),
         pinned_counts(asked.constraints
                           .has<&ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>()),
-        winners_only(asked.without_front && !asked.exhaustive) {}
+        whole_front(asked.whole_front || asked.objective == Objective::memory_headroom ||
+                    asked.exhaustive) {}
 
   const PlanRequest& request;
   CostModel cost_model;
   Bytes usable;                       ///< memory of a GPU that a plan may reserve
   std::vector<Recompute> recomputes;  ///< policies; the last, of every layer, needs least memory
   bool pinned_counts;                 ///< the request pins how many layers are recomputed
-  bool winners_only;  ///< a point that cannot be listed is skipped: there is no front to be on
+  bool whole_front;  ///< a point that cannot be listed may still be on the front
 };
+
+using CostsOfShardings = std::map<LayerSharding, ShardingCosts>;
 
 /// A plan and what was priced of it. Handed down by reference so that its vectors are reused;
 /// functions fill what they read.

@@ -1,7 +1,6 @@
 // Steps 1 and 2 of a search: the degrees that the request leaves open, each with its first bound.
 #pragma once
 
-#include <map>
 #include <vector>
 
 #include "planner/search/findings.hpp"
@@ -19,8 +18,7 @@ struct DegreeNode {
 };
 
 struct DegreeSpace {
-  std::map<LayerSharding, ShardingCosts>
-      costs;                      ///< computed once for all nodes that shard a layer alike
+  CostsOfShardings costs;         ///< computed once for all nodes that shard a layer alike
   std::vector<DegreeNode> nodes;  ///< smallest bound first
 };
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "core/base/expects.hpp"
 
 namespace echelon {
 
@@ -20,23 +20,11 @@ bool StepMemoryFront::dominates(Seconds step, Bytes memory) const {
   return after != points_.begin() && std::prev(after)->second <= memory;
 }
 
-void Findings::accept(const SearchPoint& point, const Priced& priced) {
-  front_.add(priced.time.step, priced.memory.peak_reserved);
-  add({priced.time.step, priced.memory.peak_reserved, point});
-}
-
-void Findings::accept(const SearchPoint& point, const Priced& priced, LayerPartition partition) {
-  partitions_.push_back(std::move(partition));
-  add({priced.time.step, priced.memory.peak_reserved, point,
-       static_cast<int>(partitions_.size()) - 1});
-}
-
-void Findings::add(PricedPoint found) {
-  EXPECTS(found.step.is_finite(), "a step that takes a finite time");
+void Findings::accept(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
+                      std::optional<LayerPartition> partition) {
   ++counts_.priced;
-  best_.insert(std::upper_bound(best_.begin(), best_.end(), found.step), found.step);
-  if (best_.size() > static_cast<std::size_t>(context_.request.top)) best_.pop_back();
-  fitting_.push_back(std::move(found));
+  if (!partition) front_.add(priced.time.closed_form, priced.memory.peak_reserved);
+  pool.add(point, costs, priced, std::move(partition));
 }
 
 void Findings::reject(const Rejection& rejection, std::int64_t points) {
@@ -52,27 +40,6 @@ void Findings::too_large(const TooLargePoint& found) {
   const auto [at, inserted] =
       closest_.try_emplace({point.sharding.tp, point.sharding.cp, point.pp}, found);
   if (!inserted) at->second = std::min(at->second, found);
-}
-
-std::optional<Seconds> Findings::incumbent() const {
-  const std::optional<Seconds> limit = context_.request.no_slower_than;
-  if (best_.size() < static_cast<std::size_t>(context_.request.top)) return limit;
-  return limit ? std::min(*limit, best_.back()) : best_.back();
-}
-
-bool Findings::can_be_listed(Seconds least) const {
-  if (context_.request.exhaustive) return true;
-  const std::optional<Seconds> limit = incumbent();
-  return !limit || least <= *limit;
-}
-
-std::optional<Seconds> Findings::fastest() const {
-  return best_.empty() ? std::nullopt : std::optional(best_.front());
-}
-
-std::vector<PricedPoint> Findings::take_ranked() {
-  std::sort(fitting_.begin(), fitting_.end());
-  return std::move(fitting_);
 }
 
 std::vector<TooLargePoint> Findings::closest() const {
@@ -99,12 +66,13 @@ std::vector<RejectionCount> Findings::rejections() const {
 
 std::vector<OpenSplits> Findings::open_splits() const {
   std::map<OpenSplits::Kind, OpenSplits> found;
+  const std::optional<Seconds> best = pool.best();
   for (const UnsearchedPartition& open : unsearched_) {
-    if (best_.empty() || open.least >= best_.front()) continue;
+    if (!best || open.least >= *best) continue;
     OpenSplits& entry = found[open.kind];
     entry.kind = open.kind;
     ++entry.tuples;
-    entry.gap = std::max(entry.gap, 1 - open.least / best_.front());
+    entry.gap = std::max(entry.gap, 1 - open.least / *best);
   }
   std::vector<OpenSplits> out;
   for (const auto& [kind, entry] : found) out.push_back(entry);

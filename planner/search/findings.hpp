@@ -7,20 +7,10 @@
 #include <tuple>
 #include <vector>
 
-#include "planner/search/context.hpp"
-#include "planner/search/layer_partition.hpp"
+#include "planner/search/plan_pool.hpp"
 #include "planner/search/search_outcome.hpp"
 
 namespace echelon {
-
-/// A plan that fits. Ordered by time, then memory, then the point itself.
-struct PricedPoint {
-  Seconds step;
-  Bytes memory;
-  SearchPoint point;
-  std::optional<int> partition{};  ///< index into Findings::partitions(); nothing: balanced stages
-  auto operator<=>(const PricedPoint&) const = default;
-};
 
 /// A point that does not fit, and by how much.
 struct TooLargePoint {
@@ -34,7 +24,7 @@ struct PendingPartition {
   Seconds least;  ///< no plan of the point takes less
   SearchPoint point;
   const ShardingCosts* costs = nullptr;
-  std::optional<Seconds> balanced{};  ///< its best plan with balanced stages that fits
+  double weight = 1;  ///< … or is weighed by less
 };
 
 /// A point that can win and whose layers are not searched for their best partition.
@@ -56,11 +46,13 @@ class StepMemoryFront {
 
 class Findings {
  public:
-  explicit Findings(const SearchContext& context) : context_(context) {}
+  explicit Findings(const SearchContext& context) : pool(context) {}
+
+  PlanPool pool;  ///< the plans that fit
 
   /// A plan that fits, priced in full; with balanced stages unless a partition is given.
-  void accept(const SearchPoint& point, const Priced& priced);
-  void accept(const SearchPoint& point, const Priced& priced, LayerPartition partition);
+  void accept(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
+              std::optional<LayerPartition> partition = std::nullopt);
   void reject(const Rejection& rejection, std::int64_t points = 1);
   void count_fitting() { count(counts_.fitting, 1); }
   void count_bounded(std::int64_t points = 1) { count(counts_.bounded, points); }
@@ -70,23 +62,15 @@ class Findings {
   void pending(const PendingPartition& open) { pending_.push_back(open); }
   void unsearched(const UnsearchedPartition& open) { unsearched_.push_back(open); }
 
-  /// The step time a new plan must not exceed to be among the top K, once there is a limit.
-  [[nodiscard]] std::optional<Seconds> incumbent() const;
-  /// Whether a plan that takes at least `least` can be listed, or is wanted all the same.
-  [[nodiscard]] bool can_be_listed(Seconds least) const;
   [[nodiscard]] bool front_dominates(Seconds step, Bytes memory) const {
     return front_.dominates(step, memory);
   }
-  [[nodiscard]] std::optional<Seconds> fastest() const;
   [[nodiscard]] bool found_legal() const {
     return counts_.fitting + counts_.too_large + counts_.bounded > 0;
   }
 
   [[nodiscard]] const SearchCounts& counts() const { return counts_; }
-  /// All plans that fit, best first.
-  [[nodiscard]] std::vector<PricedPoint> take_ranked();
   [[nodiscard]] std::vector<PendingPartition> take_pending() { return std::move(pending_); }
-  [[nodiscard]] const std::vector<LayerPartition>& partitions() const { return partitions_; }
   [[nodiscard]] const std::vector<PendingPartition>& pending() const { return pending_; }
   /// The closest of each (tp, cp, pp), closest first.
   [[nodiscard]] std::vector<TooLargePoint> closest() const;
@@ -98,15 +82,10 @@ class Findings {
     where += points;
     counts_.tuples += points;
   }
-  void add(PricedPoint found);
 
-  const SearchContext& context_;
   SearchCounts counts_;
-  std::vector<PricedPoint> fitting_;
-  std::vector<LayerPartition> partitions_;
   std::vector<PendingPartition> pending_;
   std::vector<UnsearchedPartition> unsearched_;
-  std::vector<Seconds> best_;  ///< step times of the top K, ascending
   StepMemoryFront front_;
   std::map<std::tuple<int, int, int>, TooLargePoint> closest_;  ///< per (tp, cp, pp)
   std::map<RejectionReason, RejectionCount> rejected_;

@@ -7,27 +7,39 @@
 #include "planner/search/partition.hpp"
 
 namespace echelon {
+namespace {
+
+/// The best partition under one policy that reserves at most `limit`, accepted. Returns the limit
+/// below it at which another one matters.
+std::optional<Bytes> accept_best(const SearchContext& context, const PendingPartition& open,
+                                 SearchPoint point, Bytes limit, Findings& found, Priced& work) {
+  EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
+  found.count_partitioned();
+  std::optional<Seconds> bound;
+  if (!context.request.exhaustive) bound = just_above(found.pool.longest(point, open.weight));
+  std::optional<LayerPartition> partition =
+      best_partition(context.cost_model, work.plan, *open.costs, limit, bound);
+  if (!partition) return std::nullopt;
+  apply_partition(*partition, work.plan);
+  point.recompute_layers =
+      *std::max_element(work.plan.recompute_layers.begin(), work.plan.recompute_layers.end());
+  context.cost_model.price_memory(work.plan, *open.costs, work.memory);
+  context.cost_model.price_time(work.plan, *open.costs, work.memory.contents, work.time);
+  const Bytes reserved = work.memory.peak_reserved;
+  found.accept(point, *open.costs, work, *std::move(partition));
+  return found.pool.next_limit(point, found.pool.plans().back().least, open.weight, reserved);
+}
+
+}  // namespace
 
 void improve_partition(const SearchContext& context, const PendingPartition& open, Findings& found,
                        Priced& work) {
   SearchPoint point = open.point;
-  std::optional<Seconds> bound = just_below(open.balanced);
-  if (!context.request.exhaustive) bound = smaller(bound, just_above(found.incumbent()));
+  point.recompute_layers = 0;
   for (const Recompute recompute : context.recomputes) {
     point.recompute = recompute;
-    point.recompute_layers = 0;
-    EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
-    found.count_partitioned();
-    std::optional<LayerPartition> partition =
-        best_partition(context.cost_model, work.plan, *open.costs, context.usable, bound);
-    if (!partition) continue;
-    bound = partition->step;
-    apply_partition(*partition, work.plan);
-    point.recompute_layers =
-        *std::max_element(work.plan.recompute_layers.begin(), work.plan.recompute_layers.end());
-    context.cost_model.price_memory(work.plan, *open.costs, work.memory);
-    context.cost_model.price_time(work.plan, *open.costs, work.memory.contents, work.time);
-    found.accept(point, work, *std::move(partition));
+    std::optional<Bytes> limit = context.usable;
+    while (limit) limit = accept_best(context, open, point, *limit, found, work);
   }
 }
 

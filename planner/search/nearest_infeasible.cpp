@@ -4,6 +4,7 @@
 
 #include "core/base/expects.hpp"
 #include "planner/space/legality.hpp"
+#include "planner/space/plan_from_constraints.hpp"
 
 namespace echelon {
 namespace {
@@ -25,8 +26,13 @@ PlanRequest pinned_to(const PlanRequest& request, const SearchPoint& t) {
 }
 
 bool fits(const PlanRequest& request) {
-  const Result<Candidate> candidate = predict(request);
-  return candidate.ok() && candidate->fits;
+  const Result<ParallelPlan> plan = plan_from_constraints(request);
+  if (!plan) return false;
+  const CostModel cost_model(request.model, request.job, request.cluster, request.framework,
+                             request.calibration);
+  MemoryPrediction memory;
+  cost_model.price_memory(*plan, cost_model.sharding_costs(*plan), memory);
+  return memory.peak_reserved <= request.usable_memory();
 }
 
 /// A choice the user pinned, and the value that saves most memory in its place.
@@ -96,7 +102,9 @@ NearestInfeasible nearest_infeasible(const PlanRequest& request, const SearchPoi
   } else if (const auto more = more_gpus(request, point)) {
     miss.fix = *more;
   } else {
-    miss.fix = LargerGpus{memory.peak_reserved + request.kept_free(), memory.capacity};
+    // A GPU on which this limit is as much of its memory.
+    const double share = request.usable_memory() / memory.capacity;
+    miss.fix = LargerGpus{memory.peak_reserved / share, memory.capacity};
   }
   return miss;
 }

@@ -16,6 +16,8 @@ constexpr int kMostMultiple = 8;  ///< m of m·2^j nodes
 void order_by_objective(const PlanRequest& request, SearchOutcome& report) {
   if (request.objective != Objective::memory_headroom) return;
   report.candidates.assign(report.pareto.rbegin(), report.pareto.rend());
+  report.siblings.clear();
+  report.fastest.reset();
   if (report.candidates.size() > static_cast<std::size_t>(request.top)) {
     report.candidates.resize(static_cast<std::size_t>(request.top));
   }
@@ -86,14 +88,14 @@ Result<SearchResult> choose_among(const std::vector<int>& counts, const PlanRequ
 }  // namespace
 
 ObjectiveKey objective_key(const PlanRequest& request, const Candidate& candidate) {
-  const double step = candidate.prediction.time.step.in(kSecond);
+  const double step = candidate.expected().in(kSecond);
   const double memory = candidate.prediction.memory.peak_reserved.in(kByte);
   const std::optional<Goodput> failures = goodput_of(request);
   const double useful = failures ? failures->fraction : 1;
   switch (request.objective) {
     case Objective::step_time: return {step, memory};
     case Objective::cost:
-      return {paid_per_step(request, candidate.prediction.time.step).in(kSecond), step};
+      return {paid_per_step(request, candidate.expected()).in(kSecond), step};
     case Objective::memory_headroom: return {memory, step};
     case Objective::goodput: return {step / useful, static_cast<double>(request.cluster.gpus())};
   }

@@ -1,19 +1,33 @@
 #include "planner/search/predict.hpp"
 
+#include <utility>
+
+#include "planner/search/simulate_step.hpp"
 #include "planner/space/plan_from_constraints.hpp"
 
 namespace echelon {
+
+Candidate candidate_of(const PlanRequest& request, const CostModel& cost_model, ParallelPlan plan) {
+  Candidate out;
+  out.plan = std::move(plan);
+  const ShardingCosts costs = cost_model.sharding_costs(out.plan);
+  PlanCosts& prediction = out.prediction;
+  cost_model.price_memory(out.plan, costs, prediction.memory);
+  out.simulated =
+      price_simulated(cost_model, out.plan, costs, prediction.memory.contents, prediction.time);
+  cost_model.price_throughput(out.plan, prediction);
+  const Bytes reserved = prediction.memory.peak_reserved;
+  out.fits = reserved <= request.usable_memory();
+  out.score = score_of(request, features_of(request, out.plan), reserved);
+  return out;
+}
 
 Result<Candidate> predict(const PlanRequest& request) {
   Result<ParallelPlan> plan = plan_from_constraints(request);
   if (!plan) return plan.error();
   const CostModel cost_model(request.model, request.job, request.cluster, request.framework,
                              request.calibration);
-  Candidate out;
-  out.plan = *std::move(plan);
-  out.prediction = cost_model.price(out.plan);
-  out.fits = out.prediction.memory.peak_reserved <= request.usable_memory();
-  return out;
+  return candidate_of(request, cost_model, *std::move(plan));
 }
 
 }  // namespace echelon

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "costmodel/cost_model.hpp"
-#include "planner/space/request.hpp"
+#include "planner/space/score.hpp"
 
 namespace echelon {
 
@@ -12,10 +12,17 @@ struct Candidate {
   ParallelPlan plan;
   PlanCosts prediction;
   bool fits = false;
-  std::optional<Seconds> simulated_step{};  ///< finalists only: simulate_finalists.hpp
+  bool simulated = false;  ///< the step; else its closed form was taken: too many microbatches
+  Score score{};
+  /// What a search minimizes: the step times its weight.
+  [[nodiscard]] Seconds expected() const { return score.weight * prediction.time.step; }
 };
 
-/// The plan the request's constraints describe, priced.
+/// A plan with its prediction: price it, simulate its pipeline and weigh it.
+[[nodiscard]] Candidate candidate_of(const PlanRequest& request, const CostModel& cost_model,
+                                     ParallelPlan plan);
+
+/// The plan the request's constraints describe, priced and simulated.
 [[nodiscard]] Result<Candidate> predict(const PlanRequest& request);
 
 }  // namespace echelon

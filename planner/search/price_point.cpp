@@ -67,10 +67,14 @@ Bytes least_shortage(const SearchContext& context, SearchPoint& point, const Sha
   return std::min(least, shortage_with(every_layer));
 }
 
-int fewest_recomputed(const SearchContext& context, SearchPoint point, int all,
+int fewest_recomputed(const SearchContext& context, SearchPoint point, int all, Bytes limit,
                       const ShardingCosts& costs, Priced& out) {
+  const auto fits = [&] {
+    price_memory(context, point, costs, out);
+    return out.memory.peak_reserved <= limit;
+  };
   point.recompute = Recompute::none;
-  if (price_memory(context, point, costs, out) <= Bytes{}) return 0;
+  if (fits()) return 0;
   point.recompute = Recompute::full;
   // Bisection: memory falls with every further layer.
   int low = 0;  // does not fit
@@ -78,7 +82,7 @@ int fewest_recomputed(const SearchContext& context, SearchPoint point, int all,
   while (high - low > 1) {
     const int middle = std::midpoint(low, high);
     point.recompute_layers = std::min(all, middle * point.vpp);
-    (price_memory(context, point, costs, out) <= Bytes{} ? high : low) = middle;
+    (fits() ? high : low) = middle;
   }
   return std::min(all, high * point.vpp);
 }

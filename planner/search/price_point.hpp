@@ -16,9 +16,9 @@ Bytes price_memory(const SearchContext& context, const SearchPoint& point,
 Bytes least_shortage(const SearchContext& context, SearchPoint& point, const ShardingCosts& costs,
                      Priced& out);
 
-/// Fewest recomputed layers per stage with which the point fits (a multiple of vpp: every chunk
-/// alike; at most `all`), or 0 when none are needed. All of them are known to fit.
+/// Fewest recomputed layers per stage with which the point reserves at most `limit` (a multiple of
+/// vpp: every chunk alike), or 0 when none are needed; `all` where fewer do not help.
 [[nodiscard]] int fewest_recomputed(const SearchContext& context, SearchPoint point, int all,
-                                    const ShardingCosts& costs, Priced& out);
+                                    Bytes limit, const ShardingCosts& costs, Priced& out);
 
 }  // namespace echelon

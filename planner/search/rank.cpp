@@ -1,69 +1,123 @@
 #include "planner/search/rank.hpp"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
+#include <variant>
 
-#include "core/base/expects.hpp"
 #include "planner/search/nearest_infeasible.hpp"
-#include "planner/search/simulate_finalists.hpp"
 
 namespace echelon {
 namespace {
 
 constexpr std::size_t kShownMisses = 3;
+/// Closed forms of siblings may differ so much from their best plan's, relative.
+constexpr double kNearlyAsGood = 0.01;
 
-Candidate candidate_of(const SearchContext& context, const Findings& found,
-                       const PricedPoint& priced) {
-  Candidate out;
-  EXPECTS(fill_plan(context.request, priced.point, out.plan), "a point that was legal before");
-  if (priced.partition) {
-    apply_partition(found.partitions()[static_cast<std::size_t>(*priced.partition)], out.plan);
+Candidate candidate_at(const SearchContext& context, const Findings& found, std::size_t index) {
+  ParallelPlan plan;
+  found.pool.fill(found.pool.plans()[index], plan);
+  return candidate_of(context.request, context.cost_model, std::move(plan));
+}
+
+std::optional<std::int64_t> whole_number(const PlanField& field, const ParallelPlan& plan) {
+  const auto* member = std::get_if<int ParallelPlan::*>(&field.member);
+  return member != nullptr ? std::optional<std::int64_t>(plan.**member) : std::nullopt;
+}
+
+/// The whole numbers of a point that differ between the plans of a family.
+void widen(Siblings& siblings, const ParallelPlan& best, const ParallelPlan& other) {
+  for (const PlanField* field : differing_fields(best, other)) {
+    const std::optional<std::int64_t> of_best = whole_number(*field, best);
+    const std::optional<std::int64_t> of_other = whole_number(*field, other);
+    if (!of_best || !of_other) continue;
+    auto range = std::find_if(siblings.ranges.begin(), siblings.ranges.end(),
+                              [&](const Siblings::Range& each) { return each.field == field; });
+    if (range == siblings.ranges.end()) {
+      siblings.ranges.push_back({field, *of_best, *of_best});
+      range = siblings.ranges.end() - 1;
+    }
+    range->first = std::min(range->first, *of_other);
+    range->last = std::max(range->last, *of_other);
   }
-  out.prediction = context.cost_model.price(out.plan);
-  out.fits = out.prediction.memory.peak_reserved <= context.usable;
+}
+
+Siblings siblings_of(const Findings& found, std::size_t index) {
+  const PricedPoint& best = found.pool.plans()[index];
+  const PlanFamily family = family_of(best.point);
+  Siblings out{.least = best.closed_form,
+               .most = best.closed_form,
+               .smallest = best.memory,
+               .largest = best.memory};
+  ParallelPlan plan, other;
+  found.pool.fill(best, plan);
+  for (const PricedPoint& each : found.pool.plans()) {
+    if (&each == &best || each.closed_form > best.closed_form * (1 + kNearlyAsGood) ||
+        family_of(each.point) != family) {
+      continue;
+    }
+    ++out.plans;
+    out.least = std::min(out.least, each.closed_form);
+    out.most = std::max(out.most, each.closed_form);
+    out.smallest = std::min(out.smallest, each.memory);
+    out.largest = std::max(out.largest, each.memory);
+    found.pool.fill(each, other);
+    widen(out, plan, other);
+  }
   return out;
 }
 
-/// A list of thousands with many microbatches takes minutes: the winner is always simulated, the
-/// others as long as `progress` returns true.
-void simulate_listed(const SearchContext& context, const Progress& progress,
-                     std::vector<Candidate>& listed) {
-  for (std::size_t i = 0; i < listed.size(); ++i) {
-    if (i > 0 && progress && !progress(1.0)) return;
-    listed[i].simulated_step =
-        simulated_step(context.cost_model, listed[i].plan, listed[i].prediction);
-  }
-}
-
-/// The front over balanced stages and the `listed` best plans: fastest first, a running minimum.
-std::vector<Candidate> front_of_points(const SearchContext& context, const Findings& found,
-                                       const std::vector<PricedPoint>& ranked, std::size_t listed) {
-  std::vector<Candidate> out;
+/// Of the plans priced, those that no other is both faster and smaller than: by the closed form,
+/// then once more as simulated. Fastest first.
+std::vector<Candidate> front_of_plans(const SearchContext& context, const Findings& found) {
+  const std::vector<PricedPoint>& plans = found.pool.plans();
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < plans.size(); ++i) order.push_back(i);
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::tie(plans[a].closed_form, plans[a].memory, plans[a].point) <
+           std::tie(plans[b].closed_form, plans[b].memory, plans[b].point);
+  });
+  std::vector<Candidate> kept;
   std::optional<Bytes> smallest;
-  for (std::size_t i = 0; i < ranked.size(); ++i) {
-    if (ranked[i].partition && i >= listed) continue;
-    if (smallest && ranked[i].memory >= *smallest) continue;
-    smallest = ranked[i].memory;
-    out.push_back(candidate_of(context, found, ranked[i]));
+  for (const std::size_t i : order) {
+    if (smallest && plans[i].memory >= *smallest) continue;
+    smallest = plans[i].memory;
+    kept.push_back(candidate_at(context, found, i));
   }
-  return out;
+  std::stable_sort(kept.begin(), kept.end(), [](const Candidate& a, const Candidate& b) {
+    return a.prediction.time.step < b.prediction.time.step;
+  });
+  smallest.reset();
+  std::erase_if(kept, [&](const Candidate& each) {
+    const Bytes memory = each.prediction.memory.peak_reserved;
+    const bool dominated = smallest && memory >= *smallest;
+    if (!dominated) smallest = memory;
+    return dominated;
+  });
+  return kept;
 }
 
 }  // namespace
 
-SearchOutcome rank(const SearchContext& context, Findings& found, const Progress& progress) {
+SearchOutcome rank(const SearchContext& context, Findings& found, const CostsOfShardings& costs) {
   SearchOutcome out;
-  const std::vector<PricedPoint> ranked = found.take_ranked();
-  const auto listed = std::min(ranked.size(), static_cast<std::size_t>(context.request.top));
-  for (std::size_t i = 0; i < listed; ++i) {
-    out.candidates.push_back(candidate_of(context, found, ranked[i]));
+  found.pool.settle(costs);
+  for (const std::size_t i : found.pool.listed(static_cast<std::size_t>(context.request.top))) {
+    out.candidates.push_back(candidate_at(context, found, i));
+    out.siblings.push_back(siblings_of(found, i));
   }
-  simulate_listed(context, progress, out.candidates);
-  if (!context.request.without_front) {
-    out.pareto = front_of_points(context, found, ranked, listed);
+  if (const auto fastest = found.pool.fastest()) {
+    Candidate plan = candidate_at(context, found, *fastest);
+    if (plan.prediction.time.step < out.candidates.front().prediction.time.step) {
+      out.fastest = std::move(plan);
+    }
   }
+  out.pareto = front_of_plans(context, found);
+  out.whole_front = context.whole_front;
   out.rejected = found.rejections();
   out.counts = found.counts();
-  if (ranked.empty()) {
+  out.counts.simulated = found.pool.simulated();
+  if (out.candidates.empty()) {
     const std::vector<TooLargePoint> misses = found.closest();
     for (std::size_t i = 0; i < std::min(kShownMisses, misses.size()); ++i) {
       out.nearest_infeasible.push_back(nearest_infeasible(context.request, misses[i].point));

@@ -37,7 +37,7 @@ Walked visit_all(const SearchContext& context, const std::vector<DegreeNode>& no
                  Findings& found, const Progress& progress) {
   Priced work;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (context.winners_only && !found.can_be_listed(nodes[i].least)) return {i};  // nor the rest
+    if (!context.whole_front && !found.pool.matters(nodes[i].least)) return {i};  // nor the rest
     visit(context, nodes[i], found, work);
     if (progress && i % kPointsPerCall == kPointsPerCall - 1 &&
         !progress(static_cast<double>(i) / static_cast<double>(nodes.size()))) {
@@ -55,7 +55,8 @@ Walked partition_all(const SearchContext& context, std::vector<PendingPartition>
       pending.begin(), pending.end(),
       [](const PendingPartition& a, const PendingPartition& b) { return a.least < b.least; });
   for (std::size_t i = 0; i < pending.size(); ++i) {
-    if (!found.can_be_listed(pending[i].least)) return {i};
+    if (!found.pool.matters(pending[i].least)) return {i};
+    if (!found.pool.matters(pending[i].point, pending[i].least, pending[i].weight)) continue;
     improve_partition(context, pending[i], found, work);
     if (progress && i % kPointsPerCall == kPointsPerCall - 1 && !progress(1.0)) return {i, true};
   }
@@ -63,12 +64,12 @@ Walked partition_all(const SearchContext& context, std::vector<PendingPartition>
 }
 
 /// How much faster an open point could be than the best found: 1 − (best open bound) / (best).
-double open_gap(std::optional<Seconds> fastest, const std::vector<DegreeNode>& nodes,
+double open_gap(std::optional<Seconds> best, const std::vector<DegreeNode>& nodes,
                 std::size_t next_node, const std::vector<PendingPartition>& pending,
                 std::size_t next_pending) {
-  if (!fastest) return 1;
+  if (!best) return 1;
   double gap = 0;
-  const auto open = [&](Seconds least) { gap = std::max(gap, 1 - least / *fastest); };
+  const auto open = [&](Seconds least) { gap = std::max(gap, 1 - least / *best); };
   if (next_node < nodes.size()) open(nodes[next_node].least);
   for (std::size_t i = next_pending; i < pending.size(); ++i) open(pending[i].least);
   return gap;
@@ -85,10 +86,8 @@ Error no_legal_configuration(const Findings& found) {
                      "degrees that divide the model, the batch and the GPUs", reasons);
 }
 
-}  // namespace
-
-Result<SearchOutcome> search(const PlanRequest& request, const Progress& progress) {
-  if (const Status possible = check_contradictions(request); !possible) return possible.error();
+/// One search, by the memory limit of `request`.
+Result<SearchOutcome> search_within(const PlanRequest& request, const Progress& progress) {
   const SearchContext context(request);
   Findings found(context);
   const DegreeSpace space = enumerate_degrees(context, found);
@@ -100,14 +99,29 @@ Result<SearchOutcome> search(const PlanRequest& request, const Progress& progres
   const bool all_visited = visited.next == space.nodes.size();
   if (finished && all_visited && !found.found_legal()) return no_legal_configuration(found);
 
-  SearchOutcome report = rank(context, found, progress);
+  SearchOutcome report = rank(context, found, space.costs);
   report.exhaustive = finished;
   if (!finished) {
-    report.gap = open_gap(found.fastest(), space.nodes, visited.next, pending, partitioned.next);
+    report.gap = open_gap(found.pool.best(), space.nodes, visited.next, pending, partitioned.next);
   }
   report.open_splits = found.open_splits();
   for (const OpenSplits& open : report.open_splits) report.gap = std::max(report.gap, open.gap);
   return report;
+}
+
+}  // namespace
+
+Result<SearchOutcome> search(const PlanRequest& request, const Progress& progress) {
+  if (const Status possible = check_contradictions(request); !possible) return possible.error();
+  Result<SearchOutcome> report = search_within(request, progress);
+  if (!report || report->winner() != nullptr || !report->exhaustive || request.max_memory ||
+      request.least_probability <= kLastResort) {
+    return report;
+  }
+  PlanRequest tight = request;
+  tight.least_probability = kLastResort;
+  Result<SearchOutcome> unlikely = search_within(tight, progress);
+  return unlikely && unlikely->winner() != nullptr ? unlikely : report;
 }
 
 }  // namespace echelon

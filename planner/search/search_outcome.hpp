@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "core/plan/plan_fields.hpp"
 #include "core/plan/process_grid.hpp"
 #include "planner/search/predict.hpp"
 #include "planner/space/legality.hpp"
@@ -55,6 +57,7 @@ struct SearchCounts {
   std::int64_t too_large = 0;  ///< do not fit even with every layer recomputed
   std::int64_t bounded = 0;    ///< not priced: no plan of theirs can be listed or on the front
   std::int64_t priced = 0;     ///< complete predictions (several recompute counts per tuple)
+  std::int64_t simulated = 0;  ///< pipelines that were simulated
   std::int64_t splits = 0;     ///< tuples whose layers were partitioned by dynamic programming
 };
 
@@ -72,10 +75,29 @@ struct OpenSplits {
 };
 [[nodiscard]] std::string_view name_of(OpenSplits::Kind kind);  ///< "interleaved-two-kinds"
 
+/// The plans of one family that are nearly as good as its best: a list folds them into a line.
+struct Siblings {
+  int plans = 0;         ///< without the best
+  Seconds least, most;   ///< their steps by the closed form
+  Bytes smallest, largest;  ///< their reserved peaks
+  /// Values of the fields in which they differ from the best, that one's included: first and last.
+  struct Range {
+    const PlanField* field = nullptr;
+    std::int64_t first = 0, last = 0;
+  };
+  std::vector<Range> ranges{};
+};
+
 struct SearchOutcome {
-  std::vector<Candidate> candidates;  ///< best first, at most request.top; the winner is [0]
-  std::vector<Candidate> pareto;      ///< no other plan is both faster and smaller; fastest first;
-                                      ///< empty with request.without_front
+  /// The winner, then the best plans of other families (planner/search/plan_pool.hpp), least
+  /// expected step first; at most request.top.
+  std::vector<Candidate> candidates;
+  std::vector<Siblings> siblings;  ///< of each candidate's family; empty for memory-headroom
+  /// The plan with the shortest step, where that is not the winner: it fits with a smaller
+  /// probability, or has unusual features that its gain does not outweigh.
+  std::optional<Candidate> fastest;
+  std::vector<Candidate> pareto;  ///< no other plan is both faster and smaller; fastest first
+  bool whole_front = false;       ///< `pareto` is that of all plans, else of those priced
   std::vector<RejectionCount> rejected;
   std::vector<NearestInfeasible> nearest_infeasible;  ///< filled when nothing fits, closest first
   SearchCounts counts;

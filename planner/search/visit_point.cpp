@@ -41,69 +41,102 @@ void note_unsearched(const SearchContext& context, const SearchPoint& point, Sec
                     least});
 }
 
-/// Prices the point where it fits, and accepts it. Returns its step.
-std::optional<Seconds> price_point(const SearchContext& context, const SearchPoint& point,
-                                   const ShardingCosts& costs, Findings& found, Priced& work) {
-  if (price_memory(context, point, costs, work) > Bytes{}) return std::nullopt;
-  if (context.pinned_counts && broken_rule_of(context, work.plan)) return std::nullopt;
-  context.cost_model.price_time(work.plan, costs, work.memory.contents, work.time);
-  found.accept(point, work);
-  return work.time.step;
+/// A point that is being priced, and what its prices are needed for.
+struct PointPricing {
+  const SearchContext& context;
+  const ShardingCosts& costs;
+  Seconds least;   ///< least step of its plans
+  double weight;   ///< … and least weight
+  bool for_front;  ///< else only plans that can change the answer matter
+  Findings& found;
+  Priced& work;
+};
+
+/// Prices the point where it fits, and accepts it.
+bool price_point(const PointPricing& pricing, const SearchPoint& point) {
+  const SearchContext& context = pricing.context;
+  Priced& work = pricing.work;
+  if (price_memory(context, point, pricing.costs, work) > Bytes{}) return false;
+  if (context.pinned_counts && broken_rule_of(context, work.plan)) return false;
+  context.cost_model.price_time(work.plan, pricing.costs, work.memory.contents, work.time);
+  pricing.found.accept(point, pricing.costs, work);
+  return true;
 }
 
-/// Recomputation costs time, so of the counts of fully recomputed layers only two matter: the
-/// fewest that fit (the fastest), and all (the smallest, for the Pareto front). Returns the fastest
-/// step. `all`: layers of the fullest stage.
-std::optional<Seconds> price_recomputations(const SearchContext& context, SearchPoint point,
-                                            int all, const ShardingCosts& costs, Findings& found,
-                                            Priced& work) {
-  std::optional<Seconds> fastest;
-  const auto price = [&] {
-    fastest = smaller(fastest, price_point(context, point, costs, found, work));
+/// The limit below the plan priced last at which another plan of its point matters.
+std::optional<Bytes> next_limit(const PointPricing& pricing, const SearchPoint& point) {
+  const Priced& last = pricing.work;
+  const PlanPool& pool = pricing.found.pool;
+  return pool.next_limit(point, pool.plans().back().least, pricing.weight,
+                         last.memory.peak_reserved);
+}
+
+/// Of the counts of fully recomputed layers, each of which costs time: the fewest that fit, more of
+/// them as long as the plan then fits with a probability that can make up for it, and all of them
+/// for the front. `all`: layers of the fullest stage.
+bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, int all) {
+  bool any = false;
+  const auto price = [&](int layers) {
+    point.recompute_layers = layers;
+    any = price_point(pricing, point) || any;
   };
-  for (const Recompute recompute : context.recomputes) {
-    point.recompute = recompute;
-    point.recompute_layers = 0;
-    const bool counts = recompute == Recompute::full || recompute == Recompute::mixed;
-    // Equal counts on every stage are none, selective or full.
-    if (recompute == Recompute::mixed && context.recomputes.size() > 1) continue;
-    if (!counts) {
-      price();
+  std::optional<Bytes> limit = pricing.context.usable;
+  while (limit && !pricing.context.pinned_counts) {
+    const int fewest =
+        fewest_recomputed(pricing.context, point, all, *limit, pricing.costs, pricing.work);
+    if (fewest >= all) break;
+    if (fewest == 0) {  // the policy `none` has priced it
+      limit = pricing.found.pool.next_limit(point, pricing.least, pricing.weight,
+                                            pricing.work.memory.peak_reserved);
       continue;
     }
-    if (!context.pinned_counts) {
-      const int fewest = fewest_recomputed(context, point, all, costs, work);
-      if (fewest > 0 && fewest < all) {
-        point.recompute_layers = fewest;
-        price();
-      }
-    }
-    point.recompute_layers = all;
-    price();
+    price(fewest);
+    limit = next_limit(pricing, point);
   }
-  return fastest;
+  if (limit || pricing.for_front) price(all);
+  return any;
+}
+
+/// All policies. Returns whether any plan fits.
+bool price_recomputations(const PointPricing& pricing, SearchPoint point, int all) {
+  bool any = false;
+  const std::vector<Recompute>& recomputes = pricing.context.recomputes;
+  for (const Recompute recompute : recomputes) {
+    point.recompute = recompute;
+    point.recompute_layers = 0;
+    // Equal counts on every stage are none, selective or full.
+    if (recompute == Recompute::mixed && recomputes.size() > 1) continue;
+    const bool counts = recompute == Recompute::full || recompute == Recompute::mixed;
+    any = (counts ? price_full_recomputation(pricing, point, all) : price_point(pricing, point)) ||
+          any;
+  }
+  return any;
 }
 
 /// Where layers are not partitioned but each stage may recompute on its own: the fastest for each.
-/// Accepted when it is faster than `bound`. Returns whether one was.
-bool price_mix(const SearchContext& context, SearchPoint point, const ShardingCosts& costs,
-               std::optional<Seconds> bound, Findings& found, Priced& work) {
+/// Returns whether a plan fits.
+bool price_mix(const PointPricing& pricing, SearchPoint point) {
+  const SearchContext& context = pricing.context;
   if (!context.request.framework.per_stage_recompute) return false;
   bool any = false;
   for (const Recompute recompute : context.recomputes) {
     if (recompute != Recompute::full && recompute != Recompute::mixed) continue;
-    point.recompute = recompute;
-    point.recompute_layers = 0;
-    ParallelPlan& plan = work.plan;
-    EXPECTS(fill_plan(context.request, point, plan), "a point that was legal before");
-    if (!recompute_each_stage(context.cost_model, costs, context.usable, plan)) continue;
-    context.cost_model.price_memory(plan, costs, work.memory);
-    context.cost_model.price_time(plan, costs, work.memory.contents, work.time);
-    if (bound && work.time.step >= *bound) continue;
-    bound = work.time.step;
-    found.accept(point, work,
-                 {plan.layers_per_stage, plan.recompute_layers, plan.selective_layers, *bound});
-    any = true;
+    std::optional<Bytes> limit = context.usable;
+    while (limit) {
+      point.recompute = recompute;
+      point.recompute_layers = 0;
+      ParallelPlan& plan = pricing.work.plan;
+      EXPECTS(fill_plan(context.request, point, plan), "a point that was legal before");
+      if (!recompute_each_stage(context.cost_model, pricing.costs, *limit, plan)) break;
+      context.cost_model.price_memory(plan, pricing.costs, pricing.work.memory);
+      context.cost_model.price_time(plan, pricing.costs, pricing.work.memory.contents,
+                                    pricing.work.time);
+      pricing.found.accept(
+          point, pricing.costs, pricing.work,
+          LayerPartition{plan.layers_per_stage, plan.recompute_layers, plan.selective_layers, {}});
+      any = true;
+      limit = next_limit(pricing, point);
+    }
   }
   return any;
 }
@@ -114,15 +147,20 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
                      Findings& found, Priced& work) {
   const ShardingCosts& costs = bound.costs;
   Seconds least = bound.least;
-  const bool some_can_win = found.can_be_listed(least);
-  // The second bound is this shard group's own: smaller groups move less.
-  if (some_can_win) least = std::max(least, least_time_with_traffic(context, point, costs));
-  const bool can_win = found.can_be_listed(least);
+  const bool some_can_win = found.pool.matters(point, least, 1);
+  double weight = 1;
+  if (some_can_win) {
+    // The second bound is this shard group's own: smaller groups move less.
+    least = std::max(least, least_time_with_traffic(context, point, costs));
+    weight = least_weight(context.request,
+                          features_of_degrees(context.request, degrees_of(context.request, point)));
+  }
+  const bool can_win = some_can_win && found.pool.matters(point, least, weight);
   const auto end_bounded = [&] {
     found.count_bounded();
     return some_can_win ? PointEnd::open : PointEnd::bounded;
   };
-  if (!can_win && context.winners_only) return end_bounded();
+  if (!can_win && !context.whole_front) return end_bounded();
   const Bytes shortage = least_shortage(context, point, costs, work);
   const bool fits = shortage <= Bytes{};
   if (!can_win && fits && found.front_dominates(least, shortage + context.usable)) {
@@ -133,20 +171,16 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   const bool may_fit =
       fits || (partitioned && (some_can_win || least_held) &&
                partition_may_fit(context.cost_model, work.plan, costs, context.usable));
-  std::optional<Seconds> balanced;
+  bool priced = false;
+  const PointPricing pricing{context, costs, least, weight, context.whole_front, found, work};
   if (fits) {
     const std::vector<int>& layers = work.plan.layers_per_stage;
-    const int all = *std::max_element(layers.begin(), layers.end());
-    balanced = price_recomputations(context, point, all, costs, found, work);
+    priced = price_recomputations(pricing, point, *std::max_element(layers.begin(), layers.end()));
   }
-  bool priced = balanced.has_value();
-  if (can_win && partitioned && may_fit) found.pending({least, point, &costs, balanced});
+  if (can_win && partitioned && may_fit) found.pending({least, point, &costs, weight});
   if (can_win && !partitioned) {
     note_unsearched(context, point, least, found);
-    const auto beaten = just_below(balanced);
-    if (!context.pinned_counts && price_mix(context, point, costs, beaten, found, work)) {
-      priced = true;
-    }
+    if (!context.pinned_counts && price_mix(pricing, point)) priced = true;
   }
   if (priced) {
     found.count_fitting();

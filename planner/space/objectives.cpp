@@ -10,33 +10,55 @@
 namespace echelon {
 namespace {
 
-struct NamedObjective {
-  Objective objective;
+template <class Value>
+struct Named {
+  Value value;
   std::string_view name;
 };
-constexpr std::array<NamedObjective, 4> kObjectives = {
+constexpr std::array<Named<Objective>, 4> kObjectives = {
     {{Objective::step_time, "step-time"},
      {Objective::cost, "cost"},
      {Objective::memory_headroom, "memory-headroom"},
      {Objective::goodput, "goodput"}}};
+constexpr std::array<Named<Preference>, 3> kPreferences = {{{Preference::robust, "robust"},
+                                                            {Preference::balanced, "balanced"},
+                                                            {Preference::fastest, "fastest"}}};
 
-}  // namespace
-
-std::string_view name_of(Objective objective) {
-  for (const NamedObjective& entry : kObjectives) {
-    if (entry.objective == objective) return entry.name;
+template <class Value, std::size_t n>
+std::string_view name_in(const std::array<Named<Value>, n>& all, Value value) {
+  for (const Named<Value>& entry : all) {
+    if (entry.value == value) return entry.name;
   }
   return "?";
 }
 
-Result<Objective> parse_objective(std::string_view name, std::string_view where) {
+/// `what`: of which the name is unknown.
+template <class Value, std::size_t n>
+Result<Value> value_in(const std::array<Named<Value>, n>& all, std::string_view what,
+                       std::string_view name, std::string_view where) {
   std::vector<std::string> known;
-  for (const NamedObjective& entry : kObjectives) {
-    if (entry.name == name) return entry.objective;
+  std::string choices;
+  for (const Named<Value>& entry : all) {
+    if (entry.name == name) return entry.value;
     known.emplace_back(entry.name);
+    choices += (choices.empty() ? "one of " : ", ") + known.back();
   }
-  return input_error(std::string(where), "unknown objective " + in_quotes(name),
-                     "one of step-time, cost, memory-headroom, goodput", did_you_mean(name, known));
+  return input_error(std::string(where), "unknown " + std::string(what) + " " + in_quotes(name),
+                     choices, did_you_mean(name, known));
+}
+
+}  // namespace
+
+std::string_view name_of(Objective objective) { return name_in(kObjectives, objective); }
+
+Result<Objective> parse_objective(std::string_view name, std::string_view where) {
+  return value_in(kObjectives, "objective", name, where);
+}
+
+std::string_view name_of(Preference preference) { return name_in(kPreferences, preference); }
+
+Result<Preference> parse_preference(std::string_view name, std::string_view where) {
+  return value_in(kPreferences, "preference", name, where);
 }
 
 }  // namespace echelon

@@ -15,6 +15,11 @@ enum class Objective { step_time, cost, memory_headroom, goodput };
 [[nodiscard]] std::string_view name_of(Objective objective);  ///< "step-time", ...
 [[nodiscard]] Result<Objective> parse_objective(std::string_view name, std::string_view where);
 
+/// How much risk and complexity a plan may have to be chosen: planner/space/score.hpp.
+enum class Preference { robust, balanced, fastest };
+[[nodiscard]] std::string_view name_of(Preference preference);  ///< "robust", ...
+[[nodiscard]] Result<Preference> parse_preference(std::string_view name, std::string_view where);
+
 /// Failures, checkpoints and the critical batch size. Unset values are taken from the machine or
 /// from the defaults below; where neither has one, it stays unknown.
 struct TrainingEconomics {

@@ -25,27 +25,33 @@ struct PlanRequest {
   Framework framework;
   Calibration calibration;
   PlanConstraints constraints{};
-  Bytes keep_free = 2_GiB;            ///< memory left to others
+  Bytes keep_free{};                  ///< memory left to others
   std::optional<Bytes> max_memory{};  ///< --max-memory: capacity to plan for instead of the GPU's
   int top = 5;
-  bool exhaustive = false;  ///< price every tuple instead of bounding
-  /// Only the listed plans matter: the search then looks for no Pareto front and counts only the
-  /// tuples it had to look at. Not with Objective::memory_headroom, which needs the front.
-  bool without_front = false;
-  /// Slower plans are of no interest and may be missing from the answer, near misses as well.
-  std::optional<Seconds> no_slower_than{};
+  Preference preference = Preference::balanced;
+  bool exhaustive = false;  ///< price every point instead of bounding
+  /// Look for the whole Pareto front of (time, memory), whose plans mostly cannot win; else the
+  /// front is that of the plans priced. Objective::memory_headroom looks for it always.
+  bool whole_front = false;
+  /// Plans that fit with a smaller probability are refused: planner/space/score.hpp.
+  double least_probability = 0.5;
+  /// Plans with a larger expected step (planner/space/score.hpp) are of no interest and may be
+  /// missing from the answer, near misses as well.
+  std::optional<Seconds> no_worse_than{};
   Objective objective = Objective::step_time;
   std::optional<int>
       gpus_at_most{};  ///< search every GPU count up to it (choose() in objective.hpp)
   TrainingEconomics economics{};
   std::vector<std::string> assumptions{};  ///< what was filled in by default, in words
 
-  [[nodiscard]] Bytes usable_memory() const {
-    return max_memory ? *max_memory : std::max(Bytes{}, cluster.gpu().memory - kept_free());
+  /// What a plan may reserve to fit with `least_probability`; --max-memory, where it is given.
+  [[nodiscard]] Bytes usable_memory() const;
+  /// Of a GPU, for one job: without what is left to others, or because runs that came closer to
+  /// the limit ended out of memory; --max-memory, where it is given.
+  [[nodiscard]] Bytes capacity() const {
+    const Bytes kept = std::max(keep_free, calibration.fits_margin);
+    return max_memory ? *max_memory : std::max(Bytes{}, cluster.gpu().memory - kept);
   }
-  /// What a plan must leave of the GPU's memory: to others, or because runs that came closer to the
-  /// limit ended out of memory.
-  [[nodiscard]] Bytes kept_free() const { return std::max(keep_free, calibration.fits_margin); }
 };
 
 }  // namespace echelon

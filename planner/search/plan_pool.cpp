@@ -1,0 +1,269 @@
+#include "planner/search/plan_pool.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "core/base/expects.hpp"
+#include "planner/search/simulate_step.hpp"
+
+namespace echelon {
+namespace {
+
+/// While the search goes on, plans that can be better by less than this share wait for settle().
+constexpr double kWorthSimulating = 2e-3;
+
+void lower(std::optional<Seconds>& least, Seconds to) {
+  if (!least || to < *least) least = to;
+}
+
+/// Total order: equal plans are listed in the same order on every machine.
+auto order_of(const PricedPoint& plan) {
+  return std::tuple(plan.least_expected(), plan.memory, plan.point);
+}
+
+std::vector<std::size_t> sorted(const std::vector<PricedPoint>& plans, auto key) {
+  std::vector<std::size_t> out(plans.size());
+  std::iota(out.begin(), out.end(), std::size_t{0});
+  std::sort(out.begin(), out.end(), [&](std::size_t a, std::size_t b) {
+    const auto left = key(plans[a]);
+    const auto right = key(plans[b]);
+    return left < right || (!(right < left) && order_of(plans[a]) < order_of(plans[b]));
+  });
+  return out;
+}
+
+Seconds least_step(const PricedPoint& plan) { return plan.simulated.value_or(plan.least); }
+
+}  // namespace
+
+PlanFamily family_of(const SearchPoint& point) {
+  const LayerSharding& s = point.sharding;
+  return {s.tp, s.cp, point.pp, s.ep, s.etp, point.zero >= 2, point.offload_optimizer > 0};
+}
+
+PlanFamily family_of(const ParallelPlan& plan) { return family_of(point_of(plan)); }
+
+void PlanPool::add(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
+                   std::optional<LayerPartition> partition) {
+  EXPECTS(priced.time.step.is_finite(), "a step that takes a finite time");
+  const Bytes reserved = priced.memory.peak_reserved;
+  PricedPoint found{
+      .closed_form = priced.time.closed_form,
+      .least = least_simulated_step(context_.cost_model, priced.plan, costs,
+                                    priced.memory.contents, priced.time),
+      .memory = reserved,
+      .score = score_of(context_.request, features_of(context_.request, priced.plan), reserved),
+      .point = point};
+  if (partition) {
+    partitions_.push_back(*std::move(partition));
+    found.partition = static_cast<int>(partitions_.size()) - 1;
+  }
+  const auto gains = [](const std::optional<Seconds>& best, Seconds least) {
+    return !best || least < *best * (1 - kWorthSimulating);
+  };
+  const auto best = best_.find(family_of(point));
+  const bool may_lead =
+      (best == best_.end() || gains(best->second, found.least_expected())) &&
+      (!last_listed() || found.least_expected() <= *last_listed());
+  const bool may_be_fastest =
+      gains(fastest_, found.least) ||
+      (found.fits_probability() >= kSafeProbability && gains(fastest_safe_, found.least));
+  if (may_lead || may_be_fastest) simulate(found, costs, priced);
+  plans_.push_back(std::move(found));
+}
+
+void PlanPool::simulate(PricedPoint& found, const ShardingCosts& costs, Priced& priced) {
+  price_simulated(context_.cost_model, priced.plan, costs, priced.memory.contents, priced.time);
+  found.simulated = priced.time.step;
+  ++simulated_;
+  note(found);
+}
+
+/// Prices the plan once more.
+void PlanPool::simulate(std::size_t index, const CostsOfShardings& costs) {
+  PricedPoint& found = plans_[index];
+  if (found.simulated) return;
+  fill(found, work_.plan);
+  const ShardingCosts& its = costs.at(found.point.sharding);
+  context_.cost_model.price_memory(work_.plan, its, work_.memory);
+  simulate(found, its, work_);
+}
+
+void PlanPool::note(const PricedPoint& found) {
+  const Seconds step = *found.simulated;
+  lower(fastest_, step);
+  if (found.fits_probability() >= kSafeProbability &&
+      (!fastest_safe_ || step < *fastest_safe_)) {
+    fastest_safe_ = step;
+    winner_.reset();  // some may now be too slow
+    for (const PricedPoint& each : plans_) note_winner(each);
+  }
+  note_winner(found);
+  const Seconds expected = found.least_expected();
+  const auto [best, is_new] = best_.try_emplace(family_of(found.point), expected);
+  if (!is_new && expected >= best->second) return;
+  best->second = expected;
+  listed_.clear();
+  for (const auto& [family, each] : best_) listed_.push_back(each);
+  const auto most = std::min(listed_.size(), static_cast<std::size_t>(context_.request.top));
+  std::partial_sort(listed_.begin(), listed_.begin() + static_cast<std::ptrdiff_t>(most),
+                    listed_.end());
+  listed_.resize(most);
+}
+
+void PlanPool::note_winner(const PricedPoint& found) {
+  const std::optional<Seconds> most = most_given_up();
+  if (found.simulated && (!most || *found.simulated <= *most)) {
+    lower(winner_, found.least_expected());
+  }
+}
+
+/// The expected step of the last family listed, once there are enough.
+std::optional<Seconds> PlanPool::last_listed() const {
+  if (listed_.size() < static_cast<std::size_t>(context_.request.top)) return std::nullopt;
+  return listed_.back();
+}
+
+/// The longest step that the winner may take.
+std::optional<Seconds> PlanPool::most_given_up() const {
+  return fastest_safe_ ? std::optional(*fastest_safe_ * (1 + kMostGivenUp)) : std::nullopt;
+}
+
+std::optional<Seconds> PlanPool::best() const {
+  return listed_.empty() ? std::nullopt : std::optional(listed_.front());
+}
+
+bool PlanPool::matters(Seconds least) const {
+  const PlanRequest& request = context_.request;
+  if (request.exhaustive) return true;
+  if (request.no_worse_than && least > *request.no_worse_than) return false;
+  const std::optional<Seconds> last = last_listed();
+  return !last || !fastest_safe_ || least <= std::max({*last, *fastest_safe_, *winner_});
+}
+
+bool PlanPool::matters(const SearchPoint& point, Seconds least, double weight) const {
+  const PlanRequest& request = context_.request;
+  if (request.exhaustive) return true;
+  if (request.no_worse_than && least * weight > *request.no_worse_than) return false;
+  const std::optional<Seconds> most = longest(point, weight);
+  return !most || least <= *most;
+}
+
+/// Above it no plan of the point's family is listed; nothing: any is.
+std::optional<Seconds> PlanPool::most_expected(const SearchPoint& point) const {
+  const std::optional<Seconds> last = last_listed();
+  const auto best = best_.find(family_of(point));
+  if (best == best_.end()) return last;
+  return last ? std::min(*last, best->second) : best->second;
+}
+
+std::optional<Seconds> PlanPool::longest(const SearchPoint& point, double weight) const {
+  const std::optional<Seconds> expected = most_expected(point);
+  const std::optional<Seconds> limit = context_.request.no_worse_than;
+  const std::optional<Seconds> at_most = limit ? std::optional(*limit / weight) : std::nullopt;
+  if (!expected || !fastest_safe_) return at_most;
+  const Seconds most = std::max({*expected / weight, std::min(*most_given_up(), *winner_ / weight),
+                                 *fastest_safe_, *fastest_});
+  return at_most ? std::min(*at_most, most) : most;
+}
+
+std::optional<Bytes> PlanPool::next_limit(const SearchPoint& point, Seconds step, double weight,
+                                          Bytes reserved) const {
+  constexpr double kLeastGain = 1e-3;  // of the expected step
+  const PlanRequest& request = context_.request;
+  const std::optional<double> now = fit_probability(request, reserved);
+  const double risk = risk_factor(request.preference);
+  if (!now || risk == 0 || risk * (1 - *now) < kLeastGain) return std::nullopt;
+  double wanted = *now + kLeastGain / risk;
+  const std::optional<Seconds> of_family = most_expected(point);
+  if (const std::optional<Seconds> most = longest(point, weight); most && step > *most) {
+    return std::nullopt;
+  }
+  if (of_family && fastest_safe_) {
+    Seconds expected = *of_family;
+    if (step <= *most_given_up()) expected = std::max(expected, *winner_);
+    const double least = 1 - (expected / (weight * step) - 1) / risk;
+    const bool safe = *now < kSafeProbability && step <= *fastest_safe_;
+    wanted = std::max(wanted, safe ? std::min(least, kSafeProbability) : least);
+    if (wanted >= 1) return std::nullopt;
+  }
+  return memory_limit(request, wanted);
+}
+
+void PlanPool::fill(const PricedPoint& priced, ParallelPlan& plan) const {
+  EXPECTS(fill_plan(context_.request, priced.point, plan), "a point that was legal before");
+  if (priced.partition) {
+    apply_partition(partitions_[static_cast<std::size_t>(*priced.partition)], plan);
+  }
+}
+
+void PlanPool::settle(const CostsOfShardings& costs) {
+  settle_fastest(costs, kSafeProbability, fastest_safe_);
+  settle_fastest(costs, 0, fastest_);
+  settle_winner(costs);
+  settle_families(costs);
+}
+
+/// Makes `shortest` certain: the step of the fastest plan that fits with such a probability.
+void PlanPool::settle_fastest(const CostsOfShardings& costs, double probability,
+                              const std::optional<Seconds>& shortest) {
+  for (const std::size_t i : sorted(plans_, least_step)) {
+    if (shortest && least_step(plans_[i]) > *shortest) return;
+    if (plans_[i].fits_probability() >= probability) simulate(i, costs);
+  }
+}
+
+void PlanPool::settle_winner(const CostsOfShardings& costs) {
+  const std::optional<Seconds> most = most_given_up();
+  for (const std::size_t i : sorted(plans_, order_of)) {
+    if (most && least_step(plans_[i]) > *most) continue;
+    if (winner_ && plans_[i].least_expected() > *winner_) return;
+    simulate(i, costs);
+  }
+}
+
+void PlanPool::settle_families(const CostsOfShardings& costs) {
+  for (const std::size_t i : sorted(plans_, order_of)) {
+    const Seconds least = plans_[i].least_expected();
+    if (const std::optional<Seconds> last = last_listed(); last && least > *last) return;
+    const auto best = best_.find(family_of(plans_[i].point));
+    if (best == best_.end() || least <= best->second) simulate(i, costs);
+  }
+}
+
+std::vector<std::size_t> PlanPool::listed(std::size_t most) const {
+  std::vector<std::size_t> simulated = sorted(plans_, order_of);
+  std::erase_if(simulated, [&](std::size_t i) { return !plans_[i].simulated; });
+  const std::optional<Seconds> limit = most_given_up();
+  const auto winner = std::find_if(simulated.begin(), simulated.end(), [&](std::size_t i) {
+    return !limit || *plans_[i].simulated <= *limit;
+  });
+  if (winner == simulated.end() || most == 0) return {};
+  std::rotate(simulated.begin(), winner, winner + 1);
+  std::vector<std::size_t> out;
+  std::vector<PlanFamily> families;
+  for (const std::size_t i : simulated) {
+    const PlanFamily family = family_of(plans_[i].point);
+    if (std::find(families.begin(), families.end(), family) != families.end()) continue;
+    families.push_back(family);
+    out.push_back(i);
+    if (out.size() == most) break;
+  }
+  return out;
+}
+
+std::optional<std::size_t> PlanPool::fastest() const {
+  std::optional<std::size_t> out;
+  const auto key = [&](std::size_t i) {
+    return std::tuple(*plans_[i].simulated, plans_[i].score.weight, plans_[i].memory,
+                      plans_[i].point);
+  };
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    if (plans_[i].simulated && (!out || key(i) < key(*out))) out = i;
+  }
+  return out;
+}
+
+}  // namespace echelon

@@ -1,0 +1,105 @@
+// The plans that a search has priced: which of them can still win, and the best of each family.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "planner/search/context.hpp"
+#include "planner/search/layer_partition.hpp"
+#include "planner/space/score.hpp"
+
+namespace echelon {
+
+/// Plans that people call the same: a list shows the best of each family. They differ in chunks,
+/// microbatch, sharding groups, rank order, recomputation and layers per stage.
+struct PlanFamily {
+  int tp = 1, cp = 1, pp = 1, ep = 1, etp = 1;
+  bool shards_gradients = false;  ///< ZeRO-2 or 3
+  bool offloads = false;
+  auto operator<=>(const PlanFamily&) const = default;
+};
+[[nodiscard]] PlanFamily family_of(const SearchPoint& point);
+[[nodiscard]] PlanFamily family_of(const ParallelPlan& plan);
+
+/// A plan that fits, with its closed form and, once it is simulated, its step.
+struct PricedPoint {
+  Seconds closed_form;  ///< step by the closed form
+  Seconds least;        ///< the simulated step is not below it
+  Bytes memory;         ///< reserved peak
+  Score score;
+  SearchPoint point;
+  std::optional<int> partition{};     ///< index of its layers; nothing: balanced
+  std::optional<Seconds> simulated{};  ///< step
+
+  [[nodiscard]] double fits_probability() const { return score.fits_probability.value_or(1); }
+  /// Lower bound of what the search minimizes; that itself once simulated.
+  [[nodiscard]] Seconds least_expected() const {
+    return score.weight * simulated.value_or(least);
+  }
+};
+
+class PlanPool {
+ public:
+  explicit PlanPool(const SearchContext& context) : context_(context) {}
+
+  /// A priced plan that fits; it is simulated when it may be the best of its family so far, or the
+  /// fastest. `priced` holds its plan, memory and closed form.
+  void add(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
+           std::optional<LayerPartition> partition = std::nullopt);
+
+  /// Whether a plan of a point that takes at least `least` and is weighed by at least `weight` can
+  /// change the answer: be the best of one of the families listed, or the fastest.
+  [[nodiscard]] bool matters(const SearchPoint& point, Seconds least, double weight) const;
+  /// The same of any point.
+  [[nodiscard]] bool matters(Seconds least) const;
+  /// No plan of the point with a longer step matters; nothing: any does.
+  [[nodiscard]] std::optional<Seconds> longest(const SearchPoint& point, double weight) const;
+  /// For plans of the point that take at least `step`, and need less memory than `reserved`: the
+  /// most that they may reserve in order to matter, by fitting with a larger probability. Nothing
+  /// where none would, or not by a thousandth of the expected step.
+  [[nodiscard]] std::optional<Bytes> next_limit(const SearchPoint& point, Seconds step,
+                                                double weight, Bytes reserved) const;
+  /// The least expected step found so far.
+  [[nodiscard]] std::optional<Seconds> best() const;
+
+  [[nodiscard]] const std::vector<PricedPoint>& plans() const { return plans_; }
+  /// Fills the plan of a point, with its layers and their recomputation.
+  void fill(const PricedPoint& priced, ParallelPlan& plan) const;
+
+  /// Simulates until the answers below are certain.
+  void settle(const CostsOfShardings& costs);
+  /// Indices into plans(): the winner, then the best plans of the other families, least expected
+  /// step first; at most `most`.
+  [[nodiscard]] std::vector<std::size_t> listed(std::size_t most) const;
+  /// The plan with the shortest step.
+  [[nodiscard]] std::optional<std::size_t> fastest() const;
+  [[nodiscard]] std::int64_t simulated() const { return simulated_; }
+
+ private:
+  void simulate(PricedPoint& found, const ShardingCosts& costs, Priced& priced);
+  void simulate(std::size_t index, const CostsOfShardings& costs);
+  void note(const PricedPoint& found);
+  [[nodiscard]] std::optional<Seconds> last_listed() const;
+  [[nodiscard]] std::optional<Seconds> most_given_up() const;
+  [[nodiscard]] std::optional<Seconds> most_expected(const SearchPoint& point) const;
+  void note_winner(const PricedPoint& found);
+  void settle_fastest(const CostsOfShardings& costs, double probability,
+                      const std::optional<Seconds>& shortest);
+  void settle_winner(const CostsOfShardings& costs);
+  void settle_families(const CostsOfShardings& costs);
+
+  const SearchContext& context_;
+  std::vector<PricedPoint> plans_;
+  std::vector<LayerPartition> partitions_;
+  std::map<PlanFamily, Seconds> best_;  ///< least expected step of each family's simulated plans
+  std::vector<Seconds> listed_;         ///< the smallest of those, ascending, at most request.top
+  std::optional<Seconds> fastest_;      ///< step of any simulated plan
+  std::optional<Seconds> fastest_safe_;  ///< … of those that fit with kSafeProbability
+  std::optional<Seconds> winner_;        ///< least expected step within most_given_up()
+  std::int64_t simulated_ = 0;
+  Priced work_;
+};
+
+}  // namespace echelon
