@@ -31,6 +31,14 @@ std::string grouped(std::int64_t value) {
 }
 
 std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
+std::string likely_to_fit(double probability) {
+  constexpr double kEdge = 1e-3;
+  if (probability > 1 - kEdge) return "over 99.9 % likely to fit";
+  if (probability < kEdge) return "under 0.1 % likely to fit";
+  const bool near_edge = probability > 0.99 || probability < 0.01;
+  return fmt::format("{:.{}f} % likely to fit", 100 * probability, near_edge ? 1 : 0);
+}
+
 std::string signed_percent(double ratio) {
   const double value = std::round(1000 * ratio) / 10;
   return value == 0 ? "0.0 %" : fmt::format("{:+.1f} %", value);

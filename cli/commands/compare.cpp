@@ -7,7 +7,6 @@
 #include "cli/flags/request.hpp"
 #include "core/plan/plan_file.hpp"
 #include "planner/search/optimize.hpp"
-#include "planner/search/simulate_finalists.hpp"
 #include "report/format.hpp"
 #include "report/json/json.hpp"
 #include "report/text/text.hpp"
@@ -30,7 +29,6 @@ Result<PlanWithPrediction> priced_again(const std::string& path) {
   if (!resolved) return in_file(path, resolved.error());
   Result<Candidate> candidate = predict(resolved->request);
   if (!candidate) return in_file(path, candidate.error());
-  simulate_step(resolved->request, *candidate);
   PlanWithPrediction side{
       path, plan_file_of(resolved->request, *candidate, resolved->provenance), {}};
   const Seconds then = file->predicted.time.total();

@@ -4,7 +4,6 @@
 #include "cli/flags/request.hpp"
 #include "core/plan/plan_file.hpp"
 #include "planner/search/optimize.hpp"
-#include "planner/search/simulate_finalists.hpp"
 #include "report/json/json.hpp"
 #include "report/text/text.hpp"
 
@@ -24,7 +23,6 @@ Result<CommandResult> predict_command(const CommandContext& context) {
   if (!resolved) return resolved.error();
   Result<Candidate> candidate = predict(resolved->request);
   if (!candidate) return candidate.error();
-  simulate_step(resolved->request, *candidate);
 
   CommandResult result;
   result.exit_code = candidate->fits ? kDone : kNo;

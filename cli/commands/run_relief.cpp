@@ -51,7 +51,6 @@ std::string cheapest_relief(const PlanRequest& request, const ParallelPlan& plan
   PlanRequest smaller = request;
   smaller.constraints = {};
   smaller.max_memory = available;
-  smaller.without_front = true;
   smaller.top = 1;
   const WhyNot answer = why_not(smaller, choices_of(plan), nullptr);
   const std::optional<Candidate>& near =

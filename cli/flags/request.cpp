@@ -17,6 +17,7 @@
 #include "core/plan/executable.hpp"
 #include "core/version.hpp"
 #include "planner/space/constraints_of_plan.hpp"
+#include "planner/space/score.hpp"
 #include "report/format.hpp"
 #include "report/text/text.hpp"
 #include "topologies/import/this_machine.hpp"
@@ -61,8 +62,11 @@ Status read_limits(const Settings& settings, PlanRequest& request) {
     }
     request.max_memory = *most;
   } else {
-    request.assumptions.push_back(fmt::format("{} of each GPU's memory kept free (--max-memory)",
-                                              with_gib(request.kept_free())));
+    const MemorySpread band = memory_spread_of(request.framework);
+    request.assumptions.push_back(
+        fmt::format("reserved memory of {} lies {:.0f} % above the prediction, give or take {:.0f} "
+                    "%: the probability of fitting (--max-memory sets a limit instead)",
+                    request.framework.name, 100 * band.bias, 100 * band.spread));
   }
   return Done{};
 }
@@ -79,12 +83,21 @@ Status read_search(const Settings& settings, PlanRequest& request) {
     }
     request.top = *top;
   }
-  if (const Setting* setting = settings.find("exhaustive")) {
-    const Result<bool> all = parse_switch(*setting);
-    if (!all) return all.error();
-    request.exhaustive = *all;
+  if (const Setting* setting = settings.find("prefer")) {
+    const Result<Preference> preference = parse_preference(setting->value, setting->where);
+    if (!preference) return preference.error();
+    request.preference = *preference;
   }
-  return Done{};
+  const auto read_switch = [&](const char* flag, bool& value) -> Status {
+    const Setting* setting = settings.find(flag);
+    if (setting == nullptr) return Done{};
+    const Result<bool> on = parse_switch(*setting);
+    if (!on) return on.error();
+    value = *on;
+    return Done{};
+  };
+  if (const Status read = read_switch("front", request.whole_front); !read) return read;
+  return read_switch("exhaustive", request.exhaustive);
 }
 
 Result<std::optional<Seconds>> time_limit_of(const Settings& settings) {

@@ -20,13 +20,15 @@ namespace echelon {
 struct Prediction {
   Evidence evidence = Evidence::extrapolated;
   bool fits = false;
-  Bytes capacity;       ///< of the GPU
+  std::optional<double> fits_probability;  ///< nothing: a limit on memory was given instead
+  Bytes capacity;                          ///< of the GPU
   Bytes peak;           ///< largest total over the stages
   Bytes peak_reserved;  ///< the peak plus the caching allocator's reserve
   std::vector<MemoryBreakdown> stages;
   CostBreakdown time;
   std::vector<StageTime> stage_times;  ///< per pipeline stage; empty: unknown
-  std::optional<Seconds> simulated;    ///< step time from the schedule simulator
+  /// The step with the closed form of its pipeline; that of `time` is simulated.
+  std::optional<Seconds> closed_form;
   Seconds low;                         ///< 80 % band of the step time
   Seconds high;
   double tokens_per_second = 0;
@@ -39,7 +41,7 @@ struct Prediction {
 /// Self-contained: on another machine it describes the same model, job, cluster and plan, and
 /// contains the instructions that were priced.
 struct PlanFile {
-  static constexpr int kSchema = 3;
+  static constexpr int kSchema = 4;
 
   std::string version;  ///< version of the program that wrote it
   ModelSpec model;      ///< all shapes, so that reading needs no catalog

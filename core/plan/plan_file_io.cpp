@@ -187,7 +187,8 @@ Status read_hashes(const Json& root, const std::string& where, PlanFile& file) {
   return Done{};
 }
 
-/// Schema 2 differs in the names of two keys.
+/// Schema 2 differs in the names of two keys; schema 3 knows no probability of fitting, and its step
+/// is the closed form.
 constexpr int kSchemaWithOldKeys = 2;
 
 void rename_key(Json& object, const char* from, const char* to) {
@@ -213,7 +214,7 @@ Status check_format(const Json& root, const std::string& where) {
   }
   const bool numbered = root.contains("schema") && root["schema"].is_number_unsigned();
   const std::uint64_t schema = numbered ? root["schema"].get<std::uint64_t>() : 0;
-  if (schema == PlanFile::kSchema || schema == kSchemaWithOldKeys) return Done{};
+  if (kSchemaWithOldKeys <= schema && schema <= PlanFile::kSchema) return Done{};
   const std::string at = where + " at /schema";
   const std::string expected = "schema " + std::to_string(PlanFile::kSchema);
   if (schema > PlanFile::kSchema) {
@@ -265,6 +266,7 @@ std::string plan_file_to_json(const PlanFile& file) {
             {"prediction",
              {{"kind", name_of(file.predicted.evidence)},
               {"fits", file.predicted.fits},
+              {"fits_probability", probability_json(file.predicted)},
               {"memory", memory_json(file.predicted)},
               {"time", time_json(file.predicted)},
               {"throughput", throughput_json(file.predicted, file.gpus)}}},

@@ -107,10 +107,11 @@ Status read_time(const Json& object, const std::string& where, const std::string
     costs.time.fill_drain = Seconds{times.number("bubble_seconds", -kHuge, kHuge)};
   costs.low = Seconds{times.number("low_seconds", 0, kHuge)};
   costs.high = Seconds{times.number("high_seconds", 0, kHuge)};
-  if (times.has("simulated_seconds")) {
-    costs.simulated = Seconds{times.number("simulated_seconds", 0, kHuge)};
+  if (times.has("closed_form_seconds")) {
+    costs.closed_form = Seconds{times.number("closed_form_seconds", 0, kHuge)};
   }
-  times.ignore({"step_seconds", "simulated_seconds"});  // the former: the sum of the parts
+  // The sum of the parts; what files of schema 3 and before hold beside their closed form.
+  times.ignore({"step_seconds", "closed_form_seconds", "simulated_seconds"});
   const Json* stages = times.member("stages");
   if (stages != nullptr && !stages->is_array()) {
     times.fail("stages", "not a list", "a list with one object per stage");
@@ -284,11 +285,16 @@ Json time_json(const Prediction& costs) {
     time[key_of(part)] = finite(part.of(costs.time).in(kSecond), key_of(part));
   }
   time["bubble_seconds"] = finite(costs.time.bubble().in(kSecond), "the bubble");
-  time["simulated_seconds"] = costs.simulated
-                                  ? Json(finite(costs.simulated->in(kSecond), "the simulated step"))
-                                  : Json(nullptr);
+  time["closed_form_seconds"] =
+      costs.closed_form ? Json(finite(costs.closed_form->in(kSecond), "the closed form of the step"))
+                        : Json(nullptr);
   time["stages"] = stage_times_json(costs.stage_times);
   return time;
+}
+
+Json probability_json(const Prediction& costs) {
+  return costs.fits_probability ? Json(finite(*costs.fits_probability, "the probability of fitting"))
+                                : Json(nullptr);
 }
 
 Json throughput_json(const Prediction& costs, std::int64_t gpus) {
@@ -348,6 +354,10 @@ Result<Prediction> costs_from_json(const Json& object, const std::string& where,
                    : kind == "calibrated" ? Evidence::calibrated
                                           : Evidence::extrapolated;
   costs.fits = reader.boolean("fits");
+  if (reader.has("fits_probability")) {
+    costs.fits_probability = reader.number("fits_probability", 0, 1);
+  }
+  reader.ignore({"fits_probability"});
   const Json& memory = object_at(reader, "memory");
   const Json& time = object_at(reader, "time");
   const Json& throughput = object_at(reader, "throughput");

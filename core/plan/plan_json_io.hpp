@@ -28,6 +28,8 @@ inline constexpr std::string_view kMfuFormula = "6N+12LhT";
 [[nodiscard]] Json plan_json(const ParallelPlan& plan, std::int64_t global_batch);
 [[nodiscard]] Json memory_json(const Prediction& costs);
 [[nodiscard]] Json time_json(const Prediction& costs);
+/// fits_probability; null where a limit on memory was given instead.
+[[nodiscard]] Json probability_json(const Prediction& costs);
 [[nodiscard]] Json throughput_json(const Prediction& costs, std::int64_t gpus);
 
 [[nodiscard]] Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where,

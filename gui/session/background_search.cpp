@@ -18,7 +18,7 @@ SpaceResultPtr space_result_of(const cli::ResolvedRequest& resolved, SearchResul
   cli::ResolvedRequest sized = resolved;
   sized.request = std::move(choice.request);
   sized.request.top = resolved.request.top;
-  sized.request.without_front = resolved.request.without_front;
+  sized.request.whole_front = resolved.request.whole_front;
   return std::make_shared<const SpaceResult>(
       SpaceResult{std::move(sized), std::move(choice.report)});
 }
@@ -46,9 +46,8 @@ void BackgroundSearch::search(cli::ResolvedRequest resolved) {
       return true;
     };
     PlanRequest quick = resolved.request;
-    // Only the front has the plan that needs the least memory.
-    quick.without_front = resolved.request.objective != Objective::memory_headroom;
     PlanRequest full = resolved.request;
+    full.whole_front = true;
     full.top = std::max(resolved.request.top, kListedPlans);
     if (run(std::move(quick), 0, kFirstShare, false)) run(std::move(full), kFirstShare, 1, true);
   });

@@ -59,6 +59,7 @@ Json candidate_json(const PlanFile& file, const Economics& money) {
               {"precision", file.job.precision.name},
               {"plan", plan_json(file.plan, file.job.global_batch)},
               {"fits", file.predicted.fits},
+              {"fits_probability", probability_json(file.predicted)},
               {"memory", memory_json(file.predicted)},
               {"time", time_json(file.predicted)},
               {"throughput", throughput_json(file.predicted, file.gpus)},

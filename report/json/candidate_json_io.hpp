@@ -10,7 +10,7 @@
 
 namespace echelon {
 
-inline constexpr int kReportSchema = 2;
+inline constexpr int kReportSchema = 3;
 
 [[nodiscard]] Json candidate_json(const PlanFile& file, const Economics& money);
 /// Economics of the request's cluster and operations.

@@ -31,8 +31,8 @@ std::string time_side_by_side(const PlanFile& x, const PlanFile& y, const TextSt
   Table table({{"", Table::Align::left, 0}, {"A"}, {"B"}, {"B - A"}, {"of A's step"}});
   const Seconds step = x.predicted.time.total();
   std::vector<TimeDelta> rows = part_deltas(x.predicted.time, y.predicted.time);
-  if (x.predicted.simulated && y.predicted.simulated) {
-    rows.push_back({"event by event", *x.predicted.simulated, *y.predicted.simulated});
+  if (x.predicted.closed_form && y.predicted.closed_form) {
+    rows.push_back({"closed form", *x.predicted.closed_form, *y.predicted.closed_form});
   }
   for (const TimeDelta& row : rows) {
     const double change = (row.b - row.a) / step;

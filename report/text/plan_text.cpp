@@ -89,15 +89,19 @@ std::string failures_line(const PlanRequest& request) {
 std::string memory_line(const PlanRequest& request, const Candidate& candidate,
                         const TextStyle& style) {
   const MemoryPrediction& memory = candidate.prediction.memory;
-  const Bytes usable = request.usable_memory();
-  const std::string kept = request.max_memory
-                               ? fmt::format("limit {} set by --max-memory", with_gib(usable))
-                               : fmt::format("{} kept free", with_gib(request.kept_free()));
-  std::string line = fmt::format("{} of {} at the peak, {} reserved; {}; ", with_gib(memory.peak),
-                                 with_gib(memory.capacity), with_gib(memory.peak_reserved), kept);
-  const Bytes spare = usable - memory.peak_reserved;
-  if (candidate.fits) return line + painted(with_gib(spare) + " to spare", Paint::good, style);
-  return line + painted(with_gib(-spare) + " too much", Paint::bad, style);
+  std::string line =
+      fmt::format("{} of {} at the peak, {} reserved; ", with_gib(memory.peak),
+                  with_gib(memory.capacity), with_gib(memory.peak_reserved));
+  if (request.max_memory) {
+    line += fmt::format("limit {} set by --max-memory; ", with_gib(*request.max_memory));
+  }
+  const Bytes spare = request.capacity() - memory.peak_reserved;
+  std::string outcome = spare >= Bytes{} ? with_gib(spare) + " to spare"
+                                         : with_gib(-spare) + " too much";
+  if (const std::optional<double> probability = candidate.score.fits_probability) {
+    outcome += ", " + likely_to_fit(*probability);
+  }
+  return line + painted(outcome, candidate.fits ? Paint::good : Paint::bad, style);
 }
 
 /// One kind of stage: categories as rows, with their shares, like the table of times.
@@ -251,9 +255,12 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
                   duration(p.time.high), name_of(p.evidence), human_count(p.tokens_per_second),
                   human_count(p.tokens_per_second / request.cluster.gpus())),
       "step       ", style);
-  if (candidate.simulated_step && candidate.plan.pp > 1) {
-    out += folded(fmt::format("{} event by event ({})", duration(*candidate.simulated_step),
-                              signed_percent(*candidate.simulated_step / p.time.step - 1)),
+  if (candidate.plan.pp > 1) {
+    out += folded(candidate.simulated
+                      ? fmt::format("event by event; in closed form {} ({})",
+                                    duration(p.time.closed_form),
+                                    signed_percent(p.time.closed_form / p.time.step - 1))
+                      : "no: too many microbatches; the step is that of the closed form",
                   "simulated  ", style);
   }
   out += folded(

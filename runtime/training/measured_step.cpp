@@ -47,7 +47,7 @@ void write_measured(const Schedule& schedule, std::span<const StepTimes> ranks, 
   MeasuredStep step = measured_step(schedule, with_turns_as_compute(report.plan.plan, ranks));
   measured.time = step.parts;
   measured.stage_times = std::move(step.stages);
-  measured.simulated.reset();
+  measured.closed_form.reset();
   measured.low = measured.high = measured.time.total();
   measured.tokens_per_second =
       report.plan.job.tokens_per_step() / measured.time.total().in(kSecond);
