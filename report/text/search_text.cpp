@@ -34,6 +34,26 @@ std::string why_slower(const Candidate& best, const Candidate& other) {
                                                                 : "the same speed, and more memory";
 }
 
+/// What speaks against a plan that is faster than the best: "which is 65 % likely to fit".
+std::string what_is_against(const Candidate& best, const Candidate& faster) {
+  std::vector<std::string> reasons;
+  const std::optional<double> ours = best.score.fits_probability;
+  const std::optional<double> its = faster.score.fits_probability;
+  constexpr double kLessLikely = 5e-3;
+  if (ours && its && *its < *ours - kLessLikely) reasons.push_back("is " + likely_to_fit(*its));
+  for (const FeaturePrice& feature : kFeaturePrices) {
+    if (faster.score.unusual.has(feature.feature) && !best.score.unusual.has(feature.feature)) {
+      reasons.push_back("has " + std::string(feature.label));
+    }
+  }
+  if (reasons.empty()) return "within what a less risky plan may cost";
+  std::string out = "which " + reasons.front();
+  for (std::size_t i = 1; i < reasons.size(); ++i) {
+    out += (i + 1 == reasons.size() ? " and " : ", ") + reasons[i];
+  }
+  return out;
+}
+
 /// Columns that the tables of candidates share, after their first one: degrees(), sequence
 /// parallelism, recomputation. Those that say the usual of every candidate are dropped.
 std::vector<Table::Column> degree_columns(std::string first) {
@@ -83,13 +103,53 @@ std::string why_behind(const SearchResult& choice, const Candidate& other) {
          " more memory";
 }
 
+/// "14.2" of "14.2 GiB".
+std::string spare_of(const PlanRequest& request, const Candidate& candidate) {
+  return gib(request.capacity() - candidate.prediction.memory.peak_reserved);
+}
+
+/// "99 %"; "" where a limit on memory was given.
+std::string probability_cell(const Candidate& candidate) {
+  const std::optional<double> probability = candidate.score.fits_probability;
+  if (!probability) return "";
+  return *probability > 0.999 ? "> 99.9 %" : percent(*probability);
+}
+
+/// The plans of each family that are nearly as good as the one listed.
+std::string siblings_text(const SearchResult& choice, const TextStyle& style) {
+  const SearchOutcome& report = choice.report;
+  std::string out;
+  for (std::size_t i = 0; i < report.siblings.size(); ++i) {
+    const Siblings& siblings = report.siblings[i];
+    if (siblings.plans == 0) continue;
+    const std::string_view dash = glyph("–", "-", style);
+    std::string ranges;
+    for (const Siblings::Range& range : siblings.ranges) {
+      ranges += fmt::format("{}{} {}{}{}", ranges.empty() ? "" : ", ", range.field->label,
+                            range.first, dash, range.last);
+    }
+    const Candidate& listed = report.candidates[i];
+    const Seconds far = std::max(siblings.most - listed.prediction.time.closed_form,
+                                 listed.prediction.time.closed_form - siblings.least);
+    const Bytes capacity = choice.request.capacity();
+    out += folded(
+        fmt::format("{} like it{}{}: within {}, {}{}{} GiB to spare", siblings.plans,
+                    ranges.empty() ? "" : ", ", ranges,
+                    percent(far / listed.prediction.time.closed_form),
+                    gib(capacity - siblings.largest), dash, gib(capacity - siblings.smallest)),
+        fmt::format("  {}  ", i + 1), style);
+  }
+  return out;
+}
+
 std::string runners_up(const SearchResult& choice, const TextStyle& style) {
   const SearchOutcome& report = choice.report;
-  if (report.candidates.size() < 2) return {};
+  if (report.candidates.size() < 2) return siblings_text(choice, style);
   std::vector<Table::Column> columns = degree_columns("");
   columns.push_back({"step"});
   columns.push_back({"slower"});
-  columns.push_back({"memory", Table::Align::right, 2});
+  columns.push_back({"GiB to spare"});
+  columns.push_back({"fits"});
   columns.push_back({"mostly because of", Table::Align::left, 1});
   Table table(columns);
   const Candidate& best = report.candidates.front();
@@ -104,12 +164,14 @@ std::string runners_up(const SearchResult& choice, const TextStyle& style) {
     add_degrees(row, candidate.plan);
     row.emplace_back(duration(candidate.prediction.time.step));
     row.emplace_back(i == 0 ? "best" : (mark ? std::string(close) : "") + signed_percent(slower));
-    row.emplace_back(with_gib(candidate.prediction.memory.peak_reserved));
+    row.emplace_back(spare_of(choice.request, candidate));
+    row.emplace_back(probability_cell(candidate));
     row.emplace_back(i == 0 ? "" : why_behind(choice, candidate), Paint::dim);
     table.add(std::move(row));
   }
   drop_uninteresting(table);
-  std::string out = heading("Best plans", style) + table.text(style);
+  std::string out = heading("Best plans, one of each family", style) + table.text(style) +
+                    siblings_text(choice, style);
   if (any_tied) {
     out += folded(
         "too close to call: the difference is within model error, most of which the "
@@ -161,10 +223,47 @@ std::string why_it_won(const SearchResult& choice, const TextStyle& style) {
   const double lead = next.prediction.time.step / best.prediction.time.step - 1;
   const std::string_view advice =
       tied_with_best(choice, next) ? " That is too close to call: measure both." : "";
-  return folded(
-      fmt::format("{:.1f} % faster than the next best ({}): that one has {}.{}", 100 * lead,
-                  described(next.plan, style), why_slower(best, next), advice),
-      "why        ", style);
+  const std::string other = described(next.plan, style);
+  if (lead < 0) {
+    return folded(fmt::format("{:.1f} % slower than the next best ({}), {}.{}", -100 * lead, other,
+                              what_is_against(best, next), advice),
+                  "why        ", style);
+  }
+  return folded(fmt::format("{:.1f} % faster than the next best ({}): that one has {}.{}",
+                            100 * lead, other, why_slower(best, next), advice),
+                "why        ", style);
+}
+
+/// "Run tp 4 · pp 4: 14.6 s, 99 % likely to fit, 1.3 % slower than the fastest, which …"
+std::string recommendation(const SearchResult& choice, const TextStyle& style) {
+  const SearchOutcome& report = choice.report;
+  const Candidate& best = *report.winner();
+  std::string out = fmt::format("Run {}: {} per step", described(best.plan, style),
+                                duration(best.prediction.time.step));
+  if (const auto probability = best.score.fits_probability) {
+    out += ", " + likely_to_fit(*probability);
+    if (*probability < kLeastProbability) out += " (no plan is likelier to)";
+  }
+  if (report.fastest) {
+    out += fmt::format(", {} slower than the fastest, {}",
+                       percent(best.prediction.time.step / report.fastest->prediction.time.step - 1),
+                       what_is_against(best, *report.fastest));
+  }
+  return "\n" + folded(painted(out + ".", Paint::bold, style), "", style);
+}
+
+/// The plan with the shortest step, where another was chosen.
+std::string fastest_plan(const SearchResult& choice, const TextStyle& style) {
+  const SearchOutcome& report = choice.report;
+  if (!report.fastest) return {};
+  const Candidate& fastest = *report.fastest;
+  std::string line = fmt::format("{}: {}, {} GiB to spare", described(fastest.plan, style),
+                                 duration(fastest.prediction.time.step),
+                                 spare_of(choice.request, fastest));
+  if (const auto probability = fastest.score.fits_probability) {
+    line += ", " + likely_to_fit(*probability);
+  }
+  return folded(line + " (--prefer fastest)", "fastest    ", style);
 }
 
 std::string pareto(const SearchOutcome& report, const TextStyle& style) {
@@ -192,8 +291,9 @@ std::string pareto(const SearchOutcome& report, const TextStyle& style) {
     table.add(std::move(row));
   }
   drop_uninteresting(table);
-  return heading(fmt::format("Less memory for more time: {} of {} on the Pareto front", rows,
-                             report.pareto.size()),
+  return heading(fmt::format("Less memory for more time: {} of {} on the Pareto front{}", rows,
+                             report.pareto.size(),
+                             report.whole_front ? "" : " of the plans priced (--front: of all)"),
                  style) +
          table.text(style);
 }
@@ -221,7 +321,7 @@ std::string front_over_counts(const SearchResult& choice, const TextStyle& style
     std::vector<Cell> row = {grouped(plan.gpus())};
     add_degrees(row, plan.candidate.plan);
     row.emplace_back(duration(plan.step()));
-    row.emplace_back(with_gib(choice.request.usable_memory() - plan.memory()));
+    row.emplace_back(with_gib(choice.request.capacity() - plan.memory()));
     row.emplace_back(fmt::format("{:.3g}", price ? hours * price->in(kDollar) : hours));
     table.add(std::move(row));
   }
@@ -393,8 +493,9 @@ std::string search_text(const SearchResult& choice, const Sensitivity* buys_most
            rejections(report, style) + assumptions_text(request, style);
   }
   const Prediction costs = prediction_of(*winner);
+  out += recommendation(choice, style);
   out += headline(request, *winner, "best plan", style);
-  out += why_it_won(choice, style);
+  out += why_it_won(choice, style) + fastest_plan(choice, style);
   if (buys_most != nullptr) {
     out += folded(buys_most_sentence(*buys_most, request), "buys most  ", style);
   }
