@@ -23,8 +23,11 @@ bool StepMemoryFront::dominates(Seconds step, Bytes memory) const {
 void Findings::accept(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
                       std::optional<LayerPartition> partition) {
   ++counts_.priced;
-  if (!partition) front_.add(priced.time.closed_form, priced.memory.peak_reserved);
-  pool.add(point, costs, priced, std::move(partition));
+  const auto wanted = [&](Seconds least, Bytes memory) {
+    return context_.whole_front && !front_.dominates(least, memory);
+  };
+  const PricedPoint& plan = pool.add(point, costs, priced, std::move(partition), wanted);
+  if (plan.simulated) front_.add(*plan.simulated, plan.memory);
 }
 
 void Findings::reject(const Rejection& rejection, std::int64_t points) {

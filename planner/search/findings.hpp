@@ -33,7 +33,7 @@ struct UnsearchedPartition {
   Seconds least;
 };
 
-/// The Pareto front of (time, memory) found so far: time ascending, memory descending.
+/// The Pareto front of (simulated step, memory) found so far: time ascending, memory descending.
 class StepMemoryFront {
  public:
   void add(Seconds step, Bytes memory);
@@ -46,7 +46,7 @@ class StepMemoryFront {
 
 class Findings {
  public:
-  explicit Findings(const SearchContext& context) : pool(context) {}
+  explicit Findings(const SearchContext& context) : pool(context), context_(context) {}
 
   PlanPool pool;  ///< the plans that fit
 
@@ -83,6 +83,7 @@ class Findings {
     counts_.tuples += points;
   }
 
+  const SearchContext& context_;
   SearchCounts counts_;
   std::vector<PendingPartition> pending_;
   std::vector<UnsearchedPartition> unsearched_;

@@ -45,8 +45,8 @@ PlanFamily family_of(const SearchPoint& point) {
 
 PlanFamily family_of(const ParallelPlan& plan) { return family_of(point_of(plan)); }
 
-void PlanPool::add(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
-                   std::optional<LayerPartition> partition) {
+PricedPoint PlanPool::priced_point(const SearchPoint& point, const ShardingCosts& costs,
+                                   const Priced& priced, std::optional<LayerPartition> partition) {
   EXPECTS(priced.time.step.is_finite(), "a step that takes a finite time");
   const Bytes reserved = priced.memory.peak_reserved;
   PricedPoint found{
@@ -60,18 +60,19 @@ void PlanPool::add(const SearchPoint& point, const ShardingCosts& costs, Priced&
     partitions_.push_back(*std::move(partition));
     found.partition = static_cast<int>(partitions_.size()) - 1;
   }
+  return found;
+}
+
+bool PlanPool::may_lead(const PricedPoint& found) const {
   const auto gains = [](const std::optional<Seconds>& best, Seconds least) {
     return !best || least < *best * (1 - kWorthSimulating);
   };
-  const auto best = best_.find(family_of(point));
-  const bool may_lead =
-      (best == best_.end() || gains(best->second, found.least_expected())) &&
-      (!last_listed() || found.least_expected() <= *last_listed());
-  const bool may_be_fastest =
-      gains(fastest_, found.least) ||
-      (found.fits_probability() >= kSafeProbability && gains(fastest_safe_, found.least));
-  if (may_lead || may_be_fastest) simulate(found, costs, priced);
-  plans_.push_back(std::move(found));
+  if (gains(fastest_, found.least)) return true;
+  const bool safe = found.fits_probability() >= kSafeProbability;
+  if (safe && gains(fastest_safe_, found.least)) return true;
+  const auto best = best_.find(family_of(found.point));
+  const bool leads = best == best_.end() || gains(best->second, found.least_expected());
+  return leads && (!last_listed() || found.least_expected() <= *last_listed());
 }
 
 void PlanPool::simulate(PricedPoint& found, const ShardingCosts& costs, Priced& priced) {

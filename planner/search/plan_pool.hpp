@@ -4,6 +4,7 @@
 #include <compare>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "planner/search/context.hpp"
@@ -45,9 +46,16 @@ class PlanPool {
   explicit PlanPool(const SearchContext& context) : context_(context) {}
 
   /// A priced plan that fits; it is simulated when it may be the best of its family so far, or the
-  /// fastest. `priced` holds its plan, memory and closed form.
-  void add(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
-           std::optional<LayerPartition> partition = std::nullopt);
+  /// fastest, or is wanted: `wanted(least step, memory)`. `priced` holds its plan, memory and closed
+  /// form.
+  template <class Wanted>
+  const PricedPoint& add(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
+                         std::optional<LayerPartition> partition, Wanted wanted) {
+    PricedPoint found = priced_point(point, costs, priced, std::move(partition));
+    if (may_lead(found) || wanted(found.least, found.memory)) simulate(found, costs, priced);
+    plans_.push_back(std::move(found));
+    return plans_.back();
+  }
 
   /// Whether a plan of a point that takes at least `least` and is weighed by at least `weight` can
   /// change the answer: be the best of one of the families listed, or the fastest.
@@ -78,6 +86,10 @@ class PlanPool {
   [[nodiscard]] std::int64_t simulated() const { return simulated_; }
 
  private:
+  [[nodiscard]] PricedPoint priced_point(const SearchPoint& point, const ShardingCosts& costs,
+                                         const Priced& priced,
+                                         std::optional<LayerPartition> partition);
+  [[nodiscard]] bool may_lead(const PricedPoint& found) const;
   void simulate(PricedPoint& found, const ShardingCosts& costs, Priced& priced);
   void simulate(std::size_t index, const CostsOfShardings& costs);
   void note(const PricedPoint& found);

@@ -67,15 +67,16 @@ Siblings siblings_of(const Findings& found, std::size_t index) {
   return out;
 }
 
-/// Of the plans priced, those that no other is both faster and smaller than: by the closed form,
-/// then once more as simulated. Fastest first.
+/// Of the plans simulated, those that no other is both faster and smaller than; fastest first.
 std::vector<Candidate> front_of_plans(const SearchContext& context, const Findings& found) {
   const std::vector<PricedPoint>& plans = found.pool.plans();
   std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < plans.size(); ++i) order.push_back(i);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (plans[i].simulated) order.push_back(i);
+  }
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::tie(plans[a].closed_form, plans[a].memory, plans[a].point) <
-           std::tie(plans[b].closed_form, plans[b].memory, plans[b].point);
+    return std::tie(*plans[a].simulated, plans[a].memory, plans[a].point) <
+           std::tie(*plans[b].simulated, plans[b].memory, plans[b].point);
   });
   std::vector<Candidate> kept;
   std::optional<Bytes> smallest;
@@ -84,16 +85,6 @@ std::vector<Candidate> front_of_plans(const SearchContext& context, const Findin
     smallest = plans[i].memory;
     kept.push_back(candidate_at(context, found, i));
   }
-  std::stable_sort(kept.begin(), kept.end(), [](const Candidate& a, const Candidate& b) {
-    return a.prediction.time.step < b.prediction.time.step;
-  });
-  smallest.reset();
-  std::erase_if(kept, [&](const Candidate& each) {
-    const Bytes memory = each.prediction.memory.peak_reserved;
-    const bool dominated = smallest && memory >= *smallest;
-    if (!dominated) smallest = memory;
-    return dominated;
-  });
   return kept;
 }
 

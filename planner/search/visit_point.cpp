@@ -63,37 +63,35 @@ bool price_point(const PointPricing& pricing, const SearchPoint& point) {
   return true;
 }
 
-/// The limit below the plan priced last at which another plan of its point matters.
-std::optional<Bytes> next_limit(const PointPricing& pricing, const SearchPoint& point) {
-  const Priced& last = pricing.work;
-  const PlanPool& pool = pricing.found.pool;
-  return pool.next_limit(point, pool.plans().back().least, pricing.weight,
-                         last.memory.peak_reserved);
-}
-
-/// Of the counts of fully recomputed layers, each of which costs time: the fewest that fit, more of
-/// them as long as the plan then fits with a probability that can make up for it, and all of them
-/// for the front. `all`: layers of the fullest stage.
+/// Of the counts of fully recomputed layers, each of which costs time: the fewest that fit, and more
+/// of them as long as the plan then fits with a probability that can make up for it; for the front
+/// every count. `all`: layers of the fullest stage.
 bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, int all) {
   bool any = false;
   const auto price = [&](int layers) {
     point.recompute_layers = layers;
     any = price_point(pricing, point) || any;
   };
-  std::optional<Bytes> limit = pricing.context.usable;
-  while (limit && !pricing.context.pinned_counts) {
-    const int fewest =
-        fewest_recomputed(pricing.context, point, all, *limit, pricing.costs, pricing.work);
-    if (fewest >= all) break;
-    if (fewest == 0) {  // the policy `none` has priced it
-      limit = pricing.found.pool.next_limit(point, pricing.least, pricing.weight,
-                                            pricing.work.memory.peak_reserved);
-      continue;
+  const bool counted = !pricing.context.pinned_counts;
+  const auto fewest_within = [&](Bytes limit) {
+    return fewest_recomputed(pricing.context, point, all, limit, pricing.costs, pricing.work);
+  };
+  if (counted && pricing.for_front) {
+    const int fewest = fewest_within(pricing.context.usable);
+    for (int layers = std::max(fewest, point.vpp); layers < all; layers += point.vpp) {
+      price(layers);
     }
-    price(fewest);
-    limit = next_limit(pricing, point);
   }
-  if (limit || pricing.for_front) price(all);
+  std::optional<Bytes> limit = pricing.context.usable;
+  while (limit && counted && !pricing.for_front) {
+    const int fewest = fewest_within(*limit);
+    if (fewest >= all) break;
+    if (fewest > 0) price(fewest);  // else the policy `none` has priced it
+    limit = pricing.found.pool.next_limit(
+        point, fewest > 0 ? pricing.found.pool.plans().back().least : pricing.least, pricing.weight,
+        pricing.work.memory.peak_reserved);
+  }
+  if (limit) price(all);
   return any;
 }
 
@@ -135,7 +133,9 @@ bool price_mix(const PointPricing& pricing, SearchPoint point) {
           point, pricing.costs, pricing.work,
           LayerPartition{plan.layers_per_stage, plan.recompute_layers, plan.selective_layers, {}});
       any = true;
-      limit = next_limit(pricing, point);
+      limit = pricing.found.pool.next_limit(point, pricing.found.pool.plans().back().least,
+                                            pricing.weight,
+                                            pricing.work.memory.peak_reserved);
     }
   }
   return any;

@@ -221,8 +221,7 @@ TEST_CASE("an explanation ends when it is told to, and says that it is not whole
 
 TEST_CASE("why-not answers although the request has a limit that no plan meets") {
   PlanRequest r = request_for("gpt3-175b", "dgx-h100", 8);
-  r.no_slower_than = 1_us;
-  r.without_front = true;
+  r.no_worse_than = 1_us;
   const SearchOutcome limited = search(r).value();
   REQUIRE(limited.winner() == nullptr);
   const WhyNot answer = why_not(r, {}, nullptr);

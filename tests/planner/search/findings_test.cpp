@@ -5,17 +5,6 @@
 
 using namespace echelon;
 
-namespace {
-
-Priced priced_as(Seconds step, Bytes memory) {
-  Priced priced;
-  priced.time.step = step;
-  priced.memory.peak_reserved = memory;
-  return priced;
-}
-
-}  // namespace
-
 TEST_CASE("the front keeps what no plan found is both faster and smaller than") {
   StepMemoryFront front;
   CHECK_FALSE(front.dominates(9_s, 99_GiB));
@@ -28,25 +17,6 @@ TEST_CASE("the front keeps what no plan found is both faster and smaller than") 
   front.add(1_s, 4_GiB);
   CHECK(front.dominates(1_s, 4_GiB));
   CHECK_FALSE(front.dominates(1_s, 3_GiB));
-}
-
-TEST_CASE("a plan can be listed while it is no slower than the K-th best and the limit") {
-  PlanRequest request = request_for("7b", "dgx-h100", 8);
-  request.top = 2;
-  request.no_slower_than = 10_s;
-  const SearchContext context(request);
-  Findings found(context);
-  CHECK(*found.incumbent() == 10_s);
-  CHECK_FALSE(found.fastest());
-  found.accept({}, priced_as(5_s, 1_GiB));
-  CHECK(*found.incumbent() == 10_s);
-  found.accept({}, priced_as(3_s, 1_GiB));
-  found.accept({}, priced_as(4_s, 1_GiB));
-  CHECK(*found.incumbent() == 4_s);
-  CHECK(*found.fastest() == 3_s);
-  CHECK(found.can_be_listed(4_s));
-  CHECK_FALSE(found.can_be_listed(5_s));
-  CHECK(found.take_ranked().size() == 3);
 }
 
 TEST_CASE("the closest of the points that do not fit is the example of the rejection") {

@@ -49,11 +49,11 @@ std::optional<ObjectiveKey> brute_force(const PlanRequest& r) {
           if (t.recompute_layers % t.vpp != 0 || t.recompute_layers > r.model.layers / pp + 1) {
             continue;
           }
-          Candidate c;
-          if (!fill_plan(r, t, c.plan)) continue;
-          if (check_plan(r.model, r.job, r.cluster, r.framework, c.plan)) continue;
-          c.prediction = cost_model.price(c.plan);
-          if (c.prediction.memory.peak_reserved > r.usable_memory()) continue;
+          ParallelPlan plan;
+          if (!fill_plan(r, t, plan)) continue;
+          if (check_plan(r.model, r.job, r.cluster, r.framework, plan)) continue;
+          const Candidate c = candidate_of(r, cost_model, std::move(plan));
+          if (!c.fits) continue;
           const ObjectiveKey key = objective_key(r, c);
           if (!best || key < *best) best = key;
         }

@@ -2,9 +2,13 @@
 #include "planner/search/search.hpp"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
 #include <random>
 #include <vector>
 
+#include "planner/search/simulate_step.hpp"
 #include "planner/space/candidates.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
@@ -29,14 +33,21 @@ void compositions(int total, int parts, std::vector<int>& prefix, const Use& use
   }
 }
 
-/// The fastest legal plan that fits, by nested loops that know nothing of the search's shortcuts:
-/// all degrees, all splits of the layers, all recompute counts, priced one by one.
+/// What the plans of a request could be chosen by.
+struct Weighed {
+  Seconds step, expected;
+};
+
+/// The best legal plan that fits, by nested loops that know nothing of the search's shortcuts: all
+/// degrees, all splits of the layers, all recompute counts, priced and simulated one by one.
 class BruteForce {
  public:
   explicit BruteForce(const PlanRequest& request)
       : r_(request), cost_model_(r_.model, r_.job, r_.cluster, r_.framework, r_.calibration) {}
 
-  Seconds best() {
+  /// The least expected step of those at most 3 % slower than the fastest that is 90 % likely to
+  /// fit; nothing where no plan fits.
+  std::optional<Seconds> best() {
     const int n = r_.cluster.gpus();
     for (int tp = 1; tp <= n; ++tp) {
       for (int cp = 1; cp * tp <= n; ++cp) {
@@ -45,7 +56,12 @@ class BruteForce {
         }
       }
     }
-    return best_;
+    std::optional<Seconds> best;
+    for (const Weighed& plan : plans_) {
+      if (safe_ && plan.step > 1.03 * *safe_) continue;
+      best = best ? std::min(*best, plan.expected) : plan.expected;
+    }
+    return best;
   }
 
  private:
@@ -158,7 +174,25 @@ class BruteForce {
     if (check_plan(r_.model, r_.job, r_.cluster, r_.framework, plan_)) return;
     cost_model_.price(plan_, costs_, prediction_);
     if (prediction_.memory.peak_reserved > r_.usable_memory()) return;
-    best_ = std::min(best_, prediction_.time.step);
+    const Score score = score_of(r_, features(), prediction_.memory.peak_reserved);
+    // No schedule takes half of its closed form.
+    if (safe_ && prediction_.time.step > 2.1 * *safe_) return;
+    price_simulated(cost_model_, plan_, costs_, prediction_.memory.contents, prediction_.time);
+    const Seconds step = prediction_.time.step;
+    if (score.fits_probability.value_or(1) >= 0.9) safe_ = std::min(safe_.value_or(step), step);
+    if (!safe_ || step <= 1.03 * *safe_) plans_.push_back({step, score.weight * step});
+  }
+
+  /// A mix that recomputes nothing, or every layer of every stage, is none.
+  [[nodiscard]] UnusualFeatures features() const {
+    ParallelPlan plan = plan_;
+    const auto sum = [](const std::vector<int>& each) {
+      return std::accumulate(each.begin(), each.end(), 0);
+    };
+    if (plan.recompute == Recompute::mixed && sum(plan.selective_layers) == 0) {
+      plan.recompute = sum(plan.recompute_layers) == 0 ? Recompute::none : Recompute::full;
+    }
+    return features_of(r_, plan);
   }
 
   const PlanRequest& r_;
@@ -166,7 +200,8 @@ class BruteForce {
   ParallelPlan plan_;
   ShardingCosts costs_;
   PlanCosts prediction_;
-  Seconds best_{1e30};
+  std::optional<Seconds> safe_;  ///< step of the fastest plan that is 90 % likely to fit
+  std::vector<Weighed> plans_;
 };
 
 /// A small request drawn from a seed: model, machine, batch, memory, framework.
@@ -196,7 +231,16 @@ PlanRequest random_request(std::mt19937& random) {
   r.job.sequence = 512 << draw(0, 3);
   r.job.flash_attention = draw(0, 2) > 0;
   r.job.global_batch = 4 << draw(0, 2);
-  r.max_memory = Bytes{(3.0 + draw(0, 40)) * 0x1p30};
+  const Bytes memory{(3.0 + draw(0, 40)) * 0x1p30};
+  if (draw(0, 1) == 0) {
+    r.max_memory = memory;
+  } else {
+    GpuSpec gpu = r.cluster.gpu();
+    gpu.memory = memory;
+    r.cluster = r.cluster.with_gpu(std::move(gpu));
+  }
+  r.preference = std::array{Preference::robust, Preference::balanced,
+                            Preference::fastest}[static_cast<std::size_t>(draw(0, 2))];
   r.top = draw(1, 3);
   return r;
 }
@@ -204,9 +248,11 @@ PlanRequest random_request(std::mt19937& random) {
 }  // namespace
 
 TEST_CASE(
-    "the winner is the fastest of all plans, all splits and recompute counts, by brute force") {
+    "no plan is better than the winner by more than the gap, all splits and recompute counts, by "
+    "brute force") {
   std::mt19937 random(20261120);
   int with_winner = 0;
+  int best_of_all = 0;
   for (int i = 0; i < 60; ++i) {
     PlanRequest r = random_request(random);
     if (r.framework.name == "echelon") {
@@ -217,14 +263,21 @@ TEST_CASE(
     const Result<SearchOutcome> report = search(r);
     INFO("case " << i << ": " << r.framework.name << ", " << r.cluster.gpus() << " GPUs, "
                  << r.model.layers << " layers, experts " << r.model.moe.experts);
-    const Seconds best = BruteForce(r).best();
+    const std::optional<Seconds> best = BruteForce(r).best();
     const bool found = report.ok() && report->winner() != nullptr;
-    CHECK(found == (best < Seconds{1e29}));
-    if (!found) continue;
+    if (!best) {
+      CHECK((!found || report->winner()->score.fits_probability.value_or(1) < 0.5));
+      continue;
+    }
+    REQUIRE(found);
     ++with_winner;
-    CHECK(report->winner()->prediction.time.step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
+    const double gain = 1 - *best / report->winner()->expected();
+    CHECK(gain > -1e-9);  // or the loops have missed it
+    CHECK(gain < report->gap + 1e-9);
+    best_of_all += gain < 1e-9;
   }
   CHECK(with_winner > 30);
+  CHECK(best_of_all > 0.9 * with_winner);
 }
 
 TEST_CASE("pruned and exhaustive search list the same plans and the same front") {
@@ -232,6 +285,7 @@ TEST_CASE("pruned and exhaustive search list the same plans and the same front")
   std::int64_t bounded = 0;
   for (int i = 0; i < 300; ++i) {
     PlanRequest r = random_request(random);
+    r.whole_front = true;
     const Result<SearchOutcome> pruned = search(r);
     r.exhaustive = true;
     const Result<SearchOutcome> all = search(r);
@@ -243,7 +297,7 @@ TEST_CASE("pruned and exhaustive search list the same plans and the same front")
     CHECK(all->counts.tuples == pruned->counts.tuples);
     REQUIRE(pruned->candidates.size() == all->candidates.size());
     for (std::size_t c = 0; c < all->candidates.size(); ++c) {
-      CHECK(pruned->candidates[c].prediction.time.step == all->candidates[c].prediction.time.step);
+      CHECK(pruned->candidates[c].expected() == all->candidates[c].expected());
     }
     REQUIRE(pruned->pareto.size() == all->pareto.size());
     for (std::size_t c = 0; c < all->pareto.size(); ++c) {
@@ -272,7 +326,7 @@ TEST_CASE("where overlap pays it is never slower, and where it does not, never f
         other.overlap_dp = axes % 2 == 1;
         other.overlap_pp = axes / 2 == 1;
         if (other.overlap_pp && other.vpp == 1) continue;
-        CHECK(cost_model.price(other).time.step >= c.prediction.time.step * (1 - 1e-12));
+        CHECK(cost_model.price(other).time.step >= c.prediction.time.closed_form * (1 - 1e-12));
         ++compared;
       }
     }
@@ -286,21 +340,22 @@ TEST_CASE("candidates are ranked, fit, and are legal") {
     const PlanRequest r = request_for(model, "dgx-h100", gpus);
     const SearchOutcome report = search(r).value();
     REQUIRE(report.winner() != nullptr);
-    Seconds last;
+    Seconds last;  // of the runners-up: the winner alone is limited in its step
     for (const Candidate& c : report.candidates) {
       CHECK(c.fits);
       CHECK(c.prediction.memory.peak_reserved <= r.usable_memory());
-      CHECK(c.prediction.time.step >= last);
+      CHECK(c.expected() >= last);
       CHECK_FALSE(check_plan(r.model, r.job, r.cluster, r.framework, c.plan));
-      last = c.prediction.time.step;
+      if (&c != &report.candidates.front()) last = c.expected();
     }
   }
 }
 
-TEST_CASE("no point of the Pareto front is dominated, and the winner is on it") {
+TEST_CASE("no point of the Pareto front is dominated, and the fastest plan is on it") {
   const SearchOutcome report = search(request_for("70b", "dgx-h100", 256)).value();
   REQUIRE(report.pareto.size() > 3);
-  CHECK(report.pareto.front().plan == report.winner()->plan);
+  const Candidate& fastest = report.fastest ? *report.fastest : *report.winner();
+  CHECK(report.pareto.front().prediction.time.step == fastest.prediction.time.step);
   for (std::size_t i = 1; i < report.pareto.size(); ++i) {
     CHECK(report.pareto[i].prediction.time.step > report.pareto[i - 1].prediction.time.step);
     CHECK(report.pareto[i].prediction.memory.peak_reserved <
@@ -336,12 +391,12 @@ TEST_CASE("pinned axes are kept") {
 
 TEST_CASE("a winner found under a constraint is never faster than the free one") {
   const PlanRequest r = request_for("70b", "dgx-h100", 64);
-  const Seconds best = search(r).value().winner()->prediction.time.step;
+  const Seconds best = search(r).value().winner()->expected();
   for (const int tp : {2, 4, 8}) {
     PlanRequest pinned = r;
     pinned.constraints.pin<&ParallelPlan::tp>(tp);
     const SearchOutcome report = search(pinned).value();
-    if (report.winner() != nullptr) CHECK(report.winner()->prediction.time.step >= best);
+    if (report.winner() != nullptr) CHECK(report.winner()->expected() >= best);
   }
 }
 
@@ -568,8 +623,7 @@ TEST_CASE("a prediction of an impossible configuration names flag and nearest va
 
 TEST_CASE("a search with a limit that no plan meets finds nothing and has no near misses") {
   PlanRequest r = request_for("7b", "dgx-h100", 8);
-  r.no_slower_than = 1_us;
-  r.without_front = true;
+  r.no_worse_than = 1_us;
   const SearchOutcome report = search(r).value();
   CHECK(report.winner() == nullptr);
   CHECK(report.nearest_infeasible.empty());

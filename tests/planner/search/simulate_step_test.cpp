@@ -1,4 +1,4 @@
-#include "planner/search/simulate_finalists.hpp"
+#include "planner/search/simulate_step.hpp"
 
 #include <algorithm>
 
@@ -8,15 +8,22 @@
 
 using namespace echelon;
 
+namespace {
+
+/// Simulated step over its closed form.
+double ratio_of(const Candidate& candidate) {
+  const TimePrediction& time = candidate.prediction.time;
+  return time.step / time.closed_form;
+}
+
+}  // namespace
+
 TEST_CASE("equal stages take the same simulated as in closed form") {
   PlanRequest r = request_for("gpt3-175b", "dgx-h100", 64);
   r.model.vocab = 128;  // a head of almost no weight
   r.constraints.pin<&ParallelPlan::tp>(1);
   r.constraints.pin<&ParallelPlan::pp>(8);
-  const Candidate c = predict(r).value();
-  const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
-  CHECK(*simulated_step(cost_model, c.plan, c.prediction) / c.prediction.time.step ==
-        Approx(1.0).epsilon(0.01));
+  CHECK(ratio_of(predict(r).value()) == Approx(1.0).epsilon(0.01));
 }
 
 TEST_CASE("the closed form of uneven 1F1B stages is an upper bound of the simulation") {
@@ -25,35 +32,45 @@ TEST_CASE("the closed form of uneven 1F1B stages is an upper bound of the simula
       PlanRequest r = request_for(model, "dgx-h100", 64);
       r.constraints.pin<&ParallelPlan::tp>(1);
       r.constraints.pin<&ParallelPlan::pp>(pp);
-      const Candidate c = predict(r).value();
-      const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
-      const double ratio =
-          *simulated_step(cost_model, c.plan, c.prediction) / c.prediction.time.step;
+      const double ratio = ratio_of(predict(r).value());
       CHECK(ratio <= 1 + 1e-9);
       CHECK(ratio > 0.7);
     }
   }
 }
 
-TEST_CASE("every finalist of a search is simulated") {
-  const SearchOutcome report = search(request_for("70b", "dgx-h100", 256)).value();
-  REQUIRE(report.candidates.size() == 5);
-  for (const Candidate& c : report.candidates) {
-    REQUIRE(c.simulated_step);
-    CHECK(*c.simulated_step / c.prediction.time.step == Approx(1.0).epsilon(0.1));
+TEST_CASE("parts and stages sum to the simulated step, and what is busy stays as priced") {
+  for (const int vpp : {1, 4}) {
+    PlanRequest r = request_for("70b", "dgx-h100", 256);
+    r.constraints.pin<&ParallelPlan::tp>(8);
+    r.constraints.pin<&ParallelPlan::pp>(4);
+    r.constraints.pin<&ParallelPlan::vpp>(vpp);
+    const Candidate c = predict(r).value();
+    REQUIRE(c.simulated);
+    const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
+    const TimePrediction closed = cost_model.price(c.plan).time;
+    const TimePrediction& time = c.prediction.time;
+    CHECK(time.closed_form.in(kSecond) == Approx(closed.step.in(kSecond)).epsilon(1e-12));
+    CHECK(time.step != closed.step);
+    CHECK(time.parts.total().in(kSecond) == Approx(time.step.in(kSecond)));
+    CHECK(time.parts.compute == closed.parts.compute);
+    CHECK(time.parts.optimizer == closed.parts.optimizer);
+    REQUIRE(time.stages.size() == 4);
+    for (std::size_t s = 0; s < time.stages.size(); ++s) {
+      CHECK(time.stages[s].total().in(kSecond) == Approx(time.step.in(kSecond)));
+      CHECK(time.stages[s].compute == closed.stages[s].compute);
+      CHECK(time.stages[s].fill_drain >= Seconds{});
+      CHECK(time.stages[s].imbalance >= Seconds{});
+    }
   }
 }
 
-TEST_CASE("a search that is stopped lists its finalists and simulates the winner alone") {
-  PlanRequest r = request_for("70b", "dgx-h100", 256);
-  r.constraints.pin<&ParallelPlan::tp>(8);
-  r.constraints.pin<&ParallelPlan::pp>(4);
-  r.top = 50;
-  const SearchOutcome report = search(r, [](double share) { return share < 1; }).value();
-  REQUIRE(report.candidates.size() == 50);
-  CHECK(report.candidates[0].simulated_step);
-  for (std::size_t i = 1; i < report.candidates.size(); ++i) {
-    CHECK_FALSE(report.candidates[i].simulated_step);
+TEST_CASE("every listed plan of a search is simulated, and no bound lies above its step") {
+  const SearchOutcome report = search(request_for("70b", "dgx-h100", 256)).value();
+  REQUIRE(report.candidates.size() == 5);
+  for (const Candidate& c : report.candidates) {
+    CHECK(c.simulated);
+    CHECK(ratio_of(c) == Approx(1.0).epsilon(0.1));
   }
 }
 
@@ -80,23 +97,10 @@ TEST_CASE("interleaved, chunks that wait in every round make the closed form far
   other.constraints.pin<&ParallelPlan::recompute>(Recompute::none);
   other.constraints.pin<&ParallelPlan::layers_per_stage>({3, 6, 7, 7, 7, 7, 7, 4});
   for (const auto& [request, short_by] : {std::pair{&equal, 0.256}, std::pair{&other, 0.436}}) {
-    Candidate c = predict(*request).value();
-    CHECK_FALSE(c.simulated_step);
-    simulate_step(*request, c);
-    REQUIRE(c.simulated_step);
-    CHECK(*c.simulated_step / c.prediction.time.step - 1 == Approx(short_by).margin(0.01));
+    const Candidate c = predict(*request).value();
+    REQUIRE(c.simulated);
+    CHECK(ratio_of(c) - 1 == Approx(short_by).margin(0.01));
   }
-}
-
-TEST_CASE("a step of too many passes is not simulated") {
-  PlanRequest r = request_for("405b", "dgx-h100", 64);
-  r.job.global_batch = 1 << 18;
-  r.constraints.pin<&ParallelPlan::pp>(64);
-  r.constraints.pin<&ParallelPlan::vpp>(1);
-  r.constraints.pin<&ParallelPlan::microbatch>(1);
-  Candidate c = predict(r).value();
-  simulate_step(r, c);
-  CHECK_FALSE(c.simulated_step);
 }
 
 TEST_CASE("interleaved with 8-way tensor parallelism on H100 it is short by 5 %, or 18 % unequal") {
@@ -113,14 +117,11 @@ TEST_CASE("interleaved with 8-way tensor parallelism on H100 it is short by 5 %,
         r.constraints.pin<&ParallelPlan::microbatch>(1);
         const Result<Candidate> c = predict(r);
         if (!c.ok()) continue;
-        const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
-        const double ratio =
-            *simulated_step(cost_model, c->plan, c->prediction) / c->prediction.time.step;
         const auto& layers = c->plan.layers_per_stage;
         const bool equal = std::ranges::all_of(layers, [&](int held) { return held % vpp == 0; });
         INFO(model << " pp " << pp << " vpp " << vpp << (equal ? " equal" : ""));
-        CHECK(ratio > 0.97);
-        CHECK(ratio < (equal ? 1.05 : 1.18));
+        CHECK(ratio_of(*c) > 0.97);
+        CHECK(ratio_of(*c) < (equal ? 1.05 : 1.18));
         ++(equal ? equal_ones : others);
       }
     }
