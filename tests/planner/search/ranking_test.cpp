@@ -1,0 +1,95 @@
+// What a search answers with: the winner, the fastest plan beside it, one plan of each family.
+#include <algorithm>
+
+#include "planner/search/plan_pool.hpp"
+#include "planner/search/search.hpp"
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+double probability_of(const Candidate& candidate) {
+  return candidate.score.fits_probability.value();
+}
+
+}  // namespace
+
+TEST_CASE("listed plans are of different families, and siblings are folded into them") {
+  for (const auto& [model, gpus] : {std::pair{"7b", 64}, std::pair{"mixtral-8x7b", 64}}) {
+    const SearchOutcome report = search(request_for(model, "dgx-h100", gpus)).value();
+    REQUIRE(report.candidates.size() == 5);
+    REQUIRE(report.siblings.size() == 5);
+    for (std::size_t a = 0; a < 5; ++a) {
+      for (std::size_t b = 0; b < a; ++b) {
+        CHECK(family_of(report.candidates[a].plan) != family_of(report.candidates[b].plan));
+      }
+    }
+    const bool some = std::ranges::any_of(report.siblings, [](const Siblings& each) {
+      return each.plans > 0 && !each.ranges.empty() && each.smallest <= each.largest &&
+             each.least <= each.most;
+    });
+    CHECK(some);
+    for (const Siblings& each : report.siblings) {
+      for (const Siblings::Range& range : each.ranges) CHECK(range.first < range.last);
+    }
+  }
+}
+
+TEST_CASE("the winner gives up at most 3 % of the step, for a plan that is likelier to fit") {
+  const SearchOutcome report = search(request_for("70b", "dgx-h100", 256)).value();
+  const Candidate& winner = *report.winner();
+  REQUIRE(report.fastest);
+  CHECK(report.fastest->prediction.time.step < winner.prediction.time.step);
+  CHECK(winner.expected() < report.fastest->expected());
+  CHECK(probability_of(winner) > 0.9);
+  CHECK(probability_of(*report.fastest) >= 0.5);
+}
+
+TEST_CASE("with --prefer fastest the fastest plan wins, with robust the likeliest to fit") {
+  PlanRequest r = request_for("70b", "dgx-h100", 256);
+  const SearchOutcome balanced = search(r).value();
+  r.preference = Preference::fastest;
+  const SearchOutcome fastest = search(r).value();
+  CHECK_FALSE(fastest.fastest);
+  REQUIRE(balanced.fastest);
+  CHECK(fastest.winner()->prediction.time.step == balanced.fastest->prediction.time.step);
+  r.preference = Preference::robust;
+  const SearchOutcome robust = search(r).value();
+  CHECK(probability_of(*robust.winner()) >= probability_of(*balanced.winner()));
+  CHECK(probability_of(*balanced.winner()) > probability_of(*fastest.winner()));
+}
+
+TEST_CASE("a limit on memory is hard, and switches the risk off") {
+  PlanRequest r = request_for("70b", "dgx-h100", 256);
+  r.max_memory = 60_GiB;
+  const SearchOutcome report = search(r).value();
+  for (const Candidate& each : report.candidates) {
+    CHECK_FALSE(each.score.fits_probability);
+    CHECK(each.prediction.memory.peak_reserved <= 60_GiB);
+    CHECK(each.score.weight < 1.05);
+  }
+}
+
+TEST_CASE("where nothing is likely to fit, what may fit is found, and says so") {
+  PlanRequest r = request_for("7b", "dgx-h100", 8);
+  r.constraints.pin<&ParallelPlan::pp>(1);
+  r.constraints.pin<&ParallelPlan::tp>(1);
+  r.constraints.pin<&ParallelPlan::cp>(1);
+  r.constraints.pin<&ParallelPlan::zero>(3);
+  r.constraints.pin<&ParallelPlan::offload_optimizer>(0.0);
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::full);
+  r.constraints.pin<&ParallelPlan::microbatch>(1);
+  const Bytes least = search(r).value().winner()->prediction.memory.peak_reserved;
+  GpuSpec gpu = r.cluster.gpu();
+  gpu.memory = least * 1.01;  // Megatron-Core reserves 3 % more than predicted: one in four fits
+  r.cluster = r.cluster.with_gpu(gpu);
+  const SearchOutcome report = search(r).value();
+  REQUIRE(report.winner() != nullptr);
+  CHECK(probability_of(*report.winner()) < 0.5);
+  CHECK(probability_of(*report.winner()) > 0.05);
+  gpu.memory = least * 0.9;
+  r.cluster = r.cluster.with_gpu(gpu);
+  CHECK(search(r).value().winner() == nullptr);
+}
