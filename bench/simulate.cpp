@@ -43,14 +43,23 @@ void simulated(benchmark::State& state, PipelineShape shape) {
       fmt::format("{} instructions, makespan {} ms", instructions(schedule), makespan.in(1_ms)));
 }
 
-void makespan_only(benchmark::State& state, PipelineShape shape) {
+void makespan_of(benchmark::State& state, PipelineShape shape, Rounds rounds) {
   const ScheduleCosts costs = costs_of(shape);
   Seconds makespan;
+  MakespanSimulator simulator;
   for (auto _ : state) {
-    makespan = simulate_makespan(shape, costs);
+    makespan = simulator.run(shape, costs, Messages::one_at_a_time, rounds);
     benchmark::ClobberMemory();
   }
-  state.SetLabel(fmt::format("makespan {} ms", makespan.in(1_ms)));
+  state.SetLabel(fmt::format("makespan {} ms, simulated {} of {} forwards of a rank",
+                             makespan.in(1_ms), simulator.simulated(),
+                             shape.chunks * shape.microbatches));
+}
+void makespan_only(benchmark::State& state, PipelineShape shape) {
+  makespan_of(state, shape, Rounds::skip_repeated);
+}
+void makespan_of_all(benchmark::State& state, PipelineShape shape) {
+  makespan_of(state, shape, Rounds::all);
 }
 
 void built(benchmark::State& state, PipelineShape shape) {
@@ -75,6 +84,7 @@ void write_and_read(benchmark::State& state, PipelineShape shape) {
 
 constexpr PipelineShape kLarge{ScheduleKind::one_f_one_b, 64, 1, 512};
 constexpr PipelineShape kChunks{ScheduleKind::interleaved, 16, 8, 128};
+constexpr PipelineShape kMany{ScheduleKind::interleaved, 16, 8, 512};
 constexpr PipelineShape kZeroBubble{ScheduleKind::zero_bubble_h1, 16, 1, 128};
 constexpr PipelineShape kUsual{ScheduleKind::one_f_one_b, 8, 1, 64};
 
@@ -84,6 +94,9 @@ BENCHMARK_CAPTURE(simulated, zb_h1_16x128, kZeroBubble)->Unit(benchmark::kMillis
 BENCHMARK_CAPTURE(simulated, 1f1b_8x64, kUsual)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(makespan_only, 1f1b_64x512, kLarge)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(makespan_only, interleaved_16x8x128, kChunks)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(makespan_only, interleaved_16x8x512, kMany)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(makespan_of_all, interleaved_16x8x512, kMany)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(makespan_of_all, 1f1b_64x512, kLarge)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(makespan_only, zb_h1_16x128, kZeroBubble)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(makespan_only, 1f1b_8x64, kUsual)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(built, 1f1b_64x512, kLarge)->Unit(benchmark::kMillisecond);

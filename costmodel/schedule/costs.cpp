@@ -1,5 +1,7 @@
 #include "costmodel/schedule/costs.hpp"
 
+#include <cmath>
+
 namespace echelon {
 namespace {
 
@@ -34,6 +36,25 @@ ScheduleCosts ScheduleCosts::uniform(int ranks, int chunks, ChunkTimes chunk, Se
   return {.stages = std::vector<ChunkTimes>(p * static_cast<std::size_t>(chunks), chunk),
           .hops = std::vector<Seconds>(p, hop),
           .ranks = {}};
+}
+
+ScheduleCosts on_exact_grid(ScheduleCosts costs, int chunks, int microbatches) {
+  // No step takes longer than all of its passes and messages one after the other.
+  Seconds all;
+  for (const ChunkTimes& chunk : costs.stages) all += chunk.total();
+  for (const Seconds hop : costs.hops) all += 2.0 * chunks * hop;
+  const double bound = microbatches * all.in(kSecond);
+  if (bound <= 0) return costs;
+  const Seconds grid{std::ldexp(1.0, std::ilogb(bound) - 51)};
+  const auto round = [&](Seconds& time) { time = std::round(time.in(grid)) * grid; };
+  for (ChunkTimes& chunk : costs.stages) {
+    for (Seconds* time :
+         {&chunk.forward, &chunk.backward_input, &chunk.backward_weight, &chunk.recompute}) {
+      round(*time);
+    }
+  }
+  for (Seconds& hop : costs.hops) round(hop);
+  return costs;
 }
 
 Seconds duration_of(const ScheduleCosts& costs, const Schedule& schedule, int rank,

@@ -42,6 +42,12 @@ struct ScheduleCosts {
   static ScheduleCosts uniform(int ranks, int chunks, ChunkTimes chunk, Seconds hop = {});
 };
 
+/// The times of chunks and messages rounded to multiples of a power of two, so small that this
+/// changes no step by more than a millionth of a millionth per pass, and so large that sums of
+/// times within a step of so many microbatches are exact: what ends at the same time then does so
+/// in whatever order its times were added. `ranks` stay as they are.
+[[nodiscard]] ScheduleCosts on_exact_grid(ScheduleCosts costs, int chunks, int microbatches);
+
 /// Time of one instruction, both ends of a message alike.
 [[nodiscard]] Seconds duration_of(const ScheduleCosts& costs, const Schedule& schedule, int rank,
                                   const Instruction& instruction);

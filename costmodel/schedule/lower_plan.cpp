@@ -78,7 +78,7 @@ ScheduleCosts pipeline_costs(const CostModel& cost_model, const StageModel& mode
         .backward_weight = 0.5 * (each.backward - each.recompute),
         .recompute = each.recompute};
   }
-  return costs;
+  return on_exact_grid(std::move(costs), shape.chunks, shape.microbatches);
 }
 
 double instructions_of(const CostModel& cost_model, const ParallelPlan& plan) {

@@ -14,7 +14,8 @@ namespace echelon {
 [[nodiscard]] PipelineShape shape_of(const ParallelPlan& plan, std::int64_t global_batch);
 
 /// Forwards, backwards and messages of every chunk with the layers it holds. What else ranks do
-/// takes no time.
+/// takes no time. On the exact grid (costs.hpp), so that the order of messages does not depend on
+/// rounding.
 [[nodiscard]] ScheduleCosts pipeline_costs(const CostModel& cost_model, const StageModel& model,
                                            const ParallelPlan& plan, const PipelineShape& shape);
 
