@@ -45,15 +45,6 @@ bool mentions(const std::vector<std::string>& notes, std::string_view words) {
       notes, [&](const std::string& note) { return note.find(words) != std::string::npos; });
 }
 
-ModelSpec shapes(int layers, int hidden, int ffn, int vocab) {
-  ModelSpec model;
-  model.layers = layers;
-  model.hidden = hidden;
-  model.ffn_hidden = ffn;
-  model.vocab = vocab;
-  return model;
-}
-
 TEST_CASE("first and last stage hold one layer fewer only when that makes the others equal") {
   CHECK(ends_hold_fewer_layers(22, 8, 1) == std::vector<int>{2, 3, 3, 3, 3, 3, 3, 2});
   CHECK(ends_hold_fewer_layers(24, 8, 1) == std::vector<int>(8, 3));
