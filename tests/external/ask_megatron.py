@@ -51,7 +51,8 @@ def questions(path):
 
 
 def answer(program, arguments):
-    """The winner of a search with its remarks, and the plan file, which holds the model."""
+    """What the program prints, and the plan file it writes, which holds the model; None, None
+    where nothing fits."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plan.json"
         done = subprocess.run(
@@ -59,8 +60,9 @@ def answer(program, arguments):
             capture_output=True, text=True, check=False)
         if done.returncode not in (0, 1) or not done.stdout:
             raise RuntimeError(done.stderr.strip() or f"plan ended with {done.returncode}")
-        winner = json.loads(done.stdout)["winner"]
-        return winner, json.loads(file.read_text()) if winner else None
+        if not file.exists():
+            return None, None
+        return json.loads(done.stdout), json.loads(file.read_text())["request"]["model"]
 
 
 def settings_of(winner):
@@ -134,15 +136,16 @@ def transformer_config(winner, model):
         v_head_dim=latent["v_head_dim"], **kwargs)
 
 
-def check_groups(winner, rank):
+def check_groups(winner, model, rank):
     plan = winner["plan"]
+    experts = model.get("moe", {}).get("experts", 0) > 0
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=plan["tp"],
         pipeline_model_parallel_size=plan["pp"],
         virtual_pipeline_model_parallel_size=plan["vpp"] if plan["vpp"] > 1 else None,
         context_parallel_size=plan["cp"],
         expert_model_parallel_size=plan["ep"],
-        expert_tensor_parallel_size=plan["etp"],
+        expert_tensor_parallel_size=plan["etp"] if experts else None,  # None: its default, tp
         num_distributed_optimizer_instances=instances(plan),
         order=plan["rank_order"],
         create_gloo_process_groups=False,
@@ -242,7 +245,7 @@ def check(winner, model):
     for rank in sorted({0, world - 1}):
         dist.init_process_group(backend="fake", rank=rank, world_size=world, store=FakeStore())
         try:
-            check_groups(winner, rank)
+            check_groups(winner, model, rank)
             config = transformer_config(winner, model)
             check_layers(config, winner["plan"])
             check_schedule(config, winner)
@@ -267,19 +270,60 @@ def short(plan):
     return text
 
 
-def verdict(program, arguments):
-    """(plan, accepted or refused with the reason, remarks) of one question."""
-    winner, file = answer(program, arguments)
-    if winner is None:
-        return None, "no plan fits", ""
-    remarks = "; ".join(f"{r['kind']} {r['text']}" for r in winner["remarks"])
+def asked(candidate, model):
+    """ "" where the release accepts the plan, else why it refuses it."""
     try:
-        check(winner, file["request"]["model"])
+        check(candidate, model)
     except (AssertionError, ImportError, NotImplementedError, RuntimeError, ValueError,
             Wrong) as error:  # the release's answer; errors of other kinds are this script's own
-        reason = " ".join(str(error).split()) or type(error).__name__
-        return short(winner["plan"]), f"refused: {reason}", remarks
-    return short(winner["plan"]), "accepted", remarks
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""
+
+
+def verdict(program, arguments):
+    """Of one question: the winner, the release's answer, how many of the listed plans it accepts,
+    the winner's remarks."""
+    found, model = answer(program, arguments)
+    if found is None:
+        return None, "no plan fits", "", ""
+    winner, listed = found["winner"], found["candidates"]
+    why = [asked(candidate, model) for candidate in listed]
+    reason = asked(winner, model)
+    for candidate, each in zip(listed, why):
+        if each:
+            print(f"  refused: {short(candidate['plan'])}: {each}", flush=True)
+    return (short(winner["plan"]), f"refused: {reason}" if reason else "accepted",
+            f"{why.count('')} of {len(why)}",
+            "; ".join(f"{r['kind']} {r['text']}" for r in winner["remarks"]))
+
+
+# Changes of one legal plan that the release must refuse, and words of its refusal: a check that
+# lets one pass checks nothing.
+KNOWN_PLAN = ("predict --model mixtral-8x7b --gpus 64 --seq 4096 --global-batch 256 --tp 1 --pp 4 "
+              "--vpp 2 --ep 8 --zero 1")
+KNOWN_REFUSALS = (
+    ({"rank_order": "tp-cp-ep-pp-dp"}, "pp-last rank ordering"),
+    ({"zero_group_size": 2}, "partial DistOpt shard factor"),
+    ({"ep": 3}, "not divisible by expert_tensor_model_pipeline_parallel size"),
+    ({"cp": 3}, "is not divisible by"),
+    ({"sequence_parallel": True}, "without tensor parallelism"),
+    ({"microbatches": 6}, "The remainder of M"),
+    ({"microbatches": 2}, "should range in"),
+    ({"layers_per_stage": [9, 7, 8, 8]}, "layers on stage 0"),
+    ({"recompute": "full", "recompute_layers": [4, 4, 4, 4], "tp": 5}, "is not divisible by"),
+    ({"offload": {"optimizer": 1.0}}, "--use-precision-aware-optimizer"),
+)
+
+
+def check_known(program):
+    """Raises where a plan that the release refuses would pass, or one that it accepts would not."""
+    found, model = answer(program, KNOWN_PLAN.split())
+    if reason := asked(found, model):
+        raise RuntimeError(f"{KNOWN_PLAN} is refused: {reason}")
+    for change, words in KNOWN_REFUSALS:
+        reason = asked(found | {"plan": found["plan"] | change}, model)
+        if words not in reason:
+            raise RuntimeError(f"{change} should be refused with {words!r}, found {reason!r}")
 
 
 def section(rows):
@@ -299,8 +343,8 @@ def section(rows):
         "`arguments.py`, which is not part of the package, and of Transformer Engine, whose "
         f"version {TRANSFORMER_ENGINE} is assumed. Written by `tests/external/megatron.sh`.",
         "",
-        "| question | plan | Megatron-Core | remarks |",
-        "|---|---|---|---|",
+        "| question | plan | Megatron-Core | of the listed plans | remarks |",
+        "|---|---|---|---|---|",
     ]
     for row in rows:
         lines.append("| " + " | ".join((cell or "–").replace("|", "\\|") for cell in row) + " |")
@@ -321,13 +365,14 @@ def write(page, text):
 def main(program, table, page):
     warnings.simplefilter("ignore")
     utils.get_te_version = lambda: Version(TRANSFORMER_ENGINE)
+    check_known(program)
     rows = []
     for name, arguments in questions(table):
         rows.append((name, *verdict(program, arguments)))
-        print(": ".join(cell for cell in rows[-1][:3] if cell), flush=True)
+        print(": ".join(cell for cell in rows[-1][:4] if cell), flush=True)
     write(page, section(rows))
-    refused = sum(row[2].startswith("refused") for row in rows)
-    print(f"{len(rows) - refused} of {len(rows)} not refused")
+    refused = [row[0] for row in rows if row[2].startswith("refused")]
+    print("refused: " + ", ".join(refused) if refused else f"all {len(rows)} accepted")
     return 1 if refused else 0
 
 
