@@ -15,7 +15,7 @@ std::string release_of(const MeasuredRun& row) {
 
 std::vector<std::string> calibration_names(const GpuSpec& gpu, const Framework& framework,
                                            const MeasuredRun& row) {
-  const std::string any = gpu_family(gpu) + "-" + framework.name;
+  const std::string any = gpu_family(gpu) + "-" + framework.calibration_key();
   std::vector<std::string> names;
   if (const std::string release = release_of(row); !release.empty()) {
     names.push_back(any + "-" + row.framework + "-" + release);
@@ -50,7 +50,7 @@ const std::optional<Calibration>& CalibrationSet::shipped(const std::string& nam
 
 const Result<Calibration>& CalibrationSet::prior(const GpuSpec& gpu,
                                                  const Framework& framework) const {
-  const std::string key = gpu.name + "|" + framework.name;
+  const std::string key = gpu.name + "|" + framework.calibration_key();
   auto known = priors_.find(key);
   if (known == priors_.end()) known = priors_.emplace(key, prior_calibration(gpu, framework)).first;
   return known->second;

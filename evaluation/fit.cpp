@@ -107,7 +107,7 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
       const std::string release = release_of(row);
       out.runs.push_back({i,
                           family,
-                          run.framework.name,
+                          run.framework.calibration_key(),
                           row.framework,
                           release,
                           folds[i],

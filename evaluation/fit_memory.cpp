@@ -76,9 +76,11 @@ std::vector<MemoryRun> memory_runs(const std::vector<MeasuredRun>& rows) {
         std::ranges::none_of(flags[i], &RowQualityFlag::memory)) {
       measured = *row.peak_memory_bytes;
     }
-    out.push_back({i, fmt::format("{}-{}-{}", gpu_family(gpu), run->framework.name, row.framework),
-                   std::move(cost_model), run->plan, costs, *std::move(prior), measured,
-                   std::ranges::none_of(flags[i], &RowQualityFlag::fits)});
+    out.push_back(
+        {i,
+         fmt::format("{}-{}-{}", gpu_family(gpu), run->framework.calibration_key(), row.framework),
+         std::move(cost_model), run->plan, costs, *std::move(prior), measured,
+         std::ranges::none_of(flags[i], &RowQualityFlag::fits)});
   }
   return out;
 }

@@ -14,6 +14,7 @@
 
 #include "core/base/saturated_product.hpp"
 #include "core/base/text.hpp"
+#include "core/framework/stage_layers.hpp"
 #include "evaluation/framework_defaults.hpp"
 #include "evaluation/run_cluster.hpp"
 #include "planner/space/legality.hpp"
@@ -236,6 +237,10 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
                                says(row.overlap_detail, "EP overlap on") ||
                                says(row.overlap_detail, "EP comm overlap on");
   framework.overlaps_every_message = framework.overlaps_every_message || plan.overlap_pp;
+  framework.rules = {};
+  framework.any_layout = true;
+  framework.stage_layers = StageLayers::chosen;
+  framework.experts_need_sequence_parallel = false;
   framework.tensor_parallel = framework.tensor_parallel || plan.tp > 1;
   framework.pipeline_parallel = framework.pipeline_parallel || plan.pp > 1;
   framework.zero3_with_tensor = framework.zero3_with_tensor || plan.tp > 1;
@@ -257,22 +262,6 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
 }
 
 }  // namespace
-
-std::vector<int> layers_by_cost(const ModelSpec& model, int pp, bool tie_stays) {
-  const double hidden = model.hidden;
-  const double layer = 4 * hidden * hidden + 3 * hidden * model.ffn_hidden;
-  const double total = model.layers * layer + hidden * model.vocab;
-  std::vector<int> stages(static_cast<std::size_t>(pp), 0);
-  std::size_t stage = 0;
-  for (int i = 1; i <= model.layers; ++i) {
-    ++stages[stage];
-    const double threshold = total * (static_cast<double>(stage + 1) / pp);
-    const double placed = i * layer;
-    const bool full = tie_stays ? placed > threshold : placed >= threshold;
-    if (full && stage + 1 < stages.size()) ++stage;
-  }
-  return stages;
-}
 
 std::vector<int> ends_hold_fewer_layers(int layers, int pp, int vpp) {
   const std::int64_t chunks = std::int64_t{pp} * vpp;

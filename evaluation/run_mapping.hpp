@@ -49,14 +49,6 @@ class RunMapper {
   RunModels models_;
 };
 
-/// Layers of each stage as nanotron splits them (StageSplit::by_cost): by cost (a layer 4h² + 3hf,
-/// the head V·h) over equal thresholds. Source: nanotron src/nanotron/models/base.py, build_model.
-/// There a stage is left once its cost is above its threshold, so that at an exact tie it takes one
-/// layer more; the parameters per rank that published runs printed show that later runs left it at
-/// equality. Checked by: tests/evaluation/run_mapping_test.cpp.
-[[nodiscard]] std::vector<int> layers_by_cost(const ModelSpec& model, int pp,
-                                              bool tie_stays_on_the_earlier_stage);
-
 /// Megatron's forks leave one layer out of the first and the last stage (embedding and loss take
 /// its place) when that makes the rest equal; otherwise as equal as can be.
 [[nodiscard]] std::vector<int> ends_hold_fewer_layers(int layers, int pp, int vpp);

@@ -1,5 +1,7 @@
 // DeepSpeed's ZeRO and pipeline around eager PyTorch.
 #include <array>
+#include <cstdint>
+#include <string>
 
 #include "core/framework/tables.hpp"
 
@@ -24,6 +26,29 @@ constexpr std::array kDeepspeedDefaults = {
         .zero = 2},
 };
 
+constexpr std::array kDeepspeedRules = {
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return std::int64_t{p.dp} * p.cp % p.ep != 0;
+                  },
+                  "experts spread over tensor-parallel ranks: ep divides dp x cp",
+                  "DeepSpeed edaa7221, deepspeed/utils/groups.py:568"},
+    FrameworkRule{
+        RulePart::degrees,
+        [](const ModelSpec&, const ParallelPlan& p) { return p.etp != 1 && p.etp != p.tp; },
+        "etp other than 1 and tp",
+        "DeepSpeed edaa7221, deepspeed/moe/layer.py, enable_expert_tensor_parallelism"},
+};
+
+constexpr std::array kDeepspeedRemarks = {
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.pp == 1) return {};
+                 return "PipelineModule(partition_method='type:<layer class>')";
+               },
+               "DeepSpeed edaa7221, deepspeed/runtime/pipe/module.py:412"},
+};
+
 }  // namespace
 
 Framework deepspeed() {
@@ -38,13 +63,17 @@ Framework deepspeed() {
   // _configure_zero_optimizer: "MoE not supported with Stage 3"
   f.zero3_with_tensor = f.zero3_with_experts = false;
   f.sequence_parallel = false;
+  f.experts_need_sequence_parallel = false;
   f.interleaved = false;
+  f.stage_layers = StageLayers::first_more;  // runtime/pipe/module.py, _partition_layers, type:
   f.overlaps_gather = false;
   f.cp_all_to_all = true;
   f.expert_parallel = true;
   f.offload_optimizer = true;
   f.hybrid_shard[3] = true;  // MiCS: mics_shard_size
   f.defaults = kDeepspeedDefaults;
+  f.rules = kDeepspeedRules;
+  f.remark_rules = kDeepspeedRemarks;
   return f;
 }
 

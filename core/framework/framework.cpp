@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "core/base/did_you_mean.hpp"
 #include "core/base/text.hpp"
 #include "core/framework/tables.hpp"
@@ -14,6 +16,14 @@ namespace {
 std::vector<std::string> names_of_frameworks() {
   std::vector<std::string> names;
   for (const Framework& framework : frameworks()) names.push_back(framework.name);
+  return names;
+}
+
+std::vector<std::string> all_names_of_frameworks() {
+  std::vector<std::string> names = names_of_frameworks();
+  for (const Framework& framework : frameworks()) {
+    names.insert(names.end(), framework.also_called.begin(), framework.also_called.end());
+  }
   return names;
 }
 
@@ -33,9 +43,9 @@ std::string why_no_buckets(const Framework& framework, const ParallelPlan& plan)
 }
 
 const std::vector<Framework>& frameworks() {
-  static const std::vector<Framework> all = {megatron_core(), megatron_2021(), nanotron(),
-                                             torchtitan(),    llm_foundry(),   deepspeed(),
-                                             own_runtime()};
+  static const std::vector<Framework> all = {megatron_core(), megatron_2021(), megatron_deepspeed(),
+                                             nanotron(),      torchtitan(),    llm_foundry(),
+                                             deepspeed(),     own_runtime()};
   return all;
 }
 
@@ -46,9 +56,11 @@ const std::string& framework_choices() {
 
 Result<Framework> find_framework(std::string_view name) {
   for (const Framework& framework : frameworks()) {
-    if (framework.name == name) return framework;
+    if (framework.name == name || std::ranges::count(framework.also_called, name) > 0) {
+      return framework;
+    }
   }
-  const std::vector<std::string> known = names_of_frameworks();
+  const std::vector<std::string> known = all_names_of_frameworks();
   return input_error("--framework", "unknown framework " + in_quotes(name),
                      fmt::format("one of {}", fmt::join(known, ", ")), did_you_mean(name, known));
 }

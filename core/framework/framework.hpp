@@ -8,6 +8,8 @@
 
 #include "core/base/result.hpp"
 #include "core/framework/defaults.hpp"
+#include "core/framework/rules.hpp"
+#include "core/model/model.hpp"
 #include "core/plan/parallel_plan.hpp"
 
 namespace echelon {
@@ -18,6 +20,11 @@ namespace echelon {
 struct Framework {
   std::string name;
   std::string source;
+  /// Other names that --framework takes for it, where the rules are the same.
+  std::span<const std::string_view> also_called{};
+  /// The framework whose calibrations are its own too; "": it has its own. Such a calibration
+  /// counts as extrapolated.
+  std::string calibrated_as;
   std::string default_precision = "bf16:adam-fp32-master";
   bool zero_allowed[4] = {true, true, true, true};
   bool tensor_parallel = true;            ///< offers tp > 1
@@ -27,9 +34,8 @@ struct Framework {
   bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
   bool sequence_parallel = true;          ///< offers sequence parallelism
   bool sequence_parallel_always = false;  ///< … and always uses it when tp > 1
-  /// Experts over ranks that also split tensors need sequence parallelism.
-  /// Source: Megatron-LM d98e8a64, training/arguments.py: "When using expert parallelism and tensor
-  /// parallelism, sequence parallelism must be used".
+  /// A model with experts and tp > 1 needs sequence parallelism, whatever ep is.
+  /// Source: Megatron-LM core_v0.16.1, megatron/core/transformer/moe/moe_layer.py:379.
   bool experts_need_sequence_parallel = true;
   /// Slices of a sequence per context-parallel rank; two balance the causal mask.
   /// Source: Megatron-LM d98e8a64, core/utils.py, get_batch_on_this_cp_rank.
@@ -38,10 +44,6 @@ struct Framework {
   /// Interleaving needs a number of microbatches that pp divides.
   /// Source: Megatron-LM d98e8a64, core/pipeline_parallel/schedules.py.
   bool interleaves_whole_rounds = true;
-  /// Interleaved chunks hold equal numbers of layers, but the embedding and the loss may each take
-  /// the place of one. Source: Megatron-LM, --account-for-embedding-in-pipeline-split,
-  /// --account-for- loss-in-pipeline-split. Without meaning where `any_layout` holds.
-  bool ends_may_hold_one_less = true;
   bool cp_ring = false;                 ///< context parallelism by a ring of keys and values
   bool cp_all_to_all = false;           ///< … by an all-to-all over heads (Ulysses)
   bool expert_parallel = false;         ///< experts split over ranks
@@ -56,6 +58,9 @@ struct Framework {
   bool hybrid_shard[4] = {false, false, false, false};
   /// Any layers in any chunk; the very first (embedding) and the very last (loss) may hold none.
   bool any_layout = false;
+  /// Who deals the layers of stages without interleaving; of interleaved ones `any_layout` says
+  /// whether chunks must be equal.
+  StageLayers stage_layers = StageLayers::chosen;
   bool reduces_in_ddp = false;         ///< buckets of torch's DDP at ZeRO-0, all at once with ZeRO;
                                        ///< else Megatron-Core's buckets
   bool overlaps_dp = true;             ///< gradient reduction overlaps the last backward
@@ -101,9 +106,15 @@ struct Framework {
   int vocab_padding = 128;  ///< vocabulary padded to a multiple of this · tp
   /// What a run leaves unsaid, for this framework and for the software it stands for.
   std::span<const FrameworkDefaults> defaults{};
+  std::span<const FrameworkRule> rules{};      ///< combinations it refuses besides the facts above
+  std::span<const RemarkRule> remark_rules{};  ///< what it asks for and warns of
 
   [[nodiscard]] bool offers_cp(CpComm comm) const {
     return comm == CpComm::ring ? cp_ring : cp_all_to_all;
+  }
+  /// The framework that its calibrations name.
+  [[nodiscard]] const std::string& calibration_key() const {
+    return calibrated_as.empty() ? name : calibrated_as;
   }
 };
 
@@ -112,11 +123,12 @@ inline constexpr const char* kDefaultFramework = "megatron-core";
 /// The framework that `plan run` executes: our own runtime.
 inline constexpr const char* kExecutingFramework = "echelon";
 
-/// All frameworks in the order users see them: megatron-core, megatron-2021, nanotron, torchtitan,
-/// llm-foundry, deepspeed, echelon.
+/// All frameworks in the order users see them: megatron-core, megatron-2021, megatron-deepspeed,
+/// nanotron, torchtitan, llm-foundry, deepspeed, echelon.
 [[nodiscard]] const std::vector<Framework>& frameworks();
 /// Their names, blanks between them.
 [[nodiscard]] const std::string& framework_choices();
+/// By its name or one of those it is also called by.
 [[nodiscard]] Result<Framework> find_framework(std::string_view name);
 /// Of the framework that `plan run` executes.
 [[nodiscard]] const Framework& executing_framework();
@@ -124,5 +136,20 @@ inline constexpr const char* kExecutingFramework = "echelon";
 /// Why a plan's gradients are not reduced in buckets; "" where they are: over more than one rank,
 /// overlapping the backward, at ZeRO-0 and 1 (from ZeRO-2 on layer by layer).
 [[nodiscard]] std::string why_no_buckets(const Framework& framework, const ParallelPlan& plan);
+
+/// The first of the framework's rules about `part` that the plan breaks, or null. A plan has to
+/// keep those of every part; planner/space/legality.hpp asks them all.
+[[nodiscard]] const FrameworkRule* broken_rule(const Framework& framework, RulePart part,
+                                               const ModelSpec& model, const ParallelPlan& plan);
+
+/// What the framework asks for and warns of when it runs this plan, in the order of its table: the
+/// settings that the plan needs besides the ones its fields name (`--use-precision-aware-optimizer`
+/// for offload, `--pipeline-model-parallel-layout` with the layout for unequal chunks), and the
+/// warnings that it prints ("FSDP together with tensor parallelism"). Empty for a plan it runs
+/// without a word. The plan has to be legal for the framework and the model (check_plan). Reports,
+/// exports and the choice among ties read it; none of them knows a framework's rules itself.
+[[nodiscard]] std::vector<FrameworkRemark> remarks(const Framework& framework,
+                                                   const ModelSpec& model,
+                                                   const ParallelPlan& plan);
 
 }  // namespace echelon

@@ -1,5 +1,6 @@
 // MosaicML LLM Foundry, and other training on PyTorch's FSDP1.
 #include <array>
+#include <string_view>
 
 #include "core/framework/tables.hpp"
 
@@ -16,6 +17,8 @@ constexpr std::array kLlmFoundryDefaults = {
                       .zero = 3},
 };
 
+constexpr std::array<std::string_view, 1> kLlmFoundryNames = {"fsdp1"};
+
 }  // namespace
 
 Framework llm_foundry() {
@@ -31,6 +34,7 @@ Framework llm_foundry() {
   f.sequence_parallel = false;
   f.interleaved = false;
   f.hybrid_shard[2] = f.hybrid_shard[3] = true;  // FSDP1's HYBRID_SHARD
+  f.also_called = kLlmFoundryNames;              // FSDP1 alone, which has the same rules
   f.defaults = kLlmFoundryDefaults;
   return f;
 }

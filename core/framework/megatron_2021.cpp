@@ -1,4 +1,4 @@
-// Megatron-LM of 2021 and 2022 and its forks, Megatron-DeepSpeed among them.
+// Megatron-LM of 2021 and 2022 and its forks; with DeepSpeed: megatron_deepspeed.cpp.
 #include <array>
 
 #include "core/framework/tables.hpp"
@@ -18,15 +18,6 @@ constexpr std::array kMegatron2021Defaults = {
                       .recompute = Recompute::full,
                       .flash_attention = false,
                       .dropout = 0.1},
-    FrameworkDefaults{.software = "megatron-deepspeed",
-                      .why = "Megatron-LM of 2021 with DeepSpeed's ZeRO-1",
-                      .recompute = Recompute::full,
-                      .flash_attention = false,
-                      .zero = 1,
-                      .dropout = 0.1,
-                      .precision = "bf16:deepspeed-zero",
-                      .fp32_accumulator = "fp32 grad accumulation",
-                      .split = StageSplit::ends_hold_fewer},
     FrameworkDefaults{.software = "megatron-zero-bubble",
                       .why = "a Megatron-LM fork without flash attention and distributed optimizer",
                       .flash_attention = false,
@@ -46,6 +37,12 @@ constexpr std::array kMegatron2021Defaults = {
                       .recompute = Recompute::full},
 };
 
+constexpr std::array kMegatron2021Rules = {
+    FrameworkRule{RulePart::schedule,
+                  [](const ModelSpec&, const ParallelPlan& p) { return p.vpp > 1 && p.pp == 2; },
+                  "interleaving on 2 stages", "Megatron-LM v2.6, megatron/arguments.py:126"},
+};
+
 }  // namespace
 
 Framework megatron_2021() {
@@ -54,12 +51,15 @@ Framework megatron_2021() {
   f.name = "megatron-2021";
   f.source =
       "Megatron-LM of the SC'21 and sequence-parallel papers (arXiv 2104.04473, "
-      "2205.05198), Megatron-DeepSpeed: ZeRO-0/1, reduction not overlapped with backward";
+      "2205.05198): ZeRO-0/1, reduction not overlapped with backward";
   f.zero_allowed[2] = f.zero_allowed[3] = false;
   f.overlaps_dp = false;
   f.overlaps_gather = false;
+  // Megatron-LM v2.6, megatron/model/transformer.py:545, 558
+  f.stage_layers = StageLayers::equal;
   f.default_vocab = kGptVocabulary;
   f.defaults = kMegatron2021Defaults;
+  f.rules = kMegatron2021Rules;
   return f;
 }
 

@@ -1,6 +1,12 @@
 // Megatron-Core and what trains with it.
-#include <array>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/framework/stage_layers.hpp"
 #include "core/framework/tables.hpp"
 
 namespace echelon {
@@ -37,6 +43,112 @@ constexpr std::array kMegatronCoreDefaults = {
         .zero = 1},
 };
 
+constexpr std::array kMegatronCoreRules = {
+    FrameworkRule{
+        RulePart::degrees,
+        [](const ModelSpec& m, const ParallelPlan& p) { return m.moe.expert_bias && p.etp > 1; },
+        "experts with biases split by tensor parallelism (etp > 1)",
+        "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1591"},
+    FrameworkRule{RulePart::schedule,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    return p.vpp > 1 && p.pp == 2 && !p.overlap_pp;
+                  },
+                  "interleaving on 2 stages without overlap of pipeline messages",
+                  "Megatron-LM core_v0.16.1, megatron/training/arguments.py:579"},
+};
+
+/// How the plan's chunks are told to it; "" for chunks of equal layers.
+std::string layout_setting(const ModelSpec&, const ParallelPlan& plan) {
+  if (plan.pp == 1) return {};
+  std::vector<int> chunks;
+  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
+    for (int rank = 0; rank < plan.pp; ++rank) {
+      chunks.push_back(layers_in_chunk(plan, rank, chunk));
+    }
+  }
+  const int most = *std::ranges::max_element(chunks);
+  const bool inner_equal =
+      std::all_of(chunks.begin() + 1, chunks.end() - 1, [&](int layers) { return layers == most; });
+  const int first = most - chunks.front();
+  const int last = most - chunks.back();
+  if (!inner_equal || first > 1 || last > 1) {
+    return fmt::format("--pipeline-model-parallel-layout \"{}\"", megatron_layout(plan));
+  }
+  std::string flags = first == 1 ? "--account-for-embedding-in-pipeline-split" : "";
+  if (first == 1 && last == 1) flags += " ";
+  return last == 1 ? flags + "--account-for-loss-in-pipeline-split" : flags;
+}
+
+/// ZeRO-2 and ZeRO-3 are those of Megatron-FSDP.
+bool uses_fsdp(const ParallelPlan& plan) { return plan.zero >= 2; }
+
+using Remarked = std::string (*)(const ModelSpec&, const ParallelPlan&);
+
+constexpr Remarked kFsdpSettings = [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+  if (!uses_fsdp(p)) return {};
+  return fmt::format(
+      "--use-megatron-fsdp --data-parallel-sharding-strategy {} --ckpt-format fsdp_dtensor, and "
+      "CUDA_DEVICE_MAX_CONNECTIONS other than 1",
+      p.zero == 3 ? "optim_grads_params" : "optim_grads");
+};
+
+constexpr std::array kMegatronCoreRemarks = {
+    RemarkRule{RemarkKind::needs, layout_setting,
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1307"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.offload_optimizer <= 0) return {};
+                 return "--use-precision-aware-optimizer, for --optimizer-cpu-offload";
+               },
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:1191"},
+    RemarkRule{RemarkKind::needs, kFsdpSettings,
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:671-691"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (uses_fsdp(p) || (p.tp == 1 && p.cp == 1)) return {};
+                 return "CUDA_DEVICE_MAX_CONNECTIONS=1 on GPUs before Blackwell, for tp or cp > 1";
+               },
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:951"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.vpp == 1 || p.overlap_pp) return {};
+                 return "--no-overlap-p2p-communication";
+               },
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:2232"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+                 if (m.moe.experts == 0 || p.etp == p.tp) return {};
+                 return fmt::format("--expert-tensor-parallel-size {}, whose default is tp", p.etp);
+               },
+               "Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 return p.ep == 1 ? ""
+                                  : "--moe-token-dispatcher-type alltoall (default: allgather)";
+               },
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:675"},
+    RemarkRule{RemarkKind::warns,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (!uses_fsdp(p) || (p.tp == 1 && p.cp == 1)) return {};
+                 return "FSDP together with tp or cp > 1: on GPUs before Blackwell they want "
+                        "different CUDA_DEVICE_MAX_CONNECTIONS";
+               },
+               "Megatron-LM core_v0.16.1, megatron/training/arguments.py:930"},
+    RemarkRule{
+        RemarkKind::warns,
+        [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+          if (!uses_fsdp(p) || p.instances() == 1 || m.moe.experts == 0) return {};
+          return "FSDP of experts over a part of the data-parallel ranks needs core_v0.17.0";
+        },
+        "Megatron-LM core_v0.16.1, megatron/core/distributed/fsdp/mcore_fsdp_adapter.py:245"},
+    RemarkRule{RemarkKind::warns,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.recompute != Recompute::selective) return {};
+                 return "recomputation of core_attn is of no use to fused attention";
+               },
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1224"},
+};
+
 }  // namespace
 
 Framework megatron_core() {
@@ -60,6 +172,8 @@ Framework megatron_core() {
   f.warns_of_sharded_tensors = true;
   f.memory_bias = 0.03;  // reserved memory in eight published shapes: 1.3 to 4.9 % above ours
   f.defaults = kMegatronCoreDefaults;
+  f.rules = kMegatronCoreRules;
+  f.remark_rules = kMegatronCoreRemarks;
   return f;
 }
 

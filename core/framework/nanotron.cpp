@@ -1,5 +1,6 @@
 // nanotron, and how the published runs of its sweeps (tests/validation/runs.csv) were recorded.
 #include <array>
+#include <string>
 
 #include "core/framework/tables.hpp"
 
@@ -44,6 +45,27 @@ constexpr std::array kNanotronDefaults = {
                       .bounds = &kNanotronBounds},
 };
 
+constexpr std::array kNanotronRules = {
+    FrameworkRule{RulePart::degrees, replicates_kv_heads,
+                  "a key/value head on more than one tensor-parallel rank",
+                  "nanotron 2411b02, src/nanotron/models/llama.py:352"},
+};
+
+constexpr std::array kNanotronRemarks = {
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.pp == 1 || p.schedule == ScheduleKind::gpipe) return {};
+                 return "parallelism.pp_engine: 1f1b (default: all forwards first)";
+               },
+               "nanotron 2411b02, src/nanotron/config/parallelism_config.py:44"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (!p.sequence_parallel) return {};
+                 return "parallelism.tp_mode: REDUCE_SCATTER (default: ALL_REDUCE)";
+               },
+               "nanotron 2411b02, src/nanotron/config/parallelism_config.py:46"},
+};
+
 }  // namespace
 
 Framework nanotron() {
@@ -57,6 +79,7 @@ Framework nanotron() {
   f.zero_allowed[2] = f.zero_allowed[3] = false;
   f.sequence_parallel_always = true;
   f.interleaved = false;
+  f.stage_layers = StageLayers::by_cost;  // src/nanotron/models/base.py:216, build_model
   // trainer.py, make_ddp: only ZeRO-0 wraps the model in DDP, whose hook reduces fp32 gradients
   // during the backward; with ZeRO-1 sync_gradients_across_dp follows it.
   f.reduces_in_ddp = true;
@@ -78,6 +101,8 @@ Framework nanotron() {
   f.pending_after = 2;
   f.pending_at_most = 45;
   f.defaults = kNanotronDefaults;
+  f.rules = kNanotronRules;
+  f.remark_rules = kNanotronRemarks;
   return f;
 }
 

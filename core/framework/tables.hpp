@@ -8,6 +8,7 @@ namespace echelon {
 
 [[nodiscard]] Framework megatron_core();
 [[nodiscard]] Framework megatron_2021();
+[[nodiscard]] Framework megatron_deepspeed();
 [[nodiscard]] Framework nanotron();
 [[nodiscard]] Framework torchtitan();
 [[nodiscard]] Framework llm_foundry();

@@ -1,5 +1,7 @@
 // torchtitan, and other training on PyTorch's FSDP2.
 #include <array>
+#include <string>
+#include <string_view>
 
 #include "core/framework/tables.hpp"
 
@@ -38,6 +40,70 @@ constexpr std::array kTorchtitanDefaults = {
         .zero = 3},
 };
 
+constexpr std::array<std::string_view, 1> kTorchtitanNames = {"fsdp2"};
+
+constexpr std::array kTorchtitanRules = {
+    FrameworkRule{RulePart::degrees, replicates_kv_heads,
+                  "a key/value head on more than one tensor-parallel rank",
+                  "torchtitan v0.2.2, torchtitan/models/llama3/model/model.py:257"},
+    FrameworkRule{
+        RulePart::degrees,
+        [](const ModelSpec& m, const ParallelPlan& p) { return m.tied_embeddings && p.pp > 1; },
+        "pipeline parallelism of a model with tied embeddings",
+        "torchtitan v0.2.2, torchtitan/models/qwen3/model/model.py:500"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return m.moe.experts > 0 && p.ep > 1 && p.etp != 1 && p.etp != p.tp;
+                  },
+                  "etp other than 1 and tp",
+                  "torchtitan v0.2.2, torchtitan/distributed/parallel_dims.py:59"},
+    FrameworkRule{RulePart::degrees,
+                  [](const ModelSpec& m, const ParallelPlan& p) {
+                    return m.moe.experts > 0 && p.ep == 1 && p.etp != p.tp;
+                  },
+                  "ep 1 with etp other than tp",
+                  "torchtitan v0.2.2, torchtitan/models/llama4/infra/parallelize.py:559"},
+    FrameworkRule{RulePart::sharding,
+                  [](const ModelSpec&, const ParallelPlan& p) {
+                    const bool other_axis = p.tp > 1 || p.pp > 1 || p.ep > 1;
+                    return p.zero == 0 && (p.cp > 1 || (p.dp > 1 && other_axis));
+                  },
+                  "ZeRO-0 (DDP) together with tensor, pipeline, context or expert parallelism",
+                  "torchtitan v0.2.2, torchtitan/models/llama3/infra/parallelize.py:151"},
+};
+
+/// Chunks other than those of its default: layers, embedding and head dealt one by one.
+bool needs_module_names(const ModelSpec& model, const ParallelPlan& plan) {
+  const int chunks = plan.pp * plan.vpp;
+  const int items = model.layers + 2;
+  for (int chunk = 0; chunk < plan.vpp; ++chunk) {
+    for (int rank = 0; rank < plan.pp; ++rank) {
+      const int place = chunk * plan.pp + rank;
+      const int ends = (place == 0 ? 1 : 0) + (place == chunks - 1 ? 1 : 0);
+      const int dealt = items / chunks + (place < items % chunks ? 1 : 0) - ends;
+      if (layers_in_chunk(plan, rank, chunk) != dealt) return true;
+    }
+  }
+  return false;
+}
+
+constexpr std::array kTorchtitanRemarks = {
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec& m, const ParallelPlan& p) -> std::string {
+                 if (p.pp == 1 || !needs_module_names(m, p)) return {};
+                 return "parallelism.module_fqns_per_model_part, for these layers per chunk";
+               },
+               "torchtitan v0.2.2, torchtitan/distributed/pipeline_parallel.py:118"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 const bool by_default = (p.zero == 3) == (p.pp == 1);
+                 if (p.zero < 2 || by_default) return {};
+                 return p.zero == 3 ? "parallelism.fsdp_reshard_after_forward = \"always\""
+                                    : "parallelism.fsdp_reshard_after_forward = \"never\"";
+               },
+               "torchtitan v0.2.2, torchtitan/models/llama3/infra/parallelize.py:327"},
+};
+
 }  // namespace
 
 Framework torchtitan() {
@@ -61,6 +127,9 @@ Framework torchtitan() {
   f.hybrid_shard[2] = f.hybrid_shard[3] = true;
   f.any_layout = true;
   f.defaults = kTorchtitanDefaults;
+  f.also_called = kTorchtitanNames;  // FSDP2 itself, which it only configures
+  f.rules = kTorchtitanRules;
+  f.remark_rules = kTorchtitanRemarks;
   return f;
 }
 

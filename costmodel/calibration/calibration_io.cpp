@@ -192,7 +192,7 @@ std::optional<Calibration> shipped_calibration(const std::string& name) {
 Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& framework) {
   const std::string family{gpu_family(gpu)};
   for (const std::string& name :
-       {"prior-" + family + "-" + framework.name, family, std::string("generic")}) {
+       {"prior-" + family + "-" + framework.calibration_key(), family, std::string("generic")}) {
     if (auto found = shipped_calibration(name)) return *std::move(found);
   }
   return environment_error("calibrations", "no shipped calibration for " + gpu.name);
@@ -200,8 +200,10 @@ Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& frame
 
 Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework) {
   const std::string family{gpu_family(gpu)};
-  if (auto found = shipped_calibration(family + "-" + framework.name)) return *std::move(found);
-  return prior_calibration(gpu, framework);
+  auto found = shipped_calibration(family + "-" + framework.calibration_key());
+  if (!found) return prior_calibration(gpu, framework);
+  if (!framework.calibrated_as.empty()) found->evidence = Evidence::extrapolated;
+  return *std::move(found);
 }
 
 namespace {

@@ -22,7 +22,7 @@ namespace echelon {
 [[nodiscard]] std::optional<Calibration> shipped_calibration(const std::string& name);
 /// The best shipped calibration for this GPU and framework: fitted to runs of the GPU's family
 /// under any software of the framework, else prior_calibration(). Its `name` and `evidence` say
-/// which.
+/// which; that of another framework (Framework::calibrated_as) is extrapolated.
 [[nodiscard]] Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework);
 /// The shipped priors, which have seen no run: of the family and framework, else of the family,
 /// else the generic ones.

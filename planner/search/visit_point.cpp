@@ -21,18 +21,22 @@ std::optional<Rejection> broken_rule_of(const SearchContext& context, const Para
 bool is_partitioned(const SearchContext& context, const SearchPoint& point) {
   const bool chunks =
       point.vpp > 1 && context.request.framework.any_layout && context.cost_model.one_kind();
-  return (chunks || point.schedule == ScheduleKind::one_f_one_b) && point.pp > 1 &&
+  const bool stages = point.schedule == ScheduleKind::one_f_one_b &&
+                      context.request.framework.stage_layers == StageLayers::chosen;
+  return (chunks || stages) && point.pp > 1 &&
          !context.request.constraints.has<&ParallelPlan::layers_per_stage>() &&
          !context.pinned_counts;
 }
 
-/// A point that can win and is not partitioned leaves the certificate open, unless equal chunks are
-/// all that the framework can.
+/// A point that can win and is not partitioned leaves the certificate open, unless the framework
+/// has only one partition.
 void note_unsearched(const SearchContext& context, const SearchPoint& point, Seconds least,
                      Findings& found) {
   using enum OpenSplits::Kind;
   if (point.pp == 1 || context.request.constraints.has<&ParallelPlan::layers_per_stage>()) return;
-  if (point.vpp > 1 && !context.request.framework.any_layout) return;
+  const Framework& framework = context.request.framework;
+  if (point.vpp > 1 && !framework.any_layout) return;
+  if (point.vpp == 1 && framework.stage_layers != StageLayers::chosen) return;
   const bool two_kinds = point.vpp > 1 && !context.cost_model.one_kind();
   found.unsearched({two_kinds                                        ? interleaved_two_kinds
                     : point.schedule == ScheduleKind::zero_bubble_h1 ? zero_bubble_h1

@@ -5,6 +5,7 @@
 
 #include "core/base/expects.hpp"
 #include "core/base/saturated_product.hpp"
+#include "core/framework/stage_layers.hpp"
 #include "planner/space/legality.hpp"
 
 namespace echelon {
@@ -22,10 +23,6 @@ std::vector<int> narrowed(const std::vector<std::int64_t>& values, std::int64_t 
 int ranks_with_same_experts(const SearchPoint& point) {
   const LayerSharding& sharding = point.sharding;
   return sharding.tp * sharding.cp * point.dp / (sharding.ep * sharding.etp);
-}
-
-bool equal_or_ends_less(int layers, int chunks) {
-  return layers % chunks == 0 || (layers + 2) % chunks == 0;
 }
 
 /// Recomputed layers the user pinned: one per stage, or one value for all, which a stage with fewer
@@ -75,8 +72,9 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
   return low;
 }
 
-std::optional<std::vector<int>> split_layers(const Framework& framework, int layers, int pp,
-                                             int vpp) {
+std::optional<std::vector<int>> split_layers(const Framework& framework, const ModelSpec& model,
+                                             int pp, int vpp) {
+  const int layers = model.layers;
   EXPECTS(pp >= 1 && vpp >= 1, "a pipeline has a stage and a chunk");
   // More chunks than an int holds are more than any model has layers.
   const std::int64_t all_chunks = std::int64_t{pp} * vpp;
@@ -94,10 +92,15 @@ std::optional<std::vector<int>> split_layers(const Framework& framework, int lay
   if (bare_ends && layers + 1 == chunks) return ends_less(0, 1);
   if (bare_ends && layers + 2 == chunks) return ends_less(1, 1);
   if (layers < chunks) return std::nullopt;
-  if (vpp == 1) return balanced_layers(layers, pp);
+  if (vpp == 1) {
+    if (pp == 1 || framework.stage_layers == StageLayers::chosen) {
+      return balanced_layers(layers, pp);
+    }
+    return dealt_layers(framework, model, pp);
+  }
   if (layers % chunks == 0) return ends_less(0, 0);
-  if ((layers + 2) % chunks == 0 && pp > 1) return ends_less(1, 1);
   if (!framework.any_layout) return std::nullopt;
+  if ((layers + 2) % chunks == 0 && pp > 1) return ends_less(1, 1);
   if ((layers + 2) % pp == 0 && layers % pp != 0) return ends_less(1, 1);
   return balanced_layers(layers, pp);
 }
@@ -116,8 +119,7 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
   const auto stages = static_cast<std::size_t>(point.pp);
   if (pinned.has<&ParallelPlan::layers_per_stage>()) {
     plan.layers_per_stage = pinned.values().layers_per_stage;
-  } else if (auto split =
-                 split_layers(request.framework, request.model.layers, point.pp, point.vpp)) {
+  } else if (auto split = split_layers(request.framework, request.model, point.pp, point.vpp)) {
     plan.layers_per_stage = std::move(*split);
   } else {
     return false;
@@ -223,6 +225,7 @@ std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
       if (ranks % (std::int64_t{ep} * etp) == 0) add(ep, etp);
     }
   }
+  if (shardings.empty()) add(1, etps.front());  // pinned etp: rejected with its reason
   return shardings;
 }
 
@@ -250,7 +253,7 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
   const int layers = request.model.layers;
   const bool any = request.framework.any_layout;
   for (int vpp = 2; std::int64_t{vpp} * pp <= layers + (any ? 2 : 0); ++vpp) {
-    if (any || equal_or_ends_less(layers, pp * vpp)) values.push_back({vpp, interleaved});
+    if (any || layers % (pp * vpp) == 0) values.push_back({vpp, interleaved});
   }
   return values;
 }

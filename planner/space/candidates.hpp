@@ -29,11 +29,11 @@ struct SearchPoint {
 /// Divisors of n in ascending order.
 [[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
 
-/// Layers per stage of pp·vpp chunks: balanced without interleaving; with it equal chunks, or one
-/// layer less on the first and on the last stage, or what is nearest for a framework with any
-/// layout; nothing when there is no such split.
-[[nodiscard]] std::optional<std::vector<int>> split_layers(const Framework& framework, int layers,
-                                                           int pp, int vpp);
+/// Layers per stage of pp·vpp chunks. Without interleaving: balanced, or as the framework deals
+/// them. With it: equal chunks; for a framework with any layout else one layer less on the first
+/// and on the last stage, or what is nearest. Nothing when there is no such split.
+[[nodiscard]] std::optional<std::vector<int>> split_layers(const Framework& framework,
+                                                           const ModelSpec& model, int pp, int vpp);
 
 /// Whether overlapping communication with compute is never slower: hiding a second of it costs the
 /// compute no more than that second. Else not overlapping is never slower; either way one value of

@@ -2,10 +2,12 @@
 #include "planner/space/legality.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "core/base/saturated_product.hpp"
+#include "core/framework/stage_layers.hpp"
 
 // Names fields of a plan one by one: each rule is about some of them.
 namespace echelon {
@@ -56,8 +58,7 @@ std::string_view describe(RejectionReason reason) {
       return "every pipeline chunk needs at least one layer (the first and the last none where the "
              "framework allows it)";
     case layers_not_divisible:
-      return "interleaved chunks must hold equal numbers of layers (embedding and loss may count "
-             "as one each)";
+      return "layers must be split over stages and chunks as the framework splits them";
     case microbatches_not_divisible:
       return "interleaving needs a number of microbatches that pp divides";
     case framework_lacks_feature: return "the chosen framework does not offer it";
@@ -104,7 +105,8 @@ Found check_grid(const ClusterTopology& cluster, const ParallelPlan& p) {
 Found check_experts(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
   if (model.moe.experts == 0) {
     if (p.ep == 1 && p.etp == 1) return {};
-    return Rejection{contradictory, "expert parallelism for a model without experts"};
+    return Rejection{contradictory,
+                     fmt::format("ep {} x etp {} for a model without experts", p.ep, p.etp)};
   }
   if (model.moe.experts % p.ep != 0) {
     return Rejection{experts_not_divisible,
@@ -121,8 +123,8 @@ Found check_experts(const ModelSpec& model, const Framework& framework, const Pa
         experts_not_divisible,
         fmt::format("ep {} x etp {} does not divide the {} ranks of a stage", p.ep, p.etp, ranks)};
   }
-  if (framework.experts_need_sequence_parallel && p.ep > 1 && p.tp > 1 && !p.sequence_parallel) {
-    return Rejection{contradictory, "ep > 1 with tp > 1 needs sequence parallelism"};
+  if (framework.experts_need_sequence_parallel && p.tp > 1 && !p.sequence_parallel) {
+    return Rejection{contradictory, "experts with tp > 1 need sequence parallelism"};
   }
   return {};
 }
@@ -170,14 +172,31 @@ Found check_shapes(const ModelSpec& model, const TrainingJob& job, const Framewo
   return {};
 }
 
-/// Equal chunks, where the framework allows it but for one layer of the first and the last stage.
-bool equal_chunks(const Framework& framework, const ParallelPlan& p) {
-  for (int stage = 0; stage < p.pp; ++stage) {
-    const int layers = p.layers_per_stage[static_cast<std::size_t>(stage)];
-    const bool end = framework.ends_may_hold_one_less && (stage == 0 || stage == p.pp - 1);
-    if (layers % p.vpp != 0 && !(end && (layers + 1) % p.vpp == 0)) return false;
+bool equal_chunks(const ParallelPlan& p) {
+  return std::ranges::all_of(p.layers_per_stage, [&](int layers) {
+    return layers == p.layers_per_stage.front() && layers % p.vpp == 0;
+  });
+}
+
+/// Where the framework, not the user, deals the layers to stages.
+Found check_dealt_layers(const ModelSpec& model, const Framework& framework,
+                         const ParallelPlan& p) {
+  if (p.vpp > 1) {
+    if (framework.any_layout || equal_chunks(p)) return {};
+    return Rejection{layers_not_divisible,
+                     fmt::format("{} layers on pp {} x vpp {}", model.layers, p.pp, p.vpp)};
   }
-  return true;
+  if (p.pp == 1 || framework.stage_layers == StageLayers::chosen) return {};
+  const std::optional<std::vector<int>> dealt = dealt_layers(framework, model, p.pp);
+  if (!dealt) {
+    return Rejection{layers_not_divisible,
+                     fmt::format("{} gives every stage as many layers: {} layers on pp {}",
+                                 framework.name, model.layers, p.pp)};
+  }
+  if (*dealt == p.layers_per_stage) return {};
+  return Rejection{layers_not_divisible,
+                   fmt::format("{} gives the stages {} layers, not {}", framework.name,
+                               fmt::join(*dealt, ","), fmt::join(p.layers_per_stage, ","))};
 }
 
 Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
@@ -210,12 +229,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
     return Rejection{contradictory,
                      fmt::format("schedule {} with vpp {}", name_of(p.schedule), p.vpp)};
   }
+  if (interleaved && p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
   if (!interleaved) return {};
-  if (p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
-  if (!framework.any_layout && !equal_chunks(framework, p)) {
-    return Rejection{layers_not_divisible,
-                     fmt::format("{} layers on pp {} x vpp {}", model.layers, p.pp, p.vpp)};
-  }
   const std::int64_t m = p.microbatches_rounded_up(job.global_batch);
   if (framework.interleaves_whole_rounds && m % p.pp != 0) {
     return Rejection{microbatches_not_divisible, fmt::format("{} microbatches, pp {}", m, p.pp)};
@@ -225,6 +240,14 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
 
 Rejection lacks_of(const Framework& framework, std::string what) {
   return {framework_lacks_feature, fmt::format("{} has no {}", framework.name, what)};
+}
+
+/// The rules of the framework's own table about a part of the plan.
+Found check_rules(const ModelSpec& model, const Framework& framework, RulePart part,
+                  const ParallelPlan& p) {
+  const FrameworkRule* rule = broken_rule(framework, part, model, p);
+  if (rule == nullptr) return {};
+  return lacks_of(framework, fmt::format("{} ({})", rule->what, rule->source));
 }
 
 /// What the framework offers of the axes inside a stage.
@@ -459,19 +482,23 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
                                        const ParallelPlan& plan) {
   if (Found found = check_grid(cluster, plan)) return found;
   if (Found found = check_shapes(model, job, framework, plan)) return found;
-  return check_axes(framework, plan);
+  if (Found found = check_axes(framework, plan)) return found;
+  return check_rules(model, framework, RulePart::degrees, plan);
 }
 
 std::optional<Rejection> check_schedule(const ModelSpec& model, const TrainingJob& job,
                                         const Framework& framework, const ParallelPlan& plan) {
   if (Found found = check_pipeline(model, job, framework, plan)) return found;
-  return check_order(framework, plan);
+  if (Found found = check_order(framework, plan)) return found;
+  if (Found found = check_dealt_layers(model, framework, plan)) return found;
+  return check_rules(model, framework, RulePart::schedule, plan);
 }
 
 std::optional<Rejection> check_sharding(const ModelSpec& model, const TrainingJob& job,
                                         const ClusterTopology& cluster, const Framework& framework,
                                         const ParallelPlan& plan) {
   if (Found found = check_zero(model, framework, plan)) return found;
+  if (Found found = check_rules(model, framework, RulePart::sharding, plan)) return found;
   return check_host_memory(model, job, cluster, plan);
 }
 

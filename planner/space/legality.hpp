@@ -25,7 +25,7 @@ enum class RejectionReason {
   rank_order,                  ///< pp inside dp, and groups that would be torn apart
   shard_group,                 ///< optimizer instances and the ranks that hold the same experts
   too_few_layers,              ///< a chunk without layers
-  layers_not_divisible,        ///< the framework interleaves equal chunks only
+  layers_not_divisible,        ///< the framework deals the layers by its own rule
   microbatches_not_divisible,  ///< interleaving needs pp | microbatches
   framework_lacks_feature,
   contradictory,  ///< vpp without pipeline, recomputed layers without recompute ...

@@ -15,21 +15,30 @@
 namespace echelon {
 namespace {
 
+/// Of ep and etp the one that does not divide; of two that divide, the one that makes the grid of
+/// the experts too large.
+bool etp_is_wrong(const PlanRequest& request, const ParallelPlan& plan) {
+  const MixtureOfExperts& moe = request.model.moe;
+  if (moe.experts % plan.ep != 0) return false;
+  if (moe.expert_ffn_hidden % plan.etp != 0) return true;
+  return plan.etp > 1 && saturated_product({plan.tp, plan.cp, plan.dp}) % plan.ep == 0;
+}
+
 /// Flag a rejected single configuration should be blamed on.
-std::string flag_of(RejectionReason reason) {
+std::string flag_of(const PlanRequest& request, const ParallelPlan& plan, RejectionReason reason) {
   using enum RejectionReason;
   switch (reason) {
     case gpus_mismatch: return "--gpus";
     case heads_not_divisible:
     case kv_heads_not_divisible:
     case ffn_not_divisible: return "--tp";
-    case experts_not_divisible: return "--ep";
+    case experts_not_divisible: return etp_is_wrong(request, plan) ? "--etp" : "--ep";
     case RejectionReason::rank_order: return "--rank-order";
     case RejectionReason::shard_group: return "--zero-group-size";
     case sequence_not_divisible: return "--seq";
     case batch_not_divisible: return "--global-batch";
     case too_few_layers: return "--pp";
-    case layers_not_divisible:
+    case layers_not_divisible: return plan.vpp > 1 ? "--vpp" : "--layers-per-stage";
     case microbatches_not_divisible: return "--vpp";
     case framework_lacks_feature: return "--framework";
     case contradictory:
@@ -76,6 +85,14 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
     case sequence_not_divisible:
       return degrees(fmt::format("--seq {}", request.job.sequence / plan.tp * plan.tp));
     case RejectionReason::shard_group: return degrees(nearest_groups(plan));
+    case experts_not_divisible: {
+      const MixtureOfExperts& moe = request.model.moe;
+      if (moe.experts % plan.ep != 0) {
+        return degrees("--ep " + nearest_divisors(moe.experts, plan.ep));
+      }
+      if (moe.expert_ffn_hidden % plan.etp == 0) return {};
+      return degrees("--etp " + nearest_divisors(moe.expert_ffn_hidden, plan.etp));
+    }
     case batch_not_divisible: {
       const std::int64_t unit = std::int64_t{plan.dp} * plan.microbatch;
       const std::int64_t below = request.job.global_batch / unit * unit;
@@ -167,10 +184,12 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
   }
   ParallelPlan plan;
   if (!fill_plan(request, point, plan)) {
+    const bool chunks = point.vpp > 1;
     return input_error(
-        "--vpp",
+        chunks ? "--vpp" : "--pp",
         fmt::format("{} layers on pp {} x vpp {}", request.model.layers, point.pp, point.vpp),
-        std::string(describe(RejectionReason::layers_not_divisible)));
+        fmt::format("equal numbers of layers, all that {} has", request.framework.name),
+        chunks ? "" : "nearest valid: --pp " + nearest_divisors(request.model.layers, point.pp));
   }
   if (pinned.has<&ParallelPlan::overlap_pp>())
     plan.overlap_pp = pinned.values().overlap_pp && plan.pp > 1;
@@ -179,7 +198,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
           check_plan(request.model, request.job, request.cluster, request.framework, plan)) {
     const std::string nearest = nearest_valid(request, plan, rejection->reason);
     return input_error(
-        flag_of(rejection->reason), rejection->detail, {},
+        flag_of(request, plan, rejection->reason), rejection->detail, {},
         std::string(describe(rejection->reason)) + (nearest.empty() ? "" : "; " + nearest));
   }
   return plan;

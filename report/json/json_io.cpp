@@ -66,6 +66,19 @@ Json difference(const Json& a, const Json& b) {
   return out;
 }
 
+/// A candidate with what the framework asks for and warns of: kind "requires" or "warns".
+Json with_remarks(const PlanRequest& request, const Candidate& candidate,
+                  const Provenance& provenance) {
+  Json out = candidate_json(request, candidate, provenance);
+  Json list = Json::array();
+  for (const FrameworkRemark& remark : remarks(request.framework, request.model, candidate.plan)) {
+    list.push_back(
+        {{"kind", name_of(remark.kind)}, {"text", remark.text}, {"source", remark.source}});
+  }
+  out["remarks"] = std::move(list);
+  return out;
+}
+
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 /// Indices of the candidates whose step cannot be distinguished from the winner's, the winner's own
@@ -157,7 +170,7 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
   const SearchOutcome& report = choice.report;
   Json candidates = Json::array();
   for (const Candidate& candidate : report.candidates) {
-    candidates.push_back(candidate_json(request, candidate, provenance));
+    candidates.push_back(with_remarks(request, candidate, provenance));
   }
   Json nearest_infeasible = Json::array();
   for (const NearestInfeasible& miss : report.nearest_infeasible) {
@@ -166,7 +179,7 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
   const Candidate* winner = report.winner();
   Json document{{"schema", kReportSchema}, {"request", request_json(request, provenance)}};
   document["winner"] =
-      winner != nullptr ? candidate_json(request, *winner, provenance) : Json(nullptr);
+      winner != nullptr ? with_remarks(request, *winner, provenance) : Json(nullptr);
   document["candidates"] = std::move(candidates);
   document["tied"] = tied_json(choice);
   document["pareto"] = front_json(choice, provenance);
@@ -180,7 +193,7 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
 
 std::string predict_json(const PlanRequest& request, const Candidate& candidate,
                          const Provenance& provenance) {
-  Json document = candidate_json(request, candidate, provenance);
+  Json document = with_remarks(request, candidate, provenance);
   document["assumptions"] = request.assumptions;
   return dumped(document);
 }

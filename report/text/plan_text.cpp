@@ -277,6 +277,15 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
   return out;
 }
 
+std::string remarks_text(const PlanRequest& request, const Candidate& candidate,
+                         const TextStyle& style) {
+  std::string out;
+  for (const FrameworkRemark& remark : remarks(request.framework, request.model, candidate.plan)) {
+    out += folded(remark.text, fmt::format("{:<11}", name_of(remark.kind)), style);
+  }
+  return out;
+}
+
 std::string memory_text(const Prediction& costs, const TextStyle& style) {
   const std::vector<StageRange> ranges = equal_ranges(costs.stages);
   return heading(std::string("Memory of one GPU, ") + memory_unit(costs.peak).name, style) +
@@ -317,6 +326,7 @@ std::string predict_text(const PlanRequest& request, const Candidate& candidate,
                          const TextStyle& style) {
   const Prediction costs = prediction_of(candidate);
   std::string out = job_text(request, style) + headline(request, candidate, "plan", style);
+  out += remarks_text(request, candidate, style);
   out += memory_text(costs, style);
   if (!candidate.fits) {
     const MemoryPrediction& memory = candidate.prediction.memory;

@@ -495,6 +495,7 @@ std::string search_text(const SearchResult& choice, const Sensitivity* buys_most
   const Prediction costs = prediction_of(*winner);
   out += recommendation(choice, style);
   out += headline(request, *winner, "best plan", style);
+  out += remarks_text(request, *winner, style);
   out += why_it_won(choice, style) + fastest_plan(choice, style);
   if (buys_most != nullptr) {
     out += folded(buys_most_sentence(*buys_most, request), "buys most  ", style);

@@ -41,6 +41,10 @@ struct TypedSearch {
 /// The first lines of either: plan, time, memory.
 [[nodiscard]] std::string headline(const PlanRequest& request, const Candidate& candidate,
                                    std::string_view title, const TextStyle& style);
+/// What the framework asks for and warns of with this plan, a line each; "" for nothing
+/// (core/framework/framework.hpp, remarks).
+[[nodiscard]] std::string remarks_text(const PlanRequest& request, const Candidate& candidate,
+                                       const TextStyle& style);
 
 // Parts of these reports.
 [[nodiscard]] std::string job_text(const PlanRequest& request, const TextStyle& style);

@@ -45,27 +45,6 @@ bool mentions(const std::vector<std::string>& notes, std::string_view words) {
       notes, [&](const std::string& note) { return note.find(words) != std::string::npos; });
 }
 
-ModelSpec shapes(int layers, int hidden, int ffn, int vocab) {
-  ModelSpec model;
-  model.layers = layers;
-  model.hidden = hidden;
-  model.ffn_hidden = ffn;
-  model.vocab = vocab;
-  return model;
-}
-
-// Parameters on rank 0 as nanotron printed them ("local params" in the notes of the published
-// table): 8B at pp 2, 4; 1B at pp 2, 4 after and before the change at exact ties.
-TEST_CASE("nanotron's stages balance the cost of the output head against layers") {
-  const ModelSpec large = shapes(32, 4096, 14336, 131072);
-  CHECK(layers_by_cost(large, 1, false) == std::vector<int>{32});
-  CHECK(layers_by_cost(large, 2, false) == std::vector<int>{18, 14});
-  const ModelSpec small = shapes(16, 2048, 8192, 131072);  // the head costs four layers: ties
-  CHECK(layers_by_cost(small, 2, false) == std::vector<int>{10, 6});
-  CHECK(layers_by_cost(small, 4, false) == std::vector<int>{5, 5, 5, 1});
-  CHECK(layers_by_cost(small, 4, true) == std::vector<int>{6, 5, 5, 0});
-}
-
 TEST_CASE("first and last stage hold one layer fewer only when that makes the others equal") {
   CHECK(ends_hold_fewer_layers(22, 8, 1) == std::vector<int>{2, 3, 3, 3, 3, 3, 3, 2});
   CHECK(ends_hold_fewer_layers(24, 8, 1) == std::vector<int>(8, 3));

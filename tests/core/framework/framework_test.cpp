@@ -31,6 +31,13 @@ std::string contradiction(const Framework& f) {
   if (f.logits_bytes <= 0 || f.loss_traffic <= 0 || f.gather_buffers < 1) return "bytes of nothing";
   const bool held = f.pending_after > 0 || f.pending_at_most > 0;
   if (held && f.pending_collective_buffers <= 0) return "bounds of collectives that nothing holds";
+  for (const FrameworkRule& rule : f.rules) {
+    if (rule.what.empty() || rule.source.empty() || rule.broken == nullptr) return "a bare rule";
+  }
+  for (const RemarkRule& rule : f.remark_rules) {
+    if (rule.source.empty() || rule.text == nullptr) return "a bare remark";
+  }
+  if (!f.calibrated_as.empty() && f.calibrated_as == f.name) return "a relative of itself";
   if (std::ranges::count(f.defaults, std::string_view(f.name), &FrameworkDefaults::software) != 1) {
     return "no defaults of its own";
   }
@@ -98,6 +105,116 @@ TEST_CASE("the default framework and the one that runs are of the list") {
   for (const Framework& framework : frameworks()) {
     CHECK((framework_choices() + " ").find(framework.name + " ") != std::string::npos);
   }
+}
+
+TEST_CASE("a library is found under its own name as the framework with the same rules") {
+  CHECK(find_framework("fsdp1")->name == "llm-foundry");
+  CHECK(find_framework("fsdp2")->name == "torchtitan");
+  std::set<std::string_view> names;
+  for (const Framework& framework : frameworks()) {
+    CHECK(names.insert(framework.name).second);
+    for (const std::string_view other : framework.also_called) CHECK(names.insert(other).second);
+    CHECK(find_framework(framework.calibration_key()).ok());
+  }
+}
+
+/// The texts of one kind, joined by "; ".
+std::string said(RemarkKind kind, const ParallelPlan& plan, const ModelSpec& model = {},
+                 const char* framework = "megatron-core") {
+  std::string out;
+  for (const FrameworkRemark& remark : remarks(*find_framework(framework), model, plan)) {
+    CHECK_FALSE(remark.source.empty());
+    if (remark.kind == kind) out += (out.empty() ? "" : "; ") + remark.text;
+  }
+  return out;
+}
+
+TEST_CASE("a plain plan calls for no remark") {
+  for (const Framework& framework : frameworks()) {
+    ParallelPlan plan;
+    plan.dp = 8;
+    plan.layers_per_stage = {32};
+    INFO(framework.name);
+    CHECK(remarks(framework, {}, plan).empty());
+  }
+}
+
+TEST_CASE("offload needs the precision-aware optimizer") {
+  ParallelPlan plan;
+  plan.zero = 1;
+  plan.offload_optimizer = 0.5;
+  CHECK(said(RemarkKind::needs, plan) ==
+        "--use-precision-aware-optimizer, for --optimizer-cpu-offload");
+}
+
+TEST_CASE("unequal chunks need their flags, equal ones none") {
+  const auto needs = [](int pp, int vpp, std::vector<int> layers) {
+    ParallelPlan plan;
+    plan.pp = pp;
+    plan.vpp = vpp;
+    plan.overlap_pp = true;
+    plan.layers_per_stage = std::move(layers);
+    return said(RemarkKind::needs, plan);
+  };
+  CHECK(needs(4, 1, {8, 8, 8, 8}) == "");
+  CHECK(needs(4, 2, {8, 8, 8, 8}) == "");
+  CHECK(needs(4, 1, {7, 8, 8, 7}) ==
+        "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split");
+  CHECK(needs(4, 2, {8, 8, 8, 7}) == "--account-for-loss-in-pipeline-split");
+  CHECK(needs(4, 1, {18, 21, 21, 20}) ==
+        "--pipeline-model-parallel-layout \"Et*18|(t*21|)*2t*20L\"");
+  CHECK(needs(4, 1, {8, 7, 8, 8}) == "--pipeline-model-parallel-layout \"Et*8|t*7|t*8|t*8L\"");
+}
+
+TEST_CASE("FSDP has its flags, and warns of tensor and context parallelism") {
+  ParallelPlan plan;
+  plan.dp = 8;
+  plan.shard_group = 8;
+  plan.zero = 3;
+  CHECK(said(RemarkKind::warns, plan) == "");
+  CHECK(said(RemarkKind::needs, plan).find("optim_grads_params --ckpt-format fsdp_dtensor") !=
+        std::string::npos);
+  plan.tp = 2;
+  CHECK(said(RemarkKind::warns, plan).find("FSDP together with tp or cp > 1") == 0);
+  CHECK(said(RemarkKind::needs, plan).find("CUDA_DEVICE_MAX_CONNECTIONS=1") == std::string::npos);
+  plan.zero = 1;
+  CHECK(said(RemarkKind::warns, plan) == "");
+  CHECK(said(RemarkKind::needs, plan).find("CUDA_DEVICE_MAX_CONNECTIONS=1") == 0);
+}
+
+TEST_CASE("defaults that are not the plan's are named") {
+  ModelSpec experts;
+  experts.moe.experts = 8;
+  ParallelPlan plan;
+  plan.tp = 2;
+  plan.ep = 8;
+  const std::string needs = said(RemarkKind::needs, plan, experts);
+  CHECK(needs.find("--expert-tensor-parallel-size 1") != std::string::npos);
+  CHECK(needs.find("--moe-token-dispatcher-type alltoall") != std::string::npos);
+  plan = {};
+  plan.pp = 4;
+  plan.vpp = 2;
+  plan.layers_per_stage = {8, 8, 8, 8};
+  CHECK(said(RemarkKind::needs, plan) == "--no-overlap-p2p-communication");
+  plan.recompute = Recompute::selective;
+  CHECK(said(RemarkKind::warns, plan).find("core_attn") != std::string::npos);
+  plan = {};
+  plan.dp = 8;
+  plan.zero = 2;
+  CHECK(said(RemarkKind::needs, plan, {}, "torchtitan") ==
+        "parallelism.fsdp_reshard_after_forward = \"never\"");
+  CHECK(said(RemarkKind::needs, plan, {}, "megatron-deepspeed") ==
+        "--no-pipeline-parallel, for ZeRO-2 and ZeRO-3");
+  plan = {};
+  plan.pp = 4;
+  plan.layers_per_stage = {8, 8, 8, 8};
+  ModelSpec model;
+  model.layers = 32;
+  CHECK(said(RemarkKind::needs, plan, model, "torchtitan") ==
+        "parallelism.module_fqns_per_model_part, for these layers per chunk");
+  plan.layers_per_stage = {8, 9, 8, 7};  // 34 items: 9, 9, 8, 8
+  CHECK(said(RemarkKind::needs, plan, model, "torchtitan") == "");
+  CHECK(said(RemarkKind::needs, plan, model, "nanotron").find("1f1b") != std::string::npos);
 }
 
 TEST_CASE("an unknown framework is refused with the nearest name and all of them") {

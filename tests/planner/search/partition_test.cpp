@@ -139,7 +139,7 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
     // Memory between what nothing and what everything recomputed needs, more or less.
     ParallelPlan least = p;
     p.layers_per_stage = least.layers_per_stage =
-        split_layers(r.framework, r.model.layers, pp, vpp).value();
+        split_layers(r.framework, r.model, pp, vpp).value();
     p.recompute = Recompute::none;
     least.recompute = Recompute::full;
     least.recompute_layers = least.layers_per_stage;

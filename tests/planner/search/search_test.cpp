@@ -124,7 +124,7 @@ class BruteForce {
     const int moe = r_.model.moe_layers();
     const bool one_kind = moe == 0 || moe == r_.model.layers;
     if (plan_.vpp > 1 && !(r_.framework.any_layout && one_kind)) {
-      const auto split = split_layers(r_.framework, r_.model.layers, plan_.pp, plan_.vpp);
+      const auto split = split_layers(r_.framework, r_.model, plan_.pp, plan_.vpp);
       if (split) recomputations(*split);
       return;
     }

@@ -77,6 +77,7 @@ TEST_CASE("every listed plan of a search is simulated, and no bound lies above i
 TEST_CASE("interleaved, chunks that wait in every round make the closed form far too short") {
   // Equal chunks: two microbatches over 16 chunks wait for a message between nodes in every round.
   PlanRequest equal = request_for("llama2-7b", "dgx-b200", 16, "megatron-2021");
+  equal.framework.rules = {};  // it interleaves from three stages on
   equal.job.sequence = 2048;
   equal.job.global_batch = 64;
   equal.constraints.pin<&ParallelPlan::tp>(1);

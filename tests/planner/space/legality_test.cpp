@@ -260,7 +260,12 @@ TEST_CASE("ZeRO splits its state over a part of the ranks where the stack can") 
   };
   CHECK(reason_after(half(1)) == "legal");
   CHECK(reason_after(half(3), "torchtitan") == "legal");
-  CHECK(reason_after(half(1), "nanotron") == "framework-lacks-feature");
+  CHECK(reason_after(
+            [&](ParallelPlan& p) {
+              half(1)(p);
+              p.layers_per_stage = {9, 8, 8, 7};
+            },
+            "nanotron") == "framework-lacks-feature");
   CHECK(reason_after([&](ParallelPlan& p) {
           half(1)(p);
           p.shard_group = 3;
@@ -293,7 +298,12 @@ TEST_CASE("interleaving needs its schedule, chunks the stack can hold and pp | m
 TEST_CASE("a stack is not asked for what it does not have") {
   CHECK(reason_after([](ParallelPlan& p) { p.zero = 3; }) == "framework-lacks-feature");
   CHECK(reason_after([](ParallelPlan& p) { p.zero = 3; }, "torchtitan") == "legal");
-  CHECK(reason_after([](ParallelPlan& p) { p.zero = 2; }, "nanotron") == "framework-lacks-feature");
+  CHECK(reason_after(
+            [](ParallelPlan& p) {
+              p.zero = 2;
+              p.layers_per_stage = {9, 8, 8, 7};
+            },
+            "nanotron") == "framework-lacks-feature");
   CHECK(reason_after([](ParallelPlan& p) { p.sequence_parallel = false; }, "nanotron") ==
         "framework-lacks-feature");
 }
@@ -328,6 +338,134 @@ TEST_CASE("a stack is not asked for axes it does not have, nor for what excludes
   REQUIRE(check_plan(r.model, r.job, r.cluster, r.framework, p));
   CHECK(check_plan(r.model, r.job, r.cluster, r.framework, p)->detail ==
         "deepspeed has no ZeRO-3 together with expert parallelism");
+}
+
+/// Why `plan` of the model on 64 GPUs of dgx-h100 is refused, or "".
+std::string refused(const char* model, const char* framework, ParallelPlan plan) {
+  const PlanRequest r = request_for(model, "dgx-h100", 64, framework);
+  plan.dp = 64 / (plan.tp * plan.cp * plan.pp);
+  plan.shard_group = plan.dp * plan.cp;
+  plan.layers_per_stage = split_layers(r.framework, r.model, plan.pp, plan.vpp).value();
+  plan.recompute_layers.assign(plan.layers_per_stage.size(), 0);
+  const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+  return rejection ? rejection->detail : "";
+}
+
+/// Degrees tp, pp, ep, etp and ZeRO stage; sequence parallel where tp > 1.
+ParallelPlan degrees(int tp, int pp, int ep = 1, int etp = 1, int zero = 0) {
+  ParallelPlan plan;
+  plan.tp = tp;
+  plan.pp = pp;
+  plan.ep = ep;
+  plan.etp = etp;
+  plan.zero = zero;
+  plan.sequence_parallel = tp > 1;
+  return plan;
+}
+
+TEST_CASE("DDP of torchtitan stands alone") {
+  const std::string why =
+      "torchtitan has no ZeRO-0 (DDP) together with tensor, pipeline, context or expert "
+      "parallelism (torchtitan v0.2.2, torchtitan/models/llama3/infra/parallelize.py:151)";
+  CHECK(refused("7b", "torchtitan", degrees(1, 1)) == "");
+  CHECK(refused("7b", "torchtitan", degrees(2, 1)) == why);
+  CHECK(refused("7b", "torchtitan", degrees(1, 2)) == why);
+  CHECK(refused("7b", "torchtitan", degrees(8, 8)) == "");  // no data parallelism
+  ParallelPlan context = degrees(1, 1);
+  context.cp = 64;
+  CHECK(refused("7b", "torchtitan", context) == why);  // cp is FSDP's even at dp 1
+  CHECK(refused("7b", "torchtitan", degrees(2, 2, 1, 1, 3)) == "");
+  CHECK(refused("7b", "megatron-core", degrees(2, 2)) == "");
+}
+
+TEST_CASE("torchtitan and nanotron hold a key/value head once") {
+  CHECK(refused("llama3-70b", "torchtitan", degrees(8, 1, 1, 1, 3)) == "");
+  CHECK(refused("llama3-70b", "torchtitan", degrees(16, 1, 1, 1, 3)).find("model.py:257") !=
+        std::string::npos);
+  CHECK(refused("llama3-70b", "nanotron", degrees(16, 1)).find("llama.py:352") !=
+        std::string::npos);
+  CHECK(refused("llama3-70b", "megatron-core", degrees(16, 1)) == "");
+}
+
+TEST_CASE("tied embeddings and stages exclude each other in torchtitan") {
+  CHECK(refused("gpt2-xl", "torchtitan", degrees(1, 1, 1, 1, 3)) == "");
+  CHECK(refused("gpt2-xl", "torchtitan", degrees(1, 2, 1, 1, 3)).find("tied embeddings") !=
+        std::string::npos);
+  CHECK(refused("gpt2-xl", "megatron-core", degrees(1, 2)) == "");
+}
+
+TEST_CASE("tensor parallelism inside experts has the values that the framework has") {
+  const auto mixtral = [](const char* framework, int ep, int etp) {
+    return refused("mixtral-8x7b", framework, degrees(4, 1, ep, etp, 2));
+  };
+  CHECK(mixtral("torchtitan", 4, 4) == "");
+  CHECK(mixtral("torchtitan", 4, 1) == "");
+  CHECK(mixtral("torchtitan", 4, 2).find("parallel_dims.py:59") != std::string::npos);
+  CHECK(mixtral("torchtitan", 1, 4) == "");
+  CHECK(mixtral("torchtitan", 1, 1).find("ep 1 with etp other than tp") != std::string::npos);
+  // biases inside the experts: GPT-OSS
+  CHECK(refused("gpt-oss-20b", "megatron-core", degrees(2, 1, 8, 1, 1)) == "");
+  CHECK(refused("gpt-oss-20b", "megatron-core", degrees(2, 1, 8, 2, 1)).find("biases") !=
+        std::string::npos);
+}
+
+TEST_CASE("DeepSpeed spreads experts over data-parallel ranks alone") {
+  ParallelPlan plan = degrees(16, 1, 8, 1, 1);
+  plan.sequence_parallel = false;
+  const std::string no = refused("qwen3-30b-a3b", "deepspeed", plan);
+  CHECK(no.find("ep divides dp x cp") != std::string::npos);  // dp 4
+  plan.ep = 4;
+  CHECK(refused("qwen3-30b-a3b", "deepspeed", plan) == "");
+  plan.etp = 2;
+  CHECK(refused("qwen3-30b-a3b", "deepspeed", plan).find("etp other than 1 and tp") !=
+        std::string::npos);
+}
+
+TEST_CASE("experts with tensor parallelism need sequence parallelism, whatever ep is") {
+  // Megatron-LM core_v0.16.1, megatron/core/transformer/moe/moe_layer.py:379.
+  ParallelPlan plan = degrees(2, 1, 1, 2, 1);
+  CHECK(refused("mixtral-8x7b", "megatron-core", plan) == "");
+  plan.sequence_parallel = false;
+  CHECK(refused("mixtral-8x7b", "megatron-core", plan) ==
+        "experts with tp > 1 need sequence parallelism");
+  CHECK(refused("7b", "megatron-core", [] {
+          ParallelPlan dense = degrees(2, 1);
+          dense.sequence_parallel = false;
+          return dense;
+        }()) == "");
+}
+
+TEST_CASE("interleaving on two stages needs overlapped messages, and three in Megatron of 2021") {
+  ParallelPlan plan = degrees(8, 2);
+  plan.vpp = 4;
+  plan.schedule = ScheduleKind::interleaved;
+  plan.overlap_pp = true;
+  CHECK(refused("7b", "megatron-core", plan) == "");
+  CHECK(refused("7b", "megatron-2021", plan).find("arguments.py:126") != std::string::npos);
+  plan.overlap_pp = false;
+  CHECK(refused("7b", "megatron-core", plan).find("arguments.py:579") != std::string::npos);
+  plan.pp = 4;
+  CHECK(refused("7b", "megatron-core", plan) == "");
+  CHECK(refused("7b", "megatron-2021", plan) == "");
+}
+
+TEST_CASE("the layers of a stage are those that the framework deals") {
+  const auto reason = [](const char* framework, std::vector<int> layers) {
+    return reason_after(
+        [&](ParallelPlan& p) {
+          p.layers_per_stage = std::move(layers);
+          p.sequence_parallel = std::string_view(framework) != "deepspeed";
+        },
+        framework);
+  };
+  CHECK(reason("megatron-core", {7, 9, 9, 7}) == "legal");
+  CHECK(reason("megatron-2021", {8, 8, 8, 8}) == "legal");
+  CHECK(reason("megatron-2021", {7, 9, 9, 7}) == "layers-not-divisible");
+  CHECK(reason("megatron-deepspeed", {8, 8, 8, 8}) == "legal");
+  CHECK(reason("megatron-deepspeed", {9, 8, 8, 7}) == "layers-not-divisible");
+  CHECK(reason("deepspeed", {8, 8, 8, 8}) == "legal");
+  CHECK(reason("nanotron", {9, 8, 8, 7}) == "legal");  // the head weighs 0.66 of a layer
+  CHECK(reason("nanotron", {8, 8, 8, 8}) == "layers-not-divisible");
 }
 
 TEST_CASE("messages run beside compute under interleaving alone") {
@@ -452,24 +590,38 @@ TEST_CASE("balanced layers differ by one at most and spare the ends") {
   CHECK(balanced_layers(126, 16)[1] == 8);
 }
 
-TEST_CASE("embedding and loss can take the place of one layer each when chunks are split") {
+/// A model of so many equal layers.
+ModelSpec layers_of(int layers) {
+  ModelSpec model;
+  model.layers = layers;
+  return model;
+}
+
+TEST_CASE("a free layout lets embedding and loss take the place of one layer each") {
   // Llama 3.1 405B: 126 layers + 2 = pp 8 · vpp 8 · 2.
-  const Framework equal = find_framework("megatron-2021").value();
-  const auto split = split_layers(equal, 126, 8, 8);
+  const Framework free = find_framework("megatron-core").value();
+  const auto split = split_layers(free, layers_of(126), 8, 8);
   REQUIRE(split);
   CHECK(split->front() == 15);
   CHECK((*split)[3] == 16);
   CHECK(split->back() == 15);
-  CHECK_FALSE(split_layers(equal, 125, 8, 8));
+}
+
+TEST_CASE("equal chunks are all that Megatron-LM of 2021 has") {
+  const Framework equal = find_framework("megatron-2021").value();
+  CHECK_FALSE(split_layers(equal, layers_of(126), 8, 8));
+  CHECK_FALSE(split_layers(equal, layers_of(70), 12, 1));
+  CHECK(split_layers(equal, layers_of(96), 8, 3) == std::vector<int>(8, 12));
+  CHECK(split_layers(equal, layers_of(96), 8, 1) == std::vector<int>(8, 12));
 }
 
 TEST_CASE("a free layout splits any layers into any chunks, bare ends included") {
   const Framework free = find_framework("megatron-core").value();
   for (const int pp : {2, 3, 8}) {
     for (int vpp = 1; vpp <= 5; ++vpp) {
-      CHECK_FALSE(split_layers(free, pp * vpp - 3, pp, vpp));
+      CHECK_FALSE(split_layers(free, layers_of(pp * vpp - 3), pp, vpp));
       for (int layers = std::max(1, pp * vpp - 2); layers < pp * vpp + 20; ++layers) {
-        const auto split = split_layers(free, layers, pp, vpp);
+        const auto split = split_layers(free, layers_of(layers), pp, vpp);
         INFO(layers << " layers, pp " << pp << ", vpp " << vpp);
         REQUIRE(split);
         CHECK(std::accumulate(split->begin(), split->end(), 0) == layers);
@@ -479,7 +631,8 @@ TEST_CASE("a free layout splits any layers into any chunks, bare ends included")
       }
     }
   }
-  CHECK(split_layers(free, 126, 16, 8)->front() == 7);  // a bare embedding, and a bare loss
+  // a bare embedding, and a bare loss
+  CHECK(split_layers(free, layers_of(126), 16, 8)->front() == 7);
 }
 
 TEST_CASE("divisors are complete and ascending") {

@@ -1,0 +1,35 @@
+#include "core/framework/rules.hpp"
+
+#include <algorithm>
+
+#include "core/framework/framework.hpp"
+
+namespace echelon {
+
+std::string_view name_of(RemarkKind kind) {
+  return kind == RemarkKind::needs ? "requires" : "warns";
+}
+
+bool replicates_kv_heads(const ModelSpec& model, const ParallelPlan& plan) {
+  return model.kv_heads % plan.tp != 0;
+}
+
+const FrameworkRule* broken_rule(const Framework& framework, RulePart part, const ModelSpec& model,
+                                 const ParallelPlan& plan) {
+  const auto found = std::ranges::find_if(framework.rules, [&](const FrameworkRule& rule) {
+    return rule.part == part && rule.broken(model, plan);
+  });
+  return found == framework.rules.end() ? nullptr : &*found;
+}
+
+std::vector<FrameworkRemark> remarks(const Framework& framework, const ModelSpec& model,
+                                     const ParallelPlan& plan) {
+  std::vector<FrameworkRemark> out;
+  for (const RemarkRule& rule : framework.remark_rules) {
+    std::string text = rule.text(model, plan);
+    if (!text.empty()) out.push_back({rule.kind, std::move(text), rule.source});
+  }
+  return out;
+}
+
+}  // namespace echelon

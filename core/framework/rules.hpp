@@ -1,0 +1,64 @@
+// What a framework refuses and what it asks for, as data of its table: each entry has its source.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/model/model.hpp"
+#include "core/plan/parallel_plan.hpp"
+
+namespace echelon {
+
+/// Who decides how many layers a pipeline stage without interleaving holds.
+enum class StageLayers {
+  chosen,      ///< the user, stage by stage
+  equal,       ///< nobody: every stage holds the same number
+  first_more,  ///< as equally as can be, a remainder one by one on the first stages
+  by_cost,     ///< by cost of layers and head (layers_by_cost)
+};
+
+/// The part of a plan that a rule looks at: a search asks each part separately
+/// (planner/space/legality.hpp).
+enum class RulePart {
+  degrees,   ///< degrees and the sharding of a layer
+  schedule,  ///< … and schedule, chunks, rank order, overlap of messages
+  sharding,  ///< degrees, and ZeRO, its group and offload
+};
+
+/// A combination that the framework refuses although it offers each of its parts.
+struct FrameworkRule {
+  RulePart part = RulePart::degrees;
+  /// Whether the plan is such a combination. May read only `part` of the plan.
+  bool (*broken)(const ModelSpec& model, const ParallelPlan& plan) = nullptr;
+  std::string_view what;    ///< is missing: "<framework> has no <what>"
+  std::string_view source;  ///< file, line and version that refuses it
+};
+
+/// How the framework speaks of a plan that it accepts.
+enum class RemarkKind {
+  needs,  ///< a setting besides those that the fields of the plan name; without it, it refuses the
+          ///< plan or runs another one
+  warns,  ///< it warns, and runs the plan
+};
+[[nodiscard]] std::string_view name_of(RemarkKind kind);  ///< "requires", "warns"
+
+/// One entry of a framework's table of remarks.
+struct RemarkRule {
+  RemarkKind kind = RemarkKind::needs;
+  /// The setting or the warning; "" where the plan calls for none.
+  std::string (*text)(const ModelSpec& model, const ParallelPlan& plan) = nullptr;
+  std::string_view source;
+};
+
+/// A remark on a certain plan.
+struct FrameworkRemark {
+  RemarkKind kind = RemarkKind::needs;
+  std::string text;         ///< "--use-precision-aware-optimizer, for --optimizer-cpu-offload"
+  std::string_view source;  ///< "Megatron-LM core_v0.16.1, megatron/training/arguments.py:1191"
+};
+
+/// Whether a key/value head would be held by more than one tensor-parallel rank, which several
+/// frameworks refuse.
+[[nodiscard]] bool replicates_kv_heads(const ModelSpec& model, const ParallelPlan& plan);
+
+}  // namespace echelon

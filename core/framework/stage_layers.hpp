@@ -1,0 +1,33 @@
+// Layers per pipeline stage as frameworks deal them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/framework/framework.hpp"
+#include "core/model/model.hpp"
+
+namespace echelon {
+
+/// What the framework deals to `pp` stages without interleaving; nothing where it refuses that
+/// number of stages. Not to be asked of a framework whose users choose (StageLayers::chosen).
+/// Sources: the tables of the frameworks. Checked by: tests/core/framework/stage_layers_test.cpp.
+[[nodiscard]] std::optional<std::vector<int>> dealt_layers(const Framework& framework,
+                                                           const ModelSpec& model, int pp);
+
+/// Layers of each stage as nanotron splits them: by cost (a layer 4h² + 3hf, the head V·h) over
+/// equal thresholds. Source: nanotron 2411b02, src/nanotron/models/base.py:216-232, build_model.
+/// There a stage is left once its cost is above its threshold, so that at an exact tie it takes one
+/// layer more; the parameters per rank that published runs printed show that later runs left it at
+/// equality. Checked by: tests/core/framework/stage_layers_test.cpp.
+[[nodiscard]] std::vector<int> layers_by_cost(const ModelSpec& model, int pp,
+                                              bool tie_stays_on_the_earlier_stage);
+
+/// The plan's chunks as Megatron-Core's --pipeline-model-parallel-layout writes them, "Et*3|t*4|L":
+/// E embedding, t layer, L loss, | between chunks in the order of the model; equal neighbours are
+/// folded, "(t*4|)*3". Source: Megatron-LM core_v0.16.1,
+/// megatron/core/transformer/pipeline_parallel_layer_layout.py:274-319.
+[[nodiscard]] std::string megatron_layout(const ParallelPlan& plan);
+
+}  // namespace echelon
