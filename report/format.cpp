@@ -165,6 +165,9 @@ std::string recompute_text(const ParallelPlan& plan) {
 std::string described(const ParallelPlan& plan, const TextStyle& style) {
   std::vector<std::string> words = {fmt::format("tp {}", plan.tp), fmt::format("pp {}", plan.pp)};
   if (plan.vpp > 1) words.push_back(fmt::format("vpp {}", plan.vpp));
+  if (plan.vpp > 1 && plan.group_size() > plan.pp) {
+    words.push_back(fmt::format("microbatches in groups of {}", plan.group_size()));
+  }
   if (plan.cp > 1) words.push_back(fmt::format("cp {} ({})", plan.cp, name_of(plan.cp_comm)));
   for (const PlanField& field : plan_fields()) {  // the other axes that are used
     const bool said = field.always_shown || field.is(&ParallelPlan::cp);

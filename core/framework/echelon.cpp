@@ -34,6 +34,7 @@ Framework own_runtime() {
   f.mixed_recompute = true;
   f.hybrid_shard[1] = f.hybrid_shard[2] = f.hybrid_shard[3] = true;
   f.any_layout = true;
+  f.microbatch_groups = true;  // costmodel/schedule/compute_order.cpp
   f.remakes_pointwise = true;  // runtime/model/chunk_layout.hpp
   f.fixed_blocks = true;
   f.memory_spread = 0.01;  // blocks are planned before the first step: measured within 2 %

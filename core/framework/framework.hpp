@@ -41,9 +41,10 @@ struct Framework {
   /// Source: Megatron-LM d98e8a64, core/utils.py, get_batch_on_this_cp_rank.
   int slices_per_context_rank = 2;
   bool interleaved = true;  ///< offers vpp > 1
-  /// Interleaving needs a number of microbatches that pp divides.
-  /// Source: Megatron-LM d98e8a64, core/pipeline_parallel/schedules.py.
-  bool interleaves_whole_rounds = true;
+  /// Interleaves in groups of any number of microbatches from pp on; else in groups of pp, so that
+  /// pp divides the microbatches. Source: Megatron-LM d98e8a64,
+  /// core/pipeline_parallel/schedules.py, microbatch_group_size_per_vp_stage.
+  bool microbatch_groups = false;
   bool cp_ring = false;                 ///< context parallelism by a ring of keys and values
   bool cp_all_to_all = false;           ///< … by an all-to-all over heads (Ulysses)
   bool expert_parallel = false;         ///< experts split over ranks

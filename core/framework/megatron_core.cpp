@@ -163,6 +163,7 @@ Framework megatron_core() {
   f.cp_ring = f.cp_all_to_all = true;
   f.expert_parallel = true;
   f.rank_orders = true;
+  f.microbatch_groups = true;  // --microbatch-group-size-per-virtual-pipeline-stage
   f.offload_optimizer = true;
   // --num-distributed-optimizer-instances, for Megatron-FSDP with --outer-dp-sharding-strategy
   f.hybrid_shard[1] = f.hybrid_shard[2] = f.hybrid_shard[3] = true;

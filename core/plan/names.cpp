@@ -30,11 +30,16 @@ std::string_view name_of(Recompute recompute) {
   return "?";
 }
 
+int layers_in_chunk(int layers, int vpp, bool last, int chunk) {
+  const int loss = last ? 1 : 0;
+  const int places = layers + loss;
+  const int larger = chunk >= vpp - places % vpp ? 1 : 0;
+  return places / vpp + larger - (chunk == vpp - 1 ? loss : 0);
+}
+
 int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk) {
-  const int loss = rank == plan.pp - 1 ? 1 : 0;
-  const int places = plan.layers_per_stage[static_cast<std::size_t>(rank)] + loss;
-  const int larger = chunk >= plan.vpp - places % plan.vpp ? 1 : 0;
-  return places / plan.vpp + larger - (chunk == plan.vpp - 1 ? loss : 0);
+  return layers_in_chunk(plan.layers_per_stage[static_cast<std::size_t>(rank)], plan.vpp,
+                         rank == plan.pp - 1, chunk);
 }
 
 RecomputedLayers recomputed_layers(const ParallelPlan& plan, int rank, int before, int size) {

@@ -1,6 +1,7 @@
 // ParallelPlan: the complete layout of a job on the GPUs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -54,6 +55,10 @@ struct ParallelPlan : LayerSharding {
   int dp = 1;
   int pp = 1;
   int vpp = 1;   ///< model chunks per rank; > 1 only with the interleaved schedule
+  /// Interleaved: microbatches that one chunk computes before the rank's next chunk takes its turn;
+  /// at least pp, which 1 stands for. Other schedules: 1.
+  /// Megatron-LM: --microbatch-group-size-per-virtual-pipeline-stage.
+  int microbatch_group = 1;
   int zero = 0;  ///< 0..3
   int shard_group =
       1;  ///< ranks over which ZeRO state is sharded (divides dp·cp); smaller than dp·cp if hybrid
@@ -78,6 +83,8 @@ struct ParallelPlan : LayerSharding {
   [[nodiscard]] std::int64_t expert_dp() const {
     return saturated_product({tp, cp, dp}) / (std::int64_t{ep} * etp);
   }
+  /// Groups are never smaller than a round of all pipeline ranks.
+  [[nodiscard]] int group_size() const { return std::max(pp, microbatch_group); }
   /// Copies of the sharded state: dp·cp / shard group (Megatron-LM:
   /// --num-distributed-optimizer-instances).
   [[nodiscard]] std::int64_t instances() const { return std::int64_t{dp} * cp / shard_group; }
@@ -96,6 +103,8 @@ struct ParallelPlan : LayerSharding {
 /// last; the loss behind the last chunk of the last rank counts as a layer, so that the very first
 /// chunk (embedding) and the very last are the shorter ones. Both may be left with none.
 [[nodiscard]] int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk);
+/// The same for a rank of `layers` layers in `vpp` chunks, `last`: the one with the loss.
+[[nodiscard]] int layers_in_chunk(int layers, int vpp, bool last, int chunk);
 
 /// How many of the `size` layers after the first `before` layers of a pipeline rank are recomputed:
 /// the rank's first layers are recomputed fully, the next ones selectively.

@@ -66,7 +66,7 @@ using enum PlanFieldKind;
 // The order of the rows is that of columns in CSV files and of rows in comparisons. The default of
 // a field is what ParallelPlan initializes it to; plan_from_constraints (planner/space/request.hpp)
 // says which defaults follow from other fields or from the framework instead.
-inline constexpr std::array<PlanField, 23> kRows = {{
+inline constexpr std::array<PlanField, 24> kRows = {{
     {.key = "tp",
      .flag = "tp",
      .label = "tp",
@@ -133,6 +133,17 @@ inline constexpr std::array<PlanField, 23> kRows = {{
      .help = "model chunks per pipeline rank (interleaved schedule)",
      .place_in_json = 80,
      .place_in_help = 40},
+    {.key = "microbatch_group_size",
+     .flag = "microbatch-group-size",
+     .label = "microbatch group size",
+     .title = "… in groups of",
+     .member = &P::microbatch_group,
+     .kind = count,
+     .value = "N",
+     .help = "microbatches that a chunk computes before the next chunk's turn (interleaved); "
+             "default: pp",
+     .place_in_json = 85,
+     .place_in_help = 45},
     {.key = "dp",
      .flag = "dp",
      .label = "dp",

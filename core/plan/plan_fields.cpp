@@ -112,6 +112,9 @@ bool follows(const PlanField& field, const P& a, const P& b) {
   if (field.is(&P::shard_group)) {
     return both([](const P& p) { return p.shard_group == std::int64_t{p.dp} * p.cp; });
   }
+  if (field.is(&P::microbatch_group)) {
+    return both([](const P& p) { return p.microbatch_group == (p.vpp > 1 ? p.pp : 1); });
+  }
   if (field.is(&P::sequence_parallel)) return a.tp != b.tp && (a.tp == 1 || b.tp == 1);
   if (field.is(&P::recompute_layers) || field.is(&P::selective_layers)) return both(counts_follow);
   if (field.is(&P::schedule)) {

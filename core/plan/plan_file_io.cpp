@@ -130,7 +130,11 @@ std::string pipeline_line(const PlanFile& file) {
   const std::int64_t microbatches = file.plan.microbatches_rounded_up(file.job.global_batch);
   return "pipeline " + std::string(name_of(file.plan.schedule)) + " ranks " +
          std::to_string(file.plan.pp) + " chunks " + std::to_string(file.plan.vpp) +
-         " microbatches " + std::to_string(microbatches) + " units ";
+         " microbatches " + std::to_string(microbatches) +
+         (file.plan.group_size() > file.plan.pp
+              ? " group " + std::to_string(file.plan.group_size())
+              : "") +
+         " units ";
 }
 
 Status read_program(const Json& object, const std::string& where, PlanFile& file) {

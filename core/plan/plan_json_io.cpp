@@ -149,6 +149,11 @@ void read_value(JsonReader& reader, const PlanField& field, ParallelPlan& plan) 
         auto& value = plan.*member;
         using Value = std::remove_cvref_t<decltype(value)>;
         if constexpr (std::is_same_v<Value, int>) {
+          // Plans without the key were written before there was a choice.
+          if (field.is(&ParallelPlan::microbatch_group) && !reader.has(key)) {
+            value = plan.vpp > 1 ? plan.pp : 1;
+            return reader.ignore({key});
+          }
           const std::int64_t most = field.max > 0 ? field.max : limit_of_int();
           value = static_cast<int>(reader.integer(key, field.min, most));
         } else if constexpr (std::is_same_v<Value, bool>) {

@@ -40,7 +40,10 @@ std::int64_t max_in_flight(const Schedule& schedule, int rank) {
   switch (schedule.kind) {
     case ScheduleKind::gpipe: return all;
     case ScheduleKind::one_f_one_b: return std::min(all, p - rank);
-    case ScheduleKind::interleaved: return std::min(all, 2 * (p - rank) - 1 + (v - 1) * p);
+    case ScheduleKind::interleaved: {
+      const std::int64_t group = std::max<std::int64_t>(p, schedule.group);
+      return std::min(all, 2 * (p - rank) - 1 + (v - 1) * group);
+    }
     case ScheduleKind::zero_bubble_h1: return std::min(all, p);
   }
   return all;
@@ -236,6 +239,13 @@ void check_form(const Schedule& s, Faults& faults) {
     faults.add(ScheduleFaultKind::malformed,
                "needs one program per rank, and at least one rank, "
                "chunk, microbatch and unit");
+    return;
+  }
+  const bool grouped = s.kind == ScheduleKind::interleaved && s.group <= s.microbatches;
+  if (s.group < 1 || (s.group > 1 && !grouped)) {
+    faults.add(ScheduleFaultKind::malformed,
+               fmt::format("groups of {} of {} microbatches in a {} schedule", s.group,
+                           s.microbatches, name_of(s.kind)));
     return;
   }
   for (int rank = 0; rank < s.ranks; ++rank) {

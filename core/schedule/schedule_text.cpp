@@ -176,6 +176,13 @@ void read_header(LineReader& line, Schedule& out) {
   field(" ranks ", out.ranks);
   field(" chunks ", out.chunks);
   field(" microbatches ", out.microbatches);
+  if (out.kind == ScheduleKind::interleaved) {
+    out.group = out.ranks;
+    if (line.accept(" group ")) {
+      out.group = line.number<std::int32_t>(1);
+      if (out.group <= out.ranks) line.fail("groups of more microbatches than ranks");
+    }
+  }
   field(" units ", out.units);
 }
 
@@ -235,6 +242,7 @@ std::string to_text(const Schedule& schedule) {
   append_field(text, "ranks ", schedule.ranks);
   append_field(text, "chunks ", schedule.chunks);
   append_field(text, "microbatches ", schedule.microbatches);
+  if (schedule.group > schedule.ranks) append_field(text, "group ", schedule.group);
   append_field(text, "units ", schedule.units);
   text += '\n';
   for (std::size_t rank = 0; rank < schedule.programs.size(); ++rank) {

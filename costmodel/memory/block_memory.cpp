@@ -2,6 +2,8 @@
 // (Framework::fixed_blocks).
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <vector>
 
 #include "core/model/attention.hpp"
 #include "costmodel/time/pipeline.hpp"
@@ -21,7 +23,8 @@ int boundary_buffers(const ParallelPlan& plan, int stage, int flying, std::int64
   if (plan.pp == 1) return 0;
   if (plan.vpp > 1) {
     // The first rank's first chunk receives nothing, nor does the last rank's last one send.
-    const int inputs = first ? (plan.vpp - 1) * plan.pp : flying + 2;
+    const int group = plan.group_size();
+    const int inputs = first ? std::min((plan.vpp - 1) * group, flying - group) : flying + 2;
     return std::min(all, inputs) + std::min(all, first ? 5 : 6);
   }
   const int receives = first ? 0 : std::min(flying + 1, m);
@@ -48,32 +51,41 @@ Bytes attention_workspace(const ModelSpec& model, const ParallelPlan& plan, int 
 }  // namespace
 
 /// What one chunk saves of a microbatch: its layers' tapes; the input of a chunk that receives it
-/// lies in a buffer of its own. The last chunk has the fewest recomputed layers.
-Bytes StageModel::saved_block(const Stage& stage) const {
-  const int v = plan_.vpp;
-  Stage chunk = stage;
-  if (v > 1) {
-    const auto last_of = [v](const LayerCounts& all, const LayerCounts& size, int before) {
-      const int each = size.total() / v;
-      const int count = std::clamp(before + all.total() - (v - 1) * each, 0, each);
-      return size.moe > 0 ? LayerCounts{0, count} : LayerCounts{count, 0};
-    };
-    const LayerCounts full = last_of(stage.recomputed, stage.layers, 0);
-    LayerCounts both = last_of(stage.selective, stage.layers, stage.recomputed.total());
-    both.dense -= full.dense;
-    both.moe -= full.moe;
-    chunk.recomputed = full;
-    chunk.selective = both;
-    chunk.layers = {stage.layers.dense / v, stage.layers.moe / v};
-  }
+/// lies in a buffer of its own.
+Bytes StageModel::saved_block(const Stage& chunk) const {
   Bytes saved = kept_by_layers(chunk);
-  const bool has_input = first(stage) || stage.layers.total() == 0;
+  const bool has_input = first(chunk) || chunk.layers.total() == 0;
   if (!has_input) saved -= costs_.layer_input;
-  if (last(stage)) {
+  if (last(chunk)) {
     saved += costs_.head_saved;
-    if (stage.layers.total() == 0 && plan_.pp > 1) saved -= costs_.layer_input;
+    if (chunk.layers.total() == 0 && plan_.pp > 1) saved -= costs_.layer_input;
   }
   return saved;
+}
+
+/// Buffers of saved activations: those of equal size are shared by the chunks that need it, and there
+/// are as many as such chunks are in flight; each is as large as the largest of them.
+Bytes StageModel::saved_blocks(const Stage& stage) const {
+  if (plan_.vpp == 1) {
+    return static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, 1, stage.index,
+                                                microbatches_)) *
+           saved_block(stage);
+  }
+  std::map<Bytes, Bytes> largest;  // by what the schedule's buffers hold
+  std::vector<Bytes> saved;
+  for (int c = 0; c < plan_.vpp; ++c) {
+    const Stage chunk = chunk_of(stage, c);
+    saved.push_back(saved_by(chunk));
+    Bytes& block = largest[saved.back()];
+    block = std::max(block, saved_block(chunk));
+  }
+  Bytes sum;
+  for (const auto& [bytes, block] : largest) {
+    std::vector<double> alike;
+    for (const Bytes& each : saved) alike.push_back(each == bytes ? 1.0 : 0.0);
+    sum += fullest_in_flight(alike, plan_.pp, stage.index, microbatches_, plan_.group_size()) * block;
+  }
+  return sum;
 }
 
 /// The word embedding on a stage that holds a tied one; no ZeRO stage divides it.
@@ -85,15 +97,16 @@ double StageModel::tied_parameters(const Stage& stage) const {
 
 /// Buffers of the lowered schedule (docs/schedules.md), each held by one value at a time:
 ///
-///   saved           chunks in flight
+///   saved           saved_blocks()
 ///   boundaries      boundary_buffers()
 ///   batch           as saved, and two that are loaded ahead
 ///   weight inputs   ZB-H1: those of the weight gradients that stage s puts off, and one
 Bytes StageModel::schedule_buffers(const Stage& stage) const {
   const double m = static_cast<double>(microbatches_);
   const auto flying = static_cast<double>(
-      chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_));
-  Bytes buffers = flying * saved_block(stage);
+      chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_,
+                       plan_.group_size()));
+  Bytes buffers = saved_blocks(stage);
   buffers += boundary_buffers(plan_, stage.index, static_cast<int>(flying), microbatches_) *
              costs_.layer_input;
   if (first(stage) || last(stage)) {

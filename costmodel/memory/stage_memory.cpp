@@ -1,5 +1,6 @@
 // Memory of one stage (stage_model.hpp): states, activations, buffers.
 #include <algorithm>
+#include <vector>
 
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/stage_model.hpp"
@@ -17,23 +18,83 @@ Bytes StageModel::kept_by_layers(const Stage& stage) const {
   return kept(costs_.dense, &LayerCounts::dense) + kept(costs_.moe, &LayerCounts::moe);
 }
 
+/// Saved of one microbatch, with the embedding and the head.
+Bytes StageModel::saved_by(const Stage& stage) const {
+  Bytes saved = kept_by_layers(stage);
+  if (first(stage)) saved += costs_.embedding_saved;
+  if (last(stage)) saved += costs_.head_saved;
+  return saved;
+}
+
 /// Whole microbatches whose activations a stage holds at its peak.
 double StageModel::in_flight(const Stage& stage) const {
   return static_cast<double>(
-             chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_)) /
+             chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_,
+                              plan_.group_size())) /
          plan_.vpp;
+}
+
+/// What one chunk of the stage holds and recomputes: its part of the layers (layers_in_chunk); of
+/// layers of two kinds the same share of each. Recomputed are the stage's first layers where its
+/// stages may differ (runtime: recomputed_layers), else equally many of each chunk (Megatron-LM:
+/// recompute_num_layers counts within a chunk). Its index is the stage's for the chunk with the
+/// embedding or the loss, else that of a stage past the last.
+Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
+  const int v = plan_.vpp;
+  if (v == 1) return stage;
+  const LayerCounts& all = stage.layers;
+  int before = 0;
+  for (int c = 0; c < chunk; ++c) before += layers_in_chunk(all.total(), v, last(stage), c);
+  const int size = layers_in_chunk(all.total(), v, last(stage), chunk);
+  const auto moe_before = [&](int layers) {
+    return all.total() > 0 ? layers * all.moe / all.total() : 0;
+  };
+  const auto counts = [&](int begin, int end) {
+    const int moe = moe_before(end) - moe_before(begin);
+    return LayerCounts{end - begin - moe, moe};
+  };
+  const bool own_first = cost_model_.framework().per_stage_recompute;
+  const auto of_chunk = [&](int layers) {
+    const int wanted = own_first ? layers - before : (layers + v - 1) / v;
+    return std::clamp(wanted, 0, size);
+  };
+  const int full = of_chunk(stage.recomputed.total());
+  const int both = of_chunk(stage.recomputed.total() + stage.selective.total());
+  const bool end = (first(stage) && chunk == 0) || (last(stage) && chunk == v - 1);
+  return {.index = end ? stage.index : plan_.pp,
+          .layers = counts(before, before + size),
+          .recomputed = counts(before, before + full),
+          .selective = counts(before + full, before + both)};
+}
+
+/// Saved by the layers and the embedding of all chunks in flight, when it is most. Chunks that keep
+/// the same, or hold layers of two kinds, whose places a stage does not know, count at their mean.
+Bytes StageModel::kept_in_flight(const Stage& stage) const {
+  const Bytes embedding = first(stage) ? costs_.embedding_saved : Bytes{};
+  const bool mixed = stage.layers.dense > 0 && stage.layers.moe > 0;
+  const Bytes mean = in_flight(stage) * (kept_by_layers(stage) + embedding);
+  if (plan_.vpp == 1 || stage.layers.total() == 0) return mean;
+  std::vector<double> bytes(static_cast<std::size_t>(plan_.vpp));
+  for (int c = 0; c < plan_.vpp; ++c) {
+    const Stage chunk = chunk_of(stage, c);
+    const Bytes layers =
+        mixed ? kept_by_layers(stage) * (1.0 * chunk.layers.total() / stage.layers.total())
+              : kept_by_layers(chunk);
+    bytes[static_cast<std::size_t>(c)] = (layers + (c == 0 ? embedding : Bytes{})).in(kByte);
+  }
+  if (std::ranges::all_of(bytes, [&](double each) { return each == bytes.front(); })) return mean;
+  return Bytes{
+      fullest_in_flight(bytes, plan_.pp, stage.index, microbatches_, plan_.group_size())};
 }
 
 /// Activations saved by all microbatches in flight, and the logits of those past the head.
 Bytes StageModel::activations(const Stage& stage) const {
-  const double count = in_flight(stage);
-  Bytes sum = count * kept_by_layers(stage);
-  if (first(stage)) sum += count * costs_.embedding_saved;
+  Bytes sum = kept_in_flight(stage);
   if (last(stage)) {
     // All but GPipe run the loss's backward right after its forward: one microbatch. Zero-bubble
     // schedules, too: published peaks of ZB-1p lie one microbatch's logits above those of 1F1B.
     const bool soon = plan_.schedule != ScheduleKind::gpipe;
-    sum += (soon ? 1.0 : count) * costs_.head_saved;
+    sum += (soon ? 1.0 : in_flight(stage)) * costs_.head_saved;
   }
   return sum;
 }

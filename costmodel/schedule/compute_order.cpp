@@ -10,11 +10,14 @@ std::vector<ComputeStep> gpipe(int m) {
   return order;
 }
 
-/// The k-th forward or backward of a rank: groups of p microbatches, all chunks of a group in turn.
+/// The k-th forward or backward of a rank: groups of microbatches, all chunks of a group in turn;
+/// the last group may be smaller.
 ComputeStep nth(const PipelineShape& s, Op op, int k) {
-  const int group = s.ranks * s.chunks;
-  const int chunk = k % group / s.ranks;
-  return {op, op == Op::forward ? chunk : s.chunks - 1 - chunk, k / group * s.ranks + k % s.ranks};
+  const int first = k / (s.in_turn() * s.chunks) * s.in_turn();
+  const int size = std::min(s.in_turn(), s.microbatches - first);
+  const int within = k - first * s.chunks;
+  const int chunk = within / size;
+  return {op, op == Op::forward ? chunk : s.chunks - 1 - chunk, first + within % size};
 }
 
 std::vector<ComputeStep> one_f_one_b(const PipelineShape& s, int head_start) {
@@ -61,14 +64,16 @@ std::vector<ComputeStep> compute_order(const PipelineShape& s, int rank) {
   const bool interleaved = s.kind == ScheduleKind::interleaved;
   EXPECTS(interleaved || s.chunks == 1, "only interleaved schedules have chunks");
   EXPECTS(!interleaved || s.ranks > 1, "interleaving needs several ranks");
-  EXPECTS(!interleaved || s.microbatches % s.ranks == 0, "interleaving needs p | m");
+  EXPECTS(!interleaved || s.in_turn() <= s.microbatches, "interleaving needs a whole group");
+  const int last = s.microbatches % s.in_turn();
+  EXPECTS(!interleaved || last == 0 || last >= s.ranks, "the last group has p microbatches");
   const int ahead = s.ranks - rank - 1;
   switch (s.kind) {
     case ScheduleKind::gpipe: return gpipe(s.microbatches);
     case ScheduleKind::one_f_one_b: return one_f_one_b(s, std::min(ahead, s.microbatches));
     case ScheduleKind::interleaved:
       return one_f_one_b(s,
-                         std::min(2 * ahead + (s.chunks - 1) * s.ranks, s.microbatches * s.chunks));
+                         std::min(2 * ahead + (s.chunks - 1) * s.in_turn(), s.microbatches * s.chunks));
     case ScheduleKind::zero_bubble_h1: return zero_bubble_h1(s, rank);
   }
   return {};

@@ -36,6 +36,14 @@ int units_of(const Framework& framework, const ParallelPlan& plan, double bucket
   return static_cast<int>(std::clamp(std::ceil(buckets / plan.vpp), 1.0, double(layers)));
 }
 
+/// What each chunk holds; only the very first and the very last have the embedding and the head.
+std::vector<Stage> chunks_with_ends(const CostModel& cost_model, const ParallelPlan& plan) {
+  std::vector<Stage> chunks;
+  chunks_of(cost_model, plan, chunks);
+  for (std::size_t i = 1; i + 1 < chunks.size(); ++i) chunks[i].index = plan.pp;
+  return chunks;
+}
+
 /// What one rank does next to its chunks. The optimizer's own time includes clearing.
 RankTimes rank_times(const StageModel& model, const Stage& stage, const StageTraffic& traffic,
                      double pieces, double chunks) {
@@ -56,7 +64,8 @@ PipelineShape shape_of(const ParallelPlan& plan, std::int64_t global_batch) {
           .ranks = plan.pp,
           .chunks = plan.vpp,
           .microbatches = static_cast<int>(std::min<std::int64_t>(
-              std::numeric_limits<int>::max(), plan.microbatches_rounded_up(global_batch)))};
+              std::numeric_limits<int>::max(), plan.microbatches_rounded_up(global_batch))),
+          .group = plan.microbatch_group};
 }
 
 ScheduleCosts pipeline_costs(const CostModel& cost_model, const StageModel& model,
@@ -64,15 +73,10 @@ ScheduleCosts pipeline_costs(const CostModel& cost_model, const StageModel& mode
   ScheduleCosts costs;
   costs.stages.resize(static_cast<std::size_t>(shape.stages()));
   costs.hops.assign(static_cast<std::size_t>(plan.pp), model.hop());
-  std::vector<Stage> chunks;
-  chunks_of(cost_model, plan, chunks);
+  const std::vector<Stage> chunks = chunks_with_ends(cost_model, plan);
   for (std::size_t i = 0; i < chunks.size(); ++i) {
-    Stage& chunk = chunks[i];
-    const int rank = chunk.index;
-    // Embedding and head belong to the very first and the very last chunk alone.
-    if (i > 0 && i + 1 < chunks.size()) chunk.index = plan.pp;
-    const StageTimes each = model.times(chunk);
-    costs.stages[static_cast<std::size_t>(shape.stage(rank, static_cast<int>(i) / plan.pp))] = {
+    const StageTimes each = model.times(chunks[i]);
+    costs.stages[i] = {
         .forward = each.forward,
         .backward_input = 0.5 * (each.backward - each.recompute),
         .backward_weight = 0.5 * (each.backward - each.recompute),
@@ -121,6 +125,7 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
   const double pieces = chunks * spec.units;
   ScheduleCosts costs = pipeline_costs(cost_model, model, plan, spec.shape);
   spec.stages.resize(static_cast<std::size_t>(spec.shape.stages()));
+  const std::vector<Stage> parts = chunks_with_ends(cost_model, plan);
   for (std::size_t rank = 0; rank < stages.size(); ++rank) {
     const StageTraffic& all = traffic[rank];
     costs.ranks.push_back(rank_times(model, stages[rank], all, pieces, chunks));
@@ -130,7 +135,7 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
       // memory model does.
       spec.stages[static_cast<std::size_t>(stage)] = {
           .boundary = stage > 0 ? rounded_up(sharding.layer_input) : 0,
-          .saved = rounded_up(all.saved / chunks),
+          .saved = rounded_up(model.traffic(parts[static_cast<std::size_t>(stage)]).saved),
           .weight_inputs = 0,
           .parameters = rounded_up(all.parameters / pieces),
           .gradients = rounded_up(all.gradients / pieces)};

@@ -16,7 +16,7 @@ std::size_t place(int i) { return static_cast<std::size_t>(i); }
 /// Numbers and times of the passes, which do not depend on how many microbatches are simulated.
 void MakespanSimulator::set_up(const PipelineShape& shape, const ScheduleCosts& costs) {
   s_ = shape;
-  group_ = s_.kind == ScheduleKind::interleaved ? s_.ranks : 1;
+  group_ = s_.kind == ScheduleKind::interleaved ? s_.in_turn() : 1;
   all_ = s_.microbatches * s_.chunks;
   ahead_.resize(place(s_.ranks));
   for (int rank = 0; rank < s_.ranks; ++rank) {

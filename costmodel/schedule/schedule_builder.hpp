@@ -16,6 +16,7 @@ class ScheduleBuilder {
                    .ranks = s.ranks,
                    .chunks = s.chunks,
                    .microbatches = s.microbatches,
+                   .group = s.kind == ScheduleKind::interleaved ? s.in_turn() : 1,
                    .units = spec.units,
                    .programs = {}};
     draft.compute.resize(static_cast<std::size_t>(s.ranks));

@@ -88,11 +88,15 @@ class StageModel {
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
   [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
+  [[nodiscard]] Bytes saved_by(const Stage& stage) const;
   [[nodiscard]] double in_flight(const Stage& stage) const;
+  [[nodiscard]] Bytes kept_in_flight(const Stage& stage) const;
   [[nodiscard]] Bytes activations(const Stage& stage) const;
   [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] MemoryBreakdown block_memory(const Stage& stage) const;
-  [[nodiscard]] Bytes saved_block(const Stage& stage) const;
+  [[nodiscard]] Stage chunk_of(const Stage& stage, int chunk) const;
+  [[nodiscard]] Bytes saved_block(const Stage& chunk) const;
+  [[nodiscard]] Bytes saved_blocks(const Stage& stage) const;
   [[nodiscard]] Bytes schedule_buffers(const Stage& stage) const;
   [[nodiscard]] Bytes instruction_workspace(const Stage& stage) const;
   [[nodiscard]] Bytes zero_buffers(const Stage& stage, int zero) const;

@@ -47,9 +47,11 @@ PlanConstraints constraints_with(const PlanConstraints& user, const EnabledTechn
   if (!enabled.pipeline) {
     out.pin<&ParallelPlan::pp>(1);
     out.pin<&ParallelPlan::vpp>(1);
-    out.release<&ParallelPlan::layers_per_stage, &ParallelPlan::schedule>();
+    out.release<&ParallelPlan::layers_per_stage, &ParallelPlan::schedule,
+                &ParallelPlan::microbatch_group>();
   } else if (!enabled.interleaving) {
     out.pin<&ParallelPlan::vpp>(1);
+    out.release<&ParallelPlan::microbatch_group>();
     if (out.get<&ParallelPlan::schedule>() == ScheduleKind::interleaved)
       out.release<&ParallelPlan::schedule>();
   }

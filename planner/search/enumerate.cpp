@@ -46,12 +46,14 @@ std::optional<Seconds> least_time_of_schedules(const SearchContext& context,
                                                const DegreeNode& node) {
   SearchPoint open = node.point;
   std::optional<Seconds> least;
-  const std::vector<RankOrder> rank_orders = rank_order_values(context.request, open);
+  const std::vector<OrderHop> rank_orders = rank_orders_of(context, node);
   for (const Chunks chunks : chunk_values(context.request, open.pp)) {
     open.vpp = chunks.vpp;
     open.schedule = chunks.schedule;
-    for (const RankOrder order : rank_orders) {
+    for (const auto& [order, hop] : rank_orders) {
       open.rank_order = order;
+      // The largest group hides most.
+      open.microbatch_group = group_values(context.request, open, hop, node.slowest).back();
       const Seconds time = least_time(context, open, node);
       least = least ? std::min(*least, time) : time;
     }
@@ -166,6 +168,17 @@ void DegreeEnumerator::add_node(const SearchPoint& point) {
 
 DegreeSpace enumerate_degrees(const SearchContext& context, Findings& found) {
   return DegreeEnumerator(context, found).enumerate();
+}
+
+std::vector<OrderHop> rank_orders_of(const SearchContext& context, const DegreeNode& node) {
+  std::vector<OrderHop> out;
+  SearchPoint point = node.point;
+  for (const RankOrder order : rank_order_values(context.request, point)) {
+    point.rank_order = order;
+    const ParallelPlan plan = degrees_of(context.request, point);
+    out.push_back({order, StageModel(context.cost_model, plan, *node.costs).hop()});
+  }
+  return out;
 }
 
 Seconds least_time(const SearchContext& context, const SearchPoint& point, const DegreeNode& node) {

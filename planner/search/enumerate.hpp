@@ -26,6 +26,14 @@ struct DegreeSpace {
 /// for all that the rest could be.
 [[nodiscard]] DegreeSpace enumerate_degrees(const SearchContext& context, Findings& found);
 
+/// A rank order that the node's plans may have, and one message between stages under it.
+struct OrderHop {
+  RankOrder order;
+  Seconds hop;
+};
+[[nodiscard]] std::vector<OrderHop> rank_orders_of(const SearchContext& context,
+                                                   const DegreeNode& node);
+
 /// No layer partition and no choice of ZeRO, recomputation or offload makes the degrees and the
 /// schedule of `point` faster: Σt ≥ work and max t ≥ slowest, and the pipeline's time falls with
 /// neither.

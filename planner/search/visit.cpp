@@ -78,19 +78,23 @@ std::optional<Rejection> broken_schedule(const SearchContext& context, const Sea
 
 /// The node's schedules and rank orders that break no rule; each that does is rejected for as many
 /// shardings as there are.
-std::vector<SearchPoint> schedules_of(const SearchContext& context, SearchPoint point,
+std::vector<SearchPoint> schedules_of(const SearchContext& context, const DegreeNode& node,
                                       std::int64_t shardings, Findings& found, Priced& work) {
   std::vector<SearchPoint> out;
-  const std::vector<RankOrder> rank_orders = rank_order_values(context.request, point);
+  SearchPoint point = node.point;
+  const std::vector<OrderHop> rank_orders = rank_orders_of(context, node);
   for (const Chunks chunks : chunk_values(context.request, point.pp)) {
     point.vpp = chunks.vpp;
     point.schedule = chunks.schedule;
-    for (const RankOrder order : rank_orders) {
+    for (const auto& [order, hop] : rank_orders) {
       point.rank_order = order;
-      if (const auto rejection = broken_schedule(context, point, work.plan)) {
-        found.reject(*rejection, shardings);
-      } else {
-        out.push_back(point);
+      for (const int group : group_values(context.request, point, hop, node.slowest)) {
+        point.microbatch_group = group;
+        if (const auto rejection = broken_schedule(context, point, work.plan)) {
+          found.reject(*rejection, shardings);
+        } else {
+          out.push_back(point);
+        }
       }
     }
   }
@@ -123,7 +127,7 @@ void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sha
 void visit(const SearchContext& context, const DegreeNode& node, Findings& found, Priced& work) {
   Shardings shardings = shardings_of(context, node.point);
   std::vector<SearchPoint> points =
-      schedules_of(context, node.point, shardings.count(), found, work);
+      schedules_of(context, node, shardings.count(), found, work);
   if (points.empty()) return;
   for (const BrokenSharding& broken : shardings.broken) {
     found.reject(broken.rejection, broken.groups * static_cast<std::int64_t>(points.size()));

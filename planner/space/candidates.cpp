@@ -1,11 +1,13 @@
 #include "planner/space/candidates.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/base/expects.hpp"
 #include "core/base/saturated_product.hpp"
 #include "core/framework/stage_layers.hpp"
+#include "costmodel/time/pipeline.hpp"
 #include "planner/space/legality.hpp"
 
 namespace echelon {
@@ -43,6 +45,7 @@ void fill_degrees(const PlanRequest& request, const SearchPoint& point, Parallel
   plan.dp = point.dp;
   plan.pp = point.pp;
   plan.vpp = point.vpp;
+  plan.microbatch_group = point.microbatch_group;
   plan.zero = point.zero;
   plan.shard_group = point.shard_group;
   plan.recompute = point.recompute;
@@ -151,6 +154,7 @@ SearchPoint point_of(const ParallelPlan& plan) {
   point.pp = plan.pp;
   point.dp = plan.dp;
   point.vpp = plan.vpp;
+  point.microbatch_group = plan.microbatch_group;
   point.schedule = plan.schedule;
   point.zero = plan.zero;
   point.shard_group = plan.shard_group;
@@ -255,6 +259,29 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
   for (int vpp = 2; std::int64_t{vpp} * pp <= layers + (any ? 2 : 0); ++vpp) {
     if (any || layers % (pp * vpp) == 0) values.push_back({vpp, interleaved});
   }
+  return values;
+}
+
+std::vector<int> group_values(const PlanRequest& request, const SearchPoint& point, Seconds hop,
+                              Seconds slowest) {
+  if (point.vpp == 1) return {1};  // a search over vpp meets it, where the question does not arise
+  if (request.constraints.has<&ParallelPlan::microbatch_group>()) {
+    const int pinned = request.constraints.values().microbatch_group;
+    return {pinned > 1 ? pinned : point.pp};
+  }
+  if (!request.framework.microbatch_groups) return {point.pp};
+  const std::int64_t samples = std::int64_t{point.dp} * point.sharding.microbatch;
+  const std::int64_t m = request.job.global_batch / samples;
+  const std::optional<int> smallest = smallest_group(m, point.pp, point.pp);
+  if (!smallest) return {point.pp};  // too few microbatches: rejected with its reason
+  std::vector<int> values{*smallest};
+  const Seconds chunk = slowest / point.vpp;
+  const Seconds exposed = exposed_rounds(point.pp, point.vpp, *smallest, hop, chunk);
+  if (exposed <= kExposedShare * static_cast<double>(m) * slowest) return values;
+  // As many more microbatches as hide pp hops behind their forwards, a third of a chunk.
+  const double more = std::min(static_cast<double>(m), std::ceil(point.pp * (hop / (chunk / 3))));
+  const int hiding = *smallest_group(m, point.pp, point.pp + static_cast<std::int64_t>(more));
+  if (hiding > *smallest) values.push_back(hiding);
   return values;
 }
 
@@ -367,6 +394,14 @@ std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const Para
   if (field.kind == PlanFieldKind::group) {
     const std::int64_t data = saturated_product({plan.dp, plan.cp});
     return data <= gpus ? divisors(data) : std::vector<std::int64_t>{};
+  }
+  if (field.is(&P::microbatch_group)) {
+    const std::int64_t m = plan.microbatches_rounded_up(request.job.global_batch);
+    std::vector<std::int64_t> values;
+    for (std::int64_t group = plan.pp; plan.vpp > 1 && group <= m; ++group) {
+      if (groups_fill(m, plan.pp, group)) values.push_back(group);
+    }
+    return values.empty() ? std::vector<std::int64_t>{1} : values;
   }
   return field.max > 0 ? up_to(field.min, field.max) : std::vector<std::int64_t>{};
 }

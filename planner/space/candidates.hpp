@@ -17,6 +17,7 @@ namespace echelon {
 struct SearchPoint {
   LayerSharding sharding;
   int pp = 1, dp = 1, vpp = 1;
+  int microbatch_group = 1;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int zero = 0, shard_group = 1;
   RankOrder rank_order = RankOrder::dp_inside_pp;
@@ -67,6 +68,13 @@ struct Chunks {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
 };
 [[nodiscard]] std::vector<Chunks> chunk_values(const PlanRequest& request, int pp);
+/// Microbatches per group of an interleaved point with its sharding, rank order and vpp: the smallest
+/// legal group, and the smallest that hides all messages (exposed_rounds, pipeline.hpp) where the
+/// smallest leaves more than `kExposedShare` of the step exposed. Larger ones take as long and need
+/// more memory. `hop`: one message; `slowest`: the least that the slowest stage takes per microbatch.
+inline constexpr double kExposedShare = 0.005;
+[[nodiscard]] std::vector<int> group_values(const PlanRequest& request, const SearchPoint& point,
+                                            Seconds hop, Seconds slowest);
 [[nodiscard]] std::vector<int> zero_values(const PlanRequest& request, const SearchPoint& point);
 /// Ranks that ZeRO splits its state over: all data-parallel ones, then every other divisor of them
 /// down to 2 where the framework can and each group holds whole copies of the experts. Largest

@@ -36,6 +36,12 @@ Status check_contradictions(const PlanRequest& request) {
                        fmt::format("{} with --schedule {}", values.vpp, name_of(values.schedule)),
                        "--schedule interleaved", "drop one of the two flags");
   }
+  if (c.has<&P::microbatch_group>() && values.microbatch_group > 1 && c.has<&P::vpp>() &&
+      values.vpp == 1) {
+    return input_error("--microbatch-group-size",
+                       fmt::format("{} with --vpp 1", values.microbatch_group), "--vpp 2 or more",
+                       "drop one of the two flags");
+  }
   if (c.has<&P::bucket>()) {
     ParallelPlan asked = values;
     if (!c.has<&P::dp>()) asked.dp = 2;  // what is open could have buckets

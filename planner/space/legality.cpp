@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/base/saturated_product.hpp"
 #include "core/framework/stage_layers.hpp"
@@ -60,7 +61,8 @@ std::string_view describe(RejectionReason reason) {
     case layers_not_divisible:
       return "layers must be split over stages and chunks as the framework splits them";
     case microbatches_not_divisible:
-      return "interleaving needs a number of microbatches that pp divides";
+      return "interleaving runs microbatches in groups of pp or more, the last of them whole or of at "
+             "least pp; most frameworks only in groups of pp";
     case framework_lacks_feature: return "the chosen framework does not offer it";
     case contradictory: return "two choices exclude each other";
     case memory: return "does not fit into GPU memory";
@@ -71,6 +73,19 @@ std::string_view describe(RejectionReason reason) {
 int fewest_layers(const Framework& framework, int pp, int vpp, int stage) {
   const bool end = stage == 0 || stage == pp - 1;
   return framework.any_layout && end && pp > 1 ? vpp - 1 : vpp;
+}
+
+bool groups_fill(std::int64_t microbatches, int pp, std::int64_t group) {
+  if (group < pp || group > microbatches) return false;
+  const std::int64_t last = microbatches % group;
+  return last == 0 || last >= pp;
+}
+
+std::optional<int> smallest_group(std::int64_t microbatches, int pp, std::int64_t at_least) {
+  if (microbatches < pp || microbatches > std::numeric_limits<int>::max()) return std::nullopt;
+  std::int64_t group = std::clamp<std::int64_t>(at_least, pp, microbatches);
+  while (!groups_fill(microbatches, pp, group)) ++group;  // all microbatches are a group
+  return static_cast<int>(group);
 }
 
 std::vector<int> balanced_layers(int layers, int pp) {
@@ -199,6 +214,19 @@ Found check_dealt_layers(const ModelSpec& model, const Framework& framework,
                                fmt::join(*dealt, ","), fmt::join(p.layers_per_stage, ","))};
 }
 
+/// Of an interleaved plan.
+Found check_groups(const Framework& framework, const ParallelPlan& p, std::int64_t microbatches) {
+  const int group = p.microbatch_group > 1 ? p.microbatch_group : p.pp;
+  if (group != p.pp && !framework.microbatch_groups) {
+    return Rejection{framework_lacks_feature,
+                     fmt::format("{} interleaves groups of pp = {} microbatches, not of {}",
+                                 framework.name, p.pp, group)};
+  }
+  if (groups_fill(microbatches, p.pp, group)) return {};
+  return Rejection{microbatches_not_divisible,
+                   fmt::format("{} microbatches in groups of {}, pp {}", microbatches, group, p.pp)};
+}
+
 Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                      const ParallelPlan& p) {
   const int bare_ends =
@@ -229,13 +257,13 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
     return Rejection{contradictory,
                      fmt::format("schedule {} with vpp {}", name_of(p.schedule), p.vpp)};
   }
+  if (!interleaved && p.microbatch_group != 1) {
+    return Rejection{contradictory, fmt::format("groups of {} microbatches without interleaving",
+                                                p.microbatch_group)};
+  }
   if (interleaved && p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
   if (!interleaved) return {};
-  const std::int64_t m = p.microbatches_rounded_up(job.global_batch);
-  if (framework.interleaves_whole_rounds && m % p.pp != 0) {
-    return Rejection{microbatches_not_divisible, fmt::format("{} microbatches, pp {}", m, p.pp)};
-  }
-  return {};
+  return check_groups(framework, p, p.microbatches_rounded_up(job.global_batch));
 }
 
 Rejection lacks_of(const Framework& framework, std::string what) {

@@ -1,6 +1,7 @@
 // Which plans make sense at all: one rule, one reason, one sentence.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,7 +27,7 @@ enum class RejectionReason {
   shard_group,                 ///< optimizer instances and the ranks that hold the same experts
   too_few_layers,              ///< a chunk without layers
   layers_not_divisible,        ///< the framework deals the layers by its own rule
-  microbatches_not_divisible,  ///< interleaving needs pp | microbatches
+  microbatches_not_divisible,  ///< microbatches do not make groups for interleaving
   framework_lacks_feature,
   contradictory,  ///< vpp without pipeline, recomputed layers without recompute ...
   memory,         ///< does not fit
@@ -84,6 +85,16 @@ struct Rejection {
 /// where the framework lays out chunks freely. Source: Megatron-Core
 /// pipeline_model_parallel_layout.
 [[nodiscard]] int fewest_layers(const Framework& framework, int pp, int vpp, int stage);
+
+/// Whether an interleaved schedule runs `microbatches` in groups of `group`: pp ≤ group ≤
+/// microbatches, and the last group is whole or has at least pp.
+/// Source: Megatron-LM d98e8a64, core/pipeline_parallel/schedules.py,
+/// forward_backward_pipelining_with_interleaving.
+[[nodiscard]] bool groups_fill(std::int64_t microbatches, int pp, std::int64_t group);
+/// The smallest such group from `at_least` on; the largest if there is none; nothing for fewer
+/// microbatches than pp.
+[[nodiscard]] std::optional<int> smallest_group(std::int64_t microbatches, int pp,
+                                                std::int64_t at_least);
 
 /// Layers per stage as equal as they can be; a remainder goes to the stages before the last one
 /// (the last holds the output head, the first the embedding and most microbatches in flight).

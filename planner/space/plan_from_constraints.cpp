@@ -39,7 +39,7 @@ std::string flag_of(const PlanRequest& request, const ParallelPlan& plan, Reject
     case batch_not_divisible: return "--global-batch";
     case too_few_layers: return "--pp";
     case layers_not_divisible: return plan.vpp > 1 ? "--vpp" : "--layers-per-stage";
-    case microbatches_not_divisible: return "--vpp";
+    case microbatches_not_divisible: return "--microbatch-group-size";
     case framework_lacks_feature: return "--framework";
     case contradictory:
     case memory: break;
@@ -71,6 +71,20 @@ std::string nearest_groups(const ParallelPlan& plan) {
                    : fmt::format("--zero-group-size {}", above);
 }
 
+/// The groups of microbatches next to the plan's; what else to change where there is none.
+std::string nearest_group(const PlanRequest& request, const ParallelPlan& plan) {
+  const std::int64_t m = plan.microbatches_rounded_up(request.job.global_batch);
+  if (!request.framework.microbatch_groups || m < plan.pp) {
+    return fmt::format("nearest valid: --vpp 1, or a multiple of {} microbatches", plan.pp);
+  }
+  const int above = *smallest_group(m, plan.pp, plan.microbatch_group);
+  std::int64_t below = plan.microbatch_group - 1;
+  while (below >= plan.pp && !groups_fill(m, plan.pp, below)) --below;
+  return below >= plan.pp
+             ? fmt::format("nearest valid: --microbatch-group-size {} or {}", below, above)
+             : fmt::format("nearest valid: --microbatch-group-size {}", above);
+}
+
 std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
                           RejectionReason reason) {
   using enum RejectionReason;
@@ -99,6 +113,7 @@ std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
       return degrees(below > 0 ? fmt::format("--global-batch {} or {}", below, below + unit)
                                : fmt::format("--global-batch {}", unit));
     }
+    case microbatches_not_divisible: return nearest_group(request, plan);
     default: return {};
   }
 }
@@ -128,6 +143,7 @@ Result<SearchPoint> pinned_point(const PlanRequest& request) {
   }
   point.schedule = pinned.value_or<&P::schedule>(point.vpp > 1 ? ScheduleKind::interleaved
                                                                : ScheduleKind::one_f_one_b);
+  point.microbatch_group = pinned.value_or<&P::microbatch_group>(point.vpp > 1 ? point.pp : 1);
   Result<int> dp = data_parallel(request, point.sharding.tp, point.sharding.cp, point.pp);
   if (!dp) return dp.error();
   point.dp = *dp;
@@ -181,6 +197,11 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
                     point.vpp),
         "at least one layer per chunk",
         fmt::format("nearest valid: --pp {}", std::max(1, request.model.layers / point.vpp)));
+  }
+  if (point.vpp > 1 && point.microbatch_group < point.pp) {
+    return input_error("--microbatch-group-size",
+                       fmt::format("groups of {} microbatches", point.microbatch_group),
+                       fmt::format("at least pp, {}", point.pp));
   }
   ParallelPlan plan;
   if (!fill_plan(request, point, plan)) {

@@ -272,7 +272,7 @@ TEST_CASE("ZeRO splits its state over a part of the ranks where the stack can") 
         }) == "contradictory");
 }
 
-TEST_CASE("interleaving needs its schedule, chunks the stack can hold and pp | microbatches") {
+TEST_CASE("interleaving needs its schedule, chunks the stack can hold and pp microbatches") {
   const auto interleave = [](ParallelPlan& p, int vpp) {
     p.vpp = vpp;
     p.schedule = ScheduleKind::interleaved;
@@ -293,6 +293,46 @@ TEST_CASE("interleaving needs its schedule, chunks the stack can hold and pp | m
         }) == "microbatches-not-divisible");
   CHECK(reason_after([&](ParallelPlan& p) { interleave(p, 2); }, "nanotron") ==
         "framework-lacks-feature");
+}
+
+TEST_CASE("groups of microbatches hold pp or more, and so does a last one that is smaller") {
+  // Megatron-LM, forward_backward_pipelining_with_interleaving: pp <= N <= M, M mod N = 0 or >= pp.
+  for (int m = 1; m <= 40; ++m) {
+    for (const int pp : {2, 3, 4, 8}) {
+      std::optional<int> first;
+      for (int group = 1; group <= m + 1; ++group) {
+        const bool legal =
+            group >= pp && group <= m && (m % group == 0 || m % group >= pp);
+        INFO(m << " microbatches, pp " << pp << ", groups of " << group);
+        CHECK(groups_fill(m, pp, group) == legal);
+        if (legal && !first) first = group;
+      }
+      CHECK(smallest_group(m, pp, pp) == first);
+      if (first) CHECK(smallest_group(m, pp, 100) == m);
+    }
+  }
+  const auto grouped = [](int group, int microbatch) {
+    return [=](ParallelPlan& p) {
+      p.vpp = 2;
+      p.schedule = ScheduleKind::interleaved;
+      p.microbatch = microbatch;
+      p.microbatch_group = group;
+    };
+  };
+  // Of legal_plan(): pp 4; 128 microbatches of 1, or 4 of 32.
+  CHECK(reason_after(grouped(4, 1)) == "legal");
+  CHECK(reason_after(grouped(62, 1)) == "legal");
+  CHECK(reason_after(grouped(63, 1)) == "microbatches-not-divisible");  // two remain
+  CHECK(reason_after(grouped(3, 1)) == "microbatches-not-divisible");
+  CHECK(reason_after(grouped(129, 1)) == "microbatches-not-divisible");
+  CHECK(reason_after(grouped(8, 1), "echelon") != "framework-lacks-feature");
+  CHECK(reason_after(
+            [&](ParallelPlan& p) {
+              grouped(8, 1)(p);
+              p.zero = 1;
+            },
+            "megatron-2021") == "framework-lacks-feature");
+  CHECK(reason_after([](ParallelPlan& p) { p.microbatch_group = 8; }) == "contradictory");
 }
 
 TEST_CASE("a stack is not asked for what it does not have") {

@@ -74,6 +74,14 @@ const std::vector<Variant>& variants() {
        }},
       {"pp 2, interleaved", 1, 2, 1,
        [](ParallelPlan& p) { p.schedule = ScheduleKind::interleaved, p.vpp = 2; }},
+      {"pp 2, interleaved, groups of 5 and 3", 1, 2, 1,
+       [](ParallelPlan& p) {
+         p.schedule = ScheduleKind::interleaved, p.vpp = 2, p.microbatch_group = 5;
+       }},
+      {"pp 2, dp 2, interleaved, all microbatches a group, ZeRO 2", 1, 2, 2,
+       [](ParallelPlan& p) {
+         p.schedule = ScheduleKind::interleaved, p.vpp = 2, p.microbatch_group = 4, p.zero = 2;
+       }},
       {"pp 2, ZB-H1", 1, 2, 1, [](ParallelPlan& p) { p.schedule = ScheduleKind::zero_bubble_h1; }},
       {"pp 4, ZB-H1, full", 1, 4, 1,
        [](ParallelPlan& p) {

@@ -1,5 +1,6 @@
 // What the cost model predicts a rank holds, against what the runtime allocates for it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -32,12 +33,14 @@ struct Grid {
   bool sequence_parallel;
   Recompute recompute;
   ScheduleKind schedule;
+  std::vector<int> layers = {};  ///< per stage; empty: equal ones
+  int group = 1;                 ///< microbatches
 };
 
 std::string describe(const Grid& g) {
-  return fmt::format("tp {}{} pp {} vpp {} dp {} zero {} recompute {} schedule {}", g.tp,
-                     g.sequence_parallel ? " sp" : "", g.pp, g.vpp, g.dp, g.zero,
-                     name_of(g.recompute), name_of(g.schedule));
+  return fmt::format("tp {}{} pp {} vpp {} dp {} zero {} recompute {} schedule {} layers {} group {}",
+                     g.tp, g.sequence_parallel ? " sp" : "", g.pp, g.vpp, g.dp, g.zero,
+                     name_of(g.recompute), name_of(g.schedule), fmt::join(g.layers, ","), g.group);
 }
 
 std::vector<Grid> grid() {
@@ -88,8 +91,11 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
   plan.schedule = g.schedule;
   plan.microbatch = 2;
   const auto stages = static_cast<std::size_t>(g.pp);
-  plan.layers_per_stage.assign(stages, model.layers / g.pp);
-  plan.recompute_layers.assign(stages, g.recompute == Recompute::full ? model.layers / g.pp : 0);
+  plan.microbatch_group = g.group;
+  plan.layers_per_stage = g.layers;
+  if (g.layers.empty()) plan.layers_per_stage.assign(stages, model.layers / g.pp);
+  plan.recompute_layers.assign(stages, 0);
+  if (g.recompute == Recompute::full) plan.recompute_layers = plan.layers_per_stage;
   TrainingJob job;
   job.sequence = 128;
   job.global_batch = 16 * g.dp;
@@ -140,6 +146,19 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
 TEST_CASE("memory of gpt2-tiny is predicted within 2 %, or one buffer, over all degrees") {
   const ModelSpec model = load_model("gpt2-tiny").value();
   for (const Grid& g : grid()) check<float>(model, g, "fp32");
+}
+
+TEST_CASE("memory of unequal chunks and of larger groups of microbatches is predicted as well") {
+  const ModelSpec model = measured_llama();
+  using enum ScheduleKind;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    for (const int group : {1, 3, 4, 8}) {
+      // Chunks of 1, 2 and 3, 2; of none, 1, 1, 1 and 1, 1, 2, 1; equal ones.
+      check<Bfloat16>(model, {1, 2, 2, 1, 0, false, recompute, interleaved, {3, 5}, group}, "bf16");
+      check<Bfloat16>(model, {1, 2, 4, 1, 0, false, recompute, interleaved, {3, 5}, group}, "bf16");
+      check<Bfloat16>(model, {1, 2, 2, 1, 0, false, recompute, interleaved, {}, group}, "bf16");
+    }
+  }
 }
 
 TEST_CASE("memory in fp64 is predicted as well") {
