@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 
 namespace echelon {
 
@@ -122,15 +123,6 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-/// The text of a cell for a message: short, and cut between characters.
-std::string shown(std::string_view cell) {
-  constexpr std::size_t kLongest = 40;
-  if (cell.size() <= kLongest) return fmt::format("'{}'", cell);
-  std::size_t end = kLongest;
-  while (end > 0 && (static_cast<unsigned char>(cell[end]) & 0xC0u) == 0x80u) --end;
-  return fmt::format("'{}...'", cell.substr(0, end));
-}
-
 std::optional<double> number_in(std::string_view cell) {
   double value = 0;
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
@@ -212,7 +204,7 @@ class TableParser {
       const std::string expected = store(column, text, row_);
       if (!expected.empty() && row_.malformed.empty()) {
         row_.malformed = fmt::format("row {}: {} is {}, expected {}", row_number_, column.name,
-                                     shown(text), expected);
+                                     in_quotes(text, 40), expected);
       }
     }
     ++cells_;

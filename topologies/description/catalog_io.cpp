@@ -67,7 +67,7 @@ Error unknown(std::string_view what, std::string_view name, std::string_view whe
   }
   std::string hint = did_you_mean(name, known);
   if (!hint.empty()) hint += " ";
-  return input_error(std::string(where), std::string(what) + " '" + std::string(name) + "'",
+  return input_error(std::string(where), std::string(what) + " " + in_quotes(name),
                      std::string(expected), hint + "known: " + list);
 }
 
