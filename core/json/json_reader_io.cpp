@@ -55,7 +55,7 @@ std::optional<std::int64_t> whole_number(const Json& value) {
 
 }  // namespace
 
-Json figure_json(double value) {
+Json any_number_json(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
@@ -121,7 +121,7 @@ double JsonReader::number_or(std::string_view key, double min, double max, doubl
   return find(key, "", false) != nullptr ? number(key, min, max) : fallback;
 }
 
-double JsonReader::figure(std::string_view key) {
+double JsonReader::any_number(std::string_view key) {
   constexpr const char* kExpected = "a number, \"inf\", \"-inf\" or \"nan\"";
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const Json* value = find(key, kExpected, true);

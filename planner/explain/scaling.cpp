@@ -47,7 +47,7 @@ ScalingPoint scaling_point(const PlanRequest& request, const ParallelPlan& plan,
   }
   PlanRequest sized = request;
   sized.cluster = *cluster;
-  sized.gpus_at_most.reset();
+  sized.max_gpus.reset();
   sized.top = 1;
   sized.without_front = sized.objective != Objective::memory_headroom;
   free_data_parallel(sized.constraints);

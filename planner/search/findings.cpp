@@ -103,7 +103,7 @@ std::vector<OpenSplits> Findings::open_splits() const {
     if (best_.empty() || open.least >= best_.front()) continue;
     OpenSplits& entry = found[open.kind];
     entry.kind = open.kind;
-    ++entry.tuples;
+    ++entry.points;
     entry.gap = std::max(entry.gap, 1 - open.least / best_.front());
   }
   std::vector<OpenSplits> out;

@@ -78,7 +78,7 @@ Error no_legal_configuration(const Findings& found) {
   std::string reasons;
   for (const RejectionCount& entry : found.rejections()) {
     reasons +=
-        fmt::format("{}{} ({}; {} tuple{})", reasons.empty() ? "" : "; ", describe(entry.reason),
+        fmt::format("{}{} ({}; {} point{})", reasons.empty() ? "" : "; ", describe(entry.reason),
                     entry.nearest, entry.count, entry.count == 1 ? "" : "s");
   }
   return input_error("the constraints", "no legal configuration",

@@ -28,15 +28,15 @@ struct PlanRequest {
   Bytes keep_free = 2_GiB;            ///< memory left to others
   std::optional<Bytes> max_memory{};  ///< --max-memory: capacity to plan for instead of the GPU's
   int top = 5;
-  bool exhaustive = false;  ///< price every tuple instead of bounding
+  bool exhaustive = false;  ///< price every point instead of bounding
   /// Only the listed plans matter: the search then looks for no Pareto front and counts only the
-  /// tuples it had to look at. Not with Objective::memory_headroom, which needs the front.
+  /// points it had to look at. Not with Objective::memory_headroom, which needs the front.
   bool without_front = false;
   /// Slower plans are of no interest and may be missing from the answer, near misses as well.
   std::optional<Seconds> no_slower_than{};
   Objective objective = Objective::step_time;
   std::optional<int>
-      gpus_at_most{};  ///< search every GPU count up to it (choose() in objective.hpp)
+      max_gpus{};  ///< search every GPU count up to it (optimize() in planner/search)
   TrainingEconomics economics{};
   std::vector<std::string> assumptions{};  ///< what was filled in by default, in words
 

@@ -240,7 +240,7 @@ TEST_CASE("pruned and exhaustive search list the same plans and the same front")
     if (!pruned.ok()) continue;
     bounded += pruned->counts.bounded;
     CHECK(all->counts.bounded == 0);
-    CHECK(all->counts.tuples == pruned->counts.tuples);
+    CHECK(all->counts.points == pruned->counts.points);
     REQUIRE(pruned->candidates.size() == all->candidates.size());
     for (std::size_t c = 0; c < all->candidates.size(); ++c) {
       CHECK(pruned->candidates[c].prediction.time.step == all->candidates[c].prediction.time.step);
@@ -308,7 +308,7 @@ TEST_CASE("no point of the Pareto front is dominated, and the winner is on it") 
   }
 }
 
-TEST_CASE("every tuple is fitting, too large, bounded, or rejected for a reason") {
+TEST_CASE("every point is fitting, too large, bounded, or rejected for a reason") {
   const SearchOutcome report = search(request_for("7b", "dgx-h100", 64)).value();
   std::int64_t rejected = 0;
   for (const RejectionCount& r : report.rejected) {
@@ -316,7 +316,7 @@ TEST_CASE("every tuple is fitting, too large, bounded, or rejected for a reason"
     CHECK_FALSE(r.nearest.empty());
     if (r.reason != RejectionReason::memory) rejected += r.count;
   }
-  CHECK(report.counts.tuples ==
+  CHECK(report.counts.points ==
         report.counts.fitting + report.counts.too_large + report.counts.bounded + rejected);
 }
 
@@ -428,8 +428,8 @@ TEST_CASE("what is proved is proved, and what was only balanced is counted") {
   REQUIRE(two_kinds.open_splits.size() == 1);
   const OpenSplits& open = two_kinds.open_splits.front();
   CHECK(open.kind == OpenSplits::Kind::interleaved_two_kinds);
-  CHECK(open.tuples > 0);
-  CHECK(open.tuples <= two_kinds.counts.tuples);
+  CHECK(open.points > 0);
+  CHECK(open.points <= two_kinds.counts.points);
   CHECK(open.gap > 0);
   CHECK(open.gap < 1);
   CHECK(two_kinds.gap == open.gap);
