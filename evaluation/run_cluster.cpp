@@ -9,7 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "evaluation/run_machines.hpp"
-#include "topologies/describe.hpp"
+#include "topologies/description/catalog.hpp"
 
 namespace echelon {
 

@@ -156,7 +156,7 @@ const std::vector<Command>& command_table() {
        1,
        1,
        0,
-       "check a description file and report its errors",
+       "check a description file and report its errors and warnings",
        "",
        {"plan topo check my-cluster.json"}},
       {"topo import",

@@ -11,7 +11,7 @@
 #include "core/base/text.hpp"
 #include "core/json/json_io.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
-#include "topologies/describe.hpp"
+#include "topologies/description/catalog.hpp"
 #include "topologies/import/this_machine.hpp"
 
 namespace echelon {

@@ -97,6 +97,16 @@ Result<GpuDescription> load_gpu(std::string_view name, std::string_view where) {
   return parse_gpu(file->content, "topologies/catalog/gpus/" + std::string(file->name) + ".json");
 }
 
+std::vector<GpuSummary> list_gpus() {
+  std::vector<GpuSummary> list;
+  for (const std::string& name : gpu_catalog()) {
+    const Result<GpuDescription> gpu = load_gpu(name, "catalog");
+    EXPECTS(gpu.ok(), gpu.ok() ? "" : gpu.error().message());
+    list.push_back({name, gpu->aliases, gpu->spec});
+  }
+  return list;
+}
+
 Result<MachineDescription> load_machine(std::string_view name_or_path) {
   if (const std::optional<EmbeddedFile> file = find_embedded_cluster(name_or_path)) {
     return parse_machine(file->content,
