@@ -297,6 +297,28 @@ std::string table_of_runs() {
   return csv;
 }
 
+TEST_CASE("a validation without a folder of release calibrations names the calibrations it uses") {
+  const Sandbox sandbox;
+  const std::string note = "No folder calibrations/ next to the table";
+  sandbox.write("runs.csv", table_of_runs());
+  CHECK(lacks(sandbox.plan("validate runs.csv").out, note) == "");
+  for (const char* more : {"--quiet", "--json", "--cross-validate 4"}) {
+    CAPTURE(more);
+    CHECK(sandbox.plan(std::string("validate runs.csv ") + more).out.find(note) ==
+          std::string::npos);
+  }
+  REQUIRE(sandbox.plan("fit runs.csv -o calibrations/").exit_code == 0);
+  CHECK(sandbox.plan("validate runs.csv").out.find(note) == std::string::npos);
+  CHECK(lacks(sandbox.shell(sandbox.program() + " validate - <runs.csv").out, note) == "");
+  for (const char* flag : {"--calibrations calibrations", "--calibration calibrations/*.json"}) {
+    CAPTURE(flag);
+    const ProcessResult chosen =
+        sandbox.shell(sandbox.program() + " validate - " + flag + " <runs.csv");
+    CHECK(chosen.exit_code == 0);
+    CHECK(chosen.out.find(note) == std::string::npos);
+  }
+}
+
 TEST_CASE("fit writes calibrations that a prediction can use") {
   const Sandbox sandbox;
   sandbox.write("runs.csv", table_of_runs());
