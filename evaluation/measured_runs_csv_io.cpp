@@ -35,8 +35,8 @@ const std::array kColumns = {
     RunColumn{"source", &MeasuredRun::source},
     RunColumn{"grade", &MeasuredRun::grade},
     RunColumn{"status", &MeasuredRun::status},
-    RunColumn{"stack", &MeasuredRun::framework, kMandatory},
-    RunColumn{"stack_detail", &MeasuredRun::framework_detail},
+    RunColumn{"framework", &MeasuredRun::framework, kMandatory, 1, "stack"},
+    RunColumn{"framework_detail", &MeasuredRun::framework_detail, false, 1, "stack_detail"},
     RunColumn{"task", &MeasuredRun::task},
     RunColumn{"notes", &MeasuredRun::notes},
     RunColumn{"locator", &MeasuredRun::locator},
@@ -74,7 +74,7 @@ const std::array kColumns = {
     RunColumn{"schedule", &MeasuredRun::schedule},
     RunColumn{"sequence_parallel", &MeasuredRun::sequence_parallel},
     RunColumn{"zero", &MeasuredRun::zero, false, 0},
-    RunColumn{"shard_group", &MeasuredRun::shard_group},
+    RunColumn{"zero_group_size", &MeasuredRun::shard_group, false, 1, "shard_group"},
     RunColumn{"microbatch", &MeasuredRun::microbatch, kMandatory},
     RunColumn{"global_batch", &MeasuredRun::global_batch, kMandatory},
     RunColumn{"grad_accumulation", &MeasuredRun::grad_accumulation},
@@ -232,12 +232,12 @@ class TableParser {
         headers_;  // what names no column may be meant for a missing one
     std::erase_if(unknown, [](const std::string& header) {
       return std::ranges::any_of(kColumns,
-                                 [&](const RunColumn& column) { return column.name == header; });
+                                 [&](const RunColumn& column) { return column.is_named(header); });
     });
     for (const RunColumn& column : kColumns) {
       bool seen = false;
       for (std::size_t i = 0; i < headers_.size(); ++i) {
-        if (headers_[i] != column.name) continue;
+        if (!column.is_named(headers_[i])) continue;
         if (seen) return fail(fmt::format("column '{}' stands twice", column.name), "it once");
         seen = true;
         columns_[i] = &column;
