@@ -16,8 +16,8 @@ namespace echelon::cli {
 
 namespace {
 
-/// A dozen more searches, where they take no time worth mentioning. Decided by a count, not a
-/// clock: the same input gives the same output.
+/// The sensitivities, a dozen more searches, if the space is small enough to make them quick. The
+/// limit is a count, not a time: the same input gives the same output.
 std::vector<Sensitivity> cheap_sensitivities(const SearchResult& choice) {
   constexpr std::int64_t kFewPoints = 100'000;
   const Candidate* winner = choice.report.winner();
