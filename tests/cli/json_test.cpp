@@ -302,18 +302,20 @@ TEST_CASE("a validation without a folder of release calibrations names the calib
   const std::string note = "No folder calibrations/ next to the table";
   sandbox.write("runs.csv", table_of_runs());
   CHECK(lacks(sandbox.plan("validate runs.csv").out, note) == "");
+  CHECK(lacks(sandbox.shell(sandbox.program() + " validate - <runs.csv").out, note) == "");
   for (const char* more : {"--quiet", "--json", "--cross-validate 4"}) {
     CAPTURE(more);
     CHECK(sandbox.plan(std::string("validate runs.csv ") + more).out.find(note) ==
           std::string::npos);
   }
-  REQUIRE(sandbox.plan("fit runs.csv -o calibrations/").exit_code == 0);
+  sandbox.write("calibrations/here", "");
+  REQUIRE(sandbox.plan("fit runs.csv -o calibrations").exit_code == 0);
   CHECK(sandbox.plan("validate runs.csv").out.find(note) == std::string::npos);
-  CHECK(lacks(sandbox.shell(sandbox.program() + " validate - <runs.csv").out, note) == "");
+  sandbox.write("elsewhere/runs.csv", table_of_runs());
+  CHECK(lacks(sandbox.plan("validate elsewhere/runs.csv").out, note) == "");
   for (const char* flag : {"--calibrations calibrations", "--calibration calibrations/*.json"}) {
     CAPTURE(flag);
-    const ProcessResult chosen =
-        sandbox.shell(sandbox.program() + " validate - " + flag + " <runs.csv");
+    const ProcessResult chosen = sandbox.plan(std::string("validate elsewhere/runs.csv ") + flag);
     CHECK(chosen.exit_code == 0);
     CHECK(chosen.out.find(note) == std::string::npos);
   }
