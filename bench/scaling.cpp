@@ -24,7 +24,7 @@ using namespace echelon;
 
 struct Measured {
   double seconds = 0;
-  std::int64_t tuples = 0;
+  std::int64_t points = 0;
   std::int64_t fitting = 0;
   double mebibytes = 0;  ///< largest resident set of the whole process
 };
@@ -44,7 +44,7 @@ Measured search_here(const PlanRequest& request) {
     const double seconds = processor_seconds() - start;
     if (!report) continue;
     if (i == 0 || seconds < best.seconds) best.seconds = seconds;
-    best.tuples = report->counts.tuples;
+    best.points = report->counts.points;
     best.fitting = report->counts.fitting;
   }
   return best;
@@ -70,13 +70,13 @@ Measured measured(const PlanRequest& request) {
 }
 
 void print_row(const std::string& model, int gpus, const Measured& m) {
-  fmt::print("| {} | {} | {} | {} | {:.3f} | {:.0f} |\n", model, gpus, m.tuples, m.fitting,
+  fmt::print("| {} | {} | {} | {} | {:.3f} | {:.0f} |\n", model, gpus, m.points, m.fitting,
              m.seconds, m.mebibytes);
   std::fflush(stdout);
 }
 
 void print_head() {
-  fmt::print("| model | GPUs | tuples | fit | seconds | MiB |\n|---|---|---|---|---|---|\n");
+  fmt::print("| model | GPUs | points | fit | seconds | MiB |\n|---|---|---|---|---|---|\n");
 }
 
 /// Least squares of log y = a + exponent·log x.

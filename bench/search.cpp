@@ -109,7 +109,7 @@ void whole_search(benchmark::State& state, const char* model, int gpus) {
   for (const Candidate& c : report.candidates) {
     sign = signature(sign, c.plan, c.prediction.time.step);
   }
-  state.SetLabel(fmt::format("{} tuples, {} priced, signature {:016x}", report.counts.tuples,
+  state.SetLabel(fmt::format("{} points, {} priced, signature {:016x}", report.counts.points,
                              report.counts.priced, sign));
 }
 

@@ -62,7 +62,7 @@ PlanCosts CostModel::price(const ParallelPlan& plan) const {
 }
 
 void CostModel::price(const ParallelPlan& plan, const ShardingCosts& costs, PlanCosts& out) const {
-  EXPECTS(costs.sharding == sharding_of(plan), "costs of another cut");
+  EXPECTS(costs.sharding == sharding_of(plan), "costs of another sharding");
   EXPECTS(plan.layers_per_stage.size() == static_cast<std::size_t>(plan.pp), "one entry per stage");
   price_memory(plan, costs, out.memory);
   price_time(plan, costs, out.memory.contents, out.time);

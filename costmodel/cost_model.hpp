@@ -122,7 +122,7 @@ struct LayerCosts {
 };
 
 /// What depends only on the sharding (tp, cp, ep, microbatch, sequence parallel): computed once per
-/// cut, used by all plans that share it.
+/// sharding, used by all plans that share it.
 struct ShardingCosts {
   LayerSharding sharding;
   LayerCosts dense;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/base/expects.hpp"
+#include "core/base/text.hpp"
 
 namespace echelon {
 
@@ -43,8 +44,7 @@ bool reduces_16_bit(const MeasuredRun& row) {
   if (mentions(row.precision_detail, "mixed_precision=PURE")) return true;
   for (const std::string* detail :
        {&row.overlap_detail, &row.framework_detail, &row.precision_detail}) {
-    std::string text = *detail;
-    for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    const std::string text = lower_case(*detail);
     for (const std::string_view format : {"bf16", "bfloat16", "fp16", "float16"}) {
       for (const std::string_view pattern :
            {"{} reduce", "{} reduction", "{} grad reduce", "{} gradient reduction", "reduce {}",
@@ -96,7 +96,7 @@ Result<PrecisionRecipe> recipe_of(const MeasuredRun& row, const Software& softwa
     return input_error("precision", "precision nvfp4", "a format of 8 bits or more");
   } else if (!row.precision.empty() && row.precision != "bf16" && row.precision != "fp32" &&
              row.precision != "fp32-autocast") {
-    return input_error("precision", fmt::format("precision '{}'", row.precision.substr(0, 40)),
+    return input_error("precision", "precision " + in_quotes(row.precision, 40),
                        "bf16, fp16, fp8, mxfp8 or fp32");
   }
   if (!defaults.fp32_accumulator.empty() &&

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 
 namespace echelon {
 
@@ -34,8 +35,8 @@ const std::array kColumns = {
     RunColumn{"source", &MeasuredRun::source},
     RunColumn{"grade", &MeasuredRun::grade},
     RunColumn{"status", &MeasuredRun::status},
-    RunColumn{"stack", &MeasuredRun::framework, kMandatory},
-    RunColumn{"stack_detail", &MeasuredRun::framework_detail},
+    RunColumn{"framework", &MeasuredRun::framework, kMandatory, 1, "stack"},
+    RunColumn{"framework_detail", &MeasuredRun::framework_detail, false, 1, "stack_detail"},
     RunColumn{"task", &MeasuredRun::task},
     RunColumn{"notes", &MeasuredRun::notes},
     RunColumn{"locator", &MeasuredRun::locator},
@@ -73,7 +74,7 @@ const std::array kColumns = {
     RunColumn{"schedule", &MeasuredRun::schedule},
     RunColumn{"sequence_parallel", &MeasuredRun::sequence_parallel},
     RunColumn{"zero", &MeasuredRun::zero, false, 0},
-    RunColumn{"shard_group", &MeasuredRun::shard_group},
+    RunColumn{"zero_group_size", &MeasuredRun::shard_group, false, 1, "shard_group"},
     RunColumn{"microbatch", &MeasuredRun::microbatch, kMandatory},
     RunColumn{"global_batch", &MeasuredRun::global_batch, kMandatory},
     RunColumn{"grad_accumulation", &MeasuredRun::grad_accumulation},
@@ -120,15 +121,6 @@ bool is_utf8(std::string_view text) {
     i += tail + 1;
   }
   return true;
-}
-
-/// The text of a cell for a message: short, and cut between characters.
-std::string shown(std::string_view cell) {
-  constexpr std::size_t kLongest = 40;
-  if (cell.size() <= kLongest) return fmt::format("'{}'", cell);
-  std::size_t end = kLongest;
-  while (end > 0 && (static_cast<unsigned char>(cell[end]) & 0xC0u) == 0x80u) --end;
-  return fmt::format("'{}...'", cell.substr(0, end));
 }
 
 std::optional<double> number_in(std::string_view cell) {
@@ -212,7 +204,7 @@ class TableParser {
       const std::string expected = store(column, text, row_);
       if (!expected.empty() && row_.malformed.empty()) {
         row_.malformed = fmt::format("row {}: {} is {}, expected {}", row_number_, column.name,
-                                     shown(text), expected);
+                                     in_quotes(text, 40), expected);
       }
     }
     ++cells_;
@@ -240,12 +232,12 @@ class TableParser {
         headers_;  // what names no column may be meant for a missing one
     std::erase_if(unknown, [](const std::string& header) {
       return std::ranges::any_of(kColumns,
-                                 [&](const RunColumn& column) { return column.name == header; });
+                                 [&](const RunColumn& column) { return column.is_named(header); });
     });
     for (const RunColumn& column : kColumns) {
       bool seen = false;
       for (std::size_t i = 0; i < headers_.size(); ++i) {
-        if (headers_[i] != column.name) continue;
+        if (!column.is_named(headers_[i])) continue;
         if (seen) return fail(fmt::format("column '{}' stands twice", column.name), "it once");
         seen = true;
         columns_[i] = &column;

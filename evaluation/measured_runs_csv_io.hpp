@@ -17,7 +17,8 @@ using WholeCell = std::optional<std::int64_t>;  ///< blank cells stay empty: "th
 using NumberCell = std::optional<double>;
 using FlagCell = std::optional<bool>;
 
-/// One measured run. Names are the column names of the table; units stand in the names.
+/// One measured run. Names are the column names of the table, but shard_group for zero_group_size;
+/// units stand in the names.
 struct MeasuredRun {
   std::int64_t row_number = 0;  ///< as a spreadsheet counts: the header is row 1
   std::string malformed;        ///< why the row cannot be used ("" when it can)
@@ -53,7 +54,11 @@ struct RunColumn {
   std::string_view name;
   RunField field;
   bool mandatory = false;
-  std::int64_t least = 1;  ///< of whole numbers
+  std::int64_t least = 1;             ///< of whole numbers
+  std::string_view former_name = "";  ///< its name in older tables, which are still read
+  [[nodiscard]] bool is_named(std::string_view header) const {
+    return header == name || (!former_name.empty() && header == former_name);
+  }
 };
 [[nodiscard]] std::span<const RunColumn> run_columns();
 

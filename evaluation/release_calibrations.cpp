@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 
 namespace echelon {
@@ -30,7 +31,7 @@ Result<std::vector<Calibration>> load_release_calibrations(const std::string& fo
     Result<Calibration> one = load_calibration(file.string());
     if (!one) return one.error();
     if (one->name != file.stem().string()) {
-      return input_error(file.string(), "the calibration '" + one->name + "'",
+      return input_error(file.string(), "the calibration " + in_quotes(one->name),
                          "a file named after its calibration",
                          "rename it to " + one->name + ".json");
     }

@@ -33,7 +33,7 @@ NumberCell number_of(const MeasuredRun& row, const RunField& field) {
 Result<const RunColumn*> find_column(std::string_view name, std::string_view where) {
   std::vector<std::string> known;
   for (const RunColumn& column : run_columns()) {
-    if (column.name == name) return &column;
+    if (column.is_named(name)) return &column;
     known.emplace_back(column.name);
   }
   return input_error(std::string(where), fmt::format("unknown column {}", in_quotes(name)),

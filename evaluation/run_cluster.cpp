@@ -7,8 +7,9 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "evaluation/run_machines.hpp"
-#include "topologies/describe.hpp"
+#include "topologies/description/catalog.hpp"
 
 namespace echelon {
 
@@ -28,9 +29,9 @@ std::string_view gpu_name(const MeasuredRun& row) {
 std::vector<std::string> gpu_words(std::string_view name) {
   std::vector<std::string> words(1);
   for (const char c : name) {
-    const bool upper = c >= 'A' && c <= 'Z';
-    if (upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) {
-      words.back() += upper ? static_cast<char>(c - 'A' + 'a') : c;
+    const char lower = lower_case(c);
+    if ((lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9')) {
+      words.back() += lower;
     } else if (!words.back().empty()) {
       words.emplace_back();
     }
@@ -104,13 +105,13 @@ Result<ClusterTopology> cluster_of(const MeasuredRun& row, std::int64_t gpus,
   if (known == nullptr) {
     std::vector<std::string_view> names;
     for (const RunMachine& one : run_machines()) names.push_back(one.name);
-    return input_error("gpu", fmt::format("unknown GPU '{}'", row.gpu.substr(0, 60)),
+    return input_error("gpu", "unknown GPU " + in_quotes(row.gpu),
                        fmt::format("one of {}", fmt::join(names, ", ")));
   }
   const std::int64_t per_node = node_gpus(row, gpus);
   double nic_gbps = row.nic_gbps_per_node.value_or(0);
   if (name != known->name) {
-    inferred.push_back(fmt::format("GPU '{}' taken for {}", row.gpu.substr(0, 60), known->name));
+    inferred.push_back(fmt::format("GPU {} taken for {}", in_quotes(row.gpu), known->name));
   }
   if (name != row.gpu) {
     inferred.push_back(fmt::format("the GPU is {}: the row says {} GB", name, *row.gpu_memory_gb));

@@ -7,6 +7,7 @@
 #include "core/model/model.hpp"
 #include "core/model/model_io.hpp"
 #include "report/terminal_style.hpp"
+#include "topologies/check_cluster.hpp"
 #include "topologies/topology.hpp"
 
 namespace echelon {
@@ -16,6 +17,10 @@ namespace echelon {
 [[nodiscard]] std::string clusters_json(const std::vector<ClusterTopology>& clusters);
 [[nodiscard]] std::string cluster_text(const ClusterTopology& cluster, const TextStyle& style);
 [[nodiscard]] std::string cluster_json(const ClusterTopology& cluster);
+/// What was verified, unless `brief`, and the warnings.
+[[nodiscard]] std::string check_text(const ClusterCheck& check, bool brief, const TextStyle& style);
+/// The same as cluster_json, with "verified" and "warnings".
+[[nodiscard]] std::string check_json(const ClusterTopology& cluster, const ClusterCheck& check);
 
 struct ListedModel {
   CatalogModel entry;

@@ -1,4 +1,4 @@
-// plan calibrate: lets plan-run time this machine, and writes the rates that follow.
+// plan calibrate: times this machine with plan-run and writes the rates derived from it.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ namespace echelon::cli {
 
 namespace {
 
-/// Collectives between processes instead of those between threads, for each size of a rank.
+/// Replaces the collectives between threads by those between processes, for each size of a rank.
 Status take_processes(const std::string& program, const std::string& path, RunProgress& progress,
                       std::vector<Measurement>& all) {
   std::map<int, int> ranks_of;  // by cores

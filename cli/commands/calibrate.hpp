@@ -15,7 +15,7 @@ namespace echelon::cli {
                                                RunProgress& progress);
 /// "measured on this machine by plan calibrate --backend cuda, 2026-01-31"
 [[nodiscard]] std::string how_measured(std::string_view flags);
-/// Where the rates go: --output, or `usual`, whose folder is made.
+/// The file that the rates are written to: --output, or `usual`, whose folder is created.
 [[nodiscard]] Result<std::string> calibration_target(const CommandContext& context,
                                                      const std::string& usual);
 

@@ -125,7 +125,7 @@ Result<CommandResult> calibrate_gpus(const CommandContext& context) {
   if (!prior) return prior.error();
   const Calibration rates = calibrated_gpus(all, *cluster, *prior, how_measured(" --backend cuda"));
   if (*target == "-") return CommandResult{calibration_to_json(rates)};
-  const std::string beside = description_beside(*target);
+  const std::string beside = description_next_to(*target);
   for (const auto& [path, text] :
        {std::pair(*target, calibration_to_json(rates)), std::pair(beside, found->description)}) {
     if (const Status written = write_file(path, text); !written) {

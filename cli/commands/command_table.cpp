@@ -73,7 +73,7 @@ const std::vector<Command>& command_table() {
        "A row that cannot be predicted is listed with its reason. Exit code 1 when the mean "
        "absolute error of the step times is above --max-error.",
        {"plan validate runs.csv --plot runs.svg --predictions predicted.csv",
-        "plan validate runs.csv --where 'stack=nanotron,gpus<=64' --max-error 0.1"}},
+        "plan validate runs.csv --where 'framework=nanotron,gpus<=64' --max-error 0.1"}},
       {"fit",
        fit_command,
        "RUNS.csv|REPORT...",
@@ -156,7 +156,7 @@ const std::vector<Command>& command_table() {
        1,
        1,
        0,
-       "check a description file and report its errors",
+       "check a description file and report its errors and warnings",
        "",
        {"plan topo check my-cluster.json"}},
       {"topo import",

@@ -21,7 +21,7 @@ struct Subject {
   std::optional<PlanConstraints> other;
 };
 
-/// Of a plan file: the request it answered, and its plan as the configuration asked about.
+/// From a plan file: the request that it answered, and its plan as the configuration to explain.
 Result<Subject> subject_of_file(const CommandContext& context) {
   const std::string& path = context.arguments.words.front();
   const Result<PlanFile> file = read_plan_file(path);

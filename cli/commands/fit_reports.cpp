@@ -22,7 +22,7 @@ namespace echelon::cli {
 
 namespace {
 
-/// Reports of one machine that something can be learned from, and why others are left out.
+/// The reports of one machine that the fit uses, and the reasons why others are left out.
 struct Reports {
   std::vector<RunObservation> runs;
   std::vector<std::string> left_out;
@@ -71,8 +71,8 @@ Result<Reports> read_reports(const std::vector<std::string>& paths) {
   return out;
 }
 
-/// The rates the reports' plans were priced with: --calibration, the file their plans name, or what
-/// plans for the machine take today.
+/// The rates the reports' plans were priced with: --calibration, the file their plans name, or the
+/// present calibration of the machine.
 Result<std::vector<CalibrationByCores>> rates_before(const CommandContext& context,
                                                      const std::vector<RunObservation>& runs) {
   std::string path = runs.front().report.plan.calibration_path;

@@ -13,7 +13,7 @@ namespace echelon::cli {
 
 namespace {
 
-/// The arguments after the command, once more as words.
+/// The arguments after the command, as words again.
 std::vector<std::string> words_of(const Arguments& arguments) {
   std::vector<std::string> words;
   for (const auto& [name, value] : arguments.flags) {

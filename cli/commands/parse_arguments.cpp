@@ -18,7 +18,7 @@ namespace echelon::cli {
 
 namespace {
 
-/// Left to later versions: refused by name, so that nobody looks for a typing error.
+/// Planned for later versions: the error says so instead of suggesting a misspelling.
 constexpr std::array<std::string_view, 1> kLaterFlags = {"moe-dispatch"};
 constexpr std::string_view kLaterCommand = "export";
 

@@ -119,7 +119,8 @@ Result<CommandResult> result_of_follower(const ExitStatus& exit_status) {
   return environment_error("plan-run", fmt::format("killed by signal {}", exit_status.signal));
 }
 
-/// A run must not fail when all is computed because its results cannot be written.
+/// Checks the outputs before the run, so that it does not fail at its end because they cannot be
+/// written.
 Status check_destinations(const CommandContext& context, const RunSettings& settings, bool leads) {
   const auto of_flag = [](const char* flag, const Status& status) -> Status {
     if (status) return status;
@@ -148,7 +149,7 @@ Result<Subprocess> subprocess_of(const RunSettings& settings, int ranks,
   return Subprocess{.words = words};
 }
 
-/// mpirun reports a process that a signal ended as shells do; plan-run's own codes are smaller.
+/// mpirun reports a process ended by a signal as shells do; plan-run's own codes are smaller.
 constexpr int kSignals = 128;
 bool killed_process(const ExitStatus& exit_status) {
   return exit_status.signal == 0 && exit_status.exit_code > kSignals &&
@@ -182,7 +183,7 @@ Result<std::optional<Ready>> made_ready(const CommandContext& context, const std
       Ready{*std::move(file), *std::move(resolved), *std::move(candidate), *std::move(priced)});
 }
 
-/// Two predictions where the plan was made for something else.
+/// Reports both predictions if the plan was made for another framework.
 void report_predictions(const std::string& path, const Ready& ready) {
   const PlanFile& file = ready.written;
   if (file.framework == kExecutingFramework) return;
@@ -228,7 +229,7 @@ Result<CommandResult> without_report(const ExitStatus& exit_status) {
   return CommandResult{"", exit_status.exit_code};  // plan-run reported the reason
 }
 
-/// Adds to a run out of memory the cheapest plan that would fit.
+/// Adds the cheapest plan that would fit to the report of a run that ran out of memory.
 void add_relief(const Ready& ready, RunReport& report) {
   const auto available = report.environment.find("memory available");
   if (available == report.environment.end()) return;

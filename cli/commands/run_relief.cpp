@@ -17,8 +17,8 @@
 namespace echelon::cli {
 namespace {
 
-/// What a user chooses of a plan: the fields left out follow from the others, or are the
-/// framework's.
+/// The fields of a plan that a user chooses; the others follow from them or belong to the
+/// framework.
 PlanConstraints choices_of(const ParallelPlan& plan) {
   using P = ParallelPlan;
   PlanConstraints c = pinned_to(plan);

@@ -13,7 +13,7 @@ namespace echelon::cli {
 [[nodiscard]] std::string cheapest_relief(const PlanRequest& request, const ParallelPlan& plan,
                                           Bytes available);
 
-/// "--zero 3 instead of 0, --no-sequence-parallel": flags that make `to` of `from`.
+/// "--zero 3 instead of 0, --no-sequence-parallel": flags that turn `from` into `to`.
 [[nodiscard]] std::string changed_flags(const ParallelPlan& from, const ParallelPlan& to);
 
 }  // namespace echelon::cli

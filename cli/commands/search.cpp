@@ -16,12 +16,12 @@ namespace echelon::cli {
 
 namespace {
 
-/// A dozen more searches, where they take no time worth mentioning. Decided by a count, not a
-/// clock: the same input gives the same output.
+/// The sensitivities, a dozen more searches, if the space is small enough to make them quick. The
+/// limit is a count, not a time: the same input gives the same output.
 std::vector<Sensitivity> cheap_sensitivities(const SearchResult& choice) {
-  constexpr std::int64_t kFewTuples = 100'000;
+  constexpr std::int64_t kFewPoints = 100'000;
   const Candidate* winner = choice.report.winner();
-  if (winner == nullptr || choice.report.counts.tuples > kFewTuples) return {};
+  if (winner == nullptr || choice.report.counts.points > kFewPoints) return {};
   return sensitivities(choice.request, *winner);
 }
 

@@ -41,10 +41,11 @@ Result<CommandResult> topo_check_command(const CommandContext& context) {
   const std::string as_path = path.find('/') == std::string::npos ? "./" + path : path;
   const Result<ClusterTopology> cluster = ClusterTopology::load(as_path, 0);
   if (!cluster) return cluster.error();
-  if (context.json) return CommandResult{cluster_json(*cluster)};
+  const ClusterCheck check = check_cluster(*cluster);
+  if (context.json) return CommandResult{check_json(*cluster, check)};
   std::string out = path + " is a valid description.\n";
   if (!context.quiet) out += "\n" + cluster_text(*cluster, context.style);
-  return CommandResult{std::move(out)};
+  return CommandResult{out + check_text(check, context.quiet, context.style)};
 }
 
 Result<CommandResult> topo_import_command(const CommandContext& context) {

@@ -80,7 +80,7 @@ Result<std::vector<MeasuredCollective>> table_of(const Setting& named) {
   return table;
 }
 
-/// Fits, and prices with what was found from here on.
+/// Fits the rates of `machine` to the table and puts them into its calibration.
 Result<CollectiveFitReport> fit_to(const Setting& named,
                                    const std::vector<MeasuredCollective>& table,
                                    HardwareModel& machine) {

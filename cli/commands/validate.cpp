@@ -74,6 +74,20 @@ Result<std::vector<Calibration>> releases_of(const CommandContext& context) {
   return load_release_calibrations(folder);
 }
 
+/// Says which calibrations predict the rows of a table without a folder of release calibrations.
+std::string missing_releases_note(const CommandContext& context) {
+  const bool chosen = context.arguments.has("calibration") ||
+                      context.arguments.has("calibrations") ||
+                      context.arguments.has("cross-validate");
+  const std::string& table = context.arguments.words.front();
+  if (chosen || context.quiet || !release_calibrations_next_to(table).empty()) return {};
+  return "\n" + folded(
+                    "No folder calibrations/ next to the table: rows are predicted by the "
+                    "calibrations of their framework, not of its releases. --calibrations DIR "
+                    "names the folder.",
+                    "", context.style);
+}
+
 }  // namespace
 
 Result<CommandResult> validate_command(const CommandContext& context) {
@@ -118,9 +132,10 @@ Result<CommandResult> validate_command(const CommandContext& context) {
   const ValidationReport* report = unseen ? &*unseen : &*as_shipped;
 
   CommandResult result;
-  result.output = context.json ? validation_json(*report)
-                               : validation_text(*report, *limit, context.style) +
-                                     ablation_text(terms, context.style);
+  result.output = context.json
+                      ? validation_json(*report)
+                      : validation_text(*report, *limit, context.style) +
+                            ablation_text(terms, context.style) + missing_releases_note(context);
   const Status written = write_named(context, "predictions", validation_rows_csv(*report));
   if (!written) return written.error();
   const Status drawn = write_named(context, "plot", validation_svg(*report));

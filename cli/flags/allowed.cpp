@@ -71,7 +71,7 @@ Result<std::vector<std::string>> names_in(const Setting& setting,
   }
 }
 
-/// Sets one to its unused value, in the name of the restriction at `where`.
+/// Sets `what` to its unused value; errors name the restriction, which was given at `where`.
 Status leave_out(const Restrictable& what, const std::string& where, Settings& settings) {
   const Setting* given = settings.find(what.flag);
   if (given != nullptr && given->value != what.unused) {

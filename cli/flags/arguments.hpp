@@ -1,4 +1,4 @@
-// The command line, taken apart but not yet understood: a command, words, and flags as text.
+// The parsed command line, its values not yet read: a command, words, and flags as text.
 #pragma once
 
 #include <map>

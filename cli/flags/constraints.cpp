@@ -74,7 +74,7 @@ Result<int> parse_whole(const PlanField& field, const Setting& setting) {
                      fmt::format("{} or {}", fmt::join(allowed, ", "), field.max));
 }
 
-/// Whole bytes: a plan file holds them as such.
+/// In whole bytes, as a plan file holds it.
 Result<Bytes> parse_bucket(const Setting& setting) {
   constexpr Bytes kMost{1e15};
   const Result<Bytes> size = parse_bytes(setting.value, setting.where);
@@ -140,7 +140,7 @@ PlanConstraints without_layers(PlanConstraints pinned) {
 
 PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& changes) {
   using P = ParallelPlan;
-  // What follows from a changed degree is worked out again.
+  // Values that follow from a changed degree are derived again.
   if (changes.has<&P::tp, &P::cp, &P::pp>()) pinned.release<&P::dp>();
   if (changes.has<&P::tp, &P::cp, &P::pp, &P::dp>()) pinned.release<&P::shard_group>();
   if (changes.has<&P::tp>()) pinned.release<&P::sequence_parallel>();

@@ -87,7 +87,7 @@ Status read_economics(const Settings& settings, PlanRequest& request) {
   if (const Status ok = read(settings, "critical-batch", o.critical_batch, tokens_of); !ok) {
     return ok;
   }
-  if (settings.has("max-gpus")) request.gpus_at_most = request.cluster.gpus();
+  if (settings.has("max-gpus")) request.max_gpus = request.cluster.gpus();
   tell_failures(request);
   return Done{};
 }

@@ -6,7 +6,7 @@
 
 namespace echelon::cli {
 
-/// Fills request.objective, gpus_at_most and operations, and tells what was assumed about failures
+/// Fills request.objective, max_gpus and economics, and states the assumptions about failures
 /// where they matter. Errors name the setting.
 [[nodiscard]] Status read_economics(const Settings& settings, PlanRequest& request);
 

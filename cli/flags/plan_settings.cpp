@@ -63,7 +63,7 @@ Settings plainly_edited(const Settings& plan, const std::string& flag, const std
   return out;
 }
 
-/// The same after one of pp, tp, cp makes up for a dp that does not suit the GPUs.
+/// `plan` with pp, tp or cp changed so that the product of the degrees is the number of GPUs again.
 Settings balanced(const PlanRequest& request, const Settings& plan,
                   const std::set<std::string>& locked) {
   const std::int64_t gpus = request.cluster.gpus();
@@ -88,7 +88,7 @@ Settings balanced(const PlanRequest& request, const Settings& plan,
 
 Settings settings_of(const PlanConstraints& pinned) {
   ParallelPlan plan = pinned.values();
-  for (const PlanField& field : plan_fields()) {  // of a list only what is pinned is on
+  for (const PlanField& field : plan_fields()) {  // in a list, only pinned entries are on
     if (field.kind == PlanFieldKind::listed && !pinned.has(field)) {
       plan.*std::get<bool ParallelPlan::*>(field.member) = false;
     }
@@ -140,7 +140,7 @@ Settings without_defaults(const PlanRequest& request, Settings all) {
   };
   const std::optional<ParallelPlan> wanted = plan_of(all);
   if (!wanted) return all;
-  // From the end: what follows from other fields stands behind them in the table.
+  // From the end: in the table, a field comes after those that its default depends on.
   const auto fields = plan_fields();
   for (auto field = fields.rbegin(); field != fields.rend(); ++field) {
     const std::string_view flag = field->flag;

@@ -17,8 +17,8 @@ namespace echelon::cli {
 [[nodiscard]] Settings settings_of(const ParallelPlan& plan);
 
 /// `plan` (flags of one configuration) after `flag` became `text` ("" takes the flag away). Values
-/// that follow from a changed degree are worked out again (changed_by()), except those in `locked`.
-/// A changed dp is made up for by pp, tp or cp, the first of them that is not locked and makes the
+/// that follow from a changed degree are derived again (changed_by()), except those in `locked`.
+/// A changed dp is compensated by pp, tp or cp, the first of them that is not locked and makes the
 /// plan legal for `request`. Invalid text is kept as it is: pricing it reports the error.
 [[nodiscard]] Settings edited(const PlanRequest& request, const Settings& plan,
                               const std::string& flag, const std::string& text,
@@ -31,7 +31,7 @@ struct SliderTick {
   bool operator==(const SliderTick&) const = default;
 };
 /// Where a slider for `flag` stops (values_to_offer() in planner/space/candidates.hpp). Ascending;
-/// empty for flags whose values are no whole numbers.
+/// empty for flags whose values are not whole numbers.
 [[nodiscard]] std::vector<SliderTick> slider_ticks_of(const PlanRequest& request,
                                                       const Settings& plan, const std::string& flag,
                                                       const std::set<std::string>& locked);

@@ -108,8 +108,8 @@ Result<std::optional<Seconds>> time_limit_of(const Settings& settings) {
   return std::optional(Seconds{*seconds});
 }
 
-/// A plan for a machine that is described differently today would be priced as something that was
-/// never asked for.
+/// Refuses a plan whose machine is described differently today: it would be priced for another
+/// machine than the one it was requested for.
 Status check_fresh(const PlanFile& file, const std::string& path, const ClusterTopology& cluster) {
   const std::string today = hash_of(cluster);
   if (today == file.cluster_hash) return Done{};
@@ -146,8 +146,8 @@ void leave_out_dropout(PlanRequest& request) {
   model.hidden_dropout = model.attention_dropout = 0;
 }
 
-/// A plan for the software or the machine that `plan run` executes on, of a model that it refuses.
-/// After the dropout is left out.
+/// States that `plan run` refuses the model, if the plan is for the framework or the machine that
+/// `plan run` executes on. Called after leave_out_dropout().
 void note_not_executed(PlanRequest& request) {
   const bool this_machine =
       request.cluster.node().cores > 0 || request.cluster.name() == kThisMachineGpus;
@@ -249,7 +249,7 @@ Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,
   if (!model) return model.error();
   const Result<std::int64_t> gpus = gpus_of(settings);
   if (!gpus) return gpus.error();
-  std::vector<std::string> in_the_file;  // what is a default of flags was written there
+  std::vector<std::string> in_the_file;  // defaults, which the file already holds
   const Result<HardwareModel> machine = hardware_model_of(settings, *gpus, in_the_file);
   if (!machine) return machine.error();
   if (!changes.has("cluster")) {

@@ -24,7 +24,7 @@ struct ResolvedRequest {
 /// and are stated in request.assumptions.
 [[nodiscard]] Result<ResolvedRequest> resolve(const Settings& settings);
 /// The request of the plan file at `path`, with single values changed by `changes` (flags). Degrees
-/// that follow from a changed one are worked out again. Refused when the cluster's description
+/// that follow from a changed one are derived again. Refused when the cluster's description
 /// changed since it was written, unless `changes` name a cluster; rates that changed are stated in
 /// request.assumptions.
 [[nodiscard]] Result<ResolvedRequest> resolve(const PlanFile& file, const std::string& path,

@@ -49,7 +49,7 @@ const Setting* Settings::find(std::string_view flag) const {
 }
 
 void Settings::add_below(const Settings& lower) {
-  const Settings above = *this;  // rivals inside one layer stay, for the error they deserve
+  const Settings above = *this;  // of one layer, both rivals stay: an error names them
   for (const auto& [flag, setting] : lower.values_) {
     const std::string_view rival = rival_of(flag);
     if (!above.has(flag) && (rival.empty() || !above.has(rival))) set(flag, setting);

@@ -11,7 +11,7 @@ namespace echelon::cli {
 
 /// Which commands take a flag, and under which heading help shows it.
 enum Group : unsigned {
-  kJob = 1,     ///< what is trained, on what
+  kJob = 1,     ///< model, training job and cluster
   kLayout = 2,  ///< degrees and choices of one plan
   kSearch = 4,
   kOutput = 8,  ///< every command
@@ -24,7 +24,7 @@ enum Group : unsigned {
   kCalibrate = 2048,
   kWindow = 4096,
   kImport = 8192,
-  kSearchAlone = 16384,  ///< a search's, not an explanation's
+  kSearchAlone = 16384,  ///< of a search, but not of an explanation
 };
 
 struct Flag {

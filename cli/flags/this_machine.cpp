@@ -84,7 +84,7 @@ HostFacts host_facts() {
 Result<ClusterTopology> load_cluster(const std::string& name, std::int64_t gpus) {
   if (name == kThisMachine) return this_machine(host_facts(), gpus);
   if (name != kThisMachineGpus) return ClusterTopology::load(name, gpus);
-  const std::string path = description_beside(gpus_calibration_file());
+  const std::string path = description_next_to(gpus_calibration_file());
   std::error_code ignored;
   if (path.empty() || !std::filesystem::exists(path, ignored)) {
     return environment_error("--cluster", "the GPUs of this machine are not calibrated",
@@ -106,7 +106,7 @@ std::string beside_settings(const char* name) {
 std::string machine_calibration_file() { return beside_settings("this-machine.json"); }
 std::string gpus_calibration_file() { return beside_settings("this-machine-gpus.json"); }
 
-std::string description_beside(const std::string& calibration) {
+std::string description_next_to(const std::string& calibration) {
   if (calibration.empty()) return {};
   return std::filesystem::path(calibration).replace_extension(".cluster.json").string();
 }

@@ -10,7 +10,7 @@
 namespace echelon::cli {
 
 /// Cores, clock, vector width and memory, from the operating system; the same at every call, so
-/// that a plan's hash of it stays.
+/// that the hash of the machine in plan files does not change.
 [[nodiscard]] HostFacts host_facts();
 
 /// ClusterTopology::load, kThisMachine and kThisMachineGpus, which errors where no GPUs were
@@ -20,9 +20,9 @@ namespace echelon::cli {
 /// Where `plan calibrate` writes: this-machine.json next to the user's config.json; "" without a
 /// home.
 [[nodiscard]] std::string machine_calibration_file();
-/// The same of its GPUs: this-machine-gpus.json, and the description next to such a file:
+/// The same for its GPUs: this-machine-gpus.json, and the description next to such a file:
 /// this-machine-gpus.cluster.json.
 [[nodiscard]] std::string gpus_calibration_file();
-[[nodiscard]] std::string description_beside(const std::string& calibration);
+[[nodiscard]] std::string description_next_to(const std::string& calibration);
 
 }  // namespace echelon::cli

@@ -122,7 +122,7 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& 
                      fmt::format("one of {}", fmt::join(formats, ", ")));
 }
 
-/// A plan requested without flash attention would be executed with it.
+/// The error for --no-flash-attention where the framework always runs flash attention.
 Error no_scores(const Setting& flash, const Framework& framework) {
   const bool typed = flash.where.starts_with("--");
   return input_error(

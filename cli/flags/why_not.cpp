@@ -34,7 +34,7 @@ std::vector<std::string> all_keys() {
   return keys;
 }
 
-/// Whether commas stand in its values: "8,8", "dp,tp".
+/// Whether its values contain commas: "8,8", "dp,tp".
 bool holds_a_list(std::string_view key) {
   const PlanField* field = plan_field_of(key);
   return field != nullptr &&

@@ -44,7 +44,7 @@ void pass_on(int signal) {
   first&& first_signal != 0 ? kill(child, first_signal) : kill(-child, signal);
 }
 
-/// Signals go to the child while this lives.
+/// Passes signals on to the child as long as it exists.
 class PassingOn {
  public:
   PassingOn() {
@@ -68,7 +68,7 @@ class PassingOn {
 [[noreturn]] void become(char* const* words, int events, int agreed, int report, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(127);  // it died before
+  if (getppid() != parent) _exit(127);  // the parent has already exited
   dup2(events, agreed);                 // stays open across exec
   execv(words[0], words);
   const int why = errno;
@@ -153,9 +153,9 @@ Result<ExitStatus> run_subprocess(const Subprocess& program,
   close(events[1]);
   close(report[1]);
 
-  // Threads of a kernel wait awake for some microseconds, then asleep: libgomp's default where more
-  // threads than cores exist, otherwise milliseconds, in which they take the core of those they
-  // wait for whenever something else runs. Measured and executed alike.
+  // OpenMP threads spin for some microseconds, then sleep: libgomp's default where threads
+  // outnumber cores. Otherwise they spin for milliseconds and, when another program runs, occupy
+  // the core of the thread that they wait for. The same for measurements and runs.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", 0);
   first_signal = program.gently;
   passed_on = 0;
@@ -166,7 +166,7 @@ Result<ExitStatus> run_subprocess(const Subprocess& program,
     return environment_error("plan run", std::string("no new process: ") + std::strerror(errno));
   }
   if (child == 0) become(pointers.data(), writes, program.events, reports, self);
-  setpgid(child, child);  // whoever of us comes first
+  setpgid(child, child);  // parent and child both set it: either may run first
   running_child = child;
   close(writes);
   close(reports);
@@ -179,7 +179,7 @@ Result<ExitStatus> run_subprocess(const Subprocess& program,
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   running_child = 0;
-  kill(-child, SIGKILL);  // whatever it may have left of its group
+  kill(-child, SIGKILL);  // processes of its group that still run
   if (failed) {
     return environment_error(program.words[0], std::strerror(why),
                              "it is built and installed next to plan; ./plan run builds both");

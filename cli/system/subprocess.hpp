@@ -28,7 +28,7 @@ struct ExitStatus {
   bool interrupted = false;  ///< a signal of ours was passed on
 };
 
-/// Runs a child in a process group of its own; whatever it writes to its descriptor `events` is
+/// Runs a child in a process group of its own; what it writes to its descriptor `events` is
 /// handed over line by line, its standard error is ours. SIGINT, SIGTERM and SIGHUP that reach us
 /// are passed on to its group, those within a quarter of a second as one; it gets SIGTERM when we
 /// die. Environment error: the program is

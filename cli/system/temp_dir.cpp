@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kPrefix = "plan-run-";
 
-/// The folder, locked; -1 where it is not ours, or somebody lives in it.
+/// Descriptor of the folder, locked; -1 if another user owns it or a process has locked it.
 int locked_folder(const std::string& path) {
   const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (folder < 0) return -1;
@@ -29,7 +29,8 @@ int locked_folder(const std::string& path) {
   return -1;
 }
 
-/// Folders of programs that were killed. One that is young may be locked in a moment.
+/// Removes the folders of killed programs. A new one is kept: its program may not have locked it
+/// yet.
 void sweep(const std::filesystem::path& base) {
   constexpr std::time_t kYoung = 60;
   std::error_code ignored;

@@ -18,7 +18,7 @@ void secure_standard_streams();
 /// always, never), NO_COLOR, CLICOLOR_FORCE and TERM; UTF-8 by the locale variables.
 [[nodiscard]] Result<TextStyle> style_of_terminal(std::string_view when, std::string_view where);
 
-/// All of `text` to standard output. A reader that has gone away is no error. Environment error for
+/// Writes all of `text` to standard output. A closed pipe is not an error. Environment error for
 /// a full disk or a closed descriptor.
 [[nodiscard]] Status write_output(std::string_view text);
 /// One line to standard error, with the program's name before it.

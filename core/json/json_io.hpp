@@ -24,8 +24,8 @@ using Json = nlohmann::ordered_json;  ///< keeps the order of keys: same bytes o
 [[nodiscard]] Result<Json> read_json(const std::string& path);
 
 /// A number in a report. JSON has no infinite numbers or NaN: they become the strings "inf", "-inf"
-/// and "nan". JsonReader::figure reads them.
-[[nodiscard]] Json figure_json(double value);
+/// and "nan". JsonReader::any_number reads them.
+[[nodiscard]] Json any_number_json(double value);
 
 /// Reads one object of a document: typed access with errors that contain the JSON pointer, and a
 /// final check for unread keys (an unknown key is an error that names the nearest known key).
@@ -41,8 +41,8 @@ class JsonReader {
                           std::int64_t fallback);
   double number(std::string_view key, double min, double max);
   double number_or(std::string_view key, double min, double max, double fallback);
-  /// Any number, finite or not, in the format of figure_json.
-  double figure(std::string_view key);
+  /// Any number, finite or not, in the format of any_number_json.
+  double any_number(std::string_view key);
   bool boolean(std::string_view key);
   bool boolean_or(std::string_view key, bool fallback);
   std::string string(std::string_view key);

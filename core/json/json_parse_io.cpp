@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "core/json/json_io.hpp"
 
 namespace echelon {
@@ -15,7 +16,6 @@ namespace {
 
 constexpr std::int64_t kLongest = std::int64_t{64} << 20;  // bytes
 constexpr std::size_t kDeepest = 64;
-constexpr std::size_t kExcerptLength = 60;
 
 /// Input iterator that publishes its position, so that an event can name its line.
 class CountingIterator {
@@ -46,14 +46,6 @@ std::string line_and_column(std::string_view text, std::size_t offset) {
   const std::size_t start = before.rfind('\n');
   const std::size_t column = start == std::string_view::npos ? offset : offset - start - 1;
   return fmt::format("line {}, column {}", line, column + 1);
-}
-
-std::string shortened(std::string_view text) {
-  std::string result;
-  for (const char c : text.substr(0, kExcerptLength)) {
-    result += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  }
-  return result + (text.size() > kExcerptLength ? "..." : "");
 }
 
 /// Offset of the first byte that is not part of well-formed UTF-8 (or is NUL), or npos.
@@ -106,7 +98,7 @@ class Builder {
   bool key(std::string& name) {
     Level& level = levels_.back();
     if (!level.keys.insert(name).second) {
-      return refuse(fmt::format("the key '{}' appears twice in one object", shortened(name)),
+      return refuse("the key " + in_quotes(name) + " appears twice in one object",
                     "every key once");
     }
     level.key = std::move(name);

@@ -7,26 +7,12 @@
 #include <utility>
 
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 #include "core/json/json_io.hpp"
 
 namespace echelon {
 
 namespace {
-
-constexpr std::size_t kShownLetters = 60;
-
-/// Text from a file, short and without control characters.
-std::string printable(std::string_view text) {
-  std::size_t end = std::min(text.size(), kShownLetters);
-  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u) {
-    --end;  // do not cut a UTF-8 sequence
-  }
-  std::string result;
-  for (const char c : text.substr(0, end)) {
-    result += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  }
-  return result + (end < text.size() ? "..." : "");
-}
 
 /// A value as shown in an error message.
 std::string described(const Json& value) {
@@ -69,7 +55,7 @@ std::optional<std::int64_t> whole_number(const Json& value) {
 
 }  // namespace
 
-Json figure_json(double value) {
+Json any_number_json(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
@@ -135,7 +121,7 @@ double JsonReader::number_or(std::string_view key, double min, double max, doubl
   return find(key, "", false) != nullptr ? number(key, min, max) : fallback;
 }
 
-double JsonReader::figure(std::string_view key) {
+double JsonReader::any_number(std::string_view key) {
   constexpr const char* kExpected = "a number, \"inf\", \"-inf\" or \"nan\"";
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const Json* value = find(key, kExpected, true);
@@ -231,12 +217,12 @@ Status JsonReader::finish() {
     for (const auto& [key, value] : object_.items()) {
       if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
       if (missing_.empty()) {
-        fail(key, "unknown key '" + printable(key) + "'", "", did_you_mean(key, known_));
+        fail(key, "unknown key " + in_quotes(key), "", did_you_mean(key, known_));
         break;
       }
       // The missing key may be present under a misspelt name.
       if (nearest_name(key, known_) == missing_) {
-        error_->hint = "there is '" + printable(key) + "'; did you mean '" + missing_ + "'?";
+        error_->hint = "there is " + in_quotes(key) + "; did you mean '" + missing_ + "'?";
       }
     }
   }

@@ -153,7 +153,7 @@ const HuggingFaceFamily* find_family(JsonReader& reader, const std::string& type
   }
   const bool encoder = reader.has("is_encoder_decoder") && reader.boolean("is_encoder_decoder");
   if (encoder || contains(kOtherKinds, type)) {
-    reader.fail("model_type", "'" + type + "' is not a decoder-only language model",
+    reader.fail("model_type", in_quotes(type) + " is not a decoder-only language model",
                 "a decoder-only transformer such as gpt2 or llama");
     return nullptr;
   }
@@ -244,7 +244,7 @@ constexpr std::array<std::string_view, 74> kBookkeeping = {"_attn_implementation
 void note_unknown_keys(const JsonReader& reader, ModelSpec& model) {
   for (const std::string& key : reader.unread()) {
     if (contains(kBookkeeping, key)) continue;
-    model.constants->other_arithmetic.push_back("unknown config.json key '" + key + "'");
+    model.constants->other_arithmetic.push_back("unknown config.json key " + in_quotes(key));
   }
 }
 

@@ -44,8 +44,8 @@ consteval std::size_t own_members() {
 
 /// A member more or less does not compile here: count again, and add its row to the table.
 consteval std::size_t members_of_a_sharding() {
-  const LayerSharding cut{};
-  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h] = cut;
+  const LayerSharding sharding{};
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h] = sharding;
   return 8;
 }
 

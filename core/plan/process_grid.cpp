@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/base/expects.hpp"
+#include "core/base/text.hpp"
 
 namespace echelon {
 
@@ -69,7 +70,7 @@ Result<ProcessGrid> ProcessGrid::with_order(const ParallelPlan& plan, std::strin
     at = dash + 1;
     const auto axis = std::ranges::find_if(kAxes, [&](Axis each) { return name_of(each) == word; });
     if (axis == kAxes.end() || *axis == Axis::etp) {
-      return complain("unknown axis '" + std::string(word) + "'");
+      return complain("unknown axis " + in_quotes(word));
     }
     if (seen[*axis]) return complain("axis '" + std::string(word) + "' twice");
     seen[*axis] = true;

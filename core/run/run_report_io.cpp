@@ -17,11 +17,11 @@ constexpr double kMaxNumber = 1e30;
 
 Json step_json(const RunStep& step) {
   Json out{{"step", step.step},
-           {"loss", figure_json(step.loss)},
-           {"grad_norm", figure_json(step.gradient_norm)},
+           {"loss", any_number_json(step.loss)},
+           {"grad_norm", any_number_json(step.gradient_norm)},
            {"learning_rate", step.learning_rate},
            {"seconds", step.seconds.in(kSecond)},
-           {"tokens_per_second", figure_json(step.tokens_per_second)}};
+           {"tokens_per_second", any_number_json(step.tokens_per_second)}};
   if (!step.notes.empty()) out["notes"] = step.notes;
   return out;
 }
@@ -75,11 +75,11 @@ std::vector<std::string> strings_of(JsonReader& reader, const char* key) {
 RunStep step_of(JsonReader& reader) {
   RunStep step;
   step.step = reader.integer("step", 0, std::int64_t{1} << 53);
-  step.loss = reader.figure("loss");
-  step.gradient_norm = reader.figure("grad_norm");
+  step.loss = reader.any_number("loss");
+  step.gradient_norm = reader.any_number("grad_norm");
   step.learning_rate = reader.number("learning_rate", 0, kMaxNumber);
   step.seconds = Seconds{reader.number("seconds", 0, kMaxNumber)};
-  step.tokens_per_second = reader.figure("tokens_per_second");
+  step.tokens_per_second = reader.any_number("tokens_per_second");
   step.notes = strings_of(reader, "notes");
   return step;
 }
@@ -125,9 +125,9 @@ Json noise_json(const GradientNoise& noise) {
   Json out{{"estimates", noise.estimates}, {"needed", GradientNoise::kMinEstimates}};
   if (!noise.known()) return out;
   out["window"] = noise.window;
-  out["batch"] = figure_json(noise.batch);
-  out["low"] = figure_json(noise.low);
-  out["high"] = figure_json(noise.high);
+  out["batch"] = any_number_json(noise.batch);
+  out["low"] = any_number_json(noise.low);
+  out["high"] = any_number_json(noise.high);
   return out;
 }
 
@@ -138,9 +138,9 @@ Status read_noise(const Json& object, const std::string& where, GradientNoise& n
   noise.estimates = reader.integer("estimates", 0, kMany);
   noise.window = reader.integer_or("window", 1, kMany, 0);
   if (noise.known()) {
-    noise.batch = reader.figure("batch");
-    noise.low = reader.figure("low");
-    noise.high = reader.figure("high");
+    noise.batch = reader.any_number("batch");
+    noise.low = reader.any_number("low");
+    noise.high = reader.any_number("high");
   }
   return reader.finish();
 }

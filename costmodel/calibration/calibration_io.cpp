@@ -8,9 +8,10 @@
 #include "core/base/did_you_mean.hpp"
 #include "core/base/embedded.hpp"
 #include "core/base/expects.hpp"
+#include "core/base/text.hpp"
 #include "core/json/json_io.hpp"
 #include "costmodel/calibration/calibration_fields.hpp"
-#include "topologies/describe.hpp"
+#include "topologies/description/catalog.hpp"
 #include "topologies/import/this_machine.hpp"
 
 namespace echelon {
@@ -41,7 +42,7 @@ Result<Calibration> read_base(JsonReader& reader) {
   const EmbeddedFile* file = find_shipped(base);
   if (file == nullptr) {
     const auto names = shipped_names();
-    return input_error(reader.where() + " at " + reader.pointer_to("extends"), "'" + base + "'",
+    return input_error(reader.where() + " at " + reader.pointer_to("extends"), in_quotes(base),
                        "the name of a shipped calibration", did_you_mean(base, names));
   }
   return parse_calibration(file->content, "shipped calibration " + base);

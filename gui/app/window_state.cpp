@@ -91,7 +91,7 @@ void Window::show_counts() {
   }
   show_status(
       tr("%1 layouts: %2 fit, %3 out of memory, %4 pruned by their bounds, the rest invalid")
-          .arg(qt_text(grouped(report.counts.tuples)), qt_text(grouped(report.counts.fitting)),
+          .arg(qt_text(grouped(report.counts.points)), qt_text(grouped(report.counts.fitting)),
                qt_text(grouped(report.counts.too_large)), qt_text(grouped(report.counts.bounded))));
 }
 

@@ -64,7 +64,7 @@ QString default_of(const std::string& flag, const cli::ResolvedRequest& resolved
   if (flag == "precision") return qt_text(r.job.precision.name);
   if (flag == "flash-attention") return QStringLiteral("true");
   if (flag == "cluster") return qt_text(cli::kDefaultCluster);
-  if (flag == "gpus" && !r.gpus_at_most) return qt_text(grouped(r.cluster.gpus()));
+  if (flag == "gpus" && !r.max_gpus) return qt_text(grouped(r.cluster.gpus()));
   if (flag == "max-memory") return qt_text(with_gib(r.usable_memory()));
   if (flag == kFrameworkFlag) return qt_text(r.framework.name);
   if (flag == "calibration") return qt_text(r.calibration.name);

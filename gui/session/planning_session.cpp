@@ -220,7 +220,7 @@ Result<PlanRequest> PlanningSession::request_of_plan(const Query& query) const {
     const Result<ClusterTopology> sized = request.cluster.resized(*count);
     if (!sized) return sized.error();
     request.cluster = *sized;
-    request.gpus_at_most.reset();
+    request.max_gpus.reset();
   }
   return request;
 }

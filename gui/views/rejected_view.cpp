@@ -119,12 +119,12 @@ void RejectedView::show_space(SpaceResultPtr space) {
   const std::vector<OutcomeRow> outcomes = outcomes_of(report);
   std::int64_t most = 1;
   for (const OutcomeRow& outcome : outcomes) most = std::max(most, outcome.count);
-  const auto tuples = static_cast<double>(std::max<std::int64_t>(report.counts.tuples, 1));
+  const auto points = static_cast<double>(std::max<std::int64_t>(report.counts.points, 1));
   for (const OutcomeRow& outcome : outcomes) {
     const auto count = static_cast<double>(outcome.count);
     auto* item = new QTreeWidgetItem(
         reasons_, {outcome.name, QString::fromStdString(grouped(outcome.count)),
-                   QString::fromStdString(percent(count / tuples)), outcome.nearest});
+                   QString::fromStdString(percent(count / points)), outcome.nearest});
     for (const int column : {1, 2})
       item->setTextAlignment(column, Qt::AlignRight | Qt::AlignVCenter);
     for (const int column : {0, 1, 2}) item->setToolTip(column, outcome.tip);

@@ -374,7 +374,7 @@ Result<Explanation> explain(const PlanRequest& request, const Progress& progress
   Explanation out{*std::move(choice), {}, {}, {}, !stopped};
   if (stopped) return out;
   PlanRequest sized = out.choice.request;
-  sized.gpus_at_most.reset();
+  sized.max_gpus.reset();
   const Progress in_chain = part(0.2, 0.7);
   Chain chain(sized, out.chain, in_chain);
   chain.one_gpu();

@@ -47,7 +47,7 @@ ScalingPoint scaling_point(const PlanRequest& request, const ParallelPlan& plan,
   }
   PlanRequest sized = request;
   sized.cluster = *cluster;
-  sized.gpus_at_most.reset();
+  sized.max_gpus.reset();
   sized.top = 1;
   free_data_parallel(sized.constraints);
   const Result<SearchResult> choice = optimize(sized, progress);

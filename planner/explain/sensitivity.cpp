@@ -162,7 +162,7 @@ std::vector<Sensitivity> sensitivities(const PlanRequest& request, const Candida
   if (request.objective == Objective::memory_headroom) return out;
   const Seconds before = time_per_token(request, winner);
   PlanRequest base = request;
-  base.gpus_at_most.reset();
+  base.max_gpus.reset();
   base.top = 1;
   for (const NamedChange& entry : kChanges) {
     const double done =

@@ -210,7 +210,7 @@ std::optional<Neighbor> nearest(const PlanRequest& request, const PlanConstraint
 
 WhyNot why_not(const PlanRequest& request, const PlanConstraints& asked, const Candidate* winner) {
   PlanRequest changed = request;
-  changed.gpus_at_most.reset();
+  changed.max_gpus.reset();
   changed.no_worse_than.reset();
   changed.constraints = overlaid(request.constraints, asked);
   const Result<SearchResult> choice = optimize(changed);

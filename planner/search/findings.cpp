@@ -74,7 +74,7 @@ std::vector<OpenSplits> Findings::open_splits() const {
     if (!best || open.least >= *best) continue;
     OpenSplits& entry = found[open.kind];
     entry.kind = open.kind;
-    ++entry.tuples;
+    ++entry.points;
     entry.gap = std::max(entry.gap, 1 - open.least / *best);
   }
   std::vector<OpenSplits> out;

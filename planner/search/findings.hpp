@@ -80,7 +80,7 @@ class Findings {
  private:
   void count(std::int64_t& where, std::int64_t points) {
     where += points;
-    counts_.tuples += points;
+    counts_.points += points;
   }
 
   const SearchContext& context_;

@@ -115,8 +115,8 @@ std::vector<int> gpu_counts(const ClusterTopology& cluster, int most) {
 }
 
 Result<SearchResult> optimize(const PlanRequest& request, const Progress& progress) {
-  if (request.gpus_at_most) {
-    return choose_among(gpu_counts(request.cluster, *request.gpus_at_most), request, progress);
+  if (request.max_gpus) {
+    return choose_among(gpu_counts(request.cluster, *request.max_gpus), request, progress);
   }
   Result<SearchOutcome> report = search_by_objective(request, progress);
   if (!report) return report.error();

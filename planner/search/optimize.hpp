@@ -39,7 +39,7 @@ struct GpuCountResult {
 struct SearchResult {
   PlanRequest request;                 ///< on the chosen number of GPUs
   SearchOutcome report;                ///< candidates best first by the objective
-  std::vector<GpuCountResult> counts;  ///< with gpus_at_most, ascending; else empty
+  std::vector<GpuCountResult> counts;  ///< with max_gpus, ascending; else empty
   /// Over step, memory, GPUs and cost of every number of GPUs searched: no plan dominates another,
   /// and none is dominated by a plan that any of the searches could have put on its own front.
   std::vector<ParetoPoint> front;
@@ -54,7 +54,7 @@ struct SearchResult {
 ///   the
 ///     front has another that is neither slower nor larger. Runners-up are the front's, too: each
 ///     is the fastest that needs as little.
-/// With gpus_at_most, every count of gpu_counts() is searched, the best keys are compared and the
+/// With max_gpus, every count of gpu_counts() is searched, the best keys are compared and the
 /// fronts are joined.
 [[nodiscard]] Result<SearchResult> optimize(const PlanRequest& request,
                                             const Progress& progress = {});

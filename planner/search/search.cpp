@@ -78,9 +78,9 @@ double open_gap(std::optional<Seconds> best, const std::vector<DegreeNode>& node
 Error no_legal_configuration(const Findings& found) {
   std::string reasons;
   for (const RejectionCount& entry : found.rejections()) {
-    reasons +=
-        fmt::format("{}{} ({}; {} tuple{})", reasons.empty() ? "" : "; ", describe(entry.reason),
-                    entry.nearest, entry.count, entry.count == 1 ? "" : "s");
+    reasons += fmt::format("{}{} ({}; {} combination{})", reasons.empty() ? "" : "; ",
+                           describe(entry.reason), entry.nearest, entry.count,
+                           entry.count == 1 ? "" : "s");
   }
   return input_error("the constraints", "no legal configuration",
                      "degrees that divide the model, the batch and the GPUs", reasons);

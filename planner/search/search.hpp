@@ -6,9 +6,9 @@
 
 namespace echelon {
 
-/// Searches all tuples the constraints leave open (docs/search.md). Deterministic; ties broken by
-/// memory, then by the tuple itself. Best bound first; `request.exhaustive` prices every tuple,
-/// with the same result. Error when the constraints contradict each other or leave no legal tuple
+/// Searches all points the constraints leave open (docs/search.md). Deterministic; ties broken by
+/// memory, then by the point itself. Best bound first; `request.exhaustive` prices every point,
+/// with the same result. Error when the constraints contradict each other or leave no legal point
 /// (each reason named). Minimizes the step time on one number of GPUs: choose() in optimize.hpp
 /// searches for any objective and over several numbers of GPUs.
 [[nodiscard]] Result<SearchOutcome> search(const PlanRequest& request,

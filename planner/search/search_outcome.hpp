@@ -16,11 +16,11 @@
 
 namespace echelon {
 
-/// Tuples of one rejection reason.
+/// Points of one rejection reason.
 struct RejectionCount {
   RejectionReason reason{};
   std::int64_t count = 0;
-  std::string nearest;  ///< detail of the tuple that came closest (memory) or was met first
+  std::string nearest;  ///< detail of the point that came closest (memory) or was met first
 };
 
 /// The single change that makes a plan fit: a pinned choice lifted, more GPUs of the same kind, or
@@ -50,15 +50,15 @@ struct NearestInfeasible {
   Fix fix;
 };
 
-/// Every tuple ends in one place: tuples = fitting + too_large + bounded + rejected.
+/// Every point ends in one place: points = fitting + too_large + bounded + rejected.
 struct SearchCounts {
-  std::int64_t tuples = 0;     ///< degrees, schedule, ZeRO, shard group, rank order, offload
+  std::int64_t points = 0;     ///< degrees, schedule, ZeRO, ZeRO group, rank order, offload
   std::int64_t fitting = 0;    ///< fit, with or without recomputation
   std::int64_t too_large = 0;  ///< do not fit even with every layer recomputed
   std::int64_t bounded = 0;    ///< not priced: no plan of theirs can be listed or on the front
-  std::int64_t priced = 0;     ///< complete predictions (several recompute counts per tuple)
+  std::int64_t priced = 0;     ///< complete predictions (several recompute counts per point)
   std::int64_t simulated = 0;  ///< pipelines that were simulated
-  std::int64_t splits = 0;     ///< tuples whose layers were partitioned by dynamic programming
+  std::int64_t splits = 0;     ///< points whose layers were partitioned by dynamic programming
 };
 
 /// Combinations whose layers were split evenly over the stages and not searched for a better split.
@@ -70,7 +70,7 @@ struct OpenSplits {
     pinned_recompute  ///< the request says how many layers each stage recomputes
   };
   Kind kind{};
-  std::int64_t tuples = 0;  ///< whose bound lies below the winner's step
+  std::int64_t points = 0;  ///< whose bound lies below the winner's step
   double gap = 0;           ///< how much faster one of them could be at most, in [0, 1)
 };
 [[nodiscard]] std::string_view name_of(OpenSplits::Kind kind);  ///< "interleaved-two-kinds"
@@ -101,7 +101,7 @@ struct SearchOutcome {
   std::vector<RejectionCount> rejected;
   std::vector<NearestInfeasible> nearest_infeasible;  ///< filled when nothing fits, closest first
   SearchCounts counts;
-  bool exhaustive = true;               ///< every tuple was priced or bounded
+  bool exhaustive = true;               ///< every point was priced or bounded
   std::vector<OpenSplits> open_splits;  ///< … but of these their other splits were not
   double gap = 0;                       ///< how much faster what is open could still be, in [0, 1)
 

@@ -10,7 +10,7 @@ Status check_recompute_counts(const PlanConstraints& pinned) {
   using P = ParallelPlan;
   const Recompute policy = pinned.values().recompute;
   const auto against = [&](const char* flag, const char* expected) {
-    return input_error(flag, fmt::format("with --recompute {}", name_of(policy)), expected,
+    return input_error(flag, fmt::format("given with --recompute {}", name_of(policy)), expected,
                        "drop one of the two flags");
   };
   if (!pinned.has<&P::recompute>() || policy == Recompute::mixed) return Done{};
@@ -27,7 +27,7 @@ Status check_contradictions(const PlanRequest& request) {
   const ParallelPlan& values = c.values();
   if (Status counts = check_recompute_counts(c); !counts) return counts;
   if (c.has<&P::layers_per_stage>() && !c.has<&P::pp>()) {
-    return input_error("--layers-per-stage", "no --pp", "--pp with as many stages",
+    return input_error("--layers-per-stage", "given without --pp", "--pp with one stage per entry",
                        fmt::format("add --pp {}", values.layers_per_stage.size()));
   }
   if (c.has<&P::schedule>() && values.schedule != ScheduleKind::interleaved && c.has<&P::vpp>() &&

@@ -50,11 +50,11 @@ std::string_view describe(RejectionReason reason) {
     case experts_not_divisible:
       return "expert parallelism must divide the experts, and ep·etp the ranks of a stage";
     case RejectionReason::rank_order:
-      return "with pipeline stages inside data parallelism, experts must be spread over as many "
-             "data-parallel ranks as the rest: ep x etp = tp x cp, without experts cp = 1";
+      return "a rank order with pp inside dp needs ep x etp = tp x cp, or, in a model without "
+             "experts, cp = 1";
     case RejectionReason::shard_group:
-      return "every shard group must hold whole copies of the experts: dp x cp / shard group must "
-             "divide tp x cp x dp / (ep x etp)";
+      return "every ZeRO group must hold whole copies of the experts: dp x cp / zero-group-size "
+             "must divide tp x cp x dp / (ep x etp)";
     case too_few_layers:
       return "every pipeline chunk needs at least one layer (the first and the last none where the "
              "framework allows it)";
@@ -322,9 +322,10 @@ Found check_instances(const ModelSpec& model, const ParallelPlan& p) {
   if (model.moe.experts == 0 || p.zero == 0 || p.expert_dp() % p.instances() == 0) return {};
   return Rejection{
       RejectionReason::shard_group,
-      fmt::format("shard group {} makes {} optimizer instances, which do not divide the {} ranks "
-                  "that hold the same experts",
-                  p.shard_group, p.instances(), p.expert_dp())};
+      fmt::format(
+          "zero-group-size {} makes {} optimizer instances, which do not divide the {} ranks "
+          "that hold the same experts",
+          p.shard_group, p.instances(), p.expert_dp())};
 }
 
 /// What the framework offers of ZeRO and offload.
@@ -332,7 +333,7 @@ Found check_zero(const ModelSpec& model, const Framework& framework, const Paral
   const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
   const int data = p.dp * p.cp;
   if (p.shard_group < 1 || data % p.shard_group != 0) {
-    return Rejection{contradictory, fmt::format("shard group {} does not divide dp {} x cp {}",
+    return Rejection{contradictory, fmt::format("zero-group-size {} does not divide dp {} x cp {}",
                                                 p.shard_group, p.dp, p.cp)};
   }
   if (p.zero < 0 || p.zero > 3) {
@@ -368,9 +369,11 @@ Found check_host_memory(const ModelSpec& model, const TrainingJob& job,
                      (job.precision.master + job.precision.moments)};
   const Bytes each = states / std::max(1, cluster.nodes());
   if (each <= cluster.node().cpu_memory) return {};
-  return Rejection{contradictory,
-                   fmt::format("{:.0f} GiB of offloaded states per node, which has {:.0f} GiB",
-                               each.in(1_GiB), cluster.node().cpu_memory.in(1_GiB))};
+  return Rejection{
+      contradictory,
+      fmt::format(
+          "the offloaded states need {:.0f} GiB of CPU memory per node, which has {:.0f} GiB",
+          each.in(1_GiB), cluster.node().cpu_memory.in(1_GiB))};
 }
 
 /// Each stage's own numbers of full and selective layers.
@@ -490,7 +493,8 @@ std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
   }
   if (model.kv_heads % tp != 0 && tp % model.kv_heads != 0) {
     return Rejection{kv_heads_not_divisible,
-                     fmt::format("tp {} and {} key/value heads", tp, model.kv_heads)};
+                     fmt::format("neither of tp {} and {} key/value heads divides the other", tp,
+                                 model.kv_heads)};
   }
   const bool has_dense = model.moe_layers() < model.layers;
   if (has_dense && model.ffn_hidden % tp != 0) {

@@ -14,7 +14,7 @@
 
 namespace echelon {
 
-/// Why a tuple is not a plan, or not a good enough one. The order is the order of checking.
+/// Why a point is not a plan, or not a good enough one. The order is the order of checking.
 enum class RejectionReason {
   gpus_mismatch,  ///< tp·cp·dp·pp is not the number of GPUs
   heads_not_divisible,

@@ -128,7 +128,7 @@ Result<int> data_parallel(const PlanRequest& request, int tp, int cp, int pp) {
         "--gpus",
         fmt::format("{} GPUs for tp {} x cp {} x pp {}", request.cluster.gpus(), tp, cp, pp),
         "a multiple of tp x cp x pp",
-        "nearest valid product: " + nearest_divisors(request.cluster.gpus(), rest));
+        "nearest valid tp x cp x pp: " + nearest_divisors(request.cluster.gpus(), rest));
   }
   return static_cast<int>(request.cluster.gpus() / rest);
 }
@@ -175,7 +175,7 @@ Status check_stage_lists(const PlanConstraints& pinned, int stages) {
     const bool one_is_enough = !field.is(&ParallelPlan::layers_per_stage);
     if (entries == static_cast<std::size_t>(stages) || (one_is_enough && entries == 1)) continue;
     return input_error("--" + std::string(field.flag), fmt::format("{} entries", entries),
-                       fmt::format("one per pipeline stage, {}", stages));
+                       fmt::format("{}, one per pipeline stage", stages));
   }
   return Done{};
 }

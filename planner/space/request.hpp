@@ -40,7 +40,7 @@ struct PlanRequest {
   std::optional<Seconds> no_worse_than{};
   Objective objective = Objective::step_time;
   std::optional<int>
-      gpus_at_most{};  ///< search every GPU count up to it (choose() in objective.hpp)
+      max_gpus{};  ///< search every GPU count up to it (optimize() in planner/search)
   TrainingEconomics economics{};
   std::vector<std::string> assumptions{};  ///< what was filled in by default, in words
 

@@ -127,11 +127,13 @@ Json counts_json(const SearchResult& choice) {
 Json certificate_json(const SearchOutcome& report) {
   Json open = Json::array();
   for (const OpenSplits& each : report.open_splits) {
-    open.push_back({{"kind", name_of(each.kind)}, {"tuples", each.tuples}, {"gap", each.gap}});
+    open.push_back({{"kind", name_of(each.kind)},
+                    {"points", each.points},
+                    {"gap", each.gap}});
   }
   return Json{{"proved_optimal", report.proved()},
               {"gap", report.gap},
-              {"tuples", report.counts.tuples},
+              {"points", report.counts.points},
               {"pruned_by_memory", report.counts.too_large},
               {"pruned_by_bound", report.counts.bounded},
               {"priced", report.counts.priced},
@@ -158,7 +160,7 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
               {"top", request.top},
               {"exhaustive", request.exhaustive},
               {"objective", name_of(request.objective)},
-              {"max_gpus", request.gpus_at_most ? Json(*request.gpus_at_most) : Json(nullptr)},
+              {"max_gpus", request.max_gpus ? Json(*request.max_gpus) : Json(nullptr)},
               {"critical_batch", or_null(request.economics.critical_batch)},
               {"constraints", constraints_json(request.constraints)},
               {"assumptions", request.assumptions}};
@@ -183,7 +185,7 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
   document["candidates"] = std::move(candidates);
   document["tied"] = tied_json(choice);
   document["pareto"] = front_json(choice, provenance);
-  if (request.gpus_at_most) document["gpu_counts"] = counts_json(choice);
+  if (request.max_gpus) document["gpu_counts"] = counts_json(choice);
   document["rejected"] = rejected_json(request, report);
   document["near_misses"] = std::move(nearest_infeasible);
   document["certificate"] = certificate_json(report);

@@ -72,6 +72,14 @@ std::string cluster_json(const ClusterTopology& cluster) {
   return dumped(document);
 }
 
+std::string check_json(const ClusterTopology& cluster, const ClusterCheck& check) {
+  Json document{{"schema", 1}};
+  document.update(described(cluster));
+  document["verified"] = check.verified;
+  document["warnings"] = check.warnings;
+  return dumped(document);
+}
+
 std::string models_json(const std::vector<ListedModel>& models) {
   Json list = Json::array();
   for (const ListedModel& model : models) {

@@ -88,6 +88,18 @@ std::string cluster_text(const ClusterTopology& cluster, const TextStyle& style)
   return out + "\n" + table.text(style);
 }
 
+std::string check_text(const ClusterCheck& check, bool brief, const TextStyle& style) {
+  std::string out;
+  const auto list = [&](const std::string& title, const std::vector<std::string>& lines) {
+    if (lines.empty()) return;
+    out += "\n" + painted(title, Paint::bold, style) + "\n";
+    for (const std::string& line : lines) out += folded(line, "  ", style);
+  };
+  if (!brief) list("verified", check.verified);
+  list(counted(static_cast<std::int64_t>(check.warnings.size()), "warning"), check.warnings);
+  return out;
+}
+
 std::string models_text(const std::vector<ListedModel>& models, const TextStyle& style) {
   Table table({{"name", Table::Align::left, 0},
                {"parameters"},

@@ -418,7 +418,7 @@ std::string open_splits_of(const SearchOutcome& report) {
   double gap = 0;
   for (const OpenSplits& open : report.open_splits) {
     out += fmt::format("{} {} {}", &open == &report.open_splits.front() ? "" : ", and for",
-                       counted(open.tuples, "combination"), words(open.kind));
+                       counted(open.points, "combination"), words(open.kind));
     gap = std::max(gap, open.gap);
   }
   return out + fmt::format(
@@ -440,7 +440,7 @@ std::string proof_of(const SearchOutcome& report) {
       "rejected (below).",
       grouped(counts.fitting), grouped(counts.bounded), grouped(counts.too_large));
   const std::string all =
-      fmt::format("all {} combinations of the searched axes", grouped(counts.tuples));
+      fmt::format("all {} combinations of the searched axes", grouped(counts.points));
   if (report.proved()) return fmt::format("Proved best of {}: {}", all, looked_at);
   return fmt::format("Best found of {}, not proved: {} Of all, {}", all, open_splits_of(report),
                      looked_at);
@@ -477,7 +477,7 @@ std::string nearest_infeasible_text(const PlanRequest& request, const SearchOutc
   const std::string verdict = fmt::format(
       "Nothing fits: of {} combinations {} are legal, and all need more than the {} that "
       "may be used of one {}.",
-      grouped(report.counts.tuples), grouped(report.counts.too_large),
+      grouped(report.counts.points), grouped(report.counts.too_large),
       with_gib(request.usable_memory()), request.cluster.gpu().name);
   return folded(painted(verdict, Paint::bad, style), "", style) + nearest_infeasible(report, style);
 }

@@ -69,8 +69,9 @@ TEST_CASE("a search has every key of the contract") {
   check_keys(found,
              {"request", "winner", "candidates", "pareto", "rejected", "certificate", "timing"});
   check_keys(found["certificate"],
-             {"proved_optimal", "gap", "tuples", "pruned_by_memory", "pruned_by_bound", "priced",
+             {"proved_optimal", "gap", "points", "pruned_by_memory", "pruned_by_bound", "priced",
               "simulated", "splits_not_searched"});
+  CHECK(found["certificate"]["tuples"] == found["certificate"]["points"]);  // its former name
   check_keys(found["timing"], {"seconds", "configurations_per_second"});
   REQUIRE(found["candidates"].size() == 5);
   CHECK(found["winner"] == found["candidates"][0]);
@@ -295,6 +296,30 @@ std::string table_of_runs() {
            "," + std::to_string(32 * i) + ",none,bf16," + std::to_string(0.9 + 0.5 * i) + "\n";
   }
   return csv;
+}
+
+TEST_CASE("a validation without a folder of release calibrations names the calibrations it uses") {
+  const Sandbox sandbox;
+  const std::string note = "No folder calibrations/ next to the table";
+  sandbox.write("runs.csv", table_of_runs());
+  CHECK(lacks(sandbox.plan("validate runs.csv").out, note) == "");
+  CHECK(lacks(sandbox.shell(sandbox.program() + " validate - <runs.csv").out, note) == "");
+  for (const char* more : {"--quiet", "--json", "--cross-validate 4"}) {
+    CAPTURE(more);
+    CHECK(sandbox.plan(std::string("validate runs.csv ") + more).out.find(note) ==
+          std::string::npos);
+  }
+  sandbox.write("calibrations/here", "");
+  REQUIRE(sandbox.plan("fit runs.csv -o calibrations").exit_code == 0);
+  CHECK(sandbox.plan("validate runs.csv").out.find(note) == std::string::npos);
+  sandbox.write("elsewhere/runs.csv", table_of_runs());
+  CHECK(lacks(sandbox.plan("validate elsewhere/runs.csv").out, note) == "");
+  for (const char* flag : {"--calibrations calibrations", "--calibration calibrations/*.json"}) {
+    CAPTURE(flag);
+    const ProcessResult chosen = sandbox.plan(std::string("validate elsewhere/runs.csv ") + flag);
+    CHECK(chosen.exit_code == 0);
+    CHECK(chosen.out.find(note) == std::string::npos);
+  }
 }
 
 TEST_CASE("fit writes calibrations that a prediction can use") {

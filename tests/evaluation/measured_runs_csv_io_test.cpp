@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kHeader =
-    "row_id,stack,layers,hidden,ffn_hidden,heads,vocab,seq,gpu,gpus,tp,pp,dp,microbatch,"
+    "row_id,framework,layers,hidden,ffn_hidden,heads,vocab,seq,gpu,gpus,tp,pp,dp,microbatch,"
     "global_batch,step_seconds";
 const std::string kRow = "a-1,nanotron,32,4096,14336,32,131072,4096,H100,8,2,1,4,1,256,18.5";
 
@@ -49,7 +49,8 @@ class TemporaryFile {
 
 TEST_CASE("columns are found by name, in any order, and unknown ones are ignored") {
   const auto rows = rows_of(
-      "step_seconds,colour,row_id,stack,layers,hidden,ffn_hidden,heads,vocab,seq,gpu,gpus,tp,pp,dp,"
+      "step_seconds,colour,row_id,framework,layers,hidden,ffn_hidden,heads,vocab,seq,gpu,gpus,tp,"
+      "pp,dp,"
       "microbatch,global_batch\n"
       "1.5,red,x,nemo,2,8,32,4,100,16,H100,8,1,1,8,1,8\n");
   REQUIRE(rows.size() == 1);
@@ -186,6 +187,31 @@ TEST_CASE("the published sample reads without a malformed row") {
   for (const MeasuredRun& row : *rows) CHECK(row.malformed == "");
 }
 
+TEST_CASE("the former names of columns are read in tables and in filters") {
+  std::string header = kHeader + ",framework_detail,zero_group_size\n";
+  const std::string row = kRow + ",v0.4,2\n";
+  const auto now = rows_of(header + row);
+  header.replace(header.find("framework,"), 9, "stack");
+  header.replace(header.find("framework_detail"), 16, "stack_detail");
+  header.replace(header.find("zero_group_size"), 15, "shard_group");
+  const auto before = rows_of(header + row);
+  for (const auto& rows : {now, before}) {
+    REQUIRE(rows.size() == 1);
+    CHECK(rows[0].framework == "nanotron");
+    CHECK(rows[0].framework_detail == "v0.4");
+    CHECK(rows[0].shard_group == 2);
+    for (const char* where : {"stack=nanotron", "framework=nanotron", "shard_group=2",
+                              "zero_group_size=2", "stack_detail=v0.4"}) {
+      CAPTURE(where);
+      const auto filter = RowFilter::parse(where, "--where");
+      REQUIRE(filter.ok());
+      CHECK(filter->keeps(rows[0]));
+    }
+  }
+  CHECK(error_of(kHeader + ",stack\n" + kRow + ",nemo\n").find("'framework' stands twice") !=
+        std::string::npos);
+}
+
 bool keeps(const std::string& where) {
   const auto filter = RowFilter::parse(where, "--where");
   REQUIRE(filter.ok());
@@ -195,11 +221,11 @@ bool keeps(const std::string& where) {
 
 TEST_CASE("a filter keeps rows that meet all of its conditions") {
   CHECK(keeps(""));
-  CHECK(keeps("stack=nanotron,gpus>=8,grade=A"));
+  CHECK(keeps("framework=nanotron,gpus>=8,grade=A"));
   CHECK(keeps(" gpus < 9 , gpus <= 8 , gpus > 7 , gpus != 9 , step_seconds > 18.4 "));
   CHECK(keeps("gated_mlp=1"));
-  CHECK(keeps("stack=nanotron gpus>=8, grade=A,"));  // as plans are filtered
-  CHECK_FALSE(keeps("stack=nanotron,gpus>8"));
+  CHECK(keeps("framework=nanotron gpus>=8, grade=A,"));  // as plans are filtered
+  CHECK_FALSE(keeps("framework=nanotron,gpus>8"));
   CHECK_FALSE(keeps("grade!=A"));
   CHECK_FALSE(keeps("gpus=9"));
 }
@@ -217,12 +243,12 @@ TEST_CASE("a filter that cannot be read names the nearest column") {
     REQUIRE_FALSE(filter.ok());
     return filter.error().message();
   };
-  CHECK(message("stak=nemo").find("did you mean 'stack'?") != std::string::npos);
+  CHECK(message("framewrok=nemo").find("did you mean 'framework'?") != std::string::npos);
   CHECK(message("gpus").find("not a condition") != std::string::npos);
   CHECK(message("gpus=8,grade").find("not a condition") != std::string::npos);
   CHECK(message("gpus>=many").find("not a number") != std::string::npos);
   CHECK(message("gpus!8").find("not a condition") != std::string::npos);
-  CHECK(message("stack>nemo").find("text column") != std::string::npos);
+  CHECK(message("framework>nemo").find("text column") != std::string::npos);
 }
 
 }  // namespace

@@ -1,15 +1,12 @@
 // A room is a folder of sources with its files, without its sub-folders. Rooms do not include each
 // other in circles: of two rooms one can be read without the other.
-#include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
-#include <vector>
 
+#include "tests/house/circles.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -18,7 +15,6 @@ namespace echelon::house {
 namespace {
 
 namespace fs = std::filesystem;
-using Includes = std::map<std::string, std::set<std::string>>;  // room to rooms
 
 /// Rooms of the code folders below `root`, by path: "core/model".
 Includes room_includes(const fs::path& root) {
@@ -42,35 +38,6 @@ Includes room_includes(const fs::path& root) {
     }
   }
   return rooms;
-}
-
-/// One circle as "a -> b -> a"; "" where there is none.
-std::string circle_in(const Includes& rooms) {
-  std::set<std::string> done;
-  std::vector<std::string> path;
-  const std::function<std::string(const std::string&)> visit =
-      [&](const std::string& room) -> std::string {
-    const auto begin = std::ranges::find(path, room);
-    if (begin != path.end()) {
-      std::string circle;
-      for (auto it = begin; it != path.end(); ++it) circle += *it + " -> ";
-      return circle + room;
-    }
-    const auto known = rooms.find(room);
-    if (known == rooms.end() || done.contains(room)) return "";
-    path.push_back(room);
-    for (const std::string& next : known->second) {
-      if (next == room) continue;
-      if (std::string circle = visit(next); !circle.empty()) return circle;
-    }
-    path.pop_back();
-    done.insert(room);
-    return "";
-  };
-  for (const auto& [room, included] : rooms) {
-    if (std::string circle = visit(room); !circle.empty()) return circle;
-  }
-  return "";
 }
 
 TEST_CASE("no rooms include each other in a circle") {

@@ -1,21 +1,19 @@
 // The rooms of planner/: space < search < explain, and no file includes its way back to itself.
-#include <algorithm>
 #include <filesystem>
-#include <map>
 #include <regex>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "tests/house/circles.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
+namespace echelon::house {
 namespace {
 
-/// "planner/search/rank" for both of its files.
-using Includes = std::map<std::string, std::set<std::string>>;
-
+/// A unit is "planner/search/rank" for both of its files.
 void add_includes(const std::string& file, const std::string& text, Includes& out) {
   const std::string unit = file.substr(0, file.find_last_of('.'));
   std::set<std::string>& included = out[unit];
@@ -32,7 +30,7 @@ Includes includes_of_planner() {
     const std::string kind = entry.path().extension().string();
     if (kind != ".cpp" && kind != ".hpp") continue;
     add_includes(std::filesystem::relative(entry.path(), root).generic_string(),
-                 echelon::slurp(entry.path()), out);
+                 slurp(entry.path()), out);
   }
   return out;
 }
@@ -57,28 +55,11 @@ std::vector<std::string> upward(const Includes& includes) {
   return out;
 }
 
-/// Units that are left when those that include nothing are taken away again and again: circles.
-std::vector<std::string> circles(Includes includes) {
-  for (bool found = true; found;) {
-    found = false;
-    for (auto at = includes.begin(); at != includes.end();) {
-      std::erase_if(at->second, [&](const std::string& to) { return !includes.contains(to); });
-      found = found || at->second.empty();
-      at = at->second.empty() ? includes.erase(at) : std::next(at);
-    }
-  }
-  std::vector<std::string> out;
-  for (const auto& [unit, left] : includes) out.push_back(unit);
-  return out;
-}
-
-}  // namespace
-
 TEST_CASE("the rooms of the planner include downwards and in no circle") {
   const Includes includes = includes_of_planner();
   REQUIRE(includes.contains("planner/search/search"));
   CHECK(upward(includes) == std::vector<std::string>{});
-  CHECK(circles(includes) == std::vector<std::string>{});
+  CHECK(circle_in(includes) == "");
 }
 
 TEST_CASE("an include upwards and a circle in the planner are seen") {
@@ -87,7 +68,11 @@ TEST_CASE("an include upwards and a circle in the planner are seen") {
   add_includes("planner/search/b.hpp", "#include \"planner/space/c.hpp\"\n", includes);
   add_includes("planner/space/c.hpp", "", includes);
   CHECK(upward(includes) == std::vector<std::string>{"planner/space/a includes planner/search/b"});
-  CHECK(circles(includes).empty());
+  CHECK(circle_in(includes) == "");
   add_includes("planner/space/c.cpp", "#include \"planner/space/a.hpp\"\n", includes);
-  CHECK(circles(includes).size() == 3);
+  CHECK(circle_in(includes) ==
+        "planner/search/b -> planner/space/c -> planner/space/a -> planner/search/b");
 }
+
+}  // namespace
+}  // namespace echelon::house

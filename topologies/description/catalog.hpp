@@ -15,6 +15,14 @@ namespace echelon {
 /// Names of the GPU catalog, sorted.
 [[nodiscard]] std::vector<std::string> gpu_catalog();
 
+struct GpuSummary {
+  std::string name;  ///< the name used for "gpu" in a cluster file
+  std::vector<std::string> aliases;
+  GpuSpec spec;
+};
+/// The GPU catalog, sorted by name.
+[[nodiscard]] std::vector<GpuSummary> list_gpus();
+
 /// The embedded file whose file name, "name" or one of "aliases" equals `name`, ignoring case,
 /// blanks, dashes and underscores.
 [[nodiscard]] std::optional<EmbeddedFile> find_embedded_cluster(std::string_view name);

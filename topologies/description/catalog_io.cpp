@@ -67,7 +67,7 @@ Error unknown(std::string_view what, std::string_view name, std::string_view whe
   }
   std::string hint = did_you_mean(name, known);
   if (!hint.empty()) hint += " ";
-  return input_error(std::string(where), std::string(what) + " '" + std::string(name) + "'",
+  return input_error(std::string(where), std::string(what) + " " + in_quotes(name),
                      std::string(expected), hint + "known: " + list);
 }
 
@@ -95,6 +95,16 @@ Result<GpuDescription> load_gpu(std::string_view name, std::string_view where) {
                    "a catalog name, or an object with the GPU's data-sheet numbers");
   }
   return parse_gpu(file->content, "topologies/catalog/gpus/" + std::string(file->name) + ".json");
+}
+
+std::vector<GpuSummary> list_gpus() {
+  std::vector<GpuSummary> list;
+  for (const std::string& name : gpu_catalog()) {
+    const Result<GpuDescription> gpu = load_gpu(name, "catalog");
+    EXPECTS(gpu.ok(), gpu.ok() ? "" : gpu.error().message());
+    list.push_back({name, gpu->aliases, gpu->spec});
+  }
+  return list;
 }
 
 Result<MachineDescription> load_machine(std::string_view name_or_path) {

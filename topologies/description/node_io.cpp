@@ -206,8 +206,11 @@ void place_nic(Document& document, const std::string& at, const std::vector<int>
 void read_places(Document& document, Section& in, MachineDescription& machine) {
   const int nics = machine.node.nics;
   const int gpus = machine.node.gpus;
-  const Json* placement = in.reader.member("beside");
-  const std::string at = in.at("beside");
+  constexpr const char* kFormerKey = "beside";
+  const bool former = in.reader.has(kFormerKey) && !in.reader.has("next_to");
+  const char* key = former ? kFormerKey : "next_to";
+  const Json* placement = in.reader.member(key);
+  const std::string at = in.at(key);
   if (placement == nullptr || (placement->is_string() && placement->get<std::string>() == "gpus")) {
     const bool many = nics >= gpus;
     if ((many && nics % gpus != 0) || (!many && gpus % nics != 0)) {

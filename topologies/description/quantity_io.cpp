@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/did_you_mean.hpp"
+#include "core/base/text.hpp"
 
 namespace echelon {
 
@@ -155,8 +156,7 @@ std::optional<Document::Written> Document::written(const Json& value, const std:
     const char* end = text.data() + text.size();
     const auto [rest, status] = std::from_chars(text.data(), end, result.value);
     if (status != std::errc{}) {
-      fail(at, "the string \"" + text.substr(0, 60) + "\"",
-           "a number and its unit, such as 400 Gbps");
+      fail(at, "the string \"" + printable(text) + "\"", "a number and its unit, such as 400 Gbps");
       return std::nullopt;
     }
     result.text = shortest(result.value);
@@ -164,7 +164,7 @@ std::optional<Document::Written> Document::written(const Json& value, const std:
     return result;
   }
   if (!value.is_object()) {
-    fail(at, value.is_array() ? "a list" : "'" + value.dump() + "'",
+    fail(at, value.is_array() ? "a list" : in_quotes(value.dump()),
          R"(an object such as {"value": 3.35, "unit": "TB/s", "source": "data sheet"})");
     return std::nullopt;
   }
@@ -189,7 +189,8 @@ double Document::checked(const Written& number, const std::string& at, NumberRul
   const UnitName* unit = find_unit(number.unit, rule.dimension);
   if (unit == nullptr) {
     fail(at,
-         number.unit.empty() ? number.text + " without a unit" : "the unit '" + number.unit + "'",
+         number.unit.empty() ? number.text + " without a unit"
+                             : "the unit " + in_quotes(number.unit),
          expected_unit(rule.dimension), unit_hint(number.unit, rule.dimension));
     return rule.min;
   }

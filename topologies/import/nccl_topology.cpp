@@ -48,9 +48,8 @@ class TopologyXml {
   [[nodiscard]] Error error() const {
     const auto line =
         1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n');
-    std::string found = at_ < text_.size() ? "'" + std::string(text_.substr(at_, 20)) + "'"
-                                           : std::string("its end");
-    std::replace(found.begin(), found.end(), '\n', ' ');
+    std::string found =
+        at_ < text_.size() ? in_quotes(text_.substr(at_), 20) : std::string("its end");
     return input_error(fmt::format("{} line {}", where_, line), std::move(found), expected_,
                        "NCCL writes its topology to NCCL_TOPO_DUMP_FILE");
   }

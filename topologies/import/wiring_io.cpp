@@ -215,7 +215,7 @@ std::optional<Json> nics_of(const WiredMachine& machine, std::string& omitted) {
       {"count", count_of(static_cast<double>(nearest.size()), machine.wiring.source)},
       {"rate", quantity_of(8 * slowest->in(1_GBps), "Gbps",
                            all_in_wiring ? machine.wiring.source : std::string("--nic-rate"))},
-      {"beside", nearest}};
+      {"next_to", nearest}};
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/text.hpp"
 #include "runtime/io/data/foreign_formats_io.hpp"
 #include "runtime/io/data/integer_file.hpp"
 #include "runtime/io/data/scrambled.hpp"
@@ -79,7 +80,7 @@ Result<std::unique_ptr<TokenSource>> open_synthetic(std::string_view name,
   std::int64_t count = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
   if (error != std::errc() || end != digits.data() + digits.size() || count < 1) {
-    return input_error(std::string(name), fmt::format("'{}' tokens", digits),
+    return input_error(std::string(name), in_quotes(digits) + " tokens",
                        "synthetic:COUNT with a positive whole number");
   }
   return synthetic_tokens(count, vocabulary);

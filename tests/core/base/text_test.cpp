@@ -14,6 +14,8 @@ TEST_CASE("a quoted text is short and printable") {
   CHECK(in_quotes(std::string(61, 'x')) == "'" + std::string(60, 'x') + "...'");
   CHECK(in_quotes("abcd", 3) == "'abc...'");
   CHECK(in_quotes("K\xc3\xb6ln") == "'K\xc3\xb6ln'");
+  CHECK(in_quotes("K\xc3\xb6ln", 2) == "'K...'");
+  CHECK(printable("a\tb") == "a?b");
 }
 
 TEST_CASE("only ASCII letters have a lower case") {

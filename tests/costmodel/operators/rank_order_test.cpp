@@ -27,7 +27,7 @@ ClusterTopology in_nodes_of(int gpus) {
         "gpus_per_switch": {"value": 1, "source": "x"}},
       "nics": {"count": )" +
                            count + R"(,
-        "rate": {"value": 400, "unit": "Gbps", "source": "x"}, "beside": "gpus",
+        "rate": {"value": 400, "unit": "Gbps", "source": "x"}, "next_to": "gpus",
         "latency": {"value": 2.5, "unit": "us", "source": "x"}},
       "cpu_memory": {"value": 2, "unit": "TB", "source": "x"},
       "nvme": {"value": 30, "unit": "TB", "source": "x"}},

@@ -32,7 +32,7 @@ TEST_CASE("the closest of the points that do not fit is the example of the rejec
   found.reject({RejectionReason::rank_order, "an example"}, 7);
   REQUIRE(found.closest().size() == 3);
   CHECK(found.closest().front().point.sharding.tp == 4);
-  CHECK(found.counts().tuples == 13);
+  CHECK(found.counts().points == 13);
   const std::vector<RejectionCount> rejections = found.rejections();
   REQUIRE(rejections.size() == 2);
   CHECK(rejections[0].count == 7);

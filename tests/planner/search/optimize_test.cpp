@@ -101,7 +101,7 @@ TEST_CASE("the memory-headroom winner needs less memory than the fastest plan, a
 
 TEST_CASE("over GPU counts each objective picks the count with its best key") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
-  r.gpus_at_most = 64;
+  r.max_gpus = 64;
   for (const Objective objective : {Objective::step_time, Objective::cost, Objective::goodput}) {
     r.objective = objective;
     const SearchResult choice = optimize(r).value();
@@ -109,7 +109,7 @@ TEST_CASE("over GPU counts each objective picks the count with its best key") {
     REQUIRE(choice.counts.size() > 5);
     for (const GpuCountResult& count : choice.counts) {
       PlanRequest alone = r;
-      alone.gpus_at_most.reset();
+      alone.max_gpus.reset();
       alone.cluster = r.cluster.resized(count.gpus).value();
       const Result<SearchResult> direct = optimize(alone);
       const bool found = direct.ok() && direct->report.winner() != nullptr;
@@ -123,7 +123,7 @@ TEST_CASE("over GPU counts each objective picks the count with its best key") {
 
 TEST_CASE("cost never takes more GPUs than the fastest step does") {
   PlanRequest r = request_for("7b", "dgx-h100", 128);
-  r.gpus_at_most = 128;
+  r.max_gpus = 128;
   const int fastest = optimize(r)->request.cluster.gpus();
   r.objective = Objective::cost;
   CHECK(optimize(r)->request.cluster.gpus() <= fastest);
@@ -138,7 +138,7 @@ TEST_CASE("GPU counts are powers of two inside a node and whole nodes above") {
 
 TEST_CASE("a model too large for every count reports the largest one's nearest misses") {
   PlanRequest r = request_for("gpt3-175b", "dgx-h100", 8);
-  r.gpus_at_most = 8;
+  r.max_gpus = 8;
   const SearchResult choice = optimize(r).value();
   CHECK(choice.report.winner() == nullptr);
   CHECK_FALSE(choice.report.nearest_infeasible.empty());

@@ -92,7 +92,7 @@ PlanRequest random_case(std::mt19937& random) {
   r.job.sequence = 512 << draw(0, 3);
   r.job.global_batch = 8 << draw(0, 2);
   r.max_memory = Bytes{(3.0 + draw(0, 40)) * 0x1p30};
-  r.gpus_at_most = 16;
+  r.max_gpus = 16;
   r.whole_front = true;
   if (draw(0, 1) == 1) r.economics.mtbf_per_node = Seconds{3600.0 * draw(1, 5000)};
   r.constraints.pin<&ParallelPlan::cp>(1);

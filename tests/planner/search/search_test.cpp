@@ -294,7 +294,7 @@ TEST_CASE("pruned and exhaustive search list the same plans and the same front")
     if (!pruned.ok()) continue;
     bounded += pruned->counts.bounded;
     CHECK(all->counts.bounded == 0);
-    CHECK(all->counts.tuples == pruned->counts.tuples);
+    CHECK(all->counts.points == pruned->counts.points);
     REQUIRE(pruned->candidates.size() == all->candidates.size());
     for (std::size_t c = 0; c < all->candidates.size(); ++c) {
       CHECK(pruned->candidates[c].expected() == all->candidates[c].expected());
@@ -363,7 +363,7 @@ TEST_CASE("no point of the Pareto front is dominated, and the fastest plan is on
   }
 }
 
-TEST_CASE("every tuple is fitting, too large, bounded, or rejected for a reason") {
+TEST_CASE("every point is fitting, too large, bounded, or rejected for a reason") {
   const SearchOutcome report = search(request_for("7b", "dgx-h100", 64)).value();
   std::int64_t rejected = 0;
   for (const RejectionCount& r : report.rejected) {
@@ -371,7 +371,7 @@ TEST_CASE("every tuple is fitting, too large, bounded, or rejected for a reason"
     CHECK_FALSE(r.nearest.empty());
     if (r.reason != RejectionReason::memory) rejected += r.count;
   }
-  CHECK(report.counts.tuples ==
+  CHECK(report.counts.points ==
         report.counts.fitting + report.counts.too_large + report.counts.bounded + rejected);
 }
 
@@ -483,8 +483,8 @@ TEST_CASE("what is proved is proved, and what was only balanced is counted") {
   REQUIRE(two_kinds.open_splits.size() == 1);
   const OpenSplits& open = two_kinds.open_splits.front();
   CHECK(open.kind == OpenSplits::Kind::interleaved_two_kinds);
-  CHECK(open.tuples > 0);
-  CHECK(open.tuples <= two_kinds.counts.tuples);
+  CHECK(open.points > 0);
+  CHECK(open.points <= two_kinds.counts.points);
   CHECK(open.gap > 0);
   CHECK(open.gap < 1);
   CHECK(two_kinds.gap == open.gap);

@@ -156,7 +156,7 @@ TEST_CASE("every group of a plan that the rank order's rule allows is evenly spa
   CHECK(uneven > 10);
 }
 
-TEST_CASE("every shard group holds whole copies of the experts") {
+TEST_CASE("every ZeRO group holds whole copies of the experts") {
   // Megatron-LM core/parallel_state.py: expert dp % optimizer instances == 0.
   const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
   ParallelPlan p;
@@ -184,7 +184,7 @@ TEST_CASE("every shard group holds whole copies of the experts") {
   p.shard_group = 4;
   const std::string detail = check_plan(r.model, r.job, r.cluster, r.framework, p)->detail;
   CHECK(detail ==
-        "shard group 4 makes 16 optimizer instances, which do not divide the 8 ranks that "
+        "zero-group-size 4 makes 16 optimizer instances, which do not divide the 8 ranks that "
         "hold the same experts");
 }
 

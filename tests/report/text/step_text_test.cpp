@@ -34,7 +34,7 @@ PlanRequest uneven_7b() {
 
 SearchOutcome report_with(std::vector<OpenSplits> open) {
   SearchOutcome report;
-  report.counts.tuples = 1000;
+  report.counts.points = 1000;
   report.counts.fitting = 10;
   report.open_splits = std::move(open);
   return report;
@@ -78,8 +78,8 @@ TEST_CASE("the simulated step stands below the closed form where there is one") 
 TEST_CASE("nothing is called proved whose splits of the layers were not searched") {
   CHECK(lacks(proof_of(report_with({})), "Proved best of all 1,000 combinations") == "");
   const std::string open = proof_of(
-      report_with({{.kind = OpenSplits::Kind::interleaved_two_kinds, .tuples = 12, .gap = 0.079},
-                   {.kind = OpenSplits::Kind::zero_bubble_h1, .tuples = 1, .gap = 0.016}}));
+      report_with({{.kind = OpenSplits::Kind::interleaved_two_kinds, .points = 12, .gap = 0.079},
+                   {.kind = OpenSplits::Kind::zero_bubble_h1, .points = 1, .gap = 0.016}}));
   CHECK(open.find("Proved") == std::string::npos);
   for (const char* part : {"not proved", "for 12 combinations interleaved with layers of two kinds",
                            "and for 1 combination under ZB-H1", "up to 7.9 % faster"}) {

@@ -8,6 +8,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "topologies/description/description.hpp"
+#include "topologies/topology.hpp"
 
 using namespace echelon;
 using Json = nlohmann::ordered_json;

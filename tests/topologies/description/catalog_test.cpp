@@ -23,6 +23,29 @@ TEST_CASE("every cluster of the catalog loads at its own size, at one GPU, and a
   }
 }
 
+TEST_CASE("the list of GPUs has one entry per GPU of the catalog") {
+  const std::vector<GpuSummary> gpus = list_gpus();
+  CHECK(gpus.size() == 24);
+  CHECK(gpus.size() == gpu_catalog().size());
+}
+
+TEST_CASE("the numbers of a description are listed in the order of the file") {
+  const Result<MachineDescription> machine = load_machine("aws-p4d");
+  REQUIRE(machine.ok());
+  const auto at = [&](const std::string& name) {
+    return std::ranges::find(machine->facts, name, &Fact::name);
+  };
+  REQUIRE(at("gpu.hbm") != machine->facts.end());
+  CHECK(at("gpu.hbm")->value == "1.555");
+  CHECK(at("gpu.hbm")->unit == "TB/s");
+  REQUIRE(at("node.nics.rate") != machine->facts.end());
+  CHECK(at("node.nics.rate")->value == "100");
+  check_contains(at("node.nics.rate")->source, {"p4d-24xl-topo.xml"});
+  CHECK(at("gpu.hbm") < at("node.nics.rate"));
+  CHECK(at("gpu.launch")->assumed);
+  CHECK_FALSE(at("gpu.hbm")->assumed);
+}
+
 TEST_CASE("the catalog contains the common training machines") {
   const std::vector<std::string> names = cluster_catalog();
   for (const std::string name :

@@ -38,7 +38,7 @@ const std::string kGood = R"({
     "nics": {
       "count": {"value": 2, "source": "counted"},
       "rate": {"value": 400, "unit": "Gbps", "source": "sheet"},
-      "beside": [[0, 1], [2, 3]]
+      "next_to": [[0, 1], [2, 3]]
     }
   },
   "fabric": {
@@ -63,6 +63,15 @@ std::string message(const std::string& json, std::int64_t gpus = 0) {
 }
 
 }  // namespace
+
+TEST_CASE("the former key of the places of NICs is read") {
+  const std::string former = broken("next_to", "beside");
+  const Result<MachineDescription> machine = parse_machine(former, "m");
+  REQUIRE(machine.ok());
+  CHECK(canonical_json(*machine) == canonical_json(*parse_machine(kGood, "m")));
+  const std::string both = broken(R"("next_to": )", R"("beside": "gpus", "next_to": )");
+  check_contains(message(both), {"unknown key 'beside'"});
+}
 
 TEST_CASE("the description used by the other tests is valid") {
   CHECK(message(kGood) == "no error");
@@ -102,19 +111,19 @@ TEST_CASE("the error for a wrong value has its pointer and the expected value") 
            {R"([2, 3, 2]])", R"([2, 2, 2]])", {"/node/interconnect/links/2", "[gpu, gpu, count]"}},
            {R"([2, 3, 2]])", R"([2, 3, 0]])", {"links", "between 1 and 64"}},
            {R"(, [2, 3, 2]])", R"(])", {"no NVLink path from GPU 0 to GPU 3", "connect every GPU"}},
-           {R"("beside": [[0, 1], [2, 3]])",
-            R"("beside": [[0, 1], []])",
-            {"/node/nics/beside/1", "a NIC without GPUs"}},
-           {R"("beside": [[0, 1], [2, 3]])",
-            R"("beside": [[0, 1], [2, 4]])",
-            {"/node/nics/beside/1", "4", "a GPU index from 0 to 3"}},
-           {R"("beside": [[0, 1], [2, 3]])",
-            R"("beside": [[0, 2], [3]])",
+           {R"("next_to": [[0, 1], [2, 3]])",
+            R"("next_to": [[0, 1], []])",
+            {"/node/nics/next_to/1", "a NIC without GPUs"}},
+           {R"("next_to": [[0, 1], [2, 3]])",
+            R"("next_to": [[0, 1], [2, 4]])",
+            {"/node/nics/next_to/1", "4", "a GPU index from 0 to 3"}},
+           {R"("next_to": [[0, 1], [2, 3]])",
+            R"("next_to": [[0, 2], [3]])",
             {"different sockets", "GPUs of one socket"}},
-           {R"("beside": [[0, 1], [2, 3]])",
-            R"("beside": [[0, 1]])",
-            {"/node/nics/beside", "1 entries", "each of the 2 NICs"}},
-           {R"("count": {"value": 2)", R"("count": {"value": 3)", {"/node/nics/beside"}},
+           {R"("next_to": [[0, 1], [2, 3]])",
+            R"("next_to": [[0, 1]])",
+            {"/node/nics/next_to", "1 entries", "each of the 2 NICs"}},
+           {R"("count": {"value": 2)", R"("count": {"value": 3)", {"/node/nics/next_to"}},
            {R"("switches": [[0, 1], [2, 3]])",
             R"("switches": [[0, 1], [1, 3]])",
             {"/node/pcie/switches/1"}},

@@ -2,7 +2,6 @@
 #include <string>
 
 #include "tests/support/catch.hpp"
-#include "topologies/describe.hpp"
 #include "topologies/description/catalog.hpp"
 
 namespace echelon {

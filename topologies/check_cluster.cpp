@@ -1,4 +1,4 @@
-#include "topologies/describe.hpp"
+#include "topologies/check_cluster.hpp"
 
 #include <fmt/format.h>
 
@@ -6,16 +6,20 @@
 #include <numeric>
 #include <utility>
 
-#include "core/base/expects.hpp"
-#include "topologies/description/catalog.hpp"
 #include "topologies/graph/graph.hpp"
-#include "topologies/topology.hpp"
 
 namespace echelon {
 
 namespace {
 
 constexpr BytesPerSecond kGBps{1e9};
+
+/// Rates derived from the graph of one domain.
+struct DerivedRates {
+  BytesPerSecond domain_egress;  ///< out of the domain while all its GPUs send
+  BytesPerSecond gpu_egress;     ///< share of the GPU with the smallest share
+  BytesPerSecond ring;           ///< per rank, a ring over the whole domain
+};
 
 TopologyGraph whole_domain(const MachineDescription& machine) {
   return {machine, static_cast<int>(machine.domain_gpus()), 2};
@@ -37,7 +41,6 @@ DerivedRates rates_of(const TopologyGraph& graph) {
   const Group all = all_gpus(graph);
   return {.domain_egress = graph.egress(all),
           .gpu_egress = graph.fair_egress(one_by_one(graph)),
-          .domain_bisection = graph.domain_bisection(),
           .ring = graph.group_bandwidth(std::span(&all, 1))};
 }
 
@@ -98,60 +101,15 @@ void warn_about_rest(const MachineDescription& machine, std::vector<std::string>
 
 }  // namespace
 
-ClusterSummary summary_of(const MachineDescription& machine) {
-  ClusterSummary summary{.name = machine.name,
-                         .aliases = machine.aliases,
-                         .summary = machine.summary,
-                         .gpu = machine.gpu.name,
-                         .gpus_per_node = machine.node.gpus,
-                         .domain_gpus = machine.domain_gpus(),
-                         .interconnect = machine.node.interconnect,
-                         .nics = machine.node.nics,
-                         .nic = machine.node.nic,
-                         .fabric = {}};
-  for (const FabricTier& tier : machine.tiers) summary.fabric.push_back(tier.name);
-  return summary;
-}
-
-std::vector<ClusterSummary> list_clusters() {
-  std::vector<ClusterSummary> list;
-  for (const std::string& name : cluster_catalog()) {
-    const Result<MachineDescription> machine = load_machine(name);
-    EXPECTS(machine.ok(), machine.ok() ? "" : machine.error().message());
-    list.push_back(summary_of(*machine));
-  }
-  return list;
-}
-
-std::vector<GpuSummary> list_gpus() {
-  std::vector<GpuSummary> list;
-  for (const std::string& name : gpu_catalog()) {
-    const Result<GpuDescription> gpu = load_gpu(name, "catalog");
-    EXPECTS(gpu.ok(), gpu.ok() ? "" : gpu.error().message());
-    list.push_back({name, gpu->aliases, gpu->spec});
-  }
-  return list;
-}
-
-Result<ClusterDetails> describe_cluster(std::string_view name_or_path) {
-  const Result<MachineDescription> machine = load_machine(name_or_path);
-  if (!machine) return machine.error();
-  return ClusterDetails{summary_of(*machine), machine->facts, rates_of(whole_domain(*machine))};
-}
-
-Result<CheckReport> check_cluster(std::string_view name_or_path) {
-  const Result<MachineDescription> machine = load_machine(name_or_path);
-  if (!machine) return machine.error();
-  const Result<ClusterTopology> cluster =
-      ClusterTopology::load(name_or_path, machine->default_gpus);
-  if (!cluster) return cluster.error();
-  const TopologyGraph graph = whole_domain(*machine);
+ClusterCheck check_cluster(const ClusterTopology& cluster) {
+  const MachineDescription& machine = cluster.machine();
+  const TopologyGraph graph = whole_domain(machine);
   const DerivedRates rates = rates_of(graph);
-  CheckReport report{summary_of(*machine), {}, {}};
-  const auto verified = [&report](std::string text) { report.verified.push_back(std::move(text)); };
-  const auto assumed = std::count_if(machine->facts.begin(), machine->facts.end(),
+  ClusterCheck check;
+  const auto verified = [&check](std::string text) { check.verified.push_back(std::move(text)); };
+  const auto assumed = std::count_if(machine.facts.begin(), machine.facts.end(),
                                      [](const Fact& fact) { return fact.assumed; });
-  verified(fmt::format("{} numbers with units in range, {} of them assumed", machine->facts.size(),
+  verified(fmt::format("{} numbers with units in range, {} of them assumed", machine.facts.size(),
                        assumed));
   verified(fmt::format("{} GPUs of a domain connected, {:.4g} GB/s per rank around a ring",
                        graph.gpus(), rates.ring / kGBps));
@@ -159,11 +117,10 @@ Result<CheckReport> check_cluster(std::string_view name_or_path) {
     verified(fmt::format("every GPU reaches a NIC, {:.4g} GB/s each when all send",
                          rates.gpu_egress / kGBps));
   }
-  verified(fmt::format("the description supports plans for {} GPUs", cluster->gpus()));
-  warn_about_sources(*machine, report.warnings);
-  warn_about_links(*machine, rates, report.warnings);
-  warn_about_rest(*machine, report.warnings);
-  return report;
+  warn_about_sources(machine, check.warnings);
+  warn_about_links(machine, rates, check.warnings);
+  warn_about_rest(machine, check.warnings);
+  return check;
 }
 
 }  // namespace echelon
