@@ -57,7 +57,7 @@ struct Refit {
 /// alone is compared. The residual of a part is  ln((predicted + f) / (measured + f)),  f = 0.5 %
 /// of the step: a ratio for large parts, a difference for small ones. From eight runs on the band
 /// holds 80 % of those left out of a fit to the others; below it stays that of `base`.
-/// Checked by: tests/loop/refit_test.cpp (planted rates are found again).
+/// Checked by: tests/loop/refit_test.cpp (known rates are recovered).
 [[nodiscard]] Refit refit(std::span<const RunObservation> runs, const Calibration& base);
 
 }  // namespace echelon

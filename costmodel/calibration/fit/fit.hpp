@@ -56,7 +56,7 @@ struct FitOptions {
 /// stalled run does not bend the rates. Levenberg-Marquardt with central differences; bounds by
 /// projection. Deterministic.
 /// Source: Levenberg 1944; Barron, "A General and Adaptive Robust Loss Function" (alpha = 1).
-/// Checked by: tests/costmodel/calibration/fit_test.cpp (planted rates are found again, outliers
+/// Checked by: tests/costmodel/calibration/fit_test.cpp (known rates are recovered, outliers
 /// are ignored).
 [[nodiscard]] Fit fit_rates(const Calibration& base, std::span<const FitParameter> parameters,
                             std::span<const double> weights, const LogErrors& errors,

@@ -1,4 +1,4 @@
-// The fast path finds the very number the full simulator finds.
+// The fast path gives exactly the result of the full simulator.
 #include "costmodel/schedule/makespan.hpp"
 
 #include "tests/costmodel/schedule/schedule_cases.hpp"
@@ -24,14 +24,14 @@ TEST_CASE("the makespan without a schedule is that of the schedule, to the last 
   CHECK(cases > 1000);
 }
 
-TEST_CASE("GPipe sees hops only while it fills and drains") {
+TEST_CASE("GPipe pays hops only while it fills and drains") {
   const PipelineShape shape{ScheduleKind::gpipe, 4, 1, 16};
   const double without = simulate_makespan(shape, one_second_each(shape)).in(1_s);
   const double with = simulate_makespan(shape, one_second_each(shape, 100_ms)).in(1_s);
   CHECK(with - without == Approx(2 * 3 * 0.1));
 }
 
-TEST_CASE("slower hops and slower stages never make a pipeline faster than its busiest rank") {
+TEST_CASE("a pipeline is never faster than its busiest rank, whatever the hops and stages") {
   Numbers draw(5);
   for (int round = 0; round < 200; ++round) {
     const PipelineShape shape{ScheduleKind::zero_bubble_h1, 1 + draw.upto(7), 1, 1 + draw.upto(20)};
