@@ -208,8 +208,7 @@ std::vector<std::string> met_by(std::vector<tcp::Rendezvous> all) {
 
 TEST_CASE("a process that does not belong to a run is refused, and both report the reason") {
   auto all = meetings_of(3);
-  for (tcp::Rendezvous& rendezvous : all)
-    rendezvous.limit = Seconds{5};  // of a process that finds no peer
+  for (tcp::Rendezvous& rendezvous : all) rendezvous.limit = Seconds{5};  // without a peer
   const std::string where = "127.0.0.1:" + std::to_string(all[0].port) + ": ";
   const auto all_say = [&](const std::vector<tcp::Rendezvous>& each, const std::string& what) {
     const auto reported = met_by(each);
