@@ -23,8 +23,8 @@ namespace echelon {
 namespace {
 
 constexpr std::size_t kLeastGroup = 3;  ///< rows a ranking needs to say anything
-/// What a software or GPU without a calibration of its own adds to the band: models of the kind err
-/// by 12-20 % on a framework left out of the fit, 15-40 % on a GPU left out.
+/// Widening of the band for software or GPUs without their own calibration: such models err by
+/// 12-20 % on a framework left out of the fit, 15-40 % on a GPU left out.
 constexpr double kUnseen = 0.2;
 
 /// Why `used` is only the nearest for this run, and a wider band in it; "" when it was made for the

@@ -6,7 +6,7 @@
 
 namespace echelon {
 
-/// Saved by all layers for one microbatch.
+/// Activations saved by all layers for one microbatch.
 Bytes StageModel::kept_by_layers(const Stage& stage) const {
   const auto kept = [&](const LayerCosts& layer, int LayerCounts::*kind) {
     const int full = stage.recomputed.*kind;

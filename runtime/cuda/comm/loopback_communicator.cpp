@@ -40,8 +40,8 @@ class LoopbackGroup {
     const void* in = nullptr;
     void* out = nullptr;
     cudaEvent_t over = nullptr;   ///< of its last call, when another member enqueued it
-    Event ready;                  ///< what its stream held before the call
-    std::vector<Event> over_for;  ///< what it enqueued, by other member; its own: for all
+    Event ready;                  ///< the work on its stream before the call
+    std::vector<Event> over_for;  ///< the work it enqueued, by other member; its own entry: for all
   };
 
   [[nodiscard]] Place& place(int member) { return places_[static_cast<std::size_t>(member)]; }

@@ -168,7 +168,7 @@ void clip_scale(Stream stream, const double* squares, double max_norm, float* sc
 
 // ---- Over the memory of ranks that share a GPU (reduce.cu)
 
-inline constexpr int kMaxMembers = 64;  ///< what a launch's arguments can hold
+inline constexpr int kMaxMembers = 64;  ///< the limit of a launch's arguments
 /// As in runtime/comm/ordered_reduction.hpp, with the same bits (except for the payload of NaN).
 void reduce_in_order(Stream stream, std::span<const void* const> in, std::int64_t in_at,
                      std::span<void* const> out, std::int64_t out_at, std::int64_t count,

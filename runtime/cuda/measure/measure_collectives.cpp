@@ -135,7 +135,7 @@ class Member {
   const Stopwatch& watch_;
 };
 
-/// Whole parts of 16 bytes for every member.
+/// Rounds to whole parts of 16 bytes for every member.
 std::int64_t divisible(std::int64_t bytes, int members) {
   const std::int64_t unit = std::int64_t{16} * members;
   return std::max(unit, bytes / unit * unit);
