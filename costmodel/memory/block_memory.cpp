@@ -11,8 +11,8 @@ namespace echelon {
 namespace {
 
 /// Tensors of one boundary that a rank has buffers for at a time: its inputs wait for their
-/// backward and arrive while the previous one is in use; an output is computed while the previous
-/// one is in transit; gradients are used as soon as they arrive.
+/// backward and arrive while the one before is in use; an output is made while the one before is on
+/// its way; gradients are used as soon as they are there.
 int boundary_buffers(const ParallelPlan& plan, int stage, int flying, std::int64_t microbatches) {
   const auto m = static_cast<int>(std::min<std::int64_t>(microbatches, 1 << 20));
   const int all = m * plan.vpp;
@@ -20,7 +20,7 @@ int boundary_buffers(const ParallelPlan& plan, int stage, int flying, std::int64
   const bool last = stage + 1 == plan.pp;
   if (plan.pp == 1) return 0;
   if (plan.vpp > 1) {
-    // The first rank's first chunk does not receive, and the last rank's last one does not send.
+    // The first rank's first chunk receives nothing, nor does the last rank's last one send.
     const int inputs = first ? (plan.vpp - 1) * plan.pp : flying + 2;
     return std::min(all, inputs) + std::min(all, first ? 5 : 6);
   }
@@ -47,8 +47,8 @@ Bytes attention_workspace(const ModelSpec& model, const ParallelPlan& plan, int 
 
 }  // namespace
 
-/// Activations that one chunk saves of a microbatch: those of its layers; the input of a chunk that
-/// receives it is in its own buffer. The last chunk has the fewest recomputed layers.
+/// What one chunk saves of a microbatch: its layers' tapes; the input of a chunk that receives it
+/// lies in a buffer of its own. The last chunk has the fewest recomputed layers.
 Bytes StageModel::saved_block(const Stage& stage) const {
   const int v = plan_.vpp;
   Stage chunk = stage;
@@ -88,7 +88,7 @@ double StageModel::tied_parameters(const Stage& stage) const {
 ///   saved           chunks in flight
 ///   boundaries      boundary_buffers()
 ///   batch           as saved, and two that are loaded ahead
-///   weight inputs   ZB-H1: those of the weight gradients that stage s postpones, and one
+///   weight inputs   ZB-H1: those of the weight gradients that stage s puts off, and one
 Bytes StageModel::schedule_buffers(const Stage& stage) const {
   const double m = static_cast<double>(microbatches_);
   const auto flying = static_cast<double>(
@@ -113,9 +113,9 @@ Bytes StageModel::schedule_buffers(const Stage& stage) const {
   return buffers;
 }
 
-/// Workspace of a running instruction: its transients, recomputed activations, normalised rows with
-/// their mean and deviation; a whole sequence, and its gathered copy; the gradient passed from
-/// layer to layer.
+/// What a running instruction needs: its transients, what it recomputes, normalised rows with their
+/// mean and deviation; a whole sequence, and its gathered copy; the gradient that runs from layer
+/// to layer.
 Bytes StageModel::instruction_workspace(const Stage& stage) const {
   const LayerCosts& layer = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
   const Bytes turns = std::max({stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
@@ -141,9 +141,8 @@ Bytes StageModel::instruction_workspace(const Stage& stage) const {
   return workspace;
 }
 
-/// Buffers of ZeRO's communication. A unit is a layer; the first and the last include the embedding
-/// and head. ZeRO-2/3 compute a unit's gradients in one of two blocks while the other is reduced;
-/// ZeRO-3 gathers units into two.
+/// What ZeRO moves. A unit is a layer; the first and the last hold the ends too. ZeRO-2/3 make a
+/// unit's gradients in one of two blocks, the other being reduced; ZeRO-3 gathers units into two.
 Bytes StageModel::zero_buffers(const Stage& stage, int zero) const {
   if (zero < 2) return {};
   const double tied = tied_parameters(stage);

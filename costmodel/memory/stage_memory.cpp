@@ -6,7 +6,7 @@
 
 namespace echelon {
 
-/// Activations saved by all layers for one microbatch.
+/// Saved by all layers for one microbatch.
 Bytes StageModel::kept_by_layers(const Stage& stage) const {
   const auto kept = [&](const LayerCosts& layer, int LayerCounts::*kind) {
     const int full = stage.recomputed.*kind;
@@ -30,9 +30,8 @@ Bytes StageModel::activations(const Stage& stage) const {
   Bytes sum = count * kept_by_layers(stage);
   if (first(stage)) sum += count * costs_.embedding_saved;
   if (last(stage)) {
-    // All schedules except GPipe run the loss's backward right after its forward: one microbatch.
-    // Zero-bubble schedules as well: published peaks of ZB-1p are one microbatch's logits above
-    // 1F1B's.
+    // All but GPipe run the loss's backward right after its forward: one microbatch. Zero-bubble
+    // schedules, too: published peaks of ZB-1p lie one microbatch's logits above those of 1F1B.
     const bool soon = plan_.schedule != ScheduleKind::gpipe;
     sum += (soon ? 1.0 : count) * costs_.head_saved;
   }
@@ -65,7 +64,7 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
   }
 }
 
-/// Full-sequence tensors of collectives whose completion a host running ahead has not yet seen:
+/// Full-sequence tensors given to collectives that a host running ahead has not seen the end of:
 ///   c · min(pending_at_most · 2·b·s·h, sum over layers · (in flight − pending_after))
 /// PyTorch's allocator frees a block used on another stream only when an event recorded there has
 /// passed. Source: c10/cuda/CUDACachingAllocator.cpp (insert_events, process_events).
@@ -127,7 +126,7 @@ Bytes StageModel::allocated(const MemoryBreakdown& memory) const {
   return memory.total() - memory.context - nccl_;
 }
 
-/// Weights, gradients and states are allocated once and leave no gaps; temporary tensors do.
+/// Weights, gradients and states are allocated once and leave no gaps; what comes and goes does.
 Bytes StageModel::reserved(const MemoryBreakdown& memory) const {
   const Bytes moving = memory.activations + memory.workspace + memory.communication - nccl_;
   return memory.total() + c_.allocator_reserve * moving;

@@ -1,5 +1,5 @@
-// A room is a folder of sources with its files, without its sub-folders. Rooms have no circular
-// includes: of two rooms one can be read without the other.
+// A room is a folder of sources with its files, without its sub-folders. Rooms do not include each
+// other in circles: of two rooms one can be read without the other.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -44,7 +44,7 @@ Includes room_includes(const fs::path& root) {
   return rooms;
 }
 
-/// One circle as "a -> b -> a"; "" if there is none.
+/// One circle as "a -> b -> a"; "" where there is none.
 std::string circle_in(const Includes& rooms) {
   std::set<std::string> done;
   std::vector<std::string> path;

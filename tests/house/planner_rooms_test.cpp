@@ -57,7 +57,7 @@ std::vector<std::string> upward(const Includes& includes) {
   return out;
 }
 
-/// Units that remain after repeatedly removing those without includes: the circles.
+/// Units that are left when those that include nothing are taken away again and again: circles.
 std::vector<std::string> circles(Includes includes) {
   for (bool found = true; found;) {
     found = false;
@@ -74,14 +74,14 @@ std::vector<std::string> circles(Includes includes) {
 
 }  // namespace
 
-TEST_CASE("the rooms of the planner include only downwards and without circles") {
+TEST_CASE("the rooms of the planner include downwards and in no circle") {
   const Includes includes = includes_of_planner();
   REQUIRE(includes.contains("planner/search/search"));
   CHECK(upward(includes) == std::vector<std::string>{});
   CHECK(circles(includes) == std::vector<std::string>{});
 }
 
-TEST_CASE("an include upwards and a circle in the planner are found") {
+TEST_CASE("an include upwards and a circle in the planner are seen") {
   Includes includes;
   add_includes("planner/space/a.cpp", "#include \"planner/search/b.hpp\"\n", includes);
   add_includes("planner/search/b.hpp", "#include \"planner/space/c.hpp\"\n", includes);

@@ -52,7 +52,7 @@ bool has_rooms() {
   return fs::exists(fs::path(ECHELON_SOURCE_DIR) / "core/plan/parallel_plan.hpp");
 }
 
-/// The text without the comments behind "//".
+/// The text without what follows "//" on a line.
 std::string without_comments(const std::string& source) {
   static const std::regex comment("(^|[^:])//[^\n]*");
   return std::regex_replace(source, comment, "$1");
@@ -75,7 +75,7 @@ std::vector<std::string> sources_naming(const fs::path& root, std::string_view p
   return found;
 }
 
-/// The folder of a catalog, at any place: the one that contains `file`.
+/// The folder of a catalog, wherever it lies: the one that holds `file`.
 fs::path catalog_with(const std::string& file) {
   for (const char* folder : kProduction) {
     if (!fs::exists(fs::path(ECHELON_SOURCE_DIR) / folder)) continue;
@@ -161,8 +161,8 @@ ProcessResult plan_in(const TempDir& directory, const std::string& arguments) {
 }
 
 TEST_CASE("a GPU is added by data alone") {
-  // The catalog's file of a GPU is an object that a machine may contain, except for its version and
-  // its table of sources.
+  // The catalog's file of a GPU is an object that a machine may hold, but for its version and its
+  // table of sources.
   std::string gpu = slurp(catalog_with("h200-sxm-141gb.json") / "h200-sxm-141gb.json");
   gpu = replaced_once(gpu, "\"H200-SXM-141GB\"", "\"X999-SXM-155GB\"");
   gpu = replaced_once(gpu, "139.8", "150.0");

@@ -24,7 +24,7 @@ TEST_CASE("the makespan without a schedule is that of the schedule, to the last 
   CHECK(cases > 1000);
 }
 
-TEST_CASE("GPipe pays hops only while it fills and drains") {
+TEST_CASE("GPipe sees hops only while it fills and drains") {
   const PipelineShape shape{ScheduleKind::gpipe, 4, 1, 16};
   const double without = simulate_makespan(shape, one_second_each(shape)).in(1_s);
   const double with = simulate_makespan(shape, one_second_each(shape, 100_ms)).in(1_s);
