@@ -13,7 +13,7 @@ namespace {
 constexpr double kMatters = 0.01;  ///< of the predicted step
 constexpr double kFree = 1e6;      ///< an efficiency that makes work free
 
-/// The sets of a fit with a term taken out of every calibration, nothing fitted again.
+/// The sets of a fit with a term removed from every calibration, without refitting.
 FoldedFit stripped(FoldedFit fit, const AblationTerm& term) {
   fit.ablated = term.ablated;
   for (auto& set : fit.sets) {
@@ -92,7 +92,7 @@ std::vector<AblatedTerm> ablate(const std::vector<MeasuredRun>& rows, const Fold
   for (std::size_t t = 0; t < terms.size(); ++t) {
     const AblationTerm& term = terms[t];
     const auto bare = validate_folds(rows, stripped(whole, term));
-    // What remains of the term in calibrations that no fit has touched is taken out as well.
+    // The term is also removed from calibrations that were not fitted.
     const FoldedFit again = fit_folds(rows, parts, {term.pinned, term.ablated});
     const auto without = validate_folds(rows, stripped(again, term));
     AblatedTerm row{term.name, term.what, 0, 0, 0};

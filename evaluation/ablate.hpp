@@ -1,4 +1,4 @@
-// Ablation: what each term of the cost model is worth on measured runs.
+// Ablation: the effect of each term of the cost model on the errors for measured runs.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace echelon {
 
-/// One term, and what makes it vanish: rates, or a simpler structure.
+/// One term, and the change that removes it: rates, or a simpler structure.
 struct AblationTerm {
   std::string_view name;
   std::string_view what;  ///< one line
@@ -25,11 +25,11 @@ struct AblatedTerm {
   std::string_view name, what;
   int rows = 0;
   double with_term = 0;
-  double without_term = 0;  ///< with all other rates fitted again
+  double without_term = 0;  ///< with all other rates refitted
 };
 
 /// Fits the table's folds once with all terms and once without each. Rows flagged for time are left
-/// out. A term that varies on no row comes with rows = 0: then nothing can be said of it.
+/// out. A term that varies on no row has rows = 0: then its effect is unknown.
 /// `whole` is fit_folds(rows, parts).
 [[nodiscard]] std::vector<AblatedTerm> ablate(const std::vector<MeasuredRun>& rows,
                                               const FoldedFit& whole,

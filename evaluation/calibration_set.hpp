@@ -1,4 +1,4 @@
-// CalibrationSet: which calibration predicts which measured run, from the most special on.
+// CalibrationSet: the calibration for each measured run, the most specific first.
 #pragma once
 
 #include <map>
@@ -15,10 +15,10 @@
 namespace echelon {
 
 /// The release a row was run with, as its `stack_detail` names it: "25.04" of "NeMo 25.04
-/// container", "2022-03" of "container of 2022-03"; "" when it names none.
+/// container", "2022-03" of "container of 2022-03"; "" if it names none.
 [[nodiscard]] std::string release_of(const MeasuredRun& row);
 
-/// Names under which a row's calibration is looked up, the most special first:
+/// Names under which a row's calibration is looked up, the most specific first:
 ///   hopper-megatron-core-nemo-25.04   GPU family, framework, software of the row, release
 ///   hopper-megatron-core-nemo         … any release
 ///   hopper-megatron-core              … any software of that framework: what planning uses
@@ -26,13 +26,13 @@ namespace echelon {
                                                          const Framework& framework,
                                                          const MeasuredRun& row);
 
-/// A set of fitted calibrations in front of the shipped priors. Remembers what it has read: one
-/// set, one thread.
+/// A set of fitted calibrations in front of the shipped priors. Caches what it has read: use each
+/// set in one thread.
 class CalibrationSet {
  public:
   /// Looks in the shipped calibrations, fitted ones included: those that planning uses.
   CalibrationSet() = default;
-  /// Looks in `fitted` and, behind it, in the shipped priors alone: for judging out of fold.
+  /// Looks in `fitted`, then only in the shipped priors: for judging out of fold.
   explicit CalibrationSet(std::vector<Calibration> fitted);
   /// Looks in the shipped calibrations and in those of single releases
   /// (evaluation/release_calibrations.hpp).
@@ -49,7 +49,7 @@ class CalibrationSet {
   [[nodiscard]] const std::optional<Calibration>& shipped(const std::string& name) const;
 
   std::optional<std::map<std::string, Calibration>> fitted_;
-  // What has been read so far: a table asks for the same few files row after row.
+  // Files read so far: the rows of a table need the same few files.
   mutable std::map<std::string, std::optional<Calibration>> shipped_;
   mutable std::map<std::string, Result<Calibration>> priors_;
 };

@@ -24,7 +24,7 @@ std::string joined_cells(const Cells&... cells) {
   return text;
 }
 
-/// What is trained, whatever it is called; the name where the table gives no shapes.
+/// The trained model by its shapes, or by its name if the table gives no shapes.
 std::string shapes_of(const MeasuredRun& row) {
   if (!row.layers || !row.hidden) return row.model;
   return joined_cells(row.layers, row.hidden, row.ffn_hidden, row.heads, row.experts,

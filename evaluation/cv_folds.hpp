@@ -1,5 +1,5 @@
-// Folds: which rows of a table must be judged together, so that no row is predicted by parameters
-// that have seen the same job.
+// Folds: sets of rows of a table that must be judged together, so that no row is predicted by
+// parameters that have seen the same job.
 #pragma once
 
 #include <span>
@@ -20,9 +20,9 @@ namespace echelon {
 /// tests/evaluation/cv_folds_test.cpp.
 [[nodiscard]] std::vector<std::string> folds_of(std::span<const MeasuredRun> rows);
 
-/// Deals whole folds out to `parts` parts of about the same number of rows: the largest fold first,
-/// always to the part with the fewest rows, ties by name. Returns the part of every row, from 0.
-/// `folds` is what folds_of returned; at least one part.
+/// Distributes whole folds over `parts` parts of about the same number of rows: the largest fold
+/// first, always to the part with the fewest rows, ties by name. Returns the part of every row,
+/// from 0. `folds` is the result of folds_of; at least one part.
 [[nodiscard]] std::vector<int> deal_folds(std::span<const std::string> folds, int parts);
 
 }  // namespace echelon

@@ -43,7 +43,7 @@ double log_error(Observation& run, const Calibration& calibration) {
   return std::log(run.scratch.time.step.in(kSecond) / run.measured);
 }
 
-/// All rows of a table that can be fitted to, and what is not to be fitted.
+/// All rows of a table that can be fitted to, and the pinned rates.
 struct Observations {
   std::vector<Observation> runs;
   const std::vector<MeasuredRun>* rows = nullptr;
@@ -52,7 +52,7 @@ struct Observations {
 };
 
 /// A single iteration is noisy and an odd head size slow, but they are runs of the same machine and
-/// software; the robust loss bounds their say.
+/// software; the robust loss bounds their influence.
 bool unusable(const RowQualityFlag& flag) {
   return flag.time && flag.name != "one-iteration" && flag.name != "odd-heads";
 }
@@ -122,13 +122,13 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
   return out;
 }
 
-/// How far a child's rates may leave its parent's, of the priors' own spread.
+/// How far a child's rates may deviate from its parent's, as a share of the priors' own spread.
 std::vector<FitParameter> within(std::vector<FitParameter> parameters, double share) {
   for (FitParameter& parameter : parameters) parameter.spread *= share;
   return parameters;
 }
 
-/// What one release of a software changes versus another: kernels and launches, not the machine.
+/// Rates that differ between releases of a software: kernels and launches, not the machine.
 std::vector<FitParameter> release_parameters() {
   std::vector<FitParameter> out = {{"kernel_speed_factor", "", 0.08, false, 0.2, 5}};
   for (FitParameter& parameter : within(time_parameters(), 0.5)) {
@@ -141,8 +141,8 @@ std::vector<FitParameter> release_parameters() {
   return out;
 }
 
-/// What one software changes versus another on the same framework: launches, latencies and overlap,
-/// and less so how fast the machine computes and moves bytes.
+/// Rates that differ between software of the same framework: launches, latencies and overlap, and
+/// less so the machine's compute and bandwidth.
 std::vector<FitParameter> software_parameters() {
   std::vector<FitParameter> out = within(time_parameters(), 0.7);
   for (FitParameter& parameter : out) {
@@ -157,8 +157,8 @@ std::vector<FitParameter> software_parameters() {
 
 using Runs = std::vector<Observation*>;
 
-/// Runs of one fold (evaluation/cv_folds.hpp) are off by the same share for the same reasons, so
-/// that n of them say less than n runs of different jobs: each weighs 1/√n.
+/// Runs of one fold (evaluation/cv_folds.hpp) have the same errors for the same reasons, so n of
+/// them contain less information than n runs of different jobs: each weighs 1/√n.
 std::vector<double> weights_of(const Runs& runs) {
   std::map<std::string_view, int> sizes;
   for (const Observation* run : runs) ++sizes[run->fold];
@@ -198,7 +198,7 @@ std::map<std::string, Runs> split_by(const Runs& runs, std::string Observation::
   return out;
 }
 
-/// The whole tree over the runs that `use` lets in.
+/// The whole tree over the runs that `use` accepts.
 std::vector<FittedCalibration> fit_tree(Observations& all,
                                         const std::function<bool(std::size_t)>& use) {
   std::map<std::pair<std::string, std::string>, Runs> roots;
@@ -244,12 +244,12 @@ std::vector<Calibration> calibrations_of(const std::vector<FittedCalibration>& t
   return out;
 }
 
-/// ln-errors out of fold with the part each was made in, by the name of the calibration that made
-/// them. A run counts for every calibration that may be asked for it, from the one of its release
-/// to the one of its framework, which knows less of it and errs more.
+/// ln-errors out of fold with the part of each, by the name of the calibration that predicted them.
+/// A run counts for every calibration that may be used for it, from the one of its release to the
+/// one of its framework, which is less specific and has larger errors.
 using OutOfFold = std::map<std::string, std::vector<std::pair<int, double>>>;
 
-/// The share kBand of the errors of all parts but `part`, or nothing when they are too few.
+/// The quantile kBand of the errors of all parts except `part`, or nothing if they are too few.
 std::optional<double> band_of(const OutOfFold& errors, const std::string& key, int part) {
   const auto found = errors.find(key);
   if (found == errors.end()) return {};
@@ -278,7 +278,7 @@ void set_band(Calibration& calibration, const OutOfFold& errors, int part) {
   }
 }
 
-/// Trees fitted without each part, and what they make of it.
+/// Trees fitted without each part, and their predictions of it.
 struct CrossValidation {
   std::vector<int> part;  ///< of every row
   std::vector<std::vector<FittedCalibration>> trees;

@@ -1,4 +1,4 @@
-// Fitting calibrations to a table of measured runs, and judging them on rows they have not seen.
+// Fits calibrations to a table of measured runs, and judges them on rows they have not seen.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct FittedCalibration {
   Calibration calibration;        ///< named as calibration_names() looks it up
   std::string base;               ///< name of the calibration it starts from
   int runs = 0;                   ///< it was fitted to
-  std::vector<FittedRate> rates;  ///< those that were free
+  std::vector<FittedRate> rates;  ///< the fitted rates
   double median = 0;              ///< of |predicted / measured − 1| over its own runs: in fold
 };
 
@@ -30,7 +30,7 @@ struct FitTable {
   std::vector<std::string> left_out;            ///< reasons with counts: "12 rows flagged for time"
 };
 
-/// Told now and then the share done in [0, 1].
+/// Called now and then with the share done in [0, 1].
 using FitProgress = std::function<void(double)>;
 
 /// A rate held at a value instead of being fitted.
@@ -39,27 +39,27 @@ struct PinnedRate {
   double value = 0;      ///< in the field's unit
 };
 
-/// How a term is taken out of the model: rates that make it vanish, or a simpler structure.
+/// How a term is removed from the model: rates that make it vanish, or a simpler structure.
 struct WithoutTerm {
   std::span<const PinnedRate> pinned{};
   AblatedFeature ablated = AblatedFeature::nothing;
 };
 
-/// Calibrations for every part of a table, fitted to the others. The band of each holds 80 % of
-/// what calibrations of its name, fitted without a row, made of that row, over the rows of the
-/// other parts; below eight such rows the band is that of the name above it.
+/// Calibrations for every part of a table, fitted to the others. The band of each contains 80 % of
+/// the held-out errors of calibrations of its name, over the rows of the other parts; below eight
+/// such rows the band is that of the name above it.
 struct FoldedFit {
   std::vector<std::size_t> part;                     ///< of every row
   std::vector<std::vector<Calibration>> sets;        ///< of every part
   AblatedFeature ablated = AblatedFeature::nothing;  ///< the model they were fitted to
 };
-/// Folds (evaluation/cv_folds.hpp) are dealt out to `parts` parts.
+/// Folds (evaluation/cv_folds.hpp) are distributed over `parts` parts.
 [[nodiscard]] FoldedFit fit_folds(const std::vector<MeasuredRun>& rows, int parts = 10,
                                   const WithoutTerm& without = {},
                                   const FitProgress& progress = {});
 
 /// Every row predicted by calibrations that have not seen its fold. `where` chooses the rows that
-/// are reported (evaluation/row_filter.hpp); an error when it cannot be read.
+/// are reported (evaluation/row_filter.hpp); an error if it cannot be read.
 [[nodiscard]] Result<ValidationReport> validate_folds(const std::vector<MeasuredRun>& rows,
                                                       const FoldedFit& fit,
                                                       const std::string& where = {});

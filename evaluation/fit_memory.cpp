@@ -26,7 +26,7 @@ constexpr std::size_t kFewestFigures = 4;
 constexpr int kFewestFailures = 20;
 constexpr double kFalseFitWeight = 2;
 
-/// A row that says something of memory, ready to be priced again and again.
+/// A row with information on memory, ready to be priced repeatedly.
 struct MemoryRun {
   std::size_t row = 0;
   std::string name;
@@ -34,7 +34,7 @@ struct MemoryRun {
   ParallelPlan plan;
   ShardingCosts costs;
   Calibration prior;
-  std::optional<double> measured;  ///< bytes; none when the figure is not to be compared
+  std::optional<double> measured;  ///< bytes; none if the figure is not to be compared
   bool counts_for_fits = true;
 };
 

@@ -1,5 +1,4 @@
-// Fitting what a calibration says of memory. Judged out of fold with the times,
-// evaluation/fit.hpp.
+// Fits the memory rates of a calibration. Judged out of fold with the times, evaluation/fit.hpp.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +20,20 @@ struct FittedMemory {
   int out_of_memory = 0;  ///< runs the limit was also read from; 0: the margin is the prior's
   Bytes fits_margin;
 
-  /// Writes the rates, the margin and where they come from into `calibration`.
+  /// Writes the rates, the margin and their sources into `calibration`.
   void write_to(Calibration& calibration) const;
 };
 
 /// Groups of fewer than four figures keep their priors. The margin needs twenty runs out of memory;
-/// it is where 2 · false fits + false alarms, as shares of the runs of either kind, are fewest:
-/// a plan that cannot run costs more than one not offered.
+/// it minimises 2 · false fits + false alarms, as shares of the runs of either kind: a plan that
+/// cannot run costs more than one not offered.
 /// `use` may leave rows out, by their index.
 /// Checked by: tests/evaluation/fit_memory_test.cpp.
 [[nodiscard]] std::vector<FittedMemory> fit_memory(
     const std::vector<MeasuredRun>& rows, const std::function<bool(std::size_t)>& use = {});
 
 /// Writes the fit that belongs to a calibration of that name: its own, that of the software whose
-/// release it is, or the only software's below it. Nothing when there is none.
+/// release it is, or the only software's below it. Nothing if there is none.
 void write_memory(const std::vector<FittedMemory>& fits, Calibration& calibration);
 
 }  // namespace echelon

@@ -17,7 +17,7 @@ bool mentions(std::string_view text, std::string_view words) {
   return text.find(words) != std::string_view::npos;
 }
 
-/// What a software nobody described evidently does.
+/// Defaults of a software without a description.
 Evident evidence_of(const MeasuredRun& row) {
   const auto more_than_one = [](const WholeCell& cell) { return cell.value_or(1) > 1; };
   if (more_than_one(row.tp) || more_than_one(row.pp) || more_than_one(row.ep)) {

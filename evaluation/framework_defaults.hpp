@@ -1,4 +1,4 @@
-// What the software behind a measured run does when its table does not say.
+// Defaults of the software of a measured run for columns that its table leaves blank.
 #pragma once
 
 #include "core/base/result.hpp"
@@ -8,16 +8,16 @@
 
 namespace echelon {
 
-/// The software of a row: the framework that stands for it, and what it leaves unsaid. Both point
-/// into the tables of core/framework/.
+/// The software of a row: the framework that stands for it, and its defaults for blank columns.
+/// Both point into the tables of core/framework/.
 struct Software {
   const Framework* framework;
   const FrameworkDefaults* defaults;
 };
 
 /// The software behind a row: by its name, and by `stack_detail` where the releases of one name
-/// differ. A software nobody has described is taken for the one it evidently resembles: not
-/// `same_code`, and `why` gives the reason.
+/// differ. An unknown software is treated like the one it evidently resembles: not `same_code`, and
+/// `why` gives the reason.
 [[nodiscard]] Software software_of(const MeasuredRun& row);
 
 /// The precision recipe of a row: the framework's own bytes per parameter, changed where the row

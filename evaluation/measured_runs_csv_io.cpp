@@ -130,7 +130,7 @@ std::optional<double> number_in(std::string_view cell) {
   return value;
 }
 
-/// Puts a cell into its field. Returns what was expected instead, or "".
+/// Stores a cell in its field. Returns the expected input on an error, or "".
 std::string store(const RunColumn& column, std::string_view cell, MeasuredRun& row) {
   if (const auto* text = std::get_if<std::string MeasuredRun::*>(&column.field)) {
     row.*(*text) = cell;
@@ -228,8 +228,7 @@ class TableParser {
   void header() {
     std::string missing;
     columns_.assign(headers_.size(), nullptr);
-    std::vector<std::string> unknown =
-        headers_;  // what names no column may be meant for a missing one
+    std::vector<std::string> unknown = headers_;  // may be misspelt
     std::erase_if(unknown, [](const std::string& header) {
       return std::ranges::any_of(kColumns,
                                  [&](const RunColumn& column) { return column.is_named(header); });

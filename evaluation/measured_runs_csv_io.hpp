@@ -1,4 +1,4 @@
-// Tables of measured runs: one row is one configuration somebody ran, in comma-separated values.
+// Tables of measured runs: one row is one measured configuration, in comma-separated values.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ constexpr double kNoise = 0.02;
 /// Plans are chosen by their steps: the whole counts twice as much as all its parts.
 constexpr double kWeightOfStep = 2;
 
-/// What the queues of a rank did, distinguished by their spans.
+/// The activities of a rank's queues, by their spans.
 enum class Busy { chunks, transfers, messages };
 constexpr std::size_t kBusy = 3;
 using BusyTimes = std::array<double, kBusy>;  // seconds
@@ -51,7 +51,7 @@ double count_of(const Program& program, Op op) {
   return static_cast<double>(std::ranges::count(program.instructions, op, &Instruction::op));
 }
 
-/// One run, ready to be priced again and again.
+/// One run, ready to be priced repeatedly.
 class Comparison {
  public:
   Comparison(const RunObservation& run, const Calibration& base)
@@ -227,10 +227,10 @@ class Comparison {
   std::vector<double> measured_, sharers_, weights_, predicted_;
 };
 
-/// Rates that runs on one machine can teach: those of time_parameters() but for networks measured
-/// by other programs. Rates that are zero are left out: what does not exist is not scaled.
+/// Rates that runs on one machine determine: those of time_parameters() except for networks
+/// measured by other programs. Rates that are zero are left out: they cannot be scaled.
 std::vector<FitParameter> learnable_rates(const Calibration& base) {
-  // An assumption is off by a factor, where a measurement is off by a share: three of the spreads
+  // An assumption is wrong by a factor, a measurement by a few percent: three times the spreads
   // that time_parameters() has for published benchmarks.
   constexpr double kAssumed = 3;
   constexpr double kFarthest = 20;  // times the prior: beyond it a part is not this rate's
@@ -277,7 +277,7 @@ Fit fit_runs(const Comparisons& runs, const Calibration& base,
   return fit;
 }
 
-/// What holds 80 % of the steps that were left out of a fit to the others.
+/// The band that contains 80 % of the steps held out of a fit to the others.
 double band_of_runs(const Comparisons& runs, const Calibration& base,
                     std::span<const FitParameter> parameters) {
   constexpr std::size_t kFits = 5;

@@ -1,4 +1,4 @@
-// Learning from runs: what executed plans measured, part by part, refits the rates of a machine.
+// Learning from runs: the measurements of executed plans, part by part, refit a machine's rates.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@
 
 namespace echelon {
 
-/// A run whose report says something about rates.
+/// A run whose report contains information about rates.
 struct RunObservation {
   std::string name;  ///< of the report
   RunReport report;
@@ -24,8 +24,8 @@ struct RunObservation {
   Framework framework;
 };
 
-/// Errors say why nothing can be learned from the run: it failed, measured no step, or did not
-/// execute its plan.
+/// Errors give the reason why nothing can be learned from the run: it failed, measured no step, or
+/// did not execute its plan.
 [[nodiscard]] Result<RunObservation> observed_run(std::string name, RunReport report,
                                                   const ClusterTopology& cluster,
                                                   const Framework& framework);
@@ -34,7 +34,7 @@ struct RunObservation {
 struct RefitRun {
   std::string name;
   Seconds measured;
-  Seconds before;  ///< predicted with the rates it began with
+  Seconds before;  ///< predicted with the initial rates
   Seconds after;   ///< … with the learned ones
 };
 
@@ -53,11 +53,11 @@ struct Refit {
 ///   forward and backward of the other pipeline ranks      medians over their ranks, of their spans
 ///   transfers of parameters and gradients, messages       the same
 ///
-/// Where ranks take turns on shared cores, times of single instructions are no rates, and the step
-/// alone is compared. The residual of a part is  ln((predicted + f) / (measured + f)),  f = 0.5 %
+/// If ranks share cores, times of single instructions do not determine rates, and only the step is
+/// compared. The residual of a part is  ln((predicted + f) / (measured + f)),  f = 0.5 %
 /// of the step: a ratio for large parts, a difference for small ones. From eight runs on the band
 /// holds 80 % of those left out of a fit to the others; below it stays that of `base`.
-/// Checked by: tests/loop/refit_test.cpp (planted rates are found again).
+/// Checked by: tests/loop/refit_test.cpp (known rates are recovered).
 [[nodiscard]] Refit refit(std::span<const RunObservation> runs, const Calibration& base);
 
 }  // namespace echelon

@@ -14,7 +14,7 @@ namespace echelon {
 
 namespace {
 
-/// Columns that tell one measurement from another rather than one configuration from another.
+/// Columns that distinguish measurements, not configurations.
 constexpr std::array<std::string_view, 17> kNotConfiguration = {"row_id",
                                                                 "source",
                                                                 "grade",

@@ -1,4 +1,4 @@
-// The noise floor of a table: how far apart two measurements of one configuration are.
+// The noise floor of a table: the spread of measurements of one configuration.
 #pragma once
 
 #include <map>
@@ -19,9 +19,9 @@ struct NoiseFloor {
   double largest = 0;
 };
 
-/// By source; sources that measured nothing twice are left out. Two rows are one configuration when
-/// every column that describes the job agrees, the network figures and free text about the software
-/// version apart; rows that lack a batch, a degree or a shape count for nothing.
+/// By source; sources without repeated measurements are left out. Two rows are one configuration if
+/// every column that describes the job agrees, except for the network figures and free text about
+/// the software version; rows that lack a batch, a degree or a shape are ignored.
 /// Checked by: tests/evaluation/repeatability_test.cpp.
 [[nodiscard]] std::map<std::string, NoiseFloor> noise_of(std::span<const MeasuredRun> rows);
 

@@ -107,12 +107,12 @@ bool overfull(const MeasuredRun& row) {
 
 bool has_odd_heads(const MeasuredRun& row) {
   if (!row.hidden || !row.heads) return false;
-  constexpr std::int64_t kMultiple = 8;  // elements of 16 bits a tensor core takes in one piece
+  constexpr std::int64_t kMultiple = 8;  // 16-bit elements per tensor-core operand
   const std::int64_t size = row.head_dim.value_or(*row.hidden / *row.heads);
   return size % kMultiple != 0 || (!row.head_dim && *row.hidden % *row.heads != 0);
 }
 
-/// What decides whether a job fits: everything but the batch beyond what is in flight.
+/// Columns that determine whether a job fits: all except microbatches beyond those in flight.
 std::string memory_key(const MeasuredRun& row) {
   std::string key = fmt::format("{}|{}|{}|{}|{}", row.framework, row.model, row.gpu, row.recompute,
                                 row.precision);

@@ -1,4 +1,4 @@
-// Flags: rows of a table that something is odd about. They are shown apart, never left out.
+// Flags: anomalous rows of a table. They are shown separately, never left out.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace echelon {
 
-/// One oddity and which figures of the row it spoils. None looks at a prediction of ours, so that
-/// a flag cannot hide an error of the model.
+/// One anomaly and the figures of the row that it invalidates. No flag depends on our predictions,
+/// so a flag cannot hide an error of the model.
 struct RowQualityFlag {
   std::string_view name;
   bool time = false;
@@ -24,14 +24,14 @@ struct RowQualityFlag {
 /// All flags there are, in the order they are listed.
 [[nodiscard]] std::span<const RowQualityFlag> row_quality_flags();
 
-/// The flags of every row, in order; none for most. The table as a whole is asked, because some
-/// flags need a row's twins. What each rule is stands in row_quality.cpp and in
-/// tests/validation/README.md; tests/validation/flags.csv lists what they catch in our own table.
+/// The flags of every row, in order; none for most. Takes the whole table, because some flags need
+/// a row's twins. The rules are described in row_quality.cpp and in tests/validation/README.md;
+/// tests/validation/flags.csv lists the flagged rows of our own table.
 /// Checked by: tests/evaluation/row_quality_test.cpp.
 [[nodiscard]] std::vector<std::vector<RowQualityFlag>> quality_flags_of(
     std::span<const MeasuredRun> rows);
 
-/// Seconds a step of nanotron takes at most where nothing stalls: the larger of 30 % of the GPU's
+/// Upper limit of the seconds of a nanotron step without stalls: the larger of 30 % of the GPU's
 /// peak and the latency floor of its layers, the pipeline filled, then the gradients and parameters
 /// over the measured network.
 ///
@@ -40,9 +40,9 @@ struct RowQualityFlag {
 ///   F  FLOPs of one microbatch on one rank, head included     P  parameters of one rank
 ///   B  measured all-gather bandwidth, which min(8, tp) groups share
 ///
-/// 0 when the row does not say enough. Source: the floors are those of the fastest jobs of each tp
+/// 0 if the row lacks information. Source: the floors are those of the fastest jobs of each tp
 /// in tests/validation/runs.csv; ten collectives a layer (4 forward, 6 backward). This is a
-/// yardstick for flags alone, generous on purpose; predictions come from costmodel/.
+/// yardstick only for flags, deliberately generous; predictions come from costmodel/.
 [[nodiscard]] double generous_step(const MeasuredRun& row);
 
 }  // namespace echelon

@@ -47,8 +47,8 @@ std::string plain_gpu_name(std::string_view name) {
   return plain;
 }
 
-/// How many words of a GPU's name `words` hold, and 1 more when its chip alone means that GPU (the
-/// alias "h100"); 0 without the chip, its first word with a digit.
+/// Number of words of a GPU's name in `words`, plus 1 if its chip alone means that GPU (the alias
+/// "h100"); 0 without the chip, its first word with a digit.
 std::size_t likeness(const GpuSummary& gpu, const std::vector<std::string>& words) {
   const std::vector<std::string> own = gpu_words(gpu.spec.name);
   const auto chip = std::ranges::find_if(own, [](const std::string& word) {
@@ -61,7 +61,7 @@ std::size_t likeness(const GpuSummary& gpu, const std::vector<std::string>& word
          (std::ranges::count(gpu.aliases, *chip) > 0 ? 1 : 0);
 }
 
-/// The entry for a name as tables, drivers or vendors write it; null for a chip we do not know.
+/// The entry for a name as tables, drivers or vendors write it; null for an unknown chip.
 const RunMachine* find_run_machine(std::string_view name) {
   const std::vector<RunMachine>& machines = run_machines();
   const std::string plain = plain_gpu_name(name);

@@ -92,7 +92,7 @@ Skip degrees_of(const MeasuredRun& row, ParallelPlan& plan, std::int64_t& global
   if (microbatch < 1) return "the source does not say the microbatch";
   if (!row.global_batch) {
     if (row.step_seconds && !steps) return "the source does not say the global batch";
-    const std::int64_t least = plan.pp;  // what fills the pipeline: enough for the peak of memory
+    const std::int64_t least = plan.pp;  // fills the pipeline: the peak of memory
     if (!steps) inferred.push_back(fmt::format("{} microbatches per step", least));
     constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
     global_batch =

@@ -23,8 +23,8 @@ namespace echelon {
 namespace {
 
 constexpr std::size_t kLeastGroup = 3;  ///< rows a ranking needs to say anything
-/// What a software or GPU without a calibration of its own adds to the band: models of the kind err
-/// by 12-20 % on a framework left out of the fit, 15-40 % on a GPU left out.
+/// Widening of the band for software or GPUs without their own calibration: such models err by
+/// 12-20 % on a framework left out of the fit, 15-40 % on a GPU left out.
 constexpr double kUnseen = 0.2;
 
 /// Why `used` is only the nearest for this run, and a wider band in it; "" when it was made for the
@@ -114,10 +114,10 @@ ValidatedRow predict_row(const MeasuredRun& row, const CalibrationSet& set, RunM
   return out;
 }
 
-/// Which rows a tally takes.
+/// The rows that a tally counts.
 enum class Take { all, unflagged };
 
-/// Collects what a summary is made of, row by row.
+/// Collects the data of a summary, row by row.
 class Tally {
  public:
   explicit Tally(Take take) : take_(take) {}
@@ -201,8 +201,8 @@ std::map<std::string, ValidationPair> summaries_of(
   return out;
 }
 
-/// Subsets of a source that are worth a line of their own: by grade where it has several, and by
-/// the network where the job measured it.
+/// Subsets of a source with separate lines: by grade if it has several, and by the network if the
+/// jobs measured it.
 std::vector<std::string> parts_of(const MeasuredRun& row, bool several_grades) {
   std::vector<std::string> parts;
   if (several_grades && !row.grade.empty()) {
@@ -222,13 +222,13 @@ Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
   const Result<RowFilter> filter = RowFilter::parse(options.where, "--where");
   if (!filter) return filter.error();
   EXPECTS(options.sets.empty() || options.part.size() == rows.size(), "one set per row");
-  // Step 1: what the table shows about itself, before any filter: twins may be filtered away.
+  // Step 1: properties of the whole table, before any filter, which could remove twins.
   const std::vector<std::string> folds = folds_of(rows);
   const std::vector<std::vector<RowQualityFlag>> flags = quality_flags_of(rows);
   std::map<std::string, std::set<std::string>> grades;
   for (const MeasuredRun& row : rows) grades[row.source].insert(row.grade);
 
-  // Step 2: predict, and sum up.
+  // Step 2: predict and summarize.
   const CalibrationSet shipped = CalibrationSet::with_releases(options.releases);
   RunMapper mapper;
   ValidationReport report;

@@ -1,4 +1,4 @@
-// Validation: every row of a table of measured runs predicted, and the errors summed up.
+// Validation: predicts every row of a table of measured runs and summarizes the errors.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct ValidatedRow {
   std::optional<Bytes> predicted_need;  ///< reserved, context and NCCL, on the fullest rank
   std::optional<bool> predicted_fits, measured_fits;
   std::string skipped;        ///< why there is no prediction; "" when there is one
-  bool inferred = false;      ///< a blank that mattered was filled by a default of the software
+  bool inferred = false;      ///< a relevant blank was filled by a default of the software
   std::string inferred_what;  ///< … which, "; " between them
   Evidence evidence = Evidence::extrapolated;  ///< of `calibration`
   std::string fold;                            ///< evaluation/cv_folds.hpp
@@ -78,13 +78,13 @@ struct ValidationPair : ValidationSummary {
 /// The summary itself is over all rows.
 struct ValidationReport : ValidationPair {
   /// No calibration behind these figures was fitted to runs, so every row is judged out of fold.
-  /// False otherwise: a fitted calibration may have seen the rows. Who predicts each fold with
-  /// parameters that have not seen it sets it himself.
+  /// False otherwise: a fitted calibration may have seen the rows. Callers that predict each fold
+  /// with parameters that have not seen it set it themselves.
   bool out_of_fold = true;
   std::vector<ValidatedRow> rows;  ///< all rows the filter kept, in the table's order
   std::map<std::string, ValidationPair> by_source;
   std::map<std::string, ValidationPair> by_part;  ///< sources of several grades or networks
-  std::map<std::string, NoiseFloor> noise;        ///< by source; only where something was repeated
+  std::map<std::string, NoiseFloor> noise;        ///< by source; only with repeated measurements
 };
 
 struct ValidationOptions {

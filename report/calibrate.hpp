@@ -1,4 +1,4 @@
-// What `plan calibrate` measured, as text.
+// The measurements of `plan calibrate` as text.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace echelon {
 
-/// Rates that were fitted, and what of: "1 core a rank", a GPU.
+/// Fitted rates, and their device: "1 core a rank", a GPU.
 struct FittedRates {
   std::string heading;
   Calibration calibration;

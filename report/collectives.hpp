@@ -1,4 +1,4 @@
-// Collectives on a machine: what `plan topo collectives` shows.
+// Collectives on a machine, for `plan topo collectives`.
 #pragma once
 
 #include <cstdint>
@@ -44,13 +44,13 @@ struct CollectiveRow {
     CollectiveKind kind, std::int64_t bytes, const ClusterTopology& cluster,
     const Calibration& calibration, std::span<const MeasuredCollective> measured);
 
-/// A fit and how good it is.
+/// A fit and its errors.
 struct CollectiveFitReport {
   std::string table;        ///< as given
   std::int64_t rows = 0;    ///< all of the table
   std::int64_t fitted = 0;  ///< of them from kFitFrom
   CollectiveFit fit;
-  double before = 0;  ///< log-mean error from kFitFrom with the calibration as it was
+  double before = 0;  ///< log-mean error from kFitFrom with the original calibration
   double after = 0;
   LeftOut left_out;
 };

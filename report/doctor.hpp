@@ -1,4 +1,4 @@
-// What `plan doctor` found.
+// The findings of `plan doctor`.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct Finding {
   std::string topic;  ///< heading it stands under: "Build", "GPU"
   std::string name;   ///< "CUDA driver"
   State state = State::fine;
-  std::string detail;   ///< what was found, or what its absence means
+  std::string detail;   ///< the finding, or the consequence of its absence
   std::string remedy;   ///< package or command that adds it; "" when found
   bool needed = false;  ///< by this version
 };

@@ -1,4 +1,4 @@
-// Why this plan, for people and for programs.
+// Explanations of a plan, as text and as JSON.
 #pragma once
 
 #include <optional>
@@ -12,20 +12,20 @@
 
 namespace echelon {
 
-/// A configuration somebody asked about, and the answer.
+/// The configuration of a why-not question, and the answer.
 struct WhyNotAnswer {
   std::string asked;  ///< as typed: "tp=4,pp=2"
   WhyNot answer;
 };
 
-/// The chain from one GPU to the winner, its layout, and what a change would buy.
+/// The chain from one GPU to the winner, its layout, and the gain of each change.
 [[nodiscard]] std::string explain_text(const Explanation& explanation, const TextStyle& style);
-/// The winner and what would buy most; the nearest misses where nothing fits.
+/// The winner and the most valuable change; the nearest infeasible plans if nothing fits.
 [[nodiscard]] std::string explain_briefly(const Explanation& explanation, const TextStyle& style);
-/// The winner's first lines and why it is not the other one.
+/// The winner's first lines and the reasons against the other plan.
 [[nodiscard]] std::string why_not_text(const Explanation& explanation, const WhyNotAnswer& asked,
                                        const TextStyle& style);
-/// The answer alone.
+/// Only the answer.
 [[nodiscard]] std::string verdict_text(const Explanation& explanation, const WhyNotAnswer& asked,
                                        const TextStyle& style);
 [[nodiscard]] std::string explain_json(const Explanation& explanation,

@@ -1,4 +1,4 @@
-// Fitted calibrations: what `plan fit` shows and writes.
+// Fitted calibrations, for `plan fit`.
 #pragma once
 
 #include <span>
@@ -11,17 +11,17 @@
 
 namespace echelon {
 
-/// A table of the calibrations, and of each the rates that the runs had something to say about.
+/// A table of the calibrations, with the rates of each that the runs determine.
 [[nodiscard]] std::string fit_text(const FitTable& fitted, const TextStyle& style);
 [[nodiscard]] std::string fit_json(const FitTable& fitted);
 
-/// What run reports taught.
+/// The result of a fit to run reports.
 struct LearnedRates {
   int cores = 0;  ///< of a rank; 0: GPUs
   Refit learned;
 };
-/// The step of every run before and after, and the rates with their uncertainty; `left_out` says
-/// which reports were not used, and why.
+/// The step of every run before and after, and the rates with their uncertainty; `left_out` lists
+/// the unused reports with reasons.
 [[nodiscard]] std::string learned_text(std::span<const LearnedRates> all,
                                        std::span<const std::string> left_out,
                                        const TextStyle& style);

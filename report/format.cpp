@@ -73,7 +73,7 @@ std::string duration(Seconds time) {
   const double seconds = time.in(kSecond);
   if (seconds == 0) return "0 s";
   for (const Scale& scale : kScales) {
-    // Hours only from two of them: 600 s reads better than 0.17 h.
+    // Hours only from two hours on: 600 s reads better than 0.17 h.
     const double least = scale.seconds > 1 ? 2 * scale.seconds : 0.9995 * scale.seconds;
     if (std::abs(seconds) >= least) {
       return three_digits(seconds / scale.seconds) + " " + scale.unit;
@@ -125,7 +125,7 @@ std::string of_layers(const std::vector<int>& some, const std::vector<int>& laye
   return fmt::format("{}-{}/{}", *low, *high, most);
 }
 
-/// "15, 30 x 16, 15": equal neighbours together, where they are many.
+/// "15, 30 x 16, 15": many equal neighbours are grouped.
 std::string in_runs(const std::vector<int>& values) {
   if (values.empty()) return "none";
   std::vector<std::string> runs;

@@ -1,4 +1,4 @@
-// Catalogs and machines: what `plan topo` and `plan models` show.
+// Catalogs and machines, for `plan topo` and `plan models`.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What plans are weighed by: a number each, how it is worked out, and how people read it. Tables,
-// charts, filters and CSV files take their columns from here.
+// Metrics of plans: value, formula and text of each. Tables, charts, filters and CSV files take
+// their columns from here.
 #pragma once
 
 #include <optional>
@@ -29,14 +29,14 @@ struct MetricInfo {
   std::string_view key;      ///< in filters: "memory"
   std::string_view column;   ///< in CSV files, with the unit of value_of(): "peak_reserved_bytes"
   std::string_view title;    ///< "peak memory"
-  std::string_view formula;  ///< how it is worked out, and where that is described
+  std::string_view formula;  ///< its formula, and where that is described
   bool less_is_better = true;
 };
 /// In the order of the enumeration.
 [[nodiscard]] std::span<const MetricInfo> metrics();
 [[nodiscard]] const MetricInfo& info_of(Metric figure);
 
-/// In seconds, bytes, US dollars, hours; a ratio for mfu. Nothing where the price is unknown.
+/// In seconds, bytes, US dollars, hours; a ratio for mfu. Nothing if the price is unknown.
 /// `money` is economics_of(request, step of the candidate).
 [[nodiscard]] std::optional<double> value_of(Metric figure, const PlanRequest& request,
                                              const Candidate& candidate, const Economics& money);
@@ -52,7 +52,7 @@ struct MetricScale {
 
 /// A whole number of a plan: tp, pp, dp ... From core/plan/plan_fields.hpp, without groups.
 struct Degree {
-  std::string_view name;     ///< as tables, filters and flags call it
+  std::string_view name;     ///< its name in tables, filters and flags
   std::string_view meaning;  ///< in a few words
   int ParallelPlan::*field = nullptr;
   bool always_shown = false;  ///< in a table also where it is 1 in all plans

@@ -1,5 +1,4 @@
-// Two plans, or a measurement and its predictionside by side: the rows that text and window
-// show alike.
+// Two plans, or a measurement and its prediction, side by side: the rows shown in text and window.
 #pragma once
 
 #include <string>
@@ -26,7 +25,7 @@ struct MemoryDelta {
 /// Parts that at least one of the two has, then their sum, "total".
 [[nodiscard]] std::vector<MemoryDelta> part_deltas(const MemoryBreakdown& a,
                                                    const MemoryBreakdown& b);
-/// … of the fullest stage of each, then "reserved", with what the allocator holds beyond.
+/// … of the fullest stage of each, then "reserved", which includes the allocator's reserve.
 [[nodiscard]] std::vector<MemoryDelta> fullest_stage_deltas(const Prediction& a,
                                                             const Prediction& b);
 
@@ -35,7 +34,7 @@ struct FieldDelta {
   std::string a;
   std::string b;
 };
-/// What was asked and chosen, where it differs.
+/// The differences of requests and plans.
 [[nodiscard]] std::vector<FieldDelta> field_deltas(const PlanFile& a, const PlanFile& b);
 
 /// "B is 3.1 % faster: 402 k tokens/s for A, 415 k for B."

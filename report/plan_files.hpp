@@ -1,4 +1,4 @@
-// From what the planner found to what a plan file holds.
+// Plan files from results of the planner.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace echelon {
 
-/// What a plan file remembers of how its request was named.
+/// The names in a request that a plan file stores.
 struct Provenance {
   std::string version;
   std::string cluster;           ///< catalog name or path, as given
@@ -17,16 +17,16 @@ struct Provenance {
 };
 
 [[nodiscard]] Prediction prediction_of(const Candidate& candidate);
-/// What reports show of a candidate: no assumptions, hashes or program.
+/// The content for reports of a candidate: no assumptions, hashes or program.
 [[nodiscard]] PlanFile plan_file_of(const PlanRequest& request, const Candidate& candidate,
                                     const Provenance& provenance);
-/// All that is written into a file, the lowered program included. Error: a step of too many
+/// The whole content of a file, including the lowered program. Error: a step with too many
 /// instructions.
 [[nodiscard]] Result<PlanFile> complete_plan_file(const PlanRequest& request,
                                                   const Candidate& candidate,
                                                   const Provenance& provenance);
 
-/// Names of what the prediction was made from; a plan file is stale when they differ.
+/// Names of the inputs of the prediction; a plan file is stale if they differ.
 [[nodiscard]] std::string hash_of(const ClusterTopology& cluster);
 [[nodiscard]] std::string hash_of(const Calibration& calibration);
 

@@ -1,4 +1,4 @@
-// One plan at a glance: the figures a window shows large, each with what it means.
+// One plan at a glance: the main figures, each with its meaning.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace echelon {
 
-/// One figure: "MFU", "47.5 %", "470 of 989 TFLOP/s per GPU", and how it is defined.
+/// One figure: "MFU", "47.5 %", "470 of 989 TFLOP/s per GPU", and its definition.
 struct StatTile {
   std::string name;
   std::string value;
@@ -24,8 +24,8 @@ struct StatTile {
                                                   const Candidate& candidate,
                                                   const Candidate* best);
 
-/// Whether it fits, what it costs against `best`, what limits it and what kind of number this is,
-/// each a sentence.
+/// Whether it fits, its cost relative to `best`, its bottleneck and the evidence of the prediction,
+/// each as a sentence.
 struct PlanSummary {
   std::string fits;
   bool good = false;    ///< it fits

@@ -1,4 +1,4 @@
-// How text meets a terminal: width, colour, and whether it can show more than ASCII.
+// Capabilities of a terminal: width, colour, and characters beyond ASCII.
 #pragma once
 
 #include <cstddef>

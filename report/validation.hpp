@@ -1,4 +1,4 @@
-// Predicted versus measured: what `plan validate` shows.
+// Predicted versus measured, for `plan validate`.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ namespace echelon {
 [[nodiscard]] std::string accuracy_page(const ValidationReport& judged,
                                         const ValidationReport* in_fold, std::string_view picture,
                                         std::span<const AblatedTerm> terms = {});
-/// What leaving out each term costs; "" without terms.
+/// The effect of leaving out each term; "" without terms.
 [[nodiscard]] std::string ablation_text(std::span<const AblatedTerm> terms, const TextStyle& style);
 /// Mean absolute errors of another tool on the rows of one source, as the page shows them.
 struct RivalFigures {
@@ -37,8 +37,8 @@ struct RivalFigures {
   double memory_mean = 0;  ///< 0: none given
 };
 [[nodiscard]] std::vector<RivalFigures> rival_figures();
-/// One line per row, skipped ones too, as comma-separated values (RFC 4180): what was measured,
-/// what was predicted with its parts and band, in seconds and bytes; errors are ratios.
+/// One line per row, including skipped ones, as comma-separated values (RFC 4180): the
+/// measurements, the prediction with its parts and band, in seconds and bytes; errors are ratios.
 [[nodiscard]] std::string validation_rows_csv(const ValidationReport& report);
 
 }  // namespace echelon

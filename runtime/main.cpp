@@ -252,7 +252,7 @@ int main(int argc, char** argv) {
   if (!times) {
     std::signal(SIGINT, on_signal);
     std::signal(SIGTERM, on_signal);
-    std::signal(SIGUSR1, on_signal);  // what mpirun passes on
+    std::signal(SIGUSR1, on_signal);  // the signal that mpirun forwards
   }
   try {
     if (between) return measure_between(argv[2], std::max(1, std::atoi(argv[3])));

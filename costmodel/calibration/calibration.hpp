@@ -1,4 +1,4 @@
-// Calibration: the rates no data sheet gives. The only home of fitted numbers.
+// Calibration: the rates that no data sheet gives. The only place of fitted numbers.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The rates of a calibration by name: what files, fits and tables of rates walk over.
+// The rates of a calibration by name, for files, fits and tables of rates.
 #pragma once
 
 #include <span>
@@ -18,8 +18,7 @@ struct CalibrationField {
       member;
   const char* unit;  ///< "ratio", "elements", "tokens", "us", "GB/s" or "MiB"
   double min, max;
-  const char* schema1_key =
-      nullptr;  ///< its key in calibration files of schema 1, where it differs
+  const char* schema1_key = nullptr;  ///< its key in calibration files of schema 1, if different
 
   /// Its key in files of `schema`.
   [[nodiscard]] const char* key_in(int schema) const {
@@ -34,7 +33,7 @@ struct CalibrationField {
 /// Value in the field's unit.
 [[nodiscard]] double rate_of(const Calibration& calibration, const CalibrationField& field);
 void set_rate(Calibration& calibration, const CalibrationField& field, double value);
-/// Says where the rate comes from; replaces what was said before.
+/// Sets the source of the rate; replaces the previous one.
 void set_source(Calibration& calibration, const CalibrationField& field, std::string text);
 
 }  // namespace echelon

@@ -34,8 +34,8 @@ std::vector<std::string> shipped_names() {
   return names;
 }
 
-/// The base a file extends, by the name of a shipped calibration; a chain through the user's own
-/// files is not offered.
+/// The base that a file extends, by the name of a shipped calibration; chains through the user's
+/// own files are not supported.
 Result<Calibration> read_base(JsonReader& reader) {
   const std::string base = reader.string_or("extends", "");
   if (base.empty()) return Calibration{};

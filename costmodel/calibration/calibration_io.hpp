@@ -1,4 +1,4 @@
-// Reads calibrations and picks the one that fits a (GPU, framework) best.
+// Reads calibrations and selects the best one for a (GPU, framework).
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ namespace echelon {
 /// under any software of the framework, else prior_calibration(). Its `name` and `evidence` say
 /// which; that of another framework (Framework::calibrated_as) is extrapolated.
 [[nodiscard]] Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework);
-/// The shipped priors, which have seen no run: of the family and framework, else of the family,
-/// else the generic ones.
+/// The shipped priors, which are not fitted to runs: of the family and framework, else of the
+/// family, else the generic ones.
 [[nodiscard]] Result<Calibration> prior_calibration(const GpuSpec& gpu, const Framework& framework);
 /// A user's file (every field required, or "extends" a shipped one).
 /// `cores`: of a rank; of a file for several numbers of them the entry of `entry_for` is taken.
@@ -38,9 +38,9 @@ struct CalibrationByCores {
   Calibration calibration;
 };
 [[nodiscard]] std::string calibrations_to_json(const std::vector<CalibrationByCores>& all);
-/// All that a file holds; a file of a single calibration is one for ranks of any size.
+/// All calibrations of a file; a file of a single calibration is for ranks of any size.
 [[nodiscard]] Result<std::vector<CalibrationByCores>> load_calibrations(const std::string& path);
-/// The place of the largest number of cores that is not above `cores`, else of the smallest.
+/// The index of the largest number of cores that is not above `cores`, else of the smallest.
 [[nodiscard]] std::size_t entry_for(const std::vector<CalibrationByCores>& all, int cores);
 
 }  // namespace echelon

@@ -1,4 +1,4 @@
-// Which algorithm and protocol the fastest collective is, and what none can beat: for reports.
+// For reports: algorithm and protocol of the fastest collective, and the lower bound of all.
 #include <algorithm>
 
 #include "core/base/expects.hpp"

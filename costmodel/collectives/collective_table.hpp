@@ -1,4 +1,4 @@
-// Measured collectives: rows of nccl-tests, and where on a described machine they ran.
+// Measured collectives: rows of nccl-tests, and their place on a described machine.
 #pragma once
 
 #include <optional>
@@ -24,9 +24,9 @@ struct MeasuredCollective {
   std::string source;
 };
 
-/// Reads comma-separated values with the columns op, nodes, ranks, bytes and time_us, and perhaps
-/// machine, algo_env and source; other columns are left alone. A bad cell is an error that names
-/// its row.
+/// Reads comma-separated values with the columns op, nodes, ranks, bytes and time_us, and
+/// optionally machine, algo_env and source; other columns are ignored. An invalid cell is an error
+/// that names its row.
 [[nodiscard]] Result<std::vector<MeasuredCollective>> parse_collective_table(
     std::string_view csv, std::string_view where);
 [[nodiscard]] Result<std::vector<MeasuredCollective>> read_collective_table(
@@ -35,7 +35,7 @@ struct MeasuredCollective {
 /// The table shipped for a cluster of the catalog (costmodel/catalog/collectives/), or no rows.
 [[nodiscard]] std::vector<MeasuredCollective> shipped_collective_table(std::string_view cluster);
 
-/// What `rows` say of this collective: the geometric mean of the rows of that size, or a straight
+/// The measured time of this collective: the geometric mean of the rows of that size, or a straight
 /// line in the logarithms between the next smaller and the next larger size, at most four times
 /// apart. Nothing beyond the measured sizes.
 [[nodiscard]] std::optional<Seconds> measured_time(std::span<const MeasuredCollective> rows,

@@ -10,9 +10,9 @@
 namespace echelon {
 namespace {
 
-/// Bandwidth is given up for latency only while messages are small: NCCL's chunks do not grow for
-/// ever. Between 1 and 4 published tables fit equally well; whole runs on many nodes want the
-/// least.
+/// Bandwidth is traded for latency only while messages are small: the size of NCCL's chunks is
+/// bounded. Between 1 and 4 published tables fit equally well; whole runs on many nodes favour the
+/// smallest value.
 constexpr double kMostTraded = 1;
 constexpr double kTreeEfficiency = 0.92;  ///< NCCL 2.28 src/graph/tuning.cc
 constexpr int kPeersAtOnce = 8;           ///< NCCL 2.28 src/enqueue.cc, sends of one batch
@@ -42,7 +42,7 @@ Seconds ring_share(Bytes total, const GroupLinks& g) {
 
 int tree_depth(int domains) { return std::bit_width(static_cast<unsigned>(domains)) - 1; }
 
-/// What a tree sends out of one domain; nothing from the only one.
+/// Data that a tree sends out of one domain; none from a single domain.
 Seconds tree_egress(Bytes payload, const GroupLinks& g) {
   if (g.domains == 1) return Seconds{};
   return (g.domains == 2 ? 1 : 2) * (payload / g.inter);

@@ -30,7 +30,7 @@ enum class CollectiveKind {
 /// Source: nccl-tests doc/PERFORMANCE.md.
 [[nodiscard]] double bus_factor(CollectiveKind kind, int ranks);
 
-/// A group's network with efficiencies applied: what the formulas below need.
+/// A group's network with efficiencies applied: the input of the formulas below.
 struct GroupLinks {
   int ranks = 1;
   int ranks_per_domain = 1;
@@ -38,14 +38,14 @@ struct GroupLinks {
   BytesPerSecond intra;  ///< per rank and direction inside a domain
   BytesPerSecond inter;  ///< whole group, out of one domain
   BytesPerSecond inter_per_rank;
-  BytesPerSecond in_switch;  ///< all-reduce added up by the domain's switch; 0: it cannot
+  BytesPerSecond in_switch;  ///< all-reduce by the domain's switch; 0: not supported
   Seconds base;              ///< fixed per collective
   Seconds intra_hop;
   Seconds inter_hop;
   Seconds switch_base;  ///< fixed per reduction in the switch
 };
 /// in_switch = intra · R/(R + 1) · switch_efficiency for more than two ranks R of a domain: each
-/// sends its S to be added and S/R to be multicast. Source: NCCL 2.28 src/graph/search.cc (a head
+/// sends its S to be reduced and S/R to be multicast. Source: NCCL 2.28 src/graph/search.cc (a head
 /// counts twice) and tuning.cc (nvlsEfficiency).
 [[nodiscard]] GroupLinks apply(const GroupNetwork& network, const Calibration& calibration);
 
@@ -82,7 +82,7 @@ struct Transfer {
 /// d = 0, 1, 2 for 1, 2, more domains: of two domains one is the leaf, and sends once.
 /// Source: NCCL 2.28 src/graph/tuning.cc, tree latency, bandwidth and the factor 0.92.
 [[nodiscard]] Transfer tree_all_reduce(Bytes payload, const GroupLinks& links);
-/// Added up in the domain's switch (NVLS), a tree of them over domains (NVLSTree):
+/// Reduced in the domain's switch (NVLS), a tree of them over domains (NVLSTree):
 ///   L = α_switch + 2⌊log2 N⌋·α_inter,  X = max(S / in_switch, d·S / inter)
 /// Only with links.in_switch. Source: NCCL 2.28 src/graph/tuning.cc, NVLS and NVLSTree.
 [[nodiscard]] Transfer switch_all_reduce(Bytes payload, const GroupLinks& links);
@@ -103,7 +103,7 @@ struct Transfer {
 [[nodiscard]] Seconds send_receive(Bytes payload, const GroupLinks& links);
 [[nodiscard]] Seconds collective_time(CollectiveKind kind, Bytes payload, const GroupLinks& links);
 
-/// The fastest algorithm and what it is made of; `kind` is not `none`, the group has two ranks.
+/// The fastest algorithm and its terms; `kind` is not `none`, the group has at least two ranks.
 struct ChosenCollective {
   Transfer transfer;
   std::string_view algorithm;  ///< "ring", "tree", "nvls", "direct"
@@ -115,9 +115,10 @@ struct ChosenCollective {
 [[nodiscard]] ChosenCollective chosen_collective(CollectiveKind kind, Bytes payload,
                                                  const GroupLinks& links);
 
-/// What no algorithm on these links can beat at data-sheet rates (`links` without efficiencies):
+/// Lower bound of every algorithm on these links at data-sheet rates (`links` without
+/// efficiencies):
 ///   bytes that must leave a rank / its links, bytes that must leave a domain / its NICs
-/// A switch that adds halves what an all-reduce sends. No latency.
+/// In-switch reduction halves the bytes of an all-reduce. No latency.
 /// Source: Patarasuk & Yuan, JPDC 69 (2009) for 2(n − 1)/n and (n − 1)/n.
 [[nodiscard]] Seconds collective_bound(CollectiveKind kind, Bytes payload,
                                        const GroupNetwork& network);

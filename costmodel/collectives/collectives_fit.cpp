@@ -37,7 +37,7 @@ LogSum log_sum(std::span<const PlacedCollective> rows, const Calibration& calibr
 
 using PlacedRows = std::vector<PlacedCollective>;
 
-/// Fits what `left_out` does not hold and adds the error on what it holds.
+/// Fits the rows outside `left_out` and adds the error on those in it.
 template <class Predicate>
 void add_left_out(std::span<const PlacedCollective> rows, const Calibration& calibration,
                   Predicate left_out, LogSum& total) {

@@ -1,4 +1,4 @@
-// Two numbers per machine: how much of its data sheet's bandwidth, and how much more latency.
+// Two numbers per machine: factors on the bandwidth and on the latency.
 #pragma once
 
 #include <optional>
@@ -16,11 +16,12 @@ struct CollectiveFit {
 };
 [[nodiscard]] Calibration fitted(const Calibration& calibration, const CollectiveFit& fit);
 
-/// The sizes a fit and its errors speak of: below, a constant per machine and luck of the log.
+/// The smallest size of fits and their errors: below it, times are a constant per machine and
+/// noise.
 inline constexpr Bytes kFitFrom = 1_MiB;
 
 /// exp(mean |ln(predicted / measured)|) − 1 over the rows of at least `least` and less than `most`;
-/// nothing when there are none.
+/// nothing if there are none.
 [[nodiscard]] std::optional<double> log_mean_error(std::span<const PlacedCollective> rows,
                                                    const Calibration& calibration,
                                                    Bytes least = kFitFrom,
@@ -32,7 +33,7 @@ inline constexpr Bytes kFitFrom = 1_MiB;
 ///
 /// by compass search in (ln b, ln l) from (0, 0): steps of 1 halved down to 1/256. The small weight
 /// keeps a number the rows do not determine (latency, from large messages alone) at the prior.
-/// Absolute values, not squares: public tables hold sizes at which somebody else's job ran.
+/// Absolute values, not squares: public tables contain sizes disturbed by other jobs.
 /// Bounds: efficiencies stay at most 1.2; 1/50 ≤ l ≤ 50. Without such rows: the prior.
 /// Source: Hooke & Jeeves, J. ACM 8 (1961). Checked by:
 /// tests/costmodel/collectives/collective_table_test.cpp.
@@ -42,7 +43,7 @@ inline constexpr Bytes kFitFrom = 1_MiB;
 /// The error of a fit on rows it has not seen, the rows from kFitFrom in two ways.
 struct LeftOut {
   std::optional<double> sizes;  ///< every second size left out, then the others
-  std::optional<double> kinds;  ///< each collective left out in turn; nothing when there is one
+  std::optional<double> kinds;  ///< each collective left out in turn; nothing if there is only one
 };
 [[nodiscard]] LeftOut left_out_errors(std::span<const PlacedCollective> rows,
                                       const Calibration& calibration);

@@ -68,7 +68,7 @@ void push_flash_attention(OperatorList& list, const ModelSpec& model, const Shap
   list.push(op);
 }
 
-/// Scores, softmax, dropout and the product with the values, each a kernel of its own.
+/// Scores, softmax, dropout and the product with the values, each in a separate kernel.
 void push_materialised_attention(OperatorList& list, const ModelSpec& model, const Shapes& s,
                                  double buffers) {
   const double scores = s.A * s.T * s.sequence;
@@ -145,7 +145,7 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
   } else {
     push_qkv(list, model, s, sharding);
   }
-  // What attention keeps of its own inputs: q, k and v after rotation.
+  // Attention saves its inputs: q, k and v after rotation.
   list.push(elementwise("attention_inputs", 0, 0, s.e * s.T * (s.q + s.kv + s.v)));
   const double buffers = gather_buffers(s, framework, sharding) + ring_buffers(s, sharding);
   push_context_entry(list, s, sharding);
@@ -155,7 +155,7 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
     push_materialised_attention(list, model, s, buffers);
   }
   push_context_exit(list, s, sharding);
-  // Attention keeps its output, too; an 8-bit copy for the projection comes on top of it.
+  // Attention also saves its output; an 8-bit copy for the projection is additional.
   const double output = s.kept < s.e ? s.e + s.kept : s.e;
   list.push(gemm("projection", s.T, s.h, s.o, output * s.T * s.o, s.e));
   push_row_exit(list, "projection_reduce", s, sharding);

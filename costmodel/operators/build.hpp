@@ -1,4 +1,4 @@
-// What the operator lists are built from: shapes of one layer sharding, and the operators that
+// Building blocks of the operator lists: shapes of one layer sharding, and the operators that
 // several parts of a layer use. Only the files of this folder include it.
 #pragma once
 
@@ -23,10 +23,10 @@ struct Shapes {
 [[nodiscard]] Shapes shapes_of(const ModelSpec& model, const TrainingJob& job,
                                const Framework& framework, LayerSharding sharding);
 
-/// (m × k)·(k × n) that keeps `saved` bytes of its input.
+/// (m × k)·(k × n) that saves `saved` bytes of its input.
 [[nodiscard]] Operator gemm(std::string_view name, double m, double n, double k, double saved,
                             double e, double groups = 1);
-/// One kernel each way that moves so many bytes; none where it moves nothing.
+/// One kernel each way that moves this many bytes; none if it moves nothing.
 [[nodiscard]] Operator elementwise(std::string_view name, double forward, double backward,
                                    double saved);
 /// Norm: forward reads and writes the tensor; backward reads the gradient, the input and the
@@ -74,8 +74,8 @@ void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& frame
 void push_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
                   const Shapes& s, LayerSharding sharding);
 
-/// What a layer keeps and repeats under the framework's selective recomputation, and which results
-/// it makes again in any case (recompute.cpp).
+/// Activations that a layer saves and recomputes under the framework's selective recomputation, and
+/// results that it always recomputes (recompute.cpp).
 void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& framework,
                         const Shapes& s);
 

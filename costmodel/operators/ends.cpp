@@ -1,4 +1,4 @@
-// Embedding and head: what the first and the last stage do besides their layers.
+// Embedding and head: the work of the first and the last stage in addition to their layers.
 #include <algorithm>
 
 #include "costmodel/operators/build.hpp"
@@ -40,7 +40,7 @@ OperatorList head_operators(const ModelSpec& model, const TrainingJob& job,
   Operator loss =
       elementwise("loss", 0.6 * framework.loss_traffic * logits,
                   0.4 * framework.loss_traffic * logits, framework.logits_bytes * logits);
-  if (framework.loss_rows > 0) {  // the backward makes them again from the maximum and two sums
+  if (framework.loss_rows > 0) {  // the backward recomputes them from the maximum and two sums
     loss.saved = Bytes{3 * s.w * s.T};
     loss.transient = Bytes{s.e * std::min(s.T, double(framework.loss_rows)) * logits / s.T};
   }

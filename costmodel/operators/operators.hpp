@@ -76,8 +76,8 @@ class OperatorList {
 /// Vocabulary after padding to a multiple of framework.vocab_padding · tp.
 [[nodiscard]] double padded_vocab(const ModelSpec& model, const Framework& framework, int tp);
 
-/// Parameters of one layer on one tensor-parallel rank without its routed experts; kv heads fewer
-/// than tp are replicated.
+/// Parameters of one layer on one tensor-parallel rank without its routed experts; if there are
+/// fewer kv heads than tp, they are replicated.
 [[nodiscard]] double layer_parameters_per_rank(const ModelSpec& model, int tp,
                                                LayerKind kind = LayerKind::dense);
 /// Routed experts of one layer on one rank of the expert grid.

@@ -16,7 +16,8 @@ double layer_parameters_per_rank(const ModelSpec& model, int tp, LayerKind kind)
   const double sharded = static_cast<double>(all.attention_matrices + all.mlp_matrices +
                                              all.shared_expert_matrices + all.sharded_vectors) /
                          tp;
-  // kv heads fewer than tp are copied: every rank still holds one key and one value head.
+  // If there are fewer kv heads than tp, they are copied: every rank has one key and one value
+  // head.
   const double surplus = std::max(0.0, 1.0 - static_cast<double>(model.kv_heads) / tp);
   const double copies =
       2 * surplus * model.head_dim * (static_cast<double>(model.hidden) + (model.qkv_bias ? 1 : 0));

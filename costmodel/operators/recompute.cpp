@@ -1,4 +1,4 @@
-// What recomputation keeps and repeats of each operator.
+// The saved and the recomputed share of each operator.
 #include "costmodel/operators/build.hpp"
 
 namespace echelon::operators {
@@ -12,9 +12,9 @@ void drop_attention_core(OperatorList& list) {
   }
 }
 
-/// Selective recomputation per operator: a layer keeps its input, what attention returns and the
-/// results of every second matrix product, counted q, k, v, output, gate, up, down: q, v, gate and
-/// down. All else is repeated.
+/// Selective recomputation per operator: a layer saves its input, the output of attention and the
+/// results of every second matrix product, in the order q, k, v, output, gate, up, down: q, v, gate
+/// and down. Everything else is recomputed.
 /// Source: pytorch/torchtitan@01c79fd, torchtitan/models/llama3/parallelize_llama.py, option "op":
 /// its list of saved operators and its count of products, in the order in which model.py calls
 /// them.
@@ -43,8 +43,8 @@ void keep_every_second_product(OperatorList& list, const ModelSpec& model, const
   }
 }
 
-/// A framework that makes results of norms and activations again in the backward keeps none of
-/// them: of a layer its input, the sum behind attention, q, k, v, and what goes into the
+/// A framework that recomputes the results of norms and activations in the backward saves none of
+/// them: it saves a layer's input, the sum after attention, q, k, v, and the input of the
 /// activation. Its selective recomputation repeats attention up to its output.
 ///
 ///   transient   dgrad of the activation and its two sides, or of q, k, v and attention's output

@@ -11,7 +11,7 @@
 namespace echelon {
 namespace {
 
-/// As a CSV cell: quoted where it must be.
+/// As a CSV cell: quoted if necessary.
 std::string quoted_cell(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";

@@ -13,12 +13,12 @@ namespace echelon {
 
 namespace {
 
-/// What another tool's predictions of the very same rows were worth.
+/// The accuracy of another tool's predictions of the same rows.
 struct Rival {
   std::string_view tool;
   std::string_view rows;   ///< our `source` of these rows
   double time_mean = 0;    ///< mean absolute error of step times
-  double memory_mean = 0;  ///< of peak memory; 0: it gives none for these rows
+  double memory_mean = 0;  ///< of peak memory; 0: not given for these rows
   std::string_view how;
 };
 // Checked by: tests/report/html/accuracy_page_test.cpp, against the figures of the rows.
@@ -43,7 +43,7 @@ std::string mean_and_median(const ErrorSummary& errors) {
   return fmt::format("{} / {}", percent(errors.mean_abs), percent(errors.median_abs));
 }
 
-/// "82.3 %", marked where a band judged out of fold misses what it promises; "-" without one.
+/// "82.3 %", marked if a band judged out of fold misses its target; "-" without one.
 std::string band_share(const ErrorSummary& errors, bool out_of_fold) {
   if (!errors.in_band) return "-";
   return percent(*errors.in_band) + (out_of_fold && misses_band(errors) ? " **missed**" : "");

@@ -16,11 +16,11 @@ inline constexpr int kReportSchema = 3;
 /// Economics of the request's cluster and operations.
 [[nodiscard]] Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                                   const Provenance& provenance);
-/// What was asked, defaults filled in.
+/// The request, with defaults filled in.
 [[nodiscard]] Json request_json(const PlanRequest& request, const Provenance& provenance);
-/// Whether the winner is proved, and what of the space was looked at.
+/// Whether the winner is proved, and the searched part of the space.
 [[nodiscard]] Json certificate_json(const SearchOutcome& report);
-/// Texts may hold what a user typed; a byte that is not UTF-8 must not stop the report.
+/// Texts may contain user input; a byte that is not UTF-8 must not stop the report.
 [[nodiscard]] std::string dumped(const Json& document);
 
 }  // namespace echelon

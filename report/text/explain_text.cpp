@@ -60,7 +60,7 @@ std::string title_of(const ChainStep& step) {
   return step.also ? title + " and " + uncapitalized(title_of(step, *step.also)) : title;
 }
 
-/// What the technique does, as an answer to what the step before lacked.
+/// The effect of the technique on the shortage of the previous step.
 std::string idea_of(Technique technique) {
   switch (technique) {
     case Technique::one_gpu: return "The whole model, the batch in accumulated microbatches.";
@@ -94,7 +94,7 @@ std::string capitalised(std::string text) {
   return text;
 }
 
-/// Why this technique comes next: the largest part of memory, or the gain.
+/// The reason for this technique: the largest part of memory, or the gain.
 std::string why_of(const PlanRequest& request, const ChainStep& before, const ChainStep& step) {
   const std::string idea = capitalised(idea_of(step.technique));
   if (step.technique == Technique::data_parallel) return idea;
@@ -127,7 +127,7 @@ std::string why_of(const PlanRequest& request, const ChainStep& before, const Ch
   return fmt::format("{}{}{}.", what, gain.empty() ? "" : ": ", gain);
 }
 
-/// "2.1 years for 2 T tokens", where a budget was given.
+/// "2.1 years for 2 T tokens", if a budget is given.
 std::string for_budget(const PlanRequest& request, Seconds step) {
   const Economics money = economics_of(request, step);
   if (!money.time_for_budget) return {};
@@ -239,7 +239,7 @@ std::string parts_text(const Candidate& winner, const Candidate& asked, const Te
   return table.text(style);
 }
 
-/// "2.95 s more tp communication": the part that costs most more, or "".
+/// "2.95 s more tp communication": the part with the largest increase, or "".
 std::string loss_of(const Candidate& winner, const Candidate& other) {
   const std::optional<PartIncrease> part =
       largest_increase(winner.prediction.time.parts, other.prediction.time.parts);

@@ -8,12 +8,12 @@ namespace echelon {
 
 namespace {
 
-/// Below it the runs said next to nothing of a rate.
+/// Below it the runs hardly determine a rate.
 constexpr double kWorthShowing = 0.1;
 
 std::string rate_text(double value) { return fmt::format("{:.4g}", value); }
 
-/// The rates that the runs had something to say about; empty when there are none.
+/// The rates that the runs determine; empty if there are none.
 std::string rates_table(const std::string& title, std::span<const FittedRate> all,
                         const TextStyle& style) {
   Table rates({{title, Table::Align::left}, {"prior"}, {"fitted"}, {"one sigma"}, {"learned"}});

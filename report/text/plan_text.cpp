@@ -122,7 +122,7 @@ std::string memory_by_stage(const Prediction& costs, const std::vector<StageRang
                             const TextStyle& style) {
   constexpr std::size_t kMostRows = 16;
   const MemoryUnit unit = memory_unit(costs.peak);
-  // What is small goes into one column where the width is short, so that the parts still add up.
+  // Small parts share one column if the width is too small, so that the parts still add up.
   constexpr int kAllColumns = 98;
   const bool whole = style.width >= kAllColumns;
   std::vector<Table::Column> columns = {{"stage", Table::Align::left, 0},
@@ -169,7 +169,7 @@ std::string memory_by_stage(const Prediction& costs, const std::vector<StageRang
   return out;
 }
 
-/// What each stage does and waits for; of very long pipelines the first and the last.
+/// Work and waiting times of each stage; of very long pipelines the first and the last.
 std::string time_by_stage(const Prediction& costs, bool in_seconds, const TextStyle& style) {
   constexpr std::size_t kMostRows = 16;
   Table table({{"stage", Table::Align::left, 0},

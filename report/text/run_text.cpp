@@ -19,14 +19,14 @@ namespace echelon {
 
 namespace {
 
-/// A loss or norm: what diverges has no use for decimals.
+/// A loss or norm: diverging values need no decimals.
 std::string figure(double value, int decimals) {
   constexpr double kHuge = 1e6;
   if (std::abs(value) < kHuge) return fmt::format("{:.{}f}", value, decimals);
   return fmt::format("{:.3g}", value);
 }
 
-/// "+3.1 %", or nothing where there is nothing to compare with.
+/// "+3.1 %", or nothing without a value to compare with.
 Cell error_cell(double predicted, double measured) {
   if (measured == 0 || predicted == 0) return {"", Paint::dim};
   const double error = predicted / measured - 1;
@@ -46,7 +46,7 @@ std::string time_table(const RunReport& report, const TextStyle& style) {
   return heading("Time of one step: measured and predicted", style) + table.text(style);
 }
 
-/// What every stage waits for, and why; of a plan with a pipeline.
+/// The waiting times of every stage with their causes, for a plan with a pipeline.
 std::string stages_table(const RunReport& report, const TextStyle& style) {
   const std::vector<StageTime>& measured = report.measured->stage_times;
   const std::vector<StageTime>& predicted = report.plan.predicted.stage_times;
@@ -78,8 +78,8 @@ std::string stages_table(const RunReport& report, const TextStyle& style) {
   return heading("Idle time of every stage: measured and predicted", style) + table.text(style);
 }
 
-/// Whether the step is inside the predicted band; and what else the machine did, which the
-/// prediction knows nothing of.
+/// Whether the step is inside the predicted band; and the machine's other load, which the
+/// prediction does not include.
 std::string band_text(const RunReport& report, const TextStyle& style) {
   const Prediction& predicted = report.plan.predicted;
   const Seconds step = report.measured->time.total();
@@ -90,7 +90,7 @@ std::string band_text(const RunReport& report, const TextStyle& style) {
   const auto others = report.environment.find(kOtherPrograms);
   if (others == report.environment.end()) return folded(text + ".", "", style);
   text += "; other programs used " + others->second + " cores meanwhile";
-  constexpr double kIdle = 0.1;  // cores: what looks on, such as this program
+  constexpr double kIdle = 0.1;  // cores: the load of observers such as this program
   if (!inside && std::strtod(others->second.c_str(), nullptr) < kIdle)
     text += ", so the machine's load is not the reason";
   return folded(text + ".", "", style);

@@ -95,7 +95,7 @@ bool tied_with_best(const SearchResult& choice, const Candidate& other) {
               choice.request.calibration.time_band);
 }
 
-/// What the winner has over another plan.
+/// The advantages of the winner over another plan.
 std::string why_behind(const SearchResult& choice, const Candidate& other) {
   const Candidate& best = *choice.report.winner();
   if (choice.request.objective != Objective::memory_headroom) return why_slower(best, other);
@@ -181,7 +181,7 @@ std::string runners_up(const SearchResult& choice, const TextStyle& style) {
   return out;
 }
 
-/// What else was to be had on other numbers of GPUs.
+/// The best plans on other numbers of GPUs.
 std::string gpu_counts(const SearchResult& choice, const TextStyle& style) {
   if (choice.counts.empty()) return {};
   Table table({{"GPUs"},

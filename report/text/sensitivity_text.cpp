@@ -1,4 +1,4 @@
-// What one change would buy, as a table and as a sentence.
+// The gain of each change, as a table and as a sentence.
 #include <fmt/format.h>
 
 #include "planner/economics.hpp"

@@ -1,4 +1,4 @@
-// Aligned tables that fit the terminal: what matters least is left out first.
+// Aligned tables that fit the terminal: the least important columns are left out first.
 #pragma once
 
 #include <string>

@@ -30,7 +30,7 @@ struct TypedSearch {
 [[nodiscard]] std::string nearest_infeasible_text(const PlanRequest& request,
                                                   const SearchOutcome& report,
                                                   const TextStyle& style);
-/// What became of the combinations searched, and whether the winner is proved.
+/// The outcomes of the combinations searched, and whether the winner is proved.
 [[nodiscard]] std::string proof_of(const SearchOutcome& report);
 /// Which combinations had one split of their layers priced alone, and what that may cost; "" when
 /// none.
@@ -56,7 +56,7 @@ struct TypedSearch {
 struct PlanWithPrediction {
   std::string name;  ///< of its file
   PlanFile plan;     ///< priced by this version
-  std::string note;  ///< what a reader must know before comparing; may be empty
+  std::string note;  ///< a note to read before comparing; may be empty
 };
 [[nodiscard]] std::string compare_text(const PlanWithPrediction& a, const PlanWithPrediction& b,
                                        const TextStyle& style);

@@ -17,7 +17,7 @@ constexpr std::size_t kWorstRows = 8;
 constexpr std::size_t kMostReasons = 12;
 constexpr std::size_t kInBandColumn = 7;  ///< of summary_table
 
-/// `mark` where a band misses what it promises: only out of fold it promises anything.
+/// `mark` if a band misses its target, which applies only out of fold.
 void add_summary(Table& table, const std::string& name, const ErrorSummary& errors, bool mark) {
   if (errors.rows == 0) return;
   table.add({name, grouped(errors.rows), percent(errors.mean_abs), percent(errors.median_abs),

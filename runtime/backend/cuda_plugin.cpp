@@ -30,7 +30,7 @@ std::vector<fs::path> places_of_plugin() {
 
 constexpr const char* kHint = "--backend cpu needs no GPU";
 
-/// Stays loaded: what it made lives as long as the run.
+/// Stays loaded: its objects live as long as the run.
 Result<void*> load_plugin() {
   std::string looked;
   for (const fs::path& place : places_of_plugin()) {

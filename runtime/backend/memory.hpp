@@ -31,7 +31,7 @@ class OutOfMemory : public RunFailure {
   OutOfMemory(const std::string& what, Bytes MemoryBreakdown::*part, std::optional<Bytes> available)
       : RunFailure(Kind::out_of_memory, what), part_(part), available_(available) {}
   [[nodiscard]] Bytes MemoryBreakdown::*part() const { return part_; }
-  /// What the rank holds plus what it could still allocate, if known.
+  /// Memory held by the rank plus memory it could still allocate, if known.
   [[nodiscard]] std::optional<Bytes> available() const { return available_; }
 
  private:

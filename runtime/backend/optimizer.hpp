@@ -11,7 +11,7 @@
 
 namespace echelon {
 
-/// What a checkpoint stores for each parameter: weights, fp32 masters, and states of optimizers.
+/// The values that a checkpoint stores for each parameter: weights, fp32 masters, optimizer states.
 enum class StateKind : std::uint8_t { weight, master, first_moment, second_moment };
 struct StateKindInfo {
   StateKind kind;

@@ -1,4 +1,4 @@
-// Group and Call: the members of a communication and what one member requested, with their
+// Group and Call: the members of a communication and the request of one member, with their
 // descriptions for messages.
 #pragma once
 

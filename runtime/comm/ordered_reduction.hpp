@@ -10,8 +10,8 @@ namespace echelon {
 
 /// out[k][out_at + i] = in[0][in_at + i] ∘ in[1][in_at + i] ∘ ..., in this order, in the
 /// accumulator type of the element, rounded once; the same into every `out`. An `out` may be an
-/// `in` when in_at = out_at or the ranges are disjoint. i32 adds up modulo 2^32; NaN wins over any
-/// maximum. Checked by: tests/runtime/comm/ordered_reduction_test.cpp.
+/// `in` when in_at = out_at or the ranges are disjoint. i32 is summed modulo 2^32; a maximum with
+/// NaN is NaN. Checked by: tests/runtime/comm/ordered_reduction_test.cpp.
 void reduce_in_order(std::span<const void* const> in, std::int64_t in_at,
                      std::span<void* const> out, std::int64_t out_at, std::int64_t count,
                      Element element, Reduction how);

@@ -15,8 +15,8 @@ namespace {
 /// Bytes of one member in one piece of work: those of eight members fit a second-level cache.
 constexpr std::int64_t kPieceBytes = 128 * 1024;
 
-/// A call that everybody it needs has arrived at. Pieces go to whoever asks first; what a piece
-/// computes does not depend on who that is.
+/// A call that all its members have joined. Pieces go to the first member that asks; the result of
+/// a piece does not depend on the member.
 struct SharedWork {
   Call call;
   int giver = 0;  ///< send: the member with the data
@@ -40,7 +40,7 @@ class ThreadGroup {
   }
 
  private:
-  /// Where a member is. Only `posted` ones can leave before the call is over: from `matched` on
+  /// State of a member. Only `posted` members can leave before the call is over: from `matched` on
   /// others use their memory.
   enum class State { away, posted, matched };
   struct Place {
@@ -64,9 +64,8 @@ class ThreadGroup {
 
   const Group group_;
   Monitor monitor_;
-  std::vector<Place>
-      places_;       ///< guarded by monitor_, save that from `matched` on only state changes
-  int arrived_ = 0;  ///< members posted in a collective
+  std::vector<Place> places_;  ///< guarded by monitor_; from `matched` on only state changes
+  int arrived_ = 0;            ///< members posted in a collective
 };
 
 bool ThreadGroup::involves(const SharedWork& work, int member) const {
@@ -81,7 +80,7 @@ bool ThreadGroup::match(int member) {
   return other.state == State::posted && !other.call.is_collective() && other.call.other == member;
 }
 
-/// Under the lock: everybody is there.
+/// Under the lock: all members have arrived.
 void ThreadGroup::open(int member) {
   const Call call = place(member).call;
   auto work = std::make_shared<SharedWork>();

@@ -18,7 +18,7 @@ std::vector<int> part_with(int rank, int count, const std::vector<int>& all) {
   return {first, first + count};
 }
 
-/// Those that have the same place as `rank` in each such part.
+/// The ranks with the same place as `rank` in each such part.
 std::vector<int> across_with(int rank, int count, const std::vector<int>& all) {
   const auto at = std::ranges::find(all, rank) - all.begin();
   std::vector<int> members;

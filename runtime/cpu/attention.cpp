@@ -28,7 +28,7 @@ ECHELON_CLONES void gather(const T* x, std::int64_t stride, std::int64_t rows, s
   }
 }
 
-/// The other way round; row r times factors[r · step].
+/// The inverse; row r times factors[r · step].
 template <class T>
 ECHELON_CLONES void scatter(const Wide<T>* packed, std::int64_t rows, std::int64_t width,
                             const Wide<T>* factors, std::int64_t step, T* x, std::int64_t stride) {
@@ -47,15 +47,15 @@ ECHELON_CLONES void scale_row(W* x, W factor, std::int64_t width) {
   }
 }
 
-/// The softmax of a row as far as it is known: largest score and Σ exp(score − largest).
+/// The softmax state of a row so far: largest score and Σ exp(score − largest).
 template <class W>
 struct Softmax {
   W largest = -std::numeric_limits<W>::infinity();
   W sum = 0;
 };
 
-/// Takes in `seen` more scores, which become exp(score − largest); the rest of the row of `count`
-/// becomes 0. Returns what must be multiplied to sums formed with the former largest.
+/// Adds `seen` more scores, which become exp(score − largest); the rest of the row of `count`
+/// becomes 0. Returns the correction factor of sums formed with the former largest.
 template <class W>
 ECHELON_CLONES W take_in(Softmax<W>& softmax, W* scores, std::int64_t seen, std::int64_t count) {
   constexpr W kNothing = -std::numeric_limits<W>::infinity();
@@ -67,7 +67,7 @@ ECHELON_CLONES W take_in(Softmax<W>& softmax, W* scores, std::int64_t seen, std:
     store(scores + i, e, seen - i);
   }
   std::fill(scores + seen, scores + count, W(0));
-  // Of the first tile there is nothing to correct, and often later tiles have no larger score.
+  // The first tile needs no correction, and later tiles often have no larger score.
   const W correction = softmax.largest == largest ? W(1) : std::exp(softmax.largest - largest);
   softmax.sum = softmax.sum * correction + sum<W>(total);
   softmax.largest = largest;
@@ -98,7 +98,7 @@ ECHELON_CLONES Wide<T> dot(const T* a, const T* b, std::int64_t width) {
   return sum<Wide<T>>(total);
 }
 
-/// Where a head's part of the token at a position lies.
+/// Offset of a head's part of the token at a position.
 struct Places {
   const AttentionShape& shape;
   int sample;
@@ -235,7 +235,7 @@ void attention_forward(const AttentionShape& s, const T* qkv, T* out, Wide<T>* l
         gather(qkv + at.key(0, kv), stride, s.sequence, s.head_dim, W(1), k.data() + kv * head);
         gather(qkv + at.value(0, kv), stride, s.sequence, s.head_dim, W(1), v.data() + kv * head);
       }
-      // Later tiles have more keys: one by one they are spread evenly.
+      // Later tiles have more keys: dealt out one by one they are spread evenly.
 #pragma omp for schedule(static, 1)
       for (std::int64_t task = 0; task < tiles * s.heads; ++task) {
         const int h = static_cast<int>(task / tiles);

@@ -1,4 +1,4 @@
-// The CPU backend: queues are the threads that call.
+// The CPU backend: its queues are the calling threads.
 #pragma once
 
 #include <memory>
@@ -7,11 +7,11 @@
 
 namespace echelon {
 
-/// A rank of its own for whoever has no backend, such as measurements. `threads`: of its kernels.
+/// A single rank for callers without a backend, such as measurements. `threads`: of its kernels.
 template <class T>
 [[nodiscard]] std::unique_ptr<Processor<T>> cpu_processor(int threads);
 
-/// The world's local ranks, with so many threads each.
+/// The world's local ranks, with this many threads each.
 template <class T>
 [[nodiscard]] std::unique_ptr<Backend<T>> cpu_backend(std::unique_ptr<World> world, int threads);
 

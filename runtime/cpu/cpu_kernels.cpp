@@ -212,7 +212,7 @@ void CpuKernels<T>::logits_partials(const Logits<T>& l, Wide<T>* max, Wide<T>* s
 template <class T>
 void CpuKernels<T>::rescale_sums(const Wide<T>* part_max, const Wide<T>* max, Wide<T>* sums,
                                  std::int64_t rows) {
-  // A part that is all padding has sums of zero and no largest logit.
+  // A part with only padding has sums of zero and no largest logit.
   for (std::int64_t i = 0; i < rows; ++i) {
     sums[2 * i] = sums[2 * i] == 0 ? 0 : sums[2 * i] * std::exp(part_max[i] - max[i]);
   }

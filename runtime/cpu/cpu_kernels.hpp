@@ -1,4 +1,4 @@
-// CpuKernels: the kernels of this folder as those of a queue that is the calling thread.
+// CpuKernels: the kernels of this folder for a queue that is the calling thread.
 #pragma once
 
 #include <vector>

@@ -23,7 +23,7 @@ template <class T>
 void embedding_backward(const std::int32_t* tokens, const T* dy, Wide<T>* dweight,
                         std::int64_t rows, std::int64_t width, std::int64_t first,
                         std::int64_t count) {
-  // Each thread has some columns of all rows, so that every sum runs over the rows in order.
+  // Each thread has some columns of all rows: every sum runs over the rows in order.
   constexpr std::int64_t kColumns = 64;
 #pragma omp parallel for schedule(static)
   for (std::int64_t begin = 0; begin < width; begin += kColumns) {

@@ -2,7 +2,7 @@
 #include <dnnl.hpp>
 #endif
 
-#define EIGEN_DONT_PARALLELIZE  // the parts are ours, so that they do not depend on the threads
+#define EIGEN_DONT_PARALLELIZE  // we choose the parts, independent of the number of threads
 #include <Eigen/Core>
 #include <algorithm>
 #include <type_traits>
@@ -50,7 +50,7 @@ void multiply(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std:
 }
 #endif
 
-/// Rows of T to rows of Wide<T> that lie without gaps.
+/// Converts rows of T to contiguous rows of Wide<T>.
 template <class T>
 void to_wide(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t stride, Wide<T>* y) {
   in_parts(rows, grain_of_rows(columns), [&](std::int64_t begin, std::int64_t end) {
@@ -58,7 +58,7 @@ void to_wide(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t s
   });
 }
 
-/// Without instructions for T: in blocks that are widened, so that little memory is needed.
+/// Without instructions for T: in blocks that are converted, which needs little memory.
 template <class T, class Out>
 void multiply_wide(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k,
                    const T* a, std::int64_t lda, const T* b, std::int64_t ldb, Out* out,
@@ -97,7 +97,7 @@ void multiply_wide(Order a_order, Order b_order, std::int64_t m, std::int64_t n,
 }
 
 #ifdef ECHELON_ONEDNN
-/// oneDNN's product of bf16 matrices; false when this processor has no instructions for it.
+/// oneDNN's product of bf16 matrices; false if this processor has no instructions for it.
 template <class Out>
 bool multiply_bf16(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k,
                    const Bfloat16* a, std::int64_t lda, const Bfloat16* b, std::int64_t ldb,
@@ -123,7 +123,7 @@ bool multiply_bf16(Order a_order, Order b_order, std::int64_t m, std::int64_t n,
     sum.append_sum();
     attributes.set_post_ops(sum);
   }
-  // oneDNN keeps what it compiled for a shape.
+  // oneDNN caches the code it compiled for a shape.
   const dnnl::matmul product(
       dnnl::matmul::primitive_desc({a_desc, b_desc, out_desc}, attributes, engine));
   dnnl::stream stream(engine);

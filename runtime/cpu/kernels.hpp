@@ -1,7 +1,7 @@
 // Kernels of the CPU backend. Plain functions over rows of numbers; T: double, float, Bfloat16.
 // Layout and arithmetic are those of runtime/backend/kernels.hpp.
-// Kernels use the threads omp_get_max_threads() allows the calling thread, and give the same bits
-// for the same number of threads.
+// Kernels use the threads that omp_get_max_threads() allows the calling thread, and give the same
+// bits for the same number of threads.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace echelon::cpu {
 // ---- GEMM (gemm.cpp): oneDNN, or Eigen without it
 
 enum class Order { plain, transposed };
-/// out[m, n] (+)= op(a)[m, k] · op(b)[k, n]. `lda` is the row stride of a as it lies in memory.
+/// out[m, n] (+)= op(a)[m, k] · op(b)[k, n]. `lda` is the row stride of a in memory.
 /// Out: T or Wide<T>.
 template <class T, class Out>
 void gemm(Order a_order, Order b_order, std::int64_t m, std::int64_t n, std::int64_t k, const T* a,
@@ -99,7 +99,7 @@ void embedding_backward(const std::int32_t* tokens, const T* dy, Wide<T>* dweigh
 template <class T>
 void logits_max(const T* logits, Wide<T>* max, std::int64_t rows, std::int64_t columns,
                 std::int64_t valid);
-/// sums[2·row] = Σ exp(logit − max), sums[2·row + 1] = the target's logit, 0 when it is of another
+/// sums[2·row] = Σ exp(logit − max), sums[2·row + 1] = the target's logit, 0 if it is in another
 /// part.
 template <class T>
 void logits_sums(const T* logits, const std::int32_t* targets, const Wide<T>* max, Wide<T>* sums,
@@ -112,7 +112,7 @@ void logits_gradient(T* logits, const std::int32_t* targets, const Wide<T>* max,
 
 // ---- Optimizer
 
-/// `master` may be the weights themselves (T = Wide<T>); `weights` is written, rounded, when they
+/// `master` may be the weights themselves (T = Wide<T>); `weights` is written, rounded, if they
 /// differ. Source: Adam (arXiv 1412.6980) algorithm 1, AdamW (arXiv 1711.05101) algorithm 2.
 template <class T>
 void adam(const AdamStep& step, const Wide<T>* gradient, Wide<T>* master, Wide<T>* m, Wide<T>* v,

@@ -68,7 +68,7 @@ void logits_gradient(T* logits, const std::int32_t* targets, const Wide<T>* max,
       const Wide<T> factor = each / sums[2 * r];
       const std::int64_t target = targets[r] - first;
       const bool here = target >= 0 && target < valid;
-      // The target's own, before it is overwritten, so that it is rounded once.
+      // The target's own value, before it is overwritten: it is rounded once.
       const Wide<T> own =
           here ? std::exp(Wide<T>(row[target]) - max[r]) * factor - each : Wide<T>(0);
       scaled_exp(row, max[r], factor, valid);

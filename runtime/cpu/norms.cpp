@@ -18,7 +18,7 @@ ECHELON_CLONES void sum_row(const T* x, const T* bias, const T* residual, T* sum
   }
 }
 
-/// The row that is normed.
+/// The row that is normalized.
 template <class T>
 const T* row_of(const T* x, const SumBefore<T>& before, std::int64_t row, std::int64_t width) {
   const std::int64_t at = row * width;

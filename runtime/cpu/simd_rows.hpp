@@ -1,5 +1,5 @@
 // Vectors of 64 bytes. Their width does not depend on the machine, so neither does the order of a
-// sum: wider registers make a kernel faster and leave its bits alone.
+// sum: wider registers make a kernel faster without changing its bits.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 // ECHELON_CLONES before a function compiles it for AVX-512, AVX2 and the baseline; the program
 // chooses when it starts. Loops of OpenMP do not inherit it: call such functions from them.
-// Sanitizers are not yet there when the choice is made.
+// Sanitizers are not yet initialized at that time.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define ECHELON_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -24,7 +24,7 @@
 #define ECHELON_INLINE __attribute__((always_inline)) inline
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi"  // all that takes or gives vectors is inlined
+#pragma GCC diagnostic ignored "-Wpsabi"  // all functions that take or return vectors are inlined
 #endif
 
 namespace echelon::cpu {
@@ -42,7 +42,7 @@ inline constexpr std::int64_t kLanes = LanesOf<W>::kCount;
 using HalfWords = std::uint16_t __attribute__((vector_size(32)));
 using Words = std::uint32_t __attribute__((vector_size(64)));
 
-/// What a vector of Wide<T> is stored as.
+/// The stored form of a vector of Wide<T>.
 template <class T>
 struct StoredOf {
   using Vector = Lanes<T>;
@@ -58,8 +58,7 @@ using Stored = typename StoredOf<T>::Vector;
 template <class T>
 ECHELON_INLINE Lanes<Wide<T>> load(const T* x, std::int64_t left, Wide<T> filler = 0) {
   Stored<T> all;
-  if (left >= kLanes<Wide<T>>)
-      [[likely]] {  // copies of a size known beforehand are one instruction
+  if (left >= kLanes<Wide<T>>) [[likely]] {  // copies of a constant size are one instruction
     std::memcpy(&all, x, sizeof all);
   } else {
     T some[kLanes<Wide<T>>];
@@ -73,7 +72,7 @@ ECHELON_INLINE Lanes<Wide<T>> load(const T* x, std::int64_t left, Wide<T> filler
   }
 }
 
-/// As Bfloat16's constructor rounds: what is stored is the upper half of each word.
+/// Rounds like Bfloat16's constructor: the upper half of each word is stored.
 ECHELON_INLINE Words rounded_words(const Lanes<float>& wide) {
   const auto bits = (Words)wide;
   const Words rounded = bits + 0x7fffU + ((bits >> 16U) & 1U);
@@ -99,7 +98,7 @@ ECHELON_INLINE void store(T* x, const Lanes<Wide<T>>& wide, std::int64_t left) {
   }
 }
 
-/// What is read back where it was stored as T.
+/// The value read back after storing it as T.
 template <class T>
 ECHELON_INLINE Lanes<Wide<T>> rounded(const Lanes<Wide<T>>& wide) {
   if constexpr (std::is_same_v<T, Bfloat16>) {
@@ -119,13 +118,13 @@ ECHELON_INLINE W sum(const Lanes<W>& x) {
   return half[0];
 }
 
-/// b when either is NaN. (GCC 12 compares a != a one by one.)
+/// b if either is NaN. (GCC 12 compares a != a element by element.)
 template <class V>
 ECHELON_INLINE V larger(const V& a, const V& b) {
   return a > b ? a : b;
 }
 
-/// The largest of x, which may be empty, and `least`. NaN is passed over: its exponential is NaN.
+/// The largest of x, which may be empty, and `least`. NaN is ignored: its exponential is NaN.
 template <class T>
 ECHELON_INLINE Wide<T> largest_of(const T* x, std::int64_t count, Wide<T> floor) {
   using W = Wide<T>;
@@ -188,15 +187,15 @@ inline constexpr std::int64_t kGrain = 1 << 13;  ///< numbers a thread takes at 
   return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, width));
 }
 
-/// Sums over all rows whose terms are added up per block of rows, whoever has the block: the same
-/// bits for any number of threads.
+/// Sums over all rows, added up per block of rows, whichever thread has the block: the same bits
+/// for any number of threads.
 template <class W>
 class RowSums {
  public:
   static constexpr std::int64_t kRows = 64;  ///< of a block
   RowSums(std::int64_t rows, std::int64_t width)
       : width_(width), sums_(static_cast<std::size_t>((rows + kRows - 1) / kRows * width)) {}
-  /// Of the block that begins with this row: `width` numbers, from zero.
+  /// Sums of the block that begins with this row: `width` numbers, initially zero.
   W* part(std::int64_t row) { return sums_.data() + row / kRows * width_; }
   void add_to(W* total) const;
 

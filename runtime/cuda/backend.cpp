@@ -22,8 +22,8 @@ std::string version_text(int version) {
 
 class CudaBackend final : public Backend<Bfloat16> {
  public:
-  /// Takes `host` when nothing can go wrong any more: where that goes away, other processes are
-  /// told how the run ended.
+  /// Takes `host` once nothing can fail any more: its destruction reports to other processes how
+  /// the run ended.
   CudaBackend(RunThreads& run_threads, std::unique_ptr<World>& host, const PlanFile& plan,
               const Gpus& gpus)
       : facts_(facts_of_gpus(static_cast<int>(gpus.device.size()), gpus.device.begin()->second)),

@@ -1,4 +1,4 @@
-// The CUDA backend: what the plugin opens.
+// The CUDA backend, opened by the plugin.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What plan-run looks for in the plugin (runtime/backend/cuda_plugin.hpp).
+// The functions that plan-run looks up in the plugin (runtime/backend/cuda_plugin.hpp).
 #include <string>
 #include <utility>
 

@@ -12,8 +12,8 @@
 
 namespace echelon {
 
-/// What every instruction of one program must find, derived from the order of its list alone and
-/// not from its waits. Besides the program's buffers, these places are written and read:
+/// The values that every instruction of one program must find, derived only from the order of its
+/// list, not from its waits. Besides the program's buffers, these places are written and read:
 ///
 ///   place                        written by                        read by
 ///   gradients of a chunk's unit  zero, B or W, reduce, tied, clip  norm, step

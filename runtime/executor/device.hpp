@@ -1,4 +1,4 @@
-// Device: what carries out instructions. Virtual time, CPU and CUDA implement it.
+// Device: executes instructions. Virtual time, CPU and CUDA implement it.
 #pragma once
 
 #include <array>

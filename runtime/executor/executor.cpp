@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t place_of(Queue queue) { return static_cast<std::size_t>(queue); }
 
-/// Each once, behind what it waits for and what its queue has before it.
+/// Each once, after the instructions it waits for and the earlier ones of its queue.
 void check_order(const Program& program, const std::vector<std::uint32_t>& order) {
   EXPECTS(order.size() == program.instructions.size(), "an order of all instructions");
   std::vector<bool> called(order.size(), false);
@@ -141,8 +141,7 @@ void Executor::wait(Rank& rank, const std::vector<QueueProgram::Wait>& waits,
   const auto over = [&](const QueueProgram::Wait& wait) {
     return rank.queues[wait.queue].done.load(std::memory_order_acquire) >= wait.count;
   };
-  if (run_threads_
-          .directed()) {  // one choice before each instruction, even where nothing is waited for
+  if (run_threads_.directed()) {  // one choice before each instruction, even without a wait
     run_threads_.set_activity(at + " waits for its turn");
     return rank.over.await([&] { return std::all_of(waits.begin(), waits.end(), over); });
   }

@@ -48,7 +48,7 @@ struct OneRank {
   Seconds ending;  ///< its own work after its last pass
 };
 
-/// Puts one rank's step together.
+/// Assembles one rank's step.
 class Parts {
  public:
   Parts(const Program& program, const StepTimes& times, std::span<const StepTimes> all)
@@ -78,8 +78,8 @@ class Parts {
  private:
   [[nodiscard]] const InstructionSpan& at(const Instruction& i) const { return times_.spans[i.id]; }
 
-  /// What `i` comes after on another queue and was over at `free`, but by less than `i` starts
-  /// late: its own thread had yet to say so.
+  /// The predecessor of `i` on another queue that ended before `free`, but by less than the delay
+  /// of `i`: its own thread had not reported it yet.
   [[nodiscard]] const Instruction* just_over(const Instruction& i, Seconds free) const {
     const Instruction* last = nullptr;
     Seconds end = free - (at(i).start - free);
@@ -92,8 +92,8 @@ class Parts {
     return last;
   }
 
-  /// After the last instruction. A message that is still on its way from here is what another stage
-  /// waits for: here the rest of the step is bubble, as core/schedule/stage_waits.hpp counts it.
+  /// After the last instruction. Another stage waits for a message that is still in transit from
+  /// here: here the rest of the step is bubble, as core/schedule/stage_waits.hpp counts it.
   void drain(Seconds free) {
     const Instruction* last = last_beside(free);
     if (last == nullptr || (last->op != Op::send_activation && last->op != Op::send_gradient))
@@ -103,7 +103,7 @@ class Parts {
     parts_.fill_drain += times_.end - free - turns;
   }
 
-  /// What ends last, after `free`, on another queue.
+  /// The instruction that ends last, after `free`, on another queue.
   [[nodiscard]] const Instruction* last_beside(Seconds free) const {
     const Instruction* last = nullptr;
     for (const Instruction& i : program_.instructions) {
@@ -131,7 +131,7 @@ class Parts {
     (end_of_step ? parts_.optimizer : parts_.compute) += rest;
   }
 
-  /// The compute queue did nothing from `begin` to `end`, held up by `by`.
+  /// The compute queue was idle from `begin` to `end`, delayed by `by`.
   void gap(Seconds begin, Seconds end, const Instruction* by) {
     if (end <= begin) return;
     if (by == nullptr) {
@@ -143,7 +143,7 @@ class Parts {
     held_up(begin, over, *by);
   }
 
-  /// What waiting for a kind of instruction counts as once its ends are there.
+  /// The part that counts the wait for a kind of instruction once all its members have arrived.
   Seconds& of(Op op) {
     if (op == Op::load_batch) return parts_.data;
     if (op == Op::norm_reduce) return parts_.optimizer;
@@ -260,7 +260,7 @@ MeasuredStep measured_step(const Schedule& schedule, std::span<const StepTimes> 
       takes[stage][id] += share * (rank.spans[id].end - rank.spans[id].start);
   }
 
-  // Step 2: whom stages wait for.
+  // Step 2: waiting for other stages.
   for (std::size_t stage = 0; stage < stages; ++stage) {
     waits[stage].waiting = parts[stage].fill_drain;
   }

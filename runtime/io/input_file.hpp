@@ -1,4 +1,4 @@
-// InputFile: a large file, read in parts wherever they lie.
+// InputFile: a large file, read in parts at any offset.
 #pragma once
 
 #include <cstdint>

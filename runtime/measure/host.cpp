@@ -22,7 +22,7 @@ Schedule empty_step(int microbatches) {
   const auto add_line = [&](const std::string& line) {
     lines += fmt::format("{} {}\n", id++, line);
   };
-  // What the loads wait for and are waited for: two batch buffers, 0 and 2; 1 is what is saved.
+  // The buffers of the loads: two batch buffers, 0 and 2; 1 is for saved activations.
   std::vector<int> load(static_cast<std::size_t>(microbatches));
   std::vector<int> forward(load.size());
   const auto buffer = [](int microbatch) { return microbatch % 2 == 0 ? 0 : 2; };
@@ -61,7 +61,8 @@ class Idle final : public Device {
   [[nodiscard]] Seconds now(int, Queue) const override { return steady_now(); }
 };
 
-/// From one step's end to the next one's, on rank 0, the ranks agreeing in between as runs do.
+/// Time from the end of one step to that of the next on rank 0; in between the ranks agree as in
+/// runs.
 Seconds time_of(const Schedule& schedule, int ranks) {
   constexpr std::int64_t kSteps = 300;
   ParallelPlan plan;

@@ -22,12 +22,12 @@ namespace {
 
 using Act = std::function<void()>;
 
-/// Each operation is repeated for so long, and at least so often.
+/// Minimum time and number of repetitions of each operation.
 constexpr Seconds budget_of(bool wall) { return Seconds{wall ? 0.1 : 0.06}; }
 constexpr std::size_t kMin = 4;
 constexpr std::size_t kMax = 2000;
 
-/// Numbers a model's activations could be: no zeros, no denormal ones.
+/// Numbers like a model's activations: no zeros, no denormals.
 template <class T = float>
 std::vector<T> numbers(std::int64_t count, float scale = 1) {
   std::vector<T> out(static_cast<std::size_t>(count));
@@ -39,9 +39,9 @@ std::vector<T> numbers(std::int64_t count, float scale = 1) {
   return out;
 }
 
-/// Of a rank of one core the time its thread has run: others that want the core do not count. Of a
-/// rank of several the time on the wall, for its threads wait for each other asleep; but where
-/// others keep the machine busy, that would be mostly theirs.
+/// For a rank of one core, the CPU time of its thread: other users of the core do not count. For a
+/// rank of several cores, the wall-clock time, since its threads wait for each other asleep; on a
+/// busy machine most of that would belong to other programs.
 Seconds now_of(bool wall) {
   if (wall) return steady_now();
   timespec now{};
@@ -50,7 +50,7 @@ Seconds now_of(bool wall) {
   return Seconds{static_cast<double>(now.tv_sec) + kNanosecond * static_cast<double>(now.tv_nsec)};
 }
 
-/// `ranks` threads do the same at once, with memory of their own.
+/// `ranks` threads do the same concurrently, each with its own memory.
 Seconds at_once(int ranks, int cores, bool wall, const std::function<Act()>& make) {
   std::vector<std::vector<Seconds>> times(static_cast<std::size_t>(ranks));
   std::barrier together(ranks);
@@ -74,7 +74,7 @@ Seconds at_once(int ranks, int cores, bool wall, const std::function<Act()>& mak
   for (std::thread& thread : threads) thread.join();
   std::vector<Seconds> all;
   for (const auto& own : times) all.insert(all.end(), own.begin(), own.end());
-  // What threads wait for each other for is longer whenever one of them is held up: the least.
+  // Waits between threads grow whenever one of them is delayed: the minimum counts.
   return wall ? *std::min_element(all.begin(), all.end()) : undisturbed(std::move(all));
 }
 
@@ -261,7 +261,7 @@ void measure_kernels(Measuring& measure) {
 std::vector<Measurement> measure_machine(int cores,
                                          const std::function<void(const std::string&)>& log) {
   std::vector<Measurement> out;
-  double load = 0;  // of others, for ours only begins
+  double load = 0;  // load of others, since ours only begins
   const bool quiet = getloadavg(&load, 1) < 1 || load < kBusy * cores;
   int each = 1;
   while (true) {

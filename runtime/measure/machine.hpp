@@ -9,8 +9,9 @@
 
 namespace echelon {
 
-/// Every operation of Measurement for ranks of 1, 2, 4 ... and all `cores`, as many ranks at once
-/// as fill them. `tell` receives what is being measured. Takes some seconds per size of a rank.
+/// Every operation of Measurement for ranks of 1, 2, 4 ... and all `cores`, with as many concurrent
+/// ranks as fill them. `tell` receives the current operation. Takes some seconds per size of a
+/// rank.
 [[nodiscard]] std::vector<Measurement> measure_machine(
     int cores, const std::function<void(const std::string&)>& log);
 

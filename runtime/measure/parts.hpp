@@ -1,4 +1,4 @@
-// What measure_machine() and its like are made of.
+// Parts of measure_machine() and similar functions.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace echelon {
 
-/// The lowest decile: what an operation takes while nothing disturbs it.
+/// The lowest decile: the time of an undisturbed operation.
 [[nodiscard]] inline Seconds undisturbed(std::vector<Seconds> times) {
   std::sort(times.begin(), times.end());
   return times.at(times.size() / 10);

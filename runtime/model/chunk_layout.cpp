@@ -10,7 +10,7 @@ namespace echelon {
 namespace {
 
 /// Enough rows for a matrix product at full rate, and the microbatch of most runs on processors,
-/// whose logits are then made once; those of 128k words in bf16 take 256 MiB.
+/// whose logits are then computed once; those of 128k words in bf16 take 256 MiB.
 constexpr std::int64_t kLossRows = 1024;
 
 std::int64_t offset_of(const FlatParameters& flat, const std::string& name) {

@@ -40,8 +40,8 @@ class FlatParametersBuilder {
     return flat_.parameters.back();
   }
 
-  /// A vector that every tensor-parallel rank holds, beside activations that sequence parallelism
-  /// splits.
+  /// A vector that every tensor-parallel rank holds, applied to activations that sequence
+  /// parallelism splits.
   Parameter& add_replicated(std::string name, std::int64_t width, Parameter::Fill fill) {
     Parameter& p = add(std::move(name), width, 1, ShardDim::none);
     p.summed_over_tp = spec_.sequence_parallel && spec_.tp > 1;
@@ -106,7 +106,7 @@ void add_bias_rows(Parameter& p) {
   p.decayed = false;
 }
 
-/// What lies beside the residual stream: norms, and biases of row-parallel matrices.
+/// Parameters along the residual stream: norms, and biases of row-parallel matrices.
 void add_layer_vectors(FlatParametersBuilder& flat, const ModelSpec& model, int layer) {
   const std::string at = layer_name(layer);
   flat.add_norm(at + "attention.norm");

@@ -1,5 +1,5 @@
-// How fast the pairs of a head turn from one position to the next: made once, on the host, for the
-// kernels of every backend.
+// Rotation frequencies of the pairs of a head from one position to the next: computed once, on the
+// host, for the kernels of every backend.
 #pragma once
 
 #include "core/model/model.hpp"

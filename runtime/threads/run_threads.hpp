@@ -135,7 +135,7 @@ class Monitor {
   RunThreads& run_threads_;
   std::mutex own_;
   std::condition_variable changed_;
-  std::atomic<std::uint32_t> changes_ = 0;  ///< what spinning members look at
+  std::atomic<std::uint32_t> changes_ = 0;  ///< read by spinning members
   unsigned spins_in_vain_ = 0;              ///< in a row; guarded like what is awaited
   std::list<Monitor*>::iterator place_;
 };

@@ -1,4 +1,4 @@
-// What of a plan this runtime executes.
+// The features of a plan that this runtime executes.
 #include <fmt/format.h>
 
 #include "core/plan/executable.hpp"
@@ -9,7 +9,7 @@ namespace echelon {
 
 namespace {
 
-/// Plan files of versions that knew shapes alone.
+/// Plan files of versions with shapes but without constants.
 std::string hint_of(const ModelSpec& model) {
   if (model.constants) return {};
   return "write the plan again with the model: plan predict FILE --model NAME -o NEW";

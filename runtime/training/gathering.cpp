@@ -14,7 +14,7 @@
 namespace echelon {
 namespace {
 
-/// What a rank sends to rank 0 of its measured step: begin, end, then every span.
+/// A rank's message to rank 0 about its measured step: begin, end, then every span.
 constexpr int kSpanNumbers = 3 + kWithins;
 
 std::vector<double> packed(const StepTimes& times, std::size_t spans) {
@@ -48,12 +48,12 @@ StepTimes unpacked(const double* from, std::size_t spans, int rank, int pipeline
   return times;
 }
 
-/// Memory, the process's, and what it saw of the machine's cores.
+/// Memory of the process, and its view of the machine's cores.
 constexpr std::size_t kProcess = kMemoryParts.size();
 constexpr std::size_t kUse = kProcess + 1;
 constexpr std::size_t kRankNumbers = kUse + ProcessUse::kNumbers;
 
-/// In words, for the report.
+/// As text, for the report.
 void tell_use(const CoreUse& use, std::int64_t steps, RunReport& report) {
   const auto cores = [&](double used) { return fmt::format("{:.2f} of {}", used, use.cores); };
   report.environment["cores used by the run"] = cores(use.own);
@@ -72,7 +72,7 @@ std::vector<Value> gathered(Communicator& all, const std::vector<Value>& own, El
   return out;
 }
 
-/// The number of rank 0's median step, told to all; nothing where no step was measured.
+/// The number of rank 0's median step, sent to all; nothing if no step was measured.
 std::optional<std::size_t> median_step(Communicator& all, const std::vector<StepTimes>& steps) {
   std::int32_t chosen = -1;
   if (all.rank() == 0 && !steps.empty()) {
@@ -90,8 +90,8 @@ std::optional<std::size_t> median_step(Communicator& all, const std::vector<Step
   return static_cast<std::size_t>(chosen);
 }
 
-/// Each rank hashes the plan with its own program as it executed it: all have the plan's hash when
-/// all did what the plan says.
+/// Each rank hashes the plan with its own program as it executed it: all have the plan's hash if
+/// all executed the plan.
 std::string hash_of_all(Communicator& all, const RankMeasurements& own, const Schedule& schedule,
                         const std::string& planned) {
   std::vector<Program> programs = schedule.programs;
@@ -110,7 +110,7 @@ std::string hash_of_all(Communicator& all, const RankMeasurements& own, const Sc
 
 }  // namespace
 
-/// Step 1: what was executed. Step 2: memory. Step 3: the times of one step.
+/// Step 1: the executed programs. Step 2: memory. Step 3: the times of one step.
 void gather_measurements(Communicator& all, const RankMeasurements& own, const Schedule& schedule,
                          RunReport& report) {
   const PlanFile& plan = report.plan;

@@ -1,4 +1,4 @@
-// What a run and other programs use of this machine's cores, while steps are measured.
+// Core usage of a run and of other programs on this machine, while steps are measured.
 #pragma once
 
 #include <array>
@@ -15,23 +15,23 @@ namespace echelon {
 /// Time on cores since some beginning.
 struct CoreTime {
   Seconds at;   ///< by the steady clock
-  Seconds all;  ///< of any program, and of what hypervisors took, on the cores this process may use
+  Seconds all;  ///< of all programs, and stolen by hypervisors, on the cores this process may use
   Seconds own;  ///< of this process
   int cores = 0;
 };
 
 /// Sums the lines "cpuN user nice system idle iowait irq softirq steal …" of /proc/stat for the
-/// given cores: all but idle and iowait. Nothing where a core is missing or a line has another
+/// given cores: all except idle and iowait. Nothing if a core is missing or a line has another
 /// form. Source: proc(5); guest times are part of user's.
 [[nodiscard]] std::optional<Seconds> busy_time(std::string_view proc_stat,
                                                const std::set<int>& cores, Seconds tick);
 
-/// Nothing where the system does not tell.
+/// Nothing if the system does not report it.
 [[nodiscard]] std::optional<CoreTime> core_time();
 
-/// What one process saw between two of these times, as numbers that go from rank to rank.
+/// The usage that one process measured between two of these times, as numbers to send to ranks.
 struct ProcessUse {
-  double machine = 0;  ///< a number of the machine; 0: this says nothing
+  double machine = 0;  ///< a number of the machine; 0: not measured
   double seconds = 0;
   double all = 0;  ///< cores in use on average
   double own = 0;

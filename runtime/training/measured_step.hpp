@@ -1,4 +1,4 @@
-// What a run measured of a step, as its report holds it.
+// The measurements of a step in a run's report.
 #pragma once
 
 #include <span>

@@ -13,7 +13,7 @@ constexpr auto kGradients = &MemoryBreakdown::gradients;
 constexpr auto kOptimizer = &MemoryBreakdown::optimizer;
 constexpr auto kCommunication = &MemoryBreakdown::communication;
 
-/// The part of a parameter that lies in [begin, end) of its flat parameters, as offsets in these.
+/// The part of a parameter in [begin, end) of its flat parameters, as offsets in these.
 struct Overlap {
   std::int64_t begin = 0;
   std::int64_t end = 0;

@@ -29,7 +29,7 @@ StateFormat format_of() {
   return format;
 }
 
-/// The states this rank owns: of what several ranks hold, the first one's.
+/// The states this rank owns: of replicated states only those of the first rank.
 template <class T>
 std::vector<StateSpan> own_spans(const std::vector<OptimizerState<T>*>& chunks) {
   constexpr Element kWide = Number<Wide<T>>::kElement;
@@ -49,8 +49,8 @@ std::vector<StateSpan> own_spans(const std::vector<OptimizerState<T>*>& chunks) 
   return spans;
 }
 
-/// A block of the processor's for the host to fill: the block, or a copy that goes there in the
-/// end.
+/// A block of the processor for the host to fill: the block itself, or a copy that is uploaded at
+/// the end.
 template <class E, class T>
 class Filling {
  public:
@@ -235,7 +235,7 @@ Status Persistence<T>::write(int rank, int ranks, std::int64_t steps,
                           group_of(rank, ranks, processor, agree), kCheckpointsKept);
 }
 
-/// Weights reach rank 0 through a checkpoint beside the folder, which is removed again.
+/// Weights reach rank 0 through a checkpoint next to the folder, which is removed again.
 template <class T>
 Status Persistence<T>::export_weights(int rank, const std::vector<OptimizerState<T>*>& states,
                                       Processor<T>& processor, const Agree& agree,

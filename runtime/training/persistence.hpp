@@ -20,7 +20,7 @@ namespace echelon {
 template <class T>
 class Persistence {
  public:
-  using Agree = std::function<bool(bool)>;  ///< whether all ranks said true
+  using Agree = std::function<bool(bool)>;  ///< whether all ranks passed true
 
   Persistence(const PlanFile& plan, const RunSettings& settings);
 
@@ -32,10 +32,10 @@ class Persistence {
   /// Fills the weights (and, when resuming, the optimizer states) of one rank.
   [[nodiscard]] Status fill(const std::vector<OptimizerState<T>*>& states,
                             Processor<T>& processor) const;
-  /// Of the last steps' losses, for the watch of a run that goes on.
+  /// The last steps' losses, for the loss watch of a resumed run.
   void remember(double loss);
   [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
-  /// Every rank calls it at the same time, `steps` being done.
+  /// Every rank calls it at the same time, after `steps` steps.
   [[nodiscard]] Status write(int rank, int ranks, std::int64_t steps,
                              const std::vector<OptimizerState<T>*>& states, Processor<T>& processor,
                              const Agree& agree) const;

@@ -81,7 +81,7 @@ class Run {
     try {
       if (const Status ready = prepare(); !ready) {
         run_threads_.stop(
-            RunFailure(ready.error()));  // other processes are told when the world ends
+            RunFailure(ready.error()));  // other processes are notified when the world is destroyed
         return ready.error();
       }
       run_threads_.run();
@@ -180,7 +180,7 @@ Status Run<T>::prepare() {
   for (const double loss : persistence_->losses()) (void)watch_.assess(loss, 0);
   device_ = std::make_unique<TrainingDevice<T>>(run_threads_, *backend_, schedule_,
                                                 training_of(plan_, settings_, first_, samples_));
-  report_.environment.merge(backend_->environment());  // what it has chosen for this model
+  report_.environment.merge(backend_->environment());  // its choices for this model
   device_->start_at(first_);
   const std::vector<int>& here = backend_->world().local_ranks();
   for (const int rank : here) {
@@ -210,7 +210,7 @@ std::string Run<T>::started() const {
   return text;
 }
 
-/// Whether any rank says yes; all get the same answer.
+/// Whether the condition holds on any rank; all get the same answer.
 template <class T>
 bool Run<T>::agreed(int rank, bool yes) {
   std::int32_t flag = yes ? 1 : 0;
@@ -298,7 +298,7 @@ void Run<T>::checkpoint(int rank, std::int64_t done) {
   }
 }
 
-/// After the last step: what every rank measured goes to rank 0.
+/// After the last step: the measurements of all ranks go to rank 0.
 template <class T>
 void Run<T>::collect(const StepEnd& over) {
   RankMeasurements own{.rank = over.rank,

@@ -41,7 +41,8 @@ struct RunContext {
 /// Exit code of a report: 0, or what docs/cli.md says of runs that failed.
 [[nodiscard]] int exit_code_of(const RunReport& report);
 
-/// What this runtime does not execute on `backend`, as an error; nothing when it does.
+/// The features that this runtime does not execute on `backend`, as an error; nothing if it
+/// executes the plan.
 [[nodiscard]] Status check_executable(const PlanFile& plan, std::string_view backend);
 
 }  // namespace echelon

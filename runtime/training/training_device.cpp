@@ -99,7 +99,7 @@ void TrainingDevice<T>::execute(Work& work) {
   work.report_done(i);
 }
 
-/// Whom a communication is with; null for what is none.
+/// The group of a communication; null for other instructions.
 template <class T>
 const Communicator* TrainingDevice<T>::partners(RankState& r, const Instruction& i) const {
   const auto zero_groups = [&]() -> const ZeroGroups& {
@@ -166,7 +166,7 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
   }
 }
 
-/// Rows are ordered [sequence][sample]; targets lie behind the tokens.
+/// Rows are ordered [sequence][sample]; targets follow the tokens.
 template <class T>
 void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on) {
   const ParallelPlan& plan = training_.plan;
@@ -272,7 +272,7 @@ void TrainingDevice<T>::store_input_gradient(RankState& r, const Instruction& i,
           r.chunks.front().chunk->boundary_count());
 }
 
-/// Nothing changes where the gradients are no numbers; the loss watch ends such a run.
+/// Nothing changes if the gradients are NaN; the loss watch ends such a run.
 template <class T>
 void TrainingDevice<T>::step(RankState& r, Kernels<T>& on) {
   r.result.learning_rate = training_.rate.at(r.step);

@@ -1,4 +1,4 @@
-// TrainingDevice: what becomes of gradients between the backward and the optimizer.
+// TrainingDevice: gradients between the backward and the optimizer.
 #include <algorithm>
 
 #include "runtime/threads/clock.hpp"

@@ -1,4 +1,4 @@
-// TrainingDevice: what a rank allocates before the first step.
+// TrainingDevice: the allocations of a rank before the first step.
 #include <algorithm>
 #include <string>
 

@@ -1,4 +1,4 @@
-// What a TrainingDevice has of one rank. For its own sources alone.
+// The state of one rank in a TrainingDevice. Only for its own sources.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace echelon {
 
 [[nodiscard]] inline std::size_t at_index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// Everything one rank has. Queues of a rank use different parts at a time, as the list orders
-/// them.
+/// The whole state of one rank. Queues of a rank use different parts at a time, as ordered by the
+/// list.
 template <class T>
 struct TrainingDevice<T>::RankState {
   /// Gradients of one unit of one microbatch, on their way to the reduction (ZeRO-2 and 3).
@@ -71,13 +71,13 @@ struct TrainingDevice<T>::RankState {
   std::vector<std::int32_t> sample;  ///< one, while it is read
   std::vector<std::int32_t> batch;   ///< of one microbatch: tokens, then targets
 
-  /// On the processor; what a step adds up, then over all ranks.
+  /// On the processor; sums of a step, then over all ranks.
   struct StepSums {
     double squares = 0;        ///< of the gradients, each parameter once
     double loss = 0;           ///< Σ cross entropy
     double small_squares = 0;  ///< of single microbatches
     double large_squares = 0;  ///< of the same parameters' gradients
-    Wide<T> scale{};           ///< of the gradients: clipping. No sum
+    Wide<T> scale{};           ///< of the gradients: clipping. Not a sum
   };
   static constexpr std::int64_t kSums = offsetof(StepSums, scale) / sizeof(double);
   StepSums* sums = nullptr;

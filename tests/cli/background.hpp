@@ -1,4 +1,4 @@
-// Programs that run while the test looks at them, and what they leave behind.
+// Programs in the background of a test, and the processes they leave behind.
 #pragma once
 
 #include <signal.h>
@@ -17,7 +17,7 @@
 
 namespace echelon::test {
 
-/// Asks until it is true; false when it is not within `seconds`.
+/// Polls until the condition holds; false if it does not hold within `seconds`.
 inline bool within(double seconds, const std::function<bool()>& condition) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!condition()) {
@@ -45,7 +45,7 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   void signal(int which) const { kill(pid_, which); }
-  /// Its exit code, 128 + the signal that ended it, or -1 when it does not end in time.
+  /// Exit code, 128 + signal number if a signal ended the program, or -1 on timeout.
   [[nodiscard]] int exit_code_within(double seconds) {
     int status = 0;
     if (!within(seconds, [&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;

@@ -1,5 +1,5 @@
-// Every kind of wrong input: exit code 2 (3 for the environment), one line that says what was
-// found, what would be right and where, and nothing on standard output.
+// Every kind of wrong input: exit code 2 (3 for the environment), one line with the input found,
+// the input expected and its place, and nothing on standard output.
 #include <string>
 #include <vector>
 
@@ -48,7 +48,7 @@ TEST_CASE("misspelt names get the nearest known one") {
         2);
 }
 
-TEST_CASE("numbers out of range say what a number may be") {
+TEST_CASE("errors for numbers out of range give the range") {
   std::vector<Case> cases;
   for (const char* flag : {"tp", "dp", "pp", "vpp", "microbatch", "gpus", "seq", "global-batch",
                            "zero-group-size", "top", "train-tokens"}) {
@@ -63,7 +63,7 @@ TEST_CASE("numbers out of range say what a number may be") {
   check(cases, 2);
 }
 
-TEST_CASE("sizes out of range say what a size may be") {
+TEST_CASE("errors for sizes out of range give the range") {
   check({{"--model 7b --max-memory 0", {"--max-memory", "more than 0"}},
          {"--model 7b --max-memory 1TiB", {"--max-memory", "at most"}},
          {"--model 7b --max-memory -4GiB", {"--max-memory", "negative"}},
@@ -78,7 +78,7 @@ TEST_CASE("sizes out of range say what a size may be") {
         2);
 }
 
-TEST_CASE("a table of collectives that cannot be fitted says which row or what is missing") {
+TEST_CASE("the error for an unusable table of collectives names the row or the missing data") {
   const Sandbox sandbox;
   const std::string head = "op,nodes,ranks,bytes,time_us,machine\n";
   const auto says = [&](const std::string& text, const std::string& part) {
@@ -102,7 +102,7 @@ TEST_CASE("above one node the two neighbouring multiples are offered") {
         2);
 }
 
-TEST_CASE("a number format the GPU has no units for is refused, not priced") {
+TEST_CASE("a number format that the GPU does not support is refused, not priced") {
   check(
       {{"--model 7b --cluster dgx-a100 --gpus 8 --precision fp8", {"--precision", "A100", "bf16"}},
        {"predict --model 7b --cluster dgx-v100 --gpus 8 --precision bf16",
@@ -110,7 +110,7 @@ TEST_CASE("a number format the GPU has no units for is refused, not priced") {
       2);
 }
 
-TEST_CASE("degrees that divide nothing are named") {
+TEST_CASE("degrees that do not divide are named") {
   check({{"predict --model 7b --gpus 8 --tp 3", {"3"}},
          {"predict --model 7b --gpus 64 --tp 64", {"--tp", "32"}},
          {"predict --model 7b --gpus 8 --global-batch 9 --dp 8", {"--global-batch", "9"}},
@@ -135,7 +135,7 @@ TEST_CASE("constraints that contradict each other are named") {
         2);
 }
 
-TEST_CASE("what the contract has and this version has not is told apart from a typing error") {
+TEST_CASE("features missing in this version are distinguished from typing errors") {
   check({{"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
          {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
          {"run plan.json", {"plan.json: no such file", "plan ... -o FILE"}},
@@ -158,7 +158,7 @@ TEST_CASE("context, experts, offload, order and budget are checked like every ot
         2);
 }
 
-TEST_CASE("a bucket size where nothing is reduced in buckets is refused") {
+TEST_CASE("a bucket size is refused for plans without bucketed reductions") {
   check({{"predict --model gpt2 --gpus 1 --bucket 25MB", {"bucket size", "dp 1"}},
          {"predict --model gpt2 --gpus 8 --zero 3 --bucket 25MB", {"ZeRO-3", "layer by layer"}},
          {"predict --model gpt2 --gpus 8 --overlap none --bucket 25MB", {"no overlap of dp"}},
@@ -170,7 +170,7 @@ TEST_CASE("a bucket size where nothing is reduced in buckets is refused") {
         2);
 }
 
-TEST_CASE("attention that the executing stack has not is refused when it is planned") {
+TEST_CASE("attention that the executing framework does not support is refused at planning time") {
   check({{"--model gpt2-tiny --cluster this-machine --gpus 1 --no-flash-attention",
           {"--flash-attention", "no flash attention with echelon"}},
          {"predict --model gpt2 --gpus 8 --framework echelon --no-flash-attention",
@@ -196,7 +196,7 @@ TEST_CASE("flags and words that are out of place are named") {
         2);
 }
 
-TEST_CASE("files that are not there are wrong input") {
+TEST_CASE("missing files are wrong input") {
   check({{"--model no/such/config.json", {"--model", "no/such/config.json"}},
          {"--model 7b --cluster no/such.json", {"--cluster", "no/such.json"}},
          {"--model 7b --calibration none.json", {"--calibration", "none.json"}},
@@ -207,7 +207,7 @@ TEST_CASE("files that are not there are wrong input") {
         2);
 }
 
-TEST_CASE("broken files are told with their name and place") {
+TEST_CASE("broken files are reported with their name and position") {
   const Sandbox sandbox;
   std::string deep;
   for (int i = 0; i < 100000; ++i) deep += "{\"a\":";

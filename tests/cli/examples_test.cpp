@@ -1,4 +1,4 @@
-// What examples/ holds works from the command line as its README says.
+// The files of examples/ work from the command line as their README describes.
 #include <filesystem>
 #include <string>
 
@@ -10,7 +10,7 @@
 
 using namespace echelon;
 
-TEST_CASE("every example plan trains on the example text, and executes what it says") {
+TEST_CASE("every example plan trains on the example text as planned") {
   const std::string folder = std::string(ECHELON_SOURCE_DIR) + "/examples/";
   const TempDir scratch;
   int plans = 0;
@@ -30,7 +30,7 @@ TEST_CASE("every example plan trains on the example text, and executes what it s
     CHECK(told.steps.back().loss < told.steps.front().loss);
     REQUIRE(told.measured.has_value());
     CHECK(told.measured->time.compute > Seconds{});
-    // Memory is what was predicted, block by block.
+    // Every memory block has its predicted size.
     CHECK(told.measured->peak / told.plan.predicted.peak == Approx(1).epsilon(0.02));
   }
   CHECK(plans >= 2);

@@ -1,4 +1,4 @@
-// Numbers at the ends of what fits into 32 and 64 bits, for every flag that takes one.
+// The smallest and largest 32- and 64-bit numbers, for every numeric flag.
 #include <string>
 #include <vector>
 
@@ -27,8 +27,8 @@ bool takes_numbers(const Flag& flag) {
   return false;
 }
 
-/// Runs one command per line in one shell; "" when each ends with 0, 1 or 2 in time, else what did
-/// not.
+/// Runs one command per line in one shell; "" if each ends with 0, 1 or 2 in time, else the
+/// commands that did not.
 std::string misbehaving(const Sandbox& sandbox, const std::vector<std::string>& arguments) {
   std::string script;
   for (const std::string& each : arguments) {
@@ -74,7 +74,7 @@ TEST_CASE("extreme numbers end an explanation with an answer or an error, in tim
   CHECK(misbehaving(sandbox, commands_of("explain")) == "");
 }
 
-TEST_CASE("extreme numbers in a configuration asked about are told from a plan") {
+TEST_CASE("extreme numbers in a why-not configuration are compared with a plan") {
   const Sandbox sandbox;
   std::vector<std::string> commands;
   for (const char* key : {"tp", "pp", "dp", "vpp", "cp", "ep", "etp", "microbatch",
@@ -87,7 +87,7 @@ TEST_CASE("extreme numbers in a configuration asked about are told from a plan")
   CHECK(misbehaving(sandbox, commands) == "");
 }
 
-TEST_CASE("products of degrees beyond 64 bits are told as such") {
+TEST_CASE("products of degrees beyond 64 bits are reported as such") {
   const Sandbox sandbox;
   const ProcessResult asked = sandbox.plan(
       "explain --model llama3-70b --gpus 256 --why-not "

@@ -1,4 +1,4 @@
-// plan run on pretended GPUs in several processes, which talk through NCCL's stand-in.
+// plan run on emulated GPUs in several processes, which communicate through NCCL's stand-in.
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 std::string visible(const std::string& gpus) { return "CUDA_VISIBLE_DEVICES=" + gpus; }
 
-/// Processes on GPUs; `words`: variables of each beside the launcher's.
+/// Processes on GPUs; `words`: variables of each in addition to the launcher's.
 Started on_gpus(const GpuRuns& runs, int ranks, const std::string& arguments,
                 const std::function<std::string(int rank)>& words = {}) {
   const std::string port = free_port();
@@ -29,7 +29,7 @@ Started on_gpus(const GpuRuns& runs, int ranks, const std::string& arguments,
                  std::vector<std::string>(all.size(), arguments + " --backend cuda --quiet"));
 }
 
-/// Those of processor cores: both round to bf16 in other places.
+/// Losses of processor cores: the two backends round to bf16 at different places.
 void check_losses_of_cores(const GpuRuns& runs, int ranks, const std::string& degrees,
                            const RunReport& found) {
   runs.gpu_plan("cores.json", ranks, degrees, "this-machine");
@@ -58,7 +58,7 @@ TEST_CASE("processes train on a GPU each to the losses of processor cores, and o
   struct Case {
     int ranks, layers;
     std::string degrees;
-    std::function<std::string(int)> words;  // which GPUs a process sees
+    std::function<std::string(int)> words;  // visible GPUs of a process
   };
   for (const Case& each : std::vector<Case>{
            {2, 2, "--tp 2 --sequence-parallel", {}},
@@ -110,7 +110,7 @@ TEST_CASE("mpirun's processes train on a GPU each to the losses of processor cor
   check_losses_of_cores(runs, 2, degrees, report);
 }
 
-TEST_CASE("a killed process on GPUs is named by all others, whether NCCL says so or not") {
+TEST_CASE("a killed process on GPUs is named by all others, with or without an error from NCCL") {
   for (const std::string words : {"", "PRETENDED_NETWORK=1"}) {
     INFO(words);
     const GpuRuns runs(4);
@@ -129,14 +129,14 @@ TEST_CASE("a killed process on GPUs is named by all others, whether NCCL says so
     const RunReport report = read_run_report(runs.sandbox.file("lost.json")).value();
     CHECK(report.end == RunReport::End::failed);
     CHECK(report.reason.starts_with(told));
-    CHECK(lacks(report.reason, "\n  rank 0") == "");  // what it was at
+    CHECK(lacks(report.reason, "\n  rank 0") == "");  // its current operation
     CHECK(lacks(report.reason, ": step ") == "");
     CHECK_FALSE(report.steps.empty());
     CHECK(runs.nobody_is_left());
   }
 }
 
-TEST_CASE("a killed process of mpirun's on GPUs ends the run, with its rank") {
+TEST_CASE("a killed process under mpirun on GPUs ends the run, with its rank") {
   const GpuRuns runs(2);
   if (const std::string why = no_mpi(runs); !why.empty()) return skip(why);
   runs.gpu_plan("plan.json", 2, "--tp 1 --dp 2");
@@ -154,7 +154,7 @@ TEST_CASE("a killed process of mpirun's on GPUs ends the run, with its rank") {
   CHECK(runs.nobody_is_left());
 }
 
-TEST_CASE("what keeps one process from its GPU ends all with its exit code and reason") {
+TEST_CASE("if one process cannot use its GPU, all end with its exit code and reason") {
   struct Case {
     std::string words;  // of the last process
     int exit_code;
@@ -162,7 +162,7 @@ TEST_CASE("what keeps one process from its GPU ends all with its exit code and r
   };
   for (const Case& each : {
            Case{visible(""), 3, "rank 1: --backend cuda: no GPU: CUDA finds none"},
-           // The real plugin finds no GPU then, or is not there either.
+           // The real plugin then finds no GPU, or is missing as well.
            Case{"ECHELON_BACKEND_PATH=/nowhere CUDA_VISIBLE_DEVICES=-1", 3,
                 "rank 1: --backend cuda: no "},
            Case{"PRETENDED_MEBIBYTES=20 PRETENDED_NETWORK=1", 5,

@@ -1,4 +1,4 @@
-// Plans for GPUs that are pretended (tests/runtime/cuda/standins), and their runs.
+// Plans for emulated GPUs (tests/runtime/cuda/standins), and their runs.
 #pragma once
 
 #include <string>
@@ -35,7 +35,7 @@ class GpuRuns : public Runs {
   [[nodiscard]] ProcessResult plan(const std::string& arguments) const {
     return sandbox.shell("timeout 120 " + sandbox.program(environment_) + " " + arguments);
   }
-  /// What makes plan-run find the GPUs.
+  /// The environment with which plan-run finds the GPUs.
   [[nodiscard]] const std::string& environment() const { return environment_; }
 
  private:

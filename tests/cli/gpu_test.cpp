@@ -1,5 +1,5 @@
-// plan run and plan calibrate on GPUs that are pretended (tests/runtime/cuda/standins), from the
-// command line to the report.
+// plan run and plan calibrate on emulated GPUs (tests/runtime/cuda/standins), from the command line
+// to the report.
 #include "tests/cli/gpu_runs.hpp"
 
 using namespace echelon;
@@ -32,7 +32,8 @@ TEST_CASE("a plan runs on GPUs from the command line to its report") {
   CHECK(other.steps.back().loss == Approx(report.steps.back().loss).epsilon(1e-3));
 }
 
-TEST_CASE("a GPU without room is told before the first step, with the cheapest change") {
+TEST_CASE(
+    "a GPU with too little memory is reported before the first step, with the cheapest change") {
   const GpuRuns runs(1, 34);
   runs.gpu_plan("plan.json", 1, "");
   const ProcessResult ran = runs.plan("run plan.json --backend cuda --steps 2");

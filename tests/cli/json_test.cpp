@@ -131,7 +131,7 @@ TEST_CASE("a prediction of the winner's degrees is the winner's prediction") {
   CHECK(again == winner);
 }
 
-TEST_CASE("money and days are there when the price and the budget are") {
+TEST_CASE("money and days are present if the price and the budget are given") {
   const Sandbox sandbox;
   const Json without = document(sandbox.plan(kSearchJson))["winner"]["economics"];
   CHECK(without["days_for_token_budget"].is_null());
@@ -141,7 +141,7 @@ TEST_CASE("money and days are there when the price and the budget are") {
   CHECK(with["economics"]["days_for_token_budget"].get<double>() == Approx(days).epsilon(1e-9));
 }
 
-TEST_CASE("without a plan that fits the winner is null and the nearest miss says what to change") {
+TEST_CASE("if no plan fits, the winner is null and the nearest infeasible plan gives the changes") {
   const Sandbox sandbox;
   const ProcessResult result = sandbox.plan("--model gpt3-175b --gpus 8 --json");
   CHECK(result.exit_code == 1);
@@ -177,11 +177,11 @@ TEST_CASE("collectives are listed as nccl-tests counts them") {
   CHECK(rows[0]["seconds"] < rows[1]["seconds"]);
 }
 
-TEST_CASE("a machine with a table of nccl-tests shows the measured time beside the model") {
+TEST_CASE("a machine with a table of nccl-tests shows the measured time next to the model's") {
   const Sandbox sandbox;
   const Json rows = document(sandbox.plan(
       "topo collectives --cluster dgx-b200 --op alltoall --ranks 16 --bytes 1Gi --json"))["rows"];
-  CHECK(rows.size() == 2);  // nobody published this one
+  CHECK(rows.size() == 2);  // no published measurement
   const Json gathers = document(sandbox.plan(
       "topo collectives --cluster dgx-b200 --op all_gather --ranks 16 --bytes 1Gi --json"))["rows"];
   REQUIRE(gathers.size() == 3);
@@ -191,7 +191,7 @@ TEST_CASE("a machine with a table of nccl-tests shows the measured time beside t
         Approx(gathers[2]["seconds"].get<double>()).epsilon(0.3));
 }
 
-TEST_CASE("a fit of collectives is shown, and written as a calibration that can be used") {
+TEST_CASE("a fit of collectives is shown, and written as a usable calibration") {
   const Sandbox sandbox;
   // Half of the bandwidth the description and the calibration give a ring of eight A100.
   std::string table = "op,nodes,ranks,bytes,time_us\n";
@@ -215,7 +215,7 @@ TEST_CASE("a fit of collectives is shown, and written as a calibration that can 
   CHECK(again[1]["busbw_GBps"].get<double>() == Approx(120).epsilon(0.1));
 }
 
-TEST_CASE("every command that shows something also shows it as JSON") {
+TEST_CASE("every command with output also prints it as JSON") {
   const Sandbox sandbox;
   CHECK(document(sandbox.plan("models --json"))["models"].size() > 10);
   CHECK(document(sandbox.plan("topo list --json"))["clusters"].size() > 10);
@@ -259,7 +259,7 @@ TEST_CASE("a validation has every key of the contract") {
   CHECK(report["rows"][1]["skipped"].is_string());
 }
 
-TEST_CASE("a validation writes its rows and its picture to the files it is told") {
+TEST_CASE("a validation writes its rows and its picture to the given files") {
   const Sandbox sandbox;
   sandbox.write(
       "runs.csv",
@@ -351,7 +351,7 @@ TEST_CASE("fit writes calibrations that a prediction can use") {
   CHECK(few.out.find("Nothing to fit") != std::string::npos);
 }
 
-TEST_CASE("folds judge a table by fits that have not seen the row") {
+TEST_CASE("cross-validation judges each row by a fit that has not seen it") {
   const Sandbox sandbox;
   sandbox.write("runs.csv", table_of_runs());
   const ProcessResult judged = sandbox.plan("validate runs.csv --cross-validate 4 --page page.md");
@@ -370,7 +370,7 @@ TEST_CASE("folds judge a table by fits that have not seen the row") {
   CHECK(terms.out.find("host floor") != std::string::npos);
 }
 
-TEST_CASE("a validation over its limit is a no") {
+TEST_CASE("a validation above its error limit exits with 1") {
   const Sandbox sandbox;
   sandbox.write(
       "runs.csv",

@@ -1,5 +1,5 @@
-// plan run in processes that somebody else started; here that is the test, in the words of
-// torchrun.
+// plan run in processes that an external launcher started; here the test starts them with
+// torchrun's variables.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -40,7 +40,7 @@ std::string line_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("processes that somebody else started compute the bits of threads, and one speaks") {
+TEST_CASE("externally started processes compute the bits of threads, and one reports") {
   const Runs runs;
   const std::vector<std::pair<int, std::string>> plans = {
       {2, "--tp 2"}, {2, "--pp 2 --tp 1"}, {4, "--tp 2 --pp 2"}, {4, "--dp 4 --tp 1 --zero 3"}};
@@ -77,7 +77,7 @@ TEST_CASE("processes that somebody else started compute the bits of threads, and
   CHECK(runs.nobody_is_left());
 }
 
-TEST_CASE("mpirun that starts plan run is found by itself") {
+TEST_CASE("plan run detects that mpirun started it") {
   if (run_shell("command -v mpirun").exit_code != 0) return skip("mpirun is not installed");
   const Runs runs;
   runs.plan("plan.json", 2, "--dp 2 --tp 1");
@@ -111,12 +111,12 @@ TEST_CASE("a killed process is named by all others, which end within seconds") {
   const RunReport report = read_run_report(runs.sandbox.file("lost.json")).value();
   CHECK(report.end == RunReport::End::failed);
   CHECK(report.reason.starts_with(told));
-  CHECK(lacks(report.reason, "\n  rank 0") == "");  // what it was at
+  CHECK(lacks(report.reason, "\n  rank 0") == "");  // its current operation
   CHECK(lacks(report.reason, ": step ") == "");
   CHECK(runs.nobody_is_left());
 }
 
-TEST_CASE("what ends one process ends all with its exit code and reason") {
+TEST_CASE("a failure of one process ends all with its exit code and reason") {
   const Runs runs;
   runs.plan("plan.json", 2, "--dp 2 --tp 1");
   {
@@ -139,7 +139,7 @@ TEST_CASE("what ends one process ends all with its exit code and reason") {
   CHECK(runs.nobody_is_left());
 }
 
-TEST_CASE("processes that do not fit together say so") {
+TEST_CASE("incompatible processes are reported") {
   const Runs runs;
   runs.plan("plan.json", 2, "--dp 2 --tp 1");
   runs.plan("other.json", 2, "--tp 2");
@@ -175,7 +175,7 @@ TEST_CASE("processes that do not fit together say so") {
   CHECK(lacks(waits.err(0), "interrupted while waiting; missing: rank 1") == "");
 }
 
-TEST_CASE("a launcher that is wrong, or whose processes do not come, is told") {
+TEST_CASE("an invalid launcher, or one whose processes do not connect, is reported") {
   const Runs runs;
   runs.plan("plan.json", 2, "--dp 2 --tp 1");
   const std::string port = free_port();
@@ -228,7 +228,7 @@ TEST_CASE("an allocation, a single process and --launcher local run all ranks in
   }
 }
 
-TEST_CASE("plan doctor says who started it") {
+TEST_CASE("plan doctor names its launcher") {
   const Runs runs;
   const auto told = [&](const std::string& words) {
     const ProcessResult result = runs.sandbox.plan("doctor", words + " COLUMNS=200");

@@ -1,5 +1,5 @@
 // Epsilon, rotary base and scaling of a model: from its config.json through plan, run, checkpoint
-// and export, and what is not computed is refused at both doors of plan run.
+// and export; plan run refuses unsupported arithmetic from scratch and on import.
 #include <cmath>
 
 #include "core/run/run_report.hpp"
@@ -36,7 +36,7 @@ Json llama3_scaling() {
           {"original_max_position_embeddings", 64}};
 }
 
-/// Plans `config` as NAME.json and returns what was printed.
+/// Plans `config` as NAME.json and returns the output.
 std::string planned(const Sandbox& sandbox, const Json& config, const std::string& name) {
   sandbox.write(name + "-config.json", config.dump());
   const ProcessResult made =
@@ -49,7 +49,7 @@ std::string planned(const Sandbox& sandbox, const Json& config, const std::strin
   return made.out;
 }
 
-/// The loss of the first step; what follows does not matter here.
+/// The loss of the first step; later steps do not matter here.
 double first_loss(const Sandbox& sandbox, const std::string& arguments) {
   const ProcessResult ran =
       sandbox.plan("run " + arguments + " --steps 1 --quiet --report report.json");
@@ -66,7 +66,7 @@ std::string refusal(const Sandbox& sandbox, const std::string& arguments) {
 
 }  // namespace
 
-TEST_CASE("a config's epsilon, base and scaling are what is computed, exported and resumed with") {
+TEST_CASE("a config's epsilon, base and scaling are used in runs, exports and resumed runs") {
   const Sandbox sandbox;
   Json scaled = llama_config();
   scaled["rope_scaling"] = llama3_scaling();
@@ -76,7 +76,7 @@ TEST_CASE("a config's epsilon, base and scaling are what is computed, exported a
   CHECK(planned(sandbox, scaled, "scaled").find("plan run refuses") == std::string::npos);
   planned(sandbox, plain, "plain");
   const double loss = first_loss(sandbox, "scaled.json --export out --checkpoint-dir steps");
-  CHECK(std::abs(loss - first_loss(sandbox, "plain.json")) > 1e-9);  // they were the same
+  CHECK(std::abs(loss - first_loss(sandbox, "plain.json")) > 1e-9);  // they were equal
 
   const Json out = Json::parse(slurp(sandbox.file("out/config.json")));
   CHECK(out["rms_norm_eps"] == 1e-3);
@@ -91,7 +91,8 @@ TEST_CASE("a config's epsilon, base and scaling are what is computed, exported a
               "another model: norm_epsilon is 0.001") == "");
 }
 
-TEST_CASE("what is not computed is told by the planner and refused from scratch and on import") {
+TEST_CASE(
+    "unsupported arithmetic is reported by the planner and refused from scratch and on import") {
   const Sandbox sandbox;
   Json plain = llama_config();
   planned(sandbox, plain, "plain");
@@ -116,7 +117,7 @@ TEST_CASE("what is not computed is told by the planner and refused from scratch 
   both(config, "unknown config.json key 'embedding_multiplier'; expected");
 }
 
-TEST_CASE("a plan of the version without constants is priced, and refused for running") {
+TEST_CASE("a plan of the version without constants is priced but not run") {
   const Sandbox sandbox;
   Json model{{"schema", 1},      {"layers", 2},  {"hidden", 16},        {"heads", 4},
              {"ffn_hidden", 24}, {"vocab", 256}, {"max_positions", 64}, {"name", "old"}};

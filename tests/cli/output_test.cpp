@@ -1,4 +1,4 @@
-// Where output goes, and what happens when it cannot go there.
+// Destinations of output, and errors on writing to them.
 #include <string>
 
 #include "tests/cli/program.hpp"
@@ -13,7 +13,7 @@ namespace {
 const std::string kSearch = "--model 7b --gpus 64";
 }
 
-TEST_CASE("an answer is on standard output and nothing is on standard error") {
+TEST_CASE("an answer goes to standard output, and standard error stays empty") {
   const Sandbox sandbox;
   const ProcessResult result = sandbox.plan(kSearch);
   CHECK(result.exit_code == 0);
@@ -42,7 +42,7 @@ TEST_CASE("no line is wider than the terminal") {
       for (std::size_t end; (end = result.out.find('\n', start)) != std::string::npos;
            start = end + 1) {
         const std::string line = result.out.substr(start, end - start);
-        // A word that is wider than the terminal (a path, a command to copy) is left whole.
+        // A word wider than the terminal (a path, a command to copy) is not broken.
         const bool unbreakable = line.find("plan ") != std::string::npos;
         CAPTURE(arguments, width, line);
         if (!unbreakable) CHECK(line.size() <= static_cast<std::size_t>(width));
@@ -51,7 +51,7 @@ TEST_CASE("no line is wider than the terminal") {
   }
 }
 
-TEST_CASE("colour and letters beyond ASCII need a terminal that has them") {
+TEST_CASE("colour and non-ASCII characters require a terminal that supports them") {
   const Sandbox sandbox;
   const auto has_escape = [](const ProcessResult& result) {
     return result.out.find('\x1b') != std::string::npos;
@@ -72,7 +72,7 @@ TEST_CASE("quiet keeps the answer and drops the rest") {
   CHECK(std::count(out.begin(), out.end(), '\n') <= 6);
 }
 
-TEST_CASE("a reader that leaves early is no error") {
+TEST_CASE("a reader that closes the pipe early is no error") {
   const Sandbox sandbox;
   const ProcessResult result =
       sandbox.shell("bash -c 'set -o pipefail; " + sandbox.program() + " --help | head -c 10'");
@@ -81,7 +81,7 @@ TEST_CASE("a reader that leaves early is no error") {
   CHECK(result.err.empty());
 }
 
-TEST_CASE("standard output that is closed or full is told, with exit code 3") {
+TEST_CASE("standard output that is closed or full is reported, with exit code 3") {
   const Sandbox sandbox;
   const ProcessResult closed = sandbox.shell(sandbox.program() + " " + kSearch + " >&-");
   CHECK(closed.exit_code == 3);
@@ -92,7 +92,7 @@ TEST_CASE("standard output that is closed or full is told, with exit code 3") {
   CHECK(lacks(full.err, "No space left") == "");
 }
 
-TEST_CASE("a plan file is written beside its name and renamed, or not at all") {
+TEST_CASE("a plan file is written to a temporary file and renamed, or not at all") {
   const Sandbox sandbox;
   CHECK(sandbox.plan(kSearch + " -o plan.json").exit_code == 0);
   const std::string first = slurp(sandbox.file("plan.json"));
@@ -100,7 +100,7 @@ TEST_CASE("a plan file is written beside its name and renamed, or not at all") {
   CHECK(complaint(sandbox.plan(kSearch + " -o none/plan.json"), 3).find("none/plan.json") !=
         std::string::npos);
   complaint(sandbox.plan(kSearch + " -o ."), 3);
-  // What is there stays there when the new one cannot be written.
+  // The old file stays if the new one cannot be written.
   const ProcessResult limited =
       sandbox.shell("bash -c 'trap \"\" XFSZ; ulimit -f 1; " + sandbox.program() +
                     " --model gpt3-175b --gpus 1024 --pp 32 -o plan.json'");
@@ -117,7 +117,7 @@ TEST_CASE("a plan can go to standard output") {
   CHECK(sandbox.plan(kSearch + " -o -").out.starts_with("{"));
 }
 
-TEST_CASE("nothing that fits is a no, not an error") {
+TEST_CASE("a search without a feasible plan exits with 1, which is no error") {
   const Sandbox sandbox;
   const ProcessResult result = sandbox.plan("--model gpt3-175b --gpus 8 -o plan.json");
   CHECK(result.exit_code == 1);
@@ -129,7 +129,7 @@ TEST_CASE("nothing that fits is a no, not an error") {
   CHECK(sandbox.plan("predict --model gpt3-175b --gpus 8").exit_code == 1);
 }
 
-TEST_CASE("every command that an answer offers next parses and runs") {
+TEST_CASE("every next command that an answer suggests parses and runs") {
   for (const std::string& arguments :
        {kSearch, kSearch + " -o p.json", kSearch + " --output=b.json --top 3 --time-limit 100",
         std::string("--model gpt2 --gpus=8 --global-batch 8 --no-config"),
@@ -147,7 +147,7 @@ TEST_CASE("every command that an answer offers next parses and runs") {
       const std::string line = answer.out.substr(at, end - at);
       if (!line.starts_with("  plan ")) continue;
       constexpr std::size_t begin = 2;
-      // The words behind it say what it is for.
+      // The text behind it describes its purpose.
       const std::string command = line.substr(begin + 5, line.find("  ", begin) - begin - 5);
       const ProcessResult next = sandbox.plan(command);
       INFO(command << "\n" << next.err);

@@ -1,4 +1,4 @@
-// Plan files from the command line: what is in them, and what happens when their world changes.
+// Plan files from the command line: their content, and changed clusters and rates.
 #include <filesystem>
 #include <string>
 
@@ -23,7 +23,7 @@ PlanFile written(const Sandbox& sandbox, const std::string& name) {
   return *file;
 }
 
-TEST_CASE("a plan file holds a sound program and what was assumed") {
+TEST_CASE("a plan file contains a sound program and its assumptions") {
   const Sandbox sandbox;
   const ProcessResult answer = sandbox.plan(kJob + " -o plan.json");
   REQUIRE(answer.exit_code == 0);
@@ -33,7 +33,7 @@ TEST_CASE("a plan file holds a sound program and what was assumed") {
   CHECK(check_schedule(*schedule).empty());
   CHECK(schedule->ranks == file.plan.pp);
   CHECK_FALSE(file.assumptions.empty());
-  std::string words;  // the answer folds its lines
+  std::string words;  // the answer wraps its lines
   for (const char c : answer.out) {
     if (c != '\n')
       words += c;
@@ -44,7 +44,7 @@ TEST_CASE("a plan file holds a sound program and what was assumed") {
   for (const std::string& sentence : file.assumptions) CHECK(lacks(words, sentence) == "");
 }
 
-TEST_CASE("the same question writes the same plan file") {
+TEST_CASE("the same request writes the same plan file") {
   const Sandbox sandbox;
   REQUIRE(sandbox.plan(kJob + " -q -o a.json").exit_code == 0);
   REQUIRE(sandbox.plan(kJob + " -q -o b.json").exit_code == 0);
@@ -67,13 +67,13 @@ TEST_CASE("an edited plan file is refused by every command that reads one") {
   }
 }
 
-TEST_CASE("a plan for a cluster that is described differently today is refused, with the way out") {
+TEST_CASE("a plan for a cluster with a changed description is refused, with the remedy") {
   const Sandbox sandbox;
   Json machine = Json::parse(
       slurp(std::string(ECHELON_SOURCE_DIR) + "/topologies/catalog/clusters/dgx-h100.json"));
   sandbox.write("mine.json", machine.dump(1));
   REQUIRE(sandbox.plan(kJob + " --cluster mine.json -q -o plan.json").exit_code == 0);
-  // Words and layout are nobody's business.
+  // Descriptive text and file layout do not matter.
   machine["description"] = "Another sentence.";
   sandbox.write("mine.json", machine.dump());
   CHECK(sandbox.plan("predict plan.json").exit_code == 0);
@@ -89,12 +89,12 @@ TEST_CASE("a plan for a cluster that is described differently today is refused, 
                 "changed since the plan was written") == "");
     CHECK(lacks(message, "plan predict plan.json --cluster mine.json -o plan.json") == "");
   }
-  // The way out is what it says.
+  // The suggested remedy works.
   CHECK(sandbox.plan("predict plan.json --cluster mine.json -o plan.json").exit_code == 0);
   CHECK(sandbox.plan("predict plan.json").exit_code == 0);
 }
 
-TEST_CASE("rates that changed are told, not refused") {
+TEST_CASE("changed rates are reported, not refused") {
   const Sandbox sandbox;
   const auto rates = [](double efficiency) {
     return Json{
@@ -119,7 +119,7 @@ TEST_CASE("rates that changed are told, not refused") {
   CHECK(lacks(answer.out, "calibration mine, which changed since") == "");
 }
 
-TEST_CASE("a newer plan file says so") {
+TEST_CASE("the error for a newer plan file names its version") {
   const Sandbox sandbox;
   REQUIRE(sandbox.plan(kJob + " -q -o plan.json").exit_code == 0);
   Json plan = Json::parse(slurp(sandbox.file("plan.json")));
@@ -132,7 +132,7 @@ TEST_CASE("a newer plan file says so") {
 TEST_CASE("plan files of the largest clusters stay small") {
   const Sandbox sandbox;
   constexpr std::uintmax_t kMost = 5'000'000;
-  // The winner, and more chunks and microbatches than anybody trains with.
+  // The winner, and more chunks and microbatches than used in practice.
   REQUIRE(sandbox.plan("--model llama3-405b --gpus 16384 -q -o winner.json").exit_code == 0);
   CHECK(std::filesystem::file_size(sandbox.file("winner.json")) < kMost / 10);
   const ProcessResult large = sandbox.plan(
@@ -145,7 +145,7 @@ TEST_CASE("plan files of the largest clusters stay small") {
   REQUIRE(parse_schedule_text(file.program, "program").ok());
 }
 
-TEST_CASE("a step of too many instructions is not written") {
+TEST_CASE("a step with too many instructions is not written") {
   const Sandbox sandbox;
   const std::string message = complaint(
       sandbox.plan("predict --model gpt2 --gpus 1 --global-batch 10000000 -q -o plan.json"), 2);

@@ -15,7 +15,7 @@
 
 namespace echelon::test {
 
-/// A directory of its own with an empty home, so that no configuration reaches the program.
+/// A separate directory with an empty home, which hides the user's configuration from the program.
 class Sandbox {
  public:
   /// `plan ARGUMENTS` as a shell would run it; `environment` is "PLAN_GPUS=8 NO_COLOR=1".

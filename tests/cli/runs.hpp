@@ -11,7 +11,7 @@
 
 namespace echelon::test {
 
-/// A sandbox with plans in it; the folders of runs lie in it too, so that its path marks processes.
+/// A sandbox with plans and the folders of runs; its path in their arguments identifies processes.
 class Runs {
  public:
   /// Writes `name`, a plan for gpt2-tiny with these degrees.

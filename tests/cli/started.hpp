@@ -23,7 +23,7 @@ inline sockaddr_in loopback(int port) {
   return at;
 }
 
-/// A port of the loopback interface that nobody has right now.
+/// A port of the loopback interface that is free at the moment.
 inline std::string free_port() {
   const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at = loopback(0);
@@ -40,7 +40,7 @@ inline std::string words_of(int rank, int size, const std::string& port) {
          " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port;
 }
 
-/// Processes of one run; what rank 2 says lies in "out2" and "err2".
+/// Processes of one run; the output of rank 2 is in the files "out2" and "err2".
 class Started {
  public:
   Started(const Runs& runs, int size, const std::string& arguments) : runs_(runs) {
@@ -78,7 +78,7 @@ inline bool has_stepped(const Runs& runs) {
   return lacks(runs.text("events0"), "\"event\":\"step\"").empty();
 }
 
-/// The plan-run of that rank.
+/// The plan-run process of that rank.
 inline void kill_rank(const Runs& runs, int rank) {
   const std::string program =
       std::filesystem::path(ECHELON_PLAN).parent_path().string() + "/plan-run";

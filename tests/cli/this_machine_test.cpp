@@ -1,4 +1,4 @@
-// The computer we run on as a cluster: planned for, written to plan files, measured rates found.
+// This computer as a cluster: planning, plan files, measured rates.
 #include "costmodel/calibration/calibration_io.hpp"
 #include "tests/cli/program.hpp"
 
@@ -23,7 +23,8 @@ std::string two_sizes() {
 
 }  // namespace
 
-TEST_CASE("a plan for this machine is for its stack, in fp32, and extrapolated until measured") {
+TEST_CASE(
+    "a plan for this machine uses its framework and fp32, and is extrapolated until measured") {
   const Sandbox sandbox;
   const auto winner = document(sandbox.plan(kTiny + " --json"))["winner"];
   CHECK(winner["cluster"] == "this-machine");
@@ -43,7 +44,7 @@ TEST_CASE("a plan file for this machine is read back with the same prediction") 
   CHECK(read["memory"]["peak_bytes"] == written["memory"]["peak_bytes"]);
 }
 
-TEST_CASE("rates that were measured here are found, those of the rank's cores") {
+TEST_CASE("rates measured here are found by the cores of a rank") {
   const Sandbox sandbox;
   sandbox.write(".config/echelon/this-machine.json", two_sizes());
   const auto found = document(sandbox.plan(kTiny + " --json"))["winner"];
@@ -52,12 +53,12 @@ TEST_CASE("rates that were measured here are found, those of the rank's cores") 
   sandbox.write("named.json", two_sizes());
   const auto named = document(sandbox.plan(kTiny + " --calibration named.json --json"))["winner"];
   CHECK(named["calibration"] == "one-core");
-  // Of another cluster they say nothing.
+  // They do not apply to another cluster.
   const auto other = document(sandbox.plan("--model 7b --gpus 8 --json"))["winner"];
   CHECK(other["calibration"] != "one-core");
 }
 
-TEST_CASE("a file of measured rates without rates says what is missing") {
+TEST_CASE("the error for a calibration file without rates names the missing keys") {
   const Sandbox sandbox;
   sandbox.write("bad.json",
                 R"({"schema": 1, "kind": "calibrations by cores", "calibrations": []})");
@@ -70,7 +71,7 @@ TEST_CASE("a file of measured rates without rates says what is missing") {
   CHECK(half.find("an entry without") != std::string::npos);
 }
 
-TEST_CASE("this machine can be shown, and refuses more ranks than it takes") {
+TEST_CASE("this machine can be shown, and too many ranks are refused") {
   const Sandbox sandbox;
   const ProcessResult shown = sandbox.plan("topo show this-machine");
   CHECK(shown.exit_code == 0);

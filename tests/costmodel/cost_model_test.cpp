@@ -1,4 +1,4 @@
-// Memory and time of whole plans: closed forms of the papers, and physics that must hold anywhere.
+// Memory and time of whole plans: closed forms of the papers, and physical invariants.
 #include "costmodel/cost_model.hpp"
 
 #include "core/model/model_io.hpp"
@@ -53,7 +53,7 @@ double states(const MemoryBreakdown& m) {
   return (m.weights + m.gradients + m.optimizer).in(kByte);
 }
 
-/// Parameters that one rank of an unsharded, unpadded GPT-like model holds.
+/// Parameters on one rank of an unsharded, unpadded GPT-like model.
 double padded_parameters(const Setup& s) {
   return static_cast<double>(s.model.parameters()) +
          (padded_vocab(s.model, s.framework, 1) - s.model.vocab) * s.model.hidden *
@@ -219,7 +219,7 @@ TEST_CASE("one GPU has no communication and no bubble") {
 
 TEST_CASE("the bubble of equal stages is (p - 1)/m of their work") {
   Setup s = setup("gpt3-175b", "dgx-h100", 64);
-  s.model.vocab = 128;  // a head of no weight, so that the stages are almost equal
+  s.model.vocab = 128;  // a head of negligible cost: the stages are almost equal
   const ParallelPlan p = plan(s, 1, 8);
   const CostBreakdown t = s.cost_model().price(p).time.parts;
   const Seconds busy = t.compute + t.exposed[Axis::tp] + t.host - s.calibration.step_fixed;
@@ -293,7 +293,7 @@ TEST_CASE("ZeRO-3 gathers the weights twice per microbatch: it pays with many mi
   CHECK(out.time.parts.exposed[Axis::dp].in(1_s) > 16 * 32 * 2 * gathers);
 }
 
-TEST_CASE("a host that cannot launch fast enough sets the pace of small layers") {
+TEST_CASE("a host with slow launches limits small layers") {
   Setup s = setup("gpt2", "dgx-h100", 8);
   s.job.global_batch = 8;
   s.job.sequence = 128;
@@ -333,7 +333,7 @@ TEST_CASE("fp8 products pay for their casts, and the head's stay in 16 bits") {
   const LayerSharding sharding{.microbatch = 1};
   const ShardingCosts wide = s.cost_model().sharding_costs(sharding);
   s.job.precision = find_precision("fp8").value();
-  // As fast as 16 bits, so that the casts alone make the difference.
+  // As fast as 16 bits: only the casts make the difference.
   const GpuSpec& gpu = s.cluster.gpu();
   s.calibration.fp8_efficiency = gpu.peak(Dtype::bf16) / gpu.peak(Dtype::fp8);
   const ShardingCosts narrow = s.cost_model().sharding_costs(sharding);
@@ -353,7 +353,7 @@ TEST_CASE("fp8 products pay for their casts, and the head's stay in 16 bits") {
   CHECK(s.cost_model().sharding_costs(sharding).head_backward.device == wide.head_backward.device);
 }
 
-TEST_CASE("the router decides in 16 bits, whatever the experts compute in") {
+TEST_CASE("the router computes in 16 bits, whatever the precision of the experts") {
   Setup s = setup("mixtral-8x7b", "dgx-h100", 8);
   s.job.precision = find_precision("fp8").value();
   const OperatorList list =
@@ -363,7 +363,7 @@ TEST_CASE("the router decides in 16 bits, whatever the experts compute in") {
   }
 }
 
-TEST_CASE("what an ablation makes simpler: NICs not shared, one NIC per group, no bubble") {
+TEST_CASE("ablations simplify the model: NICs not shared, one NIC per group, no bubble") {
   const Setup s = setup("7b", "dgx-h100", 64);
   const auto simpler = [&](AblatedFeature what) {
     CostModel cost_model = s.cost_model();

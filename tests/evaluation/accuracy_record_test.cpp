@@ -1,4 +1,4 @@
-// What our predictions of the published runs were worth, set by set: it may only get better.
+// The accuracy of our predictions of the published runs, set by set: it may only improve.
 //
 // tests/validation/record.csv holds a line per set of rows: every source of 20 rows or more, and
 // all rows. A set is its rows with their reasons to be skipped; its hash names it. On the same set
@@ -48,7 +48,7 @@ Figures figures_of(const ValidationSummary& summary) {
           summary.memory.median_abs, fits.rows > 0 ? wrong / fits.rows : 0};
 }
 
-/// What the record is about: out of fold, ten parts.
+/// The record's predictions: out of fold, ten parts.
 ValidationReport judged_report() {
   const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
   REQUIRE(rows.ok());
@@ -143,9 +143,8 @@ void update_record(const std::vector<RecordLine>& current) {
   write_record(record);
 }
 
-/// What the published runs say of memory, whatever was once reached: the limit is right (1 % false
-/// fits, 5 % false alarms are aimed at), and fitted rates beat the priors on rows they have not
-/// seen.
+/// Memory of the published runs, independent of the record: the limit is right (targets: 1 % false
+/// fits, 5 % false alarms), and fitted rates beat the priors on rows they have not seen.
 void check_memory(const ValidationReport& report) {
   const FitsSummary& ran = report.by_source.at("nanotron").unflagged.fits;
   const FitsSummary& ended = report.by_source.at("nanotron-oom").unflagged.fits;
@@ -156,7 +155,7 @@ void check_memory(const ValidationReport& report) {
   CHECK(report.by_source.at("bigscience").unflagged.memory.mean_abs < 0.10);
 }
 
-/// Sources whose 80 % band does not hold 75-85 % of their rows, flagged ones left out.
+/// Sources whose 80 % band does not contain 75-85 % of their rows, without flagged rows.
 std::vector<std::string> missed_bands(const ValidationReport& report) {
   std::vector<std::string> missed;
   for (const auto& [source, pair] : report.by_source) {
@@ -168,7 +167,8 @@ std::vector<std::string> missed_bands(const ValidationReport& report) {
 TEST_CASE("on the same set of published rows the errors of record only shrink") {
   const ValidationReport report = judged_report();
   check_memory(report);
-  // None is aimed at; of eight sources of 35 to 778 rows a sound band misses one or two by chance.
+  // The target is zero; a sound band misses one or two of eight sources of 35 to 778 rows by
+  // chance.
   CHECK(missed_bands(report).size() <= 2);
   const std::vector<RecordLine> current = lines_of(report);
   if (!environment("ECHELON_UPDATE_GOLDENS").empty()) update_record(current);

@@ -32,7 +32,7 @@ std::vector<MeasuredRun> published_table() {
   return *rows;
 }
 
-TEST_CASE("a fold is a stack, a model, a GPU and a number of GPUs") {
+TEST_CASE("a fold is a framework, a model, a GPU and a number of GPUs") {
   std::vector<MeasuredRun> rows = {run("nemo", "8B", 32, 8), run("nemo", "8B", 32, 8),
                                    run("nemo", "8B", 32, 16), run("nemo", "70B", 80, 8)};
   rows[1].microbatch = 4;
@@ -57,7 +57,7 @@ TEST_CASE("near-duplicates from other software or under another name share a fol
   CHECK(folds_of(rows)[0] != folds_of(rows)[1]);
 }
 
-TEST_CASE("sharing a fold is passed on, whatever the order of the rows") {
+TEST_CASE("sharing a fold is transitive, whatever the order of the rows") {
   // 0 and 1 are twins, 1 and 2 of one cell, 2 and 3 twins.
   std::vector<MeasuredRun> rows = {run("a", "m", 32, 8), run("b", "m", 32, 8), run("b", "m", 32, 8),
                                    run("c", "n", 32, 8)};
@@ -68,7 +68,7 @@ TEST_CASE("sharing a fold is passed on, whatever the order of the rows") {
   CHECK(folds_of(rows) == folds);
 }
 
-TEST_CASE("in the published table no fold is seen from two parts, and the parts are even") {
+TEST_CASE("in the published table no fold is in two parts, and the parts are even") {
   const std::vector<MeasuredRun> rows = published_table();
   const auto folds = folds_of(rows);
   const auto parts = deal_folds(folds, 10);

@@ -5,7 +5,7 @@
 namespace echelon {
 namespace {
 
-TEST_CASE("a bootstrap interval holds the mean and widens with the confidence") {
+TEST_CASE("a bootstrap interval contains the mean and widens with the confidence") {
   std::vector<double> sizes;
   std::vector<std::string> folds;
   for (int i = 0; i < 60; ++i) {
@@ -35,7 +35,7 @@ TEST_CASE("rows of one fold count as one piece of evidence") {
         1.5 * width(bootstrap_mean(sizes, apart).at_80));
 }
 
-TEST_CASE("a bootstrap gives the same interval every time, and nothing for nothing") {
+TEST_CASE("a bootstrap gives the same interval every time, and none without rows") {
   const std::vector<double> sizes = {0.1, 0.2, 0.4};
   const std::vector<std::string> folds = {"a", "b", "c"};
   CHECK(bootstrap_mean(sizes, folds).at_95.low == bootstrap_mean(sizes, folds).at_95.low);
@@ -72,7 +72,7 @@ TEST_CASE("a band is missed below 75 % and above 85 % of 30 rows and more") {
   }
 }
 
-TEST_CASE("the groups of a set are summed up by mean and median, and none are nothing") {
+TEST_CASE("the groups of a set are summarized by mean and median, an empty set by nothing") {
   const std::vector<Ranking> ranking = {
       {.group = "a", .rows = 3, .regret = 0, .regret3 = 0, .spearman = 1},
       {.group = "b", .rows = 4, .regret = 0.02, .regret3 = 0, .spearman = 0.5},

@@ -1,4 +1,4 @@
-// Fitting memory rates, on published rows with peaks of our own planting.
+// Fitting memory rates, on published rows with generated peaks.
 #include "evaluation/fit_memory.hpp"
 
 #include <variant>
@@ -21,8 +21,8 @@ const std::vector<MeasuredRun>& published_rows() {
   return kRows;
 }
 
-/// The rows of one source with the peaks that a machine with these rates would have shown; runs
-/// that need more than all but `margin` of it end out of memory.
+/// The rows of one source with the peaks of a machine with these rates; runs that need more than
+/// all but `margin` of its memory end out of memory.
 std::vector<MeasuredRun> with_planted_peaks(std::string_view source, double reserve, Bytes context,
                                             Bytes margin) {
   std::vector<MeasuredRun> rows;
@@ -57,7 +57,7 @@ double rate_named(const FittedMemory& fit, std::string_view key) {
 
 }  // namespace
 
-TEST_CASE("memory rates planted in a table are found again") {
+TEST_CASE("the fit recovers the memory rates that a table was generated with") {
   const auto rows = with_planted_peaks("bigscience", 0.2, 5000_MiB, 0_B);
   const auto fits = fit_memory(rows);
   REQUIRE(fits.size() == 1);
@@ -80,7 +80,7 @@ TEST_CASE("memory rates planted in a table are found again") {
   CHECK(other.context == Bytes{});
 }
 
-TEST_CASE("the limit between runs that fit and runs that do not is found again") {
+TEST_CASE("the fit recovers the limit between runs that fit and runs that do not") {
   const Bytes margin = 9_GiB;
   const auto rows = with_planted_peaks("nanotron", 0.15, 700_MiB, margin);
   const auto fits = fit_memory(rows);

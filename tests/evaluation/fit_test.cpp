@@ -1,4 +1,4 @@
-// Fitting to tables of runs, on the published rows with times of our own planting.
+// Fitting to tables of runs, on the published rows with generated times.
 #include <cmath>
 #include <set>
 #include <variant>
@@ -15,7 +15,7 @@
 namespace echelon {
 namespace {
 
-/// The published rows of LLM Foundry on A100, which have no network of their own.
+/// The published rows of LLM Foundry on A100, which have no measured network.
 const std::vector<MeasuredRun>& foundry_rows() {
   static const std::vector<MeasuredRun> kRows = [] {
     std::vector<MeasuredRun> kept;
@@ -28,7 +28,7 @@ const std::vector<MeasuredRun>& foundry_rows() {
   return kRows;
 }
 
-/// Their steps as a machine with these rates would have taken them.
+/// Their step times on a machine with these rates.
 std::vector<MeasuredRun> planted(const std::function<void(Calibration&)>& change) {
   std::vector<MeasuredRun> rows = foundry_rows();
   RunMapper mapper;
@@ -52,7 +52,7 @@ const FittedCalibration* named(const FitTable& table, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("rates planted in a table of runs are found again") {
+TEST_CASE("the fit recovers the rates that a table of runs was generated with") {
   const auto rows = planted([](Calibration& c) {
     c.gemm_efficiency = 0.7;
     c.attention_forward *= 0.8;
@@ -71,18 +71,18 @@ TEST_CASE("rates planted in a table of runs are found again") {
     CHECK(rate.low <= rate.value);
     CHECK(rate.value <= rate.high);
     if (rate.key == "gemm_efficiency") CHECK(rate.learned > 0.9);
-    // No run of the table has experts or a network of its own to learn from.
+    // No run of the table has experts or a measured network to learn from.
     if (rate.key == "host_experts" || rate.key == "layer_latency_factor")
       CHECK(rate.learned < 0.01);
   }
-  // What was written can be read back, with where each rate comes from.
+  // The written calibration can be read back, with the source of each rate.
   const auto read = parse_calibration(calibration_to_json(fitted->calibration), "written");
   REQUIRE(read.ok());
   CHECK(read->gemm_efficiency == Approx(fitted->calibration.gemm_efficiency));
   CHECK(read->fitted_to.find("published runs") != std::string::npos);
 }
 
-TEST_CASE("out of fold a row's own time does not bend its prediction") {
+TEST_CASE("out of fold a row's own time does not influence its prediction") {
   auto rows = planted([](Calibration& c) { c.gemm_efficiency = 0.7; });
   const auto before = validate_folds(rows, fit_folds(rows, 4));
   REQUIRE(before.ok());
@@ -111,7 +111,7 @@ TEST_CASE("out of fold a row's own time does not bend its prediction") {
   CHECK(others_moved > 0);  // they did see the tripled runs
 }
 
-TEST_CASE("the band holds four fifths of the rows left out, and few rows keep the prior's") {
+TEST_CASE("the band contains four fifths of the held-out rows, and few rows keep the prior's") {
   auto rows = planted([](Calibration&) {});
   for (std::size_t i = 0; i < rows.size(); ++i) {
     *rows[i].step_seconds *= i % 10 < 8 ? 1.0 + 0.01 * static_cast<double>(i % 3) : 1.2;
@@ -128,7 +128,7 @@ TEST_CASE("the band holds four fifths of the rows left out, and few rows keep th
   CHECK(priors->rows[0].calibration == "ampere");
 }
 
-TEST_CASE("every shipped fit is found for the runs it was fitted to, and readable") {
+TEST_CASE("every shipped fit can be read and is found for the runs it was fitted to") {
   const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv").value();
   ValidationOptions options;
   options.releases = releases();

@@ -31,7 +31,7 @@ std::string error_of(const std::string& csv) {
   return rows.error().message();
 }
 
-/// A file that is gone when the test ends.
+/// A file that is deleted at the end of the test.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& content)
@@ -60,14 +60,14 @@ TEST_CASE("columns are found by name, in any order, and unknown ones are ignored
   CHECK(rows[0].row_number == 2);
 }
 
-TEST_CASE("a blank cell stays unsaid") {
+TEST_CASE("a blank cell means an unknown value") {
   const auto rows = rows_of(kHeader + "\nb,nemo,,,,,,,,,,,,,,\n");
   CHECK_FALSE(rows[0].layers.has_value());
   CHECK_FALSE(rows[0].step_seconds.has_value());
   CHECK(rows[0].malformed.empty());
 }
 
-TEST_CASE("a malformed number spoils its row only, and says where and what") {
+TEST_CASE("a malformed number affects only its row, with the place and the text in the reason") {
   const auto rows =
       rows_of(kHeader + "\n" + kRow + "\nb,nemo,thirty,1,1,1,1,1,g,1,1,1,1,1,1,1\n" + kRow + "\n");
   REQUIRE(rows.size() == 3);
@@ -99,7 +99,7 @@ TEST_CASE("quoted cells hold commas, quotes and line breaks") {
   CHECK(rows[0].notes == "one, \"two\"\r\nthree");
 }
 
-TEST_CASE("a byte order mark before the header is no part of the first column") {
+TEST_CASE("a byte order mark before the header is not part of the first column") {
   CHECK(rows_of("\xEF\xBB\xBF" + kHeader + "\n" + kRow + "\n")[0].row_id == "a-1");
   CHECK(rows_of("\xEF\xBB\xBF\"row_id\"" + kHeader.substr(6) + "\n" + kRow)[0].row_id == "a-1");
 }
@@ -111,12 +111,12 @@ TEST_CASE("missing columns are all named, with the nearest header") {
   CHECK(message.find("'hidden'") == std::string::npos);
 }
 
-TEST_CASE("a column that stands twice is an error") {
+TEST_CASE("a duplicate column is an error") {
   CHECK(error_of(kHeader + ",gpus\n" + kRow + ",8\n").find("'gpus' stands twice") !=
         std::string::npos);
 }
 
-TEST_CASE("an empty table, and one without rows, say so") {
+TEST_CASE("an empty table, and one without rows, are reported") {
   CHECK(error_of("").find("empty") != std::string::npos);
   CHECK(error_of("\n\n").find("empty") != std::string::npos);
   CHECK(error_of(kHeader + "\n").find("no row below the header") != std::string::npos);
@@ -166,7 +166,7 @@ TEST_CASE("a file longer than 1 GiB is refused before it is read") {
   CHECK(rows.error().found == "the file is longer than 1 GiB");
 }
 
-TEST_CASE("rows that cross the blocks a file is read in come out whole") {
+TEST_CASE("rows that cross the blocks of a file are read whole") {
   std::string csv = kHeader + "\n";
   const int count = 5000;  // about five blocks
   for (int i = 0; i < count; ++i) csv += kRow + "\n";
@@ -180,7 +180,7 @@ TEST_CASE("rows that cross the blocks a file is read in come out whole") {
   }
 }
 
-TEST_CASE("the published sample reads without a malformed row") {
+TEST_CASE("the published sample has no malformed row") {
   const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/evaluation/runs/published.csv");
   REQUIRE(rows.ok());
   CHECK(rows->size() == 49);

@@ -16,7 +16,7 @@
 namespace echelon {
 namespace {
 
-TEST_CASE("every calibration of a release reads, and every rate of it has a source") {
+TEST_CASE("every calibration of a release can be read, and each of its rates has a source") {
   const std::vector<Calibration> all = releases();
   CHECK(all.size() > 40);
   for (const Calibration& each : all) {
@@ -27,7 +27,7 @@ TEST_CASE("every calibration of a release reads, and every rate of it has a sour
   }
 }
 
-TEST_CASE("the program holds the calibrations that planning may pick, and no others") {
+TEST_CASE("the program contains exactly the calibrations that planning may select") {
   for (const EmbeddedFile& file : embedded_calibrations()) {
     const Calibration each = parse_calibration(file.content, file.name).value();
     INFO(file.name);
@@ -36,7 +36,7 @@ TEST_CASE("the program holds the calibrations that planning may pick, and no oth
   }
 }
 
-TEST_CASE("a run is predicted by the calibration of its release, without it by the planner's") {
+TEST_CASE("a run is predicted by the calibration of its release, or else by the planner's") {
   const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
   REQUIRE(rows.ok());
   const auto row = std::ranges::find(*rows, "N0608", &MeasuredRun::row_id);  // NeMo 25.04
@@ -47,7 +47,7 @@ TEST_CASE("a run is predicted by the calibration of its release, without it by t
   CHECK(validate({*row}, options)->rows.at(0).calibration.find("-nemo-25.04") != std::string::npos);
 }
 
-TEST_CASE("a folder without calibrations is refused, and says what it lacks") {
+TEST_CASE("a folder without calibrations is refused, with the missing files") {
   const TempDir folder;
   const std::string path = folder.path().string();
   CHECK(load_release_calibrations(path).error().found == "a folder without a .json file");
@@ -60,7 +60,7 @@ TEST_CASE("a folder without calibrations is refused, and says what it lacks") {
   CHECK(misnamed.hint.find(releases().front().name + ".json") != std::string::npos);
 }
 
-TEST_CASE("calibrations of releases lie next to the table") {
+TEST_CASE("calibrations of releases are stored next to the table") {
   const TempDir folder;
   const std::string table = (folder.path() / "runs.csv").string();
   CHECK(release_calibrations_next_to(table) == "");

@@ -1,4 +1,4 @@
-// The calibrations of single releases that tests/validation/runs.csv is predicted with.
+// The calibrations of single releases used to predict tests/validation/runs.csv.
 #pragma once
 
 #include <vector>

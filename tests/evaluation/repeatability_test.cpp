@@ -17,7 +17,7 @@ MeasuredRun measured(double seconds) {
   return row;
 }
 
-TEST_CASE("the noise floor is how far measurements of one configuration lie apart") {
+TEST_CASE("the noise floor is the spread of measurements of one configuration") {
   std::vector<MeasuredRun> rows = {measured(1.0), measured(1.1), measured(2.0), measured(2.0)};
   rows[2].tp = rows[3].tp = 2;
   const auto noise = noise_of(rows);
@@ -28,7 +28,7 @@ TEST_CASE("the noise floor is how far measurements of one configuration lie apar
   CHECK(noise.at("here").largest == Approx(0.1));
 }
 
-TEST_CASE("rows that differ in the job, or do not describe it, are no repetition") {
+TEST_CASE("rows that differ in the job, or do not describe it, are not repetitions") {
   std::vector<MeasuredRun> rows = {measured(1.0), measured(1.1)};
   rows[1].overlap_detail = "something else";
   CHECK(noise_of(rows).empty());

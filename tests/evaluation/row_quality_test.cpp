@@ -41,7 +41,7 @@ TEST_CASE("an ordinary row carries no flag") {
   CHECK(flag_names(run_named("mosaic-0081")).empty());
 }
 
-TEST_CASE("a microbatch of seconds where a fraction is due is a stall") {
+TEST_CASE("a microbatch of seconds where a fraction is expected is a stall") {
   const MeasuredRun stalled = run_named("nanotron-0932");  // tp 32, pp 1: 8.7 s per microbatch
   CHECK(flag_names(stalled) == "stalled");
   MeasuredRun sound = stalled;
@@ -49,7 +49,7 @@ TEST_CASE("a microbatch of seconds where a fraction is due is a stall") {
   CHECK(flag_names(sound).empty());
 }
 
-TEST_CASE("what is due grows with the latency of the network the job measured") {
+TEST_CASE("the expected time grows with the network latency that the job measured") {
   MeasuredRun row = run_named("nanotron-0135");  // a slow network, tp > 1
   REQUIRE(has_slow_network(row));
   const double slow = generous_step(row);
@@ -65,14 +65,14 @@ TEST_CASE("the ring step a job measured is its own latency") {
   CHECK_FALSE(measured_ring_step(run_named("mosaic-0081")).has_value());
 }
 
-TEST_CASE("a stage that needs more than the GPU has, and ran, is overfull") {
+TEST_CASE("a stage that ran although it needs more memory than the GPU has is overfull") {
   MeasuredRun row = run_named("nanotron-1343");
   CHECK(flag_names(row) == "overfull");
   row.static_memory_bytes = 1e9;
   CHECK(flag_names(row).empty());
 }
 
-TEST_CASE("grade C spoils time, and memory too but for nanotron") {
+TEST_CASE("grade C disqualifies time, and also memory except for nanotron") {
   MeasuredRun row = run_named("nanotron-0001");
   row.grade = "C";
   auto flags = quality_flags_of(std::vector{row})[0];
@@ -85,7 +85,7 @@ TEST_CASE("grade C spoils time, and memory too but for nanotron") {
   CHECK((flags[0].time && flags[0].memory));
 }
 
-TEST_CASE("two ends of one configuration flag both rows for fitting, not for time") {
+TEST_CASE("two different outcomes of one configuration flag both rows for fitting, not for time") {
   MeasuredRun ran = run_named("nanotron-0001");
   MeasuredRun ended = ran;
   ended.status = "oom";
@@ -100,7 +100,7 @@ TEST_CASE("two ends of one configuration flag both rows for fitting, not for tim
   CHECK(quality_flags_of(std::vector{ran, ended})[1].empty());
 }
 
-TEST_CASE("heads no tensor core can take whole are flagged") {
+TEST_CASE("head dimensions that do not fill tensor cores are flagged") {
   MeasuredRun row = run_named("mosaic-0081");
   row.head_dim = 100;
   CHECK(flag_names(row) == "odd-heads");
@@ -108,14 +108,14 @@ TEST_CASE("heads no tensor core can take whole are flagged") {
   CHECK(flag_names(row).empty());
 }
 
-TEST_CASE("every flag spoils something and says why") {
+TEST_CASE("every flag disqualifies something and gives the reason") {
   for (const RowQualityFlag& flag : row_quality_flags()) {
     CHECK((flag.time || flag.memory || flag.fits));
     CHECK_FALSE(flag.why.empty());
   }
 }
 
-TEST_CASE("the list of flagged rows is what the rules give") {
+TEST_CASE("the list of flagged rows follows from the rules") {
   const auto flags = quality_flags_of(flag_table());
   std::string list = "row_id,flags\n";
   for (std::size_t i = 0; i < flag_table().size(); ++i) {

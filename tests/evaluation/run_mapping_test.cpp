@@ -52,7 +52,7 @@ TEST_CASE("first and last stage hold one layer fewer only when that makes the ot
   CHECK(ends_hold_fewer_layers(126, 16, 8).front() == 7);
 }
 
-TEST_CASE("a full row maps without a guess") {
+TEST_CASE("a complete row is mapped without a guess") {
   const MappedRun run = mapped(row("nanotron-0469"));
   CHECK(run.inferred.empty());
   CHECK(run.model.kv_heads == 32);
@@ -67,7 +67,7 @@ TEST_CASE("a full row maps without a guess") {
   CHECK(run.cluster.gpus() == 8);
 }
 
-TEST_CASE("runs this version does not price are skipped with the feature named") {
+TEST_CASE("runs that this version cannot price are skipped with the feature named") {
   MeasuredRun bubble = row("zero-bubble-0004");
   bubble.schedule = "zb-2p";
   CHECK(skip_reason(bubble) == "schedule zb-2p is not priced");
@@ -82,7 +82,7 @@ TEST_CASE("runs this version does not price are skipped with the feature named")
   CHECK(skip_reason(latent) == "attention 'sliding window' is not priced");
 }
 
-TEST_CASE("rows that say too little are skipped with what is missing") {
+TEST_CASE("incomplete rows are skipped with the missing columns named") {
   CHECK(skip_reason(row("bigscience-0003")).find("heads") != std::string::npos);
   CHECK(skip_reason(row("olmo-core-0001")).starts_with("nothing to compare with"));
   CHECK(skip_reason(row("N0083")) == "the source does not say the microbatch");
@@ -104,13 +104,13 @@ TEST_CASE("rows that contradict themselves are skipped") {
   CHECK_FALSE(skip_reason(odd).empty());
 }
 
-TEST_CASE("a GPU without units of the job's format is a reason to skip, not to crash") {
+TEST_CASE("a row whose GPU does not support the job's format is skipped without a crash") {
   MeasuredRun run = row("N0190");  // V100
   run.precision = "bf16";
   CHECK(skip_reason(run) == "V100-SXM2-32GB has no bf16 units");
 }
 
-TEST_CASE("blanks that mattered are told") {
+TEST_CASE("relevant blank cells are reported") {
   CHECK(mentions(mapped(row("nanotron-oom-0009")).inferred, "kv_heads = heads"));
   const MappedRun maxtext = mapped(row("N0487"));
   CHECK(mentions(maxtext.inferred, "recompute full"));
@@ -145,14 +145,14 @@ TEST_CASE("block recomputation counts layers of each chunk") {
   CHECK(mapped(run).plan.recompute_layers == std::vector<int>{18, 14});
 }
 
-TEST_CASE("a stack is granted the features its run used") {
+TEST_CASE("a framework is granted the features its run used") {
   MeasuredRun run = row("flagperf-paddle-0001");
   run.zero = 2;
   CHECK(mapped(run).plan.zero == 2);
   CHECK(mapped(run).framework.zero_allowed[2]);
 }
 
-TEST_CASE("an A100 of 40 GB is taken for what its memory says") {
+TEST_CASE("an A100 of 40 GB is recognized by its memory") {
   const MappedRun run = mapped(row("mosaic-0141"));
   CHECK(run.cluster.gpu().name == "A100-SXM4-40GB");
   CHECK(mentions(run.inferred, "A100-SXM4-40GB"));
@@ -196,7 +196,7 @@ TEST_CASE("GPUs of the catalog are found however their names are written") {
   CHECK(mapped(run).cluster.gpu().name == "H100-SXM5-80GB");
 }
 
-TEST_CASE("Megatron-LM of 2022 is the one before Megatron Core") {
+TEST_CASE("Megatron-LM of 2022 is the version before Megatron Core") {
   MeasuredRun run = row("nanotron-0469");
   run.framework = "megatron-2022";
   run.flash_attention.reset();
@@ -209,7 +209,7 @@ TEST_CASE("Megatron-LM of 2022 is the one before Megatron Core") {
   CHECK(mapped(run).framework.name == "megatron-core");
 }
 
-TEST_CASE("a network the job measured bounds the described one for data-parallel groups") {
+TEST_CASE("a network measured by the job bounds the described one for data-parallel groups") {
   MeasuredRun run = row("nanotron-0135");  // 16 nodes on a slow day
   run.net_allgather_busbw_GBps = 26;
   run.net_reducescatter_busbw_GBps = 25;
@@ -227,7 +227,7 @@ TEST_CASE("a network the job measured bounds the described one for data-parallel
   const GroupLinks described = cost_model.links({128, 1});
   cost_model.set_network(*network);
   const GroupLinks data = cost_model.data_links({128, 1});
-  // The bus bandwidth is low for the same waits.
+  // The bus bandwidth is low because of the same waits.
   CHECK(data.inter == MeasuredNetwork::kUnhindered);
   cost_model.set_network({network->bus, 200_us});
   CHECK(cost_model.data_links({128, 1}).inter.in(1_GBps) ==
@@ -266,7 +266,7 @@ TEST_CASE("zero bubble in the memory of 1F1B is priced as ZB-H1") {
   CHECK(mentions(run.inferred, "zb-1p priced as zb-h1"));
 }
 
-TEST_CASE("attention that no column describes comes from the catalog's model of the same shapes") {
+TEST_CASE("attention without a column is taken from the catalog's model of the same shapes") {
   MeasuredRun run = row("nanotron-0469");
   run.attention = "mla";
   run.layers = 61;

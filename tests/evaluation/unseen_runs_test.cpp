@@ -1,4 +1,4 @@
-// Rows of software, GPUs and models that nothing was fitted to are predicted, and say so.
+// Rows of software, GPUs and models without a fit are predicted and marked as such.
 #include <cmath>
 #include <string>
 
@@ -14,7 +14,7 @@ constexpr std::string_view kHeader =
     "hidden,layers,model,stack,row_id\n";  // its own order, one column of its own, few optional
                                            // ones
 
-/// One row of such a table, predicted. `gpu` and `stack` are what the table calls them.
+/// One row of such a table, predicted. `gpu` and `stack` are the names used in the table.
 ValidatedRow unseen(const std::string& gpu, const std::string& framework) {
   const std::string csv = std::string(kHeader) + "x,2.5,64,1,4,1,2,8," + gpu +
                           ",4096,64000,40,20480,5120,40,a model of 2031," + framework + ",r1\n";
@@ -27,7 +27,7 @@ ValidatedRow unseen(const std::string& gpu, const std::string& framework) {
 
 double band(const ValidatedRow& row) { return row.high / *row.predicted_step - 1; }
 
-TEST_CASE("a software nobody has seen is predicted with the nearest calibration, which is named") {
+TEST_CASE("unknown software is predicted with the nearest calibration, which is named") {
   const ValidatedRow row = unseen("H100-SXM5-80GB", "trainer-of-2031");
   REQUIRE(row.predicted_step.has_value());
   CHECK(row.time_error.has_value());
@@ -36,7 +36,7 @@ TEST_CASE("a software nobody has seen is predicted with the nearest calibration,
   CHECK(row.inferred_what.find("unknown software") != std::string::npos);
 }
 
-TEST_CASE("the band is wider for a software nobody has seen") {
+TEST_CASE("the band is wider for unknown software") {
   const ValidatedRow row = unseen("H100-SXM5-80GB", "trainer-of-2031");
   const auto used = shipped_calibration(row.calibration);
   REQUIRE(used.has_value());
@@ -56,18 +56,18 @@ TEST_CASE("a GPU of the catalog without a calibration is predicted from its data
   }
 }
 
-TEST_CASE("the band is wider for a GPU nothing was ever fitted to") {
+TEST_CASE("the band is wider for a GPU without a fit") {
   const ValidatedRow row = unseen("MI355X", "megatron-core");
   CHECK(row.calibration == "generic");
   CHECK(band(row) > 1.1 * shipped_calibration("generic")->time_band);
   CHECK(band(row) > 1.1 * band(unseen("H100", "nemo")));
 }
 
-TEST_CASE("a row that has its own calibration says nothing of a nearest one") {
+TEST_CASE("a row with its own calibration names no nearest one") {
   CHECK(unseen("H100-SXM5-80GB", "nanotron").nearest.empty());
 }
 
-TEST_CASE("a chip that no catalog knows is skipped with its name") {
+TEST_CASE("a row with an unknown GPU is skipped with its name") {
   CHECK(unseen("Z-9000", "megatron-core").skipped.find("unknown GPU 'Z-9000'") !=
         std::string::npos);
 }

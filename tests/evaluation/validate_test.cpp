@@ -46,19 +46,19 @@ TEST_CASE("a summary gives mean, median and 90th percentile of sizes, and the si
   CHECK(summary.bias == Approx(0.04));
 }
 
-TEST_CASE("a summary of nothing is zero") {
+TEST_CASE("a summary of no rows is zero") {
   CHECK(summarize({}).rows == 0);
   CHECK(summarize({}).p90_abs == 0);
 }
 
-TEST_CASE("a right order has no regret and rank correlation one, whatever the scale") {
+TEST_CASE("a correct order has no regret and rank correlation one, whatever the scale") {
   const Ranking ranking = rank_group("g", {1, 2, 3}, {10, 20, 40});
   CHECK(ranking.regret == 0);
   CHECK(ranking.regret3 == 0);
   CHECK(ranking.spearman == Approx(1));
 }
 
-TEST_CASE("regret is what the first choice costs, regret3 what the best of three costs") {
+TEST_CASE("regret is the cost of the first choice, regret3 that of the best of three") {
   const Ranking ranking = rank_group("g", {1, 2, 3, 4}, {15, 12, 20, 10});
   CHECK(ranking.regret == Approx(0.5));
   CHECK(ranking.regret3 == Approx(0.2));
@@ -70,7 +70,7 @@ TEST_CASE("rank correlation averages ties and is minus one for a reversed order"
   CHECK(rank_group("g", {1, 1, 1}, {1, 2, 3}).spearman == 0);
 }
 
-TEST_CASE("every row comes out predicted or skipped with a reason, in the table's order") {
+TEST_CASE("every row is predicted or skipped with a reason, in the table's order") {
   const auto rows = published();
   const ValidationReport report = report_of(rows);
   REQUIRE(report.rows.size() == rows.size());
@@ -85,7 +85,7 @@ TEST_CASE("every row comes out predicted or skipped with a reason, in the table'
   CHECK(predicted == 36);
 }
 
-TEST_CASE("predictions of the published sample stay within sight of the measurements") {
+TEST_CASE("predictions of the published sample stay close to the measurements") {
   const ValidationReport report = report_of(published());
   CHECK(report.time.rows == 34);
   CHECK(report.time.median_abs < 0.5);
@@ -108,7 +108,7 @@ TEST_CASE("a run out of memory has no time error but counts as not fitting") {
   CHECK(report.fits.false_fits == (*report.rows[0].predicted_fits ? 1 : 0));
 }
 
-TEST_CASE("a malformed row is skipped with the reader's reason") {
+TEST_CASE("a malformed row is skipped with the reason from the reader") {
   MeasuredRun row = one("nanotron-0469");
   row.malformed = "row 7: gpus is 'many', expected a whole number of at least 1";
   CHECK(validated(row).skipped == row.malformed);
@@ -126,7 +126,7 @@ TEST_CASE("memory is compared as the row counts it: allocated, reserved, the who
   CHECK(validated(row).inferred_what.find("taken for reserved") != std::string::npos);
 }
 
-TEST_CASE("a memory figure larger than the GPU is shown but not compared") {
+TEST_CASE("a memory figure larger than the GPU's memory is shown but not compared") {
   MeasuredRun row = one("nanotron-0469");
   row.peak_memory_bytes = 200e9;
   const ValidatedRow out = validated(row);

@@ -1,4 +1,4 @@
-// Every reader against the corpus and so many changes of it: bounded, and the same every time.
+// Every reader on the corpus and a fixed number of mutations of it: bounded and deterministic.
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -42,7 +42,7 @@ std::string quoted(const std::string& text) {
   return out;
 }
 
-TEST_CASE("every reader takes its corpus") {
+TEST_CASE("every reader accepts its corpus") {
   for (const Entry& entry : entries()) {
     const std::vector<std::string> corpus = corpus_of(entry);
     CAPTURE(entry.name);
@@ -72,7 +72,7 @@ TEST_CASE("every reader refuses changed inputs with a reason, or reads them stab
   }
 }
 
-TEST_CASE("changes are the same on every machine") {
+TEST_CASE("mutations are the same on every machine") {
   Numbers numbers(1);
   std::string all;
   for (int i = 0; i < 20; ++i) all += mutated("{\"a\": 12, \"b\": [3, 4]}", "xyz", numbers) + "|";

@@ -22,7 +22,7 @@
 namespace echelon::fuzz {
 namespace {
 
-/// "" when the error says what was found and where.
+/// "" if the error gives the input found and its place.
 std::string explained(const Error& error) {
   if (error.found.empty() || error.where.empty()) return "an error without reason or place";
   if (error.message().size() > 4000) return "an error longer than a page";
@@ -75,7 +75,7 @@ std::string resealed_plan_file(std::string_view input) {
 }
 
 std::string packed_text(std::string_view input) {
-  // The first bytes say what is declared, the rest is the text.
+  // The first bytes give the declared length, the rest is the text.
   CompressedText packed;
   packed.compressed = !input.empty() && input[0] != 't';
   for (std::size_t i = 1; i < std::min<std::size_t>(input.size(), 4); ++i) {
@@ -164,7 +164,7 @@ std::string safetensors_index(std::string_view input) {
 }
 
 std::string token_index(std::string_view input) {
-  // The reader takes files, so there is one pair of them, in a folder of this process.
+  // The reader takes files: one pair of them, in a folder of this process.
   namespace fs = std::filesystem;
   struct Folder {
     std::string path = (fs::temp_directory_path() / "echelon-fuzz-XXXXXX").string();

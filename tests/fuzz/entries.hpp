@@ -1,5 +1,5 @@
-// What is fuzzed: one function per reader. Any bytes are refused with a reason or mean something
-// that, written again, is read as the same.
+// The fuzz targets: one function per reader. Any bytes are refused with a reason, or read as a
+// value that is unchanged after writing and reading.
 #pragma once
 
 #include <span>
@@ -8,25 +8,25 @@
 
 namespace echelon::fuzz {
 
-// Each returns "" or what is wrong with what the reader did; a crash speaks for itself.
+// Each returns "" or the reader's error; a crash needs no report.
 [[nodiscard]] std::string plan_file(std::string_view input);
-/// Plan files whose hashes are right whatever they hold: what lies behind the hashes.
+/// Plan files with valid hashes, whatever their content: the checks behind the hashes.
 [[nodiscard]] std::string resealed_plan_file(std::string_view input);
 [[nodiscard]] std::string packed_text(std::string_view input);
 [[nodiscard]] std::string schedule_text(std::string_view input);
-/// Our own model files and HuggingFace's config.json: one reader tells them apart.
+/// Our own model files and HuggingFace's config.json: one reader distinguishes them.
 [[nodiscard]] std::string model(std::string_view input);
 [[nodiscard]] std::string topology(std::string_view input);
-/// What nvidia-smi and NCCL tell of a node, and the description made of it.
+/// Output of nvidia-smi and NCCL for a node, and the description derived from it.
 [[nodiscard]] std::string wiring(std::string_view input);
 [[nodiscard]] std::string calibration(std::string_view input);
 [[nodiscard]] std::string runs(std::string_view input);
-/// A safetensors file; only its header is looked at.
+/// A safetensors file; only its header is read.
 [[nodiscard]] std::string safetensors(std::string_view input);
 [[nodiscard]] std::string safetensors_index(std::string_view input);
-/// Megatron's index, beside data of the length that the first one of the corpus describes.
+/// Megatron's index, with data of the length that the first index of the corpus describes.
 [[nodiscard]] std::string token_index(std::string_view input);
-/// Manifests of checkpoints whose hash is right whatever they hold.
+/// Checkpoint manifests with a valid hash, whatever their content.
 [[nodiscard]] std::string resealed_manifest(std::string_view input);
 [[nodiscard]] std::string huggingface_config(std::string_view input);
 

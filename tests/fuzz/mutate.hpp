@@ -1,4 +1,4 @@
-// Seeded changes to an input: a bounded stand-in for libFuzzer where clang is not.
+// Seeded changes to an input: a bounded stand-in for libFuzzer on machines without clang.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace echelon::fuzz {
 
-/// `input` with one to eight changes: bytes flipped, put in, taken out or repeated, parts of
-/// `other` put in, numbers and words replaced by ones that readers stumble over, the end cut off.
+/// `input` with one to eight changes: bytes flipped, inserted, removed or repeated, parts of
+/// `other` inserted, numbers and words replaced by typical edge cases, the end truncated.
 [[nodiscard]] std::string mutated(std::string input, std::string_view other, Numbers& numbers);
 
 }  // namespace echelon::fuzz

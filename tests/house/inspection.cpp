@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
 constexpr std::size_t kLongestUnexplained = 400;  // lines of a source file
-constexpr std::size_t kFirstLines = 6;            // where a longer file says why
+constexpr std::size_t kFirstLines = 6;  // place of the comment with the reason in a longer file
 
 Lines split_lines(std::string_view text) {
   std::istringstream in{std::string(text)};
@@ -160,8 +160,8 @@ class Inspector {
     if (!once) report(0, "a header without #pragma once");
   }
 
-  /// ctest calls a test by its name. Catch2 takes "-", "~" or "[" in front for something else, and
-  /// brackets or ";" break the list that CMake makes of the names: tests go missing.
+  /// ctest selects a test by its name. Catch2 interprets a leading "-", "~" or "[" as an operator,
+  /// and brackets or ";" break CMake's list of the names: such tests are never run.
   void check_test_names() {
     static const std::regex misread(
         R"re(^\s*TEST_CASE\(\s*"([-~ ][^"]*|[^"]*[\]\[;\\][^"]*)".*)re");
@@ -226,8 +226,8 @@ class Inspector {
     });
   }
 
-  /// What a framework does is a trait of its table; code that compares names knows it twice. Below
-  /// runtime/ and gui/, "echelon" is the program's own name.
+  /// The behaviour of a framework is a trait in its table; code that compares names would duplicate
+  /// it. Below runtime/ and gui/, "echelon" is the program's own name.
   void check_framework_names(const std::string& line) {
     if (file_->is_free() || file_->path.starts_with(kFrameworkTables)) return;
     const bool own = file_->folder == "runtime" || file_->folder == "gui";

@@ -16,7 +16,7 @@ struct LibraryRule {
   std::vector<std::string> places;   ///< "cli/" is a folder, "*_io.cpp" any such file
 };
 
-/// What architecture.md says.
+/// The rules of architecture.md.
 struct House {
   /// Folder to folders, to single headers ("planner/space/legality.hpp") and to folders below the
   /// first
@@ -34,11 +34,11 @@ struct Violation {
 /// "core/a.cpp:3: what".
 [[nodiscard]] std::string describe(const Violation& violation);
 
-/// Reads the two tables and the list of the root. A table that is missing reads as empty.
+/// Reads the two tables and the list of the root. A missing table is read as empty.
 [[nodiscard]] House read_house(std::string_view architecture);
 
-/// Everything below `root` that breaks a rule, sorted by file and line. What .gitignore names is
-/// left out.
+/// All violations of rules below `root`, sorted by file and line, without files that .gitignore
+/// names.
 [[nodiscard]] std::vector<Violation> inspect(const std::filesystem::path& root, const House& house);
 
 }  // namespace echelon::house

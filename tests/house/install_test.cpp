@@ -1,4 +1,4 @@
-// What `cmake --install` puts down works wherever it is moved.
+// A tree installed by `cmake --install` works wherever it is moved.
 #include <string>
 
 #include "tests/places.hpp"

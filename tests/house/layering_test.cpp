@@ -1,4 +1,4 @@
-// The tree keeps the rules of docs/architecture.md, and the inspector would see it if it did not.
+// The tree keeps the rules of docs/architecture.md, and the inspector detects violations.
 #include <string>
 
 #include "tests/house/inspection.hpp"
@@ -13,7 +13,7 @@ House our_house() {
   return read_house(slurp(std::filesystem::path(ECHELON_SOURCE_DIR) / "docs/architecture.md"));
 }
 
-/// Everything found in a tree that holds this one file beside the folders.
+/// All violations found in a tree that contains the folders and this one file.
 std::string found_in(const std::string& name, const std::string& content) {
   const TempDir tree;
   tree.write(name, content);
@@ -32,7 +32,7 @@ TEST_CASE("the tree keeps the rules of the house") {
   CHECK(all.empty());
 }
 
-TEST_CASE("architecture.md holds the tables the inspection reads") {
+TEST_CASE("architecture.md contains the tables that the inspection reads") {
   const House house = our_house();
   CHECK(house.may_include.at("core").empty());
   CHECK(house.may_include.at("costmodel") == std::set<std::string>{"core", "topologies"});
@@ -42,7 +42,7 @@ TEST_CASE("architecture.md holds the tables the inspection reads") {
   CHECK(house.root.contains("core/"));
 }
 
-TEST_CASE("a folder that keeps the rules is not accused") {
+TEST_CASE("a folder that keeps the rules is not reported") {
   CHECK(found_in("planner/search/search.cpp",
                  "#include \"planner/search/search.hpp\"\n#include <vector>\n#include "
                  "\"core/base/units.hpp\"\n"
@@ -110,7 +110,7 @@ TEST_CASE("a library outside its place is found") {
   CHECK(found_in("runtime/a.cpp", "#include <mpi.h>\n").size() > 0);
 }
 
-TEST_CASE("a library that comes in through a header of ours is found") {
+TEST_CASE("a library included through one of our headers is found") {
   TempDir tree;
   tree.write("core/format_io.hpp", "#pragma once\n#include \"core/json/json_io.hpp\"\n");
   tree.write("core/json/json_io.hpp", "#pragma once\n#include <nlohmann/json.hpp>\n");
@@ -131,7 +131,7 @@ TEST_CASE("text that makes results differ or breaks layers is found") {
   CHECK(found_in("costmodel/a.cpp", "#include <chrono>\n").size() > 0);
 }
 
-TEST_CASE("a test that cannot be called by its name is found") {
+TEST_CASE("a test that cannot be selected by its name is found") {
   const std::string name = "TEST_CASE(";
   CHECK(found_in("tests/a_test.cpp", name + "\"--flag works\") {}\n").size() > 0);
   CHECK(found_in("tests/a_test.cpp", name + "\"in (0, 1] it is flat\") {}\n").size() > 0);
@@ -139,7 +139,7 @@ TEST_CASE("a test that cannot be called by its name is found") {
   CHECK(found_in("tests/a_test.cpp", name + "\"the flag --flag works\") {}\n").empty());
 }
 
-TEST_CASE("a long file says why in its first lines") {
+TEST_CASE("a long file gives the reason in its first lines") {
   std::string lines;
   for (int i = 0; i < 401; ++i) lines += "int a;\n";
   CHECK(found_in("core/a.cpp", lines).size() > 0);
@@ -147,13 +147,13 @@ TEST_CASE("a long file says why in its first lines") {
 }
 
 TEST_CASE("a path of one machine is found in any text") {
-  // In two pieces, because this file is inspected too.
+  // In two pieces, because this file is inspected as well.
   CHECK(found_in("docs/a.md", std::string("see `/wo") + "rk/main`\n").size() > 0);
   CHECK(found_in("core/a.cpp", std::string("// ../sha") + "red/data\n").size() > 0);
   CHECK(found_in("docs/a.md", "https://example.org/work/paper\n").empty());
 }
 
-TEST_CASE("the root holds nothing unexpected") {
+TEST_CASE("the root contains nothing unexpected") {
   CHECK(found_in("notes.txt", "") == "notes.txt: is not in the list of what the root holds\n");
   CHECK(found_in("helpers/a.txt", "") == "helpers: is not in the list of what the root holds\n");
   const TempDir tree;

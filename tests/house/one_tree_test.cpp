@@ -62,14 +62,14 @@ TEST_CASE("the planner alone is compiled by the same commands as with all else")
   }
 }
 
-TEST_CASE("every name in the list of long tests is a test's") {
+TEST_CASE("every name in the list of long tests is that of a test") {
   const std::filesystem::path tests = std::filesystem::path(ECHELON_SOURCE_DIR) / "tests";
   std::istringstream list(slurp(tests / "long_tests.txt"));
   int named = 0;
   for (std::string line; std::getline(list, line);) {
     if (line.empty() || line.front() == '#') continue;
     ++named;
-    // Of Catch2 the title alone, of add_test the whole name.
+    // Only the title for tests of Catch2, the whole name for those of add_test.
     const std::string title = "\"" + line.substr(line.find(':') + 1) + "\"";
     const std::string name = "\"" + line + "\"";
     INFO(title);

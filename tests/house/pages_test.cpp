@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Paths that pages name and this tree does not hold.
+/// Paths that pages name although this tree does not contain them.
 const std::set<std::string> kElsewhere = {"docs/b200/b200_real_repro_guide.md",  // of SimuMax
                                           "bench/results/",  // written by bench/gpu/measure.py
                                           "interop/"};       // planned
@@ -116,7 +116,7 @@ std::vector<std::string> matches_in(const Page& page, const std::regex& pattern,
   return found;
 }
 
-/// What is wrong with the links of all pages, one line each.
+/// The broken links of all pages, one line each.
 std::string broken_links(const fs::path& root, const std::map<std::string, Page>& pages) {
   static const std::regex link(R"(\]\(([^)\s]+)\))");
   std::string broken;
@@ -253,7 +253,7 @@ TEST_CASE("the README shows what the program answers") {
           " LC_ALL=C.UTF-8 COLUMNS=100 " + shell_word(ECHELON_PLAN) + " --model 7b --gpus 64",
       home.path());
   REQUIRE(answer.exit_code == 0);
-  // The answer goes on with smaller plans and the assumptions, after an empty line.
+  // The answer continues with smaller plans and the assumptions, after an empty line.
   std::size_t end = 0;
   for (long left = std::ranges::count(shown, '\n'); left > 0; --left) {
     end = answer.out.find('\n', end) + 1;

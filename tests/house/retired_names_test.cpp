@@ -1,4 +1,4 @@
-// Names that this code once had for what the field calls otherwise. None of them is declared again.
+// Retired names of this code for which the field has standard terms. None is declared again.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -91,7 +91,7 @@ const Names& retired_types() {
   return names;
 }
 
-/// Functions, members and variables: wherever the word stands in code.
+/// Functions, members and variables: anywhere in code.
 const Names& retired_words() {
   static const Names names{
       {"cut_of", "sharding_of"},

@@ -1,5 +1,5 @@
-// ./plan and ./test, copied beside a project of one file so that they build in a second.
-// Over 400 lines because all of it tries one pair of scripts in one pretended project.
+// ./plan and ./test, copied into a project of one file that builds in a second.
+// Over 400 lines because all of it tests one pair of scripts in one sample project.
 #include <chrono>
 #include <sstream>
 #include <string>
@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A tree with our wrappers, a program `plan` that prints its arguments, one per line, and, where
-/// they are configured, the same program as plan-run and plan-gui. On PATH comes first a folder of
-/// fakes: a dpkg-query for which every package is installed.
+/// A tree with our wrappers, a program `plan` that prints its arguments, one per line, and, if
+/// configured, the same program as plan-run and plan-gui. A folder of fakes is first on PATH: a
+/// dpkg-query that reports every package as installed.
 class Project {
  public:
   Project() {
@@ -51,7 +51,7 @@ class Project {
               "  target_link_libraries(plan-gui parts)\nendif()\n");
     write_program("\\n");
     fake("dpkg-query", "echo 'install ok installed'");
-    fake("nvcc", "exit 1");  // no CUDA beside it
+    fake("nvcc", "exit 1");  // no CUDA next to it
   }
 
   void write_program(const std::string& separator) const {
@@ -87,7 +87,7 @@ class Project {
     return dir.path() / "repo/build/release" / file;
   }
 
-  /// The same with nothing on PATH but the fakes and links to `tools`.
+  /// The same with only the fakes and links to `tools` on PATH.
   [[nodiscard]] ProcessResult run_with_only(const std::string& tools,
                                             const std::string& command) const {
     return run_shell("mkdir -p ../only; for t in " + tools +
@@ -119,14 +119,14 @@ TEST_CASE("./plan builds once, passes arguments on verbatim and keeps stdout cle
   CHECK(first.out == "a  b\n\n*\n$HOME\n--\nit's\n");
   CHECK(first.err.find("building") != std::string::npos);
 
-  // From elsewhere, through a link: the same program, and no word from the wrapper.
+  // From another folder, through a link: the same program, without output from the wrapper.
   const ProcessResult linked = project.run(
       "ln -s ../repo/plan ../fakes/link && cd / && \"$OLDPWD\"/../fakes/link x && link y");
   CHECK(linked.out == "x\ny\n");
   CHECK(linked.err.empty());
 }
 
-TEST_CASE("./plan run builds what executes plans, which from then on is kept up to date") {
+TEST_CASE("./plan run builds plan-run, which is kept up to date from then on") {
   const Project project;
   REQUIRE(project.run("./plan a").out == "a\n");
   CHECK(!fs::exists(project.built("cli/plan-run")));
@@ -139,7 +139,7 @@ TEST_CASE("./plan run builds what executes plans, which from then on is kept up 
   CHECK(!fs::exists(project.built("cli/plan-gui")));
 }
 
-TEST_CASE("no command compiles again what another has compiled") {
+TEST_CASE("no command recompiles the objects of another") {
   const Project project;
   const std::string object = "main.cpp.o";
   for (const char* command : {"./plan a", "./plan run a", "./plan gui a", "./plan a", "./test",
@@ -148,7 +148,7 @@ TEST_CASE("no command compiles again what another has compiled") {
     REQUIRE(project.run(command).exit_code == 0);
     CHECK(project.compiled(object) == 1);
   }
-  // What is there stays configured, and the programs count as built after all of them were.
+  // Configured parts stay configured, and the programs count as built after all of them were.
   CHECK(fs::exists(project.built("cli/plan-gui")));
   CHECK(project.run("./plan gui b").err.empty());
   const Project tested;
@@ -157,7 +157,7 @@ TEST_CASE("no command compiles again what another has compiled") {
   CHECK(tested.compiled(object) == 1);
 }
 
-TEST_CASE("what was configured by hand stays configured") {
+TEST_CASE("manual configuration is kept") {
   const Project project;
   REQUIRE(project.run("./plan a").exit_code == 0);
   REQUIRE(project.run("cmake --preset release -DBUILD_TESTING=ON").exit_code == 0);
@@ -167,7 +167,7 @@ TEST_CASE("what was configured by hand stays configured") {
   CHECK(cache.find("\nECHELON_GUI:UNINITIALIZED=OFF") != std::string::npos);
 }
 
-TEST_CASE("arguments of CMake hold from the command that gives them on") {
+TEST_CASE("CMake arguments stay in effect after the command that gives them") {
   const Project project;
   const auto cached = [&](const char* entry) {
     return slurp(project.built("CMakeCache.txt")).find(entry) != std::string::npos;
@@ -181,7 +181,7 @@ TEST_CASE("arguments of CMake hold from the command that gives them on") {
   CHECK(project.compiled("main.cpp.o") == 1);
 }
 
-TEST_CASE("a build says how far it is") {
+TEST_CASE("a build shows its progress") {
   const Project project;
   const ProcessResult piped = project.run("./plan a");
   INFO(piped.err);
@@ -200,7 +200,7 @@ TEST_CASE("a build says how far it is") {
   }
 }
 
-TEST_CASE("./plan builds again when a source was edited, added or the tree was moved") {
+TEST_CASE("./plan rebuilds after a source was edited or added or the tree was moved") {
   const Project project;
   REQUIRE(project.run("./plan a").out == "a\n");
   project.write_program("!");
@@ -211,7 +211,7 @@ TEST_CASE("./plan builds again when a source was edited, added or the tree was m
   CHECK(moved.out == "b!");
 }
 
-TEST_CASE("./plan costs less than 0.1 s when nothing changed") {
+TEST_CASE("./plan takes less than 0.1 s if nothing changed") {
   const Project project;
   REQUIRE(project.run("./plan a").out == "a\n");
   double best = 1e9;  // of several, because the machine has other work
@@ -226,7 +226,7 @@ TEST_CASE("./plan costs less than 0.1 s when nothing changed") {
   CHECK(best < 0.1);
 }
 
-TEST_CASE("a build that fails shows why on stderr and exits 3") {
+TEST_CASE("a failed build shows its error on stderr and exits with 3") {
   const Project project;
   project.dir.write("repo/cli/main.cpp", "int main() { return nonsense; }\n");
   const ProcessResult failed = project.run("./plan a");
@@ -237,7 +237,7 @@ TEST_CASE("a build that fails shows why on stderr and exits 3") {
   CHECK(project.run("./plan a").out == "a\n");
 }
 
-TEST_CASE("a tree that does not configure shows why and exits 3") {
+TEST_CASE("a failed configuration shows its error and exits with 3") {
   const Project project;
   project.dir.write("repo/CMakeLists.txt", "message(FATAL_ERROR \"no luck\")\n");
   const ProcessResult failed = project.run("./plan a");
@@ -245,7 +245,7 @@ TEST_CASE("a tree that does not configure shows why and exits 3") {
   CHECK(failed.err.find("no luck") != std::string::npos);
 }
 
-TEST_CASE("first runs at the same time build once and all answer") {
+TEST_CASE("concurrent first runs build once, and all answer") {
   const Project project;
   const ProcessResult all = project.run(
       "for i in 1 2 3 4; do ./plan $i >../out.$i 2>../err.$i & done; wait; cat ../out.*; cat "
@@ -266,7 +266,7 @@ TEST_CASE("PLAN_NO_INSTALL names the missing packages and touches nothing") {
   CHECK(missing.exit_code == 3);
   CHECK(missing.out.empty());
   CHECK(missing.err.find("libcsv-dev") != std::string::npos);
-  CHECK(missing.err.find("cmake") == std::string::npos);  // no package, but there
+  CHECK(missing.err.find("cmake") == std::string::npos);  // not a package, but installed
   CHECK_FALSE(fs::exists(project.dir.path() / "apt"));
 }
 
@@ -275,7 +275,7 @@ TEST_CASE("missing packages, and only those, are installed without a question") 
   project.fake("dpkg-query",
                "case $* in *libcsv-dev*) [ -f ../done ] && echo install ok installed;;"
                " *) echo install ok installed;; esac");
-  project.fake("c++", "exit 1");  // its headers are nowhere else either
+  project.fake("c++", "exit 1");  // its headers are not elsewhere
   project.fake("id", "echo 0");
   project.fake("apt-get", "echo \"$DEBIAN_FRONTEND $*\" >>../apt; touch ../done");
   CHECK(project.run("./plan a").exit_code == 3);  // apt is a fake, so it cannot build after all
@@ -286,7 +286,7 @@ TEST_CASE("missing packages, and only those, are installed without a question") 
   CHECK(calls.find("libfmt-dev") == std::string::npos);
 }
 
-TEST_CASE("an installation says how far it is") {
+TEST_CASE("an installation shows its progress") {
   const Project project;
   project.fake("dpkg-query", "[ -f ../done ] && echo install ok installed");
   project.fake("c++", "exit 1");
@@ -301,7 +301,7 @@ TEST_CASE("an installation says how far it is") {
   CHECK(result.err.find("pmstatus") == std::string::npos);
 }
 
-TEST_CASE("every package of the lists can be recognised where it is not a package") {
+TEST_CASE("the software of every listed package is recognised without the package") {
   const Project project;
   const ProcessResult unknown = project.run(
       "here=$PWD; me=x; . scripts/wrapper.sh; for p in $(packages_of ci); do "
@@ -311,7 +311,7 @@ TEST_CASE("every package of the lists can be recognised where it is not a packag
   const ProcessResult lists = project.run(
       "here=$PWD; me=x; . scripts/wrapper.sh; for l in plan run gui test ci; do packages_of $l | "
       "wc -l; done");
-  // Each list holds the one before it; oneDNN's CMake package asks for OpenCL.
+  // Each list contains the one before it; oneDNN's CMake package requires OpenCL.
   std::istringstream sizes(lists.out);
   int last = 0;
   for (int size = 0; sizes >> size; last = size) CHECK(size > last);
@@ -320,7 +320,7 @@ TEST_CASE("every package of the lists can be recognised where it is not a packag
         std::string::npos);
 }
 
-TEST_CASE("an apt that fails shows its words and exits 3") {
+TEST_CASE("a failed apt shows its output and exits with 3") {
   const Project project;
   project.fake("dpkg-query", "exit 1");
   project.fake("c++", "exit 1");
@@ -346,7 +346,7 @@ TEST_CASE("without apt, or without root and sudo, the packages are named") {
   CHECK(no_root.err.find("as root: apt-get install") != std::string::npos);
 }
 
-TEST_CASE("without dpkg, what is there is found by looking for it") {
+TEST_CASE("without dpkg, installed software is found by its files") {
   const Project project;
   const ProcessResult found =
       project.run_with_only(std::string(kBasicTools) + " c++ g++ cc ld as ar ranlib uname id",
@@ -373,7 +373,7 @@ TEST_CASE("./test runs the tests, forwards arguments and lists what was skipped 
   CHECK(broken.out.ends_with("\n0 passed, 1 failed, 1 skipped\n"));
 }
 
-TEST_CASE("./test alone leaves the long tests out and says how many") {
+TEST_CASE("./test without arguments skips the long tests and reports their number") {
   const Project project;
   const ProcessResult most = project.run("./test");
   INFO(most.out << most.err);
@@ -383,9 +383,10 @@ TEST_CASE("./test alone leaves the long tests out and says how many") {
   CHECK(most.out.ends_with("\n1 passed, 0 failed, 1 skipped\n"));
 }
 
-TEST_CASE("./test fetches the headers of cuDNN's frontend once, where cuDNN is, or says why not") {
+TEST_CASE(
+    "./test fetches the headers of cuDNN's frontend once, if cuDNN exists, or reports why not") {
   const Project project;
-  project.dir.write("include/cudnn.h", "");  // beside the folder of nvcc
+  project.dir.write("include/cudnn.h", "");  // next to the folder of nvcc
   project.fake("python3", "echo \"$*\" >>../../../calls; echo 'no such package' >&2; exit 1");
   const ProcessResult without = project.run("PLAN_NO_INSTALL=1 ./test -R good");
   CHECK(without.err.find("cuDNN") == std::string::npos);

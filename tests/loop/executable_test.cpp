@@ -1,4 +1,4 @@
-// What planning says of a model and what the runtime refuses of its plan are the same.
+// Planning notes exactly the models whose plans the runtime refuses.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ PlanRequest asked(const std::string& model,
   return understood->request;
 }
 
-/// The sentence of the answer that says that plan run refuses it; "": there is none.
+/// The answer's sentence about the refusal by plan run; "" if there is none.
 std::string note_of(const PlanRequest& request) {
   const auto& all = request.assumptions;
   const auto at = std::find_if(all.begin(), all.end(), [](const std::string& sentence) {
@@ -32,7 +32,7 @@ std::string note_of(const PlanRequest& request) {
   return at == all.end() ? std::string() : *at;
 }
 
-/// What plan run says of a plan of one rank for this request; "": nothing.
+/// The error of plan run for a plan of one rank for this request; "" if it accepts the plan.
 std::string refusal_of(const PlanRequest& request) {
   PlanFile file;
   file.model = request.model;
@@ -41,7 +41,7 @@ std::string refusal_of(const PlanRequest& request) {
   return executable ? std::string() : executable.error().message();
 }
 
-TEST_CASE("planning notes exactly the models that plan run refuses, in its words") {
+TEST_CASE("planning notes exactly the models that plan run refuses, with the same message") {
   int refused = 0;
   int executed = 0;
   for (const CatalogModel& entry : model_catalog()) {
@@ -65,14 +65,14 @@ TEST_CASE("planning notes exactly the models that plan run refuses, in its words
   CHECK(executed >= 2 * 40);
 }
 
-TEST_CASE("a sequence beyond the learned positions is noted too") {
+TEST_CASE("a sequence beyond the learned positions is noted as well") {
   const PlanRequest request =
       asked("gpt2-tiny", {{"cluster", "this-machine"}, {"gpus", "1"}, {"seq", "512"}});
   CHECK(note_of(request).find("at most 256, the learned positions") != std::string::npos);
   CHECK_FALSE(refusal_of(request).empty());
 }
 
-TEST_CASE("plans for other software say nothing of plan run, those for this machine do") {
+TEST_CASE("plans for other software do not mention plan run, those for this machine do") {
   const auto on = [](const char* cluster, const char* framework) {
     return note_of(
         asked("qwen3-4b", {{"cluster", cluster}, {"gpus", "1"}, {"framework", framework}}));

@@ -1,5 +1,5 @@
-// The loop closed: plans executed in virtual time at planted rates, reported as runs are, and the
-// rates found again from the reports.
+// The closed loop: plans are executed in virtual time at known rates and reported like runs, and
+// the fit recovers the rates from the reports.
 #include "evaluation/refit.hpp"
 
 #include <cmath>
@@ -68,7 +68,7 @@ PlanRequest request_of(const Degrees& d, const Calibration& rates) {
   return r;
 }
 
-/// How much of a pipeline rank's chunks is what, by the cost model.
+/// The shares of a pipeline rank's chunk times, by the cost model.
 struct Mix {
   double own = 1;  ///< less the traffic that is an instruction of its own
   double tp = 0, host = 0;
@@ -169,7 +169,7 @@ std::vector<RunObservation> observed(const std::vector<Degrees>& plans, const Ca
   std::vector<RunObservation> runs;
   for (const Degrees& d : plans) {
     const std::string name = "run-" + std::to_string(runs.size()) + ".json";
-    // Through the file, as a real report comes.
+    // Through the file, like a real report.
     RunReport report =
         parse_run_report(run_report_to_json(executed(d, rates, truth)), name).value();
     const PlanRequest request = request_of(d, rates);
@@ -187,7 +187,7 @@ Seconds step_at(const Degrees& d, const Calibration& rates) {
 
 }  // namespace
 
-TEST_CASE("rates planted in a machine are found again from the reports of its runs") {
+TEST_CASE("the fit recovers a machine's known rates from the reports of its runs") {
   const Calibration prior = unplanted();
   Calibration truth = prior;
   truth.gemm_efficiency *= 0.7;
@@ -202,7 +202,8 @@ TEST_CASE("rates planted in a machine are found again from the reports of its ru
   const auto runs = observed(grid_of_plans(), prior, truth);
   const Refit learned = refit(runs, prior);
 
-  // What kernels reach: their rate times the pace of all of them, which no run can tell apart.
+  // The achieved rate of kernels: their rate times their common speed factor, which no run can
+  // separate.
   const auto rate = [](const Calibration& c, std::string_view key) {
     const bool kernel =
         key.starts_with("gemm_") || key.starts_with("attention_") || key.starts_with("memory_");
@@ -217,7 +218,7 @@ TEST_CASE("rates planted in a machine are found again from the reports of its ru
         "step_fixed", "link_efficiency", "collective_base", "intra_hop"}) {
     found(key, 0.04);
   }
-  found("memory_efficiency", 0.1);  // a small share of every step, and much like gemm_ramp
+  found("memory_efficiency", 0.1);  // a small share of every step, and similar to gemm_ramp
   for (const FittedRate& one : learned.rates) {
     CAPTURE(one.key);
     CHECK(one.low <= one.value);
@@ -238,13 +239,13 @@ TEST_CASE("rates planted in a machine are found again from the reports of its ru
   }
   CHECK(learned.calibration.evidence == Evidence::calibrated);
   CHECK(learned.calibration.fitted_to.find("run-0.json") != std::string::npos);
-  CHECK(learned.calibration.time_band < 0.1);  // those left out of fits to the others
+  CHECK(learned.calibration.time_band < 0.1);  // held-out runs, predicted by fits to the others
   const auto written = parse_calibration(calibration_to_json(learned.calibration), "written");
   REQUIRE(written.ok());
   CHECK(written->gemm_efficiency == Approx(learned.calibration.gemm_efficiency));
 }
 
-TEST_CASE("three runs of one model make its steps right, whatever rate is to blame") {
+TEST_CASE("three runs of one model correct its step time, whatever rate is wrong") {
   const Calibration prior = unplanted();
   Calibration truth = prior;
   truth.gemm_efficiency *= 0.6;
@@ -260,7 +261,7 @@ TEST_CASE("three runs of one model make its steps right, whatever rate is to bla
   CHECK(learned.calibration.time_band == prior.time_band);  // too few to judge it
 }
 
-TEST_CASE("one stalled run does not bend what the others teach") {
+TEST_CASE("one stalled run does not distort the fit to the others") {
   const Calibration prior = unplanted();
   Calibration truth = prior;
   truth.gemm_efficiency *= 0.7;
@@ -274,14 +275,14 @@ TEST_CASE("one stalled run does not bend what the others teach") {
   }
 }
 
-TEST_CASE("ranks that take turns on shared cores teach by their step alone") {
+TEST_CASE("ranks that share cores contribute only their step time to the fit") {
   const Calibration prior = unplanted();
   Calibration truth = prior;
   truth.gemm_efficiency *= 0.5;
   const Degrees crowded{.dp = 4, .cores = 2};
   auto runs = observed({crowded}, prior, truth);
   RunReport& report = runs.front().report;
-  // Spans are stretched by what other ranks do meanwhile.
+  // Spans are stretched by the concurrent work of other ranks.
   for (ExecutedSpan& span : report.spans) span.end += 5_s;
   report.measured->time = CostBreakdown{};
   report.measured->time.compute = step_at(crowded, truth);
@@ -290,7 +291,7 @@ TEST_CASE("ranks that take turns on shared cores teach by their step alone") {
   CHECK(run.after / run.measured == Approx(1).epsilon(0.02));
 }
 
-TEST_CASE("a run that failed, measured nothing or did something else is left out with its reason") {
+TEST_CASE("a run that failed, measured nothing or ran another plan is excluded with its reason") {
   const RunReport good = executed({.dp = 2}, unplanted(), unplanted());
   const ClusterTopology cluster = this_machine(host_with(16), 2).value();
   const auto reason = [&](const std::function<void(RunReport&)>& change) {

@@ -33,7 +33,7 @@ TEST_CASE("for rare failures Daly's interval is Young's") {
   CHECK(daly_interval(write, rare) / young_interval(write, rare) == Approx(1).epsilon(1e-4));
 }
 
-TEST_CASE("no other interval is more useful than Daly's by more than a thousandth") {
+TEST_CASE("no interval is better than Daly's by more than a thousandth") {
   for (const double minutes : {30.0, 600.0, 6000.0}) {
     const Seconds mtbf = minutes * kMinute;
     const Seconds write = kMinute;
@@ -63,13 +63,14 @@ TEST_CASE("goodput falls with the number of nodes when storage does not grow") {
   }
 }
 
-TEST_CASE("a checkpoint holds weights, master weights and moments once, however they are split") {
+TEST_CASE(
+    "a checkpoint contains weights, master weights and moments once, however they are sharded") {
   const PlanRequest r = request_for("7b", "dgx-h100", 64);
   const double parameters = static_cast<double>(r.model.parameters());
   CHECK(goodput_of(r)->checkpoint.in(kByte) == Approx(parameters * (2 + 4 + 8)));
 }
 
-TEST_CASE("the job's failure rate is that of its nodes together") {
+TEST_CASE("the job's failure rate is the sum over its nodes") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   r.economics.mtbf_per_node = 1000 * kHour;
   CHECK(goodput_of(r)->mtbf.in(kHour) == Approx(125));
@@ -101,7 +102,7 @@ TEST_CASE(
   CHECK(token_factor(r) == 1);
   r.economics.critical_batch = r.job.tokens_per_step();
   CHECK(token_factor(r) == Approx(2));
-  // Steps S = E/B = E_min(1/B + 1/B_crit): far above B_crit more batch saves no step.
+  // Steps S = E/B = E_min(1/B + 1/B_crit): far above B_crit a larger batch saves no steps.
   const auto steps = [&](std::int64_t batch) {
     r.job.global_batch = batch;
     return token_factor(r) / r.job.tokens_per_step();
@@ -109,7 +110,7 @@ TEST_CASE(
   CHECK(steps(1 << 24) / steps(1 << 25) == Approx(1).epsilon(1e-3));
 }
 
-TEST_CASE("money is GPUs times hours times price, and failures make it more") {
+TEST_CASE("money is GPUs times hours times price, and failures increase it") {
   PlanRequest r = request_for("7b", "dgx-h100", 64);
   r.job.token_budget = 1e12;
   const Economics money = economics_of(r, 2_s);
@@ -124,7 +125,7 @@ TEST_CASE("money is GPUs times hours times price, and failures make it more") {
   CHECK(*money.expected_dollars / *money.for_budget == Approx(1 / money.goodput->fraction));
 }
 
-TEST_CASE("without a token budget nothing is said of days") {
+TEST_CASE("without a token budget days are not reported") {
   const Economics money = economics_of(request_for("7b", "dgx-h100", 64), 2_s);
   CHECK_FALSE(money.time_for_budget.has_value());
   CHECK_FALSE(money.expected_time.has_value());

@@ -17,7 +17,7 @@ TEST_CASE("numbers are grouped by thousands") {
   CHECK(grouped(-1000) == "-1,000");
 }
 
-TEST_CASE("times carry three digits and the unit that suits") {
+TEST_CASE("times have three digits and a suitable unit") {
   CHECK(duration(Seconds{0}) == "0 s");
   CHECK(duration(Seconds{5.829}) == "5.83 s");
   CHECK(duration(Seconds{0.4118}) == "412 ms");
@@ -29,7 +29,7 @@ TEST_CASE("times carry three digits and the unit that suits") {
   CHECK(signed_duration(Seconds{-0.25}) == "-250 ms");
 }
 
-TEST_CASE("shares never read as minus zero") {
+TEST_CASE("shares are never shown as minus zero") {
   CHECK(percent(0.4752) == "47.5 %");
   CHECK(signed_percent(-1e-6) == "0.0 %");
   CHECK(signed_percent(0.031) == "+3.1 %");
@@ -41,7 +41,7 @@ TEST_CASE("binary units are named") {
   CHECK(gib(1_GB) == "0.93");
 }
 
-TEST_CASE("parts shown are the parts there are") {
+TEST_CASE("only existing parts are shown") {
   CostBreakdown time;
   MemoryBreakdown memory;
   double value = 1;
@@ -60,7 +60,7 @@ TEST_CASE("parts shown are the parts there are") {
   CHECK(bytes == memory.total());
 }
 
-TEST_CASE("a plan is described by what it has") {
+TEST_CASE("a plan's description contains only the techniques it uses") {
   ParallelPlan plan;
   plan.tp = 4;
   plan.pp = 2;
@@ -87,7 +87,7 @@ TEST_CASE("commands to copy are quoted for a shell") {
   CHECK(shell_quoted("a;b") == "'a;b'");
 }
 
-TEST_CASE("a difference in any one field is told, and as what it is") {
+TEST_CASE("a difference in any one field is reported under its name") {
   const ParallelPlan plan = plain_plan();
   CHECK(differences(plan, plan).empty());
   for (const PlanField& field : plan_fields()) {
@@ -103,7 +103,7 @@ TEST_CASE("a difference in any one field is told, and as what it is") {
   }
 }
 
-TEST_CASE("differences leave out what follows from them") {
+TEST_CASE("differences exclude values that follow from other differences") {
   const ParallelPlan plan = plain_plan();
   ParallelPlan other = plan;
   other.pp = 4;
@@ -120,7 +120,7 @@ TEST_CASE("differences leave out what follows from them") {
   CHECK(differences(plan, other) == "no sequence parallel, layers per stage 17, 15");
 }
 
-TEST_CASE("many alike layers are counted") {
+TEST_CASE("many equal layers are counted") {
   ParallelPlan plan;
   plan.layers_per_stage = {7, 8, 8, 8, 8, 7};
   for (const PlanField& field : plan_fields()) {
@@ -149,7 +149,7 @@ TEST_CASE("the largest increase is that of one part, the first of equals, or non
   CHECK(largest_increase(b, a)->more() == 1_s);  // compute
 }
 
-TEST_CASE("a fix is one change in words") {
+TEST_CASE("a fix is described as one change") {
   CHECK(fix_text(RecomputeEveryLayer{}) == "--recompute full instead of the pinned recomputation");
   CHECK(fix_text(HigherZero{3}) == "--zero 3 instead of the pinned ZeRO stage");
   CHECK(fix_text(MoreGpus{128, 64, Axis::dp, 16}) == "128 GPUs instead of 64 (dp 16)");

@@ -23,7 +23,7 @@ PlanFile plan_with_tp(int tp) {
 
 }  // namespace
 
-TEST_CASE("parts beside each other sum to their last row, and parts neither has are left out") {
+TEST_CASE("compared parts sum to their last row, and parts that neither plan has are left out") {
   const PlanFile a = plan_with_tp(1);
   const PlanFile b = plan_with_tp(8);
   const std::vector<TimeDelta> rows = part_deltas(a.predicted.time, b.predicted.time);
@@ -42,7 +42,7 @@ TEST_CASE("parts beside each other sum to their last row, and parts neither has 
   CHECK(rows.back().b.in(kSecond) == Approx(right.in(kSecond)));
 }
 
-TEST_CASE("memory beside each other is that of the fullest stages, with the reserve") {
+TEST_CASE("compared memory is that of the fullest stages, with the reserve") {
   const PlanFile a = plan_with_tp(1);
   const PlanFile b = plan_with_tp(8);
   const std::vector<MemoryDelta> rows = fullest_stage_deltas(a.predicted, b.predicted);
@@ -53,7 +53,7 @@ TEST_CASE("memory beside each other is that of the fullest stages, with the rese
   CHECK(rows.back().b == b.predicted.peak_reserved);
 }
 
-TEST_CASE("what differs between two plans is named, what does not is not") {
+TEST_CASE("exactly the differences between two plans are named") {
   const PlanFile a = plan_with_tp(1);
   const PlanFile b = plan_with_tp(8);
   bool tp = false;
@@ -70,7 +70,7 @@ TEST_CASE("what differs between two plans is named, what does not is not") {
   CHECK(field_deltas(a, offloaded)[0].b == "50 %");
 }
 
-TEST_CASE("the faster of two is named, whichever side it stands on") {
+TEST_CASE("the faster of two plans is named, whichever side it is on") {
   PlanFile a = plan_with_tp(1);
   PlanFile b = a;
   b.predicted.tokens_per_second = 1.1 * a.predicted.tokens_per_second;
@@ -79,7 +79,7 @@ TEST_CASE("the faster of two is named, whichever side it stands on") {
   CHECK(faster_of(a, a).starts_with("A and B are equally fast"));
 }
 
-TEST_CASE("values that round to the same words are shown whole") {
+TEST_CASE("values that round to the same text are shown in full") {
   PlanFile a = plan_with_tp(1);
   a.plan.bucket = Bytes{25e6};
   PlanFile b = a;

@@ -30,7 +30,7 @@ PlanRequest request_of_7b(int tp, int microbatch) {
 
 }  // namespace
 
-TEST_CASE("figures say what the prediction says") {
+TEST_CASE("figures equal those of the prediction") {
   PlanRequest request = request_of_7b(2, 1);
   const Candidate plan = predict(request).value();
   request.job.token_budget = 2e12;
@@ -48,7 +48,7 @@ TEST_CASE("figures say what the prediction says") {
   CHECK(lacks(stat_tiles_of(request, plan, &best)[0].detail, "to the best") == "");
 }
 
-TEST_CASE("the rate of processor cores, a fraction of a TFLOP/s, is not told as none") {
+TEST_CASE("the rate of processor cores, a fraction of a TFLOP/s, is not shown as zero") {
   const PlanRequest request = request_of_7b(4, 1);
   Candidate plan = predict(request).value();
   const std::string fast = stat_tiles_of(request, plan, nullptr)[2].detail;
@@ -67,13 +67,13 @@ TEST_CASE("the bubble's tile is the mean over the stages, and imbalance is not c
   const TimePrediction& time = plan.prediction.time;
   const StatTile bubble = stat_tiles_of(request, plan, nullptr)[3];
   CHECK(bubble.value == percent(time.parts.bubble() / time.step));
-  // A narrow tile shows the beginning alone: the larger part.
+  // A narrow tile shows only the beginning: the larger part.
   const std::string fill_drain = percent(time.parts.fill_drain / time.step) + " fill/drain";
   const std::string imbalance = percent(time.parts.imbalance / time.step) + " imbalance";
   CHECK(bubble.detail == imbalance + ", " + fill_drain);
   CHECK(time.parts.imbalance / time.step > 0.2);
   request.constraints.pin<&ParallelPlan::layers_per_stage>({8, 8, 8, 8});
-  request.model.vocab = 128;  // a head of almost no weight
+  request.model.vocab = 128;  // a head of negligible cost
   const std::string even = stat_tiles_of(request, predict(request).value(), nullptr)[3].detail;
   CHECK(even.find("fill/drain, ") != std::string::npos);
   CHECK(even.ends_with("% imbalance"));
@@ -81,7 +81,7 @@ TEST_CASE("the bubble's tile is the mean over the stages, and imbalance is not c
         "");
 }
 
-TEST_CASE("a verdict says whether a plan fits, and what it costs against the best") {
+TEST_CASE("a summary shows whether a plan fits, and its cost relative to the best") {
   const PlanRequest request = request_of_7b(8, 1);
   const Candidate slow = predict(request).value();
   const Candidate best = predict(request_of_7b(1, 2)).value();

@@ -1,4 +1,4 @@
-// Running a program as a person would, and looking at what comes back.
+// Runs a program like a user, and returns its output.
 #pragma once
 
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 namespace echelon {
 
 struct ProcessResult {
-  int exit_code = -1;  ///< 128 + the signal that ended it, as a shell says it
+  int exit_code = -1;  ///< 128 + the signal that ended it, as in a shell
   std::string out;
   std::string err;
 };
@@ -23,7 +23,7 @@ inline std::string shell_word(std::string_view text) {
   return word + "'";
 }
 
-/// Runs a shell command with stdin empty, in `directory` when given.
+/// Runs a shell command with empty stdin, in `directory` if given.
 inline ProcessResult run_shell(const std::string& command,
                                const std::filesystem::path& directory = {}) {
   const TempDir scratch;

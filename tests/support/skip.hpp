@@ -1,4 +1,4 @@
-// Skipping a test out loud, with Catch2 v2 and v3 alike.
+// Skips a test with a visible reason, with Catch2 v2 and v3.
 //
 //   if (!std::filesystem::exists("/dev/full")) return skip("this system has no /dev/full");
 //
@@ -16,7 +16,7 @@
 
 namespace echelon {
 
-/// Records that what has this name is skipped.
+/// Records that the test of this name is skipped.
 inline void skip_as(const std::string& name, std::string_view reason) {
   const std::string line = name + ": " + std::string(reason);
   std::cout << "\nSKIPPED: " << line << std::endl;

@@ -1,4 +1,4 @@
-// What tests ask of text.
+// Checks of text.
 #pragma once
 
 #include <string>

@@ -100,7 +100,7 @@ class Solver {
 };
 
 Eigen::MatrixXd Solver::jacobian() const {
-  constexpr double kStep = 0.05;  // of a spread: far above rounding, and it looks past small kinks
+  constexpr double kStep = 0.05;  // of a spread: far above rounding, and it smooths small kinks
   Eigen::MatrixXd out(static_cast<Eigen::Index>(weights_.size()), u_.size());
   for (Eigen::Index j = 0; j < u_.size(); ++j) {
     const Knob& knob = knobs_[static_cast<std::size_t>(j)];
@@ -178,8 +178,9 @@ Fit Solver::solve() {
 const std::vector<FitParameter>& time_parameters() {
   // Spreads: efficiencies of published GEMM, attention and nccl-tests tables scatter by 12-25 %
   // between machines and releases; latencies, ramps and host costs by factors of 1.5-2.5. The
-  // fixed time per step and the stragglers soak up what other terms miss unless held: at 1.0 and
-  // 0.007 ten times their due was fitted, and rows left out came out worse.
+  // fixed time per step and the stragglers absorb the errors of other terms unless constrained:
+  // at 1.0 and 0.007 the fit gave ten times their true value, and held-out rows were predicted
+  // worse.
   static const std::vector<FitParameter> all = {
       {"gemm_efficiency", "", 0.12, false, 0.2, 1.0},
       {"fp8_efficiency", "", 0.15, false, 0.3, 1.3},

@@ -11,7 +11,7 @@
 
 namespace echelon {
 
-/// A rate that may be fitted, or two that belong together and keep their ratio.
+/// A rate that may be fitted, or two linked rates that keep their ratio.
 struct FitParameter {
   std::string key;      ///< of calibration_fields()
   std::string along;    ///< a second rate scaled by the same factor, or empty
@@ -20,19 +20,19 @@ struct FitParameter {
   double min = 0, max = 0;  ///< in the field's unit
 };
 
-/// The rates that a table of step times can say something about, with their priors' spread.
+/// The rates that a table of step times can determine, with their priors' spread.
 /// Every spread has its reason in fit.cpp.
 [[nodiscard]] const std::vector<FitParameter>& time_parameters();
 /// The same for tables of peak memory.
 [[nodiscard]] const std::vector<FitParameter>& memory_parameters();
 
-/// What became of one parameter.
+/// The result for one parameter.
 struct FittedRate {
   std::string key;
   double prior = 0;  ///< in the field's unit
   double value = 0;
   double low = 0, high = 0;  ///< one standard deviation either way, from the curvature at the end
-  double learned = 0;  ///< 1 − variance after / variance before: 0 when the data say nothing
+  double learned = 0;        ///< 1 − variance after / variance before: 0 without information
 };
 
 struct Fit {
@@ -47,22 +47,22 @@ struct Fit {
 using LogErrors = std::function<void(const Calibration&, std::span<double>)>;
 
 struct FitOptions {
-  double noise = 0.04;  ///< scatter of ln(measured) that is nobody's fault: where |e| turns linear
+  double noise = 0.04;  ///< irreducible scatter of ln(measured): where |e| becomes linear
   int max_iterations = 30;
 };
 
 /// Minimises  Σᵢ wᵢ·ρ(eᵢ/noise) + Σⱼ ((xⱼ − x⁰ⱼ)/spreadⱼ)²  over the given rates of `base`, with
 /// ρ(r) = 2·(√(1 + r²) − 1) (pseudo-Huber): quadratic below the noise, linear above, so that one
-/// stalled run does not bend the rates. Levenberg-Marquardt with central differences; bounds by
+/// stalled run does not distort the rates. Levenberg-Marquardt with central differences; bounds by
 /// projection. Deterministic.
 /// Source: Levenberg 1944; Barron, "A General and Adaptive Robust Loss Function" (alpha = 1).
-/// Checked by: tests/costmodel/calibration/fit_test.cpp (planted rates are found again, outliers
+/// Checked by: tests/costmodel/calibration/fit_test.cpp (known rates are recovered, outliers
 /// are ignored).
 [[nodiscard]] Fit fit_rates(const Calibration& base, std::span<const FitParameter> parameters,
                             std::span<const double> weights, const LogErrors& errors,
                             const FitOptions& options = {});
 
-/// Says in the calibration where its fitted rates come from: of those of which at least the share
+/// Sets the sources of the calibration's fitted rates: of those of which at least the share
 /// `learned` is known from the `runs`.
 void write_fit_sources(const Fit& fit, std::span<const FitParameter> parameters, int runs,
                        double learned, Calibration& calibration);

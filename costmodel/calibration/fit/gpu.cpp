@@ -21,7 +21,7 @@ constexpr double kNarrow = 2;  ///< bytes of bf16
 
 double at(const Measurement& m, std::size_t i) { return static_cast<double>(m.shape[i]); }
 
-/// Bytes of a kernel that memory bounds, as operators.hpp counts them; 0: it is none.
+/// Bytes of a memory-bound kernel, as operators.hpp counts them; 0 for other kernels.
 double traffic_of(const Measurement& m) {
   struct Counted {
     const char* what;
@@ -103,7 +103,7 @@ class GpuFit {
     const Seconds fixed = rates().kernel_fixed;
     std::vector<double> shares;
     const auto add = [&](double bytes, Seconds time, int kernels) {
-      // A kernel is not done before it began: where it is as short as an empty one, half is left.
+      // A kernel time is positive: for one as short as an empty kernel, half remains.
       const Seconds left = std::max(time - kernels * fixed, 0.5 * time);
       shares.push_back((Bytes{bytes} / left) / cluster_.gpu().hbm);
     };
@@ -210,7 +210,7 @@ class GpuFit {
     for (const Measurement* row : rows_) {
       const auto kind = collective_named(row->what);
       const std::int64_t distance = row->shape.size() > 1 ? row->shape[1] : 1;
-      // Farther ones would be groups of more GPUs than there are.
+      // Larger distances would be groups of more GPUs than exist.
       if (!kind || distance < 1 || row->ranks * distance > cluster_.gpus()) continue;
       placed.push_back({*kind, Bytes{at(*row, 0)}, row->seconds,
                         cluster_.group({row->ranks, static_cast<int>(distance)})});

@@ -1,4 +1,4 @@
-// From what was timed on this computer's GPUs to the rates plans for them are priced with.
+// Fits the rates for plans on this computer's GPUs to times measured on them.
 #pragma once
 
 #include <string>
@@ -9,25 +9,24 @@
 
 namespace echelon {
 
-/// Rates of the framework that was measured, echelon, as shares of the description's peaks; `prior`
-/// gives those nothing was measured for. `how` goes into every source. A rate is what makes the
-/// formulas of rates.hpp give the measured times, with the bytes and FLOPs that operators.hpp
-/// counts:
+/// Rates of the measured framework, echelon, as shares of the description's peaks; `prior` gives
+/// the unmeasured ones. `how` goes into every source. With these rates the formulas of rates.hpp
+/// give the measured times, with the bytes and FLOPs that operators.hpp counts:
 ///
-///   kernel_fixed                  one kernel among many in a graph that do nothing
+///   kernel_fixed                  one of many empty kernels in a graph
 ///   memory_efficiency             median over norms, activations and the loss of
 ///                                 bytes / (t − kernel_fixed) / HBM
 ///   gemm_efficiency, gemm_ramp    least squares of log time over the table of products
 ///   attention_*                   the same over sequences and heads; one ramp, of the forward
 ///   optimizer_efficiency          the largest number of parameters, 38 bytes each
-///   host_layer_*                  median of what the host took to launch a layer
+///   host_layer_*                  median of the host time to launch a layer
 ///   step_fixed                    a line through empty steps. host_instruction stays: the host
 ///                                 runs ahead of GPUs
 ///   link_efficiency, collective_base, intra_hop, switch_base   collectives_fit.hpp
-///   context, nccl_per_communicator  what CUDA held besides our own memory
+///   context, nccl_per_communicator  memory that CUDA held in addition to our own
 ///
-/// `measured.gpu` is there. Checked by: tests/costmodel/calibration/gpu_fit_test.cpp (rates put in
-/// come out again).
+/// `measured.gpu` must be set. Checked by: tests/costmodel/calibration/gpu_fit_test.cpp (known
+/// rates are recovered).
 [[nodiscard]] Calibration calibrated_gpus(const Measurements& measured,
                                           const ClusterTopology& cluster, const Calibration& prior,
                                           const std::string& how);

@@ -23,7 +23,7 @@ Seconds gemm_of(const Measurement& row, const DeviceRates& rates) {
   return gemm_time(m, n, k, Bytes{}, rates);
 }
 
-/// Rates being fitted, one group after the other.
+/// Fits the rates, one group after the other.
 class MachineFit {
  public:
   MachineFit(const std::vector<Measurement>& all, int cores, const GpuSpec& rank,
@@ -119,15 +119,15 @@ class MachineFit {
     if (first) keep("attention_ramp", ramp, of);
   }
 
-  /// Bytes over what the products and attention leave of a layer, forward and backward together; of
-  /// narrow layers, in wide ones products are nearly everything.
+  /// Bytes over a layer's time without its products and attention, forward and backward together;
+  /// for narrow layers, since in wide ones products take nearly all the time.
   void pointwise() {
     std::vector<double> shares;
     for (const Measurement* row : rows([](const Measurement& m) {
            return m.what.starts_with("layers ") && m.shape[1] <= kNarrow;
          })) {
       const LayersMeasured parts = price_of(*row, rank_, out_);
-      // Never less than a fiftieth, where products were measured slower than they run in a layer.
+      // At least a fiftieth, in case products were measured slower than they run in a layer.
       const Seconds left =
           std::max(row->seconds - parts.gemm - parts.attention, 0.02 * row->seconds);
       shares.push_back((parts.pointwise / left) / rank_.hbm);
@@ -161,8 +161,8 @@ class MachineFit {
     keep("step_fixed", times.step.in(1_us), of);
   }
 
-  /// Of the largest: smaller ones lie in caches. As StageModel::optimizer counts the bytes of an
-  /// fp32 recipe: 4 cleared; 2·4 + 2·8 + 4.
+  /// Of the largest size: smaller ones fit into caches. Bytes as StageModel::optimizer counts them
+  /// for an fp32 recipe: 4 cleared; 2·4 + 2·8 + 4.
   void optimizer() {
     constexpr double kBytes = 4 + 2 * 4 + 2 * 8 + 4;
     const Rows table = named("clear and adam");

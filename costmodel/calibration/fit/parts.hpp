@@ -1,4 +1,4 @@
-// What the fits of measured machines share.
+// Shared by the fits of measured machines.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ template <class Predict>
   return sum;
 }
 
-/// The least of f over a grid of ratios between two numbers, refined twice.
+/// The minimum of f over a grid of ratios between two numbers, refined twice.
 template <class F>
 [[nodiscard]] double best_between(double low, double high, F f) {
   double best = low;
@@ -50,8 +50,8 @@ template <class F>
   return values[values.size() / 2];
 }
 
-/// A line through the steps whose instructions do nothing: what one of them takes, and what is left
-/// of a step. Two steps at least.
+/// A line through the times of empty steps: the time per instruction, and the fixed time of a step.
+/// At least two steps.
 struct ExecutorTimes {
   Seconds instruction, step;
 };

@@ -1,4 +1,4 @@
-// Stands for the MPI sources in a program built without MPI.
+// Replaces the MPI sources in a program built without MPI.
 #include <cstdlib>
 
 #include "runtime/comm/mpi/processes.hpp"

@@ -1,4 +1,4 @@
-// The C interface of MPI, and what its error codes become.
+// The C interface of MPI, and the translation of its error codes.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1
@@ -11,8 +11,8 @@
 
 namespace echelon::mpi {
 
-/// Communicators return errors (MPI_ERRORS_RETURN); nearly all that they can report in a program
-/// that is right is that a process or the way to it is gone.
+/// Communicators return errors (MPI_ERRORS_RETURN); in a correct program nearly all of them mean
+/// that a process or the connection to it is lost.
 inline void check(int code, const std::string& where) {
   if (code == MPI_SUCCESS) return;
   std::string text(MPI_MAX_ERROR_STRING, '\0');

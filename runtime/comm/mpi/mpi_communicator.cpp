@@ -8,7 +8,7 @@
 namespace echelon::mpi {
 namespace {
 
-/// What one message may hold; MPI counts in int.
+/// Size limit of one message; MPI counts in int.
 constexpr std::int64_t kMessageBytes = 1 << 30;
 
 class MpiMessages final : public Messages {

@@ -14,8 +14,8 @@
 namespace echelon::mpi {
 namespace {
 
-/// mpirun kills what is left a second after its SIGTERM (odls_base_sigkill_timeout); until then it
-/// may turn out who is gone.
+/// mpirun kills the remaining processes a second after its SIGTERM (odls_base_sigkill_timeout);
+/// until then the lost process may be found.
 constexpr int kLookRoundMilliseconds = 200;
 
 sigset_t sigterm_alone() {
@@ -27,7 +27,7 @@ sigset_t sigterm_alone() {
 
 bool is_ready(const pollfd& file) { return (file.revents & (POLLIN | POLLHUP | POLLERR)) != 0; }
 
-/// Files 0 and 1: the end of the watch, signals; then one per neighbour.
+/// Descriptors 0 and 1: the end of the watch, signals; then one per neighbour.
 void watch(RunThreads& run_threads, std::vector<pollfd> files,
            const std::vector<Neighbour>& neighbours) {
   bool term = false;
@@ -74,7 +74,7 @@ Watch::Watch(RunThreads& run_threads, const std::vector<Neighbour>& neighbours)
   std::vector<pollfd> files{{end_, POLLIN, 0},
                             {::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), POLLIN, 0}};
   for (const Neighbour& neighbour : neighbours) {
-    // -1, which poll passes over, on kernels before 5.3: then mpirun alone sees it.
+    // -1, which poll ignores, on kernels before 5.3: then only mpirun detects it.
     files.push_back({static_cast<int>(::syscall(SYS_pidfd_open, neighbour.process, 0)), POLLIN, 0});
   }
   thread_ =

@@ -15,7 +15,7 @@ struct Neighbour {
   pid_t process = 0;
 };
 
-/// Before the process has threads: SIGTERM waits until somebody watches.
+/// Called before the process has threads: SIGTERM is blocked until the watch starts.
 void hold_sigterm();
 
 /// A thread that stops the run when a process on this machine ends, or on SIGTERM: mpirun sends it

@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Mark = std::array<char, 32>;  // a fingerprint
 
-/// Differs on a machine with another order of bytes, and with each change of what is sent.
+/// Differs on a machine with another byte order, and with each change of the protocol.
 constexpr std::uint64_t kMagic = 0x4543'4845'4C4F'4E01;
 
 struct JoinRequest {
@@ -58,7 +58,7 @@ Mark mark_of(const std::string& text) {
   return mark;
 }
 
-/// Processes that have both in common share cores; containers of one machine have different names.
+/// Processes with both in common share cores; containers of one machine have different names.
 std::string this_machine() {
   std::ifstream in("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -144,7 +144,7 @@ class Joiner {
   Socket listener_;
   Connected connected_;
   std::vector<JoinRequest> requests_;  ///< of rank 0: by rank
-  std::vector<std::string> rejected_;  ///< who was refused, and why
+  std::vector<std::string> rejected_;  ///< refused processes, with reasons
 };
 
 void Joiner::refuse(const Socket& socket, const std::string& reason) const {
@@ -334,7 +334,7 @@ Status Joiner::join_as_member() {
   Result<Socket> first = reach(rendezvous_.address, rendezvous_.port, 0);
   if (!first) return first.error();
   peer(0) = *std::move(first);
-  // Rank 0 may have begun later: it says when its time is over, and who is missing.
+  // Rank 0 may have started later: it reports its timeout and the missing ranks.
   WaitLimit longer = wait_limit_;
   longer.until += std::chrono::seconds(2) + (wait_limit_.until - Clock::now());
   const Result<std::string> text = read_reply(peer(0), 0, longer);

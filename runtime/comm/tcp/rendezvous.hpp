@@ -19,14 +19,14 @@ struct Rendezvous {
   std::string address;  ///< where rank 0 listens
   int port = 0;
   std::string run;       ///< as the launcher names it; may be empty
-  std::string plan;      ///< text of what is executed; processes with another are refused
-  std::string settings;  ///< text of how, the same
+  std::string plan;      ///< text of the plan; processes with another one are refused
+  std::string settings;  ///< text of the settings, likewise
   Seconds limit{300};    ///< to wait for the others
   const volatile std::sig_atomic_t* interrupted = nullptr;
 };
 
 struct Connected {
-  std::vector<Socket> peers;  ///< by rank; one's own is none
+  std::vector<Socket> peers;  ///< by rank; the own entry is empty
   int on_this_machine = 1;    ///< processes, this one among them
 };
 

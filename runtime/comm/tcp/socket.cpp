@@ -21,10 +21,10 @@ namespace {
 constexpr int kBacklog = 4096;
 
 void set_option(int descriptor, int level, int name, int value) {
-  ::setsockopt(descriptor, level, name, &value, sizeof value);  // all of them can be done without
+  ::setsockopt(descriptor, level, name, &value, sizeof value);  // all of them are optional
 }
 
-/// Waits for `events`; false when patience is over.
+/// Waits for `events`; false on timeout.
 bool wait_for(int descriptor, short events, const WaitLimit& wait_limit) {
   while (!wait_limit.over()) {
     pollfd file{descriptor, events, 0};
@@ -36,7 +36,7 @@ bool wait_for(int descriptor, short events, const WaitLimit& wait_limit) {
 Socket bound(int family, bool loopback, int port) {
   Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return socket;
-  set_option(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, 1);  // not the last run's leavings
+  set_option(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, 1);  // skip TIME_WAIT
   int failed = 0;
   if (family == AF_INET6) {
     set_option(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
@@ -111,7 +111,7 @@ Socket connect_to(const std::string& address, int port, const WaitLimit& wait_li
                   std::string& why) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
-  wanted.ai_family = address == "localhost" ? AF_INET : AF_UNSPEC;  // as it is listened on
+  wanted.ai_family = address == "localhost" ? AF_INET : AF_UNSPEC;  // as listened on
   addrinfo* found = nullptr;
   const int failed = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &wanted, &found);
   if (failed != 0) {
@@ -124,7 +124,7 @@ Socket connect_to(const std::string& address, int port, const WaitLimit& wait_li
     if (!socket) continue;
     int error = ::connect(socket.descriptor(), each->ai_addr, each->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
-      // A host that answers nothing must not cost all the time the others have.
+      // A host that does not answer must not use up the time of the others.
       WaitLimit attempt = wait_limit;
       attempt.until =
           std::min(attempt.until, std::chrono::steady_clock::now() + std::chrono::seconds(5));
@@ -135,7 +135,7 @@ Socket connect_to(const std::string& address, int port, const WaitLimit& wait_li
       }
     }
     if (error == 0) return socket;
-    if (error == ETIMEDOUT && wait_limit.over()) break;  // the last attempt was just cut short
+    if (error == ETIMEDOUT && wait_limit.over()) break;  // only the last attempt was cut short
     why = std::strerror(error);
   }
   return Socket();
@@ -154,7 +154,7 @@ std::string address_of_peer(const Socket& socket) {
                 text.size());
   }
   const std::string address(text.data());
-  constexpr const char* kMapped = "::ffff:";  // IPv4 at a socket for both
+  constexpr const char* kMapped = "::ffff:";  // IPv4 on a dual-stack socket
   const bool mapped = address.starts_with(kMapped) && address.find('.') != std::string::npos;
   return mapped ? address.substr(std::strlen(kMapped)) : address;
 }
@@ -202,7 +202,7 @@ void prepare(const Socket& socket) {
   set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, 10);             // seconds
   set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, 5);             // seconds
-  set_option(descriptor, IPPROTO_TCP, TCP_KEEPCNT, 4);               // in vain
+  set_option(descriptor, IPPROTO_TCP, TCP_KEEPCNT, 4);               // probes
   set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, 30 * 1000);  // milliseconds
 }
 

@@ -1,4 +1,4 @@
-// TCP sockets for what this folder does: waiting for others until a deadline, over IPv4 and IPv6.
+// TCP sockets with waits until a deadline, over IPv4 and IPv6.
 #pragma once
 
 #include <chrono>
@@ -41,27 +41,28 @@ struct WaitLimit {
   [[nodiscard]] int round() const;
 };
 
-/// Whether other machines mean themselves by it.
+/// Whether the address is local to each machine.
 [[nodiscard]] bool is_loopback(const std::string& address);
 
 /// Listens for those that connect to `address` (of this machine), on every interface unless it is
-/// localhost, 127.0.0.1 or ::1, with IPv4 and IPv6 where the machine has it; port 0: any free one.
+/// localhost, 127.0.0.1 or ::1, with IPv4 and IPv6 if available; port 0: any free one.
 /// Environment error: the port is taken.
 [[nodiscard]] Result<Socket> listen_for(const std::string& address, int port);
 [[nodiscard]] int port_of(const Socket& listener);
 /// The next pending connection, if any.
 [[nodiscard]] Socket accept_from(const Socket& listener);
 
-/// One attempt; nothing, with the reason in `why`, when it fails.
+/// One attempt; nothing, with the reason in `why`, if it fails.
 [[nodiscard]] Socket connect_to(const std::string& address, int port, const WaitLimit& wait_limit,
                                 std::string& why);
-/// "10.0.0.7", of the other end.
+/// Address of the other end: "10.0.0.7".
 [[nodiscard]] std::string address_of_peer(const Socket& socket);
 
-/// What is there, at most `bytes`: how much, 0 at the end, or minus errno; EAGAIN when nothing is.
+/// Reads available data, at most `bytes`: their number, 0 at the end, or minus errno; EAGAIN if
+/// none.
 [[nodiscard]] std::int64_t receive_some(int descriptor, std::byte* to, std::uint64_t bytes);
 
-/// All of it, or false: the other end closed, an error, or patience is over.
+/// Transfers all of it, or returns false: the other end closed, an error, or a timeout.
 [[nodiscard]] bool write_all(const Socket& socket, const void* data, std::size_t bytes,
                              const WaitLimit& wait_limit);
 [[nodiscard]] bool read_all(const Socket& socket, void* data, std::size_t bytes,

@@ -84,7 +84,7 @@ bool TcpTransport::write_some(Peer& to, Parcel& parcel) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return false;
     if (count < 0) {
-      to.write_failed = true;  // why, the reading side will see
+      to.write_failed = true;  // the reading side finds the reason
       return false;
     }
     parcel.written += static_cast<std::size_t>(count);

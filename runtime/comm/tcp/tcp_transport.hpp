@@ -54,7 +54,7 @@ class TcpTransport {
     MessageHeader header;
     const std::byte* data = nullptr;
     std::size_t written = 0;     ///< of head and data
-    std::vector<std::byte> own;  ///< the data, when their owner has given them up
+    std::vector<std::byte> own;  ///< the data, if their owner no longer keeps them
   };
   struct Peer {
     Socket socket;
@@ -64,7 +64,7 @@ class TcpTransport {
     std::atomic<bool> writes = false;  ///< `out` has something
     std::mutex mutex;                  ///< guards `out`; locked before the monitor of a channel
     std::deque<Parcel> out;
-    bool write_failed = false;  ///< guarded by mutex: takes nothing any more
+    bool write_failed = false;  ///< guarded by mutex: accepts no more data
     // Of the reading thread alone.
     bool open = true;
     MessageHeader header;
@@ -98,7 +98,7 @@ class TcpTransport {
   std::atomic<bool> finishing_ = false;
   std::chrono::steady_clock::time_point finish_until_;
   std::mutex reported_mutex_;
-  std::string reported_;  ///< what another process says ended the run
+  std::string reported_;  ///< the failure that another process reported
   std::jthread thread_;
 };
 

@@ -77,7 +77,7 @@ std::int64_t Attention::workspace(const AttentionShape& shape) const {
 
 void Attention::forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                         Bfloat16* out, float* log_sum, void* workspace) const {
-  CudnnAttention* by = cudnn(shape);  // which takes aligned operands alone
+  CudnnAttention* by = cudnn(shape);  // which requires aligned operands
   if (by != nullptr && aligned(qkv, out, log_sum)) {
     by->forward(stream, qkv, out, log_sum, workspace);
   } else {

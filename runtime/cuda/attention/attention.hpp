@@ -1,4 +1,4 @@
-// Attention on one GPU: by cuDNN where it is built in and takes a shape, by our kernels elsewhere.
+// Attention on one GPU: by cuDNN if it is built in and supports the shape, else by our kernels.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace echelon::cuda {
 
-/// The two may take turns: what one keeps for the backward serves the other.
+/// The two may alternate: each can use the forward results of the other in the backward.
 class Attention {
  public:
   /// Chooses, on the calling thread's GPU, before the shape is computed there, and has cuDNN
@@ -19,16 +19,16 @@ class Attention {
   /// within a step may wait for another rank's. ECHELON_CUDNN=never, or no memory for those: our
   /// kernels.
   void prepare(const AttentionShape& shape, Stream stream);
-  /// Bytes that the kernels of a prepared shape need beside their operands.
+  /// Bytes that the kernels of a prepared shape need in addition to their operands.
   [[nodiscard]] std::int64_t workspace(const AttentionShape& shape) const;
   void forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv, Bfloat16* out,
                float* log_sum, void* workspace) const;
   void backward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                 const Bfloat16* out, const float* log_sum, const Bfloat16* dout, Bfloat16* dqkv,
                 void* workspace) const;
-  /// Calibration::attention_parts of what was prepared.
+  /// Calibration::attention_parts of the prepared shapes.
   [[nodiscard]] Bytes parts() const;
-  /// Who computes what was prepared last: "cuDNN 9.19.0", "Echelon's kernels (…)".
+  /// Implementation of the shape prepared last: "cuDNN 9.19.0", "Echelon's kernels (…)".
   [[nodiscard]] const std::string& by() const { return by_; }
 
  private:

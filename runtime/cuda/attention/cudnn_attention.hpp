@@ -1,4 +1,4 @@
-// Attention by cuDNN, on one stream's GPU, where the build found its frontend.
+// Attention by cuDNN, on one stream's GPU, if the build found its frontend.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace echelon::cuda {
 
-/// What is built for one shape: graphs for its forward and for its backward, which is
-/// deterministic. For that, cuDNN works in memory that grows with the sequence squared; so the
-/// backward goes over parts of the samples and heads, of 256 MiB where that is possible.
+/// The graphs of one shape: for its forward and for its backward, which is deterministic. For that,
+/// cuDNN needs a workspace that grows with the square of the sequence; the backward therefore
+/// processes parts of the samples and heads, of 256 MiB if possible.
 class CudnnAttention {
  public:
   virtual ~CudnnAttention() = default;
@@ -19,11 +19,11 @@ class CudnnAttention {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  /// False: the smallest part would take more than 1 GiB, or cuDNN does not do it.
+  /// False: the smallest part would take more than 1 GiB, or cuDNN does not support it.
   [[nodiscard]] virtual bool has_backward() const = 0;
   /// Bytes that either direction needs, aligned to 256.
   [[nodiscard]] virtual std::int64_t workspace() const = 0;
-  /// As the kernels of the same name; operands are aligned to 16 bytes.
+  /// Like the kernels of the same name; operands are aligned to 16 bytes.
   virtual void forward(Stream stream, const Bfloat16* qkv, Bfloat16* out, float* log_sum,
                        void* workspace) = 0;
   virtual void backward(Stream stream, const Bfloat16* qkv, const Bfloat16* out,
@@ -33,15 +33,15 @@ class CudnnAttention {
 
 inline constexpr Bytes kBackwardWorkspace = 256_MiB;  ///< for parts of more than one head
 
-/// For the calling thread's GPU. nullptr: it is not done by cuDNN, for the reason in `why`.
-/// `backward_workspace`: what the backward's parts are chosen for (largest_part()).
+/// For the calling thread's GPU. nullptr: cuDNN is not used, for the reason in `why`.
+/// `backward_workspace`: the size for which the backward's parts are chosen (largest_part()).
 [[nodiscard]] std::unique_ptr<CudnnAttention> cudnn_attention(
     const AttentionShape& shape, std::string& why, Bytes backward_workspace = kBackwardWorkspace);
-/// "9.19.0", of the library that is there; empty: none was built in.
+/// Version of the loaded library, "9.19.0"; empty if none is built in.
 [[nodiscard]] std::string cudnn_version();
-/// Why the library would not take the shape on a GPU that it is told of, in its own JSON
-/// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), of this compute capability (90); empty: it would.
-/// No GPU is asked.
+/// The reason why the library would not support the shape on a GPU described in its own JSON
+/// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), of this compute capability (90); empty if it would.
+/// Needs no GPU.
 [[nodiscard]] std::string refused_by_cudnn(const AttentionShape& shape, const std::string& gpu,
                                            int capability);
 

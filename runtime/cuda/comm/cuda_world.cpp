@@ -125,7 +125,7 @@ CudaWorld::CudaWorld(RunThreads& run_threads, std::unique_ptr<World> host, const
         memory.emplace(DeviceBuffer::required(options.warm_up_bytes, DeviceBuffer::Where::device,
                                               "a warm-up of NCCL"));
         clear(*memory, options.warm_up_bytes, stream_of_(rank, Queue::compute));
-        // Nobody takes memory while a GPU waits for others: CUDA may wait for that GPU then.
+        // No thread allocates while a GPU waits for others: CUDA might wait for that GPU.
         host_->at(rank, GroupRole::control).barrier();
         warm_up(rank, memory->as<void>(), options.warm_up_bytes);
         memory.reset();
@@ -133,7 +133,7 @@ CudaWorld::CudaWorld(RunThreads& run_threads, std::unique_ptr<World> host, const
       taken_.at(rank) = before - memory_of_device().free;
     });
   } catch (...) {
-    abort_all();  // or the scratch memory could not be given back
+    abort_all();  // or the scratch memory could not be freed
     throw;
   }
 }

@@ -9,10 +9,10 @@
 namespace echelon::cuda {
 namespace {
 
-/// A wait takes an event as it was recorded last, so an event is recorded again only when all that
-/// wait for it have said so to their streams. `ready` of a member is waited for by who comes last,
-/// before the member goes on. `over` is waited for after its recorder went on; so there is one for
-/// each of its partners, and one for all of them: until it is recorded again they have met again.
+/// A wait refers to the last record of an event, so an event is recorded again only after all waits
+/// for it are enqueued. The last member to arrive waits for `ready` of the others before they
+/// continue. `over` is waited for after its recorder has continued; so there is one for each
+/// partner, and one for all of them: before it is recorded again they have met again.
 class LoopbackGroup {
  public:
   LoopbackGroup(RunThreads& run_threads, Group group, std::span<const Stream> streams)
@@ -40,8 +40,8 @@ class LoopbackGroup {
     const void* in = nullptr;
     void* out = nullptr;
     cudaEvent_t over = nullptr;   ///< of its last call, when another member enqueued it
-    Event ready;                  ///< what its stream held before the call
-    std::vector<Event> over_for;  ///< what it enqueued, by other member; its own: for all
+    Event ready;                  ///< the work on its stream before the call
+    std::vector<Event> over_for;  ///< the work it enqueued, by other member; its own entry: for all
   };
 
   [[nodiscard]] Place& place(int member) { return places_[static_cast<std::size_t>(member)]; }
@@ -58,12 +58,11 @@ class LoopbackGroup {
   const Group group_;
   Monitor monitor_;
   const std::vector<Stream> streams_;
-  std::vector<Place>
-      places_;       ///< guarded by monitor_, save that from `matched` on only state changes
-  int arrived_ = 0;  ///< members posted in a collective
+  std::vector<Place> places_;  ///< guarded by monitor_; from `matched` on only state changes
+  int arrived_ = 0;            ///< members posted in a collective
 };
 
-/// Who takes part in the member's call.
+/// The members of the member's call.
 std::vector<int> LoopbackGroup::members_of(int member) {
   const Call& call = place(member).call;
   if (!call.is_collective()) return {member, call.other};
@@ -72,7 +71,7 @@ std::vector<int> LoopbackGroup::members_of(int member) {
   return all;
 }
 
-/// True: everybody it needs is there, and the call is the member's to enqueue on its stream.
+/// True: all its members have arrived, and this member enqueues the call on its stream.
 bool LoopbackGroup::post(int member, const Call& call, const void* in, void* out) {
   std::optional<RunFailure> wrong;
   const bool last = monitor_.with_lock([&] {

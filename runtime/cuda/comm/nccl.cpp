@@ -18,7 +18,8 @@
 namespace echelon::cuda {
 namespace {
 
-/// A lost connection is a system error where it is noticed, and a remote one for the others.
+/// A lost connection is a system error on the rank that detects it, and a remote one for the
+/// others.
 RunFailure::Kind kind_of(ncclResult_t result) {
   switch (result) {
     case ncclSystemError:
@@ -60,7 +61,7 @@ ncclDataType_t type_of(Element element) {
   return ncclFloat32;
 }
 
-/// False: not complete within the limit, and left to itself.
+/// False: not complete within the limit; it is abandoned.
 bool is_over_within(Seconds limit, const std::function<void()>& work) {
   std::promise<void> promise;
   const std::future<void> over = promise.get_future();
@@ -80,7 +81,7 @@ bool is_over_within(Seconds limit, const std::function<void()>& work) {
 
 }  // namespace
 
-/// One ncclComm and its users: whoever holds the lock, which is never held for long.
+/// One ncclComm, used under its lock, which is never held for long.
 class Nccl::SharedComm {
  public:
   SharedComm(RunThreads& run_threads, Seconds peer_report_wait, Group group)
@@ -115,7 +116,7 @@ class Nccl::SharedComm {
   ncclComm_t comm_ = nullptr;  ///< guarded by mutex_
 };
 
-/// Of what was started last. Throws where the communicator was given up.
+/// Status of the operation started last. Throws if the communicator was aborted.
 ncclResult_t Nccl::SharedComm::state() {
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) {
@@ -126,7 +127,7 @@ ncclResult_t Nccl::SharedComm::state() {
   return asked == ncclSuccess ? state : asked;
 }
 
-/// Until what was started is no longer in progress.
+/// Waits until the operation started last is no longer in progress.
 void Nccl::SharedComm::await_result(ncclResult_t result, const std::string& what) {
   if (result == ncclInProgress) {
     run_threads_.poll([&] { return (result = state()) != ncclInProgress; },

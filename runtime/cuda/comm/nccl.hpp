@@ -1,4 +1,4 @@
-// NCCL: what this process has of it.
+// NCCL: the communicators of this process.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ using NcclId = std::array<std::int32_t, 32>;
 
 /// Communicators between GPUs, one member per GPU, and their lifetime. No call of NCCL blocks:
 /// pending calls are polled under the run's deadline. Errors become RunFailure with the call, the
-/// group and NCCL's reason; peer_lost where NCCL reports that another member is gone.
+/// group and NCCL's reason; peer_lost if NCCL reports that another member is lost.
 class Nccl {
  public:
   /// `limit`: for a regular end, and for an abort. `peer_report_wait`: when NCCL reports a lost

@@ -1,4 +1,4 @@
-// What a CUDA or cuBLASLt call that fails becomes. For the sources of runtime/cuda/ alone.
+// Errors of CUDA and cuBLASLt calls. Only for the sources of runtime/cuda/.
 #pragma once
 
 #include <cublasLt.h>
@@ -14,7 +14,7 @@ namespace echelon::cuda {
 void check(cudaError_t status, const char* what);
 void check(cublasStatus_t status, const char* what);
 
-/// What an environment variable says: one of `allowed`, or nothing where it is empty or not set.
+/// The value of an environment variable: one of `allowed`, or nothing if it is empty or not set.
 /// Throws RunFailure (input) for anything else.
 [[nodiscard]] std::string_view chosen_by(const char* variable,
                                          std::initializer_list<std::string_view> allowed);

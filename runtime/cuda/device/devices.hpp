@@ -1,11 +1,11 @@
-// What CUDA says of the GPUs of this computer.
+// Properties of this computer's GPUs as CUDA reports them.
 #pragma once
 
 #include "core/run/measurements.hpp"
 
 namespace echelon::cuda {
 
-/// Of one of `gpus`. What is measured (context, communicator) and NCCL's version stay 0.
+/// Properties of one of `gpus`. Measured ones (context, communicator) and NCCL's version stay 0.
 [[nodiscard]] GpuFacts facts_of_gpus(int gpus, int device = 0);
 
 }  // namespace echelon::cuda

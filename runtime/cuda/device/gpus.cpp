@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kWhere = "--backend cuda";
 
-/// As NCCL tells hosts apart: containers with names of their own see GPUs of their own.
+/// Distinguishes hosts as NCCL does: containers with different names see different GPUs.
 /// Source: NCCL 2.28, getHostHash() in utils.cc.
 std::string this_host() {
   std::array<char, 256> name{};
@@ -38,14 +38,14 @@ std::string bus_of(int device) {
   return bus.data();
 }
 
-/// All that CUDA lets this process see.
+/// All GPUs visible to this process.
 std::string buses_of(int count) {
   std::string all;
   for (int device = 0; device < count; ++device) all += bus_of(device) + " ";
   return all;
 }
 
-/// What every rank says, by rank, as a fingerprint of it.
+/// The texts of all ranks, by rank, as fingerprints.
 std::vector<std::string> gather_texts(Communicator& comm, const std::string& own) {
   constexpr std::size_t kDigits = 32;
   const std::string text = content_hash(own);

@@ -1,4 +1,4 @@
-// Which GPU each rank computes on.
+// Assignment of ranks to GPUs.
 #pragma once
 
 #include <map>
@@ -16,23 +16,23 @@ struct Gpus {
   bool shared = false;        ///< all ranks of the run are on one; otherwise each has its own
 };
 
-/// Where a rank came to be, as all processes see it.
+/// The place of a rank, as all processes see it.
 struct Seat {
   std::string host;
-  std::string gpu;  ///< the address of its bus on that host
+  std::string gpu;  ///< its bus address on that host
 };
 
-/// How many there are that CUDA lets us see. Error (environment): none, or no driver.
+/// Number of visible GPUs. Error (environment): none, or no driver.
 [[nodiscard]] Result<int> count_gpus();
 
 /// `seats`: by rank; `in_one_process`: all ranks of the run are. Error (environment): ranks share a
-/// GPU that cannot: NCCL takes one rank per GPU, and what we have instead needs all ranks in one
-/// process, on one GPU, kMaxMembers of them.
+/// GPU although they cannot: NCCL supports one rank per GPU, and our replacement needs all ranks in
+/// one process, on one GPU, at most kMaxMembers of them.
 [[nodiscard]] Result<bool> are_shared(const std::vector<Seat>& seats, bool in_one_process);
 
 /// For the local ranks: of those of a host that see the same GPUs, the n-th takes GPU n mod the
-/// number of these. All processes call it, before the run's threads start: ranks tell each other
-/// where they are on GroupRole::control. What it says of sharing is the same everywhere.
+/// number of these. All processes call it, before the run's threads start: ranks exchange their
+/// places on GroupRole::control. All processes get the same answer about sharing.
 [[nodiscard]] Result<Gpus> choose_gpus(RunThreads& run_threads, World& host);
 
 }  // namespace echelon::cuda

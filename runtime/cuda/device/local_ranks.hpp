@@ -1,4 +1,4 @@
-// What all ranks of this process do together before the run has threads for them.
+// Work that all ranks of this process do together before the run has threads for them.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace echelon::cuda {
 
-/// Calls `work` for each rank that is local to `world`, each on a thread of its own, so that they
-/// can meet, and others of other processes. When one throws, the run stops with that failure, and
-/// it is thrown here. Not for directed runs, whose members alone may wait.
+/// Calls `work` for each rank that is local to `world`, each on its own thread, so that they can
+/// wait for each other and for ranks of other processes. If one throws, the run stops with that
+/// failure, which is rethrown here. Not for directed runs, in which only members may wait.
 void on_local_ranks(RunThreads& run_threads, const World& world,
                     const std::function<void(int rank)>& work);
 

@@ -20,10 +20,10 @@ Event new_event(unsigned flags) {
   return Event(event);
 }
 
-/// Of a question whether something is over.
+/// Result of a query whether work is complete.
 bool is_yes(cudaError_t status) {
   if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // where that answer stays as well
+    static_cast<void>(cudaGetLastError());  // that result also stays as the last error
     return false;
   }
   check(status, "run what is on the GPU");
@@ -69,7 +69,7 @@ DeviceBuffer::DeviceBuffer(std::int64_t bytes, Where where) : where_(where) {
       where == Where::device ? cudaMalloc(&at_, size) : cudaMallocHost(&at_, size);
   if (status == cudaSuccess) return;
   at_ = nullptr;
-  static_cast<void>(cudaGetLastError());  // which would be found by the next launch
+  static_cast<void>(cudaGetLastError());  // otherwise the next launch would report it
   if (status != cudaErrorMemoryAllocation) check(status, "take memory");
 }
 

@@ -1,4 +1,4 @@
-// CUDA resources with ownership: events, streams, memory. For the sources of runtime/cuda/ alone.
+// CUDA resources with ownership: events, streams, memory. Only for the sources of runtime/cuda/.
 // All belong to the calling thread's device.
 #pragma once
 

@@ -83,7 +83,7 @@ void Algorithms::save() const {
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), none);
   std::string text;
   for (const auto& [product, algorithm] : known_) text += line_of(product, algorithm);
-  static_cast<void>(write_file(path_, text));  // it is only there to save time
+  static_cast<void>(write_file(path_, text));  // the file only saves time
 }
 
 }  // namespace echelon::cuda

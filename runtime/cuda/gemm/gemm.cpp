@@ -72,7 +72,7 @@ std::vector<Product> products_of(const ChunkSpec& spec) {
   return all;
 }
 
-/// A product as cuBLASLt wants it told.
+/// A product in cuBLASLt's description.
 struct Gemm::Made {
   cublasLtMatmulDesc_t description = nullptr;
   cublasLtMatrixLayout_t a = nullptr;
@@ -80,7 +80,7 @@ struct Gemm::Made {
   cublasLtMatrixLayout_t d = nullptr;
   std::vector<cublasLtMatmulAlgo_t> candidates;  ///< cuBLASLt's best first
   cublasLtMatmulAlgo_t algorithm{};
-  bool stored = false;  ///< the algorithm is one of another run, and not yet tried
+  bool stored = false;  ///< the algorithm is from another run, and not yet tried
 
   Made() = default;
   Made(const Made&) = delete;
@@ -182,7 +182,7 @@ void Gemm::select_algorithms(std::span<const Product> products, cudaStream_t str
   }
 }
 
-/// The fastest of three runs each, behind one that is not counted. A stored one is only tried.
+/// The fastest of three runs each, after one that is not counted. A stored one is only tried.
 void Gemm::time_candidates(Made& how, const Product& p, cudaStream_t stream) {
   const std::int64_t narrow = bytes_of(Element::bf16);
   const std::int64_t wide = p.wide ? bytes_of(Element::f32) : narrow;

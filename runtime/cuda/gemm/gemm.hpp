@@ -19,13 +19,13 @@
 
 namespace echelon::cuda {
 
-/// D[n, m] = op(B)·op(A) + what is added, of bf16 matrices, row-major as all of ours are; in
-/// cuBLAS's words, column-major, D[m, n] = op(A)[m, k]·op(B)[k, n]. Sums are in fp32.
+/// D[n, m] = op(B)·op(A) + addend, of bf16 matrices, row-major like all of ours; in cuBLAS's terms,
+/// column-major, D[m, n] = op(A)[m, k]·op(B)[k, n]. Sums are in fp32.
 struct Product {
   std::int64_t m = 0, n = 0, k = 0;
   bool a_transposed = false;
   bool b_transposed = false;
-  bool wide = false;    ///< D, and what is added, is fp32
+  bool wide = false;    ///< D and the addend are fp32
   bool bias = false;    ///< m bf16 numbers, added to every row of ours
   bool addend = false;  ///< a matrix like D is added; it may be D
   int alignment = 16;   ///< of all pointers, bytes
@@ -36,7 +36,7 @@ struct Product {
 [[nodiscard]] Product forward_product(std::int64_t rows, std::int64_t in, std::int64_t out);
 [[nodiscard]] Product input_product(std::int64_t rows, std::int64_t in, std::int64_t out);
 [[nodiscard]] Product weight_product(std::int64_t rows, std::int64_t in, std::int64_t out);
-/// All that a chunk multiplies.
+/// All products of a chunk.
 [[nodiscard]] std::vector<Product> products_of(const ChunkSpec& spec);
 
 struct Operands {
@@ -48,15 +48,15 @@ struct Operands {
 };
 
 /// Algorithms chosen earlier on this kind of GPU with this cuBLASLt, in a file: a line of numbers
-/// for each product. What cannot be read or is of no use any more is chosen again.
+/// for each product. Unreadable or outdated entries are chosen again.
 class Algorithms {
  public:
   using Algorithm = std::array<std::uint64_t, 8>;  ///< cublasLtMatmulAlgo_t
-  /// Empty path: kept in memory alone.
+  /// Empty path: kept only in memory.
   explicit Algorithms(std::string path);
   [[nodiscard]] std::optional<Algorithm> find(const Product& product) const;
   void keep(const Product& product, const Algorithm& algorithm);
-  /// To the file, written aside and renamed; without room or right nothing happens.
+  /// Writes a temporary file and renames it; without space or permission nothing happens.
   void save() const;
 
  private:
@@ -64,7 +64,7 @@ class Algorithms {
   std::map<Product, Algorithm> known_;
   bool changed_ = false;
 };
-/// Below XDG_CACHE_HOME or ~/.cache; empty when there is neither.
+/// Below XDG_CACHE_HOME or ~/.cache; empty if there is neither.
 [[nodiscard]] std::string algorithms_path(const std::string& gpu);
 
 /// For one queue of one device; the device is the calling thread's. cuBLASLt is opened with the
@@ -80,8 +80,8 @@ class Gemm {
 
   /// kWorkspace bytes.
   void use_workspace(void* workspace) { workspace_ = workspace; }
-  /// Chooses algorithms, on operands of its own that are freed again. A product whose operands find
-  /// no room is left to cuBLASLt's first suggestion, as is one that was not named here.
+  /// Chooses algorithms, on its own operands, which are freed again. A product whose operands do
+  /// not fit uses cuBLASLt's first suggestion, as does one that was not named here.
   void select_algorithms(std::span<const Product> products, cudaStream_t stream);
   void run(const Product& product, const Operands& operands, cudaStream_t stream);
 

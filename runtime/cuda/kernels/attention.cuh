@@ -1,6 +1,6 @@
-// What attention's forward and backward share. A block has four warps and works on tiles of 64
+// Shared by attention's forward and backward. A block has four warps and works on tiles of 64
 // positions, of which each warp has 16. Source: FlashAttention-2 (arXiv 2307.08691), algorithms 1
-// and 2; here dQ is a kernel of its own, so that nothing is added up by atomics.
+// and 2; here dQ has its own kernel, which avoids atomics.
 #pragma once
 
 #include "core/base/expects.hpp"
@@ -19,7 +19,7 @@ using AttentionTile = Tile<kTileRows, width>;
 template <int width>
 inline constexpr std::size_t kTileBytes = AttentionTile<width>::kCount * sizeof(__nv_bfloat16);
 
-/// Two tiles, for steps that alternate: one is worked on while the other one is fetched.
+/// Two tiles (double buffering): one is processed while the other one is loaded.
 template <int width>
 class TwoTiles {
  public:
@@ -51,7 +51,7 @@ struct HeadRows {
   }
 };
 
-/// Where heads lie in the rows of qkv, out and log_sum, as cpu::attention_forward has them.
+/// Offsets of heads in the rows of qkv, out and log_sum, as in cpu::attention_forward.
 struct AttentionPlaces {
   AttentionShape shape;
   int sample;
@@ -74,13 +74,13 @@ struct AttentionPlaces {
     return {out + sample * shape.out_stride + std::int64_t{head} * shape.head_dim,
             shape.samples * shape.out_stride, shape.sequence};
   }
-  /// Of log_sum and whatever else has one number for each query.
+  /// Index into log_sum and other arrays with one number per query.
   __device__ std::int64_t query(int head, std::int64_t position) const {
     return (std::int64_t{sample} * shape.heads + head) * shape.sequence + position;
   }
 };
 
-/// Begins to fetch 64 rows, zeros behind the last one. With `vectorized` they land at a wait.
+/// Starts to load 64 rows, zeros behind the last one. With `vectorized` they arrive at a wait.
 template <int width, bool vectorized>
 __device__ __forceinline__ void fetch(const AttentionTile<width>& tile,
                                       const HeadRows<const __nv_bfloat16>& rows) {
@@ -131,7 +131,7 @@ struct Rows {
   Accumulator sums[width / 8];
 };
 
-/// rows += scores, rounded to bf16, · right. What a lane has of a product is what it needs of a
+/// rows += scores, rounded to bf16, · right. A lane's elements of a product are those it needs of a
 /// left operand.
 template <int width>
 __device__ __forceinline__ void multiply_scores(Rows<width>& rows, const Scores& scores,
@@ -152,13 +152,13 @@ __device__ __forceinline__ void multiply_scores(Rows<width>& rows, const Scores&
   }
 }
 
-/// Where number i of sums[c] lies: row_of(i) of the warp's 16, column_of(c, i).
+/// Position of number i of sums[c]: row_of(i) of the warp's 16, column_of(c, i).
 __device__ __forceinline__ int row_of(int i) { return lane_index() / 4 + (i < 2 ? 0 : 8); }
 __device__ __forceinline__ int column_of(int c, int i) {
   return 8 * c + 2 * (lane_index() % 4) + i % 2;
 }
 
-/// Writes 16 rows from `first` on, those that there are, times factors of their lane's two rows.
+/// Writes the existing ones of 16 rows from `first` on, times factors of their lane's two rows.
 template <bool vectorized, int width>
 __device__ __forceinline__ void write_rows(const Rows<width>& rows, const float (&factors)[2],
                                            int first, const HeadRows<__nv_bfloat16>& to) {
@@ -186,7 +186,7 @@ void with_width(int head_dim, const Run& run) {
   }
 }
 
-/// Rows that 16 bytes at a time can be moved of.
+/// Whether rows can be accessed 16 bytes at a time.
 template <class... Pointers>
 bool aligned_rows(const AttentionShape& s, const Pointers*... pointers) {
   return aligned(pointers...) && s.qkv_stride % 8 == 0 && s.out_stride % 8 == 0;

@@ -27,8 +27,8 @@ __global__ void dot_rows(AttentionShape shape, const __nv_bfloat16* out, const _
   if (lane_index() == 0) dots[query] = sum;
 }
 
-/// What a query's gradients need beside its row: log_sum in powers of two, and the dot product.
-/// Those behind the last are 0.
+/// Inputs of a query's gradients in addition to its row: log_sum in powers of two, and the dot
+/// product. Those behind the last are 0.
 struct QueryNumbers {
   float power;
   float dot;

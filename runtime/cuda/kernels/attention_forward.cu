@@ -5,7 +5,7 @@ namespace {
 
 constexpr float kNoScore = -INFINITY;
 
-/// The softmax of a lane's two rows as far as it is known: largest score, and this lane's part of
+/// The softmax state of a lane's two rows so far: largest score, and this lane's part of
 /// Σ exp(score − largest). Scores are before the scale, powers of two after it.
 struct TwoRows {
   float largest[2] = {kNoScore, kNoScore};
@@ -22,7 +22,7 @@ __device__ __forceinline__ float sum_of_row(float x) {
   return x + __shfl_xor_sync(0xffffffffU, x, 2);
 }
 
-/// Scores become exp(score − largest), and what was summed with a smaller largest is corrected.
+/// Scores become exp(score − largest), and sums formed with a smaller largest are corrected.
 template <int width>
 __device__ __forceinline__ void take_in(TwoRows& softmax, Scores& scores, Rows<width>& out,
                                         float power) {
@@ -50,8 +50,8 @@ __device__ __forceinline__ void take_in(TwoRows& softmax, Scores& scores, Rows<w
   }
 }
 
-/// Block: 64 queries of a head of a sample. The keys and values of the next tile are on their way
-/// while those of this one are worked on.
+/// Block: 64 queries of a head of a sample. The keys and values of the next tile are loaded while
+/// this one is processed.
 template <int width, bool vectorized>
 __global__ void __launch_bounds__(kAttentionThreads)
     attention_core(AttentionShape shape, const __nv_bfloat16* qkv, __nv_bfloat16* out,

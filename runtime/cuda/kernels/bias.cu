@@ -6,7 +6,7 @@ namespace echelon::cuda {
 namespace {
 
 constexpr int kBiasThreads = 256;
-// Enough parts that all multiprocessors have work, few enough that adding them up costs nothing; a
+// Enough parts that all multiprocessors have work, few enough that adding them is negligible; a
 // constant, so that the sums do not depend on the device.
 constexpr std::int64_t kBiasParts = 128;
 

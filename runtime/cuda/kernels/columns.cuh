@@ -6,8 +6,8 @@
 
 namespace echelon::cuda {
 
-/// A block of the second step, and of sums over columns in general: 32 columns (or vectorized of
-/// them) beside each other, 8 rows at a time.
+/// A block of the second step, and of sums over columns in general: 32 adjacent columns (or vectors
+/// of them), 8 rows at a time.
 inline constexpr unsigned kColumnsOfBlock = 32;
 inline constexpr unsigned kRowsOfBlock = 8;
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ void sum_of_rows(Pack<n>& sums, const Shared<float>& 
   const int column = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(threadIdx.y);
   constexpr int kColumns = static_cast<int>(kColumnsOfBlock);
-  // Number j of all threads of a row lies together: threads use different banks.
+  // Number j of all threads of a row is contiguous: threads use different banks.
 #pragma unroll
   for (int j = 0; j < n; ++j) memory.write((row * n + j) * kColumns + column, sums.at[j]);
   __syncthreads();

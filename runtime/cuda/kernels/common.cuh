@@ -57,8 +57,8 @@ struct Pack {
   float at[n];
 };
 
-/// The first `left` of n numbers (all when there are more), the others are 0. With `vectorized`, x
-/// lies at a multiple of what n numbers take, 16 bytes at most.
+/// The first `left` of n numbers (all if there are more), the others are 0. With `vectorized`, x is
+/// aligned to the size of n numbers, at most 16 bytes.
 template <int n, bool vectorized, class T>
 __device__ __forceinline__ Pack<n> load(const T* x, std::int64_t left) {
   Pack<n> pack;
@@ -118,7 +118,7 @@ __device__ __forceinline__ void store(T* x, const Pack<n>& pack, std::int64_t le
   }
 }
 
-/// The same in shared memory, where whole groups always fit and lie at multiples of 16 bytes.
+/// The same in shared memory, where whole groups always fit and are aligned to 16 bytes.
 template <int n, class T>
 __device__ __forceinline__ Pack<n> load(const Shared<T>& x, std::int64_t at) {
   T values[n];
@@ -196,7 +196,7 @@ __host__ __device__ constexpr std::int64_t ceil_div(std::int64_t count, std::int
   return (count + part - 1) / part;
 }
 
-/// Threads of a block that has `work` things to do: whole warps, `max_norm` at most.
+/// Threads of a block with `work` items: whole warps, at most `max_norm`.
 constexpr unsigned threads_for(std::int64_t work, std::int64_t max_threads) {
   const std::int64_t whole = ceil_div(work, 32) * 32;
   return static_cast<unsigned>(whole < 32 ? 32 : whole > max_threads ? max_threads : whole);
@@ -228,7 +228,7 @@ inline bool register_kernel(const void* kernel) {
 template <auto kernel>
 inline const bool kRegistered = register_kernel(reinterpret_cast<const void*>(kernel));
 
-/// A launch that fails leaves its error for cudaGetLastError(). A grid without blocks is no launch.
+/// A failed launch leaves its error for cudaGetLastError(). A grid without blocks is not launched.
 template <auto kernel, class... Arguments>
 void launch(Stream stream, dim3 grid, dim3 block, std::size_t shared_bytes,
             Arguments... arguments) {

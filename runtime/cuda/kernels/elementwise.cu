@@ -125,7 +125,7 @@ dim3 blocks_for(std::int64_t count, int each) {
   return grid_of(ceil_div(count, std::int64_t{kThreads} * each));
 }
 
-/// The blocks of a matrix whose rows are dealt out alone.
+/// The blocks of a matrix whose rows are distributed individually.
 struct RowBlocks {
   RowBlocks(std::int64_t rows, std::int64_t width, int each)
       : threads(threads_for(ceil_div(width, each), kThreads)),

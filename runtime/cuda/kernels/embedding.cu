@@ -53,7 +53,7 @@ __global__ void add_chain(const std::int32_t* tokens, const T* dy, float* dweigh
   if (i >= width || token < 0 || token >= count || preceded[blockIdx.x] != 0) return;
   Pack<n> sums{};
   for (std::int64_t row = blockIdx.x; row >= 0;) {
-    const std::int64_t following = next[row];  // asked for before the row is waited for
+    const std::int64_t following = next[row];  // requested before the wait for the row
     const Pack<n> d = load<n, vectorized>(dy + row * width + i, width - i);
 #pragma unroll
     for (int j = 0; j < n; ++j) sums.at[j] += d.at[j];

@@ -44,8 +44,8 @@ template <class T>
 void rms_norm_forward(Stream stream, const T* x, const SumBefore<T>& before, const T* weight, T* y,
                       float* rstd, std::int64_t rows, std::int64_t width, double eps);
 [[nodiscard]] std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width);
-/// x: what was normed. Where `gradient` is given it is added to dx, and may be the same memory: the
-/// gradient that goes round the norm. dx may be dy too.
+/// x: the norm's input. `gradient`, if given, is added to dx, and may be the same memory: the
+/// residual gradient around the norm. dx may also be dy.
 template <class T>
 void layer_norm_backward(Stream stream, const T* dy, const T* x, const T* weight, const float* mean,
                          const float* rstd, const T* gradient, T* dx, float* dweight, float* dbias,
@@ -107,7 +107,7 @@ void rotate(Stream stream, T* x, const float* table, std::int64_t rows, std::int
 [[nodiscard]] constexpr bool attention_takes(int head_dim) {
   return head_dim == 64 || head_dim == 128;
 }
-/// Products of bf16 numbers, added up in float; probabilities are rounded to bf16 before they are
+/// Products of bf16 numbers, summed in float; probabilities are rounded to bf16 before they are
 /// multiplied with values.
 void attention_forward(Stream stream, const AttentionShape& shape, const Bfloat16* qkv,
                        Bfloat16* out, float* log_sum);
@@ -125,7 +125,7 @@ void embedding_forward(Stream stream, const std::int32_t* tokens, const T* weigh
                        std::int64_t count);
 /// In numbers of 32 bits.
 [[nodiscard]] std::int64_t embedding_backward_workspace(std::int64_t rows);
-/// Looks for equal tokens in rows² / 2 comparisons at most, 32 at once; rows of one token are added
+/// Finds equal tokens with at most rows² / 2 comparisons, 32 at once; rows of one token are added
 /// one after the other.
 template <class T>
 void embedding_backward(Stream stream, const std::int32_t* tokens, const T* dy, float* dweight,
@@ -152,8 +152,8 @@ void logits_gradient(Stream stream, T* logits, const std::int32_t* targets, cons
 
 // ---- Optimizer (optimizer.cu)
 
-/// Gradients are also multiplied by *gradient_scale, where that is not null: what clip_scale found,
-/// which the host need not wait for. Nothing changes where it is NaN.
+/// Gradients are also multiplied by *gradient_scale, if that is not null: the result of clip_scale,
+/// which the host need not wait for. Nothing changes if it is NaN.
 template <class T>
 void adam(Stream stream, const AdamStep& step, const float* gradient_scale, const float* gradient,
           float* master, float* m, float* v, T* weights, std::int64_t count);
@@ -162,14 +162,14 @@ void adam(Stream stream, const AdamStep& step, const float* gradient_scale, cons
 /// total += Σ x².
 void sum_of_squares(Stream stream, const float* x, double* total, double* workspace,
                     std::int64_t count);
-/// scale = most / (norm + 1e-6) where the norm √squares is above `max_norm` > 0, else 1; NaN where
+/// scale = max_norm / (norm + 1e-6) if the norm √squares is above `max_norm` > 0, else 1; NaN if
 /// the norm is not finite.
 void clip_scale(Stream stream, const double* squares, double max_norm, float* scale);
 
 // ---- Over the memory of ranks that share a GPU (reduce.cu)
 
-inline constexpr int kMaxMembers = 64;  ///< what a launch's arguments can hold
-/// runtime/comm/ordered_reduction.hpp's, with its bits (but for which NaN it is).
+inline constexpr int kMaxMembers = 64;  ///< the limit of a launch's arguments
+/// As in runtime/comm/ordered_reduction.hpp, with the same bits (except for the payload of NaN).
 void reduce_in_order(Stream stream, std::span<const void* const> in, std::int64_t in_at,
                      std::span<void* const> out, std::int64_t out_at, std::int64_t count,
                      Element element, Reduction how);

@@ -1,6 +1,5 @@
-// Cross entropy of a vocabulary split over ranks: one pass over the logits for what the loss needs,
-// and one that turns them into their gradient. Source: the online softmax, arXiv 1805.02867,
-// algorithm 3.
+// Cross entropy of a vocabulary split over ranks: one pass over the logits for the loss, and one
+// that turns them into their gradient. Source: the online softmax, arXiv 1805.02867, algorithm 3.
 #include "runtime/cuda/kernels/common.cuh"
 
 namespace echelon::cuda {
@@ -14,7 +13,7 @@ constexpr float kNoLogit = -INFINITY;
 /// e^(x − max) as a power of two, which is one instruction.
 __device__ __forceinline__ float exp_less(float x, float max) { return exp2f((x - max) * kLog2E); }
 
-/// What is known of a row: the largest logit so far, and Σ exp(logit − largest).
+/// The state of a row so far: the largest logit, and Σ exp(logit − largest).
 struct Softmax {
   float largest = kNoLogit;
   float sum = 0;
@@ -25,12 +24,12 @@ struct Softmax {
       largest = larger;
     }
   }
-  /// `x` is not larger than the largest, or NaN. Minus infinity has no probability, not even where
-  /// nothing else was seen.
+  /// `x` is not larger than the largest, or NaN. Minus infinity has probability zero, even if no
+  /// other logit was seen.
   __device__ void take_in(float x) { sum += x == kNoLogit ? 0.0F : exp_less(x, largest); }
 };
 
-/// NaN is passed over: its exponential is NaN.
+/// NaN is ignored: its exponential is NaN.
 __device__ float block_max(float x, const Shared<float>& of_warps) {
   x = warp_max(x);
   if (lane_index() == 0) of_warps.write(warp_index(), x);
@@ -85,7 +84,7 @@ __global__ void rescale_rows(const float* part_max, const float* max, float* sum
   sums[2 * row] *= exp_less(part_max[row], max[row]);
 }
 
-/// Block: all there is. total += Σ over rows of log(sum) + max − the target's logit.
+/// A single block. total += Σ over rows of log(sum) + max − the target's logit.
 __global__ void sum_losses(const float* max, const float* sums, double* total, std::int64_t rows) {
   SharedMemory shared;
   const auto of_warps = shared.allocate<double>(kMaxWarps);

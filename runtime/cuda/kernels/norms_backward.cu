@@ -1,6 +1,6 @@
-// LayerNorm and RMSNorm, backward. dx needs sums over a row and the gradients of the parameters
-// sums over the rows: a block takes every so many rows, which it reads once from memory (and again
-// from its cache), and adds its columns up beside it.
+// LayerNorm and RMSNorm, backward. dx needs sums over a row, the gradients of the parameters need
+// sums over the rows: a block processes a strided set of rows, which it reads once from memory (and
+// again from its cache), and accumulates its column sums in the same pass.
 #include <algorithm>
 
 #include "runtime/cuda/kernels/columns.cuh"
@@ -16,7 +16,7 @@ constexpr std::int64_t kNormParts = 264;
 
 std::int64_t norm_parts(std::int64_t rows) { return std::min(rows, kNormParts); }
 
-/// This block's sums of columns: each thread's own ones, in shared memory while they fit.
+/// This block's sums of columns: each thread's own ones, in shared memory if they fit.
 template <bool vectorized, bool in_shared>
 class ColumnSums {
  public:

@@ -7,7 +7,7 @@ namespace {
 constexpr int kNormThreads = 512;
 constexpr std::size_t kNormSharedBytes = 96 * 1024;  // two blocks on a multiprocessor of 8.0 or 9.0
 
-/// A row as the first pass left it: each thread reads back what it wrote.
+/// A row after the first pass: each thread reads back what it wrote.
 template <class T, bool kept>
 class Row {
  public:
@@ -27,7 +27,7 @@ class Row {
   const T* source_;
 };
 
-/// Block: a row, which is read once when it is `kept` in shared memory.
+/// Block: a row, which is read once if it is `kept` in shared memory.
 /// y = (x − mean)·rstd·weight (+ bias); without `centred` the mean is 0 and there is no bias.
 /// `x_bias`, `residual` and `sum` are those of SumBefore.
 template <class T, bool centred, bool vectorized, bool kept>

@@ -9,7 +9,7 @@ constexpr int kAdamThreads = 256;
 constexpr int kAdamEach = 4;
 constexpr int kSquareThreads = 256;
 constexpr int kSquareEach = 4;
-// As many blocks as keep a device busy; a constant, so that sums do not depend on the device.
+// Enough blocks to keep a device busy; a constant, so that sums do not depend on the device.
 constexpr std::int64_t kSquareParts = 1024;
 
 /// Adam (arXiv 1412.6980) algorithm 1, AdamW (arXiv 1711.05101) algorithm 2. A thread has four
@@ -41,7 +41,7 @@ __global__ void adam_packs(AdamFactors<float> f, const float* gradient_scale, co
   if constexpr (copies) store<n, vectorized>(weights + i, weight, left);
 }
 
-/// Block: every so many fours. parts[block] = Σ x².
+/// Block: a strided set of groups of four. parts[block] = Σ x².
 template <class T, bool vectorized>
 __global__ void square_parts(const T* x, double* parts, std::int64_t count) {
   constexpr int n = kSquareEach;
@@ -58,7 +58,7 @@ __global__ void square_parts(const T* x, double* parts, std::int64_t count) {
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-/// Block: all there is. total += Σ parts.
+/// A single block. total += Σ parts.
 __global__ void add_squares(const double* parts, std::int64_t count, double* total) {
   SharedMemory shared;
   const auto of_warps = shared.allocate<double>(kMaxWarps);

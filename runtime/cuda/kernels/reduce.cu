@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kReduceThreads = 256;
 
-/// Where the members' parts begin, and where the result goes.
+/// Addresses of the members' parts and of the results.
 struct Parts {
   const void* in[kMaxMembers];
   void* out[kMaxMembers];
@@ -16,7 +16,7 @@ struct Parts {
   int outs = 0;
 };
 
-/// What an element is added up in.
+/// The accumulator type of an element.
 template <class T>
 struct SumOf {
   using Type = float;  // float, bfloat16
@@ -47,7 +47,7 @@ __device__ __forceinline__ T given(W x) {
   }
 }
 
-/// NaN wins over any maximum.
+/// A maximum with NaN is NaN.
 template <class T, bool largest, class W>
 __device__ __forceinline__ W joined(W a, W b) {
   if constexpr (!largest) {
@@ -59,7 +59,7 @@ __device__ __forceinline__ W joined(W a, W b) {
   }
 }
 
-/// 16 bytes of one member, or the `left` elements that are left.
+/// 16 bytes of one member, or the remaining `left` elements.
 template <class T, int n, bool vectorized>
 __device__ __forceinline__ void read_values(const T* x, std::int64_t left, T (&values)[n]) {
   if (vectorized && left >= n) {
@@ -86,7 +86,7 @@ __device__ __forceinline__ void write_values(T* x, std::int64_t left, const T (&
   }
 }
 
-/// What a thread writes it has read before, from everybody: outs may be ins.
+/// A thread reads its elements of all members before it writes them: outs may be ins.
 template <class T, bool largest, bool vectorized>
 __global__ void reduce_parts(Parts parts, std::int64_t count) {
   using W = typename SumOf<T>::Type;

@@ -1,5 +1,5 @@
 // Rotary embedding, half-split form (HuggingFace's rotate_half); source: arXiv 2104.09864, equation
-// 34. Angles of far positions need more digits than a float has: they come from a table.
+// 34. Angles of far positions need more precision than a float has: they come from a table.
 #include <algorithm>
 
 #include "core/base/expects.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kRotateThreads = 256;
 
-/// Made on the host, handed over with the launch.
+/// Computed on the host, passed as a launch argument.
 struct Angles {
   double of[kMaxPairs];
   double scale;

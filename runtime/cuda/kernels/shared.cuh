@@ -1,5 +1,5 @@
 // Shared memory of a block, as typed parts. Compiled by nvcc a part is a pointer; compiled for the
-// host every access is one of the emulation's, which checks it (docs/cuda.md).
+// host the emulation executes and checks every access (docs/cuda.md).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -81,7 +81,8 @@ class Shared {
 #endif
 };
 
-/// Deals out what the launch asked for, in the order of the calls. Parts begin at multiples of 16.
+/// Allocates from the launch's shared memory, in the order of the calls. Parts are aligned to 16
+/// bytes.
 class SharedMemory {
  public:
   template <class T>

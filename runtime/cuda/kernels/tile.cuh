@@ -45,8 +45,8 @@ __device__ __forceinline__ void commit_copies() {
 #endif
 }
 
-/// All groups of this thread but the last `left` have landed. What other threads copied has landed
-/// for this one after a barrier behind their waits.
+/// All groups of this thread except the last `left` have arrived. Copies of other threads are
+/// visible to this one after a barrier behind their waits.
 template <int left>
 __device__ __forceinline__ void wait_copies(
 #ifndef __CUDACC__
@@ -60,8 +60,8 @@ __device__ __forceinline__ void wait_copies(
 #endif
 }
 
-/// rows × width bf16 numbers. A row's groups of eight lie at places that depend on the row, so that
-/// eight rows' groups of the same columns are in different banks.
+/// rows × width bf16 numbers. A row's groups of eight are swizzled by the row, so that eight rows'
+/// groups of the same columns are in different banks.
 template <int rows, int width>
 class Tile {
  public:
@@ -71,7 +71,7 @@ class Tile {
 
   __device__ explicit Tile(const Shared<__nv_bfloat16>& memory) : memory_(memory) {}
 
-  /// 16 bytes from global memory to a group, landing at a wait; zeros where there is no row.
+  /// Copies 16 bytes from global memory to a group, complete at a wait; zeros if there is no row.
   __device__ void copy_in(int row, int group, const __nv_bfloat16* from, bool there) const {
 #ifdef __CUDACC__
     asm volatile(
@@ -83,7 +83,7 @@ class Tile {
 #endif
   }
 
-  /// The same for rows that are not aligned, at once.
+  /// The same for unaligned rows, synchronously.
   __device__ void move_in(int row, int group, const __nv_bfloat16* from, bool there) const {
     for (int i = 0; i < kGroup; ++i) {
       memory_.write(place(row, group) + i, there ? from[i] : __float2bfloat16_rn(0));
@@ -114,7 +114,7 @@ class Tile {
     return row * width + (group ^ (row % 8)) * kGroup;
   }
 
-  /// Four matrices of 8 × 8; lane l says where row l mod 8 of matrix l/8 lies.
+  /// Four matrices of 8 × 8; lane l gives the address of row l mod 8 of matrix l/8.
   template <bool transposed>
   __device__ void load_matrices(std::uint32_t (&to)[4], int row, int group) const {
 #ifdef __CUDACC__

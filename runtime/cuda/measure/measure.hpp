@@ -12,7 +12,7 @@
 
 namespace echelon::cuda {
 
-/// What is timed. Sizes that do not fit the device are left out.
+/// The timed operations. Sizes that do not fit the device are left out.
 struct MeasuredSizes {
   struct Linear {
     std::int64_t rows, in, out;
@@ -31,11 +31,11 @@ struct MeasuredSizes {
   std::vector<Layers> layers;  ///< GPT-2-like, heads of 64
   std::vector<std::int64_t> copies;
   std::vector<std::int64_t> collectives;  ///< bytes
-  int launches = 0;                       ///< of kernels that do next to nothing
-  /// Each operation is repeated for so long, and at least four times.
+  int launches = 0;                       ///< of nearly empty kernels
+  /// Each operation is repeated for this time, and at least four times.
   Seconds each;
-  /// Together at most: when it has passed, what is left is timed by the least number of
-  /// repetitions, and from half of it more not at all.
+  /// Total time limit: after it, the remaining operations are timed by the minimum number of
+  /// repetitions, and after 1.5 times the limit not at all.
   Seconds max_time;
 };
 
@@ -46,7 +46,7 @@ struct MeasuredSizes {
 [[nodiscard]] MeasuredSizes usual_sizes();
 
 /// Kernels and copies on the first GPU; collectives among the first 2, 4, 8 ... and all of `gpus`.
-/// `tell` receives what is being measured. Throws RunFailure.
+/// `tell` receives the current operation. Throws RunFailure.
 [[nodiscard]] Measurements measure(int gpus, const MeasuredSizes& sizes,
                                    const std::function<void(const std::string&)>& log);
 

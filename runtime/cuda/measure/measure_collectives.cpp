@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::array<const char*, 3> kAmongAll = {"all_reduce", "all_gather", "reduce_scatter"};
 
-/// A GPU's end of a group, with a stream and a block of memory of its own.
+/// A GPU's member of a group, with its own stream and block of memory.
 class MeasuredEnd {
  public:
   MeasuredEnd(RunThreads& run_threads, Nccl& nccl, const Group& group, int device, const NcclId& id,
@@ -38,14 +38,14 @@ class MeasuredEnd {
     buffer_.emplace(DeviceBuffer::required(bytes, DeviceBuffer::Where::device, "a collective"));
     fill(*buffer_, bytes / bytes_of(Element::bf16), false, stream_.get());
     timer_.emplace();
-    others.barrier();  // nobody takes memory while a GPU waits for others: CUDA may wait for that
-    static_cast<void>(time("all_reduce", bytes, 0, 1));  // channels are made by the first
+    others.barrier();  // no thread allocates while a GPU waits for others: CUDA might wait for it
+    static_cast<void>(time("all_reduce", bytes, 0, 1));  // the first call creates channels
     held_ = memory_of_device().used - before - Bytes{static_cast<double>(bytes)};
   }
 
   [[nodiscard]] Bytes held() const { return std::max(Bytes{}, held_); }
-  /// Device time of so many in a row. Waits as run threads do: what goes wrong elsewhere
-  /// ends it.
+  /// Device time of this many in a row. Waits like run threads: a failure elsewhere ends
+  /// it.
   [[nodiscard]] Seconds time(std::string_view what, std::int64_t bytes, int distance, int runs) {
     timer_->begin(stream_.get());
     for (int i = 0; i < runs; ++i) run(what, bytes, distance);
@@ -88,7 +88,7 @@ class MeasuredEnd {
   Bytes held_;
 };
 
-/// One of the members; rank 0 says how often, and keeps the times.
+/// One of the members; rank 0 decides the number of repetitions and keeps the times.
 class Member {
  public:
   Member(MeasuredEnd& gpu, Communicator& others, const Stopwatch& watch)
@@ -135,7 +135,7 @@ class Member {
   const Stopwatch& watch_;
 };
 
-/// Whole parts of 16 bytes for every member.
+/// Rounds to whole parts of 16 bytes for every member.
 std::int64_t divisible(std::int64_t bytes, int members) {
   const std::int64_t unit = std::int64_t{16} * members;
   return std::max(unit, bytes / unit * unit);
@@ -186,7 +186,7 @@ void measure_group(int size, bool all, const MeasuredSizes& sizes, const Stopwat
 void measure_collectives(const MeasuredSizes& sizes, const Stopwatch& watch,
                          const std::function<void(const std::string&)>& log, GpuFacts& facts,
                          std::vector<Measurement>& out) {
-  static_cast<void>(ncclGetVersion(&facts.nccl));  // fails for a null pointer alone
+  static_cast<void>(ncclGetVersion(&facts.nccl));  // fails only for a null pointer
   if (sizes.collectives.empty()) return;
   for (int size = 2; !watch.over(); size = std::min(2 * size, facts.gpus)) {
     log(fmt::format("collectives among {} GPUs", size));

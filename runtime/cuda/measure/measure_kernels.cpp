@@ -1,4 +1,4 @@
-// Kernels of the backend by shape: products, attention, and those that memory bounds.
+// Kernels of the backend by shape: products, attention, and memory-bound ones.
 #include <algorithm>
 #include <utility>
 
@@ -13,14 +13,14 @@ namespace {
 
 using T = Bfloat16;
 
-/// A stream of its own, and what is timed on it.
+/// A separate stream, and the operations timed on it.
 class MeasuredStream {
  public:
   MeasuredStream(const Stopwatch& watch, std::vector<Measurement>& out)
       : watch_(watch), out_(out) {}
 
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
-  /// Blocks of such numbers, filled; nothing if not all of them fit.
+  /// Blocks of these sizes, filled; nothing if not all of them fit.
   struct Wanted {
     std::int64_t count;
     bool wide = false;
@@ -60,7 +60,7 @@ void products(MeasuredStream& on, const MeasuredSizes::Linear& l, Gemm& gemm) {
   T* const w = buffers[1].as<T>();
   T* const y = buffers[2].as<T>();
   float* const dw = buffers[3].as<float>();
-  // As CudaKernels has them: A is what cuBLAS reads with the leading dimension m.
+  // As in CudaKernels: cuBLAS reads A with the leading dimension m.
   on.time("gemm nt", {l.rows, l.out, l.in},
           [&] { gemm.run(forward, {.a = w, .b = x, .d = y}, on.stream()); });
   on.time("gemm tn", {l.out, l.in, l.rows},
@@ -123,7 +123,7 @@ void pointwise(MeasuredStream& on, const MeasuredSizes::Matrix& m) {
     layer_norm_forward<T>(on.stream(), x, {}, more[0].as<T>(), more[1].as<T>(), y, mean, rstd,
                           m.rows, m.width, kEps);
   });
-  on.time("norm backward", shape, [&] {  // with the gradient that goes round it
+  on.time("norm backward", shape, [&] {  // with the residual gradient
     layer_norm_backward<T>(on.stream(), y, x, more[0].as<T>(), mean, rstd, dx + count, dx,
                            more[4].as<float>(), more[5].as<float>(), more[6].as<float>(), m.rows,
                            m.width);
@@ -151,7 +151,7 @@ void loss(MeasuredStream& on, const MeasuredSizes::Matrix& m) {
   });
 }
 
-/// As CudaProcessor's step does it: the norm of all gradients, the scale, the update, zeros.
+/// As in CudaProcessor's step: the norm of all gradients, the scale, the update, zeros.
 void optimizer(MeasuredStream& on, std::int64_t count) {
   const std::vector<DeviceBuffer> buffers =
       on.buffers({{count, true},

@@ -1,5 +1,5 @@
-// What is not a kernel's own time: copies, launches, and whole layers beside what the host takes to
-// put them on the queue.
+// Times other than that of single kernels: copies, launches, and whole layers together with the
+// host time to enqueue them.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -41,7 +41,7 @@ void copies(cudaStream_t stream, std::int64_t bytes, Seconds budget,
   time("copy to host", device, host, cudaMemcpyDeviceToHost);
 }
 
-/// What the host takes for `act`, by its clock, on an idle queue; the lowest decile.
+/// Host time of `act`, by the host's clock, on an idle queue; the lowest decile.
 Seconds host_time(cudaStream_t stream, Seconds budget, const std::function<void()>& act) {
   constexpr std::size_t kMinTimes = 4;
   std::vector<Seconds> times;
@@ -97,7 +97,7 @@ void launches(cudaStream_t stream, int count, Seconds budget, std::vector<Measur
   out.push_back({"empty kernel", 1, 1, {count}, together / count});
 }
 
-/// Layers in the middle of a model on a rank as runs have it.
+/// Layers in the middle of a model on a rank as in runs.
 class LayersOnGpu {
  public:
   explicit LayersOnGpu(const MeasuredSizes::Layers& sizes)

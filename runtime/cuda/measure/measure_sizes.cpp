@@ -20,7 +20,7 @@ MeasuredSizes usual_sizes() {
       attention_of_heads(512, 16, 12, 12, 64), attention_of_heads(1024, 8, 12, 12, 64),
       attention_of_heads(4096, 2, 12, 12, 64), attention_of_heads(1024, 8, 32, 32, 128),
       attention_of_heads(2048, 4, 32, 8, 128), attention_of_heads(8192, 1, 32, 8, 128)};
-  // More than caches hold.
+  // Larger than caches.
   sizes.matrices = {{32768, 1600}, {16384, 4096}, {16384, 11008}};
   sizes.logits = {{1024, 50304}, {1024, 128256}};
   sizes.parameters = {std::int64_t{1} << 24, std::int64_t{1} << 27};

@@ -67,7 +67,7 @@ void CudaKernels::add_weight_gradient(Rows<T> dy, Rows<T> x, float* dweight) {
   product(weight_product(x.rows, x.width, dy.width), {x.data, dy.data, dweight, nullptr, dweight});
 }
 
-// ---- Kernels of our own
+// ---- Our own kernels
 
 void CudaKernels::norm_forward(const NormOf<T>& n, const SumBefore<T>& before, T* y) {
   enqueue(

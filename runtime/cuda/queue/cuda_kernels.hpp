@@ -91,7 +91,7 @@ class CudaKernels final : public Kernels<Bfloat16> {
   std::vector<DeviceBuffer> staging_;  ///< pinned, one per upload of a step
   std::int64_t staging_bytes_ = 0;     ///< of each
   std::size_t uploads_ = 0;
-  std::array<Event, kMarks> marks_;  ///< each set kCallsBetweenMarks behind another
+  std::array<Event, kMarks> marks_;  ///< kCallsBetweenMarks calls apart
   std::size_t mark_ = 0;             ///< the one that is set next
   int calls_ = 0;                    ///< since the last one
   GraphCache graph_cache_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kStaging = 8 << 20;
 
-/// Communication goes first: others wait for it, and it leaves most of the device free.
+/// Communication has priority: others wait for it, and it leaves most of the device free.
 bool goes_first(Queue queue) { return queue != Queue::compute && queue != Queue::host; }
 
 }  // namespace
@@ -52,7 +52,7 @@ void* CudaProcessor::allocate(std::int64_t bytes) {
   void* block = nullptr;
   const cudaError_t status = cudaMalloc(&block, static_cast<std::size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // which would be found by the next launch
+    static_cast<void>(cudaGetLastError());  // otherwise the next launch would report it
     return nullptr;
   }
   check(status, "take memory of the GPU");
@@ -90,13 +90,13 @@ void CudaProcessor::prepare(std::span<const ChunkSpec> chunks, Memory& memory) {
     queues_[static_cast<std::size_t>(queue)]->prepare(chunks, memory);
   }
   check(cudaDeviceSynchronize(), "prepare the GPU");
-  // What libraries loaded and took meanwhile. Ranks that share a GPU are prepared one by one.
+  // Memory that libraries allocated meanwhile. Ranks that share a GPU are prepared one by one.
   const Bytes loaded = memory_of_device().used - memory.held().total() - beside;
   memory.count(&MemoryBreakdown::context, std::max(Bytes{}, loaded));
 }
 
-/// Which instructions need an event: those that others come after, reductions (which empty slots of
-/// gradients) and the last of each queue.
+/// Instructions that need an event: those that others wait for, reductions (which free gradient
+/// buffers) and the last of each queue.
 void CudaProcessor::prepare_events(const Program& program) {
   program_ = &program;
   const std::size_t count = program.instructions.size();
@@ -138,7 +138,7 @@ void CudaProcessor::begin_step(const Program& program, bool timed, bool repeatab
   used_time_marks_ = 0;
   sub_spans_.clear();
   const std::size_t first = time_mark(stream(Queue::compute));
-  // Nothing else holds other queues back until it is over.
+  // Nothing else blocks other queues until it is complete.
   check(cudaEventSynchronize(time_marks_[first].get()), "begin a step");
   origin_ = steady_now();
 }
@@ -147,7 +147,7 @@ bool CudaProcessor::is_over(std::int64_t id) const {
   return has_passed(done_events_[static_cast<std::size_t>(id)].get());
 }
 
-/// "rank 1 of the GPU is at #17 reduce c0 u1 (reduce)": what each queue has not finished.
+/// "rank 1 of the GPU is at #17 reduce c0 u1 (reduce)": the unfinished instruction of each queue.
 std::string CudaProcessor::unfinished() const {
   std::string text;
   for (std::size_t queue = 0; queue < kQueues && program_ != nullptr; ++queue) {
@@ -185,7 +185,7 @@ Seconds CudaProcessor::time_of(std::size_t time_mark) const {
   return origin_ + between(time_marks_.front().get(), time_marks_[time_mark].get());
 }
 
-/// A part within a part is taken off the outer one.
+/// A nested part is subtracted from the outer one.
 void CudaProcessor::fill(StepTimes& times) const {
   for (const Instruction& i : program_->instructions) {
     InstructionSpan& span = times.spans[i.id];
@@ -196,7 +196,7 @@ void CudaProcessor::fill(StepTimes& times) const {
   for (std::size_t s = 0; s < sub_spans_.size(); ++s) {
     const SubSpan& each = sub_spans_[s];
     Seconds own = time_of(each.end) - time_of(each.begin);
-    // What it encloses ended before it did, so stands right before it.
+    // A nested part ended before the outer one, so it precedes it directly.
     for (std::size_t in = s; in-- > 0;) {
       const SubSpan& inner = sub_spans_[in];
       if (inner.id != each.id || inner.depth <= each.depth) break;

@@ -86,9 +86,8 @@ class CudaProcessor final : public Processor<Bfloat16> {
   std::int64_t batch_bytes_ = 0;  ///< tokens and targets of a microbatch
 
   const Program* program_ = nullptr;
-  std::vector<Event>
-      done_events_;            ///< by id; of those that somebody waits for, and each queue's last
-  std::vector<bool> awaited_;  ///< by id
+  std::vector<Event> done_events_;  ///< by id; of those that others wait for, and each queue's last
+  std::vector<bool> awaited_;       ///< by id
   std::array<std::int64_t, kQueues> last_{};  ///< ids; -1: the queue is empty
 
   bool timed_ = false;             ///< the step is measured; then:

@@ -1,4 +1,4 @@
-// CudaKernels: what it is made of, and the queue that it is.
+// CudaKernels: its construction, and its functions as a queue.
 #include <algorithm>
 #include <cstring>
 
@@ -21,7 +21,7 @@ AttentionShape attention_of(const ChunkSpec& spec, const ChunkShape& s) {
           .out_stride = s.query};
 }
 
-/// Bytes of the largest workspace of any kernel that a chunk is computed with, but attention's.
+/// Bytes of the largest workspace of any kernel of a chunk, except attention's.
 std::int64_t workspace_of(const ChunkSpec& spec) {
   const ChunkShape s = shape_of(spec);
   constexpr std::int64_t kFloat = sizeof(float);

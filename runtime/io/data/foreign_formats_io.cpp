@@ -37,7 +37,7 @@ bool is_json_object(std::string_view line) {
   return parsed.ok() && parsed->is_object();
 }
 
-/// The first line is an object; or, where the beginning does not hold all of it, looks like one.
+/// The first line is an object; or, if the beginning does not contain all of it, looks like one.
 bool is_json_lines(std::string_view text, bool whole) {
   const std::size_t end = text.find('\n');
   if (whole || end != std::string_view::npos) return is_json_object(text.substr(0, end));

@@ -11,7 +11,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are read as they lie");
 
-/// Index of the first value that is no id, or -1.
+/// Index of the first value that is not a valid id, or -1.
 template <class T>
 std::int64_t to_int32(const char* raw, std::int64_t count, std::int64_t vocabulary,
                       std::int32_t* out) {
@@ -46,7 +46,7 @@ std::int64_t one_integer(const char* raw) {
   return static_cast<std::int64_t>(value);
 }
 
-/// For the message about an id that is none.
+/// For the message about an invalid id.
 std::int64_t one_integer(IntegerType type, const char* raw) {
   switch (type) {
     case IntegerType::u8: return one_integer<std::uint8_t>(raw);

@@ -1,4 +1,4 @@
-// Tokens that lie in a file as plain integers behind a header; and Megatron's index of one.
+// Tokens stored in a file as plain integers behind a header; and Megatron's index of such a file.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ enum class IntegerType : std::uint8_t { u8, i8, u16, i16, u32, i32, i64 };
                                                           IntegerType type, std::int64_t count,
                                                           std::int64_t vocabulary);
 
-/// NAME.bin as NAME.idx describes it, all documents one behind the other. Errors: another format or
-/// version, tokens that are no integers, an index that contradicts itself or the length of
+/// NAME.bin as described by NAME.idx, all documents concatenated. Errors: another format or
+/// version, tokens that are not integers, an index that contradicts itself or the length of
 /// NAME.bin. Source: Megatron-Core, megatron/core/datasets/indexed_dataset.py.
 [[nodiscard]] Result<std::unique_ptr<TokenSource>> open_megatron(const std::string& stem,
                                                                  std::int64_t vocabulary);

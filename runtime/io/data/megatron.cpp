@@ -1,4 +1,4 @@
-// Megatron's NAME.idx: what lies in NAME.bin. Layout, little-endian:
+// Megatron's NAME.idx: the content of NAME.bin. Layout, little-endian:
 //   "MMIDIDX\0\0", u64 version 1, u8 type, u64 sequences, u64 document entries,
 //   i32 length[sequences], i64 first byte[sequences], i64 document[entries], (i8 mode[sequences])
 // Source: Megatron-Core, megatron/core/datasets/indexed_dataset.py (_IndexReader).
@@ -97,8 +97,8 @@ Status for_each_entry(const InputFile& index, std::int64_t offset, std::int64_t 
   return Done{};
 }
 
-/// Tokens of all sequences, which lie one behind the other; lengths and places are read side by
-/// side in blocks.
+/// Tokens of all sequences, which are contiguous; lengths and places are read together in
+/// blocks.
 Result<std::int64_t> count_tokens(const InputFile& index, const MegatronHeader& header,
                                   std::int64_t limit) {
   const std::int64_t places = kMegatronHeader + 4 * header.sequences;

@@ -1,4 +1,4 @@
-// Which tokens a sample of a run is made of: the same for every plan.
+// The tokens of each sample of a run: the same for every plan.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class Permutation {
 };
 
 /// The samples of a run, counted from its first step: sample j of step k is number k·(global batch)
-/// + j, whatever ranks and microbatches it is spread over. Sample n of epoch e is window
+/// + j, independent of ranks and microbatches. Sample n of epoch e is window
 /// permutation(seed, e)(n) of `sequence` + 1 tokens; windows overlap by the one token that is the
 /// last target of one and the first input of the next.
 class Samples {
@@ -35,11 +35,10 @@ class Samples {
   [[nodiscard]] static Result<Samples> make(std::unique_ptr<TokenSource> source, int sequence,
                                             std::uint64_t seed, const std::string& where);
 
-  /// Windows of the source = samples of an epoch. What is left over at its end is never read.
+  /// Windows of the source = samples of an epoch. The remainder at its end is never read.
   [[nodiscard]] std::int64_t windows() const { return windows_; }
   [[nodiscard]] std::int64_t window_of(std::int64_t sample) const;
-  /// `out`: sequence + 1 tokens; input i is out[i], its target out[i + 1]. From several threads at
-  /// once.
+  /// `out`: sequence + 1 tokens; input i is out[i], its target out[i + 1]. Thread-safe.
   [[nodiscard]] Status read(std::int64_t sample, std::int32_t* out) const;
 
  private:

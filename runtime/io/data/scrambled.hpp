@@ -1,4 +1,4 @@
-// A number that looks like chance, from a number.
+// A pseudorandom number from a number.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ struct LlmcTokens {
   std::int64_t count;
 };
 
-/// Nothing when the file does not begin like one of llm.c's.
+/// Nothing if the file does not begin like a token file of llm.c.
 Result<std::optional<LlmcTokens>> read_llmc_header(const InputFile& file) {
   std::int32_t head[3] = {};
   if (file.size() < static_cast<std::int64_t>(sizeof(head))) return {std::nullopt};

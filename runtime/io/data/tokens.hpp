@@ -1,4 +1,4 @@
-// Where training tokens come from: files of several formats, or a made-up pattern.
+// Sources of training tokens: files of several formats, or a synthetic pattern.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace echelon {
 
-/// A long row of tokens, read in parts; from several threads at once.
+/// A long sequence of tokens, read in parts; thread-safe.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
@@ -22,18 +22,19 @@ class TokenSource {
 
 /// `name` is one of
 /// - "synthetic" or "synthetic:COUNT": synthetic_tokens below;
-/// - a file of llm.c, told by its first number: GPT-2's 16-bit or Llama 3's 32-bit tokens;
-/// - Megatron's NAME.bin with NAME.idx beside it, as NAME or as either file;
-/// - any other file not called .bin: text, one token per byte. JSON, JSON lines and binary formats
-///   that data sets come in (Parquet, Arrow, archives) are refused by name.
-/// Nothing is loaded whole. `vocabulary`: ids are below it. Errors: unreadable files, headers that
-/// contradict the length, text for a vocabulary below 256.
+/// - a file of llm.c, recognized by its first number: GPT-2's 16-bit or Llama 3's 32-bit tokens;
+/// - Megatron's NAME.bin with NAME.idx next to it, as NAME or as either file;
+/// - any other file not called .bin: text, one token per byte. JSON, JSON lines and the usual
+/// binary
+///   formats of data sets (Parquet, Arrow, archives) are refused by name.
+/// No file is loaded as a whole. `vocabulary`: ids are below it. Errors: unreadable files, headers
+/// that contradict the length, text for a vocabulary below 256.
 [[nodiscard]] Result<std::unique_ptr<TokenSource>> open_tokens(const std::string& name,
                                                                std::int64_t vocabulary);
 
-/// A pattern a model learns soon: phrases of 16 tokens that begin anywhere and in which each token
-/// follows from the one before it, out of 256 (or all) ids. The best possible loss is about
-/// ln(256)/16 = 0.35, with a context of one token.
+/// A pattern that a model learns quickly: phrases of 16 tokens that begin anywhere and in which
+/// each token follows from the one before it, out of 256 (or all) ids. The best possible loss is
+/// about ln(256)/16 = 0.35, with a context of one token.
 [[nodiscard]] std::unique_ptr<TokenSource> synthetic_tokens(std::int64_t count,
                                                             std::int64_t vocabulary);
 

@@ -1,14 +1,14 @@
-// Checkpoints: the state of a run in coordinates of the whole model, so that a run of another split
-// can go on with it; on the disk complete or not at all.
+// Checkpoints: the state of a run in coordinates of the whole model, from which a run with another
+// split can resume; on the disk either complete or absent.
 //
 //   DIRECTORY/step_1200/weights.safetensors     whole tensors by the names of model/parameters.hpp
-//                       master.safetensors      where masters are kept beside the weights
+//                       master.safetensors      if masters are kept in addition to weights
 //                       exp_avg.safetensors     Adam's first moment
 //                       exp_avg_sq.safetensors  and second
 //                       manifest.json           written last
 //
-// All members of a run write their parts into the same files in step_1200.tmp. What carries the
-// name step_1200 was complete and on the disk before it got it.
+// All members of a run write their parts into the same files in step_1200.tmp. The folder is
+// renamed to step_1200 only when it is complete and on the disk.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace echelon {
 
-/// Element of each file; without `master` there is none.
+/// Element type of each file; without `master` there is no such file.
 struct StateFormat {
   Element weight = Element::f32;
   std::optional<Element> master;
@@ -33,7 +33,7 @@ struct StateFormat {
   bool operator==(const StateFormat&) const = default;
 };
 
-/// Whose checkpoint it is.
+/// Identity of the run of a checkpoint.
 struct RunIdentity {
   ModelSpec model;        ///< with its constants: the state means nothing without them
   std::string plan;       ///< in words, for messages: "tp 2, pp 2, dp 4, ZeRO 1"
@@ -41,14 +41,14 @@ struct RunIdentity {
   std::string data;       ///< what is read: path or "synthetic"
 };
 
-/// How far it came. A run that goes on from these and the state computes the same bits.
+/// Progress of the run. A run that resumes from these values and the state computes the same bits.
 struct Progress {
   std::int64_t step = 0;     ///< steps done
   std::int64_t samples = 0;  ///< read so far: the number of the next one (data/samples.hpp)
   std::int64_t tokens = 0;
   std::int64_t skipped = 0;    ///< steps whose gradients were not finite
   std::uint64_t seed = 0;      ///< key of all random numbers and of the data's order
-  std::vector<double> losses;  ///< of the last steps, for telling a spike
+  std::vector<double> losses;  ///< of the last steps, to detect a spike
   bool operator==(const Progress&) const = default;
 };
 
@@ -58,23 +58,23 @@ struct CheckpointContents {
   Progress progress;
 };
 
-/// Those who write together: threads, processes, or one alone.
+/// The members that write together: threads, processes, or a single one.
 struct CheckpointGroup {
   int member = 0;
   int members = 1;
-  /// Returns when every member has called it: whether all said true. It orders what they did before
-  /// and after it.
+  /// Returns when every member has called it: true if all passed true. Accesses before it happen
+  /// before those after it.
   std::function<bool(bool)> agree = [](bool fine) { return fine; };
-  /// Copies from where the spans' data is, where that is no host memory.
+  /// Copies from the spans' data if that is not host memory.
   std::function<void(const void* from, void* host, std::int64_t bytes)> read = {};
 };
 
 /// Every member calls it with the same contents and its own spans. Each element of each tensor is
-/// in exactly one span of all members together, but those of parameters that are not `counted`,
-/// which are passed over. Keeps the `keep` (≥ 1) newest checkpoints and removes older ones.
-/// Errors: a full disk (with the needed and the free bytes), the disk's, elements nobody or two
-/// wrote. After an error the earlier checkpoints are what they were; members that did not fail
-/// themselves say that another did.
+/// in exactly one span of all members together, except those of parameters that are not `counted`,
+/// which are skipped. Keeps the `keep` (≥ 1) newest checkpoints and removes older ones. Errors: a
+/// full disk (with the needed and the free bytes), disk errors, elements written by no member or
+/// by two. After an error the earlier checkpoints are unchanged; members that did not fail
+/// themselves report that another did.
 [[nodiscard]] Status write_checkpoint(const std::string& directory,
                                       const CheckpointContents& contents,
                                       std::span<const StateSpan> spans,
@@ -84,12 +84,12 @@ struct CheckpointGroup {
 struct FoundCheckpoint {
   std::string path;
   CheckpointContents contents;
-  /// For the user: newer ones that are damaged, and why; another plan, other data.
+  /// For the user: newer checkpoints that are damaged, with reasons; another plan, other data.
   std::vector<std::string> notes;
 };
-/// The newest whole checkpoint; nothing when there is none at all. Reads and hashes all its files:
-/// one member calls it and tells the others. Errors: all are damaged; the newest whole one is of
-/// another model (the first difference is told).
+/// The newest complete checkpoint; nothing if there is none at all. Reads and hashes all its files:
+/// one member calls it and sends the result to the others. Errors: all are damaged; the newest
+/// complete one is of another model (the first difference is reported).
 [[nodiscard]] Result<std::optional<FoundCheckpoint>> find_checkpoint(const std::string& directory,
                                                                      const RunIdentity& run);
 /// The manifest of a checkpoint that find_checkpoint has found.

@@ -1,4 +1,4 @@
-// Which file holds which tensor of a checkpoint, and where.
+// The files and places of a checkpoint's tensors.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ struct StateFile {
     return header.data + (header.tensors.empty() ? 0 : header.tensors.back().end);
   }
 };
-/// Of the model's tensors in this format: the same for every member.
+/// The layout of the model's tensors in this format: the same for every member.
 [[nodiscard]] std::vector<StateFile> state_files(const ModelSpec& model, const StateFormat& format);
 
 /// "DIRECTORY/step_N".
 [[nodiscard]] std::string checkpoint_path(const std::string& directory, std::int64_t step);
-/// The steps of what carries a checkpoint's name, newest first; an environment error when the
-/// directory cannot be listed, nothing when it does not exist.
+/// The steps of all entries with a checkpoint's name, newest first; an environment error if the
+/// directory cannot be listed, nothing if it does not exist.
 [[nodiscard]] Result<std::vector<std::int64_t>> checkpoint_steps(const std::string& directory);
 
 /// Fingerprint of piece `piece` of an open file.

@@ -1,4 +1,4 @@
-// Finding the newest checkpoint that is whole, and reading it under any split.
+// Finds the newest complete checkpoint, and reads it under any split.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -25,7 +25,8 @@ Result<CheckpointManifest> read_manifest(const std::string& path) {
   return parse_manifest(*text, file);
 }
 
-/// Every piece of a file is what was written. Hashing takes longer than reading, so threads share.
+/// Checks every piece of a file against its hash. Hashing takes longer than reading, so threads
+/// share it.
 Status verify_file(const std::string& path, const CheckpointFile& expected) {
   const Result<InputFile> file = InputFile::open(path);
   if (!file) return file.error();
@@ -36,7 +37,7 @@ Status verify_file(const std::string& path, const CheckpointFile& expected) {
   }
   std::atomic<std::int64_t> next = 0;
   std::mutex mutex;
-  std::map<std::int64_t, Error> wrong;  // by piece, so that the first is told
+  std::map<std::int64_t, Error> wrong;  // by piece: the first error is reported
   const auto work = [&] {
     for (std::int64_t piece = next++; piece < pieces; piece = next++) {
       const Result<std::string> hash = piece_fingerprint(*file, piece);
@@ -60,7 +61,7 @@ Status verify_file(const std::string& path, const CheckpointFile& expected) {
   return Done{};
 }
 
-/// The manifest of a checkpoint all of whose files are what it says.
+/// The manifest of a checkpoint whose files all match it.
 Result<CheckpointManifest> verify(const std::string& path) {
   Result<CheckpointManifest> manifest = read_manifest(path);
   if (!manifest) return manifest;
@@ -71,7 +72,7 @@ Result<CheckpointManifest> verify(const std::string& path) {
   return manifest;
 }
 
-/// What the state means depends on these.
+/// The meaning of the state depends on these.
 Status check_same_model(const std::string& path, const RunIdentity& found, const RunIdentity& run) {
   const std::string difference = first_difference(found.model, run.model);
   if (difference.empty()) return Done{};

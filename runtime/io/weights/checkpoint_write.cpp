@@ -1,4 +1,4 @@
-// Writing a checkpoint: four phases, between which all members agree that nothing went wrong.
+// Writes a checkpoint in four phases, between which all members agree that no error occurred.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -39,7 +39,7 @@ class CheckpointWriter {
       const bool mine = !leader_only || leads();
       const Status done = mine ? (this->*phase)() : Status(Done{});
       if (group_.agree(done.ok())) continue;
-      if (leads()) (void)disk_.remove_all(aside_);  // else the next checkpoint sweeps it
+      if (leads()) (void)disk_.remove_all(aside_);  // else the next checkpoint removes it
       if (!done) return done;
       return environment_error(target_, "another member of the run could not write its part");
     }
@@ -55,7 +55,7 @@ class CheckpointWriter {
     return inside(fmt::format("report_{}", member));
   }
 
-  /// What an earlier run left half-written or half-removed.
+  /// Removes entries that an earlier run left half-written or half-removed.
   Status sweep() {
     std::error_code error;
     std::vector<std::string> left;
@@ -71,7 +71,7 @@ class CheckpointWriter {
     return Done{};
   }
 
-  /// Phase 1, the leader's: files of their full size, with headers.
+  /// Phase 1, by the leader: files of their full size, with headers.
   Status lay_out() {
     std::error_code error;
     fs::create_directories(directory_, error);
@@ -102,7 +102,7 @@ class CheckpointWriter {
     return disk_.sync(*file);
   }
 
-  /// Phase 2, everybody's: the elements of the own spans, each to its place.
+  /// Phase 2, by every member: the elements of its own spans, each to its place.
   Status write_parts() {
     report_.files.resize(files_.size());
     for (std::size_t i = 0; i < files_.size(); ++i) {
@@ -152,7 +152,7 @@ class CheckpointWriter {
     return fine;
   }
 
-  /// Phase 3, everybody's: fingerprints of every so-manieth piece, whoever wrote it.
+  /// Phase 3, by every member: fingerprints of its share of the pieces, whoever wrote them.
   Status look_at_pieces() {
     for (std::size_t i = 0; i < files_.size(); ++i) {
       const Result<InputFile> file = InputFile::open(inside(files_[i].name));
@@ -172,7 +172,7 @@ class CheckpointWriter {
     return write_new(report_of(group_.member), text, static_cast<std::int64_t>(text.size()));
   }
 
-  /// All reports in one: sums of elements, all fingerprints.
+  /// Merges all reports: sums of elements, all fingerprints.
   Result<MemberReport> gather() {
     constexpr std::int64_t kLongest = std::int64_t{64} << 20;
     MemberReport all = report_;
@@ -201,7 +201,7 @@ class CheckpointWriter {
     }
   }
 
-  /// Phase 4, the leader's: the manifest, then the name, each on the disk before the next.
+  /// Phase 4, by the leader: the manifest, then the rename, each on the disk before the next.
   Status complete() {
     const Result<MemberReport> all = gather();
     if (!all) return all.error();
@@ -224,12 +224,12 @@ class CheckpointWriter {
     if (done) done = disk_.sync_directory(aside_);
     if (done) done = disk_.rename(aside_, target_);
     if (done) done = disk_.sync_directory(directory_);
-    if (done) done = sweep();  // where a checkpoint of this step was before
+    if (done) done = sweep();  // if a checkpoint of this step existed before
     if (done) done = retire();
     return done;
   }
 
-  /// Renamed first: what has a checkpoint's name is never half a checkpoint.
+  /// Renamed first: an entry with a checkpoint's name is never incomplete.
   Status retire() {
     const Result<std::vector<std::int64_t>> steps = checkpoint_steps(directory_);
     if (!steps) return steps.error();

@@ -75,7 +75,7 @@ Status Disk::sync_directory(const std::string& path) const {
   if (const int code = fault("sync_directory", path)) return not_written(path, code);
   const File directory(path, ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.fd_ < 0) return not_written(path, errno);
-  // Some network file systems know no fsync of directories.
+  // Some network file systems do not support fsync of directories.
   if (::fsync(directory.fd_) != 0 && errno != EINVAL) return not_written(path, errno);
   return Done{};
 }

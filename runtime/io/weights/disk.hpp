@@ -14,8 +14,8 @@ namespace echelon {
 
 class Disk {
  public:
-  /// Asked before each operation ("create", "write", "sync", "rename" ...): 0, or the errno it is
-  /// to fail with. What it throws ends the caller there, as a crash would.
+  /// Called before each operation ("create", "write", "sync", "rename" ...): returns 0, or the
+  /// errno to fail with. An exception ends the caller there, like a crash.
   using Fault = std::function<int(std::string_view operation, const std::string& path)>;
 
   /// An open file; closes itself.
@@ -39,20 +39,20 @@ class Disk {
 
   // All errors are of the environment and carry the path.
   [[nodiscard]] Status make_directory(const std::string& path) const;
-  /// A new file of so many bytes, the room for them set aside where the file system can.
+  /// A new file of this size, preallocated if the file system supports it.
   [[nodiscard]] Result<File> create(const std::string& path, std::int64_t bytes) const;
   /// An existing file, to write into.
   [[nodiscard]] Result<File> open(const std::string& path) const;
   [[nodiscard]] Status write(const File& file, std::int64_t offset, const void* data,
                              std::int64_t bytes) const;
-  /// What was written is on the disk when this returns.
+  /// The written data are on the disk when this returns.
   [[nodiscard]] Status sync(const File& file) const;
   /// The same for the names in a directory.
   [[nodiscard]] Status sync_directory(const std::string& path) const;
-  /// `to` must not exist, or is what `from` was before and the other way round.
+  /// `to` must not exist, or the two names are exchanged.
   [[nodiscard]] Status rename(const std::string& from, const std::string& to) const;
   [[nodiscard]] Status remove_all(const std::string& path) const;
-  /// An error that says what is needed and what is free unless `bytes` more fit beside `path`.
+  /// An error with the needed and the free bytes unless `bytes` more fit on the disk of `path`.
   [[nodiscard]] Status check_free(const std::string& path, std::int64_t bytes) const;
 
  private:

@@ -18,10 +18,10 @@ namespace echelon {
 
 enum class HuggingFaceNames { gpt2, llama };
 
-/// Where a parameter lies in HuggingFace's tensors.
+/// The place of a parameter in HuggingFace's tensors.
 struct ForeignPlace {
   std::string name;                 ///< without "transformer." or "model."
-  bool inside = true;               ///< of the transformer or model: carries that prefix
+  bool inside = true;               ///< of the transformer or model: has that prefix
   std::vector<std::int64_t> shape;  ///< of the foreign tensor
   bool transposed = false;          ///< [in, out]
   std::int64_t first = 0;           ///< row (transposed: column) of it that is our row 0
@@ -32,18 +32,18 @@ struct HuggingFaceConfig {
   ModelSpec model;
   HuggingFaceNames names = HuggingFaceNames::llama;
 };
-/// Errors: what the reader of models refuses; a family whose tensors have other names; what a run
-/// without --init-from refuses, in the same words (core/plan/executable.hpp).
+/// Errors: those of the model reader; a family whose tensors have other names; those of a run
+/// without --init-from, with the same messages (core/plan/executable.hpp).
 [[nodiscard]] Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json,
                                                                  std::string_view where);
-/// config.json of a model with these shapes and constants. Error: no family has them.
+/// config.json of a model with these shapes and constants. Error: no family supports them.
 [[nodiscard]] Result<std::string> huggingface_config(const ModelSpec& model, Element element,
                                                      HuggingFaceNames& names);
 
 class HuggingFaceWeights {
  public:
-  /// Errors: config.json is of another model than the plan's (the first difference is told); a
-  /// tensor is missing, has another shape, or belongs to nothing; files that are damaged.
+  /// Errors: config.json is of another model than the plan's (the first difference is reported); a
+  /// tensor is missing, has another shape, or is unexpected; damaged files.
   [[nodiscard]] static Result<HuggingFaceWeights> open(const std::string& directory,
                                                        const ModelSpec& planned);
   /// The parameter's local block, row-major; padding of the vocabulary becomes 0.
@@ -61,7 +61,7 @@ class HuggingFaceWeights {
   std::string prefix_;
 };
 
-/// A whole tensor of ours, row-major, in the element of the export.
+/// One of our tensors as a whole, row-major, in the element type of the export.
 using ReadWhole = std::function<Status(const Parameter& whole, void* out)>;
 /// Writes config.json and model.safetensors, one tensor after the other. Errors: no family has such
 /// a model; a full disk; disk errors.

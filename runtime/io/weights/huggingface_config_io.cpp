@@ -1,4 +1,4 @@
-// config.json: which of them are executed, and writing one.
+// config.json: checks which models are executed, and writes one.
 #include <fmt/format.h>
 
 #include <utility>
@@ -67,7 +67,7 @@ Json gpt2_json(const ModelSpec& m) {
           {"tie_word_embeddings", m.tied_embeddings}};
 }
 
-/// Families whose tensors have Llama's names, and how they differ.
+/// Families whose tensors have Llama's names, and their differences.
 struct LlamaFamily {
   const char* model_type;
   const char* model_class;
@@ -76,8 +76,8 @@ constexpr LlamaFamily kLlama = {"llama", "LlamaForCausalLM"};
 constexpr LlamaFamily kMistral = {"mistral", "MistralForCausalLM"};
 constexpr LlamaFamily kQwen2 = {"qwen2", "Qwen2ForCausalLM"};
 
-/// Null when none has such a model: Llama's attention_bias is all four or none, Qwen2 has those of
-/// q, k and v, Mistral none. A model keeps its family where that has a place for it.
+/// Null if no family has such a model: Llama's attention_bias is all four or none, Qwen2 has those
+/// of q, k and v, Mistral none. A model keeps its family if that supports it.
 const LlamaFamily* llama_family(const ModelSpec& m) {
   if (!is_llama_like(m)) return nullptr;
   const bool biased = m.qkv_bias || m.attention_output_bias || m.mlp_bias;
@@ -120,7 +120,7 @@ Json llama_json(const ModelSpec& m, const LlamaFamily& family) {
 Result<HuggingFaceConfig> parse_huggingface_config(std::string_view json, std::string_view where) {
   Result<ModelSpec> model = parse_model(json, where);
   if (!model) return model.error();
-  // Dropout is left out of plans for this runtime, whatever the model says.
+  // Plans for this runtime have no dropout, even if the model has it.
   model->hidden_dropout = model->attention_dropout = 0;
   HuggingFaceConfig config;
   const std::string& family = model->architecture;

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A tensor of theirs and the parameters it is made of.
+/// A HuggingFace tensor and the parameters it consists of.
 struct ExportedTensor {
   std::vector<std::pair<Parameter, ForeignPlace>> parts;
 };
@@ -29,7 +29,7 @@ std::map<std::string, ExportedTensor> exported_tensors(const ModelSpec& model,
   return all;
 }
 
-/// Puts one part into the whole foreign tensor.
+/// Copies one part into the whole foreign tensor.
 void place_part(const Parameter& parameter, const ForeignPlace& place, const char* ours,
                 char* theirs, std::int64_t size) {
   const auto bytes = static_cast<std::size_t>(size);
@@ -86,7 +86,7 @@ Status export_huggingface(const std::string& directory, const ModelSpec& model, 
   if (error) return environment_error(directory, "cannot be made: " + reason_of(error.value()));
   const std::map<std::string, ExportedTensor> tensors = exported_tensors(model, names);
   SafetensorsHeader header;
-  header.metadata["format"] = "pt";  // transformers refuses files that do not say it
+  header.metadata["format"] = "pt";  // transformers refuses files without it
   for (const auto& [name, tensor] : tensors) {
     header.tensors.push_back({name, tensor_type(element), tensor.parts.front().second.shape});
   }
@@ -98,7 +98,7 @@ Status export_huggingface(const std::string& directory, const ModelSpec& model, 
   Status done = disk.remove_all(aside);
   if (done) done = write_tensors(disk, aside, tensors, header, head, element, read);
   if (done) done = disk.rename(aside, target);
-  (void)disk.remove_all(aside);  // what did not become the file, or what the file was before
+  (void)disk.remove_all(aside);  // the unfinished file, or the previous one
   if (done) done = disk.sync_directory(directory);
   if (!done) return done;
   return write_file((fs::path(directory) / "config.json").string(), *config);

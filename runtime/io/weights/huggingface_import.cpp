@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kLongestConfig = std::int64_t{1} << 20;
 
-/// Tables that files carry along although they follow from the shapes: GPT-2's causal masks and
+/// Tables that files contain although they follow from the shapes: GPT-2's causal masks and
 /// Llama's rotary frequencies, as early versions of transformers wrote them.
 bool follows_from_shapes(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
@@ -49,11 +49,11 @@ std::string HuggingFaceWeights::full_name(const ForeignPlace& place) const {
 }
 
 Status HuggingFaceWeights::check_tensors() {
-  // Some files hold the model without its head, and names without the prefix (openai's gpt2).
+  // Some files contain the model without its head, and names without the prefix (openai's gpt2).
   const bool gpt2 = config_.names == HuggingFaceNames::gpt2;
   const std::string bare = gpt2 ? "wte.weight" : "embed_tokens.weight";
   if (!files_.tensors().contains(bare)) prefix_ = gpt2 ? "transformer." : "model.";
-  // The shapes are those of config.json, which are the plan's; dropout is none of them.
+  // The shapes are those of config.json, which are the plan's; dropout is not compared.
   ModelSpec model = config_.model;
   model.hidden_dropout = model.attention_dropout = 0;
   std::set<std::string> known;
@@ -90,7 +90,7 @@ Status HuggingFaceWeights::check_extra(const std::string& name) const {
       "only tensors of the model", "config.json may be of another model");
 }
 
-/// Written twice, the head must be the embedding.
+/// If both are stored, the head must equal the embedding.
 Status HuggingFaceWeights::check_tied_head() const {
   const TensorFiles::Found head = files_.tensors().at("lm_head.weight");
   const TensorFiles::Found word = files_.tensors().at(

@@ -1,4 +1,4 @@
-// manifest.json of a checkpoint, and what its writers tell each other.
+// manifest.json of a checkpoint, and the reports that its writers exchange.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +23,26 @@ struct CheckpointManifest {
   std::vector<CheckpointFile> files;
 };
 
-/// The element of a file of this kind; none when the format has no such file.
+/// The element type of a file of this kind; none if the format has no such file.
 [[nodiscard]] std::optional<Element> element_of(const StateFormat& format, StateKind kind);
 
-/// The text ends with a fingerprint of itself, so that every damage is noticed.
+/// The text ends with a fingerprint of itself, which detects any damage.
 [[nodiscard]] std::string manifest_to_json(const CheckpointManifest& manifest);
 [[nodiscard]] Result<CheckpointManifest> parse_manifest(std::string_view json,
                                                         std::string_view where);
 
-/// What a member did for one file.
+/// A member's work on one file.
 struct MemberReport {
   struct File {
     std::vector<std::int64_t> written;  ///< elements, per tensor of the file
-    std::vector<std::string> pieces;    ///< fingerprints; empty where other members looked
+    std::vector<std::string> pieces;    ///< fingerprints; empty for pieces of other members
   };
   std::vector<File> files;
 };
 [[nodiscard]] std::string report_to_json(const MemberReport& report);
 [[nodiscard]] Result<MemberReport> parse_report(std::string_view json, std::string_view where);
 
-/// "" or the first way in which what a run computes differs: "layers is 24, the plan's is 12".
+/// "", or the first difference that changes a run's results: "layers is 24, the plan's is 12".
 [[nodiscard]] std::string first_difference(const ModelSpec& found, const ModelSpec& planned);
 
 }  // namespace echelon

@@ -16,7 +16,7 @@ namespace echelon {
 namespace {
 
 constexpr std::int64_t kManifestVersion = 2;
-/// Models had no constants: two of them stood beside.
+/// Models had no constants: two of them were stored separately.
 constexpr std::int64_t kWithoutConstants = 1;
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
@@ -29,7 +29,7 @@ Element read_element(JsonReader& reader, std::string_view key) {
   return name == "F64" ? Element::f64 : name == "BF16" ? Element::bf16 : Element::f32;
 }
 
-/// Losses as they were; JSON has no word for NaN and infinity.
+/// Losses with their exact values; JSON cannot represent NaN and infinity.
 Json losses_json(const std::vector<double>& losses) {
   Json list = Json::array();
   for (const double loss : losses) list.push_back(std::isfinite(loss) ? Json(loss) : Json(nullptr));
@@ -95,7 +95,7 @@ void read_objects(JsonReader& reader, std::string_view key, const Read& read) {
   }
 }
 
-/// What runs of the first version computed with, whatever their model said.
+/// The constants that runs of the first version used, whatever their model said.
 void read_old_constants(JsonReader& reader, ModelSpec& model) {
   ModelConstants& constants = model.constants.emplace();
   constants.norm_epsilon = reader.number("norm_eps", 0, 1);

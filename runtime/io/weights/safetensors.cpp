@@ -73,7 +73,7 @@ Convert converter_from(Element element) {
   return nullptr;
 }
 
-/// Null: numbers of the type are no such elements.
+/// Null: the type cannot be converted to this element type.
 Convert converter(TensorType type, Element element) {
   switch (type) {
     case TensorType::f64: return converter_from<double>(element);

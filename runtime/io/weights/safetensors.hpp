@@ -58,12 +58,12 @@ struct SafetensorsHeader {
   std::int64_t data = 0;                        ///< the file's byte where the tensors begin
 };
 
-/// Bytes of header and length together, from the file's first 8 bytes (fewer are an error).
+/// Total bytes of header and length, from the file's first 8 bytes (fewer are an error).
 [[nodiscard]] Result<std::int64_t> safetensors_head(std::string_view first, std::int64_t file_bytes,
                                                     std::string_view where);
-/// `head`: so many bytes. Errors: not the JSON it should be, a tensor twice, a shape that is not as
-/// long as its bytes, gaps, overlaps, an end that is not the file's. A header whose length is no
-/// multiple of 8 is read (files of early versions, gpt2's among them), though never written.
+/// `head`: that many bytes. Errors: invalid JSON, a duplicate tensor, a shape that does not match
+/// its bytes, gaps, overlaps, an end that is not the file's. A header whose length is not a
+/// multiple of 8 is read (files of early versions, such as gpt2's), but never written.
 [[nodiscard]] Result<SafetensorsHeader> parse_safetensors(std::string_view head,
                                                           std::int64_t file_bytes,
                                                           std::string_view where);
@@ -72,7 +72,7 @@ struct SafetensorsHeader {
 /// `header.data` is set. A header above 64 MiB could not be read again: EXPECTS.
 [[nodiscard]] std::string place_safetensors(SafetensorsHeader& header);
 
-/// Which file of a directory holds each tensor: model.safetensors.index.json.
+/// The file of each tensor in a directory: model.safetensors.index.json.
 [[nodiscard]] Result<std::map<std::string, std::string>> parse_safetensors_index(
     std::string_view json, std::string_view where);
 
@@ -81,10 +81,10 @@ class SafetensorsFile {
   [[nodiscard]] static Result<SafetensorsFile> open(const std::string& path);
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] const SafetensorsHeader& header() const { return header_; }
-  /// Null when there is none of that name.
+  /// Null if there is none of that name.
   [[nodiscard]] const TensorEntry* find(const std::string& name) const;
   /// Elements [first, first + count) of the row-major tensor as `element`s into `out`; rounded to
-  /// nearest where that is narrower. Errors: a type that holds no such numbers; the disk's.
+  /// nearest if that is narrower. Errors: a type that cannot be converted; disk errors.
   [[nodiscard]] Status read(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
                             void* out, Element element) const;
 
@@ -95,7 +95,7 @@ class SafetensorsFile {
   std::map<std::string, std::size_t> places_;
 };
 
-/// The tensors of a model that lies in one file or in several.
+/// The tensors of a model in one file or in several.
 class TensorFiles {
  public:
   struct Found {
@@ -103,8 +103,8 @@ class TensorFiles {
     const TensorEntry* tensor;
   };
   /// model.safetensors of the directory, or the files its model.safetensors.index.json names.
-  /// Errors: neither is there; a file of the index is missing, lacks a tensor the index puts there,
-  /// or holds one it does not.
+  /// Errors: neither exists; a file of the index is missing, lacks a tensor of the index, or
+  /// contains one that the index does not list.
   [[nodiscard]] static Result<TensorFiles> open(const std::string& directory);
   [[nodiscard]] const std::string& where() const { return where_; }
   [[nodiscard]] const std::map<std::string, Found>& tensors() const { return tensors_; }

@@ -16,7 +16,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "files are read as they lie");
 
 constexpr std::int64_t kLengthBytes = 8;
-constexpr std::int64_t kLongestHeader = std::int64_t{64} << 20;  // what parse_json takes
+constexpr std::int64_t kLongestHeader = std::int64_t{64} << 20;  // the limit of parse_json
 
 struct TypeName {
   TensorType type;
@@ -35,7 +35,7 @@ constexpr std::array kTypeNames = {
 
 const TypeName& named(TensorType type) { return kTypeNames.at(static_cast<std::size_t>(type)); }
 
-/// Numbers of a tensor; `max_norm` + 1 when they are more than that.
+/// Number of elements of a tensor; `max_count` + 1 if there are more than `max_count`.
 std::int64_t product(const std::vector<std::int64_t>& shape, std::int64_t max_count) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   std::int64_t count = 1;
@@ -46,7 +46,7 @@ std::int64_t product(const std::vector<std::int64_t>& shape, std::int64_t max_co
   return count;
 }
 
-/// A list of whole numbers, 0 or more; nothing after an error.
+/// A list of non-negative integers; nothing after an error.
 std::vector<std::int64_t> numbers(JsonReader& reader, std::string_view key, std::size_t max_count) {
   const Json* list = reader.member(key);
   if (list == nullptr || !list->is_array() || list->size() > max_count) {
@@ -123,7 +123,7 @@ void read_metadata(JsonReader& outer, const Json& json,
   }
 }
 
-/// Tensors follow each other without gaps and end where the file does.
+/// Checks that tensors are contiguous and end at the end of the file.
 Status check_places(const std::vector<TensorEntry>& tensors, std::int64_t data_bytes,
                     const JsonReader& outer) {
   std::int64_t end = 0;

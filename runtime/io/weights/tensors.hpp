@@ -10,9 +10,9 @@
 
 namespace echelon {
 
-/// Every parameter of the model once, as blocks that are the whole tensor.
+/// Every parameter of the model once, as blocks of the whole tensor.
 [[nodiscard]] std::vector<Parameter> whole_parameters(const ModelSpec& model);
-/// As files give it: [rows, columns], and [rows] for a vector.
+/// As in files: [rows, columns], and [rows] for a vector.
 [[nodiscard]] std::vector<std::int64_t> shape_of(const Parameter& parameter);
 
 /// Elements [begin, end) of a parameter's local block; `data` points to element `begin`.

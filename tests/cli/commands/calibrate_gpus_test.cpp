@@ -1,4 +1,4 @@
-// GPUs of this machine: measured, planned for, and imported wirings.
+// GPUs of this machine: calibration, planning, imported topologies.
 #include "costmodel/calibration/calibration_io.hpp"
 #include "tests/cli/program.hpp"
 #include "topologies/import/this_machine.hpp"
@@ -11,7 +11,7 @@ using echelon::test::Sandbox;
 
 namespace {
 
-/// What `plan calibrate --backend cuda` leaves on a machine of two GPUs.
+/// The files that `plan calibrate --backend cuda` writes on a machine with two GPUs.
 void leave_calibration(const Sandbox& sandbox) {
   GpuFacts gpu;
   gpu.name = "NVIDIA H200";
@@ -40,7 +40,7 @@ constexpr const char* kMatrix =
 
 }  // namespace
 
-TEST_CASE("plans for measured GPUs of this machine are calibrated, and the cores' stay apart") {
+TEST_CASE("plans for measured GPUs use their calibration, separate from that of the cores") {
   const Sandbox sandbox;
   leave_calibration(sandbox);
   const auto found =
@@ -52,7 +52,7 @@ TEST_CASE("plans for measured GPUs of this machine are calibrated, and the cores
   CHECK(found["time"]["step_seconds"] > 0);
   const auto searched = document(sandbox.plan(kGpt2 + " --json"))["winner"];
   CHECK(searched["gpus"] == 2);
-  // Kernels of another software were not measured.
+  // Kernels of other frameworks were not measured.
   const auto other = document(
       sandbox.plan("predict " + kGpt2 + " --gpus 2 --dp 2 --framework megatron-core --json"));
   CHECK(other["calibration"] != "this-machine-gpus");
@@ -65,13 +65,13 @@ TEST_CASE("plans for measured GPUs of this machine are calibrated, and the cores
   CHECK(shown.out.find("NVIDIA H200") != std::string::npos);
 }
 
-TEST_CASE("GPUs that were never measured are no cluster, and say what measures them") {
+TEST_CASE("the error for unmeasured GPUs names the command that measures them") {
   const Sandbox sandbox;
   const std::string told = complaint(sandbox.plan(kGpt2), 3);
   CHECK(told.find("plan calibrate --backend cuda") != std::string::npos);
 }
 
-TEST_CASE("calibrating GPUs where there are none ends with a reason, and writes nothing") {
+TEST_CASE("calibrating GPUs on a machine without GPUs fails with a reason and writes nothing") {
   const Sandbox sandbox;
   const ProcessResult none =
       sandbox.plan("calibrate --backend cuda -o rates.json", "CUDA_VISIBLE_DEVICES=-1");
@@ -84,7 +84,7 @@ TEST_CASE("calibrating GPUs where there are none ends with a reason, and writes 
   CHECK_FALSE(std::filesystem::exists(sandbox.file("rates.cluster.json")));
 }
 
-TEST_CASE("calibrate refuses backends and launchers it does not have") {
+TEST_CASE("calibrate refuses unknown backends and launchers") {
   const Sandbox sandbox;
   const std::string backend = complaint(sandbox.plan("calibrate --backend tpu"), 2);
   CHECK(backend.find("one of cpu, cuda") != std::string::npos);
@@ -93,7 +93,7 @@ TEST_CASE("calibrate refuses backends and launchers it does not have") {
   CHECK(launcher.find("expected local") != std::string::npos);
 }
 
-TEST_CASE("a wiring is imported, checked and planned for") {
+TEST_CASE("a topology is imported, validated and used for planning") {
   const Sandbox sandbox;
   sandbox.write("node.txt", kMatrix);
   const ProcessResult made =
@@ -111,7 +111,7 @@ TEST_CASE("a wiring is imported, checked and planned for") {
   CHECK(printed["notes"].get<std::string>().find("--nic-rate") != std::string::npos);
 }
 
-TEST_CASE("imports that cannot be made say why") {
+TEST_CASE("failed imports give the reason") {
   const Sandbox sandbox;
   sandbox.write("node.txt", kMatrix);
   sandbox.write("bad.txt", "hello\n");

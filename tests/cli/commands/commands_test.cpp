@@ -1,4 +1,4 @@
-// Help, man page, completion, doctor, and what commands say.
+// Help, man page, completion, doctor, and messages of commands.
 #include <string>
 
 #include "tests/cli/program.hpp"
@@ -11,7 +11,7 @@ using echelon::test::differs_from_golden;
 using echelon::test::lacks;
 using echelon::test::Sandbox;
 
-TEST_CASE("help is as it was") {
+TEST_CASE("help matches its golden files") {
   const Sandbox sandbox;
   CHECK(differs_from_golden("help.txt", sandbox.plan("--help").out) == "");
   CHECK(differs_from_golden("help-predict.txt", sandbox.plan("predict --help").out) == "");
@@ -40,7 +40,7 @@ TEST_CASE("help names no command that does not exist") {
   CHECK(lacks(out, "plan export") != "");
 }
 
-TEST_CASE("the window needs a display, and says so or what to install in one line") {
+TEST_CASE("without a display or its packages the window fails with one line") {
   const Sandbox sandbox;
   const std::string blind = echelon::test::complaint(sandbox.plan("gui --model gpt2"), 3);
   CHECK(lacks(blind, "plan gui") == "");
@@ -56,7 +56,7 @@ TEST_CASE("the version names commit and libraries") {
   CHECK(lacks(result.out, "CLI11") == "");
 }
 
-TEST_CASE("the man page is one that man can show") {
+TEST_CASE("man can show the man page") {
   const Sandbox sandbox;
   CHECK(sandbox.plan("man").out.starts_with(".TH PLAN 1"));
   if (sandbox.shell("command -v groff").exit_code != 0) return skip("groff is not installed");
@@ -96,7 +96,7 @@ TEST_CASE("zsh accepts its completion script") {
   CHECK(zsh.err.empty());
 }
 
-TEST_CASE("doctor says what is missing and that planning needs none of it") {
+TEST_CASE("doctor lists missing software and shows that planning needs none of it") {
   const Sandbox sandbox;
   const ProcessResult result = sandbox.plan("doctor", "PATH=/nowhere");
   CHECK(result.exit_code == 0);
@@ -107,14 +107,14 @@ TEST_CASE("doctor says what is missing and that planning needs none of it") {
   }
 }
 
-TEST_CASE("catalogs list what can be named") {
+TEST_CASE("catalogs list every accepted name") {
   const Sandbox sandbox;
   CHECK(lacks(sandbox.plan("models").out, "gpt3-175b") == "");
   CHECK(lacks(sandbox.plan("topo list").out, "dgx-h100") == "");
   CHECK(lacks(sandbox.plan("topo show dgx-h100").out, "H100-SXM5-80GB") == "");
 }
 
-TEST_CASE("a plan file can be changed in one value and compared") {
+TEST_CASE("one value of a plan file can be changed, and the plans compared") {
   const Sandbox sandbox;
   REQUIRE(sandbox.plan("--model 7b --gpus 64 --microbatch 1 --tp 2 -o a.json").exit_code == 0);
   REQUIRE(sandbox.plan("predict a.json --tp 4 -o b.json").exit_code == 0);
@@ -178,7 +178,7 @@ TEST_CASE("every example in the help works as written") {
   CHECK(examples >= 15);
 }
 
-TEST_CASE("a GPU without bf16 is planned with fp16, and it is said") {
+TEST_CASE("a GPU without bf16 is planned with fp16, with a note") {
   const Sandbox sandbox;
   CHECK(lacks(sandbox.plan("predict --model gpt2 --cluster dgx-v100 --gpus 8").out,
               "fp16:adam-fp32-master, because V100") == "");
@@ -190,7 +190,7 @@ TEST_CASE("another model may be tried on a plan file") {
   CHECK(lacks(sandbox.plan("predict a.json --model 13b").out, "llama2-13b") == "");
 }
 
-TEST_CASE("words after -- are words") {
+TEST_CASE("arguments after -- are not flags") {
   const Sandbox sandbox;
   CHECK(lacks(sandbox.plan("predict -- --model").err, "--model: no such file") == "");
 }

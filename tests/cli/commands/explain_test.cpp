@@ -1,4 +1,4 @@
-// plan explain, and what the flags about objectives and failures change in the other commands.
+// plan explain, and the effects of objective and failure flags on the other commands.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -53,7 +53,7 @@ TEST_CASE("the text of an explanation has the chain, the layout and the changes"
   }
 }
 
-TEST_CASE("where nothing fits the explanation says so and exits with 1") {
+TEST_CASE("if no plan fits, the explanation reports it and exits with 1") {
   const Sandbox sandbox;
   const ProcessResult result = sandbox.plan("explain --model gpt3-175b --gpus 8");
   CHECK(result.exit_code == 1);
@@ -61,7 +61,7 @@ TEST_CASE("where nothing fits the explanation says so and exits with 1") {
   CHECK(lacks(result.out, "fits with") == "");
 }
 
-TEST_CASE("why not: each verdict names what decides") {
+TEST_CASE("why not: each verdict names its deciding reason") {
   const Sandbox sandbox;
   const std::string large = "--model llama3-70b --gpus 256 --why-not ";
   const Json illegal = explained(sandbox, large + "tp=3")["why_not"];
@@ -90,7 +90,7 @@ TEST_CASE("why not takes the names of flags and their short forms") {
   CHECK(a["plan"]["sequence_parallel"] == false);
 }
 
-TEST_CASE("a wrong list is refused at the character where it goes wrong") {
+TEST_CASE("an invalid list is refused at the first invalid character") {
   const Sandbox sandbox;
   CHECK(lacks(why_not_says(sandbox, "tp=4,pp=x"), "--why-not at character 9: 'x'") == "");
   CHECK(lacks(why_not_says(sandbox, "tp=4,pp"), "at character 6: 'pp'; expected key=value") == "");
@@ -142,7 +142,7 @@ TEST_CASE("a search over GPU counts lists them all and takes the cheapest") {
   }
   CHECK(chosen == cheapest);
   CHECK(json["gpu_counts"].back()["gpus"] == 64);
-  // The front knows plans on fewer GPUs than the winner's and on more.
+  // The Pareto front contains plans on fewer and on more GPUs than the winner.
   std::set<int> on_front;
   for (const Json& plan : json["pareto"]) {
     on_front.insert(plan["gpus"].get<int>());
@@ -156,7 +156,7 @@ TEST_CASE("a search over GPU counts lists them all and takes the cheapest") {
   CHECK(json["gpu_counts"].front()["why_none"].is_string());
 }
 
-TEST_CASE("failures make a run longer and dearer, the rarer the less") {
+TEST_CASE("failures make a run longer and dearer, frequent ones more than rare ones") {
   const Sandbox sandbox;
   const auto economics = [&](const std::string& flags) {
     return document(
@@ -205,7 +205,7 @@ TEST_CASE("the table of a search marks plans that are too close to call") {
   CHECK(json["tied"].size() > 1);
 }
 
-TEST_CASE("wrong objectives, times and rates are refused with the nearest or the form") {
+TEST_CASE("invalid objectives, times and rates are refused with the nearest name or the syntax") {
   const Sandbox sandbox;
   const auto says = [&](const std::string& flags) {
     return complaint(sandbox.plan(kSmall + " " + flags), 2);
@@ -223,7 +223,7 @@ TEST_CASE("wrong objectives, times and rates are refused with the nearest or the
   CHECK(lacks(complaint(sandbox.plan(kSmall + " --why-not tp=2"), 2), "plan explain") == "");
 }
 
-TEST_CASE("an explanation checks every flag it is given, with a plan file too") {
+TEST_CASE("an explanation checks all of its flags, also those given with a plan file") {
   const Sandbox sandbox;
   REQUIRE(sandbox.plan("--model gpt2 --gpus 8 -q -o plan.json").exit_code == 0);
   for (const std::string& subject :
@@ -232,7 +232,7 @@ TEST_CASE("an explanation checks every flag it is given, with a plan file too") 
     const auto refused = [&](const std::string& flags) {
       return complaint(sandbox.plan("explain " + subject + flags), 2);
     };
-    // They change what a search lists, or how long it looks: nothing that an explanation shows.
+    // They change the list or the duration of a search, which an explanation does not show.
     CHECK(lacks(refused("--time-limit abc --top zzz"), "plan explain does not take it") == "");
     CHECK(lacks(refused("--time-limit 5"), "--time-limit: plan explain does not take it") == "");
     CHECK(lacks(refused("--top 3"), "--top: plan explain does not take it") == "");

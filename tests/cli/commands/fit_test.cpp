@@ -1,11 +1,11 @@
-// plan fit of run reports: what is refused, what is left out, and the file it writes.
+// plan fit of run reports: refused input, excluded rows, and the file it writes.
 #include <cmath>
 
 #include "tests/cli/run_reports.hpp"
 
 namespace echelon::test {
 
-TEST_CASE("fit learns from run reports, and predictions take what it wrote") {
+TEST_CASE("fit learns from run reports, and predictions use its calibration") {
   const Sandbox sandbox;
   write_report(sandbox, "a.json", "--dp 2", 2);
   write_report(sandbox, "b.json", "--tp 2", 2);
@@ -37,7 +37,7 @@ TEST_CASE("fit learns from run reports, and predictions take what it wrote") {
   CHECK(lacks(none.out, "Nothing to learn from") == "");
 }
 
-TEST_CASE("the file that fit writes where plan calibrate does is taken without being named") {
+TEST_CASE("a file that fit writes to plan calibrate's default path is used by default") {
   const Sandbox sandbox;
   write_report(sandbox, "a.json", "--dp 2", 3);
   sandbox.write(".config/echelon/here", "");
@@ -48,7 +48,7 @@ TEST_CASE("the file that fit writes where plan calibrate does is taken without b
   CHECK(plan["kind"] == "calibrated");
 }
 
-TEST_CASE("fit refuses what does not belong together") {
+TEST_CASE("fit refuses reports that do not belong together") {
   const Sandbox sandbox;
   write_report(sandbox, "a.json", "--dp 2", 2);
   write_report(sandbox, "elsewhere.json", "--dp 2", 2,

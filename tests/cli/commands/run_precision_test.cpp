@@ -1,4 +1,4 @@
-// plan run in fp64, what a killed run leaves behind, and what plan calibrate asks plan-run for.
+// plan run in fp64, files of killed runs, and the measurements that plan calibrate requests.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ RunReport report_of(const Sandbox& sandbox, const std::string& arguments) {
 
 }  // namespace
 
-TEST_CASE("a run in fp64 trains as one in fp32, with twice the memory, goes on and is exported") {
+TEST_CASE("a run in fp64 trains like one in fp32 with twice the memory, resumes and is exported") {
   const Sandbox sandbox;
   const std::string degrees = "--gpus 2 --dp 2 --tp 1 --zero 1 ";
   REQUIRE(made(sandbox, "single.json", degrees + "--precision fp32").exit_code == 0);
@@ -68,7 +68,7 @@ TEST_CASE("a run in fp64 trains as one in fp32, with twice the memory, goes on a
   (void)report_of(sandbox, "double.json --steps 1 --init-from weights");
 }
 
-TEST_CASE("fp64 on a GPU whose rate in fp64 nobody has described is refused") {
+TEST_CASE("fp64 is refused on a GPU without a described fp64 rate") {
   const Sandbox sandbox;
   const std::string told =
       complaint(sandbox.plan("--model 7b --gpus 8 --cluster dgx-h100 --precision fp64"), 2);
@@ -76,7 +76,7 @@ TEST_CASE("fp64 on a GPU whose rate in fp64 nobody has described is refused") {
   CHECK(lacks(told, "--cluster this-machine") == "");
 }
 
-TEST_CASE("the folder of a run that was killed is removed by the next one, a live one is not") {
+TEST_CASE("a run removes the folder of a killed run, but not that of a live one") {
   const Sandbox sandbox;
   REQUIRE(made(sandbox, "plan.json", "--gpus 1").exit_code == 0);
   for (const char* name : {"plan-run-killed", "plan-run-living", "plan-run-young"}) {
@@ -116,7 +116,7 @@ TEST_CASE("collectives between processes are timed under mpirun") {
   }
 }
 
-TEST_CASE("plan calibrate measures for launchers that exist") {
+TEST_CASE("plan calibrate measures for available launchers") {
   const Sandbox sandbox;
   const std::string told = complaint(sandbox.plan("calibrate --launcher slurm -o none.json"), 2);
   CHECK(lacks(told, "'slurm'") == "");

@@ -11,7 +11,7 @@
 using namespace echelon;
 using namespace echelon::cli;
 
-TEST_CASE("a change of any one field is told as the flag that makes it") {
+TEST_CASE("a change of any one field is reported as its flag") {
   const ParallelPlan plan = plain_plan();
   CHECK(changed_flags(plan, plan).empty());
   for (const PlanField& field : plan_fields()) {
@@ -24,7 +24,7 @@ TEST_CASE("a change of any one field is told as the flag that makes it") {
   }
 }
 
-TEST_CASE("changes are told in flags that can be typed") {
+TEST_CASE("changes are reported as flags that the command line accepts") {
   const ParallelPlan plan = plain_plan();
   ParallelPlan other = plan;
   other.ep = 4;
@@ -39,13 +39,13 @@ TEST_CASE("changes are told in flags that can be typed") {
         "instead of dp");
 }
 
-TEST_CASE("the flags of a plan differ with every field of it") {
+TEST_CASE("a change of any field changes the flags of a plan") {
   const ParallelPlan plan = plain_plan();
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.key);
     ParallelPlan other = with_changed(field, plan);
     ParallelPlan same = plan;
-    // Only a mix has counts of its own.
+    // Only mixed recomputation has its own counts.
     if (field.is(&ParallelPlan::selective_layers)) {
       other.recompute = same.recompute = Recompute::mixed;
       same.selective_layers = {0, 0};

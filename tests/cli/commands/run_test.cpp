@@ -1,4 +1,4 @@
-// plan run as a person uses it: launchers, signals, what is told and what is left behind.
+// plan run as users run it: launchers, signals, messages and the files that remain.
 #include <string>
 #include <vector>
 
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "" or why runs cannot be started with mpirun here.
+/// "", or the reason why mpirun cannot start runs here.
 std::string no_mpi(const Runs& runs) {
   if (run_shell("command -v mpirun").exit_code != 0) return "mpirun is not installed";
   runs.plan("one.json", 1, "--tp 1");
@@ -98,7 +98,8 @@ TEST_CASE("Ctrl-C ends a run after its step, with a checkpoint and a report") {
   }
 }
 
-TEST_CASE("one wish to end that arrives twice, as timeout sends it, ends a run after its step") {
+TEST_CASE(
+    "one termination request that arrives twice, as from timeout, ends a run after its step") {
   const Runs runs;
   runs.plan("plan.json", 2, "--pp 2 --tp 1");
   Background run(runs.exec("plan.json --steps 1000000 --checkpoint-dir kept"));
@@ -163,7 +164,7 @@ TEST_CASE("a process that is lost ends the run, with its rank") {
   CHECK(runs.nobody_is_left());
 }
 
-TEST_CASE("errors of a run under mpirun are told once, with their exit code") {
+TEST_CASE("errors of a run under mpirun are reported once, with their exit code") {
   const Runs runs;
   if (const std::string why = no_mpi(runs); !why.empty()) return skip(why);
   runs.plan("plan.json", 2, "--dp 2 --tp 1");
@@ -220,7 +221,7 @@ TEST_CASE("a run that diverges ends with exit code 6, names the step and keeps i
   }
 }
 
-TEST_CASE("a run tells its events line by line, and one document with --json") {
+TEST_CASE("a run prints its events line by line, and one document with --json") {
   const Runs runs;
   runs.plan("plan.json", 2, "--tp 2");
   for (const std::string& launcher : launchers(runs)) {
@@ -249,7 +250,7 @@ TEST_CASE("a run tells its events line by line, and one document with --json") {
   }
 }
 
-TEST_CASE("where results cannot be written is told before the run") {
+TEST_CASE("an unwritable path for results is reported before the run") {
   const Runs runs;
   runs.plan("plan.json", 1, "--tp 1");
   runs.sandbox.write("file", "");
@@ -271,7 +272,7 @@ TEST_CASE("where results cannot be written is told before the run") {
   }
 }
 
-TEST_CASE("wrong input to a run says what is wrong, where, and what to type") {
+TEST_CASE("errors for invalid input to a run give the cause, the place and the correction") {
   const Runs runs;
   runs.plan("plan.json", 1, "--tp 1");
   runs.plan("h100.json", 8, "--dp 4", "dgx-h100");
@@ -339,7 +340,7 @@ TEST_CASE("a model too large for this machine is refused before the first step")
   CHECK(lacks(told, " each") == "");
 }
 
-TEST_CASE("memory that the system refuses is told with the rank and the block") {
+TEST_CASE("a failed memory allocation is reported with the rank and the block") {
   const Runs runs;
   const ProcessResult made = runs.sandbox.plan(
       "--model gpt2 --cluster this-machine --gpus 1 --seq 32 --global-batch 1 -o gpt2.json "
@@ -352,7 +353,7 @@ TEST_CASE("memory that the system refuses is told with the rank and the block") 
   CHECK(lacks(result.out + result.err, "no memory for") == "");
 }
 
-TEST_CASE("a run reduces gradients in the buckets that its plan names, and learns the same") {
+TEST_CASE("a run reduces gradients in its plan's buckets, with unchanged losses") {
   const Runs runs;
   std::vector<double> losses;
   // Four layers of 0.8 MB of gradients.

@@ -34,7 +34,7 @@ TEST_CASE("an axis that is not allowed has degree 1, and techniques stay free") 
   CHECK(restricted("allow", "tp,dp", "vpp") == "");
 }
 
-TEST_CASE("what is forbidden gets the value of a plan without it") {
+TEST_CASE("a forbidden technique gets the value of a plan without it") {
   CHECK(restricted("forbid", "pp,zero,recompute", "pp") == "1");
   CHECK(restricted("forbid", "pp,zero,recompute", "zero") == "0");
   CHECK(restricted("forbid", "pp,zero,recompute", "recompute") == "none");

@@ -52,7 +52,7 @@ bool is_known(const std::string& name) {
   return opposite != nullptr && opposite->negatable;
 }
 
-/// What follows "--" where that begins a word.
+/// The texts after each "--" at the beginning of a word.
 std::vector<std::string> flags_in(const std::string& text) {
   const auto is_part = [](char c) {
     return std::islower(c) != 0 || std::isdigit(c) != 0 || c == '-';
@@ -70,7 +70,7 @@ std::vector<std::string> flags_in(const std::string& text) {
   return out;
 }
 
-/// String literals of C++; comments may name what others call flags.
+/// String literals of C++; comments may name flags of other programs.
 std::string literals_of(const std::string& source) {
   std::string out;
   bool inside = false;
@@ -112,7 +112,7 @@ TEST_CASE("flags are found where texts name them") {
   CHECK_FALSE(is_known("keep-free"));
 }
 
-TEST_CASE("every flag that help and figures name exists") {
+TEST_CASE("every flag that help and metrics name exists") {
   std::string unknown;
   for (const cli::Flag& flag : cli::flags()) {
     unknown += unknown_in(std::string(flag.name), std::string(flag.help));

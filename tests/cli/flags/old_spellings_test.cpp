@@ -1,4 +1,4 @@
-// Aliases and the old spellings of flags: read like today's, and shown nowhere.
+// Aliases and old spellings of flags: read like the current ones, and shown nowhere.
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -118,7 +118,7 @@ TEST_CASE("configuration files and variables take old spellings, not both at onc
   sandbox.write(".echelon.json", "{}");
   const ProcessResult variable = sandbox.plan("predict --model 7b --gpus 8", "PLAN_STACK=nanotron");
   CHECK(lacks(variable.out, "framework = nanotron, from PLAN_STACK") == "");
-  CHECK(variable.err.empty());  // no note about a variable that is nearly ours
+  CHECK(variable.err.empty());  // no note about a similar variable
 }
 
 TEST_CASE("help, manual and completion show no alias") {

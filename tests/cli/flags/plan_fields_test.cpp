@@ -1,4 +1,4 @@
-// Each field of a plan on its way: flag, constraints, JSON and back.
+// Round trip of each plan field: flag, constraints, JSON and back.
 #include "core/plan/plan_fields.hpp"
 
 #include <string>
@@ -19,7 +19,7 @@ using namespace echelon::cli;
 
 namespace {
 
-/// plain_plan() with another value of the field, and the policy that counts of layers need.
+/// plain_plan() with another value of the field, and the policy that layer counts require.
 ParallelPlan plan_with(const PlanField& field) {
   ParallelPlan plan = plain_plan();
   if (field.is(&ParallelPlan::selective_layers)) {
@@ -31,7 +31,7 @@ ParallelPlan plan_with(const PlanField& field) {
 
 }  // namespace
 
-TEST_CASE("every field of a plan has a flag, with help and what may stand behind it") {
+TEST_CASE("every field of a plan has a flag with help and a description of its value") {
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.flag);
     const Flag* flag = find_flag(field.flag);
@@ -44,7 +44,7 @@ TEST_CASE("every field of a plan has a flag, with help and what may stand behind
   }
 }
 
-TEST_CASE("every field of a plan survives from flag to constraints to JSON and back") {
+TEST_CASE("every field of a plan is unchanged from flag to constraints to JSON and back") {
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.key);
     const ParallelPlan plan = plan_with(field);
@@ -71,7 +71,7 @@ TEST_CASE("every field of a plan survives from flag to constraints to JSON and b
   }
 }
 
-TEST_CASE("a field that is not pinned is in no flag and in no constraints") {
+TEST_CASE("a field that is not pinned appears in no flag and no constraint") {
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.key);
     PlanConstraints pinned = pinned_to(plan_with(field));
@@ -83,7 +83,7 @@ TEST_CASE("a field that is not pinned is in no flag and in no constraints") {
   }
 }
 
-TEST_CASE("why not takes every field of a plan, lists as well") {
+TEST_CASE("why not accepts every field of a plan, including lists") {
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.key);
     const ParallelPlan plan = plan_with(field);

@@ -47,7 +47,7 @@ std::string refused(const char* text) {
 
 }  // namespace
 
-TEST_CASE("a filter of plans compares degrees, figures and choices") {
+TEST_CASE("a filter of plans compares degrees, metrics and choices") {
   const Filtered f;
   for (const char* yes : {"",
                           "  ",
@@ -82,13 +82,13 @@ TEST_CASE("a filter of plans compares degrees, figures and choices") {
     CHECK_FALSE(f.keeps(no));
 }
 
-TEST_CASE("what is unknown meets no condition") {
+TEST_CASE("an unknown value meets no condition") {
   const Filtered f;
   const PlanFilter filter = PlanFilter::parse("cost>=0", "filter").value();
   CHECK_FALSE(filter.keeps(f.plan, f.request, {}));
 }
 
-TEST_CASE("a wrong filter says what is wrong, and what was meant") {
+TEST_CASE("the error for an invalid filter gives the cause and the nearest name") {
   CHECK(refused("microbach=2").find("did you mean 'microbatch'?") != std::string::npos);
   CHECK(refused("tp=x").find("'x' is not a number") != std::string::npos);
   CHECK(refused("tp=").find("is not a condition") != std::string::npos);

@@ -1,4 +1,4 @@
-// Plans as flags, and what follows from an edit.
+// Plans as flags, and the values that follow from an edit.
 #include "cli/flags/plan_settings.hpp"
 #include "cli/commands/command_line.hpp"
 
@@ -45,7 +45,7 @@ TEST_CASE("the flags of a plan give exactly that plan") {
   }
 }
 
-TEST_CASE("what follows from an edit is worked out again, what is locked is not") {
+TEST_CASE("an edit recomputes the dependent values except locked ones") {
   const PlanRequest request =
       asked_for({{"model", "7b"}, {"gpus", "64"}, {"global-batch", "1024"}});
   PlanRequest one = request;
@@ -66,7 +66,7 @@ TEST_CASE("what follows from an edit is worked out again, what is locked is not"
   CHECK(flag_value(edited(request, plan, "tp", "", {}), "tp") == "none");
 }
 
-TEST_CASE("stops of a degree say which of them are legal") {
+TEST_CASE("slider ticks of a degree show which of them are legal") {
   const PlanRequest request = asked_for({{"model", "7b"}, {"gpus", "6"}, {"global-batch", "24"}});
   const auto stops = slider_ticks_of(request, {}, "tp", {});
   REQUIRE(stops.size() == 4);  // divisors of 6
@@ -77,7 +77,7 @@ TEST_CASE("stops of a degree say which of them are legal") {
   CHECK(slider_ticks_of(request, {}, "recompute", {}).empty());
 }
 
-TEST_CASE("a command line names settings as its command takes them, quoted for a shell") {
+TEST_CASE("a command line spells settings as its command expects them, quoted for a shell") {
   CHECK(command_of("search", flags_set({{"model", "a b.json"},
                                         {"gpus", "64"},
                                         {"flash-attention", "false"},

@@ -17,7 +17,7 @@ const std::string kUserFile = ".config/echelon/config.json";
 
 }  // namespace
 
-TEST_CASE("each layer hides the ones below it") {
+TEST_CASE("each layer of settings overrides the ones below it") {
   const Sandbox sandbox;
   sandbox.write(kUserFile, R"({"gpus": 8, "model": "7b"})");
   CHECK(gpus(sandbox.plan("--json")) == 8);
@@ -35,7 +35,7 @@ TEST_CASE("the flag --no-config leaves the files unread, broken or not") {
   CHECK(sandbox.plan("--help").exit_code == 0);
 }
 
-TEST_CASE("a setting that is wrong is told where it was made") {
+TEST_CASE("the error for an invalid setting names its origin") {
   const Sandbox sandbox;
   CHECK(lacks(complaint(sandbox.plan("--model 7b", "PLAN_GPUS=many"), 2), "PLAN_GPUS") == "");
   sandbox.write(".echelon.json", R"({"tp": 0})");
@@ -58,7 +58,7 @@ TEST_CASE("numbers, texts, switches and lists all come from files") {
   CHECK(found["request"]["usable_memory_bytes"] == std::int64_t{70} << 30);
 }
 
-TEST_CASE("one way to give the batch hides the other in lower layers") {
+TEST_CASE("one way to give the batch overrides the other in lower layers") {
   const Sandbox sandbox;
   sandbox.write(".echelon.json", R"({"global_batch": 8})");
   const auto found =
@@ -66,12 +66,12 @@ TEST_CASE("one way to give the batch hides the other in lower layers") {
   CHECK(found["request"]["global_batch"] == 64);
 }
 
-TEST_CASE("what came from elsewhere than the command line is said") {
+TEST_CASE("settings from outside the command line are reported") {
   const Sandbox sandbox;
   CHECK(lacks(sandbox.plan("--model 7b", "PLAN_GPUS=8").out, "gpus = 8, from PLAN_GPUS") == "");
 }
 
-TEST_CASE("a variable that is nearly ours is pointed out") {
+TEST_CASE("a misspelt variable is reported") {
   const Sandbox sandbox;
   const ProcessResult result = sandbox.plan("--model 7b --gpus 8", "PLAN_MODLE=13b");
   CHECK(result.exit_code == 0);

@@ -11,7 +11,7 @@
 namespace echelon {
 namespace {
 
-/// What contradicts itself in a framework's table; "" when nothing does.
+/// The contradictions in a framework's table; "" if there are none.
 std::string contradiction(const Framework& f) {
   if (f.name.empty() || f.source.empty()) return "no name or no source";
   if (!find_precision(f.default_precision).ok()) return "an unknown default precision";

@@ -259,7 +259,7 @@ TEST_CASE("the constants of a config.json are read in every spelling") {
   const Json linear = {{"type", "linear"}, {"factor", 2.0}};
   CHECK(constants(changed("llama2-70b", "rope_scaling", linear)).rope ==
         RotaryEmbedding{.theta = 10'000, .scaling = RopeScaling::linear, .factor = 2});
-  // By default YaRN's attention factor is 0.1·ln(factor) + 1, and its context the model's.
+  // By default YaRN's attention factor is 0.1·ln(factor) + 1, and its context is the model's.
   const Json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
   const RotaryEmbedding stretched = constants(changed("llama2-70b", "rope_scaling", yarn)).rope;
   CHECK(stretched.attention_factor == Approx(1.138629436111989).epsilon(1e-15));

@@ -30,7 +30,7 @@ TEST_CASE("a change of any field of a plan is found, as exactly that field") {
   }
 }
 
-TEST_CASE("a field belongs to a layer's cut where the table says so") {
+TEST_CASE("the table marks the fields that belong to a layer's sharding") {
   const ParallelPlan plan = plain_plan();
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.key);

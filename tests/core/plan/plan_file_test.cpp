@@ -189,7 +189,7 @@ TEST_CASE("a plan file of schema 2 is read, and written under today's keys") {
   CHECK(lacks(now, "\"framework\": \"" + file.framework + "\"") == "");
   CHECK(now.find("shard_group") == std::string::npos);
   CHECK(plan_file_to_json(parse_plan_file(now, "p.json").value()) == now);
-  // What was changed by hand is found, old keys or not.
+  // Manual changes are detected, also under old keys.
   CHECK(lacks(error_of(replaced(before, "\"shard_group\": 1", "\"shard_group\": 2")),
               "contents with hash") == "");
 }

@@ -114,7 +114,7 @@ TEST_CASE("the port of torchrun's own store is not used") {
         "torchrun: rank 3 of 8 (RANK), master n1:29500");
 }
 
-TEST_CASE("the innermost of several launchers counts") {
+TEST_CASE("the innermost of several launchers is used") {
   const Environment inner = with(kTorch, {{"TORCHELASTIC_RUN_ID", "a"}});
   CHECK(found_in(with(kSlurm, inner)) == found_in(kTorch));
   CHECK(found_in(with(kOpenMpi, inner)) == found_in(kTorch));

@@ -17,7 +17,7 @@ std::string pick(const char* cluster, const char* framework) {
 
 }  // namespace
 
-TEST_CASE("every shipped calibration reads, and every rate of it has a source") {
+TEST_CASE("every shipped calibration can be read, and each of its rates has a source") {
   for (const EmbeddedFile& file : embedded_calibrations()) {
     INFO(file.name);
     const Result<Calibration> c = parse_calibration(file.content, file.name);
@@ -30,7 +30,8 @@ TEST_CASE("every shipped calibration reads, and every rate of it has a source") 
   }
 }
 
-TEST_CASE("a fit for family and stack is preferred to priors of the stack, these to the family's") {
+TEST_CASE(
+    "a fit for family and framework is preferred, then the framework's priors, then the family's") {
   CHECK(pick("dgx-h100", "nanotron") == "hopper-nanotron");
   CHECK(pick("dgx-h100", "megatron-core") == "hopper-megatron-core");
   CHECK(pick("dgx-h200", "megatron-core") == "hopper-megatron-core");
@@ -40,7 +41,7 @@ TEST_CASE("a fit for family and stack is preferred to priors of the stack, these
   CHECK(pick("rtx-4090", "echelon") == "ada");
 }
 
-TEST_CASE("the family of a GPU is data: its own, else that of the next lower compute capability") {
+TEST_CASE("a GPU has the family of its data, else that of the next lower compute capability") {
   GpuSpec named;
   named.family = "rubin";
   named.compute_capability = 9;
@@ -63,7 +64,7 @@ TEST_CASE("the family of a GPU is data: its own, else that of the next lower com
   CHECK(gpu_family(rank) == "cpu");
 }
 
-TEST_CASE("priors have seen no run, whatever was fitted") {
+TEST_CASE("priors are based on no run, whatever was fitted") {
   const auto prior = [](const char* cluster, const char* framework) {
     return prior_calibration(gpu(cluster), find_framework(framework).value()).value();
   };
@@ -79,14 +80,14 @@ TEST_CASE("priors have seen no run, whatever was fitted") {
   }
 }
 
-TEST_CASE("a calibration survives being written and read") {
+TEST_CASE("a calibration is unchanged after writing and reading") {
   const Calibration c = pick_calibration(gpu("dgx-h100"), frameworks().front()).value();
   const Result<Calibration> again = parse_calibration(calibration_to_json(c), "copy");
   REQUIRE(again.ok());
   CHECK(calibration_to_json(*again) == calibration_to_json(c));
 }
 
-TEST_CASE("a calibration that extends another changes only what it says") {
+TEST_CASE("a calibration that extends another changes only its own entries") {
   const Calibration base = parse_calibration(
                                [] {
                                  for (const EmbeddedFile& f : embedded_calibrations()) {
@@ -107,7 +108,7 @@ TEST_CASE("a calibration that extends another changes only what it says") {
   CHECK(mine->evidence == Evidence::calibrated);
 }
 
-TEST_CASE("a calibration file of schema 1 is read by the keys of its time, and by no others") {
+TEST_CASE("a calibration file of schema 1 is read by the keys of that schema only") {
   const auto mine = [](int schema, const std::string& key) {
     const std::string framework = schema == 1 ? "stack" : "framework";
     return parse_calibration("{\"schema\": " + std::to_string(schema) + R"(, "kind": "calibration",
@@ -131,7 +132,7 @@ TEST_CASE("a calibration file of schema 1 is read by the keys of its time, and b
   CHECK(renamed == 7);
 }
 
-TEST_CASE("a bad calibration names the place and what was expected") {
+TEST_CASE("the error for an invalid calibration gives the place and the expected value") {
   const auto message = [](const char* text) {
     const Result<Calibration> c = parse_calibration(text, "c.json");
     REQUIRE_FALSE(c.ok());

@@ -1,4 +1,4 @@
-// Fitting by robust least squares, on data whose rates are known because they were planted.
+// Fitting by robust least squares, on data generated with known rates.
 #include "costmodel/calibration/fit/fit.hpp"
 
 #include <cmath>
@@ -66,7 +66,7 @@ Calibration planted() {
 
 }  // namespace
 
-TEST_CASE("planted rates are found again") {
+TEST_CASE("the fit recovers known rates") {
   const Fit fit = Data(planted()).fit();
   CHECK(fit.calibration.gemm_efficiency == Approx(0.55).epsilon(0.001));
   CHECK(fit.calibration.nic_efficiency == Approx(0.6).epsilon(0.001));
@@ -82,7 +82,7 @@ TEST_CASE("planted rates are found again") {
   CHECK(fit.rates[2].prior == Approx(10));
 }
 
-TEST_CASE("one run of twenty that stalled does not bend the rates") {
+TEST_CASE("one stalled run of twenty does not distort the rates") {
   Data data(planted());
   data.measured[7] *= 3;
   const Fit fit = data.fit();
@@ -91,7 +91,7 @@ TEST_CASE("one run of twenty that stalled does not bend the rates") {
   CHECK(fit.errors[7] == Approx(-std::log(3)).epsilon(0.01));
 }
 
-TEST_CASE("a rate the data say nothing about stays where it was, and says so") {
+TEST_CASE("a rate without data is unchanged and marked as such") {
   std::vector<FitParameter> of = parameters();
   of.push_back({"memory_efficiency", "", 0.25, false, 0.2, 1.0});
   Data data(planted());
@@ -108,7 +108,7 @@ TEST_CASE("a rate the data say nothing about stays where it was, and says so") {
   CHECK(fit.rates[3].high / fit.rates[3].value == Approx(std::exp(0.25)).epsilon(0.1));
 }
 
-TEST_CASE("no rate leaves its range, whatever the data ask for") {
+TEST_CASE("no rate leaves its range, whatever the data suggest") {
   Calibration beyond = planted();
   beyond.gemm_efficiency = 1.15;  // the range ends at 1
   beyond.inter_hop = 0.2_us;      // … begins at 1
@@ -122,7 +122,7 @@ TEST_CASE("no rate leaves its range, whatever the data ask for") {
   }
 }
 
-TEST_CASE("two rates that belong together keep their ratio") {
+TEST_CASE("two linked rates keep their ratio") {
   const std::vector<FitParameter> of = {
       {"host_layer_forward", "host_layer_backward", 0.7, false, 5, 20000}};
   const std::vector<double> weights(3, 1.0);

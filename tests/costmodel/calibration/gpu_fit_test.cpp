@@ -1,4 +1,4 @@
-// Rates that made times of GPUs come out of the fit again.
+// The fit recovers the rates that GPU times were generated with.
 #include "costmodel/calibration/fit/gpu.hpp"
 
 #include <cmath>
@@ -92,7 +92,7 @@ void add_bandwidth(const Calibration& c, const DeviceRates& r, std::vector<Measu
     all.push_back({what, 1, 1, shape, elementwise_time(Bytes{2 * each * numbers}, 1, r)});
   }
   all.push_back({"clear and adam", 1, 1, {1 << 20}, Bytes{38.0 * (1 << 20)} / r.optimizer});
-  all.push_back({"clear and adam", 1, 1, {1 << 10}, Seconds{1e-9}});  // lies in a cache
+  all.push_back({"clear and adam", 1, 1, {1 << 10}, Seconds{1e-9}});  // fits into a cache
   all.push_back({"empty kernel", 1, 1, {256}, c.kernel_fixed});
   for (const std::int64_t layers : {1, 2}) {
     const std::vector<std::int64_t> chunk{layers, 1024, 1024, 8};
@@ -111,7 +111,7 @@ Measurements measured_with(const Calibration& c, const ClusterTopology& cluster)
   add_products(r, out.all);
   add_attention(r, out.all);
   add_bandwidth(c, r, out.all);
-  // Farther than half the GPUs: told, but no group of the cost model's.
+  // Farther apart than half of the GPUs: reported, but not a group of the cost model.
   out.all.push_back({"send_recv", 2, 1, {1 << 26, 3}, 1_s});
   for (const std::int64_t bytes : {std::int64_t{1} << 20, std::int64_t{1} << 26}) {
     for (const char* what : {"all_reduce", "all_gather", "reduce_scatter"}) {
@@ -135,7 +135,7 @@ Measurements measured_with(const Calibration& c, const ClusterTopology& cluster)
 
 }  // namespace
 
-TEST_CASE("rates put into times of GPUs come out of the fit") {
+TEST_CASE("the fit recovers the rates that GPU times were generated with") {
   const ClusterTopology cluster = machine_of(four_gpus());
   const Calibration prior =
       pick_calibration(cluster.gpu(), find_framework("echelon").value()).value();
@@ -181,7 +181,7 @@ TEST_CASE("rates put into times of GPUs come out of the fit") {
   CHECK(found.framework == "echelon");
 }
 
-TEST_CASE("what was not measured on GPUs stays as it was, and short shapes are passed over") {
+TEST_CASE("rates not measured on GPUs are unchanged, and short shapes are ignored") {
   GpuFacts gpu = four_gpus();
   gpu.gpus = 1;
   gpu.context = gpu.communicator = gpu.attention_parts = Bytes{};

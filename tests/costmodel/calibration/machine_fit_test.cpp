@@ -1,4 +1,4 @@
-// Rates that made measurements come out of the fit again.
+// The fit recovers the rates that measurements were generated with.
 #include "costmodel/calibration/fit/machine.hpp"
 
 #include "costmodel/calibration/calibration_io.hpp"
@@ -21,7 +21,7 @@ ClusterTopology machine() {
   return this_machine(host, 2).value();
 }
 
-/// What a machine of these rates would measure.
+/// The measurements of a machine with these rates.
 std::vector<Measurement> measured_with(const Calibration& c, const GpuSpec& rank) {
   const DeviceRates r = device_rates(rank, c, Dtype::fp32);
   std::vector<Measurement> all;
@@ -46,7 +46,7 @@ std::vector<Measurement> measured_with(const Calibration& c, const GpuSpec& rank
         {"attention backward", 2, 1, {s, 8, 32}, 2.5 * work / (r.attention_backward * ramp)});
   }
   all.push_back({"clear and adam", 2, 1, {1 << 20}, Bytes{32.0 * (1 << 20)} / r.optimizer});
-  all.push_back({"clear and adam", 2, 1, {1 << 10}, Seconds{1e-9}});  // lies in a cache
+  all.push_back({"clear and adam", 2, 1, {1 << 10}, Seconds{1e-9}});  // fits into a cache
   for (const std::int64_t bytes : {1 << 10, 1 << 16, 1 << 22}) {
     GroupLinks links;
     links.ranks = links.ranks_per_domain = 2;
@@ -78,7 +78,7 @@ std::vector<Measurement> measured_with(const Calibration& c, const GpuSpec& rank
 
 }  // namespace
 
-TEST_CASE("rates put into measurements come out of the fit") {
+TEST_CASE("the fit recovers the rates that measurements were generated with") {
   const ClusterTopology cluster = machine();
   const Calibration prior =
       pick_calibration(cluster.gpu(), find_framework("echelon").value()).value();
@@ -112,7 +112,7 @@ TEST_CASE("rates put into measurements come out of the fit") {
   CHECK(found.collective_base / truth.collective_base == Approx(1).epsilon(0.05));
   CHECK(found.link_efficiency == Approx(truth.link_efficiency).epsilon(0.05));
   CHECK(found.evidence == Evidence::calibrated);
-  // Of a rank with other cores nothing was measured: the prior stays.
+  // Ranks with other core counts were not measured: the prior stays.
   const Calibration other =
       calibrated(measured_with(truth, cluster.gpu()), 2, cluster.gpu(), prior, "a test");
   CHECK(other.gemm_efficiency == prior.gemm_efficiency);

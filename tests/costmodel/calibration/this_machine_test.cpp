@@ -1,4 +1,4 @@
-// Ranks on processor cores: their description, and how more ranks than cores are priced.
+// Ranks on processor cores: their description, and the price of more ranks than cores.
 #include "topologies/import/this_machine.hpp"
 
 #include "core/model/model_io.hpp"
@@ -58,13 +58,13 @@ TEST_CASE("ranks divide the cores and the memory of the machine") {
   CHECK(this_machine(four_cores(), 0)->gpus() == 4);
 }
 
-TEST_CASE("more ranks than a computer takes are refused with the most it takes") {
+TEST_CASE("too many ranks for a computer are refused with its maximum") {
   const auto many = this_machine(four_cores(), 65);
   REQUIRE(!many.ok());
   CHECK(many.error().message().find("at most 64") != std::string::npos);
 }
 
-TEST_CASE("the cores that ranks share are part of a cluster's hash") {
+TEST_CASE("a cluster's hash includes the cores that ranks share") {
   HostFacts more = four_cores();
   const std::string before = canonical_json(this_machine(more, 2)->machine());
   CHECK(before == canonical_json(this_machine(more, 2)->machine()));
@@ -72,7 +72,7 @@ TEST_CASE("the cores that ranks share are part of a cluster's hash") {
   CHECK(before != canonical_json(this_machine(more, 2)->machine()));
 }
 
-TEST_CASE("ranks on processor cores have rates of their own") {
+TEST_CASE("ranks on processor cores have their own rates") {
   const ClusterTopology cluster = this_machine(four_cores(), 2).value();
   const Calibration rates =
       pick_calibration(cluster.gpu(), find_framework("echelon").value()).value();
@@ -93,7 +93,7 @@ TEST_CASE("twice as many data-parallel ranks as cores take as long as one per co
   CHECK(eight.time.parts.total() / eight.time.step == Approx(1));
 }
 
-TEST_CASE("cores that a filling and emptying pipeline cannot use yet are lost") {
+TEST_CASE("cores idle while a pipeline fills and drains are lost time") {
   // Four stages on two cores. One core is idle while only the first stage has work: half a chunk's
   // forward and backward in all, or a quarter of what two cores need for a microbatch; and the
   // updates, which are less.
@@ -108,8 +108,8 @@ TEST_CASE("cores that a filling and emptying pipeline cannot use yet are lost") 
 }
 
 TEST_CASE("a pipeline's waiting ranks lend their cores") {
-  // Two pipelines of four ranks on four cores: together they work as much as the cores can, and
-  // the bubble of each is filled by the other.
+  // Two pipelines of four ranks on four cores: together they use the cores fully, and each fills
+  // the bubble of the other.
   const PlanCosts alone = priced(1, 4);
   const PlanCosts both = priced(2, 4);
   CHECK(alone.time.turns == Seconds{});

@@ -1,4 +1,4 @@
-// Today's errors of the collectives against every published table of a machine we can describe.
+// Current errors of the collectives against every published table of a describable machine.
 // They may only shrink. docs/collectives.md holds the same table;
 // ECHELON_UPDATE_GOLDENS=1 rewrites it.
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ struct Limits {
   double sheet, fitted, left_out;  ///< percent
 };
 
-/// Rows of the table that ran on one machine, and its description.
+/// Rows of the table measured on one machine, and its description.
 struct Subject {
   const char* name;
   const char* machine;  ///< column of the table
@@ -35,8 +35,8 @@ struct Subject {
   Limits limits;
 };
 
-// What the tables say is wrong with a machine, or what its description cannot know, stands in
-// docs/collectives.md beside the figures.
+// docs/collectives.md lists, next to the figures, the faults of machines that the tables show and
+// the facts that a description cannot contain.
 constexpr Subject kSubjects[] = {
     {"8 B200 (Vultr)", "HGX B200 (Vultr)", 1, 8, "", "dgx-b200", 0, {13, 7, 8}},
     {"2×8 B200 NDR (Vultr)", "HGX B200 (Vultr)", 2, 16, "", "dgx-b200", 0, {38, 9, 9}},
@@ -195,7 +195,7 @@ std::string percents(const std::optional<double>& error) {
 
 }  // namespace
 
-TEST_CASE("the errors against published nccl-tests tables are today's or smaller") {
+TEST_CASE("the errors against published nccl-tests tables do not grow") {
   const auto table = read_collective_table(kTests + "validation/nccl_tests.csv").value();
   std::string text =
       "| machine | rows from 1 MiB | below 1 MiB | data sheet | fitted | bandwidth | latency | "

@@ -14,7 +14,7 @@ Calibration hopper_rates() {
   return prior_calibration(hopper_nodes().gpu(), *find_framework("megatron-core")).value();
 }
 
-/// A table our own model wrote with other rates.
+/// A table that our own model generated with other rates.
 std::vector<MeasuredCollective> written_by(const Calibration& rates) {
   std::vector<MeasuredCollective> rows;
   for (const int nodes : {1, 2}) {
@@ -39,7 +39,7 @@ std::vector<MeasuredCollective> written_by(const Calibration& rates) {
 
 }  // namespace
 
-TEST_CASE("between two measured sizes a time is on the line of logarithms, beyond them unknown") {
+TEST_CASE("times are interpolated log-log between two measured sizes, and unknown beyond them") {
   const auto rows = parse_collective_table(
                         "bytes,op,time_us,ranks,nodes,more\n"
                         "1024,allreduce,10,8,1,x\n"
@@ -60,7 +60,7 @@ TEST_CASE("between two measured sizes a time is on the line of logarithms, beyon
   CHECK_FALSE(measured_time(rows, CollectiveKind::broadcast, 1, 8, 1_KiB).has_value());
 }
 
-TEST_CASE("a fit finds the two numbers a table was written with") {
+TEST_CASE("a fit recovers the two rates that a table was generated with") {
   const Calibration prior = hopper_rates();
   const CollectiveFit truth{0.7, 1.9};
   const auto rows = place_collectives(written_by(fitted(prior, truth)), hopper_nodes()).value();
@@ -74,7 +74,7 @@ TEST_CASE("a fit finds the two numbers a table was written with") {
   CHECK(*left_out.kinds < 0.1);
 }
 
-TEST_CASE("what the rows do not say stays as it was") {
+TEST_CASE("rates that the rows do not determine are unchanged") {
   const Calibration prior = hopper_rates();
   const auto rows = place_collectives(written_by(prior), hopper_nodes()).value();
   const CollectiveFit same = fit_collectives(rows, prior);

@@ -8,7 +8,7 @@ using namespace echelon;
 
 namespace {
 
-/// A group without latency, so that the bandwidth terms stand alone.
+/// A group without latency, which isolates the bandwidth terms.
 GroupLinks wires(int ranks, int per_domain) {
   return {.ranks = ranks,
           .ranks_per_domain = per_domain,
@@ -32,7 +32,7 @@ GroupLinks with_latency(GroupLinks g) {
 
 }  // namespace
 
-TEST_CASE("one rank communicates nothing") {
+TEST_CASE("a single rank does not communicate") {
   const GroupLinks alone = with_latency(wires(1, 1));
   CHECK(all_reduce(1_GB, alone) == Seconds{});
   CHECK(all_gather(1_GB, alone) == Seconds{});
@@ -53,7 +53,7 @@ TEST_CASE("a ring over two nodes runs at the speed of the slower level") {
   CHECK(ring_all_gather(16_GB, g).time().in(1_s) == Approx(15e9 / 100e9));
 }
 
-TEST_CASE("ring latency counts the domain borders apart") {
+TEST_CASE("ring latency counts hops between domains separately") {
   const GroupLinks g = with_latency(wires(16, 8));
   CHECK(ring_latency(g, 1).in(1_us) == Approx(14 * 1 + 1 * 5));
   CHECK(ring_latency(g, 2).in(1_us) == Approx(2 * (14 * 1 + 1 * 5)));
@@ -68,14 +68,14 @@ TEST_CASE(
   CHECK(all_reduce(64_GiB, g) == ring_all_reduce(64_GiB, g).time());
 }
 
-TEST_CASE("a tree over two domains sends the data out of each once, over more twice") {
+TEST_CASE("a tree over two domains sends the data out of each once, a tree over more twice") {
   CHECK(tree_all_reduce(16_GB, wires(16, 8)).wire.in(1_s) == Approx(16e9 / 100e9 / 0.92));
   CHECK(tree_all_reduce(16_GB, wires(32, 8)).wire.in(1_s) == Approx(2 * 16e9 / 100e9 / 0.92));
-  // Inside one domain it goes up and comes down again.
+  // Inside one domain the data goes up and down.
   CHECK(tree_all_reduce(16_GB, wires(8, 8)).wire.in(1_s) == Approx(2 * 16e9 / 400e9 / 0.92));
 }
 
-TEST_CASE("a switch that adds takes the data once") {
+TEST_CASE("with in-switch reduction the data is sent once") {
   GroupLinks g = with_latency(wires(8, 8));
   CHECK(all_reduce(8_GB, g) == ring_all_reduce(8_GB, g).time());
   g.in_switch = 300_GBps;
@@ -96,7 +96,7 @@ TEST_CASE("NVLS of an H100 node runs at the bandwidth its NCCL constants give") 
   CHECK(apply(older.group({8, 1}), hopper).in_switch == BytesPerSecond{});
 }
 
-TEST_CASE("latency and bytes meet in the best mix of protocols and chunks") {
+TEST_CASE("the best mix of protocols and chunks balances latency and bytes") {
   const Transfer transfer{10_us, 9_us, 4_us};
   CHECK(transfer.time().in(1_us) == Approx(10 + 25));  // (3 + 2)²
   for (double x = 0.01; x < 100; x *= 1.1) {
@@ -111,7 +111,7 @@ TEST_CASE("a long message gives up no more than two latencies for bandwidth") {
   CHECK(Transfer{10_us, 4_us, 900_us}.time().in(1_us) == Approx(10 + 4 + 900 + 8));
 }
 
-TEST_CASE("short messages go by ll, long ones by simple, those between by ll128") {
+TEST_CASE("short messages use LL, long ones Simple, those between LL128") {
   const GroupLinks g = with_latency(wires(8, 8));
   const auto protocol = [&](Bytes size) {
     return chosen_collective(CollectiveKind::all_gather, size, g).protocol;
@@ -153,7 +153,7 @@ TEST_CASE("no model beats the bound of the data sheet") {
   }
 }
 
-TEST_CASE("all-to-all is bound by what one rank sends to other nodes") {
+TEST_CASE("all-to-all is bound by the bytes that one rank sends to other nodes") {
   const GroupLinks g = wires(16, 8);
   CHECK(all_to_all(16_GB, g).in(1_s) == Approx(8e9 / 50e9));
 }
@@ -179,7 +179,7 @@ TEST_CASE("more bandwidth, fewer bytes and less latency never take longer") {
   }
 }
 
-TEST_CASE("reduce-scatter then all-gather costs one ring all-reduce and at most one more start") {
+TEST_CASE("reduce-scatter then all-gather costs one ring all-reduce plus at most one launch") {
   const GroupLinks g = with_latency(wires(64, 8));
   for (const Bytes size : {1_MiB, 256_MiB, 8_GiB}) {
     CHECK(reduce_scatter(size, g) + all_gather(size, g) <=

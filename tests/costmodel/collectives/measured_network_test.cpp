@@ -1,4 +1,4 @@
-// What a benchmark of the job's own network changes in its price.
+// Effects of a network benchmark of the job on its price.
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/time/stage_model.hpp"
@@ -8,7 +8,7 @@ using namespace echelon;
 
 namespace {
 
-/// Eight nodes of H100, 50 GB/s per GPU, and felt latencies that are easy to tell apart.
+/// Eight nodes of H100, 50 GB/s per GPU, and latency factors that are easy to distinguish.
 struct Measured {
   CostModel cost_model;
   explicit Measured(const MeasuredNetwork& network) : Measured() {
@@ -45,14 +45,16 @@ const MeasuredNetwork kStalling{160_GBps, 1600_us};
 
 }  // namespace
 
-TEST_CASE("a fabric stalls from 0.8 ms per hop on, and devices feel a healthy one's at most") {
+TEST_CASE(
+    "a network stalls from 0.8 ms per hop, and devices wait at most a healthy network's latency") {
   CHECK_FALSE(MeasuredNetwork{1_GBps, 800_us}.stalls());
   CHECK(MeasuredNetwork{1_GBps, 801_us}.stalls());
   CHECK(kHealthy.device_hop() == 200_us);
   CHECK(kStalling.device_hop() == 250_us);
 }
 
-TEST_CASE("data-parallel groups that span nodes feel the measured latency inside nodes too") {
+TEST_CASE(
+    "the measured latency also applies inside nodes in data-parallel groups that span nodes") {
   const Seconds inside = Measured().cost_model.data_links({64, 1}).intra_hop;
   const GroupLinks healthy = Measured(kHealthy).cost_model.data_links({64, 1});
   CHECK((healthy.intra_hop - inside).in(1_us) == Approx(0.02 * 200));
@@ -63,7 +65,7 @@ TEST_CASE("data-parallel groups that span nodes feel the measured latency inside
   CHECK(others.inter_hop == Measured().cost_model.links({64, 1}).inter_hop);
 }
 
-TEST_CASE("groups inside a node feel nothing of a measured network") {
+TEST_CASE("a measured network does not affect groups inside a node") {
   for (const bool data : {false, true}) {
     const auto links = [&](const Measured& m) {
       return data ? m.cost_model.data_links({8, 1}) : m.cost_model.links({8, 1});
@@ -83,7 +85,7 @@ TEST_CASE("data-parallel groups get the measured share of the described bandwidt
   CHECK(Measured({900_GBps, 200_us}).cost_model.data_links({64, 1}).inter == described.inter);
 }
 
-TEST_CASE("what a stalling network's benchmark waited for is not taken for bandwidth as well") {
+TEST_CASE("waiting in the benchmark of a stalling network does not count as low bandwidth") {
   const GroupLinks described = Measured().cost_model.data_links({64, 1});
   const auto share = [&](BytesPerSecond bus, Seconds hop) {
     return Measured({bus, hop}).cost_model.data_links({64, 1}).inter / described.inter;
@@ -93,13 +95,13 @@ TEST_CASE("what a stalling network's benchmark waited for is not taken for bandw
   CHECK(share(260_GBps, 1600_us) == Approx(260.0 / 320));
 }
 
-TEST_CASE("only on a stalling network do data-parallel rings feel the whole hop") {
+TEST_CASE("data-parallel rings pay the whole hop only on a stalling network") {
   CHECK(Measured(kHealthy).cost_model.data_links({64, 1}).inter_hop.in(1_us) == Approx(200));
   CHECK(Measured(kStalling).cost_model.data_links({64, 1}).inter_hop.in(1_us) ==
         Approx(0.25 * 1600));
 }
 
-TEST_CASE("a bandwidth without a latency changes bandwidths alone") {
+TEST_CASE("a bandwidth without a latency changes only bandwidths") {
   const MeasuredNetwork bus_only{160_GBps, Seconds{}};
   CHECK(Measured(bus_only).cost_model.data_links({64, 1}).inter_hop ==
         Measured().cost_model.data_links({64, 1}).inter_hop);
@@ -109,7 +111,8 @@ TEST_CASE("a bandwidth without a latency changes bandwidths alone") {
   CHECK(Measured(bus_only).cost_model.host_network_step() == Seconds{});
 }
 
-TEST_CASE("the host waits for the steps between nodes of a layer's collectives, none inside one") {
+TEST_CASE(
+    "the host waits for the inter-node steps of a layer's collectives, not for intra-node ones") {
   CHECK(Measured().cost_model.host_network_step() == Seconds{});
   const Measured healthy(kHealthy);
   CHECK(healthy.cost_model.host_network_step().in(1_us) == Approx(0.5 * 250));

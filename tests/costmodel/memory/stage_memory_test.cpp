@@ -1,4 +1,4 @@
-// What a host that runs ahead of its device leaves allocated.
+// Memory that stays allocated when the host runs ahead of its device.
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/cost_model.hpp"
@@ -16,7 +16,7 @@ struct HeldCase {
   int after = 2;
 };
 
-/// Tensors of full sequence length held on the first stage of a nanotron pipeline at tp 8.
+/// Tensors of full sequence length on the first stage of a nanotron pipeline at tp 8.
 double tensors_held(const HeldCase& c) {
   const ModelSpec model = load_model("llama2-7b").value();
   const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8 * c.pp).value();
@@ -58,19 +58,19 @@ TEST_CASE("with two stages the host waits in every microbatch and nothing is hel
   CHECK(tensors_held({.pp = 4, .layers = 5, .microbatches = 2}) == 0);
 }
 
-// 41 to 46 tensors, with 3 layers a stage as with 9, and whatever the microbatch.
-TEST_CASE("a full launch queue bounds what is held, whatever the depth and the microbatch") {
+// 41 to 46 tensors, for 3 and for 9 layers per stage, and for any microbatch.
+TEST_CASE("a full launch queue bounds the held memory, whatever the depth and the microbatch") {
   CHECK(tensors_held({.pp = 8, .layers = 5}) == Approx(45));
   CHECK(tensors_held({.pp = 8, .layers = 9}) == Approx(45));
   CHECK(tensors_held({.pp = 8, .layers = 9, .microbatch = 8}) == Approx(45));
 }
 
-TEST_CASE("a host that waits for nobody holds the tensors of its only microbatch in flight") {
+TEST_CASE("a host without waits holds the tensors of its only microbatch in flight") {
   CHECK(tensors_held({.pp = 1, .layers = 16, .after = 0}) == Approx(32));
   CHECK(tensors_held({.pp = 1, .layers = 32, .after = 0}) == Approx(45));
 }
 
-TEST_CASE("what attention's deterministic backward works in is priced, in parts") {
+TEST_CASE("the workspace of attention's deterministic backward is priced, in parts") {
   const auto workspace = [](std::int64_t sequence, int microbatch, Bytes parts) {
     const ModelSpec model = load_model("gpt2").value();
     const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 1).value();
@@ -93,7 +93,7 @@ TEST_CASE("what attention's deterministic backward works in is priced, in parts"
   };
   CHECK(parts_take(1024, 64) == 192.375 * 1_MiB);  // 8 samples at a time
   CHECK(parts_take(1024, 1) == 1.0 / 8 * 192.375 * 1_MiB);
-  CHECK(parts_take(32768, 1) == Bytes{});  // a head would take 2 GiB: other kernels do it
+  CHECK(parts_take(32768, 1) == Bytes{});  // a head would take 2 GiB: other kernels are used
 }
 
 }  // namespace echelon

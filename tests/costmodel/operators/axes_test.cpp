@@ -69,7 +69,7 @@ TEST_CASE("context parallelism divides activations and attention work by cp") {
   CHECK(flops(four) == Approx(flops(one) / 4));
 }
 
-TEST_CASE("a ring passes all keys and values, an all-to-all trades queries, keys and values") {
+TEST_CASE("a ring passes all keys and values, an all-to-all exchanges queries, keys and values") {
   const Setup s = setup("8b", 64, 32768);
   const double own = 32768.0 / 4;
   const auto payload = [&](CpComm comm, std::string_view name) {
@@ -146,7 +146,7 @@ TEST_CASE("expert parallelism inside a node is cheaper than across nodes") {
         s.cost_model().price(plan(s, 1, 1, 64)).time.parts.exposed[Axis::ep]);
 }
 
-TEST_CASE("dense first layers hold no experts") {
+TEST_CASE("dense first layers have no experts") {
   const Setup s = setup("deepseek-v3", 2048, 4096);
   ParallelPlan p = plan(s, 1, 1, 64);
   p.pp = 16;
@@ -159,7 +159,7 @@ TEST_CASE("dense first layers hold no experts") {
   CHECK(out.memory.contents[15].layers == LayerCounts{0, 2});
 }
 
-TEST_CASE("latent attention keeps its latents, and its heads have two widths") {
+TEST_CASE("latent attention saves its latents, and its heads have two widths") {
   const Setup s = setup("deepseek-v2-lite", 8, 4096);
   const auto& m = s.model;
   const double tokens = 4096;
@@ -187,7 +187,7 @@ TEST_CASE("offloading the optimizer frees its memory and costs transfers") {
         Approx(0.5));
 }
 
-TEST_CASE("stages inside a node make sends cheap and gradient reductions dear") {
+TEST_CASE("stages inside a node make sends cheap and gradient reductions expensive") {
   const Setup s = setup("70b", 64, 4096);
   ParallelPlan p = plan(s, 2, 1, 1);
   p.pp = 4;

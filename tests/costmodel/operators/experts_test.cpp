@@ -1,4 +1,4 @@
-// What experts cost beside their products: the host's launches, the dispatch over the network.
+// Costs of experts in addition to their GEMMs: kernel launches of the host and dispatch.
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/time/stage_model.hpp"
@@ -19,7 +19,7 @@ struct Mixture {
   }
 };
 
-/// Two nodes of H100 whose rates are the data sheet's and whose latencies are the fabric's alone.
+/// Two nodes of H100 with the data sheet's rates, and latencies of the network only.
 Mixture mixture(const char* model) {
   Mixture s{load_model(model).value(),
             {},
@@ -48,7 +48,8 @@ StageTimes middle_stage(const Mixture& s, int dense, int moe, int recomputed = 0
   return model.times({.index = 1, .layers = {dense, moe}, .recomputed = {0, recomputed}});
 }
 
-/// What `ask` reads of the stage of all layers, on 16 data-parallel ranks at that ZeRO stage.
+/// The value that `ask` reads from the stage of all layers, on 16 data-parallel ranks at that ZeRO
+/// stage.
 template <class Ask>
 auto of_one_stage(const Mixture& mixture, int zero, const Ask& ask) {
   ParallelPlan p;
@@ -63,7 +64,7 @@ auto of_one_stage(const Mixture& mixture, int zero, const Ask& ask) {
 
 }  // namespace
 
-TEST_CASE("a layer of experts takes the host more launches, two fifths of them forward") {
+TEST_CASE("a layer of experts needs more launches, two fifths of them forward") {
   Mixture s = mixture("deepseek-v3");
   s.job.sequence = 128;  // the device is done long before the host
   s.calibration.host_layer_forward = 100_ms;
@@ -79,7 +80,7 @@ TEST_CASE("a layer of experts takes the host more launches, two fifths of them f
   CHECK((again.backward - experts.backward).in(1_ms) == Approx(2 * (100 + 0.4 * 50)));
 }
 
-TEST_CASE("where the device is slower than the host, launches of experts cost nothing") {
+TEST_CASE("if the device is slower than the host, launches of experts cost nothing") {
   Mixture s = mixture("deepseek-v3");
   s.calibration.host_layer_forward = s.calibration.host_layer_backward = Seconds{};
   s.calibration.host_experts = 1_us;
@@ -101,7 +102,7 @@ TEST_CASE("a token that crosses to each domain once sends D(1 - (1 - 1/D)^k) cop
   CHECK((every_expert - once).in(1_s) == Approx(2 * seconds * (1 - 1.9921875 / 8)));
 }
 
-TEST_CASE("inside one domain there is nothing to save by crossing once") {
+TEST_CASE("inside one domain, sending each token once per domain saves nothing") {
   Mixture s = mixture("deepseek-v3");
   const LayerSharding sharding{.microbatch = 1, .ep = 8};
   const Seconds every_expert =
@@ -110,7 +111,8 @@ TEST_CASE("inside one domain there is nothing to save by crossing once") {
   CHECK(s.cost_model().sharding_costs(sharding).moe.forward.exposed[Axis::ep] == every_expert);
 }
 
-TEST_CASE("dispatch beside another microbatch hides behind a share of the layer's kernels") {
+TEST_CASE(
+    "dispatch concurrent with another microbatch hides behind a share of the layer's kernels") {
   Mixture s = mixture("deepseek-v3");
   const LayerSharding sharding{.microbatch = 1, .ep = 16};
   const LayerCosts alone = s.cost_model().sharding_costs(sharding).moe;
@@ -152,7 +154,7 @@ TEST_CASE("gradients reduced at once pay the ring's latency once") {
   CHECK((whole - ddp.reduce).in(1_us) == Approx((in_buckets.buckets - 1) * ring.in(1_us)));
 }
 
-TEST_CASE("DDP reduces beside the backward, and a ZeRO-1 that does without it after it") {
+TEST_CASE("DDP reduces during the backward, a ZeRO-1 without DDP after it") {
   Mixture s = mixture("7b");
   s.framework.reduces_in_ddp = true;
   s.calibration.dp_overlap = 1;

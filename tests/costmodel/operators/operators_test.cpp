@@ -207,7 +207,7 @@ TEST_CASE("sequence parallelism turns two all-reduces into two gathers and two s
   CHECK(count(true, CollectiveKind::reduce_scatter) == 2);
 }
 
-TEST_CASE("fewer kv heads than ranks are copied, never split") {
+TEST_CASE("if there are fewer kv heads than ranks, heads are copied, never split") {
   const ModelSpec m = llama();  // 8 kv heads
   const double at8 = layer_parameters_per_rank(m, 8);
   const double at16 = layer_parameters_per_rank(m, 16);
@@ -235,7 +235,7 @@ TEST_CASE("per-operator recomputation keeps the input, attention and every secon
   CHECK(list.saved(Recompute::selective) < 0.5 * list.saved(Recompute::none));
 }
 
-TEST_CASE("fp8 inputs are kept in a byte where the stack keeps what it multiplied") {
+TEST_CASE("fp8 inputs are saved in one byte if the framework saves its quantized operands") {
   const ModelSpec m = llama();
   TrainingJob job;
   job.sequence = 4096;
@@ -247,7 +247,7 @@ TEST_CASE("fp8 inputs are kept in a byte where the stack keeps what it multiplie
   CHECK((wide - narrow).in(kByte) == Approx(4096 * (8192.0 + 28672)));
 }
 
-TEST_CASE("an activated gate is one more tensor where no kernel fuses it with the product") {
+TEST_CASE("an activated gate is one more tensor unless a kernel fuses it with the product") {
   const ModelSpec m = llama();
   TrainingJob job;
   job.sequence = 4096;

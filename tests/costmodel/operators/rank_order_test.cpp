@@ -1,4 +1,4 @@
-// Groups are priced where the rank order puts them, experts as the optimizer's instances hold them.
+// Groups are priced at their place in the rank order, experts by their optimizer instances.
 #include <string>
 
 #include "core/model/model_io.hpp"
@@ -10,7 +10,7 @@ using namespace echelon;
 
 namespace {
 
-/// 64 H100 in nodes of so many, a network card beside each, 450 GB/s between those of a node.
+/// 64 H100 in nodes of the given size, one NIC per GPU, 450 GB/s inside a node.
 ClusterTopology in_nodes_of(int gpus) {
   const std::string count = R"({"value": )" + std::to_string(gpus) + R"(, "source": "x"})";
   const std::string json = R"({"schema": 1, "name": "nodes", "sources": {"x": "made up"},
@@ -66,7 +66,7 @@ ParallelPlan mixture_plan(int pp, RankOrder order) {
 
 }  // namespace
 
-TEST_CASE("groups strided over the stages cost what they cost in nodes cut as small") {
+TEST_CASE("groups strided over the stages cost as much as in correspondingly smaller nodes") {
   // With pp stages between its members a group of neighbours has 8/pp in a node.
   for (const int pp : {2, 4}) {
     const ParallelPlan strided = mixture_plan(pp, RankOrder::pp_inside_dp);
@@ -82,7 +82,7 @@ TEST_CASE("groups strided over the stages cost what they cost in nodes cut as sm
   }
 }
 
-TEST_CASE("the groups of a plan that Megatron lays out with stages inside are the order's own") {
+TEST_CASE("a plan with Megatron's order of stages inside is priced by the groups of that order") {
   // tp 4 = ep 4: dispatch stays inside the replica, messages between stages inside the node, and
   // gradients leave it.
   ParallelPlan p = mixture_plan(2, RankOrder::dp_inside_pp);
@@ -124,7 +124,7 @@ TEST_CASE("every optimizer instance splits the experts over its share of their r
   CHECK(with_group(8).optimizer.in(1_GiB) == Approx(8 * whole.in(1_GiB)));
 }
 
-TEST_CASE("one instance splits the experts over all ranks that hold them, more than dp or not") {
+TEST_CASE("one instance splits the experts over all ranks that hold them, even more than dp") {
   // tp 8, dp 8, ep 2: 32 ranks hold the same experts, of which 4 in 8 are in one shard group of 8.
   ParallelPlan p = mixture_plan(1, RankOrder::dp_inside_pp);
   p.tp = 8;

@@ -1,4 +1,4 @@
-// What is built is sound, runs, reads back from its text, and uses no more memory than it should.
+// Built schedules are sound, run, are read back from their text, and meet their memory bound.
 #include <map>
 
 #include "core/schedule/schedule_check.hpp"
@@ -43,7 +43,7 @@ int count(const Program& program, Op op) {
 
 }  // namespace
 
-TEST_CASE("every schedule is sound, never deadlocks and reads back from its text") {
+TEST_CASE("every schedule is sound, never deadlocks and is read back from its text") {
   Numbers draw(1);
   int built = 0;
   for (const PipelineShape& shape : shapes(10, 4, {1, 2, 3, 4, 5, 6, 8, 13})) {
@@ -63,7 +63,7 @@ TEST_CASE("every schedule is sound, never deadlocks and reads back from its text
   CHECK(built > 1000);
 }
 
-TEST_CASE("a big pipeline is sound too") {
+TEST_CASE("a large pipeline is sound") {
   for (const PipelineShape& shape : {PipelineShape{ScheduleKind::one_f_one_b, 64, 1, 128},
                                      PipelineShape{ScheduleKind::zero_bubble_h1, 32, 1, 100},
                                      PipelineShape{ScheduleKind::interleaved, 16, 6, 64}}) {
@@ -74,7 +74,7 @@ TEST_CASE("a big pipeline is sound too") {
   }
 }
 
-TEST_CASE("in flight are as many chunks as the closed form says, on every rank") {
+TEST_CASE("the chunks in flight equal the closed form, on every rank") {
   for (const PipelineShape& shape : shapes(8, 4, {1, 2, 3, 7, 16})) {
     ScheduleSpec spec;
     spec.shape = shape;
@@ -114,7 +114,7 @@ TEST_CASE("a 1F1B rank receives at most two inputs ahead of those in flight") {
   }
 }
 
-TEST_CASE("buffers and their order never delay what the lowering timed") {
+TEST_CASE("buffers and their order never delay the timing of the lowering") {
   // The same programs without buffers and without the waits that only buffers need run no faster.
   Numbers draw(2);
   for (const PipelineShape& shape : shapes(5, 3, {2, 7})) {
@@ -134,7 +134,7 @@ TEST_CASE("buffers and their order never delay what the lowering timed") {
   }
 }
 
-TEST_CASE("an instruction waits for at most one other on each queue, and only where it must") {
+TEST_CASE("an instruction waits for at most one other on each queue, and only if necessary") {
   ScheduleSpec spec;
   spec.shape = {ScheduleKind::one_f_one_b, 4, 1, 16};
   const Schedule schedule = build_schedule(spec, one_second_each(spec.shape, 10_ms));
@@ -152,7 +152,7 @@ TEST_CASE("an instruction waits for at most one other on each queue, and only wh
   CHECK(waits < instructions);
 }
 
-TEST_CASE("gathers stay within their slots, units still held at a turn are used again") {
+TEST_CASE("gathers stay within their slots, and units still held at a turn are reused") {
   ScheduleSpec spec;
   spec.shape = {ScheduleKind::one_f_one_b, 1, 1, 3};
   spec.units = 6;
@@ -184,7 +184,7 @@ TEST_CASE("a gather hides behind the unit before it") {
   CHECK(simulate(build_schedule(spec, costs), costs).makespan.in(1_s) == Approx(12 + 7));
 }
 
-TEST_CASE("buckets are reduced beside the backward that is still running") {
+TEST_CASE("buckets are reduced during the rest of the backward") {
   ScheduleSpec spec;
   spec.shape = {ScheduleKind::one_f_one_b, 1, 1, 2};
   spec.reduce_gradients = true;
@@ -197,7 +197,7 @@ TEST_CASE("buckets are reduced beside the backward that is still running") {
   CHECK(simulate(build_schedule(spec, costs), costs).makespan.in(1_s) == Approx(24 + 1));
 }
 
-TEST_CASE("only the last microbatch is reduced unless every one has to be") {
+TEST_CASE("only the last microbatch is reduced unless all must be") {
   ScheduleSpec spec;
   spec.shape = {ScheduleKind::interleaved, 2, 2, 4};
   spec.units = 3;

@@ -1,4 +1,4 @@
-// Two ways to the same number: closed forms and the simulated schedule, where both are exact.
+// Closed forms agree with the simulated schedule where both are exact.
 #include <cmath>
 
 #include "costmodel/schedule/makespan.hpp"
@@ -60,10 +60,10 @@ ScheduleCosts uneven(const PipelineShape& shape, double c, Numbers& draw) {
 
 }  // namespace
 
-TEST_CASE("equal stages take exactly what the closed form says") {
+TEST_CASE("equal stages take exactly the time of the closed form") {
   for (const PipelineShape& shape : shapes(8, 4, {1, 2, 3, 5, 8, 16, 21})) {
     const ScheduleCosts costs = one_second_each(shape);
-    // 1F1B may cut forward and backward anywhere; ZB-H1 is exact for equal thirds.
+    // 1F1B is exact for any ratio of forward and backward; ZB-H1 for equal thirds.
     const std::vector<Seconds> stages(static_cast<std::size_t>(shape.ranks), 3_s * shape.chunks);
     const double expected =
         pipeline_time(shape.kind, stages, shape.chunks, shape.microbatches).in(1_s);
@@ -72,7 +72,7 @@ TEST_CASE("equal stages take exactly what the closed form says") {
   }
 }
 
-TEST_CASE("equal stages of sixteen ranks take exactly what the closed form says") {
+TEST_CASE("equal stages of sixteen ranks take exactly the time of the closed form") {
   for (const PipelineShape& shape : {PipelineShape{ScheduleKind::gpipe, 16, 1, 40},
                                      PipelineShape{ScheduleKind::one_f_one_b, 16, 1, 40},
                                      PipelineShape{ScheduleKind::interleaved, 16, 3, 48},
@@ -102,7 +102,7 @@ TEST_CASE("ZB-H1 leaves a third of the bubble of 1F1B") {
   }
 }
 
-TEST_CASE("unequal 1F1B stages lie between the bounds, whatever a hop takes") {
+TEST_CASE("unequal 1F1B stages lie between the bounds, whatever the time of a hop") {
   Numbers draw(3);
   for (int round = 0; round < 4000; ++round) {
     const PipelineShape shape{ScheduleKind::one_f_one_b, 1 + draw.upto(9), 1, 1 + draw.upto(30)};
@@ -117,8 +117,8 @@ TEST_CASE("unequal 1F1B stages lie between the bounds, whatever a hop takes") {
 }
 
 TEST_CASE("one message at a time costs at most two more hops per microbatch") {
-  // The lower bound holds as it is. The upper one is for hops of up to a tenth of a stage: a send
-  // may stand behind a receive in each direction, once per microbatch.
+  // The lower bound holds unchanged. The upper one holds for hops of up to a tenth of a stage: a
+  // send may queue behind a receive in each direction, once per microbatch.
   Numbers draw(8);
   for (int round = 0; round < 4000; ++round) {
     const PipelineShape shape{ScheduleKind::one_f_one_b, 1 + draw.upto(9), 1, 1 + draw.upto(30)};
@@ -133,7 +133,7 @@ TEST_CASE("one message at a time costs at most two more hops per microbatch") {
   }
 }
 
-TEST_CASE("hops of a fifth of a forward cost what the prototype of the lowering measured") {
+TEST_CASE("hops of a fifth of a forward cost as much as in the prototype of the lowering") {
   using enum ScheduleKind;
   const auto slowdown = [](ScheduleKind kind, double x) {
     const int v = kind == interleaved ? 2 : 1;

@@ -1,4 +1,4 @@
-// Priced plans as programs: sound, complete, what the plan's ZeRO stage asks for.
+// Programs of priced plans: sound, complete, with the collectives of the plan's ZeRO stage.
 #include "costmodel/schedule/lower_plan.hpp"
 
 #include <array>
@@ -104,7 +104,7 @@ TEST_CASE("programs of plans are sound and as long as estimated") {
   }
 }
 
-TEST_CASE("a program gathers and reduces what its ZeRO stage says") {
+TEST_CASE("a program gathers and reduces as its ZeRO stage requires") {
   const Lowered alone = lowered(kCases[0]);
   CHECK(alone[Op::reduce_gradients] + alone[Op::gather_updated] + alone[Op::send_activation] == 0);
   CHECK(alone[Op::forward] == 4);
@@ -151,8 +151,8 @@ TEST_CASE("the gradient's norm takes a pass over the gradients, as part of the o
           Approx(prediction.time.parts.optimizer.in(1_us)));
     return times.norm_reduce;
   };
-  // fp32: four bytes of each parameter; with ZeRO an eighth of them. What remains is the all-reduce
-  // of a number.
+  // fp32: four bytes of each parameter; with ZeRO an eighth of them. The remaining time is the
+  // all-reduce of one number.
   const double parameters = 124'439'808;
   const BytesPerSecond rate = rates.optimizer_efficiency * cluster.gpu().hbm;
   const Seconds pass = Bytes{4 * parameters} / rate;
@@ -174,7 +174,7 @@ TEST_CASE("bytes of a program add up to the model") {
         Approx(static_cast<double>(model.parameters())).epsilon(0.01));  // padded vocabulary
 }
 
-TEST_CASE("buckets of a size are priced as many as the program reduces") {
+TEST_CASE("the price counts as many buckets of a given size as the program reduces") {
   // A layer of gpt2 has 28 MB of fp32 gradients, one of llama2-7b 810 MB.
   for (const Case& c :
        {Case{"gpt2", "megatron-core", 8, 1, 1, 1, 1, one_f_one_b, 16, 1_MB},
@@ -197,7 +197,7 @@ TEST_CASE("buckets of a size are priced as many as the program reduces") {
   }
 }
 
-TEST_CASE("more and smaller buckets cost latency, and a single one hides behind nothing") {
+TEST_CASE("more and smaller buckets cost latency, and a single bucket is fully exposed") {
   const auto exposed = [](const char* framework, Bytes bucket) {
     const Case c{"llama2-7b", framework, 64, 1, 1, 1, 0, one_f_one_b, 64, bucket};
     return lowered(c).prediction.time.parts.exposed[Axis::dp];
@@ -227,7 +227,7 @@ TEST_CASE("more and smaller buckets cost latency, and a single one hides behind 
     CHECK(four < all);
     // 32 buckets instead of 4: each pays its latency again.
     CHECK((all - one).in(1_us) == Approx(31.0 / 3 * (four - one).in(1_us)).epsilon(1e-6));
-    // One bucket is the last one: nothing of it runs beside the backward.
+    // A single bucket is the last one: none of it overlaps the backward.
     CHECK(exposed(framework, 1000_GB) > exposed(framework, 8 * 810_MB));
   }
 }

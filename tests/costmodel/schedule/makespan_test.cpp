@@ -1,4 +1,4 @@
-// The fast path finds the very number the full simulator finds.
+// The fast path gives exactly the result of the full simulator.
 #include "costmodel/schedule/makespan.hpp"
 
 #include <array>
@@ -66,7 +66,7 @@ TEST_CASE("GPipe sees hops only while it fills and drains") {
   CHECK(with - without == Approx(2 * 3 * 0.1));
 }
 
-TEST_CASE("slower hops and slower stages never make a pipeline faster than its busiest rank") {
+TEST_CASE("a pipeline is never faster than its busiest rank, whatever the hops and stages") {
   Numbers draw(5);
   for (int round = 0; round < 200; ++round) {
     const PipelineShape shape{ScheduleKind::zero_bubble_h1, 1 + draw.upto(7), 1, 1 + draw.upto(20)};

@@ -68,7 +68,7 @@ inline ScheduleCosts random_costs(const PipelineShape& s, Numbers& draw) {
   return costs;
 }
 
-/// A step with any of the things a step may have beside forwards and backwards.
+/// A step with a random selection of everything other than forwards and backwards.
 inline ScheduleSpec random_spec(const PipelineShape& s, Numbers& draw) {
   ScheduleSpec spec;
   spec.shape = s;

@@ -9,8 +9,8 @@ using namespace echelon;
 
 namespace {
 
-/// What each rank would write alone: a receive right before who needs it, a send right after who
-/// makes it, everything else left out. `one`: both directions on one communicator.
+/// The naive list of each rank: every receive right before its consumer, every send right after its
+/// producer, everything else left out. `one`: both directions on one communicator.
 Schedule local_lowering(const Schedule& lowered, bool one) {
   Schedule local = lowered;
   for (std::size_t rank = 0; rank < lowered.programs.size(); ++rank) {
@@ -58,7 +58,7 @@ bool runs(const PipelineShape& shape, bool local, bool one) {
   return simulate(local ? local_lowering(schedule, one) : schedule, costs).complete();
 }
 
-/// One rank, by hand.
+/// One rank, written by hand.
 Schedule single(std::vector<Instruction> list) {
   Schedule schedule;
   schedule.programs.resize(1);
@@ -79,7 +79,7 @@ Instruction instruction(Op op, int microbatch, Queue queue, std::vector<std::uin
 
 }  // namespace
 
-TEST_CASE("queues run beside each other and in order") {
+TEST_CASE("queues run concurrently, each in order") {
   const Schedule schedule = single({instruction(Op::load_batch, 0, Queue::host),
                                     instruction(Op::forward, 0, Queue::compute, {0}),
                                     instruction(Op::load_batch, 1, Queue::host),
@@ -110,7 +110,7 @@ TEST_CASE("both ends of a message start together, when the later one is ready") 
   CHECK(ends[1].end.in(1_s) == Approx(1.5));
 }
 
-TEST_CASE("spans come by rank and id, cover every instruction and never overlap on a queue") {
+TEST_CASE("spans are sorted by rank and id, cover every instruction and never overlap on a queue") {
   Numbers draw(6);
   for (const PipelineShape& shape : shapes(5, 2, {1, 4, 7})) {
     const ScheduleCosts costs = random_costs(shape, draw);
@@ -144,7 +144,7 @@ TEST_CASE("a list is in the order in which its instructions start") {
   }
 }
 
-TEST_CASE("ranks that order communications alone deadlock, lowered schedules never do") {
+TEST_CASE("ranks that order communications independently deadlock, lowered schedules never do") {
   int deadlocks_of_1f1b = 0;
   int cases = 0;
   for (const int p : {2, 3, 4, 8}) {
@@ -163,7 +163,7 @@ TEST_CASE("ranks that order communications alone deadlock, lowered schedules nev
   CHECK(deadlocks_of_1f1b > cases / 2);
 }
 
-TEST_CASE("a deadlock says who waits for what, and the checker finds its circle") {
+TEST_CASE("a deadlock report names the waiting instructions, and the checker finds the cycle") {
   ScheduleSpec spec;
   spec.shape = {ScheduleKind::interleaved, 2, 2, 2};
   const ScheduleCosts costs = one_second_each(spec.shape, 50_ms);
@@ -180,7 +180,7 @@ TEST_CASE("a deadlock says who waits for what, and the checker finds its circle"
 }
 
 TEST_CASE("lowered schedules also run with all communications of a rank one at a time") {
-  // NCCL may run its kernels one after the other: put every communication on one queue.
+  // NCCL may serialize its kernels: every communication runs on one queue.
   Numbers draw(7);
   for (const PipelineShape& shape : shapes(6, 3, {1, 3, 8})) {
     const ScheduleCosts costs = random_costs(shape, draw);
@@ -195,7 +195,7 @@ TEST_CASE("lowered schedules also run with all communications of a rank one at a
   }
 }
 
-TEST_CASE("what compute queues do not use is idle") {
+TEST_CASE("time that compute queues do not use is idle") {
   Timeline timeline;
   CHECK(idle_share(timeline, 1) == 0);
   timeline.spans = {{0, 0, Queue::compute, Seconds{0}, Seconds{2}},

@@ -15,7 +15,7 @@ using namespace echelon;
 
 namespace {
 
-/// Whether `run` ends the program as broken contracts do.
+/// Whether `run` ends the program as a violated contract does.
 template <class Run>
 bool stops(Run run) {
   const pid_t child = fork();
@@ -30,7 +30,7 @@ bool stops(Run run) {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
-/// Prices a plan of one GPU whose steps take `fixed` besides all else.
+/// Prices a plan of one GPU whose steps take `fixed` in addition to everything else.
 void price_with(double fixed) {
   const ModelSpec model = load_model("gpt2").value();
   const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 1).value();
@@ -49,7 +49,7 @@ void price_with(double fixed) {
 
 }  // namespace
 
-TEST_CASE("a step that takes no finite time is refused where it is priced") {
+TEST_CASE("a step without a finite time is refused by the cost model") {
   CHECK_FALSE(stops([] { price_with(0.01); }));
   CHECK(stops([] { price_with(std::numeric_limits<double>::quiet_NaN()); }));
   CHECK(stops([] { price_with(std::numeric_limits<double>::infinity()); }));

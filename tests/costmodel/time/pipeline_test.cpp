@@ -25,7 +25,7 @@ TEST_CASE("v chunks divide the bubble by v") {
   }
 }
 
-TEST_CASE("a slower stage is paid once per microbatch") {
+TEST_CASE("a slower stage costs its extra time once per microbatch") {
   const std::vector<Seconds> even{2_s, 2_s, 2_s};
   const std::vector<Seconds> uneven{2_s, 3_s, 2_s};
   const Seconds grew = pipeline_time(ScheduleKind::one_f_one_b, uneven, 1, 10) -

@@ -4,7 +4,7 @@
 
 using namespace echelon;
 
-TEST_CASE("a GEMM of whole waves and endless depth uses every core") {
+TEST_CASE("a GEMM of whole waves and unlimited depth uses every core") {
   CHECK(gemm_utilisation(256 * 132, 128, 1e9, 132, 192) == Approx(1.0).epsilon(1e-6));
 }
 
@@ -14,7 +14,7 @@ TEST_CASE("one tile more than a wave wastes almost a wave") {
   CHECK(over < 0.78 * full);
 }
 
-TEST_CASE("utilisation is positive and at most one, and a shallow product is slow") {
+TEST_CASE("utilisation is positive and at most one, and a shallow GEMM is slow") {
   for (const double m : {1.0, 100.0, 4096.0}) {
     for (const double k : {1.0, 64.0, 8192.0}) {
       const double u = gemm_utilisation(m, 777, k, 108, 128);
@@ -35,7 +35,7 @@ TEST_CASE("a processor core multiplies blocks of any size, and pays for every nu
   CHECK(gemm_utilisation(40, 40, 40, 1, 10) == Approx(1 / 1.75));
 }
 
-TEST_CASE("fp64 has a peak and an efficiency of its own") {
+TEST_CASE("fp64 has its own peak and efficiency") {
   GpuSpec rank;
   rank.hbm = 50_GBps;
   rank.fp32 = 0.2_TFLOPS;
@@ -51,7 +51,7 @@ TEST_CASE("fp64 has a peak and an efficiency of its own") {
   CHECK(wide.optimizer / single.optimizer == Approx(1));
 }
 
-TEST_CASE("a thin product is bound by memory") {
+TEST_CASE("a thin GEMM is bound by memory") {
   DeviceRates rates;
   rates.gemm = 989_TFLOPS;
   rates.memory = 3000_GBps;

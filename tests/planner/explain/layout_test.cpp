@@ -10,7 +10,7 @@ using namespace echelon;
 
 namespace {
 
-/// Mixtral on 64 GPUs of DGX H100 with so many ranks of each axis.
+/// Mixtral on 64 GPUs of DGX H100 with the given degrees.
 Candidate mixture(PlanRequest& request, int tp, int ep, int etp, int pp = 1) {
   request.constraints.pin<&ParallelPlan::tp>(tp);
   request.constraints.pin<&ParallelPlan::ep>(ep);

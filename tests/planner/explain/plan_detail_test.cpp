@@ -18,7 +18,7 @@ Candidate pipelined(PlanRequest& request) {
 
 }  // namespace
 
-TEST_CASE("the highest reserved peak of the stages is the prediction's") {
+TEST_CASE("the highest reserved peak of the stages equals the prediction's") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 16);
   const Candidate candidate = pipelined(request);
   const std::vector<Bytes> peaks = reserved_peaks(request, candidate);
@@ -31,7 +31,7 @@ TEST_CASE("the highest reserved peak of the stages is the prediction's") {
   }
 }
 
-TEST_CASE("a simulated plan runs to its end and knows what it recomputes") {
+TEST_CASE("a simulated plan runs to its end and reports its recomputation") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 16);
   const Candidate candidate = pipelined(request);
   const SimulatedStep step = simulate_plan(request, candidate);
@@ -51,7 +51,7 @@ TEST_CASE("a simulated plan runs to its end and knows what it recomputes") {
   CHECK(idle < 1);
 }
 
-TEST_CASE("what is recomputed is part of the backward, not beside it") {
+TEST_CASE("recomputation is part of the backward, not in addition to it") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 16);
   const Candidate with = pipelined(request);
   const SimulatedStep step = simulate_plan(request, with);
@@ -60,7 +60,7 @@ TEST_CASE("what is recomputed is part of the backward, not beside it") {
   for (std::size_t i = 0; i < step.costs.stages.size(); ++i) {
     CHECK(without.costs.stages[i].recompute == Seconds{});
     CHECK(step.costs.stages[i].backward() > without.costs.stages[i].backward());
-    // Collectives of the repeated forwards are not told apart from those of the backward.
+    // Collectives of recomputed forwards are not distinguished from those of the backward.
     CHECK(step.costs.stages[i].backward_weight.in(kSecond) ==
           Approx(without.costs.stages[i].backward_weight.in(kSecond)).epsilon(0.1));
   }

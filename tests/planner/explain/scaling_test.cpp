@@ -12,7 +12,7 @@ TEST_CASE("GPU counts double, inside a node and in nodes") {
   CHECK(scaling_counts(cluster, 1) == std::vector<int>{1, 24});
 }
 
-TEST_CASE("no number of GPUs is tried that the description does not have") {
+TEST_CASE("only numbers of GPUs that the description allows are tried") {
   const ClusterTopology cluster = ClusterTopology::load("rtx-4090", 8).value();
   for (const int gpus : scaling_counts(cluster, 1 << 20)) CHECK(cluster.resized(gpus).ok());
 }
@@ -35,7 +35,7 @@ TEST_CASE("a point of the curve is the search on that number of GPUs") {
   CHECK(point.same->tokens_per_second <= point.best->tokens_per_second * (1 + 1e-9));
 }
 
-TEST_CASE("the plan in hand is the same plan on its own number of GPUs") {
+TEST_CASE("the current plan is unchanged on its own number of GPUs") {
   const PlanRequest request = request_for("llama2-7b", "dgx-h100", 16);
   const Candidate here = search(request)->candidates.at(0);
   const ScalingPoint point = scaling_point(request, here.plan, 16);
@@ -59,7 +59,7 @@ TEST_CASE("money per token is GPU time times its price") {
   CHECK(point.best->gpu_time.in(kSecond) >= Approx(16e6 / point.best->tokens_per_second));
 }
 
-TEST_CASE("where nothing fits the curve says so") {
+TEST_CASE("if nothing fits, the curve reports it") {
   PlanRequest request = request_for("llama3.1-405b", "dgx-h100", 512);
   request.constraints.pin<&ParallelPlan::zero>(0);
   const ScalingPoint point = scaling_point(request, ParallelPlan{}, 1);

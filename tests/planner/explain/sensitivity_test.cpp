@@ -31,7 +31,7 @@ const Sensitivity* find(const std::vector<Sensitivity>& all, Change change) {
 
 }  // namespace
 
-TEST_CASE("more of anything the machine has is never slower, less is never faster") {
+TEST_CASE("more of any resource is never slower, less is never faster") {
   for (const auto& [model, gpus] : {std::pair{"7b", 64}, std::pair{"70b", 256}}) {
     const Case c = of(model, gpus);
     for (const Change more : {Change::more_memory, Change::double_network, Change::double_hbm,
@@ -54,7 +54,7 @@ TEST_CASE("20 % more compute saves at most a sixth of the time") {
   CHECK(find(c.all, Change::more_compute)->time >= 1 / 1.2 - 1e-12);
 }
 
-TEST_CASE("the plan of before is never better than the new winner") {
+TEST_CASE("the previous plan is never better than the new winner") {
   const Case c = of("70b", 256);
   for (const Sensitivity& s : c.all) {
     if (!s.kept || !s.kept->fits || !s.winner) continue;
@@ -80,7 +80,7 @@ TEST_CASE("a doubled batch is worth less the smaller the critical batch is") {
   CHECK(costly / plain == Approx(3.0 / 2));  // (1 + 2) / (1 + 1)
 }
 
-TEST_CASE("one node has no network to change, and 8-bit GEMMs need units for them") {
+TEST_CASE("one node has no network to change, and 8-bit GEMMs need hardware support") {
   const PlanRequest r = request_for("gpt2-xl", "dgx-a100", 8);
   const auto all = sensitivities(r, *search(r)->winner());
   CHECK(find(all, Change::less_network) == nullptr);
@@ -88,7 +88,7 @@ TEST_CASE("one node has no network to change, and 8-bit GEMMs need units for the
   CHECK(find(all, Change::fp8) == nullptr);
 }
 
-TEST_CASE("the next size is the next one the work can be divided over") {
+TEST_CASE("the next size is the next one that divides the work") {
   const Case c = of("7b", 64);
   const Sensitivity* s = find(c.all, Change::one_more_node);
   REQUIRE(s != nullptr);
@@ -97,7 +97,7 @@ TEST_CASE("the next size is the next one the work can be divided over") {
   CHECK(s->gpu_time == Approx(s->time * s->gpus / 64));
 }
 
-TEST_CASE("the most valuable change saves most GPU time of all") {
+TEST_CASE("the most valuable change saves the most GPU time") {
   const Case c = of("70b", 256);
   const Sensitivity* best = most_valuable(c.all);
   REQUIRE(best != nullptr);

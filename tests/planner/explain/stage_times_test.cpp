@@ -1,4 +1,4 @@
-// What every stage of a predicted step does and waits for.
+// The work and the waiting times of every stage of a predicted step.
 #include <algorithm>
 
 #include "core/schedule/stage_waits.hpp"
@@ -59,11 +59,11 @@ TEST_CASE("the light first stage of 70B is imbalance and no bubble of the whole 
   CHECK(share(light.fill_drain + light.imbalance, time) > 0.12);
   CHECK(light.imbalance > 2 * light.fill_drain);
   CHECK(share(time.parts.bubble(), time) < 0.6 * share(light.fill_drain + light.imbalance, time));
-  // Nobody waits for a slower stage on the slowest.
+  // The slowest stage does not wait for a slower one.
   CHECK(share(std::ranges::min(time.stages, {}, &StageTime::imbalance).imbalance, time) < 0.002);
 }
 
-TEST_CASE("of 14, 6, 6, 6 layers the imbalance is what 8, 8, 8, 8 save") {
+TEST_CASE("the imbalance of 14, 6, 6, 6 layers is the time that 8, 8, 8, 8 save") {
   const TimePrediction even = time_of(in_four_stages("llama2-7b", {8, 8, 8, 8}));
   const TimePrediction uneven = time_of(in_four_stages("llama2-7b", {14, 6, 6, 6}));
   CHECK(uneven.step / even.step > 1.4);
@@ -122,7 +122,7 @@ TEST_CASE("without a pipeline nothing is a bubble, not even the wait for the slo
 
 TEST_CASE("equal stages have no imbalance, and of m microbatches (p - 1)/m is fill and drain") {
   PlanRequest r = request_for("gpt3-175b", "dgx-h100", 64);
-  r.model.vocab = 128;  // a head of almost no weight
+  r.model.vocab = 128;  // a head of negligible cost
   r.constraints.pin<&ParallelPlan::tp>(1);
   r.constraints.pin<&ParallelPlan::pp>(8);
   r.constraints.pin<&ParallelPlan::vpp>(1);

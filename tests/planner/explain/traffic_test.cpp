@@ -25,7 +25,7 @@ const LinkLoad& load_of(const std::vector<LinkLoad>& loads, Axis axis) {
 
 }  // namespace
 
-TEST_CASE("axes of degree 1 send nothing") {
+TEST_CASE("axes of degree 1 have no traffic") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 8);
   const Candidate candidate = priced(request, 8, 1);
   CHECK(link_loads(request, candidate.plan).size() == 1);
@@ -34,7 +34,7 @@ TEST_CASE("axes of degree 1 send nothing") {
   CHECK_FALSE(traffic_of(request, candidate.plan, Axis::tp).empty());
 }
 
-TEST_CASE("what groups send is what the explanation says") {
+TEST_CASE("the traffic of groups equals that of the explanation") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 32);
   const Candidate candidate = priced(request, 2, 4);
   for (const AxisLayout& axis : layout_of(request, candidate)) {
@@ -46,7 +46,7 @@ TEST_CASE("what groups send is what the explanation says") {
   }
 }
 
-TEST_CASE("a ring inside one domain loads its links and no card") {
+TEST_CASE("a ring inside one domain loads its links and no NIC") {
   PlanRequest request = request_for("llama2-7b", "dgx-h100", 8);
   const Candidate candidate = priced(request, 1, 1);
   const std::vector<Traffic> traffic = traffic_of(request, candidate.plan, Axis::dp);
@@ -62,7 +62,7 @@ TEST_CASE("data-parallel rings of all tensor ranks leave a node together") {
   const Bytes gradients = traffic_of(request, candidate.plan, Axis::dp).at(0).payload;
   const std::vector<LinkLoad> loads = link_loads(request, candidate.plan);
   const LinkLoad& data = load_of(loads, Axis::dp);
-  CHECK(data.domains == 4);  // one member of four in every node: all of it leaves
+  CHECK(data.domains == 4);  // one member of four in every node: all of the traffic leaves
   CHECK(data.per_gpu == Bytes{});
   CHECK(data.per_domain.in(kByte) == Approx((8 * (2 * 3.0 / 4) * gradients).in(kByte)));
   CHECK(load_of(loads, Axis::tp).per_domain == Bytes{});

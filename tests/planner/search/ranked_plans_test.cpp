@@ -8,7 +8,7 @@
 
 using namespace echelon;
 
-TEST_CASE("every listed plan and every plan of the front is in the space once") {
+TEST_CASE("the space contains every listed plan and every plan of the front once") {
   PlanRequest request = request_for("7b", "dgx-h100", 16);
   request.top = 30;
   const SearchOutcome report = search(request).value();
@@ -33,7 +33,7 @@ TEST_CASE("every listed plan and every plan of the front is in the space once") 
   CHECK(plans.front().on_front);  // no plan is faster than the winner
 }
 
-TEST_CASE("by headroom no plan is tied: ties are about time") {
+TEST_CASE("by headroom no plan is tied: ties refer to time") {
   PlanRequest request = request_for("7b", "dgx-h100", 16);
   request.objective = Objective::memory_headroom;
   const SearchOutcome report = search(request).value();

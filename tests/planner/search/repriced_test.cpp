@@ -1,4 +1,4 @@
-// What a search prints, a prediction takes: the same rules, the same price.
+// Predictions accept every plan that a search prints, by the same rules and at the same price.
 #include <random>
 
 #include "planner/search/search.hpp"
@@ -87,7 +87,7 @@ void check_repriced(const PlanRequest& request, const Candidate& printed) {
 
 }  // namespace
 
-TEST_CASE("a prediction takes every plan that a search prints, at the same price") {
+TEST_CASE("a prediction accepts every plan that a search prints, at the same price") {
   int printed = 0;
   int other_order = 0;
   int grouped = 0;
@@ -114,8 +114,8 @@ TEST_CASE("a prediction takes every plan that a search prints, at the same price
   CHECK(grouped > 20);
 }
 
-TEST_CASE("a pinned rank order rules out what it cannot lay out, and is never faster") {
-  // Found from outside: the order let cp 2 through, 3 % faster than the free optimum.
+TEST_CASE("a pinned rank order excludes plans that it cannot lay out, and is never faster") {
+  // Once observed: the order allowed cp 2, 3 % faster than the free optimum.
   PlanRequest r = request_for("7b", "aws-p4d", 32);
   r.job.global_batch = 128;
   const Seconds free = search(r)->winner()->prediction.time.step;

@@ -1,4 +1,4 @@
-// What a user pins of a plan.
+// Plan fields that a user pins.
 #include "planner/space/constraints.hpp"
 
 #include "planner/space/constraints_of_plan.hpp"
@@ -20,7 +20,7 @@ ParallelPlan mixed_plan() {
 
 }  // namespace
 
-TEST_CASE("a field that is pinned has its value, one that is released its default") {
+TEST_CASE("a pinned field has its value, a released one its default") {
   const ParallelPlan plan = mixed_plan();
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.key);
@@ -56,7 +56,7 @@ TEST_CASE("a plan pins each of its fields") {
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.key);
     CHECK(pinned_to(plan).has(field));
-    // Other policies have no counts of their own, and plans without buckets no size of them.
+    // Other policies have no layer counts, and plans without buckets no bucket size.
     const bool counts_or_size =
         field.is(&ParallelPlan::recompute) || field.is(&ParallelPlan::bucket);
     if (!counts_or_size) CHECK(pinned_to(with_changed(field, plan)).values() != plan);
@@ -69,7 +69,7 @@ TEST_CASE("a plan pins each of its fields") {
                          &ParallelPlan::bucket>());
 }
 
-TEST_CASE("what is laid over constraints replaces what both pin, field by field") {
+TEST_CASE("overlaid constraints replace the fields that both pin") {
   const ParallelPlan plan = mixed_plan();
   for (const PlanField& field : plan_fields()) {
     CAPTURE(field.key);

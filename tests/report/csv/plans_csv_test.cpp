@@ -28,7 +28,7 @@ std::vector<std::string> cells_of(const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("plans as CSV: a header, a row each in the given order, figures at full precision") {
+TEST_CASE("plans as CSV: a header, one row each in the given order, figures at full precision") {
   const PlanRequest request = csv_request();
   const SearchOutcome report = search(request).value();
   std::vector<RankedPlan> plans = plans_of(request, report);
@@ -60,7 +60,7 @@ TEST_CASE("plans as CSV: a header, a row each in the given order, figures at ful
   CHECK_FALSE(std::getline(in, line));
 }
 
-TEST_CASE("plans that differ in any one field have other cells in its column alone") {
+TEST_CASE("plans that differ in one field differ only in the cells of its column") {
   const PlanRequest request = csv_request();
   Candidate a = *search(request).value().winner();
   a.plan = plain_plan();
@@ -113,7 +113,7 @@ TEST_CASE("each figure has a key, a column, a formula and a text") {
   CHECK(scale_of(Metric::memory, 3e7).unit == "MiB");
 }
 
-TEST_CASE("headroom and peak memory make up what may be used") {
+TEST_CASE("headroom and peak memory sum to the usable memory") {
   const PlanRequest request = csv_request();
   const Candidate candidate = *search(request).value().winner();
   const double peak = *value_of(Metric::memory, request, candidate, {});

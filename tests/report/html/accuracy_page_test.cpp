@@ -26,7 +26,7 @@ RivalFigures rival_on(const std::string& source) {
   return *found;
 }
 
-TEST_CASE("SimuMax's figures on the page are those its own rows note") {
+TEST_CASE("SimuMax's figures on the page are those noted in its own rows") {
   const auto rows = rows_of("simumax-b200");
   REQUIRE(rows.size() == 24);
   const std::regex noted("simulator predicted ([0-9.]+) ms / ([0-9.]+) GiB");
@@ -54,7 +54,7 @@ TEST_CASE("Calculon's figure on the page follows from its predictions of the sam
   CHECK(sum / 8 == Approx(rival_on("selene-2022").time_mean).margin(1e-3));
 }
 
-TEST_CASE("the page shows in-fold figures beside those out of fold, and every skipped reason") {
+TEST_CASE("the page shows in-fold next to out-of-fold figures, and every reason for skipping") {
   auto rows = rows_of("selene-2022");
   rows[0].microbatch.reset();
   rows[0].grad_accumulation.reset();
@@ -79,7 +79,7 @@ TEST_CASE("the page shows in-fold figures beside those out of fold, and every sk
   CHECK(shipped.find("nothing is fitted") == std::string::npos);
 }
 
-TEST_CASE("the ranking is told source by source and part by part, in text and on the page") {
+TEST_CASE("the ranking is reported by source and by part, in text and on the page") {
   auto rows = rows_of("zero-bubble");
   const auto more = rows_of("simumax-b200");
   rows.insert(rows.end(), more.begin(), more.end());
@@ -99,7 +99,7 @@ TEST_CASE("the ranking is told source by source and part by part, in text and on
   CHECK(json.find("\"regret_median\"") != std::string::npos);
 }
 
-TEST_CASE("a band that misses its share is marked, out of fold alone") {
+TEST_CASE("a band that misses its share is marked, only out of fold") {
   ValidationReport report;
   ValidationPair pair;
   pair.time.rows = pair.unflagged.time.rows = 40;

@@ -1,4 +1,4 @@
-// What is told of a run: the band and what else the machine did, steps that diverge.
+// The report of a run: the band and the machine's other load, steps that diverge.
 #include <limits>
 #include <sstream>
 #include <string>
@@ -34,7 +34,7 @@ std::string text_of(const RunReport& report) {
 
 }  // namespace
 
-TEST_CASE("a band that misses is explained by what other programs used") {
+TEST_CASE("a miss of the band is explained by the load of other programs") {
   RunReport slow = report_of(3_s);
   slow.environment[kOtherPrograms] = "1.40 of 2";
   CHECK(
@@ -55,7 +55,7 @@ TEST_CASE("a band that misses is explained by what other programs used") {
               "meanwhile.\n") == "");
 }
 
-TEST_CASE("a run tells the idle time of every stage beside the predicted one") {
+TEST_CASE("a run reports the idle time of every stage next to the predicted one") {
   RunReport report = report_of(Seconds{1.5});
   const auto stage = [](double compute, double fill, double imbalance, double communication) {
     return StageTime{.compute = Seconds{compute},
@@ -93,7 +93,7 @@ TEST_CASE("a run tells the idle time of every stage beside the predicted one") {
   CHECK(text_of(report).find("Idle time") == std::string::npos);
 }
 
-TEST_CASE("figures of a step that diverges are short, and are there when they are not finite") {
+TEST_CASE("figures of a diverging step are short, and are shown even if not finite") {
   RunReport report = report_of(1_s);
   RunStep step;
   step.seconds = 1_s;

@@ -1,4 +1,4 @@
-// What the answers say of a step's stages, of its simulation and of the proof.
+// Texts about a step's stages, its simulation and the proof.
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "planner/search/simulate_finalists.hpp"
@@ -42,7 +42,7 @@ SearchOutcome report_with(std::vector<OpenSplits> open) {
 
 }  // namespace
 
-TEST_CASE("a step of stages is told stage by stage, with imbalance beside fill and drain") {
+TEST_CASE("a step is reported stage by stage, with imbalance next to fill and drain") {
   const PlanRequest request = uneven_7b();
   const Candidate plan = predict(request).value();
   const std::string text = predict_text(request, plan, kStyle);
@@ -66,7 +66,7 @@ TEST_CASE("a step without stages has no table of them") {
   CHECK(text.find("event by event") == std::string::npos);
 }
 
-TEST_CASE("the simulated step stands below the closed form where there is one") {
+TEST_CASE("the simulated step, if any, is shown below the closed form") {
   const PlanRequest request = uneven_7b();
   Candidate plan = predict(request).value();
   CHECK(predict_text(request, plan, kStyle).find("event by event") == std::string::npos);
@@ -75,7 +75,7 @@ TEST_CASE("the simulated step stands below the closed form where there is one") 
               "simulated  " + duration(*plan.simulated_step) + " event by event") == "");
 }
 
-TEST_CASE("nothing is called proved whose splits of the layers were not searched") {
+TEST_CASE("a result is not called proved if its layer partitions were not searched") {
   CHECK(lacks(proof_of(report_with({})), "Proved best of all 1,000 combinations") == "");
   const std::string open = proof_of(
       report_with({{.kind = OpenSplits::Kind::interleaved_two_kinds, .points = 12, .gap = 0.079},

@@ -18,7 +18,7 @@ Table three_columns() {
 
 }  // namespace
 
-TEST_CASE("columns line up, numbers on the right") {
+TEST_CASE("columns are aligned, numbers on the right") {
   Table table({{"name", Table::Align::left, 0}, {"count"}});
   table.add({"a", "1"});
   table.add({"bb", "1,000"});
@@ -28,7 +28,7 @@ TEST_CASE("columns line up, numbers on the right") {
         "  bb    1,000\n");
 }
 
-TEST_CASE("a long last column is folded before anything is left out") {
+TEST_CASE("a long last column is wrapped before anything is left out") {
   CHECK(three_columns().text({40, false, true}) ==
         "  name  count  remark\n"
         "  a         1  short\n"
@@ -37,14 +37,14 @@ TEST_CASE("a long last column is folded before anything is left out") {
         "               lines\n");
 }
 
-TEST_CASE("where the width is short, the dispensable column goes") {
+TEST_CASE("if the width is too small, the dispensable column is dropped") {
   CHECK(three_columns().text({25, false, true}) ==
         "  name  count\n"
         "  a         1\n"
         "  bb    1,000\n");
 }
 
-TEST_CASE("a column in which every row says the same can be dropped") {
+TEST_CASE("a column with the same value in every row can be dropped") {
   Table table({{"n"}, {"sp"}, {"x"}});
   table.add({"1", "no", "5"});
   table.add({"2", "no", "6"});
@@ -61,7 +61,7 @@ TEST_CASE("colour changes no column") {
   CHECK(columns_of("\x1b[32ma·b\x1b[0m") == 3);
 }
 
-TEST_CASE("bars are proportional, visible when small, and ASCII where they must be") {
+TEST_CASE("bars are proportional, visible if small, and ASCII if required") {
   CHECK(bar(0.5, 4, {}) == "██");
   CHECK(bar(0.001, 4, {}) == "▏");
   CHECK(bar(0, 4, {}).empty());
@@ -69,7 +69,7 @@ TEST_CASE("bars are proportional, visible when small, and ASCII where they must 
   CHECK(bar(0.5, 4, {80, false, false}) == "##");
 }
 
-TEST_CASE("text is folded at words with a hanging indent") {
+TEST_CASE("text is wrapped at words with a hanging indent") {
   CHECK(folded("one two three four five", "- ", {22, false, true}) ==
         "- one two three four\n  five\n");
   CHECK(folded("", "- ", {}) == "- \n");

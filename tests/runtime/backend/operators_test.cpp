@@ -1,4 +1,4 @@
-// How few files an operator needs, counted on one that has kernels of both backends.
+// The number of files of an operator, counted on one that has kernels of both backends.
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -12,7 +12,7 @@
 namespace echelon {
 namespace {
 
-/// Files of runtime/ that name the function, from there.
+/// Files that name the function, relative to runtime/.
 std::set<std::string> files_naming(const std::string& function) {
   const std::filesystem::path root = std::filesystem::path(ECHELON_SOURCE_DIR) / "runtime";
   const std::regex name("\\b" + function + "\\b");
@@ -27,14 +27,14 @@ std::set<std::string> files_naming(const std::string& function) {
 
 }  // namespace
 
-TEST_CASE("an operator is declared once and takes six files, its two kernels among them") {
+TEST_CASE("an operator is declared once and needs six files, including its two kernels") {
   CHECK(files_naming("add_positions") ==
         std::set<std::string>{"backend/operators.def", "cpu/cpu_kernels.cpp",
                               "cuda/kernels/bias.cu", "cuda/kernels/kernels.hpp",
                               "cuda/queue/cuda_kernels.cpp", "model/chunk_ends.cpp"});
 }
 
-TEST_CASE("the states of an optimizer are named in one file and the kernels that read them") {
+TEST_CASE("an optimizer's states are named only in one file and the kernels that read them") {
   CHECK(files_naming("second_moment") == std::set<std::string>{"backend/optimizer.hpp"});
 }
 

@@ -1,4 +1,4 @@
-// Every operation of a communicator on seeded numbers, with what must come out, for any backend.
+// Every operation of a communicator on seeded numbers, with the expected results, for any backend.
 #pragma once
 
 #include <algorithm>
@@ -35,16 +35,16 @@ inline Raw numbers_of(int member, std::int64_t count, Element element, std::uint
   return bytes;
 }
 
-/// Where a member's operands lie. What it does to them comes in the order of the calls, but need
-/// not be over when they return.
+/// The memory of a member's operands. Accesses happen in the order of the calls, but may still be
+/// pending when they return.
 class Operands {
  public:
   virtual ~Operands() = default;
   /// Memory with these bytes.
   virtual std::byte* place(const Raw& bytes) = 0;
-  /// What is there is part of the result.
+  /// The content is part of the result.
   virtual void keep(const std::byte* at, std::int64_t bytes) = 0;
-  /// Something else is written there.
+  /// Overwrites the memory with other values.
   virtual void spoil(std::byte* at, std::int64_t bytes) = 0;
 };
 
@@ -64,8 +64,8 @@ class HostOperands final : public Operands {
   Raw kept_;
 };
 
-/// Keeps what one member held after each operation, in order. Over 60 lines because every operation
-/// has its few.
+/// Keeps a member's memory after each operation, in order. Over 60 lines because every operation
+/// has its own case.
 inline void all_operations(Communicator& comm, std::int64_t count, Element element,
                            std::uint64_t seed, Operands& operands) {
   const int n = comm.size();
@@ -105,7 +105,7 @@ inline void all_operations(Communicator& comm, std::int64_t count, Element eleme
     operands.keep(data, bytes);
     operands.spoil(data, bytes);
   }
-  // Round a ring, then from everybody to member 0.
+  // Round a ring, then from every member to member 0.
   if (n > 1) {
     const int next = (comm.rank() + 1) % n;
     const int previous = (comm.rank() + n - 1) % n;

@@ -1,4 +1,4 @@
-// What processes do that must come to the bits of threads, whatever carries their messages.
+// Work of processes that must give the bits of threads, for any transport.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ inline ParallelPlan peers_plan(int processes) {
   return plan;
 }
 
-/// All that one process holds after all operations on a line.
+/// The memory of one process after all operations in a role.
 inline Raw all_on(Communicator& comm, std::uint64_t seed) {
   Raw all;
   for (const Element element : kElements) {
@@ -45,7 +45,7 @@ inline Raw all_on(Communicator& comm, std::uint64_t seed) {
   return all;
 }
 
-/// The same between threads: by line and rank.
+/// The same between threads: by role and rank.
 inline std::vector<std::vector<Raw>> by_threads_on(const ParallelPlan& plan,
                                                    const std::vector<GroupRole>& roles) {
   RunThreads run_threads(Seconds{120});
@@ -63,7 +63,7 @@ inline std::vector<std::vector<Raw>> by_threads_on(const ParallelPlan& plan,
   return all;
 }
 
-/// For ever, so that only a failure ends it.
+/// Without end: only a failure ends it.
 [[noreturn]] inline void reduce_for_ever(Communicator& comm) {
   for (;;) {
     double one = 1;
@@ -72,8 +72,8 @@ inline std::vector<std::vector<Raw>> by_threads_on(const ParallelPlan& plan,
   }
 }
 
-/// What a member does of which the last one fails as `what` says: "disagree", "message", "absent"
-/// for so long, "throw". False: as none of these.
+/// The work of a member, of which the last one fails as `what` says: "disagree", "message",
+/// "absent" for the given time, "throw". False if `what` is none of these.
 inline bool fail_as(const std::string& what, Communicator& comm, Seconds away) {
   std::vector<float> data(1'000'000, 1.0F);
   const bool odd_one = comm.rank() + 1 == comm.size();

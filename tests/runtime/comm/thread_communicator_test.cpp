@@ -17,7 +17,7 @@ Group group_of(int members) {
   return group;
 }
 
-/// Runs `work` as every member; what each returned.
+/// Runs `work` as every member; returns the results.
 template <class Work>
 std::vector<Raw> by_all(RunThreads& run_threads, int members, Work&& work) {
   const Ends ends = thread_communicators(run_threads, group_of(members));
@@ -106,7 +106,7 @@ void check_all(RunThreads& run_threads, int members, std::int64_t count, Element
   }
 }
 
-TEST_CASE("every operation gives what it should, for any members, counts and elements") {
+TEST_CASE("every operation is correct, for any members, counts and element types") {
   for (int members = 1; members <= 8; ++members) {
     for (const Element element : kElements) {
       for (const std::int64_t count : {0, 1, 7, 4099}) {
@@ -117,7 +117,7 @@ TEST_CASE("every operation gives what it should, for any members, counts and ele
   }
 }
 
-TEST_CASE("large operations are done in pieces and give the same") {
+TEST_CASE("large operations are done in pieces, with the same result") {
   for (const int members : {2, 5}) {
     for (const Element element : kElements) {
       RunThreads run_threads(Seconds{60});
@@ -126,7 +126,7 @@ TEST_CASE("large operations are done in pieces and give the same") {
   }
 }
 
-TEST_CASE("every operation gives what it should in any order of the members") {
+TEST_CASE("every operation is correct in any order of the members") {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Numbers numbers(seed);
     const int members = 1 + static_cast<int>(numbers.below(5));
@@ -137,7 +137,7 @@ TEST_CASE("every operation gives what it should in any order of the members") {
   }
 }
 
-/// The message of what ends two members that do this.
+/// The message of the failure that ends two members that do this.
 template <class Zero, class One>
 std::string reported(bool directed, Zero&& zero, One&& one) {
   RunThreads real(Seconds{20});
@@ -211,7 +211,7 @@ TEST_CASE("members that make mismatched calls get an error with both calls and t
   }
 }
 
-TEST_CASE("a member that fails ends those that wait for it, whatever they wait in") {
+TEST_CASE("a member that fails ends those that wait for it in any call") {
   for (int operation = 0; operation < 6; ++operation) {
     for (const bool directed : {false, true}) {
       RunThreads real(Seconds{60});
@@ -237,7 +237,7 @@ TEST_CASE("a member that fails ends those that wait for it, whatever they wait i
 }
 
 /// Members leave in the middle of calls while others work on their memory.
-TEST_CASE("a run that ends at any moment leaves nobody's memory in use") {
+TEST_CASE("a run that ends at any moment leaves no memory in use") {
   for (int round = 0; round < 100; ++round) {
     RunThreads run_threads(Seconds{60});
     const auto work = [&](Communicator& comm) -> Raw {
@@ -256,7 +256,7 @@ TEST_CASE("a run that ends at any moment leaves nobody's memory in use") {
   }
 }
 
-TEST_CASE("a member that never comes is a hang that says who waits for whom, and in what") {
+TEST_CASE("a missing member is a hang that names the waiting members and their calls") {
   const auto stuck = [](RunThreads& run_threads) {
     try {
       by_all(run_threads, 2, [&](Communicator& comm) {

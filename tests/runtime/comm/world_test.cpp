@@ -50,7 +50,7 @@ TEST_CASE("the groups of a plan with all axes") {
   CHECK(groups_of(GroupRole::dp_reduce, plan, model).front().name == "dp (reduce)");
 }
 
-TEST_CASE("who talks to nobody is alone") {
+TEST_CASE("a rank without peers has groups of one") {
   CHECK(text_of(GroupRole::kv_replicas, plan_of(4, 1, 1, 1), model_of(8, false)) == "{0}{1}{2}{3}");
   CHECK(text_of(GroupRole::kv_replicas, plan_of(4, 1, 1, 1), model_of(2, false)) == "{0,1}{2,3}");
   CHECK(text_of(GroupRole::tied, plan_of(1, 1, 4, 1), model_of(8, true)) == "{0,3}{1}{2}");

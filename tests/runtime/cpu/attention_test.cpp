@@ -5,7 +5,7 @@ namespace {
 
 AttentionShape attention_shape(std::int64_t sequence, int samples, int heads, int kv_heads,
                                int head_dim) {
-  // Rows have more than attention needs, as they do when a rank keeps other numbers beside them.
+  // Rows are wider than attention needs, as when a rank keeps other numbers next to them.
   return {sequence,
           samples,
           heads,
@@ -34,7 +34,7 @@ Attended<T> attention(const AttentionShape& s, const std::vector<T>& qkv,
   return result;
 }
 
-/// The forward alone, on one thread: finite differences need it often.
+/// Only the forward, on one thread: finite differences call it often.
 double attention_loss(const AttentionShape& s, const std::vector<double>& qkv,
                       const std::vector<double>& dout) {
   return with_threads(1, [&] {
@@ -98,7 +98,7 @@ Attended<double> plain_attention(const AttentionShape& s, const std::vector<doub
   return result;
 }
 
-TEST_CASE("attention agrees with the whole matrix of scores, at sizes no tile divides") {
+TEST_CASE("attention agrees with the whole matrix of scores, at sizes that no tile divides") {
   for (const auto& s : {attention_shape(1, 1, 1, 1, 1), attention_shape(3, 2, 2, 1, 5),
                         attention_shape(65, 1, 4, 2, 16), attention_shape(130, 2, 3, 3, 7),
                         attention_shape(577, 1, 2, 1, 17), attention_shape(1100, 1, 1, 1, 4)}) {
@@ -157,7 +157,7 @@ TEST_CASE("attention in fp32 and bf16 stays near fp64, with scores of ±50 as we
   const auto s = attention_shape(600, 2, 4, 2, 32);
   check_attention_precision<float>(s, 1, 4e-6);
   check_attention_precision<float>(s, 5, 4e-5);  // an error of a score is one of its exponential
-  // dqkv uses the out that bf16 has rounded.
+  // dqkv uses the output rounded to bf16.
   check_attention_precision<Bfloat16>(s, 1, 0x1p-7);
   check_attention_precision<Bfloat16>(s, 5, 0x1p-6);
 }

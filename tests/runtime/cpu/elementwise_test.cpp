@@ -61,7 +61,7 @@ void check_activation_precision(Activation kind, double range) {
                  activation_back(kind, as<double>(x), as<double>(dy))) < kClose<T>);
 }
 
-TEST_CASE("activations in fp32 and bf16 round the fp64 result once, far from zero as well") {
+TEST_CASE("activations in fp32 and bf16 round the fp64 result once, also far from zero") {
   for (const Activation kind : kActivations) {
     for (const double range : {1e-3, 1.0, 10.0, 300.0}) {
       check_activation_precision<float>(kind, range);
@@ -99,7 +99,7 @@ Gated<T> gated(Activation kind, const std::vector<T>& x, const std::vector<T>& d
   return out;
 }
 
-TEST_CASE("a gated unit is act(gate) times up, and its gradient that of finite differences") {
+TEST_CASE("a gated unit is act(gate) times up, and its gradient agrees with finite differences") {
   for (const Activation kind : kActivations) {
     for (const std::int64_t width : {1, 5, 19}) {
       Numbers numbers(33);
@@ -157,7 +157,7 @@ void check_biases(std::int64_t rows, std::int64_t width) {
   CHECK(distance(gradient, expected_gradient) < kClose<Wide<T>>);
 }
 
-TEST_CASE("a bias is added to every row, and its gradient is the sum over rows, added") {
+TEST_CASE("a bias is added to every row, and its gradient accumulates the sum over rows") {
   for (const std::int64_t rows : {1, 63, 130}) {
     for (const std::int64_t width : {1, 17, 48}) {
       check_biases<double>(rows, width);

@@ -27,7 +27,7 @@ std::vector<GemmCase> gemm_cases() {
   return cases;
 }
 
-/// The strides exceed the widths by so much.
+/// The excess of strides over widths.
 constexpr std::int64_t kGap = 3;
 
 /// Both results from the same operands: the kernel's, and plain loops' in double.
@@ -71,13 +71,13 @@ TEST_CASE("gemm is a sum of products, for every order, stride and size") {
   }
 }
 
-TEST_CASE("a product of bf16 matrices larger than a block is right, too") {
+TEST_CASE("a product of bf16 matrices larger than a block is correct") {
   check_gemm<Bfloat16, float>({1030, 3, 1100, Order::plain, Order::transposed, true}, 1e-5);
   check_gemm<Bfloat16, Bfloat16>({5, 1040, 1050, Order::transposed, Order::plain, false},
                                  kClose<Bfloat16>);
 }
 
-TEST_CASE("gemm of nothing: an empty sum is zero, or leaves what it would be added to") {
+TEST_CASE("gemm of depth zero: the sum is zero, or leaves its accumulator unchanged") {
   std::vector<float> out = {1, 2, 3, 4};
   const float* none = nullptr;
   cpu::gemm(Order::plain, Order::plain, 0, 2, 2, none, 2, none, 2, out.data(), 2, false);
@@ -88,7 +88,7 @@ TEST_CASE("gemm of nothing: an empty sum is zero, or leaves what it would be add
   CHECK(out == std::vector<float>{0, 2, 0, 4});
 }
 
-TEST_CASE("gemm gives the same bits whenever the threads are as many") {
+TEST_CASE("gemm gives the same bits for the same number of threads") {
   Numbers numbers(12);
   const auto a = operand<float>(numbers, 70 * 300);
   const auto b = operand<float>(numbers, 50 * 300);

@@ -1,4 +1,4 @@
-// What the tests of kernels share: seeded operands, distances, finite differences, threads.
+// Shared by the tests of kernels: seeded operands, distances, finite differences, threads.
 #pragma once
 
 #include <omp.h>
@@ -77,7 +77,7 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-/// The result of `run` with so many threads.
+/// The result of `run` with the given number of threads.
 template <class Run>
 auto with_threads(int threads, const Run& run) {
   const int before = omp_get_max_threads();

@@ -12,8 +12,8 @@ struct LossPart {
   std::vector<Wide<T>> max, sums;
 };
 
-/// Parts of `valid` columns and some of padding, all from one row-major matrix of logits; what
-/// ranks exchange between the kernels is exchanged here.
+/// Parts of `valid` columns and some padding, all from one row-major matrix of logits; the exchange
+/// of ranks between the kernels is done here.
 template <class T>
 std::vector<LossPart<T>> cross_entropy(const std::vector<T>& logits,
                                        const std::vector<std::int32_t>& targets,
@@ -29,7 +29,7 @@ std::vector<LossPart<T>> cross_entropy(const std::vector<T>& logits,
   };
   for (std::int64_t p = 0; p < parts; ++p) {
     LossPart<T>& part = all[static_cast<std::size_t>(p)];
-    // Padding that would spoil everything if it were read.
+    // Padding that would change every result if it were read.
     part.gradient.assign(static_cast<std::size_t>(rows * columns), T(static_cast<Wide<T>>(kNaN)));
     for (std::int64_t r = 0; r < rows; ++r) {
       std::copy_n(logits.begin() + r * vocabulary + first_of(p), valid_of(p),
@@ -113,7 +113,7 @@ std::vector<T> whole_gradient(const std::vector<LossPart<T>>& parts, std::int64_
   return all;
 }
 
-TEST_CASE("cross entropy in parts is the loss, and its gradient that of finite differences") {
+TEST_CASE("cross entropy in parts is the loss, and its gradient agrees with finite differences") {
   for (const std::int64_t vocabulary : {std::int64_t{1}, std::int64_t{16}, kVocabulary}) {
     for (const int parts : {1, 2, 5}) {
       CAPTURE(vocabulary, parts);
@@ -161,7 +161,7 @@ TEST_CASE("cross entropy gives the same bits for any number of threads") {
   CHECK(same_bits(one.sums, two.sums));
 }
 
-TEST_CASE("a logit of minus infinity has no probability, NaN spoils its row and no other") {
+TEST_CASE("a logit of minus infinity has probability zero, NaN affects only its row") {
   Numbers numbers(65);
   for (const std::size_t place : {0U, 17U, 40U}) {
     auto logits = operand<float>(numbers, 2 * kVocabulary);
@@ -213,7 +213,7 @@ void check_embedding(std::int64_t width) {
   CHECK(same_bits(one, with_threads(3, run)));
 }
 
-TEST_CASE("embeddings look up and add up the tokens of their part, for any number of threads") {
+TEST_CASE("embeddings read and accumulate the tokens of their part, for any number of threads") {
   for (const std::int64_t width : {1, 17, 64, 200}) {
     CAPTURE(width);
     check_embedding<double>(width);

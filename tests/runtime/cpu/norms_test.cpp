@@ -5,7 +5,7 @@ namespace {
 
 constexpr double kEps = 1e-5;
 
-/// What a norm's forward and backward give, in double.
+/// The results of a norm's forward and backward, in double.
 template <class T>
 struct NormResult {
   std::vector<T> y, dx;
@@ -84,7 +84,7 @@ TEST_CASE("norms agree with plain loops at awkward sizes") {
     for (const std::int64_t width : {1, 7, 16, 33, 130}) {
       CAPTURE(centred, width);
       const NormInput<double> in(5, width, 21);
-      // One number less its mean is nothing; what is left are rounding errors times 1/√eps.
+      // One number minus its mean is zero; only rounding errors times 1/√eps remain.
       CHECK(distance(norm(in, centred).y, plain_norm(in, centred)) < 1e-12);
     }
   }
@@ -115,7 +115,7 @@ TEST_CASE("gradients of norms agree with finite differences") {
   }
 }
 
-TEST_CASE("the gradient that goes round a norm is added to what goes through") {
+TEST_CASE("the gradient of the residual around a norm is added to the one through it") {
   for (const bool centred : {true, false}) {
     const NormInput<double> in(5, 33, 25);
     std::vector<double> expected = norm(in, centred).dx;
@@ -157,7 +157,7 @@ void check_sum_before(std::int64_t width, bool centred, bool biased, SumIn place
   CHECK(same_bits(rstd, expected.rstd));
 }
 
-TEST_CASE("the sum before a norm gives the bits of both one after the other, wherever it lies") {
+TEST_CASE("a norm fused with the sum before it gives the bits of both operations in sequence") {
   for (const std::int64_t width : {1, 7, 16, 33, 130}) {
     for (const bool centred : {true, false}) {
       for (const bool biased : {true, false}) {
@@ -204,7 +204,7 @@ TEST_CASE("norms give the same bits for any number of threads") {
   }
 }
 
-TEST_CASE("NaN and infinity spoil their own row of a norm and no other") {
+TEST_CASE("NaN and infinity affect only their own row of a norm") {
   for (const bool centred : {true, false}) {
     for (const double poison : {kNaN, kInf}) {
       NormInput<float> in(2, 40, 25);

@@ -54,7 +54,7 @@ void check_adam(bool decoupled, std::int64_t count) {
   CHECK(same_bits(state.weights, as<T>(state.master)));
 }
 
-TEST_CASE("Adam and AdamW move weights and moments as their algorithms say") {
+TEST_CASE("Adam and AdamW update weights and moments as in their papers") {
   for (const bool decoupled : {true, false}) {
     for (const std::int64_t count : {1, 37, 20001}) {
       check_adam<double>(decoupled, count);
@@ -64,7 +64,7 @@ TEST_CASE("Adam and AdamW move weights and moments as their algorithms say") {
   }
 }
 
-TEST_CASE("weights that are their own master copy are moved once") {
+TEST_CASE("weights that are their own master copy are updated once") {
   std::vector<float> weights(40, 1);
   std::vector<float> m(40), v(40);
   const std::vector<float> gradient(40, 2);
@@ -101,7 +101,7 @@ void check_sum_of_squares(std::int64_t count) {
   CHECK(one == with_threads(3, run));
 }
 
-TEST_CASE("a sum of squares is that of fp64, in one order for any number of threads") {
+TEST_CASE("a sum of squares equals that in fp64, in one order for any number of threads") {
   for (const std::int64_t count : {0, 1, 63, 40001}) {
     check_sum_of_squares<double>(count);
     check_sum_of_squares<float>(count);

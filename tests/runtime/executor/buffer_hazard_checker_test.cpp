@@ -1,5 +1,5 @@
-// The buffer hazard checker against runs that order things in every order the waits allow, and in
-// some they do not.
+// The buffer hazard checker on runs in every order that the waits allow, and in some that they do
+// not.
 #include <array>
 #include <optional>
 
@@ -54,8 +54,8 @@ Schedule without(const Schedule& schedule, int rank, const Wait& wait) {
   return out;
 }
 
-/// Runs one rank, its other ends being always there, and holds `late` back for as long as anything
-/// else can go on.
+/// Runs one rank, whose peers are always ready, and holds `late` back as long as any other
+/// instruction can proceed.
 std::optional<std::string> run_with_late(const Schedule& schedule, int rank, std::uint32_t late) {
   const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
   std::array<std::vector<std::uint32_t>, kQueues> lines;
@@ -142,7 +142,7 @@ Count delete_each(const Schedule& schedule) {
   return count;
 }
 
-TEST_CASE("without any one of its waits, a schedule can be driven into a violation") {
+TEST_CASE("if any one of its waits is removed, a schedule can be driven into a violation") {
   Count all;
   for (const PipelineShape& shape : {PipelineShape{ScheduleKind::gpipe, 2, 1, 3},
                                      PipelineShape{ScheduleKind::one_f_one_b, 3, 1, 4},
@@ -166,7 +166,7 @@ TEST_CASE("without any one of its waits, a schedule can be driven into a violati
   CHECK(all.broken > 20 * all.bounds);
 }
 
-TEST_CASE("the hazard checker names instruction, place, what it holds and what it should hold") {
+TEST_CASE("the hazard checker names instruction, buffer, its content and the expected content") {
   ScheduleSpec spec = spec_of({ScheduleKind::one_f_one_b, 2, 1, 2}, 0);
   spec.units = 1;
   const Schedule schedule = build_schedule(spec, one_second_each(spec.shape));

@@ -13,10 +13,10 @@
 
 namespace echelon {
 
-/// Does nothing and nobody waits for its other ends: what remains are the waits of the list.
+/// Does nothing, and no peer is waited for: only the waits of the list remain.
 class EmptyDevice : public Device {
  public:
-  std::function<void(Work&)> before;  ///< what each instruction does, if anything
+  std::function<void(Work&)> before;  ///< the work of each instruction, if any
 
   void execute(Work& work) override {
     if (before) before(work);
@@ -38,7 +38,7 @@ inline RunThreads::PickNext any_order(Numbers& numbers) {
   return [&](const std::vector<int>& ready) { return numbers.below(ready.size()); };
 }
 
-/// What the run ended with; empty: it went well.
+/// The error of the run; empty if it succeeded.
 inline std::string outcome(RunThreads& run_threads) {
   try {
     run_threads.run();
@@ -69,7 +69,7 @@ inline std::vector<StepTimes> measured_steps(const Schedule& schedule, const Pro
   return times;
 }
 
-/// What the cost table says an instruction of a global rank takes.
+/// The time of an instruction of a global rank by the cost table.
 inline VirtualDevice::Takes takes_of(const Schedule& schedule, const ProcessGrid& grid,
                                      const ScheduleCosts& costs) {
   return [&schedule, &costs, grid](int rank, const Instruction& i) {

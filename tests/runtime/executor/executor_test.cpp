@@ -1,4 +1,4 @@
-// The executor: the simulator's timeline, step after step, what it records, how it fails.
+// The executor: the simulator's timeline, step after step, its records, its failures.
 #include <cstdlib>
 
 #include "core/base/content_hash.hpp"
@@ -53,7 +53,7 @@ TEST_CASE("in virtual time the executor's spans are the simulator's, instruction
   CHECK(runs > 30);
 }
 
-TEST_CASE("steps follow one another: with equal ends, each is the first one later") {
+TEST_CASE("steps follow one another: with equal ends, each is the first one shifted in time") {
   const Schedule schedule = small();
   ScheduleCosts costs = one_second_each({.ranks = 2, .chunks = 1, .microbatches = 3}, 1_s);
   costs.ranks.assign(2, {.optimizer = 2_s});
@@ -73,7 +73,7 @@ TEST_CASE("steps follow one another: with equal ends, each is the first one late
   }
 }
 
-TEST_CASE("what was executed has the hash of the plan's program, on every replica") {
+TEST_CASE("the executed program has the hash of the plan's program, on every replica") {
   const Schedule schedule = small(ScheduleKind::zero_bubble_h1);
   const ProcessGrid grid = grid_of(schedule, 2, 2);
   RunThreads run_threads;
@@ -141,7 +141,7 @@ TEST_CASE("the schedule of the run under ThreadSanitizer is sound and has every 
   }
 }
 
-TEST_CASE("a record shows what was skipped, repeated or mistaken") {
+TEST_CASE("a record shows skipped, repeated or mistaken instructions") {
   const Schedule schedule = small();
   const Program& program = schedule.programs[0];
   const auto hash = [&](std::size_t id, const Instruction& done, int times) {
@@ -222,7 +222,7 @@ TEST_CASE("a device that fails on one rank ends all, and the message names rank 
   }
 }
 
-/// Rank 0 loses its first send and what waited for it.
+/// Rank 0 loses its first send and the instructions that waited for it.
 Schedule without_a_send() {
   Schedule schedule = small();
   Program& program = schedule.programs[0];
@@ -240,7 +240,7 @@ Schedule without_a_send() {
   return schedule;
 }
 
-TEST_CASE("a send that is missing is a hang that names who waits for what") {
+TEST_CASE("a missing send is a hang that names the waiting instructions") {
   const Schedule schedule = without_a_send();
   const ProcessGrid grid = grid_of(schedule);
   Numbers numbers(3);

@@ -58,7 +58,7 @@ TEST_CASE("without communication the bubble is the closed form, and the rest is 
   }
 }
 
-TEST_CASE("transfers that are waited for are exposed, the waiting before them is bubble") {
+TEST_CASE("transfers that a rank waits for are exposed, the waiting before them is bubble") {
   // GPipe, two ranks, one microbatch, hop 1: rank 0 runs F 0-1, send 1-2; rank 1 F 2-3, B 3-5, send
   // 5-6; rank 0 B 6-8. Between F and B rank 0 waits 1-5 and sees the transfer 5-6. The forward
   // transfer 1-2 is on the other queue: waiting for what is not yet sent. Rank 1 waits 0-1, sees
@@ -124,7 +124,7 @@ TEST_CASE("loading, gathering, reducing and the end of a step have their parts")
   CHECK(slow.exposed[Axis::dp] == Seconds{2 + 2 + 3});
 }
 
-TEST_CASE("updated parameters are waited for after the last instruction") {
+TEST_CASE("the wait for updated parameters is after the last instruction") {
   const PipelineShape shape{.kind = ScheduleKind::one_f_one_b, .ranks = 2, .microbatches = 2};
   ScheduleSpec spec;
   spec.shape = shape;
@@ -152,7 +152,7 @@ TEST_CASE("updated parameters are waited for after the last instruction") {
   CHECK(other.total() == 20_s);
 }
 
-/// Times of a step of data-parallel ranks without a pipeline, put down by hand: F 0-1, B 1-3,
+/// Times of a step of data-parallel ranks without a pipeline, written by hand: F 0-1, B 1-3,
 /// `reduce`, `norm`, then clip and step of one second each.
 StepTimes step_with(const Program& program, InstructionSpan reduce, InstructionSpan norm) {
   StepTimes times;
@@ -200,9 +200,9 @@ TEST_CASE("the norm of one rank is optimizer, and nothing is communication or bu
   CHECK(parts.total() == 7_s);
 }
 
-TEST_CASE("without a pipeline there is no bubble: waiting counts as what it waits in") {
+TEST_CASE("without a pipeline there is no bubble: waiting counts as the operation it happens in") {
   // The reduction is taken up at 3, its peers come at 5, it moves data until 6; the norm's own pass
-  // 6-8, its peers come at 9, over at 9.5.
+  // 6-8, its peers arrive at 9, it ends at 9.5.
   const Schedule schedule = without_pipeline(true);
   const Program& program = schedule.programs[0];
   const InstructionSpan reduce{.start = 5_s, .end = 6_s, .waited = 2_s};
@@ -217,7 +217,7 @@ TEST_CASE("without a pipeline there is no bubble: waiting counts as what it wait
   CHECK(parts.total() == Seconds{11.5});
 }
 
-TEST_CASE("waking up behind a gather of ZeRO-3 counts as that gather, not as host") {
+TEST_CASE("waking up after a gather of ZeRO-3 counts as that gather, not as host") {
   const PipelineShape shape{.kind = ScheduleKind::gpipe, .ranks = 1, .microbatches = 1};
   ScheduleSpec spec;
   spec.shape = shape;
@@ -250,7 +250,7 @@ TEST_CASE("waking up behind a gather of ZeRO-3 counts as that gather, not as hos
         Seconds{1 + 0.25 + 0.5 + 1});  // gather, waking up, a gradient buffer, reduce
 }
 
-TEST_CASE("what was over shortly before, and whose thread had yet to say so, was waited for") {
+TEST_CASE("an operation that ended just before, not yet reported by its thread, was waited for") {
   ScheduleSpec spec;
   spec.shape = {.kind = ScheduleKind::gpipe, .ranks = 1, .microbatches = 1};
   spec.clip = true;
@@ -278,7 +278,7 @@ TEST_CASE("what was over shortly before, and whose thread had yet to say so, was
   CHECK(parts_with(7).host == 2_s);
 }
 
-TEST_CASE("waiting for a rank that has no core is compute, as it is predicted") {
+TEST_CASE("waiting for a rank without a core is compute, as in the prediction") {
   // Two tensor-parallel ranks on one core. In the backward the first computes a second and waits a
   // second for the other, which has no core meanwhile; then both take 0.125 s to add up, of which
   // one waits 0.0625 s for a core.
@@ -309,7 +309,7 @@ TEST_CASE("waiting for a rank that has no core is compute, as it is predicted") 
   CHECK(step_parts_of(program, second).exposed[Axis::tp] == Seconds{0.125});
 }
 
-TEST_CASE("a pipeline rank that waits for one without a core takes turns, it is no bubble") {
+TEST_CASE("a pipeline rank's wait for one without a core is core sharing, not bubble") {
   // As above: GPipe, two ranks, one microbatch, hop 1; rank 0 waits 1-5 for rank 1, which in its
   // backward 3-5 has no core for 1.5 s.
   const PipelineShape shape{.kind = ScheduleKind::gpipe, .ranks = 2, .microbatches = 1};
@@ -353,7 +353,7 @@ MeasuredStep step_of_stages(const std::vector<double>& takes) {
   return step;
 }
 
-TEST_CASE("a last stage with more work makes the others wait, which is imbalance") {
+TEST_CASE("waiting for a last stage with more work is imbalance") {
   // Σt + (m − 1)·max t: stage s fills and drains for Σt − t_s and waits (m − 1)·(max t − t_s) for
   // the slowest.
   const std::vector<double> takes{3, 3, 3, 9};
@@ -368,7 +368,7 @@ TEST_CASE("a last stage with more work makes the others wait, which is imbalance
   CHECK(step.parts.imbalance.in(1_s) == Approx(0.75 * 5 * 6));
 }
 
-TEST_CASE("a slow stage that has forwards to do while the pipeline fills waits less itself") {
+TEST_CASE("a slow stage with forwards to do while the pipeline fills waits less") {
   // Stage 1 gets its first microbatch at 1, is busy for 6·9 s, because its three forwards take
   // longer than the way of the first microbatch through the stages behind it, and stage 0 has 2 s
   // of backward left: 57 s, not 63.
@@ -384,7 +384,7 @@ TEST_CASE("a slow stage that has forwards to do while the pipeline fills waits l
   }
 }
 
-TEST_CASE("what a stage computes, reduces and waits for are means over its ranks") {
+TEST_CASE("compute, reduction and waiting of a stage are means over its ranks") {
   const PipelineShape shape{.kind = ScheduleKind::one_f_one_b, .ranks = 2, .microbatches = 4};
   ScheduleSpec spec;
   spec.shape = shape;
@@ -394,7 +394,7 @@ TEST_CASE("what a stage computes, reduces and waits for are means over its ranks
   costs.ranks[1].optimizer = 1_s;
   const Schedule schedule = build_schedule(spec, costs);
   const ProcessGrid grid = grid_of(schedule, 1, 2);
-  // The second data-parallel rank of each stage computes again what the first keeps.
+  // The second data-parallel rank of each stage recomputes what the first one saves.
   const auto within = [&](int rank, const Instruction& i) {
     return grid.coordinates(rank).dp == 1 && i.op == Op::backward
                ? spent_on(Within::recompute, Seconds{0.5})
@@ -414,7 +414,7 @@ TEST_CASE("what a stage computes, reduces and waits for are means over its ranks
   CHECK(step.stages[1].imbalance.in(1_s) == Approx(2));
 }
 
-TEST_CASE("an instruction that starts late though nothing holds it up waited for its host") {
+TEST_CASE("an instruction that starts late although it is ready waited for its host") {
   ScheduleSpec spec;
   spec.shape = {.kind = ScheduleKind::gpipe, .ranks = 1, .microbatches = 1};
   const Schedule schedule = build_schedule(spec, one_second_each(spec.shape));

@@ -1,4 +1,4 @@
-// What plan calibrate measures of the executor and of collectives between threads.
+// Measurements of plan calibrate: the executor and collectives between threads.
 #include <set>
 
 #include "runtime/measure/parts.hpp"
@@ -7,7 +7,7 @@
 namespace echelon {
 namespace {
 
-TEST_CASE("steps whose instructions do nothing take longer the more instructions they have") {
+TEST_CASE("steps of empty instructions take longer the more instructions they have") {
   const std::vector<Measurement> all = measure_host(2, 1);
   REQUIRE(all.size() == 3);
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -41,7 +41,7 @@ void check_against_golden(const ModelSpec& model, const std::string& file) {
   CHECK(static_cast<std::size_t>(norms) == outcome.gradients.size());
 }
 
-TEST_CASE("loss and gradients of a small GPT-2 and a small Llama are those of another program") {
+TEST_CASE("loss and gradients of a small GPT-2 and a small Llama equal those of another program") {
   check_against_golden(test_gpt(), "gpt.csv");
   check_against_golden(test_llama(), "llama.csv");
 }
@@ -52,7 +52,7 @@ ModelSpec llama_with(double epsilon, const RotaryEmbedding& rope) {
   return model;
 }
 
-TEST_CASE("epsilon, theta and scalings of the rotary embedding are those of another program") {
+TEST_CASE("epsilon, theta and scalings of the rotary embedding agree with another program") {
   ModelSpec gpt = test_gpt();
   gpt.constants->norm_epsilon = 1e-3;
   check_against_golden(gpt, "gpt_epsilon.csv");

@@ -51,7 +51,7 @@ TEST_CASE("every gradient of a Llama-like model is the derivative of the loss") 
   check_against_differences(run);
 }
 
-TEST_CASE("positions that are not learned or rotated, and MLPs with one matrix of relu or silu") {
+TEST_CASE("gradients without positions, and of ungated MLPs with relu or silu") {
   ChunkRun run;
   run.model = test_llama();
   run.model.position = PositionEmbedding::none;
@@ -81,7 +81,7 @@ TEST_CASE("recomputation, units and halves of the backward change no bit") {
   }
 }
 
-TEST_CASE("chunks one behind the other are one chunk") {
+TEST_CASE("consecutive chunks are equivalent to one chunk") {
   for (ChunkRun run : {ChunkRun{.model = test_gpt()}, ChunkRun{.model = test_llama()}}) {
     const ChunkOutcome one = run_chunks<double>(run);
     for (const int chunks : {2, 3, 5}) {  // of five, some have no layer

@@ -53,7 +53,7 @@ ChunkMemory memory_by_formula(const ChunkSpec& spec, std::int64_t w, std::int64_
   return m;
 }
 
-TEST_CASE("memory of a chunk is what the formulas say") {
+TEST_CASE("memory of a chunk equals the formulas") {
   using enum Recompute;
   for (const ModelSpec& model : {test_gpt(), test_llama()}) {
     for (const int tp : {1, 2, 4}) {

@@ -47,13 +47,13 @@ TEST_CASE("tensor- and sequence-parallel chunks have the serial loss and gradien
   }
 }
 
-TEST_CASE("a part of the vocabulary that is all padding adds nothing") {
+TEST_CASE("a part of the vocabulary with only padding adds nothing") {
   ChunkRun run;
   run.model = test_gpt();
   run.model.vocab = 9;
   const ChunkOutcome expected = run_chunks<double>(run);
   run.tp = 4;
-  run.padding = 4;  // 7 words a rank: ranks 2 and 3 have none
+  run.padding = 4;  // 7 words per rank: ranks 2 and 3 have none
   const Distance d = distance(run_chunks<double>(run), expected);
   INFO(d.tensor);
   CHECK(d.largest < 1e-10);
@@ -75,7 +75,7 @@ TEST_CASE("tensor, sequence, pipeline and recomputation at once") {
   }
 }
 
-/// Notes what goes through it: "AG" all-gather, "RS" reduce-scatter, "AR" all-reduce.
+/// Records its calls: "AG" all-gather, "RS" reduce-scatter, "AR" all-reduce.
 class NotingCommunicator final : public Communicator {
  public:
   explicit NotingCommunicator(Communicator& to) : to_(to) {}
@@ -159,7 +159,7 @@ TEST_CASE("collectives of a layer are those of the table") {
         Noted{in_out, reread + backward, reread + in_out, weights});
 }
 
-/// Notes the passes over rows between layers: "norm", "sum+norm" in one, "bias", "add".
+/// Records the passes over rows between layers: "norm", fused "sum+norm", "bias", "add".
 class NotingKernels final : public CpuKernels<double> {
  public:
   [[nodiscard]] std::string take_notes() { return std::exchange(noted_, {}); }
@@ -201,10 +201,10 @@ std::vector<std::string> passes_of_first_chunk(const ChunkRun& run) {
   return noted;
 }
 
-TEST_CASE("what tensor-parallel ranks add up is added to the residual by the norm behind it") {
+TEST_CASE("the norm after a tensor-parallel sum adds it to the residual") {
   using Noted = std::vector<std::string>;
   const std::string three = "norm sum+norm sum+norm ";  // once 3 norms, 2 biases and 2 sums
-  const std::string ends = "bias add ";                 // where no norm follows
+  const std::string ends = "bias add ";                 // if no norm follows
   for (const bool split : {false, true}) {
     ChunkRun run;
     run.model = test_gpt();
@@ -246,9 +246,9 @@ TEST_CASE("rows of more than one block of logits") {
   CHECK(d.largest < 1e-10);
 }
 
-TEST_CASE("logits that the forward left are those the backward makes again") {
+TEST_CASE("logits saved by the forward equal those recomputed by the backward") {
   for (const ModelSpec& model : parallel_models()) {
-    for (const int sequence : {8, 1030}) {  // 16 rows; 1024 and 6, of which the last are left
+    for (const int sequence : {8, 1030}) {  // 16 rows; 1024 and 6, of which the last are saved
       ChunkRun run;
       run.model = model;
       run.model.layers = 1;

@@ -1,4 +1,4 @@
-// One step's loss and gradients of a small model, cut in any way a plan may cut it.
+// One step's loss and gradients of a small model, sharded in any way that a plan allows.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace echelon {
 
-/// Fails the test, from any of its threads.
+/// Fails the test; may be called by any thread.
 inline void demand(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
@@ -31,11 +31,11 @@ struct ChunkRun {
   ModelSpec model;
   int tp = 1;
   bool sequence_parallel = false;
-  int chunks = 1;  ///< one behind the other
+  int chunks = 1;  ///< consecutive chunks
   int units = 1;
   std::vector<Recompute> recompute = {Recompute::none};  ///< of the model's layers, repeated
   bool halves = false;                                   ///< backward_input, then backward_weight
-  bool at_once = false;  ///< each backward behind its forward, whose logits it finds
+  bool at_once = false;  ///< each backward right after its forward, whose logits it reuses
   int samples = 2;
   int sequence = 8;
   int microbatches = 2;
@@ -48,13 +48,13 @@ struct ChunkRun {
   std::optional<Nudge> nudge = {};
 };
 
-/// Tensors of the whole model, put together from all ranks.
+/// Tensors of the whole model, assembled from all ranks.
 struct ChunkOutcome {
   double loss = 0;  ///< mean over all tokens
   std::map<std::string, std::vector<double>> gradients;
 };
 
-/// Weights that hide nothing: no zeros, no ones. golden/make_golden.py has the same formula.
+/// Weights that mask no error: no zeros, no ones. golden/make_golden.py has the same formula.
 inline double test_weight(const Parameter& p, std::int64_t index) {
   Numbers numbers(hash_of_name(p.name) + static_cast<std::uint64_t>(index));
   return (p.fill == Parameter::Fill::ones ? 1 : 0) + 0.25 * numbers.between(-1, 1);
@@ -64,7 +64,7 @@ inline std::int32_t test_token(const ModelSpec& model, std::uint64_t seed, std::
                                        .below(static_cast<std::size_t>(model.vocab)));
 }
 
-/// A block of exactly `bytes`, filled with NaN, that notices writes past its end.
+/// A block of exactly `bytes`, filled with NaN, that detects writes past its end.
 class GuardedBlock {
  public:
   explicit GuardedBlock(std::int64_t bytes)
@@ -112,7 +112,7 @@ inline ChunkSpec chunk_spec(const ChunkRun& run, int chunk, int tp_rank) {
   return spec;
 }
 
-/// Runs work(rank, its tensor-parallel group, those of it with the same kv head), a thread each.
+/// Runs work(rank, its tensor-parallel group, the members with the same kv head), one thread each.
 inline void on_tp_ranks(int tp, const ModelSpec& model,
                         const std::function<void(int, Communicator*, Communicator*)>& work) {
   ParallelPlan plan;
@@ -203,7 +203,7 @@ class ChunkOnRank {
       last.gradients_.back()[i] = gradients_.back()[i];
     }
   }
-  /// Counted blocks to `out`; when `compare`, all blocks must be what is there.
+  /// Counted blocks to `out`; if `compare`, all blocks must equal its content.
   void collect(ChunkOutcome& out, bool compare) const {
     for (std::size_t r = 0; r < gradients_.size(); ++r) {
       for (const Parameter& p : chunk_.parameters().flat_params[r].parameters) {
@@ -235,7 +235,7 @@ class ChunkOnRank {
             flat[static_cast<std::size_t>(p.offset + local + i)] = T(static_cast<Wide<T>>(value));
           }
         });
-    // Padding words are large: whoever counts them, notices.
+    // Padding words are large: counting them changes the result.
     const std::int64_t real =
         std::min(p.local_rows, std::max<std::int64_t>(0, p.rows - p.first_row));
     for (std::int64_t i = real * p.local_columns; i < p.count(); ++i) {

@@ -68,7 +68,7 @@ ChunkSpec initial_spec(int tp, int tp_rank, int units, int shards) {
   return spec;
 }
 
-TEST_CASE("every plan fills the same model, however it is cut") {
+TEST_CASE("every plan initializes the same model, however it is sharded") {
   std::map<std::string, std::vector<double>> first;
   for (const int tp : {1, 2, 4}) {
     for (const int shards : {1, 3}) {

@@ -13,7 +13,7 @@
 namespace echelon {
 namespace {
 
-/// The model as one chunk, or cut in `pp` chunks, of which chunk `stage`.
+/// The model as one chunk, or chunk `stage` of `pp` chunks.
 ChunkSpec chunk_of(const ModelSpec& model, int pp, int stage, int tp, int tp_rank) {
   ChunkSpec spec;
   spec.model = model;
@@ -46,7 +46,7 @@ ModelSpec small_model(bool gpt) {
   return model;
 }
 
-TEST_CASE("parameters of the catalog's models are as many as the ModelSpec counts") {
+TEST_CASE("the number of parameters of the catalog's models equals the ModelSpec's count") {
   int executed = 0;
   for (const CatalogModel& entry : model_catalog()) {
     ModelSpec model = load_model(entry.name).value();

@@ -67,7 +67,7 @@ std::vector<Published> published() {
             {63, 3.102344408034696e-07}}}};
 }
 
-TEST_CASE("scaled rotary frequencies are those of transformers to the last place of a float") {
+TEST_CASE("scaled rotary frequencies equal those of transformers to the last place of a float") {
   for (const Published& each : published()) {
     const RotaryFrequencies got = rotary_frequencies(each.rope, each.head_dim);
     REQUIRE(got.angles.size() == static_cast<std::size_t>(each.head_dim / 2));
@@ -80,7 +80,7 @@ TEST_CASE("scaled rotary frequencies are those of transformers to the last place
   }
 }
 
-TEST_CASE("without a scaling pair i turns by theta^(-2i/d), with a linear one by a part of it") {
+TEST_CASE("without scaling pair i turns by theta^(-2i/d), with linear scaling by a part of it") {
   const RotaryFrequencies plain = rotary_frequencies({.theta = 500'000}, 10);
   const RotaryFrequencies linear =
       rotary_frequencies({.theta = 500'000, .scaling = RopeScaling::linear, .factor = 4}, 10);
@@ -92,7 +92,7 @@ TEST_CASE("without a scaling pair i turns by theta^(-2i/d), with a linear one by
   CHECK(plain.scale == 1);
 }
 
-TEST_CASE("bounds of a scaling that meet make a step, not a division by zero") {
+TEST_CASE("equal bounds of a scaling give a step, not a division by zero") {
   RotaryEmbedding rope = rope_of("llama4-scout");
   REQUIRE(rope.low_frequency_factor == rope.high_frequency_factor);
   for (const double angle : rotary_frequencies(rope, 128).angles) CHECK(angle > 0);

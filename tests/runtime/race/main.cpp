@@ -1,7 +1,7 @@
-// One small plan under ThreadSanitizer: four ranks, all queues, fifty steps, with sleeps here and
-// there. A synchronisation that is missing in threads, executor, hazard checker or device is
-// reported as a race. Built with -fsanitize=thread from the sources themselves
-// (tests/CMakeLists.txt), in any build.
+// One small plan under ThreadSanitizer: four ranks, all queues, fifty steps, with occasional
+// sleeps. A missing synchronisation in threads, executor, hazard checker or device is reported as a
+// race. Built with -fsanitize=thread from the sources themselves (tests/CMakeLists.txt), in any
+// build.
 #include <chrono>
 #include <cstdio>
 #include <fstream>

@@ -1,5 +1,5 @@
-// A small model trained for real over tp 2, pp 2, dp 2: ZeRO-3 with prefetch, reductions beside the
-// backward, ZB-H1. Under ThreadSanitizer (training.cpp), where Eigen multiplies on one thread a
+// A small model trained over tp 2, pp 2, dp 2: ZeRO-3 with prefetch, reductions overlapped with the
+// backward, ZB-H1. Under ThreadSanitizer (training.cpp), where Eigen multiplies on one thread per
 // rank, and as part of the runtime's tests, where oneDNN may: both end at the same losses.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace echelon {
 
-/// Of the three steps; in fp32, so that rounding differs in the sixth digit.
+/// Losses of the three steps; in fp32, so rounding differs in the sixth digit.
 inline constexpr double kLossesOfSmallRun[] = {3.9076506, 3.9396594, 3.9239075};
 inline constexpr double kRoundingOfSmallRun = 2e-5;
 

@@ -1,8 +1,7 @@
-// One small plan, trained for real, under ThreadSanitizer: eight ranks, all queues. A
-// synchronisation that is missing between kernels, communicators or states is told as a race.
-// Built from the sources themselves (tests/CMakeLists.txt), without OpenMP, whose library is not
-// instrumented, and as on a machine without oneDNN and MPI: Eigen multiplies, and mpi::start says
-// what is missing.
+// One small plan, really trained, under ThreadSanitizer: eight ranks, all queues. A missing
+// synchronisation between kernels, communicators or states is reported as a race. Built from the
+// sources themselves (tests/CMakeLists.txt), without OpenMP, whose library is not instrumented, and
+// as on a machine without oneDNN and MPI: Eigen multiplies, and mpi::start reports the missing MPI.
 #include <cmath>
 #include <cstdio>
 #include <fstream>

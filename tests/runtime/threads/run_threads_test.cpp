@@ -68,7 +68,7 @@ TEST_CASE("an exception in one thread stops all, and run() rethrows it") {
   }
 }
 
-TEST_CASE("members that wait for each other for ever are a hang that names what they were at") {
+TEST_CASE("members that wait for each other are a hang that names their operations") {
   const auto stuck = [](RunThreads& run_threads) {
     Monitor monitor(run_threads);
     for (const char* name : {"rank 0 compute", "rank 1 compute"}) {
@@ -93,7 +93,7 @@ TEST_CASE("members that wait for each other for ever are a hang that names what 
   }
 }
 
-TEST_CASE("after a lost peer the failure says what every thread was doing") {
+TEST_CASE("after a lost peer the failure names the operation of every thread") {
   RunThreads run_threads;
   std::atomic<int> asked = 0;
   const auto never = [&] {
@@ -108,7 +108,7 @@ TEST_CASE("after a lost peer the failure says what every thread was doing") {
     run_threads.poll(never, []() -> std::string { throw std::runtime_error("a broken device"); });
   });
   run_threads.add("right", [&] {
-    // Longer than both stay awake.
+    // Longer than both remain awake.
     while (asked < 2) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     throw RunFailure(RunFailure::Kind::peer_lost, "rank 1 is gone");

@@ -1,4 +1,4 @@
-// What of a plan this runtime refuses.
+// Features of a plan that this runtime refuses.
 #include "core/model/model_io.hpp"
 #include "runtime/training/run.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-// What a machine's cores do while a run is measured, from texts and numbers, not from clocks.
+// The load of a machine's cores during a measured run, from texts and numbers, not from clocks.
 #include "runtime/training/machine_load.hpp"
 
 #include <array>
@@ -26,7 +26,7 @@ constexpr Seconds kTick{0.01};
 
 }  // namespace
 
-TEST_CASE("cores are busy with all but idling and waiting for disks") {
+TEST_CASE("cores are busy except when idle or waiting for disks") {
   CHECK(busy_time(kProcStat, {0}, kTick)->in(1_s) == Approx(5.70));
   CHECK(busy_time(kProcStat, {1}, kTick)->in(1_s) == Approx(4.60));
   CHECK(busy_time(kProcStat, {0, 10}, kTick)->in(1_s) == Approx(6.80));
@@ -36,7 +36,7 @@ TEST_CASE("cores are busy with all but idling and waiting for disks") {
   CHECK(!busy_time("cpu0 1 2 three\n", {0}, kTick));
 }
 
-TEST_CASE("what other programs use is what the run's processes of a machine do not") {
+TEST_CASE("the load of other programs is the machine's load less that of the run's processes") {
   const CoreTime before{.at = 10_s, .all = 100_s, .own = 1_s, .cores = 2};
   const CoreTime after{.at = 14_s, .all = 107_s, .own = 2_s, .cores = 2};
   const ProcessUse one = process_use(before, after);
@@ -47,7 +47,7 @@ TEST_CASE("what other programs use is what the run's processes of a machine do n
   const ProcessUse through = ProcessUse::from(one.numbers().data());
   CHECK(through.numbers() == one.numbers());
 
-  // Two processes here, a rank that speaks for none, and one on a machine of its own.
+  // Two processes here, a rank that reports for none, and one on its own machine.
   const ProcessUse elsewhere{.machine = 7, .seconds = 4, .all = 3.5, .own = 3.25, .cores = 8};
   const std::vector<ProcessUse> all{one, one, {}, elsewhere};
   const CoreUse use = core_use(all).value();
@@ -72,7 +72,7 @@ TEST_CASE("the time of this machine's cores is read from /proc/stat where it exi
   CHECK(now->own > Seconds{});
 }
 
-TEST_CASE("a run's report says what its steps and other programs used of the cores") {
+TEST_CASE("a run's report gives the core usage of its steps and of other programs") {
   if (!core_time()) return skip("this system has no /proc/stat");
   TrainedCase c;
   c.model = small_gpt2();

@@ -1,4 +1,4 @@
-// What the cost model predicts a rank holds, against what the runtime allocates for it.
+// The memory of a rank predicted by the cost model, compared with the runtime's allocations.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -63,7 +63,7 @@ std::vector<Grid> grid() {
   return all;
 }
 
-/// GPUs, or processor cores for what no GPU has a described rate for.
+/// GPUs, or processor cores for precisions without a described rate on any GPU.
 ClusterTopology cluster_of(const TrainingJob& job, std::int64_t ranks) {
   if (job.precision.compute != Dtype::fp64) {
     return ClusterTopology::load("dgx-h100", ranks).value();
@@ -130,8 +130,8 @@ void check(const ModelSpec& model, const Grid& g, const char* precision) {
         held.activations.in(kByte), reported.activations.in(kByte), held.workspace.in(kByte),
         reported.workspace.in(kByte), held.communication.in(kByte),
         reported.communication.in(kByte)));
-    // Times decide whether a boundary's buffer is free in time: the count may be one off, and that
-    // of batches. In models this small one can be more than 2 % of a rank's memory.
+    // Timing decides whether a boundary's buffer is free in time: its count may be off by one, as
+    // may that of batches. In models this small one buffer can be more than 2 % of a rank's memory.
     const double rows = static_cast<double>(plan.microbatch) * job.sequence;
     const double wide = width_of(job.precision.compute) * model.hidden + 16;
     const Bytes one_buffer = g.pp > 1 ? Bytes{wide * rows} : Bytes{};

@@ -1,4 +1,4 @@
-// The small run of the race test, in this build: with oneDNN where it is there.
+// The small run of the race test, in this build: with oneDNN if available.
 #include "tests/places.hpp"
 #include "tests/runtime/race/small_run.hpp"
 #include "tests/support/catch.hpp"
@@ -7,7 +7,7 @@
 namespace echelon {
 namespace {
 
-TEST_CASE("oneDNN's products and Eigen's train to the same losses") {
+TEST_CASE("training with oneDNN's and with Eigen's GEMMs gives the same losses") {
   const std::string path = std::string(ECHELON_SOURCE_DIR) + "/tests/runtime/race/zero3_zb_h1.txt";
   const Schedule schedule = parse_schedule_text(slurp(path), path).value();
   const std::vector<double> losses = losses_of_small_run(schedule);

@@ -47,7 +47,7 @@ std::string token_file(std::int32_t count, std::uint16_t token) {
   return raw;
 }
 
-/// A member that never comes: waits until the run stops.
+/// A member that never joins: waits until the run stops.
 class Absent final : public Communicator {
  public:
   explicit Absent(RunThreads& run_threads, int rank, int size)
@@ -73,7 +73,7 @@ class Absent final : public Communicator {
   int size_;
 };
 
-/// All ranks are threads, but one does not come to one of its lines.
+/// All ranks are threads, but one never joins one of its groups.
 class HangingWorld final : public World {
  public:
   HangingWorld(RunThreads& run_threads, std::unique_ptr<World> inner, int rank, GroupRole role)
@@ -134,7 +134,7 @@ TEST_CASE("a run in two parts computes the same bits as in one") {
   }
 }
 
-TEST_CASE("one rank measures no communication, and no plan without a pipeline a bubble") {
+TEST_CASE("one rank has no communication, and a plan without a pipeline has no bubble") {
   struct Case {
     int tp, dp, zero;
   };
@@ -152,7 +152,7 @@ TEST_CASE("one rank measures no communication, and no plan without a pipeline a 
   }
 }
 
-TEST_CASE("a run goes on under another plan, and says so") {
+TEST_CASE("a run can resume under another plan, and reports it") {
   const PlanFile eight = plan_file(case_of(2, 2, 2, 3));
   const PlanFile one = plan_file(case_of(1, 1, 1, 0));
   const TempDir folder;
@@ -190,7 +190,7 @@ TEST_CASE("a damaged latest checkpoint is skipped for the one before it") {
   REQUIRE(reread.report.steps.size() == 2);
   CHECK(reread.report.steps.front().step == 4);
   CHECK(reread.report.steps.back().loss == whole.report.steps.back().loss);
-  // In the place of the damaged one is now a whole one.
+  // A complete checkpoint has replaced the damaged one.
   settings.steps = 1;
   CHECK(run(plan, settings).report.steps.front().step == 6);
 
@@ -200,7 +200,7 @@ TEST_CASE("a damaged latest checkpoint is skipped for the one before it") {
   CHECK(lacks(refusal(plan, settings), "no intact checkpoint") == "");
 }
 
-TEST_CASE("a new run leaves the checkpoints of an earlier one alone") {
+TEST_CASE("a new run keeps the checkpoints of an earlier one") {
   const PlanFile plan = plan_file(case_of(1, 1, 1, 0));
   const TempDir folder;
   RunSettings settings = settings_for(2);
@@ -251,7 +251,7 @@ TEST_CASE("a diverged run names the step and writes no checkpoint of it") {
   }
 }
 
-TEST_CASE("a peer that does not come ends the run with who waits for what") {
+TEST_CASE("a missing peer ends the run with the waiting ranks and their operations") {
   struct Case {
     int tp, pp, dp;
     GroupRole role;
@@ -277,11 +277,11 @@ TEST_CASE("a peer that does not come ends the run with who waits for what") {
     CHECK(ended.exit_code() == 4);
     CHECK(lacks(ended.report.reason, "no progress within the deadline of rank ") == "");
     CHECK(lacks(ended.report.reason, each.reported) == "");
-    CHECK(lacks(ended.report.reason, "\n  rank 0 ") == "");  // what everybody is at
+    CHECK(lacks(ended.report.reason, "\n  rank 0 ") == "");  // the operation of every rank
   }
 }
 
-TEST_CASE("what is not executed is refused by its name") {
+TEST_CASE("features that are not executed are refused by name") {
   const PlanFile good = plan_file(case_of(1, 1, 1, 0));
   const auto changed = [&](auto change) {
     PlanFile plan = good;
@@ -302,7 +302,7 @@ TEST_CASE("what is not executed is refused by its name") {
   CHECK(lacks(changed([](PlanFile& p) { p.plan.pp = 2; }), "program") == "");
 }
 
-TEST_CASE("data that cannot be trained on is an error of the user's, with its place") {
+TEST_CASE("data that cannot be trained on is an input error with its place") {
   const PlanFile plan = plan_file(case_of(1, 1, 2, 0));
   const TempDir folder;
   RunSettings settings = settings_for(3);
@@ -317,7 +317,7 @@ TEST_CASE("data that cannot be trained on is an error of the user's, with its pl
   CHECK(lacks(with("short.bin", token_file(8, 7)), "8 tokens; expected at least 9") == "");
   settings.data = (folder.path() / "missing").string();
   CHECK(lacks(refusal(plan, settings), "missing") == "");
-  // What no header tells turns out on the way.
+  // Faults that no header shows are found during the run.
   settings.data = folder.write("beyond.bin", token_file(200, 50)).string();
   const Ran ended = run(plan, settings);
   CHECK(ended.exit_code() == 2);
@@ -328,7 +328,7 @@ TEST_CASE("data that cannot be trained on is an error of the user's, with its pl
   const Ran fine = run(plan, settings);
   CHECK(fine.exit_code() == 0);
   REQUIRE(fine.report.measured.has_value());
-  // What the step waited for it may be nothing; what it took is measured all the same.
+  // The step may not have waited for it at all; its duration is measured nevertheless.
   const Schedule program = parse_schedule_text(plan.program, "the plan").value();
   Seconds loading;
   for (const ExecutedSpan& span : fine.report.spans) {
@@ -338,7 +338,7 @@ TEST_CASE("data that cannot be trained on is an error of the user's, with its pl
   CHECK(loading > Seconds{});
 }
 
-TEST_CASE("exported weights begin another run where this one ended") {
+TEST_CASE("another run starts from exported weights where this one ended") {
   for (const char* precision : {"fp32", "bf16"}) {
     for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
       INFO(precision << ", " << model.name);
@@ -378,7 +378,7 @@ TEST_CASE("exported weights begin another run where this one ended") {
   }
 }
 
-TEST_CASE("a folder that cannot be written ends the run as a matter of the machine") {
+TEST_CASE("a folder that cannot be written ends the run with an environment error") {
   const PlanFile plan = plan_file(case_of(1, 1, 2, 0));
   const TempDir folder;
   RunSettings settings = settings_for(2);

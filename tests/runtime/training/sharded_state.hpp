@@ -1,4 +1,4 @@
-// The state of a small run, spread over ranks, with values that say where they belong.
+// The state of a small run, sharded over ranks, with values that encode their place.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline ModelSpec two_layer_llama() {
 
 inline ModelSpec two_layer_gpt2() { return like_gpt2(two_layer_llama()); }
 
-/// A number that names its place; exact in every element but bf16.
+/// A number that encodes its place; exact in every element type except bf16.
 inline double value_at(const std::string& name, std::int64_t element, StateKind kind) {
   return static_cast<double>(std::hash<std::string>()(name) % 1000) * 1000 +
          static_cast<double>(element) + 0.25 * static_cast<double>(kind);
@@ -50,7 +50,7 @@ inline void store_value(void* to, Element element, double value) {
   }
 }
 
-/// What one rank of tp × dp holds: its shard of all flat parameters, of every kind.
+/// The state of one rank of tp × dp: its shard of all flat parameters, of every kind.
 struct RankState {
   ChunkParameters parameters;
   std::deque<std::vector<char>> memory;
@@ -89,7 +89,7 @@ inline RankState rank_state(const ModelSpec& model, const StateFormat& format, i
   return rank;
 }
 
-/// Every element of the spans as it should be; padding is 0.
+/// The expected value of every element of the spans; padding is 0.
 inline void fill(const StateSpan& span, Element element, void* data) {
   const std::int64_t size = bytes_of(element);
   std::memset(data, 0, static_cast<std::size_t>((span.end - span.begin) * size));
@@ -106,7 +106,7 @@ inline void fill(RankState& rank, const StateFormat& format) {
   for (const StateSpan& span : rank.spans) fill(span, *element_for(format, span.kind), span.data);
 }
 
-/// Spans that do not hold what they should.
+/// Spans with wrong values.
 inline int wrong_spans(const RankState& rank, const StateFormat& format) {
   int wrong = 0;
   for (const StateSpan& span : rank.spans) {
@@ -118,7 +118,7 @@ inline int wrong_spans(const RankState& rank, const StateFormat& format) {
   return wrong;
 }
 
-/// Runs `work(group)` on so many threads that agree with each other.
+/// Runs `work(group)` on the given number of threads, which form a group.
 inline void together(int members, const std::function<void(const CheckpointGroup&)>& work) {
   std::barrier meet(members);
   std::atomic<bool> all_fine = true;

@@ -1,4 +1,4 @@
-// What makes a model of a few shapes one of GPT-2's family; without it it is one of Llama's.
+// The settings that make a small model one of GPT-2's family; without them it is one of Llama's.
 #pragma once
 
 #include "core/model/model.hpp"

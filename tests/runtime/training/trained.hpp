@@ -91,7 +91,7 @@ inline TrainingJob job_of(const TrainedCase& c) {
   return job;
 }
 
-/// The program a plan file would hold.
+/// The program that a plan file would contain.
 inline Schedule program_of(const TrainedCase& c) {
   const ClusterTopology cluster =
       ClusterTopology::load("dgx-h100", static_cast<int>(c.plan.gpus())).value();
@@ -107,7 +107,7 @@ inline Schedule program_of(const TrainedCase& c) {
   return schedule;
 }
 
-/// This rank's counted part of its states, into whole tensors.
+/// Copies this rank's counted part of its states into whole tensors.
 template <class T, class From>
 void gather_whole(Processor<T>& processor, OptimizerState<T>& states, const From& from,
                   WholeTensors& out) {
@@ -134,7 +134,7 @@ void gather_whole(Processor<T>& processor, OptimizerState<T>& states, const From
   }
 }
 
-/// Another backend, for what differs from it.
+/// Another backend, to override parts of it.
 template <class T>
 class WrappedBackend : public Backend<T> {
  public:
@@ -151,7 +151,7 @@ class WrappedBackend : public Backend<T> {
   std::unique_ptr<Backend<T>> inner_;
 };
 
-/// The CPU backend, issued to as one whose queues are the devices' own.
+/// The CPU backend, driven like one with device queues.
 template <class T>
 class InOrder final : public WrappedBackend<T> {
  public:
@@ -159,7 +159,8 @@ class InOrder final : public WrappedBackend<T> {
   [[nodiscard]] bool issues_in_order() const override { return true; }
 };
 
-/// What trains: the CPU, or what a test opens in its place on the same world of threads.
+/// The training backend: the CPU, or the one that a test opens instead on the same world of
+/// threads.
 template <class T>
 using OpenBackend = std::function<std::unique_ptr<Backend<T>>(RunThreads&, std::unique_ptr<World>,
                                                               const TrainedCase&)>;

@@ -1,4 +1,4 @@
-// Learning rate, watch over the loss, noise scale, counted memory.
+// Learning rate, loss monitoring, noise scale, counted memory.
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -22,7 +22,7 @@ constexpr double kTruth = 4;
 
 /// Estimates from gradients drawn as G + noise of variance 4 in each of 50 numbers, G `length` in
 /// each of them: tr(Σ)/|G|² = 4/length². In the first quarter of the steps both are `early` times
-/// as long.
+/// as large.
 NoiseScale synthetic_noise(std::uint64_t seed, int steps, double length, double early = 1) {
   constexpr std::size_t kNumbers = 50;
   Numbers draw(seed);
@@ -74,7 +74,7 @@ TEST_CASE("a loss that jumps is a spike, a noisy one is not") {
   CHECK(watch.assess(2, 1).level == LossWatch::Level::fine);
 }
 
-TEST_CASE("no number, and a loss that stays far above its beginning, are divergence") {
+TEST_CASE("NaN, and a loss that stays far above its initial value, are divergence") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   CHECK(LossWatch().assess(nan, 1).what == "the loss is NaN");
   CHECK(LossWatch().assess(1, std::numeric_limits<double>::infinity()).what ==
@@ -85,7 +85,7 @@ TEST_CASE("no number, and a loss that stays far above its beginning, are diverge
   const LossWatch::Assessment lost = soon.assess(5.5e7, 3.77e31);
   CHECK(lost.level == LossWatch::Level::diverged);
   CHECK(lost.what == "the loss is 5.5e+07, 1e+07 times that of the first step");
-  LossWatch broken;  // weights that begin there, perhaps those of another tokenizer
+  LossWatch broken;  // weights that start there, perhaps those of another tokenizer
   for (int i = 0; i < 9; ++i) CHECK(broken.assess(300, 1).level == LossWatch::Level::fine);
   LossWatch watch;
   for (std::size_t i = 0; i < LossWatch::kWindow; ++i) (void)watch.assess(4, 1);
@@ -110,8 +110,8 @@ TEST_CASE("the noise scale of gradients with known mean and noise is within its 
   CHECK(narrow_intervals > 90);
 }
 
-TEST_CASE("large first gradients do not rule the noise scale") {
-  // As long as the gradient is 30 times as long, its square is 900 times as large.
+TEST_CASE("large first gradients do not dominate the noise scale") {
+  // While the norm of the gradient is 30 times as large, its square is 900 times as large.
   const GradientNoise found = synthetic_noise(5, 60, 1, 30).estimate();
   const GradientNoise same = synthetic_noise(5, 60, 1).estimate();
   CHECK(found == same);
@@ -119,7 +119,7 @@ TEST_CASE("large first gradients do not rule the noise scale") {
   CHECK(found.high > kTruth);
 }
 
-TEST_CASE("below thirty estimates nothing is said about the noise scale") {
+TEST_CASE("the noise scale is not reported below thirty estimates") {
   CHECK(!NoiseScale().estimate().known());
   const GradientNoise few = synthetic_noise(1, 29, 1).estimate();
   CHECK(few == GradientNoise{.estimates = 29});
@@ -133,7 +133,7 @@ TEST_CASE("below thirty estimates nothing is said about the noise scale") {
   CHECK(diverging.estimate().estimates == 0);
 }
 
-TEST_CASE("a gradient that drowns in its noise leaves the critical batch without an upper end") {
+TEST_CASE("for a gradient far below its noise the critical batch has no upper bound") {
   const GradientNoise found = synthetic_noise(3, 60, 0).estimate();
   REQUIRE(found.known());
   CHECK(std::isinf(found.high));
@@ -143,7 +143,7 @@ TEST_CASE("a gradient that drowns in its noise leaves the critical batch without
   CHECK(reported.find("inf") == std::string::npos);
 }
 
-TEST_CASE("advice asks for another batch only where both ends of the interval do, and by far") {
+TEST_CASE("another batch size is advised only if both ends of the interval clearly support it") {
   const auto advice = [](double batch, double scale, double low, double high) {
     const GradientNoise noise{
         .estimates = 60, .window = 30, .batch = scale, .low = low, .high = high};

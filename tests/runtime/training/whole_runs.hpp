@@ -1,4 +1,4 @@
-// Whole runs of small models, as plan-run has them.
+// Whole runs of small models, as plan-run starts them.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace echelon {
 
-/// What `plan run` hands over: a small model, 8 samples of 8 tokens a step.
+/// The settings from `plan run`: a small model, 8 samples of 8 tokens per step.
 inline PlanFile plan_file(const TrainedCase& c) {
   PlanFile file;
   file.model = c.model;
@@ -33,7 +33,7 @@ inline RunSettings settings_for(std::int64_t steps) {
   return s;
 }
 
-/// A run and what it told.
+/// A run and its messages.
 struct Ran {
   RunReport report;
   std::vector<RunEvent> events;

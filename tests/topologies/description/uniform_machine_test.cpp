@@ -17,7 +17,7 @@ UniformMachine racks() {
           .nodes_per_domain = 16};
 }
 
-/// What a file says that describes the same machine; its GPU's price aside.
+/// The file that describes the same machine, except for its GPU's price.
 std::string written(const std::string& interconnect, const std::string& fabric) {
   const std::string text = R"({"schema": 1, "name": "18 x GB200", "gpu": "GB200", "node": {
       "gpus": 4, "interconnect": )" +
@@ -29,7 +29,7 @@ std::string written(const std::string& interconnect, const std::string& fabric) 
   return canonical_json(machine);
 }
 
-TEST_CASE("a machine described by values is the one that a file describes") {
+TEST_CASE("a machine described by values equals the one of a file") {
   CHECK(canonical_json(*describe(racks())) ==
         written(R"({"kind": "nvswitch", "per_gpu": "900 GB/s"})",
                 R"(, "fabric": {"tiers": [
@@ -41,7 +41,7 @@ TEST_CASE("a machine described by values is the one that a file describes") {
   CHECK(canonical_json(*describe(cards)) == written(R"({"kind": "pcie"})", ""));
 }
 
-TEST_CASE("a machine of impossible nodes, domains or cards is refused") {
+TEST_CASE("a machine with impossible nodes, domains or cards is refused") {
   UniformMachine machine = racks();
   machine.gpus_per_node = 65;
   CHECK(describe(machine).error().found == "65 GPUs per node");
@@ -53,7 +53,7 @@ TEST_CASE("a machine of impossible nodes, domains or cards is refused") {
   CHECK_FALSE(describe(machine).ok());
 }
 
-TEST_CASE("no driver's name and no alias means two GPUs of the catalog") {
+TEST_CASE("no driver's name or alias is shared by two GPUs of the catalog") {
   for (const std::string& one : gpu_catalog()) {
     const GpuDescription gpu = load_gpu(one, "a test").value();
     for (const std::string& other : gpu_catalog()) {

@@ -1,4 +1,4 @@
-// Where a build found no cuDNN, or no frontend of it.
+// For builds without cuDNN or without its frontend.
 #include "runtime/cuda/attention/cudnn_attention.hpp"
 
 namespace echelon::cuda {

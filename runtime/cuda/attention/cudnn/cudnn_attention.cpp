@@ -1,4 +1,4 @@
-// The one source that sees cuDNN's frontend, which takes half a minute to compile.
+// The only source that includes cuDNN's frontend, which takes half a minute to compile.
 #include "runtime/cuda/attention/cudnn_attention.hpp"
 
 #include <cudnn_frontend.h>
@@ -26,20 +26,20 @@ constexpr std::int64_t kAlignment = 256;
 
 enum Operand : std::int64_t { kQ = 1, kK, kV, kOut, kLogSum, kDout, kDq, kDk, kDv };
 
-/// [samples, heads, sequence, head_dim], whose rows lie as the model has them: (position, sample).
+/// [samples, heads, sequence, head_dim], with the model's order of rows: (position, sample).
 struct Heads {
   std::int64_t samples;
   std::int64_t heads;
   std::int64_t stride;  ///< of a row
 };
 
-/// A GPU that is told of; the calling thread's without.
+/// A GPU described by its properties; the calling thread's by default.
 struct Described {
   std::shared_ptr<cudnn_frontend::DeviceProperties> properties;
   int capability = 0;
 };
 
-/// Of a shape's part, as cuDNN is told of them.
+/// Operands of a shape's part, as described to cuDNN.
 class Tensors {
  public:
   Tensors(const AttentionShape& s, const AttentionPart& part, const Described& gpu)
@@ -135,7 +135,7 @@ std::string said(cudnn_frontend::error_t status) {
   return status.is_good() ? "" : status.get_message();
 }
 
-/// Why there is no plan for it; empty: there is.
+/// The reason why there is no plan; empty if there is one.
 std::string plan(Graph& graph, cudnnHandle_t handle) {
   std::string why = said(graph.validate());
   if (why.empty()) why = said(graph.build_operation_graph(handle));
@@ -165,7 +165,7 @@ class Planned {
   std::shared_ptr<Graph> graph_;
 };
 
-/// As the frontend takes operands.
+/// Operands in the form that the frontend expects.
 void* pointer(const void* operand) { return const_cast<void*>(operand); }
 
 struct DestroyHandle {

@@ -1,4 +1,4 @@
-// Processes under mpirun, which peers.cpp is; this file needs no MPI itself.
+// Processes under mpirun, whose program is peers/main.cpp; this file itself needs no MPI.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -18,12 +18,12 @@ namespace fs = std::filesystem;
 
 #ifdef ECHELON_MPI_PEERS
 
-/// "" or why no processes can be started.
+/// "", or the reason why no processes can be started.
 std::string no_mpirun() {
   return run_shell("command -v mpirun").exit_code == 0 ? "" : "mpirun is not installed";
 }
 
-/// Open MPI's leave to run as root and to start more processes than there are cores.
+/// Open MPI's permission to run as root and to start more processes than cores.
 ProcessResult run_peers(int processes, const std::string& what, const std::string& token) {
   return run_shell(
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 200 mpirun "
@@ -44,7 +44,7 @@ int left_behind(const std::string& token) {
   return count;
 }
 
-/// mpirun is gone and, within a second or two of its SIGKILL, so is everybody else.
+/// mpirun has ended and, within a second or two of its SIGKILL, so have all other processes.
 bool nobody_is_left(const std::string& token) {
   for (int tries = 0; tries < 50; ++tries) {
     if (left_behind(token) == 0) return true;
@@ -76,7 +76,7 @@ TEST_CASE("a world needs as many processes as the plan has ranks") {
                         "per rank: mpirun -n RANKS plan-run") != std::string::npos);
 }
 
-TEST_CASE("whatever ends one process ends all, with a reason, and none is left behind") {
+TEST_CASE("the end of one process ends all, with a reason, and no process remains") {
   if (const std::string why = no_mpirun(); !why.empty()) return skip(why);
   struct Case {
     std::string what;
@@ -101,7 +101,7 @@ TEST_CASE("whatever ends one process ends all, with a reason, and none is left b
     INFO(each.what << "\n" << result.out << result.err);
     CHECK(took < std::chrono::seconds(60));
     CHECK(result.err.find(each.reported) != std::string::npos);
-    // When a signal ends a process, mpirun says 128 + the signal, or what the others leave with.
+    // If a signal ends a process, mpirun returns 128 + the signal, or the exit code of the others.
     const bool signalled = each.what == "die" && result.exit_code == 128 + 9;
     CHECK((signalled || result.exit_code == each.exit_code));
     CHECK(nobody_is_left(token.path().string()));

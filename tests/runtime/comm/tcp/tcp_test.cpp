@@ -1,4 +1,4 @@
-// Worlds over TCP, with threads of this process for the processes of a run.
+// Worlds over TCP; threads of this process take the place of a run's processes.
 #include "runtime/comm/tcp/world.hpp"
 
 #include <chrono>
@@ -10,7 +10,7 @@
 namespace echelon {
 namespace {
 
-/// One that nobody has right now.
+/// A port that is free at the moment.
 int free_port() { return tcp::port_of(tcp::listen_for("127.0.0.1", 0).value()); }
 
 tcp::Rendezvous rendezvous_at(int port, int rank, int size) {
@@ -71,7 +71,7 @@ bool has_ipv6() {
   return listener.ok();
 }
 
-TEST_CASE("sockets carry the bits of threads, on three queues at once") {
+TEST_CASE("TCP gives the bits of threads, on three queues at once") {
   const std::vector<GroupRole> roles{GroupRole::norm, GroupRole::tp, GroupRole::forward};
   std::vector<std::string> addresses{"127.0.0.1", "localhost"};
   if (has_ipv6()) addresses.push_back("::1");
@@ -111,7 +111,7 @@ TEST_CASE("a port is free again when its run is over") {
   }
 }
 
-/// What each of four processes ends with; the last one does something else.
+/// How each of four processes ends; the last one deviates.
 std::vector<TcpEnd> ends_when(const std::string& what) {
   const Seconds deadline{what == "absent" ? 0.5 : 60.0};
   return by_processes(meetings_of(4), deadline, [&](RunThreads& run_threads, World& world) {
@@ -135,7 +135,7 @@ std::vector<TcpEnd> ends_when(const std::string& what) {
   });
 }
 
-TEST_CASE("whatever ends one process ends all that it is connected to, with its reason") {
+TEST_CASE("the end of one process ends all that it is connected to, with its reason") {
   struct Case {
     std::string what;
     int exit_code;
@@ -176,7 +176,7 @@ TEST_CASE("waiting for a process that has left ends with its rank") {
   }
 }
 
-TEST_CASE("a connection that ends without a word is a lost rank") {
+TEST_CASE("a connection that closes without a goodbye is a lost rank") {
   const int port = free_port();
   std::jthread dying([&] {
     const auto connected = tcp::join_run(rendezvous_at(port, 1, 2));
@@ -192,7 +192,7 @@ TEST_CASE("a connection that ends without a word is a lost rank") {
         "  rank 0: -");
 }
 
-/// Every process only meets; what each says, "" when it is connected.
+/// Every process only does the rendezvous; the message of each, "" if it is connected.
 std::vector<std::string> met_by(std::vector<tcp::Rendezvous> all) {
   std::vector<std::string> reported(all.size());
   std::vector<std::jthread> threads;
@@ -206,9 +206,9 @@ std::vector<std::string> met_by(std::vector<tcp::Rendezvous> all) {
   return reported;
 }
 
-TEST_CASE("a process that does not belong to a run is refused, and both say why") {
+TEST_CASE("a process that does not belong to a run is refused, and both report the reason") {
   auto all = meetings_of(3);
-  for (tcp::Rendezvous& rendezvous : all) rendezvous.limit = Seconds{5};  // of who finds nobody
+  for (tcp::Rendezvous& rendezvous : all) rendezvous.limit = Seconds{5};  // without a peer
   const std::string where = "127.0.0.1:" + std::to_string(all[0].port) + ": ";
   const auto all_say = [&](const std::vector<tcp::Rendezvous>& each, const std::string& what) {
     const auto reported = met_by(each);
@@ -257,7 +257,7 @@ TEST_CASE("a run keeps waiting while unknown clients and processes of other runs
   CHECK(reported[0].empty());
 }
 
-TEST_CASE("who does not come is named, to all who came") {
+TEST_CASE("a missing process is named to all that connected") {
   auto all = meetings_of(4);
   for (tcp::Rendezvous& rendezvous : all) rendezvous.limit = Seconds{0.5};
   const std::string where = "127.0.0.1:" + std::to_string(all[0].port) + ": ";

@@ -1,5 +1,5 @@
-// Attention by cuDNN on its stand-in, which executes what the frontend hands down, against the
-// kernels of our own.
+// Attention by cuDNN on its stand-in, which executes the frontend's graphs, against our own
+// kernels.
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -117,7 +117,7 @@ std::string bits_of_numbers(const DnnNumbers& numbers) {
   return bits_of(numbers.out, numbers.dqkv, numbers.log_sum);
 }
 
-/// Of rows of so many numbers, those of these columns.
+/// The given columns of rows of the given width.
 template <class T>
 std::vector<T> dnn_columns(const std::vector<T>& rows, std::int64_t stride, std::int64_t begin,
                            std::int64_t end) {
@@ -151,13 +151,13 @@ void check_cudnn(const AttentionShape& s, Bytes workspace = cuda::kBackwardWorks
     CAPTURE(part);
     CHECK(apart(expected.dqkv, actual.dqkv, s.qkv_stride, ends[part], ends[part + 1]) < kBothClose);
   }
-  // A gap is none of attention's.
+  // A gap does not belong to attention.
   for (const Bfloat16 x : dnn_columns(actual.dqkv, s.qkv_stride, ends[3], s.qkv_stride)) {
     if (!std::isnan(static_cast<float>(x))) FAIL("a gap was written");
   }
 }
 
-TEST_CASE("attention by cuDNN agrees with the kernels of our own") {
+TEST_CASE("attention by cuDNN agrees with our own kernels") {
   if (without_cudnn()) return;
   check_cudnn(attention_shape(77, 3, 4, 2, 64));
   check_cudnn(attention_shape(130, 2, 8, 8, 64, 16));
@@ -166,7 +166,7 @@ TEST_CASE("attention by cuDNN agrees with the kernels of our own") {
   check_cudnn(attention_shape(2, 1, 1, 1, 64));
 }
 
-TEST_CASE("cuDNN's backward in parts gives what it gives at once") {
+TEST_CASE("cuDNN's backward in parts equals the undivided one") {
   if (without_cudnn()) return;
   const AttentionShape shared = attention_shape(77, 4, 8, 4, 64, 8);
   const AttentionShape own = attention_shape(130, 2, 6, 6, 128);
@@ -222,7 +222,7 @@ TEST_CASE("attention by cuDNN can be recorded as a graph, which outlives it") {
   standins::check_nothing_left();
 }
 
-TEST_CASE("training has its attention from cuDNN, where that is wanted") {
+TEST_CASE("training uses cuDNN for attention if requested") {
   if (without_cudnn()) return;
   TrainedCase c;
   c.model = small_llama(2);
@@ -256,7 +256,7 @@ TEST_CASE("training has its attention from cuDNN, where that is wanted") {
   }
 }
 
-TEST_CASE("cuDNN refuses what it does not do, with its reason") {
+TEST_CASE("cuDNN refuses unsupported cases with a reason") {
   if (without_cudnn()) return;
   standins::start(1, standins::Order::random);
   std::string why;
@@ -312,7 +312,7 @@ TEST_CASE("memory that cuDNN shares by mistake is reported") {
              "without tensor 5"));
 }
 
-TEST_CASE("cuDNN's workspace is what the formula says") {
+TEST_CASE("cuDNN's workspace equals the formula") {
   if (without_cudnn()) return;
   standins::start(1, standins::Order::random);
   const AttentionShape s = attention_shape(77, 3, 4, 2, 64);

@@ -9,7 +9,7 @@
 namespace echelon {
 namespace {
 
-/// On so many GPUs; nothing where there are fewer. `attention`: ECHELON_CUDNN.
+/// On the given number of GPUs; nothing if there are fewer. `attention`: ECHELON_CUDNN.
 std::optional<Trained> train_on_gpus(const TrainedCase& c, int gpus, std::uint64_t seed,
                                      const char* attention = "") {
   if (!start_gpus(gpus, seed)) return {};
@@ -20,7 +20,7 @@ std::optional<Trained> train_on_gpus(const TrainedCase& c, int gpus, std::uint64
   return trained;
 }
 
-/// Both round to bf16 in other places.
+/// The two round to bf16 at different places.
 void check_losses(const Trained& found, const Trained& expected) {
   REQUIRE(found.steps.size() == expected.steps.size());
   for (std::size_t s = 0; s < expected.steps.size(); ++s) {
@@ -60,7 +60,7 @@ const std::vector<GpuVariant> kVariants = {
      }},
 };
 
-/// Two microbatches, and a layer for each chunk and at least two: emulated threads take their time.
+/// Two microbatches, and one layer per chunk and at least two: emulated threads are slow.
 TrainedCase gpu_case(ModelSpec (*make)(int layers), const GpuVariant& v) {
   ParallelPlan probe;
   v.change(probe);
@@ -75,7 +75,7 @@ TrainedCase gpu_case(ModelSpec (*make)(int layers), const GpuVariant& v) {
   return c;
 }
 
-/// Those of a measured step come from events.
+/// The spans of a measured step come from events.
 void check_times(const StepTimes& times) {
   REQUIRE(!times.spans.empty());
   for (const InstructionSpan& span : times.spans) {
@@ -86,7 +86,7 @@ void check_times(const StepTimes& times) {
 }
 
 TEST_CASE("every plan trains over NCCL to the losses of the CPU") {
-  // Of each plan, one model has its attention from cuDNN and the other from our kernels.
+  // In each plan, one model uses cuDNN for attention and the other our kernels.
   std::uint64_t seed = 0;
   for (const auto make : {small_gpt2, small_llama}) {
     for (const GpuVariant& v : kVariants) {
@@ -102,7 +102,7 @@ TEST_CASE("every plan trains over NCCL to the losses of the CPU") {
   }
 }
 
-TEST_CASE("plans train on one GPU, which all ranks share, to the losses of the CPU") {
+TEST_CASE("plans train on one GPU that all ranks share to the losses of the CPU") {
   for (const GpuVariant& v : kVariants) {
     if (v.tp * v.pp * v.dp == 1) continue;
     const TrainedCase c = gpu_case(small_llama, v);

@@ -1,14 +1,14 @@
-// The machine that the tests of the whole backend run on: pretended GPUs, or those that are there.
+// The machine of the tests of the whole backend: emulated GPUs, or the real ones.
 #pragma once
 
 #include <cstdint>
 
 namespace echelon {
 
-/// Whether there are so many GPUs now. `seed`: of the order in which pretended ones do what they
-/// may do.
+/// Whether there are that many GPUs now. `seed`: of the order in which emulated ones run their
+/// pending operations.
 bool start_gpus(int count, std::uint64_t seed);
-/// Fails the test when something was not given back, where that can be known.
+/// Fails the test if something was not freed, where that can be detected.
 void end_gpus();
 
 }  // namespace echelon

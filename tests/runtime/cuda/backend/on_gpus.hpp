@@ -20,7 +20,7 @@ inline std::unique_ptr<Backend<Bfloat16>> open_gpus(RunThreads& run_threads,
   return *cuda::open_backend(run_threads, std::move(world), plan);
 }
 
-/// The CUDA backend, which is looked at when the training is over.
+/// The CUDA backend, which is inspected after the training.
 class WatchedGpus final : public WrappedBackend<Bfloat16> {
  public:
   using Look = std::function<void(Backend<Bfloat16>&)>;

@@ -1,6 +1,5 @@
-// GPUs for plan-run that are not there: as many as PRETENDED_GPUS says, or those that
-// CUDA_VISIBLE_DEVICES lists, one after the other. With PRETENDED_NETWORK every process is as if on
-// a computer of its own.
+// Emulated GPUs for plan-run: PRETENDED_GPUS gives their number, or CUDA_VISIBLE_DEVICES lists them
+// one after the other. With PRETENDED_NETWORK every process behaves as if on its own computer.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -11,7 +10,7 @@
 namespace echelon {
 namespace {
 
-/// When the plugin is loaded.
+/// Runs when the plugin is loaded.
 const bool kStarted = [] {
   const char* count = std::getenv("PRETENDED_GPUS");
   const char* mebibytes = std::getenv("PRETENDED_MEBIBYTES");
@@ -32,7 +31,7 @@ const bool kStarted = [] {
 
 }  // namespace
 
-/// What emulated threads can do in a test's time.
+/// The work that emulated threads can do within a test's time.
 cuda::MeasuredSizes cuda::usual_sizes() {
   MeasuredSizes sizes = small_sizes();
   sizes.max_time = Seconds{20};

@@ -1,4 +1,4 @@
-// What is small enough for emulated GPUs.
+// Cases that are small enough for emulated GPUs.
 #pragma once
 
 #include "core/model/model.hpp"
@@ -6,7 +6,8 @@
 
 namespace echelon {
 
-/// The model with heads as wide as GPUs take them, and grouped ones if its positions are rotary.
+/// The model with a head_dim that the CUDA backend supports, and grouped heads if its positions are
+/// rotary.
 inline ModelSpec with_wide_heads(ModelSpec model) {
   model.hidden = 32;
   model.heads = 2;

@@ -1,4 +1,4 @@
-// Runs on GPUs as plan-run has them: checkpoints, and what ends them.
+// Runs on GPUs as plan-run starts them: checkpoints and failures.
 #include "runtime/cuda/backend.hpp"
 #include "tests/runtime/cuda/backend/small_cases.hpp"
 #include "tests/runtime/cuda/standins/settings.hpp"
@@ -94,7 +94,7 @@ TEST_CASE("a run that fails while its GPUs are opened reports its plan") {
   standins::check_nothing_left();
 }
 
-TEST_CASE("a variable that says what nobody understands ends the run before its first step") {
+TEST_CASE("a variable with an invalid value ends the run before its first step") {
   for (const char* variable : {"ECHELON_CUDNN", "ECHELON_CUDA_GRAPHS"}) {
     setenv(variable, "nevr", 1);
     standins::start(gpus(1));
@@ -118,7 +118,7 @@ Ran run_with_failure(standins::Failure::Kind kind, const PlanFile& plan, std::in
   return run(plan, settings, with_gpus());
 }
 
-TEST_CASE("a rank that never comes to a collective ends the run with step and instruction") {
+TEST_CASE("a rank that never joins a collective ends the run with step and instruction") {
   const Ran ran = run_with_failure(standins::Failure::Kind::never_arrives, plan_for_gpus(1, 2, 3),
                                    6, Seconds{3});
   CHECK(ran.exit_code() == 4);
@@ -126,7 +126,7 @@ TEST_CASE("a rank that never comes to a collective ends the run with step and in
   CHECK(lacks(ran.report.reason, "step ") == "");
 }
 
-TEST_CASE("a rank that never comes ends the run where a step is more than a stream takes") {
+TEST_CASE("a missing rank ends the run even if a step exceeds the capacity of a stream") {
   const Ran ran = run_with_failure(standins::Failure::Kind::never_arrives,
                                    plan_for_gpus(1, 2, 3, 24), 2, Seconds{3});
   INFO(ran.report.reason);
@@ -141,7 +141,7 @@ TEST_CASE("a rank that NCCL loses ends the run as a lost peer") {
   CHECK((ran.exit_code() == 7 || ran.exit_code() == 70));
 }
 
-TEST_CASE("what GPUs do not execute is refused by its name") {
+TEST_CASE("features that GPUs do not execute are refused by name") {
   standins::start(gpus(1));
   PlanFile plan = plan_for_gpus(1, 1, 0);
   const auto refused = [&] {
@@ -155,7 +155,7 @@ TEST_CASE("what GPUs do not execute is refused by its name") {
   CHECK(lacks(refused(), "precision fp32 on GPUs") == "");
 }
 
-TEST_CASE("more ranks than GPUs, where there are several, are refused") {
+TEST_CASE("more ranks than GPUs are refused if there are several GPUs") {
   standins::start(gpus(2));
   const Result<RunReport> report = run_plan(plan_for_gpus(2, 2, 0), on_gpus(1), with_gpus());
   REQUIRE_FALSE(report.ok());

@@ -36,7 +36,7 @@ std::string why_not(const Result<bool>& shared) {
   return shared ? std::string() : shared.error().message();
 }
 
-TEST_CASE("every rank has a GPU of its own, or all share one in one process") {
+TEST_CASE("every rank has its own GPU, or all share one in one process") {
   const auto alone = cuda::are_shared({{"a", "0"}, {"a", "1"}, {"b", "0"}}, false);
   CHECK((alone && !*alone));
   const auto together = cuda::are_shared({{"a", "0"}, {"a", "0"}}, true);
@@ -93,7 +93,7 @@ class Streams {
   std::map<std::pair<int, Queue>, DeviceOperands> operands_;
 };
 
-/// Sums the ranks of every group of every line that is used, and sends along the pipeline.
+/// Sums the ranks of every group of every used role, and sends along the pipeline.
 void use_roles(cuda::CudaWorld& world, Streams& streams, int rank, const ParallelPlan& plan) {
   for (int each = 0; each < kGroupRoles; ++each) {
     const auto role = static_cast<GroupRole>(each);
@@ -115,7 +115,7 @@ void use_roles(cuda::CudaWorld& world, Streams& streams, int rank, const Paralle
   }
 }
 
-/// By rank and queue, what use_lines keeps.
+/// By rank and queue, the results kept by use_lines.
 std::map<std::pair<int, Queue>, Raw> results_of_roles(const ParallelPlan& plan) {
   std::map<std::pair<int, Queue>, Raw> all;
   for (int each = 0; each < kGroupRoles; ++each) {
@@ -187,7 +187,7 @@ TEST_CASE("all group roles of plans connect the right ranks, through NCCL and on
   check_world(small_plan(1, 1, 1, 0), settings_of(1, standins::Order::random, 1), "none");
 }
 
-TEST_CASE("a rank whose NCCL dies while the world is made ends it, with the reason") {
+TEST_CASE("if a rank's NCCL dies during setup, the world ends with the reason") {
   const ParallelPlan plan = small_plan(2, 2, 1, 1);
   for (const int after : {0, 3}) {
     for (const auto kind :

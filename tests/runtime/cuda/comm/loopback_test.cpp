@@ -23,8 +23,8 @@ struct SharedGpu {
   Ends ends;
 };
 
-/// What all members keep; nothing runs on the GPU before all is enqueue there, save where the order
-/// is eager.
+/// The results of all members; nothing runs on the GPU before everything is enqueued, except in the
+/// eager order.
 std::vector<Raw> on_shared_gpu(RunThreads& run_threads, int members, std::int64_t count,
                                Element element, std::uint64_t seed) {
   SharedGpu gpu(run_threads, group_of(members));
@@ -77,7 +77,7 @@ TEST_CASE("ranks that share a GPU get the bits that threads get, in every order 
   }
 }
 
-TEST_CASE("ranks that share a GPU may come to their calls in any order") {
+TEST_CASE("ranks that share a GPU may make their calls in any order") {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Numbers numbers(seed);
     const int members = 2 + static_cast<int>(numbers.below(4));
@@ -89,7 +89,7 @@ TEST_CASE("ranks that share a GPU may come to their calls in any order") {
   }
 }
 
-/// The message of what ends two members that do this.
+/// The message of the failure that ends two members that do this.
 template <class Zero, class One>
 std::string failure_on_gpu(RunFailure::Kind kind, Seconds deadline, Zero&& zero, One&& one) {
   standins::start(settings_of(1, standins::Order::random, 1));
@@ -136,7 +136,7 @@ TEST_CASE(
         who + "all_reduce of 3 f64, rank 6 send of 8 f32 to rank 4");
 }
 
-TEST_CASE("a rank that never comes to a shared GPU is a hang, and nothing is left there") {
+TEST_CASE("a rank missing on a shared GPU is a hang, and nothing remains allocated") {
   const auto reduce = [](Communicator& comm, DeviceOperands& operands) {
     comm.all_reduce(operands.place(Raw(4)), 1, Element::f32, Reduction::sum);
   };
@@ -158,7 +158,7 @@ TEST_CASE("a rank that never comes to a shared GPU is a hang, and nothing is lef
                  "rank 6") != std::string::npos);
 }
 
-TEST_CASE("a rank that is alone on a GPU copies on its stream, and only where it has to") {
+TEST_CASE("a rank that is alone on a GPU copies on its stream, and only if necessary") {
   standins::start(settings_of(3, standins::Order::random, 1));
   {
     DeviceOperands operands;

@@ -1,4 +1,4 @@
-// Ranks with GPUs of their own, through stand-ins of NCCL.
+// Ranks with one GPU each, through stand-ins of NCCL.
 #include "runtime/cuda/comm/nccl.hpp"
 
 #include <cuda_runtime_api.h>
@@ -24,7 +24,7 @@ class OwnGpus {
     }
     ends_.resize(operands_.size());
   }
-  /// While a run fails streams end only when what they wait for is given up.
+  /// During a failure, streams end only after the operations they wait for are aborted.
   ~OwnGpus() {
     if (run_threads_.stopping()) nccl_.abort_all();
     ends_.clear();
@@ -65,7 +65,7 @@ class OwnGpus {
   std::vector<std::unique_ptr<Communicator>> ends_;
 };
 
-TEST_CASE("every operation through NCCL gives what it should, in every order of streams") {
+TEST_CASE("every operation through NCCL is correct, in every order of streams") {
   std::uint64_t seed = 0;
   for (const standins::Order order : kOrders) {
     for (const int members : {2, 3, 5}) {
@@ -86,7 +86,7 @@ TEST_CASE("every operation through NCCL gives what it should, in every order of 
           found = gpus.kept();
         }
         standins::check_nothing_left();
-        // The stand-ins add up in the order of ranks, as NCCL does not promise.
+        // The stand-ins sum in the order of ranks, which NCCL does not promise.
         RunThreads threads(Seconds{20});
         const auto ends = thread_communicators(threads, group_of(members));
         std::vector<Raw> expected(ends.size());
@@ -103,7 +103,7 @@ TEST_CASE("every operation through NCCL gives what it should, in every order of 
   }
 }
 
-/// What ends two of the members of {4,6} that do this.
+/// The failures that end two of the members of {4,6} that do this.
 RunFailure failure_of(const standins::Settings& machine, Seconds deadline,
                       const OwnGpus::Work& zero, const OwnGpus::Work& one) {
   standins::start(machine);
@@ -141,7 +141,7 @@ TEST_CASE("waiting for a member that does not join ends with the name of the gro
   CHECK(says(found, "joining in the tp group of ranks {4,6}"));
 }
 
-TEST_CASE("a call that NCCL never finishes is a hang, and giving up ends the streams") {
+TEST_CASE("a call that NCCL never finishes is a hang, and aborting it ends the streams") {
   for (const standins::Order order : kOrders) {
     standins::Settings machine = settings_of(2, order, 2);
     machine.failures = {{standins::Failure::Kind::never_arrives, 1, 1, "tp"}};
@@ -189,7 +189,7 @@ TEST_CASE("two members on one GPU are refused with NCCL's reason") {
   standins::check_nothing_left();
 }
 
-TEST_CASE("who calls NCCL after it was given up gets a failure") {
+TEST_CASE("calls to NCCL after it was aborted fail") {
   standins::start(settings_of(5, standins::Order::random, 2));
   {
     RunThreads run_threads(Seconds{5});

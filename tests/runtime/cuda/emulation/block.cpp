@@ -101,7 +101,7 @@ void Block::fail(const std::string& what) const {
               triple(threadIdx.x, threadIdx.y, threadIdx.z) + ": " + what);
 }
 
-/// Nothing is thrown out of a fiber: the scheduler throws what it finds in fault_.
+/// No exception leaves a fiber: the scheduler throws the fault stored in fault_.
 void Block::enter() {
   Block& b = block();
   try {
@@ -205,7 +205,7 @@ const Slot* Block::gather(const Slot& mine, void (*finish)(Slot*), const Place& 
   return slots;
 }
 
-/// Where the first thread waits, and one that waits elsewhere or left.
+/// The place where the first thread waits, and a thread that waits elsewhere or left.
 std::string Block::stuck() const {
   const auto says = [&](unsigned t) {
     return "thread " + std::to_string(t) +
@@ -220,7 +220,7 @@ std::string Block::stuck() const {
   return says(0) + " like all others";
 }
 
-/// What is known of a kernel.
+/// Properties of a kernel.
 struct Kernel {
   std::string name;
   int shared_bytes = 0;  // asked for
@@ -235,7 +235,7 @@ Kernel copy_of_known(const void* kernel) {
   return known(kernel);
 }
 
-/// True when this place of synchronisation is to be left out.
+/// True if this synchronisation is to be skipped.
 bool dropped(const Place& where) {
   places().insert(where);
   return settings().dropped == where;

@@ -1,14 +1,15 @@
 // The execution model of a GPU on one thread of the host at a time: a grid's blocks one after the
-// other, the threads of a block as fibers. A fiber runs until it waits; who runs next is drawn from
+// other, the threads of a block as fibers. A fiber runs until it waits; the next one is drawn from
 // a seed.
 //
 // Checked, and thrown as Fault with kernel, block and thread:
 // * Two threads use the same bytes of shared memory, one of them writing, and neither
 //   __syncthreads() nor (within a warp) __syncwarp() lies between. Shuffles order no memory.
-// * Shared memory is read before it is written, or outside what the launch asked for.
+// * Shared memory is read before it is written, or outside the size that the launch requested.
 // * The threads of a block wait at different barriers, or one left; the same of a warp's lanes.
 // * A vector access is not aligned; a launch exceeds what compute capability 8.0 allows.
-// * An asynchronous copy is read before its wait, or has none. It lands at the wait and not before.
+// * An asynchronous copy is read before its wait, or has none. Its data arrives at the wait, not
+// before.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +46,7 @@ struct Place {
   unsigned line = 0;
   auto operator<=>(const Place&) const = default;
 };
-/// For whoever tests: the order of blocks and fibers, and a place of synchronisation to leave out.
+/// For tests: the order of blocks and fibers, and a synchronisation to skip.
 struct Settings {
   std::uint64_t seed = 1;
   Place dropped;
@@ -62,21 +63,21 @@ void name_kernel(const void* kernel, std::string_view signature);
 void allow_shared(const void* kernel, int bytes);
 /// Throws when no device takes the launch.
 void check_launch(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes);
-/// One grid at a time; what is above may be called by several host threads.
+/// One grid at a time; the functions above may be called by several host threads.
 void run_grid(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes,
               const std::function<void()>& run);
 
 void sync_threads(const Place& where);
 void sync_warp(const Place& where);
 
-/// What a lane gives to an operation of its warp, and gets from it.
+/// A lane's input to an operation of its warp, and its result.
 inline constexpr std::size_t kSlotBytes = 32;
 struct Slot {
   alignas(8) unsigned char bytes[kSlotBytes];
 };
 int lane();
-/// Waits for all lanes; the last one to come calls `finish` on the 32 slots, which stay until the
-/// lane's next but one operation.
+/// Waits for all lanes; the last one to arrive calls `finish` on the 32 slots, which stay valid
+/// until the lane's next but one operation.
 const Slot* gather_warp(unsigned mask, const Slot& mine, void (*finish)(Slot*), const Place& where);
 
 /// Shared memory, by the offset from its beginning.
@@ -87,7 +88,7 @@ std::size_t shared_bytes();
 /// cp.async of 16 bytes, of which the first `valid` are read and the others become zero.
 void copy_async(std::size_t offset, const void* from, int valid);
 void commit_copies();
-/// All groups but the last `left` have landed.
+/// All groups except the last `left` have arrived.
 void wait_copies(int left, const Place& where);
 
 /// mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: d = a·b + d, fragments as in the PTX ISA,

@@ -1,4 +1,4 @@
-// Stands for the CUDA toolkit's header where kernels are compiled for the host.
+// Replaces the CUDA toolkit's header where kernels are compiled for the host.
 #pragma once
 
 #include "runtime/comm/element.hpp"

@@ -1,6 +1,6 @@
-// Stands for the CUDA toolkit's header where kernels are compiled for the host. What the kernels do
-// not need is not here, so that using it does not compile: no atomics, no static __shared__ arrays,
-// no printf.
+// Replaces the CUDA toolkit's header where kernels are compiled for the host. It declares only what
+// the kernels need; any other use does not compile: no atomics, no static __shared__ arrays, no
+// printf.
 #pragma once
 
 #include <cmath>
@@ -29,7 +29,7 @@ struct alignas(8) uint2 {
   unsigned x = 0, y = 0;
 };
 
-// ---- The host's side: cuda_runtime_api.h, and what is only in C++
+// ---- The host's side: cuda_runtime_api.h, and declarations that exist only in C++
 
 template <class... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute, int bytes) {
@@ -37,8 +37,8 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
   return cudaSuccess;
 }
 
-/// Puts the grid on the stream, with copies of the arguments; the null stream runs it at once. A
-/// fault is thrown, where the device would give an error later or none.
+/// Enqueues the grid on the stream, with copies of the arguments; the null stream runs it at once. A
+/// fault is thrown where the device would report an error later or not at all.
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
@@ -65,7 +65,7 @@ inline void __syncwarp(echelon::emulation::Place where = {__builtin_FILE(), __bu
 
 namespace echelon::emulation {
 
-/// What lane `from` of the warp gives; all 32 lanes have to come.
+/// The value of lane `from` of the warp; all 32 lanes must call it.
 template <class T>
 T shuffle(unsigned mask, T value, int from, echelon::emulation::Place where) {
   static_assert(sizeof(T) <= kSlotBytes);

@@ -1,4 +1,4 @@
-// The emulation sees what a GPU forgives, or punishes without a word.
+// The emulation detects errors that a GPU tolerates or does not report.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ bool says(const std::string& text, const std::vector<std::string>& parts) {
                      [&](const std::string& part) { return text.find(part) != std::string::npos; });
 }
 
-/// What running a body as one block of 64 threads is found to do wrong; empty: nothing.
+/// The fault found in running a body as one block of 64 threads; empty if there is none.
 template <auto body>
 std::string wrong_with(std::size_t shared_bytes = 1024, unsigned threads = 64) {
   try {
@@ -37,7 +37,7 @@ __global__ void neighbours() {
   if (all.read((me + 1) % 64) != (me + 1) % 64) throw emulation::Fault("wrong number");
 }
 
-TEST_CASE("emulated threads that meet without a barrier are named") {
+TEST_CASE("emulated threads that share memory without a barrier are named") {
   CHECK(wrong_with<neighbours<1>>().empty());
   const std::string wrong = wrong_with<neighbours<0>>();
   CHECK(says(wrong, {"neighbours<0>, block (0, 0, 0), thread ("}));
@@ -54,7 +54,7 @@ __global__ void within_warp(bool synchronised) {
   all.write(31 - lane_index(), 2);
 }
 
-TEST_CASE("lanes of an emulated warp are not in step unless they say so") {
+TEST_CASE("lanes of an emulated warp are ordered only by __syncwarp") {
   launch<within_warp>(nullptr, dim3(1), dim3(32), 1024, true);
   CHECK_THROWS_AS(launch<within_warp>(nullptr, dim3(1), dim3(32), 1024, false), emulation::Fault);
 }
@@ -90,7 +90,7 @@ __global__ void never_written() {
   shared.allocate<float>(64).read(threadIdx.x);
 }
 
-TEST_CASE("emulated shared memory has an end, and nothing in it at first") {
+TEST_CASE("emulated shared memory is bounded and initially undefined") {
   CHECK(wrong_with<beyond>(256).empty());
   CHECK(says(wrong_with<beyond>(252), {"of 252 of shared memory"}));
   CHECK(says(wrong_with<never_written>(), {"nobody has written"}));
@@ -98,7 +98,7 @@ TEST_CASE("emulated shared memory has an end, and nothing in it at first") {
 
 __global__ void misaligned() { load_bits<uint4>(reinterpret_cast<const void*>(8)); }
 
-TEST_CASE("an emulated launch is one that a device takes, with aligned accesses") {
+TEST_CASE("an emulated launch keeps a device's limits and alignment") {
   CHECK(says(wrong_with<misaligned>(), {"not aligned"}));
   CHECK(says(wrong_with<beyond>(256, 33), {"no device takes"}));
   CHECK(says(wrong_with<beyond>(256, 2048), {"no device takes"}));

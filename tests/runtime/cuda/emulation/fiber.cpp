@@ -1,6 +1,6 @@
 #include "tests/runtime/cuda/emulation/fiber.hpp"
 
-// AddressSanitizer has to be told which stack is in use.
+// AddressSanitizer must know which stack is in use.
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>

@@ -1,4 +1,4 @@
-// A function with a stack of its own, on the thread that resumes it.
+// A function with its own stack, on the thread that resumes it.
 #pragma once
 
 #include <setjmp.h>
@@ -10,7 +10,7 @@ namespace echelon::emulation {
 
 inline constexpr std::size_t kStackBytes = 128 * 1024;
 
-/// May be abandoned before its end: what lies on its stack is then not destroyed.
+/// May be abandoned before its end: the objects on its stack are then not destroyed.
 class Fiber {
  public:
   /// `stack`: kStackBytes. `body` throws nothing.
@@ -18,7 +18,7 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
   ~Fiber() = default;
-  /// Until the fiber yields or its body returns.
+  /// Runs until the fiber yields or its body returns.
   void resume();
   /// Called by the fiber itself.
   void yield();

@@ -1,4 +1,4 @@
-// What holds for all kernels, and can be shown only where the order of threads is ours.
+// Properties of all kernels that can be tested only where the test controls the order of threads.
 #include <map>
 
 #include "tests/runtime/cuda/emulation/block.hpp"
@@ -8,7 +8,7 @@
 namespace echelon {
 namespace {
 
-/// Changed for a test, and put back.
+/// Changed for a test, and restored.
 class Changed {
  public:
   Changed() : before_(emulation::settings()) {}
@@ -32,7 +32,7 @@ TEST_CASE("CUDA kernels give the same bits in every order of threads and blocks"
   }
 }
 
-/// A fault, or other bits.
+/// A fault, or different bits.
 bool seen(const KernelRun& run, const std::string& expected) {
   try {
     return run.bits() != expected;
@@ -41,7 +41,7 @@ bool seen(const KernelRun& run, const std::string& expected) {
   }
 }
 
-TEST_CASE("no barrier or wait of a CUDA kernel can be left out unseen") {
+TEST_CASE("a missing barrier or wait of a CUDA kernel is detected") {
   std::map<emulation::Place, bool> all;
   for (const KernelRun& run : all_kernel_runs()) {
     emulation::places().clear();

@@ -20,7 +20,7 @@ void SharedMemory::begin_block(std::size_t bytes) {
   block_epoch_ = ++epoch_;
   bytes_.assign(bytes, kPoison);
   if (cells_.size() < (bytes + 1) / kCellBytes) cells_.resize((bytes + 1) / kCellBytes);
-  // What an earlier block left is told by its epochs, but not what it left in flight.
+  // Epochs distinguish the data of earlier blocks, but not their copies in flight.
   for (std::size_t i = 0; i < (bytes + 1) / kCellBytes; ++i) cells_[i].in_flight = false;
 }
 

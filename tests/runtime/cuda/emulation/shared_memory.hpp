@@ -1,4 +1,4 @@
-// Shared memory of a block that knows who used each pair of bytes since when.
+// Shared memory of a block that records the last uses of each pair of bytes.
 #pragma once
 
 #include <cstddef>
@@ -15,19 +15,19 @@ struct Toucher {
   std::uint32_t warp_epoch = 0;
 };
 
-/// Every call returns what is wrong with it, if anything is.
+/// Every call returns its fault, if any.
 class SharedMemory {
  public:
   using Wrong = std::optional<std::string>;
 
-  /// Nothing is defined any more, and every byte is poison: as numbers, NaN.
+  /// Makes all content undefined and every byte poison: as numbers, NaN.
   void begin_block(std::size_t bytes);
   void pass_barrier() { ++epoch_; }
   [[nodiscard]] std::size_t size() const { return size_; }
 
   Wrong read(std::size_t offset, void* to, std::size_t bytes, Toucher by);
   Wrong write(std::size_t offset, const void* from, std::size_t bytes, Toucher by);
-  /// Between the two the bytes belong to `by`, and nobody may read them.
+  /// Between the two calls the bytes belong to `by`, and no thread may read them.
   Wrong begin_copy(std::size_t offset, std::size_t bytes, Toucher by);
   Wrong land(std::size_t offset, const void* from, std::size_t bytes, Toucher by);
 

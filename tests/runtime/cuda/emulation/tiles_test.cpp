@@ -58,7 +58,7 @@ std::vector<__nv_bfloat16> narrowed(const std::vector<float>& x) {
   return y;
 }
 
-TEST_CASE("products of emulated tiles are those of plain loops") {
+TEST_CASE("products of emulated tiles agree with plain loops") {
   const auto a = small_integers(131);
   const auto b = small_integers(132);
   const auto c = small_integers(133);
@@ -118,7 +118,7 @@ std::string wrong_with_copies() {
   return "";
 }
 
-TEST_CASE("emulated asynchronous copies land at their wait and not before") {
+TEST_CASE("emulated asynchronous copies arrive at their wait and not before") {
   CHECK(wrong_with_copies<copy_twice<Waits::all, true>>().empty());
   CHECK(wrong_with_copies<copy_twice<Waits::one_group, false>>().empty());
   const auto reads_early = wrong_with_copies<copy_twice<Waits::one_group, true>>();
@@ -126,7 +126,7 @@ TEST_CASE("emulated asynchronous copies land at their wait and not before") {
   CHECK_FALSE(wrong_with_copies<copy_twice<Waits::none, false>>().empty());
 }
 
-/// A tile is fetched anew while other warps may still read it.
+/// A tile is overwritten by a copy while other warps may still read it.
 template <bool waits>
 __global__ void fetch_over(const __nv_bfloat16* from) {
   SharedMemory shared;
@@ -142,7 +142,7 @@ __global__ void fetch_over(const __nv_bfloat16* from) {
   }
 }
 
-TEST_CASE("an emulated copy into what others still read is an error") {
+TEST_CASE("an emulated copy into memory that others still read is an error") {
   CHECK(wrong_with_copies<fetch_over<true>>().empty());
   const auto wrong = wrong_with_copies<fetch_over<false>>();
   CHECK(wrong.find("writes shared memory read by") != std::string::npos);

@@ -14,7 +14,7 @@ namespace {
 
 using cuda::Product;
 
-/// Device memory that is given back; emulated, so that the host may look at it.
+/// Device memory that is freed; emulated, so that the host may read it.
 template <class E>
 class Block {
  public:
@@ -59,7 +59,7 @@ class Rig {
 
 double value(Bfloat16 x) { return static_cast<double>(static_cast<float>(x)); }
 
-TEST_CASE("the products of a layer are what plain loops say") {
+TEST_CASE("the products of a layer agree with plain loops") {
   standins::start({});
   {
     cuda::Algorithms algorithms("");
@@ -124,7 +124,7 @@ TEST_CASE("algorithms are chosen once and kept in a file") {
   standins::check_nothing_left();
 }
 
-TEST_CASE("what a file of algorithms holds of no use is chosen again") {
+TEST_CASE("unusable algorithms in a file are chosen again") {
   const TempDir folder;
   const Product product = cuda::forward_product(16, 32, 64);
   const std::string path =
@@ -160,7 +160,7 @@ TEST_CASE("a chunk's products are those of its layers and its head") {
   spec.layers = 1;
   spec.loss = true;
   spec.microbatch = 1;
-  spec.sequence = 1536;  // logits are made 1024 rows at a time
+  spec.sequence = 1536;  // logits are computed 1024 rows at a time
   spec.recompute = {Recompute::none};
   spec.padded_vocab = 128;
   const std::vector<Product> all = cuda::products_of(spec);

@@ -80,12 +80,12 @@ void check_attention(const AttentionShape& s, std::size_t shift = 0) {
     CHECK(distance(columns(s, actual.dqkv, ends[part], ends[part + 1]),
                    columns(s, expected.dqkv, ends[part], ends[part + 1])) < kAttentionClose);
   }
-  // A gap of the input is none of attention's.
+  // A gap of the input does not belong to attention.
   CHECK(same_bits(as<double>(columns(s, actual.dqkv, ends[3], s.qkv_stride)),
                   columns(s, expected.dqkv, ends[3], s.qkv_stride)));
 }
 
-TEST_CASE("CUDA attention agrees with the CPU's in double at sizes no tile divides") {
+TEST_CASE("CUDA attention agrees with the CPU's in double at sizes that no tile divides") {
   check_attention(attention_shape(1, 1, 1, 1, 64, 0));
   check_attention(attention_shape(63, 2, 1, 1, 64, 8));
   check_attention(attention_shape(64, 1, 2, 2, 64, 0));
@@ -95,7 +95,7 @@ TEST_CASE("CUDA attention agrees with the CPU's in double at sizes no tile divid
   check_attention(attention_shape(97, 1, 3, 1, 128, 0));
 }
 
-TEST_CASE("CUDA attention agrees with the CPU's where rows are not aligned") {
+TEST_CASE("CUDA attention agrees with the CPU's for unaligned rows") {
   check_attention(attention_shape(70, 2, 2, 1, 64, 3));
   check_attention(attention_shape(66, 1, 1, 1, 128, 0), 1);
 }

@@ -67,7 +67,7 @@ TEST_CASE("CUDA activations agree with the CPU's at awkward sizes") {
   }
 }
 
-TEST_CASE("CUDA activations let NaN through, as the CPU's do") {
+TEST_CASE("CUDA activations propagate NaN like the CPU's") {
   for (const Activation kind : kKinds) {
     for (const double special : {kNaN, kInf, -kInf, -200.0, 200.0}) {
       CAPTURE(static_cast<int>(kind), special);

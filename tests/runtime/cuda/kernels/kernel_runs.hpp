@@ -1,5 +1,5 @@
-// Small runs of kernels, for tests of what holds for all of them: each gives all bits that came
-// out.
+// Small runs of kernels, for tests of properties of all kernels: each returns all bits of its
+// results.
 #pragma once
 
 #include <functional>

@@ -31,7 +31,7 @@ struct SplitLogits {
       : rows(rows_), vocabulary(vocabulary_), columns(columns_) {
     Numbers numbers(101);
     for (int p = 0; p < count; ++p) {
-      // Large numbers where padding is: they must not count.
+      // Large numbers in the padding: they must not count.
       auto part = operand<T>(numbers, rows * columns, -9, 9);
       for (std::int64_t i = 0; i < rows * columns; ++i) {
         if (i % columns >= valid(p)) part[static_cast<std::size_t>(i)] = T(1e4F);
@@ -151,7 +151,7 @@ TEST_CASE("CUDA cross entropy agrees with the CPU's, for any split and padding")
   check_losses<Bfloat16>();
 }
 
-TEST_CASE("a masked logit has no probability on CUDA, and NaN spoils its row alone") {
+TEST_CASE("a masked logit has probability zero on CUDA, and NaN affects only its row") {
   for (const std::size_t place : {0U, 17U, 40U}) {
     SplitLogits<float> in(2, 41, 41, 1);
     in.targets = {5, 6};
@@ -171,7 +171,7 @@ TEST_CASE("a masked logit has no probability on CUDA, and NaN spoils its row alo
   }
 }
 
-TEST_CASE("a part of nothing but masked logits adds nothing on CUDA") {
+TEST_CASE("a part with only masked logits adds nothing on CUDA") {
   SplitLogits<float> in(3, 64, 32, 2);
   std::fill(in.parts[1].begin(), in.parts[1].end(), static_cast<float>(-kInf));
   for (std::int32_t& target : in.targets) target %= 32;
@@ -198,7 +198,7 @@ std::vector<float> embedded_back(const std::vector<std::int32_t>& tokens, const 
 template <class T>
 void check_lookup(std::int64_t rows, std::int64_t width, std::size_t shift) {
   CAPTURE(rows, width, shift, sizeof(T));
-  constexpr std::int64_t kFirst = 10, kCount = 7;  // of 20: the others are of other parts
+  constexpr std::int64_t kFirst = 10, kCount = 7;  // of 20: the others belong to other parts
   Numbers numbers(103);
   const auto tokens = drawn_tokens(rows, 20, 104);
   const auto weight = operand<T>(numbers, kCount * width);
@@ -217,7 +217,7 @@ void check_lookup(std::int64_t rows, std::int64_t width, std::size_t shift) {
         kClose<float>);
 }
 
-TEST_CASE("CUDA embeddings look up and add up the tokens of their part") {
+TEST_CASE("CUDA embeddings read and accumulate the tokens of their part") {
   for (const std::int64_t width : {1, 17, 64, 2100}) {
     check_lookup<float>(50, width, 0);
     check_lookup<Bfloat16>(50, width, 0);

@@ -1,6 +1,6 @@
-// Memory of the device a test of kernels runs on: the emulation's (memory_emulated.cpp), or a GPU's
-// (memory_gpu.cpp). Guards lie before and behind it: NaN, so that reading beyond an end spoils a
-// result, and compared in the end, so that writing beyond one is seen.
+// Memory of the device of kernel tests: the emulation's (memory_emulated.cpp), or a GPU's
+// (memory_gpu.cpp). It has guards before and behind: NaN, which makes out-of-bounds reads change
+// results, and compared in the end, which detects out-of-bounds writes.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ void release(void* memory);
 void copy_in(void* to, const void* from, std::size_t bytes);
 void copy_out(void* to, const void* from, std::size_t bytes);
 
-/// `shift`: so many T beyond a multiple of 16 bytes, for kernels that have to see that.
+/// `shift`: offset in T from a multiple of 16 bytes, for kernels that must handle misalignment.
 template <class T>
 class Memory {
  public:

@@ -33,7 +33,7 @@ void release(void* memory) { cudaFree(memory); }
 void copy_in(void* to, const void* from, std::size_t bytes) {
   expect(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
 }
-/// Also finds a launch that failed, and a kernel that did.
+/// Also detects failed launches and failed kernels.
 void copy_out(void* to, const void* from, std::size_t bytes) {
   expect(cudaGetLastError());
   expect(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));

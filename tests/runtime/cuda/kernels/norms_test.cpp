@@ -33,8 +33,8 @@ struct FusedNormResult {
   std::vector<float> mean, rstd, dweight, dbias;
 };
 
-/// What goes round the norm: nothing, or the sum before it and the gradient behind it; where the
-/// sum lies.
+/// The residual around the norm: none, or the sum before it and the gradient behind it; the place
+/// of the sum.
 enum class Round { nothing, apart, in_x, in_residual };
 
 /// Forward and backward. With `biased`, the sum has a bias too.
@@ -83,7 +83,7 @@ FusedNormResult<T> on_cuda(const FusedNorm<T>& in, bool centred, Round round, bo
   Memory<T>& normed = round == Round::apart ? apart : round == Round::in_residual ? residual : x;
   SumBefore<T> before;
   if (sums) before = {biased ? x_bias.data() : nullptr, residual.data(), normed.data()};
-  // In place where there is a gradient that goes round.
+  // In place if there is a residual gradient.
   const T* const residual_gradient = sums ? gradient.data() : nullptr;
   T* const dx = sums ? gradient.data() : separate.data();
   if (centred) {
@@ -104,8 +104,8 @@ FusedNormResult<T> on_cuda(const FusedNorm<T>& in, bool centred, Round round, bo
           dbias.content()};
 }
 
-/// Of numbers stored as T: both round once, and may fall on different sides. A gradient that goes
-/// round is added before that rounding here, and after a first one on the CPU.
+/// For numbers stored as T: both round once, and may fall on different sides. Here a residual
+/// gradient is added before that rounding, on the CPU after a first one.
 template <class T>
 inline constexpr double kNormClose = sizeof(T) == 2 ? 0x1p-7 : 8e-6;
 
@@ -153,7 +153,7 @@ TEST_CASE("CUDA norms of rows too wide for shared memory agree with the CPU's") 
   check_norm<Bfloat16>({2, 49256}, false, Round::nothing, false);
 }
 
-TEST_CASE("NaN and infinity spoil their own row of a CUDA norm and no other") {
+TEST_CASE("NaN and infinity affect only their own row of a CUDA norm") {
   for (const bool centred : {true, false}) {
     for (const double poison : {kNaN, kInf}) {
       FusedNorm<float> in(2, 40);

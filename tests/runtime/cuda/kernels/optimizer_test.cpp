@@ -21,7 +21,7 @@ struct AdamState {
   std::vector<T> weights;
 };
 
-/// Three steps of each; what the host knows of the gradient's scale, and what the device found.
+/// Three steps of each; the gradient's scale as known to the host and as found by the device.
 template <class T>
 void check_adam(AdamStep step, std::int64_t count, std::size_t shift, bool own_master) {
   CAPTURE(step.decoupled, count, shift, own_master, sizeof(T));
@@ -81,7 +81,7 @@ double squares_on_cuda(const std::vector<float>& values, std::size_t shift) {
   return total.content().front() - 3;
 }
 
-TEST_CASE("CUDA sums of squares agree with the CPU's and are added to what is there") {
+TEST_CASE("CUDA sums of squares agree with the CPU's and accumulate into their result") {
   for (const std::int64_t count : {1, 5, 1024, 5001, 1100000}) {
     for (const std::size_t shift : {0U, 1U}) {
       CAPTURE(count, shift);
@@ -111,7 +111,7 @@ TEST_CASE("gradients are clipped on CUDA as they are on the CPU") {
   CHECK(std::isnan(scale_of(kInf, 0)));
 }
 
-TEST_CASE("CUDA Adam changes nothing where the gradients' scale is no number") {
+TEST_CASE("CUDA Adam changes nothing if the gradients' scale is NaN") {
   AdamState<Bfloat16> state(8);
   Memory<float> gradient(state.gradient), master(state.master), m(state.m), v(state.v),
       scale(std::vector<float>{static_cast<float>(kNaN)});

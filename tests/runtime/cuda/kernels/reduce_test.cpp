@@ -65,7 +65,7 @@ TEST_CASE("CUDA reductions over members give the host's bits, in place, at awkwa
   }
 }
 
-TEST_CASE("CUDA reductions take a part of each member and put it into some") {
+TEST_CASE("CUDA reductions read a part of each member and write it to some members") {
   for (const Element element : kElements) {
     for (const std::int64_t count : {32, 37}) {
       CAPTURE(name_of(element), count);
@@ -83,7 +83,7 @@ TEST_CASE("CUDA reductions take a part of each member and put it into some") {
   }
 }
 
-TEST_CASE("NaN wins over every maximum of CUDA reductions, and infinity is added up") {
+TEST_CASE("NaN is the maximum of CUDA reductions, and infinity is summed") {
   constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
   constexpr float kMax = std::numeric_limits<float>::infinity();
   Memory<float> one(std::vector<float>{kNone, 1, kMax, -0.0F});
@@ -101,7 +101,7 @@ TEST_CASE("NaN wins over every maximum of CUDA reductions, and infinity is added
   }
 }
 
-TEST_CASE("CUDA copies reach everybody, whatever their length and place") {
+TEST_CASE("CUDA copies reach every member, whatever their length and alignment") {
   for (const std::int64_t bytes : {0, 1, 15, 16, 17, 5000}) {
     for (const std::size_t shift : {0U, 2U}) {
       CAPTURE(bytes, shift);

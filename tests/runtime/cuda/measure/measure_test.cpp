@@ -1,4 +1,4 @@
-// What plan calibrate measures of GPUs, on emulated ones, whose times say nothing.
+// Measurements of plan calibrate on emulated GPUs, whose times are meaningless.
 #include "runtime/cuda/measure/measure.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ Measurements measured_on(int gpus, const MeasuredSizes& sizes, std::size_t bytes
   return out;
 }
 
-/// How often everything was measured.
+/// Number of repetitions of each measurement.
 std::map<std::string, int> counted(const Measurements& measured) {
   std::map<std::string, int> out;
   for (const Measurement& one : measured.all) ++out[one.what];
@@ -81,7 +81,7 @@ TEST_CASE("everything is measured on one emulated GPU, and read back") {
   CHECK(reread.all.size() == found.all.size());
 }
 
-TEST_CASE("four emulated GPUs communicate in twos and in fours") {
+TEST_CASE("four emulated GPUs communicate in groups of two and of four") {
   MeasuredSizes sizes;
   sizes.collectives = {256, 1024};
   sizes.max_time = Seconds{1000};
@@ -103,7 +103,7 @@ TEST_CASE("four emulated GPUs communicate in twos and in fours") {
   CHECK(found.gpu->nccl == 22809);
 }
 
-TEST_CASE("what finds no room on the GPU is left out") {
+TEST_CASE("measurements that exceed the GPU's memory are left out") {
   MeasuredSizes sizes = small_sizes();
   sizes.linears.push_back({1 << 20, 1 << 14, 1 << 14});
   sizes.matrices.push_back({1 << 20, 1 << 14});
@@ -121,7 +121,7 @@ TEST_CASE("nothing more is measured when the time is up") {
   }));
 }
 
-TEST_CASE("the sizes measured on real GPUs are ones the kernels take") {
+TEST_CASE("the kernels support the sizes measured on real GPUs") {
   const MeasuredSizes sizes = cuda::usual_sizes();
   for (const AttentionShape& s : sizes.attentions) {
     CHECK((s.head_dim == 64 || s.head_dim == 128));

@@ -42,7 +42,7 @@ TrainedCase case_with(int tp, int dp, int zero) {
   return c;
 }
 
-TEST_CASE("forwards and backwards that repeat become graphs, with the same bits") {
+TEST_CASE("repeated forwards and backwards become graphs, with the same bits") {
   for (const int zero : {0, 3}) {
     TrainedCase c = case_with(1, 2, zero);
     INFO("ZeRO " << zero);
@@ -56,7 +56,7 @@ TEST_CASE("forwards and backwards that repeat become graphs, with the same bits"
   }
 }
 
-TEST_CASE("steps that estimate the gradient noise are no part of what repeats") {
+TEST_CASE("steps that estimate the gradient noise are not captured") {
   TrainedCase c = case_with(1, 2, 0);
   c.noise_every = 2;
   const Graphed plain = train_with_graphs(c, "never");
@@ -69,7 +69,7 @@ TEST_CASE("steps that estimate the gradient noise are no part of what repeats") 
   }
 }
 
-TEST_CASE("what communicates within, or is recomputed, is put on the stream every time") {
+TEST_CASE("instructions with inner communication or recomputation are not captured") {
   CHECK(train_with_graphs(case_with(2, 1, 0), "always").graphs == 0);
   TrainedCase c = case_with(1, 1, 0);
   c.plan.recompute = Recompute::full;
@@ -77,7 +77,7 @@ TEST_CASE("what communicates within, or is recomputed, is put on the stream ever
   CHECK(train_with_graphs(c, "always").graphs == 2);  // the forwards
 }
 
-TEST_CASE("where graphs pay is found out by time") {
+TEST_CASE("timing decides whether graphs are used") {
   // Emulated devices are far slower than the host.
   CHECK(train_with_graphs(case_with(1, 1, 0), "").graphs == 0);
 }

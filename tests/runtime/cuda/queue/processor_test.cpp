@@ -11,7 +11,7 @@
 namespace echelon::cuda {
 namespace {
 
-TEST_CASE("a stream is never given more than the driver takes") {
+TEST_CASE("a stream never exceeds the driver's queue capacity") {
   standins::start({});
   {
     RunThreads run_threads;
@@ -30,7 +30,7 @@ TEST_CASE("a stream is never given more than the driver takes") {
   standins::check_nothing_left();
 }
 
-/// What so many steps take, and how often they wait.
+/// The allocations and the host's waits of that many steps.
 standins::Counts counts_of_steps(int steps, std::int64_t global_batch) {
   TrainedCase c;
   c.model = with_wide_heads(small_llama(2));
@@ -49,7 +49,7 @@ standins::Counts counts_of_steps(int steps, std::int64_t global_batch) {
   return {after.taken - before.taken, after.waits - before.waits};
 }
 
-TEST_CASE("steps take nothing of the device, and the host waits at their end alone") {
+TEST_CASE("steps allocate nothing on the device, and the host waits only at their end") {
   constexpr int kRanks = 2;
   const standins::Counts few = counts_of_steps(3, 4);
   const standins::Counts more = counts_of_steps(6, 4);

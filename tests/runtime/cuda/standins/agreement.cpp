@@ -1,4 +1,4 @@
-// Compiled against the stand-ins' headers, and once more against the real ones where there are any:
+// Compiled against the stand-ins' headers, and also against the real ones if they are installed:
 // names, values and signatures are the same in both.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -82,7 +82,7 @@ static_assert(same<Cuda<cudaStream_t, cudaStreamCaptureMode>>(&cudaStreamBeginCa
               same<Cuda<cudaGraphExec_t, cudaStream_t>>(&cudaGraphLaunch) &&
               same<Cuda<cudaGraphExec_t>>(&cudaGraphExecDestroy) &&
               same<Cuda<cudaGraph_t>>(&cudaGraphDestroy));
-#if CUDART_VERSION >= 13000  // cudaStreamGetCaptureInfo() was another one before
+#if CUDART_VERSION >= 13000  // cudaStreamGetCaptureInfo() had another signature before
 static_assert(cudaUserObjectNoDestructorSync == 1 && cudaDriverEntryPointSuccess == 0 &&
               cudaDriverEntryPointSymbolNotFound == 1 && cudaStreamCaptureModeGlobal == 0 &&
               cudaStreamCaptureModeRelaxed == 2);

@@ -10,8 +10,8 @@ namespace echelon::standins {
 namespace {
 
 constexpr std::size_t kGuardBytes = 512;
-// cudaMalloc() aligns to 256 bytes at least (CUDA C++ Programming Guide, "Size and Alignment
-// Requirement"); what is taken of a device is counted in these.
+// cudaMalloc() aligns to at least 256 bytes (CUDA C++ Programming Guide, "Size and Alignment
+// Requirement"); used memory of a device is counted in multiples of these.
 constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kPoisonByte = 0xff;  // as numbers, NaN
 
@@ -139,8 +139,8 @@ cudaError_t give(void** to, std::size_t bytes, int device) {
   return *to == nullptr ? failed(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 
-/// cudaFree() waits for what lies in the device's streams. That cudaFreeHost() does so is nowhere
-/// promised: what still uses the memory is found when it runs.
+/// cudaFree() waits for the work in the device's streams. cudaFreeHost() is not documented to wait:
+/// an operation that still uses the memory is detected when it runs.
 cudaError_t take_back(void* memory, bool pinned) {
   if (memory == nullptr) return cudaSuccess;
   Machine::Lock lock;

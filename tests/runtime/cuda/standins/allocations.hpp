@@ -1,4 +1,4 @@
-// Memory of the devices and pinned memory of the host, in which every use is checked.
+// Memory of the devices and pinned memory of the host; every use is checked.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace echelon::standins {
 
 inline constexpr int kPinned = -1;
 
-/// Where some bytes lie.
+/// The place of some bytes.
 struct Location {
   int device = kPinned;
   int number = 0;  // of the allocation: none is used twice
@@ -23,12 +23,12 @@ class Allocations {
  public:
   /// nullptr: the device has no more.
   void* allocate(std::size_t bytes, int device);
-  /// What is wrong with it, if anything is.
+  /// The fault of the access, if any.
   std::optional<std::string> release(void* memory, bool pinned);
   /// Of bytes that lie in one allocation as a whole.
   [[nodiscard]] std::optional<Location> find(const void* memory, std::size_t bytes) const;
-  /// Why these are not `bytes` in one allocation of the device (with `or_pinned`, or of pinned
-  /// memory); nothing: they are.
+  /// The reason why these are not `bytes` in one allocation of the device (with `or_pinned`, or of
+  /// pinned memory); nothing if they are.
   [[nodiscard]] std::optional<std::string> wrong(const void* memory, std::size_t bytes, int device,
                                                  bool or_pinned = false) const;
   [[nodiscard]] std::size_t used(int device) const;
@@ -52,7 +52,7 @@ Allocations& allocations();
 
 bool overlap(const void* one, std::size_t one_bytes, const void* other, std::size_t other_bytes);
 
-/// Complains about bytes that are not in one allocation of the device.
+/// Reports bytes that are not in one allocation of the device.
 void check_operand(const std::string& who, const void* memory, std::size_t bytes, int device,
                    bool or_pinned = false);
 

@@ -14,7 +14,7 @@
 namespace echelon::standins {
 namespace {
 
-/// What is in a ncclUniqueId: where the memory is, and that it is this one.
+/// The content of an ncclUniqueId: the place of the memory, and its identity.
 struct Identifier {
   int process;
   int file;
@@ -27,7 +27,7 @@ Identifier content_of(const ncclUniqueId& id) {
   return identifier;
 }
 
-/// Of the file: what is not written takes no memory.
+/// Size of the file: unwritten parts take no memory.
 constexpr std::int64_t kPlace = std::int64_t{1} << 33;
 static_assert(sizeof(Clique::Shared) < kPlace);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -120,7 +120,7 @@ bool Clique::is_elsewhere() const {
   return false;
 }
 
-/// What is cleared has zeros without taking memory, and warm-ups write a lot of them.
+/// Cleared parts are zero without taking memory; warm-ups write many zeros.
 void Clique::write(std::int64_t place, std::size_t offset, const void* data,
                    std::size_t bytes) const {
   constexpr std::size_t kPiece = std::size_t{1} << 16U;

@@ -1,5 +1,5 @@
-// What the members of a communicator share, in whichever processes of this machine they are. It is
-// memory without a name: nothing is left of it, however the processes ended.
+// The state shared by the members of a communicator, in any processes of this machine. It is
+// anonymous memory: nothing of it remains, however the processes ended.
 #pragma once
 
 #include <nccl.h>
@@ -14,7 +14,7 @@ namespace echelon::standins {
 
 enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, send, recv };
 
-/// What a call says that the others have to know.
+/// The properties of a call that the other members must know.
 struct Terms {
   Kind kind = Kind::all_reduce;
   std::size_t count = 0;  // as the call has it
@@ -25,12 +25,12 @@ struct Terms {
 
 inline constexpr int kMaxRanks = 32;
 
-/// Where a member is with the calls of one kind: its collectives, what it sends to another member,
-/// or what it receives from there. Calls are counted from 1.
+/// The progress of a member with the calls of one kind: its collectives, its sends to another
+/// member, or its receives from there. Calls are counted from 1.
 struct Progress {
   int called = 0;
-  int arrived = 0;      // is at the head of its stream, and what it gives can be read
-  int finished = 0;     // has what it takes
+  int arrived = 0;      // is at the head of its stream, and its input can be read
+  int finished = 0;     // has received its result
   Terms terms;          // of the call that arrived last
   char where[48] = "";  // the stream of the latest call
 };
@@ -47,18 +47,18 @@ struct Seat {
 
 class Clique {
  public:
-  /// Guarded by the lock, save for what is atomic.
+  /// Guarded by the lock, except for atomic members.
   struct Shared {
     pthread_mutex_t mutex;
     std::uint64_t number = 0;
-    int size = 0;  // 0: nobody has come
+    int size = 0;  // 0: no member has joined
     Seat seats[kMaxRanks];
     Progress collectives[kMaxRanks];
-    int reduced = 0;                             // collectives that were added up
+    int reduced = 0;                             // collectives that were reduced
     Progress messages[kMaxRanks][kMaxRanks][2];  // from, to: of the sender, of the receiver
   };
-  /// The lock of all processes. A process that was killed with it frees it. Whoever takes the
-  /// machine's lock as well has taken that before.
+  /// The lock of all processes. It is freed if its holder is killed. Lock order: the machine's lock
+  /// first.
   class Lock {
    public:
     explicit Lock(const Clique& clique);
@@ -70,11 +70,11 @@ class Clique {
     pthread_mutex_t* mutex_;
   };
 
-  /// A new one, and what it is known by. nullptr: there is no memory.
+  /// A new clique, and its identifier. nullptr: there is no memory.
   static std::unique_ptr<Clique> made(ncclUniqueId& id);
-  /// That of another process, or of another machine of this one. nullptr: there is none.
+  /// The clique of another process, or of another machine of this one. nullptr: there is none.
   static std::unique_ptr<Clique> found(const ncclUniqueId& id);
-  /// Whether the identifier is this one's.
+  /// Whether the identifier is that of this clique.
   [[nodiscard]] bool is(const ncclUniqueId& id) const;
   ~Clique();
   Clique(const Clique&) = delete;
@@ -85,16 +85,16 @@ class Clique {
   /// Pack member is in another process.
   [[nodiscard]] bool is_elsewhere() const;
 
-  /// Where numbers lie on their way.
+  /// The place of numbers in transit.
   static std::int64_t of_collectives(int rank) { return rank; }
   static std::int64_t of_sums() { return kMaxRanks; }
   static std::int64_t of_messages(int from, int to) {
     return kMaxRanks + 1 + std::int64_t{from} * kMaxRanks + to;
   }
-  /// To a place that is new, or cleared.
+  /// To a new or cleared place.
   void write(std::int64_t place, std::size_t offset, const void* data, std::size_t bytes) const;
   void read(std::int64_t place, std::size_t offset, void* data, std::size_t bytes) const;
-  /// Gives its memory back.
+  /// Frees its memory.
   void clear(std::int64_t place) const;
 
  private:

@@ -1,4 +1,4 @@
-// Calls of NCCL's members, their groups, and how they meet.
+// Calls of NCCL's members, their groups, and their matching.
 #include <algorithm>
 #include <cstdio>
 
@@ -25,7 +25,7 @@ OpenGroup& open_group() {
 
 bool point_to_point(Kind kind) { return kind == Kind::send || kind == Kind::recv; }
 
-/// What has to be equal in calls that meet.
+/// The properties that must be equal in matching calls.
 bool agree(const Terms& one, const Terms& other) {
   if (one.count != other.count || one.type != other.type) return false;
   if (point_to_point(one.kind)) return true;
@@ -53,8 +53,8 @@ std::string in_words(const Terms& terms, int rank, const ncclComm& comm) {
   return text + " by " + said_of(comm, rank);
 }
 
-/// Calls that belong together: the n-th of all members, or a send and its receive. All that is in
-/// the clique is read and written under its lock.
+/// Calls that belong together: the n-th of all members, or a send and its receive. The clique is
+/// read and written under its lock.
 class Exchange {
  public:
   /// Counts the call.
@@ -63,7 +63,7 @@ class Exchange {
     number_ = ++mine().called;
     std::snprintf(mine().where, sizeof mine().where, "%s", said(*request_.stream).c_str());
   }
-  /// Whether what was given to the calls before was taken, so that there is room. "": yes.
+  /// Whether the inputs of earlier calls were consumed, so that there is room. "": yes.
   [[nodiscard]] std::string waits_to_give() const {
     const Clique::Lock lock(clique());
     for (int at = 0; at < members(); ++at) {
@@ -77,7 +77,7 @@ class Exchange {
     mine().terms = request_;
     mine().arrived = number_;
   }
-  /// "": all have given.
+  /// "": the inputs of all members are there.
   [[nodiscard]] std::string waits_to_take() const {
     const Clique::Lock lock(clique());
     for (int at = 0; at < members(); ++at) {
@@ -128,7 +128,7 @@ class Exchange {
     if (member(at).called >= number) return rank + " in " + member(at).where;
     return rank + " to call (number " + std::to_string(number) + ")";
   }
-  /// Nobody needs it any more.
+  /// No member needs it any more.
   void clear() const {
     if (pairs()) return clique().clear(Clique::of_messages(sender(), receiver()));
     for (int at = 0; at < members(); ++at) clique().clear(Clique::of_collectives(at));
@@ -139,7 +139,7 @@ class Exchange {
   int number_ = 0;
 };
 
-/// A failure the test asked for at this call.
+/// A failure that the test requested at this call.
 const Failure* failure_at(const ncclComm& comm) {
   for (const Failure& failure : machine().settings().failures) {
     const bool meant = failure.communicator.empty() || failure.communicator == comm.name;
@@ -148,7 +148,7 @@ const Failure* failure_at(const ncclComm& comm) {
   return nullptr;
 }
 
-/// The calls of one group on one communicator, which run beside each other.
+/// The calls of one group on one communicator, which run concurrently.
 Parts launched(ncclComm& comm, const std::vector<Request>& requests) {
   check(&comm);  // a graph may come late
   const auto left = std::make_shared<int>(static_cast<int>(requests.size()));

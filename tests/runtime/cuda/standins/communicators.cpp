@@ -31,7 +31,7 @@ Clique* clique_of(const ncclUniqueId& id) {
 
 Seat& seat_of(const ncclComm& comm, int rank) { return (*comm.clique)->seats[rank]; }
 
-/// Members are on devices of their own, or nobody gets a communicator. Under the clique's lock.
+/// Every member needs its own device, or no communicator is created. Under the clique's lock.
 std::string duplicates(const ncclComm& comm) {
   for (int one = 0; one < comm.size; ++one) {
     for (int other = 0; other < one; ++other) {
@@ -54,7 +54,7 @@ std::string who_is_missing(const ncclComm& comm) {
   return missing;
 }
 
-/// Tells other processes how far this one is, and asks how far they are.
+/// Publishes the progress of this process, and reads that of the others.
 std::uint64_t exchange(std::uint64_t own) {
   std::uint64_t others = 0;
   for (const auto& clique : cliques().all) {
@@ -69,7 +69,7 @@ std::uint64_t exchange(std::uint64_t own) {
   return others;
 }
 
-/// ncclInProgress until everybody is there.
+/// ncclInProgress until all members have joined.
 ncclResult_t joining_of(ncclComm& comm) {
   if (comm.joining != ncclInProgress) return comm.joining;
   const Clique::Lock lock(*comm.clique);
@@ -82,7 +82,7 @@ ncclResult_t joining_of(ncclComm& comm) {
   return comm.joining;
 }
 
-/// ncclSuccess, as long as it and the others are there.
+/// ncclSuccess as long as this member and the others are alive.
 ncclResult_t error_of(const ncclComm& comm) {
   const Clique::Lock lock(*comm.clique);
   if (seat_of(comm, comm.rank).dead) return ncclSystemError;
@@ -110,7 +110,7 @@ ncclComm_t joined(Clique& clique, int nranks, int rank, const ncclConfig_t& conf
     cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, this_thread().device);
     seat.process = getpid();
   }
-  // Streams may still hold calls of a member that is gone: it stays until the machine is another.
+  // Streams may still hold calls of a destroyed member: it is kept until the machine is replaced.
   const auto& made = cliques().members.emplace_back(std::make_shared<ncclComm>());
   ncclComm_t const comm = machine().own(made, kCommunicator);
   comm->clique = &clique;

@@ -1,4 +1,4 @@
-// Communicators of NCCL as meetings of their members' streams. Under the machine's lock.
+// Communicators of NCCL as synchronisations of their members' streams. Under the machine's lock.
 #pragma once
 
 #include <nccl.h>
@@ -22,21 +22,20 @@ struct Request : Terms {
 };
 std::string said(const Request& request);
 std::size_t bytes_of(ncclDataType_t type);
-/// Of what a call reads and writes; a broadcast's `from` is the root's alone.
+/// Sizes of a call's input and output; only the root of a broadcast has an input.
 std::size_t bytes_read(const Request& request);
 std::size_t bytes_written(const Request& request);
-/// Complains about operands outside live memory of the device, or that overlap otherwise than NCCL
-/// allows.
+/// Reports operands outside live memory of the device, and overlaps that NCCL does not allow.
 void check_request(const Request& request);
 
-/// How calls that meet move numbers: each member gives what it reads, and takes what it writes when
-/// all have given. In between one of them, under the clique's lock, adds up in the order of ranks,
-/// in fp32 for bf16, rounding once.
+/// Data movement of matching calls: each member contributes its input, and takes its output after
+/// all have contributed. In between one of them, under the clique's lock, reduces in the order of
+/// ranks, in fp32 for bf16, rounding once.
 void give(const Request& request);
 void add_up(const Request& request);
 void accept(const Request& request);
 
-/// What a nonblocking communicator has not enqueued yet.
+/// The calls that a nonblocking communicator has not enqueued yet.
 struct Deferred {
   cudaStream_t stream;
   Operation operation;
@@ -69,16 +68,16 @@ std::string said(const ncclComm& comm);
 std::string said_of(const ncclComm& comm, int rank);
 /// Remembered for ncclGetLastError().
 ncclResult_t refused(ncclResult_t result, const std::string& why);
-/// Complains about a communicator that is not there.
+/// Reports a communicator that does not exist.
 void check(ncclComm_t comm);
-/// ncclSuccess: it takes calls.
+/// ncclSuccess: it accepts calls.
 ncclResult_t usable(ncclComm& comm);
 /// In a group, ncclCommInitRank() waits at its end.
 bool joins_in_group(ncclComm_t comm);
-/// Of all; ncclSuccess: all have come.
+/// State of all members; ncclSuccess: all have joined.
 ncclResult_t wait_for_all(Machine::Lock& lock, const std::vector<ncclComm_t>& comms);
-/// How the member `rank` came to its end before its time: "died" by the test, "aborted", kKilled;
-/// "": it did not. Under the clique's lock.
+/// How the member `rank` ended early: "died" by the test, "aborted", kKilled; "": it did not.
+/// Under the clique's lock.
 std::string end_of(const ncclComm& comm, int rank);
 void flush(ncclComm& comm);
 void forget_communicators();

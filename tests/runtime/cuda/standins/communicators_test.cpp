@@ -27,7 +27,7 @@ std::vector<std::string> members(int ranks, Settings settings, const Body& body,
 
 const std::vector<std::string> kGood3(3);
 
-TEST_CASE("collectives of the stand-ins move and add up what NCCL would") {
+TEST_CASE("collectives of the stand-ins give the results of NCCL") {
   for (const Order order : kOrders) {
     for (std::uint64_t seed = 1; seed < 6; ++seed) {
       Settings settings;
@@ -86,7 +86,7 @@ TEST_CASE("sums of the stand-ins' collectives are in the order of ranks, and rou
   CHECK(wrong == kGood3);
 }
 
-TEST_CASE("calls that do not meet are named by the stand-ins") {
+TEST_CASE("the stand-ins name mismatched calls") {
   const auto wrong_with = [](const auto& call) {
     const auto wrong = members(2, {}, [&](const Member& me) {
       float* const x = on_the_device<float>(8);
@@ -135,7 +135,7 @@ TEST_CASE("calls that do not meet are named by the stand-ins") {
              "Recv of 3 fp32 from rank 0"));
 }
 
-TEST_CASE("operands of the stand-ins' collectives lie in memory of the device, in place or apart") {
+TEST_CASE("operands of the stand-ins' collectives are in device memory, in place or disjoint") {
   const auto wrong_with = [](const auto& call) {
     return members(1, {}, [&](const Member& me) { call(me, on_the_device<float>(8)); })[0];
   };
@@ -193,7 +193,7 @@ TEST_CASE("calls on one communicator of the stand-ins run one after the other on
   CHECK(says(wrong[0], "a wait for event 1 waits for event 1 of stream"));
 }
 
-TEST_CASE("two ranks on one device of the stand-ins are refused as NCCL does") {
+TEST_CASE("two ranks on one device of the stand-ins are refused as by NCCL") {
   start(1, Order::random);
   ncclUniqueId id;
   ncclGetUniqueId(&id);
@@ -218,7 +218,7 @@ TEST_CASE("a rank that never joins a communicator of the stand-ins is named") {
   CHECK(says(complaint([&] { ncclCommInitRank(&comm, 3, id, 1); }), "without rank 0, 2,"));
 }
 
-TEST_CASE("nonblocking communicators of the stand-ins put calls on streams when they are asked") {
+TEST_CASE("nonblocking communicators of the stand-ins enqueue calls when they are polled") {
   bool deferred = false;
   for (std::uint64_t seed = 1; seed < 9; ++seed) {
     Settings settings;
@@ -243,7 +243,7 @@ TEST_CASE("nonblocking communicators of the stand-ins put calls on streams when 
       deferred = true;
       CHECK(ncclAllReduce(x, y, 1, ncclFloat32, ncclSum, comm, stream) == ncclInvalidArgument);
       CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
-      CHECK(*y != *y);  // it was not there yet
+      CHECK(*y != *y);  // it had not joined yet
     }
     finish();
     CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
@@ -316,7 +316,7 @@ TEST_CASE("a member of the stand-ins that aborts is an error of the others") {
   CHECK(wrong == std::vector<std::string>(2));
 }
 
-TEST_CASE("the limit of the stand-ins names a member that the test keeps away") {
+TEST_CASE("the time limit of the stand-ins names a member that the test holds back") {
   Settings settings;
   settings.limit = std::chrono::milliseconds(100);
   settings.failures = {{Failure::Kind::never_arrives, 1, 0, ""}};
@@ -328,7 +328,7 @@ TEST_CASE("the limit of the stand-ins names a member that the test keeps away") 
   CHECK(says(wrong[0], "waits for rank 1, which never arrives"));
 }
 
-TEST_CASE("collectives of the stand-ins can be captured, and meet at every launch") {
+TEST_CASE("collectives of the stand-ins can be captured, and are matched at every launch") {
   for (std::uint64_t seed = 1; seed < 6; ++seed) {
     Settings settings;
     settings.seed = seed;

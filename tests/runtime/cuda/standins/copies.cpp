@@ -16,7 +16,7 @@ struct Rows {
   [[nodiscard]] std::size_t bytes() const { return (height - 1) * pitch + width; }
 };
 
-/// Of one end of a copy: what cannot be an error of the call alone is complained about.
+/// Checks one end of a copy: reports faults that the call would not return as errors.
 cudaError_t check_end(const std::string& who, const Rows& rows, bool device_asked, bool host_asked,
                       int device) {
   const auto where = allocations().find(rows.first, rows.bytes());

@@ -1,4 +1,4 @@
-// cuBLASLt: descriptors, algorithms, and what a product has to fulfil.
+// cuBLASLt: descriptors, algorithms, and the conditions of a product.
 #include <algorithm>
 #include <cstring>
 
@@ -32,12 +32,12 @@ const std::string kDescriptor = "descriptor of a product";
 const std::string kLayout = "descriptor of a matrix";
 const std::string kPreference = "preference for products";
 
-// Vectorised accesses take 16 bytes; a workspace is aligned as cuBLASLt's manual asks.
+// Vectorised accesses take 16 bytes; a workspace is aligned as cuBLASLt's manual requires.
 constexpr std::uintptr_t kOperandAlignment = 16;
 constexpr std::uintptr_t kWorkspaceAlignment = 256;
 constexpr int kPartsOfAlgorithms[] = {2, 1, 4};
 
-/// What is in a cublasLtMatmulAlgo_t.
+/// The content of a cublasLtMatmulAlgo_t.
 struct Algorithm {
   std::uint64_t mark;
   std::uint64_t parts;
@@ -47,7 +47,7 @@ struct Algorithm {
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 constexpr std::uint64_t kMark = 0x6563'6865'6c6f'6e21;
 
-/// FNV-1a of what an algorithm is for.
+/// FNV-1a of an algorithm's problem.
 std::uint64_t digest(const Product& product) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&](std::int64_t value) {
@@ -94,7 +94,7 @@ struct Descriptors {
   cublasLtMatrixLayout_t a, b, c, d;
 };
 
-/// The whole product; what cannot be one is not.
+/// The whole product; invalid descriptors give none.
 cublasStatus_t read_product(const Descriptors& from, Product& to) {
   const bool there = machine().owns(from.product, kDescriptor) && machine().owns(from.a, kLayout) &&
                      machine().owns(from.b, kLayout) && machine().owns(from.c, kLayout) &&
@@ -140,7 +140,7 @@ bool misaligned(const void* memory, std::uintptr_t bytes) {
   return reinterpret_cast<std::uintptr_t>(memory) % bytes != 0;
 }
 
-/// All memory is there, and D is none of the operands.
+/// All memory is valid, and D is none of the operands.
 void check_memory(const std::string& who, const Product& product, const Operands& with,
                   std::size_t workspace_bytes, int device) {
   check_operand(who + ", A", with.a, product.a.bytes(), device);
@@ -340,7 +340,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (C == D && product.c != product.d) return CUBLAS_STATUS_INVALID_VALUE;
-  // Without one the library would choose by itself, and perhaps another one each time.
+  // Without an algorithm the library would choose one itself, possibly a different one each time.
   if (algo == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
   Algorithm algorithm{};
   std::memcpy(&algorithm, algo, sizeof algorithm);

@@ -1,5 +1,5 @@
-// Stands for cuBLASLt's header of that name, of release 13.1: names, values and signatures are its
-// own (agreement.cpp). What is not here does not compile.
+// Replaces cuBLASLt's header of that name, of release 13.1, with its names, values and signatures
+// (agreement.cpp). Uses of other declarations do not compile.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-// Stands for the CUDA toolkit's header of that name, of release 13.0: names, values and signatures
-// are its own (agreement.cpp). What is not here does not compile.
+// Replaces the CUDA toolkit's header of that name, of release 13.0, with its names, values and
+// signatures (agreement.cpp). Uses of other declarations do not compile.
 #pragma once
 
 #include <cstddef>
@@ -93,7 +93,7 @@ enum cudaDriverEntryPointQueryResult {
 #define cudaHostAllocDefault 0x00
 #define cudaHostAllocPortable 0x01
 
-/// As of 13.0, which has no clockRate any more.
+/// As of 13.0, which no longer has clockRate.
 struct cudaDeviceProp {
   char name[256];
   std::size_t totalGlobalMem;
@@ -174,7 +174,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
-// ---- What graphs keep alive, and the driver (user_objects.cpp): cuDNN's frontend asks
+// ---- Objects that graphs keep alive, and the driver (user_objects.cpp), for cuDNN's frontend
 
 cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out, void* ptr, cudaHostFn_t destroy,
                                  unsigned int initialRefcount, unsigned int flags);

@@ -1,4 +1,4 @@
-// cuDNN: handles, and what a plan has to fulfil when it is executed.
+// cuDNN: handles, and the conditions of executing a plan.
 #include <algorithm>
 
 #include "tests/runtime/cuda/standins/allocations.hpp"
@@ -8,7 +8,7 @@
 namespace echelon::standins {
 namespace {
 
-// The frontend makes of attention what it makes of it for this version of the library.
+// The frontend builds attention's graph for this version of the library.
 constexpr std::size_t kVersion = 91900;
 
 /// A plan with its operands, at the call.
@@ -31,7 +31,7 @@ void for_each_place(const DnnTensor& tensor, std::size_t axis, std::size_t from,
   }
 }
 
-/// Whether an element of one lies where an element of the other does: rows of both may alternate.
+/// Whether elements of the two overlap in memory; their rows may alternate.
 bool share_elements(const DnnTensor& one, const char* at, const DnnTensor& other,
                     const char* other_at) {
   const std::size_t bytes = one.bytes();
@@ -51,7 +51,7 @@ bool share_elements(const DnnTensor& one, const char* at, const DnnTensor& other
   return shared;
 }
 
-/// All memory is there, what is written is nothing else, and the workspace is nobody's.
+/// All memory is valid, outputs do not overlap other tensors, and the workspace overlaps none.
 void check_plan_memory(const Execution& with) {
   const DnnGraph& graph = *with.graph;
   const std::string who = "a plan of cuDNN";
@@ -75,7 +75,7 @@ void check_plan_memory(const Execution& with) {
   }
 }
 
-/// What is not its own, the workspace, is spoilt before and behind.
+/// The workspace is overwritten before and after the run.
 void run_plan(const Execution& with) {
   constexpr char kPoison = -1;  // as numbers, NaN
   std::map<std::int64_t, std::vector<char>> values = with.values;
@@ -86,7 +86,7 @@ void run_plan(const Execution& with) {
   std::fill_n(with.workspace, with.graph->workspace_bytes, kPoison);
 }
 
-/// Every tensor of the graph that is not virtual has its pointer, which is as aligned as it says.
+/// Every tensor of the graph that is not virtual has its pointer, with the declared alignment.
 Execution with_operands(const DnnDescriptor& plan, const DnnDescriptor& pack, int device) {
   const auto uids = pack.all<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto pointers = pack.all<char*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);

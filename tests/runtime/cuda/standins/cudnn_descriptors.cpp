@@ -1,4 +1,4 @@
-// cuDNN's backend: descriptors and their attributes. What is not in the table is refused.
+// cuDNN's backend: descriptors and their attributes. Attributes outside the table are refused.
 #include "tests/runtime/cuda/standins/cudnn_descriptors.hpp"
 
 #include <algorithm>
@@ -72,7 +72,7 @@ constexpr Known kKnown[] = {
     {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
      CUDNN_TYPE_BACKEND_DESCRIPTOR},
     {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE},
-    // These two come of heuristics alone.
+    // These two come only from heuristics.
     {CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, CUDNN_ATTR_ENGINECFG_ENGINE,
      CUDNN_TYPE_BACKEND_DESCRIPTOR},
     {CUDNN_BACKEND_ENGINE_DESCRIPTOR, CUDNN_ATTR_ENGINE_OPERATION_GRAPH,
@@ -97,7 +97,7 @@ std::size_t size_of(cudnnBackendAttributeType_t type) {
   }
 }
 
-/// Those that the program holds. They are the host's, so a new machine leaves them.
+/// The program's descriptors. They belong to the host, so a new machine keeps them.
 std::map<const void*, std::shared_ptr<DnnDescriptor>>& held() {
   static std::map<const void*, std::shared_ptr<DnnDescriptor>> all;
   return all;
@@ -141,7 +141,7 @@ void set_attribute(DnnDescriptor& to, cudnnBackendAttributeName_t name,
   attribute.bytes.assign(first, first + static_cast<std::size_t>(count) * size_of(type));
 }
 
-// What cuDNN 9.19's engines of attention say of themselves.
+// Properties that cuDNN 9.19's engines of attention report.
 constexpr cudnnBackendNumericalNote_t kNumericalNote = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
 constexpr cudnnBackendBehaviorNote_t kBehaviorNotes[] = {
     CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION, CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API};
@@ -155,7 +155,7 @@ void give_values(const std::vector<T>& values, std::int64_t requested, std::int6
   std::memcpy(to, values.data(), taken * sizeof(T));
 }
 
-/// The one that is given becomes what was asked for.
+/// The given descriptor becomes the requested one.
 void give_descriptor(const DnnDescriptor& from, cudnnBackendDescriptorType_t type,
                      std::int64_t requested, std::int64_t* count, void* to) {
   if (count != nullptr) *count = 1;

@@ -1,4 +1,4 @@
-// Descriptors of cuDNN's backend, with what was set. Under the machine's lock.
+// Descriptors of cuDNN's backend, with their attributes. Under the machine's lock.
 #pragma once
 
 #include <cuda_runtime_api.h>  // first: cudnn.h includes it as C
@@ -33,12 +33,12 @@ struct DnnDescriptor {
   cudnnBackendDescriptorType_t type = CUDNN_BACKEND_TENSOR_DESCRIPTOR;
   bool finalized = false;
   std::map<cudnnBackendAttributeName_t, Attribute> set;
-  // What finalizing made of it: of a tensor, an operation, a graph and all that follow from one.
+  // The result of finalizing: a tensor, an operation, a graph or an object derived from one.
   std::optional<DnnTensor> tensor;
   std::optional<DnnOperation> operation;
   std::shared_ptr<const DnnGraph> graph;
 
-  /// Of an attribute that has to be there by the time it is read.
+  /// The value of an attribute that must be set before it is read.
   template <class T>
   [[nodiscard]] std::vector<T> all(cudnnBackendAttributeName_t name) const {
     const Attribute& one = set.at(name);
@@ -61,14 +61,14 @@ struct DnnDescriptor {
   }
 };
 
-/// Complains about one that is not, or no longer, there.
+/// Reports a descriptor that does not exist, or no longer.
 std::shared_ptr<DnnDescriptor> dnn_descriptor(cudnnBackendDescriptor_t descriptor);
-/// Complains about one of another type, or that is not finalized.
+/// Reports a descriptor of another type, or one that is not finalized.
 std::shared_ptr<DnnDescriptor> dnn_descriptor(cudnnBackendDescriptor_t descriptor,
                                               cudnnBackendDescriptorType_t type);
-/// What a refusal of `call` gives; its text is the thread's last error.
+/// The status of a refusal of `call`; its text is the thread's last error.
 cudnnStatus_t dnn_status(const std::function<void()>& call);
-/// Takes from what was set what the descriptor stands for.
+/// Derives the descriptor's object from its attributes.
 void dnn_finalize(DnnDescriptor& descriptor);
 
 }  // namespace echelon::standins

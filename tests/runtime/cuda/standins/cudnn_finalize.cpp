@@ -1,4 +1,4 @@
-// What descriptors of cuDNN's backend stand for, once all is set.
+// The objects of cuDNN's backend descriptors once all attributes are set.
 #include <algorithm>
 
 #include "tests/runtime/cuda/standins/cudnn_descriptors.hpp"

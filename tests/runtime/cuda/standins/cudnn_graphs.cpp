@@ -7,9 +7,9 @@
 namespace echelon::standins {
 namespace {
 
-// What cuDNN 9.19 asks for attention on compute capability 9.0, as its engine's configurations say
-// (CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE): 256 bytes always; scores that products need along both
-// axes, as 16 bit numbers in tiles of 64; and what is added up over heads, as it is.
+// cuDNN 9.19's workspace of attention on compute capability 9.0, as reported by its engine's
+// configurations (CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE): always 256 bytes; scores that products need
+// along both axes, as 16-bit numbers in tiles of 64; and sums over heads, in their own type.
 constexpr std::int64_t kTile = 64;
 constexpr std::size_t kAlways = 256;
 

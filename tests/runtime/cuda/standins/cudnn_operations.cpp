@@ -12,7 +12,7 @@ namespace {
 
 using Index = std::vector<std::int64_t>;
 
-// Indices are made as floats.
+// Indices are generated as floats.
 constexpr std::int64_t kExactInFloat = 1 << 24;
 
 [[noreturn]] void not_supported(const std::string& why) {

@@ -1,4 +1,4 @@
-// What the descriptors of cuDNN's backend come to: tensors in memory, operations on them, graphs.
+// The objects behind cuDNN's backend descriptors: tensors in memory, operations on them, graphs.
 #pragma once
 
 #include <cuda_runtime_api.h>  // first: cudnn.h includes it as C
@@ -14,7 +14,7 @@
 
 namespace echelon::standins {
 
-/// Thrown: the status of the call, and what cudnnGetLastErrorString() says.
+/// Thrown: the status of the call, and the text of cudnnGetLastErrorString().
 struct Refusal {
   cudnnStatus_t status;
   std::string why;
@@ -32,8 +32,8 @@ struct DnnTensor {
   auto operator<=>(const DnnTensor&) const = default;
 
   [[nodiscard]] std::size_t element() const;
-  /// Virtual ones are nobody's memory: they lie as it is convenient. Their strides say what a
-  /// reshape of them means and no more; the frontend gives some with elements on top of others.
+  /// Virtual tensors have no fixed memory: any layout may be used. Their strides only define the
+  /// meaning of a reshape; the frontend gives some with overlapping elements.
   [[nodiscard]] std::vector<std::int64_t> places() const;
   /// From its first byte to its last.
   [[nodiscard]] std::size_t bytes() const;
@@ -55,20 +55,20 @@ struct DnnPointwise {
   cudnnDataType_t precision = CUDNN_DATA_FLOAT;
   std::optional<std::int64_t> axis;  // of CUDNN_POINTWISE_GEN_INDEX
 };
-/// y = mode(x), mode(x, b), or t ? x : b. What has one element along an axis is repeated there.
+/// y = mode(x), mode(x, b), or t ? x : b. An operand with one element along an axis is broadcast.
 DnnOperation dnn_pointwise(const DnnPointwise& how, const DnnTensor& x,
                            const std::optional<DnnTensor>& b, const std::optional<DnnTensor>& t,
                            const DnnTensor& y);
 /// Over the axes of which y has one element. Of the second it may have a part: then each takes the
 /// same number of consecutive elements of x, as heads that share a key have them.
 DnnOperation dnn_reduction(cudnnReduceTensorOp_t op, const DnnTensor& x, const DnnTensor& y);
-/// Of the last two axes. Of the second one, b may have a part, as with dnn_reduction().
+/// Over the last two axes. b may have a part of the second axis, as with dnn_reduction().
 DnnOperation dnn_matmul(const DnnTensor& a, const DnnTensor& b, const DnnTensor& c);
 /// The same elements at the same places by both strides, so y names the axes in another order.
 DnnOperation dnn_reshape(const DnnTensor& x, const DnnTensor& y);
 
 struct DnnGraph {
-  std::vector<DnnOperation> operations;  // none before what it takes was made
+  std::vector<DnnOperation> operations;  // each after the operations that produce its inputs
   std::map<std::int64_t, DnnTensor> tensors;
   std::vector<std::int64_t> outputs;  // in memory that the caller gives
   std::size_t workspace_bytes = 0;

@@ -1,5 +1,5 @@
-// Of the CUDA runtime and NVRTC, what cuDNN's frontend links and attention has no use for: a call
-// of it is a fault. No header has these, so that they clash with none; arguments are not looked at.
+// Functions of the CUDA runtime and NVRTC that cuDNN's frontend links but attention does not use: a
+// call of one is a fault. No header declares them, which avoids clashes; arguments are ignored.
 #include <string>
 
 #include "tests/runtime/cuda/standins/machine.hpp"

@@ -117,7 +117,7 @@ struct DnnMemoryOfSum {
   char* workspace = on_the_device<char>(256);
 };
 
-TEST_CASE("a plan of cuDNN's stand-in runs at its turn, on tensors as their strides say") {
+TEST_CASE("a plan of cuDNN's stand-in runs in stream order, on tensors with any strides") {
   start(1, Order::random);
   {
     const DnnSum sum;
@@ -184,7 +184,7 @@ TEST_CASE("a plan of cuDNN's stand-in reports operands that are missing or wrong
         }).empty());
 }
 
-TEST_CASE("cuDNN's stand-in refuses what it does not execute, with a text") {
+TEST_CASE("cuDNN's stand-in refuses unsupported operations with a message") {
   start(1, Order::random);
   cudnnBackendDescriptor_t none = nullptr;
   CHECK(cudnnBackendCreateDescriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, &none) ==

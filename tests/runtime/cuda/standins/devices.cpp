@@ -135,7 +135,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* canAccessPeer, int device, int peerDevi
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
   *leastPriority = 0;
-  *greatestPriority = -5;  // lower numbers come first; what compute capability 8.0 gives
+  *greatestPriority = -5;  // lower numbers come first; the range of compute capability 8.0
   return cudaSuccess;
 }
 

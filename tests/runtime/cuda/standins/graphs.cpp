@@ -30,7 +30,7 @@ std::set<std::size_t> before(const Graph& graph, std::vector<std::size_t> tips) 
 }
 
 void leave(Capture& capture) {
-  // The streams hold the capture that is at hand.
+  // The streams hold the current capture.
   for (CUstream_st* stream : std::vector<CUstream_st*>(capture.streams)) {
     stream->tips.clear();
     stream->capture.reset();

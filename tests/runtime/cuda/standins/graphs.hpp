@@ -1,4 +1,4 @@
-// Captures of streams, and the graphs that come of them. Under the machine's lock.
+// Captures of streams, and the resulting graphs. Under the machine's lock.
 #pragma once
 
 #include <functional>
@@ -20,18 +20,18 @@ struct Capture {
 
 /// Appends to the graph a stream is captured for.
 void record(CUstream_st& stream, const Operation& operation);
-/// True, and the capture is spoilt: this thread captures, and so may not wait or allocate.
+/// True, and the capture is invalidated: this thread captures, and may not wait or allocate.
 bool forbidden_in_capture();
-/// The stream waits for what a captured event stands for, joining its capture.
+/// The stream waits for the nodes of a captured event and joins its capture.
 cudaError_t join(CUstream_st& stream, const Record& record);
 cudaError_t spoil(CUstream_st& stream, cudaError_t error);
 
 /// The graph that a capture goes into, as the program names it.
 cudaGraph_t handle_of(const Capture& capture);
-/// What such a name, or one of a finished graph, stands for; nullptr: nothing.
+/// The graph of such a handle, or of a finished graph's; nullptr: none.
 Graph* graph_behind(cudaGraph_t graph);
 
-/// Tells whether all that lies in the device's streams now is over.
+/// Returns a test of whether all work now in the device's streams has finished.
 std::function<bool()> all_over(int device);
 
 }  // namespace echelon::standins

@@ -122,7 +122,7 @@ TEST_CASE("stand-ins neither wait nor allocate within a capture") {
   spoils([&] { return cudaDeviceSynchronize(); });
 }
 
-TEST_CASE("captures of the stand-ins end joined, where they began, and apart from others") {
+TEST_CASE("captures of the stand-ins end joined, on their first stream, separate from others") {
   start(1, Order::random);
   auto* const x = on_the_device<float>(1);
   {

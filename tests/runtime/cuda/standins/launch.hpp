@@ -1,4 +1,4 @@
-// What cuda_runtime.h's launches come to.
+// The implementation of cuda_runtime.h's launches.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace echelon::standins {
 
-/// `run`: one thread of it, with arguments of its own. `pointers`: those among the arguments, which
-/// lie in memory of the stream's device or in pinned memory, or are null. On the null stream the
-/// grid runs at once, with any pointers, and a fault is nobody else's.
+/// `run`: one thread of the grid, with its own arguments. `pointers`: the pointers among the
+/// arguments, which are null or point to memory of the stream's device or to pinned memory. On the
+/// null stream the grid runs at once, with any pointers, and only the caller gets a fault.
 cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel,
                           const std::vector<const void*>& pointers,
                           const std::function<void()>& run);

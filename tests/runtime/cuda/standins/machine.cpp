@@ -42,7 +42,7 @@ Machine::Lock::Lock() {
   --machine().wanting_;
 }
 
-/// A mutex is not fair: without this, who runs steps would keep those away who bring new ones.
+/// A mutex is not fair: without this, threads that run steps would starve those that add new ones.
 void Machine::breathe(Lock& lock) {
   if (wanting_ == 0) return;
   lock.held.unlock();
@@ -81,7 +81,7 @@ CUevent_st* Machine::new_event(unsigned flags) {
   return events_.emplace_back(std::move(event)).get();
 }
 
-/// What lies in it is still carried out.
+/// The work in it is still executed.
 void Machine::remove(CUstream_st* stream) {
   stream->destroyed = true;
   std::erase_if(streams_, [](const auto& s) { return s->destroyed && s->queue.empty(); });
@@ -194,7 +194,7 @@ const std::shared_ptr<Part>& Machine::pick(const std::vector<const std::shared_p
   return *able[draws_.below(able.size())];
 }
 
-/// False: nothing can go on.
+/// False: no operation can proceed.
 bool Machine::step() {
   std::vector<const std::shared_ptr<Part>*> able;
   for (const auto& stream : streams_) {
@@ -306,7 +306,7 @@ void Machine::run_some(Lock& lock) {
 void Machine::run_by_itself(std::uint64_t (*exchange)(std::uint64_t own)) {
   if (own_thread_.joinable()) return;
   own_thread_ = std::jthread([this, exchange](const std::stop_token& end) { live(end, exchange); });
-  // Before anything goes away that was there before.
+  // Before anything of the old machine is destroyed.
   struct AtExit {
     ~AtExit() { machine().stand_still(); }
   };
@@ -318,7 +318,7 @@ void Machine::stand_still() {
   if (own_thread_.joinable()) own_thread_.join();
 }
 
-/// The thread. A fault is told by those who wait.
+/// The thread's body. Waiting threads report a fault.
 void Machine::live(const std::stop_token& end, std::uint64_t (*exchange)(std::uint64_t own)) {
   constexpr auto kIdle = std::chrono::microseconds(200);
   while (!end.stop_requested()) {

@@ -1,5 +1,5 @@
-// The machine the stand-ins pretend: streams are queues, host threads that wait run what lies in
-// them. Everything here is used under the machine's lock.
+// The machine that the stand-ins emulate: streams are queues, and waiting host threads run their
+// operations. Everything here is used under the machine's lock.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,11 @@ namespace echelon::standins {
 
 struct Entry;
 
-/// What runs without interruption.
+/// A step that runs without interruption.
 struct Part {
   std::string what;
   std::function<void()> run;
-  /// What it waits for, "" when for nothing; no function: never waits.
+  /// The operation it waits for, "" if it waits for none; no function: never waits.
   std::function<std::string()> waits_for;
   std::vector<const Part*> after;  // of the same entry
   Entry* entry = nullptr;
@@ -36,7 +36,7 @@ struct Part {
 };
 using Parts = std::vector<std::shared_ptr<Part>>;
 
-/// What a call enqueues. In a graph it is made anew at every launch.
+/// The operation that a call enqueues. A graph creates it anew at every launch.
 struct Operation {
   std::string what;
   std::function<Parts()> make;
@@ -44,7 +44,7 @@ struct Operation {
 Operation plain(const std::string& what, std::function<void()> run,
                 std::function<std::string()> waits_for = {});
 
-/// One place of a stream's queue: over when all of its parts are.
+/// One entry of a stream's queue: finished when all of its parts are.
 struct Entry {
   Parts parts;
   CUstream_st* stream = nullptr;
@@ -67,7 +67,7 @@ struct Record {
   std::chrono::steady_clock::time_point when;
   std::string where;  // the stream
   std::shared_ptr<Capture> capture;
-  std::vector<std::size_t> tips;  // of the capture: what the event stands for
+  std::vector<std::size_t> tips;  // of the capture: the nodes that the event represents
 };
 
 }  // namespace echelon::standins
@@ -80,7 +80,7 @@ struct CUstream_st {
   bool destroyed = false;
   std::deque<std::shared_ptr<echelon::standins::Entry>> queue;
   std::shared_ptr<echelon::standins::Capture> capture;
-  std::vector<std::size_t> tips;  // of the capture: what the next operation comes after
+  std::vector<std::size_t> tips;  // of the capture: the predecessors of the next operation
 };
 struct CUevent_st {
   int number = 0;
@@ -91,7 +91,7 @@ struct CUevent_st {
 
 namespace echelon::standins {
 
-/// Of a host thread. A new machine finds it new.
+/// State of a host thread, reset with every new machine.
 struct HostThread {
   std::uint64_t machine = 0;
   int device = 0;
@@ -105,7 +105,7 @@ cudaError_t failed(cudaError_t error);
 
 class Machine {
  public:
-  /// The lock of the machine, which lets other threads in between steps.
+  /// The lock of the machine, which other threads can take between steps.
   class Lock {
    public:
     Lock();
@@ -123,7 +123,7 @@ class Machine {
   CUevent_st* new_event(unsigned flags);
   void remove(CUstream_st* stream);
   void remove(CUevent_st* event);
-  /// Complains about one that is not, or no longer, there.
+  /// Reports an object that does not exist, or no longer.
   void check(const CUstream_st* stream);
   void check(const CUevent_st* event);
   [[nodiscard]] bool knows(const CUstream_st* stream) const;
@@ -131,17 +131,17 @@ class Machine {
   [[nodiscard]] const std::vector<std::unique_ptr<CUstream_st>>& streams() const {
     return streams_;
   }
-  /// Anything else that has to be given back.
+  /// Any other object that must be freed.
   template <class T>
   T* own(std::shared_ptr<T> made, const std::string& what) {
     owned_[{made.get(), what}] = made;
     return made.get();
   }
-  /// Blames who gives back what is not there.
+  /// Reports the freeing of an object that does not exist.
   bool disown(const void* handle, const std::string& what);
   [[nodiscard]] bool owns(const void* handle, const std::string& what) const;
   [[nodiscard]] std::string left() const;
-  /// Streams and events, and waits of threads that called for one.
+  /// Streams and events, and the waits of threads for them.
   [[nodiscard]] int taken() const { return taken_; }
   [[nodiscard]] int waits() const { return waits_; }
 
@@ -152,23 +152,23 @@ class Machine {
   /// True: it is at the head of its stream, and what precedes it there is over.
   [[nodiscard]] bool reached(const Part& part) const;
 
-  /// Runs what can go on until `over`. Throws the fault there was, or (unless `quiet`, for calls
-  /// that destructors make) complains when nothing goes on; returns what a second call gives.
+  /// Runs ready operations until `over`. Throws the pending fault, or (unless `quiet`, for calls
+  /// from destructors) reports that no operation can proceed; returns the status of a second call.
   cudaError_t wait(Lock& lock, const std::function<bool()>& over,
                    const std::function<std::string()>& who, bool quiet = false);
-  /// A few steps or none, for calls that ask and do not wait.
+  /// Runs a few steps or none, for calls that poll and do not wait.
   void run_some(Lock& lock);
   void changed();
-  /// From now on a thread of the machine runs what can go on, as GPUs do whatever the host is at:
-  /// others of other processes wait for it. `exchange` tells them how far it is, and returns how
-  /// far they are, together.
+  /// From now on a thread of the machine runs ready operations, as GPUs do independently of the
+  /// host: machines of other processes wait for it. `exchange` publishes its progress and returns
+  /// the total progress of the others.
   void run_by_itself(std::uint64_t (*exchange)(std::uint64_t own));
   /// Until a new machine. Not under the lock.
   void stand_still();
 
-  /// A fault of the machine: it is thrown here, and by every thread that waits.
+  /// A fault of the machine: thrown here and by every waiting thread.
   [[noreturn]] void complain(const std::string& what);
-  /// The same for calls that destructors make, which throw nothing.
+  /// The same for calls from destructors, which throw nothing.
   cudaError_t blame(const std::string& what, cudaError_t error);
   cudaError_t throw_fault(bool quiet);
   [[nodiscard]] const std::exception_ptr& fault() const { return fault_; }

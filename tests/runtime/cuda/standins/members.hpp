@@ -29,7 +29,7 @@ inline ncclConfig_t named(const char* name, int blocking = 1) {
   return config;
 }
 
-/// What each rank's thread threw; empty: nothing.
+/// The exception of each rank's thread; empty if there was none.
 template <class Body>
 std::vector<std::string> in_threads(int ranks, const Body& body) {
   std::vector<std::string> wrong(static_cast<std::size_t>(ranks));

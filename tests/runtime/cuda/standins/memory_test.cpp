@@ -5,7 +5,7 @@
 namespace echelon::standins {
 namespace {
 
-TEST_CASE("memory of the stand-ins' devices has an end") {
+TEST_CASE("memory of the stand-ins' devices is limited") {
   Settings settings;
   settings.device_bytes = 4096;
   start(settings);
@@ -30,7 +30,7 @@ TEST_CASE("memory of the stand-ins' devices has an end") {
   CHECK(says(complaint([] { check_nothing_left(); }), "2000 bytes of memory of device 0"));
 }
 
-TEST_CASE("stand-ins notice memory that is freed twice, wrongly, or written beyond") {
+TEST_CASE("stand-ins detect double frees, invalid frees and writes beyond the end") {
   const auto found = [](const auto& use) {
     start(1, Order::random);
     use();
@@ -91,7 +91,7 @@ TEST_CASE("stand-ins copy pinned memory and memory of the stream's device, and n
            "device 0 uses memory of device 1"));
 }
 
-TEST_CASE("stand-ins notice copies and kernels beyond allocations, or after their end") {
+TEST_CASE("stand-ins detect copies and kernels outside of live allocations") {
   const auto found = [](const auto& use) {
     start(1, Order::random);
     auto* const x = on_the_device<float>(8);

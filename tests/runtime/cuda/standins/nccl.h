@@ -1,5 +1,5 @@
-// Stands for NCCL's header of that name, of release 2.28.9: names, values and signatures are its
-// own (agreement.cpp). What is not here does not compile.
+// Replaces NCCL's header of that name, of release 2.28.9, with its names, values and signatures
+// (agreement.cpp). Uses of other declarations do not compile.
 #pragma once
 
 #include <cuda_runtime_api.h>

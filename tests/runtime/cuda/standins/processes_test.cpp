@@ -16,7 +16,7 @@
 namespace echelon::standins {
 namespace {
 
-/// What the processes of a test share beside the stand-in.
+/// State that the processes of a test share in addition to the stand-in's.
 struct Board {
   ncclUniqueId id;
   std::atomic<int> step = 0;
@@ -32,7 +32,7 @@ struct Board {
   }
 };
 
-/// The processes of a test, each with a machine of its own.
+/// The processes of a test, each with its own machine.
 class Processes {
  public:
   using Body = std::function<void(int process, Board& board)>;
@@ -65,7 +65,7 @@ class Processes {
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
   }
-  /// What each of them complained about.
+  /// The faults that each of them reported.
   [[nodiscard]] std::vector<std::string> ended() {
     std::vector<std::string> wrong;
     for (pid_t& pid : pids_) {
@@ -103,7 +103,8 @@ Settings machine_of(int process, int devices) {
   return settings;
 }
 
-/// As many members in each process, a thread each. The first process makes the identifier.
+/// The same number of members in each process, one thread each. The first process creates the
+/// identifier.
 void members_of(int process, int devices, int ranks, Board& board, const Settings& settings,
                 const std::function<void(const Member&)>& body) {
   start(settings);
@@ -135,7 +136,7 @@ Processes pair(const std::function<void(const Member&, Board&)>& body, Settings 
   });
 }
 
-/// Every call there is, on numbers whose sums depend on their order and rounding.
+/// Every kind of call, on numbers whose sums depend on their order and rounding.
 void use_all_calls(const Member& me, Board& board) {
   constexpr std::size_t kCount = 6;
   const auto r = static_cast<std::size_t>(me.rank);
@@ -196,7 +197,7 @@ TEST_CASE("the stand-ins' collectives give the same bits between processes as be
   }
 }
 
-TEST_CASE("calls that do not meet are named in both processes of the stand-ins") {
+TEST_CASE("mismatched calls are named in both processes of the stand-ins") {
   Processes processes = pair([](const Member& me, Board&) {
     float* const x = on_the_device<float>(8);
     const auto count = static_cast<std::size_t>(4 + me.rank);
@@ -210,7 +211,7 @@ TEST_CASE("calls that do not meet are named in both processes of the stand-ins")
   }
 }
 
-TEST_CASE("streams of the stand-ins go on for another process, whatever their own is at") {
+TEST_CASE("streams of the stand-ins proceed for another process while their own is busy") {
   Processes processes = pair([](const Member& me, Board& board) {
     float* const x = on_the_device(std::vector<float>{1});
     expect(ncclAllReduce(x, x, 1, ncclFloat32, ncclSum, me.comm, me.stream));
@@ -223,7 +224,7 @@ TEST_CASE("streams of the stand-ins go on for another process, whatever their ow
   CHECK(processes.ended() == kGood2);
 }
 
-TEST_CASE("the limit of the stand-ins counts while no process gets on") {
+TEST_CASE("the time limit of the stand-ins counts while no process makes progress") {
   Settings settings;
   settings.limit = std::chrono::milliseconds(300);
   Processes processes = pair(
@@ -253,7 +254,7 @@ TEST_CASE("the limit of the stand-ins counts while no process gets on") {
   CHECK(wrong[1].empty());
 }
 
-TEST_CASE("two processes on one device of the stand-ins are refused as NCCL does") {
+TEST_CASE("two processes on one device of the stand-ins are refused as by NCCL") {
   Processes processes(2, [](int process, Board& board) {
     start(Settings{});
     if (process == 0) {
@@ -268,8 +269,8 @@ TEST_CASE("two processes on one device of the stand-ins are refused as NCCL does
   CHECK(processes.ended() == kGood2);
 }
 
-/// The second process is killed when both have added up once; the first one has a call that waits
-/// for it, and asks until it receives of it, not longer than a moment.
+/// The second process is killed after one reduction of both; the first one has a call that waits
+/// for it, and polls for a short time until it learns of the loss.
 std::string heard_of_a_killed_process(bool over_network) {
   Settings settings;
   settings.over_network = over_network;
@@ -311,7 +312,7 @@ TEST_CASE(
   CHECK(heard_of_a_killed_process(false).empty());
 }
 
-TEST_CASE("a process of the stand-ins can be killed at any time without holding up the others") {
+TEST_CASE("a process of the stand-ins can be killed at any time without blocking the others") {
   for (int i = 0; i < 10; ++i) {
     Settings settings;
     settings.over_network = true;
@@ -341,7 +342,7 @@ TEST_CASE("a process of the stand-ins can be killed at any time without holding 
   }
 }
 
-TEST_CASE("an identifier of a process that is gone is refused by the stand-ins") {
+TEST_CASE("an identifier of an ended process is refused by the stand-ins") {
   Processes processes(1, [](int, Board& board) {
     start(Settings{});
     expect(ncclGetUniqueId(&board.id));

@@ -52,7 +52,7 @@ void multiply(const Product& product, const Operands& operands, int parts) {
   } else {
     sum.setZero();
     for (int part = 0; part < parts; ++part) {
-      // As the library would: the part lies in the workspace before it is added.
+      // As in the library: the part is stored in the workspace before it is added.
       Eigen::Map<Matrix> partial(operands.workspace + part * sum.size(), sum.rows(), sum.cols());
       multiply_part(a, b, depth * part / parts, depth * (part + 1) / parts, partial);
       sum += partial;

@@ -1,4 +1,4 @@
-// What a call of cublasLtMatmul comes to: D = alpha·op(A)·op(B) + beta·C, plus a bias.
+// The computation of cublasLtMatmul: D = alpha·op(A)·op(B) + beta·C, plus a bias.
 #pragma once
 
 #include <cublasLt.h>
@@ -8,7 +8,7 @@
 
 namespace echelon::standins {
 
-/// A matrix as its descriptor has it.
+/// A matrix as described by its descriptor.
 struct Layout {
   cudaDataType_t type = CUDA_R_32F;
   std::int64_t rows = 0;
@@ -47,8 +47,8 @@ struct Operands {
   float* workspace = nullptr;  // of a product in several parts: a matrix of floats each
 };
 
-/// The depth is cut into `parts`, whose sums are added up one after the other: another number of
-/// them gives other bits. Sums are in float; what is stored is rounded once.
+/// The depth is split into `parts`, whose sums are added one after the other: another number of
+/// parts gives other bits. Sums are in float; stored results are rounded once.
 void multiply(const Product& product, const Operands& operands, int parts);
 
 }  // namespace echelon::standins

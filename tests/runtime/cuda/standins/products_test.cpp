@@ -179,7 +179,7 @@ TEST_CASE("products of the stand-ins do not read C times zero, and add a bias to
   CHECK((squares.c.at(0, 0) == 1 && squares.c.at(6, 3) == 7));
 }
 
-TEST_CASE("stand-ins refuse products that cuBLASLt would, or that are not emulated") {
+TEST_CASE("stand-ins refuse products that cuBLASLt would refuse or that are not emulated") {
   start(1, Order::random);
   const Handles handles;
   const Squares squares;

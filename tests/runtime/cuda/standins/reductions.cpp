@@ -80,7 +80,7 @@ void check_request(const Request& request) {
   const auto* const from = static_cast<const unsigned char*>(request.from);
   const auto* const to = static_cast<const unsigned char*>(request.to);
   if (read == 0 || written == 0 || !overlap(from, read, to, written)) return;
-  // In place: a rank's part lies where it belongs within the whole.
+  // In place: a rank's part is at its place within the whole.
   const std::size_t own = static_cast<std::size_t>(request.comm->rank) * std::min(read, written);
   const auto* const place = read < written ? to + own : read > written ? from + own : from;
   if (place != (read < written ? from : to)) {

@@ -1,4 +1,4 @@
-// What the tests of the stand-ins share.
+// Shared by the tests of the stand-ins.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,7 +16,7 @@ namespace echelon::standins {
 inline constexpr Order kOrders[] = {Order::random, Order::newest_first, Order::starve_one,
                                     Order::eager};
 
-/// A machine of a seed and an order.
+/// A machine with a seed and an order.
 inline void start(std::uint64_t seed, Order order) {
   Settings settings;
   settings.seed = seed;
@@ -24,7 +24,7 @@ inline void start(std::uint64_t seed, Order order) {
   start(settings);
 }
 
-/// What a call complains about; empty: about nothing.
+/// The fault that a call reports; empty if there is none.
 template <class Call>
 std::string complaint(const Call& call) {
   try {
@@ -39,7 +39,7 @@ inline bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Throws, so that threads beside each other may call it; a CHECK is for one at a time.
+/// Throws, so that concurrent threads may call it; CHECK is not thread-safe.
 inline void expect(bool good, const char* what) {
   if (!good) throw std::runtime_error(what);
 }
@@ -82,7 +82,7 @@ T* on_the_device(const std::vector<T>& values) {
 }
 template <class T>
 std::vector<T> content(const T* memory, std::size_t count) {
-  return {memory, memory + count};  // memory of an emulated device is the host's
+  return {memory, memory + count};  // memory of an emulated device is host memory
 }
 
 /// x = a·x + b; with a = 0 x is not read.

@@ -1,4 +1,4 @@
-// How a test sets up the machine that the stand-ins of the CUDA runtime, cuBLASLt and NCCL pretend.
+// Setup of the machine that the stand-ins of the CUDA runtime, cuBLASLt and NCCL emulate.
 #pragma once
 
 #include <chrono>
@@ -9,19 +9,19 @@
 
 namespace echelon::standins {
 
-/// Which of the operations that may run is run next.
+/// The choice of the next operation among the ready ones.
 enum class Order : std::uint8_t {
   random,
-  newest_first,  ///< always the stream that was created last
+  newest_first,  ///< always the most recently created stream
   starve_one,    ///< one stream, drawn by the seed, only when no other can go on
-  eager,         ///< random, but everything that may run does so while it is enqueued
+  eager,         ///< random, but every ready operation runs as soon as it is enqueued
 };
 
 /// A member of communicators fails at its operation number `after`, counted from 0.
 struct Failure {
   enum class Kind : std::uint8_t {
-    never_arrives,  ///< the call is accepted, and its stream stays there
-    dies,           ///< the call gives ncclSystemError; the others' asynchronous error says so
+    never_arrives,  ///< the call is accepted, and its stream never passes it
+    dies,  ///< the call returns ncclSystemError, and the others get it as asynchronous error
   };
   Kind kind = Kind::never_arrives;
   int rank = 0;
@@ -33,34 +33,34 @@ struct Settings {
   std::uint64_t seed = 1;
   Order order = Order::random;
   int devices = 1;
-  /// The first one's number on its computer, where other processes see others.
+  /// The first device's number on its computer, if other processes see other devices.
   int first_device = 0;
-  /// Members of communicators are told when another one's process is gone, as where NCCL talks over
-  /// a network. Within a computer it tells them nothing: github.com/NVIDIA/nccl/issues/279.
+  /// Members of communicators are notified when another one's process has ended, as with NCCL over
+  /// a network. Within a computer NCCL does not notify them: github.com/NVIDIA/nccl/issues/279.
   bool over_network = false;
   std::size_t device_bytes = std::size_t{1} << 30U;
-  /// How long a host thread waits while nothing goes on and nothing comes, before it fails.
+  /// How long a host thread waits without any progress or new operation before it fails.
   std::chrono::milliseconds limit{30000};
   std::vector<Failure> failures;
-  /// Operations that a stream takes while it does not get on; the driver would hold the thread that
-  /// brings another one, whatever that waits for. Source: stackoverflow.com/questions/53970187.
+  /// Operations that a blocked stream accepts; the driver would block the thread that enqueues
+  /// another one. Source: stackoverflow.com/questions/53970187.
   std::size_t stream_holds = 1000;
-  /// A kernel that was not loaded to the device before it is launched there is a fault.
+  /// Launching a kernel on a device before it was loaded there is a fault.
   bool loads_kernels_first = false;
 };
 
-/// A new machine: nothing of an earlier one is valid, and no host thread may be using that.
+/// A new machine: nothing of an earlier one stays valid, and no host thread may be using it.
 void start(const Settings& settings);
 
 /// Of this process, ever.
 struct Counts {
   int taken = 0;  ///< blocks of memory of devices and pinned ones, streams, events
-  int waits = 0;  ///< calls that hold the host until a device has come so far
+  int waits = 0;  ///< calls that block the host until a device has caught up
 };
 Counts counts();
 
-/// Throws emulation::Fault: the one that happened, or what was not given back (memory, streams,
-/// events, graphs, handles, communicators) or not finished.
+/// Throws emulation::Fault: the one that happened, or one for objects that were not freed (memory,
+/// streams, events, graphs, handles, communicators) or work that was not finished.
 void check_nothing_left();
 
 }  // namespace echelon::standins

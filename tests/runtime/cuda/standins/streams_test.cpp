@@ -30,7 +30,7 @@ float chain(bool waits) {
   return result;
 }
 
-TEST_CASE("stand-ins keep every order that events ask for") {
+TEST_CASE("stand-ins keep every order that events require") {
   for (const Order order : kOrders) {
     for (std::uint64_t seed = 1; seed < 20; ++seed) {
       CAPTURE(static_cast<int>(order), seed);
@@ -40,7 +40,7 @@ TEST_CASE("stand-ins keep every order that events ask for") {
   }
 }
 
-TEST_CASE("a wait that is missing gives other results in stand-ins") {
+TEST_CASE("a missing wait gives different results in stand-ins") {
   std::set<std::string> results;
   for (const Order order : {Order::random, Order::newest_first, Order::starve_one}) {
     std::set<std::string> of_order;
@@ -54,7 +54,7 @@ TEST_CASE("a wait that is missing gives other results in stand-ins") {
   CHECK(results.size() > 2);
 }
 
-TEST_CASE("one seed of the stand-ins is one order") {
+TEST_CASE("a seed of the stand-ins determines the order") {
   start(7, Order::random);
   const std::string first = std::to_string(chain(false));
   for (int i = 0; i < 3; ++i) {
@@ -63,7 +63,7 @@ TEST_CASE("one seed of the stand-ins is one order") {
   }
 }
 
-TEST_CASE("stand-ins run nothing before somebody waits, and copy what is there then") {
+TEST_CASE("stand-ins run nothing before a thread waits, and copy the data of that time") {
   start(1, Order::random);
   cudaStream_t const stream = new_stream();
   auto* const host = pinned<float>(1);
@@ -100,7 +100,7 @@ TEST_CASE("a starved stream of the stand-ins comes last") {
   }
 }
 
-TEST_CASE("events of stand-ins stand for their last record when they are waited for") {
+TEST_CASE("a wait for an event of the stand-ins refers to its last record") {
   start(1, Order::newest_first);
   cudaStream_t const first = new_stream();
   cudaStream_t const second = new_stream();
@@ -114,7 +114,7 @@ TEST_CASE("events of stand-ins stand for their last record when they are waited 
   cudaEventRecord(event, first);
   cudaStreamWaitEvent(second, event);
   affine(first, x + 1, 0, 2);
-  cudaEventRecord(event, first);  // is not what `second` waits for
+  cudaEventRecord(event, first);  // not the one that `second` waits for
   affine(second, x + 1, 0, 3);
   CHECK(cudaStreamSynchronize(second) == cudaSuccess);
   CHECK(x[1] == 3);
@@ -122,7 +122,7 @@ TEST_CASE("events of stand-ins stand for their last record when they are waited 
   CHECK(x[1] == 2);
 }
 
-TEST_CASE("stand-ins say not ready, and get ready by being asked") {
+TEST_CASE("stand-ins report not ready, and proceed when they are polled") {
   start(3, Order::random);
   cudaStream_t const stream = new_stream();
   cudaEvent_t const begin = new_event(cudaEventDefault);
@@ -156,14 +156,14 @@ TEST_CASE("a fault on a stream of stand-ins reaches every thread that waits") {
   cuda::launch<faulty>(stream, dim3(1), dim3(32), 0);
   CHECK(says(complaint([&] { cudaStreamSynchronize(stream); }), "a kernel's own"));
   CHECK(cudaStreamSynchronize(other) ==
-        cudaErrorLaunchFailure);  // told once, an error from then on
+        cudaErrorLaunchFailure);  // reported once, an error from then on
   std::string there;
   std::thread([&] { there = complaint([&] { cudaStreamSynchronize(other); }); }).join();
   CHECK(says(there, "a kernel's own"));
   CHECK(says(complaint([&] { check_nothing_left(); }), "a kernel's own"));
 }
 
-TEST_CASE("threads wait for what others bring to the stand-ins, and no longer than the limit") {
+TEST_CASE("threads wait for operations that others enqueue, and no longer than the limit") {
   Settings settings;
   settings.limit = std::chrono::milliseconds(200);
   start(settings);
@@ -185,7 +185,7 @@ TEST_CASE("threads wait for what others bring to the stand-ins, and no longer th
   CHECK(*x == 2);
 }
 
-TEST_CASE("stand-ins take kernels of the stream's device alone") {
+TEST_CASE("stand-ins accept only kernels of the stream's device") {
   Settings settings;
   settings.devices = 2;
   start(settings);
@@ -213,7 +213,7 @@ TEST_CASE("stand-ins do not order the null stream, and so refuse it") {
   CHECK(says(complaint([&] { cudaMemsetAsync(x, 0, 4); }), "null stream"));
 }
 
-TEST_CASE("stand-ins count what was not given back") {
+TEST_CASE("stand-ins count objects that were not freed") {
   start(1, Order::random);
   CHECK(complaint([] { check_nothing_left(); }).empty());
   cudaStream_t const stream = new_stream();

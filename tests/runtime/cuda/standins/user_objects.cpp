@@ -1,4 +1,4 @@
-// What graphs keep alive for those who recorded them.
+// Objects that graphs keep alive for the threads that captured them.
 #include <set>
 
 #include "tests/runtime/cuda/standins/graphs.hpp"
@@ -84,7 +84,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
   return cudaSuccess;
 }
 
-/// Captures are their own thread's alone, and forbid nothing to others: there is nothing to change.
+/// Captures belong to their own thread and forbid nothing to others: there is nothing to change.
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   thread_local cudaStreamCaptureMode mine = cudaStreamCaptureModeGlobal;
   std::swap(*mode, mine);

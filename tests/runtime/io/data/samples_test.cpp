@@ -31,7 +31,7 @@ Samples counting(std::int64_t tokens, int sequence, std::uint64_t seed) {
   return *Samples::make(std::make_unique<CountingTokens>(tokens), sequence, seed, "test");
 }
 
-TEST_CASE("a permutation meets every number once, whatever their count and the key") {
+TEST_CASE("a permutation contains every number once, whatever their count and the key") {
   for (const std::int64_t count : {1, 2, 3, 4, 5, 7, 16, 17, 100, 1023, 1024, 1025, 5000}) {
     for (std::uint64_t key = 0; key < 5; ++key) {
       const Permutation order(count, key);
@@ -44,7 +44,7 @@ TEST_CASE("a permutation meets every number once, whatever their count and the k
   }
 }
 
-TEST_CASE("every number is as likely at every place, and neighbours are no neighbours any more") {
+TEST_CASE("every number is equally likely at every place, and neighbours are separated") {
   constexpr int kCount = 6;
   constexpr int kKeys = 60000;
   std::array<std::array<int, kCount>, kCount> at{};
@@ -62,7 +62,7 @@ TEST_CASE("every number is as likely at every place, and neighbours are no neigh
   CHECK(neighbours < 12);  // 2 are expected; Poisson: 12 or more once in a million
 }
 
-TEST_CASE("the order of samples is fixed for ever: the first of one seed are known") {
+TEST_CASE("the order of samples never changes: the first samples of one seed are known") {
   const Samples samples = counting(10 * 1000 + 1, 10, 42);
   std::vector<std::int64_t> first;
   for (int n = 0; n < 6; ++n) first.push_back(samples.window_of(n));
@@ -79,7 +79,7 @@ TEST_CASE("an epoch reads every window once and the next epoch in another order"
   CHECK(counting(64 * 50 + 40, 64, 8).window_of(0) != samples.window_of(0));
 }
 
-TEST_CASE("a sample holds its inputs and the target of the last, and no token is lost between") {
+TEST_CASE("a sample contains its inputs and the target of the last, without losing a token") {
   const Samples samples = counting(4 * 9 + 3, 4, 1);
   std::set<std::int32_t> inputs;
   for (std::int64_t n = 0; n < samples.windows(); ++n) {
@@ -92,7 +92,7 @@ TEST_CASE("a sample holds its inputs and the target of the last, and no token is
   CHECK(inputs.size() == 36);
 }
 
-TEST_CASE("data shorter than one sample are an error that says how much is needed") {
+TEST_CASE("the error for data shorter than one sample gives the required length") {
   const Result<Samples> none =
       Samples::make(std::make_unique<CountingTokens>(64), 64, 0, "short.bin");
   REQUIRE_FALSE(none.ok());

@@ -1,4 +1,4 @@
-// Token files of every format, and what is refused.
+// Token files of every format, and refused files.
 #include "runtime/io/data/tokens.hpp"
 
 #include <array>
@@ -44,7 +44,7 @@ bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// What Megatron writes: documents of some sequences each.
+/// Data as Megatron writes them: documents of several sequences each.
 struct Megatron {
   std::uint64_t version = 1;
   std::uint8_t code = 4;
@@ -106,7 +106,7 @@ TEST_CASE("llm.c's token files with another version or length are refused") {
   CHECK(says(refusal(dir.write("x.bin", llmc_header(77, 1, 2) + two)), "not a token file"));
 }
 
-TEST_CASE("Megatron's data are read with every integer type, documents one behind the other") {
+TEST_CASE("Megatron's data are read with every integer type, documents concatenated") {
   const TempDir dir;
   check_megatron_type<std::uint8_t>(dir, 1);
   check_megatron_type<std::int8_t>(dir, 2);
@@ -116,7 +116,7 @@ TEST_CASE("Megatron's data are read with every integer type, documents one behin
   check_megatron_type<std::uint16_t>(dir, 8);
 }
 
-TEST_CASE("Megatron's index that contradicts itself or its data is refused") {
+TEST_CASE("a Megatron index that contradicts itself or its data is refused") {
   const TempDir dir;
   dir.write("m.bin", bytes_of_numbers<std::int32_t>({1, 2, 3, 4, 5, 6, 7, 8, 9}));
   const auto with = [&](const auto& change) {
@@ -155,14 +155,14 @@ TEST_CASE("text is read as its bytes") {
   CHECK(says(refusal(dir.path()), "is a directory"));
 }
 
-TEST_CASE("files that hold text in another format are refused by name, not read as bytes") {
+TEST_CASE("files in other text formats are refused by name, not read as bytes") {
   using namespace std::string_literals;
   const TempDir dir;
   const std::string line = "{\"text\": \"It is a truth\", \"id\": 1}\n";
   const std::string reported = refusal(dir.write("a.jsonl", line + line));
   CHECK(says(reported, "a.jsonl: JSON lines; expected plain text, llm.c's .bin"));
   CHECK(says(reported, "jq -r .text FILE > data.txt"));
-  CHECK(says(refusal(dir.write("a.txt", line)), "JSON lines"));  // whatever it is called
+  CHECK(says(refusal(dir.write("a.txt", line)), "JSON lines"));  // whatever its name
   CHECK(says(refusal(dir.write("b.txt", "\xef\xbb\xbf\n" + line)), "JSON lines"));
   const std::string long_line = "{\"text\": \"" + std::string(100'000, 'a') + "\"}\n";
   CHECK(says(refusal(dir.write("long.txt", long_line)), "JSON lines"));
@@ -205,7 +205,8 @@ TEST_CASE("a token outside the vocabulary is an error that names file and positi
             "to 50256; the data were made with another tokenizer");
 }
 
-TEST_CASE("made-up tokens are the same in any parts and follow from the one before") {
+TEST_CASE(
+    "synthetic tokens are independent of the blocks read, and each follows from the one before") {
   const auto source = open_tokens("synthetic:1000", 50257);
   REQUIRE(source.ok());
   const std::vector<std::int32_t> all = all_of(**source);
@@ -226,7 +227,7 @@ TEST_CASE("made-up tokens are the same in any parts and follow from the one befo
   CHECK(says(refusal("synthetic:-3"), "a positive whole number"));
 }
 
-TEST_CASE("the text in examples is what its description says") {
+TEST_CASE("the text in examples matches its description") {
   const auto source =
       open_tokens(std::string(ECHELON_SOURCE_DIR) + "/examples/pride-and-prejudice.txt", 256);
   REQUIRE(source.ok());

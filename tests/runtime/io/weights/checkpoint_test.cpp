@@ -58,7 +58,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-/// Ranks of a split whose memory is not what it should be after reading.
+/// Ranks of a split whose memory is wrong after reading.
 int wrong_after_reading(const std::string& path, const ModelSpec& model, const StateFormat& format,
                         int tp, int dp) {
   int wrong = 0;
@@ -110,7 +110,7 @@ TEST_CASE("the files are the same bytes whatever the split that wrote them") {
   CHECK(weights.size() == 1);
 }
 
-TEST_CASE("what a run needs to go on comes back bit by bit") {
+TEST_CASE("the state needed to resume a run is restored bit by bit") {
   const TempDir dir;
   REQUIRE(save(dir.path(), two_layer_llama(), kMixed, 9, 1, 1) == "");
   const auto found = find_checkpoint(dir.path(), identity(two_layer_llama()));
@@ -139,7 +139,7 @@ TEST_CASE("a directory without checkpoints is no error, and the newest keep-many
   CHECK((*found)->contents.progress.step == 11);
 }
 
-/// What is done to the disk while step 2 is written beside an earlier one.
+/// The disk operations while step 2 is written next to an earlier one.
 std::vector<std::string> operations(int keep, std::int64_t earlier = 1) {
   const TempDir dir;
   std::vector<std::string> all;
@@ -152,7 +152,7 @@ std::vector<std::string> operations(int keep, std::int64_t earlier = 1) {
   return all;
 }
 
-/// All but most of the writes, of which one in the middle is like the next.
+/// All except most of the writes, of which one in the middle stands for the others.
 std::vector<std::size_t> worth_failing(const std::vector<std::string>& all) {
   std::vector<std::size_t> places;
   for (std::size_t at = 0; at < all.size(); ++at) {
@@ -162,8 +162,8 @@ std::vector<std::size_t> worth_failing(const std::vector<std::string>& all) {
   return places;
 }
 
-/// After a failure: step 1 or 2 is whole and nothing is damaged; the next checkpoint can be
-/// written, and nothing but checkpoints is left behind.
+/// After a failure: step 1 or 2 is complete and nothing is damaged; the next checkpoint can be
+/// written, and only checkpoints remain.
 void check_recovery(const TempDir& dir) {
   const auto found = find_checkpoint(dir.path(), identity(two_layer_llama()));
   REQUIRE(found.ok());
@@ -174,8 +174,8 @@ void check_recovery(const TempDir& dir) {
   for (const std::string& name : names_in(dir.path())) CHECK_FALSE(name.ends_with(".tmp"));
 }
 
-/// Step 2 is written beside or, being there, in place of step `first`; the disk crashes before each
-/// operation in turn.
+/// Step 2 is written next to step `first` or, if that is step 2, in place of it; the disk crashes
+/// before each operation in turn.
 void check_crashes(const std::vector<std::string>& all, std::int64_t first) {
   for (const std::size_t at : worth_failing(all)) {
     CAPTURE(all[at]);
@@ -236,7 +236,7 @@ TEST_CASE("every file and directory is on the disk before the name it goes by") 
   CHECK(all.at(renamed + 1).starts_with("sync_directory"));
 }
 
-TEST_CASE("what one member cannot write fails for all, and nobody waits for ever") {
+TEST_CASE("a failed write of one member fails for all, and no member hangs") {
   const TempDir dir;
   REQUIRE(save(dir.path(), two_layer_llama(), kMixed, 1, 2, 2) == "");
   std::mutex mutex;
@@ -251,7 +251,7 @@ TEST_CASE("what one member cannot write fails for all, and nobody waits for ever
   CHECK(names_in(dir.path()) == std::vector<std::string>{"step_1"});
 }
 
-TEST_CASE("elements that nobody wrote, or two, are noticed by the tensor's name") {
+TEST_CASE("elements that no rank wrote, or two ranks, are reported with the tensor's name") {
   const TempDir dir;
   RankState rank = rank_state(two_layer_llama(), kMixed, 1, 0, 1, 0);
   fill(rank, kMixed);
@@ -267,7 +267,7 @@ TEST_CASE("elements that nobody wrote, or two, are noticed by the tensor's name"
   CHECK(names_in(dir.path()).empty());
 }
 
-/// find_checkpoint after `damage(step_2)`, with step 1 whole beside it.
+/// find_checkpoint after `damage(step_2)`, with a complete step 1 next to it.
 std::string note_after(const std::function<void(const fs::path&)>& damage) {
   const TempDir dir;
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
@@ -297,7 +297,7 @@ TEST_CASE("a damaged checkpoint is skipped, with the reason, for the one before 
   }
 }
 
-TEST_CASE("a bit that flips anywhere in a checkpoint is noticed") {
+TEST_CASE("a flipped bit anywhere in a checkpoint is detected") {
   const TempDir dir;
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
   const auto whole = [&] { return find_checkpoint(dir.path(), identity(two_layer_llama())).ok(); };
@@ -320,7 +320,7 @@ TEST_CASE("a bit that flips anywhere in a checkpoint is noticed") {
   }
 }
 
-TEST_CASE("when all checkpoints are damaged the run does not start over by itself") {
+TEST_CASE("if all checkpoints are damaged the run does not silently start over") {
   const TempDir dir;
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
   fs::resize_file(dir.path() / "step_1" / "master.safetensors", 100);
@@ -363,7 +363,7 @@ TEST_CASE("a different plan and different data are reported, and the checkpoint 
   CHECK(reports((*found)->notes[1], "written while reading synthetic; now it is a.txt"));
 }
 
-TEST_CASE("weights of another element are refused by name") {
+TEST_CASE("weights of another element type are refused by name") {
   const TempDir dir;
   REQUIRE(save_alone(dir.path(), 1, 5, Disk()).ok());
   const RankState rank = rank_state(two_layer_llama(), kDouble, 1, 0, 1, 0);

@@ -1,4 +1,4 @@
-// Checkpoints of earlier versions are read, and say what they were computed with.
+// Checkpoints of earlier versions are read, with the constants they were computed with.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,14 +12,14 @@
 namespace echelon {
 namespace {
 
-TEST_CASE("a checkpoint of the version without constants says what it was computed with") {
+TEST_CASE("a checkpoint of the version without constants is read with the constants of its time") {
   const TempDir dir;
   const StateFormat format{Element::bf16, Element::f32, Element::f32};
   RankState rank = rank_state(two_layer_llama(), format, 1, 0, 1, 0);
   fill(rank, format);
   const CheckpointContents contents = contents_of(two_layer_llama(), format, 1);
   REQUIRE(write_checkpoint(dir.path(), contents, rank.spans, {}, 5).ok());
-  // As the first version wrote it: a model of shapes, two constants beside it, and its hash.
+  // As the first version wrote it: a model of shapes, two separate constants, and its hash.
   const std::string path = (dir.path() / "step_1" / "manifest.json").string();
   using Json = nlohmann::ordered_json;
   Json manifest = Json::parse(slurp(path));

@@ -1,5 +1,5 @@
-// HuggingFace directories: what is exported is imported under every split, by their names and
-// shapes, and what does not belong together is refused.
+// HuggingFace directories: exported models are imported under every split, by their names and
+// shapes, and mismatches are refused.
 #include "runtime/io/weights/huggingface.hpp"
 
 #include <filesystem>
@@ -74,7 +74,7 @@ bool mentions(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Blocks of all ranks of a tensor-parallel split that are not what they should be.
+/// Wrong blocks of all ranks of a tensor-parallel split.
 int wrong_blocks(const HuggingFaceWeights& weights, const ModelSpec& model, int tp) {
   int wrong = 0;
   for (int rank = 0; rank < tp; ++rank) {
@@ -167,7 +167,7 @@ TEST_CASE("Llama's and Qwen2's tensors have the names of transformers, a tied he
   }
 }
 
-TEST_CASE("an exported model is imported as it was, under every split") {
+TEST_CASE("an exported model is imported unchanged, under every split") {
   for (const ModelSpec& plain :
        {two_layer_gpt2(), two_layer_llama(), small_qwen2(), biased_llama()}) {
     const ModelSpec model = with_constants(plain, kTheta);
@@ -206,7 +206,7 @@ TEST_CASE("epsilon, theta and scaling of the config are exported and compared on
                  "norm_epsilon is 3e-06, the plan's is 1e-05"));
 }
 
-TEST_CASE("a Mistral is exported as one") {
+TEST_CASE("a Mistral model is exported as Mistral") {
   const TempDir dir;
   ModelSpec model = two_layer_llama();
   model.architecture = "mistral";
@@ -229,7 +229,7 @@ TEST_CASE("a checkpoint is exported with its weights") {
   const auto weights = HuggingFaceWeights::open(dir.path() / "out", two_layer_gpt2());
   REQUIRE(weights.ok());
   CHECK(wrong_blocks(*weights, two_layer_gpt2(), 2) == 0);
-  // And again, over what is there.
+  // And again, over the existing files.
   CHECK(export_checkpoint(dir.path() / "run/step_1", dir.path() / "out").ok());
   CHECK_FALSE(fs::exists(dir.path() / "out/model.safetensors.tmp"));
 }
@@ -247,7 +247,7 @@ TEST_CASE("another model than the plan's is refused by its first difference") {
   CHECK(mentions(import_refusal(dir.path(), planned), "tied_embeddings is false"));
 }
 
-TEST_CASE("tensors that are missing, of another shape or too many are refused by name") {
+TEST_CASE("missing tensors, wrong shapes and unexpected tensors are refused by name") {
   const TempDir dir;
   const auto after = [&](const std::function<void(std::map<std::string, TensorEntry>&)>& change) {
     REQUIRE(export_small(dir.path(), small_qwen2(), Element::f32).ok());
@@ -290,7 +290,7 @@ TEST_CASE("names without the prefix are read, as openai's gpt2 has them") {
   CHECK(wrong_blocks(*weights, two_layer_gpt2(), 2) == 0);
 }
 
-TEST_CASE("what the runtime does not compute is refused in config.json, as a plan of it is") {
+TEST_CASE("unsupported arithmetic is refused in config.json, like a plan of it") {
   HuggingFaceNames names{};
   const auto changed = [&](const ModelSpec& model, const std::string& before,
                            const std::string& after) {
@@ -301,7 +301,7 @@ TEST_CASE("what the runtime does not compute is refused in config.json, as a pla
     const std::string refusal = config.ok() ? "" : config.error().message();
     const auto planned = parse_model(text, "config.json");
     REQUIRE(planned.ok());
-    // The reason at both doors; families whose tensors have other names have one of their own.
+    // The reason of both checks; families whose tensors have other names have their own reason.
     const std::string why = not_executed(*planned);
     CHECK((refusal.find("'gemma' is not executed") != std::string::npos ||
            (why.empty() ? refusal.empty() : refusal.find(why) != std::string::npos)));
@@ -338,7 +338,7 @@ TEST_CASE("what the runtime does not compute is refused in config.json, as a pla
                  "scaled by layer"));
 }
 
-TEST_CASE("a model no HuggingFace family describes is not exported") {
+TEST_CASE("a model that no HuggingFace family describes is not exported") {
   const TempDir dir;
   ModelSpec model = two_layer_llama();
   model.normalization = Normalization::layer_norm;

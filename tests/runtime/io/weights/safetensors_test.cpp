@@ -1,4 +1,4 @@
-// safetensors: what is written is read, conversions are exact, and what is doubtful is refused.
+// safetensors: written files are read back, conversions are exact, and ambiguous files are refused.
 #include "runtime/io/weights/safetensors.hpp"
 
 #include <array>
@@ -22,7 +22,7 @@ std::string with_length(std::string json) {
   return head + json;
 }
 
-/// Why a file with this header and so many bytes of data is refused.
+/// The reason for refusing a file with this header and this many bytes of data.
 std::string header_refusal(const std::string& json, std::int64_t data_bytes) {
   const std::string head = with_length(json);
   const auto header =
@@ -78,7 +78,7 @@ TEST_CASE("tensors are placed by size of type and name, aligned, behind a padded
   CHECK(reread->data == static_cast<std::int64_t>(head.size()));
 }
 
-TEST_CASE("headers with gaps, overlaps, doubles or wrong lengths are refused") {
+TEST_CASE("headers with gaps, overlaps, duplicates or wrong lengths are refused") {
   const auto one = [](const std::string& offsets, const std::string& shape = "[2]") {
     return R"({"a":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
   };
@@ -108,7 +108,7 @@ TEST_CASE("headers with gaps, overlaps, doubles or wrong lengths are refused") {
   CHECK(tells(header_refusal("{", 0), "2 to "));
 }
 
-TEST_CASE("a file that is cut off anywhere is refused") {
+TEST_CASE("a file truncated anywhere is refused") {
   const TempDir dir;
   SafetensorsHeader header;
   header.tensors = {{"a", TensorType::f32, {2, 2}}};
@@ -120,7 +120,7 @@ TEST_CASE("a file that is cut off anywhere is refused") {
   CHECK_FALSE(SafetensorsFile::open(dir.write("a", whole + "x")).ok());
 }
 
-TEST_CASE("every number of 16 bits becomes the float that it is") {
+TEST_CASE("every 16-bit number is converted to the equal float") {
   const TempDir dir;
   std::vector<std::uint16_t> all(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
@@ -168,7 +168,7 @@ TEST_CASE("doubles become bf16 in one rounding, not two") {
   CHECK(value(6) == 3);
 }
 
-TEST_CASE("any part of a tensor is read, in blocks or within one, and integers are no weights") {
+TEST_CASE("any part of a tensor can be read, across blocks or within one, but not integers") {
   const TempDir dir;
   std::vector<float> values(200'000);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);

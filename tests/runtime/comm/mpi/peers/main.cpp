@@ -1,6 +1,5 @@
-// What each process does that tests/runtime/comm/mpi/mpi_test.cpp starts with mpirun: peers WHAT
-// [TOKEN]. Exit codes: 0; 1 wrong result; those of the kinds of RunFailure. The token marks our
-// processes.
+// The program that tests/runtime/comm/mpi/mpi_test.cpp starts with mpirun: peers WHAT [TOKEN]. Exit
+// codes: 0; 1 wrong result; those of the kinds of RunFailure. The token identifies our processes.
 #include <csignal>
 #include <iostream>
 #include <string>

@@ -1,4 +1,4 @@
-// The real cuDNN, asked about a GPU that it is told of: no driver, and nothing is executed.
+// The real cuDNN, queried for a GPU described by its properties: no driver, nothing is executed.
 #include <dlfcn.h>
 
 #include "runtime/cuda/attention/cudnn_attention.hpp"
@@ -23,7 +23,7 @@ const std::string kH200 =
     R"("maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"isTccDriver":0,)"
     R"("supportCoopLaunch":1})";
 
-/// Empty: it is taken, forward and backward.
+/// Empty if cuDNN accepts it, forward and backward.
 std::string refused(std::int64_t sequence, int samples, int heads, int kv_heads, int head_dim) {
   const AttentionShape shape{sequence,
                              samples,
@@ -35,7 +35,7 @@ std::string refused(std::int64_t sequence, int samples, int heads, int kv_heads,
   return cuda::refused_by_cudnn(shape, kH200, kCapability);
 }
 
-TEST_CASE("cuDNN takes attention's graphs") {
+TEST_CASE("cuDNN accepts attention's graphs") {
   if (dlopen("libcuda.so.1", RTLD_NOW) == nullptr) return skip("neither a driver nor its stub");
   INFO("cuDNN " << cuda::cudnn_version());
   CHECK(refused(1024, 64, 12, 12, 64).empty());  // GPT-2 124M
