@@ -30,6 +30,16 @@ TEST_CASE("every shipped calibration reads, and every rate of it has a source") 
   }
 }
 
+TEST_CASE("a framework without calibrations takes its nearest relative's, as extrapolated") {
+  const Framework own = find_framework("megatron-2021").value();
+  const Framework relative = find_framework("megatron-deepspeed").value();
+  const Calibration fitted = pick_calibration(gpu("dgx-a100"), own).value();
+  const Calibration taken = pick_calibration(gpu("dgx-a100"), relative).value();
+  CHECK(fitted.evidence == Evidence::calibrated);
+  CHECK(taken.name == fitted.name);
+  CHECK(taken.evidence == Evidence::extrapolated);
+}
+
 TEST_CASE("a fit for family and stack is preferred to priors of the stack, these to the family's") {
   CHECK(pick("dgx-h100", "nanotron") == "hopper-nanotron");
   CHECK(pick("dgx-h100", "megatron-core") == "hopper-megatron-core");
