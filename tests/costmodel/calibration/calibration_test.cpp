@@ -30,6 +30,16 @@ TEST_CASE("every shipped calibration can be read, and each of its rates has a so
   }
 }
 
+TEST_CASE("a framework without calibrations takes its nearest relative's, as extrapolated") {
+  const Framework own = find_framework("megatron-2021").value();
+  const Framework relative = find_framework("megatron-deepspeed").value();
+  const Calibration fitted = pick_calibration(gpu("dgx-a100"), own).value();
+  const Calibration taken = pick_calibration(gpu("dgx-a100"), relative).value();
+  CHECK(fitted.evidence == Evidence::calibrated);
+  CHECK(taken.name == fitted.name);
+  CHECK(taken.evidence == Evidence::extrapolated);
+}
+
 TEST_CASE(
     "a fit for family and framework is preferred, then the framework's priors, then the family's") {
   CHECK(pick("dgx-h100", "nanotron") == "hopper-nanotron");

@@ -1,0 +1,190 @@
+// What the tables of the frameworks refuse, asked through the planner.
+#include <limits>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planner/search/search.hpp"
+#include "planner/space/candidates.hpp"
+#include "planner/space/legality.hpp"
+#include "planner/space/plan_from_constraints.hpp"
+#include "tests/planner/requests.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+/// Why `plan` of the model on 64 GPUs of dgx-h100 is refused, or "".
+std::string refused(const char* model, const char* framework, ParallelPlan plan) {
+  const PlanRequest r = request_for(model, "dgx-h100", 64, framework);
+  plan.dp = 64 / (plan.tp * plan.cp * plan.pp);
+  plan.shard_group = plan.dp * plan.cp;
+  plan.layers_per_stage = split_layers(r.framework, r.model, plan.pp, plan.vpp).value();
+  plan.recompute_layers.assign(plan.layers_per_stage.size(), 0);
+  const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+  return rejection ? rejection->detail : "";
+}
+
+/// Degrees tp, pp, ep, etp and ZeRO stage; sequence parallel where tp > 1.
+ParallelPlan degrees(int tp, int pp, int ep = 1, int etp = 1, int zero = 0) {
+  ParallelPlan plan;
+  plan.tp = tp;
+  plan.pp = pp;
+  plan.ep = ep;
+  plan.etp = etp;
+  plan.zero = zero;
+  plan.sequence_parallel = tp > 1;
+  return plan;
+}
+
+TEST_CASE("DDP of torchtitan stands alone") {
+  const std::string why =
+      "torchtitan has no ZeRO-0 (DDP) together with tensor, pipeline, context or expert "
+      "parallelism (torchtitan v0.2.2, torchtitan/models/llama3/infra/parallelize.py:151)";
+  CHECK(refused("7b", "torchtitan", degrees(1, 1)) == "");
+  CHECK(refused("7b", "torchtitan", degrees(2, 1)) == why);
+  CHECK(refused("7b", "torchtitan", degrees(1, 2)) == why);
+  CHECK(refused("7b", "torchtitan", degrees(8, 8)) == "");  // no data parallelism
+  ParallelPlan context = degrees(1, 1);
+  context.cp = 64;
+  CHECK(refused("7b", "torchtitan", context) == why);  // cp is FSDP's even at dp 1
+  CHECK(refused("7b", "torchtitan", degrees(2, 2, 1, 1, 3)) == "");
+  CHECK(refused("7b", "megatron-core", degrees(2, 2)) == "");
+}
+
+TEST_CASE("torchtitan and nanotron hold a key/value head once") {
+  CHECK(refused("llama3-70b", "torchtitan", degrees(8, 1, 1, 1, 3)) == "");
+  CHECK(refused("llama3-70b", "torchtitan", degrees(16, 1, 1, 1, 3)).find("model.py:257") !=
+        std::string::npos);
+  CHECK(refused("llama3-70b", "nanotron", degrees(16, 1)).find("llama.py:352") !=
+        std::string::npos);
+  CHECK(refused("llama3-70b", "megatron-core", degrees(16, 1)) == "");
+}
+
+TEST_CASE("tied embeddings and stages exclude each other in torchtitan") {
+  CHECK(refused("gpt2-xl", "torchtitan", degrees(1, 1, 1, 1, 3)) == "");
+  CHECK(refused("gpt2-xl", "torchtitan", degrees(1, 2, 1, 1, 3)).find("tied embeddings") !=
+        std::string::npos);
+  CHECK(refused("gpt2-xl", "megatron-core", degrees(1, 2)) == "");
+}
+
+TEST_CASE("tensor parallelism inside experts has the values that the framework has") {
+  const auto mixtral = [](const char* framework, int ep, int etp) {
+    return refused("mixtral-8x7b", framework, degrees(4, 1, ep, etp, 2));
+  };
+  CHECK(mixtral("torchtitan", 4, 4) == "");
+  CHECK(mixtral("torchtitan", 4, 1) == "");
+  CHECK(mixtral("torchtitan", 4, 2).find("parallel_dims.py:59") != std::string::npos);
+  CHECK(mixtral("torchtitan", 1, 4) == "");
+  CHECK(mixtral("torchtitan", 1, 1).find("ep 1 with etp other than tp") != std::string::npos);
+  // biases inside the experts: GPT-OSS
+  CHECK(refused("gpt-oss-20b", "megatron-core", degrees(2, 1, 8, 1, 1)) == "");
+  CHECK(refused("gpt-oss-20b", "megatron-core", degrees(2, 1, 8, 2, 1)).find("biases") !=
+        std::string::npos);
+}
+
+TEST_CASE("DeepSpeed spreads experts over data-parallel ranks alone") {
+  ParallelPlan plan = degrees(16, 1, 8, 1, 1);
+  plan.sequence_parallel = false;
+  const std::string no = refused("qwen3-30b-a3b", "deepspeed", plan);
+  CHECK(no.find("ep divides dp x cp") != std::string::npos);  // dp 4
+  plan.ep = 4;
+  CHECK(refused("qwen3-30b-a3b", "deepspeed", plan) == "");
+  plan.etp = 2;
+  CHECK(refused("qwen3-30b-a3b", "deepspeed", plan).find("etp other than 1 and tp") !=
+        std::string::npos);
+}
+
+TEST_CASE("experts with tensor parallelism need sequence parallelism, whatever ep is") {
+  // Megatron-LM core_v0.16.1, megatron/core/transformer/moe/moe_layer.py:379.
+  ParallelPlan plan = degrees(2, 1, 1, 2, 1);
+  CHECK(refused("mixtral-8x7b", "megatron-core", plan) == "");
+  plan.sequence_parallel = false;
+  CHECK(refused("mixtral-8x7b", "megatron-core", plan) ==
+        "experts with tp > 1 need sequence parallelism");
+  CHECK(refused("7b", "megatron-core", [] {
+          ParallelPlan dense = degrees(2, 1);
+          dense.sequence_parallel = false;
+          return dense;
+        }()) == "");
+}
+
+TEST_CASE("interleaving on two stages needs overlapped messages, and three in Megatron of 2021") {
+  ParallelPlan plan = degrees(8, 2);
+  plan.vpp = 4;
+  plan.schedule = ScheduleKind::interleaved;
+  plan.overlap_pp = true;
+  CHECK(refused("7b", "megatron-core", plan) == "");
+  CHECK(refused("7b", "megatron-2021", plan).find("arguments.py:126") != std::string::npos);
+  plan.overlap_pp = false;
+  CHECK(refused("7b", "megatron-core", plan).find("arguments.py:579") != std::string::npos);
+  plan.pp = 4;
+  CHECK(refused("7b", "megatron-core", plan) == "");
+  CHECK(refused("7b", "megatron-2021", plan) == "");
+}
+
+TEST_CASE("the layers of a stage are those that the framework deals") {
+  const auto legal = [](const char* framework, std::vector<int> layers) {
+    const PlanRequest r = request_for("7b", "dgx-h100", 64, framework);
+    ParallelPlan plan = degrees(8, 4, 1, 1, 1);
+    plan.sequence_parallel = r.framework.sequence_parallel;
+    plan.dp = plan.shard_group = 2;
+    plan.layers_per_stage = std::move(layers);
+    plan.recompute_layers = {0, 0, 0, 0};
+    const auto found = check_plan(r.model, r.job, r.cluster, r.framework, plan);
+    if (found) CHECK(found->reason == RejectionReason::layers_not_divisible);
+    return !found;
+  };
+  CHECK(legal("megatron-core", {7, 9, 9, 7}));
+  CHECK(legal("megatron-2021", {8, 8, 8, 8}));
+  CHECK_FALSE(legal("megatron-2021", {7, 9, 9, 7}));
+  CHECK(legal("megatron-deepspeed", {8, 8, 8, 8}));
+  CHECK_FALSE(legal("megatron-deepspeed", {9, 8, 8, 7}));
+  CHECK(legal("deepspeed", {8, 8, 8, 8}));
+  CHECK_FALSE(legal("deepspeed", {8, 9, 8, 7}));
+  CHECK(legal("nanotron", {9, 8, 8, 7}));  // the head weighs 0.66 of a layer
+  CHECK_FALSE(legal("nanotron", {8, 8, 8, 8}));
+}
+
+TEST_CASE("every plan that a search lists is legal for its framework") {
+  std::set<std::string> without;
+  for (const Framework& framework : frameworks()) {
+    for (const char* model : {"7b", "gpt2-xl", "mixtral-8x7b"}) {
+      PlanRequest r = request_for(model, "dgx-h100", 16, framework.name.c_str());
+      r.top = 50;
+      const Result<SearchOutcome> report = search(r);
+      INFO(framework.name << " " << model);
+      REQUIRE(report.ok());
+      if (report->candidates.empty()) without.insert(framework.name + " " + model);
+      for (const Candidate& c : report->candidates) {
+        const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, c.plan);
+        CHECK((rejection ? rejection->detail : "legal") == "legal");
+      }
+    }
+  }
+  // Experts over ranks are what these lack.
+  CHECK(without.size() <= 4);
+  for (const std::string& each : without) CHECK(each.find("mixtral-8x7b") != std::string::npos);
+}
+
+TEST_CASE("a refusal of etp names etp") {
+  PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 8);
+  r.constraints.pin<&ParallelPlan::etp>(std::numeric_limits<int>::max());
+  const auto predicted = plan_from_constraints(r);
+  REQUIRE_FALSE(predicted.ok());
+  CHECK(predicted.error().where == "--etp");
+  CHECK(predicted.error().hint.find("nearest valid: --etp 14336") != std::string::npos);
+  const auto found = search(r);
+  REQUIRE_FALSE(found.ok());
+  CHECK(found.error().message().find("etp 2147483647 does not divide") != std::string::npos);
+  r.constraints.pin<&ParallelPlan::etp>(1);
+  r.constraints.pin<&ParallelPlan::ep>(3);
+  CHECK(plan_from_constraints(r).error().where == "--ep");
+  r = request_for("7b", "dgx-h100", 8);
+  r.constraints.pin<&ParallelPlan::etp>(4);
+  CHECK(plan_from_constraints(r).error().message().find("etp 4") != std::string::npos);
+}
+
+}  // namespace
