@@ -17,19 +17,10 @@ Bytes StageModel::kept_by_layers(const Stage& stage) const {
   return kept(costs_.dense, &LayerCounts::dense) + kept(costs_.moe, &LayerCounts::moe);
 }
 
-/// Saved of one microbatch, with the embedding and the head.
-Bytes StageModel::saved_by(const Stage& stage) const {
-  Bytes saved = kept_by_layers(stage);
-  if (first(stage)) saved += costs_.embedding_saved;
-  if (last(stage)) saved += costs_.head_saved;
-  return saved;
-}
-
 /// Whole microbatches whose activations a stage holds at its peak.
 double StageModel::in_flight(const Stage& stage) const {
-  return static_cast<double>(
-             chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_,
-                              plan_.group_size())) /
+  return static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
+                                              microbatches_, plan_.group_size())) /
          plan_.vpp;
 }
 
@@ -67,18 +58,10 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
           .selective = counts(before + full, before + both)};
 }
 
-/// Saved by the layers of all chunks in flight, when it is most: when the head start ends. The first
-/// backward then finds max(g, d) microbatches of the first chunk, min(g, d) of the last and g of each
-/// other chunk, with groups of g and d = 2(p − s) − 1:
-///
-///   g·S + max(0, d − g)·S_first − max(0, g − d)·S_last,   at most m·S
-///
-/// S: kept by all chunks of one microbatch. No other moment has more, because chunks do not shrink
-/// from the first to the last, but for the last rank's last one, which is its smallest
-/// (layers_in_chunk) and the only one not held g times. Layers of two kinds, whose places among the
-/// chunks a stage does not know, count at their mean.
-/// Source: the order of Megatron-LM's schedules.py (compute_order.hpp).
-/// Checked by: tests/costmodel/memory/stage_memory_test.cpp, against the schedule's own count.
+/// Saved by the layers of all chunks in flight, when it is most. Chunks do not shrink from the
+/// first to the last, but for the last stage's last one (layers_in_chunk). Layers of two kinds,
+/// whose places among the chunks a stage does not know, count at their mean. Checked by:
+/// tests/costmodel/memory/stage_memory_test.cpp, against the schedule's own count.
 Bytes StageModel::kept_in_flight(const Stage& stage) const {
   const Bytes all = kept_by_layers(stage);
   if (plan_.vpp == 1 || stage.layers.total() == 0) return in_flight(stage) * all;
@@ -88,12 +71,8 @@ Bytes StageModel::kept_in_flight(const Stage& stage) const {
     if (!two_kinds) return kept_by_layers(part);
     return all * (static_cast<double>(part.layers.total()) / stage.layers.total());
   };
-  const int g = plan_.group_size();
-  const int ahead = 2 * (plan_.pp - stage.index) - 1;
-  if (microbatches_ * plan_.vpp <= std::int64_t{plan_.vpp - 1} * g + ahead) {
-    return static_cast<double>(microbatches_) * all;
-  }
-  return ahead > g ? g * all + (ahead - g) * kept(0) : g * all - (g - ahead) * kept(plan_.vpp - 1);
+  return fullest_in_flight(all, kept(0), kept(plan_.vpp - 1), plan_.pp, plan_.vpp, stage.index,
+                           microbatches_, plan_.group_size());
 }
 
 /// Activations saved by all microbatches in flight, and the logits of those past the head.

@@ -60,7 +60,8 @@ std::string_view describe(RejectionReason reason) {
       return "interleaved chunks must hold equal numbers of layers (embedding and loss may count "
              "as one each)";
     case microbatches_not_divisible:
-      return "interleaving runs microbatches in groups of pp or more, the last of them whole or of at "
+      return "interleaving runs microbatches in groups of pp or more, the last of them whole or of "
+             "at "
              "least pp; most frameworks only in groups of pp";
     case framework_lacks_feature: return "the chosen framework does not offer it";
     case contradictory: return "two choices exclude each other";
@@ -204,8 +205,8 @@ Found check_groups(const Framework& framework, const ParallelPlan& p, std::int64
                                  framework.name, p.pp, group)};
   }
   if (groups_fill(microbatches, p.pp, group)) return {};
-  return Rejection{microbatches_not_divisible,
-                   fmt::format("{} microbatches in groups of {}, pp {}", microbatches, group, p.pp)};
+  return Rejection{microbatches_not_divisible, fmt::format("{} microbatches in groups of {}, pp {}",
+                                                           microbatches, group, p.pp)};
 }
 
 Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
@@ -239,8 +240,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
                      fmt::format("schedule {} with vpp {}", name_of(p.schedule), p.vpp)};
   }
   if (!interleaved && p.microbatch_group != 1) {
-    return Rejection{contradictory,
-                     fmt::format("groups of {} microbatches without interleaving", p.microbatch_group)};
+    return Rejection{contradictory, fmt::format("groups of {} microbatches without interleaving",
+                                                p.microbatch_group)};
   }
   if (!interleaved) return {};
   if (p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};

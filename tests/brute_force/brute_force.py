@@ -122,7 +122,7 @@ def inside(space, at):
 def chunks(space, at):
     """Model chunks per stage and microbatches per group: a group holds pp or more, the last one too
     if it is smaller. Larger groups than the smallest are not tried: they hide messages, which a
-    search ignores below half a percent of the step."""
+    search ignores below one percent of the step."""
     yield 1, 1
     microbatches = space.batch // (at["dp"] * at["microbatch"])
     fill = [group for group in range(at["pp"], microbatches + 1)

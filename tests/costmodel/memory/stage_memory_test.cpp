@@ -97,8 +97,6 @@ TEST_CASE("what attention's deterministic backward works in is priced, in parts"
   CHECK(parts_take(32768, 1) == Bytes{});  // a head would take 2 GiB: other kernels do it
 }
 
-
-
 TEST_CASE("unequal chunks keep what the fullest set of chunks in flight keeps") {
   const ModelSpec model = load_model("llama2-7b").value();
   const Framework framework = find_framework("megatron-core").value();

@@ -57,8 +57,10 @@ TEST_CASE("a search that is stopped lists its finalists and simulates the winner
   }
 }
 
-TEST_CASE("interleaved, chunks that wait in every round make the closed form far too short") {
-  // Equal chunks: two microbatches over 16 chunks wait for a message between nodes in every round.
+TEST_CASE(
+    "interleaved, unequal chunks that wait in every round make the closed form far too short") {
+  // Equal chunks: two microbatches over 16 chunks wait for a message between nodes in every round,
+  // which the closed form counts (exposed_rounds).
   PlanRequest equal = request_for("llama2-7b", "dgx-b200", 16, "megatron-2021");
   equal.job.sequence = 2048;
   equal.job.global_batch = 64;
@@ -79,7 +81,7 @@ TEST_CASE("interleaved, chunks that wait in every round make the closed form far
   other.constraints.pin<&ParallelPlan::zero>(1);
   other.constraints.pin<&ParallelPlan::recompute>(Recompute::none);
   other.constraints.pin<&ParallelPlan::layers_per_stage>({3, 6, 7, 7, 7, 7, 7, 4});
-  for (const auto& [request, short_by] : {std::pair{&equal, 0.256}, std::pair{&other, 0.436}}) {
+  for (const auto& [request, short_by] : {std::pair{&equal, 0.0}, std::pair{&other, 0.33}}) {
     Candidate c = predict(*request).value();
     CHECK_FALSE(c.simulated_step);
     simulate_step(*request, c);

@@ -11,7 +11,7 @@ using namespace echelon;
 
 namespace {
 
-/// 32 or another number of microbatches on 4 stages of 2 chunks each.
+/// 4 stages of `vpp` chunks each.
 SearchPoint interleaved_point(int vpp = 2) {
   SearchPoint point;
   point.pp = 4;
@@ -27,7 +27,7 @@ PlanRequest request_of(std::int64_t batch, const char* framework = "megatron-cor
   return r;
 }
 
-/// llama2-7b on two nodes whose stages are connected by NICs: 8 stages of one GPU of 8 nodes each.
+/// llama2-7b with 4 stages that NICs connect; 32 microbatches.
 PlanRequest over_nics() {
   PlanRequest r = request_for("llama2-7b", "a100-pcie", 32);
   r.job.sequence = 1024;
@@ -52,7 +52,7 @@ TEST_CASE("groups of pp alone are tried where messages are not exposed") {
 
 TEST_CASE("where pp does not divide the microbatches the smallest legal group is tried") {
   const SearchPoint point = interleaved_point();
-  CHECK(group_values(request_of(13), point, Seconds{}, 1_s) == std::vector{9});  // and four
+  CHECK(group_values(request_of(13), point, Seconds{}, 1_s) == std::vector{7});  // and six
   CHECK(group_values(request_of(14), point, Seconds{}, 1_s) == std::vector{5});  // 5, 5, 4
   CHECK(group_values(request_of(5), point, Seconds{}, 1_s) == std::vector{5});
   CHECK(group_values(request_of(13, "megatron-2021"), point, Seconds{}, 1_s) == std::vector{4});
@@ -68,7 +68,7 @@ TEST_CASE("the second group is the smallest that hides every message") {
       const std::vector<int> values = group_values(r, point, hop, 1_s);
       INFO("vpp " << vpp << " hop " << share);
       if (values.size() == 1) {
-        CHECK(exposed_rounds(4, vpp, 4, hop, chunk) <= 0.005 * 64 * 1_s);
+        CHECK(exposed_rounds(4, vpp, 4, hop, chunk) <= 0.01 * 64 * 1_s);
         continue;
       }
       REQUIRE(values.size() == 2);
