@@ -150,7 +150,8 @@ PlanConstraints changed_by(PlanConstraints pinned, const PlanConstraints& change
   }
   if (changes.has<&P::pp, &P::vpp>()) pinned.release<&P::schedule>();
   if (changes.has<&P::pp>()) pinned.release<&P::vpp>();
-  if (changes.has<&P::pp, &P::vpp, &P::dp, &P::microbatch>()) pinned.release<&P::microbatch_group>();
+  if (changes.has<&P::pp, &P::vpp, &P::dp, &P::microbatch>())
+    pinned.release<&P::microbatch_group>();
   // Without data parallelism, and from ZeRO-2 on, gradients have no buckets.
   if (changes.value_or<&P::zero>(0) >= 2 || changes.value_or<&P::dp>(2) == 1) {
     pinned.release<&P::bucket>();

@@ -54,7 +54,7 @@ struct LayerSharding {
 struct ParallelPlan : LayerSharding {
   int dp = 1;
   int pp = 1;
-  int vpp = 1;   ///< model chunks per rank; > 1 only with the interleaved schedule
+  int vpp = 1;  ///< model chunks per rank; > 1 only with the interleaved schedule
   /// Interleaved: microbatches that one chunk computes before the rank's next chunk takes its turn;
   /// at least pp, which 1 stands for. Other schedules: 1.
   /// Megatron-LM: --microbatch-group-size-per-virtual-pipeline-stage.

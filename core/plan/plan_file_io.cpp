@@ -131,9 +131,8 @@ std::string pipeline_line(const PlanFile& file) {
   return "pipeline " + std::string(name_of(file.plan.schedule)) + " ranks " +
          std::to_string(file.plan.pp) + " chunks " + std::to_string(file.plan.vpp) +
          " microbatches " + std::to_string(microbatches) +
-         (file.plan.group_size() > file.plan.pp
-              ? " group " + std::to_string(file.plan.group_size())
-              : "") +
+         (file.plan.group_size() > file.plan.pp ? " group " + std::to_string(file.plan.group_size())
+                                                : "") +
          " units ";
 }
 

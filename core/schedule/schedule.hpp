@@ -122,7 +122,7 @@ struct Schedule {
   std::int32_t ranks = 1;   ///< pipeline ranks
   std::int32_t chunks = 1;  ///< per rank
   std::int32_t microbatches = 1;
-  std::int32_t group = 1;  ///< interleaved: microbatches of a chunk in turn, ranks or more
+  std::int32_t group = 1;         ///< interleaved: microbatches of a chunk in turn, ranks or more
   std::int32_t units = 1;         ///< per chunk
   std::vector<Program> programs;  ///< one per pipeline rank
   bool operator==(const Schedule&) const = default;

@@ -2,8 +2,6 @@
 // (Framework::fixed_blocks).
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <vector>
 
 #include "core/model/attention.hpp"
 #include "costmodel/time/pipeline.hpp"
@@ -23,9 +21,12 @@ int boundary_buffers(const ParallelPlan& plan, int stage, int flying, std::int64
   if (plan.pp == 1) return 0;
   if (plan.vpp > 1) {
     // The first rank's first chunk receives nothing, nor does the last rank's last one send.
+    // With groups of more than pp microbatches, inputs of the first rank and gradients of the last
+    // one arrive before the chunk's turn.
     const int group = plan.group_size();
-    const int inputs = first ? std::min((plan.vpp - 1) * group, flying - group) : flying + 2;
-    return std::min(all, inputs) + std::min(all, first ? 5 : 6);
+    const int inputs = first ? (plan.vpp - 1) * group : flying + 2;
+    const int early = stage + 1 == plan.pp ? group - plan.pp : 0;
+    return std::min(all, inputs) + std::min(all, (first ? 5 : 6) + early);
   }
   const int receives = first ? 0 : std::min(flying + 1, m);
   const bool back_to_back = plan.schedule == ScheduleKind::gpipe && last;
@@ -63,29 +64,21 @@ Bytes StageModel::saved_block(const Stage& chunk) const {
   return saved;
 }
 
-/// Buffers of saved activations: those of equal size are shared by the chunks that need it, and there
-/// are as many as such chunks are in flight; each is as large as the largest of them.
+/// Buffers of saved activations, as many as chunks are in flight. A buffer serves one chunk after
+/// another and is as large as the largest of them; where all microbatches are in flight, each
+/// serves one.
 Bytes StageModel::saved_blocks(const Stage& stage) const {
-  if (plan_.vpp == 1) {
-    return static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, 1, stage.index,
-                                                microbatches_)) *
-           saved_block(stage);
-  }
-  std::map<Bytes, Bytes> largest;  // by what the schedule's buffers hold
-  std::vector<Bytes> saved;
+  const std::int64_t flying = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
+                                               microbatches_, plan_.group_size());
+  Bytes largest;
+  Bytes each;
   for (int c = 0; c < plan_.vpp; ++c) {
-    const Stage chunk = chunk_of(stage, c);
-    saved.push_back(saved_by(chunk));
-    Bytes& block = largest[saved.back()];
-    block = std::max(block, saved_block(chunk));
+    const Bytes saved = saved_block(chunk_of(stage, c));
+    largest = std::max(largest, saved);
+    each += saved;
   }
-  Bytes sum;
-  for (const auto& [bytes, block] : largest) {
-    std::vector<double> alike;
-    for (const Bytes& each : saved) alike.push_back(each == bytes ? 1.0 : 0.0);
-    sum += fullest_in_flight(alike, plan_.pp, stage.index, microbatches_, plan_.group_size()) * block;
-  }
-  return sum;
+  if (flying == microbatches_ * plan_.vpp) return static_cast<double>(microbatches_) * each;
+  return static_cast<double>(flying) * largest;
 }
 
 /// The word embedding on a stage that holds a tied one; no ZeRO stage divides it.
@@ -103,9 +96,8 @@ double StageModel::tied_parameters(const Stage& stage) const {
 ///   weight inputs   ZB-H1: those of the weight gradients that stage s puts off, and one
 Bytes StageModel::schedule_buffers(const Stage& stage) const {
   const double m = static_cast<double>(microbatches_);
-  const auto flying = static_cast<double>(
-      chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_,
-                       plan_.group_size()));
+  const auto flying = static_cast<double>(chunks_in_flight(
+      plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_, plan_.group_size()));
   Bytes buffers = saved_blocks(stage);
   buffers += boundary_buffers(plan_, stage.index, static_cast<int>(flying), microbatches_) *
              costs_.layer_input;

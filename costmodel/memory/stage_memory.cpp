@@ -1,6 +1,5 @@
 // Memory of one stage (stage_model.hpp): states, activations, buffers.
 #include <algorithm>
-#include <vector>
 
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/stage_model.hpp"
@@ -18,19 +17,10 @@ Bytes StageModel::kept_by_layers(const Stage& stage) const {
   return kept(costs_.dense, &LayerCounts::dense) + kept(costs_.moe, &LayerCounts::moe);
 }
 
-/// Saved of one microbatch, with the embedding and the head.
-Bytes StageModel::saved_by(const Stage& stage) const {
-  Bytes saved = kept_by_layers(stage);
-  if (first(stage)) saved += costs_.embedding_saved;
-  if (last(stage)) saved += costs_.head_saved;
-  return saved;
-}
-
 /// Whole microbatches whose activations a stage holds at its peak.
 double StageModel::in_flight(const Stage& stage) const {
-  return static_cast<double>(
-             chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_,
-                              plan_.group_size())) /
+  return static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
+                                              microbatches_, plan_.group_size())) /
          plan_.vpp;
 }
 
@@ -43,9 +33,10 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
   const int v = plan_.vpp;
   if (v == 1) return stage;
   const LayerCounts& all = stage.layers;
-  int before = 0;
-  for (int c = 0; c < chunk; ++c) before += layers_in_chunk(all.total(), v, last(stage), c);
-  const int size = layers_in_chunk(all.total(), v, last(stage), chunk);
+  const auto size_of = [&](int c) { return layers_in_chunk(all.total(), v, last(stage), c); };
+  const int size = size_of(chunk);
+  int before = chunk + 1 == v ? all.total() - size : 0;
+  for (int c = 0; c < chunk && chunk + 1 < v; ++c) before += size_of(c);
   const auto moe_before = [&](int layers) {
     return all.total() > 0 ? layers * all.moe / all.total() : 0;
   };
@@ -67,29 +58,27 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
           .selective = counts(before + full, before + both)};
 }
 
-/// Saved by the layers and the embedding of all chunks in flight, when it is most. Chunks that keep
-/// the same, or hold layers of two kinds, whose places a stage does not know, count at their mean.
+/// Saved by the layers of all chunks in flight, when it is most. Chunks do not shrink from the
+/// first to the last, but for the last stage's last one (layers_in_chunk). Layers of two kinds,
+/// whose places among the chunks a stage does not know, count at their mean. Checked by:
+/// tests/costmodel/memory/stage_memory_test.cpp, against the schedule's own count.
 Bytes StageModel::kept_in_flight(const Stage& stage) const {
-  const Bytes embedding = first(stage) ? costs_.embedding_saved : Bytes{};
-  const bool mixed = stage.layers.dense > 0 && stage.layers.moe > 0;
-  const Bytes mean = in_flight(stage) * (kept_by_layers(stage) + embedding);
-  if (plan_.vpp == 1 || stage.layers.total() == 0) return mean;
-  std::vector<double> bytes(static_cast<std::size_t>(plan_.vpp));
-  for (int c = 0; c < plan_.vpp; ++c) {
-    const Stage chunk = chunk_of(stage, c);
-    const Bytes layers =
-        mixed ? kept_by_layers(stage) * (1.0 * chunk.layers.total() / stage.layers.total())
-              : kept_by_layers(chunk);
-    bytes[static_cast<std::size_t>(c)] = (layers + (c == 0 ? embedding : Bytes{})).in(kByte);
-  }
-  if (std::ranges::all_of(bytes, [&](double each) { return each == bytes.front(); })) return mean;
-  return Bytes{
-      fullest_in_flight(bytes, plan_.pp, stage.index, microbatches_, plan_.group_size())};
+  const Bytes all = kept_by_layers(stage);
+  if (plan_.vpp == 1 || stage.layers.total() == 0) return in_flight(stage) * all;
+  const bool two_kinds = stage.layers.dense > 0 && stage.layers.moe > 0;
+  const auto kept = [&](int chunk) {
+    const Stage part = chunk_of(stage, chunk);
+    if (!two_kinds) return kept_by_layers(part);
+    return all * (static_cast<double>(part.layers.total()) / stage.layers.total());
+  };
+  return fullest_in_flight(all, kept(0), kept(plan_.vpp - 1), plan_.pp, plan_.vpp, stage.index,
+                           microbatches_, plan_.group_size());
 }
 
 /// Activations saved by all microbatches in flight, and the logits of those past the head.
 Bytes StageModel::activations(const Stage& stage) const {
   Bytes sum = kept_in_flight(stage);
+  if (first(stage)) sum += in_flight(stage) * costs_.embedding_saved;
   if (last(stage)) {
     // All but GPipe run the loss's backward right after its forward: one microbatch. Zero-bubble
     // schedules, too: published peaks of ZB-1p lie one microbatch's logits above those of 1F1B.

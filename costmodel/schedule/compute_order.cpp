@@ -72,8 +72,8 @@ std::vector<ComputeStep> compute_order(const PipelineShape& s, int rank) {
     case ScheduleKind::gpipe: return gpipe(s.microbatches);
     case ScheduleKind::one_f_one_b: return one_f_one_b(s, std::min(ahead, s.microbatches));
     case ScheduleKind::interleaved:
-      return one_f_one_b(s,
-                         std::min(2 * ahead + (s.chunks - 1) * s.in_turn(), s.microbatches * s.chunks));
+      return one_f_one_b(
+          s, std::min(2 * ahead + (s.chunks - 1) * s.in_turn(), s.microbatches * s.chunks));
     case ScheduleKind::zero_bubble_h1: return zero_bubble_h1(s, rank);
   }
   return {};

@@ -76,11 +76,10 @@ ScheduleCosts pipeline_costs(const CostModel& cost_model, const StageModel& mode
   const std::vector<Stage> chunks = chunks_with_ends(cost_model, plan);
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     const StageTimes each = model.times(chunks[i]);
-    costs.stages[i] = {
-        .forward = each.forward,
-        .backward_input = 0.5 * (each.backward - each.recompute),
-        .backward_weight = 0.5 * (each.backward - each.recompute),
-        .recompute = each.recompute};
+    costs.stages[i] = {.forward = each.forward,
+                       .backward_input = 0.5 * (each.backward - each.recompute),
+                       .backward_weight = 0.5 * (each.backward - each.recompute),
+                       .recompute = each.recompute};
   }
   return on_exact_grid(std::move(costs), shape.chunks, shape.microbatches);
 }
@@ -129,13 +128,19 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
   for (std::size_t rank = 0; rank < stages.size(); ++rank) {
     const StageTraffic& all = traffic[rank];
     costs.ranks.push_back(rank_times(model, stages[rank], all, pieces, chunks));
+    // Chunks take turns in the same buffers.
+    Bytes saved;
+    for (int chunk = 0; chunk < plan.vpp; ++chunk) {
+      const int stage = spec.shape.stage(stages[rank].index, chunk);
+      saved = std::max(saved, model.traffic(parts[static_cast<std::size_t>(stage)]).saved);
+    }
     for (int chunk = 0; chunk < plan.vpp; ++chunk) {
       const int stage = spec.shape.stage(stages[rank].index, chunk);
       // What an input gradient hands to its weight gradient is counted with what is saved, as the
       // memory model does.
       spec.stages[static_cast<std::size_t>(stage)] = {
           .boundary = stage > 0 ? rounded_up(sharding.layer_input) : 0,
-          .saved = rounded_up(model.traffic(parts[static_cast<std::size_t>(stage)]).saved),
+          .saved = rounded_up(saved),
           .weight_inputs = 0,
           .parameters = rounded_up(all.parameters / pieces),
           .gradients = rounded_up(all.gradients / pieces)};

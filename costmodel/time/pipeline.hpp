@@ -10,26 +10,31 @@
 namespace echelon {
 
 /// Microbatches whose activations one stage holds at its peak, in units of one chunk
-/// (= layers/(pp·vpp) layers): 1F1B min(m, pp − s); GPipe m; interleaved in groups of g microbatches
-/// min(m·v, 2(pp − s − 1) + (v − 1)·g + 1), the head start and the forward after it; ZB-H1
-/// min(m, pp) on every stage, because stage s puts its weight gradients off by s microbatches.
-/// A `group` of fewer than pp counts as pp.
-/// Source: Megatron-LM schedules.py (warm-up counts); Korthikanti et al. (arXiv 2205.05198) sec. 4;
-/// Qi et al. (arXiv 2401.10241) section 2.1 (ZB-H1).
-/// Checked by: tests/costmodel/schedule/closed_forms_test.cpp, against the simulated schedules.
+/// (= layers/(pp·vpp) layers): 1F1B min(m, pp − s); GPipe m; interleaved in groups of g
+/// microbatches min(m·v, 2(pp − s − 1) + (v − 1)·g + 1), the head start and the forward after it;
+/// ZB-H1 min(m, pp) on every stage, because stage s puts its weight gradients off by s
+/// microbatches. A `group` of fewer than pp counts as pp. Source: Megatron-LM schedules.py (warm-up
+/// counts); Korthikanti et al. (arXiv 2205.05198) sec. 4; Qi et al. (arXiv 2401.10241) section 2.1
+/// (ZB-H1). Checked by: tests/costmodel/schedule/closed_forms_test.cpp, against the simulated
+/// schedules.
 [[nodiscard]] std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
                                             std::int64_t microbatches, int group = 1);
 
-/// The largest sum of `weights[c]` over the chunks c in flight on a stage of an interleaved pipeline:
-/// with the bytes that each chunk saves, the most that is saved at a time; with 1 for some chunks and
-/// 0 for others, how many of the former are in flight. Exact: follows the schedule's own order in
-/// runs of equal chunks, at most three of its groups, which repeat. Takes time in O(chunks).
-/// Source: as above. Checked by: tests/costmodel/schedule/microbatch_groups_test.cpp.
-[[nodiscard]] double fullest_in_flight(std::span<const double> weights, int pp, int stage,
-                                       std::int64_t microbatches, int group);
+/// The most that the chunks in flight on a stage of an interleaved pipeline keep at a time, when
+/// all chunks keep `all` of a microbatch, the stage's first one `first` and its last one `last`.
+/// That is when the head start ends: max(g, d) microbatches of the first chunk, min(g, d) of the
+/// last and g of each other one are in flight, in groups of g and with d = 2(p − s) − 1:
+///
+///   g·all + max(0, d − g)·first − max(0, g − d)·last,   at most m·all
+///
+/// Exact where no chunk keeps less than the one before it; on the last stage (d = 1) also where its
+/// last chunk keeps least. Source: as above.
+/// Checked by: tests/costmodel/schedule/microbatch_groups_test.cpp, stage_memory_test.cpp.
+[[nodiscard]] Bytes fullest_in_flight(Bytes all, Bytes first, Bytes last, int pp, int vpp,
+                                      int stage, std::int64_t microbatches, int group);
 
-/// Hops exposed in a step of an interleaved pipeline because a chunk of the first rank waits for the
-/// last rank's previous chunk, in the head start and, backwards, in the drain:
+/// Hops exposed in a step of an interleaved pipeline because a chunk of the first rank waits for
+/// the last rank's previous chunk, in the head start and, backwards, in the drain:
 ///
 ///   (v − 1)·[max(0, p·h − (g − p)·f) + max(0, p·h − (g − p)·b)],  f = T/3, b = 2T/3
 ///

@@ -240,7 +240,9 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
   StageTraffic out;
   out.gradients = Bytes{(p.replicated + p.experts) * recipe_.reduced_gradient};
   out.parameters = Bytes{(p.replicated + p.experts) * recipe_.gathered_weight};
-  out.saved = saved_by(stage);
+  out.saved = kept_by_layers(stage);
+  if (first(stage)) out.saved += costs_.embedding_saved;
+  if (last(stage)) out.saved += costs_.head_saved;
   out.buckets = buckets(stage, p.replicated + p.experts);
   out.reduce = reduce(stage, p);
   out.gather = all_gather(Bytes{p.replicated * recipe_.gathered_weight}, shard_);
@@ -252,14 +254,16 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
 
 /// Buckets start as soon as the last microbatch's gradients are complete, so they overlap with the
 /// rest of that backward pass; the last bucket cannot. With v chunks the first is done (v − 1)·g
-/// chunk backwards before the last one starts, in groups of g microbatches. ZeRO-2/3 reduced in every microbatch already.
+/// chunk backwards before the last one starts, in groups of g microbatches. ZeRO-2/3 reduced in
+/// every microbatch already.
 Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const {
   const bool holds_tied = cost_model_.model().tied_embeddings && (first(stage) || last(stage));
   const Seconds tied = holds_tied ? tied_sync_ : Seconds{};
   if (plan_.zero >= 2) return tied;
   const Parameters p = parameters(stage);
   const Seconds comm = reduce(stage, p);
-  const Seconds window = times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.group_size());
+  const Seconds window =
+      times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.group_size());
   const bool overlaps = plan_.overlap_dp && cost_model_.framework().overlaps_dp;
   const Seconds last_bucket = comm / buckets(stage, p.replicated + p.experts);
   return tied + (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
@@ -328,8 +332,8 @@ Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
   Seconds hops = (microbatches - 1) * steady_hops(slowest);
   if (cost_model_.ablated() == AblatedFeature::no_bubble) return microbatches * slowest + hops;
   if (plan_.vpp > 1) {
-    hops = std::max(hops, exposed_rounds(plan_.pp, plan_.vpp, plan_.group_size(), hop_,
-                                         slowest / plan_.vpp));
+    hops = std::max(
+        hops, exposed_rounds(plan_.pp, plan_.vpp, plan_.group_size(), hop_, slowest / plan_.vpp));
   }
   return pipeline_time(plan_.schedule, sum, slowest, plan_.vpp, microbatches_) +
          2.0 * (plan_.pp - 1) * hop_ + hops;

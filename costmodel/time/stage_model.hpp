@@ -88,7 +88,6 @@ class StageModel {
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
   [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
-  [[nodiscard]] Bytes saved_by(const Stage& stage) const;
   [[nodiscard]] double in_flight(const Stage& stage) const;
   [[nodiscard]] Bytes kept_in_flight(const Stage& stage) const;
   [[nodiscard]] Bytes activations(const Stage& stage) const;

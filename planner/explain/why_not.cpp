@@ -131,6 +131,7 @@ std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstrai
   std::vector<int> chunks;
   for (int vpp = 1; vpp <= request.model.layers; ++vpp) chunks.push_back(vpp);
   add.operator()<&ParallelPlan::vpp>(chunks);
+  add.operator()<&ParallelPlan::microbatch_group>(small_divisors(request.job.global_batch));
   add.operator()<&ParallelPlan::microbatch>(small_divisors(request.job.global_batch));
   if (asked.has<&ParallelPlan::zero>()) {
     AskedValue zero{[](PlanConstraints& c) { c.release<&ParallelPlan::zero>(); }, {}};

@@ -30,8 +30,8 @@ bool frees_its_buffer(const SearchContext& context, const ShardingCosts& costs,
   const Stage& stage = stages[static_cast<std::size_t>(priced.memory.tightest_stage)];
   const std::int64_t m = plan.microbatches_rounded_up(context.request.job.global_batch);
   const double in_flight =
-      static_cast<double>(chunks_in_flight(plan.schedule, plan.pp, plan.vpp, stage.index, m,
-                                           plan.group_size())) /
+      static_cast<double>(
+          chunks_in_flight(plan.schedule, plan.pp, plan.vpp, stage.index, m, plan.group_size())) /
       plan.vpp;
   const auto freed = [&](const LayerCosts& layer, int layers) {
     return layers * (layer.saved_selective - costs.layer_input);

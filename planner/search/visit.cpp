@@ -126,8 +126,7 @@ void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sha
 /// Rules about the schedule are asked once for all shardings, and the other way round.
 void visit(const SearchContext& context, const DegreeNode& node, Findings& found, Priced& work) {
   Shardings shardings = shardings_of(context, node.point);
-  std::vector<SearchPoint> points =
-      schedules_of(context, node, shardings.count(), found, work);
+  std::vector<SearchPoint> points = schedules_of(context, node, shardings.count(), found, work);
   if (points.empty()) return;
   for (const BrokenSharding& broken : shardings.broken) {
     found.reject(broken.rejection, broken.groups * static_cast<std::int64_t>(points.size()));

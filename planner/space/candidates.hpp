@@ -68,11 +68,12 @@ struct Chunks {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
 };
 [[nodiscard]] std::vector<Chunks> chunk_values(const PlanRequest& request, int pp);
-/// Microbatches per group of an interleaved point with its sharding, rank order and vpp: the smallest
-/// legal group, and the smallest that hides all messages (exposed_rounds, pipeline.hpp) where the
-/// smallest leaves more than `kExposedShare` of the step exposed. Larger ones take as long and need
-/// more memory. `hop`: one message; `slowest`: the least that the slowest stage takes per microbatch.
-inline constexpr double kExposedShare = 0.005;
+/// Microbatches per group of an interleaved point with its sharding, rank order and vpp: the
+/// smallest legal group, and the smallest that hides all messages (exposed_rounds, pipeline.hpp)
+/// where the smallest leaves more than `kExposedShare` of the step exposed. Larger ones take as
+/// long and need more memory. `hop`: one message; `slowest`: the least that the slowest stage takes
+/// per microbatch.
+inline constexpr double kExposedShare = 0.01;
 [[nodiscard]] std::vector<int> group_values(const PlanRequest& request, const SearchPoint& point,
                                             Seconds hop, Seconds slowest);
 [[nodiscard]] std::vector<int> zero_values(const PlanRequest& request, const SearchPoint& point);

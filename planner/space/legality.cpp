@@ -61,7 +61,8 @@ std::string_view describe(RejectionReason reason) {
     case layers_not_divisible:
       return "layers must be split over stages and chunks as the framework splits them";
     case microbatches_not_divisible:
-      return "interleaving runs microbatches in groups of pp or more, the last of them whole or of at "
+      return "interleaving runs microbatches in groups of pp or more, the last of them whole or of "
+             "at "
              "least pp; most frameworks only in groups of pp";
     case framework_lacks_feature: return "the chosen framework does not offer it";
     case contradictory: return "two choices exclude each other";
@@ -223,8 +224,8 @@ Found check_groups(const Framework& framework, const ParallelPlan& p, std::int64
                                  framework.name, p.pp, group)};
   }
   if (groups_fill(microbatches, p.pp, group)) return {};
-  return Rejection{microbatches_not_divisible,
-                   fmt::format("{} microbatches in groups of {}, pp {}", microbatches, group, p.pp)};
+  return Rejection{microbatches_not_divisible, fmt::format("{} microbatches in groups of {}, pp {}",
+                                                           microbatches, group, p.pp)};
 }
 
 Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Framework& framework,

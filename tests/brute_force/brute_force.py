@@ -120,11 +120,18 @@ def inside(space, at):
 
 
 def chunks(space, at):
-    """Model chunks per stage: interleaving needs stages whose number divides the microbatches."""
-    yield 1
+    """Model chunks per stage and microbatches per group: a group holds pp or more, the last one too
+    if it is smaller. Larger groups than the smallest are not tried: they hide messages, which a
+    search ignores below one percent of the step."""
+    yield 1, 1
     microbatches = space.batch // (at["dp"] * at["microbatch"])
-    if at["pp"] > 1 and microbatches % at["pp"] == 0:
-        yield from range(2, (space.layers + 2) // at["pp"] + 1)
+    fill = [group for group in range(at["pp"], microbatches + 1)
+            if microbatches % group == 0 or microbatches % group >= at["pp"]]
+    if space.stack not in ("megatron-core", "echelon"):
+        fill = [group for group in fill if group == at["pp"]]
+    if at["pp"] > 1 and fill:
+        for vpp in range(2, (space.layers + 2) // at["pp"] + 1):
+            yield vpp, fill[0]
 
 
 def plans(space):
@@ -138,10 +145,11 @@ def plans(space):
             offloads = space.axes.get("offload", (0, 1)) if zero else (0,)
             orders = (("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp") if at["pp"] > 1 and at["dp"] > 1
                       else ("tp-cp-ep-dp-pp",))
-            for vpp, group, offload, order in itertools.product(chunks(space, cut), groups,
-                                                                offloads, orders):
+            for (vpp, turn), group, offload, order in itertools.product(chunks(space, cut), groups,
+                                                                        offloads, orders):
                 if space.tries({"vpp": vpp}):
-                    yield {**cut, "vpp": vpp, "zero": zero, "zero-group-size": group,
+                    yield {**cut, "vpp": vpp, "microbatch-group-size": turn, "zero": zero,
+                           "zero-group-size": group,
                            "rank-order": order, "offload": f"optimizer={offload}"}
 
 

@@ -2,6 +2,7 @@
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/cost_model.hpp"
+#include "costmodel/schedule/lower_plan.hpp"
 #include "costmodel/time/stage_model.hpp"
 #include "tests/support/catch.hpp"
 
@@ -94,6 +95,67 @@ TEST_CASE("the workspace of attention's deterministic backward is priced, in par
   CHECK(parts_take(1024, 64) == 192.375 * 1_MiB);  // 8 samples at a time
   CHECK(parts_take(1024, 1) == 1.0 / 8 * 192.375 * 1_MiB);
   CHECK(parts_take(32768, 1) == Bytes{});  // a head would take 2 GiB: other kernels are used
+}
+
+TEST_CASE("unequal chunks keep what the fullest set of chunks in flight keeps") {
+  const ModelSpec model = load_model("llama2-7b").value();
+  const Framework framework = find_framework("megatron-core").value();
+  int unequal = 0;
+  for (const std::vector<int>& layers :
+       {std::vector{8, 8, 8, 8}, std::vector{7, 9, 9, 7}, std::vector{6, 9, 10, 7}}) {
+    const auto pp = static_cast<int>(layers.size());
+    const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8 * pp).value();
+    const Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
+    for (const int vpp : {2, 3, 4, 6}) {
+      // Groups and microbatches: whole last groups, and ones of four and more.
+      for (const auto& [group, microbatches] :
+           {std::pair{4, 16}, {5, 14}, {7, 18}, {8, 12}, {8, 16}, {16, 16}}) {
+        for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+          ParallelPlan plan;
+          plan.tp = 8;
+          plan.pp = pp;
+          plan.vpp = vpp;
+          plan.microbatch_group = group;
+          plan.schedule = ScheduleKind::interleaved;
+          plan.layers_per_stage = layers;
+          plan.recompute = recompute;
+          plan.recompute_layers.assign(layers.size(), recompute == Recompute::full ? vpp : 0);
+          TrainingJob job;
+          job.sequence = 2048;
+          job.global_batch = microbatches;
+          job.precision = find_precision(framework.default_precision).value();
+          const CostModel cost_model(model, job, cluster, framework, calibration);
+          const ShardingCosts costs = cost_model.sharding_costs(sharding_of(plan));
+          const StageModel stages(cost_model, plan, costs);
+          const PlanCosts prediction = cost_model.price(plan);
+          for (int rank = 0; rank < pp; ++rank) {
+            // One layer of each chunk is recomputed and keeps its input, the others everything.
+            std::vector<double> kept;
+            for (int c = 0; c < vpp; ++c) {
+              const int size = layers_in_chunk(plan, rank, c);
+              const int again = recompute == Recompute::full ? std::min(1, size) : 0;
+              kept.push_back(
+                  ((size - again) * costs.dense.saved + again * costs.layer_input).in(kByte));
+              if (c > 0 && kept.back() != kept.front()) ++unequal;
+            }
+            double now = 0;
+            double most = 0;
+            const PipelineShape shape = shape_of(plan, job.global_batch);
+            for (const ComputeStep& step : compute_order(shape, rank)) {
+              const double each = kept[static_cast<std::size_t>(step.chunk)];
+              most = std::max(most, now += step.op == Op::forward ? each : -each);
+            }
+            if (rank == pp - 1) most += costs.head_saved.in(kByte);
+            INFO("rank " << rank << " vpp " << vpp << " group " << group << " of "
+                         << job.global_batch << ", " << name_of(recompute));
+            CHECK(prediction.memory.stages[static_cast<std::size_t>(rank)].activations.in(kByte) ==
+                  Approx(most));
+          }
+        }
+      }
+    }
+  }
+  CHECK(unequal > 100);
 }
 
 }  // namespace echelon

@@ -5,6 +5,7 @@
 
 #include "planner/economics.hpp"
 #include "planner/space/candidates.hpp"
+#include "planner/space/legality.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
 
@@ -43,6 +44,10 @@ std::optional<ObjectiveKey> brute_force(const PlanRequest& r) {
           t.vpp = 1 + code / (8 * (r.model.layers + 1));
           t.schedule = t.vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
           t.dp = t.shard_group = dp;
+          if (t.vpp > 1) {
+            const std::int64_t m = r.job.global_batch / std::max(1, dp * microbatch);
+            t.microbatch_group = smallest_group(m, pp, pp).value_or(pp);
+          }
           t.zero = code % 4;
           t.recompute_layers = code / 8 % (r.model.layers + 1);
           if (t.recompute_layers > 0) t.recompute = Recompute::full;

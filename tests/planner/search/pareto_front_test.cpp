@@ -6,6 +6,7 @@
 #include "planner/economics.hpp"
 #include "planner/search/optimize.hpp"
 #include "planner/space/candidates.hpp"
+#include "planner/space/legality.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
 
@@ -46,6 +47,10 @@ class AllPlans {
           t.schedule = vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
           t.dp = t.shard_group = r_.cluster.gpus() / (tp * pp);
           t.zero = zero;
+          if (vpp > 1) {
+            const std::int64_t m = r_.job.global_batch / std::max(1, t.dp * microbatch);
+            t.microbatch_group = smallest_group(m, pp, pp).value_or(pp);
+          }
           recomputations(t);
         }
       }

@@ -105,11 +105,24 @@ class BruteForce {
             plan_.vpp = vpp;
             plan_.schedule = vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
             plan_.overlap_pp = vpp > 1;
-            shards();
+            groups();
           }
         }
       }
     }
+  }
+
+  /// The smallest legal group of microbatches. Larger ones hide messages, which in these requests
+  /// are never exposed by more than the share that a search ignores.
+  void groups() {
+    const std::int64_t m = plan_.microbatches_rounded_up(r_.job.global_batch);
+    plan_.microbatch_group = plan_.vpp > 1 ? plan_.pp : 1;
+    const bool any = plan_.vpp > 1 && r_.framework.microbatch_groups;
+    const auto fills = [&](int group) { return m % group == 0 || m % group >= plan_.pp; };
+    while (any && plan_.microbatch_group < m && !fills(plan_.microbatch_group)) {
+      ++plan_.microbatch_group;
+    }
+    shards();
   }
 
   void shards() {

@@ -301,8 +301,7 @@ TEST_CASE("groups of microbatches hold pp or more, and so does a last one that i
     for (const int pp : {2, 3, 4, 8}) {
       std::optional<int> first;
       for (int group = 1; group <= m + 1; ++group) {
-        const bool legal =
-            group >= pp && group <= m && (m % group == 0 || m % group >= pp);
+        const bool legal = group >= pp && group <= m && (m % group == 0 || m % group >= pp);
         INFO(m << " microbatches, pp " << pp << ", groups of " << group);
         CHECK(groups_fill(m, pp, group) == legal);
         if (legal && !first) first = group;
@@ -319,16 +318,16 @@ TEST_CASE("groups of microbatches hold pp or more, and so does a last one that i
       p.microbatch_group = group;
     };
   };
-  // Of legal_plan(): pp 4; 128 microbatches of 1, or 4 of 32.
-  CHECK(reason_after(grouped(4, 1)) == "legal");
-  CHECK(reason_after(grouped(62, 1)) == "legal");
-  CHECK(reason_after(grouped(63, 1)) == "microbatches-not-divisible");  // two remain
-  CHECK(reason_after(grouped(3, 1)) == "microbatches-not-divisible");
-  CHECK(reason_after(grouped(129, 1)) == "microbatches-not-divisible");
-  CHECK(reason_after(grouped(8, 1), "echelon") != "framework-lacks-feature");
+  // Of legal_plan(): pp 4, dp 2; 128 microbatches of 4 samples.
+  CHECK(reason_after(grouped(4, 4)) == "legal");
+  CHECK(reason_after(grouped(62, 4)) == "legal");
+  CHECK(reason_after(grouped(63, 4)) == "microbatches-not-divisible");  // two remain
+  CHECK(reason_after(grouped(3, 4)) == "microbatches-not-divisible");
+  CHECK(reason_after(grouped(129, 4)) == "microbatches-not-divisible");
+  CHECK(reason_after(grouped(8, 4), "echelon") != "framework-lacks-feature");
   CHECK(reason_after(
             [&](ParallelPlan& p) {
-              grouped(8, 1)(p);
+              grouped(8, 4)(p);
               p.zero = 1;
             },
             "megatron-2021") == "framework-lacks-feature");

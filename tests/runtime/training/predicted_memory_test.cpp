@@ -38,9 +38,10 @@ struct Grid {
 };
 
 std::string describe(const Grid& g) {
-  return fmt::format("tp {}{} pp {} vpp {} dp {} zero {} recompute {} schedule {} layers {} group {}",
-                     g.tp, g.sequence_parallel ? " sp" : "", g.pp, g.vpp, g.dp, g.zero,
-                     name_of(g.recompute), name_of(g.schedule), fmt::join(g.layers, ","), g.group);
+  return fmt::format(
+      "tp {}{} pp {} vpp {} dp {} zero {} recompute {} schedule {} layers {} group {}", g.tp,
+      g.sequence_parallel ? " sp" : "", g.pp, g.vpp, g.dp, g.zero, name_of(g.recompute),
+      name_of(g.schedule), fmt::join(g.layers, ","), g.group);
 }
 
 std::vector<Grid> grid() {
