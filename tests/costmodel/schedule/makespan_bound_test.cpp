@@ -18,6 +18,42 @@ TEST_CASE("the lower bound is the makespan of equal stages without messages") {
   }
 }
 
+TEST_CASE("what is known before a partition bounds all partitions of the same layers") {
+  Numbers draw(10);
+  MakespanSimulator simulator;
+  for (int round = 0; round < 3000; ++round) {
+    using enum ScheduleKind;
+    const ScheduleKind kind =
+        std::array{gpipe, one_f_one_b, one_f_one_b, zero_bubble_h1}[draw.below(4)];
+    const PipelineShape shape{kind, 2 + draw.upto(6), 1, 1 + draw.upto(20)};
+    // Any partition and any division into forward and backward.
+    ScheduleCosts costs = one_second_each(shape, Seconds{draw.coin() ? 0.0 : draw.between(0, 2)});
+    for (ChunkTimes& t : costs.stages) {
+      const double time = draw.between(0.2, 3);
+      const double forward = kind == zero_bubble_h1 ? 0.33 * time : draw.between(0, time);
+      t = {.forward = Seconds{forward}, .backward_input = Seconds{time - forward}};
+    }
+    PipelineOutline outline = outline_of(shape, costs);
+    const Seconds time = simulator.run(shape, costs);
+    INFO(name_of(shape) << " round " << round);
+    REQUIRE(time >= least_pipeline_time(outline) * (1 - 1e-12));
+    outline.slowest = {};
+    REQUIRE(time >= least_pipeline_time(outline) * (1 - 1e-12));
+  }
+}
+
+TEST_CASE(
+    "before a partition the bound of equal 1F1B stages is exact for more microbatches than "
+    "stages") {
+  for (const int p : {2, 5, 8}) {
+    const PipelineShape shape{ScheduleKind::one_f_one_b, p, 1, 3 * p};
+    const ScheduleCosts costs = one_second_each(shape);
+    const double ratio =
+        simulate_makespan(shape, costs) / least_pipeline_time(outline_of(shape, costs));
+    CHECK(ratio == Approx(1.0).epsilon(1e-12));
+  }
+}
+
 TEST_CASE("no pipeline is faster than its lower bound, whatever its stages and messages take") {
   Numbers draw(9);
   MakespanSimulator simulator;
@@ -32,9 +68,11 @@ TEST_CASE("no pipeline is faster than its lower bound, whatever its stages and m
       for (std::size_t i = 0; i < costs.hops.size(); ++i) costs.hops[i] = slower * other.hops[i];
       INFO(name_of(shape) << " round " << round);
       const Seconds bound = least_makespan(shape, costs);
+      const Seconds outlined = least_pipeline_time(outline_of(shape, costs));
       for (const Messages messages : {Messages::passing, Messages::one_at_a_time}) {
         const Seconds time = simulator.run(shape, costs, messages);
         REQUIRE(time >= bound * (1 - 1e-12));
+        REQUIRE(time >= outlined * (1 - 1e-12));
         tight += time <= 1.01 * bound ? 1 : 0;
       }
     }

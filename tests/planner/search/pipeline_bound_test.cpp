@@ -7,6 +7,7 @@
 #include "costmodel/schedule/makespan_bound.hpp"
 #include "planner/search/predict.hpp"
 #include "planner/space/candidates.hpp"
+#include "tests/costmodel/schedule/schedule_cases.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/numbers.hpp"
@@ -100,7 +101,7 @@ double quantile(std::vector<double>& values, double share) {
 
 TEST_CASE("no pipeline of 500 plans of many questions is faster than its lower bound") {
   Numbers draw(26);
-  std::vector<double> above_bound, above_closed;
+  std::vector<double> above_bound, above_outlined, above_closed;
   for (int tried = 0; above_bound.size() < 500; ++tried) {
     REQUIRE(tried < 20000);
     PlanRequest r = any_request(draw.coin(), draw);
@@ -121,6 +122,13 @@ TEST_CASE("no pipeline of 500 plans of many questions is faster than its lower b
     const Seconds bound = least_makespan(shape, costs);
     INFO(r.model.name << " tried " << tried);
     CHECK(bound <= simulated * (1 + 1e-9));
+    PipelineOutline outline = outline_of(shape, costs);
+    CHECK(outline.sum / sum == Approx(1).epsilon(1e-9));
+    const Seconds outlined = least_pipeline_time(outline);
+    CHECK(outlined <= simulated * (1 + 1e-9));
+    outline.slowest = outline.least_chunk = {};
+    CHECK(least_pipeline_time(outline) <= outlined);
+    above_outlined.push_back(simulated / outlined - 1);
     above_bound.push_back(simulated / bound - 1);
     above_closed.push_back(simulated / model.pipeline(sum, slowest) - 1);
   }
@@ -128,6 +136,8 @@ TEST_CASE("no pipeline of 500 plans of many questions is faster than its lower b
   CHECK(quantile(above_bound, 0.5) == Approx(0.0002).margin(1e-4));
   CHECK(quantile(above_bound, 0.9) == Approx(0.016).margin(1e-3));
   CHECK(quantile(above_bound, 1) == Approx(0.247).margin(1e-3));
+  CHECK(quantile(above_outlined, 0.5) == Approx(0.026).margin(1e-3));
+  CHECK(quantile(above_outlined, 0.9) == Approx(0.153).margin(1e-3));
   CHECK(quantile(above_closed, 0) == Approx(-0.076).margin(1e-3));
   CHECK(quantile(above_closed, 0.5) == Approx(-0.003).margin(1e-3));
   CHECK(quantile(above_closed, 0.9) == Approx(0.020).margin(1e-3));
