@@ -1,6 +1,7 @@
 #include "costmodel/time/pipeline.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace echelon {
 
@@ -55,6 +56,34 @@ Seconds pipeline_time(ScheduleKind schedule, std::span<const Seconds> stages, in
     slowest = std::max(slowest, t);
   }
   return pipeline_time(schedule, sum, slowest, vpp, microbatches);
+}
+
+namespace {
+
+Seconds least_one_f_one_b(double p, double m, Seconds sum, Seconds slowest, Seconds hop) {
+  const Seconds messages = 2 * (p - 1) * hop;
+  const Seconds chains =
+      m > p ? 2 * sum + (m - p - 1) * slowest : (1 + (m - 1) / (2 * p - m + 1)) * sum;
+  const Seconds one_rank = sum + (m - (std::min(m, p) + 1) / 2) * slowest;
+  return std::max(std::max(chains, one_rank) + messages, std::ceil(m / p) * (sum + messages));
+}
+
+}  // namespace
+
+Seconds least_pipeline_time(const PipelineOutline& o) {
+  const double p = o.pp;
+  const double m = static_cast<double>(o.microbatches);
+  const Seconds slowest = std::max(o.slowest, o.sum / p);
+  if (o.pp == 1) return m * slowest;
+  switch (o.schedule) {
+    case ScheduleKind::gpipe: return o.sum + (m - 1) * slowest + 2 * (p - 1) * o.hop;
+    case ScheduleKind::one_f_one_b: return least_one_f_one_b(p, m, o.sum, slowest, o.hop);
+    case ScheduleKind::interleaved:
+      return std::max({m * slowest, m / p * o.sum + (p - 1) * (o.least_chunk / 2 + o.hop),
+                       o.sum + 2 * (p * o.vpp - 1) * o.hop + (p - 1) * o.least_chunk / 2});
+    case ScheduleKind::zero_bubble_h1: return m * slowest;
+  }
+  return m * slowest;
 }
 
 }  // namespace echelon

@@ -68,4 +68,50 @@ namespace echelon {
 [[nodiscard]] Seconds pipeline_time(ScheduleKind schedule, std::span<const Seconds> stages, int vpp,
                                     std::int64_t microbatches);
 
+/// What is known of a pipeline before its layers are divided among its stages.
+struct PipelineOutline {
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int pp = 1;
+  int vpp = 1;
+  std::int64_t microbatches = 1;
+  Seconds sum;          ///< of all stages' times per microbatch (forward + backward), or less
+  Seconds slowest;      ///< of the slowest stage, or less; at least sum / pp holds anyway
+  Seconds hop;          ///< one message, or less
+  Seconds least_chunk;  ///< of the chunk that takes the least, or less; interleaved alone
+};
+
+/// A lower bound on the simulated time (costmodel/schedule/makespan.hpp) of every pipeline that has
+/// this outline, whatever its partition and however a stage's time is divided into forward and
+/// backward. It does not decrease in any of the four times. With W = sum, M = max(slowest, W/p),
+/// c = hop:
+///
+///   GPipe        W + (m − 1)·M + 2(p − 1)c
+///   1F1B         the largest of
+///     m > p      2W + (m − p − 1)·M + 2(p − 1)c            (M = W/p: W + (m − 1)·W/p)
+///     m ≤ p      (1 + (m − 1)/(2p − m + 1))·W + 2(p − 1)c
+///     any m      W + (m − (min(m, p) + 1)/2)·M + 2(p − 1)c
+///     any m      ⌈m/p⌉·(W + 2(p − 1)c)
+///   interleaved  the largest of m·M, m·W/p + (p − 1)·(least chunk/2 + c) and
+///                W + 2(pv − 1)c + (p − 1)·least chunk/2
+///   ZB-H1        m·M
+///
+/// The first two of 1F1B follow from the chains of makespan_bound.hpp, written with x = Σ_{i<s} t,
+/// R = Σ_{i>s} t of stage s: x + m·t_s + [R − (p−1−s)·f_s]⁺ + [R − (p−1−s)·b_s]⁺ and the messages
+/// 2s·c, R + 2(p−1−s)c. For the slowest stage [a]⁺ + [b]⁺ ≥ [a + b]⁺ and x ≤ s·M give the first.
+/// For m ≤ p stages s ≤ p − m have W + (m − 1)/2·t_s, the mean of the two chains that follow the
+/// first microbatch and then rank s's backwards, or rank s's forwards and then the last microbatch;
+/// their mean with weights 2e/(m − 1) for s ≤ p − m and e for s = p − m + 1, together one, has the
+/// same factor 1 + e for all stages. The third is the mean of the same two chains of the slowest
+/// stage for any m; the fourth: rank 0 has at most p microbatches in flight. Interleaved, the
+/// second is the mean over the ranks r of their own passes, the first chunks of the ranks before r
+/// there and back, and 2r messages; the third follows the first microbatch from its first forward
+/// to its last backward, before or after which the first rank runs the group's other passes of that
+/// chunk.
+///
+/// pipeline_time(sum, slowest) is a lower bound only for GPipe and, for 1F1B and m > p, where
+/// slowest = sum/p; for other 1F1B it is an upper bound, for interleaved and ZB-H1 neither.
+/// Source: our derivation. Checked by: tests/costmodel/schedule/makespan_bound_test.cpp,
+/// tests/planner/search/pipeline_bound_test.cpp.
+[[nodiscard]] Seconds least_pipeline_time(const PipelineOutline& outline);
+
 }  // namespace echelon

@@ -1,12 +1,14 @@
 // Shapes and costs for the tests of schedules.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "costmodel/schedule/build.hpp"
 #include "costmodel/schedule/simulator.hpp"
+#include "costmodel/time/pipeline.hpp"
 #include "tests/support/numbers.hpp"
 
 namespace echelon {
@@ -38,6 +40,27 @@ inline ScheduleCosts one_second_each(const PipelineShape& s, Seconds hop = {}) {
   return ScheduleCosts::uniform(
       s.ranks, s.chunks,
       {.forward = 1_s, .backward_input = 1_s, .backward_weight = 1_s, .recompute = {}}, hop);
+}
+
+/// What is known of these costs before their layers are divided.
+inline PipelineOutline outline_of(const PipelineShape& s, const ScheduleCosts& costs) {
+  PipelineOutline o{.schedule = s.kind,
+                    .pp = s.ranks,
+                    .vpp = s.chunks,
+                    .microbatches = s.microbatches,
+                    .hop = *std::min_element(costs.hops.begin(), costs.hops.end()),
+                    .least_chunk = costs.stages[0].total()};
+  for (int rank = 0; rank < s.ranks; ++rank) {
+    Seconds all;
+    for (int chunk = 0; chunk < s.chunks; ++chunk) {
+      const Seconds each = costs.stages[static_cast<std::size_t>(s.stage(rank, chunk))].total();
+      all += each;
+      o.least_chunk = std::min(o.least_chunk, each);
+    }
+    o.sum += all;
+    o.slowest = std::max(o.slowest, all);
+  }
+  return o;
 }
 
 /// Any costs; some hops and some parts of the backward are free.
