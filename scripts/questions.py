@@ -3,9 +3,11 @@
 
 questions.py PLAN [--accepted FILE] [--write PAGE] [--only TEXT]
 
-PLAN is the program. The table goes to standard output, or between the lines `<!-- questions -->` and
-`<!-- /questions -->` of PAGE (docs/anchors.md). FILE says what the training framework itself made of
-each winner: one line `question<TAB>accepted` or `question<TAB>refused: reason` each, `#` for comments.
+PLAN is the program. The table goes to standard output, or into PAGE (docs/anchors.md) between the
+lines `<!-- questions -->` and `<!-- /questions -->`, at its end where it has none.
+
+FILE tells what the training framework itself makes of the winners: the page with the table that
+tests/external/megatron.sh writes, or lines `question<TAB>accepted` and `question<TAB>refused: why`.
 
 Exit code 1 where
   - a question has no answer, or the framework refuses the winner,
@@ -46,6 +48,21 @@ def read_table(path):
                 sys.exit(f"questions: {path}:{number}: found no tab, expected name<TAB>value")
             rows.append((name, value))
     return rows
+
+
+def read_verdicts(path):
+    """What the framework makes of each question's winner. Rows of a page count if their third cell
+    is such a verdict: those of tests/external/megatron.sh."""
+    with open(path, encoding="utf-8") as file:
+        if "|---|" not in file.read():
+            return dict(read_table(path))
+    verdicts = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+            if len(cells) > 2 and cells[2].startswith(("accepted", "refused")):
+                verdicts[cells[0]] = cells[2]
+    return verdicts
 
 
 def ask(program, arguments):
@@ -108,8 +125,8 @@ def family(plan):
 
 
 def times(candidate):
-    """(simulated step, closed form) in seconds, the first None where it was not simulated. A candidate
-    that names its closed form has the simulated step as its step."""
+    """(simulated step, closed form) in seconds, the first None where it was not simulated. A
+    candidate that names its closed form has the simulated step as its step."""
     time = candidate["time"]
     if "closed_form_seconds" in time:
         return time["step_seconds"], time["closed_form_seconds"]
@@ -124,7 +141,7 @@ def judge(name, answer, accepted, complain):
     """Names to `complain` what is wrong with the answer; returns (families, plans) listed."""
     verdict = accepted.get(name, "not asked")
     if verdict.startswith("refused"):
-        complain(f"the framework has {verdict}")
+        complain(f"by the framework {verdict}")
     winner, listed = answer["winner"], answer["candidates"]
     all_plans = [winner, *listed, *answer.get("pareto", [])]
     chances = [plan.get("fits_probability") for plan in all_plans]
@@ -150,12 +167,13 @@ def row_of(name, answer, accepted, families, seconds, mebibytes):
             beside = "the same"
         else:
             step, closed_step = times(fastest)
-            beside = f"{compact(fastest['plan'])}: {duration(step if step is not None else closed_step)}"
+            time = duration(closed_step if step is None else step)
+            beside = f"{compact(fastest['plan'])}: {time}"
     return [name, compact(winner["plan"]),
             f"{(memory['capacity_bytes'] - memory['peak_reserved_bytes']) / GIB:.2f}",
-            "–" if chance is None else f"{chance:.2f}", duration(simulated), duration(closed), beside,
-            accepted.get(name, "not asked"), f"{families[0]} of {families[1]}", f"{seconds:.2f}",
-            mebibytes]
+            "–" if chance is None else f"{chance:.2f}", duration(simulated), duration(closed),
+            beside, accepted.get(name, "not asked"), f"{families[0]} of {families[1]}",
+            f"{seconds:.2f}", mebibytes]
 
 
 def table_of(rows):
@@ -168,10 +186,13 @@ def write_between_markers(page, table):
         text = file.read()
     before, begin, rest = text.partition(BEGIN + "\n")
     _, end, after = rest.partition(END)
-    if not begin or not end:
-        sys.exit(f"questions: {page}: found no lines {BEGIN} and {END}; expected both around the table")
+    if not begin:
+        before = text.rstrip("\n") + "\n\n"
+        after = "\n"
+    elif not end:
+        sys.exit(f"questions: {page}: found {BEGIN} without {END}; expected both around the table")
     with open(page, "w", encoding="utf-8") as file:
-        file.write(before + begin + table + end + after)
+        file.write(before + BEGIN + "\n" + table + END + after)
 
 
 def main():
@@ -183,7 +204,7 @@ def main():
     parser.add_argument("--write", metavar="PAGE", help="put the table into this page")
     parser.add_argument("--only", metavar="TEXT", default="", help="questions whose name has TEXT")
     asked = parser.parse_args()
-    accepted = dict(read_table(asked.accepted)) if asked.accepted else {}
+    accepted = read_verdicts(asked.accepted) if asked.accepted else {}
     wrong, rows = 0, []
     for name, arguments in read_table(asked.questions):
         if asked.only not in name:

@@ -36,7 +36,8 @@ Flags flags_of(const RandomJob& job, const test::Sandbox& sandbox) {
   if (r.max_memory) {
     flags.push_back("--max-memory=" + std::to_string(r.max_memory->in(1_MiB)) + "MiB");
   }
-  for (const auto& [flag, setting] : cli::settings_of(r.constraints).all()) {
+  const cli::Settings pins = cli::settings_of(r.constraints);
+  for (const auto& [flag, setting] : pins.all()) {
     flags.push_back("--" + flag + "=" + setting.value);
   }
   return flags;
