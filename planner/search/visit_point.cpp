@@ -17,28 +17,13 @@ std::optional<Rejection> broken_rule_of(const SearchContext& context, const Para
   return check_plan(request.model, request.job, request.cluster, request.framework, plan);
 }
 
-/// Whether step 4 looks for the best partition of the point's layers.
-bool is_partitioned(const SearchContext& context, const SearchPoint& point) {
-  const bool chunks =
-      point.vpp > 1 && context.request.framework.any_layout && context.cost_model.one_kind();
-  return (chunks || point.schedule == ScheduleKind::one_f_one_b) && point.pp > 1 &&
-         !context.request.constraints.has<&ParallelPlan::layers_per_stage>() &&
-         !context.pinned_counts;
-}
-
 /// A point that can win and is not partitioned leaves the certificate open, unless equal chunks are
 /// all that the framework can.
 void note_unsearched(const SearchContext& context, const SearchPoint& point, Seconds least,
                      Findings& found) {
-  using enum OpenSplits::Kind;
   if (point.pp == 1 || context.request.constraints.has<&ParallelPlan::layers_per_stage>()) return;
   if (point.vpp > 1 && !context.request.framework.any_layout) return;
-  const bool two_kinds = point.vpp > 1 && !context.cost_model.one_kind();
-  found.unsearched({two_kinds                                        ? interleaved_two_kinds
-                    : point.schedule == ScheduleKind::zero_bubble_h1 ? zero_bubble_h1
-                    : point.schedule == ScheduleKind::gpipe          ? gpipe
-                                                                     : pinned_recompute,
-                    least});
+  found.unsearched({OpenSplits::Kind::pinned_recompute, least});
 }
 
 /// Prices the point where it fits, and accepts it. Returns its step.
@@ -110,6 +95,12 @@ bool price_mix(const SearchContext& context, SearchPoint point, const ShardingCo
 
 }  // namespace
 
+bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) {
+  return (point.vpp == 1 || context.request.framework.any_layout) &&
+         !context.request.constraints.has<&ParallelPlan::layers_per_stage>() &&
+         !context.pinned_counts;
+}
+
 PointEnd visit_point(const SearchContext& context, SearchPoint point, const PointBound& bound,
                      Findings& found, Priced& work) {
   const ShardingCosts& costs = bound.costs;
@@ -128,7 +119,7 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   if (!can_win && fits && found.front_dominates(least, shortage + context.usable)) {
     return end_bounded();
   }
-  const bool partitioned = is_partitioned(context, point);
+  const bool partitioned = point.pp > 1 && may_be_partitioned(context, point);
   const bool least_held = partitioned && point.schedule == ScheduleKind::one_f_one_b;
   const bool may_fit =
       fits || (partitioned && (some_can_win || least_held) &&
