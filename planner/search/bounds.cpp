@@ -31,7 +31,7 @@ Seconds least_slowest(int layers, int pp, const LayerAndEnds& times) {
 }
 
 std::optional<FullStage> full_stage(const CostModel& cost_model, const StageModel& model, int pp,
-                                    int held, int recomputed) {
+                                    int vpp, int held, int recomputed) {
   // A stage past the last one has neither embedding nor head; its time is linear in its layers.
   const auto time = [&](LayerCounts layers, LayerCounts recomputed_layers) {
     return model.times({.index = pp, .layers = layers, .recomputed = recomputed_layers}).total();
@@ -45,6 +45,18 @@ std::optional<FullStage> full_stage(const CostModel& cost_model, const StageMode
   const Seconds moe_recompute = any_moe ? time({0, 1}, {0, 1}) - moe : Seconds{};
   const int layers = cost_model.model().layers;
   const int repeated = std::min(recomputed, held);
+  if (vpp > 1 && !cost_model.one_kind()) {  // any of them may come together
+    if (held > layers) return std::nullopt;
+    const int experts = cost_model.moe_before(layers);
+    const auto lightest = [&](int count, Seconds of_dense, Seconds of_moe) {
+      const int moe =
+          of_moe < of_dense ? std::min(count, experts) : std::max(0, count - (layers - experts));
+      return (count - moe) * of_dense + moe * of_moe;
+    };
+    const Seconds recompute = lightest(repeated, dense_recompute, moe_recompute);
+    const Seconds total = lightest(held, dense, moe) + recompute;
+    return FullStage{total * (1 - kRounding), recompute * (1 - kRounding)};
+  }
   std::optional<FullStage> least;
   for (int begin = 0; begin + held <= layers; ++begin) {
     const auto sum = [&](int count, Seconds of_dense, Seconds of_moe) {
@@ -61,10 +73,10 @@ std::optional<FullStage> full_stage(const CostModel& cost_model, const StageMode
   return FullStage{least->total * (1 - kRounding), least->recompute * (1 - kRounding)};
 }
 
-FullStage fullest_stage(const CostModel& cost_model, const StageModel& model, int pp,
+FullStage fullest_stage(const CostModel& cost_model, const StageModel& model, int pp, int vpp,
                         int recomputed) {
   const std::optional<FullStage> stage =
-      full_stage(cost_model, model, pp, (cost_model.model().layers + pp - 1) / pp, recomputed);
+      full_stage(cost_model, model, pp, vpp, (cost_model.model().layers + pp - 1) / pp, recomputed);
   EXPECTS(stage, "no stage holds at least its share of the layers");
   return *stage;
 }

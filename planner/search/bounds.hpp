@@ -43,16 +43,17 @@ struct FullStage {
   Seconds total, recompute;
 };
 
-/// A stage that holds `held` consecutive layers or more and recomputes the first `recomputed` of
-/// them: the least of each over all places where they may begin. For layers of any kinds. A
-/// billionth less, as above. Nothing where the model has fewer layers than `held`.
+/// A stage that holds `held` layers or more and recomputes `recomputed` of them: the least of each
+/// over all places where they may begin, consecutive and the first of them recomputed; or, for
+/// chunks in several places, over any layers of the model. For layers of any kinds. A billionth
+/// less, as above. Nothing where the model has fewer layers than `held`.
 /// Checked by: tests/planner/search/partition_test.cpp (against all compositions).
 [[nodiscard]] std::optional<FullStage> full_stage(const CostModel& cost_model,
-                                                  const StageModel& model, int pp, int held,
-                                                  int recomputed);
+                                                  const StageModel& model, int pp, int vpp,
+                                                  int held, int recomputed);
 
 /// The same of the ⌈L/pp⌉ layers that one of pp stages holds at least.
 [[nodiscard]] FullStage fullest_stage(const CostModel& cost_model, const StageModel& model, int pp,
-                                      int recomputed = 0);
+                                      int vpp, int recomputed = 0);
 
 }  // namespace echelon

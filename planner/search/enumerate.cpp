@@ -33,7 +33,8 @@ Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, i
   bare.pp = 2;
   bare.microbatch = costs.sharding.microbatch;
   const StageModel model(cost_model, bare, costs);
-  const Seconds most = fullest_stage(cost_model, model, pp).total;
+  const int vpp = 2;  // chunks, which leave more choice than one
+  const Seconds most = fullest_stage(cost_model, model, pp, vpp).total;
   if (!cost_model.one_kind()) return most;
   const int moe = cost_model.moe_before(1);
   const LayerAndEnds times = layer_and_ends(model, 2, {1 - moe, moe});
@@ -202,7 +203,7 @@ Seconds least_time_with_traffic(const SearchContext& context, const SearchPoint&
     const int first = cost_model.moe_before(1);
     const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first});
     work += times.embedding + times.head;
-    slowest = std::max(work / plan.pp, fullest_stage(cost_model, model, plan.pp).total);
+    slowest = std::max(work / plan.pp, fullest_stage(cost_model, model, plan.pp, plan.vpp).total);
     if (cost_model.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
   }
   const Seconds optimizer = model.optimizer({.index = 0, .layers = {}});

@@ -5,13 +5,21 @@
 #include "planner/search/recompute.hpp"
 
 namespace echelon {
-namespace {
 
-bool no_better(const PartialPartition& a, const PartialPartition& b) {
-  return a.sum >= b.sum && a.slowest >= b.slowest && a.latest >= b.latest && a.gather >= b.gather;
+/// `a` takes no less time than `b` whatever follows: what b's slower pipeline costs is at most what
+/// it saves in finishes and gathers, where those of later stages start behind the backwards and
+/// forwards of the stages before. But for the rounding of the sums, where equals differ.
+bool LayerPartitioner::no_better(const PartialPartition& a, const PartialPartition& b) const {
+  if (b.slowest > a.slowest) return false;
+  const Seconds more = b.sum - a.sum;
+  const Seconds finish = std::max(b.latest - a.latest, a.backward - b.backward);
+  const Seconds gather = std::max(b.gather - a.gather, a.forward - b.forward);
+  const double slope = more > Seconds{} ? most_slope_ : least_slope_;
+  constexpr double kEqual = 1e-13;
+  return slope * more + finish + gather <= kEqual * a.sum;
 }
 
-void insert(std::vector<PartialPartition>& front, const PartialPartition& state) {
+void LayerPartitioner::insert(Front& front, const PartialPartition& state) const {
   for (const PartialPartition& other : front) {
     if (no_better(state, other)) return;
   }
@@ -19,8 +27,6 @@ void insert(std::vector<PartialPartition>& front, const PartialPartition& state)
   std::erase_if(front, [&](const PartialPartition& other) { return no_better(other, state); });
   front.push_back(state);
 }
-
-}  // namespace
 
 LayerCounts LayerPartitioner::count(int begin, int end) const {
   const int moe = cost_model_.moe_before(end) - cost_model_.moe_before(begin);
@@ -47,12 +53,17 @@ std::size_t LayerPartitioner::price(const Stage& stage) {
   return prices_.size() - 1;
 }
 
-StageOption LayerPartitioner::option(int stage_index, int begin, int end) {
+StageOption LayerPartitioner::option(int stage_index, int position, int layers) {
   auto& known = options_[static_cast<std::size_t>(stage_index)];
-  StageOption made{.stage = {.index = stage_index, .layers = count(begin, end)}};
+  const std::span<const int> moe = positions_.moe_before(position, stage_index, layers);
+  const auto first = [&](int held) {
+    const int experts = moe[static_cast<std::size_t>(held)] - moe.front();
+    return LayerCounts{held - experts, experts};
+  };
+  StageOption made{.stage = {.index = stage_index, .layers = first(layers)}};
   Stage& stage = made.stage;
   const bool counted = uniform_.has_value();
-  if (counted) stage.recomputed = count(begin, begin + std::min(*uniform_, end - begin));
+  if (counted) stage.recomputed = first(std::min(*uniform_, layers));
   const bool alike = one_kind_ || counted || plan_.recompute == Recompute::none ||
                      plan_.recompute == Recompute::selective;
   if (alike) {
@@ -66,61 +77,70 @@ StageOption LayerPartitioner::option(int stage_index, int begin, int end) {
   if (counted) {
     made.feasible = model_.reserved(model_.memory(stage)) <= usable_;
   } else {
-    const auto layers = cost_model_.moe_before().subspan(static_cast<std::size_t>(begin),
-                                                         static_cast<std::size_t>(end - begin) + 1);
-    made.feasible = choose_recompute(model_, plan_.recompute, layers, usable_, stage);
+    made.feasible = choose_recompute(model_, plan_.recompute, moe, usable_, stage);
   }
   if (made.feasible) made.price = price(stage);
   if (alike) known.push_back(made);
   return made;
 }
 
-const StageOption& LayerPartitioner::row(int stage, int begin, int end) {
-  if (row_.empty()) row_first_ = end;  // the first one asked for
-  while (row_first_ + static_cast<int>(row_.size()) <= end) {
-    row_.push_back(option(stage, begin, row_first_ + static_cast<int>(row_.size())));
+const StageStep& LayerPartitioner::row(int stage, int position, int layers) {
+  if (row_.empty()) row_first_ = layers;  // the first one asked for
+  while (row_first_ + static_cast<int>(row_.size()) <= layers) {
+    const int held = row_first_ + static_cast<int>(row_.size());
+    StageStep made{option(stage, position, held)};
+    if (made.option.feasible) made.after = positions_.after(position, stage, held);
+    row_.push_back(made);
   }
-  return row_[static_cast<std::size_t>(end - row_first_)];
+  return row_[static_cast<std::size_t>(layers - row_first_)];
 }
 
-void LayerPartitioner::find_rest() {
-  rest_.assign(static_cast<std::size_t>(layers_) + 1, Seconds{});
+void LayerPartitioner::find_times() {
+  if (ends_.layer > Seconds{}) return;
   ends_ = layer_and_ends(model_, plan_.pp, count(0, 1));
-  for (int layer = layers_ - 1; layer >= 0; --layer) {
-    const auto l = static_cast<std::size_t>(layer);
-    // A stage past the last one has neither embedding nor head.
-    const Stage one{.index = plan_.pp, .layers = count(layer, layer + 1)};
-    rest_[l] = rest_[l + 1] + (one_kind_ ? ends_.layer : model_.times(one).total());
-  }
+  if (plan_.pp == 1) ends_.head = Seconds{};  // in ends_.embedding
+  // A stage past the last one has neither embedding nor head.
+  const auto one = [&](LayerCounts layer) {
+    return model_.times({.index = plan_.pp, .layers = layer}).total();
+  };
+  const int moe = cost_model_.moe_before(layers_);
+  if (moe < layers_) dense_ = one({1, 0});
+  if (moe > 0) moe_ = one({0, 1});
+  const double chunks = plan_.vpp;
+  const bool zero_bubble = plan_.schedule == ScheduleKind::zero_bubble_h1;
+  least_slope_ = zero_bubble ? 1.0 / 3 : 1 / chunks;  // costmodel/time/pipeline.cpp
+  most_slope_ = zero_bubble ? 2.0 / 3 : 1 / chunks;
+  if (cost_model_.ablated() == AblatedFeature::no_bubble) least_slope_ = most_slope_ = 0;
 }
 
 LowerBound LayerPartitioner::lower_bound(int uniform) {
-  if (rest_.empty()) find_rest();
-  const FullStage full = fullest_stage(cost_model_, model_, plan_.pp, uniform);
-  const Seconds sum = rest(0) + ends_.embedding + ends_.head + full.recompute;
+  find_times();
+  const FullStage full = fullest_stage(cost_model_, model_, plan_.pp, plan_.vpp, uniform);
+  const Seconds sum = all_layers() + ends_.embedding + ends_.head + full.recompute;
   Seconds slowest = std::max(sum / plan_.pp, full.total);
-  if (one_kind_) slowest = std::max(slowest, least_slowest(layers_, plan_.pp, ends_));
+  if (one_kind_ && plan_.pp > 1)
+    slowest = std::max(slowest, least_slowest(layers_, plan_.pp, ends_));
   return {(model_.pipeline(sum, slowest) + fixed_) * stretch_, slowest};
 }
 
 bool LayerPartitioner::holds_more_than(int layers) {
-  if (rest_.empty()) find_rest();
+  find_times();
   const std::optional<FullStage> more =
-      full_stage(cost_model_, model_, plan_.pp, layers + 1, layers);
+      full_stage(cost_model_, model_, plan_.pp, plan_.vpp, layers + 1, layers);
   if (!more) return false;
   const Seconds slowest = more->total;
-  const Seconds sum = std::max(slowest, rest(0) + ends_.embedding + ends_.head);
+  const Seconds sum = std::max(slowest, all_layers() + ends_.embedding + ends_.head);
   return (model_.pipeline(sum, slowest) + fixed_) * stretch_ < bound_;
 }
 
-/// Whether layers [begin, end) fit on a stage; without `uniform`: with none recomputed, or all.
-bool LayerPartitioner::holds(int stage, int begin, int end, std::optional<int> uniform) const {
-  const LayerCounts all = count(begin, end);
-  const auto fits = [&](LayerCounts full, LayerCounts selective) {
-    const Stage tried{.index = stage, .layers = all, .recomputed = full, .selective = selective};
+/// Whether a stage of these layers fits, `full` of them recomputed; without `full`: with none
+/// recomputed, or all.
+bool LayerPartitioner::holds(int stage, LayerCounts all, std::optional<LayerCounts> full) const {
+  const auto fits = [&](LayerCounts whole, LayerCounts selective) {
+    const Stage tried{.index = stage, .layers = all, .recomputed = whole, .selective = selective};
     return model_.reserved(model_.memory(tried)) <= usable_;
   };
-  if (uniform) return fits(count(begin, begin + std::min(*uniform, end - begin)), {});
+  if (full) return fits(*full, {});
   switch (plan_.recompute) {
     case Recompute::none: break;
     case Recompute::selective: return fits({}, all);
@@ -130,9 +150,37 @@ bool LayerPartitioner::holds(int stage, int begin, int end, std::optional<int> u
   return fits({}, {});
 }
 
+/// Whether chunks of so many layers fit, of whichever kinds they can be. Memory is linear in the
+/// recomputed layers but for the buffer of one, which takes the experts' as soon as there are any.
+bool LayerPartitioner::holds_some(int stage, int layers, std::optional<int> uniform) {
+  const ChunkPositions::Range range = positions_.moe_range(stage, layers);
+  for (int moe = range.least; moe <= range.most; ++moe) {
+    const LayerCounts all{layers - moe, moe};
+    if (!uniform) {
+      if (holds(stage, all, std::nullopt)) return true;
+      continue;
+    }
+    const int full = std::min(*uniform, layers);
+    const int fewest = std::max(0, full - all.dense);
+    const int most = std::min(full, moe);
+    for (const int again : {fewest, std::min(fewest + 1, most), most}) {
+      if (holds(stage, all, LayerCounts{full - again, again})) return true;
+    }
+  }
+  return false;
+}
+
+/// Whether layers [begin, end) fit on a stage, or some as many of interleaved kinds.
+bool LayerPartitioner::holds(int stage, int begin, int end, std::optional<int> uniform) {
+  if (positions_.interleaves_kinds()) return holds_some(stage, end - begin, uniform);
+  std::optional<LayerCounts> full;
+  if (uniform) full = count(begin, begin + std::min(*uniform, end - begin));
+  return holds(stage, count(begin, end), full);
+}
+
 /// Last layer that a stage can hold all layers from `begin` up to, stepping from a guess: memory
 /// grows with every layer.
-int LayerPartitioner::furthest(int stage, int begin, int guess, std::optional<int> uniform) const {
+int LayerPartitioner::furthest(int stage, int begin, int guess, std::optional<int> uniform) {
   int last = std::min(guess, layers_);
   while (last < layers_ && holds(stage, begin, last + 1, uniform)) ++last;
   while (last > begin && last <= guess && !holds(stage, begin, last, uniform)) --last;
@@ -142,14 +190,15 @@ int LayerPartitioner::furthest(int stage, int begin, int guess, std::optional<in
 /// Greedily: what a stage holds from some layer on it can hold from any later one on, up to the
 /// same last layer. But for the buffer of the layer being recomputed, which depends on its kind:
 /// for two kinds earlier first layers are tried too.
-bool LayerPartitioner::may_fit(std::optional<int> uniform) const {
+bool LayerPartitioner::may_fit(std::optional<int> uniform) {
+  const bool anywhere = one_kind_ || positions_.interleaves_kinds();
   int held = 0;
   int most = 0;  // what the stage before could hold: stages alike hold alike
   for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {
     int last = furthest(stage, held, held + most, uniform);
     most = last - held;
-    if (one_kind_ && last < layers_ && last - held < fewest(stage)) return false;
-    for (int begin = 0; begin < held && !one_kind_ && last < layers_; ++begin) {
+    if (anywhere && last < layers_ && last - held < fewest(stage)) return false;
+    for (int begin = 0; begin < held && !anywhere && last < layers_; ++begin) {
       while (last < layers_ && holds(stage, begin, last + 1, uniform)) ++last;
     }
     held = last;
@@ -157,15 +206,28 @@ bool LayerPartitioner::may_fit(std::optional<int> uniform) const {
   return held >= layers_;
 }
 
-void LayerPartitioner::extend(int stage, int begin, const PartialPartition& state, int index,
-                              std::vector<std::vector<PartialPartition>>& next) {
+/// Whether a stage is too slow by itself, and with more layers only gets slower.
+bool LayerPartitioner::too_slow(const StagePrice& price) const {
+  Seconds least = price.total;
+  if (positions_.interleaves_kinds()) {  // more layers may take others' places in recomputation
+    least = price.stage.layers.dense * dense_ + price.stage.layers.moe * moe_;
+  }
+  return static_cast<double>(model_.microbatches()) * least * stretch_ >= bound_;
+}
+
+void LayerPartitioner::extend(int stage, int position, const PartialPartition& state, int index,
+                              std::vector<Front>& next) {
   const int left = plan_.pp - 1 - stage;
-  const double m = static_cast<double>(model_.microbatches());
-  const int first = begin + fewest(stage);
+  const int behind = layers_ - positions_.layers(position);
+  const int first = left == 0 ? std::max(fewest(stage), behind) : fewest(stage);
   const int later = left == 0 ? 0 : (left - 1) * plan_.vpp + fewest(plan_.pp - 1);
-  for (int end = left == 0 ? std::max(first, layers_) : first; end <= layers_ - later; ++end) {
-    const StageOption& chosen = row(stage, begin, end);
-    if (!chosen.feasible) break;  // more layers need more memory, however many are recomputed
+  for (int layers = first; layers <= behind - later; ++layers) {
+    const auto& [chosen, after] = row(stage, position, layers);
+    if (!chosen.feasible) {
+      if (positions_.interleaves_kinds()) continue;
+      break;  // more layers need more memory, however many are recomputed
+    }
+    if (left == 0 && !positions_.complete(after)) continue;
     const StagePrice& made = prices_[chosen.price];
     PartialPartition grown;
     grown.sum = state.sum + made.total;
@@ -175,10 +237,10 @@ void LayerPartitioner::extend(int stage, int begin, const PartialPartition& stat
     grown.forward = state.forward + made.forward / plan_.vpp + model_.hop();
     grown.backward = state.backward + made.backward / plan_.vpp + model_.hop();
     grown.parent = index;
-    grown.from = begin;
+    grown.from = position;
     grown.recomputed = made.stage.recomputed.total();
     grown.selective = made.stage.selective.total();
-    const Seconds least_rest = left > 0 ? rest(end) + ends_.head : Seconds{};
+    const Seconds least_rest = left > 0 ? rest(after) + ends_.head : Seconds{};
     const Seconds slowest =
         std::max({grown.slowest, slowest_, left > 0 ? least_rest / left : Seconds{}});
     // What is exposed only grows with further stages.
@@ -186,27 +248,27 @@ void LayerPartitioner::extend(int stage, int begin, const PartialPartition& stat
         (model_.pipeline(grown.sum + least_rest, slowest) + grown.latest + grown.gather + fixed_) *
         stretch_;
     if (least >= bound_) {
-      // A stage that is too slow by itself only gets slower with more layers.
-      if (m * made.total * stretch_ >= bound_) break;
+      if (too_slow(made)) break;
       continue;
     }
-    insert(next[static_cast<std::size_t>(end)], grown);
+    const auto at = static_cast<std::size_t>(after);
+    if (next.size() <= at) next.resize(positions_.size());
+    insert(next[at], grown);
   }
 }
 
-LayerPartition LayerPartitioner::trace(int index) const {
+LayerPartition LayerPartitioner::trace(int position, int index) const {
   LayerPartition out;
   out.layers.assign(static_cast<std::size_t>(plan_.pp), 0);
   out.recomputed = out.selective = out.layers;
-  int end = layers_;
   for (int stage = plan_.pp - 1; stage >= 0; --stage) {
     const auto s = static_cast<std::size_t>(stage);
     const PartialPartition& state =
-        fronts_[s + 1][static_cast<std::size_t>(end)][static_cast<std::size_t>(index)];
-    out.layers[s] = end - state.from;
+        fronts_[s + 1][static_cast<std::size_t>(position)][static_cast<std::size_t>(index)];
+    out.layers[s] = positions_.layers(position) - positions_.layers(state.from);
     out.recomputed[s] = state.recomputed;
     out.selective[s] = state.selective;
-    end = state.from;
+    position = state.from;
     index = state.parent;
   }
   return out;
@@ -217,38 +279,42 @@ std::optional<LayerPartition> LayerPartitioner::solve(std::optional<int> uniform
   slowest_ = slowest;
   for (auto& known : options_) known.clear();
   prices_.clear();
-  if (rest_.empty()) find_rest();
-  const auto all = static_cast<std::size_t>(layers_) + 1;
-  fronts_.assign(1, std::vector<std::vector<PartialPartition>>(all));
+  find_times();
   PartialPartition start;
   start.latest = -kUnbounded;
-  fronts_[0][0].push_back(start);
+  const std::vector<int> starts = positions_.starts();
+  fronts_.assign(1, std::vector<Front>(positions_.size()));
+  for (const int position : starts) {
+    fronts_[0][static_cast<std::size_t>(position)].push_back(start);
+  }
   for (int stage = 0; stage < plan_.pp; ++stage) {
-    std::vector<std::vector<PartialPartition>> next(all);
+    std::vector<Front> next(positions_.size());
     const auto& now = fronts_.back();
-    for (int begin = 0; begin <= layers_; ++begin) {
-      const auto& front = now[static_cast<std::size_t>(begin)];
+    for (std::size_t position = 0; position < now.size(); ++position) {
+      const Front& front = now[position];
       row_.clear();
       for (std::size_t i = 0; i < front.size(); ++i) {
-        extend(stage, begin, front[i], static_cast<int>(i), next);
+        extend(stage, static_cast<int>(position), front[i], static_cast<int>(i), next);
       }
     }
     const bool alive =
-        std::any_of(next.begin(), next.end(), [](const auto& front) { return !front.empty(); });
+        std::any_of(next.begin(), next.end(), [](const Front& front) { return !front.empty(); });
     if (!alive) return std::nullopt;
     fronts_.push_back(std::move(next));
   }
-  const auto& last = fronts_.back()[static_cast<std::size_t>(layers_)];
-  std::optional<int> best;
+  const std::vector<Front>& last = fronts_.back();
+  std::optional<std::pair<int, int>> best;  // position, index
   Seconds shortest = bound_;
-  for (std::size_t i = 0; i < last.size(); ++i) {
-    if (const Seconds each = step(last[i]); each < shortest) {
-      shortest = each;
-      best = static_cast<int>(i);
+  for (std::size_t position = 0; position < last.size(); ++position) {
+    for (std::size_t i = 0; i < last[position].size(); ++i) {
+      if (const Seconds each = step(last[position][i]); each < shortest) {
+        shortest = each;
+        best = {static_cast<int>(position), static_cast<int>(i)};
+      }
     }
   }
   if (!best) return std::nullopt;
-  LayerPartition partition = trace(*best);
+  LayerPartition partition = trace(best->first, best->second);
   partition.step = shortest;
   return partition;
 }

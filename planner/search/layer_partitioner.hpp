@@ -7,6 +7,7 @@
 
 #include "costmodel/time/stage_model.hpp"
 #include "planner/search/bounds.hpp"
+#include "planner/search/chunk_positions.hpp"
 #include "planner/search/layer_partition.hpp"
 #include "planner/space/legality.hpp"
 
@@ -29,12 +30,17 @@ struct StageOption {
   std::size_t price = 0;  ///< index into LayerPartitioner::prices_
 };
 
-/// The stages so far, up to some layer. One that is no better than another in the first four is
-/// dropped.
+/// A stage that holds certain layers, and the position behind it.
+struct StageStep {
+  StageOption option;
+  int after = 0;
+};
+
+/// The stages so far, up to some position. One that is no better than another is dropped.
 struct PartialPartition {
   Seconds sum, slowest, latest, gather, forward, backward;
-  int parent = 0;  ///< index into the previous stage's states of layer `from`
-  int from = 0;
+  int parent = 0;  ///< index into the previous stage's states at `from`
+  int from = 0;    ///< position
   int recomputed = 0;
   int selective = 0;
 };
@@ -54,6 +60,7 @@ class LayerPartitioner {
         usable_(usable),
         bound_(bound.value_or(kUnbounded)),
         layers_(cost_model.model().layers),
+        positions_(cost_model, plan),
         options_(static_cast<std::size_t>(plan.pp)) {
     const Calibration& c = cost_model.calibration();
     fixed_ = c.step_fixed;
@@ -71,28 +78,43 @@ class LayerPartitioner {
   /// False when a stage of more layers, so many of them recomputed, is too slow for the bound.
   [[nodiscard]] bool holds_more_than(int layers);
   /// False when the stages together cannot hold all layers; cheap, and only a necessary condition.
-  [[nodiscard]] bool may_fit(std::optional<int> uniform) const;
+  [[nodiscard]] bool may_fit(std::optional<int> uniform);
 
  private:
-  StageOption option(int stage, int begin, int end);
+  using Front = std::vector<PartialPartition>;
+
+  StageOption option(int stage, int position, int layers);
   std::size_t price(const Stage& stage);
-  /// The options of one stage and first layer, shared by all states that end there.
-  const StageOption& row(int stage, int begin, int end);
+  /// The options of one stage and position, shared by all states that end there.
+  const StageStep& row(int stage, int position, int layers);
   [[nodiscard]] int fewest(int stage) const {
     return fewest_layers(cost_model_.framework(), plan_.pp, plan_.vpp, stage);
   }
   [[nodiscard]] LayerCounts count(int begin, int end) const;
-  [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform) const;
-  [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform) const;
+  [[nodiscard]] bool holds(int stage, LayerCounts all, std::optional<LayerCounts> full) const;
+  [[nodiscard]] bool holds_some(int stage, int layers, std::optional<int> uniform);
+  [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform);
+  [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform);
   [[nodiscard]] Seconds step(const PartialPartition& s) const {
     return (model_.pipeline(s.sum, s.slowest) + s.latest + s.gather + fixed_) * stretch_;
   }
-  /// Least time the layers from `begin` on take, wherever they lie.
-  [[nodiscard]] Seconds rest(int begin) const { return rest_[static_cast<std::size_t>(begin)]; }
-  void find_rest();
-  void extend(int stage, int begin, const PartialPartition& state, int index,
-              std::vector<std::vector<PartialPartition>>& next);
-  [[nodiscard]] LayerPartition trace(int index) const;
+  /// Least time of the layers behind a position, wherever they lie.
+  [[nodiscard]] Seconds rest(int position) const {
+    const int moe = cost_model_.moe_before(layers_) - positions_.moe(position);
+    return (layers_ - positions_.layers(position) - moe) * dense_ + moe * moe_;
+  }
+  [[nodiscard]] bool no_better(const PartialPartition& a, const PartialPartition& b) const;
+  void insert(Front& front, const PartialPartition& state) const;
+  [[nodiscard]] bool too_slow(const StagePrice& price) const;
+  /// Least time of all layers, wherever they lie.
+  [[nodiscard]] Seconds all_layers() const {
+    const int moe = cost_model_.moe_before(layers_);
+    return (layers_ - moe) * dense_ + moe * moe_;
+  }
+  void find_times();
+  void extend(int stage, int position, const PartialPartition& state, int index,
+              std::vector<Front>& next);
+  [[nodiscard]] LayerPartition trace(int position, int index) const;
 
   const CostModel& cost_model_;
   const ParallelPlan& plan_;
@@ -104,15 +126,18 @@ class LayerPartitioner {
   int layers_;
   std::optional<int> uniform_;
   bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
+  ChunkPositions positions_;
   std::vector<std::vector<StageOption>>
-      options_;  ///< per stage, those that begin does not matter for
+      options_;  ///< per stage, those that the position does not matter for
   std::vector<StagePrice> prices_;
-  std::vector<StageOption> row_;
-  int row_first_ = 0;  ///< where the row's first option ends
-  std::vector<Seconds> rest_;
+  std::vector<StageStep> row_;
+  int row_first_ = 0;  ///< layers of the row's first option
   Seconds slowest_;
   LayerAndEnds ends_;
-  std::vector<std::vector<std::vector<PartialPartition>>> fronts_;  ///< [stage][layers so far]
+  Seconds dense_, moe_;  ///< one layer of each kind
+  /// Least and most that a second of Σ t adds to the pipeline.
+  double least_slope_ = 1, most_slope_ = 1;
+  std::vector<std::vector<Front>> fronts_;  ///< [stage][position]
 };
 
 }  // namespace echelon

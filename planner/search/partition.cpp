@@ -1,6 +1,5 @@
 #include "planner/search/partition.hpp"
 
-#include "core/base/expects.hpp"
 #include "planner/search/layer_partitioner.hpp"
 
 namespace echelon {
@@ -13,7 +12,6 @@ bool partition_may_fit(const CostModel& cost_model, const ParallelPlan& plan,
 std::optional<LayerPartition> best_partition(const CostModel& cost_model, const ParallelPlan& plan,
                                              const ShardingCosts& costs, Bytes usable,
                                              std::optional<Seconds> bound) {
-  EXPECTS(plan.vpp == 1 || cost_model.one_kind(), "chunks of layers of one kind");
   LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
   const LowerBound without = partitioner.lower_bound(0);
   if (!partitioner.can_win(without)) return std::nullopt;

@@ -9,19 +9,20 @@
 
 namespace echelon {
 
-/// Fastest partition of the layers over the stages of a plan (GPipe, 1F1B; interleaved when all
-/// layers are of one kind) such that every stage fits into `usable`, or nothing when no
-/// partition takes less than `bound`. Each stage recomputes what is fastest for it (`per_stage`),
-/// or all stages the same number of layers.
+/// Fastest partition of the layers over the stages of a plan such that every stage fits into
+/// `usable`, or nothing when no partition takes less than `bound`. Each stage recomputes what is
+/// fastest for it (`per_stage`), or all stages the same number of layers.
 ///
-/// States after s stages and b layers are (Σ t, max t, latest finish, exposed gather); one that is
-/// no better than another in every component is dropped. The step time does not decrease in any of
-/// them, so no optimum is lost:
+/// States after s stages and a position (chunk_positions.hpp) are (Σ t, max t, latest finish,
+/// exposed gather, forwards and backwards before); one that takes no less time than another
+/// whatever follows is dropped, so no optimum is lost:
 ///   step = (pipeline(Σ t, max t) + max_s(reduction + optimizer − backwards before s)
 ///           + exposed gather + fixed) · (1 + straggler)
-///   pipeline = Σ t + (m − 1)·max t + hops, interleaved m·max t + (Σ t − max t)/v + hops
+///   pipeline = Σ t + (m − 1)·max t + hops, interleaved m·max t + (Σ t − max t)/v + hops; ZB-H1:
+///              pipeline_time()
 /// Later finishes subtract the backwards before them (interleaved: 1/v of them), of which a smaller
-/// Σ t has fewer by the same amount: dominance holds for them too.
+/// Σ t has fewer. The pipeline is shorter by as much, but under ZB-H1 only by a third to two thirds
+/// of it; so the difference of two states is bounded as a whole (LayerPartitioner::no_better).
 /// Source: pipeline partition with Pareto fronts, ours; objective of Alpa (arXiv 2201.12023).
 /// Checked by: tests/planner/search/partition_test.cpp (against all compositions).
 [[nodiscard]] std::optional<LayerPartition> best_partition(const CostModel& cost_model,

@@ -64,16 +64,13 @@ struct SearchCounts {
 /// Combinations whose layers were split evenly over the stages and not searched for a better split.
 struct OpenSplits {
   enum class Kind {
-    interleaved_two_kinds,  ///< chunks of layers of two kinds (dense, with experts)
-    zero_bubble_h1,
-    gpipe,
     pinned_recompute  ///< the request says how many layers each stage recomputes
   };
   Kind kind{};
   std::int64_t points = 0;  ///< whose bound lies below the winner's step
   double gap = 0;           ///< how much faster one of them could be at most, in [0, 1)
 };
-[[nodiscard]] std::string_view name_of(OpenSplits::Kind kind);  ///< "interleaved-two-kinds"
+[[nodiscard]] std::string_view name_of(OpenSplits::Kind kind);  ///< "pinned-recompute"
 
 /// The plans of one family that are nearly as good as its best: a list folds them into a line.
 struct Siblings {

@@ -17,32 +17,15 @@ std::optional<Rejection> broken_rule_of(const SearchContext& context, const Para
   return check_plan(request.model, request.job, request.cluster, request.framework, plan);
 }
 
-/// Whether step 4 looks for the best partition of the point's layers.
-bool is_partitioned(const SearchContext& context, const SearchPoint& point) {
-  const bool chunks =
-      point.vpp > 1 && context.request.framework.any_layout && context.cost_model.one_kind();
-  const bool stages = point.schedule == ScheduleKind::one_f_one_b &&
-                      context.request.framework.stage_layers == StageLayers::chosen;
-  return (chunks || stages) && point.pp > 1 &&
-         !context.request.constraints.has<&ParallelPlan::layers_per_stage>() &&
-         !context.pinned_counts;
-}
-
 /// A point that can win and is not partitioned leaves the certificate open, unless the framework
 /// has only one partition.
 void note_unsearched(const SearchContext& context, const SearchPoint& point, Seconds least,
                      Findings& found) {
-  using enum OpenSplits::Kind;
   if (point.pp == 1 || context.request.constraints.has<&ParallelPlan::layers_per_stage>()) return;
   const Framework& framework = context.request.framework;
   if (point.vpp > 1 && !framework.any_layout) return;
   if (point.vpp == 1 && framework.stage_layers != StageLayers::chosen) return;
-  const bool two_kinds = point.vpp > 1 && !context.cost_model.one_kind();
-  found.unsearched({two_kinds                                        ? interleaved_two_kinds
-                    : point.schedule == ScheduleKind::zero_bubble_h1 ? zero_bubble_h1
-                    : point.schedule == ScheduleKind::gpipe          ? gpipe
-                                                                     : pinned_recompute,
-                    least});
+  found.unsearched({OpenSplits::Kind::pinned_recompute, least});
 }
 
 /// A point that is being priced, and what its prices are needed for.
@@ -147,6 +130,14 @@ bool price_mix(const PointPricing& pricing, SearchPoint point) {
 
 }  // namespace
 
+bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) {
+  const Framework& framework = context.request.framework;
+  const bool chosen =
+      point.vpp > 1 ? framework.any_layout : framework.stage_layers == StageLayers::chosen;
+  return chosen && !context.request.constraints.has<&ParallelPlan::layers_per_stage>() &&
+         !context.pinned_counts;
+}
+
 PointEnd visit_point(const SearchContext& context, SearchPoint point, const PointBound& bound,
                      Findings& found, Priced& work) {
   const ShardingCosts& costs = bound.costs;
@@ -170,7 +161,7 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   if (!can_win && fits && found.front_dominates(least, shortage + context.usable)) {
     return end_bounded();
   }
-  const bool partitioned = is_partitioned(context, point);
+  const bool partitioned = point.pp > 1 && may_be_partitioned(context, point);
   const bool least_held = partitioned && point.schedule == ScheduleKind::one_f_one_b;
   const bool may_fit =
       fits || (partitioned && (some_can_win || least_held) &&

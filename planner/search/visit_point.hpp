@@ -14,6 +14,10 @@ struct PointBound {
 /// so do other schedules.
 enum class PointEnd { too_large, hopeless, bounded, open };
 
+/// Whether step 4 may look for the best partition of the point's layers: nothing of it is pinned,
+/// and the framework can have it.
+[[nodiscard]] bool may_be_partitioned(const SearchContext& context, const SearchPoint& point);
+
 /// Prices a point unless its bounds say that it can neither be listed nor lie on the Pareto front:
 /// its least time against the K best, and (least time, smallest memory) against the front. `work`
 /// is overwritten.

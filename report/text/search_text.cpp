@@ -406,9 +406,6 @@ std::string next_steps(const SearchResult& choice, const TypedSearch& typed,
 std::string open_splits_of(const SearchOutcome& report) {
   const auto words = [](OpenSplits::Kind kind) {
     switch (kind) {
-      case OpenSplits::Kind::interleaved_two_kinds: return "interleaved with layers of two kinds";
-      case OpenSplits::Kind::zero_bubble_h1: return "under ZB-H1";
-      case OpenSplits::Kind::gpipe: return "under GPipe";
       case OpenSplits::Kind::pinned_recompute: return "with pinned numbers of recomputed layers";
     }
     return "";

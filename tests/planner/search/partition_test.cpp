@@ -167,6 +167,96 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
   CHECK(bare > 10);
 }
 
+namespace {
+
+/// Compares best_partition with all partitions of p, with memory between what everything and what
+/// nothing recomputed needs, more or less. Returns whether one was found.
+bool check_against_all(const PlanRequest& r, ParallelPlan p, double share) {
+  const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
+  const Recompute policy = p.recompute;
+  p.layers_per_stage = split_layers(r.framework, r.model.layers, p.pp, p.vpp).value();
+  p.recompute = Recompute::full;
+  p.recompute_layers = p.layers_per_stage;
+  const double low = cost_model.price(p).memory.peak_reserved.in(kByte);
+  p.recompute = Recompute::none;
+  p.recompute_layers.assign(p.layers_per_stage.size(), 0);
+  const double high = cost_model.price(p).memory.peak_reserved.in(kByte);
+  p.recompute = policy;
+  const Bytes usable{low + (high - low) * share};
+  const auto split = best_partition(cost_model, p, cost_model.sharding_costs(sharding_of(p)),
+                                    usable, std::nullopt);
+  const Seconds best = AllSplits(r, cost_model, p, usable).best();
+  INFO(r.model.layers << " layers, the first " << r.model.moe.first_dense_layers
+                      << " dense, then experts in every " << r.model.moe.every << "., pp " << p.pp
+                      << ", vpp " << p.vpp << ", " << name_of(p.schedule) << ", "
+                      << name_of(p.recompute));
+  REQUIRE(split.has_value() == (best < Seconds{1e29}));
+  if (!split) return false;
+  CHECK(split->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
+  p.layers_per_stage = split->layers;
+  p.recompute_layers = split->recomputed;
+  CHECK(cost_model.price(p).time.step.in(1_us) == Approx(split->step.in(1_us)).epsilon(1e-12));
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("chunks of layers of two kinds: the fastest of all splits") {
+  std::mt19937 random(20261122);
+  const auto draw = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  int found = 0;
+  for (int i = 0; i < 300; ++i) {
+    PlanRequest r = request_for("llama3.2-1b", "dgx-a100", 8);
+    const int pp = 1 << draw(1, 2);
+    const int vpp = draw(2, pp == 2 ? 4 : 3);
+    r.model.layers = draw(pp * vpp - 1, 13);
+    r.model.vocab = 1000 * draw(1, 128);
+    r.model.hidden = 2048;
+    r.model.moe = {.experts = 2 << draw(0, 1),
+                   .experts_per_token = draw(1, 2),
+                   .expert_ffn_hidden = r.model.hidden * draw(1, 6),
+                   .first_dense_layers = draw(0, 4),
+                   .every = draw(1, 3)};
+    r.job.flash_attention = draw(0, 3) == 0;
+    r.job.sequence = 1024;
+    r.job.global_batch = 32;
+    const Recompute policies[] = {Recompute::none, Recompute::selective, Recompute::full,
+                                  Recompute::full};
+    ParallelPlan p = plan_for(r, 2, pp, policies[draw(0, 3)]);
+    p.vpp = vpp;
+    p.schedule = ScheduleKind::interleaved;
+    p.overlap_pp = true;
+    if (check_against_all(r, p, 0.1 * draw(-2, 14))) ++found;
+  }
+  CHECK(found > 150);
+}
+
+TEST_CASE("ZB-H1 and GPipe: the fastest of all splits") {
+  std::mt19937 random(20261123);
+  const auto draw = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  int found = 0;
+  for (int i = 0; i < 200; ++i) {
+    PlanRequest r = request_for("llama3.2-1b", "dgx-a100", 8, "echelon");
+    r.framework.per_stage_recompute = false;  // then every count is tried, as AllSplits does
+    const int pp = 1 << draw(1, 2);
+    r.model.layers = draw(pp, 9);
+    r.model.vocab = 1000 * draw(1, 128);
+    r.model.hidden = 2048;
+    r.job.flash_attention = draw(0, 1) == 0;
+    r.job.sequence = 1024;
+    r.job.global_batch = 8 << draw(0, 2);
+    const Recompute policies[] = {Recompute::none, Recompute::selective, Recompute::full};
+    ParallelPlan p = plan_for(r, 2, pp, policies[draw(0, 2)]);
+    p.schedule = draw(0, 2) > 0 ? ScheduleKind::zero_bubble_h1 : ScheduleKind::gpipe;
+    if (check_against_all(r, p, 0.1 * draw(-2, 14))) ++found;
+  }
+  CHECK(found > 100);
+}
+
 TEST_CASE("no split has a slowest stage below the bound, and one reaches it") {
   std::mt19937 random(5);
   const auto draw = [&](double most) { return most * static_cast<double>(random() % 1000) / 999; };

@@ -134,9 +134,7 @@ class BruteForce {
   }
 
   void splits() {
-    const int moe = r_.model.moe_layers();
-    const bool one_kind = moe == 0 || moe == r_.model.layers;
-    if (plan_.vpp > 1 && !(r_.framework.any_layout && one_kind)) {
+    if (plan_.vpp > 1 && !r_.framework.any_layout) {
       const auto split = split_layers(r_.framework, r_.model, plan_.pp, plan_.vpp);
       if (split) recomputations(*split);
       return;
@@ -481,54 +479,59 @@ TEST_CASE("the same request gives the same report") {
   }
 }
 
-TEST_CASE("what is proved is proved, and what was only balanced is counted") {
-  const SearchOutcome dense = search(request_for("7b", "dgx-h100", 64)).value();
-  CHECK(dense.open_splits.empty());
-  CHECK(dense.proved());
-  CHECK(dense.gap == 0);
-  // Its first layers are dense: the split of chunks of two kinds is not searched. Hill climbing
-  // over the layers has found plans of 2 to 8 % less in such spaces.
+TEST_CASE("every schedule's splits are searched, of layers of two kinds too") {
+  CHECK(search(request_for("7b", "dgx-h100", 64))->proved());
   PlanRequest mixed = request_for("deepseek-v2-lite", "dgx-h100", 16);
   mixed.constraints.pin<&ParallelPlan::pp>(2);
   const SearchOutcome two_kinds = search(mixed).value();
-  CHECK(two_kinds.exhaustive);
-  CHECK_FALSE(two_kinds.proved());
-  REQUIRE(two_kinds.open_splits.size() == 1);
-  const OpenSplits& open = two_kinds.open_splits.front();
-  CHECK(open.kind == OpenSplits::Kind::interleaved_two_kinds);
-  CHECK(open.points > 0);
-  CHECK(open.points <= two_kinds.counts.points);
-  CHECK(open.gap > 0);
-  CHECK(open.gap < 1);
-  CHECK(two_kinds.gap == open.gap);
-  // Without interleaving nothing is open, and with a split that the user chose neither.
-  mixed.constraints.pin<&ParallelPlan::vpp>(1);
-  CHECK(search(mixed)->proved());
-}
-
-TEST_CASE("ZB-H1, GPipe and pinned recomputation leave splits open") {
-  using enum OpenSplits::Kind;
-  const auto open = [](const PlanRequest& r) {
-    const SearchOutcome report = search(r).value();
-    std::vector<OpenSplits::Kind> kinds;
-    for (const OpenSplits& each : report.open_splits) kinds.push_back(each.kind);
-    return kinds;
-  };
+  CHECK(two_kinds.open_splits.empty());
+  CHECK(two_kinds.proved());
+  CHECK(two_kinds.gap == 0);
   PlanRequest r = request_for("llama3-8b", "dgx-h100", 8, "echelon");
   r.job.global_batch = 16;
   r.constraints.pin<&ParallelPlan::pp>(4);
-  r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::zero_bubble_h1);
-  CHECK(open(r) == std::vector{zero_bubble_h1});
-  r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::gpipe);
-  CHECK(open(r) == std::vector{gpipe});
-  r.constraints.pin<&ParallelPlan::layers_per_stage>({8, 8, 8, 8});
-  CHECK(open(r).empty());
-  r = request_for("llama3-8b", "dgx-h100", 8);
+  for (const ScheduleKind schedule : {ScheduleKind::zero_bubble_h1, ScheduleKind::gpipe}) {
+    r.constraints.pin<&ParallelPlan::schedule>(schedule);
+    CHECK(search(r)->proved());
+  }
+}
+
+TEST_CASE("chunks of alternating kinds are split better than evenly") {
+  // Hill climbing over the layers found 4, 7, 7, 6, 6, 6, 7, 5: 5.490 s; evenly it is 5.962 s.
+  PlanRequest r = request_for("llama4-maverick", "dgx-h200", 128);
+  r.job.global_batch = 512;
+  r.constraints.pin<&ParallelPlan::pp>(8);
+  r.constraints.pin<&ParallelPlan::vpp>(3);
+  r.constraints.pin<&ParallelPlan::cp>(1);
+  const SearchOutcome report = search(r).value();
+  REQUIRE(report.winner() != nullptr);
+  const Candidate& winner = *report.winner();
+  r.constraints.pin<&ParallelPlan::layers_per_stage>({4, 7, 7, 6, 6, 6, 7, 5});
+  const SearchOutcome climbed = search(r).value();
+  CHECK(winner.prediction.time.step <= climbed.winner()->prediction.time.step);
+  r.constraints.pin<&ParallelPlan::layers_per_stage>({6, 6, 6, 6, 6, 6, 6, 6});
+  const SearchOutcome even = search(r).value();
+  CHECK(winner.prediction.time.step < 0.93 * even.winner()->prediction.time.step);
+}
+
+TEST_CASE("pinned recomputation leaves splits open") {
+  PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
   r.constraints.pin<&ParallelPlan::pp>(4);
   r.constraints.pin<&ParallelPlan::vpp>(1);
   r.constraints.pin<&ParallelPlan::recompute>(Recompute::full);
   r.constraints.pin<&ParallelPlan::recompute_layers>({1, 1, 1, 1});
-  CHECK(open(r) == std::vector{pinned_recompute});
+  const SearchOutcome report = search(r).value();
+  REQUIRE(report.open_splits.size() == 1);
+  const OpenSplits& open = report.open_splits.front();
+  CHECK(open.kind == OpenSplits::Kind::pinned_recompute);
+  CHECK(open.points > 0);
+  CHECK(open.points <= report.counts.points);
+  CHECK(open.gap > 0);
+  CHECK(open.gap < 1);
+  CHECK(report.gap == open.gap);
+  CHECK_FALSE(report.proved());
+  r.constraints.pin<&ParallelPlan::layers_per_stage>({8, 8, 8, 8});
+  CHECK(search(r)->open_splits.empty());
 }
 
 TEST_CASE("a stopped search says that it is not exhaustive") {

@@ -1,0 +1,137 @@
+#include "planner/search/chunk_positions.hpp"
+
+#include <algorithm>
+
+namespace echelon {
+
+ChunkPositions::ChunkPositions(const CostModel& cost_model, const ParallelPlan& plan)
+    : cost_model_(cost_model),
+      interleaves_kinds_(plan.vpp > 1 && !cost_model.one_kind()),
+      all_layers_(cost_model.model().layers) {
+  chunks_.pp = plan.pp;
+  chunks_.vpp = plan.vpp;
+  if (!interleaves_kinds_) return;
+  chunks_.layers_per_stage.assign(index(plan.pp), 0);
+  find_period();
+}
+
+/// The shortest lead and period that give every layer its kind.
+void ChunkPositions::find_period() {
+  const auto kind = [&](int layer) {
+    return cost_model_.moe_before(layer + 1) - cost_model_.moe_before(layer);
+  };
+  lead_ = all_layers_;
+  for (int period = 1; period < lead_ + period_; ++period) {
+    int lead = std::max(0, all_layers_ - period);
+    while (lead > 0 && kind(lead - 1) == kind(lead - 1 + period)) --lead;
+    if (lead + period >= lead_ + period_) continue;
+    lead_ = lead;
+    period_ = period;
+  }
+}
+
+int ChunkPositions::chunk_size(int rank, int count, int chunk) {
+  chunks_.layers_per_stage[index(rank)] = count;
+  return layers_in_chunk(chunks_, rank, chunk);
+}
+
+int ChunkPositions::position(const Key& key, int moe) {
+  const auto [at, is_new] = known_.try_emplace(key, static_cast<int>(keys_.size()));
+  if (is_new) {
+    keys_.push_back(key);
+    moe_.push_back(moe);
+  }
+  return at->second;
+}
+
+/// A rank's chunks from some chunk on are larger by one layer, so the ranks whose chunk c is
+/// larger grow in number with c; the loss takes a layer's place. `smaller` is the layers of chunk 0
+/// of all ranks, `layers` those before `chunk`, `larger` the ranks with a larger chunk before it.
+void ChunkPositions::add_starts(int chunk, int larger, int layers, int smaller, Key& key,
+                                std::vector<int>& out) {
+  const int chunks = chunks_.vpp;
+  const int left = all_layers_ + 1 - layers;
+  if (left < (chunks - chunk) * (smaller + larger)) return;
+  if (left > (chunks - chunk) * (smaller + chunks_.pp)) return;
+  key[index(1 + chunk)] = key[index(chunks + chunk)] = phase_of(layers);
+  if (chunk == chunks - 1) return out.push_back(position(key, 0));
+  for (int more = larger; more <= chunks_.pp; ++more) {
+    add_starts(chunk + 1, more, layers + smaller + more, smaller, key, out);
+  }
+}
+
+std::vector<int> ChunkPositions::starts() {
+  if (!interleaves_kinds_) return {0};
+  std::vector<int> out;
+  Key key(index(2 * chunks_.vpp), 0);  // chunk 0 of the first rank begins where the model does
+  for (int smaller = 0; smaller * chunks_.vpp <= all_layers_ + 1; ++smaller) {
+    // Chunk 0 of no rank is larger.
+    if (all_layers_ + 1 > smaller * chunks_.vpp + (chunks_.vpp - 1) * chunks_.pp) continue;
+    add_starts(1, 0, smaller, smaller, key, out);
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+int ChunkPositions::after(int position_before, int rank, int count) {
+  if (!interleaves_kinds_) return position_before + count;
+  Key key = keys_[index(position_before)];
+  int moe = moe_[index(position_before)];
+  key.front() += count;
+  for (int chunk = 0; chunk < chunks_.vpp; ++chunk) {
+    int& phase = key[index(1 + chunk)];
+    const int end = std::min(all_layers_, phase + chunk_size(rank, count, chunk));
+    moe += cost_model_.moe_before(end) - cost_model_.moe_before(phase);
+    phase = phase_of(end);
+  }
+  return position(key, moe);
+}
+
+bool ChunkPositions::complete(int position) const {
+  if (layers(position) != all_layers_) return false;
+  if (!interleaves_kinds_) return true;
+  const Key& key = keys_[index(position)];
+  for (int chunk = 1; chunk < chunks_.vpp; ++chunk) {
+    if (key[index(chunk)] != key[index(chunks_.vpp + chunk)]) return false;
+  }
+  return true;
+}
+
+std::span<const int> ChunkPositions::moe_before(int position, int rank, int count) {
+  if (!interleaves_kinds_) {
+    return cost_model_.moe_before().subspan(index(position), index(count) + 1);
+  }
+  moe_before_.assign(1, 0);
+  for (int chunk = 0; chunk < chunks_.vpp; ++chunk) {
+    const int begin = keys_[index(position)][index(1 + chunk)];
+    const int size = chunk_size(rank, count, chunk);
+    for (int layer = begin; layer < begin + size; ++layer) {
+      const int last = std::min(layer, all_layers_ - 1);
+      moe_before_.push_back(moe_before_.back() + cost_model_.moe_before(last + 1) -
+                            cost_model_.moe_before(last));
+    }
+  }
+  return moe_before_;
+}
+
+ChunkPositions::Range ChunkPositions::moe_range(int rank, int count) {
+  if (windows_.empty()) {
+    for (int held = 0; held <= all_layers_; ++held) {
+      Range range{held, 0};
+      for (int begin = 0; begin + held <= all_layers_; ++begin) {
+        const int moe = cost_model_.moe_before(begin + held) - cost_model_.moe_before(begin);
+        range = {std::min(range.least, moe), std::max(range.most, moe)};
+      }
+      windows_.push_back(range);
+    }
+  }
+  Range all;
+  for (int chunk = 0; chunk < chunks_.vpp; ++chunk) {
+    const Range& part = windows_[index(chunk_size(rank, count, chunk))];
+    all = {all.least + part.least, all.most + part.most};
+  }
+  return all;
+}
+
+}  // namespace echelon
