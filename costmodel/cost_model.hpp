@@ -55,11 +55,21 @@ struct MemoryPrediction {
   Bytes peak_allocated;
 };
 
+/// The part of a step from the first forward to the last backward.
+struct PipelineTime {
+  Seconds sum;      ///< of all stages' times per microbatch
+  Seconds slowest;  ///< of the slowest stage
+  Seconds taken;    ///< what was taken: the closed form, or a simulated time
+  /// A second of it lengthens the step by so much: others wait for stragglers.
+  double stretch = 1;
+};
+
 /// Time of one optimizer step.
 struct TimePrediction {
   CostBreakdown parts;            ///< means over the stages
   std::vector<StageTime> stages;  ///< each stage; its total() is the step
   Seconds step;                   ///< = parts.total()
+  PipelineTime pipeline;
   Seconds closed_form;  ///< the same with the pipeline's closed form: `step`, if not simulated
   Seconds low;                    ///< 80 % band
   Seconds high;

@@ -339,6 +339,24 @@ Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
          2.0 * (plan_.pp - 1) * hop_ + hops;
 }
 
+Seconds StageModel::blocking_hops(Seconds slowest) const {
+  if (plan_.overlap_pp) return Seconds{};
+  return (static_cast<double>(microbatches_) - 1) * steady_hops(slowest);
+}
+
+Seconds StageModel::least_pipeline(Seconds sum, Seconds slowest) const {
+  if (cost_model_.ablated() == AblatedFeature::no_bubble) return pipeline(sum, slowest);
+  return least_pipeline_time({.schedule = plan_.schedule,
+                              .pp = plan_.pp,
+                              .vpp = plan_.vpp,
+                              .microbatches = microbatches_,
+                              .sum = sum,
+                              .slowest = slowest,
+                              .hop = hop_,
+                              .least_chunk = {}}) +
+         blocking_hops(slowest);
+}
+
 Seconds StageModel::imposed(Seconds sum, Seconds own) const {
   if (cost_model_.ablated() == AblatedFeature::no_bubble) return Seconds{};
   return imposed_waiting(plan_.schedule, plan_.vpp, microbatches_, sum - own, own) +

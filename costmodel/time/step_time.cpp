@@ -198,6 +198,10 @@ void CostModel::price_time(const ParallelPlan& plan, const ShardingCosts& costs,
   for (StageTime& stage : out.stages) {
     (&waits == &out.parts.imbalance ? stage.imbalance : stage.communication_wait) += wait;
   }
+  out.pipeline = {.sum = all.sum,
+                  .slowest = all.slowest,
+                  .taken = pipeline.value_or(closed_form),
+                  .stretch = 1 + model.straggler_share()};
   const Seconds longer = (closed_form + all.latest - end) * (1 + model.straggler_share());
   out.shared = shared_cores(plan, busy, all.sum / (plan.pp * plan.vpp));
   out.closed_form = std::max(out.shared, out.parts.total() + longer);

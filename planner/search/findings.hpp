@@ -27,10 +27,10 @@ struct PendingPartition {
   double weight = 1;  ///< … or is weighed by less
 };
 
-/// A point that can win and whose layers are not searched for their best partition.
+/// A point that can win and of whose partitions of the layers not all were looked at.
 struct UnsearchedPartition {
   OpenSplits::Kind kind{};
-  Seconds least;
+  Seconds least;  ///< expected step of any of them
 };
 
 /// The Pareto front of (simulated step, memory) found so far: time ascending, memory descending.

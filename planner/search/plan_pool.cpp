@@ -34,7 +34,7 @@ std::vector<std::size_t> sorted(const std::vector<PricedPoint>& plans, auto key)
   return out;
 }
 
-Seconds least_step(const PricedPoint& plan) { return plan.simulated.value_or(plan.least); }
+Seconds least_known_step(const PricedPoint& plan) { return plan.simulated.value_or(plan.least); }
 
 }  // namespace
 
@@ -51,8 +51,8 @@ PricedPoint PlanPool::priced_point(const SearchPoint& point, const ShardingCosts
   const Bytes reserved = priced.memory.peak_reserved;
   PricedPoint found{
       .closed_form = priced.time.closed_form,
-      .least = least_simulated_step(context_.cost_model, priced.plan, costs,
-                                    priced.memory.contents, priced.time),
+      .least = least_step(StageModel(context_.cost_model, priced.plan, costs), priced.time),
+      .tight = priced.plan.pp == 1,
       .memory = reserved,
       .score = score_of(context_.request, features_of(context_.request, priced.plan), reserved),
       .point = point};
@@ -75,21 +75,25 @@ bool PlanPool::may_lead(const PricedPoint& found) const {
   return leads && (!last_listed() || found.least_expected() <= *last_listed());
 }
 
+void PlanPool::price_again(const PricedPoint& found, const ShardingCosts& costs) {
+  fill(found, work_.plan);
+  context_.cost_model.price_memory(work_.plan, costs, work_.memory);
+  context_.cost_model.price_time(work_.plan, costs, work_.memory.contents, work_.time);
+}
+
+void PlanPool::tighten(PricedPoint& found, const ShardingCosts& costs, const Priced& priced) {
+  if (found.tight) return;
+  found.tight = true;
+  found.least = std::max(
+      found.least, least_step_of_chains(context_.cost_model, priced.plan, costs, priced.time));
+}
+
 void PlanPool::simulate(PricedPoint& found, const ShardingCosts& costs, Priced& priced) {
-  price_simulated(context_.cost_model, priced.plan, costs, priced.memory.contents, priced.time);
+  price_simulated(context_.cost_model, priced.plan, costs, priced.memory.contents, simulator_,
+                  priced.time);
   found.simulated = priced.time.step;
   ++simulated_;
   note(found);
-}
-
-/// Prices the plan once more.
-void PlanPool::simulate(std::size_t index, const CostsOfShardings& costs) {
-  PricedPoint& found = plans_[index];
-  if (found.simulated) return;
-  fill(found, work_.plan);
-  const ShardingCosts& its = costs.at(found.point.sharding);
-  context_.cost_model.price_memory(work_.plan, its, work_.memory);
-  simulate(found, its, work_);
 }
 
 void PlanPool::note(const PricedPoint& found) {
@@ -210,27 +214,31 @@ void PlanPool::settle(const CostsOfShardings& costs) {
 /// Makes `shortest` certain: the step of the fastest plan that fits with such a probability.
 void PlanPool::settle_fastest(const CostsOfShardings& costs, double probability,
                               const std::optional<Seconds>& shortest) {
-  for (const std::size_t i : sorted(plans_, least_step)) {
-    if (shortest && least_step(plans_[i]) > *shortest) return;
-    if (plans_[i].fits_probability() >= probability) simulate(i, costs);
+  for (const std::size_t i : sorted(plans_, least_known_step)) {
+    if (shortest && least_known_step(plans_[i]) > *shortest) return;
+    if (plans_[i].fits_probability() < probability) continue;
+    look_at(i, costs, [&](const PricedPoint& plan) { return !shortest || plan.least <= *shortest; });
   }
 }
 
 void PlanPool::settle_winner(const CostsOfShardings& costs) {
   const std::optional<Seconds> most = most_given_up();
   for (const std::size_t i : sorted(plans_, order_of)) {
-    if (most && least_step(plans_[i]) > *most) continue;
     if (winner_ && plans_[i].least_expected() > *winner_) return;
-    simulate(i, costs);
+    look_at(i, costs, [&](const PricedPoint& plan) {
+      return (!most || plan.least <= *most) && (!winner_ || plan.least_expected() <= *winner_);
+    });
   }
 }
 
 void PlanPool::settle_families(const CostsOfShardings& costs) {
   for (const std::size_t i : sorted(plans_, order_of)) {
-    const Seconds least = plans_[i].least_expected();
-    if (const std::optional<Seconds> last = last_listed(); last && least > *last) return;
-    const auto best = best_.find(family_of(plans_[i].point));
-    if (best == best_.end() || least <= best->second) simulate(i, costs);
+    const std::optional<Seconds> last = last_listed();
+    if (last && plans_[i].least_expected() > *last) return;
+    look_at(i, costs, [&](const PricedPoint& plan) {
+      const std::optional<Seconds> most = most_expected(plan.point);
+      return !most || plan.least_expected() <= *most;
+    });
   }
 }
 

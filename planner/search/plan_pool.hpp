@@ -9,6 +9,7 @@
 
 #include "planner/search/context.hpp"
 #include "planner/search/layer_partition.hpp"
+#include "planner/search/simulate_step.hpp"
 #include "planner/space/score.hpp"
 
 namespace echelon {
@@ -28,10 +29,11 @@ struct PlanFamily {
 struct PricedPoint {
   Seconds closed_form;  ///< step by the closed form
   Seconds least;        ///< the simulated step is not below it
+  bool tight = false;   ///< `least` comes from the longest chains: simulate_step.hpp
   Bytes memory;         ///< reserved peak
   Score score;
   SearchPoint point;
-  std::optional<int> partition{};     ///< index of its layers; nothing: balanced
+  std::optional<int> partition{};      ///< index of its layers; nothing: balanced
   std::optional<Seconds> simulated{};  ///< step
 
   [[nodiscard]] double fits_probability() const { return score.fits_probability.value_or(1); }
@@ -52,7 +54,9 @@ class PlanPool {
   const PricedPoint& add(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
                          std::optional<LayerPartition> partition, Wanted wanted) {
     PricedPoint found = priced_point(point, costs, priced, std::move(partition));
-    if (may_lead(found) || wanted(found.least, found.memory)) simulate(found, costs, priced);
+    look_at(found, costs, priced, [&](const PricedPoint& plan) {
+      return may_lead(plan) || wanted(plan.least, plan.memory);
+    });
     plans_.push_back(std::move(found));
     return plans_.back();
   }
@@ -90,8 +94,24 @@ class PlanPool {
                                          const Priced& priced,
                                          std::optional<LayerPartition> partition);
   [[nodiscard]] bool may_lead(const PricedPoint& found) const;
+  /// Tightens the bound of a plan, and simulates it, as long as it matters.
+  template <class Matters>
+  void look_at(PricedPoint& found, const ShardingCosts& costs, Priced& priced, Matters matters) {
+    if (found.simulated || !matters(found)) return;
+    tighten(found, costs, priced);
+    if (matters(found)) simulate(found, costs, priced);
+  }
+  template <class Matters>
+  void look_at(std::size_t index, const CostsOfShardings& costs, Matters matters) {
+    PricedPoint& found = plans_[index];
+    if (found.simulated || !matters(found)) return;
+    const ShardingCosts& its = costs.at(found.point.sharding);
+    price_again(found, its);
+    look_at(found, its, work_, matters);
+  }
+  void price_again(const PricedPoint& found, const ShardingCosts& costs);
+  void tighten(PricedPoint& found, const ShardingCosts& costs, const Priced& priced);
   void simulate(PricedPoint& found, const ShardingCosts& costs, Priced& priced);
-  void simulate(std::size_t index, const CostsOfShardings& costs);
   void note(const PricedPoint& found);
   [[nodiscard]] std::optional<Seconds> last_listed() const;
   [[nodiscard]] std::optional<Seconds> most_given_up() const;
@@ -112,6 +132,7 @@ class PlanPool {
   std::optional<Seconds> winner_;        ///< least expected step within most_given_up()
   std::int64_t simulated_ = 0;
   Priced work_;
+  MakespanSimulator simulator_;
 };
 
 }  // namespace echelon

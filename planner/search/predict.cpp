@@ -13,8 +13,9 @@ Candidate candidate_of(const PlanRequest& request, const CostModel& cost_model, 
   const ShardingCosts costs = cost_model.sharding_costs(out.plan);
   PlanCosts& prediction = out.prediction;
   cost_model.price_memory(out.plan, costs, prediction.memory);
-  out.simulated =
-      price_simulated(cost_model, out.plan, costs, prediction.memory.contents, prediction.time);
+  MakespanSimulator simulator;
+  out.simulated = price_simulated(cost_model, out.plan, costs, prediction.memory.contents,
+                                  simulator, prediction.time);
   cost_model.price_throughput(out.plan, prediction);
   const Bytes reserved = prediction.memory.peak_reserved;
   out.fits = reserved <= request.usable_memory();

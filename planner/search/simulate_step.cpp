@@ -3,42 +3,55 @@
 #include <algorithm>
 
 #include "costmodel/schedule/lower_plan.hpp"
-#include "costmodel/schedule/makespan.hpp"
+#include "costmodel/schedule/makespan_bound.hpp"
 #include "costmodel/time/stage_model.hpp"
 
 namespace echelon {
 namespace {
 
-/// About 100 bytes each while they are simulated.
+/// Of forwards and backwards; about 100 bytes each while they are simulated.
 constexpr double kMostPasses = 5e6;
+
+bool can_be_simulated(const CostModel& cost_model, const ParallelPlan& plan) {
+  const auto microbatches =
+      static_cast<double>(plan.microbatches_rounded_up(cost_model.job().global_batch));
+  return plan.pp > 1 && cost_model.ablated() != AblatedFeature::no_bubble &&
+         2.0 * plan.pp * plan.vpp * microbatches <= kMostPasses;
+}
+
+/// The step with a shorter pipeline.
+Seconds step_with(const TimePrediction& time, Seconds pipeline) {
+  const Seconds own = time.step - time.turns;
+  return std::max(time.shared, own - (time.pipeline.taken - pipeline) * time.pipeline.stretch);
+}
 
 }  // namespace
 
 bool price_simulated(const CostModel& cost_model, const ParallelPlan& plan,
                      const ShardingCosts& costs, std::span<const Stage> stages,
-                     TimePrediction& out) {
-  const std::int64_t global_batch = cost_model.job().global_batch;
-  const auto microbatches = static_cast<double>(plan.microbatches_rounded_up(global_batch));
-  const bool simulated = 2.0 * plan.pp * plan.vpp * microbatches <= kMostPasses;
-  if (plan.pp == 1 || !simulated || cost_model.ablated() == AblatedFeature::no_bubble) {
-    cost_model.price_time(plan, costs, stages, out);
-    return plan.pp == 1;
-  }
+                     MakespanSimulator& simulator, TimePrediction& out) {
+  cost_model.price_time(plan, costs, stages, out);
+  if (!can_be_simulated(cost_model, plan)) return plan.pp == 1;
   const StageModel model(cost_model, plan, costs);
-  const PipelineShape shape = shape_of(plan, global_batch);
-  const Seconds pipeline =
-      simulate_makespan(shape, pipeline_costs(cost_model, model, plan, shape));
+  const PipelineShape shape = shape_of(plan, cost_model.job().global_batch);
+  const Seconds pipeline = simulator.run(shape, pipeline_costs(cost_model, model, plan, shape)) +
+                           model.blocking_hops(out.pipeline.slowest);
   cost_model.price_time(plan, costs, stages, out, pipeline);
   return true;
 }
 
-Seconds least_simulated_step(const CostModel& cost_model, const ParallelPlan& plan,
-                             const ShardingCosts& costs, std::span<const Stage> stages,
-                             const TimePrediction& closed) {
-  (void)cost_model;
-  (void)costs;
-  (void)stages;
-  return plan.pp == 1 ? closed.closed_form : 0.96 * closed.closed_form;
+Seconds least_step(const StageModel& model, const TimePrediction& time) {
+  const Seconds least = model.least_pipeline(time.pipeline.sum, time.pipeline.slowest);
+  return step_with(time, std::min(least, time.pipeline.taken));
+}
+
+Seconds least_step_of_chains(const CostModel& cost_model, const ParallelPlan& plan,
+                             const ShardingCosts& costs, const TimePrediction& time) {
+  if (!can_be_simulated(cost_model, plan)) return time.closed_form;
+  const StageModel model(cost_model, plan, costs);
+  const PipelineShape shape = shape_of(plan, cost_model.job().global_batch);
+  return step_with(time, least_makespan(shape, pipeline_costs(cost_model, model, plan, shape)) +
+                             model.blocking_hops(time.pipeline.slowest));
 }
 
 }  // namespace echelon

@@ -4,23 +4,27 @@
 #include <span>
 
 #include "costmodel/cost_model.hpp"
+#include "costmodel/schedule/makespan.hpp"
 
 namespace echelon {
 
 /// Prices the time of a plan whose pipeline is simulated event by event: forwards, backwards and
 /// messages of every microbatch in the order of the schedule, sends and receives meeting
-/// (costmodel/schedule/makespan.hpp). The other parts of the step are those of the closed form.
-/// Returns false where the pipeline has too many forwards and backwards to be simulated: then the
-/// closed form is taken. `costs` belong to the plan's sharding, `stages` are those that
-/// price_memory has found.
+/// (costmodel/schedule/makespan.hpp), and what blocking messages add. The other parts of the step
+/// are those of the closed form. Returns false where the pipeline has too many forwards and
+/// backwards to be simulated: then the closed form is taken. `costs` belong to the plan's sharding,
+/// `stages` are those that price_memory has found; `simulator` keeps its arrays between calls.
 bool price_simulated(const CostModel& cost_model, const ParallelPlan& plan,
                      const ShardingCosts& costs, std::span<const Stage> stages,
-                     TimePrediction& out);
+                     MakespanSimulator& simulator, TimePrediction& out);
 
-/// A time that the simulated step of the plan is not below, from the times of its stages.
-[[nodiscard]] Seconds least_simulated_step(const CostModel& cost_model, const ParallelPlan& plan,
-                                           const ShardingCosts& costs,
-                                           std::span<const Stage> stages,
-                                           const TimePrediction& closed);
+/// A step that the simulated one of a plan is not below, from the sum and the largest of its stages'
+/// times: StageModel::least_pipeline. `time`: its price.
+[[nodiscard]] Seconds least_step(const StageModel& model, const TimePrediction& time);
+
+/// The same from the longest chains of forwards, backwards and messages: tighter, and about as
+/// expensive as a price. costmodel/schedule/makespan_bound.hpp.
+[[nodiscard]] Seconds least_step_of_chains(const CostModel& cost_model, const ParallelPlan& plan,
+                                           const ShardingCosts& costs, const TimePrediction& time);
 
 }  // namespace echelon
