@@ -12,6 +12,16 @@ namespace echelon {
 /// that they never cut off an equal, and what is to be faster must be so by more.
 inline constexpr double kRounding = 1e-9;
 
+/// A simulated step is taken to be at most so much shorter than its closed form, relative, where
+/// that decides which points are priced at all. Of 500 plans of many questions the largest
+/// difference is 7.6 %, in stages of very unequal size; docs/search.md.
+inline constexpr double kClosedFormExcess = 0.04;
+
+/// The larger of a proved lower bound of a simulated time and what its closed form makes of it.
+[[nodiscard]] inline Seconds least_of(Seconds proved, Seconds closed_form) {
+  return std::max(proved, (1 - kClosedFormExcess) * closed_form);
+}
+
 [[nodiscard]] inline std::optional<Seconds> just_below(std::optional<Seconds> time) {
   return time ? std::optional(*time * (1 - kRounding)) : std::nullopt;
 }

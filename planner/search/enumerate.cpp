@@ -185,7 +185,9 @@ std::vector<OrderHop> rank_orders_of(const SearchContext& context, const DegreeN
 Seconds least_time(const SearchContext& context, const SearchPoint& point, const DegreeNode& node) {
   const ParallelPlan plan = degrees_of(context.request, point);
   const StageModel model(context.cost_model, plan, *node.costs);
-  return (model.least_pipeline(node.work, node.slowest) + context.cost_model.calibration().step_fixed) *
+  const Seconds pipeline = least_of(model.least_pipeline(node.work, node.slowest),
+                                    model.pipeline(node.work, node.slowest));
+  return (pipeline + context.cost_model.calibration().step_fixed) *
          (1 + model.straggler_share());
 }
 
@@ -207,7 +209,9 @@ Seconds least_time_with_traffic(const SearchContext& context, const SearchPoint&
     if (cost_model.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
   }
   const Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
-  return (model.least_pipeline(work, slowest) + optimizer + cost_model.calibration().step_fixed) *
+  const Seconds pipeline =
+      least_of(model.least_pipeline(work, slowest), model.pipeline(work, slowest));
+  return (pipeline + optimizer + cost_model.calibration().step_fixed) *
          (1 + model.straggler_share());
 }
 

@@ -36,7 +36,6 @@ void improve_partition(const SearchContext& context, const PendingPartition& ope
                        Priced& work) {
   SearchPoint point = open.point;
   point.recompute_layers = 0;
-  found.unsearched({OpenSplits::Kind::closed_form, open.least * open.weight});
   for (const Recompute recompute : context.recomputes) {
     point.recompute = recompute;
     std::optional<Bytes> limit = context.usable;

@@ -4,7 +4,6 @@ namespace echelon {
 
 std::string_view name_of(OpenSplits::Kind kind) {
   switch (kind) {
-    case OpenSplits::Kind::closed_form: return "closed-form";
     case OpenSplits::Kind::pinned_recompute: return "pinned-recompute";
   }
   return "?";

@@ -64,7 +64,6 @@ struct SearchCounts {
 /// Combinations whose layers were split evenly over the stages and not searched for a better split.
 struct OpenSplits {
   enum class Kind {
-    closed_form,      ///< the best split in closed form was simulated, no other
     pinned_recompute  ///< the request says how many layers each stage recomputes
   };
   Kind kind{};

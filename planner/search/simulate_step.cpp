@@ -4,7 +4,7 @@
 
 #include "costmodel/schedule/lower_plan.hpp"
 #include "costmodel/schedule/makespan_bound.hpp"
-#include "costmodel/time/stage_model.hpp"
+#include "planner/search/bounds.hpp"
 
 namespace echelon {
 namespace {
@@ -41,7 +41,9 @@ bool price_simulated(const CostModel& cost_model, const ParallelPlan& plan,
 }
 
 Seconds least_step(const StageModel& model, const TimePrediction& time) {
-  const Seconds least = model.least_pipeline(time.pipeline.sum, time.pipeline.slowest);
+  const Seconds least =
+      least_of(model.least_pipeline(time.pipeline.sum, time.pipeline.slowest),
+               time.pipeline.taken);
   return step_with(time, std::min(least, time.pipeline.taken));
 }
 

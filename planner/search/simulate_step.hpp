@@ -5,6 +5,7 @@
 
 #include "costmodel/cost_model.hpp"
 #include "costmodel/schedule/makespan.hpp"
+#include "costmodel/time/stage_model.hpp"
 
 namespace echelon {
 

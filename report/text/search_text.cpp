@@ -406,7 +406,6 @@ std::string next_steps(const SearchResult& choice, const TypedSearch& typed,
 std::string open_splits_of(const SearchOutcome& report) {
   const auto words = [](OpenSplits::Kind kind) {
     switch (kind) {
-      case OpenSplits::Kind::closed_form: return "whose other splits were not simulated";
       case OpenSplits::Kind::pinned_recompute: return "with pinned numbers of recomputed layers";
     }
     return "";
