@@ -43,7 +43,7 @@ void MakespanSimulator::set_times(const ScheduleCosts& costs) {
   for (const Seconds hop : costs.hops) all += 2.0 * s_.chunks * hop;
   const double bound = s_.microbatches * all.in(kSecond);
   EXPECTS(std::isfinite(bound) && bound >= 0, "times of passes and messages");
-  second_ = bound > 0 ? std::ldexp(1.0, 61 - std::ilogb(bound)) : 1.0;
+  second_ = bound > 0 ? std::ldexp(1.0, std::min(1000, 61 - std::ilogb(bound))) : 1.0;
   const auto ticks = [&](Seconds time) -> Ticks { return std::llround(time.in(kSecond)*second_); };
   const bool split = s_.kind == ScheduleKind::zero_bubble_h1;
   weight_.assign(place(s_.ranks), 0);
@@ -255,6 +255,7 @@ Seconds MakespanSimulator::run(const PipelineShape& shape, const ScheduleCosts& 
           "times of every stage and every hop");
   EXPECTS(shape.kind == ScheduleKind::interleaved || shape.chunks == 1,
           "only interleaved schedules have chunks");
+  EXPECTS(2.0 * shape.stages() * shape.microbatches < 0x1p30, "passes are numbered in 32 bits");
   set_up(shape, costs);
   if (s_.ranks == 1) {
     n_ = 0;
@@ -262,12 +263,14 @@ Seconds MakespanSimulator::run(const PipelineShape& shape, const ScheduleCosts& 
     return Seconds{static_cast<double>(s_.microbatches * each) / second_};
   }
   const int round = group_ * s_.chunks;
+  // W: passes look at most one group or all ranks away, messages a few rows if stages do not differ
+  // much; repetition() verifies it.
   int window = s_.chunks > 1 ? 2 * (std::max(s_.ranks, group_) + 2) : 12;
   int n = all_;
   if (rounds == Rounds::skip_repeated && s_.kind != ScheduleKind::gpipe) n = fewest_rows(window);
   while (true) {
     n += (all_ - n) % round;  // whole rounds are left out
-    if (n > all_ * 3 / 4) n = all_;
+    if (n > all_ / 4 * 3) n = all_;
     const Ticks end = simulate(n, messages);
     const auto seconds = [&](Ticks ticks) { return Seconds{static_cast<double>(ticks) / second_}; };
     if (n == all_) return seconds(end);

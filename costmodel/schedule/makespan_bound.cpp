@@ -14,10 +14,11 @@ class Chains {
   Chains(const PipelineShape& shape, const ScheduleCosts& costs) : s_(shape), c_(costs) {
     group_ = s_.kind == ScheduleKind::interleaved ? s_.ranks : 1;
     passes_ = s_.microbatches * s_.chunks;
+    Seconds up, down;
     for (int stage = 0; stage < s_.stages(); ++stage) {
-      life_forward_ += forward(stage);
-      life_backward_ += backward(stage);
-      if (stage + 1 < s_.stages()) hops_ += hop(stage);
+      const Seconds message = stage > 0 ? hop(stage - 1) : Seconds{};
+      up_.push_back(up += forward(stage) + message);
+      down_.push_back(down += backward(stage) + message);
     }
   }
 
@@ -25,10 +26,9 @@ class Chains {
     if (s_.ranks == 1) return s_.microbatches * c_.stages[0].total();
     if (s_.kind == ScheduleKind::gpipe) return gpipe();
     Seconds longest;
-    Seconds into, out;                // H, E
-    Seconds to_last = last_chunk(0);  // first microbatch, from rank r's last forward there and back
+    Seconds into, out;  // H, E
     for (int rank = 0; rank < s_.ranks; ++rank) {
-      to_last = last_chunk(rank);
+      const Seconds to_last = last_chunk(rank);
       longest = std::max(longest, split() ? of_split_rank(rank, into, out, to_last)
                                           : of_rank(rank, into, out, to_last));
       if (s_.chunks == 1) longest = std::max(longest, in_flight(rank, into, out, to_last));
@@ -52,13 +52,10 @@ class Chains {
     const int more = s_.kind == ScheduleKind::interleaved ? after + (s_.chunks - 1) * group_ : 0;
     return std::min(passes_, after + more + 1);
   }
-  /// The last chunk's stages after `rank`, there and back with messages.
+  /// From the last chunk's `rank` to the last stage and back, without its own passes.
   [[nodiscard]] Seconds last_chunk(int rank) const {
-    Seconds time;
-    for (int stage = s_.stages() - s_.ranks + rank; stage + 1 < s_.stages(); ++stage) {
-      time += forward(stage + 1) + backward(stage + 1) + 2.0 * hop(stage);
-    }
-    return time;
+    const int stage = s_.stages() - s_.ranks + rank;
+    return up_.back() - up_[nth_of(stage)] + down_.back() - down_[nth_of(stage)];
   }
   /// The first k forwards (backwards) of a rank.
   [[nodiscard]] Seconds first(int rank, int k, bool backwards) const {
@@ -76,21 +73,12 @@ class Chains {
 
   /// A: all chunks but the last in full, into the last one's `rank`, there and back.
   [[nodiscard]] Seconds first_back(int rank, Seconds to_last) const {
-    Seconds time = to_last;
-    for (int stage = 0; stage <= s_.stages() - s_.ranks + rank; ++stage) {
-      time += forward(stage);
-      if (stage < s_.stages() - s_.ranks + rank) time += hop(stage);
-    }
-    return time;
+    return up_[nth_of(s_.stages() - s_.ranks + rank)] + to_last;
   }
   /// Z: from the last chunk's `rank`, there and back, and down to the first chunk's.
   [[nodiscard]] Seconds last_home(int rank, Seconds to_last) const {
-    Seconds time = to_last;
-    for (int stage = s_.stages() - s_.ranks + rank; stage >= rank; --stage) {
-      time += backward(stage);
-      if (stage > rank) time += hop(stage - 1);
-    }
-    return time;
+    return to_last + down_[nth_of(s_.stages() - s_.ranks + rank)] - down_[nth_of(rank)] +
+           backward(rank);
   }
 
   [[nodiscard]] Seconds of_rank(int rank, Seconds into, Seconds out, Seconds to_last) const {
@@ -143,14 +131,15 @@ class Chains {
       f = std::max(f, forward(rank));
       b = std::max(b, backward(rank));
     }
-    return life_forward_ + life_backward_ + 2.0 * hops_ + (s_.microbatches - 1) * (f + b);
+    return up_.back() + down_.back() + (s_.microbatches - 1) * (f + b);
   }
 
   const PipelineShape& s_;
   const ScheduleCosts& c_;
   int group_ = 1;
   int passes_ = 0;  // of each kind on a rank
-  Seconds life_forward_, life_backward_, hops_;
+  // One microbatch's forwards (backwards) of stages up to this one, and the messages between them.
+  std::vector<Seconds> up_, down_;
 };
 
 }  // namespace
