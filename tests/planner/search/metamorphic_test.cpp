@@ -281,6 +281,7 @@ TEST_CASE("more memory or bandwidth or compute, or less latency, never makes the
       CHECK(objective_of(*kept) <= objective_of(winner) * (1 + kMetamorphicRounding));
       const std::optional<Candidate> answer = winner_of(better);
       REQUIRE(answer.has_value());
+      INFO(differences(*kept, *answer));
       CHECK_FALSE(beats(better, *kept, *answer));
     }
   });
@@ -326,7 +327,8 @@ TEST_CASE("a pin of any value is never better than none") {
       const std::optional<Candidate> answer = winner_of(pinned);
       if (!answer) continue;
       ++answered;
-      INFO("--" << field.flag << " " << flag_text(field, plan));
+      INFO("--" << field.flag << " " << flag_text(field, plan) << ": "
+                << differences(*answer, winner));
       CHECK_FALSE(beats(request, *answer, winner));
     }
   });
