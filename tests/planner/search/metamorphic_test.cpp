@@ -168,12 +168,15 @@ bool is_group_of_one(const PlanField& field, int value) {
 }
 
 /// Pins the field to its value in `plan`, with the fields that give it its meaning: a search tries
-/// expert tp 1 and tp, and lists of values per stage belong to its stages. False where there is
+/// expert tp 1 and tp, lists of values per stage belong to its stages, and not every number of
+/// chunks is tried with all of them (OpenSplits). False where there is
 /// nothing to pin: the numbers of recomputed layers of a plan that recomputes none.
 bool pin_with_companions(const PlanField& field, const ParallelPlan& plan, PlanConstraints& pins) {
   if (field.is(&ParallelPlan::etp)) pins.pin(plan_field<&ParallelPlan::tp>, plan);
   if (field.kind == PlanFieldKind::per_stage) {
     pins.pin(plan_field<&ParallelPlan::pp>, plan);
+    pins.pin(plan_field<&ParallelPlan::vpp>, plan);
+    pins.pin(plan_field<&ParallelPlan::schedule>, plan);
     pins.pin(plan_field<&ParallelPlan::layers_per_stage>, plan);
     if (!field.is(&ParallelPlan::layers_per_stage)) {
       if (plan.recompute == Recompute::none || plan.recompute == Recompute::selective) return false;
@@ -278,6 +281,7 @@ TEST_CASE("more memory or bandwidth or compute, or less latency, never makes the
       CHECK(objective_of(*kept) <= objective_of(winner) * (1 + kMetamorphicRounding));
       const std::optional<Candidate> answer = winner_of(better);
       REQUIRE(answer.has_value());
+      INFO(differences(*kept, *answer));
       CHECK_FALSE(beats(better, *kept, *answer));
     }
   });
@@ -323,7 +327,8 @@ TEST_CASE("a pin of any value is never better than none") {
       const std::optional<Candidate> answer = winner_of(pinned);
       if (!answer) continue;
       ++answered;
-      INFO("--" << field.flag << " " << flag_text(field, plan));
+      INFO("--" << field.flag << " " << flag_text(field, plan) << ": "
+                << differences(*answer, winner));
       CHECK_FALSE(beats(request, *answer, winner));
     }
   });
