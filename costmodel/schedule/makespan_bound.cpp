@@ -12,7 +12,7 @@ std::size_t nth_of(int i) { return static_cast<std::size_t>(i); }
 class Chains {
  public:
   Chains(const PipelineShape& shape, const ScheduleCosts& costs) : s_(shape), c_(costs) {
-    group_ = s_.kind == ScheduleKind::interleaved ? s_.ranks : 1;
+    group_ = s_.kind == ScheduleKind::interleaved ? s_.in_turn() : 1;
     passes_ = s_.microbatches * s_.chunks;
     Seconds up, down;
     for (int stage = 0; stage < s_.stages(); ++stage) {

@@ -52,6 +52,8 @@ Seconds least_step_of_chains(const CostModel& cost_model, const ParallelPlan& pl
   if (!can_be_simulated(cost_model, plan)) return time.closed_form;
   const StageModel model(cost_model, plan, costs);
   const PipelineShape shape = shape_of(plan, cost_model.job().global_batch);
+  // The chains are those of whole groups of microbatches.
+  if (shape.chunks > 1 && shape.microbatches % shape.in_turn() != 0) return least_step(model, time);
   return step_with(time, least_makespan(shape, pipeline_costs(cost_model, model, plan, shape)) +
                              model.blocking_hops(time.pipeline.slowest));
 }
