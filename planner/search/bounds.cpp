@@ -73,6 +73,25 @@ std::optional<FullStage> full_stage(const CostModel& cost_model, const StageMode
   return FullStage{least->total * (1 - kRounding), least->recompute * (1 - kRounding)};
 }
 
+Seconds least_update(const CostModel& cost_model, const StageModel& model,
+                     const ParallelPlan& plan) {
+  const int layers = cost_model.model().layers;
+  const int experts = cost_model.moe_before(layers);
+  const int held = (layers + plan.pp - 1) / plan.pp;
+  // Linear in the layers of each kind: as many dense ones as there are, or as few.
+  const auto update = [&](int moe) {
+    return model.optimizer({.index = plan.pp, .layers = {held - moe, moe}});
+  };
+  const Seconds least =
+      std::min(update(std::max(0, held - (layers - experts))), update(std::min(held, experts)));
+  if (plan.pp == 1) return least;
+  const LayerCounts all{layers - experts, experts};
+  const Seconds behind =
+      model.times({.index = plan.pp, .layers = all, .recomputed = all}).backward +
+      model.times({.index = 0, .layers = {}}).backward;
+  return least - behind / plan.vpp - (plan.pp - 1) * model.hop();
+}
+
 FullStage fullest_stage(const CostModel& cost_model, const StageModel& model, int pp, int vpp,
                         int recomputed) {
   const std::optional<FullStage> stage =

@@ -66,4 +66,11 @@ struct FullStage {
 [[nodiscard]] FullStage fullest_stage(const CostModel& cost_model, const StageModel& model, int pp,
                                       int vpp, int recomputed = 0);
 
+/// How long the update of the stage with the most layers lasts at least after the first stage's
+/// last backward: it begins before by the backward of one microbatch on the stages before it, at
+/// most that of all layers, recomputed, and their messages.
+/// Negative where it ends before.
+[[nodiscard]] Seconds least_update(const CostModel& cost_model, const StageModel& model,
+                                   const ParallelPlan& plan);
+
 }  // namespace echelon

@@ -55,14 +55,21 @@ void ChunkPositions::add_starts(int chunk, int larger, int layers, int smaller, 
   if (left > (chunks - chunk) * (smaller + chunks_.pp)) return;
   key[index(1 + chunk)] = key[index(chunks + chunk)] = phase_of(layers);
   if (chunk == chunks - 1) return out.push_back(position(key, 0));
+  if (period_ == 1 && layers >= lead_) {  // so do all later chunks
+    for (int later = chunk + 1; later < chunks; ++later) {
+      key[index(1 + later)] = key[index(chunks + later)] = lead_;
+    }
+    return out.push_back(position(key, 0));
+  }
   for (int more = larger; more <= chunks_.pp; ++more) {
     add_starts(chunk + 1, more, layers + smaller + more, smaller, key, out);
   }
 }
 
-std::vector<int> ChunkPositions::starts() {
-  if (!interleaves_kinds_) return {0};
-  std::vector<int> out;
+const std::vector<int>& ChunkPositions::starts() {
+  std::vector<int>& out = starts_;
+  if (!out.empty()) return out;
+  if (!interleaves_kinds_) return out = {0};
   Key key(index(2 * chunks_.vpp), 0);  // chunk 0 of the first rank begins where the model does
   for (int smaller = 0; smaller * chunks_.vpp <= all_layers_ + 1; ++smaller) {
     // Chunk 0 of no rank is larger.
@@ -119,7 +126,8 @@ ChunkPositions::Range ChunkPositions::moe_range(int rank, int count) {
   if (windows_.empty()) {
     for (int held = 0; held <= all_layers_; ++held) {
       Range range{held, 0};
-      for (int begin = 0; begin + held <= all_layers_; ++begin) {
+      const int begins = std::min(lead_ + period_, all_layers_ - held + 1);
+      for (int begin = 0; begin < begins; ++begin) {
         const int moe = cost_model_.moe_before(begin + held) - cost_model_.moe_before(begin);
         range = {std::min(range.least, moe), std::max(range.most, moe)};
       }
@@ -131,7 +139,8 @@ ChunkPositions::Range ChunkPositions::moe_range(int rank, int count) {
     const Range& part = windows_[index(chunk_size(rank, count, chunk))];
     all = {all.least + part.least, all.most + part.most};
   }
-  return all;
+  const int experts = cost_model_.moe_before(all_layers_);
+  return {std::max(all.least, count - (all_layers_ - experts)), std::min(all.most, experts)};
 }
 
 }  // namespace echelon

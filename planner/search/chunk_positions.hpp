@@ -32,7 +32,7 @@ class ChunkPositions {
     return interleaves_kinds_ ? keys_.size() : index(all_layers_) + 1;
   }
   /// Where the first rank can begin.
-  [[nodiscard]] std::vector<int> starts();
+  [[nodiscard]] const std::vector<int>& starts();
   [[nodiscard]] int layers(int position) const {
     return interleaves_kinds_ ? keys_[index(position)].front() : position;
   }
@@ -72,6 +72,7 @@ class ChunkPositions {
   std::vector<Key> keys_;
   std::vector<int> moe_;
   std::map<Key, int> known_;
+  std::vector<int> starts_;
   std::vector<int> moe_before_;
   std::vector<Range> windows_;  ///< MoE layers among as many consecutive ones
 };

@@ -208,7 +208,10 @@ Seconds least_time_with_traffic(const SearchContext& context, const SearchPoint&
     slowest = std::max(work / plan.pp, fullest_stage(cost_model, model, plan.pp, plan.vpp).total);
     if (cost_model.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
   }
-  const Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
+  Seconds optimizer = model.optimizer({.index = 0, .layers = {}});
+  if (plan.offload_optimizer > 0) {
+    optimizer = std::max(optimizer, least_update(cost_model, model, plan));
+  }
   const Seconds pipeline =
       least_of(model.least_pipeline(work, slowest), model.pipeline(work, slowest));
   return (pipeline + optimizer + cost_model.calibration().step_fixed) *

@@ -4,6 +4,8 @@
 
 #include "core/base/expects.hpp"
 #include "planner/search/bounds.hpp"
+#include "planner/search/enumerate.hpp"
+#include "planner/search/offload_fraction.hpp"
 #include "planner/search/partition.hpp"
 
 namespace echelon {
@@ -36,10 +38,19 @@ void improve_partition(const SearchContext& context, const PendingPartition& ope
                        Priced& work) {
   SearchPoint point = open.point;
   point.recompute_layers = 0;
-  for (const Recompute recompute : context.recomputes) {
-    point.recompute = recompute;
-    std::optional<Bytes> limit = context.usable;
-    while (limit) limit = accept_best(context, open, point, *limit, found, work);
+  for (const double fraction : offload_fractions(context, open.point)) {
+    point.offload_optimizer = fraction;
+    // The step rises with the fraction.
+    const bool between = fraction > open.point.offload_optimizer;
+    if (between && !found.pool.matters(point, least_time_with_traffic(context, point, *open.costs),
+                                       open.weight)) {
+      return;
+    }
+    for (const Recompute recompute : context.recomputes) {
+      point.recompute = recompute;
+      std::optional<Bytes> limit = context.usable;
+      while (limit) limit = accept_best(context, open, point, *limit, found, work);
+    }
   }
 }
 

@@ -106,6 +106,10 @@ void LayerPartitioner::find_times() {
   const int moe = cost_model_.moe_before(layers_);
   if (moe < layers_) dense_ = one({1, 0});
   if (moe > 0) moe_ = one({0, 1});
+  // Short unless it runs on the host.
+  if (plan_.offload_optimizer > 0) {
+    least_update_ = std::max(Seconds{}, least_update(cost_model_, model_, plan_)) * (1 - kRounding);
+  }
   const double chunks = plan_.vpp;
   const bool zero_bubble = plan_.schedule == ScheduleKind::zero_bubble_h1;
   least_slope_ = zero_bubble ? 1.0 / 3 : 1 / chunks;  // costmodel/time/pipeline.cpp
@@ -120,7 +124,7 @@ LowerBound LayerPartitioner::lower_bound(int uniform) {
   Seconds slowest = std::max(sum / plan_.pp, full.total);
   if (one_kind_ && plan_.pp > 1)
     slowest = std::max(slowest, least_slowest(layers_, plan_.pp, ends_));
-  return {(model_.pipeline(sum, slowest) + fixed_) * stretch_, slowest};
+  return {(model_.pipeline(sum, slowest) + least_update_ + fixed_) * stretch_, slowest};
 }
 
 bool LayerPartitioner::holds_more_than(int layers) {
@@ -130,7 +134,7 @@ bool LayerPartitioner::holds_more_than(int layers) {
   if (!more) return false;
   const Seconds slowest = more->total;
   const Seconds sum = std::max(slowest, all_layers() + ends_.embedding + ends_.head);
-  return (model_.pipeline(sum, slowest) + fixed_) * stretch_ < bound_;
+  return (model_.pipeline(sum, slowest) + least_update_ + fixed_) * stretch_ < bound_;
 }
 
 /// Whether a stage of these layers fits, `full` of them recomputed; without `full`: with none
@@ -244,9 +248,9 @@ void LayerPartitioner::extend(int stage, int position, const PartialPartition& s
     const Seconds slowest =
         std::max({grown.slowest, slowest_, left > 0 ? least_rest / left : Seconds{}});
     // What is exposed only grows with further stages.
-    const Seconds least =
-        (model_.pipeline(grown.sum + least_rest, slowest) + grown.latest + grown.gather + fixed_) *
-        stretch_;
+    const Seconds least = (model_.pipeline(grown.sum + least_rest, slowest) +
+                           std::max(grown.latest, least_update_) + grown.gather + fixed_) *
+                          stretch_;
     if (least >= bound_) {
       if (too_slow(made)) break;
       continue;
@@ -282,7 +286,7 @@ std::optional<LayerPartition> LayerPartitioner::solve(std::optional<int> uniform
   find_times();
   PartialPartition start;
   start.latest = -kUnbounded;
-  const std::vector<int> starts = positions_.starts();
+  const std::vector<int>& starts = positions_.starts();
   fronts_.assign(1, std::vector<Front>(positions_.size()));
   for (const int position : starts) {
     fronts_[0][static_cast<std::size_t>(position)].push_back(start);

@@ -134,7 +134,8 @@ class LayerPartitioner {
   int row_first_ = 0;  ///< layers of the row's first option
   Seconds slowest_;
   LayerAndEnds ends_;
-  Seconds dense_, moe_;  ///< one layer of each kind
+  Seconds dense_, moe_;   ///< one layer of each kind
+  Seconds least_update_;  ///< least of any stage's after the first one's last backward
   /// Least and most that a second of Σ t adds to the pipeline.
   double least_slope_ = 1, most_slope_ = 1;
   std::vector<std::vector<Front>> fronts_;  ///< [stage][position]

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/search/offload_fraction.hpp"
 #include "planner/search/visit_point.hpp"
 #include "planner/space/legality.hpp"
 
@@ -101,6 +102,16 @@ std::vector<SearchPoint> schedules_of(const SearchContext& context, const Degree
   return out;
 }
 
+/// A part of the optimizer offloaded, where all of it may be and the layers are partitioned.
+void open_fractions(const SearchContext& context, const SearchPoint& point, const PointBound& bound,
+                    Findings& found, Priced& work) {
+  if (point.offload_optimizer < 1 || !may_be_partitioned(context, point) ||
+      context.request.constraints.has<&ParallelPlan::offload_optimizer>()) {
+    return;
+  }
+  open_offload_fractions(context, point, bound.least, context.usable, bound.costs, found, work);
+}
+
 /// A smaller shard group needs more memory on the GPU, and the bound is the same: where the largest
 /// is bounded or too large, so are the rest. 1F1B keeps the fewest microbatches of all schedules:
 /// what does not fit under it, whatever the partition, fits under none.
@@ -115,6 +126,7 @@ void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sha
     if (i == sharding.hopeless) return end_here(PointEnd::hopeless, groups.size() - i);
     point.shard_group = groups[i];
     const PointEnd end = visit_point(context, point, bound, found, work);
+    if (end == PointEnd::open) open_fractions(context, point, bound, found, work);
     if (context.request.exhaustive || end == PointEnd::open) continue;
     if (end == PointEnd::hopeless) sharding.hopeless = i;
     return end_here(end, groups.size() - i - 1);

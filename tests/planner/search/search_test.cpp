@@ -96,12 +96,13 @@ class BruteForce {
   void schedules() {
     for (const RankOrder order : {RankOrder::dp_inside_pp, RankOrder::pp_inside_dp}) {
       for (int zero = 0; zero <= 3; ++zero) {
-        for (const double offload : {0.0, 1.0}) {
+        for (int tenths = 0; tenths <= 10; ++tenths) {
+          if (tenths > 0 && (!r_.framework.offload_optimizer || zero < 1)) break;
           for (int vpp = 1; vpp * plan_.pp <= r_.model.layers + 2; ++vpp) {
             if (vpp > 1 && r_.constraints.has<&ParallelPlan::schedule>()) break;
             plan_.rank_order = order;
             plan_.zero = zero;
-            plan_.offload_optimizer = offload;
+            plan_.offload_optimizer = tenths / 10.0;
             plan_.vpp = vpp;
             plan_.schedule = vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
             plan_.overlap_pp = vpp > 1;
@@ -512,6 +513,55 @@ TEST_CASE("chunks of alternating kinds are split better than evenly") {
   r.constraints.pin<&ParallelPlan::layers_per_stage>({6, 6, 6, 6, 6, 6, 6, 6});
   const SearchOutcome even = search(r).value();
   CHECK(winner.prediction.time.step < 0.93 * even.winner()->prediction.time.step);
+}
+
+namespace {
+
+/// The least step with the optimizer offloaded by any tenth, each searched on its own.
+Seconds best_of_tenths(PlanRequest r) {
+  Seconds best{1e30};
+  for (int tenths = 0; tenths <= 10; ++tenths) {
+    r.constraints.pin<&ParallelPlan::offload_optimizer>(tenths / 10.0);
+    const Result<SearchOutcome> report = search(r);
+    if (!report.ok() || report->winner() == nullptr) continue;
+    best = std::min(best, report->winner()->prediction.time.step);
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("as much of the optimizer is offloaded as is fastest") {
+  std::mt19937 random(12);
+  int parts = 0;
+  for (int i = 0; i < 80; ++i) {
+    PlanRequest r = random_request(random);
+    if (!r.framework.offload_optimizer) continue;
+    const Result<SearchOutcome> report = search(r);
+    const Seconds best = best_of_tenths(r);
+    INFO("case " << i << ": " << r.framework.name << ", " << r.cluster.gpus() << " GPUs, "
+                 << r.model.layers << " layers");
+    const Candidate* winner = report.ok() ? report->winner() : nullptr;
+    REQUIRE((winner != nullptr) == (best < Seconds{1e29}));
+    if (winner == nullptr) continue;
+    CHECK(winner->prediction.time.step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
+    const double share = winner->plan.offload_optimizer;
+    if (share > 0 && share < 1) ++parts;
+  }
+  CHECK(parts > 2);
+}
+
+TEST_CASE("a part of the optimizer on the host beats all of it") {
+  PlanRequest r = request_for("llama2-13b", "l40s", 16);
+  r.job.global_batch = 256;
+  r.constraints.pin<&ParallelPlan::pp>(8);
+  const SearchOutcome report = search(r).value();
+  REQUIRE(report.winner() != nullptr);
+  const Candidate& winner = *report.winner();
+  CHECK(winner.plan.offload_optimizer > 0);
+  CHECK(winner.plan.offload_optimizer < 1);
+  r.constraints.pin<&ParallelPlan::offload_optimizer>(1.0);
+  CHECK(winner.prediction.time.step < 0.985 * search(r)->winner()->prediction.time.step);
 }
 
 TEST_CASE("pinned recomputation leaves splits open") {

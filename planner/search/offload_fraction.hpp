@@ -1,0 +1,24 @@
+// Step 4 for optimizers that are offloaded in part.
+#pragma once
+
+#include <vector>
+
+#include "planner/search/findings.hpp"
+
+namespace echelon {
+
+/// The fractions of the optimizer to try for a point, ascending: its own, and where that is a part
+/// that the request leaves open the larger parts, in tenths. Megatron-Core takes any fraction
+/// (--optimizer-offload-fraction); the best tenth costs at most a tenth of what offloading all
+/// does more than the best fraction.
+[[nodiscard]] std::vector<double> offload_fractions(const SearchContext& context,
+                                                    const SearchPoint& point);
+
+/// Opens the partition of `point`, whose whole optimizer is offloaded, with a part of it offloaded:
+/// from the smallest fraction on with which it may fit into `limit` and still be listed. Memory
+/// falls with the fraction and the step rises, so there is nothing to open where the balanced plan
+/// fits with no recomputation and no offload. `least`: bound of the point's degrees and schedule.
+void open_offload_fractions(const SearchContext& context, SearchPoint point, Seconds least,
+                            Bytes limit, const ShardingCosts& costs, Findings& found, Priced& work);
+
+}  // namespace echelon
