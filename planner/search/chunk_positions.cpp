@@ -105,6 +105,20 @@ bool ChunkPositions::complete(int position) const {
   return true;
 }
 
+LayerCounts ChunkPositions::first_layers(int position, int rank, int count, int first) {
+  int moe = 0;
+  int left = first;
+  const int chunks = interleaves_kinds_ ? chunks_.vpp : 1;
+  for (int chunk = 0; chunk < chunks && left > 0; ++chunk) {
+    const int begin = interleaves_kinds_ ? keys_[index(position)][index(1 + chunk)] : position;
+    const int size = interleaves_kinds_ ? chunk_size(rank, count, chunk) : count;
+    const int end = std::min(all_layers_, begin + std::min(left, size));
+    moe += cost_model_.moe_before(end) - cost_model_.moe_before(begin);
+    left -= size;
+  }
+  return {first - moe, moe};
+}
+
 std::span<const int> ChunkPositions::moe_before(int position, int rank, int count) {
   if (!interleaves_kinds_) {
     return cost_model_.moe_before().subspan(index(position), index(count) + 1);

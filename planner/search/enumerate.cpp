@@ -191,7 +191,7 @@ Seconds least_time(const SearchContext& context, const SearchPoint& point, const
          (1 + model.straggler_share());
 }
 
-Seconds least_time_with_traffic(const SearchContext& context, const SearchPoint& point,
+LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPoint& point,
                                 const ShardingCosts& costs) {
   const CostModel& cost_model = context.cost_model;
   const ParallelPlan plan = degrees_of(context.request, point);
@@ -212,10 +212,12 @@ Seconds least_time_with_traffic(const SearchContext& context, const SearchPoint&
   if (plan.offload_optimizer > 0) {
     optimizer = std::max(optimizer, least_update(cost_model, model, plan));
   }
-  const Seconds pipeline =
-      least_of(model.least_pipeline(work, slowest), model.pipeline(work, slowest));
-  return (pipeline + optimizer + cost_model.calibration().step_fixed) *
-         (1 + model.straggler_share());
+  const auto step = [&](Seconds pipeline) {
+    return (pipeline + optimizer + cost_model.calibration().step_fixed) *
+           (1 + model.straggler_share());
+  };
+  const Seconds closed_form = model.pipeline(work, slowest);
+  return {step(closed_form), step(least_of(model.least_pipeline(work, slowest), closed_form))};
 }
 
 }  // namespace echelon

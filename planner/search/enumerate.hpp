@@ -40,9 +40,15 @@ struct OrderHop {
 [[nodiscard]] Seconds least_time(const SearchContext& context, const SearchPoint& point,
                                  const DegreeNode& node);
 
+/// Bounds of all plans of a point.
+struct LeastTimes {
+  Seconds closed_form;  ///< of the closed form: what the partition of the layers is searched by
+  Seconds step;         ///< of the simulated step
+};
+
 /// The same with what ZeRO moves in every microbatch and the first stage's optimizer step on its
 /// embedding.
-[[nodiscard]] Seconds least_time_with_traffic(const SearchContext& context,
+[[nodiscard]] LeastTimes least_times_with_traffic(const SearchContext& context,
                                               const SearchPoint& point, const ShardingCosts& costs);
 
 }  // namespace echelon

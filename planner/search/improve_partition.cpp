@@ -42,7 +42,7 @@ void improve_partition(const SearchContext& context, const PendingPartition& ope
     point.offload_optimizer = fraction;
     // The step rises with the fraction.
     const bool between = fraction > open.point.offload_optimizer;
-    if (between && !found.pool.matters(point, least_time_with_traffic(context, point, *open.costs),
+    if (between && !found.pool.matters(point, least_times_with_traffic(context, point, *open.costs).closed_form,
                                        open.weight)) {
       return;
     }

@@ -55,10 +55,8 @@ std::size_t LayerPartitioner::price(const Stage& stage) {
 
 StageOption LayerPartitioner::option(int stage_index, int position, int layers) {
   auto& known = options_[static_cast<std::size_t>(stage_index)];
-  const std::span<const int> moe = positions_.moe_before(position, stage_index, layers);
   const auto first = [&](int held) {
-    const int experts = moe[static_cast<std::size_t>(held)] - moe.front();
-    return LayerCounts{held - experts, experts};
+    return positions_.first_layers(position, stage_index, layers, held);
   };
   StageOption made{.stage = {.index = stage_index, .layers = first(layers)}};
   Stage& stage = made.stage;
@@ -77,7 +75,9 @@ StageOption LayerPartitioner::option(int stage_index, int position, int layers) 
   if (counted) {
     made.feasible = model_.reserved(model_.memory(stage)) <= usable_;
   } else {
-    made.feasible = choose_recompute(model_, plan_.recompute, moe, usable_, stage);
+    made.feasible =
+        choose_recompute(model_, plan_.recompute,
+                         positions_.moe_before(position, stage_index, layers), usable_, stage);
   }
   if (made.feasible) made.price = price(stage);
   if (alike) known.push_back(made);
@@ -198,10 +198,12 @@ bool LayerPartitioner::may_fit(std::optional<int> uniform) {
   const bool anywhere = one_kind_ || positions_.interleaves_kinds();
   int held = 0;
   int most = 0;  // what the stage before could hold: stages alike hold alike
+  most_.assign(static_cast<std::size_t>(plan_.pp), layers_);
   for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {
     int last = furthest(stage, held, held + most, uniform);
     most = last - held;
-    if (anywhere && last < layers_ && last - held < fewest(stage)) return false;
+    if (anywhere && last < layers_ && most < fewest(stage)) return false;
+    if (anywhere && last < layers_) most_[static_cast<std::size_t>(stage)] = most;
     for (int begin = 0; begin < held && !anywhere && last < layers_; ++begin) {
       while (last < layers_ && holds(stage, begin, last + 1, uniform)) ++last;
     }
@@ -225,7 +227,8 @@ void LayerPartitioner::extend(int stage, int position, const PartialPartition& s
   const int behind = layers_ - positions_.layers(position);
   const int first = left == 0 ? std::max(fewest(stage), behind) : fewest(stage);
   const int later = left == 0 ? 0 : (left - 1) * plan_.vpp + fewest(plan_.pp - 1);
-  for (int layers = first; layers <= behind - later; ++layers) {
+  const int last = std::min(behind - later, most_[static_cast<std::size_t>(stage)]);
+  for (int layers = first; layers <= last; ++layers) {
     const auto& [chosen, after] = row(stage, position, layers);
     if (!chosen.feasible) {
       if (positions_.interleaves_kinds()) continue;

@@ -69,7 +69,7 @@ class LayerPartitioner {
   }
 
   /// Every stage recomputes min(uniform, its layers); without `uniform`, what is fastest for it.
-  /// `slowest`: the least time of the slowest stage, from lower_bound().
+  /// `slowest`: the least time of the slowest stage, from lower_bound(). After may_fit(uniform).
   std::optional<LayerPartition> solve(std::optional<int> uniform, Seconds slowest);
   void tighten(Seconds bound) { bound_ = std::min(bound_, bound); }
   /// Least step time of any partition that recomputes `uniform` layers on every stage.
@@ -134,8 +134,9 @@ class LayerPartitioner {
   int row_first_ = 0;  ///< layers of the row's first option
   Seconds slowest_;
   LayerAndEnds ends_;
-  Seconds dense_, moe_;   ///< one layer of each kind
-  Seconds least_update_;  ///< least of any stage's after the first one's last backward
+  std::vector<int> most_;  ///< per stage: layers that may fit, from may_fit()
+  Seconds dense_, moe_;    ///< one layer of each kind
+  Seconds least_update_;   ///< least of any stage's after the first one's last backward
   /// Least and most that a second of Σ t adds to the pipeline.
   double least_slope_ = 1, most_slope_ = 1;
   std::vector<std::vector<Front>> fronts_;  ///< [stage][position]

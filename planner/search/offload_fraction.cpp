@@ -36,7 +36,7 @@ void open_offload_fractions(const SearchContext& context, SearchPoint point, Sec
   point.recompute = context.recomputes.back();
   for (const double fraction : kTenths) {
     point.offload_optimizer = fraction;
-    least = std::max(least, least_time_with_traffic(context, point, costs));
+    least = std::max(least, least_times_with_traffic(context, point, costs).closed_form);
     const double weight = least_weight(
         context.request, features_of_degrees(context.request, degrees_of(context.request, point)));
     if (!found.pool.matters(point, least, weight)) return;

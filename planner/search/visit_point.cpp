@@ -143,10 +143,13 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   const ShardingCosts& costs = bound.costs;
   Seconds least = bound.least;
   const bool some_can_win = found.pool.matters(point, least, 1);
+  Seconds least_closed_form = least;
   double weight = 1;
   if (some_can_win) {
     // The second bound is this shard group's own: smaller groups move less.
-    least = std::max(least, least_time_with_traffic(context, point, costs));
+    const LeastTimes times = least_times_with_traffic(context, point, costs);
+    least = std::max(least, times.step);
+    least_closed_form = times.closed_form;
     weight = least_weight(context.request,
                           features_of_degrees(context.request, degrees_of(context.request, point)));
   }
@@ -162,9 +165,11 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
     return end_bounded();
   }
   const bool partitioned = point.pp > 1 && may_be_partitioned(context, point);
+  const bool partition_can_win = can_win && partitioned &&
+                                 found.pool.matters(point, least_closed_form, weight);
   const bool least_held = partitioned && point.schedule == ScheduleKind::one_f_one_b;
   const bool may_fit =
-      fits || (partitioned && (some_can_win || least_held) &&
+      fits || (partitioned && (partition_can_win || least_held) &&
                partition_may_fit(context.cost_model, work.plan, costs, context.usable));
   bool priced = false;
   const PointPricing pricing{context, costs, least, weight, context.whole_front, found, work};
@@ -172,7 +177,9 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
     const std::vector<int>& layers = work.plan.layers_per_stage;
     priced = price_recomputations(pricing, point, *std::max_element(layers.begin(), layers.end()));
   }
-  if (can_win && partitioned && may_fit) found.pending({least, point, &costs, weight});
+  if (partition_can_win && may_fit) {
+    found.pending({std::max(least, least_closed_form), point, &costs, weight});
+  }
   if (can_win && !partitioned) {
     note_unsearched(context, point, least, found);
     if (!context.pinned_counts && price_mix(pricing, point)) priced = true;
