@@ -83,7 +83,7 @@ Bytes StageModel::saved_blocks(const Stage& stage) const {
   // Measured runs may pad what no group holds.
   const bool grouped = g <= microbatches_ && (last == 0 || last >= plan_.pp);
   if (equal || !grouped) return static_cast<double>(flying) * largest;
-  const auto m = static_cast<int>(std::min<std::int64_t>(microbatches_ / g, 3) * g + last);
+  const auto m = static_cast<int>(std::min<std::int64_t>(microbatches_ / g, 8) * g + last);
   std::vector<Bytes> buffers;
   std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> free;
   std::vector<std::size_t> used(static_cast<std::size_t>(m) * saved.size());
