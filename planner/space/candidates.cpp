@@ -1,3 +1,4 @@
+// Over 400 lines because the values of all axes stand in one place, in the order of the search.
 #include "planner/space/candidates.hpp"
 
 #include <algorithm>
