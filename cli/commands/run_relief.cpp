@@ -22,7 +22,8 @@ namespace {
 PlanConstraints choices_of(const ParallelPlan& plan) {
   using P = ParallelPlan;
   PlanConstraints c = pinned_to(plan);
-  c.release<&P::shard_group, &P::layers_per_stage, &P::schedule, &P::rank_order, &P::bucket>();
+  c.release<&P::shard_group, &P::layers_per_stage, &P::schedule, &P::rank_order, &P::bucket,
+            &P::microbatch_group>();
   for (const PlanField& field : plan_fields()) {
     if (field.kind == PlanFieldKind::listed) c.release(field);
   }

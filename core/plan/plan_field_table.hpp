@@ -21,7 +21,7 @@ using PlanMember =
 enum class PlanFieldKind {
   degree,     ///< int: ranks along a parallel axis
   count,      ///< int: chunks, samples, a stage of ZeRO
-  group,      ///< int: ranks of a group; by default all that could be in it
+  group,      ///< int: ranks, or microbatches, of a group; its default follows from other fields
   on_off,     ///< bool with a flag of its own: --NAME, --no-NAME
   listed,     ///< bool, a word (`part`) in the list that several fields share: --overlap dp,tp
   name,       ///< an enumeration
@@ -138,7 +138,7 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .label = "microbatch group size",
      .title = "… in groups of",
      .member = &P::microbatch_group,
-     .kind = count,
+     .kind = group,
      .value = "N",
      .help = "microbatches that a chunk computes before the next chunk's turn (interleaved); "
              "default: pp",

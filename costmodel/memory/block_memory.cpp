@@ -2,8 +2,12 @@
 // (Framework::fixed_blocks).
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <queue>
+#include <vector>
 
 #include "core/model/attention.hpp"
+#include "costmodel/schedule/compute_order.hpp"
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/stage_model.hpp"
 
@@ -64,21 +68,45 @@ Bytes StageModel::saved_block(const Stage& chunk) const {
   return saved;
 }
 
-/// Buffers of saved activations, as many as chunks are in flight. A buffer serves one chunk after
-/// another and is as large as the largest of them; where all microbatches are in flight, each
-/// serves one.
+/// Buffers of saved activations, as many as chunks are in flight. A forward takes the first free
+/// one (costmodel/schedule/buffer_allocation.cpp), and each is as large as the largest chunk it
+/// serves. Groups of microbatches repeat: three of them and the last one are followed.
 Bytes StageModel::saved_blocks(const Stage& stage) const {
-  const std::int64_t flying = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
-                                               microbatches_, plan_.group_size());
-  Bytes largest;
-  Bytes each;
-  for (int c = 0; c < plan_.vpp; ++c) {
-    const Bytes saved = saved_block(chunk_of(stage, c));
-    largest = std::max(largest, saved);
-    each += saved;
+  const int g = plan_.group_size();
+  const std::int64_t flying =
+      chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index, microbatches_, g);
+  std::vector<Bytes> saved;
+  for (int c = 0; c < plan_.vpp; ++c) saved.push_back(saved_block(chunk_of(stage, c)));
+  const Bytes largest = *std::ranges::max_element(saved);
+  const bool equal = std::ranges::all_of(saved, [&](Bytes each) { return each == largest; });
+  const std::int64_t last = microbatches_ % g;
+  // Measured runs may pad what no group holds.
+  const bool grouped = g <= microbatches_ && (last == 0 || last >= plan_.pp);
+  if (equal || !grouped) return static_cast<double>(flying) * largest;
+  const auto m = static_cast<int>(std::min<std::int64_t>(microbatches_ / g, 8) * g + last);
+  std::vector<Bytes> buffers;
+  std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> free;
+  std::vector<std::size_t> used(static_cast<std::size_t>(m) * saved.size());
+  for (const ComputeStep& step :
+       compute_order({plan_.schedule, plan_.pp, plan_.vpp, m, g}, stage.index)) {
+    const auto chunk = static_cast<std::size_t>(step.chunk);
+    std::size_t& buffer =
+        used[chunk * static_cast<std::size_t>(m) + static_cast<std::size_t>(step.microbatch)];
+    if (step.op != Op::forward) {
+      free.push(buffer);
+      continue;
+    }
+    if (free.empty()) {
+      free.push(buffers.size());
+      buffers.emplace_back();
+    }
+    buffer = free.top();
+    free.pop();
+    buffers[buffer] = std::max(buffers[buffer], saved[chunk]);
   }
-  if (flying == microbatches_ * plan_.vpp) return static_cast<double>(microbatches_) * each;
-  return static_cast<double>(flying) * largest;
+  Bytes sum;
+  for (const Bytes each : buffers) sum += each;
+  return sum;
 }
 
 /// The word embedding on a stage that holds a tied one; no ZeRO stage divides it.

@@ -26,6 +26,8 @@ Bytes fullest_in_flight(Bytes all, Bytes first, Bytes last, int pp, int vpp, int
   if (microbatches * vpp <= std::int64_t{vpp - 1} * g + d) {
     return static_cast<double>(microbatches) * all;
   }
+  // On the last stage the next group begins while none of the last chunk is left.
+  if (d == 1 && microbatches > g) return g * (all - last) + std::max(first, last);
   return g * all + std::max(0, d - g) * first - std::max(0, g - d) * last;
 }
 

@@ -27,9 +27,14 @@ namespace echelon {
 ///
 ///   g·all + max(0, d − g)·first − max(0, g − d)·last,   at most m·all
 ///
-/// Exact where no chunk keeps less than the one before it; on the last stage (d = 1) also where its
-/// last chunk keeps least. Source: as above.
-/// Checked by: tests/costmodel/schedule/microbatch_groups_test.cpp, stage_memory_test.cpp.
+/// On the last stage (d = 1) the next group begins while none of the last chunk is left:
+///
+///   g·(all − last) + max(first, last)                      more than one group
+///
+/// With whole groups exact where no chunk keeps less than the one before it; on the last stage also
+/// where its last chunk keeps least. With a smaller last group the true value may be a few per cent
+/// larger. Source: as above. Checked by: tests/costmodel/schedule/microbatch_groups_test.cpp,
+/// stage_memory_test.cpp.
 [[nodiscard]] Bytes fullest_in_flight(Bytes all, Bytes first, Bytes last, int pp, int vpp,
                                       int stage, std::int64_t microbatches, int group);
 

@@ -22,7 +22,8 @@ Delivered delivered(const PlanRequest& request, const Candidate& candidate) {
 }
 
 void free_data_parallel(PlanConstraints& constraints) {
-  constraints.release<&ParallelPlan::dp, &ParallelPlan::shard_group>();
+  constraints
+      .release<&ParallelPlan::dp, &ParallelPlan::shard_group, &ParallelPlan::microbatch_group>();
 }
 
 }  // namespace

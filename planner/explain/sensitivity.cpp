@@ -134,7 +134,8 @@ std::optional<Candidate> kept_plan(const PlanRequest& changed, const ParallelPla
   PlanRequest pinned = changed;
   pinned.constraints = pinned_to(plan);
   if (changed.cluster.gpus() != plan.gpus()) {  // the natural way to use more GPUs
-    pinned.constraints.release<&ParallelPlan::dp, &ParallelPlan::shard_group>();
+    pinned.constraints
+        .release<&ParallelPlan::dp, &ParallelPlan::shard_group, &ParallelPlan::microbatch_group>();
   }
   const Result<Candidate> candidate = predict(pinned);
   return candidate ? std::optional(*candidate) : std::nullopt;

@@ -1,3 +1,4 @@
+// Over 400 lines because the values of all axes stand in one place, in the order of the search.
 #include "planner/space/candidates.hpp"
 
 #include <algorithm>
@@ -391,10 +392,6 @@ std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const Para
     const std::int64_t samples = request.job.global_batch;
     return divisors(samples % plan.dp == 0 ? samples / plan.dp : samples);
   }
-  if (field.kind == PlanFieldKind::group) {
-    const std::int64_t data = saturated_product({plan.dp, plan.cp});
-    return data <= gpus ? divisors(data) : std::vector<std::int64_t>{};
-  }
   if (field.is(&P::microbatch_group)) {
     const std::int64_t m = plan.microbatches_rounded_up(request.job.global_batch);
     std::vector<std::int64_t> values;
@@ -402,6 +399,10 @@ std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const Para
       if (groups_fill(m, plan.pp, group)) values.push_back(group);
     }
     return values.empty() ? std::vector<std::int64_t>{1} : values;
+  }
+  if (field.kind == PlanFieldKind::group) {
+    const std::int64_t data = saturated_product({plan.dp, plan.cp});
+    return data <= gpus ? divisors(data) : std::vector<std::int64_t>{};
   }
   return field.max > 0 ? up_to(field.min, field.max) : std::vector<std::int64_t>{};
 }

@@ -10,10 +10,6 @@ PlanConstraints pinned_to(const ParallelPlan& plan) {
     pinned.release<&ParallelPlan::recompute_layers>();
   }
   if (!mixed) pinned.release<&ParallelPlan::selective_layers>();
-  // Groups of pp follow from pp.
-  if (plan.microbatch_group == (plan.vpp > 1 ? plan.pp : 1)) {
-    pinned.release<&ParallelPlan::microbatch_group>();
-  }
   return pinned;
 }
 
