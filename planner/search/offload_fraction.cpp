@@ -10,7 +10,7 @@
 namespace echelon {
 namespace {
 
-constexpr std::array kTenths{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
+constexpr std::array kParts{0.2, 0.4, 0.6, 0.8};
 
 }  // namespace
 
@@ -19,7 +19,7 @@ std::vector<double> offload_fractions(const SearchContext& context, const Search
   std::vector<double> fractions{own};
   if (own <= 0 || own >= 1) return fractions;
   if (context.request.constraints.has<&ParallelPlan::offload_optimizer>()) return fractions;
-  for (const double larger : kTenths) {
+  for (const double larger : kParts) {
     if (larger > own) fractions.push_back(larger);
   }
   return fractions;
@@ -34,7 +34,7 @@ void open_offload_fractions(const SearchContext& context, SearchPoint point, Sec
   price_memory(context, point, costs, work);
   if (work.memory.peak_reserved <= limit) return;
   point.recompute = context.recomputes.back();
-  for (const double fraction : kTenths) {
+  for (const double fraction : kParts) {
     point.offload_optimizer = fraction;
     least = std::max(least, least_times_with_traffic(context, point, costs).closed_form);
     const double weight = least_weight(

@@ -8,8 +8,8 @@
 namespace echelon {
 
 /// The fractions of the optimizer to try for a point, ascending: its own, and where that is a part
-/// that the request leaves open the larger parts, in tenths. Megatron-Core takes any fraction
-/// (--optimizer-offload-fraction); the best tenth costs at most a tenth of what offloading all
+/// that the request leaves open the larger parts, in fifths. Megatron-Core takes any fraction
+/// (--optimizer-offload-fraction); the best fifth costs at most a fifth of what offloading all
 /// does more than the best fraction.
 [[nodiscard]] std::vector<double> offload_fractions(const SearchContext& context,
                                                     const SearchPoint& point);

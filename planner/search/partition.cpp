@@ -15,12 +15,21 @@ std::optional<LayerPartition> best_partition(const CostModel& cost_model, const 
   LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
   const LowerBound without = partitioner.lower_bound(0);
   if (!partitioner.can_win(without)) return std::nullopt;
-  if (!partitioner.may_fit(std::nullopt)) return std::nullopt;
   if (plan.recompute == Recompute::none || cost_model.framework().per_stage_recompute ||
       plan.recompute == Recompute::selective) {
+    if (!partitioner.may_fit(std::nullopt)) return std::nullopt;
     return partitioner.solve(std::nullopt, without.slowest);
   }
   const int layers = cost_model.model().layers;
+  // The most that the bound allows: the step rises with every recomputed layer, memory falls.
+  int most = 0;
+  int too_many = (layers + plan.vpp - 1) / plan.vpp + 1;
+  while (too_many - most > 1) {
+    const int middle = most + (too_many - most) / 2;
+    (partitioner.can_win(partitioner.lower_bound(middle * plan.vpp)) ? most : too_many) = middle;
+  }
+  const bool some_fit = most > 0 && partitioner.may_fit(most * plan.vpp);
+  if (!some_fit && !partitioner.may_fit(0)) return std::nullopt;
   // Of a chunk each and more, more recomputed layers need less memory; none need no buffer for it.
   int low = 0;
   int high = (layers + plan.vpp - 1) / plan.vpp;
