@@ -43,6 +43,7 @@ class CandidatesView : public QWidget {
   void filter_changed(const QString& text);
   void row_chosen(const QModelIndex& index);
   void count_rows();
+  void show_fastest();
   void fit_columns();
 
   CandidatesModel* model_;
@@ -50,6 +51,7 @@ class CandidatesView : public QWidget {
   QLineEdit* filter_;
   QLabel* count_;   ///< number of rows
   QLabel* reason_;  ///< error of the filter
+  QLabel* fastest_;  ///< the fastest plan, where another won
   QTableView* table_;
   EmptyState* page_;
   bool marking_ = false;

@@ -68,8 +68,15 @@ Json candidate_json(const PlanFile& file, const Economics& money) {
 
 Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                     const Provenance& provenance) {
-  return candidate_json(plan_file_of(request, candidate, provenance),
-                        economics_of(request, candidate.prediction.time.step));
+  Json out = candidate_json(plan_file_of(request, candidate, provenance),
+                            economics_of(request, candidate.prediction.time.step));
+  out["expected_seconds"] = finite(candidate.expected().in(kSecond), "the expected step");
+  out["simulated"] = candidate.simulated;
+  out["unusual"] = Json::array();
+  for (const FeaturePrice& each : kFeaturePrices) {
+    if (candidate.score.unusual.has(each.feature)) out["unusual"].push_back(each.name);
+  }
+  return out;
 }
 
 }  // namespace echelon

@@ -93,6 +93,26 @@ Json front_json(const SearchResult& choice, const Provenance& provenance) {
   return out;
 }
 
+/// What each listed plan stands for: the plans of its family that are nearly as good.
+Json families_json(const SearchResult& choice) {
+  Json out = Json::array();
+  const Bytes capacity = choice.request.capacity();
+  for (const Siblings& siblings : choice.report.siblings) {
+    Json ranges = Json::object();
+    for (const Siblings::Range& range : siblings.ranges) {
+      ranges[json_key(*range.field)] = {{"first", range.first}, {"last", range.last}};
+    }
+    out.push_back({{"siblings", siblings.plans},
+                   {"closed_form_seconds",
+                    {{"least", siblings.least.in(kSecond)}, {"most", siblings.most.in(kSecond)}}},
+                   {"spare_bytes",
+                    {{"least", whole_bytes(capacity - siblings.largest)},
+                     {"most", whole_bytes(capacity - siblings.smallest)}}},
+                   {"plan", std::move(ranges)}});
+  }
+  return out;
+}
+
 /// GPU counts of a search with --max-gpus.
 Json counts_json(const SearchResult& choice) {
   Json out = Json::array();
@@ -142,7 +162,10 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
               {"framework", request.framework.name},
               {"calibration", request.calibration.name},
               {"usable_memory_bytes", whole_bytes(request.usable_memory())},
+              {"capacity_bytes", whole_bytes(request.capacity())},
               {"top", request.top},
+              {"prefer", name_of(request.preference)},
+              {"front", request.whole_front},
               {"exhaustive", request.exhaustive},
               {"objective", name_of(request.objective)},
               {"max_gpus", request.gpus_at_most ? Json(*request.gpus_at_most) : Json(nullptr)},
@@ -164,12 +187,17 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
     nearest_infeasible.push_back(near_miss_json(request, miss));
   }
   const Candidate* winner = report.winner();
+  const auto or_none = [&](const Candidate* plan) {
+    return plan != nullptr ? candidate_json(request, *plan, provenance) : Json(nullptr);
+  };
   Json document{{"schema", kReportSchema}, {"request", request_json(request, provenance)}};
-  document["winner"] =
-      winner != nullptr ? candidate_json(request, *winner, provenance) : Json(nullptr);
+  document["winner"] = or_none(winner);
+  document["fastest"] = or_none(report.fastest ? &*report.fastest : nullptr);
   document["candidates"] = std::move(candidates);
+  document["families"] = families_json(choice);
   document["tied"] = tied_json(choice);
   document["pareto"] = front_json(choice, provenance);
+  document["pareto_complete"] = report.whole_front;
   if (request.gpus_at_most) document["gpu_counts"] = counts_json(choice);
   document["rejected"] = rejected_json(request, report);
   document["near_misses"] = std::move(nearest_infeasible);

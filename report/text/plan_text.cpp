@@ -11,6 +11,7 @@
 #include "report/plan_files.hpp"
 #include "report/text/table.hpp"
 #include "report/text/text.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon {
 
@@ -96,12 +97,9 @@ std::string memory_line(const PlanRequest& request, const Candidate& candidate,
     line += fmt::format("limit {} set by --max-memory; ", with_gib(*request.max_memory));
   }
   const Bytes spare = request.capacity() - memory.peak_reserved;
-  std::string outcome = spare >= Bytes{} ? with_gib(spare) + " to spare"
-                                         : with_gib(-spare) + " too much";
-  if (const std::optional<double> probability = candidate.score.fits_probability) {
-    outcome += ", " + likely_to_fit(*probability);
-  }
-  return line + painted(outcome, candidate.fits ? Paint::good : Paint::bad, style);
+  const std::string outcome = spare >= Bytes{} ? with_gib(spare) + " to spare"
+                                               : with_gib(-spare) + " too much";
+  return line + painted(outcome + chance_of(candidate), candidate.fits ? Paint::good : Paint::bad, style);
 }
 
 /// One kind of stage: categories as rows, with their shares, like the table of times.
@@ -247,8 +245,11 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
   const PlanCosts& p = candidate.prediction;
   const FlopsPerSecond peak = request.cluster.gpu().peak(request.job.precision.compute);
   const std::string_view dash = glyph("–", "-", style);
-  std::string out = "\n" + folded(painted(described(candidate.plan, style), Paint::accent, style),
-                                  fmt::format("{:<11}", title), style);
+  std::string out = "\n";
+  if (!title.empty()) {
+    out += folded(painted(described(candidate.plan, style), Paint::accent, style),
+                  fmt::format("{:<11}", title), style);
+  }
   out += folded(
       fmt::format("{} ({} {} {}, {}), {} tokens/s, {} per GPU",
                   painted(duration(p.time.step), Paint::bold, style), duration(p.time.low), dash,
@@ -321,8 +322,8 @@ std::string predict_text(const PlanRequest& request, const Candidate& candidate,
   if (!candidate.fits) {
     const MemoryPrediction& memory = candidate.prediction.memory;
     out += folded(
-        fmt::format("Does not fit: stage {} needs {}, {} may be used.", memory.tightest_stage,
-                    with_gib(memory.peak_reserved), with_gib(request.usable_memory())),
+        fmt::format("Does not fit: stage {} needs {}; {}.", memory.tightest_stage,
+                    with_gib(memory.peak_reserved), limit_text(request)),
         "  ", style);
   }
   return out + time_text(costs, style) + assumptions_text(request, style);

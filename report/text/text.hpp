@@ -38,7 +38,7 @@ struct TypedSearch {
 /// One configuration, priced.
 [[nodiscard]] std::string predict_text(const PlanRequest& request, const Candidate& candidate,
                                        const TextStyle& style);
-/// The first lines of either: plan, time, memory.
+/// The first lines of either: plan, time, memory. Without a `title` the plan is left out.
 [[nodiscard]] std::string headline(const PlanRequest& request, const Candidate& candidate,
                                    std::string_view title, const TextStyle& style);
 

@@ -1,7 +1,6 @@
 // What the answers say of a step's stages, of its simulation and of the proof.
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
-#include "planner/search/simulate_finalists.hpp"
 #include "report/format.hpp"
 #include "report/text/text.hpp"
 #include "tests/support/catch.hpp"
