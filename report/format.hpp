@@ -21,8 +21,8 @@ namespace echelon {
 [[nodiscard]] std::string probability(double value);
 /// "93 % likely to fit", "over 99.9 % likely to fit".
 [[nodiscard]] std::string likely_to_fit(double probability);
-[[nodiscard]] std::string gib(Bytes bytes);              ///< "61.24" (no unit: for tables)
-[[nodiscard]] std::string with_gib(Bytes bytes);         ///< "61.2 GiB"; "4.15 MiB" below 0.1 GiB
+[[nodiscard]] std::string gib(Bytes bytes);       ///< "61.24" (no unit: for tables)
+[[nodiscard]] std::string with_gib(Bytes bytes);  ///< "61.2 GiB"; "4.15 MiB" below 0.1 GiB
 /// The unit of a table whose largest number this is: GiB, or MiB below 0.1 GiB.
 struct MemoryUnit {
   Bytes size;

@@ -18,8 +18,8 @@ namespace echelon {
 /// only 66 % likely to fit and has chunks of unequal size".
 [[nodiscard]] std::string drawbacks(const Candidate& plan, const Candidate& other);
 
-/// Why `other` is not the best plan, and what it has instead: "87.3 ms more stage imbalance; without
-/// optimizer states in host memory".
+/// Why `other` is not the best plan, and what it has instead: "87.3 ms more stage imbalance;
+/// without optimizer states in host memory".
 [[nodiscard]] std::string trade_of(const Candidate& best, const Candidate& other);
 
 /// ", 93 % likely to fit"; "" where a limit on memory was given.

@@ -139,9 +139,8 @@ void CandidatesView::show_fastest() {
   const Candidate& winner = *space->report.winner();
   fastest_->setText(tr("<a href=\"#\">Fastest plan</a> %1: %2 a step to the winner, but it %3.")
                         .arg(qt_text(described(fastest.plan, {})).toHtmlEscaped(),
-                             qt_text(signed_percent(fastest.prediction.time.step /
-                                                        winner.prediction.time.step -
-                                                    1)),
+                             qt_text(signed_percent(
+                                 fastest.prediction.time.step / winner.prediction.time.step - 1)),
                              qt_text(drawbacks(fastest, winner))));
 }
 

@@ -49,8 +49,8 @@ class CandidatesView : public QWidget {
   CandidatesModel* model_;
   FilteredCandidates* shown_;
   QLineEdit* filter_;
-  QLabel* count_;   ///< number of rows
-  QLabel* reason_;  ///< error of the filter
+  QLabel* count_;    ///< number of rows
+  QLabel* reason_;   ///< error of the filter
   QLabel* fastest_;  ///< the fastest plan, where another won
   QTableView* table_;
   EmptyState* page_;

@@ -188,7 +188,8 @@ void MemoryView::draw_limits(QPainter& painter, const Frame& f) const {
         tr("%1: %2").arg(gpu, gibibytes(capacity)), f.limits.adjusted(0, 0, -half, 0));
   limit(limit_, QPen(warning_colour(palette()), 1.6, Qt::DashLine),
         (request.max_memory ? tr("--max-memory: %1") : tr("likely to fit up to %1"))
-            .arg(gibibytes(limit_)), f.limits.adjusted(half, 0, 0, 0));
+            .arg(gibibytes(limit_)),
+        f.limits.adjusted(half, 0, 0, 0));
 }
 
 void MemoryView::paintEvent(QPaintEvent* /*event*/) {

@@ -9,8 +9,8 @@
 #include "gui/canvas/bar_delegate.hpp"
 #include "gui/canvas/theme.hpp"
 #include "report/format.hpp"
-#include "report/trade_offs.hpp"
 #include "report/text/text.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon::gui {
 namespace {

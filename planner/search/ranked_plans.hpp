@@ -1,4 +1,5 @@
-// The plans a search listed or put on its front, and its fastest, each once, and how each stands to the winner.
+// The plans a search listed or put on its front, and its fastest, each once, and how each stands to
+// the winner.
 #pragma once
 
 #include <optional>
@@ -18,8 +19,8 @@ struct RankedPlan {
   bool tied = false;     ///< too close to the winner to call (planner/search/optimize.hpp)
 };
 
-/// Listed plans best first, then the fastest plan and the rest of the front, fastest first. Valid as
-/// long as `report`.
+/// Listed plans best first, then the fastest plan and the rest of the front, fastest first. Valid
+/// as long as `report`.
 [[nodiscard]] std::vector<RankedPlan> plans_of(const PlanRequest& request,
                                                const SearchOutcome& report);
 

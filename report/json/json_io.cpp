@@ -136,14 +136,11 @@ Json certificate_json(const SearchOutcome& report) {
   for (const OpenSplits& each : report.open_splits) {
     open.push_back({{"kind", name_of(each.kind)}, {"tuples", each.tuples}, {"gap", each.gap}});
   }
-  return Json{{"proved_optimal", report.proved()},
-              {"gap", report.gap},
-              {"tuples", report.counts.tuples},
-              {"pruned_by_memory", report.counts.too_large},
-              {"pruned_by_bound", report.counts.bounded},
-              {"priced", report.counts.priced},
-              {"simulated", report.counts.simulated},
-              {"splits_not_searched", std::move(open)}};
+  return Json{
+      {"proved_optimal", report.proved()},        {"gap", report.gap},
+      {"tuples", report.counts.tuples},           {"pruned_by_memory", report.counts.too_large},
+      {"pruned_by_bound", report.counts.bounded}, {"priced", report.counts.priced},
+      {"simulated", report.counts.simulated},     {"splits_not_searched", std::move(open)}};
 }
 
 Json request_json(const PlanRequest& request, const Provenance& provenance) {

@@ -70,12 +70,11 @@ std::string trades_text(const SearchResult& choice, const TextStyle& style) {
   const std::vector<Candidate>& plans = choice.report.candidates;
   std::string out;
   for (std::size_t i = 1; i < plans.size(); ++i) {
-    const std::string trade =
-        choice.request.objective == Objective::memory_headroom
-            ? with_gib(plans[i].prediction.memory.peak_reserved -
-                       plans.front().prediction.memory.peak_reserved) +
-                  " more memory"
-            : trade_of(plans.front(), plans[i]);
+    const std::string trade = choice.request.objective == Objective::memory_headroom
+                                  ? with_gib(plans[i].prediction.memory.peak_reserved -
+                                             plans.front().prediction.memory.peak_reserved) +
+                                        " more memory"
+                                  : trade_of(plans.front(), plans[i]);
     out += folded(trade, fmt::format("{:>3}  ", i + 1), style);
   }
   return out;
@@ -85,11 +84,7 @@ std::string trades_text(const SearchResult& choice, const TextStyle& style) {
 std::string siblings_text(const SearchResult& choice, const TextStyle& style) {
   const SearchOutcome& report = choice.report;
   const std::string_view to = glyph("–", "-", style);
-  Table table({{""},
-               {"plans"},
-               {"slower"},
-               {"to spare"},
-               {"differ in", Table::Align::left, 0}});
+  Table table({{""}, {"plans"}, {"slower"}, {"to spare"}, {"differ in", Table::Align::left, 0}});
   for (std::size_t i = 0; i < report.siblings.size(); ++i) {
     const Siblings& siblings = report.siblings[i];
     if (siblings.plans == 0) continue;
@@ -151,8 +146,9 @@ std::string plan_list_text(const SearchResult& choice, const TextStyle& style) {
   }
   drop_uninteresting(table);
   table.drop_constant(fits, "");
-  std::string out = heading("Best plans, one of each family", style) + table.text(style) +
-                    trades_text(choice, style);
+  const bool by_memory = choice.request.objective == Objective::memory_headroom;
+  std::string out = heading(by_memory ? "Best plans" : "Best plans, one of each family", style) +
+                    table.text(style) + trades_text(choice, style);
   if (any_tied) {
     out += folded(
         "too close to call: the difference is within model error, most of which the "
@@ -253,7 +249,5 @@ std::string front_over_counts_text(const SearchResult& choice, const TextStyle& 
                  style) +
          table.text(style);
 }
-
-
 
 }  // namespace echelon

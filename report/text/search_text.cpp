@@ -62,7 +62,7 @@ std::string recommendation(const SearchResult& choice, const TextStyle& style) {
     out += fmt::format(", but it is only {}: no plan is {:.0f} % likely to", likely_to_fit(*likely),
                        100 * kLeastProbability);
   } else {
-    out += chance_of(best);
+    out += likely ? chance_of(best) : fmt::format(", {} to spare", spare_of(choice.request, best));
   }
   if (report.fastest) {
     const double slower = step / report.fastest->prediction.time.step - 1;
@@ -227,10 +227,10 @@ std::string fix_text(const Fix& fix) {
 
 std::string nearest_infeasible_text(const PlanRequest& request, const SearchOutcome& report,
                                     const TextStyle& style) {
-  const std::string verdict = fmt::format(
-      "Nothing fits: of {} combinations {} are legal, and all need more of one {}: {}.",
-      grouped(report.counts.tuples), grouped(report.counts.too_large), request.cluster.gpu().name,
-      limit_text(request));
+  const std::string verdict =
+      fmt::format("Nothing fits: of {} combinations {} are legal, and all need more of one {}: {}.",
+                  grouped(report.counts.tuples), grouped(report.counts.too_large),
+                  request.cluster.gpu().name, limit_text(request));
   return folded(painted(verdict, Paint::bad, style), "", style) + nearest_infeasible(report, style);
 }
 

@@ -108,12 +108,13 @@ std::string verdict_text(const PlanRequest& request, const Candidate* winner, co
     return best_with_it() + folded("It fits; what the request pins does not.", "", style);
   }
   const bool better = answer.verdict == WhyNot::Verdict::better;
+  std::string difference = difference_text(*winner, *answer.asked, better);
+  const bool faster = answer.asked->prediction.time.step < winner->prediction.time.step;
+  if (answer.tied && (better || !faster)) difference += "; too close to call, measure both";
   return best_with_it() +
-         folded(difference_text(*winner, *answer.asked, better) +
-                    (answer.tied ? "; too close to call, measure both" : ""),
-                fmt::format("{:<19}", verdict_title(*winner, *answer.asked, better)), style) +
-         "\n" +
-         parts_text(*winner, *answer.asked, style);
+         folded(difference, fmt::format("{:<19}", verdict_title(*winner, *answer.asked, better)),
+                style) +
+         "\n" + parts_text(*winner, *answer.asked, style);
 }
 
 }  // namespace

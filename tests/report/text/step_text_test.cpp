@@ -57,21 +57,22 @@ TEST_CASE("a step without stages has no table of them") {
   PlanRequest request = uneven_7b();
   request.constraints.pin<&ParallelPlan::pp>(1);
   request.constraints.release<&ParallelPlan::layers_per_stage>();
-  Candidate plan = predict(request).value();
-  simulate_step(request, plan);
+  const Candidate plan = predict(request).value();
   const std::string text = predict_text(request, plan, kStyle);
   CHECK(lacks(text, "\nTime of one step\n") == "");
   CHECK(text.find("Time of each stage") == std::string::npos);
   CHECK(text.find("event by event") == std::string::npos);
 }
 
-TEST_CASE("the simulated step stands below the closed form where there is one") {
+TEST_CASE("the closed form stands below the simulated step of a pipeline") {
   const PlanRequest request = uneven_7b();
   Candidate plan = predict(request).value();
-  CHECK(predict_text(request, plan, kStyle).find("event by event") == std::string::npos);
-  simulate_step(request, plan);
+  REQUIRE(plan.simulated);
   CHECK(lacks(predict_text(request, plan, kStyle),
-              "simulated  " + duration(*plan.simulated_step) + " event by event") == "");
+              "simulated  event by event; in closed form " +
+                  duration(plan.prediction.time.closed_form)) == "");
+  plan.simulated = false;
+  CHECK(lacks(predict_text(request, plan, kStyle), "simulated  no: too many microbatches") == "");
 }
 
 TEST_CASE("nothing is called proved whose splits of the layers were not searched") {
