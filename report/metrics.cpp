@@ -33,7 +33,7 @@ constexpr std::array<MetricInfo, 10> kFigures = {{
      "memory of a GPU, or --max-memory - peak memory", false},
     {Metric::fits, "fits", "fits_probability", "fits",
      "probability that the plan fits, from how far measured peaks of this framework lie from the "
-     "predicted ones (docs/search.md); unknown with --max-memory, which says what fits",
+     "predicted ones (docs/search.md); unknown with --max-memory, by which a plan fits or not",
      false},
     {Metric::usd_per_step, "cost", "usd_per_step", "USD/step",
      "GPUs · step · price of a GPU hour of the cluster's description"},

@@ -12,9 +12,10 @@ namespace echelon {
 
 inline constexpr int kReportSchema = 3;
 
-[[nodiscard]] Json candidate_json(const PlanFile& file, const Economics& money);
-/// The same with what a request decides: economics of its cluster and operations, the expected step
-/// that it ranks by, and what is unusual about the plan (planner/space/score.hpp).
+/// `score` and `simulated` are those of the candidate that `file` holds.
+[[nodiscard]] Json candidate_json(const PlanFile& file, const Economics& money, const Score& score,
+                                  bool simulated);
+/// Economics of the request's cluster and operations.
 [[nodiscard]] Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                                   const Provenance& provenance);
 /// What was asked, defaults filled in.

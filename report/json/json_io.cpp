@@ -211,8 +211,8 @@ std::string predict_json(const PlanRequest& request, const Candidate& candidate,
 }
 
 std::string compare_json(const PlanWithPrediction& a, const PlanWithPrediction& b) {
-  const Json left = candidate_json(a.plan, {});
-  const Json right = candidate_json(b.plan, {});
+  const Json left = candidate_json(a.plan, {}, a.score, a.simulated);
+  const Json right = candidate_json(b.plan, {}, b.score, b.simulated);
   Json memory = difference(left["memory"], right["memory"]);
   Json differing = Json::array();  // fields of the plan, as CSV files name them
   for (const PlanField* field : differing_fields(a.plan.plan, b.plan.plan)) {

@@ -52,6 +52,8 @@ struct TypedSearch {
 struct PlanWithPrediction {
   std::string name;  ///< of its file
   PlanFile plan;     ///< priced by this version
+  Score score;       ///< … and weighed
+  bool simulated = false;
   std::string note;  ///< what a reader must know before comparing; may be empty
 };
 [[nodiscard]] std::string compare_text(const PlanWithPrediction& a, const PlanWithPrediction& b,
