@@ -69,8 +69,8 @@ void start(benchmark::State& state) {
   report(state, std::move(times));
 }
 
-/// Time from one slider step until everything is painted, with 2,000 plans in the scatter plot and
-/// `view` below it.
+/// Time from one slider step until everything is painted, with all plans found in the scatter plot
+/// and `view` below it.
 void edit(benchmark::State& state, const char* view) {
   const auto window = searched_window("7b", 64);
   window->raise_view(view);

@@ -31,12 +31,18 @@ std::string grouped(std::int64_t value) {
 }
 
 std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
-std::string likely_to_fit(double probability) {
+std::string probability(double value) {
   constexpr double kEdge = 1e-3;
-  if (probability > 1 - kEdge) return "over 99.9 % likely to fit";
-  if (probability < kEdge) return "under 0.1 % likely to fit";
-  const bool near_edge = probability > 0.99 || probability < 0.01;
-  return fmt::format("{:.{}f} % likely to fit", 100 * probability, near_edge ? 1 : 0);
+  if (value > 1 - kEdge) return "> 99.9 %";
+  if (value < kEdge) return "< 0.1 %";
+  const bool near_edge = value > 0.99 || value < 0.01;
+  return fmt::format("{:.{}f} %", 100 * value, near_edge ? 1 : 0);
+}
+std::string likely_to_fit(double value) {
+  std::string out = probability(value) + " likely to fit";
+  if (out.starts_with('>')) out.replace(0, 1, "over");
+  if (out.starts_with('<')) out.replace(0, 1, "under");
+  return out;
 }
 
 std::string signed_percent(double ratio) {

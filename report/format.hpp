@@ -17,10 +17,12 @@ namespace echelon {
 [[nodiscard]] std::string grouped(std::int64_t value);   ///< "4,194,304"
 [[nodiscard]] std::string percent(double ratio);         ///< 0.475 -> "47.5 %"
 [[nodiscard]] std::string signed_percent(double ratio);  ///< "+3.1 %"
-/// "93 % likely to fit"; never 0 or 100 %: "over 99.9 % likely to fit".
+/// "93 %", "99.4 %"; never 0 or 100 %: "> 99.9 %".
+[[nodiscard]] std::string probability(double value);
+/// "93 % likely to fit", "over 99.9 % likely to fit".
 [[nodiscard]] std::string likely_to_fit(double probability);
-[[nodiscard]] std::string gib(Bytes bytes);              ///< "61.24" (no unit: for tables)
-[[nodiscard]] std::string with_gib(Bytes bytes);         ///< "61.2 GiB"; "4.15 MiB" below 0.1 GiB
+[[nodiscard]] std::string gib(Bytes bytes);       ///< "61.24" (no unit: for tables)
+[[nodiscard]] std::string with_gib(Bytes bytes);  ///< "61.2 GiB"; "4.15 MiB" below 0.1 GiB
 /// The unit of a table whose largest number this is: GiB, or MiB below 0.1 GiB.
 struct MemoryUnit {
   Bytes size;

@@ -15,7 +15,7 @@
 namespace echelon {
 namespace {
 
-constexpr std::array<MetricInfo, 9> kFigures = {{
+constexpr std::array<MetricInfo, 10> kFigures = {{
     {Metric::step, "step", "step_seconds", "step",
      "time of one optimizer step: compute, recompute, exposed communication, pipeline "
      "fill/drain, stage imbalance, optimizer, host and data, means of the stages "
@@ -30,8 +30,10 @@ constexpr std::array<MetricInfo, 9> kFigures = {{
      "weights + gradients + optimizer + activations + workspace + communication + CUDA context of "
      "the fullest stage, and what the allocator reserves beyond (docs/formulas.md)"},
     {Metric::headroom, "headroom", "headroom_bytes", "headroom",
-     "usable memory of a GPU - peak memory; usable: --max-memory, by default what the GPU has less "
-     "2 GiB",
+     "memory of a GPU, or --max-memory - peak memory", false},
+    {Metric::fits, "fits", "fits_probability", "fits",
+     "probability that the plan fits, from how far measured peaks of this framework lie from the "
+     "predicted ones (docs/search.md); unknown with --max-memory, by which a plan fits or not",
      false},
     {Metric::usd_per_step, "cost", "usd_per_step", "USD/step",
      "GPUs · step · price of a GPU hour of the cluster's description"},
@@ -76,7 +78,8 @@ std::optional<double> value_of(Metric figure, const PlanRequest& request,
     case Metric::tokens_per_second: return p.tokens_per_second;
     case Metric::mfu: return p.mfu;
     case Metric::memory: return p.memory.peak_reserved.in(kByte);
-    case Metric::headroom: return (request.usable_memory() - p.memory.peak_reserved).in(kByte);
+    case Metric::headroom: return (request.capacity() - p.memory.peak_reserved).in(kByte);
+    case Metric::fits: return candidate.score.fits_probability;
     case Metric::usd_per_step:
       return money.per_step ? std::optional(money.per_step->in(kDollar)) : std::nullopt;
     case Metric::usd_per_million_tokens:
@@ -91,6 +94,7 @@ std::string format(Metric figure, double value) {
   switch (figure) {
     case Metric::step: return duration(Seconds{value});
     case Metric::mfu: return percent(value);
+    case Metric::fits: return probability(value);
     case Metric::memory:
     case Metric::headroom: return with_gib(Bytes{value});
     case Metric::tokens_per_second:
@@ -108,7 +112,8 @@ MetricScale scale_of(Metric figure, double largest) {
     case Metric::step:
       if (largest >= kFew) return {1, "s"};
       return largest >= 1e-3 * kFew ? MetricScale{1e-3, "ms"} : MetricScale{1e-6, "us"};
-    case Metric::mfu: return {0.01, "%"};
+    case Metric::mfu:
+    case Metric::fits: return {0.01, "%"};
     case Metric::memory:
     case Metric::headroom:
       return std::abs(largest) >= kFew * 0x1p30 ? MetricScale{0x1p30, "GiB"}

@@ -18,6 +18,7 @@ enum class Metric {
   mfu,
   memory,
   headroom,
+  fits,
   usd_per_step,
   usd_per_million_tokens,
   gpu_hours_per_step,
@@ -36,7 +37,8 @@ struct MetricInfo {
 [[nodiscard]] std::span<const MetricInfo> metrics();
 [[nodiscard]] const MetricInfo& info_of(Metric figure);
 
-/// In seconds, bytes, US dollars, hours; a ratio for mfu. Nothing if the price is unknown.
+/// In seconds, bytes, US dollars, hours; a ratio for mfu and fits. Nothing if the price, or the
+/// probability of fitting, is unknown.
 /// `money` is economics_of(request, step of the candidate).
 [[nodiscard]] std::optional<double> value_of(Metric figure, const PlanRequest& request,
                                              const Candidate& candidate, const Economics& money);

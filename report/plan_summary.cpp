@@ -9,6 +9,7 @@
 #include "planner/search/optimize.hpp"
 #include "report/explain.hpp"
 #include "report/format.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon {
 
@@ -45,18 +46,24 @@ StatTile training_of(const PlanRequest& request, Seconds step) {
   return f;
 }
 
+/// "14.2 GiB to spare", "1.3 GiB short".
+std::string spare_text(Bytes spare) {
+  return spare >= Bytes{} ? with_gib(spare) + " to spare" : with_gib(-spare) + " short";
+}
+
 StatTile memory_of(const PlanRequest& request, const Candidate& candidate) {
   const MemoryPrediction& memory = candidate.prediction.memory;
-  const Bytes spare = request.usable_memory() - memory.peak_reserved;
+  const Bytes spare = request.capacity() - memory.peak_reserved;
   StatTile f{
       "Memory", with_gib(memory.peak_reserved), "",
       fmt::format("Largest sum over the stages of weights, gradients, optimizer, activations, "
-                  "workspace, communication buffers and context, with the allocator's reserve. "
-                  "Usable: {} of {}.",
-                  with_gib(request.usable_memory()), with_gib(memory.capacity)),
+                  "workspace, communication buffers and context, with the allocator's reserve, of "
+                  "{}: {}{}. The limit: {}.",
+                  with_gib(memory.capacity), spare_text(spare), chance_of(candidate),
+                  limit_text(request)),
       candidate.fits ? Paint::good : Paint::bad};
-  f.detail = candidate.fits ? fmt::format("of {}", with_gib(request.usable_memory()))
-                            : fmt::format("{} short", with_gib(-spare));
+  const std::optional<double> likely = candidate.score.fits_probability;
+  f.detail = likely ? likely_to_fit(*likely) : spare_text(spare);
   return f;
 }
 
@@ -118,16 +125,14 @@ std::vector<StatTile> stat_tiles_of(const PlanRequest& request, const Candidate&
 PlanSummary summary_of(const PlanRequest& request, const Candidate& candidate,
                        const Candidate* best) {
   const PlanCosts& p = candidate.prediction;
-  const Bytes spare = request.usable_memory() - p.memory.peak_reserved;
+  const Bytes spare = request.capacity() - p.memory.peak_reserved;
   PlanSummary out;
   out.good = candidate.fits;
   if (candidate.fits) {
-    out.fits = fmt::format("Fits with {} to spare", with_gib(spare));
-  } else if (spare < Bytes{}) {
-    out.fits = fmt::format("Does not fit: {} short on stage {}", with_gib(-spare),
-                           p.memory.tightest_stage);
+    out.fits = "Fits with " + spare_text(spare) + chance_of(candidate);
   } else {
-    out.fits = "Does not fit";
+    out.fits = fmt::format("Does not fit: {} on stage {}{}", spare_text(spare),
+                           p.memory.tightest_stage, chance_of(candidate));
   }
   if (best != nullptr) {
     const double more = p.time.step / best->prediction.time.step - 1;

@@ -29,8 +29,11 @@ Result<PlanWithPrediction> priced_again(const std::string& path) {
   if (!resolved) return in_file(path, resolved.error());
   Result<Candidate> candidate = predict(resolved->request);
   if (!candidate) return in_file(path, candidate.error());
-  PlanWithPrediction side{
-      path, plan_file_of(resolved->request, *candidate, resolved->provenance), {}};
+  PlanWithPrediction side{path,
+                          plan_file_of(resolved->request, *candidate, resolved->provenance),
+                          candidate->score,
+                          candidate->simulated,
+                          {}};
   const Seconds then = file->predicted.time.total();
   const Seconds now = side.plan.predicted.time.total();
   if (std::abs(now / then - 1) > 1e-3) {

@@ -122,7 +122,8 @@ Result<double> PlanFilter::parse_number(const Condition& condition, std::string_
       if (!whole) return whole.error();
       return static_cast<double>(*whole);
     }
-    case Metric::mfu: {
+    case Metric::mfu:
+    case Metric::fits: {
       const bool in_percent = text.ends_with('%');
       if (in_percent) text.remove_suffix(1);
       const Result<double> share = parse_ratio(text, where, 0, in_percent ? 100 : 1);

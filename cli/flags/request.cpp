@@ -63,10 +63,12 @@ Status read_limits(const Settings& settings, PlanRequest& request) {
     request.max_memory = *most;
   } else {
     const MemorySpread band = memory_spread_of(request.framework);
+    const std::string bias =
+        band.bias > 0 ? fmt::format("{:.0f} % above", 100 * band.bias) : std::string("at");
     request.assumptions.push_back(
-        fmt::format("reserved memory of {} lies {:.0f} % above the prediction, give or take {:.0f} "
-                    "%: the probability of fitting (--max-memory sets a limit instead)",
-                    request.framework.name, 100 * band.bias, 100 * band.spread));
+        fmt::format("probability of fitting: peaks of {} runs lie {} the prediction, give or take "
+                    "{:.0f} % (--max-memory sets a limit instead)",
+                    request.framework.name, bias, 100 * band.spread));
   }
   return Done{};
 }

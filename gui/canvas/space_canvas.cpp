@@ -25,7 +25,7 @@ Range range_of(Metric figure, const std::vector<double>& values) {
   const auto [least, most] = std::ranges::minmax(values);
   Range range{least, most, least, most};
   const bool whole = figure == Metric::memory || figure == Metric::headroom ||
-                     figure == Metric::gpus || least <= 0;
+                     figure == Metric::fits || figure == Metric::gpus || least <= 0;
   if (!whole && info_of(figure).less_is_better) range.core_high = std::min(most, kCore * least);
   if (!whole && !info_of(figure).less_is_better) range.core_low = std::max(least, most / kCore);
   const auto widen = [](double& low, double& high) {
@@ -164,9 +164,12 @@ void SpaceCanvas::fit_more() {
 
 /// In base units.
 std::optional<double> SpaceCanvas::limit_of(Metric figure) const {
-  if (figure == Metric::headroom) return 0;
+  const PlanRequest& request = space_->resolved.request;
+  const Bytes limit = request.usable_memory();
+  if (figure == Metric::headroom) return (request.capacity() - limit).in(kByte);
+  if (figure == Metric::fits && !request.max_memory) return request.least_probability;
   if (figure != Metric::memory) return std::nullopt;
-  return space_->resolved.request.usable_memory().in(kByte);
+  return limit.in(kByte);
 }
 
 void SpaceCanvas::set_range(const QRectF& range) {
@@ -249,6 +252,7 @@ QString SpaceCanvas::point_tooltip(const Point& point) const {
   } else if (point.plan.tied) {
     text += "\nwithin the prediction error of the winner";
   }
+  if (point.plan.fastest) text += "\nthe shortest step";
   if (point.plan.on_front) text += "\non the Pareto front: no plan is both faster and smaller";
   return QString::fromStdString(text);
 }

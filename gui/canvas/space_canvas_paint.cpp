@@ -9,6 +9,7 @@
 #include "gui/canvas/space_canvas.hpp"
 #include "gui/canvas/theme.hpp"
 #include "report/format.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon::gui {
 namespace {
@@ -34,8 +35,7 @@ void SpaceCanvas::draw_limits(QPainter& painter) const {
   const QColor colour = error_colour(palette());
   QColor beyond = colour;
   beyond.setAlphaF(0.10F);
-  const QString words =
-      QString::fromStdString("usable memory " + with_gib(space_->resolved.request.usable_memory()));
+  const QString words = QString::fromStdString(limit_text(space_->resolved.request));
   painter.setPen(QPen(colour, 1.2, Qt::DashLine));
   if (const auto limit = limit_of(figure_y_)) {
     const double y = pixel({0, *limit / scale_y_.scale}).y();

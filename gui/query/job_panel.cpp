@@ -32,6 +32,7 @@ constexpr EntryRow kEntries[] = {{"model", "Model", true, "Model and data"},
                                  {kFrameworkFlag, "Framework"},
                                  {"calibration", "Calibration", true},
                                  {"objective", "Objective", false, "Goal"},
+                                 {"prefer", "Prefer"},
                                  {"critical-batch", "Critical batch"},
                                  {"mtbf", "Node MTBF"},
                                  {"checkpoint-bandwidth", "Checkpoint bandwidth"},
@@ -65,10 +66,11 @@ QString default_of(const std::string& flag, const cli::ResolvedRequest& resolved
   if (flag == "flash-attention") return QStringLiteral("true");
   if (flag == "cluster") return qt_text(cli::kDefaultCluster);
   if (flag == "gpus" && !r.max_gpus) return qt_text(grouped(r.cluster.gpus()));
-  if (flag == "max-memory") return qt_text(with_gib(r.usable_memory()));
+  if (flag == "max-memory") return qt_text("likely to fit: " + with_gib(r.usable_memory()));
   if (flag == kFrameworkFlag) return qt_text(r.framework.name);
   if (flag == "calibration") return qt_text(r.calibration.name);
   if (flag == "objective") return qt_text(name_of(r.objective));
+  if (flag == "prefer") return qt_text(name_of(r.preference));
   if (flag == kTrainTokensFlag) return QStringLiteral("e.g. 2T");
   if (flag == "mtbf" && r.cluster.mtbf_per_node())
     return qt_text(duration(*r.cluster.mtbf_per_node()));

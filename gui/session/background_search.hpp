@@ -9,7 +9,7 @@
 namespace echelon::gui {
 
 /// Number of plans the second search lists; docs/gui.md has its cost.
-inline constexpr int kListedPlans = 2000;
+inline constexpr int kListedPlans = 50;
 
 class BackgroundSearch : public QObject {
   Q_OBJECT

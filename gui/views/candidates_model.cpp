@@ -48,8 +48,8 @@ QString header_text(int column) {
 QString header_tip(int column) {
   if (column == kRank) {
     return "rank by the objective of the search; ★ winner, ≈ within the prediction error of the "
-           "winner, ◆ on the Pareto front (no other plan is both faster and smaller); plans of "
-           "the front that are not among the best have no rank";
+           "winner, ◆ on the Pareto front (no other plan is both faster and smaller), » the "
+           "shortest step; plans that are not the best of their family have no rank";
   }
   if (column == kSlower) return "step / step of the winner - 1";
   if (const MetricInfo* figure = figure_of(column)) {
@@ -152,7 +152,8 @@ QString CandidatesModel::text(const Row& row, int column) const {
     } else if (row.plan.tied) {
       words += " ≈";
     }
-    return row.plan.on_front ? words + " ◆" : words;
+    if (row.plan.on_front) words += " ◆";
+    return row.plan.fastest ? words + " »" : words;
   }
   if (!known.isValid()) return "–";
   if (column == kSlower) return QString::fromStdString(signed_percent(known.toDouble()));

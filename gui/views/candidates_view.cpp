@@ -15,9 +15,11 @@
 #include <utility>
 
 #include "core/base/files.hpp"
+#include "gui/canvas/qt_text.hpp"
 #include "gui/canvas/theme.hpp"
 #include "report/csv/plans_csv.hpp"
 #include "report/format.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon::gui {
 
@@ -28,6 +30,7 @@ CandidatesView::CandidatesView(QWidget* parent)
       filter_(new QLineEdit),
       count_(new QLabel),
       reason_(new QLabel),
+      fastest_(new QLabel),
       table_(new QTableView),
       page_(new EmptyState("No plans yet: choose a model and a cluster on the left.", table_)) {
   setAccessibleName("Plans of the search");
@@ -37,7 +40,8 @@ CandidatesView::CandidatesView(QWidget* parent)
   filter_->setToolTip(
       "conditions separated by blanks; all must hold\n"
       "degrees: tp=8 dp>=16 zero!=3\n"
-      "metrics: step<2s memory<=70GiB mfu>40% tokens>400k headroom cost token-cost gpu-hours\n"
+      "metrics: step<2s memory<=70GiB fits>=90% mfu>40% tokens>400k headroom cost token-cost\n"
+      "gpu-hours\n"
       "choices: recompute=none schedule=1f1b sp=yes; fits, front, tied\n"
       "other words must occur in the description of the plan");
   count_->setObjectName("count");
@@ -45,6 +49,16 @@ CandidatesView::CandidatesView(QWidget* parent)
   reason_->setTextFormat(Qt::PlainText);
   reason_->setWordWrap(true);
   reason_->hide();
+
+  fastest_->setObjectName("fastest");
+  fastest_->setWordWrap(true);
+  fastest_->setTextFormat(Qt::RichText);
+  fastest_->hide();
+  connect(fastest_, &QLabel::linkActivated, this, [this] {
+    if (model_->space() && model_->space()->report.fastest) {
+      Q_EMIT chosen(*model_->space()->report.fastest);
+    }
+  });
 
   set_up_table();
   auto* button = new QToolButton;
@@ -61,6 +75,7 @@ CandidatesView::CandidatesView(QWidget* parent)
   layout->setContentsMargins(6, 6, 6, 6);
   layout->addLayout(bar);
   layout->addWidget(reason_);
+  layout->addWidget(fastest_);
   layout->addWidget(page_, 1);
 
   connect(filter_, &QLineEdit::textChanged, this, &CandidatesView::filter_changed);
@@ -112,6 +127,21 @@ void CandidatesView::show_space(SpaceResultPtr space) {
     page_->show_message("No plans yet: choose a model and a cluster on the left.");
   }
   count_rows();
+  show_fastest();
+}
+
+/// What the winner gives up, and a link that loads the plan it gives it up to.
+void CandidatesView::show_fastest() {
+  const SpaceResultPtr& space = model_->space();
+  fastest_->setVisible(space && space->report.fastest.has_value());
+  if (fastest_->isHidden()) return;
+  const Candidate& fastest = *space->report.fastest;
+  const Candidate& winner = *space->report.winner();
+  fastest_->setText(tr("<a href=\"#\">Fastest plan</a> %1: %2 a step to the winner, but it %3.")
+                        .arg(qt_text(described(fastest.plan, {})).toHtmlEscaped(),
+                             qt_text(signed_percent(
+                                 fastest.prediction.time.step / winner.prediction.time.step - 1)),
+                             qt_text(drawbacks(fastest, winner))));
 }
 
 /// Column widths from the header and the first rows, because all rows would take longer than

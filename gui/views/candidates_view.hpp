@@ -43,13 +43,15 @@ class CandidatesView : public QWidget {
   void filter_changed(const QString& text);
   void row_chosen(const QModelIndex& index);
   void count_rows();
+  void show_fastest();
   void fit_columns();
 
   CandidatesModel* model_;
   FilteredCandidates* shown_;
   QLineEdit* filter_;
-  QLabel* count_;   ///< number of rows
-  QLabel* reason_;  ///< error of the filter
+  QLabel* count_;    ///< number of rows
+  QLabel* reason_;   ///< error of the filter
+  QLabel* fastest_;  ///< the fastest plan, where another won
   QTableView* table_;
   EmptyState* page_;
   bool marking_ = false;

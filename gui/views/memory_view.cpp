@@ -12,6 +12,7 @@
 #include "gui/views/part_formulas.hpp"
 #include "planner/explain/plan_detail.hpp"
 #include "report/format.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon::gui {
 namespace {
@@ -51,7 +52,8 @@ void MemoryView::show_plan(PlanResultPtr plan) {
   if (plan_) {
     const PlanRequest& request = plan_->resolved.request;
     reserved_ = reserved_peaks(request, plan_->candidate);
-    usable_ = request.usable_memory();
+    limit_ = request.usable_memory();
+    capacity_ = request.capacity();
     stage_ = plan_->candidate.prediction.memory.tightest_stage;
   }
   setAccessibleDescription(details());
@@ -74,17 +76,18 @@ QString MemoryView::details() const {
   const MemoryPrediction& memory = plan_->candidate.prediction.memory;
   const Stage& stage = memory.contents[at];
   const Bytes peak = memory.stages[at].total();
-  const Bytes spare = usable_ - reserved_[at];
+  const Bytes spare = capacity_ - reserved_[at];
   QString text = tr("Stage %1 of %2: %3")
                      .arg(*stage_)
                      .arg(stages())
                      .arg(qt_text(counted(stage.layers.total(), "layer")));
   if (stage.recomputed.total() > 0) text += tr(", %1 recomputed").arg(stage.recomputed.total());
   if (stage.selective.total() > 0) text += tr(", %1 selectively").arg(stage.selective.total());
-  text += tr(" · %1, %2 reserved of %3 usable · ")
-              .arg(gibibytes(peak), gibibytes(reserved_[at]), gibibytes(usable_));
-  return text + (spare < Bytes{} ? tr("%1 over the limit").arg(gibibytes(-spare))
-                                 : tr("%1 to spare").arg(gibibytes(spare)));
+  text += tr(" · %1, %2 reserved of %3 · ")
+              .arg(gibibytes(peak), gibibytes(reserved_[at]), gibibytes(capacity_));
+  text += spare < Bytes{} ? tr("%1 too much").arg(gibibytes(-spare))
+                          : tr("%1 to spare").arg(gibibytes(spare));
+  return text + qt_text(chance_of(plan_->candidate));
 }
 
 MemoryView::Frame MemoryView::frame() const {
@@ -100,7 +103,7 @@ MemoryView::Frame MemoryView::frame() const {
   f.per_stage = f.plot.width() / std::max(1, stages());
   const Bytes highest = stages() > 0 ? *std::ranges::max_element(reserved_) : Bytes{1};
   const Bytes capacity = plan_ ? plan_->candidate.prediction.memory.capacity : Bytes{1};
-  f.top = 1.1 * std::max({capacity, usable_, highest});
+  f.top = 1.1 * std::max({capacity, limit_, highest});
   return f;
 }
 
@@ -155,9 +158,9 @@ void MemoryView::draw_bar(QPainter& painter, const Frame& f, int stage) const {
   const QColor text = palette().color(QPalette::WindowText);
   painter.fillRect(QRectF(bar.left(), bar.top(), bar.width(), f.y(below) - bar.top()),
                    hatched(text));
-  if (reserved_[at] > usable_) {
+  if (reserved_[at] > limit_) {
     const QColor wrong = error_colour(palette());
-    const QRectF excess(bar.left(), bar.top(), bar.width(), f.y(usable_) - bar.top());
+    const QRectF excess(bar.left(), bar.top(), bar.width(), f.y(limit_) - bar.top());
     painter.fillRect(excess, with_opacity(palette().color(QPalette::Base), 0.55));
     painter.fillRect(excess, QBrush(wrong, Qt::BDiagPattern));
     painter.setPen(QPen(wrong, 1.5));
@@ -170,7 +173,8 @@ void MemoryView::draw_limits(QPainter& painter, const Frame& f) const {
   constexpr double kSample = 18;  // of the line, before its name
   constexpr double kGap = 5;
   const Bytes capacity = plan_->candidate.prediction.memory.capacity;
-  const QString gpu = qt_text(plan_->resolved.request.cluster.gpu().name);
+  const PlanRequest& request = plan_->resolved.request;
+  const QString gpu = qt_text(request.cluster.gpu().name);
   const auto limit = [&](Bytes bytes, const QPen& pen, const QString& name, const QRectF& label) {
     const double y = f.y(bytes);
     const double middle = label.center().y();
@@ -182,8 +186,10 @@ void MemoryView::draw_limits(QPainter& painter, const Frame& f) const {
   const double half = f.limits.width() / 2;
   limit(capacity, QPen(error_colour(palette()), 1.6, Qt::SolidLine),
         tr("%1: %2").arg(gpu, gibibytes(capacity)), f.limits.adjusted(0, 0, -half, 0));
-  limit(usable_, QPen(warning_colour(palette()), 1.6, Qt::DashLine),
-        tr("usable: %1").arg(gibibytes(usable_)), f.limits.adjusted(half, 0, 0, 0));
+  limit(limit_, QPen(warning_colour(palette()), 1.6, Qt::DashLine),
+        (request.max_memory ? tr("--max-memory: %1") : tr("likely to fit up to %1"))
+            .arg(gibibytes(limit_)),
+        f.limits.adjusted(half, 0, 0, 0));
 }
 
 void MemoryView::paintEvent(QPaintEvent* /*event*/) {

@@ -9,7 +9,8 @@
 
 namespace echelon::gui {
 
-/// One bar per stage; memory above the usable limit is hatched. Left/Right or a click select a
+/// One bar per stage; memory above the limit of plans that are likely to fit is
+/// hatched. Left/Right or a click select a
 /// stage, whose values are shown in the second line.
 class MemoryView : public PaintedView {
   Q_OBJECT
@@ -47,7 +48,8 @@ class MemoryView : public PaintedView {
 
   PlanResultPtr plan_;
   std::vector<Bytes> reserved_;  ///< per stage: planner/explain/plan_detail.hpp
-  Bytes usable_;
+  Bytes limit_;     ///< of plans that are likely to fit; --max-memory where it is given
+  Bytes capacity_;  ///< of a GPU, or --max-memory: what is to spare refers to it
   std::optional<int> stage_;
 };
 

@@ -10,6 +10,7 @@
 #include "gui/canvas/theme.hpp"
 #include "report/format.hpp"
 #include "report/text/text.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon::gui {
 namespace {
@@ -114,8 +115,8 @@ void RejectedView::show_space(SpaceResultPtr space) {
       report.winner() != nullptr
           ? proof_of(report)
           : "Nothing fits: all " + counted(report.counts.too_large, "legal combination") +
-                " need more than the usable " + with_gib(space_->resolved.request.usable_memory()) +
-                " of one " + space_->resolved.request.cluster.gpu().name + "."));
+                " need more of one " + space_->resolved.request.cluster.gpu().name + ": " +
+                limit_text(space_->resolved.request) + "."));
   const std::vector<OutcomeRow> outcomes = outcomes_of(report);
   std::int64_t most = 1;
   for (const OutcomeRow& outcome : outcomes) most = std::max(most, outcome.count);
@@ -141,7 +142,7 @@ void RejectedView::show_space(SpaceResultPtr space) {
     for (const int column : {1, 2})
       item->setTextAlignment(column, Qt::AlignRight | Qt::AlignVCenter);
     item->setToolTip(0, plan);
-    item->setToolTip(2, "peak memory of the stage minus usable memory of the GPU");
+    item->setToolTip(2, "peak memory of the stage minus the limit");
     item->setToolTip(3, item->text(3));
   }
   page_->show_content();

@@ -25,17 +25,31 @@ std::vector<RankedPlan> plans_of(const PlanRequest& request, const SearchOutcome
     return winner != nullptr && request.objective != Objective::memory_headroom &&
            tied(winner->prediction.time, candidate.prediction.time, request.calibration.time_band);
   };
+  const Candidate* fastest = report.fastest ? &*report.fastest : winner;
+  const auto is_fastest = [&](const Candidate& candidate) {
+    return request.objective != Objective::memory_headroom && fastest != nullptr &&
+           same_plan(*fastest, candidate);
+  };
   int rank = 0;
   for (const Candidate& candidate : report.candidates) {
     plans.push_back({.candidate = &candidate,
                      .rank = ++rank,
                      .on_front = contains_plan(report.pareto, candidate),
+                     .fastest = is_fastest(candidate),
                      .tied = tied_with_winner(candidate)});
+  }
+  if (report.fastest && !contains_plan(report.candidates, *report.fastest) &&
+      !contains_plan(report.pareto, *report.fastest)) {
+    plans.push_back({.candidate = &*report.fastest,
+                     .fastest = true,
+                     .tied = tied_with_winner(*report.fastest)});
   }
   for (const Candidate& candidate : report.pareto) {
     if (contains_plan(report.candidates, candidate)) continue;
-    plans.push_back(
-        {.candidate = &candidate, .on_front = true, .tied = tied_with_winner(candidate)});
+    plans.push_back({.candidate = &candidate,
+                     .on_front = true,
+                     .fastest = is_fastest(candidate),
+                     .tied = tied_with_winner(candidate)});
   }
   return plans;
 }

@@ -1,4 +1,5 @@
-// The plans a search listed or put on its front, each once, and how each stands to the winner.
+// The plans a search listed or put on its front, and its fastest, each once, and how each stands to
+// the winner.
 #pragma once
 
 #include <optional>
@@ -14,10 +15,12 @@ struct RankedPlan {
   /// others, which were not kept, may be between.
   std::optional<int> rank{};
   bool on_front = false;
-  bool tied = false;  ///< too close to the winner to call (planner/search/optimize.hpp)
+  bool fastest = false;  ///< it has the shortest step
+  bool tied = false;     ///< too close to the winner to call (planner/search/optimize.hpp)
 };
 
-/// Listed plans best first, then the rest of the front, fastest first. Valid as long as `report`.
+/// Listed plans best first, then the fastest plan and the rest of the front, fastest first. Valid
+/// as long as `report`.
 [[nodiscard]] std::vector<RankedPlan> plans_of(const PlanRequest& request,
                                                const SearchOutcome& report);
 

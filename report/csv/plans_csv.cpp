@@ -32,7 +32,8 @@ std::string plans_csv(const PlanRequest& request, std::span<const RankedPlan> pl
   std::vector<std::string> header = {"rank"};
   for (const PlanField& field : plan_fields()) header.emplace_back(field.key);
   header.insert(header.end(),
-                {"fits", "on_front", "tied_with_best", "step_low_seconds", "step_high_seconds"});
+                {"fits", "on_front", "fastest", "tied_with_best", "step_low_seconds",
+                 "step_high_seconds", "closed_form_seconds", "simulated", "expected_seconds"});
   for (const MetricInfo& figure : metrics()) header.emplace_back(figure.column);
   std::string out = csv_line(header);
   const auto cell_of = [](const PlanField& field, const ParallelPlan& plan) {
@@ -41,15 +42,18 @@ std::string plans_csv(const PlanRequest& request, std::span<const RankedPlan> pl
     return text;
   };
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
+  const auto seconds = [](Seconds time) { return fmt::format("{}", time.in(kSecond)); };
   for (const RankedPlan& each : plans) {
     const Candidate& candidate = *each.candidate;
     const ParallelPlan& plan = candidate.plan;
     const Economics money = economics_of(request, candidate.prediction.time.step);
     std::vector<std::string> row = {each.rank ? std::to_string(*each.rank) : ""};
     for (const PlanField& field : plan_fields()) row.push_back(cell_of(field, plan));
-    row.insert(row.end(), {flag(candidate.fits), flag(each.on_front), flag(each.tied),
-                           fmt::format("{}", candidate.prediction.time.low.in(kSecond)),
-                           fmt::format("{}", candidate.prediction.time.high.in(kSecond))});
+    const TimePrediction& time = candidate.prediction.time;
+    row.insert(row.end(),
+               {flag(candidate.fits), flag(each.on_front), flag(each.fastest), flag(each.tied),
+                seconds(time.low), seconds(time.high), seconds(time.closed_form),
+                flag(candidate.simulated), seconds(candidate.expected())});
     for (const MetricInfo& facts : metrics()) {
       const auto value = value_of(facts.figure, request, candidate, money);
       row.push_back(value ? fmt::format("{}", *value) : "");

@@ -46,7 +46,13 @@ std::string dumped(const Json& document) {
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-Json candidate_json(const PlanFile& file, const Economics& money) {
+Json candidate_json(const PlanFile& file, const Economics& money, const Score& score,
+                    bool simulated) {
+  const Seconds expected = score.weight * file.predicted.time.total();
+  Json unusual = Json::array();
+  for (const FeaturePrice& each : kFeaturePrices) {
+    if (score.unusual.has(each.feature)) unusual.push_back(each.name);
+  }
   return Json{{"schema", kReportSchema},
               {"kind", name_of(file.predicted.evidence)},
               {"framework", file.framework},
@@ -60,6 +66,9 @@ Json candidate_json(const PlanFile& file, const Economics& money) {
               {"plan", plan_json(file.plan, file.job.global_batch)},
               {"fits", file.predicted.fits},
               {"fits_probability", probability_json(file.predicted)},
+              {"expected_seconds", finite(expected.in(kSecond), "the expected step")},
+              {"simulated", simulated},
+              {"unusual", std::move(unusual)},
               {"memory", memory_json(file.predicted)},
               {"time", time_json(file.predicted)},
               {"throughput", throughput_json(file.predicted, file.gpus)},
@@ -69,7 +78,8 @@ Json candidate_json(const PlanFile& file, const Economics& money) {
 Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                     const Provenance& provenance) {
   return candidate_json(plan_file_of(request, candidate, provenance),
-                        economics_of(request, candidate.prediction.time.step));
+                        economics_of(request, candidate.prediction.time.step), candidate.score,
+                        candidate.simulated);
 }
 
 }  // namespace echelon

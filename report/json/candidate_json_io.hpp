@@ -12,7 +12,9 @@ namespace echelon {
 
 inline constexpr int kReportSchema = 3;
 
-[[nodiscard]] Json candidate_json(const PlanFile& file, const Economics& money);
+/// `score` and `simulated` are those of the candidate that `file` holds.
+[[nodiscard]] Json candidate_json(const PlanFile& file, const Economics& money, const Score& score,
+                                  bool simulated);
 /// Economics of the request's cluster and operations.
 [[nodiscard]] Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                                   const Provenance& provenance);

@@ -106,6 +106,26 @@ Json front_json(const SearchResult& choice, const Provenance& provenance) {
   return out;
 }
 
+/// What each listed plan stands for: the plans of its family that are nearly as good.
+Json families_json(const SearchResult& choice) {
+  Json out = Json::array();
+  const Bytes capacity = choice.request.capacity();
+  for (const Siblings& siblings : choice.report.siblings) {
+    Json ranges = Json::object();
+    for (const Siblings::Range& range : siblings.ranges) {
+      ranges[json_key(*range.field)] = {{"first", range.first}, {"last", range.last}};
+    }
+    out.push_back({{"siblings", siblings.plans},
+                   {"closed_form_seconds",
+                    {{"least", siblings.least.in(kSecond)}, {"most", siblings.most.in(kSecond)}}},
+                   {"spare_bytes",
+                    {{"least", whole_bytes(capacity - siblings.largest)},
+                     {"most", whole_bytes(capacity - siblings.smallest)}}},
+                   {"plan", std::move(ranges)}});
+  }
+  return out;
+}
+
 /// GPU counts of a search with --max-gpus.
 Json counts_json(const SearchResult& choice) {
   Json out = Json::array();
@@ -157,7 +177,10 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
               {"framework", request.framework.name},
               {"calibration", request.calibration.name},
               {"usable_memory_bytes", whole_bytes(request.usable_memory())},
+              {"capacity_bytes", whole_bytes(request.capacity())},
               {"top", request.top},
+              {"prefer", name_of(request.preference)},
+              {"front", request.whole_front},
               {"exhaustive", request.exhaustive},
               {"objective", name_of(request.objective)},
               {"max_gpus", request.max_gpus ? Json(*request.max_gpus) : Json(nullptr)},
@@ -179,12 +202,17 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
     nearest_infeasible.push_back(near_miss_json(request, miss));
   }
   const Candidate* winner = report.winner();
+  const auto or_none = [&](const Candidate* plan) {
+    return plan != nullptr ? with_remarks(request, *plan, provenance) : Json(nullptr);
+  };
   Json document{{"schema", kReportSchema}, {"request", request_json(request, provenance)}};
-  document["winner"] =
-      winner != nullptr ? with_remarks(request, *winner, provenance) : Json(nullptr);
+  document["winner"] = or_none(winner);
+  document["fastest"] = or_none(report.fastest ? &*report.fastest : nullptr);
   document["candidates"] = std::move(candidates);
+  document["families"] = families_json(choice);
   document["tied"] = tied_json(choice);
   document["pareto"] = front_json(choice, provenance);
+  document["pareto_complete"] = report.whole_front;
   if (request.max_gpus) document["gpu_counts"] = counts_json(choice);
   document["rejected"] = rejected_json(request, report);
   document["near_misses"] = std::move(nearest_infeasible);
@@ -201,8 +229,8 @@ std::string predict_json(const PlanRequest& request, const Candidate& candidate,
 }
 
 std::string compare_json(const PlanWithPrediction& a, const PlanWithPrediction& b) {
-  const Json left = candidate_json(a.plan, {});
-  const Json right = candidate_json(b.plan, {});
+  const Json left = candidate_json(a.plan, {}, a.score, a.simulated);
+  const Json right = candidate_json(b.plan, {}, b.score, b.simulated);
   Json memory = difference(left["memory"], right["memory"]);
   Json differing = Json::array();  // fields of the plan, as CSV files name them
   for (const PlanField* field : differing_fields(a.plan.plan, b.plan.plan)) {

@@ -62,6 +62,12 @@ std::string compare_text(const PlanWithPrediction& a, const PlanWithPrediction& 
   std::string out = folded(a.name + "  " + described(a.plan.plan, style), "A  ", style);
   out += folded(b.name + "  " + described(b.plan.plan, style), "B  ", style);
   out += "\n" + folded(painted(faster_of(a.plan, b.plan), Paint::bold, style), "", style);
+  const std::optional<double> of_a = a.plan.predicted.fits_probability;
+  const std::optional<double> of_b = b.plan.predicted.fits_probability;
+  if (of_a && of_b) {
+    out += folded(fmt::format("A is {}, B is {}.", likely_to_fit(*of_a), likely_to_fit(*of_b)), "",
+                  style);
+  }
   for (const auto& [letter, side] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
     if (!side->plan.predicted.fits) {
       out += folded(painted(fmt::format("{} does not fit into the memory of its GPUs.", letter),

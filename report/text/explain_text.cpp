@@ -11,6 +11,7 @@
 #include "report/format.hpp"
 #include "report/text/table.hpp"
 #include "report/text/text.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon {
 
@@ -142,8 +143,8 @@ std::string result_of(const PlanRequest& request, const ChainStep* before, const
   if (!step.plan->fits) {
     std::string out = fmt::format("Short of {}", with_gib(step.missing));
     if (step.plan->plan.pp > 1) out += fmt::format(" on stage {}", step.stage);
-    out += fmt::format(": {} needed, {} usable; {} take{} {}.", with_gib(memory.peak_reserved),
-                       with_gib(request.usable_memory()), words_of(step.pressing->category),
+    out += fmt::format(": {} needed, {}; {} take{} {}.", with_gib(memory.peak_reserved),
+                       limit_text(request), words_of(step.pressing->category),
                        step.pressing->category == MemoryCategory::optimizer ? "s" : "",
                        with_gib(step.pressing->bytes));
     if (step.technique == Technique::one_gpu) {
@@ -153,8 +154,8 @@ std::string result_of(const PlanRequest& request, const ChainStep* before, const
     return out;
   }
   std::string out =
-      fmt::format("Fits with {} to spare; {} a step{}",
-                  with_gib(request.usable_memory() - memory.peak_reserved), duration(time),
+      fmt::format("{} to spare{}; {} a step{}", with_gib(request.capacity() - memory.peak_reserved),
+                  chance_of(*step.plan), duration(time),
                   step.technique == Technique::one_gpu ? for_budget(request, time) : "");
   if (before != nullptr && fits(*before)) {
     const Seconds was = before->plan->prediction.time.step;
@@ -217,89 +218,6 @@ std::string layout_text(const Explanation& explanation, const TextStyle& style) 
   return out;
 }
 
-/// The parts of two steps side by side, largest difference first.
-std::string parts_text(const Candidate& winner, const Candidate& asked, const TextStyle& style) {
-  Table table({{"", Table::Align::left, 0}, {"best"}, {"asked"}, {"difference"}});
-  const std::vector<TimePart> a = parts_of(winner.prediction.time.parts);
-  const std::vector<TimePart> b = parts_of(asked.prediction.time.parts);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i].time == Seconds{} && b[i].time == Seconds{}) continue;
-    const Seconds more = b[i].time - a[i].time;
-    table.add({std::string(a[i].name), duration(a[i].time), duration(b[i].time),
-               Cell(signed_duration(more), more > Seconds{}   ? Paint::bad
-                                           : more < Seconds{} ? Paint::good
-                                                              : Paint::plain)});
-  }
-  const Seconds best = winner.prediction.time.step;
-  const Seconds other = asked.prediction.time.step;
-  table.add(
-      {Cell("step", Paint::bold), duration(best), duration(other), signed_duration(other - best)});
-  table.add({"memory", with_gib(winner.prediction.memory.peak_reserved),
-             with_gib(asked.prediction.memory.peak_reserved), ""});
-  return table.text(style);
-}
-
-/// "2.95 s more tp communication": the part with the largest increase, or "".
-std::string loss_of(const Candidate& winner, const Candidate& other) {
-  const std::optional<PartIncrease> part =
-      largest_increase(winner.prediction.time.parts, other.prediction.time.parts);
-  return part ? fmt::format("{} more {}", duration(part->more()), part->name) : std::string{};
-}
-
-std::string neighbor_text(const PlanRequest& request, const WhyNot& answer,
-                          const TextStyle& style) {
-  if (!answer.neighbor) {
-    return folded("No plan near it fits either.", "  ", style);
-  }
-  const Candidate& near = *answer.neighbor;
-  return folded(
-      fmt::format("{}, {} away: {} a step, {} to spare", described(near.plan, style),
-                  counted(answer.changes, "changed value"), duration(near.prediction.time.step),
-                  with_gib(request.usable_memory() - near.prediction.memory.peak_reserved)),
-      "nearest that fits  ", style);
-}
-
-std::string verdict_text(const PlanRequest& request, const Candidate* winner, const WhyNot& answer,
-                         const TextStyle& style) {
-  const auto best_with_it = [&] {
-    return folded(painted(described(answer.asked->plan, style), Paint::accent, style),
-                  "best with it       ", style);
-  };
-  switch (answer.verdict) {
-    case WhyNot::Verdict::illegal:
-      return folded(fmt::format("{} ({}).", answer.rule->detail, name_of(answer.rule->reason)),
-                    "not legal          ", style) +
-             neighbor_text(request, answer, style);
-    case WhyNot::Verdict::too_large:
-      return folded(painted(fmt::format("stage {} is short of {}: it needs {}, {} may be used",
-                                        answer.stage, with_gib(answer.missing),
-                                        with_gib(answer.asked->prediction.memory.peak_reserved),
-                                        with_gib(request.usable_memory())),
-                            Paint::bad, style),
-                    "does not fit       ", style) +
-             folded(painted(described(answer.asked->plan, style), Paint::accent, style),
-                    "smallest with it   ", style) +
-             neighbor_text(request, answer, style);
-    case WhyNot::Verdict::winner: return folded("It is the best plan.", "", style);
-    case WhyNot::Verdict::slower:
-    case WhyNot::Verdict::better: break;
-  }
-  if (winner == nullptr) {
-    return best_with_it() + folded("It fits; what the request pins does not.", "", style);
-  }
-  const double slower = answer.asked->prediction.time.step / winner->prediction.time.step - 1;
-  const bool better = answer.verdict == WhyNot::Verdict::better;
-  std::string verdict = signed_percent(slower) + " a step";
-  if (const std::string loss = loss_of(*winner, *answer.asked); !better && !loss.empty()) {
-    verdict += ", mostly " + loss;
-  }
-  if (better) verdict += ": better than the best that the request's own flags allow";
-  if (answer.tied) verdict += "; too close to call, measure both";
-  return best_with_it() +
-         folded(verdict, better ? "better             " : "slower             ", style) + "\n" +
-         parts_text(*winner, *answer.asked, style);
-}
-
 std::string beginning(const Explanation& explanation, const TextStyle& style) {
   const PlanRequest& request = explanation.choice.request;
   std::string out = job_text(request, style);
@@ -353,17 +271,6 @@ std::string explain_briefly(const Explanation& explanation, const TextStyle& sty
   }
   if (const Sensitivity* best = most_valuable(explanation.sensitivities)) {
     out += folded(buys_most_sentence(*best, request), "buys most  ", style);
-  }
-  return out;
-}
-
-std::string verdict_text(const Explanation& explanation, const WhyNotAnswer& asked,
-                         const TextStyle& style) {
-  const SearchOutcome& report = explanation.choice.report;
-  std::string out = heading("Why not " + asked.asked, style) +
-                    verdict_text(explanation.choice.request, report.winner(), asked.answer, style);
-  if (asked.answer.verdict == WhyNot::Verdict::winner && !report.proved()) {
-    out += folded("Not proved: " + open_splits_of(report), "", style);
   }
   return out;
 }

@@ -11,6 +11,7 @@
 #include "report/plan_files.hpp"
 #include "report/text/table.hpp"
 #include "report/text/text.hpp"
+#include "report/trade_offs.hpp"
 
 namespace echelon {
 
@@ -89,19 +90,17 @@ std::string failures_line(const PlanRequest& request) {
 std::string memory_line(const PlanRequest& request, const Candidate& candidate,
                         const TextStyle& style) {
   const MemoryPrediction& memory = candidate.prediction.memory;
-  std::string line =
-      fmt::format("{} of {} at the peak, {} reserved; ", with_gib(memory.peak),
-                  with_gib(memory.capacity), with_gib(memory.peak_reserved));
+  std::string line = fmt::format("{} of {} at the peak, {} reserved; ", with_gib(memory.peak),
+                                 with_gib(memory.capacity), with_gib(memory.peak_reserved));
   if (request.max_memory) {
     line += fmt::format("limit {} set by --max-memory; ", with_gib(*request.max_memory));
   }
   const Bytes spare = request.capacity() - memory.peak_reserved;
-  std::string outcome = spare >= Bytes{} ? with_gib(spare) + " to spare"
-                                         : with_gib(-spare) + " too much";
-  if (const std::optional<double> probability = candidate.score.fits_probability) {
-    outcome += ", " + likely_to_fit(*probability);
-  }
-  return line + painted(outcome, candidate.fits ? Paint::good : Paint::bad, style);
+  const std::string outcome =
+      spare >= Bytes{} ? with_gib(spare) + " to spare" : with_gib(-spare) + " too much";
+  const bool likely = candidate.score.fits_probability.value_or(1) >= kLeastProbability;
+  const Paint paint = !candidate.fits ? Paint::bad : likely ? Paint::good : Paint::warning;
+  return line + painted(outcome + chance_of(candidate), paint, style);
 }
 
 /// One kind of stage: categories as rows, with their shares, like the table of times.
@@ -247,8 +246,11 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
   const PlanCosts& p = candidate.prediction;
   const FlopsPerSecond peak = request.cluster.gpu().peak(request.job.precision.compute);
   const std::string_view dash = glyph("–", "-", style);
-  std::string out = "\n" + folded(painted(described(candidate.plan, style), Paint::accent, style),
-                                  fmt::format("{:<11}", title), style);
+  std::string out = "\n";
+  if (!title.empty()) {
+    out += folded(painted(described(candidate.plan, style), Paint::accent, style),
+                  fmt::format("{:<11}", title), style);
+  }
   out += folded(
       fmt::format("{} ({} {} {}, {}), {} tokens/s, {} per GPU",
                   painted(duration(p.time.step), Paint::bold, style), duration(p.time.low), dash,
@@ -256,12 +258,12 @@ std::string headline(const PlanRequest& request, const Candidate& candidate, std
                   human_count(p.tokens_per_second / request.cluster.gpus())),
       "step       ", style);
   if (candidate.plan.pp > 1) {
-    out += folded(candidate.simulated
-                      ? fmt::format("event by event; in closed form {} ({})",
-                                    duration(p.time.closed_form),
-                                    signed_percent(p.time.closed_form / p.time.step - 1))
-                      : "no: too many microbatches; the step is that of the closed form",
-                  "simulated  ", style);
+    out += folded(
+        candidate.simulated
+            ? fmt::format("event by event; in closed form {} ({})", duration(p.time.closed_form),
+                          signed_percent(p.time.closed_form / p.time.step - 1))
+            : "no: too many microbatches; the step is that of the closed form",
+        "simulated  ", style);
   }
   out += folded(
       fmt::format("{} = {} TFLOP/s per GPU (6N + 12LhT FLOPs per token) of {} "
@@ -330,10 +332,9 @@ std::string predict_text(const PlanRequest& request, const Candidate& candidate,
   out += memory_text(costs, style);
   if (!candidate.fits) {
     const MemoryPrediction& memory = candidate.prediction.memory;
-    out += folded(
-        fmt::format("Does not fit: stage {} needs {}, {} may be used.", memory.tightest_stage,
-                    with_gib(memory.peak_reserved), with_gib(request.usable_memory())),
-        "  ", style);
+    out += folded(fmt::format("Does not fit: stage {} needs {}; {}.", memory.tightest_stage,
+                              with_gib(memory.peak_reserved), limit_text(request)),
+                  "  ", style);
   }
   return out + time_text(costs, style) + assumptions_text(request, style);
 }

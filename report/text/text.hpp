@@ -38,7 +38,7 @@ struct TypedSearch {
 /// One configuration, priced.
 [[nodiscard]] std::string predict_text(const PlanRequest& request, const Candidate& candidate,
                                        const TextStyle& style);
-/// The first lines of either: plan, time, memory.
+/// The first lines of either: plan, time, memory. Without a `title` the plan is left out.
 [[nodiscard]] std::string headline(const PlanRequest& request, const Candidate& candidate,
                                    std::string_view title, const TextStyle& style);
 /// What the framework asks for and warns of with this plan, a line each; "" for nothing
@@ -56,7 +56,9 @@ struct TypedSearch {
 struct PlanWithPrediction {
   std::string name;  ///< of its file
   PlanFile plan;     ///< priced by this version
-  std::string note;  ///< a note to read before comparing; may be empty
+  Score score;       ///< … and weighed
+  bool simulated = false;
+  std::string note;  ///< what a reader must know before comparing; may be empty
 };
 [[nodiscard]] std::string compare_text(const PlanWithPrediction& a, const PlanWithPrediction& b,
                                        const TextStyle& style);

@@ -30,29 +30,30 @@ void check_keys(const Json& object, const std::vector<std::string>& expected) {
 }
 
 void check_candidate(const Json& candidate) {
-  check_keys(candidate, {"schema", "kind", "framework", "calibration", "model", "cluster", "gpus",
-                         "seq", "global_batch", "precision", "plan", "fits", "memory", "time",
-                         "throughput", "economics"});
-  check_keys(candidate["plan"], {"tp",
-                                 "cp",
-                                 "ep",
-                                 "etp",
-                                 "dp",
-                                 "pp",
-                                 "vpp",
-                                 "microbatch_group_size",
-                                 "microbatch",
-                                 "microbatches",
-                                 "layers_per_stage",
-                                 "zero",
-                                 "sequence_parallel",
-                                 "recompute",
-                                 "recompute_layers",
-                                 "schedule",
-                                 "rank_order",
-                                 "zero_group_size",
-                                 "overlap",
-                                 "offload"});
+  check_keys(candidate, {"schema",
+                         "kind",
+                         "framework",
+                         "calibration",
+                         "model",
+                         "cluster",
+                         "gpus",
+                         "seq",
+                         "global_batch",
+                         "precision",
+                         "plan",
+                         "fits",
+                         "fits_probability",
+                         "expected_seconds",
+                         "simulated",
+                         "unusual",
+                         "memory",
+                         "time",
+                         "throughput",
+                         "economics"});
+  check_keys(candidate["plan"],
+             {"tp", "cp", "ep", "etp", "dp", "pp", "vpp", "microbatch_group_size", "microbatch", "microbatches",
+              "layers_per_stage", "zero", "sequence_parallel", "recompute", "recompute_layers",
+              "schedule", "rank_order", "zero_group_size", "overlap", "offload"});
   check_keys(candidate["throughput"], {"tokens_per_second", "tokens_per_second_per_gpu",
                                        "model_tflops_per_gpu", "mfu", "mfu_formula"});
   check_keys(
@@ -68,7 +69,7 @@ double sum_of_parts(const Json& time) {
   for (const auto& [key, value] : time.items()) {
     const bool part = value.is_number() && key != "step_seconds" && key != "low_seconds" &&
                       key != "high_seconds" && key != "bubble_seconds" &&
-                      key != "simulated_seconds" && key != "stage";
+                      key != "closed_form_seconds" && key != "stage";
     if (part) {
       sum += value.get<double>();
     }
@@ -81,14 +82,24 @@ double sum_of_parts(const Json& time) {
 TEST_CASE("a search has every key of the contract") {
   const Sandbox sandbox;
   const Json found = document(sandbox.plan(kSearchJson));
-  check_keys(found,
-             {"request", "winner", "candidates", "pareto", "rejected", "certificate", "timing"});
+  check_keys(found, {"request", "winner", "fastest", "candidates", "families", "pareto",
+                     "pareto_complete", "rejected", "certificate", "timing"});
   check_keys(found["certificate"],
              {"proved_optimal", "gap", "points", "pruned_by_memory", "pruned_by_bound", "priced",
               "simulated", "splits_not_searched"});
   check_keys(found["timing"], {"seconds", "configurations_per_second"});
   REQUIRE(found["candidates"].size() == 5);
   CHECK(found["winner"] == found["candidates"][0]);
+  REQUIRE(found["families"].size() == found["candidates"].size());
+  for (const Json& family : found["families"]) {
+    check_keys(family, {"siblings", "closed_form_seconds", "spare_bytes", "plan"});
+    CHECK(family["closed_form_seconds"]["least"] <= family["closed_form_seconds"]["most"]);
+    CHECK(family["spare_bytes"]["least"] <= family["spare_bytes"]["most"]);
+    for (const auto& [field, range] : family["plan"].items()) {
+      CHECK(range["first"] < range["last"]);
+      CHECK(found["winner"]["plan"].contains(field));
+    }
+  }
   for (const char* list : {"candidates", "pareto"}) {
     for (const Json& candidate : found[list]) check_candidate(candidate);
   }
@@ -105,7 +116,7 @@ TEST_CASE("the parts of a step sum to its time and those of a stage to its total
     CHECK(sum_of_parts(time) == Approx(time["step_seconds"].get<double>()).epsilon(1e-12));
     CHECK(time["bubble_seconds"].get<double>() == Approx(time["fill_drain_seconds"].get<double>() +
                                                          time["imbalance_seconds"].get<double>()));
-    CHECK(time["simulated_seconds"].get<double>() > 0);
+    CHECK(time["closed_form_seconds"].get<double>() > 0);
     REQUIRE(time["stages"].size() == 4);
     for (std::size_t stage = 0; stage < 4; ++stage) {
       CHECK(time["stages"][stage]["stage"] == stage);

@@ -18,11 +18,39 @@ TEST_CASE("an answer goes to standard output, and standard error stays empty") {
   const ProcessResult result = sandbox.plan(kSearch);
   CHECK(result.exit_code == 0);
   CHECK(result.err.empty());
-  for (const char* part :
-       {"best plan", "Memory of one GPU, GiB", "Time of one step", "Best plans", "Ruled out",
-        "Assumed", "Next", "GiB", "tokens/s", "MFU", "6N + 12LhT"}) {
+  for (const char* part : {"\nRun tp ", "likely to fit", "slower than the fastest", "\nfastest    ",
+                           "Memory of one GPU, GiB", "Time of one step", "Best plans", "Ruled out",
+                           "Assumed", "Next", "GiB", "tokens/s", "MFU", "6N + 12LhT"}) {
     CHECK(lacks(result.out, part) == "");
   }
+}
+
+TEST_CASE("the first sentence says what speaks against the fastest plan, where another is better") {
+  const Sandbox sandbox;
+  const std::string both = sandbox.plan(kSearch).out;
+  CHECK(lacks(both, "slower than the fastest, which is only ") == "");
+  CHECK(lacks(both, "(--prefer fastest)") == "");
+  const std::string fastest = sandbox.plan(kSearch + " --prefer fastest").out;
+  CHECK(lacks(fastest, "\nRun tp ") == "");
+  CHECK(fastest.find("slower than the fastest") == std::string::npos);
+  CHECK(fastest.find("\nfastest    ") == std::string::npos);
+}
+
+TEST_CASE("a plan that is all there is, but unlikely to fit, is called that") {
+  const Sandbox sandbox;
+  const ProcessResult result = sandbox.plan(
+      "--model 7b --gpus 32 --microbatch 2 --recompute none --tp 1 --pp 1 --cp 1 --zero 1 "
+      "--forbid offload");
+  CHECK(result.exit_code == 0);
+  CHECK(lacks(result.out, "but it is only ") == "");
+  CHECK(lacks(result.out, "no plan is 50 % likely to") == "");
+}
+
+TEST_CASE("with a limit of memory the first sentence tells what is to spare of it") {
+  const Sandbox sandbox;
+  const std::string out = sandbox.plan(kSearch + " --max-memory 70GiB").out;
+  CHECK(lacks(out, " GiB to spare.") == "");
+  CHECK(out.find("likely to fit") == std::string::npos);
 }
 
 TEST_CASE("the same command prints the same bytes") {

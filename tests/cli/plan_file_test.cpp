@@ -123,7 +123,7 @@ TEST_CASE("the error for a newer plan file names its version") {
   const Sandbox sandbox;
   REQUIRE(sandbox.plan(kJob + " -q -o plan.json").exit_code == 0);
   Json plan = Json::parse(slurp(sandbox.file("plan.json")));
-  plan["schema"] = 4;
+  plan["schema"] = 5;
   plan["something new"] = {1, 2};
   sandbox.write("plan.json", plan.dump());
   CHECK(lacks(complaint(sandbox.plan("predict plan.json"), 2), "written by a newer version") == "");

@@ -156,3 +156,15 @@ TEST_CASE("a fix is described as one change") {
   CHECK(fix_text(MoreGpus{128, 64, Axis::pp, 4}) == "128 GPUs instead of 64 (pp 4)");
   CHECK(fix_text(LargerGpus{100.2 * 1_GiB, 80_GiB}) == "GPUs with 101 GiB instead of 80 GiB");
 }
+
+TEST_CASE("a probability is never told as certain") {
+  CHECK(probability(1) == "> 99.9 %");
+  CHECK(probability(0.9993) == "> 99.9 %");
+  CHECK(probability(0.9944) == "99.4 %");
+  CHECK(probability(0.61) == "61 %");
+  CHECK(probability(0.004) == "0.4 %");
+  CHECK(probability(0) == "< 0.1 %");
+  CHECK(likely_to_fit(1) == "over 99.9 % likely to fit");
+  CHECK(likely_to_fit(0.66) == "66 % likely to fit");
+  CHECK(likely_to_fit(0) == "under 0.1 % likely to fit");
+}

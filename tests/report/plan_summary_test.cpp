@@ -43,6 +43,8 @@ TEST_CASE("figures equal those of the prediction") {
     CHECK_FALSE(figures[i].formula.empty());
   }
   CHECK(figures[4].paint == Paint::good);
+  CHECK(figures[4].detail == likely_to_fit(*plan.score.fits_probability));
+  CHECK(lacks(figures[4].formula, "to spare") == "");
   CHECK(lacks(figures[5].value, "days") == "");
   const Candidate best = predict(request_of_7b(1, 2)).value();
   CHECK(lacks(stat_tiles_of(request, plan, &best)[0].detail, "to the best") == "");
@@ -88,6 +90,7 @@ TEST_CASE("a summary shows whether a plan fits, and its cost relative to the bes
   const PlanSummary verdict = summary_of(request, slow, &best);
   CHECK(verdict.good);
   CHECK(lacks(verdict.fits, "to spare") == "");
+  CHECK(lacks(verdict.fits, "likely to fit") == "");
   CHECK(verdict.against.starts_with("+"));
   CHECK(summary_of(request, best, &best).against == "The best plan");
   CHECK(summary_of(request, best, nullptr).against.empty());

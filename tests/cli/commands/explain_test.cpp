@@ -80,6 +80,20 @@ TEST_CASE("why not: each verdict names its deciding reason") {
   CHECK(lacks(text.out, "more tp communication") == "");
 }
 
+TEST_CASE("why not a faster plan: it is riskier") {
+  const Sandbox sandbox;
+  const std::string asked =
+      "--model 7b --gpus 64 --forbid offload --why-not "
+      "zero=1,microbatch=2,pp=1,tp=1,cp=1,recompute=none";
+  const Json answer = explained(sandbox, asked)["why_not"];
+  CHECK(answer["verdict"] == "slower");
+  CHECK(answer["best_with_it"]["fits_probability"] < 0.9);
+  const std::string text = sandbox.plan("explain " + asked).out;
+  CHECK(lacks(text, "faster but riskier -") == "");
+  CHECK(lacks(text, "a step, but it is only ") == "");
+  CHECK(text.find("too close to call") == std::string::npos);
+}
+
 TEST_CASE("why not takes the names of flags and their short forms") {
   const Sandbox sandbox;
   const std::string request = kSmall + " --why-not ";
@@ -146,7 +160,10 @@ TEST_CASE("a search over GPU counts lists them all and takes the cheapest") {
   std::set<int> on_front;
   for (const Json& plan : json["pareto"]) {
     on_front.insert(plan["gpus"].get<int>());
-    CHECK(plan["economics"]["gpu_seconds_per_step"].get<double>() >= least);
+    const double expected = plan["expected_seconds"].get<double>() /
+                            plan["time"]["step_seconds"].get<double>() *
+                            plan["economics"]["gpu_seconds_per_step"].get<double>();
+    CHECK(expected >= Approx(least));
   }
   CHECK(on_front.contains(chosen));
   CHECK(on_front.size() > 3);

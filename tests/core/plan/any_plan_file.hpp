@@ -71,6 +71,7 @@ inline PlanFile any_plan_file(Numbers& draw) {
   if (draw.coin()) f.plan.bucket = Bytes{1.0 + draw.upto(1 << 30)};
   f.predicted.evidence = static_cast<Evidence>(draw.upto(2));
   f.predicted.fits = draw.coin();
+  if (draw.coin()) f.predicted.fits_probability = 1.0 / (1 + draw.upto(1 << 20));
   f.predicted.capacity = 80_GiB;
   f.predicted.peak = Bytes{double(draw.upto(1 << 30))};
   f.predicted.time.compute = Seconds{any_number(draw)};
@@ -82,7 +83,7 @@ inline PlanFile any_plan_file(Numbers& draw) {
     time.imbalance = Seconds{any_number(draw)};
     f.predicted.stage_times.push_back(time);
   }
-  if (draw.coin()) f.predicted.simulated = Seconds{any_number(draw)};
+  if (draw.coin()) f.predicted.closed_form = Seconds{any_number(draw)};
   f.predicted.low = Seconds{any_number(draw)};
   f.predicted.high = Seconds{any_number(draw)};
   f.predicted.tokens_per_second = any_number(draw);

@@ -72,7 +72,8 @@ PlanFile example() {
   first.compute = 300_ms;
   first.imbalance = 6_ms;
   file.predicted.stage_times = {first, StageTime{}};
-  file.predicted.simulated = 350_ms;
+  file.predicted.closed_form = 350_ms;
+  file.predicted.fits_probability = 0.93;
   file.predicted.low = Seconds{0.3};
   file.predicted.high = Seconds{0.4};
   file.predicted.tokens_per_second = 185000.5;
@@ -162,13 +163,13 @@ TEST_CASE("a file that is not a plan is distinguished from a broken one") {
 TEST_CASE("a newer and an older schema are refused with a hint") {
   const std::string text = plan_file_to_json(example());
   const auto with_schema = [&](const std::string& schema) {
-    const std::string message = error_of(replaced(text, "\"schema\": 3", schema));
+    const std::string message = error_of(replaced(text, "\"schema\": 4", schema));
     CHECK(lacks(message, "p.json at /schema") == "");
     CHECK(lacks(message, "-o FILE") == "");
     return message;
   };
-  const std::string newer = with_schema("\"schema\": 4");
-  CHECK(lacks(newer, "schema 4, written by a newer version \"0.1.0\"; expected schema 3") == "");
+  const std::string newer = with_schema("\"schema\": 5");
+  CHECK(lacks(newer, "schema 5, written by a newer version \"0.1.0\"; expected schema 4") == "");
   CHECK(lacks(newer, "update this program") == "");
   CHECK(lacks(with_schema("\"schema\": 1"), "schema 1, of an older version") == "");
   CHECK(lacks(with_schema("\"schema\": -7"), "schema -7") == "");
@@ -185,13 +186,29 @@ TEST_CASE("a plan file of schema 2 is read, and written under today's keys") {
   CHECK(lacks(before, "\"stack\": \"" + file.framework + "\"") == "");
   CHECK(lacks(before, "\"shard_group\": " + std::to_string(file.plan.shard_group)) == "");
   const std::string now = plan_file_to_json(file);
-  CHECK(lacks(now, "\"schema\": 3") == "");
+  CHECK(lacks(now, "\"schema\": 4") == "");
   CHECK(lacks(now, "\"framework\": \"" + file.framework + "\"") == "");
   CHECK(now.find("shard_group") == std::string::npos);
   CHECK(plan_file_to_json(parse_plan_file(now, "p.json").value()) == now);
   // Manual changes are detected, also under old keys.
   CHECK(lacks(error_of(replaced(before, "\"shard_group\": 1", "\"shard_group\": 2")),
               "contents with hash") == "");
+}
+
+TEST_CASE("a plan file of schema 3 is read: no probability of fitting, and a closed form") {
+  const std::string path =
+      std::string(ECHELON_SOURCE_DIR) + "/tests/fuzz/corpus/plan_file/schema-3.json";
+  const std::string before = slurp(path);
+  REQUIRE(lacks(before, "\"schema\": 3") == "");
+  REQUIRE(lacks(before, "\"simulated_seconds\": 0.") == "");
+  const PlanFile file = read_plan_file(path).value();
+  CHECK_FALSE(file.predicted.fits_probability);
+  CHECK_FALSE(file.predicted.closed_form);
+  CHECK(file.predicted.time.total() > Seconds{});
+  const std::string now = plan_file_to_json(file);
+  CHECK(lacks(now, "\"fits_probability\": null") == "");
+  CHECK(now.find("simulated_seconds") == std::string::npos);
+  CHECK(plan_file_to_json(parse_plan_file(now, "p.json").value()) == now);
 }
 
 TEST_CASE("the program of another plan is refused") {

@@ -131,6 +131,19 @@ TEST_CASE("the lock keeps a value, and the Best button loads the winner") {
   CHECK(panels.session.plan()->candidate.plan == panels.session.best()->plan);
 }
 
+TEST_CASE("the intent of a search is chosen next to its objective") {
+  Panels panels;
+  gui::FlagEntry* prefer = panels.job.field("prefer");
+  REQUIRE(prefer != nullptr);
+  CHECK(prefer->entry().placeholderText() == "balanced");
+  panels.session.set_request_flag("prefer", "fastest");
+  REQUIRE(panels.session.resolved());
+  CHECK(panels.session.resolved()->request.preference == Preference::fastest);
+  panels.session.set_request_flag("prefer", "safest");
+  REQUIRE(panels.session.request_error());
+  CHECK(panels.session.request_error()->message().find("robust") != std::string::npos);
+}
+
 TEST_CASE("the summary shows the metrics of the plan, and the reason if they are stale") {
   Panels panels;
   gui::SummaryCard card;

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "gui/canvas/theme.hpp"
+#include "report/format.hpp"
 #include "tests/gui/view_test.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -79,6 +80,38 @@ TEST_CASE("every plan of a search is a row, the winner first") {
   CHECK(t.value(0, "step") == winner.prediction.time.step.in(kSecond));
   CHECK(t.cell(0, "tp") == QString::number(winner.plan.tp));
   CHECK(t.cell(0, "GPUs") == "16");
+}
+
+TEST_CASE("each row tells the probability that the plan fits, and which plan is the fastest") {
+  const Table t;
+  const Candidate& winner = *some_space()->report.winner();
+  CHECK(t.value(0, "fits") == winner.score.fits_probability);
+  CHECK(t.cell(0, "fits").toStdString() == probability(*winner.score.fits_probability));
+  int fastest = 0;
+  for (int row = 0; row < t.rows(); ++row) fastest += t.cell(row, "rank").endsWith("»") ? 1 : 0;
+  CHECK(fastest == 1);
+  t.filter.setText("fits>=99%");
+  CHECK(t.rows() > 0);
+  for (int row = 0; row < t.rows(); ++row) CHECK(t.value(row, "fits") >= 0.99);
+}
+
+TEST_CASE("a line above the table names the drawbacks of the fastest plan, and loads it") {
+  Table t;
+  const gui::SpaceResultPtr space =
+      search_result({{"model", "7b"}, {"cluster", "dgx-h100"}, {"gpus", "64"}});
+  REQUIRE(space->report.fastest);
+  const Candidate& fastest = *space->report.fastest;
+  t.view.show_space(space);
+  QLabel& line = *t.view.findChild<QLabel*>("fastest");
+  CHECK(line.isVisibleTo(&t.view));
+  CHECK(line.text().contains("likely to fit"));
+  Q_EMIT line.linkActivated("#");
+  REQUIRE(t.chosen.size() == 1);
+  CHECK(t.chosen[0].plan == fastest.plan);
+  gui::SpaceResult alone = *space;
+  alone.report.fastest.reset();
+  t.view.show_space(std::make_shared<const gui::SpaceResult>(alone));
+  CHECK_FALSE(line.isVisibleTo(&t.view));
 }
 
 TEST_CASE("columns are sorted by value, with unknown values last in both orders") {

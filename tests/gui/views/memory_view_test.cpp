@@ -83,7 +83,7 @@ TEST_CASE("memory over the limit is reported and hatched") {
                                                {"max-memory", "20GiB"}});
   REQUIRE_FALSE(plan->candidate.fits);
   view.show_plan(plan);
-  CHECK(view.details().contains("over the limit"));
+  CHECK(view.details().contains("too much"));
   CHECK_FALSE(view.grab().isNull());
 }
 
@@ -116,4 +116,16 @@ TEST_CASE("the names of the memory limits hide no bar") {
     }
     CHECK(base < bar.height() / 4);
   }
+}
+
+TEST_CASE("what is to spare refers to the GPU, and the chance of fitting stands beside it") {
+  gui::MemoryView view;
+  view.resize(600, 400);
+  const gui::PlanResultPtr plan = small_plan();
+  view.show_plan(plan);
+  const Candidate& candidate = plan->candidate;
+  const Bytes spare = plan->resolved.request.capacity() - candidate.prediction.memory.peak_reserved;
+  const std::string words =
+      with_gib(spare) + " to spare, " + likely_to_fit(*candidate.score.fits_probability);
+  CHECK(view.details().contains(QString::fromStdString(words)));
 }

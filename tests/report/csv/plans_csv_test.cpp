@@ -44,6 +44,7 @@ TEST_CASE("plans as CSV: a header, one row each in the given order, figures at f
     REQUIRE(found != header.end());
     return static_cast<std::size_t>(found - header.begin());
   };
+  int fastest = 0;
   for (const RankedPlan& plan : plans) {
     REQUIRE(std::getline(in, line));
     REQUIRE(line.back() == '\r');
@@ -55,9 +56,17 @@ TEST_CASE("plans as CSV: a header, one row each in the given order, figures at f
           plan.candidate->prediction.time.step.in(kSecond));
     CHECK(std::stod(cells[column("peak_reserved_bytes")]) ==
           plan.candidate->prediction.memory.peak_reserved.in(kByte));
+    CHECK(std::stod(cells[column("closed_form_seconds")]) ==
+          plan.candidate->prediction.time.closed_form.in(kSecond));
+    CHECK(std::stod(cells[column("expected_seconds")]) == plan.candidate->expected().in(kSecond));
+    CHECK(std::stod(cells[column("fits_probability")]) == *plan.candidate->score.fits_probability);
+    CHECK(cells[column("simulated")] == "true");
+    CHECK(cells[column("fastest")] == (plan.fastest ? "true" : "false"));
+    fastest += plan.fastest ? 1 : 0;
     CHECK(cells[0] == (plan.rank ? std::to_string(*plan.rank) : ""));
   }
   CHECK_FALSE(std::getline(in, line));
+  CHECK(fastest == 1);
 }
 
 TEST_CASE("plans that differ in one field differ only in the cells of its column") {
@@ -113,11 +122,11 @@ TEST_CASE("each figure has a key, a column, a formula and a text") {
   CHECK(scale_of(Metric::memory, 3e7).unit == "MiB");
 }
 
-TEST_CASE("headroom and peak memory sum to the usable memory") {
+TEST_CASE("headroom and peak memory make up the memory of a GPU") {
   const PlanRequest request = csv_request();
   const Candidate candidate = *search(request).value().winner();
   const double peak = *value_of(Metric::memory, request, candidate, {});
   const double rest = *value_of(Metric::headroom, request, candidate, {});
-  CHECK(peak + rest == Approx(request.usable_memory().in(kByte)));
+  CHECK(peak + rest == Approx(request.capacity().in(kByte)));
   CHECK_FALSE(value_of(Metric::usd_per_step, request, candidate, {}));  // no price, no cost
 }

@@ -1,7 +1,6 @@
 // Texts about a step's stages, its simulation and the proof.
 #include "core/model/model_io.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
-#include "planner/search/simulate_finalists.hpp"
 #include "report/format.hpp"
 #include "report/text/text.hpp"
 #include "tests/support/catch.hpp"
@@ -58,21 +57,22 @@ TEST_CASE("a step without stages has no table of them") {
   PlanRequest request = uneven_7b();
   request.constraints.pin<&ParallelPlan::pp>(1);
   request.constraints.release<&ParallelPlan::layers_per_stage>();
-  Candidate plan = predict(request).value();
-  simulate_step(request, plan);
+  const Candidate plan = predict(request).value();
   const std::string text = predict_text(request, plan, kStyle);
   CHECK(lacks(text, "\nTime of one step\n") == "");
   CHECK(text.find("Time of each stage") == std::string::npos);
   CHECK(text.find("event by event") == std::string::npos);
 }
 
-TEST_CASE("the simulated step, if any, is shown below the closed form") {
+TEST_CASE("the closed form stands below the simulated step of a pipeline") {
   const PlanRequest request = uneven_7b();
   Candidate plan = predict(request).value();
-  CHECK(predict_text(request, plan, kStyle).find("event by event") == std::string::npos);
-  simulate_step(request, plan);
+  REQUIRE(plan.simulated);
   CHECK(lacks(predict_text(request, plan, kStyle),
-              "simulated  " + duration(*plan.simulated_step) + " event by event") == "");
+              "simulated  event by event; in closed form " +
+                  duration(plan.prediction.time.closed_form)) == "");
+  plan.simulated = false;
+  CHECK(lacks(predict_text(request, plan, kStyle), "simulated  no: too many microbatches") == "");
 }
 
 TEST_CASE("a result is not called proved if its layer partitions were not searched") {
