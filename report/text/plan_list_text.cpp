@@ -124,7 +124,7 @@ std::string plan_list_text(const SearchResult& choice, const TextStyle& style) {
   std::vector<Table::Column> columns = degree_columns("");
   columns.push_back({"step"});
   columns.push_back({"slower"});
-  columns.push_back({"to spare"});
+  columns.push_back({"to spare", Table::Align::right, 1});
   columns.push_back({"fits"});
   const std::size_t fits = columns.size() - 1;
   Table table(columns);
@@ -209,11 +209,14 @@ std::string pareto_text(const SearchOutcome& report, const TextStyle& style) {
     table.add(std::move(row));
   }
   drop_uninteresting(table);
-  return heading(fmt::format("Less memory for more time: {} of {} on the Pareto front{}", rows,
-                             report.pareto.size(),
-                             report.whole_front ? "" : " of the plans priced (--front: of all)"),
-                 style) +
-         table.text(style);
+  std::string out = heading(fmt::format("Less memory for more time: {} of {} on the Pareto front",
+                                        rows, report.pareto.size()),
+                            style) +
+                    table.text(style);
+  if (!report.whole_front) {
+    out += folded("The front is that of the plans priced; --front finds that of all.", "  ", style);
+  }
+  return out;
 }
 
 /// The front over several numbers of GPUs, without plans that take more than twice the time of
