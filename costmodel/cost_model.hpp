@@ -71,7 +71,7 @@ struct TimePrediction {
   Seconds step;                   ///< = parts.total()
   PipelineTime pipeline;
   Seconds closed_form;  ///< the same with the pipeline's closed form: `step`, if not simulated
-  Seconds low;                    ///< 80 % band
+  Seconds low;          ///< 80 % band
   Seconds high;
   Seconds shared;  ///< all ranks' work over the cores they share; zero: each has its own
   Seconds turns;   ///< of the step (its compute): by which `shared` exceeds the critical path

@@ -22,14 +22,14 @@ struct Prediction {
   bool fits = false;
   std::optional<double> fits_probability;  ///< nothing: a limit on memory was given instead
   Bytes capacity;                          ///< of the GPU
-  Bytes peak;           ///< largest total over the stages
-  Bytes peak_reserved;  ///< the peak plus the caching allocator's reserve
+  Bytes peak;                              ///< largest total over the stages
+  Bytes peak_reserved;                     ///< the peak plus the caching allocator's reserve
   std::vector<MemoryBreakdown> stages;
   CostBreakdown time;
   std::vector<StageTime> stage_times;  ///< per pipeline stage; empty: unknown
   /// The step with the closed form of its pipeline; that of `time` is simulated.
   std::optional<Seconds> closed_form;
-  Seconds low;                         ///< 80 % band of the step time
+  Seconds low;  ///< 80 % band of the step time
   Seconds high;
   double tokens_per_second = 0;
   FlopsPerSecond model_flops_per_gpu;

@@ -190,8 +190,8 @@ Status read_hashes(const Json& root, const std::string& where, PlanFile& file) {
   return Done{};
 }
 
-/// Schema 2 differs in the names of two keys; schema 3 knows no probability of fitting, and its step
-/// is the closed form.
+/// Schema 2 differs in the names of two keys; schema 3 knows no probability of fitting, and its
+/// step is the closed form.
 constexpr int kSchemaWithOldKeys = 2;
 
 void rename_key(Json& object, const char* from, const char* to) {

@@ -291,15 +291,17 @@ Json time_json(const Prediction& costs) {
   }
   time["bubble_seconds"] = finite(costs.time.bubble().in(kSecond), "the bubble");
   time["closed_form_seconds"] =
-      costs.closed_form ? Json(finite(costs.closed_form->in(kSecond), "the closed form of the step"))
-                        : Json(nullptr);
+      costs.closed_form
+          ? Json(finite(costs.closed_form->in(kSecond), "the closed form of the step"))
+          : Json(nullptr);
   time["stages"] = stage_times_json(costs.stage_times);
   return time;
 }
 
 Json probability_json(const Prediction& costs) {
-  return costs.fits_probability ? Json(finite(*costs.fits_probability, "the probability of fitting"))
-                                : Json(nullptr);
+  return costs.fits_probability
+             ? Json(finite(*costs.fits_probability, "the probability of fitting"))
+             : Json(nullptr);
 }
 
 Json throughput_json(const Prediction& costs, std::int64_t gpus) {

@@ -205,7 +205,8 @@ void CostModel::price_time(const ParallelPlan& plan, const ShardingCosts& costs,
   const Seconds longer = (closed_form + all.latest - end) * (1 + model.straggler_share());
   out.shared = shared_cores(plan, busy, all.sum / (plan.pp * plan.vpp));
   out.closed_form = std::max(out.shared, out.parts.total() + longer);
-  out.turns = out.shared > Seconds{} ? std::max(Seconds{}, out.shared - out.parts.total()) : Seconds{};
+  out.turns =
+      out.shared > Seconds{} ? std::max(Seconds{}, out.shared - out.parts.total()) : Seconds{};
   out.parts.compute += out.turns;
   for (StageTime& stage : out.stages) stage.compute += out.turns;
   out.step = out.parts.total();

@@ -150,7 +150,7 @@ PlanRequest Chain::request_with(const NextStep& next) {
   open_ *= kOpenAfterSearch;
   PlanRequest request = request_;
   request.top = 1;
-    request.constraints = constraints_with(request_.constraints, next.enabled);
+  request.constraints = constraints_with(request_.constraints, next.enabled);
   return request;
 }
 

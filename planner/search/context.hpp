@@ -25,7 +25,7 @@ struct SearchContext {
   Bytes usable;                       ///< memory of a GPU that a plan may reserve
   std::vector<Recompute> recomputes;  ///< policies; the last, of every layer, needs least memory
   bool pinned_counts;                 ///< the request pins how many layers are recomputed
-  bool whole_front;  ///< a point that cannot be listed may still be on the front
+  bool whole_front;                   ///< a point that cannot be listed may still be on the front
 };
 
 using CostsOfShardings = std::map<LayerSharding, ShardingCosts>;

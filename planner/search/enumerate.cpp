@@ -187,12 +187,11 @@ Seconds least_time(const SearchContext& context, const SearchPoint& point, const
   const StageModel model(context.cost_model, plan, *node.costs);
   const Seconds pipeline = least_of(model.least_pipeline(node.work, node.slowest),
                                     model.pipeline(node.work, node.slowest));
-  return (pipeline + context.cost_model.calibration().step_fixed) *
-         (1 + model.straggler_share());
+  return (pipeline + context.cost_model.calibration().step_fixed) * (1 + model.straggler_share());
 }
 
 LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPoint& point,
-                                const ShardingCosts& costs) {
+                                    const ShardingCosts& costs) {
   const CostModel& cost_model = context.cost_model;
   const ParallelPlan plan = degrees_of(context.request, point);
   const StageModel model(cost_model, plan, costs);

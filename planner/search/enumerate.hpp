@@ -49,6 +49,7 @@ struct LeastTimes {
 /// The same with what ZeRO moves in every microbatch and the first stage's optimizer step on its
 /// embedding.
 [[nodiscard]] LeastTimes least_times_with_traffic(const SearchContext& context,
-                                              const SearchPoint& point, const ShardingCosts& costs);
+                                                  const SearchPoint& point,
+                                                  const ShardingCosts& costs);
 
 }  // namespace echelon

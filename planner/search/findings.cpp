@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-
 namespace echelon {
 
 void StepMemoryFront::add(Seconds step, Bytes memory) {

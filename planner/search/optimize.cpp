@@ -94,8 +94,7 @@ ObjectiveKey objective_key(const PlanRequest& request, const Candidate& candidat
   const double useful = failures ? failures->fraction : 1;
   switch (request.objective) {
     case Objective::step_time: return {step, memory};
-    case Objective::cost:
-      return {paid_per_step(request, candidate.expected()).in(kSecond), step};
+    case Objective::cost: return {paid_per_step(request, candidate.expected()).in(kSecond), step};
     case Objective::memory_headroom: return {memory, step};
     case Objective::goodput: return {step / useful, static_cast<double>(request.cluster.gpus())};
   }

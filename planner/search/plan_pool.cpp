@@ -99,8 +99,7 @@ void PlanPool::simulate(PricedPoint& found, const ShardingCosts& costs, Priced& 
 void PlanPool::note(const PricedPoint& found) {
   const Seconds step = *found.simulated;
   lower(fastest_, step);
-  if (found.fits_probability() >= kSafeProbability &&
-      (!fastest_safe_ || step < *fastest_safe_)) {
+  if (found.fits_probability() >= kSafeProbability && (!fastest_safe_ || step < *fastest_safe_)) {
     fastest_safe_ = step;
     winner_.reset();  // some may now be too slow
     for (const PricedPoint& each : plans_) note_winner(each);
@@ -217,7 +216,8 @@ void PlanPool::settle_fastest(const CostsOfShardings& costs, double probability,
   for (const std::size_t i : sorted(plans_, least_known_step)) {
     if (shortest && least_known_step(plans_[i]) > *shortest) return;
     if (plans_[i].fits_probability() < probability) continue;
-    look_at(i, costs, [&](const PricedPoint& plan) { return !shortest || plan.least <= *shortest; });
+    look_at(i, costs,
+            [&](const PricedPoint& plan) { return !shortest || plan.least <= *shortest; });
   }
 }
 

@@ -38,9 +38,7 @@ struct PricedPoint {
 
   [[nodiscard]] double fits_probability() const { return score.fits_probability.value_or(1); }
   /// Lower bound of what the search minimizes; that itself once simulated.
-  [[nodiscard]] Seconds least_expected() const {
-    return score.weight * simulated.value_or(least);
-  }
+  [[nodiscard]] Seconds least_expected() const { return score.weight * simulated.value_or(least); }
 };
 
 class PlanPool {
@@ -48,8 +46,8 @@ class PlanPool {
   explicit PlanPool(const SearchContext& context) : context_(context) {}
 
   /// A priced plan that fits; it is simulated when it may be the best of its family so far, or the
-  /// fastest, or is wanted: `wanted(least step, memory)`. `priced` holds its plan, memory and closed
-  /// form.
+  /// fastest, or is wanted: `wanted(least step, memory)`. `priced` holds its plan, memory and
+  /// closed form.
   template <class Wanted>
   const PricedPoint& add(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,
                          std::optional<LayerPartition> partition, Wanted wanted) {
@@ -125,9 +123,9 @@ class PlanPool {
   const SearchContext& context_;
   std::vector<PricedPoint> plans_;
   std::vector<LayerPartition> partitions_;
-  std::map<PlanFamily, Seconds> best_;  ///< least expected step of each family's simulated plans
-  std::vector<Seconds> listed_;         ///< the smallest of those, ascending, at most request.top
-  std::optional<Seconds> fastest_;      ///< step of any simulated plan
+  std::map<PlanFamily, Seconds> best_;   ///< least expected step of each family's simulated plans
+  std::vector<Seconds> listed_;          ///< the smallest of those, ascending, at most request.top
+  std::optional<Seconds> fastest_;       ///< step of any simulated plan
   std::optional<Seconds> fastest_safe_;  ///< … of those that fit with kSafeProbability
   std::optional<Seconds> winner_;        ///< least expected step within most_given_up()
   std::int64_t simulated_ = 0;

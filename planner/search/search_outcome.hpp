@@ -74,8 +74,8 @@ struct OpenSplits {
 
 /// The plans of one family that are nearly as good as its best: a list folds them into a line.
 struct Siblings {
-  int plans = 0;         ///< without the best
-  Seconds least, most;   ///< their steps by the closed form
+  int plans = 0;            ///< without the best
+  Seconds least, most;      ///< their steps by the closed form
   Bytes smallest, largest;  ///< their reserved peaks
   /// Values of the fields in which they differ from the best, that one's included: first and last.
   struct Range {

@@ -42,8 +42,7 @@ bool price_simulated(const CostModel& cost_model, const ParallelPlan& plan,
 
 Seconds least_step(const StageModel& model, const TimePrediction& time) {
   const Seconds least =
-      least_of(model.least_pipeline(time.pipeline.sum, time.pipeline.slowest),
-               time.pipeline.taken);
+      least_of(model.least_pipeline(time.pipeline.sum, time.pipeline.slowest), time.pipeline.taken);
   return step_with(time, std::min(least, time.pipeline.taken));
 }
 

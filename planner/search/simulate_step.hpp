@@ -19,8 +19,8 @@ bool price_simulated(const CostModel& cost_model, const ParallelPlan& plan,
                      const ShardingCosts& costs, std::span<const Stage> stages,
                      MakespanSimulator& simulator, TimePrediction& out);
 
-/// A step that the simulated one of a plan is not below, from the sum and the largest of its stages'
-/// times: StageModel::least_pipeline. `time`: its price.
+/// A step that the simulated one of a plan is not below, from the sum and the largest of its
+/// stages' times: StageModel::least_pipeline. `time`: its price.
 [[nodiscard]] Seconds least_step(const StageModel& model, const TimePrediction& time);
 
 /// The same from the longest chains of forwards, backwards and messages: tighter, and about as

@@ -50,9 +50,9 @@ bool price_point(const PointPricing& pricing, const SearchPoint& point) {
   return true;
 }
 
-/// Of the counts of fully recomputed layers, each of which costs time: the fewest that fit, and more
-/// of them as long as the plan then fits with a probability that can make up for it; for the front
-/// every count. `all`: layers of the fullest stage.
+/// Of the counts of fully recomputed layers, each of which costs time: the fewest that fit, and
+/// more of them as long as the plan then fits with a probability that can make up for it; for the
+/// front every count. `all`: layers of the fullest stage.
 bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, int all) {
   bool any = false;
   const auto price = [&](int layers) {
@@ -121,8 +121,7 @@ bool price_mix(const PointPricing& pricing, SearchPoint point) {
           LayerPartition{plan.layers_per_stage, plan.recompute_layers, plan.selective_layers, {}});
       any = true;
       limit = pricing.found.pool.next_limit(point, pricing.found.pool.plans().back().least,
-                                            pricing.weight,
-                                            pricing.work.memory.peak_reserved);
+                                            pricing.weight, pricing.work.memory.peak_reserved);
     }
   }
   return any;
@@ -165,8 +164,8 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
     return end_bounded();
   }
   const bool partitioned = point.pp > 1 && may_be_partitioned(context, point);
-  const bool partition_can_win = can_win && partitioned &&
-                                 found.pool.matters(point, least_closed_form, weight);
+  const bool partition_can_win =
+      can_win && partitioned && found.pool.matters(point, least_closed_form, weight);
   const bool least_held = partitioned && point.schedule == ScheduleKind::one_f_one_b;
   const bool may_fit =
       fits || (partitioned && (partition_can_win || least_held) &&

@@ -147,18 +147,13 @@ Json counts_json(const SearchResult& choice) {
 Json certificate_json(const SearchOutcome& report) {
   Json open = Json::array();
   for (const OpenSplits& each : report.open_splits) {
-    open.push_back({{"kind", name_of(each.kind)},
-                    {"points", each.points},
-                    {"gap", each.gap}});
+    open.push_back({{"kind", name_of(each.kind)}, {"points", each.points}, {"gap", each.gap}});
   }
-  return Json{{"proved_optimal", report.proved()},
-              {"gap", report.gap},
-              {"points", report.counts.points},
-              {"pruned_by_memory", report.counts.too_large},
-              {"pruned_by_bound", report.counts.bounded},
-              {"priced", report.counts.priced},
-              {"simulated", report.counts.simulated},
-              {"splits_not_searched", std::move(open)}};
+  return Json{
+      {"proved_optimal", report.proved()},        {"gap", report.gap},
+      {"points", report.counts.points},           {"pruned_by_memory", report.counts.too_large},
+      {"pruned_by_bound", report.counts.bounded}, {"priced", report.counts.priced},
+      {"simulated", report.counts.simulated},     {"splits_not_searched", std::move(open)}};
 }
 
 Json request_json(const PlanRequest& request, const Provenance& provenance) {

@@ -50,10 +50,26 @@ void check_candidate(const Json& candidate) {
                          "time",
                          "throughput",
                          "economics"});
-  check_keys(candidate["plan"],
-             {"tp", "cp", "ep", "etp", "dp", "pp", "vpp", "microbatch_group_size", "microbatch", "microbatches",
-              "layers_per_stage", "zero", "sequence_parallel", "recompute", "recompute_layers",
-              "schedule", "rank_order", "zero_group_size", "overlap", "offload"});
+  check_keys(candidate["plan"], {"tp",
+                                 "cp",
+                                 "ep",
+                                 "etp",
+                                 "dp",
+                                 "pp",
+                                 "vpp",
+                                 "microbatch_group_size",
+                                 "microbatch",
+                                 "microbatches",
+                                 "layers_per_stage",
+                                 "zero",
+                                 "sequence_parallel",
+                                 "recompute",
+                                 "recompute_layers",
+                                 "schedule",
+                                 "rank_order",
+                                 "zero_group_size",
+                                 "overlap",
+                                 "offload"});
   check_keys(candidate["throughput"], {"tokens_per_second", "tokens_per_second_per_gpu",
                                        "model_tflops_per_gpu", "mfu", "mfu_formula"});
   check_keys(

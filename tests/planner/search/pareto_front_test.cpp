@@ -14,8 +14,8 @@ using namespace echelon;
 
 namespace {
 
-/// Every legal plan with balanced stages that fits, by nested loops. ZeRO only where there are ranks
-/// to share the states. Without what random_case() pins.
+/// Every legal plan with balanced stages that fits, by nested loops. ZeRO only where there are
+/// ranks to share the states. Without what random_case() pins.
 class AllPlans {
  public:
   explicit AllPlans(const PlanRequest& request)

@@ -200,7 +200,8 @@ class BruteForce {
                     prediction_.time);
     const Seconds step = prediction_.time.step;
     if (score.fits_probability.value_or(1) >= 0.9) safe_ = std::min(safe_.value_or(step), step);
-    if (!safe_ || step <= 1.03 * *safe_) plans_.push_back({step, score.weight * step, smallest_group_});
+    if (!safe_ || step <= 1.03 * *safe_)
+      plans_.push_back({step, score.weight * step, smallest_group_});
   }
 
   /// A mix that recomputes nothing, or every layer of every stage, is none.
@@ -297,7 +298,8 @@ TEST_CASE(
     ++with_winner;
     const Seconds expected = report->winner()->expected();
     CHECK(expected >= *best * (1 - 1e-9));  // or the loops have missed it
-    // Of larger groups of microbatches than the smallest a search leaves out those that gain little.
+    // Of larger groups of microbatches than the smallest a search leaves out those that gain
+    // little.
     const std::optional<Seconds> smallest = loops.best(true);
     REQUIRE(smallest);
     CHECK(expected <= *smallest / (1 - report->gap) * (1 + 1e-9));

@@ -46,8 +46,7 @@ TEST_CASE("the probability of fitting is that of a normal distribution of ln(mea
 TEST_CASE("the memory limit of a probability is where it is reached") {
   PlanRequest r = request_for("7b", "dgx-h100", 8);
   for (const double probability : {0.05, 0.5, 0.9, 0.999}) {
-    CHECK(*fit_probability(r, memory_limit(r, probability)) ==
-          Approx(probability).epsilon(1e-9));
+    CHECK(*fit_probability(r, memory_limit(r, probability)) == Approx(probability).epsilon(1e-9));
   }
   CHECK(memory_limit(r, 0.9) < memory_limit(r, 0.5));
   CHECK(r.usable_memory() == memory_limit(r, 0.5));
@@ -72,17 +71,17 @@ TEST_CASE("each unusual feature is found, and plain plans have none") {
   };
   CHECK(with([](auto& c) { c.template pin<&P::vpp>(4); }).empty());
   CHECK(with([](auto& c) { c.template pin<&P::layers_per_stage>({7, 9, 9, 7}); }).empty());
-  CHECK(with([](auto& c) { c.template pin<&P::layers_per_stage>({7, 8, 9, 8}); }) ==
-        Names{"own-layout"});
+  CHECK(with([](auto& c) {
+          c.template pin<&P::layers_per_stage>({7, 8, 9, 8});
+        }) == Names{"own-layout"});
   CHECK(with([](auto& c) {
           c.template pin<&P::vpp>(2);
           c.template pin<&P::layers_per_stage>({9, 7, 9, 7});
         }) == Names{"unequal-chunks", "own-layout"});
   CHECK(with([](auto& c) { c.template pin<&P::shard_group>(4); }) == Names{"zero-group"});
   CHECK(with([](auto& c) { c.template pin<&P::offload_optimizer>(0.5); }) == Names{"offload"});
-  CHECK(with([](auto& c) {
-          c.template pin<&P::rank_order>(RankOrder::pp_inside_dp);
-        }) == Names{"pp-inside-dp"});
+  CHECK(with([](auto& c) { c.template pin<&P::rank_order>(RankOrder::pp_inside_dp); }) ==
+        Names{"pp-inside-dp"});
   CHECK(with([](auto& c) {
           c.template pin<&P::recompute>(Recompute::full);
           c.template pin<&P::recompute_layers>({2, 2, 2, 2});
