@@ -15,6 +15,7 @@ namespace echelon {
 namespace {
 
 constexpr double kHuge = 1e30;
+constexpr double kMostBytes = 1e18;
 constexpr double kMostFieldBytes = 1e15;
 
 std::int64_t limit_of_int() { return std::numeric_limits<int>::max(); }
@@ -70,9 +71,9 @@ const Json& object_at(JsonReader& reader, std::string_view key) {
 Status read_memory(const Json& object, const std::string& where, const std::string& pointer,
                    Prediction& costs) {
   JsonReader reader(object, where, pointer);
-  costs.capacity = Bytes{reader.number("capacity_bytes", 0, kHuge)};
-  costs.peak = Bytes{reader.number("peak_bytes", 0, kHuge)};
-  costs.peak_reserved = Bytes{reader.number("peak_reserved_bytes", 0, kHuge)};
+  costs.capacity = Bytes{reader.number("capacity_bytes", 0, kMostBytes)};
+  costs.peak = Bytes{reader.number("peak_bytes", 0, kMostBytes)};
+  costs.peak_reserved = Bytes{reader.number("peak_reserved_bytes", 0, kMostBytes)};
   const Json& stages = object_at(reader, "stages");
   if (!stages.is_array()) reader.fail("stages", "not a list", "a list with one object per stage");
   if (const Status read = reader.finish(); !read) return read;
@@ -80,7 +81,7 @@ Status read_memory(const Json& object, const std::string& where, const std::stri
     JsonReader stage(stages[i], where, pointer + "/stages/" + std::to_string(i));
     MemoryBreakdown parts;
     for (const NamedMemory& part : kMemoryParts) {
-      parts.*part.part = Bytes{stage.number(key_of(part), 0, kHuge)};
+      parts.*part.part = Bytes{stage.number(key_of(part), 0, kMostBytes)};
     }
     stage.ignore({"stage", "total_bytes"});  // derived
     if (const Status read = stage.finish(); !read) return read;

@@ -329,12 +329,8 @@ Seconds StageModel::steady_hops(Seconds busy) const {
 
 Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
   const double microbatches = static_cast<double>(microbatches_);
-  Seconds hops = (microbatches - 1) * steady_hops(slowest);
+  const Seconds hops = (microbatches - 1) * steady_hops(slowest);
   if (cost_model_.ablated() == AblatedFeature::no_bubble) return microbatches * slowest + hops;
-  if (plan_.vpp > 1) {
-    hops = std::max(
-        hops, exposed_rounds(plan_.pp, plan_.vpp, plan_.group_size(), hop_, slowest / plan_.vpp));
-  }
   return pipeline_time(plan_.schedule, sum, slowest, plan_.vpp, microbatches_) +
          2.0 * (plan_.pp - 1) * hop_ + hops;
 }

@@ -144,7 +144,8 @@ bool PlanPool::matters(Seconds least) const {
   if (request.exhaustive) return true;
   if (request.no_worse_than && least > *request.no_worse_than) return false;
   const std::optional<Seconds> last = last_listed();
-  return !last || !fastest_safe_ || least <= std::max({*last, *fastest_safe_, *winner_});
+  if (!last || !winner_) return true;
+  return least <= std::max({*last, *winner_, fastest_safe_.value_or(*winner_)});
 }
 
 bool PlanPool::matters(const SearchPoint& point, Seconds least, double weight) const {
@@ -167,9 +168,12 @@ std::optional<Seconds> PlanPool::longest(const SearchPoint& point, double weight
   const std::optional<Seconds> expected = most_expected(point);
   const std::optional<Seconds> limit = context_.request.no_worse_than;
   const std::optional<Seconds> at_most = limit ? std::optional(*limit / weight) : std::nullopt;
-  if (!expected || !fastest_safe_) return at_most;
-  const Seconds most = std::max({*expected / weight, std::min(*most_given_up(), *winner_ / weight),
-                                 *fastest_safe_, *fastest_});
+  if (!expected || !winner_) return at_most;
+  // Until a safe plan is found, one limits the winner only where it is faster than that.
+  const Seconds as_winner =
+      fastest_safe_ ? std::max(*fastest_safe_, std::min(*most_given_up(), *winner_ / weight))
+                    : *winner_ / weight;
+  const Seconds most = std::max({*expected / weight, as_winner, *fastest_});
   return at_most ? std::min(*at_most, most) : most;
 }
 
@@ -180,16 +184,20 @@ std::optional<Bytes> PlanPool::next_limit(const SearchPoint& point, Seconds step
   const std::optional<double> now = fit_probability(request, reserved);
   const double risk = risk_factor(request.preference);
   if (!now || risk == 0 || risk * (1 - *now) < kLeastGain) return std::nullopt;
-  double wanted = *now + kLeastGain / risk;
+  // Stages that recompute on their own trade memory for time almost continuously: in larger steps.
+  const bool fine = request.framework.per_stage_recompute;
+  double wanted = *now + (fine ? (1 - *now) / 3 : kLeastGain / risk);
   const std::optional<Seconds> of_family = most_expected(point);
   if (const std::optional<Seconds> most = longest(point, weight); most && step > *most) {
     return std::nullopt;
   }
-  if (of_family && fastest_safe_) {
+  if (of_family && winner_) {
+    const std::optional<Seconds> given_up = most_given_up();
     Seconds expected = *of_family;
-    if (step <= *most_given_up()) expected = std::max(expected, *winner_);
+    if (!given_up || step <= *given_up) expected = std::max(expected, *winner_);
     const double least = 1 - (expected / (weight * step) - 1) / risk;
-    const bool safe = *now < kSafeProbability && step <= *fastest_safe_;
+    const bool safe =
+        *now < kSafeProbability && step <= fastest_safe_.value_or(*winner_ / weight);
     wanted = std::max(wanted, safe ? std::min(least, kSafeProbability) : least);
     if (wanted >= 1) return std::nullopt;
   }

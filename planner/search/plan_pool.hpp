@@ -68,7 +68,8 @@ class PlanPool {
   [[nodiscard]] std::optional<Seconds> longest(const SearchPoint& point, double weight) const;
   /// For plans of the point that take at least `step`, and need less memory than `reserved`: the
   /// most that they may reserve in order to matter, by fitting with a larger probability. Nothing
-  /// where none would, or not by a thousandth of the expected step.
+  /// where none would, or not by a thousandth of the expected step (where stages recompute on their
+  /// own: a third of the risk).
   [[nodiscard]] std::optional<Bytes> next_limit(const SearchPoint& point, Seconds step,
                                                 double weight, Bytes reserved) const;
   /// The least expected step found so far.

@@ -174,7 +174,7 @@ namespace {
 bool check_against_all(const PlanRequest& r, ParallelPlan p, double share) {
   const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
   const Recompute policy = p.recompute;
-  p.layers_per_stage = split_layers(r.framework, r.model.layers, p.pp, p.vpp).value();
+  p.layers_per_stage = split_layers(r.framework, r.model, p.pp, p.vpp).value();
   p.recompute = Recompute::full;
   p.recompute_layers = p.layers_per_stage;
   const double low = cost_model.price(p).memory.peak_reserved.in(kByte);

@@ -101,13 +101,13 @@ class BruteForce {
   void schedules() {
     for (const RankOrder order : {RankOrder::dp_inside_pp, RankOrder::pp_inside_dp}) {
       for (int zero = 0; zero <= 3; ++zero) {
-        for (int tenths = 0; tenths <= 10; ++tenths) {
-          if (tenths > 0 && (!r_.framework.offload_optimizer || zero < 1)) break;
+        for (int fifths = 0; fifths <= 5; ++fifths) {
+          if (fifths > 0 && (!r_.framework.offload_optimizer || zero < 1)) break;
           for (int vpp = 1; vpp * plan_.pp <= r_.model.layers + 2; ++vpp) {
             if (vpp > 1 && r_.constraints.has<&ParallelPlan::schedule>()) break;
             plan_.rank_order = order;
             plan_.zero = zero;
-            plan_.offload_optimizer = tenths / 10.0;
+            plan_.offload_optimizer = fifths / 5.0;
             plan_.vpp = vpp;
             plan_.schedule = vpp > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
             plan_.overlap_pp = vpp > 1;
