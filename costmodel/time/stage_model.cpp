@@ -335,22 +335,23 @@ Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
          2.0 * (plan_.pp - 1) * hop_ + hops;
 }
 
-Seconds StageModel::blocking_hops(Seconds slowest) const {
-  if (plan_.overlap_pp) return Seconds{};
-  return (static_cast<double>(microbatches_) - 1) * steady_hops(slowest);
+Seconds StageModel::blocking_hop(Seconds slowest) const {
+  if (plan_.overlap_pp || plan_.pp == 1) return Seconds{};
+  return steady_hops(slowest) / (2.0 * plan_.vpp);
 }
 
+/// All passes of a microbatch send but the last chunk's forward and the first chunk's backward.
 Seconds StageModel::least_pipeline(Seconds sum, Seconds slowest) const {
   if (cost_model_.ablated() == AblatedFeature::no_bubble) return pipeline(sum, slowest);
+  const Seconds blocking = blocking_hop(slowest);
   return least_pipeline_time({.schedule = plan_.schedule,
                               .pp = plan_.pp,
                               .vpp = plan_.vpp,
                               .microbatches = microbatches_,
-                              .sum = sum,
-                              .slowest = slowest,
-                              .hop = hop_,
-                              .least_chunk = {}}) +
-         blocking_hops(slowest);
+                              .sum = sum + (2.0 * plan_.pp * plan_.vpp - 2) * blocking,
+                              .slowest = slowest + (2.0 * plan_.vpp - 1) * blocking,
+                              .hop = hop_ - blocking,
+                              .least_chunk = {}});
 }
 
 Seconds StageModel::imposed(Seconds sum, Seconds own) const {

@@ -65,9 +65,9 @@ class StageModel {
   [[nodiscard]] Seconds pipeline(Seconds sum, Seconds slowest) const;
   /// A time that no simulated pipeline with these stages is below.
   [[nodiscard]] Seconds least_pipeline(Seconds sum, Seconds slowest) const;
-  /// What blocking messages add to a simulated pipeline, whose messages hold up nobody: that of the
-  /// closed form. Nothing where messages overlap.
-  [[nodiscard]] Seconds blocking_hops(Seconds slowest) const;
+  /// The part of a message that holds up its sender when the slowest stage takes `slowest`. Nothing
+  /// where messages overlap: then a simulated pipeline waits for them where it has to.
+  [[nodiscard]] Seconds blocking_hop(Seconds slowest) const;
   /// What the schedule lets a stage wait that takes `own` of the stages' `sum`, where none is
   /// slower: core/schedule/stage_waits.hpp, and a microbatch's messages there and back.
   [[nodiscard]] Seconds imposed(Seconds sum, Seconds own) const;

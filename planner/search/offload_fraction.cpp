@@ -32,7 +32,8 @@ void open_offload_fractions(const SearchContext& context, SearchPoint point, Sec
   point.recompute_layers = 0;
   point.offload_optimizer = 0;
   price_memory(context, point, costs, work);
-  if (work.memory.peak_reserved <= limit) return;
+  constexpr double kCertain = 0.999;
+  if (work.memory.peak_reserved <= std::min(limit, memory_limit(context.request, kCertain))) return;
   point.recompute = context.recomputes.back();
   for (const double fraction : kParts) {
     point.offload_optimizer = fraction;

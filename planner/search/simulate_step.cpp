@@ -1,6 +1,7 @@
 #include "planner/search/simulate_step.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "costmodel/schedule/lower_plan.hpp"
 #include "costmodel/schedule/makespan_bound.hpp"
@@ -19,6 +20,21 @@ bool can_be_simulated(const CostModel& cost_model, const ParallelPlan& plan) {
          2.0 * plan.pp * plan.vpp * microbatches <= kMostPasses;
 }
 
+/// Times of forwards, backwards and messages; a message that blocks lengthens the pass that sends it.
+ScheduleCosts simulated_costs(const CostModel& cost_model, const StageModel& model,
+                              const ParallelPlan& plan, const PipelineShape& shape,
+                              Seconds slowest) {
+  ScheduleCosts costs = pipeline_costs(cost_model, model, plan, shape);
+  const Seconds blocking = model.blocking_hop(slowest);
+  if (blocking <= Seconds{}) return costs;
+  for (std::size_t i = 0; i < costs.stages.size(); ++i) {
+    if (i + 1 < costs.stages.size()) costs.stages[i].forward += blocking;
+    if (i > 0) costs.stages[i].backward_input += blocking;
+  }
+  for (Seconds& hop : costs.hops) hop = hop - blocking;
+  return on_exact_grid(std::move(costs), shape.chunks, shape.microbatches);
+}
+
 /// The step with a shorter pipeline.
 Seconds step_with(const TimePrediction& time, Seconds pipeline) {
   const Seconds own = time.step - time.turns;
@@ -34,8 +50,8 @@ bool price_simulated(const CostModel& cost_model, const ParallelPlan& plan,
   if (!can_be_simulated(cost_model, plan)) return plan.pp == 1;
   const StageModel model(cost_model, plan, costs);
   const PipelineShape shape = shape_of(plan, cost_model.job().global_batch);
-  const Seconds pipeline = simulator.run(shape, pipeline_costs(cost_model, model, plan, shape)) +
-                           model.blocking_hops(out.pipeline.slowest);
+  const Seconds pipeline = simulator.run(
+      shape, simulated_costs(cost_model, model, plan, shape, out.pipeline.slowest));
   cost_model.price_time(plan, costs, stages, out, pipeline);
   return true;
 }
@@ -53,8 +69,8 @@ Seconds least_step_of_chains(const CostModel& cost_model, const ParallelPlan& pl
   const PipelineShape shape = shape_of(plan, cost_model.job().global_batch);
   // The chains are those of whole groups of microbatches.
   if (shape.chunks > 1 && shape.microbatches % shape.in_turn() != 0) return least_step(model, time);
-  return step_with(time, least_makespan(shape, pipeline_costs(cost_model, model, plan, shape)) +
-                             model.blocking_hops(time.pipeline.slowest));
+  return step_with(time, least_makespan(shape, simulated_costs(cost_model, model, plan, shape,
+                                                               time.pipeline.slowest)));
 }
 
 }  // namespace echelon

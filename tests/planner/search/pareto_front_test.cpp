@@ -150,7 +150,8 @@ TEST_CASE("the front over GPU counts is that of all plans enumerated by brute fo
 }
 
 TEST_CASE("on one number of GPUs the front is that of the search") {
-  const PlanRequest r = request_for("7b", "dgx-h100", 16);
+  PlanRequest r = request_for("7b", "dgx-h100", 16);
+  r.whole_front = true;
   const SearchResult choice = optimize(r).value();
   REQUIRE(choice.front.size() == choice.report.pareto.size());
   REQUIRE(choice.front.size() > 3);
