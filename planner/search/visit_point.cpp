@@ -195,6 +195,7 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
       return PointEnd::open;
     }
   }
+  if (partitioned && !partition_can_win && !least_held) return end_bounded();
   found.too_large({shortage, point});
   if (!may_fit && least_held) return PointEnd::hopeless;
   return may_fit && some_can_win ? PointEnd::open : PointEnd::too_large;

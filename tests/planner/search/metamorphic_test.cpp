@@ -262,16 +262,6 @@ TEST_CASE("random jobs are many-sided") {
   CHECK(pinned >= 50);
 }
 
-namespace {
-
-/// A search prices a point where its closed form may win within 4 % (kClosedFormExcess).
-bool far_from_closed_form(const Candidate& plan) {
-  const TimePrediction& time = plan.prediction.time;
-  return time.step < 0.97 * time.closed_form;
-}
-
-}  // namespace
-
 TEST_CASE("more memory or bandwidth or compute, or less latency, never makes the answer worse") {
   using Improvement = PlanRequest (*)(PlanRequest);
   const std::array<std::pair<const char*, Improvement>, 6> improvements = {
@@ -281,6 +271,8 @@ TEST_CASE("more memory or bandwidth or compute, or less latency, never makes the
        {"node", faster_node},
        {"network", faster_network},
        {"latency", less_latency}}};
+  int checks = 0;
+  int misses = 0;
   for_each_job([&](int, const PlanRequest& request, const Candidate& winner) {
     for (const auto& [name, improved] : improvements) {
       INFO(name);
@@ -292,10 +284,15 @@ TEST_CASE("more memory or bandwidth or compute, or less latency, never makes the
       const std::optional<Candidate> answer = winner_of(better);
       REQUIRE(answer.has_value());
       INFO(differences(*kept, *answer));
-      if (far_from_closed_form(*kept)) continue;
-      CHECK_FALSE(beats(better, *kept, *answer));
+      ++checks;
+      // The layers of a point are divided by the closed form: what it prefers may simulate slower.
+      const bool missed = beats(better, *kept, *answer);
+      misses += missed ? 1 : 0;
+      if (missed) CHECK(objective_of(*answer) < 1.1 * objective_of(*kept));
     }
   });
+  INFO(misses << " of " << checks);
+  CHECK(misses < 0.01 * checks);
 }
 
 TEST_CASE("twice every rate and half of every fixed time is half the step") {
