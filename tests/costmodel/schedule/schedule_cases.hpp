@@ -48,6 +48,8 @@ inline PipelineOutline outline_of(const PipelineShape& s, const ScheduleCosts& c
                     .pp = s.ranks,
                     .vpp = s.chunks,
                     .microbatches = s.microbatches,
+                    .sum = {},
+                    .slowest = {},
                     .hop = *std::min_element(costs.hops.begin(), costs.hops.end()),
                     .least_chunk = costs.stages[0].total()};
   for (int rank = 0; rank < s.ranks; ++rank) {
