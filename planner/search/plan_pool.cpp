@@ -196,8 +196,7 @@ std::optional<Bytes> PlanPool::next_limit(const SearchPoint& point, Seconds step
     Seconds expected = *of_family;
     if (!given_up || step <= *given_up) expected = std::max(expected, *winner_);
     const double least = 1 - (expected / (weight * step) - 1) / risk;
-    const bool safe =
-        *now < kSafeProbability && step <= fastest_safe_.value_or(*winner_ / weight);
+    const bool safe = *now < kSafeProbability && step <= fastest_safe_.value_or(*winner_ / weight);
     wanted = std::max(wanted, safe ? std::min(least, kSafeProbability) : least);
     if (wanted >= 1) return std::nullopt;
   }

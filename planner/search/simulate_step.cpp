@@ -20,7 +20,8 @@ bool can_be_simulated(const CostModel& cost_model, const ParallelPlan& plan) {
          2.0 * plan.pp * plan.vpp * microbatches <= kMostPasses;
 }
 
-/// Times of forwards, backwards and messages; a message that blocks lengthens the pass that sends it.
+/// Times of forwards, backwards and messages; a message that blocks lengthens the pass that sends
+/// it.
 ScheduleCosts simulated_costs(const CostModel& cost_model, const StageModel& model,
                               const ParallelPlan& plan, const PipelineShape& shape,
                               Seconds slowest) {
@@ -50,8 +51,8 @@ bool price_simulated(const CostModel& cost_model, const ParallelPlan& plan,
   if (!can_be_simulated(cost_model, plan)) return plan.pp == 1;
   const StageModel model(cost_model, plan, costs);
   const PipelineShape shape = shape_of(plan, cost_model.job().global_batch);
-  const Seconds pipeline = simulator.run(
-      shape, simulated_costs(cost_model, model, plan, shape, out.pipeline.slowest));
+  const Seconds pipeline =
+      simulator.run(shape, simulated_costs(cost_model, model, plan, shape, out.pipeline.slowest));
   cost_model.price_time(plan, costs, stages, out, pipeline);
   return true;
 }

@@ -11,10 +11,11 @@ namespace echelon {
 
 /// Prices the time of a plan whose pipeline is simulated event by event: forwards, backwards and
 /// messages of every microbatch in the order of the schedule, sends and receives meeting
-/// (costmodel/schedule/makespan.hpp), blocking ones holding up their senders. The other parts of the step
-/// are those of the closed form. Returns false where the pipeline has too many forwards and
-/// backwards to be simulated: then the closed form is taken. `costs` belong to the plan's sharding,
-/// `stages` are those that price_memory has found; `simulator` keeps its arrays between calls.
+/// (costmodel/schedule/makespan.hpp), blocking ones holding up their senders. The other parts of
+/// the step are those of the closed form. Returns false where the pipeline has too many forwards
+/// and backwards to be simulated: then the closed form is taken. `costs` belong to the plan's
+/// sharding, `stages` are those that price_memory has found; `simulator` keeps its arrays between
+/// calls.
 bool price_simulated(const CostModel& cost_model, const ParallelPlan& plan,
                      const ShardingCosts& costs, std::span<const Stage> stages,
                      MakespanSimulator& simulator, TimePrediction& out);

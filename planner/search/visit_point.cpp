@@ -114,7 +114,8 @@ bool price_mix(const PointPricing& pricing, SearchPoint point) {
       EXPECTS(fill_plan(context.request, point, plan), "a point that was legal before");
       if (!recompute_each_stage(context.cost_model, pricing.costs, *limit, plan)) break;
       context.cost_model.price_memory(plan, pricing.costs, pricing.work.memory);
-      if (pricing.work.memory.peak_reserved > *limit) break;  // blocks of a whole plan may be larger
+      if (pricing.work.memory.peak_reserved > *limit)
+        break;  // blocks of a whole plan may be larger
       context.cost_model.price_time(plan, pricing.costs, pricing.work.memory.contents,
                                     pricing.work.time);
       pricing.found.accept(

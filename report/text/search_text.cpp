@@ -191,7 +191,11 @@ std::string proof_of(const SearchOutcome& report) {
       grouped(counts.fitting), grouped(counts.bounded), grouped(counts.too_large));
   const std::string all =
       fmt::format("all {} combinations of the searched axes", grouped(counts.points));
-  if (report.proved()) return fmt::format("Proved best of {}: {}", all, looked_at);
+  if (report.proved()) {
+    return fmt::format(
+        "Proved best of {}, each with the split of layers that is best in closed form: {}", all,
+        looked_at);
+  }
   return fmt::format("Best found of {}, not proved: {} Of all, {}", all, open_splits_of(report),
                      looked_at);
 }
