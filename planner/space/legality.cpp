@@ -122,7 +122,8 @@ Found check_experts(const ModelSpec& model, const Framework& framework, const Pa
   if (model.moe.experts == 0) {
     if (p.ep == 1 && p.etp == 1) return {};
     return Rejection{contradictory,
-                     fmt::format("ep {} x etp {} for a model without experts", p.ep, p.etp)};
+                     fmt::format("expert parallelism for a model without experts (ep {} x etp {})",
+                                 p.ep, p.etp)};
   }
   if (model.moe.experts % p.ep != 0) {
     return Rejection{experts_not_divisible,

@@ -77,9 +77,16 @@ Json candidate_json(const PlanFile& file, const Economics& money, const Score& s
 
 Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                     const Provenance& provenance) {
-  return candidate_json(plan_file_of(request, candidate, provenance),
-                        economics_of(request, candidate.prediction.time.step), candidate.score,
-                        candidate.simulated);
+  Json out = candidate_json(plan_file_of(request, candidate, provenance),
+                            economics_of(request, candidate.prediction.time.step), candidate.score,
+                            candidate.simulated);
+  Json list = Json::array();
+  for (const FrameworkRemark& remark : remarks(request.framework, request.model, candidate.plan)) {
+    list.push_back(
+        {{"kind", name_of(remark.kind)}, {"text", remark.text}, {"source", remark.source}});
+  }
+  out["remarks"] = std::move(list);
+  return out;
 }
 
 }  // namespace echelon

@@ -15,7 +15,8 @@ inline constexpr int kReportSchema = 3;
 /// `score` and `simulated` are those of the candidate that `file` holds.
 [[nodiscard]] Json candidate_json(const PlanFile& file, const Economics& money, const Score& score,
                                   bool simulated);
-/// Economics of the request's cluster and operations.
+/// With the economics of the request's cluster and operations, and in `remarks` what the framework
+/// asks for ("requires") and warns of ("warns").
 [[nodiscard]] Json candidate_json(const PlanRequest& request, const Candidate& candidate,
                                   const Provenance& provenance);
 /// The request, with defaults filled in.

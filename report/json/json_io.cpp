@@ -66,19 +66,6 @@ Json difference(const Json& a, const Json& b) {
   return out;
 }
 
-/// A candidate with what the framework asks for and warns of: kind "requires" or "warns".
-Json with_remarks(const PlanRequest& request, const Candidate& candidate,
-                  const Provenance& provenance) {
-  Json out = candidate_json(request, candidate, provenance);
-  Json list = Json::array();
-  for (const FrameworkRemark& remark : remarks(request.framework, request.model, candidate.plan)) {
-    list.push_back(
-        {{"kind", name_of(remark.kind)}, {"text", remark.text}, {"source", remark.source}});
-  }
-  out["remarks"] = std::move(list);
-  return out;
-}
-
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 /// Indices of the candidates whose step cannot be distinguished from the winner's, the winner's own
@@ -190,7 +177,7 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
   const SearchOutcome& report = choice.report;
   Json candidates = Json::array();
   for (const Candidate& candidate : report.candidates) {
-    candidates.push_back(with_remarks(request, candidate, provenance));
+    candidates.push_back(candidate_json(request, candidate, provenance));
   }
   Json nearest_infeasible = Json::array();
   for (const NearestInfeasible& miss : report.nearest_infeasible) {
@@ -198,7 +185,7 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
   }
   const Candidate* winner = report.winner();
   const auto or_none = [&](const Candidate* plan) {
-    return plan != nullptr ? with_remarks(request, *plan, provenance) : Json(nullptr);
+    return plan != nullptr ? candidate_json(request, *plan, provenance) : Json(nullptr);
   };
   Json document{{"schema", kReportSchema}, {"request", request_json(request, provenance)}};
   document["winner"] = or_none(winner);
@@ -218,7 +205,7 @@ std::string search_json(const SearchResult& choice, const Provenance& provenance
 
 std::string predict_json(const PlanRequest& request, const Candidate& candidate,
                          const Provenance& provenance) {
-  Json document = with_remarks(request, candidate, provenance);
+  Json document = candidate_json(request, candidate, provenance);
   document["assumptions"] = request.assumptions;
   return dumped(document);
 }

@@ -27,6 +27,7 @@ std::string executed_hash(const Schedule& planned, std::span<const Program> exec
                                .ranks = planned.ranks,
                                .chunks = planned.chunks,
                                .microbatches = planned.microbatches,
+                               .group = planned.group,
                                .units = planned.units,
                                .programs = {executed.begin(), executed.end()}}));
 }

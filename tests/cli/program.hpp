@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
@@ -75,6 +76,15 @@ inline std::string differs_from_golden(const std::string& name, const std::strin
   return path + " (ECHELON_UPDATE_GOLDENS=1 rewrites it) differs at:\n" +
          text.substr(line, text.find('\n', offset) - line) + "\nwhich was:\n" +
          golden.substr(line, golden.find('\n', offset) - line);
+}
+
+/// Checks that a JSON object has each of these keys; it may have others.
+inline void check_keys(const nlohmann::ordered_json& object,
+                       const std::vector<std::string>& expected) {
+  for (const std::string& key : expected) {
+    CAPTURE(key);
+    CHECK(object.contains(key));
+  }
 }
 
 }  // namespace echelon::test

@@ -22,6 +22,7 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "exp-avg-dtype",
                                         "exp-avg-sq-dtype",
                                         "fp8-param-gather",
+                                        "microbatch-group-size-per-virtual-pipeline-stage",
                                         "bind-to",
                                         "oversubscribe",
                                         "cpu-bind",  // mpirun, srun
@@ -41,16 +42,10 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "measure-between",
                                         "measure-gpus",  // plan-run
                                         "all",           // ./test
+                                        "by",            // tests/brute_force/brute_force.py
                                         "full",          // scripts/bare_machine.sh
                                         "num-distributed-optimizer-instances",
                                         "no"};  // "--no-", before the name of a flag
-
-bool is_known(const std::string& name) {
-  if (kForeign.contains(name)) return true;
-  if (cli::find_flag(name) != nullptr) return true;
-  const cli::Flag* opposite = name.starts_with("no-") ? cli::find_flag(name.substr(3)) : nullptr;
-  return opposite != nullptr && opposite->negatable;
-}
 
 /// The texts after each "--" at the beginning of a word.
 std::vector<std::string> flags_in(const std::string& text) {
@@ -93,6 +88,26 @@ std::string literals_of(const std::string& source) {
   return out;
 }
 
+/// Flags of frameworks, which core/framework names in its remarks.
+std::set<std::string> flags_of_frameworks() {
+  const auto folder = std::filesystem::path(ECHELON_SOURCE_DIR) / "core" / "framework";
+  std::set<std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    for (std::string& name : flags_in(literals_of(slurp(entry.path().string())))) {
+      out.insert(std::move(name));
+    }
+  }
+  return out;
+}
+
+bool is_known(const std::string& name) {
+  static const std::set<std::string> of_frameworks = flags_of_frameworks();
+  if (kForeign.contains(name) || of_frameworks.contains(name)) return true;
+  if (cli::find_flag(name) != nullptr) return true;
+  const cli::Flag* opposite = name.starts_with("no-") ? cli::find_flag(name.substr(3)) : nullptr;
+  return opposite != nullptr && opposite->negatable;
+}
+
 std::string unknown_in(const std::string& where, const std::string& text) {
   std::string out;
   for (const std::string& name : flags_in(text)) {
@@ -110,6 +125,7 @@ TEST_CASE("flags are found where texts name them") {
         std::string::npos);
   CHECK(literals_of("f(\"--tp\"); // --old\n").find("old") == std::string::npos);
   CHECK_FALSE(is_known("keep-free"));
+  CHECK(is_known("pipeline-model-parallel-layout"));
 }
 
 TEST_CASE("every flag that help and metrics name exists") {
