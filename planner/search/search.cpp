@@ -5,8 +5,9 @@
 //   3. price       best bound first, what can be listed or      visit.hpp, visit_point.hpp,
 //                  lie on the front, with balanced stages       price_point.hpp
 //   4. partition   layers unevenly, where that can be listed    improve_partition.hpp,
-//   partition.hpp
-//   5. rank        and simulate the finalists                   rank.hpp, simulate_finalists.hpp
+//                                                               partition.hpp
+//   5. rank        what was simulated                           rank.hpp, plan_pool.hpp,
+//                                                               simulate_step.hpp
 //
 // Between the steps, Findings (findings.hpp) holds the plans found and where every point ended.
 #include "planner/search/search.hpp"

@@ -6,9 +6,6 @@
 
 #include "planner/search/search.hpp"
 #include "planner/space/constraints_of_plan.hpp"
-#if __has_include("planner/search/simulate_finalists.hpp")
-#include "planner/search/simulate_finalists.hpp"
-#endif
 
 namespace echelon::answers {
 
