@@ -58,7 +58,7 @@ struct PlanWithPrediction {
   PlanFile plan;     ///< priced by this version
   Score score;       ///< … and weighed
   bool simulated = false;
-  std::string note;  ///< what a reader must know before comparing; may be empty
+  std::string note{};  ///< what a reader must know before comparing; may be empty
 };
 [[nodiscard]] std::string compare_text(const PlanWithPrediction& a, const PlanWithPrediction& b,
                                        const TextStyle& style);
