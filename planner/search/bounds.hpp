@@ -22,16 +22,8 @@ inline constexpr double kClosedFormExcess = 0.04;
   return std::max(proved, (1 - kClosedFormExcess) * closed_form);
 }
 
-[[nodiscard]] inline std::optional<Seconds> just_below(std::optional<Seconds> time) {
-  return time ? std::optional(*time * (1 - kRounding)) : std::nullopt;
-}
 [[nodiscard]] inline std::optional<Seconds> just_above(std::optional<Seconds> time) {
   return time ? std::optional(*time * (1 + kRounding)) : std::nullopt;
-}
-/// The smaller of what there is.
-[[nodiscard]] inline std::optional<Seconds> smaller(std::optional<Seconds> a,
-                                                    std::optional<Seconds> b) {
-  return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
 /// Time of one layer, and of the embedding and the head on the first and the last stage.
