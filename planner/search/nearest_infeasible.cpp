@@ -14,7 +14,10 @@ PlanRequest pinned_to(const PlanRequest& request, const SearchPoint& t) {
   PlanRequest out = request;
   PlanConstraints& c = out.constraints;
   ParallelPlan plan = degrees_of(request, t);
-  plan.recompute = t.recompute == Recompute::mixed ? Recompute::full : t.recompute;
+  // Layers that the request counts stay as they are; else every layer is recomputed fully.
+  const bool counted =
+      request.constraints.has<&ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>();
+  plan.recompute = t.recompute == Recompute::mixed && !counted ? Recompute::full : t.recompute;
   for (const PlanField& field : plan_fields()) {
     // Layers follow from the point, overlap from the request.
     const bool follows =
@@ -102,8 +105,8 @@ NearestInfeasible nearest_infeasible(const PlanRequest& request, const SearchPoi
   } else if (const auto more = more_gpus(request, point)) {
     miss.fix = *more;
   } else {
-    // A GPU on which this limit is as much of its memory.
-    const double share = request.usable_memory() / memory.capacity;
+    // Without a limit of the user's: a GPU of whose memory the plan takes as much as may be used.
+    const double share = request.max_memory ? 1 : request.usable_memory() / memory.capacity;
     miss.fix = LargerGpus{memory.peak_reserved / share, memory.capacity};
   }
   return miss;

@@ -476,7 +476,30 @@ TEST_CASE("GPUs with enough memory are the last resort") {
   REQUIRE_FALSE(report.nearest_infeasible.empty());
   const Fix& fix = report.nearest_infeasible.front().fix;
   REQUIRE(std::holds_alternative<LargerGpus>(fix));
-  CHECK(std::get<LargerGpus>(fix).memory > 1_GiB);
+  const MemoryPrediction& needed = report.nearest_infeasible.front().candidate.prediction.memory;
+  CHECK(std::get<LargerGpus>(fix).memory == needed.peak_reserved);
+  // Without a limit some of a GPU's memory is left to what the prediction lacks.
+  GpuSpec gpu = r.cluster.gpu();
+  gpu.memory = 1_GiB;
+  r.cluster = r.cluster.with_gpu(gpu);
+  r.max_memory.reset();
+  const SearchOutcome unlimited = search(r).value();
+  const NearestInfeasible& miss = unlimited.nearest_infeasible.front();
+  REQUIRE(std::holds_alternative<LargerGpus>(miss.fix));
+  gpu.memory = std::get<LargerGpus>(miss.fix).memory;
+  CHECK(gpu.memory > miss.candidate.prediction.memory.peak_reserved);
+  r.cluster = r.cluster.with_gpu(gpu);
+  CHECK(search(r)->winner() != nullptr);
+}
+
+TEST_CASE("numbers of selectively recomputed layers that do not fit have near misses") {
+  PlanRequest r = request_for("llama2-7b", "dgx-h100", 8, "echelon");
+  r.max_memory = 6_GiB;
+  r.constraints.pin<&ParallelPlan::selective_layers>(std::vector<int>{1});
+  const SearchOutcome report = search(r).value();
+  CHECK(report.winner() == nullptr);
+  REQUIRE_FALSE(report.nearest_infeasible.empty());
+  CHECK(report.nearest_infeasible.front().candidate.plan.selective_layers.front() == 1);
 }
 
 TEST_CASE("constraints that leave nothing are an error that names every reason") {
