@@ -15,7 +15,6 @@ namespace echelon {
 namespace {
 
 constexpr const char* kFormat = "echelon-plan";
-constexpr double kMaxBytes = 1e18;
 constexpr const char* kPlain = "text";
 constexpr const char* kCompressed = "zstd+base64";
 constexpr const char* kDamaged =

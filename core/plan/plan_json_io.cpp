@@ -15,7 +15,6 @@ namespace echelon {
 namespace {
 
 constexpr double kHuge = 1e30;
-constexpr double kMostBytes = 1e18;
 constexpr double kMostFieldBytes = 1e15;
 
 std::int64_t limit_of_int() { return std::numeric_limits<int>::max(); }
@@ -71,9 +70,9 @@ const Json& object_at(JsonReader& reader, std::string_view key) {
 Status read_memory(const Json& object, const std::string& where, const std::string& pointer,
                    Prediction& costs) {
   JsonReader reader(object, where, pointer);
-  costs.capacity = Bytes{reader.number("capacity_bytes", 0, kMostBytes)};
-  costs.peak = Bytes{reader.number("peak_bytes", 0, kMostBytes)};
-  costs.peak_reserved = Bytes{reader.number("peak_reserved_bytes", 0, kMostBytes)};
+  costs.capacity = Bytes{reader.number("capacity_bytes", 0, kMaxBytes)};
+  costs.peak = Bytes{reader.number("peak_bytes", 0, kMaxBytes)};
+  costs.peak_reserved = Bytes{reader.number("peak_reserved_bytes", 0, kMaxBytes)};
   const Json& stages = object_at(reader, "stages");
   if (!stages.is_array()) reader.fail("stages", "not a list", "a list with one object per stage");
   if (const Status read = reader.finish(); !read) return read;
@@ -81,7 +80,7 @@ Status read_memory(const Json& object, const std::string& where, const std::stri
     JsonReader stage(stages[i], where, pointer + "/stages/" + std::to_string(i));
     MemoryBreakdown parts;
     for (const NamedMemory& part : kMemoryParts) {
-      parts.*part.part = Bytes{stage.number(key_of(part), 0, kMostBytes)};
+      parts.*part.part = Bytes{stage.number(key_of(part), 0, kMaxBytes)};
     }
     stage.ignore({"stage", "total_bytes"});  // derived
     if (const Status read = stage.finish(); !read) return read;

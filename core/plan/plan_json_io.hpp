@@ -17,6 +17,8 @@ inline constexpr std::string_view kMfuFormula = "6N+12LhT";
 
 /// A finite number; a NaN or an infinity is our bug and stops the program.
 [[nodiscard]] double finite(double value, std::string_view what);
+/// The most bytes that a plan file may state: whole_bytes() can write them again.
+inline constexpr double kMaxBytes = 1e18;
 /// Bytes as a whole number.
 [[nodiscard]] std::int64_t whole_bytes(Bytes bytes);
 

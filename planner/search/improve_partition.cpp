@@ -26,12 +26,11 @@ std::optional<Bytes> accept_best(const SearchContext& context, const PendingPart
   point.recompute_layers =
       *std::max_element(work.plan.recompute_layers.begin(), work.plan.recompute_layers.end());
   context.cost_model.price_memory(work.plan, *open.costs, work.memory);
-  const Bytes reserved = work.memory.peak_reserved;
   // Blocks of a whole plan may be larger than those of its stages one by one (block_memory.cpp).
-  if (reserved > limit) return std::nullopt;
+  if (work.memory.peak_reserved > limit) return std::nullopt;
   context.cost_model.price_time(work.plan, *open.costs, work.memory.contents, work.time);
   found.accept(point, *open.costs, work, *std::move(partition));
-  return found.pool.next_limit(point, found.pool.plans().back().least, open.weight, reserved);
+  return found.pool.next_limit(open.weight);
 }
 
 }  // namespace

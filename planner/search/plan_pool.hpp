@@ -72,6 +72,11 @@ class PlanPool {
   /// own: a third of the risk).
   [[nodiscard]] std::optional<Bytes> next_limit(const SearchPoint& point, Seconds step,
                                                 double weight, Bytes reserved) const;
+  /// The same for plans of the point of the plan added last, that need less memory than it.
+  [[nodiscard]] std::optional<Bytes> next_limit(double weight) const {
+    const PricedPoint& last = plans_.back();
+    return next_limit(last.point, last.least, weight, last.memory);
+  }
   /// The least expected step found so far.
   [[nodiscard]] std::optional<Seconds> best() const;
 

@@ -73,10 +73,14 @@ bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, in
   while (limit && counted && !pricing.for_front) {
     const int fewest = fewest_within(*limit);
     if (fewest >= all) break;
-    if (fewest > 0) price(fewest);  // else the policy `none` has priced it
-    limit = pricing.found.pool.next_limit(
-        point, fewest > 0 ? pricing.found.pool.plans().back().least : pricing.least, pricing.weight,
-        pricing.work.memory.peak_reserved);
+    const PlanPool& pool = pricing.found.pool;
+    if (fewest > 0) {
+      price(fewest);
+      limit = pool.next_limit(pricing.weight);
+    } else {  // the policy `none` has priced it
+      limit = pool.next_limit(point, pricing.least, pricing.weight,
+                              pricing.work.memory.peak_reserved);
+    }
   }
   if (limit) price(all);
   return any;
@@ -122,8 +126,7 @@ bool price_mix(const PointPricing& pricing, SearchPoint point) {
           point, pricing.costs, pricing.work,
           LayerPartition{plan.layers_per_stage, plan.recompute_layers, plan.selective_layers, {}});
       any = true;
-      limit = pricing.found.pool.next_limit(point, pricing.found.pool.plans().back().least,
-                                            pricing.weight, pricing.work.memory.peak_reserved);
+      limit = pricing.found.pool.next_limit(pricing.weight);
     }
   }
   return any;

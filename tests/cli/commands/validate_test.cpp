@@ -12,12 +12,21 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
+const std::string kColumns =
+    "row_id,source,grade,status,stack,model,layers,hidden,ffn_hidden,heads,kv_heads,vocab,seq,"
+    "gated_mlp,tied_embeddings,attention,gpu,gpus,gpus_per_node,tp,pp,dp,microbatch,global_batch,"
+    "recompute,precision,step_seconds\n";
+
+/// The row of a run of a tiny model on 8 GPUs.
+std::string run_row(const std::string& id, const std::string& stack, const std::string& gpu,
+                    const std::string& step_seconds) {
+  return id + ",here,A,ok," + stack + ",tiny,16,2048,8192,16,16,50000,2048,1,0,mha," + gpu +
+         ",8,8,2,1,4,1,32,none,bf16," + step_seconds + "\n";
+}
+
 /// Runs of one job on 8 GPUs of one kind, their steps growing with the microbatch.
 std::string table_of_runs() {
-  std::string csv =
-      "row_id,source,grade,status,stack,model,layers,hidden,ffn_hidden,heads,kv_heads,vocab,"
-      "seq,gated_mlp,tied_embeddings,attention,gpu,gpus,gpus_per_node,tp,pp,dp,microbatch,"
-      "global_batch,recompute,precision,step_seconds\n";
+  std::string csv = kColumns;
   for (int i = 1; i <= 8; ++i) {
     csv += "r" + std::to_string(i) + ",here,A,ok,nanotron,tiny" + std::to_string(i) +
            ",16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,8,8,2,1,4," + std::to_string(i) +
@@ -30,15 +39,8 @@ std::string table_of_runs() {
 
 TEST_CASE("a validation has every key of the contract") {
   const Sandbox sandbox;
-  sandbox.write(
-      "runs.csv",
-      "row_id,source,grade,status,stack,model,layers,hidden,ffn_hidden,heads,kv_heads,vocab,"
-      "seq,gated_mlp,tied_embeddings,attention,gpu,gpus,gpus_per_node,tp,pp,dp,microbatch,"
-      "global_batch,recompute,precision,step_seconds\n"
-      "r1,here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,8,8,2,"
-      "1,4,1,32,none,bf16,1.0\n"
-      "r2,here,A,ok,nosuchstack,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,X100-SXM5-80GB,8,8,"
-      "2,1,4,1,32,none,bf16,1.0\n");
+  sandbox.write("runs.csv", kColumns + run_row("r1", "nanotron", "H100-SXM5-80GB", "1.0") +
+                                run_row("r2", "nosuchstack", "X100-SXM5-80GB", "1.0"));
   const ProcessResult result = sandbox.plan("validate runs.csv --json");
   CHECK(result.exit_code == 0);
   const Json report = document(result);
@@ -159,13 +161,7 @@ TEST_CASE("cross-validation judges each row by a fit that has not seen it") {
 
 TEST_CASE("a validation above its error limit exits with 1") {
   const Sandbox sandbox;
-  sandbox.write(
-      "runs.csv",
-      "row_id,source,grade,status,stack,model,layers,hidden,ffn_hidden,heads,kv_heads,vocab,"
-      "seq,gated_mlp,tied_embeddings,attention,gpu,gpus,gpus_per_node,tp,pp,dp,microbatch,"
-      "global_batch,recompute,precision,step_seconds\n"
-      "r1,here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha,H100-SXM5-80GB,8,8,2,"
-      "1,4,1,32,none,bf16,1000\n");
+  sandbox.write("runs.csv", kColumns + run_row("r1", "nanotron", "H100-SXM5-80GB", "1000"));
   CHECK(sandbox.plan("validate runs.csv --max-error 0.1").exit_code == 1);
   CHECK(sandbox.plan("validate runs.csv --max-error 999").exit_code == 0);
   CHECK(sandbox.plan("validate runs.csv").exit_code == 0);
