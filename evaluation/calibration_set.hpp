@@ -1,4 +1,4 @@
-// CalibrationSet: the calibration for each measured run, the most specific first.
+// CalibrationSet: the calibration for each measured run.
 #pragma once
 
 #include <map>
@@ -14,17 +14,9 @@
 
 namespace echelon {
 
-/// The release a row was run with, as its `stack_detail` names it: "25.04" of "NeMo 25.04
-/// container", "2022-03" of "container of 2022-03"; "" if it names none.
-[[nodiscard]] std::string release_of(const MeasuredRun& row);
-
-/// Names under which a row's calibration is looked up, the most specific first:
-///   hopper-megatron-core-nemo-25.04   GPU family, framework, software of the row, release
-///   hopper-megatron-core-nemo         … any release
-///   hopper-megatron-core              … any software of that framework: what planning uses
-[[nodiscard]] std::vector<std::string> calibration_names(const GpuSpec& gpu,
-                                                         const Framework& framework,
-                                                         const MeasuredRun& row);
+/// The name of the calibration of a GPU's family and a framework, "hopper-megatron-core": what
+/// planning uses.
+[[nodiscard]] std::string calibration_name(const GpuSpec& gpu, const Framework& framework);
 
 /// A set of fitted calibrations in front of the shipped priors. Caches what it has read: use each
 /// set in one thread.
@@ -34,13 +26,8 @@ class CalibrationSet {
   CalibrationSet() = default;
   /// Looks in `fitted`, then only in the shipped priors: for judging out of fold.
   explicit CalibrationSet(std::vector<Calibration> fitted);
-  /// Looks in the shipped calibrations and in those of single releases
-  /// (evaluation/release_calibrations.hpp).
-  [[nodiscard]] static CalibrationSet with_releases(std::vector<Calibration> releases);
-
   /// Error: no calibration at all for the GPU.
-  [[nodiscard]] Result<Calibration> pick(const GpuSpec& gpu, const Framework& framework,
-                                         const MeasuredRun& row) const;
+  [[nodiscard]] Result<Calibration> pick(const GpuSpec& gpu, const Framework& framework) const;
   /// prior_calibration() of costmodel/calibration/calibration_io.hpp.
   [[nodiscard]] const Result<Calibration>& prior(const GpuSpec& gpu,
                                                  const Framework& framework) const;

@@ -12,6 +12,7 @@
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/cost_model.hpp"
+#include "evaluation/fit_levels.hpp"
 #include "evaluation/fit_memory.hpp"
 #include "evaluation/row_quality.hpp"
 #include "evaluation/run_cluster.hpp"
@@ -23,24 +24,6 @@ namespace {
 constexpr std::size_t kFewest = 4;         ///< runs that may move a rate
 constexpr std::size_t kFewestOfABand = 8;  ///< errors a band can be read from
 constexpr double kBand = 0.8;
-
-/// A row that can be fitted to, ready to be priced again and again.
-struct Observation {
-  std::size_t row = 0;
-  std::string family, framework, software, release, fold;
-  CostModel cost_model;
-  ParallelPlan plan;
-  LayerSharding sharding;
-  double measured = 0;  ///< seconds
-  Calibration prior;
-  PlanCosts scratch;
-};
-
-double log_error(Observation& run, const Calibration& calibration) {
-  run.cost_model.recalibrate(calibration);
-  run.cost_model.price(run.plan, run.cost_model.sharding_costs(run.sharding), run.scratch);
-  return std::log(run.scratch.time.step.in(kSecond) / run.measured);
-}
 
 /// All rows of a table that can be fitted to, and the pinned rates.
 struct Observations {
@@ -79,7 +62,7 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
   const CalibrationSet priors{{}};
   RunMapper mapper;
   const auto flags = quality_flags_of(rows);
-  const auto folds = folds_of(rows);
+  const auto publishers = groups_of(rows, LeaveOut::publisher);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const MeasuredRun& row = rows[i];
     if (!row.step_seconds || row.out_of_memory()) {
@@ -103,13 +86,12 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
       CostModel cost_model(run.model, run.job, run.cluster, run.framework, *prior);
       if (const auto network = measured_network(row, run.cluster)) cost_model.set_network(*network);
       cost_model.ablate(without.ablated);
-      const std::string release = release_of(row);
       out.runs.push_back({i,
                           family,
                           run.framework.calibration_key(),
-                          row.framework,
-                          release,
-                          folds[i],
+                          row.source,
+                          publishers[i],
+                          run.framework.kernels,
                           std::move(cost_model),
                           run.plan,
                           sharding_of(run.plan),
@@ -121,64 +103,45 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
   return out;
 }
 
-/// How far a child's rates may deviate from its parent's, as a share of the priors' own spread.
+/// With a share of the priors' own spread.
 std::vector<FitParameter> within(std::vector<FitParameter> parameters, double share) {
   for (FitParameter& parameter : parameters) parameter.spread *= share;
   return parameters;
 }
 
-/// Rates that differ between releases of a software: kernels and launches, not the machine.
-std::vector<FitParameter> release_parameters() {
-  std::vector<FitParameter> out = {{"kernel_speed_factor", "", 0.08, false, 0.2, 5}};
-  for (FitParameter& parameter : within(time_parameters(), 0.5)) {
-    for (const char* key :
-         {"kernel_fixed", "gemm_ramp", "host_layer_forward", "host_experts", "moe_speed_factor",
-          "memory_efficiency", "attention_forward", "dp_overlap", "tp_overlap"}) {
-      if (parameter.key == key) out.push_back(parameter);
+/// Rates of kernels and links: those that software with the same kernels has in common.
+std::vector<FitParameter> kernel_parameters() {
+  constexpr double kShare = 0.7;  // of the priors' spread; see kSiteSpread
+  std::vector<FitParameter> out;
+  for (FitParameter& parameter : within(time_parameters(), kShare)) {
+    for (const char* key : {"gemm_efficiency", "fp8_efficiency", "gemm_ramp", "kernel_fixed",
+                            "attention_forward", "memory_efficiency", "optimizer_efficiency",
+                            "link_efficiency", "nic_efficiency", "intra_hop", "inter_hop"}) {
+      if (parameter.key == key) out.push_back(std::move(parameter));
     }
   }
   return out;
 }
 
-/// Rates that differ between software of the same framework: launches, latencies and overlap, and
-/// less so the machine's compute and bandwidth.
-std::vector<FitParameter> software_parameters() {
-  std::vector<FitParameter> out = within(time_parameters(), 0.7);
-  for (FitParameter& parameter : out) {
-    for (const char* key :
-         {"gemm_efficiency", "fp8_efficiency", "gemm_ramp", "attention_forward",
-          "memory_efficiency", "optimizer_efficiency", "link_efficiency", "nic_efficiency"}) {
-      if (parameter.key == key) parameter.spread *= 0.3;
-    }
-  }
-  return out;
+/// A table of one publisher is taken for the runs of the site that is to be predicted.
+Sites sites_of(const Observations& all) {
+  if (all.runs.empty()) return Sites::own;
+  const auto differs = [&](const Observation& run) {
+    return run.publisher != all.runs.front().publisher;
+  };
+  return std::ranges::any_of(all.runs, differs) ? Sites::any : Sites::own;
 }
 
-using Runs = std::vector<Observation*>;
-
-/// Runs of one fold (evaluation/cv_folds.hpp) have the same errors for the same reasons, so n of
-/// them contain less information than n runs of different jobs: each weighs 1/√n.
-std::vector<double> weights_of(const Runs& runs) {
-  std::map<std::string_view, int> sizes;
-  for (const Observation* run : runs) ++sizes[run->fold];
-  std::vector<double> weights;
-  for (const Observation* run : runs) weights.push_back(1 / std::sqrt(sizes.at(run->fold)));
-  return weights;
-}
-
-/// Fits one node of the tree.
-FittedCalibration fit_node(const Calibration& parent, std::vector<FitParameter> parameters,
-                           const Runs& runs, std::string name, std::string what) {
-  Calibration base = parent;
-  base.sources.clear();  // copied thousands of times
-  const std::vector<double> weights = weights_of(runs);
-  const Fit fit =
-      fit_rates(base, parameters, weights, [&](const Calibration& c, std::span<double> errors) {
-        for (std::size_t i = 0; i < runs.size(); ++i) errors[i] = log_error(*runs[i], c);
-      });
+/// Fits the rates of one GPU family and framework.
+FittedCalibration fit_pair(const Calibration& parent, std::vector<FitParameter> parameters,
+                           const Runs& runs, std::string name, std::string what, Sites sites) {
+  const Moves moves = fit_moves(
+      std::move(parameters), runs, [&](const Observation&) -> const Calibration& { return parent; },
+      sites);
+  const Fit& fit = moves.fit();
   FittedCalibration out{fit.calibration, parent.name, static_cast<int>(runs.size()), fit.rates, 0};
   std::vector<double> errors;
-  for (const double e : fit.errors) errors.push_back(std::exp(e) - 1);
+  for (Observation* run : runs) errors.push_back(std::exp(log_error(*run, fit.calibration)) - 1);
   out.median = summarize(errors).median_abs;
   Calibration& calibration = out.calibration;
   calibration.name = std::move(name);
@@ -187,50 +150,101 @@ FittedCalibration fit_node(const Calibration& parent, std::vector<FitParameter> 
   calibration.evidence = Evidence::calibrated;
   calibration.fitted_to = std::move(what);
   calibration.sources = parent.sources;
-  write_fit_sources(fit, parameters, static_cast<int>(runs.size()), 0, calibration);
+  write_fit_sources(fit, moves.parameters(), out.runs, 0, calibration);
   return out;
 }
 
-std::map<std::string, Runs> split_by(const Runs& runs, std::string Observation::*key) {
-  std::map<std::string, Runs> out;
-  for (Observation* run : runs) out[run->*key].push_back(run);
-  return out;
-}
+/// Where the fit of a GPU family and framework starts.
+using Starts = std::map<std::pair<std::string, std::string>, Calibration>;
 
-/// The whole tree over the runs that `use` accepts.
-std::vector<FittedCalibration> fit_tree(Observations& all,
-                                        const std::function<bool(std::size_t)>& use) {
-  std::map<std::pair<std::string, std::string>, Runs> roots;
-  for (Observation& run : all.runs) {
-    if (!use || use(run.row)) roots[{run.family, run.framework}].push_back(&run);
-  }
-  std::vector<FittedCalibration> out;
-  const auto add = [&](const Calibration& parent, std::vector<FitParameter> parameters,
-                       const Runs& runs, const std::string& name, const std::string& what) {
-    out.push_back(fit_node(parent, free_ones(std::move(parameters), all.pinned), runs, name,
-                           fmt::format("{} published runs of {}", runs.size(), what)));
-    return out.back().calibration;
-  };
-  for (const auto& [key, runs] : roots) {
-    if (runs.size() < kFewest) continue;
-    const std::string name = key.first + "-" + key.second;
-    const auto by_software = split_by(runs, &Observation::software);
-    const std::string what = fmt::format("{} GPUs under {}", key.first, key.second);
-    const Calibration root = add(runs.front()->prior, time_parameters(), runs, name, what);
-    for (const auto& [software, own] : by_software) {
-      const std::string special = name + "-" + software;
-      Calibration parent = root;
-      if (by_software.size() > 1) {
-        if (own.size() < kFewest) continue;
-        parent = add(root, software_parameters(), own, special, what + ", by " + software);
-      }
-      const auto by_era = split_by(own, &Observation::release);
-      for (const auto& [release, some] : by_era) {
-        if (release.empty() || by_era.size() < 2 || some.size() < kFewest) continue;
-        (void)add(parent, release_parameters(), some, special + "-" + release,
-                  fmt::format("{}, by {} {}", what, software, release));
+/// The priors of the runs, and of all other frameworks on the families with runs.
+Starts priors_of(const Observations& all) {
+  Starts out;
+  for (const Observation& run : all.runs) {
+    out.try_emplace({run.family, run.framework}, run.prior);
+    for (const Framework& framework : frameworks()) {
+      const std::pair key(run.family, framework.calibration_key());
+      if (out.contains(key)) continue;
+      if (auto prior = prior_calibration(run.cost_model.cluster().gpu(), framework)) {
+        pin(*prior, all.pinned);
+        out.emplace(key, *std::move(prior));
       }
     }
+  }
+  return out;
+}
+
+KernelLibrary kernels_of(const std::string& framework) {
+  return find_framework(framework).value().kernels;
+}
+
+/// Moves every start as the runs of software with the same kernels move theirs, on all GPUs.
+void move_by_kernels(const Observations& all, const Runs& runs, Starts& starts) {
+  std::map<KernelLibrary, Runs> by_kernels;
+  for (Observation* run : runs) by_kernels[run->kernels].push_back(run);
+  for (const auto& [kernels, alike] : by_kernels) {
+    if (alike.size() < kFewest) continue;
+    const Moves moves = fit_moves(
+        free_ones(kernel_parameters(), all.pinned), alike,
+        [&](const Observation& run) -> const Calibration& {
+          return starts.at({run.family, run.framework});
+        },
+        Sites::any);
+    for (auto& [key, start] : starts) {
+      if (kernels_of(key.second) != kernels) continue;
+      moves.apply(start);
+      for (const FittedRate& rate : moves.fit().rates) {
+        const CalibrationField& field = calibration_field(rate.key);
+        set_source(
+            start, field,
+            fmt::format("{:.4g}: the prior, moved as by {} runs of software with like kernels",
+                        rate_of(start, field), alike.size()));
+      }
+    }
+  }
+}
+
+/// The calibration of a family and framework without runs of its own.
+FittedCalibration borrowed(const std::pair<std::string, std::string>& key, Calibration start) {
+  FittedCalibration out{std::move(start), "", 0, {}, 0};
+  Calibration& calibration = out.calibration;
+  out.base = calibration.name;
+  calibration.name = key.first + "-" + key.second;
+  calibration.gpu_family = key.first;
+  calibration.framework = key.second;
+  calibration.evidence = Evidence::extrapolated;
+  calibration.fitted_to = fmt::format(
+      "no run of {} GPUs under {}: runs of software with like kernels", key.first, key.second);
+  return out;
+}
+
+/// The calibrations of all pairs, from the runs that `use` accepts.
+std::vector<FittedCalibration> fit_pairs(Observations& all,
+                                         const std::function<bool(std::size_t)>& use) {
+  const Sites sites = sites_of(all);
+  // Of the priors' spread, beyond what like software has in common; see kSiteSpread.
+  const double share = sites == Sites::any ? 0.3 : 1;
+  Runs used;
+  std::map<std::pair<std::string, std::string>, Runs> own;
+  for (Observation& run : all.runs) {
+    if (use && !use(run.row)) continue;
+    used.push_back(&run);
+    own[{run.family, run.framework}].push_back(&run);
+  }
+  Starts starts = priors_of(all);
+  if (sites == Sites::any) move_by_kernels(all, used, starts);
+  std::vector<FittedCalibration> out;
+  for (const auto& [key, start] : starts) {
+    const Runs& runs = own[key];
+    if (runs.size() < kFewest) {
+      if (sites == Sites::any) out.push_back(borrowed(key, start));
+      continue;
+    }
+    out.push_back(fit_pair(
+        start, free_ones(within(time_parameters(), share), all.pinned), runs,
+        key.first + "-" + key.second,
+        fmt::format("{} published runs of {} GPUs under {}", runs.size(), key.first, key.second),
+        sites));
   }
   const std::vector<FittedMemory> memory = fit_memory(*all.rows, use);
   for (FittedCalibration& one : out) write_memory(memory, one.calibration);
@@ -243,9 +257,8 @@ std::vector<Calibration> calibrations_of(const std::vector<FittedCalibration>& t
   return out;
 }
 
-/// ln-errors out of fold with the part of each, by the name of the calibration that predicted them.
-/// A run counts for every calibration that may be used for it, from the one of its release to the
-/// one of its framework, which is less specific and has larger errors.
+/// ln-errors out of fold with the part of each, by the name of the calibration that predicted them,
+/// and by their kernels_key.
 using OutOfFold = std::map<std::string, std::vector<std::pair<int, double>>>;
 
 /// The quantile kBand of the errors of all parts except `part`, or nothing if they are too few.
@@ -262,7 +275,12 @@ std::optional<double> band_of(const OutOfFold& errors, const std::string& key, i
   return std::clamp(std::exp(sizes[at]) - 1, 0.005, 1.0);
 }
 
-/// From the errors of the calibration's own name, or of the nearest name above it that has enough.
+/// Under which the errors of all software with like kernels are listed.
+std::string kernels_key(KernelLibrary kernels) {
+  return fmt::format("software with like kernels ({})", static_cast<int>(kernels));
+}
+
+/// From the errors of the calibration's own name, else of all software with like kernels.
 void set_band(Calibration& calibration, const OutOfFold& errors, int part) {
   for (std::string key = calibration.name;;) {
     if (const auto band = band_of(errors, key, part)) {
@@ -271,26 +289,26 @@ void set_band(Calibration& calibration, const OutOfFold& errors, int part) {
                  fmt::format("holds 80 % of the runs that {} predicts and was not fitted to", key));
       return;
     }
-    const std::size_t above = key.rfind('-');
-    if (above == std::string::npos) return;
-    key.resize(above);
+    const std::string like = kernels_key(kernels_of(calibration.framework));
+    if (key == like) return;
+    key = like;
   }
 }
 
-/// Trees fitted without each part, and their predictions of it.
+/// Calibrations fitted without each part, and their predictions of it.
 struct CrossValidation {
   std::vector<int> part;  ///< of every row
   std::vector<std::vector<FittedCalibration>> trees;
   OutOfFold errors;
 };
 
-CrossValidation cross_validate(const std::vector<MeasuredRun>& rows, Observations& all,
-                               std::vector<int> part_of_rows, const FitProgress& progress) {
+CrossValidation cross_validate(Observations& all, std::vector<int> part_of_rows,
+                               const FitProgress& progress) {
   CrossValidation out;
   out.part = std::move(part_of_rows);
   const int parts = out.part.empty() ? 0 : *std::ranges::max_element(out.part) + 1;
   for (int part = 0; part < parts; ++part) {
-    out.trees.push_back(fit_tree(all, [&](std::size_t row) { return out.part[row] != part; }));
+    out.trees.push_back(fit_pairs(all, [&](std::size_t row) { return out.part[row] != part; }));
     std::map<std::string, const Calibration*> fitted;
     for (const FittedCalibration& one : out.trees.back()) {
       fitted.emplace(one.calibration.name, &one.calibration);
@@ -298,11 +316,12 @@ CrossValidation cross_validate(const std::vector<MeasuredRun>& rows, Observation
     for (Observation& run : all.runs) {
       if (out.part[run.row] != part) continue;
       const CostModel& cost_model = run.cost_model;
-      for (const std::string& name :
-           calibration_names(cost_model.cluster().gpu(), cost_model.framework(), rows[run.row])) {
-        const auto found = fitted.find(name);
-        if (found == fitted.end()) continue;
-        out.errors[name].emplace_back(part, log_error(run, *found->second));
+      const std::string name = calibration_name(cost_model.cluster().gpu(), cost_model.framework());
+      const auto found = fitted.find(name);
+      if (found == fitted.end()) continue;
+      const double error = log_error(run, *found->second);
+      for (const std::string& key : {name, kernels_key(run.kernels)}) {
+        out.errors[key].emplace_back(part, error);
       }
     }
     if (progress) progress((part + 1.0) / (parts + 1));
@@ -313,7 +332,7 @@ CrossValidation cross_validate(const std::vector<MeasuredRun>& rows, Observation
 FoldedFit fit_parts(const std::vector<MeasuredRun>& rows, std::vector<int> part_of_rows,
                     const WithoutTerm& without, const FitProgress& progress) {
   Observations all = observe(rows, without);
-  CrossValidation judged = cross_validate(rows, all, std::move(part_of_rows), progress);
+  CrossValidation judged = cross_validate(all, std::move(part_of_rows), progress);
   FoldedFit out;
   out.ablated = without.ablated;
   for (std::size_t part = 0; part < judged.trees.size(); ++part) {
@@ -342,8 +361,11 @@ FitTable fit_with_bands(const std::vector<MeasuredRun>& rows, int parts,
                         const FitProgress& progress) {
   Observations all = observe(rows);
   const CrossValidation judged =
-      cross_validate(rows, all, deal_folds(folds_of(rows), parts), progress);
-  std::vector<FittedCalibration> tree = fit_tree(all, {});
+      cross_validate(all,
+                     sites_of(all) == Sites::any ? parts_of(groups_of(rows, LeaveOut::publisher))
+                                                 : deal_folds(folds_of(rows), parts),
+                     progress);
+  std::vector<FittedCalibration> tree = fit_pairs(all, {});
   for (FittedCalibration& one : tree) set_band(one.calibration, judged.errors, -1);
   return table_of(std::move(tree), all);
 }

@@ -18,7 +18,7 @@ namespace echelon {
 
 /// One calibration of a fitted table.
 struct FittedCalibration {
-  Calibration calibration;        ///< named as calibration_names() looks it up
+  Calibration calibration;        ///< named as calibration_name() looks it up
   std::string base;               ///< name of the calibration it starts from
   int runs = 0;                   ///< it was fitted to
   std::vector<FittedRate> rates;  ///< the fitted rates
@@ -48,7 +48,7 @@ struct WithoutTerm {
 
 /// Calibrations for every part of a table, fitted to the others. The band of each contains 80 % of
 /// the held-out errors of calibrations of its name, over the rows of the other parts; below eight
-/// such rows the band is that of the name above it.
+/// such rows it is that of all software with the same kernels.
 struct FoldedFit {
   std::vector<std::size_t> part;                     ///< of every row
   std::vector<std::vector<Calibration>> sets;        ///< of every part
@@ -70,11 +70,15 @@ struct FoldedFit {
                                                       const FoldedFit& fit,
                                                       const std::string& where = {});
 
-/// Fits every (GPU family, framework) of the table, below it every software of several, below those
-/// every release, each with its parent as the prior; parents of few runs hardly move. Uses rows
-/// that ran, with a step time, of grade A or B, not flagged for time. Groups of fewer than four
-/// runs keep their parent's rates. Bands are those that errors out of fold deserve, as in FoldedFit
-/// but over all parts. What is shipped. Checked by: tests/evaluation/fit_test.cpp.
+/// Fits every GPU family and framework of the table. From the general to the special: the prior of
+/// the pair (data sheets); the rates that software with the same kernels
+/// (Framework::kernels) has in common on all GPUs; the pair's own. Runs of several publishers are
+/// fitted for other sites than theirs (Sites::any), and pairs without runs get what software with
+/// the same kernels has in common; runs of one publisher are fitted for its site, from the priors.
+/// Uses rows that ran, with a step time, of grade A or B, not flagged for time. Pairs of fewer than
+/// four runs have no rates of their own. Bands hold 80 % of the errors on publishers (or, of one
+/// publisher, parts of folds) left out, as in FoldedFit. What is shipped. Checked by:
+/// tests/evaluation/fit_test.cpp.
 [[nodiscard]] FitTable fit_with_bands(const std::vector<MeasuredRun>& rows, int parts = 10,
                                       const FitProgress& progress = {});
 

@@ -83,7 +83,7 @@ ValidatedRow predict_row(const MeasuredRun& row, const CalibrationSet& set, RunM
   MappedRun& run = std::get<MappedRun>(mapped);
   const GpuSpec& gpu = run.cluster.gpu();
   const Result<Calibration> calibration =
-      options.calibration ? *options.calibration : set.pick(gpu, run.framework, row);
+      options.calibration ? *options.calibration : set.pick(gpu, run.framework);
   if (!calibration) {
     out.skipped = "no calibration: " + calibration.error().found;
     return out;
@@ -225,21 +225,33 @@ std::vector<std::string> parts_of(const MeasuredRun& row, bool several_grades) {
   return parts;
 }
 
-}  // namespace
-
-GroupMeans means_over(const std::map<std::string, ValidationPair>& groups) {
+template <class Choose>
+GroupMeans means_of(const std::map<std::string, ValidationPair>& groups, const Choose& choose) {
   GroupMeans out;
   for (const auto& [name, pair] : groups) {
-    if (pair.time.rows == 0) continue;
+    const ValidationSummary& summary = choose(pair);
+    if (summary.time.rows == 0) continue;
     ++out.groups;
-    out.time += pair.time.mean_abs;
-    out.prior_time += pair.prior_time.mean_abs;
+    out.time += summary.time.mean_abs;
+    out.prior_time += summary.prior_time.mean_abs;
   }
   if (out.groups > 0) {
     out.time /= out.groups;
     out.prior_time /= out.groups;
   }
   return out;
+}
+
+}  // namespace
+
+GroupMeans means_over(const std::map<std::string, ValidationPair>& groups) {
+  return means_of(
+      groups, [](const ValidationPair& pair) -> auto& { return pair; });
+}
+
+GroupMeans means_over_unflagged(const std::map<std::string, ValidationPair>& groups) {
+  return means_of(
+      groups, [](const ValidationPair& pair) -> auto& { return pair.unflagged; });
 }
 
 Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
@@ -254,7 +266,7 @@ Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
   for (const MeasuredRun& row : rows) grades[row.source].insert(row.grade);
 
   // Step 2: predict and summarize.
-  const CalibrationSet shipped = CalibrationSet::with_releases(options.releases);
+  const CalibrationSet shipped;
   RunMapper mapper;
   ValidationReport report;
   TallyPair all;

@@ -84,6 +84,8 @@ struct GroupMeans {
   double prior_time = 0;  ///< of the priors alone
 };
 [[nodiscard]] GroupMeans means_over(const std::map<std::string, ValidationPair>& groups);
+/// The same over the rows that are not flagged.
+[[nodiscard]] GroupMeans means_over_unflagged(const std::map<std::string, ValidationPair>& groups);
 
 /// The summary itself is over all rows.
 struct ValidationReport : ValidationPair {
@@ -100,9 +102,6 @@ struct ValidationReport : ValidationPair {
 
 struct ValidationOptions {
   std::optional<Calibration> calibration;  ///< for all rows; else the best one of a set
-  /// Of single software releases, preferred to the shipped ones
-  /// (evaluation/release_calibrations.hpp).
-  std::vector<Calibration> releases{};
   /// Sets to look in instead of the shipped calibrations, and which of them for each row of the
   /// table: with a set that has not seen the row's fold it is judged out of fold.
   std::vector<CalibrationSet> sets{};

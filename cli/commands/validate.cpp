@@ -15,7 +15,6 @@
 #include "core/base/parse_quantity.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "evaluation/ablate.hpp"
-#include "evaluation/release_calibrations.hpp"
 #include "evaluation/validate.hpp"
 #include "report/format.hpp"
 #include "report/validation.hpp"
@@ -74,50 +73,15 @@ Result<ValidationOptions> options_of(const CommandContext& context) {
   return options;
 }
 
-/// Those of --calibrations, else of the folder next to the table; none where --calibration predicts
-/// all rows.
-Result<std::vector<Calibration>> releases_of(const CommandContext& context) {
-  const bool one = context.arguments.has("calibration");
-  if (const auto named = context.arguments.value("calibrations")) {
-    if (one) {
-      return input_error("--calibrations", "--calibrations and --calibration together",
-                         "one of them: --calibration predicts all rows");
-    }
-    Result<std::vector<Calibration>> all = load_release_calibrations(*named);
-    if (!all) return at({*named, "--calibrations"}, all.error());
-    return all;
-  }
-  const std::string folder = release_calibrations_next_to(context.arguments.words.front());
-  if (one || folder.empty()) return std::vector<Calibration>{};
-  return load_release_calibrations(folder);
-}
-
-/// Says which calibrations predict the rows of a table without a folder of release calibrations.
-std::string missing_releases_note(const CommandContext& context) {
-  const bool chosen = context.arguments.has("calibration") ||
-                      context.arguments.has("calibrations") ||
-                      context.arguments.has("cross-validate") || context.arguments.has("leave-out");
-  const std::string& table = context.arguments.words.front();
-  if (chosen || context.quiet || !release_calibrations_next_to(table).empty()) return {};
-  return "\n" + folded(
-                    "No folder calibrations/ next to the table: rows are predicted by the "
-                    "calibrations of their framework, not of its releases. --calibrations DIR "
-                    "names the folder.",
-                    "", context.style);
-}
-
 }  // namespace
 
 Result<CommandResult> validate_command(const CommandContext& context) {
   const Result<std::optional<double>> limit = error_limit_of(context.settings);
   if (!limit) return limit.error();
-  Result<ValidationOptions> options = options_of(context);
+  const Result<ValidationOptions> options = options_of(context);
   if (!options) return options.error();
   const Result<std::vector<MeasuredRun>> rows = measured_runs_of(context);
   if (!rows) return rows.error();
-  Result<std::vector<Calibration>> releases = releases_of(context);
-  if (!releases) return releases.error();
-  options->releases = *std::move(releases);
   const Result<int> parts = folds_of(context);
   if (!parts) return parts.error();
   if (*parts > 0 && options->calibration) {
@@ -159,10 +123,9 @@ Result<CommandResult> validate_command(const CommandContext& context) {
   const ValidationReport* report = unseen ? &*unseen : &*as_shipped;
 
   CommandResult result;
-  result.output = context.json
-                      ? validation_json(*report)
-                      : validation_text(*report, *limit, context.style) +
-                            ablation_text(terms, context.style) + missing_releases_note(context);
+  result.output = context.json ? validation_json(*report)
+                               : validation_text(*report, *limit, context.style) +
+                                     ablation_text(terms, context.style);
   const Status written = write_named(context, "predictions", validation_rows_csv(*report));
   if (!written) return written.error();
   const Status drawn = write_named(context, "plot", validation_svg(*report));

@@ -133,9 +133,6 @@ const std::vector<Flag>& flag_table() {
       {"page", "FILE.md",
        "write all figures as a Markdown page; it includes the --plot picture if there is one",
        kValidate, kNotLayered},
-      {"calibrations", "DIR",
-       "calibrations of single software releases; default: calibrations/ next to the table",
-       kValidate, kNotLayered},
       {.name = "cross-validate",
        .value = "N",
        .help = "N-fold cross-validation: predict each part of the table by calibrations fitted to "

@@ -25,6 +25,7 @@ constexpr std::array kOwnDefaults = {
 Framework own_runtime() {
   Framework f;
   f.name = "echelon";
+  f.kernels = KernelLibrary::own;
   f.source = "Echelon's own runtime: C++ launch path, fused loss, recomputed layers per stage";
   f.dropout = false;
   f.materialised_attention = false;  // runtime/cpu/attention.cpp, runtime/cuda/attention.cpp

@@ -14,6 +14,13 @@
 
 namespace echelon {
 
+/// Whose kernels a framework runs, besides those of cuBLAS and cuDNN.
+enum class KernelLibrary {
+  torch,     ///< PyTorch's own, or those of torch.compile
+  megatron,  ///< Megatron's, Apex's and TransformerEngine's fused ones
+  own,       ///< written for it, with a launch path in C++
+};
+
 /// What a training framework does by construction. Rates live in a Calibration; these are yes/no
 /// facts and byte counts that can be read in its source. One file per framework defines its table
 /// (core/framework/megatron_core.cpp); no other code compares a framework's name.
@@ -25,6 +32,7 @@ struct Framework {
   /// The framework whose calibrations are its own too; "": it has its own. Such a calibration
   /// counts as extrapolated.
   std::string calibrated_as;
+  KernelLibrary kernels = KernelLibrary::torch;
   std::string default_precision = "bf16:adam-fp32-master";
   bool zero_allowed[4] = {true, true, true, true};
   bool tensor_parallel = true;            ///< offers tp > 1

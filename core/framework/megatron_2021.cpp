@@ -49,6 +49,7 @@ Framework megatron_2021() {
   constexpr int kGptVocabulary = 50'257;  // GPT-2's byte pair encoding, Megatron-LM's default
   Framework f;
   f.name = "megatron-2021";
+  f.kernels = KernelLibrary::megatron;
   f.source =
       "Megatron-LM of the SC'21 and sequence-parallel papers (arXiv 2104.04473, "
       "2205.05198): ZeRO-0/1, reduction not overlapped with backward";

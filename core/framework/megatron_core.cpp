@@ -154,6 +154,7 @@ constexpr std::array kMegatronCoreRemarks = {
 Framework megatron_core() {
   Framework f;
   f.name = "megatron-core";
+  f.kernels = KernelLibrary::megatron;
   f.source =
       "Megatron-Core with TransformerEngine: distributed optimizer shards master weights "
       "and moments, fp32 main gradients, one dummy weight gradient per GEMM shape; "

@@ -33,6 +33,7 @@ constexpr std::array kMegatronDeepspeedRemarks = {
 Framework megatron_deepspeed() {
   Framework f = megatron_2021();  // layers, losses and buffers are Megatron's
   f.name = "megatron-deepspeed";
+  f.kernels = KernelLibrary::megatron;
   f.calibrated_as = megatron_2021().name;
   f.source =
       "Megatron-DeepSpeed (4efb479d; BLOOM, arXiv 2211.05100) on DeepSpeed edaa7221: ZeRO-0/1 with "

@@ -52,14 +52,15 @@ std::string band_share(const ErrorSummary& errors, bool out_of_fold) {
 /// One line: in fold, out of fold, and out of fold without the flagged rows.
 std::string error_line(const std::string& name, const ErrorSummary& judged,
                        const ErrorSummary& unflagged, const ErrorSummary* in_fold,
-                       bool out_of_fold) {
+                       const ErrorSummary* prior, bool out_of_fold) {
   if (judged.rows == 0) return {};
   const bool flagged = unflagged.rows < judged.rows;
   return fmt::format(
-      "| {} | {} | {} | {} | {} | {} | {} .. {} | {} | {} |\n", name, grouped(judged.rows),
+      "| {} | {} | {} | {} | {} | {} | {} | {} .. {} | {} | {} |\n", name, grouped(judged.rows),
       in_fold != nullptr ? mean_and_median(*in_fold) : "-", mean_and_median(judged),
-      percent(judged.p90_abs), signed_percent(judged.bias), percent(judged.mean_80.low),
-      percent(judged.mean_80.high), band_share(judged, out_of_fold),
+      prior != nullptr ? mean_and_median(*prior) : "-", percent(judged.p90_abs),
+      signed_percent(judged.bias), percent(judged.mean_80.low), percent(judged.mean_80.high),
+      band_share(judged, out_of_fold),
       !flagged ? "the same"
       : unflagged.in_band
           ? fmt::format("{}, in the band {} ({})", mean_and_median(unflagged),
@@ -70,28 +71,49 @@ std::string error_line(const std::string& name, const ErrorSummary& judged,
 std::string errors_section(const ValidationReport& judged, const ValidationReport* in_fold,
                            std::string_view title, ErrorSummary ValidationSummary::*which) {
   std::string out = fmt::format(
-      "\n## {}\n\n| source | rows | in fold, mean / median | {}, mean / median | 90th percentile | "
-      "bias | mean, 80 % interval | in the 80 % band | without flagged rows "
-      "|\n|---|---|---|---|---|---|---|---|---|\n",
+      "\n## {}\n\n| source | rows | in fold, mean / median | {}, mean / median | priors alone | "
+      "90th percentile | bias | mean, 80 % interval | in the 80 % band | without flagged rows "
+      "|\n|---|---|---|---|---|---|---|---|---|---|\n",
       title, judged.out_of_fold ? "out of fold" : "as shipped, in fold");
-  const auto of = [&](const ValidationPair* pair) {
-    return pair == nullptr ? nullptr : &(pair->*which);
+  const auto add = [&](const std::string& name, const ValidationPair& pair,
+                       const ValidationPair* seen) {
+    const bool time = which == &ValidationSummary::time && pair.prior_time.rows > 0;
+    out += error_line(name, pair.*which, pair.unflagged.*which,
+                      seen != nullptr ? &(seen->*which) : nullptr,
+                      time ? &pair.prior_time : nullptr, judged.out_of_fold);
   };
-  out += error_line("**all**", judged.*which, judged.unflagged.*which, of(in_fold),
-                    judged.out_of_fold);
+  add("**all**", judged, in_fold);
   for (const auto& [source, pair] : judged.by_source) {
-    out += error_line(source, pair.*which, pair.unflagged.*which,
-                      in_fold != nullptr ? of(find_pair(in_fold->by_source, source)) : nullptr,
-                      judged.out_of_fold);
+    add(source, pair, in_fold != nullptr ? find_pair(in_fold->by_source, source) : nullptr);
     for (const auto& [part, summary] : judged.by_part) {
       const bool whole = (summary.*which).rows == (pair.*which).rows;
       if (whole || !part.starts_with(source + ", ")) continue;
-      out += error_line(part, summary.*which, summary.unflagged.*which,
-                        in_fold != nullptr ? of(find_pair(in_fold->by_part, part)) : nullptr,
-                        judged.out_of_fold);
+      add(part, summary, in_fold != nullptr ? find_pair(in_fold->by_part, part) : nullptr);
     }
   }
   return out;
+}
+
+/// Groups that were left out of the fit, flagged rows not counted.
+std::string left_out_section(const ValidationReport& judged) {
+  if (judged.by_left_out.empty()) return {};
+  std::string out =
+      "\n## Step time of publishers left out\n\nRows that are not flagged, each publisher's "
+      "predicted by calibrations fitted to all others, next to the priors alone.\n\n| publisher | "
+      "rows | mean | median | bias | priors alone, mean | in the 80 % band "
+      "|\n|---|---|---|---|---|---|---|\n";
+  const auto line = [&](const std::string& name, const ValidationSummary& summary) {
+    const ErrorSummary& time = summary.time;
+    if (time.rows == 0) return;
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", name, grouped(time.rows),
+                       percent(time.mean_abs), percent(time.median_abs), signed_percent(time.bias),
+                       percent(summary.prior_time.mean_abs), band_share(time, true));
+  };
+  for (const auto& [name, pair] : judged.by_left_out) line(name, pair.unflagged);
+  line("**all rows**", judged.unflagged);
+  const GroupMeans means = means_over_unflagged(judged.by_left_out);
+  return out + fmt::format("| **mean over {} publishers** | | {} | | | {} | |\n", means.groups,
+                           percent(means.time), percent(means.prior_time));
 }
 
 std::string fits_section(const ValidationReport& judged) {
@@ -214,12 +236,16 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
       "# How accurate the predictions are\n\nWritten by `scripts/accuracy.sh`; do not edit. {} of "
       "{} published runs (tests/validation/README.md) are predicted. Errors are |predicted / "
       "measured - 1|; the bias keeps the sign. *Out of fold*: no parameter was fitted to a row of "
-      "the same software, model, GPU and number of GPUs, or to a near-duplicate. *In fold*: fitted "
-      "to the row too{}. Each mean has an interval of 80 % confidence, from resampling whole "
+      "{}. *In fold*: fitted to the row too{}. *Priors alone*: data sheets and published "
+      "benchmarks, "
+      "nothing fitted. Each mean has an interval of 80 % confidence, from resampling whole "
       "folds. The form of the model and the priors were chosen with these rows in view; only "
       "fitted numbers are independent of the rows on which they are judged. Targets, misses and "
       "their causes: [accuracy-notes.md](accuracy-notes.md).\n",
       grouped(predicted), grouped(static_cast<std::int64_t>(judged.rows.size())),
+      judged.by_left_out.empty()
+          ? "the same software, model, GPU and number of GPUs, or to a near-duplicate"
+          : "the same publisher (all documents of one are left out together)",
       in_fold == nullptr && !judged.out_of_fold
           ? "; the calibrations used here may have been fitted to every row"
       : in_fold == nullptr
@@ -236,6 +262,7 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
         "80 % band. The band of a row is derived from other rows, each predicted by a calibration "
         "that was not fitted to it.\n";
   }
+  out += left_out_section(judged);
   out += errors_section(judged, in_fold, "Peak memory", &ValidationSummary::memory);
   out += fits_section(judged) + ranking_section(judged) + noise_section(judged);
   return out + rivals_section(judged) + ablation_section(terms) + apart_section(judged);

@@ -111,9 +111,12 @@ std::string by_left_out(const ValidationReport& report, const TextStyle& style) 
   for (const auto& [name, pair] : report.by_left_out) add(name, pair.time, pair.prior_time);
   add("all rows", report.time, report.prior_time);
   add("all rows without flagged", report.unflagged.time, report.unflagged.prior_time);
-  const GroupMeans means = means_over(report.by_left_out);
-  table.add({"mean over the groups", grouped(means.groups), percent(means.time), "",
-             percent(means.prior_time), ""});
+  const auto add_means = [&](const std::string& name, const GroupMeans& means) {
+    table.add(
+        {name, grouped(means.groups), percent(means.time), "", percent(means.prior_time), ""});
+  };
+  add_means("mean over the groups", means_over(report.by_left_out));
+  add_means("... without flagged rows", means_over_unflagged(report.by_left_out));
   return "\n" + table.text(style);
 }
 

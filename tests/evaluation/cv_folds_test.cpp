@@ -106,4 +106,16 @@ TEST_CASE("in the published table no near-duplicate lies in another fold") {
 }
 
 }  // namespace
+TEST_CASE("groups are publishers, or sources where the table names none") {
+  std::vector<MeasuredRun> rows(3);
+  rows[0].publisher = "a publisher";
+  rows[0].source = rows[1].source = "first";
+  rows[2].source = "second";
+  CHECK(groups_of(rows, LeaveOut::publisher) ==
+        std::vector<std::string>{"a publisher", "first", "second"});
+  CHECK(groups_of(rows, LeaveOut::source) == std::vector<std::string>{"first", "first", "second"});
+  const std::vector<std::string> groups = {"b", "a", "b"};
+  CHECK(parts_of(groups) == std::vector<int>{1, 0, 1});
+}
+
 }  // namespace echelon

@@ -3,12 +3,12 @@
 #include <set>
 #include <variant>
 
+#include "core/base/embedded.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/cost_model.hpp"
 #include "evaluation/cv_folds.hpp"
 #include "evaluation/fit.hpp"
 #include "evaluation/run_mapping.hpp"
-#include "tests/evaluation/releases.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
 
@@ -130,9 +130,7 @@ TEST_CASE("the band contains four fifths of the held-out rows, and few rows keep
 
 TEST_CASE("every shipped fit can be read and is found for the runs it was fitted to") {
   const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv").value();
-  ValidationOptions options;
-  options.releases = releases();
-  const auto report = validate(rows, options);
+  const auto report = validate(rows);
   REQUIRE(report.ok());
   CHECK_FALSE(report->out_of_fold);
   std::set<std::string> used;
@@ -142,7 +140,7 @@ TEST_CASE("every shipped fit can be read and is found for the runs it was fitted
     used.insert(row.calibration);
     calibrated += row.evidence == Evidence::calibrated;
   }
-  CHECK(used.contains("hopper-megatron-core-nemo-24.12"));
+  CHECK(used.contains("hopper-megatron-core"));
   CHECK(used.contains("hopper-nanotron"));
   CHECK(calibrated > 2'500);
   const auto planning = pick_calibration(ClusterTopology::load("dgx-h100", 8)->gpu(),
@@ -150,6 +148,40 @@ TEST_CASE("every shipped fit can be read and is found for the runs it was fitted
   REQUIRE(planning.ok());
   CHECK(planning->name == "hopper-megatron-core");
   CHECK(planning->evidence == Evidence::calibrated);
+}
+
+TEST_CASE("the program contains exactly the calibrations that planning may select") {
+  for (const EmbeddedFile& file : embedded_calibrations()) {
+    const Calibration each = parse_calibration(file.content, file.name).value();
+    INFO(file.name);
+    const std::string planned = each.gpu_family + "-" + each.framework;
+    CHECK((file.name == planned || file.name == "prior-" + planned || each.framework == "any"));
+  }
+}
+
+TEST_CASE("a group that is left out does not influence its own predictions, and the others' do") {
+  auto rows = planted([](Calibration& c) { c.gemm_efficiency = 0.7; });
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].publisher = i % 3 == 0 ? "one" : "two";
+  const auto judged = [&] { return validate_folds(rows, fit_left_out(rows, LeaveOut::publisher)); };
+  const auto before = judged();
+  REQUIRE(before.ok());
+  REQUIRE(before->by_left_out.size() == 2);
+  CHECK(before->by_left_out.at("one").time.rows == static_cast<int>(rows.size() + 2) / 3);
+  CHECK(before->prior_time.rows == before->time.rows);
+  for (MeasuredRun& row : rows) {
+    if (row.publisher == "one") *row.step_seconds *= 1.5;
+  }
+  const auto after = judged();
+  REQUIRE(after.ok());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Seconds then = *before->rows[i].predicted_step;
+    const Seconds now = *after->rows[i].predicted_step;
+    if (rows[i].publisher == "one") {
+      CHECK(now / then == Approx(1).epsilon(1e-12));
+    } else {
+      CHECK(std::abs(now / then - 1) > 1e-6);
+    }
+  }
 }
 
 }  // namespace echelon

@@ -79,36 +79,6 @@ TEST_CASE("a validation writes its rows and its picture to the given files") {
   CHECK(slurp(sandbox.file("plot.svg")).find("<circle") != std::string::npos);
   CHECK(sandbox.plan("validate runs.csv --predictions ''").exit_code == 2);
   CHECK(sandbox.plan("validate runs.csv --plot no/such/folder/plot.svg").exit_code == 3);
-  const ProcessResult missing = sandbox.plan("validate runs.csv --calibrations none");
-  CHECK(missing.exit_code == 2);
-  CHECK(lacks(missing.err, "--calibrations") == "");
-  CHECK(lacks(missing.err, "none") == "");
-  sandbox.write("calibrations/hopper.json", "{}");  // next to the table, so it is read
-  CHECK(lacks(sandbox.plan("validate runs.csv").err, "calibrations/hopper.json") == "");
-}
-
-TEST_CASE("a validation without a folder of release calibrations names the calibrations it uses") {
-  const Sandbox sandbox;
-  const std::string note = "No folder calibrations/ next to the table";
-  sandbox.write("runs.csv", table_of_runs());
-  CHECK(lacks(sandbox.plan("validate runs.csv").out, note) == "");
-  CHECK(lacks(sandbox.shell(sandbox.program() + " validate - <runs.csv").out, note) == "");
-  for (const char* more : {"--quiet", "--json", "--cross-validate 4"}) {
-    CAPTURE(more);
-    CHECK(sandbox.plan(std::string("validate runs.csv ") + more).out.find(note) ==
-          std::string::npos);
-  }
-  sandbox.write("calibrations/here", "");
-  REQUIRE(sandbox.plan("fit runs.csv -o calibrations").exit_code == 0);
-  CHECK(sandbox.plan("validate runs.csv").out.find(note) == std::string::npos);
-  sandbox.write("elsewhere/runs.csv", table_of_runs());
-  CHECK(lacks(sandbox.plan("validate elsewhere/runs.csv").out, note) == "");
-  for (const char* flag : {"--calibrations calibrations", "--calibration calibrations/*.json"}) {
-    CAPTURE(flag);
-    const ProcessResult chosen = sandbox.plan(std::string("validate elsewhere/runs.csv ") + flag);
-    CHECK(chosen.exit_code == 0);
-    CHECK(chosen.out.find(note) == std::string::npos);
-  }
 }
 
 TEST_CASE("fit writes calibrations that a prediction can use") {
@@ -157,6 +127,24 @@ TEST_CASE("cross-validation judges each row by a fit that has not seen it") {
   REQUIRE(terms.exit_code == 0);
   CHECK(slurp(sandbox.file("terms.md")).find("| host floor (") != std::string::npos);
   CHECK(terms.out.find("host floor") != std::string::npos);
+}
+
+TEST_CASE("groups that are left out are judged next to the priors alone") {
+  const Sandbox sandbox;
+  std::string csv = table_of_runs();
+  sandbox.write("runs.csv", csv);
+  const ProcessResult judged = sandbox.plan("validate runs.csv --leave-out gpu --json");
+  REQUIRE(judged.exit_code == 0);
+  const Json report = document(judged);
+  check_keys(report, {"by_left_out", "prior_time"});
+  check_keys(report["by_left_out"], {"H100-SXM5-80GB"});
+  CHECK(report["rows"][0]["prior_time_error"].is_number());
+  CHECK(sandbox.plan("validate runs.csv --leave-out source").out.find("prior alone") !=
+        std::string::npos);
+  const ProcessResult wrong = sandbox.plan("validate runs.csv --leave-out gpus");
+  CHECK(wrong.exit_code == 2);
+  CHECK(lacks(wrong.err, "publisher, source, gpu, framework") == "");
+  CHECK(sandbox.plan("validate runs.csv --leave-out gpu --cross-validate 2").exit_code == 2);
 }
 
 TEST_CASE("a validation above its error limit exits with 1") {
