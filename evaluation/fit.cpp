@@ -249,13 +249,14 @@ std::vector<Calibration> calibrations_of(const std::vector<FittedCalibration>& t
 /// one of its framework, which is less specific and has larger errors.
 using OutOfFold = std::map<std::string, std::vector<std::pair<int, double>>>;
 
-/// The quantile kBand of the errors of all parts except `part`, or nothing if they are too few.
-std::optional<double> band_of(const OutOfFold& errors, const std::string& key, int part) {
+/// The quantile kBand of the errors of all parts except `left_out`, or nothing if they are too few.
+std::optional<double> band_of(const OutOfFold& errors, const std::string& key,
+                              std::optional<int> left_out) {
   const auto found = errors.find(key);
   if (found == errors.end()) return {};
   std::vector<double> sizes;
   for (const auto& [made_in, error] : found->second) {
-    if (made_in != part) sizes.push_back(std::abs(error));
+    if (made_in != left_out) sizes.push_back(std::abs(error));
   }
   if (sizes.size() < kFewestOfABand) return {};
   const auto at = static_cast<std::size_t>(kBand * static_cast<double>(sizes.size()));
@@ -264,9 +265,9 @@ std::optional<double> band_of(const OutOfFold& errors, const std::string& key, i
 }
 
 /// From the errors of the calibration's own name, or of the nearest name above it that has enough.
-void set_band(Calibration& calibration, const OutOfFold& errors, int part) {
+void set_band(Calibration& calibration, const OutOfFold& errors, std::optional<int> left_out = {}) {
   for (std::string key = calibration.name;;) {
-    if (const auto band = band_of(errors, key, part)) {
+    if (const auto band = band_of(errors, key, left_out)) {
       calibration.time_band = *band;
       set_source(calibration, calibration_field("time_band"),
                  fmt::format("holds 80 % of the runs that {} predicts and was not fitted to", key));
@@ -327,7 +328,7 @@ FitTable fit_with_bands(const std::vector<MeasuredRun>& rows, int parts,
   Observations all = observe(rows);
   const CrossValidation judged = cross_validate(rows, all, parts, progress);
   std::vector<FittedCalibration> tree = fit_tree(all, {});
-  for (FittedCalibration& one : tree) set_band(one.calibration, judged.errors, -1);
+  for (FittedCalibration& one : tree) set_band(one.calibration, judged.errors);
   return table_of(std::move(tree), all);
 }
 
