@@ -261,13 +261,14 @@ std::vector<Calibration> calibrations_of(const std::vector<FittedCalibration>& t
 /// and by their kernels_key.
 using OutOfFold = std::map<std::string, std::vector<std::pair<int, double>>>;
 
-/// The quantile kBand of the errors of all parts except `part`, or nothing if they are too few.
-std::optional<double> band_of(const OutOfFold& errors, const std::string& key, int part) {
+/// The quantile kBand of the errors of all parts except `left_out`, or nothing if they are too few.
+std::optional<double> band_of(const OutOfFold& errors, const std::string& key,
+                              std::optional<int> left_out) {
   const auto found = errors.find(key);
   if (found == errors.end()) return {};
   std::vector<double> sizes;
   for (const auto& [made_in, error] : found->second) {
-    if (made_in != part) sizes.push_back(std::abs(error));
+    if (made_in != left_out) sizes.push_back(std::abs(error));
   }
   if (sizes.size() < kFewestOfABand) return {};
   const auto at = static_cast<std::size_t>(kBand * static_cast<double>(sizes.size()));
@@ -281,9 +282,9 @@ std::string kernels_key(KernelLibrary kernels) {
 }
 
 /// From the errors of the calibration's own name, else of all software with like kernels.
-void set_band(Calibration& calibration, const OutOfFold& errors, int part) {
+void set_band(Calibration& calibration, const OutOfFold& errors, std::optional<int> left_out = {}) {
   for (std::string key = calibration.name;;) {
-    if (const auto band = band_of(errors, key, part)) {
+    if (const auto band = band_of(errors, key, left_out)) {
       calibration.time_band = *band;
       set_source(calibration, calibration_field("time_band"),
                  fmt::format("holds 80 % of the runs that {} predicts and was not fitted to", key));
@@ -366,7 +367,7 @@ FitTable fit_with_bands(const std::vector<MeasuredRun>& rows, int parts,
                                                  : deal_folds(folds_of(rows), parts),
                      progress);
   std::vector<FittedCalibration> tree = fit_pairs(all, {});
-  for (FittedCalibration& one : tree) set_band(one.calibration, judged.errors, -1);
+  for (FittedCalibration& one : tree) set_band(one.calibration, judged.errors);
   return table_of(std::move(tree), all);
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "core/plan/process_grid.hpp"
@@ -93,11 +94,11 @@ class Comparison {
   void read_spans() {
     const ProcessGrid grid(plan_);
     std::map<int, BusyTimes> of_ranks;
-    Seconds last{-1};
+    std::optional<Seconds> last;
     for (const ExecutedSpan& span : run_.report.spans) {
       const int stage = grid.coordinates(span.rank).pp;
       const Program& program = run_.schedule.programs[static_cast<std::size_t>(stage)];
-      if (span.end > last) {  // of equals the lowest rank, as measured_parts has it
+      if (!last || span.end > *last) {  // of equals the lowest rank, as measured_parts has it
         last = span.end;
         finisher_ = static_cast<std::size_t>(stage);
       }

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <string_view>
@@ -181,14 +180,14 @@ Skip recompute_of(const MeasuredRun& row, const FrameworkDefaults& defaults, Par
   return {};
 }
 
-/// Number of a run in the cluster's queue, as its locator gives it; the largest number without one.
-std::int64_t job_of(const MeasuredRun& row) {
+/// Number of a run in the cluster's queue, if its locator gives it.
+std::optional<std::int64_t> job_of(const MeasuredRun& row) {
   constexpr std::string_view kJob = "job_id=";
-  std::int64_t number = std::numeric_limits<std::int64_t>::max();
   const std::size_t at = row.locator.find(kJob);
-  if (at == std::string::npos) return number;
+  if (at == std::string::npos) return std::nullopt;
   const std::string_view rest = std::string_view(row.locator).substr(at + kJob.size());
-  std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  std::int64_t number = 0;
+  if (std::from_chars(rest.data(), rest.data() + rest.size(), number).ec != std::errc()) return {};
   return number;
 }
 
@@ -196,10 +195,10 @@ std::int64_t job_of(const MeasuredRun& row) {
 /// a pipeline there is no backward before the forward of a single microbatch.
 void set_held_collectives(const MeasuredRun& row, const FrameworkDefaults& defaults, int pp,
                           Framework& framework) {
-  const std::int64_t job = job_of(row);
+  const std::optional<std::int64_t> job = job_of(row);
   Revision revision = defaults.revisions.front();
   for (const Revision& later : defaults.revisions) {
-    if (later.first_job <= job) revision = later;
+    if (!job || later.first_job <= *job) revision = later;
   }
   if (pp > 1) {
     framework.pending_collective_buffers *= revision.held_with_pipeline;

@@ -135,7 +135,7 @@ class Part {
     RunSettings common = settings;
     common.plan.clear();
     common.report.clear();
-    common.events = -1;
+    common.events.reset();
     common.cores = 0;
     common.timeout.reset();
     rendezvous.settings = run_settings_to_json(common);
@@ -160,9 +160,9 @@ int run(const RunSettings& settings, const Part& part) {
   context.interrupted = &interrupted;
   context.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   context.notify = [&](const RunEvent& event) {
-    if (settings.events < 0 || !part.leads()) return;
+    if (!settings.events || !part.leads()) return;
     const std::string line = to_line(event);
-    [[maybe_unused]] const ssize_t written = write(settings.events, line.data(), line.size());
+    [[maybe_unused]] const ssize_t written = write(*settings.events, line.data(), line.size());
   };
   const Result<RunReport> report = run_plan(*plan, settings, context);
   if (!report) return part.exit_with(part.fail(report.error()), false);

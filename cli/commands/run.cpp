@@ -53,10 +53,10 @@ Result<std::optional<Launch>> launch_of(const CommandContext& context, RunSettin
   return found;
 }
 
-/// The descriptor of --events; -1 without it.
-Result<int> events_of(const CommandContext& context) {
+/// The descriptor of --events.
+Result<std::optional<int>> events_of(const CommandContext& context) {
   const auto given = context.arguments.value("events");
-  if (!given) return -1;
+  if (!given) return std::optional<int>();
   const Result<int> descriptor = parse_int(*given, "--events", 0);
   if (!descriptor) return descriptor.error();
   // An empty write fails unless the descriptor is open for writing.
@@ -64,7 +64,7 @@ Result<int> events_of(const CommandContext& context) {
     return input_error("--events", *given, "an open file descriptor",
                        "for example: plan run plan.json --events 3 3>events.jsonl");
   }
-  return *descriptor;
+  return std::optional(*descriptor);
 }
 
 /// The degrees of `file` where they are executed, for the framework that executes them: on this
@@ -150,7 +150,6 @@ Result<Subprocess> subprocess_of(const RunSettings& settings, int ranks,
 }
 
 /// mpirun reports a process ended by a signal as shells do; plan-run's own codes are smaller.
-constexpr int kSignals = 128;
 bool killed_process(const ExitStatus& exit_status) {
   return exit_status.signal == 0 && exit_status.exit_code > kSignals &&
          exit_status.exit_code <= kSignals + 64;
@@ -193,12 +192,12 @@ void report_predictions(const std::string& path, const Ready& ready) {
 }
 
 /// Runs plan-run to its end; its lines go to the terminal and to `events`.
-Result<ExitStatus> followed(const Subprocess& child, int events, bool shows) {
+Result<ExitStatus> followed(const Subprocess& child, std::optional<int> events, bool shows) {
   RunProgress progress(shows);
   const Result<ExitStatus> exit_status = run_subprocess(child, [&](std::string_view line) {
-    if (events >= 0) {
+    if (events) {
       const std::string whole = std::string(line) + "\n";
-      [[maybe_unused]] const ssize_t told = write(events, whole.data(), whole.size());
+      [[maybe_unused]] const ssize_t told = write(*events, whole.data(), whole.size());
     }
     const Result<RunEvent> event = parse_run_event(line, "plan-run");
     if (!event) return complain("plan-run printed: " + std::string(line.substr(0, 200)));
@@ -263,7 +262,7 @@ Result<CommandResult> run_command(const CommandContext& context) {
   const Result<std::optional<Launch>> launch = launch_of(context, *settings);
   if (!launch) return launch.error();
   const bool leads = !*launch || (*launch)->rank == 0;
-  const Result<int> events = events_of(context);
+  const Result<std::optional<int>> events = events_of(context);
   if (!events) return events.error();
   if (const Status ok = check_destinations(context, *settings, leads); !ok) return ok.error();
   const Result<std::optional<Ready>> made = made_ready(context, path, settings->backend);

@@ -185,7 +185,7 @@ Result<ExitStatus> run_subprocess(const Subprocess& program,
                              "it is built and installed next to plan; ./plan run builds both");
   }
   const bool signalled = WIFSIGNALED(status);
-  return ExitStatus{.exit_code = signalled ? -1 : WEXITSTATUS(status),
+  return ExitStatus{.exit_code = signalled ? kSignals + WTERMSIG(status) : WEXITSTATUS(status),
                     .signal = signalled ? WTERMSIG(status) : 0,
                     .interrupted = passed_on > 0};
 }

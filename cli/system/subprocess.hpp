@@ -21,7 +21,10 @@ struct Subprocess {
   int gently = 0;
 };
 
-/// How it ended: its exit code, or the signal that killed it.
+/// Added to a signal it is the exit code of a process that the signal killed, as in shells.
+inline constexpr int kSignals = 128;
+
+/// How it ended: its exit code, and the signal that killed it, if one did.
 struct ExitStatus {
   int exit_code = 0;
   int signal = 0;

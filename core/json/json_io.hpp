@@ -23,6 +23,9 @@ using Json = nlohmann::ordered_json;  ///< keeps the order of keys: same bytes o
 /// The same for a file; directories and files longer than 64 MiB are rejected before reading.
 [[nodiscard]] Result<Json> read_json(const std::string& path);
 
+/// Limit of numbers in files that have no other: sums and products of several stay finite.
+inline constexpr double kLargestNumber = 1e30;
+
 /// A number in a report. JSON has no infinite numbers or NaN: they become the strings "inf", "-inf"
 /// and "nan". JsonReader::any_number reads them.
 [[nodiscard]] Json any_number_json(double value);
@@ -39,7 +42,7 @@ class JsonReader {
   std::int64_t integer(std::string_view key, std::int64_t min, std::int64_t max);
   std::int64_t integer_or(std::string_view key, std::int64_t min, std::int64_t max,
                           std::int64_t fallback);
-  double number(std::string_view key, double min, double max);
+  double number(std::string_view key, double min, double max = kLargestNumber);
   double number_or(std::string_view key, double min, double max, double fallback);
   /// Any number, finite or not, in the format of any_number_json.
   double any_number(std::string_view key);

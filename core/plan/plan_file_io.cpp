@@ -62,7 +62,7 @@ Result<TrainingJob> read_job(const Json& object, const std::string& where) {
   job.global_batch = reader.integer("global_batch", 1, std::int64_t{1} << 53);
   const std::string precision = reader.string("precision");
   job.flash_attention = reader.boolean("flash_attention");
-  if (reader.has("token_budget")) job.token_budget = reader.number("token_budget", 1, 1e30);
+  if (reader.has("token_budget")) job.token_budget = reader.number("token_budget", 1);
   reader.ignore({"token_budget"});
   if (const Status read = reader.finish(); !read) return read.error();
   Result<PrecisionRecipe> recipe = find_precision(precision);

@@ -14,7 +14,6 @@ namespace echelon {
 
 namespace {
 
-constexpr double kHuge = 1e30;
 constexpr double kMostFieldBytes = 1e15;
 
 std::int64_t limit_of_int() { return std::numeric_limits<int>::max(); }
@@ -99,16 +98,16 @@ Status read_time(const Json& object, const std::string& where, const std::string
     const bool idle =
         part.member == &CostBreakdown::fill_drain || part.member == &CostBreakdown::imbalance;
     if (idle && !divided) continue;
-    part.of(costs.time) = Seconds{times.number(key_of(part), -kHuge, kHuge)};
+    part.of(costs.time) = Seconds{times.number(key_of(part), -kLargestNumber)};
   }
   if (divided)
     times.ignore({"bubble_seconds"});  // their sum
   else
-    costs.time.fill_drain = Seconds{times.number("bubble_seconds", -kHuge, kHuge)};
-  costs.low = Seconds{times.number("low_seconds", 0, kHuge)};
-  costs.high = Seconds{times.number("high_seconds", 0, kHuge)};
+    costs.time.fill_drain = Seconds{times.number("bubble_seconds", -kLargestNumber)};
+  costs.low = Seconds{times.number("low_seconds", 0)};
+  costs.high = Seconds{times.number("high_seconds", 0)};
   if (times.has("closed_form_seconds")) {
-    costs.closed_form = Seconds{times.number("closed_form_seconds", 0, kHuge)};
+    costs.closed_form = Seconds{times.number("closed_form_seconds", 0)};
   }
   // The sum of the parts; what files of schema 3 and before hold beside their closed form.
   times.ignore({"step_seconds", "closed_form_seconds", "simulated_seconds"});
@@ -121,7 +120,7 @@ Status read_time(const Json& object, const std::string& where, const std::string
     JsonReader stage((*stages)[i], where, pointer + "/stages/" + std::to_string(i));
     StageTime parts;
     for (const StageTimePart& part : kStageTimeParts) {
-      parts.*part.part = Seconds{stage.number(part.key, -kHuge, kHuge)};
+      parts.*part.part = Seconds{stage.number(part.key, -kLargestNumber)};
     }
     stage.ignore({"stage"});  // its place
     if (const Status read = stage.finish(); !read) return read;
@@ -376,9 +375,9 @@ Result<Prediction> costs_from_json(const Json& object, const std::string& where,
     return read.error();
   }
   JsonReader rates(throughput, where, pointer + "/throughput");
-  costs.tokens_per_second = rates.number("tokens_per_second", 0, kHuge);
-  costs.model_flops_per_gpu = rates.number("model_tflops_per_gpu", 0, kHuge) * 1_TFLOPS;
-  costs.mfu = rates.number("mfu", 0, kHuge);
+  costs.tokens_per_second = rates.number("tokens_per_second", 0);
+  costs.model_flops_per_gpu = rates.number("model_tflops_per_gpu", 0) * 1_TFLOPS;
+  costs.mfu = rates.number("mfu", 0);
   rates.ignore({"tokens_per_second_per_gpu", "mfu_formula"});
   if (const Status read = rates.finish(); !read) return read.error();
   return costs;

@@ -13,7 +13,6 @@ namespace echelon {
 namespace {
 
 constexpr const char* kReportFormat = "echelon-run";
-constexpr double kMaxNumber = 1e30;
 
 Json step_json(const RunStep& step) {
   Json out{{"step", step.step},
@@ -77,8 +76,8 @@ RunStep step_of(JsonReader& reader) {
   step.step = reader.integer("step", 0, std::int64_t{1} << 53);
   step.loss = reader.any_number("loss");
   step.gradient_norm = reader.any_number("grad_norm");
-  step.learning_rate = reader.number("learning_rate", 0, kMaxNumber);
-  step.seconds = Seconds{reader.number("seconds", 0, kMaxNumber)};
+  step.learning_rate = reader.number("learning_rate", 0);
+  step.seconds = Seconds{reader.number("seconds", 0)};
   step.tokens_per_second = reader.any_number("tokens_per_second");
   step.notes = strings_of(reader, "notes");
   return step;
@@ -261,7 +260,7 @@ Result<RunReport> parse_run_report(std::string_view json, std::string_view where
     if (end == name_of(each)) report.end = each;
   }
   report.reason = reader.string("reason");
-  report.process_peak = Bytes{reader.number("process_peak_bytes", 0, kMaxNumber)};
+  report.process_peak = Bytes{reader.number("process_peak_bytes", 0)};
   report.advice = strings_of(reader, "advice");
   const auto part = [&](const char* key) {
     const Json* value = reader.member(key);

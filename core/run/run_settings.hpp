@@ -41,7 +41,7 @@ struct RunSettings {
   double max_grad_norm = 1;       ///< gradient norm to clip at; 0: no clipping
   std::int64_t noise_every = 10;  ///< steps between estimates of the gradient noise; 0: never
 
-  int events = -1;                 ///< file descriptor for one JSON object per line; -1: none
+  std::optional<int> events;       ///< file descriptor for one JSON object per line
   int cores = 0;                   ///< cores this run may use; 0: all
   std::optional<Seconds> timeout;  ///< longest wait for a peer; default: from the prediction
 

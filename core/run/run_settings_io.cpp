@@ -30,8 +30,8 @@ std::string run_settings_to_json(const RunSettings& s) {
            {"decoupled", s.decoupled},
            {"max_grad_norm", s.max_grad_norm},
            {"noise_every", s.noise_every},
-           {"events", s.events},
            {"cores", s.cores}};
+  if (s.events) out["events"] = *s.events;
   if (s.timeout) out["timeout_seconds"] = s.timeout->in(kSecond);
   return out.dump(2) + "\n";
 }
@@ -41,7 +41,6 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   if (!root) return root.error();
   JsonReader reader(*root, std::string(where));
   constexpr std::int64_t kMany = std::int64_t{1} << 53;
-  constexpr double kHuge = 1e30;
   RunSettings s;
   s.plan = reader.string("plan");
   s.report = reader.string("report");
@@ -55,22 +54,21 @@ Result<RunSettings> parse_run_settings(std::string_view json, std::string_view w
   s.checkpoint_dir = reader.string("checkpoint_dir");
   s.checkpoint_every = reader.integer("checkpoint_every", 0, kMany);
   s.resume = reader.boolean("resume");
-  s.learning_rate = reader.number("learning_rate", 0, kHuge);
-  s.min_lr = reader.number("min_lr", 0, kHuge);
+  s.learning_rate = reader.number("learning_rate", 0);
+  s.min_lr = reader.number("min_lr", 0);
   s.warmup_steps = reader.integer("warmup_steps", 0, kMany);
   s.lr_decay_steps = reader.integer("lr_decay_steps", 0, kMany);
   s.beta1 = reader.number("beta1", 0, 1);
   s.beta2 = reader.number("beta2", 0, 1);
   s.epsilon = reader.number("epsilon", 0, 1);
-  s.weight_decay = reader.number("weight_decay", 0, kHuge);
+  s.weight_decay = reader.number("weight_decay", 0);
   s.decoupled = reader.boolean("decoupled");
-  s.max_grad_norm = reader.number("max_grad_norm", 0, kHuge);
+  s.max_grad_norm = reader.number("max_grad_norm", 0);
   s.noise_every = reader.integer("noise_every", 0, kMany);
-  s.events = static_cast<int>(reader.integer("events", -1, 1 << 20));
+  if (reader.has("events")) s.events = static_cast<int>(reader.integer("events", 0, 1 << 20));
   s.cores = static_cast<int>(reader.integer("cores", 0, 1 << 20));
-  if (reader.has("timeout_seconds"))
-    s.timeout = Seconds{reader.number("timeout_seconds", 0, kHuge)};
-  reader.ignore({"timeout_seconds"});
+  if (reader.has("timeout_seconds")) s.timeout = Seconds{reader.number("timeout_seconds", 0)};
+  reader.ignore({"events", "timeout_seconds"});
   if (const Status read = reader.finish(); !read) return read.error();
   return s;
 }

@@ -77,9 +77,9 @@ bool is_communication(Op op) {
 
 std::string describe(int rank, const Instruction& instruction) {
   std::string text = fmt::format("rank {} #{} {}", rank, instruction.id, name_of(instruction.op));
-  if (instruction.chunk >= 0) text += fmt::format(" c{}", instruction.chunk);
-  if (instruction.microbatch >= 0) text += fmt::format(" m{}", instruction.microbatch);
-  if (instruction.unit >= 0) text += fmt::format(" u{}", instruction.unit);
+  if (instruction.chunk) text += fmt::format(" c{}", *instruction.chunk);
+  if (instruction.microbatch) text += fmt::format(" m{}", *instruction.microbatch);
+  if (instruction.unit) text += fmt::format(" u{}", *instruction.unit);
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,17 +69,17 @@ class Few {
   std::int32_t size_ = 0;
 };
 
-/// One entry of a rank's list, at the granularity of chunk, bucket and gather unit. -1: does not
-/// apply.
+/// One entry of a rank's list, at the granularity of chunk, bucket and gather unit. Its op decides
+/// which of the optional fields it has (docs/schedules.md); check_schedule verifies it.
 struct Instruction {
   std::uint32_t id = 0;  ///< its position in the rank's list
   Op op = Op::forward;
   Queue queue = Queue::compute;
-  std::int32_t chunk = -1;  ///< chunk of this rank; its stage is chunk · ranks + rank
-  std::int32_t microbatch = -1;
-  std::int32_t unit = -1;      ///< part of the chunk: gather unit or gradient bucket; -1: all
-  std::int32_t peer = -1;      ///< pipeline rank of the other endpoint
-  std::int32_t sequence = -1;  ///< position in the global order of all communications of all ranks
+  std::optional<std::int32_t> chunk;       ///< of this rank; its stage is chunk · ranks + rank
+  std::optional<std::int32_t> microbatch;  ///< none for a reduction: it is the sum over all
+  std::optional<std::int32_t> unit;        ///< gather unit or gradient bucket; none: all units
+  std::optional<std::int32_t> peer;        ///< pipeline rank of the other endpoint
+  std::optional<std::int32_t> sequence;    ///< position in the order of all communications
   Few<std::uint32_t, kQueues - 1>
       after;                   ///< dependencies on other queues of this rank; at most one per queue
   Few<std::int32_t, 5> reads;  ///< buffers
@@ -117,6 +118,13 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
+/// The units from `first` to before `end`.
+struct UnitRange {
+  std::int32_t first = 0;
+  std::int32_t end = 0;
+  [[nodiscard]] std::int32_t count() const { return end - first; }
+};
+
 struct Schedule {
   ScheduleKind kind = ScheduleKind::one_f_one_b;
   std::int32_t ranks = 1;   ///< pipeline ranks
@@ -129,6 +137,10 @@ struct Schedule {
 
   [[nodiscard]] std::int32_t stage(std::int32_t rank, std::int32_t chunk) const {
     return chunk * ranks + rank;
+  }
+  /// The units of its chunk that an instruction is for.
+  [[nodiscard]] UnitRange units_of(const Instruction& i) const {
+    return i.unit ? UnitRange{*i.unit, *i.unit + 1} : UnitRange{0, units};
   }
 };
 

@@ -68,31 +68,74 @@ std::vector<ScheduleFault> check_schedule(const Schedule& schedule) {
 namespace schedule_check {
 namespace {
 
-bool needs_chunk(Op op) {
-  return op != Op::norm_reduce && op != Op::clip && op != Op::optimizer_step &&
-         op != Op::zero_gradients && op != Op::reduce_tied_embedding;
+/// Whether the instructions of an op have a field.
+enum class Has { never, maybe, always };
+
+struct Fields {
+  Has chunk = Has::never;
+  Has microbatch = Has::never;
+  Has unit = Has::never;
+  Has peer = Has::never;
+};
+
+/// Communications, and only they, have a sequence number too.
+Fields fields_of(Op op) {
+  using enum Has;
+  switch (op) {
+    case Op::load_batch: return {.chunk = always, .microbatch = always};
+    case Op::forward:
+    case Op::backward:
+    case Op::backward_input:
+    case Op::backward_weight: return {.chunk = always, .microbatch = always, .unit = maybe};
+    case Op::send_activation:
+    case Op::recv_activation:
+    case Op::send_gradient:
+    case Op::recv_gradient: return {.chunk = always, .microbatch = always, .peer = always};
+    case Op::gather_parameters:
+    case Op::release_parameters: return {.chunk = always, .unit = maybe};
+    case Op::reduce_gradients: return {.chunk = always, .microbatch = maybe, .unit = maybe};
+    case Op::gather_updated: return {.chunk = always};
+    case Op::reduce_tied_embedding: return {.peer = always};
+    case Op::norm_reduce:
+    case Op::clip:
+    case Op::optimizer_step:
+    case Op::zero_gradients: return {};
+  }
+  return {};
 }
+
 bool is_compute_of_chunk(Op op) {
   return op == Op::forward || op == Op::backward || op == Op::backward_input ||
          op == Op::backward_weight;
 }
 
-/// The first field of an instruction that is out of range, or nothing.
-std::string_view out_of_range(const Schedule& s, const Instruction& i) {
-  const bool needs_microbatch =
-      is_compute_of_chunk(i.op) || is_message(i.op) || i.op == Op::load_batch;
-  if (i.chunk < (needs_chunk(i.op) ? 0 : -1) || i.chunk >= s.chunks) return "chunk";
-  if (i.microbatch < (needs_microbatch ? 0 : -1) || i.microbatch >= s.microbatches) {
-    return "microbatch";
-  }
-  if (i.unit < -1 || i.unit >= s.units) return "unit";
-  if (i.bytes < 0) return "number of bytes";
+/// Checks that an instruction has the fields of its op, each in its range.
+void check_fields(const Schedule& s, const Instruction& i, const std::string& name,
+                  Faults& faults) {
+  using enum ScheduleFaultKind;
+  const auto check = [&](std::string_view field, const std::optional<std::int32_t>& value, Has has,
+                         std::int64_t limit, ScheduleFaultKind beyond = malformed) {
+    if (!value) {
+      if (has == Has::always) faults.add(malformed, fmt::format("{} has no {}", name, field));
+    } else if (has == Has::never) {
+      faults.add(malformed,
+                 fmt::format("{} has the {} {}; {} has none", name, field, *value, name_of(i.op)));
+    } else if (*value < 0 || *value >= limit) {
+      faults.add(beyond, fmt::format("{} has the {} {} of {}", name, field, *value, limit));
+    }
+  };
+  const Fields fields = fields_of(i.op);
+  check("chunk", i.chunk, fields.chunk, s.chunks);
+  check("microbatch", i.microbatch, fields.microbatch, s.microbatches);
+  check("unit", i.unit, fields.unit, s.units);
+  check("peer rank", i.peer, fields.peer, s.ranks, unknown_rank);
+  check("position in the order of communications", i.sequence,
+        is_communication(i.op) ? Has::always : Has::never, std::int64_t{1} << 31);
   const bool on_wire = i.queue != Queue::compute && i.queue != Queue::host;
   if (on_wire != is_communication(i.op) || (i.queue == Queue::host) != (i.op == Op::load_batch)) {
-    return "queue";
+    faults.add(malformed, fmt::format("{} is on the queue {}", name, name_of(i.queue)));
   }
-  if ((i.sequence >= 0) != is_communication(i.op)) return "position in the order of communications";
-  return {};
+  if (i.bytes < 0) faults.add(malformed, fmt::format("{} has {} bytes", name, i.bytes));
 }
 
 void check_instruction(const Schedule& s, int rank, std::uint32_t position, Faults& faults) {
@@ -104,12 +147,7 @@ void check_instruction(const Schedule& s, int rank, std::uint32_t position, Faul
     faults.add(duplicate_id, fmt::format("{} is entry {} of its list", name, position));
     return;
   }
-  if (const auto field = out_of_range(s, i); !field.empty()) {
-    faults.add(malformed, fmt::format("{} has a wrong {}", name, field));
-  }
-  if ((is_message(i.op) && i.peer < 0) || i.peer < -1 || i.peer >= s.ranks) {
-    faults.add(unknown_rank, fmt::format("{} has the peer rank {} of {}", name, i.peer, s.ranks));
-  }
+  check_fields(s, i, name, faults);
   for (const std::uint32_t id : i.after) {
     if (id >= i.id || program.instructions[id].queue == i.queue) {
       faults.add(unknown_dependency, fmt::format("{} waits for #{}", name, id));
@@ -184,8 +222,8 @@ class ComputeWalk {
   void step(const Instruction& i) {
     using enum ScheduleFaultKind;
     Progress& p =
-        progress_[static_cast<std::size_t>(i.chunk) * static_cast<std::size_t>(s_.microbatches) +
-                  static_cast<std::size_t>(i.microbatch)];
+        progress_[static_cast<std::size_t>(*i.chunk) * static_cast<std::size_t>(s_.microbatches) +
+                  static_cast<std::size_t>(*i.microbatch)];
     const bool forward = i.op == Op::forward;
     if (!forward && p.forward < s_.units)
       return fault(compute_order, i, "comes before its forward");
@@ -199,11 +237,11 @@ class ComputeWalk {
     std::int32_t& done = forward ? p.forward : i.op == Op::backward_weight ? p.weight : p.input;
     if (done >= s_.units) return fault(repeated_compute, i, "is done twice");
     const std::int32_t expected = forward ? done : s_.units - 1 - done;
-    if (i.unit >= 0 ? i.unit != expected : done != 0) {
+    if (i.unit ? *i.unit != expected : done != 0) {
       return fault(compute_order, i, "is a unit out of order");
     }
     if (forward && done == 0) peak_ = std::max(peak_, ++in_flight_);
-    done = i.unit >= 0 ? done + 1 : s_.units;
+    done += s_.units_of(i).count();
     if (i.op == Op::backward) {
       p.whole_backward = true;
       p.weight = p.input;

@@ -11,7 +11,7 @@ namespace echelon {
 
 /// One kind per rule of docs/schedules.md, in the order of checking.
 enum class ScheduleFaultKind {
-  malformed,           ///< programs missing, fields out of range, wrong queue for the instruction
+  malformed,           ///< programs missing; fields missing, foreign or out of range; wrong queue
   duplicate_id,        ///< ids do not count up from 0
   unknown_rank,        ///< a peer that is not a pipeline rank
   unknown_dependency,  ///< on itself, on a later instruction or on the same queue

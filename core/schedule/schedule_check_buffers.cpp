@@ -3,7 +3,7 @@
 
 #include <map>
 #include <optional>
-#include <tuple>
+#include <utility>
 
 #include "core/schedule/schedule_check_rules.hpp"
 
@@ -138,10 +138,12 @@ class BufferWalk {
   }
 
   void check_inputs(const Instruction& i) {
-    const int stage = s_.stage(rank_, std::max(i.chunk, 0));
+    if (!i.chunk) return;
+    const int stage = s_.stage(rank_, *i.chunk);
     const int last = s_.ranks * s_.chunks - 1;
-    const bool first_unit = i.unit <= 0;
-    const bool last_unit = i.unit < 0 || i.unit == s_.units - 1;
+    const UnitRange units = s_.units_of(i);
+    const bool first_unit = units.first == 0;
+    const bool last_unit = units.end == s_.units;
     const bool messages = s_.ranks > 1;
     switch (i.op) {
       case Op::forward:
@@ -209,8 +211,8 @@ class StepWalk {
 
  private:
   using Pointers = std::vector<const Instruction*>;
-  using Part = std::tuple<int, int, int>;  // chunk, microbatch or -1, unit or -1
-  static constexpr int kAny = -2;          // the last backward of any microbatch or unit
+  using Microbatches = std::pair<int, std::optional<int>>;   // of a chunk: one, or all
+  using Part = std::pair<Microbatches, std::optional<int>>;  // one unit, or the whole chunk
 
   void fault(std::string what) { faults_.add(step_order, std::move(what)); }
 
@@ -219,12 +221,13 @@ class StepWalk {
       case Op::backward:
       case Op::backward_weight:
         backwards_.push_back(&i);
-        for (const int m : {i.microbatch, kAny}) {
-          for (const int u : {i.unit, kAny}) last_[Part{i.chunk, m, u}] = i.id;
+        for (const Microbatches& of :
+             {Microbatches{*i.chunk, i.microbatch}, Microbatches{*i.chunk, std::nullopt}}) {
+          last_[Part{of, i.unit}] = last_of_any_unit_[of] = i.id;
         }
         break;
       case Op::reduce_gradients:
-        ++reduced_[Part{i.chunk, i.microbatch, i.unit}];
+        ++reduced_[Part{{*i.chunk, i.microbatch}, i.unit}];
         reductions_.push_back(&i);
         break;
       case Op::reduce_tied_embedding: tied_.push_back(&i); break;
@@ -248,14 +251,14 @@ class StepWalk {
 
   /// Checks that a reduction waits for the backwards whose gradients it reduces.
   void check_reduction(const Instruction& i) {
-    const int microbatch = i.microbatch >= 0 ? i.microbatch : kAny;
-    for (int chunk = std::max(i.chunk, 0); chunk < (i.chunk < 0 ? s_.chunks : i.chunk + 1);
-         ++chunk) {
-      for (const int unit : {i.unit >= 0 ? i.unit : kAny, -1}) {
-        const auto last = last_.find(Part{chunk, microbatch, unit});
-        if (last != last_.end()) require_after(i, {&list_[last->second]});
-      }
-    }
+    const Microbatches of{*i.chunk, i.microbatch};
+    const auto require_last = [&](const auto& backwards, const auto& key) {
+      const auto last = backwards.find(key);
+      if (last != backwards.end()) require_after(i, {&list_[last->second]});
+    };
+    if (!i.unit) return require_last(last_of_any_unit_, of);
+    require_last(last_, Part{of, i.unit});
+    require_last(last_, Part{of, std::nullopt});  // backwards of the whole chunk
   }
 
   /// If any gradient is reduced, all must be: units · microbatches pieces per chunk.
@@ -263,8 +266,8 @@ class StepWalk {
     if (reduced_.empty()) return;
     double pieces = 0;
     for (const auto& [part, times] : reduced_) {
-      pieces += (std::get<1>(part) < 0 ? s_.microbatches : 1.0) *
-                (std::get<2>(part) < 0 ? s_.units : 1.0);
+      const auto& [of, unit] = part;
+      pieces += (of.second ? 1.0 : s_.microbatches) * (unit ? 1.0 : s_.units);
     }
     const double all = 1.0 * s_.chunks * s_.microbatches * s_.units;
     if (pieces < all || pieces > all) {
@@ -283,7 +286,8 @@ class StepWalk {
   Faults& faults_;
   HappensBefore before_;
   Pointers backwards_, reductions_, tied_, norms_, clips_, steps_, updates_, zeros_;
-  std::map<Part, std::uint32_t> last_;
+  std::map<Part, std::uint32_t> last_;  // backward of exactly this
+  std::map<Microbatches, std::uint32_t> last_of_any_unit_;
   std::map<Part, int> reduced_;
 };
 

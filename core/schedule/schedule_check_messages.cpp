@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "core/schedule/schedule_check_rules.hpp"
@@ -43,7 +44,7 @@ void check_pair(const Schedule& s, const Endpoint& a, const Endpoint& b, Faults&
     const Instruction& i = *end->instruction;
     if (i.peer == neighbour(s, end->rank, i.op)) continue;
     faults.add(unmatched_message, fmt::format("{} names rank {} as its peer; its neighbour is {}",
-                                              end->name(), i.peer, neighbour(s, end->rank, i.op)));
+                                              end->name(), *i.peer, neighbour(s, end->rank, i.op)));
   }
   const Instruction& x = *a.instruction;
   const Instruction& y = *b.instruction;
@@ -117,7 +118,7 @@ void check_pair_order(const std::vector<Endpoint>& ends, Faults& faults) {
     const Instruction& i = *end.instruction;
     if (!is_message(i.op)) continue;
     const bool send = is_send(i.op);
-    const Channel channel{send ? end.rank : i.peer, send ? i.peer : end.rank, i.queue};
+    const Channel channel{send ? end.rank : *i.peer, send ? *i.peer : end.rank, i.queue};
     channels[channel][send ? 0 : 1].push_back(&end);
   }
   for (const auto& [channel, sides] : channels) {
@@ -141,8 +142,8 @@ void check_sequence(std::vector<Endpoint> ends, Faults& faults) {
     }
     faults.add(communication_order,
                fmt::format("{} is number {} of all communications but comes after number {}",
-                           ends[k].name(), ends[k].instruction->sequence,
-                           ends[k - 1].instruction->sequence));
+                           ends[k].name(), *ends[k].instruction->sequence,
+                           *ends[k - 1].instruction->sequence));
   }
   const auto by = [](auto key) {
     return [key](const Endpoint& a, const Endpoint& b) { return key(a) < key(b); };
@@ -217,11 +218,11 @@ class WaitGraph {
   void connect(int rank) {
     const auto& list = s_.programs[static_cast<std::size_t>(rank)].instructions;
     const std::size_t base = offset_[static_cast<std::size_t>(rank)];
-    std::array<std::int64_t, kQueues + 1> last;  // per queue, and of all communications
-    last.fill(-1);
+    // Per queue, and of all communications.
+    std::array<std::optional<std::uint32_t>, kQueues + 1> last;
     for (const Instruction& i : list) {
       const auto chain = [&](std::size_t lane) {
-        if (last[lane] >= 0) add(node_[base + static_cast<std::size_t>(last[lane])], i, base);
+        if (last[lane]) add(node_[base + *last[lane]], i, base);
         last[lane] = i.id;
       };
       chain(static_cast<std::size_t>(i.queue));
@@ -272,12 +273,14 @@ class WaitGraph {
 }  // namespace
 
 Operation operation_of(const Schedule& s, int rank, const Instruction& i) {
-  const int stage = s.stage(rank, std::max(i.chunk, 0));
+  const auto message = [&](int family, int stages_to_sender) -> Operation {
+    return {family, s.stage(rank, *i.chunk) + stages_to_sender, *i.microbatch};
+  };
   switch (i.op) {
-    case Op::send_activation: return {0, stage, i.microbatch};
-    case Op::recv_activation: return {0, stage - 1, i.microbatch};
-    case Op::send_gradient: return {1, stage, i.microbatch};
-    case Op::recv_gradient: return {1, stage + 1, i.microbatch};
+    case Op::send_activation: return message(0, 0);
+    case Op::recv_activation: return message(0, -1);
+    case Op::send_gradient: return message(1, 0);
+    case Op::recv_gradient: return message(1, +1);
     case Op::norm_reduce: return {2, 0, 0};
     case Op::reduce_tied_embedding: return {3, 0, 0};
     default: return {4, rank, static_cast<int>(i.id)};

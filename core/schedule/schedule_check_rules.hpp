@@ -25,7 +25,7 @@ class Faults {
   std::vector<ScheduleFault> all_;
 };
 
-/// Checks ids, ranges, queues, peers, and that dependencies and buffers exist.
+/// Checks ids, fields, queues, and that dependencies and buffers exist.
 void check_form(const Schedule& schedule, Faults& faults);
 /// Checks that every (chunk, microbatch) has one forward and one backward, in order, and that not
 /// too many are in flight.

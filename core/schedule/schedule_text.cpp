@@ -25,6 +25,10 @@ void append_field(std::string& text, std::string_view tag, std::int64_t number) 
   append_number(text, number);
 }
 
+void append_optional(std::string& text, std::string_view tag, std::optional<std::int32_t> number) {
+  if (number) append_field(text, tag, *number);
+}
+
 template <class List>
 void append_list(std::string& text, char tag, const List& numbers) {
   char before = tag;
@@ -45,12 +49,12 @@ void append_instruction(std::string& text, const Instruction& i) {
     text += " on=";
     text += name_of(i.queue);
   }
-  if (i.chunk >= 0) append_field(text, "c", i.chunk);
-  if (i.microbatch >= 0) append_field(text, "m", i.microbatch);
-  if (i.unit >= 0) append_field(text, "u", i.unit);
-  if (i.peer >= 0) append_field(text, "p", i.peer);
+  append_optional(text, "c", i.chunk);
+  append_optional(text, "m", i.microbatch);
+  append_optional(text, "u", i.unit);
+  append_optional(text, "p", i.peer);
   if (i.bytes > 0) append_field(text, "b", i.bytes);
-  if (i.sequence >= 0) append_field(text, "s", i.sequence);
+  append_optional(text, "s", i.sequence);
   append_list(text, '<', i.reads);
   append_list(text, '>', i.writes);
   append_list(text, '@', i.after);
@@ -141,7 +145,7 @@ Instruction read_instruction(LineReader& line) {
     i.queue = line.name<Queue>(kQueues, "a queue");
     if (i.queue == home_queue(i.op)) line.fail("a queue other than the instruction's default");
   }
-  const auto field = [&](std::string_view tag, std::int32_t& out) {
+  const auto field = [&](std::string_view tag, std::optional<std::int32_t>& out) {
     if (line.accept(tag)) out = line.number<std::int32_t>();
   };
   field(" c", i.chunk);

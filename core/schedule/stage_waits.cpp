@@ -18,9 +18,9 @@ struct Passes {
 /// units), by chunk and microbatch.
 std::size_t pass_index(const Schedule& schedule, const Instruction& i) {
   const int pass = i.op == Op::forward ? 0 : schedule.chunks;
-  return static_cast<std::size_t>(pass + i.chunk) *
+  return static_cast<std::size_t>(pass + *i.chunk) *
              static_cast<std::size_t>(schedule.microbatches) +
-         static_cast<std::size_t>(i.microbatch);
+         static_cast<std::size_t>(*i.microbatch);
 }
 
 Passes passes_of(const Schedule& schedule, const InstructionTime& time) {

@@ -1,6 +1,7 @@
 // Ids, waits across queues, and buffers by liveness.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "costmodel/schedule/schedule_draft.hpp"
 
@@ -9,8 +10,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 256;  // of what cudaMalloc returns; keeps vector loads aligned
 
-using PerQueue = std::array<std::int64_t, kQueues>;  // latest position on each queue, or -1
-constexpr PerQueue kNothing = {-1, -1, -1, -1, -1, -1};
+using PerQueue = std::array<std::optional<std::uint32_t>, kQueues>;  // latest position on each
 constexpr std::size_t index(Queue queue) { return static_cast<std::size_t>(queue); }
 
 void merge(PerQueue& into, const PerQueue& other) {
@@ -22,14 +22,14 @@ struct Slot {
   Buffer buffer;
   std::uint32_t uses_left = 0;  // of its present value
   Seconds free;                 // end of all uses so far
-  PerQueue users = kNothing;    // of its present or latest value
+  PerQueue users;               // of its present or latest value
 };
 
 /// What is known about items across ranks.
 struct Placement {
-  std::vector<std::int64_t> position;  // per item, in its rank's list
-  std::vector<PerQueue> waits;         // per item, positions in the same list
-  std::vector<std::int32_t> slot;      // per value; -1: not yet placed
+  std::vector<std::uint32_t> position;            // per item, in its rank's list
+  std::vector<PerQueue> waits;                    // per item, positions in the same list
+  std::vector<std::optional<std::int32_t>> slot;  // per value; none: not yet placed
 };
 
 class RankPlacer {
@@ -38,7 +38,7 @@ class RankPlacer {
       : draft_(draft), lowering_(lowering), placement_(placement) {}
 
   Program run(const std::vector<std::uint32_t>& list) {
-    known_.assign(list.size(), kNothing);
+    known_.resize(list.size());
     for (const std::uint32_t item : list) add(item);
     std::int64_t offset = 0;
     for (Slot& slot : slots_) {
@@ -54,12 +54,12 @@ class RankPlacer {
     const DraftItem& from = draft_.items[item];
     Instruction i = from.instruction;
     i.id = static_cast<std::uint32_t>(program_.instructions.size());
-    if (is_communication(i.op)) i.sequence = lowering_.sequence[from.node];
-    for (std::int32_t& value : i.reads) value = placement_.slot[static_cast<std::size_t>(value)];
+    i.sequence = lowering_.sequence[from.node];
+    for (std::int32_t& value : i.reads) value = *placement_.slot[static_cast<std::size_t>(value)];
     for (std::int32_t& value : i.writes) {
-      std::int32_t& slot = placement_.slot[static_cast<std::size_t>(value)];
-      if (slot < 0) slot = occupy(value, item);
-      value = slot;
+      std::optional<std::int32_t>& slot = placement_.slot[static_cast<std::size_t>(value)];
+      if (!slot) slot = occupy(value, item);
+      value = *slot;
     }
     for (const std::int32_t slot : i.reads) use(slot, i.id, from);
     for (const std::int32_t slot : i.writes) {
@@ -79,7 +79,7 @@ class RankPlacer {
       Slot& slot = slots_[static_cast<std::size_t>(candidate)];
       if (slot.uses_left > 0 || slot.free > start) continue;
       merge(placement_.waits[item], slot.users);
-      slot.users = kNothing;
+      slot.users = {};
       slot.uses_left = v.uses;
       return candidate;
     }
@@ -90,7 +90,7 @@ class RankPlacer {
     return alike.back();
   }
 
-  void use(std::int32_t at, std::int64_t position, const DraftItem& by) {
+  void use(std::int32_t at, std::uint32_t position, const DraftItem& by) {
     Slot& slot = slots_[static_cast<std::size_t>(at)];
     --slot.uses_left;
     slot.users[index(by.instruction.queue)] = position;
@@ -99,23 +99,23 @@ class RankPlacer {
 
   /// Keeps only the waits that neither the queue's own order nor a later wait implies.
   void wait(Instruction& i, const PerQueue& wanted) {
-    PerQueue known = kNothing;
-    const auto learn = [&](std::int64_t position) {
-      merge(known, known_[static_cast<std::size_t>(position)]);
-      const Queue queue = program_.instructions[static_cast<std::size_t>(position)].queue;
-      known[index(queue)] = std::max(known[index(queue)], position);
+    PerQueue known;
+    const auto learn = [&](std::uint32_t position) {
+      merge(known, known_[position]);
+      auto& of_queue = known[index(program_.instructions[position].queue)];
+      of_queue = std::max(of_queue, std::optional(position));
     };
-    std::int64_t& previous = last_[index(i.queue)];
-    if (previous >= 0) learn(previous);
-    std::vector<std::int64_t> latest_first;
+    std::optional<std::uint32_t>& previous = last_[index(i.queue)];
+    if (previous) learn(*previous);
+    std::vector<std::uint32_t> latest_first;
     for (std::size_t q = 0; q < kQueues; ++q) {
-      if (q != index(i.queue) && wanted[q] > known[q]) latest_first.push_back(wanted[q]);
+      if (q != index(i.queue) && wanted[q] > known[q]) latest_first.push_back(*wanted[q]);
     }
     std::sort(latest_first.rbegin(), latest_first.rend());
-    for (const std::int64_t position : latest_first) {
-      const auto other = program_.instructions[static_cast<std::size_t>(position)].queue;
+    for (const std::uint32_t position : latest_first) {
+      const Queue other = program_.instructions[position].queue;
       if (known[index(other)] >= position) continue;
-      i.after.push_back(static_cast<std::uint32_t>(position));
+      i.after.push_back(position);
       learn(position);
     }
     known_[i.id] = known;
@@ -129,7 +129,7 @@ class RankPlacer {
   std::vector<Slot> slots_;
   std::map<std::pair<BufferKind, std::int64_t>, std::vector<std::int32_t>> classes_;
   std::vector<PerQueue> known_;  // per position: what is over before it starts
-  PerQueue last_ = kNothing;
+  PerQueue last_;
 };
 
 }  // namespace
@@ -137,18 +137,18 @@ class RankPlacer {
 std::vector<Program> place(const ScheduleDraft& draft, const Lowering& lowering) {
   Placement placement;
   placement.position.resize(draft.items.size());
-  placement.waits.assign(draft.items.size(), kNothing);
-  placement.slot.assign(draft.values.size(), -1);
+  placement.waits.resize(draft.items.size());
+  placement.slot.resize(draft.values.size());
   for (const auto& list : lowering.lists) {
     for (std::size_t at = 0; at < list.size(); ++at) {
-      placement.position[list[at]] = static_cast<std::int64_t>(at);
+      placement.position[list[at]] = static_cast<std::uint32_t>(at);
     }
   }
   for (const auto& [first, second] : draft.orders) {
-    const std::int64_t position = placement.position[first];
+    const std::uint32_t position = placement.position[first];
     EXPECTS(position < placement.position[second], "the order of a list keeps its dependencies");
-    std::int64_t& wait = placement.waits[second][index(draft.items[first].instruction.queue)];
-    wait = std::max(wait, position);
+    auto& wait = placement.waits[second][index(draft.items[first].instruction.queue)];
+    wait = std::max(wait, std::optional(position));
   }
   std::vector<Program> programs;
   for (const auto& list : lowering.lists) {

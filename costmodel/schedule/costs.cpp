@@ -66,9 +66,9 @@ Seconds duration_of(const ScheduleCosts& costs, const Schedule& schedule, int ra
     case Op::backward:
     case Op::backward_input:
     case Op::backward_weight: {
-      const auto stage = static_cast<std::size_t>(schedule.stage(rank, i.chunk));
+      const auto stage = static_cast<std::size_t>(schedule.stage(rank, *i.chunk));
       const Seconds whole = of_chunk(costs.stages[stage], i.op);
-      return i.unit >= 0 ? whole / schedule.units : whole;
+      return i.unit ? whole / schedule.units : whole;
     }
     case Op::send_activation:
     case Op::recv_gradient: return costs.hops[at];

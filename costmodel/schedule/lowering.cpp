@@ -82,11 +82,12 @@ void chain_queues(const ScheduleDraft& draft, const NodeTimes& free,
   }
 }
 
-std::vector<std::int32_t> number_communications(const ScheduleDraft& draft, const auto& earlier) {
-  std::vector<std::int32_t> sequence(draft.nodes, -1);
+std::vector<std::optional<std::int32_t>> number_communications(const ScheduleDraft& draft,
+                                                               const auto& earlier) {
+  std::vector<std::optional<std::int32_t>> sequence(draft.nodes);
   std::vector<std::uint32_t> nodes;
   for (const DraftItem& item : draft.items) {
-    if (!is_communication(item.instruction.op) || sequence[item.node] == 0) continue;
+    if (!is_communication(item.instruction.op) || sequence[item.node]) continue;
     sequence[item.node] = 0;
     nodes.push_back(item.node);
   }

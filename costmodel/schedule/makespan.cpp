@@ -75,7 +75,7 @@ void MakespanSimulator::number_passes(int n) {
     for (int chunk = 0; chunk < s_.chunks; ++chunk) {
       for (int i = 0; i < size; ++i, ++first) {
         chunk_[place(first)] = chunk;
-        before_[place(first)] = chunk > 0 ? first - size : -1;
+        if (chunk > 0) before_[place(first)] = first - size;
       }
     }
   }
@@ -114,8 +114,8 @@ inline void MakespanSimulator::first_pass_row(int rank, int row) {
   std::int32_t depth = depth_[r];
   const auto run = [&](Direction& d, int k) {
     const bool first = rank == s_.ranks - 1 - d.last;
-    const int needed = first ? before_[place(k)] : k;
-    if (needed >= 0) {
+    if (!first || chunk_[place(k)] > 0) {
+      const int needed = first ? before_[place(k)] : k;
       const std::size_t message = at(first ? d.last : rank - d.up, needed);
       time = std::max(time, d.passing[message]);
       depth = std::max(depth, d.depth[message]);
@@ -177,8 +177,8 @@ void MakespanSimulator::second_pass() {
 bool MakespanSimulator::compute_one(Direction& d, int rank, int number) {
   const std::size_t r = place(rank);
   const bool first = rank == s_.ranks - 1 - d.last;
-  const int needed = first ? before_[place(number)] : number;
-  if (needed >= 0) {
+  if (!first || chunk_[place(number)] > 0) {
+    const int needed = first ? before_[place(number)] : number;
     const int sender = first ? d.last : rank - d.up;
     if (d.next[place(sender)] <= needed) return false;
     free_[r] = std::max(free_[r], d.arrives[at(sender, needed)]);

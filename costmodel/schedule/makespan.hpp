@@ -125,7 +125,7 @@ class MakespanSimulator {
   std::vector<Ticks> weight_;         // weight gradient of a rank; ZB-H1 alone
   std::vector<std::int32_t> ahead_;   // forwards before a rank's first backward
   std::vector<std::int32_t> chunk_;   // of the k-th pass, in the order the chunks run
-  std::vector<std::int32_t> before_;  // number of the same microbatch one chunk earlier, or −1
+  std::vector<std::int32_t> before_;  // number of the same microbatch one chunk earlier, if any
   std::vector<Ticks> free_;           // of a rank
   std::vector<std::int32_t> depth_;
   std::vector<char> waiting_;  // ranks for which something has changed

@@ -27,7 +27,8 @@ class ScheduleBuilder {
   }
 
   /// An item of its own; compute items in the order of their queue.
-  std::uint32_t add(int rank, Op op, int chunk = -1, int microbatch = -1, int unit = -1) {
+  std::uint32_t add(int rank, Op op, std::optional<int> chunk = {},
+                    std::optional<int> microbatch = {}, std::optional<int> unit = {}) {
     const auto item = static_cast<std::uint32_t>(draft.items.size());
     DraftItem& made = draft.items.emplace_back();
     made.rank = rank;

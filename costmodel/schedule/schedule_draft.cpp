@@ -53,18 +53,18 @@ class RankDrafter {
     return spec_.reduce_gradients && (step.op == Op::backward || step.op == Op::backward_weight) &&
            (spec_.reduce_every_microbatch || step.microbatch == s_.microbatches - 1);
   }
-  /// Units of a step from first to last; {-1}: one instruction for the whole chunk. It is cut where
-  /// something has to happen between its units: a gather before, a reduction after.
-  [[nodiscard]] std::vector<int> units(const ComputeStep& step) const {
+  /// Units of a step from first to last, or none: one instruction for the whole chunk. It is cut
+  /// where something has to happen between its units: a gather before, a reduction after.
+  [[nodiscard]] std::vector<std::optional<int>> units(const ComputeStep& step) const {
     const bool gathers = spec_.gather_slots > 0 && step.op != Op::backward_weight;
-    if (!gathers && (!reduces(step) || spec_.units == 1)) return {-1};
-    std::vector<int> all;
+    if (!gathers && (!reduces(step) || spec_.units == 1)) return {std::nullopt};
+    std::vector<std::optional<int>> all;
     for (int u = 0; u < spec_.units; ++u) {
       all.push_back(step.op == Op::forward ? u : spec_.units - 1 - u);
     }
     return all;
   }
-  std::uint32_t add(const ComputeStep& step, int unit = -1) {
+  std::uint32_t add(const ComputeStep& step, std::optional<int> unit) {
     return out_.add(rank_, step.op, step.chunk, step.microbatch, unit);
   }
   std::uint32_t message(Op op, const ComputeStep& step, int sender, int up) {
@@ -93,12 +93,12 @@ class RankDrafter {
       out_.write(message(Op::recv_activation, step, stage(step) - 1, -1), *k.input);
     }
     k.saved = out_.value(BufferKind::saved, bytes.saved);
-    const std::vector<int> parts = units(step);
     std::uint32_t item = 0;
-    for (const int unit : parts) {
+    for (const std::optional<int> unit : units(step)) {
       item = add(step, unit);
-      if (unit > 0) out_.read(item, k.saved);
-      if (unit <= 0) {
+      if (unit.value_or(0) > 0) {
+        out_.read(item, k.saved);
+      } else {
         out_.read(item, k.batch);
         out_.read(item, k.input);
       }
@@ -124,15 +124,16 @@ class RankDrafter {
     if (step.op == Op::backward_input) {
       k.weight_inputs = out_.value(BufferKind::weight_inputs, bytes.weight_inputs);
     }
-    const std::vector<int> parts = units(step);
+    const std::vector<std::optional<int>> parts = units(step);
     std::uint32_t item = 0;
-    for (const int unit : parts) {
+    for (const std::optional<int> unit : parts) {
       item = add(step, unit);
       const bool top = unit == parts.front();
+      const bool bottom = unit == parts.back();
       out_.read(item, k.saved);
       if (top) out_.read(item, gradient);
-      if (top || unit <= 0) out_.read(item, k.batch);
-      if (unit <= 0) out_.read(item, k.input);
+      if (top || bottom) out_.read(item, k.batch);
+      if (bottom) out_.read(item, k.input);
       if (k.weight_inputs) {
         if (!top) out_.read(item, k.weight_inputs);
         out_.write(item, *k.weight_inputs);
@@ -147,7 +148,7 @@ class RankDrafter {
 
   void backward_weight(const ComputeStep& step) {
     const Kept& k = kept(step);
-    for (const int unit : units(step)) {
+    for (const std::optional<int> unit : units(step)) {
       const std::uint32_t item = add(step, unit);
       for (const std::optional<std::int32_t>& value :
            {k.saved, k.weight_inputs, k.input, k.batch}) {
@@ -158,11 +159,12 @@ class RankDrafter {
   }
 
   /// Reduces the bucket that `backward` completes.
-  void reduce(const ComputeStep& step, int unit, std::uint32_t backward) {
+  void reduce(const ComputeStep& step, std::optional<int> unit, std::uint32_t backward) {
     if (!reduces(step)) return;
+    std::optional<int> microbatch;
+    if (spec_.reduce_every_microbatch) microbatch = step.microbatch;
     const std::uint32_t item =
-        out_.add(rank_, Op::reduce_gradients, step.chunk,
-                 spec_.reduce_every_microbatch ? step.microbatch : -1, std::max(unit, 0));
+        out_.add(rank_, Op::reduce_gradients, step.chunk, microbatch, unit.value_or(0));
     out_.draft.items[item].instruction.bytes = out_.bytes(stage(step)).gradients;
     out_.order(backward, item);
     reductions_.push_back(item);

@@ -2,6 +2,7 @@
 // Internal to costmodel/schedule.
 #pragma once
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -47,11 +48,11 @@ struct NodeTimes {
                                       const std::vector<Edge>& edges);
 
 /// The order of everything: per rank its items as the host issues them, and per node its place
-/// among all communications (-1 for others).
+/// among all communications.
 struct Lowering {
   NodeTimes times;
   std::vector<std::vector<std::uint32_t>> lists;
-  std::vector<std::int32_t> sequence;
+  std::vector<std::optional<std::int32_t>> sequence;
 };
 [[nodiscard]] Lowering lower(const ScheduleDraft& draft, const ScheduleCosts& costs);
 

@@ -7,6 +7,8 @@
 namespace echelon {
 namespace {
 
+// Indices into the flat arrays are no std::optional, which would double the size of what the
+// simulation walks through (docs/decisions/0011).
 constexpr std::uint32_t kNone = 0xffffffff;
 constexpr std::uint32_t kOtherEnd = 0xfffffffe;
 
@@ -14,7 +16,7 @@ constexpr std::uint32_t kOtherEnd = 0xfffffffe;
 struct Node {
   Seconds takes;
   std::uint32_t next = kNone;  // on the same queue
-  std::int32_t sequence = -1;
+  std::uint32_t meeting = kNone;
   std::uint32_t after = 0;  // where its waits begin; they end where those of the next begin
   Queue queue = Queue::compute;
 };
@@ -82,7 +84,7 @@ class Simulation {
       const auto place = static_cast<std::uint32_t>(nodes_.size());
       const Seconds takes = duration_of(costs, s_, static_cast<int>(rank), i);
       nodes_.push_back({.takes = takes,
-                        .sequence = i.sequence,
+                        .meeting = i.sequence ? announce(*i.sequence, takes) : kNone,
                         .after = static_cast<std::uint32_t>(after_.size()),
                         .queue = i.queue});
       for (const std::uint32_t id : i.after) after_.push_back(base + id);
@@ -93,17 +95,19 @@ class Simulation {
       else
         nodes_[previous].next = place;
       previous = place;
-      if (i.sequence >= 0) announce(static_cast<std::size_t>(i.sequence), takes);
     }
   }
 
-  void announce(std::size_t sequence, Seconds takes) {
+  /// The meeting at this position in the order of communications.
+  std::uint32_t announce(std::int32_t position, Seconds takes) {
+    const auto sequence = static_cast<std::uint32_t>(position);
     if (sequence >= meetings_.size()) {
       EXPECTS(sequence < nodes_.capacity(), "communications are numbered without gaps");
-      meetings_.resize(sequence + 1);
+      meetings_.resize(std::size_t{sequence} + 1);
     }
     ++meetings_[sequence].ends;
     meetings_[sequence].takes = std::max(meetings_[sequence].takes, takes);
+    return sequence;
   }
 
   /// Runs heads of one queue until one has to wait.
@@ -122,9 +126,9 @@ class Simulation {
         }
         ready = std::max(ready, *over);
       }
-      if (node.sequence < 0)
+      if (node.meeting == kNone)
         complete(at, ready, ready + node.takes);
-      else if (!meet(at, meetings_[static_cast<std::size_t>(node.sequence)], ready))
+      else if (!meet(at, meetings_[node.meeting], ready))
         return;
     }
   }

@@ -33,7 +33,7 @@ class Residents {
   }
 
  private:
-  using Unit = std::pair<std::int32_t, std::int32_t>;  // chunk, unit
+  using Unit = std::pair<std::int32_t, std::optional<std::int32_t>>;  // of a chunk; none: all
   struct Held {
     std::int32_t value = 0;
     std::size_t last = 0;  // latest use, and the one after it
@@ -43,7 +43,7 @@ class Residents {
 
   [[nodiscard]] Unit unit_of(std::size_t use) const {
     const Instruction& i = out_.draft.items[uses_[use]].instruction;
-    return {i.chunk, i.unit};
+    return {*i.chunk, i.unit};
   }
 
   /// The compute items that need parameters, and when each one's unit is needed next.
@@ -77,7 +77,7 @@ class Residents {
 
   std::uint32_t release(Place leaving) {
     const auto [unit, held] = *leaving;
-    const std::uint32_t item = out_.add(rank_, Op::release_parameters, unit.first, -1, unit.second);
+    const std::uint32_t item = out_.add(rank_, Op::release_parameters, unit.first, {}, unit.second);
     compute_.pop_back();  // its place is after the last use, not at the end
     out_.read(item, held.value);
     out_.write(item, held.value);
@@ -87,7 +87,7 @@ class Residents {
   }
 
   void fetch(const Unit& unit) {
-    const std::uint32_t item = out_.add(rank_, Op::gather_parameters, unit.first, -1, unit.second);
+    const std::uint32_t item = out_.add(rank_, Op::gather_parameters, unit.first, {}, unit.second);
     const int stage = spec_.shape.stage(rank_, unit.first);
     const std::int64_t bytes = out_.bytes(stage).parameters;
     out_.draft.items[item].instruction.bytes = bytes;

@@ -43,7 +43,7 @@ BarKind kind_of(Op op) {
 float recomputed_share(const SimulatedStep& step, int rank, const Instruction& i) {
   if (i.op != Op::backward && i.op != Op::backward_input) return 0;
   const ChunkTimes& times =
-      step.costs.stages[static_cast<std::size_t>(step.schedule.stage(rank, i.chunk))];
+      step.costs.stages[static_cast<std::size_t>(step.schedule.stage(rank, *i.chunk))];
   const Seconds whole =
       i.op == Op::backward ? times.backward() : times.recompute + times.backward_input;
   return whole > Seconds{} ? static_cast<float>(times.recompute / whole) : 0.0F;
@@ -148,11 +148,10 @@ QStringList bar_details(const Gantt& gantt, const GanttRow& row, const Bar& bar)
       gantt.step.schedule.programs[static_cast<std::size_t>(row.rank)].instructions;
   const Instruction& i = program[bar.instruction];
   QString what = op_words(i.op);
-  if (i.chunk >= 0 && gantt.step.schedule.chunks > 1)
-    what += QStringLiteral(", chunk %1").arg(i.chunk);
-  if (i.microbatch >= 0) what += QStringLiteral(", microbatch %1").arg(i.microbatch);
-  if (i.unit >= 0) what += QStringLiteral(", unit %1").arg(i.unit);
-  if (i.peer >= 0) what += QStringLiteral(", with rank %1").arg(i.peer);
+  if (i.chunk && gantt.step.schedule.chunks > 1) what += QStringLiteral(", chunk %1").arg(*i.chunk);
+  if (i.microbatch) what += QStringLiteral(", microbatch %1").arg(*i.microbatch);
+  if (i.unit) what += QStringLiteral(", unit %1").arg(*i.unit);
+  if (i.peer) what += QStringLiteral(", with rank %1").arg(*i.peer);
   QStringList lines;
   lines << QStringLiteral("pipeline rank %1 · %2")
                .arg(row.rank)

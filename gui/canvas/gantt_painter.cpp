@@ -150,12 +150,12 @@ class GanttImage {
   void note_label(const GanttRow& row, const Bar& bar, double from, double to) {
     const Instruction& i = gantt_.step.schedule.programs[static_cast<std::size_t>(row.rank)]
                                .instructions[bar.instruction];
-    if (i.microbatch < 0) return;
+    if (!i.microbatch) return;
     const double left = std::max(0.0, from / ratio_);
     const double right = std::min(window_.size.width(), to / ratio_);
     if (right - left < kLeastLabelWidth) return;
     labels_.push_back({QRectF(left, window_.top(row), right - left, window_.height(row)),
-                       i.microbatch, bar.kind});
+                       *i.microbatch, bar.kind});
   }
 
   void copy_to_image(const GanttRow& row) {

@@ -56,7 +56,7 @@ QString ScalingView::tooltip_at(const QPointF& at) const {
 void ScalingView::keyPressEvent(QKeyEvent* event) {
   switch (event->key()) {
     case Qt::Key_Left: return mark(marked_.value_or(0) - 1);
-    case Qt::Key_Right: return mark(marked_.value_or(-1) + 1);
+    case Qt::Key_Right: return mark(marked_ ? *marked_ + 1 : 0);
     case Qt::Key_Escape: return cancel();
     case Qt::Key_R: stale_ = plan_ != nullptr; return search();
     case Qt::Key_Return:

@@ -186,7 +186,7 @@ QString StepView::tooltip_at(const QPointF& at) const {
 void StepView::keyPressEvent(QKeyEvent* event) {
   const int by = event->key() == Qt::Key_Down ? 1 : event->key() == Qt::Key_Up ? -1 : 0;
   if (by == 0 || !plan_) return QWidget::keyPressEvent(event);
-  row_ = std::clamp(row_.value_or(-1) + by, 0, static_cast<int>(parts_.size()));
+  row_ = row_ ? std::clamp(*row_ + by, 0, static_cast<int>(parts_.size())) : 0;
   const QString note = tooltip_at(bar_of(*row_).center());
   setAccessibleDescription(note);
   QToolTip::showText(mapToGlobal(bar_of(*row_).bottomLeft().toPoint()), note, this);

@@ -21,15 +21,15 @@ void add_bar(Json& events, int process, int rank, const Instruction& i, Seconds 
              Seconds end) {
   Json bar{{"ph", "X"},
            {"name", std::string(name_of(i.op)) +
-                        (i.microbatch >= 0 ? " m" + std::to_string(i.microbatch) : "")},
+                        (i.microbatch ? " m" + std::to_string(*i.microbatch) : "")},
            {"cat", name_of(i.queue)},
            {"pid", process},
            {"tid", rank * kQueues + static_cast<int>(i.queue)},
            {"ts", start.in(1_us)},
            {"dur", (end - start).in(1_us)},
            {"args", {{"instruction", i.id}, {"rank", rank}}}};
-  if (i.chunk >= 0) bar["args"]["chunk"] = i.chunk;
-  if (i.unit >= 0) bar["args"]["unit"] = i.unit;
+  if (i.chunk) bar["args"]["chunk"] = *i.chunk;
+  if (i.unit) bar["args"]["unit"] = *i.unit;
   if (i.bytes > 0) bar["args"]["bytes"] = i.bytes;
   events.push_back(std::move(bar));
 }

@@ -12,7 +12,7 @@ namespace echelon {
 /// microbatch, chunk and unit (if each is reduced), all backwards, norm, weights.
 struct BufferHazardRules::Builder {
   struct State {
-    std::int64_t writer = kNone;
+    std::optional<std::uint32_t> writer;
     std::int32_t readers = 0;
   };
 
@@ -23,11 +23,12 @@ struct BufferHazardRules::Builder {
 
   explicit Builder(BufferHazardRules& to) : rules(to), state(to.places()) {}
 
-  [[nodiscard]] std::int32_t gradients(int chunk, int unit) const {
-    return static_cast<std::int32_t>(rules.buffers_) + chunk * rules.s_.units + unit;
-  }
-  [[nodiscard]] std::int32_t gradients(int chunk, int unit, int microbatch) const {
-    return gradients((microbatch + 1) * rules.s_.chunks + chunk, unit);
+  /// Of one microbatch, or the sum over all.
+  [[nodiscard]] std::int32_t gradients(int chunk, int unit,
+                                       std::optional<int> microbatch = {}) const {
+    const int set = microbatch ? 1 + *microbatch : 0;
+    return static_cast<std::int32_t>(rules.buffers_) +
+           (set * rules.s_.chunks + chunk) * rules.s_.units + unit;
   }
   [[nodiscard]] std::int32_t last(int from_end) const {
     return static_cast<std::int32_t>(rules.places()) - 1 - from_end;
@@ -56,14 +57,14 @@ struct BufferHazardRules::Builder {
       ++now.readers;
   }
 
-  /// Of one unit, or of all where `unit` is -1.
   template <class Each>
-  void for_units(int unit, const Each& each) const {
-    for (int u = std::max(unit, 0); u < (unit < 0 ? rules.s_.units : unit + 1); ++u) each(u);
+  void for_units(const Instruction& i, const Each& each) const {
+    const UnitRange units = rules.s_.units_of(i);
+    for (int unit = units.first; unit < units.end; ++unit) each(unit);
   }
   void all_gradients(std::vector<std::int32_t>& to) const {
     for (int c = 0; c < rules.s_.chunks; ++c) {
-      for_units(-1, [&](int u) { to.push_back(gradients(c, u)); });
+      for (int unit = 0; unit < rules.s_.units; ++unit) to.push_back(gradients(c, unit));
     }
   }
 
@@ -72,15 +73,15 @@ struct BufferHazardRules::Builder {
       case Op::zero_gradients: return all_gradients(writes);
       case Op::backward:
       case Op::backward_weight:
-        for_units(i.unit, [&](int u) {
-          writes.push_back(rules.each_microbatch_ ? gradients(i.chunk, u, i.microbatch)
-                                                  : gradients(i.chunk, u));
+        for_units(i, [&](int u) {
+          writes.push_back(rules.each_microbatch_ ? gradients(*i.chunk, u, i.microbatch)
+                                                  : gradients(*i.chunk, u));
         });
         return writes.push_back(backwards());
       case Op::reduce_gradients:
-        return for_units(i.unit, [&](int u) {
-          writes.push_back(gradients(i.chunk, u));
-          if (rules.each_microbatch_) reads.push_back(gradients(i.chunk, u, i.microbatch));
+        return for_units(i, [&](int u) {
+          writes.push_back(gradients(*i.chunk, u));
+          if (rules.each_microbatch_) reads.push_back(gradients(*i.chunk, u, i.microbatch));
         });
       case Op::reduce_tied_embedding: reads.push_back(backwards()); return all_gradients(writes);
       case Op::norm_reduce:
@@ -104,7 +105,7 @@ BufferHazardRules::BufferHazardRules(const Schedule& schedule, int pipeline_rank
       program_(schedule.programs[static_cast<std::size_t>(pipeline_rank)]),
       buffers_(program_.buffers.size()) {
   for (const Instruction& i : program_.instructions) {
-    each_microbatch_ |= i.op == Op::reduce_gradients && i.microbatch >= 0;
+    each_microbatch_ |= i.op == Op::reduce_gradients && i.microbatch;
   }
   const std::size_t sets = each_microbatch_ ? 1 + static_cast<std::size_t>(s_.microbatches) : 1;
   others_ = sets * static_cast<std::size_t>(s_.chunks) * static_cast<std::size_t>(s_.units) + 3;
@@ -129,32 +130,28 @@ std::string BufferHazardRules::name(std::int32_t place) const {
                   : fmt::format("gradients c{} m{} u{}", chunk, set - 1, unit);
 }
 
-std::string BufferHazardRules::name_of_instruction(std::int64_t id) const {
-  const std::string whole = describe(0, program_.instructions[static_cast<std::size_t>(id)]);
+std::string BufferHazardRules::name_of_instruction(std::uint32_t id) const {
+  const std::string whole = describe(0, program_.instructions[id]);
   return whole.substr(whole.find('#'));
 }
 
 void BufferHazardChecker::check(const Instruction& i, const BufferHazardRules::Use& use) const {
   const Place& place = places_[static_cast<std::size_t>(use.place)];
-  constexpr std::int64_t kNone = BufferHazardRules::kNone;
   const auto fail = [&](const std::string& what) {
     throw RunFailure(RunFailure::Kind::defect,
                      fmt::format("{} {} {}, {}", describe(rank_, i), use.write ? "writes" : "reads",
                                  rules_.name(use.place), what));
   };
-  const auto name = [&](std::int64_t id) { return rules_.name_of_instruction(id); };
-  if (place.writing != kNone) {
-    fail(fmt::format("which {} is still writing", name(place.writing)));
-  }
+  const auto name = [&](std::uint32_t id) { return rules_.name_of_instruction(id); };
+  if (place.writing) fail(fmt::format("which {} is still writing", name(*place.writing)));
   if (place.writer != use.writer) {
     const std::string holds =
-        place.writer == kNone ? "nothing yet" : "what " + name(place.writer) + " wrote";
-    const std::string should =
-        use.writer == kNone ? "nothing" : "what " + name(use.writer) + " writes";
+        place.writer ? "what " + name(*place.writer) + " wrote" : "nothing yet";
+    const std::string should = use.writer ? "what " + name(*use.writer) + " writes" : "nothing";
     fail(fmt::format("which holds {} and should hold {}", holds, should));
   }
   if (!use.write) {
-    if (use.writer == kNone && !rules_.outlives_steps(use.place)) fail("which holds nothing");
+    if (!use.writer && !rules_.outlives_steps(use.place)) fail("which holds nothing");
     return;
   }
   if (place.reading > 0 || place.readers != use.readers) {
@@ -181,7 +178,7 @@ void BufferHazardChecker::end(const Instruction& i) {
   for (const BufferHazardRules::Use& use : rules_.uses(i)) {
     Place& place = places_[static_cast<std::size_t>(use.place)];
     if (use.write) {
-      place = {.writer = i.id, .readers = 0, .reading = 0, .writing = BufferHazardRules::kNone};
+      place = {.writer = i.id, .readers = 0, .reading = 0, .writing = {}};
     } else {
       --place.reading;
       ++place.readers;

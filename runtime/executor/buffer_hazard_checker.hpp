@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,12 +25,11 @@ namespace echelon {
 ///   weights                      step, updated                     gather
 class BufferHazardRules {
  public:
-  static constexpr std::int64_t kNone = -1;
   struct Use {
     std::int32_t place = 0;
     bool write = false;
-    std::int64_t writer = kNone;  ///< id of the instruction whose value must be found
-    std::int32_t readers = 0;     ///< of a write: number of earlier readers of the value
+    std::optional<std::uint32_t> writer;  ///< id of the instruction whose value must be found
+    std::int32_t readers = 0;             ///< of a write: number of earlier readers of the value
   };
 
   BufferHazardRules(const Schedule& schedule, int pipeline_rank);
@@ -40,7 +40,7 @@ class BufferHazardRules {
   [[nodiscard]] std::string name(
       std::int32_t place) const;  ///< "saved buffer 4", "gradients c0 u1"
   /// "#5 F c0 m1", without the rank.
-  [[nodiscard]] std::string name_of_instruction(std::int64_t id) const;
+  [[nodiscard]] std::string name_of_instruction(std::uint32_t id) const;
   /// Whether a reader may find a value from before this step: weights and gradients.
   [[nodiscard]] bool outlives_steps(std::int32_t place) const {
     return static_cast<std::size_t>(place) >= buffers_;
@@ -73,10 +73,10 @@ class BufferHazardChecker {
 
  private:
   struct Place {
-    std::int64_t writer = BufferHazardRules::kNone;
+    std::optional<std::uint32_t> writer;
     std::int32_t readers = 0;  ///< finished
     std::int32_t reading = 0;
-    std::int64_t writing = BufferHazardRules::kNone;
+    std::optional<std::uint32_t> writing;
   };
   void check(const Instruction& i, const BufferHazardRules::Use& use) const;
 

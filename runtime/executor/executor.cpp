@@ -7,6 +7,7 @@
 #include <chrono>
 #include <new>
 #include <numeric>
+#include <optional>
 
 namespace echelon {
 namespace {
@@ -17,8 +18,7 @@ constexpr std::size_t place_of(Queue queue) { return static_cast<std::size_t>(qu
 void check_order(const Program& program, const std::vector<std::uint32_t>& order) {
   EXPECTS(order.size() == program.instructions.size(), "an order of all instructions");
   std::vector<bool> called(order.size(), false);
-  std::array<std::int64_t, kQueues> last;
-  last.fill(-1);
+  std::array<std::optional<std::uint32_t>, kQueues> last;
   for (const std::uint32_t id : order) {
     EXPECTS(id < called.size() && !called[id], "each instruction once");
     const Instruction& i = program.instructions[id];

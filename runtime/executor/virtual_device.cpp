@@ -34,7 +34,7 @@ void VirtualDevice::execute(Work& work) {
   Seconds takes = takes_(work.rank, i);
   if (const Group group = group_of(work.rank, i.op); group.members > 1) {
     const Communication communication =
-        join_communication({work.step, i.sequence, group.number}, group.members, ready, takes);
+        join_communication({work.step, *i.sequence, group.number}, group.members, ready, takes);
     ready = communication.ready;
     takes = communication.takes;
   }

@@ -8,8 +8,8 @@
 namespace echelon {
 namespace {
 
-/// Number of the calling thread among its RunThreads; -1 for other threads.
-thread_local int this_member = -1;
+/// Number of the calling thread among its RunThreads; none for other threads.
+thread_local std::optional<int> this_member;
 
 /// How long a wait spins. Sleeping and being woken takes some 5 to 50 us on Linux, so spinning at
 /// most doubles a wait.
@@ -109,8 +109,8 @@ void RunThreads::hang(const std::string& what) {
   std::string all;
   {
     const std::lock_guard lock(mutex_);
-    if (this_member >= 0) {
-      Member& self = *std::next(members_.begin(), this_member);
+    if (this_member) {
+      Member& self = *std::next(members_.begin(), *this_member);
       self.waiting = nullptr;  // `what` says it
       all = " of " + self.name;
     }
@@ -129,9 +129,9 @@ void RunThreads::rethrow() {
 }
 
 void RunThreads::set_activity(const std::string& what) {
-  EXPECTS(this_member >= 0, "only run threads have an activity");
+  EXPECTS(this_member, "only run threads have an activity");
   const std::lock_guard lock(mutex_);
-  std::next(members_.begin(), this_member)->at = what;
+  std::next(members_.begin(), *this_member)->at = what;
 }
 
 std::string RunThreads::whereabouts() {
@@ -162,7 +162,7 @@ void RunThreads::schedule_next() {
   }
   if (!ready.empty()) {
     turn_ = ready.at(pick_next_(ready));
-    std::next(members_.begin(), turn_)->turn.notify_all();
+    std::next(members_.begin(), *turn_)->turn.notify_all();
   } else if (anybody && !failure_) {
     failure_ = std::make_exception_ptr(
         RunFailure(RunFailure::Kind::hang, "deadlock, no thread can proceed:" + whereabouts()));
@@ -175,7 +175,7 @@ bool RunThreads::wait_directed(std::unique_lock<std::mutex>& lock,
                                const std::function<bool()>& ready,
                                const std::function<std::string()>& waiting) {
   if (failure_) return false;
-  const int number = this_member;
+  const int number = *this_member;
   Member& self = *std::next(members_.begin(), number);
   self.ready = &ready;
   self.waiting = &waiting;
@@ -197,9 +197,9 @@ class RunThreads::WaitNote {
   WaitNote& operator=(const WaitNote&) = delete;
   void show(const std::function<std::string()>* waiting) {
     noted_ = true;
-    if (this_member < 0) return;
+    if (!this_member) return;
     const std::lock_guard lock(run_threads_.mutex_);
-    std::next(run_threads_.members_.begin(), this_member)->waiting = waiting;
+    std::next(run_threads_.members_.begin(), *this_member)->waiting = waiting;
   }
   [[nodiscard]] bool shown() const { return noted_; }
 

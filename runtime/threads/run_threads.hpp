@@ -91,7 +91,7 @@ class RunThreads {
   std::exception_ptr failure_;
   std::atomic<bool> stopping_ = false;  ///< failure_ is set
   bool spins_ = false;                  ///< every member has a core: waits spin first
-  int turn_ = -1;
+  std::optional<int> turn_;             ///< directed: the member that runs
 };
 
 /// A value guarded by a mutex, with a condition variable for members that wait for it.

@@ -74,7 +74,7 @@ std::vector<Value> gathered(Communicator& all, const std::vector<Value>& own, El
 
 /// The number of rank 0's median step, sent to all; nothing if no step was measured.
 std::optional<std::size_t> median_step(Communicator& all, const std::vector<StepTimes>& steps) {
-  std::int32_t chosen = -1;
+  std::array<std::int32_t, 2> chosen{};  // whether there is one, and its number
   if (all.rank() == 0 && !steps.empty()) {
     std::vector<std::int32_t> order(steps.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
@@ -83,11 +83,11 @@ std::optional<std::size_t> median_step(Communicator& all, const std::vector<Step
       const StepTimes& y = steps[static_cast<std::size_t>(b)];
       return x.end - x.begin < y.end - y.begin;
     });
-    chosen = order[order.size() / 2];
+    chosen = {1, order[order.size() / 2]};
   }
-  if (all.size() > 1) all.broadcast(&chosen, 1, Element::i32, 0);
-  if (chosen < 0) return std::nullopt;
-  return static_cast<std::size_t>(chosen);
+  if (all.size() > 1) all.broadcast(chosen.data(), 2, Element::i32, 0);
+  if (chosen[0] == 0) return std::nullopt;
+  return static_cast<std::size_t>(chosen[1]);
 }
 
 /// Each rank hashes the plan with its own program as it executed it: all have the plan's hash if

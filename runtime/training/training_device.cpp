@@ -103,7 +103,7 @@ void TrainingDevice<T>::execute(Work& work) {
 template <class T>
 const Communicator* TrainingDevice<T>::partners(RankState& r, const Instruction& i) const {
   const auto zero_groups = [&]() -> const ZeroGroups& {
-    return r.chunks[at_index(i.chunk)].states->zero_groups();
+    return r.chunks[at_index(*i.chunk)].states->zero_groups();
   };
   switch (i.op) {
     case Op::send_activation:
@@ -121,12 +121,17 @@ const Communicator* TrainingDevice<T>::partners(RankState& r, const Instruction&
 }
 
 template <class T>
+std::byte* TrainingDevice<T>::buffer_of(const RankState& r, const Instruction& i,
+                                        BufferKind kind) const {
+  const auto& places =
+      r.places[at_index(*i.chunk) * at_index(schedule_.microbatches) + at_index(*i.microbatch)];
+  const std::optional<std::int32_t> number = places[at_index(static_cast<int>(kind))];
+  return number ? r.buffers[at_index(*number)] : nullptr;
+}
+
+template <class T>
 void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>& on) {
-  const auto buffer = [&](BufferKind kind) -> std::byte* {
-    const std::int32_t number = r.places[at_index(i.chunk) * at_index(schedule_.microbatches) +
-                                         at_index(i.microbatch)][at_index(static_cast<int>(kind))];
-    return number < 0 ? nullptr : r.buffers[at_index(number)];
-  };
+  const auto buffer = [&](BufferKind kind) { return buffer_of(r, i, kind); };
   const auto boundary = [&] { return r.chunks.front().chunk->boundary_count(); };
   constexpr Element kElement = Number<T>::kElement;
   switch (i.op) {
@@ -136,16 +141,17 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
     case Op::backward_input:
     case Op::backward_weight: return backward(r, i, on);
     case Op::send_activation:
-      return r.forward->send(buffer(BufferKind::output), boundary(), kElement, i.peer);
+      return r.forward->send(buffer(BufferKind::output), boundary(), kElement, *i.peer);
     case Op::recv_activation:
-      return r.forward->receive(buffer(BufferKind::input), boundary(), kElement, i.peer);
+      return r.forward->receive(buffer(BufferKind::input), boundary(), kElement, *i.peer);
     case Op::send_gradient:
-      return r.backward->send(buffer(BufferKind::input_gradient), boundary(), kElement, i.peer);
+      return r.backward->send(buffer(BufferKind::input_gradient), boundary(), kElement, *i.peer);
     case Op::recv_gradient:
-      return r.backward->receive(buffer(BufferKind::output_gradient), boundary(), kElement, i.peer);
+      return r.backward->receive(buffer(BufferKind::output_gradient), boundary(), kElement,
+                                 *i.peer);
     case Op::gather_parameters:
-      return r.chunks[at_index(i.chunk)].states->gather(
-          r.flat(i.chunk, std::max(0, i.unit)),
+      return r.chunks[at_index(*i.chunk)].states->gather(
+          r.flat(*i.chunk, schedule_.units_of(i).first),
           reinterpret_cast<T*>(r.buffers[at_index(*i.writes.begin())]));
     case Op::release_parameters: return;
     case Op::reduce_gradients: return reduce(r, i, on);
@@ -154,7 +160,7 @@ void TrainingDevice<T>::carry_out(RankState& r, const Instruction& i, Kernels<T>
     case Op::clip: return on.clip_scale(&r.sums->squares, training_.clip, &r.sums->scale);
     case Op::optimizer_step: return step(r, on);
     case Op::gather_updated: {
-      OptimizerState<T>& states = *r.chunks[at_index(i.chunk)].states;
+      OptimizerState<T>& states = *r.chunks[at_index(*i.chunk)].states;
       for (auto& flat : states.flat_states()) states.gather_updated(flat);
       return;
     }
@@ -176,7 +182,7 @@ void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on)
   const std::int64_t share = training_.job.global_batch / plan.dp;
   for (std::int64_t s = 0; s < plan.microbatch; ++s) {
     const std::int64_t number = r.step * training_.job.global_batch + r.at.dp * share +
-                                std::int64_t{i.microbatch} * plan.microbatch + s;
+                                std::int64_t{*i.microbatch} * plan.microbatch + s;
     training_.read(number, r.sample.data());
     for (std::int64_t t = 0; t < sequence; ++t) {
       tokens[t * plan.microbatch + s] = r.sample[at_index(t)];
@@ -189,13 +195,8 @@ void TrainingDevice<T>::load(RankState& r, const Instruction& i, Kernels<T>& on)
 
 template <class T>
 ChunkArguments<T> TrainingDevice<T>::arguments_of(RankState& r, const Instruction& i, int unit) {
-  const auto places =
-      r.places[at_index(i.chunk) * at_index(schedule_.microbatches) + at_index(i.microbatch)];
-  const auto buffer = [&](BufferKind kind) -> std::byte* {
-    const std::int32_t number = places[at_index(static_cast<int>(kind))];
-    return number < 0 ? nullptr : r.buffers[at_index(number)];
-  };
-  const FlatState<T>& flat = r.flat(i.chunk, unit);
+  const auto buffer = [&](BufferKind kind) { return buffer_of(r, i, kind); };
+  const FlatState<T>& flat = r.flat(*i.chunk, unit);
   ChunkArguments<T> args;
   args.weights = flat.weights;
   const Program& program = schedule_.programs[at_index(r.at.pp)];
@@ -203,7 +204,7 @@ ChunkArguments<T> TrainingDevice<T>::arguments_of(RankState& r, const Instructio
     if (program.buffers[at_index(number)].kind == BufferKind::parameters)
       args.weights = reinterpret_cast<const T*>(r.buffers[at_index(number)]);
   }
-  if (const FlatState<T>* tied = r.tied_flat(i.chunk)) {
+  if (const FlatState<T>* tied = r.tied_flat(*i.chunk)) {
     args.tied = tied->weights;
     args.tied_gradients = tied->gradients;
   }
@@ -223,29 +224,27 @@ ChunkArguments<T> TrainingDevice<T>::arguments_of(RankState& r, const Instructio
 
 template <class T>
 void TrainingDevice<T>::forward(RankState& r, const Instruction& i) {
-  const int first = std::max(0, i.unit);
-  const int end = i.unit < 0 ? schedule_.units : i.unit + 1;
-  for (int unit = first; unit < end; ++unit) {
-    r.chunks[at_index(i.chunk)].chunk->forward(unit, arguments_of(r, i, unit));
+  const UnitRange units = schedule_.units_of(i);
+  for (int unit = units.first; unit < units.end; ++unit) {
+    r.chunks[at_index(*i.chunk)].chunk->forward(unit, arguments_of(r, i, unit));
   }
-  r.last_forward = typename RankState::ForwardPass{i.chunk, i.microbatch};
+  r.last_forward = typename RankState::ForwardPass{*i.chunk, *i.microbatch};
 }
 
 /// Units fall. ZeRO-2 and 3 accumulate a unit's gradients in a gradient buffer that its reduction
 /// frees.
 template <class T>
 void TrainingDevice<T>::backward(RankState& r, const Instruction& i, Kernels<T>& on) {
-  auto& of_chunk = r.chunks[at_index(i.chunk)];
+  auto& of_chunk = r.chunks[at_index(*i.chunk)];
   const Chunk<T>& chunk = *of_chunk.chunk;
   const bool merges = of_chunk.states->zero_groups().zero >= 2;
-  const int first = std::max(0, i.unit);
-  const int end = i.unit < 0 ? schedule_.units : i.unit + 1;
-  for (int unit = end - 1; unit >= first; --unit) {
+  const UnitRange units = schedule_.units_of(i);
+  for (int unit = units.end - 1; unit >= units.first; --unit) {
     ChunkArguments<T> args = arguments_of(r, i, unit);
-    args.logits_kept = r.last_forward == typename RankState::ForwardPass{i.chunk, i.microbatch};
+    args.logits_kept = r.last_forward == typename RankState::ForwardPass{*i.chunk, *i.microbatch};
     r.last_forward.reset();
     args.gradient = r.upstream_gradient;
-    args.gradients = merges ? gradient_buffer_of(r, i, unit, on) : r.flat(i.chunk, unit).gradients;
+    args.gradients = merges ? gradient_buffer_of(r, i, unit, on) : r.flat(*i.chunk, unit).gradients;
     if (i.op == Op::backward_weight) {
       chunk.backward_weight(unit, args);
     } else if (i.op == Op::backward) {
@@ -258,18 +257,15 @@ void TrainingDevice<T>::backward(RankState& r, const Instruction& i, Kernels<T>&
     int& done = of_chunk.backwards[at_index(unit)];
     ++done;
     if (merges || done == schedule_.microbatches) chunk.finish_gradients(unit, args.gradients);
-    if (r.estimates_noise && done == 1) add_small_squares(r, i.chunk, unit, args.gradients, on);
+    if (r.estimates_noise && done == 1) add_small_squares(r, *i.chunk, unit, args.gradients, on);
   }
 }
 
 template <class T>
 void TrainingDevice<T>::store_input_gradient(RankState& r, const Instruction& i, Kernels<T>& on) {
-  const std::int32_t number =
-      r.places[at_index(i.chunk) * at_index(schedule_.microbatches) + at_index(i.microbatch)]
-              [at_index(static_cast<int>(BufferKind::input_gradient))];
-  if (number < 0) return;  // the embedding is here
-  on.copy(r.upstream_gradient, reinterpret_cast<T*>(r.buffers[at_index(number)]),
-          r.chunks.front().chunk->boundary_count());
+  std::byte* const to = buffer_of(r, i, BufferKind::input_gradient);
+  if (to == nullptr) return;  // the embedding is here
+  on.copy(r.upstream_gradient, reinterpret_cast<T*>(to), r.chunks.front().chunk->boundary_count());
 }
 
 /// Nothing changes if the gradients are NaN; the loss watch ends such a run.

@@ -77,6 +77,9 @@ class TrainingDevice : public Device {
   void allocate_workspace(RankState& r, bool with_gradient_buffers);
   [[nodiscard]] int gradient_buffers_of(const Program& program) const;
   [[nodiscard]] ChunkArguments<T> arguments_of(RankState& r, const Instruction& i, int unit);
+  /// Of its chunk and microbatch; null if they have no buffer of the kind.
+  [[nodiscard]] std::byte* buffer_of(const RankState& r, const Instruction& i,
+                                     BufferKind kind) const;
   void carry_out(RankState& r, const Instruction& i, Kernels<T>& on);
   void load(RankState& r, const Instruction& i, Kernels<T>& on);
   void forward(RankState& r, const Instruction& i);

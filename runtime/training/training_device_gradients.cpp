@@ -10,7 +10,7 @@ namespace echelon {
 template <class T>
 Wide<T>* TrainingDevice<T>::gradient_buffer_of(RankState& r, const Instruction& i, int unit,
                                                Kernels<T>& on) {
-  const typename RankState::GradientBuffer::Owner owner{i.chunk, unit, i.microbatch};
+  const typename RankState::GradientBuffer::Owner owner{*i.chunk, unit, i.microbatch};
   const auto is_ours = [&](const auto& buffer) { return buffer.owner == owner; };
   const auto is_free = [](const auto& buffer) { return !buffer.owner; };
   const auto any = [&](const auto& which) {
@@ -47,17 +47,16 @@ void TrainingDevice<T>::add_small_squares(RankState& r, int chunk, int unit,
 
 template <class T>
 void TrainingDevice<T>::reduce(RankState& r, const Instruction& i, Kernels<T>& on) {
-  auto& of_chunk = r.chunks[at_index(i.chunk)];
+  auto& of_chunk = r.chunks[at_index(*i.chunk)];
   OptimizerState<T>& states = *of_chunk.states;
   const bool merges = states.zero_groups().zero >= 2;
   const bool each_microbatch = training_.plan.zero >= 2;
-  const int first = std::max(0, i.unit);
-  const int end = i.unit < 0 ? schedule_.units : i.unit + 1;
-  for (int unit = end - 1; unit >= first; --unit) {
+  const UnitRange units = schedule_.units_of(i);
+  for (int unit = units.end - 1; unit >= units.first; --unit) {
     int& done = of_chunk.reductions[at_index(unit)];
     ++done;
     const bool last = !each_microbatch || done == schedule_.microbatches;
-    FlatState<T>& flat = r.flat(i.chunk, unit);
+    FlatState<T>& flat = r.flat(*i.chunk, unit);
     if (merges) {
       Wide<T>* block = gradient_buffer_of(r, i, unit, on);
       states.reduce(on, flat, block, last);
@@ -72,7 +71,7 @@ void TrainingDevice<T>::reduce(RankState& r, const Instruction& i, Kernels<T>& o
       states.reduce(on, flat, flat.gradients, true);
     }
     // The tied embedding goes with the unit whose backward is the last to add to it.
-    FlatState<T>* tied = r.tied_flat(i.chunk);
+    FlatState<T>* tied = r.tied_flat(*i.chunk);
     const int host = of_chunk.chunk->spec().embedding ? 0 : schedule_.units - 1;
     if (tied != nullptr && unit == host && last) states.reduce(on, *tied, tied->gradients, true);
   }

@@ -101,13 +101,12 @@ void TrainingDevice<T>::allocate_buffers(RankState& r) {
   const std::int64_t boundary =
       r.chunks.front().chunk->boundary_count() * static_cast<std::int64_t>(sizeof(T));
   std::vector<std::int64_t> bytes(program.buffers.size(), 0);
-  typename RankState::Places none;
-  none.fill(-1);
-  r.places.assign(at_index(training_.plan.vpp) * at_index(schedule_.microbatches), none);
+  r.places.resize(at_index(training_.plan.vpp) * at_index(schedule_.microbatches));
   const auto note_use = [&](const Instruction& i, std::int32_t number) {
+    if (!i.chunk) return;  // the end of the step uses no buffers
     const BufferKind kind = program.buffers[at_index(number)].kind;
     std::int64_t& largest = bytes[at_index(number)];
-    const Chunk<T>& chunk = *r.chunks[at_index(std::max(0, i.chunk))].chunk;
+    const Chunk<T>& chunk = *r.chunks[at_index(*i.chunk)].chunk;
     if (kind == BufferKind::batch) {
       largest = 2 * chunk.shape().rows * static_cast<std::int64_t>(sizeof(std::int32_t));
     } else if (kind == BufferKind::saved) {
@@ -115,13 +114,14 @@ void TrainingDevice<T>::allocate_buffers(RankState& r) {
     } else if (kind == BufferKind::weight_inputs) {
       largest = std::max(largest, chunk.memory().weight_inputs);
     } else if (kind == BufferKind::parameters) {
-      const FlatParameters& flat = chunk.parameters().flat_params[at_index(std::max(0, i.unit))];
+      const FlatParameters& flat =
+          chunk.parameters().flat_params[at_index(schedule_.units_of(i).first)];
       largest = std::max(largest, flat.padded * static_cast<std::int64_t>(sizeof(T)));
     } else {
       largest = boundary;
     }
-    if (i.microbatch >= 0 && i.chunk >= 0 && kind != BufferKind::parameters) {
-      r.places[at_index(i.chunk) * at_index(schedule_.microbatches) + at_index(i.microbatch)]
+    if (i.microbatch && kind != BufferKind::parameters) {
+      r.places[at_index(*i.chunk) * at_index(schedule_.microbatches) + at_index(*i.microbatch)]
               [at_index(static_cast<int>(kind))] = number;
     }
   };
@@ -170,7 +170,7 @@ int TrainingDevice<T>::gradient_buffers_of(const Program& program) const {
   int open = 0;
   int largest = 0;
   for (const Instruction& i : program.instructions) {
-    const int units = i.unit < 0 ? schedule_.units : 1;
+    const int units = schedule_.units_of(i).count();
     if (i.op == Op::backward_input || i.op == Op::backward) open += units;
     largest = std::max(largest, open);
     if (i.op == Op::backward_weight || i.op == Op::backward) open -= units;
@@ -182,7 +182,7 @@ template <class T>
 std::vector<std::uint32_t> TrainingDevice<T>::issue_order(int rank) const {
   const RankState& r = state(rank);
   const Program& program = schedule_.programs[at_index(r.at.pp)];
-  const auto units = [&](const Instruction& i) { return i.unit < 0 ? schedule_.units : 1; };
+  const auto units = [&](const Instruction& i) { return schedule_.units_of(i).count(); };
   std::vector<const Instruction*> reductions;
   for (const Instruction& i : program.instructions) {
     if (i.op == Op::reduce_gradients) reductions.push_back(&i);

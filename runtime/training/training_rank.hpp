@@ -23,7 +23,7 @@ struct TrainingDevice<T>::RankState {
     struct Owner {
       int chunk = 0;
       int unit = 0;
-      std::int32_t microbatch = 0;
+      std::optional<std::int32_t> microbatch;
       bool operator==(const Owner&) const = default;
     };
     Wide<T>* block = nullptr;
@@ -36,7 +36,7 @@ struct TrainingDevice<T>::RankState {
     std::vector<int> backwards;  ///< per unit: microbatches of this step whose gradients are in
     std::vector<int> reductions;
   };
-  using Places = std::array<std::int32_t, kBufferKinds>;
+  using Places = std::array<std::optional<std::int32_t>, kBufferKinds>;
 
   RankState(RunThreads& run_threads, int global, Processor<T>& own)
       : processor(own),

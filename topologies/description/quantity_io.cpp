@@ -169,8 +169,7 @@ std::optional<Document::Written> Document::written(const Json& value, const std:
     return std::nullopt;
   }
   JsonReader reader(value, where_, at);
-  constexpr double kHuge = 1e30;
-  result.value = reader.number("value", -kHuge, kHuge);
+  result.value = reader.number("value", -kLargestNumber);
   result.text = shortest(result.value);
   result.unit = reader.string_or("unit", "");
   result.source = reader.string_or("source", "");

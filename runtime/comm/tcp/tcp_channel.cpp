@@ -12,9 +12,16 @@ namespace {
 /// Bytes read at a time under the lock of a channel.
 constexpr std::uint64_t kReadBytes = 1 << 18;
 
-int member_of_rank(const Group& group, int rank) {
+std::optional<int> member_of_rank(const Group& group, int rank) {
   const auto at = std::find(group.ranks.begin(), group.ranks.end(), rank);
-  return at == group.ranks.end() ? -1 : static_cast<int>(at - group.ranks.begin());
+  if (at == group.ranks.end()) return std::nullopt;
+  return static_cast<int>(at - group.ranks.begin());
+}
+
+int own_member(const Group& group, int rank) {
+  const std::optional<int> own = member_of_rank(group, rank);
+  EXPECTS(own, "a process has the channels of its own rank");
+  return *own;
 }
 
 }  // namespace
@@ -23,13 +30,11 @@ TcpChannel::TcpChannel(TcpTransport& transport, std::uint32_t number, const Grou
     : transport_(transport),
       number_(number),
       group_(group),
-      own_(member_of_rank(group, transport.rank_)),
+      own_(own_member(group, transport.rank_)),
       monitor_(transport.run_threads_),
-      peer_queues_(group.ranks.size()) {
-  EXPECTS(own_ >= 0, "a process has the channels of its own rank");
-}
+      peer_queues_(group.ranks.size()) {}
 
-int TcpChannel::member_of(int rank) const { return member_of_rank(group_, rank); }
+std::optional<int> TcpChannel::member_of(int rank) const { return member_of_rank(group_, rank); }
 
 void TcpChannel::send(const void* data, std::int64_t bytes, int to) {
   if (bytes == 0) return;
@@ -78,15 +83,15 @@ int TcpChannel::under_way() const {
   return count;
 }
 
-/// Under the lock: an awaited rank that has left, or -1. Its goodbye message followed all its other
-/// messages.
-int TcpChannel::lost_rank() const {
+/// Under the lock: an awaited rank that has left, if there is one. Its goodbye message followed all
+/// its other messages.
+std::optional<int> TcpChannel::lost_rank() const {
   for (std::size_t member = 0; member < peer_queues_.size(); ++member) {
     const bool awaited = !peer_queues_[member].posted.empty() || peer_queues_[member].parcels > 0;
     const int rank = group_.ranks[member];
     if (awaited && transport_.peer(rank).left) return rank;
   }
-  return -1;
+  return std::nullopt;
 }
 
 /// Under the lock.
@@ -99,18 +104,18 @@ std::string TcpChannel::missing() const {
 }
 
 void TcpChannel::wait(const std::function<std::string()>& waiting) {
-  int lost = -1;
+  std::optional<int> lost;
   try {
     monitor_.await(
         [&] {
           if (under_way() == 0) return true;
           lost = lost_rank();
-          return lost >= 0;
+          return lost.has_value();
         },
         [&] { return waiting() + missing(); });
-    if (lost >= 0) {
+    if (lost) {
       throw RunFailure(RunFailure::Kind::peer_lost,
-                       "rank " + std::to_string(lost) + " has left the run: " + waiting());
+                       "rank " + std::to_string(*lost) + " has left the run: " + waiting());
     }
   } catch (...) {
     monitor_.with_lock([&] {

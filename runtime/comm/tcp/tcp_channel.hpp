@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "runtime/comm/tcp/tcp_transport.hpp"
@@ -20,7 +21,7 @@ class TcpChannel final : public Messages {
   [[nodiscard]] bool idle() const override;
 
   // For the transport.
-  [[nodiscard]] int member_of(int rank) const;  ///< -1: not in the group
+  [[nodiscard]] std::optional<int> member_of(int rank) const;  ///< none: not in the group
   /// Announces the next message of this member, before its first byte. "" or the error.
   [[nodiscard]] std::string begin(int member, const MessageHeader& header);
   /// Reads available bytes of that message; returns what recv returned.
@@ -54,7 +55,7 @@ class TcpChannel final : public Messages {
     return peer_queues_[static_cast<std::size_t>(member)];
   }
   [[nodiscard]] int under_way() const;
-  [[nodiscard]] int lost_rank() const;
+  [[nodiscard]] std::optional<int> lost_rank() const;
   void match(PeerQueue& peer_queue);
   [[nodiscard]] std::string missing() const;
 

@@ -196,14 +196,18 @@ bool TcpTransport::begin_message(Peer& from) {
       return true;
     }
     fault = "a goodbye message of invalid length";
-  } else if (header.channel >= channels_.size() || channels_[header.channel] == nullptr ||
-             channels_[header.channel]->member_of(from.rank) < 0 || header.bytes == 0 ||
-             header.bytes > kLongestMessage) {
-    fault = "a message for an unknown channel";
   } else {
-    from.channel = channels_[header.channel];
-    from.member = from.channel->member_of(from.rank);
-    fault = from.channel->begin(from.member, header);
+    TcpChannel* const channel =
+        header.channel < channels_.size() ? channels_[header.channel] : nullptr;
+    const std::optional<int> member =
+        channel != nullptr ? channel->member_of(from.rank) : std::nullopt;
+    if (!member || header.bytes == 0 || header.bytes > kLongestMessage) {
+      fault = "a message for an unknown channel";
+    } else {
+      from.channel = channel;
+      from.member = *member;
+      fault = channel->begin(*member, header);
+    }
   }
   if (fault.empty()) return true;
   run_threads_.stop(RunFailure::Kind::defect, "rank " + std::to_string(from.rank) + ": " + fault);

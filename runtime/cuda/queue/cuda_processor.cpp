@@ -101,14 +101,14 @@ void CudaProcessor::prepare_events(const Program& program) {
   program_ = &program;
   const std::size_t count = program.instructions.size();
   awaited_.assign(count, false);
-  last_.fill(-1);
+  last_.fill(std::nullopt);
   for (const Instruction& i : program.instructions) {
     for (const std::uint32_t id : i.after) awaited_[id] = true;
     if (i.op == Op::reduce_gradients) awaited_[i.id] = true;
     last_[static_cast<std::size_t>(i.queue)] = i.id;
   }
-  for (const std::int64_t id : last_) {
-    if (id >= 0) awaited_[static_cast<std::size_t>(id)] = true;
+  for (const std::optional<std::uint32_t> id : last_) {
+    if (id) awaited_[*id] = true;
   }
   done_events_.clear();
   for (std::size_t id = 0; id < count; ++id) {
@@ -175,7 +175,7 @@ void CudaProcessor::end_step(StepTimes* times) {
   const auto all_over = [&] {
     watch_();
     return std::all_of(last_.begin(), last_.end(),
-                       [&](std::int64_t id) { return id < 0 || is_over(id); });
+                       [&](std::optional<std::uint32_t> id) { return !id || is_over(*id); });
   };
   run_threads_.poll(all_over, [&] { return unfinished(); });
   if (times != nullptr) fill(*times);

@@ -88,7 +88,7 @@ class CudaProcessor final : public Processor<Bfloat16> {
   const Program* program_ = nullptr;
   std::vector<Event> done_events_;  ///< by id; of those that others wait for, and each queue's last
   std::vector<bool> awaited_;       ///< by id
-  std::array<std::int64_t, kQueues> last_{};  ///< ids; -1: the queue is empty
+  std::array<std::optional<std::uint32_t>, kQueues> last_;  ///< ids; none: the queue is empty
 
   bool timed_ = false;             ///< the step is measured; then:
   std::vector<Event> time_marks_;  ///< with times; reused

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,10 +12,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are read as they lie");
 
-/// Index of the first value that is not a valid id, or -1.
+/// Index of the first value that is not a valid id, if there is one.
 template <class T>
-std::int64_t to_int32(const char* raw, std::int64_t count, std::int64_t vocabulary,
-                      std::int32_t* out) {
+std::optional<std::int64_t> to_int32(const char* raw, std::int64_t count, std::int64_t vocabulary,
+                                     std::int32_t* out) {
   for (std::int64_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, raw + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
@@ -22,11 +23,11 @@ std::int64_t to_int32(const char* raw, std::int64_t count, std::int64_t vocabula
     if (id < 0 || id >= vocabulary) return i;
     out[i] = static_cast<std::int32_t>(id);
   }
-  return -1;
+  return std::nullopt;
 }
 
-std::int64_t to_int32(IntegerType type, const char* raw, std::int64_t count,
-                      std::int64_t vocabulary, std::int32_t* out) {
+std::optional<std::int64_t> to_int32(IntegerType type, const char* raw, std::int64_t count,
+                                     std::int64_t vocabulary, std::int32_t* out) {
   switch (type) {
     case IntegerType::u8: return to_int32<std::uint8_t>(raw, count, vocabulary, out);
     case IntegerType::i8: return to_int32<std::int8_t>(raw, count, vocabulary, out);
@@ -36,7 +37,7 @@ std::int64_t to_int32(IntegerType type, const char* raw, std::int64_t count,
     case IntegerType::i32: return to_int32<std::int32_t>(raw, count, vocabulary, out);
     case IntegerType::i64: return to_int32<std::int64_t>(raw, count, vocabulary, out);
   }
-  return -1;
+  return std::nullopt;
 }
 
 template <class T>
@@ -79,11 +80,12 @@ class IntegerFile : public TokenSource {
     const Status read =
         file_.read(offset_ + begin * size, static_cast<std::int64_t>(raw.size()), raw.data());
     if (!read) return read;
-    const std::int64_t bad = to_int32(type_, raw.data(), end - begin, vocabulary_, out);
-    if (bad < 0) return Done{};
+    const std::optional<std::int64_t> bad =
+        to_int32(type_, raw.data(), end - begin, vocabulary_, out);
+    if (!bad) return Done{};
     return input_error(file_.path(),
-                       fmt::format("the token at position {} is {}", begin + bad,
-                                   one_integer(type_, raw.data() + bad * size)),
+                       fmt::format("the token at position {} is {}", begin + *bad,
+                                   one_integer(type_, raw.data() + *bad * size)),
                        fmt::format("ids of the model's vocabulary, 0 to {}", vocabulary_ - 1),
                        "the data were made with another tokenizer");
   }

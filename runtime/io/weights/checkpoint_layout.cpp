@@ -50,7 +50,7 @@ Result<std::vector<std::int64_t>> checkpoint_steps(const std::string& directory)
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
     const std::string name = entries->path().filename().string();
     if (!name.starts_with("step_")) continue;
-    std::int64_t step = -1;
+    std::int64_t step = 0;
     const char* end = name.data() + name.size();
     const auto [at, bad] = std::from_chars(name.data() + 5, end, step);
     if (bad == std::errc() && at == end && step >= 0) steps.push_back(step);

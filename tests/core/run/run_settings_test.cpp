@@ -11,6 +11,7 @@ TEST_CASE("settings of a run are unchanged after writing and reading") {
   s.seed = 42;
   s.resume = true;
   s.timeout = Seconds{2.5};
+  s.events = 3;
   s.max_grad_norm = 0;
   const Result<RunSettings> read = parse_run_settings(run_settings_to_json(s), "settings");
   REQUIRE(read.ok());

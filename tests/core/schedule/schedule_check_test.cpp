@@ -2,6 +2,7 @@
 #include "core/schedule/schedule_check.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "tests/core/schedule/schedule_example.hpp"
@@ -91,6 +92,36 @@ TEST_CASE("fields out of range are malformed") {
   Schedule s = read(std::string(kSchedule));
   s.programs.pop_back();
   finds(Kind::malformed, s, "one program per rank");
+}
+
+TEST_CASE("a field that is missing, or that the operation does not have, is found") {
+  finds(Kind::malformed, edited(0, "5 F c0 m1", "5 F m1"), "rank 0 #5 F m1 has no chunk");
+  finds(Kind::malformed, edited(0, "m0 p1 b1024 s0", "m0 b1024 s0"), "has no peer rank");
+  finds(Kind::malformed, edited(0, "13 norm b4", "13 norm c0 b4"),
+        "has the chunk 0; norm has none");
+  finds(Kind::malformed, edited(0, "15 step", "15 step s10"), "step has none");
+}
+
+TEST_CASE("only the unit, and the microbatch of a reduction, may be there or not") {
+  const Schedule sound = read(std::string(kSchedule));
+  const auto malformed = [](const Schedule& s) {
+    const std::vector<ScheduleFault> faults = check_schedule(s);
+    return std::any_of(faults.begin(), faults.end(),
+                       [](const ScheduleFault& f) { return f.kind == Kind::malformed; });
+  };
+  for (const Instruction& i : sound.programs[0].instructions) {
+    const bool units = i.op == Op::forward || i.op == Op::backward || i.op == Op::reduce_gradients;
+    for (const auto field : {&Instruction::chunk, &Instruction::microbatch, &Instruction::unit,
+                             &Instruction::peer, &Instruction::sequence}) {
+      const bool optional = (field == &Instruction::unit && units) ||
+                            (field == &Instruction::microbatch && i.op == Op::reduce_gradients);
+      Schedule s = sound;
+      std::optional<std::int32_t>& value = s.programs[0].instructions[i.id].*field;
+      value = value ? std::nullopt : std::optional<std::int32_t>(0);
+      INFO(describe(0, i) << " becomes " << describe(0, s.programs[0].instructions[i.id]));
+      CHECK(malformed(s) != optional);
+    }
+  }
 }
 
 TEST_CASE("a duplicate id is found") {

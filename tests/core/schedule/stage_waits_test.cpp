@@ -41,7 +41,7 @@ Step step_of(ScheduleKind kind, std::vector<std::vector<Seconds>> chunks, int mi
   }
   out.time = [chunks = std::move(chunks), hop](int rank, const Instruction& i) {
     if (i.op != Op::forward && i.op != Op::backward) return hop;
-    const Seconds all = chunks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(i.chunk)];
+    const Seconds all = chunks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(*i.chunk)];
     return i.op == Op::forward ? all / 3 : 2 * all / 3;
   };
   return out;

@@ -23,8 +23,8 @@ std::vector<std::int64_t> peaks(const Schedule& schedule) {
     std::int64_t now = 0;
     std::int64_t peak = 0;
     for (const Instruction& i : program.instructions) {
-      if (i.op == Op::forward && i.unit <= 0) peak = std::max(peak, ++now);
-      if ((i.op == Op::backward || i.op == Op::backward_weight) && i.unit <= 0) --now;
+      if (i.op == Op::forward && i.unit.value_or(0) == 0) peak = std::max(peak, ++now);
+      if ((i.op == Op::backward || i.op == Op::backward_weight) && i.unit.value_or(0) == 0) --now;
     }
     all.push_back(peak);
   }

@@ -189,7 +189,7 @@ TEST_CASE("the price counts as many buckets of a given size as the program reduc
     for (std::size_t rank = 0; rank < l.schedule.programs.size(); ++rank) {
       int reductions = 0;
       for (const Instruction& i : l.schedule.programs[rank].instructions) {
-        if (i.op == Op::reduce_gradients) reductions += i.unit < 0 ? l.schedule.units : 1;
+        if (i.op == Op::reduce_gradients) reductions += l.schedule.units_of(i).count();
       }
       CHECK(l.buckets[rank] == reductions);
     }

@@ -1,6 +1,8 @@
 // The simulator alone, and the deadlocks that timed lowering avoids.
 #include "costmodel/schedule/simulator.hpp"
 
+#include <optional>
+
 #include "core/schedule/schedule_check.hpp"
 #include "tests/costmodel/schedule/schedule_cases.hpp"
 #include "tests/support/catch.hpp"
@@ -23,11 +25,11 @@ Schedule local_lowering(const Schedule& lowered, bool one) {
       out.push_back(i);
       return i.id;
     };
-    const auto message = [&](Op op, const Instruction& of) {
+    const auto message = [&](Op op, const Instruction& of) -> std::optional<Instruction> {
       for (const Instruction& i : list) {
         if (i.op == op && i.chunk == of.chunk && i.microbatch == of.microbatch) return i;
       }
-      return Instruction{};
+      return std::nullopt;
     };
     for (const Instruction& i : list) {
       const bool forward = i.op == Op::forward;
@@ -36,14 +38,16 @@ Schedule local_lowering(const Schedule& lowered, bool one) {
         continue;
       }
       Instruction compute = i;
-      const Instruction in = message(forward ? Op::recv_activation : Op::recv_gradient, i);
+      const std::optional<Instruction> in =
+          message(forward ? Op::recv_activation : Op::recv_gradient, i);
       const bool weight = i.op == Op::backward_weight;
-      std::int64_t received = -1;
-      if (!weight && in.peer >= 0) received = add(in);
+      std::optional<std::uint32_t> received;
+      if (!weight && in) received = add(*in);
       const std::uint32_t id = add(compute);
-      if (received >= 0) out[id].after.push_back(static_cast<std::uint32_t>(received));
-      const Instruction sent = message(forward ? Op::send_activation : Op::send_gradient, i);
-      if (!weight && sent.peer >= 0) out[add(sent)].after.push_back(id);
+      if (received) out[id].after.push_back(*received);
+      const std::optional<Instruction> sent =
+          message(forward ? Op::send_activation : Op::send_gradient, i);
+      if (!weight && sent) out[add(*sent)].after.push_back(id);
     }
     local.programs[rank].instructions = std::move(out);
   }

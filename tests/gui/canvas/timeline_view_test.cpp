@@ -242,7 +242,8 @@ TEST_CASE("bars narrower than a pixel are blended by their coverage") {
   for (std::uint32_t i = 0; i < 1000; ++i) {  // half forward, half idle
     Instruction& made = list.emplace_back();
     made.id = i;
-    made.chunk = made.microbatch = 0;
+    made.chunk = 0;
+    made.microbatch = 0;
     step.timeline.spans.push_back(
         {0, i, Queue::compute, Seconds{0.001 * i}, Seconds{0.001 * i + 0.0005}});
   }

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "planner/search/bounds.hpp"
+#include "planner/search/layer_partitioner.hpp"
 #include "planner/space/candidates.hpp"
 #include "planner/space/legality.hpp"
 #include "tests/planner/requests.hpp"
@@ -98,7 +99,7 @@ class AllSplits {
   const CostModel& cost_model_;
   ParallelPlan p_;
   Bytes usable_;
-  Seconds best_{1e30};
+  Seconds best_ = kUnbounded;
 };
 
 }  // namespace
@@ -264,7 +265,7 @@ TEST_CASE("no split has a slowest stage below the bound, and one reaches it") {
     const int pp = 2 + static_cast<int>(random() % 3);
     const int layers = 1 + static_cast<int>(random() % 9);
     const LayerAndEnds times{Seconds{0.1 + draw(1)}, Seconds{draw(3)}, Seconds{draw(3)}};
-    Seconds best{1e30};
+    Seconds best = kUnbounded;
     std::vector<int> prefix;
     all_splits(layers, pp, prefix, [&](const std::vector<int>& split) {
       Seconds slowest;

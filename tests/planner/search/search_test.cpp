@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "planner/search/layer_partitioner.hpp"
 #include "planner/search/simulate_step.hpp"
 #include "planner/space/candidates.hpp"
 #include "tests/planner/requests.hpp"
@@ -570,7 +571,7 @@ namespace {
 
 /// The least step with the optimizer offloaded by any fifth, each searched on its own.
 Seconds best_of_fifths(PlanRequest r) {
-  Seconds best{1e30};
+  Seconds best = kUnbounded;
   for (int fifths = 0; fifths <= 5; ++fifths) {
     r.constraints.pin<&ParallelPlan::offload_optimizer>(fifths / 5.0);
     const Result<SearchOutcome> report = search(r);
