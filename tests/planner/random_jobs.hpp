@@ -103,8 +103,8 @@ inline void pin_one(Numbers& draw, PlanConstraints& pins) {
     case 4: return pins.pin<&ParallelPlan::zero>(draw.upto(3));
     case 5: return pins.pin<&ParallelPlan::offload_optimizer>(0.0);
     case 6: return pins.pin<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
-    // Not `full`: known to be wrong, its search answers with plans that recompute no layer.
-    default: return pins.pin<&ParallelPlan::recompute>(Recompute::none);
+    default:
+      return pins.pin<&ParallelPlan::recompute>(draw.coin() ? Recompute::full : Recompute::none);
   }
 }
 

@@ -161,12 +161,6 @@ PlanRequest twice_as_fast(PlanRequest r) {
   return r;
 }
 
-/// Known to be wrong: the reduction between ZeRO-2/3 groups of one rank each is priced as zero
-/// (StageModel::layer_traffic), so that their pin is faster than any other answer.
-bool is_group_of_one(const PlanField& field, int value) {
-  return field.kind == PlanFieldKind::group && value == 1;
-}
-
 /// Pins the field to its value in `plan`, with the fields that give it its meaning: a search tries
 /// expert tp 1 and tp, lists of values per stage belong to its stages, and not every number of
 /// chunks is tried with all of them (OpenSplits). False where there is
@@ -188,7 +182,7 @@ bool pin_with_companions(const PlanField& field, const ParallelPlan& plan, PlanC
     }
   }
   pins.pin(field, plan);
-  return !is_group_of_one(field, plan.shard_group);
+  return true;
 }
 
 /// Words of a list separated by blanks.
@@ -214,7 +208,6 @@ bool draw_value(Numbers& draw, const PlanRequest& r, const PlanField& field, Par
       const std::vector<std::int64_t> values = values_to_offer(r, plan, field);
       if (values.empty()) return false;
       const auto value = static_cast<int>(values[draw.below(values.size())]);
-      if (is_group_of_one(field, value)) return false;
       plan.*std::get<int ParallelPlan::*>(field.member) = value;
       return true;
     }
@@ -367,6 +360,7 @@ TEST_CASE("search and predict agree, and a shorter list begins a longer one") {
       if (i < three->candidates.size() && !request.framework.per_stage_recompute) {
         CHECK(three->candidates[i].plan == plan.plan);
       }
+      if (i < three->candidates.size() && request.framework.per_stage_recompute && !(three->candidates[i].plan == plan.plan)) WARN("TOL " << number << ' ' << i << ' ' << three->candidates[i].expected() / plan.expected() - 1);
       const Result<Candidate> alone = repriced(request, plan.plan);
       REQUIRE(alone.ok());
       CHECK(alone->plan == plan.plan);
