@@ -103,8 +103,8 @@ inline void pin_one(Numbers& draw, PlanConstraints& pins) {
     case 4: return pins.pin<&ParallelPlan::zero>(draw.upto(3));
     case 5: return pins.pin<&ParallelPlan::offload_optimizer>(0.0);
     case 6: return pins.pin<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
-    default:
-      return pins.pin<&ParallelPlan::recompute>(draw.coin() ? Recompute::full : Recompute::none);
+    // Not `full`, which pins every layer: a pin of the number of layers lifts that one.
+    default: return pins.pin<&ParallelPlan::recompute>(Recompute::none);
   }
 }
 
