@@ -55,6 +55,11 @@ Status read_limits(const Settings& settings, PlanRequest& request) {
     const Result<Bytes> most = parse_bytes(setting->value, setting->where);
     if (!most) return most.error();
     const Bytes memory = request.cluster.gpu().memory;
+    if (*most > Bytes{} && *most < 1_MiB) {
+      return input_error(setting->where, in_quotes(setting->value) + " is less than 1 MiB",
+                         "a size with its unit",
+                         fmt::format("nearest valid: --max-memory {:.0f}GiB", most->in(kByte)));
+    }
     if (*most <= Bytes{} || *most > memory) {
       return input_error(setting->where, in_quotes(setting->value),
                          fmt::format("more than 0 and at most the {:.2f} GiB of one {}",

@@ -79,7 +79,10 @@ Rejection broken_rule(const PlanRequest& request) {
   }
   // The rest by example: fill what is open with the defaults and see what is said.
   const Result<ParallelPlan> plan = plan_from_constraints(request);
-  if (!plan) return {contradictory, plan.error().found + ": " + plan.error().expected};
+  if (!plan) {
+    const Error& error = plan.error();
+    return {contradictory, error.found + (error.expected.empty() ? "" : ": ") + error.expected};
+  }
   const Result<SearchOutcome> report = search(request);
   return {contradictory, report ? "no legal plan" : report.error().hint};
 }

@@ -17,6 +17,8 @@ struct SearchContext {
         recomputes(recompute_values(asked)),
         pinned_counts(asked.constraints
                           .has<&ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>()),
+        every_layer(asked.constraints.has<&ParallelPlan::recompute>() && !pinned_counts &&
+                    asked.constraints.values().recompute == Recompute::full),
         whole_front(asked.whole_front || asked.objective == Objective::memory_headroom ||
                     asked.exhaustive) {}
 
@@ -25,6 +27,7 @@ struct SearchContext {
   Bytes usable;                       ///< memory of a GPU that a plan may reserve
   std::vector<Recompute> recomputes;  ///< policies; the last, of every layer, needs least memory
   bool pinned_counts;                 ///< the request pins how many layers are recomputed
+  bool every_layer;                   ///< the request pins that all layers are recomputed
   bool whole_front;                   ///< a point that cannot be listed may still be on the front
 };
 

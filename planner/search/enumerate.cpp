@@ -43,10 +43,10 @@ Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, i
 
 /// least_time over every schedule: the smallest bubble any number of chunks leaves. Nothing where
 /// the request leaves no schedule.
-std::optional<Seconds> least_time_of_schedules(const SearchContext& context,
-                                               const DegreeNode& node) {
+std::optional<LeastStep> least_time_of_schedules(const SearchContext& context,
+                                                 const DegreeNode& node) {
   SearchPoint open = node.point;
-  std::optional<Seconds> least;
+  std::optional<LeastStep> least;
   const std::vector<OrderHop> rank_orders = rank_orders_of(context, node);
   for (const Chunks chunks : chunk_values(context.request, open.pp)) {
     open.vpp = chunks.vpp;
@@ -55,8 +55,10 @@ std::optional<Seconds> least_time_of_schedules(const SearchContext& context,
       open.rank_order = order;
       // The largest group hides most.
       open.microbatch_group = group_values(context.request, open, hop, node.slowest).back();
-      const Seconds time = least_time(context, open, node);
-      least = least ? std::min(*least, time) : time;
+      const LeastStep time = least_time(context, open, node);
+      least = least ? LeastStep{std::min(least->assumed, time.assumed),
+                                std::min(least->proved, time.proved)}
+                    : time;
     }
   }
   return least;
@@ -159,9 +161,10 @@ void DegreeEnumerator::add_node(const SearchPoint& point) {
   node.work = least_work(context_.cost_model, *node.costs);
   node.slowest =
       std::max(slowest_stage(context_.cost_model, *node.costs, point.pp), node.work / point.pp);
-  const std::optional<Seconds> least = least_time_of_schedules(context_, node);
+  const std::optional<LeastStep> least = least_time_of_schedules(context_, node);
   if (!least) return;
-  node.least = *least;
+  node.least = least->assumed;
+  node.proved = least->proved;
   space_.nodes.push_back(node);
 }
 
@@ -182,12 +185,15 @@ std::vector<OrderHop> rank_orders_of(const SearchContext& context, const DegreeN
   return out;
 }
 
-Seconds least_time(const SearchContext& context, const SearchPoint& point, const DegreeNode& node) {
+LeastStep least_time(const SearchContext& context, const SearchPoint& point,
+                     const DegreeNode& node) {
   const ParallelPlan plan = degrees_of(context.request, point);
   const StageModel model(context.cost_model, plan, *node.costs);
-  const Seconds pipeline = least_of(model.least_pipeline(node.work, node.slowest),
-                                    model.pipeline(node.work, node.slowest));
-  return (pipeline + context.cost_model.calibration().step_fixed) * (1 + model.straggler_share());
+  const auto step = [&](Seconds pipeline) {
+    return (pipeline + context.cost_model.calibration().step_fixed) * (1 + model.straggler_share());
+  };
+  const Seconds proved = model.least_pipeline(node.work, node.slowest);
+  return {step(least_of(proved, model.pipeline(node.work, node.slowest))), step(proved)};
 }
 
 LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPoint& point,
@@ -216,7 +222,8 @@ LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPo
            (1 + model.straggler_share());
   };
   const Seconds closed_form = model.pipeline(work, slowest);
-  return {step(closed_form), step(least_of(model.least_pipeline(work, slowest), closed_form))};
+  const Seconds proved = model.least_pipeline(work, slowest);
+  return {step(closed_form), step(least_of(proved, closed_form)), step(proved)};
 }
 
 }  // namespace echelon

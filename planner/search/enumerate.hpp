@@ -15,6 +15,7 @@ struct DegreeNode {
   Seconds work;                          ///< the least time of all stages together
   Seconds slowest;                       ///< the least time of the slowest stage
   Seconds least;                         ///< no plan with these degrees takes less
+  Seconds proved;                        ///< … without the assumption of least_of()
 };
 
 struct DegreeSpace {
@@ -34,16 +35,23 @@ struct OrderHop {
 [[nodiscard]] std::vector<OrderHop> rank_orders_of(const SearchContext& context,
                                                    const DegreeNode& node);
 
+/// Two lower bounds of a simulated step.
+struct LeastStep {
+  Seconds assumed;  ///< with the assumption of least_of(): decides which points are priced
+  Seconds proved;   ///< without; at most as large
+};
+
 /// No layer partition and no choice of ZeRO, recomputation or offload makes the degrees and the
 /// schedule of `point` faster: Σt ≥ work and max t ≥ slowest, and the pipeline's time falls with
 /// neither.
-[[nodiscard]] Seconds least_time(const SearchContext& context, const SearchPoint& point,
-                                 const DegreeNode& node);
+[[nodiscard]] LeastStep least_time(const SearchContext& context, const SearchPoint& point,
+                                   const DegreeNode& node);
 
 /// Bounds of all plans of a point.
 struct LeastTimes {
   Seconds closed_form;  ///< of the closed form: what the partition of the layers is searched by
-  Seconds step;         ///< of the simulated step
+  Seconds step;         ///< of the simulated step, with the assumption of least_of()
+  Seconds proved;       ///< of the simulated step, without it
 };
 
 /// The same with what ZeRO moves in every microbatch and the first stage's optimizer step on its

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/search/plan_pool.hpp"
+#include "planner/search/proved_bound.hpp"
 #include "planner/search/search_outcome.hpp"
 
 namespace echelon {
@@ -48,7 +49,8 @@ class Findings {
  public:
   explicit Findings(const SearchContext& context) : pool(context), context_(context) {}
 
-  PlanPool pool;  ///< the plans that fit
+  PlanPool pool;       ///< the plans that fit
+  ProvedBound proved;  ///< … and what the others take at least
 
   /// A plan that fits, priced in full; with balanced stages unless a partition is given.
   void accept(const SearchPoint& point, const ShardingCosts& costs, Priced& priced,

@@ -20,7 +20,7 @@ std::optional<Bytes> accept_best(const SearchContext& context, const PendingPart
   std::optional<Seconds> bound;
   if (!context.request.exhaustive) bound = just_above(found.pool.longest(point, open.weight));
   std::optional<LayerPartition> partition =
-      best_partition(context.cost_model, work.plan, *open.costs, limit, bound);
+      best_partition(context.cost_model, work.plan, *open.costs, limit, bound, context.every_layer);
   if (!partition) return std::nullopt;
   apply_partition(*partition, work.plan);
   point.recompute_layers =

@@ -11,8 +11,15 @@ bool partition_may_fit(const CostModel& cost_model, const ParallelPlan& plan,
 
 std::optional<LayerPartition> best_partition(const CostModel& cost_model, const ParallelPlan& plan,
                                              const ShardingCosts& costs, Bytes usable,
-                                             std::optional<Seconds> bound) {
+                                             std::optional<Seconds> bound, bool every_layer) {
   LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
+  const int layers = cost_model.model().layers;
+  if (every_layer) {
+    const int all = (layers + plan.vpp - 1) / plan.vpp * plan.vpp;
+    const LowerBound lower = partitioner.lower_bound(all);
+    if (!partitioner.can_win(lower) || !partitioner.may_fit(all)) return std::nullopt;
+    return partitioner.solve(all, lower.slowest);
+  }
   const LowerBound without = partitioner.lower_bound(0);
   if (!partitioner.can_win(without)) return std::nullopt;
   if (plan.recompute == Recompute::none || cost_model.framework().per_stage_recompute ||
@@ -20,7 +27,6 @@ std::optional<LayerPartition> best_partition(const CostModel& cost_model, const 
     if (!partitioner.may_fit(std::nullopt)) return std::nullopt;
     return partitioner.solve(std::nullopt, without.slowest);
   }
-  const int layers = cost_model.model().layers;
   // The most that the bound allows: the step rises with every recomputed layer, memory falls.
   int most = 0;
   int too_many = (layers + plan.vpp - 1) / plan.vpp + 1;

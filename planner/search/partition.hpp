@@ -11,7 +11,8 @@ namespace echelon {
 
 /// Fastest partition of the layers over the stages of a plan such that every stage fits into
 /// `usable`, or nothing when no partition takes less than `bound`. Each stage recomputes what is
-/// fastest for it (`per_stage`), or all stages the same number of layers.
+/// fastest for it (`per_stage`), or all stages the same number of layers; with `every_layer` all
+/// that they hold.
 ///
 /// States after s stages and a position (chunk_positions.hpp) are (Σ t, max t, latest finish,
 /// exposed gather, forwards and backwards before); one that takes no less time than another
@@ -28,7 +29,8 @@ namespace echelon {
 [[nodiscard]] std::optional<LayerPartition> best_partition(const CostModel& cost_model,
                                                            const ParallelPlan& plan,
                                                            const ShardingCosts& costs, Bytes usable,
-                                                           std::optional<Seconds> bound);
+                                                           std::optional<Seconds> bound,
+                                                           bool every_layer = false);
 
 /// False when no partition of the layers fits, whatever `plan.recompute` lets each stage recompute.
 /// Cheap; true is no promise (layers of two kinds are not looked at).

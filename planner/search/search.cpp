@@ -76,6 +76,17 @@ double open_gap(std::optional<Seconds> best, const std::vector<DegreeNode>& node
   return gap;
 }
 
+/// The same without the assumption of least_of(), of a search that found a plan.
+double proved_gap(const Findings& found, const std::vector<DegreeNode>& nodes,
+                  std::size_t next_node) {
+  std::optional<Seconds> least = found.proved.least(found.pool);
+  for (std::size_t i = next_node; i < nodes.size(); ++i) {
+    if (nodes[i].point.pp > 1 && (!least || nodes[i].proved < *least)) least = nodes[i].proved;
+  }
+  const std::optional<Seconds> best = found.pool.best();
+  return least && best ? std::max(0.0, 1 - *least / *best) : 0;
+}
+
 Error no_legal_configuration(const Findings& found) {
   std::string reasons;
   for (const RejectionCount& entry : found.rejections()) {
@@ -107,6 +118,7 @@ Result<SearchOutcome> search_within(const PlanRequest& request, const Progress& 
   }
   report.open_splits = found.open_splits();
   for (const OpenSplits& open : report.open_splits) report.gap = std::max(report.gap, open.gap);
+  report.proved_gap = std::max(report.gap, proved_gap(found, space.nodes, visited.next));
   return report;
 }
 

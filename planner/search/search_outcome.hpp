@@ -100,9 +100,14 @@ struct SearchOutcome {
   SearchCounts counts;
   bool exhaustive = true;               ///< every point was priced or bounded
   std::vector<OpenSplits> open_splits;  ///< … but of these their other splits were not
-  double gap = 0;                       ///< how much faster what is open could still be, in [0, 1)
+  /// How much faster an open plan could still be, in [0, 1), if no simulated step is shorter than
+  /// its closed form by more than kClosedFormExcess and if, of a point's splits of the layers, the
+  /// best in closed form is the best.
+  double gap = 0;
+  double proved_gap = 0;  ///< the same without these two assumptions; at least `gap`
 
-  [[nodiscard]] bool proved() const { return exhaustive && open_splits.empty(); }
+  [[nodiscard]] bool best_as_assumed() const { return exhaustive && open_splits.empty(); }
+  [[nodiscard]] bool proved() const { return best_as_assumed() && proved_gap == 0; }
   [[nodiscard]] const Candidate* winner() const {
     return candidates.empty() ? nullptr : &candidates.front();
   }

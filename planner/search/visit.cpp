@@ -112,11 +112,41 @@ void open_fractions(const SearchContext& context, const SearchPoint& point, cons
   open_offload_fractions(context, point, bound.least, context.usable, bound.costs, found, work);
 }
 
+/// Plans priced and points bounded so far.
+struct Progressed {
+  std::size_t plans;
+  std::int64_t bounded;
+  explicit Progressed(const Findings& found)
+      : plans(found.pool.plans().size()), bounded(found.counts().bounded) {}
+};
+
+/// Lowers the proved bound to that of a point of several stages, once it was visited. `least`: of
+/// its degrees and schedule.
+void lower_proved(const SearchContext& context, SearchPoint point, PointEnd end, Seconds least,
+                  const ShardingCosts& costs, const Progressed& before, Findings& found) {
+  const bool too_large = end == PointEnd::too_large || end == PointEnd::hopeless;
+  // For the front a point is also priced if it cannot win; then nothing says that none fits.
+  if (point.pp == 1 || (too_large && !context.whole_front)) return;
+  if (!found.proved.may_lower(least)) return;
+  point.offload_optimizer = 0;  // a part of it may be less than the point's
+  const double weight = least_weight(
+      context.request, features_of_degrees(context.request, degrees_of(context.request, point)));
+  const Seconds proved = weight * least_times_with_traffic(context, point, costs).proved;
+  const Progressed now(found);
+  if (may_be_partitioned(context, point) || now.bounded > before.bounded) {
+    found.proved.lower_to(proved);
+  } else if (now.plans > before.plans) {
+    found.proved.lower_unless_simulated(before.plans, now.plans, proved);
+  }
+}
+
 /// A smaller shard group needs more memory on the GPU, and the bound is the same: where the largest
 /// is bounded or too large, so are the rest. 1F1B keeps the fewest microbatches of all schedules:
 /// what does not fit under it, whatever the partition, fits under none.
 void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sharding,
-                  const PointBound& bound, Findings& found, Priced& work) {
+                  const LeastStep& least, const ShardingCosts& costs, Findings& found,
+                  Priced& work) {
+  const PointBound bound{costs, least.assumed};
   const auto end_here = [&](PointEnd end, std::size_t count) {
     const auto points = static_cast<std::int64_t>(count);
     end == PointEnd::bounded ? found.count_bounded(points) : found.count_too_large(points);
@@ -125,10 +155,13 @@ void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sha
   for (std::size_t i = 0; i < groups.size(); ++i) {
     if (i == sharding.hopeless) return end_here(PointEnd::hopeless, groups.size() - i);
     point.shard_group = groups[i];
+    const Progressed before(found);
     const PointEnd end = visit_point(context, point, bound, found, work);
+    lower_proved(context, point, end, least.proved, costs, before, found);
     if (end == PointEnd::open) open_fractions(context, point, bound, found, work);
     if (context.request.exhaustive || end == PointEnd::open) continue;
     if (end == PointEnd::hopeless) sharding.hopeless = i;
+    if (end == PointEnd::bounded && point.pp > 1) found.proved.lower_to(least.proved);
     return end_here(end, groups.size() - i - 1);
   }
 }
@@ -144,11 +177,11 @@ void visit(const SearchContext& context, const DegreeNode& node, Findings& found
     found.reject(broken.rejection, broken.groups * static_cast<std::int64_t>(points.size()));
   }
   for (SearchPoint& point : points) {
-    const PointBound bound{*node.costs, least_time(context, point, node)};
+    const LeastStep least = least_time(context, point, node);
     for (Sharding& sharding : shardings.legal) {
       point.zero = sharding.zero;
       point.offload_optimizer = sharding.offload;
-      visit_groups(context, point, sharding, bound, found, work);
+      visit_groups(context, point, sharding, least, *node.costs, found, work);
     }
   }
 }

@@ -59,7 +59,7 @@ bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, in
     point.recompute_layers = layers;
     any = price_point(pricing, point) || any;
   };
-  const bool counted = !pricing.context.pinned_counts;
+  const bool counted = !pricing.context.pinned_counts && !pricing.context.every_layer;
   const auto fewest_within = [&](Bytes limit) {
     return fewest_recomputed(pricing.context, point, all, limit, pricing.costs, pricing.work);
   };
@@ -106,7 +106,7 @@ bool price_recomputations(const PointPricing& pricing, SearchPoint point, int al
 /// Returns whether a plan fits.
 bool price_mix(const PointPricing& pricing, SearchPoint point) {
   const SearchContext& context = pricing.context;
-  if (!context.request.framework.per_stage_recompute) return false;
+  if (!context.request.framework.per_stage_recompute || context.every_layer) return false;
   bool any = false;
   for (const Recompute recompute : context.recomputes) {
     if (recompute != Recompute::full && recompute != Recompute::mixed) continue;

@@ -251,9 +251,12 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
              schedule.value_or(pinned.values().vpp > 1 ? interleaved : one_f_one_b)}};
   }
   std::vector<Chunks> values;
-  if (schedule != interleaved) values.push_back({1, schedule.value_or(one_f_one_b)});
+  // A group of microbatches asks for interleaving, as the schedule does.
+  const bool one =
+      schedule != interleaved && pinned.value_or<&ParallelPlan::microbatch_group>(1) == 1;
+  if (one) values.push_back({1, schedule.value_or(one_f_one_b)});
   if (pp == 1 || (schedule && schedule != interleaved)) return values;
-  if (!schedule && request.framework.zero_bubble) values.push_back({1, zero_bubble_h1});
+  if (one && !schedule && request.framework.zero_bubble) values.push_back({1, zero_bubble_h1});
   if (!request.framework.interleaved) return values;
   const int layers = request.model.layers;
   const bool any = request.framework.any_layout;

@@ -26,6 +26,15 @@ Status check_contradictions(const PlanRequest& request) {
   const PlanConstraints& c = request.constraints;
   const ParallelPlan& values = c.values();
   if (Status counts = check_recompute_counts(c); !counts) return counts;
+  const bool mixed =
+      c.has<&P::recompute>() ? values.recompute == Recompute::mixed : c.has<&P::selective_layers>();
+  if (mixed && !request.framework.mixed_recompute) {
+    return input_error(c.has<&P::recompute>() ? "--recompute" : "--selective-layers",
+                       fmt::format("recomputes some layers whole and of others only attention, "
+                                   "which {} cannot",
+                                   request.framework.name),
+                       "--recompute none, selective or full");
+  }
   if (c.has<&P::layers_per_stage>() && !c.has<&P::pp>()) {
     return input_error("--layers-per-stage", "given without --pp", "--pp with one stage per entry",
                        fmt::format("add --pp {}", values.layers_per_stage.size()));
@@ -36,11 +45,18 @@ Status check_contradictions(const PlanRequest& request) {
                        fmt::format("{} with --schedule {}", values.vpp, name_of(values.schedule)),
                        "--schedule interleaved", "drop one of the two flags");
   }
-  if (c.has<&P::microbatch_group>() && values.microbatch_group > 1 && c.has<&P::vpp>() &&
-      values.vpp == 1) {
-    return input_error("--microbatch-group-size",
-                       fmt::format("{} with --vpp 1", values.microbatch_group), "--vpp 2 or more",
-                       "drop one of the two flags");
+  if (c.has<&P::microbatch_group>() && values.microbatch_group > 1) {
+    const auto against = [&](const std::string& flag, const char* expected) {
+      return input_error("--microbatch-group-size",
+                         fmt::format("{} with {}", values.microbatch_group, flag), expected,
+                         "drop one of the two flags");
+    };
+    if (c.has<&P::pp>() && values.pp == 1) return against("--pp 1", "--pp 2 or more");
+    if (c.has<&P::vpp>() && values.vpp == 1) return against("--vpp 1", "--vpp 2 or more");
+    if (c.has<&P::schedule>() && values.schedule != ScheduleKind::interleaved) {
+      return against(fmt::format("--schedule {}", name_of(values.schedule)),
+                     "--schedule interleaved");
+    }
   }
   if (c.has<&P::bucket>()) {
     ParallelPlan asked = values;

@@ -53,8 +53,8 @@ std::string_view describe(RejectionReason reason) {
       return "a rank order with pp inside dp needs ep x etp = tp x cp, or, in a model without "
              "experts, cp = 1";
     case RejectionReason::shard_group:
-      return "every ZeRO group must hold whole copies of the experts: dp x cp / zero-group-size "
-             "must divide tp x cp x dp / (ep x etp)";
+      return "a ZeRO group must divide dp x cp, have more than one rank, and hold whole copies of "
+             "the experts: dp x cp / zero-group-size must divide tp x cp x dp / (ep x etp)";
     case too_few_layers:
       return "every pipeline chunk needs at least one layer (the first and the last none where the "
              "framework allows it)";
@@ -330,13 +330,28 @@ Found check_instances(const ModelSpec& model, const ParallelPlan& p) {
           p.shard_group, p.instances(), p.expert_dp())};
 }
 
+/// A ZeRO group of one rank partitions nothing: every rank keeps all states and all-reduces its
+/// gradients, which is ZeRO-0. Source: PyTorch, torch/distributed/fsdp/_init_utils.py,
+/// _init_core_state: over one rank the strategies are NO_SHARD; torchtitan,
+/// models/llama3/infra/parallelize.py: dp_replicate without dp_shard is DDP.
+Found check_group_of_one(const ModelSpec& model, const ParallelPlan& p) {
+  const int data = p.dp * p.cp;
+  const std::int64_t expert_ranks = model.moe.experts > 0 ? p.expert_dp() / p.instances() : 1;
+  if (p.zero == 0 || data == 1 || p.shard_group > 1 || expert_ranks > 1) return {};
+  return Rejection{
+      RejectionReason::shard_group,
+      fmt::format("ZeRO-{} with zero-group-size 1 partitions nothing: the same plan is --zero 0",
+                  p.zero)};
+}
+
 /// What the framework offers of ZeRO and offload.
 Found check_zero(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
   const int data = p.dp * p.cp;
   if (p.shard_group < 1 || data % p.shard_group != 0) {
-    return Rejection{contradictory, fmt::format("zero-group-size {} does not divide dp {} x cp {}",
-                                                p.shard_group, p.dp, p.cp)};
+    return Rejection{
+        RejectionReason::shard_group,
+        fmt::format("zero-group-size {} does not divide dp {} x cp {}", p.shard_group, p.dp, p.cp)};
   }
   if (p.zero < 0 || p.zero > 3) {
     return Rejection{contradictory, fmt::format("ZeRO stage {}", p.zero)};
@@ -355,6 +370,7 @@ Found check_zero(const ModelSpec& model, const Framework& framework, const Paral
     return lacks("ZeRO-3 together with expert parallelism");
   }
   if (Found found = check_instances(model, p)) return found;
+  if (Found found = check_group_of_one(model, p)) return found;
   if (p.offload_optimizer > 0 && (!framework.offload_optimizer || p.zero < 1)) {
     return lacks(fmt::format("optimizer offload at ZeRO-{}", p.zero));
   }

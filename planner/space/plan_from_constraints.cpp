@@ -58,17 +58,17 @@ std::string nearest_divisors(std::int64_t n, std::int64_t value) {
   return above > 0 ? fmt::format("{} or {}", below, above) : fmt::format("{}", below);
 }
 
-/// The shard groups around the plan's one that hold whole copies of the experts.
+/// The legal ZeRO groups around the plan's one.
 std::string nearest_groups(const ParallelPlan& plan) {
   std::int64_t below = 0;
   std::int64_t above = 0;
   for (const std::int64_t group : divisors(std::int64_t{plan.dp} * plan.cp)) {
-    if (plan.expert_dp() % (plan.dp * plan.cp / group) != 0) continue;
+    if (group == 1 || plan.expert_dp() % (plan.dp * plan.cp / group) != 0) continue;
     if (group < plan.shard_group) below = group;
     if (group > plan.shard_group && above == 0) above = group;
   }
-  return below > 0 ? fmt::format("--zero-group-size {} or {}", below, above)
-                   : fmt::format("--zero-group-size {}", above);
+  return below > 0 && above > 0 ? fmt::format("--zero-group-size {} or {}", below, above)
+                                : fmt::format("--zero-group-size {}", std::max(below, above));
 }
 
 /// The groups of microbatches next to the plan's; what else to change where there is none.
@@ -202,6 +202,12 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
     return input_error("--microbatch-group-size",
                        fmt::format("groups of {} microbatches", point.microbatch_group),
                        fmt::format("at least pp, {}", point.pp));
+  }
+  if (point.recompute == Recompute::mixed && !pinned.has<&ParallelPlan::recompute_layers>() &&
+      !pinned.has<&ParallelPlan::selective_layers>()) {
+    return input_error("--recompute", "mixed without numbers of layers",
+                       "--selective-layers or --recompute-layers",
+                       "add --selective-layers N, or search for the numbers with plan search");
   }
   ParallelPlan plan;
   if (!fill_plan(request, point, plan)) {

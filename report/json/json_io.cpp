@@ -6,6 +6,7 @@
 #include "core/json/json_io.hpp"
 #include "core/plan/plan_fields.hpp"
 #include "core/plan/plan_json_io.hpp"
+#include "planner/search/bounds.hpp"
 #include "report/json/candidate_json_io.hpp"
 #include "report/text/text.hpp"
 
@@ -136,11 +137,20 @@ Json certificate_json(const SearchOutcome& report) {
   for (const OpenSplits& each : report.open_splits) {
     open.push_back({{"kind", name_of(each.kind)}, {"points", each.points}, {"gap", each.gap}});
   }
-  return Json{
-      {"proved_optimal", report.proved()},        {"gap", report.gap},
-      {"points", report.counts.points},           {"pruned_by_memory", report.counts.too_large},
-      {"pruned_by_bound", report.counts.bounded}, {"priced", report.counts.priced},
-      {"simulated", report.counts.simulated},     {"splits_not_searched", std::move(open)}};
+  const Json assumes{{"closed_form_excess", kClosedFormExcess},
+                     {"split_of_layers", "best in closed form"}};
+  const bool assumed = report.proved_gap > report.gap;
+  return Json{{"proved_optimal", report.proved()},
+              {"gap", report.proved_gap},
+              {"assumes", assumed ? assumes : Json(nullptr)},
+              {"optimal_if_assumed", report.best_as_assumed()},
+              {"gap_if_assumed", report.gap},
+              {"points", report.counts.points},
+              {"pruned_by_memory", report.counts.too_large},
+              {"pruned_by_bound", report.counts.bounded},
+              {"priced", report.counts.priced},
+              {"simulated", report.counts.simulated},
+              {"splits_not_searched", std::move(open)}};
 }
 
 Json request_json(const PlanRequest& request, const Provenance& provenance) {

@@ -266,7 +266,7 @@ std::string explain_briefly(const Explanation& explanation, const TextStyle& sty
   const Candidate* winner = explanation.choice.report.winner();
   if (winner == nullptr) return nearest_infeasible_text(request, explanation.choice.report, style);
   std::string out = headline(request, *winner, "best plan", style).substr(1);
-  if (!explanation.choice.report.proved()) {
+  if (!explanation.choice.report.best_as_assumed()) {
     out += folded(proof_of(explanation.choice.report), "proof      ", style);
   }
   if (const Sensitivity* best = most_valuable(explanation.sensitivities)) {

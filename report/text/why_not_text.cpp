@@ -124,7 +124,7 @@ std::string verdict_text(const Explanation& explanation, const WhyNotAnswer& ask
   const SearchOutcome& report = explanation.choice.report;
   std::string out = heading("Why not " + asked.asked, style) +
                     verdict_text(explanation.choice.request, report.winner(), asked.answer, style);
-  if (asked.answer.verdict == WhyNot::Verdict::winner && !report.proved()) {
+  if (asked.answer.verdict == WhyNot::Verdict::winner && !report.best_as_assumed()) {
     out += folded("Not proved: " + open_splits_of(report), "", style);
   }
   return out;

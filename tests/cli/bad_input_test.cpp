@@ -65,6 +65,7 @@ TEST_CASE("errors for numbers out of range give the range") {
 
 TEST_CASE("errors for sizes out of range give the range") {
   check({{"--model 7b --max-memory 0", {"--max-memory", "more than 0"}},
+         {"--model 7b --max-memory 76", {"--max-memory", "less than 1 MiB", "76GiB"}},
          {"--model 7b --max-memory 1TiB", {"--max-memory", "at most"}},
          {"--model 7b --max-memory -4GiB", {"--max-memory", "negative"}},
          {"--model 7b --max-memory 80Gb", {"--max-memory", "small b means bits"}},

@@ -80,6 +80,18 @@ double sum_of_parts(const Json& time) {
   return sum;
 }
 
+/// What is proved without an assumption, and what with which.
+void check_certificate(const Json& certificate) {
+  const bool assumed = certificate["gap"] > certificate["gap_if_assumed"];
+  CHECK(assumed != certificate["assumes"].is_null());
+  CHECK(certificate["proved_optimal"] == (certificate["gap"] == 0.0));
+  CHECK(certificate["optimal_if_assumed"] == (certificate["gap_if_assumed"] == 0.0));
+  if (assumed) {
+    CHECK(certificate["assumes"]["closed_form_excess"] == 0.04);
+    CHECK(certificate["assumes"]["split_of_layers"] == "best in closed form");
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a search has every key of the contract") {
@@ -88,8 +100,9 @@ TEST_CASE("a search has every key of the contract") {
   check_keys(found, {"request", "winner", "fastest", "candidates", "families", "pareto",
                      "pareto_complete", "rejected", "certificate", "timing"});
   check_keys(found["certificate"],
-             {"proved_optimal", "gap", "points", "pruned_by_memory", "pruned_by_bound", "priced",
-              "simulated", "splits_not_searched"});
+             {"proved_optimal", "gap", "assumes", "optimal_if_assumed", "gap_if_assumed", "points",
+              "pruned_by_memory", "pruned_by_bound", "priced", "simulated", "splits_not_searched"});
+  check_certificate(found["certificate"]);
   check_keys(found["timing"], {"seconds", "configurations_per_second"});
   REQUIRE(found["candidates"].size() == 5);
   CHECK(found["winner"] == found["candidates"][0]);

@@ -103,7 +103,7 @@ inline void pin_one(Numbers& draw, PlanConstraints& pins) {
     case 4: return pins.pin<&ParallelPlan::zero>(draw.upto(3));
     case 5: return pins.pin<&ParallelPlan::offload_optimizer>(0.0);
     case 6: return pins.pin<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
-    // Not `full`: known to be wrong, its search answers with plans that recompute no layer.
+    // Not `full`, which pins every layer: a pin of the number of layers lifts that one.
     default: return pins.pin<&ParallelPlan::recompute>(Recompute::none);
   }
 }

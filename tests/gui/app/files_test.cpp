@@ -1,6 +1,7 @@
 // Opening, writing and saving files.
 #include <QFileInfo>
 #include <QLabel>
+#include <QLineEdit>
 #include <QProgressBar>
 #include <QStatusBar>
 #include <fstream>
@@ -31,10 +32,11 @@ gui::Query long_plan() {
   return query;
 }
 
-/// Chooses this file in the next file dialog.
+/// Types this file into the next file dialog. QFileDialog::selectFile() would leave a name in the
+/// line for it that has the focus, which it gets some time after the dialog appears.
 NextDialog<QFileDialog> choosing(const QString& path) {
   return NextDialog<QFileDialog>([path](QFileDialog& dialog) {
-    dialog.selectFile(path);
+    dialog.findChild<QLineEdit*>()->setText(path);
     QMetaObject::invokeMethod(&dialog, "accept");
   });
 }

@@ -68,7 +68,7 @@ TEST_CASE("the imbalance of 14, 6, 6, 6 layers is the time that 8, 8, 8, 8 save"
   const TimePrediction uneven = time_of(in_four_stages("llama2-7b", {14, 6, 6, 6}));
   CHECK(uneven.step / even.step > 1.4);
   CHECK(uneven.parts.bubble() > 2 * even.parts.bubble());  // shown were 3.9 % against 14.3 %
-  CHECK(uneven.parts.fill_drain.in(1_s) == Approx(even.parts.fill_drain.in(1_s)).epsilon(0.1));
+  CHECK(uneven.parts.fill_drain.in(1_s) == Approx(even.parts.fill_drain.in(1_s)).epsilon(0.06));
   CHECK((uneven.parts.imbalance - even.parts.imbalance).in(1_s) ==
         Approx((uneven.step - even.step).in(1_s)).epsilon(0.05));
   CHECK(uneven.stages[0].imbalance < 0.01 * uneven.step);

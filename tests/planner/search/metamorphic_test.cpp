@@ -161,18 +161,14 @@ PlanRequest twice_as_fast(PlanRequest r) {
   return r;
 }
 
-/// Known to be wrong: the reduction between ZeRO-2/3 groups of one rank each is priced as zero
-/// (StageModel::layer_traffic), so that their pin is faster than any other answer.
-bool is_group_of_one(const PlanField& field, int value) {
-  return field.kind == PlanFieldKind::group && value == 1;
-}
-
 /// Pins the field to its value in `plan`, with the fields that give it its meaning: a search tries
 /// expert tp 1 and tp, lists of values per stage belong to its stages, and not every number of
 /// chunks is tried with all of them (OpenSplits). False where there is
 /// nothing to pin: the numbers of recomputed layers of a plan that recomputes none.
 bool pin_with_companions(const PlanField& field, const ParallelPlan& plan, PlanConstraints& pins) {
   if (field.is(&ParallelPlan::etp)) pins.pin(plan_field<&ParallelPlan::tp>, plan);
+  // Alone it pins every layer; with the numbers of layers it is pinned below.
+  if (field.is(&ParallelPlan::recompute) && plan.recompute == Recompute::full) return false;
   if (field.kind == PlanFieldKind::per_stage) {
     pins.pin(plan_field<&ParallelPlan::pp>, plan);
     pins.pin(plan_field<&ParallelPlan::vpp>, plan);
@@ -188,7 +184,7 @@ bool pin_with_companions(const PlanField& field, const ParallelPlan& plan, PlanC
     }
   }
   pins.pin(field, plan);
-  return !is_group_of_one(field, plan.shard_group);
+  return true;
 }
 
 /// Words of a list separated by blanks.
@@ -214,7 +210,6 @@ bool draw_value(Numbers& draw, const PlanRequest& r, const PlanField& field, Par
       const std::vector<std::int64_t> values = values_to_offer(r, plan, field);
       if (values.empty()) return false;
       const auto value = static_cast<int>(values[draw.below(values.size())]);
-      if (is_group_of_one(field, value)) return false;
       plan.*std::get<int ParallelPlan::*>(field.member) = value;
       return true;
     }
@@ -363,7 +358,7 @@ TEST_CASE("search and predict agree, and a shorter list begins a longer one") {
       const Candidate& plan = five->candidates[i];
       ++listed;
       // Where stages recompute on their own, the steps of risk that are tried depend on the best
-      // plans so far.
+      // plans so far: the lists of job 36 differ in one plan.
       if (i < three->candidates.size() && !request.framework.per_stage_recompute) {
         CHECK(three->candidates[i].plan == plan.plan);
       }

@@ -11,6 +11,7 @@
 #include "planner/search/layer_partitioner.hpp"
 #include "planner/search/simulate_step.hpp"
 #include "planner/space/candidates.hpp"
+#include "planner/space/constraints_of_plan.hpp"
 #include "tests/planner/requests.hpp"
 #include "tests/support/catch.hpp"
 
@@ -301,6 +302,7 @@ TEST_CASE(
     ++with_winner;
     const Seconds expected = report->winner()->expected();
     CHECK(expected >= *best * (1 - 1e-9));  // or the loops have missed it
+    CHECK(*best >= (1 - report->proved_gap) * expected * (1 - 1e-9));
     // Of larger groups of microbatches than the smallest a search leaves out those that gain
     // little.
     const std::optional<Seconds> smallest = loops.best(true);
@@ -331,7 +333,8 @@ TEST_CASE("pruned and exhaustive search list the same plans and the same front")
     CHECK(all->counts.points == pruned->counts.points);
     REQUIRE(pruned->candidates.size() == all->candidates.size());
     for (std::size_t c = 0; c < all->candidates.size(); ++c) {
-      // Where stages recompute on their own, the steps of risk depend on the best plans so far.
+      // Where stages recompute on their own, the steps of risk depend on the best plans so far: one
+      // listed plan is 4.5 % behind.
       const double tolerance = r.framework.per_stage_recompute ? 0.05 : 0;
       CHECK(pruned->candidates[c].expected() <= all->candidates[c].expected() * (1 + tolerance));
     }
@@ -520,6 +523,26 @@ TEST_CASE("contradictory constraints are found before the search") {
   r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
   r.constraints.pin<&ParallelPlan::vpp>(2);
   CHECK(search(r).error().where == "--vpp");
+  r = request_for("7b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::mixed);
+  CHECK(search(r).error().where == "--recompute");
+  r = request_for("7b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::selective_layers>(std::vector<int>{2});
+  CHECK(search(r).error().where == "--selective-layers");
+  r = request_for("7b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::microbatch_group>(8);
+  r.constraints.pin<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
+  CHECK(search(r).error().where == "--microbatch-group-size");
+}
+
+TEST_CASE("a pinned group of microbatches is not dropped for plans without interleaving") {
+  PlanRequest r = request_for("70b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::tp>(4);
+  r.constraints.pin<&ParallelPlan::pp>(4);
+  r.constraints.pin<&ParallelPlan::microbatch_group>(8);
+  const SearchOutcome report = search(r).value();
+  REQUIRE_FALSE(report.candidates.empty());
+  for (const Candidate& each : report.candidates) CHECK(each.plan.microbatch_group == 8);
 }
 
 TEST_CASE("the same request gives the same report") {
@@ -533,19 +556,19 @@ TEST_CASE("the same request gives the same report") {
 }
 
 TEST_CASE("every schedule's splits are searched, of layers of two kinds too") {
-  CHECK(search(request_for("7b", "dgx-h100", 64))->proved());
+  CHECK(search(request_for("7b", "dgx-h100", 64))->best_as_assumed());
   PlanRequest mixed = request_for("deepseek-v2-lite", "dgx-h100", 16);
   mixed.constraints.pin<&ParallelPlan::pp>(2);
   const SearchOutcome two_kinds = search(mixed).value();
   CHECK(two_kinds.open_splits.empty());
-  CHECK(two_kinds.proved());
+  CHECK(two_kinds.best_as_assumed());
   CHECK(two_kinds.gap == 0);
   PlanRequest r = request_for("llama3-8b", "dgx-h100", 8, "echelon");
   r.job.global_batch = 16;
   r.constraints.pin<&ParallelPlan::pp>(4);
   for (const ScheduleKind schedule : {ScheduleKind::zero_bubble_h1, ScheduleKind::gpipe}) {
     r.constraints.pin<&ParallelPlan::schedule>(schedule);
-    CHECK(search(r)->proved());
+    CHECK(search(r)->best_as_assumed());
   }
 }
 
@@ -586,6 +609,8 @@ Seconds best_of_fifths(PlanRequest r) {
 TEST_CASE("as much of the optimizer is offloaded as is fastest") {
   std::mt19937 random(12);
   int parts = 0;
+  // Known to be wrong: 12 of the first 600 requests have a faster part (cases 119 and 209 among
+  // them): deepspeed, whose layers are not partitioned, and small megatron-core jobs.
   for (int i = 0; i < 80; ++i) {
     PlanRequest r = random_request(random);
     if (!r.framework.offload_optimizer) continue;
@@ -601,7 +626,7 @@ TEST_CASE("as much of the optimizer is offloaded as is fastest") {
     const double share = winner->plan.offload_optimizer;
     if (share > 0 && share < 1) ++parts;
   }
-  CHECK(parts > 1);
+  CHECK(parts >= 2);
 }
 
 TEST_CASE("a part of the optimizer on the host beats all of it") {
@@ -616,6 +641,46 @@ TEST_CASE("a part of the optimizer on the host beats all of it") {
   CHECK(winner.plan.offload_optimizer < 1);
   r.constraints.pin<&ParallelPlan::offload_optimizer>(1.0);
   CHECK(winner.prediction.time.step < 0.985 * search(r)->winner()->prediction.time.step);
+}
+
+TEST_CASE("full recomputation without a number of layers recomputes every layer") {
+  for (const char* framework : {"megatron-core", "echelon", "deepspeed"}) {
+    for (const int pp : {1, 4}) {
+      PlanRequest r = request_for("llama3-8b", "dgx-h100", 8, framework);
+      r.constraints.pin<&ParallelPlan::pp>(pp);
+      r.constraints.pin<&ParallelPlan::recompute>(Recompute::full);
+      const SearchOutcome report = search(r).value();
+      INFO(framework << ", pp " << pp);
+      REQUIRE(report.winner() != nullptr);
+      CHECK(report.best_as_assumed());
+      for (const Candidate& each : report.candidates) {
+        CHECK(each.plan.recompute == Recompute::full);
+        CHECK(each.plan.recompute_layers == each.plan.layers_per_stage);
+      }
+    }
+  }
+}
+
+TEST_CASE("where every layer is recomputed, the split of the layers is that of the least step") {
+  PlanRequest r = request_for("llama3-8b", "dgx-h100", 8);
+  r.constraints.pin<&ParallelPlan::pp>(4);
+  r.constraints.pin<&ParallelPlan::vpp>(1);
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::full);
+  const Candidate best = *search(r)->winner();
+  r.constraints = pinned_to(best.plan);
+  r.constraints.release<&ParallelPlan::recompute_layers>();
+  for (int from = 0; from < 4; ++from) {
+    for (int to = 0; to < 4; ++to) {
+      std::vector<int> layers = best.plan.layers_per_stage;
+      --layers[static_cast<std::size_t>(from)];
+      ++layers[static_cast<std::size_t>(to)];
+      r.constraints.pin<&ParallelPlan::layers_per_stage>(layers);
+      const SearchOutcome moved = search(r).value();
+      REQUIRE(moved.winner() != nullptr);
+      CHECK(moved.winner()->prediction.time.closed_form >=
+            best.prediction.time.closed_form * (1 - 1e-9));
+    }
+  }
 }
 
 TEST_CASE("pinned recomputation leaves splits open") {
@@ -633,7 +698,7 @@ TEST_CASE("pinned recomputation leaves splits open") {
   CHECK(open.gap > 0);
   CHECK(open.gap < 1);
   CHECK(report.gap == open.gap);
-  CHECK_FALSE(report.proved());
+  CHECK_FALSE(report.best_as_assumed());
   r.constraints.pin<&ParallelPlan::layers_per_stage>({8, 8, 8, 8});
   CHECK(search(r)->open_splits.empty());
 }
@@ -642,7 +707,7 @@ TEST_CASE("a stopped search says that it is not exhaustive") {
   const SearchOutcome report =
       search(request_for("7b", "dgx-h100", 64), [](double) { return false; }).value();
   CHECK_FALSE(report.exhaustive);
-  CHECK_FALSE(report.proved());
+  CHECK_FALSE(report.best_as_assumed());
 }
 
 TEST_CASE("a prediction fills in what is not given") {

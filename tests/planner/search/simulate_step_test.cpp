@@ -70,7 +70,7 @@ TEST_CASE("every listed plan of a search is simulated, and no bound lies above i
   REQUIRE(report.candidates.size() == 5);
   for (const Candidate& c : report.candidates) {
     CHECK(c.simulated);
-    CHECK(ratio_of(c) == Approx(1.0).epsilon(0.1));
+    CHECK(ratio_of(c) == Approx(1.0).epsilon(0.005));
   }
 }
 

@@ -269,7 +269,28 @@ TEST_CASE("ZeRO splits its state over a part of the ranks where the stack can") 
   CHECK(reason_after([&](ParallelPlan& p) {
           half(1)(p);
           p.shard_group = 3;
-        }) == "contradictory");
+        }) == "zero-group-size");
+}
+
+TEST_CASE("a ZeRO group of one rank partitions nothing, and is refused as ZeRO-0 by its name") {
+  const PlanRequest r = request_for("7b", "dgx-h100", 64);
+  ParallelPlan p = legal_plan();
+  p.pp = 1;
+  p.dp = 8;
+  p.layers_per_stage = {32};
+  p.recompute_layers = {0};
+  for (const int zero : {0, 1, 2, 3}) {
+    p.zero = zero;
+    for (const int group : {1, 2}) {
+      p.shard_group = group;
+      const auto rejection = check_plan(r.model, r.job, r.cluster, r.framework, p);
+      INFO("ZeRO-" << zero << " over " << group);
+      REQUIRE(rejection.has_value() == (zero > 0 && group == 1));
+      if (!rejection) continue;
+      CHECK(rejection->detail.find("the same plan is --zero 0") != std::string::npos);
+      CHECK(rejection->reason == RejectionReason::shard_group);
+    }
+  }
 }
 
 TEST_CASE("interleaving needs its schedule, chunks the stack can hold and pp microbatches") {
