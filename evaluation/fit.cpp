@@ -14,6 +14,7 @@
 #include "costmodel/cost_model.hpp"
 #include "evaluation/fit_levels.hpp"
 #include "evaluation/fit_memory.hpp"
+#include "evaluation/held_out_errors.hpp"
 #include "evaluation/row_quality.hpp"
 #include "evaluation/run_cluster.hpp"
 #include "evaluation/run_mapping.hpp"
@@ -21,9 +22,7 @@
 namespace echelon {
 namespace {
 
-constexpr std::size_t kFewest = 4;         ///< runs that may move a rate
-constexpr std::size_t kFewestOfABand = 8;  ///< errors a band can be read from
-constexpr double kBand = 0.8;
+constexpr std::size_t kFewest = 4;  ///< runs that may move a rate
 
 /// All rows of a table that can be fitted to, and the pinned rates.
 struct Observations {
@@ -257,56 +256,16 @@ std::vector<Calibration> calibrations_of(const std::vector<FittedCalibration>& t
   return out;
 }
 
-/// ln-errors out of fold with the part of each, by the name of the calibration that predicted them,
-/// and by their kernels_key.
-using OutOfFold = std::map<std::string, std::vector<std::pair<int, double>>>;
-
-/// The quantile kBand of the errors of all parts except `left_out`, or nothing if they are too few.
-std::optional<double> band_of(const OutOfFold& errors, const std::string& key,
-                              std::optional<int> left_out) {
-  const auto found = errors.find(key);
-  if (found == errors.end()) return {};
-  std::vector<double> sizes;
-  for (const auto& [made_in, error] : found->second) {
-    if (made_in != left_out) sizes.push_back(std::abs(error));
-  }
-  if (sizes.size() < kFewestOfABand) return {};
-  const auto at = static_cast<std::size_t>(kBand * static_cast<double>(sizes.size()));
-  std::ranges::nth_element(sizes, sizes.begin() + static_cast<std::ptrdiff_t>(at));
-  return std::clamp(std::exp(sizes[at]) - 1, 0.005, 1.0);
-}
-
-/// Under which the errors of all software with like kernels are listed.
-std::string kernels_key(KernelLibrary kernels) {
-  return fmt::format("software with like kernels ({})", static_cast<int>(kernels));
-}
-
-/// From the errors of the calibration's own name, else of all software with like kernels.
-void set_band(Calibration& calibration, const OutOfFold& errors, std::optional<int> left_out = {}) {
-  for (std::string key = calibration.name;;) {
-    if (const auto band = band_of(errors, key, left_out)) {
-      calibration.time_band = *band;
-      set_source(calibration, calibration_field("time_band"),
-                 fmt::format("holds 80 % of the runs that {} predicts and was not fitted to", key));
-      return;
-    }
-    const std::string like = kernels_key(kernels_of(calibration.framework));
-    if (key == like) return;
-    key = like;
-  }
-}
-
 /// Calibrations fitted without each part, and their predictions of it.
 struct CrossValidation {
   std::vector<int> part;  ///< of every row
   std::vector<std::vector<FittedCalibration>> trees;
-  OutOfFold errors;
+  HeldOutErrors errors;
 };
 
 CrossValidation cross_validate(Observations& all, std::vector<int> part_of_rows,
                                const FitProgress& progress) {
-  CrossValidation out;
-  out.part = std::move(part_of_rows);
+  CrossValidation out{std::move(part_of_rows), {}, HeldOutErrors(sites_of(all))};
   const int parts = out.part.empty() ? 0 : *std::ranges::max_element(out.part) + 1;
   for (int part = 0; part < parts; ++part) {
     out.trees.push_back(fit_pairs(all, [&](std::size_t row) { return out.part[row] != part; }));
@@ -320,10 +279,7 @@ CrossValidation cross_validate(Observations& all, std::vector<int> part_of_rows,
       const std::string name = calibration_name(cost_model.cluster().gpu(), cost_model.framework());
       const auto found = fitted.find(name);
       if (found == fitted.end()) continue;
-      const double error = log_error(run, *found->second);
-      for (const std::string& key : {name, kernels_key(run.kernels)}) {
-        out.errors[key].emplace_back(part, error);
-      }
+      out.errors.add(name, run, part, log_error(run, *found->second));
     }
     if (progress) progress((part + 1.0) / (parts + 1));
   }
@@ -339,7 +295,7 @@ FoldedFit fit_parts(const std::vector<MeasuredRun>& rows, std::vector<int> part_
   for (std::size_t part = 0; part < judged.trees.size(); ++part) {
     out.sets.push_back(calibrations_of(judged.trees[part]));
     for (Calibration& calibration : out.sets.back()) {
-      set_band(calibration, judged.errors, static_cast<int>(part));
+      judged.errors.set_band(calibration, static_cast<int>(part));
     }
   }
   out.part.assign(judged.part.begin(), judged.part.end());
@@ -367,7 +323,7 @@ FitTable fit_with_bands(const std::vector<MeasuredRun>& rows, int parts,
                                                  : deal_folds(folds_of(rows), parts),
                      progress);
   std::vector<FittedCalibration> tree = fit_pairs(all, {});
-  for (FittedCalibration& one : tree) set_band(one.calibration, judged.errors);
+  for (FittedCalibration& one : tree) judged.errors.set_band(one.calibration);
   return table_of(std::move(tree), all);
 }
 

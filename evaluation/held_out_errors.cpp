@@ -1,0 +1,74 @@
+#include "evaluation/held_out_errors.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/framework/framework.hpp"
+#include "costmodel/calibration/calibration_fields.hpp"
+
+namespace echelon {
+namespace {
+
+constexpr std::size_t kFewest = 8;
+constexpr std::size_t kFewestPublishers = 3;
+constexpr double kHeld = 0.8;
+
+/// Under which the errors of all software with the same kernels are listed.
+std::string key_of(KernelLibrary kernels) {
+  return fmt::format("kernels {}", static_cast<int>(kernels));
+}
+
+}  // namespace
+
+void HeldOutErrors::add(const std::string& name, const Observation& run, int part, double error) {
+  for (const std::string& key : {name, key_of(run.kernels), std::string()}) {
+    errors_[key].push_back({part, error, run.publisher});
+  }
+}
+
+std::optional<double> HeldOutErrors::band_of(const std::string& key,
+                                             std::optional<int> left_out) const {
+  const auto found = errors_.find(key);
+  if (found == errors_.end()) return {};
+  std::map<std::string_view, int> counts;
+  for (const One& one : found->second) counts[one.publisher] += one.part != left_out;
+  std::erase_if(counts, [](const auto& count) { return count.second == 0; });
+  if (sites_ == Sites::any && counts.size() < kFewestPublishers) return {};
+  std::vector<std::pair<double, double>> sizes;  // and their weights
+  double all = 0;
+  for (const One& one : found->second) {
+    if (one.part == left_out) continue;
+    sizes.emplace_back(std::abs(one.error), 1 / std::sqrt(counts.at(one.publisher)));
+    all += sizes.back().second;
+  }
+  if (sizes.size() < kFewest) return {};
+  std::ranges::sort(sizes);
+  double held = 0;
+  double size = 0;
+  for (const auto& [each, weight] : sizes) {
+    size = each;
+    held += weight;
+    if (held > kHeld * all) break;
+  }
+  return std::clamp(std::exp(size) - 1, 0.005, 1.0);
+}
+
+void HeldOutErrors::set_band(Calibration& calibration, std::optional<int> left_out) const {
+  const std::string kernels = key_of(find_framework(calibration.framework).value().kernels);
+  for (const auto& [key, whose] :
+       {std::pair(calibration.name, calibration.name + " predicts"),
+        std::pair(kernels, std::string("software with the same kernels has")),
+        std::pair(std::string(), std::string("any software has"))}) {
+    const auto band = band_of(key, left_out);
+    if (!band) continue;
+    calibration.time_band = *band;
+    set_source(calibration, calibration_field("time_band"),
+               fmt::format("holds 80 % of the runs that {} and no rate was fitted to", whose));
+    return;
+  }
+}
+
+}  // namespace echelon
