@@ -103,18 +103,19 @@ std::vector<SearchPoint> schedules_of(const SearchContext& context, const Degree
 }
 
 /// A part of the optimizer offloaded, where all of it may be and the layers are partitioned.
-void open_fractions(const SearchContext& context, const SearchPoint& point, const PointBound& bound,
+bool open_fractions(const SearchContext& context, const SearchPoint& point, const PointBound& bound,
                     Findings& found, Priced& work) {
   if (point.offload_optimizer < 1 || !may_be_partitioned(context, point) ||
       context.request.constraints.has<&ParallelPlan::offload_optimizer>()) {
-    return;
+    return false;
   }
-  open_offload_fractions(context, point, bound.least, context.usable, bound.costs, found, work);
+  return open_offload_fractions(context, point, bound, context.usable, found, work);
 }
 
-/// A smaller shard group needs more memory on the GPU, and the bound is the same: where the largest
-/// is bounded or too large, so are the rest. 1F1B keeps the fewest microbatches of all schedules:
-/// what does not fit under it, whatever the partition, fits under none.
+/// A smaller shard group needs more memory on the GPU, and its bound is no lower unless visit_point
+/// says so: where the largest is bounded or too large, so are the rest. 1F1B keeps the fewest
+/// microbatches of all schedules: what does not fit under it, whatever the partition, fits under
+/// none.
 void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sharding,
                   const PointBound& bound, Findings& found, Priced& work) {
   const auto end_here = [&](PointEnd end, std::size_t count) {
@@ -126,8 +127,9 @@ void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sha
     if (i == sharding.hopeless) return end_here(PointEnd::hopeless, groups.size() - i);
     point.shard_group = groups[i];
     const PointEnd end = visit_point(context, point, bound, found, work);
-    if (end == PointEnd::open) open_fractions(context, point, bound, found, work);
-    if (context.request.exhaustive || end == PointEnd::open) continue;
+    const bool opened =
+        end != PointEnd::hopeless && open_fractions(context, point, bound, found, work);
+    if (context.request.exhaustive || end == PointEnd::open || opened) continue;
     if (end == PointEnd::hopeless) sharding.hopeless = i;
     return end_here(end, groups.size() - i - 1);
   }
@@ -143,8 +145,9 @@ void visit(const SearchContext& context, const DegreeNode& node, Findings& found
   for (const BrokenSharding& broken : shardings.broken) {
     found.reject(broken.rejection, broken.groups * static_cast<std::int64_t>(points.size()));
   }
+  NeededRecomputation needed(context, node);
   for (SearchPoint& point : points) {
-    const PointBound bound{*node.costs, least_time(context, point, node)};
+    const PointBound bound{*node.costs, least_time(context, point, node), needed};
     for (Sharding& sharding : shardings.legal) {
       point.zero = sharding.zero;
       point.offload_optimizer = sharding.offload;
