@@ -132,6 +132,19 @@ bool price_mix(const PointPricing& pricing, SearchPoint point) {
   return any;
 }
 
+double least_weight_of(const PlanRequest& request, const SearchPoint& point) {
+  return least_weight(request, features_of_degrees(request, degrees_of(request, point)));
+}
+
+/// Where a point ends that no balanced plan fits and no partition that may win.
+PointEnd end_too_large(const SearchContext& context, const ShardingCosts& costs, bool least_held,
+                       bool smaller_may_win, Priced& work) {
+  work.plan.recompute = context.recomputes.back();
+  const bool may_fit = partition_may_fit(context.cost_model, work.plan, costs, context.usable);
+  if (!may_fit && least_held) return PointEnd::hopeless;
+  return may_fit && smaller_may_win ? PointEnd::open : PointEnd::too_large;
+}
+
 }  // namespace
 
 bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) {
@@ -174,13 +187,11 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   Seconds least_closed_form = least;
   double weight = 1;
   if (some_can_win) {
-    // The second bound is this shard group's own: smaller groups move less.
     const LeastTimes times = least_times_with_traffic(
         context, point, costs, bound.needed.of(point.zero, point.offload_optimizer));
     least = std::max(least, times.step);
     least_closed_form = times.closed_form;
-    weight = least_weight(context.request,
-                          features_of_degrees(context.request, degrees_of(context.request, point)));
+    weight = least_weight_of(context.request, point);
   }
   const bool can_win = some_can_win && found.pool.matters(point, least, weight);
   // At ZeRO-0 and 1 the bounds rise as the group shrinks; at 2 and 3 smaller groups move less.
@@ -230,10 +241,7 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   found.too_large({shortage, point});
   if (may_win) return PointEnd::open;
   if (!partitioned || (!least_held && !smaller_may_win)) return PointEnd::too_large;
-  work.plan.recompute = context.recomputes.back();
-  const bool may_fit = partition_may_fit(context.cost_model, work.plan, costs, context.usable);
-  if (!may_fit && least_held) return PointEnd::hopeless;
-  return may_fit && smaller_may_win ? PointEnd::open : PointEnd::too_large;
+  return end_too_large(context, costs, least_held, smaller_may_win, work);
 }
 
 }  // namespace echelon
