@@ -30,19 +30,28 @@ Seconds least_slowest(int layers, int pp, const LayerAndEnds& times) {
   }
 }
 
-std::optional<FullStage> full_stage(const CostModel& cost_model, const StageModel& model, int pp,
-                                    int vpp, int held, int recomputed) {
+LayerTimes layer_times(const CostModel& cost_model, const StageModel& model, int pp) {
   // A stage past the last one has neither embedding nor head; its time is linear in its layers.
-  const auto time = [&](LayerCounts layers, LayerCounts recomputed_layers) {
-    return model.times({.index = pp, .layers = layers, .recomputed = recomputed_layers}).total();
+  const auto time = [&](LayerCounts layers, LayerCounts recomputed) {
+    return model.times({.index = pp, .layers = layers, .recomputed = recomputed}).total();
   };
-  const bool any_dense =
-      cost_model.moe_before(cost_model.model().layers) < cost_model.model().layers;
-  const bool any_moe = cost_model.moe_before(cost_model.model().layers) > 0;
-  const Seconds dense = any_dense ? time({1, 0}, {}) : Seconds{};
-  const Seconds moe = any_moe ? time({0, 1}, {}) : Seconds{};
-  const Seconds dense_recompute = any_dense ? time({1, 0}, {1, 0}) - dense : Seconds{};
-  const Seconds moe_recompute = any_moe ? time({0, 1}, {0, 1}) - moe : Seconds{};
+  const int layers = cost_model.model().layers;
+  const int moe = cost_model.moe_before(layers);
+  LayerTimes out;
+  if (moe < layers) {
+    out.dense = time({1, 0}, {});
+    out.dense_recompute = time({1, 0}, {1, 0}) - out.dense;
+  }
+  if (moe > 0) {
+    out.moe = time({0, 1}, {});
+    out.moe_recompute = time({0, 1}, {0, 1}) - out.moe;
+  }
+  return out;
+}
+
+std::optional<FullStage> full_stage(const CostModel& cost_model, const LayerTimes& times, int vpp,
+                                    int held, int recomputed) {
+  const auto& [dense, moe, dense_recompute, moe_recompute] = times;
   const int layers = cost_model.model().layers;
   const int repeated = std::min(recomputed, held);
   if (vpp > 1 && !cost_model.one_kind()) {  // any of them may come together
@@ -92,12 +101,25 @@ Seconds least_update(const CostModel& cost_model, const StageModel& model,
   return least - behind / plan.vpp - (plan.pp - 1) * model.hop();
 }
 
-FullStage fullest_stage(const CostModel& cost_model, const StageModel& model, int pp, int vpp,
+FullStage fullest_stage(const CostModel& cost_model, const LayerTimes& times, int pp, int vpp,
                         int recomputed) {
-  const std::optional<FullStage> stage =
-      full_stage(cost_model, model, pp, vpp, (cost_model.model().layers + pp - 1) / pp, recomputed);
+  const int held = (cost_model.model().layers + pp - 1) / pp;
+  const std::optional<FullStage> stage = full_stage(cost_model, times, vpp, held, recomputed);
   EXPECTS(stage, "no stage holds at least its share of the layers");
-  return *stage;
+  FullStage least = *stage;
+  if (cost_model.one_kind()) return least;
+  // Some stage holds its share of each kind. In place of one of these it may recompute a layer of
+  // the other kind, if it holds one.
+  const auto of_kind = [&](int count, Seconds layer, Seconds again, Seconds other) {
+    const int share = (count + pp - 1) / pp;
+    const Seconds total = share * layer + std::min(recomputed, share) * std::min(again, other);
+    least.total = std::max(least.total, total * (1 - kRounding));
+  };
+  const int experts = cost_model.moe_before(cost_model.model().layers);
+  of_kind(experts, times.moe, times.moe_recompute, times.dense + times.dense_recompute);
+  of_kind(cost_model.model().layers - experts, times.dense, times.dense_recompute,
+          times.moe + times.moe_recompute);
+  return least;
 }
 
 }  // namespace echelon

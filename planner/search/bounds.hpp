@@ -40,6 +40,12 @@ struct LayerAndEnds {
 /// Checked by: tests/planner/search/partition_test.cpp (against all compositions).
 [[nodiscard]] Seconds least_slowest(int layers, int pp, const LayerAndEnds& times);
 
+/// Time of one layer of each kind, and of its recomputation; zero of kinds that the model lacks.
+struct LayerTimes {
+  Seconds dense, moe, dense_recompute, moe_recompute;
+};
+[[nodiscard]] LayerTimes layer_times(const CostModel& cost_model, const StageModel& model, int pp);
+
 /// The least time of a stage of many layers, and the recomputation in it.
 struct FullStage {
   Seconds total, recompute;
@@ -51,11 +57,12 @@ struct FullStage {
 /// less, as above. Nothing where the model has fewer layers than `held`.
 /// Checked by: tests/planner/search/partition_test.cpp (against all compositions).
 [[nodiscard]] std::optional<FullStage> full_stage(const CostModel& cost_model,
-                                                  const StageModel& model, int pp, int vpp,
-                                                  int held, int recomputed);
+                                                  const LayerTimes& times, int vpp, int held,
+                                                  int recomputed);
 
-/// The same of the ⌈L/pp⌉ layers that one of pp stages holds at least.
-[[nodiscard]] FullStage fullest_stage(const CostModel& cost_model, const StageModel& model, int pp,
+/// The same of the ⌈L/pp⌉ layers that one of pp stages holds at least; for layers of two kinds
+/// `total` is also at least that of the stage with the most of one kind, ⌈Lₖ/pp⌉ of them.
+[[nodiscard]] FullStage fullest_stage(const CostModel& cost_model, const LayerTimes& times, int pp,
                                       int vpp, int recomputed = 0);
 
 /// How long the update of the stage with the most layers lasts at least after the first stage's

@@ -34,7 +34,7 @@ Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, i
   bare.microbatch = costs.sharding.microbatch;
   const StageModel model(cost_model, bare, costs);
   const int vpp = 2;  // chunks, which leave more choice than one
-  const Seconds most = fullest_stage(cost_model, model, pp, vpp).total;
+  const Seconds most = fullest_stage(cost_model, layer_times(cost_model, model, pp), pp, vpp).total;
   if (!cost_model.one_kind()) return most;
   const int moe = cost_model.moe_before(1);
   const LayerAndEnds times = layer_and_ends(model, 2, {1 - moe, moe});
@@ -197,7 +197,7 @@ LeastStep least_time(const SearchContext& context, const SearchPoint& point,
 }
 
 LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPoint& point,
-                                    const ShardingCosts& costs) {
+                                    const ShardingCosts& costs, int recomputed) {
   const CostModel& cost_model = context.cost_model;
   const ParallelPlan plan = degrees_of(context.request, point);
   const StageModel model(cost_model, plan, costs);
@@ -205,12 +205,17 @@ LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPo
   const int moe = cost_model.moe_before(layers);
   const int past = plan.pp == 1 ? 0 : plan.pp;  // a stage past the last: only layers
   Seconds work = model.times({.index = past, .layers = {layers - moe, moe}}).total();
+  // Chunks recompute equally many.
+  recomputed = (recomputed + plan.vpp - 1) / plan.vpp * plan.vpp;
+  const FullStage full = fullest_stage(cost_model, layer_times(cost_model, model, plan.pp), plan.pp,
+                                       plan.vpp, recomputed);
+  work += full.recompute;
   Seconds slowest = work / plan.pp;
   if (plan.pp > 1) {
     const int first = cost_model.moe_before(1);
     const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first});
     work += times.embedding + times.head;
-    slowest = std::max(work / plan.pp, fullest_stage(cost_model, model, plan.pp, plan.vpp).total);
+    slowest = std::max(work / plan.pp, full.total);
     if (cost_model.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
   }
   Seconds optimizer = model.optimizer({.index = 0, .layers = {}});

@@ -55,9 +55,9 @@ struct LeastTimes {
 };
 
 /// The same with what ZeRO moves in every microbatch and the first stage's optimizer step on its
-/// embedding.
+/// embedding, where every stage recomputes `recomputed` layers or all that it holds.
 [[nodiscard]] LeastTimes least_times_with_traffic(const SearchContext& context,
                                                   const SearchPoint& point,
-                                                  const ShardingCosts& costs);
+                                                  const ShardingCosts& costs, int recomputed = 0);
 
 }  // namespace echelon

@@ -17,10 +17,9 @@ std::optional<Bytes> accept_best(const SearchContext& context, const PendingPart
                                  SearchPoint point, Bytes limit, Findings& found, Priced& work) {
   EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
   found.count_partitioned();
-  std::optional<Seconds> bound;
-  if (!context.request.exhaustive) bound = just_above(found.pool.longest(point, open.weight));
   std::optional<LayerPartition> partition =
-      best_partition(context.cost_model, work.plan, *open.costs, limit, bound, context.every_layer);
+      best_partition(context.cost_model, work.plan, *open.costs, limit,
+                     found.pool.bound_of(point, open.weight), context.every_layer);
   if (!partition) return std::nullopt;
   apply_partition(*partition, work.plan);
   point.recompute_layers =

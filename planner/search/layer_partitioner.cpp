@@ -99,13 +99,7 @@ void LayerPartitioner::find_times() {
   if (ends_.layer > Seconds{}) return;
   ends_ = layer_and_ends(model_, plan_.pp, count(0, 1));
   if (plan_.pp == 1) ends_.head = Seconds{};  // in ends_.embedding
-  // A stage past the last one has neither embedding nor head.
-  const auto one = [&](LayerCounts layer) {
-    return model_.times({.index = plan_.pp, .layers = layer}).total();
-  };
-  const int moe = cost_model_.moe_before(layers_);
-  if (moe < layers_) dense_ = one({1, 0});
-  if (moe > 0) moe_ = one({0, 1});
+  layer_ = layer_times(cost_model_, model_, plan_.pp);
   // Short unless it runs on the host.
   if (plan_.offload_optimizer > 0) {
     least_update_ = std::max(Seconds{}, least_update(cost_model_, model_, plan_)) * (1 - kRounding);
@@ -119,7 +113,7 @@ void LayerPartitioner::find_times() {
 
 LowerBound LayerPartitioner::lower_bound(int uniform) {
   find_times();
-  const FullStage full = fullest_stage(cost_model_, model_, plan_.pp, plan_.vpp, uniform);
+  const FullStage full = fullest_stage(cost_model_, layer_, plan_.pp, plan_.vpp, uniform);
   const Seconds sum = all_layers() + ends_.embedding + ends_.head + full.recompute;
   Seconds slowest = std::max(sum / plan_.pp, full.total);
   if (one_kind_ && plan_.pp > 1)
@@ -130,7 +124,7 @@ LowerBound LayerPartitioner::lower_bound(int uniform) {
 bool LayerPartitioner::holds_more_than(int layers) {
   find_times();
   const std::optional<FullStage> more =
-      full_stage(cost_model_, model_, plan_.pp, plan_.vpp, layers + 1, layers);
+      full_stage(cost_model_, layer_, plan_.vpp, layers + 1, layers);
   if (!more) return false;
   const Seconds slowest = more->total;
   const Seconds sum = std::max(slowest, all_layers() + ends_.embedding + ends_.head);
@@ -157,7 +151,13 @@ bool LayerPartitioner::holds(int stage, LayerCounts all, std::optional<LayerCoun
 /// Whether chunks of so many layers fit, of whichever kinds they can be. Memory is linear in the
 /// recomputed layers but for the buffer of one, which takes the experts' as soon as there are any.
 bool LayerPartitioner::holds_some(int stage, int layers, std::optional<int> uniform) {
-  const ChunkPositions::Range range = positions_.moe_range(stage, layers);
+  ChunkPositions::Range range;
+  if (any_mix_) {
+    const int experts = cost_model_.moe_before(layers_);
+    range = {std::max(0, layers - (layers_ - experts)), std::min(layers, experts)};
+  } else {
+    range = positions_.moe_range(stage, layers);
+  }
   for (int moe = range.least; moe <= range.most; ++moe) {
     const LayerCounts all{layers - moe, moe};
     if (!uniform) {
@@ -167,37 +167,58 @@ bool LayerPartitioner::holds_some(int stage, int layers, std::optional<int> unif
     const int full = std::min(*uniform, layers);
     const int fewest = std::max(0, full - all.dense);
     const int most = std::min(full, moe);
-    for (const int again : {fewest, std::min(fewest + 1, most), most}) {
-      if (holds(stage, all, LayerCounts{full - again, again})) return true;
-    }
+    const auto held = [&](int again) {
+      return holds(stage, all, LayerCounts{full - again, again});
+    };
+    if (held(fewest) || (fewest < most && (held(fewest + 1) || held(most)))) return true;
   }
   return false;
 }
 
 /// Whether layers [begin, end) fit on a stage, or some as many of interleaved kinds.
 bool LayerPartitioner::holds(int stage, int begin, int end, std::optional<int> uniform) {
-  if (positions_.interleaves_kinds()) return holds_some(stage, end - begin, uniform);
+  if (mixes_kinds()) return holds_some(stage, end - begin, uniform);
   std::optional<LayerCounts> full;
   if (uniform) full = count(begin, begin + std::min(*uniform, end - begin));
   return holds(stage, count(begin, end), full);
 }
 
-/// Last layer that a stage can hold all layers from `begin` up to, stepping from a guess: memory
-/// grows with every layer.
+/// Last layer that a stage can hold all layers from `begin` up to, from a guess on: memory grows
+/// with every layer.
 int LayerPartitioner::furthest(int stage, int begin, int guess, std::optional<int> uniform) {
-  int last = std::min(guess, layers_);
-  while (last < layers_ && holds(stage, begin, last + 1, uniform)) ++last;
-  while (last > begin && last <= guess && !holds(stage, begin, last, uniform)) --last;
-  return last;
+  int low = begin;         // fits, or holds nothing
+  int high = layers_ + 1;  // does not
+  int tried = guess;
+  for (int step = 1; high - low > 1; step *= 2) {
+    tried = std::clamp(tried, low + 1, high - 1);
+    const bool fits = holds(stage, begin, tried, uniform);
+    (fits ? low : high) = tried;
+    const bool between = low > begin && high <= layers_;
+    tried = between ? low + (high - low) / 2 : fits ? tried + step : tried - step;
+  }
+  return low;
+}
+
+/// Whether all stages together hold all layers if those in the middle hold what the last of them
+/// does: it keeps the fewest microbatches in flight. (Fixed blocks differ in more than that.)
+bool LayerPartitioner::all_may_fit(std::optional<int> uniform) {
+  if (plan_.pp <= 3 || cost_model_.framework().fixed_blocks) return true;
+  const int share = (layers_ + plan_.pp - 3) / (plan_.pp - 2);
+  if (holds(plan_.pp - 2, 0, share, uniform)) return true;
+  const int middle = furthest(plan_.pp - 2, 0, share - 1, uniform);
+  const int rest = layers_ - (plan_.pp - 2) * middle;
+  const int last = furthest(plan_.pp - 1, 0, share, uniform);
+  return last >= rest || last + furthest(0, 0, share, uniform) >= rest;
 }
 
 /// Greedily: what a stage holds from some layer on it can hold from any later one on, up to the
 /// same last layer. But for the buffer of the layer being recomputed, which depends on its kind:
 /// for two kinds earlier first layers are tried too.
 bool LayerPartitioner::may_fit(std::optional<int> uniform) {
-  const bool anywhere = one_kind_ || positions_.interleaves_kinds();
+  const bool anywhere = one_kind_ || mixes_kinds();
+  if (anywhere && !all_may_fit(uniform)) return false;
   int held = 0;
-  int most = 0;  // what the stage before could hold: stages alike hold alike
+  int most = layers_ / plan_.pp;  // what the stage before could hold: stages alike hold alike
   most_.assign(static_cast<std::size_t>(plan_.pp), layers_);
   for (int stage = 0; stage < plan_.pp && held < layers_; ++stage) {
     int last = furthest(stage, held, held + most, uniform);
@@ -216,7 +237,7 @@ bool LayerPartitioner::may_fit(std::optional<int> uniform) {
 bool LayerPartitioner::too_slow(const StagePrice& price) const {
   Seconds least = price.total;
   if (positions_.interleaves_kinds()) {  // more layers may take others' places in recomputation
-    least = price.stage.layers.dense * dense_ + price.stage.layers.moe * moe_;
+    least = price.stage.layers.dense * layer_.dense + price.stage.layers.moe * layer_.moe;
   }
   return static_cast<double>(model_.microbatches()) * least * stretch_ >= bound_;
 }

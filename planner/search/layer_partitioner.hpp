@@ -72,6 +72,8 @@ class LayerPartitioner {
   /// `slowest`: the least time of the slowest stage, from lower_bound(). After may_fit(uniform).
   std::optional<LayerPartition> solve(std::optional<int> uniform, Seconds slowest);
   void tighten(Seconds bound) { bound_ = std::min(bound_, bound); }
+  /// may_fit() then takes a stage's layers from anywhere in the model, as chunks may lie.
+  void allow_any_mix() { any_mix_ = !one_kind_; }
   /// Least step time of any partition that recomputes `uniform` layers on every stage.
   [[nodiscard]] LowerBound lower_bound(int uniform);
   [[nodiscard]] bool can_win(const LowerBound& lower) const { return lower.step < bound_; }
@@ -95,13 +97,15 @@ class LayerPartitioner {
   [[nodiscard]] bool holds_some(int stage, int layers, std::optional<int> uniform);
   [[nodiscard]] bool holds(int stage, int begin, int end, std::optional<int> uniform);
   [[nodiscard]] int furthest(int stage, int begin, int guess, std::optional<int> uniform);
+  [[nodiscard]] bool mixes_kinds() const { return positions_.interleaves_kinds() || any_mix_; }
+  [[nodiscard]] bool all_may_fit(std::optional<int> uniform);
   [[nodiscard]] Seconds step(const PartialPartition& s) const {
     return (model_.pipeline(s.sum, s.slowest) + s.latest + s.gather + fixed_) * stretch_;
   }
   /// Least time of the layers behind a position, wherever they lie.
   [[nodiscard]] Seconds rest(int position) const {
     const int moe = cost_model_.moe_before(layers_) - positions_.moe(position);
-    return (layers_ - positions_.layers(position) - moe) * dense_ + moe * moe_;
+    return (layers_ - positions_.layers(position) - moe) * layer_.dense + moe * layer_.moe;
   }
   [[nodiscard]] bool no_better(const PartialPartition& a, const PartialPartition& b) const;
   void insert(Front& front, const PartialPartition& state) const;
@@ -109,7 +113,7 @@ class LayerPartitioner {
   /// Least time of all layers, wherever they lie.
   [[nodiscard]] Seconds all_layers() const {
     const int moe = cost_model_.moe_before(layers_);
-    return (layers_ - moe) * dense_ + moe * moe_;
+    return (layers_ - moe) * layer_.dense + moe * layer_.moe;
   }
   void find_times();
   void extend(int stage, int position, const PartialPartition& state, int index,
@@ -125,6 +129,7 @@ class LayerPartitioner {
   double stretch_ = 1;
   int layers_;
   std::optional<int> uniform_;
+  bool any_mix_ = false;
   bool one_kind_ = true;  ///< all layers dense, or all with experts: an option is its layer count
   ChunkPositions positions_;
   std::vector<std::vector<StageOption>>
@@ -135,8 +140,8 @@ class LayerPartitioner {
   Seconds slowest_;
   LayerAndEnds ends_;
   std::vector<int> most_;  ///< per stage: layers that may fit, from may_fit()
-  Seconds dense_, moe_;    ///< one layer of each kind
-  Seconds least_update_;   ///< least of any stage's after the first one's last backward
+  LayerTimes layer_;
+  Seconds least_update_;  ///< least of any stage's after the first one's last backward
   /// Least and most that a second of Σ t adds to the pipeline.
   double least_slope_ = 1, most_slope_ = 1;
   std::vector<std::vector<Front>> fronts_;  ///< [stage][position]

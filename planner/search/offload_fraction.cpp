@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/expects.hpp"
 #include "planner/search/enumerate.hpp"
 #include "planner/search/partition.hpp"
 #include "planner/search/price_point.hpp"
@@ -11,6 +12,17 @@ namespace echelon {
 namespace {
 
 constexpr std::array kParts{0.2, 0.4, 0.6, 0.8};
+
+/// Whether the balanced plan certainly fits with nothing recomputed and nothing offloaded.
+bool fits_without_offload(const SearchContext& context, SearchPoint point, Bytes limit,
+                          const ShardingCosts& costs, Priced& work) {
+  constexpr double kCertain = 0.999;
+  point.recompute = Recompute::none;
+  point.recompute_layers = 0;
+  point.offload_optimizer = 0;
+  price_memory(context, point, costs, work);
+  return work.memory.peak_reserved <= std::min(limit, memory_limit(context.request, kCertain));
+}
 
 }  // namespace
 
@@ -25,26 +37,33 @@ std::vector<double> offload_fractions(const SearchContext& context, const Search
   return fractions;
 }
 
-void open_offload_fractions(const SearchContext& context, SearchPoint point, Seconds least,
-                            Bytes limit, const ShardingCosts& costs, Findings& found,
-                            Priced& work) {
-  point.recompute = Recompute::none;
-  point.recompute_layers = 0;
-  point.offload_optimizer = 0;
-  price_memory(context, point, costs, work);
-  constexpr double kCertain = 0.999;
-  if (work.memory.peak_reserved <= std::min(limit, memory_limit(context.request, kCertain))) return;
-  point.recompute = context.recomputes.back();
+bool open_offload_fractions(const SearchContext& context, SearchPoint point,
+                            const PointBound& bound, Bytes limit, Findings& found, Priced& work) {
+  const ShardingCosts& costs = bound.costs;
+  Seconds least = bound.least;
   for (const double fraction : kParts) {
     point.offload_optimizer = fraction;
-    least = std::max(least, least_times_with_traffic(context, point, costs).closed_form);
+    point.recompute = context.recomputes.back();
+    point.recompute_layers = 0;
+    const auto closed_form = [&](int recomputed) {
+      return least_times_with_traffic(context, point, costs, recomputed).closed_form;
+    };
+    least = std::max(least, closed_form(0));  // larger fractions may recompute less
     const double weight = least_weight(
         context.request, features_of_degrees(context.request, degrees_of(context.request, point)));
-    if (!found.pool.matters(point, least, weight)) return;
-    price_memory(context, point, costs, work);  // fills in the plan
-    if (!partition_may_fit(context.cost_model, work.plan, costs, limit)) continue;
-    return found.pending({least, point, &costs, weight});
+    if (!found.pool.matters(point, least, weight)) return false;
+    const int recomputed = bound.needed.of(point.zero, fraction);
+    if (!found.pool.matters(point, closed_form(recomputed), weight)) continue;
+    if (fits_without_offload(context, point, limit, costs, work)) return false;
+    EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
+    if (!partition_may_win(context.cost_model, work.plan, costs, limit,
+                           found.pool.bound_of(point, weight), context.recomputes)) {
+      continue;
+    }
+    found.pending({least, point, &costs, weight});
+    return true;
   }
+  return false;
 }
 
 }  // namespace echelon

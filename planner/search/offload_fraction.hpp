@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "planner/search/findings.hpp"
+#include "planner/search/visit_point.hpp"
 
 namespace echelon {
 
@@ -17,8 +17,9 @@ namespace echelon {
 /// Opens the partition of `point`, whose whole optimizer is offloaded, with a part of it offloaded:
 /// from the smallest fraction on with which it may fit into `limit` and still be listed. Memory
 /// falls with the fraction and the step rises, so there is nothing to open where the balanced plan
-/// fits with no recomputation and no offload. `least`: bound of the point's degrees and schedule.
-void open_offload_fractions(const SearchContext& context, SearchPoint point, Seconds least,
-                            Bytes limit, const ShardingCosts& costs, Findings& found, Priced& work);
+/// fits with no recomputation and no offload. `bound`: of the point's degrees and schedule.
+/// Returns whether it opened one.
+bool open_offload_fractions(const SearchContext& context, SearchPoint point,
+                            const PointBound& bound, Bytes limit, Findings& found, Priced& work);
 
 }  // namespace echelon

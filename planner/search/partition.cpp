@@ -1,8 +1,76 @@
 #include "planner/search/partition.hpp"
 
+#include <algorithm>
+
 #include "planner/search/layer_partitioner.hpp"
 
 namespace echelon {
+namespace {
+
+/// Whether all stages recompute the same number of whole layers.
+bool recomputes_alike(const CostModel& cost_model, const ParallelPlan& plan) {
+  return plan.recompute != Recompute::none && plan.recompute != Recompute::selective &&
+         !cost_model.framework().per_stage_recompute;
+}
+
+/// The most layers of each chunk whose recomputation the bound allows: the step rises with each.
+int most_recomputed(const CostModel& cost_model, const ParallelPlan& plan,
+                    LayerPartitioner& partitioner) {
+  int most = 0;
+  int too_many = (cost_model.model().layers + plan.vpp - 1) / plan.vpp + 1;
+  while (too_many - most > 1) {
+    const int middle = most + (too_many - most) / 2;
+    (partitioner.can_win(partitioner.lower_bound(middle * plan.vpp)) ? most : too_many) = middle;
+  }
+  return most;
+}
+
+/// The most recomputed layers of each chunk with which a partition that may win fits: memory falls
+/// with each, but none need no buffer for it. Nothing where none may win.
+std::optional<int> most_that_may_win(const CostModel& cost_model, const ParallelPlan& plan,
+                                     LayerPartitioner& partitioner) {
+  if (!partitioner.can_win(partitioner.lower_bound(0))) return std::nullopt;
+  if (recomputes_alike(cost_model, plan)) {
+    const int most = most_recomputed(cost_model, plan, partitioner);
+    if (most > 0 && partitioner.may_fit(most * plan.vpp)) return most;
+    return partitioner.may_fit(0) ? std::optional(0) : std::nullopt;
+  }
+  return partitioner.may_fit(std::nullopt) ? std::optional(0) : std::nullopt;
+}
+
+}  // namespace
+
+bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan, const ShardingCosts& costs,
+                       Bytes usable, std::optional<Seconds> bound,
+                       std::span<const Recompute> policies) {
+  bool any = false;
+  for (const Recompute policy : policies) {
+    plan.recompute = policy;
+    if (any || (policy == Recompute::none && policies.size() > 1)) continue;  // or none of many
+    LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
+    any = most_that_may_win(cost_model, plan, partitioner).has_value();
+  }
+  return any;
+}
+
+int fewest_recomputed_layers(const CostModel& cost_model, ParallelPlan& plan,
+                             const ShardingCosts& costs, Bytes usable,
+                             std::span<const Recompute> policies) {
+  LayerPartitioner partitioner(cost_model, plan, costs, usable, std::nullopt);
+  partitioner.allow_any_mix();
+  if (partitioner.may_fit(0)) return 0;
+  if (std::ranges::find(policies, Recompute::selective) != policies.end()) {
+    plan.recompute = Recompute::selective;
+    if (partitioner.may_fit(std::nullopt)) return 0;
+  }
+  int low = 0;
+  int high = cost_model.model().layers;
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    (partitioner.may_fit(middle) ? high : low) = middle;
+  }
+  return high;
+}
 
 bool partition_may_fit(const CostModel& cost_model, const ParallelPlan& plan,
                        const ShardingCosts& costs, Bytes usable) {
@@ -13,38 +81,28 @@ std::optional<LayerPartition> best_partition(const CostModel& cost_model, const 
                                              const ShardingCosts& costs, Bytes usable,
                                              std::optional<Seconds> bound, bool every_layer) {
   LayerPartitioner partitioner(cost_model, plan, costs, usable, bound);
-  const int layers = cost_model.model().layers;
   if (every_layer) {
-    const int all = (layers + plan.vpp - 1) / plan.vpp * plan.vpp;
+    const int all = (cost_model.model().layers + plan.vpp - 1) / plan.vpp * plan.vpp;
     const LowerBound lower = partitioner.lower_bound(all);
     if (!partitioner.can_win(lower) || !partitioner.may_fit(all)) return std::nullopt;
     return partitioner.solve(all, lower.slowest);
   }
-  const LowerBound without = partitioner.lower_bound(0);
-  if (!partitioner.can_win(without)) return std::nullopt;
-  if (plan.recompute == Recompute::none || cost_model.framework().per_stage_recompute ||
-      plan.recompute == Recompute::selective) {
-    if (!partitioner.may_fit(std::nullopt)) return std::nullopt;
-    return partitioner.solve(std::nullopt, without.slowest);
+  const std::optional<int> most = most_that_may_win(cost_model, plan, partitioner);
+  if (!most) return std::nullopt;
+  if (!recomputes_alike(cost_model, plan)) {
+    return partitioner.solve(std::nullopt, partitioner.lower_bound(0).slowest);
   }
-  // The most that the bound allows: the step rises with every recomputed layer, memory falls.
-  int most = 0;
-  int too_many = (layers + plan.vpp - 1) / plan.vpp + 1;
-  while (too_many - most > 1) {
-    const int middle = most + (too_many - most) / 2;
-    (partitioner.can_win(partitioner.lower_bound(middle * plan.vpp)) ? most : too_many) = middle;
-  }
-  const bool some_fit = most > 0 && partitioner.may_fit(most * plan.vpp);
-  if (!some_fit && !partitioner.may_fit(0)) return std::nullopt;
-  // Of a chunk each and more, more recomputed layers need less memory; none need no buffer for it.
+  // The fewest that may fit, most often nearly the most.
   int low = 0;
-  int high = (layers + plan.vpp - 1) / plan.vpp;
-  while (high - low > 1) {
-    const int middle = low + (high - low) / 2;
-    (partitioner.may_fit(middle * plan.vpp) ? high : low) = middle;
+  int high = *most;
+  for (int step = 1; high - low > 1;) {
+    const int tried = std::max(low + 1, high - step);
+    const bool fits = partitioner.may_fit(tried * plan.vpp);
+    (fits ? high : low) = tried;
+    step = fits ? 2 * step : 1;
   }
   std::optional<LayerPartition> best;
-  for (int uniform = 0; uniform < layers + plan.vpp; uniform += plan.vpp) {
+  for (int uniform = 0; uniform <= *most * plan.vpp; uniform += plan.vpp) {
     if (uniform > 0 && uniform < high * plan.vpp) continue;
     // Where every stage recomputes all it holds, recomputing more is the same.
     if (uniform > plan.vpp && !partitioner.holds_more_than(uniform - plan.vpp)) break;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "costmodel/time/stage_model.hpp"
 #include "planner/search/layer_partition.hpp"
@@ -31,6 +32,21 @@ namespace echelon {
                                                            const ShardingCosts& costs, Bytes usable,
                                                            std::optional<Seconds> bound,
                                                            bool every_layer = false);
+
+/// False when no partition that takes less than `bound` fits, whichever of `policies` it recomputes
+/// by. Cheap; true is no promise. Leaves the last policy in `plan`.
+[[nodiscard]] bool partition_may_win(const CostModel& cost_model, ParallelPlan& plan,
+                                     const ShardingCosts& costs, Bytes usable,
+                                     std::optional<Seconds> bound,
+                                     std::span<const Recompute> policies);
+
+/// The fewest layers that every stage of a plan has to recompute (or all that it holds) for any
+/// partition of the layers to fit, whatever its schedule, where `policies` are none, selective and
+/// full: `plan` is 1F1B, which keeps least of all schedules. Selective recomputation that may fit
+/// counts as none. All layers where nothing fits. Overwrites plan.recompute.
+[[nodiscard]] int fewest_recomputed_layers(const CostModel& cost_model, ParallelPlan& plan,
+                                           const ShardingCosts& costs, Bytes usable,
+                                           std::span<const Recompute> policies);
 
 /// False when no partition of the layers fits, whatever `plan.recompute` lets each stage recompute.
 /// Cheap; true is no promise (layers of two kinds are not looked at).

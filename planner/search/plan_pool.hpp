@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/search/bounds.hpp"
 #include "planner/search/context.hpp"
 #include "planner/search/layer_partition.hpp"
 #include "planner/search/simulate_step.hpp"
@@ -66,6 +67,11 @@ class PlanPool {
   [[nodiscard]] bool matters(Seconds least) const;
   /// No plan of the point with a longer step matters; nothing: any does.
   [[nodiscard]] std::optional<Seconds> longest(const SearchPoint& point, double weight) const;
+  /// The bound that a partition of the point's layers has to be below.
+  [[nodiscard]] std::optional<Seconds> bound_of(const SearchPoint& point, double weight) const {
+    if (context_.request.exhaustive) return std::nullopt;
+    return just_above(longest(point, weight));
+  }
   /// For plans of the point that take at least `step`, and need less memory than `reserved`: the
   /// most that they may reserve in order to matter, by fitting with a larger probability. Nothing
   /// where none would, or not by a thousandth of the expected step (where stages recompute on their

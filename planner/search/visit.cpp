@@ -103,13 +103,13 @@ std::vector<SearchPoint> schedules_of(const SearchContext& context, const Degree
 }
 
 /// A part of the optimizer offloaded, where all of it may be and the layers are partitioned.
-void open_fractions(const SearchContext& context, const SearchPoint& point, const PointBound& bound,
+bool open_fractions(const SearchContext& context, const SearchPoint& point, const PointBound& bound,
                     Findings& found, Priced& work) {
   if (point.offload_optimizer < 1 || !may_be_partitioned(context, point) ||
       context.request.constraints.has<&ParallelPlan::offload_optimizer>()) {
-    return;
+    return false;
   }
-  open_offload_fractions(context, point, bound.least, context.usable, bound.costs, found, work);
+  return open_offload_fractions(context, point, bound, context.usable, found, work);
 }
 
 /// Plans priced and points bounded so far.
@@ -124,9 +124,11 @@ struct Progressed {
 /// its degrees and schedule.
 void lower_proved(const SearchContext& context, SearchPoint point, PointEnd end, Seconds least,
                   const ShardingCosts& costs, const Progressed& before, Findings& found) {
-  const bool too_large = end == PointEnd::too_large || end == PointEnd::hopeless;
+  // Where only a balanced plan was too large, a partition that fits may have been bounded.
+  const bool none_fits = end == PointEnd::hopeless ||
+                         (end == PointEnd::too_large && !may_be_partitioned(context, point));
   // For the front a point is also priced if it cannot win; then nothing says that none fits.
-  if (point.pp == 1 || (too_large && !context.whole_front)) return;
+  if (point.pp == 1 || (none_fits && !context.whole_front)) return;
   if (!found.proved.may_lower(least)) return;
   point.offload_optimizer = 0;  // a part of it may be less than the point's
   const double weight = least_weight(
@@ -140,13 +142,12 @@ void lower_proved(const SearchContext& context, SearchPoint point, PointEnd end,
   }
 }
 
-/// A smaller shard group needs more memory on the GPU, and the bound is the same: where the largest
-/// is bounded or too large, so are the rest. 1F1B keeps the fewest microbatches of all schedules:
-/// what does not fit under it, whatever the partition, fits under none.
+/// A smaller shard group needs more memory on the GPU, and its bound is no lower unless visit_point
+/// says so: where the largest is bounded or too large, so are the rest. 1F1B keeps the fewest
+/// microbatches of all schedules: what does not fit under it, whatever the partition, fits under
+/// none.
 void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sharding,
-                  const LeastStep& least, const ShardingCosts& costs, Findings& found,
-                  Priced& work) {
-  const PointBound bound{costs, least.assumed};
+                  const LeastStep& least, const PointBound& bound, Findings& found, Priced& work) {
   const auto end_here = [&](PointEnd end, std::size_t count) {
     const auto points = static_cast<std::int64_t>(count);
     end == PointEnd::bounded ? found.count_bounded(points) : found.count_too_large(points);
@@ -157,11 +158,15 @@ void visit_groups(const SearchContext& context, SearchPoint point, Sharding& sha
     point.shard_group = groups[i];
     const Progressed before(found);
     const PointEnd end = visit_point(context, point, bound, found, work);
-    lower_proved(context, point, end, least.proved, costs, before, found);
-    if (end == PointEnd::open) open_fractions(context, point, bound, found, work);
-    if (context.request.exhaustive || end == PointEnd::open) continue;
+    lower_proved(context, point, end, least.proved, bound.costs, before, found);
+    const bool opened =
+        end != PointEnd::hopeless && open_fractions(context, point, bound, found, work);
+    if (context.request.exhaustive || end == PointEnd::open || opened) continue;
     if (end == PointEnd::hopeless) sharding.hopeless = i;
-    if (end == PointEnd::bounded && point.pp > 1) found.proved.lower_to(least.proved);
+    const bool memory_alone = end == PointEnd::hopeless || !may_be_partitioned(context, point);
+    if (point.pp > 1 && (end == PointEnd::bounded || !memory_alone)) {
+      found.proved.lower_to(least.proved);
+    }
     return end_here(end, groups.size() - i - 1);
   }
 }
@@ -176,12 +181,14 @@ void visit(const SearchContext& context, const DegreeNode& node, Findings& found
   for (const BrokenSharding& broken : shardings.broken) {
     found.reject(broken.rejection, broken.groups * static_cast<std::int64_t>(points.size()));
   }
+  NeededRecomputation needed(context, node);
   for (SearchPoint& point : points) {
     const LeastStep least = least_time(context, point, node);
+    const PointBound bound{*node.costs, least.assumed, needed};
     for (Sharding& sharding : shardings.legal) {
       point.zero = sharding.zero;
       point.offload_optimizer = sharding.offload;
-      visit_groups(context, point, sharding, least, *node.costs, found, work);
+      visit_groups(context, point, sharding, least, bound, found, work);
     }
   }
 }

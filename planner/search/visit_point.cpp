@@ -132,6 +132,19 @@ bool price_mix(const PointPricing& pricing, SearchPoint point) {
   return any;
 }
 
+double least_weight_of(const PlanRequest& request, const SearchPoint& point) {
+  return least_weight(request, features_of_degrees(request, degrees_of(request, point)));
+}
+
+/// Where a point ends that no balanced plan fits and no partition that may win.
+PointEnd end_too_large(const SearchContext& context, const ShardingCosts& costs, bool least_held,
+                       bool smaller_may_win, Priced& work) {
+  work.plan.recompute = context.recomputes.back();
+  const bool may_fit = partition_may_fit(context.cost_model, work.plan, costs, context.usable);
+  if (!may_fit && least_held) return PointEnd::hopeless;
+  return may_fit && smaller_may_win ? PointEnd::open : PointEnd::too_large;
+}
+
 }  // namespace
 
 bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) {
@@ -142,6 +155,30 @@ bool may_be_partitioned(const SearchContext& context, const SearchPoint& point) 
          !context.pinned_counts;
 }
 
+int NeededRecomputation::of(int zero, double offload) {
+  const Framework& framework = context_.request.framework;
+  if (framework.per_stage_recompute || framework.fixed_blocks || context_.pinned_counts ||
+      context_.recomputes.back() != Recompute::full || context_.request.exhaustive) {
+    return 0;
+  }
+  for (const Known& known : known_) {
+    if (known.zero == zero && known.offload == offload) return known.layers;
+  }
+  SearchPoint point = node_.point;
+  point.schedule = ScheduleKind::one_f_one_b;
+  point.vpp = 1;
+  point.microbatch_group = 1;
+  point.zero = zero;
+  point.shard_group = point.dp * point.sharding.cp;
+  point.offload_optimizer = offload;
+  ParallelPlan plan = degrees_of(context_.request, point);
+  plan.recompute = Recompute::full;
+  known_.push_back({zero, offload,
+                    fewest_recomputed_layers(context_.cost_model, plan, *node_.costs,
+                                             context_.usable, context_.recomputes)});
+  return known_.back().layers;
+}
+
 PointEnd visit_point(const SearchContext& context, SearchPoint point, const PointBound& bound,
                      Findings& found, Priced& work) {
   const ShardingCosts& costs = bound.costs;
@@ -150,17 +187,18 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   Seconds least_closed_form = least;
   double weight = 1;
   if (some_can_win) {
-    // The second bound is this shard group's own: smaller groups move less.
-    const LeastTimes times = least_times_with_traffic(context, point, costs);
+    const LeastTimes times = least_times_with_traffic(
+        context, point, costs, bound.needed.of(point.zero, point.offload_optimizer));
     least = std::max(least, times.step);
     least_closed_form = times.closed_form;
-    weight = least_weight(context.request,
-                          features_of_degrees(context.request, degrees_of(context.request, point)));
+    weight = least_weight_of(context.request, point);
   }
   const bool can_win = some_can_win && found.pool.matters(point, least, weight);
+  // At ZeRO-0 and 1 the bounds rise as the group shrinks; at 2 and 3 smaller groups move less.
+  const bool smaller_may_win = some_can_win && (point.zero >= 2 || context.whole_front);
   const auto end_bounded = [&] {
     found.count_bounded();
-    return some_can_win ? PointEnd::open : PointEnd::bounded;
+    return smaller_may_win ? PointEnd::open : PointEnd::bounded;
   };
   if (!can_win && !context.whole_front) return end_bounded();
   const Bytes shortage = least_shortage(context, point, costs, work);
@@ -172,16 +210,16 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   const bool partition_can_win =
       can_win && partitioned && found.pool.matters(point, least_closed_form, weight);
   const bool least_held = partitioned && point.schedule == ScheduleKind::one_f_one_b;
-  const bool may_fit =
-      fits || (partitioned && (partition_can_win || least_held) &&
-               partition_may_fit(context.cost_model, work.plan, costs, context.usable));
   bool priced = false;
   const PointPricing pricing{context, costs, least, weight, context.whole_front, found, work};
   if (fits) {
     const std::vector<int>& layers = work.plan.layers_per_stage;
     priced = price_recomputations(pricing, point, *std::max_element(layers.begin(), layers.end()));
   }
-  if (partition_can_win && may_fit) {
+  const bool may_win = partition_can_win &&
+                       partition_may_win(context.cost_model, work.plan, costs, context.usable,
+                                         found.pool.bound_of(point, weight), context.recomputes);
+  if (may_win) {
     found.pending({std::max(least, least_closed_form), point, &costs, weight});
   }
   if (can_win && !partitioned) {
@@ -201,8 +239,9 @@ PointEnd visit_point(const SearchContext& context, SearchPoint point, const Poin
   }
   if (partitioned && !partition_can_win && !least_held) return end_bounded();
   found.too_large({shortage, point});
-  if (!may_fit && least_held) return PointEnd::hopeless;
-  return may_fit && some_can_win ? PointEnd::open : PointEnd::too_large;
+  if (may_win) return PointEnd::open;
+  if (!partitioned || (!least_held && !smaller_may_win)) return PointEnd::too_large;
+  return end_too_large(context, costs, least_held, smaller_may_win, work);
 }
 
 }  // namespace echelon

@@ -5,9 +5,30 @@
 
 namespace echelon {
 
+/// How many layers the plans of one node have to recompute in order to fit.
+class NeededRecomputation {
+ public:
+  NeededRecomputation(const SearchContext& context, const DegreeNode& node)
+      : context_(context), node_(node) {}
+  /// Every stage recomputes so many or all that it holds, under any schedule and shard group. Zero
+  /// where the request counts them or stages recompute on their own.
+  [[nodiscard]] int of(int zero, double offload);
+
+ private:
+  struct Known {
+    int zero;
+    double offload;
+    int layers;
+  };
+  const SearchContext& context_;
+  const DegreeNode& node_;
+  std::vector<Known> known_;
+};
+
 struct PointBound {
   const ShardingCosts& costs;
   Seconds least;  ///< no plan with the point's degrees and schedule takes less
+  NeededRecomputation& needed;
 };
 
 /// Where a point ended. Smaller shard groups end at `too_large` or `bounded` with it; at `hopeless`

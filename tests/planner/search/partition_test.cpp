@@ -102,6 +102,22 @@ class AllSplits {
   Seconds best_ = kUnbounded;
 };
 
+/// What a search rejects points by lets a partition that was found pass.
+void check_rejections(const PlanRequest& r, const CostModel& cost_model, ParallelPlan p,
+                      Bytes usable, const LayerPartition& split) {
+  const ShardingCosts costs = cost_model.sharding_costs(sharding_of(p));
+  const std::vector<Recompute> policies = {p.recompute};
+  CHECK(partition_may_win(cost_model, p, costs, usable, just_above(split.step), policies));
+  if (r.framework.per_stage_recompute || p.recompute == Recompute::selective) return;
+  p.schedule = ScheduleKind::one_f_one_b;
+  p.vpp = 1;
+  const std::vector<Recompute> all = {Recompute::none, Recompute::full};
+  const int fewest = fewest_recomputed_layers(cost_model, p, costs, usable, all);
+  for (std::size_t s = 0; s < split.layers.size(); ++s) {
+    CHECK(split.recomputed[s] >= std::min(fewest, split.layers[s]));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the partitioner finds the fastest of all splits and all mixes of recomputation") {
@@ -158,6 +174,7 @@ TEST_CASE("the partitioner finds the fastest of all splits and all mixes of reco
     if (!split) continue;
     ++found;
     CHECK(split->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
+    check_rejections(r, cost_model, p, usable, *split);
     for (std::size_t s = 0; s < split->layers.size(); ++s) {
       if (split->recomputed[s] > 0 && split->selective[s] > 0) ++mixed;
       if (split->layers[s] == 0) ++bare;
@@ -194,6 +211,7 @@ bool check_against_all(const PlanRequest& r, ParallelPlan p, double share) {
   REQUIRE(split.has_value() == (best < Seconds{1e29}));
   if (!split) return false;
   CHECK(split->step.in(1_us) == Approx(best.in(1_us)).epsilon(1e-9));
+  check_rejections(r, cost_model, p, usable, *split);
   p.layers_per_stage = split->layers;
   p.recompute_layers = split->recomputed;
   CHECK(cost_model.price(p).time.step.in(1_us) == Approx(split->step.in(1_us)).epsilon(1e-12));
