@@ -123,6 +123,7 @@ Framework torchtitan() {
   f.selective_per_operator = true;
   // torch's cross entropy: bf16 logits and their gradient, fp32 copy, log-softmax, gradient
   f.logits_bytes = 16;
+  f.compiled_logits_bytes = 12;  // the fp32 copy and its log-softmax are one tensor
   // parallelism.data_parallel_replicate_degree and module_fqns_per_model_part
   f.hybrid_shard[2] = f.hybrid_shard[3] = true;
   f.any_layout = true;
