@@ -26,8 +26,8 @@ namespace {
 constexpr std::size_t kFewestFigures = 4;
 constexpr int kFewestFailures = 20;
 constexpr double kFalseFitWeight = 2;
-/// How far software of one framework may differ from it.
-constexpr double kShareOfSoftware = 0.5;
+/// How far software of one framework may differ from it: its allocator may be another one.
+constexpr double kShareOfSoftware = 1;
 
 /// A row with information on memory, ready to be priced repeatedly.
 struct MemoryRun {

@@ -228,7 +228,7 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
   plan.overlap_dp = framework.overlaps_dp && !says(row.overlap_detail, "not overlapped");
   if (!defaults.revisions.empty()) set_held_collectives(row, defaults, plan.pp, framework);
   if (row.torch_compile.value_or(false)) framework.saves_gate_output = false;  // one fused kernel
-  set_loss_memory(row, framework, inferred);
+  set_loss_memory(row, defaults, framework, inferred);
   plan.overlap_tp = says(row.overlap_detail, "TP comm overlap") ||
                     says(row.overlap_detail, "TP and PP communication overlap");
   plan.overlap_pp = says(row.overlap_detail, "PP communication overlap");

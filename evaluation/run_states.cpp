@@ -1,5 +1,7 @@
 #include "evaluation/run_states.hpp"
 
+#include <fmt/format.h>
+
 #include <string_view>
 
 #include "core/base/text.hpp"
@@ -44,10 +46,12 @@ PrecisionRecipe with_states(PrecisionRecipe recipe, const MeasuredRun& row,
   return recipe;
 }
 
-void set_loss_memory(const MeasuredRun& row, Framework& framework,
-                     std::vector<std::string>& inferred) {
-  (void)inferred;
-  if (row.torch_compile.value_or(false) && framework.compiled_logits_bytes > 0) {
+void set_loss_memory(const MeasuredRun& row, const FrameworkDefaults& defaults,
+                     Framework& framework, std::vector<std::string>& inferred) {
+  if (defaults.logits_bytes > 0) {
+    framework.logits_bytes = defaults.logits_bytes;
+    inferred.push_back(fmt::format("{} bytes per logit", defaults.logits_bytes));
+  } else if (row.torch_compile.value_or(false) && framework.compiled_logits_bytes > 0) {
     framework.logits_bytes = framework.compiled_logits_bytes;
   }
 }

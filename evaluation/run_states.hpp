@@ -22,14 +22,15 @@ namespace echelon {
 ///   fp8 weights   tuned: fp8 alone, Hopper 1 + 1 (row and column), Blackwell 1, mxfp8 1 + 1,
 ///                 except blockwise scaling; else next to the bf16 weights
 /// Source: Megatron-Bridge 067f987d, perf_recipes/_common.py, training/mixed_precision.py;
-/// TransformerEngine d0067d0d, quantizer.cpp.
+/// Megatron-LM 157006d6, examples/llama/train_llama3_8b_h100_fp8.sh; TransformerEngine d0067d0d,
+/// quantizer.cpp.
 /// Checked by: tests/evaluation/run_states_test.cpp.
 [[nodiscard]] PrecisionRecipe with_states(PrecisionRecipe recipe, const MeasuredRun& row,
                                           const Software& software, const ModelSpec& model,
                                           const GpuSpec& gpu, std::vector<std::string>& inferred);
 
-/// Sets the bytes per logit: fewer where the row's loss was compiled.
-void set_loss_memory(const MeasuredRun& row, Framework& framework,
-                     std::vector<std::string>& inferred);
+/// Sets the bytes per logit: those of the row's release, else fewer where it was compiled.
+void set_loss_memory(const MeasuredRun& row, const FrameworkDefaults& defaults,
+                     Framework& framework, std::vector<std::string>& inferred);
 
 }  // namespace echelon

@@ -75,6 +75,7 @@ Framework deepspeed() {
   // 16-bit tensor and that one into fp32; stage3.py copies them into fp32 alone.
   f.step_copies[0] = f.step_copies[1] = f.step_copies[2] = 6;
   f.step_copies[3] = 4;
+  f.step_group = 1e9;  // runtime/zero/config.py: sub_group_size
   // runtime/zero/config.py: reduce_bucket_size 5e8, two of them with overlap_comm
   f.bucket_buffers = 2 * 5e8;
   f.defaults = kDeepspeedDefaults;

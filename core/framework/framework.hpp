@@ -88,6 +88,7 @@ struct Framework {
   double zero1_gather_shard = 0;        ///< … and per sharded parameter
   /// Copies of the gradients while the optimizer steps at ZeRO-n: bytes per owned parameter.
   double step_copies[4] = {0, 0, 0, 0};
+  double step_group = 0;                ///< … of so many parameters at a time at ZeRO-3
   double bucket_buffers = 0;            ///< elements in the buffers of ZeRO's buckets of gradients
   bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed

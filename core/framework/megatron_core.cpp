@@ -26,9 +26,8 @@ constexpr std::array kMegatronCoreDefaults = {
                       .zero = 1,
                       .split = StageSplit::ends_hold_fewer,
                       .memory_of_first_rank = true},
-    // Its figures without a container are those of Megatron-LM's examples.
     FrameworkDefaults{.software = "nemo",
-                      .detail = "Megatron-LM",
+                      .detail = "Megatron-LM 2023",
                       .why = "NeMo trains with Megatron Core",
                       .zero = 1,
                       .split = StageSplit::ends_hold_fewer,

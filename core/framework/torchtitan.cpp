@@ -10,6 +10,20 @@ namespace echelon {
 namespace {
 
 constexpr std::array kTorchtitanDefaults = {
+    // The loss is compiled since pull request 1033 of 2025-04: 16-bit logits and their gradient.
+    FrameworkDefaults{.software = "torchtitan",
+                      .detail = "_202506_",
+                      .why = "the same software",
+                      .recompute = Recompute::selective,
+                      .zero = 3,
+                      .logits_bytes = 4},
+    // ChunkedCELoss, pull request 2937 of 2026-04: an eighth of the logits at a time.
+    FrameworkDefaults{.software = "torchtitan",
+                      .detail = "quantization/nvfp4.md",
+                      .why = "the same software",
+                      .recompute = Recompute::selective,
+                      .zero = 3,
+                      .logits_bytes = 2},
     FrameworkDefaults{.software = "torchtitan",
                       .why = "the same software",
                       .recompute = Recompute::selective,

@@ -125,12 +125,13 @@ Bytes StageModel::held(const Stage& stage) const {
 /// Bytes that come and go, at the moment of the step when they are most. On top of what layers
 /// keep of the microbatches in flight (K) and of buffers of buckets (B):
 ///
-///   loss's backward      K + H + Z        H  logits and their gradients, on the last stage
+///   loss's backward      K + H + T + Z    H  logits and their gradients, on the last stage
 ///   a layer's backward   K + R + T + Z    R  the layer being recomputed, T its largest transient
 ///   optimizer's step     C + G            C  copies of gradients, G  ZeRO-1's gathered weights
 ///
 /// Z are buffers of ZeRO-2/3 and tensors that wait for collectives. The logits are gone before the
-/// first layer recomputes, and all activations before the step.
+/// first layer recomputes, and all activations before the step. T counts at both: without it the
+/// allocated peaks of SimuMax's eight shapes on B200 are 0.8 % off instead of 0.4 %.
 /// Source: order of a step in Megatron-LM core/pipeline_parallel/schedules.py and torchtitan's
 /// train.py. Checked by: tests/costmodel/memory/stage_memory_test.cpp.
 StageModel::Moving StageModel::largest_moment(const Stage& stage, const Parameters& p) const {
@@ -145,15 +146,19 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
   LayerCounts again = stage.recomputed;
   if (framework.selective_per_operator) again += stage.selective;
 
-  Moving layer{.activations = kept, .workspace = {}, .communication = pending};
-  layer.workspace = std::max(stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
-                             has_moe ? costs_.moe.transient : Bytes{});
+  const Bytes transient = std::max(stage.layers.dense > 0 ? costs_.dense.transient : Bytes{},
+                                   has_moe ? costs_.moe.transient : Bytes{});
+  Moving layer{.activations = kept, .workspace = transient, .communication = pending};
+  Moving loss = layer;
   if (again.total() > 0) layer.workspace += (again.moe > 0 ? costs_.moe : costs_.dense).saved;
-  if (last(stage)) layer.activations += (logits_in_flight(stage) - 1) * costs_.head_saved;
-  Moving loss{.activations = kept, .workspace = {}, .communication = pending};
-  if (last(stage)) loss.activations += logits_in_flight(stage) * costs_.head_saved;
+  if (last(stage)) {
+    layer.activations += (logits_in_flight(stage) - 1) * costs_.head_saved;
+    loss.activations += logits_in_flight(stage) * costs_.head_saved;
+  }
+  const double stepped =
+      plan_.zero == 3 ? std::min(owned(p, 1), framework.step_group) : owned(p, 1);
   const Moving step{.activations = {},
-                    .workspace = Bytes{owned(p, 1) * framework.step_copies[plan_.zero]},
+                    .workspace = Bytes{stepped * framework.step_copies[plan_.zero]},
                     .communication = buckets + (plan_.zero == 1 ? zero : Bytes{})};
   return std::max({layer, loss, step}, [](const Moving& a, const Moving& b) {
     return a.activations + a.workspace + a.communication <
