@@ -45,7 +45,7 @@ struct MemoryRun {
 struct MemoryGuess {
   double figure = 0;    ///< bytes, as the row counts
   double reserved = 0;  ///< bytes
-  Bytes need;         ///< on the fullest rank
+  Bytes need;           ///< on the fullest rank
   Bytes capacity;
 };
 
@@ -190,10 +190,11 @@ void FittedMemory::write_to(Calibration& calibration) const {
   for (const FittedRate& rate : rates) {
     const CalibrationField& field = calibration_field(rate.key);
     set_rate(calibration, field, rate.value);
-    set_source(calibration, field,
-               fmt::format("fitted to {} peaks of memory: {:.4g} ({:.4g} to {:.4g}), prior {:.4g}, "
-                           "learned {:.0f} %",
-                           figures, rate.value, rate.low, rate.high, rate.prior, 100 * rate.learned));
+    set_source(
+        calibration, field,
+        fmt::format("fitted to {} peaks of memory: {:.4g} ({:.4g} to {:.4g}), prior {:.4g}, "
+                    "learned {:.0f} %",
+                    figures, rate.value, rate.low, rate.high, rate.prior, 100 * rate.learned));
   }
   if (out_of_memory == 0) return;
   calibration.fits_margin = fits_margin;

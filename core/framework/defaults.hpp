@@ -69,7 +69,7 @@ struct FrameworkDefaults {
   StageSplit split = StageSplit::balanced;
   /// What `notes` mention when a stage that exactly reaches its share takes one layer more.
   std::string_view tie_stays = "";
-  std::span<const Revision> revisions{};        ///< rising by first_job; empty: one revision
+  std::span<const Revision> revisions{};  ///< rising by first_job; empty: one revision
   /// Its logs print the memory of rank 0, which is on the first stage; else the largest rank's.
   bool memory_of_first_rank = false;
   bool grade_c_memory_is_sound = false;         ///< grade C doubts its step times alone
