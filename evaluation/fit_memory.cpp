@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -25,22 +26,26 @@ namespace {
 constexpr std::size_t kFewestFigures = 4;
 constexpr int kFewestFailures = 20;
 constexpr double kFalseFitWeight = 2;
+/// How far software of one framework may differ from it: its allocator may be another one.
+constexpr double kShareOfSoftware = 1;
 
 /// A row with information on memory, ready to be priced repeatedly.
 struct MemoryRun {
   std::size_t row = 0;
-  std::string name;
+  std::string framework;  ///< calibration_key()
   CostModel cost_model;
   ParallelPlan plan;
   ShardingCosts costs;
   Calibration prior;
   std::optional<double> measured;  ///< bytes; none if the figure is not to be compared
+  std::optional<double> reserved;  ///< … where the row gives it next to another figure
   bool counts_for_fits = true;
 };
 
 struct MemoryGuess {
-  double figure = 0;  ///< bytes, as the row counts
-  Bytes need;         ///< on the fullest rank
+  double figure = 0;    ///< bytes, as the row counts
+  double reserved = 0;  ///< bytes
+  Bytes need;           ///< on the fullest rank
   Bytes capacity;
 };
 
@@ -49,8 +54,9 @@ MemoryGuess guess(const MeasuredRun& row, MemoryRun& run, const Calibration& cal
   MemoryPrediction memory;
   run.cost_model.price_memory(run.plan, run.costs, memory);
   const StageModel model(run.cost_model, run.plan, run.costs);
-  return {memory_metric(row, model, memory, calibration.fits_margin).in(kByte),
-          memory.peak_reserved, memory.capacity};
+  const Bytes margin = calibration.fits_margin;
+  return {memory_metric(row, model, memory, margin).in(kByte),
+          reserved_metric(model, memory, margin).in(kByte), memory.peak_reserved, memory.capacity};
 }
 
 std::vector<MemoryRun> memory_runs(const std::vector<MeasuredRun>& rows) {
@@ -70,17 +76,17 @@ std::vector<MemoryRun> memory_runs(const std::vector<MeasuredRun>& rows) {
     CostModel cost_model(run->model, run->job, run->cluster, run->framework, *prior);
     ShardingCosts costs = cost_model.sharding_costs(run->plan);
     std::optional<double> measured;
+    std::optional<double> reserved;
     const bool possible =
         row.peak_memory_bytes && is_of_one_gpu(*row.peak_memory_bytes * kByte, gpu.memory);
     if (!row.out_of_memory() && possible &&
         std::ranges::none_of(flags[i], &RowQualityFlag::memory)) {
       measured = *row.peak_memory_bytes;
+      if (const auto largest = largest_reserved(row)) reserved = largest->in(kByte);
     }
-    out.push_back(
-        {i,
-         fmt::format("{}-{}-{}", gpu_family(gpu), run->framework.calibration_key(), row.framework),
-         std::move(cost_model), run->plan, costs, *std::move(prior), measured,
-         std::ranges::none_of(flags[i], &RowQualityFlag::fits)});
+    out.push_back({i, run->framework.calibration_key(), std::move(cost_model), run->plan, costs,
+                   *std::move(prior), measured, reserved,
+                   std::ranges::none_of(flags[i], &RowQualityFlag::fits)});
   }
   return out;
 }
@@ -119,35 +125,62 @@ Bytes fitted_margin(const std::vector<MeasuredRun>& rows, const MemoryRuns& runs
   return Bytes{best};
 }
 
-FittedMemory fit_group(const std::vector<MeasuredRun>& rows, const std::string& name,
-                       const MemoryRuns& runs) {
-  FittedMemory out;
-  out.name = name;
-  MemoryRuns measured;
+/// A peak to fit to, of a run in `row`: its own figure or, `reserved`, the one next to it.
+struct MemoryFigure {
+  MemoryRun* run;
+  bool reserved;
+  double weight = 1;
+};
+
+/// Figures of one source have the same errors for the same reasons: n of them weigh 1/√n each.
+std::vector<MemoryFigure> figures_of(const std::vector<MeasuredRun>& rows, const MemoryRuns& runs) {
+  std::vector<MemoryFigure> out;
+  std::map<std::string_view, int> sizes;
   for (MemoryRun* run : runs) {
-    if (run->measured) measured.push_back(run);
+    if (!run->measured) continue;
+    out.push_back({run, false});
+    if (run->reserved) out.push_back({run, true});
+    sizes[rows[run->row].source] += run->reserved ? 2 : 1;
+  }
+  for (MemoryFigure& figure : out) {
+    figure.weight = 1 / std::sqrt(sizes.at(rows[figure.run->row].source));
+  }
+  return out;
+}
+
+/// One node of the tree, `share` of the priors' spread away from its parent.
+FittedMemory fit_group(const std::vector<MeasuredRun>& rows, const MemoryRuns& runs,
+                       const Calibration& parent, double share, Calibration& fitted) {
+  FittedMemory out;
+  for (const MemoryRun* run : runs) {
     out.out_of_memory += rows[run->row].out_of_memory() && run->counts_for_fits;
   }
-  out.runs = static_cast<int>(measured.size());
-  Calibration fitted = runs.front()->prior;
-  if (measured.size() >= kFewestFigures) {
-    const std::vector<double> weights(measured.size(), 1.0);
+  const std::vector<MemoryFigure> figures = figures_of(rows, runs);
+  out.figures = static_cast<int>(figures.size());
+  fitted = parent;
+  if (figures.size() >= kFewestFigures) {
+    std::vector<double> weights;
+    for (const MemoryFigure& figure : figures) weights.push_back(figure.weight);
     const auto errors = [&](const Calibration& c, std::span<double> into) {
-      for (std::size_t i = 0; i < measured.size(); ++i) {
-        MemoryRun& run = *measured[i];
-        into[i] = std::log(guess(rows[run.row], run, c).figure / *run.measured);
+      for (std::size_t i = 0; i < figures.size(); ++i) {
+        MemoryRun& run = *figures[i].run;
+        const MemoryGuess made = guess(rows[run.row], run, c);
+        into[i] = figures[i].reserved ? std::log(made.reserved / *run.reserved)
+                                      : std::log(made.figure / *run.measured);
       }
     };
-    Fit fit = fit_rates(fitted, memory_parameters(), weights, errors, {.max_iterations = 15});
+    std::vector<FitParameter> parameters = memory_parameters();
+    for (FitParameter& parameter : parameters) parameter.spread *= share;
+    Fit fit = fit_rates(fitted, parameters, weights, errors, {.max_iterations = 15});
     fitted = std::move(fit.calibration);
     out.rates = std::move(fit.rates);
   }
-  out.fits_margin = fitted.fits_margin;
   if (out.out_of_memory >= kFewestFailures) {
-    out.fits_margin = fitted_margin(rows, runs, fitted);
+    fitted.fits_margin = fitted_margin(rows, runs, fitted);
   } else {
     out.out_of_memory = 0;
   }
+  out.fits_margin = fitted.fits_margin;
   return out;
 }
 
@@ -157,46 +190,58 @@ void FittedMemory::write_to(Calibration& calibration) const {
   for (const FittedRate& rate : rates) {
     const CalibrationField& field = calibration_field(rate.key);
     set_rate(calibration, field, rate.value);
-    set_source(calibration, field,
-               fmt::format("fitted to {} peaks of memory: {:.4g} ({:.4g} to {:.4g}), prior {:.4g}, "
-                           "learned {:.0f} %",
-                           runs, rate.value, rate.low, rate.high, rate.prior, 100 * rate.learned));
+    set_source(
+        calibration, field,
+        fmt::format("fitted to {} peaks of memory: {:.4g} ({:.4g} to {:.4g}), prior {:.4g}, "
+                    "learned {:.0f} %",
+                    figures, rate.value, rate.low, rate.high, rate.prior, 100 * rate.learned));
   }
   if (out_of_memory == 0) return;
   calibration.fits_margin = fits_margin;
   set_source(calibration, calibration_field("fits_margin"),
              fmt::format("fewest wrong answers on {} runs out of memory and {} that ran",
-                         out_of_memory, runs));
+                         out_of_memory, figures));
 }
 
 std::vector<FittedMemory> fit_memory(const std::vector<MeasuredRun>& rows,
                                      const std::function<bool(std::size_t)>& use) {
   std::vector<MemoryRun> all = memory_runs(rows);
-  std::map<std::string, MemoryRuns> groups;
+  std::map<std::string, std::map<std::string, MemoryRuns>> frameworks;
   for (MemoryRun& run : all) {
-    if (!use || use(run.row)) groups[run.name].push_back(&run);
+    if (!use || use(run.row)) frameworks[run.framework][rows[run.row].framework].push_back(&run);
   }
   std::vector<FittedMemory> out;
-  for (const auto& [name, runs] : groups) {
-    FittedMemory one = fit_group(rows, name, runs);
-    if (!one.rates.empty() || one.out_of_memory > 0) out.push_back(std::move(one));
+  const auto add = [&](FittedMemory fit, const std::string& framework,
+                       const std::string& software) {
+    fit.framework = framework;
+    fit.software = software;
+    if (!fit.rates.empty() || fit.out_of_memory > 0) out.push_back(std::move(fit));
+  };
+  for (const auto& [framework, by_software] : frameworks) {
+    MemoryRuns runs;
+    for (const auto& [software, own] : by_software) runs.insert(runs.end(), own.begin(), own.end());
+    Calibration common;
+    add(fit_group(rows, runs, runs.front()->prior, 1, common), framework, "");
+    if (by_software.size() < 2) continue;
+    for (const auto& [software, own] : by_software) {
+      Calibration special;
+      add(fit_group(rows, own, common, kShareOfSoftware, special), framework, software);
+    }
   }
   return out;
 }
 
 void write_memory(const std::vector<FittedMemory>& fits, Calibration& calibration) {
-  const FittedMemory* below = nullptr;
-  int several = 0;
+  const std::string all = calibration.gpu_family + "-" + calibration.framework;
+  const FittedMemory* best = nullptr;
   for (const FittedMemory& fit : fits) {
-    if (calibration.name == fit.name || calibration.name.starts_with(fit.name + "-")) {
-      fit.write_to(calibration);
-      return;
-    }
-    if (!fit.name.starts_with(calibration.name + "-")) continue;
-    below = &fit;
-    ++several;
+    if (fit.framework != calibration.framework) continue;
+    const std::string name = all + "-" + fit.software;
+    const bool own = fit.software.empty() || calibration.name == name ||
+                     calibration.name.starts_with(name + "-");
+    if (own && (best == nullptr || fit.software.size() > best->software.size())) best = &fit;
   }
-  if (several == 1) below->write_to(calibration);
+  if (best != nullptr) best->write_to(calibration);
 }
 
 }  // namespace echelon

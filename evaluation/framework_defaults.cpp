@@ -63,7 +63,8 @@ Software software_of(const MeasuredRun& row) {
     return each.evident == Evident::nothing && each.software == row.framework;
   };
   if (const auto release = first_software([&](const FrameworkDefaults& each) {
-        return named(each) && !each.detail.empty() && mentions(row.framework_detail, each.detail);
+        return named(each) && !each.detail.empty() &&
+               (mentions(row.framework_detail, each.detail) || mentions(row.locator, each.detail));
       })) {
     return *release;
   }

@@ -93,6 +93,7 @@ const std::array kColumns = {
     RunColumn{"peak_memory_bytes", &MeasuredRun::peak_memory_bytes},
     RunColumn{"static_memory_bytes", &MeasuredRun::static_memory_bytes},
     RunColumn{"memory_kind", &MeasuredRun::memory_kind},
+    RunColumn{"memory_by_stage", &MeasuredRun::memory_by_stage},
     RunColumn{"net_allreduce_busbw_GBps", &MeasuredRun::net_allreduce_busbw_GBps},
     RunColumn{"net_allgather_busbw_GBps", &MeasuredRun::net_allgather_busbw_GBps},
     RunColumn{"net_reducescatter_busbw_GBps", &MeasuredRun::net_reducescatter_busbw_GBps},

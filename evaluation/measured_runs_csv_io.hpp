@@ -40,7 +40,7 @@ struct MeasuredRun {
   std::string recompute, recompute_detail, precision, precision_detail, overlap_detail, offload;
   NumberCell step_seconds, tokens_per_second_per_gpu, tflops_per_gpu;
   NumberCell peak_memory_bytes, static_memory_bytes;
-  std::string memory_kind;
+  std::string memory_kind, memory_by_stage;
   NumberCell net_allreduce_busbw_GBps, net_allgather_busbw_GBps, net_reducescatter_busbw_GBps;
 
   [[nodiscard]] bool out_of_memory() const { return status == "oom"; }

@@ -1,6 +1,8 @@
 // The prediction of a table's memory column.
 #pragma once
 
+#include <optional>
+
 #include "core/base/units.hpp"
 #include "costmodel/cost_model.hpp"
 #include "costmodel/time/stage_model.hpp"
@@ -10,13 +12,21 @@ namespace echelon {
 
 /// The predicted figure to compare with a row's memory column:
 ///   allocated   the framework's own tensors          reserved   … and what its allocator keeps
-///   nvidia_smi  … and context and NCCL: all the device has lost
-/// Some software reports rank 0, which is on stage 0 (FrameworkDefaults::memory_of_first_rank);
-/// others the largest rank. An allocator without free memory releases its reserve: a run that
-/// continued is not above the limit, capacity less `margin`, unless its tensors are.
+///   nvidia_smi  … and context, NCCL and cached blocks: all the device has lost
+/// Logs of some software print rank 0, which is on stage 0 (FrameworkDefaults::
+/// memory_of_first_rank); nvidia-smi, rows with figures of several stages and other software the
+/// largest rank. An allocator without free memory releases its reserve: a run that continued is not
+/// above the limit, capacity less `margin`, unless its tensors are.
 /// Checked by: tests/evaluation/validate_test.cpp.
 [[nodiscard]] Bytes memory_metric(const MeasuredRun& row, const StageModel& model,
                                   const MemoryPrediction& memory, Bytes margin);
+
+/// The largest reserved memory that a row gives next to its allocated memory: "r0 alloc 66.55 resv
+/// 69.07; r1 ..." in memory_by_stage, in GiB. Nothing if it gives none.
+[[nodiscard]] std::optional<Bytes> largest_reserved(const MeasuredRun& row);
+/// The prediction of that figure.
+[[nodiscard]] Bytes reserved_metric(const StageModel& model, const MemoryPrediction& memory,
+                                    Bytes margin);
 
 /// Whether a figure can be that of one GPU: a tenth above its memory allows for GB written instead
 /// of GiB and for the driver's share.

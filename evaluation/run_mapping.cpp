@@ -16,6 +16,7 @@
 #include "core/framework/stage_layers.hpp"
 #include "evaluation/framework_defaults.hpp"
 #include "evaluation/run_cluster.hpp"
+#include "evaluation/run_states.hpp"
 #include "planner/space/legality.hpp"
 
 namespace echelon {
@@ -226,6 +227,7 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
   plan.overlap_dp = framework.overlaps_dp && !says(row.overlap_detail, "not overlapped");
   if (!defaults.revisions.empty()) set_held_collectives(row, defaults, plan.pp, framework);
   if (row.torch_compile.value_or(false)) framework.saves_gate_output = false;  // one fused kernel
+  set_loss_memory(row, defaults, framework, inferred);
   plan.overlap_tp = says(row.overlap_detail, "TP comm overlap") ||
                     says(row.overlap_detail, "TP and PP communication overlap");
   plan.overlap_pp = says(row.overlap_detail, "PP communication overlap");
@@ -319,7 +321,6 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
 
   const Result<PrecisionRecipe> recipe = recipe_of(row, software);
   if (!recipe) return SkippedRun{recipe.error().found + " is not priced"};
-  job.precision = *recipe;
   job.flash_attention = row.flash_attention.value_or(defaults.flash_attention);
   if (!row.flash_attention) {
     inferred.push_back(job.flash_attention ? "flash attention" : "no flash attention");
@@ -329,6 +330,7 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
 
   const Result<ClusterTopology> machine = cluster(row, plan.gpus(), inferred);
   if (!machine) return SkippedRun{"the machine: " + machine.error().found};
+  job.precision = with_states(*recipe, row, software, shapes, machine->gpu(), inferred);
   if (machine->gpu().peak(job.precision.compute) <= FlopsPerSecond{}) {
     return SkippedRun{fmt::format("{} has no {} units", row.gpu, name_of(job.precision.compute))};
   }

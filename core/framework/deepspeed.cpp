@@ -71,6 +71,13 @@ Framework deepspeed() {
   f.expert_parallel = true;
   f.offload_optimizer = true;
   f.hybrid_shard[3] = true;  // MiCS: mics_shard_size
+  // runtime/zero/stage_1_and_2.py, step: the gradients of the rank's part are copied into one
+  // 16-bit tensor and that one into fp32; stage3.py copies them into fp32 alone.
+  f.step_copies[0] = f.step_copies[1] = f.step_copies[2] = 6;
+  f.step_copies[3] = 4;
+  f.step_group = 1e9;  // runtime/zero/config.py: sub_group_size
+  // runtime/zero/config.py: reduce_bucket_size 5e8, two of them with overlap_comm
+  f.bucket_buffers = 2 * 5e8;
   f.defaults = kDeepspeedDefaults;
   f.rules = kDeepspeedRules;
   f.remark_rules = kDeepspeedRemarks;

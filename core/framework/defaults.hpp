@@ -51,7 +51,7 @@ struct SweepBounds {
 /// One software as tables of measured runs name it, and its defaults.
 struct FrameworkDefaults {
   std::string_view software;  ///< as the column `stack` writes it; "": a software nobody described
-  std::string_view detail = "";        ///< only rows whose `stack_detail` mentions this
+  std::string_view detail = "";  ///< only rows whose `framework_detail` or `locator` mentions this
   Evident evident = Evident::nothing;  ///< of a software nobody described
   bool same_code = true;               ///< the framework is that software; false: the nearest one
   std::string_view why = "";           ///< one line: why that framework
@@ -60,13 +60,18 @@ struct FrameworkDefaults {
   int zero = 0;
   double dropout = 0;               ///< hidden and attention dropout of its GPT recipes
   std::string_view precision = "";  ///< recipe; "": the framework's own
+  /// Its recipes are tuned for speed: 16-bit gradient buffers, fp8 primary weights, and 16-bit
+  /// moments for models with latent attention (evaluation/run_states.hpp).
+  bool tuned_recipes = false;
+  double logits_bytes = 0;  ///< alive per logit in this release; 0: as in the framework's table
   /// What `precision_detail` mentions when an fp32 accumulator lies next to 16-bit gradients.
   std::string_view fp32_accumulator = "";
   StageSplit split = StageSplit::balanced;
   /// What `notes` mention when a stage that exactly reaches its share takes one layer more.
   std::string_view tie_stays = "";
-  std::span<const Revision> revisions{};        ///< rising by first_job; empty: one revision
-  bool memory_of_first_rank = false;            ///< memory column: rank 0, not the largest rank
+  std::span<const Revision> revisions{};  ///< rising by first_job; empty: one revision
+  /// Its logs print the memory of rank 0, which is on the first stage; else the largest rank's.
+  bool memory_of_first_rank = false;
   bool grade_c_memory_is_sound = false;         ///< grade C doubts its step times alone
   const SweepBounds* bounds = nullptr;          ///< of its published sweep; null: none
   std::string_view not_priced_on_one_gpu = "";  ///< why; "": priced

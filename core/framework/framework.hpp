@@ -82,17 +82,22 @@ struct Framework {
   int default_vocab = 0;               ///< of its launcher, where a run names none; 0: no default
   /// The gradient buffer has the format in which it is reduced; else it stays fp32.
   bool gradients_as_reduced = false;
-  double logits_bytes = 6;   ///< alive per logit at the peak: bf16 logits + fp32 softmax
-  double loss_traffic = 20;  ///< HBM bytes per logit, forward + backward
-  int gather_buffers = 1;    ///< full-sequence buffers alive in a sequence-parallel layer
+  double logits_bytes = 6;           ///< alive per logit at the peak: bf16 logits + fp32 softmax
+  double compiled_logits_bytes = 0;  ///< … of a compiled loss; 0: it is never compiled
+  double loss_traffic = 20;          ///< HBM bytes per logit, forward + backward
+  int gather_buffers = 1;            ///< full-sequence buffers alive in a sequence-parallel layer
   /// Full-sequence tensors per sequence-parallel layer and pass whose memory comes back only once
   /// their collective has run, however far ahead the host is (calibration:
   /// pending_collective_share).
   double pending_collective_buffers = 0;
   int pending_after = 0;       ///< … of all but so many microbatches: there the host has waited
   double pending_at_most = 0;  ///< … and of no more tensors: the queue of kernel launches is full
-  double zero1_gather_local = 0;        ///< transient copy at ZeRO-1, bytes per local parameter
-  double zero1_gather_shard = 0;        ///< … and per sharded parameter
+  double zero1_gather_local = 0;  ///< transient copy at ZeRO-1, bytes per local parameter
+  double zero1_gather_shard = 0;  ///< … and per sharded parameter
+  /// Copies of the gradients while the optimizer steps at ZeRO-n: bytes per owned parameter.
+  double step_copies[4] = {0, 0, 0, 0};
+  double step_group = 0;                ///< … of so many parameters at a time at ZeRO-3
+  double bucket_buffers = 0;            ///< elements in the buffers of ZeRO's buckets of gradients
   bool dummy_weight_gradients = false;  ///< TransformerEngine keeps one bf16 gradient per shape
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
   bool saves_gate_output = false;       ///< … and the activated gate: no kernel fuses the two

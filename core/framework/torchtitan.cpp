@@ -10,6 +10,20 @@ namespace echelon {
 namespace {
 
 constexpr std::array kTorchtitanDefaults = {
+    // The loss is compiled since pull request 1033 of 2025-04: 16-bit logits and their gradient.
+    FrameworkDefaults{.software = "torchtitan",
+                      .detail = "_202506_",
+                      .why = "the same software",
+                      .recompute = Recompute::selective,
+                      .zero = 3,
+                      .logits_bytes = 4},
+    // ChunkedCELoss, pull request 2937 of 2026-04: an eighth of the logits at a time.
+    FrameworkDefaults{.software = "torchtitan",
+                      .detail = "quantization/nvfp4.md",
+                      .why = "the same software",
+                      .recompute = Recompute::selective,
+                      .zero = 3,
+                      .logits_bytes = 2},
     FrameworkDefaults{.software = "torchtitan",
                       .why = "the same software",
                       .recompute = Recompute::selective,
@@ -123,6 +137,7 @@ Framework torchtitan() {
   f.selective_per_operator = true;
   // torch's cross entropy: bf16 logits and their gradient, fp32 copy, log-softmax, gradient
   f.logits_bytes = 16;
+  f.compiled_logits_bytes = 12;  // the fp32 copy and its log-softmax are one tensor
   // parallelism.data_parallel_replicate_degree and module_fqns_per_model_part
   f.hybrid_shard[2] = f.hybrid_shard[3] = true;
   f.any_layout = true;

@@ -31,6 +31,8 @@ struct PrecisionRecipe {
   std::string source;
   Dtype compute = Dtype::bf16;  ///< dtype of GEMM inputs and activations
   double weight = 2;            ///< resident copy of the weights
+  double layer_weight = 0;      ///< … of a layer in addition: fp8 copies for GEMMs; below 0 where
+                                ///< fp8 replaces the 16-bit weights
   double gradient = 0;          ///< gradients as the backward pass produces them
   double main_gradient = 4;     ///< accumulation buffer (fp32 main gradients)
   double master = 4;            ///< master weights (0 when the resident weights are the master)

@@ -111,6 +111,41 @@ std::vector<PrecisionRecipe> all_recipes() {
        .moments = 4,
        .gathered_weight = 2,
        .reduced_gradient = 4},
+      {.name = "bf16:adam-bf16-gradients",
+       .source = "bf16:adam-fp32-master with gradients kept and reduced in bf16 (Megatron Core: "
+                 "without --accumulate-allreduce-grads-in-fp32; Megatron-Bridge 067f987d, "
+                 "perf_recipes/_common.py: grad_reduce_in_fp32=False)",
+       .compute = Dtype::bf16,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 2,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 2},
+      {.name = "bf16:precision-aware",
+       .source = "bf16:adam-bf16-gradients with both moments kept in bf16 (Megatron Core d98e8a64, "
+                 "optimizer_config.py; Megatron-Bridge's recipes of DeepSeek-V3 and Moonlight)",
+       .compute = Dtype::bf16,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 2,
+       .master = 4,
+       .moments = 4,
+       .gathered_weight = 2,
+       .reduced_gradient = 2},
+      {.name = "bf16:muon",
+       .source = "Muon keeps one fp32 momentum next to the fp32 weights; fp32 gradients "
+                 "(Megatron-Bridge 067f987d, recipes/kimi/h100/kimi_k2.py). The matrices' updates "
+                 "are divided among ranks layer by layer, priced as an equal split",
+       .compute = Dtype::bf16,
+       .weight = 2,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 4,
+       .gathered_weight = 2,
+       .reduced_gradient = 4},
       {.name = "bf16:textbook",
        .source = "the smallest count in lecture notes: bf16 weights and gradients, fp32 moments, "
                  "no master copy (2 + 2 + 8)",
@@ -135,14 +170,29 @@ std::vector<PrecisionRecipe> all_recipes() {
        .reduced_gradient = 4},
       {.name = "fp8:adam-fp32-master",
        .source = "Transformer Engine under Megatron: GEMMs in fp8, weights kept and gathered in "
-                 "bf16 (--fp8-param-gather is off), the rest as bf16:adam-fp32-master",
+                 "bf16 (--fp8-param-gather is off) next to their fp8 copies, one per layout, which "
+                 "all microbatches use (TransformerEngine d0067d0d, module/base.py, "
+                 "quantize_weight), the rest as bf16:adam-fp32-master",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .layer_weight = 2,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 4},
+      {.name = "fp8:primary-weights",
+       .source = "fp8:adam-fp32-master with --fp8-param-gather: a layer's weights are kept in fp8 "
+                 "alone, once per layout (TransformerEngine d0067d0d, quantizer.cpp, "
+                 "is_non_tn_fp8_gemm_supported), and gathered in fp8",
        .compute = Dtype::fp8,
        .weight = 2,
        .gradient = 0,
        .main_gradient = 4,
        .master = 4,
        .moments = 8,
-       .gathered_weight = 2,
+       .gathered_weight = 1,
        .reduced_gradient = 4},
       {.name = "fp32",
        .source = "Megatron Core user guide, Distributed Optimizer: fp32 parameters and gradients "

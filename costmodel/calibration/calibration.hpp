@@ -69,6 +69,9 @@ struct Calibration {
   double pending_collective_share =
       0;          ///< share of Framework::pending_collective_buffers that has not come back
   Bytes context;  ///< CUDA context and libraries
+  /// More than that in figures of nvidia-smi: blocks that the allocator caches and would return
+  /// before it runs out of memory. No part of what a plan needs.
+  Bytes nvidia_smi_cache;
   Bytes nccl_per_communicator;
   Bytes gemm_workspace;
   Bytes attention_parts;  ///< what attention's deterministic backward is to work in (largest_part);

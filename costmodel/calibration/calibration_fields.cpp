@@ -47,6 +47,7 @@ constexpr auto kFields = std::to_array<CalibrationField>({
     {"allocator_reserve", &C::allocator_reserve, "ratio", 0, 1},
     {"pending_collective_share", &C::pending_collective_share, "ratio", 0, 4, "collective_held"},
     {"context", &C::context, "MiB", 0, 1e6},
+    {"nvidia_smi_cache", &C::nvidia_smi_cache, "MiB", 0, 1e6},
     {"nccl_per_communicator", &C::nccl_per_communicator, "MiB", 0, 1e6},
     {"gemm_workspace", &C::gemm_workspace, "MiB", 0, 1e6},
     {"attention_parts", &C::attention_parts, "MiB", 0, 1e6},

@@ -84,10 +84,9 @@ StageModel::Parameters StageModel::parameters(const Stage& stage) const {
   p.replicated =
       stage.layers.dense * costs_.dense.parameters + stage.layers.moe * costs_.moe.parameters;
   p.experts = stage.layers.moe * costs_.moe.experts;
-  if (first(stage)) p.replicated += costs_.embedding_parameters;
-  if (last(stage)) {
-    p.replicated += plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
-  }
+  if (first(stage)) p.ends += costs_.embedding_parameters;
+  if (last(stage)) p.ends += plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
+  p.replicated += p.ends;
   return p;
 }
 

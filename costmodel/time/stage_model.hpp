@@ -44,6 +44,8 @@ class StageModel {
   [[nodiscard]] Bytes standing(const Stage& stage) const;
   /// What the framework's allocator hands out: all but the CUDA context and NCCL's buffers.
   [[nodiscard]] Bytes allocated(const MemoryBreakdown& memory) const;
+  /// Blocks that nvidia-smi shows besides reserved memory; no part of any other figure.
+  [[nodiscard]] Bytes nvidia_smi_cache() const { return c_.nvidia_smi_cache; }
   /// total() with the allocator's reserve on top.
   [[nodiscard]] Bytes reserved(const MemoryBreakdown& memory) const;
   /// Exposed after the last backward: gradients' reduction and the sync of tied embeddings.
@@ -77,6 +79,11 @@ class StageModel {
   struct Parameters {
     double replicated = 0;  ///< over the data-parallel group: everything but routed experts
     double experts = 0;     ///< over the expert data-parallel group
+    double ends = 0;        ///< of the replicated ones: embedding and head
+  };
+  /// What a stage needs besides its states, at one moment of the step.
+  struct Moving {
+    Bytes activations, workspace, communication;
   };
   /// Data-parallel traffic of one layer that is repeated for every microbatch (ZeRO-2 and 3).
   struct LayerTraffic {
@@ -95,7 +102,8 @@ class StageModel {
   [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
   [[nodiscard]] double in_flight(const Stage& stage) const;
   [[nodiscard]] Bytes kept_in_flight(const Stage& stage) const;
-  [[nodiscard]] Bytes activations(const Stage& stage) const;
+  [[nodiscard]] double logits_in_flight(const Stage& stage) const;
+  [[nodiscard]] Moving largest_moment(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] Bytes gather_buffers(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] MemoryBreakdown block_memory(const Stage& stage) const;
   [[nodiscard]] Stage chunk_of(const Stage& stage, int chunk) const;

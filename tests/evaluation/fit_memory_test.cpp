@@ -23,7 +23,7 @@ const std::vector<MeasuredRun>& published_rows() {
 
 /// The rows of one source with the peaks of a machine with these rates; runs that need more than
 /// all but `margin` of its memory end out of memory.
-std::vector<MeasuredRun> with_planted_peaks(std::string_view source, double reserve, Bytes context,
+std::vector<MeasuredRun> with_planted_peaks(std::string_view source, double reserve, Bytes cache,
                                             Bytes margin) {
   std::vector<MeasuredRun> rows;
   RunMapper mapper;
@@ -35,7 +35,7 @@ std::vector<MeasuredRun> with_planted_peaks(std::string_view source, double rese
     if (run == nullptr) continue;
     Calibration truth = prior_calibration(run->cluster.gpu(), run->framework).value();
     truth.allocator_reserve = reserve;
-    truth.context = context;
+    truth.nvidia_smi_cache = cache;
     truth.fits_margin = margin;
     const CostModel cost_model(run->model, run->job, run->cluster, run->framework, truth);
     const ShardingCosts costs = cost_model.sharding_costs(sharding_of(run->plan));
@@ -57,27 +57,67 @@ double rate_named(const FittedMemory& fit, std::string_view key) {
 
 }  // namespace
 
-TEST_CASE("the fit recovers the memory rates that a table was generated with") {
-  const auto rows = with_planted_peaks("bigscience", 0.2, 5000_MiB, 0_B);
+TEST_CASE("what nvidia-smi shows beyond a context is cached and no part of what runs need") {
+  const auto rows = with_planted_peaks("bigscience", 0.2, 8000_MiB, 0_B);
   const auto fits = fit_memory(rows);
   REQUIRE(fits.size() == 1);
-  CHECK(fits.front().name == "ampere-megatron-2021-megatron-deepspeed");
-  Calibration c;
-  fits.front().write_to(c);
-  CHECK(rate_named(fits.front(), "context") > 2000);
+  CHECK(fits.front().framework == "megatron-2021");
+  CHECK(fits.front().software.empty());
+  CHECK(rate_named(fits.front(), "nvidia_smi_cache") == Approx(8000).epsilon(0.2));
+  CHECK(rate_named(fits.front(), "context") == Approx(700).epsilon(0.1));
   const auto judged = validate_folds(rows, fit_folds(rows, 4));
   REQUIRE(judged.ok());
   CHECK(judged->by_source.at("bigscience").unflagged.memory.mean_abs < 0.03);
-  CHECK(c.context == Bytes{rate_named(fits.front(), "context") * 1_MiB});
 
+  Calibration cached;
+  Calibration bare = cached;
+  bare.nvidia_smi_cache = 0_B;
+  fits.front().write_to(cached);
+  CHECK(cached.nvidia_smi_cache > bare.nvidia_smi_cache);
+}
+
+TEST_CASE("memory rates of a framework hold on GPUs of every family") {
+  const auto fits = fit_memory(with_planted_peaks("bigscience", 0.2, 8000_MiB, 0_B));
   Calibration release;
   release.name = "ampere-megatron-2021-megatron-deepspeed-2022-03";
+  release.gpu_family = "ampere";
+  release.framework = "megatron-2021";
   write_memory(fits, release);
-  CHECK(release.context == c.context);
+  CHECK(release.nvidia_smi_cache > 4000_MiB);
+  Calibration elsewhere;
+  elsewhere.name = "hopper-megatron-2021";
+  elsewhere.gpu_family = "hopper";
+  elsewhere.framework = "megatron-2021";
+  write_memory(fits, elsewhere);
+  CHECK(elsewhere.nvidia_smi_cache == release.nvidia_smi_cache);
   Calibration other;
   other.name = "ampere-megatron-core";
+  other.gpu_family = "ampere";
+  other.framework = "megatron-core";
   write_memory(fits, other);
-  CHECK(other.context == Bytes{});
+  CHECK(other.nvidia_smi_cache == Bytes{});
+}
+
+TEST_CASE("reserved memory printed next to allocated memory determines the allocator's reserve") {
+  MeasuredRun row;
+  CHECK_FALSE(largest_reserved(row).has_value());
+  row.memory_by_stage = "46.80/38.93";
+  CHECK_FALSE(largest_reserved(row).has_value());
+  row.memory_by_stage = "r0 alloc 66.55 resv 69.07; r1 alloc 66.55 resv 70.88";
+  CHECK(largest_reserved(row)->in(1_GiB) == Approx(70.88));
+
+  std::vector<MeasuredRun> rows;
+  for (const MeasuredRun& each : published_rows()) {
+    if (each.source == "simumax-b200") rows.push_back(each);
+  }
+  const auto fits = fit_memory(rows);
+  REQUIRE(fits.size() == 1);
+  CHECK(rate_named(fits.front(), "allocator_reserve") > 0.05);
+  CHECK(rate_named(fits.front(), "allocator_reserve") < 0.2);
+  for (MeasuredRun& each : rows) each.memory_by_stage.clear();
+  for (const FittedMemory& fit : fit_memory(rows)) {
+    CHECK(rate_named(fit, "allocator_reserve") == Approx(0.05));  // the prior
+  }
 }
 
 TEST_CASE("the fit recovers the limit between runs that fit and runs that do not") {

@@ -143,6 +143,21 @@ TEST_CASE("nanotron's memory is that of rank 0, on the first stage") {
   CHECK(first < *validated(largest).predicted_peak);
 }
 
+TEST_CASE("Megatron-Core's logs print rank 0; figures by stage and nvidia-smi show every rank") {
+  MeasuredRun row = one("simumax-b200-0025");  // two stages; the last one is the fuller
+  const Bytes fullest = *validated(row).predicted_peak;
+  row.memory_by_stage.clear();
+  const Bytes first = *validated(row).predicted_peak;
+  CHECK(first < fullest);
+  row.framework = "megatron-zero-bubble";  // its tables give the largest rank
+  row.memory_kind = "reserved";
+  const Bytes largest = *validated(row).predicted_peak;
+  row.framework = "megatron-core";
+  CHECK(*validated(row).predicted_peak < largest);
+  row.memory_kind = "nvidia_smi";
+  CHECK(*validated(row).predicted_peak > fullest);
+}
+
 TEST_CASE("a given calibration replaces the shipped ones") {
   const MeasuredRun row = one("mosaic-0081");
   const auto h100 = ClusterTopology::load("dgx-h100", 8);

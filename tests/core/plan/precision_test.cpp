@@ -24,6 +24,12 @@ TEST_CASE("bytes per parameter match the documentation of the frameworks") {
   CHECK(bytes_per_parameter("bf16:fsdp-fp32-shards") == 16);  // fp32 weight, gradient, moments
   CHECK(bytes_per_parameter("bf16:nanotron") == 20);          // 2 + 2 + 4 + 12
   CHECK(bytes_per_parameter("bf16:adam-bf16-states") == 14);
+  CHECK(bytes_per_parameter("bf16:adam-bf16-gradients") == 16);
+  CHECK(bytes_per_parameter("bf16:precision-aware") == 12);
+  CHECK(bytes_per_parameter("bf16:muon") == 14);
+  CHECK(bytes_per_parameter("fp8:primary-weights") == 18);
+  CHECK(find_precision("fp8:adam-fp32-master")->layer_weight == 2);
+  CHECK(find_precision("fp8:primary-weights")->layer_weight == 0);
   CHECK(bytes_per_parameter("bf16:adam-8bit") == 12.03125);  // 10 + 2 · (1 + 4/256)
   CHECK(bytes_per_parameter("fp16:adam-fp32-master") == 18);
   CHECK(bytes_per_parameter("fp8:adam-fp32-master") == 18);

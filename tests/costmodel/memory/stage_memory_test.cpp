@@ -97,6 +97,76 @@ TEST_CASE("the workspace of attention's deterministic backward is priced, in par
   CHECK(parts_take(32768, 1) == Bytes{});  // a head would take 2 GiB: other kernels are used
 }
 
+namespace {
+
+/// Memory of a model on one GPU.
+MemoryBreakdown on_one_gpu(const Framework& framework, Recompute recompute, int microbatch,
+                           int zero = 0) {
+  const ModelSpec model = load_model("qwen2.5-3b").value();
+  const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 1).value();
+  const Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
+  TrainingJob job;
+  job.sequence = 2048;
+  job.global_batch = microbatch;
+  job.precision = find_precision(framework.default_precision).value();
+  ParallelPlan plan;
+  plan.microbatch = microbatch;
+  plan.zero = zero;
+  plan.layers_per_stage = {model.layers};
+  plan.recompute = recompute;
+  plan.recompute_layers = {recompute == Recompute::full ? model.layers : 0};
+  return CostModel(model, job, cluster, framework, calibration).price(plan).memory.stages.front();
+}
+
+Framework with_logits(double bytes) {
+  Framework framework = find_framework("megatron-core").value();
+  framework.logits_bytes = bytes;
+  return framework;
+}
+
+}  // namespace
+
+TEST_CASE("the logits are gone when a layer is recomputed") {
+  const Bytes few = on_one_gpu(with_logits(0.5), Recompute::full, 4).total();
+  const Bytes some = on_one_gpu(with_logits(1), Recompute::full, 4).total();
+  const Bytes many = on_one_gpu(with_logits(12), Recompute::full, 4).total();
+  const Bytes more = on_one_gpu(with_logits(16), Recompute::full, 4).total();
+  CHECK(few == some);  // the recomputed layer is larger
+  const double logits = 4.0 * 2048 * 151'936;
+  CHECK((more - many).in(kByte) == Approx(4 * logits).epsilon(0.01));
+  // Nothing is recomputed: the loss's backward needs most.
+  const Bytes kept = on_one_gpu(with_logits(0.5), Recompute::none, 4).total();
+  CHECK(on_one_gpu(with_logits(1), Recompute::none, 4).total() > kept);
+}
+
+TEST_CASE("DeepSpeed's step copies the gradients, unless activations need more") {
+  const Framework framework = find_framework("deepspeed").value();
+  const MemoryBreakdown small = on_one_gpu(framework, Recompute::full, 1);
+  CHECK(small.activations == Bytes{});
+  // 2 + 2 + 12 of ZeRO's paper, 2 + 4 of the copies
+  const double parameters = small.weights.in(kByte) / 2;
+  CHECK((small.workspace - 32_MiB).in(kByte) == Approx(6 * parameters));
+  CHECK(small.communication.in(kByte) == Approx(2 * 1e9));
+  const MemoryBreakdown large = on_one_gpu(framework, Recompute::none, 16);
+  CHECK(large.activations > Bytes{});
+  // ZeRO-3 steps a thousand million parameters at a time
+  CHECK((on_one_gpu(framework, Recompute::full, 1, 3).workspace - 32_MiB).in(kByte) == Approx(4e9));
+}
+
+TEST_CASE("fp8 copies of weights count in layers alone") {
+  const Framework framework = find_framework("megatron-core").value();
+  const ModelSpec model = load_model("qwen2.5-3b").value();
+  const auto weights = [&](const char* precision) {
+    Framework other = framework;
+    other.default_precision = precision;
+    return on_one_gpu(other, Recompute::full, 1).weights.in(kByte);
+  };
+  const double ends = static_cast<double>(model.hidden) * 151'936;
+  const double layers = weights("bf16") / 2 - ends;
+  CHECK(weights("fp8") - weights("bf16") == Approx(2 * layers).epsilon(0.02));
+  CHECK(weights("fp8:primary-weights") == weights("bf16"));
+}
+
 TEST_CASE("unequal chunks keep what the fullest set of chunks in flight keeps") {
   const ModelSpec model = load_model("llama2-7b").value();
   const Framework framework = find_framework("megatron-core").value();

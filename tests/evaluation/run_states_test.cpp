@@ -1,0 +1,75 @@
+// States per parameter that the recipes behind measured runs keep.
+#include "evaluation/run_states.hpp"
+
+#include "core/model/model_io.hpp"
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+struct Case {
+  std::string framework = "megatron-core", detail, locator, precision = "bf16", precision_detail;
+  std::string model = "llama3-8b", cluster = "dgx-h100";
+};
+
+PrecisionRecipe states_of(const Case& c, std::vector<std::string>& inferred) {
+  MeasuredRun row;
+  row.framework = c.framework;
+  row.framework_detail = c.detail;
+  row.locator = c.locator;
+  row.precision = c.precision;
+  row.precision_detail = c.precision_detail;
+  const Software software = software_of(row);
+  return with_states(recipe_of(row, software).value(), row, software, load_model(c.model).value(),
+                     ClusterTopology::load(c.cluster, 8).value().gpu(), inferred);
+}
+
+PrecisionRecipe states_of(const Case& c) {
+  std::vector<std::string> inferred;
+  return states_of(c, inferred);
+}
+
+constexpr const char* kBridge = "NVIDIA Megatron-Bridge skills measured_results";
+
+}  // namespace
+
+TEST_CASE("recipes tuned for speed keep and reduce gradients in 16 bits, plain Megatron-LM in 32") {
+  std::vector<std::string> inferred;
+  const PrecisionRecipe bridge = states_of({.locator = kBridge}, inferred);
+  CHECK(bridge.main_gradient == 2);
+  CHECK(bridge.reduced_gradient == 2);
+  REQUIRE(inferred.size() == 1);
+  CHECK(inferred.front() == "gradients kept and reduced in bf16");
+  CHECK(states_of({.framework = "nemo"}).main_gradient == 2);
+  CHECK(states_of({.framework = "nemo-mlperf"}).main_gradient == 2);
+  CHECK(states_of({}).main_gradient == 4);
+  CHECK(states_of({.framework = "nemo", .detail = "Megatron-LM 2023"}).main_gradient == 4);
+  CHECK(states_of({.locator = kBridge, .precision_detail = "fp32 grad reduce"}).main_gradient == 4);
+}
+
+TEST_CASE("tuned recipes of models with latent attention keep 16-bit moments") {
+  CHECK(states_of({.locator = kBridge, .model = "deepseek-v3"}).moments == 4);
+  CHECK(states_of({.locator = kBridge}).moments == 8);
+  CHECK(states_of({.model = "deepseek-v3"}).moments == 8);
+}
+
+TEST_CASE("fp8 weights stand next to bf16 ones, or replace them in tuned recipes") {
+  const auto layer_weight = [](const std::string& locator, const std::string& precision,
+                               const std::string& cluster, const std::string& detail = "") {
+    return states_of({.locator = locator,
+                      .precision = precision,
+                      .precision_detail = detail,
+                      .cluster = cluster})
+        .layer_weight;
+  };
+  CHECK(layer_weight("", "bf16", "dgx-h100") == 0);
+  CHECK(layer_weight("", "fp8", "dgx-h100") == 2);  // row and transpose
+  CHECK(layer_weight("", "fp8", "dgx-b200") == 1);  // no transpose needed
+  CHECK(layer_weight("", "mxfp8", "dgx-b200") == 2);
+  CHECK(layer_weight(kBridge, "fp8", "dgx-h100") == 0);
+  CHECK(layer_weight(kBridge, "fp8", "dgx-b200") == -1);
+  CHECK(layer_weight(kBridge, "mxfp8", "dgx-b200") == 0);
+  CHECK(layer_weight(kBridge, "fp8", "dgx-h100", "fp8 subchannel 128x128/1x128") == 2);
+}
+
+}  // namespace echelon
