@@ -27,10 +27,12 @@ struct Context {
   [[nodiscard]] const DeviceRates& gemm_rates(const Operator& op) const {
     return in_fp8(op) ? rates : wide;
   }
-  /// An fp8 GEMM's input is read in 16 bits and written in 8, once as it is and once transposed.
-  /// Source: TransformerEngine's cast-transpose kernels.
   [[nodiscard]] Seconds cast(const Operator& op, double elements) const {
-    return in_fp8(op) ? elementwise_time(Bytes{4 * elements}, 1, rates) : Seconds{};
+    if (!in_fp8(op)) return Seconds{};
+    return elementwise_time(Bytes{job.precision.fp8_cast * elements}, 1, rates);
+  }
+  [[nodiscard]] Seconds pointwise(Bytes traffic, int kernels) const {
+    return elementwise_time(framework.pointwise_passes * traffic, kernels, rates);
   }
 };
 
@@ -63,8 +65,7 @@ Seconds forward_time(const Operator& op, const Context& c) {
     case OperatorKind::attention:
       return attention_time(op.forward, op.forward_traffic, op.span, op.forward_kernels,
                             c.rates.attention_forward, c.rates);
-    case OperatorKind::elementwise:
-      return elementwise_time(op.forward_traffic, op.forward_kernels, c.rates);
+    case OperatorKind::elementwise: return c.pointwise(op.forward_traffic, op.forward_kernels);
     case OperatorKind::collective: break;
   }
   return Seconds{};
@@ -139,7 +140,7 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
     sums.forward.device += forward;
     sums.selective += op.repeated * forward;
     if (op.kind == OperatorKind::elementwise) {
-      sums.backward.device += elementwise_time(op.backward_traffic, op.backward_kernels, c.rates);
+      sums.backward.device += c.pointwise(op.backward_traffic, op.backward_kernels);
       continue;
     }
     BackwardTimes back;

@@ -1,6 +1,7 @@
 #include "evaluation/run_mapping.hpp"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "costmodel/calibration/calibration_io.hpp"
+#include "evaluation/calibration_set.hpp"
 #include "evaluation/framework_defaults.hpp"
 #include "evaluation/run_cluster.hpp"
 #include "tests/places.hpp"
@@ -19,6 +21,12 @@ namespace {
 const std::vector<MeasuredRun>& published() {
   static const std::vector<MeasuredRun> rows =
       *read_runs(ECHELON_SOURCE_DIR "/tests/evaluation/runs/published.csv");
+  return rows;
+}
+
+const std::vector<MeasuredRun>& whole_table() {
+  static const std::vector<MeasuredRun> rows =
+      *read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
   return rows;
 }
 
@@ -251,6 +259,7 @@ TEST_CASE("a framework stands for every software of the published runs") {
 TEST_CASE("an unknown software gets the defaults of the one it resembles") {
   MeasuredRun run = row("nanotron-0469");
   run.framework = "a software of next year";
+  run.of_software = {};
   CHECK(software_of(run).framework->name == "megatron-core");  // tp 2, pp 2
   run.tp = run.pp = 1;
   run.zero = 3;
@@ -258,6 +267,141 @@ TEST_CASE("an unknown software gets the defaults of the one it resembles") {
   run.zero = 2;
   CHECK(software_of(run).framework->name == "deepspeed");
   CHECK_FALSE(software_of(run).defaults->same_code);
+}
+
+TEST_CASE("all rows of an unknown software have one stand-in") {
+  const std::string header =
+      "row_id,framework,layers,hidden,ffn_hidden,heads,vocab,seq,gpu,gpus,tp,pp,dp,zero,"
+      "microbatch,global_batch,step_seconds\n";
+  const std::string rest = ",1,64,1\n";
+  const std::string shapes = ",32,4096,14336,32,128256,8192,H100-SXM5-80GB,8,";
+  const auto rows = parse_runs(header + "a,new" + shapes + "1,1,8,3" + rest + "b,new" + shapes +
+                                   "2,1,4,1" + rest + "c,other new" + shapes + "1,1,8,3" + rest,
+                               "text");
+  REQUIRE(rows.ok());
+  CHECK(software_of((*rows)[0]).framework->name == "megatron-core");
+  CHECK(software_of((*rows)[1]).framework->name == "megatron-core");
+  CHECK(software_of((*rows)[2]).framework->name == "torchtitan");
+}
+
+TEST_CASE("a software with a part of a known name is its relative, of the year it names") {
+  MeasuredRun run = row("nanotron-0469");
+  const auto framework = [&](const char* name, const char* date) {
+    run.framework = name;
+    run.date = date;
+    run.of_software = run.evidence();
+    return software_of(run).framework->name;
+  };
+  CHECK(framework("megatron-2019", "") == "megatron-2021");
+  CHECK(framework("Megatron-LM fork", "2022-05") == "megatron-2021");
+  CHECK(framework("megatron-2024", "") == "megatron-core");
+  CHECK(framework("swift-megatron", "2025-01-01") == "megatron-core");
+  CHECK(framework("nemo-mlperf-v5", "2025") == "megatron-core");
+  CHECK(framework("our Megatron-DeepSpeed", "2025") == "megatron-deepspeed");
+  CHECK(framework("hf-deepspeed", "") == "deepspeed");
+  CHECK(mentions(mapped(run).inferred, "deepspeed stands for 'hf-deepspeed' (by its name)"));
+}
+
+TEST_CASE("no group of plans is ranked by two calibrations") {
+  std::map<std::string, std::vector<std::string>> of_group;
+  for (const MeasuredRun& run : whole_table()) {
+    const auto result = RunMapper().map(run);
+    const auto* priced = std::get_if<MappedRun>(&result);
+    if (run.group.empty() || priced == nullptr) continue;
+    const auto names = calibration_names(priced->cluster.gpu(), priced->framework, run);
+    const auto& first = of_group.emplace(run.group, names).first->second;
+    INFO(run.group << ", " << run.row_id);
+    CHECK(names == first);
+  }
+  CHECK(of_group.size() > 30);
+}
+
+TEST_CASE("no run is illegal for the software that stands for its own") {
+  RunMapper mapper;
+  for (MeasuredRun run : whole_table()) {
+    if (std::holds_alternative<SkippedRun>(mapper.map(run))) continue;
+    run.framework = "unheard of";
+    const auto result = mapper.map(run);
+    if (const auto* skipped = std::get_if<SkippedRun>(&result)) {
+      INFO(run.row_id);
+      CHECK(skipped->reason == "");
+    }
+  }
+}
+
+TEST_CASE("experts take the tensor parallelism of Megatron-Core where the stage has the ranks") {
+  MeasuredRun run = row("nanotron-0469");
+  run.framework = "megatron-core";
+  run.experts = 8;
+  run.experts_per_token = 2;
+  run.expert_ffn_hidden = run.ffn_hidden;
+  run.tp = 2;
+  run.pp = 1;
+  run.dp = 8;
+  run.gpus = 16;
+  run.ep = 4;
+  run.zero = 1;
+  CHECK(mapped(run).plan.etp == 2);
+  run.ep = 8;
+  run.dp = 4;
+  run.gpus = 8;
+  CHECK(mapped(run).plan.etp == 1);
+  run.ep = 4;
+  run.etp = 1;
+  CHECK(mapped(run).plan.etp == 1);
+}
+
+TEST_CASE("Megatron's data-parallel group includes context parallelism") {
+  MeasuredRun run = row("nanotron-0469");
+  run.framework = "megatron-core";
+  run.tp = run.pp = 1;
+  run.cp = 2;
+  run.dp = 8;
+  run.gpus = 16;
+  run.zero = 1;
+  run.shard_group = 8;
+  CHECK(mapped(run).plan.shard_group == 16);
+  CHECK(mentions(mapped(run).inferred, "dp x cp = 16"));
+  run.shard_group = 4;
+  CHECK(mapped(run).plan.shard_group == 4);
+}
+
+TEST_CASE("the memory column overrides the memory of any GPU that it contradicts") {
+  MeasuredRun run = row("nanotron-0469");
+  run.gpu_memory_gb = 64;
+  CHECK(mapped(run).cluster.gpu().memory.in(1_GiB) == Approx(0.99 * 64));
+  CHECK(mentions(mapped(run).inferred, "64 GB"));
+  run.gpu_memory_gb = 80;
+  CHECK(mapped(run).cluster.gpu().memory.in(1_GiB) > 79);
+}
+
+TEST_CASE("a row whose notes call it out of memory is one") {
+  MeasuredRun run = row("nanotron-0469");
+  run.notes = "log also contained an OOM error";
+  CHECK_FALSE(run.out_of_memory());
+  run.step_seconds.reset();
+  CHECK_FALSE(run.out_of_memory());
+  for (const char* notes : {"OOM_on_rank0; use as a does-not-fit label", "GBS not printed; oom; x",
+                            "OOM in the paper"}) {
+    run.notes = notes;
+    CHECK(run.out_of_memory());
+  }
+  run.notes = "passed; expandable_segments eliminated fragmentation-induced OOM";
+  CHECK_FALSE(run.out_of_memory());
+}
+
+TEST_CASE("graphs, eager kernels and asynchronous tensor parallelism reach the cost model") {
+  MeasuredRun run = row("nanotron-0469");
+  run.framework = "torchtitan";
+  run.torch_compile = true;
+  CHECK(mapped(run).framework.pointwise_passes == 1);
+  CHECK_FALSE(mapped(run).plan.overlap_tp);
+  run.torch_compile = false;
+  run.notes = "Async TP";
+  run.cuda_graph = "full_iteration";
+  CHECK(mapped(run).framework.pointwise_passes > 1);
+  CHECK(mapped(run).plan.overlap_tp);
+  CHECK(mapped(run).framework.host_share == 0);
 }
 
 TEST_CASE("zero bubble in the memory of 1F1B is priced as ZB-H1") {
