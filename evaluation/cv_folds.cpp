@@ -106,4 +106,29 @@ std::vector<int> deal_folds(std::span<const std::string> folds, int parts) {
   return dealt;
 }
 
+std::vector<std::string> groups_of(std::span<const MeasuredRun> rows, LeaveOut by) {
+  const auto group_of = [by](const MeasuredRun& row) {
+    switch (by) {
+      case LeaveOut::publisher: return row.publisher.empty() ? row.source : row.publisher;
+      case LeaveOut::gpu: return row.gpu;
+      case LeaveOut::framework: return row.framework;
+      case LeaveOut::source: break;
+    }
+    return row.source;
+  };
+  std::vector<std::string> groups;
+  for (const MeasuredRun& row : rows) groups.push_back(group_of(row));
+  return groups;
+}
+
+std::vector<int> parts_of(std::span<const std::string> groups) {
+  std::map<std::string_view, int> parts;
+  for (const std::string& group : groups) parts.emplace(group, 0);
+  int number = 0;
+  for (auto& [group, part] : parts) part = number++;
+  std::vector<int> out;
+  for (const std::string& group : groups) out.push_back(parts.at(group));
+  return out;
+}
+
 }  // namespace echelon

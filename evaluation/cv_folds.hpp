@@ -2,6 +2,7 @@
 // parameters that have seen the same job.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,5 +25,18 @@ namespace echelon {
 /// first, always to the part with the fewest rows, ties by name. Returns the part of every row,
 /// from 0. `folds` is the result of folds_of; at least one part.
 [[nodiscard]] std::vector<int> deal_folds(std::span<const std::string> folds, int parts);
+
+/// What rows have in common that are judged together, by calibrations fitted to all others.
+enum class LeaveOut {
+  publisher,  ///< of the figures; of the source, where the table names no publisher
+  source,
+  gpu,        ///< model
+  framework,  ///< the software of the row
+};
+inline constexpr std::array kLeaveOutNames{"publisher", "source", "gpu", "framework"};
+/// Of every row, in order.
+[[nodiscard]] std::vector<std::string> groups_of(std::span<const MeasuredRun> rows, LeaveOut by);
+/// A part for every group, numbered from 0 in alphabetical order; returns the part of every row.
+[[nodiscard]] std::vector<int> parts_of(std::span<const std::string> groups);
 
 }  // namespace echelon

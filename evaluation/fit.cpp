@@ -12,7 +12,6 @@
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "costmodel/cost_model.hpp"
-#include "evaluation/cv_folds.hpp"
 #include "evaluation/fit_memory.hpp"
 #include "evaluation/row_quality.hpp"
 #include "evaluation/run_cluster.hpp"
@@ -285,10 +284,11 @@ struct CrossValidation {
   OutOfFold errors;
 };
 
-CrossValidation cross_validate(const std::vector<MeasuredRun>& rows, Observations& all, int parts,
-                               const FitProgress& progress) {
+CrossValidation cross_validate(const std::vector<MeasuredRun>& rows, Observations& all,
+                               std::vector<int> part_of_rows, const FitProgress& progress) {
   CrossValidation out;
-  out.part = deal_folds(folds_of(rows), parts);
+  out.part = std::move(part_of_rows);
+  const int parts = out.part.empty() ? 0 : *std::ranges::max_element(out.part) + 1;
   for (int part = 0; part < parts; ++part) {
     out.trees.push_back(fit_tree(all, [&](std::size_t row) { return out.part[row] != part; }));
     std::map<std::string, const Calibration*> fitted;
@@ -310,6 +310,22 @@ CrossValidation cross_validate(const std::vector<MeasuredRun>& rows, Observation
   return out;
 }
 
+FoldedFit fit_parts(const std::vector<MeasuredRun>& rows, std::vector<int> part_of_rows,
+                    const WithoutTerm& without, const FitProgress& progress) {
+  Observations all = observe(rows, without);
+  CrossValidation judged = cross_validate(rows, all, std::move(part_of_rows), progress);
+  FoldedFit out;
+  out.ablated = without.ablated;
+  for (std::size_t part = 0; part < judged.trees.size(); ++part) {
+    out.sets.push_back(calibrations_of(judged.trees[part]));
+    for (Calibration& calibration : out.sets.back()) {
+      set_band(calibration, judged.errors, static_cast<int>(part));
+    }
+  }
+  out.part.assign(judged.part.begin(), judged.part.end());
+  return out;
+}
+
 FitTable table_of(std::vector<FittedCalibration> tree, const Observations& all) {
   FitTable out;
   out.calibrations = std::move(tree);
@@ -325,7 +341,8 @@ FitTable table_of(std::vector<FittedCalibration> tree, const Observations& all) 
 FitTable fit_with_bands(const std::vector<MeasuredRun>& rows, int parts,
                         const FitProgress& progress) {
   Observations all = observe(rows);
-  const CrossValidation judged = cross_validate(rows, all, parts, progress);
+  const CrossValidation judged =
+      cross_validate(rows, all, deal_folds(folds_of(rows), parts), progress);
   std::vector<FittedCalibration> tree = fit_tree(all, {});
   for (FittedCalibration& one : tree) set_band(one.calibration, judged.errors, -1);
   return table_of(std::move(tree), all);
@@ -333,15 +350,14 @@ FitTable fit_with_bands(const std::vector<MeasuredRun>& rows, int parts,
 
 FoldedFit fit_folds(const std::vector<MeasuredRun>& rows, int parts, const WithoutTerm& without,
                     const FitProgress& progress) {
-  Observations all = observe(rows, without);
-  CrossValidation judged = cross_validate(rows, all, parts, progress);
-  FoldedFit out;
-  out.ablated = without.ablated;
-  for (int part = 0; part < parts; ++part) {
-    out.sets.push_back(calibrations_of(judged.trees[static_cast<std::size_t>(part)]));
-    for (Calibration& calibration : out.sets.back()) set_band(calibration, judged.errors, part);
-  }
-  out.part.assign(judged.part.begin(), judged.part.end());
+  return fit_parts(rows, deal_folds(folds_of(rows), parts), without, progress);
+}
+
+FoldedFit fit_left_out(const std::vector<MeasuredRun>& rows, LeaveOut by,
+                       const FitProgress& progress) {
+  std::vector<std::string> groups = groups_of(rows, by);
+  FoldedFit out = fit_parts(rows, parts_of(groups), {}, progress);
+  out.left_out = std::move(groups);
   return out;
 }
 
@@ -351,6 +367,7 @@ Result<ValidationReport> validate_folds(const std::vector<MeasuredRun>& rows, co
   options.where = where;
   for (const auto& set : fit.sets) options.sets.emplace_back(set);
   options.part = fit.part;
+  options.left_out = fit.left_out;
   options.ablated = fit.ablated;
   return validate(rows, options);
 }

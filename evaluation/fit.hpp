@@ -10,6 +10,7 @@
 #include "costmodel/calibration/calibration.hpp"
 #include "costmodel/calibration/fit/fit.hpp"
 #include "costmodel/cost_model.hpp"
+#include "evaluation/cv_folds.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
 #include "evaluation/validate.hpp"
 
@@ -51,12 +52,17 @@ struct WithoutTerm {
 struct FoldedFit {
   std::vector<std::size_t> part;                     ///< of every row
   std::vector<std::vector<Calibration>> sets;        ///< of every part
+  std::vector<std::string> left_out;                 ///< of every row: its group; or empty
   AblatedFeature ablated = AblatedFeature::nothing;  ///< the model they were fitted to
 };
 /// Folds (evaluation/cv_folds.hpp) are distributed over `parts` parts.
 [[nodiscard]] FoldedFit fit_folds(const std::vector<MeasuredRun>& rows, int parts = 10,
                                   const WithoutTerm& without = {},
                                   const FitProgress& progress = {});
+/// The same with all rows of a publisher, source, GPU or framework in one part: how well
+/// predictions travel to a place whose runs were never seen.
+[[nodiscard]] FoldedFit fit_left_out(const std::vector<MeasuredRun>& rows, LeaveOut by,
+                                     const FitProgress& progress = {});
 
 /// Every row predicted by calibrations that have not seen its fold. `where` chooses the rows that
 /// are reported (evaluation/row_filter.hpp); an error if it cannot be read.

@@ -34,6 +34,7 @@ constexpr bool kMandatory = true;
 const std::array kColumns = {
     RunColumn{"row_id", &MeasuredRun::row_id, kMandatory},
     RunColumn{"source", &MeasuredRun::source},
+    RunColumn{"publisher", &MeasuredRun::publisher},
     RunColumn{"grade", &MeasuredRun::grade},
     RunColumn{"status", &MeasuredRun::status},
     RunColumn{"framework", &MeasuredRun::framework, kMandatory, 1, "stack"},

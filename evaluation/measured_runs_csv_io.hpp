@@ -33,8 +33,8 @@ struct MeasuredRun {
   std::int64_t row_number = 0;  ///< as a spreadsheet counts: the header is row 1
   std::string malformed;        ///< why the row cannot be used ("" when it can)
 
-  std::string row_id, source, grade, status, framework, framework_detail, date, task, notes,
-      locator, group;
+  std::string row_id, source, publisher, grade, status, framework, framework_detail, date, task,
+      notes, locator, group;
   std::string model, attention, attention_detail;
   WholeCell layers, hidden, ffn_hidden, heads, kv_heads, head_dim, vocab, seq;
   WholeCell experts, experts_per_token, expert_ffn_hidden, shared_expert_ffn_hidden;

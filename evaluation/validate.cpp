@@ -105,6 +105,14 @@ ValidatedRow predict_row(const MeasuredRun& row, const CalibrationSet& set, RunM
   out.calibration = calibration->name;
   out.evidence = calibration->evidence;
   if (out.measured_step) out.time_error = *out.predicted_step / *out.measured_step - 1;
+  if (out.measured_step && !options.sets.empty()) {
+    const Result<Calibration>& prior = set.prior(gpu, run.framework);
+    if (prior) {
+      CostModel unfitted = cost_model;
+      unfitted.recalibrate(*prior);
+      out.prior_time_error = unfitted.price(run.plan).time.step / *out.measured_step - 1;
+    }
+  }
   const ShardingCosts costs = cost_model.sharding_costs(run.plan);
   const StageModel model(cost_model, run.plan, costs);
   add_memory(row, model, prediction.memory, used.fits_margin, out, run.inferred);
@@ -140,6 +148,7 @@ class Tally {
     }
     if (!row.time_error || (!all && row.flagged_for_time())) return;
     time_.push_back(*row.time_error);
+    if (row.prior_time_error) prior_time_.push_back(*row.prior_time_error);
     time_folds_.push_back(row.fold);
     in_band_ += *row.measured_step >= row.low && *row.measured_step <= row.high;
     if (row.group.empty()) return;
@@ -150,6 +159,7 @@ class Tally {
 
   [[nodiscard]] ValidationSummary summary() const {
     ValidationSummary out{with_intervals(time_, time_folds_),
+                          summarize(prior_time_),
                           with_intervals(memory_, memory_folds_),
                           with_intervals(static_, static_folds_),
                           fits_,
@@ -176,7 +186,7 @@ class Tally {
 
   using Times = std::pair<std::vector<double>, std::vector<double>>;
   Take take_;
-  std::vector<double> time_, memory_, static_;
+  std::vector<double> time_, prior_time_, memory_, static_;
   std::vector<std::string> time_folds_, memory_folds_, static_folds_;
   double in_band_ = 0;
   FitsSummary fits_;
@@ -217,6 +227,21 @@ std::vector<std::string> parts_of(const MeasuredRun& row, bool several_grades) {
 
 }  // namespace
 
+GroupMeans means_over(const std::map<std::string, ValidationPair>& groups) {
+  GroupMeans out;
+  for (const auto& [name, pair] : groups) {
+    if (pair.time.rows == 0) continue;
+    ++out.groups;
+    out.time += pair.time.mean_abs;
+    out.prior_time += pair.prior_time.mean_abs;
+  }
+  if (out.groups > 0) {
+    out.time /= out.groups;
+    out.prior_time /= out.groups;
+  }
+  return out;
+}
+
 Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
                                   const ValidationOptions& options) {
   const Result<RowFilter> filter = RowFilter::parse(options.where, "--where");
@@ -235,6 +260,7 @@ Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
   TallyPair all;
   std::map<std::string, TallyPair> by_source;
   std::map<std::string, TallyPair> by_part;
+  std::map<std::string, TallyPair> by_left_out;
   std::vector<MeasuredRun> kept;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const MeasuredRun& row = rows[i];
@@ -248,6 +274,7 @@ Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
     report.out_of_fold = report.out_of_fold && !seen;
     all.add(out);
     by_source[row.source].add(out);
+    if (!options.left_out.empty()) by_left_out[options.left_out[i]].add(out);
     for (const std::string& part : out.parts_of_source) by_part[part].add(out);
     report.rows.push_back(std::move(out));
     kept.push_back(row);
@@ -255,6 +282,7 @@ Result<ValidationReport> validate(const std::vector<MeasuredRun>& rows,
   static_cast<ValidationPair&>(report) = all.summary();
   report.by_source = summaries_of(by_source);
   report.by_part = summaries_of(by_part);
+  report.by_left_out = summaries_of(by_left_out);
   report.noise = noise_of(kept);
   return report;
 }

@@ -30,6 +30,7 @@ struct ValidatedRow {
   std::string calibration;  ///< name of the one used; "" without a prediction
   std::string nearest;  ///< why it is only the nearest one; "" when made for this GPU and framework
   std::optional<double> time_error;
+  std::optional<double> prior_time_error;  ///< … of the prior, to which no run was fitted
   std::optional<Bytes> predicted_peak, measured_peak;  ///< both as the row's memory_kind counts
   std::optional<double> memory_error;
   std::optional<Bytes> predicted_static, measured_static;  ///< weights, gradients, optimizer states
@@ -64,6 +65,7 @@ struct FitsSummary {
 
 struct ValidationSummary {
   ErrorSummary time;
+  ErrorSummary prior_time;  ///< of the priors alone, on the rows that are judged out of fold
   ErrorSummary memory;
   ErrorSummary static_memory;  ///< of the rows that report it separately
   FitsSummary fits;
@@ -75,6 +77,14 @@ struct ValidationPair : ValidationSummary {
   ValidationSummary unflagged;
 };
 
+/// Means of the mean time errors of several groups, each of which counts the same.
+struct GroupMeans {
+  int groups = 0;
+  double time = 0;
+  double prior_time = 0;  ///< of the priors alone
+};
+[[nodiscard]] GroupMeans means_over(const std::map<std::string, ValidationPair>& groups);
+
 /// The summary itself is over all rows.
 struct ValidationReport : ValidationPair {
   /// No calibration behind these figures was fitted to runs, so every row is judged out of fold.
@@ -83,8 +93,9 @@ struct ValidationReport : ValidationPair {
   bool out_of_fold = true;
   std::vector<ValidatedRow> rows;  ///< all rows the filter kept, in the table's order
   std::map<std::string, ValidationPair> by_source;
-  std::map<std::string, ValidationPair> by_part;  ///< sources of several grades or networks
-  std::map<std::string, NoiseFloor> noise;        ///< by source; only with repeated measurements
+  std::map<std::string, ValidationPair> by_part;      ///< sources of several grades or networks
+  std::map<std::string, ValidationPair> by_left_out;  ///< groups judged by fits to all others
+  std::map<std::string, NoiseFloor> noise;  ///< by source; only with repeated measurements
 };
 
 struct ValidationOptions {
@@ -96,6 +107,7 @@ struct ValidationOptions {
   /// table: with a set that has not seen the row's fold it is judged out of fold.
   std::vector<CalibrationSet> sets{};
   std::vector<std::size_t> part{};
+  std::vector<std::string> left_out{};  ///< of every row: the group its set has not seen; or empty
   AblatedFeature ablated = AblatedFeature::nothing;  ///< the model that predicts; for ablations
   std::string where;                                 ///< evaluation/row_filter.hpp
 };

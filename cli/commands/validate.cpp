@@ -1,4 +1,8 @@
 // plan validate RUNS.csv
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -6,6 +10,7 @@
 #include "cli/commands/measured_runs.hpp"
 #include "cli/flags/request.hpp"
 #include "cli/system/terminal.hpp"
+#include "core/base/did_you_mean.hpp"
 #include "core/base/files.hpp"
 #include "core/base/parse_quantity.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
@@ -28,6 +33,19 @@ Result<int> folds_of(const CommandContext& context) {
   if (parts && *parts > kMost)
     return input_error("--cross-validate", *given, "from 2 to 1,000 parts");
   return parts;
+}
+
+/// --leave-out; nothing without it.
+Result<std::optional<LeaveOut>> left_out_of(const CommandContext& context) {
+  const auto given = context.arguments.value("leave-out");
+  if (!given) return std::optional<LeaveOut>{};
+  const auto found = std::ranges::find(kLeaveOutNames, *given);
+  if (found == kLeaveOutNames.end()) {
+    return input_error("--leave-out", *given, fmt::format("{}", fmt::join(kLeaveOutNames, ", ")),
+                       did_you_mean(*given, std::vector<std::string>(kLeaveOutNames.begin(),
+                                                                     kLeaveOutNames.end())));
+  }
+  return std::optional(static_cast<LeaveOut>(found - kLeaveOutNames.begin()));
 }
 
 /// --max-error; nothing without it.
@@ -78,7 +96,7 @@ Result<std::vector<Calibration>> releases_of(const CommandContext& context) {
 std::string missing_releases_note(const CommandContext& context) {
   const bool chosen = context.arguments.has("calibration") ||
                       context.arguments.has("calibrations") ||
-                      context.arguments.has("cross-validate");
+                      context.arguments.has("cross-validate") || context.arguments.has("leave-out");
   const std::string& table = context.arguments.words.front();
   if (chosen || context.quiet || !release_calibrations_next_to(table).empty()) return {};
   return "\n" + folded(
@@ -106,10 +124,17 @@ Result<CommandResult> validate_command(const CommandContext& context) {
     return input_error("--cross-validate", "--cross-validate and --calibration together",
                        "one of them: --cross-validate fits its own calibrations");
   }
+  const Result<std::optional<LeaveOut>> left_out = left_out_of(context);
+  if (!left_out) return left_out.error();
+  if (*left_out && (*parts > 0 || options->calibration)) {
+    const std::string other = *parts > 0 ? "--cross-validate" : "--calibration";
+    return input_error("--leave-out", "--leave-out and " + other + " together",
+                       "one of them: --leave-out fits its own calibrations");
+  }
   const bool ablation = context.arguments.has("ablation");
-  if (ablation && *parts == 0) {
-    return input_error("--ablation", "no --cross-validate",
-                       "--cross-validate N: terms are judged on held-out parts");
+  if (ablation && *parts == 0 && !*left_out) {
+    return input_error("--ablation", "no --cross-validate or --leave-out",
+                       "one of them: terms are judged on held-out parts");
   }
   const auto count = static_cast<std::int64_t>(rows->size());
   ProgressLine line("predicting " + counted(count, "row"), context.quiet);
@@ -119,14 +144,16 @@ Result<CommandResult> validate_command(const CommandContext& context) {
   if (!as_shipped) return as_shipped.error();
   std::optional<ValidationReport> unseen;
   std::vector<AblatedTerm> terms;
-  if (*parts > 0) {
-    const FoldedFit fit = fit_folds(*rows, *parts, {}, [&](double share) { line.show(share); });
+  if (*parts > 0 || *left_out) {
+    const FitProgress progress = [&](double share) { line.show(share); };
+    const FoldedFit fit = *left_out ? fit_left_out(*rows, **left_out, progress)
+                                    : fit_folds(*rows, *parts, {}, progress);
     Result<ValidationReport> judged = validate_folds(*rows, fit, options->where);
     if (!judged) return judged.error();
     unseen = *std::move(judged);
     if (ablation) {
       constexpr int kParts = 4;  // fitting again for every term takes its time
-      terms = ablate(*rows, fit_folds(*rows, kParts), [&](double share) { line.show(share); });
+      terms = ablate(*rows, fit_folds(*rows, kParts), progress);
     }
   }
   const ValidationReport* report = unseen ? &*unseen : &*as_shipped;

@@ -143,8 +143,16 @@ const std::vector<Flag>& flag_table() {
        .groups = kValidate,
        .layered = false,
        .aliases = "folds"},
+      {.name = "leave-out",
+       .value = "WHAT",
+       .help = "predict the rows of every publisher (column publisher, else source), source, gpu "
+               "or framework by calibrations fitted to all others",
+       .groups = kValidate,
+       .layered = false,
+       .choices = "publisher source gpu framework"},
       {"ablation", "",
-       "with --cross-validate: refit without each term of the cost model and report the error "
+       "with --cross-validate or --leave-out: refit without each term of the cost model and report "
+       "the error "
        "increase",
        kValidate, kNotLayered},
       // Collectives

@@ -78,8 +78,8 @@ bool price_full_recomputation(const PointPricing& pricing, SearchPoint point, in
       price(fewest);
       limit = pool.next_limit(pricing.weight);
     } else {  // the policy `none` has priced it
-      limit = pool.next_limit(point, pricing.least, pricing.weight,
-                              pricing.work.memory.peak_reserved);
+      limit =
+          pool.next_limit(point, pricing.least, pricing.weight, pricing.work.memory.peak_reserved);
     }
   }
   if (limit) price(all);

@@ -41,7 +41,7 @@ std::string names_of(const std::vector<RowQualityFlag>& flags) {
 std::string validation_rows_csv(const ValidationReport& report) {
   std::string out =
       "row_id,source,group,measured_step_seconds,predicted_step_seconds,low_seconds,high_seconds,"
-      "time_error,measured_peak_bytes,predicted_peak_bytes,memory_error,"
+      "time_error,prior_time_error,measured_peak_bytes,predicted_peak_bytes,memory_error,"
       "measured_static_bytes,predicted_static_bytes,static_error,predicted_need_bytes,measured_"
       "fits,"
       "predicted_fits,fold,flags,calibration,nearest_calibration,skipped,inferred";
@@ -53,15 +53,30 @@ std::string validation_rows_csv(const ValidationReport& report) {
     const auto of_prediction = [&](Seconds time) {
       return csv_cell(predicted ? std::optional(time) : std::nullopt);
     };
-    const std::array cells = {
-        csv_cell(row.row_id),           csv_cell(row.source),         csv_cell(row.group),
-        csv_cell(row.measured_step),    csv_cell(row.predicted_step), of_prediction(row.low),
-        of_prediction(row.high),        csv_cell(row.time_error),     csv_cell(row.measured_peak),
-        csv_cell(row.predicted_peak),   csv_cell(row.memory_error),   csv_cell(row.measured_static),
-        csv_cell(row.predicted_static), csv_cell(row.static_error),   csv_cell(row.predicted_need),
-        csv_cell(row.measured_fits),    csv_cell(row.predicted_fits), csv_cell(row.fold),
-        csv_cell(names_of(row.flags)),  csv_cell(row.calibration),    csv_cell(row.nearest),
-        csv_cell(row.skipped),          csv_cell(row.inferred_what)};
+    const std::array cells = {csv_cell(row.row_id),
+                              csv_cell(row.source),
+                              csv_cell(row.group),
+                              csv_cell(row.measured_step),
+                              csv_cell(row.predicted_step),
+                              of_prediction(row.low),
+                              of_prediction(row.high),
+                              csv_cell(row.time_error),
+                              csv_cell(row.prior_time_error),
+                              csv_cell(row.measured_peak),
+                              csv_cell(row.predicted_peak),
+                              csv_cell(row.memory_error),
+                              csv_cell(row.measured_static),
+                              csv_cell(row.predicted_static),
+                              csv_cell(row.static_error),
+                              csv_cell(row.predicted_need),
+                              csv_cell(row.measured_fits),
+                              csv_cell(row.predicted_fits),
+                              csv_cell(row.fold),
+                              csv_cell(names_of(row.flags)),
+                              csv_cell(row.calibration),
+                              csv_cell(row.nearest),
+                              csv_cell(row.skipped),
+                              csv_cell(row.inferred_what)};
     out += fmt::format("{}", fmt::join(cells, ","));
     for (const StepPart& part : kStepParts) out += "," + of_prediction(part.of(row.parts));
     out += '\n';

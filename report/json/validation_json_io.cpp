@@ -32,6 +32,7 @@ Json row_json(const ValidatedRow& row) {
               {"predicted_step_seconds", seconds_or_null(row.predicted_step)},
               {"measured_step_seconds", seconds_or_null(row.measured_step)},
               {"time_error", or_null(row.time_error)},
+              {"prior_time_error", or_null(row.prior_time_error)},
               {"predicted_peak_bytes", bytes_or_null(row.predicted_peak)},
               {"measured_peak_bytes", bytes_or_null(row.measured_peak)},
               {"memory_error", or_null(row.memory_error)},
@@ -91,6 +92,7 @@ Json fits_json(const FitsSummary& fits) {
 
 Json summary_json(const ValidationSummary& summary) {
   return Json{{"time", errors_json(summary.time)},
+              {"prior_time", errors_json(summary.prior_time)},
               {"memory", errors_json(summary.memory)},
               {"fits", fits_json(summary.fits)},
               {"ranking", ranking_json(summary.ranking)},
@@ -130,6 +132,7 @@ std::string validation_json(const ValidationReport& report) {
   document["rows"] = std::move(rows);
   document["by_source"] = pairs_json(report.by_source);
   document["by_part"] = pairs_json(report.by_part);
+  document["by_left_out"] = pairs_json(report.by_left_out);
   document["noise_floor"] = noise_json(report.noise);
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

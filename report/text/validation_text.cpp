@@ -93,6 +93,30 @@ std::string by_source(const ValidationReport& report, const TextStyle& style) {
   return out;
 }
 
+/// Groups that were left out of the fit that predicts them, next to the priors alone.
+std::string by_left_out(const ValidationReport& report, const TextStyle& style) {
+  if (report.by_left_out.empty()) return {};
+  Table table({{"step time, left out of the fit", Table::Align::left, 0},
+               {"rows"},
+               {"mean"},
+               {"median"},
+               {"prior alone, mean"},
+               {"in band"}});
+  const auto add = [&](const std::string& name, const ErrorSummary& errors,
+                       const ErrorSummary& prior) {
+    if (errors.rows == 0) return;
+    table.add({name, grouped(errors.rows), percent(errors.mean_abs), percent(errors.median_abs),
+               percent(prior.mean_abs), percent(errors.in_band.value_or(0))});
+  };
+  for (const auto& [name, pair] : report.by_left_out) add(name, pair.time, pair.prior_time);
+  add("all rows", report.time, report.prior_time);
+  add("all rows without flagged", report.unflagged.time, report.unflagged.prior_time);
+  const GroupMeans means = means_over(report.by_left_out);
+  table.add({"mean over the groups", grouped(means.groups), percent(means.time), "",
+             percent(means.prior_time), ""});
+  return "\n" + table.text(style);
+}
+
 void add_ranking(Table& table, const std::string& name, const std::vector<Ranking>& ranking) {
   if (ranking.empty()) return;
   const RankingSummary all = summarize_ranking(ranking);
@@ -254,8 +278,8 @@ std::string validation_text(const ValidationReport& report, std::optional<double
       "", style);
   out += "\n" + overall(report, style);
   if (limit) out += "\n" + verdict(report.time, *limit, style);
-  out +=
-      fits_and_ranking(report, style) + by_source(report, style) + ranking_by_source(report, style);
+  out += fits_and_ranking(report, style) + by_left_out(report, style) + by_source(report, style) +
+         ranking_by_source(report, style);
   out += noise_floor(report, style) + worst_rows(report, style) + flagged_rows(report, style);
   return out + nearest_calibrations(report, style) + skipped_rows(report, style);
 }
