@@ -135,7 +135,7 @@ Result<PrecisionRecipe> recipe_of(const MeasuredRun& row, const Software& softwa
     recipe.reduced_gradient = *bytes;
     if (software.framework->gradients_as_reduced) recipe.main_gradient = *bytes;
   }
-  if (const auto bytes = fp8_cast_bytes(row)) recipe.fp8_cast = *bytes;
+  recipe.fp8_rate = fp8_rate(row);
   return recipe;
 }
 

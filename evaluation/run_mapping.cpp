@@ -288,7 +288,10 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
   if (!row.sequence_parallel && plan.tp > 1) {
     inferred.push_back(plan.sequence_parallel ? "sequence parallelism" : "no sequence parallelism");
   }
-  plan.overlap_dp = framework.overlaps_dp && !says(row.overlap_detail, "not overlapped");
+  plan.overlap_dp =
+      framework.overlaps_dp && !says(row.overlap_detail, "not overlapped") &&
+      !denies(row.overlap_detail + ";" + row.notes, {"overlap grad reduce", "grad reduce overlap",
+                                                     "grad reduce p2p overlap", "overlap comm"});
   if (!defaults.revisions.empty()) set_held_collectives(row, defaults, plan.pp, framework);
   plan.overlap_tp = overlaps_tp(row);
   plan.overlap_pp = states(row.overlap_detail, {"pp communication overlap", "pp comm overlap",
@@ -379,9 +382,10 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
     return SkippedRun{fmt::format("{} has no {} units", row.gpu, name_of(job.precision.compute))};
   }
   // A run is proof that its software gives a stage no layer when it holds the embedding or the
-  // head.
+  // head, and that it splits the experts' states otherwise than dense ones.
   const auto rejected = check_plan(shapes, job, *machine, framework, plan);
-  if (rejected && rejected->reason != RejectionReason::too_few_layers) {
+  if (rejected && rejected->reason != RejectionReason::too_few_layers &&
+      rejected->reason != RejectionReason::shard_group) {
     return SkippedRun{"not a plan we price: " + rejected->detail};
   }
   return MappedRun{shapes, job, *machine, framework, plan, inferred, substitute};

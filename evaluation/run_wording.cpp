@@ -168,17 +168,8 @@ HostShares host_shares(const MeasuredRun& row) {
   return {.layer = 1 - (attention ? kHalf : 0) - (mlp ? kHalf : 0), .experts = routing ? kHalf : 1};
 }
 
-std::optional<double> fp8_cast_bytes(const MeasuredRun& row) {
-  const std::string text = row.precision + ";" + row.precision_detail;
-  if (states(text, {"rowwise", "row wise"})) return 2 * (2 + 1);
-  if (states(text, {"tensorwise", "tensor wise", "current scaling", "per tensor scaling"})) {
-    return 2 + 2 + 1 + 1;
-  }
-  if (states(text, {"delayed", "delayed scaling", "mxfp8", "blockwise", "block wise", "subchannel",
-                    "128x128"})) {
-    return 2 + 1 + 1;
-  }
-  return {};
+double fp8_rate(const MeasuredRun& row) {
+  return states(row.precision + ";" + row.precision_detail, {"rowwise", "row wise"}) ? 0.8 : 1;
 }
 
 }  // namespace echelon

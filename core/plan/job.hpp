@@ -37,9 +37,7 @@ struct PrecisionRecipe {
   double moments = 8;           ///< both Adam moments
   double gathered_weight = 2;   ///< copy that ZeRO-3 gathers for compute
   double reduced_gradient = 4;  ///< bytes per gradient sent in the data-parallel reduction
-  /// Bytes that quantising one element of an fp8 GEMM's input moves: read in 16 bits, written in 8
-  /// as it is and transposed. Source: TransformerEngine's cast-transpose kernels.
-  double fp8_cast = 4;
+  double fp8_rate = 1;          ///< of fp8 GEMMs, in units of those with one scale per tensor
 
   bool operator==(const PrecisionRecipe&) const = default;
 };
