@@ -21,13 +21,13 @@ const std::vector<MeasuredRun>& whole_table() {
   return rows;
 }
 
-MeasuredRun row(std::string_view id) {
+MeasuredRun run_in_table(std::string_view id) {
   const auto found = std::ranges::find(whole_table(), id, &MeasuredRun::row_id);
   REQUIRE(found != whole_table().end());
   return *found;
 }
 
-MappedRun mapped(const MeasuredRun& row) {
+MappedRun priced(const MeasuredRun& row) {
   auto result = RunMapper().map(row);
   if (const auto* skipped = std::get_if<SkippedRun>(&result)) FAIL(skipped->reason);
   return std::get<MappedRun>(result);
@@ -40,7 +40,7 @@ TEST_CASE("a framework stands for every software of the published runs") {
 }
 
 TEST_CASE("an unknown software gets the defaults of the one it resembles") {
-  MeasuredRun run = row("nanotron-0469");
+  MeasuredRun run = run_in_table("nanotron-0469");
   run.framework = "a software of next year";
   run.of_software = {};
   CHECK(software_of(run).framework->name == "megatron-core");  // tp 2, pp 2
@@ -68,7 +68,7 @@ TEST_CASE("all rows of an unknown software have one stand-in") {
 }
 
 TEST_CASE("a software with a part of a known name is its relative, of the year it names") {
-  MeasuredRun run = row("nanotron-0469");
+  MeasuredRun run = run_in_table("nanotron-0469");
   const auto framework = [&](const char* name, const char* date) {
     run.framework = name;
     run.date = date;
@@ -82,7 +82,7 @@ TEST_CASE("a software with a part of a known name is its relative, of the year i
   CHECK(framework("nemo-mlperf-v5", "2025") == "megatron-core");
   CHECK(framework("our Megatron-DeepSpeed", "2025") == "megatron-deepspeed");
   CHECK(framework("hf-deepspeed", "") == "deepspeed");
-  CHECK(mapped(run).substitute == "deepspeed stands for 'hf-deepspeed' (by its name)");
+  CHECK(priced(run).substitute == "deepspeed stands for 'hf-deepspeed' (by its name)");
 }
 
 TEST_CASE("no group of plans is ranked by two calibrations") {
@@ -113,21 +113,21 @@ TEST_CASE("no run is illegal for the software that stands for its own") {
 }
 
 TEST_CASE("Megatron-LM of 2022 is the version before Megatron Core") {
-  MeasuredRun run = row("nanotron-0469");
+  MeasuredRun run = run_in_table("nanotron-0469");
   run.framework = "megatron-2022";
   run.flash_attention.reset();
   run.zero = 1;
-  const MappedRun old = mapped(run);
+  const MappedRun old = priced(run);
   CHECK(old.framework.name == "megatron-2021");
   CHECK_FALSE(old.job.flash_attention);
   CHECK(old.substitute == "");
   run.framework = "megatron-core";
-  CHECK(mapped(run).framework.name == "megatron-core");
+  CHECK(priced(run).framework.name == "megatron-core");
 }
 
 TEST_CASE("NeMo containers of 2022 are Megatron-LM of 2021") {
-  CHECK(software_of(row("N1120")).framework->name == "megatron-2021");
-  CHECK(software_of(row("N0348")).framework->name == "megatron-core");
+  CHECK(software_of(run_in_table("N1120")).framework->name == "megatron-2021");
+  CHECK(software_of(run_in_table("N0348")).framework->name == "megatron-core");
 }
 
 }  // namespace
