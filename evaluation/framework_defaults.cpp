@@ -1,13 +1,15 @@
 #include "evaluation/framework_defaults.hpp"
 
-#include <fmt/format.h>
-
+#include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/expects.hpp"
 #include "core/base/text.hpp"
+#include "evaluation/run_wording.hpp"
 
 namespace echelon {
 
@@ -18,13 +20,9 @@ bool mentions(std::string_view text, std::string_view words) {
 }
 
 /// Defaults of a software without a description.
-Evident evidence_of(const MeasuredRun& row) {
-  const auto more_than_one = [](const WholeCell& cell) { return cell.value_or(1) > 1; };
-  if (more_than_one(row.tp) || more_than_one(row.pp) || more_than_one(row.ep)) {
-    return Evident::splits_model;
-  }
-  const bool optimizer = row.zero && (*row.zero == 1 || *row.zero == 2);
-  return optimizer ? Evident::splits_optimizer : Evident::splits_data;
+Evident evident_of(const SoftwareEvidence& evidence) {
+  if (evidence.splits_model) return Evident::splits_model;
+  return evidence.splits_optimizer ? Evident::splits_optimizer : Evident::splits_data;
 }
 
 /// The first entry of any framework that `fits`, if there is one.
@@ -38,29 +36,56 @@ std::optional<Software> first_software(const Fits& fits) {
   return std::nullopt;
 }
 
-/// "bf16 grad reduce", "grad reduce bf16", "bf16 params/compute bf16 reduce", "reduce_dtype=bf16",
-/// FSDP1's mixed_precision=PURE.
-bool reduces_16_bit(const MeasuredRun& row) {
-  if (mentions(row.precision_detail, "mixed_precision=PURE")) return true;
-  for (const std::string* detail :
-       {&row.overlap_detail, &row.framework_detail, &row.precision_detail}) {
-    const std::string text = lower_case(*detail);
-    for (const std::string_view format : {"bf16", "bfloat16", "fp16", "float16"}) {
-      for (const std::string_view pattern :
-           {"{} reduce", "{} reduction", "{} grad reduce", "{} gradient reduction", "reduce {}",
-            "reduce in {}", "reduction in {}", "reduce_dtype={}", "reduce_dtype {}"}) {
-        if (mentions(text, fmt::format(fmt::runtime(pattern), format))) return true;
+/// Takes the year out of a software's name; 0 if it has none.
+int take_year(std::vector<std::string>& name) {
+  int year = 0;
+  std::erase_if(name, [&](const std::string& word) {
+    constexpr std::string_view kDigits = "0123456789";
+    const bool is_year = word.size() == 4 && word.starts_with("20") &&
+                         word.find_first_not_of(kDigits) == std::string::npos;
+    if (is_year) year = std::stoi(word);
+    return is_year;
+  });
+  return year;
+}
+
+bool holds(const std::vector<std::string>& name, const std::vector<std::string>& words) {
+  return !words.empty() && !std::ranges::search(name, words).empty();
+}
+
+/// The entry with the longest name within the row's; of those with a family the one of the year in
+/// the name, or else of the software's first row.
+std::optional<Software> related_software(const MeasuredRun& row, const SoftwareEvidence& evidence) {
+  std::vector<std::string> name = words_of(row.framework);
+  const int own_year = take_year(name);
+  const int year = own_year > 0 ? own_year : evidence.first_year;
+  std::optional<Software> best;
+  std::size_t most = 0;
+  for (const Framework& framework : frameworks()) {
+    for (const FrameworkDefaults& each : framework.defaults) {
+      if (!each.detail.empty()) continue;
+      const std::vector<std::string> family = words_of(each.family);
+      if (year >= each.first_year && year <= each.last_year && holds(name, family) &&
+          2 * family.size() + 1 > most) {
+        most = 2 * family.size() + 1;
+        best = Software{&framework, &each, own_year == 0 || name != family};
+      }
+      const std::vector<std::string> words = words_of(each.software);
+      if (holds(name, words) && 2 * words.size() > most) {
+        most = 2 * words.size();
+        best = Software{&framework, &each, true};
       }
     }
   }
-  return false;
+  return best;
 }
 
 }  // namespace
 
 Software software_of(const MeasuredRun& row) {
   const auto named = [&](const FrameworkDefaults& each) {
-    return each.evident == Evident::nothing && each.software == row.framework;
+    return each.evident == Evident::nothing && !each.software.empty() &&
+           each.software == lower_case(row.framework);
   };
   if (const auto release = first_software([&](const FrameworkDefaults& each) {
         return named(each) && !each.detail.empty() &&
@@ -72,7 +97,10 @@ Software software_of(const MeasuredRun& row) {
           [&](const FrameworkDefaults& each) { return named(each) && each.detail.empty(); })) {
     return *any;
   }
-  const Evident evident = evidence_of(row);
+  SoftwareEvidence evidence = row.of_software;
+  evidence.add(row.evidence());
+  if (const auto related = related_software(row, evidence)) return *related;
+  const Evident evident = evident_of(evidence);
   const auto like =
       first_software([&](const FrameworkDefaults& each) { return each.evident == evident; });
   EXPECTS(like.has_value(), "a framework stands for every kind of unknown software");
@@ -104,10 +132,11 @@ Result<PrecisionRecipe> recipe_of(const MeasuredRun& row, const Software& softwa
       mentions(row.precision_detail, defaults.fp32_accumulator)) {
     recipe.main_gradient = 4;  // an fp32 accumulator next to the 16-bit gradients
   }
-  if (reduces_16_bit(row)) {
-    recipe.reduced_gradient = 2;
-    if (software.framework->gradients_as_reduced) recipe.main_gradient = 2;
+  if (const auto bytes = reduced_bytes(row)) {
+    recipe.reduced_gradient = *bytes;
+    if (software.framework->gradients_as_reduced) recipe.main_gradient = *bytes;
   }
+  recipe.fp8_rate = fp8_rate(row);
   return recipe;
 }
 

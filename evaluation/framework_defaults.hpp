@@ -13,11 +13,14 @@ namespace echelon {
 struct Software {
   const Framework* framework;
   const FrameworkDefaults* defaults;
+  bool related = false;  ///< by a part of its name alone: a fork or another release
 };
 
 /// The software behind a row: by its name, and by `stack_detail` where the releases of one name
-/// differ. An unknown software is treated like the one it evidently resembles: not `same_code`, and
-/// `why` gives the reason.
+/// differ; else by the longest known name within its own ("nemo-mlperf-v5"), of several years by
+/// the year in the name or of the software's first row ("megatron-2022"). An unknown software is
+/// treated like the one that all its rows of the table resemble: not `same_code`, and `why` gives
+/// the reason. So all rows of one name have one framework, but for the releases of a known one.
 [[nodiscard]] Software software_of(const MeasuredRun& row);
 
 /// The precision recipe of a row: the framework's own bytes per parameter, changed where the row

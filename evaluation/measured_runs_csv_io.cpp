@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "core/base/did_you_mean.hpp"
@@ -38,6 +39,7 @@ const std::array kColumns = {
     RunColumn{"status", &MeasuredRun::status},
     RunColumn{"framework", &MeasuredRun::framework, kMandatory, 1, "stack"},
     RunColumn{"framework_detail", &MeasuredRun::framework_detail, false, 1, "stack_detail"},
+    RunColumn{"date", &MeasuredRun::date},
     RunColumn{"task", &MeasuredRun::task},
     RunColumn{"notes", &MeasuredRun::notes},
     RunColumn{"locator", &MeasuredRun::locator},
@@ -83,6 +85,7 @@ const std::array kColumns = {
     RunColumn{"recompute_detail", &MeasuredRun::recompute_detail},
     RunColumn{"precision", &MeasuredRun::precision},
     RunColumn{"precision_detail", &MeasuredRun::precision_detail},
+    RunColumn{"cuda_graph", &MeasuredRun::cuda_graph},
     RunColumn{"overlap_detail", &MeasuredRun::overlap_detail},
     RunColumn{"flash_attention", &MeasuredRun::flash_attention},
     RunColumn{"torch_compile", &MeasuredRun::torch_compile},
@@ -186,6 +189,9 @@ class TableParser {
     if (error_) return *error_;
     if (row_number_ == 1) return empty("the file is empty");
     if (rows_.empty()) return empty("no row below the header");
+    std::map<std::string, SoftwareEvidence> softwares;
+    for (const MeasuredRun& row : rows_) softwares[row.framework].add(row.evidence());
+    for (MeasuredRun& row : rows_) row.of_software = softwares.at(row.framework);
     return std::move(rows_);
   }
 
@@ -291,6 +297,36 @@ class File {
 };
 
 }  // namespace
+
+void SoftwareEvidence::add(const SoftwareEvidence& other) {
+  splits_model = splits_model || other.splits_model;
+  splits_optimizer = splits_optimizer || other.splits_optimizer;
+  if (first_year == 0 || (other.first_year > 0 && other.first_year < first_year)) {
+    first_year = other.first_year;
+  }
+}
+
+SoftwareEvidence MeasuredRun::evidence() const {
+  const auto many = [](const WholeCell& cell) { return cell.value_or(1) > 1; };
+  const std::int64_t stage = zero.value_or(0);
+  SoftwareEvidence evidence{many(tp) || many(pp) || many(ep), stage == 1 || stage == 2, 0};
+  std::from_chars(date.data(), date.data() + date.size(), evidence.first_year);
+  return evidence;
+}
+
+bool MeasuredRun::out_of_memory() const {
+  const std::string outcome = lower_case(status);
+  if (outcome == "oom" || outcome.find("out of memory") != std::string::npos) return true;
+  if (step_seconds) return false;
+  const std::string remarks = "; " + lower_case(notes);
+  if (remarks.find("does-not-fit label") != std::string::npos) return true;
+  for (std::size_t at = remarks.find("; oom"); at != std::string::npos;
+       at = remarks.find("; oom", at + 1)) {
+    const std::size_t end = at + 5;
+    if (end == remarks.size() || !(remarks[end] >= 'a' && remarks[end] <= 'z')) return true;
+  }
+  return false;
+}
 
 std::span<const RunColumn> run_columns() { return kColumns; }
 

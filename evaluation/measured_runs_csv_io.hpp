@@ -17,14 +17,24 @@ using WholeCell = std::optional<std::int64_t>;  ///< blank cells stay empty: "th
 using NumberCell = std::optional<double>;
 using FlagCell = std::optional<bool>;
 
+/// What the rows of one software in a table show together. A software without a description is
+/// judged by all of them, so that one of its runs is not taken for another software than the next.
+struct SoftwareEvidence {
+  bool splits_model = false;      ///< tp, pp or ep > 1 in some row
+  bool splits_optimizer = false;  ///< ZeRO-1 or ZeRO-2 in some row
+  int first_year = 0;             ///< the earliest of the column `date`; 0: none is given
+
+  void add(const SoftwareEvidence& other);
+};
+
 /// One measured run. Names are the column names of the table, but shard_group for zero_group_size;
 /// units stand in the names.
 struct MeasuredRun {
   std::int64_t row_number = 0;  ///< as a spreadsheet counts: the header is row 1
   std::string malformed;        ///< why the row cannot be used ("" when it can)
 
-  std::string row_id, source, publisher, grade, status, framework, framework_detail, task, notes,
-      locator, group;
+  std::string row_id, source, publisher, grade, status, framework, framework_detail, date, task,
+      notes, locator, group;
   std::string model, attention, attention_detail;
   WholeCell layers, hidden, ffn_hidden, heads, kv_heads, head_dim, vocab, seq;
   WholeCell experts, experts_per_token, expert_ffn_hidden, shared_expert_ffn_hidden;
@@ -37,13 +47,20 @@ struct MeasuredRun {
   std::string schedule;
   FlagCell sequence_parallel, flash_attention, torch_compile;
   WholeCell microbatch, global_batch, grad_accumulation;
-  std::string recompute, recompute_detail, precision, precision_detail, overlap_detail, offload;
+  std::string recompute, recompute_detail, precision, precision_detail, cuda_graph, overlap_detail,
+      offload;
   NumberCell step_seconds, tokens_per_second_per_gpu, tflops_per_gpu;
   NumberCell peak_memory_bytes, static_memory_bytes;
   std::string memory_kind, memory_by_stage;
   NumberCell net_allreduce_busbw_GBps, net_allgather_busbw_GBps, net_reducescatter_busbw_GBps;
 
-  [[nodiscard]] bool out_of_memory() const { return status == "oom"; }
+  SoftwareEvidence of_software;  ///< of the rows of `framework`; the table's reader fills it in
+
+  /// The run failed for lack of memory: its status says so, or it has no step time and a remark in
+  /// `notes` begins with OOM or calls it a does-not-fit label. Its peak is cut short.
+  [[nodiscard]] bool out_of_memory() const;
+  /// What this row alone shows of its software.
+  [[nodiscard]] SoftwareEvidence evidence() const;
 };
 
 using RunField = std::variant<std::string MeasuredRun::*, WholeCell MeasuredRun::*,

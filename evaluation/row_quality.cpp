@@ -10,6 +10,7 @@
 #include "core/base/units.hpp"
 #include "evaluation/framework_defaults.hpp"
 #include "evaluation/run_cluster.hpp"
+#include "evaluation/run_wording.hpp"
 
 namespace echelon {
 
@@ -39,8 +40,14 @@ constexpr RowQualityFlag kOddHeads{"odd-heads", kTime, false, false,
 constexpr RowQualityFlag kTwinRan{
     "twin-ran", false, false, kFits,
     "ended out of memory while the same configuration ran, or the reverse"};
-constexpr std::array kFlags = {kSanityOnly,   kNotForTime,   kStalled,  kOverfull, kNoMicrobatch,
-                               kMachineFault, kOneIteration, kOddHeads, kTwinRan};
+constexpr RowQualityFlag kUnevenWork{
+    "uneven-work", kTime, false, false,
+    "packed samples or natural routing: work per token that the shapes do not determine"};
+constexpr RowQualityFlag kUntuned{"untuned", kTime, false, false,
+                                  "the source calls the configuration not tuned"};
+constexpr std::array kFlags = {kSanityOnly,   kNotForTime,   kStalled,      kOverfull,
+                               kNoMicrobatch, kMachineFault, kOneIteration, kOddHeads,
+                               kUnevenWork,   kUntuned,      kTwinRan};
 
 bool mentions(const MeasuredRun& row, std::string_view words) {
   return row.notes.find(words) != std::string::npos;
@@ -144,6 +151,10 @@ std::vector<RowQualityFlag> flags_of_row(const MeasuredRun& row, const Outcomes&
           mentions(row, "iteration 2 log line"),
       kOneIteration);
   add(has_odd_heads(row), kOddHeads);
+  add(states(row.notes, {"packed", "natural routing", "unbalanced routing", "imbalanced routing"}),
+      kUnevenWork);
+  add(states(row.notes, {"untuned"}) || denies(row.notes, {"tuned", "optimized", "optimised"}),
+      kUntuned);
   add(twins.ran && twins.ended, kTwinRan);
   return flags;
 }

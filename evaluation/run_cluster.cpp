@@ -9,6 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "evaluation/run_machines.hpp"
+#include "evaluation/run_wording.hpp"
 #include "topologies/description/catalog.hpp"
 
 namespace echelon {
@@ -25,32 +26,17 @@ std::string_view gpu_name(const MeasuredRun& row) {
   return smaller ? std::string_view(named->smaller->name) : std::string_view(row.gpu);
 }
 
-/// "NVIDIA H100 80GB HBM3" → nvidia, h100, 80gb, hbm3.
-std::vector<std::string> gpu_words(std::string_view name) {
-  std::vector<std::string> words(1);
-  for (const char c : name) {
-    const char lower = lower_case(c);
-    if ((lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9')) {
-      words.back() += lower;
-    } else if (!words.back().empty()) {
-      words.emplace_back();
-    }
-  }
-  if (words.back().empty()) words.pop_back();
-  return words;
-}
-
 /// "RTX 4090", "rtx-4090" and "RTX4090" are one name.
 std::string plain_gpu_name(std::string_view name) {
   std::string plain;
-  for (const std::string& word : gpu_words(name)) plain += word;
+  for (const std::string& word : words_of(name)) plain += word;
   return plain;
 }
 
 /// Number of words of a GPU's name in `words`, plus 1 if its chip alone means that GPU (the alias
 /// "h100"); 0 without the chip, its first word with a digit.
 std::size_t likeness(const GpuSummary& gpu, const std::vector<std::string>& words) {
-  const std::vector<std::string> own = gpu_words(gpu.spec.name);
+  const std::vector<std::string> own = words_of(gpu.spec.name);
   const auto chip = std::ranges::find_if(own, [](const std::string& word) {
     return word.find_first_of("0123456789") != std::string::npos;
   });
@@ -68,7 +54,7 @@ const RunMachine* find_run_machine(std::string_view name) {
   const auto exact = std::ranges::find_if(
       machines, [&](const RunMachine& each) { return plain_gpu_name(each.name) == plain; });
   if (exact != machines.end()) return &*exact;
-  const std::vector<std::string> words = gpu_words(name);
+  const std::vector<std::string> words = words_of(name);
   std::string nearest;
   std::size_t best = 0;
   for (const GpuSummary& gpu : list_gpus()) {
@@ -87,6 +73,18 @@ const RunMachine* find_run_machine(std::string_view name) {
   return nearest.empty() || like == machines.end() ? nullptr : &*like;
 }
 
+/// What the row says of the GPU's memory where that contradicts the GPU's own: data sheets give GB
+/// for GiB, of which about 1 % is not usable (topologies/catalog/gpus).
+std::optional<Bytes> other_memory(const MeasuredRun& row, Bytes known) {
+  if (!row.gpu_memory_gb) return {};
+  constexpr double kUsable = 0.99;
+  constexpr double kLeast = 0.85;  // 80 GB written for 80 GiB, less what the driver keeps: 0.94
+  constexpr double kMost = 1.1;
+  const double ratio = *row.gpu_memory_gb * 1_GB / known;
+  if (ratio >= kLeast && ratio <= kMost) return {};
+  return kUsable * *row.gpu_memory_gb * 1_GiB;
+}
+
 std::int64_t node_gpus(const MeasuredRun& row, std::int64_t gpus) {
   return row.gpus_per_node.value_or(std::min(kUsualGpusPerNode, gpus));
 }
@@ -94,8 +92,8 @@ std::int64_t node_gpus(const MeasuredRun& row, std::int64_t gpus) {
 }  // namespace
 
 std::string cluster_key(const MeasuredRun& row, std::int64_t gpus) {
-  return fmt::format("{}|{}|{}|{}", gpu_name(row), gpus, node_gpus(row, gpus),
-                     row.nic_gbps_per_node.value_or(0));
+  return fmt::format("{}|{}|{}|{}|{}", gpu_name(row), row.gpu_memory_gb.value_or(0), gpus,
+                     node_gpus(row, gpus), row.nic_gbps_per_node.value_or(0));
 }
 
 Result<ClusterTopology> cluster_of(const MeasuredRun& row, std::int64_t gpus,
@@ -122,9 +120,14 @@ Result<ClusterTopology> cluster_of(const MeasuredRun& row, std::int64_t gpus,
       inferred.push_back(fmt::format("a network of {:g} Gbit/s per node", nic_gbps));
     }
   }
+  GpuSpec gpu = known->gpu;
+  if (const auto memory = other_memory(row, gpu.memory)) {
+    gpu.memory = *memory;
+    inferred.push_back(fmt::format("a {} with {:g} GB", known->name, *row.gpu_memory_gb));
+  }
   Result<MachineDescription> machine =
       describe({.name = fmt::format("{} x {}", per_node, known->name),
-                .gpu = known->gpu,
+                .gpu = gpu,
                 .gpus_per_node = per_node,
                 .nvlink = known->nvlink,
                 .pcie = known->pcie,

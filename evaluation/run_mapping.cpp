@@ -17,6 +17,7 @@
 #include "evaluation/framework_defaults.hpp"
 #include "evaluation/run_cluster.hpp"
 #include "evaluation/run_states.hpp"
+#include "evaluation/run_wording.hpp"
 #include "planner/space/legality.hpp"
 
 namespace echelon {
@@ -57,17 +58,26 @@ Skip nothing_measured(const MeasuredRun& row) {
   return "nothing to compare with: no step time, no memory figure, not an out-of-memory run";
 }
 
+/// Where the source is silent the framework's default, unless the stage has too few ranks for it.
+void set_expert_tensor_parallel(const MeasuredRun& row, bool experts_take_tp, ParallelPlan& plan,
+                                Notes& inferred) {
+  plan.etp = 1;
+  if (whole(row.experts, 1) <= 1) return;
+  plan.etp = whole(row.etp, experts_take_tp ? plan.tp : 1);
+  if (row.etp || plan.tp == 1) return;
+  const std::int64_t ranks = saturated_product({plan.tp, plan.cp, plan.dp});
+  if (ranks % saturated_product({plan.ep, plan.etp}) != 0) plan.etp = 1;
+  inferred.push_back(fmt::format("etp {}", plan.etp));
+}
+
 /// Step 2: degrees and batch. Blanks that follow from the others are arithmetic, not guesses.
-Skip degrees_of(const MeasuredRun& row, ParallelPlan& plan, std::int64_t& global_batch,
-                Notes& inferred) {
+Skip degrees_of(const MeasuredRun& row, bool experts_take_tp, ParallelPlan& plan,
+                std::int64_t& global_batch, Notes& inferred) {
   if (!row.tp || !row.pp) return "the source does not say tp or pp";
   plan.tp = whole(row.tp, 1);
   plan.pp = whole(row.pp, 1);
   plan.cp = whole(row.cp, 1);
   plan.ep = whole(row.ep, 1);
-  // Megatron takes tp for the experts, too, when nothing is said (--expert-tensor-parallel-size).
-  plan.etp = whole(row.experts, 1) > 1 ? whole(row.etp, 1) : 1;
-  if (!row.etp && plan.ep > 1 && plan.tp > 1) inferred.push_back("etp 1");
   const std::int64_t sharding =
       saturated_product({row.tp.value_or(1), row.cp.value_or(1), row.pp.value_or(1)});
   std::int64_t dp = whole(row.dp, 0);
@@ -81,6 +91,7 @@ Skip degrees_of(const MeasuredRun& row, ParallelPlan& plan, std::int64_t& global
                        dp, gpus);
   }
   plan.dp = static_cast<int>(dp);
+  set_expert_tensor_parallel(row, experts_take_tp, plan, inferred);
 
   const WholeCell& steps = row.grad_accumulation;
   std::int64_t microbatch = whole(row.microbatch, 0);
@@ -210,34 +221,22 @@ void set_held_collectives(const MeasuredRun& row, const FrameworkDefaults& defau
   framework.pending_after = 0;
 }
 
-/// Step 5: what is sharded and what overlaps. A feature the run used is one its framework has.
-void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Framework& framework,
-                  ParallelPlan& plan, Notes& inferred) {
-  plan.zero = std::min(whole(row.zero, defaults.zero), 3);
-  if (!row.zero && plan.dp > 1) inferred.push_back(fmt::format("ZeRO-{}", plan.zero));
-  plan.shard_group = plan.dp * plan.cp;
-  if (plan.zero > 0 && row.shard_group && plan.dp * plan.cp % *row.shard_group == 0) {
-    plan.shard_group = static_cast<int>(*row.shard_group);
+/// Ranks that split the state.
+void set_shard_group(const MeasuredRun& row, const Framework& framework, ParallelPlan& plan,
+                     Notes& inferred) {
+  const int data = plan.dp * plan.cp;
+  plan.shard_group = data;
+  if (plan.zero == 0 || !row.shard_group || data % *row.shard_group != 0) return;
+  const int group = static_cast<int>(*row.shard_group);
+  if (group == plan.dp && plan.cp > 1 && framework.shards_over_dp_cp) {
+    inferred.push_back(fmt::format("states split over dp x cp = {} ranks", data));
+    return;
   }
-  plan.sequence_parallel =
-      plan.tp > 1 && row.sequence_parallel.value_or(framework.sequence_parallel_always);
-  if (!row.sequence_parallel && plan.tp > 1) {
-    inferred.push_back(plan.sequence_parallel ? "sequence parallelism" : "no sequence parallelism");
-  }
-  plan.overlap_dp = framework.overlaps_dp && !says(row.overlap_detail, "not overlapped");
-  if (!defaults.revisions.empty()) set_held_collectives(row, defaults, plan.pp, framework);
-  if (row.torch_compile.value_or(false)) framework.saves_gate_output = false;  // one fused kernel
-  set_loss_memory(row, defaults, framework, inferred);
-  plan.overlap_tp = says(row.overlap_detail, "TP comm overlap") ||
-                    says(row.overlap_detail, "TP and PP communication overlap");
-  plan.overlap_pp = says(row.overlap_detail, "PP communication overlap");
+  plan.shard_group = group;
+}
 
-  const bool flex = says(row.overlap_detail, "dispatcher=") || says(row.overlap_detail, "HybridEP");
-  framework.dispatches_per_domain = framework.dispatches_per_domain || flex;
-  framework.overlaps_experts = says(row.overlap_detail, "a2a_overlap") ||
-                               says(row.overlap_detail, "EP overlap on") ||
-                               says(row.overlap_detail, "EP comm overlap on");
-  framework.overlaps_every_message = framework.overlaps_every_message || plan.overlap_pp;
+/// A run is proof that its software can do what it did.
+void grant_features(const MeasuredRun& row, Framework& framework, ParallelPlan& plan) {
   framework.rules = {};
   framework.any_layout = true;
   framework.stage_layers = StageLayers::chosen;
@@ -246,7 +245,7 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
   framework.pipeline_parallel = framework.pipeline_parallel || plan.pp > 1;
   framework.zero3_with_tensor = framework.zero3_with_tensor || plan.tp > 1;
   framework.zero3_with_experts = framework.zero3_with_experts || plan.ep > 1;
-  framework.zero_allowed[plan.zero] = true;
+  framework.zero_allowed[plan.zero] = framework.hybrid_shard[plan.zero] = true;
   if (plan.cp > 1) framework.cp_ring = true;
   if (plan.ep > 1 || plan.etp > 1) {
     framework.expert_parallel = true;
@@ -257,6 +256,55 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
   if (plan.tp > 1 && !plan.sequence_parallel) framework.sequence_parallel_always = false;
   if (plan.vpp > 1) framework.interleaved = true;
   if (plan.schedule == ScheduleKind::zero_bubble_h1) framework.zero_bubble = true;
+}
+
+/// How the software runs its kernels: as CUDA graphs, fused or one by one.
+void set_kernels(const MeasuredRun& row, Framework& framework) {
+  const HostShares shares = host_shares(row);
+  framework.host_share = shares.layer;
+  framework.host_experts_share = shares.experts;
+  if (row.torch_compile.value_or(false)) framework.saves_gate_output = false;  // one fused kernel
+  if (row.torch_compile.has_value() && !*row.torch_compile) {
+    framework.pointwise_passes = framework.eager_passes;
+  }
+}
+
+bool overlaps_tp(const MeasuredRun& row) {
+  const auto said = [](const std::string& text) {
+    return states(text, {"tp comm overlap", "tp communication overlap", "overlap tp comm",
+                         "tp and pp communication overlap", "async tp", "asynctp"});
+  };
+  return said(row.overlap_detail) || said(row.framework_detail) || said(row.notes);
+}
+
+/// Step 5: what is sharded and what overlaps. A feature the run used is one its framework has.
+void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Framework& framework,
+                  ParallelPlan& plan, Notes& inferred) {
+  plan.zero = std::min(whole(row.zero, defaults.zero), 3);
+  if (!row.zero && plan.dp > 1) inferred.push_back(fmt::format("ZeRO-{}", plan.zero));
+  set_shard_group(row, framework, plan, inferred);
+  plan.sequence_parallel =
+      plan.tp > 1 && row.sequence_parallel.value_or(framework.sequence_parallel_always);
+  if (!row.sequence_parallel && plan.tp > 1) {
+    inferred.push_back(plan.sequence_parallel ? "sequence parallelism" : "no sequence parallelism");
+  }
+  plan.overlap_dp =
+      framework.overlaps_dp && !says(row.overlap_detail, "not overlapped") &&
+      !denies(row.overlap_detail + ";" + row.notes, {"overlap grad reduce", "grad reduce overlap",
+                                                     "grad reduce p2p overlap", "overlap comm"});
+  if (!defaults.revisions.empty()) set_held_collectives(row, defaults, plan.pp, framework);
+  plan.overlap_tp = overlaps_tp(row);
+  plan.overlap_pp = states(row.overlap_detail, {"pp communication overlap", "pp comm overlap",
+                                                "p2p overlap", "overlap p2p"});
+  set_kernels(row, framework);
+  set_loss_memory(row, defaults, framework, inferred);
+
+  const bool flex = states(row.overlap_detail, {"dispatcher deepep", "dispatcher hybridep",
+                                                "dispatcher flex", "deepep", "hybridep"});
+  framework.dispatches_per_domain = framework.dispatches_per_domain || flex;
+  framework.overlaps_experts = overlaps_experts(row);
+  framework.overlaps_every_message = framework.overlaps_every_message || plan.overlap_pp;
+  grant_features(row, framework, plan);
   if (says(row.overlap_detail, "overlapped)") && !says(row.overlap_detail, "not overlapped")) {
     framework.overlaps_dp = plan.overlap_dp = true;
   }
@@ -299,9 +347,9 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
 
   Notes inferred;
   std::string substitute;
-  if (!defaults.same_code) {
+  if (!defaults.same_code || software.related) {
     substitute = fmt::format("{} stands for {} ({})", framework.name, in_quotes(row.framework),
-                             defaults.why);
+                             software.related ? "by its name" : defaults.why);
     inferred.push_back("framework " + substitute);
   }
   const Result<ModelSpec> model = models_.model_of(row, software, inferred);
@@ -311,7 +359,7 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   ParallelPlan plan;
   TrainingJob job;
   job.sequence = whole(row.seq, 0);
-  if (Skip skip = degrees_of(row, plan, job.global_batch, inferred)) {
+  if (Skip skip = degrees_of(row, framework.experts_take_tp, plan, job.global_batch, inferred)) {
     return SkippedRun{*std::move(skip)};
   }
   if (Skip skip = pipeline_of(row, defaults, shapes, plan, inferred))
@@ -335,9 +383,10 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
     return SkippedRun{fmt::format("{} has no {} units", row.gpu, name_of(job.precision.compute))};
   }
   // A run is proof that its software gives a stage no layer when it holds the embedding or the
-  // head.
+  // head, and that it splits the experts' states otherwise than dense ones.
   const auto rejected = check_plan(shapes, job, *machine, framework, plan);
-  if (rejected && rejected->reason != RejectionReason::too_few_layers) {
+  if (rejected && rejected->reason != RejectionReason::too_few_layers &&
+      rejected->reason != RejectionReason::shard_group) {
     return SkippedRun{"not a plan we price: " + rejected->detail};
   }
   return MappedRun{shapes, job, *machine, framework, plan, inferred, substitute};

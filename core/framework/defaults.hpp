@@ -51,6 +51,9 @@ struct SweepBounds {
 /// One software as tables of measured runs name it, and its defaults.
 struct FrameworkDefaults {
   std::string_view software;  ///< as the column `stack` writes it; "": a software nobody described
+  /// What the names of its relatives share, forks and releases of the years given.
+  std::string_view family = "";
+  int first_year = 0, last_year = 0;
   std::string_view detail = "";  ///< only rows whose `framework_detail` or `locator` mentions this
   Evident evident = Evident::nothing;  ///< of a software nobody described
   bool same_code = true;               ///< the framework is that software; false: the nearest one

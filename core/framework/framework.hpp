@@ -56,6 +56,7 @@ struct Framework {
   bool cp_ring = false;                 ///< context parallelism by a ring of keys and values
   bool cp_all_to_all = false;           ///< … by an all-to-all over heads (Ulysses)
   bool expert_parallel = false;         ///< experts split over ranks
+  bool experts_take_tp = false;         ///< … and each over tp ranks unless told otherwise (etp)
   bool rank_orders = false;             ///< offers pp inside dp besides the default order
   bool offload_optimizer = false;       ///< master weights and moments can live in host memory
   bool zero_bubble = false;             ///< offers ZB-H1
@@ -65,6 +66,10 @@ struct Framework {
   bool mixed_recompute = false;         ///< … and a stage may recompute some selectively as well
   /// At ZeRO-n the states may be split over fewer ranks than all data-parallel ones (HSDP).
   bool hybrid_shard[4] = {false, false, false, false};
+  /// Its optimizer takes all ranks of dp x cp for data-parallel ones: sources that name dp mean
+  /// them. Source: Megatron-LM core_v0.16.1, core/parallel_state.py, get_data_parallel_group
+  /// (with_context_parallel).
+  bool shards_over_dp_cp = false;
   /// Any layers in any chunk; the very first (embedding) and the very last (loss) may hold none.
   bool any_layout = false;
   /// Who deals the layers of stages without interleaving; of interleaved ones `any_layout` says
@@ -107,6 +112,14 @@ struct Framework {
                                         ///< second product, instead of all but the attention core
   bool remakes_pointwise = false;       ///< results of norms and activations are recomputed in the
                                         ///< backward, and attention's output with its core
+  /// Shares of a layer's launches, and of what a layer of experts adds to them, that the host makes
+  /// itself; the rest is replayed as CUDA graphs.
+  double host_share = 1;
+  double host_experts_share = 1;
+  /// HBM traffic of element-wise kernels in units of fused ones', and what it is of a run without
+  /// torch.compile, where the calibrations are those of compiled runs.
+  double pointwise_passes = 1;
+  double eager_passes = 1;
   /// All memory is allocated before the first step, each block for the largest use it will have
   /// (costmodel/memory/block_memory.cpp).
   bool fixed_blocks = false;

@@ -9,12 +9,10 @@ namespace {
 
 constexpr std::array kMegatron2021Defaults = {
     FrameworkDefaults{.software = "megatron-2021",
-                      .why = "the same software",
-                      .recompute = Recompute::full,
-                      .flash_attention = false,
-                      .dropout = 0.1},
-    FrameworkDefaults{.software = "megatron-2022",
-                      .why = "Megatron-LM before Megatron Core, as in arXiv 2205.05198",
+                      .family = "megatron",
+                      .first_year = 2019,
+                      .last_year = 2022,
+                      .why = "Megatron-LM before Megatron Core",
                       .recompute = Recompute::full,
                       .flash_attention = false,
                       .dropout = 0.1},

@@ -22,7 +22,10 @@ constexpr std::array kMegatronCoreDefaults = {
                       .split = StageSplit::ends_hold_fewer,
                       .memory_of_first_rank = true},
     FrameworkDefaults{.software = "megatron-core",
-                      .why = "the same software",
+                      .family = "megatron",
+                      .first_year = 2023,
+                      .last_year = 2099,
+                      .why = "Megatron-LM since Megatron Core",
                       .zero = 1,
                       .split = StageSplit::ends_hold_fewer,
                       .memory_of_first_rank = true},
@@ -181,6 +184,9 @@ Framework megatron_core() {
   f.saves_fp8_inputs = true;  // TransformerEngine's Linear: inputmat is saved quantised
   f.cp_ring = f.cp_all_to_all = true;
   f.expert_parallel = true;
+  // Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414
+  f.experts_take_tp = true;
+  f.shards_over_dp_cp = true;
   f.rank_orders = true;
   f.microbatch_groups = true;  // --microbatch-group-size-per-virtual-pipeline-stage
   f.offload_optimizer = true;

@@ -39,6 +39,7 @@ struct PrecisionRecipe {
   double moments = 8;           ///< both Adam moments
   double gathered_weight = 2;   ///< copy that ZeRO-3 gathers for compute
   double reduced_gradient = 4;  ///< bytes per gradient sent in the data-parallel reduction
+  double fp8_rate = 1;          ///< of fp8 GEMMs, in units of those with one scale per tensor
 
   bool operator==(const PrecisionRecipe&) const = default;
 };

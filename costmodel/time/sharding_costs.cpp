@@ -32,6 +32,9 @@ struct Context {
   [[nodiscard]] Seconds cast(const Operator& op, double elements) const {
     return in_fp8(op) ? elementwise_time(Bytes{4 * elements}, 1, rates) : Seconds{};
   }
+  [[nodiscard]] Seconds pointwise(Bytes traffic, int kernels) const {
+    return elementwise_time(framework.pointwise_passes * traffic, kernels, rates);
+  }
 };
 
 /// The two backward products of a GEMM: gradient of the input and of the weight.
@@ -63,8 +66,7 @@ Seconds forward_time(const Operator& op, const Context& c) {
     case OperatorKind::attention:
       return attention_time(op.forward, op.forward_traffic, op.span, op.forward_kernels,
                             c.rates.attention_forward, c.rates);
-    case OperatorKind::elementwise:
-      return elementwise_time(op.forward_traffic, op.forward_kernels, c.rates);
+    case OperatorKind::elementwise: return c.pointwise(op.forward_traffic, op.forward_kernels);
     case OperatorKind::collective: break;
   }
   return Seconds{};
@@ -139,7 +141,7 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
     sums.forward.device += forward;
     sums.selective += op.repeated * forward;
     if (op.kind == OperatorKind::elementwise) {
-      sums.backward.device += elementwise_time(op.backward_traffic, op.backward_kernels, c.rates);
+      sums.backward.device += c.pointwise(op.backward_traffic, op.backward_kernels);
       continue;
     }
     BackwardTimes back;
@@ -251,8 +253,10 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   const LayerSharding sharding = sharding_of(plan);
   const ProcessGrid grid(plan);
   const Dtype format = job_.precision.compute;
+  DeviceRates rates = device_rates(cluster_.gpu(), calibration_, format);
+  if (format == Dtype::fp8) rates.gemm *= job_.precision.fp8_rate;
   const Context context{
-      device_rates(cluster_.gpu(), calibration_, format),
+      rates,
       device_rates(cluster_.gpu(), calibration_, format == Dtype::fp8 ? Dtype::bf16 : format),
       {links(grid.group(Axis::tp)), links(grid.group(Axis::cp)),
        dispatch_links(*this, grid.group(Axis::ep)), links(grid.group(Axis::etp))},

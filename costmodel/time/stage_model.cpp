@@ -135,8 +135,10 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   passes.recompute += recomputed * layer.forward;
   passes.recompute.device += selective * layer.selective;
   const auto launch = [&](Seconds host, const PassCosts& pass, double share) {
-    return host + pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_ +
-           (layer.experts > 0 ? share * c_.host_experts : Seconds{});
+    const Framework& framework = cost_model_.framework();
+    const double experts = layer.experts > 0 ? share * framework.host_experts_share : 0.0;
+    return framework.host_share * host + experts * c_.host_experts +
+           pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_;
   };
   const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4);
   const Seconds wait_forward =

@@ -41,6 +41,18 @@ TEST_CASE("an ordinary row carries no flag") {
   CHECK(flag_names(run_named("mosaic-0081")).empty());
 }
 
+TEST_CASE("packed samples, natural routing and untuned configurations are flagged") {
+  MeasuredRun run = run_named("nanotron-0001");
+  run.notes = "SFT on SQuAD packed to 4096";
+  CHECK(flag_names(run) == "uneven-work");
+  run.notes = "natural routing; real data";
+  CHECK(flag_names(run) == "uneven-work");
+  run.notes = "MoE force-balanced routing";
+  CHECK(flag_names(run).empty());
+  run.notes = "first figures, not tuned";
+  CHECK(flag_names(run) == "untuned");
+}
+
 TEST_CASE("a microbatch of seconds where a fraction is expected is a stall") {
   const MeasuredRun stalled = run_named("nanotron-0932");  // tp 32, pp 1: 8.7 s per microbatch
   CHECK(flag_names(stalled) == "stalled");

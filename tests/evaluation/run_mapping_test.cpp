@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "costmodel/calibration/calibration_io.hpp"
-#include "evaluation/framework_defaults.hpp"
 #include "evaluation/run_cluster.hpp"
 #include "tests/places.hpp"
 #include "tests/support/catch.hpp"
@@ -196,19 +195,6 @@ TEST_CASE("GPUs of the catalog are found however their names are written") {
   CHECK(mapped(run).cluster.gpu().name == "H100-SXM5-80GB");
 }
 
-TEST_CASE("Megatron-LM of 2022 is the version before Megatron Core") {
-  MeasuredRun run = row("nanotron-0469");
-  run.framework = "megatron-2022";
-  run.flash_attention.reset();
-  run.zero = 1;
-  const MappedRun old = mapped(run);
-  CHECK(old.framework.name == "megatron-2021");
-  CHECK_FALSE(old.job.flash_attention);
-  CHECK(old.substitute == "");
-  run.framework = "megatron-core";
-  CHECK(mapped(run).framework.name == "megatron-core");
-}
-
 TEST_CASE("a network measured by the job bounds the described one for data-parallel groups") {
   MeasuredRun run = row("nanotron-0135");  // 16 nodes on a slow day
   run.net_allgather_busbw_GBps = 26;
@@ -242,22 +228,79 @@ TEST_CASE("a network measured by the job bounds the described one for data-paral
   CHECK_FALSE(measured_network(silent, map.cluster));
 }
 
-TEST_CASE("a framework stands for every software of the published runs") {
-  for (const MeasuredRun& run : published()) {
-    CHECK(software_of(run).defaults->evident == Evident::nothing);
-  }
+TEST_CASE("experts take the tensor parallelism of Megatron-Core where the stage has the ranks") {
+  MeasuredRun run = row("nanotron-0469");
+  run.framework = "megatron-core";
+  run.experts = 8;
+  run.experts_per_token = 2;
+  run.expert_ffn_hidden = run.ffn_hidden;
+  run.tp = 2;
+  run.pp = 1;
+  run.dp = 8;
+  run.gpus = 16;
+  run.ep = 4;
+  run.zero = 1;
+  CHECK(mapped(run).plan.etp == 2);
+  run.ep = 8;
+  run.dp = 4;
+  run.gpus = 8;
+  CHECK(mapped(run).plan.etp == 1);
+  run.ep = 4;
+  run.etp = 1;
+  CHECK(mapped(run).plan.etp == 1);
 }
 
-TEST_CASE("an unknown software gets the defaults of the one it resembles") {
+TEST_CASE("Megatron's data-parallel group includes context parallelism") {
   MeasuredRun run = row("nanotron-0469");
-  run.framework = "a software of next year";
-  CHECK(software_of(run).framework->name == "megatron-core");  // tp 2, pp 2
+  run.framework = "megatron-core";
   run.tp = run.pp = 1;
-  run.zero = 3;
-  CHECK(software_of(run).framework->name == "torchtitan");
-  run.zero = 2;
-  CHECK(software_of(run).framework->name == "deepspeed");
-  CHECK_FALSE(software_of(run).defaults->same_code);
+  run.cp = 2;
+  run.dp = 8;
+  run.gpus = 16;
+  run.zero = 1;
+  run.shard_group = 8;
+  CHECK(mapped(run).plan.shard_group == 16);
+  CHECK(mentions(mapped(run).inferred, "dp x cp = 16"));
+  run.shard_group = 4;
+  CHECK(mapped(run).plan.shard_group == 4);
+}
+
+TEST_CASE("the memory column overrides the memory of any GPU that it contradicts") {
+  MeasuredRun run = row("nanotron-0469");
+  run.gpu_memory_gb = 64;
+  CHECK(mapped(run).cluster.gpu().memory.in(1_GiB) == Approx(0.99 * 64));
+  CHECK(mentions(mapped(run).inferred, "64 GB"));
+  run.gpu_memory_gb = 80;
+  CHECK(mapped(run).cluster.gpu().memory.in(1_GiB) > 79);
+}
+
+TEST_CASE("a row whose notes call it out of memory is one") {
+  MeasuredRun run = row("nanotron-0469");
+  run.notes = "log also contained an OOM error";
+  CHECK_FALSE(run.out_of_memory());
+  run.step_seconds.reset();
+  CHECK_FALSE(run.out_of_memory());
+  for (const char* notes : {"OOM_on_rank0; use as a does-not-fit label", "GBS not printed; oom; x",
+                            "OOM in the paper"}) {
+    run.notes = notes;
+    CHECK(run.out_of_memory());
+  }
+  run.notes = "passed; expandable_segments eliminated fragmentation-induced OOM";
+  CHECK_FALSE(run.out_of_memory());
+}
+
+TEST_CASE("graphs, eager kernels and asynchronous tensor parallelism reach the cost model") {
+  MeasuredRun run = row("nanotron-0469");
+  run.framework = "torchtitan";
+  run.torch_compile = true;
+  CHECK(mapped(run).framework.pointwise_passes == 1);
+  CHECK_FALSE(mapped(run).plan.overlap_tp);
+  run.torch_compile = false;
+  run.notes = "Async TP";
+  run.cuda_graph = "full_iteration";
+  CHECK(mapped(run).framework.pointwise_passes > 1);
+  CHECK(mapped(run).plan.overlap_tp);
+  CHECK(mapped(run).framework.host_share == 0);
 }
 
 TEST_CASE("zero bubble in the memory of 1F1B is priced as ZB-H1") {
@@ -297,11 +340,6 @@ TEST_CASE("a GPU is known by the names drivers and vendors give it") {
     INFO(name);
     CHECK(mapped(run).cluster.gpu().name == gpu);
   }
-}
-
-TEST_CASE("NeMo containers of 2022 are Megatron-LM of 2021") {
-  CHECK(software_of(row("N1120")).framework->name == "megatron-2021");
-  CHECK(software_of(row("N0348")).framework->name == "megatron-core");
 }
 
 }  // namespace

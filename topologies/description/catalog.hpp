@@ -23,8 +23,8 @@ struct GpuSummary {
 /// The GPU catalog, sorted by name.
 [[nodiscard]] std::vector<GpuSummary> list_gpus();
 
-/// The embedded file whose file name, "name" or one of "aliases" equals `name`, ignoring case,
-/// blanks, dashes and underscores.
+/// The embedded file whose file name, "name" or one of "aliases" or "driver_names" equals `name`,
+/// ignoring case, blanks, dashes and underscores.
 [[nodiscard]] std::optional<EmbeddedFile> find_embedded_cluster(std::string_view name);
 [[nodiscard]] std::optional<EmbeddedFile> find_embedded_gpu(std::string_view name);
 

@@ -22,16 +22,18 @@ std::string plain_name(std::string_view text) {
   return result;
 }
 
-/// The "name" and the aliases in a description.
+/// The "name", the aliases and the driver's names in a description.
 std::vector<std::string> names_in(const EmbeddedFile& file) {
   const Result<Json> parsed = parse_json(file.content, file.name);
   EXPECTS(parsed.ok(), parsed.ok() ? "" : parsed.error().message());
   std::vector<std::string> names;
   const auto own = parsed->find("name");
   if (own != parsed->end() && own->is_string()) names.push_back(own->get<std::string>());
-  const auto at = parsed->find("aliases");
-  if (at == parsed->end() || !at->is_array()) return names;
-  for (const Json& alias : *at) names.push_back(alias.get<std::string>());
+  for (const char* list : {"aliases", "driver_names"}) {
+    const auto at = parsed->find(list);
+    if (at == parsed->end() || !at->is_array()) continue;
+    for (const Json& other : *at) names.push_back(other.get<std::string>());
+  }
   return names;
 }
 

@@ -153,7 +153,8 @@ TEST_CASE("a GPU outside the catalog needs only its data-sheet numbers") {
 }
 
 TEST_CASE("names of the catalog match in any case, with any blanks and dashes") {
-  for (const char* name : {"RTX 4090", "rtx-4090", "RTX4090", "Rtx_4090"}) {
+  for (const char* name :
+       {"RTX 4090", "rtx-4090", "RTX4090", "Rtx_4090", "NVIDIA GeForce RTX 4090"}) {
     CAPTURE(name);
     const Result<GpuDescription> gpu = load_gpu(name, "test");
     REQUIRE(gpu.ok());

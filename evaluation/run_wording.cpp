@@ -1,0 +1,175 @@
+#include "evaluation/run_wording.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <span>
+
+#include "core/base/text.hpp"
+
+namespace echelon {
+
+namespace {
+
+/// " moe a2a overlap ": the words of a clause between blanks.
+using Clause = std::string;
+
+bool holds(const Clause& clause, std::string_view phrase) {
+  for (std::size_t at = clause.find(phrase); at != Clause::npos; at = clause.find(phrase, at + 1)) {
+    if (clause[at - 1] == ' ' && clause[at + phrase.size()] == ' ') return true;
+  }
+  return false;
+}
+
+bool holds_any(const Clause& clause, std::span<const std::string_view> phrases) {
+  return std::ranges::any_of(phrases, [&](auto phrase) { return holds(clause, phrase); });
+}
+
+constexpr std::array<std::string_view, 6> kDenials = {"no",  "not",   "without",
+                                                      "off", "false", "disabled"};
+
+Clause clause_of(std::string_view text) {
+  return fmt::format(" {} ", fmt::join(words_of(text), " "));
+}
+
+std::vector<Clause> clauses_of(std::string_view text) {
+  std::vector<Clause> clauses;
+  for (std::size_t from = 0; from < text.size();) {
+    const std::size_t end = std::min(text.find_first_of(";,+", from), text.size());
+    clauses.push_back(clause_of(text.substr(from, end - from)));
+    from = end + 1;
+  }
+  return clauses;
+}
+
+/// Whether a clause with one of the phrases is denied, or one is not.
+bool mentions(std::string_view text, std::span<const std::string_view> phrases, bool denied) {
+  return std::ranges::any_of(clauses_of(text), [&](const Clause& clause) {
+    return holds_any(clause, phrases) && holds_any(clause, kDenials) == denied;
+  });
+}
+
+std::optional<double> format_bytes(const std::string& word) {
+  constexpr std::array<std::string_view, 4> kTwo = {"bf16", "bfloat16", "fp16", "float16"};
+  if (std::ranges::find(kTwo, word) != kTwo.end()) return 2;
+  if (word == "fp32" || word == "float32") return 4;
+  return {};
+}
+
+/// The format nearest to a word for the reduction; of two as near the one before it.
+std::optional<double> reduced_in(const Clause& clause) {
+  constexpr std::ptrdiff_t kFarthest = 4;
+  const std::vector<std::string> words = words_of(clause);
+  const auto count = static_cast<std::ptrdiff_t>(words.size());
+  const auto word = [&](std::ptrdiff_t i) { return words[static_cast<std::size_t>(i)]; };
+  std::optional<double> bytes;
+  std::ptrdiff_t nearest = kFarthest + 1;
+  for (std::ptrdiff_t at = 0; at < count; ++at) {
+    const bool reduction = word(at).starts_with("reduc") || word(at).starts_with("allreduc") ||
+                           word(at) == "communication";
+    const bool reduced_precision = at + 1 < count && word(at + 1) == "precision";
+    if (!reduction || reduced_precision) continue;
+    for (std::ptrdiff_t i = 0; i < count; ++i) {
+      const auto format = format_bytes(word(i));
+      if (!format || std::abs(i - at) >= nearest) continue;
+      nearest = std::abs(i - at);
+      bytes = format;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    const char lower = lower_case(c);
+    if ((lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9')) {
+      words.back() += lower;
+    } else if (!words.back().empty()) {
+      words.emplace_back();
+    }
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+bool states(std::string_view text, std::initializer_list<std::string_view> phrases) {
+  return mentions(text, phrases, false);
+}
+
+bool denies(std::string_view text, std::initializer_list<std::string_view> phrases) {
+  return mentions(text, phrases, true);
+}
+
+std::optional<double> reduced_bytes(const MeasuredRun& row) {
+  for (const std::string* detail :
+       {&row.precision_detail, &row.overlap_detail, &row.framework_detail, &row.notes}) {
+    for (const Clause& clause : clauses_of(*detail)) {
+      const bool refused = holds(clause, "in fp32 false") || holds(clause, "in fp32 off");
+      if (refused || holds(clause, "mixed precision pure")) return 2;
+      if (const auto bytes = reduced_in(clause)) return bytes;
+    }
+  }
+  return {};
+}
+
+bool overlaps_experts(const MeasuredRun& row) {
+  return std::ranges::any_of(std::array{&row.overlap_detail, &row.framework_detail, &row.notes},
+                             [](const auto* text) {
+                               return states(*text, {"a2a overlap",
+                                                     "overlap a2a",
+                                                     "overlapped a2a",
+                                                     "all to all overlap",
+                                                     "overlap all to all",
+                                                     "overlapped all to all",
+                                                     "alltoall overlap",
+                                                     "ep overlap",
+                                                     "overlap ep",
+                                                     "ep comm overlap",
+                                                     "ep communication overlap",
+                                                     "moe comm overlap",
+                                                     "moe communication overlap",
+                                                     "expert parallel overlap",
+                                                     "expert communication overlap",
+                                                     "overlap expert communication",
+                                                     "overlapped expert communication",
+                                                     "overlap moe expert parallel comm",
+                                                     "combined 1f1b",
+                                                     "1f1b overlap",
+                                                     "1f1b a2a",
+                                                     "dualpipe",
+                                                     "dualpipev",
+                                                     "delay wgrad"});
+                             });
+}
+
+HostShares host_shares(const MeasuredRun& row) {
+  if (row.cuda_graph.empty() &&
+      !states(row.notes, {"cuda graphs", "cuda graph", "cudagraphs", "cudagraph"})) {
+    return {};
+  }
+  const Clause graph = clause_of(row.cuda_graph);
+  for (const std::string_view none : {" none ", " no ", " off ", " false ", " 0 "}) {
+    if (graph.starts_with(none)) return {};
+  }
+  if (holds(graph, "full iteration") || holds(graph, "whole iteration")) return {0, 0};
+  const bool attention = holds(graph, "attn");
+  const bool mlp = holds(graph, "mlp");
+  const bool routing = holds(graph, "moe router") || holds(graph, "moe preprocess");
+  const bool scoped = attention || mlp || routing || holds(graph, "mamba");
+  if (!scoped) return {.layer = 0.05};  // one launch for the 20 to 30 kernels of a layer
+  constexpr double kHalf = 0.5;
+  return {.layer = 1 - (attention ? kHalf : 0) - (mlp ? kHalf : 0), .experts = routing ? kHalf : 1};
+}
+
+double fp8_rate(const MeasuredRun& row) {
+  return states(row.precision + ";" + row.precision_detail, {"rowwise", "row wise"}) ? 0.8 : 1;
+}
+
+}  // namespace echelon

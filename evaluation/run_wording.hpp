@@ -1,0 +1,55 @@
+// What the free text of a row says. Tables quote their sources, so one fact has many wordings.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evaluation/measured_runs_csv_io.hpp"
+
+namespace echelon {
+
+/// Words of a text in lower case, what stands between letters and digits left out:
+/// "RTX-4090", "moe_a2a_overlap" → {rtx, 4090}, {moe, a2a, overlap}.
+[[nodiscard]] std::vector<std::string> words_of(std::string_view text);
+
+/// Whether a clause of the text (clauses end at ';', ',' or '+') contains one of the phrases, given
+/// as words in lower case with single blanks, and no "no", "not", "without", "off", "false" or
+/// "disabled".
+[[nodiscard]] bool states(std::string_view text, std::initializer_list<std::string_view> phrases);
+/// The same of a clause that denies it: with one of those words.
+[[nodiscard]] bool denies(std::string_view text, std::initializer_list<std::string_view> phrases);
+
+/// Bytes of an element in the reduction of gradients, 2 or 4, where the row's details name its
+/// format: the format next to the word ("bf16 grad reduce", "reduce_dtype=fp32",
+/// "grad_reduce_in_fp32=False", FSDP1's mixed_precision=PURE).
+[[nodiscard]] std::optional<double> reduced_bytes(const MeasuredRun& row);
+
+/// Whether the exchange of tokens between experts overlaps the compute of another microbatch:
+/// Megatron-Core's --overlap-moe-expert-parallel-comm (its "combined 1F1B"), without which
+/// --delay-wgrad-compute is refused, and whatever else is called so.
+[[nodiscard]] bool overlaps_experts(const MeasuredRun& row);
+
+/// Shares of the host's launches that remain next to CUDA graphs (Framework::host_share).
+struct HostShares {
+  double layer = 1;
+  double experts = 1;
+};
+/// Of the column `cuda_graph`, or where it is blank of the notes. A graph of the whole iteration
+/// leaves none; graphs of single layers one launch for each. Megatron-Core's scopes count by parts:
+/// attention with its norm is half of a layer and the MLP the other half; of what experts add, the
+/// router and the preparation of the dispatch are half, dispatch, products and combination the
+/// other half.
+/// Source: Megatron-LM core_v0.16.1, megatron/core/transformer/cuda_graphs.py, cuda_graph_scope.
+[[nodiscard]] HostShares host_shares(const MeasuredRun& row);
+
+/// PrecisionRecipe::fp8_rate of the row's scaling. With one scale per row products take 1.25 times
+/// as long as with one per tensor: torchao's README (float8) gives Llama 3 8B on 8 H100 1.25 times
+/// the bf16 throughput tensorwise and 1.10 times rowwise, a tenth of the bf16 step more, about a
+/// quarter of the time of its fp8 products. Other scalings differ by less than what one release of
+/// the same software differs from the next, so they keep the fitted rate.
+[[nodiscard]] double fp8_rate(const MeasuredRun& row);
+
+}  // namespace echelon

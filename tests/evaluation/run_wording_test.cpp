@@ -1,0 +1,90 @@
+#include "evaluation/run_wording.hpp"
+
+#include "tests/support/catch.hpp"
+
+namespace echelon {
+namespace {
+
+TEST_CASE("a statement is found in any spelling, and a denial is not one") {
+  CHECK(states("dispatcher=deepep; moe_a2a_overlap", {"a2a overlap"}));
+  CHECK(states("TP Comm Overlap + vboost", {"tp comm overlap"}));
+  CHECK_FALSE(states("HybridEP; EP comm overlap off", {"ep comm overlap"}));
+  CHECK(denies("HybridEP; EP comm overlap off", {"ep comm overlap"}));
+  CHECK_FALSE(states("deepeplike", {"deepep"}));
+}
+
+TEST_CASE("the format of the reduction is the one next to the word") {
+  const auto bytes = [](const char* detail) {
+    MeasuredRun row;
+    row.precision_detail = detail;
+    return reduced_bytes(row);
+  };
+  for (const char* two :
+       {"bf16 grad reduce", "grad reduce bf16", "reduce_dtype=bfloat16",
+        "gradients reduced in bf16", "bf16 gradient all-reduce", "all-reduce of fp16 gradients",
+        "grad_reduce_in_fp32=False", "communication_data_type: bf16", "FSDP mixed_precision=PURE",
+        "fp32 master; bf16 reduce-scatter"}) {
+    CAPTURE(two);
+    CHECK(bytes(two) == 2);
+  }
+  for (const char* four : {"bf16 params/compute fp32 reduce", "grad_reduce_in_fp32=True",
+                           "bf16, fp32 grad accumulation/reduce, distributed optimizer"}) {
+    CAPTURE(four);
+    CHECK(bytes(four) == 4);
+  }
+  for (const char* nothing : {"bf16; distributed optimizer (ZeRO-1)", "overlap grad reduce",
+                              "bf16 reduced-precision optimizer moments"}) {
+    CAPTURE(nothing);
+    CHECK_FALSE(bytes(nothing));
+  }
+}
+
+TEST_CASE("overlapped expert communication is recognized in the words of its documents") {
+  MeasuredRun row;
+  for (const char* said :
+       {"moe_a2a_overlap", "EP overlap", "EP comm overlap on", "HybridEP, EP overlap, delay_wgrad",
+        "--overlap-moe-expert-parallel-comm", "combined 1F1B", "1F1B overlap with all-to-all"}) {
+    CAPTURE(said);
+    row.overlap_detail = said;
+    CHECK(overlaps_experts(row));
+  }
+  for (const char* silent : {"", "HybridEP", "EP comm overlap off", "TP comm overlap",
+                             "overlap_moe_expert_parallel_comm=False"}) {
+    CAPTURE(silent);
+    row.overlap_detail = silent;
+    CHECK_FALSE(overlaps_experts(row));
+  }
+}
+
+TEST_CASE("CUDA graphs take launches from the host by what they cover") {
+  MeasuredRun row;
+  const auto shares = [&](const char* graph) {
+    row.cuda_graph = graph;
+    return host_shares(row);
+  };
+  for (const char* none : {"", "none", "none:full_iteration", "off", "0"}) {
+    CHECK(shares(none).layer == 1);
+    CHECK(shares(none).experts == 1);
+  }
+  CHECK(shares("local:full_iteration").layer == 0);
+  CHECK(shares("local:full_iteration").experts == 0);
+  CHECK(shares("layer CUDA graphs").layer < 0.1);
+  CHECK(shares("transformer_engine:['attn', 'moe_router', 'moe_preprocess']").layer == 0.5);
+  CHECK(shares("transformer_engine:['attn', 'moe_router', 'moe_preprocess']").experts == 0.5);
+  CHECK(shares("transformer_engine:moe_router,moe_preprocess").layer == 1);
+  row.notes = "matmul dtype bf16; CUDA graphs";
+  CHECK(shares("").layer < 0.1);
+}
+
+TEST_CASE("fp8 products with one scale per row are slower") {
+  MeasuredRun row;
+  row.precision_detail = "bf16 + float8 rowwise";
+  CHECK(fp8_rate(row) < 1);
+  for (const char* other : {"fp8 delayed-scaling hybrid", "bf16 + float8 tensorwise", "bf16"}) {
+    row.precision_detail = other;
+    CHECK(fp8_rate(row) == 1);
+  }
+}
+
+}  // namespace
+}  // namespace echelon
