@@ -1,0 +1,62 @@
+// Single terms of a stage's time: boundary messages, late ranks, accumulated gradients.
+#include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/time/rates.hpp"
+#include "costmodel/time/stage_model.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace echelon;
+
+namespace {
+
+struct TermCase {
+  ModelSpec model = load_model("7b").value();
+  ClusterTopology cluster = ClusterTopology::load("dgx-h100", 64).value();
+  Framework framework;
+  TrainingJob job{.sequence = 2048, .global_batch = 512, .precision = {}};
+  Calibration calibration;
+
+  explicit TermCase(const char* name, const char* precision = "bf16")
+      : framework(find_framework(name).value()) {
+    job.precision = find_precision(precision).value();
+    calibration = prior_calibration(cluster.gpu(), framework).value();
+  }
+  [[nodiscard]] CostModel cost_model() const {
+    return {model, job, cluster, framework, calibration};
+  }
+  [[nodiscard]] ParallelPlan plan(int tp, int pp, int zero) const {
+    ParallelPlan p;
+    p.tp = tp;
+    p.pp = pp;
+    p.dp = cluster.gpus() / (tp * pp);
+    p.zero = zero;
+    p.shard_group = p.dp;
+    p.layers_per_stage.assign(static_cast<std::size_t>(pp), model.layers / pp);
+    p.recompute_layers.assign(static_cast<std::size_t>(pp), 0);
+    return p;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a kernel that accumulates gradients takes its bytes, whatever the microbatch") {
+  // The backward's own gradient of 2 bytes, added to one of `main` bytes: bytes per parameter.
+  for (const auto& [main, bytes] : {std::pair{4.0, 2 + 4 + 4}, std::pair{0.0, 2 + 2 + 2}}) {
+    TermCase fused("megatron-core");
+    fused.calibration.kernel_fixed = Seconds{};
+    TermCase apart = fused;
+    apart.job.precision.gradient = 2;
+    apart.job.precision.main_gradient = main;
+    const ShardingCosts costs = fused.cost_model().sharding_costs(fused.plan(4, 1, 0));
+    const DeviceRates rates =
+        device_rates(fused.cluster.gpu(), fused.calibration, fused.job.precision.compute);
+    const Seconds pass = Bytes{bytes * costs.dense.parameters} / rates.memory;
+    for (const int microbatch : {2, 8}) {
+      ParallelPlan plan = fused.plan(4, 1, 0);
+      plan.microbatch = microbatch;
+      const Seconds extra = apart.cost_model().sharding_costs(plan).dense.backward.device -
+                            fused.cost_model().sharding_costs(plan).dense.backward.device;
+      CHECK(extra.in(1_us) == Approx(pass.in(1_us)).epsilon(0.001));
+    }
+  }
+}
