@@ -28,6 +28,22 @@ int expert_instances(const ParallelPlan& plan, int expert_dp) {
   return plan.zero == 0 ? 1 : static_cast<int>(std::gcd(std::int64_t{expert_dp}, plan.instances()));
 }
 
+/// One boundary message of S bytes:
+///
+///   send(S)                             as it is
+///   send(S/tp) + all-gather over tp(S)  scattered: each of the tp ranks, which hold the same
+///                                       tensor, sends its part, and the receivers gather it
+///
+/// With sequence parallelism S is a rank's own part already.
+/// Source: Narayanan et al. (arXiv 2104.04473) section 4.1, "Scatter/gather communication
+/// optimization". Checked by: tests/costmodel/time/stage_terms_test.cpp.
+Seconds boundary_message(const CostModel& cost_model, const ParallelPlan& plan, Bytes payload,
+                         const GroupLinks& pipe) {
+  if (!cost_model.framework().scatters(plan)) return send_receive(payload, pipe);
+  const GroupLinks receivers = cost_model.links(ProcessGrid(plan).group(Axis::tp));
+  return send_receive(payload / plan.tp, pipe) + all_gather(payload, receivers);
+}
+
 }  // namespace
 
 StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
@@ -51,7 +67,7 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   }
   if (plan.pp > 1) {
     const GroupLinks pipe = cost_model.links(grid.group(Axis::pp));
-    hop_ = send_receive(costs.layer_input, pipe);
+    hop_ = boundary_message(cost_model, plan, costs.layer_input, pipe);
     if (cost_model.model().tied_embeddings) {
       // First and last stage: a group of two across the pipeline.
       GroupLinks ends = pipe;

@@ -37,6 +37,18 @@ struct TermCase {
   }
 };
 
+/// Of the first layers of a plan, without embedding and head.
+template <class F>
+auto of_stage_model(const TermCase& c, const ParallelPlan& plan, F f) {
+  const CostModel cost_model = c.cost_model();
+  const ShardingCosts costs = cost_model.sharding_costs(plan);
+  return f(StageModel(cost_model, plan, costs), costs);
+}
+
+Seconds hop_of(const TermCase& c, const ParallelPlan& plan) {
+  return of_stage_model(c, plan, [](const StageModel& m, const ShardingCosts&) { return m.hop(); });
+}
+
 }  // namespace
 
 TEST_CASE("a kernel that accumulates gradients takes its bytes, whatever the microbatch") {
@@ -59,4 +71,29 @@ TEST_CASE("a kernel that accumulates gradients takes its bytes, whatever the mic
       CHECK(extra.in(1_us) == Approx(pass.in(1_us)).epsilon(0.001));
     }
   }
+}
+
+TEST_CASE("scattered messages cross the network once and are gathered inside the node") {
+  const TermCase scatters("megatron-2021");
+  const TermCase whole("megatron-core");
+  const ParallelPlan plan = scatters.plan(8, 2, 0);
+  const ProcessGrid grid(plan);
+  const CostModel cost_model = scatters.cost_model();
+  const GroupLinks pipe = cost_model.links(grid.group(Axis::pp));
+  const Bytes message{2.0 * 2048 * scatters.model.hidden};
+  CHECK(hop_of(whole, plan).in(1_us) == Approx(send_receive(message, pipe).in(1_us)));
+  CHECK(hop_of(scatters, plan).in(1_us) ==
+        Approx((send_receive(message / 8, pipe) +
+                all_gather(message, cost_model.links(grid.group(Axis::tp))))
+                   .in(1_us)));
+  CHECK(hop_of(scatters, plan) < hop_of(whole, plan));
+}
+
+TEST_CASE("with sequence parallelism, or one tensor-parallel rank, nothing is scattered") {
+  const TermCase scatters("megatron-2021");
+  const TermCase whole("megatron-core");
+  ParallelPlan plan = scatters.plan(8, 2, 0);
+  plan.sequence_parallel = true;
+  CHECK(hop_of(scatters, plan) == hop_of(whole, plan));
+  CHECK(hop_of(scatters, scatters.plan(1, 2, 0)) == hop_of(whole, whole.plan(1, 2, 0)));
 }
