@@ -59,9 +59,10 @@ struct Calibration {
   double ring_latency_factor = 0;  ///< data-parallel rings: per step inside a domain
   double bulk_latency_factor = 1;  ///< … and between domains of a stalling network
   double host_latency_factor =
-      1;                  ///< there by the host, per ring step, an eighth of the measured one
-  double dp_overlap = 0;  ///< share of the backward pass that data-parallel traffic can use
-  double tp_overlap = 0;  ///< share of the paired GEMM that a tensor-parallel collective can use
+      1;                    ///< there by the host, per ring step, an eighth of the measured one
+  Seconds dp_rank_latency;  ///< per data-parallel rank of a reduction in DDP or all at once
+  double dp_overlap = 0;    ///< share of the backward pass that data-parallel traffic can use
+  double tp_overlap = 0;    ///< share of the paired GEMM that a tensor-parallel collective can use
   double overlap_slowdown = 0;  ///< compute time lost per second of overlapped communication
 
   // Memory outside our own tensors

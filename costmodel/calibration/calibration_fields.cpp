@@ -43,6 +43,7 @@ constexpr auto kFields = std::to_array<CalibrationField>({
     {"switch_base", &C::switch_base, "us", 0, 1e6},
     {"dp_overlap", &C::dp_overlap, "ratio", 0, 1},
     {"tp_overlap", &C::tp_overlap, "ratio", 0, 1},
+    {"dp_rank_latency", &C::dp_rank_latency, "us", 0, 1e6},
     {"overlap_slowdown", &C::overlap_slowdown, "ratio", 0, 1},
     {"allocator_reserve", &C::allocator_reserve, "ratio", 0, 1},
     {"pending_collective_share", &C::pending_collective_share, "ratio", 0, 4, "collective_held"},

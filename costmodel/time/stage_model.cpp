@@ -271,7 +271,10 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
 /// Buckets start as soon as the last microbatch's gradients are complete, so they overlap with the
 /// rest of that backward pass; the last bucket cannot. With v chunks the first is done (v − 1)·g
 /// chunk backwards before the last one starts, in groups of g microbatches. ZeRO-2/3 reduced in
-/// every microbatch already.
+/// every microbatch already. In frameworks that reduce in DDP or all at once (nanotron) a
+/// reduction over n ranks takes n·dp_rank_latency more, which nothing hides: published runs show
+/// 0.4 ms per rank at ZeRO-0 and 1 (docs/accuracy-notes.md).
+/// Checked by: tests/costmodel/time/stage_terms_test.cpp.
 Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const {
   const bool holds_tied = cost_model_.model().tied_embeddings && (first(stage) || last(stage));
   const Seconds tied = holds_tied ? tied_sync_ : Seconds{};
@@ -282,7 +285,10 @@ Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const
       times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.group_size());
   const bool overlaps = plan_.overlap_dp && cost_model_.framework().overlaps_dp;
   const Seconds last_bucket = comm / buckets(stage, p.replicated + p.experts);
-  return tied + (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
+  const bool waits = cost_model_.framework().reduces_in_ddp && shard_.ranks > 1;
+  const Seconds late = waits ? shard_.ranks * c_.dp_rank_latency : Seconds{};
+  return tied + late +
+         (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
 }
 
 Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {

@@ -211,6 +211,7 @@ const std::vector<FitParameter>& time_parameters() {
 
 const std::vector<FitParameter>& memory_parameters() {
   static const std::vector<FitParameter> all = {
+      {"dp_rank_latency", "", 200, true, 0, 5000},
       {"allocator_reserve", "", 0.1, true, 0, 1.0},
       {"pending_collective_share", "", 0.2, true, 0, 2.0},
       {"context", "", 1.0, false, 100, 12000},

@@ -49,6 +49,13 @@ Seconds hop_of(const TermCase& c, const ParallelPlan& plan) {
   return of_stage_model(c, plan, [](const StageModel& m, const ShardingCosts&) { return m.hop(); });
 }
 
+Seconds reduction_of(const TermCase& c, const ParallelPlan& plan) {
+  return of_stage_model(c, plan, [&](const StageModel& model, const ShardingCosts&) {
+    const Stage stage{.index = 0, .layers = {c.model.layers, 0}};
+    return model.reduction(stage, model.times(stage));
+  });
+}
+
 }  // namespace
 
 TEST_CASE("a kernel that accumulates gradients takes its bytes, whatever the microbatch") {
@@ -96,4 +103,18 @@ TEST_CASE("with sequence parallelism, or one tensor-parallel rank, nothing is sc
   plan.sequence_parallel = true;
   CHECK(hop_of(scatters, plan) == hop_of(whole, plan));
   CHECK(hop_of(scatters, scatters.plan(1, 2, 0)) == hop_of(whole, whole.plan(1, 2, 0)));
+}
+
+TEST_CASE("a reduction in DDP or all at once waits for each of its ranks") {
+  TermCase c("nanotron", "bf16:nanotron");
+  for (const int zero : {0, 1}) {
+    c.calibration.dp_rank_latency = Seconds{};
+    const Seconds before = reduction_of(c, c.plan(4, 1, zero));
+    c.calibration.dp_rank_latency = 300_us;
+    CHECK((reduction_of(c, c.plan(4, 1, zero)) - before).in(1_us) == Approx(16 * 300));
+  }
+  TermCase core("megatron-core");
+  const Seconds before = reduction_of(core, core.plan(4, 1, 1));
+  core.calibration.dp_rank_latency = 300_us;
+  CHECK(reduction_of(core, core.plan(4, 1, 1)) == before);
 }
