@@ -24,6 +24,8 @@ struct Calibration {
   double moe_speed_factor =
       1;  ///< … of a layer of experts times this: permutations, small products
   double gemm_efficiency = 0;    ///< large GEMM, of the dense peak, before tile quantisation
+  double power_reference = 0;    ///< board power per bf16 peak of the GPU it belongs to, W per
+                                 ///< TFLOP/s; 0: power plays no part (rates.hpp)
   double fp8_efficiency = 1;     ///< … times this for fp8 inputs
   double fp64_efficiency = 1;    ///< … and all rates but the optimizer's times this in fp64
   double gemm_ramp = 0;          ///< depth k at which a GEMM reaches half of that (rates.hpp)

@@ -14,6 +14,7 @@ constexpr auto kFields = std::to_array<CalibrationField>({
     {"kernel_speed_factor", &C::kernel_speed_factor, "ratio", 0.1, 10, "pace"},
     {"moe_speed_factor", &C::moe_speed_factor, "ratio", 0.05, 5, "experts_pace"},
     {"gemm_efficiency", &C::gemm_efficiency, "ratio", 1e-3, 1.2},
+    {"power_reference", &C::power_reference, "W/TFLOPS", 0, 100},
     {"fp8_efficiency", &C::fp8_efficiency, "ratio", 0.1, 2},
     {"fp64_efficiency", &C::fp64_efficiency, "ratio", 0.01, 2},
     {"gemm_ramp", &C::gemm_ramp, "elements", 0, 1e5},
