@@ -29,6 +29,7 @@ struct Calibration {
   double fp8_efficiency = 1;     ///< … times this for fp8 inputs
   double fp64_efficiency = 1;    ///< … and all rates but the optimizer's times this in fp64
   double gemm_ramp = 0;          ///< depth k at which a GEMM reaches half of that (rates.hpp)
+  double fp8_ramp = 1;           ///< … of a GEMM with fp8 inputs times this
   Seconds kernel_fixed;          ///< device time of an empty kernel, paid by every kernel
   double attention_forward = 0;  ///< flash attention, causal FLOPs counted, of the bf16 peak
   double attention_backward = 0;

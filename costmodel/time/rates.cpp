@@ -34,7 +34,7 @@ DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration, Dty
   const double double_width = dtype == Dtype::fp64 ? calibration.fp64_efficiency : 1.0;
   const FlopsPerSecond kernels = half * double_width;
   return {.gemm = gpu.peak(dtype) * speed * calibration.gemm_efficiency * narrow * double_width,
-          .gemm_ramp = calibration.gemm_ramp,
+          .gemm_ramp = calibration.gemm_ramp * (dtype == Dtype::fp8 ? calibration.fp8_ramp : 1.0),
           .attention_forward = kernels * calibration.attention_forward,
           .attention_backward = kernels * calibration.attention_backward,
           .attention_ramp = calibration.attention_ramp,

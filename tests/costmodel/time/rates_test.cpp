@@ -73,6 +73,18 @@ TEST_CASE("of two boards with one peak the one with less power is slower") {
   CHECK(power_factor(weak, c) == 1);
 }
 
+TEST_CASE("fp8 GEMMs have a ramp of their own") {
+  GpuSpec gpu;
+  gpu.hbm = 3350_GBps;
+  gpu.bf16 = 989_TFLOPS;
+  gpu.fp8 = 1979_TFLOPS;
+  Calibration c;
+  c.gemm_ramp = 200;
+  c.fp8_ramp = 1.5;
+  CHECK(device_rates(gpu, c, Dtype::bf16).gemm_ramp == Approx(200));
+  CHECK(device_rates(gpu, c, Dtype::fp8).gemm_ramp == Approx(300));
+}
+
 TEST_CASE("a thin GEMM is bound by memory") {
   DeviceRates rates;
   rates.gemm = 989_TFLOPS;

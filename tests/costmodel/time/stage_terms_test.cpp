@@ -58,28 +58,6 @@ Seconds reduction_of(const TermCase& c, const ParallelPlan& plan) {
 
 }  // namespace
 
-TEST_CASE("a kernel that accumulates gradients takes its bytes, whatever the microbatch") {
-  // The backward's own gradient of 2 bytes, added to one of `main` bytes: bytes per parameter.
-  for (const auto& [main, bytes] : {std::pair{4.0, 2 + 4 + 4}, std::pair{0.0, 2 + 2 + 2}}) {
-    TermCase fused("megatron-core");
-    fused.calibration.kernel_fixed = Seconds{};
-    TermCase apart = fused;
-    apart.job.precision.gradient = 2;
-    apart.job.precision.main_gradient = main;
-    const ShardingCosts costs = fused.cost_model().sharding_costs(fused.plan(4, 1, 0));
-    const DeviceRates rates =
-        device_rates(fused.cluster.gpu(), fused.calibration, fused.job.precision.compute);
-    const Seconds pass = Bytes{bytes * costs.dense.parameters} / rates.memory;
-    for (const int microbatch : {2, 8}) {
-      ParallelPlan plan = fused.plan(4, 1, 0);
-      plan.microbatch = microbatch;
-      const Seconds extra = apart.cost_model().sharding_costs(plan).dense.backward.device -
-                            fused.cost_model().sharding_costs(plan).dense.backward.device;
-      CHECK(extra.in(1_us) == Approx(pass.in(1_us)).epsilon(0.001));
-    }
-  }
-}
-
 TEST_CASE("scattered messages cross the network once and are gathered inside the node") {
   const TermCase scatters("megatron-2021");
   const TermCase whole("megatron-core");
@@ -117,4 +95,26 @@ TEST_CASE("a reduction in DDP or all at once waits for each of its ranks") {
   const Seconds before = reduction_of(core, core.plan(4, 1, 1));
   core.calibration.dp_rank_latency = 300_us;
   CHECK(reduction_of(core, core.plan(4, 1, 1)) == before);
+}
+
+TEST_CASE("a kernel that accumulates gradients takes its bytes, whatever the microbatch") {
+  // The backward's own gradient of 2 bytes, added to one of `main` bytes: bytes per parameter.
+  for (const auto& [main, bytes] : {std::pair{4.0, 2 + 4 + 4}, std::pair{0.0, 2 + 2 + 2}}) {
+    TermCase fused("megatron-core");
+    fused.calibration.kernel_fixed = Seconds{};
+    TermCase apart = fused;
+    apart.job.precision.gradient = 2;
+    apart.job.precision.main_gradient = main;
+    const ShardingCosts costs = fused.cost_model().sharding_costs(fused.plan(4, 1, 0));
+    const DeviceRates rates =
+        device_rates(fused.cluster.gpu(), fused.calibration, fused.job.precision.compute);
+    const Seconds pass = Bytes{bytes * costs.dense.parameters} / rates.memory;
+    for (const int microbatch : {2, 8}) {
+      ParallelPlan plan = fused.plan(4, 1, 0);
+      plan.microbatch = microbatch;
+      const Seconds extra = apart.cost_model().sharding_costs(plan).dense.backward.device -
+                            fused.cost_model().sharding_costs(plan).dense.backward.device;
+      CHECK(extra.in(1_us) == Approx(pass.in(1_us)).epsilon(0.001));
+    }
+  }
 }
