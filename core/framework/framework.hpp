@@ -53,13 +53,16 @@ struct Framework {
   /// pp divides the microbatches. Source: Megatron-LM d98e8a64,
   /// core/pipeline_parallel/schedules.py, microbatch_group_size_per_vp_stage.
   bool microbatch_groups = false;
-  bool cp_ring = false;                 ///< context parallelism by a ring of keys and values
-  bool cp_all_to_all = false;           ///< … by an all-to-all over heads (Ulysses)
-  bool expert_parallel = false;         ///< experts split over ranks
-  bool experts_take_tp = false;         ///< … and each over tp ranks unless told otherwise (etp)
-  bool rank_orders = false;             ///< offers pp inside dp besides the default order
-  bool offload_optimizer = false;       ///< master weights and moments can live in host memory
-  bool zero_bubble = false;             ///< offers ZB-H1
+  bool cp_ring = false;            ///< context parallelism by a ring of keys and values
+  bool cp_all_to_all = false;      ///< … by an all-to-all over heads (Ulysses)
+  bool expert_parallel = false;    ///< experts split over ranks
+  bool experts_take_tp = false;    ///< … and each over tp ranks unless told otherwise (etp)
+  bool rank_orders = false;        ///< offers pp inside dp besides the default order
+  bool offload_optimizer = false;  ///< master weights and moments can live in host memory
+  bool zero_bubble = false;        ///< offers ZB-H1
+  /// Without sequence parallelism each of tp ranks sends 1/tp of a pipeline message, and the
+  /// receivers gather it; else each sends all of it.
+  bool scatters_messages = false;
   bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
   bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores
   bool per_stage_recompute = false;     ///< recomputed layers may differ between stages
@@ -136,6 +139,10 @@ struct Framework {
   std::span<const FrameworkRule> rules{};      ///< combinations it refuses besides the facts above
   std::span<const RemarkRule> remark_rules{};  ///< what it asks for and warns of
 
+  /// Whether a plan's pipeline messages are scattered (scatters_messages).
+  [[nodiscard]] bool scatters(const ParallelPlan& plan) const {
+    return scatters_messages && plan.tp > 1 && !plan.sequence_parallel;
+  }
   [[nodiscard]] bool offers_cp(CpComm comm) const {
     return comm == CpComm::ring ? cp_ring : cp_all_to_all;
   }

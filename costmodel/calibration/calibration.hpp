@@ -24,9 +24,12 @@ struct Calibration {
   double moe_speed_factor =
       1;  ///< … of a layer of experts times this: permutations, small products
   double gemm_efficiency = 0;    ///< large GEMM, of the dense peak, before tile quantisation
+  double power_reference = 0;    ///< board power per bf16 peak of the GPU it belongs to, W per
+                                 ///< TFLOP/s; 0: power plays no part (rates.hpp)
   double fp8_efficiency = 1;     ///< … times this for fp8 inputs
   double fp64_efficiency = 1;    ///< … and all rates but the optimizer's times this in fp64
   double gemm_ramp = 0;          ///< depth k at which a GEMM reaches half of that (rates.hpp)
+  double fp8_ramp = 1;           ///< … of a GEMM with fp8 inputs times this
   Seconds kernel_fixed;          ///< device time of an empty kernel, paid by every kernel
   double attention_forward = 0;  ///< flash attention, causal FLOPs counted, of the bf16 peak
   double attention_backward = 0;
@@ -59,9 +62,10 @@ struct Calibration {
   double ring_latency_factor = 0;  ///< data-parallel rings: per step inside a domain
   double bulk_latency_factor = 1;  ///< … and between domains of a stalling network
   double host_latency_factor =
-      1;                  ///< there by the host, per ring step, an eighth of the measured one
-  double dp_overlap = 0;  ///< share of the backward pass that data-parallel traffic can use
-  double tp_overlap = 0;  ///< share of the paired GEMM that a tensor-parallel collective can use
+      1;                    ///< there by the host, per ring step, an eighth of the measured one
+  Seconds dp_rank_latency;  ///< per data-parallel rank of a reduction in DDP or all at once
+  double dp_overlap = 0;    ///< share of the backward pass that data-parallel traffic can use
+  double tp_overlap = 0;    ///< share of the paired GEMM that a tensor-parallel collective can use
   double overlap_slowdown = 0;  ///< compute time lost per second of overlapped communication
 
   // Memory outside our own tensors

@@ -19,15 +19,22 @@ double tile_utilisation(double m, double n, double sms, const Tile& tile, double
 
 }  // namespace
 
+double power_factor(const GpuSpec& gpu, const Calibration& calibration) {
+  constexpr double kExponent = 0.24;
+  const double tflops = gpu.peak(Dtype::bf16).in(1_TFLOPS);
+  if (gpu.watts <= 0 || tflops <= 0 || calibration.power_reference <= 0) return 1;
+  return std::pow(gpu.watts / tflops / calibration.power_reference, kExponent);
+}
+
 DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration, Dtype dtype) {
   const Dtype wide = dtype == Dtype::fp8 ? Dtype::bf16 : dtype;
-  const FlopsPerSecond half = gpu.peak(wide) * calibration.kernel_speed_factor;
+  const double speed = calibration.kernel_speed_factor * power_factor(gpu, calibration);
+  const FlopsPerSecond half = gpu.peak(wide) * speed;
   const double narrow = dtype == Dtype::fp8 ? calibration.fp8_efficiency : 1.0;
   const double double_width = dtype == Dtype::fp64 ? calibration.fp64_efficiency : 1.0;
   const FlopsPerSecond kernels = half * double_width;
-  return {.gemm = gpu.peak(dtype) * calibration.kernel_speed_factor * calibration.gemm_efficiency *
-                  narrow * double_width,
-          .gemm_ramp = calibration.gemm_ramp,
+  return {.gemm = gpu.peak(dtype) * speed * calibration.gemm_efficiency * narrow * double_width,
+          .gemm_ramp = calibration.gemm_ramp * (dtype == Dtype::fp8 ? calibration.fp8_ramp : 1.0),
           .attention_forward = kernels * calibration.attention_forward,
           .attention_backward = kernels * calibration.attention_backward,
           .attention_ramp = calibration.attention_ramp,

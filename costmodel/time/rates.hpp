@@ -21,6 +21,19 @@ struct DeviceRates {
   double sms = 1;
 };
 
+/// Clock that a GPU sustains in matrix products, relative to the one whose rates a calibration
+/// holds; where data sheets give boards of different power the same peak, the weaker one is slower:
+///
+///   (W / W₀)^0.24
+///
+///   W    board power / dense bf16 peak of the GPU
+///   W₀   the same of the calibration's GPU (power_reference)
+///
+/// 1 where either is unknown. Source: MAMF of stas00/ml-engineering compute/accelerator@744d01e:
+/// 252.9 of 312 TFLOP/s on A100 PCIe (300 W), 271.2 on A100 SXM4 (400 W); GH200 (900 W) over H100
+/// SXM5 (700 W) gives an exponent of 0.17. Checked by: tests/costmodel/time/rates_test.cpp.
+[[nodiscard]] double power_factor(const GpuSpec& gpu, const Calibration& calibration);
+
 /// `dtype` of GEMM inputs; attention and element-wise kernels run in 16 bits (fp8 jobs too).
 [[nodiscard]] DeviceRates device_rates(const GpuSpec& gpu, const Calibration& calibration,
                                        Dtype dtype);

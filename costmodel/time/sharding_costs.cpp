@@ -43,19 +43,34 @@ struct BackwardTimes {
   Seconds weight;
 };
 
+/// The weight gradient is accumulated over microbatches. Its GEMM may do that: 2·w bytes per
+/// parameter more of its traffic. Where the backward produces a gradient of its own, one more
+/// kernel adds it, which takes the same for every size of microbatch:
+///
+///   g + 2·w     to an fp32 accumulator
+///   3·g         to the gradient of the microbatches before
+///
+///   g, w        bytes of a gradient as the backward produces it, and of the accumulator
+///
+/// Source: torch/csrc/autograd/functions/accumulate_grad.h; DeepSpeed edaa7221,
+/// deepspeed/runtime/bf16_optimizer.py, update_hp_grads; nanotron
+/// src/nanotron/optim/gradient_accumulator.py. Assumes that nothing runs next to that kernel.
+/// Checked by: tests/costmodel/time/stage_terms_test.cpp.
 BackwardTimes backward_gemm(const Operator& op, const Context& c) {
   const PrecisionRecipe& precision = c.job.precision;
   const double weights = op.attention_core ? 0.0 : op.groups * op.n * op.k;
-  // The weight gradient is accumulated: either by the GEMM itself into the main gradients, or by an
-  // extra pass that adds the low-precision gradient to them.
-  const double accumulate = precision.gradient > 0 && precision.main_gradient > 0
-                                ? precision.gradient + 2 * precision.main_gradient
-                                : 2 * std::max(precision.main_gradient, precision.gradient);
   const DeviceRates& rates = c.gemm_rates(op);
-  return {gemm_time(op.m, op.k, op.n, op.forward_traffic, rates, op.groups) +
-              c.cast(op, op.groups * op.m * op.n),
-          gemm_time(op.k, op.n, op.m, op.forward_traffic + Bytes{accumulate * weights}, rates,
-                    op.groups)};
+  const Seconds input = gemm_time(op.m, op.k, op.n, op.forward_traffic, rates, op.groups) +
+                        c.cast(op, op.groups * op.m * op.n);
+  const auto weight = [&](Bytes accumulated) {
+    return gemm_time(op.k, op.n, op.m, op.forward_traffic + accumulated, rates, op.groups);
+  };
+  const double main = precision.main_gradient;
+  if (weights > 0 && precision.gradient > 0) {
+    const double added = main > 0 ? precision.gradient + 2 * main : 3 * precision.gradient;
+    return {input, weight(Bytes{}) + elementwise_time(Bytes{added * weights}, 1, c.rates)};
+  }
+  return {input, weight(Bytes{2 * main * weights})};
 }
 
 Seconds forward_time(const Operator& op, const Context& c) {

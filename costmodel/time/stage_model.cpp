@@ -28,6 +28,22 @@ int expert_instances(const ParallelPlan& plan, int expert_dp) {
   return plan.zero == 0 ? 1 : static_cast<int>(std::gcd(std::int64_t{expert_dp}, plan.instances()));
 }
 
+/// One boundary message of S bytes:
+///
+///   send(S)                             as it is
+///   send(S/tp) + all-gather over tp(S)  scattered: each of the tp ranks, which hold the same
+///                                       tensor, sends its part, and the receivers gather it
+///
+/// With sequence parallelism S is a rank's own part already.
+/// Source: Narayanan et al. (arXiv 2104.04473) section 4.1, "Scatter/gather communication
+/// optimization". Checked by: tests/costmodel/time/stage_terms_test.cpp.
+Seconds boundary_message(const CostModel& cost_model, const ParallelPlan& plan, Bytes payload,
+                         const GroupLinks& pipe) {
+  if (!cost_model.framework().scatters(plan)) return send_receive(payload, pipe);
+  const GroupLinks receivers = cost_model.links(ProcessGrid(plan).group(Axis::tp));
+  return send_receive(payload / plan.tp, pipe) + all_gather(payload, receivers);
+}
+
 }  // namespace
 
 StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
@@ -51,7 +67,7 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   }
   if (plan.pp > 1) {
     const GroupLinks pipe = cost_model.links(grid.group(Axis::pp));
-    hop_ = send_receive(costs.layer_input, pipe);
+    hop_ = boundary_message(cost_model, plan, costs.layer_input, pipe);
     if (cost_model.model().tied_embeddings) {
       // First and last stage: a group of two across the pipeline.
       GroupLinks ends = pipe;
@@ -256,7 +272,10 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
 /// Buckets start as soon as the last microbatch's gradients are complete, so they overlap with the
 /// rest of that backward pass; the last bucket cannot. With v chunks the first is done (v − 1)·g
 /// chunk backwards before the last one starts, in groups of g microbatches. ZeRO-2/3 reduced in
-/// every microbatch already.
+/// every microbatch already. In frameworks that reduce in DDP or all at once (nanotron) a
+/// reduction over n ranks takes n·dp_rank_latency more, which nothing hides: published runs show
+/// 0.4 ms per rank at ZeRO-0 and 1 (docs/accuracy-notes.md).
+/// Checked by: tests/costmodel/time/stage_terms_test.cpp.
 Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const {
   const bool holds_tied = cost_model_.model().tied_embeddings && (first(stage) || last(stage));
   const Seconds tied = holds_tied ? tied_sync_ : Seconds{};
@@ -267,7 +286,10 @@ Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const
       times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.group_size());
   const bool overlaps = plan_.overlap_dp && cost_model_.framework().overlaps_dp;
   const Seconds last_bucket = comm / buckets(stage, p.replicated + p.experts);
-  return tied + (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
+  const bool waits = cost_model_.framework().reduces_in_ddp && shard_.ranks > 1;
+  const Seconds late = waits ? shard_.ranks * c_.dp_rank_latency : Seconds{};
+  return tied + late +
+         (overlaps ? std::max(exposed_beside(comm, window, c_, true), last_bucket) : comm);
 }
 
 Seconds StageModel::gather(const Stage& stage, const StageTimes& times) const {

@@ -53,8 +53,9 @@ class LongestStage {
   }
 
   [[nodiscard]] std::vector<Traffic> of_pipeline() const {
-    return {
-        {CollectiveKind::send_recv, 2 * microbatches_ * plan_.vpp, sharding_costs().layer_input}};
+    const Bytes whole = sharding_costs().layer_input;
+    const Bytes message = request_.framework.scatters(plan_) ? whole / plan_.tp : whole;
+    return {{CollectiveKind::send_recv, 2 * microbatches_ * plan_.vpp, message}};
   }
 
  private:

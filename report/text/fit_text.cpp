@@ -13,7 +13,7 @@ constexpr double kWorthShowing = 0.1;
 
 std::string rate_text(double value) { return fmt::format("{:.4g}", value); }
 
-/// The rates that the runs determine; empty if there are none.
+/// The rates that the runs determine, and a warning for each at its bound; empty if there are none.
 std::string rates_table(const std::string& title, std::span<const FittedRate> all,
                         const TextStyle& style) {
   Table rates({{title, Table::Align::left}, {"prior"}, {"fitted"}, {"one sigma"}, {"learned"}});
@@ -23,7 +23,14 @@ std::string rates_table(const std::string& title, std::span<const FittedRate> al
                rate_text(rate.low) + " .. " + rate_text(rate.high),
                fmt::format("{:.0f} %", 100 * rate.learned)});
   }
-  return rates.empty() ? "" : "\n" + rates.text(style);
+  std::string out = rates.empty() ? "" : "\n" + rates.text(style);
+  for (const FittedRate& rate : all) {
+    if (!rate.at_bound || rate.learned < kWorthShowing) continue;
+    out += fmt::format(
+        "warning: {} of {} lies at its bound, {}: the fit failed, a term of the model is missing\n",
+        rate.key, title, rate_text(rate.value));
+  }
+  return out;
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ GpuDescription read_gpu(Document& document, const Json& object, const std::strin
   spec.compute_capability =
       document.number_or(in, "compute_capability", kCapability,
                          {0, "", "no CUDA compute capability; no rule that depends on it applies"});
-  document.optional_number(in, "tdp", kPower);
+  spec.watts = document.optional_number(in, "tdp", kPower).value_or(0);
   if (const auto price = document.optional_number(in, "price", kPrice)) {
     gpu.price_per_hour = Dollars{*price};
   }

@@ -18,6 +18,7 @@ struct GpuSpec {
   FlopsPerSecond fp64, fp32, tf32, bf16, fp16, fp8;
   int sms = 0;
   double boost_mhz = 0;
+  double watts = 0;  ///< board power (TDP); 0: unknown
   Bytes l2;
   Seconds launch;  ///< host time of one kernel launch
   double compute_capability = 0;

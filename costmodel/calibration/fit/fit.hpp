@@ -20,6 +20,11 @@ struct FitParameter {
   double min = 0, max = 0;  ///< in the field's unit
 };
 
+/// Whether a fitted value lies at a bound of its parameter: the runs ask for a rate that cannot be,
+/// so that a term is missing. Zero is no such bound: a share of nothing.
+/// Checked by: tests/costmodel/calibration/fit_test.cpp.
+[[nodiscard]] bool at_bound(const FitParameter& parameter, double value);
+
 /// The rates that a table of step times can determine, with their priors' spread.
 /// Every spread has its reason in fit.cpp.
 [[nodiscard]] const std::vector<FitParameter>& time_parameters();
@@ -32,6 +37,7 @@ struct FittedRate {
   double prior = 0;  ///< in the field's unit
   double value = 0;
   double low = 0, high = 0;  ///< one standard deviation either way, from the curvature at the end
+  bool at_bound = false;     ///< a failed fit: the runs ask for a rate beyond its range
   double learned = 0;        ///< 1 − variance after / variance before: 0 without information
 };
 

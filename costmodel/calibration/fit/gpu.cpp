@@ -255,6 +255,7 @@ Calibration calibrated_gpus(const Measurements& measured, const ClusterTopology&
   EXPECTS(measured.gpu.has_value(), "measurements of GPUs");
   Calibration out = GpuFit(measured, cluster, prior, how).run();
   out.name = kThisMachineGpus;
+  out.power_reference = 0;  // the rates are those of this GPU under its own power
   out.gpu_family = cluster.gpu().name;
   out.framework = kExecutingFramework;
   out.evidence = Evidence::calibrated;

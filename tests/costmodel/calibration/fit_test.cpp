@@ -120,6 +120,10 @@ TEST_CASE("no rate leaves its range, whatever the data suggest") {
     CHECK(std::isfinite(rate.low));
     CHECK(std::isfinite(rate.high));
   }
+  CHECK(fit.rates[0].at_bound);
+  for (const FittedRate& rate : Data(planted()).fit().rates) CHECK_FALSE(rate.at_bound);
+  CHECK_FALSE(at_bound({"dp_overlap", "", 0.3, true, 0, 1}, 0));
+  CHECK(at_bound({"dp_overlap", "", 0.3, true, 0, 1}, 1));
 }
 
 TEST_CASE("two linked rates keep their ratio") {

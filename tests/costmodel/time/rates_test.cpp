@@ -51,6 +51,40 @@ TEST_CASE("fp64 has its own peak and efficiency") {
   CHECK(wide.optimizer / single.optimizer == Approx(1));
 }
 
+TEST_CASE("of two boards with one peak the one with less power is slower") {
+  GpuSpec strong;
+  strong.hbm = 3350_GBps;
+  strong.bf16 = 989_TFLOPS;
+  strong.watts = 700;
+  GpuSpec weak = strong;
+  weak.watts = 500;
+  Calibration c;
+  c.gemm_efficiency = c.attention_forward = c.memory_efficiency = 0.5;
+  CHECK(power_factor(weak, c) == 1);  // of an unknown reference
+  c.power_reference = 700 / 989.0;
+  CHECK(power_factor(strong, c) == Approx(1));
+  CHECK(power_factor(weak, c) == Approx(0.922).epsilon(0.001));
+  const DeviceRates slow = device_rates(weak, c, Dtype::bf16);
+  const DeviceRates fast = device_rates(strong, c, Dtype::bf16);
+  CHECK(slow.gemm / fast.gemm == Approx(0.922).epsilon(0.001));
+  CHECK(slow.attention_forward / fast.attention_forward == Approx(0.922).epsilon(0.001));
+  CHECK(slow.memory == fast.memory);
+  weak.watts = 0;  // unknown
+  CHECK(power_factor(weak, c) == 1);
+}
+
+TEST_CASE("fp8 GEMMs have a ramp of their own") {
+  GpuSpec gpu;
+  gpu.hbm = 3350_GBps;
+  gpu.bf16 = 989_TFLOPS;
+  gpu.fp8 = 1979_TFLOPS;
+  Calibration c;
+  c.gemm_ramp = 200;
+  c.fp8_ramp = 1.5;
+  CHECK(device_rates(gpu, c, Dtype::bf16).gemm_ramp == Approx(200));
+  CHECK(device_rates(gpu, c, Dtype::fp8).gemm_ramp == Approx(300));
+}
+
 TEST_CASE("a thin GEMM is bound by memory") {
   DeviceRates rates;
   rates.gemm = 989_TFLOPS;
