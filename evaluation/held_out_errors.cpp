@@ -12,7 +12,7 @@
 namespace echelon {
 namespace {
 
-constexpr std::size_t kFewest = 8;
+constexpr std::size_t kFewestErrors = 8;
 constexpr std::size_t kFewestPublishers = 3;
 constexpr double kHeld = 0.8;
 
@@ -44,7 +44,7 @@ std::optional<double> HeldOutErrors::band_of(const std::string& key,
     sizes.emplace_back(std::abs(one.error), 1 / std::sqrt(counts.at(one.publisher)));
     all += sizes.back().second;
   }
-  if (sizes.size() < kFewest) return {};
+  if (sizes.size() < kFewestErrors) return {};
   std::ranges::sort(sizes);
   double held = 0;
   double size = 0;
