@@ -10,6 +10,10 @@ namespace echelon {
 namespace {
 
 constexpr std::array kTorchtitanDefaults = {
+    FrameworkDefaults{.software = "torchtitan",
+                      .why = "the same software",
+                      .recompute = Recompute::selective,
+                      .zero = 3},
     // The loss is compiled since pull request 1033 of 2025-04: 16-bit logits and their gradient.
     FrameworkDefaults{.software = "torchtitan",
                       .detail = "_202506_",
@@ -24,10 +28,6 @@ constexpr std::array kTorchtitanDefaults = {
                       .recompute = Recompute::selective,
                       .zero = 3,
                       .logits_bytes = 2},
-    FrameworkDefaults{.software = "torchtitan",
-                      .why = "the same software",
-                      .recompute = Recompute::selective,
-                      .zero = 3},
     FrameworkDefaults{.software = "torchtune",
                       .same_code = false,
                       .why = "PyTorch FSDP2 with the same building blocks",

@@ -8,7 +8,10 @@ namespace echelon {
 namespace {
 
 struct Case {
-  std::string framework = "megatron-core", detail, locator, precision = "bf16", precision_detail;
+  std::string framework = "megatron-core";
+  std::string detail{}, locator{};
+  std::string precision = "bf16";
+  std::string precision_detail{};
   std::string model = "llama3-8b", cluster = "dgx-h100";
 };
 

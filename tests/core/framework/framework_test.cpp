@@ -38,9 +38,10 @@ std::string contradiction(const Framework& f) {
     if (rule.source.empty() || rule.text == nullptr) return "a bare remark";
   }
   if (!f.calibrated_as.empty() && f.calibrated_as == f.name) return "a relative of itself";
-  if (std::ranges::count(f.defaults, std::string_view(f.name), &FrameworkDefaults::software) != 1) {
-    return "no defaults of its own";
-  }
+  const auto own = [&](const FrameworkDefaults& d) {
+    return d.software == f.name && d.detail.empty();  // of all releases that have none of their own
+  };
+  if (std::ranges::count_if(f.defaults, own) != 1) return "no defaults of its own";
   return {};
 }
 
