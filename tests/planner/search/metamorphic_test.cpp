@@ -142,6 +142,7 @@ PlanRequest less_latency(PlanRequest r) {
 PlanRequest twice_as_fast(PlanRequest r) {
   r.cluster = with_machine(r.cluster, [](MachineDescription& m) {
     for_each_peak(m.gpu, [](FlopsPerSecond& peak) { peak *= 2; });
+    m.gpu.watts *= 2;  // the same power per FLOP/s
     m.gpu.hbm *= 2;
     m.gpu.launch *= 0.5;
     speed_up_node(m, 2);
