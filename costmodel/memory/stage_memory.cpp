@@ -155,8 +155,8 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
     layer.activations += (logits_in_flight(stage) - 1) * costs_.head_saved;
     loss.activations += logits_in_flight(stage) * costs_.head_saved;
   }
-  const double stepped =
-      plan_.zero == 3 ? std::min(owned(p, 1), framework.step_group) : owned(p, 1);
+  const double on_device = owned(p, 1) * (1 - plan_.offload_optimizer);
+  const double stepped = plan_.zero == 3 ? std::min(on_device, framework.step_group) : on_device;
   const Moving step{.activations = {},
                     .workspace = Bytes{stepped * framework.step_copies[plan_.zero]},
                     .communication = buckets + (plan_.zero == 1 ? zero : Bytes{})};

@@ -143,7 +143,7 @@ TEST_CASE("nanotron's memory is that of rank 0, on the first stage") {
   CHECK(first < *validated(largest).predicted_peak);
 }
 
-TEST_CASE("Megatron-Core's logs print rank 0; figures by stage and nvidia-smi show every rank") {
+TEST_CASE("logs of Megatron-Core print rank 0, figures by stage and nvidia-smi show every rank") {
   MeasuredRun row = one("simumax-b200-0001");  // two stages
   row.vocab = 1'000'000;                       // the last one is the fuller
   row.memory_by_stage = "66.5/63.0";
