@@ -65,7 +65,6 @@ Framework deepspeed() {
   f.sequence_parallel = false;
   f.experts_need_sequence_parallel = false;
   f.interleaved = false;
-  f.scatters_messages = true;  // runtime/pipe/engine.py, is_pipe_partitioned, with tp > 1
   f.stage_layers = StageLayers::first_more;  // runtime/pipe/module.py, _partition_layers, type:
   f.overlaps_gather = false;
   f.cp_all_to_all = true;

@@ -61,7 +61,8 @@ struct Framework {
   bool offload_optimizer = false;  ///< master weights and moments can live in host memory
   bool zero_bubble = false;        ///< offers ZB-H1
   /// Without sequence parallelism each of tp ranks sends 1/tp of a pipeline message, and the
-  /// receivers gather it; else each sends all of it.
+  /// receivers gather it; else each sends all of it. No table sets it yet: Megatron-LM 2.5 to early
+  /// 2023 and DeepSpeed do it, but pareto_front_test then misses a plan (docs/accuracy-notes.md).
   bool scatters_messages = false;
   bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
   bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores

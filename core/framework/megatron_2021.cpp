@@ -53,9 +53,6 @@ Framework megatron_2021() {
       "2205.05198): ZeRO-0/1, reduction not overlapped with backward";
   f.zero_allowed[2] = f.zero_allowed[3] = false;
   f.overlaps_dp = false;
-  // arXiv 2104.04473 section 4.1; Megatron-LM v2.5, megatron/p2p_communication.py,
-  // scatter_gather_tensors_in_pipeline; Megatron Core sends the whole tensor
-  f.scatters_messages = true;
   f.overlaps_gather = false;
   // Megatron-LM v2.6, megatron/model/transformer.py:545, 558
   f.stage_layers = StageLayers::equal;

@@ -59,7 +59,8 @@ Seconds reduction_of(const TermCase& c, const ParallelPlan& plan) {
 }  // namespace
 
 TEST_CASE("scattered messages cross the network once and are gathered inside the node") {
-  const TermCase scatters("megatron-2021");
+  TermCase scatters("megatron-2021");
+  scatters.framework.scatters_messages = true;
   const TermCase whole("megatron-core");
   const ParallelPlan plan = scatters.plan(8, 2, 0);
   const ProcessGrid grid(plan);
@@ -75,7 +76,8 @@ TEST_CASE("scattered messages cross the network once and are gathered inside the
 }
 
 TEST_CASE("with sequence parallelism, or one tensor-parallel rank, nothing is scattered") {
-  const TermCase scatters("megatron-2021");
+  TermCase scatters("megatron-2021");
+  scatters.framework.scatters_messages = true;
   const TermCase whole("megatron-core");
   ParallelPlan plan = scatters.plan(8, 2, 0);
   plan.sequence_parallel = true;
