@@ -102,10 +102,11 @@ std::vector<SearchPoint> schedules_of(const SearchContext& context, const Degree
   return out;
 }
 
-/// A part of the optimizer offloaded, where all of it may be and the layers are partitioned.
+/// A part of the optimizer offloaded, where all of it may be and step 4 can place the layers.
 bool open_fractions(const SearchContext& context, const SearchPoint& point, const PointBound& bound,
                     Findings& found, Priced& work) {
-  if (point.offload_optimizer < 1 || !may_be_partitioned(context, point) ||
+  const bool one_stage = point.pp == 1 && !context.pinned_counts;  // all layers, whoever deals them
+  if (point.offload_optimizer < 1 || (!one_stage && !may_be_partitioned(context, point)) ||
       context.request.constraints.has<&ParallelPlan::offload_optimizer>()) {
     return false;
   }

@@ -13,11 +13,13 @@ struct TermCase {
   ModelSpec model = load_model("7b").value();
   ClusterTopology cluster = ClusterTopology::load("dgx-h100", 64).value();
   Framework framework;
-  TrainingJob job{.sequence = 2048, .global_batch = 512, .precision = {}};
+  TrainingJob job;
   Calibration calibration;
 
   explicit TermCase(const char* name, const char* precision = "bf16")
       : framework(find_framework(name).value()) {
+    job.sequence = 2048;
+    job.global_batch = 512;
     job.precision = find_precision(precision).value();
     calibration = prior_calibration(cluster.gpu(), framework).value();
   }
