@@ -294,8 +294,10 @@ std::vector<int> zero_values(const PlanRequest& request, const SearchPoint& poin
   std::vector<int> values;
   const bool shards = point.dp * point.sharding.cp > 1 ||
                       (request.model.moe.experts > 0 && ranks_with_same_experts(point) > 1);
-  // One rank has nothing to shard; ZeRO-1 only carries the offload of the optimizer there.
-  const int most = shards ? 3 : request.framework.offload_optimizer ? 1 : 0;
+  // One rank has nothing to shard; ZeRO-1 only carries the offload of the optimizer there, and
+  // ZeRO-3 steps in groups where the framework copies what it steps.
+  const bool groups = request.framework.step_copies[3] > 0;
+  const int most = shards || groups ? 3 : request.framework.offload_optimizer ? 1 : 0;
   for (int zero = 0; zero <= most; ++zero) {
     if (request.framework.zero_allowed[zero]) values.push_back(zero);
   }
