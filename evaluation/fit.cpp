@@ -192,12 +192,15 @@ void move_by_kernels(const Observations& all, const Runs& runs, Starts& starts) 
     for (auto& [key, start] : starts) {
       if (kernels_of(key.second) != kernels) continue;
       moves.apply(start);
-      for (const FittedRate& rate : moves.fit().rates) {
-        const CalibrationField& field = calibration_field(rate.key);
-        set_source(
-            start, field,
-            fmt::format("{:.4g}: the prior, moved as by {} runs of software with like kernels",
-                        rate_of(start, field), alike.size()));
+      for (const FitParameter& parameter : moves.parameters()) {
+        for (const std::string& key : {parameter.key, parameter.along}) {
+          if (key.empty()) continue;
+          const CalibrationField& field = calibration_field(key);
+          set_source(start, field,
+                     fmt::format("{:.4g}: the prior, moved as by {} runs of software with the same "
+                                 "kernels",
+                                 rate_of(start, field), alike.size()));
+        }
       }
     }
   }

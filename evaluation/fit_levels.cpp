@@ -41,7 +41,8 @@ class SiteEffects {
   }
 
   /// Takes the likeliest effect of every site from the errors of its runs. After the runs stand the
-  /// effects, in such a unit that fit_rates() charges (effect / spread)².
+  /// effects, in such a unit that fit_rates() charges ρ(effect / spread): the square of a small
+  /// one, less of a large one.
   void take_from(std::span<double> errors) const {
     for (std::size_t site = 0; site < sites_.size(); ++site) {
       const double effect = likeliest(sites_[site], errors);

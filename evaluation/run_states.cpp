@@ -1,5 +1,7 @@
 #include "evaluation/run_states.hpp"
 
+#include "evaluation/run_wording.hpp"
+
 #include <fmt/format.h>
 
 #include <string_view>
@@ -31,7 +33,7 @@ PrecisionRecipe with_states(PrecisionRecipe recipe, const MeasuredRun& row,
   constexpr double kFp32 = 4;
   const bool tuned = software.defaults->tuned_recipes;
   if (tuned && software.framework->gradients_as_reduced && recipe.main_gradient == kFp32 &&
-      !contains(row.precision_detail, "fp32 grad")) {
+      !reduced_bytes(row) && !contains(row.precision_detail, "fp32 grad")) {
     recipe.main_gradient = recipe.reduced_gradient = 2;
     inferred.emplace_back("gradients kept and reduced in bf16");
   }

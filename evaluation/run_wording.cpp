@@ -111,7 +111,9 @@ std::optional<double> reduced_bytes(const MeasuredRun& row) {
   for (const std::string* detail :
        {&row.precision_detail, &row.overlap_detail, &row.framework_detail, &row.notes}) {
     for (const Clause& clause : clauses_of(*detail)) {
-      const bool refused = holds(clause, "in fp32 false") || holds(clause, "in fp32 off");
+      const bool refused = holds(clause, "reduce in fp32 false") ||
+                           holds(clause, "reduce in fp32 off") ||
+                           holds(clause, "gradients in fp32 false");
       if (refused || holds(clause, "mixed precision pure")) return 2;
       if (const auto bytes = reduced_in(clause)) return bytes;
     }

@@ -27,13 +27,13 @@ constexpr std::size_t kLeastGroup = 3;  ///< rows a ranking needs to say anythin
 /// 12-20 % on a framework left out of the fit, 15-40 % on a GPU left out.
 constexpr double kUnseen = 0.2;
 
-/// Why `used` is only the nearest for this run, and a wider band in it; "" when it was made for the
-/// run's GPU and framework, or given by the user.
+/// Why `used` is only the nearest for this run, and a wider band in it where its own is not of runs;
+/// "" when it was fitted to runs of the GPU's family and framework, or given by the user.
 std::string nearest_for(const MappedRun& run, Calibration& used) {
   const bool any_gpu = used.gpu_family == "any";
   if (!run.substitute.empty() || any_gpu) used.time_band = std::hypot(used.time_band, kUnseen);
-  if (any_gpu || used.framework == "any") {
-    return fmt::format("no calibration for {} on {}: {} is the nearest{}", run.framework.name,
+  if (used.evidence == Evidence::extrapolated) {
+    return fmt::format("no calibration fitted to {} on {}: {} is the nearest{}", run.framework.name,
                        run.cluster.gpu().name, used.name,
                        run.substitute.empty() ? "" : ", and " + run.substitute);
   }

@@ -81,9 +81,11 @@ const std::vector<Command>& command_table() {
        kMostReports,
        kFit,
        "fit calibrations to a table of measured runs, or the rates of a machine to run reports",
-       "From a table: the physical rates of every GPU family, framework and release are fitted by "
-       "robust least squares with a prior, and printed with confidence. The band of each "
-       "calibration holds 80 % of the runs that were left out of the fit. -o writes one "
+       "From a table: the physical rates of every GPU family and framework are fitted by robust "
+       "least squares with a prior, and printed with confidence. Runs of several publishers "
+       "(column publisher, else source) are fitted for other sites than theirs, runs of one for "
+       "its own. The band of each calibration holds 80 % of the runs that were left out of the "
+       "fit. -o writes one "
        "calibration file each into a folder; --calibration FILE plans with one. From reports of "
        "`plan run --report` on one machine: the rates that their plans were priced with, or those "
        "of --calibration, are refitted to the measured parts of their steps. -o writes the "

@@ -20,9 +20,9 @@ namespace echelon {
 [[nodiscard]] std::string gpu_family(const GpuSpec& gpu);
 /// A shipped calibration by name, or nothing.
 [[nodiscard]] std::optional<Calibration> shipped_calibration(const std::string& name);
-/// The best shipped calibration for this GPU and framework: fitted to runs of the GPU's family
-/// under any software of the framework, else prior_calibration(). Its `name` and `evidence` say
-/// which; that of another framework (Framework::calibrated_as) is extrapolated.
+/// The best shipped calibration for this GPU and framework: that of the GPU's family and the
+/// framework, fitted to their runs, or, as extrapolated, to runs of software with the same kernels;
+/// else prior_calibration(). That of another framework (Framework::calibrated_as) is extrapolated.
 [[nodiscard]] Result<Calibration> pick_calibration(const GpuSpec& gpu, const Framework& framework);
 /// The shipped priors, which are not fitted to runs: of the family and framework, else of the
 /// family, else the generic ones.

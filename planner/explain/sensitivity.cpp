@@ -48,6 +48,7 @@ ClusterTopology with_compute(const ClusterTopology& cluster, double factor) {
   for (FlopsPerSecond* rate : {&gpu.fp64, &gpu.fp32, &gpu.tf32, &gpu.bf16, &gpu.fp16, &gpu.fp8}) {
     *rate *= factor;
   }
+  gpu.watts *= factor;  // else the clock that its power sustains would fall (power_factor)
   return cluster.with_gpu(std::move(gpu));
 }
 

@@ -11,11 +11,13 @@ using echelon::test::Sandbox;
 
 namespace {
 const std::string kSearch = "--model 7b --gpus 64";
+/// Its fastest plan is less likely to fit than its best.
+const std::string kTwoPlans = "--model 13b --gpus 16";
 }
 
 TEST_CASE("an answer goes to standard output, and standard error stays empty") {
   const Sandbox sandbox;
-  const ProcessResult result = sandbox.plan(kSearch);
+  const ProcessResult result = sandbox.plan(kTwoPlans);
   CHECK(result.exit_code == 0);
   CHECK(result.err.empty());
   for (const char* part : {"\nRun tp ", "likely to fit", "slower than the fastest", "\nfastest    ",
@@ -27,10 +29,10 @@ TEST_CASE("an answer goes to standard output, and standard error stays empty") {
 
 TEST_CASE("the first sentence says what speaks against the fastest plan, where another is better") {
   const Sandbox sandbox;
-  const std::string both = sandbox.plan(kSearch).out;
+  const std::string both = sandbox.plan(kTwoPlans).out;
   CHECK(lacks(both, "slower than the fastest, which is only ") == "");
   CHECK(lacks(both, "(--prefer fastest)") == "");
-  const std::string fastest = sandbox.plan(kSearch + " --prefer fastest").out;
+  const std::string fastest = sandbox.plan(kTwoPlans + " --prefer fastest").out;
   CHECK(lacks(fastest, "\nRun tp ") == "");
   CHECK(fastest.find("slower than the fastest") == std::string::npos);
   CHECK(fastest.find("\nfastest    ") == std::string::npos);

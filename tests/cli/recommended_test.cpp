@@ -10,7 +10,7 @@ using echelon::test::Sandbox;
 using Json = nlohmann::ordered_json;
 
 namespace {
-const std::string kRecommended = "--model 7b --gpus 64 --json";
+const std::string kRecommended = "--model 13b --gpus 16 --json";
 }
 
 TEST_CASE("the fastest plan stands beside a winner that is likelier to fit") {

@@ -43,7 +43,7 @@ TEST_CASE("the band is wider for unknown software") {
   CHECK(band(row) == Approx(std::hypot(used->time_band, 0.2)));
 }
 
-TEST_CASE("a GPU of the catalog without a calibration is predicted from its data sheet") {
+TEST_CASE("a GPU of the catalog without runs to fit to is predicted, and that is said") {
   for (const std::string gpu : {"MI355X", "AMD Instinct MI250X", "L40S", "T4"}) {
     INFO(gpu);
     const ValidatedRow row = unseen(gpu, "megatron-core");

@@ -22,6 +22,7 @@ const std::set<std::string> kForeign = {"accumulate-allreduce-grads-in-fp32",  /
                                         "exp-avg-dtype",
                                         "exp-avg-sq-dtype",
                                         "fp8-param-gather",
+                                        "grad-reduce-in-bf16",
                                         "microbatch-group-size-per-virtual-pipeline-stage",
                                         "bind-to",
                                         "oversubscribe",

@@ -98,7 +98,7 @@ TEST_CASE("each row tells the probability that the plan fits, and which plan is 
 TEST_CASE("a line above the table names the drawbacks of the fastest plan, and loads it") {
   Table t;
   const gui::SpaceResultPtr space =
-      search_result({{"model", "7b"}, {"cluster", "dgx-h100"}, {"gpus", "64"}});
+      search_result({{"model", "13b"}, {"cluster", "dgx-h100"}, {"gpus", "16"}});
   REQUIRE(space->report.fastest);
   const Candidate& fastest = *space->report.fastest;
   t.view.show_space(space);

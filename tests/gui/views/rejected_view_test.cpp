@@ -15,7 +15,7 @@ TEST_CASE("every outcome of a search is listed with its count and its nearest ex
   const SearchOutcome& report = some_space()->report;
   CHECK(view.reasons().topLevelItemCount() == static_cast<int>(report.rejected.size()) + 2);
   CHECK(view.reasons().topLevelItem(0)->text(1).toStdString() == grouped(report.counts.fitting));
-  CHECK(view.proof().contains("Proved best"));
+  CHECK(view.proof().contains("Best of all"));
   double shares = 0;
   for (const RejectionCount& rejected : report.rejected) {
     const QString name = QString::fromStdString(std::string(name_of(rejected.reason)));
@@ -30,6 +30,9 @@ TEST_CASE("every outcome of a search is listed with its count and its nearest ex
   }
   CHECK(std::abs(shares - 100) < 1);  // every combination has one outcome
   CHECK_FALSE(view.grab().isNull());
+  view.show_space(
+      search_result({{"model", "7b"}, {"cluster", "dgx-h100"}, {"gpus", "16"}, {"pp", "1"}}));
+  CHECK(view.proof().contains("Proved best"));
 }
 
 TEST_CASE("if nothing fits, the nearest infeasible plans show what would help and can be chosen") {

@@ -38,7 +38,7 @@ TEST_CASE("listed plans are of different families, and siblings are folded into 
 }
 
 TEST_CASE("the winner gives up at most 3 % of the step, for a plan that is likelier to fit") {
-  const SearchOutcome report = search(request_for("70b", "dgx-h100", 256)).value();
+  const SearchOutcome report = search(request_for("llama3-70b", "dgx-h100", 128)).value();
   const Candidate& winner = *report.winner();
   REQUIRE(report.fastest);
   CHECK(report.fastest->prediction.time.step < winner.prediction.time.step);
@@ -48,7 +48,7 @@ TEST_CASE("the winner gives up at most 3 % of the step, for a plan that is likel
 }
 
 TEST_CASE("with --prefer fastest the fastest plan wins, with robust the likeliest to fit") {
-  PlanRequest r = request_for("70b", "dgx-h100", 256);
+  PlanRequest r = request_for("llama3-70b", "dgx-h100", 128);
   const SearchOutcome balanced = search(r).value();
   r.preference = Preference::fastest;
   const SearchOutcome fastest = search(r).value();
