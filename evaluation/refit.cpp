@@ -232,8 +232,9 @@ class Comparison {
 /// measured by other programs. Rates that are zero are left out: they cannot be scaled.
 std::vector<FitParameter> learnable_rates(const Calibration& base) {
   // An assumption is wrong by a factor, a measurement by a few percent: three times the spreads
-  // that time_parameters() has for published benchmarks.
+  // that time_parameters() has for published benchmarks, and at least a factor of two.
   constexpr double kAssumed = 3;
+  constexpr double kLeastAssumed = 0.7;
   constexpr double kFarthest = 20;  // times the prior: beyond it a part is not this rate's
   // Kernels of a step that run concurrently, and other load on the machine, slow all of them.
   std::vector<FitParameter> all = {{"kernel_speed_factor", "", 0.3, false, 0, 0}};
@@ -246,7 +247,9 @@ std::vector<FitParameter> learnable_rates(const Calibration& base) {
     const double prior = rate_of(base, field);
     if (!parameter.additive) {
       if (prior <= 0) continue;
-      if (base.evidence == Evidence::extrapolated) parameter.spread *= kAssumed;
+      if (base.evidence == Evidence::extrapolated) {
+        parameter.spread = std::max(kAssumed * parameter.spread, kLeastAssumed);
+      }
       parameter.min = std::max(field.min, prior / kFarthest);
       parameter.max = std::min(field.max, prior * kFarthest);
     }

@@ -27,8 +27,8 @@ constexpr std::size_t kLeastGroup = 3;  ///< rows a ranking needs to say anythin
 /// 12-20 % on a framework left out of the fit, 15-40 % on a GPU left out.
 constexpr double kUnseen = 0.2;
 
-/// Why `used` is only the nearest for this run, and a wider band in it where its own is not of runs;
-/// "" when it was fitted to runs of the GPU's family and framework, or given by the user.
+/// Why `used` is only the nearest for this run, and a wider band in it if no runs gave it one; ""
+/// when it was fitted to runs of the GPU's family and framework, or given by the user.
 std::string nearest_for(const MappedRun& run, Calibration& used) {
   const bool any_gpu = used.gpu_family == "any";
   if (!run.substitute.empty() || any_gpu) used.time_band = std::hypot(used.time_band, kUnseen);

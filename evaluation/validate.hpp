@@ -28,7 +28,7 @@ struct ValidatedRow {
   Seconds low, high;        ///< 80 % band of predicted_step
   CostBreakdown parts;      ///< of predicted_step
   std::string calibration;  ///< name of the one used; "" without a prediction
-  std::string nearest;  ///< why it is only the nearest; "" if fitted to this GPU and framework
+  std::string nearest;      ///< why it is only the nearest; "" if fitted to this GPU and framework
   std::optional<double> time_error;
   std::optional<double> prior_time_error;  ///< … of the prior, to which no run was fitted
   std::optional<Bytes> predicted_peak, measured_peak;  ///< both as the row's memory_kind counts

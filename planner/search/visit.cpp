@@ -135,8 +135,12 @@ void lower_proved(const SearchContext& context, SearchPoint point, PointEnd end,
   const double weight = least_weight(
       context.request, features_of_degrees(context.request, degrees_of(context.request, point)));
   const Seconds proved = weight * least_times_with_traffic(context, point, costs).proved;
+  // Of the numbers of recomputed layers only those are priced that memory and risk ask for.
+  const bool counts_open = !context.pinned_counts && !context.every_layer &&
+                           context.recomputes.back() != Recompute::none &&
+                           !context.request.exhaustive;
   const Progressed now(found);
-  if (may_be_partitioned(context, point) || now.bounded > before.bounded) {
+  if (may_be_partitioned(context, point) || counts_open || now.bounded > before.bounded) {
     found.proved.lower_to(proved);
   } else if (now.plans > before.plans) {
     found.proved.lower_unless_simulated(before.plans, now.plans, proved);

@@ -13,7 +13,7 @@ namespace {
 const std::string kSearch = "--model 7b --gpus 64";
 /// Its fastest plan is less likely to fit than its best.
 const std::string kTwoPlans = "--model 13b --gpus 16";
-}
+}  // namespace
 
 TEST_CASE("an answer goes to standard output, and standard error stays empty") {
   const Sandbox sandbox;

@@ -56,9 +56,9 @@ const FittedCalibration* named(const FitTable& table, const std::string& name) {
   return nullptr;
 }
 
-/// The fitted rates of a calibration that lie at the bounds of their parameters, a line each. A rate
-/// that the runs do not determine (learned at most 1 %) keeps its prior, which may be a bound: no
-/// delay of late ranks, hardly a latency of data-parallel rings inside a domain.
+/// The fitted rates of a calibration that lie at the bounds of their parameters, a line each. A
+/// rate that the runs do not determine (learned at most 1 %) keeps its prior, which may be a bound:
+/// no delay of late ranks, hardly a latency of data-parallel rings inside a domain.
 std::string rates_at_bounds(const Calibration& calibration) {
   static const std::regex kLearned("learned ([0-9]+) %");
   std::string out;
@@ -68,8 +68,8 @@ std::string rates_at_bounds(const Calibration& calibration) {
     const auto source =
         std::ranges::find(calibration.sources, parameter.key, &Calibration::Source::field);
     std::smatch learned;
-    if (source != calibration.sources.end() &&
-        std::regex_search(source->text, learned, kLearned) && std::stoi(learned[1]) > 1) {
+    if (source != calibration.sources.end() && std::regex_search(source->text, learned, kLearned) &&
+        std::stoi(learned[1]) > 1) {
       out += fmt::format("{}: {} {}\n", calibration.name, parameter.key, value);
     }
   }

@@ -163,8 +163,13 @@ TEST_CASE("gradients reduced in 16 bits are 2 bytes on the wire") {
   CHECK(mapped(nemo).job.precision.reduced_gradient == 2);
   CHECK(mapped(nemo).job.precision.compute == Dtype::fp8);
   MeasuredRun fp32 = nemo;
-  fp32.framework_detail.clear();
+  fp32.framework_detail = "grad reduce fp32";
   CHECK(mapped(fp32).job.precision.reduced_gradient == 4);
+  MeasuredRun unsaid = nemo;  // a recipe tuned for speed
+  unsaid.framework_detail.clear();
+  CHECK(mapped(unsaid).job.precision.reduced_gradient == 2);
+  CHECK(mentions(mapped(unsaid).inferred, "gradients kept and reduced in bf16"));
+  CHECK_FALSE(mentions(mapped(fp32).inferred, "gradients kept"));
 }
 
 TEST_CASE("16-bit reduction is read as the sources write it, fp32 reduction as well") {

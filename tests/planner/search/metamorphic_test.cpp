@@ -1,6 +1,5 @@
 // Metamorphic properties of the search: how its answer changes, or does not, when the question
-// does. No rate makes a plan slower and no search may miss a plan, so no second search is needed to
-// check.
+// does. They need no second search to check against.
 #include <array>
 #include <set>
 #include <string>
@@ -56,8 +55,7 @@ std::string differences(const Candidate& a, const Candidate& b) {
 template <class Check>
 void for_each_job(const Check& check) {
   int with_plan = 0;
-  int number = 1;
-  for (; with_plan < kJobs && number < 2 * kJobs; ++number) {
+  for (int number = 1; with_plan < kJobs && number < 2 * kJobs; ++number) {
     const PlanRequest request = question(number);
     const std::optional<Candidate> winner = winner_of(request);
     if (!winner) continue;
@@ -322,9 +320,8 @@ TEST_CASE("a pin of a value that the winner has changes nothing") {
       INFO(differences(winner, *answer));
       ++checks;
       if (answer->plan == winner.plan || let_in) continue;
-      // What a search leaves out, a pin may let in (docs/search.md): ZeRO-2 and 3 on one rank,
-      // groups of microbatches between the two that are tried, partitions of the layers that are
-      // not the best in closed form.
+      // What a search leaves out, a pin may let in (docs/search.md): ZeRO-2 and 3 on one rank, group
+      // sizes between the two tried, partitions of layers that are not best in closed form.
       ++misses;
       CHECK(objective_of(*answer) > 0.99 * objective_of(winner));
     }
@@ -385,8 +382,7 @@ TEST_CASE("search and predict agree, and a shorter list begins a longer one") {
     }
   }
   CHECK(listed >= 500);
-  // A plan of the same family, which a longer list tried on its way.
-  CHECK(differing <= 1);
+  CHECK(differing <= 1);  // a plan of the same family, which a longer list tried on its way
 }
 
 TEST_CASE("twice the batch takes longer, at most twice as long") {
