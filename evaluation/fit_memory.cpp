@@ -26,8 +26,6 @@ namespace {
 constexpr std::size_t kFewestFigures = 4;
 constexpr int kFewestFailures = 20;
 constexpr double kFalseFitWeight = 2;
-/// How far software of one framework may differ from it: its allocator may be another one.
-constexpr double kShareOfSoftware = 1;
 
 /// A row with information on memory, ready to be priced repeatedly.
 struct MemoryRun {
@@ -148,16 +146,16 @@ std::vector<MemoryFigure> figures_of(const std::vector<MeasuredRun>& rows, const
   return out;
 }
 
-/// One node of the tree, `share` of the priors' spread away from its parent.
-FittedMemory fit_group(const std::vector<MeasuredRun>& rows, const MemoryRuns& runs,
-                       const Calibration& parent, double share, Calibration& fitted) {
+FittedMemory fit_framework(const std::vector<MeasuredRun>& rows, const std::string& framework,
+                           const MemoryRuns& runs) {
   FittedMemory out;
+  out.framework = framework;
+  Calibration fitted = runs.front()->prior;
   for (const MemoryRun* run : runs) {
     out.out_of_memory += rows[run->row].out_of_memory() && run->counts_for_fits;
   }
   const std::vector<MemoryFigure> figures = figures_of(rows, runs);
   out.figures = static_cast<int>(figures.size());
-  fitted = parent;
   if (figures.size() >= kFewestFigures) {
     std::vector<double> weights;
     for (const MemoryFigure& figure : figures) weights.push_back(figure.weight);
@@ -169,9 +167,7 @@ FittedMemory fit_group(const std::vector<MeasuredRun>& rows, const MemoryRuns& r
                                       : std::log(made.figure / *run.measured);
       }
     };
-    std::vector<FitParameter> parameters = memory_parameters();
-    for (FitParameter& parameter : parameters) parameter.spread *= share;
-    Fit fit = fit_rates(fitted, parameters, weights, errors, {.max_iterations = 15});
+    Fit fit = fit_rates(fitted, memory_parameters(), weights, errors, {.max_iterations = 15});
     fitted = std::move(fit.calibration);
     out.rates = std::move(fit.rates);
   }
@@ -206,42 +202,21 @@ void FittedMemory::write_to(Calibration& calibration) const {
 std::vector<FittedMemory> fit_memory(const std::vector<MeasuredRun>& rows,
                                      const std::function<bool(std::size_t)>& use) {
   std::vector<MemoryRun> all = memory_runs(rows);
-  std::map<std::string, std::map<std::string, MemoryRuns>> frameworks;
+  std::map<std::string, MemoryRuns> frameworks;
   for (MemoryRun& run : all) {
-    if (!use || use(run.row)) frameworks[run.framework][rows[run.row].framework].push_back(&run);
+    if (!use || use(run.row)) frameworks[run.framework].push_back(&run);
   }
   std::vector<FittedMemory> out;
-  const auto add = [&](FittedMemory fit, const std::string& framework,
-                       const std::string& software) {
-    fit.framework = framework;
-    fit.software = software;
+  for (const auto& [framework, runs] : frameworks) {
+    FittedMemory fit = fit_framework(rows, framework, runs);
     if (!fit.rates.empty() || fit.out_of_memory > 0) out.push_back(std::move(fit));
-  };
-  for (const auto& [framework, by_software] : frameworks) {
-    MemoryRuns runs;
-    for (const auto& [software, own] : by_software) runs.insert(runs.end(), own.begin(), own.end());
-    Calibration common;
-    add(fit_group(rows, runs, runs.front()->prior, 1, common), framework, "");
-    if (by_software.size() < 2) continue;
-    for (const auto& [software, own] : by_software) {
-      Calibration special;
-      add(fit_group(rows, own, common, kShareOfSoftware, special), framework, software);
-    }
   }
   return out;
 }
 
 void write_memory(const std::vector<FittedMemory>& fits, Calibration& calibration) {
-  const std::string all = calibration.gpu_family + "-" + calibration.framework;
-  const FittedMemory* best = nullptr;
-  for (const FittedMemory& fit : fits) {
-    if (fit.framework != calibration.framework) continue;
-    const std::string name = all + "-" + fit.software;
-    const bool own = fit.software.empty() || calibration.name == name ||
-                     calibration.name.starts_with(name + "-");
-    if (own && (best == nullptr || fit.software.size() > best->software.size())) best = &fit;
-  }
-  if (best != nullptr) best->write_to(calibration);
+  const auto own = std::ranges::find(fits, calibration.framework, &FittedMemory::framework);
+  if (own != fits.end()) own->write_to(calibration);
 }
 
 }  // namespace echelon

@@ -12,11 +12,10 @@
 
 namespace echelon {
 
-/// Memory rates of a framework, or of one software of it: contexts, buffers and allocators are the
-/// same on GPUs of every family.
+/// Memory rates of a framework: contexts, buffers and allocators are the same on GPUs of every
+/// family.
 struct FittedMemory {
   std::string framework;  ///< Framework::calibration_key()
-  std::string software;   ///< as tables of runs name it; "": all of the framework
   int figures = 0;        ///< peaks, allocated and reserved ones of a run counted apart
   std::vector<FittedRate> rates;
   int out_of_memory = 0;  ///< runs the limit was also read from; 0: the margin is the prior's
@@ -26,8 +25,7 @@ struct FittedMemory {
   void write_to(Calibration& calibration) const;
 };
 
-/// A tree: rates of a framework from runs on GPUs of every family, and from there those of each of
-/// its software. Nodes of fewer than four figures keep their parent's rates. The margin needs
+/// Frameworks of fewer than four figures keep the prior's rates. The margin needs
 /// twenty runs out of memory; it minimises 2 · false fits + false alarms, as shares of the runs of
 /// either kind: a plan that cannot run costs more than one not offered.
 /// `use` may leave rows out, by their index.
@@ -35,7 +33,7 @@ struct FittedMemory {
 [[nodiscard]] std::vector<FittedMemory> fit_memory(
     const std::vector<MeasuredRun>& rows, const std::function<bool(std::size_t)>& use = {});
 
-/// Writes the fit of the calibration's software, else of its framework. Nothing if there is none.
+/// Writes the fit of the calibration's framework. Nothing if there is none.
 void write_memory(const std::vector<FittedMemory>& fits, Calibration& calibration);
 
 }  // namespace echelon

@@ -16,11 +16,12 @@ struct Software {
   bool related = false;  ///< by a part of its name alone: a fork or another release
 };
 
-/// The software behind a row: by its name, and by `stack_detail` where the releases of one name
-/// differ; else by the longest known name within its own ("nemo-mlperf-v5"), of several years by
-/// the year in the name or of the software's first row ("megatron-2022"). An unknown software is
-/// treated like the one that all its rows of the table resemble: not `same_code`, and `why` gives
-/// the reason. So all rows of one name have one framework, but for the releases of a known one.
+/// The software behind a row: by its name, and by `framework_detail` or `locator` where the
+/// releases of one name differ; else by the longest known name within its own ("nemo-mlperf-v5"),
+/// of several years by the year in the name or of the software's first row ("megatron-2022"). An
+/// unknown software is treated like the one that all its rows of the table resemble: not
+/// `same_code`, and `why` gives the reason. So all rows of one name have one framework, but for the
+/// releases of a known one.
 [[nodiscard]] Software software_of(const MeasuredRun& row);
 
 /// The precision recipe of a row: the framework's own bytes per parameter, changed where the row

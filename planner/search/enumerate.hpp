@@ -14,8 +14,8 @@ struct DegreeNode {
   const ShardingCosts* costs = nullptr;  ///< in DegreeSpace::costs
   Seconds work;                          ///< the least time of all stages together
   Seconds slowest;                       ///< the least time of the slowest stage
-  Seconds least;                         ///< no plan with these degrees takes less
-  Seconds proved;                        ///< … without the assumption of least_of()
+  Seconds least;                         ///< bound as assumed by least_of()
+  Seconds proved;                        ///< no plan with these degrees takes less
 };
 
 struct DegreeSpace {

@@ -27,7 +27,7 @@ class NeededRecomputation {
 
 struct PointBound {
   const ShardingCosts& costs;
-  Seconds least;  ///< no plan with the point's degrees and schedule takes less
+  Seconds least;  ///< bound of the point's degrees and schedule, as assumed by least_of()
   NeededRecomputation& needed;
 };
 

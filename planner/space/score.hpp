@@ -14,11 +14,9 @@ namespace echelon {
 /// How far measured reserved memory lies from the predicted one: ln(measured / predicted) is taken
 /// as normal with this mean and standard deviation.
 ///
-/// | framework      | bias | spread | source |
-/// |----------------|------|--------|---------------------------------------------------------------|
-/// | megatron-core  | 3 %  | 3 %    | eight published shapes that print reserved memory: +1.3 … 4.9
-/// % | | echelon        | 0    | 1 %    | its blocks are planned before the step; measured within 2
-/// %   | | others         | 0    | 3 %    | assumed |
+///   megatron-core  bias 3 %, spread 3 %   eight published shapes that print reserved memory
+///   echelon        bias 0, spread 1 %     its blocks are planned before the step
+///   others         bias 0, spread 3 %     assumed
 struct MemorySpread {
   double bias = 0, spread = 0;
 };

@@ -97,7 +97,6 @@ const Names& retired_words() {
       {"cut_of", "sharding_of"},
       {"cut_costs", "sharding_costs"},
       {"near_misses", "nearest_infeasible"},
-      {"era_of", "release_of"},
       {"hearsay", "peer_report_wait"},
       {"keep_out", "disable_capture"},
       {"give_back", "free"},

@@ -320,8 +320,8 @@ TEST_CASE("a pin of a value that the winner has changes nothing") {
       INFO(differences(winner, *answer));
       ++checks;
       if (answer->plan == winner.plan || let_in) continue;
-      // What a search leaves out, a pin may let in (docs/search.md): ZeRO-2 and 3 on one rank, group
-      // sizes between the two tried, partitions of layers that are not best in closed form.
+      // What a search leaves out, a pin may let in (docs/search.md): ZeRO-2 and 3 on one rank,
+      // group sizes between the two tried, partitions of layers that are not best in closed form.
       ++misses;
       CHECK(objective_of(*answer) > 0.99 * objective_of(winner));
     }
