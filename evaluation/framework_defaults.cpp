@@ -50,7 +50,8 @@ int take_year(std::vector<std::string>& name) {
 }
 
 bool holds(const std::vector<std::string>& name, const std::vector<std::string>& words) {
-  return !words.empty() && !std::ranges::search(name, words).empty();
+  return !words.empty() &&
+         std::search(name.begin(), name.end(), words.begin(), words.end()) != name.end();
 }
 
 /// The entry with the longest name within the row's; of those with a family the one of the year in
