@@ -47,7 +47,11 @@ TEST_CASE("recipes tuned for speed keep and reduce gradients in 16 bits, plain M
   CHECK(states_of({.framework = "nemo-mlperf"}).main_gradient == 2);
   CHECK(states_of({}).main_gradient == 4);
   CHECK(states_of({.framework = "nemo", .detail = "Megatron-LM 2023"}).main_gradient == 4);
-  CHECK(states_of({.locator = kBridge, .precision_detail = "fp32 grad reduce"}).main_gradient == 4);
+  for (const char* said :
+       {"fp32 grad reduce", "grad_reduce_in_fp32=True", "reduce_dtype=float32"}) {
+    CAPTURE(said);
+    CHECK(states_of({.locator = kBridge, .precision_detail = said}).main_gradient == 4);
+  }
 }
 
 TEST_CASE("tuned recipes of models with latent attention keep 16-bit moments") {
