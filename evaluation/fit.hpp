@@ -46,9 +46,8 @@ struct WithoutTerm {
   AblatedFeature ablated = AblatedFeature::nothing;
 };
 
-/// Calibrations for every part of a table, fitted to the others. The band of each contains 80 % of
-/// the held-out errors of calibrations of its name, over the rows of the other parts; below eight
-/// such rows it is that of all software with the same kernels.
+/// Calibrations for every part of a table, fitted to the others. Bands are those of
+/// HeldOutErrors::set_band, from the errors of the other parts.
 struct FoldedFit {
   std::vector<std::size_t> part;                     ///< of every row
   std::vector<std::vector<Calibration>> sets;        ///< of every part

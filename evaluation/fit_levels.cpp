@@ -12,11 +12,9 @@ namespace {
 constexpr FitOptions kOptions{};
 
 std::vector<double> weights_of(const Runs& runs) {
-  std::map<std::string_view, int> sizes;
-  for (const Observation* run : runs) ++sizes[run->source];
-  std::vector<double> weights;
-  for (const Observation* run : runs) weights.push_back(1 / std::sqrt(sizes.at(run->source)));
-  return weights;
+  std::vector<std::string_view> sources;
+  for (const Observation* run : runs) sources.emplace_back(run->source);
+  return shared_weights(sources);
 }
 
 /// The random effects of publishers.
@@ -84,6 +82,14 @@ Calibration bare(Calibration calibration) {
 }
 
 }  // namespace
+
+std::vector<double> shared_weights(std::span<const std::string_view> groups) {
+  std::map<std::string_view, int> sizes;
+  for (const std::string_view group : groups) ++sizes[group];
+  std::vector<double> weights;
+  for (const std::string_view group : groups) weights.push_back(1 / std::sqrt(sizes.at(group)));
+  return weights;
+}
 
 double log_error(Observation& run, const Calibration& calibration) {
   run.cost_model.recalibrate(calibration);

@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,10 @@ struct Observation {
   PlanCosts scratch;
 };
 using Runs = std::vector<Observation*>;
+
+/// n items of one group contain less information than n of different groups: each weighs 1/√n.
+/// `groups` names that of every item.
+[[nodiscard]] std::vector<double> shared_weights(std::span<const std::string_view> groups);
 
 /// ln(predicted / measured) of a run's step.
 [[nodiscard]] double log_error(Observation& run, const Calibration& calibration);

@@ -16,6 +16,7 @@
 #include "costmodel/cost_model.hpp"
 #include "costmodel/time/stage_model.hpp"
 #include "evaluation/calibration_set.hpp"
+#include "evaluation/fit_levels.hpp"
 #include "evaluation/memory_metric.hpp"
 #include "evaluation/row_quality.hpp"
 #include "evaluation/run_mapping.hpp"
@@ -123,25 +124,18 @@ Bytes fitted_margin(const std::vector<MeasuredRun>& rows, const MemoryRuns& runs
   return Bytes{best};
 }
 
-/// A peak to fit to, of a run in `row`: its own figure or, `reserved`, the one next to it.
+/// A peak to fit to: a run's own figure or, `reserved`, the one next to it.
 struct MemoryFigure {
   MemoryRun* run;
   bool reserved;
-  double weight = 1;
 };
 
-/// Figures of one source have the same errors for the same reasons: n of them weigh 1/√n each.
-std::vector<MemoryFigure> figures_of(const std::vector<MeasuredRun>& rows, const MemoryRuns& runs) {
+std::vector<MemoryFigure> figures_of(const MemoryRuns& runs) {
   std::vector<MemoryFigure> out;
-  std::map<std::string_view, int> sizes;
   for (MemoryRun* run : runs) {
     if (!run->measured) continue;
     out.push_back({run, false});
     if (run->reserved) out.push_back({run, true});
-    sizes[rows[run->row].source] += run->reserved ? 2 : 1;
-  }
-  for (MemoryFigure& figure : out) {
-    figure.weight = 1 / std::sqrt(sizes.at(rows[figure.run->row].source));
   }
   return out;
 }
@@ -154,11 +148,12 @@ FittedMemory fit_framework(const std::vector<MeasuredRun>& rows, const std::stri
   for (const MemoryRun* run : runs) {
     out.out_of_memory += rows[run->row].out_of_memory() && run->counts_for_fits;
   }
-  const std::vector<MemoryFigure> figures = figures_of(rows, runs);
+  const std::vector<MemoryFigure> figures = figures_of(runs);
   out.figures = static_cast<int>(figures.size());
   if (figures.size() >= kFewestFigures) {
-    std::vector<double> weights;
-    for (const MemoryFigure& figure : figures) weights.push_back(figure.weight);
+    std::vector<std::string_view> sources;
+    for (const MemoryFigure& figure : figures) sources.emplace_back(rows[figure.run->row].source);
+    const std::vector<double> weights = shared_weights(sources);
     const auto errors = [&](const Calibration& c, std::span<double> into) {
       for (std::size_t i = 0; i < figures.size(); ++i) {
         MemoryRun& run = *figures[i].run;

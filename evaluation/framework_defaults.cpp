@@ -15,10 +15,6 @@ namespace echelon {
 
 namespace {
 
-bool mentions(std::string_view text, std::string_view words) {
-  return text.find(words) != std::string_view::npos;
-}
-
 /// Defaults of a software without a description.
 Evident evident_of(const SoftwareEvidence& evidence) {
   if (evidence.splits_model) return Evident::splits_model;
@@ -90,7 +86,7 @@ Software software_of(const MeasuredRun& row) {
   };
   if (const auto release = first_software([&](const FrameworkDefaults& each) {
         return named(each) && !each.detail.empty() &&
-               (mentions(row.framework_detail, each.detail) || mentions(row.locator, each.detail));
+               (says(row.framework_detail, each.detail) || says(row.locator, each.detail));
       })) {
     return *release;
   }
@@ -129,8 +125,7 @@ Result<PrecisionRecipe> recipe_of(const MeasuredRun& row, const Software& softwa
     return input_error("precision", "precision " + in_quotes(row.precision, 40),
                        "bf16, fp16, fp8, mxfp8 or fp32");
   }
-  if (!defaults.fp32_accumulator.empty() &&
-      mentions(row.precision_detail, defaults.fp32_accumulator)) {
+  if (!defaults.fp32_accumulator.empty() && says(row.precision_detail, defaults.fp32_accumulator)) {
     recipe.main_gradient = 4;  // an fp32 accumulator next to the 16-bit gradients
   }
   if (const auto bytes = reduced_bytes(row)) {

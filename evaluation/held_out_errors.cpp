@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "core/framework/framework.hpp"
@@ -33,18 +35,19 @@ std::optional<double> HeldOutErrors::band_of(const std::string& key,
                                              std::optional<int> left_out) const {
   const auto found = errors_.find(key);
   if (found == errors_.end()) return {};
-  std::map<std::string_view, int> counts;
-  for (const One& one : found->second) counts[one.publisher] += one.part != left_out;
-  std::erase_if(counts, [](const auto& count) { return count.second == 0; });
-  if (sites_ == Sites::any && counts.size() < kFewestPublishers) return {};
+  std::vector<std::string_view> publishers;
   std::vector<std::pair<double, double>> sizes;  // and their weights
-  double all = 0;
   for (const One& one : found->second) {
     if (one.part == left_out) continue;
-    sizes.emplace_back(std::abs(one.error), 1 / std::sqrt(counts.at(one.publisher)));
-    all += sizes.back().second;
+    publishers.emplace_back(one.publisher);
+    sizes.emplace_back(std::abs(one.error), 0);
   }
+  const std::set<std::string_view> different(publishers.begin(), publishers.end());
   if (sizes.size() < kFewestErrors) return {};
+  if (sites_ == Sites::any && different.size() < kFewestPublishers) return {};
+  const std::vector<double> weights = shared_weights(publishers);
+  double all = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) all += sizes[i].second = weights[i];
   std::ranges::sort(sizes);
   double held = 0;
   double size = 0;

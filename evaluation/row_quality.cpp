@@ -49,9 +49,6 @@ constexpr std::array kFlags = {kSanityOnly,   kNotForTime,   kStalled,      kOve
                                kNoMicrobatch, kMachineFault, kOneIteration, kOddHeads,
                                kUnevenWork,   kUntuned,      kTwinRan};
 
-bool mentions(const MeasuredRun& row, std::string_view words) {
-  return row.notes.find(words) != std::string::npos;
-}
 double cell_or(const WholeCell& cell, double otherwise) {
   return cell ? static_cast<double>(*cell) : otherwise;
 }
@@ -146,9 +143,9 @@ std::vector<RowQualityFlag> flags_of_row(const MeasuredRun& row, const Outcomes&
   add(stalled(row), kStalled);
   add(overfull(row), kOverfull);
   add(!row.microbatch && !row.grad_accumulation, kNoMicrobatch);
-  add(mentions(row, "PCIe/NUMA fix"), kMachineFault);
-  add(mentions(row, "single iteration (2nd)") || mentions(row, "FIRST iteration") ||
-          mentions(row, "iteration 2 log line"),
+  add(says(row.notes, "PCIe/NUMA fix"), kMachineFault);
+  add(says(row.notes, "single iteration (2nd)") || says(row.notes, "FIRST iteration") ||
+          says(row.notes, "iteration 2 log line"),
       kOneIteration);
   add(has_odd_heads(row), kOddHeads);
   add(states(row.notes, {"packed", "natural routing", "unbalanced routing", "imbalanced routing"}),

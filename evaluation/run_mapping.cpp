@@ -36,10 +36,6 @@ int whole(const WholeCell& cell, int otherwise) {
   return cell ? static_cast<int>(*cell) : otherwise;
 }
 
-bool says(std::string_view text, std::string_view words) {
-  return text.find(words) != std::string_view::npos;
-}
-
 /// Features of a run that this version of the cost model does not price.
 Skip not_priced(const MeasuredRun& row) {
   if (row.schedule.starts_with("zb-") && row.schedule != kSameMemoryZeroBubble) {

@@ -1,25 +1,18 @@
 #include "evaluation/run_states.hpp"
 
-#include "evaluation/run_wording.hpp"
-
 #include <fmt/format.h>
 
-#include <string_view>
-
 #include "core/base/text.hpp"
+#include "evaluation/run_wording.hpp"
 
 namespace echelon {
 namespace {
-
-bool contains(std::string_view text, std::string_view words) {
-  return text.find(words) != std::string_view::npos;
-}
 
 /// Bytes of a layer's weights beyond the two of bf16: fp8 copies, or fp8 alone.
 double fp8_weights(const MeasuredRun& row, bool tuned, const GpuSpec& gpu) {
   constexpr double kBlackwell = 10;  // compute capability: GEMMs take either layout
   const std::string detail = lower_case(row.precision_detail);
-  const bool blockwise = contains(detail, "blockwise") || contains(detail, "subchannel");
+  const bool blockwise = says(detail, "blockwise") || says(detail, "subchannel");
   const bool block_scaled = row.precision == "mxfp8" || blockwise;
   const double copies = block_scaled || gpu.compute_capability < kBlackwell ? 2 : 1;
   return tuned && !blockwise ? copies - 2 : copies;
@@ -33,7 +26,7 @@ PrecisionRecipe with_states(PrecisionRecipe recipe, const MeasuredRun& row,
   constexpr double kFp32 = 4;
   const bool tuned = software.defaults->tuned_recipes;
   if (tuned && software.framework->gradients_as_reduced && recipe.main_gradient == kFp32 &&
-      !reduced_bytes(row) && !contains(row.precision_detail, "fp32 grad")) {
+      !reduced_bytes(row) && !says(row.precision_detail, "fp32 grad")) {
     recipe.main_gradient = recipe.reduced_gradient = 2;
     inferred.emplace_back("gradients kept and reduced in bf16");
   }
@@ -50,11 +43,11 @@ PrecisionRecipe with_states(PrecisionRecipe recipe, const MeasuredRun& row,
 
 void set_loss_memory(const MeasuredRun& row, const FrameworkDefaults& defaults,
                      Framework& framework, std::vector<std::string>& inferred) {
-  if (defaults.logits_bytes > 0) {
-    framework.logits_bytes = defaults.logits_bytes;
-    inferred.push_back(fmt::format("{} bytes per logit", defaults.logits_bytes));
-  } else if (row.torch_compile.value_or(false) && framework.compiled_logits_bytes > 0) {
-    framework.logits_bytes = framework.compiled_logits_bytes;
+  if (defaults.logits_bytes) {
+    framework.logits_bytes = *defaults.logits_bytes;
+    inferred.push_back(fmt::format("{} bytes per logit", *defaults.logits_bytes));
+  } else if (row.torch_compile.value_or(false) && framework.compiled_logits_bytes) {
+    framework.logits_bytes = *framework.compiled_logits_bytes;
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -66,7 +67,7 @@ struct FrameworkDefaults {
   /// Its recipes are tuned for speed: 16-bit gradient buffers, fp8 primary weights, and 16-bit
   /// moments for models with latent attention (evaluation/run_states.hpp).
   bool tuned_recipes = false;
-  double logits_bytes = 0;  ///< alive per logit in this release; 0: as in the framework's table
+  std::optional<double> logits_bytes{};  ///< alive per logit in this release, if it has its own
   /// What `precision_detail` mentions when an fp32 accumulator lies next to 16-bit gradients.
   std::string_view fp32_accumulator = "";
   StageSplit split = StageSplit::balanced;

@@ -1,6 +1,7 @@
 // Frameworks: what each training framework does by construction. Facts, not fitted rates.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -91,10 +92,10 @@ struct Framework {
   int default_vocab = 0;               ///< of its launcher, where a run names none; 0: no default
   /// The gradient buffer has the format in which it is reduced; else it stays fp32.
   bool gradients_as_reduced = false;
-  double logits_bytes = 6;           ///< alive per logit at the peak: bf16 logits + fp32 softmax
-  double compiled_logits_bytes = 0;  ///< … of a compiled loss; 0: it is never compiled
-  double loss_traffic = 20;          ///< HBM bytes per logit, forward + backward
-  int gather_buffers = 1;            ///< full-sequence buffers alive in a sequence-parallel layer
+  double logits_bytes = 6;  ///< alive per logit at the peak: bf16 logits + fp32 softmax
+  std::optional<double> compiled_logits_bytes{};  ///< … of a compiled loss, if it has one
+  double loss_traffic = 20;                       ///< HBM bytes per logit, forward + backward
+  int gather_buffers = 1;  ///< full-sequence buffers alive in a sequence-parallel layer
   /// Full-sequence tensors per sequence-parallel layer and pass whose memory comes back only once
   /// their collective has run, however far ahead the host is (calibration:
   /// pending_collective_share).

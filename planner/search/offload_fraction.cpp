@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/base/expects.hpp"
 #include "planner/search/enumerate.hpp"
@@ -41,6 +42,7 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
                             const PointBound& bound, Bytes limit, Findings& found, Priced& work) {
   const ShardingCosts& costs = bound.costs;
   Seconds least = bound.least;
+  bool asked = false;
   for (const double fraction : kParts) {
     point.offload_optimizer = fraction;
     point.recompute = context.recomputes.back();
@@ -54,7 +56,10 @@ bool open_offload_fractions(const SearchContext& context, SearchPoint point,
     if (!found.pool.matters(point, least, weight)) return false;
     const int recomputed = bound.needed.of(point.zero, fraction);
     if (!found.pool.matters(point, closed_form(recomputed), weight)) continue;
-    if (fits_without_offload(context, point, limit, costs, work)) return false;
+    // The same for every fraction.
+    if (!std::exchange(asked, true) && fits_without_offload(context, point, limit, costs, work)) {
+      return false;
+    }
     EXPECTS(fill_plan(context.request, point, work.plan), "a point that was legal before");
     if (!partition_may_win(context.cost_model, work.plan, costs, limit,
                            found.pool.bound_of(point, weight), context.recomputes)) {

@@ -2,26 +2,20 @@
 #include "evaluation/fit_levels.hpp"
 
 #include <cmath>
-#include <variant>
 
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
-#include "evaluation/run_mapping.hpp"
-#include "tests/places.hpp"
-#include "tests/support/catch.hpp"
+#include "tests/evaluation/table_rows.hpp"
 
 namespace echelon {
 namespace {
 
 /// Runs of LLM Foundry on A100, each with the time that its prior predicts times `factor`.
 std::vector<Observation> foundry_runs(double factor, bool several_publishers) {
-  const auto rows = read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv").value();
   std::vector<Observation> out;
-  RunMapper mapper;
-  for (const MeasuredRun& row : rows) {
+  for (const MeasuredRun& row : whole_table()) {
     if (row.source != "mosaic" || !row.gpu.starts_with("A100") || out.size() >= 40) continue;
-    auto mapped = mapper.map(row);
-    MappedRun& run = std::get<MappedRun>(mapped);
+    const MappedRun run = mapped(row);
     const Calibration prior = prior_calibration(run.cluster.gpu(), run.framework).value();
     Observation one{.row = out.size(),
                     .family = "ampere",

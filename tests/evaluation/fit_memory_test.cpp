@@ -8,18 +8,10 @@
 #include "costmodel/time/stage_model.hpp"
 #include "evaluation/fit.hpp"
 #include "evaluation/memory_metric.hpp"
-#include "evaluation/run_mapping.hpp"
-#include "tests/places.hpp"
-#include "tests/support/catch.hpp"
+#include "tests/evaluation/table_rows.hpp"
 
 namespace echelon {
 namespace {
-
-const std::vector<MeasuredRun>& published_rows() {
-  static const std::vector<MeasuredRun> kRows =
-      read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv").value();
-  return kRows;
-}
 
 /// The rows of one source with the peaks of a machine with these rates; runs that need more than
 /// all but `margin` of its memory end out of memory.
@@ -27,7 +19,7 @@ std::vector<MeasuredRun> with_planted_peaks(std::string_view source, double rese
                                             Bytes margin) {
   std::vector<MeasuredRun> rows;
   RunMapper mapper;
-  for (MeasuredRun row : published_rows()) {
+  for (MeasuredRun row : whole_table()) {
     if (!row.source.starts_with(source)) continue;
     row.status = "ok";
     auto mapped = mapper.map(row);
@@ -103,7 +95,7 @@ TEST_CASE("reserved memory printed next to allocated memory determines the alloc
   CHECK(largest_reserved(row)->in(1_GiB) == Approx(70.88));
 
   std::vector<MeasuredRun> rows;
-  for (const MeasuredRun& each : published_rows()) {
+  for (const MeasuredRun& each : whole_table()) {
     if (each.source == "simumax-b200") rows.push_back(each);
   }
   const auto fits = fit_memory(rows);

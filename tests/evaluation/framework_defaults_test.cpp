@@ -8,30 +8,12 @@
 #include <vector>
 
 #include "evaluation/calibration_set.hpp"
-#include "evaluation/run_mapping.hpp"
-#include "tests/places.hpp"
-#include "tests/support/catch.hpp"
+#include "tests/evaluation/table_rows.hpp"
 
 namespace echelon {
 namespace {
 
-const std::vector<MeasuredRun>& whole_table() {
-  static const std::vector<MeasuredRun> rows =
-      *read_runs(ECHELON_SOURCE_DIR "/tests/validation/runs.csv");
-  return rows;
-}
-
-MeasuredRun run_in_table(std::string_view id) {
-  const auto found = std::ranges::find(whole_table(), id, &MeasuredRun::row_id);
-  REQUIRE(found != whole_table().end());
-  return *found;
-}
-
-MappedRun priced(const MeasuredRun& row) {
-  auto result = RunMapper().map(row);
-  if (const auto* skipped = std::get_if<SkippedRun>(&result)) FAIL(skipped->reason);
-  return std::get<MappedRun>(result);
-}
+MeasuredRun run_in_table(std::string_view id) { return row_of(whole_table(), id); }
 
 TEST_CASE("a framework stands for every software of the published runs") {
   for (const MeasuredRun& run : whole_table()) {
@@ -82,7 +64,7 @@ TEST_CASE("a software with a part of a known name is its relative, of the year i
   CHECK(framework("nemo-mlperf-v5", "2025") == "megatron-core");
   CHECK(framework("our Megatron-DeepSpeed", "2025") == "megatron-deepspeed");
   CHECK(framework("hf-deepspeed", "") == "deepspeed");
-  CHECK(priced(run).substitute == "deepspeed stands for 'hf-deepspeed' (by its name)");
+  CHECK(mapped(run).substitute == "deepspeed stands for 'hf-deepspeed' (by its name)");
 }
 
 TEST_CASE("no group of plans is ranked by two calibrations") {
@@ -117,12 +99,12 @@ TEST_CASE("Megatron-LM of 2022 is the version before Megatron Core") {
   run.framework = "megatron-2022";
   run.flash_attention.reset();
   run.zero = 1;
-  const MappedRun old = priced(run);
+  const MappedRun old = mapped(run);
   CHECK(old.framework.name == "megatron-2021");
   CHECK_FALSE(old.job.flash_attention);
   CHECK(old.substitute == "");
   run.framework = "megatron-core";
-  CHECK(priced(run).framework.name == "megatron-core");
+  CHECK(mapped(run).framework.name == "megatron-core");
 }
 
 TEST_CASE("NeMo containers of 2022 are Megatron-LM of 2021") {

@@ -9,8 +9,7 @@
 
 #include "costmodel/calibration/calibration_io.hpp"
 #include "evaluation/run_cluster.hpp"
-#include "tests/places.hpp"
-#include "tests/support/catch.hpp"
+#include "tests/evaluation/table_rows.hpp"
 
 namespace echelon {
 namespace {
@@ -21,17 +20,7 @@ const std::vector<MeasuredRun>& published() {
   return rows;
 }
 
-MeasuredRun row(std::string_view id) {
-  const auto found = std::ranges::find(published(), id, &MeasuredRun::row_id);
-  REQUIRE(found != published().end());
-  return *found;
-}
-
-MappedRun mapped(const MeasuredRun& row) {
-  auto result = RunMapper().map(row);
-  if (const auto* skipped = std::get_if<SkippedRun>(&result)) FAIL(skipped->reason);
-  return std::get<MappedRun>(result);
-}
+MeasuredRun row(std::string_view id) { return row_of(published(), id); }
 
 std::string skip_reason(const MeasuredRun& row) {
   const auto result = RunMapper().map(row);
