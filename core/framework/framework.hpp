@@ -36,9 +36,12 @@ struct Framework {
   KernelLibrary kernels = KernelLibrary::torch;
   std::string default_precision = "bf16:adam-fp32-master";
   bool zero_allowed[4] = {true, true, true, true};
-  bool tensor_parallel = true;            ///< offers tp > 1
-  bool pipeline_parallel = true;          ///< offers pp > 1
-  bool zero23_with_pipeline = false;      ///< ZeRO-2/3 can be combined with pp > 1
+  bool tensor_parallel = true;        ///< offers tp > 1
+  bool pipeline_parallel = true;      ///< offers pp > 1
+  bool zero23_with_pipeline = false;  ///< ZeRO-2/3 can be combined with pp > 1
+  /// … and then reduces gradients once, after a stage's last microbatch, from whole fp32 ones, and
+  /// keeps a layer's gathered weights from its backward to its next forward.
+  bool reduces_once_in_pipeline = false;
   bool zero3_with_tensor = true;          ///< … ZeRO-3 with tp > 1
   bool zero3_with_experts = true;         ///< … ZeRO-3 with ep > 1
   bool sequence_parallel = true;          ///< offers sequence parallelism
@@ -62,8 +65,7 @@ struct Framework {
   bool offload_optimizer = false;  ///< master weights and moments can live in host memory
   bool zero_bubble = false;        ///< offers ZB-H1
   /// Without sequence parallelism each of tp ranks sends 1/tp of a pipeline message, and the
-  /// receivers gather it; else each sends all of it. No table sets it yet: Megatron-LM 2.5 to early
-  /// 2023 and DeepSpeed do it, but pareto_front_test then misses a plan (docs/accuracy-notes.md).
+  /// receivers gather it; else each sends all of it.
   bool scatters_messages = false;
   bool overlaps_every_message = false;  ///< pipeline messages overlap compute without interleaving
   bool materialised_attention = true;   ///< offers attention that keeps its matrix of scores
@@ -144,6 +146,10 @@ struct Framework {
   /// Whether a plan's pipeline messages are scattered (scatters_messages).
   [[nodiscard]] bool scatters(const ParallelPlan& plan) const {
     return scatters_messages && plan.tp > 1 && !plan.sequence_parallel;
+  }
+  /// Whether a plan's ZeRO-2/3 waits for the last microbatch (reduces_once_in_pipeline).
+  [[nodiscard]] bool reduces_once(const ParallelPlan& plan) const {
+    return reduces_once_in_pipeline && plan.zero >= 2 && plan.pp > 1;
   }
   [[nodiscard]] bool offers_cp(CpComm comm) const {
     return comm == CpComm::ring ? cp_ring : cp_all_to_all;

@@ -129,6 +129,9 @@ Framework torchtitan() {
   f.default_precision = "bf16:fsdp-fp32-shards";
   f.zero_allowed[1] = false;
   f.zero23_with_pipeline = true;
+  // torch/distributed/pipelining/stage.py, backward_maybe_with_nosync: neither reduces nor reshards
+  // before the last backward
+  f.reduces_once_in_pipeline = true;
   f.cp_ring = true;
   f.expert_parallel = true;
   f.sequence_parallel_always = true;

@@ -94,6 +94,9 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
     case 2:  // two layers' gradients on their way to the reduction
       return Bytes{std::min(all, 2 * unit) * recipe_.reduced_gradient};
     case 3: {
+      if (cost_model_.framework().reduces_once(plan_)) {  // a layer's gradients on their way
+        return Bytes{all * recipe_.gathered_weight + unit * recipe_.reduced_gradient};
+      }
       // Two gathered layers (running and prefetched), one layer's gradients before and during the
       // reduction, and the embedding and head, which stay gathered from forward to backward.
       double ends = first(stage) ? costs_.embedding_parameters : 0.0;
@@ -173,11 +176,21 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
   // Bytes per parameter of the recipe, divided by the shard group from their ZeRO stage on.
   // Source: ZeRO (arXiv 1910.02054) section 3.
   out.weights = Bytes{owned(p, 3) * recipe_.weight};
+  // FSDP that does not reshard: wide shards, which are the master, next to narrow whole weights.
+  if (plan_.zero == 2 && recipe_.gathered_weight < recipe_.weight) {
+    out.weights =
+        Bytes{owned(p, 2) * recipe_.weight + (p.replicated + p.experts) * recipe_.gathered_weight};
+  }
   if (plan_.zero < 3) {
     out.weights += Bytes{(p.replicated - p.ends + p.experts) * recipe_.layer_weight};
   }
   const bool reduces = plan_.dp * plan_.cp > 1 || cost_model_.framework().reduces_own_gradients;
   out.gradients = Bytes{owned(p, 2) * ((reduces ? recipe_.gradient : 0.0) + recipe_.main_gradient)};
+  // FSDP in a pipeline: whole gradients until the last microbatch, next to the shards' own.
+  // Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py, unsharded_accumulated_grad.
+  if (cost_model_.framework().reduces_once(plan_)) {
+    out.gradients += Bytes{(p.replicated + p.experts) * recipe_.reduced_gradient};
+  }
   out.optimizer =
       Bytes{owned(p, 1) * (recipe_.master + recipe_.moments) * (1 - plan_.offload_optimizer)};
   const Moving moving = largest_moment(stage, p);

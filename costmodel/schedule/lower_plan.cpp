@@ -109,7 +109,7 @@ TimedSchedule timed_schedule_of(const CostModel& cost_model, const ParallelPlan&
   }
   spec.units = units_of(cost_model.framework(), plan, buckets);
   spec.reduce_gradients = reduces(plan);
-  spec.reduce_every_microbatch = plan.zero >= 2;
+  spec.reduce_every_microbatch = plan.zero >= 2 && !cost_model.framework().reduces_once(plan);
   spec.gather_slots = plan.zero == 3 && shards(plan) ? 2 : 0;
   spec.gather_updated = plan.zero < 3 && shards(plan);
   spec.tied_embedding = cost_model.model().tied_embeddings && plan.pp > 1;

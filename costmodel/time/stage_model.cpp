@@ -116,6 +116,7 @@ double StageModel::owned(const Parameters& p, int from_zero) const {
 
 /// ZeRO-3 gathers a layer's weights before its forward and again before its backward, and like
 /// ZeRO-2 scatters its gradients in every backward. Each overlaps with the neighbouring layer.
+/// Where they are reduced once, weights stay gathered from a backward to the next forward.
 StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) const {
   if (plan_.zero < 2 || plan_.shard_group * expert_shard_ == 1) return {};
   const auto both = [&](double width, auto collective) {
@@ -123,15 +124,16 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
     if (layer.experts > 0) time += collective(Bytes{layer.experts * width}, expert_shard_links_);
     return time;
   };
-  Seconds backward = both(recipe_.reduced_gradient, reduce_scatter);
-  if (replicas_.ranks > 1) {
+  const bool once = cost_model_.framework().reduces_once(plan_);
+  Seconds backward = once ? Seconds{} : both(recipe_.reduced_gradient, reduce_scatter);
+  if (replicas_.ranks > 1 && !once) {
     backward += all_reduce(Bytes{layer.parameters * recipe_.reduced_gradient / plan_.shard_group},
                            replicas_);
   }
   LayerTraffic traffic;
   if (plan_.zero == 3) {
     const Seconds gather = both(recipe_.gathered_weight, all_gather);
-    traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
+    if (!once) traffic.forward = exposed_beside(gather, layer.forward.device, c_, plan_.overlap_dp);
     backward += gather;
   }
   traffic.backward = exposed_beside(backward, layer.backward.device, c_, plan_.overlap_dp);
@@ -220,6 +222,7 @@ double StageModel::buckets(const Stage& stage, double parameters) const {
     const double of_chunk = std::max(1.0, std::floor(layers / plan_.vpp));
     return plan_.vpp * std::ceil(of_chunk / held);
   }
+  if (cost_model_.framework().reduces_once(plan_)) return std::max(1, stage.layers.total());
   if (cost_model_.framework().reduces_in_ddp) {
     constexpr double kBucket = 25 * 1024 * 1024 / 2.0;
     return plan_.zero == 0 ? std::max(1.0, std::ceil(parameters / kBucket)) : 1.0;
@@ -272,14 +275,14 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
 /// Buckets start as soon as the last microbatch's gradients are complete, so they overlap with the
 /// rest of that backward pass; the last bucket cannot. With v chunks the first is done (v − 1)·g
 /// chunk backwards before the last one starts, in groups of g microbatches. ZeRO-2/3 reduced in
-/// every microbatch already. In frameworks that reduce in DDP or all at once (nanotron) a
-/// reduction over n ranks takes n·dp_rank_latency more, which nothing hides: published runs show
-/// 0.4 ms per rank at ZeRO-0 and 1 (docs/accuracy-notes.md).
-/// Checked by: tests/costmodel/time/stage_terms_test.cpp.
+/// every microbatch already, but for FSDP in a pipeline, whose buckets are layers. In frameworks
+/// that reduce in DDP or all at once (nanotron) a reduction over n ranks takes n·dp_rank_latency
+/// more, which nothing hides: published runs show 0.4 ms per rank at ZeRO-0 and 1
+/// (docs/accuracy-notes.md). Checked by: tests/costmodel/time/stage_terms_test.cpp.
 Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const {
   const bool holds_tied = cost_model_.model().tied_embeddings && (first(stage) || last(stage));
   const Seconds tied = holds_tied ? tied_sync_ : Seconds{};
-  if (plan_.zero >= 2) return tied;
+  if (plan_.zero >= 2 && !cost_model_.framework().reduces_once(plan_)) return tied;
   const Parameters p = parameters(stage);
   const Seconds comm = reduce(stage, p);
   const Seconds window =
@@ -342,12 +345,14 @@ Seconds StageModel::norm(const Stage& stage) const {
   return (1 - plan_.offload_optimizer) * read / optimizer_rate_ + norm_sync_;
 }
 
-/// One message in each direction and chunk, hidden behind that chunk's compute where sends overlap.
+/// A stage sends after each pass of a microbatch; of two stages, each has one pass that ends there.
+double StageModel::sends() const { return 2.0 * plan_.vpp - (plan_.pp == 2 ? 1 : 0); }
+
+/// Each message is hidden behind the compute of a chunk's pass where sends overlap.
 Seconds StageModel::steady_hops(Seconds busy) const {
   if (plan_.pp == 1) return Seconds{};
-  const double chunks = plan_.vpp;
-  const Seconds cover = busy / (2.0 * chunks);
-  return 2.0 * chunks * exposed_beside(hop_, cover, c_, plan_.overlap_pp);
+  const Seconds cover = busy / (2.0 * plan_.vpp);
+  return sends() * exposed_beside(hop_, cover, c_, plan_.overlap_pp);
 }
 
 Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
@@ -360,7 +365,7 @@ Seconds StageModel::pipeline(Seconds sum, Seconds slowest) const {
 
 Seconds StageModel::blocking_hop(Seconds slowest) const {
   if (plan_.overlap_pp || plan_.pp == 1) return Seconds{};
-  return steady_hops(slowest) / (2.0 * plan_.vpp);
+  return steady_hops(slowest) / sends();
 }
 
 /// All passes of a microbatch send but the last chunk's forward and the first chunk's backward.

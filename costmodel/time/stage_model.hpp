@@ -117,6 +117,7 @@ class StageModel {
                                const GroupLinks& replicas) const;
   [[nodiscard]] Seconds reduce(const Stage& stage, const Parameters& p) const;
   [[nodiscard]] double buckets(const Stage& stage, double parameters) const;
+  [[nodiscard]] double sends() const;
   [[nodiscard]] bool first(const Stage& stage) const { return stage.index == 0; }
   [[nodiscard]] bool last(const Stage& stage) const { return stage.index == plan_.pp - 1; }
 
