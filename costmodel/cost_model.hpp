@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,7 +39,7 @@ struct Stage {
   int index = 0;
   LayerCounts layers;
   LayerCounts recomputed{};  ///< fully
-  LayerCounts selective{};   ///< their attention core alone
+  LayerCounts selective{};   ///< selectively: their attention core, or the plan's modules
   bool operator==(const Stage&) const = default;
 };
 
@@ -116,12 +117,25 @@ struct PassCosts {
   }
 };
 
+/// What recomputing a part of a layer repeats in the backward, and what is kept no longer.
+struct RecomputedPart {
+  PassCosts repeated;
+  Bytes freed;
+  RecomputedPart& operator+=(const RecomputedPart& other) {
+    repeated += other.repeated;
+    freed += other.freed;
+    return *this;
+  }
+};
+
 /// One layer of one kind: times and bytes per microbatch on one rank.
 struct LayerCosts {
   PassCosts forward, backward;
   Seconds selective;  ///< device time of what selective recomputation repeats
   Bytes saved;        ///< activations, nothing recomputed
   Bytes saved_selective;
+  /// Of each module that the framework can recompute.
+  std::array<RecomputedPart, kRecomputeModules.size()> modules;
   Bytes transient;
   Bytes weight_inputs;            ///< from input gradient to weight gradient, where those are apart
   Bytes weight_inputs_selective;  ///< … more of a layer recomputed so
@@ -130,6 +144,12 @@ struct LayerCosts {
   double parameters = 0;  ///< without routed experts
   double experts = 0;     ///< routed experts
 };
+
+/// What selective recomputation of a layer repeats and frees: of these modules where the framework
+/// has modules, core_attn if none is named; else as the framework does it. Modules are disjoint but
+/// for moe, which holds moe_act and shared_experts.
+[[nodiscard]] RecomputedPart selective_part(const LayerCosts& layer, const Framework& framework,
+                                            RecomputeModules modules);
 
 /// What depends only on the sharding (tp, cp, ep, microbatch, sequence parallel): computed once per
 /// sharding, used by all plans that share it.

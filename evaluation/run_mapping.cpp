@@ -162,8 +162,8 @@ std::optional<int> recomputed_layers(std::string_view detail) {
 }
 
 /// Step 4: recomputation.
-Skip recompute_of(const MeasuredRun& row, const FrameworkDefaults& defaults, ParallelPlan& plan,
-                  Notes& inferred) {
+Skip recompute_of(const MeasuredRun& row, const FrameworkDefaults& defaults,
+                  const Framework& framework, ParallelPlan& plan, Notes& inferred) {
   plan.recompute = defaults.recompute;
   if (row.recompute.empty()) {
     inferred.push_back(fmt::format("recompute {}", name_of(plan.recompute)));
@@ -172,8 +172,10 @@ Skip recompute_of(const MeasuredRun& row, const FrameworkDefaults& defaults, Par
     if (!parsed) return fmt::format("unknown recompute {}", in_quotes(row.recompute));
     plan.recompute = *parsed;
   }
+  const auto modules = framework.recompute_modules.empty() ? std::nullopt : recomputed_modules(row);
+  if (modules && plan.recompute == Recompute::selective) plan.recompute_modules = *modules;
   const bool attention_only =
-      says(row.recompute_detail, "core") || row.recompute_detail == "selective";
+      modules || says(row.recompute_detail, "core") || row.recompute_detail == "selective";
   if (plan.recompute == Recompute::selective && !row.recompute.empty() && !attention_only) {
     inferred.push_back(fmt::format("{} taken for recomputing the attention core",
                                    in_quotes(row.recompute_detail)));
@@ -360,7 +362,8 @@ std::variant<MappedRun, SkippedRun> RunMapper::map(const MeasuredRun& row) {
   }
   if (Skip skip = pipeline_of(row, defaults, shapes, plan, inferred))
     return SkippedRun{*std::move(skip)};
-  if (Skip skip = recompute_of(row, defaults, plan, inferred)) return SkippedRun{*std::move(skip)};
+  if (Skip skip = recompute_of(row, defaults, framework, plan, inferred))
+    return SkippedRun{*std::move(skip)};
   set_sharding(row, defaults, framework, plan, inferred);
 
   const Result<PrecisionRecipe> recipe = recipe_of(row, software);

@@ -174,4 +174,16 @@ double fp8_rate(const MeasuredRun& row) {
   return states(row.precision + ";" + row.precision_detail, {"rowwise", "row wise"}) ? 0.8 : 1;
 }
 
+std::optional<RecomputeModules> recomputed_modules(const MeasuredRun& row) {
+  constexpr std::string_view kModules = "modules=";
+  std::string detail = row.recompute_detail;
+  const std::size_t at = detail.find(kModules);
+  if (at == std::string::npos) return {};
+  detail = detail.substr(at + kModules.size());
+  detail = detail.substr(0, detail.find_first_of(" ("));
+  std::ranges::replace(detail, '+', ',');
+  const Result<RecomputeModules> parsed = parse_recompute_modules(detail, "recompute_detail");
+  return parsed ? std::optional(*parsed) : std::nullopt;
+}
+
 }  // namespace echelon

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/plan/recompute_modules.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
 
 namespace echelon {
@@ -49,6 +50,9 @@ struct HostShares {
 /// other half.
 /// Source: Megatron-LM core_v0.16.1, megatron/core/transformer/cuda_graphs.py, cuda_graph_scope.
 [[nodiscard]] HostShares host_shares(const MeasuredRun& row);
+
+/// "selective modules=layernorm+moe_act (recipe)" → these modules; nothing where it names none.
+[[nodiscard]] std::optional<RecomputeModules> recomputed_modules(const MeasuredRun& row);
 
 /// PrecisionRecipe::fp8_rate of the row's scaling. With one scale per row products take 1.25 times
 /// as long as with one per tensor: torchtitan@7a04053 trains Llama 3 8B on 8 H100 with 5,760 tokens

@@ -157,7 +157,10 @@ std::string bucket_words(const ParallelPlan& plan) {
 
 std::string recompute_text(const ParallelPlan& plan) {
   const bool mixed = plan.recompute == Recompute::mixed;
-  if (!mixed && plan.recompute != Recompute::full) return std::string(name_of(plan.recompute));
+  if (!mixed && plan.recompute != Recompute::full) {
+    const std::string modules = text_of(plan.recompute_modules);
+    return std::string(name_of(plan.recompute)) + (modules.empty() ? "" : ":" + modules);
+  }
   if (plan.recompute_layers.empty() || plan.recompute_layers == plan.layers_per_stage)
     return "full";
   if (plan.layers_per_stage.empty()) return std::string(name_of(plan.recompute));
@@ -229,8 +232,9 @@ std::string differences(const ParallelPlan& plan, const ParallelPlan& other) {
   const bool other_recompute = recompute_text(plan) != recompute_text(other);
   bool recompute_told = false;
   for (const PlanField* field : chosen_differences(plan, other)) {
-    const bool counts =
-        field->is(&ParallelPlan::recompute_layers) || field->is(&ParallelPlan::selective_layers);
+    const bool counts = field->is(&ParallelPlan::recompute_layers) ||
+                        field->is(&ParallelPlan::selective_layers) ||
+                        field->is(&ParallelPlan::recompute_modules);
     if (field->is(&ParallelPlan::recompute) || (counts && other_recompute)) {
       if (!recompute_told) words.push_back("recompute " + recompute_text(other));
       recompute_told = true;

@@ -190,6 +190,9 @@ Settings settings_named_by(const PlanFile& file) {
   name("global-batch", std::to_string(file.job.global_batch));
   name("precision", file.job.precision.name);
   name("flash-attention", file.job.flash_attention ? "true" : "false");
+  if (file.job.expert_imbalance > 1) {
+    name("expert-imbalance", fmt::format("{}", file.job.expert_imbalance));
+  }
   if (!file.calibration_path.empty()) name("calibration", file.calibration_path);
   return named;
 }

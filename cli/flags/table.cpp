@@ -53,6 +53,8 @@ const std::vector<Flag>& flag_table() {
       {"flash-attention", "",
        "attention that never stores the sequence x sequence score matrix (default)", kJob, true,
        true},
+      {"expert-imbalance", "X",
+       "rows of the fullest GPU's experts over those of equal loads, at least 1; default: 1", kJob},
       {.name = "framework",
        .value = "NAME",
        .help = "training framework to model; default: megatron-core, or echelon on this-machine",

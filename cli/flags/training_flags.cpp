@@ -135,6 +135,15 @@ Error no_scores(const Setting& flash, const Framework& framework) {
             : "plan predict FILE --flash-attention -o NEW");
 }
 
+/// At most all rows on one rank: the number of experts.
+Result<double> imbalance_of(const Setting& setting, const ModelSpec& model) {
+  if (model.moe.experts == 0) {
+    return input_error(setting.where, "an imbalance of experts for " + model.name + ", without any",
+                       "a model with experts");
+  }
+  return parse_ratio(setting.value, setting.where, 1, model.moe.experts);
+}
+
 }  // namespace
 
 Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
@@ -164,6 +173,11 @@ Result<TrainingJob> job_of(const Settings& settings, const ModelSpec& model,
     if (!*on && !framework.materialised_attention) return no_scores(*flash, framework);
   } else {
     assumed.emplace_back("flash attention (--no-flash-attention)");
+  }
+  if (const Setting* imbalance = settings.find("expert-imbalance")) {
+    const Result<double> factor = imbalance_of(*imbalance, model);
+    if (!factor) return factor.error();
+    job.expert_imbalance = *factor;
   }
   if (const Setting* tokens = settings.find("train-tokens")) {
     const Result<std::int64_t> count = parse_count(tokens->value, tokens->where);

@@ -112,6 +112,10 @@ struct Framework {
   bool saves_swiglu_product = true;     ///< product of gate and up is kept rather than recomputed
   bool saves_gate_output = false;       ///< … and the activated gate: no kernel fuses the two
   bool saves_fp8_inputs = false;        ///< fp8 GEMMs keep their quantised input, not the original
+  bool saves_expert_output = true;      ///< the experts' output waits for the routing weights'
+                                        ///< gradient; else these are applied before the down GEMM
+  /// Modules that selective recomputation can name; without any, it is the framework's own one.
+  RecomputeModules recompute_modules{};
   bool reduces_own_gradients = true;    ///< a 16-bit gradient next to the accumulator even at dp 1
   bool selective_per_operator = false;  ///< selective recomputation keeps attention and every
                                         ///< second product, instead of all but the attention core

@@ -113,6 +113,21 @@ constexpr Remarked kFsdpSettings = [](const ModelSpec&, const ParallelPlan& p) -
       p.zero == 3 ? "optim_grads_params" : "optim_grads");
 };
 
+/// Modules that the model has no such part of, or whose norms are fused into the GEMMs behind them.
+std::string modules_without_effect(const ModelSpec& m, const ParallelPlan& p) {
+  using enum RecomputeModule;
+  RecomputeModules idle;
+  const auto check = [&](RecomputeModule module, bool found) {
+    if (p.recompute_modules.contains(module) && !found) idle.insert(module);
+  };
+  const bool experts = m.moe.experts > 0;
+  check(layernorm, m.latent() || experts);
+  check(shared_experts, m.moe.shared_ffn_hidden > 0);
+  check(mlp, m.moe_layers() < m.layers);
+  check(moe, experts);
+  return idle.empty() ? "" : "no part of this model's layers is " + text_of(idle);
+}
+
 constexpr std::array kMegatronCoreRemarks = {
     RemarkRule{RemarkKind::needs, layout_setting,
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1307"},
@@ -164,10 +179,22 @@ constexpr std::array kMegatronCoreRemarks = {
         "Megatron-LM core_v0.16.1, megatron/core/distributed/fsdp/mcore_fsdp_adapter.py:245"},
     RemarkRule{RemarkKind::warns,
                [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 const bool named = p.recompute_modules.contains(RecomputeModule::core_attn);
                  if (p.recompute != Recompute::selective) return {};
+                 if (!named && !p.recompute_modules.empty()) return {};
                  return "recomputation of core_attn is of no use to fused attention";
                },
                "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1224"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.recompute_modules.empty()) return {};
+                 std::string modules = text_of(p.recompute_modules);
+                 std::ranges::replace(modules, ',', ' ');
+                 return "--recompute-granularity selective --recompute-modules " + modules;
+               },
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_config.py:1197"},
+    RemarkRule{RemarkKind::warns, modules_without_effect,
+               "Megatron-LM core_v0.16.1, megatron/core/transformer/transformer_layer.py"},
 };
 
 }  // namespace
@@ -182,6 +209,9 @@ Framework megatron_core() {
       "ZeRO-2/3 is Megatron-FSDP, priced without pipeline stages";
   f.dummy_weight_gradients = true;
   f.saves_fp8_inputs = true;  // TransformerEngine's Linear: inputmat is saved quantised
+  // Since core_v0.13: "memory-efficient permutation", megatron/core/transformer/moe/README.md
+  f.saves_expert_output = false;
+  for (const RecomputeModule module : kRecomputeModules) f.recompute_modules.insert(module);
   f.cp_ring = f.cp_all_to_all = true;
   f.expert_parallel = true;
   // Megatron-LM core_v0.16.1, megatron/core/model_parallel_config.py:414

@@ -40,6 +40,8 @@ struct PrecisionRecipe {
   double gathered_weight = 2;   ///< copy that ZeRO-3 gathers for compute
   double reduced_gradient = 4;  ///< bytes per gradient sent in the data-parallel reduction
   double fp8_rate = 1;          ///< of fp8 GEMMs, in units of those with one scale per tensor
+  double fp8_input = 1;         ///< an element of a GEMM's input kept in fp8, with its scales
+  int expert_rows = 1;          ///< rows of an expert are padded to a multiple of this
 
   bool operator==(const PrecisionRecipe&) const = default;
 };
@@ -55,7 +57,10 @@ struct TrainingJob {
   int sequence = 0;               ///< tokens per sample
   std::int64_t global_batch = 0;  ///< samples per optimizer step, over all ranks
   PrecisionRecipe precision;
-  bool flash_attention = true;         ///< no sequence × sequence matrix is stored
+  bool flash_attention = true;  ///< no sequence × sequence matrix is stored
+  /// Rows of the fullest rank's experts over those of equal loads, ≥ 1. Recipes of benchmarks force
+  /// equal ones (Megatron-LM d98e8a64: moe_router_force_load_balancing).
+  double expert_imbalance = 1;
   std::optional<double> token_budget;  ///< tokens to train on, for cost and days
 
   [[nodiscard]] double tokens_per_step() const {

@@ -10,6 +10,7 @@
 #include "core/base/result.hpp"
 #include "core/base/saturated_product.hpp"
 #include "core/base/units.hpp"
+#include "core/plan/recompute_modules.hpp"
 
 namespace echelon {
 
@@ -63,6 +64,7 @@ struct ParallelPlan : LayerSharding {
   int shard_group =
       1;  ///< ranks over which ZeRO state is sharded (divides dp·cp); smaller than dp·cp if hybrid
   Recompute recompute = Recompute::none;
+  RecomputeModules recompute_modules;  ///< of selective recomputation; none: the framework's own
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   RankOrder rank_order = RankOrder::dp_inside_pp;
   double offload_optimizer = 0;  ///< fraction of master weights and moments kept in host memory

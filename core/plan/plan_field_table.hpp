@@ -15,7 +15,7 @@ using PlanMember =
     std::variant<int ParallelPlan::*, bool ParallelPlan::*, double ParallelPlan::*,
                  CpComm ParallelPlan::*, Recompute ParallelPlan::*, ScheduleKind ParallelPlan::*,
                  RankOrder ParallelPlan::*, std::vector<int> ParallelPlan::*,
-                 std::optional<Bytes> ParallelPlan::*>;
+                 std::optional<Bytes> ParallelPlan::*, RecomputeModules ParallelPlan::*>;
 
 /// What a field's values are, and so how they are read, written and offered.
 enum class PlanFieldKind {
@@ -28,6 +28,7 @@ enum class PlanFieldKind {
   share,      ///< double from 0 to 1 of the thing that `part` names: --offload optimizer=0.5
   per_stage,  ///< list of int, one for each pipeline stage
   size,       ///< bytes, or none: the framework's own
+  modules,    ///< parts of a layer, or none: the framework's own
 };
 
 struct PlanField {
@@ -66,7 +67,7 @@ using enum PlanFieldKind;
 // The order of the rows is that of columns in CSV files and of rows in comparisons. The default of
 // a field is what ParallelPlan initializes it to; plan_from_constraints (planner/space/request.hpp)
 // says which defaults follow from other fields or from the framework instead.
-inline constexpr std::array<PlanField, 24> kRows = {{
+inline constexpr std::array<PlanField, 25> kRows = {{
     {.key = "tp",
      .flag = "tp",
      .label = "tp",
@@ -211,9 +212,21 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .kind = name,
      .value = "POLICY",
      .choices = "none selective full mixed",
-     .help = "activation recomputation policy: none, selective, full (every layer), mixed",
+     .help = "activation recomputation policy: none, selective, full (every layer), mixed; "
+             "selective:LIST names modules",
      .place_in_json = 130,
      .place_in_help = 140},
+    {.key = "recompute_modules",
+     .flag = "recompute-modules",
+     .label = "recomputed modules",
+     .title = "Modules",
+     .member = &P::recompute_modules,
+     .kind = modules,
+     .value = "LIST",
+     .help = "modules that selective recomputation repeats: a list of core_attn, layernorm, "
+             "mla_up_proj, moe_act, shared_experts, mlp, moe",
+     .place_in_json = 135,
+     .place_in_help = 145},
     {.key = "recompute_layers",
      .flag = "recompute-layers",
      .label = "recomputed layers",

@@ -91,6 +91,7 @@ std::string text_of(const std::vector<int>& values) {
 std::string text_of(const std::optional<Bytes>& bytes) {
   return bytes ? fmt::format("{:.0f}", bytes->in(kByte)) : std::string();
 }
+using echelon::text_of;  // of modules
 template <class Enum>
 requires std::is_enum_v<Enum> std::string text_of(Enum value) {
   return std::string(name_of(value));

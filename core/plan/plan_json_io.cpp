@@ -163,6 +163,8 @@ void read_value(JsonReader& reader, const PlanField& field, ParallelPlan& plan) 
           // Plans without the key were written before there was a choice; null: none was made.
           if (reader.has(key)) value = Bytes{reader.number(key, 1, kMostFieldBytes)};
           reader.ignore({key});
+        } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
+          value = modules_from(reader, key);
         } else {
           (void)reader.string(key);
         }
@@ -235,6 +237,8 @@ Json value_json(const PlanField& field, const ParallelPlan& plan) {
           return name_of(value);
         } else if constexpr (std::is_same_v<Value, std::optional<Bytes>>) {
           return value ? Json(whole_bytes(*value)) : Json(nullptr);
+        } else if constexpr (std::is_same_v<Value, RecomputeModules>) {
+          return modules_json(value);
         } else {
           return value;
         }
@@ -252,7 +256,8 @@ Json plan_json(const ParallelPlan& plan, std::int64_t global_batch) {
     } else if (field->kind == PlanFieldKind::share) {
       Json& object = out.emplace(field->flag, Json::object()).first.value();
       if (value > 0) object[std::string(field->part)] = std::move(value);
-    } else if (in_json(*field, plan.recompute)) {
+    } else if (in_json(*field, plan.recompute) &&
+               !(field->kind == PlanFieldKind::modules && value.empty())) {
       out[json_key(*field)] = std::move(value);
     }
     if (field->is(&ParallelPlan::microbatch)) {

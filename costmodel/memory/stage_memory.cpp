@@ -8,13 +8,15 @@ namespace echelon {
 
 /// Saved by all layers for one microbatch.
 Bytes StageModel::kept_by_layers(const Stage& stage) const {
-  const auto kept = [&](const LayerCosts& layer, int LayerCounts::*kind) {
+  const auto kept = [&](const LayerCosts& layer, const RecomputedPart& part,
+                        int LayerCounts::*kind) {
     const int full = stage.recomputed.*kind;
     const int selective = stage.selective.*kind;
     return (stage.layers.*kind - full - selective) * layer.saved +
-           selective * layer.saved_selective + full * costs_.layer_input;
+           selective * (layer.saved - part.freed) + full * costs_.layer_input;
   };
-  return kept(costs_.dense, &LayerCounts::dense) + kept(costs_.moe, &LayerCounts::moe);
+  return kept(costs_.dense, dense_part_, &LayerCounts::dense) +
+         kept(costs_.moe, moe_part_, &LayerCounts::moe);
 }
 
 /// Whole microbatches whose activations a stage holds at its peak.
@@ -126,7 +128,8 @@ Bytes StageModel::held(const Stage& stage) const {
 /// keep of the microbatches in flight (K) and of buffers of buckets (B):
 ///
 ///   loss's backward      K + H + T + Z    H  logits and their gradients, on the last stage
-///   a layer's backward   K + R + T + Z    R  the layer being recomputed, T its largest transient
+///   a layer's backward   K + R + T + Z    R  the layer being recomputed, or all that its modules
+///                                            freed; T its largest transient
 ///   optimizer's step     C + G            C  copies of gradients, G  ZeRO-1's gathered weights
 ///
 /// Z are buffers of ZeRO-2/3 and tensors that wait for collectives. The logits are gone before the
@@ -150,7 +153,12 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
                                    has_moe ? costs_.moe.transient : Bytes{});
   Moving layer{.activations = kept, .workspace = transient, .communication = pending};
   Moving loss = layer;
-  if (again.total() > 0) layer.workspace += (again.moe > 0 ? costs_.moe : costs_.dense).saved;
+  if (again.total() > 0) {
+    layer.workspace += (again.moe > 0 ? costs_.moe : costs_.dense).saved;
+  } else if (stage.selective.total() > 0 && !framework.recompute_modules.empty()) {
+    layer.workspace += std::max(stage.selective.dense > 0 ? dense_part_.freed : Bytes{},
+                                stage.selective.moe > 0 ? moe_part_.freed : Bytes{});
+  }
   if (last(stage)) {
     layer.activations += (logits_in_flight(stage) - 1) * costs_.head_saved;
     loss.activations += logits_in_flight(stage) * costs_.head_saved;

@@ -116,13 +116,14 @@ void push_latent_qkv(OperatorList& list, const ModelSpec& model, const Shapes& s
   double input = s.kept * s.Ts * s.h;
   if (rank_q > 0) {
     list.push(gemm("q_down", s.Ts, rank_q, s.h, input, s.e));
-    input = 0;  // shared with the keys' and values' projection
+    if (s.kept >= s.e) input = 0;  // shared with the keys' and values' projection; fp8: two copies
     list.push(elementwise("q_latent_norm", 2 * s.e * s.Ts * rank_q, 4 * s.e * s.Ts * rank_q,
                           s.e * s.Ts * rank_q));
   }
   list.push(gemm("kv_down", s.Ts, rank_kv + mla.qk_rope_head_dim, s.h, input, s.e));
+  // What the down projection made, the part to rotate with it.
   list.push(elementwise("kv_latent_norm", 2 * s.e * s.Ts * rank_kv, 4 * s.e * s.Ts * rank_kv,
-                        s.e * s.Ts * rank_kv));
+                        s.e * s.Ts * (rank_kv + mla.qk_rope_head_dim)));
   if (sharding.tp > 1 &&
       sharding.sequence_parallel) {  // the latents, not the hidden state, are gathered
     using enum CollectiveKind;
@@ -155,9 +156,10 @@ void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJo
     push_materialised_attention(list, model, s, buffers);
   }
   push_context_exit(list, s, sharding);
-  // Attention also saves its output; an 8-bit copy for the projection is additional.
-  const double output = s.kept < s.e ? s.e + s.kept : s.e;
-  list.push(gemm("projection", s.T, s.h, s.o, output * s.T * s.o, s.e));
+  // Attention's output too, which the projection shares in fp8 jobs as well. Source: Megatron-LM
+  // core_v0.16.1, core/transformer/attention.py, set_save_original_input (not with delayed
+  // scaling).
+  list.push(gemm("projection", s.T, s.h, s.o, s.e * s.T * s.o, s.e));
   push_row_exit(list, "projection_reduce", s, sharding);
 }
 

@@ -16,8 +16,10 @@ namespace echelon::operators {
 /// Shapes shared by all operators of one sharding.
 struct Shapes {
   double T, Ts, h, q, kv, v, o, f, A, sequence, e;  // kv keys, v values, o outputs of the heads
-  double kept;  // bytes per element of a GEMM input that waits for its weight gradient
-  double w;     // … of statistics: maxima, sums of exponentials
+  double kept;         // bytes per element of a GEMM input that waits for its weight gradient
+  double w;            // … of statistics: maxima, sums of exponentials
+  double imbalance;    // rows of the fullest rank's experts over the mean
+  double expert_rows;  // unit that an expert's rows are padded to
 };
 
 [[nodiscard]] Shapes shapes_of(const ModelSpec& model, const TrainingJob& job,
@@ -78,5 +80,8 @@ void push_experts(OperatorList& list, const ModelSpec& model, const Framework& f
 /// results that it always recomputes (recompute.cpp).
 void mark_recomputation(OperatorList& list, const ModelSpec& model, const Framework& framework,
                         const Shapes& s);
+/// What each recomputed module drops and repeats, where the framework has modules
+/// (recompute_modules.cpp).
+void mark_modules(OperatorList& list, const ModelSpec& model, LayerKind kind);
 
 }  // namespace echelon::operators

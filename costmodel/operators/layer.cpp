@@ -43,6 +43,7 @@ OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
   if (model.post_norms) list.push(norm("mlp_output_norm", s));
   list.push(residual("mlp_residual", s, model.hidden_dropout));
   mark_recomputation(list, model, framework, s);
+  if (!framework.recompute_modules.empty()) mark_modules(list, model, kind);
   return list;
 }
 

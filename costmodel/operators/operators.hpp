@@ -32,14 +32,16 @@ struct Operator {
   Bytes backward_traffic;
   int forward_kernels = 0;
   int backward_kernels = 0;
-  Bytes saved;                  ///< kept for the backward pass
-  double span = 0;              ///< attention: keys one kernel sees
-  bool wide = false;            ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
-  bool attention_core = false;  ///< scores to context
-  Bytes kept;                   ///< … of `saved` under the framework's selective recomputation
-  double repeated = 0;          ///< share of the forward that recomputation then repeats
-  Bytes transient;              ///< gradients alive while its backward runs
-  Axis axis = Axis::tp;         ///< over whose group a collective runs: tp, cp, ep or etp
+  Bytes saved;                   ///< kept for the backward pass
+  double span = 0;               ///< attention: keys one kernel sees
+  bool wide = false;             ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
+  bool attention_core = false;   ///< scores to context
+  Bytes kept;                    ///< … of `saved` under the framework's selective recomputation
+  double repeated = 0;           ///< share of the forward that recomputation then repeats
+  RecomputeModules freed_by;     ///< recomputed modules of which any drops `saved` …
+  RecomputeModules repeated_by;  ///< … and repeats the forward
+  Bytes transient;               ///< gradients alive while its backward runs
+  Axis axis = Axis::tp;          ///< over whose group a collective runs: tp, cp, ep or etp
   CollectiveKind forward_collective = CollectiveKind::none;
   CollectiveKind backward_collective = CollectiveKind::none;
   Bytes payload;                  ///< full tensor of the collective

@@ -1,6 +1,7 @@
 // What one sharding (tp, microbatch, sequence parallel) costs per layer: times and bytes, summed
 // over the operator lists.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -102,6 +103,17 @@ struct PassSums {
   PassCosts forward;
   PassCosts backward;
   Seconds selective;
+  std::array<PassCosts, kRecomputeModules.size()> modules;  ///< of the forward, what each repeats
+
+  /// Calls `add` with the forward, and with every module that repeats a part of it.
+  template <class Add>
+  void each_forward(const RecomputeModules& repeated_by, Add add) {
+    add(forward);
+    if (repeated_by.empty()) return;
+    for (std::size_t i = 0; i < modules.size(); ++i) {
+      if (repeated_by.contains(kRecomputeModules[i])) add(modules[i]);
+    }
+  }
 };
 
 Seconds& exposed_on(Axis axis, PassCosts& pass) { return pass.exposed[step_axis(axis)]; }
@@ -112,6 +124,7 @@ struct Pending {
   Seconds forward;
   Seconds overlaps_dgrad;  ///< backward: next to the input gradient (re-gathers, keys and values)
   Seconds overlaps_wgrad;  ///< backward: next to the weight gradient (reductions)
+  RecomputeModules repeated_by{};
 };
 
 void add_collective(const Operator& op, const Context& c, PassSums& sums, Pending& pending) {
@@ -120,16 +133,19 @@ void add_collective(const Operator& op, const Context& c, PassSums& sums, Pendin
   const double share = c.overlap_tp && op.axis == Axis::tp ? 1 - c.calibration.tp_overlap : 1.0;
   const Seconds forward = share * collective_time(op.forward_collective, op.payload, links);
   const Seconds backward = collective_time(op.backward_collective, op.payload, links);
-  for (const auto& [pass, kind] : {std::pair{&sums.forward, op.forward_collective},
-                                   std::pair{&sums.backward, op.backward_collective}}) {
-    pass->ring_steps += ring_steps(kind, links.ranks);
-    pass->network_steps += ring_steps(kind, links.domains);
-  }
+  const auto add_steps = [&](PassCosts& pass, CollectiveKind kind) {
+    pass.ring_steps += ring_steps(kind, links.ranks);
+    pass.network_steps += ring_steps(kind, links.domains);
+  };
+  add_steps(sums.backward, op.backward_collective);
+  sums.each_forward(op.repeated_by, [&](PassCosts& pass) {
+    add_steps(pass, op.forward_collective);
+    if (!op.forward_overlaps) exposed_on(op.axis, pass) += forward;
+  });
   pending.axis = op.axis;
   if (op.forward_overlaps) {
     pending.forward += forward;
-  } else {
-    exposed_on(op.axis, sums.forward) += forward;
+    pending.repeated_by = op.repeated_by;
   }
   if (!op.backward_overlaps) {
     exposed_on(op.axis, sums.backward) += share * backward;
@@ -153,7 +169,7 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
       continue;
     }
     const Seconds forward = forward_time(op, c);
-    sums.forward.device += forward;
+    sums.each_forward(op.repeated_by, [&](PassCosts& pass) { pass.device += forward; });
     sums.selective += op.repeated * forward;
     if (op.kind == OperatorKind::elementwise) {
       sums.backward.device += c.pointwise(op.backward_traffic, op.backward_kernels);
@@ -171,8 +187,9 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
     sums.backward.device += back.input + back.weight;
     const bool covers = pending.axis == Axis::cp || c.framework.overlaps_tp_backward;
     const double share = covers ? c.calibration.tp_overlap : 0.0;
-    exposed_on(pending.axis, sums.forward) +=
-        uncovered(pending.forward, forward, c.calibration.tp_overlap);
+    const Seconds waited = uncovered(pending.forward, forward, c.calibration.tp_overlap);
+    sums.each_forward(pending.repeated_by,
+                      [&](PassCosts& pass) { exposed_on(pending.axis, pass) += waited; });
     exposed_on(pending.axis, sums.backward) +=
         uncovered(pending.overlaps_dgrad, back.input, share) +
         uncovered(pending.overlaps_wgrad, back.weight, share);
@@ -218,6 +235,19 @@ Deferred deferred(const OperatorList& list, const ModelSpec& model) {
   return out;
 }
 
+std::array<RecomputedPart, kRecomputeModules.size()> modules_of(const OperatorList& list,
+                                                                const PassSums& sums) {
+  std::array<RecomputedPart, kRecomputeModules.size()> out;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i].repeated = sums.modules[i];
+  for (const Operator& op : list.view()) {
+    if (op.freed_by.empty()) continue;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (op.freed_by.contains(kRecomputeModules[i])) out[i].freed += op.saved;
+    }
+  }
+  return out;
+}
+
 LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerSharding sharding,
                        LayerKind kind) {
   const OperatorList list = layer_operators(model, context.job, context.framework, sharding, kind);
@@ -227,6 +257,7 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
     sums.forward.device *= more;
     sums.backward.device *= more;
     sums.selective *= more;
+    for (PassCosts& module : sums.modules) module.device *= more;
   }
   if (context.framework.overlaps_experts) {
     const double share = context.calibration.dp_overlap;
@@ -245,6 +276,7 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
           .selective = sums.selective,
           .saved = list.saved(Recompute::none),
           .saved_selective = list.saved(Recompute::selective),
+          .modules = modules_of(list, sums),
           .transient = list.transient(),
           .weight_inputs = later.always,
           .weight_inputs_selective = later.selective,
@@ -257,6 +289,21 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
 }
 
 }  // namespace
+
+RecomputedPart selective_part(const LayerCosts& layer, const Framework& framework,
+                              RecomputeModules modules) {
+  RecomputedPart sum;
+  if (framework.recompute_modules.empty()) {
+    sum.repeated.device = layer.selective;
+    sum.freed = layer.saved - layer.saved_selective;
+    return sum;
+  }
+  const RecomputeModules parts = disjoint_parts(modules);
+  for (std::size_t i = 0; i < layer.modules.size(); ++i) {
+    if (parts.contains(kRecomputeModules[i])) sum += layer.modules[i];
+  }
+  return sum;
+}
 
 ShardingCosts CostModel::sharding_costs(LayerSharding sharding) const {
   ParallelPlan plan;

@@ -88,6 +88,8 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   host_network_step_ = cost_model.host_network_step();
   dense_traffic_ = layer_traffic(costs.dense);
   moe_traffic_ = layer_traffic(costs.moe);
+  dense_part_ = selective_part(costs.dense, cost_model.framework(), plan.recompute_modules);
+  moe_part_ = selective_part(costs.moe, cost_model.framework(), plan.recompute_modules);
   const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks > 1) + (plan.pp > 1) +
                             (plan.ep > 1) + (expert_dp_ > 1);
   nccl_ = communicators * c_.nccl_per_communicator;
@@ -140,8 +142,8 @@ StageModel::LayerTraffic StageModel::layer_traffic(const LayerCosts& layer) cons
 
 /// The stage's layers of one kind.
 void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
-                            const LayerTraffic& traffic, int LayerCounts::*kind, Passes& passes,
-                            StageTimes& t) const {
+                            const LayerTraffic& traffic, const RecomputedPart& part,
+                            int LayerCounts::*kind, Passes& passes, StageTimes& t) const {
   const double layers = stage.layers.*kind;
   const double recomputed = stage.recomputed.*kind;
   const double selective = stage.selective.*kind;
@@ -149,7 +151,7 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   passes.forward += layers * layer.forward;
   passes.backward += layers * layer.backward;
   passes.recompute += recomputed * layer.forward;
-  passes.recompute.device += selective * layer.selective;
+  passes.recompute += selective * part.repeated;
   const auto launch = [&](Seconds host, const PassCosts& pass, double share) {
     const Framework& framework = cost_model_.framework();
     const double experts = layer.experts > 0 ? share * framework.host_experts_share : 0.0;
@@ -180,8 +182,8 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
 StageTimes StageModel::times(const Stage& stage) const {
   StageTimes t;
   Passes passes;
-  add_layers(stage, costs_.dense, dense_traffic_, &LayerCounts::dense, passes, t);
-  add_layers(stage, costs_.moe, moe_traffic_, &LayerCounts::moe, passes, t);
+  add_layers(stage, costs_.dense, dense_traffic_, dense_part_, &LayerCounts::dense, passes, t);
+  add_layers(stage, costs_.moe, moe_traffic_, moe_part_, &LayerCounts::moe, passes, t);
   auto& [forward, backward, recompute] = passes;
   if (first(stage)) {
     forward += costs_.embedding_forward;

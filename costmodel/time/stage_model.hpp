@@ -95,7 +95,8 @@ class StageModel {
     PassCosts forward, backward, recompute;
   };
   void add_layers(const Stage& stage, const LayerCosts& layer, const LayerTraffic& traffic,
-                  int LayerCounts::*kind, Passes& passes, StageTimes& t) const;
+                  const RecomputedPart& part, int LayerCounts::*kind, Passes& passes,
+                  StageTimes& t) const;
   [[nodiscard]] Parameters parameters(const Stage& stage) const;
   [[nodiscard]] double owned(const Parameters& p, int from_zero) const;
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
@@ -135,7 +136,8 @@ class StageModel {
   Seconds host_ring_step_, host_network_step_;
   BytesPerSecond optimizer_rate_;
   LayerTraffic dense_traffic_, moe_traffic_;
-  double layers_of_chunk_ = 1;  ///< mean over all chunks
+  RecomputedPart dense_part_, moe_part_;  ///< of layers recomputed selectively
+  double layers_of_chunk_ = 1;            ///< mean over all chunks
   Bytes nccl_;
   double straggler_ = 0;
 };

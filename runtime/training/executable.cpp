@@ -35,6 +35,11 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
     return input_error(where, "an offloaded optimizer", "--offload none",
                        "this runtime keeps optimizer states where the weights are");
   }
+  if (!plan.recompute_modules.empty()) {
+    return input_error(where, "recomputed modules " + text_of(plan.recompute_modules),
+                       "recompute none, selective, full or mixed",
+                       "this runtime recomputes the attention core or whole layers");
+  }
   if (!file.job.flash_attention) {
     return input_error(where, "attention that keeps its sequence x sequence matrix",
                        "flash attention, which is what this runtime computes",

@@ -87,5 +87,19 @@ TEST_CASE("fp8 products with one scale per row are slower") {
   }
 }
 
+TEST_CASE("modules are those of a list behind the word, and of no other text") {
+  const auto named = [](const char* detail) {
+    MeasuredRun row;
+    row.recompute_detail = detail;
+    const auto modules = recomputed_modules(row);
+    return modules ? text_of(*modules) : "-";
+  };
+  CHECK(named("selective modules=mla_up_proj+mlp (recipe)") == "mla_up_proj,mlp");
+  CHECK(named("selective modules=moe+layernorm+core_attn+moe_act") ==
+        "core_attn,layernorm,moe_act,moe");
+  CHECK(named("selective (norm,ffn)") == "-");
+  CHECK(named("selective modules=gdn_norm_out") == "-");
+}
+
 }  // namespace
 }  // namespace echelon

@@ -199,6 +199,13 @@ TEST_CASE("defaults that are not the plan's are named") {
   CHECK(said(RemarkKind::needs, plan) == "--no-overlap-p2p-communication");
   plan.recompute = Recompute::selective;
   CHECK(said(RemarkKind::warns, plan).find("core_attn") != std::string::npos);
+  plan.recompute_modules = {RecomputeModule::mlp, RecomputeModule::layernorm};
+  CHECK(said(RemarkKind::needs, plan)
+            .find("--recompute-granularity selective --recompute-modules layernorm mlp") !=
+        std::string::npos);
+  // Every norm of a dense layer with grouped-query attention is fused into a GEMM.
+  CHECK(said(RemarkKind::warns, plan).find("layernorm") != std::string::npos);
+  CHECK(said(RemarkKind::warns, plan, experts).find("layernorm") == std::string::npos);
   plan = {};
   plan.dp = 8;
   plan.zero = 2;

@@ -20,3 +20,18 @@ TEST_CASE("a plan with attention that keeps its scores is refused, not run with 
   CHECK(lacks(refused.error().message(), "keeps its sequence x sequence matrix") == "");
   CHECK(lacks(refused.error().message(), "--flash-attention") == "");
 }
+
+TEST_CASE("a plan that recomputes modules is refused, not run with another recomputation") {
+  PlanFile file;
+  file.model = load_model("gpt2-tiny").value();
+  file.job.precision = find_precision("fp32").value();
+  file.job.sequence = 32;
+  file.job.global_batch = 8;
+  file.plan.recompute = Recompute::selective;
+  CHECK(check_executable(file, "cpu").ok());
+  file.plan.recompute_modules = {RecomputeModule::mlp};
+  const Status refused = check_executable(file, "cpu");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(lacks(refused.error().message(), "recomputed modules mlp") == "");
+  CHECK(lacks(refused.error().message(), "the attention core or whole layers") == "");
+}
