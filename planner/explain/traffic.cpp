@@ -35,7 +35,9 @@ class LongestStage {
       const auto add = [&](CollectiveKind kind, double times) {
         if (kind != CollectiveKind::none) out.push_back({kind, times * passes, op.payload});
       };
-      add(op.forward_collective, 1 + again);
+      const bool repeated = plan_.recompute == Recompute::selective &&
+                            op.repeated_by.intersects(disjoint_parts(plan_.recompute_modules));
+      add(op.forward_collective, 1 + (repeated ? 1 : again));
       add(op.backward_collective, 1);
     }
     return out;

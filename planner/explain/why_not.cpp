@@ -147,10 +147,10 @@ std::vector<AskedValue> values_of(const PlanRequest& request, const PlanConstrai
     }
     out.push_back(std::move(zero));
   }
-  if (asked.has<&ParallelPlan::recompute>() || asked.has<&ParallelPlan::recompute_layers>() ||
-      asked.has<&ParallelPlan::selective_layers>()) {
+  if (asked.has<&ParallelPlan::recompute, &ParallelPlan::recompute_modules,
+                &ParallelPlan::recompute_layers, &ParallelPlan::selective_layers>()) {
     const auto release = [](PlanConstraints& c) {
-      c.release<&ParallelPlan::recompute>();
+      c.release<&ParallelPlan::recompute, &ParallelPlan::recompute_modules>();
       c.release<&ParallelPlan::recompute_layers>();
       c.release<&ParallelPlan::selective_layers>();
     };

@@ -31,8 +31,10 @@ struct LayerAndEnds {
   Seconds layer, embedding, head;
 };
 
-/// The same of one microbatch, forward and backward, nothing recomputed; `one` is a single layer.
-[[nodiscard]] LayerAndEnds layer_and_ends(const StageModel& model, int pp, LayerCounts one);
+/// The same of one microbatch, forward and backward, nothing recomputed unless each layer is
+/// `selective`ly; `one` is a single layer.
+[[nodiscard]] LayerAndEnds layer_and_ends(const StageModel& model, int pp, LayerCounts one,
+                                          bool selective = false);
 
 /// The least time T that the slowest of pp > 1 stages can take when each holds whole layers:
 ///   ⌊(T − embedding)/layer⌋ + (pp − 2)·⌊T/layer⌋ + ⌊(T − head)/layer⌋ ≥ layers
@@ -40,11 +42,13 @@ struct LayerAndEnds {
 /// Checked by: tests/planner/search/partition_test.cpp (against all compositions).
 [[nodiscard]] Seconds least_slowest(int layers, int pp, const LayerAndEnds& times);
 
-/// Time of one layer of each kind, and of its recomputation; zero of kinds that the model lacks.
+/// Time of one layer of each kind, and of its recomputation as a whole; zero of kinds that the
+/// model lacks. With `selective` every layer is recomputed so, and none as a whole.
 struct LayerTimes {
   Seconds dense, moe, dense_recompute, moe_recompute;
 };
-[[nodiscard]] LayerTimes layer_times(const CostModel& cost_model, const StageModel& model, int pp);
+[[nodiscard]] LayerTimes layer_times(const CostModel& cost_model, const StageModel& model, int pp,
+                                     bool selective = false);
 
 /// The least time of a stage of many layers, and the recomputation in it.
 struct FullStage {

@@ -196,24 +196,29 @@ LeastStep least_time(const SearchContext& context, const SearchPoint& point,
   return {step(least_of(proved, model.pipeline(node.work, node.slowest))), step(proved)};
 }
 
-LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPoint& point,
-                                    const ShardingCosts& costs, int recomputed) {
+namespace {
+
+/// Where every stage recomputes so many whole layers or all that it holds, or each layer
+/// selectively as the plan does.
+LeastTimes least_times_of(const SearchContext& context, const ParallelPlan& plan,
+                          const ShardingCosts& costs, int recomputed, bool selective) {
   const CostModel& cost_model = context.cost_model;
-  const ParallelPlan plan = degrees_of(context.request, point);
   const StageModel model(cost_model, plan, costs);
   const int layers = context.request.model.layers;
   const int moe = cost_model.moe_before(layers);
   const int past = plan.pp == 1 ? 0 : plan.pp;  // a stage past the last: only layers
-  Seconds work = model.times({.index = past, .layers = {layers - moe, moe}}).total();
+  Stage all{.index = past, .layers = {layers - moe, moe}};
+  if (selective) all.selective = all.layers;
+  Seconds work = model.times(all).total();
   // Chunks recompute equally many.
   recomputed = (recomputed + plan.vpp - 1) / plan.vpp * plan.vpp;
-  const FullStage full = fullest_stage(cost_model, layer_times(cost_model, model, plan.pp), plan.pp,
-                                       plan.vpp, recomputed);
+  const LayerTimes each = layer_times(cost_model, model, plan.pp, selective);
+  const FullStage full = fullest_stage(cost_model, each, plan.pp, plan.vpp, recomputed);
   work += full.recompute;
   Seconds slowest = work / plan.pp;
   if (plan.pp > 1) {
     const int first = cost_model.moe_before(1);
-    const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first});
+    const LayerAndEnds times = layer_and_ends(model, plan.pp, {1 - first, first}, selective);
     work += times.embedding + times.head;
     slowest = std::max(work / plan.pp, full.total);
     if (cost_model.one_kind()) slowest = std::max(slowest, least_slowest(layers, plan.pp, times));
@@ -229,6 +234,21 @@ LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPo
   const Seconds closed_form = model.pipeline(work, slowest);
   const Seconds proved = model.least_pipeline(work, slowest);
   return {step(closed_form), step(least_of(proved, closed_form)), step(proved)};
+}
+
+}  // namespace
+
+LeastTimes least_times_with_traffic(const SearchContext& context, const SearchPoint& point,
+                                    const ShardingCosts& costs, const LeastRecomputation& least) {
+  ParallelPlan plan = degrees_of(context.request, point);
+  LeastTimes times = least_times_of(context, plan, costs, least.full, false);
+  if (!least.selective) return times;
+  set_policy(*least.selective, plan);
+  const LeastTimes other = least_times_of(context, plan, costs, 0, true);
+  times.closed_form = std::min(times.closed_form, other.closed_form);
+  times.step = std::min(times.step, other.step);
+  times.proved = std::min(times.proved, other.proved);
+  return times;
 }
 
 }  // namespace echelon

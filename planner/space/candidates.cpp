@@ -49,7 +49,7 @@ void fill_degrees(const PlanRequest& request, const SearchPoint& point, Parallel
   plan.microbatch_group = point.microbatch_group;
   plan.zero = point.zero;
   plan.shard_group = point.shard_group;
-  plan.recompute = point.recompute;
+  set_policy(point.recompute, plan);
   plan.rank_order = point.rank_order;
   plan.offload_optimizer = point.offload_optimizer;
   plan.schedule = point.schedule;
@@ -128,7 +128,7 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
   } else {
     return false;
   }
-  const bool mixed = point.recompute == Recompute::mixed;
+  const bool mixed = point.recompute.kind == Recompute::mixed;
   plan.recompute_layers.assign(stages, 0);
   plan.selective_layers.assign(mixed ? stages : 0, 0);
   if (plan.layers_per_stage.size() != stages) return true;  // check_plan will say so
@@ -140,7 +140,7 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
     if (mixed && pinned.has<&ParallelPlan::selective_layers>() &&
         !pinned.has<&ParallelPlan::recompute_layers>())
       continue;
-    if (!mixed && point.recompute != Recompute::full) continue;
+    if (!mixed && point.recompute.kind != Recompute::full) continue;
     plan.recompute_layers[s] =
         pinned.has<&ParallelPlan::recompute_layers>()
             ? pinned_recompute(pinned.values().recompute_layers, plan.layers_per_stage, s)
@@ -161,7 +161,7 @@ SearchPoint point_of(const ParallelPlan& plan) {
   point.shard_group = plan.shard_group;
   point.rank_order = plan.rank_order;
   point.offload_optimizer = plan.offload_optimizer;
-  point.recompute = plan.recompute;
+  point.recompute = {plan.recompute, plan.recompute_modules};
   for (const int k : plan.recompute_layers) {
     point.recompute_layers = std::max(point.recompute_layers, k);
   }
@@ -351,18 +351,31 @@ std::vector<double> offload_values(const PlanRequest& request, int zero) {
   return {0.0};
 }
 
-std::vector<Recompute> recompute_values(const PlanRequest& request) {
-  if (request.constraints.has<&ParallelPlan::recompute>())
-    return {request.constraints.values().recompute};
-  if (request.constraints.has<&ParallelPlan::selective_layers>()) return {Recompute::mixed};
-  if (request.constraints.has<&ParallelPlan::recompute_layers>()) return {Recompute::full};
-  // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp, 4 bytes
-  // per head and token, for the price of another attention forward.
-  if (request.job.flash_attention) return {Recompute::none, Recompute::full};
-  if (!request.framework.mixed_recompute) {
-    return {Recompute::none, Recompute::selective, Recompute::full};
+std::vector<RecomputePolicy> recompute_values(const PlanRequest& request,
+                                              const CostModel& cost_model) {
+  using P = ParallelPlan;
+  const PlanConstraints& pinned = request.constraints;
+  if (pinned.has<&P::recompute>()) {
+    return {{pinned.values().recompute, pinned.values().recompute_modules}};
   }
-  return {Recompute::none, Recompute::selective, Recompute::mixed, Recompute::full};
+  if (pinned.has<&P::recompute_modules>()) {
+    return {{Recompute::selective, pinned.values().recompute_modules}};
+  }
+  if (pinned.has<&P::selective_layers>()) return {Recompute::mixed};
+  if (pinned.has<&P::recompute_layers>()) return {Recompute::full};
+  std::vector<RecomputePolicy> values{Recompute::none};
+  if (!request.framework.recompute_modules.empty()) {
+    for (const RecomputeModules& modules : module_chain(cost_model)) {
+      values.emplace_back(Recompute::selective, modules);
+    }
+  } else if (!request.job.flash_attention) {
+    // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp,
+    // 4 bytes per head and token, for the price of another attention forward.
+    values.emplace_back(Recompute::selective);
+    if (request.framework.mixed_recompute) values.emplace_back(Recompute::mixed);
+  }
+  values.emplace_back(Recompute::full);
+  return values;
 }
 
 std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const ParallelPlan& plan,

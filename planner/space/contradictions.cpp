@@ -26,6 +26,15 @@ Status check_contradictions(const PlanRequest& request) {
   const PlanConstraints& c = request.constraints;
   const ParallelPlan& values = c.values();
   if (Status counts = check_recompute_counts(c); !counts) return counts;
+  if (c.has<&P::recompute_modules>()) {
+    ParallelPlan asked = values;
+    if (!c.has<&P::recompute>()) asked.recompute = Recompute::selective;
+    if (const auto broken = check_modules(request.model, request.framework, asked)) {
+      return input_error(
+          "--recompute-modules", broken->detail,
+          "modules that the framework and the model have, with --recompute selective");
+    }
+  }
   const bool mixed =
       c.has<&P::recompute>() ? values.recompute == Recompute::mixed : c.has<&P::selective_layers>();
   if (mixed && !request.framework.mixed_recompute) {

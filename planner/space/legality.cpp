@@ -444,7 +444,8 @@ Found check_equal_counts(const Framework& framework, const ParallelPlan& p) {
   return {};
 }
 
-Found check_recompute(const Framework& framework, const ParallelPlan& p) {
+Found check_recompute(const ModelSpec& model, const Framework& framework, const ParallelPlan& p) {
+  if (Found found = check_modules(model, framework, p)) return found;
   if (p.recompute == Recompute::mixed) return check_mixed(framework, p);
   for (const int k : p.selective_layers) {
     if (k != 0) {
@@ -482,6 +483,41 @@ Found check_bucket(const Framework& framework, const ParallelPlan& p) {
 }
 
 }  // namespace
+
+/// Source: Megatron-LM core_v0.16.1, core/transformer/transformer_config.py, __post_init__: modules
+/// of latent attention and of grouped experts need them, a whole layer of experts cannot be
+/// repeated while its exchange overlaps another microbatch.
+std::optional<Rejection> check_modules(const ModelSpec& model, const Framework& framework,
+                                       const ParallelPlan& p) {
+  using enum RecomputeModule;
+  const RecomputeModules& asked = p.recompute_modules;
+  if (asked.empty()) return {};
+  if (p.recompute != Recompute::selective) {
+    return Rejection{contradictory, fmt::format("recomputed modules {} with recompute {}",
+                                                text_of(asked), name_of(p.recompute))};
+  }
+  RecomputeModules lacking;
+  for (const RecomputeModule module : kRecomputeModules) {
+    if (asked.contains(module) && !framework.recompute_modules.contains(module)) {
+      lacking.insert(module);
+    }
+  }
+  if (!lacking.empty()) {
+    return lacks_of(framework, "recomputation of modules: " + text_of(lacking));
+  }
+  if (asked.contains(mla_up_proj) && !model.latent()) {
+    return Rejection{contradictory,
+                     "recomputation of mla_up_proj for a model without latent attention"};
+  }
+  if (asked.contains(moe_act) && model.moe.experts == 0) {
+    return Rejection{contradictory, "recomputation of moe_act for a model without experts"};
+  }
+  if (asked.contains(moe) && framework.overlaps_experts) {
+    return Rejection{contradictory,
+                     "recomputation of moe while its exchange overlaps another microbatch"};
+  }
+  return {};
+}
 
 std::optional<Rejection> check_rank_order(const ModelSpec& model, const ParallelPlan& p) {
   if (p.rank_order == RankOrder::dp_inside_pp || p.pp == 1) return {};
@@ -559,7 +595,7 @@ std::optional<Rejection> check_plan(const ModelSpec& model, const TrainingJob& j
   if (Found found = check_schedule(model, job, framework, plan)) return found;
   if (Found found = check_sharding(model, job, cluster, framework, plan)) return found;
   if (Found found = check_bucket(framework, plan)) return found;
-  return check_recompute(framework, plan);
+  return check_recompute(model, framework, plan);
 }
 
 }  // namespace echelon

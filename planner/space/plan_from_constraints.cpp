@@ -158,10 +158,12 @@ Result<SearchPoint> pinned_point(const PlanRequest& request) {
   point.shard_group = pinned.value_or<&P::shard_group>(data_ranks);
   point.sharding.sequence_parallel = pinned.value_or<&P::sequence_parallel>(
       point.sharding.tp > 1 && request.framework.sequence_parallel);
-  point.recompute =
-      pinned.value_or<&P::recompute>(pinned.has<&P::selective_layers>()   ? Recompute::mixed
-                                     : pinned.has<&P::recompute_layers>() ? Recompute::full
-                                                                          : Recompute::none);
+  point.recompute = {
+      pinned.value_or<&P::recompute>(pinned.has<&P::selective_layers>()    ? Recompute::mixed
+                                     : pinned.has<&P::recompute_layers>()  ? Recompute::full
+                                     : pinned.has<&P::recompute_modules>() ? Recompute::selective
+                                                                           : Recompute::none),
+      pinned.values().recompute_modules};
   point.recompute_layers = request.model.layers;  // capped at the stage's layers
   return point;
 }
@@ -203,7 +205,7 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
                        fmt::format("groups of {} microbatches", point.microbatch_group),
                        fmt::format("at least pp, {}", point.pp));
   }
-  if (point.recompute == Recompute::mixed && !pinned.has<&ParallelPlan::recompute_layers>() &&
+  if (point.recompute.kind == Recompute::mixed && !pinned.has<&ParallelPlan::recompute_layers>() &&
       !pinned.has<&ParallelPlan::selective_layers>()) {
     return input_error("--recompute", "mixed without numbers of layers",
                        "--selective-layers or --recompute-layers",

@@ -1,3 +1,4 @@
+// Over 400 lines because all properties share the random jobs, their winners and what is pinned.
 // Metamorphic properties of the search: how its answer changes, or does not, when the question
 // does. They need no second search to check against.
 #include <array>
@@ -183,6 +184,10 @@ bool pin_with_companions(const PlanField& field, const ParallelPlan& plan, PlanC
     }
   }
   pins.pin(field, plan);
+  // Without its modules the policy would be the framework's own.
+  if (field.is(&ParallelPlan::recompute)) {
+    pins.pin(plan_field<&ParallelPlan::recompute_modules>, plan);
+  }
   return true;
 }
 
@@ -220,7 +225,9 @@ bool draw_value(Numbers& draw, const PlanRequest& r, const PlanField& field, Par
       const std::vector<std::string> names = words_of(field.choices);
       const Status known = set_name(field, names[draw.below(names.size())], "test", plan);
       // With flash attention a search does not try it: all but one framework gain nothing by it.
-      return known.ok() && !(field.is(&ParallelPlan::recompute) && r.job.flash_attention &&
+      // Where the framework has modules, the policy without any is no choice either.
+      const bool tried = !r.job.flash_attention && r.framework.recompute_modules.empty();
+      return known.ok() && !(field.is(&ParallelPlan::recompute) && !tried &&
                              plan.recompute == Recompute::selective);
     }
     case PlanFieldKind::share:
@@ -229,6 +236,13 @@ bool draw_value(Numbers& draw, const PlanRequest& r, const PlanField& field, Par
     case PlanFieldKind::per_stage:
       plan.*std::get<std::vector<int> ParallelPlan::*>(field.member) = {draw.upto(4)};
       return !field.is(&ParallelPlan::layers_per_stage);
+    case PlanFieldKind::modules: {
+      const CostModel cost_model(r.model, r.job, r.cluster, r.framework, r.calibration);
+      const std::vector<RecomputeModules> sets = module_chain(cost_model);
+      if (sets.empty()) return false;
+      plan.recompute_modules = sets[draw.below(sets.size())];
+      return true;
+    }
     case PlanFieldKind::size: return false;
   }
   return false;

@@ -170,6 +170,11 @@ class BruteForce {
     price();
     plan_.recompute = Recompute::selective;
     price();
+    for (const RecomputeModules& modules : module_chain(cost_model_)) {
+      plan_.recompute_modules = modules;
+      price();
+    }
+    plan_.recompute_modules = {};
     plan_.recompute = Recompute::full;
     const int most = *std::max_element(split.begin(), split.end());
     for (int k = 1; k <= most; ++k) {
