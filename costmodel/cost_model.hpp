@@ -119,6 +119,8 @@ struct PassCosts {
 /// One layer of one kind: times and bytes per microbatch on one rank.
 struct LayerCosts {
   PassCosts forward, backward;
+  /// More of dispatch and combine that is exposed where a pass runs alone (overlap_ep), else none.
+  Seconds alone_forward, alone_backward;
   Seconds selective;  ///< device time of what selective recomputation repeats
   Bytes saved;        ///< activations, nothing recomputed
   Bytes saved_selective;
@@ -209,6 +211,8 @@ class CostModel {
   /// The same of all legal plans with this sharding: none of its groups depends on their rank order
   /// (check_rank_order in planner/space/legality.hpp).
   [[nodiscard]] ShardingCosts sharding_costs(LayerSharding sharding) const;
+  /// Dispatch and combine of one layer and microbatch, forward and backward, without overlap.
+  [[nodiscard]] Seconds exchange_time(LayerSharding sharding) const;
   [[nodiscard]] PlanCosts price(const ParallelPlan& plan) const;
   /// The same into `out` (its vectors are reused): what the search calls. `costs` must belong to
   /// the plan's sharding.

@@ -43,7 +43,6 @@ Skip not_priced(const MeasuredRun& row) {
   }
   if (!row.offload.empty() && row.offload != "none") return "offloading is not priced";
   if (row.task == "lora") return "training of adapters (lora) is not priced";
-  if (row.precision == "nvfp4") return "precision nvfp4 is not priced";
   const std::string_view one_gpu = software_of(row).defaults->not_priced_on_one_gpu;
   if (!one_gpu.empty() && whole(row.gpus, 0) == 1) return std::string(one_gpu);
   return {};
@@ -244,7 +243,8 @@ void grant_features(const MeasuredRun& row, Framework& framework, ParallelPlan& 
   framework.zero_allowed[plan.zero] = framework.hybrid_shard[plan.zero] = true;
   if (plan.cp > 1) framework.cp_ring = true;
   if (plan.ep > 1 || plan.etp > 1) {
-    framework.expert_parallel = true;
+    framework.expert_parallel = framework.overlaps_experts = true;
+    framework.dispatchers[static_cast<std::size_t>(plan.dispatcher)] = true;
     if (plan.tp > 1 && !row.sequence_parallel) plan.sequence_parallel = true;
   }
   if (plan.zero >= 2 && plan.pp > 1) framework.zero23_with_pipeline = true;
@@ -295,10 +295,10 @@ void set_sharding(const MeasuredRun& row, const FrameworkDefaults& defaults, Fra
   set_kernels(row, framework);
   set_loss_memory(row, defaults, framework, inferred);
 
-  const bool flex = states(row.overlap_detail, {"dispatcher deepep", "dispatcher hybridep",
-                                                "dispatcher flex", "deepep", "hybridep"});
-  framework.dispatches_per_domain = framework.dispatches_per_domain || flex;
-  framework.overlaps_experts = overlaps_experts(row);
+  if (plan.ep > 1) {
+    plan.dispatcher = dispatcher_of(row);
+    plan.overlap_ep = overlaps_experts(row) && plan.recompute != Recompute::full;
+  }
   framework.overlaps_every_message = framework.overlaps_every_message || plan.overlap_pp;
   grant_features(row, framework, plan);
   if (says(row.overlap_detail, "overlapped)") && !says(row.overlap_detail, "not overlapped")) {

@@ -10,6 +10,7 @@ namespace {
 
 /// Bytes of a layer's weights beyond the two of bf16: fp8 copies, or fp8 alone.
 double fp8_weights(const MeasuredRun& row, bool tuned, const GpuSpec& gpu) {
+  if (row.precision == "nvfp4") return 1 + 2.0 / 16;  // 4 bits in either layout, with scales
   constexpr double kBlackwell = 10;  // compute capability: GEMMs take either layout
   const std::string detail = lower_case(row.precision_detail);
   const bool blockwise = says(detail, "blockwise") || says(detail, "subchannel");

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/plan/job.hpp"
+#include "core/plan/parallel_plan.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
 
 namespace echelon {
@@ -36,6 +38,9 @@ namespace echelon {
 /// Megatron-Core's --overlap-moe-expert-parallel-comm (its "combined 1F1B"), without which
 /// --delay-wgrad-compute is refused, and whatever else is called so.
 [[nodiscard]] bool overlaps_experts(const MeasuredRun& row);
+/// The token dispatcher that the row names; flex without a backend is DeepEP, Megatron-LM's default
+/// backend. Rows that name none use alltoall, as the recipes of 2024 do.
+[[nodiscard]] Dispatcher dispatcher_of(const MeasuredRun& row);
 
 /// Shares of the host's launches that remain next to CUDA graphs (Framework::host_share).
 struct HostShares {
@@ -50,12 +55,11 @@ struct HostShares {
 /// Source: Megatron-LM core_v0.16.1, megatron/core/transformer/cuda_graphs.py, cuda_graph_scope.
 [[nodiscard]] HostShares host_shares(const MeasuredRun& row);
 
-/// PrecisionRecipe::fp8_rate of the row's scaling. With one scale per row products take 1.25 times
-/// as long as with one per tensor: torchtitan@7a04053 trains Llama 3 8B on 8 H100 with 5,760 tokens
-/// per second and GPU in bf16, 7,186 tensorwise (1.25 times as many) and 6,412 rowwise (1.11
-/// times), a tenth of the bf16 step more, about a quarter of the time of its fp8 products. Other
-/// scalings differ by less than what one release of the same software differs from the next, so
-/// they keep the fitted rate.
-[[nodiscard]] double fp8_rate(const MeasuredRun& row);
+/// PrecisionRecipe::fp8_rate and ::cast of the row's format and scaling; delayed scaling where it
+/// names none. With one scale per row products take 1.25 times as long as with one per tensor:
+/// torchtitan@7a04053 trains Llama 3 8B on 8 H100 with 5,760 tokens per second and GPU in bf16,
+/// 7,186 tensorwise (1.25 times as many) and 6,412 rowwise (1.11 times), a tenth of the bf16 step
+/// more, about a quarter of the time of its fp8 products.
+void set_quantisation(const MeasuredRun& row, PrecisionRecipe& recipe);
 
 }  // namespace echelon

@@ -179,7 +179,10 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
     const bool said = field.always_shown || field.is(&ParallelPlan::cp);
     if (field.kind != PlanFieldKind::degree || said) continue;
     const int degree = plan.*std::get<int ParallelPlan::*>(field.member);
-    if (degree > 1) words.push_back(fmt::format("{} {}", field.label, degree));
+    if (degree == 1) continue;
+    const bool named = field.is(&ParallelPlan::ep) && plan.dispatcher != Dispatcher::alltoall;
+    words.push_back(named ? fmt::format("{} {} ({})", field.label, degree, name_of(plan.dispatcher))
+                          : fmt::format("{} {}", field.label, degree));
   }
   words.push_back(fmt::format("dp {}", plan.dp));
   words.push_back(fmt::format("microbatch {}", plan.microbatch));
@@ -200,7 +203,11 @@ std::string described(const ParallelPlan& plan, const TextStyle& style) {
   if (plan.rank_order != RankOrder::dp_inside_pp) {
     words.push_back("order " + std::string(name_of(plan.rank_order)));
   }
-  // Overlap is left out: it is the framework's more often than the user's.
+  if (plan.cuda_graphs != CudaGraphs::none) {
+    words.push_back("CUDA graphs of " + std::string(name_of(plan.cuda_graphs)));
+  }
+  // Overlap is left out: it is the framework's more often than the user's. That of experts is not.
+  if (plan.overlap_ep) words.emplace_back("overlap of ep");
   const auto [fewest, most] =
       std::minmax_element(plan.layers_per_stage.begin(), plan.layers_per_stage.end());
   if (fewest != most && *most - *fewest > 1) {

@@ -106,6 +106,12 @@ Result<PrecisionRecipe> precision_of(const Settings& settings, const Framework& 
                                        ? find_precision(setting->value)
                                        : default_precision(framework, cluster, assumed);
   if (!recipe) return setting != nullptr ? at(*setting, recipe.error()) : recipe.error();
+  if (gpu.compute_capability < recipe->least_capability) {
+    return input_error(setting != nullptr ? setting->where : "--precision",
+                       fmt::format("{} on {}", recipe->name, gpu.name),
+                       "GPUs of Blackwell or later, whose tensor cores take its blocks",
+                       "nearest valid: fp8");
+  }
   if (gpu.peak(recipe->compute) > FlopsPerSecond{}) return recipe;
   if (recipe->compute == Dtype::fp64) {
     return input_error(setting != nullptr ? setting->where : "--precision",

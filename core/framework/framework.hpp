@@ -80,16 +80,23 @@ struct Framework {
   /// Who deals the layers of stages without interleaving; of interleaved ones `any_layout` says
   /// whether chunks must be equal.
   StageLayers stage_layers = StageLayers::chosen;
-  bool reduces_in_ddp = false;         ///< buckets of torch's DDP at ZeRO-0, all at once with ZeRO;
-                                       ///< else Megatron-Core's buckets
-  bool overlaps_dp = true;             ///< gradient reduction overlaps the last backward
-  bool overlaps_gather = true;         ///< ZeRO-1/2 parameter gather overlaps the next forward
-  bool overlaps_tp_backward = true;    ///< dgrad collectives overlap the wgrad GEMM
-  bool dispatches_per_domain = false;  ///< a token crosses to an NVLink domain once, however many
-                                       ///< of its experts are there (DeepEP, HybridEP)
-  bool overlaps_experts = false;       ///< dispatch and combine overlap another microbatch
-  bool dropout = true;                 ///< applies the model's dropout; else it trains without
-  int default_vocab = 0;               ///< of its launcher, where a run names none; 0: no default
+  bool reduces_in_ddp = false;       ///< buckets of torch's DDP at ZeRO-0, all at once with ZeRO;
+                                     ///< else Megatron-Core's buckets
+  bool overlaps_dp = true;           ///< gradient reduction overlaps the last backward
+  bool overlaps_gather = true;       ///< ZeRO-1/2 parameter gather overlaps the next forward
+  bool overlaps_tp_backward = true;  ///< dgrad collectives overlap the wgrad GEMM
+  /// Token dispatchers that it offers, by Dispatcher.
+  bool dispatchers[kDispatchers] = {true, false, false, false};
+  bool overlaps_experts =
+      false;  ///< offers overlap of dispatch and combine with another microbatch
+  /// DeepEP and HybridEP send the tokens, and the gradients into the experts, in fp8 where GEMMs
+  /// take it, with a 4-byte scale per 128 values; both combines stay in 16 bits. No table sets it:
+  /// Megatron-Core's paths send bf16 (Megatron-LM d98e8a64, core/transformer/moe/fused_a2a.py).
+  /// DeepSeek's own framework does it (arXiv 2412.19437, section 3.3.3).
+  bool fp8_dispatch = false;
+  bool cuda_graphs = false;  ///< offers them: of layers, and of a whole step
+  bool dropout = true;       ///< applies the model's dropout; else it trains without
+  int default_vocab = 0;     ///< of its launcher, where a run names none; 0: no default
   /// The gradient buffer has the format in which it is reduced; else it stays fp32.
   bool gradients_as_reduced = false;
   double logits_bytes = 6;  ///< alive per logit at the peak: bf16 logits + fp32 softmax
@@ -144,6 +151,9 @@ struct Framework {
   /// Whether a plan's pipeline messages are scattered (scatters_messages).
   [[nodiscard]] bool scatters(const ParallelPlan& plan) const {
     return scatters_messages && plan.tp > 1 && !plan.sequence_parallel;
+  }
+  [[nodiscard]] bool offers(Dispatcher dispatcher) const {
+    return dispatchers[static_cast<std::size_t>(dispatcher)];
   }
   [[nodiscard]] bool offers_cp(CpComm comm) const {
     return comm == CpComm::ring ? cp_ring : cp_all_to_all;

@@ -116,6 +116,13 @@ constexpr std::array kTorchtitanRemarks = {
                                     : "parallelism.fsdp_reshard_after_forward = \"never\"";
                },
                "torchtitan v0.2.2, torchtitan/models/llama3/infra/parallelize.py:327"},
+    RemarkRule{RemarkKind::needs,
+               [](const ModelSpec&, const ParallelPlan& p) -> std::string {
+                 if (p.ep == 1 || p.dispatcher == Dispatcher::alltoall) return {};
+                 return "parallelism.expert_parallel_comm_backend = \"" +
+                        std::string(name_of(p.dispatcher)) + "\"";
+               },
+               "torchtitan, torchtitan/distributed/deepep/README.md"},
 };
 
 }  // namespace
@@ -131,6 +138,8 @@ Framework torchtitan() {
   f.zero23_with_pipeline = true;
   f.cp_ring = true;
   f.expert_parallel = true;
+  f.dispatchers[static_cast<std::size_t>(Dispatcher::deepep)] = true;
+  f.dispatchers[static_cast<std::size_t>(Dispatcher::hybridep)] = true;
   f.sequence_parallel_always = true;
   // Eager PyTorch, bytes per token of a Llama layer in units of hidden, forward: two RMSNorms of
   // six kernels 72, RoPE in fp32 25, silu and product 35, residuals 12; fused 8, 5, 21 and 12.

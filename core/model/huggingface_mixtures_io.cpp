@@ -98,9 +98,26 @@ void read_latent_attention(JsonReader& reader, ModelSpec& model) {
   model.head_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim;
 }
 
+/// A number that may be null or missing.
+int number_or(JsonReader& reader, std::string_view key, int otherwise) {
+  const Json* value = reader.member(key);
+  if (value == nullptr || value->is_null()) return otherwise;
+  return small(reader.integer(key, 1, kMaxExperts));
+}
+
+/// Groups of experts that limit a token's choice; `otherwise`: those of the configuration class.
+struct RouterGroups {
+  int groups = 1;
+  int topk = 1;
+};
+void read_router_groups(JsonReader& reader, MixtureOfExperts& moe, RouterGroups otherwise) {
+  moe.router_groups = number_or(reader, "n_group", otherwise.groups);
+  moe.router_group_topk = number_or(reader, "topk_group", otherwise.topk);
+}
+
 /// Layer i has experts when i ≥ first_k_dense_replace and moe_layer_freq | i.
 /// Source: modeling_deepseek.py in the repository of deepseek-ai/DeepSeek-V3.
-void read_deepseek_experts(JsonReader& reader, ModelSpec& model) {
+void read_deepseek_experts(JsonReader& reader, ModelSpec& model, RouterGroups otherwise) {
   MixtureOfExperts& moe = model.moe;
   moe.experts = small(reader.integer("n_routed_experts", 1, kMaxExperts));
   moe.experts_per_token = small(reader.integer("num_experts_per_tok", 1, kMaxExperts));
@@ -116,6 +133,7 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model) {
     return;
   }
   moe.shared_ffn_hidden = small(width);
+  read_router_groups(reader, moe, otherwise);
   const std::int64_t dense = reader.integer("first_k_dense_replace", 0, kMaxLayers);
   const std::int64_t step = reader.integer_or("moe_layer_freq", 1, kMaxLayers, 1);
   std::vector<bool> has_experts(static_cast<std::size_t>(model.layers));
@@ -125,7 +143,7 @@ void read_deepseek_experts(JsonReader& reader, ModelSpec& model) {
   set_pattern(reader, "first_k_dense_replace", model, has_experts);
 }
 
-void read_deepseek(JsonReader& reader, ModelSpec& model) {
+void read_deepseek(JsonReader& reader, ModelSpec& model, RouterGroups otherwise) {
   read_widths(reader, model);
   read_positions(reader, model);
   read_latent_attention(reader, model);
@@ -136,7 +154,9 @@ void read_deepseek(JsonReader& reader, ModelSpec& model) {
   read_attention_bias(reader, model);
   read_dropout(reader, model);
   const Json* experts = reader.member("n_routed_experts");
-  if (experts == nullptr || !experts->is_null()) read_deepseek_experts(reader, model);
+  if (experts == nullptr || !experts->is_null()) {
+    read_deepseek_experts(reader, model, otherwise);
+  }
 }
 
 /// Number of layers that attend within chunks: those with rotary positions, three of four by
@@ -211,10 +231,12 @@ void read_qwen3_moe(JsonReader& reader, ModelSpec& model) {
   if (windowed) read_window(reader, model, kClassDefault, model.layers);
 }
 
-void read_deepseek_v2(JsonReader& reader, ModelSpec& model) { read_deepseek(reader, model); }
+// Source of the default groups: transformers, models/deepseek_v2/configuration_deepseek_v2.py and
+// models/deepseek_v3/configuration_deepseek_v3.py.
+void read_deepseek_v2(JsonReader& reader, ModelSpec& model) { read_deepseek(reader, model, {}); }
 
 void read_deepseek_v3(JsonReader& reader, ModelSpec& model) {
-  read_deepseek(reader, model);
+  read_deepseek(reader, model, {.groups = 8, .topk = 4});
   // e_score_correction_bias: stored with the weights, updated by a rule instead of gradients.
   model.moe.router_bias = model.moe.experts > 0;
 }

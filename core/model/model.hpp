@@ -28,6 +28,12 @@ struct MixtureOfExperts {
   bool router_bias = false;    ///< a value per expert (GPT-OSS's bias; DeepSeek-V3's
                                ///< correction, updated by a rule instead of a gradient)
   bool shared_expert_gate = false;  ///< a learned weight for the shared experts (Qwen2-MoE)
+  /// Group-limited routing: the experts form `router_groups` groups of equal size, and a token's
+  /// experts lie in `router_group_topk` of them; 1 and 1: anywhere. Source: DeepSeek-V2 (arXiv
+  /// 2405.04434, section 2.2.2, device-limited routing); Megatron-LM --moe-router-num-groups and
+  /// --moe-router-group-topk.
+  int router_groups = 1;
+  int router_group_topk = 1;
   bool operator==(const MixtureOfExperts&) const = default;
 };
 

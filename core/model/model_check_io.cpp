@@ -73,6 +73,26 @@ MaybeError check_shapes(const ModelSpec& model) {
   return {};
 }
 
+/// A token's experts must find room in the groups that it may visit.
+MaybeError check_router_groups(const MixtureOfExperts& moe) {
+  const Bound bounds[] = {
+      {"moe/router_groups", moe.router_groups, 1, moe.experts},
+      {"moe/router_group_topk", moe.router_group_topk, 1, moe.router_groups},
+  };
+  if (MaybeError found = check_bounds(bounds)) return found;
+  if (moe.experts % moe.router_groups != 0) {
+    return FieldError{"moe/router_groups",
+                      fmt::format("{} groups of {} experts", moe.router_groups, moe.experts),
+                      "a divisor of the experts"};
+  }
+  const int reached = moe.experts / moe.router_groups * moe.router_group_topk;
+  if (moe.experts_per_token <= reached) return {};
+  return FieldError{"moe/router_group_topk",
+                    fmt::format("{} groups with {} experts for {} experts per token",
+                                moe.router_group_topk, reached, moe.experts_per_token),
+                    "groups that hold at least as many experts as a token visits"};
+}
+
 MaybeError check_mixture(const ModelSpec& model) {
   const MixtureOfExperts& moe = model.moe;
   if (moe.experts == 0) {
@@ -89,6 +109,7 @@ MaybeError check_mixture(const ModelSpec& model) {
       {"moe/every", moe.every, 1, model.layers},
   };
   if (MaybeError found = check_bounds(bounds)) return found;
+  if (MaybeError found = check_router_groups(moe)) return found;
   if (moe.shared_expert_gate && moe.shared_ffn_hidden == 0) {
     return FieldError{"moe/shared_expert_gate", "a shared-expert gate without shared experts",
                       "false, or shared_ffn_hidden above zero"};

@@ -120,6 +120,8 @@ Status read_mixture(JsonReader& outer, MixtureOfExperts& moe) {
   moe.expert_bias = reader.boolean_or("expert_bias", false);
   moe.router_bias = reader.boolean_or("router_bias", false);
   moe.shared_expert_gate = reader.boolean_or("shared_expert_gate", false);
+  moe.router_groups = small(reader.integer_or("router_groups", 1, kMaxExperts, 1));
+  moe.router_group_topk = small(reader.integer_or("router_group_topk", 1, kMaxExperts, 1));
   return reader.finish();
 }
 
@@ -222,15 +224,21 @@ Result<ModelFile> read_model_file(const Json& document, std::string_view where) 
 namespace {
 
 Json mixture_to_json(const MixtureOfExperts& moe) {
-  return {{"experts", moe.experts},
-          {"experts_per_token", moe.experts_per_token},
-          {"expert_ffn_hidden", moe.expert_ffn_hidden},
-          {"shared_ffn_hidden", moe.shared_ffn_hidden},
-          {"first_dense_layers", moe.first_dense_layers},
-          {"every", moe.every},
-          {"expert_bias", moe.expert_bias},
-          {"router_bias", moe.router_bias},
-          {"shared_expert_gate", moe.shared_expert_gate}};
+  Json json{{"experts", moe.experts},
+            {"experts_per_token", moe.experts_per_token},
+            {"expert_ffn_hidden", moe.expert_ffn_hidden},
+            {"shared_ffn_hidden", moe.shared_ffn_hidden},
+            {"first_dense_layers", moe.first_dense_layers},
+            {"every", moe.every},
+            {"expert_bias", moe.expert_bias},
+            {"router_bias", moe.router_bias},
+            {"shared_expert_gate", moe.shared_expert_gate}};
+  // Omitted where tokens go anywhere, so that files of other mixtures keep their bytes.
+  if (moe.router_groups > 1) {
+    json["router_groups"] = moe.router_groups;
+    json["router_group_topk"] = moe.router_group_topk;
+  }
+  return json;
 }
 
 Json latent_to_json(const LatentAttention& mla) {

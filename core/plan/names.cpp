@@ -73,6 +73,25 @@ std::string_view name_of(CpComm comm) {
   return "?";
 }
 
+std::string_view name_of(Dispatcher dispatcher) {
+  switch (dispatcher) {
+    case Dispatcher::alltoall: return "alltoall";
+    case Dispatcher::allgather: return "allgather";
+    case Dispatcher::deepep: return "deepep";
+    case Dispatcher::hybridep: return "hybridep";
+  }
+  return "?";
+}
+
+std::string_view name_of(CudaGraphs graphs) {
+  switch (graphs) {
+    case CudaGraphs::none: return "none";
+    case CudaGraphs::layers: return "layers";
+    case CudaGraphs::full_iteration: return "full_iteration";
+  }
+  return "?";
+}
+
 std::string_view name_of(ScheduleKind schedule) {
   switch (schedule) {
     case ScheduleKind::gpipe: return "gpipe";
@@ -115,6 +134,17 @@ Result<RankOrder> parse_rank_order(std::string_view name, std::string_view where
 Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where) {
   return parse_name(name, where, "context-parallel communication",
                     std::array{CpComm::ring, CpComm::all_to_all});
+}
+
+Result<Dispatcher> parse_dispatcher(std::string_view name, std::string_view where) {
+  return parse_name(name, where, "token dispatcher",
+                    std::array{Dispatcher::alltoall, Dispatcher::allgather, Dispatcher::deepep,
+                               Dispatcher::hybridep});
+}
+
+Result<CudaGraphs> parse_cuda_graphs(std::string_view name, std::string_view where) {
+  return parse_name(name, where, "scope of CUDA graphs",
+                    std::array{CudaGraphs::none, CudaGraphs::layers, CudaGraphs::full_iteration});
 }
 
 Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -22,6 +23,17 @@ enum class Recompute { none, selective, full, mixed };
 enum class CpComm { ring, all_to_all };
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1 };
 
+/// How tokens reach the ranks that hold their experts, and come back: an all-to-all with one copy
+/// per expert of a token; an all-gather of all tokens; or kernels that send a token once to each
+/// NVLink domain and rank that holds one of its experts (DeepEP, HybridEP). Source: Megatron-LM
+/// --moe-token-dispatcher-type alltoall, allgather, flex, and --moe-flex-dispatcher-backend.
+enum class Dispatcher { alltoall, allgather, deepep, hybridep };
+inline constexpr std::size_t kDispatchers = 4;
+
+/// Kernels that the host launches as CUDA graphs: none; of each layer what has static shapes
+/// (Megatron-LM --cuda-graph-scope attn, mlp, moe_router, moe_preprocess); all of a step.
+enum class CudaGraphs { none, layers, full_iteration };
+
 /// Which of the two outer axes, dp and pp, is the inner one. Source: Megatron-LM's default order
 /// and its --use-tp-pp-dp-mapping.
 enum class RankOrder { dp_inside_pp, pp_inside_dp };
@@ -32,6 +44,10 @@ enum class RankOrder { dp_inside_pp, pp_inside_dp };
 [[nodiscard]] std::string_view name_of(ScheduleKind schedule);
 [[nodiscard]] std::string_view name_of(CpComm comm);  ///< "p2p", "a2a" (Megatron's --cp-comm-type)
 [[nodiscard]] Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where);
+[[nodiscard]] std::string_view name_of(Dispatcher dispatcher);
+[[nodiscard]] Result<Dispatcher> parse_dispatcher(std::string_view name, std::string_view where);
+[[nodiscard]] std::string_view name_of(CudaGraphs graphs);
+[[nodiscard]] Result<CudaGraphs> parse_cuda_graphs(std::string_view name, std::string_view where);
 [[nodiscard]] Result<Recompute> parse_recompute(std::string_view name, std::string_view where);
 [[nodiscard]] Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where);
 
@@ -43,8 +59,10 @@ struct LayerSharding {
   int microbatch = 1;  ///< samples per forward pass of one rank
   int ep = 1;          ///< expert parallel: routed experts split over ep ranks …
   int etp = 1;         ///< … each over etp (both lie inside tp·cp·dp)
+  Dispatcher dispatcher = Dispatcher::alltoall;  ///< where ep > 1
   bool sequence_parallel = false;
   bool overlap_tp = false;  ///< tensor-parallel collectives are split and run beside their GEMMs
+  bool overlap_ep = false;  ///< dispatch and combine run beside another microbatch's compute
   auto operator<=>(const LayerSharding&) const = default;
 };
 
@@ -71,6 +89,7 @@ struct ParallelPlan : LayerSharding {
   std::vector<int> selective_layers;  ///< size pp if mixed, else empty; the layers after those
   bool overlap_dp = true;   ///< gradient reduction and parameter gather overlap with compute
   bool overlap_pp = false;  ///< pipeline sends overlap with compute
+  CudaGraphs cuda_graphs = CudaGraphs::none;
   /// Bytes of gradients per collective of the data-parallel reduction, in the reduced type; empty:
   /// the framework's default.
   std::optional<Bytes> bucket;

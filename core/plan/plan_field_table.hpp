@@ -13,9 +13,9 @@ namespace echelon {
 
 using PlanMember =
     std::variant<int ParallelPlan::*, bool ParallelPlan::*, double ParallelPlan::*,
-                 CpComm ParallelPlan::*, Recompute ParallelPlan::*, ScheduleKind ParallelPlan::*,
-                 RankOrder ParallelPlan::*, std::vector<int> ParallelPlan::*,
-                 std::optional<Bytes> ParallelPlan::*>;
+                 CpComm ParallelPlan::*, Dispatcher ParallelPlan::*, CudaGraphs ParallelPlan::*,
+                 Recompute ParallelPlan::*, ScheduleKind ParallelPlan::*, RankOrder ParallelPlan::*,
+                 std::vector<int> ParallelPlan::*, std::optional<Bytes> ParallelPlan::*>;
 
 /// What a field's values are, and so how they are read, written and offered.
 enum class PlanFieldKind {
@@ -66,7 +66,7 @@ using enum PlanFieldKind;
 // The order of the rows is that of columns in CSV files and of rows in comparisons. The default of
 // a field is what ParallelPlan initializes it to; plan_from_constraints (planner/space/request.hpp)
 // says which defaults follow from other fields or from the framework instead.
-inline constexpr std::array<PlanField, 24> kRows = {{
+inline constexpr std::array<PlanField, 27> kRows = {{
     {.key = "tp",
      .flag = "tp",
      .label = "tp",
@@ -268,6 +268,19 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .help = "context-parallel attention: p2p (ring) or a2a (Ulysses, by heads)",
      .place_in_json = 30,
      .place_in_help = 60},
+    {.key = "dispatcher",
+     .flag = "dispatcher",
+     .label = "token dispatcher",
+     .title = "Dispatcher",
+     .member = &P::dispatcher,
+     .kind = name,
+     .in_layer_sharding = true,
+     .value = "KIND",
+     .choices = "alltoall allgather deepep hybridep",
+     .help = "how tokens reach their experts: alltoall, allgather, deepep, hybridep",
+     .aliases = "moe-token-dispatcher-type",
+     .place_in_json = 55,
+     .place_in_help = 85},
     {.key = "rank_order",
      .flag = "rank-order",
      .label = "rank order",
@@ -298,8 +311,8 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .kind = listed,
      .part = "dp",
      .value = "AXES",
-     .choices = "dp tp pp dp,tp dp,pp dp,tp,pp none",
-     .help = "communication overlapped with compute: a list of dp, tp, pp, or none",
+     .choices = "dp tp pp ep dp,tp dp,pp dp,tp,pp dp,pp,ep none",
+     .help = "communication overlapped with compute: a list of dp, tp, pp, ep, or none",
      .place_in_json = 180,
      .place_in_help = 180},
     {.key = "overlap_tp",
@@ -319,6 +332,27 @@ inline constexpr std::array<PlanField, 24> kRows = {{
      .part = "pp",
      .place_in_json = 182,
      .place_in_help = 182},
+    {.key = "overlap_ep",
+     .flag = "overlap",
+     .label = "overlap of ep",
+     .member = &P::overlap_ep,
+     .kind = listed,
+     .in_layer_sharding = true,
+     .part = "ep",
+     .place_in_json = 183,
+     .place_in_help = 183},
+    {.key = "cuda_graphs",
+     .flag = "cuda-graphs",
+     .label = "CUDA graphs",
+     .title = "CUDA graphs",
+     .member = &P::cuda_graphs,
+     .kind = name,
+     .value = "SCOPE",
+     .choices = "none layers full_iteration",
+     .help = "kernels launched as CUDA graphs: none, layers (attn, mlp, moe_router, "
+             "moe_preprocess) or full_iteration",
+     .place_in_json = 220,
+     .place_in_help = 220},
     {.key = "bucket",
      .flag = "bucket",
      .label = "gradient bucket",

@@ -45,8 +45,8 @@ consteval std::size_t own_members() {
 /// A member more or less does not compile here: count again, and add its row to the table.
 consteval std::size_t members_of_a_sharding() {
   const LayerSharding sharding{};
-  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h] = sharding;
-  return 8;
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j] = sharding;
+  return 10;
 }
 
 consteval std::size_t rows_in_layer_sharding() {
@@ -124,6 +124,7 @@ bool follows(const PlanField& field, const P& a, const P& b) {
   }
   if (field.is(&P::layers_per_stage)) return a.pp != b.pp || a.vpp != b.vpp;
   if (field.is(&P::cp_comm)) return a.cp != b.cp && b.cp == 1;
+  if (field.is(&P::dispatcher)) return a.ep != b.ep && (a.ep == 1 || b.ep == 1);
   if (field.is(&P::overlap_pp)) {
     return both([](const P& p) { return p.overlap_pp == (p.vpp > 1); });
   }
@@ -170,6 +171,10 @@ Status set_name(const PlanField& field, std::string_view name, std::string_view 
           return take(value, parse_schedule(name, where));
         } else if constexpr (std::is_same_v<Value, CpComm>) {
           return take(value, parse_cp_comm(name, where));
+        } else if constexpr (std::is_same_v<Value, Dispatcher>) {
+          return take(value, parse_dispatcher(name, where));
+        } else if constexpr (std::is_same_v<Value, CudaGraphs>) {
+          return take(value, parse_cuda_graphs(name, where));
         } else if constexpr (std::is_same_v<Value, RankOrder>) {
           return take(value, parse_rank_order(name, where));
         } else {

@@ -129,9 +129,17 @@ Status read_time(const Json& object, const std::string& where, const std::string
   return Done{};
 }
 
-/// Counts of selectively recomputed layers are those of a mix; other plans have none.
-bool in_json(const PlanField& field, Recompute recompute) {
-  return !field.is(&ParallelPlan::selective_layers) || recompute == Recompute::mixed;
+/// Counts of selectively recomputed layers are those of a mix; other plans have none. Experts that
+/// are not split need no dispatcher, and most plans use no CUDA graphs.
+bool in_json(const PlanField& field, const ParallelPlan& plan) {
+  if (field.is(&ParallelPlan::dispatcher)) return plan.ep > 1;
+  if (field.is(&ParallelPlan::cuda_graphs)) return plan.cuda_graphs != CudaGraphs::none;
+  return !field.is(&ParallelPlan::selective_layers) || plan.recompute == Recompute::mixed;
+}
+
+/// Names that files may lack: those of plans written before there was a choice, too.
+bool may_be_missing(const PlanField& field) {
+  return field.is(&ParallelPlan::dispatcher) || field.is(&ParallelPlan::cuda_graphs);
 }
 
 /// The policy, which says what else is there. One that is none is an error later on.
@@ -252,7 +260,7 @@ Json plan_json(const ParallelPlan& plan, std::int64_t global_batch) {
     } else if (field->kind == PlanFieldKind::share) {
       Json& object = out.emplace(field->flag, Json::object()).first.value();
       if (value > 0) object[std::string(field->part)] = std::move(value);
-    } else if (in_json(*field, plan.recompute)) {
+    } else if (in_json(*field, plan)) {
       out[json_key(*field)] = std::move(value);
     }
     if (field->is(&ParallelPlan::microbatch)) {
@@ -331,7 +339,9 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
       if (const Status read = read_share(shares, *field, where, pointer, plan); !read) {
         return read.error();
       }
-    } else if (in_json(*field, plan.recompute)) {
+    } else if (may_be_missing(*field)) {
+      reader.ignore({json_key(*field)});
+    } else if (in_json(*field, plan)) {
       read_value(reader, *field, plan);
     }
   }
@@ -345,6 +355,7 @@ Result<ParallelPlan> plan_from_json(const Json& object, const std::string& where
   for (const PlanField& field : plan_fields()) {
     if (field.kind != PlanFieldKind::name) continue;
     const std::string key = json_key(field);
+    if (may_be_missing(field) && !reader.has(key)) continue;
     const Status known = set_name(field, reader.string(key), reader.pointer_to(key), plan);
     if (!known) return known.error();
   }

@@ -39,6 +39,8 @@ namespace {
 /// Two 1-byte moments and, for each, one fp32 scale per block of 256 values.
 constexpr double kAdam8bitMoments = 2 * (1 + 4.0 / 256);
 
+constexpr double kBlackwell = 10;  ///< compute capability
+
 std::vector<PrecisionRecipe> all_recipes() {
   return {
       {.name = "bf16:adam-fp32-master",
@@ -182,6 +184,38 @@ std::vector<PrecisionRecipe> all_recipes() {
        .moments = 8,
        .gathered_weight = 2,
        .reduced_gradient = 4},
+      {.name = "mxfp8:adam-fp32-master",
+       .source = "fp8:adam-fp32-master with a scale per 32 values, for either layout "
+                 "(TransformerEngine d0067d0d; Megatron-LM --fp8-recipe mxfp8); rate and casts: "
+                 "docs/examples/gemm_profiling there, B300",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .layer_weight = 2 + 2.0 / 32,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 4,
+       .fp8_rate = kMxfp8Rate,
+       .cast = kMxfp8Cast,
+       .least_capability = kBlackwell},
+      {.name = "nvfp4:adam-fp32-master",
+       .source = "mxfp8:adam-fp32-master with 4-bit values and a scale per 16 of them; all layers, "
+                 "MFU of the fp8 peak (TransformerEngine d0067d0d; Megatron-LM --fp4-format e2m1); "
+                 "rate and casts: docs/examples/gemm_profiling there, B300",
+       .compute = Dtype::fp8,
+       .weight = 2,
+       .layer_weight = 1 + 2.0 / 16,
+       .gradient = 0,
+       .main_gradient = 4,
+       .master = 4,
+       .moments = 8,
+       .gathered_weight = 2,
+       .reduced_gradient = 4,
+       .fp8_rate = kNvfp4Rate,
+       .cast = kNvfp4Cast,
+       .least_capability = kBlackwell},
       {.name = "fp8:primary-weights",
        .source = "fp8:adam-fp32-master with --fp8-param-gather: a layer's weights are kept in fp8 "
                  "alone, once per layout (TransformerEngine d0067d0d, quantizer.cpp, "
@@ -220,7 +254,8 @@ std::vector<PrecisionRecipe> all_recipes() {
 }
 
 std::string default_recipe(std::string_view dtype) {
-  return dtype == "bf16" || dtype == "fp16" || dtype == "fp8"
+  return dtype == "bf16" || dtype == "fp16" || dtype == "fp8" || dtype == "mxfp8" ||
+                 dtype == "nvfp4"
              ? std::string(dtype) + ":adam-fp32-master"
              : std::string(dtype);
 }
@@ -234,7 +269,7 @@ const std::vector<PrecisionRecipe>& precision_recipes() {
 
 Result<PrecisionRecipe> find_precision(std::string_view name) {
   const std::string full = default_recipe(name);
-  std::vector<std::string> known = {"bf16", "fp16", "fp8"};
+  std::vector<std::string> known = {"bf16", "fp16", "fp8", "mxfp8", "nvfp4"};
   for (const PrecisionRecipe& recipe : precision_recipes()) {
     if (recipe.name == full) return recipe;
     known.push_back(recipe.name);

@@ -17,11 +17,26 @@ Bytes StageModel::kept_by_layers(const Stage& stage) const {
   return kept(costs_.dense, &LayerCounts::dense) + kept(costs_.moe, &LayerCounts::moe);
 }
 
-/// Whole microbatches whose activations a stage holds at its peak.
+/// Whole microbatches whose activations a stage holds at its peak. Where a forward runs beside a
+/// backward, its chunk is built while another's is freed: one more. Source: Megatron-LM d98e8a64,
+/// core/pipeline_parallel/schedules.py, get_pp_rank_microbatches.
 double StageModel::in_flight(const Stage& stage) const {
-  return static_cast<double>(chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
-                                              microbatches_, plan_.group_size())) /
-         plan_.vpp;
+  const std::int64_t chunks = chunks_in_flight(plan_.schedule, plan_.pp, plan_.vpp, stage.index,
+                                               microbatches_, plan_.group_size());
+  const std::int64_t more = plan_.overlap_ep ? 1 : 0;
+  return static_cast<double>(std::min(chunks + more, microbatches_ * plan_.vpp)) / plan_.vpp;
+}
+
+/// What captured graphs of layers keep besides the layers' tensors: static inputs and outputs and
+/// the graph itself, one for the forward and one for the backward of each layer, and with pipeline
+/// stages of each microbatch in flight. Source: Megatron-LM d98e8a64, docs/cuda_graph.md; about
+/// 7 GB of DeepSeek-V3 on 256 GB200 (Megatron-Core MoE report, arXiv 2603.07685, as quoted), 60
+/// layers of microbatches in flight: 58 MB each.
+Bytes StageModel::graphs(const Stage& stage) const {
+  if (plan_.cuda_graphs != CudaGraphs::layers) return Bytes{};
+  constexpr double kOfGraph = 58e6;
+  const double copies = plan_.pp > 1 ? in_flight(stage) : 1.0;
+  return Bytes{2 * kOfGraph * stage.layers.total() * copies};
 }
 
 /// What one chunk of the stage holds and recomputes: its part of the layers (layers_in_chunk); of
@@ -71,8 +86,10 @@ Bytes StageModel::kept_in_flight(const Stage& stage) const {
     if (!two_kinds) return kept_by_layers(part);
     return all * (static_cast<double>(part.layers.total()) / stage.layers.total());
   };
-  return fullest_in_flight(all, kept(0), kept(plan_.vpp - 1), plan_.pp, plan_.vpp, stage.index,
-                           microbatches_, plan_.group_size());
+  const Bytes fullest = fullest_in_flight(all, kept(0), kept(plan_.vpp - 1), plan_.pp, plan_.vpp,
+                                          stage.index, microbatches_, plan_.group_size());
+  if (!plan_.overlap_ep) return fullest;
+  return std::min(fullest + kept(0), static_cast<double>(microbatches_) * all);
 }
 
 /// Microbatches whose logits exist at once. All but GPipe run the loss's backward right after its
@@ -182,7 +199,7 @@ MemoryBreakdown StageModel::memory(const Stage& stage) const {
       Bytes{owned(p, 1) * (recipe_.master + recipe_.moments) * (1 - plan_.offload_optimizer)};
   const Moving moving = largest_moment(stage, p);
   out.activations = moving.activations;
-  out.workspace = moving.workspace + c_.gemm_workspace;
+  out.workspace = moving.workspace + c_.gemm_workspace + graphs(stage);
   if (cost_model_.framework().dummy_weight_gradients && stage.layers.total() > 0) {
     const LayerCosts& widest = stage.layers.moe > 0 ? costs_.moe : costs_.dense;
     out.workspace += Bytes{2 * (widest.parameters + widest.experts)};

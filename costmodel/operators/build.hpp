@@ -69,7 +69,9 @@ void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& frame
 ///   once
 ///                            by each tp rank for its 1/tp)
 ///   rows computed by a rank  T'·topk·etp  over  E/ep  local experts
-///   all-to-all payload       2·T'·topk·h bytes each way, forward and backward
+///   all-to-all payload       2·T'·topk·h bytes each way, forward and backward (of which DeepEP and
+///                            HybridEP send a part: costmodel/collectives/expert_exchange.hpp)
+///   all-gather payload       2·T'·h·ep bytes, with the allgather dispatcher
 /// Source: Megatron-Core MoE (alltoall token dispatcher), GShard (arXiv 2006.16668).
 void push_experts(OperatorList& list, const ModelSpec& model, const Framework& framework,
                   const Shapes& s, LayerSharding sharding);

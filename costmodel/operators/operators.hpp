@@ -36,6 +36,7 @@ struct Operator {
   double span = 0;              ///< attention: keys one kernel sees
   bool wide = false;            ///< a GEMM that stays in 16 bits in fp8 jobs (router, head)
   bool attention_core = false;  ///< scores to context
+  bool routed = false;          ///< a kernel of the routed experts: works on tokens by expert
   Bytes kept;                   ///< … of `saved` under the framework's selective recomputation
   double repeated = 0;          ///< share of the forward that recomputation then repeats
   Bytes transient;              ///< gradients alive while its backward runs

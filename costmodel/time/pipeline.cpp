@@ -19,6 +19,15 @@ std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
   return microbatches;
 }
 
+double unpaired_share(ScheduleKind schedule, int pp, int vpp, std::int64_t microbatches,
+                      int group) {
+  double sum = 0;
+  for (int stage = 0; stage < pp; ++stage) {
+    sum += static_cast<double>(chunks_in_flight(schedule, pp, vpp, stage, microbatches, group));
+  }
+  return sum / (static_cast<double>(microbatches) * vpp * pp);
+}
+
 Bytes fullest_in_flight(Bytes all, Bytes first, Bytes last, int pp, int vpp, int stage,
                         std::int64_t microbatches, int group) {
   const int g = std::max(pp, group);

@@ -20,6 +20,18 @@ namespace echelon {
 [[nodiscard]] std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
                                             std::int64_t microbatches, int group = 1);
 
+/// Share of a rank's forwards, and of its backwards, that run beside no other pass, where the
+/// steady state pairs a forward with a backward; mean over the ranks:
+///
+///   W / (m·v),   W = chunks_in_flight: the head start of forwards, one more so that the first
+///                backward meets a forward, and as many backwards at the end
+///
+/// Source: Megatron-LM d98e8a64, core/pipeline_parallel/schedules.py, get_pp_rank_microbatches
+/// (overlap_moe_expert_parallel_comm) and combined_1f1b.py. Checked by:
+/// tests/costmodel/time/pipeline_test.cpp.
+[[nodiscard]] double unpaired_share(ScheduleKind schedule, int pp, int vpp,
+                                    std::int64_t microbatches, int group = 1);
+
 /// The most that the chunks in flight on a stage of an interleaved pipeline keep at a time, when
 /// all chunks keep `all` of a microbatch, the stage's first one `first` and its last one `last`.
 /// That is when the head start ends: max(g, d) microbatches of the first chunk, min(g, d) of the

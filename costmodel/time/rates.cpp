@@ -51,6 +51,8 @@ double gemm_utilisation(double m, double n, double k, double sms, double ramp, d
   for (const Tile& tile : kTiles) {
     if (const double u = tile_utilisation(m, n, sms, tile, groups); u > best) best = u;
   }
+  constexpr double kHalfRows = 90;
+  if (groups > 1) best *= m / (m + kHalfRows);
   return best * k / (k + ramp);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "costmodel/collectives/collectives.hpp"
+#include "costmodel/collectives/expert_exchange.hpp"
 #include "costmodel/cost_model.hpp"
 #include "costmodel/time/rates.hpp"
 
@@ -16,7 +17,9 @@ struct Context {
   DeviceRates rates;  ///< GEMMs in the job's format
   DeviceRates wide;   ///< GEMMs in 16 bits
   AxisArray<GroupLinks, kLayerAxes> links;
-  bool overlap_tp;
+  const LayerSharding& sharding;
+  const MixtureOfExperts& moe;
+  double sms;
   const TrainingJob& job;
   const Calibration& calibration;
   const Framework& framework;
@@ -27,10 +30,30 @@ struct Context {
   [[nodiscard]] const DeviceRates& gemm_rates(const Operator& op) const {
     return in_fp8(op) ? rates : wide;
   }
-  /// An fp8 GEMM's input is read in 16 bits and written in 8, once as it is and once transposed.
-  /// Source: TransformerEngine's cast-transpose kernels.
+  /// An fp8 GEMM's input is read in 16 bits and written in 8, once as it is and once transposed,
+  /// and read once more where its scale depends on it. Source: TransformerEngine's cast-transpose
+  /// kernels; bytes of each recipe: core/plan/precision.cpp.
   [[nodiscard]] Seconds cast(const Operator& op, double elements) const {
-    return in_fp8(op) ? elementwise_time(Bytes{4 * elements}, 1, rates) : Seconds{};
+    return in_fp8(op) ? elementwise_time(Bytes{job.precision.cast * elements}, 1, rates)
+                      : Seconds{};
+  }
+  /// Kernels of routed experts, in units of what their shapes say.
+  [[nodiscard]] double slower(const Operator& op) const {
+    return op.routed ? 1 / calibration.moe_speed_factor : 1.0;
+  }
+  /// Share of the bytes that dispatch, or the backward of combine, sends.
+  [[nodiscard]] double dispatched_width() const {
+    constexpr double kScaled = (1 + 4.0 / 128) / 2;  // fp8 with a scale per 128 values
+    return framework.fp8_dispatch && job.precision.compute == Dtype::fp8 ? kScaled : 1.0;
+  }
+  [[nodiscard]] Seconds collective(const Operator& op, CollectiveKind kind, bool backward) const {
+    const GroupLinks& group = links[op.axis];
+    if (op.axis != Axis::ep || kind != CollectiveKind::all_to_all) {
+      return collective_time(kind, op.payload, group);
+    }
+    const bool to_experts = (op.name == "dispatch") != backward;
+    return expert_exchange(sharding.dispatcher, moe, op.payload,
+                           to_experts ? dispatched_width() : 1.0, group);
   }
   [[nodiscard]] Seconds pointwise(Bytes traffic, int kernels) const {
     return elementwise_time(framework.pointwise_passes * traffic, kernels, rates);
@@ -102,6 +125,8 @@ struct PassSums {
   PassCosts forward;
   PassCosts backward;
   Seconds selective;
+  PairedLayer pair;         ///< of a layer whose experts are split
+  bool dispatched = false;  ///< its dispatch lies behind
 };
 
 Seconds& exposed_on(Axis axis, PassCosts& pass) { return pass.exposed[step_axis(axis)]; }
@@ -117,9 +142,16 @@ struct Pending {
 void add_collective(const Operator& op, const Context& c, PassSums& sums, Pending& pending) {
   const GroupLinks& links = c.links[op.axis];
   // --overlap tp splits the tensor-parallel collectives and overlaps them with their GEMMs.
-  const double share = c.overlap_tp && op.axis == Axis::tp ? 1 - c.calibration.tp_overlap : 1.0;
-  const Seconds forward = share * collective_time(op.forward_collective, op.payload, links);
-  const Seconds backward = collective_time(op.backward_collective, op.payload, links);
+  const double share =
+      c.sharding.overlap_tp && op.axis == Axis::tp ? 1 - c.calibration.tp_overlap : 1.0;
+  const Seconds forward = share * c.collective(op, op.forward_collective, false);
+  const Seconds backward = c.collective(op, op.backward_collective, true);
+  if (op.axis == Axis::ep) {
+    const bool dispatch = op.name == "dispatch";
+    (dispatch ? sums.pair.dispatch : sums.pair.combine) = forward;
+    (dispatch ? sums.pair.dispatch_backward : sums.pair.combine_backward) = backward;
+    sums.dispatched = true;
+  }
   for (const auto& [pass, kind] : {std::pair{&sums.forward, op.forward_collective},
                                    std::pair{&sums.backward, op.backward_collective}}) {
     pass->ring_steps += ring_steps(kind, links.ranks);
@@ -140,6 +172,20 @@ void add_collective(const Operator& op, const Context& c, PassSums& sums, Pendin
   }
 }
 
+/// Kernels of a layer of experts before its dispatch run beside combines, those behind it beside
+/// dispatches.
+void add_to_pair(Seconds forward, const BackwardTimes& back, PassSums& sums) {
+  PairedLayer& pair = sums.pair;
+  if (!sums.dispatched) {
+    pair.attention_forward += forward;
+    pair.attention_backward += back.input + back.weight;
+    return;
+  }
+  pair.experts_forward += forward;
+  pair.experts_input += back.input;
+  pair.experts_weight += back.weight;
+}
+
 /// One walk over a list. A column-parallel entry's backward collectives overlap with the products
 /// of the GEMM that follows it: the re-gather next to the input gradient, the reduction of the
 /// input's gradient next to the weight gradient (Megatron-Core tensor_parallel/layers.py). The ring
@@ -152,16 +198,20 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
       add_collective(op, c, sums, pending);
       continue;
     }
-    const Seconds forward = forward_time(op, c);
+    const double slower = c.slower(op);
+    const Seconds forward = slower * forward_time(op, c);
     sums.forward.device += forward;
     sums.selective += op.repeated * forward;
     if (op.kind == OperatorKind::elementwise) {
-      sums.backward.device += c.pointwise(op.backward_traffic, op.backward_kernels);
+      const Seconds back = slower * c.pointwise(op.backward_traffic, op.backward_kernels);
+      sums.backward.device += back;
+      add_to_pair(forward, {back, Seconds{}}, sums);
       continue;
     }
     BackwardTimes back;
     if (op.kind == OperatorKind::gemm) {
       back = backward_gemm(op, c);
+      back = {slower * back.input, slower * back.weight};
     } else {
       const Seconds whole =
           attention_time(op.backward, op.backward_traffic, op.span, op.backward_kernels,
@@ -169,6 +219,7 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
       back = {0.5 * whole, 0.5 * whole};
     }
     sums.backward.device += back.input + back.weight;
+    add_to_pair(forward, back, sums);
     const bool covers = pending.axis == Axis::cp || c.framework.overlaps_tp_backward;
     const double share = covers ? c.calibration.tp_overlap : 0.0;
     exposed_on(pending.axis, sums.forward) +=
@@ -181,16 +232,14 @@ PassSums sum_over(const OperatorList& list, const Context& c) {
   return sums;
 }
 
-/// Where a token is sent once to each domain that holds one of its k experts, not once to each
-/// expert, the traffic between D domains shrinks to D·(1 − (1 − 1/D)^k)/k of k copies (experts
-/// drawn evenly); the domain's own links spread it from there. Source: DeepEP's two-hop dispatch.
-GroupLinks dispatch_links(const CostModel& cost_model, RankGroup experts) {
-  GroupLinks group = cost_model.links(experts);
-  if (!cost_model.framework().dispatches_per_domain || group.domains < 2) return group;
-  const double domains = group.domains;
-  const double k = cost_model.model().moe.experts_per_token;
-  group.inter_per_rank *= k / (domains * (1 - std::pow(1 - 1 / domains, k)));
-  return group;
+/// Share of dispatch and combine that another microbatch's kernels hide, less what hiding it costs
+/// them; none where that is more than it gains.
+double hidden_share(const PairedLayer& pair, const Context& c) {
+  const Seconds all = pair.dispatch + pair.combine + pair.dispatch_backward + pair.combine_backward;
+  if (!(all > Seconds{})) return 0;
+  const double hidden = std::max(0.0, 1 - exposed_of_pair(pair) / all);
+  return hidden * std::max(0.0, 1 - exchange_slowdown(c.sharding.dispatcher, c.sms,
+                                                      c.calibration.overlap_slowdown));
 }
 
 /// What weight gradients need next to what the forward kept, where they run later than the input
@@ -222,19 +271,12 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
                        LayerKind kind) {
   const OperatorList list = layer_operators(model, context.job, context.framework, sharding, kind);
   PassSums sums = sum_over(list, context);
-  if (kind == LayerKind::moe) {
-    const double more = 1 / context.calibration.moe_speed_factor;
-    sums.forward.device *= more;
-    sums.backward.device *= more;
-    sums.selective *= more;
-  }
-  if (context.framework.overlaps_experts) {
-    const double share = context.calibration.dp_overlap;
-    for (PassCosts* pass : {&sums.forward, &sums.backward}) {
-      Seconds& exchange = pass->exposed[Axis::ep];
-      exchange = uncovered(exchange, pass->device, share);
-    }
-  }
+  const double hidden = sharding.overlap_ep ? hidden_share(sums.pair, context) : 0.0;
+  const Seconds alone_forward = hidden * (sums.pair.dispatch + sums.pair.combine);
+  const Seconds alone_backward =
+      hidden * (sums.pair.dispatch_backward + sums.pair.combine_backward);
+  sums.forward.exposed[Axis::ep] += -1.0 * alone_forward;
+  sums.backward.exposed[Axis::ep] += -1.0 * alone_backward;
   const Deferred later = deferred(list, model);
   const bool gathers = sharding.tp > 1 && sharding.sequence_parallel;
   const double sequence =
@@ -242,6 +284,8 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
   const double width = activation_width(context.job.precision.compute);
   return {.forward = sums.forward,
           .backward = sums.backward,
+          .alone_forward = alone_forward,
+          .alone_backward = alone_backward,
           .selective = sums.selective,
           .saved = list.saved(Recompute::none),
           .saved_selective = list.saved(Recompute::selective),
@@ -258,6 +302,24 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
 
 }  // namespace
 
+Seconds CostModel::exchange_time(LayerSharding sharding) const {
+  if (sharding.ep == 1) return Seconds{};
+  ParallelPlan plan;
+  static_cast<LayerSharding&>(plan) = sharding;
+  const Context context{
+      {},       {},           {{}, {}, links(ProcessGrid(plan).group(Axis::ep)), {}},
+      sharding, model_.moe,   static_cast<double>(cluster_.gpu().sms),
+      job_,     calibration_, framework_};
+  const OperatorList list = layer_operators(model_, job_, framework_, sharding, LayerKind::moe);
+  Seconds sum;
+  for (const Operator& op : list.view()) {
+    if (op.axis != Axis::ep) continue;
+    sum += context.collective(op, op.forward_collective, false) +
+           context.collective(op, op.backward_collective, true);
+  }
+  return sum;
+}
+
 ShardingCosts CostModel::sharding_costs(LayerSharding sharding) const {
   ParallelPlan plan;
   static_cast<LayerSharding&>(plan) = sharding;
@@ -273,9 +335,11 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   const Context context{
       rates,
       device_rates(cluster_.gpu(), calibration_, format == Dtype::fp8 ? Dtype::bf16 : format),
-      {links(grid.group(Axis::tp)), links(grid.group(Axis::cp)),
-       dispatch_links(*this, grid.group(Axis::ep)), links(grid.group(Axis::etp))},
-      sharding.overlap_tp,
+      {links(grid.group(Axis::tp)), links(grid.group(Axis::cp)), links(grid.group(Axis::ep)),
+       links(grid.group(Axis::etp))},
+      sharding,
+      model_.moe,
+      static_cast<double>(cluster_.gpu().sms),
       job_,
       calibration_,
       framework_};

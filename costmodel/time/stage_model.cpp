@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/schedule/stage_waits.hpp"
+#include "costmodel/time/host_shares.hpp"
 #include "costmodel/time/pipeline.hpp"
 #include "costmodel/time/rates.hpp"
 
@@ -91,6 +92,9 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   const int communicators = (plan.tp > 1) + (plan.cp > 1) + (data.ranks > 1) + (plan.pp > 1) +
                             (plan.ep > 1) + (expert_dp_ > 1);
   nccl_ = communicators * c_.nccl_per_communicator;
+  if (plan.overlap_ep) {
+    unpaired_ = unpaired_share(plan.schedule, plan.pp, plan.vpp, microbatches_, plan.group_size());
+  }
   const int nodes = cost_model.cluster().nodes();
   straggler_ = nodes > 1 ? c_.straggler_per_doubling * std::log2(nodes) : 0.0;
 }
@@ -146,22 +150,27 @@ void StageModel::add_layers(const Stage& stage, const LayerCosts& layer,
   const double recomputed = stage.recomputed.*kind;
   const double selective = stage.selective.*kind;
   if (layers <= 0) return;
-  passes.forward += layers * layer.forward;
-  passes.backward += layers * layer.backward;
-  passes.recompute += recomputed * layer.forward;
+  PassCosts once_forward = layer.forward;
+  PassCosts once_backward = layer.backward;
+  once_forward.exposed[Axis::ep] += unpaired_ * layer.alone_forward;
+  once_backward.exposed[Axis::ep] += unpaired_ * layer.alone_backward;
+  passes.forward += layers * once_forward;
+  passes.backward += layers * once_backward;
+  passes.recompute += recomputed * once_forward;
   passes.recompute.device += selective * layer.selective;
   const auto launch = [&](Seconds host, const PassCosts& pass, double share) {
     const Framework& framework = cost_model_.framework();
+    const HostShares shares = host_shares(plan_.cuda_graphs, layer.experts > 0);
     const double experts = layer.experts > 0 ? share * framework.host_experts_share : 0.0;
-    return framework.host_share * host + experts * c_.host_experts +
+    return framework.host_share * shares.layer * host + experts * shares.experts * c_.host_experts +
            pass.ring_steps * host_ring_step_ + pass.network_steps * host_network_step_;
   };
   const Seconds launch_forward = launch(c_.host_layer_forward, layer.forward, 0.4);
   const Seconds wait_forward =
-      wait_for_host(launch_forward, layer.forward.total() + traffic.forward);
+      wait_for_host(launch_forward, once_forward.total() + traffic.forward);
   const Seconds wait_backward = wait_for_host(launch(c_.host_layer_backward, layer.backward, 0.6),
-                                              layer.backward.total() + traffic.backward);
-  const Seconds wait_recompute = wait_for_host(launch_forward, layer.forward.total());
+                                              once_backward.total() + traffic.backward);
+  const Seconds wait_recompute = wait_for_host(launch_forward, once_forward.total());
   t.forward += layers * (wait_forward + traffic.forward);
   t.backward += layers * (wait_backward + traffic.backward) + recomputed * wait_recompute;
   t.host += layers * (wait_forward + wait_backward) + recomputed * wait_recompute;

@@ -101,6 +101,7 @@ class StageModel {
   [[nodiscard]] LayerTraffic layer_traffic(const LayerCosts& layer) const;
   [[nodiscard]] Bytes kept_by_layers(const Stage& stage) const;
   [[nodiscard]] double in_flight(const Stage& stage) const;
+  [[nodiscard]] Bytes graphs(const Stage& stage) const;
   [[nodiscard]] Bytes kept_in_flight(const Stage& stage) const;
   [[nodiscard]] double logits_in_flight(const Stage& stage) const;
   [[nodiscard]] Moving largest_moment(const Stage& stage, const Parameters& p) const;
@@ -138,6 +139,7 @@ class StageModel {
   double layers_of_chunk_ = 1;  ///< mean over all chunks
   Bytes nccl_;
   double straggler_ = 0;
+  double unpaired_ = 0;  ///< share of passes that run beside no other microbatch (overlap_ep)
 };
 
 /// What each chunk of a plan holds and recomputes: chunk c of rank s is virtual stage c·pp + s, its

@@ -74,6 +74,7 @@ class DegreeEnumerator {
  private:
   void add_degrees(int tp, int cp, int pp);
   [[nodiscard]] std::optional<int> data_parallel(int tp, int cp, int pp);
+  [[nodiscard]] Dispatcher dispatcher_of(const LayerSharding& sharding) const;
   void add_node(const SearchPoint& point);
 
   const SearchContext& context_;
@@ -138,11 +139,35 @@ void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
           point.sharding.cp_comm = comm;
           point.sharding.microbatch = microbatch;
           point.sharding.sequence_parallel = sequence_parallel;
+          point.sharding.dispatcher = dispatcher_of(point.sharding);
           add_node(point);
         }
       }
     }
   }
+}
+
+/// Unless pinned, the one with the fastest exchange. Allgather is left out: it keeps all tokens of
+/// the group, which the memory model does not count.
+Dispatcher DegreeEnumerator::dispatcher_of(const LayerSharding& sharding) const {
+  if (sharding.ep == 1 || request_.constraints.has<&ParallelPlan::dispatcher>()) {
+    return sharding.dispatcher;
+  }
+  LayerSharding tried = sharding;
+  const auto time = [&](Dispatcher dispatcher) {
+    tried.dispatcher = dispatcher;
+    return context_.cost_model.exchange_time(tried);
+  };
+  Dispatcher best = Dispatcher::alltoall;
+  Seconds least = time(best);
+  for (const Dispatcher dispatcher : {Dispatcher::deepep, Dispatcher::hybridep}) {
+    if (!offers_dispatcher(request_.framework, request_.cluster, dispatcher)) continue;
+    if (const Seconds taken = time(dispatcher); taken < least) {
+      least = taken;
+      best = dispatcher;
+    }
+  }
+  return best;
 }
 
 void DegreeEnumerator::add_node(const SearchPoint& point) {

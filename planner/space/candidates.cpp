@@ -51,6 +51,7 @@ void fill_degrees(const PlanRequest& request, const SearchPoint& point, Parallel
   plan.shard_group = point.shard_group;
   plan.recompute = point.recompute;
   plan.rank_order = point.rank_order;
+  plan.cuda_graphs = pinned.values().cuda_graphs;
   plan.offload_optimizer = point.offload_optimizer;
   plan.schedule = point.schedule;
   const bool pays = overlap_pays(request.calibration);
@@ -213,6 +214,10 @@ std::vector<LayerSharding> expert_shardings(const PlanRequest& request,
     shardings.push_back(sharding);
     shardings.back().ep = ep;
     shardings.back().etp = etp;
+    // A search over ep meets ep = 1, where neither question arises.
+    const bool alone = ep == 1 && !pinned.has<&ParallelPlan::ep>();
+    shardings.back().dispatcher = alone ? Dispatcher::alltoall : pinned.values().dispatcher;
+    shardings.back().overlap_ep = !alone && pinned.values().overlap_ep;
   };
   if (experts == 0 || !request.framework.expert_parallel) {
     add(pinned.value_or<&ParallelPlan::ep>(1), pinned.value_or<&ParallelPlan::etp>(1));
@@ -358,6 +363,11 @@ std::vector<Recompute> recompute_values(const PlanRequest& request) {
   if (request.constraints.has<&ParallelPlan::recompute_layers>()) return {Recompute::full};
   // Flash attention keeps no scores: recomputing its core would free only the log-sum-exp, 4 bytes
   // per head and token, for the price of another attention forward.
+  // Dispatch and combine overlap only where no layer repeats them.
+  if (request.constraints.values().overlap_ep) {
+    return request.job.flash_attention ? std::vector{Recompute::none}
+                                       : std::vector{Recompute::none, Recompute::selective};
+  }
   if (request.job.flash_attention) return {Recompute::none, Recompute::full};
   if (!request.framework.mixed_recompute) {
     return {Recompute::none, Recompute::selective, Recompute::full};

@@ -35,6 +35,12 @@ Status check_contradictions(const PlanRequest& request) {
                                    request.framework.name),
                        "--recompute none, selective or full");
   }
+  if (values.overlap_ep && c.has<&P::recompute>() &&
+      (values.recompute == Recompute::full || values.recompute == Recompute::mixed)) {
+    return input_error("--overlap",
+                       fmt::format("ep with --recompute {}", name_of(values.recompute)),
+                       "--recompute none or selective", "drop one of the two flags");
+  }
   if (c.has<&P::layers_per_stage>() && !c.has<&P::pp>()) {
     return input_error("--layers-per-stage", "given without --pp", "--pp with one stage per entry",
                        fmt::format("add --pp {}", values.layers_per_stage.size()));

@@ -134,6 +134,11 @@ Found check_experts(const ModelSpec& model, const Framework& framework, const Pa
                      fmt::format("etp {} does not divide the expert width {}", p.etp,
                                  model.moe.expert_ffn_hidden)};
   }
+  if (p.ep == 1 && (p.dispatcher != Dispatcher::alltoall || p.overlap_ep)) {
+    return Rejection{contradictory, fmt::format("{} with ep 1: no token leaves its rank",
+                                                p.overlap_ep ? "overlap of expert communication"
+                                                             : "a token dispatcher")};
+  }
   const std::int64_t ranks = std::int64_t{p.tp} * p.cp * p.dp;
   if (ranks % (std::int64_t{p.ep} * p.etp) != 0) {
     return Rejection{
@@ -289,6 +294,8 @@ Found check_axes(const Framework& framework, const ParallelPlan& p) {
     return lacks(fmt::format("context parallelism by {}", name_of(p.cp_comm)));
   }
   if (p.ep * p.etp > 1 && !framework.expert_parallel) return lacks("expert parallelism");
+  if (p.overlap_ep && !framework.overlaps_experts) return lacks("overlap of expert communication");
+  if (p.cuda_graphs != CudaGraphs::none && !framework.cuda_graphs) return lacks("CUDA graphs");
   if (p.sequence_parallel && !framework.sequence_parallel) return lacks("sequence parallelism");
   if (p.sequence_parallel && p.tp == 1) {
     return Rejection{contradictory, "sequence parallelism needs tp > 1"};
@@ -297,6 +304,17 @@ Found check_axes(const Framework& framework, const ParallelPlan& p) {
     return lacks("tensor parallelism without sequence parallelism");
   }
   return {};
+}
+
+Found check_dispatcher(const Framework& framework, const ClusterTopology& cluster,
+                       const ParallelPlan& p) {
+  if (p.ep == 1 || offers_dispatcher(framework, cluster, p.dispatcher)) return {};
+  if (!framework.offers(p.dispatcher)) {
+    return lacks_of(framework, fmt::format("token dispatcher {}", name_of(p.dispatcher)));
+  }
+  return Rejection{contradictory,
+                   fmt::format("{} on {}: its kernels need NVLink and Hopper or later",
+                               name_of(p.dispatcher), cluster.gpu().name)};
 }
 
 /// What the framework offers of schedules and rank orders.
@@ -465,6 +483,9 @@ Found check_recompute(const Framework& framework, const ParallelPlan& p) {
     return Rejection{contradictory, fmt::format("{} entries of recomputed layers for pp {}",
                                                 p.recompute_layers.size(), p.pp)};
   }
+  if (p.overlap_ep) {
+    return lacks_of(framework, "overlap of expert communication together with full recomputation");
+  }
   for (std::size_t s = 0; s < p.recompute_layers.size(); ++s) {
     const int k = p.recompute_layers[s];
     if (k < 0 || k > p.layers_per_stage[s]) {
@@ -500,6 +521,15 @@ std::optional<Rejection> check_rank_order(const ModelSpec& model, const Parallel
       fmt::format("{}: cp {} {}", order, p.cp, experts ? "is not priced" : "is not 1")};
 }
 
+bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluster,
+                       Dispatcher dispatcher) {
+  if (!framework.offers(dispatcher)) return false;
+  if (dispatcher == Dispatcher::alltoall || dispatcher == Dispatcher::allgather) return true;
+  constexpr double kHopper = 9;
+  return cluster.gpu().compute_capability >= kHopper &&
+         cluster.node().interconnect.starts_with("nv");
+}
+
 bool overlaps_messages(const Framework& framework, ScheduleKind schedule) {
   return schedule == ScheduleKind::interleaved || framework.overlaps_every_message;
 }
@@ -533,6 +563,7 @@ std::optional<Rejection> check_degrees(const ModelSpec& model, const TrainingJob
   if (Found found = check_grid(cluster, plan)) return found;
   if (Found found = check_shapes(model, job, framework, plan)) return found;
   if (Found found = check_axes(framework, plan)) return found;
+  if (Found found = check_dispatcher(framework, cluster, plan)) return found;
   return check_rules(model, framework, RulePart::degrees, plan);
 }
 

@@ -59,6 +59,12 @@ struct Rejection {
 /// set to False.
 [[nodiscard]] bool overlaps_messages(const Framework& framework, ScheduleKind schedule);
 
+/// Whether the framework has the dispatcher, and the cluster's GPUs run it: DeepEP's and HybridEP's
+/// kernels are written for Hopper and later, with NVLink inside a node.
+/// Source: DeepEP dd758ca, README.md (requirements); HybridEP 94a9f8f, docs/README_Hybrid-EP.md.
+[[nodiscard]] bool offers_dispatcher(const Framework& framework, const ClusterTopology& cluster,
+                                     Dispatcher dispatcher);
+
 /// The part of check_plan that depends on the model and tp alone: a search asks it once per tp.
 [[nodiscard]] std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp);
 
