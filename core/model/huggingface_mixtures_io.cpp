@@ -112,7 +112,8 @@ struct RouterGroups {
 };
 void read_router_groups(JsonReader& reader, MixtureOfExperts& moe, RouterGroups otherwise) {
   moe.router_groups = number_or(reader, "n_group", otherwise.groups);
-  moe.router_group_topk = number_or(reader, "topk_group", otherwise.topk);
+  const int topk = number_or(reader, "topk_group", otherwise.topk);
+  moe.router_group_topk = moe.router_groups > 1 ? topk : 1;
 }
 
 /// Layer i has experts when i ≥ first_k_dense_replace and moe_layer_freq | i.

@@ -132,7 +132,9 @@ Status read_time(const Json& object, const std::string& where, const std::string
 /// Counts of selectively recomputed layers are those of a mix; other plans have none. Experts that
 /// are not split need no dispatcher, and most plans use no CUDA graphs.
 bool in_json(const PlanField& field, const ParallelPlan& plan) {
-  if (field.is(&ParallelPlan::dispatcher)) return plan.ep > 1;
+  if (field.is(&ParallelPlan::dispatcher)) {
+    return plan.ep > 1 || plan.dispatcher != Dispatcher::alltoall;
+  }
   if (field.is(&ParallelPlan::cuda_graphs)) return plan.cuda_graphs != CudaGraphs::none;
   return !field.is(&ParallelPlan::selective_layers) || plan.recompute == Recompute::mixed;
 }

@@ -306,10 +306,8 @@ Seconds CostModel::exchange_time(LayerSharding sharding) const {
   if (sharding.ep == 1) return Seconds{};
   ParallelPlan plan;
   static_cast<LayerSharding&>(plan) = sharding;
-  const Context context{
-      {},       {},           {{}, {}, links(ProcessGrid(plan).group(Axis::ep)), {}},
-      sharding, model_.moe,   static_cast<double>(cluster_.gpu().sms),
-      job_,     calibration_, framework_};
+  Context context{{}, {}, {}, sharding, model_.moe, 0, job_, calibration_, framework_};
+  context.links[Axis::ep] = links(ProcessGrid(plan).group(Axis::ep));
   const OperatorList list = layer_operators(model_, job_, framework_, sharding, LayerKind::moe);
   Seconds sum;
   for (const Operator& op : list.view()) {

@@ -138,7 +138,8 @@ TEST_CASE("constraints that contradict each other are named") {
 
 TEST_CASE("features missing in this version are distinguished from typing errors") {
   check({{"predict --model 7b --gpus 8 --pp 2 --schedule zb-h1", {"megatron-core", "zero-bubble"}},
-         {"--model 7b --moe-dispatch allgather", {"--moe-dispatch", "this version"}},
+         {"--model mixtral-8x7b --gpus 8 --dispatcher deep", {"--dispatcher", "deepep"}},
+         {"predict --model mixtral-8x7b --gpus 8 --ep 8 --precision mxfp8", {"mxfp8", "Blackwell"}},
          {"run plan.json", {"plan.json: no such file", "plan ... -o FILE"}},
          {"calibrate --backend tpu", {"--backend", "'tpu'", "one of cpu, cuda"}},
          {"export", {"no command 'export' yet"}},

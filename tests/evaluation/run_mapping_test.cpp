@@ -61,7 +61,6 @@ TEST_CASE("runs that this version cannot price are skipped with the feature name
   CHECK(skip_reason(bubble) == "schedule zb-2p is not priced");
   CHECK(skip_reason(row("llmq-0037")) == "offloading is not priced");
   CHECK(skip_reason(row("N0165")) == "training of adapters (lora) is not priced");
-  CHECK(skip_reason(row("torchtitan-quant-0007")) == "precision nvfp4 is not priced");
   MeasuredRun latent = row("nanotron-0469");
   latent.attention = "mla";
   CHECK(skip_reason(latent) == "the table does not give the widths of latent attention");

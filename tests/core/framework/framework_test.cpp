@@ -192,6 +192,13 @@ TEST_CASE("defaults that are not the plan's are named") {
   const std::string needs = said(RemarkKind::needs, plan, experts);
   CHECK(needs.find("--expert-tensor-parallel-size 1") != std::string::npos);
   CHECK(needs.find("--moe-token-dispatcher-type alltoall") != std::string::npos);
+  plan.dispatcher = Dispatcher::hybridep;
+  plan.overlap_ep = true;
+  plan.cuda_graphs = CudaGraphs::layers;
+  const std::string flex = said(RemarkKind::needs, plan, experts);
+  CHECK(flex.find("--moe-flex-dispatcher-backend hybridep") != std::string::npos);
+  CHECK(flex.find("--overlap-moe-expert-parallel-comm") != std::string::npos);
+  CHECK(flex.find("--cuda-graph-scope attn mlp moe_router") != std::string::npos);
   plan = {};
   plan.pp = 4;
   plan.vpp = 2;

@@ -140,6 +140,13 @@ TEST_CASE("DeepSeek: expert layers are the multiples of their frequency after th
 }
 
 TEST_CASE("DeepSeek: V3 has a routing correction, V2 does not") {
+  const MixtureOfExperts limited = model_of(config_json("deepseek-v3")).moe;
+  CHECK(limited.router_groups == 8);
+  CHECK(limited.router_group_topk == 4);
+  CHECK(model_of(without("deepseek-v3", "n_group")).moe.router_groups == 8);  // the class's default
+  CHECK(model_of(changed("deepseek-v2", "n_group", nullptr)).moe.router_groups == 1);
+  CHECK(model_of(config_json("deepseek-v2")).moe.router_group_topk == 3);
+  CHECK(model_of(config_json("kimi-k2")).moe.router_groups == 1);
   CHECK(model_of(config_json("deepseek-v3")).moe.router_bias);
   CHECK_FALSE(model_of(config_json("deepseek-v2")).moe.router_bias);
 }

@@ -60,6 +60,9 @@ inline PlanFile any_plan_file(Numbers& draw) {
   f.plan.overlap_dp = draw.coin();
   f.plan.overlap_tp = draw.coin();
   f.plan.overlap_pp = draw.coin();
+  f.plan.overlap_ep = draw.coin();
+  f.plan.dispatcher = static_cast<Dispatcher>(draw.upto(3));
+  f.plan.cuda_graphs = static_cast<CudaGraphs>(draw.upto(2));
   for (int i = 0; i < f.plan.pp; ++i) {
     f.plan.layers_per_stage.push_back(1 + draw.upto(9));
     f.plan.recompute_layers.push_back(f.plan.recompute == Recompute::full ? draw.upto(3) : 0);
