@@ -442,6 +442,37 @@ TEST_CASE("pinned axes are kept") {
   }
 }
 
+TEST_CASE("a search takes the fastest dispatcher, and keeps a pinned one") {
+  PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::ep>(8);
+  r.constraints.pin<&ParallelPlan::tp>(2);
+  const SearchOutcome free = search(r).value();
+  REQUIRE(free.winner() != nullptr);
+  for (const Dispatcher each : {Dispatcher::alltoall, Dispatcher::deepep, Dispatcher::hybridep}) {
+    PlanRequest pinned = r;
+    pinned.constraints.pin<&ParallelPlan::dispatcher>(each);
+    const SearchOutcome report = search(pinned).value();
+    REQUIRE(report.winner() != nullptr);
+    CHECK(report.winner()->plan.dispatcher == each);
+    CHECK(report.winner()->expected() >= free.winner()->expected());
+  }
+}
+
+TEST_CASE("overlap of the experts' exchange is pinned where a plan can have it") {
+  PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
+  r.constraints.pin<&ParallelPlan::ep>(8);
+  r.constraints.pin<&ParallelPlan::overlap_ep>(true);
+  const SearchOutcome report = search(r).value();
+  REQUIRE(report.winner() != nullptr);
+  for (const Candidate& c : report.candidates) {
+    CHECK(c.plan.overlap_ep);
+    CHECK((c.plan.pp == 1 || c.plan.vpp > 1));
+    CHECK(c.plan.recompute != Recompute::full);
+  }
+  r.constraints.pin<&ParallelPlan::recompute>(Recompute::full);
+  CHECK_FALSE(search(r).ok());
+}
+
 TEST_CASE("a winner found under a constraint is never faster than the free one") {
   const PlanRequest r = request_for("70b", "dgx-h100", 64);
   const Seconds best = search(r).value().winner()->expected();
