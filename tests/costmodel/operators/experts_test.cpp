@@ -93,15 +93,15 @@ TEST_CASE("if the device is slower than the host, launches of experts cost nothi
 TEST_CASE("CUDA graphs of layers leave half of the launches of a layer of experts") {
   Mixture s = mixture("deepseek-v3");
   s.job.sequence = 128;
-  s.calibration.host_layer_forward = 100_ms;
-  s.calibration.host_layer_backward = 200_ms;
-  s.calibration.host_experts = 50_ms;
+  s.calibration.host_layer_forward = 1000_ms;
+  s.calibration.host_layer_backward = 2000_ms;
+  s.calibration.host_experts = 500_ms;
   const auto forward = [&](CudaGraphs graphs, int dense, int moe) {
     return middle_stage(s, dense, moe, 0, graphs).forward.in(1_ms);
   };
-  CHECK(forward(CudaGraphs::layers, 0, 3) == Approx(3 * (50 + 0.4 * 25)));
-  CHECK(forward(CudaGraphs::layers, 3, 0) == Approx(3 * 5));
-  CHECK(forward(CudaGraphs::full_iteration, 0, 3) < 3 * 50);
+  CHECK(forward(CudaGraphs::layers, 0, 3) == Approx(3 * (500 + 0.4 * 250)));
+  CHECK(forward(CudaGraphs::layers, 3, 0) == Approx(3 * 50));
+  CHECK(forward(CudaGraphs::full_iteration, 0, 3) < 3 * 500);
 }
 
 TEST_CASE("dispatch and combine go by the plan's dispatcher") {
@@ -117,11 +117,12 @@ TEST_CASE("dispatch and combine go by the plan's dispatcher") {
   // 2 bytes of 4,096 tokens' 7,168 values: to 8 experts each, half of them on the other node at 50
   // GB/s; or to all of 16 ranks, 15 of them others.
   const double values = 2.0 * 4096 * 7168;
-  CHECK(exposed(Dispatcher::alltoall).in(1_s) == Approx(2 * values * 8 / 2 / 50e9));
+  CHECK(exposed(Dispatcher::alltoall).in(1_s) == Approx(2 * values * 8 / 2 / 50e9).epsilon(0.01));
   const GroupLinks links = s.cost_model().links({16, 1});
   CHECK(exposed(Dispatcher::allgather).in(1_us) ==
         Approx((2 * all_gather(Bytes{16 * values}, links)).in(1_us)));
-  const Seconds once = expert_exchange(Dispatcher::deepep, s.model.moe, Bytes{8 * values}, 1, links);
+  const Seconds once =
+      expert_exchange(Dispatcher::deepep, s.model.moe, Bytes{8 * values}, 1, links);
   CHECK(exposed(Dispatcher::deepep).in(1_us) == Approx(2 * once.in(1_us)));
   CHECK(once < Seconds{values * 8 / 2 / 50e9});
 }
@@ -134,7 +135,7 @@ TEST_CASE("a framework that dispatches in fp8 sends half of it there, and all of
   s.framework.fp8_dispatch = true;
   CHECK(exchange() == wide);  // a job in bf16
   s.job.precision = find_precision("fp8").value();
-  CHECK(exchange() / wide == Approx((1 + (1 + 4.0 / 128) / 2) / 2));
+  CHECK(exchange() / wide == Approx((1 + (1 + 4.0 / 128) / 2) / 2).epsilon(0.01));
 }
 
 TEST_CASE("only the routed experts run at the pace of experts") {
@@ -164,14 +165,16 @@ TEST_CASE("an exchange that runs beside another microbatch is exposed where a pa
         Approx(alone.backward.exposed[Axis::ep].in(1_us)));
   CHECK(paired.forward.device == alone.forward.device);
 
-  // Four stages of two chunks, 16 microbatches: of 32 passes 8 run alone on the mean rank.
+  // Four stages of two chunks, 16 microbatches: of 32 passes 8 run alone, mean over the ranks.
+  s.job.global_batch = 256;
+  s.cluster = ClusterTopology::load("dgx-h100", 64).value();
   ParallelPlan p;
   static_cast<LayerSharding&>(p) = sharding;
   p.pp = 4;
   p.vpp = 2;
   p.microbatch_group = 4;
   p.schedule = ScheduleKind::interleaved;
-  p.dp = 4;
+  p.dp = 16;
   const CostModel cost_model = s.cost_model();
   const ShardingCosts costs = cost_model.sharding_costs(sharding);
   const StageModel model(cost_model, p, costs);
