@@ -30,7 +30,7 @@ enum class Dtype { fp64, fp32, bf16, fp16, fp8 };
 /// nvfp4 1.98 (kernels alone 1.92, 1.83, 3.48). Checked by:
 /// tests/costmodel/time/grouped_gemm_test.cpp.
 inline constexpr double kDelayedCast = 7;
-inline constexpr double kCurrentCast = 12;
+inline constexpr double kCurrentCast = 10;
 inline constexpr double kBlockwiseCast = 20;
 inline constexpr double kMxfp8Cast = 11;
 inline constexpr double kNvfp4Cast = 15;
