@@ -9,6 +9,7 @@
 
 #include "core/plan/job.hpp"
 #include "core/plan/parallel_plan.hpp"
+#include "costmodel/time/host_shares.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
 
 namespace echelon {
@@ -42,12 +43,8 @@ namespace echelon {
 /// backend. Rows that name none use alltoall, as the recipes of 2024 do.
 [[nodiscard]] Dispatcher dispatcher_of(const MeasuredRun& row);
 
-/// Shares of the host's launches that remain next to CUDA graphs (Framework::host_share).
-struct HostShares {
-  double layer = 1;
-  double experts = 1;
-};
-/// Of the column `cuda_graph`, or where it is blank of the notes. A graph of the whole iteration
+/// Shares of the host's launches that remain next to CUDA graphs (Framework::host_share), of the
+/// column `cuda_graph`, or where it is blank of the notes. A graph of the whole iteration
 /// leaves none; graphs of single layers one launch for each. Megatron-Core's scopes count by parts:
 /// attention with its norm is half of a layer and the MLP the other half; of what experts add, the
 /// router and the preparation of the dispatch are half, dispatch, products and combination the
