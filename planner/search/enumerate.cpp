@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "core/base/saturated_product.hpp"
 #include "costmodel/time/stage_model.hpp"
@@ -74,13 +75,15 @@ class DegreeEnumerator {
  private:
   void add_degrees(int tp, int cp, int pp);
   [[nodiscard]] std::optional<int> data_parallel(int tp, int cp, int pp);
-  [[nodiscard]] Dispatcher dispatcher_of(const LayerSharding& sharding) const;
+  [[nodiscard]] Dispatcher dispatcher_of(const LayerSharding& sharding);
+  [[nodiscard]] Dispatcher fastest_dispatcher(const LayerSharding& sharding) const;
   void add_node(const SearchPoint& point);
 
   const SearchContext& context_;
   const PlanRequest& request_;
   Findings& found_;
   DegreeSpace space_;
+  std::map<LayerSharding, Dispatcher> dispatchers_;  ///< the fastest, where none is pinned
 };
 
 DegreeSpace DegreeEnumerator::enumerate() {
@@ -147,12 +150,24 @@ void DegreeEnumerator::add_degrees(int tp, int cp, int pp) {
   }
 }
 
-/// Unless pinned, the one with the fastest exchange. Allgather is left out: it keeps all tokens of
-/// the group, which the memory model does not count.
-Dispatcher DegreeEnumerator::dispatcher_of(const LayerSharding& sharding) const {
+Dispatcher DegreeEnumerator::dispatcher_of(const LayerSharding& sharding) {
   if (sharding.ep == 1 || request_.constraints.has<&ParallelPlan::dispatcher>()) {
     return sharding.dispatcher;
   }
+  // All that the exchange depends on.
+  const LayerSharding exchanges{.tp = sharding.tp,
+                                .cp = sharding.cp,
+                                .microbatch = sharding.microbatch,
+                                .ep = sharding.ep,
+                                .etp = sharding.etp};
+  const auto [at, added] = dispatchers_.try_emplace(exchanges);
+  if (added) at->second = fastest_dispatcher(exchanges);
+  return at->second;
+}
+
+/// The one with the fastest exchange. Allgather is left out: it keeps all tokens of
+/// the group, which the memory model does not count.
+Dispatcher DegreeEnumerator::fastest_dispatcher(const LayerSharding& sharding) const {
   LayerSharding tried = sharding;
   const auto time = [&](Dispatcher dispatcher) {
     tried.dispatcher = dispatcher;
