@@ -20,9 +20,9 @@ struct Calibration {
 
   // Device
   double kernel_speed_factor =
-      1;                        ///< rates of GEMMs, attention and element-wise kernels times this
-  double moe_speed_factor = 1;  ///< … of the routed experts times this: what their shapes do not
-                                ///< say of permutations and grouped GEMMs
+      1;                         ///< rates of GEMMs, attention and element-wise kernels times this
+  double moe_speed_factor = 1;   ///< … of the routed experts times this: what their shapes do not
+                                 ///< say of permutations and grouped GEMMs
   double gemm_efficiency = 0;    ///< large GEMM, of the dense peak, before tile quantisation
   double power_reference = 0;    ///< board power per bf16 peak of the GPU it belongs to, W per
                                  ///< TFLOP/s; 0: power plays no part (rates.hpp)

@@ -73,11 +73,10 @@ TEST_CASE("places met are those of tokens that draw their experts") {
   const struct {
     MixtureOfExperts moe;
     int places;
-  } cases[] = {{mixture(256, 8), 8},        {mixture(256, 8, 8, 4), 8},
-               {mixture(256, 8, 8, 4), 64}, {mixture(256, 8, 8, 4), 4},
-               {mixture(256, 8, 8, 4), 2},  {mixture(160, 6, 8, 3), 20},
-               {mixture(160, 6, 8, 3), 5},  {mixture(384, 8, 4, 3), 6},
-               {mixture(8, 2), 4},          {mixture(128, 8), 16}};
+  } cases[] = {{mixture(256, 8), 8},       {mixture(256, 8, 8, 4), 8}, {mixture(256, 8, 8, 4), 64},
+               {mixture(256, 8, 8, 4), 4}, {mixture(256, 8, 8, 4), 2}, {mixture(160, 6, 8, 3), 20},
+               {mixture(160, 6, 8, 3), 5}, {mixture(384, 8, 4, 3), 6}, {mixture(8, 2), 4},
+               {mixture(128, 8), 16}};
   for (const auto& [moe, places] : cases) {
     CAPTURE(moe.experts, moe.router_groups, places);
     CHECK(places_met(moe, places) == Approx(met_by_drawing(moe, places)).epsilon(0.01));
