@@ -33,12 +33,14 @@ struct LayerCounts {
   bool operator==(const LayerCounts&) const = default;
 };
 
-/// One stage of a pipeline: where it stands, what it holds, what of that is recomputed.
+/// One stage of a pipeline, or one of its chunks: where it stands, what it holds, what of that is
+/// recomputed.
 struct Stage {
   int index = 0;
   LayerCounts layers;
-  LayerCounts recomputed{};  ///< fully
-  LayerCounts selective{};   ///< their attention core alone
+  LayerCounts recomputed{};    ///< fully
+  LayerCounts selective{};     ///< their attention core alone
+  std::optional<int> chunk{};  ///< none: all chunks of the stage
   bool operator==(const Stage&) const = default;
 };
 

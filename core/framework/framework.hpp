@@ -61,6 +61,7 @@ struct Framework {
   bool rank_orders = false;        ///< offers pp inside dp besides the default order
   bool offload_optimizer = false;  ///< master weights and moments can live in host memory
   bool zero_bubble = false;        ///< offers ZB-H1
+  bool dualpipe_v = false;         ///< offers DualPipeV
   /// Without sequence parallelism each of tp ranks sends 1/tp of a pipeline message, and the
   /// receivers gather it; else each sends all of it. No table sets it yet: Megatron-LM 2.5 to early
   /// 2023 and DeepSpeed do it, but pareto_front_test then misses a plan (docs/accuracy-notes.md).

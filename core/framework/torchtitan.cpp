@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/framework/tables.hpp"
+#include "core/plan/stage_placement.hpp"
 
 namespace echelon {
 
@@ -92,7 +93,7 @@ bool needs_module_names(const ModelSpec& model, const ParallelPlan& plan) {
   const int items = model.layers + 2;
   for (int chunk = 0; chunk < plan.vpp; ++chunk) {
     for (int rank = 0; rank < plan.pp; ++rank) {
-      const int place = chunk * plan.pp + rank;
+      const int place = placement_of(plan).stage(rank, chunk);
       const int ends = (place == 0 ? 1 : 0) + (place == chunks - 1 ? 1 : 0);
       const int dealt = items / chunks + (place < items % chunks ? 1 : 0) - ends;
       if (layers_in_chunk(plan, rank, chunk) != dealt) return true;
@@ -129,6 +130,9 @@ Framework torchtitan() {
   f.default_precision = "bf16:fsdp-fp32-shards";
   f.zero_allowed[1] = false;
   f.zero23_with_pipeline = true;
+  // pipeline_parallel_schedule "DualPipeV": torchtitan b5bcd76c, distributed/pipeline_parallel.py
+  // (overlap_callback of ScheduleDualPipeV), PyTorch torch/distributed/pipelining/schedules.py.
+  f.dualpipe_v = true;
   f.cp_ring = true;
   f.expert_parallel = true;
   f.sequence_parallel_always = true;

@@ -7,7 +7,7 @@
 #include "core/base/did_you_mean.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/cost.hpp"
-#include "core/plan/parallel_plan.hpp"
+#include "core/plan/stage_placement.hpp"
 
 namespace echelon {
 
@@ -39,7 +39,7 @@ int layers_in_chunk(int layers, int vpp, bool last, int chunk) {
 
 int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk) {
   return layers_in_chunk(plan.layers_per_stage[static_cast<std::size_t>(rank)], plan.vpp,
-                         rank == plan.pp - 1, chunk);
+                         rank == placement_of(plan).last_rank(), chunk);
 }
 
 RecomputedLayers recomputed_layers(const ParallelPlan& plan, int rank, int before, int size) {
@@ -79,6 +79,7 @@ std::string_view name_of(ScheduleKind schedule) {
     case ScheduleKind::one_f_one_b: return "1f1b";
     case ScheduleKind::interleaved: return "interleaved";
     case ScheduleKind::zero_bubble_h1: return "zb-h1";
+    case ScheduleKind::dualpipe_v: return "dualpipev";
   }
   return "?";
 }
@@ -118,9 +119,10 @@ Result<CpComm> parse_cp_comm(std::string_view name, std::string_view where) {
 }
 
 Result<ScheduleKind> parse_schedule(std::string_view name, std::string_view where) {
-  return parse_name(name, where, "schedule",
-                    std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
-                               ScheduleKind::interleaved, ScheduleKind::zero_bubble_h1});
+  return parse_name(
+      name, where, "schedule",
+      std::array{ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+                 ScheduleKind::zero_bubble_h1, ScheduleKind::dualpipe_v});
 }
 
 }  // namespace echelon

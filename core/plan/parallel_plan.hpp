@@ -20,7 +20,7 @@ enum class Recompute { none, selective, full, mixed };
 /// attention kernels, or an all-to-all exchanges the split of the sequence for a split of the heads
 /// (Ulysses).
 enum class CpComm { ring, all_to_all };
-enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1 };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble_h1, dualpipe_v };
 
 /// Which of the two outer axes, dp and pp, is the inner one. Source: Megatron-LM's default order
 /// and its --use-tp-pp-dp-mapping.
@@ -54,7 +54,7 @@ struct LayerSharding {
 struct ParallelPlan : LayerSharding {
   int dp = 1;
   int pp = 1;
-  int vpp = 1;  ///< model chunks per rank; > 1 only with the interleaved schedule
+  int vpp = 1;  ///< model chunks per rank: interleaved any number, DualPipeV two, others one
   /// Interleaved: microbatches that one chunk computes before the rank's next chunk takes its turn;
   /// at least pp, which 1 stands for. Other schedules: 1.
   /// Megatron-LM: --microbatch-group-size-per-virtual-pipeline-stage.
@@ -100,8 +100,8 @@ struct ParallelPlan : LayerSharding {
 [[nodiscard]] inline const LayerSharding& sharding_of(const ParallelPlan& plan) { return plan; }
 
 /// Layers of one chunk of one rank. A rank's chunks differ by at most one layer, the larger ones
-/// last; the loss behind the last chunk of the last rank counts as a layer, so that the very first
-/// chunk (embedding) and the very last are the shorter ones. Both may be left with none.
+/// last; the loss behind the very last chunk (stage_placement.hpp) counts as a layer, so that the
+/// very first chunk (embedding) and the very last are the shorter ones. Both may be left with none.
 [[nodiscard]] int layers_in_chunk(const ParallelPlan& plan, int rank, int chunk);
 /// The same for a rank of `layers` layers in `vpp` chunks, `last`: the one with the loss.
 [[nodiscard]] int layers_in_chunk(int layers, int vpp, bool last, int chunk);

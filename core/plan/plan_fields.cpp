@@ -113,7 +113,9 @@ bool follows(const PlanField& field, const P& a, const P& b) {
     return both([](const P& p) { return p.shard_group == std::int64_t{p.dp} * p.cp; });
   }
   if (field.is(&P::microbatch_group)) {
-    return both([](const P& p) { return p.microbatch_group == (p.vpp > 1 ? p.pp : 1); });
+    return both([](const P& p) {
+      return p.microbatch_group == (p.schedule == ScheduleKind::interleaved ? p.pp : 1);
+    });
   }
   if (field.is(&P::sequence_parallel)) return a.tp != b.tp && (a.tp == 1 || b.tp == 1);
   if (field.is(&P::recompute_layers) || field.is(&P::selective_layers)) return both(counts_follow);

@@ -27,8 +27,7 @@ double StageModel::in_flight(const Stage& stage) const {
 /// What one chunk of the stage holds and recomputes: its part of the layers (layers_in_chunk); of
 /// layers of two kinds the same share of each. Recomputed are the stage's first layers where its
 /// stages may differ (runtime: recomputed_layers), else equally many of each chunk (Megatron-LM:
-/// recompute_num_layers counts within a chunk). Its index is the stage's for the chunk with the
-/// embedding or the loss, else that of a stage past the last.
+/// recompute_num_layers counts within a chunk).
 Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
   const int v = plan_.vpp;
   if (v == 1) return stage;
@@ -51,11 +50,19 @@ Stage StageModel::chunk_of(const Stage& stage, int chunk) const {
   };
   const int full = of_chunk(stage.recomputed.total());
   const int both = of_chunk(stage.recomputed.total() + stage.selective.total());
-  const bool end = (first(stage) && chunk == 0) || (last(stage) && chunk == v - 1);
-  return {.index = end ? stage.index : plan_.pp,
+  return {.index = stage.index,
           .layers = counts(before, before + size),
           .recomputed = counts(before, before + full),
-          .selective = counts(before + full, before + both)};
+          .selective = counts(before + full, before + both),
+          .chunk = chunk};
+}
+
+/// Microbatches of one chunk whose activations a stage s of DualPipeV holds when all its chunks in
+/// flight are most, 2pp + 1: 2pp − s of the first, s + 1 of the second. They are reached by the
+/// first pair of a forward and a backward. Source: compute_order.hpp. Checked by:
+/// tests/costmodel/memory/stage_memory_test.cpp, against the order instruction by instruction.
+double StageModel::dualpipe_in_flight(const Stage& stage, int chunk) const {
+  return chunk == 0 ? 2 * plan_.pp - stage.index : stage.index + 1;
 }
 
 /// Saved by the layers of all chunks in flight, when it is most. Chunks do not shrink from the
@@ -71,6 +78,9 @@ Bytes StageModel::kept_in_flight(const Stage& stage) const {
     if (!two_kinds) return kept_by_layers(part);
     return all * (static_cast<double>(part.layers.total()) / stage.layers.total());
   };
+  if (plan_.schedule == ScheduleKind::dualpipe_v) {
+    return dualpipe_in_flight(stage, 0) * kept(0) + dualpipe_in_flight(stage, 1) * kept(1);
+  }
   return fullest_in_flight(all, kept(0), kept(plan_.vpp - 1), plan_.pp, plan_.vpp, stage.index,
                            microbatches_, plan_.group_size());
 }
@@ -97,9 +107,7 @@ Bytes StageModel::gather_buffers(const Stage& stage, const Parameters& p) const 
       // Two gathered layers (running and prefetched), one layer's gradients before and during the
       // reduction, and the embedding and head, which stay gathered from forward to backward.
       double ends = first(stage) ? costs_.embedding_parameters : 0.0;
-      if (last(stage)) {
-        ends += plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
-      }
+      if (last(stage)) ends += head_parameters(stage);
       return Bytes{2 * unit * recipe_.gathered_weight +
                    unit * (recipe_.gathered_weight + recipe_.reduced_gradient) +
                    ends * recipe_.gathered_weight};
@@ -141,7 +149,10 @@ StageModel::Moving StageModel::largest_moment(const Stage& stage, const Paramete
                       recipe_.reduced_gradient};
   const Bytes pending = held(stage) + (plan_.zero == 1 ? buckets : std::max(zero, buckets));
   Bytes kept = kept_in_flight(stage);
-  if (first(stage)) kept += in_flight(stage) * costs_.embedding_saved;
+  if (first(stage)) {
+    const bool v = plan_.schedule == ScheduleKind::dualpipe_v;
+    kept += (v ? dualpipe_in_flight(stage, 0) : in_flight(stage)) * costs_.embedding_saved;
+  }
   const bool has_moe = stage.layers.moe > 0;
   LayerCounts again = stage.recomputed;
   if (framework.selective_per_operator) again += stage.selective;

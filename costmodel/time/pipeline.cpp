@@ -15,6 +15,7 @@ std::int64_t chunks_in_flight(ScheduleKind schedule, int pp, int vpp, int stage,
           microbatches * vpp,
           2 * (std::int64_t{pp} - stage - 1) + (std::int64_t{vpp} - 1) * std::max(pp, group) + 1);
     case ScheduleKind::zero_bubble_h1: return std::min<std::int64_t>(microbatches, pp);
+    case ScheduleKind::dualpipe_v: return std::min(microbatches * 2, 2 * std::int64_t{pp} + 1);
   }
   return microbatches;
 }
@@ -46,6 +47,7 @@ Seconds pipeline_time(ScheduleKind schedule, Seconds sum, Seconds slowest, int v
     return std::max(m * slowest + (sum - slowest) / 3,
                     (2 * (sum + (m - 1) * slowest) + slowest) / 3);
   }
+  if (schedule == ScheduleKind::dualpipe_v) return m * slowest + (sum - slowest) / 3;
   return sum + (m - 1) * slowest;
 }
 
@@ -83,7 +85,8 @@ Seconds least_pipeline_time(const PipelineOutline& o) {
     case ScheduleKind::interleaved:
       return std::max({m * slowest, m / p * o.sum + (p - 1) * (o.least_chunk / 2 + o.hop),
                        o.sum + 2 * (p * o.vpp - 1) * o.hop + (p - 1) * o.least_chunk / 2});
-    case ScheduleKind::zero_bubble_h1: return m * slowest;
+    case ScheduleKind::zero_bubble_h1:
+    case ScheduleKind::dualpipe_v: return m * slowest;
   }
   return m * slowest;
 }

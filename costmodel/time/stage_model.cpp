@@ -50,6 +50,7 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
                        const ShardingCosts& costs)
     : cost_model_(cost_model),
       plan_(plan),
+      placement_(placement_of(plan)),
       costs_(costs),
       c_(cost_model.calibration()),
       recipe_(cost_model.job().precision),
@@ -68,7 +69,7 @@ StageModel::StageModel(const CostModel& cost_model, const ParallelPlan& plan,
   if (plan.pp > 1) {
     const GroupLinks pipe = cost_model.links(grid.group(Axis::pp));
     hop_ = boundary_message(cost_model, plan, costs.layer_input, pipe);
-    if (cost_model.model().tied_embeddings) {
+    if (cost_model.model().tied_embeddings && placement_.last_rank() > 0) {
       // First and last stage: a group of two across the pipeline.
       GroupLinks ends = pipe;
       ends.ranks = 2;
@@ -101,7 +102,7 @@ StageModel::Parameters StageModel::parameters(const Stage& stage) const {
       stage.layers.dense * costs_.dense.parameters + stage.layers.moe * costs_.moe.parameters;
   p.experts = stage.layers.moe * costs_.moe.experts;
   if (first(stage)) p.ends += costs_.embedding_parameters;
-  if (last(stage)) p.ends += plan_.pp > 1 ? costs_.head_parameters_last : costs_.head_parameters;
+  if (last(stage)) p.ends += head_parameters(stage);
   p.replicated += p.ends;
   return p;
 }
@@ -271,7 +272,8 @@ StageTraffic StageModel::traffic(const Stage& stage) const {
 
 /// Buckets start as soon as the last microbatch's gradients are complete, so they overlap with the
 /// rest of that backward pass; the last bucket cannot. With v chunks the first is done (v − 1)·g
-/// chunk backwards before the last one starts, in groups of g microbatches. ZeRO-2/3 reduced in
+/// chunk backwards before the last one starts, in groups of g microbatches; DualPipeV's chunks end
+/// together. ZeRO-2/3 reduced in
 /// every microbatch already. In frameworks that reduce in DDP or all at once (nanotron) a
 /// reduction over n ranks takes n·dp_rank_latency more, which nothing hides: published runs show
 /// 0.4 ms per rank at ZeRO-0 and 1 (docs/accuracy-notes.md).
@@ -282,8 +284,8 @@ Seconds StageModel::reduction(const Stage& stage, const StageTimes& times) const
   if (plan_.zero >= 2) return tied;
   const Parameters p = parameters(stage);
   const Seconds comm = reduce(stage, p);
-  const Seconds window =
-      times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * plan_.group_size());
+  const double after = plan_.schedule == ScheduleKind::interleaved ? plan_.group_size() : 0;
+  const Seconds window = times.backward / plan_.vpp * (1.0 + (plan_.vpp - 1.0) * after);
   const bool overlaps = plan_.overlap_dp && cost_model_.framework().overlaps_dp;
   const Seconds last_bucket = comm / buckets(stage, p.replicated + p.experts);
   const bool waits = cost_model_.framework().reduces_in_ddp && shard_.ranks > 1;
@@ -363,16 +365,19 @@ Seconds StageModel::blocking_hop(Seconds slowest) const {
   return steady_hops(slowest) / (2.0 * plan_.vpp);
 }
 
-/// All passes of a microbatch send but the last chunk's forward and the first chunk's backward.
+/// All passes of a microbatch send but the last chunk's forward and the first chunk's backward, and
+/// DualPipeV's two at the turn on its last rank. Of a stage all but one do, of a V's ends all but
+/// two.
 Seconds StageModel::least_pipeline(Seconds sum, Seconds slowest) const {
   if (cost_model_.ablated() == AblatedFeature::no_bubble) return pipeline(sum, slowest);
   const Seconds blocking = blocking_hop(slowest);
+  const double turn = plan_.schedule == ScheduleKind::dualpipe_v ? 1 : 0;
   return least_pipeline_time({.schedule = plan_.schedule,
                               .pp = plan_.pp,
                               .vpp = plan_.vpp,
                               .microbatches = microbatches_,
-                              .sum = sum + (2.0 * plan_.pp * plan_.vpp - 2) * blocking,
-                              .slowest = slowest + (2.0 * plan_.vpp - 1) * blocking,
+                              .sum = sum + (2.0 * plan_.pp * plan_.vpp - 2 - 2 * turn) * blocking,
+                              .slowest = slowest + (2.0 * plan_.vpp - 1 - turn) * blocking,
                               .hop = hop_ - blocking,
                               .least_chunk = {}});
 }

@@ -25,10 +25,16 @@ Seconds least_work(const CostModel& cost_model, const ShardingCosts& costs) {
   return model.times({.index = 0, .layers = {layers - moe, moe}}).total();
 }
 
-/// The least time of the slowest stage, since a layer is not divided between stages.
-Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, int pp) {
+/// The least time of the slowest stage, since a layer is not divided between stages. With
+/// DualPipeV, which is searched only where it is pinned, one stage holds both ends.
+Seconds slowest_stage(const CostModel& cost_model, const ShardingCosts& costs, int pp,
+                      ScheduleKind schedule) {
   if (pp == 1) return Seconds{};
   ParallelPlan bare;
+  if (schedule == ScheduleKind::dualpipe_v) {
+    bare.schedule = schedule;
+    bare.vpp = 2;
+  }
   bare.tp = costs.sharding.tp;
   bare.pp = 2;
   bare.microbatch = costs.sharding.microbatch;
@@ -159,8 +165,10 @@ void DegreeEnumerator::add_node(const SearchPoint& point) {
   node.point = point;
   node.costs = &costs->second;
   node.work = least_work(context_.cost_model, *node.costs);
-  node.slowest =
-      std::max(slowest_stage(context_.cost_model, *node.costs, point.pp), node.work / point.pp);
+  const ScheduleKind schedule =
+      context_.request.constraints.value_or<&ParallelPlan::schedule>(ScheduleKind::one_f_one_b);
+  node.slowest = std::max(slowest_stage(context_.cost_model, *node.costs, point.pp, schedule),
+                          node.work / point.pp);
   const std::optional<LeastStep> least = least_time_of_schedules(context_, node);
   if (!least) return;
   node.least = least->assumed;

@@ -77,7 +77,7 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
 }
 
 std::optional<std::vector<int>> split_layers(const Framework& framework, const ModelSpec& model,
-                                             int pp, int vpp) {
+                                             int pp, int vpp, ScheduleKind schedule) {
   const int layers = model.layers;
   EXPECTS(pp >= 1 && vpp >= 1, "a pipeline has a stage and a chunk");
   // More chunks than an int holds are more than any model has layers.
@@ -103,6 +103,10 @@ std::optional<std::vector<int>> split_layers(const Framework& framework, const M
     return dealt_layers(framework, model, pp);
   }
   if (layers % chunks == 0) return ends_less(0, 0);
+  if (schedule == ScheduleKind::dualpipe_v) {
+    if (!framework.any_layout) return std::nullopt;
+    return (layers + 2) % chunks == 0 ? ends_less(2, 0) : balanced_layers(layers, pp);
+  }
   if (!framework.any_layout) return std::nullopt;
   if ((layers + 2) % chunks == 0 && pp > 1) return ends_less(1, 1);
   if ((layers + 2) % pp == 0 && layers % pp != 0) return ends_less(1, 1);
@@ -123,7 +127,8 @@ bool fill_plan(const PlanRequest& request, const SearchPoint& point, ParallelPla
   const auto stages = static_cast<std::size_t>(point.pp);
   if (pinned.has<&ParallelPlan::layers_per_stage>()) {
     plan.layers_per_stage = pinned.values().layers_per_stage;
-  } else if (auto split = split_layers(request.framework, request.model, point.pp, point.vpp)) {
+  } else if (auto split = split_layers(request.framework, request.model, point.pp, point.vpp,
+                                       point.schedule)) {
     plan.layers_per_stage = std::move(*split);
   } else {
     return false;
@@ -250,6 +255,7 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
     return {{pinned.values().vpp,
              schedule.value_or(pinned.values().vpp > 1 ? interleaved : one_f_one_b)}};
   }
+  if (schedule == dualpipe_v) return {{2, dualpipe_v}};
   std::vector<Chunks> values;
   // A group of microbatches asks for interleaving, as the schedule does.
   const bool one =
@@ -268,7 +274,8 @@ std::vector<Chunks> chunk_values(const PlanRequest& request, int pp) {
 
 std::vector<int> group_values(const PlanRequest& request, const SearchPoint& point, Seconds hop,
                               Seconds slowest) {
-  if (point.vpp == 1) return {1};  // a search over vpp meets it, where the question does not arise
+  // A search over vpp meets them, where the question does not arise.
+  if (point.vpp == 1 || point.schedule == ScheduleKind::dualpipe_v) return {1};
   if (request.constraints.has<&ParallelPlan::microbatch_group>()) {
     const int pinned = request.constraints.values().microbatch_group;
     return {pinned > 1 ? pinned : point.pp};
@@ -400,7 +407,8 @@ std::vector<std::int64_t> values_to_offer(const PlanRequest& request, const Para
   if (field.is(&P::microbatch_group)) {
     const std::int64_t m = plan.microbatches_rounded_up(request.job.global_batch);
     std::vector<std::int64_t> values;
-    for (std::int64_t group = plan.pp; plan.vpp > 1 && group <= m; ++group) {
+    const bool grouped = plan.schedule == ScheduleKind::interleaved;
+    for (std::int64_t group = plan.pp; grouped && group <= m; ++group) {
       if (groups_fill(m, plan.pp, group)) values.push_back(group);
     }
     return values.empty() ? std::vector<std::int64_t>{1} : values;

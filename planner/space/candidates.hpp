@@ -32,9 +32,11 @@ struct SearchPoint {
 
 /// Layers per stage of pp·vpp chunks. Without interleaving: balanced, or as the framework deals
 /// them. With it: equal chunks; for a framework with any layout else one layer less on the first
-/// and on the last stage, or what is nearest. Nothing when there is no such split.
-[[nodiscard]] std::optional<std::vector<int>> split_layers(const Framework& framework,
-                                                           const ModelSpec& model, int pp, int vpp);
+/// and on the last stage, or what is nearest. DualPipeV's first stage holds both ends. Nothing when
+/// there is no such split.
+[[nodiscard]] std::optional<std::vector<int>> split_layers(
+    const Framework& framework, const ModelSpec& model, int pp, int vpp,
+    ScheduleKind schedule = ScheduleKind::interleaved);
 
 /// Whether overlapping communication with compute is never slower: hiding a second of it costs the
 /// compute no more than that second. Else not overlapping is never slower; either way one value of

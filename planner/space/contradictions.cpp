@@ -39,11 +39,12 @@ Status check_contradictions(const PlanRequest& request) {
     return input_error("--layers-per-stage", "given without --pp", "--pp with one stage per entry",
                        fmt::format("add --pp {}", values.layers_per_stage.size()));
   }
+  const bool v = values.schedule == ScheduleKind::dualpipe_v;
   if (c.has<&P::schedule>() && values.schedule != ScheduleKind::interleaved && c.has<&P::vpp>() &&
-      values.vpp > 1) {
+      (v ? values.vpp != 2 : values.vpp > 1)) {
     return input_error("--vpp",
                        fmt::format("{} with --schedule {}", values.vpp, name_of(values.schedule)),
-                       "--schedule interleaved", "drop one of the two flags");
+                       v ? "--vpp 2" : "--schedule interleaved", "drop one of the two flags");
   }
   if (c.has<&P::microbatch_group>() && values.microbatch_group > 1) {
     const auto against = [&](const std::string& flag, const char* expected) {

@@ -62,8 +62,7 @@ std::string_view describe(RejectionReason reason) {
       return "layers must be split over stages and chunks as the framework splits them";
     case microbatches_not_divisible:
       return "interleaving runs microbatches in groups of pp or more, the last of them whole or of "
-             "at "
-             "least pp; most frameworks only in groups of pp";
+             "at least pp; most frameworks only in groups of pp. dualpipev needs 2 x pp or more";
     case framework_lacks_feature: return "the chosen framework does not offer it";
     case contradictory: return "two choices exclude each other";
     case memory: return "does not fit into GPU memory";
@@ -255,7 +254,8 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
                                                 model.layers)};
   }
   const bool interleaved = p.schedule == ScheduleKind::interleaved;
-  if (interleaved != (p.vpp > 1)) {
+  const bool v = p.schedule == ScheduleKind::dualpipe_v;
+  if (v ? p.vpp != 2 : interleaved != (p.vpp > 1)) {
     return Rejection{contradictory,
                      fmt::format("schedule {} with vpp {}", name_of(p.schedule), p.vpp)};
   }
@@ -263,9 +263,18 @@ Found check_pipeline(const ModelSpec& model, const TrainingJob& job, const Frame
     return Rejection{contradictory, fmt::format("groups of {} microbatches without interleaving",
                                                 p.microbatch_group)};
   }
+  const std::int64_t microbatches = p.microbatches_rounded_up(job.global_batch);
   if (interleaved && p.pp == 1) return Rejection{contradictory, "interleaving needs pp > 1"};
-  if (!interleaved) return {};
-  return check_groups(framework, p, p.microbatches_rounded_up(job.global_batch));
+  if (interleaved) return check_groups(framework, p, microbatches);
+  if (!v) return {};
+  if (p.pp == 1) return Rejection{contradictory, "dualpipev needs pp > 1"};
+  if (microbatches >= 2 * std::int64_t{p.pp}) return {};
+  // Source: deepseek-ai/DualPipe @3da1bbe, dualpipe/dualpipev.py: num_chunks >= num_ranks * 2;
+  // PyTorch, torch/distributed/pipelining/schedules.py, ScheduleDualPipeV: two stages per rank, as
+  // many microbatches as stages or more.
+  return Rejection{microbatches_not_divisible,
+                   fmt::format("{} microbatches for dualpipev, which needs 2 x pp {} or more",
+                               microbatches, p.pp)};
 }
 
 Rejection lacks_of(const Framework& framework, std::string what) {
@@ -302,7 +311,11 @@ Found check_axes(const Framework& framework, const ParallelPlan& p) {
 /// What the framework offers of schedules and rank orders.
 Found check_order(const Framework& framework, const ParallelPlan& p) {
   const auto lacks = [&](std::string what) { return lacks_of(framework, std::move(what)); };
-  if (p.vpp > 1 && !framework.interleaved) return lacks("interleaved schedule");
+  if (p.schedule == ScheduleKind::dualpipe_v) {
+    if (!framework.dualpipe_v) return lacks("DualPipeV schedule");
+  } else if (p.vpp > 1 && !framework.interleaved) {
+    return lacks("interleaved schedule");
+  }
   if (p.schedule == ScheduleKind::zero_bubble_h1 && !framework.zero_bubble) {
     return lacks("zero-bubble schedule");
   }
@@ -501,7 +514,8 @@ std::optional<Rejection> check_rank_order(const ModelSpec& model, const Parallel
 }
 
 bool overlaps_messages(const Framework& framework, ScheduleKind schedule) {
-  return schedule == ScheduleKind::interleaved || framework.overlaps_every_message;
+  return schedule == ScheduleKind::interleaved || schedule == ScheduleKind::dualpipe_v ||
+         framework.overlaps_every_message;
 }
 
 std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {

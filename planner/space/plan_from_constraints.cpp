@@ -143,7 +143,9 @@ Result<SearchPoint> pinned_point(const PlanRequest& request) {
   }
   point.schedule = pinned.value_or<&P::schedule>(point.vpp > 1 ? ScheduleKind::interleaved
                                                                : ScheduleKind::one_f_one_b);
-  point.microbatch_group = pinned.value_or<&P::microbatch_group>(point.vpp > 1 ? point.pp : 1);
+  if (point.schedule == ScheduleKind::dualpipe_v && !pinned.has<&P::vpp>()) point.vpp = 2;
+  const bool grouped = point.vpp > 1 && point.schedule != ScheduleKind::dualpipe_v;
+  point.microbatch_group = pinned.value_or<&P::microbatch_group>(grouped ? point.pp : 1);
   Result<int> dp = data_parallel(request, point.sharding.tp, point.sharding.cp, point.pp);
   if (!dp) return dp.error();
   point.dp = *dp;
@@ -198,7 +200,8 @@ Result<ParallelPlan> plan_from_constraints(const PlanRequest& request) {
         "at least one layer per chunk",
         fmt::format("nearest valid: --pp {}", std::max(1, request.model.layers / point.vpp)));
   }
-  if (point.vpp > 1 && point.microbatch_group < point.pp) {
+  const bool grouped = point.vpp > 1 && point.schedule != ScheduleKind::dualpipe_v;
+  if (grouped && point.microbatch_group < point.pp) {
     return input_error("--microbatch-group-size",
                        fmt::format("groups of {} microbatches", point.microbatch_group),
                        fmt::format("at least pp, {}", point.pp));

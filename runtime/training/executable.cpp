@@ -31,6 +31,12 @@ Status check_executable(const PlanFile& file, std::string_view backend) {
                        fmt::format("{} 1", field.label),
                        "this runtime executes tp, pp, vpp, dp and ZeRO");
   }
+  if (plan.schedule == ScheduleKind::dualpipe_v) {
+    return input_error(where,
+                       "schedule dualpipev, whose first rank holds the embedding and the head",
+                       "gpipe, 1f1b, interleaved or zb-h1",
+                       "this runtime places the chunks of a rank pp stages apart");
+  }
   if (plan.offload_optimizer > 0) {
     return input_error(where, "an offloaded optimizer", "--offload none",
                        "this runtime keeps optimizer states where the weights are");

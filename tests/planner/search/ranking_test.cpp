@@ -83,7 +83,8 @@ TEST_CASE("where nothing is likely to fit, what may fit is found, and says so") 
   r.constraints.pin<&ParallelPlan::microbatch>(1);
   Bytes least = r.cluster.gpu().memory;
   r.whole_front = true;
-  for (const Candidate& each : search(r).value().pareto) {
+  const SearchOutcome whole = search(r).value();
+  for (const Candidate& each : whole.pareto) {
     least = std::min(least, each.prediction.memory.peak_reserved);
   }
   GpuSpec gpu = r.cluster.gpu();
