@@ -60,6 +60,9 @@ void push_projections(OperatorList& list, const ModelSpec& model, const Framewor
 // The parts of a layer between its norms, each in the file of its name.
 void push_attention(OperatorList& list, const ModelSpec& model, const TrainingJob& job,
                     const Framework& framework, const Shapes& s, LayerSharding sharding);
+/// What a gated delta net does instead of attention (delta_net.cpp).
+void push_delta_net(OperatorList& list, const ModelSpec& model, const Shapes& s,
+                    LayerSharding sharding);
 void push_mlp(OperatorList& list, const ModelSpec& model, const Framework& framework,
               const Shapes& s, LayerSharding sharding);
 /// Routed experts: router, permutation, dispatch to the ranks that hold the experts, one grouped

@@ -65,7 +65,8 @@ class OperatorList {
 
 [[nodiscard]] OperatorList layer_operators(const ModelSpec& model, const TrainingJob& job,
                                            const Framework& framework, LayerSharding sharding,
-                                           LayerKind kind = LayerKind::dense);
+                                           LayerKind kind = LayerKind::dense,
+                                           TokenMixer mixer = TokenMixer::attention);
 /// Word (and position) embedding on the first stage.
 [[nodiscard]] OperatorList embedding_operators(const ModelSpec& model, const TrainingJob& job,
                                                const Framework& framework, LayerSharding sharding);
@@ -79,7 +80,8 @@ class OperatorList {
 /// Parameters of one layer on one tensor-parallel rank without its routed experts; if there are
 /// fewer kv heads than tp, they are replicated.
 [[nodiscard]] double layer_parameters_per_rank(const ModelSpec& model, int tp,
-                                               LayerKind kind = LayerKind::dense);
+                                               LayerKind kind = LayerKind::dense,
+                                               TokenMixer mixer = TokenMixer::attention);
 /// Routed experts of one layer on one rank of the expert grid.
 [[nodiscard]] double expert_parameters_per_rank(const ModelSpec& model,
                                                 const LayerSharding& sharding);

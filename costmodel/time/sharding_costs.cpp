@@ -207,8 +207,8 @@ Deferred deferred(const OperatorList& list, const ModelSpec& model) {
       out.always += 2 * op.saved;
       out.full += op.saved;
     }
-    if (op.name == "attention_inputs") out.always += op.saved;
-    if (op.name == "projection") out.selective += op.saved;
+    if (op.name == "attention_inputs" || op.name == "delta_conv") out.always += op.saved;
+    if (op.name == "projection" || op.name == "delta_out") out.selective += op.saved;
     if (op.name == "activation") {
       out.always += op.saved;
       out.full += op.saved / (model.gated_mlp ? 2 : 1);
@@ -219,8 +219,9 @@ Deferred deferred(const OperatorList& list, const ModelSpec& model) {
 }
 
 LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerSharding sharding,
-                       LayerKind kind) {
-  const OperatorList list = layer_operators(model, context.job, context.framework, sharding, kind);
+                       LayerKind kind, TokenMixer mixer) {
+  const OperatorList list =
+      layer_operators(model, context.job, context.framework, sharding, kind, mixer);
   PassSums sums = sum_over(list, context);
   if (kind == LayerKind::moe) {
     const double more = 1 / context.calibration.moe_speed_factor;
@@ -252,8 +253,33 @@ LayerCosts layer_costs(const ModelSpec& model, const Context& context, LayerShar
           .held = Bytes{gathers ? context.framework.pending_collective_buffers * width * sequence *
                                       model.hidden
                                 : 0.0},
-          .parameters = layer_parameters_per_rank(model, sharding.tp, kind),
+          .parameters = layer_parameters_per_rank(model, sharding.tp, kind, mixer),
           .experts = kind == LayerKind::moe ? expert_parameters_per_rank(model, sharding) : 0.0};
+}
+
+/// The mean of layers with attention and with a gated delta net, weighted by their number. Assumes
+/// that every stage has both in the model's proportion; buffers are the larger one's.
+LayerCosts mixed_layer_costs(const ModelSpec& model, const Context& context, LayerSharding sharding,
+                             LayerKind kind) {
+  LayerCosts mean = layer_costs(model, context, sharding, kind, TokenMixer::attention);
+  if (model.delta.layers == 0) return mean;
+  const LayerCosts other = layer_costs(model, context, sharding, kind, TokenMixer::delta_net);
+  const double share = static_cast<double>(model.delta.layers) / model.layers;
+  const auto mix = [&]<class Value>(Value LayerCosts::*member) {
+    Value sum = (1 - share) * (mean.*member);
+    sum += share * (other.*member);
+    mean.*member = sum;
+  };
+  for (const auto pass : {&LayerCosts::forward, &LayerCosts::backward}) mix(pass);
+  mix(&LayerCosts::selective);
+  for (const auto bytes :
+       {&LayerCosts::saved, &LayerCosts::saved_selective, &LayerCosts::weight_inputs,
+        &LayerCosts::weight_inputs_selective, &LayerCosts::weight_inputs_full, &LayerCosts::held}) {
+    mix(bytes);
+  }
+  mean.transient = std::max(mean.transient, other.transient);
+  for (const auto count : {&LayerCosts::parameters, &LayerCosts::experts}) mix(count);
+  return mean;
 }
 
 }  // namespace
@@ -282,9 +308,11 @@ ShardingCosts CostModel::sharding_costs(const ParallelPlan& plan) const {
   ShardingCosts costs;
   costs.sharding = sharding;
   if (moe_before_.back() < model_.layers) {
-    costs.dense = layer_costs(model_, context, sharding, LayerKind::dense);
+    costs.dense = mixed_layer_costs(model_, context, sharding, LayerKind::dense);
   }
-  if (moe_before_.back() > 0) costs.moe = layer_costs(model_, context, sharding, LayerKind::moe);
+  if (moe_before_.back() > 0) {
+    costs.moe = mixed_layer_costs(model_, context, sharding, LayerKind::moe);
+  }
 
   const OperatorList embedding = embedding_operators(model_, job_, framework_, sharding);
   const PassSums embedding_sums = sum_over(embedding, context);

@@ -149,6 +149,13 @@ Found check_experts(const ModelSpec& model, const Framework& framework, const Pa
 Found check_context(const ModelSpec& model, const TrainingJob& job, const Framework& framework,
                     const ParallelPlan& p) {
   if (p.cp == 1) return {};
+  if (model.delta.layers > 0) {
+    // Source: Megatron-LM 00caa53a, megatron/core/ssm/gated_delta_net.py ("TODO: support CP").
+    return Rejection{framework_lacks_feature,
+                     fmt::format("cp {} with gated delta nets, whose state passes through the "
+                                 "sequence in order",
+                                 p.cp)};
+  }
   const int slices = framework.slices_per_context_rank;
   if (job.sequence % (std::int64_t{slices} * p.cp) != 0) {
     return Rejection{
@@ -513,6 +520,11 @@ std::optional<Rejection> check_tensor_parallel(const ModelSpec& model, int tp) {
     return Rejection{kv_heads_not_divisible,
                      fmt::format("neither of tp {} and {} key/value heads divides the other", tp,
                                  model.kv_heads)};
+  }
+  if (model.delta.layers > 0 && model.delta.key_heads % tp != 0) {
+    return Rejection{heads_not_divisible,
+                     fmt::format("tp {} does not divide {} key heads of the gated delta nets", tp,
+                                 model.delta.key_heads)};
   }
   const bool has_dense = model.moe_layers() < model.layers;
   if (has_dense && model.ffn_hidden % tp != 0) {
