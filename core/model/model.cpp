@@ -124,7 +124,11 @@ ModelSpec::LayerParameters ModelSpec::layer_parameters(LayerKind kind, TokenMixe
   if (mixer == TokenMixer::delta_net) {
     count_delta_net(*this, count);
   } else {
-    latent() ? count_latent_attention(*this, count) : count_attention(*this, count);
+    if (latent()) {
+      count_latent_attention(*this, count);
+    } else {
+      count_attention(*this, count);
+    }
     count_attention_vectors(*this, count);
   }
   if (kind == LayerKind::moe) {

@@ -135,10 +135,10 @@ struct ModelSpec {
   bool qk_norm_all_heads = false;      ///< … over all heads together (OLMo, MiniMax-M2)
   bool attention_output_gate = false;  ///< one more projection as wide as the queries, whose
                                        ///< sigmoid multiplies attention's output (Qwen3-Next)
-  bool parallel_block = false;  ///< attention and MLP read one shared norm (Phi-1/2, GPT-J)
-  bool post_norms = false;      ///< a second norm after attention and after MLP (Gemma 2, 3)
-  bool embedding_norm = false;  ///< norm after the word embedding (BLOOM)
-  double hidden_dropout = 0;    ///< probability; > 0 stores one mask byte per element
+  bool parallel_block = false;         ///< attention and MLP read one shared norm (Phi-1/2, GPT-J)
+  bool post_norms = false;             ///< a second norm after attention and after MLP (Gemma 2, 3)
+  bool embedding_norm = false;         ///< norm after the word embedding (BLOOM)
+  double hidden_dropout = 0;           ///< probability; > 0 stores one mask byte per element
   double attention_dropout = 0;
   int sliding_window = 0;   ///< tokens a windowed layer attends to; 0 = full attention
   int windowed_layers = 0;  ///< layers with the window (in Llama 4: with chunks of that length)
