@@ -55,7 +55,7 @@ int bar_columns(const TextStyle& style) {
 
 /// "2 T tokens in 23.1 days, 24.3 with failures, 74 k USD at 2 USD per GPU hour".
 std::string economics_line(const PlanRequest& request, const Candidate& candidate) {
-  const Economics money = economics_of(request, candidate.prediction.time.step);
+  const Economics money = economics_of(request, candidate.prediction.time);
   if (!money.time_for_budget) return {};
   std::string line = fmt::format("{} tokens in {}", human_count(*request.job.token_budget),
                                  duration(*money.time_for_budget));
@@ -70,6 +70,10 @@ std::string economics_line(const PlanRequest& request, const Candidate& candidat
     line += fmt::format(", {} USD at {:.2f} USD per GPU hour",
                         human_count(money.expected_dollars.value_or(*money.for_budget).in(kDollar)),
                         request.cluster.price_per_gpu_hour()->in(kDollar));
+  }
+  if (money.energy && money.energy->for_budget) {
+    line += fmt::format(", about {}Wh in GPU boards (shares of their power assumed)",
+                        human_count(1000 * money.energy->for_budget->in(kKilowattHour)));
   }
   return line;
 }
