@@ -22,7 +22,7 @@ struct Relative {
 };
 /// Families with an operator that is not priced, and its name. None of them is priced as attention
 /// over all keys, which would be another computation.
-struct Operator {
+struct UnpricedOperator {
   Relative family;
   std::string_view name;
 };
@@ -30,33 +30,33 @@ constexpr std::string_view kStateSpace = "state-space layers (Mamba)";
 constexpr std::string_view kSparse = "sparse attention whose indexer chooses the keys (DSA)";
 constexpr std::string_view kConvolution = "gated short convolutions";
 constexpr std::array kUnpriced = {
-    Operator{{"jamba", "mixtral"}, kStateSpace},
-    Operator{{"nemotron_h", "nemotron"}, kStateSpace},
-    Operator{{"bamba", "llama"}, kStateSpace},
-    Operator{{"zamba", "llama"}, kStateSpace},
-    Operator{{"zamba2", "llama"}, kStateSpace},
-    Operator{{"falcon_h1", "llama"}, kStateSpace},
-    Operator{{"granitemoehybrid", "mixtral"}, kStateSpace},
-    Operator{{"lfm2", "llama"}, kConvolution},
-    Operator{{"lfm2_moe", "mixtral"}, kConvolution},
-    Operator{{"minimax", "minimax_m2"}, "lightning attention"},
-    Operator{{"minimax_text_01", "minimax_m2"}, "lightning attention"},
-    Operator{{"kimi_linear", "deepseek_v3"}, "Kimi delta attention"},
-    Operator{{"recurrent_gemma", "gemma"}, "a gated linear recurrence (RG-LRU)"},
-    Operator{{"deepseek_v32", "deepseek_v3"}, kSparse},
-    Operator{{"glm_moe_dsa", "deepseek_v3"}, kSparse},
-    Operator{{"deepseek_v4", "deepseek_v3"}, "attention over compressed keys"},
+    UnpricedOperator{{"jamba", "mixtral"}, kStateSpace},
+    UnpricedOperator{{"nemotron_h", "nemotron"}, kStateSpace},
+    UnpricedOperator{{"bamba", "llama"}, kStateSpace},
+    UnpricedOperator{{"zamba", "llama"}, kStateSpace},
+    UnpricedOperator{{"zamba2", "llama"}, kStateSpace},
+    UnpricedOperator{{"falcon_h1", "llama"}, kStateSpace},
+    UnpricedOperator{{"granitemoehybrid", "mixtral"}, kStateSpace},
+    UnpricedOperator{{"lfm2", "llama"}, kConvolution},
+    UnpricedOperator{{"lfm2_moe", "mixtral"}, kConvolution},
+    UnpricedOperator{{"minimax", "minimax_m2"}, "lightning attention"},
+    UnpricedOperator{{"minimax_text_01", "minimax_m2"}, "lightning attention"},
+    UnpricedOperator{{"kimi_linear", "deepseek_v3"}, "Kimi delta attention"},
+    UnpricedOperator{{"recurrent_gemma", "gemma"}, "a gated linear recurrence (RG-LRU)"},
+    UnpricedOperator{{"deepseek_v32", "deepseek_v3"}, kSparse},
+    UnpricedOperator{{"glm_moe_dsa", "deepseek_v3"}, kSparse},
+    UnpricedOperator{{"deepseek_v4", "deepseek_v3"}, "attention over compressed keys"},
 };
 /// Keys that announce such an operator under another family's name.
-struct OperatorKey {
+struct UnpricedKey {
   std::string_view key;
   std::string_view name;
 };
 constexpr std::array kUnpricedKeys = {
-    OperatorKey{"index_topk", kSparse},
-    OperatorKey{"linear_attn_config", "Kimi delta attention"},
-    OperatorKey{"hybrid_override_pattern", kStateSpace},
-    OperatorKey{"mamba_d_state", kStateSpace},
+    UnpricedKey{"index_topk", kSparse},
+    UnpricedKey{"linear_attn_config", "Kimi delta attention"},
+    UnpricedKey{"hybrid_override_pattern", kStateSpace},
+    UnpricedKey{"mamba_d_state", kStateSpace},
 };
 /// Families with experts in a block of another shape.
 constexpr std::array kMixtures = {
@@ -128,7 +128,7 @@ std::string nearest_supported(const Relative* relative) {
 bool refuse_unpriced(JsonReader& reader, std::string_view type) {
   constexpr const char* kPriced =
       "layers with full, windowed or latent attention, or gated delta nets";
-  for (const Operator& each : kUnpriced) {
+  for (const UnpricedOperator& each : kUnpriced) {
     if (each.family.model_type != type) continue;
     reader.fail("model_type",
                 in_quotes(std::string(type)) + " has " + std::string(each.name) +
@@ -136,7 +136,7 @@ bool refuse_unpriced(JsonReader& reader, std::string_view type) {
                 kPriced, nearest_supported(&each.family));
     return true;
   }
-  for (const OperatorKey& each : kUnpricedKeys) {
+  for (const UnpricedKey& each : kUnpricedKeys) {
     if (!reader.has(each.key)) continue;
     reader.fail(each.key, std::string(each.name) + ", which has no price here", kPriced);
     return true;

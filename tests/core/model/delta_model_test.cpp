@@ -12,7 +12,7 @@ using namespace echelon;
 
 namespace {
 
-ModelSpec catalog_model(const std::string& name) {
+ModelSpec delta_model(const std::string& name) {
   const Result<ModelSpec> model = load_model(name);
   INFO(name << ": " << (model ? "" : model.error().message()));
   REQUIRE(model.ok());
@@ -41,27 +41,27 @@ std::int64_t prediction_module(const ModelSpec& model) {
 TEST_CASE("Qwen3-Next and Qwen3.5 have the published number of weights") {
   // Totals of the published safetensors files; they include what training the language model alone
   // leaves out.
-  const ModelSpec next = catalog_model("qwen3-next-80b-a3b");
+  const ModelSpec next = delta_model("qwen3-next-80b-a3b");
   CHECK(next.parameters() + prediction_module(next) == 81'324'862'720);
-  const ModelSpec moe = catalog_model("qwen3.5-35b-a3b");
+  const ModelSpec moe = delta_model("qwen3.5-35b-a3b");
   CHECK(moe.parameters() + prediction_module(moe) + qwen35_vision(2048) == 35'951'822'704);
-  const ModelSpec dense = catalog_model("qwen3.5-27b");
+  const ModelSpec dense = delta_model("qwen3.5-27b");
   CHECK(dense.parameters() + prediction_module(dense) + qwen35_vision(5120) == 27'781'427'952);
 }
 
 TEST_CASE("GLM-4.5-Air and GLM-4.6 have the published number of weights") {
   // Air's files repeat the embedding and the head in the next-token layer, GLM-4.6's do not.
-  const ModelSpec air = catalog_model("glm-4.5-air");
+  const ModelSpec air = delta_model("glm-4.5-air");
   const std::int64_t ends = 2 * std::int64_t{air.vocab} * air.hidden;
   CHECK(air.parameters() + prediction_module(air) + ends == 110'468'824'832);
-  const ModelSpec glm = catalog_model("glm-4.6");
+  const ModelSpec glm = delta_model("glm-4.6");
   CHECK(glm.parameters() + prediction_module(glm) == 356'785'898'816);
 }
 
 TEST_CASE("MiniMax-M2 has the published number of weights") {
   // Its files are in fp8 with one scale per block of 128 × 128 of experts, queries, keys, values
   // and output projection.
-  const ModelSpec model = catalog_model("minimax-m2");
+  const ModelSpec model = delta_model("minimax-m2");
   const ModelSpec::LayerParameters layer = model.layer_parameters(LayerKind::moe);
   const std::int64_t scales =
       model.layers * (layer.expert_matrices + layer.attention_matrices) / (128 * 128);
@@ -70,13 +70,13 @@ TEST_CASE("MiniMax-M2 has the published number of weights") {
 }
 
 TEST_CASE("norms over all heads are counted as OLMo stores them") {
-  CHECK(catalog_model("olmo3-7b").parameters() == 7'298'011'136);
-  CHECK(catalog_model("olmo3-32b").parameters() == 32'233'522'176);
-  CHECK(catalog_model("olmoe-7b").parameters() == 6'919'161'856);
+  CHECK(delta_model("olmo3-7b").parameters() == 7'298'011'136);
+  CHECK(delta_model("olmo3-32b").parameters() == 32'233'522'176);
+  CHECK(delta_model("olmoe-7b").parameters() == 6'919'161'856);
 }
 
 TEST_CASE("a delta net's FLOPs per token do not depend on the sequence") {
-  const ModelSpec model = catalog_model("qwen3-next-80b-a3b");
+  const ModelSpec model = delta_model("qwen3-next-80b-a3b");
   // Only the 12 layers with attention see the sequence: 6 · 16 heads · (256 + 256) per key.
   const double per_key = 6.0 * 16 * 512 * 12;
   const double shorter = model.flops_per_token(4096).in(kFlop);
@@ -101,12 +101,12 @@ TEST_CASE("a delta net's FLOPs are projections, convolution and recurrence") {
   constexpr double head = 151'936 * 2048.0;
   constexpr double scores = 2 * 16 * 256 * 4096.0;
   constexpr double expected = 6 * (36 * delta + 12 * (attention + scores) + 48 * experts + head);
-  CHECK(catalog_model("qwen3-next-80b-a3b").flops_per_token(4096).in(kFlop) ==
+  CHECK(delta_model("qwen3-next-80b-a3b").flops_per_token(4096).in(kFlop) ==
         Approx(expected).epsilon(1e-12));
 }
 
 TEST_CASE("a model file with delta nets is read back as it was written") {
-  const ModelSpec model = catalog_model("qwen3-next-80b-a3b");
+  const ModelSpec model = delta_model("qwen3-next-80b-a3b");
   const Result<ModelSpec> again = parse_model(model_to_json(model), "model.json");
   REQUIRE(again.ok());
   CHECK(*again == model);
@@ -115,7 +115,7 @@ TEST_CASE("a model file with delta nets is read back as it was written") {
 
 TEST_CASE("impossible delta nets and norms are refused with the field") {
   const auto refused = [](const char* field, auto change) {
-    ModelSpec model = catalog_model("qwen3-next-80b-a3b");
+    ModelSpec model = delta_model("qwen3-next-80b-a3b");
     change(model);
     const Result<ModelSpec> read = parse_model(model_to_json(model), "model.json");
     REQUIRE_FALSE(read.ok());
@@ -130,9 +130,9 @@ TEST_CASE("impossible delta nets and norms are refused with the field") {
 }
 
 TEST_CASE("the own runtime refuses delta nets and gates by name") {
-  CHECK(not_executed(catalog_model("qwen3.5-27b")) == "gated delta nets");
-  ModelSpec gated = catalog_model("llama3-8b");
+  CHECK(not_executed(delta_model("qwen3.5-27b")) == "gated delta nets");
+  ModelSpec gated = delta_model("llama3-8b");
   gated.attention_output_gate = true;
   CHECK(not_executed(gated) == "a gate on attention's output");
-  CHECK_FALSE(not_executed(catalog_model("olmo3-7b")).empty());
+  CHECK_FALSE(not_executed(delta_model("olmo3-7b")).empty());
 }

@@ -11,13 +11,13 @@ using namespace echelon;
 
 namespace {
 
-ModelSpec qwen3_next() {
+ModelSpec delta_model() {
   const Result<ModelSpec> model = load_model("qwen3-next-80b-a3b");
   REQUIRE(model.ok());
   return *model;
 }
 
-TrainingJob job() {
+TrainingJob delta_job() {
   TrainingJob j;
   j.sequence = 4096;
   j.global_batch = 8;
@@ -25,13 +25,13 @@ TrainingJob job() {
 }
 
 OperatorList delta_layer(LayerSharding sharding = {.microbatch = 1}, int sequence = 4096) {
-  TrainingJob j = job();
+  TrainingJob j = delta_job();
   j.sequence = sequence;
-  return layer_operators(qwen3_next(), j, *find_framework("megatron-core"), sharding,
+  return layer_operators(delta_model(), j, *find_framework("megatron-core"), sharding,
                          LayerKind::moe, TokenMixer::delta_net);
 }
 
-Operator named(const OperatorList& list, std::string_view name) {
+Operator delta_operator(const OperatorList& list, std::string_view name) {
   for (const Operator& op : list.view()) {
     if (op.name == name) return op;
   }
@@ -39,17 +39,17 @@ Operator named(const OperatorList& list, std::string_view name) {
   return {};
 }
 
-double flops(const Operator& op) { return op.forward.in(kFlop); }
+double forward_flops(const Operator& op) { return op.forward.in(kFlop); }
 
 }  // namespace
 
 TEST_CASE("a delta net's products have the shapes of its weights") {
   const OperatorList list = delta_layer();
-  const Operator in = named(list, "delta_in");
+  const Operator in = delta_operator(list, "delta_in");
   CHECK(in.m == 4096);
   CHECK(in.k == 2048);
   CHECK(in.n == 2 * 2048 + 2 * 4096 + 2 * 32);  // queries, keys; values, gate; two per head
-  const Operator out = named(list, "delta_out");
+  const Operator out = delta_operator(list, "delta_out");
   CHECK(out.k == 4096);
   CHECK(out.n == 2048);
   for (const Operator& op : list.view()) {
@@ -63,26 +63,26 @@ TEST_CASE("the chunked recurrence counts its products in chunks of 64 tokens") {
   // Per token and head with d_k = d_v = 128: five products of 64 × 128 (k·kᵀ, T·k, T·v, q·kᵀ and
   // its product with v), three with the 128 × 128 state, the inverse of 64 × 64.
   constexpr double head = 2 * 5 * 64 * 128 + 2 * 3 * 128 * 128 + 2.0 / 3 * 64 * 64;
-  const Operator rule = named(delta_layer(), "delta_rule");
-  CHECK(flops(rule) == Approx(4096.0 * 32 * head));
+  const Operator rule = delta_operator(delta_layer(), "delta_rule");
+  CHECK(forward_flops(rule) == Approx(4096.0 * 32 * head));
   // Backward: twice, and T·k, T·v, k·S and the state's update again.
   constexpr double again = 2 * 2 * 64 * 128 + 2 * 2 * 128 * 128;
   CHECK(rule.backward.in(kFlop) == Approx(4096.0 * 32 * (2 * head + again)));
   // Linear in the sequence, unlike attention.
-  CHECK(flops(named(delta_layer({.microbatch = 1}, 8192), "delta_rule")) ==
-        Approx(2 * flops(rule)));
+  CHECK(forward_flops(delta_operator(delta_layer({.microbatch = 1}, 8192), "delta_rule")) ==
+        Approx(2 * forward_flops(rule)));
 }
 
 TEST_CASE("the convolution spans four tokens in every channel") {
-  const Operator conv = named(delta_layer(), "delta_conv");
-  CHECK(flops(conv) == Approx(2.0 * 4 * 4096 * 8192));
+  const Operator conv = delta_operator(delta_layer(), "delta_conv");
+  CHECK(forward_flops(conv) == Approx(2.0 * 4 * 4096 * 8192));
   CHECK(conv.saved.in(kByte) == Approx(2.0 * 4096 * 8192));
 }
 
 TEST_CASE("a delta net keeps what its kernels keep") {
   // FLA saves q and k in every value head, v, the 64 × 64 inverses as 64 numbers per token, and
   // four 32-bit numbers per token and head: decay, write strength, two norms.
-  const Operator rule = named(delta_layer(), "delta_rule");
+  const Operator rule = delta_operator(delta_layer(), "delta_rule");
   CHECK(rule.saved.in(kByte) == Approx(4096.0 * 32 * (2 * (3 * 128 + 64) + 4 * 4)));
   // While it runs backward: a 128 × 128 state per chunk and head, and two of 128 per token.
   CHECK(rule.transient.in(kByte) == Approx(2.0 * 32 * (4096.0 / 64 * 128 * 128 + 4096 * 256)));
@@ -93,10 +93,11 @@ TEST_CASE("tensor parallelism splits a delta net by heads") {
   const OperatorList half = delta_layer({.tp = 2, .microbatch = 1});
   for (const char* name : {"delta_in", "delta_conv", "delta_rule", "delta_out"}) {
     INFO(name);
-    CHECK(flops(named(half, name)) == Approx(flops(named(whole, name)) / 2));
+    CHECK(forward_flops(delta_operator(half, name)) ==
+          Approx(forward_flops(delta_operator(whole, name)) / 2));
   }
-  CHECK(named(half, "delta_reduce").payload.in(kByte) == Approx(2.0 * 4096 * 2048));
-  const ModelSpec model = qwen3_next();
+  CHECK(delta_operator(half, "delta_reduce").payload.in(kByte) == Approx(2.0 * 4096 * 2048));
+  const ModelSpec model = delta_model();
   const auto per_rank = [&](int tp) {
     return layer_parameters_per_rank(model, tp, LayerKind::moe, TokenMixer::delta_net);
   };
@@ -106,24 +107,25 @@ TEST_CASE("tensor parallelism splits a delta net by heads") {
 }
 
 TEST_CASE("an output gate widens the projection and multiplies attention's output") {
-  const ModelSpec model = qwen3_next();
+  const ModelSpec model = delta_model();
   ModelSpec plain = model;
   plain.attention_output_gate = false;
   const auto layer = [&](const ModelSpec& m) {
-    return layer_operators(m, job(), *find_framework("megatron-core"), {.microbatch = 1},
+    return layer_operators(m, delta_job(), *find_framework("megatron-core"), {.microbatch = 1},
                            LayerKind::moe);
   };
-  CHECK(named(layer(model), "qkv").n == named(layer(plain), "qkv").n + 4096);
-  CHECK(named(layer(model), "attention_gate").saved.in(kByte) == Approx(2 * 2.0 * 4096 * 4096));
+  CHECK(delta_operator(layer(model), "qkv").n == delta_operator(layer(plain), "qkv").n + 4096);
+  CHECK(delta_operator(layer(model), "attention_gate").saved.in(kByte) ==
+        Approx(2 * 2.0 * 4096 * 4096));
 }
 
 TEST_CASE("a norm over all heads adds up squares over the tensor-parallel ranks") {
   const ModelSpec model = *load_model("minimax-m2");
   const auto layer = [&](int tp) {
-    return layer_operators(model, job(), *find_framework("megatron-core"),
+    return layer_operators(model, delta_job(), *find_framework("megatron-core"),
                            {.tp = tp, .microbatch = 1}, LayerKind::moe);
   };
-  const Operator reduce = named(layer(4), "qk_norm_reduce");
+  const Operator reduce = delta_operator(layer(4), "qk_norm_reduce");
   CHECK(reduce.payload.in(kByte) == Approx(2 * 4.0 * 4096));  // one of q, one of k, in fp32
   CHECK(reduce.axis == Axis::tp);
   for (const Operator& op : layer(1).view()) CHECK(op.name != "qk_norm_reduce");
