@@ -4,6 +4,8 @@
 
 #include "core/framework/framework.hpp"
 #include "core/model/model_io.hpp"
+#include "costmodel/calibration/calibration_io.hpp"
+#include "costmodel/cost_model.hpp"
 #include "costmodel/operators/operators.hpp"
 #include "tests/support/catch.hpp"
 
@@ -104,6 +106,49 @@ TEST_CASE("tensor parallelism splits a delta net by heads") {
   // What every rank holds: router, its gate, two norms of 2048, the gain of the gated norm.
   const double everywhere = 2048.0 * 513 + 2 * 2048 + 128;
   CHECK(per_rank(2) == Approx((per_rank(1) - everywhere) / 2 + everywhere));
+}
+
+TEST_CASE("a layer of a model with both mixers is their weighted mean") {
+  const auto costs_with = [](int delta_layers) {
+    ModelSpec model = delta_model();
+    model.delta.layers = delta_layers;
+    const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8).value();
+    const Framework framework = find_framework("megatron-core").value();
+    const Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
+    return CostModel(model, delta_job(), cluster, framework, calibration)
+        .sharding_costs({.microbatch = 1});
+  };
+  // Linear in the number of delta nets: 24 of 48 layers lie between 12 and 36.
+  const LayerCosts few = costs_with(12).moe, half = costs_with(24).moe, most = costs_with(36).moe;
+  CHECK((few.forward.device + most.forward.device) / half.forward.device == Approx(2));
+  CHECK((few.backward.device + most.backward.device) / half.backward.device == Approx(2));
+  CHECK((few.saved + most.saved) / half.saved == Approx(2));
+  CHECK(few.parameters + most.parameters == Approx(2 * half.parameters));
+  CHECK(few.forward.device != most.forward.device);
+  CHECK(few.saved != most.saved);
+  // All layers together hold the model's parameters.
+  const ShardingCosts costs = costs_with(36);
+  const ModelSpec model = delta_model();
+  CHECK(48 * (costs.moe.parameters + costs.moe.experts) ==
+        Approx(static_cast<double>(model.parameters() - model.embedding_parameters() -
+                                   model.head_parameters())));
+}
+
+TEST_CASE("times of a model with delta nets are extrapolated, whatever the calibration") {
+  const ClusterTopology cluster = ClusterTopology::load("dgx-h100", 8).value();
+  const Framework framework = find_framework("megatron-core").value();
+  Calibration calibration = prior_calibration(cluster.gpu(), framework).value();
+  calibration.evidence = Evidence::calibrated;
+  PlanCosts costs;
+  costs.time.step = 1_s;
+  ParallelPlan plan;
+  plan.dp = 8;
+  CostModel(delta_model(), delta_job(), cluster, framework, calibration)
+      .price_throughput(plan, costs);
+  CHECK(costs.evidence == Evidence::extrapolated);
+  CostModel(*load_model("7b"), delta_job(), cluster, framework, calibration)
+      .price_throughput(plan, costs);
+  CHECK(costs.evidence == Evidence::calibrated);
 }
 
 TEST_CASE("an output gate widens the projection and multiplies attention's output") {
