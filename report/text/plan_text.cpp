@@ -53,7 +53,15 @@ int bar_columns(const TextStyle& style) {
   return std::clamp(style.width - kOthers, 10, 40);
 }
 
-/// "2 T tokens in 23.1 days, 24.3 with failures, 74 k USD at 2 USD per GPU hour".
+/// "812.5 kWh", "1.4 MWh", "27.0 GWh".
+std::string energy_text(Joules energy) {
+  const double kwh = energy.in(kKilowattHour);
+  if (kwh >= 1e6) return fmt::format("{:.1f} GWh", kwh / 1e6);
+  return kwh >= 1e3 ? fmt::format("{:.1f} MWh", kwh / 1e3) : fmt::format("{:.1f} kWh", kwh);
+}
+
+/// "2 T tokens in 23.1 days, 24.3 with failures, 74 k USD at 2 USD per GPU hour, about 1.4 MWh in
+/// GPU boards (shares of their power assumed)".
 std::string economics_line(const PlanRequest& request, const Candidate& candidate) {
   const Economics money = economics_of(request, candidate.prediction.time);
   if (!money.time_for_budget) return {};
@@ -72,8 +80,8 @@ std::string economics_line(const PlanRequest& request, const Candidate& candidat
                         request.cluster.price_per_gpu_hour()->in(kDollar));
   }
   if (money.energy && money.energy->for_budget) {
-    line += fmt::format(", about {}Wh in GPU boards (shares of their power assumed)",
-                        human_count(1000 * money.energy->for_budget->in(kKilowattHour)));
+    line += fmt::format(", about {} in GPU boards (shares of their power assumed)",
+                        energy_text(*money.energy->for_budget));
   }
   return line;
 }
