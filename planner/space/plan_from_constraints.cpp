@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <variant>
 #include <vector>
 
@@ -85,13 +86,18 @@ std::string nearest_group(const PlanRequest& request, const ParallelPlan& plan) 
              : fmt::format("nearest valid: --microbatch-group-size {}", above);
 }
 
+/// What tensor parallelism must divide: attention heads, and key heads of gated delta nets.
+int shared_head_divisor(const ModelSpec& model) {
+  return model.delta.layers > 0 ? std::gcd(model.heads, model.delta.key_heads) : model.heads;
+}
+
 std::string nearest_valid(const PlanRequest& request, const ParallelPlan& plan,
                           RejectionReason reason) {
   using enum RejectionReason;
   const auto degrees = [](std::string text) { return "nearest valid: " + std::move(text); };
   switch (reason) {
     case heads_not_divisible:
-      return degrees("--tp " + nearest_divisors(request.model.heads, plan.tp));
+      return degrees("--tp " + nearest_divisors(shared_head_divisor(request.model), plan.tp));
     case kv_heads_not_divisible:
       return degrees("--tp " + nearest_divisors(request.model.kv_heads, plan.tp));
     case ffn_not_divisible:

@@ -57,6 +57,22 @@ TEST_CASE("tensor parallelism must divide heads, kv heads and the MLP") {
   CHECK(check_tensor_parallel(odd, 16)->reason == RejectionReason::ffn_not_divisible);
 }
 
+TEST_CASE("tensor parallelism divides the key heads of delta nets, and context parallelism none") {
+  PlanRequest r = request_for("qwen3-next-80b-a3b", "dgx-h100", 64);  // 16 heads, 16 key heads
+  CHECK_FALSE(check_tensor_parallel(r.model, 16));
+  r.model.delta.key_heads = 8;
+  CHECK(check_tensor_parallel(r.model, 16)->reason == RejectionReason::heads_not_divisible);
+  ParallelPlan plan;
+  plan.dp = 64;
+  CHECK_FALSE(check_degrees(r.model, r.job, r.cluster, r.framework, plan));
+  plan.dp = 32;
+  plan.cp = 2;
+  const auto refused = check_degrees(r.model, r.job, r.cluster, r.framework, plan);
+  REQUIRE(refused.has_value());
+  CHECK(refused->reason == RejectionReason::framework_lacks_feature);
+  CHECK(refused->detail.find("gated delta nets") != std::string::npos);
+}
+
 TEST_CASE("experts are split over a grid that covers the ranks of a stage") {
   const PlanRequest r = request_for("mixtral-8x7b", "dgx-h100", 64);
   ParallelPlan p;
