@@ -49,6 +49,11 @@ std::string signed_percent(double ratio) {
   const double value = std::round(1000 * ratio) / 10;
   return value == 0 ? "0.0 %" : fmt::format("{:+.1f} %", value);
 }
+std::string words_of(const MemoryBand& band) {
+  return fmt::format("{}, {}, bias {}, spread {}", name_of(band.kind), band.distribution(),
+                     signed_percent(std::exp(band.bias) - 1), percent(band.spread));
+}
+
 std::string gib(Bytes bytes) { return fmt::format("{:.2f}", bytes.in(1_GiB)); }
 MemoryUnit memory_unit(Bytes largest) {
   const Bytes size = std::max(largest, Bytes{} - largest);

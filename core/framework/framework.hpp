@@ -130,10 +130,6 @@ struct Framework {
   bool fixed_blocks = false;
   /// ZeRO-2/3 (FSDP) together with tensor parallelism works, but its authors warn of it.
   bool warns_of_sharded_tensors = false;
-  /// Mean and standard deviation of ln(measured / predicted) of reserved memory:
-  /// planner/space/score.hpp.
-  double memory_bias = 0;
-  double memory_spread = 0.03;
   int loss_rows = 0;        ///< rows of logits that exist at once; 0: all of a microbatch
   int vocab_padding = 128;  ///< vocabulary padded to a multiple of this · tp
   /// What a run leaves unsaid, for this framework and for the software it stands for.

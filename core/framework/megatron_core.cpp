@@ -196,7 +196,6 @@ Framework megatron_core() {
   f.gradients_as_reduced = true;  // one buffer of gradients; FSDP's shards stay fp32
   // Megatron-FSDP: docs of core/distributed/fsdp name tensor parallelism experimental.
   f.warns_of_sharded_tensors = true;
-  f.memory_bias = 0.03;  // reserved memory in eight published shapes: 1.3 to 4.9 % above ours
   f.defaults = kMegatronCoreDefaults;
   f.rules = kMegatronCoreRules;
   f.remark_rules = kMegatronCoreRemarks;

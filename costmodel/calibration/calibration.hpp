@@ -1,16 +1,18 @@
 // Calibration: the rates that no data sheet gives. The only place of fitted numbers.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/units.hpp"
 #include "core/plan/cost.hpp"
+#include "costmodel/calibration/memory_band.hpp"
 
 namespace echelon {
 
 /// Rates of one (GPU, framework) pair. Efficiencies are fractions of the data-sheet peak.
-/// Every field has an entry in `sources`; shipped files are costmodel/catalog/calibrations/*.json.
+/// Every rate has an entry in `sources`; shipped files are costmodel/catalog/calibrations/*.json.
 struct Calibration {
   std::string name;
   std::string gpu_family;  ///< "hopper", "ampere" ... or a full GPU name
@@ -80,12 +82,12 @@ struct Calibration {
   Bytes gemm_workspace;
   Bytes attention_parts;  ///< what attention's deterministic backward is to work in (largest_part);
                           ///< 0: it needs nothing
-  Bytes fits_margin;      ///< a plan must stay this far below the device's memory to run
 
   // Honesty
   double time_band =
       0;  ///< β: 80 % of measured steps lie between step / (1 + β) and step · (1 + β)
-  double memory_band = 0;
+  /// How far the memory that runs need lies from the predicted one; none: memory_band_of() assumes.
+  std::optional<MemoryBand> memory_band{};
 
   struct Source {
     std::string field;

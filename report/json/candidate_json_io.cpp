@@ -46,6 +46,14 @@ std::string dumped(const Json& document) {
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+Json memory_band_json(const MemoryBand& band) {
+  return Json{{"kind", name_of(band.kind)},
+              {"distribution", band.distribution()},
+              {"bias", band.bias},
+              {"spread", band.spread},
+              {"source", band.source}};
+}
+
 Json candidate_json(const PlanFile& file, const Economics& money, const Score& score,
                     bool simulated) {
   const Seconds expected = score.weight * file.predicted.time.total();

@@ -1,5 +1,6 @@
 #include "core/json/json_io.hpp"
 #include "report/fit.hpp"
+#include "report/json/candidate_json_io.hpp"
 
 namespace echelon {
 
@@ -18,6 +19,10 @@ Json rates_json(std::span<const FittedRate> all) {
   return rates;
 }
 
+const MemoryBand& band_of(const Calibration& calibration) {
+  return memory_band_of(calibration, find_framework(calibration.framework).value());
+}
+
 }  // namespace
 
 std::string fit_json(const FitTable& fitted) {
@@ -30,6 +35,7 @@ std::string fit_json(const FitTable& fitted) {
                                    {"runs", one.runs},
                                    {"median_error_in_fold", one.median},
                                    {"time_band", one.calibration.time_band},
+                                   {"memory_band", memory_band_json(band_of(one.calibration))},
                                    {"rates", rates_json(one.rates)}});
   }
   return out.dump(2) + "\n";

@@ -42,11 +42,13 @@ std::string fit_text(const FitTable& fitted, const TextStyle& style) {
   if (fitted.calibrations.empty()) {
     return out + "Nothing to fit: no GPU family has four usable runs under one framework.\n";
   }
-  Table list({{"calibration", Table::Align::left}, {"runs"}, {"median error, in fold"}, {"band"}});
+  Table list({{"calibration", Table::Align::left}, {"runs"}, {"median error, in fold"}, {"band"}, {"memory band", Table::Align::left}});
   for (const FittedCalibration& one : fitted.calibrations) {
     list.add({one.calibration.name, fmt::format("{}", one.runs),
               fmt::format("{:.1f} %", 100 * one.median),
-              fmt::format("±{:.0f} %", 100 * one.calibration.time_band)});
+              fmt::format("±{:.0f} %", 100 * one.calibration.time_band),
+              words_of(memory_band_of(one.calibration,
+                                      find_framework(one.calibration.framework).value()))});
   }
   out += "\n" + list.text(style);
   for (const FittedCalibration& one : fitted.calibrations) {

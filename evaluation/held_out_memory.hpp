@@ -1,0 +1,72 @@
+// The memory bands that calibrations deserve by runs to which no memory rate was fitted.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "costmodel/calibration/calibration.hpp"
+#include "evaluation/fit_memory.hpp"
+#include "evaluation/measured_runs_csv_io.hpp"
+
+namespace echelon {
+
+/// A run that ran or ended out of memory, by x = ln(predicted need / memory of a GPU).
+struct FitOutcome {
+  double log_need = 0;
+  bool ran = true;
+};
+/// The logistic with the largest likelihood of the outcomes, P = 1 / (1 + exp((x + bias) / spread)),
+/// by Newton's method for 1/spread and bias/spread; kind measured. Nothing if an end is missing or
+/// no such limit exists (runs out of memory do not need more than the others). Where the ends do
+/// not overlap, the spread is `kLeastLogisticSpread` and the bias in the middle of the gap. Source:
+/// Cox, "The regression analysis of binary sequences" (1958). Checked by:
+/// tests/evaluation/held_out_memory_test.cpp.
+inline constexpr double kLeastLogisticSpread = 0.005;
+[[nodiscard]] std::optional<MemoryBand> fit_logistic(std::span<const FitOutcome> outcomes);
+
+/// Outcomes of runs, each predicted by memory rates fitted without the run's part.
+class HeldOutMemory {
+ public:
+  HeldOutMemory() = default;
+  explicit HeldOutMemory(const std::vector<MeasuredRun>& rows);
+
+  /// Of runs in `part`.
+  void add(std::span<const MemoryOutcome> outcomes, int part);
+
+  /// Sets the memory band from all parts but `left_out`:
+  ///
+  ///   at least 20 runs of the framework out of memory, and 20 that ran: fit_logistic, measured;
+  ///   else eight peaks of the framework from three publishers, else, unless its blocks are
+  ///   planned before the step (Framework::fixed_blocks), peaks of all software:
+  ///   mean and standard deviation of ln(measured / predicted), n peaks of one publisher weighing
+  ///   1/√n each, at least 3 %, extrapolated;
+  ///   else the band stays, which is the prior's or none.
+  void set_band(Calibration& calibration, std::optional<int> left_out = {}) const;
+
+ private:
+  struct One {
+    MemoryOutcome outcome;
+    int part = 0;
+  };
+  [[nodiscard]] std::optional<MemoryBand> measured_band(const std::string& framework,
+                                                        std::optional<int> left_out) const;
+  /// Of all software where `framework` is empty.
+  [[nodiscard]] std::optional<MemoryBand> extrapolated_band(const std::string& framework,
+                                                            std::optional<int> left_out) const;
+
+  std::vector<std::string> publishers_;  ///< of every row
+  std::vector<One> all_;
+};
+
+/// Parts of the rows of each framework: its publishers; of a framework with only one, parts of
+/// folds (evaluation/cv_folds.hpp). Returns the part of every row, from 0.
+[[nodiscard]] std::vector<int> memory_parts(const std::vector<MeasuredRun>& rows,
+                                            const MemoryRuns& runs, int parts);
+/// Every row of `runs` predicted by a fit to the other parts.
+[[nodiscard]] HeldOutMemory hold_out_memory(const std::vector<MeasuredRun>& rows, MemoryRuns& runs,
+                                            std::span<const int> part_of_rows);
+
+}  // namespace echelon
