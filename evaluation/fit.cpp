@@ -271,8 +271,7 @@ struct CrossValidation {
 
 CrossValidation cross_validate(Observations& all, std::vector<int> part_of_rows,
                                HeldOutMemory memory, const FitProgress& progress) {
-  CrossValidation out{
-      std::move(part_of_rows), {}, HeldOutErrors(sites_of(all)), std::move(memory)};
+  CrossValidation out{std::move(part_of_rows), {}, HeldOutErrors(sites_of(all)), std::move(memory)};
   const int parts = out.part.empty() ? 0 : *std::ranges::max_element(out.part) + 1;
   for (int part = 0; part < parts; ++part) {
     const auto outside = [&](std::size_t row) { return out.part[row] != part; };

@@ -134,8 +134,8 @@ MemoryRuns::MemoryRuns(const std::vector<MeasuredRun>& rows) : rows_(&rows) {
       if (const auto largest = largest_reserved(row)) reserved = largest->in(kByte);
     }
     runs_.push_back({i, run->framework.calibration_key(), std::move(cost_model), run->plan, costs,
-                   *std::move(prior), measured, reserved,
-                   std::ranges::none_of(flags[i], &RowQualityFlag::fits)});
+                     *std::move(prior), measured, reserved,
+                     std::ranges::none_of(flags[i], &RowQualityFlag::fits)});
   }
 }
 

@@ -16,7 +16,7 @@ namespace echelon {
 namespace {
 
 constexpr int kFewestOfAnEnd = 20;
-constexpr std::size_t kFewestPeaks = 8;
+constexpr std::size_t kFewestPeaks = 30;
 constexpr std::size_t kFewestPublishers = 3;
 constexpr double kLeastSpread = 0.03;
 
@@ -36,33 +36,40 @@ MemoryBand logistic(double bias, double spread) {
           std::clamp(spread, kLeastLogisticSpread, kMostMemorySpread), ""};
 }
 
+/// A run with its weight in the fit.
+struct WeightedOutcome {
+  double log_need = 0;
+  bool ran = true;
+  double weight = 1;
+};
+
 /// −ln(likelihood) of P(ran) = 1 / (1 + exp(a + b·x)), without overflow.
-double loss(std::span<const FitOutcome> outcomes, double a, double b) {
+double loss(std::span<const WeightedOutcome> outcomes, double a, double b) {
   double sum = 0;
-  for (const FitOutcome& one : outcomes) {
+  for (const WeightedOutcome& one : outcomes) {
     const double z = (one.ran ? 1 : -1) * (a + b * one.log_need);
-    sum += z > 0 ? z + std::log1p(std::exp(-z)) : std::log1p(std::exp(z));
+    sum += one.weight * (z > 0 ? z + std::log1p(std::exp(-z)) : std::log1p(std::exp(z)));
   }
   return sum;
 }
 
 /// One step of Newton's method, halved until the loss falls; false where it does not.
-bool newton_step(std::span<const FitOutcome> outcomes, double& a, double& b) {
+bool newton_step(std::span<const WeightedOutcome> outcomes, double& a, double& b) {
   double ga = 0;
   double gb = 0;
   double haa = 0;
   double hab = 0;
   double hbb = 0;
-  for (const FitOutcome& one : outcomes) {
+  for (const WeightedOutcome& one : outcomes) {
     const double x = one.log_need;
     const double failed = 1 / (1 + std::exp(-(a + b * x)));
-    const double error = failed - (one.ran ? 0 : 1);
-    const double weight = failed * (1 - failed);
+    const double error = one.weight * (failed - (one.ran ? 0 : 1));
+    const double curvature = one.weight * failed * (1 - failed);
     ga += error;
     gb += error * x;
-    haa += weight;
-    hab += weight * x;
-    hbb += weight * x * x;
+    haa += curvature;
+    hab += curvature * x;
+    hbb += curvature * x * x;
   }
   const double determinant = haa * hbb - hab * hab;
   if (!(determinant > 0)) return false;
@@ -79,6 +86,15 @@ bool newton_step(std::span<const FitOutcome> outcomes, double& a, double& b) {
   return false;
 }
 
+/// Weights of the runs: how likely each is none of the odd ones, times 2 out of memory.
+void weigh(double a, double b, std::vector<WeightedOutcome>& outcomes) {
+  for (WeightedOutcome& one : outcomes) {
+    const double failed = 1 / (1 + std::exp(-(a + b * one.log_need)));
+    const double seen = (1 - 2 * kOddOutcomes) * (one.ran ? 1 - failed : failed);
+    one.weight = (one.ran ? 1 : kWeightOutOfMemory) * seen / (kOddOutcomes + seen);
+  }
+}
+
 }  // namespace
 
 std::optional<MemoryBand> fit_logistic(std::span<const FitOutcome> outcomes) {
@@ -90,8 +106,15 @@ std::optional<MemoryBand> fit_logistic(std::span<const FitOutcome> outcomes) {
   constexpr double kStartWidth = 0.1;
   double b = 1 / kStartWidth;
   double a = -b * (most + least) / 2;
-  constexpr int kMostSteps = 100;
-  for (int i = 0; i < kMostSteps && newton_step(outcomes, a, b); ++i) {
+  std::vector<WeightedOutcome> weighted;
+  for (const FitOutcome& one : outcomes) weighted.push_back({one.log_need, one.ran});
+  constexpr int kMostSteps = 1000;
+  constexpr double kSettled = 1e-9;
+  for (int i = 0; i < kMostSteps; ++i) {
+    const double before = b;
+    weigh(a, b, weighted);
+    if (!newton_step(weighted, a, b)) break;
+    if (std::abs(b - before) < kSettled * std::abs(b)) break;
   }
   if (b <= 0) return std::nullopt;
   return logistic(a / b, 1 / b);

@@ -18,12 +18,21 @@ struct FitOutcome {
   double log_need = 0;
   bool ran = true;
 };
-/// The logistic with the largest likelihood of the outcomes, P = 1 / (1 + exp((x + bias) / spread)),
-/// by Newton's method for 1/spread and bias/spread; kind measured. Nothing if an end is missing or
-/// no such limit exists (runs out of memory do not need more than the others). Where the ends do
-/// not overlap, the spread is `kLeastLogisticSpread` and the bias in the middle of the gap. Source:
-/// Cox, "The regression analysis of binary sequences" (1958). Checked by:
-/// tests/evaluation/held_out_memory_test.cpp.
+/// The logistic with the largest likelihood of the outcomes, P = 1 / (1 + exp((x + bias) /
+/// spread)), kind measured, where
+///
+///   a run is odd with probability 2 · kOddOutcomes (it failed for another reason, or the table is
+///   wrong) and says nothing: it ran with probability ε + (1 − 2ε)·P. Source: Copas, "Binary
+///   regression models for contaminated data" (1988); by expectation and maximization, Newton's
+///   method for 1/spread and bias/spread inside
+///   a run out of memory counts as kWeightOutOfMemory runs: a search prefers plans whose need is
+///   predicted too small, and a plan that cannot run costs more than one not offered
+///
+/// Nothing if an end is missing or there is no such limit (runs out of memory do not need more than
+/// the others). Where the ends do not overlap, the spread is `kLeastLogisticSpread` and the bias in
+/// the middle of the gap. Checked by: tests/evaluation/held_out_memory_test.cpp.
+inline constexpr double kOddOutcomes = 0.01;
+inline constexpr double kWeightOutOfMemory = 2;
 inline constexpr double kLeastLogisticSpread = 0.005;
 [[nodiscard]] std::optional<MemoryBand> fit_logistic(std::span<const FitOutcome> outcomes);
 
@@ -39,7 +48,7 @@ class HeldOutMemory {
   /// Sets the memory band from all parts but `left_out`:
   ///
   ///   at least 20 runs of the framework out of memory, and 20 that ran: fit_logistic, measured;
-  ///   else eight peaks of the framework from three publishers, else, unless its blocks are
+  ///   else thirty peaks of the framework from three publishers, else, unless its blocks are
   ///   planned before the step (Framework::fixed_blocks), peaks of all software:
   ///   mean and standard deviation of ln(measured / predicted), n peaks of one publisher weighing
   ///   1/√n each, at least 3 %, extrapolated;

@@ -37,10 +37,10 @@ struct ValidatedRow {
   std::optional<double> memory_error;
   std::optional<Bytes> predicted_static, measured_static;  ///< weights, gradients, optimizer states
   std::optional<double> static_error;
-  std::optional<Bytes> predicted_need;  ///< reserved, context and NCCL, on the fullest rank
+  std::optional<Bytes> predicted_need;     ///< reserved, context and NCCL, on the fullest rank
   std::optional<double> fits_probability;  ///< costmodel/calibration/memory_band.hpp
   std::optional<bool> predicted_fits, measured_fits;  ///< predicted: with P >= 1/2
-  double spare = 0;       ///< 1 − predicted need / memory of a GPU
+  double spare = 0;                                   ///< 1 − predicted need / memory of a GPU
   std::string framework;  ///< calibration_key(); "" without a prediction
   MemoryBand memory_band;
   std::string skipped;        ///< why there is no prediction; "" when there is one
@@ -127,7 +127,7 @@ struct ValidationReport : ValidationPair {
   std::map<std::string, ValidationPair> by_source;
   std::map<std::string, ValidationPair> by_part;      ///< sources of several grades or networks
   std::map<std::string, ValidationPair> by_left_out;  ///< groups judged by fits to all others
-  std::map<std::string, FrameworkFits> by_framework;   ///< flagged rows left out
+  std::map<std::string, FrameworkFits> by_framework;  ///< flagged rows left out
   std::map<std::string, NoiseFloor> noise;  ///< by source; only with repeated measurements
 };
 

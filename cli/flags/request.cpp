@@ -56,10 +56,10 @@ std::string words_of_band(const PlanRequest& request) {
   const MemoryBand& band = memory_band_of(request);
   const double more = std::exp(band.bias) - 1;
   constexpr double kNone = 0.005;
-  const std::string bias = std::abs(more) < kNone ? std::string("what is predicted")
-                                                  : fmt::format("{:.0f} % {} than predicted",
-                                                                100 * std::abs(more),
-                                                                more > 0 ? "more" : "less");
+  const std::string bias = std::abs(more) < kNone
+                               ? std::string("what is predicted")
+                               : fmt::format("{:.0f} % {} than predicted", 100 * std::abs(more),
+                                             more > 0 ? "more" : "less");
   return fmt::format("runs of {} need {}, give or take {:.0f} % ({}, {})", request.framework.name,
                      bias, 100 * band.spread, band.distribution(), name_of(band.kind));
 }

@@ -78,8 +78,8 @@ void read_band(JsonReader& reader, Calibration& out, Status& status) {
   }
   JsonReader one(*entry, reader.where(), reader.pointer_to("memory_band"));
   MemoryBand band;
-  const std::string kind = one.choice(
-      "kind", {kMemoryBandKinds[0], kMemoryBandKinds[1], kMemoryBandKinds[2]});
+  const std::string kind =
+      one.choice("kind", {kMemoryBandKinds[0], kMemoryBandKinds[1], kMemoryBandKinds[2]});
   for (const MemoryBandKind each :
        {MemoryBandKind::measured, MemoryBandKind::extrapolated, MemoryBandKind::assumed}) {
     if (kind == name_of(each)) band.kind = each;

@@ -52,9 +52,8 @@ double fit_probability(const MemoryBand& band, Bytes need, Bytes capacity) {
 
 Bytes most_need(const MemoryBand& band, double probability, Bytes capacity) {
   EXPECTS(probability > 0 && probability < 1, "a probability that can be reached");
-  const double z = band.kind == MemoryBandKind::measured
-                       ? std::log(probability / (1 - probability))
-                       : normal_quantile(probability);
+  const double z = band.kind == MemoryBandKind::measured ? std::log(probability / (1 - probability))
+                                                         : normal_quantile(probability);
   return capacity * std::exp(-band.bias - band.spread * z);
 }
 

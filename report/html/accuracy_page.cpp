@@ -140,8 +140,10 @@ std::string probability_section(const ValidationReport& judged) {
   std::string out =
       "\n## How likely does it fit?\n\nP(fits) follows from the predicted need and the memory band "
       "of the calibration (docs/formulas.md): *measured* on runs that ended out of memory, "
-      "*extrapolated* from the peaks of runs that ran, or *assumed*. Flagged rows are left out; the "
-      "band is that of the first row, since each publisher has its own. The Brier score is the mean "
+      "*extrapolated* from the peaks of runs that ran, or *assumed*. Flagged rows are left out; "
+      "the "
+      "band is that of the first row, since each publisher has its own. The Brier score is the "
+      "mean "
       "of (P(fits) - outcome)^2; a hard limit where P(fits) is 50 % scores its share of wrong "
       "answers.\n\n| framework | memory band | rows | ran | predicted to fit, ran out of memory | "
       "predicted not to fit, ran | Brier score | of a hard limit "
@@ -293,7 +295,8 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
   }
   out += left_out_section(judged);
   out += errors_section(judged, in_fold, "Peak memory", &ValidationSummary::memory);
-  out += fits_section(judged) + probability_section(judged) + ranking_section(judged) + noise_section(judged);
+  out += fits_section(judged) + probability_section(judged) + ranking_section(judged) +
+         noise_section(judged);
   return out + rivals_section(judged) + ablation_section(terms) + apart_section(judged);
 }
 

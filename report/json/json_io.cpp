@@ -170,8 +170,8 @@ Json request_json(const PlanRequest& request, const Provenance& provenance) {
               {"calibration", request.calibration.name},
               {"usable_memory_bytes", whole_bytes(request.usable_memory())},
               {"capacity_bytes", whole_bytes(request.capacity())},
-              {"memory_band", request.max_memory ? Json(nullptr)
-                                                 : memory_band_json(memory_band_of(request))},
+              {"memory_band",
+               request.max_memory ? Json(nullptr) : memory_band_json(memory_band_of(request))},
               {"top", request.top},
               {"prefer", name_of(request.preference)},
               {"front", request.whole_front},

@@ -42,7 +42,11 @@ std::string fit_text(const FitTable& fitted, const TextStyle& style) {
   if (fitted.calibrations.empty()) {
     return out + "Nothing to fit: no GPU family has four usable runs under one framework.\n";
   }
-  Table list({{"calibration", Table::Align::left}, {"runs"}, {"median error, in fold"}, {"band"}, {"memory band", Table::Align::left}});
+  Table list({{"calibration", Table::Align::left},
+              {"runs"},
+              {"median error, in fold"},
+              {"band"},
+              {"memory band", Table::Align::left}});
   for (const FittedCalibration& one : fitted.calibrations) {
     list.add({one.calibration.name, fmt::format("{}", one.runs),
               fmt::format("{:.1f} %", 100 * one.median),

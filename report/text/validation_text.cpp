@@ -188,16 +188,16 @@ std::string fits_by_framework(const ValidationReport& report, const TextStyle& s
   for (const auto& [name, one] : report.by_framework) {
     const FitsSummary& fits = one.fits;
     table.add({name, words_of(one.band), grouped(fits.rows), grouped(fits.ran),
-               grouped(fits.false_fits), grouped(fits.false_ooms), fmt::format("{:.4f}", fits.brier),
-               fmt::format("{:.4f}", fits.hard_brier())});
+               grouped(fits.false_fits), grouped(fits.false_ooms),
+               fmt::format("{:.4f}", fits.brier), fmt::format("{:.4f}", fits.hard_brier())});
   }
   if (table.empty()) return {};
   Table bins({{"spare memory", Table::Align::left}, {"rows"}, {"ran"}, {"predicted"}});
   const FitsSummary& all = report.unflagged.fits;
   for (std::size_t i = 0; i < all.bins.size(); ++i) {
     const SpareBin& bin = all.bins[i];
-    bins.add({spare_of(all, i), grouped(bin.rows),
-              percent(static_cast<double>(bin.ran) / bin.rows), percent(bin.probability)});
+    bins.add({spare_of(all, i), grouped(bin.rows), percent(static_cast<double>(bin.ran) / bin.rows),
+              percent(bin.probability)});
   }
   return heading("Probability of fitting, flagged rows left out", style) + table.text(style) +
          "\n" + bins.text(style);
@@ -317,8 +317,8 @@ std::string validation_text(const ValidationReport& report, std::optional<double
       "", style);
   out += "\n" + overall(report, style);
   if (limit) out += "\n" + verdict(report.time, *limit, style);
-  out += fits_and_ranking(report, style) + fits_by_framework(report, style) + by_left_out(report, style) + by_source(report, style) +
-         ranking_by_source(report, style);
+  out += fits_and_ranking(report, style) + fits_by_framework(report, style) +
+         by_left_out(report, style) + by_source(report, style) + ranking_by_source(report, style);
   out += noise_floor(report, style) + worst_rows(report, style) + flagged_rows(report, style);
   return out + nearest_calibrations(report, style) + skipped_rows(report, style);
 }
