@@ -41,9 +41,8 @@ MemoryGuess guess(const MeasuredRun& row, MemoryRun& run, const Calibration& cal
   run.cost_model.price_memory(run.plan, run.costs, memory);
   const StageModel model(run.cost_model, run.plan, run.costs);
   if (!limited) {
-    // What nvidia-smi shows includes cached blocks as far as there is memory for them.
-    const Bytes most = row.memory_kind == "nvidia_smi" ? memory.capacity : 1e18 * kByte;
-    return {memory_metric(row, model, memory, most).in(kByte), 0, memory.peak_reserved,
+    constexpr Bytes kUnlimited{1e18};
+    return {memory_metric(row, model, memory, kUnlimited).in(kByte), 0, memory.peak_reserved,
             memory.capacity};
   }
   const MemoryBand& band = memory_band_of(calibration, run.cost_model.framework());
@@ -168,7 +167,8 @@ std::vector<MemoryOutcome> MemoryRuns::outcomes(const std::vector<FittedMemory>&
                       !row.out_of_memory(),
                       run.counts_for_fits,
                       {}};
-    if (run.measured) one.log_error = std::log(*run.measured / made.figure);
+    const bool cached = row.memory_kind == "nvidia_smi";
+    if (run.measured && !cached) one.log_error = std::log(*run.measured / made.figure);
     out.push_back(std::move(one));
   }
   return out;

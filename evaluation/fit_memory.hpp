@@ -47,7 +47,8 @@ struct MemoryOutcome {
   double log_need = 0;    ///< ln(predicted need / memory of a GPU)
   bool ran = true;        ///< … or ended out of memory
   bool counts_for_fits = true;
-  std::optional<double> log_error;  ///< ln(measured / predicted) of its peak
+  /// ln(measured / predicted) of its peak; none of figures of nvidia-smi, which hold cached blocks.
+  std::optional<double> log_error;
 };
 
 /// The rows of a table that tell of memory.

@@ -52,12 +52,20 @@ TEST_CASE("a validation has every key of the contract") {
   check_keys(report["by_source"]["here"]["ranking_summary"],
              {"groups", "regret_mean", "regret_median", "regret3_mean", "regret3_median",
               "spearman_mean"});
-  check_keys(report["fits"], {"rows", "false_fits", "false_ooms"});
+  check_keys(report["fits"],
+             {"rows", "ran", "false_fits", "false_ooms", "brier", "brier_of_hard_limit", "bins"});
+  REQUIRE(report["by_framework"].contains("nanotron"));
+  check_keys(report["by_framework"]["nanotron"], {"memory_band", "fits"});
+  check_keys(report["by_framework"]["nanotron"]["memory_band"],
+             {"kind", "distribution", "bias", "spread", "source"});
+  for (const Json& bin : report["fits"]["bins"]) {
+    check_keys(bin, {"spare_from", "rows", "ran", "fits_probability"});
+  }
   REQUIRE(report["rows"].size() == 2);
   for (const Json& row : report["rows"]) {
     check_keys(row, {"row_id", "source", "predicted_step_seconds", "measured_step_seconds",
                      "time_error", "predicted_peak_bytes", "measured_peak_bytes", "memory_error",
-                     "predicted_fits", "measured_fits", "skipped"});
+                     "predicted_fits", "fits_probability", "measured_fits", "skipped"});
   }
   CHECK(report["rows"][1]["skipped"].is_string());
 }
