@@ -59,7 +59,7 @@ void read_margin(JsonReader& rates, Calibration& out, Status& status) {
   rates.ignore({"memory_band"});  // was never used
   const Json* entry = rates.member("fits_margin");
   if (entry == nullptr || !entry->is_object()) return;
-  JsonReader one(*entry, rates.where(), rates.pointer_to("fits_margin"));
+  JsonReader one(*entry, rates.where(), "/rates/fits_margin");
   const double margin = one.number("value", 0, kMemory / 2);
   one.ignore({"unit", "source"});
   if (Status done = one.finish(); !done && status.ok()) status = done;
@@ -76,7 +76,7 @@ void read_band(JsonReader& reader, Calibration& out, Status& status) {
                 "{\"kind\": …, \"bias\": …, \"spread\": …, \"source\": …}");
     return;
   }
-  JsonReader one(*entry, reader.where(), reader.pointer_to("memory_band"));
+  JsonReader one(*entry, reader.where(), "/memory_band");
   MemoryBand band;
   const std::string kind =
       one.choice("kind", {kMemoryBandKinds[0], kMemoryBandKinds[1], kMemoryBandKinds[2]});
