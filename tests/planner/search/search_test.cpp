@@ -307,6 +307,8 @@ TEST_CASE(
     // little.
     const std::optional<Seconds> smallest = loops.best(true);
     REQUIRE(smallest);
+    CAPTURE(expected / *smallest, report->gap, report->winner()->score.fits_probability.value_or(1),
+            static_cast<int>(r.preference));
     CHECK(expected <= *smallest / (1 - report->gap) * (1 + 1e-9));
     best_of_all += expected <= *best * (1 + 1e-9);
   }
@@ -495,6 +497,7 @@ TEST_CASE("GPUs with enough memory are the last resort") {
   GpuSpec gpu = r.cluster.gpu();
   gpu.memory = 1_GiB;
   r.cluster = r.cluster.with_gpu(gpu);
+  r.calibration.memory_band = MemoryBand{MemoryBandKind::extrapolated, 0.03, 0.03, "test"};
   r.max_memory.reset();
   const SearchOutcome unlimited = search(r).value();
   const NearestInfeasible& miss = unlimited.nearest_infeasible.front();
@@ -644,6 +647,7 @@ TEST_CASE("as much of the optimizer is offloaded as is fastest") {
 
 TEST_CASE("a part of the optimizer on the host beats all of it") {
   PlanRequest r = request_for("llama2-13b", "l40s", 16);
+  r.calibration.memory_band = MemoryBand{MemoryBandKind::extrapolated, 0.03, 0.03, "test"};
   r.job.global_batch = 256;
   r.preference = Preference::fastest;
   r.constraints.pin<&ParallelPlan::pp>(1);
