@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <utility>
-#include <variant>
 
 #include "costmodel/calibration/calibration_fields.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
@@ -15,34 +14,11 @@
 #include "evaluation/fit_levels.hpp"
 #include "evaluation/fit_memory.hpp"
 #include "evaluation/held_out_errors.hpp"
-#include "evaluation/row_quality.hpp"
-#include "evaluation/run_cluster.hpp"
-#include "evaluation/run_mapping.hpp"
 
 namespace echelon {
 namespace {
 
 constexpr std::size_t kFewest = 4;  ///< runs that may move a rate
-
-/// All rows of a table that can be fitted to, and the pinned rates.
-struct Observations {
-  std::vector<Observation> runs;
-  const std::vector<MeasuredRun>* rows = nullptr;
-  std::span<const PinnedRate> pinned{};
-  std::map<std::string, int> left_out;
-};
-
-/// A single iteration is noisy and an odd head size slow, but they are runs of the same machine and
-/// software; the robust loss bounds their influence.
-bool unusable(const RowQualityFlag& flag) {
-  return flag.time && flag.name != "one-iteration" && flag.name != "odd-heads";
-}
-
-void pin(Calibration& calibration, std::span<const PinnedRate> pinned) {
-  for (const PinnedRate& rate : pinned) {
-    set_rate(calibration, calibration_field(rate.key), rate.value);
-  }
-}
 
 /// The parameters that are not pinned.
 std::vector<FitParameter> free_ones(std::vector<FitParameter> parameters,
@@ -52,54 +28,6 @@ std::vector<FitParameter> free_ones(std::vector<FitParameter> parameters,
                                [&](const PinnedRate& rate) { return rate.key == parameter.key; });
   });
   return parameters;
-}
-
-Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& without = {}) {
-  Observations out;
-  out.rows = &rows;
-  out.pinned = without.pinned;
-  const CalibrationSet priors{{}};
-  RunMapper mapper;
-  const auto flags = quality_flags_of(rows);
-  const auto publishers = groups_of(rows, LeaveOut::publisher);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const MeasuredRun& row = rows[i];
-    if (!row.step_seconds || row.out_of_memory()) {
-      ++out.left_out["without a step time"];
-    } else if (row.grade == "C") {
-      ++out.left_out["of grade C"];
-    } else if (std::ranges::any_of(flags[i], unusable)) {
-      ++out.left_out["flagged for time"];
-    } else if (auto mapped = mapper.map(row); std::holds_alternative<SkippedRun>(mapped)) {
-      ++out.left_out["not priced"];
-    } else {
-      MappedRun& run = std::get<MappedRun>(mapped);
-      const GpuSpec& gpu = run.cluster.gpu();
-      Result<Calibration> prior = priors.prior(gpu, run.framework);
-      const std::string family(gpu_family(gpu));
-      if (!prior || family == "generic") {  // a family of unrelated devices
-        ++out.left_out["on a GPU of no family"];
-        continue;
-      }
-      pin(*prior, without.pinned);
-      CostModel cost_model(run.model, run.job, run.cluster, run.framework, *prior);
-      if (const auto network = measured_network(row, run.cluster)) cost_model.set_network(*network);
-      cost_model.ablate(without.ablated);
-      out.runs.push_back({i,
-                          family,
-                          run.framework.calibration_key(),
-                          row.source,
-                          publishers[i],
-                          run.framework.kernels,
-                          std::move(cost_model),
-                          run.plan,
-                          sharding_of(run.plan),
-                          *row.step_seconds,
-                          *prior,
-                          {}});
-    }
-  }
-  return out;
 }
 
 /// With a share of the priors' own spread.
@@ -309,9 +237,7 @@ FitTable table_of(std::vector<FittedCalibration> tree, const Observations& all) 
   FitTable out;
   out.calibrations = std::move(tree);
   out.used = static_cast<int>(all.runs.size());
-  for (const auto& [why, count] : all.left_out) {
-    out.left_out.push_back(fmt::format("{} rows {}", count, why));
-  }
+  out.left_out = left_out_texts(all);
   return out;
 }
 
