@@ -1,0 +1,157 @@
+#include "evaluation/next_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/expects.hpp"
+#include "planner/space/legality.hpp"
+
+namespace echelon {
+namespace {
+
+using Slopes = std::vector<double>;
+
+Slopes slopes_of(const KnownRates& known, const PlanToPrice& of) {
+  CostModel cost_model = of.cost_model;
+  return slopes_at(known.calibration, known.parameters, [&](const Calibration& c) {
+    cost_model.recalibrate(known.applied ? known.applied(c) : c);
+    return std::log(cost_model.price(of.plan).time.step.in(kSecond));
+  });
+}
+
+/// Layers as equal as can be, the first stages larger.
+std::vector<int> equal_stages(int layers, int pp) {
+  std::vector<int> out;
+  for (int stage = 0; stage < pp; ++stage) out.push_back(layers / pp + (stage < layers % pp));
+  return out;
+}
+
+/// Makes the fields that depend on the changed one agree with it.
+void settle(const CostModel& cost_model, std::int64_t gpus, ParallelPlan& plan) {
+  const std::int64_t rest = std::int64_t{plan.tp} * plan.cp * plan.pp;
+  plan.dp = static_cast<int>(gpus % rest == 0 ? gpus / rest : 0);
+  if (plan.tp == 1) plan.sequence_parallel = plan.overlap_tp = false;
+  if (plan.pp == 1) {
+    plan.schedule = ScheduleKind::one_f_one_b;
+    plan.vpp = plan.microbatch_group = 1;
+    plan.overlap_pp = false;
+  }
+  plan.layers_per_stage = equal_stages(cost_model.model().layers, plan.pp);
+  const auto stages = static_cast<std::size_t>(plan.pp);
+  plan.recompute_layers = plan.recompute == Recompute::full ? plan.layers_per_stage
+                                                            : std::vector<int>(stages, 0);
+  plan.selective_layers.clear();
+  plan.shard_group = plan.dp * plan.cp;
+}
+
+/// One choice changed in every way, not yet settled.
+std::vector<ParallelPlan> changed(const ParallelPlan& run) {
+  std::vector<ParallelPlan> out;
+  for (int ParallelPlan::*degree : {static_cast<int ParallelPlan::*>(&ParallelPlan::tp),
+                                    static_cast<int ParallelPlan::*>(&ParallelPlan::pp),
+                                    static_cast<int ParallelPlan::*>(&ParallelPlan::cp),
+                                    static_cast<int ParallelPlan::*>(&ParallelPlan::microbatch)}) {
+    out.push_back(run);
+    out.back().*degree *= 2;
+    if (run.*degree % 2 != 0) continue;
+    out.push_back(run);
+    out.back().*degree /= 2;
+  }
+  for (int zero = 0; zero <= 3; ++zero) {
+    if (zero == run.zero) continue;
+    out.push_back(run);
+    out.back().zero = zero;
+  }
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    if (recompute == run.recompute) continue;
+    out.push_back(run);
+    out.back().recompute = recompute;
+  }
+  return out;
+}
+
+double spread(double variance) { return std::sqrt(std::max(0.0, variance)); }
+
+}  // namespace
+
+std::vector<ParallelPlan> neighbours_of(const PlanToPrice& run) {
+  std::vector<ParallelPlan> out;
+  const CostModel& priced = run.cost_model;
+  for (ParallelPlan& plan : changed(run.plan)) {
+    settle(priced, run.plan.gpus(), plan);
+    if (plan.dp < 1 ||
+        check_plan(priced.model(), priced.job(), priced.cluster(), priced.framework(), plan)) {
+      continue;
+    }
+    const MemoryPrediction memory = priced.price(plan).memory;
+    if (memory.peak_reserved > memory.capacity - priced.calibration().fits_margin) continue;
+    out.push_back(std::move(plan));
+  }
+  return out;
+}
+
+StepVariance step_variance(const KnownRates& known, std::span<const PlanToPrice> plans) {
+  EXPECTS(!plans.empty(), "plans to average over");
+  StepVariance out;
+  for (const PlanToPrice& plan : plans) {
+    const Slopes g = slopes_of(known, plan);
+    double before = 0;
+    for (const double each : g) before += each * each;
+    out.before += before;
+    out.after += covariance_of(g, g, known.covariance);
+  }
+  const auto count = static_cast<double>(plans.size());
+  const double noise = known.noise * known.noise;
+  return {out.before / count + noise, out.after / count + noise};
+}
+
+std::optional<NextRun> next_run(const KnownRates& known, std::span<const PlanToPrice> runs) {
+  struct Place {
+    std::size_t like = 0;
+    ParallelPlan plan;
+    Slopes slopes;
+    bool was_run = false;
+  };
+  std::vector<Place> places;
+  const auto known_place = [&](const CostModel& cost_model, const ParallelPlan& plan) {
+    return std::ranges::any_of(places, [&](const Place& place) {
+      const CostModel& other = runs[place.like].cost_model;
+      return place.plan == plan && other.model() == cost_model.model() &&
+             other.job() == cost_model.job();
+    });
+  };
+  const auto add = [&](std::size_t like, const ParallelPlan& plan, bool was_run) {
+    const CostModel& cost_model = runs[like].cost_model;
+    if (known_place(cost_model, plan)) return;
+    places.push_back({like, plan, slopes_of(known, {cost_model, plan}), was_run});
+  };
+  for (std::size_t i = 0; i < runs.size(); ++i) add(i, runs[i].plan, true);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    for (const ParallelPlan& plan : neighbours_of(runs[i])) add(i, plan, false);
+  }
+  double now = 0;
+  for (const Place& place : places) now += covariance_of(place.slopes, place.slopes, known.covariance);
+  const Place* best = nullptr;
+  double best_gain = 0;
+  for (const Place& tried : places) {
+    if (tried.was_run) continue;
+    double gain = 0;
+    for (const Place& at : places) {
+      const double shared = covariance_of(at.slopes, tried.slopes, known.covariance);
+      gain += shared * shared;
+    }
+    gain /= known.noise * known.noise + covariance_of(tried.slopes, tried.slopes, known.covariance);
+    if (best != nullptr && gain <= best_gain) continue;
+    best = &tried;
+    best_gain = gain;
+  }
+  if (best == nullptr) return {};
+  CostModel cost_model = runs[best->like].cost_model;
+  cost_model.recalibrate(known.applied ? known.applied(known.calibration) : known.calibration);
+  const auto count = static_cast<double>(places.size());
+  return NextRun{best->like, best->plan, cost_model.price(best->plan).time.step,
+                 spread(now / count), spread((now - best_gain) / count)};
+}
+
+}  // namespace echelon

@@ -1,0 +1,66 @@
+// The next short run: of the plans near those already run, the one that would tell most.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "costmodel/calibration/fit/fit.hpp"
+#include "costmodel/cost_model.hpp"
+
+namespace echelon {
+
+/// A plan and the model that prices it.
+struct PlanToPrice {
+  CostModel cost_model;
+  ParallelPlan plan;
+};
+
+/// What a fit knows of the rates.
+struct KnownRates {
+  Calibration calibration;  ///< the fitted rates
+  std::vector<FitParameter> parameters;
+  std::vector<double> covariance;  ///< Fit::covariance
+  double noise = 0;  ///< standard deviation of ln(measured / predicted) of a run with exact rates
+  /// The calibration that the fitted rates stand for; the same, if empty.
+  std::function<Calibration(const Calibration&)> applied{};
+};
+
+/// Plans of the same model, job, cluster and number of GPUs that differ from `run` in one choice:
+/// tp, pp or cp doubled or halved, the microbatch doubled or halved, another ZeRO stage, another
+/// recomputation. dp follows from the number of GPUs. Only plans that are legal and predicted to fit,
+/// in this order.
+[[nodiscard]] std::vector<ParallelPlan> neighbours_of(const PlanToPrice& run);
+
+/// Mean over `plans` of the variance of ln(measured / predicted), noise included, before the fit
+/// (rates independent, one spread each) and after it.
+struct StepVariance {
+  double before = 0;
+  double after = 0;
+};
+[[nodiscard]] StepVariance step_variance(const KnownRates& known,
+                                         std::span<const PlanToPrice> plans);
+
+struct NextRun {
+  std::size_t like = 0;  ///< the run that it is a neighbour of
+  ParallelPlan plan;
+  Seconds step;           ///< predicted
+  double uncertainty = 0;  ///< standard deviation of ln(step) of its neighbourhood now: of the rates
+  double then = 0;         ///< … after this run
+};
+
+/// Of the neighbours of `runs` that were not run, the one whose measurement reduces the variance of
+/// ln(step), averaged over all runs and neighbours, most:
+///
+///   argmax_c  Σ_t (g_tᵀ C g_c)² / (σ² + g_cᵀ C g_c)
+///
+///   g  slopes of ln(step) per spread of each rate     C  covariance of the rates     σ  noise
+///
+/// Nothing without a legal neighbour. Source: Chaloner and Verdinelli, "Bayesian Experimental
+/// Design: A Review", 1995, section 2.2 (average variance of predictions). Checked by:
+/// tests/evaluation/site_fit_test.cpp.
+[[nodiscard]] std::optional<NextRun> next_run(const KnownRates& known,
+                                              std::span<const PlanToPrice> runs);
+
+}  // namespace echelon
