@@ -118,7 +118,8 @@ std::optional<NextRun> next_run(const KnownRates& known, std::span<const PlanToP
     return std::ranges::any_of(places, [&](const Place& place) {
       const CostModel& other = runs[place.like].cost_model;
       return place.plan == plan && other.model() == cost_model.model() &&
-             other.job() == cost_model.job();
+             other.job().sequence == cost_model.job().sequence &&
+             other.job().global_batch == cost_model.job().global_batch;
     });
   };
   const auto add = [&](std::size_t like, const ParallelPlan& plan, bool was_run) {

@@ -93,6 +93,12 @@ void write_sources(const Fit& fit, std::span<const FitParameter> parameters, dou
   constexpr double kSomething = 0.01;
   Fit others = fit;
   others.rates.erase(others.rates.begin());
+  for (FittedRate& rate : others.rates) {
+    const double factor = std::ranges::count(kSpeeds, std::string_view(rate.key)) > 0  ? speed
+                          : std::ranges::count(kTimes, std::string_view(rate.key)) > 0 ? 1 / speed
+                                                                                       : 1;
+    for (double* value : {&rate.value, &rate.low, &rate.high}) *value *= factor;
+  }
   write_fit_sources(others, parameters.subspan(1), runs, kSomething, out);
 }
 

@@ -25,7 +25,7 @@ struct SiteFit {
   Calibration calibration;
   std::string prior;              ///< name of the calibration it started from
   double prior_band = 0;          ///< its time band
-  std::vector<FittedRate> rates;  ///< kSiteSpeed, then the others as with_speed() left them
+  std::vector<FittedRate> rates;  ///< kSiteSpeed, then the others without it
   std::vector<RefitRun> runs;     ///< in the order given
   KnownRates known;               ///< for next_run()
 };
