@@ -1,5 +1,7 @@
 #include "evaluation/next_run.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -91,19 +93,34 @@ std::vector<ParallelPlan> neighbours_of(const PlanToPrice& run) {
   return out;
 }
 
-StepVariance step_variance(const KnownRates& known, std::span<const PlanToPrice> plans) {
-  EXPECTS(!plans.empty(), "plans to average over");
-  StepVariance out;
+double narrowed_band(double before, const KnownRates& known, std::span<const PlanToPrice> runs,
+                     std::span<const double> errors) {
+  EXPECTS(!runs.empty() && !errors.empty(), "runs that were fitted to");
+  std::vector<PlanToPrice> plans(runs.begin(), runs.end());
+  for (const PlanToPrice& run : runs) {
+    for (ParallelPlan& plan : neighbours_of(run)) {
+      plans.push_back({run.cost_model, std::move(plan)});
+    }
+  }
+  double prior = 0;
+  double posterior = 0;
   for (const PlanToPrice& plan : plans) {
     const Slopes g = slopes_of(known, plan);
-    double before = 0;
-    for (const double each : g) before += each * each;
-    out.before += before;
-    out.after += covariance_of(g, g, known.covariance);
+    for (const double each : g) prior += each * each;
+    posterior += covariance_of(g, g, known.covariance);
   }
-  const auto count = static_cast<double>(plans.size());
-  const double noise = known.noise * known.noise;
-  return {out.before / count + noise, out.after / count + noise};
+  const double noise = known.noise * known.noise * static_cast<double>(plans.size());
+  double scatter = 0;
+  for (const double error : errors) scatter += error * error;
+  scatter /= static_cast<double>(errors.size()) * known.noise * known.noise;
+  return std::clamp(before * std::sqrt((noise + posterior) / (noise + prior)) *
+                        std::max(1.0, std::sqrt(scatter)),
+                    0.005, 1.0);
+}
+
+std::string narrowed_band_text(const Calibration& base, int runs) {
+  return fmt::format("that of {}, {:.3f}, narrowed as {} runs narrow the uncertainty of the rates",
+                     base.name, base.time_band, runs);
 }
 
 std::optional<NextRun> next_run(const KnownRates& known, std::span<const PlanToPrice> runs) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "costmodel/calibration/fit/fit.hpp"
@@ -33,14 +34,21 @@ struct KnownRates {
 /// in this order.
 [[nodiscard]] std::vector<ParallelPlan> neighbours_of(const PlanToPrice& run);
 
-/// Mean over `plans` of the variance of ln(measured / predicted), noise included, before the fit
-/// (rates independent, one spread each) and after it.
-struct StepVariance {
-  double before = 0;
-  double after = 0;
-};
-[[nodiscard]] StepVariance step_variance(const KnownRates& known,
-                                         std::span<const PlanToPrice> plans);
+/// The time band β after a fit to `runs` with the errors `errors`:
+///
+///   β = β₀ · s · √((σ² + mean gᵀ C g) / (σ² + mean gᵀ g)),   s = max(1, √(mean error² / σ²))
+///
+///   β₀  band before     σ  KnownRates::noise     C  covariance of the rates after the fit
+///   g   slopes of ln(step) per spread of each rate; means over the runs' plans and their neighbours
+///
+/// The share of the uncertainty that the runs removed narrows the band; runs that scatter more
+/// around the fit than assumed widen it. Bounded to [0.005, 1]. Checked by:
+/// tests/evaluation/site_fit_test.cpp; shares of runs inside: `plan validate --first-runs`.
+[[nodiscard]] double narrowed_band(double before, const KnownRates& known,
+                                   std::span<const PlanToPrice> runs,
+                                   std::span<const double> errors);
+/// The source of such a band.
+[[nodiscard]] std::string narrowed_band_text(const Calibration& base, int runs);
 
 struct NextRun {
   std::size_t like = 0;  ///< the run that it is a neighbour of

@@ -64,22 +64,6 @@ std::vector<double> weights_of(const Runs& runs) {
   return shared_weights(groups);
 }
 
-/// How much wider the runs scatter around the fit than assumed; at least 1.
-double surprise(const Fit& fit) {
-  double sum = 0;
-  for (const double error : fit.errors) sum += error * error / (kRunSpread * kRunSpread);
-  return std::max(1.0, std::sqrt(sum / static_cast<double>(fit.errors.size())));
-}
-
-/// All runs' plans and their neighbours.
-std::vector<PlanToPrice> neighbourhood(std::span<const PlanToPrice> runs) {
-  std::vector<PlanToPrice> out(runs.begin(), runs.end());
-  for (const PlanToPrice& run : runs) {
-    for (ParallelPlan& plan : neighbours_of(run)) out.push_back({run.cost_model, std::move(plan)});
-  }
-  return out;
-}
-
 void write_sources(const Fit& fit, std::span<const FitParameter> parameters, double speed,
                    int runs, Calibration& out) {
   for (const auto& keys : {std::span<const char* const>(kSpeeds), {kTimes}}) {
@@ -154,13 +138,9 @@ SiteFit fit_site(const Runs& runs, const Calibration& base, const std::vector<st
   write_sources(fit, parameters, speed.value, count, mine);
   mine.evidence = Evidence::calibrated;
   mine.fitted_to = fmt::format("calibrated on {} of your runs, starting from {}", count, base.name);
-  const StepVariance variance =
-      step_variance(out.known, neighbourhood(plans_of(runs, mine)));
-  mine.time_band = std::clamp(
-      base.time_band * std::sqrt(variance.after / variance.before) * surprise(fit), 0.005, 1.0);
-  set_source(mine, calibration_field("time_band"),
-             fmt::format("that of {}, {:.3f}, narrowed as the uncertainty of the rates by {} runs",
-                         base.name, base.time_band, count));
+  mine.time_band =
+      narrowed_band(base.time_band, out.known, plans_of(runs, mine), fit.errors);
+  set_source(mine, calibration_field("time_band"), narrowed_band_text(base, count));
   return out;
 }
 

@@ -36,10 +36,8 @@ struct SiteFit {
 /// independent, so that a rate moves only as far as the runs tell it from the site's speed. A run's
 /// ln(measured) scatters by `kRunSpread`; n runs of one model on as many GPUs weigh 1/√n each.
 ///
-/// The time band is that of `base`, narrowed as the standard deviation of ln(step) is, averaged over
-/// the runs' plans and their neighbours; widened by the runs' own scatter where it is larger than
-/// assumed. At least one run, all of one GPU and framework. Checked by:
-/// tests/evaluation/site_fit_test.cpp, and on published runs by `plan validate --first-runs`.
+/// The time band is that of narrowed_band(). At least one run, all of one GPU and framework. Checked
+/// by: tests/evaluation/site_fit_test.cpp, and on published runs by `plan validate --first-runs`.
 [[nodiscard]] SiteFit fit_site(const Runs& runs, const Calibration& base,
                                const std::vector<std::string>& names);
 
