@@ -128,7 +128,8 @@ FirstRuns judge_first_runs(const std::vector<MeasuredRun>& rows, const FoldedFit
       mean.in_band += errors.in_band;
     }
     out.sources.push_back(std::move(source));
-    if (progress) progress(static_cast<double>(out.sources.size()) / static_cast<double>(sources.size()));
+    if (progress)
+      progress(static_cast<double>(out.sources.size()) / static_cast<double>(sources.size()));
   }
   for (FirstRunsErrors& mean : out.means) {
     if (mean.rows == 0) continue;

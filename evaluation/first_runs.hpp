@@ -14,10 +14,10 @@ struct FoldedFit;
 
 /// Errors of the rest of a source after some of its runs.
 struct FirstRunsErrors {
-  int runs = 0;       ///< of the same GPU and framework that were fitted to
-  int rows = 0;       ///< of the sites that have more runs than that; 0: none, and no errors
-  double before = 0;  ///< mean |predicted / measured − 1| of the rest, without them
-  double after = 0;   ///< … of the same rest, with them
+  int runs = 0;        ///< of the same GPU and framework that were fitted to
+  int rows = 0;        ///< of the sites that have more runs than that; 0: none, and no errors
+  double before = 0;   ///< mean |predicted / measured − 1| of the rest, without them
+  double after = 0;    ///< … of the same rest, with them
   double in_band = 0;  ///< share of the rest inside the 80 % band, with them
 };
 

@@ -41,8 +41,8 @@ void settle(const CostModel& cost_model, std::int64_t gpus, ParallelPlan& plan) 
   }
   plan.layers_per_stage = equal_stages(cost_model.model().layers, plan.pp);
   const auto stages = static_cast<std::size_t>(plan.pp);
-  plan.recompute_layers = plan.recompute == Recompute::full ? plan.layers_per_stage
-                                                            : std::vector<int>(stages, 0);
+  plan.recompute_layers =
+      plan.recompute == Recompute::full ? plan.layers_per_stage : std::vector<int>(stages, 0);
   plan.selective_layers.clear();
   plan.shard_group = plan.dp * plan.cp;
 }
@@ -113,9 +113,9 @@ double narrowed_band(double before, const KnownRates& known, std::span<const Pla
   double scatter = 0;
   for (const double error : errors) scatter += error * error;
   scatter /= static_cast<double>(errors.size()) * known.noise * known.noise;
-  return std::clamp(before * std::sqrt((noise + posterior) / (noise + prior)) *
-                        std::max(1.0, std::sqrt(scatter)),
-                    0.005, 1.0);
+  return std::clamp(
+      before * std::sqrt((noise + posterior) / (noise + prior)) * std::max(1.0, std::sqrt(scatter)),
+      0.005, 1.0);
 }
 
 std::string narrowed_band_text(const Calibration& base, int runs) {
@@ -149,7 +149,8 @@ std::optional<NextRun> next_run(const KnownRates& known, std::span<const PlanToP
     for (const ParallelPlan& plan : neighbours_of(runs[i])) add(i, plan, false);
   }
   double now = 0;
-  for (const Place& place : places) now += covariance_of(place.slopes, place.slopes, known.covariance);
+  for (const Place& place : places)
+    now += covariance_of(place.slopes, place.slopes, known.covariance);
   const Place* best = nullptr;
   double best_gain = 0;
   for (const Place& tried : places) {

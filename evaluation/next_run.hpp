@@ -30,8 +30,8 @@ struct KnownRates {
 
 /// Plans of the same model, job, cluster and number of GPUs that differ from `run` in one choice:
 /// tp, pp or cp doubled or halved, the microbatch doubled or halved, another ZeRO stage, another
-/// recomputation. dp follows from the number of GPUs. Only plans that are legal and predicted to fit,
-/// in this order.
+/// recomputation. dp follows from the number of GPUs. Only plans that are legal and predicted to
+/// fit, in this order.
 [[nodiscard]] std::vector<ParallelPlan> neighbours_of(const PlanToPrice& run);
 
 /// The time band β after a fit to `runs` with the errors `errors`:
@@ -39,7 +39,8 @@ struct KnownRates {
 ///   β = β₀ · s · √((σ² + mean gᵀ C g) / (σ² + mean gᵀ g)),   s = max(1, √(mean error² / σ²))
 ///
 ///   β₀  band before     σ  KnownRates::noise     C  covariance of the rates after the fit
-///   g   slopes of ln(step) per spread of each rate; means over the runs' plans and their neighbours
+///   g   slopes of ln(step) per spread of each rate; means over the runs' plans and their
+///   neighbours
 ///
 /// The share of the uncertainty that the runs removed narrows the band; runs that scatter more
 /// around the fit than assumed widen it. Bounded to [0.005, 1]. Checked by:
@@ -53,9 +54,10 @@ struct KnownRates {
 struct NextRun {
   std::size_t like = 0;  ///< the run that it is a neighbour of
   ParallelPlan plan;
-  Seconds step;           ///< predicted
-  double uncertainty = 0;  ///< standard deviation of ln(step) of its neighbourhood now: of the rates
-  double then = 0;         ///< … after this run
+  Seconds step;  ///< predicted
+  double uncertainty =
+      0;            ///< standard deviation of ln(step) of its neighbourhood now: of the rates
+  double then = 0;  ///< … after this run
 };
 
 /// Of the neighbours of `runs` that were not run, the one whose measurement reduces the variance of

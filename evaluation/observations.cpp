@@ -86,7 +86,8 @@ Observations observe(const std::vector<MeasuredRun>& rows, const WithoutTerm& wi
 
 std::vector<std::string> left_out_texts(const Observations& all) {
   std::vector<std::string> out;
-  for (const auto& [why, count] : all.left_out) out.push_back(fmt::format("{} rows {}", count, why));
+  for (const auto& [why, count] : all.left_out)
+    out.push_back(fmt::format("{} rows {}", count, why));
   return out;
 }
 

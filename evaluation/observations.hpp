@@ -34,8 +34,8 @@ struct Observations {
   std::vector<Observation> runs;
   const std::vector<MeasuredRun>* rows = nullptr;
   std::span<const PinnedRate> pinned{};
-  std::map<std::string, int> left_out;          ///< reasons, with their counts
-  std::map<std::size_t, std::string> reasons{}; ///< of the rows left out, in words with details
+  std::map<std::string, int> left_out;           ///< reasons, with their counts
+  std::map<std::size_t, std::string> reasons{};  ///< of the rows left out, in words with details
 };
 
 /// Takes rows that ran, with a step time, of grade A or B or without a grade, not flagged for time,

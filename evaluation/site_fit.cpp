@@ -16,16 +16,16 @@ namespace {
 
 constexpr std::array kSpeeds = {"kernel_speed_factor", "optimizer_efficiency", "link_efficiency",
                                 "nic_efficiency", "host_memory"};
-constexpr std::array kTimes = {"kernel_fixed",        "host_layer_forward",   "host_layer_backward",
-                               "host_experts",        "host_instruction",     "step_fixed",
-                               "collective_base",     "intra_hop",            "inter_hop",
-                               "switch_base",         "dp_rank_latency",      "layer_latency_factor",
+constexpr std::array kTimes = {"kernel_fixed",        "host_layer_forward",  "host_layer_backward",
+                               "host_experts",        "host_instruction",    "step_fixed",
+                               "collective_base",     "intra_hop",           "inter_hop",
+                               "switch_base",         "dp_rank_latency",     "layer_latency_factor",
                                "ring_latency_factor", "bulk_latency_factor", "host_latency_factor"};
-/// Rates of kernels differ between sites by driver, clocks and versions of libraries; those of links
-/// and hosts keep near what publishers have in common. Shares of the priors' spreads.
-constexpr std::array kKernels = {"gemm_efficiency",      "fp8_efficiency",    "gemm_ramp",
-                                 "fp8_ramp",             "kernel_fixed",      "attention_forward",
-                                 "memory_efficiency",    "optimizer_efficiency"};
+/// Rates of kernels differ between sites by driver, clocks and versions of libraries; those of
+/// links and hosts keep near what publishers have in common. Shares of the priors' spreads.
+constexpr std::array kKernels = {"gemm_efficiency",   "fp8_efficiency",      "gemm_ramp",
+                                 "fp8_ramp",          "kernel_fixed",        "attention_forward",
+                                 "memory_efficiency", "optimizer_efficiency"};
 constexpr double kShareOfKernels = 1;
 constexpr double kShareOfOthers = 0.3;
 /// The fit moves the site's speed in the place of this rate, which no other parameter moves.
@@ -64,8 +64,8 @@ std::vector<double> weights_of(const Runs& runs) {
   return shared_weights(groups);
 }
 
-void write_sources(const Fit& fit, std::span<const FitParameter> parameters, double speed,
-                   int runs, Calibration& out) {
+void write_sources(const Fit& fit, std::span<const FitParameter> parameters, double speed, int runs,
+                   Calibration& out) {
   for (const auto& keys : {std::span<const char* const>(kSpeeds), {kTimes}}) {
     for (const char* key : keys) {
       const CalibrationField& field = calibration_field(key);
@@ -114,13 +114,13 @@ SiteFit fit_site(const Runs& runs, const Calibration& base, const std::vector<st
     return with_speed(std::move(rates), tried.kernel_speed_factor / carried);
   };
   const std::vector<FitParameter> parameters = site_parameters(bare);
-  const Fit fit = fit_rates(
-      bare, parameters, weights_of(runs),
-      [&](const Calibration& tried, std::span<double> out) {
-        const Calibration rates = applied(tried);
-        for (std::size_t i = 0; i < runs.size(); ++i) out[i] = log_error(*runs[i], rates);
-      },
-      {.noise = kRunSpread});
+  const Fit fit = fit_rates(bare, parameters, weights_of(runs),
+                            [&](const Calibration& tried, std::span<double> out) {
+                              const Calibration rates = applied(tried);
+                              for (std::size_t i = 0; i < runs.size(); ++i)
+                                out[i] = log_error(*runs[i], rates);
+                            },
+                            {.noise = kRunSpread});
 
   SiteFit out{applied(fit.calibration), base.name, base.time_band, fit.rates, {}, {}};
   out.known = {fit.calibration, parameters, fit.covariance, kRunSpread, applied};
@@ -138,8 +138,7 @@ SiteFit fit_site(const Runs& runs, const Calibration& base, const std::vector<st
   write_sources(fit, parameters, speed.value, count, mine);
   mine.evidence = Evidence::calibrated;
   mine.fitted_to = fmt::format("calibrated on {} of your runs, starting from {}", count, base.name);
-  mine.time_band =
-      narrowed_band(base.time_band, out.known, plans_of(runs, mine), fit.errors);
+  mine.time_band = narrowed_band(base.time_band, out.known, plans_of(runs, mine), fit.errors);
   set_source(mine, calibration_field("time_band"), narrowed_band_text(base, count));
   return out;
 }

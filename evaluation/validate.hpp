@@ -15,6 +15,7 @@
 #include "costmodel/cost_model.hpp"
 #include "evaluation/calibration_set.hpp"
 #include "evaluation/error_summary.hpp"
+#include "evaluation/first_runs.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
 #include "evaluation/repeatability.hpp"
 #include "evaluation/row_quality.hpp"
@@ -98,6 +99,7 @@ struct ValidationReport : ValidationPair {
   std::map<std::string, ValidationPair> by_part;      ///< sources of several grades or networks
   std::map<std::string, ValidationPair> by_left_out;  ///< groups judged by fits to all others
   std::map<std::string, NoiseFloor> noise;  ///< by source; only with repeated measurements
+  std::optional<FirstRuns> first_runs;      ///< where it was asked for
 };
 
 struct ValidationOptions {

@@ -28,6 +28,9 @@ namespace echelon {
 [[nodiscard]] std::string accuracy_page(const ValidationReport& judged,
                                         const ValidationReport* in_fold, std::string_view picture,
                                         std::span<const AblatedTerm> terms = {});
+/// The errors of left-out sources after their first runs: as a table, and as a section of the page.
+[[nodiscard]] std::string first_runs_text(const FirstRuns& all, const TextStyle& style);
+[[nodiscard]] std::string first_runs_page(const FirstRuns& all);
 /// The effect of leaving out each term; "" without terms.
 [[nodiscard]] std::string ablation_text(std::span<const AblatedTerm> terms, const TextStyle& style);
 /// Mean absolute errors of another tool on the rows of one source, as the page shows them.

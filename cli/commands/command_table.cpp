@@ -80,18 +80,22 @@ const std::vector<Command>& command_table() {
        1,
        kMostReports,
        kFit,
-       "fit calibrations to a table of measured runs, or the rates of a machine to run reports",
-       "From a table: the physical rates of every GPU family and framework are fitted by robust "
-       "least squares with a prior, and printed with confidence. Runs of several publishers "
-       "(column publisher, else source) are fitted for other sites than theirs, runs of one for "
-       "its own. The band of each calibration holds 80 % of the runs that were left out of the "
-       "fit. -o writes one "
-       "calibration file each into a folder; --calibration FILE plans with one. From reports of "
-       "`plan run --report` on one machine: the rates that their plans were priced with, or those "
-       "of --calibration, are refitted to the measured parts of their steps. -o writes the "
-       "calibration file. Exit code 1 if no run was usable.",
-       {"plan fit runs.csv", "plan fit runs.csv -o calibrations/",
-        "plan fit dp2.json pp2.json tp2.json -o machine.json"}},
+       "fit the rates of a site to its runs, one or more; --catalog: of all GPU families",
+       "Starts from the shipped calibration (or that of --calibration) and works from one run: a "
+       "row "
+       "of a table, or a report of `plan run --report`. Runs must be of one GPU and framework. "
+       "Prints how far each rate moved, what is still unknown, the 80 % band and the short run "
+       "that "
+       "would tell most; -o writes a calibration file, with which --calibration FILE plans. "
+       "Reports "
+       "are compared part by part, and start from the rates that their plans were priced with. "
+       "--catalog fits the physical rates of every GPU family and framework of a table by robust "
+       "least squares from the priors; runs of several publishers (column publisher, else source) "
+       "are fitted for other sites than theirs, runs of one for its own. The band of each "
+       "calibration holds 80 % of the runs that were left out of the fit, and -o writes one file "
+       "each into a folder. Exit code 1 if no run was usable.",
+       {"plan fit my-runs.csv -o mine.json", "plan fit dp2.json pp2.json tp2.json -o machine.json",
+        "plan fit runs.csv --catalog -o calibrations/"}},
       {"run",
        run_command,
        "PLAN.json",

@@ -113,8 +113,12 @@ const std::vector<Flag>& flag_table() {
       {"why-not", "LIST", "explain why this configuration was not chosen: tp=4,pp=2", kExplain,
        kNotLayered},
       // Validation
-      {"where", "EXPR", "rows to keep, for example stack=nanotron,gpus>=64", kValidate,
+      {"where", "EXPR", "rows to keep, for example stack=nanotron,gpus>=64", kValidate | kFit,
        kNotLayered},
+      {"catalog", "",
+       "fit the calibrations of every GPU family and framework of a table, for other sites than "
+       "those of its runs, into the folder of -o",
+       kFit, kNotLayered},
       {.name = "max-error",
        .value = "ERROR",
        .help = "exit 1 if the mean absolute error of step times exceeds this, for example 0.1",
@@ -147,6 +151,10 @@ const std::vector<Flag>& flag_table() {
        .groups = kValidate,
        .layered = false,
        .choices = "publisher source gpu framework"},
+      {"first-runs", "K,...",
+       "predict the rest of every left-out source after K of its runs; without --leave-out, "
+       "publishers are left out",
+       kValidate, kNotLayered},
       {"ablation", "",
        "with --cross-validate or --leave-out: refit without each term of the cost model and report "
        "the error "

@@ -263,6 +263,7 @@ std::string accuracy_page(const ValidationReport& judged, const ValidationReport
         "that was not fitted to it.\n";
   }
   out += left_out_section(judged);
+  if (judged.first_runs) out += first_runs_page(*judged.first_runs);
   out += errors_section(judged, in_fold, "Peak memory", &ValidationSummary::memory);
   out += fits_section(judged) + ranking_section(judged) + noise_section(judged);
   return out + rivals_section(judged) + ablation_section(terms) + apart_section(judged);

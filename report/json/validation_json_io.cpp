@@ -123,6 +123,29 @@ Json noise_json(const std::map<std::string, NoiseFloor>& noise) {
   return out;
 }
 
+Json first_runs_errors_json(const std::vector<FirstRunsErrors>& all, const char* counted) {
+  Json out = Json::array();
+  for (const FirstRunsErrors& each : all) {
+    const bool any = each.rows > 0;
+    out.push_back({{"runs", each.runs},
+                   {counted, each.rows},
+                   {"mean_abs_error_before", any ? Json(each.before) : Json(nullptr)},
+                   {"mean_abs_error_after", any ? Json(each.after) : Json(nullptr)},
+                   {"share_in_band", any ? Json(each.in_band) : Json(nullptr)}});
+  }
+  return out;
+}
+
+Json first_runs_json(const FirstRuns& all) {
+  Json sources = Json::object();
+  for (const FirstRunsSource& each : all.sources) {
+    sources[each.source] = {{"rows", each.rows},
+                            {"after", first_runs_errors_json(each.errors, "rows")}};
+  }
+  return {{"by_source", std::move(sources)},
+          {"means", first_runs_errors_json(all.means, "sources")}};
+}
+
 }  // namespace
 
 std::string validation_json(const ValidationReport& report) {
@@ -134,6 +157,7 @@ std::string validation_json(const ValidationReport& report) {
   document["by_part"] = pairs_json(report.by_part);
   document["by_left_out"] = pairs_json(report.by_left_out);
   document["noise_floor"] = noise_json(report.noise);
+  if (report.first_runs) document["first_runs"] = first_runs_json(*report.first_runs);
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

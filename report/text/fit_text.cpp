@@ -72,7 +72,8 @@ std::string knowledge_text(std::span<const FittedRate> all, double prior_band, d
                fmt::format("±{}", percent((rate.high - rate.low) / 2 / rate.value)),
                fmt::format("{:.0f} %", 100 * rate.learned)});
   }
-  std::string out = moved.empty() ? "\nNo rate moved by half a percent.\n" : "\n" + moved.text(style);
+  std::string out =
+      moved.empty() ? "\nNo rate moved by half a percent.\n" : "\n" + moved.text(style);
   if (const std::string unknown = unknown_rates(all); !unknown.empty()) {
     out += "\n" + folded("Still unknown, as before: " + unknown + ".", "", style);
   }

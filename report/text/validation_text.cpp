@@ -281,8 +281,9 @@ std::string validation_text(const ValidationReport& report, std::optional<double
       "", style);
   out += "\n" + overall(report, style);
   if (limit) out += "\n" + verdict(report.time, *limit, style);
-  out += fits_and_ranking(report, style) + by_left_out(report, style) + by_source(report, style) +
-         ranking_by_source(report, style);
+  out += fits_and_ranking(report, style) + by_left_out(report, style);
+  if (report.first_runs) out += first_runs_text(*report.first_runs, style);
+  out += by_source(report, style) + ranking_by_source(report, style);
   out += noise_floor(report, style) + worst_rows(report, style) + flagged_rows(report, style);
   return out + nearest_calibrations(report, style) + skipped_rows(report, style);
 }

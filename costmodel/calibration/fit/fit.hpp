@@ -71,8 +71,8 @@ struct FitOptions {
                             std::span<const double> weights, const LogErrors& errors,
                             const FitOptions& options = {});
 
-/// How a value changes with the rates at `calibration`: its derivatives, per spread of each rate, by
-/// central differences. `value` must be finite, for example ln(step) of a plan.
+/// How a value changes with the rates at `calibration`: its derivatives, per spread of each rate,
+/// by central differences. `value` must be finite, for example ln(step) of a plan.
 [[nodiscard]] std::vector<double> slopes_at(const Calibration& calibration,
                                             std::span<const FitParameter> parameters,
                                             const std::function<double(const Calibration&)>& value);
