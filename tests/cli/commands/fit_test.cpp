@@ -64,7 +64,8 @@ TEST_CASE("fit refuses reports that do not belong together") {
   for (const Case& each : std::vector<Case>{
            {"fit a.json runs.csv", {"tables of runs and run reports together"}},
            {"fit runs.csv runs.csv", {"2 tables"}},
-           {"fit runs.csv --calibration a.json", {"--calibration", "run reports"}},
+           {"fit a.json --catalog", {"--catalog", "a table of measured runs"}},
+           {"fit a.json --where gpus=1", {"--where", "a table of measured runs"}},
            {"fit none.json", {"none.json", "run report"}},
            {"fit plan.json", {"plan.json", "not a run report"}},
            {"fit a.json elsewhere.json", {"elsewhere.json", "another machine", "this-machine"}},

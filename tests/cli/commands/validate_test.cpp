@@ -85,7 +85,7 @@ TEST_CASE("fit writes calibrations that a prediction can use") {
   const Sandbox sandbox;
   sandbox.write("runs.csv", table_of_runs());
   sandbox.write("fits/here", "");
-  const ProcessResult fitted = sandbox.plan("fit runs.csv -o fits --json");
+  const ProcessResult fitted = sandbox.plan("fit runs.csv --catalog -o fits --json");
   REQUIRE(fitted.exit_code == 0);
   const Json report = document(fitted);
   check_keys(report, {"schema", "runs", "left_out", "calibrations"});
@@ -102,10 +102,10 @@ TEST_CASE("fit writes calibrations that a prediction can use") {
   REQUIRE(used.exit_code == 0);
   CHECK(document(used)["kind"] == "calibrated");
 
-  CHECK(sandbox.plan("fit runs.csv").out.find("median error, in fold") != std::string::npos);
-  CHECK(sandbox.plan("fit runs.csv -o no/such/folder").exit_code == 3);
+  CHECK(sandbox.plan("fit runs.csv --catalog").out.find("median error, in fold") != std::string::npos);
+  CHECK(sandbox.plan("fit runs.csv --catalog -o no/such/folder").exit_code == 3);
   sandbox.write("few.csv", table_of_runs().substr(0, table_of_runs().find("r3,")));
-  const ProcessResult few = sandbox.plan("fit few.csv");
+  const ProcessResult few = sandbox.plan("fit few.csv --catalog");
   CHECK(few.exit_code == 1);
   CHECK(few.out.find("Nothing to fit") != std::string::npos);
 }
