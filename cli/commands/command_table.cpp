@@ -80,7 +80,7 @@ const std::vector<Command>& command_table() {
        1,
        kMostReports,
        kFit,
-       "fit the rates of a site to its runs, one or more; --catalog: of all GPU families",
+       "fit the rates of a site to its runs: one is enough",
        "Starts from the shipped calibration (or that of --calibration) and works from one run: a "
        "row "
        "of a table, or a report of `plan run --report`. Runs must be of one GPU and framework. "
