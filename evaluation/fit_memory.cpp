@@ -140,6 +140,22 @@ std::vector<MemoryFigure> figures_of(const MemoryRuns& runs) {
   return out;
 }
 
+/// The memory rates of `start` fitted to the figures.
+Fit fit_figures(const std::vector<MeasuredRun>& rows, const Calibration& start,
+                const std::vector<MemoryFigure>& figures, const FitOptions& options) {
+  std::vector<std::string_view> sources;
+  for (const MemoryFigure& figure : figures) sources.emplace_back(rows[figure.run->row].source);
+  const auto errors = [&](const Calibration& c, std::span<double> into) {
+    for (std::size_t i = 0; i < figures.size(); ++i) {
+      MemoryRun& run = *figures[i].run;
+      const MemoryGuess made = guess(rows[run.row], run, c);
+      into[i] = figures[i].reserved ? std::log(made.reserved / *run.reserved)
+                                    : std::log(made.figure / *run.measured);
+    }
+  };
+  return fit_rates(start, memory_parameters(), shared_weights(sources), errors, options);
+}
+
 FittedMemory fit_framework(const std::vector<MeasuredRun>& rows, const std::string& framework,
                            const MemoryRuns& runs) {
   FittedMemory out;
@@ -151,18 +167,7 @@ FittedMemory fit_framework(const std::vector<MeasuredRun>& rows, const std::stri
   const std::vector<MemoryFigure> figures = figures_of(runs);
   out.figures = static_cast<int>(figures.size());
   if (figures.size() >= kFewestFigures) {
-    std::vector<std::string_view> sources;
-    for (const MemoryFigure& figure : figures) sources.emplace_back(rows[figure.run->row].source);
-    const std::vector<double> weights = shared_weights(sources);
-    const auto errors = [&](const Calibration& c, std::span<double> into) {
-      for (std::size_t i = 0; i < figures.size(); ++i) {
-        MemoryRun& run = *figures[i].run;
-        const MemoryGuess made = guess(rows[run.row], run, c);
-        into[i] = figures[i].reserved ? std::log(made.reserved / *run.reserved)
-                                      : std::log(made.figure / *run.measured);
-      }
-    };
-    Fit fit = fit_rates(fitted, memory_parameters(), weights, errors, {.max_iterations = 15});
+    Fit fit = fit_figures(rows, fitted, figures, {.max_iterations = 15});
     fitted = std::move(fit.calibration);
     out.rates = std::move(fit.rates);
   }
@@ -206,6 +211,23 @@ std::vector<FittedMemory> fit_memory(const std::vector<MeasuredRun>& rows,
     FittedMemory fit = fit_framework(rows, framework, runs);
     if (!fit.rates.empty() || fit.out_of_memory > 0) out.push_back(std::move(fit));
   }
+  return out;
+}
+
+FittedMemory fit_site_memory(const std::vector<MeasuredRun>& rows, const Calibration& base) {
+  // Mean error of peaks of publishers left out (docs/accuracy.md, Peak memory).
+  constexpr double kFigureSpread = 0.06;
+  FittedMemory out;
+  out.framework = base.framework;
+  std::vector<MemoryRun> all = memory_runs(rows);
+  MemoryRuns runs;
+  for (MemoryRun& run : all) runs.push_back(&run);
+  const std::vector<MemoryFigure> figures = figures_of(runs);
+  out.figures = static_cast<int>(figures.size());
+  if (figures.empty()) return out;
+  Calibration bare = base;
+  bare.sources.clear();  // copied many times
+  out.rates = fit_figures(rows, bare, figures, {.noise = kFigureSpread}).rates;
   return out;
 }
 

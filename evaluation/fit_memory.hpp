@@ -33,6 +33,12 @@ struct FittedMemory {
 [[nodiscard]] std::vector<FittedMemory> fit_memory(
     const std::vector<MeasuredRun>& rows, const std::function<bool(std::size_t)>& use = {});
 
+/// The memory rates of one site after its runs, starting from `base`: one peak is enough. No rates
+/// without a peak; the margin stays that of `base`. Checked by:
+/// tests/evaluation/fit_memory_test.cpp.
+[[nodiscard]] FittedMemory fit_site_memory(const std::vector<MeasuredRun>& rows,
+                                           const Calibration& base);
+
 /// Writes the fit of the calibration's framework. Nothing if there is none.
 void write_memory(const std::vector<FittedMemory>& fits, Calibration& calibration);
 

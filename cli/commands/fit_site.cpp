@@ -10,6 +10,7 @@
 #include "cli/flags/request.hpp"
 #include "core/base/files.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
+#include "evaluation/fit_memory.hpp"
 #include "evaluation/observations.hpp"
 #include "evaluation/row_filter.hpp"
 #include "evaluation/site_fit.hpp"
@@ -101,6 +102,9 @@ Result<CommandResult> fit_site_command(const CommandContext& context) {
     names.push_back(name_of_row((*rows)[run.row]));
   }
   report.fit = fit_site(runs, *prior, names);
+  const FittedMemory memory = fit_site_memory(*rows, *prior);
+  memory.write_to(report.fit.calibration);
+  report.fit.rates.insert(report.fit.rates.end(), memory.rates.begin(), memory.rates.end());
   report.next = next_run_advice(report.fit.known, plans_of(runs, report.fit.calibration),
                                 report.fit.runs, {});
   const std::string file = calibration_to_json(report.fit.calibration);

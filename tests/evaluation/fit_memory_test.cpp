@@ -1,6 +1,7 @@
 // Fitting memory rates, on published rows with generated peaks.
 #include "evaluation/fit_memory.hpp"
 
+#include <cmath>
 #include <variant>
 
 #include "costmodel/calibration/calibration_io.hpp"
@@ -65,6 +66,31 @@ TEST_CASE("what nvidia-smi shows beyond a context is cached and no part of what 
   bare.nvidia_smi_cache = 0_B;
   fits.front().write_to(cached);
   CHECK(cached.nvidia_smi_cache > bare.nvidia_smi_cache);
+}
+
+TEST_CASE("one peak of a site draws its memory rates towards it, none leaves them") {
+  auto rows = with_planted_peaks("bigscience", 0.2, 8000_MiB, 0_B);
+  std::erase_if(rows, [](const MeasuredRun& row) { return row.out_of_memory(); });
+  rows.resize(1);
+  const MappedRun run = mapped(rows.front());
+  const Calibration prior = prior_calibration(run.cluster.gpu(), run.framework).value();
+  const FittedMemory fit = fit_site_memory(rows, prior);
+  CHECK(fit.figures == 1);
+  Calibration mine = prior;
+  fit.write_to(mine);
+  const auto missing = [&](const Calibration& c) {
+    CostModel cost_model(run.model, run.job, run.cluster, run.framework, c);
+    const ShardingCosts costs = cost_model.sharding_costs(sharding_of(run.plan));
+    const StageModel model(cost_model, run.plan, costs);
+    const MemoryPrediction memory = cost_model.price(run.plan).memory;
+    const Bytes figure = memory_metric(rows.front(), model, memory, c.fits_margin);
+    return std::abs(figure.in(kByte) - *rows.front().peak_memory_bytes);
+  };
+  CHECK(missing(mine) < 0.7 * missing(prior));
+  CHECK(mine.fits_margin == prior.fits_margin);
+
+  rows.front().peak_memory_bytes.reset();
+  CHECK(fit_site_memory(rows, prior).rates.empty());
 }
 
 TEST_CASE("memory rates of a framework hold on GPUs of every family") {
