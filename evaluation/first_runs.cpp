@@ -25,7 +25,7 @@ struct SiteOfSource {
 using SitesOfSource = std::map<std::string, SiteOfSource>;
 
 /// Sites by source, of the sources with enough rows.
-std::map<std::string, SitesOfSource> sites_of(Observations& all, const FoldedFit& fit) {
+std::map<std::string, SitesOfSource> sites_by_source(Observations& all, const FoldedFit& fit) {
   std::vector<CalibrationSet> sets;
   for (const auto& set : fit.sets) sets.emplace_back(set);
   const auto flags = quality_flags_of(*all.rows);
@@ -113,7 +113,7 @@ FirstRuns judge_first_runs(const std::vector<MeasuredRun>& rows, const FoldedFit
   Observations all = observe(rows);
   FirstRuns out;
   for (const int count : counts) out.means.push_back({count});
-  const auto sources = sites_of(all, fit);
+  const auto sources = sites_by_source(all, fit);
   for (const auto& [name, sites] : sources) {
     FirstRunsSource source{name, 0, {}};
     for (const auto& [kind, site] : sites) source.rows += static_cast<int>(site.runs.size());

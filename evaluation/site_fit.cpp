@@ -55,7 +55,7 @@ std::vector<FitParameter> site_parameters(const Calibration& base) {
 }
 
 /// n runs of a model on as many GPUs share what the cost model misses of them.
-std::vector<double> weights_of(const Runs& runs) {
+std::vector<double> cell_weights(const Runs& runs) {
   std::vector<std::string> cells;
   for (const Observation* run : runs) {
     cells.push_back(fmt::format("{}|{}", run->cost_model.model().name, run->plan.gpus()));
@@ -114,7 +114,7 @@ SiteFit fit_site(const Runs& runs, const Calibration& base, const std::vector<st
     return with_speed(std::move(rates), tried.kernel_speed_factor / carried);
   };
   const std::vector<FitParameter> parameters = site_parameters(bare);
-  const Fit fit = fit_rates(bare, parameters, weights_of(runs),
+  const Fit fit = fit_rates(bare, parameters, cell_weights(runs),
                             [&](const Calibration& tried, std::span<double> out) {
                               const Calibration rates = applied(tried);
                               for (std::size_t i = 0; i < runs.size(); ++i)

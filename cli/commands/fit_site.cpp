@@ -44,7 +44,7 @@ Result<std::vector<MeasuredRun>> rows_of(const CommandContext& context) {
   return kept;
 }
 
-std::string kind_of_run(const Observation& run) {
+std::string site_of_run(const Observation& run) {
   return fmt::format("{} under {}", run.cost_model.cluster().gpu().name,
                      run.cost_model.framework().name);
 }
@@ -53,11 +53,11 @@ std::string kind_of_run(const Observation& run) {
 Status check_one_site(const CommandContext& context, const std::vector<MeasuredRun>& rows,
                       const std::vector<Observation>& runs) {
   for (const Observation& run : runs) {
-    if (kind_of_run(run) == kind_of_run(runs.front())) continue;
+    if (site_of_run(run) == site_of_run(runs.front())) continue;
     return input_error(
         fmt::format("{}, {}", context.arguments.words.front(), name_of_row(rows[run.row])),
-        "a run on " + kind_of_run(run),
-        fmt::format("runs on {}, like {}", kind_of_run(runs.front()),
+        "a run on " + site_of_run(run),
+        fmt::format("runs on {}, like {}", site_of_run(runs.front()),
                     name_of_row(rows[runs.front().row])),
         "fit each GPU and framework separately, with --where; --catalog fits all of them for other "
         "sites");

@@ -20,7 +20,7 @@ struct Fitted {
   SiteFit fit;
 };
 
-Fitted fitted(std::vector<MeasuredRun> rows, std::size_t count) {
+Fitted site_after(std::vector<MeasuredRun> rows, std::size_t count) {
   Fitted out{std::move(rows), {}, {}, {}};
   out.all = observe(out.rows);
   std::vector<std::string> names;
@@ -33,7 +33,7 @@ Fitted fitted(std::vector<MeasuredRun> rows, std::size_t count) {
   return out;
 }
 
-const FittedRate& rate(const SiteFit& fit, const std::string& key) {
+const FittedRate& site_rate(const SiteFit& fit, const std::string& key) {
   const auto found = std::ranges::find(fit.rates, key, &FittedRate::key);
   REQUIRE(found != fit.rates.end());
   return *found;
@@ -56,7 +56,7 @@ TEST_CASE("a site of 0.8 of the speed takes 1.25 times as long for every plan") 
 }
 
 TEST_CASE("one run of a slow site halves the error of its others and narrows the band") {
-  Fitted site = fitted(site_rows([](Calibration& c) { c = with_speed(c, 0.8); }, 4), 1);
+  Fitted site = site_after(site_rows([](Calibration& c) { c = with_speed(c, 0.8); }, 4), 1);
   REQUIRE(site.runs.size() == 1);
   CHECK(mean_error(site, site_prior()) == Approx(std::log(1.25)).epsilon(0.02));
   CHECK(mean_error(site, site.fit.calibration) < 0.5 * std::log(1.25));
@@ -71,30 +71,30 @@ TEST_CASE("one run of a slow site halves the error of its others and narrows the
   CHECK(speed.prior == 1);
   CHECK(speed.value < 0.95);
   CHECK(speed.learned > 0.1);
-  CHECK(rate(site.fit, "moe_speed_factor").learned < 0.01);  // no run has experts
-  CHECK(rate(site.fit, "moe_speed_factor").value ==
-        Approx(rate(site.fit, "moe_speed_factor").prior));
+  CHECK(site_rate(site.fit, "moe_speed_factor").learned < 0.01);  // no run has experts
+  CHECK(site_rate(site.fit, "moe_speed_factor").value ==
+        Approx(site_rate(site.fit, "moe_speed_factor").prior));
 }
 
 TEST_CASE("many runs recover the rate that was changed and hardly move the site's speed") {
-  Fitted site = fitted(site_rows(
-                           [](Calibration& c) {
-                             c.attention_forward *= 0.6;
-                             c.attention_backward *= 0.6;
-                           },
-                           2),
-                       1000);
-  const FittedRate& attention = rate(site.fit, "attention_forward");
+  Fitted site = site_after(site_rows(
+                               [](Calibration& c) {
+                                 c.attention_forward *= 0.6;
+                                 c.attention_backward *= 0.6;
+                               },
+                               2),
+                           1000);
+  const FittedRate& attention = site_rate(site.fit, "attention_forward");
   CHECK(attention.value / attention.prior == Approx(0.6).epsilon(0.1));
   CHECK(attention.learned > 0.8);
   CHECK(site.fit.rates.front().value == Approx(1).epsilon(0.03));
-  CHECK(rate(site.fit, "gemm_efficiency").value ==
-        Approx(rate(site.fit, "gemm_efficiency").prior).epsilon(0.03));
+  CHECK(site_rate(site.fit, "gemm_efficiency").value ==
+        Approx(site_rate(site.fit, "gemm_efficiency").prior).epsilon(0.03));
   CHECK(mean_error(site, site.fit.calibration) < 0.2 * mean_error(site, site_prior()));
 }
 
 TEST_CASE("runs that agree with the prior move nothing") {
-  Fitted site = fitted(site_rows([](Calibration&) {}, 20), 5);
+  Fitted site = site_after(site_rows([](Calibration&) {}, 20), 5);
   for (const FittedRate& each : site.fit.rates) {
     INFO(each.key);
     CHECK(each.value == Approx(each.prior).epsilon(1e-6));
@@ -106,13 +106,13 @@ TEST_CASE("runs that agree with the prior move nothing") {
 
 TEST_CASE("runs that contradict each other widen the band") {
   auto rows = site_rows([](Calibration&) {}, 20);
-  const double agreeing = fitted(rows, 4).fit.calibration.time_band;
+  const double agreeing = site_after(rows, 4).fit.calibration.time_band;
   for (std::size_t i = 0; i < rows.size(); i += 2) *rows[i].step_seconds *= 1.8;
-  CHECK(fitted(rows, 4).fit.calibration.time_band > 1.5 * agreeing);
+  CHECK(site_after(rows, 4).fit.calibration.time_band > 1.5 * agreeing);
 }
 
 TEST_CASE("a written fit prices like the one it was written from") {
-  Fitted site = fitted(site_rows([](Calibration& c) { c = with_speed(c, 0.9); }, 20), 3);
+  Fitted site = site_after(site_rows([](Calibration& c) { c = with_speed(c, 0.9); }, 20), 3);
   const auto read = parse_calibration(calibration_to_json(site.fit.calibration), "mine.json");
   REQUIRE(read.ok());
   CHECK(read->fitted_to == site.fit.calibration.fitted_to);
@@ -121,7 +121,7 @@ TEST_CASE("a written fit prices like the one it was written from") {
 }
 
 TEST_CASE("neighbours of a plan are legal, fit and differ in one choice") {
-  Fitted site = fitted(site_rows([](Calibration&) {}, 20), 3);
+  Fitted site = site_after(site_rows([](Calibration&) {}, 20), 3);
   int found = 0;
   for (const PlanToPrice& run : plans_of(site.runs, site.fit.calibration)) {
     const CostModel& m = run.cost_model;
@@ -139,7 +139,7 @@ TEST_CASE("neighbours of a plan are legal, fit and differ in one choice") {
 }
 
 TEST_CASE("no other neighbour would tell more than the next run") {
-  Fitted site = fitted(site_rows([](Calibration&) {}, 40), 2);
+  Fitted site = site_after(site_rows([](Calibration&) {}, 40), 2);
   const KnownRates& known = site.fit.known;
   const auto runs = plans_of(site.runs, site.fit.calibration);
   const auto next = next_run(known, runs);

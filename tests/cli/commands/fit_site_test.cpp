@@ -9,13 +9,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const std::string kColumns =
+const std::string kSiteColumns =
     "row_id,source,grade,status,stack,model,layers,hidden,ffn_hidden,heads,kv_heads,vocab,seq,"
     "gated_mlp,tied_embeddings,attention,gpu,gpus,gpus_per_node,tp,pp,dp,microbatch,global_batch,"
     "recompute,precision,step_seconds\n";
 
-std::string row(const std::string& id, const std::string& gpu, const std::string& tp,
-                const std::string& step_seconds) {
+std::string site_row(const std::string& id, const std::string& gpu, const std::string& tp,
+                     const std::string& step_seconds) {
   return id + ",here,A,ok,nanotron,tiny,16,2048,8192,16,16,50000,2048,1,0,mha," + gpu + ",8,8," +
          tp + ",1,4,1,32,none,bf16," + step_seconds + "\n";
 }
@@ -32,7 +32,7 @@ double predicted(const Sandbox& sandbox, const std::string& more) {
 
 TEST_CASE("one run is enough: plan fit writes rates, a narrower band and the next run") {
   const Sandbox sandbox;
-  sandbox.write("runs.csv", kColumns + row("r1", kH100, "2", "2.0"));
+  sandbox.write("runs.csv", kSiteColumns + site_row("r1", kH100, "2", "2.0"));
   const ProcessResult result = sandbox.plan("fit runs.csv -o mine.json --json");
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
@@ -72,10 +72,10 @@ TEST_CASE("one run is enough: plan fit writes rates, a narrower band and the nex
 
 TEST_CASE("plan fit refuses runs of several machines and rows that cannot be read") {
   const Sandbox sandbox;
-  sandbox.write("mixed.csv", kColumns + row("r1", kH100, "2", "2.0") +
-                                 row("r2", "A100-SXM4-80GB", "2", "4.0"));
-  sandbox.write("broken.csv", kColumns + row("r1", kH100, "2", "2.0") +
-                                  row("r2", kH100, "two", "2.0"));
+  sandbox.write("mixed.csv", kSiteColumns + site_row("r1", kH100, "2", "2.0") +
+                                 site_row("r2", "A100-SXM4-80GB", "2", "4.0"));
+  sandbox.write("broken.csv", kSiteColumns + site_row("r1", kH100, "2", "2.0") +
+                                  site_row("r2", kH100, "two", "2.0"));
   struct Case {
     const char* arguments;
     std::vector<const char*> parts;
@@ -97,7 +97,7 @@ TEST_CASE("plan fit refuses runs of several machines and rows that cannot be rea
     for (const char* part : each.parts) CHECK(lacks(message, part) == "");
   }
   CHECK(sandbox.plan("fit mixed.csv --where gpu=H100-SXM5-80GB").exit_code == 0);
-  sandbox.write("oom.csv", kColumns + row("r1", kH100, "2", ""));
+  sandbox.write("oom.csv", kSiteColumns + site_row("r1", kH100, "2", ""));
   const ProcessResult none = sandbox.plan("fit oom.csv");
   CHECK(none.exit_code == 1);
   CHECK(lacks(none.out, "left out: row 2 (r1): without a step time") == "");
@@ -106,17 +106,17 @@ TEST_CASE("plan fit refuses runs of several machines and rows that cannot be rea
 
 TEST_CASE("validate judges the first runs of left-out sources") {
   const Sandbox sandbox;
-  std::string csv = kColumns;
+  std::string csv = kSiteColumns;
   for (int i = 1; i <= 10; ++i) {
-    std::string one = row("r" + std::to_string(i), kH100, "2", std::to_string(0.3 + 0.01 * i));
+    std::string one = site_row("r" + std::to_string(i), kH100, "2", std::to_string(0.3 + 0.01 * i));
     csv += one.replace(one.find("tiny"), 4, "tiny" + std::to_string(i));
   }
   sandbox.write("runs.csv", csv);
   const Json report = document(sandbox.plan("validate runs.csv --first-runs 1,3 --json"));
   const Json& means = report["first_runs"]["means"];
   REQUIRE(means.size() == 2);
-  check_keys(means[0], {"runs", "sources", "mean_abs_error_before", "mean_abs_error_after",
-                        "share_in_band"});
+  check_keys(means[0],
+             {"runs", "sources", "mean_abs_error_before", "mean_abs_error_after", "share_in_band"});
   CHECK(means[1]["runs"] == 3);
   CHECK(means[1]["sources"] == 1);
   CHECK(report["first_runs"]["by_source"]["here"]["rows"] == 10);

@@ -102,7 +102,8 @@ TEST_CASE("fit writes calibrations that a prediction can use") {
   REQUIRE(used.exit_code == 0);
   CHECK(document(used)["kind"] == "calibrated");
 
-  CHECK(sandbox.plan("fit runs.csv --catalog").out.find("median error, in fold") != std::string::npos);
+  CHECK(sandbox.plan("fit runs.csv --catalog").out.find("median error, in fold") !=
+        std::string::npos);
   CHECK(sandbox.plan("fit runs.csv --catalog -o no/such/folder").exit_code == 3);
   sandbox.write("few.csv", table_of_runs().substr(0, table_of_runs().find("r3,")));
   const ProcessResult few = sandbox.plan("fit few.csv --catalog");
