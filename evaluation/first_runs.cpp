@@ -59,13 +59,13 @@ std::vector<std::size_t> drawn(std::size_t size, std::size_t count, int draw) {
   return order;
 }
 
-/// Sums over the rest of one site, over all draws.
-struct Sums {
+/// RestTotals over the rest of one site, over all draws.
+struct RestTotals {
   double before = 0, after = 0, inside = 0, predictions = 0;
 };
 
-Sums errors_of(const SiteOfSource& site, std::size_t count) {
-  Sums out;
+RestTotals errors_of(const SiteOfSource& site, std::size_t count) {
+  RestTotals out;
   for (int draw = 0; draw < kDrawsOfFirstRuns; ++draw) {
     std::vector<bool> first(site.runs.size());
     Runs runs;
@@ -94,11 +94,11 @@ FirstRunsErrors errors_of(const SitesOfSource& sites, int count) {
   for (const auto& [name, site] : sites) {
     const auto size = static_cast<int>(site.runs.size());
     if (size <= count) continue;
-    const Sums sums = errors_of(site, static_cast<std::size_t>(count));
+    const RestTotals totals = errors_of(site, static_cast<std::size_t>(count));
     out.rows += size;
-    out.before += size * sums.before / sums.predictions;
-    out.after += size * sums.after / sums.predictions;
-    out.in_band += size * sums.inside / sums.predictions;
+    out.before += size * totals.before / totals.predictions;
+    out.after += size * totals.after / totals.predictions;
+    out.in_band += size * totals.inside / totals.predictions;
   }
   if (out.rows == 0) return out;
   for (double* sum : {&out.before, &out.after, &out.in_band}) *sum /= out.rows;
