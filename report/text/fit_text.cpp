@@ -67,13 +67,14 @@ std::string knowledge_text(std::span<const FittedRate> all, double prior_band, d
   Table moved({{"moved", Table::Align::left}, {"by"}, {"known to"}, {"learned"}});
   for (const FittedRate& rate : all) {
     constexpr double kSomething = 0.005;
-    if (rate.prior == 0 || std::abs(rate.value / rate.prior - 1) < kSomething) continue;
+    if (rate.learned < kWorthShowing || rate.prior == 0) continue;
+    if (std::abs(rate.value / rate.prior - 1) < kSomething) continue;
     moved.add({rate.key, signed_percent(rate.value / rate.prior - 1),
                fmt::format("±{}", percent((rate.high - rate.low) / 2 / rate.value)),
                fmt::format("{:.0f} %", 100 * rate.learned)});
   }
-  std::string out =
-      moved.empty() ? "\nNo rate moved by half a percent.\n" : "\n" + moved.text(style);
+  std::string out = moved.empty() ? "\nNo rate that the runs tell of moved by half a percent.\n"
+                                  : "\n" + moved.text(style);
   if (const std::string unknown = unknown_rates(all); !unknown.empty()) {
     out += "\n" + folded("Still unknown, as before: " + unknown + ".", "", style);
   }
@@ -102,7 +103,7 @@ std::string site_fit_text(const SiteReport& report, const TextStyle& style) {
   const SiteFit& fit = report.fit;
   std::string out;
   for (const std::string& why : report.left_out) out += "left out: " + why + "\n";
-  out += fmt::format("{} on the site of {}, starting from {}\n\n", fit.calibration.name,
+  out += fmt::format("Rates of a site after {}, starting from {}\n\n",
                      counted(std::ssize(fit.runs), "run"), fit.prior);
   return out + runs_table(fit.runs, style) +
          knowledge_text(fit.rates, fit.prior_band, fit.calibration.time_band, style) +
