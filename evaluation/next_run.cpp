@@ -109,13 +109,16 @@ double narrowed_band(double before, const KnownRates& known, std::span<const Pla
     for (const double each : g) prior += each * each;
     posterior += covariance_of(g, g, known.covariance);
   }
-  const double noise = known.noise * known.noise * static_cast<double>(plans.size());
+  const auto count = static_cast<double>(plans.size());
+  const double noise = known.noise * known.noise;
   double scatter = 0;
   for (const double error : errors) scatter += error * error;
-  scatter /= static_cast<double>(errors.size()) * known.noise * known.noise;
-  return std::clamp(
-      before * std::sqrt((noise + posterior) / (noise + prior)) * std::max(1.0, std::sqrt(scatter)),
-      0.005, 1.0);
+  scatter /= static_cast<double>(errors.size()) * noise;
+  constexpr double kBandInSigmas = 1.2816;  // of 80 % of a normal distribution
+  const double of_band = std::log(1 + before) / kBandInSigmas;
+  const double wide = std::min(noise + prior / count, of_band * of_band);
+  const double left = std::min(1.0, (noise + posterior / count) / wide);
+  return std::clamp(before * std::sqrt(left) * std::max(1.0, std::sqrt(scatter)), 0.005, 1.0);
 }
 
 std::string narrowed_band_text(const Calibration& base, int runs) {

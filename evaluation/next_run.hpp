@@ -36,11 +36,14 @@ struct KnownRates {
 
 /// The time band β after a fit to `runs` with the errors `errors`:
 ///
-///   β = β₀ · s · √((σ² + mean gᵀ C g) / (σ² + mean gᵀ g)),   s = max(1, √(mean error² / σ²))
+///   β = β₀ · s · √((σ² + mean gᵀ C g) / min(σ² + mean gᵀ g, b²)),   s = max(1, √(mean error² /
+///   σ²))
 ///
 ///   β₀  band before     σ  KnownRates::noise     C  covariance of the rates after the fit
 ///   g   slopes of ln(step) per spread of each rate; means over the runs' plans and their
-///   neighbours
+///   neighbours b   = ln(1 + β₀) / 1.2816, the standard deviation that the band before stands for:
+///   spreads of
+///       rates that imply more do not narrow it further. The root is at most 1.
 ///
 /// The share of the uncertainty that the runs removed narrows the band; runs that scatter more
 /// around the fit than assumed widen it. Bounded to [0.005, 1]. Checked by:
