@@ -48,7 +48,8 @@ struct SiteFit {
 
 /// Standard deviations of ln(step), chosen on published runs of publishers left out:
 /// `plan validate tests/validation/runs.csv --first-runs 1,3,6` (docs/accuracy-notes.md, First
-/// runs): errors change by less than 3 % of themselves for 0.1 to 0.2 and 0.06 to 0.1.
+/// runs): errors change by less than 3 % of themselves for 0.1 to 0.2 and 0.06 to 0.1 (ratios after
+/// / before).
 inline constexpr double kSpeedSpread = 0.15;
 inline constexpr double kRunSpread = 0.08;
 
