@@ -25,7 +25,8 @@ std::optional<NextRunAdvice> next_run_advice(const KnownRates& known,
   if (!found) return {};
   const Settings all = settings_of(found->plan);
   Settings changed = all;
-  for (const auto& [flag, setting] : settings_of(runs[found->like].plan).all()) {
+  const Settings before = settings_of(runs[found->like].plan);
+  for (const auto& [flag, setting] : before.all()) {
     const Setting* now = all.find(flag);
     if (now != nullptr && now->value == setting.value) changed.erase(flag);
   }
