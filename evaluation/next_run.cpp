@@ -29,8 +29,14 @@ std::vector<int> equal_stages(int layers, int pp) {
   return out;
 }
 
-/// Makes the fields that depend on the changed one agree with it.
-void settle(const CostModel& cost_model, std::int64_t gpus, ParallelPlan& plan) {
+/// State is split over all data-parallel ranks where their number changed.
+void settle_zero(const ParallelPlan& run, ParallelPlan& plan) {
+  if (plan.dp * plan.cp != run.dp * run.cp) plan.shard_group = plan.dp * plan.cp;
+}
+
+/// Makes the fields of `plan` that depend on the one changed from `run` agree with it.
+void settle(const CostModel& cost_model, const ParallelPlan& run, ParallelPlan& plan) {
+  const std::int64_t gpus = run.gpus();
   const std::int64_t rest = std::int64_t{plan.tp} * plan.cp * plan.pp;
   plan.dp = static_cast<int>(gpus % rest == 0 ? gpus / rest : 0);
   if (plan.tp == 1) plan.sequence_parallel = plan.overlap_tp = false;
@@ -39,12 +45,12 @@ void settle(const CostModel& cost_model, std::int64_t gpus, ParallelPlan& plan) 
     plan.vpp = plan.microbatch_group = 1;
     plan.overlap_pp = false;
   }
-  plan.layers_per_stage = equal_stages(cost_model.model().layers, plan.pp);
+  if (plan.pp != run.pp) plan.layers_per_stage = equal_stages(cost_model.model().layers, plan.pp);
   const auto stages = static_cast<std::size_t>(plan.pp);
   plan.recompute_layers =
       plan.recompute == Recompute::full ? plan.layers_per_stage : std::vector<int>(stages, 0);
   plan.selective_layers.clear();
-  plan.shard_group = plan.dp * plan.cp;
+  settle_zero(run, plan);
 }
 
 /// One choice changed in every way, not yet settled.
@@ -81,7 +87,7 @@ std::vector<ParallelPlan> neighbours_of(const PlanToPrice& run) {
   std::vector<ParallelPlan> out;
   const CostModel& priced = run.cost_model;
   for (ParallelPlan& plan : changed(run.plan)) {
-    settle(priced, run.plan.gpus(), plan);
+    settle(priced, run.plan, plan);
     if (plan.dp < 1 ||
         check_plan(priced.model(), priced.job(), priced.cluster(), priced.framework(), plan)) {
       continue;
