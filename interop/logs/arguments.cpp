@@ -102,6 +102,11 @@ constexpr std::array kTorchtitan = {
     ArgumentRule{"data_parallel_replicate_degree", "dp_replicate"},
     ArgumentRule{"data_parallel_shard_degree", "dp_shard"},
     ArgumentRule{"pipeline_parallel_microbatch_size", "microbatch"},
+    ArgumentRule{"device", "device"},
+    ArgumentRule{"model", "model"},
+    ArgumentRule{"activation checkpointing", "recompute", "*selective", "selective"},
+    ArgumentRule{"activation checkpointing", "recompute", "*full", "full"},
+    ArgumentRule{"compiled", "torch_compile", "", "1"},
 };
 
 constexpr std::array kFoundry = {

@@ -131,10 +131,20 @@ void find_row(std::string_view line, const Rules& rules) {
              trimmed(text.substr(middle + 1, text.size() - middle - 2)));
 }
 
+/// What stands between the words before and the words after it.
+void find_text(std::string_view line, const TextField& field, const Rules& rules) {
+  const std::size_t before = find_words(line, field.before);
+  if (before == std::string_view::npos) return;
+  const std::size_t begin = before + field.before.size();
+  const std::size_t after = find_words(line, field.after, begin);
+  if (after != std::string_view::npos) rules.take(field.key, line.substr(begin, after - begin));
+}
+
 }  // namespace
 
 void find_arguments(const LogFormat& format, std::string_view line, const ArgumentSink& sink) {
   const Rules rules(format.arguments, sink);
+  for (const TextField& field : format.texts) find_text(line, field, rules);
   if ((format.dumps & kDotted) != 0) find_dotted(line, rules);
   if ((format.dumps & kCommandLine) != 0) find_options(line, rules);
   if ((format.dumps & kAssignments) != 0) find_assignments(line, rules);

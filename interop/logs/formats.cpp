@@ -72,21 +72,21 @@ constexpr std::array<std::string_view, 2> kBridgeMarks = {"GPU utilization:",
 constexpr std::array<std::string_view, 2> kDeepSpeedMegatronMarks = {
     "elapsed_time_per_iteration_ms=", "tokens per gpu per second (tgs):"};
 constexpr std::array kDeepSpeedMegatronStep = {
-    LogField{"elapsed_time_per_iteration_ms=#", {{{Q::seconds, kMilli}}}},
+    LogField{"elapsed_time_per_iteration_ms~#", {{{Q::seconds, kMilli}}}},
     LogField{"elapsed time per iteration (ms): #", {{{Q::seconds, kMilli}}}},
-    LogField{"samples_per_second=#", {{{Q::samples_per_second}}}},
+    LogField{"samples_per_second~#", {{{Q::samples_per_second}}}},
     LogField{"samples per second: #", {{{Q::samples_per_second}}}},
-    LogField{"tokens_per_gpu_per_second_tgs=#", {{{Q::tokens_per_second_per_gpu}}}},
+    LogField{"tokens_per_gpu_per_second_tgs~#", {{{Q::tokens_per_second_per_gpu}}}},
     LogField{"tokens per gpu per second (tgs): #", {{{Q::tokens_per_second_per_gpu}}}},
-    LogField{"TFLOPs=#", {{{Q::tflops_per_gpu}}}},
+    LogField{"TFLOPs~#", {{{Q::tflops_per_gpu}}}},
     LogField{"TFLOPs: #", {{{Q::tflops_per_gpu}}}},
-    LogField{"global_batch_size=#", {{{Q::global_batch}}}},
+    LogField{"global_batch_size~#", {{{Q::global_batch}}}},
     LogField{"global batch size: #", {{{Q::global_batch}}}},
-    LogField{"consumed_samples=#", {{{Q::consumed_samples}}}},
+    LogField{"consumed_samples~#", {{{Q::consumed_samples}}}},
     LogField{"consumed samples: #", {{{Q::consumed_samples}}}},
-    LogField{"actual_seqlen=#", {{{Q::sequence}}}},
+    LogField{"actual_seqlen~#", {{{Q::sequence}}}},
     LogField{"actual seqlen: #", {{{Q::sequence}}}},
-    LogField{"number_of_skipped_iterations=#", {{{Q::skipped}}}},
+    LogField{"number_of_skipped_iterations~#", {{{Q::skipped}}}},
     LogField{"number of skipped iterations: #", {{{Q::skipped}}}},
 };
 
@@ -125,6 +125,13 @@ constexpr std::array kTitanValues = {
                "maximum context length #",
                {"", "grad_accumulation", "seq"}},
     ValueField{"with #GiB memory", {"device_memory_gib"}},
+};
+constexpr std::array kTitanTexts = {
+    TextField{"CUDA capacity: ", " with ", "device"},
+    TextField{"Model ", " size: ", "model"},
+    TextField{"Applied ", " activation checkpointing", "activation checkpointing"},
+    TextField{"Applied ", "AC activation checkpointing", "activation checkpointing"},
+    TextField{"Compiling each ", " with torch.compile", "compiled"},
 };
 constexpr std::array<std::string_view, 4> kTitanEvents = {
     "Saving the checkpoint", "Saving a model only checkpoint", "validate step", "Running validation"};
@@ -282,7 +289,8 @@ const std::array<LogFormat, 11>& all_formats() {
        .step_fields = kLlmqStep,
        .arguments = llmc_arguments(),
        .dumps = kCommandLine,
-       .suffixes = true},
+       .suffixes = true,
+       .data_parallel_only = true},
       {.name = "llm.c",
        .title = "llm.c",
        .software = "llm.c",
@@ -292,7 +300,8 @@ const std::array<LogFormat, 11>& all_formats() {
        .values = kLlmcValues,
        .arguments = llmc_arguments(),
        .dumps = kTable,
-       .events = kLlmcEvents},
+       .events = kLlmcEvents,
+       .data_parallel_only = true},
       {.name = "torchtitan",
        .title = "torchtitan",
        .software = "torchtitan",
@@ -300,6 +309,7 @@ const std::array<LogFormat, 11>& all_formats() {
        .step = {"step: # loss:", {{{Q::step}}}},
        .step_fields = kTitanStep,
        .values = kTitanValues,
+       .texts = kTitanTexts,
        .arguments = torchtitan_arguments(),
        .dumps = kDictionary,
        .events = kTitanEvents,
@@ -317,7 +327,8 @@ const std::array<LogFormat, 11>& all_formats() {
        .events = kComposerEvents,
        .time = StepTime::samples,
        .fields_follow = true,
-       .interval_has_events = true},
+       .interval_has_events = true,
+       .data_parallel_only = true},
       {.name = "deepspeed",
        .title = "DeepSpeed",
        .software = "deepspeed",
@@ -328,7 +339,8 @@ const std::array<LogFormat, 11>& all_formats() {
        .arguments = deepspeed_arguments(),
        .dumps = kDotted,
        .time = StepTime::samples,
-       .interval_has_events = true},
+       .interval_has_events = true,
+       .needs_stamps = true},
       {.name = "hf-trainer",
        .title = "HuggingFace Trainer",
        .software = "fsdp1",
@@ -340,7 +352,8 @@ const std::array<LogFormat, 11>& all_formats() {
        .dumps = kCommandLine | kDictionary,
        .events = kTrainerEvents,
        .time = StepTime::clock,
-       .interval_has_events = true},
+       .interval_has_events = true,
+       .data_parallel_only = true},
   }};
   return kFormats;
 }

@@ -54,6 +54,11 @@ struct ValueField {
   std::array<std::string_view, kMostCaptures> names{};
 };
 
+/// A text between two others: the value of `key` in the rules of arguments.
+struct TextField {
+  std::string_view before, after, key;
+};
+
 /// An argument or configuration key. If `when` is empty or is the value ("*x": the value contains
 /// x), the column `name` becomes `then`, or the value itself where that is empty.
 struct ArgumentRule {
@@ -112,6 +117,7 @@ struct LogFormat {
   std::span<const LogField> step_fields{};   ///< on the line of the step, or on those after it
   std::span<const LogField> other_fields{};  ///< on lines of their own
   std::span<const ValueField> values{};
+  std::span<const TextField> texts{};
   std::span<const ArgumentRule> arguments{};
   unsigned dumps = 0;
   std::span<const std::string_view> events{};
@@ -120,7 +126,8 @@ struct LogFormat {
   bool fields_follow = false;       ///< fields of a step stand on the lines after it
   bool suffixes = false;            ///< numbers carry K, M, B, T (1000 each)
   bool interval_has_events = false;  ///< the printed time includes checkpoints and evaluation
-  int warm_up_windows = 1;          ///< dropped from the start of every run
+  bool needs_stamps = false;  ///< the printed rate is not to be trusted alone
+  bool data_parallel_only = false;   ///< the software has no other parallel axis
 };
 
 /// From the special to the general: the first whose marks a log shows is its format.
