@@ -45,15 +45,15 @@ std::optional<double> ratio(std::optional<double> above, std::optional<double> b
   return *above / *below;
 }
 
-/// Degrees that are 1 where nothing says otherwise: a run with them prints them.
+/// Degrees that can only be 1.
 void derive_ones(const TrainingLog& log, RunFacts& facts) {
-  const bool knows_tp = facts.has("tp");
-  if (log.format->data_parallel_only) {
-    for (const char* column : {"tp", "pp"}) {
-      if (!facts.has(column)) facts.set(column, 1.0, kDerived, "the software splits only data");
-    }
-  } else if (knows_tp && !facts.has("pp")) {
-    return;  // asked
+  const auto gpus = facts.number("gpus");
+  const bool only_data = gpus && facts.number("dp") == gpus;
+  if (!log.format->data_parallel_only && !only_data) return;
+  for (const char* column : {"tp", "pp"}) {
+    if (facts.has(column)) continue;
+    facts.set(column, 1.0, kDerived,
+              only_data ? "dp is the number of GPUs" : "the software splits only data");
   }
 }
 

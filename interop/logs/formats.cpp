@@ -179,12 +179,13 @@ constexpr std::array kTrainerOther = {
     LogField{"'num_tokens': #", {{{Q::consumed_tokens}}}},
 };
 constexpr std::array kTrainerValues = {
-    ValueField{"nstantaneous batch size per device = #", {"microbatch"}},
-    ValueField{"otal train batch size (w. parallel, distributed & accumulation) = #",
-               {"global_batch"}},
-    ValueField{"radient Accumulation steps = #", {"grad_accumulation"}},
-    ValueField{"radient accumulation steps = #", {"grad_accumulation"}},
-    ValueField{"otal optimization steps = #", {"total_steps"}},
+    ValueField{"Instantaneous batch size per device = #", {"microbatch"}},
+    ValueField{"instantaneous batch size per device = #", {"microbatch"}},
+    ValueField{"train batch size (w. parallel, distributed & accumulation) = #", {"global_batch"}},
+    ValueField{"Gradient Accumulation steps = #", {"grad_accumulation"}},
+    ValueField{"gradient accumulation steps = #", {"grad_accumulation"}},
+    ValueField{"Total optimization steps = #", {"total_steps"}},
+    ValueField{"total optimization steps = #", {"total_steps"}},
 };
 constexpr std::array<std::string_view, 6> kTrainerEvents = {
     "Saving model checkpoint", "saving model checkpoint", "***** Running Evaluation",

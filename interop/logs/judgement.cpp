@@ -10,7 +10,7 @@ namespace echelon {
 
 namespace {
 
-constexpr std::size_t kFewestWindows = 3;
+constexpr std::int64_t kFewestWindows = 3;
 constexpr double kWarmUp = 1.05;
 constexpr double kClockBelow = 0.9, kClockAbove = 1.25;
 constexpr double kClockSeconds = 20;  // stamps of whole seconds: 5 % at worst
@@ -85,6 +85,13 @@ class Judge {
     out_.printed = static_cast<int>(std::min<std::int64_t>(log_.steps_printed, 1'000'000'000));
     out_.refused = untrusted();
     if (!out_.refused.empty()) return out_;
+    // The first window of every run is lost whatever else is known.
+    const auto runs = std::ranges::count_if(log_.steps, &LoggedStep::new_run);
+    if (std::ssize(log_.steps) - runs < kFewestWindows) {
+      out_.dropped.push_back(fmt::format("{} first of a run", runs));
+      out_.refused = too_few(std::ssize(log_.steps) - runs);
+      return out_;
+    }
     const StepSeconds times(*log_.format, facts_);
     out_.needs = times.needs();
     if (!out_.needs.empty()) return out_;
@@ -95,8 +102,8 @@ class Judge {
     for (const auto& [reason, count] : dropped_) {
       out_.dropped.push_back(fmt::format("{} {}", count, reason));
     }
-    if (windows.size() < kFewestWindows) {
-      out_.refused = too_few(windows.size());
+    if (std::ssize(windows) < kFewestWindows) {
+      out_.refused = too_few(std::ssize(windows));
       return out_;
     }
     summarize(windows);
@@ -162,7 +169,7 @@ class Judge {
       before = &step;
     }
     // Of numbers with three digits (nanotron), differences have none.
-    if (tokens.size() < kFewestWindows || log_.format->suffixes) return {};
+    if (std::ssize(tokens) < kFewestWindows || log_.format->suffixes) return {};
     const auto [least, most] = std::ranges::minmax(tokens);
     if (most <= least * (1 + kSameTokens)) return {};
     return fmt::format(
@@ -239,7 +246,7 @@ class Judge {
       return !reason.empty();
     });
     // A loader that starts anew in the middle: the step itself shows it.
-    if (windows.size() < kFewestWindows) return;
+    if (std::ssize(windows) < kFewestWindows) return;
     const double usual = median_of(seconds_of(windows));
     std::erase_if(windows, [&](const Window& window) {
       const bool odd = window.step->event && window.seconds > kWarmUp * usual;
@@ -249,7 +256,7 @@ class Judge {
   }
 
   void drop_warm_up(std::vector<Window>& windows) {
-    while (windows.size() > kFewestWindows) {
+    while (std::ssize(windows) > kFewestWindows) {
       std::vector<double> rest = seconds_of(windows);
       rest.erase(rest.begin());
       if (windows.front().seconds <= kWarmUp * median_of(rest)) break;
@@ -258,7 +265,7 @@ class Judge {
     }
   }
 
-  [[nodiscard]] std::string too_few(std::size_t left) const {
+  [[nodiscard]] std::string too_few(std::int64_t left) const {
     std::string text = fmt::format("too few steps: {} of {} printed are left, at least {} needed",
                                    left, log_.steps_printed, kFewestWindows);
     for (std::size_t i = 0; i < out_.dropped.size(); ++i) {
@@ -307,7 +314,7 @@ class Judge {
       passed += wall;
       walls.push_back(wall / steps);
     }
-    if (walls.size() < kFewestWindows || passed < kClockSeconds) {
+    if (std::ssize(walls) < kFewestWindows || passed < kClockSeconds) {
       if (log_.format->needs_stamps) {
         out_.refused =
             "samples per second is the only clock, and it sees part of an asynchronous step: no "

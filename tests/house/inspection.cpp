@@ -230,6 +230,7 @@ class Inspector {
   /// it. Below runtime/ and gui/, "echelon" is the program's own name.
   void check_framework_names(const std::string& line) {
     if (file_->is_free() || file_->path.starts_with(kFrameworkTables)) return;
+    if (file_->folder == "interop") return;  // its formats are the frameworks'
     const bool own = file_->folder == "runtime" || file_->folder == "gui";
     for (const std::string& literal : literals_of(line)) {
       std::istringstream words(literal);
