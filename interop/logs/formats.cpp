@@ -242,6 +242,7 @@ const std::array<LogFormat, 11>& all_formats() {
        .title = "Megatron-Bridge",
        .software = "megatron-core",
        .marks = kBridgeMarks,
+       .step_marks = kMegatronMarks,
        .step = {"iteration~#/ #", {{{Q::step}}}},
        .step_fields = kMegatronStep,
        .other_fields = kMegatronOther,

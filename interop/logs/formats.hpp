@@ -111,8 +111,10 @@ struct LogFormat {
   std::string_view name;      ///< "megatron-lm"
   std::string_view title;     ///< "Megatron-LM"
   std::string_view software;  ///< column `framework` of a table of runs
-  /// Words of which one is on every line with a step, and on no line of the formats after it.
+  /// Words that lines of this format have, and lines of the formats after it have not.
   std::span<const std::string_view> marks;
+  /// Words of which one is on a line with a step; empty: the marks, or none if fields follow.
+  std::span<const std::string_view> step_marks{};
   LogField step;                           ///< what begins a step; captures its number
   std::span<const LogField> step_fields{};   ///< on the line of the step, or on those after it
   std::span<const LogField> other_fields{};  ///< on lines of their own

@@ -303,18 +303,23 @@ class Judge {
 
   void compare_clocks(const std::vector<Window>& windows, double median) {
     if (log_.format->time == StepTime::clock) return;
-    std::vector<double> walls;
-    double passed = 0;
+    std::vector<double> gaps;
+    for (const Window& window : windows) {
+      gaps.push_back(static_cast<double>(window.step->step - window.before->step));
+    }
+    const double usual_gap = median_of(gaps);
+    double passed = 0, printed = 0;
+    int compared = 0;
     for (const Window& window : windows) {
       const LoggedStep& before = *window.before;
       const auto steps = static_cast<double>(window.step->step - before.step);
-      if (!before.clock || !window.step->clock || steps < 1 || window.step->event) continue;
-      const double wall = *window.step->clock - *before.clock;
-      if (wall < 0) continue;
-      passed += wall;
-      walls.push_back(wall / steps);
+      const bool cut = steps < 1 || steps > 3 * usual_gap;  // lines are missing between them
+      if (!before.clock || !window.step->clock || cut || window.step->event) continue;
+      passed += *window.step->clock - *before.clock;
+      printed += window.seconds * steps;
+      ++compared;
     }
-    if (std::ssize(walls) < kFewestWindows || passed < kClockSeconds) {
+    if (compared < kFewestWindows || passed < kClockSeconds) {
       if (log_.format->needs_stamps) {
         out_.refused =
             "samples per second is the only clock, and it sees part of an asynchronous step: no "
@@ -322,7 +327,7 @@ class Judge {
       }
       return;
     }
-    const double wall = median_of(walls);
+    const double wall = passed / printed * median;
     out_.wall = Seconds{wall};
     const double ratio = wall / median;
     if (ratio >= kClockBelow && ratio <= kClockAbove) return;

@@ -103,7 +103,9 @@ class LogBuilder {
   bool take_steps(const LogLine& line) {
     const LogFormat& format = *log_.format;
     auto found = find_pattern(line.text, format.step.pattern, format.suffixes);
-    if (!found || (!format.fields_follow && !has_any(line.text, format.marks))) return false;
+    if (!found) return false;
+    const auto marks = format.step_marks.empty() ? format.marks : format.step_marks;
+    if (!format.fields_follow && !has_any(line.text, marks)) return false;
     while (found) {
       const auto next = find_pattern(line.text, format.step.pattern, format.suffixes, found->end);
       // A time stamp before the number belongs to the step.

@@ -21,6 +21,8 @@ namespace echelon::fuzz {
 [[nodiscard]] std::string wiring(std::string_view input);
 [[nodiscard]] std::string calibration(std::string_view input);
 [[nodiscard]] std::string runs(std::string_view input);
+/// Training logs of every format, judged, and as rows of a table.
+[[nodiscard]] std::string training_log(std::string_view input);
 /// A safetensors file; only its header is read.
 [[nodiscard]] std::string safetensors(std::string_view input);
 [[nodiscard]] std::string safetensors_index(std::string_view input);
