@@ -112,6 +112,8 @@ constexpr std::array kTorchtitan = {
 constexpr std::array kFoundry = {
     ArgumentRule{"n_layers", "layers"},
     ArgumentRule{"d_model", "hidden"},
+    ArgumentRule{"name", "gated_mlp", "mpt_causal_lm", "0"},
+    ArgumentRule{"name", "tied_embeddings", "mpt_causal_lm", "1"},
     ArgumentRule{"n_heads", "heads"},
     ArgumentRule{"vocab_size", "vocab"},
     ArgumentRule{"max_seq_len", "seq"},
@@ -161,6 +163,8 @@ constexpr std::array kLlmc = {
     ArgumentRule{"num_layers L", "layers"},
     ArgumentRule{"num_heads NH", "heads"},
     ArgumentRule{"channels C", "hidden"},
+    ArgumentRule{"channels C", "gated_mlp", "", "0"},  // GPT-2 is its only model
+    ArgumentRule{"channels C", "tied_embeddings", "", "1"},
     ArgumentRule{"recompute", "recompute", "0", "none"},
     ArgumentRule{"recompute", "recompute", "1", "selective"},
     ArgumentRule{"zero_stage", "zero"},

@@ -50,8 +50,9 @@ class Rules {
     std::string name(key);
     std::ranges::replace(name, '-', '_');
     std::string low;
+    std::string_view answered;  // the column that the value decides
     for (const ArgumentRule& rule : rules_) {
-      if (rule.key != name) continue;
+      if (rule.key != name || rule.name == answered) continue;
       if (low.empty()) low = lower_case(value.substr(0, 200));
       const bool nothing = low == "none" || low == "null";
       if (rule.when.empty() && nothing) continue;
@@ -60,7 +61,7 @@ class Rules {
                           low.find(rule.when.substr(1)) != std::string::npos);
       if (!holds) continue;
       sink_(rule.name, rule.then.empty() ? value : rule.then, key);
-      if (!rule.when.empty()) return;
+      answered = rule.name;
     }
   }
 

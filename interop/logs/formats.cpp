@@ -173,6 +173,12 @@ constexpr std::array kDeepSpeedOther = {
     LogField{"step=#, skipped=#", {{{Q::ignored}, {Q::skipped_so_far}}}},
 };
 
+/// Keys too long for the dots of the dump.
+constexpr std::array kDeepSpeedValues = {
+    ValueField{"train_micro_batch_size_per_gpu #", {"microbatch"}},
+    ValueField{"gradient_accumulation_steps .. #", {"grad_accumulation"}},
+};
+
 constexpr std::array<std::string_view, 2> kTrainerMarks = {"s/it]", "it/s]"};
 constexpr std::array kTrainerOther = {
     LogField{"'num_input_tokens_seen': #", {{{Q::consumed_tokens}}}},
@@ -338,6 +344,7 @@ const std::array<LogFormat, 11>& all_formats() {
        .step = {"global_step=#", {{{Q::step}}}},
        .step_fields = kDeepSpeedStep,
        .other_fields = kDeepSpeedOther,
+       .values = kDeepSpeedValues,
        .arguments = deepspeed_arguments(),
        .dumps = kDotted,
        .time = StepTime::samples,

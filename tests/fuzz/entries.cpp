@@ -13,6 +13,7 @@
 #include "core/schedule/schedule_check.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
+#include "interop/logs/imported_log.hpp"
 #include "runtime/io/data/tokens.hpp"
 #include "runtime/io/weights/huggingface.hpp"
 #include "runtime/io/weights/manifest.hpp"
@@ -141,6 +142,23 @@ std::string runs(std::string_view input) {
   return {};
 }
 
+std::string training_log(std::string_view input) {
+  const Result<TrainingLog> log = parse_training_log(input, "input");
+  if (!log) return explained(log.error());
+  const Result<ImportedLog> imported = import_log(*log, {});
+  if (!imported) return explained(imported.error());
+  const bool timed = imported->steps.step.has_value();
+  if (timed != (imported->refused.empty() && imported->steps.needs.empty())) {
+    return "neither a step time nor a reason";
+  }
+  if (timed && !(imported->steps.step->in(kSecond) > 0)) return "a step without time";
+  const std::string csv = runs_to_csv(std::span(&imported->row, 1));
+  const Result<std::vector<MeasuredRun>> rows = parse_runs(csv, "rows");
+  if (!rows) return "its row is refused: " + rows.error().message();
+  if (runs_to_csv(*rows) != csv) return "its row is read as something else";
+  return {};
+}
+
 std::string safetensors(std::string_view input) {
   const auto bytes = static_cast<std::int64_t>(input.size());
   Result<SafetensorsHeader> header = parse_safetensors(input, bytes, "input");
@@ -218,6 +236,7 @@ std::span<const Entry> entries() {
       {"calibration", calibration, "tests/fuzz/corpus/calibration",
        "costmodel/catalog/calibrations"},
       {"runs", runs, "tests/fuzz/corpus/runs", ""},
+      {"training_log", training_log, "tests/fuzz/corpus/training_log", ""},
       {"safetensors", safetensors, "tests/fuzz/corpus/safetensors", ""},
       {"safetensors_index", safetensors_index, "tests/fuzz/corpus/safetensors_index", ""},
       {"token_index", token_index, "tests/fuzz/corpus/token_index", ""},

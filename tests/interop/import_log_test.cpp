@@ -266,7 +266,7 @@ TEST_CASE("a value that its column cannot hold is refused with its line") {
   const Result<ImportedLog> result = import_log(*log, {});
   REQUIRE_FALSE(result.ok());
   CHECK(result.error().message() ==
-        "a.log, line 21: num_layers: '12x'; expected layers: a whole number of at least 1");
+        "a.log, line 18: num_layers: '12x'; expected layers: a whole number of at least 1");
 }
 
 TEST_CASE("a text that is no log names the formats that are read") {
