@@ -10,6 +10,7 @@
 #include "core/base/text.hpp"
 #include "interop/logs/arguments.hpp"
 #include "interop/logs/lines.hpp"
+#include "interop/logs/needles.hpp"
 
 namespace echelon {
 
@@ -63,10 +64,28 @@ const LogFormat* recognized(LogLines& lines, std::int64_t most_bytes) {
   return best == formats.size() ? nullptr : &formats[best];
 }
 
+/// What a line has that is read by itself, not as the step that it begins.
+Needles needles_of(const LogFormat& format) {
+  Needles needles;
+  for (const LogField& field : format.other_fields) needles.add(longest_literal(field.pattern));
+  for (const ValueField& field : format.values) needles.add(longest_literal(field.pattern));
+  for (const TextField& field : format.texts) needles.add(field.before);
+  for (const std::string_view event : format.events) needles.add(event);
+  for (const std::string_view word : kGenerates) needles.add(word);
+  needles.add(kRetries);
+  if ((format.dumps & kDotted) != 0) needles.add(" ...");
+  if ((format.dumps & kAssignments) != 0) needles.add("=");
+  if ((format.dumps & kDictionary) != 0) needles.add("':"), needles.add("\":");
+  if ((format.dumps & kYaml) != 0) needles.add(": ");
+  if ((format.dumps & kTable) != 0) needles.add("|");
+  if (format.fields_follow) needles.add("");
+  return needles;
+}
+
 /// Builds a log, line by line.
 class LogBuilder {
  public:
-  LogBuilder(const LogFormat& format, std::string path) {
+  LogBuilder(const LogFormat& format, std::string path) : needles_(needles_of(format)) {
     log_.path = std::move(path);
     log_.format = &format;
   }
@@ -78,7 +97,9 @@ class LogBuilder {
     if (line.number <= kVersionLines || (step_line && log_.steps_printed < 100)) {
       note_version(line.text);
     }
-    if (step_line) return;
+    const bool options =
+        (format.dumps & kCommandLine) != 0 && find_words(line.text, "--") != std::string_view::npos;
+    if (step_line || (!options && !needles_.any_in(line.text))) return;
     if (format.fields_follow && open_) take_fields(format.step_fields, line.text, line, *open_);
     for (const LogField& field : format.other_fields) take_other(field, line);
     if (has_any(line.text, format.events)) event_ = true;
@@ -368,6 +389,7 @@ class LogBuilder {
   }
 
   TrainingLog log_;
+  Needles needles_;
   std::optional<LoggedStep> open_;  ///< its fields may follow
   LoggedStep last_;                 ///< the latest step, kept or not
   std::size_t begin_of_part_ = 0;
