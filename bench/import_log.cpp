@@ -23,11 +23,13 @@ void write_log(const std::string& path, std::int64_t bytes) {
          "  seq_length ...................................... 4096\n";
   for (std::int64_t step = 1, size = 0; size < bytes; ++step) {
     std::string block = fmt::format(
-        " [2025-03-{:02} {:02}:{:02}:{:02}] iteration {:8}/ 9999999 | consumed samples: {:12} | elapsed "
+        " [2025-03-{:02} {:02}:{:02}:{:02}] iteration {:8}/ 9999999 | consumed samples: {:12} | "
+        "elapsed "
         "time per iteration (ms): {}.8 | throughput per GPU (TFLOP/s/GPU): 134.0 | learning rate: "
         "8.000000E-06 | global batch size:  1008 | lm loss: 6.258318E+00 | loss scale: 1.0 | grad "
         "norm: 1.520 | number of skipped iterations:   0 | number of nan iterations:   0 |\n",
-        1 + step / 86400 % 28, step / 3600 % 24, step / 60 % 60, step % 60, step, step * 1008, 1000 + step % 7);
+        1 + step / 86400 % 28, step / 3600 % 24, step / 60 % 60, step % 60, step, step * 1008,
+        1000 + step % 7);
     for (int rank = 0; rank < 7; ++rank) {
       block += fmt::format(
           "[node{}:{}]:2025-03-31 05:54:07,123 INFO data_loader.py:88 prefetched batch {} of shard "

@@ -6,9 +6,9 @@ namespace echelon::cli {
 
 /// Each is defined in a file of its own name.
 CommandFunction search_command, predict_command, explain_command, compare_command, validate_command,
-    fit_command, import_command, run_command, calibrate_command, gui_command, topo_list_command, topo_show_command,
-    topo_check_command, topo_import_command, topo_collectives_command, models_command,
-    doctor_command, completion_command, man_command, help_command;
+    fit_command, import_command, run_command, calibrate_command, gui_command, topo_list_command,
+    topo_show_command, topo_check_command, topo_import_command, topo_collectives_command,
+    models_command, doctor_command, completion_command, man_command, help_command;
 
 namespace {
 
@@ -101,7 +101,8 @@ const std::vector<Command>& command_table() {
        "read the training log of another framework: step, memory, configuration",
        "Reads logs of Megatron-LM, Megatron-Bridge, Megatron-DeepSpeed, NeMo 2, torchtitan, "
        "nanotron, DeepSpeed, HuggingFace Trainer, LLM-Foundry, llm.c and llm.q. Prints what was "
-       "found, what follows from it, what was assumed and what the log does not say; flags give the "
+       "found, what follows from it, what was assumed and what the log does not say; flags give "
+       "the "
        "rest. -o writes the runs as a table for `plan fit` and `plan validate`. Exit code 1 if a "
        "log cannot be trusted or lacks facts.",
        {"plan import train.log --cluster dgx-a100",

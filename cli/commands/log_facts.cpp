@@ -44,13 +44,14 @@ constexpr std::array kCounts = {
 struct TextFlag {
   std::string_view flag, column;
 };
-constexpr std::array kTexts = {
-    TextFlag{"framework", "framework"}, TextFlag{"precision", "precision"},
-    TextFlag{"recompute", "recompute"}, TextFlag{"schedule", "schedule"},
-    TextFlag{"sequence-parallel", "sequence_parallel"},
-    TextFlag{"flash-attention", "flash_attention"}};
+constexpr std::array kTexts = {TextFlag{"framework", "framework"},
+                               TextFlag{"precision", "precision"},
+                               TextFlag{"recompute", "recompute"},
+                               TextFlag{"schedule", "schedule"},
+                               TextFlag{"sequence-parallel", "sequence_parallel"},
+                               TextFlag{"flash-attention", "flash_attention"}};
 
-constexpr std::array<std::string_view, 8> kOfTheCommand = {"output", "json", "quiet", "color",
+constexpr std::array<std::string_view, 8> kOfTheCommand = {"output",    "json",  "quiet",   "color",
                                                            "no-config", "model", "cluster", "help"};
 
 /// The GPU as tables of runs name it, and the size of a node.
@@ -58,9 +59,8 @@ Status add_cluster(const Setting& setting, RunFacts& facts) {
   const Result<ClusterTopology> cluster = load_cluster(setting.value, 0);
   if (!cluster) return at(setting, cluster.error());
   const auto& machines = run_machines();
-  const auto machine = std::ranges::find_if(machines, [&](const RunMachine& one) {
-    return one.catalog_gpu == cluster->gpu().name;
-  });
+  const auto machine = std::ranges::find_if(
+      machines, [&](const RunMachine& one) { return one.catalog_gpu == cluster->gpu().name; });
   if (machine == machines.end()) {
     return input_error(setting.where, "GPU " + cluster->gpu().name,
                        "a GPU that tables of measured runs name");

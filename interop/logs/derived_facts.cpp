@@ -82,8 +82,8 @@ void derive_degrees(const TrainingLog& log, RunFacts& facts) {
   const auto model_ranks = product(facts, {"tp", "pp"});
   if (model_ranks) {
     const double ranks = *model_ranks * cp_of(facts);
-    derive(facts, "gpus", product(facts, {"dp"}) ? std::optional(*facts.number("dp") * ranks)
-                                                 : std::nullopt,
+    derive(facts, "gpus",
+           product(facts, {"dp"}) ? std::optional(*facts.number("dp") * ranks) : std::nullopt,
            "tp x cp x pp x dp");
     derive(facts, "dp", ratio(facts.number("gpus"), ranks), "GPUs / (tp x cp x pp)");
   }
@@ -176,8 +176,8 @@ void derive_from_tokens(const TrainingLog& log, RunFacts& facts) {
   const auto batch = facts.number("global_batch");
   if (batch && last.consumed_tokens && last.step > 0 && !log.format->suffixes) {
     derive(facts, "seq", *last.consumed_tokens / static_cast<double>(last.step) / *batch,
-           fmt::format("{:.0f} tokens after {} steps of {} samples", *last.consumed_tokens, last.step,
-                       *batch));
+           fmt::format("{:.0f} tokens after {} steps of {} samples", *last.consumed_tokens,
+                       last.step, *batch));
   }
   const bool three_digits = log.format->suffixes;
   const double near = three_digits ? 0.01 : 0.002;
@@ -268,8 +268,8 @@ void derive_from_flops(const TrainingLog& log, RunFacts& facts, std::vector<std:
   if (seq) {
     for (const FlopsFormula& formula : formulas) {
       if (!agrees(formula, *seq)) continue;
-      const double figure = formula.per_sample(*shapes, *seq) / *gpus / logged *
-                            *printed->step->tflops_per_gpu;
+      const double figure =
+          formula.per_sample(*shapes, *seq) / *gpus / logged * *printed->step->tflops_per_gpu;
       remarks.push_back(
           fmt::format("{} is reproduced: {:.4g} with {}", place, figure, formula.what));
       if (!formula.recompute.empty() && !facts.has("recompute")) {
@@ -310,9 +310,9 @@ void check_facts(const TrainingLog& log, RunFacts& facts) {
   const auto each = product(facts, {"microbatch", "dp"});
   const auto batch = facts.number("global_batch");
   if (each && batch && *each > 0 && std::fmod(*batch, *each) != 0) {
-    facts.contradict(fmt::format("a global batch of {} ({}) is no multiple of microbatch {} x dp {}",
-                                 *batch, facts.find("global_batch")->from,
-                                 *facts.number("microbatch"), *facts.number("dp")));
+    facts.contradict(fmt::format(
+        "a global batch of {} ({}) is no multiple of microbatch {} x dp {}", *batch,
+        facts.find("global_batch")->from, *facts.number("microbatch"), *facts.number("dp")));
   }
   // Samples that the lines count, against the batch they name.
   const LoggedStep* before = nullptr;

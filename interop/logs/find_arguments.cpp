@@ -56,9 +56,9 @@ class Rules {
       if (low.empty()) low = lower_case(value.substr(0, 200));
       const bool nothing = low == "none" || low == "null";
       if (rule.when.empty() && nothing) continue;
-      const bool holds = rule.when.empty() || low == rule.when ||
-                         (rule.when.front() == '*' &&
-                          low.find(rule.when.substr(1)) != std::string::npos);
+      const bool holds =
+          rule.when.empty() || low == rule.when ||
+          (rule.when.front() == '*' && low.find(rule.when.substr(1)) != std::string::npos);
       if (!holds) continue;
       sink_(rule.name, rule.then.empty() ? value : rule.then, key);
       answered = rule.name;

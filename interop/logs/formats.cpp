@@ -116,8 +116,9 @@ constexpr std::array kTitanStep = {
     LogField{"memory: #GiB(", {{{Q::max_reserved, kGiB}}}},
 };
 constexpr std::array kTitanValues = {
-    ValueField{"Building device mesh with parallelism: pp=#, dp_replicate=#, dp_shard=#, cp=#, tp=#",
-               {"pp", "dp_replicate", "dp_shard", "cp", "tp"}},
+    ValueField{
+        "Building device mesh with parallelism: pp=#, dp_replicate=#, dp_shard=#, cp=#, tp=#",
+        {"pp", "dp_replicate", "dp_shard", "cp", "tp"}},
     ValueField{"with local batch size #, global batch size #, gradient accumulation steps #, "
                "sequence length #",
                {"local_batch", "global_batch", "grad_accumulation", "seq"}},
@@ -133,8 +134,9 @@ constexpr std::array kTitanTexts = {
     TextField{"Applied ", "AC activation checkpointing", "activation checkpointing"},
     TextField{"Compiling each ", " with torch.compile", "compiled"},
 };
-constexpr std::array<std::string_view, 4> kTitanEvents = {
-    "Saving the checkpoint", "Saving a model only checkpoint", "validate step", "Running validation"};
+constexpr std::array<std::string_view, 4> kTitanEvents = {"Saving the checkpoint",
+                                                          "Saving a model only checkpoint",
+                                                          "validate step", "Running validation"};
 
 // --- nanotron ------------------------------------------------------------------------------------
 
@@ -159,8 +161,8 @@ constexpr std::array kNanotronValues = {
     ValueField{"| sequence_length: #", {"seq"}},
     ValueField{"Padded vocab (size: #) with # dummy tokens (new size: #)", {"", "", "vocab"}},
 };
-constexpr std::array<std::string_view, 3> kNanotronEvents = {"Saving checkpoint", "[Training Stage:",
-                                                             "Sanity checking"};
+constexpr std::array<std::string_view, 3> kNanotronEvents = {"Saving checkpoint",
+                                                             "[Training Stage:", "Sanity checking"};
 
 // --- DeepSpeed, HuggingFace, Composer ------------------------------------------------------------
 
@@ -193,9 +195,12 @@ constexpr std::array kTrainerValues = {
     ValueField{"Total optimization steps = #", {"total_steps"}},
     ValueField{"total optimization steps = #", {"total_steps"}},
 };
-constexpr std::array<std::string_view, 6> kTrainerEvents = {
-    "Saving model checkpoint", "saving model checkpoint", "***** Running Evaluation",
-    "***** running evaluation", "'eval_loss'", "Deleting older checkpoint"};
+constexpr std::array<std::string_view, 6> kTrainerEvents = {"Saving model checkpoint",
+                                                            "saving model checkpoint",
+                                                            "***** Running Evaluation",
+                                                            "***** running evaluation",
+                                                            "'eval_loss'",
+                                                            "Deleting older checkpoint"};
 
 constexpr std::array<std::string_view, 1> kComposerMarks = {"Train throughput/"};
 constexpr std::array kComposerStep = {
@@ -222,8 +227,8 @@ constexpr std::array kLlmcValues = {
                {"microbatch", "seq", "gpus", "global_batch_tokens"}},
     ValueField{"setting grad_accum_steps=#", {"grad_accumulation"}},
 };
-constexpr std::array<std::string_view, 3> kLlmcEvents = {"Writing model to", "HellaSwag:",
-                                                         "Writing state to"};
+constexpr std::array<std::string_view, 3> kLlmcEvents = {"Writing model to",
+                                                         "HellaSwag:", "Writing state to"};
 
 constexpr std::array<std::string_view, 1> kLlmqMarks = {"[T] step"};
 constexpr std::array kLlmqStep = {

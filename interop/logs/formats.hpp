@@ -70,17 +70,17 @@ struct ArgumentRule {
 
 /// Names of values that are not columns of a table of runs.
 inline constexpr std::array<std::string_view, 11> kExtraValues = {
-    "total_steps",         ///< of the whole training
-    "global_batch_tokens", ///< tokens per step
-    "shard_parameters",    ///< of the most loaded shard
-    "shard_state_mib",     ///< its weights and optimizer states, MiB
-    "layers_per_chunk",    ///< --num-layers-per-virtual-pipeline-stage
-    "local_batch",         ///< samples of a data-parallel rank in one microbatch step
-    "device",              ///< the GPU as the driver names it
-    "dp_replicate",        ///< HSDP: copies of the sharded state
-    "dp_shard",            ///< … ranks over which it is sharded
-    "device_memory_gib",   ///< capacity of the GPU
-    "tokens_per_rank",     ///< of a data-parallel rank and step
+    "total_steps",          ///< of the whole training
+    "global_batch_tokens",  ///< tokens per step
+    "shard_parameters",     ///< of the most loaded shard
+    "shard_state_mib",      ///< its weights and optimizer states, MiB
+    "layers_per_chunk",     ///< --num-layers-per-virtual-pipeline-stage
+    "local_batch",          ///< samples of a data-parallel rank in one microbatch step
+    "device",               ///< the GPU as the driver names it
+    "dp_replicate",         ///< HSDP: copies of the sharded state
+    "dp_shard",             ///< … ranks over which it is sharded
+    "device_memory_gib",    ///< capacity of the GPU
+    "tokens_per_rank",      ///< of a data-parallel rank and step
 };
 
 /// How arguments stand in the log.
@@ -115,7 +115,7 @@ struct LogFormat {
   std::span<const std::string_view> marks;
   /// Words of which one is on a line with a step; empty: the marks, or none if fields follow.
   std::span<const std::string_view> step_marks{};
-  LogField step;                           ///< what begins a step; captures its number
+  LogField step;                             ///< what begins a step; captures its number
   std::span<const LogField> step_fields{};   ///< on the line of the step, or on those after it
   std::span<const LogField> other_fields{};  ///< on lines of their own
   std::span<const ValueField> values{};
@@ -125,10 +125,10 @@ struct LogFormat {
   std::span<const std::string_view> events{};
   std::span<const VersionMark> versions{};
   StepTime time = StepTime::printed;
-  bool fields_follow = false;       ///< fields of a step stand on the lines after it
-  bool suffixes = false;            ///< numbers carry K, M, B, T (1000 each)
+  bool fields_follow = false;        ///< fields of a step stand on the lines after it
+  bool suffixes = false;             ///< numbers carry K, M, B, T (1000 each)
   bool interval_has_events = false;  ///< the printed time includes checkpoints and evaluation
-  bool needs_stamps = false;  ///< the printed rate is not to be trusted alone
+  bool needs_stamps = false;         ///< the printed rate is not to be trusted alone
   bool data_parallel_only = false;   ///< the software has no other parallel axis
 };
 

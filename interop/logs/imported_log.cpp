@@ -22,12 +22,18 @@ struct NeededFact {
   std::string_view flag;
 };
 constexpr std::array kNeeded = {
-    NeededFact{"layers", "--model NAME|FILE"},  NeededFact{"hidden", "--model NAME|FILE"},
-    NeededFact{"heads", "--model NAME|FILE"},   NeededFact{"ffn_hidden", "--model NAME|FILE"},
-    NeededFact{"vocab", "--model NAME|FILE"},   NeededFact{"gpu", "--cluster NAME|FILE"},
-    NeededFact{"gpus", "--gpus N"},             NeededFact{"seq", "--seq N"},
-    NeededFact{"tp", "--tp N"},                 NeededFact{"pp", "--pp N"},
-    NeededFact{"dp", "--dp N"},                 NeededFact{"microbatch", "--microbatch N"},
+    NeededFact{"layers", "--model NAME|FILE"},
+    NeededFact{"hidden", "--model NAME|FILE"},
+    NeededFact{"heads", "--model NAME|FILE"},
+    NeededFact{"ffn_hidden", "--model NAME|FILE"},
+    NeededFact{"vocab", "--model NAME|FILE"},
+    NeededFact{"gpu", "--cluster NAME|FILE"},
+    NeededFact{"gpus", "--gpus N"},
+    NeededFact{"seq", "--seq N"},
+    NeededFact{"tp", "--tp N"},
+    NeededFact{"pp", "--pp N"},
+    NeededFact{"dp", "--dp N"},
+    NeededFact{"microbatch", "--microbatch N"},
     NeededFact{"global_batch", "--global-batch N"},
 };
 
@@ -132,8 +138,7 @@ void fill_row(const TrainingLog& log, ImportedLog& out) {
   row.grade = inferred ? "B" : "A";
   if (out.steps.step) {
     row.step_seconds = out.steps.step->in(kSecond);
-    row.locator =
-        fmt::format("{}:{}-{}", out.path, out.steps.first_line, out.steps.last_line);
+    row.locator = fmt::format("{}:{}-{}", out.path, out.steps.first_line, out.steps.last_line);
     row.notes = fmt::format("log: {} of {} windows; spread {:.1f} %", out.steps.windows,
                             out.steps.printed, 100 * out.steps.spread);
   }
@@ -144,8 +149,7 @@ void fill_row(const TrainingLog& log, ImportedLog& out) {
 void ask_for_missing(ImportedLog& out) {
   const bool mixture = out.facts.number("experts").value_or(1) > 1;
   for (const NeededFact& needed : kNeeded) {
-    const bool has = out.facts.has(needed.column) ||
-                     (needed.column == "ffn_hidden" && mixture) ||
+    const bool has = out.facts.has(needed.column) || (needed.column == "ffn_hidden" && mixture) ||
                      (needed.column == "ffn_hidden" && out.facts.has("hidden") &&
                       out.facts.number("gated_mlp").value_or(1) == 0);
     if (!has) out.ask.push_back({std::string(needed.column), std::string(needed.flag)});
@@ -199,7 +203,8 @@ Result<MeasuredRun> measured_run_of(const ImportedLog& imported) {
     std::string missing, flags;
     for (const MissingFact& fact : imported.ask) {
       missing += (missing.empty() ? "" : ", ") + fact.column;
-      if (flags.find(fact.flag) == std::string::npos) flags += (flags.empty() ? "" : " ") + fact.flag;
+      if (flags.find(fact.flag) == std::string::npos)
+        flags += (flags.empty() ? "" : " ") + fact.flag;
     }
     return input_error(imported.path, "the log does not say: " + missing,
                        "the facts that no line of it gives", "give " + flags);

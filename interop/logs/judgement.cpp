@@ -119,7 +119,8 @@ class Judge {
   [[nodiscard]] std::string untrusted() const {
     if (log_.retries) {
       return fmt::format(
-          "the allocator had to free its cache and retry ({}: '{}'): steps of a job at the limit of "
+          "the allocator had to free its cache and retry ({}: '{}'): steps of a job at the limit "
+          "of "
           "its memory are not representative",
           at_line(log_.retries->line), log_.retries->text);
     }
@@ -274,8 +275,8 @@ class Judge {
     const LoggedStep* run = nullptr;
     for (const LoggedStep& step : log_.steps) {
       if (step.new_run && run != nullptr) {
-        return text + fmt::format("; a second run begins on line {} with step {}", step.line,
-                                  step.step);
+        return text +
+               fmt::format("; a second run begins on line {} with step {}", step.line, step.step);
       }
       if (step.new_run) run = &step;
     }

@@ -101,8 +101,8 @@ bool LogLines::next(LogLine& line) {
   std::size_t size = 0;
   while (true) {
     const auto* const begin = rest_.data();
-    size = static_cast<std::size_t>(
-        std::find_if(begin + size, begin + rest_.size(), ends_line) - begin);
+    size = static_cast<std::size_t>(std::find_if(begin + size, begin + rest_.size(), ends_line) -
+                                    begin);
     if (size < rest_.size() || size > kMostLineBytes || !fill()) break;
   }
   if (error_ || rest_.empty()) return false;

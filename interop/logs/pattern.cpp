@@ -18,17 +18,12 @@ bool is_blank(char c) { return c == ' ' || c == '\t'; }
 double factor_of(char c) {
   switch (c) {
     case 'k':
-    case 'K':
-      return 1e3;
-    case 'M':
-      return 1e6;
+    case 'K': return 1e3;
+    case 'M': return 1e6;
     case 'B':
-    case 'G':
-      return 1e9;
-    case 'T':
-      return 1e12;
-    default:
-      return 1;
+    case 'G': return 1e9;
+    case 'T': return 1e12;
+    default: return 1;
   }
 }
 
@@ -40,11 +35,11 @@ std::optional<double> take_number(std::string_view& text, bool suffixes) {
   std::size_t used = 0;
   for (; used < text.size() && size < kLongest; ++used) {
     const char c = text[used];
-    const bool exponent = (c == 'e' || c == 'E') && used + 1 < text.size() && size > 0 &&
-                          (is_figure(text[used + 1]) || text[used + 1] == '-' ||
-                           text[used + 1] == '+');
-    const bool sign = (c == '-' || c == '+') &&
-                      (used == 0 || text[used - 1] == 'e' || text[used - 1] == 'E');
+    const bool exponent =
+        (c == 'e' || c == 'E') && used + 1 < text.size() && size > 0 &&
+        (is_figure(text[used + 1]) || text[used + 1] == '-' || text[used + 1] == '+');
+    const bool sign =
+        (c == '-' || c == '+') && (used == 0 || text[used - 1] == 'e' || text[used - 1] == 'E');
     const bool comma = c == ',' && used + 3 < text.size() && used > 0 &&
                        is_figure(text[used - 1]) && is_figure(text[used + 1]) &&
                        is_figure(text[used + 2]) && is_figure(text[used + 3]);

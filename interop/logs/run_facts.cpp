@@ -16,8 +16,8 @@ namespace {
 
 /// Two values of one of these describe two jobs, or a log that is not of its configuration.
 constexpr std::array<std::string_view, 12> kDecisive = {
-    "layers", "hidden", "heads", "seq", "gpus", "tp", "cp", "ep", "pp", "dp", "microbatch",
-    "global_batch"};
+    "layers", "hidden", "heads", "seq", "gpus",       "tp",
+    "cp",     "ep",     "pp",    "dp",  "microbatch", "global_batch"};
 
 std::optional<double> as_number(std::string_view text) {
   double value = 0;
@@ -39,8 +39,8 @@ void RunFacts::set(std::string_view column, std::string value, FactOrigin origin
   const auto now = as_number(value);
   const bool same = before && now ? *before == *now : known->value == value;
   if (same || std::ranges::find(kDecisive, column) == kDecisive.end()) return;
-  contradictions_.push_back(fmt::format("{} is {} ({}) and {} ({})", column, known->value,
-                                        known->from, value, from));
+  contradictions_.push_back(
+      fmt::format("{} is {} ({}) and {} ({})", column, known->value, known->from, value, from));
 }
 
 void RunFacts::set(std::string_view column, double value, FactOrigin origin, std::string from) {
@@ -62,10 +62,10 @@ void RunFacts::set_model(const ModelSpec& model, FactOrigin origin, const std::s
   count("gated_mlp", model.gated_mlp ? 1 : 0);
   count("tied_embeddings", model.tied_embeddings ? 1 : 0);
   set("attention",
-      model.latent()                        ? "mla"
-      : model.windowed_layers > 0           ? "other"
-      : model.kv_heads < model.heads        ? "gqa"
-                                            : "mha",
+      model.latent()                 ? "mla"
+      : model.windowed_layers > 0    ? "other"
+      : model.kv_heads < model.heads ? "gqa"
+                                     : "mha",
       origin, from);
   if (model.moe.experts == 0) return;
   count("experts", model.moe.experts);

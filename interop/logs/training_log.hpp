@@ -27,9 +27,9 @@ struct LoggedStep {
   std::optional<double> global_batch;  ///< samples
   std::optional<double> sequence;      ///< tokens of a sample
   std::optional<double> consumed_samples, consumed_tokens;
-  double skipped = 0;     ///< steps skipped since the last line (loss scale fell)
-  bool event = false;     ///< a checkpoint, evaluation or change of data since the last line
-  bool new_run = false;   ///< the first step of the log, or after a restart
+  double skipped = 0;    ///< steps skipped since the last line (loss scale fell)
+  bool event = false;    ///< a checkpoint, evaluation or change of data since the last line
+  bool new_run = false;  ///< the first step of the log, or after a restart
 };
 
 /// Memory of one rank, in bytes.
@@ -60,8 +60,8 @@ struct TrainingLog {
   const LogFormat* format = nullptr;
   int version_from = 0, version_until = 0;  ///< minor of Megatron-Core 0.x; 0: not known
   std::vector<LoggedStep> steps;
-  std::int64_t stride = 1;         ///< of the printed steps every stride-th is kept
-  std::int64_t steps_printed = 0;  ///< without duplicates of other ranks
+  std::int64_t stride = 1;                      ///< of the printed steps every stride-th is kept
+  std::int64_t steps_printed = 0;               ///< without duplicates of other ranks
   std::map<std::int64_t, LoggedMemory> memory;  ///< largest figures of each rank; −1: not told
   std::vector<LoggedValue> values;
   std::optional<LoggedRemark> retries;    ///< the allocator had to free cached blocks and retry

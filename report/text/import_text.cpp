@@ -12,7 +12,8 @@ namespace {
 
 void add_facts(const LogImport& import, FactOrigin origin, const char* title,
                const TextStyle& style, std::string& out) {
-  Table table({{"", Table::Align::left, 0}, {"", Table::Align::left, 0}, {"", Table::Align::left, 0}});
+  Table table(
+      {{"", Table::Align::left, 0}, {"", Table::Align::left, 0}, {"", Table::Align::left, 0}});
   for (const RunFact& fact : import.log.facts.all()) {
     if (fact.origin == origin) table.add({fact.column, fact.value, fact.from});
   }

@@ -56,18 +56,30 @@ struct Written {
 const std::vector<Written>& written() {
   static const std::vector<Written> kWritten = {
       {"megatron_core.log", "simumax-b200-0002", "megatron-lm", 0.002, {"gpu"}},
-      {"megatron_bridge.log", "simumax-b200-0002", "megatron-bridge", 0.002,
+      {"megatron_bridge.log",
+       "simumax-b200-0002",
+       "megatron-bridge",
+       0.002,
        {"vocab", "gpu", "gpus", "dp"}},
       {"torchtitan.log", "torchtitan-0001", "torchtitan", 0.002, {"gpu"}},
       {"nanotron.log", "nanotron-0001", "nanotron", 0.006, {"gpu"}},
       {"llm_c.log", "llm.c-0005", "llm.c", 0.003, {"gpu"}},
-      {"llm_q.log", "llmq-0032", "llm.q", 0.003,
+      {"llm_q.log",
+       "llmq-0032",
+       "llm.q",
+       0.003,
        {"layers", "hidden", "heads", "ffn_hidden", "vocab", "gpu", "gpus", "dp", "global_batch"}},
       {"composer.log", "mosaic-0010", "composer", 0.003, {"gpu"}},
-      {"nemo2.log", "N1097", "nemo", 0.003,
+      {"nemo2.log",
+       "N1097",
+       "nemo",
+       0.003,
        {"layers", "hidden", "heads", "ffn_hidden", "vocab", "gpu", "gpus", "dp"}},
       {"megatron_deepspeed.log", "bigscience-0003", "megatron-deepspeed", 0.002, {"gpu"}},
-      {"deepspeed.log", "flagperf-0011", "deepspeed", 0.003,
+      {"deepspeed.log",
+       "flagperf-0011",
+       "deepspeed",
+       0.003,
        {"layers", "hidden", "heads", "ffn_hidden", "vocab", "gpu", "seq"}},
   };
   return kWritten;
@@ -110,7 +122,9 @@ TEST_CASE("a log written from a published run imports as that run") {
 }
 
 TEST_CASE("memory is the largest rank's, as the format's units count it") {
-  const auto peak = [](const std::string& log) { return *imported(text_of(log)).peak_memory_bytes; };
+  const auto peak = [](const std::string& log) {
+    return *imported(text_of(log)).peak_memory_bytes;
+  };
   CHECK(peak("megatron_core.log") ==
         Approx(*published("simumax-b200-0002").peak_memory_bytes).epsilon(1e-6));
   CHECK(peak("megatron_bridge.log") == Approx(65.155e9));
@@ -123,8 +137,8 @@ TEST_CASE("memory is the largest rank's, as the format's units count it") {
 }
 
 TEST_CASE("memory after one step is no peak: Adam's states come at its end") {
-  const std::string early = replaced(text_of("megatron_core.log"), "(after 10 iterations)",
-                                     "(after 1 iterations)");
+  const std::string early =
+      replaced(text_of("megatron_core.log"), "(after 10 iterations)", "(after 1 iterations)");
   const ImportedLog log = imported(early);
   CHECK_FALSE(log.peak_memory_bytes.has_value());
   CHECK(log.remarks.back().find("after the first step") != std::string::npos);
@@ -146,7 +160,8 @@ TEST_CASE("the elapsed time of a progress bar is a clock, and tokens give the se
   CHECK(*log.row.gpus == 8);
 }
 
-TEST_CASE("the log of LEONARDO's shapes reveals vocabulary, dp, GPUs and the distributed optimizer") {
+TEST_CASE(
+    "the log of LEONARDO's shapes reveals vocabulary, dp, GPUs and the distributed optimizer") {
   // The figures of a published log: 24 layers of 2048, 252 A100, 1.7138 billion parameters on the
   // most loaded shard, 9884.48 MB of weight and optimizer, 134.0 TFLOP/s at 1552.8 ms.
   const std::string text =
@@ -170,8 +185,8 @@ TEST_CASE("the log of LEONARDO's shapes reveals vocabulary, dp, GPUs and the dis
 }
 
 TEST_CASE("TFLOP/s reveal the sequence length that a log does not state") {
-  const std::string silent = replaced(text_of("megatron_core.log"),
-                                      "  seq_length ", "  seq_length_unknown ");
+  const std::string silent =
+      replaced(text_of("megatron_core.log"), "  seq_length ", "  seq_length_unknown ");
   const ImportedLog log = imported(silent);
   CHECK(*log.row.seq == 4096);
   CHECK(log.facts.find("seq")->origin == FactOrigin::derived);
@@ -223,8 +238,8 @@ TEST_CASE("a log that cannot be trusted is refused with its true reason") {
 
 TEST_CASE("two clocks that disagree are refused") {
   // DeepSpeed's timer sees part of an asynchronous step: 74.8 samples/s where the stamps give 7.
-  const std::string fast = replaced(text_of("deepspeed.log"), "CurrSamplesPerSec=",
-                                    "CurrSamplesPerSec=7");
+  const std::string fast =
+      replaced(text_of("deepspeed.log"), "CurrSamplesPerSec=", "CurrSamplesPerSec=7");
   CHECK(imported(fast).refused.find("two clocks disagree") != std::string::npos);
   const std::string stampless = replaced(text_of("deepspeed.log"), "[2024-01-05 ", "[day ");
   CHECK(imported(stampless).refused.find("only clock") != std::string::npos);
@@ -248,19 +263,20 @@ TEST_CASE("steps that a second rank prints count once, a restart begins a new ru
 }
 
 TEST_CASE("a step after a change of data is dropped where it is slow") {
-  const ImportedLog log = imported(replaced(
-      text_of("nanotron.log"), "iteration: 5 / 20 | consumed_tokens: 5.24M | "
-      "elapsed_time_per_iteration_ms: 3.26K",
-      "[Training Stage: Annealing] Clearing\niteration: 5 / 20 | consumed_tokens: 5.24M | "
-      "elapsed_time_per_iteration_ms: 9.99K"));
+  const ImportedLog log = imported(
+      replaced(text_of("nanotron.log"),
+               "iteration: 5 / 20 | consumed_tokens: 5.24M | "
+               "elapsed_time_per_iteration_ms: 3.26K",
+               "[Training Stage: Annealing] Clearing\niteration: 5 / 20 | consumed_tokens: 5.24M | "
+               "elapsed_time_per_iteration_ms: 9.99K"));
   CHECK(log.steps.windows == 5);
   CHECK(log.steps.step->in(kSecond) == Approx(3.26456).epsilon(0.006));
 }
 
 TEST_CASE("a value that its column cannot hold is refused with its line") {
-  const std::string wrong = replaced(text_of("megatron_core.log"),
-                                     "num_layers ...................................... 12",
-                                     "num_layers ...................................... 12x");
+  const std::string wrong =
+      replaced(text_of("megatron_core.log"), "num_layers ...................................... 12",
+               "num_layers ...................................... 12x");
   const Result<TrainingLog> log = parse_training_log(wrong, "a.log");
   REQUIRE(log.ok());
   const Result<ImportedLog> result = import_log(*log, {});

@@ -72,8 +72,8 @@ double first_number(std::string_view line, std::string_view pattern, bool suffix
 }
 
 TEST_CASE("a pattern finds its numbers anywhere in a line") {
-  const auto match = find_pattern("[n1:0]: [x] iteration       50/  242204 | consumed",
-                                  "iteration~#/ #");
+  const auto match =
+      find_pattern("[n1:0]: [x] iteration       50/  242204 | consumed", "iteration~#/ #");
   REQUIRE(match.has_value());
   CHECK(match->numbers[0] == 50);
   CHECK(match->numbers[1] == 242204);
