@@ -37,7 +37,7 @@ Result<CommandResult> import_logs_command(const CommandContext& context) {
     if (const Status there = check_exists(path, "import", "a training log"); !there) {
       return there.error();
     }
-    Result<ImportedLog> log = import_log(path, *given);
+    Result<ImportedLog> log = import_log_file(path, *given);
     if (!log) return log.error();
     imports.push_back({*std::move(log), {}, {}});
     price(imports.back());

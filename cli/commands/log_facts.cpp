@@ -14,6 +14,7 @@
 #include "core/model/model_io.hpp"
 #include "core/plan/parallel_plan.hpp"
 #include "evaluation/run_machines.hpp"
+#include "topologies/description/catalog.hpp"
 
 namespace echelon::cli {
 
@@ -54,14 +55,19 @@ constexpr std::array kTexts = {TextFlag{"framework", "framework"},
 constexpr std::array<std::string_view, 8> kOfTheCommand = {"output",    "json",  "quiet",   "color",
                                                            "no-config", "model", "cluster", "help"};
 
+/// The GPU as tables of runs name it, or null.
+const RunMachine* machine_with(const std::string& catalog_gpu) {
+  const auto& machines = run_machines();
+  const auto found = std::ranges::find(machines, catalog_gpu, &RunMachine::catalog_gpu);
+  return found == machines.end() ? nullptr : &*found;
+}
+
 /// The GPU as tables of runs name it, and the size of a node.
 Status add_cluster(const Setting& setting, RunFacts& facts) {
   const Result<ClusterTopology> cluster = load_cluster(setting.value, 0);
   if (!cluster) return at(setting, cluster.error());
-  const auto& machines = run_machines();
-  const auto machine = std::ranges::find_if(
-      machines, [&](const RunMachine& one) { return one.catalog_gpu == cluster->gpu().name; });
-  if (machine == machines.end()) {
+  const RunMachine* machine = machine_with(cluster->gpu().name);
+  if (machine == nullptr) {
     return input_error(setting.where, "GPU " + cluster->gpu().name,
                        "a GPU that tables of measured runs name");
   }
@@ -122,6 +128,22 @@ Result<RunFacts> facts_of_flags(const CommandContext& context) {
     }
   }
   return facts;
+}
+
+Result<ImportedLog> import_log_file(const std::string& path, const RunFacts& given) {
+  const Result<TrainingLog> log = read_training_log(path);
+  if (!log) return log.error();
+  RunFacts facts = given;
+  const LoggedValue* device = log->find("device");
+  if (device != nullptr && !facts.has("gpu")) {
+    const Result<GpuDescription> gpu = load_gpu(device->value, "device");
+    const RunMachine* machine = gpu ? machine_with(gpu->spec.name) : nullptr;
+    if (machine != nullptr) {
+      facts.set("gpu", machine->name, FactOrigin::derived,
+                fmt::format("line {}: {} {}", device->line, device->key, device->value));
+    }
+  }
+  return import_log(*log, facts);
 }
 
 }  // namespace echelon::cli
