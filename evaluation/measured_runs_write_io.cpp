@@ -8,7 +8,8 @@ namespace echelon {
 namespace {
 
 std::string quoted_if_needed(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  const bool blank_end = !text.empty() && (text.front() == ' ' || text.back() == ' ');
+  if (!blank_end && text.find_first_of(",\"\r\n\t") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";

@@ -46,6 +46,7 @@ class Rules {
       : rules_(rules), sink_(sink) {}
 
   void take(std::string_view key, std::string_view value) const {
+    value = trimmed(value);
     if (key.empty() || key.size() > kLongestKey || value.empty()) return;
     std::string name(key);
     std::ranges::replace(name, '-', '_');

@@ -49,7 +49,8 @@ std::optional<double> take_number(std::string_view& text, bool suffixes) {
   }
   double value = 0;
   const auto [end, error] = std::from_chars(plain, plain + size, value);
-  if (error != std::errc{} || !std::isfinite(value)) return {};
+  constexpr double kLargest = 1e18;  // of any quantity of a log, in its unit
+  if (error != std::errc{} || !(std::abs(value) <= kLargest)) return {};
   // What from_chars left belongs to the text: "12." or "1.2.3".
   used -= static_cast<std::size_t>(plain + size - end);
   text.remove_prefix(used);
