@@ -39,7 +39,7 @@ Json measured_json(const ImportedLog& log) {
   return measured;
 }
 
-Json request_json(const LogImport& import) {
+Json log_request_json(const LogImport& import) {
   if (!import.run) return nullptr;
   const MappedRun& run = *import.run;
   return {{"model", run.model.name},
@@ -58,7 +58,7 @@ Json one_import(const LogImport& import) {
                    {"framework", std::string(log.format->name)},
                    {"version", log.version.empty() ? Json(nullptr) : Json(log.version)},
                    {"plan", nullptr},
-                   {"request", request_json(import)},
+                   {"request", log_request_json(import)},
                    {"measured", measured_json(log)},
                    {"given", facts_json(log, FactOrigin::given)},
                    {"found", facts_json(log, FactOrigin::found)},
