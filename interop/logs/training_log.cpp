@@ -40,8 +40,8 @@ Error not_a_log(const std::string& where) {
   }
   return input_error(where, "no line with a training step",
                      "the log of " + names + ", with the lines that it prints per step",
-                     "some frameworks print no step times unless asked: Megatron-LM needs "
-                     "--log-interval, DeepSpeed steps_per_print");
+                     "some frameworks print no step times unless asked: log_interval of "
+                     "Megatron-LM, steps_per_print of DeepSpeed");
 }
 
 Result<TrainingLog> read_as(const LogFormat& format, LogLines& lines, const std::string& where) {
