@@ -221,6 +221,11 @@ std::optional<Printed> printed_flops(const TrainingLog& log, const RunFacts& fac
   const auto batch = middle->global_batch ? middle->global_batch : facts.number("global_batch");
   if (middle->seconds && batch && *batch > 0) {
     out.per_sample_of_all_gpus_over_gpus = flops * *middle->seconds / *batch;
+  } else if (const auto seq = facts.number("seq"), gpus = facts.number("gpus");
+             middle->tokens_per_second_per_gpu && seq && gpus && *gpus > 0) {
+    // Both rates are of one GPU: their quotient is the FLOPs of a token.
+    out.per_sample_of_all_gpus_over_gpus =
+        flops / *middle->tokens_per_second_per_gpu * *seq / *gpus;
   } else {
     return {};
   }

@@ -24,14 +24,14 @@ TEST_CASE("import prints what a log says, what follows and what it does not say"
   const ProcessResult asked = sandbox.plan("import " + training_log("megatron_core.log"));
   CHECK(asked.exit_code == 1);  // the GPU is not known
   for (const char* words : {"a log of Megatron-LM, core 0.12 or later", "step 726 ms",
-                            "7 of 8 windows", "line 23: padded_vocab_size", "is reproduced",
+                            "7 of 8 windows", "line 22: padded_vocab_size", "is reproduced",
                             "The log does not say", "--cluster NAME|FILE"}) {
     CHECK(lacks(asked.out, words) == "");
   }
   const ProcessResult priced =
       sandbox.plan("import " + training_log("megatron_core.log") + " --cluster dgx-b200");
   CHECK(priced.exit_code == 0);
-  CHECK(lacks(priced.out, "Assumed") == "");
+  CHECK(lacks(priced.out, "Given") == "");
   CHECK(lacks(priced.out, "tp 2") == "");
 }
 
