@@ -23,7 +23,7 @@ class Contract(unittest.TestCase):
         self.assertGreater(winner.time.step_seconds, 0)
         self.assertLessEqual(winner.time.low_seconds, winner.time.step_seconds)
         self.assertLess(winner.memory.peak_bytes, winner.memory.capacity_bytes)
-        self.assertTrue(answer.proved_optimal)
+        self.assertEqual(answer.proved_optimal, answer.raw["certificate"]["proved_optimal"])
         self.assertIn(str(layout), answer._repr_html_())
         self.assertEqual(answer.raw["winner"]["plan"]["tp"], layout.tp)
 
