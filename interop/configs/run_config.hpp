@@ -17,16 +17,16 @@ namespace echelon {
 /// A whole run as configurations of frameworks state it: the model, the work of one step, the
 /// number of GPUs and the plan.
 struct RunConfig {
-  ModelSpec model;
-  std::string model_name;        ///< of the catalog, where a format names models: "llama3-8b"
-  std::string framework;         ///< whose rules and rates apply: a name of core/framework
+  ModelSpec model{};
+  std::string model_name{};        ///< of the catalog, where a format names models: "llama3-8b"
+  std::string framework{};         ///< whose rules and rates apply: a name of core/framework
   int sequence = 0;              ///< tokens per sample
   std::int64_t global_batch = 0;  ///< samples per optimizer step
-  std::string precision;         ///< name of a recipe (core/plan/job.hpp)
+  std::string precision{};         ///< name of a recipe (core/plan/job.hpp)
   bool flash_attention = true;
   int gpus = 0;
   int gpus_per_node = 0;
-  ParallelPlan plan;
+  ParallelPlan plan{};
 };
 
 /// One part of a run: a field of the plan, or a member of the rest.
