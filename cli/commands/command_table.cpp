@@ -8,7 +8,7 @@ namespace echelon::cli {
 CommandFunction search_command, predict_command, explain_command, compare_command, validate_command,
     fit_command, run_command, calibrate_command, gui_command, topo_list_command, topo_show_command,
     topo_check_command, topo_import_command, topo_collectives_command, models_command,
-    doctor_command, completion_command, man_command, help_command;
+    import_command, export_command, doctor_command, completion_command, man_command, help_command;
 
 namespace {
 
@@ -34,7 +34,7 @@ const std::vector<Command>& command_table() {
        "[PLAN.json]",
        0,
        1,
-       kOfPlan | kPlanFile,
+       kOfPlan | kPlanFile | kFrom,
        "price one configuration, given by flags or by a plan file",
        "Degrees default to 1; dp follows from the number of GPUs. With a plan file, flags change "
        "single values of it. Exit code 1 if the plan does not fit.",
@@ -45,7 +45,7 @@ const std::vector<Command>& command_table() {
        "[PLAN.json]",
        0,
        1,
-       kOfPlan | kSearch | kExplain,
+       kOfPlan | kSearch | kExplain | kFrom,
        "explain the plan: the chain from one GPU to the winner, bottlenecks and best upgrades",
        "Takes the flags of a search. Each step of the chain is a search with the techniques "
        "introduced so far. --why-not explains one other configuration: the rule it breaks, the "
@@ -63,6 +63,35 @@ const std::vector<Command>& command_table() {
        "compare two plan files, part by part",
        "Both plans are priced again by this version, so that only the plans differ.",
        {"plan compare plan.json other.json"}},
+      {"import",
+       import_command,
+       "FILE...",
+       1,
+       16,
+       kOfPlan | kPlanFile,
+       "read a configuration of another framework as a plan",
+       "Reads scripts of Megatron-LM and Megatron-Bridge (parsed, never executed), YAML of NeMo 1, "
+       "nanotron, accelerate and LLM Foundry, TOML of torchtitan and JSON of DeepSpeed. Reports "
+       "what was found, derived and assumed; what is missing must be given as a flag. Files of one "
+       "run, such as a script and the JSON it names, are given together. -o writes a plan file. "
+       "Exit code 2 if something is missing.",
+       {"plan import train.sh --gpus 64 -o mine.json",
+        "plan import deepspeed.json train.sh --model llama3-8b --gpus 8 --seq 4096"}},
+      {"export",
+       export_command,
+       "FORMAT [PLAN.json]",
+       1,
+       2,
+       kOfPlan | kExport,
+       "write a plan as the configuration of another framework, or as a job",
+       "FORMAT is megatron-lm, megatron-bridge, nemo, torchtitan, deepspeed, nanotron, accelerate "
+       "or llm-foundry; or slurm, mpirun or kubernetes, for the job that starts the plan's "
+       "framework. The plan is a plan file or given by the flags of `plan predict`. What the user "
+       "has to fill in is marked FILL_IN. Exit code 1, with the list, if the format cannot express "
+       "the plan.",
+       {"plan export megatron-lm plan.json -o train.sh",
+        "plan export torchtitan --model llama3-8b --gpus 64 --downgrade",
+        "plan export slurm plan.json -o job.sbatch"}},
       {"validate",
        validate_command,
        "RUNS.csv",

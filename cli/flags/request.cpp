@@ -207,10 +207,10 @@ PlanConstraints constraints_after(const PlanFile& file, const Settings& changes,
 
 }  // namespace
 
-Result<ResolvedRequest> resolve(const Settings& settings) {
+Result<ResolvedRequest> resolve(const Settings& settings, const ModelSpec* given) {
   const Result<PlanConstraints> constraints = search_constraints_of(settings);
   if (!constraints) return constraints.error();
-  const Result<ModelSpec> model = model_of(settings);
+  const Result<ModelSpec> model = given != nullptr ? Result(*given) : model_of(settings);
   if (!model) return model.error();
   const Result<std::int64_t> gpus = gpus_of(settings);
   if (!gpus) return gpus.error();

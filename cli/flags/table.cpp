@@ -169,6 +169,13 @@ const std::vector<Flag>& flag_table() {
       {"gpu", "NAME", "GPU type: a name of the catalog", kImport, kNotLayered},
       {"nic-rate", "RATE", "NIC line rate, if the file omits it: 400Gbps", kImport, kNotLayered},
       {"name", "NAME", "name of the cluster; default: imported", kImport, kNotLayered},
+      {"from", "FILE",
+       "configuration of another framework to start from: a script of Megatron-LM, TOML of "
+       "torchtitan, YAML or JSON (see `plan help import`)",
+       kFrom | kExport, kNotLayered},
+      {"downgrade", "",
+       "export the nearest plan that the format can express, and report its price", kExport,
+       kNotLayered},
       // Runs
       {"backend", "NAME", "backend to run or calibrate: cpu or cuda", kRun | kCalibrate, true,
        false, "cpu cuda"},
@@ -240,7 +247,8 @@ const std::vector<Flag>& flag_table() {
       {"output", "FILE",
        "write the plan file, the fitted calibration or the description (- for standard output); "
        "for fit, the folder",
-       kPlanFile | kCollectives | kFit | kCalibrate | kImport, kNotLayered, false, "", 'o'},
+       kPlanFile | kCollectives | kFit | kCalibrate | kImport | kExport, kNotLayered, false, "",
+       'o'},
       {"json", "", "print one JSON document on standard output and nothing else", kOutput,
        kNotLayered},
       {"quiet", "", "print the answer without explanations or progress", kOutput, true, false, "",

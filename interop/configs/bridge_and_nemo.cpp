@@ -15,7 +15,6 @@ struct Sections {
   std::string_view mbs, gbs, seq;
   std::string_view distributed, grad_overlap, param_overlap, fsdp, strategy, instances;
   std::string_view tp_overlap, rank_order;
-  std::string_view ranks, nodes;
   std::string_view zero_default, overlap_default;  ///< "1" and "true" of recipes
 };
 

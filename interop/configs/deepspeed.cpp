@@ -94,6 +94,7 @@ ConfigFormat deepspeed_format() {
       .version = "edaa7221 (v0.19)",
       .source = "deepspeed/runtime/config.py, deepspeed/runtime/zero/config.py",
       .syntax = ConfigSyntax::json,
+      .program = "FILL_IN.py --deepspeed FILE",
       .usage = "deepspeed … --deepspeed FILE",
       .rows =
           {

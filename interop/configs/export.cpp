@@ -95,7 +95,8 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
           "  --node_rank \"$NODE_RANK\" --master_addr \"$MASTER_ADDR\" --master_port "
           "\"$MASTER_PORT\" \\\n";
     }
-    out.text += fmt::format("  {} \\\n", format.program) + write_arguments(document);
+    out.arguments = write_arguments(document);
+    out.text += fmt::format("  {} \\\n", format.program) + out.arguments;
   } else {
     out.text = write_config(format.syntax, document, comments);
   }

@@ -17,7 +17,8 @@ struct Inexpressible {
 };
 
 struct ExportedConfig {
-  std::string text;
+  std::string text;       ///< of the file
+  std::string arguments;  ///< of a command line: what stands behind the program
   std::vector<std::string> notes;  ///< what the user fills in, what is set in code
   std::vector<Inexpressible> lost;
 };
@@ -27,18 +28,17 @@ struct ExportedConfig {
 /// format states them. `config.gpus_per_node` > 0.
 [[nodiscard]] ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config);
 
-/// A launcher around a configuration: "slurm", "mpirun", "kubernetes".
+/// What starts the program on all nodes: "slurm" (a batch script with srun and torchrun), "mpirun"
+/// (one process per GPU), "kubernetes" (a JobSet whose pods run torchrun).
 [[nodiscard]] const std::vector<std::string_view>& launchers();
-/// The job that starts `format`'s program on the run's GPUs: a batch script of Slurm with srun and
-/// torchrun, a JobSet of Kubernetes with torchrun's variables. `command` is the program with its
-/// arguments.
-[[nodiscard]] std::string launch_script(std::string_view launcher, const RunConfig& config,
-                                        const std::string& command);
-/// The command that starts plan-run with one process per GPU.
-[[nodiscard]] std::string plan_run_script(std::string_view launcher, const RunConfig& config);
-
-/// The program and its arguments for one node, without the launcher's options.
-[[nodiscard]] std::string training_command(const ConfigFormat& format, const ExportedConfig& config,
-                                           const std::string& file);
+/// The job that trains with `exported` on the GPUs of `config`. Error: a format whose program
+/// torchrun does not start.
+[[nodiscard]] Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& format,
+                                             const RunConfig& config,
+                                             const ExportedConfig& exported);
+/// The same for plan-run, which executes the plan file `plan`, with one process per GPU. Kubernetes
+/// starts it as an MPIJob.
+[[nodiscard]] std::string launch_plan_run(std::string_view launcher, const RunConfig& config,
+                                          const std::string& plan);
 
 }  // namespace echelon

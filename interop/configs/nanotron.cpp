@@ -38,6 +38,7 @@ ConfigFormat nanotron_format() {
       .version = "2411b022",
       .source = "src/nanotron/config",
       .syntax = ConfigSyntax::yaml,
+      .program = "run_train.py --config-file FILE",
       .usage = "torchrun … run_train.py --config-file FILE",
       .rows =
           {

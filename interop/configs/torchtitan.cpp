@@ -187,6 +187,7 @@ ConfigFormat torchtitan_format() {
       .version = "v0.2.2 (2026-02-20), the last release with TOML files",
       .source = "torchtitan/config/job_config.py",
       .syntax = ConfigSyntax::toml,
+      .program = "-m torchtitan.train --job.config_file FILE",
       .usage = "torchrun … -m torchtitan.train --job.config_file FILE",
       .rows =
           {
