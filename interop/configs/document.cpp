@@ -94,7 +94,8 @@ std::string write_arguments(const ConfigDocument& document) {
     const std::string text = entry.value.joined();
     const bool shell_special = text.find_first_of(" |*()<>$;&\"") != std::string::npos;
     const std::string word = shell_special ? "'" + text + "'" : text;
-    if (entry.key.find('.') != std::string::npos || entry.key.find('=') != std::string::npos) {
+    // Options are spelled with dashes, overrides of sections with dots and underscores.
+    if (entry.key.find_first_of("._") != std::string::npos) {
       line = entry.key + "=" + word;
     } else if (text == "true") {
       line = "--" + entry.key;

@@ -54,7 +54,7 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
         row.field == RunField{&RunConfig::framework}) {
       continue;
     }
-    if (same_value(row.field, config, read->config)) continue;
+    if (!has_effect(row.field, config) || same_value(row.field, config, read->config)) continue;
     lost.push_back({row.field, text_of(row.field, config),
                     read->knows(row.field) ? text_of(row.field, read->config) : "nothing"});
   }
@@ -62,6 +62,10 @@ std::vector<Inexpressible> losses(const ConfigFormat& format, const RunConfig& c
 }
 
 }  // namespace
+
+bool has_effect(const RunField& field, const RunConfig& config) {
+  return field != plan_part<&ParallelPlan::cp_comm> || config.plan.cp > 1;
+}
 
 ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config) {
   ConfigDocument document{std::string(format.title), {}};

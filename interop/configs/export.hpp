@@ -28,6 +28,9 @@ struct ExportedConfig {
 /// format states them. `config.gpus_per_node` > 0.
 [[nodiscard]] ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config);
 
+/// Whether the field's value changes the run: the kind of context parallelism does not without it.
+[[nodiscard]] bool has_effect(const RunField& field, const RunConfig& config);
+
 /// What starts the program on all nodes: "slurm" (a batch script with srun and torchrun), "mpirun"
 /// (one process per GPU), "kubernetes" (a JobSet whose pods run torchrun).
 [[nodiscard]] const std::vector<std::string_view>& launchers();

@@ -40,7 +40,8 @@ struct ConfigReading {
   std::vector<std::string> asks{};  ///< "--gpus: the file does not state ..."
 
   [[nodiscard]] bool knows(const RunField& field) const;
-  /// The entry of the first of these keys that the document has with a value other than null.
+  /// The entry of the first of these keys that has a value. null is none, and so is "auto": the
+  /// framework takes it from elsewhere.
   [[nodiscard]] const ConfigEntry* find(const std::vector<std::string_view>& keys) const;
   [[nodiscard]] const ConfigEntry* find(std::string_view key) const;
   /// "train.sh line 12: --tensor-model-parallel-size".

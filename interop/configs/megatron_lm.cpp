@@ -130,6 +130,27 @@ void write_switch(const ConfigRow& row, const RunConfig& config, ConfigDocument&
   if (text_of(row.field, config) == "true") out.set(row.keys[0], scalar("true"));
 }
 
+MaybeValue experts_per_token(const ConfigRow& row, const ConfigReading& reading) {
+  if (reading.config.model.moe.experts == 0) return std::optional(derived(0, "a dense model"));
+  const Result<std::optional<int>> stated = number_at(reading, row.keys[0]);
+  if (!stated) return stated.error();
+  return std::optional(derived(stated->value_or(2), "--moe-router-topk, by default 2"));
+}
+
+/// --disable-bias-linear takes all biases away, --add-qkv-bias adds these again.
+ConfigRow qkv_bias_row() {
+  ConfigRow row = choice(&M::qkv_bias,
+                         {{"true", {{"disable-bias-linear", "true"}, {"add-qkv-bias", "true"}}},
+                          {"true", {{"add-qkv-bias", "true"}}},
+                          {"false", {{"disable-bias-linear", "true"}}},
+                          {"true", {}}});
+  row.keys = {"add-qkv-bias"};
+  row.write = [](const ConfigRow& self, const RunConfig& config, ConfigDocument& out) {
+    if (config.model.qkv_bias && !config.model.mlp_bias) out.set(self.keys[0], scalar("true"));
+  };
+  return row;
+}
+
 std::vector<ConfigRow> model_rows() {
   return {
       plain(&M::layers, {"num-layers"}),
@@ -162,15 +183,18 @@ std::vector<ConfigRow> model_rows() {
       choice(&M::attention_output_bias,
              {{"false", {{"disable-bias-linear", "true"}}}, {"true", {}}}),
       choice(&M::mlp_bias, {{"false", {{"disable-bias-linear", "true"}}}, {"true", {}}}),
-      choice(&M::qkv_bias, {{"true", {{"disable-bias-linear", "true"}, {"add-qkv-bias", "true"}}},
-                            {"true", {{"add-qkv-bias", "true"}}},
-                            {"false", {{"disable-bias-linear", "true"}}},
-                            {"true", {}}}),
+      qkv_bias_row(),
       choice(&M::qk_norm, {{"true", {{"qk-layernorm", "true"}}}, {"false", {}}}),
       plain(&M::hidden_dropout, {"hidden-dropout"}, "0.1"),
       plain(&M::attention_dropout, {"attention-dropout"}, "0.1"),
       plain(&X::experts, {"num-experts"}, "0"),
-      plain(&X::experts_per_token, {"moe-router-topk"}, "2"),
+      computed(&X::experts_per_token, {"moe-router-topk"},
+               [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+                 if (c.model.moe.experts > 0) {
+                   write_number(out, row.keys[0], c.model.moe.experts_per_token);
+                 }
+               },
+               experts_per_token),
       plain(&X::expert_ffn_hidden, {"moe-ffn-hidden-size"}, "0"),
       plain(&X::shared_ffn_hidden, {"moe-shared-expert-intermediate-size"}, "0"),
       computed(&X::first_dense_layers, {"moe-layer-freq"}, write_moe_layers, read_first_dense),

@@ -90,7 +90,9 @@ MaybeValue read_titan_batch(const ConfigRow& row, const ConfigReading& reading) 
     return std::optional(
         derived(saturated_product({local->value_or(8), reading.config.plan.dp}), "local batch x dp"));
   }
-  return read_global_batch(row, reading);
+  ConfigRow batch = row;
+  batch.keys = {row.keys[0]};
+  return read_global_batch(batch, reading);
 }
 
 /// Modules of each chunk, in the order of the model.
