@@ -188,7 +188,7 @@ duration() {
 # that they need, $purpose, their list in packages.sh, and $seconds, what they take of one processor
 # (measured on two cores of a shared machine, without a compiler cache).
 traits_of() {
-  sources='core topologies costmodel planner evaluation report cli'
+  sources='core topologies costmodel planner evaluation interop report cli'
   parts=
   purpose=plan
   seconds=0

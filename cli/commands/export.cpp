@@ -126,7 +126,9 @@ std::optional<std::pair<Candidate, Exported>> nearest(const ConfigFormat& format
 void spell_precision(const ConfigFormat& format, PlanRequest& request) {
   const ConfigRow* row = row_of(format, &RunConfig::precision);
   if (row == nullptr || row->cases.empty()) return;
-  const auto same = [&](const ConfigCase& each) { return each.value == request.job.precision.name; };
+  const auto same = [&](const ConfigCase& each) {
+    return each.value == request.job.precision.name;
+  };
   if (std::ranges::any_of(row->cases, same)) return;
   const Result<PrecisionRecipe> usual = find_precision(row->cases.front().value);
   if (usual) request.job.precision = *usual;
@@ -148,10 +150,16 @@ Result<CommandResult> export_format(const CommandContext& context, const ConfigF
   Result<ResolvedRequest> resolved = asked_for(context, framework_of(format));
   if (!resolved) return resolved.error();
   PlanRequest& request = resolved->request;
-  if (downgrade) spell_precision(format, request);
+  std::string notes;
+  if (downgrade) {
+    const std::string before = request.job.precision.name;
+    spell_precision(format, request);
+    if (request.job.precision.name != before) {
+      notes = fmt::format("precision {} instead of {}\n", request.job.precision.name, before);
+    }
+  }
   const Result<Candidate> wanted = predict(request);
   Exported exported;
-  std::string notes;
   if (wanted) {
     exported = exported_plan(format, request, wanted->plan);
   } else {
@@ -167,12 +175,12 @@ Result<CommandResult> export_format(const CommandContext& context, const ConfigF
                                "No plan for this request can be expressed and fits.\n",
                            kNo};
     }
-    notes = fmt::format("{} of the nearest plan per step", duration(best->first.prediction.time.step));
+    notes +=
+        fmt::format("{} per step for the nearest plan", duration(best->first.prediction.time.step));
     if (wanted) {
-      notes += fmt::format(" instead of {} ({})", duration(wanted->prediction.time.step),
-                           signed_percent(best->first.prediction.time.step /
-                                              wanted->prediction.time.step -
-                                          1));
+      notes += fmt::format(
+          " instead of {} ({})", duration(wanted->prediction.time.step),
+          signed_percent(best->first.prediction.time.step / wanted->prediction.time.step - 1));
     }
     notes += "; not expressed:\n";
     for (const std::string& reason : exported.reasons) notes += "  " + reason + "\n";

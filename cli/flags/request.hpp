@@ -21,7 +21,8 @@ struct ResolvedRequest {
 };
 
 /// Errors name the setting and where it came from. Defaults fill in what was not set
-/// and are stated in request.assumptions. `model` takes the place of the one that the settings name.
+/// and are stated in request.assumptions. `model` takes the place of the one that the settings
+/// name.
 [[nodiscard]] Result<ResolvedRequest> resolve(const Settings& settings,
                                               const ModelSpec* model = nullptr);
 /// The request of the plan file at `path`, with single values changed by `changes` (flags). Degrees

@@ -173,9 +173,8 @@ const std::vector<Flag>& flag_table() {
        "configuration of another framework to start from: a script of Megatron-LM, TOML of "
        "torchtitan, YAML or JSON (see `plan help import`)",
        kFrom | kExport, kNotLayered},
-      {"downgrade", "",
-       "export the nearest plan that the format can express, and report its price", kExport,
-       kNotLayered},
+      {"downgrade", "", "export the nearest plan that the format can express, and report its price",
+       kExport, kNotLayered},
       // Runs
       {"backend", "NAME", "backend to run or calibrate: cpu or cuda", kRun | kCalibrate, true,
        false, "cpu cuda"},

@@ -27,11 +27,12 @@ MaybeValue bool_at(const ConfigRow& row, const ConfigReading& reading) {
 }
 
 ConfigRow on_off(RunField field, std::string_view key, std::string_view absent) {
-  ConfigRow row = computed(field, {key},
-                           [](const ConfigRow& r, const RunConfig& config, ConfigDocument& out) {
-                             out.set(r.keys[0], scalar(text_of(r.field, config)));
-                           },
-                           bool_at);
+  ConfigRow row = computed(
+      field, {key},
+      [](const ConfigRow& r, const RunConfig& config, ConfigDocument& out) {
+        out.set(r.keys[0], scalar(text_of(r.field, config)));
+      },
+      bool_at);
   row.absent = absent;
   return row;
 }
@@ -45,35 +46,36 @@ std::vector<ConfigRow> plan_rows(const Sections& s) {
       plain(plan_part<&P::cp>, {s.cp}, "1"),
       plain(plan_part<&P::pp>, {s.pp}, "1"),
       plain(plan_part<&P::ep>, {s.ep}, "1"),
-      computed(plan_part<&P::etp>, {s.etp},
-               [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                 if (c.model.moe.experts > 0) write_number(out, row.keys[0], c.plan.etp);
-               },
-               etp_is_tp),
+      computed(
+          plan_part<&P::etp>, {s.etp},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            if (c.model.moe.experts > 0) write_number(out, row.keys[0], c.plan.etp);
+          },
+          etp_is_tp),
       fixed(plan_part<&P::cp_comm>, "p2p"),
       follows(plan_part<&P::dp>, dp_of_gpus),
       plain(plan_part<&P::microbatch>, {s.mbs}),
-      computed(&RunConfig::global_batch, {s.gbs},
-               [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                 write_number(out, row.keys[0], c.global_batch);
-               },
-               read_global_batch),
+      computed(
+          &RunConfig::global_batch, {s.gbs},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            write_number(out, row.keys[0], c.global_batch);
+          },
+          read_global_batch),
       computed(plan_part<&P::vpp>, {s.vpp, "", s.layout}, write_vpp, read_vpp),
       follows(plan_part<&P::schedule>, schedule_of_vpp),
       follows(plan_part<&P::microbatch_group>, group_of_vpp),
       computed(plan_part<&P::layers_per_stage>, {s.layout, s.first, s.last, s.embedding, s.loss},
                write_stage_layers, read_stage_layers),
   };
-  ConfigRow zero = choice(
-      plan_part<&P::zero>,
-      {{"3", {{s.fsdp, "true"}, {s.strategy, "optim_grads_params"}}},
-       {"2", {{s.fsdp, "true"}, {s.strategy, "optim_grads"}}},
-       {"1", {{s.distributed, "true"}}},
-       {"0", {{s.distributed, "false"}}},
-       {s.zero_default, {}}});
+  ConfigRow zero =
+      choice(plan_part<&P::zero>, {{"3", {{s.fsdp, "true"}, {s.strategy, "optim_grads_params"}}},
+                                   {"2", {{s.fsdp, "true"}, {s.strategy, "optim_grads"}}},
+                                   {"1", {{s.distributed, "true"}}},
+                                   {"0", {{s.distributed, "false"}}},
+                                   {s.zero_default, {}}});
   rows.push_back(std::move(zero));
-  rows.push_back(computed(plan_part<&P::shard_group>, {s.instances}, write_instances,
-                          read_instances));
+  rows.push_back(
+      computed(plan_part<&P::shard_group>, {s.instances}, write_instances, read_instances));
   rows.push_back(on_off(plan_part<&P::sequence_parallel>, s.sequence_parallel, "false"));
   rows.push_back(choice(plan_part<&P::recompute>,
                         {{"full", {{s.granularity, "full"}, {s.method, "block", false, true}}},
@@ -87,8 +89,8 @@ std::vector<ConfigRow> plan_rows(const Sections& s) {
   rows.push_back(on_off(plan_part<&P::overlap_tp>, s.tp_overlap, "false"));
   rows.push_back(follows(plan_part<&P::overlap_pp>, overlap_of_interleaving));
   rows.push_back(follows(plan_part<&P::bucket>, no_layers));
-  rows.push_back(choice(plan_part<&P::rank_order>, {{"tp-cp-ep-pp-dp", {{s.rank_order, "true"}}},
-                                                    {"tp-cp-ep-dp-pp", {}}}));
+  rows.push_back(choice(plan_part<&P::rank_order>,
+                        {{"tp-cp-ep-pp-dp", {{s.rank_order, "true"}}}, {"tp-cp-ep-dp-pp", {}}}));
   return rows;
 }
 
@@ -155,7 +157,8 @@ ConfigFormat megatron_bridge_format() {
                     {"dataset.data_path", "prefix of the tokenized data"},
                     {"train.train_iters", "number of steps"},
                     {"optimizer.lr", "learning rate"}};
-  format.unpriced = {{"model.cpu_offloading"}, {"comm_overlap.overlap_moe_expert_parallel_comm"},
+  format.unpriced = {{"model.cpu_offloading"},
+                     {"comm_overlap.overlap_moe_expert_parallel_comm"},
                      {"optimizer.use_precision_aware_optimizer"}};
   return format;
 }
@@ -178,36 +181,35 @@ ConfigFormat nemo_format() {
                        {"fp8:adam-fp32-master", {{"trainer.plugins.fp8", "*"}}},
                        {"bf16:adam-fp32-master", {}}})},
   };
-  add_rows(format, plan_rows({.tp = "trainer.strategy.tensor_model_parallel_size",
-                              .pp = "trainer.strategy.pipeline_model_parallel_size",
-                              .vpp = "trainer.strategy.virtual_pipeline_model_parallel_size",
-                              .cp = "trainer.strategy.context_parallel_size",
-                              .ep = "trainer.strategy.expert_model_parallel_size",
-                              .etp = "trainer.strategy.expert_tensor_parallel_size",
-                              .sequence_parallel = "trainer.strategy.sequence_parallel",
-                              .layout = "trainer.strategy.pipeline_model_parallel_layout",
-                              .first = "trainer.strategy.num_layers_in_first_pipeline_stage",
-                              .last = "trainer.strategy.num_layers_in_last_pipeline_stage",
-                              .embedding =
-                                  "trainer.strategy.account_for_embedding_in_pipeline_split",
-                              .loss = "trainer.strategy.account_for_loss_in_pipeline_split",
-                              .granularity = "model.config.recompute_granularity",
-                              .method = "model.config.recompute_method",
-                              .layers = "model.config.recompute_num_layers",
-                              .mbs = "data.micro_batch_size",
-                              .gbs = "data.global_batch_size",
-                              .seq = "data.seq_length",
-                              .distributed = "trainer.strategy.ddp.use_distributed_optimizer",
-                              .grad_overlap = "trainer.strategy.ddp.overlap_grad_reduce",
-                              .param_overlap = "trainer.strategy.ddp.overlap_param_gather",
-                              .fsdp = "trainer.strategy.ddp.use_megatron_fsdp",
-                              .strategy = "trainer.strategy.ddp.data_parallel_sharding_strategy",
-                              .instances =
-                                  "trainer.strategy.ddp.num_distributed_optimizer_instances",
-                              .tp_overlap = "model.config.tp_comm_overlap",
-                              .rank_order = "trainer.strategy.use_tp_pp_dp_mapping",
-                              .zero_default = "1",
-                              .overlap_default = "true"}));
+  add_rows(format,
+           plan_rows({.tp = "trainer.strategy.tensor_model_parallel_size",
+                      .pp = "trainer.strategy.pipeline_model_parallel_size",
+                      .vpp = "trainer.strategy.virtual_pipeline_model_parallel_size",
+                      .cp = "trainer.strategy.context_parallel_size",
+                      .ep = "trainer.strategy.expert_model_parallel_size",
+                      .etp = "trainer.strategy.expert_tensor_parallel_size",
+                      .sequence_parallel = "trainer.strategy.sequence_parallel",
+                      .layout = "trainer.strategy.pipeline_model_parallel_layout",
+                      .first = "trainer.strategy.num_layers_in_first_pipeline_stage",
+                      .last = "trainer.strategy.num_layers_in_last_pipeline_stage",
+                      .embedding = "trainer.strategy.account_for_embedding_in_pipeline_split",
+                      .loss = "trainer.strategy.account_for_loss_in_pipeline_split",
+                      .granularity = "model.config.recompute_granularity",
+                      .method = "model.config.recompute_method",
+                      .layers = "model.config.recompute_num_layers",
+                      .mbs = "data.micro_batch_size",
+                      .gbs = "data.global_batch_size",
+                      .seq = "data.seq_length",
+                      .distributed = "trainer.strategy.ddp.use_distributed_optimizer",
+                      .grad_overlap = "trainer.strategy.ddp.overlap_grad_reduce",
+                      .param_overlap = "trainer.strategy.ddp.overlap_param_gather",
+                      .fsdp = "trainer.strategy.ddp.use_megatron_fsdp",
+                      .strategy = "trainer.strategy.ddp.data_parallel_sharding_strategy",
+                      .instances = "trainer.strategy.ddp.num_distributed_optimizer_instances",
+                      .tp_overlap = "model.config.tp_comm_overlap",
+                      .rank_order = "trainer.strategy.use_tp_pp_dp_mapping",
+                      .zero_default = "1",
+                      .overlap_default = "true"}));
   format.fill_in = {{"factory", "recipe of the model, for example llama3_8b"},
                     {"trainer.max_steps", "number of steps"},
                     {"optim.config.lr", "learning rate"}};

@@ -58,8 +58,8 @@ MaybeValue read_offload(const ConfigRow& row, const ConfigReading& reading) {
                        "offload to NVMe is not priced");
   }
   const ConfigEntry* share = reading.find(row.keys[1]);
-  return std::optional(ReadValue{share == nullptr ? "1" : share->value.text, Origin::found,
-                                 reading.place(*device)});
+  return std::optional(
+      ReadValue{share == nullptr ? "1" : share->value.text, Origin::found, reading.place(*device)});
 }
 
 /// none: true at stage 3, false else. Source: DeepSpeed edaa7221, runtime/zero/config.py.
@@ -84,9 +84,9 @@ MaybeValue read_recompute(const ConfigRow& row, const ConfigReading& reading) {
 }  // namespace
 
 ConfigFormat deepspeed_format() {
-  ConfigRow recompute = elsewhere(plan_part<&P::recompute>,
-                                  "gradient_checkpointing of the model or the trainer",
-                                  {"gradient-checkpointing"});
+  ConfigRow recompute =
+      elsewhere(plan_part<&P::recompute>, "gradient_checkpointing of the model or the trainer",
+                {"gradient-checkpointing"});
   recompute.read = read_recompute;
   return {
       .name = "deepspeed",
@@ -103,12 +103,11 @@ ConfigFormat deepspeed_format() {
               elsewhere(&RunConfig::sequence, "the data's packing (TRL: --max_length)",
                         {"max-length", "max-seq-length", "block-size"}),
               fixed(&RunConfig::flash_attention, "true"),
-              choice(&RunConfig::precision,
-                     {{"bf16:deepspeed-zero", {{"bf16.enabled", "true"}}},
-                      {"fp16:adam-fp32-master", {{"fp16.enabled", "true"}}},
-                      {"bf16:deepspeed-zero", {{"bf16", "true"}}},
-                      {"fp16:adam-fp32-master", {{"fp16", "true"}}},
-                      {"fp32", {}}}),
+              choice(&RunConfig::precision, {{"bf16:deepspeed-zero", {{"bf16.enabled", "true"}}},
+                                             {"fp16:adam-fp32-master", {{"fp16.enabled", "true"}}},
+                                             {"bf16:deepspeed-zero", {{"bf16", "true"}}},
+                                             {"fp16:adam-fp32-master", {{"fp16", "true"}}},
+                                             {"fp32", {}}}),
               plain(plan_part<&P::tp>, {"tensor_parallel.autotp_size"}, "1"),
               plain(plan_part<&P::cp>, {"sequence_parallel_size"}, "1"),
               fixed(plan_part<&P::cp_comm>, "a2a"),
@@ -138,11 +137,12 @@ ConfigFormat deepspeed_format() {
                        {"zero_optimization.offload_optimizer.device",
                         "zero_optimization.offload_optimizer.ratio"},
                        write_offload, read_offload),
-              computed(plan_part<&P::overlap_dp>, {"zero_optimization.overlap_comm"},
-                       [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                         out.set(row.keys[0], scalar(c.plan.overlap_dp ? "true" : "false"));
-                       },
-                       read_overlap),
+              computed(
+                  plan_part<&P::overlap_dp>, {"zero_optimization.overlap_comm"},
+                  [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+                    out.set(row.keys[0], scalar(c.plan.overlap_dp ? "true" : "false"));
+                  },
+                  read_overlap),
               fixed(plan_part<&P::overlap_tp>, "false"),
               follows(plan_part<&P::overlap_pp>, overlap_of_interleaving),
               computed(plan_part<&P::bucket>, {"zero_optimization.reduce_bucket_size"},

@@ -11,11 +11,11 @@ namespace echelon {
 
 /// A scalar, or a list of values.
 struct ConfigValue {
-  std::string text;              ///< of a scalar: "4", "true", "bf16"
-  bool is_string = false;        ///< written in quotes: "2" where 2 would be a number
+  std::string text;        ///< of a scalar: "4", "true", "bf16"
+  bool is_string = false;  ///< written in quotes: "2" where 2 would be a number
   bool is_list = false;
   std::vector<ConfigValue> items{};  ///< of a list
-  std::string unresolved{};      ///< name of a variable that the file leaves unset
+  std::string unresolved{};          ///< name of a variable that the file leaves unset
 
   /// The scalar, or the items of a list joined by commas, nested lists by bars.
   [[nodiscard]] std::string joined() const;

@@ -79,8 +79,8 @@ ExportedConfig export_config(const ConfigFormat& format, const RunConfig& config
   }
   out.lost = losses(format, config, document);
   for (const FillIn& fill : format.fill_in) {
-    document.set(fill.key, format.syntax == ConfigSyntax::arguments ? scalar(kFillIn)
-                                                                    : quoted(kFillIn));
+    document.set(fill.key,
+                 format.syntax == ConfigSyntax::arguments ? scalar(kFillIn) : quoted(kFillIn));
     out.notes.push_back(fmt::format("fill in {}: {}", fill.key, fill.what));
   }
   std::vector<std::string> comments = {

@@ -60,8 +60,8 @@ MaybeValue read_gpus(const ConfigRow& row, const ConfigReading& reading) {
   const Result<std::optional<int>> gpus = number_at(reading, row.keys[0]);
   if (!gpus) return gpus.error();
   if (!*gpus) return std::optional<ReadValue>{};
-  return std::optional(ReadValue{std::to_string(**gpus), Origin::found,
-                                 reading.place(*reading.find(row.keys[0]))});
+  return std::optional(
+      ReadValue{std::to_string(**gpus), Origin::found, reading.place(*reading.find(row.keys[0]))});
 }
 
 }  // namespace
@@ -76,18 +76,18 @@ ConfigFormat accelerate_format() {
       .usage = "accelerate launch --config_file FILE",
       .rows =
           {
-              choice(&RunConfig::framework,
-                     {{"torchtitan",
-                       {{"fsdp_config.fsdp_version", "2"},
-                        {"distributed_type", "FSDP", false, true},
-                        {"fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP", false,
-                         true}}},
-                      {"llm-foundry", {{"fsdp_config.fsdp_version", "1"}}},
-                      {"llm-foundry", {}}}),
+              choice(&RunConfig::framework, {{"torchtitan",
+                                              {{"fsdp_config.fsdp_version", "2"},
+                                               {"distributed_type", "FSDP", false, true},
+                                               {"fsdp_config.fsdp_auto_wrap_policy",
+                                                "TRANSFORMER_BASED_WRAP", false, true}}},
+                                             {"llm-foundry", {{"fsdp_config.fsdp_version", "1"}}},
+                                             {"llm-foundry", {}}}),
               computed(&RunConfig::gpus, {"num_processes", "num_machines"}, write_gpus, read_gpus),
-              choice(&RunConfig::precision, {{"bf16:fsdp-fp32-shards", {{"mixed_precision", "bf16"}}},
-                                             {"fp32", {{"mixed_precision", "no"}}},
-                                             {"fp32", {}}}),
+              choice(&RunConfig::precision,
+                     {{"bf16:fsdp-fp32-shards", {{"mixed_precision", "bf16"}}},
+                      {"fp32", {{"mixed_precision", "no"}}},
+                      {"fp32", {}}}),
               elsewhere(&RunConfig::sequence, "the data's packing (TRL: --max_length)",
                         {"max-length", "max-seq-length", "block-size"}),
               plain(plan_part<&P::tp>, {"parallelism_config.parallelism_config_tp_size"}, "1"),
@@ -113,13 +113,12 @@ ConfigFormat accelerate_format() {
   };
   add_rows(format, without_model_parallelism());
   format.rows.push_back(follows(plan_part<&P::sequence_parallel>, sequence_parallel_of_tp));
-  format.rows.push_back(computed(
-      plan_part<&P::shard_group>, {"parallelism_config.parallelism_config_dp_replicate_size"},
-      write_instances, read_replicas));
-  ConfigRow batch =
-      elsewhere(&RunConfig::global_batch,
-                "--gradient_accumulation_steps = global batch / (microbatch x dp)",
-                {"gradient-accumulation-steps"});
+  format.rows.push_back(computed(plan_part<&P::shard_group>,
+                                 {"parallelism_config.parallelism_config_dp_replicate_size"},
+                                 write_instances, read_replicas));
+  ConfigRow batch = elsewhere(&RunConfig::global_batch,
+                              "--gradient_accumulation_steps = global batch / (microbatch x dp)",
+                              {"gradient-accumulation-steps"});
   batch.read = read_accumulation;
   format.rows.push_back(std::move(batch));
   return format;
@@ -138,33 +137,35 @@ ConfigFormat llm_foundry_format() {
               plain(&M::layers, {"model.n_layers"}),
               plain(&M::hidden, {"model.d_model"}),
               plain(&M::heads, {"model.n_heads"}),
-              computed(&M::kv_heads, {"model.attn_config.kv_n_heads"},
-                       [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                         if (c.model.kv_heads != c.model.heads) {
-                           out.set("model.attn_config.attn_type", scalar("grouped_query_attention"));
-                           write_number(out, row.keys[0], c.model.kv_heads);
-                         }
-                       },
-                       [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
-                         if (const ConfigEntry* entry = reading.find(row.keys)) {
-                           return std::optional(ReadValue{entry->value.text, Origin::found,
-                                                          reading.place(*entry)});
-                         }
-                         return std::optional(
-                             derived(reading.config.model.heads, "one for each attention head"));
-                       }),
-              computed(&M::ffn_hidden, {"model.expansion_ratio"},
-                       [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                         write_number(out, row.keys[0],
-                                      c.model.ffn_hidden / std::max(1, c.model.hidden));
-                       },
-                       [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
-                         const Result<std::optional<int>> ratio = number_at(reading, row.keys[0]);
-                         if (!ratio) return ratio.error();
-                         return std::optional(
-                             derived(std::int64_t{reading.config.model.hidden} * ratio->value_or(4),
-                                     "expansion_ratio x d_model"));
-                       }),
+              computed(
+                  &M::kv_heads, {"model.attn_config.kv_n_heads"},
+                  [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+                    if (c.model.kv_heads != c.model.heads) {
+                      out.set("model.attn_config.attn_type", scalar("grouped_query_attention"));
+                      write_number(out, row.keys[0], c.model.kv_heads);
+                    }
+                  },
+                  [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+                    if (const ConfigEntry* entry = reading.find(row.keys)) {
+                      return std::optional(
+                          ReadValue{entry->value.text, Origin::found, reading.place(*entry)});
+                    }
+                    return std::optional(
+                        derived(reading.config.model.heads, "one for each attention head"));
+                  }),
+              computed(
+                  &M::ffn_hidden, {"model.expansion_ratio"},
+                  [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+                    write_number(out, row.keys[0],
+                                 c.model.ffn_hidden / std::max(1, c.model.hidden));
+                  },
+                  [](const ConfigRow& row, const ConfigReading& reading) -> MaybeValue {
+                    const Result<std::optional<int>> ratio = number_at(reading, row.keys[0]);
+                    if (!ratio) return ratio.error();
+                    return std::optional(
+                        derived(std::int64_t{reading.config.model.hidden} * ratio->value_or(4),
+                                "expansion_ratio x d_model"));
+                  }),
               plain(&M::vocab, {"model.vocab_size"}),
               plain(&M::max_positions, {"model.max_seq_len"}, "0"),
               fixed(&M::normalization, "layer_norm"),

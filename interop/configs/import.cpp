@@ -71,8 +71,7 @@ MaybeValue read_choice(const ConfigRow& row, const ConfigReading& reading) {
     const auto first = std::ranges::find_if(
         best->settings, [](const ConfigSetting& setting) { return !setting.only_written; });
     const ConfigEntry* entry = reading.find(first->key);
-    return std::optional(
-        ReadValue{std::string(best->value), Origin::found, reading.place(*entry)});
+    return std::optional(ReadValue{std::string(best->value), Origin::found, reading.place(*entry)});
   }
   // A value no case knows; one that another case of the row knows met only a part of it.
   if (stray != nullptr) {
@@ -84,9 +83,9 @@ MaybeValue read_choice(const ConfigRow& row, const ConfigReading& reading) {
     if (!known) return no_case(reading, row, *stray);
   }
   if (none == nullptr) return std::optional<ReadValue>{};
-  return std::optional(ReadValue{
-      std::string(none->value), Origin::assumed,
-      fmt::format("default of {}, where nothing else is said", reading.format.title)});
+  return std::optional(
+      ReadValue{std::string(none->value), Origin::assumed,
+                fmt::format("default of {}, where nothing else is said", reading.format.title)});
 }
 
 MaybeValue read_row(const ConfigRow& row, const ConfigReading& reading) {
@@ -98,10 +97,10 @@ MaybeValue read_row(const ConfigRow& row, const ConfigReading& reading) {
     return std::optional(ReadValue{value.text, Origin::found, reading.place(*entry)});
   }
   if (row.absent.empty()) return std::optional<ReadValue>{};
-  return std::optional(ReadValue{
-      std::string(row.absent), Origin::assumed,
-      row.keys.empty() ? fmt::format("{} always", reading.format.title)
-                       : fmt::format("default of {}", reading.format.title)});
+  return std::optional(ReadValue{std::string(row.absent), Origin::assumed,
+                                 row.keys.empty()
+                                     ? fmt::format("{} always", reading.format.title)
+                                     : fmt::format("default of {}", reading.format.title)});
 }
 
 /// The entry of the row whose value is a variable that nothing sets.

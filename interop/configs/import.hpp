@@ -27,8 +27,8 @@ struct ConfigText {
 struct ImportedConfig {
   const ConfigFormat* format = nullptr;
   RunConfig config{};
-  std::vector<Finding> findings{};  ///< one for each field that is known, in the table's order
-  std::vector<std::string> asks{};  ///< flags that must be given, with the reason
+  std::vector<Finding> findings{};      ///< one for each field that is known, in the table's order
+  std::vector<std::string> asks{};      ///< flags that must be given, with the reason
   std::vector<std::string> unpriced{};  ///< settings that no field describes
   std::size_t settings = 0;             ///< in the files
   std::size_t read = 0;                 ///< … of which rows read so many

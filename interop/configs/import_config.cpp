@@ -38,10 +38,8 @@ std::set<std::string_view> keys_of(const ConfigFormat& format) {
 
 std::size_t keys_read(const ConfigFormat& format, const ConfigDocument& document) {
   const std::set<std::string_view> keys = keys_of(format);
-  return static_cast<std::size_t>(
-      std::ranges::count_if(document.entries, [&](const ConfigEntry& entry) {
-        return keys.contains(entry.key);
-      }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      document.entries, [&](const ConfigEntry& entry) { return keys.contains(entry.key); }));
 }
 
 Result<const ConfigFormat*> recognized(const ConfigDocument& document, const GivenRun& given) {

@@ -113,9 +113,10 @@ Result<std::string> launch_job(std::string_view launcher, const ConfigFormat& fo
     return slurm_head(config, 1) +
            "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n" +
            body->file +
-           fmt::format("srun torchrun --nproc_per_node {} --nnodes {} --rdzv_id \"$SLURM_JOB_ID\" \\\n"
-                       "  --rdzv_backend c10d --rdzv_endpoint \"$MASTER_ADDR:{}\" \\\n  {}",
-                       size.per_node, size.nodes, kPort, body->command);
+           fmt::format(
+               "srun torchrun --nproc_per_node {} --nnodes {} --rdzv_id \"$SLURM_JOB_ID\" \\\n"
+               "  --rdzv_backend c10d --rdzv_endpoint \"$MASTER_ADDR:{}\" \\\n  {}",
+               size.per_node, size.nodes, kPort, body->command);
   }
   // One process for each GPU; the program reads its rank from Open MPI's variables.
   return "#!/bin/bash\n" + body->file +
@@ -134,8 +135,9 @@ std::string launch_plan_run(std::string_view launcher, const RunConfig& config,
       fmt::format("plan run {} --backend cuda --launcher env --report report.json\n", plan);
   if (launcher == "slurm") return slurm_head(config, size.per_node) + "srun " + command;
   if (launcher == "mpirun") {
-    return fmt::format("#!/bin/bash\nmpirun -np {} --hostfile FILL_IN --map-by ppr:{}:node \\\n  {}",
-                       config.gpus, size.per_node, command);
+    return fmt::format(
+        "#!/bin/bash\nmpirun -np {} --hostfile FILL_IN --map-by ppr:{}:node \\\n  {}", config.gpus,
+        size.per_node, command);
   }
   return fmt::format(
       "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata:\n  name: train\nspec:\n"

@@ -21,9 +21,9 @@ MaybeValue ffn_width(const ConfigRow& row, const ConfigReading& reading) {
   const std::int64_t hidden = reading.config.model.hidden;
   if (hidden <= 0) return std::optional<ReadValue>{};
   const bool gated = reading.config.model.gated_mlp;
-  return std::optional(derived(gated ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden,
-                               gated ? "8/3 of the hidden size, in multiples of 64"
-                                     : "4 times the hidden size"));
+  return std::optional(
+      derived(gated ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden,
+              gated ? "8/3 of the hidden size, in multiples of 64" : "4 times the hidden size"));
 }
 
 void write_kv_heads(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
@@ -139,11 +139,11 @@ MaybeValue experts_per_token(const ConfigRow& row, const ConfigReading& reading)
 
 /// --disable-bias-linear takes all biases away, --add-qkv-bias adds these again.
 ConfigRow qkv_bias_row() {
-  ConfigRow row = choice(&M::qkv_bias,
-                         {{"true", {{"disable-bias-linear", "true"}, {"add-qkv-bias", "true"}}},
-                          {"true", {{"add-qkv-bias", "true"}}},
-                          {"false", {{"disable-bias-linear", "true"}}},
-                          {"true", {}}});
+  ConfigRow row =
+      choice(&M::qkv_bias, {{"true", {{"disable-bias-linear", "true"}, {"add-qkv-bias", "true"}}},
+                            {"true", {{"add-qkv-bias", "true"}}},
+                            {"false", {{"disable-bias-linear", "true"}}},
+                            {"true", {}}});
   row.keys = {"add-qkv-bias"};
   row.write = [](const ConfigRow& self, const RunConfig& config, ConfigDocument& out) {
     if (config.model.qkv_bias && !config.model.mlp_bias) out.set(self.keys[0], scalar("true"));
@@ -162,11 +162,12 @@ std::vector<ConfigRow> model_rows() {
       choice(&M::activation, {{"silu", {{"swiglu", "true"}}},
                               {"squared_relu", {{"squared-relu", "true"}}},
                               {"gelu", {}}}),
-      computed(&M::ffn_hidden, {"ffn-hidden-size"},
-               [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                 write_number(out, row.keys[0], c.model.ffn_hidden);
-               },
-               ffn_width),
+      computed(
+          &M::ffn_hidden, {"ffn-hidden-size"},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            write_number(out, row.keys[0], c.model.ffn_hidden);
+          },
+          ffn_width),
       plain(&M::vocab, {"vocab-size"}),
       plain(&M::max_positions, {"max-position-embeddings"}, "0"),
       choice(&M::normalization, {{"rms_norm", {{"normalization", "RMSNorm"}}},
@@ -188,30 +189,33 @@ std::vector<ConfigRow> model_rows() {
       plain(&M::hidden_dropout, {"hidden-dropout"}, "0.1"),
       plain(&M::attention_dropout, {"attention-dropout"}, "0.1"),
       plain(&X::experts, {"num-experts"}, "0"),
-      computed(&X::experts_per_token, {"moe-router-topk"},
-               [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                 if (c.model.moe.experts > 0) {
-                   write_number(out, row.keys[0], c.model.moe.experts_per_token);
-                 }
-               },
-               experts_per_token),
+      computed(
+          &X::experts_per_token, {"moe-router-topk"},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            if (c.model.moe.experts > 0) {
+              write_number(out, row.keys[0], c.model.moe.experts_per_token);
+            }
+          },
+          experts_per_token),
       plain(&X::expert_ffn_hidden, {"moe-ffn-hidden-size"}, "0"),
       plain(&X::shared_ffn_hidden, {"moe-shared-expert-intermediate-size"}, "0"),
       computed(&X::first_dense_layers, {"moe-layer-freq"}, write_moe_layers, read_first_dense),
       computed(&X::every, {"moe-layer-freq"}, nullptr, read_every),
       choice(&X::router_bias,
              {{"true", {{"moe-router-enable-expert-bias", "true"}}}, {"false", {}}}),
-      choice(&X::shared_expert_gate, {{"true", {{"moe-shared-expert-gate", "true"}}}, {"false", {}}}),
+      choice(&X::shared_expert_gate,
+             {{"true", {{"moe-shared-expert-gate", "true"}}}, {"false", {}}}),
       plain(&L::kv_lora_rank, {"kv-lora-rank"}, "0"),
       plain(&L::q_lora_rank, {"q-lora-rank"}, "0"),
       plain(&L::qk_nope_head_dim, {"qk-head-dim"}, "0"),
       plain(&L::qk_rope_head_dim, {"qk-pos-emb-head-dim"}, "0"),
       plain(&L::v_head_dim, {"v-head-dim"}, "0"),
-      computed(&M::head_dim, {"kv-channels"},
-               [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                 if (!c.model.latent()) write_number(out, row.keys[0], c.model.head_dim);
-               },
-               head_dim_of_heads),
+      computed(
+          &M::head_dim, {"kv-channels"},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            if (!c.model.latent()) write_number(out, row.keys[0], c.model.head_dim);
+          },
+          head_dim_of_heads),
   };
 }
 
@@ -241,8 +245,8 @@ std::vector<ConfigRow> job_rows() {
               {"fp32", {}}}),
       choice(&RunConfig::flash_attention, {{"false", {{"attention-backend", "unfused"}}},
                                            {"false", {{"attention-backend", "local"}}},
-                                           {"true", {{"attention-backend", "*"}}},
-                                           {"true", {}}}),
+                                           {"true", {}},
+                                           {"true", {{"attention-backend", "*"}}}}),
       computed(&RunConfig::gpus,
                {"nproc-per-node", "nnodes", "sbatch.gpus-per-node", "sbatch.nodes",
                 "sbatch.ntasks-per-node", "sbatch.nodes", "sbatch.gres", "sbatch.nodes"},
@@ -256,52 +260,53 @@ std::vector<ConfigRow> plan_rows() {
       plain(plan_part<&P::cp>, {"context-parallel-size"}, "1"),
       plain(plan_part<&P::pp>, {"pipeline-model-parallel-size"}, "1"),
       plain(plan_part<&P::ep>, {"expert-model-parallel-size"}, "1"),
-      computed(plan_part<&P::etp>, {"expert-tensor-parallel-size"},
-               [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                 if (c.model.moe.experts > 0) write_number(out, row.keys[0], c.plan.etp);
-               },
-               etp_is_tp),
+      computed(
+          plan_part<&P::etp>, {"expert-tensor-parallel-size"},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            if (c.model.moe.experts > 0) write_number(out, row.keys[0], c.plan.etp);
+          },
+          etp_is_tp),
       choice(plan_part<&P::cp_comm>,
              {{"a2a", {{"cp-comm-type", "a2a"}}}, {"p2p", {}}, {"p2p", {{"cp-comm-type", "p2p"}}}}),
       follows(plan_part<&P::dp>, dp_of_gpus),
       plain(plan_part<&P::microbatch>, {"micro-batch-size"}),
-      computed(&RunConfig::global_batch, {"global-batch-size"},
-               [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                 write_number(out, row.keys[0], c.global_batch);
-               },
-               read_global_batch),
+      computed(
+          &RunConfig::global_batch, {"global-batch-size"},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            write_number(out, row.keys[0], c.global_batch);
+          },
+          read_global_batch),
       computed(plan_part<&P::vpp>,
                {"num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage",
                 "pipeline-model-parallel-layout"},
                write_vpp, read_vpp),
       follows(plan_part<&P::schedule>, schedule_of_vpp),
-      computed(plan_part<&P::microbatch_group>,
-               {"microbatch-group-size-per-virtual-pipeline-stage"},
-               [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                 if (c.plan.vpp > 1 && c.plan.microbatch_group > c.plan.pp) {
-                   write_number(out, row.keys[0], c.plan.microbatch_group);
-                 }
-               },
-               group_of_vpp),
+      computed(
+          plan_part<&P::microbatch_group>, {"microbatch-group-size-per-virtual-pipeline-stage"},
+          [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+            if (c.plan.vpp > 1 && c.plan.microbatch_group > c.plan.pp) {
+              write_number(out, row.keys[0], c.plan.microbatch_group);
+            }
+          },
+          group_of_vpp),
       computed(plan_part<&P::layers_per_stage>,
                {"pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
                 "decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split",
                 "account-for-loss-in-pipeline-split"},
                write_stage_layers, read_stage_layers),
-      choice(plan_part<&P::zero>,
-             {{"3",
-               {{"use-megatron-fsdp", "true"},
-                {"data-parallel-sharding-strategy", "optim_grads_params"},
-                {"use-distributed-optimizer", "true", false, true},
-                {"ckpt-format", "fsdp_dtensor", false, true}}},
-              {"2",
-               {{"use-megatron-fsdp", "true"},
-                {"data-parallel-sharding-strategy", "optim_grads"},
-                {"use-distributed-optimizer", "true", false, true},
-                {"ckpt-format", "fsdp_dtensor", false, true}}},
-              {"3", {{"use-torch-fsdp2", "true"}}},
-              {"1", {{"use-distributed-optimizer", "true"}}},
-              {"0", {}}}),
+      choice(plan_part<&P::zero>, {{"3",
+                                    {{"use-megatron-fsdp", "true"},
+                                     {"data-parallel-sharding-strategy", "optim_grads_params"},
+                                     {"use-distributed-optimizer", "true", false, true},
+                                     {"ckpt-format", "fsdp_dtensor", false, true}}},
+                                   {"2",
+                                    {{"use-megatron-fsdp", "true"},
+                                     {"data-parallel-sharding-strategy", "optim_grads"},
+                                     {"use-distributed-optimizer", "true", false, true},
+                                     {"ckpt-format", "fsdp_dtensor", false, true}}},
+                                   {"3", {{"use-torch-fsdp2", "true"}}},
+                                   {"1", {{"use-distributed-optimizer", "true"}}},
+                                   {"0", {}}}),
       computed(plan_part<&P::shard_group>, {"num-distributed-optimizer-instances"}, write_instances,
                read_instances),
       computed(plan_part<&P::sequence_parallel>, {"sequence-parallel"}, write_switch,
@@ -318,10 +323,10 @@ std::vector<ConfigRow> plan_rows() {
       follows(plan_part<&P::selective_layers>, no_layers),
       choice(plan_part<&P::rank_order>,
              {{"tp-cp-ep-pp-dp", {{"use-tp-pp-dp-mapping", "true"}}}, {"tp-cp-ep-dp-pp", {}}}),
-      computed(plan_part<&P::offload_optimizer>,
-               {"optimizer-cpu-offload", "optimizer-offload-fraction",
-                "use-precision-aware-optimizer"},
-               write_offload, read_offload),
+      computed(
+          plan_part<&P::offload_optimizer>,
+          {"optimizer-cpu-offload", "optimizer-offload-fraction", "use-precision-aware-optimizer"},
+          write_offload, read_offload),
       computed(plan_part<&P::overlap_dp>, {"overlap-grad-reduce", "overlap-param-gather"},
                write_dp_overlap, read_dp_overlap),
       choice(plan_part<&P::overlap_tp>, {{"true", {{"tp-comm-overlap", "true"}}}, {"false", {}}}),
@@ -351,10 +356,15 @@ ConfigFormat megatron_lm_format() {
                     {"tokenizer-model", "path of the tokenizer"},
                     {"train-iters", "number of steps"},
                     {"lr", "learning rate"}};
-  format.unpriced = {{"fine-grained-activation-offloading"}, {"cpu-offloading-num-layers"},
-                     {"rampup-batch-size"}, {"hierarchical-context-parallel-sizes"},
-                     {"mtp-num-layers"}, {"fp4-format"}, {"window-size"},
-                     {"overlap-moe-expert-parallel-comm"}, {"distribute-saved-activations"},
+  format.unpriced = {{"fine-grained-activation-offloading"},
+                     {"cpu-offloading-num-layers"},
+                     {"rampup-batch-size"},
+                     {"hierarchical-context-parallel-sizes"},
+                     {"mtp-num-layers"},
+                     {"fp4-format"},
+                     {"window-size"},
+                     {"overlap-moe-expert-parallel-comm"},
+                     {"distribute-saved-activations"},
                      {"tensor-parallel-num-weight-shards"}};
   return format;
 }

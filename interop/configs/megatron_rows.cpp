@@ -155,10 +155,10 @@ MaybeValue read_vpp(const ConfigRow& row, const ConfigReading& reading) {
     if (model_layers <= 0) return std::optional<ReadValue>{};
     const std::int64_t unit = std::int64_t{*count} * pp;
     if (unit <= 0 || model_layers % unit != 0) {
-      return input_error(reading.place(*layers),
-                         fmt::format("{} layers per chunk of {} layers on pp {}", *count,
-                                     model_layers, pp),
-                         "a divisor of the layers per stage");
+      return input_error(
+          reading.place(*layers),
+          fmt::format("{} layers per chunk of {} layers on pp {}", *count, model_layers, pp),
+          "a divisor of the layers per stage");
     }
     return std::optional(derived(model_layers / unit, reading.place(*layers)));
   }
@@ -166,8 +166,8 @@ MaybeValue read_vpp(const ConfigRow& row, const ConfigReading& reading) {
   if (layout == nullptr) return std::optional(ReadValue{"1", Origin::assumed, "the default"});
   const Result<std::vector<int>> chunks = chunks_at(reading, *layout);
   if (!chunks) return chunks.error();
-  return std::optional(derived(static_cast<std::int64_t>(chunks->size()) / pp,
-                               reading.place(*layout)));
+  return std::optional(
+      derived(static_cast<std::int64_t>(chunks->size()) / pp, reading.place(*layout)));
 }
 
 void write_stage_layers(const ConfigRow& row, const RunConfig& config, ConfigDocument& out) {
@@ -271,7 +271,8 @@ MaybeValue read_recompute_layers(const ConfigRow& row, const ConfigReading& read
   if (!each) return each.error();
   std::vector<int> stages;
   for (const int most : plan.layers_per_stage) {
-    stages.push_back(static_cast<int>(std::min<std::int64_t>(most, std::int64_t{*each} * plan.vpp)));
+    stages.push_back(
+        static_cast<int>(std::min<std::int64_t>(most, std::int64_t{*each} * plan.vpp)));
   }
   return std::optional(derived(list_text(stages), reading.place(*layers) + ": of each chunk"));
 }

@@ -25,8 +25,7 @@ MaybeValue read_megabytes(const ConfigRow& row, const ConfigReading& reading) {
   if (megabytes->value_or(kUsual) == kUsual) {
     return std::optional(derived("", "25 MiB, the framework's own bucket size"));
   }
-  return std::optional(
-      derived(std::llround(**megabytes * kMebibyte), "ddp_bucket_cap_mb x 1 MiB"));
+  return std::optional(derived(std::llround(**megabytes * kMebibyte), "ddp_bucket_cap_mb x 1 MiB"));
 }
 
 }  // namespace
@@ -61,10 +60,10 @@ ConfigFormat nanotron_format() {
               fixed(&RunConfig::framework, "nanotron"),
               fixed(&RunConfig::flash_attention, "true"),
               plain(&RunConfig::sequence, {"tokens.sequence_length"}),
-              choice(&RunConfig::precision,
-                     {{"bf16:nanotron",
-                       {{"model.dtype", "bfloat16"}, {"optimizer.accumulate_grad_in_fp32", "true"}}},
-                      {"fp32", {{"model.dtype", "float32"}}}}),
+              choice(&RunConfig::precision, {{"bf16:nanotron",
+                                              {{"model.dtype", "bfloat16"},
+                                               {"optimizer.accumulate_grad_in_fp32", "true"}}},
+                                             {"fp32", {{"model.dtype", "float32"}}}}),
               plain(plan_part<&P::tp>, {"parallelism.tp"}),
               plain(plan_part<&P::cp>, {"parallelism.context_parallel_size"}, "1"),
               plain(plan_part<&P::pp>, {"parallelism.pp"}),
@@ -92,8 +91,8 @@ ConfigFormat nanotron_format() {
                      {{"true", {{"parallelism.tp_mode", "REDUCE_SCATTER"}}},
                       {"false", {{"parallelism.tp_mode", "ALL_REDUCE"}}},
                       {"false", {}}}),
-              choice(plan_part<&P::recompute>, {{"full", {{"parallelism.recompute_layer", "true"}}},
-                                                {"none", {}}}),
+              choice(plan_part<&P::recompute>,
+                     {{"full", {{"parallelism.recompute_layer", "true"}}}, {"none", {}}}),
               follows(plan_part<&P::recompute_layers>, recompute_all),
               follows(plan_part<&P::selective_layers>, no_layers),
               fixed(plan_part<&P::rank_order>, "tp-cp-ep-dp-pp"),

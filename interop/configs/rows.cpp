@@ -75,8 +75,7 @@ MaybeValue group_of_vpp(const ConfigRow& row, const ConfigReading& reading) {
     if (const ConfigEntry* entry = reading.find(row.keys)) {
       const Result<int> group = number_of(reading, *entry);
       if (!group) return group.error();
-      return std::optional(
-          ReadValue{std::to_string(*group), Origin::found, reading.place(*entry)});
+      return std::optional(ReadValue{std::to_string(*group), Origin::found, reading.place(*entry)});
     }
   }
   return std::optional(derived(plan.vpp > 1 ? plan.pp : 1, "pp, with interleaving"));
@@ -108,8 +107,7 @@ MaybeValue dealt_stages(const ConfigRow&, const ConfigReading& reading) {
     const auto dealt = dealt_layers(*framework, config.model, pp);
     if (dealt) return std::optional(derived(list_text(*dealt), "as the framework deals layers"));
   }
-  return std::optional(
-      derived(list_text(balanced_layers(config.model.layers, pp)), "layers / pp"));
+  return std::optional(derived(list_text(balanced_layers(config.model.layers, pp)), "layers / pp"));
 }
 
 MaybeValue overlap_of_interleaving(const ConfigRow&, const ConfigReading& reading) {
@@ -133,7 +131,8 @@ MaybeValue head_dim_of_heads(const ConfigRow& row, const ConfigReading& reading)
 }
 
 MaybeValue sequence_parallel_of_tp(const ConfigRow&, const ConfigReading& reading) {
-  return std::optional(derived(reading.config.plan.tp > 1 ? "true" : "false", "always with tp > 1"));
+  return std::optional(
+      derived(reading.config.plan.tp > 1 ? "true" : "false", "always with tp > 1"));
 }
 
 MaybeValue etp_is_tp(const ConfigRow& row, const ConfigReading& reading) {
@@ -168,9 +167,9 @@ MaybeValue read_launcher(const ConfigRow& row, const ConfigReading& reading) {
       if (nodes != nullptr && !nodes->value.first().unresolved.empty()) nodes = nullptr;
     }
     if (nodes == nullptr && reading.document.find(row.keys[i + 1]) != nullptr) continue;
-    const Result<int> count =
-        nodes == nullptr ? Result<int>(1)
-                         : parse_int(nodes->value.first().text, reading.place(*nodes));
+    const Result<int> count = nodes == nullptr
+                                  ? Result<int>(1)
+                                  : parse_int(nodes->value.first().text, reading.place(*nodes));
     if (!count) continue;  // elastic: "1:4"
     const std::string from =
         reading.place(*ranks) + (nodes != nullptr ? ", " + reading.place(*nodes) : "");
@@ -183,8 +182,8 @@ MaybeValue read_launcher(const ConfigRow& row, const ConfigReading& reading) {
 MaybeValue read_global_batch(const ConfigRow& row, const ConfigReading& reading) {
   const ConfigEntry* entry = reading.find(row.keys);
   const P& plan = reading.config.plan;
-  const bool stated = entry != nullptr && entry->value.first().text != "-1" &&
-                      entry->value.first().text != "auto";
+  const bool stated =
+      entry != nullptr && entry->value.first().text != "-1" && entry->value.first().text != "auto";
   if (stated) {
     const Result<std::int64_t> batch =
         parse_count(entry->value.first().text, reading.place(*entry));

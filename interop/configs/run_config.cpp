@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <array>
+#include <optional>
 #include <type_traits>
 #include <utility>
 

@@ -18,11 +18,11 @@ namespace echelon {
 /// number of GPUs and the plan.
 struct RunConfig {
   ModelSpec model{};
-  std::string model_name{};        ///< of the catalog, where a format names models: "llama3-8b"
-  std::string framework{};         ///< whose rules and rates apply: a name of core/framework
-  int sequence = 0;              ///< tokens per sample
+  std::string model_name{};       ///< of the catalog, where a format names models: "llama3-8b"
+  std::string framework{};        ///< whose rules and rates apply: a name of core/framework
+  int sequence = 0;               ///< tokens per sample
   std::int64_t global_batch = 0;  ///< samples per optimizer step
-  std::string precision{};         ///< name of a recipe (core/plan/job.hpp)
+  std::string precision{};        ///< name of a recipe (core/plan/job.hpp)
   bool flash_attention = true;
   int gpus = 0;
   int gpus_per_node = 0;
@@ -33,8 +33,9 @@ struct RunConfig {
 using RunField =
     std::variant<const PlanField*, int RunConfig::*, std::int64_t RunConfig::*, bool RunConfig::*,
                  std::string RunConfig::*, int ModelSpec::*, bool ModelSpec::*, double ModelSpec::*,
-                 Normalization ModelSpec::*, Activation ModelSpec::*, PositionEmbedding ModelSpec::*,
-                 int MixtureOfExperts::*, bool MixtureOfExperts::*, int LatentAttention::*>;
+                 Normalization ModelSpec::*, Activation ModelSpec::*,
+                 PositionEmbedding ModelSpec::*, int MixtureOfExperts::*, bool MixtureOfExperts::*,
+                 int LatentAttention::*>;
 
 /// All fields of a run that are not fields of the plan, with the names that people read.
 struct NamedRunField {

@@ -50,7 +50,8 @@ void add_options(const Words& words, const std::string& prefix, ConfigDocument& 
     const std::size_t sign = override_sign(word.text);
     if (is_option(word)) {
       const std::size_t equals = word.text.find('=');
-      ConfigEntry entry{prefix + option_key(word.text.substr(0, equals)), scalar("true"), word.line};
+      ConfigEntry entry{prefix + option_key(word.text.substr(0, equals)), scalar("true"),
+                        word.line};
       if (equals != std::string::npos) {
         entry.value = value_of({word.text.substr(equals + 1), word.line, word.unresolved});
       }

@@ -58,8 +58,8 @@ class ShellParser {
   }
   void fail(std::string found, std::string expected, int line) {
     if (error_) return;
-    error_ = input_error(fmt::format("{} line {}", where_, line), std::move(found),
-                         std::move(expected));
+    error_ =
+        input_error(fmt::format("{} line {}", where_, line), std::move(found), std::move(expected));
   }
 
   /// One word, blank, operator or comment between commands' words.

@@ -18,7 +18,7 @@ struct ShellWord {
 };
 
 struct ShellScript {
-  std::vector<std::vector<ShellWord>> commands;  ///< without the assignments before their name
+  std::vector<std::vector<ShellWord>> commands;       ///< without the assignments before their name
   std::vector<std::vector<ShellWord>> batch_options;  ///< of lines that begin with #SBATCH
 };
 

@@ -91,10 +91,9 @@ Result<ConfigDocument> read_toml(std::string_view text, std::string_view where) 
   const toml::parse_result parsed = toml::parse(text, std::string(where));
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
-    return input_error(
-        fmt::format("{} line {}, column {}", where, error.source().begin.line,
-                    error.source().begin.column),
-        printable(error.description(), 200), "TOML");
+    return input_error(fmt::format("{} line {}, column {}", where, error.source().begin.line,
+                                   error.source().begin.column),
+                       printable(error.description(), 200), "TOML");
   }
   ConfigDocument document{std::string(where), {}};
   flatten(parsed.table(), "", document);

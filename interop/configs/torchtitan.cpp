@@ -30,8 +30,7 @@ MaybeValue read_zero_group(const ConfigRow& row, const ConfigReading& reading) {
     return input_error(reading.document.name, fmt::format("{} replicas", **replicas),
                        fmt::format("a divisor of dp {}", plan.dp));
   }
-  return std::optional(
-      derived(std::int64_t{plan.dp} / **replicas * plan.cp, "dp_shard x cp"));
+  return std::optional(derived(std::int64_t{plan.dp} / **replicas * plan.cp, "dp_shard x cp"));
 }
 
 /// ZeRO-3 reshards after the forward, ZeRO-2 does not; DDP shards nothing.
@@ -49,8 +48,10 @@ MaybeValue read_zero(const ConfigRow& row, const ConfigReading& reading) {
     return std::optional(derived(0, "data_parallel_shard_degree 1: DDP"));
   }
   const std::string policy = reshard != nullptr ? reshard->value.text : "default";
-  if (policy == "always") return std::optional(ReadValue{"3", Origin::found, reading.place(*reshard)});
-  if (policy == "never") return std::optional(ReadValue{"2", Origin::found, reading.place(*reshard)});
+  if (policy == "always")
+    return std::optional(ReadValue{"3", Origin::found, reading.place(*reshard)});
+  if (policy == "never")
+    return std::optional(ReadValue{"2", Origin::found, reading.place(*reshard)});
   if (policy != "default") {
     return input_error(reading.place(*reshard), policy, "default, always or never");
   }
@@ -87,8 +88,8 @@ MaybeValue read_titan_batch(const ConfigRow& row, const ConfigReading& reading) 
   const ConfigEntry* stated = reading.find(row.keys[0]);
   if ((stated == nullptr || stated->value.text == "-1") && reading.config.plan.pp > 1 &&
       reading.knows(plan_part<&P::dp>)) {
-    return std::optional(
-        derived(saturated_product({local->value_or(8), reading.config.plan.dp}), "local batch x dp"));
+    return std::optional(derived(saturated_product({local->value_or(8), reading.config.plan.dp}),
+                                 "local batch x dp"));
   }
   ConfigRow batch = row;
   batch.keys = {row.keys[0]};
@@ -157,17 +158,18 @@ MaybeValue read_modules(const ConfigRow& row, const ConfigReading& reading) {
   }
   std::vector<int> stages(static_cast<std::size_t>(pp), 0);
   for (std::size_t i = 0; i < chunks.size(); ++i) stages[i % stages.size()] += chunks[i];
-  return std::optional(derived(fmt::format("{}", fmt::join(stages, ",")),
-                               modules != nullptr ? reading.place(*modules) : "torchtitan's split"));
+  return std::optional(
+      derived(fmt::format("{}", fmt::join(stages, ",")),
+              modules != nullptr ? reading.place(*modules) : "torchtitan's split"));
 }
 
 MaybeValue read_titan_vpp(const ConfigRow& row, const ConfigReading& reading) {
   const P& plan = reading.config.plan;
   const ConfigEntry* modules = reading.find(row.keys[0]);
   if (modules != nullptr && !modules->value.items.empty()) {
-    return std::optional(derived(static_cast<std::int64_t>(modules->value.items.size()) /
-                                     std::max(1, plan.pp),
-                                 reading.place(*modules)));
+    return std::optional(
+        derived(static_cast<std::int64_t>(modules->value.items.size()) / std::max(1, plan.pp),
+                reading.place(*modules)));
   }
   const Result<std::optional<int>> layers = number_at(reading, row.keys[1]);
   if (!layers) return layers.error();
@@ -207,7 +209,8 @@ ConfigFormat torchtitan_format() {
               elsewhere(&RunConfig::gpus, "torchrun --nproc_per_node and --nnodes"),
               plain(&RunConfig::sequence, {"training.seq_len"}, "2048"),
               choice(&RunConfig::precision,
-                     {{"bf16:fsdp-fp32-shards", {{"training.mixed_precision_param", "bfloat16", true}}},
+                     {{"bf16:fsdp-fp32-shards",
+                       {{"training.mixed_precision_param", "bfloat16", true}}},
                       {"bf16:fsdp-fp32-shards", {}},
                       {"fp32", {{"training.mixed_precision_param", "float32", true}}}}),
               fixed(&RunConfig::flash_attention, "true"),
@@ -218,25 +221,28 @@ ConfigFormat torchtitan_format() {
               plain(plan_part<&P::etp>, {"parallelism.expert_tensor_parallel_degree"}, "1"),
               fixed(plan_part<&P::cp_comm>, "p2p"),
               follows(plan_part<&P::dp>, dp_of_gpus),
-              computed(plan_part<&P::microbatch>,
-                       {"training.local_batch_size", "parallelism.pipeline_parallel_microbatch_size"},
-                       write_batch, read_microbatch),
-              computed(&RunConfig::global_batch,
-                       {"training.global_batch_size", "training.local_batch_size"},
-                       [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
-                         write_number(out, row.keys[0], c.global_batch);
-                       },
-                       read_titan_batch),
+              computed(
+                  plan_part<&P::microbatch>,
+                  {"training.local_batch_size", "parallelism.pipeline_parallel_microbatch_size"},
+                  write_batch, read_microbatch),
+              computed(
+                  &RunConfig::global_batch,
+                  {"training.global_batch_size", "training.local_batch_size"},
+                  [](const ConfigRow& row, const RunConfig& c, ConfigDocument& out) {
+                    write_number(out, row.keys[0], c.global_batch);
+                  },
+                  read_titan_batch),
               choice(plan_part<&P::schedule>,
                      {{"1f1b", {{"parallelism.pipeline_parallel_schedule", "1F1B", true}}},
                       {"interleaved",
                        {{"parallelism.pipeline_parallel_schedule", "Interleaved1F1B", true}}},
                       {"gpipe", {{"parallelism.pipeline_parallel_schedule", "GPipe", true}}},
                       {"1f1b", {}}}),
-              computed(plan_part<&P::vpp>,
-                       {"parallelism.module_fqns_per_model_part",
-                        "parallelism.pipeline_parallel_layers_per_stage"},
-                       [](const ConfigRow&, const RunConfig&, ConfigDocument&) {}, read_titan_vpp),
+              computed(
+                  plan_part<&P::vpp>,
+                  {"parallelism.module_fqns_per_model_part",
+                   "parallelism.pipeline_parallel_layers_per_stage"},
+                  [](const ConfigRow&, const RunConfig&, ConfigDocument&) {}, read_titan_vpp),
               follows(plan_part<&P::microbatch_group>, group_of_vpp),
               computed(plan_part<&P::layers_per_stage>,
                        {"parallelism.module_fqns_per_model_part",

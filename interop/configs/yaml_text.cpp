@@ -51,7 +51,8 @@ class YamlWalk {
       if (each.second.IsMap()) {
         map(each.second, key + ".", depth + 1);
       } else if (each.second.IsDefined()) {
-        document_.entries.push_back({key, value(each.second, depth + 1), each.first.Mark().line + 1});
+        document_.entries.push_back(
+            {key, value(each.second, depth + 1), each.first.Mark().line + 1});
       }
     }
   }
@@ -116,7 +117,8 @@ void emit(YAML::Emitter& out, const ConfigValue& value) {
 }
 
 /// The children of `path` in the order of their first entry.
-void emit_map(YAML::Emitter& out, const std::vector<ConfigEntry>& entries, const std::string& path) {
+void emit_map(YAML::Emitter& out, const std::vector<ConfigEntry>& entries,
+              const std::string& path) {
   std::vector<std::string> done;
   out << YAML::BeginMap;
   for (const ConfigEntry& entry : entries) {

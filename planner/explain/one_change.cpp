@@ -54,9 +54,8 @@ std::vector<OneChange> one_change_plans(const PlanRequest& request, const Candid
     const bool faster = best->prediction.time.step < plan.prediction.time.step;
     if (faster || (!plan.fits && best->fits)) out.push_back({respect.what, *best});
   }
-  std::ranges::stable_sort(out, {}, [](const OneChange& each) {
-    return each.plan.prediction.time.step.in(Seconds{1});
-  });
+  std::ranges::stable_sort(
+      out, {}, [](const OneChange& each) { return each.plan.prediction.time.step.in(Seconds{1}); });
   return out;
 }
 

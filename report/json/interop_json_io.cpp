@@ -10,9 +10,8 @@ Json findings_json(const ImportedConfig& imported, Origin origin) {
   Json out = Json::array();
   for (const Finding& finding : imported.findings) {
     if (finding.origin != origin) continue;
-    out.push_back({{"field", label_of(finding.field)},
-                   {"value", finding.value},
-                   {"from", finding.from}});
+    out.push_back(
+        {{"field", label_of(finding.field)}, {"value", finding.value}, {"from", finding.from}});
   }
   return out;
 }
@@ -26,9 +25,8 @@ std::string import_json(const ImportedConfig& imported, const PlanRequest* reque
   root["format"] = imported.format->name;
   root["framework"] = imported.config.framework;
   root["version"] = imported.format->version;
-  root["plan"] = candidate != nullptr
-                     ? plan_json(candidate->plan, imported.config.global_batch)
-                     : Json();
+  root["plan"] =
+      candidate != nullptr ? plan_json(candidate->plan, imported.config.global_batch) : Json();
   root["request"] = Json();
   if (request != nullptr) {
     root["request"] = {{"model", request->model.name},

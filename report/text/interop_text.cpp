@@ -14,7 +14,10 @@ namespace {
 void list_findings(const ImportedConfig& imported, Origin origin, std::string& out) {
   std::string lines;
   for (const Finding& finding : imported.findings) {
-    if (finding.origin != origin) continue;
+    // Parts that the model does not have are no news.
+    const bool absent = origin == Origin::assumed && flag_of(finding.field) == "model" &&
+                        (finding.value == "0" || finding.value == "false");
+    if (finding.origin != origin || absent) continue;
     lines += fmt::format("  {:<30} {:<22} {}\n", label_of(finding.field),
                          printable(finding.value, 40), finding.from);
   }
@@ -36,8 +39,8 @@ std::string difference(const ParallelPlan& from, const ParallelPlan& to) {
       const std::string text = value_text(*field, plan);
       return text.empty() ? std::string("none") : printable(text, 30);
     };
-    out += fmt::format("{}{} {} -> {}", out.empty() ? "" : ", ", field->label, shown(from),
-                       shown(to));
+    out +=
+        fmt::format("{}{} {} -> {}", out.empty() ? "" : ", ", field->label, shown(from), shown(to));
   }
   return out;
 }
@@ -69,17 +72,16 @@ std::string reason_of(const Inexpressible& lost, const ConfigFormat& format) {
 
 std::string inexpressible_text(const ConfigFormat& format,
                                const std::vector<std::string>& reasons) {
-  std::string out =
-      fmt::format("{} {} cannot express this plan:\n", format.title, format.version);
+  std::string out = fmt::format("{} {} cannot express this plan:\n", format.title, format.version);
   for (const std::string& reason : reasons) out += "  " + reason + "\n";
   return out + "--downgrade exports the nearest plan that it can express.\n";
 }
 
 std::string advice_text(const Candidate& own, const std::vector<OneChange>& changes,
                         const Candidate* best) {
-  std::string out = fmt::format("Your configuration: {} per step{}.\n",
-                                duration(own.prediction.time.step),
-                                own.fits ? "" : "; it is not likely to fit");
+  std::string out =
+      fmt::format("Your configuration: {} per step{}.\n", duration(own.prediction.time.step),
+                  own.fits ? "" : "; it is not likely to fit");
   if (!changes.empty()) {
     const OneChange& first = changes.front();
     out += fmt::format("One change, {}, saves {} of the step: {}.\n", first.what,

@@ -13,6 +13,7 @@
 #include "core/schedule/schedule_check.hpp"
 #include "costmodel/calibration/calibration_io.hpp"
 #include "evaluation/measured_runs_csv_io.hpp"
+#include "interop/configs/import.hpp"
 #include "runtime/io/data/tokens.hpp"
 #include "runtime/io/weights/huggingface.hpp"
 #include "runtime/io/weights/manifest.hpp"
@@ -206,6 +207,21 @@ std::string huggingface_config(std::string_view input) {
   return first_difference(again->model, config->model);
 }
 
+/// Read, and read again from what was read: the findings are the same.
+std::string config(const char* name, std::string_view input) {
+  GivenRun given;
+  given.gpus = 8;
+  const Result<ImportedConfig> read = import_config({{name, std::string(input)}}, given);
+  if (!read) return explained(read.error());
+  const Result<ImportedConfig> again = import_config({{name, std::string(input)}}, given);
+  return again && again->findings.size() == read->findings.size() ? "" : "one text, two runs";
+}
+
+std::string config_script(std::string_view input) { return config("input.sh", input); }
+std::string config_toml(std::string_view input) { return config("input.toml", input); }
+std::string config_yaml(std::string_view input) { return config("input.yaml", input); }
+std::string config_json(std::string_view input) { return config("input.json", input); }
+
 std::span<const Entry> entries() {
   static constexpr Entry kEntries[] = {
       {"plan_file", plan_file, "tests/fuzz/corpus/plan_file", ""},
@@ -222,7 +238,11 @@ std::span<const Entry> entries() {
       {"safetensors_index", safetensors_index, "tests/fuzz/corpus/safetensors_index", ""},
       {"token_index", token_index, "tests/fuzz/corpus/token_index", ""},
       {"resealed_manifest", resealed_manifest, "tests/fuzz/corpus/manifest", ""},
-      {"huggingface_config", huggingface_config, "tests/fuzz/corpus/huggingface_config", ""}};
+      {"huggingface_config", huggingface_config, "tests/fuzz/corpus/huggingface_config", ""},
+      {"config_script", config_script, "tests/fuzz/corpus/config_script", ""},
+      {"config_toml", config_toml, "tests/fuzz/corpus/config_toml", ""},
+      {"config_yaml", config_yaml, "tests/fuzz/corpus/config_yaml", ""},
+      {"config_json", config_json, "tests/fuzz/corpus/config_json", ""}};
   return kEntries;
 }
 

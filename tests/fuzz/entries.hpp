@@ -30,6 +30,12 @@ namespace echelon::fuzz {
 [[nodiscard]] std::string resealed_manifest(std::string_view input);
 [[nodiscard]] std::string huggingface_config(std::string_view input);
 
+/// Configurations of other frameworks: what is read is read the same way again.
+[[nodiscard]] std::string config_script(std::string_view input);
+[[nodiscard]] std::string config_toml(std::string_view input);
+[[nodiscard]] std::string config_yaml(std::string_view input);
+[[nodiscard]] std::string config_json(std::string_view input);
+
 struct Entry {
   std::string_view name;  ///< of the function
   std::string (*run)(std::string_view);

@@ -43,8 +43,9 @@ const std::vector<Example>& examples() {
 }
 constexpr std::size_t kMostFilesOfAFlag = 2;
 
-constexpr const char* kProduction[] = {"core",   "topologies", "costmodel", "planner", "evaluation",
-                                       "report", "runtime",    "cli",       "gui"};
+constexpr const char* kProduction[] = {"core",       "topologies", "costmodel", "planner",
+                                       "evaluation", "interop",    "report",    "runtime",
+                                       "cli",        "gui"};
 
 /// The text without what follows "//" on a line.
 std::string without_comments(const std::string& source) {

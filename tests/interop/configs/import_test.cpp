@@ -155,8 +155,8 @@ TEST_CASE("malformed configurations are refused with their line") {
         std::string::npos);
   CHECK(error_of("train.sh", "A=(1 2\ntorchrun a.py --num-layers 2\n").find("line 1") !=
         std::string::npos);
-  const std::string misspelt = error_of(
-      "train.sh", "torchrun a.py --num-layers 32 \\\n  --tensor-model-paralel-size 8\n");
+  const std::string misspelt =
+      error_of("train.sh", "torchrun a.py --num-layers 32 \\\n  --tensor-model-paralel-size 8\n");
   CHECK(misspelt.find("line 2") != std::string::npos);
   CHECK(misspelt.find("did you mean 'tensor-model-parallel-size'") != std::string::npos);
   const std::string value =
@@ -170,8 +170,8 @@ TEST_CASE("malformed configurations are refused with their line") {
   CHECK(error_of("run.yaml", "parallelism:\n  tp: two\n").find("line 2") != std::string::npos);
   CHECK(error_of("run.json", "{\"zero_optimization\": {\"stage\": 3}\n").find("line 2") !=
         std::string::npos);
-  CHECK(error_of("run.json", "{\"zero_optimization\": {\"stage\": -3}}").find(
-            "/zero_optimization/stage") != std::string::npos);
+  CHECK(error_of("run.json", "{\"zero_optimization\": {\"stage\": -3}}")
+            .find("/zero_optimization/stage") != std::string::npos);
 }
 
 TEST_CASE("nesting, aliases and growth are bounded") {
@@ -224,16 +224,16 @@ TEST_CASE("DeepSpeed's JSON is completed by the trainer's arguments") {
   REQUIRE(alone);
   CHECK(asks(*alone, "--microbatch"));
   CHECK(asks(*alone, "--model"));
-  const Result<ImportedConfig> both = import_config(
-      {{"ds.json", json},
-       {"train.sh",
-        "deepspeed train.py --deepspeed ds.json --per_device_train_batch_size 4 "
-        "--gradient_accumulation_steps 8 --gradient_checkpointing\n"}},
-      [&] {
-        GivenRun with = given;
-        with.format = "deepspeed";
-        return with;
-      }());
+  const Result<ImportedConfig> both =
+      import_config({{"ds.json", json},
+                     {"train.sh",
+                      "deepspeed train.py --deepspeed ds.json --per_device_train_batch_size 4 "
+                      "--gradient_accumulation_steps 8 --gradient_checkpointing\n"}},
+                    [&] {
+                      GivenRun with = given;
+                      with.format = "deepspeed";
+                      return with;
+                    }());
   REQUIRE(both);
   CHECK(both->config.plan.microbatch == 4);
   CHECK(both->config.global_batch == 256);

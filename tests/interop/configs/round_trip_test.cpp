@@ -214,19 +214,19 @@ TEST_CASE("Megatron-LM expresses layouts, chunks, hybrid sharding and offload") 
 
 TEST_CASE("an exported model has the shapes of the catalog's") {
   const ConfigFormat& format = **find_config_format("megatron-lm");
-  for (const char* name : {"llama3-8b", "gpt3-175b", "llama2-70b", "qwen2-7b", "mixtral-8x7b",
-                           "deepseek-v3"}) {
+  for (const char* name :
+       {"llama3-8b", "gpt3-175b", "llama2-70b", "qwen2-7b", "mixtral-8x7b", "deepseek-v3"}) {
     RunConfig run = run_for(format, degrees(1, 1, 1, 64));
     run.model = *load_model(name);
     run.plan.layers_per_stage = {run.model.layers};
     const ExportedConfig exported = export_config(format, run);
-    const Result<ImportedConfig> back =
-        import_config({{"run.sh", exported.text}}, GivenRun{});
+    const Result<ImportedConfig> back = import_config({{"run.sh", exported.text}}, GivenRun{});
     CAPTURE(name, exported.text);
     REQUIRE(back);
     CHECK(back->config.model.layers == run.model.layers);
     CHECK(back->config.model.parameters() == run.model.parameters());
     CHECK(back->asks.empty());
+    CHECK(exported.text.find("attention-backend") == std::string::npos);
   }
 }
 
