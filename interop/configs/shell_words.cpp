@@ -1,3 +1,4 @@
+// Over 400 lines because one pass over the characters keeps words, variables and branches together.
 #include "interop/configs/shell_words.hpp"
 
 #include <fmt/format.h>
