@@ -84,8 +84,8 @@ const std::vector<Command>& command_table() {
        2,
        kOfPlan | kExport,
        "write a plan as the configuration of another framework, or as a job",
-       "FORMAT is megatron-lm, megatron-bridge, nemo, torchtitan, deepspeed, nanotron, accelerate "
-       "or llm-foundry; or slurm, mpirun or kubernetes, for the job that starts the plan's "
+       "FORMAT is that of another framework (a wrong name lists them), or slurm, mpirun or "
+       "kubernetes, for the job that starts the plan's "
        "framework. The plan is a plan file or given by the flags of `plan predict`. What the user "
        "has to fill in is marked FILL_IN. Exit code 1, with the list, if the format cannot express "
        "the plan.",

@@ -87,6 +87,8 @@ const std::vector<TextRule>& text_rules() {
 }
 
 constexpr const char* kFrameworkTables = "core/framework/";
+/// A format's table names the framework whose plans its files hold.
+constexpr const char* kFormatTables = "interop/configs/";
 
 /// Names of the frameworks, as their tables give them.
 std::set<std::string> framework_names(const std::map<std::string, File>& tree) {
@@ -229,7 +231,10 @@ class Inspector {
   /// The behaviour of a framework is a trait in its table; code that compares names would duplicate
   /// it. Below runtime/ and gui/, "echelon" is the program's own name.
   void check_framework_names(const std::string& line) {
-    if (file_->is_free() || file_->path.starts_with(kFrameworkTables)) return;
+    if (file_->is_free() || file_->path.starts_with(kFrameworkTables) ||
+        file_->path.starts_with(kFormatTables)) {
+      return;
+    }
     const bool own = file_->folder == "runtime" || file_->folder == "gui";
     for (const std::string& literal : literals_of(line)) {
       std::istringstream words(literal);

@@ -33,7 +33,7 @@ const std::vector<Example>& examples() {
       {"GPU", "H800-SXM|h800-sxm", {}},
       {"model", "deepseek-v2|mistral-7b|bloom-176b", {}},
       {"model family", "gemma2|Gemma2", {"huggingface_families_io.cpp"}},
-      {"framework", "llm-foundry", {"llm_foundry.cpp"}},
+      {"framework", "llm-foundry", {"llm_foundry.cpp", "fsdp_formats.cpp"}},
       {"framework", "\"deepspeed\"", {"deepspeed.cpp"}},
       {"flag", "\"nic-rate\"", {"table.cpp", "topo.cpp"}},
       {"flag", "\"weight-decay\"", {"table.cpp", "run_flags.cpp"}},

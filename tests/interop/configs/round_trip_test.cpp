@@ -2,6 +2,7 @@
 // format and every field of a plan.
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/model/model_io.hpp"
@@ -209,6 +210,22 @@ TEST_CASE("Megatron-LM expresses layouts, chunks, hybrid sharding and offload") 
         plan.recompute != Recompute::mixed && plan.recompute_layers != std::vector{4, 3, 2, 1};
     CAPTURE(exported.text);
     CHECK(exported.lost.empty() == expressible);
+  }
+}
+
+TEST_CASE("Megatron-LM's expert degrees survive, with etp stated") {
+  const ConfigFormat& format = **find_config_format("megatron-lm");
+  for (const auto& [ep, etp] : {std::pair{8, 1}, {4, 2}, {1, 2}}) {
+    RunConfig run = run_for(format, degrees(2, 1, 4, 8));
+    run.model = *load_model("mixtral-8x7b");
+    run.plan.ep = ep;
+    run.plan.etp = etp;
+    const ExportedConfig exported = export_config(format, run);
+    CAPTURE(ep, etp, exported.text);
+    CHECK(exported.lost.empty());
+    const Result<ImportedConfig> back = import_config({{"run.sh", exported.text}}, GivenRun{});
+    REQUIRE(back);
+    CHECK(differing_fields(back->config.plan, run.plan).empty());
   }
 }
 
