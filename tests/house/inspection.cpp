@@ -87,8 +87,7 @@ const std::vector<TextRule>& text_rules() {
 }
 
 constexpr const char* kFrameworkTables = "core/framework/";
-/// A format's table names the framework whose plans its files hold.
-constexpr const char* kFormatTables = "interop/configs/";
+constexpr const char* kFormatTables = "interop/configs/";  // name the framework of their files
 
 /// Names of the frameworks, as their tables give them.
 std::set<std::string> framework_names(const std::map<std::string, File>& tree) {
