@@ -1,5 +1,10 @@
 // TOML in and out, by toml++.
-#define TOML_EXCEPTIONS 0
+#include <stdexcept>
+
+// toml++ 3.3 asserts on some malformed keys (parser.inl:3037) instead of reporting an error.
+#define TOML_EXCEPTIONS 1
+#define TOML_ASSERT(condition) \
+  (static_cast<bool>(condition) ? void() : throw std::logic_error("malformed TOML"))
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
@@ -88,15 +93,18 @@ void insert(toml::array& list, const ConfigValue& value) {
 }  // namespace
 
 Result<ConfigDocument> read_toml(std::string_view text, std::string_view where) {
-  const toml::parse_result parsed = toml::parse(text, std::string(where));
-  if (!parsed) {
-    const toml::parse_error& error = parsed.error();
+  toml::table parsed;
+  try {
+    parsed = toml::parse(text, std::string(where));
+  } catch (const toml::parse_error& error) {
     return input_error(fmt::format("{} line {}, column {}", where, error.source().begin.line,
                                    error.source().begin.column),
                        printable(error.description(), 200), "TOML");
+  } catch (const std::logic_error& error) {
+    return input_error(std::string(where), error.what(), "TOML");
   }
   ConfigDocument document{std::string(where), {}};
-  flatten(parsed.table(), "", document);
+  flatten(parsed, "", document);
   if (document.entries.size() > kMostConfigValues) {
     return input_error(std::string(where), fmt::format("{} values", document.entries.size()),
                        fmt::format("at most {}", kMostConfigValues));

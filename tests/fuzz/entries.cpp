@@ -210,7 +210,7 @@ std::string huggingface_config(std::string_view input) {
 /// Read, and read again from what was read: the findings are the same.
 std::string config(const char* name, std::string_view input) {
   GivenRun given;
-  given.gpus = 8;
+  given.gpus = 64;
   const Result<ImportedConfig> read = import_config({{name, std::string(input)}}, given);
   if (!read) return explained(read.error());
   const Result<ImportedConfig> again = import_config({{name, std::string(input)}}, given);
